@@ -1,0 +1,27 @@
+// Time as an argument: services take a Clock, tests pass a ManualClock.
+#pragma once
+
+#include <chrono>
+
+namespace coppice {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual double NowSeconds() const = 0;  // monotonic, seconds since an arbitrary origin
+};
+
+class SteadyClock : public Clock {
+ public:
+  double NowSeconds() const override {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+};
+
+class ManualClock : public Clock {
+ public:
+  double NowSeconds() const override { return now_s; }
+  double now_s = 0;
+};
+
+}  // namespace coppice
