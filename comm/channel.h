@@ -1,0 +1,71 @@
+// The control plane: typed Protobuf frames over ZeroMQ. A frame is one ZeroMQ part: header {magic, protocol version,
+// message kind, body length} then the serialized body. A malformed, oversized or foreign frame is counted, logged and
+// dropped, never fatal. Thread-compatible: a channel belongs to the thread that polls it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "google/protobuf/message_lite.h"
+
+namespace coppice {
+
+struct ChannelOptions {
+  size_t max_message_bytes = 64 << 20;
+  int send_high_water = 10000;  // frames queued for one peer before Send returns ResourceExhausted
+};
+
+struct ChannelCounters {
+  uint64_t sent = 0, received = 0, sent_bytes = 0, received_bytes = 0;
+  uint64_t dropped_malformed = 0, dropped_oversized = 0, dropped_version = 0;
+};
+
+// One endpoint that many peers connect to (ZeroMQ ROUTER).
+class ServerChannel {
+ public:
+  // endpoint "tcp://127.0.0.1:*" picks a port, "tcp://0.0.0.0:7000" a fixed one; endpoint() tells the real one.
+  static absl::StatusOr<std::unique_ptr<ServerChannel>> Bind(const std::string& endpoint,
+                                                             const ChannelOptions& options = {});
+  virtual ~ServerChannel() = default;
+  virtual const std::string& endpoint() const = 0;
+  // peer is an opaque identity of the connection, valid while it lives. Unavailable: the peer is gone.
+  virtual absl::Status Send(const std::string& peer, const google::protobuf::MessageLite& message) = 0;
+  // The next good frame, parsed into *message; nullopt when none is waiting. Never blocks.
+  virtual std::optional<std::string> Receive(google::protobuf::MessageLite* message) = 0;
+  virtual void* socket() = 0;  // the ZeroMQ socket, for Poll
+  virtual const ChannelCounters& counters() const = 0;
+};
+
+// One connection to a ServerChannel (ZeroMQ DEALER); reconnects by itself.
+class ClientChannel {
+ public:
+  static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& endpoint,
+                                                                const ChannelOptions& options = {});
+  virtual ~ClientChannel() = default;
+  virtual const std::string& endpoint() const = 0;
+  virtual absl::Status Send(const google::protobuf::MessageLite& message) = 0;
+  virtual bool Receive(google::protobuf::MessageLite* message) = 0;  // false when none is waiting. Never blocks.
+  virtual void* socket() = 0;
+  virtual const ChannelCounters& counters() const = 0;
+};
+
+// Waits until one of the sockets has something to read, at most timeout_ms (-1 = forever). Sets ready[i].
+// False on time-out or interruption by a signal.
+bool Poll(absl::Span<void* const> sockets, int timeout_ms, std::vector<bool>* ready = nullptr);
+
+// A thread-safe wake-up that can be polled: Notify() from any thread makes the poll of socket() return.
+class Waker {
+ public:
+  static std::unique_ptr<Waker> Create();
+  virtual ~Waker() = default;
+  virtual void Notify() = 0;   // any thread
+  virtual void Drain() = 0;    // polling thread: forget the notifications so far
+  virtual void* socket() = 0;
+};
+
+}  // namespace coppice

@@ -1,0 +1,42 @@
+// MPI as a launcher: start-up, exchange of endpoints, and one communicator per replica. MPI starts ranks and carries
+// one replica's collectives; it never decides who is alive (ARCHITECTURE.md section 1).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "comm/communicator.h"
+
+namespace coppice {
+
+enum class Role { kCoordinator, kWorker, kDraft };
+const char* RoleName(Role role);  // "coordinator", "worker", "draft"
+
+class MpiWorld {
+ public:
+  // True when this process was started by mpirun (or another PMIx launcher).
+  static bool Launched();
+  // MPI_Init_thread(FUNNELED). The process that calls it must be the one thread that uses MPI afterwards.
+  static absl::StatusOr<std::unique_ptr<MpiWorld>> Init();
+  ~MpiWorld();  // MPI_Finalize
+
+  int rank() const;
+  int size() const;
+
+  struct Peer {
+    Role role;
+    std::string endpoint;  // "" when it offers none
+    int rank;
+  };
+  // Collective over all ranks: everybody's role and endpoint, in rank order.
+  absl::StatusOr<std::vector<Peer>> Exchange(Role role, const std::string& endpoint);
+  // Collective over all ranks: ranks with equal `color` form one communicator, in rank order; color < 0: none (nullptr).
+  absl::StatusOr<std::unique_ptr<Communicator>> Split(int color);
+
+ private:
+  MpiWorld() = default;
+};
+
+}  // namespace coppice

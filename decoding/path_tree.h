@@ -1,0 +1,41 @@
+// The generated token paths of one sequence, as a trie that only grows at live leaves. The decoder, the KV bookkeeping
+// and the wire all name a path by its PathId.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/types.h"
+
+namespace coppice {
+
+using PathId = int32_t;
+inline constexpr PathId kRootPath = 0;  // the prompt itself, no generated token
+
+class PathTree {
+ public:
+  PathTree();
+  // The child of `parent` by `token`; made when it does not exist yet.
+  PathId Extend(PathId parent, TokenId token);
+  PathId parent(PathId path) const { return nodes_[path].parent; }   // -1 for the root
+  TokenId token(PathId path) const { return nodes_[path].token; }
+  uint64_t hash(PathId path) const { return nodes_[path].hash; }     // H(path), section 2
+  int length(PathId path) const { return nodes_[path].length; }      // generated tokens
+  std::vector<TokenId> Tokens(PathId path) const;                    // in order
+  // The longest path that is an ancestor of (or equal to) every one of `paths`; kRootPath when empty.
+  PathId CommonAncestor(absl::Span<const PathId> paths) const;
+  int size() const { return static_cast<int>(nodes_.size()); }
+
+ private:
+  struct Node {
+    PathId parent;
+    TokenId token;
+    int32_t length;
+    uint64_t hash;
+    PathId first_child, next_sibling;  // -1 = none
+  };
+  std::vector<Node> nodes_;
+};
+
+}  // namespace coppice
