@@ -1,0 +1,45 @@
+// A decoder-only transformer as data: what config.json of a Hugging Face folder says, as rows of choices rather than
+// classes per family. Llama is implemented; OPT and Qwen2 need other values, not other code paths in callers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/types.h"
+#include "kernels/backend.h"
+
+namespace coppice {
+
+enum class NormKind { kRmsNorm, kLayerNorm };
+enum class PositionKind { kRope, kLearned };
+enum class MlpKind { kSwiGlu, kRelu };
+
+struct ModelConfig {
+  std::string model_type;         // "llama"
+  int vocab_size = 0;
+  int hidden_size = 0;
+  int intermediate_size = 0;
+  int num_layers = 0;
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int max_positions = 0;
+  NormKind norm = NormKind::kRmsNorm;
+  PositionKind position = PositionKind::kRope;
+  MlpKind mlp = MlpKind::kSwiGlu;
+  bool attention_bias = false;    // on q, k, v
+  bool output_bias = false;       // on the attention output
+  bool mlp_bias = false;
+  bool tied_head = false;
+  float norm_epsilon = 1e-5f;
+  RopeConfig rope;
+  DType checkpoint_dtype = DType::kF32;  // torch_dtype
+  std::vector<TokenId> eos_ids;   // config.json and generation_config.json
+  TokenId bos_id = -1;            // -1 = none
+};
+
+// Reads DIR/config.json (and generation_config.json for eos ids). Errors name the file, the field and what was expected.
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir);
+
+}  // namespace coppice
