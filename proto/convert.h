@@ -1,0 +1,66 @@
+// Messages <-> structs, and nowhere else. Everything that comes off a wire goes through here before
+// it is used: lengths, ranges and structure are checked, and InvalidArgument names the field and
+// the index. Called by the worker, the draft node and the coordinator. Pure functions, any thread.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/forward_batch.h"
+#include "base/types.h"
+#include "decoding/beam_decoder.h"
+#include "decoding/forest.h"
+#include "decoding/params.h"
+#include "proto/control.pb.h"
+#include "proto/draft.pb.h"
+#include "proto/plan.pb.h"
+
+namespace coppice {
+
+// ---- control.proto
+void DecodingToMessage(const DecodingParams& params, proto::Decoding* message);
+// Ranges are those of the algorithms (widths >= 1, numbers finite, ...), not the API's policy
+// limits.
+absl::StatusOr<DecodingParams> DecodingFromMessage(const proto::Decoding& message);
+
+// stop_token = the last token of a finished hypothesis, else -1.
+void HypothesisToMessage(const Hypothesis& hypothesis, proto::Hypothesis* message);
+absl::StatusOr<Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message);
+
+// Every token in [0, vocab_size); the error names `field` and the index.
+absl::Status CheckTokens(absl::Span<const int32_t> tokens, int vocab_size, const char* field);
+
+// ---- draft.proto
+void ForestToMessage(const DraftForest& forest, proto::Forest* message);
+absl::StatusOr<DraftForest> ForestFromMessage(const proto::Forest& message, int vocab_size);
+
+// root_trie[r]: entry of the request's token trie that root r ends at, -1 = the stable prefix
+// itself. The hashes of the roots are not sent: the receiver computes them from the tokens.
+void DraftStateToMessage(const DraftState& state, absl::Span<const int32_t> root_trie,
+                         proto::RoundState* message);
+// stable_hash = H(generated tokens of the stable prefix); stable_length = how many they are.
+// trie_parent and trie_token are those of proto::DraftRequest: parent < own index, -1 = the stable
+// prefix. Every root must be state.layers_committed tokens long.
+absl::StatusOr<DraftState> DraftStateFromMessage(const proto::RoundState& message,
+                                                 uint64_t stable_hash, uint32_t stable_length,
+                                                 absl::Span<const int32_t> trie_parent,
+                                                 absl::Span<const TokenId> trie_token);
+
+// ---- plan.proto
+void BatchToMessage(uint64_t step, const ForwardBatch& batch, proto::StepPlan* message);
+
+struct BatchLimits {
+  int64_t pool_blocks = 0;  // slots lie in [0, 16 pool_blocks)
+  int vocab_size = 0;
+  int max_positions = 0;
+  int max_rows = 0;
+};
+// A batch that passes can be run without reading or writing out of bounds.
+absl::StatusOr<ForwardBatch> BatchFromMessage(const proto::StepPlan& message,
+                                              const BatchLimits& limits);
+
+}  // namespace coppice
