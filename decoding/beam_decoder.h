@@ -7,7 +7,7 @@
 //     verdict = decoder->Advance(forest, rows);
 //   }
 //
-// Thread-compatible. Implementations: pf_gumbel (5.7, also multinomial), search_decoder (3.5 / 5.9, greedy, 5.8 with noise),
+// Thread-compatible. Implementations: pf_gumbel (5.7, also multinomial and greedy), search (3.5 / 5.9, 5.8 with noise),
 // dsbd (5.1-5.3).
 #pragma once
 
@@ -28,6 +28,16 @@ class RowSource {
  public:
   virtual ~RowSource() = default;
   virtual absl::Span<const float> Logits(int row) = 0;
+  // Rows known in f64 (golden files, test models): unwarped logits or log-probabilities [vocab]. Asked first; an empty
+  // span means "use Logits".
+  virtual absl::Span<const double> LogProbs(int /*row*/) { return {}; }
+};
+
+// One output of a layer: a beam, or a slot of beam sampling.
+struct LayerOutput {
+  PathId path = kRootPath;
+  double log_score = 0;   // ls, nats
+  bool finished = false;  // ends in a stop id
 };
 
 struct Hypothesis {
@@ -53,6 +63,9 @@ class BeamDecoder {
 
   virtual bool finished() const = 0;
   virtual int layers_committed() const = 0;
+  // Outputs of the last decided layer in slot or rank order, finished ones included (slots: with repetitions). Before
+  // the first layer: the root alone.
+  virtual absl::Span<const LayerOutput> last_layer() const = 0;
   // Longest token prefix shared by every hypothesis that can still be ranked first (API.md 3.2). Never shrinks.
   virtual std::vector<TokenId> StablePrefix() const = 0;
   // Best first, at most num_hypotheses; after finished().

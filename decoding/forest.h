@@ -60,7 +60,9 @@ struct RoundStats {
 
 // What a round decided. Paths are entries of the decoder's PathTree.
 struct Verdict {
-  std::vector<int32_t> node_path;  // [forest.size()] PathId that this forest node has become, or -1 (dead)
+  // [forest.size()] PathId of every forest node that is an ancestor of, or is, a new root (its KV is to be kept); -1 for
+  // the others.
+  std::vector<int32_t> node_path;
   RoundStats stats;
 };
 

@@ -1,0 +1,47 @@
+// Where every random decision of a rejection-type drafter or verifier comes from: production draws are counter-based
+// (ALGORITHMS.md section 2); an exhaustive test replays scripts of choices through the same interface. One per decoder
+// or drafter; thread-compatible.
+#pragma once
+
+#include <cstdint>
+
+#include "base/rng.h"
+#include "decoding/layer_law.h"
+
+namespace coppice {
+
+struct Draw {
+  Entry entry;
+  double margin = 0;  // nats, winner's key minus runner-up's; infinity when the draw had one entry
+};
+
+struct Coin {
+  bool accepted = false;
+  double margin = 0;  // nats, |log(u b) - log(a)|
+};
+
+class ChoiceSource {
+ public:
+  virtual ~ChoiceSource() = default;
+  // Called before a round's first decision; epoch = layers committed before the round.
+  virtual void BeginRound(uint64_t epoch) = 0;
+  // One entry, drawn with probability proportional to its mass. The law has at least one entry of positive mass.
+  virtual Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) = 0;
+  // Accepts with probability min(1, a / b); b > 0.
+  virtual Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) = 0;
+};
+
+// Section 2, domains DRAFT, ACCEPT, RESIDUAL, DIRECT with the epoch step h'.
+class SeededChoices : public ChoiceSource {
+ public:
+  explicit SeededChoices(uint64_t seed) : seed_(seed) {}
+  void BeginRound(uint64_t epoch) override { epoch_ = epoch; }
+  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override;
+  Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override;
+
+ private:
+  uint64_t seed_;
+  uint64_t epoch_ = 0;
+};
+
+}  // namespace coppice

@@ -1,0 +1,122 @@
+#include "decoding/forest.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/deterministic_math.h"
+#include "base/status.h"
+
+namespace coppice {
+namespace {
+
+absl::Status Bad(absl::string_view field, int index, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("draft forest: ", field, "[", index, "]: ", what));
+}
+
+// begin[0] = 0, never decreasing, last = total. An absent array is right when there is nothing to
+// cut.
+absl::Status CheckLayers(absl::string_view field, const std::vector<int32_t>& begin, size_t total) {
+  if (begin.empty()) {
+    if (total == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("draft forest: ", field, " is empty but there are ", total, " entries"));
+  }
+  if (begin[0] != 0) return Bad(field, 0, absl::StrCat("must be 0, got ", begin[0]));
+  for (size_t l = 1; l < begin.size(); ++l) {
+    if (begin[l] < begin[l - 1]) return Bad(field, l, "decreases");
+  }
+  if (static_cast<size_t>(begin.back()) != total) {
+    return Bad(field, begin.size() - 1, absl::StrCat("must be ", total, ", got ", begin.back()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSiblings(const DraftForest& forest) {
+  std::vector<std::pair<int32_t, TokenId>> edges;
+  for (int i = 0; i < forest.size(); ++i) edges.emplace_back(forest.parent[i], forest.token[i]);
+  std::sort(edges.begin(), edges.end());
+  auto twin = std::adjacent_find(edges.begin(), edges.end());
+  if (twin == edges.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("draft forest: two children of node ", twin->first, " have the same token"));
+}
+
+absl::Status CheckProposal(const DraftForest& forest, int index, int vocab_size) {
+  const Proposal& proposal = forest.proposals[index];
+  const Distribution& row = proposal.row;
+  if (proposal.node >= forest.size() || proposal.node < -forest.num_roots) {
+    return Bad("proposals", index, absl::StrCat("no such node ", proposal.node));
+  }
+  if (std::isnan(proposal.log_weight) || proposal.log_weight > 1e-9) {
+    return Bad("proposals", index, "log_weight is not a log-probability");
+  }
+  if (row.tokens.empty() || row.tokens.size() != row.log_probs.size()) {
+    return Bad("proposals", index,
+               absl::StrCat(row.tokens.size(), " tokens, ", row.log_probs.size(), " log_probs"));
+  }
+  double sum = 0;
+  for (size_t i = 0; i < row.size(); ++i) {
+    if (row.tokens[i] < 0 || row.tokens[i] >= vocab_size ||
+        (i > 0 && row.tokens[i] <= row.tokens[i - 1])) {
+      return Bad("proposals", index, "tokens are not ascending within the vocabulary");
+    }
+    if (!(row.log_probs[i] <= 0) || !std::isfinite(row.log_probs[i])) {
+      return Bad("proposals", index, "log_probs must be finite and <= 0");
+    }
+    sum += Exp(row.log_probs[i]);
+  }
+  if (std::abs(sum - 1) > 1e-9) {
+    return Bad("proposals", index, absl::StrCat("probabilities sum to ", sum));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+DraftForest DraftForest::Empty(int num_roots) {
+  DraftForest forest;
+  forest.num_roots = num_roots;
+  return forest;
+}
+
+absl::Status DraftForest::Validate(int vocab_size) const {
+  if (num_roots < 0) return absl::InvalidArgumentError("draft forest: num_roots is negative");
+  if (parent.size() != token.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("draft forest: ", token.size(), " tokens but ", parent.size(), " parents"));
+  }
+  COPPICE_RETURN_IF_ERROR(CheckLayers("layer_begin", layer_begin, token.size()));
+  for (int layer = 0; layer < depth(); ++layer) {
+    const int previous =
+        layer == 0 ? -num_roots : layer_begin[layer - 1];  // parents: [previous, end)
+    const int end = layer == 0 ? 0 : layer_begin[layer];
+    for (int i = layer_begin[layer]; i < layer_begin[layer + 1]; ++i) {
+      if (token[i] < 0 || token[i] >= vocab_size) {
+        return Bad("token", i,
+                   absl::StrCat(token[i], " is outside the vocabulary of ", vocab_size));
+      }
+      if (parent[i] < previous || parent[i] >= end) {
+        return Bad("parent", i, absl::StrCat(parent[i], " is not in the layer before"));
+      }
+    }
+  }
+  COPPICE_RETURN_IF_ERROR(CheckSiblings(*this));
+  for (size_t i = 0; i < proposals.size(); ++i) {
+    COPPICE_RETURN_IF_ERROR(CheckProposal(*this, i, vocab_size));
+  }
+  COPPICE_RETURN_IF_ERROR(CheckLayers("draws_begin", draws_begin, draws.size()));
+  if (!draws_begin.empty() && draws_begin.size() != layer_begin.size()) {
+    return absl::InvalidArgumentError("draft forest: draws_begin and layer_begin differ in length");
+  }
+  for (int layer = 0; layer + 1 < static_cast<int>(draws_begin.size()); ++layer) {
+    for (int i = draws_begin[layer]; i < draws_begin[layer + 1]; ++i) {
+      if (draws[i] < layer_begin[layer] || draws[i] >= layer_begin[layer + 1]) {
+        return Bad("draws", i, absl::StrCat("node ", draws[i], " is not in layer ", layer));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace coppice

@@ -1,0 +1,59 @@
+// The joint law of one layer over entries (beam, token), sparse: one weighted row per beam. It is P or Q of
+// ALGORITHMS.md 5.1, or what is left of P after rejections (decoding/residual.h). Verifier and drafter draw from it
+// through decoding/choice_source.h. Thread-compatible value type.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/types.h"
+#include "decoding/distribution.h"
+
+namespace coppice {
+
+// Canonical order: by beam, then by token.
+struct Entry {
+  int beam = -1;       // index of a row of the law; -1 in a draft: its parent is no longer a beam
+  TokenId token = -1;
+  friend bool operator==(const Entry& a, const Entry& b) { return a.beam == b.beam && a.token == b.token; }
+};
+
+// Entries of one beam: log mass = log_weight + row.log_probs, except for the listed tokens.
+struct WeightedRow {
+  uint64_t hash = 0;                  // H(beam), without the epoch step
+  double log_weight = 0;              // nats
+  const Distribution* row = nullptr;  // null: the beam has no entries
+  std::vector<TokenId> changed;       // ascending, tokens of `row` whose mass is given apart
+  std::vector<double> changed_log_mass;  // nats; -inf = removed
+};
+
+struct LayerLaw {
+  std::vector<WeightedRow> rows;  // canonical beam order
+};
+
+// Position of `token` in the row, or -1.
+int FindToken(const Distribution& row, TokenId token);
+// log mass of an entry; -inf when it is absent.
+double LogMass(const LayerLaw& law, Entry entry);
+// The entries of positive mass in canonical order. For tests and small laws: lists everything.
+struct EntryMass {
+  Entry entry;
+  double log_mass = 0;
+};
+std::vector<EntryMass> ListEntries(const LayerLaw& law);
+
+// p_beam of section 3.3, multiset semantics: row b has weight exp(score_b) m_b / sum. Lists of equal length; rows are
+// referred to, not copied.
+struct LawBeam {
+  uint64_t hash = 0;
+  double score = 0;      // ls, nats
+  int multiplicity = 1;
+  const Distribution* row = nullptr;
+};
+LayerLaw MakeLayerLaw(absl::Span<const LawBeam> beams);
+
+// h of section 2 for draws over a joint layer: the wrapping sum of the hashes of its distinct beams.
+uint64_t LayerHash(const LayerLaw& law);
+
+}  // namespace coppice

@@ -1,0 +1,43 @@
+#include "decoding/path_tree.h"
+
+#include <algorithm>
+
+#include "base/rng.h"
+
+namespace coppice {
+
+PathTree::PathTree() { nodes_.push_back({-1, -1, 0, kRootHash, -1, -1}); }
+
+PathId PathTree::Extend(PathId parent, TokenId token) {
+  for (PathId child = nodes_[parent].first_child; child >= 0; child = nodes_[child].next_sibling) {
+    if (nodes_[child].token == token) return child;
+  }
+  const PathId child = size();
+  nodes_.push_back({parent, token, nodes_[parent].length + 1,
+                    ExtendHash(nodes_[parent].hash, token), -1, nodes_[parent].first_child});
+  nodes_[parent].first_child = child;
+  return child;
+}
+
+std::vector<TokenId> PathTree::Tokens(PathId path) const {
+  std::vector<TokenId> tokens(nodes_[path].length);
+  for (size_t i = tokens.size(); i-- > 0; path = nodes_[path].parent)
+    tokens[i] = nodes_[path].token;
+  return tokens;
+}
+
+PathId PathTree::CommonAncestor(absl::Span<const PathId> paths) const {
+  if (paths.empty()) return kRootPath;
+  PathId common = paths[0];
+  for (PathId path : paths) {
+    while (nodes_[path].length > nodes_[common].length) path = nodes_[path].parent;
+    while (nodes_[common].length > nodes_[path].length) common = nodes_[common].parent;
+    while (common != path) {
+      common = nodes_[common].parent;
+      path = nodes_[path].parent;
+    }
+  }
+  return common;
+}
+
+}  // namespace coppice
