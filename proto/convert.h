@@ -22,36 +22,34 @@
 namespace coppice {
 
 // ---- control.proto
-void DecodingToMessage(const DecodingParams& params, proto::Decoding* message);
+proto::Decoding DecodingToMessage(const DecodingParams& params);
 // Ranges are those of the algorithms (widths >= 1, numbers finite, ...), not the API's policy
 // limits.
 absl::StatusOr<DecodingParams> DecodingFromMessage(const proto::Decoding& message);
 
 // stop_token = the last token of a finished hypothesis, else -1.
-void HypothesisToMessage(const Hypothesis& hypothesis, proto::Hypothesis* message);
+proto::Hypothesis HypothesisToMessage(const Hypothesis& hypothesis);
 absl::StatusOr<Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message);
 
 // Every token in [0, vocab_size); the error names `field` and the index.
 absl::Status CheckTokens(absl::Span<const int32_t> tokens, int vocab_size, const char* field);
 
 // ---- draft.proto
-void ForestToMessage(const DraftForest& forest, proto::Forest* message);
+proto::Forest ForestToMessage(const DraftForest& forest);
 absl::StatusOr<DraftForest> ForestFromMessage(const proto::Forest& message, int vocab_size);
 
 // root_trie[r]: entry of the request's token trie that root r ends at, -1 = the stable prefix
 // itself. The hashes of the roots are not sent: the receiver computes them from the tokens.
-void DraftStateToMessage(const DraftState& state, absl::Span<const int32_t> root_trie,
-                         proto::RoundState* message);
-// stable_hash = H(generated tokens of the stable prefix); stable_length = how many they are.
-// trie_parent and trie_token are those of proto::DraftRequest: parent < own index, -1 = the stable
-// prefix. Every root must be state.layers_committed tokens long.
+proto::RoundState DraftStateToMessage(const DraftState& state, absl::Span<const int32_t> root_trie);
+// stable_hash = H(generated tokens of the stable prefix). trie_parent and trie_token are those of
+// proto::DraftRequest: parent < own index, -1 = the stable prefix; tokens >= 0.
 absl::StatusOr<DraftState> DraftStateFromMessage(const proto::RoundState& message,
-                                                 uint64_t stable_hash, uint32_t stable_length,
+                                                 uint64_t stable_hash,
                                                  absl::Span<const int32_t> trie_parent,
                                                  absl::Span<const TokenId> trie_token);
 
 // ---- plan.proto
-void BatchToMessage(uint64_t step, const ForwardBatch& batch, proto::StepPlan* message);
+proto::StepPlan BatchToMessage(uint64_t step, const ForwardBatch& batch);
 
 struct BatchLimits {
   int64_t pool_blocks = 0;  // slots lie in [0, 16 pool_blocks)
