@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Configures and builds one preset (release unless named) with progress on the screen: build.sh [PRESET] [TARGET...]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+preset=${1:-release}
+shift || true
+
+started=$SECONDS
+if [ ! -f "build/$preset/build.ninja" ]; then
+  echo "build: configuring preset $preset"
+  cmake --preset "$preset"
+fi
+echo "build: preset $preset, $(nproc) jobs"
+NINJA_STATUS='[%f/%t %es] ' cmake --build "build/$preset" --parallel "$(nproc)" ${1:+--target "$@"}
+echo "build: done in $((SECONDS - started)) s, programs in build/$preset/bin"

@@ -1,0 +1,183 @@
+#!/usr/bin/env bash
+# cluster.sh up --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D] [--port P] [--dtype auto|f32|bf16]
+#               [--kv-bytes N] [--draft-kv-bytes N] [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
+# cluster.sh down [--port P | --state DIR]
+# cluster.sh status [--port P | --state DIR]
+# up starts a cluster of your own models on this host, in the background: a coordinator, R replicas of T ranks (one
+# mpirun each, so that a failure stays in its replica), D draft nodes (none without --draft), and returns 0 when all of
+# them are ready; else non-zero with the reason, leaving nothing behind. down ends it. status exits 0 when it is ready.
+# Logs and process ids are in ${XDG_STATE_HOME:-~/.local/state}/coppice/PORT.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+fail() { echo "cluster: $*" >&2; exit 1; }
+usage() { echo "cluster: $* (see --help)" >&2; exit 2; }
+
+command=${1:-}
+case $command in
+  up | down | status) shift ;;
+  -h | --help) sed -n '2,9s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  *) usage "expected up, down or status, got '$command'" ;;
+esac
+
+declare -A option=([tp]=1 [replicas]=1 [drafts]=1 [port]=8000 [dtype]=auto [deadline]=120)
+while [ $# -gt 0 ]; do
+  [[ $1 == --* ]] || usage "unexpected argument '$1'"
+  name=${1#--}
+  if [[ $name == *=* ]]; then
+    value=${name#*=} name=${name%%=*}
+    shift
+  else
+    [ $# -ge 2 ] || usage "--$name needs a value"
+    value=$2
+    shift 2
+  fi
+  case $command:$name in
+    *:port | *:state) ;;
+    up:target | up:draft | up:tp | up:replicas | up:drafts | up:dtype | up:kv-bytes | up:draft-kv-bytes | up:threads | up:name | up:deadline) ;;
+    *) usage "unknown option --$name of $command" ;;
+  esac
+  option[$name]=$value
+done
+for name in tp replicas drafts port deadline kv-bytes draft-kv-bytes threads; do
+  value=${option[$name]:-}
+  [ -z "$value" ] || [[ $value =~ ^[0-9]{1,18}$ ]] || usage "--$name must be a number, got '$value'"
+done
+for name in tp replicas; do [ "${option[$name]}" -ge 1 ] || usage "--$name must be at least 1"; done
+port=${option[port]}
+if [ "$port" -lt 1 ] || [ "$port" -gt 65535 ]; then usage "--port must be between 1 and 65535, got $port"; fi
+state=${option[state]:-${XDG_STATE_HOME:-$HOME/.local/state}/coppice/$port}
+url=http://127.0.0.1:$port
+[ ! -f "$state/url" ] || url=$(cat "$state/url")
+
+# shellcheck source=deploy/environment.sh
+. "$here/environment.sh"
+
+# The time at which process $1 started, in clock ticks since boot: tells a process from a later one of the same id.
+started_at() {
+  local line
+  { IFS= read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
+  read -ra line <<<"${line##*) }"
+  [ "${line[0]}" != Z ] && echo "${line[19]}"
+}
+
+# Lines "name pid" of the processes of $state/processes ("name pid start") that still run.
+running() {
+  local name pid start
+  while read -r name pid start; do
+    if [ "$(started_at "$pid" || true)" = "$start" ]; then echo "$name $pid"; fi
+  done <"$state/processes"
+}
+
+# Starts a process "$2..." called $1 in a session of its own, its output in the log of that name.
+start() {
+  local name=$1
+  shift
+  setsid "$@" >"$state/$name.log" 2>&1 </dev/null &
+  echo "$name $! $(started_at $! || echo 0)" >>"$state/processes"
+  disown $!
+}
+
+end_all() {
+  local sessions folders
+  mapfile -t sessions < <(awk '{print $2}' "$state/processes")
+  coppice_end_sessions 3 "${sessions[@]}"
+  if [ -f "$state/folders" ]; then
+    mapfile -t folders <"$state/folders"
+    rm -rf "${folders[@]}"
+  fi
+  rm -rf "$state"
+}
+
+up() {
+  local target=${option[target]:-} draft=${option[draft]:-} drafts=${option[drafts]} folder
+  [ -n "$target" ] || usage "up needs --target DIR"
+  [ -n "$draft" ] || drafts=0
+  for folder in "$target" ${draft:+"$draft"}; do
+    [ -d "$folder" ] || fail "$folder: no such folder; expected a Hugging Face model folder with config.json and model.safetensors"
+  done
+  for name in coppice-coordinator coppice-worker coppice-draft; do
+    [ -x "$coppice_bin/$name" ] || fail "$coppice_bin/$name is missing; run deploy/setup.sh and deploy/build.sh first"
+  done
+  if [ -f "$state/processes" ]; then
+    [ -z "$(running)" ] || fail "a cluster with its state in $state is already up; end it with: cluster.sh down --port $port"
+    end_all
+  fi
+  target=$(cd "$target" && pwd)
+  [ -z "$draft" ] || draft=$(cd "$draft" && pwd)
+
+  mkdir -p "$state"
+  : >"$state/processes"
+  trap 'end_all' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+  coppice_make_run_folders
+  printf '%s\n' "${coppice_run_folders[@]}" >"$state/folders"
+  echo "$url" >"$state/url"
+  local control threads i
+  control=tcp://127.0.0.1:$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  threads=${option[threads]:-$(coppice_threads $((option[replicas] * option[tp])))}
+
+  echo "cluster: starting 1 coordinator, ${option[replicas]} replica(s) of ${option[tp]} rank(s), $drafts draft node(s)"
+  start coordinator "$coppice_bin/coppice-coordinator" --listen="127.0.0.1:$port" --control_listen="$control" \
+    --model="$target" ${option[name]:+--served_model_name="${option[name]}"}
+  for ((i = 0; i < option[replicas]; i++)); do
+    start "replica-$i" mpirun -q -np "${option[tp]}" "$coppice_bin/coppice-worker" --coordinator="$control" \
+      --replica_id="replica-$i" --tp="${option[tp]}" --model="$target" --dtype="${option[dtype]}" --threads="$threads" \
+      ${option[kv-bytes]:+--kv_bytes="${option[kv-bytes]}"}
+  done
+  for ((i = 0; i < drafts; i++)); do
+    start "draft-$i" "$coppice_bin/coppice-draft" --coordinator="$control" --node_id="draft-$i" --model="$draft" \
+      --dtype="${option[dtype]}" --threads="$threads" ${option[draft-kv-bytes]:+--kv_bytes="${option[draft-kv-bytes]}"}
+  done
+  wait_ready "$drafts"
+  trap - EXIT
+  echo "cluster: ready at $url, logs in $state"
+}
+
+# Waits until the replicas and $1 draft nodes are ready; fails with the reason of the first process that ends.
+wait_ready() {
+  local expected begun=$SECONDS reason last='' name pid start
+  expected=$(wc -l <"$state/processes")
+  while :; do
+    if [ "$(running | wc -l)" -lt "$expected" ]; then
+      sleep 0.3  # the others may be about to say why
+      while read -r name pid start; do
+        [ "$(started_at "$pid" || true)" = "$start" ] && continue
+        echo "cluster: $name ended before the cluster was ready:" >&2
+        coppice_reasons "$state/$name.log" >&2 || tail -n 20 "$state/$name.log" >&2
+      done <"$state/processes"
+      exit 1
+    fi
+    reason=$(python3 "$here/cluster_state.py" ready --url "$url" --replicas "${option[replicas]}" --drafts "$1") && return 0
+    if [ $((SECONDS - begun)) -ge "${option[deadline]}" ]; then
+      echo "cluster: not ready after ${option[deadline]} s: $reason" >&2
+      coppice_reasons "$state"/*.log >&2 || true
+      exit 1
+    fi
+    [ "$reason" = "$last" ] || echo "cluster: waiting: $reason"
+    last=$reason
+    sleep 0.2
+  done
+}
+
+down() {
+  [ -f "$state/processes" ] || fail "no cluster with its state in $state"
+  end_all
+  echo "cluster: down"
+}
+
+status() {
+  [ -f "$state/processes" ] || fail "no cluster with its state in $state"
+  local name pid start
+  while read -r name pid start; do
+    if [ "$(started_at "$pid" || true)" = "$start" ]; then
+      echo "$name: running, pid $pid, log $state/$name.log"
+    else
+      echo "$name: ended, log $state/$name.log"
+    fi
+  done <"$state/processes"
+  python3 "$here/cluster_state.py" show --url "$url"
+}
+
+"$command"

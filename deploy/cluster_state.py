@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Asks a coordinator whether its cluster is ready. Python standard library only.
+
+  cluster_state.py ready --url URL [--replicas R] [--drafts D]   exit 0 when /ready is 200 and so many nodes are ready;
+                                                                 else prints what is missing and exits 1
+  cluster_state.py show --url URL                                prints /cluster as a short table; exit 1 when not ready
+"""
+import argparse
+import json
+import sys
+import urllib.error
+import urllib.request
+
+
+def get(url):
+    """(status, body text) of a GET; OSError when nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def reason_of(body):
+    """The message of an error or state body, whatever its shape."""
+    try:
+        content = json.loads(body)
+    except ValueError:
+        return body.strip() or "no reason given"
+    error = content.get("error")
+    if isinstance(error, dict):
+        return error.get("message") or "no reason given"
+    return content.get("reason") or content.get("status") or body.strip()
+
+
+def missing_nodes(cluster, replicas, drafts):
+    """What keeps the cluster from being complete, or None."""
+    for kind, key, wanted in (("replica", "replicas", replicas), ("draft node", "draft_nodes", drafts)):
+        ready = sum(node.get("state") == "ready" for node in cluster.get(key, []))
+        if ready < wanted:
+            return f"{ready} of {wanted} {kind}s ready"
+    return None
+
+
+def check_ready(args):
+    try:
+        status, body = get(args.url + "/ready")
+        if status != 200:
+            return reason_of(body)
+        return missing_nodes(json.loads(get(args.url + "/cluster")[1]), args.replicas, args.drafts)
+    except OSError:
+        return "the coordinator does not answer yet"
+
+
+def show(args):
+    try:
+        status, body = get(args.url + "/ready")
+        cluster = json.loads(get(args.url + "/cluster")[1])
+    except OSError as error:
+        return f"the coordinator does not answer: {error}"
+    print(f"state {cluster.get('state', '?')}, requests {json.dumps(cluster.get('requests', {}))}")
+    for replica in cluster.get("replicas", []):
+        kv = replica.get("kv", {})
+        print(f"replica {replica['id']}: {replica['state']}, ranks {len(replica.get('ranks', []))}, "
+              f"step {replica.get('step')}, running {replica.get('running')}, "
+              f"KV blocks {kv.get('blocks_used')} of {kv.get('blocks_total')} used")
+    for node in cluster.get("draft_nodes", []):
+        print(f"draft node {node['id']}: {node['state']}, sessions {node.get('sessions')}")
+    return None if status == 200 else reason_of(body)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("ready", "show"))
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--drafts", type=int, default=0)
+    args = parser.parse_args()
+    problem = check_ready(args) if args.command == "ready" else show(args)
+    if problem:
+        print(problem, file=sys.stderr if args.command == "show" else sys.stdout)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# demo.sh [--once] [--port N] [--no-build]
+# Installs what is missing, builds, starts one cluster under one mpirun (a coordinator, a target replica of two
+# tensor-parallel ranks, a draft node) on the model pair in deploy/demo, asks it the questions there, and serves at
+# http://127.0.0.1:8000 until Ctrl-C. --once: stop after the questions; non-zero when anything failed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+once=0 port=8000 build=1
+while [ $# -gt 0 ]; do
+  case $1 in
+    --once) once=1; shift ;;
+    --port) port=${2:-}; shift 2 || true ;;
+    --port=*) port=${1#*=}; shift ;;
+    --no-build) build=0; shift ;;
+    -h | --help) sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) echo "demo: unknown argument '$1' (see --help)" >&2; exit 2 ;;
+  esac
+done
+if ! [[ $port =~ ^[0-9]+$ ]] || [ "$port" -lt 1 ] || [ "$port" -gt 65535 ]; then
+  echo "demo: --port must be between 1 and 65535, got '$port'" >&2
+  exit 2
+fi
+
+if [ $build = 1 ]; then
+  deploy/setup.sh
+  deploy/build.sh release coppice-coordinator coppice-worker coppice-draft
+fi
+# shellcheck source=deploy/environment.sh
+. deploy/environment.sh
+coppice_make_run_folders
+log=${coppice_run_folders[0]}/cluster.log
+url=http://127.0.0.1:$port
+session=
+
+# shellcheck disable=SC2317  # reached through the trap
+finish() {
+  local status=$?
+  trap - EXIT
+  trap '' INT TERM HUP
+  if [ -n "$session" ]; then
+    coppice_end_sessions 2 "$session"  # one signal: a second makes mpirun skip its clean-up
+    wait "$session" 2>/dev/null || true
+  fi
+  rm -rf "${coppice_run_folders[@]}"
+  exit "$status"
+}
+trap finish EXIT
+trap 'echo; echo "demo: stopping"; exit 130' INT
+trap 'exit 143' TERM HUP
+
+target=deploy/demo/text2sql-target draft=deploy/demo/text2sql-draft
+threads=$(coppice_threads 2)
+# A session of its own, so that Ctrl-C comes to this script alone, which then ends mpirun.
+setsid setpriv --pdeathsig TERM mpirun -q \
+  -np 1 "$coppice_bin/coppice-coordinator" --listen="127.0.0.1:$port" --model=$target --served_model_name=text2sql : \
+  -np 2 "$coppice_bin/coppice-worker" --model=$target --tp=2 --dtype=f32 --threads="$threads" : \
+  -np 1 "$coppice_bin/coppice-draft" --model=$draft --dtype=f32 --threads="$threads" \
+  >"$log" 2>&1 </dev/null &
+session=$!
+
+wait_ready() {
+  local started=$SECONDS reason last=
+  until reason=$(python3 deploy/cluster_state.py ready --url "$url" --replicas 1 --drafts 1); do
+    if ! kill -0 "$session" 2>/dev/null; then
+      echo "demo: the cluster ended before it was ready:" >&2
+      coppice_reasons "$log" >&2 || tail -n 20 "$log" >&2
+      return 1
+    fi
+    if [ $((SECONDS - started)) -ge 60 ]; then
+      echo "demo: not ready after 60 s: $reason" >&2
+      tail -n 20 "$log" >&2
+      return 1
+    fi
+    [ "$reason" = "$last" ] || echo "demo: waiting: $reason"
+    last=$reason
+    sleep 0.2
+  done
+  echo "demo: ready at $url"
+}
+
+echo "demo: starting 1 coordinator, 2 target ranks, 1 draft node (log: $log)"
+wait_ready
+python3 deploy/ask.py --url "$url" deploy/demo/questions.jsonl
+[ $once = 0 ] || exit 0
+
+cat <<TEXT
+
+Serving at $url until Ctrl-C. Try:
+  curl $url/v1/completions -d '{"prompt": "columns: city, country\nquestion: Which city is in Peru?\nsql:", "use_beam_search": true, "n": 4}'
+TEXT
+wait "$session" && status=0 || status=$?
+session=
+echo "demo: the cluster ended by itself with status $status:" >&2
+coppice_reasons "$log" >&2 || tail -n 20 "$log" >&2
+exit 1

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Installs what building and running Coppice needs and this machine lacks, from the distribution's own packages
+# (Debian 12, Ubuntu 24.04). Quick when nothing is missing. Called by demo.sh and test.sh; safe to run again.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build ccache pkg-config             # build
+  openmpi-bin libopenmpi-dev                          # ranks and their collectives
+  libzmq3-dev cppzmq-dev                              # control plane
+  protobuf-compiler libprotobuf-dev                   # messages
+  libabsl-dev libboost-dev nlohmann-json3-dev         # status and strings, HTTP, JSON
+  libspdlog-dev libfmt-dev prometheus-cpp-dev         # logs, metrics
+  libsentencepiece-dev libpcre2-dev                   # tokenizers
+  libhwy-dev                                          # kernels
+  libgtest-dev libgmock-dev libbenchmark-dev          # tests, micro-benchmarks
+  python3 curl ca-certificates                        # launchers and cluster tests (standard library only)
+)
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "setup: this system has no dpkg and apt-get; install the equivalents of these packages by hand:" >&2
+  echo "setup:   ${packages[*]}" >&2
+  exit 1
+fi
+
+missing=()
+installed=" $(dpkg-query -W -f='${db:Status-Status}:${Package} ' "${packages[@]}" 2>/dev/null || true)"
+for package in "${packages[@]}"; do
+  [[ $installed == *" installed:$package "* ]] || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "setup: all ${#packages[@]} packages are installed"
+  exit 0
+fi
+
+echo "setup: ${#missing[@]} of ${#packages[@]} packages are missing: ${missing[*]}"
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "setup: neither root nor sudo; ask an administrator to run" >&2
+    echo "setup:   apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+export DEBIAN_FRONTEND=noninteractive
+echo "setup: reading the package lists"
+"${as_root[@]}" apt-get update -q || echo "setup: package lists could not be refreshed; trying with those at hand" >&2
+echo "setup: installing"
+if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; then
+  echo "setup: apt-get could not install the packages (its own message is above)" >&2
+  exit 1
+fi
+echo "setup: done"

@@ -1,0 +1,55 @@
+"""Writes a Llama model folder in Hugging Face format: config.json and model.safetensors. Standard library only, so that
+the training tool and the tests share it."""
+import json
+import os
+import struct
+
+
+def tensor_shapes(hidden, layers, heads, kv_heads, ffn, vocab):
+    """Name -> shape of every tensor of a Llama with a tied head, in file order. Linear weights are [out, in]."""
+    head_dim = hidden // heads
+    shapes = {"model.embed_tokens.weight": (vocab, hidden), "model.norm.weight": (hidden,)}
+    for layer in range(layers):
+        prefix = f"model.layers.{layer}."
+        shapes.update({
+            prefix + "input_layernorm.weight": (hidden,),
+            prefix + "post_attention_layernorm.weight": (hidden,),
+            prefix + "self_attn.q_proj.weight": (heads * head_dim, hidden),
+            prefix + "self_attn.k_proj.weight": (kv_heads * head_dim, hidden),
+            prefix + "self_attn.v_proj.weight": (kv_heads * head_dim, hidden),
+            prefix + "self_attn.o_proj.weight": (hidden, heads * head_dim),
+            prefix + "mlp.gate_proj.weight": (ffn, hidden),
+            prefix + "mlp.up_proj.weight": (ffn, hidden),
+            prefix + "mlp.down_proj.weight": (hidden, ffn),
+        })
+    return shapes
+
+
+def config(hidden, layers, heads, kv_heads, ffn, vocab, context):
+    """config.json of a float32 Llama with a tied head; ids 1 and 2 are BOS and EOS."""
+    return {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+        "hidden_size": hidden, "intermediate_size": ffn, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": hidden // heads,
+        "vocab_size": vocab, "max_position_embeddings": context, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "tie_word_embeddings": True, "attention_bias": False, "mlp_bias": False,
+        "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32",
+    }
+
+
+def write_folder(out, model_config, tensors):
+    """tensors: name -> (shape, little-endian float32 bytes)."""
+    os.makedirs(out, exist_ok=True)
+    header, offset = {"__metadata__": {"format": "pt"}}, 0
+    for name, (shape, data) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [offset, offset + len(data)]}
+        offset += len(data)
+    encoded = json.dumps(header).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    with open(os.path.join(out, "model.safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", len(encoded)))
+        file.write(encoded)
+        for _, data in tensors.values():
+            file.write(data)
+    with open(os.path.join(out, "config.json"), "w", encoding="utf8") as file:
+        json.dump(model_config, file, indent=1)
