@@ -1,0 +1,172 @@
+#include "model/checkpoint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "model/element.h"
+#include "model/fingerprint.h"
+#include "model/json_fields.h"
+
+namespace coppice {
+namespace {
+
+constexpr size_t kSampleBytes = 64;
+
+absl::StatusOr<DType> ServedDType(const MappedFile& file, const TensorInfo& info) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    if (info.dtype == DTypeName(dtype)) return dtype;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": ", info.name, ": dtype ",
+                                                 info.dtype, ", expected F32, F16 or BF16"));
+}
+
+// A shard is a file beside its index, never a path out of the folder.
+bool IsPlainFileName(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && !absl::StrContains(name, '/') &&
+         !absl::StrContains(name, std::string(1, '\0'));
+}
+
+}  // namespace
+
+absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
+  Checkpoint checkpoint(dir);
+  const std::string whole = dir + "/model.safetensors";
+  const std::string index = whole + ".index.json";
+  std::error_code error;
+  if (std::filesystem::exists(whole, error)) {
+    checkpoint.listing_ = whole;
+    COPPICE_RETURN_IF_ERROR(checkpoint.AddFile(whole, &checkpoint.tensors_));
+  } else if (std::filesystem::exists(index, error)) {
+    checkpoint.listing_ = index;
+    COPPICE_RETURN_IF_ERROR(checkpoint.AddShards(index));
+  } else {
+    return absl::NotFoundError(absl::StrCat(
+        whole, ": missing, expected it or model.safetensors.index.json in the model folder"));
+  }
+  return checkpoint;
+}
+
+absl::Status Checkpoint::AddFile(const std::string& path, std::map<std::string, Tensor>* tensors) {
+  COPPICE_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+  COPPICE_ASSIGN_OR_RETURN(const std::vector<TensorInfo> infos,
+                           ParseSafetensorsHeader(path, file.bytes()));
+  const int number = static_cast<int>(files_.size());
+  files_.push_back(std::move(file));
+  for (const TensorInfo& info : infos) (*tensors)[info.name] = Tensor{info, number};
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::AddShards(const std::string& index_path) {
+  COPPICE_ASSIGN_OR_RETURN(const JsonFields index, JsonFields::ReadFile(index_path));
+  COPPICE_ASSIGN_OR_RETURN(const JsonFields map, index.Object("weight_map"));
+  std::map<std::string, std::map<std::string, Tensor>> shards;  // file name -> its tensors
+  for (const std::string& name : map.names()) {
+    COPPICE_ASSIGN_OR_RETURN(const std::string shard, map.String(name));
+    if (!IsPlainFileName(shard))
+      return map.Error(name, "expected the name of a file in the same folder");
+    const auto [entry, is_new] = shards.try_emplace(shard);
+    if (is_new) COPPICE_RETURN_IF_ERROR(AddFile(dir_ + "/" + shard, &entry->second));
+    const auto tensor = entry->second.find(name);
+    if (tensor == entry->second.end()) {
+      return map.Error(name, absl::StrCat("listed in ", absl::Utf8SafeCEscape(shard),
+                                          ", which does not hold it"));
+    }
+    tensors_[name] = tensor->second;
+  }
+  return absl::OkStatus();
+}
+
+absl::Span<const char> Checkpoint::Bytes(const Tensor& tensor) const {
+  return files_[tensor.file].bytes().subspan(tensor.info.begin,
+                                             tensor.info.end - tensor.info.begin);
+}
+
+absl::StatusOr<Checkpoint::Tensor*> Checkpoint::Find(const std::string& name,
+                                                     const std::vector<int64_t>& shape) {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        listing_, ": ", name, ": missing, expected a tensor of shape ", ShapeText(shape)));
+  }
+  Tensor& tensor = found->second;
+  if (tensor.info.shape != shape) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        files_[tensor.file].path(), ": ", name, ": shape ", ShapeText(tensor.info.shape),
+        ", expected ", ShapeText(shape), " by config.json"));
+  }
+  tensor.used = true;
+  return &tensor;
+}
+
+const char* Checkpoint::Data(Tensor* tensor) {
+  const absl::Span<const char> bytes = Bytes(*tensor);
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % sizeof(float) == 0) return bytes.data();
+  tensor->aligned.assign(bytes.begin(), bytes.end());
+  return tensor->aligned.data();
+}
+
+absl::StatusOr<MatrixSource> Checkpoint::Matrix(const std::string& name, int64_t rows,
+                                                int64_t columns) {
+  COPPICE_ASSIGN_OR_RETURN(Tensor * tensor, Find(name, {rows, columns}));
+  COPPICE_ASSIGN_OR_RETURN(const DType dtype, ServedDType(files_[tensor->file], tensor->info));
+  return MatrixSource{Data(tensor), dtype, rows, columns, /*row_stride=*/columns};
+}
+
+absl::StatusOr<std::vector<float>> Checkpoint::Vector(const std::string& name, int64_t size,
+                                                      int64_t begin, int64_t end) {
+  COPPICE_ASSIGN_OR_RETURN(Tensor * tensor, Find(name, {size}));
+  COPPICE_ASSIGN_OR_RETURN(const DType dtype, ServedDType(files_[tensor->file], tensor->info));
+  const char* data = Bytes(*tensor).data() + begin * static_cast<int64_t>(DTypeSize(dtype));
+  std::vector<float> values(end - begin);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = ElementToFloat(data + i * DTypeSize(dtype), dtype);
+  return values;
+}
+
+absl::StatusOr<DType> Checkpoint::TensorDType(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(listing_, ": ", name, ": missing"));
+  }
+  return ServedDType(files_[found->second.file], found->second.info);
+}
+
+void Checkpoint::Release(const std::string& name) {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) return;
+  files_[found->second.file].Drop(Bytes(found->second));
+  found->second.aligned = {};
+}
+
+std::vector<std::string> Checkpoint::UnusedNames() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors_) {
+    if (!tensor.used && !absl::EndsWith(name, "rotary_emb.inv_freq")) names.push_back(name);
+  }
+  return names;
+}
+
+absl::StatusOr<uint64_t> Checkpoint::ComputeFingerprint() const {
+  Fingerprint fingerprint;
+  COPPICE_ASSIGN_OR_RETURN(const std::string config, ReadTextFile(dir_ + "/config.json"));
+  fingerprint.Add(config);
+  for (const auto& [name, tensor] : tensors_) {  // in name order, whatever the shards
+    const TensorInfo& info = tensor.info;
+    fingerprint.Add(absl::StrCat(name, " ", info.dtype, " ", ShapeText(info.shape)));
+    const uint64_t last = info.end - std::min<uint64_t>(kSampleBytes, info.end - info.begin);
+    for (const uint64_t at : {info.begin, info.begin + (info.end - info.begin) / 2, last}) {
+      fingerprint.Add(
+          files_[tensor.file].Sample(at, std::min<uint64_t>(kSampleBytes, info.end - at)));
+    }
+  }
+  return fingerprint.value();
+}
+
+}  // namespace coppice

@@ -1,0 +1,40 @@
+// A file mapped read-only into memory. Pages are read when touched and can be given back.
+// Immutable, movable; the mapping ends with the object.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace coppice {
+
+class MappedFile {
+ public:
+  // NotFound or InvalidArgument names the path and the reason (missing, empty, not a regular file).
+  static absl::StatusOr<MappedFile> Open(const std::string& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  const std::string& path() const { return path_; }
+  absl::Span<const char> bytes() const { return {data_, size_}; }
+  // The kernel may read these pages ahead / take them back from this process; `range` lies in
+  // bytes().
+  void WillNeed(absl::Span<const char> range) const;
+  void Drop(absl::Span<const char> range) const;
+  // Reads from the file without mapping pages. Fewer bytes than asked only at its end.
+  std::string Sample(size_t offset, size_t length) const;
+
+ private:
+  MappedFile() = default;
+  void Advise(absl::Span<const char> range, int advice) const;
+
+  std::string path_;
+  int descriptor_ = -1;
+  const char* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace coppice

@@ -1,0 +1,54 @@
+#include "model/shard_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace coppice {
+namespace {
+
+// Sets q_heads and kv_heads; ranks <= num_heads, so a replicated KV head has a query head for each
+// of its ranks.
+void SplitHeads(const ModelConfig& config, int rank, int ranks, ShardPlan* plan) {
+  const int group = config.num_heads / config.num_kv_heads;
+  if (config.num_kv_heads >= ranks) {
+    plan->kv_heads = BalancedPiece(config.num_kv_heads, rank, ranks);
+    plan->q_heads = {plan->kv_heads.begin * group, plan->kv_heads.end * group};
+    return;
+  }
+  int head = 0;
+  while (rank >= BalancedPiece(ranks, head, config.num_kv_heads).end) ++head;
+  const Range sharers = BalancedPiece(ranks, head, config.num_kv_heads);
+  const Range piece = BalancedPiece(group, rank - sharers.begin, sharers.size());
+  plan->kv_heads = {head, head + 1};
+  plan->q_heads = {head * group + piece.begin, head * group + piece.end};
+}
+
+}  // namespace
+
+Range BalancedPiece(int total, int part, int parts) {
+  const int size = total / parts;
+  const int larger = total % parts;
+  const int begin = part * size + std::min(part, larger);
+  return {begin, begin + size + (part < larger ? 1 : 0)};
+}
+
+absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int rank, int ranks) {
+  COPPICE_CHECK(rank >= 0 && rank < ranks);
+  const int most = std::min({config.num_heads, config.intermediate_size, config.vocab_size});
+  if (ranks > most) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "tensor parallelism over ", ranks, " ranks: the model has num_attention_heads ",
+        config.num_heads, ", intermediate_size ", config.intermediate_size, ", vocab_size ",
+        config.vocab_size, ", expected at most ", most, " ranks"));
+  }
+  ShardPlan plan;
+  SplitHeads(config, rank, ranks, &plan);
+  plan.intermediate = BalancedPiece(config.intermediate_size, rank, ranks);
+  plan.vocab = BalancedPiece(config.vocab_size, rank, ranks);
+  plan.largest_vocab = BalancedPiece(config.vocab_size, 0, ranks).size();
+  return plan;
+}
+
+}  // namespace coppice

@@ -1,0 +1,34 @@
+// Which heads, MLP columns and vocabulary rows one tensor-parallel rank holds. Pure arithmetic;
+// weights.cc cuts the checkpoint by it and transformer.cc sizes its buffers by it.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "model/model_config.h"
+
+namespace coppice {
+
+struct Range {
+  int begin = 0;
+  int end = 0;
+  int size() const { return end - begin; }
+};
+
+// Piece `part` of [0, total) cut into `parts` consecutive pieces whose sizes differ by one at most,
+// larger first.
+Range BalancedPiece(int total, int part, int parts);
+
+// With at least as many KV heads as ranks, each rank holds a run of KV heads and all query heads
+// that read them. With fewer, each KV head is replicated on several ranks, which share out its
+// query heads.
+struct ShardPlan {
+  Range q_heads;
+  Range kv_heads;
+  Range intermediate;
+  Range vocab;
+  int largest_vocab = 0;  // of any rank: the size that gathered pieces are padded to
+};
+
+// FailedPrecondition when there are more ranks than query heads, MLP columns or tokens.
+absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int rank, int ranks);
+
+}  // namespace coppice
