@@ -1,6 +1,6 @@
 // The compute backend: every operation of the decoder, over f32 activations. One implementation per device
 // (cpu/, cuda/), chosen by MakeBackend alone. Thread-compatible: one engine thread owns a backend; the CPU
-// backend spreads each op over its OpenMP threads.
+// backend spreads each op over its own threads.
 //
 // Batch-invariant: the bits of an output row depend on that row's inputs alone, never on the other rows of the
 // batch, on the number of threads, or on where in the KV pool its context lies (context is read in position order).
@@ -103,7 +103,7 @@ class Backend {
   // y[rows, W.rows] = x[rows, W.columns] W^T (+ bias[W.rows] when not empty). With accumulate: y += instead of =.
   virtual void MatMul(const PackedMatrix& w, const float* x, int64_t rows, float* y,
                       absl::Span<const float> bias, bool accumulate) = 0;
-  // Reads row tokens[i] - first_row of an embedding matrix that was packed with PackEmbedding; a token outside
+  // Reads row tokens[i] - first_row of a packed embedding matrix (a tied head shares it); a token outside
   // [first_row, first_row + rows) gives zeros (vocabulary-parallel embedding). out[n, columns].
   virtual void Embed(const PackedMatrix& w, int64_t first_row, absl::Span<const TokenId> tokens, float* out) = 0;
   // out = x / sqrt(mean(x^2) + epsilon) * gain. x, out [rows, n]; may alias.

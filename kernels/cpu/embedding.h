@@ -1,0 +1,17 @@
+// Rows of a packed matrix as token embeddings (the tied head and the embedding share one packed
+// matrix).
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "base/types.h"
+#include "kernels/cpu/packed_matrix.h"
+
+namespace coppice::cpu {
+
+// out[i] = row tokens[i] - first_row, zeros when the matrix does not hold it. out [tokens,
+// columns].
+void Embed(const CpuMatrix& w, int64_t first_row, absl::Span<const TokenId> tokens, float* out);
+
+}  // namespace coppice::cpu

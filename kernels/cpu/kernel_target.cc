@@ -1,0 +1,32 @@
+#include "kernels/cpu/kernel_target.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/kernel_target.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/targets.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace coppice::cpu {
+namespace HWY_NAMESPACE {
+
+const char* CompiledTarget() {
+#if HWY_TARGET == HWY_AVX3
+  return "AVX-512";
+#elif HWY_TARGET == HWY_SCALAR
+  return "scalar";
+#else
+  return hwy::TargetName(HWY_TARGET);
+#endif
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace coppice::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace coppice::cpu {
+HWY_EXPORT(CompiledTarget);
+const char* KernelTargetName() { return HWY_DYNAMIC_DISPATCH(CompiledTarget)(); }
+}  // namespace coppice::cpu
+#endif  // HWY_ONCE

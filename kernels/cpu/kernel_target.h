@@ -1,0 +1,9 @@
+// Which instruction set the kernels run on.
+#pragma once
+
+namespace coppice::cpu {
+
+// "AVX-512", "AVX2", "scalar": the best that both the processor and this build have.
+const char* KernelTargetName();
+
+}  // namespace coppice::cpu

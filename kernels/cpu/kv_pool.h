@@ -1,0 +1,38 @@
+// The KV pool in host memory: per layer K then V, each [block][kv_head][kBlockSize][head_dim] of
+// f32 or bf16. Memory is zero and touched lazily, 64-byte aligned.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/page_buffer.h"
+
+namespace coppice::cpu {
+
+class CpuKvPool : public KvPool {
+ public:
+  // First byte of the head's rows of one block, [kBlockSize][head_dim]. value: false K, true V.
+  uint8_t* HeadBlock(int layer, bool value, int64_t block, int kv_head) const {
+    const int64_t plane = int64_t{2} * layer + value;
+    return storage.data() +
+           ((plane * shape.blocks + block) * shape.kv_heads + kv_head) * head_block_bytes();
+  }
+  // The vector [head_dim] of one slot.
+  uint8_t* Row(int layer, bool value, int32_t slot, int kv_head) const {
+    return HeadBlock(layer, value, slot / kBlockSize, kv_head) + slot % kBlockSize * row_bytes();
+  }
+  size_t row_bytes() const { return shape.head_dim * DTypeSize(shape.dtype); }
+  size_t head_block_bytes() const { return kBlockSize * row_bytes(); }
+
+  PageBuffer storage;
+};
+
+// InvalidArgument names a field out of range; ResourceExhausted a pool larger than memory.
+absl::StatusOr<std::unique_ptr<KvPool>> MakeCpuKvPool(const KvPoolShape& shape);
+
+void CopyKv(absl::Span<const KvCopy> copies, CpuKvPool* pool);
+
+}  // namespace coppice::cpu

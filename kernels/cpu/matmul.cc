@@ -1,0 +1,133 @@
+#include "kernels/cpu/matmul.h"
+
+#include <algorithm>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/matmul.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/matmul_tile-inl.h"
+#include "kernels/cpu/targets.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace coppice::cpu {
+namespace HWY_NAMESPACE {
+
+// Rows that fit one tile: the weights are read once, in `Panels` streams that are each contiguous
+// in memory.
+template <class Weights, int kRows>
+void OneRowTile(const MatMulArgs& args, int64_t begin, int64_t end) {
+  constexpr int kStreams = PanelsFor(kRows);
+  const int64_t per_stream = (end - begin) / kStreams;
+  for (int64_t i = 0; i < per_stream; ++i) {
+    Tile<Weights, kRows, kStreams>(args, 0, begin + i, per_stream);
+  }
+  for (int64_t p = begin + per_stream * kStreams; p < end; ++p)
+    Tile<Weights, kRows, 1>(args, 0, p, 1);
+}
+
+// More rows: groups of panels that stay in the second-level cache while all rows pass over them.
+template <class Weights, int kRows, int kPanels>
+HWY_INLINE void TilesOfGroup(const MatMulArgs& args, int64_t row, int64_t begin, int64_t end) {
+  int64_t p = begin;
+  for (; p + kPanels <= end; p += kPanels) Tile<Weights, kRows, kPanels>(args, row, p, 1);
+  for (; p < end; ++p) Tile<Weights, kRows, 1>(args, row, p, 1);
+}
+
+template <class Weights>
+void ManyRowTiles(const MatMulArgs& args, int64_t begin, int64_t end) {
+  constexpr int kPanels = PanelsFor(kMaxTileRows);
+  const int64_t tiles = (args.rows + kMaxTileRows - 1) / kMaxTileRows;
+  const int64_t in_cache = std::max<int64_t>(1, kGroupBytes / args.w->panel_bytes());
+  const int64_t group =
+      tiles <= 4 ? kPanels : std::max<int64_t>(kPanels, in_cache / kPanels * kPanels);
+  for (int64_t p = begin; p < end; p += group) {
+    const int64_t stop = std::min(end, p + group);
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t row = args.rows * tile / tiles;  // tiles differ by one row at most
+      switch (args.rows * (tile + 1) / tiles - row) {
+        case 3:
+          TilesOfGroup<Weights, 3, kPanels>(args, row, p, stop);
+          break;
+        case 4:
+          TilesOfGroup<Weights, 4, kPanels>(args, row, p, stop);
+          break;
+        case 5:
+          TilesOfGroup<Weights, 5, kPanels>(args, row, p, stop);
+          break;
+        default:
+          TilesOfGroup<Weights, 6, kPanels>(args, row, p, stop);
+      }
+    }
+  }
+}
+
+template <class Weights>
+void MatMulPanels(const MatMulArgs& args, int64_t begin, int64_t end) {
+  switch (args.rows) {
+    case 1:
+      return OneRowTile<Weights, 1>(args, begin, end);
+    case 2:
+      return OneRowTile<Weights, 2>(args, begin, end);
+    case 3:
+      return OneRowTile<Weights, 3>(args, begin, end);
+    case 4:
+      return OneRowTile<Weights, 4>(args, begin, end);
+    case 5:
+      return OneRowTile<Weights, 5>(args, begin, end);
+    case 6:
+      return OneRowTile<Weights, 6>(args, begin, end);
+    default:
+      return ManyRowTiles<Weights>(args, begin, end);
+  }
+}
+
+void MatMulRange(const MatMulArgs& args, int64_t panel_begin, int64_t panel_end) {
+  if (args.w->dtype == DType::kF32) {
+    MatMulPanels<F32Weights>(args, panel_begin, panel_end);
+  } else {
+    MatMulPanels<Bf16Weights>(args, panel_begin, panel_end);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace coppice::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace coppice::cpu {
+
+HWY_EXPORT(MatMulRange);
+
+namespace {
+
+// Rough time of the op on one thread, for deciding how far to split it.
+double EstimateMicroseconds(const MatMulArgs& args) {
+  const double stream = static_cast<double>(args.w->bytes) / 20e3;                 // 20 GB/s
+  const double compute = 2.0 * args.rows * args.w->rows * args.w->columns / 60e3;  // 60 GFLOP/s
+  return std::max(stream, compute);
+}
+
+constexpr double kWorthSharingUs = 15.0;
+constexpr double kChunkUs = 20.0;
+constexpr int64_t kMinPanelsPerChunk = 4;
+
+}  // namespace
+
+void MatMul(const MatMulArgs& args, ThreadTeam* team) {
+  if (args.rows <= 0) return;
+  const int64_t panels = args.w->panels();
+  const double micros = EstimateMicroseconds(args);
+  int64_t chunks = 1;
+  if (team->threads() > 1 && micros >= kWorthSharingUs) {
+    chunks = std::max<int64_t>(team->threads(), static_cast<int64_t>(micros / kChunkUs));
+    chunks = std::min(
+        {chunks, int64_t{8} * team->threads(), std::max<int64_t>(1, panels / kMinPanelsPerChunk)});
+  }
+  team->Run(static_cast<int>(chunks), [&](int chunk) {
+    HWY_DYNAMIC_DISPATCH(MatMulRange)(args, panels * chunk / chunks, panels * (chunk + 1) / chunks);
+  });
+}
+
+}  // namespace coppice::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,23 @@
+// y = x W^T over a packed matrix. Each y[r][n] is bias + one chain of multiply-adds over k = 0, 1,
+// 2, ...: the bits do not depend on the batch, the tile or the thread that computes it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/thread_team.h"
+
+namespace coppice::cpu {
+
+struct MatMulArgs {
+  const CpuMatrix* w = nullptr;
+  const float* x = nullptr;  // [rows, w->columns]
+  int64_t rows = 0;
+  float* y = nullptr;           // [rows, w->rows]
+  const float* bias = nullptr;  // [w->rows] or null
+  bool accumulate = false;      // y += instead of y =
+};
+
+void MatMul(const MatMulArgs& args, ThreadTeam* team);
+
+}  // namespace coppice::cpu

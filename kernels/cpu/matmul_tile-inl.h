@@ -1,0 +1,135 @@
+// The register tile of MatMul: kRows rows of x times kPanels panels of W, all of K. Compiled once
+// per target. The prefetch distance and the shapes are measured (bench/kernels).
+#if defined(COPPICE_KERNELS_CPU_MATMUL_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef COPPICE_KERNELS_CPU_MATMUL_TILE_INL_H_
+#undef COPPICE_KERNELS_CPU_MATMUL_TILE_INL_H_
+#else
+#define COPPICE_KERNELS_CPU_MATMUL_TILE_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/matmul.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace coppice::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::CappedTag<float, kPanelWidth>;
+using DU = hn::RebindToUnsigned<DF>;
+using VF = hn::Vec<DF>;
+inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
+inline constexpr int kVectors = kPanelWidth / kLanes;  // per panel
+inline constexpr int kMaxTileRows = 6;
+inline constexpr int64_t kGroupBytes = 192 << 10;  // of weights kept in the second-level cache
+inline constexpr int64_t kPrefetchBytes = 4096;
+
+// Panels of a tile of that many rows: enough independent accumulators to hide the latency of a
+// multiply-add.
+constexpr int PanelsFor(int rows) {
+  constexpr int kPerVector[kMaxTileRows + 1] = {0, 8, 4, 4, 2, 2, 2};
+  return std::max(1, kPerVector[rows] / kVectors);
+}
+
+// Weights of one step along K (kDepth inputs) of one panel.
+struct F32Weights {
+  static constexpr int kDepth = 1;
+  static constexpr int64_t kStepBytes = kPanelWidth * 4;
+  static HWY_INLINE VF Load(const uint8_t* step, int vector, int /*depth*/) {
+    return hn::Load(DF(), reinterpret_cast<const float*>(step) + vector * kLanes);
+  }
+};
+struct Bf16Weights {
+  static constexpr int kDepth = 2;
+  static constexpr int64_t kStepBytes = kPanelWidth * 4;
+  static HWY_INLINE VF Load(const uint8_t* step, int vector, int depth) {
+    const auto words = hn::Load(DU(), reinterpret_cast<const uint32_t*>(step) + vector * kLanes);
+    if (depth == 0) return hn::BitCast(DF(), hn::ShiftLeft<16>(words));
+    return hn::BitCast(DF(), hn::And(words, hn::Set(DU(), 0xffff0000u)));
+  }
+};
+
+// acc += x[:, k + depth] times the weights of one step.
+template <class Weights, int kRows, int kPanels>
+HWY_INLINE void Step(const float* HWY_RESTRICT x, int64_t stride, const uint8_t* HWY_RESTRICT w,
+                     int64_t panel_stride, int depth, VF (&acc)[kRows][kPanels * kVectors]) {
+  VF weights[kPanels * kVectors];
+#pragma GCC unroll 16
+  for (int v = 0; v < kPanels * kVectors; ++v) {
+    weights[v] = Weights::Load(w + v / kVectors * panel_stride, v % kVectors, depth);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const VF broadcast = hn::Set(DF(), x[r * stride]);
+#pragma GCC unroll 16
+    for (int v = 0; v < kPanels * kVectors; ++v)
+      acc[r][v] = hn::MulAdd(broadcast, weights[v], acc[r][v]);
+  }
+}
+
+// y[row][panel's outputs] from 16 sums.
+HWY_INLINE void StorePanel(const MatMulArgs& args, int64_t row, int64_t panel, const VF* acc) {
+  const int64_t n = args.w->rows;
+  const int64_t first = panel * kPanelWidth;
+  float* HWY_RESTRICT y = args.y + row * n + first;
+  if (first + kPanelWidth <= n) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      VF sum = acc[v];
+      if (args.bias != nullptr) sum = hn::Add(sum, hn::LoadU(DF(), args.bias + first + v * kLanes));
+      if (args.accumulate) sum = hn::Add(hn::LoadU(DF(), y + v * kLanes), sum);
+      hn::StoreU(sum, DF(), y + v * kLanes);
+    }
+    return;
+  }
+  HWY_ALIGN float sums[kPanelWidth];
+  for (int v = 0; v < kVectors; ++v) hn::Store(acc[v], DF(), sums + v * kLanes);
+  for (int64_t lane = 0; first + lane < n; ++lane) {
+    float sum = sums[lane];
+    if (args.bias != nullptr) sum += args.bias[first + lane];
+    y[lane] = args.accumulate ? y[lane] + sum : sum;
+  }
+}
+
+// Rows row .. row + kRows - 1 and panels panel, panel + stride, ... (kPanels of them).
+template <class Weights, int kRows, int kPanels>
+HWY_NOINLINE void Tile(const MatMulArgs& args, int64_t row, int64_t panel, int64_t stride) {
+  const int64_t columns = args.w->columns;
+  const int64_t panel_stride = stride * static_cast<int64_t>(args.w->panel_bytes());
+  const uint8_t* HWY_RESTRICT w = args.w->panel(panel);
+  const float* HWY_RESTRICT x = args.x + row * columns;
+
+  VF acc[kRows][kPanels * kVectors];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kPanels * kVectors; ++v) acc[r][v] = hn::Zero(DF());
+  }
+  int64_t k = 0;
+  for (; k + Weights::kDepth <= columns; k += Weights::kDepth) {
+#pragma GCC unroll 8
+    for (int p = 0; p < kPanels; ++p) hwy::Prefetch(w + p * panel_stride + kPrefetchBytes);
+#pragma GCC unroll 2
+    for (int depth = 0; depth < Weights::kDepth; ++depth) {
+      Step<Weights, kRows, kPanels>(x + k + depth, columns, w, panel_stride, depth, acc);
+    }
+    w += Weights::kStepBytes;
+  }
+  if (k < columns) Step<Weights, kRows, kPanels>(x + k, columns, w, panel_stride, 0, acc);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int p = 0; p < kPanels; ++p)
+      StorePanel(args, row + r, panel + p * stride, &acc[r][p * kVectors]);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace coppice::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

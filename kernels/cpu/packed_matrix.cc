@@ -1,0 +1,170 @@
+#include "kernels/cpu/packed_matrix.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "kernels/cpu/float16.h"
+
+namespace coppice::cpu {
+namespace {
+
+// Elements of a checkpoint need not be aligned: they are loaded byte by byte, as far as the
+// language is concerned.
+template <class T>
+T LoadUnaligned(const uint8_t* address) {
+  T value;
+  std::memcpy(&value, address, sizeof(T));
+  return value;
+}
+
+struct FromF32 {
+  static constexpr int kSize = 4;
+  static float ToFloat(const uint8_t* p) { return LoadUnaligned<float>(p); }
+  static uint16_t ToBf16(const uint8_t* p) { return FloatToBf16(ToFloat(p)); }
+};
+struct FromBf16 {
+  static constexpr int kSize = 2;
+  static float ToFloat(const uint8_t* p) { return Bf16ToFloat(ToBf16(p)); }
+  static uint16_t ToBf16(const uint8_t* p) { return LoadUnaligned<uint16_t>(p); }
+};
+struct FromF16 {
+  static constexpr int kSize = 2;
+  static float ToFloat(const uint8_t* p) { return Fp16ToFloat(LoadUnaligned<uint16_t>(p)); }
+  static uint16_t ToBf16(const uint8_t* p) { return FloatToBf16(ToFloat(p)); }
+};
+
+// The 16 source rows of a panel; absent rows are null.
+struct PanelRows {
+  const uint8_t* row[kPanelWidth];
+};
+
+// Columns are walked in strips, so that the 16 rows read and the strip written stay in the
+// first-level cache.
+constexpr int64_t kStrip = 64;
+
+template <class Source>
+void PackPanelF32(const PanelRows& rows, int64_t columns, float* panel) {
+  for (int64_t begin = 0; begin < columns; begin += kStrip) {
+    const int64_t end = std::min(columns, begin + kStrip);
+    for (int lane = 0; lane < kPanelWidth; ++lane) {
+      const uint8_t* row = rows.row[lane];
+      if (row == nullptr) continue;  // storage is zeroed
+      for (int64_t k = begin; k < end; ++k) {
+        panel[k * kPanelWidth + lane] = Source::ToFloat(row + k * Source::kSize);
+      }
+    }
+  }
+}
+
+template <class Source>
+void PackPanelBf16(const PanelRows& rows, int64_t columns, uint32_t* panel) {
+  for (int64_t begin = 0; begin < columns; begin += kStrip) {
+    const int64_t end = std::min(columns, begin + kStrip);
+    for (int lane = 0; lane < kPanelWidth; ++lane) {
+      const uint8_t* row = rows.row[lane];
+      if (row == nullptr) continue;
+      int64_t k = begin;
+      for (; k + 1 < end; k += 2) {
+        const uint32_t low = Source::ToBf16(row + k * Source::kSize);
+        const uint32_t high = Source::ToBf16(row + (k + 1) * Source::kSize);
+        panel[k / 2 * kPanelWidth + lane] = low | high << 16;
+      }
+      if (k < end) panel[k / 2 * kPanelWidth + lane] = Source::ToBf16(row + k * Source::kSize);
+    }
+  }
+}
+
+template <class Source>
+void PackPanel(const PanelRows& rows, int64_t columns, DType dtype, uint8_t* panel) {
+  if (dtype == DType::kF32) {
+    PackPanelF32<Source>(rows, columns, reinterpret_cast<float*>(panel));
+  } else {
+    PackPanelBf16<Source>(rows, columns, reinterpret_cast<uint32_t*>(panel));
+  }
+}
+
+PanelRows RowsOfPanel(absl::Span<const MatrixSource> sources, int64_t first_row) {
+  PanelRows rows = {};
+  int64_t source_begin = 0;
+  for (const MatrixSource& source : sources) {
+    for (int lane = 0; lane < kPanelWidth; ++lane) {
+      const int64_t row = first_row + lane - source_begin;
+      if (row < 0 || row >= source.rows) continue;
+      rows.row[lane] = static_cast<const uint8_t*>(source.data) +
+                       static_cast<size_t>(row * source.row_stride) * DTypeSize(source.dtype);
+    }
+    source_begin += source.rows;
+  }
+  return rows;
+}
+
+absl::Status CheckSources(absl::Span<const MatrixSource> sources, DType dtype) {
+  if (dtype == DType::kF16)
+    return absl::InvalidArgumentError("pack: weights are stored as F32 or BF16, not F16");
+  if (sources.empty()) return absl::InvalidArgumentError("pack: no source");
+  for (const MatrixSource& source : sources) {
+    if (source.data == nullptr || source.rows <= 0 || source.columns <= 0 ||
+        source.row_stride < source.columns) {
+      return absl::InvalidArgumentError(absl::StrCat("pack: bad source: rows ", source.rows,
+                                                     ", columns ", source.columns, ", row stride ",
+                                                     source.row_stride));
+    }
+    if (source.columns != sources[0].columns || source.dtype != sources[0].dtype) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "pack: stacked sources differ: columns ", sources[0].columns, " ",
+          DTypeName(sources[0].dtype), " and ", source.columns, " ", DTypeName(source.dtype)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+size_t CpuMatrix::PanelBytes(int64_t columns, DType dtype) {
+  const int64_t padded = dtype == DType::kF32 ? columns : (columns + 1) / 2 * 2;
+  return static_cast<size_t>(padded) * kPanelWidth * DTypeSize(dtype);
+}
+
+absl::StatusOr<std::unique_ptr<PackedMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
+                                                         DType dtype, ThreadTeam* team) {
+  COPPICE_RETURN_IF_ERROR(CheckSources(sources, dtype));
+  auto matrix = std::make_unique<CpuMatrix>();
+  for (const MatrixSource& source : sources) matrix->rows += source.rows;
+  matrix->columns = sources[0].columns;
+  matrix->dtype = dtype;
+  matrix->bytes = matrix->panels() * matrix->panel_bytes();
+  COPPICE_ASSIGN_OR_RETURN(
+      matrix->storage, PageBuffer::Allocate(matrix->bytes, /*huge_pages=*/true,
+                                            absl::StrCat("a weight of ", matrix->rows, " x ",
+                                                         matrix->columns, " ", DTypeName(dtype))));
+
+  const int64_t panels = matrix->panels();
+  const int64_t panels_per_chunk =
+      std::max<int64_t>(1, (size_t{256} << 10) / matrix->panel_bytes());
+  const int64_t fair = (panels + ThreadTeam::kMaxChunks - 1) / ThreadTeam::kMaxChunks;
+  const int64_t step = std::max(panels_per_chunk, fair);
+  team->Run(static_cast<int>((panels + step - 1) / step), [&](int chunk) {
+    for (int64_t p = chunk * step; p < std::min(panels, (chunk + 1) * step); ++p) {
+      const PanelRows rows = RowsOfPanel(sources, p * kPanelWidth);
+      uint8_t* panel = matrix->storage.data() + p * matrix->panel_bytes();
+      switch (sources[0].dtype) {
+        case DType::kF32:
+          PackPanel<FromF32>(rows, matrix->columns, dtype, panel);
+          break;
+        case DType::kBF16:
+          PackPanel<FromBf16>(rows, matrix->columns, dtype, panel);
+          break;
+        case DType::kF16:
+          PackPanel<FromF16>(rows, matrix->columns, dtype, panel);
+          break;
+      }
+    }
+  });
+  return matrix;
+}
+
+}  // namespace coppice::cpu

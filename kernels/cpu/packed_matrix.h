@@ -1,0 +1,38 @@
+// A weight matrix in panels of 16 outputs, so that SIMD lanes run over outputs and each output is
+// one chain of multiply-adds in input order, whatever the batch. Panel p holds outputs 16 p .. 16 p
+// + 15 (absent ones are zeros):
+//   f32   [columns][16]
+//   bf16  [ceil(columns / 2)][16][2]: the 32-bit word of a lane holds inputs 2 k (low half) and 2 k
+//   + 1 (high half)
+// Immutable once packed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/page_buffer.h"
+#include "kernels/cpu/thread_team.h"
+
+namespace coppice::cpu {
+
+inline constexpr int64_t kPanelWidth = 16;
+
+class CpuMatrix : public PackedMatrix {
+ public:
+  int64_t panels() const { return (rows + kPanelWidth - 1) / kPanelWidth; }
+  size_t panel_bytes() const { return PanelBytes(columns, dtype); }
+  const uint8_t* panel(int64_t index) const { return storage.data() + index * panel_bytes(); }
+  static size_t PanelBytes(int64_t columns, DType dtype);
+
+  PageBuffer storage;
+};
+
+// Stacks the sources along their rows. InvalidArgument names what does not fit together;
+// ResourceExhausted when memory runs out. Each source is read once.
+absl::StatusOr<std::unique_ptr<PackedMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
+                                                         DType dtype, ThreadTeam* team);
+
+}  // namespace coppice::cpu

@@ -1,0 +1,25 @@
+// Rotary positions applied to q and k, and the store of K and V into the pool.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "kernels/cpu/kv_pool.h"
+#include "kernels/rope_table.h"
+
+namespace coppice::cpu {
+
+struct RopeAndStoreArgs {
+  float* qkv = nullptr;  // [rows, (q_heads + 2 kv_heads) * head_dim], rotated in place
+  absl::Span<const int32_t> positions;  // [rows]
+  absl::Span<const int32_t> slots;      // [rows]
+  int q_heads = 0;
+  const RopeTable* rope = nullptr;
+  int layer = 0;
+  CpuKvPool* pool = nullptr;
+};
+
+// Rows [begin, end).
+void RopeAndStoreKv(const RopeAndStoreArgs& args, int64_t begin, int64_t end);
+
+}  // namespace coppice::cpu

@@ -1,0 +1,92 @@
+#include "kernels/cpu/thread_team.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/check.h"
+
+namespace coppice::cpu {
+namespace {
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+bool HasChunk(uint64_t job) { return (job & 0xffff) < ((job >> 16) & 0xffff); }
+
+}  // namespace
+
+int AvailableCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+ThreadTeam::ThreadTeam(int threads) {
+  COPPICE_CHECK(threads >= 1);
+  for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { HelperLoop(); });
+}
+
+ThreadTeam::~ThreadTeam() {
+  stopping_.store(true);
+  epoch_.fetch_add(1);
+  epoch_.notify_all();
+  for (std::thread& helper : helpers_) helper.join();
+}
+
+bool ThreadTeam::RunOneChunk() {
+  uint64_t job = job_.load(std::memory_order_acquire);
+  while (HasChunk(job)) {
+    if (job_.compare_exchange_weak(job, job + 1, std::memory_order_acq_rel,
+                                   std::memory_order_acquire)) {
+      function_(context_, static_cast<int>(job & 0xffff));
+      done_.fetch_add(1, std::memory_order_acq_rel);
+      return true;
+    }
+  }
+  return false;
+}
+
+void ThreadTeam::RunOnTeam(int chunks, ChunkFunction function, void* context) {
+  COPPICE_CHECK(chunks <= kMaxChunks);
+  function_ = function;
+  context_ = context;
+  done_.store(0, std::memory_order_relaxed);
+  const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
+  job_.store(uint64_t{epoch} << 32 | static_cast<uint64_t>(chunks) << 16,
+             std::memory_order_release);
+  epoch_.store(epoch, std::memory_order_release);
+  epoch_.notify_all();
+  while (RunOneChunk()) {
+  }
+  for (int spins = 0; done_.load(std::memory_order_acquire) < chunks; ++spins) {
+    if (spins < 2000) {
+      Pause();
+    } else {
+      sched_yield();  // the helper may have lost its core to another process
+    }
+  }
+}
+
+void ThreadTeam::HelperLoop() {
+  using Clock = std::chrono::steady_clock;
+  while (true) {
+    const uint32_t seen = epoch_.load(std::memory_order_acquire);
+    if (stopping_.load()) return;
+    while (RunOneChunk()) {
+    }
+    const Clock::time_point deadline = Clock::now() + std::chrono::microseconds(kSpinMicroseconds);
+    bool fresh = false;
+    while (!(fresh = epoch_.load(std::memory_order_acquire) != seen) && Clock::now() < deadline) {
+      for (int i = 0; i < 16; ++i) Pause();
+    }
+    if (!fresh) epoch_.wait(seen, std::memory_order_acquire);
+  }
+}
+
+}  // namespace coppice::cpu

@@ -1,0 +1,27 @@
+// Rotary position embedding as host tables of cos and sin, with the frequency scalings of Hugging
+// Face (linear, llama3). Made by Backend::MakeRope; immutable, shared by threads.
+#pragma once
+
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace coppice {
+
+struct RopeTable {
+  int head_dim = 0;
+  int max_positions = 0;
+  std::vector<float> cos;  // [max_positions, head_dim / 2]
+  std::vector<float> sin;  // [max_positions, head_dim / 2]
+};
+
+// Angular frequency of each rotated pair, [head_dim / 2], radians per position. The llama3 scaling
+// is that of transformers' _compute_llama3_parameters: wavelengths longer than original /
+// low_freq_factor are stretched by llama3_factor, those shorter than original / high_freq_factor
+// stay, and between them the two are blended.
+std::vector<double> RopeFrequencies(const RopeConfig& config);
+
+// Angles in double, then rounded once to f32.
+RopeTable BuildRopeTable(const RopeConfig& config);
+
+}  // namespace coppice
