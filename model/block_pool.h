@@ -1,0 +1,89 @@
+// The blocks of one KV pool: who uses each, reference counts, the prefix cache, deferred frees.
+// BlockManager's lower half; nobody else calls it. Host-only, thread-compatible.
+//
+// The prefix cache is a radix tree in one hash map: (parent block, 16 tokens) -> block. Tokens are
+// compared in full, and the parent is named by its block, so equal keys mean equal prefixes: no
+// hash collision can mix up two prompts. A block stays in the map while it is owned and, unowned,
+// until it is handed out again, oldest first. Since an owner of a block owns its parent and
+// releases it later, a parent always outlives its children.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "base/types.h"
+#include "kernels/backend.h"
+
+namespace coppice {
+
+inline constexpr int32_t kCacheRoot =
+    0;  // the parent of a first block (the sink itself holds no tokens)
+
+enum class BlockUse : uint8_t { kSink, kFree, kPrefix, kScratch, kRun, kReleased, kCached };
+
+struct PoolBlock {
+  BlockUse use = BlockUse::kFree;
+  bool published = false;                       // in the prefix cache
+  uint16_t live = 0;                            // kScratch, kRun: places that hold a node
+  uint16_t settling = 0;                        // kScratch, kRun: places freed in this round
+  int32_t owners = 0;                           // sequences
+  int32_t children = 0;                         // published blocks whose parent this is
+  int32_t parent = -1;                          // published: block before it, or kCacheRoot
+  int32_t older = -1, newer = -1;               // kCached: neighbours in the eviction order
+  uint64_t release_stamp = 0;                   // of the last release
+  std::array<TokenId, kBlockSize> tokens = {};  // kPrefix: what the block holds
+};
+
+class BlockPool {
+ public:
+  explicit BlockPool(int64_t num_blocks);
+
+  // Blocks that Take() can hand out now.
+  int64_t available() const { return static_cast<int64_t>(free_.size()) + cached_; }
+  // A block with one owner; evicts the oldest cached block when none is free. available() > 0.
+  int32_t Take(BlockUse use);
+  // One more owner of a published block.
+  void Share(int32_t block);
+  // One owner less. A block without owners becomes cached or free at EndRound.
+  void Release(int32_t block);
+  // Makes a block free at once; only for blocks whose last token died in an earlier round or that
+  // were never used.
+  void ReleaseNow(int32_t block);
+
+  // The published block that holds `tokens` after `parent`, or -1.
+  int32_t Find(int32_t parent, absl::Span<const TokenId> tokens) const;
+  // Publishes a full block, or, when its twin is published already, gives it up for the twin, whose
+  // owner the caller then is. Returns the block to use.
+  int32_t Publish(int32_t parent, int32_t block);
+  void SettleReleases();
+
+  PoolBlock& at(int32_t block) { return blocks_[block]; }
+  const PoolBlock& at(int32_t block) const { return blocks_[block]; }
+  int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
+  int64_t free_blocks() const { return static_cast<int64_t>(free_.size()); }
+  int64_t cached_blocks() const { return cached_; }
+
+  absl::Status CheckIntegrity() const;
+
+ private:
+  using CacheKey = std::pair<int32_t, std::array<TokenId, kBlockSize>>;
+
+  void AppendCached(int32_t block);
+  void UnlinkCached(int32_t block);
+  void Unpublish(int32_t block);
+
+  std::vector<PoolBlock> blocks_;
+  std::vector<int32_t> free_;
+  std::vector<std::pair<int32_t, uint64_t>> released_;  // block, stamp of that release
+  absl::flat_hash_map<CacheKey, int32_t> cache_;
+  int32_t oldest_ = -1, newest_ = -1;
+  int64_t cached_ = 0;
+  uint64_t stamp_ = 0;
+};
+
+}  // namespace coppice

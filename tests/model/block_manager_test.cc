@@ -1,0 +1,276 @@
+#include "model/block_manager.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "kernels/backend.h"
+
+namespace coppice {
+namespace {
+
+std::vector<TokenId> Iota(int count, TokenId first = 0) {
+  std::vector<TokenId> tokens(count);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+BlockManager Make(int64_t blocks, int scratch_blocks = 4, bool cache = true) {
+  return BlockManager(
+      {.num_blocks = blocks, .scratch_blocks = scratch_blocks, .prefix_cache = cache});
+}
+
+// Opens, prefills everything that is not cached, ends the round.
+SequenceHandle OpenFilled(BlockManager& blocks, const std::vector<TokenId>& prompt) {
+  int cached = 0;
+  const SequenceHandle sequence = blocks.Open(prompt, &cached);
+  EXPECT_TRUE(blocks.AppendPrefix(sequence, absl::MakeSpan(prompt).subspan(cached)).ok());
+  blocks.EndRound();
+  return sequence;
+}
+
+TEST(BlockManagerTest, NeverHandsOutTheSink) {
+  BlockManager blocks = Make(3);
+  const SequenceHandle a = blocks.Open({}, nullptr);
+  auto slots = blocks.AppendPrefix(a, Iota(2 * kBlockSize));
+  ASSERT_TRUE(slots.ok());
+  for (int32_t slot : *slots) EXPECT_GE(slot, kBlockSize);
+  EXPECT_EQ(blocks.counts().used, 2);
+  EXPECT_EQ(blocks.counts().total, 2);
+}
+
+TEST(BlockManagerTest, EqualPromptsShareFullBlocksAndLeaveOneRowToCompute) {
+  BlockManager blocks = Make(20);
+  const SequenceHandle a = OpenFilled(blocks, Iota(32));
+  int cached = -1;
+  const SequenceHandle b = blocks.Open(Iota(32), &cached);
+  EXPECT_EQ(cached, 16);  // not 32: the last token's row is computed
+  EXPECT_EQ(blocks.block_table(a)[0], blocks.block_table(b)[0]);
+  const SequenceHandle c = blocks.Open(Iota(33), &cached);
+  EXPECT_EQ(cached, 32);
+  EXPECT_EQ(blocks.block_table(c)[1], blocks.block_table(a)[1]);
+  EXPECT_EQ(blocks.cache_queries(), 32 + 32 + 33);
+  EXPECT_EQ(blocks.cache_hits(), 16 + 32);
+  EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
+}
+
+TEST(BlockManagerTest, DivergingPromptsShareOnlyWhatIsEqualFromTheStart) {
+  BlockManager blocks = Make(20);
+  std::vector<TokenId> prompt = Iota(48);
+  OpenFilled(blocks, prompt);
+  prompt[20] = 999;
+  int cached = -1;
+  blocks.Open(prompt, &cached);
+  EXPECT_EQ(cached, 16);
+  prompt = Iota(48);
+  prompt[0] = 999;  // the later blocks' tokens are equal, their prefix is not
+  blocks.Open(prompt, &cached);
+  EXPECT_EQ(cached, 0);
+}
+
+TEST(BlockManagerTest, FilledBlocksAreSharedFromTheNextRoundOn) {
+  BlockManager blocks = Make(20);
+  const SequenceHandle a = blocks.Open({}, nullptr);
+  ASSERT_TRUE(blocks.AppendPrefix(a, Iota(16)).ok());
+  int cached = -1;
+  blocks.Open(Iota(17), &cached);
+  EXPECT_EQ(cached, 0);
+  blocks.EndRound();
+  blocks.Open(Iota(17), &cached);
+  EXPECT_EQ(cached, 16);
+}
+
+TEST(BlockManagerTest, TwinsComputedInOneRoundBecomeOneBlock) {
+  BlockManager blocks = Make(20);
+  const SequenceHandle a = blocks.Open({}, nullptr), b = blocks.Open({}, nullptr);
+  ASSERT_TRUE(blocks.AppendPrefix(a, Iota(32)).ok());
+  ASSERT_TRUE(blocks.AppendPrefix(b, Iota(32)).ok());
+  EXPECT_EQ(blocks.counts().used, 4);
+  blocks.EndRound();
+  EXPECT_EQ(blocks.counts().used, 2);
+  EXPECT_EQ(blocks.block_table(a)[1], blocks.block_table(b)[1]);
+  EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
+}
+
+TEST(BlockManagerTest, ClosedSequenceOfTheRunningRoundPublishesNothing) {
+  BlockManager blocks = Make(20);
+  const SequenceHandle a = blocks.Open({}, nullptr);
+  ASSERT_TRUE(blocks.AppendPrefix(a, Iota(32)).ok());
+  blocks.Close(a);
+  blocks.EndRound();
+  int cached = -1;
+  blocks.Open(Iota(33), &cached);
+  EXPECT_EQ(cached, 0);
+  EXPECT_EQ(blocks.counts().cached, 0);
+}
+
+TEST(BlockManagerTest, UnownedBlocksStayCachedAndTheOldestGoFirst) {
+  BlockManager blocks = Make(1 + 4);
+  blocks.Close(OpenFilled(blocks, Iota(32)));  // two cached blocks
+  blocks.EndRound();
+  blocks.Close(OpenFilled(blocks, Iota(32, 100)));
+  blocks.EndRound();
+  EXPECT_EQ(blocks.counts().cached, 4);
+  EXPECT_EQ(blocks.counts().free, 0);
+  const SequenceHandle c = blocks.Open({}, nullptr);
+  ASSERT_TRUE(blocks.AppendPrefix(c, Iota(1, 500)).ok());
+  int cached = -1;
+  // The tail of the oldest prompt went, its head can still be used.
+  SequenceHandle again = blocks.Open(Iota(33), &cached);
+  EXPECT_EQ(cached, 16);
+  blocks.Close(again);
+  again = blocks.Open(Iota(33, 100), &cached);
+  EXPECT_EQ(cached, 32);
+  EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
+}
+
+TEST(BlockManagerTest, WithoutPrefixCacheNothingIsShared) {
+  BlockManager blocks = Make(20, 4, /*cache=*/false);
+  OpenFilled(blocks, Iota(32));
+  int cached = -1;
+  blocks.Open(Iota(33), &cached);
+  EXPECT_EQ(cached, 0);
+  EXPECT_EQ(blocks.cache_queries(), 0);
+  EXPECT_TRUE(blocks.CheckIntegrity().ok());
+}
+
+TEST(BlockManagerTest, ExhaustionChangesNothing) {
+  BlockManager blocks = Make(1 + 3, /*scratch_blocks=*/1);
+  const SequenceHandle a = blocks.Open({}, nullptr);
+  EXPECT_EQ(blocks.AppendPrefix(a, Iota(49)).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(blocks.prefix_length(a), 0);
+  EXPECT_EQ(blocks.counts().free, 3);
+  ASSERT_TRUE(blocks.AppendPrefix(a, Iota(32)).ok());
+  std::vector<KvNode> nodes;
+  for (int i = 0; i < kBlockSize; ++i) {
+    auto node = blocks.AddNode(a, i == 0 ? kPrefixEnd : nodes.back(), i);
+    ASSERT_TRUE(node.ok());
+    nodes.push_back(*node);
+  }
+  EXPECT_EQ(blocks.AddNode(a, nodes.back(), 1).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(blocks.nodes(a), kBlockSize);
+  std::vector<KvCopy> copies;
+  EXPECT_EQ(blocks.Commit(a, {nodes.back()}, &copies).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(copies.empty());
+  EXPECT_EQ(blocks.chain_length(a, nodes.back()), kBlockSize);
+  EXPECT_EQ(blocks.prefix_length(a), 32);
+  EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
+}
+
+TEST(BlockManagerTest, EqualChildrenAreOneNode) {
+  BlockManager blocks = Make(10);
+  const SequenceHandle a = blocks.Open({}, nullptr);
+  const KvNode node = *blocks.AddNode(a, kPrefixEnd, 7);
+  EXPECT_EQ(*blocks.AddNode(a, kPrefixEnd, 7), node);
+  EXPECT_NE(*blocks.AddNode(a, kPrefixEnd, 8), node);
+  EXPECT_NE(*blocks.AddNode(a, node, 7), node);
+  EXPECT_EQ(blocks.nodes(a), 3);
+  bool found = true;
+  blocks.FindChild(a, node, 9, &found);
+  EXPECT_FALSE(found);
+}
+
+TEST(BlockManagerTest, CommitMovesWhatAllLeavesShare) {
+  BlockManager blocks = Make(10);
+  const SequenceHandle a = OpenFilled(blocks, Iota(15));
+  const KvNode x = *blocks.AddNode(a, kPrefixEnd, 1), y = *blocks.AddNode(a, x, 2);
+  const KvNode left = *blocks.AddNode(a, y, 3), right = *blocks.AddNode(a, y, 4);
+  const KvNode dead = *blocks.AddNode(a, x, 5);
+  blocks.Retain(a, {left, right, dead});
+  const int32_t from_x = blocks.slot(a, x), from_y = blocks.slot(a, y);
+  std::vector<KvCopy> copies;
+  EXPECT_EQ(*blocks.Commit(a, {left, kPrefixEnd}, &copies), 0);
+  EXPECT_EQ(*blocks.Commit(a, {left, right}, &copies), 2);
+  ASSERT_EQ(copies.size(), 2);
+  EXPECT_EQ(copies[0].source, from_x);
+  EXPECT_EQ(copies[0].destination, blocks.block_table(a)[0] * kBlockSize + 15);
+  EXPECT_EQ(copies[1].source, from_y);
+  EXPECT_EQ(copies[1].destination, blocks.block_table(a)[1] * kBlockSize);
+  EXPECT_EQ(blocks.prefix_length(a), 17);
+  EXPECT_EQ(blocks.nodes(a), 2);  // `dead` hung off a committed token
+  EXPECT_EQ(blocks.parent(a, left), kPrefixEnd);
+  EXPECT_EQ(blocks.chain_length(a, right), 1);
+  EXPECT_EQ(*blocks.Commit(a, {left}, &copies), 1);  // a leaf shares itself
+  EXPECT_EQ(blocks.nodes(a), 0);
+  EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
+}
+
+TEST(BlockManagerTest, BlockFilledByCommitIsPublishedAtEndRound) {
+  BlockManager blocks = Make(10);
+  const SequenceHandle a = OpenFilled(blocks, Iota(15));
+  const KvNode x = *blocks.AddNode(a, kPrefixEnd, 15);
+  std::vector<KvCopy> copies;
+  ASSERT_TRUE(blocks.Commit(a, {x}, &copies).ok());
+  int cached = -1;
+  blocks.Open(Iota(17), &cached);
+  EXPECT_EQ(cached, 0);
+  blocks.EndRound();
+  blocks.Open(Iota(17), &cached);
+  EXPECT_EQ(cached, 16);
+}
+
+TEST(BlockManagerTest, SlotsFreedInARoundComeBackInTheNext) {
+  BlockManager blocks = Make(10, 1);
+  const SequenceHandle a = blocks.Open({}, nullptr);
+  const int32_t slot = blocks.slot(a, *blocks.AddNode(a, kPrefixEnd, 1));
+  blocks.Retain(a, {});
+  EXPECT_EQ(blocks.nodes(a), 0);
+  EXPECT_NE(blocks.slot(a, *blocks.AddNode(a, kPrefixEnd, 2)), slot);
+  blocks.EndRound();
+  EXPECT_EQ(blocks.slot(a, *blocks.AddNode(a, kPrefixEnd, 3)), slot);
+}
+
+TEST(BlockManagerTest, BlocksOfAClosedSequenceComeBackInTheNextRound) {
+  BlockManager blocks = Make(1 + 1);
+  SequenceHandle a = blocks.Open({}, nullptr);
+  ASSERT_TRUE(blocks.AddNode(a, kPrefixEnd, 1).ok());
+  blocks.Close(a);
+  a = blocks.Open({}, nullptr);
+  EXPECT_FALSE(blocks.AddNode(a, kPrefixEnd, 1).ok());
+  blocks.EndRound();
+  EXPECT_TRUE(blocks.AddNode(a, kPrefixEnd, 1).ok());
+}
+
+TEST(BlockManagerTest, LongBranchFillsItsRunsInOrder) {
+  BlockManager blocks = Make(20, /*scratch_blocks=*/1);
+  const SequenceHandle a = blocks.Open({}, nullptr);
+  KvNode node = kPrefixEnd;
+  for (int i = 0; i < kBlockSize; ++i) node = *blocks.AddNode(a, node, i);  // fills the scratch
+  std::vector<KvNode> run;
+  for (int i = 0; i < 2 * kBlockSize; ++i) run.push_back(node = *blocks.AddNode(a, node, i));
+  for (int i = 1; i < 2 * kBlockSize; ++i) {
+    if (i == kBlockSize) continue;
+    EXPECT_EQ(blocks.slot(a, run[i]), blocks.slot(a, run[i - 1]) + 1);
+  }
+  EXPECT_EQ(blocks.counts().used, 3);
+  EXPECT_EQ(blocks.BlocksFor(0, 3 * kBlockSize), 3);
+  blocks.Retain(a, {run[kBlockSize - 1]});
+  EXPECT_EQ(blocks.counts().used, 3);
+  blocks.EndRound();
+  EXPECT_EQ(blocks.counts().used, 2);  // the second run is dead, the first goes on where it is
+  EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
+}
+
+TEST(BlockManagerTest, ANewRunIsTakenOnlyWhenEveryPlaceIsInUse) {
+  BlockManager blocks = Make(100, /*scratch_blocks=*/2);
+  const SequenceHandle a = blocks.Open({}, nullptr);
+  for (int count = 1; count <= 10 * kBlockSize; ++count) {
+    ASSERT_TRUE(blocks.AddNode(a, kPrefixEnd, count).ok());
+    EXPECT_EQ(blocks.counts().used, blocks.BlocksFor(0, count));
+  }
+}
+
+TEST(BlockManagerDeathTest, PrefixCannotGrowBelowLiveNodes) {
+  BlockManager blocks = Make(10);
+  const SequenceHandle a = blocks.Open({}, nullptr);
+  ASSERT_TRUE(blocks.AddNode(a, kPrefixEnd, 1).ok());
+  EXPECT_DEATH((void)blocks.AppendPrefix(a, Iota(1)), "live nodes");
+  EXPECT_DEATH((void)blocks.slot(a, 5), "CHECK|LiveNode|live");
+  EXPECT_DEATH(blocks.Close(a + 1), "sequences");
+}
+
+}  // namespace
+}  // namespace coppice
