@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "model/element.h"
 #include "model/fingerprint.h"
-#include "model/json_fields.h"
+#include "model/json_file.h"
 
 namespace coppice {
 namespace {
@@ -64,8 +64,8 @@ absl::Status Checkpoint::AddFile(const std::string& path, std::map<std::string, 
 }
 
 absl::Status Checkpoint::AddShards(const std::string& index_path) {
-  COPPICE_ASSIGN_OR_RETURN(const JsonFields index, JsonFields::ReadFile(index_path));
-  COPPICE_ASSIGN_OR_RETURN(const JsonFields map, index.Object("weight_map"));
+  COPPICE_ASSIGN_OR_RETURN(const JsonFile index, JsonFile::ReadFile(index_path));
+  COPPICE_ASSIGN_OR_RETURN(const JsonFile map, index.Object("weight_map"));
   std::map<std::string, std::map<std::string, Tensor>> shards;  // file name -> its tensors
   for (const std::string& name : map.names()) {
     COPPICE_ASSIGN_OR_RETURN(const std::string shard, map.String(name));

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "model/json_fields.h"
+#include "model/json_file.h"
 
 namespace coppice {
 namespace {
@@ -30,7 +30,7 @@ constexpr Family kFamilies[] = {
     {"Qwen2ForCausalLM", NormKind::kRmsNorm, PositionKind::kRope, MlpKind::kSwiGlu, true},
 };
 
-absl::StatusOr<const Family*> ReadFamily(const JsonFields& json) {
+absl::StatusOr<const Family*> ReadFamily(const JsonFile& json) {
   COPPICE_ASSIGN_OR_RETURN(const std::vector<std::string> architectures,
                            json.StringsOr("architectures"));
   if (architectures.size() != 1) return json.Error("architectures", "expected a list of one name");
@@ -44,7 +44,7 @@ absl::StatusOr<const Family*> ReadFamily(const JsonFields& json) {
                                                   absl::StrJoin(kFamilies, ", ", name), " are)"));
 }
 
-absl::Status ReadSizes(const JsonFields& json, ModelConfig* config) {
+absl::Status ReadSizes(const JsonFile& json, ModelConfig* config) {
   constexpr int64_t kLargest = 1 << 24;
   COPPICE_ASSIGN_OR_RETURN(config->vocab_size, json.Int("vocab_size", 1, kLargest));
   COPPICE_ASSIGN_OR_RETURN(config->hidden_size, json.Int("hidden_size", 1, 1 << 20));
@@ -78,7 +78,7 @@ absl::Status ReadSizes(const JsonFields& json, ModelConfig* config) {
 // Llama-3 frequency scaling as in Hugging Face's modeling_rope_utils: wavelengths above original /
 // low_freq_factor are divided by factor, those below original / high_freq_factor are kept, between
 // them the two are blended.
-absl::Status ReadLlama3Scaling(const JsonFields& scaling, RopeConfig* rope) {
+absl::Status ReadLlama3Scaling(const JsonFile& scaling, RopeConfig* rope) {
   COPPICE_ASSIGN_OR_RETURN(rope->llama3_factor, scaling.PositiveNumber("factor"));
   COPPICE_ASSIGN_OR_RETURN(rope->llama3_low_freq_factor, scaling.PositiveNumber("low_freq_factor"));
   COPPICE_ASSIGN_OR_RETURN(rope->llama3_high_freq_factor,
@@ -93,7 +93,7 @@ absl::Status ReadLlama3Scaling(const JsonFields& scaling, RopeConfig* rope) {
   return absl::OkStatus();
 }
 
-absl::Status ReadRope(const JsonFields& json, ModelConfig* config) {
+absl::Status ReadRope(const JsonFile& json, ModelConfig* config) {
   RopeConfig& rope = config->rope;
   rope.head_dim = config->head_dim;
   rope.max_positions = config->max_positions;
@@ -101,7 +101,7 @@ absl::Status ReadRope(const JsonFields& json, ModelConfig* config) {
   // Newer folders call the same object rope_parameters and move rope_theta into it.
   const std::string field = json.Has("rope_scaling") ? "rope_scaling" : "rope_parameters";
   if (!json.Has(field)) return absl::OkStatus();
-  COPPICE_ASSIGN_OR_RETURN(const JsonFields scaling, json.Object(field));
+  COPPICE_ASSIGN_OR_RETURN(const JsonFile scaling, json.Object(field));
   COPPICE_ASSIGN_OR_RETURN(rope.theta, scaling.PositiveNumberOr("rope_theta", rope.theta));
   const std::string type_field =
       scaling.Has("rope_type") || !scaling.Has("type") ? "rope_type" : "type";
@@ -117,7 +117,7 @@ absl::Status ReadRope(const JsonFields& json, ModelConfig* config) {
 }
 
 // A window that never closes within max_positions is full attention; a narrower one is refused.
-absl::Status CheckFullAttention(const JsonFields& json, const ModelConfig& config) {
+absl::Status CheckFullAttention(const JsonFile& json, const ModelConfig& config) {
   COPPICE_ASSIGN_OR_RETURN(const bool used, json.BoolOr("use_sliding_window", true));
   COPPICE_ASSIGN_OR_RETURN(const int64_t window,
                            json.IntOr("sliding_window", 0, int64_t{1} << 40, config.max_positions));
@@ -136,7 +136,7 @@ absl::Status CheckFullAttention(const JsonFields& json, const ModelConfig& confi
   return absl::OkStatus();
 }
 
-absl::Status ReadChoices(const JsonFields& json, const Family& family, ModelConfig* config) {
+absl::Status ReadChoices(const JsonFile& json, const Family& family, ModelConfig* config) {
   config->norm = family.norm;
   config->position = family.position;
   config->mlp = family.mlp;
@@ -158,7 +158,7 @@ absl::Status ReadChoices(const JsonFields& json, const Family& family, ModelConf
   return absl::OkStatus();
 }
 
-absl::Status ReadDType(const JsonFields& json, ModelConfig* config) {
+absl::Status ReadDType(const JsonFile& json, ModelConfig* config) {
   const std::string field = json.Has("torch_dtype") ? "torch_dtype" : "dtype";
   COPPICE_ASSIGN_OR_RETURN(const std::string name, json.StringOr(field, "float32"));
   if (name == "float32") {
@@ -173,7 +173,7 @@ absl::Status ReadDType(const JsonFields& json, ModelConfig* config) {
   return absl::OkStatus();
 }
 
-absl::Status JoinSpecialIds(const JsonFields& json, ModelConfig* config) {
+absl::Status JoinSpecialIds(const JsonFile& json, ModelConfig* config) {
   const int64_t last = config->vocab_size - 1;
   COPPICE_ASSIGN_OR_RETURN(const std::vector<int64_t> eos, json.IntsOr("eos_token_id", 0, last));
   for (const int64_t id : eos) {
@@ -193,7 +193,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
     return absl::NotFoundError(
         absl::StrCat(dir, ": no such folder, expected a Hugging Face model folder"));
   }
-  COPPICE_ASSIGN_OR_RETURN(const JsonFields json, JsonFields::ReadFile(dir + "/config.json"));
+  COPPICE_ASSIGN_OR_RETURN(const JsonFile json, JsonFile::ReadFile(dir + "/config.json"));
   ModelConfig config;
   COPPICE_ASSIGN_OR_RETURN(const Family* family, ReadFamily(json));
   COPPICE_ASSIGN_OR_RETURN(config.model_type, json.StringOr("model_type", ""));
@@ -205,7 +205,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
   COPPICE_RETURN_IF_ERROR(JoinSpecialIds(json, &config));
   const std::string generation = dir + "/generation_config.json";
   if (std::filesystem::exists(generation, error)) {
-    COPPICE_ASSIGN_OR_RETURN(const JsonFields more, JsonFields::ReadFile(generation));
+    COPPICE_ASSIGN_OR_RETURN(const JsonFile more, JsonFile::ReadFile(generation));
     COPPICE_RETURN_IF_ERROR(JoinSpecialIds(more, &config));
   }
   return config;

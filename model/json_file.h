@@ -17,11 +17,11 @@ namespace coppice {
 // The whole file. NotFound or Unavailable names the path and the reason.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);
 
-class JsonFields {
+class JsonFile {
  public:
   // InvalidArgument: not JSON, or not an object.
-  static absl::StatusOr<JsonFields> ReadFile(const std::string& path);
-  static absl::StatusOr<JsonFields> Parse(const std::string& path, const std::string& text);
+  static absl::StatusOr<JsonFile> ReadFile(const std::string& path);
+  static absl::StatusOr<JsonFile> Parse(const std::string& path, const std::string& text);
 
   // A field that is null counts as absent everywhere.
   bool Has(const std::string& name) const;
@@ -39,14 +39,14 @@ class JsonFields {
   absl::StatusOr<std::vector<int64_t>> IntsOr(const std::string& name, int64_t low,
                                               int64_t high) const;
   // The fields of a nested object, named "outer.inner" in errors.
-  absl::StatusOr<JsonFields> Object(const std::string& name) const;
+  absl::StatusOr<JsonFile> Object(const std::string& name) const;
   std::vector<std::string> names() const;
 
   // "PATH: FIELD: what".
   absl::Status Error(const std::string& name, const std::string& what) const;
 
  private:
-  JsonFields(std::string path, std::string prefix, std::shared_ptr<const nlohmann::json> object);
+  JsonFile(std::string path, std::string prefix, std::shared_ptr<const nlohmann::json> object);
   const nlohmann::json* Find(const std::string& name) const;  // null when absent
   absl::Status Mismatch(const std::string& name, const std::string& expected) const;
 

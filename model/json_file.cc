@@ -1,4 +1,4 @@
-#include "model/json_fields.h"
+#include "model/json_file.h"
 
 #include <cerrno>
 #include <cmath>
@@ -49,15 +49,15 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
   return std::move(text).str();
 }
 
-JsonFields::JsonFields(std::string path, std::string prefix, std::shared_ptr<const Json> object)
+JsonFile::JsonFile(std::string path, std::string prefix, std::shared_ptr<const Json> object)
     : path_(std::move(path)), prefix_(std::move(prefix)), object_(std::move(object)) {}
 
-absl::StatusOr<JsonFields> JsonFields::ReadFile(const std::string& path) {
+absl::StatusOr<JsonFile> JsonFile::ReadFile(const std::string& path) {
   COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   return Parse(path, text);
 }
 
-absl::StatusOr<JsonFields> JsonFields::Parse(const std::string& path, const std::string& text) {
+absl::StatusOr<JsonFile> JsonFile::Parse(const std::string& path, const std::string& text) {
   auto object = std::make_shared<Json>(Json::parse(text, nullptr, /*allow_exceptions=*/false));
   if (object->is_discarded()) {
     return absl::InvalidArgumentError(
@@ -67,41 +67,41 @@ absl::StatusOr<JsonFields> JsonFields::Parse(const std::string& path, const std:
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": expected a JSON object, found ", object->type_name()));
   }
-  return JsonFields(path, "", std::move(object));
+  return JsonFile(path, "", std::move(object));
 }
 
-const Json* JsonFields::Find(const std::string& name) const {
+const Json* JsonFile::Find(const std::string& name) const {
   const auto found = object_->find(name);
   return found == object_->end() || found->is_null() ? nullptr : &*found;
 }
 
-bool JsonFields::Has(const std::string& name) const { return Find(name) != nullptr; }
+bool JsonFile::Has(const std::string& name) const { return Find(name) != nullptr; }
 
-absl::Status JsonFields::Error(const std::string& name, const std::string& what) const {
+absl::Status JsonFile::Error(const std::string& name, const std::string& what) const {
   return absl::InvalidArgumentError(
       absl::StrCat(path_, ": ", prefix_, absl::Utf8SafeCEscape(name), ": ", what));
 }
 
-absl::Status JsonFields::Mismatch(const std::string& name, const std::string& expected) const {
+absl::Status JsonFile::Mismatch(const std::string& name, const std::string& expected) const {
   const Json* value = Find(name);
   return Error(name,
                absl::StrCat(value == nullptr ? "missing" : Shown(*value), ", expected ", expected));
 }
 
-absl::StatusOr<int64_t> JsonFields::Int(const std::string& name, int64_t low, int64_t high) const {
+absl::StatusOr<int64_t> JsonFile::Int(const std::string& name, int64_t low, int64_t high) const {
   const Json* value = Find(name);
   if (value == nullptr || !IsIntegerIn(*value, low, high))
     return Mismatch(name, IntegerRange(low, high));
   return value->get<int64_t>();
 }
 
-absl::StatusOr<int64_t> JsonFields::IntOr(const std::string& name, int64_t low, int64_t high,
-                                          int64_t absent) const {
+absl::StatusOr<int64_t> JsonFile::IntOr(const std::string& name, int64_t low, int64_t high,
+                                        int64_t absent) const {
   if (!Has(name)) return absent;
   return Int(name, low, high);
 }
 
-absl::StatusOr<double> JsonFields::PositiveNumber(const std::string& name) const {
+absl::StatusOr<double> JsonFile::PositiveNumber(const std::string& name) const {
   const Json* value = Find(name);
   if (value == nullptr || !value->is_number()) return Mismatch(name, "a positive number");
   const double number = value->get<double>();
@@ -109,31 +109,31 @@ absl::StatusOr<double> JsonFields::PositiveNumber(const std::string& name) const
   return number;
 }
 
-absl::StatusOr<double> JsonFields::PositiveNumberOr(const std::string& name, double absent) const {
+absl::StatusOr<double> JsonFile::PositiveNumberOr(const std::string& name, double absent) const {
   if (!Has(name)) return absent;
   return PositiveNumber(name);
 }
 
-absl::StatusOr<bool> JsonFields::BoolOr(const std::string& name, bool absent) const {
+absl::StatusOr<bool> JsonFile::BoolOr(const std::string& name, bool absent) const {
   const Json* value = Find(name);
   if (value == nullptr) return absent;
   if (!value->is_boolean()) return Mismatch(name, "true or false");
   return value->get<bool>();
 }
 
-absl::StatusOr<std::string> JsonFields::String(const std::string& name) const {
+absl::StatusOr<std::string> JsonFile::String(const std::string& name) const {
   const Json* value = Find(name);
   if (value == nullptr || !value->is_string()) return Mismatch(name, "a string");
   return value->get<std::string>();
 }
 
-absl::StatusOr<std::string> JsonFields::StringOr(const std::string& name,
-                                                 const std::string& absent) const {
+absl::StatusOr<std::string> JsonFile::StringOr(const std::string& name,
+                                               const std::string& absent) const {
   if (!Has(name)) return absent;
   return String(name);
 }
 
-absl::StatusOr<std::vector<std::string>> JsonFields::StringsOr(const std::string& name) const {
+absl::StatusOr<std::vector<std::string>> JsonFile::StringsOr(const std::string& name) const {
   std::vector<std::string> strings;
   const Json* value = Find(name);
   if (value == nullptr) return strings;
@@ -145,8 +145,8 @@ absl::StatusOr<std::vector<std::string>> JsonFields::StringsOr(const std::string
   return strings;
 }
 
-absl::StatusOr<std::vector<int64_t>> JsonFields::IntsOr(const std::string& name, int64_t low,
-                                                        int64_t high) const {
+absl::StatusOr<std::vector<int64_t>> JsonFile::IntsOr(const std::string& name, int64_t low,
+                                                      int64_t high) const {
   std::vector<int64_t> integers;
   const Json* value = Find(name);
   if (value == nullptr) return integers;
@@ -159,13 +159,13 @@ absl::StatusOr<std::vector<int64_t>> JsonFields::IntsOr(const std::string& name,
   return integers;
 }
 
-absl::StatusOr<JsonFields> JsonFields::Object(const std::string& name) const {
+absl::StatusOr<JsonFile> JsonFile::Object(const std::string& name) const {
   const Json* value = Find(name);
   if (value == nullptr || !value->is_object()) return Mismatch(name, "an object");
-  return JsonFields(path_, absl::StrCat(prefix_, name, "."), std::make_shared<const Json>(*value));
+  return JsonFile(path_, absl::StrCat(prefix_, name, "."), std::make_shared<const Json>(*value));
 }
 
-std::vector<std::string> JsonFields::names() const {
+std::vector<std::string> JsonFile::names() const {
   std::vector<std::string> all;
   for (const auto& item : object_->items()) all.push_back(item.key());
   return all;
