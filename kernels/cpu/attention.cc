@@ -6,13 +6,13 @@
 
 #include "base/check.h"
 #include "kernels/cpu/float16.h"
+#include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/attention_chunk-inl.h"
-#include "kernels/cpu/targets.h"
 
 #ifndef COPPICE_KERNELS_CPU_ATTENTION_UNIT_
 #define COPPICE_KERNELS_CPU_ATTENTION_UNIT_

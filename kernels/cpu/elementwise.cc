@@ -2,12 +2,13 @@
 
 #include <cmath>
 
+#include "kernels/cpu/targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/exp-inl.h"
-#include "kernels/cpu/targets.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu {

@@ -1,10 +1,11 @@
 #include "kernels/cpu/kernel_target.h"
 
+#include "kernels/cpu/targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/kernel_target.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/cpu/targets.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu {

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/matmul_tile-inl.h"
-#include "kernels/cpu/targets.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu {
