@@ -17,9 +17,9 @@ namespace coppice {
   } while (false)
 
 // COPPICE_CHECK_MSG(a == b, absl::StrCat("a=", a));
-#define COPPICE_CHECK_MSG(condition, message)                                               \
-  do {                                                                                      \
-    if (!(condition)) {                                                                     \
-      ::coppice::CheckFailed(__FILE__, __LINE__, absl::StrCat(#condition, ": ", message));  \
-    }                                                                                       \
+#define COPPICE_CHECK_MSG(condition, message)                                              \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
+      ::coppice::CheckFailed(__FILE__, __LINE__, absl::StrCat(#condition, ": ", message)); \
+    }                                                                                      \
   } while (false)

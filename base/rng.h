@@ -1,5 +1,6 @@
-// Counter-based random numbers (ALGORITHMS.md section 2): every draw is a pure function of the request
-// seed and of what is decided. Philox4x32-10, path hashes, uniforms of 52 bits, Gumbel noise.
+// Counter-based random numbers (ALGORITHMS.md section 2): every draw is a pure function of the
+// request seed and of what is decided. Philox4x32-10, path hashes, uniforms of 52 bits, Gumbel
+// noise.
 #pragma once
 
 #include <array>
@@ -10,7 +11,14 @@
 
 namespace coppice {
 
-enum class Domain : uint32_t { kToken = 1, kParent = 2, kDraft = 3, kAccept = 4, kResidual = 5, kDirect = 6 };
+enum class Domain : uint32_t {
+  kToken = 1,
+  kParent = 2,
+  kDraft = 3,
+  kAccept = 4,
+  kResidual = 5,
+  kDirect = 6
+};
 
 inline constexpr uint64_t kRootHash = 0x9E3779B97F4A7C15ull;
 
@@ -29,8 +37,8 @@ constexpr uint64_t ExtendHash(uint64_t parent, TokenId token) {
 }
 uint64_t HashPath(absl::Span<const TokenId> path);
 
-// h' of section 2: the hash that the rejection-type verifiers use in an iteration that starts after `epoch`
-// committed layers.
+// h' of section 2: the hash that the rejection-type verifiers use in an iteration that starts after
+// `epoch` committed layers.
 constexpr uint64_t EpochHash(uint64_t hash, uint64_t epoch) {
   return Finalize(hash + kRootHash * (epoch + 1));
 }

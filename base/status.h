@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
-#define COPPICE_RETURN_IF_ERROR(expr)                        \
-  do {                                                       \
+#define COPPICE_RETURN_IF_ERROR(expr)                                 \
+  do {                                                                \
     if (absl::Status status_ = (expr); !status_.ok()) return status_; \
   } while (false)
 

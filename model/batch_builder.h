@@ -1,5 +1,5 @@
-// Packs rows of many sequences into one ForwardBatch, from the block manager's tries. Used by worker/verify_step and
-// draft_node/forest_builder. One builder per step.
+// Packs rows of many sequences into one ForwardBatch, from the block manager's tries. Used by
+// worker/verify_step and draft_node/forest_builder. One builder per step.
 #pragma once
 
 #include <utility>
@@ -16,9 +16,10 @@ class BatchBuilder {
   // *blocks must outlive the builder.
   explicit BatchBuilder(const BlockManager* blocks);
 
-  // Prefill rows: `tokens` are the last tokens.size() tokens of the sequence's prefix, in `slots` (what AppendPrefix
-  // returned). No logits.
-  void AddPrefixRows(SequenceHandle sequence, absl::Span<const TokenId> tokens, absl::Span<const int32_t> slots);
+  // Prefill rows: `tokens` are the last tokens.size() tokens of the sequence's prefix, in `slots`
+  // (what AppendPrefix returned). No logits.
+  void AddPrefixRows(SequenceHandle sequence, absl::Span<const TokenId> tokens,
+                     absl::Span<const int32_t> slots);
   // The row of a trie node. With logits: returns its place in the logits of the pass; without: -1.
   int AddNodeRow(SequenceHandle sequence, KvNode node, TokenId token, bool logits);
   void AddCommits(absl::Span<const KvCopy> copies);
@@ -32,7 +33,8 @@ class BatchBuilder {
 
   const BlockManager* blocks_;
   ForwardBatch batch_;
-  SequenceHandle last_sequence_ = -1;  // rows of a sequence come together, so one table is enough to remember
+  SequenceHandle last_sequence_ =
+      -1;  // rows of a sequence come together, so one table is enough to remember
 };
 
 }  // namespace coppice

@@ -1,5 +1,5 @@
-// Everything a process needs to run one model (shard): backend, weights, KV pool and its bookkeeping. Built once by the
-// mains of the worker and the draft node.
+// Everything a process needs to run one model (shard): backend, weights, KV pool and its
+// bookkeeping. Built once by the mains of the worker and the draft node.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,9 @@ struct ModelHost {
   std::unique_ptr<BlockManager> blocks;  // its decisions count on rank 0 alone
 };
 
-// Collective over the communicator's ranks. Logs progress while loading. Errors name file, tensor and expectation, or the
-// bytes that kv_bytes lacks.
-absl::StatusOr<ModelHost> LoadModelHost(const ModelHostOptions& options, Communicator* communicator);
+// Collective over the communicator's ranks. Logs progress while loading. Errors name file, tensor
+// and expectation, or the bytes that kv_bytes lacks.
+absl::StatusOr<ModelHost> LoadModelHost(const ModelHostOptions& options,
+                                        Communicator* communicator);
 
 }  // namespace coppice

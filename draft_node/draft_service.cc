@@ -1,0 +1,263 @@
+#include "draft_node/draft_service.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/stop_signal.h"
+#include "proto/convert.h"
+
+namespace coppice {
+namespace {
+
+double Now() { return SteadyClock().NowSeconds(); }
+
+absl::StatusOr<ForestRequest> ForestRequestFromMessage(const proto::DraftRequest& message,
+                                                       const DraftSession& session, int max_nodes) {
+  ForestRequest request;
+  request.round = message.round();
+  request.width = message.width();
+  request.depth = message.depth();
+  if (message.width() < 1 || message.depth() < 1 ||
+      static_cast<int64_t>(message.width()) * message.depth() > max_nodes) {
+    return absl::InvalidArgumentError(absl::StrCat("width x depth: ", message.width(), " x ",
+                                                   message.depth(), " is not in [1, ", max_nodes,
+                                                   "]"));
+  }
+  request.trie_parent.assign(message.trie_parent().begin(), message.trie_parent().end());
+  request.trie_token.assign(message.trie_token().begin(), message.trie_token().end());
+  request.root_trie.assign(message.state().root_trie().begin(), message.state().root_trie().end());
+  COPPICE_ASSIGN_OR_RETURN(
+      request.state,
+      DraftStateFromMessage(message.state(), session.stable_hash(), session.stable_length(),
+                            request.trie_parent, request.trie_token));
+  return request;
+}
+
+}  // namespace
+
+DraftService::DraftService(const DraftServiceOptions& options, Transformer* model, KvPool* pool,
+                           BlockManager* blocks, ServerChannel* leaders, NodeAgent* agent)
+    : options_(options),
+      model_(model),
+      pool_(pool),
+      blocks_(blocks),
+      leaders_(leaders),
+      agent_(agent) {}
+
+DraftService::~DraftService() = default;
+
+absl::Status DraftService::Run() {
+  PublishStatus();
+  while (!stopped_ && !StopRequested()) COPPICE_RETURN_IF_ERROR(RunOnce(500));
+  return absl::OkStatus();
+}
+
+absl::Status DraftService::RunOnce(int timeout_ms) {
+  if (!HasWork()) {
+    std::vector<void*> sockets = {leaders_->socket()};
+    if (agent_ != nullptr) sockets.push_back(agent_->socket());
+    Poll(sockets, timeout_ms);
+  }
+  TakeCoordinatorMessages();
+  TakeCommands();
+  if (HasWork()) COPPICE_RETURN_IF_ERROR(Pass());
+  if (const double now = Now(); now - last_sweep_s_ > 1) {
+    last_sweep_s_ = now;
+    std::erase_if(slots_, [&](const auto& entry) {
+      return entry.second.builder == nullptr && entry.second.waiting == nullptr &&
+             now - entry.second.last_used_s > options_.session_idle_s;
+    });
+    blocks_->EndRound();
+    PublishStatus();
+  }
+  return absl::OkStatus();
+}
+
+bool DraftService::HasWork() const {
+  return std::any_of(slots_.begin(), slots_.end(), [](const auto& entry) {
+    return entry.second.builder != nullptr || entry.second.session->prefilling();
+  });
+}
+
+void DraftService::TakeCoordinatorMessages() {
+  if (agent_ == nullptr) return;
+  while (auto message = agent_->Receive()) {
+    if (message->has_stop()) {
+      spdlog::info("the coordinator says stop: {}", message->stop().reason());
+      stopped_ = true;
+    } else if (message->has_drain()) {
+      draining_ = message->drain().on();
+    }
+  }
+}
+
+void DraftService::TakeCommands() {
+  proto::DraftCommand command;
+  while (auto peer = leaders_->Receive(&command)) {
+    switch (command.kind_case()) {
+      case proto::DraftCommand::kOpen:
+        Open(*peer, command.open());
+        break;
+      case proto::DraftCommand::kDraft:
+        Accept(*peer, command.draft());
+        break;
+      case proto::DraftCommand::kClose:
+        slots_.erase({*peer, command.close().session_id()});
+        blocks_->EndRound();
+        break;
+      default:
+        spdlog::warn("a leader sent an empty draft command; dropped");
+    }
+  }
+}
+
+void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
+  const Key key{peer, open.session_id()};
+  slots_.erase(key);
+  blocks_->EndRound();
+  if (draining_) return Fail(key, 0, "draining");
+  if (static_cast<int>(slots_.size()) >= options_.max_sessions) {
+    return Fail(key, 0, absl::StrCat("all ", options_.max_sessions, " sessions are taken"));
+  }
+  auto params = DecodingFromMessage(open.decoding());
+  if (!params.ok()) return Fail(key, 0, std::string(params.status().message()));
+  std::vector<TokenId> prompt(open.prompt().begin(), open.prompt().end());
+  if (prompt.empty()) return Fail(key, 0, "prompt: empty");
+  const absl::Status tokens = CheckTokens(prompt, model_->config().vocab_size, "prompt");
+  if (!tokens.ok()) return Fail(key, 0, std::string(tokens.message()));
+  Slot slot;
+  slot.session = std::make_unique<DraftSession>(*std::move(params), std::move(prompt), blocks_);
+  slot.last_used_s = Now();
+  slots_[key] = std::move(slot);
+}
+
+void DraftService::Accept(const std::string& peer, const proto::DraftRequest& request) {
+  const Key key{peer, request.session_id()};
+  auto found = slots_.find(key);
+  if (found == slots_.end()) return Fail(key, request.round(), "unknown session");
+  Slot& slot = found->second;
+  slot.builder.reset();  // a newer round replaces one in flight
+  slot.last_used_s = slot.request_time_s = Now();
+  slot.model_s = 0;
+  const std::vector<TokenId> added(request.stable_tokens().begin(), request.stable_tokens().end());
+  const int vocab = model_->config().vocab_size;
+  absl::Status tokens = CheckTokens(added, vocab, "stable_tokens");
+  tokens.Update(CheckTokens(request.trie_token(), vocab, "trie_token"));
+  if (!tokens.ok()) return Fail(key, request.round(), std::string(tokens.message()));
+  if (auto status = slot.session->ExtendStable(request.stable_length(), added); !status.ok()) {
+    return Fail(key, request.round(), std::string(status.message()));
+  }
+  slot.waiting = std::make_unique<proto::DraftRequest>(request);
+  if (!slot.session->prefilling()) Begin(key, &slot);
+}
+
+void DraftService::Begin(const Key& key, Slot* slot) {
+  const std::unique_ptr<proto::DraftRequest> message = std::move(slot->waiting);
+  auto request = ForestRequestFromMessage(*message, *slot->session, options_.max_rows);
+  if (!request.ok()) return Fail(key, message->round(), std::string(request.status().message()));
+  auto builder = ForestBuilder::Start(*std::move(request), slot->session.get(), blocks_);
+  if (!builder.ok()) return Fail(key, message->round(), std::string(builder.status().message()));
+  if ((*builder)->rows() > options_.max_rows) {
+    return Fail(key, message->round(), "more tokens to catch up with than one pass holds");
+  }
+  slot->builder = *std::move(builder);
+}
+
+absl::Status DraftService::Pass() {
+  BatchBuilder batch(blocks_);
+  batch.AddCommits(commits_);
+  commits_.clear();
+  std::vector<std::pair<Key, std::string>> failed;
+  std::vector<Key> stepped;
+  for (auto& [key, slot] : slots_) {
+    if (slot.builder == nullptr || batch.rows() + slot.builder->rows() > options_.max_rows)
+      continue;
+    if (auto status = slot.builder->AppendRows(&batch); status.ok()) {
+      stepped.push_back(key);
+    } else {
+      failed.emplace_back(key, status.message());
+    }
+  }
+  int budget = std::min(options_.prefill_chunk, options_.max_rows - batch.rows());
+  for (auto& [key, slot] : slots_) {
+    if (budget <= 0 || !slot.session->prefilling()) continue;
+    const int before = batch.rows();
+    if (auto status = slot.session->AppendPrefill(budget, &batch); !status.ok()) {
+      failed.emplace_back(key, status.message());
+    }
+    budget -= batch.rows() - before;
+  }
+  const double begin = Now();
+  absl::Span<const float> logits;
+  if (!batch.empty()) {
+    COPPICE_ASSIGN_OR_RETURN(logits, model_->Forward(batch.Take(), pool_));
+    ++step_;
+  }
+  const double model_s = Now() - begin;
+  for (const Key& key : stepped) {
+    Slot& slot = slots_.at(key);
+    slot.model_s += model_s;
+    if (auto status = slot.builder->Consume(logits, model_->config().vocab_size, &commits_);
+        !status.ok()) {
+      failed.emplace_back(key, status.message());
+    } else if (slot.builder->done()) {
+      Reply(key, &slot);
+    }
+  }
+  blocks_->EndRound();
+  for (const auto& [key, why] : failed) {
+    const auto found = slots_.find(key);
+    if (found == slots_.end()) continue;
+    Fail(key, found->second.builder != nullptr ? found->second.builder->round() : 0, why);
+  }
+  BeginPrefilled();
+  return absl::OkStatus();
+}
+
+void DraftService::BeginPrefilled() {
+  std::vector<Key> ready;
+  for (const auto& [key, slot] : slots_) {
+    if (slot.waiting != nullptr && !slot.session->prefilling()) ready.push_back(key);
+  }
+  for (const Key& key : ready) Begin(key, &slots_.at(key));
+}
+
+void DraftService::Reply(const Key& key, Slot* slot) {
+  proto::DraftReply reply;
+  reply.set_session_id(key.second);
+  reply.set_round(slot->builder->round());
+  *reply.mutable_forest() = ForestToMessage(slot->builder->forest());
+  reply.set_draft_ms((Now() - slot->request_time_s) * 1e3);
+  reply.set_model_ms(slot->model_s * 1e3);
+  slot->builder.reset();
+  if (auto status = leaders_->Send(key.first, reply); !status.ok()) {
+    spdlog::warn("a leader is gone: {}", std::string(status.message()));
+  }
+}
+
+void DraftService::Fail(const Key& key, uint32_t round, const std::string& why) {
+  proto::DraftReply reply;
+  reply.set_session_id(key.second);
+  reply.set_round(round);
+  reply.set_error(why);
+  slots_.erase(key);
+  blocks_->EndRound();
+  leaders_->Send(key.first, reply).IgnoreError();
+}
+
+void DraftService::PublishStatus() {
+  if (agent_ == nullptr) return;
+  proto::NodeStatus status;
+  const BlockCounts counts = blocks_->counts();
+  status.set_step(step_);
+  status.set_sessions(static_cast<int>(slots_.size()));
+  status.set_kv_blocks_total(counts.total);
+  status.set_kv_blocks_used(counts.used);
+  status.set_kv_blocks_cached(counts.cached);
+  agent_->SetStatus(status);
+}
+
+}  // namespace coppice

@@ -1,0 +1,82 @@
+// The draft node's engine: takes commands from worker leaders, keeps sessions, grows the forests of
+// all waiting requests together, level by level, with prefill chunks in the same passes. One thread
+// owns everything here.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "comm/channel.h"
+#include "comm/node_agent.h"
+#include "draft_node/draft_session.h"
+#include "draft_node/forest_builder.h"
+#include "kernels/backend.h"
+#include "model/block_manager.h"
+#include "model/transformer.h"
+#include "proto/draft.pb.h"
+
+namespace coppice {
+
+struct DraftServiceOptions {
+  int max_rows = 512;       // of one pass
+  int prefill_chunk = 256;  // tokens of prefill in one pass, all sessions together
+  int max_sessions = 64;
+  double session_idle_s = 300;  // a session nobody used for so long is dropped
+};
+
+class DraftService {
+ public:
+  // All must outlive the service. agent may be nullptr (tests).
+  DraftService(const DraftServiceOptions& options, Transformer* model, KvPool* pool,
+               BlockManager* blocks, ServerChannel* leaders, NodeAgent* agent);
+  ~DraftService();
+
+  // Serves until the coordinator says stop or a stop signal arrives; an error is a failed forward
+  // pass.
+  absl::Status Run();
+  // One turn: takes what has arrived, runs at most one pass. Waits at most timeout_ms when there is
+  // nothing to do.
+  absl::Status RunOnce(int timeout_ms);
+  bool stopped() const { return stopped_; }
+
+ private:
+  using Key = std::pair<std::string, uint64_t>;  // leader connection, session id
+  struct Slot {
+    std::unique_ptr<DraftSession> session;
+    std::unique_ptr<ForestBuilder> builder;        // in flight
+    std::unique_ptr<proto::DraftRequest> waiting;  // until prefill is done
+    double request_time_s = 0, model_s = 0, last_used_s = 0;
+  };
+
+  void TakeCommands();
+  void TakeCoordinatorMessages();
+  void Open(const std::string& peer, const proto::OpenDraft& open);
+  void Accept(const std::string& peer, const proto::DraftRequest& request);
+  void Begin(const Key& key, Slot* slot);
+  void BeginPrefilled();
+  absl::Status Pass();
+  void Reply(const Key& key, Slot* slot);
+  void Fail(const Key& key, uint32_t round, const std::string& why);
+  void PublishStatus();
+  bool HasWork() const;
+
+  DraftServiceOptions options_;
+  Transformer* model_;
+  KvPool* pool_;
+  BlockManager* blocks_;
+  ServerChannel* leaders_;
+  NodeAgent* agent_;
+  std::map<Key, Slot> slots_;
+  std::vector<KvCopy> commits_;  // for the next pass
+  uint64_t step_ = 0;
+  bool draining_ = false;
+  bool stopped_ = false;
+  double last_sweep_s_ = 0;
+};
+
+}  // namespace coppice

@@ -1,0 +1,74 @@
+#include "draft_node/draft_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "base/status.h"
+
+namespace coppice {
+
+DraftSession::DraftSession(DecodingParams params, std::vector<TokenId> prompt, BlockManager* blocks)
+    : params_(std::move(params)),
+      tokens_(std::move(prompt)),
+      prompt_length_(static_cast<int>(tokens_.size())),
+      stable_hash_(kRootHash),
+      blocks_(blocks) {
+  int cached = 0;
+  sequence_ = blocks_->Open(tokens_, &cached);
+}
+
+DraftSession::~DraftSession() { blocks_->Close(sequence_); }
+
+int DraftSession::prefill_target() const {
+  const bool fresh = blocks_->nodes(sequence_) == 0;
+  return (fresh ? static_cast<int>(tokens_.size()) : prompt_length_) - 1;
+}
+
+bool DraftSession::prefilling() const {
+  return blocks_->prefix_length(sequence_) < prefill_target();
+}
+
+absl::Status DraftSession::AppendPrefill(int budget, BatchBuilder* batch) {
+  const int begin = blocks_->prefix_length(sequence_);
+  const int count = std::min(budget, prefill_target() - begin);
+  if (count <= 0) return absl::OkStatus();
+  const auto chunk = absl::MakeConstSpan(tokens_).subspan(begin, count);
+  COPPICE_ASSIGN_OR_RETURN(const std::vector<int32_t> slots,
+                           blocks_->AppendPrefix(sequence_, chunk));
+  batch->AddPrefixRows(sequence_, chunk, slots);
+  return absl::OkStatus();
+}
+
+absl::Status DraftSession::ExtendStable(int length, absl::Span<const TokenId> added) {
+  if (length < stable_length_ || length - stable_length_ > static_cast<int>(added.size())) {
+    return absl::OutOfRangeError(absl::StrCat("stable_length: session has ", stable_length_,
+                                              " tokens, request says ", length, " and brings ",
+                                              added.size()));
+  }
+  for (TokenId token : added.subspan(added.size() - (length - stable_length_))) {
+    tokens_.push_back(token);
+    stable_hash_ = ExtendHash(stable_hash_, token);
+  }
+  stable_length_ = length;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<KvNode> DraftSession::StableNode(std::vector<std::pair<KvNode, TokenId>>* missing) {
+  KvNode node = kPrefixEnd;
+  const int prefix = blocks_->prefix_length(sequence_);
+  COPPICE_CHECK_MSG(prefix <= static_cast<int>(tokens_.size()), "draft prefix ran ahead");
+  for (size_t i = prefix; i < tokens_.size(); ++i) {
+    bool found = false;
+    KvNode child = blocks_->FindChild(sequence_, node, tokens_[i], &found);
+    if (!found) {
+      COPPICE_ASSIGN_OR_RETURN(child, blocks_->AddNode(sequence_, node, tokens_[i]));
+      missing->emplace_back(child, tokens_[i]);
+    }
+    node = child;
+  }
+  return node;
+}
+
+}  // namespace coppice

@@ -1,0 +1,57 @@
+// One sequence's memory on a draft node: the tokens it knows and the KV trie behind them. The trie
+// is matched against each request, so late, lost and repeated rounds cost time and never
+// correctness. Owned by DraftService's thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "decoding/params.h"
+#include "model/batch_builder.h"
+#include "model/block_manager.h"
+
+namespace coppice {
+
+class DraftSession {
+ public:
+  // *blocks must outlive the session. prompt is not empty.
+  DraftSession(DecodingParams params, std::vector<TokenId> prompt, BlockManager* blocks);
+  ~DraftSession();
+  DraftSession(const DraftSession&) = delete;
+  DraftSession& operator=(const DraftSession&) = delete;
+
+  const DecodingParams& params() const { return params_; }
+  SequenceHandle sequence() const { return sequence_; }
+  // True until the KV of all prompt tokens but the last is there; in a session that was opened in
+  // the middle of a sequence (fail-over), of all stable tokens but the last.
+  bool prefilling() const;
+  // Adds at most `budget` prefill rows. ResourceExhausted: the pool is full.
+  absl::Status AppendPrefill(int budget, BatchBuilder* batch);
+
+  // Generated tokens that all roots share; `length` counts all, `added` are the last of them.
+  // OutOfRange when some in between never arrived.
+  absl::Status ExtendStable(int length, absl::Span<const TokenId> added);
+  // Generated length and path hash at the end of what is stable.
+  int stable_length() const { return stable_length_; }
+  uint64_t stable_hash() const { return stable_hash_; }
+  // The trie node at the end of the stable tokens; nodes that were missing (no KV yet) are appended
+  // to *missing.
+  absl::StatusOr<KvNode> StableNode(std::vector<std::pair<KvNode, TokenId>>* missing);
+
+ private:
+  int prefill_target() const;
+
+  DecodingParams params_;
+  std::vector<TokenId> tokens_;  // prompt, then the stable generated tokens
+  int prompt_length_;
+  int stable_length_ = 0;
+  uint64_t stable_hash_;
+  BlockManager* blocks_;
+  SequenceHandle sequence_;
+};
+
+}  // namespace coppice

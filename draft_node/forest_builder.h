@@ -1,0 +1,68 @@
+// Grows one draft forest: where decoding and model meet on the draft node. One per request in
+// flight; DraftService asks each for its rows, runs one pass for all, and hands the logits back,
+// level by level.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "decoding/drafter.h"
+#include "decoding/forest.h"
+#include "draft_node/draft_session.h"
+#include "model/batch_builder.h"
+
+namespace coppice {
+
+// One DraftRequest, checked and in structs.
+struct ForestRequest {
+  uint32_t round = 0;
+  int width = 0;                     // W_S
+  int depth = 0;                     // gamma
+  std::vector<int32_t> trie_parent;  // -1: the stable prefix
+  std::vector<TokenId> trie_token;
+  std::vector<int32_t> root_trie;  // -1: the stable prefix itself
+  DraftState state;
+};
+
+class ForestBuilder {
+ public:
+  // session and blocks must outlive the builder. Matches the request against the session's trie,
+  // frees what is dead. ResourceExhausted: the KV pool is full. After an error the session must be
+  // closed.
+  static absl::StatusOr<std::unique_ptr<ForestBuilder>> Start(ForestRequest request,
+                                                              DraftSession* session,
+                                                              BlockManager* blocks);
+
+  bool done() const { return level_ >= request_.depth || drafter_->frontier().empty(); }
+  uint32_t round() const { return request_.round; }
+  int rows() const;  // of the next level
+  // Adds the rows of the next level.
+  absl::Status AppendRows(BatchBuilder* batch);
+  // logits: of the whole pass, [rows, vocab]. New commits are appended to *commits.
+  absl::Status Consume(absl::Span<const float> logits, int vocab_size,
+                       std::vector<KvCopy>* commits);
+  const DraftForest& forest() const { return drafter_->forest(); }
+
+ private:
+  ForestBuilder(ForestRequest request, DraftSession* session, BlockManager* blocks);
+  absl::Status MatchRoots();
+  KvNode NodeOf(int32_t frontier_entry) const;
+
+  ForestRequest request_;
+  DraftSession* session_;
+  BlockManager* blocks_;
+  std::unique_ptr<Drafter> drafter_;
+  int level_ = 0;
+  std::vector<KvNode> roots_;
+  std::vector<TokenId> root_token_;
+  std::vector<std::pair<KvNode, TokenId>>
+      missing_;                  // known tokens without KV: rows of the first level
+  std::vector<KvNode> node_kv_;  // [forest nodes], those evaluated
+  std::vector<int> logits_row_;  // [frontier]
+};
+
+}  // namespace coppice

@@ -1,0 +1,283 @@
+#include "worker/draft_client.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "proto/convert.h"
+
+namespace coppice {
+namespace {
+
+constexpr double kRetryLateNodeAfter_s = 1.0;
+constexpr double kRetryRefusedAfter_s = 1.0;
+
+// The unshared tokens of the roots below `stable`, as a trie with parents first.
+void EncodeRoots(const Sequence& sequence, PathId stable, proto::DraftRequest* request) {
+  const PathTree& paths = sequence.decoder->paths();
+  const auto roots = sequence.decoder->roots();
+  std::vector<PathId> entries;
+  for (PathId root : roots) {
+    for (PathId path = root; path != stable; path = paths.parent(path)) entries.push_back(path);
+  }
+  std::sort(entries.begin(), entries.end());  // a parent's id is smaller than its children's
+  entries.erase(std::unique(entries.begin(), entries.end()), entries.end());
+  const auto index = [&](PathId path) {
+    if (path == stable) return -1;
+    return static_cast<int>(std::lower_bound(entries.begin(), entries.end(), path) -
+                            entries.begin());
+  };
+  for (PathId path : entries) {
+    request->add_trie_parent(index(paths.parent(path)));
+    request->add_trie_token(paths.token(path));
+  }
+  std::vector<int32_t> root_trie;
+  for (PathId root : roots) root_trie.push_back(index(root));
+  *request->mutable_state() = DraftStateToMessage(sequence.decoder->draft_state(), root_trie);
+}
+
+PathId StablePath(const Sequence& sequence) {
+  const PathTree& paths = sequence.decoder->paths();
+  std::vector<PathId> parents;
+  for (PathId root : sequence.decoder->roots()) parents.push_back(paths.parent(root));
+  return paths.CommonAncestor(parents);
+}
+
+}  // namespace
+
+const char* FallbackName(Fallback fallback) {
+  switch (fallback) {
+    case Fallback::kNone:
+      return "none";
+    case Fallback::kLate:
+      return "late";
+    case Fallback::kDead:
+      return "dead";
+    case Fallback::kRefused:
+      return "refused";
+    case Fallback::kMismatch:
+      return "mismatch";
+    case Fallback::kNoNode:
+      return "no_node";
+  }
+  return "none";
+}
+
+DraftClient::DraftClient(const DraftClientOptions& options) : options_(options) {}
+DraftClient::~DraftClient() = default;
+
+void DraftClient::SetNodes(const proto::DraftNodes& message) {
+  std::map<std::string, std::string> wanted;
+  for (const auto& node : message.nodes()) wanted[node.node_id()] = node.endpoint();
+  for (auto it = nodes_.begin(); it != nodes_.end();) {
+    const auto found = wanted.find(it->first);
+    if (found != wanted.end() && found->second == it->second.endpoint) {
+      wanted.erase(found);
+      ++it;
+      continue;
+    }
+    spdlog::warn("draft node {} is gone", it->first);
+    for (auto& [id, session] : sessions_) {
+      if (session.node != it->first) continue;
+      if (session.waiting) lost_.push_back({id, {}, 0, 0, Fallback::kDead});
+      sequence_of_wire_.erase(session.wire_id);
+      session = Session();
+    }
+    it = nodes_.erase(it);
+  }
+  for (const auto& [id, endpoint] : wanted) {
+    auto channel = ClientChannel::Connect(endpoint);
+    if (!channel.ok()) {
+      spdlog::warn("draft node {}: {}", id, std::string(channel.status().message()));
+      continue;
+    }
+    spdlog::info("draft node {} at {}", id, endpoint);
+    Node& node = nodes_[id];
+    node.id = id;
+    node.endpoint = endpoint;
+    node.channel = *std::move(channel);
+  }
+}
+
+bool DraftClient::has_nodes() const { return !nodes_.empty(); }
+
+DraftClient::Node* DraftClient::PickNode() {
+  Node* best = nullptr;
+  for (auto& [id, node] : nodes_) {
+    if (best == nullptr ||
+        std::pair(node.late, node.sessions) < std::pair(best->late, best->sessions)) {
+      best = &node;
+    }
+  }
+  return best;
+}
+
+DraftClient::Node* DraftClient::NodeOf(const Session& session) {
+  const auto found = nodes_.find(session.node);
+  return found == nodes_.end() ? nullptr : &found->second;
+}
+
+bool DraftClient::OpenOn(Node* node, const Sequence& sequence, Session* session) {
+  *session = Session();
+  session->wire_id = next_wire_id_++;
+  proto::DraftCommand command;
+  proto::OpenDraft* open = command.mutable_open();
+  open->set_session_id(session->wire_id);
+  open->mutable_prompt()->Assign(sequence.prompt.begin(), sequence.prompt.end());
+  *open->mutable_decoding() = DecodingToMessage(sequence.params);
+  if (!node->channel->Send(command).ok()) return false;
+  session->node = node->id;
+  ++node->sessions;
+  sequence_of_wire_[session->wire_id] = sequence.id;
+  return true;
+}
+
+void DraftClient::Open(const Sequence& sequence) {
+  Node* node = PickNode();
+  if (node != nullptr) OpenOn(node, sequence, &sessions_[sequence.id]);
+}
+
+void DraftClient::Drop(Session* session) {
+  if (Node* node = NodeOf(*session); node != nullptr) {
+    --node->sessions;
+    proto::DraftCommand command;
+    command.mutable_close()->set_session_id(session->wire_id);
+    node->channel->Send(command).IgnoreError();
+  }
+  sequence_of_wire_.erase(session->wire_id);
+  *session = Session();
+}
+
+double DraftClient::Patience(const Node& node, const Session& session) const {
+  if (!session.warm || node.mean_reply_s == 0) return options_.max_deadline_s;
+  return std::clamp(options_.deadline_factor * node.mean_reply_s, options_.min_deadline_s,
+                    options_.max_deadline_s);
+}
+
+Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double now_s,
+                          double* deadline_s) {
+  if (nodes_.empty()) return Fallback::kNoNode;
+  Session& session = sessions_[sequence.id];
+  Node* node = NodeOf(session);
+  if (now_s < session.refused_until_s) return Fallback::kRefused;
+  if (node != nullptr && node->late && now_s - node->late_since_s < kRetryLateNodeAfter_s) {
+    Node* other = PickNode();
+    if (other->late) return Fallback::kLate;
+    Drop(&session);
+    node = nullptr;
+  }
+  if (node == nullptr) {
+    node = PickNode();
+    if (node->late && now_s - node->late_since_s < kRetryLateNodeAfter_s) return Fallback::kLate;
+    if (!OpenOn(node, sequence, &session)) return Fallback::kDead;
+  }
+  const PathId stable = StablePath(sequence);
+  const std::vector<TokenId> stable_tokens = sequence.decoder->paths().Tokens(stable);
+  proto::DraftCommand command;
+  proto::DraftRequest* request = command.mutable_draft();
+  request->set_session_id(session.wire_id);
+  request->set_round(sequence.round);
+  request->set_width(width);
+  request->set_depth(depth);
+  request->set_stable_length(static_cast<uint32_t>(stable_tokens.size()));
+  request->mutable_stable_tokens()->Assign(stable_tokens.begin() + session.stable_sent,
+                                           stable_tokens.end());
+  EncodeRoots(sequence, stable, request);
+  if (!node->channel->Send(command).ok()) {
+    Drop(&session);
+    return Fallback::kDead;
+  }
+  session.stable_sent = static_cast<uint32_t>(stable_tokens.size());
+  session.asked_round = sequence.round;
+  session.asked_s = now_s;
+  session.waiting = true;
+  *deadline_s = now_s + Patience(*node, session);
+  return Fallback::kNone;
+}
+
+void DraftClient::GaveUp(uint64_t sequence_id, double now_s) {
+  const auto found = sessions_.find(sequence_id);
+  if (found == sessions_.end()) return;
+  found->second.waiting = false;
+  Node* node = NodeOf(found->second);
+  if (node != nullptr && !node->late) {
+    node->late = true;
+    node->late_since_s = now_s;
+  }
+}
+
+void DraftClient::Close(uint64_t sequence_id) {
+  const auto found = sessions_.find(sequence_id);
+  if (found == sessions_.end()) return;
+  Drop(&found->second);
+  sessions_.erase(found);
+}
+
+void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
+                       std::vector<DraftArrival>* out) {
+  node->late = false;
+  const auto wire = sequence_of_wire_.find(reply.session_id());
+  if (wire == sequence_of_wire_.end()) return;  // closed meanwhile
+  const uint64_t sequence_id = wire->second;
+  Session& session = sessions_.at(sequence_id);
+  if (!reply.error().empty()) {
+    spdlog::warn("draft node {}: {}", node->id, reply.error());
+    if (session.waiting) out->push_back({sequence_id, {}, 0, 0, Fallback::kRefused});
+    --node->sessions;
+    sequence_of_wire_.erase(wire);
+    session = Session();
+    session.refused_until_s = now_s + kRetryRefusedAfter_s;
+    return;
+  }
+  if (reply.round() != session.asked_round) return;  // an old round
+  const double reply_s = now_s - session.asked_s;
+  if (session.warm) {
+    node->mean_reply_s =
+        node->mean_reply_s == 0 ? reply_s : 0.8 * node->mean_reply_s + 0.2 * reply_s;
+  }
+  session.warm = true;
+  if (!session.waiting) return;
+  session.waiting = false;
+  DraftArrival arrival{
+      sequence_id, {}, reply.draft_ms() * 1e-3, reply.model_ms() * 1e-3, Fallback::kNone};
+  auto forest = ForestFromMessage(reply.forest(), options_.vocab_size);
+  if (forest.ok()) {
+    arrival.forest = *std::move(forest);
+  } else {
+    spdlog::warn("draft node {}: bad forest: {}", node->id, std::string(forest.status().message()));
+    arrival.failed = Fallback::kMismatch;
+  }
+  out->push_back(std::move(arrival));
+}
+
+std::vector<DraftArrival> DraftClient::Receive(double now_s) {
+  std::vector<DraftArrival> arrivals = std::exchange(lost_, {});
+  proto::DraftReply reply;
+  for (auto& [id, node] : nodes_) {
+    while (node.channel->Receive(&reply)) Take(&node, reply, now_s, &arrivals);
+  }
+  return arrivals;
+}
+
+std::vector<void*> DraftClient::sockets() const {
+  std::vector<void*> sockets;
+  for (const auto& [id, node] : nodes_) sockets.push_back(node.channel->socket());
+  return sockets;
+}
+
+uint64_t DraftClient::bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [id, node] : nodes_) {
+    bytes += node.channel->counters().sent_bytes + node.channel->counters().received_bytes;
+  }
+  return bytes;
+}
+
+int DraftClient::sessions_on(const std::string& node_id) const {
+  const auto found = nodes_.find(node_id);
+  return found == nodes_.end() ? 0 : found->second.sessions;
+}
+
+}  // namespace coppice

@@ -1,0 +1,44 @@
+// Leader -> followers of one replica: the plan of every step over ZeroMQ, so that an idle follower
+// blocks in a socket and not in a spinning collective. Step numbers guard the order: a gap or a
+// repeat ends the replica with a message.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/forward_batch.h"
+#include "comm/channel.h"
+#include "comm/communicator.h"
+#include "proto/control.pb.h"
+
+namespace coppice {
+
+class PlanLeader {
+ public:
+  // Collective with PlanFollower::Connect on the other ranks. Waits for all of them;
+  // DeadlineExceeded names the missing ranks.
+  static absl::StatusOr<std::unique_ptr<PlanLeader>> Start(Communicator* communicator,
+                                                           const std::string& listen,
+                                                           double deadline_s);
+  ~PlanLeader();  // tells the followers to stop
+  // Ships the batch as the next step.
+  absl::Status Send(const ForwardBatch& batch);
+  uint64_t step() const { return step_; }
+  uint64_t bytes() const;
+  const std::vector<proto::RankInfo>& ranks() const { return ranks_; }  // all, the leader first
+
+ private:
+  PlanLeader() = default;
+  std::unique_ptr<ServerChannel> channel_;  // nullptr with one rank
+  std::vector<std::string> peers_;
+  std::vector<proto::RankInfo> ranks_;
+  uint64_t step_ = 0;
+};
+
+proto::RankInfo ThisRank(int rank);
+
+}  // namespace coppice

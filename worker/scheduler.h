@@ -1,0 +1,54 @@
+// Decisions of the leader that need no socket and no model: who is admitted, how large a forest may
+// be, and in which order sequences enter a pass. Admission reserves the most KV that a sequence can
+// ever need, so the pool never runs out under way and nothing is preempted.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "worker/sequence.h"
+
+namespace coppice {
+
+struct SchedulerOptions {
+  int64_t kv_blocks = 0;  // usable blocks of the pool
+  int scratch_blocks =
+      4;  // private token-granular blocks of a sequence before chains spill to branch runs
+  int max_rows = 512;       // of one pass
+  int prefill_chunk = 256;  // prefill tokens of one pass
+};
+
+struct DraftShape {
+  int width = 0;  // W_S nodes per layer
+  int depth = 0;  // gamma layers; 0 = no draft
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(const SchedulerOptions& options) : options_(options) {}
+
+  // Blocks that the sequence can need at most: its prompt, its longest hypotheses unshared, and one
+  // forest.
+  int64_t BlocksNeeded(const Sequence& sequence) const;
+  // ResourceExhausted with needed and available blocks when it can never fit.
+  absl::Status CheckFits(const Sequence& sequence) const;
+  // Reserves and returns true when its blocks are free now.
+  bool Admit(Sequence* sequence);
+  void Release(Sequence* sequence);
+  int64_t reserved_blocks() const { return reserved_; }
+  int running() const { return running_; }
+
+  // The forest of the next round: the request's numbers or 4 (W = 1) or 2 W wide and 4 deep, shrunk
+  // so that the forests of all running sequences fit one pass together, and never deeper than what
+  // the sequence can still use.
+  DraftShape Shape(const Sequence& sequence) const;
+
+  const SchedulerOptions& options() const { return options_; }
+
+ private:
+  SchedulerOptions options_;
+  int64_t reserved_ = 0;
+  int running_ = 0;
+};
+
+}  // namespace coppice

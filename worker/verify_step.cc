@@ -1,0 +1,85 @@
+#include "worker/verify_step.h"
+
+#include "base/check.h"
+#include "base/status.h"
+
+namespace coppice {
+namespace {
+
+class PassLogits : public RowSource {
+ public:
+  PassLogits(const VerifyRows& rows, absl::Span<const float> logits, int vocab_size)
+      : rows_(rows), logits_(logits), vocab_size_(vocab_size) {}
+  absl::Span<const float> Logits(int row) override {
+    return logits_.subspan(static_cast<size_t>(rows_.logits_row[row]) * vocab_size_, vocab_size_);
+  }
+
+ private:
+  const VerifyRows& rows_;
+  absl::Span<const float> logits_;
+  int vocab_size_;
+};
+
+TokenId RootToken(const Sequence& sequence, PathId root) {
+  return root == kRootPath ? sequence.prompt.back() : sequence.decoder->paths().token(root);
+}
+
+absl::Status ReserveRoots(Sequence* sequence, BlockManager* blocks, VerifyRows* rows) {
+  const PathTree& paths = sequence->decoder->paths();
+  for (PathId root : sequence->decoder->roots()) {
+    const KvNode parent = root == kRootPath ? kPrefixEnd : sequence->KvOf(paths.parent(root));
+    COPPICE_CHECK_MSG(parent != Sequence::kNoKv, "the parent of a root has no KV");
+    COPPICE_ASSIGN_OR_RETURN(const KvNode node,
+                             blocks->AddNode(sequence->kv, parent, RootToken(*sequence, root)));
+    sequence->SetKv(root, node);
+    rows->root_kv.push_back(node);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReserveForest(const Sequence& sequence, BlockManager* blocks, VerifyRows* rows) {
+  const DraftForest& forest = sequence.forest;
+  for (int i = 0; i < forest.size(); ++i) {
+    const int32_t parent = forest.parent[i];
+    COPPICE_ASSIGN_OR_RETURN(
+        const KvNode node,
+        blocks->AddNode(sequence.kv,
+                        parent < 0 ? rows->root_kv[-1 - parent] : rows->node_kv[parent],
+                        forest.token[i]));
+    rows->node_kv.push_back(node);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<VerifyRows> ReserveRows(Sequence* sequence, BlockManager* blocks) {
+  VerifyRows rows;
+  COPPICE_RETURN_IF_ERROR(ReserveRoots(sequence, blocks, &rows));
+  if (!ReserveForest(*sequence, blocks, &rows).ok()) {
+    // Slots already taken are freed by the Retain of this round's commit.
+    rows.node_kv.clear();
+    sequence->forest = DraftForest::Empty(static_cast<int>(rows.root_kv.size()));
+  }
+  return rows;
+}
+
+void AppendRows(const Sequence& sequence, BatchBuilder* batch, VerifyRows* rows) {
+  const auto roots = sequence.decoder->roots();
+  for (size_t r = 0; r < roots.size(); ++r) {
+    rows->logits_row.push_back(batch->AddNodeRow(sequence.kv, rows->root_kv[r],
+                                                 RootToken(sequence, roots[r]), /*logits=*/true));
+  }
+  for (size_t i = 0; i < rows->node_kv.size(); ++i) {
+    rows->logits_row.push_back(batch->AddNodeRow(sequence.kv, rows->node_kv[i],
+                                                 sequence.forest.token[i], /*logits=*/true));
+  }
+}
+
+Verdict Verify(const VerifyRows& rows, absl::Span<const float> logits, int vocab_size,
+               Sequence* sequence) {
+  PassLogits source(rows, logits, vocab_size);
+  return sequence->decoder->Advance(sequence->forest, &source);
+}
+
+}  // namespace coppice
