@@ -29,10 +29,9 @@ absl::StatusOr<ForestRequest> ForestRequestFromMessage(const proto::DraftRequest
   request.trie_parent.assign(message.trie_parent().begin(), message.trie_parent().end());
   request.trie_token.assign(message.trie_token().begin(), message.trie_token().end());
   request.root_trie.assign(message.state().root_trie().begin(), message.state().root_trie().end());
-  COPPICE_ASSIGN_OR_RETURN(
-      request.state,
-      DraftStateFromMessage(message.state(), session.stable_hash(), session.stable_length(),
-                            request.trie_parent, request.trie_token));
+  COPPICE_ASSIGN_OR_RETURN(request.state,
+                           DraftStateFromMessage(message.state(), session.stable_hash(),
+                                                 request.trie_parent, request.trie_token));
   return request;
 }
 
