@@ -18,6 +18,7 @@ namespace coppice {
 struct ChannelOptions {
   size_t max_message_bytes = 64 << 20;
   int send_high_water = 10000;  // frames queued for one peer before Send returns ResourceExhausted
+  int linger_ms = 0;            // closing waits in the background at most this long for queued frames to leave
 };
 
 struct ChannelCounters {

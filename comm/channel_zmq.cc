@@ -1,0 +1,264 @@
+#include <sys/random.h>
+#include <zmq.h>
+
+#include <cerrno>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "comm/channel.h"
+#include "comm/frame.h"
+#include "comm/zmq_context.h"
+#include "spdlog/spdlog.h"
+
+namespace coppice {
+namespace {
+
+using google::protobuf::MessageLite;
+
+// ZeroMQ itself cuts a connection that announces more than this; in between frames are read,
+// counted and dropped.
+size_t HardLimit(const ChannelOptions& options) {
+  return 2 * options.max_message_bytes + kFrameHeaderBytes + 4096;
+}
+
+void SetCommonOptions(const ChannelOptions& options, ZmqSocket* socket) {
+  const int64_t limit = static_cast<int64_t>(HardLimit(options));
+  COPPICE_CHECK(zmq_setsockopt(socket->get(), ZMQ_MAXMSGSIZE, &limit, sizeof(limit)) == 0);
+  socket->SetOption(ZMQ_SNDHWM, options.send_high_water);
+  socket->SetOption(ZMQ_RCVHWM, options.send_high_water);
+  socket->SetOption(ZMQ_LINGER, options.linger_ms);
+  socket->SetOption(ZMQ_HEARTBEAT_IVL, 2000);  // notices half-open connections
+  socket->SetOption(ZMQ_HEARTBEAT_TIMEOUT, 10000);
+}
+
+// A routing id that the client keeps over reconnections, so that its peer's name for it stays. 15
+// bytes: a string of that size needs no allocation.
+std::string RandomRoutingId() {
+  std::string id(15, 'C');
+  COPPICE_CHECK(getrandom(id.data() + 1, id.size() - 1, 0) == static_cast<ssize_t>(id.size()) - 1);
+  return id;
+}
+
+// One message part, reused for every frame received.
+class MessagePart {
+ public:
+  MessagePart() { zmq_msg_init(&part_); }
+  ~MessagePart() { zmq_msg_close(&part_); }
+  MessagePart(const MessagePart&) = delete;
+  MessagePart& operator=(const MessagePart&) = delete;
+
+  // False when nothing is waiting.
+  bool Receive(void* socket) {
+    int result;
+    do {
+      result = zmq_msg_recv(&part_, socket, ZMQ_DONTWAIT);
+    } while (result < 0 && errno == EINTR);
+    return result >= 0;
+  }
+  bool more() const { return zmq_msg_more(&part_) != 0; }
+  const uint8_t* data() { return static_cast<const uint8_t*>(zmq_msg_data(&part_)); }
+  size_t size() const { return zmq_msg_size(&part_); }
+
+ private:
+  zmq_msg_t part_;
+};
+
+// What both ends share: framing, counting, the rate limit of the log.
+class FramedSocket {
+ public:
+  FramedSocket(int type, const ChannelOptions& options) : socket_(type), options_(options) {
+    SetCommonOptions(options, &socket_);
+  }
+
+  absl::Status Send(const std::string* peer, const std::string& name, const MessageLite& message) {
+    const size_t body = message.ByteSizeLong();
+    if (body > options_.max_message_bytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, ": message of ", body, " bytes, at most ", options_.max_message_bytes));
+    }
+    if (peer != nullptr && !SendPart(peer->data(), peer->size(), ZMQ_SNDMORE)) {
+      return SendError(name);
+    }
+    zmq_msg_t frame;
+    COPPICE_CHECK(zmq_msg_init_size(&frame, kFrameHeaderBytes + body) == 0);
+    uint8_t* data = static_cast<uint8_t*>(zmq_msg_data(&frame));
+    WriteFrameHeader(FrameKind(message.GetTypeName()), static_cast<uint32_t>(body), data);
+    message.SerializeWithCachedSizesToArray(data + kFrameHeaderBytes);
+    int result;
+    do {
+      result = zmq_msg_send(&frame, socket_.get(), ZMQ_DONTWAIT);
+    } while (result < 0 && errno == EINTR);
+    if (result < 0) {
+      const absl::Status status = SendError(name);
+      zmq_msg_close(&frame);
+      return status;
+    }
+    ++counters_.sent;
+    counters_.sent_bytes += kFrameHeaderBytes + body;
+    return absl::OkStatus();
+  }
+
+  // The next good frame into *message; bad ones on the way are dropped. *peer when not null: who
+  // sent it.
+  bool Receive(std::string* peer, const std::string& name, MessageLite* message) {
+    const uint32_t kind = FrameKind(message->GetTypeName());
+    while (part_.Receive(socket_.get())) {
+      if (peer != nullptr) {
+        peer->assign(reinterpret_cast<const char*>(part_.data()), part_.size());
+        if (!part_.more() || !part_.Receive(socket_.get())) continue;
+      }
+      const size_t bytes = part_.size();
+      if (part_.more()) {
+        while (part_.more() && part_.Receive(socket_.get())) {
+        }
+        Drop(FrameFault::kMalformed, name, bytes);
+        continue;
+      }
+      FrameFault fault = CheckFrame(part_.data(), bytes, kind, options_.max_message_bytes);
+      if (fault == FrameFault::kNone &&
+          !message->ParseFromArray(part_.data() + kFrameHeaderBytes,
+                                   static_cast<int>(bytes - kFrameHeaderBytes))) {
+        fault = FrameFault::kMalformed;
+      }
+      if (fault != FrameFault::kNone) {
+        Drop(fault, name, bytes);
+        continue;
+      }
+      ++counters_.received;
+      counters_.received_bytes += bytes;
+      return true;
+    }
+    return false;
+  }
+
+  ZmqSocket& socket() { return socket_; }
+  const ChannelCounters& counters() const { return counters_; }
+
+ private:
+  bool SendPart(const void* data, size_t size, int flags) {
+    int result;
+    do {
+      result = zmq_send(socket_.get(), data, size, flags | ZMQ_DONTWAIT);
+    } while (result < 0 && errno == EINTR);
+    return result >= 0;
+  }
+
+  static absl::Status SendError(const std::string& name) {
+    if (errno == EHOSTUNREACH) return absl::UnavailableError(name + ": the peer is gone");
+    if (errno == EAGAIN) return absl::ResourceExhaustedError(name + ": send queue is full");
+    return absl::UnavailableError(absl::StrCat(name, ": send: ", zmq_strerror(errno)));
+  }
+
+  void Drop(FrameFault fault, const std::string& name, size_t bytes) {
+    const char* what = "malformed";
+    if (fault == FrameFault::kOversized) {
+      ++counters_.dropped_oversized;
+      what = "oversized";
+    } else if (fault == FrameFault::kVersion) {
+      ++counters_.dropped_version;
+      what = "of another protocol version,";
+    } else {
+      ++counters_.dropped_malformed;
+    }
+    ++dropped_since_log_;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_log_) return;
+    next_log_ = now + std::chrono::seconds(5);
+    spdlog::warn("{}: dropped {} frame(s), the last one {} {} bytes", name, dropped_since_log_,
+                 what, bytes);
+    dropped_since_log_ = 0;
+  }
+
+  ZmqSocket socket_;
+  ChannelOptions options_;
+  ChannelCounters counters_;
+  MessagePart part_;
+  uint64_t dropped_since_log_ = 0;
+  std::chrono::steady_clock::time_point next_log_;
+};
+
+class ZmqServerChannel final : public ServerChannel {
+ public:
+  explicit ZmqServerChannel(const ChannelOptions& options) : framed_(ZMQ_ROUTER, options) {
+    framed_.socket().SetOption(ZMQ_ROUTER_MANDATORY, 1);  // Send to nobody is an error
+    framed_.socket().SetOption(ZMQ_ROUTER_HANDOVER, 1);   // a reconnecting peer keeps its name
+  }
+
+  absl::Status Bind(const std::string& endpoint) {
+    if (zmq_bind(framed_.socket().get(), endpoint.c_str()) != 0) return ZmqError("bind", endpoint);
+    char bound[256];
+    size_t size = sizeof(bound);
+    if (zmq_getsockopt(framed_.socket().get(), ZMQ_LAST_ENDPOINT, bound, &size) != 0) {
+      return ZmqError("bind", endpoint);
+    }
+    endpoint_ = bound;
+    return absl::OkStatus();
+  }
+
+  const std::string& endpoint() const override { return endpoint_; }
+  absl::Status Send(const std::string& peer, const MessageLite& message) override {
+    return framed_.Send(&peer, endpoint_, message);
+  }
+  std::optional<std::string> Receive(MessageLite* message) override {
+    std::string peer;
+    if (!framed_.Receive(&peer, endpoint_, message)) return std::nullopt;
+    return peer;
+  }
+  void* socket() override { return framed_.socket().get(); }
+  const ChannelCounters& counters() const override { return framed_.counters(); }
+
+ private:
+  FramedSocket framed_;
+  std::string endpoint_;
+};
+
+class ZmqClientChannel final : public ClientChannel {
+ public:
+  ZmqClientChannel(const std::string& endpoint, const ChannelOptions& options)
+      : framed_(ZMQ_DEALER, options), endpoint_(endpoint) {
+    framed_.socket().SetOption(ZMQ_ROUTING_ID, RandomRoutingId());
+    framed_.socket().SetOption(ZMQ_RECONNECT_IVL, 50);
+    framed_.socket().SetOption(ZMQ_RECONNECT_IVL_MAX, 1000);
+    framed_.socket().SetOption(ZMQ_CONNECT_TIMEOUT, 5000);
+  }
+
+  absl::Status Connect() {
+    if (zmq_connect(framed_.socket().get(), endpoint_.c_str()) != 0) {
+      return ZmqError("connect", endpoint_);
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string& endpoint() const override { return endpoint_; }
+  absl::Status Send(const MessageLite& message) override {
+    return framed_.Send(nullptr, endpoint_, message);
+  }
+  bool Receive(MessageLite* message) override {
+    return framed_.Receive(nullptr, endpoint_, message);
+  }
+  void* socket() override { return framed_.socket().get(); }
+  const ChannelCounters& counters() const override { return framed_.counters(); }
+
+ private:
+  FramedSocket framed_;
+  std::string endpoint_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServerChannel>> ServerChannel::Bind(const std::string& endpoint,
+                                                                   const ChannelOptions& options) {
+  auto channel = std::make_unique<ZmqServerChannel>(options);
+  if (absl::Status status = channel->Bind(endpoint); !status.ok()) return status;
+  return channel;
+}
+
+absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(
+    const std::string& endpoint, const ChannelOptions& options) {
+  auto channel = std::make_unique<ZmqClientChannel>(endpoint, options);
+  if (absl::Status status = channel->Connect(); !status.ok()) return status;
+  return channel;
+}
+
+}  // namespace coppice

@@ -1,0 +1,27 @@
+// The frame of the control plane: 16 bytes, little endian, before every serialized message.
+//
+//   0  magic "COPP"
+//   4  u16 protocol version
+//   6  u16 reserved, 0
+//   8  u32 kind: FNV-1a of the message's full type name, so that a peer of another kind is noticed
+//   12 u32 length of the body in bytes
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace coppice {
+
+inline constexpr uint16_t kProtocolVersion = 1;
+inline constexpr size_t kFrameHeaderBytes = 16;
+
+enum class FrameFault { kNone, kMalformed, kOversized, kVersion };
+
+uint32_t FrameKind(const std::string& type_name);
+void WriteFrameHeader(uint32_t kind, uint32_t body_bytes, uint8_t* header);
+// Judges a whole frame of `bytes` bytes. kNone: the body is the rest after the header, and of this
+// kind.
+FrameFault CheckFrame(const uint8_t* frame, size_t bytes, uint32_t kind, size_t max_body_bytes);
+
+}  // namespace coppice

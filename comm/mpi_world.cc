@@ -1,0 +1,116 @@
+#include "comm/mpi_world.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <numeric>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "comm/communicator_mpi.h"
+
+namespace coppice {
+namespace {
+
+// MPI's own waits spin. Peers may still be loading, so this one sleeps between looks.
+int WaitSleeping(MPI_Request* request) {
+  auto pause = std::chrono::microseconds(50);
+  for (int done = 0;;) {
+    const int result = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+    if (result != MPI_SUCCESS || done) return result;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::microseconds(5000));
+  }
+}
+
+}  // namespace
+
+const char* RoleName(Role role) {
+  switch (role) {
+    case Role::kCoordinator:
+      return "coordinator";
+    case Role::kWorker:
+      return "worker";
+    case Role::kDraft:
+      return "draft";
+  }
+  return "unknown";
+}
+
+bool MpiWorld::Launched() {
+  return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<MpiWorld>> MpiWorld::Init() {
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  if (initialized) return absl::FailedPreconditionError("MPI is initialized already");
+  int provided = 0;
+  const int result = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+  if (result != MPI_SUCCESS || provided < MPI_THREAD_FUNNELED) {
+    return absl::InternalError(
+        absl::StrCat("MPI_Init_thread: error ", result, ", thread level ", provided));
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  return std::unique_ptr<MpiWorld>(new MpiWorld());
+}
+
+MpiWorld::~MpiWorld() { MPI_Finalize(); }
+
+int MpiWorld::rank() const {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+int MpiWorld::size() const {
+  int size = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  return size;
+}
+
+absl::StatusOr<std::vector<MpiWorld::Peer>> MpiWorld::Exchange(Role role,
+                                                               const std::string& endpoint) {
+  const int ranks = size(), me = rank();
+  const int mine[2] = {static_cast<int>(role), static_cast<int>(endpoint.size())};
+  std::vector<int> heads(2 * ranks);
+  MPI_Request request;
+  COPPICE_RETURN_IF_ERROR(MpiStatus(
+      MPI_Iallgather(mine, 2, MPI_INT, heads.data(), 2, MPI_INT, MPI_COMM_WORLD, &request),
+      "MPI_Iallgather", me, ranks));
+  COPPICE_RETURN_IF_ERROR(MpiStatus(WaitSleeping(&request), "MPI_Test", me, ranks));
+
+  std::vector<int> length(ranks), begin(ranks, 0);
+  for (int r = 0; r < ranks; ++r) length[r] = heads[2 * r + 1];
+  std::exclusive_scan(length.begin(), length.end(), begin.begin(), 0);
+  std::string all(begin.back() + length.back(), '\0');
+  COPPICE_RETURN_IF_ERROR(
+      MpiStatus(MPI_Iallgatherv(endpoint.data(), mine[1], MPI_CHAR, all.data(), length.data(),
+                                begin.data(), MPI_CHAR, MPI_COMM_WORLD, &request),
+                "MPI_Iallgatherv", me, ranks));
+  COPPICE_RETURN_IF_ERROR(MpiStatus(WaitSleeping(&request), "MPI_Test", me, ranks));
+
+  std::vector<Peer> peers;
+  for (int r = 0; r < ranks; ++r) {
+    const int code = heads[2 * r];
+    if (code < 0 || code > static_cast<int>(Role::kDraft)) {
+      return absl::InternalError(absl::StrCat("rank ", r, " of ", ranks, ": unknown role ", code));
+    }
+    peers.push_back({static_cast<Role>(code), all.substr(begin[r], length[r]), r});
+  }
+  return peers;
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> MpiWorld::Split(int color) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  COPPICE_RETURN_IF_ERROR(
+      MpiStatus(MPI_Comm_split(MPI_COMM_WORLD, color < 0 ? MPI_UNDEFINED : color, rank(), &comm),
+                "MPI_Comm_split", rank(), size()));
+  if (comm == MPI_COMM_NULL) return std::unique_ptr<Communicator>();
+  return MakeMpiCommunicator(comm);
+}
+
+}  // namespace coppice

@@ -1,0 +1,36 @@
+// The process's one ZeroMQ context. Every socket holds a reference, so the context ends with the
+// last socket, never before it and never at static destruction: exit cannot hang in it. Any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace coppice {
+
+std::shared_ptr<void> SharedZmqContext();
+
+// A socket and the reference that keeps its context alive. Belongs to one thread.
+class ZmqSocket {
+ public:
+  // type: ZMQ_ROUTER, ...
+  explicit ZmqSocket(int type);
+  ~ZmqSocket();
+  ZmqSocket(const ZmqSocket&) = delete;
+  ZmqSocket& operator=(const ZmqSocket&) = delete;
+
+  void* get() const { return socket_; }
+  void SetOption(int option, int value);
+  void SetOption(int option, const std::string& value);
+
+ private:
+  std::shared_ptr<void> context_;
+  void* socket_;
+};
+
+// InvalidArgument for an endpoint that is no address, Unavailable otherwise: "bind tcp://...:
+// Address already in use".
+absl::Status ZmqError(const char* what, const std::string& endpoint);
+
+}  // namespace coppice
