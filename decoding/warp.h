@@ -3,7 +3,8 @@
 // drafter. Pure functions.
 //
 // Reproducible on every machine: no libm, no fma, and the log-sum-exp is formed over kLseChunks
-// vocabulary chunks in fixed order, eight accumulators each, whatever the vector width.
+// vocabulary chunks in fixed order (row_kernels.h), eight accumulators each, whatever the vector
+// width.
 #pragma once
 
 #include <vector>
@@ -14,10 +15,18 @@
 
 namespace coppice {
 
-inline constexpr int kLseChunks = 16;
-
 // log sum exp(x), nats; -inf when nothing is finite.
 double LogSumExp(absl::Span<const double> x);
+
+// Steps before the cuts, in place: bias, division by a temperature > 0.
+void TemperRow(const WarpParams& warp, absl::Span<double> x);
+// True when the warp keeps every token: no top-k, top-p or min-p, temperature > 0.
+bool KeepsWholeRow(const WarpParams& warp);
+// Steps 2-5 (all but the division) on a tempered row.
+Distribution CutRow(absl::Span<const double> x, const WarpParams& warp);
+// The `count` first tokens by (x descending, id ascending), fewer when fewer are finite; in that
+// order.
+std::vector<TokenId> TopTokens(absl::Span<const double> x, size_t count);
 
 // warp_row: logits [vocab], NaN counts as -inf. Bias entries outside the vocabulary are ignored.
 // Never empty: a row without any finite logit becomes one-hot on token 0.

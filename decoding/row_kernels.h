@@ -1,0 +1,63 @@
+// The vector loops over one row of the vocabulary: log-sum-exp, selection, Gumbel noise. Called by
+// warp and warped_row. Highway picks the instruction set at run time; the bits do not depend on
+// which: no fma, and every sum runs over eight accumulators in a fixed order, whatever the vector
+// width. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/rng.h"
+
+namespace coppice {
+
+inline constexpr int kLseChunks =
+    16;  // vocabulary chunks of every log-sum-exp; chunk c = [c*n/16, (c+1)*n/16)
+inline constexpr size_t kMaxBlock = 32;  // tokens per entry of BlockMaxima
+inline constexpr size_t kRowPadding = 16;
+inline constexpr double kMarginCap =
+    0.01;  // nats; a larger margin of a pruned argmax is reported as this
+
+// f32 -> f64; NaN becomes -inf, +inf a large finite value.
+void WidenRow(absl::Span<const float> logits, double* x);
+// x[i] /= divisor.
+void DivideRow(double divisor, absl::Span<double> x);
+
+struct LogSum {
+  TokenId argmax;  // lowest token of the largest x
+  double max;
+  double log;  // log sum exp(x), nats; -inf when every x is
+};
+// exp(x - chunk maximum) below exp(-700) counts as 0. `weights`, if not null, receives max(exp(x -
+// max), FLT_MIN) as f32; it has room for x.size() rounded up to kRowPadding, the padding is zeroed.
+LogSum ChunkedLogSumExp(absl::Span<const double> x, float* weights);
+
+// Largest value of every block of kMaxBlock entries.
+void BlockMaxima(absl::Span<const double> x, std::vector<double>* maxima);
+// Tokens with x >= threshold, ascending.
+void CollectAtLeast(absl::Span<const double> x, absl::Span<const double> block_maxima,
+                    double threshold, std::vector<TokenId>* tokens);
+
+// Where a draw's noise comes from (ALGORITHMS.md section 2); idx is the token.
+struct NoiseKey {
+  uint64_t seed;
+  Domain domain;
+  uint64_t hash;
+  uint32_t slot;
+};
+// noise[i] = Gumbel(key, tokens[i]), the same bits as base/rng.h.
+void GumbelMany(const NoiseKey& key, absl::Span<const TokenId> tokens, double* noise);
+
+struct NoisyWinner {
+  TokenId token;
+  double margin;  // winner's key minus runner-up's, at most kMarginCap
+};
+// argmax over v of min(0, x[v] - sum.log) + Gumbel(key, v), the lowest token on ties. `weights` as
+// ChunkedLogSumExp made them. Only tokens that a conservative test on 32 bits of the noise cannot
+// discard are evaluated.
+NoisyWinner ArgmaxWithNoise(absl::Span<const double> x, const float* weights, const LogSum& sum,
+                            const NoiseKey& key);
+
+}  // namespace coppice

@@ -1,0 +1,29 @@
+#include "decoding/target_row.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "decoding/warped_row.h"
+
+namespace coppice {
+
+WarpParams WarpAt(const DecodingParams& params, int length) {
+  WarpParams warp = params.warp;
+  if (length >= params.min_tokens) return warp;
+  for (TokenId stop : params.stop_ids) {
+    warp.logit_bias.emplace_back(stop, -std::numeric_limits<double>::infinity());
+  }
+  return warp;
+}
+
+TargetRow ReadTargetRow(RowSource* rows, int row, const DecodingParams& params, int length) {
+  WarpedRow warped(params);
+  warped.Read(rows, row, length);
+  return warped.Materialise();
+}
+
+bool IsStopId(const DecodingParams& params, TokenId token) {
+  return std::find(params.stop_ids.begin(), params.stop_ids.end(), token) != params.stop_ids.end();
+}
+
+}  // namespace coppice

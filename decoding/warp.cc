@@ -1,0 +1,223 @@
+#include "decoding/warp.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include "base/check.h"
+#include "base/deterministic_math.h"
+#include "decoding/row_kernels.h"
+
+namespace coppice {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+
+bool HasTopP(const WarpParams& warp) { return warp.top_p > 0 && warp.top_p < 1; }
+
+Distribution OneHot(TokenId token) { return {{token}, {0.0}}; }
+
+// Length of the prefix of `order` that top-p keeps: a token stays iff the mass before it is at most
+// top_p. `total` is the mass of the tokens that top-p chooses from, relative to exp(max).
+// order.size() when `order` ends before the cut.
+size_t TopPPrefix(absl::Span<const double> x, absl::Span<const TokenId> order, double max,
+                  double total, double top_p) {
+  double before = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (i > 0 && before / total > top_p) return i;
+    before += Exp(x[order[i]] - max);
+  }
+  return order.size();
+}
+
+double MassOf(absl::Span<const double> x, absl::Span<const TokenId> tokens, double max) {
+  double mass = 0;
+  for (TokenId token : tokens) mass += Exp(x[token] - max);
+  return mass;
+}
+
+// Steps 2 and 3: the tokens that top-k and top-p keep, in order.
+std::vector<TokenId> KeptByRank(absl::Span<const double> x, const WarpParams& warp) {
+  std::vector<TokenId> order;
+  if (warp.top_k > 0) {
+    order = TopTokens(x, warp.top_k);
+    if (HasTopP(warp) && !order.empty()) {
+      const double max = x[order[0]];
+      order.resize(TopPPrefix(x, order, max, MassOf(x, order, max), warp.top_p));
+    }
+    return order;
+  }
+  const LogSum sum = ChunkedLogSumExp(x, nullptr);
+  const double total = Exp(sum.log - sum.max);
+  for (size_t count = 64;; count *= 4) {  // rarely more than a few dozen tokens carry the mass
+    order = TopTokens(x, count);
+    const size_t kept = TopPPrefix(x, order, sum.max, total, warp.top_p);
+    if (kept < order.size() || order.size() < count) {
+      order.resize(kept);
+      return order;
+    }
+  }
+}
+
+std::vector<TokenId> KeptByMinP(absl::Span<const double> x, double min_p) {
+  std::vector<double> maxima;
+  BlockMaxima(x, &maxima);
+  const double max = *std::max_element(maxima.begin(), maxima.end());
+  std::vector<TokenId> tokens;
+  if (max == kNothing) return tokens;
+  CollectAtLeast(x, maxima, max + Log(std::min(min_p, 1.0)) - 1e-6,
+                 &tokens);  // the exact test follows
+  return tokens;
+}
+
+Distribution Renormalise(absl::Span<const double> x, std::vector<TokenId> tokens) {
+  std::sort(tokens.begin(), tokens.end());
+  double max = kNothing;
+  for (TokenId token : tokens) max = std::max(max, x[token]);
+  const double log_mass = Log(MassOf(x, tokens, max));
+  Distribution row;
+  row.log_probs.reserve(tokens.size());
+  for (TokenId token : tokens) row.log_probs.push_back(std::min(0.0, (x[token] - max) - log_mass));
+  row.tokens = std::move(tokens);
+  return row;
+}
+
+Distribution WholeRow(absl::Span<const double> x) {
+  const double log_sum = ChunkedLogSumExp(x, nullptr).log;
+  Distribution row;
+  row.tokens.reserve(x.size());
+  row.log_probs.reserve(x.size());
+  for (size_t v = 0; v < x.size(); ++v) {
+    if (x[v] == kNothing) continue;
+    row.tokens.push_back(static_cast<TokenId>(v));
+    row.log_probs.push_back(std::min(0.0, x[v] - log_sum));
+  }
+  return row;
+}
+
+Distribution WarpInPlace(absl::Span<double> x, const WarpParams& warp) {
+  TemperRow(warp, x);
+  return CutRow(x, warp);
+}
+
+std::vector<double> Softmax(std::vector<double> x) {
+  const double log_sum = LogSumExp(x);
+  for (double& value : x) value = value == kNothing ? 0 : Exp(value - log_sum);
+  return x;
+}
+
+// Flat scores ls + log m + log p, the logit bias included.
+std::vector<double> FlatScores(const JointInput& input, const WarpParams& warp) {
+  std::vector<double> flat;
+  WarpParams bias_only;
+  bias_only.logit_bias = warp.logit_bias;
+  for (size_t b = 0; b < input.log_probs.size(); ++b) {
+    std::vector<double> row = input.log_probs[b];
+    TemperRow(bias_only, absl::MakeSpan(row));
+    const double weight = input.log_score[b] + Log(input.multiplicity[b]);
+    for (double value : row) flat.push_back(weight + value);
+  }
+  return flat;
+}
+
+}  // namespace
+
+double LogSumExp(absl::Span<const double> x) { return ChunkedLogSumExp(x, nullptr).log; }
+
+void TemperRow(const WarpParams& warp, absl::Span<double> x) {
+  for (const auto& [token, bias] : warp.logit_bias) {
+    if (token >= 0 && static_cast<size_t>(token) < x.size()) x[token] += bias;
+  }
+  if (warp.temperature > 0 && warp.temperature != 1) DivideRow(warp.temperature, x);
+}
+
+bool KeepsWholeRow(const WarpParams& warp) {
+  return warp.temperature > 0 && warp.top_k <= 0 && !HasTopP(warp) && warp.min_p <= 0;
+}
+
+std::vector<TokenId> TopTokens(absl::Span<const double> x, size_t count) {
+  std::vector<double> maxima;
+  BlockMaxima(x, &maxima);
+  // The count-th largest block maximum is a lower bound of the count-th largest entry.
+  double threshold = std::numeric_limits<double>::lowest();
+  if (count <= maxima.size()) {
+    std::vector<double> sorted = maxima;
+    std::nth_element(sorted.begin(), sorted.begin() + (count - 1), sorted.end(), std::greater<>());
+    threshold = std::max(threshold, sorted[count - 1]);
+  }
+  std::vector<TokenId> tokens;
+  CollectAtLeast(x, maxima, threshold, &tokens);
+  const auto before = [x](TokenId a, TokenId b) { return x[a] > x[b] || (x[a] == x[b] && a < b); };
+  if (tokens.size() > count) {
+    std::nth_element(tokens.begin(), tokens.begin() + count, tokens.end(), before);
+    tokens.resize(count);
+  }
+  std::sort(tokens.begin(), tokens.end(), before);
+  return tokens;
+}
+
+Distribution CutRow(absl::Span<const double> x, const WarpParams& warp) {
+  if (KeepsWholeRow(warp)) {
+    Distribution row = WholeRow(x);
+    return row.tokens.empty() ? OneHot(0) : row;
+  }
+  if (warp.temperature <= 0) {
+    const std::vector<TokenId> top = TopTokens(x, 1);
+    return OneHot(top.empty() ? 0 : top[0]);
+  }
+  std::vector<TokenId> kept;
+  if (warp.top_k > 0 || HasTopP(warp)) {
+    kept = KeptByRank(x, warp);
+  } else {
+    kept = KeptByMinP(x, warp.min_p);
+  }
+  if (kept.empty()) return OneHot(0);
+  if (warp.min_p > 0) {
+    double max = kNothing;
+    for (TokenId token : kept) max = std::max(max, x[token]);
+    kept.erase(std::remove_if(kept.begin(), kept.end(),
+                              [&](TokenId token) {
+                                return x[token] < max && Exp(x[token] - max) < warp.min_p;
+                              }),
+               kept.end());
+  }
+  return Renormalise(x, std::move(kept));
+}
+
+Distribution WarpRow(absl::Span<const double> logits, const WarpParams& warp) {
+  std::vector<double> x(logits.begin(), logits.end());
+  for (double& value : x) value = value == value ? value : kNothing;
+  return WarpInPlace(absl::MakeSpan(x), warp);
+}
+
+Distribution WarpRow(absl::Span<const float> logits, const WarpParams& warp) {
+  std::vector<double> x(logits.size());
+  WidenRow(logits, x.data());
+  return WarpInPlace(absl::MakeSpan(x), warp);
+}
+
+std::vector<double> WarpJoint(const JointInput& input, const WarpParams& warp) {
+  WarpParams no_bias = warp;
+  no_bias.logit_bias.clear();
+  const std::vector<double> flat = FlatScores(input, warp);
+  const Distribution kept = WarpRow(absl::Span<const double>(flat), no_bias);
+  std::vector<double> out(flat.size(), 0.0);
+  for (size_t i = 0; i < kept.size(); ++i) out[kept.tokens[i]] = Exp(kept.log_probs[i]);
+  return out;
+}
+
+std::vector<double> WarpRowCut(const JointInput& input, const WarpParams& warp) {
+  if (warp.temperature <= 0) return WarpJoint(input, warp);
+  std::vector<double> flat = FlatScores(input, warp);
+  std::vector<double> kept_scores(flat.size(), kNothing);
+  size_t offset = 0;
+  for (const std::vector<double>& log_probs : input.log_probs) {
+    for (TokenId token : WarpRow(absl::Span<const double>(log_probs), warp).tokens) {
+      kept_scores[offset + token] = flat[offset + token] / warp.temperature;
+    }
+    offset += log_probs.size();
+  }
+  return Softmax(std::move(kept_scores));
+}
+
+}  // namespace coppice

@@ -1,0 +1,110 @@
+#include "decoding/warped_row.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace coppice {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+constexpr double kTieSlack = 1e-6;  // nats; far above what adding a score can round away
+
+}  // namespace
+
+WarpedRow::WarpedRow(const DecodingParams& params)
+    : warp_(WarpAt(params, params.min_tokens)),
+      warp_without_stops_(WarpAt(params, -1)),
+      min_tokens_(params.min_tokens) {}
+
+void WarpedRow::Read(RowSource* rows, int row, int length) {
+  const WarpParams& warp = length < min_tokens_ ? warp_without_stops_ : warp_;
+  if (const absl::Span<const double> exact = rows->LogProbs(row); !exact.empty()) {
+    x_.assign(exact.begin(), exact.end());
+    for (double& value : x_) value = value == value ? value : kNothing;
+  } else {
+    const absl::Span<const float> logits = rows->Logits(row);
+    x_.resize(logits.size());
+    WidenRow(logits, x_.data());
+  }
+  if (warp.mode == WarpMode::kRowRaw) {
+    raw_ = x_;
+    raw_log_sum_ = LogSumExp(raw_);
+  }
+  TemperRow(warp, absl::MakeSpan(x_));
+  weights_ready_ = false;
+  whole_ = KeepsWholeRow(warp);
+  if (whole_) {
+    weights_.resize((x_.size() + kRowPadding - 1) / kRowPadding * kRowPadding);
+    sum_ = ChunkedLogSumExp(x_, weights_.data());
+    whole_ = sum_.max != kNothing;  // a row of nothing is one-hot on token 0
+  }
+  if (!whole_) sparse_ = CutRow(x_, warp);
+}
+
+WarpedRow::Candidate WarpedRow::At(TokenId token, double log_prob) const {
+  if (warp_.mode == WarpMode::kRow) return {token, log_prob, log_prob};
+  const double raw = std::min(0.0, raw_[token] - raw_log_sum_);
+  return {token, log_prob, raw == raw ? raw : 0.0};
+}
+
+WarpedRow::Draw WarpedRow::DrawToken(const NoiseKey& key) {
+  if (whole_) {
+    const NoisyWinner winner = ArgmaxWithNoise(x_, weights_.data(), sum_, key);
+    return {At(winner.token, WholeLogProb(winner.token)), winner.margin};
+  }
+  noise_.resize(sparse_.size());
+  GumbelMany(key, sparse_.tokens, noise_.data());
+  size_t best = 0;
+  double best_key = kNothing, second_key = kNothing;
+  for (size_t i = 0; i < sparse_.size(); ++i) {
+    const double value = sparse_.log_probs[i] + noise_[i];
+    if (value > best_key) {
+      second_key = best_key;
+      best_key = value;
+      best = i;
+    } else if (value > second_key) {
+      second_key = value;
+    }
+  }
+  return {At(sparse_.tokens[best], sparse_.log_probs[best]), best_key - second_key};
+}
+
+void WarpedRow::TopCandidates(size_t count, std::vector<Candidate>* out) const {
+  out->clear();
+  if (!whole_) {
+    for (size_t i = 0; i < sparse_.size(); ++i)
+      out->push_back(At(sparse_.tokens[i], sparse_.log_probs[i]));
+    return;
+  }
+  const std::vector<TokenId> top = TopTokens(x_, count);
+  std::vector<double> maxima;
+  BlockMaxima(x_, &maxima);
+  std::vector<TokenId> tokens;
+  CollectAtLeast(
+      x_, maxima,
+      top.size() < count ? std::numeric_limits<double>::lowest() : x_[top.back()] - kTieSlack,
+      &tokens);
+  for (TokenId token : tokens) out->push_back(At(token, WholeLogProb(token)));
+}
+
+TargetRow WarpedRow::Materialise() const {
+  TargetRow out;
+  std::vector<Candidate> all;
+  TopCandidates(x_.size() + 1, &all);
+  for (const Candidate& candidate : all) {
+    out.row.tokens.push_back(candidate.token);
+    out.row.log_probs.push_back(candidate.log_prob);
+    out.score_log_probs.push_back(candidate.score_log_prob);
+  }
+  return out;
+}
+
+double WarpedRow::LogProb(TokenId token) const {
+  if (token < 0 || static_cast<size_t>(token) >= x_.size()) return kNothing;
+  if (whole_) return WholeLogProb(token);
+  const auto found = std::lower_bound(sparse_.tokens.begin(), sparse_.tokens.end(), token);
+  if (found == sparse_.tokens.end() || *found != token) return kNothing;
+  return sparse_.log_probs[found - sparse_.tokens.begin()];
+}
+
+}  // namespace coppice

@@ -1,0 +1,61 @@
+// One warped target row in the form that a decision reads fastest: whole rows stay an array over
+// the vocabulary, cut rows become a sparse list. Holds its buffers from row to row. Owned by a
+// decoder; thread-compatible.
+#pragma once
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "decoding/beam_decoder.h"
+#include "decoding/row_kernels.h"
+#include "decoding/target_row.h"
+#include "decoding/warp.h"
+
+namespace coppice {
+
+class WarpedRow {
+ public:
+  struct Candidate {
+    TokenId token;
+    double log_prob;        // log pt(v), nats
+    double score_log_prob;  // what ls accumulates: log pt, or unwarped log p in mode ROW_RAW
+  };
+  struct Draw {
+    Candidate winner;
+    double margin;  // nats; at most kMarginCap for a whole row
+  };
+
+  explicit WarpedRow(const DecodingParams& params);
+
+  // Row `row` of the source, for a path of `length` generated tokens. Replaces what was read
+  // before.
+  void Read(RowSource* rows, int row, int length);
+  // argmax log pt(v) + Gumbel(key, v), the lowest token on ties.
+  Draw DrawToken(const NoiseKey& key);
+  // Every entry that can be among the `count` largest log pt, and every one that a sum could round
+  // to a tie with them; tokens ascending.
+  void TopCandidates(size_t count, std::vector<Candidate>* out) const;
+  // All entries, tokens ascending.
+  TargetRow Materialise() const;
+  // log pt(token); -inf when cut.
+  double LogProb(TokenId token) const;
+
+ private:
+  Candidate At(TokenId token, double log_prob) const;
+  double WholeLogProb(TokenId token) const { return std::min(0.0, x_[token] - sum_.log); }
+
+  WarpParams warp_;
+  WarpParams warp_without_stops_;
+  int min_tokens_;
+  bool whole_ = false;  // x_, sum_, weights_ hold the row; else sparse_
+  bool weights_ready_ = false;
+  std::vector<double> x_;       // [vocab] tempered logits
+  std::vector<float> weights_;  // [vocab, padded] for ArgmaxWithNoise
+  LogSum sum_{};
+  Distribution sparse_;
+  std::vector<double> raw_;  // [vocab] unwarped logits, mode ROW_RAW
+  double raw_log_sum_ = 0;
+  std::vector<double> noise_;
+};
+
+}  // namespace coppice
