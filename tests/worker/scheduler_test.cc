@@ -1,0 +1,82 @@
+#include "worker/scheduler.h"
+
+#include <gtest/gtest.h>
+
+namespace coppice {
+namespace {
+
+SchedulerOptions SmallPool() {
+  SchedulerOptions options;
+  options.kv_blocks = 100;
+  options.scratch_blocks = 4;
+  options.max_rows = 64;
+  return options;
+}
+
+Sequence MakeSequence(int prompt, int max_tokens, int width) {
+  Sequence sequence;
+  sequence.prompt.assign(prompt, 1);
+  sequence.params.kind = width == 1 ? DecodingKind::kMultinomial : DecodingKind::kBeamSearch;
+  sequence.params.method = width == 1 ? "pf_gumbel" : "certified";
+  sequence.params.beam_width = width;
+  sequence.params.max_tokens = max_tokens;
+  sequence.decoder = *MakeBeamDecoder(sequence.params);
+  return sequence;
+}
+
+TEST(SchedulerTest, RefusesWhatCanNeverFitAndNamesTheBlocks) {
+  Scheduler scheduler(SmallPool());
+  const absl::Status status = scheduler.CheckFits(MakeSequence(4000, 16, 1));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(std::string(status.message()).find("100"), std::string::npos) << status;
+  EXPECT_TRUE(scheduler.CheckFits(MakeSequence(100, 16, 1)).ok());
+}
+
+TEST(SchedulerTest, AdmitsUntilThePoolIsReservedAndAgainAfterARelease) {
+  Scheduler scheduler(SmallPool());
+  std::vector<Sequence> admitted;
+  for (;;) {
+    Sequence sequence = MakeSequence(160, 16, 1);
+    if (!scheduler.Admit(&sequence)) break;
+    admitted.push_back(std::move(sequence));
+    ASSERT_LE(scheduler.reserved_blocks(), 100);
+  }
+  ASSERT_GE(admitted.size(), 2u);
+  EXPECT_EQ(scheduler.running(), static_cast<int>(admitted.size()));
+  scheduler.Release(&admitted.back());
+  scheduler.Release(&admitted.back());  // a second release changes nothing
+  Sequence next = MakeSequence(160, 16, 1);
+  EXPECT_TRUE(scheduler.Admit(&next));
+  EXPECT_EQ(scheduler.running(), static_cast<int>(admitted.size()));
+}
+
+TEST(SchedulerTest, ForestsFitOnePassAndNeverReachBeyondTheEnd) {
+  Scheduler scheduler(SmallPool());
+  Sequence wide = MakeSequence(8, 100, 4);
+  DraftShape shape = scheduler.Shape(wide);
+  EXPECT_EQ(shape.width, 8);
+  EXPECT_EQ(shape.depth, 4);
+  wide.params.draft_width = 16;
+  wide.params.draft_depth = 16;
+  shape = scheduler.Shape(wide);
+  EXPECT_LE(shape.width * shape.depth + 4, 64);
+  Sequence last = MakeSequence(8, 1, 4);
+  EXPECT_EQ(scheduler.Shape(last).depth, 0);
+  wide.params.method = "none";
+  EXPECT_EQ(scheduler.Shape(wide).depth, 0);
+}
+
+TEST(SchedulerTest, ForestsShrinkUnderLoad) {
+  Scheduler scheduler(SmallPool());
+  std::vector<Sequence> running;
+  for (int i = 0; i < 3; ++i) {
+    running.push_back(MakeSequence(16, 16, 2));
+    ASSERT_TRUE(scheduler.Admit(&running.back()));
+  }
+  const DraftShape shape = scheduler.Shape(running[0]);
+  EXPECT_LE(3 * (shape.width * shape.depth + 1), 64);
+  EXPECT_GE(shape.width, 2);
+}
+
+}  // namespace
+}  // namespace coppice
