@@ -62,7 +62,8 @@ def train_tokenizer(data, vocab, out):
             input=corpus.name, model_prefix=os.path.join(out, "tokenizer"), vocab_size=vocab, model_type="bpe",
             byte_fallback=True, character_coverage=0.9995, normalization_rule_name="identity",
             user_defined_symbols=["\n"], add_dummy_prefix=False, remove_extra_whitespaces=False, split_digits=True,
-            unk_id=0, bos_id=BOS, eos_id=EOS, pad_id=-1, max_sentence_length=20000)
+            unk_id=0, bos_id=BOS, eos_id=EOS, pad_id=-1, max_sentence_length=20000,
+            minloglevel=1)
     return os.path.join(out, "tokenizer.model")
 
 

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Bad requests through the whole cluster: a 4xx with an OpenAI-style error that names the field, and the cluster serves
+on. One row per rule of the API."""
+import json
+import unittest
+
+from cluster import Cluster
+
+PROMPT = "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:"
+BEAM_SEARCH = dict(decoding="beam_search", beam_width=4)
+
+# (fields besides the prompt, expected param, expected code)
+FIELDS = [
+    # out of range
+    (dict(temperature=-0.1), "temperature", "invalid_value"),
+    (dict(temperature=2.1), "temperature", "invalid_value"),
+    (dict(top_p=0), "top_p", "invalid_value"),
+    (dict(top_p=1.1), "top_p", "invalid_value"),
+    (dict(min_p=-0.1), "min_p", "invalid_value"),
+    (dict(top_k=-2), "top_k", "invalid_value"),
+    (dict(top_k=2049), "top_k", "invalid_value"),
+    (dict(n=0), "n", "invalid_value"),
+    (dict(n=65), "n", "invalid_value"),
+    (dict(n=2, best_of=1), "best_of", "invalid_value"),
+    (dict(max_tokens=-1), "max_tokens", "invalid_value"),
+    (dict(max_tokens=0), "max_tokens", "invalid_value"),
+    (dict(max_tokens=10, min_tokens=11), "min_tokens", "invalid_value"),
+    (dict(decoding="beam_search", beam_width=0), "beam_width", "invalid_value"),
+    (dict(decoding="beam_search", beam_width=65), "beam_width", "invalid_value"),
+    (dict(BEAM_SEARCH, length_penalty=11), "length_penalty", "invalid_value"),
+    (dict(seed=2**63), "seed", "invalid_value"),
+    (dict(timeout=0), "timeout", "invalid_value"),
+    (dict(timeout=3601), "timeout", "invalid_value"),
+    (dict(stop=["x"] * 17), "stop", "invalid_value"),
+    (dict(stop=""), "stop", "invalid_value"),
+    (dict(stop_token_ids=[2048]), "stop_token_ids", "invalid_value"),
+    (dict(logit_bias={"5": 101}), "logit_bias", "invalid_value"),
+    (dict(logit_bias={"x": 1}), "logit_bias", "invalid_value"),
+    (dict(logit_bias={"2048": 1}), "logit_bias", "invalid_value"),
+    (dict(decoding="beams"), "decoding", "invalid_value"),
+    (dict(warp_mode="column"), "warp_mode", "invalid_value"),
+    (dict(early_stopping="always", decoding="beam_search"), "early_stopping", "invalid_value"),
+    (dict(speculative=dict(draft_width=65)), "speculative.draft_width", "invalid_value"),
+    (dict(speculative=dict(draft_depth=0)), "speculative.draft_depth", "invalid_value"),
+    (dict(speculative=dict(draft_support=1025)), "speculative.draft_support", "invalid_value"),
+    (dict(speculative=dict(method="magic")), "speculative.method", "invalid_value"),
+    (dict(speculative="maybe"), "speculative", "invalid_value"),
+    # wrong type
+    (dict(temperature="1"), "temperature", "invalid_type"),
+    (dict(n=1.5), "n", "invalid_type"),
+    (dict(n=True), "n", "invalid_type"),
+    (dict(max_tokens="4"), "max_tokens", "invalid_type"),
+    (dict(stream="yes"), "stream", "invalid_type"),
+    (dict(logit_bias=[1]), "logit_bias", "invalid_type"),
+    (dict(speculative=3), "speculative", "invalid_type"),
+    (dict(model=7), "model", "invalid_type"),
+    # unknown, not served, contradictory
+    (dict(foo=1), "foo", "unknown_field"),
+    (dict(speculative=dict(foo=1)), "speculative.foo", "unknown_field"),
+    (dict(presence_penalty=0.5), "presence_penalty", "unsupported_field"),
+    (dict(frequency_penalty=0.5), "frequency_penalty", "unsupported_field"),
+    (dict(repetition_penalty=1.2), "repetition_penalty", "unsupported_field"),
+    (dict(suffix="x"), "suffix", "unsupported_field"),
+    (dict(tools=[1]), "tools", "unsupported_field"),
+    (dict(logprobs=3), "logprobs", "unsupported_field"),
+    (dict(echo=True), "echo", "unsupported_field"),
+    (dict(decoding="beam_search", beam_width=4, num_beams=5), "beam_width", "conflicting_fields"),
+    (dict(max_tokens=4, max_new_tokens=5), "max_tokens", "conflicting_fields"),
+    # combinations
+    (dict(BEAM_SEARCH, temperature=0.7), "temperature", "unsupported_combination"),
+    (dict(BEAM_SEARCH, top_k=5), "top_k", "unsupported_combination"),
+    (dict(BEAM_SEARCH, n=5), "n", "unsupported_combination"),
+    (dict(BEAM_SEARCH, stop="x"), "stop", "unsupported_combination"),
+    (dict(decoding="beam_sampling", beam_width=4, temperature=0), "temperature", "unsupported_combination"),
+    (dict(decoding="multinomial", beam_width=2), "beam_width", "unsupported_combination"),
+    (dict(decoding="multinomial", use_beam_search=True), "use_beam_search", "unsupported_combination"),
+    (dict(length_penalty=2), "length_penalty", "unsupported_combination"),
+    (dict(early_stopping=False), "early_stopping", "unsupported_combination"),
+    (dict(n=1, best_of=2, stream=True), "best_of", "unsupported_combination"),
+    (dict(stream_options=dict(include_usage=True)), "stream_options", "unsupported_combination"),
+    (dict(BEAM_SEARCH, speculative=dict(method="pf_gumbel")), "speculative.method", "unsupported_combination"),
+    (dict(decoding="multinomial", speculative=dict(method="certified")), "speculative.method", "unsupported_combination"),
+    (dict(decoding="beam_sampling", beam_width=4, speculative=dict(method="dsbd", width_threshold=0.7)),
+     "speculative.width_threshold", "unsupported_combination"),
+    (dict(decoding="beam_sampling", beam_width=4, speculative=dict(method="pf_gumbel", width_threshold=0.7, allow_lossy=True)),
+     "speculative.width_threshold", "unsupported_combination"),
+]
+
+PROMPTS = [
+    (None, "missing_field"),
+    ([], "invalid_value"),
+    ([[]], "invalid_value"),
+    (["a", 1], "invalid_type"),
+    (7, "invalid_type"),
+    ([2048], "invalid_value"),
+    ([-1], "invalid_value"),
+    ([1.5], "invalid_value"),
+    (["a"] * 65, "invalid_value"),
+    ([5] * 256, "context_length_exceeded"),
+    ("columns: a " * 200, "context_length_exceeded"),
+]
+
+MALFORMED = [b"", b'{"prompt": ', b"[]", b"NaN", b'{"prompt": "a", "temperature": NaN}', b'{"prompt": "\xff"}',
+             b'{"prompt": "\\ud800"}', b'{"prompt": ' + b"[" * 40 + b"]" * 40 + b"}"]
+
+
+class BadInput(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster(tp=1)
+        cls.cluster.__enter__()
+        cls.api = cls.cluster.api
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.__exit__(None)
+
+    def refused(self, result, param, code, status=400):
+        got, answer = result
+        self.assertEqual(got, status, answer)
+        error = answer["error"]
+        self.assertEqual((error["param"], error["code"]), (param, code), error)
+        self.assertTrue(error["message"] and error["type"], error)
+
+    def test_fields(self):
+        for fields, param, code in FIELDS:
+            with self.subTest(fields):
+                self.refused(self.api.post(dict(dict(prompt=PROMPT), **fields)), param, code)
+        self.assertEqual(self.api.post(dict(prompt=PROMPT, max_tokens=2))[0], 200)
+
+    def test_prompts(self):
+        for prompt, code in PROMPTS:
+            with self.subTest(str(prompt)[:20]):
+                self.refused(self.api.post(dict(prompt=prompt)), "prompt", code)
+
+    def test_prompt_and_max_tokens_beyond_the_context(self):
+        status, answer = self.api.post(dict(prompt=PROMPT, max_tokens=250))
+        self.assertEqual((status, answer["error"]["code"]), (400, "context_length_exceeded"))
+        self.assertIn(answer["error"]["param"], ("max_tokens", "prompt"))
+        self.assertEqual(self.api.post(dict(prompt=PROMPT))[0], 200)
+
+    def test_messages_do_not_quote_the_prompt(self):
+        for body in (dict(prompt=["marker-7391", 1]), dict(prompt="marker-7391 " * 300), dict(prompt="x", stop=["marker-7391" * 40])):
+            status, answer = self.api.post(body)
+            self.assertEqual(status, 400)
+            self.assertNotIn("marker-7391", json.dumps(answer))
+
+    def test_malformed_json(self):
+        for data in MALFORMED:
+            with self.subTest(data[:24]):
+                status, answer = self.api.post_raw(data)
+                self.assertEqual((status, answer["error"]["code"]), (400, "invalid_json"))
+
+    def test_unknown_model(self):
+        self.refused(self.api.post(dict(prompt=PROMPT, model="other")), "model", "model_not_found", status=404)
+
+    def test_routes_methods_and_types(self):
+        self.assertEqual(self.api.get("/v1/nothing")[0], 404)
+        self.assertEqual(self.api.get("/v1/completions")[0], 405)
+        headers = {"Content-Type": "text/plain"}
+        self.assertEqual(self.api.post_raw(b'{"prompt": "a"}', headers=headers)[0], 415)
+
+    def test_neutral_values_are_accepted(self):
+        neutral = dict(presence_penalty=0, frequency_penalty=0, repetition_penalty=1.0, tools=[], logprobs=None, echo=False,
+                       top_k=-1, top_p=1, user="u", num_beam_groups=1, n=1.0, temperature=None)
+        self.assertEqual(self.api.post(dict(neutral, prompt=PROMPT, max_tokens=2))[0], 200)
+
+
+class KvCapacity(unittest.TestCase):
+    def test_request_that_can_never_fit_is_refused(self):
+        # A block of 16 tokens, 4 layers, K and V of 192 floats each.
+        block = 16 * 4 * 2 * 192 * 4
+        with Cluster(tp=1, drafts=0, worker_flags=(f"--kv_bytes={block * 12}",)) as cluster:
+            total = cluster.api.cluster()["replicas"][0]["kv"]["blocks_total"]
+            status, answer = cluster.api.post(dict(prompt=PROMPT, max_tokens=200))
+            self.assertEqual((status, answer["error"]["code"]), (400, "kv_capacity_exceeded"), answer)
+            self.assertIn(str(total), answer["error"]["message"])
+            small = [dict(prompt=PROMPT, max_tokens=16, seed=i) for i in range(12)]
+            self.assertEqual(len(cluster.api.complete_all(small)), 12)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,204 @@
+"""A real cluster for tests: coordinator, worker ranks and draft nodes as processes, all in one mpirun or apart. Every
+process group is in a session of its own and is gone when the `with` block ends, whatever happened inside."""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+from api_client import ApiClient
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("COPPICE_BIN", ROOT / "build/release/bin"))
+TARGET = ROOT / "deploy/demo/text2sql-target"
+DRAFT = ROOT / "deploy/demo/text2sql-draft"
+READY_DEADLINE_S = 60
+REASON = re.compile(r"^coppice-[a-z]+: .*", re.MULTILINE)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def launch_environment():
+    """The settings that the launchers give their processes."""
+    script = f'. "{ROOT}/deploy/environment.sh" && env -0'
+    output = subprocess.run(["bash", "-c", script], capture_output=True, check=True).stdout.decode()
+    return dict(line.split("=", 1) for line in output.split("\0") if "=" in line)
+
+
+def session_processes(session):
+    """[(pid, state letter)] of the processes in a session, zombies included."""
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        fields = text.rpartition(") ")[2].split()
+        if int(fields[3]) == session:
+            found.append((int(text.split()[0]), fields[0]))
+    return found
+
+
+def shared_memory():
+    """What MPI or we could leave in /dev/shm."""
+    return {p.name for p in pathlib.Path("/dev/shm").glob("*") if re.match(r"coppice|vader|ompi|psm|sm_segment", p.name)}
+
+
+class Launched:
+    """One process started by a test, leader of its session, output in a file."""
+
+    def __init__(self, name, arguments, folder, environment):
+        self.name = name
+        self.log = pathlib.Path(folder) / f"{name}.log"
+        # A test that is killed takes its processes with it.
+        guard = ["setpriv", "--pdeathsig", "TERM"]
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(guard + [str(a) for a in arguments], stdout=log, stderr=log,
+                                            stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
+        self.session = self.process.pid
+
+    def output(self):
+        return self.log.read_text(errors="replace")
+
+    def reasons(self):
+        return sorted(set(REASON.findall(self.output())))
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def left(self):
+        """Processes of the session that still exist, after the leader was reaped."""
+        self.process.poll()
+        return session_processes(self.session)
+
+    def wait_gone(self, seconds):
+        """True when nothing of the session is left within so many seconds."""
+        deadline = time.monotonic() + seconds
+        while self.left():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def end(self):
+        if self.alive():
+            self.process.terminate()
+        if not self.wait_gone(3):
+            for pid, _ in self.left():
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            self.wait_gone(3)
+        self.process.wait()
+
+
+class StartFailure(Exception):
+    """The cluster ended or hung before it was ready; says which process and with what reason."""
+
+
+class Cluster:
+    """with Cluster(tp=2, drafts=1) as cluster: cluster.api.complete({...})"""
+
+    def __init__(self, target=TARGET, draft=DRAFT, tp=1, replicas=1, drafts=1, together=False, dtype="f32",
+                 coordinator_flags=(), worker_flags=(), draft_flags=()):
+        self.target, self.draft = target, draft
+        self.tp, self.replicas, self.drafts, self.together, self.dtype = tp, replicas, drafts, together, dtype
+        self.flags = {"coordinator": coordinator_flags, "worker": worker_flags, "draft": draft_flags}
+        self.port = free_port()
+        self.api = ApiClient(self.port)
+        self.launched = []
+
+    def __enter__(self):
+        self.start()
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is not None:
+            for process in self.launched:
+                print(f"---- {process.name}\n{process.output()[-3000:]}")
+        self.stop()
+
+    def start(self):
+        self.folder = tempfile.mkdtemp(prefix="coppice.")
+        self.shm_folder = tempfile.mkdtemp(prefix="coppice.", dir="/dev/shm")
+        self.environment = launch_environment()
+        self.environment["OMPI_MCA_orte_tmpdir_base"] = self.folder
+        self.environment["OMPI_MCA_btl_vader_backing_directory"] = self.shm_folder
+        if self.together:
+            self.start_together()
+        else:
+            self.start_apart()
+
+    def program(self, role, *flags):
+        return [BIN / f"coppice-{role}", *flags, *self.flags[role]]
+
+    def start_together(self):
+        self.launch("mpirun", [
+            "mpirun", "-q", "-np", "1", *self.program("coordinator", f"--listen=127.0.0.1:{self.port}", f"--model={self.target}"),
+            ":", "-np", str(self.tp * self.replicas),
+            *self.program("worker", f"--model={self.target}", f"--tp={self.tp}", f"--dtype={self.dtype}", "--threads=1"),
+            *([":", "-np", str(self.drafts),
+               *self.program("draft", f"--model={self.draft}", f"--dtype={self.dtype}", "--threads=1")] if self.drafts else []),
+        ])
+
+    def start_apart(self):
+        self.control = f"tcp://127.0.0.1:{free_port()}"
+        self.launch("coordinator", self.program("coordinator", f"--listen=127.0.0.1:{self.port}",
+                                                f"--control_listen={self.control}", f"--model={self.target}"))
+        for i in range(self.replicas):
+            self.launch(f"replica-{i}", ["mpirun", "-q", "-np", str(self.tp), *self.program(
+                "worker", f"--model={self.target}", f"--tp={self.tp}", f"--dtype={self.dtype}", "--threads=1",
+                f"--coordinator={self.control}", f"--replica_id=replica-{i}")])
+        for i in range(self.drafts):
+            self.start_draft(f"draft-{i}")
+
+    def start_draft(self, name):
+        return self.launch(name, self.program("draft", f"--model={self.draft}", f"--dtype={self.dtype}", "--threads=1",
+                                              f"--coordinator={self.control}", f"--node_id={name}"))
+
+    def launch(self, name, arguments):
+        self.launched.append(Launched(name, arguments, self.folder, self.environment))
+        return self.launched[-1]
+
+    def process(self, name):
+        return next(p for p in self.launched if p.name == name)
+
+    def wait_ready(self):
+        deadline = time.monotonic() + READY_DEADLINE_S
+        while not self.ready():
+            ended = [p for p in self.launched if not p.alive()]
+            if ended:
+                raise StartFailure("; ".join(f"{p.name}: {p.reasons() or p.output()[-500:]}" for p in ended))
+            if time.monotonic() > deadline:
+                raise StartFailure(f"not ready after {READY_DEADLINE_S} s")
+            time.sleep(0.05)
+
+    def ready(self):
+        try:
+            if self.api.get("/ready")[0] != 200:
+                return False
+            state = self.api.cluster()
+        except OSError:
+            return False
+        return all(sum(n["state"] == "ready" for n in state[key]) >= wanted
+                   for key, wanted in (("replicas", self.replicas), ("draft_nodes", self.drafts)))
+
+    def stop(self):
+        for process in self.launched:
+            process.end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.shm_folder, ignore_errors=True)

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""A client that goes away, streaming or not, has its work stopped and its KV blocks freed."""
+import json
+import socket
+import time
+import unittest
+
+from cluster import Cluster
+
+BODY = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_sampling", beam_width=8, n=8, max_tokens=200,
+            ignore_eos=True, early_stopping="never", seed=3)
+FREED_WITHIN_S = 1.5  # heartbeats carry the figures twice a second
+
+
+class Disconnect(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster(tp=2)
+        cls.cluster.__enter__()
+        cls.api = cls.cluster.api
+        cls.api.complete(dict(BODY, max_tokens=8))
+        time.sleep(1)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.__exit__(None)
+
+    def load(self):
+        """(running requests, KV blocks in use) of the replica."""
+        replica = self.api.cluster()["replicas"][0]
+        return replica["running"] + replica["waiting"], replica["kv"]["blocks_used"]
+
+    def wait_for(self, condition, seconds):
+        deadline = time.monotonic() + seconds
+        while not condition(self.load()):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def open_many(self, count, **fields):
+        """Sockets with a request under way on each."""
+        sockets = []
+        for i in range(count):
+            data = json.dumps(dict(BODY, seed=i, **fields)).encode()
+            s = socket.create_connection(("127.0.0.1", self.cluster.port))
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                      b"Content-Length: %d\r\n\r\n" % len(data) + data)
+            sockets.append(s)
+        return sockets
+
+    def check(self, close, **fields):
+        idle = self.load()
+        self.assertEqual(idle[0], 0)
+        sockets = self.open_many(24, **fields)
+        self.assertTrue(self.wait_for(lambda load: load[0] > 0 and load[1] > idle[1], 5), "the requests never ran")
+        for s in sockets:
+            close(s)
+        self.assertTrue(self.wait_for(lambda load: load == idle, FREED_WITHIN_S), f"{self.load()} instead of {idle}")
+        for s in sockets:
+            s.close()
+
+    def test_streamed(self):
+        self.check(lambda s: s.close(), stream=True)
+
+    def test_not_streamed(self):
+        self.check(lambda s: s.close())
+
+    def test_half_closed(self):
+        self.check(lambda s: s.shutdown(socket.SHUT_WR), stream=True)
+
+    def test_serves_on_afterwards(self):
+        for s in self.open_many(4):
+            s.close()
+        self.assertEqual(len(self.api.complete(dict(BODY, max_tokens=8))["choices"]) > 0, True)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Through the whole cluster, PF-Gumbel and beam search give the same token ids and scores with drafts and without, alone
+and among 8 other requests, with a good draft model, with a random one, and with the draft node killed half-way.
+
+  exactness_test.py TP      ranks of the one replica
+"""
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from api_client import outcome
+from cluster import DRAFT, Cluster
+from model_folders import random_llama
+
+PROMPTS = [
+    "columns: airport, city, country, iata, icao\nquestion: Which city has the IATA code SSG?\nsql:",
+    "columns: game, date, opponent, score\nquestion: What was the score against Chicago?\nsql:",
+    "columns: year, film, director, studio\nquestion: How many films came from Paramount after 1984?\nsql:",
+]
+LAWS = {
+    "multinomial": dict(decoding="multinomial", seed=11, temperature=0.9),
+    "greedy": dict(decoding="multinomial", temperature=0),
+    "beam sampling": dict(decoding="beam_sampling", beam_width=4, n=4, seed=12),
+    "beam search": dict(decoding="beam_search", beam_width=4, n=4),
+    "beam search, every score": dict(decoding="beam_search", beam_width=3, n=2, early_stopping="never", length_penalty=0.5),
+}
+LONG = dict(max_tokens=150, ignore_eos=True, return_token_ids=True)
+TP = 1
+
+
+def requests():
+    """[(name, body)]: each law on each prompt."""
+    return [(f"{law}, prompt {i}", dict(fields, prompt=prompt, max_tokens=40, return_token_ids=True))
+            for law, fields in LAWS.items() for i, prompt in enumerate(PROMPTS)]
+
+
+def others():
+    """8 requests of all kinds that keep a replica busy."""
+    laws = list(LAWS.values())
+    return [dict(laws[i % len(laws)], **LONG, prompt=PROMPTS[i % len(PROMPTS)]) for i in range(8)]
+
+
+def speculation(answer):
+    return answer["usage"]["speculation"]
+
+
+class Exactness(unittest.TestCase):
+    plain = {}  # name -> outcome without drafts, alone
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def assert_as_plain(self, name, answer):
+        self.assertEqual(outcome(answer), self.plain[name], name)
+
+    def test_1_good_draft_model(self):
+        with Cluster(tp=TP, draft=DRAFT) as cluster:
+            for name, body in requests():
+                answer = cluster.api.complete(dict(body, speculative=False))
+                self.plain[name] = outcome(answer)
+                self.assertEqual(speculation(answer)["drafted_nodes"], 0, name)
+                self.assertEqual(speculation(answer)["layers"], speculation(answer)["target_passes"], name)
+            accepted = 0
+            for name, body in requests():
+                with self.subTest("alone", request=name):
+                    answer = cluster.api.complete(body)
+                    self.assert_as_plain(name, answer)
+                    self.assertGreater(speculation(answer)["drafted_nodes"], 0, name)
+                    accepted += speculation(answer)["accepted_nodes"]
+            self.assertGreater(accepted, 0)
+            for name, body in requests():
+                with self.subTest("among others, without drafts", request=name):
+                    batch = cluster.api.complete_all([dict(body, speculative=False)] + others()[:3])
+                    self.assert_as_plain(name, batch[0])
+                    break
+            self.among_others(cluster)
+
+    def among_others(self, cluster):
+        """Each request while 8 others are kept running."""
+        stop = threading.Event()
+        failures = []
+
+        def keep_running(body):
+            try:
+                while not stop.is_set():
+                    cluster.api.complete(body)
+            except (AssertionError, OSError) as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=keep_running, args=(body,)) for body in others()]
+        for thread in threads:
+            thread.start()
+        try:
+            time.sleep(0.2)
+            for name, body in requests():
+                with self.subTest("among 8 others", request=name):
+                    self.assert_as_plain(name, cluster.api.complete(body))
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(failures, [])
+
+    def test_2_random_draft_model(self):
+        self.assertTrue(self.plain, "test_1 has not filled the answers to compare with")
+        draft = random_llama(os.path.join(self.folder.name, "random"))
+        with Cluster(tp=TP, draft=draft) as cluster:
+            for name, body in requests():
+                with self.subTest(request=name):
+                    answer = cluster.api.complete(body)
+                    self.assert_as_plain(name, answer)
+                    self.assertGreater(speculation(answer)["drafted_nodes"], 0, name)
+
+    def test_3_draft_node_killed_half_way(self):
+        with Cluster(tp=TP, draft=DRAFT) as cluster:
+            bodies = [dict(fields, **LONG, prompt=PROMPTS[i % len(PROMPTS)]) for i, fields in enumerate(LAWS.values())]
+            plain = [outcome(cluster.api.complete(dict(body, speculative=False))) for body in bodies]
+            draft = cluster.process("draft-0").process
+            results = []
+            background = threading.Thread(target=lambda: results.append(cluster.api.complete_all(bodies * 2)))
+            background.start()
+
+            def kill_half_way(event, count):
+                if count == 8:
+                    os.kill(draft.pid, signal.SIGKILL)
+
+            streamed = dict(bodies[0], stream_options=dict(include_usage=True))
+            events = cluster.api.stream(streamed, kill_half_way)
+            background.join()
+            self.assertEqual(draft.wait(), -signal.SIGKILL)
+            self.assertEqual([outcome(answer) for answer in results[0]], plain * 2)
+            ids = [token for event in events[:-1] for choice in event["choices"] for token in choice["token_ids"]]
+            self.assertEqual(ids, plain[0][0][1])
+            spec = next(e["usage"] for e in events if e != "[DONE]" and e.get("usage"))["speculation"]
+            self.assertGreater(spec["plain_rounds"], 0)
+            self.assertGreater(spec["rounds"], spec["plain_rounds"])
+            # And the cluster serves on without a draft node.
+            self.assertEqual([outcome(answer) for answer in cluster.api.complete_all(bodies)], plain)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or not sys.argv[1].isdigit():
+        sys.exit(__doc__)
+    TP = int(sys.argv.pop(1))
+    unittest.main(verbosity=2, failfast=False)

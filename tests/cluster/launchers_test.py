@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""The launchers: Ctrl-C ends every process within 3 seconds and leaves nothing; cluster.sh does what its verbs say; the
+demo asks its questions and exits 0."""
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+from api_client import ApiClient
+from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, free_port, session_processes, shared_memory
+
+LONG = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=8, n=8, max_tokens=200,
+            ignore_eos=True)
+ENVIRONMENT = dict(os.environ, COPPICE_BIN=str(BIN))
+END_WITHIN_S = 3
+
+
+def listening(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
+def children(pid):
+    """Sessions led by direct children of a process: what a launcher put in a session of its own."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat", encoding="utf8", errors="replace") as stat:
+                    fields = stat.read().rpartition(") ")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == pid and int(fields[3]) == int(entry):
+                found.append(int(entry))
+    return found
+
+
+class Launchers(unittest.TestCase):
+    def setUp(self):
+        self.shared_memory = shared_memory()
+
+    def tearDown(self):
+        self.assertEqual(shared_memory() - self.shared_memory, set())
+
+    def keep_busy(self, port, count=4):
+        """Requests that run while the cluster is ended; what becomes of them does not matter."""
+        def run():
+            try:
+                ApiClient(port, timeout_s=10).post(LONG)
+            except (OSError, ValueError):
+                pass
+        threads = [threading.Thread(target=run, daemon=True) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+
+    def test_interrupt_of_one_mpirun(self):
+        with Cluster(tp=2, together=True) as cluster:
+            self.keep_busy(cluster.port)
+            mpirun = cluster.process("mpirun")
+            self.assertGreaterEqual(len(mpirun.left()), 5)
+            mpirun.process.send_signal(signal.SIGINT)
+            self.assertTrue(mpirun.wait_gone(END_WITHIN_S), mpirun.left())
+            self.assertFalse(listening(cluster.port))
+            self.assertEqual(os.listdir(cluster.shm_folder), [])
+
+    def test_interrupt_of_processes_apart(self):
+        with Cluster(tp=2) as cluster:
+            self.keep_busy(cluster.port)
+            for process in cluster.launched:
+                process.process.send_signal(signal.SIGINT)
+            for process in cluster.launched:
+                self.assertTrue(process.wait_gone(END_WITHIN_S), (process.name, process.left()))
+
+    def test_killed_rank_ends_its_replica(self):
+        with Cluster(tp=2) as cluster:
+            replica = cluster.process("replica-0")
+            rank = max(pid for pid, _ in replica.left())
+            os.kill(rank, signal.SIGKILL)
+            self.assertTrue(replica.wait_gone(END_WITHIN_S), replica.left())
+            self.assertNotEqual(replica.process.returncode, 0)
+            self.assertTrue(cluster.process("coordinator").alive())
+
+    def test_demo_once(self):
+        port = free_port()
+        result = subprocess.run([ROOT / "deploy/demo.sh", "--once", "--no-build", "--port", str(port)], env=ENVIRONMENT,
+                                capture_output=True, text=True, timeout=120)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("SELECT", result.stdout)
+        self.assertNotIn("DIFFERENT", result.stdout)
+        self.assertIn("layers each", result.stdout)
+        self.assertFalse(listening(port))
+
+    def test_demo_serves_until_interrupted(self):
+        port = free_port()
+        demo = subprocess.Popen([ROOT / "deploy/demo.sh", "--no-build", f"--port={port}"], env=ENVIRONMENT, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            for line in demo.stdout:
+                if "until Ctrl-C" in line:
+                    break
+            else:
+                self.fail("the demo ended before it served")
+            self.assertEqual(ApiClient(port).get("/ready")[0], 200)
+            sessions = [demo.pid] + children(demo.pid)
+            self.assertGreater(len(sessions), 1)
+            self.keep_busy(port)
+            begin = time.monotonic()
+            os.killpg(demo.pid, signal.SIGINT)
+            demo.wait(timeout=10)
+            self.assertLess(time.monotonic() - begin, END_WITHIN_S)
+            self.assertEqual([p for s in sessions for p in session_processes(s)], [])
+            self.assertFalse(listening(port))
+        finally:
+            if demo.poll() is None:
+                demo.terminate()
+                demo.wait(timeout=10)
+            demo.stdout.close()
+
+    def test_demo_refuses_bad_arguments(self):
+        for arguments in (["--port", "0"], ["--port", "x"], ["--port"], ["--sometimes"]):
+            result = subprocess.run([ROOT / "deploy/demo.sh", *arguments], capture_output=True, text=True, timeout=10)
+            self.assertEqual(result.returncode, 2, arguments)
+            self.assertTrue(result.stderr.startswith("demo: "), result.stderr)
+
+
+class ClusterScript(unittest.TestCase):
+    def setUp(self):
+        self.shared_memory = shared_memory()
+        self.folder = tempfile.TemporaryDirectory()
+        self.state = os.path.join(self.folder.name, "state")
+        self.port = free_port()
+
+    def tearDown(self):
+        if os.path.exists(self.state):
+            self.run_script("down")
+        self.folder.cleanup()
+        self.assertEqual(shared_memory() - self.shared_memory, set())
+
+    def run_script(self, *arguments):
+        return subprocess.run([ROOT / "deploy/cluster.sh", *arguments, "--state", self.state], env=ENVIRONMENT,
+                              capture_output=True, text=True, timeout=90)
+
+    def up(self, *arguments):
+        return self.run_script("up", "--target", TARGET, "--port", str(self.port), "--dtype", "f32", "--threads", "1", *arguments)
+
+    def sessions(self):
+        with open(os.path.join(self.state, "processes"), encoding="utf8") as file:
+            return [int(line.split()[1]) for line in file]
+
+    def test_up_status_down(self):
+        result = self.up("--draft", DRAFT, "--tp", "2", "--replicas", "2", "--drafts", "2")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        api = ApiClient(self.port)
+        self.assertEqual(api.get("/ready")[0], 200)
+        state = api.cluster()
+        self.assertEqual((len(state["replicas"]), len(state["draft_nodes"])), (2, 2))
+        self.assertEqual([len(replica["ranks"]) for replica in state["replicas"]], [2, 2])
+        self.assertGreater(api.complete(dict(LONG, max_tokens=30))["usage"]["speculation"]["drafted_nodes"], 0)
+        status = self.run_script("status")
+        self.assertEqual(status.returncode, 0, status.stderr)
+        for name in ("coordinator", "replica-0", "replica-1", "draft-0", "draft-1"):
+            self.assertIn(f"{name}: running", status.stdout)
+        self.assertNotEqual(self.up().returncode, 0, "a second up of the same port")
+        sessions = self.sessions()
+        down = self.run_script("down")
+        self.assertEqual(down.returncode, 0, down.stderr)
+        self.assertEqual([p for s in sessions for p in session_processes(s)], [])
+        self.assertFalse(listening(self.port))
+        self.assertFalse(os.path.exists(self.state))
+        self.assertEqual(self.run_script("status").returncode, 1)
+        self.assertEqual(self.run_script("down").returncode, 1)
+
+    def test_up_without_draft(self):
+        self.assertEqual(self.up().returncode, 0)
+        spec = ApiClient(self.port).complete(dict(LONG, max_tokens=8))["usage"]["speculation"]
+        self.assertEqual((spec["drafted_nodes"], spec["layers_per_pass"]), (0, 1))
+
+    def test_bad_arguments(self):
+        for arguments in (["up"], ["up", "--target", "/nowhere"], ["up", "--target", str(TARGET), "--tp", "0"],
+                          ["up", "--target", str(TARGET), "--port", "99999"], ["down", "--tp", "2"], ["sideways"]):
+            result = self.run_script(*arguments)
+            self.assertIn(result.returncode, (1, 2), arguments)
+            self.assertTrue(result.stderr.startswith("cluster: "), result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,100 @@
+"""Model folders that tests make: random weights, and copies of the demo target broken in one way each."""
+import json
+import pathlib
+import random
+import shutil
+import struct
+import sys
+
+from cluster import ROOT, TARGET
+
+sys.path.insert(0, str(ROOT / "tools"))
+import llama_folder  # noqa: E402
+
+
+def random_llama(out, vocab=2048, seed=5, hidden=32, layers=1, heads=2, ffn=48, context=256):
+    """A Llama whose weights are noise, with logits spread enough that its drafts are confident and wrong."""
+    source = random.Random(seed)
+    tensors = {}
+    for name, shape in llama_folder.tensor_shapes(hidden, layers, heads, heads, ffn, vocab).items():
+        count = 1
+        for size in shape:
+            count *= size
+        values = [1.0] * count if len(shape) == 1 else [source.gauss(0, 0.4) for _ in range(count)]
+        tensors[name] = (shape, struct.pack(f"<{count}f", *values))
+    llama_folder.write_folder(str(out), llama_folder.config(hidden, layers, heads, heads, ffn, vocab, context), tensors)
+    shutil.copy(TARGET / "tokenizer.model", out)
+    return pathlib.Path(out)
+
+
+def copy_of_target(out):
+    return pathlib.Path(shutil.copytree(TARGET, out))
+
+
+def without_checkpoint(out):
+    folder = copy_of_target(out)
+    (folder / "model.safetensors").unlink()
+    return folder
+
+
+def truncated(out, keep=0.5):
+    folder = copy_of_target(out)
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    file.write_bytes(data[:int(len(data) * keep)])
+    return folder
+
+
+def with_wrong_shape(out, tensor="model.layers.1.mlp.up_proj.weight"):
+    """The tensor keeps its bytes, but its shape is transposed."""
+    folder = copy_of_target(out)
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    header[tensor]["shape"].reverse()
+    encoded = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(encoded)) + encoded + data[8 + length:])
+    return folder
+
+
+def without_tensor(out, tensor="model.layers.2.self_attn.k_proj.weight"):
+    folder = copy_of_target(out)
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    header[tensor.replace("k_proj", "other")] = header.pop(tensor)
+    encoded = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(encoded)) + encoded + data[8 + length:])
+    return folder
+
+
+def with_larger_tokenizer(out, extra=40):
+    """Pieces beyond the model's vocabulary, appended to the SentencePiece file (a repeated protobuf field)."""
+    folder = copy_of_target(out)
+    with open(folder / "tokenizer.model", "ab") as file:
+        for i in range(extra):
+            piece = f"\u2581extra{i}".encode()
+            message = b"\x0a" + bytes([len(piece)]) + piece + b"\x15" + struct.pack("<f", -1e4 - i)
+            file.write(b"\x0a" + bytes([len(message)]) + message)
+    return folder
+
+
+def without_tokenizer(out):
+    folder = copy_of_target(out)
+    (folder / "tokenizer.model").unlink()
+    return folder
+
+
+def with_config(out, **changes):
+    """config.json with fields changed; None removes one."""
+    folder = copy_of_target(out)
+    config = json.loads((folder / "config.json").read_text())
+    for key, value in changes.items():
+        if value is None:
+            config.pop(key)
+        else:
+            config[key] = value
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder

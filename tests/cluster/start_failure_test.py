@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""A cluster that cannot start says why in one line that names file, tensor and expectation, ends with a non-zero status,
+and leaves no process and no shared memory: under one mpirun, apart, and through deploy/cluster.sh."""
+import os
+import subprocess
+import tempfile
+import time
+import unittest
+
+import model_folders
+from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, free_port, session_processes, shared_memory
+
+# What is broken in the target: (maker, words that the one line must hold)
+BROKEN_TARGETS = {
+    "missing checkpoint": (model_folders.without_checkpoint, ["model.safetensors"]),
+    "truncated checkpoint": (model_folders.truncated, ["model.safetensors"]),
+    "truncated header": (lambda out: model_folders.truncated(out, keep=0.0001), ["model.safetensors"]),
+    "wrong shape": (model_folders.with_wrong_shape, ["model.layers.1.mlp.up_proj.weight", "[192, 512]", "[512, 192]"]),
+    "missing tensor": (model_folders.without_tensor, ["model.layers.2.self_attn.k_proj.weight"]),
+    "other vocabulary": (lambda out: model_folders.with_config(out, vocab_size=4096),
+                         ["model.embed_tokens.weight", "4096", "2048"]),
+    "missing config field": (lambda out: model_folders.with_config(out, hidden_size=None), ["config.json", "hidden_size"]),
+    "unknown architecture": (lambda out: model_folders.with_config(out, model_type="mamba"), ["config.json", "mamba"]),
+    "tokenizer that does not match": (model_folders.with_larger_tokenizer, ["tokenizer.model", "2088", "2048"]),
+    "missing tokenizer": (model_folders.without_tokenizer, ["tokenizer"]),
+}
+
+
+class StartFailure(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.shared_memory = shared_memory()
+
+    def tearDown(self):
+        self.folder.cleanup()
+        self.assertEqual(shared_memory() - self.shared_memory, set())
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def ends_with(self, cluster, words):
+        """The first process of the cluster that ends does so by itself, in time, with one line that holds the words."""
+        cluster.start()
+        try:
+            deadline = time.monotonic() + 30
+            while all(process.alive() for process in cluster.launched):
+                self.assertLess(time.monotonic(), deadline, "nothing ended\n" + "".join(p.output() for p in cluster.launched))
+                time.sleep(0.05)
+            ended = next(process for process in cluster.launched if not process.alive())
+            self.assertNotEqual(ended.process.returncode, 0)
+            self.assertTrue(ended.wait_gone(3), "processes are left")
+            reasons = ended.reasons()
+            self.assertEqual(len(reasons), 1, ended.output())
+            for word in words:
+                self.assertIn(word, reasons[0])
+        finally:
+            cluster.stop()
+
+    def test_broken_target_under_one_mpirun(self):
+        for name, (make, words) in BROKEN_TARGETS.items():
+            with self.subTest(name):
+                self.ends_with(Cluster(target=make(self.path(name.replace(" ", "-"))), tp=2, together=True), words)
+
+    def test_draft_of_other_vocabulary(self):
+        draft = model_folders.random_llama(self.path("draft"), vocab=1024)
+        for together in (True, False):
+            with self.subTest(together=together):
+                self.ends_with(Cluster(draft=draft, together=together), ["1024", "2048"])
+
+    def test_heads_that_do_not_split(self):
+        self.ends_with(Cluster(tp=4, together=True), ["6", "4"])
+
+    def test_coordinator_that_never_answers(self):
+        result = subprocess.run([BIN / "coppice-draft", f"--model={DRAFT}", f"--coordinator=tcp://127.0.0.1:{free_port()}"],
+                                capture_output=True, text=True, timeout=60)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("tcp://127.0.0.1", result.stderr)
+
+    def test_port_in_use(self):
+        with Cluster(drafts=0) as running:
+            cluster = Cluster(drafts=0, together=True)
+            cluster.port = running.port
+            self.ends_with(cluster, [str(running.port)])
+
+    def test_bad_flags(self):
+        cases = [("coordinator", "--listen=nowhere"), ("worker", "--dtype=f8"), ("worker", "--kv_bytes=0"),
+                 ("worker", "--tp=0"), ("draft", "--threads=-1"), ("draft", "--no_such_flag"), ("worker", "--log_level=loud")]
+        for role, flag in cases:
+            with self.subTest(role=role, flag=flag):
+                result = subprocess.run([BIN / f"coppice-{role}", f"--model={TARGET}", "--coordinator=tcp://127.0.0.1:1", flag],
+                                        capture_output=True, text=True, timeout=60)
+                self.assertNotEqual(result.returncode, 0)
+                self.assertIn(flag.split("=")[0].lstrip("-"), result.stderr)
+
+    def test_cluster_script_passes_the_reason_on(self):
+        broken = model_folders.with_wrong_shape(self.path("wrong"))
+        drafts = model_folders.random_llama(self.path("draft"), vocab=1024)
+        for target, draft, words in ((broken, DRAFT, ["up_proj", "[512, 192]"]), (TARGET, drafts, ["1024", "2048"])):
+            with self.subTest(words=words):
+                state = self.path("state")
+                process = subprocess.Popen(
+                    [ROOT / "deploy/cluster.sh", "up", "--target", target, "--draft", draft, "--tp", "2", "--port",
+                     str(free_port()), "--state", state, "--dtype", "f32", "--threads", "1"],
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, COPPICE_BIN=str(BIN)))
+                _, errors = process.communicate(timeout=60)
+                self.assertNotEqual(process.returncode, 0)
+                for word in words:
+                    self.assertIn(word, errors)
+                self.assertFalse(os.path.exists(state))
+                self.assertEqual(session_processes(process.pid), [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Checks the rules of the source tree: who may include whom, that sources are listed, that every folder has a README,
+that names say something, that scripts parse. Prints each violation as file:line: reason; exit status 1 when any.
+
+  tree_rules.py ROOT
+"""
+import ast
+import os
+import re
+import subprocess
+import sys
+
+# Folder -> what it may include besides itself: a folder (ends with /), or single files.
+MESSAGES = re.compile(r"proto/\w+\.pb\.h")
+MAY_INCLUDE = {
+    "base": (),
+    "decoding": ("base/",),
+    "kernels": ("base/",),
+    "comm": ("base/", MESSAGES),
+    "proto": ("base/", "decoding/"),
+    "model": ("base/", "kernels/", "comm/"),
+    "draft_node": ("base/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
+    "worker": ("base/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
+    "coordinator": ("base/", "comm/", "proto/", "decoding/params.h", "decoding/method.h"),
+    "loadgen": ("base/",),
+}
+# These may use everything; they are checked for the rest.
+FREE = ("tools", "bench", "tests")
+OTHER = ("deploy", "docs", "cmake")
+WORDLESS = re.compile(r"(^|_)(utils?|commons?|helpers?|misc)(_|$)")
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
+SOURCES = (".cc", ".h", ".cu", ".cuh")
+
+
+def walk(root, folder):
+    """Paths of the files below root/folder, relative to root, without build products."""
+    for directory, names, files in os.walk(os.path.join(root, folder)):
+        names[:] = sorted(n for n in names if n not in ("build", "__pycache__") and not n.startswith("."))
+        for file in sorted(files):
+            yield os.path.relpath(os.path.join(directory, file), root)
+
+
+def read(root, path):
+    with open(os.path.join(root, path), encoding="utf8") as file:
+        return file.read()
+
+
+def allowed(folder, included):
+    if included.split("/")[0] == folder:
+        return True
+    for rule in MAY_INCLUDE[folder]:
+        if isinstance(rule, str):
+            if included == rule or (rule.endswith("/") and included.startswith(rule)):
+                return True
+        elif rule.fullmatch(included):
+            return True
+    return False
+
+
+def check_includes(root):
+    """Only the project's own headers count: those whose first folder is one of the table or free."""
+    own = set(MAY_INCLUDE) | set(FREE)
+    for folder in MAY_INCLUDE:
+        for path in walk(root, folder):
+            if not path.endswith(SOURCES):
+                continue
+            for number, line in enumerate(read(root, path).splitlines(), 1):
+                match = INCLUDE.match(line)
+                if not match:
+                    continue
+                included = match.group(1)
+                if "/" not in included or included.startswith("."):
+                    yield f"{path}:{number}: include {included} is not written from the root of the tree"
+                elif included.split("/")[0] in own and not allowed(folder, included):
+                    yield f"{path}:{number}: {folder}/ may not include {included}"
+
+
+def check_readmes(root):
+    for folder in (*MAY_INCLUDE, *FREE, *OTHER):
+        directory = os.path.join(root, folder)
+        if os.path.isdir(directory) and not os.path.isfile(os.path.join(directory, "README.md")):
+            yield f"{folder}/: no README.md"
+
+
+def check_listed(root):
+    """Every source is named in a CMakeLists.txt of its folder or one above it; headers need an includer only."""
+    for folder in (*MAY_INCLUDE, *FREE):
+        for path in walk(root, folder):
+            if not path.endswith((".cc", ".cu")):
+                continue
+            directory, listed = os.path.dirname(path), False
+            while directory and not listed:
+                lists = os.path.join(root, directory, "CMakeLists.txt")
+                if os.path.isfile(lists):
+                    name = os.path.relpath(path, directory)
+                    listed = re.search(r"(?<![\w/.])" + re.escape(name) + r"(?![\w/.])", read(root, os.path.relpath(lists, root)))
+                directory = os.path.dirname(directory)
+            if not listed:
+                yield f"{path}: not listed in a CMakeLists.txt of its folder"
+
+
+def check_names(root):
+    for folder in (*MAY_INCLUDE, *FREE, *OTHER):
+        for path in walk(root, folder):
+            for part in path.split(os.sep):
+                if WORDLESS.search(part.split(".")[0]):
+                    yield f"{path}: the name '{part}' says nothing"
+
+
+def check_scripts(root):
+    """Shell scripts parse (bash -n), Python files parse."""
+    for path in (p for folder in (*MAY_INCLUDE, *FREE, *OTHER, ".ci") for p in walk(root, folder)):
+        full = os.path.join(root, path)
+        if path.endswith(".py"):
+            try:
+                ast.parse(read(root, path))
+            except SyntaxError as error:
+                yield f"{path}:{error.lineno}: {error.msg}"
+            continue
+        with open(full, "rb") as file:
+            first = file.readline(80)
+        if path.endswith(".sh") or (first.startswith(b"#!") and b"bash" in first):
+            result = subprocess.run(["bash", "-n", full], capture_output=True, text=True)
+            if result.returncode != 0:
+                yield f"{path}: {result.stderr.strip()}"
+
+
+CHECKS = (check_includes, check_readmes, check_listed, check_names, check_scripts)
+
+
+def violations(root):
+    return [violation for check in CHECKS for violation in check(root)]
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    found = violations(sys.argv[1])
+    print("\n".join(found) if found else "tree rules: no violation")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

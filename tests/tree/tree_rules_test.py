@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Each rule of tree_rules.py catches a tree made to break it, and accepts one that does not."""
+import os
+import tempfile
+import unittest
+
+import tree_rules
+
+
+class TreeRules(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = self.folder.name
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def write(self, path, text=""):
+        full = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "w", encoding="utf8") as file:
+            file.write(text)
+
+    def found(self, check):
+        return list(check(self.root))
+
+    def test_accepts_allowed_includes(self):
+        self.write("worker/a.cc", '#include "worker/a.h"\n#include "model/b.h"\n#include "absl/status/status.h"\n')
+        self.write("comm/a.h", '#include "proto/control.pb.h"\n#include "base/types.h"\n')
+        self.write("coordinator/api/a.h", '#include "decoding/params.h"\n#include "coordinator/http.h"\n')
+        self.assertEqual(self.found(tree_rules.check_includes), [])
+
+    def test_catches_forbidden_includes(self):
+        cases = {
+            "base/a.h": "decoding/params.h", "decoding/a.cc": "model/b.h", "kernels/cpu/a.cc": "comm/channel.h",
+            "comm/a.h": "proto/convert.h", "model/a.h": "decoding/forest.h", "coordinator/a.cc": "model/model_config.h",
+            "coordinator/b.cc": "decoding/beam_decoder.h", "loadgen/a.cc": "proto/control.pb.h",
+            "worker/a.cc": "coordinator/http.h", "draft_node/a.cc": "worker/engine.h", "proto/a.cc": "tests/testing/fake.h",
+        }
+        for path, included in cases.items():
+            self.write(path, f'#pragma once\n#include "{included}"\n')
+        found = self.found(tree_rules.check_includes)
+        self.assertEqual(len(found), len(cases), found)
+        self.assertIn("base/a.h:2: base/ may not include decoding/params.h", found)
+
+    def test_catches_includes_not_written_from_the_root(self):
+        self.write("base/a.cc", '#include "a.h"\n')
+        self.assertEqual(len(self.found(tree_rules.check_includes)), 1)
+
+    def test_catches_missing_readme(self):
+        self.write("base/a.h")
+        self.write("model/README.md")
+        self.assertEqual(self.found(tree_rules.check_readmes), ["base/: no README.md"])
+
+    def test_catches_unlisted_source(self):
+        self.write("base/CMakeLists.txt", "coppice_library(coppice_base SOURCES rng.cc extra/clock.cc)")
+        for name in ("rng.cc", "g.cc", "extra/clock.cc", "extra/other.cc"):
+            self.write("base/" + name)
+        self.assertEqual([v.split(":")[0] for v in self.found(tree_rules.check_listed)],
+                         ["base/g.cc", "base/extra/other.cc"])
+
+    def test_catches_names_that_say_nothing(self):
+        for name in ("string_utils.h", "helpers/a.cc", "common.cc", "misc.py", "utility_function.h", "commons_test.cc"):
+            self.write("base/" + name)
+        self.assertEqual(len(self.found(tree_rules.check_names)), 5)
+
+    def test_catches_scripts_that_do_not_parse(self):
+        self.write("deploy/good.sh", "#!/bin/bash\necho ok\n")
+        self.write("deploy/bad.sh", "#!/bin/bash\nif true; then\n")
+        self.write("tools/bad.py", "def f(:\n")
+        self.write(".ci/run", "#!/usr/bin/env bash\ncase x in\n")
+        self.assertEqual({v.split(":")[0] for v in self.found(tree_rules.check_scripts)},
+                         {"deploy/bad.sh", "tools/bad.py", ".ci/run"})
+
+
+if __name__ == "__main__":
+    unittest.main()
