@@ -82,18 +82,26 @@ def check_readmes(root):
             yield f"{folder}/: no README.md"
 
 
+def names_source(lists, name):
+    """True when the text of a CMakeLists.txt names a source, in full or as ${x}_test.cc with x from a list of words."""
+    def word(text):
+        return re.search(r"(?<![\w/.])" + re.escape(text) + r"(?![\w/.])", lists)
+
+    return word(name) or any(name.endswith(suffix) and word(name[:-len(suffix)])
+                             for suffix in re.findall(r"\$\{\w+\}(\w*\.cc)", lists))
+
+
 def check_listed(root):
-    """Every source is named in a CMakeLists.txt of its folder or one above it; headers need an includer only."""
+    """Every source is named in a CMakeLists.txt of its folder or of one above it."""
     for folder in (*MAY_INCLUDE, *FREE):
         for path in walk(root, folder):
             if not path.endswith((".cc", ".cu")):
                 continue
             directory, listed = os.path.dirname(path), False
             while directory and not listed:
-                lists = os.path.join(root, directory, "CMakeLists.txt")
-                if os.path.isfile(lists):
-                    name = os.path.relpath(path, directory)
-                    listed = re.search(r"(?<![\w/.])" + re.escape(name) + r"(?![\w/.])", read(root, os.path.relpath(lists, root)))
+                lists = os.path.join(directory, "CMakeLists.txt")
+                if os.path.isfile(os.path.join(root, lists)):
+                    listed = names_source(read(root, lists), os.path.relpath(path, directory))
                 directory = os.path.dirname(directory)
             if not listed:
                 yield f"{path}: not listed in a CMakeLists.txt of its folder"

@@ -59,6 +59,12 @@ class TreeRules(unittest.TestCase):
         self.assertEqual([v.split(":")[0] for v in self.found(tree_rules.check_listed)],
                          ["base/g.cc", "base/extra/other.cc"])
 
+    def test_accepts_sources_listed_by_pattern(self):
+        self.write("tests/base/CMakeLists.txt", "foreach(t rng clock)\n coppice_test(${t} SOURCES ${t}_test.cc)\nendforeach()")
+        for name in ("rng_test.cc", "clock_test.cc", "log_test.cc"):
+            self.write("tests/base/" + name)
+        self.assertEqual([v.split(":")[0] for v in self.found(tree_rules.check_listed)], ["tests/base/log_test.cc"])
+
     def test_catches_names_that_say_nothing(self):
         for name in ("string_utils.h", "helpers/a.cc", "common.cc", "misc.py", "utility_function.h", "commons_test.cc"):
             self.write("base/" + name)
