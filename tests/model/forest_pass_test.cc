@@ -1,0 +1,146 @@
+// Batch invariance of whole passes: a forest row's logits are, bit for bit, those of the same row
+// decoded alone with its tokens in the prefix, whatever else is in the batch, and after a commit as
+// before it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "tests/model/model_harness.h"
+#include "tests/model/reference_llama.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/thread_communicator.h"
+#include "tests/testing/tiny_llama.h"
+
+namespace coppice {
+namespace {
+
+constexpr int kVocab = 96;
+constexpr int kPrefix = 21;  // not a whole number of blocks
+
+std::vector<TokenId> Prompt() {
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < kPrefix; ++i)
+    tokens.push_back(static_cast<TokenId>(Finalize(i + 5) % kVocab));
+  return tokens;
+}
+
+//      0       1
+//     / \      |
+//    2   3     4
+//   / \        |
+//  5   6       7
+const std::vector<ForestNode> kForest = {{-1, 11}, {-1, 40}, {0, 7},  {0, 8},
+                                         {1, 9},   {2, 30},  {2, 31}, {4, 7}};
+
+std::vector<TokenId> PathTokens(int node) {
+  std::vector<TokenId> tokens = Prompt(), path;
+  for (; node >= 0; node = kForest[node].parent) path.push_back(kForest[node].token);
+  tokens.insert(tokens.end(), path.rbegin(), path.rend());
+  return tokens;
+}
+
+std::vector<float> Row(const std::vector<float>& logits, int row) {
+  return {logits.begin() + row * kVocab, logits.begin() + (row + 1) * kVocab};
+}
+
+// The last token of a sequence, decoded alone over a prefix made token by token.
+std::vector<float> DecodedAlone(LoadedModel* loaded, const std::vector<TokenId>& tokens) {
+  std::vector<float> logits;
+  for (int t = 0; t < static_cast<int>(tokens.size()); ++t) {
+    logits = *loaded->Run(BatchSketch(64).Prefix(tokens, t, t + 1, 1).batch);
+  }
+  return logits;
+}
+
+class ForestPass : public testing::TestWithParam<std::tuple<std::string, int>> {
+ protected:
+  void SetUp() override {
+    TinyLlamaOptions options{.kv_heads = 2, .vocab = kVocab};
+    options.dtype = std::get<0>(GetParam());
+    tiny_ = MakeTinyLlama(options);
+    WriteTinyLlama(tiny_, dir_.path());
+  }
+
+  // body(model) on every rank; its result of rank 0.
+  template <typename Body>
+  void OnEveryRank(const Body& body) {
+    RunRanks(std::get<1>(GetParam()), [&](Communicator* communicator) {
+      auto loaded = LoadForTest({.dir = dir_.path(), .max_rows = 64}, communicator);
+      ASSERT_TRUE(loaded.ok()) << loaded.status();
+      body(&*loaded, communicator->rank() == 0);
+    });
+  }
+
+  TempDir dir_;
+  TinyLlama tiny_;
+};
+
+TEST_P(ForestPass, RowHasTheBitsOfThatRowDecodedAlone) {
+  OnEveryRank([](LoadedModel* loaded, bool leader) {
+    ASSERT_TRUE(loaded->Run(BatchSketch(64).Prefix(Prompt(), 0, kPrefix, 0).batch).ok());
+    const std::vector<float> forest = *loaded->Run(BatchSketch(64).Forest(kPrefix, kForest).batch);
+    for (int node = 0; node < static_cast<int>(kForest.size()); ++node) {
+      const std::vector<float> alone = DecodedAlone(loaded, PathTokens(node));
+      if (leader) {
+        EXPECT_EQ(Row(forest, node), alone) << "node " << node;
+      }
+    }
+  });
+}
+
+TEST_P(ForestPass, RowDoesNotDependOnItsNeighbours) {
+  OnEveryRank([](LoadedModel* loaded, bool leader) {
+    const BatchSketch alone = BatchSketch(64).Forest(kPrefix, kForest);
+    ASSERT_TRUE(loaded->Run(BatchSketch(64).Prefix(Prompt(), 0, kPrefix, 0).batch).ok());
+    const std::vector<float> expected = *loaded->Run(alone.batch);
+    // The whole prompt and the forest in one batch: the forest rows follow the prefix rows.
+    const BatchSketch both =
+        BatchSketch(64).Prefix(Prompt(), 0, kPrefix, 0).Forest(kPrefix, kForest);
+    const std::vector<float> mixed = *loaded->Run(both.batch);
+    if (leader) {
+      EXPECT_EQ(mixed, expected);
+    }
+  });
+}
+
+TEST_P(ForestPass, CommittedTokensReadLikePrefix) {
+  OnEveryRank([](LoadedModel* loaded, bool leader) {
+    BatchSketch round = BatchSketch(64).Prefix(Prompt(), 0, kPrefix, 0).Forest(kPrefix, kForest);
+    ASSERT_TRUE(loaded->Run(round.batch).ok());
+    // Nodes 0 and 2 survive and move to the prefix; then node 6's token follows them.
+    BatchSketch next(64);
+    next.batch.commits = {{next.scratch_slot(0), next.prefix_slot(kPrefix)},
+                          {next.scratch_slot(2), next.prefix_slot(kPrefix + 1)}};
+    next.Forest(kPrefix + 2, {{-1, kForest[6].token}});
+    const std::vector<float> after = *loaded->Run(next.batch);
+    const std::vector<float> alone = DecodedAlone(loaded, PathTokens(6));
+    if (leader) {
+      EXPECT_EQ(after, alone);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypesAndRanks, ForestPass,
+                         testing::Combine(testing::Values("F32", "BF16"), testing::Values(1, 2)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + "On" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+// The bits above would also agree if every row ignored the tree; this pins what they are.
+TEST(ForestPassValues, RowSeesItsOwnAncestorsAlone) {
+  const TempDir dir;
+  const TinyLlama tiny = MakeTinyLlama({.vocab = kVocab});
+  WriteTinyLlama(tiny, dir.path());
+  auto loaded = LoadForTest({.dir = dir.path(), .max_rows = 64});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const BatchSketch both = BatchSketch(64).Prefix(Prompt(), 0, kPrefix, 0).Forest(kPrefix, kForest);
+  const std::vector<float> logits = *loaded->Run(both.batch);
+  for (int node = 0; node < static_cast<int>(kForest.size()); ++node) {
+    EXPECT_LT(RelativeError(Row(logits, node), ReferenceLogits(tiny, PathTokens(node)).back()),
+              1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,92 @@
+// A real model against float64 logits computed elsewhere (ALGORITHMS.md 12.1), when its folder lies
+// beside this one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "base/deterministic_math.h"
+#include "nlohmann/json.hpp"
+#include "tests/model/model_harness.h"
+
+namespace coppice {
+namespace {
+
+constexpr char kModel[] = "../shared/models/stories260k";
+constexpr char kGolden[] = "../shared/golden/stories260k_logits.json";
+constexpr double kTolerance = 1e-5;  // max |difference| / max |logit|, f32
+
+class GoldenLogits : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(kModel) || !std::filesystem::exists(kGolden)) {
+      GTEST_SKIP() << kModel << " and " << kGolden
+                   << " are not there; transformer_test covers the forward pass";
+    }
+    std::ifstream(kGolden) >> golden_;
+    auto loaded = LoadForTest({.dir = kModel, .max_rows = 64});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    loaded_ = *std::move(loaded);
+    ASSERT_GE(golden_["cases"].size(), 3u);
+  }
+
+  nlohmann::json golden_;
+  LoadedModel loaded_;
+};
+
+TEST_F(GoldenLogits, LastLogitsWithinTolerance) {
+  for (const auto& item : golden_["cases"]) {
+    const std::vector<TokenId> ids = item["ids"];
+    const int count = static_cast<int>(ids.size());
+    const auto logits = loaded_.Run(BatchSketch(512).Prefix(ids, 0, count, 1).batch);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    const double error = RelativeError(*logits, item["last_logits"].get<std::vector<double>>());
+    EXPECT_LT(error, kTolerance) << item["text"];
+    RecordProperty("relative_error_" + std::to_string(count), std::to_string(error * 1e9) + "e-9");
+  }
+}
+
+TEST_F(GoldenLogits, MeanNegativeLogLikelihoodOfTheText) {
+  for (const auto& item : golden_["cases"]) {
+    const std::vector<TokenId> ids = item["ids"];
+    const int count = static_cast<int>(ids.size());
+    const std::vector<float> logits =
+        *loaded_.Run(BatchSketch(512).Prefix(ids, 0, count, count).batch);
+    const size_t vocab = logits.size() / ids.size();
+    double nll = 0;
+    for (int t = 1; t < count; ++t) {
+      const float* row = logits.data() + (t - 1) * vocab;
+      double sum = 0;
+      for (size_t i = 0; i < vocab; ++i) sum += Exp(row[i]);
+      nll += (Log(sum) - row[ids[t]]) / (count - 1);
+    }
+    EXPECT_NEAR(nll, item["mean_nll"].get<double>(), 1e-4) << item["text"];
+  }
+}
+
+TEST_F(GoldenLogits, GreedyContinuationsTokenForToken) {
+  for (const auto& item : golden_["cases"]) {
+    std::vector<TokenId> ids = item["ids"];
+    const std::vector<TokenId> expected = item["greedy_next_40"];
+    int begin = 0, compared = 0;
+    for (const TokenId next : expected) {
+      const int end = static_cast<int>(ids.size());
+      std::vector<float> logits = *loaded_.Run(BatchSketch(512).Prefix(ids, begin, end, 1).batch);
+      const auto best = std::max_element(logits.begin(), logits.end());
+      const TokenId token = static_cast<TokenId>(best - logits.begin());
+      const double top = *best;
+      *best = -1e30f;
+      const double margin = top - *std::max_element(logits.begin(), logits.end());
+      if (margin < kTolerance * std::abs(top)) break;  // too close to tell by this precision
+      ASSERT_EQ(token, next) << item["text"] << " token " << compared;
+      begin = end;
+      ids.push_back(next);
+      ++compared;
+    }
+    EXPECT_GE(compared, 30) << item["text"];
+  }
+}
+
+}  // namespace
+}  // namespace coppice

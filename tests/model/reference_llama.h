@@ -1,0 +1,16 @@
+// A Llama forward pass written a second time, naively, in double precision over the stored weights:
+// what transformer_test compares the product with. Shares no code with model/ or kernels/.
+#pragma once
+
+#include <vector>
+
+#include "base/types.h"
+#include "tests/testing/tiny_llama.h"
+
+namespace coppice {
+
+// Logits after every token of the sequence, [tokens.size()][vocab].
+std::vector<std::vector<double>> ReferenceLogits(const TinyLlama& model,
+                                                 const std::vector<TokenId>& tokens);
+
+}  // namespace coppice

@@ -1,0 +1,66 @@
+#include "model/shard_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace coppice {
+namespace {
+
+ModelConfig Config(int heads, int kv_heads) {
+  ModelConfig config;
+  config.num_heads = heads;
+  config.num_kv_heads = kv_heads;
+  config.intermediate_size = 100;
+  config.vocab_size = 101;
+  return config;
+}
+
+// Every head, column and token is on exactly one rank, no rank is without, and a rank's query heads
+// read its KV heads.
+TEST(ShardPlan, CoversEverythingOnce) {
+  for (const int kv_heads : {1, 2, 3, 4, 8}) {
+    for (const int group : {1, 2, 3, 7}) {
+      for (int ranks = 1; ranks <= kv_heads * group; ++ranks) {
+        int q = 0, columns = 0, tokens = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const auto plan = MakeShardPlan(Config(kv_heads * group, kv_heads), rank, ranks);
+          ASSERT_TRUE(plan.ok()) << plan.status();
+          EXPECT_EQ(plan->q_heads.begin, q);
+          EXPECT_EQ(plan->intermediate.begin, columns);
+          EXPECT_EQ(plan->vocab.begin, tokens);
+          EXPECT_GE(plan->q_heads.size(), 1);
+          EXPECT_GE(plan->intermediate.size(), 1);
+          EXPECT_GE(plan->vocab.size(), 1);
+          EXPECT_LE(plan->vocab.size(), plan->largest_vocab);
+          EXPECT_EQ(plan->q_heads.size() % plan->kv_heads.size(), 0);
+          EXPECT_EQ(plan->q_heads.begin / group, plan->kv_heads.begin);
+          EXPECT_EQ((plan->q_heads.end - 1) / group + 1, plan->kv_heads.end);
+          q = plan->q_heads.end;
+          columns = plan->intermediate.end;
+          tokens = plan->vocab.end;
+        }
+        EXPECT_EQ(q, kv_heads * group);
+        EXPECT_EQ(columns, 100);
+        EXPECT_EQ(tokens, 101);
+      }
+    }
+  }
+}
+
+TEST(ShardPlan, BalancedPiecesDifferByOneAtMost) {
+  const std::vector<int> expected = {3, 3, 2, 2};
+  for (int part = 0; part < 4; ++part) EXPECT_EQ(BalancedPiece(10, part, 4).size(), expected[part]);
+}
+
+TEST(ShardPlan, RefusesMoreRanksThanPieces) {
+  ModelConfig config = Config(8, 2);
+  EXPECT_FALSE(MakeShardPlan(config, 0, 9).ok());
+  config.intermediate_size = 3;
+  EXPECT_THAT(MakeShardPlan(config, 0, 4).status().message(),
+              testing::HasSubstr("at most 3 ranks"));
+}
+
+}  // namespace
+}  // namespace coppice
