@@ -1,0 +1,109 @@
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "decoding/beam_decoder.h"
+#include "decoding/drafter.h"
+#include "decoding/method.h"
+#include "decoding/pf_gumbel.h"
+#include "decoding/search.h"
+
+namespace coppice {
+namespace {
+
+constexpr double kHierarchicalHedgeCost = 1;  // hc of 5.8
+
+absl::Status Bad(absl::string_view field, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
+}
+
+absl::Status CheckWarp(const DecodingParams& params) {
+  const WarpParams& warp = params.warp;
+  if (!(warp.temperature >= 0) || !std::isfinite(warp.temperature))
+    return Bad("temperature", "must be finite and >= 0");
+  if (warp.top_k < 0) return Bad("top_k", "must be >= 0");
+  if (!(warp.top_p >= 0 && warp.top_p <= 1)) return Bad("top_p", "must be in [0, 1]");
+  if (!(warp.min_p >= 0 && warp.min_p <= 1)) return Bad("min_p", "must be in [0, 1]");
+  for (const auto& [token, bias] : warp.logit_bias) {
+    if (std::isnan(bias) || bias == std::numeric_limits<double>::infinity()) {
+      return Bad("logit_bias", absl::StrCat("bias of token ", token, " must be finite or -inf"));
+    }
+  }
+  const bool sampling = params.kind == DecodingKind::kBeamSampling ||
+                        params.kind == DecodingKind::kBeamSamplingWithoutReplacement;
+  if (sampling && warp.temperature == 0) {
+    return Bad("temperature", absl::StrCat("0 makes every beam of ", DecodingKindName(params.kind),
+                                           " the same; want > 0, or decoding beam_search"));
+  }
+  if (params.kind != DecodingKind::kBeamSearch) return absl::OkStatus();
+  const bool neutral = (warp.temperature == 0 || warp.temperature == 1) && warp.top_k == 0 &&
+                       (warp.top_p == 0 || warp.top_p == 1) && warp.min_p == 0;
+  return neutral ? absl::OkStatus()
+                 : Bad("temperature",
+                       "beam_search takes no warp: temperature 1, no top_k, top_p or min_p");
+}
+
+absl::Status CheckParams(const DecodingParams& params) {
+  if (params.beam_width < 1)
+    return Bad("beam_width", absl::StrCat("must be at least 1, got ", params.beam_width));
+  if (params.kind == DecodingKind::kMultinomial && params.beam_width != 1) {
+    return Bad("beam_width",
+               absl::StrCat("multinomial decoding has width 1, got ", params.beam_width));
+  }
+  if (params.num_hypotheses < 1 || params.num_hypotheses > params.beam_width) {
+    return Bad("n", absl::StrCat("must be between 1 and beam_width, got ", params.num_hypotheses));
+  }
+  if (params.max_tokens < 1)
+    return Bad("max_tokens", absl::StrCat("must be at least 1, got ", params.max_tokens));
+  if (!std::isfinite(params.length_penalty)) return Bad("length_penalty", "must be finite");
+  return CheckWarp(params);
+}
+
+// Beam search ranks raw log-probabilities; its temperature 0 means the same.
+DecodingParams Neutralised(DecodingParams params) {
+  if (params.kind == DecodingKind::kBeamSearch) params.warp.temperature = 1;
+  return params;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<BeamDecoder>> MakeBeamDecoder(const DecodingParams& params) {
+  COPPICE_RETURN_IF_ERROR(CheckParams(params));
+  COPPICE_ASSIGN_OR_RETURN(const std::string method, ResolveMethod(params.method, params));
+  switch (params.kind) {
+    case DecodingKind::kMultinomial:
+    case DecodingKind::kBeamSampling:
+      return MakePfGumbelDecoder(params);
+    case DecodingKind::kBeamSearch:
+    case DecodingKind::kBeamSamplingWithoutReplacement:
+      return MakeSearchDecoder(Neutralised(params), /*certified=*/true);
+  }
+  return Bad("decoding", "unknown kind");
+}
+
+absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& params,
+                                                     const DraftState& state, int width) {
+  if (width < 1) return Bad("draft_width", absl::StrCat("must be at least 1, got ", width));
+  const size_t roots = state.root_hash.size();
+  if (roots == 0 || state.root_score.size() != roots || state.root_multiplicity.size() != roots) {
+    return Bad("draft state",
+               absl::StrCat(roots, " root hashes, ", state.root_score.size(), " scores, ",
+                            state.root_multiplicity.size(), " multiplicities"));
+  }
+  COPPICE_ASSIGN_OR_RETURN(const std::string method, ResolveMethod(params.method, params));
+  if (method == "none") return Bad("speculative.method", "'none' drafts nothing");
+  const bool greedy = params.kind == DecodingKind::kMultinomial && params.warp.temperature == 0;
+  if (params.kind == DecodingKind::kBeamSearch || greedy) {
+    return MakeSearchDrafter(Neutralised(params), state, width, /*hedge_cost=*/0);
+  }
+  if (params.kind == DecodingKind::kBeamSamplingWithoutReplacement) {
+    return MakeSearchDrafter(params, state, width, kHierarchicalHedgeCost);
+  }
+  for (int32_t root : state.slot_root) {
+    if (root < 0 || static_cast<size_t>(root) >= roots)
+      return Bad("draft state", absl::StrCat("slot root ", root));
+  }
+  return MakePfGumbelDrafter(params, state, width);
+}
+
+}  // namespace coppice

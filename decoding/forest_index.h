@@ -1,0 +1,28 @@
+// Child lookup in a draft forest by row number (roots first, then nodes), for the verifiers. Built
+// once per round.
+#pragma once
+
+#include <vector>
+
+#include "decoding/forest.h"
+
+namespace coppice {
+
+class ForestIndex {
+ public:
+  // *forest must outlive the index.
+  explicit ForestIndex(const DraftForest& forest);
+  // Row of the child of `row` by `token`, or -1. row may be -1.
+  int Child(int row, TokenId token) const;
+  // Node of a row, -1 for a root's row.
+  int Node(int row) const { return row - forest_.num_roots; }
+  // Row of a node's parent.
+  int ParentRow(int node) const;
+
+ private:
+  const DraftForest& forest_;
+  std::vector<int32_t> first_child_;   // [rows] node or -1
+  std::vector<int32_t> next_sibling_;  // [nodes]
+};
+
+}  // namespace coppice

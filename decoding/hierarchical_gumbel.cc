@@ -1,0 +1,33 @@
+#include "decoding/hierarchical_gumbel.h"
+
+#include <algorithm>
+
+#include "base/deterministic_math.h"
+#include "base/rng.h"
+#include "decoding/row_kernels.h"
+
+namespace coppice {
+
+double BeamKey(uint64_t seed, uint64_t hash, double log_score) {
+  return log_score + Gumbel(seed, Domain::kParent, hash, 0, 0);
+}
+
+std::vector<double> ChildKeys(uint64_t seed, uint64_t hash, double log_score, double beam_key,
+                              absl::Span<const TokenId> tokens,
+                              absl::Span<const double> log_probs) {
+  std::vector<double> keys(tokens.size());
+  GumbelMany({seed, Domain::kToken, hash, 0}, tokens, keys.data());
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = log_score + log_probs[i] + keys[i];
+  const double largest = *std::max_element(keys.begin(), keys.end());
+  for (double& key : keys) {
+    if (key == largest) {
+      key = beam_key;
+      continue;
+    }
+    const double t = beam_key - key + Log1p(-Exp(key - largest));
+    key = beam_key - std::max(0.0, t) - Log1p(Exp(t < 0 ? t : -t));
+  }
+  return keys;
+}
+
+}  // namespace coppice

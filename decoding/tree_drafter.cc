@@ -1,0 +1,43 @@
+#include "decoding/tree_drafter.h"
+
+#include <algorithm>
+
+#include "base/rng.h"
+
+namespace coppice {
+
+TreeDrafter::TreeDrafter(const DecodingParams& params, const DraftState& state, int width)
+    : params_(params),
+      width_(width),
+      forest_(DraftForest::Empty(static_cast<int>(state.root_hash.size()))) {
+  for (size_t r = 0; r < state.root_hash.size(); ++r) {
+    level_.push_back({state.root_hash[r], state.root_score[r], 0});
+    frontier_.push_back(-1 - static_cast<int32_t>(r));
+  }
+}
+
+bool TreeDrafter::is_stop(TokenId token) const {
+  return std::find(params_.stop_ids.begin(), params_.stop_ids.end(), token) !=
+         params_.stop_ids.end();
+}
+
+std::vector<TreeDrafter::Child> TreeDrafter::AppendLayer(std::vector<Child> children) {
+  std::stable_sort(children.begin(), children.end(),
+                   [](const Child& a, const Child& b) { return a.cost < b.cost; });
+  if (children.size() > static_cast<size_t>(width_)) children.resize(width_);
+  std::vector<Node> next;
+  std::vector<int32_t> next_frontier;
+  if (!children.empty() && forest_.layer_begin.empty()) forest_.layer_begin.push_back(0);
+  for (const Child& child : children) {
+    next_frontier.push_back(forest_.size());
+    next.push_back({ExtendHash(level_[child.node].hash, child.token), child.score, child.penalty});
+    forest_.token.push_back(child.token);
+    forest_.parent.push_back(frontier_[child.node]);
+  }
+  if (!children.empty()) forest_.layer_begin.push_back(forest_.size());
+  level_ = std::move(next);
+  frontier_ = std::move(next_frontier);
+  return children;
+}
+
+}  // namespace coppice
