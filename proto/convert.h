@@ -51,14 +51,15 @@ absl::StatusOr<DraftState> DraftStateFromMessage(const proto::RoundState& messag
 // ---- plan.proto
 proto::StepPlan BatchToMessage(uint64_t step, const ForwardBatch& batch);
 
-struct BatchLimits {
-  int64_t pool_blocks = 0;  // slots lie in [0, 16 pool_blocks)
+struct PlanLimits {
+  int64_t pool_blocks = 0;  // of the KV pool, the sink included
   int vocab_size = 0;
   int max_positions = 0;
   int max_rows = 0;
+  int block_size = 16;  // slots lie in [0, pool_blocks * block_size)
 };
 // A batch that passes can be run without reading or writing out of bounds.
 absl::StatusOr<ForwardBatch> BatchFromMessage(const proto::StepPlan& message,
-                                              const BatchLimits& limits);
+                                              const PlanLimits& limits);
 
 }  // namespace coppice
