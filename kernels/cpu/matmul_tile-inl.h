@@ -35,10 +35,12 @@ constexpr int PanelsFor(int rows) {
   return std::max(1, kPerVector[rows] / kVectors);
 }
 
-// Weights of one step along K (kDepth inputs) of one panel.
+// Weights of one step along K (kDepth inputs) of one panel. kTight: the accumulators leave no
+// register to spare.
 struct F32Weights {
   static constexpr int kDepth = 1;
   static constexpr int64_t kStepBytes = kPanelWidth * 4;
+  template <bool kTight>
   static HWY_INLINE VF Load(const uint8_t* step, int vector, int /*depth*/) {
     return hn::Load(DF(), reinterpret_cast<const float*>(step) + vector * kLanes);
   }
@@ -46,28 +48,45 @@ struct F32Weights {
 struct Bf16Weights {
   static constexpr int kDepth = 2;
   static constexpr int64_t kStepBytes = kPanelWidth * 4;
+  template <bool kTight>
   static HWY_INLINE VF Load(const uint8_t* step, int vector, int depth) {
     const auto words = hn::Load(DU(), reinterpret_cast<const uint32_t*>(step) + vector * kLanes);
     if (depth == 0) return hn::BitCast(DF(), hn::ShiftLeft<16>(words));
-    return hn::BitCast(DF(), hn::And(words, hn::Set(DU(), 0xffff0000u)));
+    if constexpr (kTight) {  // a mask is quicker but holds a register
+      return hn::BitCast(DF(), hn::ShiftLeft<16>(hn::ShiftRight<16>(words)));
+    } else {
+      return hn::BitCast(DF(), hn::And(words, hn::Set(DU(), 0xffff0000u)));
+    }
   }
 };
 
-// acc += x[:, k + depth] times the weights of one step.
+// acc += x[:, k + depth] times the weights of one step. Few rows: their broadcasts stay in
+// registers while the vectors of weights pass by; otherwise the other way round.
 template <class Weights, int kRows, int kPanels>
 HWY_INLINE void Step(const float* HWY_RESTRICT x, int64_t stride, const uint8_t* HWY_RESTRICT w,
                      int64_t panel_stride, int depth, VF (&acc)[kRows][kPanels * kVectors]) {
-  VF weights[kPanels * kVectors];
+  constexpr bool kTight = kVectors > 1 && kRows * kPanels * kVectors >= 12;
+  if constexpr (kPanels > 1) {
+    VF broadcast[kRows];
 #pragma GCC unroll 16
-  for (int v = 0; v < kPanels * kVectors; ++v) {
-    weights[v] = Weights::Load(w + v / kVectors * panel_stride, v % kVectors, depth);
-  }
+    for (int r = 0; r < kRows; ++r) broadcast[r] = hn::Set(DF(), x[r * stride]);
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-    const VF broadcast = hn::Set(DF(), x[r * stride]);
+    for (int v = 0; v < kPanels * kVectors; ++v) {
+      const VF weights =
+          Weights::template Load<kTight>(w + v / kVectors * panel_stride, v % kVectors, depth);
 #pragma GCC unroll 16
-    for (int v = 0; v < kPanels * kVectors; ++v)
-      acc[r][v] = hn::MulAdd(broadcast, weights[v], acc[r][v]);
+      for (int r = 0; r < kRows; ++r) acc[r][v] = hn::MulAdd(broadcast[r], weights, acc[r][v]);
+    }
+  } else {
+    VF weights[kVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) weights[v] = Weights::template Load<kTight>(w, v, depth);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const VF broadcast = hn::Set(DF(), x[r * stride]);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(broadcast, weights[v], acc[r][v]);
+    }
   }
 }
 
