@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "coordinator/tokenizer/bpe_merge.h"
+#include "coordinator/tokenizer/bpe_model.h"
 #include "coordinator/tokenizer/sentencepiece_model.pb.h"
 #include "coordinator/tokenizer/utf8.h"
 
@@ -20,18 +21,6 @@ using sentencepiece_file::Piece;
 using sentencepiece_file::Trainer;
 
 constexpr absl::string_view kSpace = "\xE2\x96\x81";  // U+2581, a space inside a piece
-
-// "<0xNN>" -> byte, or -1.
-int ByteOfPiece(absl::string_view piece) {
-  const auto digit = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-  };
-  if (piece.size() != 6 || piece.substr(0, 3) != "<0x" || piece[5] != '>') return -1;
-  const int high = digit(piece[3]), low = digit(piece[4]);
-  return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
@@ -117,7 +106,7 @@ absl::Status SentencePieceTokenizer::IndexPieces(const std::string& path) {
       case Piece::CONTROL:
         break;
       case Piece::BYTE: {
-        const int byte = ByteOfPiece(text);
+        const int byte = ByteOfToken(text);
         if (byte < 0) {
           return absl::InvalidArgumentError(
               absl::StrCat(path, ": byte piece ", id, ": expected <0xNN>"));
@@ -264,7 +253,7 @@ std::vector<TokenId> SentencePieceTokenizer::Encode(absl::string_view text,
 std::string SentencePieceTokenizer::TokenBytes(TokenId id, bool skip_special) const {
   if (id < 0 || id >= vocab_size() || (skip_special && IsSpecial(id))) return "";
   const std::string& text = model_.piece(id).text();
-  if (Kind(id) == Piece::BYTE) return std::string(1, static_cast<char>(ByteOfPiece(text)));
+  if (Kind(id) == Piece::BYTE) return std::string(1, static_cast<char>(ByteOfToken(text)));
   return absl::StrReplaceAll(text, {{kSpace, " "}});
 }
 

@@ -1,0 +1,23 @@
+// The fixtures that tools/make_tokenizer_fixtures.py makes. Tests run in the root of the source
+// tree.
+#pragma once
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace coppice {
+
+inline const std::string kFixtures = "tests/tokenizer/fixtures/";
+inline const std::vector<std::string> kFixtureNames = {
+    "byte_level_gpt2",       "byte_level_llama3",       "byte_level_qwen2",
+    "byte_fallback_prepend", "byte_fallback_metaspace", "unknown_fused",
+    "sentencepiece_prefix",  "sentencepiece_no_prefix", "sentencepiece_unknown"};
+
+inline nlohmann::json ReadFixture(const std::string& name) {
+  std::ifstream file(kFixtures + name);
+  return nlohmann::json::parse(file);
+}
+
+}  // namespace coppice

@@ -1,0 +1,146 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "coordinator/tokenizer/tokenizer.h"
+#include "tests/tokenizer/fixture.h"
+
+namespace coppice {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class MalformedTokenizer : public ::testing::Test {
+ protected:
+  MalformedTokenizer() {
+    dir_ = std::filesystem::temp_directory_path() /
+           ("coppice-tokenizer-test-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(dir_);
+  }
+  ~MalformedTokenizer() override { std::filesystem::remove_all(dir_); }
+
+  void Write(const std::string& name, const std::string& content) {
+    std::ofstream(dir_ / name, std::ios::binary) << content;
+  }
+  static std::string ReadAll(const std::string& name) {
+    std::ifstream file(kFixtures + name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  // "" when it loads.
+  std::string LoadError() {
+    const auto tokenizer = Tokenizer::Load(dir_.string());
+    if (tokenizer.ok()) return "";
+    return std::string(tokenizer.status().message());
+  }
+  std::string ErrorOf(const json& tokenizer) {
+    Write("tokenizer.json", tokenizer.dump());
+    return LoadError();
+  }
+
+  std::filesystem::path dir_;
+};
+
+TEST_F(MalformedTokenizer, MissingFilesAreNamed) {
+  EXPECT_THAT(LoadError(), HasSubstr("expected tokenizer.json or tokenizer.model"));
+}
+
+TEST_F(MalformedTokenizer, TruncatedJsonIsAnErrorOfOneLine) {
+  const std::string whole = ReadAll("byte_level_llama3/tokenizer.json");
+  for (size_t n = 0; n + 2 < whole.size(); n += 97) {
+    Write("tokenizer.json", whole.substr(0, n));
+    EXPECT_THAT(LoadError(), AllOf(HasSubstr("tokenizer.json"), Not(HasSubstr("\n")))) << n;
+  }
+}
+
+TEST_F(MalformedTokenizer, TruncatedModelIsAnErrorOfOneLine) {
+  const std::string whole = ReadAll("sentencepiece_prefix/tokenizer.model");
+  for (size_t n = 0; n + 64 < whole.size(); n += 53) {
+    Write("tokenizer.model", whole.substr(0, n));
+    EXPECT_THAT(LoadError(), AllOf(HasSubstr("tokenizer.model"), Not(HasSubstr("\n")))) << n;
+  }
+}
+
+TEST_F(MalformedTokenizer, ChangedBytesNeverCrash) {
+  uint32_t state = 3;
+  const auto next = [&] { return (state = state * 1664525u + 1013904223u) >> 8; };
+  for (const char* name :
+       {"sentencepiece_no_prefix/tokenizer.model", "byte_fallback_prepend/tokenizer.json"}) {
+    const std::string whole = ReadAll(name);
+    const std::string file = std::filesystem::path(name).filename();
+    for (int n = 0; n < 100; ++n) {
+      std::string changed = whole;
+      for (int i = 0; i < 3; ++i) changed[next() % changed.size()] = static_cast<char>(next());
+      Write(file, changed);
+      const auto tokenizer = Tokenizer::Load(dir_.string());
+      if (!tokenizer.ok()) continue;
+      const auto ids = (*tokenizer)->Encode("The forest grows again.", true);
+      (*tokenizer)->Decode(ids, false);
+    }
+    std::filesystem::remove(dir_ / file);
+  }
+}
+
+TEST_F(MalformedTokenizer, UnknownComponentsAreRefusedByName) {
+  const json good = ReadFixture("byte_level_gpt2/tokenizer.json");
+  ASSERT_EQ(ErrorOf(good), "");
+  for (const char* part : {"normalizer", "pre_tokenizer", "post_processor", "decoder"}) {
+    json bad = good;
+    bad[part] = {{"type", "Magic"}};
+    EXPECT_THAT(ErrorOf(bad),
+                AllOf(HasSubstr("tokenizer.json"), HasSubstr(part), HasSubstr("Magic")));
+  }
+  json bad = good;
+  bad["model"]["type"] = "Unigram";
+  EXPECT_THAT(ErrorOf(bad), AllOf(HasSubstr("Unigram"), HasSubstr("expected BPE")));
+  bad = good;
+  bad["model"]["end_of_word_suffix"] = "</w>";
+  EXPECT_THAT(ErrorOf(bad), HasSubstr("end_of_word_suffix"));
+  bad = good;
+  bad["decoder"] = nullptr;
+  EXPECT_THAT(ErrorOf(bad), HasSubstr("decoder: expected"));
+}
+
+TEST_F(MalformedTokenizer, VocabularyAndMergesAreChecked) {
+  const json good = ReadFixture("byte_level_gpt2/tokenizer.json");
+  json bad = good;
+  bad["model"]["vocab"]["zzz"] = 5;
+  EXPECT_THAT(ErrorOf(bad), HasSubstr("id 5 is given to both"));
+  bad = good;
+  bad["model"]["vocab"]["zzz"] = -1;
+  EXPECT_THAT(ErrorOf(bad), HasSubstr("expected an id"));
+  bad = good;
+  bad["model"]["merges"].push_back("q zz");
+  EXPECT_THAT(ErrorOf(bad), HasSubstr("expected all three in the vocabulary"));
+  bad = good;
+  bad["model"]["merges"][0] = 7;
+  EXPECT_THAT(ErrorOf(bad), HasSubstr("model: merges[0]"));
+  bad = good;
+  bad["model"]["merges"] = json::object();
+  EXPECT_THAT(ErrorOf(bad), HasSubstr("merges: expected a list"));
+  bad = good;
+  bad["added_tokens"][0]["id"] = 3;
+  EXPECT_THAT(ErrorOf(bad), HasSubstr("does not agree with the vocabulary"));
+  bad = good;
+  bad["pre_tokenizer"] = {
+      {"type", "Split"}, {"pattern", {{"Regex", "a("}}}, {"behavior", "Isolated"}};
+  EXPECT_THAT(ErrorOf(bad), HasSubstr("pattern a("));
+}
+
+TEST_F(MalformedTokenizer, FolderSettingsAreChecked) {
+  Write("tokenizer.model", ReadAll("sentencepiece_prefix/tokenizer.model"));
+  Write("config.json", R"({"bos_token_id": 1, "eos_token_id": 99999})");
+  EXPECT_THAT(LoadError(), AllOf(HasSubstr("tokenizer.model"), HasSubstr("99999")));
+  Write("config.json", R"({"eos_token_id": "two"})");
+  EXPECT_THAT(LoadError(), AllOf(HasSubstr("config.json"), HasSubstr("eos_token_id")));
+  Write("config.json", "[1");
+  EXPECT_THAT(LoadError(), AllOf(HasSubstr("config.json"), HasSubstr("JSON object")));
+}
+
+}  // namespace
+}  // namespace coppice

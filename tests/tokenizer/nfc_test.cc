@@ -1,0 +1,31 @@
+#include "coordinator/tokenizer/nfc.h"
+
+#include <gtest/gtest.h>
+
+namespace coppice {
+namespace {
+
+std::string Utf8(const char8_t* text) { return reinterpret_cast<const char*>(text); }
+
+TEST(Nfc, ComposesAndReorders) {
+  EXPECT_EQ(ToNfc("plain text"), "plain text");
+  EXPECT_EQ(ToNfc(Utf8(u8"e\u0301")), Utf8(u8"\u00e9"));
+  // UAX 15, figure 5 and table 1: marks of another class do not block, marks of the same class do.
+  EXPECT_EQ(ToNfc(Utf8(u8"q\u0307\u0323")), Utf8(u8"q\u0323\u0307"));
+  EXPECT_EQ(ToNfc(Utf8(u8"d\u0307\u0323")), Utf8(u8"\u1E0D\u0307"));
+  EXPECT_EQ(ToNfc(Utf8(u8"a\u0305\u0301")), Utf8(u8"a\u0305\u0301"));
+}
+
+TEST(Nfc, SingletonsAndExclusionsStayDecomposed) {
+  EXPECT_EQ(ToNfc(Utf8(u8"\u212B")), Utf8(u8"\u00C5"));        // angstrom sign
+  EXPECT_EQ(ToNfc(Utf8(u8"\u0958")), Utf8(u8"\u0915\u093C"));  // composition exclusion
+}
+
+TEST(Nfc, HangulIsArithmetic) {
+  EXPECT_EQ(ToNfc(Utf8(u8"\u1112\u1161\u11AB")), Utf8(u8"\uD55C"));
+  EXPECT_EQ(ToNfc(Utf8(u8"\uD558\u11AB")), Utf8(u8"\uD55C"));
+  EXPECT_EQ(ToNfc(Utf8(u8"\uD55C")), Utf8(u8"\uD55C"));
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,145 @@
+#include "coordinator/tokenizer/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "coordinator/tokenizer/utf8.h"
+#include "tests/tokenizer/fixture.h"
+
+namespace coppice {
+namespace {
+
+using ::testing::ElementsAre;
+using Ids = std::vector<TokenId>;
+
+std::unique_ptr<Tokenizer> LoadFixture(const std::string& name) {
+  auto tokenizer = Tokenizer::Load(kFixtures + name);
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+  return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
+}
+
+class EveryTokenizer : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    tokenizer_ = LoadFixture(GetParam());
+    ASSERT_NE(tokenizer_, nullptr);
+    texts_ = ReadFixture("texts.json").get<std::vector<std::string>>();
+    const nlohmann::json expected = ReadFixture(GetParam() + "/expected.json");
+    before_ = expected["before"].get<Ids>();
+    expected_ = expected["texts"];
+    ASSERT_EQ(expected_.size(), texts_.size());
+  }
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::vector<std::string> texts_;
+  nlohmann::json expected_;
+  Ids before_;
+};
+
+TEST_P(EveryTokenizer, EncodesAsTheReference) {
+  for (size_t i = 0; i < texts_.size(); ++i) {
+    Ids ids = expected_[i]["ids"].get<Ids>();
+    EXPECT_EQ(tokenizer_->Encode(texts_[i], false), ids) << texts_[i];
+    ids.insert(ids.begin(), before_.begin(), before_.end());
+    EXPECT_EQ(tokenizer_->Encode(texts_[i], true), ids) << texts_[i];
+  }
+}
+
+TEST_P(EveryTokenizer, DecodesAsTheReference) {
+  for (size_t i = 0; i < texts_.size(); ++i) {
+    const Ids ids = expected_[i]["ids"].get<Ids>();
+    EXPECT_EQ(tokenizer_->Decode(ids, true), expected_[i]["decoded"].get<std::string>())
+        << texts_[i];
+  }
+}
+
+TEST_P(EveryTokenizer, EncodesAlikeFromManyThreads) {
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4, 0);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (size_t i = 0; i < texts_.size(); ++i) {
+        wrong[t] += tokenizer_->Encode(texts_[i], false) != expected_[i]["ids"].get<Ids>();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(wrong, ElementsAre(0, 0, 0, 0));
+}
+
+TEST_P(EveryTokenizer, AnyBytesEncodeToIdsOfTheVocabulary) {
+  uint32_t state = 1;
+  const auto next = [&] { return (state = state * 1664525u + 1013904223u) >> 16; };
+  for (int n = 0; n < 200; ++n) {
+    std::string bytes;
+    for (uint32_t length = next() % 40; bytes.size() < length;) {
+      bytes.push_back(static_cast<char>(next()));
+    }
+    const Ids ids = tokenizer_->Encode(bytes, true);
+    for (const TokenId id : ids) ASSERT_TRUE(id >= 0 && id < tokenizer_->vocab_size());
+    const std::string text = tokenizer_->Decode(ids, false);
+    EXPECT_EQ(text, ValidUtf8(text));
+    EXPECT_EQ(tokenizer_->Encode(bytes, true), tokenizer_->Encode(ValidUtf8(bytes), true));
+  }
+}
+
+TEST_P(EveryTokenizer, IdsOutsideTheVocabularyHaveNoBytes) {
+  EXPECT_EQ(tokenizer_->TokenBytes(-1, false), "");
+  EXPECT_EQ(tokenizer_->TokenBytes(tokenizer_->vocab_size(), false), "");
+  EXPECT_FALSE(tokenizer_->IsSpecial(tokenizer_->vocab_size()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, EveryTokenizer, ::testing::ValuesIn(kFixtureNames),
+                         [](const auto& info) { return info.param; });
+
+// Those that lose nothing: no normalization of their own, every byte has a token.
+class LosslessTokenizer : public EveryTokenizer {};
+
+TEST_P(LosslessTokenizer, DecodeInvertsEncode) {
+  for (const std::string& text : texts_) {
+    EXPECT_EQ(tokenizer_->Decode(tokenizer_->Encode(text, false), false), text);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, LosslessTokenizer, ::testing::Values("byte_level_llama3"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Tokenizer, SpecialTokensAreSkippedOnRequest) {
+  const auto tokenizer = LoadFixture("byte_level_llama3");
+  const Ids ids = tokenizer->Encode("cut<|end|>", true);
+  EXPECT_EQ(tokenizer->Decode(ids, false), "<|begin|>cut<|end|>");
+  EXPECT_EQ(tokenizer->Decode(ids, true), "cut");
+  EXPECT_TRUE(tokenizer->IsSpecial(ids.front()));
+  EXPECT_TRUE(tokenizer->IsSpecial(ids.back()));
+  EXPECT_EQ(tokenizer->bos_id(), ids.front());
+}
+
+TEST(Tokenizer, BosAndEosComeFromTheFolder) {
+  const auto tokenizer = LoadFixture("sentencepiece_prefix");
+  EXPECT_EQ(tokenizer->bos_id(), 1);
+  EXPECT_THAT(tokenizer->eos_ids(), ElementsAre(2));
+  EXPECT_TRUE(tokenizer->IsSpecial(2));
+  EXPECT_EQ(tokenizer->TokenBytes(2, true), "");
+  EXPECT_EQ(tokenizer->TokenBytes(2, false), "</s>");
+}
+
+TEST(Tokenizer, BytePiecesAreBytes) {
+  const auto tokenizer = LoadFixture("sentencepiece_prefix");
+  const Ids ids =
+      tokenizer->Encode("\xF0\x9F\xAA\xB5", false);  // a character that the corpus lacks
+  std::string bytes;
+  for (const TokenId id : ids) bytes += tokenizer->TokenBytes(id, false);
+  EXPECT_EQ(bytes, " \xF0\x9F\xAA\xB5");
+}
+
+TEST(Tokenizer, LongTextWithoutACutIsQuick) {
+  const auto tokenizer = LoadFixture("byte_fallback_prepend");
+  std::string text;
+  for (int i = 0; i < 20000; ++i) text += "forest ";
+  const Ids ids = tokenizer->Encode(text, false);
+  EXPECT_EQ(tokenizer->Decode(ids, false), text);
+}
+
+}  // namespace
+}  // namespace coppice
