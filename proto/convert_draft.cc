@@ -1,0 +1,98 @@
+#include <cmath>
+
+#include "base/rng.h"
+#include "base/status.h"
+#include "proto/convert.h"
+#include "proto/field_checks.h"
+
+namespace coppice {
+
+using namespace wire;
+
+proto::Forest ForestToMessage(const DraftForest& forest) {
+  proto::Forest message;
+  message.set_num_roots(forest.num_roots);
+  Fill(forest.token, message.mutable_token());
+  Fill(forest.parent, message.mutable_parent());
+  Fill(forest.layer_begin, message.mutable_layer_begin());
+  for (const Proposal& proposal : forest.proposals) {
+    proto::Proposal* sent = message.add_proposal();
+    sent->set_node(proposal.node);
+    sent->set_log_weight(proposal.log_weight);
+    Fill(proposal.row.tokens, sent->mutable_token());
+    Fill(proposal.row.log_probs, sent->mutable_log_q());
+  }
+  Fill(forest.draws, message.mutable_draw());
+  Fill(forest.draws_begin, message.mutable_draw_begin());
+  return message;
+}
+
+absl::StatusOr<DraftForest> ForestFromMessage(const proto::Forest& message, int vocab_size) {
+  COPPICE_RETURN_IF_ERROR(CheckRange("num_roots", int64_t{message.num_roots()}, 0, kMostBeams));
+  DraftForest forest;
+  forest.num_roots = message.num_roots();
+  forest.token = ToVector(message.token());
+  forest.parent = ToVector(message.parent());
+  forest.layer_begin = ToVector(message.layer_begin());
+  forest.proposals.reserve(message.proposal_size());
+  for (int i = 0; i < message.proposal_size(); ++i) {
+    const proto::Proposal& sent = message.proposal(i);
+    COPPICE_RETURN_IF_ERROR(
+        CheckLength(absl::StrCat("proposal[", i, "].log_q"), sent.log_q_size(), sent.token_size()));
+    forest.proposals.push_back(
+        {sent.node(), sent.log_weight(), {ToVector(sent.token()), ToVector(sent.log_q())}});
+  }
+  forest.draws = ToVector(message.draw());
+  forest.draws_begin = ToVector(message.draw_begin());
+  COPPICE_RETURN_IF_ERROR(forest.Validate(vocab_size));
+  return forest;
+}
+
+proto::RoundState DraftStateToMessage(const DraftState& state,
+                                      absl::Span<const int32_t> root_trie) {
+  proto::RoundState message;
+  Fill(root_trie, message.mutable_root_trie());
+  Fill(state.root_score, message.mutable_root_score());
+  Fill(state.root_multiplicity, message.mutable_root_multiplicity());
+  Fill(state.slot_root, message.mutable_slot_root());
+  message.set_layers_committed(state.layers_committed);
+  return message;
+}
+
+absl::StatusOr<DraftState> DraftStateFromMessage(const proto::RoundState& message,
+                                                 uint64_t stable_hash,
+                                                 absl::Span<const int32_t> trie_parent,
+                                                 absl::Span<const TokenId> trie_token) {
+  const size_t roots = message.root_trie_size();
+  COPPICE_RETURN_IF_ERROR(CheckLength("trie_token", trie_token.size(), trie_parent.size()));
+  COPPICE_RETURN_IF_ERROR(CheckEntries("trie_token", trie_token, 0, INT32_MAX));
+  COPPICE_RETURN_IF_ERROR(CheckEntries("root_trie", message.root_trie(), -1, trie_parent.size()));
+  COPPICE_RETURN_IF_ERROR(CheckLength("root_score", message.root_score_size(), roots));
+  COPPICE_RETURN_IF_ERROR(
+      CheckLength("root_multiplicity", message.root_multiplicity_size(), roots));
+  COPPICE_RETURN_IF_ERROR(
+      CheckEntries("root_multiplicity", message.root_multiplicity(), 1, kMostBeams + 1));
+  COPPICE_RETURN_IF_ERROR(CheckEntries("slot_root", message.slot_root(), 0, roots));
+  for (int i = 0; i < message.root_score_size(); ++i) {
+    if (!std::isfinite(message.root_score(i))) return BadEntry("root_score", i, "is not finite");
+  }
+  std::vector<uint64_t> hash(trie_parent.size());
+  for (size_t i = 0; i < trie_parent.size(); ++i) {
+    const int32_t parent = trie_parent[i];
+    if (parent < -1 || parent >= static_cast<int64_t>(i)) {
+      return BadEntry("trie_parent", i, absl::StrCat(parent, " is not an earlier entry or -1"));
+    }
+    hash[i] = ExtendHash(parent < 0 ? stable_hash : hash[parent], trie_token[i]);
+  }
+  DraftState state;
+  for (int32_t entry : message.root_trie()) {
+    state.root_hash.push_back(entry < 0 ? stable_hash : hash[entry]);
+  }
+  state.root_score = ToVector(message.root_score());
+  state.root_multiplicity = ToVector(message.root_multiplicity());
+  state.slot_root = ToVector(message.slot_root());
+  state.layers_committed = message.layers_committed();
+  return state;
+}
+
+}  // namespace coppice

@@ -1,0 +1,203 @@
+// Random changes to valid messages, field by field through reflection, and random bytes in the
+// serialized form: the result is a struct that keeps its promises or InvalidArgument with a text,
+// never a crash. Run it under asan too.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+#include "google/protobuf/stubs/logging.h"
+#include "proto/convert.h"
+#include "tests/proto/sample_messages.h"
+
+namespace coppice {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using Random = std::mt19937_64;
+
+int32_t RandomInt(Random& random) {
+  switch (random() % 6) {
+    case 0:
+      return std::numeric_limits<int32_t>::max() - static_cast<int32_t>(random() % 3);
+    case 1:
+      return std::numeric_limits<int32_t>::min() + static_cast<int32_t>(random() % 3);
+    case 2:
+      return static_cast<int32_t>(random());
+    default:
+      return static_cast<int32_t>(random() % 40) - 8;
+  }
+}
+
+double RandomDouble(Random& random) {
+  const double values[] = {0,      -1,   1,   0.5,      -0.5,      1e308, -1e308,
+                           1e-320, -0.0, NAN, INFINITY, -INFINITY, 3,     -700};
+  return values[random() % std::size(values)];
+}
+
+// Sets, adds or removes one value somewhere in the message.
+void MutateOnce(Random& random, Message* message) {
+  const auto* descriptor = message->GetDescriptor();
+  const auto* reflection = message->GetReflection();
+  const FieldDescriptor* field = descriptor->field(random() % descriptor->field_count());
+  if (field->is_repeated()) {
+    const int size = reflection->FieldSize(*message, field);
+    const auto kind = random() % 3;
+    if (kind == 0 && size > 0) return reflection->RemoveLast(message, field);
+    if (kind == 1 || size == 0) {
+      switch (field->cpp_type()) {
+        case FieldDescriptor::CPPTYPE_INT32:
+          return reflection->AddInt32(message, field, RandomInt(random));
+        case FieldDescriptor::CPPTYPE_DOUBLE:
+          return reflection->AddDouble(message, field, RandomDouble(random));
+        case FieldDescriptor::CPPTYPE_MESSAGE:
+          return MutateOnce(random, reflection->AddMessage(message, field));
+        default:
+          return;
+      }
+    }
+    const int index = static_cast<int>(random() % size);
+    switch (field->cpp_type()) {
+      case FieldDescriptor::CPPTYPE_INT32:
+        return reflection->SetRepeatedInt32(message, field, index, RandomInt(random));
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        return reflection->SetRepeatedDouble(message, field, index, RandomDouble(random));
+      case FieldDescriptor::CPPTYPE_MESSAGE:
+        return MutateOnce(random, reflection->MutableRepeatedMessage(message, field, index));
+      default:
+        return;
+    }
+  }
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return reflection->SetInt32(message, field, RandomInt(random));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return reflection->SetDouble(message, field, RandomDouble(random));
+    case FieldDescriptor::CPPTYPE_STRING:
+      return reflection->SetString(message, field, random() % 2 == 0 ? "" : "x\xff");
+    default:
+      return;
+  }
+}
+
+template <typename MessageType>
+void MutateBytes(Random& random, MessageType* message) {
+  std::string bytes = message->SerializeAsString();
+  for (size_t i = 1 + random() % 4; i > 0 && !bytes.empty(); --i) {
+    bytes[random() % bytes.size()] = static_cast<char>(random());
+  }
+  const google::protobuf::LogSilencer silencer;  // it speaks of bad UTF-8
+  MessageType changed;
+  if (changed.ParseFromString(bytes)) *message = std::move(changed);
+}
+
+// Calls convert(message) on `count` mutants; convert returns a StatusOr and checks what was
+// accepted itself.
+template <typename MessageType, typename Convert>
+void Fuzz(uint64_t seed, int count, const MessageType& valid, Convert convert) {
+  Random random(seed);
+  int accepted = 0;
+  for (int i = 0; i < count; ++i) {
+    MessageType message = valid;
+    if (random() % 4 == 0) {
+      MutateBytes(random, &message);
+    } else {
+      for (size_t k = 1 + random() % 3; k > 0; --k) MutateOnce(random, &message);
+    }
+    const auto result = convert(message);
+    if (result.ok()) {
+      ++accepted;
+    } else {
+      ASSERT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << result.status();
+      ASSERT_FALSE(result.status().message().empty());
+    }
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_LT(accepted, count);
+}
+
+TEST(ConvertFuzzTest, Decoding) {
+  Fuzz(1, 20000, DecodingToMessage(SampleParams()), [](const proto::Decoding& message) {
+    auto params = DecodingFromMessage(message);
+    if (params.ok()) {
+      EXPECT_GE(params->beam_width, 1);
+      EXPECT_GE(params->max_tokens, 1);
+      EXPECT_GE(params->warp.temperature, 0);
+      EXPECT_GE(params->warp.top_k, 0);
+    }
+    return params;
+  });
+}
+
+TEST(ConvertFuzzTest, Forest) {
+  Fuzz(2, 20000, ForestToMessage(SampleForest()), [](const proto::Forest& message) {
+    auto forest = ForestFromMessage(message, 100);
+    if (forest.ok()) {
+      EXPECT_TRUE(forest->Validate(100).ok());
+      for (int i = 0; i < forest->size(); ++i) {
+        EXPECT_LT(forest->parent[i], i);
+        EXPECT_GE(forest->parent[i], -forest->num_roots);
+      }
+    }
+    return forest;
+  });
+}
+
+TEST(ConvertFuzzTest, DraftState) {
+  DraftState state;
+  state.root_score = {-1, -2, -3};
+  state.root_multiplicity = {1, 2, 1};
+  state.slot_root = {0, 1, 1, 2};
+  proto::DraftRequest valid;
+  *valid.mutable_state() = DraftStateToMessage(state, {2, 1, -1});
+  for (int parent : {-1, 0, 1}) valid.add_trie_parent(parent);
+  for (int token : {7, 8, 9}) valid.add_trie_token(token);
+  Fuzz(3, 20000, valid, [](proto::DraftRequest message) {
+    static Random random(4);
+    if (random() % 2 == 0) MutateOnce(random, message.mutable_state());
+    auto back =
+        DraftStateFromMessage(message.state(), 1, message.trie_parent(), message.trie_token());
+    if (back.ok()) {
+      EXPECT_EQ(back->root_hash.size(), back->root_score.size());
+      EXPECT_EQ(back->root_hash.size(), back->root_multiplicity.size());
+      for (int root : back->slot_root) EXPECT_LT(static_cast<size_t>(root), back->root_hash.size());
+    }
+    return back;
+  });
+}
+
+// Walks every index as a forward pass would.
+void ExpectRunnable(const ForwardBatch& batch, const PlanLimits& limits) {
+  const int64_t slots = limits.pool_blocks * limits.block_size;
+  std::vector<char> pool(slots, 0);
+  for (const KvCopy& copy : batch.commits) pool.at(copy.destination) = pool.at(copy.source);
+  for (int row = 0; row < batch.rows(); ++row) {
+    pool.at(batch.slot.at(row)) = 1;
+    const int32_t* table = batch.table.data() + batch.table_begin.at(batch.row_table.at(row));
+    for (int i = 0; i < batch.prefix_len.at(row); ++i) {
+      EXPECT_GE(pool.at(int64_t{table[i / limits.block_size]} * limits.block_size +
+                        i % limits.block_size),
+                0);
+    }
+    for (int i = batch.chain_begin.at(row); i < batch.chain_begin.at(row + 1); ++i) {
+      EXPECT_GE(pool.at(batch.chain.at(i)), 0);
+    }
+  }
+}
+
+TEST(ConvertFuzzTest, Batch) {
+  Fuzz(5, 30000, BatchToMessage(1, SampleBatch()), [](const proto::StepPlan& message) {
+    auto batch = BatchFromMessage(message, SampleLimits());
+    if (batch.ok()) ExpectRunnable(*batch, SampleLimits());
+    return batch;
+  });
+}
+
+TEST(ConvertFuzzTest, Hypothesis) {
+  Fuzz(6, 5000, HypothesisToMessage({{4, 5, 2}, -1.25, -0.5, true}),
+       [](const proto::Hypothesis& message) { return HypothesisFromMessage(message); });
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,208 @@
+#include "proto/convert.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/rng.h"
+#include "tests/proto/sample_messages.h"
+
+namespace coppice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <typename Result>
+void ExpectInvalid(const Result& result, const char* names) {
+  ASSERT_FALSE(result.ok()) << "accepted, though " << names;
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr(names));
+}
+
+TEST(ConvertTest, DecodingSurvivesTheRoundTrip) {
+  const DecodingParams params = SampleParams();
+  const proto::Decoding message = DecodingToMessage(params);
+  auto back = DecodingFromMessage(message);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(DecodingToMessage(*back).SerializeAsString(), message.SerializeAsString());
+  EXPECT_EQ(back->warp.logit_bias, params.warp.logit_bias);
+  EXPECT_EQ(back->seed, params.seed);
+  EXPECT_EQ(back->kind, params.kind);
+}
+
+TEST(ConvertTest, DefaultParamsAreValid) {
+  EXPECT_TRUE(DecodingFromMessage(DecodingToMessage(DecodingParams())).ok());
+}
+
+TEST(ConvertTest, DecodingNamesTheBadField) {
+  const auto with = [](auto change) {
+    proto::Decoding message = DecodingToMessage(SampleParams());
+    change(&message);
+    return DecodingFromMessage(message);
+  };
+  ExpectInvalid(with([](auto* m) { m->set_kind("best"); }), "decoding");
+  ExpectInvalid(with([](auto* m) { m->set_method(""); }), "method");
+  ExpectInvalid(with([](auto* m) { m->set_beam_width(0); }), "beam_width");
+  ExpectInvalid(with([](auto* m) { m->set_num_hypotheses(-1); }), "num_hypotheses");
+  ExpectInvalid(with([](auto* m) { m->set_max_tokens(0); }), "max_tokens");
+  ExpectInvalid(with([](auto* m) { m->set_min_tokens(-2); }), "min_tokens");
+  ExpectInvalid(with([](auto* m) { m->set_length_penalty(NAN); }), "length_penalty");
+  ExpectInvalid(with([](auto* m) { m->set_temperature(-1); }), "temperature");
+  ExpectInvalid(with([](auto* m) { m->set_temperature(INFINITY); }), "temperature");
+  ExpectInvalid(with([](auto* m) { m->set_top_k(-1); }), "top_k");
+  ExpectInvalid(with([](auto* m) { m->set_top_p(1.5); }), "top_p");
+  ExpectInvalid(with([](auto* m) { m->set_min_p(NAN); }), "min_p");
+  ExpectInvalid(with([](auto* m) { m->set_warp_mode("col"); }), "warp_mode");
+  ExpectInvalid(with([](auto* m) { m->add_stop_ids(-5); }), "stop_ids[2]");
+  ExpectInvalid(with([](auto* m) { m->set_bias_tokens(1, -1); }), "bias_tokens[1]");
+  ExpectInvalid(with([](auto* m) { m->add_bias_tokens(1); }), "bias_values");
+  ExpectInvalid(with([](auto* m) { m->set_bias_values(0, INFINITY); }), "bias_values[0]");
+  ExpectInvalid(with([](auto* m) { m->set_draft_support(0); }), "draft_support");
+  ExpectInvalid(with([](auto* m) { m->set_draft_width(-1); }), "draft_width");
+  ExpectInvalid(with([](auto* m) { m->set_draft_depth(1 << 20); }), "draft_depth");
+  ExpectInvalid(with([](auto* m) { m->set_width_threshold(-1e-9); }), "width_threshold");
+  ExpectInvalid(with([](auto* m) { m->set_min_width(0); }), "min_width");
+}
+
+TEST(ConvertTest, HypothesisSurvivesAndTellsItsStopToken) {
+  Hypothesis hypothesis{{4, 5, 2}, -1.25, -0.5, true};
+  proto::Hypothesis message = HypothesisToMessage(hypothesis);
+  EXPECT_EQ(message.stop_token(), 2);
+  auto back = HypothesisFromMessage(message);
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->tokens, hypothesis.tokens);
+  EXPECT_EQ(back->joint_log_probability, -1.25);
+  EXPECT_TRUE(back->finished);
+  hypothesis.finished = false;
+  EXPECT_EQ(HypothesisToMessage(hypothesis).stop_token(), -1);
+  message.set_tokens(1, -1);
+  ExpectInvalid(HypothesisFromMessage(message), "tokens[1]");
+}
+
+TEST(ConvertTest, ForestSurvivesTheRoundTrip) {
+  const DraftForest forest = SampleForest();
+  ASSERT_TRUE(forest.Validate(100).ok()) << forest.Validate(100);
+  const proto::Forest message = ForestToMessage(forest);
+  auto back = ForestFromMessage(message, 100);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(ForestToMessage(*back).SerializeAsString(), message.SerializeAsString());
+  EXPECT_EQ(back->parent, forest.parent);
+  EXPECT_EQ(back->proposals[1].row.tokens, forest.proposals[1].row.tokens);
+}
+
+TEST(ConvertTest, ForestOutsideTheVocabularyIsRefused) {
+  ExpectInvalid(ForestFromMessage(ForestToMessage(SampleForest()), 12), "token");
+  proto::Forest message = ForestToMessage(SampleForest());
+  message.mutable_proposal(1)->add_token(3);
+  ExpectInvalid(ForestFromMessage(message, 100), "proposal[1]");
+  message = ForestToMessage(SampleForest());
+  message.set_num_roots(-1);
+  ExpectInvalid(ForestFromMessage(message, 100), "num_roots");
+}
+
+TEST(ConvertTest, RootHashesAreComputedFromTheTokens) {
+  const std::vector<TokenId> stable = {3, 1};
+  const std::vector<int32_t> parent = {-1, 0, 0};
+  const std::vector<TokenId> token = {7, 8, 9};
+  DraftState state;
+  state.root_score = {-1.0, -2.0, -3.0};
+  state.root_multiplicity = {1, 2, 1};
+  state.slot_root = {0, 2};
+  state.layers_committed = 4;
+  const proto::RoundState message = DraftStateToMessage(state, {1, 2, -1});
+  auto back = DraftStateFromMessage(message, HashPath(stable), parent, token);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_THAT(back->root_hash,
+              ElementsAre(HashPath({3, 1, 7, 8}), HashPath({3, 1, 7, 9}), HashPath({3, 1})));
+  EXPECT_EQ(back->root_score, state.root_score);
+  EXPECT_EQ(back->root_multiplicity, state.root_multiplicity);
+  EXPECT_EQ(back->slot_root, state.slot_root);
+  EXPECT_EQ(back->layers_committed, 4);
+}
+
+TEST(ConvertTest, DraftStateNamesTheBadField) {
+  const std::vector<int32_t> parent = {-1, 0, 1};
+  const std::vector<TokenId> token = {7, 8, 9};
+  DraftState state;
+  state.root_score = {-1.0, -2.0};
+  state.root_multiplicity = {1, 2};
+  const proto::RoundState good = DraftStateToMessage(state, {2, 1});
+  ASSERT_TRUE(DraftStateFromMessage(good, 1, parent, token).ok());
+  const auto with = [&](auto change) {
+    proto::RoundState message = good;
+    change(&message);
+    return DraftStateFromMessage(message, 1, parent, token);
+  };
+  ExpectInvalid(with([](auto* m) { m->set_root_trie(1, 3); }), "root_trie[1]");
+  ExpectInvalid(with([](auto* m) { m->set_root_trie(0, -2); }), "root_trie[0]");
+  ExpectInvalid(with([](auto* m) { m->add_root_score(0); }), "root_score");
+  ExpectInvalid(with([](auto* m) { m->set_root_score(1, NAN); }), "root_score[1]");
+  ExpectInvalid(with([](auto* m) { m->clear_root_multiplicity(); }), "root_multiplicity");
+  ExpectInvalid(with([](auto* m) { m->set_root_multiplicity(0, 0); }), "root_multiplicity[0]");
+  ExpectInvalid(with([](auto* m) { m->add_slot_root(2); }), "slot_root[0]");
+  ExpectInvalid(DraftStateFromMessage(good, 1, {-1, 0, 2}, token), "trie_parent[2]");
+  ExpectInvalid(DraftStateFromMessage(good, 1, parent, {7, 8}), "trie_token");
+  ExpectInvalid(DraftStateFromMessage(good, 1, parent, {7, -8, 9}), "trie_token[1]");
+}
+
+TEST(ConvertTest, BatchSurvivesTheRoundTrip) {
+  const ForwardBatch batch = SampleBatch();
+  const proto::StepPlan message = BatchToMessage(17, batch);
+  EXPECT_EQ(message.step(), 17);
+  auto back = BatchFromMessage(message, SampleLimits());
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(BatchToMessage(17, *back).SerializeAsString(), message.SerializeAsString());
+  EXPECT_EQ(back->commits.size(), batch.commits.size());
+}
+
+TEST(ConvertTest, EmptyBatchWithCommitsAloneIsValid) {
+  ForwardBatch batch;
+  batch.chain_begin = batch.table_begin = {0};
+  batch.commits = {{20, 40}};
+  EXPECT_TRUE(BatchFromMessage(BatchToMessage(1, batch), SampleLimits()).ok());
+}
+
+TEST(ConvertTest, BatchNamesTheBadField) {
+  const auto with = [](auto change) {
+    proto::StepPlan message = BatchToMessage(1, SampleBatch());
+    change(&message);
+    return BatchFromMessage(message, SampleLimits());
+  };
+  ExpectInvalid(with([](auto* m) { m->set_token(2, 100); }), "token[2]");
+  ExpectInvalid(with([](auto* m) { m->set_token(0, -1); }), "token[0]");
+  ExpectInvalid(with([](auto* m) { m->add_position(1); }), "position");
+  ExpectInvalid(with([](auto* m) { m->set_position(0, 1); }), "position[0]");
+  ExpectInvalid(with([](auto* m) { m->set_position(0, 64); }), "position[0]");
+  ExpectInvalid(with([](auto* m) { m->set_slot(1, 8 * 16); }), "slot[1]");
+  ExpectInvalid(with([](auto* m) { m->set_slot(1, 34); }),
+                "slot[1]");  // not the end of its context
+  ExpectInvalid(with([](auto* m) { m->set_row_table(3, 2); }), "row_table[3]");
+  ExpectInvalid(with([](auto* m) { m->set_row_table(3, -1); }), "row_table[3]");
+  ExpectInvalid(with([](auto* m) { m->set_prefix_len(2, 40); }), "prefix_len[2]");
+  ExpectInvalid(with([](auto* m) { m->set_chain_begin(0, 1); }), "chain_begin");
+  ExpectInvalid(with([](auto* m) { m->set_chain_begin(3, 9); }), "chain_begin[4]");
+  ExpectInvalid(with([](auto* m) { m->add_chain(3); }), "chain_begin[4]");
+  ExpectInvalid(with([](auto* m) { m->set_chain(0, -3); }), "chain[0]");
+  ExpectInvalid(with([](auto* m) { m->set_table_begin(2, 3); }), "table_begin[2]");
+  ExpectInvalid(with([](auto* m) { m->set_table(1, 8); }), "table[1]");
+  ExpectInvalid(with([](auto* m) { m->add_logits_rows(4); }), "logits_rows[2]");
+  ExpectInvalid(with([](auto* m) { m->set_logits_rows(1, 2); }), "logits_rows[1]");
+  ExpectInvalid(with([](auto* m) { m->add_commit_source(4); }), "commit_destination");
+  ExpectInvalid(with([](auto* m) { m->set_commit_source(0, -1); }), "commit_source[0]");
+  ExpectInvalid(with([](auto* m) { m->set_commit_destination(1, 64); }), "commit_destination");
+  ExpectInvalid(with([](auto* m) { m->set_commit_source(1, 64); }), "commit_source[1]");
+  PlanLimits small = SampleLimits();
+  small.max_rows = 3;
+  ExpectInvalid(BatchFromMessage(BatchToMessage(1, SampleBatch()), small), "at most 3");
+}
+
+TEST(ConvertTest, CheckTokensNamesFieldAndIndex) {
+  EXPECT_TRUE(CheckTokens({0, 99}, 100, "prompt").ok());
+  const absl::Status status = CheckTokens({0, 100}, 100, "prompt");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("prompt[1]: 100"));
+}
+
+}  // namespace
+}  // namespace coppice
