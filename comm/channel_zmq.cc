@@ -9,6 +9,7 @@
 #include "comm/channel.h"
 #include "comm/frame.h"
 #include "comm/zmq_context.h"
+#include "google/protobuf/stubs/logging.h"
 #include "spdlog/spdlog.h"
 
 namespace coppice {
@@ -69,6 +70,9 @@ class FramedSocket {
  public:
   FramedSocket(int type, const ChannelOptions& options) : socket_(type), options_(options) {
     SetCommonOptions(options, &socket_);
+    // Protobuf would print a line for every bad string that a peer sends; Drop counts and limits.
+    static const auto* before = google::protobuf::SetLogHandler(nullptr);
+    (void)before;
   }
 
   absl::Status Send(const std::string* peer, const std::string& name, const MessageLite& message) {
