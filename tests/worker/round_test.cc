@@ -1,4 +1,5 @@
-// The whole round on real (tiny) models without sockets: what comes out must not depend on the draft.
+// The whole round on real (tiny) models without sockets: what comes out must not depend on the
+// draft.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -69,8 +70,10 @@ TEST_P(RoundTest, DraftsChangeNoTokenAndNoScore) {
   int passes_plain = 0, passes_same = 0;
   for (uint64_t seed = 0; seed < 12; ++seed) {
     const auto plain = random_draft.Decode(Prompt(seed), Params(seed), 0, 0);
-    for (const auto& [width, depth] : {std::pair{GetParam().width, 1}, {2 * GetParam().width, 4}, {7, 3}}) {
-      ExpectSame(random_draft.Decode(Prompt(seed), Params(seed), width, depth).hypotheses, plain.hypotheses);
+    for (const auto& [width, depth] :
+         {std::pair{GetParam().width, 1}, {2 * GetParam().width, 4}, {7, 3}}) {
+      ExpectSame(random_draft.Decode(Prompt(seed), Params(seed), width, depth).hypotheses,
+                 plain.hypotheses);
     }
     const auto same = same_draft.Decode(Prompt(seed), Params(seed), 2 * GetParam().width, 4);
     ExpectSame(same.hypotheses, plain.hypotheses);
@@ -82,19 +85,21 @@ TEST_P(RoundTest, DraftsChangeNoTokenAndNoScore) {
   EXPECT_EQ(random_draft.draft_blocks_used(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Methods, RoundTest,
-    ::testing::Values(Shape{"pf_gumbel", DecodingKind::kMultinomial, 1},
-                      Shape{"pf_gumbel", DecodingKind::kBeamSampling, 4},
-                      Shape{"certified", DecodingKind::kBeamSearch, 4},
-                      Shape{"certified", DecodingKind::kBeamSearch, 2},
-                      Shape{"hg_wor", DecodingKind::kBeamSamplingWithoutReplacement, 3}),
-    [](const auto& info) {
-      return info.param.method + "_" + std::string(DecodingKindName(info.param.kind)) + "_W" +
-             std::to_string(info.param.width);
-    });
+INSTANTIATE_TEST_SUITE_P(Methods, RoundTest,
+                         ::testing::Values(Shape{"pf_gumbel", DecodingKind::kMultinomial, 1},
+                                           Shape{"pf_gumbel", DecodingKind::kBeamSampling, 4},
+                                           Shape{"certified", DecodingKind::kBeamSearch, 4},
+                                           Shape{"certified", DecodingKind::kBeamSearch, 2},
+                                           Shape{"hg_wor",
+                                                 DecodingKind::kBeamSamplingWithoutReplacement, 3}),
+                         [](const auto& info) {
+                           return info.param.method + "_" +
+                                  std::string(DecodingKindName(info.param.kind)) + "_W" +
+                                  std::to_string(info.param.width);
+                         });
 
-// DSBD promises the law, not the text: here only that rounds go on, drafts are accepted and nothing leaks.
+// DSBD promises the law, not the text: here only that rounds go on, drafts are accepted and nothing
+// leaks.
 TEST(DsbdRoundTest, RunsOnRealModelsAndAcceptsAnEqualDraft) {
   TempDir target;
   Write(target.path(), 1, 2);

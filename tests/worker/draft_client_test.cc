@@ -1,0 +1,213 @@
+// The leader's side of drafting against a fake draft node on a real socket.
+#include "worker/draft_client.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <utility>
+
+#include "proto/convert.h"
+
+namespace coppice {
+namespace {
+
+constexpr int kVocab = 16;
+
+// Rows in which token `likely` has almost all probability.
+class OneRow : public RowSource {
+ public:
+  explicit OneRow(TokenId likely) : logits_(kVocab, 0.0f) { logits_[likely] = 50; }
+  absl::Span<const float> Logits(int) override { return logits_; }
+
+ private:
+  std::vector<float> logits_;
+};
+
+class FakeDraftNode {
+ public:
+  FakeDraftNode() : channel_(*ServerChannel::Bind("tcp://127.0.0.1:*")) {}
+  proto::DraftNode Announce(const std::string& id) const {
+    proto::DraftNode node;
+    node.set_node_id(id);
+    node.set_endpoint(channel_->endpoint());
+    node.set_vocab_size(kVocab);
+    return node;
+  }
+  // The next command of this kind; others are passed over. nullopt after 2 s.
+  std::optional<proto::DraftCommand> Next(proto::DraftCommand::KindCase kind) {
+    proto::DraftCommand command;
+    for (int i = 0; i < 200; ++i) {
+      if (auto peer = channel_->Receive(&command)) {
+        peer_ = *peer;
+        if (command.kind_case() == kind) return command;
+        continue;
+      }
+      Poll({channel_->socket()}, 10);
+    }
+    return std::nullopt;
+  }
+  void Send(const proto::DraftReply& reply) { ASSERT_TRUE(channel_->Send(peer_, reply).ok()); }
+
+ private:
+  std::unique_ptr<ServerChannel> channel_;
+  std::string peer_;
+};
+
+proto::DraftReply ReplyTo(const proto::DraftRequest& request) {
+  DraftForest forest = DraftForest::Empty(request.state().root_trie_size());
+  forest.token = {3};
+  forest.parent = {-1};
+  forest.layer_begin = {0, 1};
+  proto::DraftReply reply;
+  reply.set_session_id(request.session_id());
+  reply.set_round(request.round());
+  *reply.mutable_forest() = ForestToMessage(forest);
+  return reply;
+}
+
+class DraftClientTest : public ::testing::Test {
+ protected:
+  DraftClientTest() {
+    DraftClientOptions options;
+    options.vocab_size = kVocab;
+    options.max_deadline_s = 0.5;
+    client_ = std::make_unique<DraftClient>(options);
+    sequence_.id = 7;
+    sequence_.prompt = {1, 2, 3};
+    sequence_.params.method = "pf_gumbel";
+    sequence_.params.max_tokens = 50;
+    sequence_.decoder = *MakeBeamDecoder(sequence_.params);
+    Decide();
+  }
+  void Decide() {  // one plain layer
+    OneRow rows(5);
+    sequence_.decoder->Advance(DraftForest::Empty(1), &rows);
+    ++sequence_.round;
+  }
+  void Join(std::initializer_list<std::pair<FakeDraftNode*, std::string>> nodes) {
+    proto::DraftNodes message;
+    for (const auto& [node, id] : nodes) *message.add_nodes() = node->Announce(id);
+    client_->SetNodes(message);
+  }
+  std::vector<DraftArrival> Arrivals(double now_s) {
+    for (int i = 0; i < 200; ++i) {
+      auto arrivals = client_->Receive(now_s);
+      if (!arrivals.empty()) return arrivals;
+      const auto sockets = client_->sockets();
+      Poll(sockets, 10);
+    }
+    return {};
+  }
+  Fallback Ask(double now_s) { return client_->Ask(sequence_, 4, 2, now_s, &deadline_s_); }
+
+  std::unique_ptr<DraftClient> client_;
+  Sequence sequence_;
+  double deadline_s_ = 0;
+  FakeDraftNode node_, other_;
+};
+
+TEST_F(DraftClientTest, WithoutNodesRoundsGoPlain) { EXPECT_EQ(Ask(0), Fallback::kNoNode); }
+
+TEST_F(DraftClientTest, OpensASessionAsksAndTakesTheForest) {
+  Join({{&node_, "a"}});
+  client_->Open(sequence_);
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  EXPECT_DOUBLE_EQ(deadline_s_,
+                   1.5);  // the first answer includes the node's prefill: full patience
+  const auto open = node_.Next(proto::DraftCommand::kOpen);
+  ASSERT_TRUE(open.has_value());
+  EXPECT_EQ(open->open().prompt_size(), 3);
+  const auto request = node_.Next(proto::DraftCommand::kDraft);
+  ASSERT_TRUE(request.has_value());
+  EXPECT_EQ(request->draft().trie_token_size(), 1);  // the one generated token is the root itself
+  node_.Send(ReplyTo(request->draft()));
+  const auto arrivals = Arrivals(1.01);
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_EQ(arrivals[0].sequence_id, 7u);
+  EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
+  EXPECT_EQ(arrivals[0].forest.size(), 1);
+}
+
+TEST_F(DraftClientTest, StableTokensAreSentOnce) {
+  Join({{&node_, "a"}});
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_EQ(Ask(round), Fallback::kNone);
+    const auto request = node_.Next(proto::DraftCommand::kDraft);
+    ASSERT_TRUE(request.has_value());
+    EXPECT_EQ(request->draft().stable_length(), static_cast<uint32_t>(round));
+    EXPECT_EQ(request->draft().stable_tokens_size(), round == 0 ? 0 : 1);
+    node_.Send(ReplyTo(request->draft()));
+    ASSERT_EQ(Arrivals(round + 0.01).size(), 1u);
+    Decide();
+  }
+}
+
+TEST_F(DraftClientTest, ALateNodeIsNotWaitedForUntilItAnswersAgain) {
+  Join({{&node_, "a"}});
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  const auto request = node_.Next(proto::DraftCommand::kDraft);
+  ASSERT_TRUE(request.has_value());
+  client_->GaveUp(7, 1.5);
+  Decide();
+  EXPECT_EQ(Ask(1.6), Fallback::kLate);
+  node_.Send(ReplyTo(request->draft()));
+  for (int i = 0; i < 20; ++i) {  // the old round's forest must not come out
+    EXPECT_TRUE(client_->Receive(1.7).empty());
+    Poll(client_->sockets(), 5);
+  }
+  EXPECT_EQ(Ask(1.8), Fallback::kNone);
+}
+
+TEST_F(DraftClientTest, ALateNodeLosesItsSessionToOneThatIsNot) {
+  Join({{&node_, "a"}});
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  client_->GaveUp(7, 1.5);
+  Join({{&node_, "a"}, {&other_, "b"}});
+  Decide();
+  EXPECT_EQ(Ask(1.6), Fallback::kNone);
+  EXPECT_TRUE(other_.Next(proto::DraftCommand::kDraft).has_value());
+  EXPECT_EQ(client_->sessions_on("a"), 0);
+  EXPECT_EQ(client_->sessions_on("b"), 1);
+}
+
+TEST_F(DraftClientTest, AVanishedNodeFailsTheRoundAtOnceAndTheNextOpensElsewhere) {
+  Join({{&node_, "a"}});
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  Join({{&other_, "b"}});
+  const auto arrivals = client_->Receive(1.1);
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_EQ(arrivals[0].failed, Fallback::kDead);
+  Decide();
+  EXPECT_EQ(Ask(1.2), Fallback::kNone);
+  EXPECT_TRUE(other_.Next(proto::DraftCommand::kOpen).has_value());
+}
+
+TEST_F(DraftClientTest, ARefusalIsReportedAndNotRepeatedEveryRound) {
+  Join({{&node_, "a"}});
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  const auto request = node_.Next(proto::DraftCommand::kDraft);
+  proto::DraftReply reply;
+  reply.set_session_id(request->draft().session_id());
+  reply.set_error("all 1 sessions are taken");
+  node_.Send(reply);
+  const auto arrivals = Arrivals(1.1);
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_EQ(arrivals[0].failed, Fallback::kRefused);
+  EXPECT_EQ(Ask(1.2), Fallback::kRefused);
+  EXPECT_EQ(Ask(2.5), Fallback::kNone);
+}
+
+TEST_F(DraftClientTest, AForestThatBreaksTheRulesIsAMismatch) {
+  Join({{&node_, "a"}});
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  const auto request = node_.Next(proto::DraftCommand::kDraft);
+  proto::DraftReply reply = ReplyTo(request->draft());
+  reply.mutable_forest()->set_token(0, kVocab);
+  node_.Send(reply);
+  const auto arrivals = Arrivals(1.1);
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_EQ(arrivals[0].failed, Fallback::kMismatch);
+}
+
+}  // namespace
+}  // namespace coppice
