@@ -1,0 +1,188 @@
+#include "coordinator/coordinator.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <csignal>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "coordinator/control_loop.h"
+#include "coordinator/dispatcher.h"
+#include "coordinator/metrics.h"
+#include "coordinator/node_registry.h"
+#include "coordinator/routes.h"
+
+namespace coppice {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr std::chrono::milliseconds kTick(20);
+constexpr double kInterruptDrain_s = 2;
+constexpr double kFarewell_s = 1;  // for nodes to leave after Stop
+
+RegistryOptions ForRegistry(const CoordinatorOptions& options, const Tokenizer& tokenizer) {
+  RegistryOptions registry;
+  registry.heartbeat_interval_s = options.heartbeat_interval_s;
+  registry.tokenizer_vocab = tokenizer.vocab_size();
+  return registry;
+}
+
+DispatcherOptions ForDispatcher(const CoordinatorOptions& options) {
+  DispatcherOptions dispatcher;
+  dispatcher.max_queue = options.max_queue;
+  dispatcher.max_model_len = options.max_model_len;
+  dispatcher.limits = options.limits;
+  dispatcher.log_requests = options.log_requests;
+  return dispatcher;
+}
+
+class CoordinatorImpl : public Coordinator {
+ public:
+  CoordinatorImpl(const CoordinatorOptions& options, std::unique_ptr<Tokenizer> tokenizer)
+      : options_(options),
+        tokenizer_(std::move(tokenizer)),
+        metrics_(options.model_name),
+        registry_(&clock_, ForRegistry(options, *tokenizer_)),
+        dispatcher_(ForDispatcher(options), &clock_, &registry_, &metrics_,
+                    [this](const std::string& peer, const proto::CoordinatorMessage& message) {
+                      if (control_ != nullptr) control_->Send(peer, message);
+                    }),
+        routes_(MakeContext()),
+        tick_(io_),
+        signals_(io_) {}
+
+  ~CoordinatorImpl() override { control_.reset(); }  // its thread posts to the event loop
+
+  absl::Status Listen() {
+    COPPICE_ASSIGN_OR_RETURN(http_, HttpServer::Start(&io_, options_.http, &routes_));
+    return absl::OkStatus();
+  }
+
+  void ServeNodes(std::unique_ptr<ServerChannel> channel) override {
+    control_ = ControlLoop::Start(
+        std::move(channel), [this](std::string peer, proto::NodeMessage message) {
+          asio::post(io_, [this, peer = std::move(peer), message = std::move(message)] {
+            dispatcher_.OnNodeMessage(peer, message);
+          });
+        });
+  }
+
+  void HandleSignals() override {
+    signals_.add(SIGINT);
+    signals_.add(SIGTERM);
+    AwaitSignal();
+  }
+
+  void Run() override {
+    ScheduleTick();
+    io_.run();
+    control_.reset();
+  }
+
+  void Drain(double seconds, const std::string& why) override {
+    asio::post(io_, [this, seconds, why] { BeginDrain(seconds, why); });
+  }
+
+  int http_port() const override { return http_->port(); }
+  std::string http_address() const override { return http_->address(); }
+
+ private:
+  RoutesContext MakeContext() {
+    RoutesContext context;
+    context.api.limits = options_.limits;
+    context.api.model_name = options_.model_name;
+    context.api.tokenizer = tokenizer_.get();
+    context.max_model_len = options_.max_model_len;
+    context.started_unix = std::chrono::duration_cast<std::chrono::seconds>(
+                               std::chrono::system_clock::now().time_since_epoch())
+                               .count();
+    context.clock = &clock_;
+    context.registry = &registry_;
+    context.dispatcher = &dispatcher_;
+    context.metrics = &metrics_;
+    return context;
+  }
+
+  void AwaitSignal() {
+    signals_.async_wait([this](boost::system::error_code ec, int signal) {
+      if (ec) return;
+      const bool interrupt = signal == SIGINT;
+      const bool again = dispatcher_.draining();
+      BeginDrain(again       ? 0
+                 : interrupt ? std::min(kInterruptDrain_s, options_.drain_timeout_s)
+                             : options_.drain_timeout_s,
+                 interrupt ? "SIGINT" : "SIGTERM");
+      AwaitSignal();
+    });
+  }
+
+  void BeginDrain(double seconds, const std::string& why) {
+    const double end = clock_.NowSeconds() + seconds;
+    drain_end_s_ = dispatcher_.draining() ? std::min(drain_end_s_, end) : end;
+    dispatcher_.BeginDrain(why);
+  }
+
+  void ScheduleTick() {
+    tick_.expires_after(kTick);
+    tick_.async_wait([this](boost::system::error_code ec) {
+      if (ec) return;
+      dispatcher_.Tick();
+      if (dispatcher_.draining()) AdvanceDrain();
+      if (!io_.stopped()) ScheduleTick();
+    });
+  }
+
+  void AdvanceDrain() {
+    const double now = clock_.NowSeconds();
+    if (farewell_end_s_ == 0) {
+      if (!dispatcher_.idle() && now < drain_end_s_) return;
+      dispatcher_.FailAll({503, "draining", "the server is shutting down", "", 5});
+      dispatcher_.StopNodes("the coordinator is shutting down");
+      http_->StopAccepting();
+      farewell_end_s_ = now + kFarewell_s;
+      return;  // answers are still being written
+    }
+    if (AllNodesGone() || now >= farewell_end_s_) io_.stop();
+  }
+
+  bool AllNodesGone() const {
+    const auto gone = [](const Node* node) { return node->state == NodeState::kLost; };
+    const std::vector<const Node*> replicas = registry_.Replicas(), drafts = registry_.DraftNodes();
+    return std::all_of(replicas.begin(), replicas.end(), gone) &&
+           std::all_of(drafts.begin(), drafts.end(), gone);
+  }
+
+  const CoordinatorOptions options_;
+  const SteadyClock clock_;
+  const std::unique_ptr<Tokenizer> tokenizer_;
+  Metrics metrics_;
+  NodeRegistry registry_;
+  Dispatcher dispatcher_;
+  Routes routes_;
+  asio::io_context io_{1};
+  asio::steady_timer tick_;
+  asio::signal_set signals_;
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<ControlLoop> control_;
+  double drain_end_s_ = 0;
+  double farewell_end_s_ = 0;  // 0: nodes have not been told to stop yet
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
+    const CoordinatorOptions& options, std::unique_ptr<Tokenizer> tokenizer) {
+  auto coordinator = std::make_unique<CoordinatorImpl>(options, std::move(tokenizer));
+  COPPICE_RETURN_IF_ERROR(coordinator->Listen());
+  return coordinator;
+}
+
+}  // namespace coppice

@@ -1,0 +1,79 @@
+#include "coordinator/coordinator_main.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "base/program.h"
+#include "base/status.h"
+#include "comm/mpi_world.h"
+#include "coordinator/options.h"
+
+namespace coppice {
+namespace {
+
+constexpr char kProgram[] = "coppice-coordinator";
+
+// Every connection is a descriptor.
+void RaiseDescriptorLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Under one mpirun every rank learns the endpoint; else nodes are given it by --coordinator.
+absl::StatusOr<std::unique_ptr<ServerChannel>> BindControl(const std::string& listen,
+                                                           std::unique_ptr<MpiWorld>* world) {
+  if (!MpiWorld::Launched())
+    return ServerChannel::Bind(listen.empty() ? "tcp://127.0.0.1:7000" : listen);
+  COPPICE_ASSIGN_OR_RETURN(*world, MpiWorld::Init());
+  COPPICE_ASSIGN_OR_RETURN(auto channel,
+                           ServerChannel::Bind(listen.empty() ? "tcp://127.0.0.1:*" : listen));
+  COPPICE_RETURN_IF_ERROR((*world)->Exchange(Role::kCoordinator, channel->endpoint()).status());
+  COPPICE_RETURN_IF_ERROR((*world)->Split(-1).status());
+  return channel;
+}
+
+absl::Status Serve(std::unique_ptr<MpiWorld>* world) {
+  COPPICE_ASSIGN_OR_RETURN(const LaunchOptions options, OptionsFromFlags());
+  COPPICE_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.model));
+  RaiseDescriptorLimit();
+  COPPICE_ASSIGN_OR_RETURN(const auto coordinator,
+                           Coordinator::Start(options.coordinator, std::move(tokenizer)));
+  coordinator->HandleSignals();
+  COPPICE_ASSIGN_OR_RETURN(auto control, BindControl(options.control_listen, world));
+  spdlog::info("serving http://{} as model {}, nodes join at {}", coordinator->http_address(),
+               options.coordinator.model_name, control->endpoint());
+  coordinator->ServeNodes(std::move(control));
+  coordinator->Run();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int CoordinatorMain(int argc, char** argv) {
+  ParseProgramFlags(kProgram, "Serves the HTTP API of a Coppice cluster and keeps its nodes.", argc,
+                    argv);
+  std::unique_ptr<MpiWorld> world;
+  const absl::Status status = Serve(&world);
+  // Finalizing MPI would wait for ranks that did not start; leaving without it makes mpirun end
+  // them too.
+  if (!status.ok()) std::_Exit(FailProgram(kProgram, status));
+  if (world != nullptr) {
+    // MPI_Finalize waits for every rank; one that hangs must not keep us.
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      std::_Exit(0);
+    }).detach();
+    world.reset();
+  }
+  return 0;
+}
+
+}  // namespace coppice

@@ -1,0 +1,34 @@
+// API.md 2.1: derives the decoding from the fields that were given and refuses combinations. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "coordinator/generate_request.h"
+#include "coordinator/json_fields.h"
+
+namespace coppice {
+
+// What the request said, before defaults; absent fields are nullopt.
+struct DecodingFields {
+  std::optional<std::string> decoding;
+  std::optional<bool> use_beam_search, do_sample;
+  std::optional<int64_t> n, best_of, beam_width;
+  std::optional<double> length_penalty, temperature, top_p, min_p;
+  std::optional<int64_t> top_k;
+  std::optional<bool> stop_when_full;  // early_stopping: false for false and "never"
+  std::optional<bool> refill;
+  std::optional<std::string> warp_mode;
+  bool has_stop = false;
+  bool stream = false;
+};
+
+// Fills kind, widths, counts, warp and ranking of *request. Errors go to *fields.
+void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* fields,
+                   GenerateRequest* request);
+
+// True when a method of the table serves the kind.
+bool IsServed(DecodingKind kind);
+
+}  // namespace coppice

@@ -1,0 +1,123 @@
+#include "coordinator/options.h"
+
+#include <filesystem>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+
+ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "address:port of the HTTP API");
+ABSL_FLAG(std::string, control_listen, "",
+          "endpoint for nodes; default tcp://127.0.0.1:7000, and under one mpirun any free port");
+ABSL_FLAG(std::string, model, "",
+          "Hugging Face folder whose tokenizer is used: the target model's");
+ABSL_FLAG(std::string, served_model_name, "",
+          "the model's name in the API; default: the folder's name");
+ABSL_FLAG(int, max_model_len, 0, "tokens of prompt and completion; 0 = the model's own");
+ABSL_FLAG(int, max_queue, 256, "requests that may wait");
+ABSL_FLAG(int, max_connections, 10000, "open HTTP connections");
+ABSL_FLAG(int64_t, max_body_bytes, 4 << 20, "bytes of a request body");
+ABSL_FLAG(int, max_header_bytes, 16 << 10, "bytes of a request head");
+ABSL_FLAG(int, max_n, 64, "choices of a prompt");
+ABSL_FLAG(int, max_beam_width, 64, "beams of a sequence");
+ABSL_FLAG(int, max_draft_width, 64, "draft nodes per layer that a request may ask for");
+ABSL_FLAG(int, max_draft_depth, 16, "draft layers that a request may ask for");
+ABSL_FLAG(int, default_max_tokens, 256, "max_tokens of a request that gives none");
+ABSL_FLAG(double, default_timeout, 600, "seconds until the deadline of a request that gives none");
+ABSL_FLAG(double, max_timeout, 3600, "the longest deadline a request may ask for, in seconds");
+ABSL_FLAG(double, keep_alive_interval, 15,
+          "seconds of silence after which a stream gets a comment");
+ABSL_FLAG(double, drain_timeout, 30, "seconds that running requests get after SIGTERM");
+ABSL_FLAG(double, heartbeat_interval, 0.5,
+          "seconds between the beats of a node; three missed beats are a loss");
+ABSL_FLAG(std::string, unknown_fields, "refuse",
+          "refuse, or ignore: name them in the header X-Coppice-Ignored");
+ABSL_FLAG(bool, log_requests, true, "one log line for each request");
+
+namespace coppice {
+namespace {
+
+// Collects what is wrong with the flags; all of it is reported at once.
+class FlagChecker {
+ public:
+  template <typename T>
+  T InRange(const char* name, T value, T low, T high) {
+    if (value < low || value > high)
+      Complain(name, absl::StrCat("must be between ", low, " and ", high, ", got ", value));
+    return value;
+  }
+  void Complain(const char* name, const std::string& what) {
+    absl::StrAppend(&complaints_, complaints_.empty() ? "" : "; ", "--", name, ": ", what);
+  }
+  absl::Status status() const {
+    return complaints_.empty() ? absl::OkStatus() : absl::InvalidArgumentError(complaints_);
+  }
+
+ private:
+  std::string complaints_;
+};
+
+std::string FolderName(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
+  return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+}
+
+void ReadLimits(FlagChecker* check, ApiLimits* limits) {
+  limits->max_n = check->InRange("max_n", absl::GetFlag(FLAGS_max_n), 1, 1024);
+  limits->max_beam_width =
+      check->InRange("max_beam_width", absl::GetFlag(FLAGS_max_beam_width), 1, 1024);
+  limits->max_draft_width =
+      check->InRange("max_draft_width", absl::GetFlag(FLAGS_max_draft_width), 1, 1024);
+  limits->max_draft_depth =
+      check->InRange("max_draft_depth", absl::GetFlag(FLAGS_max_draft_depth), 1, 64);
+  limits->default_max_tokens =
+      check->InRange("default_max_tokens", absl::GetFlag(FLAGS_default_max_tokens), 1, 1 << 20);
+  limits->max_timeout_s =
+      check->InRange("max_timeout", absl::GetFlag(FLAGS_max_timeout), 0.001, 1e6);
+  limits->default_timeout_s = check->InRange(
+      "default_timeout", absl::GetFlag(FLAGS_default_timeout), 0.001, limits->max_timeout_s);
+  const std::string unknown = absl::GetFlag(FLAGS_unknown_fields);
+  if (unknown != "refuse" && unknown != "ignore") {
+    check->Complain("unknown_fields",
+                    absl::StrCat("must be refuse or ignore, got '", unknown, "'"));
+  }
+  limits->ignore_unknown_fields = unknown == "ignore";
+}
+
+void ReadHttp(FlagChecker* check, HttpOptions* http) {
+  http->listen = absl::GetFlag(FLAGS_listen);
+  http->max_connections =
+      check->InRange("max_connections", absl::GetFlag(FLAGS_max_connections), 1, 1 << 20);
+  http->max_body_bytes =
+      check->InRange<int64_t>("max_body_bytes", absl::GetFlag(FLAGS_max_body_bytes), 1024, 1 << 30);
+  http->max_header_bytes =
+      check->InRange("max_header_bytes", absl::GetFlag(FLAGS_max_header_bytes), 1024, 1 << 20);
+  http->keep_alive_interval_s =
+      check->InRange("keep_alive_interval", absl::GetFlag(FLAGS_keep_alive_interval), 0.01, 3600.0);
+}
+
+}  // namespace
+
+absl::StatusOr<LaunchOptions> OptionsFromFlags() {
+  LaunchOptions options;
+  FlagChecker check;
+  options.model = absl::GetFlag(FLAGS_model);
+  options.control_listen = absl::GetFlag(FLAGS_control_listen);
+  if (options.model.empty()) check.Complain("model", "the folder of the target model is required");
+  CoordinatorOptions& coordinator = options.coordinator;
+  coordinator.model_name = absl::GetFlag(FLAGS_served_model_name);
+  if (coordinator.model_name.empty()) coordinator.model_name = FolderName(options.model);
+  ReadLimits(&check, &coordinator.limits);
+  ReadHttp(&check, &coordinator.http);
+  coordinator.max_model_len =
+      check.InRange("max_model_len", absl::GetFlag(FLAGS_max_model_len), 0, 1 << 24);
+  coordinator.max_queue = check.InRange("max_queue", absl::GetFlag(FLAGS_max_queue), 1, 1 << 20);
+  coordinator.drain_timeout_s =
+      check.InRange("drain_timeout", absl::GetFlag(FLAGS_drain_timeout), 0.0, 86400.0);
+  coordinator.heartbeat_interval_s =
+      check.InRange("heartbeat_interval", absl::GetFlag(FLAGS_heartbeat_interval), 0.01, 60.0);
+  coordinator.log_requests = absl::GetFlag(FLAGS_log_requests);
+  if (!check.status().ok()) return check.status();
+  return options;
+}
+
+}  // namespace coppice

@@ -1,0 +1,20 @@
+// The coordinator's flags (API.md 7) as one struct, checked.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "coordinator/coordinator.h"
+
+namespace coppice {
+
+struct LaunchOptions {
+  CoordinatorOptions coordinator;
+  std::string model;           // folder with the tokenizer
+  std::string control_listen;  // "" = picked by the kind of launch
+};
+
+// InvalidArgument names the flag and what it must be.
+absl::StatusOr<LaunchOptions> OptionsFromFlags();
+
+}  // namespace coppice

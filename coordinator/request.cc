@@ -1,0 +1,285 @@
+#include "coordinator/request.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/usage.h"
+#include "decoding/method.h"
+#include "proto/convert.h"
+
+namespace coppice {
+namespace {
+
+std::string NewAnswerId() {
+  static std::mt19937_64 engine(std::random_device{}());
+  return absl::StrCat("cmpl-", absl::Hex(engine(), absl::kZeroPad16));
+}
+
+std::vector<TokenId> Tokens(const proto::Hypothesis& hypothesis) {
+  return {hypothesis.tokens().begin(), hypothesis.tokens().end()};
+}
+
+bool Contains(const std::vector<TokenId>& ids, TokenId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+}  // namespace
+
+Request::Request(GenerateRequest request, Origin origin, const Tokenizer* tokenizer,
+                 std::shared_ptr<HttpExchange> exchange)
+    : request_(std::move(request)),
+      origin_(std::move(origin)),
+      tokenizer_(tokenizer),
+      exchange_(std::move(exchange)),
+      identity_{NewAnswerId(), origin_.created, origin_.model, ""} {}
+
+void Request::MakeSequences() {
+  for (int prompt = 0; prompt < request_.prompts.size(); ++prompt) {
+    for (int sample = 0; sample < request_.samples; ++sample) {
+      Sequence sequence;
+      sequence.prompt = prompt;
+      sequence.sample = sample;
+      sequence.text = std::make_unique<ChoiceText>(tokenizer_, request_.prompts[prompt], request_);
+      sequences_.push_back(std::move(sequence));
+    }
+  }
+  sent_.resize(sequences_.size());
+}
+
+proto::StartSequence Request::StartMessage(int index) const {
+  const Sequence& sequence = sequences_[index];
+  DecodingParams params = request_.params;
+  params.seed += static_cast<uint64_t>(sequence.sample);
+  proto::StartSequence start;
+  const std::vector<TokenId>& prompt = request_.prompts[sequence.prompt];
+  start.mutable_prompt()->Add(prompt.begin(), prompt.end());
+  *start.mutable_decoding() = DecodingToMessage(params);
+  return start;
+}
+
+void Request::Start(int index, uint64_t id, const std::string& replica,
+                    const std::string& fingerprint, double now_s) {
+  Sequence& sequence = sequences_[index];
+  sequence.id = id;
+  sequence.replica = replica;
+  sequence.received = 0;
+  if (started_s_ < 0) started_s_ = now_s;
+  if (identity_.fingerprint.empty()) identity_.fingerprint = fingerprint;
+}
+
+bool Request::Reproducible() const {
+  const absl::StatusOr<std::string> method = ResolveMethod(request_.params.method, request_.params);
+  if (!method.ok()) return false;
+  const MethodRow* row = FindMethod(*method);
+  return row == nullptr || row->reproducible;  // no row: plain decoding
+}
+
+bool Request::Requeue(int index) {
+  Sequence& sequence = sequences_[index];
+  sequence.id = 0;
+  sequence.received = 0;
+  if (Reproducible()) return true;
+  if (sequence.shown) return false;
+  sequence.text =
+      std::make_unique<ChoiceText>(tokenizer_, request_.prompts[sequence.prompt], request_);
+  return true;
+}
+
+bool Request::HasPending() const {
+  return std::any_of(sequences_.begin(), sequences_.end(),
+                     [](const Sequence& s) { return s.id == 0 && !s.done; });
+}
+
+// Takes tokens that this run sends; those that an earlier run has sent already must be the same.
+bool Request::TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens) {
+  const std::vector<TokenId>& known = sequence->text->tokens();
+  while (!tokens.empty() && sequence->received < known.size()) {
+    if (tokens.front() != known[sequence->received]) return false;
+    ++sequence->received;
+    tokens.remove_prefix(1);
+  }
+  sequence->received += tokens.size();
+  sequence->text->Append(tokens);
+  return true;
+}
+
+void Request::OnUpdate(int index, const proto::SequenceUpdate& update, double now_s) {
+  Sequence& sequence = sequences_[index];
+  if (ended_ || sequence.done) return;
+  if (!update.error_code().empty()) {
+    const bool client = update.error_code() == "kv_capacity_exceeded" ||
+                        update.error_code() == "context_length_exceeded";
+    const int status = client ? 400 : update.error_code() == "deadline_exceeded" ? 504 : 500;
+    return Fail({status, status == 500 ? "internal_error" : update.error_code(),
+                 absl::StrCat(sequence.replica, ": ", update.error_message())});
+  }
+  if (first_token_s_ < 0 && (update.stable_tokens_size() > 0 || update.finished()))
+    first_token_s_ = now_s;
+  if (!TakeTokens(&sequence, {update.stable_tokens().data(),
+                              static_cast<size_t>(update.stable_tokens_size())})) {
+    return Fail({503, "replica_lost",
+                 absl::StrCat(sequence.replica, " did not repeat what a lost replica had sent"), "",
+                 1});
+  }
+  if (sequence.text->stop()) {
+    sequence.done = true;  // the dispatcher cancels it
+  } else if (update.finished() && !FinishSequence(&sequence, update)) {
+    return Fail({500, "internal_error",
+                 absl::StrCat(sequence.replica, " changed tokens that it had declared stable")});
+  }
+  if (update.finished() && update.has_stats()) sequence.stats = update.stats();
+  if (request_.stream) sequence.done ? SendSequenceEnd(&sequence) : SendDelta(&sequence);
+  if (std::all_of(sequences_.begin(), sequences_.end(), [](const Sequence& s) { return s.done; }))
+    Complete(now_s);
+}
+
+bool Request::FinishSequence(Sequence* sequence, const proto::SequenceUpdate& update) {
+  if (update.hypotheses_size() == 0) return false;
+  sequence->hypotheses.assign(update.hypotheses().begin(), update.hypotheses().end());
+  const std::vector<TokenId> best = Tokens(sequence->hypotheses[0]);
+  if (best.size() < sequence->text->tokens().size()) return false;
+  sequence->received = 0;
+  if (!TakeTokens(sequence, best)) return false;
+  sequence->text->Finish();
+  sequence->done = true;
+  return true;
+}
+
+Choice Request::MakeChoice(const Sequence& sequence, const proto::Hypothesis* hypothesis,
+                           const ChoiceText& text) const {
+  Choice choice;
+  choice.index = sequence.prompt * request_.n + sequence.sample;
+  choice.seed = static_cast<int64_t>(request_.params.seed + static_cast<uint64_t>(sequence.sample));
+  choice.text = text.text();
+  choice.num_tokens = text.tokens().size();
+  if (text.stop()) {
+    choice.finish_reason = "stop";
+    choice.stop_string = text.stop();
+  } else {
+    choice.finish_reason = hypothesis->finished() ? "stop" : "length";
+    const TokenId id = hypothesis->stop_token();
+    if (hypothesis->finished() && id >= 0 && !Contains(request_.eos_ids, id))
+      choice.stop_token = id;
+    choice.score = hypothesis->score();
+    choice.joint_logprob = hypothesis->joint_log_probability();
+  }
+  if (request_.return_token_ids) {
+    choice.token_ids = text.tokens();
+    choice.prompt_token_ids = request_.prompts[sequence.prompt];
+  }
+  return choice;
+}
+
+// All choices of a prompt, each with its whole text, in the order of the answer.
+std::vector<Choice> Request::PromptChoices(int prompt) const {
+  std::vector<Choice> choices;
+  for (const Sequence& sequence : sequences_) {
+    if (sequence.prompt != prompt) continue;
+    const proto::Hypothesis* best = sequence.hypotheses.empty() ? nullptr : &sequence.hypotheses[0];
+    choices.push_back(MakeChoice(sequence, best, *sequence.text));
+    for (size_t i = 1; request_.beams() && i < sequence.hypotheses.size() && i < request_.n; ++i) {
+      ChoiceText text(tokenizer_, request_.prompts[prompt], request_);
+      text.Append(Tokens(sequence.hypotheses[i]));
+      text.Finish();
+      choices.push_back(MakeChoice(sequence, &sequence.hypotheses[i], text));
+    }
+  }
+  if (request_.samples > request_.n) {
+    std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
+      return a.score.value_or(0) > b.score.value_or(0);
+    });
+    choices.resize(request_.n);
+  }
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (request_.ranked()) choices[i].index = prompt * request_.n + static_cast<int>(i);
+  }
+  return choices;
+}
+
+// Leaves of a whole choice what no event has shown, and marks it as shown.
+void Request::CutToNew(const Sequence& sequence, Choice* choice) {
+  Sent& sent = sent_[&sequence - sequences_.data()];
+  choice->text.erase(0, sent.text);
+  sent.text = sequence.text->text().size();
+  if (choice->token_ids)
+    choice->token_ids->erase(choice->token_ids->begin(), choice->token_ids->begin() + sent.tokens);
+  sent.tokens = sequence.text->tokens().size();
+  if (sent.any) choice->prompt_token_ids.reset();
+  sent.any = true;
+}
+
+void Request::SendDelta(Sequence* sequence) {
+  const Sent& sent = sent_[sequence - sequences_.data()];
+  if (sequence->text->text().size() == sent.text) return;
+  Choice choice;
+  choice.index = sequence->prompt * request_.n + sequence->sample;
+  choice.text = sequence->text->text();
+  if (request_.return_token_ids) {
+    choice.token_ids = sequence->text->tokens();
+    choice.prompt_token_ids = request_.prompts[sequence->prompt];
+  }
+  CutToNew(*sequence, &choice);
+  sequence->shown = true;
+  exchange_->SendEvent(CompletionEvent(identity_, {choice}, request_.include_usage));
+}
+
+void Request::SendSequenceEnd(Sequence* sequence) {
+  std::vector<Choice> choices;
+  if (request_.beams()) {
+    choices = PromptChoices(sequence->prompt);
+  } else {
+    const proto::Hypothesis* best =
+        sequence->hypotheses.empty() ? nullptr : &sequence->hypotheses[0];
+    choices.push_back(MakeChoice(*sequence, best, *sequence->text));
+  }
+  CutToNew(*sequence, &choices[0]);
+  sequence->shown = true;
+  exchange_->SendEvent(CompletionEvent(identity_, choices, request_.include_usage));
+}
+
+void Request::Complete(double now_s) {
+  std::vector<Choice> choices;
+  for (int prompt = 0; prompt < request_.prompts.size(); ++prompt) {
+    for (Choice& choice : PromptChoices(prompt)) choices.push_back(std::move(choice));
+  }
+  Summarize(choices, now_s);
+  ended_ = true;
+  if (!request_.stream) {
+    HttpReply reply;
+    reply.body = CompletionBody(identity_, choices, usage_, timings_);
+    return exchange_->Reply(std::move(reply));
+  }
+  if (request_.include_usage) exchange_->SendEvent(UsageEvent(identity_, usage_, timings_));
+  exchange_->SendEvent("[DONE]");
+  exchange_->EndStream(/*keep_connection=*/true);
+}
+
+void Request::Summarize(const std::vector<Choice>& choices, double now_s) {
+  UsageSum sum;
+  for (const Sequence& sequence : sequences_) {
+    if (sequence.stats) sum.Add(*sequence.stats, sequence.sample == 0);
+  }
+  usage_ = sum.usage();
+  timings_ = sum.timings();
+  for (const auto& prompt : request_.prompts) usage_.prompt_tokens += prompt.size();
+  for (const Choice& choice : choices) {
+    usage_.completion_tokens += choice.num_tokens;
+    finish_reasons_.push_back(choice.finish_reason);
+  }
+  timings_.queue_ms += (started_s_ - origin_.arrival_s) * 1e3;
+  timings_.first_token_ms = (first_token_s_ - origin_.arrival_s) * 1e3;
+  timings_.total_ms = (now_s - origin_.arrival_s) * 1e3;
+}
+
+void Request::Fail(ApiError error) {
+  if (ended_) return;
+  ended_ = true;
+  error_ = error;
+  if (!exchange_->stream_open()) return exchange_->Reply(ErrorReply(error));
+  exchange_->SendEvent(ErrorBody(error));
+  exchange_->EndStream(/*keep_connection=*/false);
+}
+
+}  // namespace coppice

@@ -1,0 +1,56 @@
+// Answers as JSON text (API.md 3, 3.2): whole completions, stream events, usage, timings. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+
+namespace coppice {
+
+struct AnswerIdentity {
+  std::string id;           // "cmpl-..."
+  int64_t created = 0;      // unix seconds
+  std::string model;        // served name
+  std::string fingerprint;  // "cop-..."
+};
+
+struct Choice {
+  int index = 0;
+  std::string text;           // in an event: what is new
+  std::string finish_reason;  // "" = not finished: null
+  std::optional<std::string> stop_string;
+  std::optional<TokenId> stop_token;
+  int64_t seed = 0;
+  std::optional<double> score, joint_logprob;
+  size_t num_tokens = 0;                          // of the whole choice
+  std::optional<std::vector<TokenId>> token_ids;  // in an event: what is new
+  std::optional<std::vector<TokenId>> prompt_token_ids;
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+  std::string method = "none";
+  bool lossless = true;
+  uint64_t rounds = 0, plain_rounds = 0, target_passes = 0, layers = 0, beam_tokens = 0;
+  uint64_t drafted_nodes = 0, accepted_nodes = 0;
+  std::vector<uint64_t> accepted_by_layer;
+  std::optional<double> accepted_width, overlap, draft_width, draft_depth;
+};
+
+struct Timings {
+  double queue_ms = 0, prefill_ms = 0, first_token_ms = 0, draft_ms = 0, draft_wait_ms = 0,
+         verify_ms = 0, total_ms = 0;
+};
+
+std::string CompletionBody(const AnswerIdentity& identity, const std::vector<Choice>& choices,
+                           const Usage& usage, const Timings& timings);
+// A stream event. usage_null: the request asked for usage, so each event says `usage: null`.
+std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Choice>& choices,
+                            bool usage_null);
+// The event after the last choice: no choices, usage and timings.
+std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage, const Timings& timings);
+
+}  // namespace coppice

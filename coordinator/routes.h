@@ -1,0 +1,47 @@
+// The HTTP application: routes, method and content-type rules, and the answer of every endpoint.
+// Event-loop thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "coordinator/api.h"
+#include "coordinator/dispatcher.h"
+#include "coordinator/http.h"
+#include "coordinator/metrics.h"
+#include "coordinator/node_registry.h"
+
+namespace coppice {
+
+struct RoutesContext {
+  ApiContext api;
+  int max_model_len = 0;  // 0: the model's own
+  int64_t started_unix = 0;
+  const Clock* clock = nullptr;
+  const NodeRegistry* registry = nullptr;
+  Dispatcher* dispatcher = nullptr;
+  Metrics* metrics = nullptr;
+};
+
+class Routes : public HttpApp {
+ public:
+  // All that context points to must outlive the routes.
+  explicit Routes(RoutesContext context) : context_(std::move(context)) {}
+
+  std::optional<HttpReply> CheckHead(const HttpRequest& request) override;
+  void Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) override;
+  void Observe(const HttpRequest& request, int status, double seconds) override;
+  void SetConnections(int open) override;
+
+ private:
+  void Complete(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange);
+  HttpReply Models() const;
+  HttpReply Model(const std::string& id) const;
+  HttpReply Ready() const;
+  HttpReply Cluster() const;
+  int MaxModelLen() const;
+
+  const RoutesContext context_;
+};
+
+}  // namespace coppice
