@@ -2,35 +2,90 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "base/deterministic_math.h"
+#include "decoding/row_kernels.h"
 
 namespace coppice {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+// The best and second best key so far; entries arrive in any order, ties go to the canonical first.
+struct Race {
+  Entry entry;
+  double best = -kInfinity;
+  double second = -kInfinity;
+
+  void Offer(Entry candidate, double key) {
+    const bool before = candidate.beam < entry.beam ||
+                        (candidate.beam == entry.beam && candidate.token < entry.token);
+    if (key > best || (key == best && key > -kInfinity && before)) {
+      second = best;
+      best = key;
+      entry = candidate;
+    } else if (key > second) {
+      second = key;
+    }
+  }
+};
+
+void RaceListed(int beam, const std::vector<TokenId>& tokens, const std::vector<double>& log_mass,
+                double log_weight, const NoiseKey& noise_key, Race* race) {
+  std::vector<double> noise(tokens.size());
+  GumbelMany(noise_key, tokens, noise.data());
+  for (int i = 0; i < tokens.size(); ++i)
+    race->Offer({beam, tokens[i]}, log_weight + log_mass[i] + noise[i]);
+}
+
+void RaceSparse(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race* race) {
+  if (row.changed.empty()) {
+    RaceListed(beam, row.sparse->tokens, row.sparse->log_probs, row.log_weight, noise_key, race);
+    return;
+  }
+  std::vector<double> log_mass = row.sparse->log_probs;
+  int next = 0;
+  for (int i = 0; i < log_mass.size(); ++i) {
+    const bool is_changed = next < row.changed.size() && row.changed[next] == row.sparse->tokens[i];
+    log_mass[i] = is_changed ? row.changed_log_mass[next++] : row.log_weight + log_mass[i];
+  }
+  RaceListed(beam, row.sparse->tokens, log_mass, 0.0, noise_key, race);
+}
+
+// A whole row's race is run by the pruned kernel; its runner-up is known up to kMarginCap, which is
+// where a margin stops mattering.
+void RaceWhole(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race* race) {
+  RaceListed(beam, row.changed, row.changed_log_mass, 0.0, noise_key, race);
+  if (row.unchanged != nullptr && row.unchanged->log_mass() == -kInfinity) return;
+  const NoisyWinner winner = row.unchanged != nullptr
+                                 ? row.unchanged->DrawToken(noise_key)
+                                 : ArgmaxWithNoise(row.whole->values(), row.whole->weights(),
+                                                   row.whole->log_sum(), noise_key);
+  const double key =
+      row.log_weight + row.whole->LogProb(winner.token) +
+      Gumbel(noise_key.seed, noise_key.domain, noise_key.hash, noise_key.slot, winner.token);
+  const double before = race->best;
+  race->Offer({beam, winner.token}, key);
+  if (key > before && key - winner.margin > race->second) race->second = key - winner.margin;
+}
+
 }  // namespace
 
 // argmax over the canonical entries of log mass + Gumbel; the noise of (b, v) uses h'(b) and index
 // v.
 Draw SeededChoices::Choose(Domain domain, uint32_t slot, const LayerLaw& law) {
-  Draw draw;
-  double best = -kInfinity;
-  double second = -kInfinity;
-  for (const EntryMass& mass : ListEntries(law)) {
-    const uint64_t hash = EpochHash(law.rows[mass.entry.beam].hash, epoch_);
-    const double key = mass.log_mass + Gumbel(seed_, domain, hash, slot, mass.entry.token);
-    if (key > best) {
-      second = best;
-      best = key;
-      draw.entry = mass.entry;
-    } else if (key > second) {
-      second = key;
+  Race race;
+  for (int beam = 0; beam < law.rows.size(); ++beam) {
+    const WeightedRow& row = law.rows[beam];
+    const NoiseKey noise_key{seed_, domain, EpochHash(row.hash, epoch_), slot};
+    if (row.whole != nullptr) {
+      RaceWhole(beam, row, noise_key, &race);
+    } else if (row.sparse != nullptr) {
+      RaceSparse(beam, row, noise_key, &race);
     }
   }
-  draw.margin = best - second;
-  return draw;
+  return {race.entry, race.best - race.second};
 }
 
 Coin SeededChoices::Accept(uint64_t layer_hash, uint32_t slot, double a, double b) {

@@ -1,6 +1,6 @@
-// Where every random decision of a rejection-type drafter or verifier comes from: production draws are counter-based
-// (ALGORITHMS.md section 2); an exhaustive test replays scripts of choices through the same interface. One per decoder
-// or drafter; thread-compatible.
+// Where every random decision of a rejection-type drafter or verifier comes from: production draws
+// are counter-based (ALGORITHMS.md section 2); an exhaustive test replays scripts of choices
+// through the same interface. One per decoder or drafter; thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ class ChoiceSource {
   virtual ~ChoiceSource() = default;
   // Called before a round's first decision; epoch = layers committed before the round.
   virtual void BeginRound(uint64_t epoch) = 0;
-  // One entry, drawn with probability proportional to its mass. The law has at least one entry of positive mass.
+  // One entry, drawn with probability proportional to its mass. The law has at least one entry of
+  // positive mass.
   virtual Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) = 0;
   // Accepts with probability min(1, a / b); b > 0.
   virtual Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) = 0;

@@ -4,6 +4,8 @@
 #include "base/status.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
+#include "decoding/dsbd.h"
+#include "decoding/dsbd_drafter.h"
 #include "decoding/method.h"
 #include "decoding/pf_gumbel.h"
 #include "decoding/search.h"
@@ -43,6 +45,18 @@ absl::Status CheckWarp(const DecodingParams& params) {
                        "beam_search takes no warp: temperature 1, no top_k, top_p or min_p");
 }
 
+// 5.3: t in (0, 1], 0 = fixed width; W_min in 1..W.
+absl::Status CheckWidthRule(const DecodingParams& params) {
+  if (!(params.width_threshold >= 0 && params.width_threshold <= 1)) {
+    return Bad("width_threshold", absl::StrCat("must be in [0, 1], got ", params.width_threshold));
+  }
+  if (params.min_width < 1 || params.min_width > params.beam_width) {
+    return Bad("min_width",
+               absl::StrCat("must be between 1 and beam_width, got ", params.min_width));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckParams(const DecodingParams& params) {
   if (params.beam_width < 1)
     return Bad("beam_width", absl::StrCat("must be at least 1, got ", params.beam_width));
@@ -69,7 +83,13 @@ DecodingParams Neutralised(DecodingParams params) {
 
 absl::StatusOr<std::unique_ptr<BeamDecoder>> MakeBeamDecoder(const DecodingParams& params) {
   COPPICE_RETURN_IF_ERROR(CheckParams(params));
-  COPPICE_ASSIGN_OR_RETURN(const std::string method, ResolveMethod(params.method, params));
+  const absl::StatusOr<std::string> resolved = ResolveMethod(params.method, params);
+  if (!resolved.ok()) return resolved.status();
+  const absl::string_view method = *resolved;
+  if (method == "dsbd") {
+    COPPICE_RETURN_IF_ERROR(CheckWidthRule(params));
+    return MakeDsbdDecoder(params);
+  }
   switch (params.kind) {
     case DecodingKind::kMultinomial:
     case DecodingKind::kBeamSampling:
@@ -90,8 +110,11 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& param
                absl::StrCat(roots, " root hashes, ", state.root_score.size(), " scores, ",
                             state.root_multiplicity.size(), " multiplicities"));
   }
-  COPPICE_ASSIGN_OR_RETURN(const std::string method, ResolveMethod(params.method, params));
+  const absl::StatusOr<std::string> resolved = ResolveMethod(params.method, params);
+  if (!resolved.ok()) return resolved.status();
+  const absl::string_view method = *resolved;
   if (method == "none") return Bad("speculative.method", "'none' drafts nothing");
+  if (method == "dsbd") return MakeDsbdDrafter(params, state, width);
   const bool greedy = params.kind == DecodingKind::kMultinomial && params.warp.temperature == 0;
   if (params.kind == DecodingKind::kBeamSearch || greedy) {
     return MakeSearchDrafter(Neutralised(params), state, width, /*hedge_cost=*/0);

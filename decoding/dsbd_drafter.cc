@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 namespace coppice {
 
 DsbdDrafter::DsbdDrafter(const DecodingParams& params, const DraftState& state, int width,
@@ -26,7 +24,8 @@ void DsbdDrafter::Grow(absl::Span<const Distribution> rows) {
     law_beams.push_back({beams_[b].hash, beams_[b].score, beams_[b].multiplicity, &rows[b]});
   }
   const LayerLaw q = MakeLayerLaw(law_beams);
-  for (int b = 0; b < beams_.size(); ++b) forest_.proposals.push_back({frontier_[b], q.rows[b].log_weight, rows[b]});
+  for (int b = 0; b < beams_.size(); ++b)
+    forest_.proposals.push_back({frontier_[b], q.rows[b].log_weight, rows[b]});
 
   const int begin = forest_.size();
   std::vector<Beam> beams;  // [new nodes]
@@ -34,13 +33,15 @@ void DsbdDrafter::Grow(absl::Span<const Distribution> rows) {
     const Entry entry = choices_->Choose(Domain::kDraft, static_cast<uint32_t>(j), q).entry;
     const int32_t parent = frontier_[entry.beam];
     int node = begin;
-    while (node < forest_.size() && !(forest_.parent[node] == parent && forest_.token[node] == entry.token)) ++node;
+    while (node < forest_.size() &&
+           !(forest_.parent[node] == parent && forest_.token[node] == entry.token))
+      ++node;
     if (node == forest_.size()) {
       forest_.token.push_back(entry.token);
       forest_.parent.push_back(parent);
       const double log_q = rows[entry.beam].log_probs[FindToken(rows[entry.beam], entry.token)];
-      beams.push_back(
-          {ExtendHash(beams_[entry.beam].hash, entry.token), beams_[entry.beam].score + log_q, /*multiplicity=*/0});
+      beams.push_back({ExtendHash(beams_[entry.beam].hash, entry.token),
+                       beams_[entry.beam].score + log_q, /*multiplicity=*/0});
     }
     ++beams[node - begin].multiplicity;
     forest_.draws.push_back(node);
@@ -51,26 +52,18 @@ void DsbdDrafter::Grow(absl::Span<const Distribution> rows) {
   frontier_.clear();
   beams_.clear();
   for (int node = begin; node < forest_.size(); ++node) {
-    const bool ended = std::find(stop_ids_.begin(), stop_ids_.end(), forest_.token[node]) != stop_ids_.end();
+    const bool ended =
+        std::find(stop_ids_.begin(), stop_ids_.end(), forest_.token[node]) != stop_ids_.end();
     if (ended) continue;  // a finished path has no row and no children
     frontier_.push_back(node);
     beams_.push_back(beams[node - begin]);
   }
 }
 
-absl::StatusOr<std::unique_ptr<Drafter>> MakeDsbdDrafter(const DecodingParams& params, const DraftState& state,
-                                                         int width) {
-  const size_t roots = state.root_hash.size();
-  if (width < 1) return absl::InvalidArgumentError(absl::StrCat("dsbd: draft width must be at least 1, got ", width));
-  if (roots == 0 || state.root_score.size() != roots || state.root_multiplicity.size() != roots) {
-    return absl::InvalidArgumentError(absl::StrCat("dsbd: draft state has ", roots, " root hashes, ",
-                                                   state.root_score.size(), " scores, ",
-                                                   state.root_multiplicity.size(), " multiplicities"));
-  }
-  for (int multiplicity : state.root_multiplicity) {
-    if (multiplicity < 1) return absl::InvalidArgumentError("dsbd: draft state has a root of multiplicity below 1");
-  }
-  return std::make_unique<DsbdDrafter>(params, state, width, std::make_shared<SeededChoices>(params.seed));
+std::unique_ptr<Drafter> MakeDsbdDrafter(const DecodingParams& params, const DraftState& state,
+                                         int width) {
+  return std::make_unique<DsbdDrafter>(params, state, width,
+                                       std::make_shared<SeededChoices>(params.seed));
 }
 
 }  // namespace coppice

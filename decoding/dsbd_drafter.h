@@ -1,6 +1,7 @@
-// DSBD's drafter: every layer is W_S iid draws from q_beam, the joint law of the draft beams (ALGORITHMS.md 5.1), seeded
-// with the target's scores and multiplicities. Ships the draws in drawing order, the distinct nodes and the proposals.
-// The draft node owns one per round; thread-compatible.
+// DSBD's drafter: every layer is W_S iid draws from q_beam, the joint law of the draft beams
+// (ALGORITHMS.md 5.1), seeded with the target's scores and multiplicities. Ships the draws in
+// drawing order, the distinct nodes and the proposals. The draft node owns one per round;
+// thread-compatible.
 #pragma once
 
 #include <memory>
@@ -22,10 +23,10 @@ class DsbdDrafter : public Drafter {
   const DraftForest& forest() const override { return forest_; }
 
  private:
-  struct Beam {           // a draft beam that may be continued
-    uint64_t hash;        // H(path)
-    double score;         // dls, nats: the target's ls, then + log q
-    int multiplicity;     // copies among the draws
+  struct Beam {        // a draft beam that may be continued
+    uint64_t hash;     // H(path)
+    double score;      // dls, nats: the target's ls, then + log q
+    int multiplicity;  // copies among the draws
   };
 
   const std::vector<TokenId> stop_ids_;
@@ -36,8 +37,8 @@ class DsbdDrafter : public Drafter {
   DraftForest forest_;
 };
 
-// Seeded; InvalidArgument names what is wrong with the state or the width.
-absl::StatusOr<std::unique_ptr<Drafter>> MakeDsbdDrafter(const DecodingParams& params, const DraftState& state,
-                                                         int width);
+// Seeded. The state and the width have been checked (MakeDrafter).
+std::unique_ptr<Drafter> MakeDsbdDrafter(const DecodingParams& params, const DraftState& state,
+                                         int width);
 
 }  // namespace coppice

@@ -24,7 +24,7 @@ LayerLaw Renormalised(const LayerLaw& q, double mass) {
   return law;
 }
 
-int LayerWidth(const WidthRule& rule, const Residual& a, int drafts) {
+int LayerWidth(const WidthRule& rule, int drafts, Residual* a) {
   if (rule.threshold <= 0) return rule.fixed;
   const int threshold_width =
       WidthForThreshold(AcceptedTail(AcceptanceByDraft(a, drafts)), rule.threshold);
@@ -36,9 +36,9 @@ int LayerWidth(const WidthRule& rule, const Residual& a, int drafts) {
 double ProposalMass(const LayerLaw& q) {
   double sum = 0;
   for (const WeightedRow& row : q.rows) {
-    if (row.row == nullptr) continue;
+    if (row.sparse == nullptr) continue;
     double part = 0;
-    for (double log_prob : row.row->log_probs) part += Exp(row.log_weight + log_prob);
+    for (double log_prob : row.sparse->log_probs) part += Exp(row.log_weight + log_prob);
     sum += part;
   }
   return sum;
@@ -61,7 +61,7 @@ DsbdLayerResult VerifyDsbdLayer(const DsbdLayerInput& input, ChoiceSource* choic
   DsbdLayerResult result;
   result.min_margin = kInfinity;
   result.overlap = a.Overlap();
-  const int width = LayerWidth(input.width, a, m);
+  const int width = LayerWidth(input.width, m, &a);
   for (int j = 0; j < input.drafts.size() && result.outputs.size() < width; ++j) {
     const Entry d = input.drafts[j];
     if (d.beam < 0) {

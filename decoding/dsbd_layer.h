@@ -1,6 +1,7 @@
-// One layer of DSBD (dynamic-width speculative beam decoding): rejection of a layer's drafts against the target's joint
-// law, ALGORITHMS.md 5.1-5.3. Law: given the width, the outputs are iid draws from P (3.3), whatever the drafts.
-// Called by decoding/dsbd.cc for every layer. Pure but for the ChoiceSource.
+// One layer of DSBD (dynamic-width speculative beam decoding): rejection of a layer's drafts
+// against the target's joint law, ALGORITHMS.md 5.1-5.3. Law: given the width, the outputs are iid
+// draws from P (3.3), whatever the drafts. Called by decoding/dsbd.cc for every layer. Pure but for
+// the ChoiceSource.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +28,9 @@ struct WidthRule {
 };
 
 struct DsbdLayerInput {
-  const LayerLaw* p = nullptr;    // target law of the layer
-  const LayerLaw* q = nullptr;    // proposal restricted to p's beams, row by row, not renormalised
-  absl::Span<const Entry> drafts; // drawing order, copies listed; beam -1 = removed parent
+  const LayerLaw* p = nullptr;     // target law of the layer
+  const LayerLaw* q = nullptr;     // proposal restricted to p's beams, row by row, not renormalised
+  absl::Span<const Entry> drafts;  // drawing order, copies listed; beam -1 = removed parent
   RemovedParents rule = RemovedParents::kReject;
   WidthRule width;
 };
@@ -41,11 +42,11 @@ struct DsbdOutput {
 
 struct DsbdLayerResult {
   std::vector<DsbdOutput> outputs;  // [width], slot order: accepted drafts first
-  bool full = false;                // every output is an accepted draft: the next layer may be verified
-  int tested = 0;                   // drafts that met a coin or counted as a rejection
+  bool full = false;  // every output is an accepted draft: the next layer may be verified
+  int tested = 0;     // drafts that met a coin or counted as a rejection
   int residual_draws = 0;
-  double overlap = 0;               // sum of min(P, Q) over the current beams
-  double min_margin = 0;            // nats, infinity when nothing was decided by chance
+  double overlap = 0;     // sum of min(P, Q) over the current beams
+  double min_margin = 0;  // nats, infinity when nothing was decided by chance
 };
 
 // Mass that q proposes after current beams (s of 5.2).
@@ -53,7 +54,8 @@ double ProposalMass(const LayerLaw& q);
 
 DsbdLayerResult VerifyDsbdLayer(const DsbdLayerInput& input, ChoiceSource* choices);
 
-// A layer without drafts: `width` direct draws from p (the layer after the deepest full one, and every plain step).
+// A layer without drafts: `width` direct draws from p (the layer after the deepest full one, and
+// every plain step).
 DsbdLayerResult DrawLayer(const LayerLaw& p, int width, ChoiceSource* choices);
 
 }  // namespace coppice

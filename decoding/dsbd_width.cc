@@ -2,13 +2,14 @@
 
 namespace coppice {
 
-std::vector<double> AcceptanceByDraft(Residual residual, int m) {
-  residual.Reset();
+std::vector<double> AcceptanceByDraft(Residual* a, int m) {
+  a->Reset();
   std::vector<double> alpha;
   for (int j = 0; j < m; ++j) {
-    alpha.push_back(residual.Overlap());
-    residual.Reject();
+    if (j > 0) a->Reject();
+    alpha.push_back(a->Overlap());
   }
+  a->Reset();
   return alpha;
 }
 

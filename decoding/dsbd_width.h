@@ -1,5 +1,5 @@
-// Closed forms of DSBD: how many of m drafts are accepted, and the dynamic width that follows. ALGORITHMS.md 5.1, 5.3
-// (with errata E2, E3 of the DSBD paper). Pure functions.
+// Closed forms of DSBD: how many of m drafts are accepted, and the dynamic width that follows.
+// ALGORITHMS.md 5.1, 5.3 (with errata E2, E3 of the DSBD paper). Pure functions.
 #pragma once
 
 #include <vector>
@@ -9,9 +9,9 @@
 
 namespace coppice {
 
-// alpha_1..alpha_m of 4.2 for the pair (P, Q) of `residual` (taken as it starts, not as it stands): probability that the
-// j-th draft since the last acceptance is accepted.
-std::vector<double> AcceptanceByDraft(Residual residual, int m);
+// alpha_1..alpha_m of 4.2 for the pair (P, Q) of `a`: probability that the j-th draft since the
+// last acceptance is accepted. Leaves `a` as P.
+std::vector<double> AcceptanceByDraft(Residual* a, int m);
 // P(m, 0..m): law of the number of acceptances among m drafts, not stopping at W. [m + 1]
 std::vector<double> AcceptedCountLaw(absl::Span<const double> alpha);
 // P(at least K of m accepted), K = 0..m, summed from the top. [m + 1]

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/deterministic_math.h"
 #include "decoding/warp.h"
@@ -21,21 +22,26 @@ int FindToken(const Distribution& row, TokenId token) {
 double LogMass(const LayerLaw& law, Entry entry) {
   if (entry.beam < 0) return kNoMass;
   const WeightedRow& row = law.rows[entry.beam];
-  if (row.row == nullptr) return kNoMass;
   const auto it = std::lower_bound(row.changed.begin(), row.changed.end(), entry.token);
   if (it != row.changed.end() && *it == entry.token)
     return row.changed_log_mass[it - row.changed.begin()];
-  const int position = FindToken(*row.row, entry.token);
-  return position < 0 ? kNoMass : row.log_weight + row.row->log_probs[position];
+  if (row.whole != nullptr) return row.log_weight + row.whole->LogProb(entry.token);
+  const int position = row.sparse == nullptr ? -1 : FindToken(*row.sparse, entry.token);
+  return position < 0 ? kNoMass : row.log_weight + row.sparse->log_probs[position];
 }
 
 std::vector<EntryMass> ListEntries(const LayerLaw& law) {
   std::vector<EntryMass> entries;
   for (int beam = 0; beam < law.rows.size(); ++beam) {
-    if (law.rows[beam].row == nullptr) continue;
-    for (TokenId token : law.rows[beam].row->tokens) {
-      const double log_mass = LogMass(law, {beam, token});
-      if (log_mass != kNoMass) entries.push_back({{beam, token}, log_mass});
+    const WeightedRow& row = law.rows[beam];
+    const int listed = row.whole != nullptr    ? static_cast<int>(row.whole->values().size())
+                       : row.sparse != nullptr ? static_cast<int>(row.sparse->size())
+                                               : 0;
+    for (int i = 0; i < listed; ++i) {
+      const Entry entry{beam,
+                        row.whole != nullptr ? static_cast<TokenId>(i) : row.sparse->tokens[i]};
+      const double log_mass = LogMass(law, entry);
+      if (log_mass != kNoMass) entries.push_back({entry, log_mass});
     }
   }
   return entries;
@@ -48,8 +54,18 @@ LayerLaw MakeLayerLaw(absl::Span<const LawBeam> beams) {
   }
   const double total = LogSumExp(logs);
   LayerLaw law;
-  for (int b = 0; b < beams.size(); ++b)
-    law.rows.push_back({beams[b].hash, logs[b] - total, beams[b].row, {}, {}});
+  for (int b = 0; b < beams.size(); ++b) {
+    const LawBeam& beam = beams[b];
+    WeightedRow row;
+    row.hash = beam.hash;
+    row.log_weight = logs[b] - total;
+    row.sparse = beam.sparse;
+    if (beam.warped != nullptr) {
+      row.whole = beam.warped->whole() ? beam.warped : nullptr;
+      row.sparse = beam.warped->whole() ? nullptr : &beam.warped->sparse();
+    }
+    law.rows.push_back(std::move(row));
+  }
   return law;
 }
 

@@ -1,31 +1,40 @@
-// The joint law of one layer over entries (beam, token), sparse: one weighted row per beam. It is P or Q of
-// ALGORITHMS.md 5.1, or what is left of P after rejections (decoding/residual.h). Verifier and drafter draw from it
-// through decoding/choice_source.h. Thread-compatible value type.
+// The joint law of one layer over entries (beam, token): one weighted row per beam. It is P or Q of
+// ALGORITHMS.md 5.1, or what is left of P after rejections (decoding/residual.h). Verifier and
+// drafter draw from it through decoding/choice_source.h. Thread-compatible; refers to rows that
+// must outlive it.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "base/types.h"
 #include "decoding/distribution.h"
+#include "decoding/row_without.h"
+#include "decoding/warped_row.h"
 
 namespace coppice {
 
 // Canonical order: by beam, then by token.
 struct Entry {
-  int beam = -1;       // index of a row of the law; -1 in a draft: its parent is no longer a beam
+  int beam = -1;  // index of a row of the law; -1 in a draft: its parent is no longer a beam
   TokenId token = -1;
-  friend bool operator==(const Entry& a, const Entry& b) { return a.beam == b.beam && a.token == b.token; }
+  friend bool operator==(const Entry& a, const Entry& b) {
+    return a.beam == b.beam && a.token == b.token;
+  }
 };
 
-// Entries of one beam: log mass = log_weight + row.log_probs, except for the listed tokens.
+// Entries of one beam: log mass = log_weight + log-probability, except for the changed tokens. At
+// most one of `sparse` and `whole` is set; neither: the beam has no entries.
 struct WeightedRow {
-  uint64_t hash = 0;                  // H(beam), without the epoch step
-  double log_weight = 0;              // nats
-  const Distribution* row = nullptr;  // null: the beam has no entries
-  std::vector<TokenId> changed;       // ascending, tokens of `row` whose mass is given apart
+  uint64_t hash = 0;      // H(beam), without the epoch step
+  double log_weight = 0;  // nats
+  const Distribution* sparse = nullptr;
+  const WarpedRow* whole = nullptr;      // whole->whole()
+  std::vector<TokenId> changed;          // ascending, tokens of the row whose mass is given apart
   std::vector<double> changed_log_mass;  // nats; -inf = removed
+  std::shared_ptr<const RowWithout> unchanged;  // whole rows with changes: the other tokens
 };
 
 struct LayerLaw {
@@ -43,17 +52,18 @@ struct EntryMass {
 };
 std::vector<EntryMass> ListEntries(const LayerLaw& law);
 
-// p_beam of section 3.3, multiset semantics: row b has weight exp(score_b) m_b / sum. Lists of equal length; rows are
-// referred to, not copied.
+// p_beam of section 3.3, multiset semantics: row b has weight exp(score_b) m_b / sum.
 struct LawBeam {
   uint64_t hash = 0;
-  double score = 0;      // ls, nats
+  double score = 0;  // ls, nats
   int multiplicity = 1;
-  const Distribution* row = nullptr;
+  const Distribution* sparse = nullptr;  // or
+  const WarpedRow* warped = nullptr;     // in either form
 };
 LayerLaw MakeLayerLaw(absl::Span<const LawBeam> beams);
 
-// h of section 2 for draws over a joint layer: the wrapping sum of the hashes of its distinct beams.
+// h of section 2 for draws over a joint layer: the wrapping sum of the hashes of its distinct
+// beams.
 uint64_t LayerHash(const LayerLaw& law);
 
 }  // namespace coppice

@@ -3,6 +3,7 @@
 // decoder; thread-compatible.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -25,7 +26,8 @@ class WarpedRow {
     double margin;  // nats; at most kMarginCap for a whole row
   };
 
-  explicit WarpedRow(const DecodingParams& params);
+  // for_draws: DrawToken will be called.
+  explicit WarpedRow(const DecodingParams& params, bool for_draws = true);
 
   // Row `row` of the source, for a path of `length` generated tokens. Replaces what was read
   // before.
@@ -39,6 +41,16 @@ class WarpedRow {
   TargetRow Materialise() const;
   // log pt(token); -inf when cut.
   double LogProb(TokenId token) const;
+  // A token that is not cut.
+  Candidate Find(TokenId token) const { return At(token, LogProb(token)); }
+
+  // The stored form. whole(): log pt(v) = min(0, values()[v] - log_sum().log), weights() as ArgmaxWithNoise wants them;
+  // else the entries of sparse().
+  bool whole() const { return whole_; }
+  absl::Span<const double> values() const { return x_; }
+  const LogSum& log_sum() const { return sum_; }
+  const float* weights() const { return weights_.data(); }
+  const Distribution& sparse() const { return sparse_; }
 
  private:
   Candidate At(TokenId token, double log_prob) const;
@@ -47,8 +59,8 @@ class WarpedRow {
   WarpParams warp_;
   WarpParams warp_without_stops_;
   int min_tokens_;
+  bool for_draws_;
   bool whole_ = false;  // x_, sum_, weights_ hold the row; else sparse_
-  bool weights_ready_ = false;
   std::vector<double> x_;       // [vocab] tempered logits
   std::vector<float> weights_;  // [vocab, padded] for ArgmaxWithNoise
   LogSum sum_{};
