@@ -71,8 +71,8 @@ class FramedSocket {
   FramedSocket(int type, const ChannelOptions& options) : socket_(type), options_(options) {
     SetCommonOptions(options, &socket_);
     // Protobuf would print a line for every bad string that a peer sends; Drop counts and limits.
-    static const auto* before = google::protobuf::SetLogHandler(nullptr);
-    (void)before;
+    static auto* const replaced = google::protobuf::SetLogHandler(nullptr);
+    (void)replaced;
   }
 
   absl::Status Send(const std::string* peer, const std::string& name, const MessageLite& message) {
