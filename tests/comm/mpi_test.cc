@@ -1,0 +1,157 @@
+// Runs under mpirun with 1 to 4 ranks (tests/comm/CMakeLists.txt). Every rank checks; a failure on
+// any ends the job with a non-zero status. With --measure it prints the time of an all-reduce
+// instead.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "comm/communicator.h"
+#include "comm/mpi_world.h"
+
+namespace coppice {
+namespace {
+
+// The values of one rank, which every rank can compute: of very different sizes, so that order
+// shows in the sum.
+std::vector<float> Values(int rank, size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed * 1000 + rank);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    const int exponent = static_cast<int>(random() % 40) - 20;
+    value = std::ldexp(static_cast<float>(random() % 20001) / 10000.0f - 1.0f, exponent);
+  }
+  return values;
+}
+
+void CheckSums(Communicator& communicator) {
+  const int size = communicator.size();
+  bool order_shows = false;
+  uint64_t seed = 0;
+  for (size_t count : {0, 1, 3, 17, 1000, 1024, 16 * 1024 - 1, 16 * 1024, 16 * 1024 + 5, 300001}) {
+    std::vector<float> data = Values(communicator.rank(), count, ++seed);
+    COPPICE_CHECK(communicator.AllReduceSum(absl::MakeSpan(data)).ok());
+    std::vector<float> forward = Values(0, count, seed), backward = Values(size - 1, count, seed);
+    for (int r = 1; r < size; ++r) {
+      const std::vector<float> up = Values(r, count, seed),
+                               down = Values(size - 1 - r, count, seed);
+      for (size_t i = 0; i < count; ++i) {
+        forward[i] += up[i];
+        backward[i] += down[i];
+      }
+    }
+    COPPICE_CHECK_MSG(std::memcmp(data.data(), forward.data(), count * sizeof(float)) == 0,
+                      absl::StrCat("sum of ", count, " values is not in rank order"));
+    order_shows |= std::memcmp(backward.data(), forward.data(), count * sizeof(float)) != 0;
+  }
+  COPPICE_CHECK(size <= 2 || order_shows);  // else the test above could not fail
+}
+
+// A vector cut into calls of other sizes gives the same bits.
+void CheckSizesDoNotMatter(Communicator& communicator) {
+  const size_t count = 50000;
+  std::vector<float> whole = Values(communicator.rank(), count, 77), pieces = whole;
+  COPPICE_CHECK(communicator.AllReduceSum(absl::MakeSpan(whole)).ok());
+  for (size_t begin = 0; begin < count; begin += 777) {
+    COPPICE_CHECK(communicator.AllReduceSum(absl::MakeSpan(pieces).subspan(begin, 777)).ok());
+  }
+  COPPICE_CHECK(std::memcmp(whole.data(), pieces.data(), count * sizeof(float)) == 0);
+}
+
+void CheckGatherAndBroadcast(Communicator& communicator) {
+  const int rank = communicator.rank(), size = communicator.size();
+  const std::vector<float> mine = {rank + 0.5f, rank + 0.25f};
+  std::vector<float> all(rank == 0 ? 2 * size : 0);
+  COPPICE_CHECK(communicator.Gather(mine, absl::MakeSpan(all)).ok());
+  for (size_t i = 0; i < all.size(); ++i)
+    COPPICE_CHECK(all[i] == i / 2 + (i % 2 == 0 ? 0.5f : 0.25f));
+  std::vector<float> wrong(1);
+  COPPICE_CHECK(communicator.Gather(mine, absl::MakeSpan(wrong)).code() ==
+                absl::StatusCode::kInvalidArgument);
+
+  for (size_t bytes : {0, 1, 100000}) {
+    std::string data = rank == 0 ? std::string(bytes, 'b') : "something else";
+    COPPICE_CHECK(communicator.Broadcast(&data).ok());
+    COPPICE_CHECK(data == std::string(bytes, 'b'));
+  }
+  COPPICE_CHECK(communicator.Barrier().ok());
+}
+
+void CheckExchange(MpiWorld& world) {
+  const int rank = world.rank();
+  const auto role = [](int r) { return static_cast<Role>(r % 3); };
+  const auto endpoint = [](int r) {
+    return r == 1 ? "" : absl::StrCat("tcp://127.0.0.1:", 7000 + r);
+  };
+  auto peers = world.Exchange(role(rank), endpoint(rank));
+  COPPICE_CHECK_MSG(peers.ok(), peers.status().ToString());
+  COPPICE_CHECK(static_cast<int>(peers->size()) == world.size());
+  for (int r = 0; r < world.size(); ++r) {
+    COPPICE_CHECK((*peers)[r].rank == r && (*peers)[r].role == role(r) &&
+                  (*peers)[r].endpoint == endpoint(r));
+  }
+}
+
+void CheckSplit(MpiWorld& world) {
+  const int rank = world.rank();
+  auto half = world.Split(rank % 2);
+  COPPICE_CHECK_MSG(half.ok(), half.status().ToString());
+  COPPICE_CHECK((*half)->rank() == rank / 2);
+  COPPICE_CHECK((*half)->size() == (world.size() + 1 - rank % 2) / 2);
+  CheckSums(**half);
+  auto rest = world.Split(rank == 0 ? -1 : 3);
+  COPPICE_CHECK(rest.ok());
+  COPPICE_CHECK((*rest == nullptr) == (rank == 0));
+  if (*rest != nullptr) COPPICE_CHECK((*rest)->size() == world.size() - 1);
+}
+
+void Measure(Communicator& communicator) {
+  for (size_t count : {256, 1024, 4096, 16384, 65536}) {
+    std::vector<float> data(count, 0.0f);
+    const int repeats = 100;
+    double best = 1e9;
+    for (int trial = 0; trial < 100; ++trial) {
+      COPPICE_CHECK(communicator.Barrier().ok());
+      const auto begin = std::chrono::steady_clock::now();
+      for (int i = 0; i < repeats; ++i) {
+        COPPICE_CHECK(communicator.AllReduceSum(absl::MakeSpan(data)).ok());
+      }
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      best = std::min(best, took.count() / repeats);
+    }
+    if (communicator.rank() == 0) {
+      std::printf("%d ranks: all-reduce of %zu KiB: %.2f us\n", communicator.size(), count / 256,
+                  best * 1e6);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice
+
+int main(int argc, char** argv) {
+  using namespace coppice;
+  COPPICE_CHECK(MpiWorld::Launched());
+  auto world = MpiWorld::Init();
+  COPPICE_CHECK_MSG(world.ok(), world.status().ToString());
+  if (argc > 2) COPPICE_CHECK((*world)->size() == std::stoi(argv[2]));
+  auto all = (*world)->Split(0);
+  COPPICE_CHECK_MSG(all.ok(), all.status().ToString());
+  COPPICE_CHECK((*all)->rank() == (*world)->rank());
+  if (argc > 1 && std::string(argv[1]) == "--measure") {
+    Measure(**all);
+    return 0;
+  }
+  CheckExchange(**world);
+  CheckSums(**all);
+  CheckSizesDoNotMatter(**all);
+  CheckGatherAndBroadcast(**all);
+  CheckSplit(**world);
+  if ((*world)->rank() == 0) std::puts("passed");
+  return 0;
+}

@@ -1,0 +1,197 @@
+#include "comm/node_agent.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+namespace coppice {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Answers like a coordinator, on the test's own thread: Step() waits for the next message.
+class FakeCoordinator {
+ public:
+  explicit FakeCoordinator(const std::string& endpoint = "tcp://127.0.0.1:*") {
+    auto server = ServerChannel::Bind(endpoint);
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  const std::string& endpoint() const { return server_->endpoint(); }
+
+  // The next message of the node; heartbeats are skipped unless asked for.
+  std::optional<proto::NodeMessage> Next(bool beats = false, int timeout_ms = 5000) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+    proto::NodeMessage message;
+    while (std::chrono::steady_clock::now() < end) {
+      if (auto peer = server_->Receive(&message)) {
+        peer_ = *peer;
+        if (beats || !message.has_heartbeat()) return message;
+      } else {
+        Poll({server_->socket()}, 10);
+      }
+    }
+    return std::nullopt;
+  }
+  void Acknowledge(bool accepted, const std::string& node_id, const std::string& reason = "") {
+    proto::CoordinatorMessage answer;
+    answer.mutable_register_ack()->set_accepted(accepted);
+    answer.mutable_register_ack()->set_node_id(node_id);
+    answer.mutable_register_ack()->set_reason(reason);
+    EXPECT_TRUE(server_->Send(peer_, answer).ok());
+  }
+  void Send(const proto::CoordinatorMessage& message) {
+    EXPECT_TRUE(server_->Send(peer_, message).ok());
+  }
+
+ private:
+  std::unique_ptr<ServerChannel> server_;
+  std::string peer_;
+};
+
+NodeAgentOptions OptionsFor(const std::string& coordinator) {
+  NodeAgentOptions options;
+  options.coordinator = coordinator;
+  options.registration.set_node_id("replica-0");
+  options.registration.set_role(proto::WORKER_LEADER);
+  options.heartbeat_interval_s = 0.02;
+  options.register_deadline_s = 5;
+  return options;
+}
+
+// Starts an agent while the fake answers its registration.
+std::unique_ptr<NodeAgent> StartAccepted(FakeCoordinator& coordinator) {
+  absl::StatusOr<std::unique_ptr<NodeAgent>> agent = absl::UnknownError("not started");
+  std::thread starter([&] { agent = NodeAgent::Start(OptionsFor(coordinator.endpoint())); });
+  auto message = coordinator.Next();
+  EXPECT_TRUE(message.has_value() && message->has_register_());
+  EXPECT_EQ(message->register_().node_id(), "replica-0");
+  coordinator.Acknowledge(true, "replica-0b");
+  starter.join();
+  EXPECT_TRUE(agent.ok()) << agent.status();
+  return *std::move(agent);
+}
+
+std::optional<proto::CoordinatorMessage> WaitFor(NodeAgent& agent) {
+  for (int i = 0; i < 500; ++i) {
+    if (auto message = agent.Receive()) return message;
+    Poll({agent.socket()}, 10);
+  }
+  return std::nullopt;
+}
+
+TEST(NodeAgentTest, RegistersBeatsAndSaysGoodbye) {
+  FakeCoordinator coordinator;
+  auto agent = StartAccepted(coordinator);
+  auto ack = WaitFor(*agent);  // the owner sees the acceptance: it carries the draft nodes
+  ASSERT_TRUE(ack.has_value());
+  EXPECT_EQ(ack->register_ack().node_id(), "replica-0b");
+  proto::NodeStatus status;
+  status.set_step(77);
+  agent->SetStatus(status);
+  uint64_t step = 0;
+  for (int i = 0; i < 50 && step != 77; ++i) {
+    auto message = coordinator.Next(/*beats=*/true);
+    ASSERT_TRUE(message.has_value() && message->has_heartbeat());
+    step = message->heartbeat().status().step();
+  }
+  EXPECT_EQ(step, 77);
+  const auto begin = std::chrono::steady_clock::now();
+  agent.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200));
+  auto last = coordinator.Next();
+  ASSERT_TRUE(last.has_value());
+  EXPECT_TRUE(last->has_goodbye());
+}
+
+TEST(NodeAgentTest, HandsMessagesOverBothWays) {
+  FakeCoordinator coordinator;
+  auto agent = StartAccepted(coordinator);
+  ASSERT_TRUE(WaitFor(*agent).has_value());  // the acceptance
+  for (uint64_t i = 0; i < 100; ++i) {
+    proto::CoordinatorMessage start;
+    start.mutable_start()->set_sequence_id(i);
+    coordinator.Send(start);
+  }
+  for (uint64_t i = 0; i < 100; ++i) {
+    auto message = WaitFor(*agent);
+    ASSERT_TRUE(message.has_value());
+    ASSERT_EQ(message->start().sequence_id(), i);
+    proto::NodeMessage progress;
+    progress.mutable_progress()->add_updates()->set_sequence_id(i);
+    agent->Send(progress);
+  }
+  EXPECT_FALSE(agent->Receive().has_value());
+  for (uint64_t i = 0; i < 100; ++i) {
+    auto message = coordinator.Next();
+    ASSERT_TRUE(message.has_value());
+    ASSERT_EQ(message->progress().updates(0).sequence_id(), i);
+  }
+}
+
+TEST(NodeAgentTest, RefusalIsFailedPreconditionWithTheReason) {
+  FakeCoordinator coordinator;
+  absl::Status status;
+  std::thread starter(
+      [&] { status = NodeAgent::Start(OptionsFor(coordinator.endpoint())).status(); });
+  ASSERT_TRUE(coordinator.Next().has_value());
+  coordinator.Acknowledge(false, "", "vocabulary of 7, want 9");
+  starter.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("vocabulary of 7, want 9"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("replica-0"));
+}
+
+TEST(NodeAgentTest, DeadlineNamesTheCoordinator) {
+  NodeAgentOptions options = OptionsFor("tcp://127.0.0.1:1");
+  options.register_deadline_s = 0.1;
+  const auto begin = std::chrono::steady_clock::now();
+  const absl::Status status = NodeAgent::Start(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tcp://127.0.0.1:1"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+}
+
+TEST(NodeAgentTest, BadCoordinatorAddressIsInvalidArgument) {
+  const absl::Status status = NodeAgent::Start(OptionsFor("localhost:7000")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("localhost:7000"));
+}
+
+TEST(NodeAgentTest, RegistersAgainUnderItsGivenNameAfterARestart) {
+  auto coordinator = std::make_unique<FakeCoordinator>();
+  const std::string endpoint = coordinator->endpoint();
+  auto agent = StartAccepted(*coordinator);
+  ASSERT_TRUE(WaitFor(*agent).has_value());
+  coordinator.reset();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  proto::NodeMessage
+      held;  // said while nobody listens: held back until the node is registered again
+  held.mutable_progress()->add_updates()->set_sequence_id(5);
+  agent->Send(held);
+  coordinator = std::make_unique<FakeCoordinator>(endpoint);
+  auto message = coordinator->Next();
+  ASSERT_TRUE(message.has_value());
+  ASSERT_TRUE(message->has_register_());
+  EXPECT_EQ(message->register_().node_id(), "replica-0b");
+  coordinator->Acknowledge(true, "replica-0b");
+  message = coordinator->Next();
+  while (message.has_value() && message->has_register_()) message = coordinator->Next();
+  ASSERT_TRUE(message.has_value());
+  EXPECT_EQ(message->progress().updates(0).sequence_id(), 5);
+  EXPECT_TRUE(WaitFor(*agent)->register_ack().accepted());
+}
+
+TEST(NodeAgentTest, RefusedLaterItAsksAgain) {
+  FakeCoordinator coordinator;
+  auto agent = StartAccepted(coordinator);
+  coordinator.Acknowledge(false, "", "who are you?");
+  auto message = coordinator.Next();
+  ASSERT_TRUE(message.has_value());
+  EXPECT_TRUE(message->has_register_());
+}
+
+}  // namespace
+}  // namespace coppice
