@@ -1,0 +1,264 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "kernels/cpu/float16.h"
+#include "tests/kernels/kernel_fixture.h"
+
+namespace coppice {
+namespace {
+
+struct Shape {
+  int q_heads;
+  int kv_heads;
+  int head_dim;
+  DType dtype;
+};
+
+// A token's K, V [kv_heads * head_dim] (as stored) and query [q_heads * head_dim] are functions of
+// its number.
+std::vector<float> TokenVector(const Shape& shape, int token, int which) {
+  const int heads = which == 0 ? shape.q_heads : shape.kv_heads;
+  std::vector<float> values = RandomFloats(int64_t{heads} * shape.head_dim, token * 3 + which);
+  for (float& value : values) {
+    value *= 2.0f;
+    if (which != 0 && shape.dtype == DType::kBF16)
+      value = cpu::Bf16ToFloat(cpu::FloatToBf16(value));
+  }
+  return values;
+}
+
+// One row: the last token of `context` asks, and sees all of `context`.
+using Context = std::vector<int>;
+
+// Lays contexts out in a pool, at places that depend on the seed, and runs attention over them.
+class Layout {
+ public:
+  Layout(Backend* backend, const Shape& shape, uint64_t seed)
+      : backend_(backend), shape_(shape), blocks_(400) {
+    pool_ = backend->MakeKvPool({2, shape.kv_heads, shape.head_dim, blocks_, shape.dtype}).value();
+    RopeConfig config;
+    config.head_dim = shape.head_dim;
+    config.max_positions = 1;  // position 0 rotates by nothing
+    rope_ = backend->MakeRope(config);
+    std::mt19937_64 generator(seed);
+    free_blocks_.resize(blocks_ / 2 - 1);
+    std::iota(free_blocks_.begin(), free_blocks_.end(), 1);
+    std::shuffle(free_blocks_.begin(), free_blocks_.end(), generator);
+    free_slots_.resize(blocks_ / 2 * kBlockSize);
+    std::iota(free_slots_.begin(), free_slots_.end(), blocks_ / 2 * kBlockSize);
+    std::shuffle(free_slots_.begin(), free_slots_.end(), generator);
+  }
+
+  int AddTable(absl::Span<const int> tokens) {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (i % kBlockSize == 0) {
+        table_.push_back(free_blocks_.back());
+        free_blocks_.pop_back();
+      }
+      Store(tokens[i], table_.back() * kBlockSize + static_cast<int32_t>(i % kBlockSize));
+    }
+    table_begin_.push_back(static_cast<int32_t>(table_.size()));
+    return static_cast<int>(table_begin_.size()) - 2;
+  }
+
+  // The context's first prefix_len tokens are in the table, the others go to scratch.
+  void AddRow(const Context& context, int table, int prefix_len) {
+    row_table_.push_back(table);
+    prefix_len_.push_back(prefix_len);
+    for (size_t i = prefix_len; i < context.size(); ++i) {
+      Store(context[i], free_slots_.back());
+      chain_.push_back(free_slots_.back());
+      free_slots_.pop_back();
+    }
+    chain_begin_.push_back(static_cast<int32_t>(chain_.size()));
+    const std::vector<float> query = TokenVector(shape_, context.back(), 0);
+    queries_.insert(queries_.end(), query.begin(), query.end());
+    queries_.resize(queries_.size() + 2 * shape_.kv_heads * shape_.head_dim);
+  }
+
+  // [rows, q_heads * head_dim]
+  std::vector<float> Run() {
+    std::vector<float> out(row_table_.size() * shape_.q_heads * shape_.head_dim, NAN);
+    backend_->Attention(queries_.data(), shape_.q_heads,
+                        {row_table_, prefix_len_, chain_begin_, chain_, table_begin_, table_},
+                        /*layer=*/1, *pool_, out.data());
+    return out;
+  }
+
+ private:
+  void Store(int token, int32_t slot) {
+    std::vector<float> row(shape_.q_heads * shape_.head_dim);
+    for (const int which : {1, 2}) {
+      const std::vector<float> values = TokenVector(shape_, token, which);
+      row.insert(row.end(), values.begin(), values.end());
+    }
+    backend_->RopeAndStoreKv(row.data(), {0}, {slot}, shape_.q_heads, *rope_, /*layer=*/1,
+                             pool_.get());
+  }
+
+  Backend* backend_;
+  Shape shape_;
+  int64_t blocks_;
+  std::unique_ptr<KvPool> pool_;
+  std::shared_ptr<const RopeTable> rope_;
+  std::vector<int32_t> free_blocks_, free_slots_;
+  std::vector<int32_t> row_table_, prefix_len_, chain_begin_ = {0}, chain_, table_begin_ = {0},
+                                                table_;
+  std::vector<float> queries_;
+};
+
+std::vector<float> RunAlone(Backend* backend, const Shape& shape, const Context& context,
+                            int prefix_len, uint64_t seed) {
+  Layout layout(backend, shape, seed);
+  const int table = layout.AddTable(absl::MakeConstSpan(context).first(prefix_len));
+  layout.AddRow(context, table, prefix_len);
+  return layout.Run();
+}
+
+std::vector<double> Reference(const Shape& shape, const Context& context) {
+  std::vector<double> out;
+  const std::vector<float> query = TokenVector(shape, context.back(), 0);
+  const int dim = shape.head_dim;
+  for (int head = 0; head < shape.q_heads; ++head) {
+    const int kv_head = head / (shape.q_heads / shape.kv_heads);
+    std::vector<double> sum(dim, 0.0);
+    double total = 0.0;
+    for (const int token : context) {
+      const std::vector<float> k = TokenVector(shape, token, 1), v = TokenVector(shape, token, 2);
+      double score = 0.0;
+      for (int i = 0; i < dim; ++i) score += double{query[head * dim + i]} * k[kv_head * dim + i];
+      const double weight = std::exp(score / std::sqrt(dim));
+      total += weight;
+      for (int i = 0; i < dim; ++i) sum[i] += weight * v[kv_head * dim + i];
+    }
+    for (const double value : sum) out.push_back(value / total);
+  }
+  return out;
+}
+
+Context Tokens(int count, int first = 0) {
+  Context context(count);
+  std::iota(context.begin(), context.end(), first);
+  return context;
+}
+
+// Beams: a shared prefix and for each row a chain of its own of the length given.
+std::vector<Context> Beams(int prefix, const std::vector<int>& chains) {
+  std::vector<Context> rows;
+  for (size_t r = 0; r < chains.size(); ++r) {
+    Context row = Tokens(prefix);
+    const Context chain = Tokens(chains[r], 1000 + 100 * static_cast<int>(r));
+    row.insert(row.end(), chain.begin(), chain.end());
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+class AttentionTest : public KernelTest {
+ protected:
+  static void ExpectClose(const std::vector<float>& got, const std::vector<double>& want,
+                          const std::string& what) {
+    ASSERT_EQ(got.size(), want.size());
+    // Scores are of size 10, weights relative errors of some 1e-6 then, values of size 2.
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(got[i], want[i], 1e-5) << what << ", element " << i;
+  }
+};
+
+TEST_P(AttentionTest, MatchesDoublePrecision) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int head_dim : {8, 20, 32, 64, 80, 128}) {
+      for (const int group : {1, 2, 3, 8}) {
+        const Shape shape = {2 * group, 2, head_dim, dtype};
+        for (const int length : {1, 15, 16, 17, 50}) {
+          const Context context = Tokens(length);
+          const int prefix = length * 2 / 3;
+          ExpectClose(RunAlone(single_.get(), shape, context, prefix, 1), Reference(shape, context),
+                      absl::StrCat(DTypeName(dtype), " head_dim ", head_dim, " group ", group,
+                                   " length ", length));
+        }
+      }
+    }
+  }
+}
+
+// A batch of beams on a shared prefix, prefill rows of another request, and the same rows alone.
+TEST_P(AttentionTest, BitsOfARowDoNotDependOnBatchOrThreads) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const Shape& shape :
+         {Shape{4, 4, 32, dtype}, Shape{6, 2, 64, dtype}, Shape{3, 1, 20, dtype}}) {
+      const std::vector<Context> beams = Beams(37, {1, 5, 20, 2, 3, 30, 1, 17});
+      const Context prompt = Tokens(60, 5000);
+      for (Backend* backend : {single_.get(), team_.get()}) {
+        Layout layout(backend, shape, 2);
+        const int beam_table = layout.AddTable(absl::MakeConstSpan(beams[0]).first(37));
+        for (const Context& beam : beams) layout.AddRow(beam, beam_table, 37);
+        const int prompt_table = layout.AddTable(prompt);
+        for (int n = 20; n <= 60; ++n)
+          layout.AddRow(Context(prompt.begin(), prompt.begin() + n), prompt_table, n);
+        const std::vector<float> batch = layout.Run();
+
+        const int64_t width = shape.q_heads * shape.head_dim;
+        for (int64_t r = 0; r < 8 + 41; ++r) {
+          const bool beam = r < 8;
+          const Context context =
+              beam ? beams[r] : Context(prompt.begin(), prompt.begin() + 12 + r);
+          const std::vector<float> alone = RunAlone(
+              single_.get(), shape, context, beam ? 37 : static_cast<int>(context.size()), 3);
+          ASSERT_EQ(std::memcmp(alone.data(), batch.data() + r * width, width * sizeof(float)), 0)
+              << "row " << r << ", " << backend->description() << ", " << DTypeName(dtype);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, BitsDoNotDependOnWhereTheContextLies) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const Shape& shape :
+         {Shape{2, 2, 64, dtype}, Shape{8, 2, 80, dtype}, Shape{2, 1, 12, dtype}}) {
+      const Context context = Tokens(53);
+      const std::vector<float> in_prefix = RunAlone(single_.get(), shape, context, 53, 4);
+      for (const int prefix : {0, 1, 15, 16, 17, 31, 32, 48, 52}) {
+        for (const uint64_t seed : {5, 6}) {
+          const std::vector<float> split = RunAlone(single_.get(), shape, context, prefix, seed);
+          ASSERT_EQ(std::memcmp(split.data(), in_prefix.data(), split.size() * sizeof(float)), 0)
+              << "prefix " << prefix << ", seed " << seed << ", " << DTypeName(dtype);
+        }
+      }
+    }
+  }
+}
+
+// Scores far apart: the running maximum changes chunk by chunk and nothing overflows.
+TEST_P(AttentionTest, LargeScoresStayFinite) {
+  const auto pool = single_->MakeKvPool({1, 1, 8, 6, DType::kF32}).value();
+  RopeConfig config;
+  config.head_dim = 8;
+  config.max_positions = 1;
+  const auto rope = single_->MakeRope(config);
+  std::vector<float> row(3 * 8, 0.0f);
+  for (int t = 0; t < 64; ++t) {
+    std::fill_n(row.begin() + 8, 8, static_cast<float>(t) * 50.0f);  // K
+    std::fill_n(row.begin() + 16, 8, static_cast<float>(t));         // V
+    single_->RopeAndStoreKv(row.data(), {0}, {16 + t}, 1, *rope, 0, pool.get());
+  }
+  std::vector<float> query(3 * 8, 100.0f), out(8);
+  for (const float sign : {1.0f, -1.0f}) {
+    std::fill_n(query.begin(), 8, sign * 100.0f);
+    single_->Attention(query.data(), 1, {{0}, {64}, {0, 0}, {}, {0, 4}, {1, 2, 3, 4}}, 0, *pool,
+                       out.data());
+    for (const float value : out)
+      EXPECT_EQ(value, sign > 0 ? 63.0f : 0.0f);  // the largest score takes all
+  }
+}
+
+COPPICE_ON_ALL_TARGETS(AttentionTest);
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,46 @@
+#include "kernels/backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/kernels/kernel_fixture.h"
+
+namespace coppice {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(MakeBackendTest, NamesWhatThisBuildLacks) {
+  const auto cuda = MakeBackend("cuda", 0);
+  EXPECT_EQ(cuda.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(cuda.status().message()), HasSubstr("no CUDA backend"));
+}
+
+TEST(MakeBackendTest, RefusesUnknownKindsAndThreadCounts) {
+  const auto tpu = MakeBackend("tpu", 0);
+  EXPECT_EQ(tpu.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(tpu.status().message()), HasSubstr("tpu"));
+  EXPECT_EQ(MakeBackend("cpu", -1).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(DTypeTest, SpelledAsInSafetensors) {
+  EXPECT_STREQ(DTypeName(DType::kF32), "F32");
+  EXPECT_STREQ(DTypeName(DType::kBF16), "BF16");
+  EXPECT_STREQ(DTypeName(DType::kF16), "F16");
+  EXPECT_EQ(DTypeSize(DType::kF32), 4u);
+  EXPECT_EQ(DTypeSize(DType::kBF16), 2u);
+  EXPECT_EQ(DTypeSize(DType::kF16), 2u);
+}
+
+class BackendTest : public KernelTest {};
+
+TEST_P(BackendTest, DescribesTargetAndThreads) {
+  EXPECT_STREQ(single_->name(), "cpu");
+  EXPECT_THAT(single_->description(), HasSubstr("1 thread"));
+  EXPECT_THAT(team_->description(), HasSubstr("3 threads"));
+}
+
+COPPICE_ON_ALL_TARGETS(BackendTest);
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,113 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/cpu/float16.h"
+#include "tests/kernels/kernel_fixture.h"
+
+namespace coppice {
+namespace {
+
+class PackTest : public KernelTest {
+ protected:
+  // Row `row` as the backend holds it.
+  std::vector<float> ReadRow(const PackedMatrix& matrix, TokenId row) {
+    std::vector<float> out(matrix.columns);
+    single_->Embed(matrix, 0, {row}, out.data());
+    return out;
+  }
+};
+
+// The value of an IEEE half from its fields.
+double HalfValue(uint16_t half) {
+  const int exponent = half >> 10 & 31, fraction = half & 1023;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  return half & 0x8000 ? -magnitude : magnitude;
+}
+
+TEST_P(PackTest, EveryFiniteHalfIsExactInF32) {
+  std::vector<uint16_t> halves;
+  for (int bits = 0; bits < 0x10000; ++bits) {
+    if ((bits & 0x7c00) != 0x7c00) halves.push_back(static_cast<uint16_t>(bits));
+  }
+  const int64_t columns = 128, rows = static_cast<int64_t>(halves.size()) / columns;
+  const auto packed =
+      team_->Pack({halves.data(), DType::kF16, rows, columns, columns}, DType::kF32).value();
+  for (int64_t row = 0; row < rows; ++row) {
+    const std::vector<float> values = ReadRow(*packed, static_cast<TokenId>(row));
+    for (int64_t k = 0; k < columns; ++k)
+      ASSERT_EQ(values[k], HalfValue(halves[row * columns + k])) << row << " " << k;
+  }
+}
+
+TEST_P(PackTest, RoundsToNearestEvenBf16) {
+  // 1 + 2^-8 lies half-way between 1 and 1 + 2^-7: to even, down. 1 + 3 2^-8: to even, up.
+  const std::vector<float> source = {1.0f + 0x1p-8f, 1.0f + 3 * 0x1p-8f, 1.0f + 0x1.1p-8f, -2.5f,
+                                     0.0f};
+  const auto packed = single_->Pack({source.data(), DType::kF32, 1, 5, 5}, DType::kBF16).value();
+  EXPECT_THAT(ReadRow(*packed, 0),
+              testing::ElementsAre(1.0f, 1.0f + 0x1p-6f, 1.0f + 0x1p-7f, -2.5f, 0.0f));
+}
+
+TEST_P(PackTest, StacksStridedUnalignedSources) {
+  const int64_t columns = 77, stride = 80;
+  std::vector<uint8_t> bytes(50 * stride * 2 + 1);
+  std::vector<uint16_t> values(50 * stride);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = cpu::FloatToBf16(static_cast<float>(i % 251) - 100.0f);
+  std::memcpy(bytes.data() + 1, values.data(), values.size() * 2);
+  const std::vector<MatrixSource> sources = {
+      {bytes.data() + 1, DType::kBF16, 5, columns, stride},
+      {bytes.data() + 1 + 5 * stride * 2, DType::kBF16, 45, columns, stride}};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const auto packed = team_->PackStacked(sources, dtype).value();
+    EXPECT_EQ(packed->rows, 50);
+    EXPECT_EQ(packed->columns, columns);
+    EXPECT_EQ(packed->dtype, dtype);
+    for (int64_t row = 0; row < 50; ++row) {
+      const std::vector<float> got = ReadRow(*packed, static_cast<TokenId>(row));
+      for (int64_t k = 0; k < columns; ++k)
+        ASSERT_EQ(got[k], cpu::Bf16ToFloat(values[row * stride + k])) << row;
+    }
+  }
+}
+
+TEST_P(PackTest, HoldsThePaddedWeightsAndNoMore) {
+  const std::vector<float> source(1000 * 100);
+  EXPECT_EQ(
+      single_->Pack({source.data(), DType::kF32, 1000, 100, 100}, DType::kBF16).value()->bytes,
+      1008u * 100 * 2);
+  EXPECT_EQ(single_->Pack({source.data(), DType::kF32, 1000, 100, 100}, DType::kF32).value()->bytes,
+            1008u * 100 * 4);
+}
+
+TEST_P(PackTest, RefusesWhatDoesNotFitTogether) {
+  const std::vector<float> source(100);
+  const MatrixSource good = {source.data(), DType::kF32, 10, 10, 10};
+  const MatrixSource narrow = {source.data(), DType::kF32, 10, 9, 10};
+  EXPECT_EQ(single_->Pack(good, DType::kF16).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(single_->PackStacked({}, DType::kF32).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  const auto mixed = single_->PackStacked({good, narrow}, DType::kF32);
+  EXPECT_EQ(mixed.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(mixed.status().message()),
+              testing::HasSubstr("columns 10 F32 and 9 F32"));
+}
+
+TEST_P(PackTest, EmbeddingOfAbsentTokensIsZero) {
+  std::vector<float> source(20 * 3);
+  std::iota(source.begin(), source.end(), 1.0f);
+  const auto packed = single_->Pack({source.data(), DType::kF32, 20, 3, 3}, DType::kF32).value();
+  std::vector<float> out(5 * 3, NAN);
+  single_->Embed(*packed, /*first_row=*/100, {99, 100, 119, 120, 118}, out.data());
+  EXPECT_THAT(out, testing::ElementsAre(0, 0, 0, 1, 2, 3, 58, 59, 60, 0, 0, 0, 55, 56, 57));
+}
+
+COPPICE_ON_ALL_TARGETS(PackTest);
+
+}  // namespace
+}  // namespace coppice
