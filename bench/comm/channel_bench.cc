@@ -1,0 +1,72 @@
+// Round trip of a message between two threads over TCP loopback: what one hop pair of the control
+// plane costs.
+//   bin/bench_channel
+#include <benchmark/benchmark.h>
+
+#include <atomic>
+#include <thread>
+
+#include "comm/channel.h"
+#include "proto/draft.pb.h"
+
+namespace coppice {
+namespace {
+
+// A forest reply of about `bytes` bytes.
+proto::DraftReply Reply(int64_t bytes) {
+  proto::DraftReply reply;
+  reply.set_round(1);
+  reply.set_error(std::string(bytes, 'x'));
+  return reply;
+}
+
+void RoundTrip(benchmark::State& state) {
+  auto server = ServerChannel::Bind("tcp://127.0.0.1:*");
+  if (!server.ok()) return state.SkipWithError(server.status().ToString().c_str());
+  std::atomic<bool> stop = false;
+  std::thread echo([&] {
+    proto::DraftReply message;
+    while (!stop) {
+      if (auto peer = (*server)->Receive(&message)) {
+        (void)(*server)->Send(*peer, message);
+      } else {
+        Poll({(*server)->socket()}, 100);
+      }
+    }
+  });
+  auto client = ClientChannel::Connect((*server)->endpoint());
+  const proto::DraftReply sent = Reply(state.range(0));
+  proto::DraftReply received;
+  for (auto _ : state) {
+    (void)(*client)->Send(sent);
+    while (!(*client)->Receive(&received)) Poll({(*client)->socket()}, 1000);
+  }
+  stop = true;
+  echo.join();
+}
+BENCHMARK(RoundTrip)->Arg(16)->Arg(2048)->Arg(65536)->Unit(benchmark::kMicrosecond)->UseRealTime();
+
+void WakerRoundTrip(benchmark::State& state) {
+  auto there = Waker::Create(), back = Waker::Create();
+  std::atomic<bool> stop = false;
+  std::thread echo([&] {
+    while (!stop) {
+      if (!Poll({there->socket()}, 100)) continue;
+      there->Drain();
+      back->Notify();
+    }
+  });
+  for (auto _ : state) {
+    there->Notify();
+    Poll({back->socket()}, 1000);
+    back->Drain();
+  }
+  stop = true;
+  echo.join();
+}
+BENCHMARK(WakerRoundTrip)->Unit(benchmark::kMicrosecond)->UseRealTime();
+
+}  // namespace
+}  // namespace coppice
+
+BENCHMARK_MAIN();
