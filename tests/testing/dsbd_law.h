@@ -110,7 +110,8 @@ inline ExactLaw DsbdLaw(const DsbdSetting& setting, const Wrong& wrong = nullptr
 // given the widths that `widths(layer, outcome so far)` says.
 class BeamSamplingLaw {
  public:
-  BeamSamplingLaw(const DsbdSetting& setting) : setting_(setting) {}
+  explicit BeamSamplingLaw(const DsbdSetting& setting, bool with_replacement = true)
+      : setting_(setting), with_replacement_(with_replacement) {}
 
   // Law of the next layer's outputs (hashes, ordered) after the slots of the layer before.
   struct Slot {
@@ -135,7 +136,7 @@ class BeamSamplingLaw {
       rows.push_back(ReadTargetRow(&source, 0, setting_.params, length));
       beams.push_back({slot.hash, slot.score, 1, &rows.back().row});
     }
-    VisitLayerOutcomes(MakeLayerLaw(beams), width, /*with_replacement=*/true,
+    VisitLayerOutcomes(MakeLayerLaw(beams), width, with_replacement_,
                        [&](const std::vector<Entry>& entries, double probability) {
                          std::vector<Slot> next;
                          for (const Entry& entry : entries) {
@@ -162,12 +163,13 @@ class BeamSamplingLaw {
 
  private:
   const DsbdSetting& setting_;
+  const bool with_replacement_;
 };
 
 // Fixed width: the law of whole decodes in the same outcomes as DsbdLaw.
-inline ExactLaw ClosedFixedWidthLaw(const DsbdSetting& setting) {
+inline ExactLaw ClosedFixedWidthLaw(const DsbdSetting& setting, bool with_replacement = true) {
   ExactLaw law;
-  const BeamSamplingLaw closed(setting);
+  const BeamSamplingLaw closed(setting, with_replacement);
   using Slot = BeamSamplingLaw::Slot;
   const DecodingParams& params = setting.params;
   const std::function<void(const std::vector<Slot>&, int, int, int, std::vector<uint64_t>, double)>

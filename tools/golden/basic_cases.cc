@@ -1,0 +1,95 @@
+// Random numbers, the test model, warps, final choice: ALGORITHMS.md sections 1, 2, 8, 12.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/deterministic_math.h"
+#include "base/rng.h"
+#include "decoding/hypothesis_pool.h"
+#include "decoding/warp.h"
+#include "tools/golden/runners.h"
+
+namespace coppice::golden {
+
+void RunRng(const Json& inputs, const Json& expected, CaseCheck* check) {
+  if (inputs.contains("ctr_hex")) {
+    std::array<uint32_t, 4> counter{};
+    for (int i = 0; i < 4; ++i)
+      counter[i] = static_cast<uint32_t>(Hex(inputs.at("ctr_hex").at(i).get<std::string>()));
+    std::array<uint32_t, 2> key{};
+    for (int i = 0; i < 2; ++i)
+      key[i] = static_cast<uint32_t>(Hex(inputs.at("key_hex").at(i).get<std::string>()));
+    const std::array<uint32_t, 4> out = Philox(counter, key);
+    for (int i = 0; i < 4; ++i) {
+      check->Equal("out", out[i], Hex(expected.at("out_hex").at(i).get<std::string>()));
+    }
+    return;
+  }
+  const uint64_t seed = Hex(inputs.at("seed_hex").get<std::string>());
+  const Domain domain = static_cast<Domain>(inputs.at("domain").get<int>());
+  const uint64_t hash = HashPath(Path(inputs.at("path")));
+  const uint32_t slot = inputs.at("slot").get<uint32_t>();
+  const uint32_t index = inputs.at("index").get<uint32_t>();
+  check->Equal("hash", hash, Hex(expected.at("hash_hex").get<std::string>()));
+  const double u = Uniform(seed, domain, hash, slot, index);
+  check->Near("u", u, std::strtod(expected.at("u_hex").get<std::string>().c_str(), nullptr), 0.0);
+  const double gumbel = expected.at("gumbel").get<double>();
+  check->Near("gumbel", Gumbel(seed, domain, hash, slot, index), gumbel, 1e-14 * std::abs(gumbel));
+}
+
+void RunHashLm(const Json& inputs, const Json& expected, CaseCheck* check) {
+  const HashLm lm = ReadHashLm(inputs);
+  const uint64_t hash = HashPath(Path(inputs.at("path")));
+  check->Equal("target_weights", lm.TargetWeights(hash), expected.at("target_weights"));
+  check->Equal("draft_weights", lm.DraftWeights(hash), expected.at("draft_weights"));
+}
+
+void RunWarp(const Json& inputs, const Json& expected, CaseCheck* check) {
+  const WarpParams warp = ReadWarp(inputs);
+  if (inputs.contains("logits")) {
+    const std::vector<double> logits = inputs.at("logits").get<std::vector<double>>();
+    const Distribution row = WarpRow(logits, warp);
+    std::vector<double> probabilities(logits.size(), 0.0);
+    for (size_t i = 0; i < row.size(); ++i) probabilities[row.tokens[i]] = Exp(row.log_probs[i]);
+    check->NearAll("prob", probabilities, expected.at("prob"));
+    return;
+  }
+  JointInput joint;
+  joint.log_score = inputs.at("beam_logscore").get<std::vector<double>>();
+  joint.multiplicity.assign(joint.log_score.size(), 1);
+  if (inputs.contains("multiplicity"))
+    joint.multiplicity = inputs.at("multiplicity").get<std::vector<int>>();
+  for (const Json& row : inputs.at("rows")) {
+    joint.log_probs.emplace_back();
+    for (double p : Vec(row)) joint.log_probs.back().push_back(Log(p));
+  }
+  const bool rowcut = inputs.value("mode", "JOINT") == "ROWCUT";
+  check->NearAll("p_beam_flat", rowcut ? WarpRowCut(joint, warp) : WarpJoint(joint, warp),
+                 expected.at("p_beam_flat"));
+}
+
+void RunFinalSelection(const Json& inputs, const Json& expected, CaseCheck* check) {
+  for (const auto& [name, alpha] :
+       {std::pair("alpha_0", 0.0), std::pair("alpha_0.6", 0.6), std::pair("alpha_1", 1.0)}) {
+    std::vector<double> scores;
+    for (const Json& h : inputs.at("hypotheses")) {
+      scores.push_back(
+          NormalisedScore(h.at("logscore").get<double>(), h.at("length").get<int>(), alpha));
+    }
+    check->NearAll(name, scores, expected.at(name).at("scores"));
+    check->Equal(name, std::max_element(scores.begin(), scores.end()) - scores.begin(),
+                 expected.at(name).at("best_index"));
+  }
+  std::vector<double> mean;
+  for (size_t i = 0; i < inputs.at("hypotheses").size(); ++i) {
+    const Json& h = inputs.at("hypotheses").at(i);
+    mean.push_back(NormalisedScore(h.at("logscore").get<double>(), h.at("length").get<int>(), 1.0));
+    const double want = expected.at("perplexity").at(i).get<double>();
+    check->Near("perplexity", Exp(-mean.back()), want, 1e-12 * want);
+  }
+  check->Equal("lowest_ppl_index", std::max_element(mean.begin(), mean.end()) - mean.begin(),
+               expected.at("lowest_ppl_index"));
+}
+
+}  // namespace coppice::golden

@@ -1,0 +1,127 @@
+// One DSBD layer against exact laws: ALGORITHMS.md 5.1-5.3, every choice of production code
+// enumerated.
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "base/deterministic_math.h"
+#include "decoding/dsbd_layer.h"
+#include "decoding/dsbd_width.h"
+#include "decoding/residual.h"
+#include "tests/testing/enumerate_choices.h"
+#include "tools/golden/runners.h"
+
+namespace coppice::golden {
+namespace {
+
+// The entries of the golden layer are the tokens of one beam.
+struct GoldenLayer {
+  Distribution p_row, q_row;
+  LayerLaw p, q;
+
+  GoldenLayer(const std::vector<double>& p_mass, const std::vector<double>& q_mass)
+      : p_row(RowOf(p_mass)), q_row(RowOf(q_mass)) {
+    p.rows.resize(1);
+    q.rows.resize(1);
+    p.rows[0].sparse = &p_row;
+    q.rows[0].sparse = &q_row;
+  }
+  GoldenLayer(const GoldenLayer&) = delete;
+};
+
+struct Laws {
+  ExactLaw outputs;
+  ExactLaw accepted;
+};
+
+Laws EnumerateLayer(const GoldenLayer& layer, const std::vector<Entry>& drafts, RemovedParents rule,
+                    int width) {
+  Laws laws;
+  EnumerateChoices([&](ScriptedChoices* choices) {
+    WidthRule fixed;
+    fixed.fixed = width;
+    const DsbdLayerResult result =
+        VerifyDsbdLayer({&layer.p, &layer.q, drafts, rule, fixed}, choices);
+    std::vector<uint64_t> outcome;
+    uint64_t accepted = 0;
+    for (const DsbdOutput& output : result.outputs) {
+      outcome.push_back(output.entry.token);
+      accepted += output.draft >= 0;
+    }
+    laws.outputs[outcome] += choices->probability();
+    laws.accepted[{accepted}] += choices->probability();
+  });
+  return laws;
+}
+
+}  // namespace
+
+void RunDsbdLayer(const Json& inputs, const Json& expected, CaseCheck* check) {
+  const GoldenLayer layer(Vec(inputs.at("p_beam")), Vec(inputs.at("q_beam")));
+  Residual a(layer.p, layer.q);
+  const std::vector<double> alpha = AcceptanceByDraft(&a, inputs.at("m").get<int>());
+  const std::vector<double> tail = AcceptedTail(alpha);
+  check->NearAll("alpha_j", alpha, expected.at("alpha_j"));
+  check->NearAll("P_m_k_row", AcceptedCountLaw(alpha), expected.at("P_m_k_row"));
+  check->NearAll("tail_P_at_least_K", tail, expected.at("tail_P_at_least_K"));
+  for (const auto& [t, width] : expected.at("W_tilde_by_t").items()) {
+    check->Equal(absl::StrCat("W_tilde at ", t), WidthForThreshold(tail, Fraction(t)), width);
+  }
+  std::vector<Entry> drafts;
+  for (const Json& d : inputs.at("drafts_in_sampling_order")) drafts.push_back({0, d.get<int>()});
+  const Laws laws =
+      EnumerateLayer(layer, drafts, RemovedParents::kReject, inputs.at("W").get<int>());
+  check->Law("law_of_outputs", laws.outputs, expected.at("law_of_outputs_given_drafts"));
+  check->Law("law_of_number_accepted", laws.accepted,
+             expected.at("law_of_number_accepted_given_drafts_capped_at_W"));
+}
+
+void RunDsbdSurvivors(const Json& inputs, const Json& expected, CaseCheck* check) {
+  const std::vector<double> p = Vec(inputs.at("p_beam"));
+  const std::vector<double> extended = Vec(inputs.at("q_beam_extended"));
+  const Json& entry_of = inputs.at("entry_of_extended");
+  std::vector<double> q(p.size(), 0.0);
+  for (size_t x = 0; x < extended.size(); ++x) {
+    if (!entry_of.at(x).is_null()) q[entry_of.at(x).get<int>()] += extended[x];
+  }
+  const GoldenLayer layer(p, q);
+  std::vector<Entry> drafts;
+  for (const Json& d : inputs.at("drafts_in_sampling_order")) {
+    const Json& entry = entry_of.at(d.get<int>());
+    drafts.push_back(entry.is_null() ? Entry{-1, 0} : Entry{0, entry.get<int>()});
+  }
+  for (const auto& [name, rule] : {std::pair("mode_N", RemovedParents::kRenormalise),
+                                   std::pair("mode_E", RemovedParents::kReject)}) {
+    const Laws laws = EnumerateLayer(layer, drafts, rule, inputs.at("W").get<int>());
+    const Json& want = expected.at(name);
+    check->Law(absl::StrCat(name, " outputs"), laws.outputs,
+               want.at("law_of_outputs_given_drafts"));
+    check->Law(absl::StrCat(name, " accepted"), laws.accepted, want.at("law_of_number_accepted"));
+  }
+}
+
+void RunDsbdWidth(const Json& inputs, const Json& expected, CaseCheck* check) {
+  const GoldenLayer layer(Vec(inputs.at("p_beam")), Vec(inputs.at("q_beam")));
+  const int m = inputs.at("m").get<int>();
+  Residual a(layer.p, layer.q);
+  const std::vector<double> alpha = AcceptanceByDraft(&a, m);
+  const std::vector<double> tail = AcceptedTail(alpha);
+  check->NearAll("alpha_j", alpha, expected.at("alpha_j"));
+  check->NearAll("tail_P_at_least_K", tail, expected.at("tail_P_at_least_K"));
+  WidthRule rule;
+  rule.minimum = inputs.at("W_min").get<int>();
+  rule.maximum = inputs.value("W_max", std::max(m, rule.minimum));
+  const std::vector<Entry> drafts(m, Entry{0, layer.q_row.tokens[0]});
+  for (const Json& want : expected.at("widths")) {
+    const std::string t = want.at("t").get<std::string>();
+    rule.threshold = Fraction(t);
+    check->Equal(absl::StrCat("W_tilde at ", t), WidthForThreshold(tail, rule.threshold),
+                 want.at("W_tilde"));
+    ScriptedChoices choices;
+    const DsbdLayerResult result =
+        VerifyDsbdLayer({&layer.p, &layer.q, drafts, RemovedParents::kReject, rule}, &choices);
+    check->Equal(absl::StrCat("W_used at ", t), result.outputs.size(), want.at("W_used"));
+  }
+}
+
+}  // namespace coppice::golden

@@ -1,0 +1,60 @@
+// One case of a golden file (ALGORITHMS.md section 12): what its runner reads, and the comparison
+// that remembers the first mismatch. Used by every file of this folder.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/types.h"
+#include "decoding/beam_decoder.h"
+#include "decoding/params.h"
+#include "nlohmann/json.hpp"
+#include "tests/testing/beam_law.h"
+#include "tests/testing/hash_lm.h"
+
+namespace coppice::golden {
+
+using Json = nlohmann::json;
+
+inline constexpr double kTolerance = 1e-12;  // absolute, unless a file's schema says otherwise
+
+class CaseCheck {
+ public:
+  void Near(absl::string_view what, double got, double want, double tolerance = kTolerance);
+  void Equal(absl::string_view what, const Json& got, const Json& want);
+  void True(absl::string_view what, bool holds);
+  // `vec` of 12.1.
+  void NearAll(absl::string_view what, absl::Span<const double> got, const Json& vec);
+  // `law` of 12.1 whose outcomes are numbers or lists of numbers.
+  void Law(absl::string_view what, const ExactLaw& got, const Json& law);
+  // The case belongs to an algorithm that is not built.
+  void Skip(absl::string_view reason) { skipped_ = std::string(reason); }
+
+  const std::string& failure() const { return failure_; }  // empty: everything agreed
+  const std::string& skipped() const { return skipped_; }  // empty: the case ran
+
+ private:
+  void Fail(std::string what);
+  std::string failure_;
+  std::string skipped_;
+};
+
+using CaseRunner = void (*)(const Json& inputs, const Json& expected, CaseCheck* check);
+
+// Readers of the schema's types.
+std::vector<double> Vec(const Json& vec);  // {"f64": [...]} or a plain list
+double Fraction(const std::string& text);  // "a/b" or "a"
+uint64_t Hex(const std::string& text);
+std::vector<TokenId> Path(const Json& path);
+HashLm ReadHashLm(const Json& inputs);
+WarpParams ReadWarp(const Json& inputs);
+// Positive entries of a list of probabilities as a row.
+Distribution RowOf(absl::Span<const double> probabilities);
+// `beamlist` of 12.1 against a layer's outputs.
+void CheckBeams(absl::string_view what, const PathTree& paths, absl::Span<const LayerOutput> got,
+                const Json& want, CaseCheck* check);
+
+}  // namespace coppice::golden

@@ -1,0 +1,108 @@
+#include "tools/golden/golden_file.h"
+
+#include <exception>
+#include <fstream>
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "tools/golden/runners.h"
+
+namespace coppice::golden {
+namespace {
+
+struct Algorithm {
+  absl::string_view name;  // how the file's field `algorithm` begins
+  CaseRunner run;
+};
+
+// The longest part of each name that is about the algorithm and not about where it is specified.
+constexpr Algorithm kAlgorithms[] = {
+    {"counter-based RNG", RunRng},
+    {"HashLM test model", RunHashLm},
+    {"warps ROW and JOINT", RunWarp},
+    {"beam sampling one-step law", RunBeamSampling},
+    {"exact two-layer law of beam sampling", RunBeamLawTwoLayers},
+    {"DSBD layers 2+: removed parents", RunDsbdSurvivors},
+    {"DSBD layer (", RunDsbdLayer},
+    {"dynamic width of a DSBD layer", RunDsbdWidth},
+    {"seeded end-to-end iterations of the rejection verifiers", RunSeededRejection},
+    {"PF-Gumbel beam sampling", RunPfGumbel},
+    {"HG-WOR beam sampling without replacement", RunHgWor},
+    {"speculative HG-WOR", RunHgWorSpec},
+    {"deterministic beam search and its speculative form", RunSpecSearch},
+    {"complete decodes with EOS", RunEosDecode},
+    {"speculative decodes with EOS", RunEosCertificate},
+    {"length normalisation, perplexity, final pick", RunFinalSelection},
+};
+
+CaseRunner FindRunner(const std::string& algorithm) {
+  for (const Algorithm& known : kAlgorithms) {
+    if (algorithm.compare(0, known.name.size(), known.name.data(), known.name.size()) == 0)
+      return known.run;
+  }
+  return nullptr;
+}
+
+// Malformed cases fail with what the JSON reader says.
+CaseCheck RunCase(CaseRunner run, const Json& item, std::string* error) {
+  CaseCheck check;
+  try {
+    run(item.at("inputs"), item.at("expected"), &check);
+  } catch (const std::exception& e) {
+    *error = absl::StrCat("malformed case: ", e.what());
+  }
+  return check;
+}
+
+void Report(absl::string_view outcome, const std::string& file, const std::string& name,
+            const std::string& reason) {
+  std::cout << outcome << "  " << file << "  " << name << (reason.empty() ? "" : ": ") << reason
+            << "\n";
+}
+
+Tally Refuse(const std::string& file, const std::string& reason) {
+  Report("FAILED ", file, "refused", reason);
+  return {0, 1, 0};
+}
+
+}  // namespace
+
+Tally RunGoldenFile(const std::string& path) {
+  const std::string file = path.substr(path.find_last_of('/') + 1);
+  std::ifstream stream(path);
+  if (!stream) return Refuse(path, "cannot be read");
+  const Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return Refuse(path, "is not a JSON object");
+  if (!json.contains("algorithm") || !json["algorithm"].is_string()) {
+    return Refuse(path, "names no algorithm");
+  }
+  const std::string algorithm = json["algorithm"].get<std::string>();
+  const CaseRunner run = FindRunner(algorithm);
+  if (run == nullptr) return Refuse(path, absl::StrCat("unknown algorithm '", algorithm, "'"));
+  if (json.value("format_version", 0) != 1) return Refuse(path, "format_version is not 1");
+  if (!json.contains("cases") || !json["cases"].is_array() || json["cases"].empty()) {
+    return Refuse(path, "has no cases");
+  }
+  Tally tally;
+  for (const Json& item : json["cases"]) {
+    std::string error;
+    const CaseCheck check = RunCase(run, item, &error);
+    if (error.empty()) error = check.failure();
+    const std::string name = item.is_object() && item.contains("name") && item["name"].is_string()
+                                 ? item["name"].get<std::string>()
+                                 : "unnamed";
+    if (!error.empty()) {
+      ++tally.failed;
+      Report("FAILED ", file, name, error);
+    } else if (!check.skipped().empty()) {
+      ++tally.skipped;
+      Report("skipped", file, name, check.skipped());
+    } else {
+      ++tally.passed;
+      Report("passed ", file, name, "");
+    }
+  }
+  return tally;
+}
+
+}  // namespace coppice::golden

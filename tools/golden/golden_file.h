@@ -1,0 +1,17 @@
+// Runs one golden file and prints a line for each case. Called by main.cc for every argument.
+#pragma once
+
+#include <string>
+
+namespace coppice::golden {
+
+struct Tally {
+  int passed = 0;
+  int failed = 0;
+  int skipped = 0;
+};
+
+// A file that cannot be read, or whose algorithm is unknown, counts as one failure and says why.
+Tally RunGoldenFile(const std::string& file);
+
+}  // namespace coppice::golden

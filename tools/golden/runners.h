@@ -1,0 +1,31 @@
+// The runners of every algorithm that a golden file may name; golden_file.cc has the table. All of
+// them drive production code.
+#pragma once
+
+#include "tools/golden/golden_case.h"
+
+namespace coppice::golden {
+
+// basic_cases.cc
+void RunRng(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunHashLm(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunWarp(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunFinalSelection(const Json& inputs, const Json& expected, CaseCheck* check);
+// law_cases.cc
+void RunBeamSampling(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunBeamLawTwoLayers(const Json& inputs, const Json& expected, CaseCheck* check);
+// dsbd_cases.cc
+void RunDsbdLayer(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunDsbdSurvivors(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunDsbdWidth(const Json& inputs, const Json& expected, CaseCheck* check);
+// seeded_cases.cc
+void RunSeededRejection(const Json& inputs, const Json& expected, CaseCheck* check);
+// decode_cases.cc
+void RunPfGumbel(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunHgWor(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunSpecSearch(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunHgWorSpec(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunEosDecode(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunEosCertificate(const Json& inputs, const Json& expected, CaseCheck* check);
+
+}  // namespace coppice::golden

@@ -1,0 +1,207 @@
+// Seeded iterations of the rejection verifiers, every uniform compared: ALGORITHMS.md section 2
+// (domains 3-6, epoch, layer hash) with 5.1 and 5.2. Production drafter and decoder, their choices
+// recorded on the way.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/testing/dsbd_law.h"
+#include "tools/golden/runners.h"
+
+namespace coppice::golden {
+namespace {
+
+struct RecordedDraw {
+  Domain domain;
+  uint32_t slot;
+  LayerLaw law;  // hashes and what remains of the rows; rows outlive the round
+  std::vector<EntryMass> entries;
+  Entry winner;
+};
+
+struct RecordedCoin {
+  uint64_t layer_hash;
+  uint32_t slot;
+  double a, b;
+  bool accepted;
+};
+
+class RecordedChoices : public ForwardedChoices {
+ public:
+  using ForwardedChoices::ForwardedChoices;
+  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
+    const Draw draw = ForwardedChoices::Choose(domain, slot, law);
+    draws.push_back({domain, slot, law, ListEntries(law), draw.entry});
+    return draw;
+  }
+  Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override {
+    const Coin coin = ForwardedChoices::Accept(layer_hash, slot, a, b);
+    coins.push_back({layer_hash, slot, a, b, coin.accepted});
+    return coin;
+  }
+  std::vector<RecordedDraw> draws;
+  std::vector<RecordedCoin> coins;
+};
+
+const char* DomainName(Domain domain) {
+  return domain == Domain::kDraft ? "DRAFT" : domain == Domain::kDirect ? "DIRECT" : "RESIDUAL";
+}
+
+struct Seeding {
+  uint64_t seed;
+  uint64_t epoch;
+};
+
+void CheckDraw(const std::string& name, const Seeding& seeding, const RecordedDraw& draw,
+               const Json& want, CaseCheck* check) {
+  check->Equal(name + ".domain", DomainName(draw.domain), want.at("domain"));
+  check->Equal(name + ".slot", draw.slot, want.at("slot"));
+  const Json& u = want.at("u");
+  check->Equal(name + ": entries of positive mass", draw.entries.size(), u.size());
+  for (size_t i = 0; i < draw.entries.size() && i < u.size(); ++i) {
+    const Entry entry = draw.entries[i].entry;
+    const uint64_t hash = draw.law.rows[entry.beam].hash;
+    check->True(absl::StrCat(name, ".u[", i, "].path"),
+                ExtendHash(hash, entry.token) == HashPath(Path(u[i].at("path"))));
+    check->Near(absl::StrCat(name, ".u[", i, "].u"),
+                Uniform(seeding.seed, draw.domain, EpochHash(hash, seeding.epoch), draw.slot,
+                        static_cast<uint32_t>(entry.token)),
+                u[i].at("u").get<double>(), 0.0);
+  }
+  check->True(name + ".winner", ExtendHash(draw.law.rows[draw.winner.beam].hash,
+                                           draw.winner.token) == HashPath(Path(want.at("winner"))));
+}
+
+std::vector<TokenId> NodePath(const DsbdDecoder& decoder, absl::Span<const PathId> roots,
+                              const DraftForest& forest, int node) {
+  if (node < 0) return decoder.paths().Tokens(roots[-1 - node]);
+  std::vector<TokenId> path = NodePath(decoder, roots, forest, forest.parent[node]);
+  path.push_back(forest.token[node]);
+  return path;
+}
+
+void CheckDrafts(const DsbdDecoder& decoder, const Seeding& seeding, const RecordedChoices& drawn,
+                 const DraftForest& forest, const Json& layers, CaseCheck* check) {
+  const std::vector<PathId> roots(decoder.roots().begin(), decoder.roots().end());
+  size_t next = 0;
+  check->Equal("draft layers", forest.depth(), layers.size());
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    const std::string name = absl::StrCat("draft_layers[", layer, "]");
+    for (const Json& want : layers[layer].at("draws")) {
+      check->True(name + ": too few draws", next < drawn.draws.size());
+      if (next == drawn.draws.size()) return;
+      CheckDraw(name, seeding, drawn.draws[next++], want, check);
+    }
+    std::vector<std::vector<TokenId>> drafts;
+    for (int i = forest.draws_begin[layer]; i < forest.draws_begin[layer + 1]; ++i) {
+      drafts.push_back(NodePath(decoder, roots, forest, forest.draws[i]));
+    }
+    check->Equal(name + ".drafts", drafts, layers[layer].at("drafts"));
+  }
+  check->Equal("number of draft draws", next, drawn.draws.size());
+}
+
+void CheckLayer(const std::string& name, const DsbdDecoder& decoder, const DsbdLayerRecord& record,
+                const Json& want, CaseCheck* check) {
+  Json beams = Json::array();
+  for (size_t b = 0; b < record.beams.size(); ++b) {
+    beams.push_back({{"path", decoder.paths().Tokens(record.beams[b])},
+                     {"multiplicity", record.multiplicity[b]}});
+  }
+  check->Equal(name + ".current_beams", beams, want.at("current_beams"));
+  CheckBeams(name + ".outputs", decoder.paths(), record.outputs, want.at("outputs"), check);
+  for (size_t w = 0; w < record.outputs.size() && w < want.at("outputs").size(); ++w) {
+    const Json draft =
+        record.accepted_draft[w] < 0 ? Json(nullptr) : Json(record.accepted_draft[w]);
+    check->Equal(name + ".accepted_draft", draft, want.at("outputs").at(w).at("accepted_draft"));
+  }
+  check->Equal(name + ".full", record.verified ? Json(record.full) : Json(nullptr),
+               want.at("full"));
+}
+
+// Coins in order; a removed draft has none.
+void CheckCoins(const std::string& name, const Seeding& seeding, const RecordedChoices& decided,
+                const Json& coins, size_t* next, CaseCheck* check) {
+  for (const Json& want : coins) {
+    if (want.at("removed").get<bool>()) continue;
+    check->True(name + ": too few coins", *next < decided.coins.size());
+    if (*next == decided.coins.size()) return;
+    const RecordedCoin& coin = decided.coins[(*next)++];
+    check->Equal(name + ".slot", coin.slot, want.at("slot"));
+    check->Near(name + ".u",
+                Uniform(seeding.seed, Domain::kAccept, EpochHash(coin.layer_hash, seeding.epoch),
+                        coin.slot, 0),
+                want.at("u").get<double>(), 0.0);
+    check->Near(name + ".a", coin.a, want.at("a").get<double>());
+    check->Near(name + ".b", coin.b, want.at("b").get<double>());
+    check->Equal(name + ".accepted", coin.accepted, want.at("accepted"));
+  }
+}
+
+void RunDsbd(const Json& inputs, const Json& expected, CaseCheck* check) {
+  const HashLm lm = ReadHashLm(inputs);
+  const Seeding seeding{Hex(inputs.at("seed_hex").get<std::string>()),
+                        inputs.at("epoch").get<uint64_t>()};
+  DsbdSetting setting;
+  setting.params.kind = DecodingKind::kBeamSampling;
+  setting.params.seed = seeding.seed;
+  setting.params.beam_width = inputs.at("W").get<int>();
+  setting.draft_depth = inputs.at("gamma").get<int>();
+  setting.params.max_tokens = static_cast<int>(seeding.epoch) + setting.draft_depth + 2;
+  setting.draft_width = inputs.at("W_S").get<int>();
+  setting.rule = inputs.at("rule") == "E" ? RemovedParents::kReject : RemovedParents::kRenormalise;
+  setting.target = [lm](uint64_t hash) { return lm.TargetLogProbs(hash); };
+  setting.draft = [lm](uint64_t hash) { return lm.DraftLogProbs(hash); };
+  for (const Json& beam : inputs.at("beams")) {
+    double score = 0;
+    uint64_t hash = kRootHash;
+    for (TokenId token : Path(beam)) {
+      score += lm.TargetLogProbs(hash)[token];
+      hash = ExtendHash(hash, token);
+    }
+    setting.start.push_back({Path(beam), score});
+  }
+
+  SeededChoices seeded(seeding.seed);
+  const auto drafted = std::make_shared<RecordedChoices>(&seeded);
+  const auto decided = std::make_shared<RecordedChoices>(&seeded);
+  DsbdDecoder decoder(setting.params, setting.rule, decided);
+  decoder.StartFrom(setting.start);
+  const DraftState state = decoder.draft_state();
+  const DraftForest forest = DraftDsbdRound(setting, state, setting.draft_depth, drafted);
+  CheckDrafts(decoder, seeding, *drafted, forest, expected.at("draft_layers"), check);
+  FunctionRows rows(setting.target, state.root_hash, forest);
+  const Verdict verdict = decoder.Advance(forest, &rows);
+
+  check->Equal("L", verdict.stats.layers, expected.at("L"));
+  check->Equal("layers", decoder.last_round().size(), expected.at("layers").size());
+  size_t coin = 0, draw = 0;
+  for (size_t layer = 0; layer < expected.at("layers").size(); ++layer) {
+    if (layer == decoder.last_round().size()) return;
+    const Json& want = expected.at("layers").at(layer);
+    const std::string name = absl::StrCat("layers[", layer, "]");
+    CheckLayer(name, decoder, decoder.last_round()[layer], want, check);
+    CheckCoins(name + ".coins", seeding, *decided, want.at("coins"), &coin, check);
+    for (const Json& wanted : want.at("draws")) {
+      check->True(name + ": too few draws", draw < decided->draws.size());
+      if (draw == decided->draws.size()) return;
+      CheckDraw(name + ".draws", seeding, decided->draws[draw++], wanted, check);
+    }
+  }
+  check->Equal("number of coins", coin, decided->coins.size());
+  check->Equal("number of draws", draw, decided->draws.size());
+}
+
+}  // namespace
+
+void RunSeededRejection(const Json& inputs, const Json& expected, CaseCheck* check) {
+  const std::string kind = inputs.at("kind").get<std::string>();
+  if (kind == "dsbd") {
+    RunDsbd(inputs, expected, check);
+  } else {
+    check->Skip(absl::StrCat("kind ", kind));
+  }
+}
+
+}  // namespace coppice::golden
