@@ -125,6 +125,21 @@ TEST(BlockManagerTest, UnownedBlocksStayCachedAndTheOldestGoFirst) {
   EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
 }
 
+TEST(BlockManagerTest, ABlockReleasedTwiceInARoundIsEvictedAfterItsChild) {
+  BlockManager blocks = Make(1 + 2);
+  blocks.Close(OpenFilled(blocks, Iota(32)));
+  blocks.EndRound();
+  blocks.Close(blocks.Open(Iota(17), nullptr));  // owned the head alone
+  blocks.Close(blocks.Open(Iota(33), nullptr));  // then, in the same round, both
+  blocks.EndRound();
+  const SequenceHandle a = blocks.Open({}, nullptr);
+  ASSERT_TRUE(blocks.AppendPrefix(a, Iota(1, 500)).ok());  // evicts the tail
+  int cached = -1;
+  blocks.Open(Iota(33), &cached);
+  EXPECT_EQ(cached, 16);
+  EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
+}
+
 TEST(BlockManagerTest, WithoutPrefixCacheNothingIsShared) {
   BlockManager blocks = Make(20, 4, /*cache=*/false);
   OpenFilled(blocks, Iota(32));

@@ -1,0 +1,242 @@
+// Folders that cannot be served: one line that names file, tensor and expectation, through
+// Transformer::Load.
+#include "model/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "model/element.h"
+#include "tests/model/model_harness.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_llama.h"
+
+namespace coppice {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::string Slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+struct BadFolder {
+  const char* name;
+  std::function<void(TinyLlama*)> change_model;
+  std::function<void(const TempDir&)> change_files;
+  const char* message;  // after "DIR/"
+  int shards = 0;
+};
+
+class BadCheckpoint : public testing::TestWithParam<BadFolder> {};
+
+TEST_P(BadCheckpoint, NamesFileTensorAndExpectation) {
+  const TempDir dir;
+  TinyLlama tiny = MakeTinyLlama({.attention_bias = true, .shards = GetParam().shards});
+  if (GetParam().change_model) GetParam().change_model(&tiny);
+  WriteTinyLlama(tiny, dir.path());
+  if (GetParam().change_files) GetParam().change_files(dir);
+  const absl::Status status = LoadForTest({.dir = dir.path(), .max_rows = 8}).status();
+  EXPECT_EQ(std::string(status.message()), absl::StrCat(dir.path(), "/", GetParam().message));
+}
+
+constexpr char kDown[] = "model.layers.1.mlp.down_proj.weight";
+
+INSTANTIATE_TEST_SUITE_P(
+    Folders, BadCheckpoint,
+    testing::Values(
+        BadFolder{
+            "NoWeights", nullptr,
+            [](const TempDir& dir) { std::filesystem::remove(dir.File("model.safetensors")); },
+            "model.safetensors: missing, expected it or model.safetensors.index.json in the model "
+            "folder"},
+        BadFolder{"EmptyWeights", nullptr,
+                  [](const TempDir& dir) { dir.Write("model.safetensors", ""); },
+                  "model.safetensors: the file is empty"},
+        BadFolder{"WeightsAreAFolder", nullptr,
+                  [](const TempDir& dir) {
+                    std::filesystem::remove(dir.File("model.safetensors"));
+                    std::filesystem::create_directory(dir.File("model.safetensors"));
+                  },
+                  "model.safetensors: not a regular file"},
+        BadFolder{"Truncated", nullptr,
+                  [](const TempDir& dir) {
+                    std::filesystem::resize_file(
+                        dir.File("model.safetensors"),
+                        std::filesystem::file_size(dir.File("model.safetensors")) - 1);
+                  },
+                  "model.safetensors: model.norm.weight: data_offsets: end at byte 87424 of 87423 "
+                  "data bytes, the "
+                  "file is truncated"},
+        BadFolder{"MissingMatrix", [](TinyLlama* model) { model->tensors.erase(kDown); }, nullptr,
+                  "model.safetensors: model.layers.1.mlp.down_proj.weight: missing, expected a "
+                  "tensor of shape "
+                  "[32, 48]"},
+        BadFolder{
+            "MissingHead", [](TinyLlama* model) { model->tensors.erase("lm_head.weight"); },
+            nullptr,
+            "model.safetensors: lm_head.weight: missing, expected a tensor of shape [96, 32]"},
+        BadFolder{"MissingNorm",
+                  [](TinyLlama* model) { model->tensors.erase("model.norm.weight"); }, nullptr,
+                  "model.safetensors: model.norm.weight: missing, expected a tensor of shape [32]"},
+        BadFolder{
+            "MissingBias",
+            [](TinyLlama* model) { model->tensors.erase("model.layers.0.self_attn.k_proj.bias"); },
+            nullptr,
+            "model.safetensors: model.layers.0.self_attn.k_proj.bias: missing, expected a tensor "
+            "of shape "
+            "[16]"},
+        BadFolder{"TransposedMatrix",
+                  [](TinyLlama* model) {
+                    model->tensors[kDown].shape = {48, 32};
+                  },
+                  nullptr,
+                  "model.safetensors: model.layers.1.mlp.down_proj.weight: shape [48, 32], "
+                  "expected [32, 48] by "
+                  "config.json"},
+        BadFolder{"FlatMatrix", [](TinyLlama* model) { model->tensors[kDown].shape = {48 * 32}; },
+                  nullptr,
+                  "model.safetensors: model.layers.1.mlp.down_proj.weight: shape [1536], expected "
+                  "[32, 48] by "
+                  "config.json"},
+        BadFolder{"VocabularyOfConfigDiffers",
+                  [](TinyLlama* model) { model->config["vocab_size"] = 100; }, nullptr,
+                  "model.safetensors: model.embed_tokens.weight: shape [96, 32], expected [100, "
+                  "32] by config.json"},
+        BadFolder{"IntegerMatrix", nullptr,
+                  // I32 is four bytes an element, as F32: only the name in the header changes.
+                  [](const TempDir& dir) {
+                    std::string file = Slurp(dir.File("model.safetensors"));
+                    file[file.find("F32", file.find(kDown))] = 'I';
+                    dir.Write("model.safetensors", file);
+                  },
+                  "model.safetensors: model.layers.1.mlp.down_proj.weight: dtype I32, expected "
+                  "F32, F16 or BF16"},
+        BadFolder{"MissingShard", nullptr,
+                  [](const TempDir& dir) {
+                    std::filesystem::remove(dir.File("model-2-of-2.safetensors"));
+                  },
+                  "model-2-of-2.safetensors: cannot be opened: No such file or directory", 2},
+        BadFolder{"ShardWithoutItsTensor", nullptr,
+                  [](const TempDir& dir) {
+                    dir.Write("model.safetensors.index.json",
+                              R"({"weight_map": {"lost.weight": "model-1-of-2.safetensors"}})");
+                  },
+                  "model.safetensors.index.json: weight_map.lost.weight: listed in "
+                  "model-1-of-2.safetensors, which "
+                  "does not hold it",
+                  2},
+        BadFolder{"ShardOutsideTheFolder", nullptr,
+                  [](const TempDir& dir) {
+                    dir.Write("model.safetensors.index.json",
+                              R"({"weight_map": {"w": "../model.safetensors"}})");
+                  },
+                  "model.safetensors.index.json: weight_map.w: expected the name of a file in the "
+                  "same folder",
+                  2},
+        BadFolder{"IndexWithoutMap", nullptr,
+                  [](const TempDir& dir) { dir.Write("model.safetensors.index.json", "{}"); },
+                  "model.safetensors.index.json: weight_map: missing, expected an object", 2},
+        BadFolder{"IndexNotJson", nullptr,
+                  [](const TempDir& dir) { dir.Write("model.safetensors.index.json", "{"); },
+                  "model.safetensors.index.json: not valid JSON (1 bytes)", 2},
+        BadFolder{"IndexWithoutATensor", nullptr,
+                  [](const TempDir& dir) {
+                    nlohmann::json index =
+                        nlohmann::json::parse(Slurp(dir.File("model.safetensors.index.json")));
+                    index["weight_map"].erase("model.norm.weight");
+                    dir.Write("model.safetensors.index.json", index.dump());
+                  },
+                  "model.safetensors.index.json: model.norm.weight: missing, expected a tensor of "
+                  "shape [32]",
+                  2}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Checkpoint, ExtraTensorsAreNotFatalAndRotaryFrequenciesIgnored) {
+  const TempDir dir;
+  TinyLlama tiny = MakeTinyLlama({});
+  tiny.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {"F32", {4}, {1, 2, 3, 4}};
+  tiny.tensors["vision_tower.weight"] = {"F32", {2}, {1, 2}};
+  WriteTinyLlama(tiny, dir.path());
+  EXPECT_TRUE(LoadForTest({.dir = dir.path(), .max_rows = 8}).ok());
+  const auto checkpoint = Checkpoint::Open(dir.path());
+  ASSERT_TRUE(checkpoint.ok());
+  const std::vector<std::string> unused = checkpoint->UnusedNames();
+  EXPECT_THAT(unused, testing::Contains("vision_tower.weight"));
+  EXPECT_THAT(unused, Not(testing::Contains(HasSubstr("inv_freq"))));
+}
+
+// Data that starts at an odd byte, as files of early writers do.
+TEST(Checkpoint, ReadsUnalignedTensors) {
+  const TempDir dir;
+  const TinyLlama tiny = MakeTinyLlama({});
+  WriteTinyLlama(tiny, dir.path());
+  const BatchSketch sketch = BatchSketch(16).Prefix({5, 6, 7}, 0, 3, 3);
+  const std::vector<float> aligned =
+      *LoadForTest({.dir = dir.path(), .max_rows = 8})->Run(sketch.batch);
+  std::string file = Slurp(dir.File("model.safetensors"));
+  const size_t length =
+      static_cast<unsigned char>(file[0]) + 256 * static_cast<unsigned char>(file[1]);
+  file = absl::StrCat(file.substr(0, 8 + length), " ", file.substr(8 + length));
+  file[0] = static_cast<char>((length + 1) & 255);
+  file[1] = static_cast<char>((length + 1) >> 8);
+  dir.Write("model.safetensors", file);
+  EXPECT_EQ(*LoadForTest({.dir = dir.path(), .max_rows = 8})->Run(sketch.batch), aligned);
+}
+
+// Damage anywhere in the header or in the length of the file: an error or a model, never a crash.
+TEST(Checkpoint, LoadSurvivesRandomDamage) {
+  const TempDir dir;
+  WriteTinyLlama(
+      MakeTinyLlama(
+          {.hidden = 8, .layers = 1, .heads = 2, .kv_heads = 1, .intermediate = 8, .vocab = 8}),
+      dir.path());
+  const std::string good = Slurp(dir.File("model.safetensors"));
+  const size_t header =
+      8 + static_cast<unsigned char>(good[0]) + 256 * static_cast<unsigned char>(good[1]);
+  std::mt19937_64 random(7);
+  int refused = 0;
+  constexpr int kRounds = 300;
+  for (int round = 0; round < kRounds; ++round) {
+    std::string file = good;
+    if (round % 4 == 0) file.resize(random() % file.size());
+    if (!file.empty())
+      file[random() % std::min(header, file.size())] ^= static_cast<char>(1 << random() % 8);
+    dir.Write("model.safetensors", file);
+    const absl::Status status = LoadForTest({.dir = dir.path(), .max_rows = 4}).status();
+    if (status.ok()) continue;
+    ++refused;
+    ASSERT_THAT(std::string(status.message()), HasSubstr("model.safetensors: "));
+    ASSERT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
+  }
+  EXPECT_GT(refused, kRounds / 2);
+}
+
+TEST(Element, HalvesAndBf16AreExact) {
+  for (int bits = 0; bits < 65536; ++bits) {
+    const uint16_t stored = static_cast<uint16_t>(bits);
+    const char* data = reinterpret_cast<const char*>(&stored);
+    if ((bits >> 10 & 31) != 31) {
+      ASSERT_EQ(ElementToFloat(data, DType::kF16), tiny_llama::FromHalf(stored)) << bits;
+    }
+    const float wide = tiny_llama::FromBf16(stored);
+    if (!std::isnan(wide)) {
+      ASSERT_EQ(ElementToFloat(data, DType::kBF16), wide) << bits;
+    }
+  }
+  const uint16_t infinity = 0x7c00, minus_zero = 0x8000;
+  EXPECT_EQ(ElementToFloat(reinterpret_cast<const char*>(&infinity), DType::kF16), INFINITY);
+  EXPECT_TRUE(
+      std::signbit(ElementToFloat(reinterpret_cast<const char*>(&minus_zero), DType::kF16)));
+}
+
+}  // namespace
+}  // namespace coppice
