@@ -1,6 +1,8 @@
 #include "decoding/hierarchical_gumbel.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 
 #include "base/deterministic_math.h"
 #include "base/rng.h"
@@ -13,13 +15,24 @@ double BeamKey(uint64_t seed, uint64_t hash, double log_score) {
 }
 
 std::vector<double> ChildKeys(uint64_t seed, uint64_t hash, double log_score, double beam_key,
-                              absl::Span<const TokenId> tokens,
-                              absl::Span<const double> log_probs) {
+                              absl::Span<const TokenId> tokens, absl::Span<const double> log_probs,
+                              size_t count) {
   std::vector<double> keys(tokens.size());
   GumbelMany({seed, Domain::kToken, hash, 0}, tokens, keys.data());
   for (size_t i = 0; i < keys.size(); ++i) keys[i] = log_score + log_probs[i] + keys[i];
   const double largest = *std::max_element(keys.begin(), keys.end());
+  // The conditioning keeps the order of the noisy scores up to rounding.
+  double least = -std::numeric_limits<double>::infinity();
+  if (keys.size() > count) {
+    std::vector<double> sorted = keys;
+    std::nth_element(sorted.begin(), sorted.begin() + (count - 1), sorted.end(), std::greater<>());
+    least = sorted[count - 1] - 1e-6;
+  }
   for (double& key : keys) {
+    if (key < least) {
+      key = -std::numeric_limits<double>::infinity();
+      continue;
+    }
     if (key == largest) {
       key = beam_key;
       continue;

@@ -26,7 +26,15 @@ constexpr size_t kLanes = hn::MaxLanes(F64());
 constexpr size_t kAccumulators = 8;
 constexpr size_t kVectors = kAccumulators / kLanes;
 
-// exp(x) for x <= 0, 0 below -700: the polynomial of base/deterministic_math.cc.
+// c0 + c1 r + c2 r^2 + c3 r^3.
+HWY_INLINE VF64 Quad(VF64 r, VF64 r2, double c0, double c1, double c2, double c3) {
+  const F64 d;
+  const VF64 low = hn::Add(hn::Set(d, c0), hn::Mul(hn::Set(d, c1), r));
+  const VF64 high = hn::Add(hn::Set(d, c2), hn::Mul(hn::Set(d, c3), r));
+  return hn::Add(low, hn::Mul(high, r2));
+}
+
+// exp(x) for x <= 0, 0 below -700: the polynomial of base/deterministic_math.cc, summed pairwise.
 HWY_INLINE VF64 ExpNonPositive(VF64 x) {
   const F64 d;
   const U64 du;
@@ -38,20 +46,15 @@ HWY_INLINE VF64 ExpNonPositive(VF64 x) {
   const VF64 high = hn::Sub(clamped, hn::Mul(k, hn::Set(d, 6.93147180369123816490e-01)));
   const VF64 low = hn::Mul(k, hn::Set(d, 1.90821492927058770002e-10));
   const VF64 r = hn::Sub(high, low);
-  VF64 p = hn::Set(d, 1.0 / 6227020800.0);
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 1.0 / 479001600.0));
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 1.0 / 39916800.0));
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 1.0 / 3628800.0));
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 1.0 / 362880.0));
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 1.0 / 40320.0));
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 1.0 / 5040.0));
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 1.0 / 720.0));
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 1.0 / 120.0));
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 1.0 / 24.0));
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 1.0 / 6.0));
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 0.5));
+  const VF64 r2 = hn::Mul(r, r);
+  const VF64 r4 = hn::Mul(r2, r2);
+  const VF64 p0 = Quad(r, r2, 0.5, 1.0 / 6.0, 1.0 / 24.0, 1.0 / 120.0);
+  const VF64 p4 = Quad(r, r2, 1.0 / 720.0, 1.0 / 5040.0, 1.0 / 40320.0, 1.0 / 362880.0);
+  const VF64 p8 =
+      Quad(r, r2, 1.0 / 3628800.0, 1.0 / 39916800.0, 1.0 / 479001600.0, 1.0 / 6227020800.0);
+  const VF64 p = hn::Add(p0, hn::Mul(r4, hn::Add(p4, hn::Mul(r4, p8))));
   const VF64 error = hn::Sub(hn::Sub(high, r), low);
-  const VF64 y = hn::Add(hn::Set(d, 1.0), hn::Add(r, hn::Add(hn::Mul(hn::Mul(r, r), p), error)));
+  const VF64 y = hn::Add(hn::Set(d, 1.0), hn::Add(r, hn::Add(hn::Mul(r2, p), error)));
   const VU64 power = hn::ShiftLeft<52>(hn::Add(hn::BitCast(du, shifted), hn::Set(du, 1023)));
   return hn::IfThenZeroElse(tiny, hn::Mul(y, hn::BitCast(d, power)));
 }
@@ -92,12 +95,6 @@ HWY_INLINE VF64 LogNormal(VF64 x) {
                  hn::Sub(hn::Sub(half, correction), f));
 }
 
-// Philox4x32-10 of one counter per 64-bit lane; the upper half of every word is garbage until the
-// end.
-struct PhiloxWords {
-  VU64 x0, x1, x2, x3;
-};
-
 HWY_INLINE VU64 MulLow32(VU64 a, VU64 b) {
 #if HWY_TARGET == HWY_SCALAR
   return VU64((a.raw & 0xFFFFFFFFull) * b.raw);
@@ -107,25 +104,60 @@ HWY_INLINE VU64 MulLow32(VU64 a, VU64 b) {
 #endif
 }
 
-HWY_INLINE PhiloxWords PhiloxLanes(VU64 block, const NoiseKey& key) {
+// Philox4x32-10 of one counter per 64-bit lane; the upper half of every word is garbage until the
+// end.
+struct PhiloxWords {
+  VU64 x0, x1, x2, x3;
+};
+
+// What all counters of one draw share.
+struct PhiloxKeys {
+  VU64 c1, c3;
+  VU64 k0[10], k1[10];
+};
+
+HWY_INLINE PhiloxKeys SpreadKey(const NoiseKey& key) {
   const U64 d;
-  const VU64 multiplier0 = hn::Set(d, 0xD2511F53u);
-  const VU64 multiplier1 = hn::Set(d, 0xCD9E8D57u);
-  PhiloxWords c{block, hn::Set(d, key.hash & 0xFFFFFFFFu), hn::Set(d, key.hash >> 32),
-                hn::Set(d, (static_cast<uint64_t>(key.domain) << 24) | key.slot)};
+  PhiloxKeys keys;
+  keys.c1 = hn::Set(d, key.hash & 0xFFFFFFFFu);
+  keys.c3 = hn::Set(d, (static_cast<uint64_t>(key.domain) << 24) | key.slot);
   uint32_t k0 = static_cast<uint32_t>(key.seed);
   uint32_t k1 = static_cast<uint32_t>(key.seed >> 32);
+  const VU64 c2 = hn::Set(d, key.hash >> 32);
   for (int round = 0; round < 10; ++round) {
-    const VU64 a = MulLow32(c.x0, multiplier0);
-    const VU64 b = MulLow32(c.x2, multiplier1);
-    c.x0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(b), c.x1), hn::Set(d, k0));
-    c.x2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(a), c.x3), hn::Set(d, k1));
-    c.x1 = b;
-    c.x3 = a;
+    keys.k0[round] = hn::Set(d, k0);
+    keys.k1[round] = hn::Set(d, k1);
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  return c;
+  // The first round's product of c2 is the same for all: fold its words into c1 and the first key.
+  const VU64 product = MulLow32(c2, hn::Set(d, 0xCD9E8D57u));
+  keys.k0[0] = hn::Xor(hn::Xor(keys.k0[0], keys.c1), hn::ShiftRight<32>(product));
+  keys.k1[0] = hn::Xor(keys.k1[0], keys.c3);
+  keys.c1 = product;
+  return keys;
+}
+
+HWY_INLINE PhiloxWords FirstRound(VU64 block, const PhiloxKeys& keys) {
+  const U64 d;
+  const VU64 product = MulLow32(block, hn::Set(d, 0xD2511F53u));
+  return {keys.k0[0], keys.c1, hn::Xor(hn::ShiftRight<32>(product), keys.k1[0]), product};
+}
+
+HWY_INLINE void NextRound(int round, const PhiloxKeys& keys, PhiloxWords* c) {
+  const U64 d;
+  const VU64 a = MulLow32(c->x0, hn::Set(d, 0xD2511F53u));
+  const VU64 b = MulLow32(c->x2, hn::Set(d, 0xCD9E8D57u));
+  c->x0 = hn::Xor(hn::ShiftRight<32>(b), hn::Xor(c->x1, keys.k0[round]));
+  c->x2 = hn::Xor(hn::ShiftRight<32>(a), hn::Xor(c->x3, keys.k1[round]));
+  c->x1 = b;
+  c->x3 = a;
+}
+
+HWY_INLINE PhiloxWords PhiloxLanes(VU64 block, const PhiloxKeys& keys) {
+  PhiloxWords words = FirstRound(block, keys);
+  for (int round = 1; round < 10; ++round) NextRound(round, keys, &words);
+  return words;
 }
 
 void WidenRowImpl(absl::Span<const float> logits, double* HWY_RESTRICT x) {
@@ -222,6 +254,7 @@ void ScaleWeightsImpl(float scale, float* HWY_RESTRICT weights, size_t n) {
 void GumbelManyImpl(const NoiseKey& key, absl::Span<const TokenId> tokens, double* noise) {
   const F64 d;
   const U64 du;
+  const PhiloxKeys keys = SpreadKey(key);
   const VF64 two52 = hn::Set(d, 4503599627370496.0);
   const VU64 low32 = hn::Set(du, 0xFFFFFFFFull);
   const VU64 one = hn::Set(du, 1);
@@ -230,7 +263,7 @@ void GumbelManyImpl(const NoiseKey& key, absl::Span<const TokenId> tokens, doubl
     const size_t count = std::min(kLanes, tokens.size() - i);
     for (size_t j = 0; j < count; ++j) index[j] = static_cast<uint32_t>(tokens[i + j]);
     const VU64 v = hn::Load(du, index);
-    const PhiloxWords words = PhiloxLanes(hn::ShiftRight<1>(v), key);
+    const PhiloxWords words = PhiloxLanes(hn::ShiftRight<1>(v), keys);
     const auto even = hn::Eq(hn::And(v, one), hn::Zero(du));
     const VU64 high = hn::And(hn::IfThenElse(even, words.x0, words.x2), low32);
     const VU64 low = hn::And(hn::IfThenElse(even, words.x1, words.x3), low32);
@@ -245,23 +278,22 @@ void GumbelManyImpl(const NoiseKey& key, absl::Span<const TokenId> tokens, doubl
   }
 }
 
-// Tokens of blocks [block, block + kLanes) that may beat `factor`: bit t is token 2 * block + t. A
-// token v is out when (1 - u) 2^31 > weights[v] * factor, with 1 - u bounded from below by the
-// complement of u's upper 32 bits.
-HWY_INLINE uint32_t SurvivorBits(size_t block, const float* HWY_RESTRICT weights, float factor,
-                                 const NoiseKey& key) {
-  const U64 du;
-  const PhiloxWords words = PhiloxLanes(hn::Iota(du, block), key);
+// Which tokens of kLanes Philox blocks, from token 2 * block on, a winner may be among: bit t is
+// token 2 * block + t. Token v is out when (1 - u) 2^31 > weights[v] * factor, with 1 - u bounded
+// from below by the complement of u's upper 32 bits.
+HWY_INLINE uint32_t SurvivorBits(const PhiloxWords& words, const float* HWY_RESTRICT weights,
+                                 float factor) {
 #if HWY_TARGET == HWY_SCALAR
   uint32_t in = 0;
   const uint32_t high[2] = {static_cast<uint32_t>(words.x0.raw),
                             static_cast<uint32_t>(words.x2.raw)};
   for (int t = 0; t < 2; ++t) {
     const float distance = static_cast<float>(static_cast<int32_t>(~high[t] >> 1));
-    in |= uint32_t{distance <= weights[2 * block + t] * factor} << t;
+    in |= uint32_t{distance <= weights[t] * factor} << t;
   }
   return in;
 #else
+  const U64 du;
   const hn::Repartition<uint32_t, F64> d32;
   const hn::Repartition<int32_t, F64> di;
   const hn::Repartition<float, F64> df;
@@ -269,13 +301,26 @@ HWY_INLINE uint32_t SurvivorBits(size_t block, const float* HWY_RESTRICT weights
       hn::Or(hn::And(words.x0, hn::Set(du, 0xFFFFFFFFull)), hn::ShiftLeft<32>(words.x2));
   const auto complement = hn::ShiftRight<1>(hn::Not(hn::BitCast(d32, pair)));
   const auto distance = hn::ConvertTo(df, hn::BitCast(di, complement));
-  const auto in =
-      hn::Le(distance, hn::Mul(hn::LoadU(df, weights + 2 * block), hn::Set(df, factor)));
+  const auto in = hn::Le(distance, hn::Mul(hn::LoadU(df, weights), hn::Set(df, factor)));
   if (HWY_LIKELY(hn::AllFalse(df, in))) return 0;
   uint8_t bits[8] = {};
   hn::StoreMaskBits(df, in, bits);
   return bits[0] | (uint32_t{bits[1]} << 8);
 #endif
+}
+
+// The same for 2 * kLanes blocks: two independent chains keep the multipliers busy.
+HWY_INLINE uint32_t SurvivorBitsOfTwo(size_t block, const float* HWY_RESTRICT weights, float factor,
+                                      const PhiloxKeys& keys) {
+  const U64 d;
+  PhiloxWords a = FirstRound(hn::Iota(d, block), keys);
+  PhiloxWords b = FirstRound(hn::Iota(d, block + kLanes), keys);
+  for (int round = 1; round < 10; ++round) {
+    NextRound(round, keys, &a);
+    NextRound(round, keys, &b);
+  }
+  return SurvivorBits(a, weights, factor) |
+         (SurvivorBits(b, weights + 2 * kLanes, factor) << (2 * kLanes));
 }
 
 NoisyWinner ArgmaxWithNoiseImpl(absl::Span<const double> x, const float* HWY_RESTRICT weights,
@@ -291,11 +336,12 @@ NoisyWinner ArgmaxWithNoiseImpl(absl::Span<const double> x, const float* HWY_RES
   const auto factor_of = [&](double mark) HWY_ATTR {
     return static_cast<float>(0x1p31 * Exp(sum.max - sum.log - mark + kMarginCap) * (1 + 1e-5));
   };
+  const PhiloxKeys keys = SpreadKey(key);
   double best_key = key_of(best);
   double second_key = -std::numeric_limits<double>::infinity();
   float factor = factor_of(best_key);
-  for (size_t block = 0; 2 * block < x.size(); block += kLanes) {
-    uint32_t bits = SurvivorBits(block, weights, factor, key);
+  for (size_t block = 0; 2 * block < x.size(); block += 2 * kLanes) {
+    uint32_t bits = SurvivorBitsOfTwo(block, weights + 2 * block, factor, keys);
     for (; HWY_UNLIKELY(bits != 0); bits &= bits - 1) {
       const TokenId v = static_cast<TokenId>(2 * block + __builtin_ctz(bits));
       if (v == first || v >= static_cast<TokenId>(x.size())) continue;

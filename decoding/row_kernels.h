@@ -16,7 +16,7 @@ namespace coppice {
 inline constexpr int kLseChunks =
     16;  // vocabulary chunks of every log-sum-exp; chunk c = [c*n/16, (c+1)*n/16)
 inline constexpr size_t kMaxBlock = 32;  // tokens per entry of BlockMaxima
-inline constexpr size_t kRowPadding = 16;
+inline constexpr size_t kRowPadding = 32;
 inline constexpr double kMarginCap =
     0.01;  // nats; a larger margin of a pruned argmax is reported as this
 

@@ -29,7 +29,7 @@ class SearchDecoder : public BeamDecoder {
  public:
   SearchDecoder(const DecodingParams& params, bool certified)
       : state_(params),
-        row_(params),
+        row_(params, /*for_draws=*/false),
         certified_(certified),
         noisy_(params.kind == DecodingKind::kBeamSamplingWithoutReplacement),
         beams_{Beam{}} {
@@ -103,12 +103,13 @@ void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
   const TargetRow row = row_.Materialise();
   const std::vector<double> keys =
       ChildKeys(state_.params().seed, state_.paths().hash(beam.path), beam.log_score, bound,
-                row.row.tokens, row.row.log_probs);
+                row.row.tokens, row.row.log_probs, reach);
   const size_t first = candidates_.size();
   for (size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i] == kNothing) continue;
     candidates_.push_back({keys[i], b, row.row.tokens[i], beam.log_score + row.score_log_probs[i]});
   }
-  if (keys.size() > reach) {
+  if (candidates_.size() > first + reach) {
     std::nth_element(candidates_.begin() + first, candidates_.begin() + first + reach,
                      candidates_.end());
     candidates_.resize(first + reach);

@@ -30,7 +30,8 @@ class SearchDrafter : public TreeDrafter {
 std::vector<double> SearchDrafter::Keys(const Node& node, const Distribution& row) const {
   if (noisy_) {
     return ChildKeys(params().seed, node.hash, node.score,
-                     BeamKey(params().seed, node.hash, node.score), row.tokens, row.log_probs);
+                     BeamKey(params().seed, node.hash, node.score), row.tokens, row.log_probs,
+                     row.size());
   }
   std::vector<double> keys = row.log_probs;
   for (double& key : keys) key += node.score;

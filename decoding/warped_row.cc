@@ -11,10 +11,11 @@ constexpr double kTieSlack = 1e-6;  // nats; far above what adding a score can r
 
 }  // namespace
 
-WarpedRow::WarpedRow(const DecodingParams& params)
+WarpedRow::WarpedRow(const DecodingParams& params, bool for_draws)
     : warp_(WarpAt(params, params.min_tokens)),
       warp_without_stops_(WarpAt(params, -1)),
-      min_tokens_(params.min_tokens) {}
+      min_tokens_(params.min_tokens),
+      for_draws_(for_draws) {}
 
 void WarpedRow::Read(RowSource* rows, int row, int length) {
   const WarpParams& warp = length < min_tokens_ ? warp_without_stops_ : warp_;
@@ -31,11 +32,10 @@ void WarpedRow::Read(RowSource* rows, int row, int length) {
     raw_log_sum_ = LogSumExp(raw_);
   }
   TemperRow(warp, absl::MakeSpan(x_));
-  weights_ready_ = false;
   whole_ = KeepsWholeRow(warp);
   if (whole_) {
-    weights_.resize((x_.size() + kRowPadding - 1) / kRowPadding * kRowPadding);
-    sum_ = ChunkedLogSumExp(x_, weights_.data());
+    if (for_draws_) weights_.resize((x_.size() + kRowPadding - 1) / kRowPadding * kRowPadding);
+    sum_ = ChunkedLogSumExp(x_, for_draws_ ? weights_.data() : nullptr);
     whole_ = sum_.max != kNothing;  // a row of nothing is one-hot on token 0
   }
   if (!whole_) sparse_ = CutRow(x_, warp);
@@ -89,12 +89,20 @@ void WarpedRow::TopCandidates(size_t count, std::vector<Candidate>* out) const {
 
 TargetRow WarpedRow::Materialise() const {
   TargetRow out;
-  std::vector<Candidate> all;
-  TopCandidates(x_.size() + 1, &all);
-  for (const Candidate& candidate : all) {
+  const auto add = [&out](const Candidate& candidate) {
     out.row.tokens.push_back(candidate.token);
     out.row.log_probs.push_back(candidate.log_prob);
     out.score_log_probs.push_back(candidate.score_log_prob);
+  };
+  if (!whole_) {
+    for (size_t i = 0; i < sparse_.size(); ++i) add(At(sparse_.tokens[i], sparse_.log_probs[i]));
+    return out;
+  }
+  out.row.tokens.reserve(x_.size());
+  out.row.log_probs.reserve(x_.size());
+  out.score_log_probs.reserve(x_.size());
+  for (size_t v = 0; v < x_.size(); ++v) {
+    if (x_[v] != kNothing) add(At(static_cast<TokenId>(v), WholeLogProb(static_cast<TokenId>(v))));
   }
   return out;
 }

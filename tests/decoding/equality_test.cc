@@ -1,0 +1,183 @@
+// ALGORITHMS.md 11.2: with drafts of any quality, any width and depth, the output is that of the
+// reference without drafts, token for token and score to 1e-12.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "decoding/search.h"
+#include "tests/decoding/reference_decoder.h"
+#include "tests/testing/decode_loop.h"
+
+namespace coppice {
+namespace {
+
+struct Setting {
+  DecodingParams params;
+  HashLm lm;
+  int draft_width;
+  int depth;
+  DraftQuality quality;
+};
+
+// One random point of the grid gamma 0..6 x W 1..8 x W_S W..4W x draft quality x warp x ends x
+// policy x refill.
+Setting RandomSetting(uint64_t seed, DecodingKind kind) {
+  auto pick = [seed, draw = 0u](int n) mutable {
+    return static_cast<int>(Uniform(seed, Domain::kDirect, 99, 0, draw++) * n);
+  };
+  Setting s;
+  s.lm.vocab_size = 2 + pick(14);
+  s.lm.salt = pick(1000);
+  s.lm.noise = pick(1000);
+  s.lm.power = 2 + pick(6);
+  s.params.kind = kind;
+  s.params.seed = Finalize(seed);
+  s.params.beam_width = kind == DecodingKind::kMultinomial ? 1 : 1 + pick(8);
+  s.params.num_hypotheses = s.params.beam_width;
+  s.params.max_tokens = 1 + pick(14);
+  s.params.stop_when_full = pick(2) == 0;
+  s.params.refill = pick(2) == 0;
+  s.params.length_penalty = std::vector<double>{0, 0.6, 1, 1, 2}[pick(5)];
+  for (int stop = pick(3); stop > 0; --stop) s.params.stop_ids.push_back(stop);
+  s.params.min_tokens = pick(3) == 0 && s.lm.vocab_size > 4 ? pick(4) : 0;
+  if (kind != DecodingKind::kBeamSearch) {
+    s.params.warp.temperature = std::vector<double>{1, 1, 0.7, 1.5}[pick(4)];
+    s.params.warp.top_k = pick(3) == 0 ? 1 + pick(8) : 0;
+    s.params.warp.top_p = pick(3) == 0 ? 0.8 : 1;
+    s.params.warp.min_p = pick(4) == 0 ? 0.05 : 0;
+    s.params.warp.mode = pick(3) == 0 ? WarpMode::kRowRaw : WarpMode::kRow;
+  }
+  if (pick(4) == 0) s.params.warp.logit_bias = {{0, 0.7}, {1, -0.4}};
+  s.draft_width = s.params.beam_width * (1 + pick(4));
+  s.depth = pick(7);
+  s.quality = std::vector<DraftQuality>{DraftQuality::kGood, DraftQuality::kRandom,
+                                        DraftQuality::kConstant, DraftQuality::kIdentical}[pick(4)];
+  return s;
+}
+
+void ExpectSame(const DecodeRun& run, const std::vector<ReferenceBeam>& want,
+                const ReferenceDecoder& reference) {
+  ASSERT_EQ(run.layers, reference.layers);
+  ASSERT_EQ(run.result.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(run.result[i].tokens, want[i].path);
+    EXPECT_NEAR(run.result[i].joint_log_probability, want[i].log_score,
+                1e-12 * (1 + std::abs(want[i].log_score)));
+    EXPECT_NEAR(run.result[i].score, reference.Score(want[i]),
+                1e-12 * (1 + std::abs(want[i].log_score)));
+    EXPECT_EQ(run.result[i].finished, want[i].finished);
+  }
+}
+
+void ExpectEqualOverSeeds(DecodingKind kind, int seeds) {
+  for (int seed = 0; seed < seeds && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(seed);
+    const Setting s = RandomSetting(seed, kind);
+    ReferenceDecoder reference(s.params, s.lm);
+    const std::vector<ReferenceBeam> want = reference.Run();
+    const DecodeRun plain =
+        RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm, DraftQuality::kNone, 0, 0);
+    ExpectSame(plain, want, reference);
+    EXPECT_THAT(plain.layers_per_round, testing::Each(1));
+    const DecodeRun drafted = RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm,
+                                        s.quality, s.draft_width, s.depth);
+    ExpectSame(drafted, want, reference);
+  }
+}
+
+TEST(EqualityTest, MultinomialIsItsReferenceWithAnyDraft) {
+  ExpectEqualOverSeeds(DecodingKind::kMultinomial, 1200);
+}
+TEST(EqualityTest, BeamSamplingIsItsReferenceWithAnyDraft) {
+  ExpectEqualOverSeeds(DecodingKind::kBeamSampling, 1500);
+}
+TEST(EqualityTest, BeamSearchIsItsReferenceWithAnyDraft) {
+  ExpectEqualOverSeeds(DecodingKind::kBeamSearch, 1500);
+}
+TEST(EqualityTest, SamplingWithoutReplacementIsItsReferenceWithAnyDraft) {
+  ExpectEqualOverSeeds(DecodingKind::kBeamSamplingWithoutReplacement, 1500);
+}
+
+// Without multiplicities the reference is another algorithm, and the comparison sees it.
+TEST(EqualityTest, SetSemanticsIsNoticed) {
+  int different = 0;
+  for (int seed = 0; seed < 200; ++seed) {
+    Setting s = RandomSetting(seed, DecodingKind::kBeamSampling);
+    s.params.beam_width = s.params.num_hypotheses = 6;
+    ReferenceDecoder reference(s.params, s.lm);
+    reference.set_semantics = true;
+    const std::vector<ReferenceBeam> want = reference.Run();
+    const DecodeRun run =
+        RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm, DraftQuality::kNone, 0, 0);
+    bool same = run.result.size() == want.size();
+    for (size_t i = 0; same && i < want.size(); ++i) same = run.result[i].tokens == want[i].path;
+    different += same ? 0 : 1;
+  }
+  EXPECT_GT(different, 20);
+}
+
+// Greedy at temperature 0: the argmax chain, drafted or not, by either method that serves it.
+TEST(EqualityTest, GreedyIsTheArgmaxChain) {
+  for (int seed = 0; seed < 200; ++seed) {
+    Setting s = RandomSetting(seed, DecodingKind::kMultinomial);
+    s.params.warp = WarpParams();
+    s.params.warp.temperature = 0;
+    s.params.stop_ids.clear();
+    std::vector<TokenId> want;
+    for (int i = 0; i < s.params.max_tokens; ++i) {
+      const std::vector<double> row = s.lm.TargetLogProbs(HashPath(want));
+      want.push_back(static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin()));
+    }
+    for (const char* method : {"auto", "certified", "pf_gumbel"}) {
+      s.params.method = method;
+      const DecodeRun run = RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm, s.quality,
+                                      s.draft_width, s.depth);
+      ASSERT_EQ(run.result.size(), 1u);
+      EXPECT_EQ(run.result[0].tokens, want);
+    }
+  }
+}
+
+// A draft that is the target decides gamma + 1 layers every round: W_S = W for the searches, any
+// W_S >= W for PF-Gumbel.
+TEST(EqualityTest, IdenticalDraftDecidesEveryLayer) {
+  for (DecodingKind kind :
+       {DecodingKind::kMultinomial, DecodingKind::kBeamSampling, DecodingKind::kBeamSearch,
+        DecodingKind::kBeamSamplingWithoutReplacement}) {
+    for (int seed = 0; seed < 60; ++seed) {
+      SCOPED_TRACE(seed);
+      Setting s = RandomSetting(seed, kind);
+      const int gamma = 1 + seed % 5;
+      s.params.warp = WarpParams();
+      s.params.stop_ids.clear();
+      s.params.max_tokens = 3 * (gamma + 1);
+      const bool sampled =
+          kind == DecodingKind::kMultinomial || kind == DecodingKind::kBeamSampling;
+      const int width = sampled ? s.draft_width : s.params.beam_width;
+      const DecodeRun run = RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm,
+                                      DraftQuality::kIdentical, width, gamma);
+      EXPECT_THAT(run.layers_per_round, testing::ElementsAre(gamma + 1, gamma + 1, gamma + 1));
+    }
+  }
+}
+
+// A draft that knows nothing costs speed alone, and the plain rule stops no later than the
+// certified one.
+TEST(EqualityTest, CertificateNeverStopsEarlierThanThePlainRule) {
+  int rounds_certified = 0, rounds_plain = 0;
+  for (int seed = 0; seed < 200; ++seed) {
+    Setting s = RandomSetting(seed, DecodingKind::kBeamSearch);
+    s.depth = 4;
+    s.quality = DraftQuality::kGood;
+    const DecodeRun certified = RunDecode(MakeSearchDecoder(s.params, /*certified=*/true), s.params,
+                                          s.lm, s.quality, s.draft_width, s.depth);
+    const DecodeRun plain = RunDecode(MakeSearchDecoder(s.params, /*certified=*/false), s.params,
+                                      s.lm, s.quality, s.draft_width, s.depth);
+    rounds_certified += certified.layers_per_round.size();
+    rounds_plain += plain.layers_per_round.size();
+    ASSERT_EQ(certified.layers, plain.layers);
+  }
+  EXPECT_LT(rounds_certified, rounds_plain);
+}
+
+}  // namespace
+}  // namespace coppice

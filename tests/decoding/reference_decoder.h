@@ -1,0 +1,190 @@
+// The non-speculative algorithms of ALGORITHMS.md 3.5, 5.7, 5.8 and section 8, written down again
+// as plainly as the text: the reference that the decoders must equal token for token. HashLM rows,
+// no pruning, std::log and std::exp.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/rng.h"
+#include "decoding/params.h"
+#include "decoding/warp.h"
+#include "tests/testing/hash_lm.h"
+
+namespace coppice {
+
+struct ReferenceBeam {
+  std::vector<TokenId> path;
+  double log_score = 0;
+  bool finished = false;
+};
+
+class ReferenceDecoder {
+ public:
+  ReferenceDecoder(const DecodingParams& params, const HashLm& lm) : params_(params), lm_(lm) {}
+
+  // The pool, best first.
+  std::vector<ReferenceBeam> Run() {
+    std::vector<ReferenceBeam> active = {{}};
+    if (params_.kind == DecodingKind::kMultinomial || params_.kind == DecodingKind::kBeamSampling) {
+      active.assign(params_.beam_width, {});
+    }
+    for (layers = 1;; ++layers) {
+      std::vector<ReferenceBeam> outputs = Layer(active);
+      active.clear();
+      for (const ReferenceBeam& output : outputs) {
+        if (output.finished) {
+          Insert(output);
+        } else {
+          active.push_back(output);
+        }
+      }
+      if (active.empty()) break;
+      double best = -std::numeric_limits<double>::infinity();
+      for (const ReferenceBeam& beam : active) best = std::max(best, beam.log_score);
+      if (static_cast<int>(pool_.size()) == params_.beam_width) {
+        if (params_.stop_when_full) break;
+        if (Score(pool_.back()) >= best / std::pow(params_.max_tokens, params_.length_penalty))
+          break;
+      }
+      if (layers == params_.max_tokens) {
+        for (const ReferenceBeam& beam : active) Insert(beam);
+        break;
+      }
+    }
+    return pool_;
+  }
+  double Score(const ReferenceBeam& beam) const {
+    return beam.log_score / std::pow(beam.path.size(), params_.length_penalty);
+  }
+
+  int layers = 0;
+  bool set_semantics = false;  // negative control: forget multiplicities
+
+ private:
+  struct Entry {
+    double key;
+    ReferenceBeam child;
+  };
+
+  Distribution Row(const ReferenceBeam& beam) const {
+    WarpParams warp = params_.warp;
+    if (static_cast<int>(beam.path.size()) < params_.min_tokens) {
+      for (TokenId stop : params_.stop_ids) {
+        warp.logit_bias.emplace_back(stop, -std::numeric_limits<double>::infinity());
+      }
+    }
+    return WarpRow(absl::Span<const double>(lm_.TargetLogProbs(HashPath(beam.path))), warp);
+  }
+
+  ReferenceBeam Child(const ReferenceBeam& beam, TokenId token, double log_prob) const {
+    ReferenceBeam child = beam;
+    child.path.push_back(token);
+    child.log_score += params_.warp.mode == WarpMode::kRow
+                           ? log_prob
+                           : lm_.TargetLogProbs(HashPath(beam.path))[token];
+    child.finished = std::find(params_.stop_ids.begin(), params_.stop_ids.end(), token) !=
+                     params_.stop_ids.end();
+    return child;
+  }
+
+  double Noise(Domain domain, const std::vector<TokenId>& path, int slot, int index) const {
+    return -std::log(-std::log(Uniform(params_.seed, domain, HashPath(path), slot, index)));
+  }
+
+  std::vector<ReferenceBeam> Layer(const std::vector<ReferenceBeam>& active) const {
+    if (params_.kind == DecodingKind::kMultinomial || params_.kind == DecodingKind::kBeamSampling) {
+      return SampledLayer(active);
+    }
+    return RankedLayer(active);
+  }
+
+  std::vector<ReferenceBeam> SampledLayer(const std::vector<ReferenceBeam>& active) const {
+    std::vector<ReferenceBeam> beams;
+    std::vector<int> multiplicity;
+    for (const ReferenceBeam& slot : active) {
+      size_t b = 0;
+      while (b < beams.size() && beams[b].path != slot.path) ++b;
+      if (b == beams.size()) {
+        beams.push_back(slot);
+        multiplicity.push_back(0);
+      }
+      if (!set_semantics || multiplicity[b] == 0) ++multiplicity[b];
+    }
+    std::vector<ReferenceBeam> out;
+    const int slots = params_.refill ? params_.beam_width : static_cast<int>(active.size());
+    for (int w = 0; w < slots; ++w) {
+      size_t best = 0;
+      double best_key = -std::numeric_limits<double>::infinity();
+      for (size_t b = 0; b < beams.size(); ++b) {
+        const double key = beams[b].log_score + std::log(multiplicity[b]) +
+                           Noise(Domain::kParent, beams[b].path, w, 0);
+        if (key > best_key) best = b, best_key = key;
+      }
+      const Distribution row = Row(beams[best]);
+      size_t token = 0;
+      double token_key = -std::numeric_limits<double>::infinity();
+      for (size_t i = 0; i < row.size(); ++i) {
+        const double key =
+            row.log_probs[i] + Noise(Domain::kToken, beams[best].path, w, row.tokens[i]);
+        if (key > token_key) token = i, token_key = key;
+      }
+      out.push_back(Child(beams[best], row.tokens[token], row.log_probs[token]));
+    }
+    return out;
+  }
+
+  std::vector<ReferenceBeam> RankedLayer(const std::vector<ReferenceBeam>& beams) const {
+    std::vector<Entry> entries;
+    for (const ReferenceBeam& beam : beams) {
+      const Distribution row = Row(beam);
+      std::vector<double> keys;
+      for (size_t i = 0; i < row.size(); ++i) keys.push_back(beam.log_score + row.log_probs[i]);
+      if (params_.kind == DecodingKind::kBeamSamplingWithoutReplacement) {
+        for (size_t i = 0; i < row.size(); ++i)
+          keys[i] += Noise(Domain::kToken, beam.path, 0, row.tokens[i]);
+        const double largest = *std::max_element(keys.begin(), keys.end());
+        const double maximum = beam.log_score + Noise(Domain::kParent, beam.path, 0, 0);
+        for (double& key : keys) {
+          const double t = maximum - key + std::log1p(-std::exp(key - largest));
+          key = key == largest ? maximum
+                               : maximum - std::max(0.0, t) - std::log1p(std::exp(-std::abs(t)));
+        }
+      }
+      for (size_t i = 0; i < row.size(); ++i) {
+        entries.push_back({keys[i], Child(beam, row.tokens[i], row.log_probs[i])});
+      }
+    }
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const Entry& a, const Entry& b) { return a.key > b.key; });
+    std::vector<ReferenceBeam> out;
+    int alive = 0;
+    for (int rank = 0; rank < static_cast<int>(entries.size()) && alive < params_.beam_width;
+         ++rank) {
+      const ReferenceBeam& child = entries[rank].child;
+      if (child.finished && rank >= params_.beam_width) continue;
+      out.push_back(child);
+      alive += child.finished ? 0 : 1;
+    }
+    return out;
+  }
+
+  void Insert(const ReferenceBeam& beam) {
+    for (const ReferenceBeam& other : pool_) {
+      if (other.path == beam.path) return;
+    }
+    pool_.push_back(beam);
+    std::stable_sort(
+        pool_.begin(), pool_.end(),
+        [&](const ReferenceBeam& a, const ReferenceBeam& b) { return Score(a) > Score(b); });
+    if (static_cast<int>(pool_.size()) > params_.beam_width) pool_.pop_back();
+  }
+
+  DecodingParams params_;
+  HashLm lm_;
+  std::vector<ReferenceBeam> pool_;
+};
+
+}  // namespace coppice
