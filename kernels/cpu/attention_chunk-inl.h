@@ -72,7 +72,7 @@ HWY_INLINE void SumsOfLanes8(const VA (&acc)[8], float* HWY_RESTRICT out) {
 #endif
 }
 
-// Scores of positions first .. first + 7; those past the end repeat the last one.
+// scores[i] of positions first + i, i < 8; those past the end repeat the last one.
 template <class T>
 HWY_INLINE void Scores8(const Chunk<T>& chunk, int first, const float* query, int64_t dim,
                         float* scores) {
@@ -88,7 +88,7 @@ HWY_INLINE void Scores8(const Chunk<T>& chunk, int first, const float* query, in
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) acc[i] = hn::MulAdd(q, LoadFloats(k[i] + j), acc[i]);
   }
-  SumsOfLanes8(acc, scores + first);
+  SumsOfLanes8(acc, scores);
 }
 
 // sum = sum * correction + sum over positions of weight[t] v[t], positions in order, kWidth vectors
@@ -116,27 +116,29 @@ HWY_INLINE void AddValues(const Chunk<T>& chunk, const float* weights, float cor
 template <class T>
 HWY_NOINLINE void AttendChunk(const Chunk<T>& chunk, int64_t dim, QueryState* state) {
   const DA d;
-  const int n = chunk.positions;
-  HWY_ALIGN float scores[2 * kBlockSize] = {};
+  // Absent positions score -infinity and weigh 0.
+  HWY_ALIGN float scores[kBlockSize] = {};
   Scores8(chunk, 0, state->query, dim, scores);
-  if (n > 8) Scores8(chunk, 8, state->query, dim, scores);
-  float max = state->max;
-  for (int t = 0; t < n; ++t) max = std::max(max, scores[t]);
+  if (chunk.positions > 8) Scores8(chunk, 8, state->query, dim, scores + 8);
+  for (int t = chunk.positions; t < kBlockSize; ++t)
+    scores[t] = -std::numeric_limits<float>::infinity();
 
-  // Place 16 is the old maximum: exp gives the correction of what is summed so far. Absent
-  // positions weigh 0.
-  for (int t = 0; t < n; ++t) scores[t] -= max;
-  for (int t = n; t < kBlockSize; ++t) scores[t] = -std::numeric_limits<float>::infinity();
-  std::fill_n(scores + kBlockSize, 8, state->max - max);
-  for (int t = 0; t < kBlockSize + 8; t += kLanesA) {
-    hn::StoreU(ExpOfNegative(d, hn::LoadU(d, scores + t)), d, scores + t);
+  VA highest = hn::Load(d, scores);
+#pragma GCC unroll 2
+  for (int t = kLanesA; t < kBlockSize; t += kLanesA)
+    highest = hn::Max(highest, hn::Load(d, scores + t));
+  const float max = std::max(state->max, hn::GetLane(hn::MaxOfLanes(d, highest)));
+  VA sum = hn::Zero(d);
+#pragma GCC unroll 2
+  for (int t = 0; t < kBlockSize; t += kLanesA) {
+    const VA weights = ExpOfNegative(d, hn::Sub(hn::Load(d, scores + t), hn::Set(d, max)));
+    hn::Store(weights, d, scores + t);
+    sum = hn::Add(sum, weights);
   }
-  const float correction = scores[kBlockSize];
-  float sums[8];
-  for (int i = 0; i < 8; ++i) sums[i] = scores[i] + scores[i + 8];
-  const float total =
-      ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
-  state->total = state->total * correction + total;
+  // What is summed so far was relative to the old maximum; exp(0) is exactly 1.
+  const float correction =
+      max == state->max ? 1.0f : hn::GetLane(ExpOfNegative(d, hn::Set(d, state->max - max)));
+  state->total = state->total * correction + hn::GetLane(hn::SumOfLanes(d, sum));
   state->max = max;
 
   int64_t j = 0;
