@@ -90,6 +90,7 @@ double Exp(double x) {
 double Log1p(double x) {
   const double u = 1 + x;
   if (u == 1) return x;
+  if (u <= 0) return Log(u);
   if (u == kInfinity) return u;
   return Log(u) + (x - (u - 1)) / u;
 }

@@ -56,6 +56,12 @@ class ReferenceDecoder {
     }
     return pool_;
   }
+  // The slots after `count` layers; no stop rules.
+  std::vector<ReferenceBeam> RunLayers(int count) const {
+    std::vector<ReferenceBeam> active(params_.beam_width);
+    for (int i = 0; i < count; ++i) active = Layer(active);
+    return active;
+  }
   double Score(const ReferenceBeam& beam) const {
     return beam.log_score / std::pow(beam.path.size(), params_.length_penalty);
   }
