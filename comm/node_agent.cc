@@ -30,6 +30,8 @@ std::chrono::nanoseconds Seconds(double seconds) {
 constexpr size_t kMostHeld =
     10000;  // messages kept while there is no coordinator; then the oldest go
 constexpr double kRegisterAgainS = 1.0;  // an unanswered Register is repeated after that
+constexpr double kRegisterUnheardS =
+    5.0;  // the same while no connection was seen: it waits in the socket
 constexpr int kGoodbyeLingerMs = 100;
 
 // Tells when a client's connection comes and goes.
@@ -156,8 +158,7 @@ class ZmqNodeAgent final : public NodeAgent {
   }
 
   void SendRegister(const proto::Register& registration) {
-    next_register_ = Now() + Seconds(kRegisterAgainS);
-    if (register_queued_) return;  // it still waits for the first connection
+    next_register_ = Now() + Seconds(connected_ ? kRegisterAgainS : kRegisterUnheardS);
     proto::NodeMessage message;
     *message.mutable_register_() = registration;
     register_queued_ = !connected_;
@@ -177,6 +178,8 @@ class ZmqNodeAgent final : public NodeAgent {
   }
 
   void OnMessage(proto::Register* registration) {
+    connected_ = true;  // should the connection have been faster than the monitor
+    register_queued_ = false;
     const bool ack = received_.has_register_ack();
     if (ack && !OnRegisterAck(registration)) return;
     {

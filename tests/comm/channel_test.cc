@@ -27,6 +27,11 @@ proto::NodeMessage Beat(uint64_t step) {
 std::unique_ptr<ServerChannel> BindLoopback(const std::string& endpoint = "tcp://127.0.0.1:*",
                                             const ChannelOptions& options = {}) {
   auto server = ServerChannel::Bind(endpoint, options);
+  // A port that was just closed is let go in the background.
+  for (int i = 0; i < 500 && !server.ok(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    server = ServerChannel::Bind(endpoint, options);
+  }
   EXPECT_TRUE(server.ok()) << server.status();
   return *std::move(server);
 }

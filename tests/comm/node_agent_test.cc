@@ -16,6 +16,11 @@ class FakeCoordinator {
  public:
   explicit FakeCoordinator(const std::string& endpoint = "tcp://127.0.0.1:*") {
     auto server = ServerChannel::Bind(endpoint);
+    // A port that was just closed is let go in the background.
+    for (int i = 0; i < 500 && !server.ok(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      server = ServerChannel::Bind(endpoint);
+    }
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -188,7 +193,7 @@ TEST(NodeAgentTest, RefusedLaterItAsksAgain) {
   FakeCoordinator coordinator;
   auto agent = StartAccepted(coordinator);
   coordinator.Acknowledge(false, "", "who are you?");
-  auto message = coordinator.Next();
+  auto message = coordinator.Next(/*beats=*/false, /*timeout_ms=*/10000);
   ASSERT_TRUE(message.has_value());
   EXPECT_TRUE(message->has_register_());
 }
