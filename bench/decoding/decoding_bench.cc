@@ -154,6 +154,28 @@ void PfGumbelTopPVerdict(benchmark::State& state) {
   params.warp.top_p = 0.9;
   Rounds(state, params, false);
 }
+DecodingParams DsbdParams() {
+  DecodingParams params = Params(DecodingKind::kBeamSampling);
+  params.method = "dsbd";
+  return params;
+}
+void DsbdVerdict(benchmark::State& state) { Rounds(state, DsbdParams(), false); }
+void DsbdDraft(benchmark::State& state) { Rounds(state, DsbdParams(), true); }
+void DsbdTopKVerdict(benchmark::State& state) {
+  DecodingParams params = DsbdParams();
+  params.warp.top_k = 50;
+  params.warp.top_p = 0.9;
+  Rounds(state, params, false);
+}
+void DsbdDynamicWidthVerdict(benchmark::State& state) {
+  DecodingParams params = DsbdParams();
+  params.width_threshold = 0.7;
+  Rounds(state, params, false);
+}
+BENCHMARK(DsbdVerdict)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(DsbdDraft)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(DsbdTopKVerdict)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(DsbdDynamicWidthVerdict)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(PfGumbelVerdict)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(PfGumbelDraft)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(PfGumbelTopKVerdict)->UseManualTime()->Unit(benchmark::kMicrosecond);

@@ -34,6 +34,7 @@ void RunRng(const Json& inputs, const Json& expected, CaseCheck* check) {
   check->Equal("hash", hash, Hex(expected.at("hash_hex").get<std::string>()));
   const double u = Uniform(seed, domain, hash, slot, index);
   check->Near("u", u, std::strtod(expected.at("u_hex").get<std::string>().c_str(), nullptr), 0.0);
+  check->Near("u", u, expected.at("u").get<double>(), 0.0);
   const double gumbel = expected.at("gumbel").get<double>();
   check->Near("gumbel", Gumbel(seed, domain, hash, slot, index), gumbel, 1e-14 * std::abs(gumbel));
 }

@@ -1,0 +1,255 @@
+// The DSBD decoder and drafter as the worker and the draft node use them: seeded, through the
+// factories.
+#include "decoding/dsbd.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "base/deterministic_math.h"
+#include "decoding/residual.h"
+#include "gtest/gtest.h"
+#include "tests/testing/dsbd_law.h"
+
+namespace coppice {
+namespace {
+
+DsbdSetting Setting(int vocab, int width, uint64_t draft_salt) {
+  DsbdSetting setting;
+  setting.params.kind = DecodingKind::kBeamSampling;
+  setting.params.method = "dsbd";
+  setting.params.beam_width = width;
+  setting.params.num_hypotheses = width;
+  setting.params.max_tokens = 12;
+  setting.draft_width = 2 * width;
+  setting.draft_depth = 3;
+  const HashLm target{vocab, 7, 3, 0};
+  const HashLm draft{vocab, draft_salt, 3, 0};
+  setting.target = [target](uint64_t hash) { return target.TargetLogProbs(hash); };
+  setting.draft = [draft](uint64_t hash) { return draft.TargetLogProbs(hash); };
+  return setting;
+}
+
+// Random f32 logits behind a RowSource.
+class LogitRows : public RowSource {
+ public:
+  explicit LogitRows(int vocab) : logits_(vocab) {}
+  absl::Span<const float> Logits(int row) override {
+    for (int v = 0; v < logits_.size(); ++v) {
+      logits_[v] = static_cast<float>(Gumbel(99, Domain::kDirect, row, 0, v));
+    }
+    return logits_;
+  }
+
+ private:
+  std::vector<float> logits_;
+};
+
+// A whole row drawn by the pruned kernel and the same row listed entry by entry decide the same,
+// before and after rejections.
+TEST(SeededChoices, WholeRowsDrawAsListedRowsDo) {
+  constexpr int kVocab = 300;
+  constexpr int kBeams = 3;
+  LogitRows rows(kVocab);
+  DecodingParams params;
+  std::vector<std::unique_ptr<WarpedRow>> whole;
+  std::vector<TargetRow> listed;
+  std::vector<LawBeam> whole_beams, listed_beams;
+  LayerLaw q;
+  std::vector<Distribution> proposals(kBeams);
+  listed.reserve(kBeams);
+  for (int b = 0; b < kBeams; ++b) {
+    whole.push_back(std::make_unique<WarpedRow>(params));
+    whole.back()->Read(&rows, b, 0);
+    ASSERT_TRUE(whole.back()->whole());
+    listed.push_back(whole.back()->Materialise());
+    const uint64_t hash = 1000 + b;
+    whole_beams.push_back({hash, -1.0 * b, b + 1, nullptr, whole.back().get()});
+    listed_beams.push_back({hash, -1.0 * b, b + 1, &listed.back().row, nullptr});
+    WarpParams top;
+    top.top_k = 20;
+    top.temperature = 0.8;
+    proposals[b] = WarpRow(rows.Logits(b), top);
+    WeightedRow proposal;
+    proposal.hash = hash;
+    proposal.log_weight = Log(1.0 / kBeams);
+    proposal.sparse = &proposals[b];
+    q.rows.push_back(proposal);
+  }
+  const LayerLaw p_whole = MakeLayerLaw(whole_beams);
+  const LayerLaw p_listed = MakeLayerLaw(listed_beams);
+  Residual a_whole(p_whole, q), a_listed(p_listed, q);
+  SeededChoices choices(5);
+  choices.BeginRound(3);
+  for (int rejections = 0; rejections < 4; ++rejections) {
+    EXPECT_NEAR(a_whole.Overlap(), a_listed.Overlap(), 1e-12);
+    const LayerLaw law_whole = a_whole.Law();
+    const LayerLaw law_listed = a_listed.Law();
+    double whole_sum = 0;
+    for (const EntryMass& entry : ListEntries(law_whole)) whole_sum += Exp(entry.log_mass);
+    EXPECT_NEAR(whole_sum, 1.0, 1e-11);
+    for (uint32_t slot = 0; slot < 300; ++slot) {
+      const Draw x = choices.Choose(Domain::kResidual, slot, law_whole);
+      const Draw y = choices.Choose(Domain::kResidual, slot, law_listed);
+      ASSERT_EQ(x.entry, y.entry) << "rejections " << rejections << " slot " << slot;
+      ASSERT_NEAR(std::min(x.margin, kMarginCap), std::min(y.margin, kMarginCap), 1e-9);
+    }
+    a_whole.Reject();
+    a_listed.Reject();
+  }
+}
+
+// G-test of the seeded two-layer law, false alarm 1e-6.
+TEST(DsbdDecoder, SeededDecodesFollowTheBeamSamplingLaw) {
+  DsbdSetting setting = Setting(2, 2, 8);
+  setting.params.max_tokens = 2;
+  setting.params.stop_when_full = false;
+  setting.draft_depth = 1;
+  setting.draft_width = 3;
+  constexpr int kRuns = 20000;
+  std::map<std::vector<uint64_t>, int> count;
+  for (int run = 0; run < kRuns; ++run) {
+    SeededChoices choices(12345 + run);
+    std::vector<uint64_t> outcome;
+    for (const std::vector<uint64_t>& layer : RunDsbd(setting, &choices)) {
+      outcome.push_back(layer.size());
+      outcome.insert(outcome.end(), layer.begin(), layer.end());
+    }
+    ++count[outcome];
+  }
+  double g = 0, pooled_expected = 0, pooled_seen = 0;
+  int cells = 0;
+  const auto add = [&](double seen, double expected) {
+    g += seen > 0 ? 2 * seen * std::log(seen / expected) : 0.0;
+    ++cells;
+  };
+  for (const auto& [outcome, probability] : ClosedFixedWidthLaw(setting)) {
+    const double expected = probability * kRuns;
+    const double seen = count[outcome];
+    if (expected < 8) {
+      pooled_expected += expected;
+      pooled_seen += seen;
+    } else {
+      add(seen, expected);
+    }
+  }
+  if (pooled_expected > 0) add(pooled_seen, pooled_expected);
+  const double df = cells - 1;  // critical value by Wilson and Hilferty, z = 4.75
+  const double critical = df * std::pow(1 - 2 / (9 * df) + 4.75 * std::sqrt(2 / (9 * df)), 3);
+  EXPECT_GT(df, 10);
+  EXPECT_LT(g, critical) << "df " << df;
+}
+
+TEST(DsbdDecoder, DraftEqualToTheTargetIsAcceptedWhole) {
+  DsbdSetting setting = Setting(6, 3, 7);
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    setting.params.seed = seed;
+    DsbdDecoder decoder(setting.params, RemovedParents::kReject,
+                        std::make_shared<SeededChoices>(seed));
+    const DraftState state = decoder.draft_state();
+    setting.draft_width = 3;  // every draft is needed, so every drafted beam survives
+    const DraftForest forest =
+        DraftDsbdRound(setting, state, 3, std::make_shared<SeededChoices>(seed));
+    ASSERT_TRUE(forest.Validate(6).ok());
+    FunctionRows rows(setting.target, state.root_hash, forest);
+    const Verdict verdict = decoder.Advance(forest, &rows);
+    EXPECT_EQ(verdict.stats.layers, 4);
+    EXPECT_NEAR(verdict.stats.overlap_sum, 3.0, 1e-9);
+    EXPECT_EQ(verdict.stats.overlap_layers, 3);
+  }
+}
+
+// Whole decodes with stop ids and refills: what a worker relies on after every round.
+TEST(DsbdDecoder, RoundsKeepTheirPromises) {
+  for (double threshold : {0.0, 0.6}) {
+    for (uint64_t seed = 0; seed < 60; ++seed) {
+      DsbdSetting setting = Setting(7, 3, 8);
+      setting.params.seed = seed;
+      setting.params.stop_ids = {0};
+      setting.params.min_tokens = 2;
+      setting.params.refill = seed % 2 == 0;
+      setting.params.stop_when_full = seed % 3 != 0;
+      setting.params.width_threshold = threshold;
+      auto decoder = MakeBeamDecoder(setting.params).value();
+      std::vector<TokenId> stable;
+      while (!decoder->finished()) {
+        const DraftState state = decoder->draft_state();
+        ASSERT_EQ(state.root_hash.size(), decoder->roots().size());
+        DraftForest forest = DraftForest::Empty(static_cast<int>(state.root_hash.size()));
+        const int depth = std::min(3, decoder->max_useful_depth());
+        if (depth > 0 && seed % 5 != 0) {
+          forest = DraftDsbdRound(setting, state, depth, std::make_shared<SeededChoices>(seed));
+        }
+        const int before = decoder->layers_committed();
+        FunctionRows rows(setting.target, state.root_hash, forest);
+        const Verdict verdict = decoder->Advance(forest, &rows);
+        EXPECT_GE(verdict.stats.layers, 1);
+        EXPECT_LE(verdict.stats.layers, forest.depth() + 1);
+        EXPECT_EQ(decoder->layers_committed(), before + verdict.stats.layers);
+        ASSERT_EQ(verdict.node_path.size(), forest.size());
+        for (int node = 0; node < forest.size(); ++node) {
+          if (verdict.node_path[node] < 0) continue;
+          EXPECT_EQ(decoder->paths().token(verdict.node_path[node]), forest.token[node]);
+        }
+        const std::vector<TokenId> now = decoder->StablePrefix();
+        ASSERT_GE(now.size(), stable.size());
+        EXPECT_TRUE(std::equal(stable.begin(), stable.end(), now.begin()));
+        stable = now;
+      }
+      const std::vector<Hypothesis> result = decoder->Result();
+      ASSERT_FALSE(result.empty());
+      EXPECT_TRUE(decoder->roots().empty());
+      for (const Hypothesis& hypothesis : result) {
+        EXPECT_LE(hypothesis.tokens.size(), 12u);
+        EXPECT_EQ(hypothesis.finished, hypothesis.tokens.back() == 0);
+        EXPECT_TRUE(!hypothesis.finished || hypothesis.tokens.size() > 2);
+      }
+      EXPECT_TRUE(std::equal(stable.begin(), stable.end(), result[0].tokens.begin()));
+    }
+  }
+}
+
+TEST(DsbdDecoder, ForestWithoutItsProposalsIsAPlainStep) {
+  const DsbdSetting setting = Setting(5, 2, 8);
+  DsbdDecoder probe(setting.params, RemovedParents::kReject, std::make_shared<SeededChoices>(1));
+  const DraftState state = probe.draft_state();
+  const DraftForest good = DraftDsbdRound(setting, state, 2, std::make_shared<SeededChoices>(1));
+  ASSERT_TRUE(CheckDsbdForest(good).ok());
+  DraftForest no_proposals = good;
+  no_proposals.proposals.clear();
+  DraftForest no_draws = good;
+  no_draws.draws.clear();
+  no_draws.draws_begin.clear();
+  DraftForest wrong_weight = good;
+  wrong_weight.proposals[0].log_weight = -0.1;
+  DraftForest missing_token = good;
+  Distribution& row = missing_token.proposals[0].row;
+  const int gone = FindToken(row, good.token[0]);
+  row.tokens.erase(row.tokens.begin() + gone);
+  row.log_probs.erase(row.log_probs.begin() + gone);
+  for (const DraftForest& forest : {no_proposals, no_draws, wrong_weight, missing_token}) {
+    EXPECT_FALSE(CheckDsbdForest(forest).ok());
+    DsbdDecoder decoder(setting.params, RemovedParents::kReject,
+                        std::make_shared<SeededChoices>(1));
+    FunctionRows rows(setting.target, state.root_hash, forest);
+    EXPECT_EQ(decoder.Advance(forest, &rows).stats.layers, 1);
+    EXPECT_FALSE(decoder.last_round()[0].verified);
+    EXPECT_EQ(decoder.last_layer().size(), 2u);
+  }
+}
+
+TEST(DsbdFactory, RefusesBadWidthRulesByName) {
+  DecodingParams params = Setting(5, 2, 8).params;
+  params.width_threshold = 1.5;
+  EXPECT_NE(MakeBeamDecoder(params).status().message().find("width_threshold"),
+            absl::string_view::npos);
+  params.width_threshold = 0.5;
+  params.min_width = 3;
+  EXPECT_NE(MakeBeamDecoder(params).status().message().find("min_width"), absl::string_view::npos);
+  params.min_width = 2;
+  EXPECT_TRUE(MakeBeamDecoder(params).ok());
+}
+
+}  // namespace
+}  // namespace coppice
