@@ -185,7 +185,9 @@ TEST(PfGumbelLawTest, ThreeSlotsFollowTheMultisetLawAndNotTheSetLaw) {
 TEST(PfGumbelLawTest, GoldenLawsOfTwoLayers) {
   std::ifstream file("../shared/golden/beam_law_two_layers.json");
   if (!file) GTEST_SKIP() << "no ../shared/golden/beam_law_two_layers.json";
-  for (const auto& test_case : nlohmann::json::parse(file)["cases"]) {
+  const nlohmann::json golden = nlohmann::json::parse(file);
+  ASSERT_FALSE(golden["cases"].empty());
+  for (const auto& test_case : golden["cases"]) {
     SCOPED_TRACE(test_case["name"].get<std::string>());
     const auto& inputs = test_case["inputs"];
     const HashLm lm{inputs["V"], inputs["salt"], inputs["power"], 0};

@@ -1,0 +1,159 @@
+// The small parts: pool, path tree, forest rules, method table, factory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/rng.h"
+#include "decoding/beam_decoder.h"
+#include "decoding/drafter.h"
+#include "decoding/hypothesis_pool.h"
+#include "decoding/method.h"
+
+namespace coppice {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(PathTreeTest, EqualPathsAreOneAndShareTheirPrefix) {
+  PathTree paths;
+  const PathId a = paths.Extend(paths.Extend(kRootPath, 4), 5);
+  EXPECT_EQ(paths.Extend(paths.Extend(kRootPath, 4), 5), a);
+  const PathId b = paths.Extend(paths.Extend(paths.parent(a), 6), 7);
+  EXPECT_THAT(paths.Tokens(b), ElementsAre(4, 6, 7));
+  EXPECT_EQ(paths.CommonAncestor({a, b}), paths.parent(a));
+  EXPECT_EQ(paths.CommonAncestor({b}), b);
+  EXPECT_EQ(paths.CommonAncestor({}), kRootPath);
+}
+
+DecodingParams PoolParams(double alpha, bool stop_when_full) {
+  DecodingParams params;
+  params.beam_width = 2;
+  params.num_hypotheses = 2;
+  params.max_tokens = 10;
+  params.length_penalty = alpha;
+  params.stop_when_full = stop_when_full;
+  return params;
+}
+
+TEST(HypothesisPoolTest, KeepsTheBestAndDropsTheWorst) {
+  PathTree paths;
+  HypothesisPool pool(PoolParams(1, true));
+  const PathId one = paths.Extend(kRootPath, 1), two = paths.Extend(one, 2),
+               three = paths.Extend(two, 3);
+  pool.Insert(paths, one, -3, true);
+  pool.Insert(paths, one, -3, true);
+  EXPECT_EQ(pool.entries().size(), 1u);
+  pool.Insert(paths, two, -4, true);
+  pool.Insert(paths, three, -9, true);  // -3 like the first, but later
+  EXPECT_THAT(pool.Result(paths)[0].tokens, ElementsAre(1, 2));
+  EXPECT_THAT(pool.Result(paths)[1].tokens, ElementsAre(1));
+}
+
+TEST(HypothesisPoolTest, ExactPolicyWaitsForTheBoundAndStopsAtEquality) {
+  PathTree paths;
+  HypothesisPool pool(PoolParams(1, false));
+  pool.Insert(paths, paths.Extend(kRootPath, 1), -1, true);
+  EXPECT_FALSE(pool.PolicyStops(-100));
+  pool.Insert(paths, paths.Extend(kRootPath, 2), -2, true);
+  EXPECT_EQ(pool.Bound(-20, 3), -2);
+  EXPECT_TRUE(pool.PolicyStops(pool.Bound(-20, 3)));
+  EXPECT_FALSE(pool.PolicyStops(pool.Bound(-19, 3)));
+  EXPECT_EQ(HypothesisPool(PoolParams(0, false)).Bound(-3, 4), -3);
+  EXPECT_NEAR(HypothesisPool(PoolParams(-1, false)).Bound(-3, 4), -15, 1e-12);
+}
+
+DraftForest SmallForest() {
+  DraftForest forest = DraftForest::Empty(2);
+  forest.token = {3, 4, 3};
+  forest.parent = {-1, -2, 0};
+  forest.layer_begin = {0, 2, 3};
+  return forest;
+}
+
+TEST(DraftForestTest, EveryBrokenRuleIsNamed) {
+  EXPECT_TRUE(SmallForest().Validate(5).ok());
+  EXPECT_TRUE(DraftForest::Empty(1).Validate(5).ok());
+  const auto broken = [](const std::function<void(DraftForest*)>& breaks) {
+    DraftForest forest = SmallForest();
+    breaks(&forest);
+    return std::string(forest.Validate(5).message());
+  };
+  EXPECT_THAT(broken([](DraftForest* f) { f->token[1] = 5; }), HasSubstr("token[1]"));
+  EXPECT_THAT(broken([](DraftForest* f) { f->token[1] = -1; }), HasSubstr("token[1]"));
+  EXPECT_THAT(broken([](DraftForest* f) { f->parent[1] = -3; }), HasSubstr("parent[1]"));
+  EXPECT_THAT(broken([](DraftForest* f) { f->parent[2] = -1; }), HasSubstr("parent[2]"));
+  EXPECT_THAT(broken([](DraftForest* f) { f->parent[2] = 2; }), HasSubstr("parent[2]"));
+  EXPECT_THAT(broken([](DraftForest* f) { f->parent.pop_back(); }), HasSubstr("2 parents"));
+  EXPECT_THAT(broken([](DraftForest* f) { f->layer_begin = {0, 2}; }), HasSubstr("layer_begin"));
+  EXPECT_THAT(broken([](DraftForest* f) {
+                f->layer_begin = {0, 3, 2, 3};
+              }),
+              HasSubstr("layer_begin"));
+  EXPECT_THAT(broken([](DraftForest* f) {
+                f->parent[1] = -1;
+                f->token[1] = 3;
+              }),
+              HasSubstr("same token"));
+  EXPECT_THAT(broken([](DraftForest* f) {
+                f->proposals = {{0, 0, {{1}, {-0.5}}}};
+              }),
+              HasSubstr("sum"));
+  EXPECT_THAT(broken([](DraftForest* f) {
+                f->proposals = {{9, 0, {{1}, {0}}}};
+              }),
+              HasSubstr("node 9"));
+}
+
+TEST(MethodTest, AutoServesEveryDecodingAndWrongPairsAreRefused) {
+  DecodingParams params;
+  EXPECT_EQ(ResolveMethod("auto", params).value(), "pf_gumbel");
+  params.kind = DecodingKind::kBeamSampling;
+  EXPECT_EQ(ResolveMethod("auto", params).value(), "pf_gumbel");
+  EXPECT_EQ(ResolveMethod("dsbd", params).value(), "dsbd");
+  EXPECT_THAT(std::string(ResolveMethod("certified", params).status().message()),
+              HasSubstr("beam_sampling"));
+  params.kind = DecodingKind::kBeamSearch;
+  EXPECT_EQ(ResolveMethod("auto", params).value(), "certified");
+  EXPECT_EQ(ResolveMethod("none", params).value(), "none");
+  params.kind = DecodingKind::kBeamSamplingWithoutReplacement;
+  EXPECT_EQ(ResolveMethod("auto", params).value(), "hg_wor");
+  EXPECT_THAT(std::string(ResolveMethod("magic", params).status().message()), HasSubstr("magic"));
+  params.kind = DecodingKind::kMultinomial;
+  EXPECT_FALSE(ResolveMethod("certified", params).ok());
+  params.warp.temperature = 0;
+  EXPECT_EQ(ResolveMethod("certified", params).value(), "certified");
+}
+
+TEST(DecoderFactoryTest, NamesTheFieldThatIsWrong) {
+  const auto message = [](const std::function<void(DecodingParams*)>& breaks) {
+    DecodingParams params;
+    breaks(&params);
+    return std::string(MakeBeamDecoder(params).status().message());
+  };
+  EXPECT_THAT(message([](DecodingParams* p) { p->beam_width = 0; }), HasSubstr("beam_width"));
+  EXPECT_THAT(message([](DecodingParams* p) { p->beam_width = 2; }), HasSubstr("beam_width"));
+  EXPECT_THAT(message([](DecodingParams* p) { p->num_hypotheses = 2; }), HasSubstr("n:"));
+  EXPECT_THAT(message([](DecodingParams* p) { p->max_tokens = 0; }), HasSubstr("max_tokens"));
+  EXPECT_THAT(message([](DecodingParams* p) { p->warp.top_p = 1.5; }), HasSubstr("top_p"));
+  EXPECT_THAT(message([](DecodingParams* p) { p->warp.temperature = -1; }),
+              HasSubstr("temperature"));
+  EXPECT_THAT(message([](DecodingParams* p) {
+                p->kind = DecodingKind::kBeamSampling;
+                p->warp.temperature = 0;
+              }),
+              HasSubstr("temperature"));
+  EXPECT_THAT(message([](DecodingParams* p) {
+                p->kind = DecodingKind::kBeamSearch;
+                p->warp.top_k = 4;
+              }),
+              HasSubstr("beam_search"));
+  DraftState state;
+  EXPECT_FALSE(MakeDrafter(DecodingParams(), state, 4).ok());
+  state = {{kRootHash}, {0.0}, {1}, {7}, 0};
+  EXPECT_FALSE(MakeDrafter(DecodingParams(), state, 4).ok());
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,122 @@
+#include "decoding/warp.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "decoding/drafter.h"
+#include "decoding/target_row.h"
+
+namespace coppice {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+
+Distribution Warp(const std::vector<double>& logits, const WarpParams& warp) {
+  return WarpRow(absl::Span<const double>(logits), warp);
+}
+
+double Mass(const Distribution& row) {
+  double sum = 0;
+  for (double log_prob : row.log_probs) sum += std::exp(log_prob);
+  return sum;
+}
+
+std::vector<double> ManyLogits(int n) {
+  std::vector<double> logits;
+  for (int v = 0; v < n; ++v) logits.push_back(6 * std::sin(v * 1.7) + 2 * std::cos(v * v * 0.3));
+  return logits;
+}
+
+TEST(WarpTest, TemperatureZeroIsTheLowestArgmax) {
+  WarpParams warp;
+  warp.temperature = 0;
+  EXPECT_THAT(Warp({1, 3, 3, 2}, warp).tokens, ElementsAre(1));
+  warp.logit_bias = {{3, 2.0}};
+  EXPECT_THAT(Warp({1, 3, 3, 2}, warp).tokens, ElementsAre(3));
+}
+
+TEST(WarpTest, TopKKeepsExactlyKOnTies) {
+  WarpParams warp;
+  warp.top_k = 3;
+  EXPECT_THAT(Warp({5, 1, 1, 1, 1}, warp).tokens, ElementsAre(0, 1, 2));
+  warp.top_k = 9;
+  EXPECT_THAT(Warp({5, 1, kNothing}, warp).tokens, ElementsAre(0, 1));
+}
+
+TEST(WarpTest, TopPKeepsTheTokenThatCrosses) {
+  WarpParams warp;
+  warp.top_p = 0.5;
+  EXPECT_THAT(Warp({0, 0, 0, 0}, warp).tokens,
+              ElementsAre(0, 1, 2));  // mass before the third is exactly 0.5
+  warp.top_p = 1e-9;
+  EXPECT_THAT(Warp({0, 4, 0, 0}, warp).tokens, ElementsAre(1));
+}
+
+TEST(WarpTest, EveryCutOfALongRowIsAPrefixOfTheOrderAndSumsToOne) {
+  const std::vector<double> logits = ManyLogits(3000);
+  for (int top_k : {0, 1, 40, 2999}) {
+    for (double top_p : {1.0, 0.3, 0.95, 0.99999}) {
+      for (double min_p : {0.0, 0.01, 1.0}) {
+        for (double temperature : {0.5, 1.0, 3.0}) {
+          const WarpParams warp{temperature, top_k, top_p, min_p, {}, WarpMode::kRow};
+          const Distribution row = Warp(logits, warp);
+          ASSERT_NEAR(Mass(row), 1, 1e-12);
+          ASSERT_TRUE(std::is_sorted(row.tokens.begin(), row.tokens.end()));
+          const std::vector<TokenId> order = TopTokens(logits, row.size());
+          ASSERT_THAT(row.tokens, testing::UnorderedElementsAreArray(order));
+          for (double log_prob : row.log_probs) ASSERT_LE(log_prob, 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(WarpTest, NothingFiniteIsOneHotAndNanIsNothing) {
+  EXPECT_THAT(Warp({kNothing, kNothing}, {}).tokens, ElementsAre(0));
+  EXPECT_THAT(Warp({std::nan(""), 1, kNothing}, {}).tokens, ElementsAre(1));
+  const std::vector<float> infinite = {0, std::numeric_limits<float>::infinity(), std::nanf("")};
+  EXPECT_NEAR(Mass(WarpRow(absl::Span<const float>(infinite), {})), 1, 1e-12);
+}
+
+TEST(WarpTest, JointCountsMultiplicityBeforeTheTemperature) {
+  WarpParams warp;
+  warp.temperature = 2;
+  const JointInput input{{-1, -1}, {4, 1}, {{0, kNothing}, {0, kNothing}}};
+  const std::vector<double> flat = WarpJoint(input, warp);
+  EXPECT_NEAR(flat[0] / flat[2], 2, 1e-12);  // 4^(1/2)
+  EXPECT_EQ(flat[1], 0);
+}
+
+TEST(WarpTest, StopIdsAreBannedBeforeMinTokensForTargetAndDraft) {
+  DecodingParams params;
+  params.stop_ids = {1};
+  params.min_tokens = 2;
+  const std::vector<float> logits = {0, 9, 1};
+  EXPECT_THAT(DraftRow(logits, params, 1).tokens, ElementsAre(0, 2));
+  EXPECT_THAT(DraftRow(logits, params, 2).tokens, ElementsAre(0, 1, 2));
+  EXPECT_EQ(WarpAt(params, 1).logit_bias.size(), 1u);
+  EXPECT_TRUE(WarpAt(params, 2).logit_bias.empty());
+}
+
+TEST(WarpTest, DraftRowIsCutToItsSupportAndRenormalised) {
+  std::vector<float> logits;
+  for (double logit : ManyLogits(2000)) logits.push_back(static_cast<float>(logit));
+  for (double top_p : {1.0, 0.9}) {
+    DecodingParams params;
+    params.draft_support = 16;
+    params.warp.top_p = top_p;
+    const Distribution row = DraftRow(logits, params, 0);
+    EXPECT_EQ(row.size(), 16u);
+    EXPECT_NEAR(Mass(row), 1, 1e-12);
+    const std::vector<double> wide(logits.begin(), logits.end());
+    EXPECT_THAT(row.tokens, testing::UnorderedElementsAreArray(TopTokens(wide, 16)));
+  }
+}
+
+}  // namespace
+}  // namespace coppice
