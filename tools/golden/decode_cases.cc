@@ -1,11 +1,12 @@
 // Whole decodes that are functions of seed and target: PF-Gumbel, HG-WOR, beam search, plain and
 // speculative, with and without an end of sequence. ALGORITHMS.md 3.5, 5.7-5.9, 8.
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "decoding/drafter.h"
 #include "decoding/search.h"
 #include "tools/golden/runners.h"
@@ -53,7 +54,7 @@ DraftForest Draft(const HashLm& lm, const DecodingParams& params, const DraftSta
   return drafter->forest();
 }
 
-// width 0: no drafts. after_layer(decoder) is called after every round.
+// width 0: no drafts.
 using AfterRound = std::function<void(const BeamDecoder&)>;
 Decode Run(const HashLm& lm, const DecodingParams& params, std::unique_ptr<BeamDecoder> decoder,
            int width, int depth, const AfterRound& after_round) {
@@ -72,19 +73,22 @@ Decode Run(const HashLm& lm, const DecodingParams& params, std::unique_ptr<BeamD
   return decode;
 }
 
-std::unique_ptr<BeamDecoder> Make(const DecodingParams& params) {
+// Null, and a failed case, when the parameters are refused.
+std::unique_ptr<BeamDecoder> Make(const DecodingParams& params, CaseCheck* check) {
   absl::StatusOr<std::unique_ptr<BeamDecoder>> decoder = MakeBeamDecoder(params);
-  COPPICE_CHECK_MSG(decoder.ok(), decoder.status().message());
-  return *std::move(decoder);
+  check->True(decoder.status().message(), decoder.ok());
+  return decoder.ok() ? *std::move(decoder) : nullptr;
 }
 
 // pf_gumbel, hg_wor: the layers shown.
 void RunShownLayers(const Json& inputs, const Json& expected, DecodingKind kind, CaseCheck* check) {
   const HashLm lm = ReadHashLm(inputs);
   const DecodingParams params = ReadParams(inputs, kind);
+  std::unique_ptr<BeamDecoder> decoder = Make(params, check);
+  if (decoder == nullptr) return;
   const std::vector<int> shown = expected.at("layers_shown").get<std::vector<int>>();
   size_t next = 0;
-  Run(lm, params, Make(params), 0, 0, [&](const BeamDecoder& decoder) {
+  Run(lm, params, std::move(decoder), 0, 0, [&](const BeamDecoder& decoder) {
     if (next == shown.size() || decoder.layers_committed() != shown[next]) return;
     CheckBeams(absl::StrCat("layer ", shown[next]), decoder.paths(), decoder.last_layer(),
                expected.at("layers").at(next), check);
@@ -97,7 +101,9 @@ void RunShownLayers(const Json& inputs, const Json& expected, DecodingKind kind,
 void RunSpeculative(const Json& inputs, const Json& expected, DecodingKind kind, CaseCheck* check) {
   const HashLm lm = ReadHashLm(inputs);
   const DecodingParams params = ReadParams(inputs, kind);
-  Run(lm, params, Make(params), 0, 0, [&](const BeamDecoder& decoder) {
+  std::unique_ptr<BeamDecoder> plain = Make(params, check);
+  if (plain == nullptr) return;
+  Run(lm, params, std::move(plain), 0, 0, [&](const BeamDecoder& decoder) {
     if (decoder.layers_committed() == 2) {
       CheckBeams("layer2", decoder.paths(), decoder.last_layer(), expected.at("layer2"), check);
     } else if (decoder.finished()) {
@@ -163,12 +169,15 @@ void RunHgWorSpec(const Json& inputs, const Json& expected, CaseCheck* check) {
 
 void RunEosDecode(const Json& inputs, const Json& expected, CaseCheck* check) {
   const DecodingParams params = ReadParams(inputs, ReadKind(inputs));
-  const Decode decode = Run(ReadHashLm(inputs), params, Make(params), 0, 0, nullptr);
+  std::unique_ptr<BeamDecoder> decoder = Make(params, check);
+  if (decoder == nullptr) return;
+  const Decode decode = Run(ReadHashLm(inputs), params, std::move(decoder), 0, 0, nullptr);
   CheckPool("decode", *decode.decoder, expected, check);
 }
 
 void RunEosCertificate(const Json& inputs, const Json& expected, CaseCheck* check) {
   const DecodingParams params = ReadParams(inputs, ReadKind(inputs));
+  if (Make(params, check) == nullptr) return;
   for (const auto& [name, certified] : {std::pair("plain", false), std::pair("certified", true)}) {
     const Decode decode = Run(ReadHashLm(inputs), params, MakeSearchDecoder(params, certified),
                               inputs.at("W_S").get<int>(), inputs.at("gamma").get<int>(), nullptr);
