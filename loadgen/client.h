@@ -1,0 +1,39 @@
+// Sends the requests of a run and measures their streams: HTTP/1.1, kept-alive connections, one
+// thread with one coroutine for each request. Called by main; blocks until every request has ended.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "loadgen/base_url.h"
+#include "loadgen/record.h"
+
+namespace coppice {
+
+struct LoadPlan {
+  BaseUrl url;
+  std::string endpoint;             // "/v1/completions"
+  std::vector<std::string> bodies;  // JSON, one for each request
+  std::vector<double>
+      arrivals_s;  // when each is meant to be sent, ascending; empty = as soon as there is room
+  int max_concurrency = 0;  // 0 = no limit
+  double timeout_s = 600;   // of one request, from sending
+};
+
+struct LoadProgress {
+  int total = 0, done = 0, running = 0, failed = 0;
+  int64_t output_tokens = 0;  // of the requests that are done
+  double elapsed_s = 0;
+};
+
+// [bodies], in order. progress is called about once a second. Unavailable when the host does not
+// resolve; what fails later fails in the record of its request.
+absl::StatusOr<std::vector<RequestRecord>> RunLoad(
+    const LoadPlan& plan, const std::function<void(const LoadProgress&)>& progress);
+
+// The body of a 200 answer; Unavailable with the reason otherwise.
+absl::StatusOr<std::string> HttpGet(const BaseUrl& url, const std::string& path, double timeout_s);
+
+}  // namespace coppice

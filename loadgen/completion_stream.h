@@ -1,0 +1,30 @@
+// Reads the events of one streamed completion (OpenAI shape, text or chat) into its record. Called
+// by the client. Thread-compatible; no socket.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "loadgen/record.h"
+
+namespace coppice {
+
+class CompletionStream {
+ public:
+  explicit CompletionStream(RequestRecord* record)
+      : record_(record) {}  // *record must outlive this
+
+  void OnData(const std::string& data, double now_s);
+  // The stream has ended. Without [DONE] the request has failed.
+  void Finish();
+  bool done() const { return done_; }
+
+ private:
+  RequestRecord* record_;
+  bool done_ = false;
+};
+
+// The message of an error body: the OpenAI shape's code and message, else its first characters.
+std::string ErrorText(std::string_view body);
+
+}  // namespace coppice

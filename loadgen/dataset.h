@@ -1,0 +1,40 @@
+// The prompts of a run and the JSON bodies made from them. Called by main before the run. Pure but
+// for reading the file.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace coppice {
+
+struct Prompt {
+  nlohmann::json text;                             // a string, or a list of token ids
+  int output_tokens = 0;                           // max_tokens; 0 = not given
+  int64_t seed = -1;                               // -1 = not given
+  nlohmann::json body = nlohmann::json::object();  // fields that override all others
+};
+
+// A file of JSON lines {prompt, output_tokens?, seed?, body?}; other fields are left alone. Errors
+// name path and line.
+absl::StatusOr<std::vector<Prompt>> ReadCustomDataset(const std::string& path);
+
+// count prompts of input_len random token ids, from the seed. Ids are from 259 to 511: inside every
+// vocabulary in use, and no special or byte token of a usual one.
+std::vector<Prompt> RandomDataset(int count, int input_len, uint64_t seed);
+
+struct BodySettings {
+  bool chat = false;  // messages instead of prompt
+  std::string model;
+  int output_len = 128;                              // for prompts that give none
+  uint64_t seed = 0;                                 // request k: seed + k
+  nlohmann::json fields = nlohmann::json::object();  // sampling flags and --extra-body
+};
+
+// The body of request k as it is sent: streamed, with usage.
+nlohmann::json RequestBody(const Prompt& prompt, int k, const BodySettings& settings);
+
+}  // namespace coppice

@@ -1,0 +1,13 @@
+// The whole program: dataset, warm-up, run, report. Called by main and by tests.
+#pragma once
+
+#include "loadgen/options.h"
+
+namespace coppice {
+
+// Prints the table on stdout and progress on stderr. Exit status: 0 good, 1 the server was not
+// there or more than max_failed percent failed, 2 the dataset does not fit, 3 the client itself was
+// late.
+int RunLoadgen(LoadOptions options, const std::string& command_line);
+
+}  // namespace coppice

@@ -1,0 +1,123 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/program.h"
+#include "loadgen/report.h"
+
+namespace coppice {
+namespace {
+
+using Json = nlohmann::json;
+
+void AddStatistics(const std::string& name, const SampleStatistics& s, Json* json) {
+  const std::pair<const char*, double> fields[] = {{"mean", s.mean}, {"median", s.median},
+                                                   {"std", s.std},   {"p90", s.p90},
+                                                   {"p95", s.p95},   {"p99", s.p99}};
+  for (const auto& [kind, value] : fields) {
+    (*json)[std::string(kind) + "_" + name + "_ms"] = s.count > 0 ? Json(value) : Json();
+  }
+}
+
+// null where the denominator is 0.
+Json Ratio(double numerator, double denominator) {
+  return denominator > 0 ? Json(numerator / denominator) : Json();
+}
+
+void AddSpeculation(const RunReport& report, Json* json) {
+  const SpeculationUsage& s = report.speculation;
+  const bool any = report.speculation_reports > 0;
+  const int64_t drafts = s.rounds - s.plain_rounds;
+  const auto count = [&](int64_t value) { return any ? Json(value) : Json(); };
+  (*json)["spec_decode_num_drafts"] = count(drafts);
+  (*json)["spec_decode_draft_tokens"] = count(s.drafted_nodes);
+  (*json)["spec_decode_accepted_tokens"] = count(s.accepted_nodes);
+  (*json)["spec_decode_plain_rounds"] = count(s.plain_rounds);
+  (*json)["spec_decode_acceptance_rate"] = Ratio(100.0 * s.accepted_nodes, s.drafted_nodes);
+  (*json)["spec_decode_acceptance_length"] = Ratio(drafts + s.accepted_nodes, drafts);
+  Json rates = Json::array();
+  for (const int64_t accepted : s.accepted_by_layer) rates.push_back(Ratio(accepted, drafts));
+  (*json)["spec_decode_per_position_acceptance_rates"] = rates;
+  (*json)["layers_per_pass"] = Ratio(s.layers, s.target_passes);
+  (*json)["accepted_width"] = s.accepted_width ? Json(*s.accepted_width) : Json();
+}
+
+void AddDetails(const std::vector<RequestRecord>& records, Json* json) {
+  for (const char* key : {"input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times",
+                          "queue_times", "errors"}) {
+    (*json)[key] = Json::array();
+  }
+  for (const RequestRecord& r : records) {
+    (*json)["input_lens"].push_back(r.prompt_tokens);
+    (*json)["output_lens"].push_back(r.output_tokens);
+    (*json)["ttfts"].push_back(r.text_times_s.empty() ? Json()
+                                                      : Json(r.text_times_s[0] - r.sent_s));
+    Json gaps = Json::array();
+    for (size_t i = 1; i < r.text_times_s.size(); ++i) {
+      gaps.push_back(r.text_times_s[i] - r.text_times_s[i - 1]);
+    }
+    (*json)["itls"].push_back(std::move(gaps));
+    (*json)["latencies"].push_back(r.end_s - r.sent_s);
+    (*json)["start_times"].push_back(r.sent_s);
+    (*json)["queue_times"].push_back(r.sent_s - r.intended_s);
+    (*json)["errors"].push_back(r.error);
+  }
+}
+
+}  // namespace
+
+Json ResultJson(const RunReport& report, const RunSettings& settings,
+                const std::vector<RequestRecord>& records, bool detailed) {
+  const bool open_loop = !std::isinf(settings.request_rate);
+  Json json = {
+      {"schema_version", 1},
+      {"date", settings.date},
+      {"backend", "openai"},
+      {"label", nullptr},
+      {"model_id", settings.model},
+      {"num_prompts", records.size()},
+      {"request_rate", open_loop ? Json(settings.request_rate) : Json("inf")},
+      {"burstiness", settings.burstiness},
+      {"max_concurrency", settings.max_concurrency > 0 ? Json(settings.max_concurrency) : Json()},
+      {"duration", report.duration_s},
+      {"completed", report.completed},
+      {"failed", report.failed},
+      {"timed_out", report.timed_out},
+      {"cancelled", 0},
+      {"valid", report.valid},
+      {"total_input_tokens", report.input_tokens},
+      {"total_output_tokens", report.output_tokens},
+      {"request_throughput", report.request_throughput},
+      {"request_goodput", nullptr},
+      {"output_throughput", report.output_throughput},
+      {"total_token_throughput", report.total_token_throughput},
+      {"max_output_tokens_per_s", report.peak_output_throughput},
+      {"max_concurrent_requests", report.peak_concurrent},
+      {"token_count_source", report.tokens_from_usage ? "usage" : "events"},
+      {"energy_joules", nullptr},
+      {"joules_per_token", nullptr},
+      {"endpoints", Json::array({settings.base_url + settings.endpoint})},
+      {"loadgen_version", kVersion},
+      {"command_line", settings.command_line}};
+  AddStatistics("ttft", report.ttft_ms, &json);
+  AddStatistics("tpot", report.tpot_ms, &json);
+  AddStatistics("itl", report.itl_ms, &json);
+  AddStatistics("e2el", report.e2el_ms, &json);
+  AddStatistics("client_queue_time", report.client_queue_ms, &json);
+  AddStatistics("ttft_including_client_queue", report.ttft_queued_ms, &json);
+  AddStatistics("e2el_including_client_queue", report.e2el_queued_ms, &json);
+  const SampleStatistics& lag = report.send_lag_ms;
+  json["send_lag_ms"] =
+      lag.count > 0 ? Json{{"p50", lag.median}, {"p99", lag.p99}, {"max", lag.max}} : Json();
+  for (const auto& [status, count] : report.status_counts) {
+    json["status_counts"][std::to_string(status)] = count;
+  }
+  AddSpeculation(report, &json);
+  for (const std::string& pair : settings.metadata) {
+    const size_t equals = pair.find('=');
+    json[pair.substr(0, equals)] = pair.substr(equals + 1);
+  }
+  if (detailed) AddDetails(records, &json);
+  return json;
+}
+
+}  // namespace coppice

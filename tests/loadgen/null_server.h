@@ -1,0 +1,38 @@
+// An OpenAI-shaped server that computes nothing, for tests of the load generator: a thread for each
+// connection, plain sockets. What it answers is chosen by fields of the request.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace coppice {
+
+// Streams `max_tokens` events "x" with 1 ms between them, then usage and [DONE]. Request fields
+// that change it: "null_delay_ms" before the first event; "null_error" "status" (400 with an error
+// body), "event" (an error event after one text), "cut" (the connection ends after one text).
+class NullServer {
+ public:
+  NullServer();  // listens on a free port of 127.0.0.1
+  ~NullServer();
+
+  std::string base_url() const;
+  std::vector<std::string> bodies();  // received so far
+
+ private:
+  void Accept();
+  void Serve(int socket);
+  bool Answer(int socket, const std::string& body);  // false: close the connection
+
+  int listener_ = -1, port_ = 0;
+  std::atomic<bool> stopping_ = false;
+  std::mutex mutex_;
+  std::vector<std::string> bodies_;   // guarded by mutex_
+  std::vector<std::thread> threads_;  // guarded by mutex_
+  std::vector<int> sockets_;          // guarded by mutex_
+  std::thread acceptor_;
+};
+
+}  // namespace coppice
