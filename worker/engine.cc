@@ -182,6 +182,7 @@ void Engine::TakeForests() {
       GoPlain(sequence, arrival.failed);
       continue;
     }
+    sizer_.RecordDraft(arrival.forest.depth(), now_s - sequence->draft_asked_s);
     sequence->stats.draft_ms += arrival.draft_s * 1e3;
     sequence->draft_model_s = arrival.model_s;
     sequence->forest = std::move(arrival.forest);
@@ -211,7 +212,9 @@ void Engine::GoPlain(Sequence* sequence, Fallback reason) {
 
 void Engine::NextRound(Sequence* sequence) {
   ++sequence->round;
-  const DraftShape shape = scheduler_.Shape(*sequence);
+  const DraftShape shape =
+      sizer_.Choose(sequence->params.method, scheduler_.ForestLimits(*sequence));
+  sequence->draft_shape = shape;
   if (shape.depth == 0) return GoPlain(sequence, Fallback::kNone);
   sequence->draft_asked_s = Now();
   double deadline_s = 0;
@@ -290,6 +293,7 @@ absl::Status Engine::Step() {
   const double begin_s = Now();
   COPPICE_ASSIGN_OR_RETURN(const auto logits, host_->model->Forward(batch, host_->pool.get()));
   const double forward_s = Now() - begin_s;
+  sizer_.RecordPass(batch.rows(), forward_s);
   proto::Progress progress;
   for (Participant& participant : participants) Decide(&participant, logits, forward_s, &progress);
   host_->blocks->EndRound();
@@ -320,6 +324,10 @@ void Engine::Decide(Participant* participant, absl::Span<const float> logits, do
   Trace(*sequence, static_cast<int>(participant->rows.logits_row.size()), now_s, forward_s);
   sequence->last_verdict_s = now_s;
   if (!sequence->decoder->finished()) {
+    if (drafted) {
+      sizer_.RecordRound(sequence->params.method, sequence->params.beam_width,
+                         sequence->draft_shape, verdict.stats.layers);
+    }
     const absl::Status status =
         CommitVerdict(verdict, participant->rows.node_kv, sequence, host_->blocks.get(), &commits_);
     if (!status.ok()) return Fail(sequence, "internal_error", std::string(status.message()));

@@ -16,6 +16,7 @@
 #include "model/model_host.h"
 #include "proto/control.pb.h"
 #include "worker/draft_client.h"
+#include "worker/forest_sizer.h"
 #include "worker/plan_link.h"
 #include "worker/scheduler.h"
 #include "worker/sequence.h"
@@ -72,6 +73,7 @@ class Engine {
   PlanLeader* plans_;
   NodeAgent* agent_;
   Scheduler scheduler_;
+  ForestSizer sizer_;
   DraftClient drafts_;
   std::map<uint64_t, std::unique_ptr<Sequence>> sequences_;
   std::deque<uint64_t> waiting_;               // not admitted, in order of arrival

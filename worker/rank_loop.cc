@@ -24,8 +24,8 @@ absl::Status RunRankLoop(int max_rows, Communicator* communicator, ModelHost* ho
   hello.set_host(self.host());
   hello.set_pid(self.pid());
   COPPICE_RETURN_IF_ERROR(channel->Send(hello));
-  const BatchLimits limits{host->pool->shape.blocks, host->model->config().vocab_size,
-                           host->model->config().max_positions, max_rows};
+  const PlanLimits limits{host->pool->shape.blocks, host->model->config().vocab_size,
+                          host->model->config().max_positions, max_rows};
   uint64_t step = 0;
   proto::PlanMessage message;
   while (!StopRequested()) {

@@ -55,24 +55,19 @@ void Scheduler::Release(Sequence* sequence) {
   --running_;
 }
 
-DraftShape Scheduler::Shape(const Sequence& sequence) const {
+SizerLimits Scheduler::ForestLimits(const Sequence& sequence) const {
   const DecodingParams& params = sequence.params;
-  if (params.method == "none") return {};
-  DraftShape shape;
-  shape.width = params.draft_width > 0 ? params.draft_width : AutoWidth(params.beam_width);
-  shape.depth = params.draft_depth > 0 ? params.draft_depth : kAutoDepth;
-  shape.depth = std::min(shape.depth, sequence.decoder->max_useful_depth());
-  const int roots = static_cast<int>(sequence.decoder->roots().size());
-  const bool automatic = params.draft_width == 0;
-  const int budget =
-      std::max(automatic ? options_.max_rows / std::max(1, running_) : options_.max_rows, 8) -
-      roots;
-  if (automatic && shape.depth > 0) {
-    shape.width =
-        std::clamp(budget / shape.depth, std::min(shape.width, params.beam_width), shape.width);
-  }
-  shape.depth = std::min(shape.depth, std::max(0, (options_.max_rows - roots) / shape.width));
-  return shape;
+  SizerLimits limits;
+  limits.beam_width = params.beam_width;
+  limits.roots = static_cast<int>(sequence.decoder->roots().size());
+  limits.running = std::max(1, running_);
+  limits.fixed_width = params.draft_width;
+  limits.fixed_depth = params.draft_depth;
+  if (params.method != "none") limits.max_depth = sequence.decoder->max_useful_depth();
+  // A shape that the request chose may fill a pass; otherwise all running sequences share it.
+  const bool chosen = params.draft_width > 0 || params.draft_depth > 0;
+  limits.max_nodes = std::max(0, options_.max_rows / (chosen ? 1 : limits.running) - limits.roots);
+  return limits;
 }
 
 }  // namespace coppice

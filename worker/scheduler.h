@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "worker/forest_sizer.h"
 #include "worker/sequence.h"
 
 namespace coppice {
@@ -16,11 +17,6 @@ struct SchedulerOptions {
       4;  // private token-granular blocks of a sequence before chains spill to branch runs
   int max_rows = 512;       // of one pass
   int prefill_chunk = 256;  // prefill tokens of one pass
-};
-
-struct DraftShape {
-  int width = 0;  // W_S nodes per layer
-  int depth = 0;  // gamma layers; 0 = no draft
 };
 
 class Scheduler {
@@ -38,10 +34,9 @@ class Scheduler {
   int64_t reserved_blocks() const { return reserved_; }
   int running() const { return running_; }
 
-  // The forest of the next round: the request's numbers or 4 (W = 1) or 2 W wide and 4 deep, shrunk
-  // so that the forests of all running sequences fit one pass together, and never deeper than what
-  // the sequence can still use.
-  DraftShape Shape(const Sequence& sequence) const;
+  // What bounds the next forest of this sequence: the request's own numbers, what it can still use,
+  // and its share of a pass.
+  SizerLimits ForestLimits(const Sequence& sequence) const;
 
   const SchedulerOptions& options() const { return options_; }
 

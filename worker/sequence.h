@@ -13,6 +13,7 @@
 #include "decoding/forest.h"
 #include "decoding/params.h"
 #include "model/block_manager.h"
+#include "worker/forest_sizer.h"
 
 namespace coppice {
 
@@ -62,6 +63,7 @@ struct Sequence {
   // The round.
   uint32_t round = 0;
   DraftForest forest;        // of the next pass
+  DraftShape draft_shape;    // asked for this round
   double draft_asked_s = 0;  // when the draft of this round was asked for
   double last_verdict_s = 0;
   double draft_model_s = 0;  // the draft node's forward passes of this round

@@ -50,32 +50,22 @@ TEST(SchedulerTest, AdmitsUntilThePoolIsReservedAndAgainAfterARelease) {
   EXPECT_EQ(scheduler.running(), static_cast<int>(admitted.size()));
 }
 
-TEST(SchedulerTest, ForestsFitOnePassAndNeverReachBeyondTheEnd) {
+TEST(SchedulerTest, ForestsShareAPassAndNeverReachBeyondTheEnd) {
   Scheduler scheduler(SmallPool());
   Sequence wide = MakeSequence(8, 100, 4);
-  DraftShape shape = scheduler.Shape(wide);
-  EXPECT_EQ(shape.width, 8);
-  EXPECT_EQ(shape.depth, 4);
-  wide.params.draft_width = 16;
-  wide.params.draft_depth = 16;
-  shape = scheduler.Shape(wide);
-  EXPECT_LE(shape.width * shape.depth + 4, 64);
-  Sequence last = MakeSequence(8, 1, 4);
-  EXPECT_EQ(scheduler.Shape(last).depth, 0);
-  wide.params.method = "none";
-  EXPECT_EQ(scheduler.Shape(wide).depth, 0);
-}
-
-TEST(SchedulerTest, ForestsShrinkUnderLoad) {
-  Scheduler scheduler(SmallPool());
+  EXPECT_EQ(scheduler.ForestLimits(wide).max_nodes, 63);
+  EXPECT_EQ(scheduler.ForestLimits(wide).max_depth, 99);
+  EXPECT_EQ(scheduler.ForestLimits(MakeSequence(8, 1, 4)).max_depth, 0);
   std::vector<Sequence> running;
   for (int i = 0; i < 3; ++i) {
     running.push_back(MakeSequence(16, 16, 2));
     ASSERT_TRUE(scheduler.Admit(&running.back()));
   }
-  const DraftShape shape = scheduler.Shape(running[0]);
-  EXPECT_LE(3 * (shape.width * shape.depth + 1), 64);
-  EXPECT_GE(shape.width, 2);
+  EXPECT_LE(3 * (scheduler.ForestLimits(running[0]).max_nodes + 1), 64);
+  running[0].params.draft_width = 16;  // a request's own number may fill a pass
+  EXPECT_EQ(scheduler.ForestLimits(running[0]).max_nodes, 63);
+  wide.params.method = "none";
+  EXPECT_EQ(scheduler.ForestLimits(wide).max_depth, 0);
 }
 
 }  // namespace

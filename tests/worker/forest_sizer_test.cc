@@ -1,0 +1,121 @@
+#include "worker/forest_sizer.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+
+namespace coppice {
+namespace {
+
+SizerLimits Limits(int beam_width) {
+  SizerLimits limits;
+  limits.beam_width = beam_width;
+  limits.max_depth = 100;
+  limits.max_nodes = 500;
+  return limits;
+}
+
+// Runs `rounds` rounds against a simulated replica and returns how often each shape was chosen in
+// the second half.
+std::map<std::pair<int, int>, int> Simulate(ForestSizer* sizer, SizerLimits limits, int rounds,
+                                            const std::function<double(int)>& pass_seconds,
+                                            double level_seconds, double coverage) {
+  std::map<std::pair<int, int>, int> chosen;
+  unsigned state = 1;
+  for (int i = 0; i < rounds; ++i) {
+    const DraftShape shape = sizer->Choose("m", limits);
+    int layers = 1;
+    for (int l = 0; l < shape.depth; ++l) {
+      state = state * 1664525u + 1013904223u;
+      if ((state >> 8) * 0x1p-24 >= coverage) break;
+      ++layers;
+    }
+    const int rows = limits.running * (limits.roots + shape.width * shape.depth);
+    sizer->RecordPass(rows, pass_seconds(rows));
+    if (shape.depth > 0) sizer->RecordDraft(shape.depth, level_seconds * shape.depth);
+    sizer->RecordRound("m", limits.beam_width, shape, layers);
+    if (i >= rounds / 2) ++chosen[{shape.width, shape.depth}];
+  }
+  return chosen;
+}
+
+int Most(const std::map<std::pair<int, int>, int>& chosen, std::pair<int, int>* shape) {
+  int most = 0;
+  for (const auto& [key, count] : chosen) {
+    if (count > most) {
+      most = count;
+      *shape = key;
+    }
+  }
+  return most;
+}
+
+TEST(ForestSizerTest, StartsAtTwiceTheBeamWidthAndFourLayers) {
+  ForestSizer sizer;
+  const DraftShape wide = sizer.Choose("m", Limits(4));
+  EXPECT_EQ(wide.width, 8);
+  EXPECT_EQ(wide.depth, 4);
+  const DraftShape single = ForestSizer().Choose("m", Limits(1));
+  EXPECT_EQ(single.width, 4);
+  EXPECT_EQ(single.depth, 4);
+}
+
+TEST(ForestSizerTest, FreeRowsGiveLargeForests) {
+  ForestSizer sizer;
+  std::pair<int, int> shape;
+  const auto chosen = Simulate(
+      &sizer, Limits(4), 600, [](int) { return 0.010; }, 0.0002, /*coverage=*/0.9);
+  EXPECT_GT(Most(chosen, &shape), 150);
+  EXPECT_GE(shape.second, 4);
+}
+
+TEST(ForestSizerTest, RowsThatCostInFullStopTheDrafting) {
+  ForestSizer sizer;
+  std::pair<int, int> shape;
+  const auto chosen = Simulate(
+      &sizer, Limits(4), 600, [](int rows) { return 0.001 * rows; }, 0.001,
+      /*coverage=*/0.6);
+  EXPECT_GT(Most(chosen, &shape), 250);
+  EXPECT_EQ(shape.second, 0);
+}
+
+TEST(ForestSizerTest, ExploresNowAndThenAndComesBackWhenDraftsImprove) {
+  ForestSizer sizer;
+  const auto cost = [](int rows) { return rows <= 8 ? 0.010 : 0.010 * rows / 8; };
+  Simulate(&sizer, Limits(2), 400, cost, 0.0005, /*coverage=*/0.02);
+  std::pair<int, int> shape;
+  Most(Simulate(&sizer, Limits(2), 2000, cost, 0.0005, /*coverage=*/0.95), &shape);
+  EXPECT_GE(shape.second, 2);
+  EXPECT_LE(shape.first * shape.second, 8);
+}
+
+TEST(ForestSizerTest, KeepsToTheRequestsNumbersAndToTheRoom) {
+  ForestSizer sizer;
+  SizerLimits limits = Limits(4);
+  limits.fixed_width = 5;
+  limits.fixed_depth = 7;
+  DraftShape shape = sizer.Choose("m", limits);
+  EXPECT_EQ(shape.width, 5);
+  EXPECT_EQ(shape.depth, 7);
+  limits.max_nodes = 12;
+  EXPECT_EQ(sizer.Choose("m", limits).depth, 2);
+  limits.max_depth = 1;
+  EXPECT_EQ(sizer.Choose("m", limits).depth, 1);
+  limits.max_depth = 0;
+  EXPECT_EQ(sizer.Choose("m", limits).depth, 0);
+}
+
+TEST(ForestSizerTest, ManySequencesInOnePassGetSmallerForests) {
+  const auto cost = [](int rows) { return rows <= 32 ? 0.010 : 0.010 * rows / 32; };
+  ForestSizer alone, crowded;
+  std::pair<int, int> large, small;
+  Most(Simulate(&alone, Limits(4), 600, cost, 0.0002, 0.75), &large);
+  SizerLimits limits = Limits(4);
+  limits.running = 16;
+  Most(Simulate(&crowded, limits, 600, cost, 0.0002, 0.75), &small);
+  EXPECT_LT(small.first * small.second, large.first * large.second);
+}
+
+}  // namespace
+}  // namespace coppice

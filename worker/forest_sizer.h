@@ -1,0 +1,63 @@
+// Chooses the size of the next forest when a request leaves it to the server: the shape with the
+// most expected layers per second, from what this replica has measured (time of a pass by its rows,
+// time of a draft by its levels, how often a layer of a given width is covered). The output of the
+// default methods does not depend on the shape (ALGORITHMS.md 10.4), so it may change from round to
+// round. Thread-compatible: the engine thread owns it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace coppice {
+
+struct DraftShape {
+  int width = 0;  // W_S nodes per layer
+  int depth = 0;  // gamma layers; 0 = no draft
+};
+
+struct SizerLimits {
+  int beam_width = 1;   // W
+  int roots = 1;        // rows that the sequence has anyway
+  int max_depth = 0;    // what the sequence can still use, or its own number
+  int max_nodes = 0;    // of one forest: room in a pass
+  int running = 1;      // sequences that share a pass
+  int fixed_width = 0;  // the request's own number; 0 = free
+  int fixed_depth = 0;
+};
+
+class ForestSizer {
+ public:
+  // The first rounds try a ladder of shapes from 2 W (4 for W = 1) x 4 downwards; later one in
+  // kExploreEvery does.
+  DraftShape Choose(const std::string& method, const SizerLimits& limits);
+
+  // A pass of `rows` rows took `seconds`.
+  void RecordPass(int rows, double seconds);
+  // A forest of `shape` had `layers` layers decided by its pass (1 = none of its own layers was
+  // covered).
+  void RecordRound(const std::string& method, int beam_width, DraftShape shape, int layers);
+  // A draft of `depth` levels arrived `seconds` after it was asked for.
+  void RecordDraft(int depth, double seconds);
+
+  // Estimates, for tests and logs. Seconds; probability that a layer of this width is covered.
+  double PassSeconds(int rows) const;
+  double Coverage(const std::string& method, int beam_width, int width) const;
+
+  static constexpr int kExploreEvery = 24;
+
+ private:
+  struct Cover {
+    double trials = 0, covered = 0;  // decayed
+  };
+  struct Learned {
+    std::map<int, Cover> by_width;
+    uint64_t rounds = 0;
+  };
+  std::map<std::pair<std::string, int>, Learned> learned_;  // method, W
+  std::map<int, double> pass_s_;                            // bucket of rows -> moving mean
+  double level_s_ = 0;  // moving mean of a draft's time by its levels
+};
+
+}  // namespace coppice
