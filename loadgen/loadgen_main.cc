@@ -152,6 +152,20 @@ absl::StatusOr<std::vector<RequestRecord>> Run(const LoadOptions& options,
   return records;
 }
 
+// A metadata key must not stand for a key of the result.
+absl::Status CheckMetadata(const LoadOptions& options) {
+  RunSettings settings;
+  const Json result = ResultJson(RunReport(), settings, {}, /*detailed=*/true);
+  for (const std::string& pair : options.metadata) {
+    const std::string key = pair.substr(0, pair.find('='));
+    if (result.contains(key) || key == "status_counts") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--metadata: ", key, " is a key of the result"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SaveResult(const LoadOptions& options, const RunSettings& settings,
                         const Json& result) {
   std::string name = options.result_filename;
@@ -176,6 +190,8 @@ absl::Status SaveResult(const LoadOptions& options, const RunSettings& settings,
 }  // namespace
 
 int RunLoadgen(LoadOptions options, const std::string& command_line) {
+  const absl::Status metadata = CheckMetadata(options);
+  if (!metadata.ok()) return Fail(2, metadata);
   const auto prompts = ReadPrompts(options);
   if (!prompts.ok()) return Fail(2, prompts.status());
   const auto model = WaitForModel(options);

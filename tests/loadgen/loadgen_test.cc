@@ -174,6 +174,14 @@ TEST_F(WholeProgram, BadDatasetIsStatusTwo) {
   EXPECT_EQ(RunLoadgen(options_, "test"), 2);
 }
 
+TEST_F(WholeProgram, MetadataNeverReplacesAResult) {
+  options_.metadata = {"host=here"};
+  EXPECT_EQ(RunLoadgen(options_, "test"), 0);
+  EXPECT_EQ(Result()["host"], "here");
+  options_.metadata = {"completed=1"};
+  EXPECT_EQ(RunLoadgen(options_, "test"), 2);
+}
+
 TEST_F(WholeProgram, LateClientIsStatusThree) {
   options_.request_rate = 1000;
   options_.burstiness = 1;
