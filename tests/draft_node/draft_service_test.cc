@@ -1,0 +1,178 @@
+// The draft node's loop on a tiny model over a real socket: what a leader may and may not ask.
+#include "draft_node/draft_service.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "model/model_host.h"
+#include "proto/convert.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_llama.h"
+
+namespace coppice {
+namespace {
+
+constexpr int kVocab = 24;
+
+class DraftServiceTest : public ::testing::Test {
+ protected:
+  DraftServiceTest() {
+    TinyLlamaOptions tiny;
+    tiny.vocab = kVocab;
+    tiny.layers = 1;
+    WriteTinyLlama(MakeTinyLlama(tiny), dir_.path());
+    ModelHostOptions options;
+    options.dir = dir_.path();
+    options.kv_bytes = 1 << 20;
+    options.threads = 1;
+    auto host = LoadModelHost(options, single_.get());
+    EXPECT_TRUE(host.ok()) << host.status();
+    host_ = *std::move(host);
+    leaders_ = *ServerChannel::Bind("tcp://127.0.0.1:*");
+    leader_ = *ClientChannel::Connect(leaders_->endpoint());
+    DraftServiceOptions service;
+    service.max_sessions = 2;
+    service.max_rows = 32;
+    service.prefill_chunk = 16;
+    service_ = std::make_unique<DraftService>(service, host_.model.get(), host_.pool.get(),
+                                              host_.blocks.get(), leaders_.get(), nullptr);
+  }
+  void Send(const proto::DraftCommand& command) { ASSERT_TRUE(leader_->Send(command).ok()); }
+  void Open(uint64_t id, int prompt_length) {
+    proto::DraftCommand command;
+    command.mutable_open()->set_session_id(id);
+    for (int i = 0; i < prompt_length; ++i) command.mutable_open()->add_prompt(3 + i % 20);
+    DecodingParams params;
+    params.kind = DecodingKind::kBeamSampling;
+    params.method = "pf_gumbel";
+    params.beam_width = 2;
+    *command.mutable_open()->mutable_decoding() = DecodingToMessage(params);
+    Send(command);
+  }
+  // A request for one root whose last token is `token`, below `stable` generated tokens of which
+  // all are sent.
+  static proto::DraftCommand Request(uint64_t id, uint32_t round,
+                                     const std::vector<TokenId>& stable, size_t already_sent,
+                                     TokenId token) {
+    proto::DraftCommand command;
+    proto::DraftRequest* request = command.mutable_draft();
+    request->set_session_id(id);
+    request->set_round(round);
+    request->set_width(3);
+    request->set_depth(2);
+    request->set_stable_length(stable.size());
+    for (size_t i = already_sent; i < stable.size(); ++i) request->add_stable_tokens(stable[i]);
+    request->add_trie_parent(-1);
+    request->add_trie_token(token);
+    request->mutable_state()->add_root_trie(0);
+    request->mutable_state()->add_root_score(-1.0);
+    request->mutable_state()->add_root_multiplicity(2);
+    request->mutable_state()->add_slot_root(0);
+    request->mutable_state()->add_slot_root(0);
+    request->mutable_state()->set_layers_committed(stable.size() + 1);
+    return command;
+  }
+  std::optional<proto::DraftReply> Reply() {
+    proto::DraftReply reply;
+    for (int i = 0; i < 300; ++i) {
+      EXPECT_TRUE(service_->RunOnce(2).ok());
+      if (leader_->Receive(&reply)) return reply;
+    }
+    return std::nullopt;
+  }
+
+  TempDir dir_;
+  std::unique_ptr<Communicator> single_ = MakeSingleCommunicator();
+  ModelHost host_;
+  std::unique_ptr<ServerChannel> leaders_;
+  std::unique_ptr<ClientChannel> leader_;
+  std::unique_ptr<DraftService> service_;
+};
+
+TEST_F(DraftServiceTest, PrefillsInChunksThenAnswersWithALegalForest) {
+  Open(1, 50);
+  Send(Request(1, 1, {}, 0, 5));
+  const auto reply = Reply();
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->error(), "");
+  EXPECT_EQ(reply->round(), 1u);
+  const auto forest = ForestFromMessage(reply->forest(), kVocab);
+  ASSERT_TRUE(forest.ok()) << forest.status();
+  EXPECT_EQ(forest->depth(), 2);
+  EXPECT_EQ(forest->size(), 6);
+  EXPECT_TRUE(host_.blocks->CheckIntegrity().ok());
+}
+
+TEST_F(DraftServiceTest, TheSameQuestionHasTheSameAnswerWhateverTheSessionSawBefore) {
+  Open(1, 20);
+  Send(Request(1, 1, {}, 0, 5));
+  ASSERT_TRUE(Reply().has_value());
+  Send(Request(1, 2, {5, 7}, 0, 9));  // 7 may or may not have been drafted
+  const auto warm = Reply();
+  Open(2, 20);
+  Send(Request(2, 1, {5, 7}, 0, 9));  // opened in the middle: all stable tokens at once
+  const auto cold = Reply();
+  ASSERT_TRUE(warm.has_value() && cold.has_value());
+  ASSERT_EQ(warm->error() + cold->error(), "");
+  EXPECT_EQ(warm->forest().SerializeAsString(), cold->forest().SerializeAsString());
+}
+
+TEST_F(DraftServiceTest, RefusesWhatItCannotServeByName) {
+  Send(Request(9, 1, {}, 0, 5));
+  EXPECT_NE(Reply()->error().find("unknown session"), std::string::npos);
+  Open(1, 4);
+  Open(2, 4);
+  Open(3, 4);
+  EXPECT_NE(Reply()->error().find("all 2 sessions"), std::string::npos);
+  proto::DraftCommand command = Request(1, 1, {}, 0, kVocab);
+  Send(command);
+  EXPECT_NE(Reply()->error().find("trie_token"), std::string::npos);
+  Send(Request(2, 1, {5, 6}, 1, 7));  // the first stable token never came
+  EXPECT_NE(Reply()->error().find("stable_length"), std::string::npos);
+  // A failed session is closed: both places are free again.
+  Open(4, 4);
+  Open(5, 4);
+  Send(Request(5, 1, {}, 0, 5));
+  EXPECT_EQ(Reply()->error(), "");
+}
+
+TEST_F(DraftServiceTest, ShapesBeyondAPassAreRefused) {
+  Open(1, 4);
+  proto::DraftCommand command = Request(1, 1, {}, 0, 5);
+  command.mutable_draft()->set_width(16);
+  command.mutable_draft()->set_depth(16);
+  Send(command);
+  EXPECT_NE(Reply()->error().find("width x depth"), std::string::npos);
+}
+
+TEST_F(DraftServiceTest, ClosedSessionsGiveTheirBlocksBack) {
+  for (uint64_t id = 1; id <= 20; ++id) {
+    Open(id, 30);
+    Send(Request(id, 1, {}, 0, 5));
+    ASSERT_EQ(Reply()->error(), "");
+    proto::DraftCommand close;
+    close.mutable_close()->set_session_id(id);
+    Send(close);
+  }
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(service_->RunOnce(2).ok());
+  EXPECT_EQ(host_.blocks->counts().used, 0);
+  EXPECT_TRUE(host_.blocks->CheckIntegrity().ok());
+}
+
+TEST_F(DraftServiceTest, ANewRoundReplacesTheOneInFlight) {
+  Open(1, 20);
+  Send(Request(1, 1, {}, 0, 5));
+  Send(Request(1, 2, {5}, 0, 6));
+  const auto reply = Reply();
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->error(), "");
+  EXPECT_EQ(reply->round(), 2u);
+}
+
+}  // namespace
+}  // namespace coppice
