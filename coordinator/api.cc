@@ -314,11 +314,17 @@ std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,
 }
 
 int64_t KvBlocksNeeded(const GenerateRequest& request, size_t prompt_tokens, int kv_block_size) {
-  // The stable prefix at its longest, and the scratch of live beams and drafts (ARCHITECTURE.md
-  // section 4).
   constexpr int64_t kScratchBlocks = 4;
-  const int64_t tokens = static_cast<int64_t>(prompt_tokens) + request.params.max_tokens;
-  return (tokens + kv_block_size - 1) / kv_block_size + kScratchBlocks;
+  constexpr int64_t kAutoDepth = 4;
+  const auto blocks = [&](int64_t tokens) { return (tokens + kv_block_size - 1) / kv_block_size; };
+  const DecodingParams& params = request.params;
+  const int64_t beams = params.beam_width;
+  const int64_t chains = beams == 1 ? 0 : beams * blocks(params.max_tokens);
+  const int64_t width = params.draft_width > 0 ? params.draft_width : beams == 1 ? 4 : 2 * beams;
+  const int64_t depth = params.draft_depth > 0 ? params.draft_depth : kAutoDepth;
+  const int64_t forest = params.method == "none" ? 0 : width * depth;
+  return blocks(static_cast<int64_t>(prompt_tokens) + params.max_tokens) + chains +
+         blocks(forest + 2 * beams) + kScratchBlocks + beams + 1;
 }
 
 std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& limits,

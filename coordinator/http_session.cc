@@ -98,10 +98,12 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     state_->app->SetConnections(state_->connections);
   }
 
+  // self keeps the session alive while the coroutine runs.
   asio::awaitable<void> Run(std::shared_ptr<HttpSession> self, bool over_limit) {
     if (over_limit) {
-      co_await Refuse(
-          {503, "too_many_connections", "the server has too many open connections", "", 1});
+      const ApiError error{503, "too_many_connections", "the server has too many open connections",
+                           "", 1};
+      co_await Refuse(error);
     } else {
       while (co_await OneRequest()) {
       }
@@ -154,7 +156,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     co_await http::async_read_header(socket_, buffer_, *parser, redirect_error(use_awaitable, ec));
     deadline_->Disarm();
     if (ec) {
-      if (std::optional<ApiError> error = HeadError(ec)) co_await Refuse(*error);
+      if (std::optional<ApiError> error = HeadError(ec, *parser)) co_await Refuse(*error);
       co_return false;
     }
     const auto& head = parser->get();
@@ -202,7 +204,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   }
 
   // nullopt: nobody is there to be told.
-  std::optional<ApiError> HeadError(const error_code& ec) const {
+  std::optional<ApiError> HeadError(const error_code& ec, const Parser& parser) const {
     if (deadline_->expired())
       return ApiError{408, "client_too_slow", "the request head did not arrive in time"};
     if (ec == http::error::end_of_stream || ec == asio::error::eof ||
@@ -211,10 +213,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
       return std::nullopt;
     }
     if (ec == http::error::header_limit || ec == http::error::buffer_overflow) {
-      const std::string seen(static_cast<const char*>(buffer_.data().data()),
-                             std::min(buffer_.size(), state_->options.max_uri_bytes + 16));
-      if (seen.size() > state_->options.max_uri_bytes && seen.find('\n') == std::string::npos)
-        return UriTooLong();
+      const bool in_request_line = parser.get().target().empty();
+      if (in_request_line && buffer_.size() > state_->options.max_uri_bytes) return UriTooLong();
       return ApiError{
           431, "headers_too_large",
           absl::StrCat("the request head exceeds ", state_->options.max_header_bytes, " bytes")};
@@ -236,23 +236,29 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     deadline_->Disarm();
     if (!ec) co_return true;
     if (deadline_->expired()) {
-      co_await Refuse({408, "client_too_slow", "the request body did not arrive in time"});
+      const ApiError error{408, "client_too_slow", "the request body did not arrive in time"};
+      co_await Refuse(error);
     } else if (ec == http::error::body_limit) {
-      co_await Refuse(BodyTooLarge());
+      const ApiError error = BodyTooLarge();
+      co_await Refuse(error);
     } else if (ec.category() == http::make_error_code(http::error::bad_chunk).category() &&
                ec != http::error::partial_message && ec != http::error::end_of_stream) {
-      co_await Refuse({400, "invalid_header", absl::StrCat("malformed HTTP body: ", ec.message())});
+      const ApiError error{400, "invalid_header",
+                           absl::StrCat("malformed HTTP body: ", ec.message())};
+      co_await Refuse(error);
     }
     co_return false;
   }
 
   // A refusal of the transport: answer, then close without a reset that could take the answer
   // along.
-  asio::awaitable<void> Refuse(ApiError error) {
-    co_await Finish(ErrorReply(error), /*keep=*/false);
+  asio::awaitable<void> Refuse(const ApiError& error) {
+    // Named: GCC 12 copies class temporaries in a co_await expression byte by byte.
+    const HttpReply reply = ErrorReply(error);
+    co_await Finish(reply, /*keep=*/false);
   }
 
-  asio::awaitable<bool> Finish(HttpReply reply, bool keep) {
+  asio::awaitable<bool> Finish(const HttpReply& reply, bool keep) {
     const std::string bytes = FormatReply(reply, request_.request_id, keep);
     const bool written = co_await Write(bytes);
     state_->app->Observe(request_, reply.status, started_s_ > 0 ? Now() - started_s_ : 0);

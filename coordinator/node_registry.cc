@@ -55,8 +55,9 @@ std::string NodeRegistry::Refusal(const proto::Register& registration) const {
   const bool worker = registration.role() == proto::WORKER_LEADER;
   const int vocab = registration.model().vocab_size();
   if (worker && options_.tokenizer_vocab > vocab) {
-    return absl::StrCat("the tokenizer has ", options_.tokenizer_vocab,
-                        " ids but the target model's vocabulary has ", vocab);
+    return absl::StrCat(
+        options_.tokenizer_dir, ": the tokenizer (tokenizer.json or tokenizer.model) has ",
+        options_.tokenizer_vocab, " ids but the target model's vocabulary has ", vocab);
   }
   for (const auto& [id, node] : nodes_) {
     if (node.state == NodeState::kLost) continue;

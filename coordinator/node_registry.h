@@ -39,6 +39,7 @@ struct RegistryOptions {
   int missed_beats = 3;
   double stuck_after_s = 60;  // beats without step progress while there is work
   int tokenizer_vocab = 0;    // the tokenizer's ids must fit the target's vocabulary
+  std::string tokenizer_dir;  // named when they do not
   size_t max_events = 100;
 };
 

@@ -25,6 +25,15 @@ bool Contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
+// What a replica finds wrong with a sequence is the request's fault if the code says so.
+int StatusOfReplicaError(const std::string& code) {
+  for (const char* fault : {"kv_capacity_exceeded", "context_length_exceeded", "invalid_value",
+                            "unsupported_combination"}) {
+    if (code == fault) return 400;
+  }
+  return code == "deadline_exceeded" ? 504 : 500;
+}
+
 }  // namespace
 
 Request::Request(GenerateRequest request, Origin origin, const Tokenizer* tokenizer,
@@ -109,9 +118,7 @@ void Request::OnUpdate(int index, const proto::SequenceUpdate& update, double no
   Sequence& sequence = sequences_[index];
   if (ended_ || sequence.done) return;
   if (!update.error_code().empty()) {
-    const bool client = update.error_code() == "kv_capacity_exceeded" ||
-                        update.error_code() == "context_length_exceeded";
-    const int status = client ? 400 : update.error_code() == "deadline_exceeded" ? 504 : 500;
+    const int status = StatusOfReplicaError(update.error_code());
     return Fail({status, status == 500 ? "internal_error" : update.error_code(),
                  absl::StrCat(sequence.replica, ": ", update.error_message())});
   }
