@@ -1,6 +1,7 @@
 #include "decoding/row_kernels.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "base/deterministic_math.h"
@@ -203,6 +204,26 @@ void BlockMaximaImpl(const double* HWY_RESTRICT x, size_t n, double* HWY_RESTRIC
   }
 }
 
+void FloatBlockMaximaImpl(const float* HWY_RESTRICT x, size_t n, float* HWY_RESTRICT maxima) {
+  const hn::CappedTag<float, 16> d;
+  const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const size_t lanes = hn::Lanes(d);
+  for (size_t begin = 0; begin < n; begin += kMaxBlock) {
+    const size_t end = std::min(n, begin + kMaxBlock);
+    auto best = lowest;
+    size_t i = begin;
+    for (; i + lanes <= end; i += lanes) {
+      const auto v = hn::LoadU(d, x + i);
+      best = hn::Max(best, hn::IfThenElse(hn::Eq(v, v), v, lowest));
+    }
+    alignas(64) float out[16];
+    hn::Store(best, d, out);
+    float result = *std::max_element(out, out + lanes);
+    for (; i < end; ++i) result = x[i] > result ? x[i] : result;
+    *maxima++ = result;
+  }
+}
+
 // Eight entries: exp(x - max) into the accumulators and, if wanted, as f32.
 HWY_INLINE void AccumulateEight(const double* HWY_RESTRICT x, VF64 max, VF64* sums,
                                 float* HWY_RESTRICT weights) {
@@ -370,6 +391,7 @@ HWY_EXPORT(WidenRowImpl);
 HWY_EXPORT(DivideRowImpl);
 HWY_EXPORT(MaxImpl);
 HWY_EXPORT(BlockMaximaImpl);
+HWY_EXPORT(FloatBlockMaximaImpl);
 HWY_EXPORT(ChunkSumImpl);
 HWY_EXPORT(ScaleWeightsImpl);
 HWY_EXPORT(GumbelManyImpl);
@@ -439,6 +461,26 @@ void CollectAtLeast(absl::Span<const double> x, absl::Span<const double> block_m
       if (x[v] >= threshold) tokens->push_back(static_cast<TokenId>(v));
     }
   }
+}
+
+std::vector<TokenId> LargestLogits(absl::Span<const float> logits, size_t count) {
+  std::vector<float> maxima((logits.size() + kMaxBlock - 1) / kMaxBlock);
+  HWY_DYNAMIC_DISPATCH(FloatBlockMaximaImpl)(logits.data(), logits.size(), maxima.data());
+  float threshold = std::numeric_limits<float>::lowest();
+  if (count <= maxima.size()) {
+    std::vector<float> sorted = maxima;
+    std::nth_element(sorted.begin(), sorted.begin() + (count - 1), sorted.end(), std::greater<>());
+    threshold = std::max(threshold, sorted[count - 1]);
+  }
+  std::vector<TokenId> tokens;
+  for (size_t b = 0; b < maxima.size(); ++b) {
+    if (maxima[b] < threshold) continue;
+    const size_t end = std::min(logits.size(), (b + 1) * kMaxBlock);
+    for (size_t v = b * kMaxBlock; v < end; ++v) {
+      if (logits[v] >= threshold) tokens.push_back(static_cast<TokenId>(v));
+    }
+  }
+  return tokens;
 }
 
 void GumbelMany(const NoiseKey& key, absl::Span<const TokenId> tokens, double* noise) {
