@@ -1,5 +1,6 @@
-// One process's worth of the round: target and draft models on tiny checkpoints, with the production scheduler, verify
-// step, commit and forest builder, but no socket. Tests compare what it decodes with and without drafts.
+// One process's worth of the round: target and draft models on tiny checkpoints, with the
+// production scheduler, verify step, commit and forest builder, but no socket. Tests compare what
+// it decodes with and without drafts.
 #pragma once
 
 #include <memory>
@@ -48,9 +49,10 @@ class LocalReplica {
       ++outcome.passes;
       if (sequence.decoder->finished()) break;
       const int useful = std::min(depth, sequence.decoder->max_useful_depth());
-      sequence.forest = session != nullptr && useful > 0
-                            ? Draft(sequence, session.get(), width, useful)
-                            : DraftForest::Empty(static_cast<int>(sequence.decoder->roots().size()));
+      sequence.forest =
+          session != nullptr && useful > 0
+              ? Draft(sequence, session.get(), width, useful)
+              : DraftForest::Empty(static_cast<int>(sequence.decoder->roots().size()));
     }
     outcome.hypotheses = sequence.decoder->Result();
     target_.blocks->Close(sequence.kv);
@@ -108,8 +110,8 @@ class LocalReplica {
     const auto logits = Run(&target_, &batch, &target_commits_);
     const Verdict verdict = Verify(rows, logits, target_.model->config().vocab_size, sequence);
     if (!sequence->decoder->finished()) {
-      const absl::Status status = CommitVerdict(verdict, rows.node_kv, sequence,
-                                                target_.blocks.get(), &target_commits_);
+      const absl::Status status =
+          CommitVerdict(verdict, rows.node_kv, sequence, target_.blocks.get(), &target_commits_);
       COPPICE_CHECK_MSG(status.ok(), std::string(status.message()));
     }
     target_.blocks->EndRound();
@@ -154,7 +156,8 @@ class LocalReplica {
       BatchBuilder batch(draft_.blocks.get());
       COPPICE_CHECK((*builder)->AppendRows(&batch).ok());
       const auto logits = Run(&draft_, &batch, &draft_commits_);
-      COPPICE_CHECK((*builder)->Consume(logits, draft_.model->config().vocab_size, &draft_commits_).ok());
+      COPPICE_CHECK(
+          (*builder)->Consume(logits, draft_.model->config().vocab_size, &draft_commits_).ok());
       draft_.blocks->EndRound();
     }
     return (*builder)->forest();

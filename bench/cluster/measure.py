@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Measures a running cluster on a synthetic pair: load time and memory, the control plane's share of a round, and beam sampling
+of width 4 with drafts against the same without, one request at a time, alternating in one run.
+
+  bench/cluster/measure.py --pair DIR [--tp 1] [--requests 6] [--tokens 128] [--dtype bf16] [--json FILE]
+
+DIR holds target/ and draft/; tools/make_pair.py makes it (needs numpy), for example
+  tools/make_pair.py --layers 24 --hidden 768 --heads 12 --kv-heads 12 --ffn 2048 --vocab 4096 --draft-layers 1 \\
+                     --overlap 0.75 --dtype bf16 --out DIR
+Standard library only. The binaries must have been built (deploy/build.sh). Kinds can be chosen with --kinds.
+"""
+import argparse
+import csv
+import json
+import pathlib
+import random
+import re
+import statistics
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/cluster"))
+from cluster import Cluster  # noqa: E402  the launcher of the cluster tests
+
+
+def byte_characters():
+    """The 256 characters by which byte-level tokenizers write bytes."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [b for b in range(256) if b not in printable]
+    return [chr(b) for b in printable] + [chr(256 + i) for i in range(len(rest))]
+
+
+def give_tokenizer(folder, vocab):
+    """The synthetic pair has no text; a tokenizer of single bytes and numbered tokens lets it be served."""
+    path = folder / "tokenizer.json"
+    if path.exists():
+        return
+    tokens = ["<unk>", "<s>", "</s>"] + byte_characters()
+    tokens += [f"t{i}" for i in range(len(tokens), vocab)]
+    added = [{"id": i, "content": tokens[i], "special": True, "single_word": False, "lstrip": False,
+              "rstrip": False, "normalized": False} for i in range(3)]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    path.write_text(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+        "pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level,
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+                  "vocab": {t: i for i, t in enumerate(tokens)}, "merges": []}}))
+
+
+def resident_mb(pid, field):
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(rf"{field}:\s+(\d+) kB", text).group(1)) / 1024
+
+
+def prompt_ids(seed, vocab, length=48):
+    """Tokens as the synthetic models expect them: Zipf-like, no special ones."""
+    rng = random.Random(seed)
+    weights = [1 / (i + 2.7) ** 1.2 for i in range(vocab - 3)]
+    return rng.choices(range(3, vocab), weights, k=length)
+
+
+def ask(cluster, kind, seed, tokens, vocab, speculative):
+    body = {"prompt": prompt_ids(seed, vocab), "max_tokens": tokens, "ignore_eos": True, "seed": seed,
+            "speculative": speculative, "return_token_ids": True}
+    if kind != "multinomial":
+        body.update(decoding=kind, beam_width=4, n=1)
+    begin = time.perf_counter()
+    answer = cluster.api.complete(body)
+    elapsed = time.perf_counter() - begin
+    return elapsed, answer["choices"][0]["token_ids"], answer["usage"]["speculation"], answer["timings"]
+
+
+def compare(cluster, kind, arguments, vocab):
+    """Alternates plain and speculative requests; returns the figures of this kind."""
+    seconds = {True: [], False: []}
+    layers = passes = plain_rounds = 0
+    for i in range(arguments.requests + 1):
+        same = {}
+        for speculative in (False, True):
+            elapsed, ids, usage, _ = ask(cluster, kind, 100 + i, arguments.tokens, vocab, speculative)
+            same[speculative] = ids
+            if i == 0:
+                continue  # warm-up
+            seconds[speculative].append(elapsed)
+            if speculative:
+                layers, passes = layers + usage["layers"], passes + usage["target_passes"]
+                plain_rounds += usage["plain_rounds"]
+        if same[True] != same[False]:
+            raise SystemExit(f"{kind}: request {i} gave other tokens with drafts than without")
+    rate = {s: arguments.tokens / statistics.median(seconds[s]) for s in seconds}
+    return {"kind": kind, "plain_tokens_per_s": round(rate[False], 1), "speculative_tokens_per_s": round(rate[True], 1),
+            "speedup": round(rate[True] / rate[False], 2), "layers_per_pass": round(layers / max(1, passes), 2),
+            "plain_rounds": plain_rounds}
+
+
+def control_plane(trace):
+    """Median times of the speculative rounds (more rows than the 4 roots of a plain one), microseconds."""
+    rows = [r for r in csv.DictReader(open(trace)) if float(r["draft_model_us"]) > 0]
+    middle = lambda key: round(statistics.median(float(r[key]) for r in rows), 1)
+    return {"rounds": len(rows), "rows": middle("rows"), "round_us": middle("round_us"), "forward_us": middle("forward_us"),
+            "draft_model_us": middle("draft_model_us"), "overhead_us": middle("overhead_us")}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pair", required=True, type=pathlib.Path)
+    parser.add_argument("--tp", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=0, help="of each worker rank and of the draft node; 0 = all cores")
+    parser.add_argument("--requests", type=int, default=6, help="measured requests of each kind, after one warm-up")
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("--kinds", default="beam_sampling,beam_search,multinomial")
+    parser.add_argument("--json", type=pathlib.Path)
+    arguments = parser.parse_args()
+    target, draft = arguments.pair / "target", arguments.pair / "draft"
+    vocab = json.loads((target / "config.json").read_text())["vocab_size"]
+    give_tokenizer(target, vocab)
+    figures = {}
+    with tempfile.TemporaryDirectory() as folder:
+        trace = pathlib.Path(folder) / "rounds.csv"
+        threads = (f"--threads={arguments.threads}",)
+        flags = (*threads, f"--trace_rounds={trace}")
+        with Cluster(target=target, draft=draft, tp=arguments.tp, drafts=1, dtype=arguments.dtype,
+                     worker_flags=flags, draft_flags=threads) as cluster:
+            ranks = cluster.api.cluster()["replicas"][0]["ranks"]
+            log = "".join(launched.output() for launched in cluster.launched)
+            ready = [line for line in log.splitlines() if " ready in " in line and str(target) in line]
+            figures["load"] = {"ready_s": max(float(re.search(r"ready in ([\d.]+) s", r).group(1)) for r in ready),
+                               "weights_mb_of_a_rank": float(re.search(r"([\d.]+) MB of weights", ready[0]).group(1)),
+                               "leader_resident_mb": round(resident_mb(ranks[0]["pid"], "VmRSS"), 1)
+                               if "pid" in ranks[0] else None}
+            print(json.dumps(figures["load"]), flush=True)
+            figures["kinds"] = []
+            for kind in arguments.kinds.split(","):
+                figures["kinds"].append(compare(cluster, kind, arguments, vocab))
+                print(json.dumps(figures["kinds"][-1]), flush=True)
+            if figures["load"]["leader_resident_mb"]:
+                figures["load"]["leader_peak_mb"] = round(resident_mb(ranks[0]["pid"], "VmHWM"), 1)
+        figures["control_plane"] = control_plane(trace)
+        print(json.dumps(figures["control_plane"]), flush=True)
+    print(json.dumps(figures["load"]))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
