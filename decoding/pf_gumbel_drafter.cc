@@ -118,7 +118,7 @@ void PfGumbelDrafter::Grow(absl::Span<const Distribution> rows) {
                           level()[n].score + rows[n].log_probs[i], cost});
     }
   }
-  const std::vector<Child> layer = AppendLayer(std::move(children));
+  const std::vector<Child> layer = AppendLayer(children);
   // The slots of the next level: a slot predicted to end is refilled, or gone.
   std::vector<int> next;
   for (const Prediction& prediction : predictions_) {

@@ -57,7 +57,7 @@ void SearchDrafter::Grow(absl::Span<const Distribution> rows) {
     std::nth_element(costs.begin(), costs.begin() + (beams - 1), costs.end());
     for (Child& child : children) child.penalty = std::max(0.0, child.cost - costs[beams - 1]);
   }
-  AppendLayer(std::move(children));
+  AppendLayer(children);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "decoding/tree_drafter.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/rng.h"
 
@@ -21,23 +22,28 @@ bool TreeDrafter::is_stop(TokenId token) const {
          params_.stop_ids.end();
 }
 
-std::vector<TreeDrafter::Child> TreeDrafter::AppendLayer(std::vector<Child> children) {
-  std::stable_sort(children.begin(), children.end(),
-                   [](const Child& a, const Child& b) { return a.cost < b.cost; });
-  if (children.size() > static_cast<size_t>(width_)) children.resize(width_);
+std::vector<TreeDrafter::Child> TreeDrafter::AppendLayer(absl::Span<const Child> children) {
+  std::vector<int> order(children.size());
+  std::iota(order.begin(), order.end(), 0);
+  const size_t kept = std::min(children.size(), static_cast<size_t>(width_));
+  std::partial_sort(order.begin(), order.begin() + kept, order.end(), [&](int a, int b) {
+    return children[a].cost != children[b].cost ? children[a].cost < children[b].cost : a < b;
+  });
+  std::vector<Child> best;
+  for (size_t i = 0; i < kept; ++i) best.push_back(children[order[i]]);
   std::vector<Node> next;
   std::vector<int32_t> next_frontier;
-  if (!children.empty() && forest_.layer_begin.empty()) forest_.layer_begin.push_back(0);
-  for (const Child& child : children) {
+  if (!best.empty() && forest_.layer_begin.empty()) forest_.layer_begin.push_back(0);
+  for (const Child& child : best) {
     next_frontier.push_back(forest_.size());
     next.push_back({ExtendHash(level_[child.node].hash, child.token), child.score, child.penalty});
     forest_.token.push_back(child.token);
     forest_.parent.push_back(frontier_[child.node]);
   }
-  if (!children.empty()) forest_.layer_begin.push_back(forest_.size());
+  if (!best.empty()) forest_.layer_begin.push_back(forest_.size());
   level_ = std::move(next);
   frontier_ = std::move(next_frontier);
-  return children;
+  return best;
 }
 
 }  // namespace coppice

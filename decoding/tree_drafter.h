@@ -38,7 +38,7 @@ class TreeDrafter : public Drafter {
   bool is_stop(TokenId token) const;
   // The `width` cheapest children become the next layer, in increasing cost; no child leaves the
   // frontier empty. Returns them in that order.
-  std::vector<Child> AppendLayer(std::vector<Child> children);
+  std::vector<Child> AppendLayer(absl::Span<const Child> children);
 
  private:
   DecodingParams params_;
