@@ -71,7 +71,8 @@ def main():
     results = [ask(args.url, question, i + 1, len(questions)) for i, question in enumerate(questions)]
     layers, passes = sum(r[2] for r in results), sum(r[3] for r in results)
     print(f"\nIn all {layers} layers in {passes} target passes with drafts ({layers / max(passes, 1):.2f} layers per pass; "
-          "without drafts it is 1).")
+          "without drafts it is 1).\nA pass of this small target takes about a millisecond; with a large one the passes "
+          "are the time.")
     if not all(r[0] for r in results):
         sys.exit("ask: hypotheses differ with and without drafts")
     if not any(r[1] for r in results):

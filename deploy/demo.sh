@@ -10,7 +10,7 @@ once=0 port=8000 build=1
 while [ $# -gt 0 ]; do
   case $1 in
     --once) once=1; shift ;;
-    --port) port=${2:-}; shift 2 || true ;;
+    --port) port=${2:-}; shift; [ $# -eq 0 ] || shift ;;
     --port=*) port=${1#*=}; shift ;;
     --no-build) build=0; shift ;;
     -h | --help) sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
@@ -28,6 +28,9 @@ if [ $build = 1 ]; then
 fi
 # shellcheck source=deploy/environment.sh
 . deploy/environment.sh
+for role in coordinator worker draft; do
+  [ -x "$coppice_bin/coppice-$role" ] || { echo "demo: $coppice_bin/coppice-$role is missing; run without --no-build" >&2; exit 1; }
+done
 coppice_make_run_folders
 log=${coppice_run_folders[0]}/cluster.log
 url=http://127.0.0.1:$port

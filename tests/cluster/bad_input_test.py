@@ -47,7 +47,7 @@ FIELDS = [
     (dict(speculative="maybe"), "speculative", "invalid_value"),
     # wrong type
     (dict(temperature="1"), "temperature", "invalid_type"),
-    (dict(n=1.5), "n", "invalid_type"),
+    (dict(n=1.5), "n", "invalid_value"),
     (dict(n=True), "n", "invalid_type"),
     (dict(max_tokens="4"), "max_tokens", "invalid_type"),
     (dict(stream="yes"), "stream", "invalid_type"),

@@ -47,9 +47,32 @@ def session_processes(session):
     return found
 
 
+def processes_naming(text):
+    """[(pid, command line)] of the processes that were started with the text in an argument, the caller apart."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in command and int(path.parent.name) != os.getpid():
+            found.append((int(path.parent.name), command))
+    return found
+
+
+def wait_sessions_gone(sessions, seconds):
+    """What is left of the sessions after at most so many seconds; orphans count until init has reaped them."""
+    deadline = time.monotonic() + seconds
+    while left := [process for session in sessions for process in session_processes(session)]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    return left
+
+
 def shared_memory():
-    """What MPI or we could leave in /dev/shm."""
-    return {p.name for p in pathlib.Path("/dev/shm").glob("*") if re.match(r"coppice|vader|ompi|psm|sm_segment", p.name)}
+    """Folders in /dev/shm in which the launchers let MPI keep its segments."""
+    return {p.name for p in pathlib.Path("/dev/shm").glob("coppice.*")}
 
 
 class Launched:
@@ -82,7 +105,7 @@ class Launched:
     def wait_gone(self, seconds):
         """True when nothing of the session is left within so many seconds."""
         deadline = time.monotonic() + seconds
-        while self.left():
+        while self.left():  # reaps the leader
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.02)

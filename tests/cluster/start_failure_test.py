@@ -8,7 +8,7 @@ import time
 import unittest
 
 import model_folders
-from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, free_port, session_processes, shared_memory
+from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, free_port, processes_naming, shared_memory
 
 # What is broken in the target: (maker, words that the one line must hold)
 BROKEN_TARGETS = {
@@ -20,7 +20,8 @@ BROKEN_TARGETS = {
     "other vocabulary": (lambda out: model_folders.with_config(out, vocab_size=4096),
                          ["model.embed_tokens.weight", "4096", "2048"]),
     "missing config field": (lambda out: model_folders.with_config(out, hidden_size=None), ["config.json", "hidden_size"]),
-    "unknown architecture": (lambda out: model_folders.with_config(out, model_type="mamba"), ["config.json", "mamba"]),
+    "unknown architecture": (lambda out: model_folders.with_config(out, architectures=["MambaForCausalLM"]),
+                             ["config.json", "MambaForCausalLM"]),
     "tokenizer that does not match": (model_folders.with_larger_tokenizer, ["tokenizer.model", "2088", "2048"]),
     "missing tokenizer": (model_folders.without_tokenizer, ["tokenizer"]),
 }
@@ -67,8 +68,8 @@ class StartFailure(unittest.TestCase):
             with self.subTest(together=together):
                 self.ends_with(Cluster(draft=draft, together=together), ["1024", "2048"])
 
-    def test_heads_that_do_not_split(self):
-        self.ends_with(Cluster(tp=4, together=True), ["6", "4"])
+    def test_more_ranks_than_heads(self):
+        self.ends_with(Cluster(tp=7, together=True), ["num_attention_heads 6", "7 ranks"])
 
     def test_coordinator_that_never_answers(self):
         result = subprocess.run([BIN / "coppice-draft", f"--model={DRAFT}", f"--coordinator=tcp://127.0.0.1:{free_port()}"],
@@ -83,14 +84,17 @@ class StartFailure(unittest.TestCase):
             self.ends_with(cluster, [str(running.port)])
 
     def test_bad_flags(self):
-        cases = [("coordinator", "--listen=nowhere"), ("worker", "--dtype=f8"), ("worker", "--kv_bytes=0"),
-                 ("worker", "--tp=0"), ("draft", "--threads=-1"), ("draft", "--no_such_flag"), ("worker", "--log_level=loud")]
-        for role, flag in cases:
+        elsewhere = "--coordinator=tcp://127.0.0.1:1"
+        cases = [("coordinator", "--listen=nowhere"), ("worker", "--dtype=f8", elsewhere), ("worker", "--kv_bytes=0", elsewhere),
+                 ("worker", "--max_rows=1", elsewhere), ("draft", "--threads=-1", elsewhere), ("draft", "--no_such_flag"),
+                 ("worker", "--log_level=loud"), ("worker", "--tp=1")]
+        for role, flag, *others in cases:
             with self.subTest(role=role, flag=flag):
-                result = subprocess.run([BIN / f"coppice-{role}", f"--model={TARGET}", "--coordinator=tcp://127.0.0.1:1", flag],
+                result = subprocess.run([BIN / f"coppice-{role}", f"--model={TARGET}", flag, *others],
                                         capture_output=True, text=True, timeout=60)
                 self.assertNotEqual(result.returncode, 0)
-                self.assertIn(flag.split("=")[0].lstrip("-"), result.stderr)
+                named = "coordinator" if flag == "--tp=1" else flag.split("=")[0].lstrip("-")  # started apart from whom?
+                self.assertIn(named, result.stderr)
 
     def test_cluster_script_passes_the_reason_on(self):
         broken = model_folders.with_wrong_shape(self.path("wrong"))
@@ -98,16 +102,16 @@ class StartFailure(unittest.TestCase):
         for target, draft, words in ((broken, DRAFT, ["up_proj", "[512, 192]"]), (TARGET, drafts, ["1024", "2048"])):
             with self.subTest(words=words):
                 state = self.path("state")
-                process = subprocess.Popen(
-                    [ROOT / "deploy/cluster.sh", "up", "--target", target, "--draft", draft, "--tp", "2", "--port",
-                     str(free_port()), "--state", state, "--dtype", "f32", "--threads", "1"],
-                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, COPPICE_BIN=str(BIN)))
-                _, errors = process.communicate(timeout=60)
-                self.assertNotEqual(process.returncode, 0)
+                port = str(free_port())
+                result = subprocess.run(
+                    [ROOT / "deploy/cluster.sh", "up", "--target", target, "--draft", draft, "--tp", "2", "--port", port,
+                     "--state", state, "--dtype", "f32", "--threads", "1"],
+                    capture_output=True, text=True, timeout=60, env=dict(os.environ, COPPICE_BIN=str(BIN)))
+                self.assertEqual(result.returncode, 1)
                 for word in words:
-                    self.assertIn(word, errors)
+                    self.assertIn(word, result.stderr)
                 self.assertFalse(os.path.exists(state))
-                self.assertEqual(session_processes(process.pid), [])
+                self.assertEqual(processes_naming(f"127.0.0.1:{port}") + processes_naming(self.folder.name), [])
 
 
 if __name__ == "__main__":
