@@ -32,7 +32,7 @@ RegistryOptions ForRegistry(const CoordinatorOptions& options, const Tokenizer& 
   RegistryOptions registry;
   registry.heartbeat_interval_s = options.heartbeat_interval_s;
   registry.tokenizer_vocab = tokenizer.vocab_size();
-  registry.tokenizer_dir = options.model;
+  registry.tokenizer_dir = options.tokenizer_dir;
   return registry;
 }
 

@@ -14,6 +14,7 @@
 namespace coppice {
 
 struct CoordinatorOptions {
+  std::string tokenizer_dir;  // where the tokenizer came from, for messages
   std::string model_name;
   HttpOptions http;
   ApiLimits limits;

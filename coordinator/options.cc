@@ -101,6 +101,7 @@ absl::StatusOr<LaunchOptions> OptionsFromFlags() {
   LaunchOptions options;
   FlagChecker check;
   options.model = absl::GetFlag(FLAGS_model);
+  options.coordinator.tokenizer_dir = options.model;
   options.control_listen = absl::GetFlag(FLAGS_control_listen);
   if (options.model.empty()) check.Complain("model", "the folder of the target model is required");
   CoordinatorOptions& coordinator = options.coordinator;
