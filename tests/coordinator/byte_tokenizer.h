@@ -1,0 +1,40 @@
+// A tokenizer whose ids are bytes: text is what was said, byte by byte. Id 256 is EOS, special; 257
+// is BOS.
+#pragma once
+
+#include "coordinator/tokenizer/tokenizer.h"
+
+namespace coppice::testing {
+
+class ByteTokenizer : public Tokenizer {
+ public:
+  static constexpr TokenId kEos = 256, kBos = 257;
+  int vocab_size() const override { return 258; }
+  TokenId bos_id() const override { return kBos; }
+  std::vector<TokenId> eos_ids() const override { return {kEos}; }
+  bool IsSpecial(TokenId id) const override { return id >= kEos; }
+  std::vector<TokenId> Encode(absl::string_view text, bool add_special_tokens) const override {
+    std::vector<TokenId> ids;
+    if (add_special_tokens) ids.push_back(kBos);
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+  std::string TokenBytes(TokenId id, bool skip_special) const override {
+    if (IsSpecial(id)) return skip_special ? "" : id == kEos ? "</s>" : "<s>";
+    return std::string(1, static_cast<char>(id));
+  }
+  std::string Decode(absl::Span<const TokenId> ids, bool skip_special) const override {
+    std::string text;
+    for (const TokenId id : ids) text += TokenBytes(id, skip_special);
+    return text;
+  }
+};
+
+// The ids of a text, with EOS at the end if asked for.
+inline std::vector<TokenId> Bytes(absl::string_view text, bool eos = false) {
+  std::vector<TokenId> ids = ByteTokenizer().Encode(text, false);
+  if (eos) ids.push_back(ByteTokenizer::kEos);
+  return ids;
+}
+
+}  // namespace coppice::testing

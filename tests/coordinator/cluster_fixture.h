@@ -1,0 +1,80 @@
+// A whole coordinator in this process: a thread of its own, free ports, the byte tokenizer.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "coordinator/coordinator.h"
+#include "tests/coordinator/byte_tokenizer.h"
+#include "tests/coordinator/fake_worker.h"
+#include "tests/coordinator/raw_client.h"
+
+namespace coppice::testing {
+
+// True once the condition holds; false after five seconds.
+inline bool Eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 1000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+class ClusterTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    options_.model_name = "demo";
+    options_.http.listen = "127.0.0.1:0";
+    options_.http.max_body_bytes = 65536;
+    options_.heartbeat_interval_s = 0.2;
+    options_.log_requests = false;
+  }
+  void TearDown() override { StopCluster(); }
+
+  void StartCluster() {
+    auto started = Coordinator::Start(options_, std::make_unique<ByteTokenizer>());
+    ASSERT_TRUE(started.ok()) << started.status().ToString();
+    coordinator_ = *std::move(started);
+    auto channel = ServerChannel::Bind("tcp://127.0.0.1:*");
+    ASSERT_TRUE(channel.ok()) << channel.status().ToString();
+    control_ = (*channel)->endpoint();
+    coordinator_->ServeNodes(*std::move(channel));
+    thread_ = std::thread([this] { coordinator_->Run(); });
+  }
+  void StopCluster() {
+    if (!thread_.joinable()) return;
+    coordinator_->Drain(0, "test");
+    thread_.join();
+  }
+  std::unique_ptr<FakeWorker> Join(const std::string& id, FakeWorker::Script script,
+                                   double step_s = 0.002) {
+    return std::make_unique<FakeWorker>(control_, id, std::move(script), step_s);
+  }
+  void WaitReady() {
+    ASSERT_TRUE(Eventually([this] { return Ask(Get("/ready")).status == 200; }));
+  }
+  int port() const { return coordinator_->http_port(); }
+  RawAnswer Ask(const std::string& request) {
+    RawClient client(port());
+    client.Send(request);
+    return client.ReadAnswer();
+  }
+  // The value of a metric's sample line that starts with `series`, -1 when there is none.
+  double Metric(const std::string& series) {
+    const std::string text = "\n" + Ask(Get("/metrics")).body;
+    const size_t at = text.find("\n" + series + " ");
+    return at == std::string::npos ? -1 : std::stod(text.substr(at + series.size() + 2));
+  }
+
+  CoordinatorOptions options_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::string control_;
+  std::thread thread_;
+};
+
+}  // namespace coppice::testing

@@ -1,0 +1,193 @@
+// A replica without a model: registers over the control channel and says what a script makes of
+// each StartSequence.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/channel.h"
+#include "proto/control.pb.h"
+#include "tests/coordinator/byte_tokenizer.h"
+
+namespace coppice::testing {
+
+inline proto::Register WorkerRegistration(const std::string& id, int vocab = 258) {
+  proto::Register registration;
+  registration.set_role(proto::WORKER_LEADER);
+  registration.set_node_id(id);
+  registration.mutable_model()->set_vocab_size(vocab);
+  registration.mutable_model()->set_max_positions(512);
+  registration.mutable_model()->set_fingerprint(7);
+  registration.mutable_model()->set_dtype("F32");
+  registration.mutable_model()->add_eos_ids(ByteTokenizer::kEos);
+  proto::RankInfo* rank = registration.add_ranks();
+  rank->set_host("fake-" + id);
+  rank->set_pid(1);
+  registration.set_kv_blocks_total(1000);
+  registration.set_kv_block_size(16);
+  registration.set_backend("fake");
+  return registration;
+}
+
+inline proto::Register DraftRegistration(const std::string& id, int vocab = 258) {
+  proto::Register registration;
+  registration.set_role(proto::DRAFT_NODE);
+  registration.set_node_id(id);
+  registration.set_draft_endpoint("tcp://127.0.0.1:1/" + id);
+  registration.mutable_model()->set_vocab_size(vocab);
+  return registration;
+}
+
+inline proto::Hypothesis MakeHypothesis(const std::vector<TokenId>& tokens, double joint,
+                                        bool finished) {
+  proto::Hypothesis hypothesis;
+  hypothesis.mutable_tokens()->Add(tokens.begin(), tokens.end());
+  hypothesis.set_joint_log_probability(joint);
+  hypothesis.set_score(joint / tokens.size());
+  hypothesis.set_finished(finished);
+  hypothesis.set_stop_token(finished ? tokens.back() : -1);
+  return hypothesis;
+}
+
+inline proto::SequenceStats MakeStats() {
+  proto::SequenceStats stats;
+  stats.set_method("pf_gumbel");
+  stats.set_lossless(true);
+  stats.set_rounds(4);
+  stats.set_plain_rounds(1);
+  stats.set_target_passes(4);
+  stats.set_layers(8);
+  stats.set_drafted_nodes(12);
+  stats.set_accepted_nodes(6);
+  stats.add_accepted_by_layer(4);
+  stats.add_accepted_by_layer(2);
+  stats.set_accepted_width(1.5);
+  stats.set_draft_width(4);
+  stats.set_draft_depth(3);
+  stats.set_overlap(-1);
+  return stats;
+}
+
+class FakeWorker {
+ public:
+  // One update per step; empty at the end. An endless script never finishes by itself.
+  using Script = std::function<std::vector<proto::SequenceUpdate>(const proto::StartSequence&)>;
+
+  FakeWorker(const std::string& endpoint, const std::string& id, Script script,
+             double step_s = 0.002)
+      : channel_(*ClientChannel::Connect(endpoint)),
+        id_(id),
+        script_(std::move(script)),
+        step_s_(step_s),
+        thread_([this] { Run(); }) {}
+  ~FakeWorker() { Stop(); }
+
+  // Falls silent without a goodbye.
+  void Stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  int started() const { return started_; }
+  int cancelled() const { return cancelled_; }
+  bool told_to_stop() const { return told_to_stop_; }
+
+ private:
+  void Run() {
+    proto::NodeMessage message;
+    *message.mutable_register_() = WorkerRegistration(id_);
+    (void)channel_->Send(message);
+    auto next_beat = std::chrono::steady_clock::now();
+    while (!stop_) {
+      void* sockets[] = {channel_->socket()};
+      Poll(sockets, 1);
+      proto::CoordinatorMessage received;
+      while (channel_->Receive(&received)) OnMessage(received);
+      Step();
+      if (std::chrono::steady_clock::now() >= next_beat) {
+        Beat();
+        next_beat += std::chrono::milliseconds(50);
+      }
+    }
+  }
+
+  void OnMessage(const proto::CoordinatorMessage& received) {
+    if (received.has_start()) {
+      ++started_;
+      Job job{script_(received.start()), 0, std::chrono::steady_clock::now()};
+      for (proto::SequenceUpdate& update : job.updates)
+        update.set_sequence_id(received.start().sequence_id());
+      jobs_[received.start().sequence_id()] = std::move(job);
+    } else if (received.has_cancel()) {
+      cancelled_ += static_cast<int>(jobs_.erase(received.cancel().sequence_id()));
+    } else if (received.has_stop()) {
+      told_to_stop_ = true;
+      proto::NodeMessage goodbye;
+      goodbye.mutable_goodbye()->set_reason("told to stop");
+      (void)channel_->Send(goodbye);
+    }
+  }
+
+  void Step() {
+    const auto now = std::chrono::steady_clock::now();
+    proto::NodeMessage message;
+    for (auto it = jobs_.begin(); it != jobs_.end();) {
+      Job& job = it->second;
+      if (now >= job.due && job.next < job.updates.size()) {
+        *message.mutable_progress()->add_updates() = job.updates[job.next++];
+        job.due = now + std::chrono::microseconds(static_cast<int64_t>(step_s_ * 1e6));
+      }
+      const bool over = job.next > 0 && job.updates[job.next - 1].finished();
+      it = over ? jobs_.erase(it) : std::next(it);
+    }
+    if (message.has_progress()) (void)channel_->Send(message);
+  }
+
+  void Beat() {
+    proto::NodeMessage message;
+    proto::NodeStatus* status = message.mutable_heartbeat()->mutable_status();
+    status->set_step(++beats_);
+    status->set_running(static_cast<int>(jobs_.size()));
+    status->set_kv_blocks_total(1000);
+    (void)channel_->Send(message);
+  }
+
+  struct Job {
+    std::vector<proto::SequenceUpdate> updates;
+    size_t next = 0;
+    std::chrono::steady_clock::time_point due;
+  };
+  std::unique_ptr<ClientChannel> channel_;
+  const std::string id_;
+  const Script script_;
+  const double step_s_;
+  std::map<uint64_t, Job> jobs_;
+  uint64_t beats_ = 0;
+  std::atomic<bool> stop_{false};
+  std::atomic<int> started_{0}, cancelled_{0};
+  std::atomic<bool> told_to_stop_{false};
+  std::thread thread_;
+};
+
+// Says the text one byte at a time, then EOS.
+inline std::vector<proto::SequenceUpdate> SayText(const std::string& text) {
+  std::vector<proto::SequenceUpdate> updates;
+  const std::vector<TokenId> tokens = Bytes(text, /*eos=*/true);
+  for (const TokenId token : tokens) {
+    updates.emplace_back();
+    updates.back().add_stable_tokens(token);
+  }
+  updates.back().set_finished(true);
+  *updates.back().add_hypotheses() = MakeHypothesis(tokens, -1.5, true);
+  *updates.back().mutable_stats() = MakeStats();
+  return updates;
+}
+
+}  // namespace coppice::testing

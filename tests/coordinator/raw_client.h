@@ -1,0 +1,119 @@
+// A TCP client that sends bytes as they are and reads answers, to try HTTP from the outside.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace coppice::testing {
+
+struct RawAnswer {
+  int status = 0;
+  std::string head;  // with the status line, without the empty line
+  std::string body;  // de-chunked
+};
+
+class RawClient {
+ public:
+  explicit RawClient(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    timeval limit{10, 0};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  }
+  ~RawClient() { Close(); }
+  RawClient(const RawClient&) = delete;
+
+  bool connected() const { return connected_; }
+  void Send(const std::string& bytes) {
+    size_t sent = 0;
+    while (sent < bytes.size()) {
+      const ssize_t count = send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (count <= 0) return;
+      sent += count;
+    }
+  }
+  void HalfClose() { shutdown(fd_, SHUT_WR); }
+  void Close() {
+    if (fd_ >= 0) close(fd_);
+    fd_ = -1;
+  }
+  // False at the end of the stream or after ten seconds of silence.
+  bool ReadSome() {
+    char bytes[65536];
+    const ssize_t count = recv(fd_, bytes, sizeof(bytes), 0);
+    if (count <= 0) return false;
+    buffer_.append(bytes, count);
+    return true;
+  }
+  // Reads until the text is in what has been received and not taken yet; returns all of it, "" when
+  // it never comes.
+  std::string ReadUntil(const std::string& text) {
+    while (buffer_.find(text) == std::string::npos) {
+      if (!ReadSome()) return "";
+    }
+    return buffer_;
+  }
+  // The next whole answer; status 0 when the connection ends first.
+  RawAnswer ReadAnswer() {
+    RawAnswer answer;
+    if (ReadUntil("\r\n\r\n").empty()) return answer;
+    const size_t end = buffer_.find("\r\n\r\n");
+    answer.head = buffer_.substr(0, end);
+    buffer_.erase(0, end + 4);
+    answer.status = std::stoi(answer.head.substr(9, 3));
+    if (answer.status == 100) return answer;
+    if (answer.head.find("Transfer-Encoding: chunked") != std::string::npos) {
+      answer.body = ReadChunks();
+    } else {
+      answer.body = Take(std::stoul(answer.head.substr(answer.head.find("Content-Length: ") + 16)));
+    }
+    return answer;
+  }
+  bool AtEnd() { return buffer_.empty() && !ReadSome(); }
+
+ private:
+  std::string Take(size_t count) {
+    while (buffer_.size() < count && ReadSome()) {
+    }
+    std::string taken = buffer_.substr(0, count);
+    buffer_.erase(0, count);
+    return taken;
+  }
+  std::string ReadChunks() {
+    std::string body;
+    while (true) {
+      if (ReadUntil("\r\n").empty()) return body;
+      const size_t line = buffer_.find("\r\n");
+      const size_t size = std::stoul(buffer_.substr(0, line), nullptr, 16);
+      buffer_.erase(0, line + 2);
+      body += Take(size);
+      Take(2);
+      if (size == 0) return body;
+    }
+  }
+
+  int fd_;
+  bool connected_ = false;
+  std::string buffer_;
+};
+
+inline std::string Post(const std::string& body,
+                        const std::string& headers = "Content-Type: application/json\r\n") {
+  return absl::StrCat("POST /v1/completions HTTP/1.1\r\nHost: x\r\n", headers,
+                      "Content-Length: ", body.size(), "\r\n\r\n", body);
+}
+inline std::string Get(const std::string& path, const std::string& headers = "") {
+  return absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n", headers, "\r\n");
+}
+
+}  // namespace coppice::testing
