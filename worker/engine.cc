@@ -31,7 +31,9 @@ Engine::Engine(const EngineOptions& options, ModelHost* host, PlanLeader* plans,
   if (!options.trace_rounds.empty()) {
     trace_ = std::fopen(options.trace_rounds.c_str(), "w");
     if (trace_ != nullptr) {
-      std::fprintf(trace_, "sequence,round,rows,round_us,forward_us,draft_model_us,overhead_us\n");
+      std::fprintf(trace_,
+                   "sequence,round,rows,round_us,forward_us,draft_wait_us,draft_us,draft_model_us,"
+                   "overhead_us\n");
     }
   }
 }
@@ -173,7 +175,8 @@ void Engine::TakeForests() {
     if (found == sequences_.end() || found->second->state != SequenceState::kDrafting) continue;
     Sequence* sequence = found->second.get();
     draft_deadline_.erase(sequence->id);
-    sequence->stats.draft_wait_ms += (now_s - sequence->draft_asked_s) * 1e3;
+    sequence->draft_wait_s = now_s - sequence->draft_asked_s;
+    sequence->stats.draft_wait_ms += sequence->draft_wait_s * 1e3;
     if (arrival.failed == Fallback::kNone &&
         arrival.forest.num_roots != static_cast<int>(sequence->decoder->roots().size())) {
       arrival.failed = Fallback::kMismatch;
@@ -184,6 +187,7 @@ void Engine::TakeForests() {
     }
     sizer_.RecordDraft(arrival.forest.depth(), now_s - sequence->draft_asked_s);
     sequence->stats.draft_ms += arrival.draft_s * 1e3;
+    sequence->draft_s = arrival.draft_s;
     sequence->draft_model_s = arrival.model_s;
     sequence->forest = std::move(arrival.forest);
     sequence->state = SequenceState::kReady;
@@ -196,7 +200,8 @@ void Engine::TakeForests() {
     }
     Sequence* sequence = sequences_.at(it->first).get();
     it = draft_deadline_.erase(it);
-    sequence->stats.draft_wait_ms += (now_s - sequence->draft_asked_s) * 1e3;
+    sequence->draft_wait_s = now_s - sequence->draft_asked_s;
+    sequence->stats.draft_wait_ms += sequence->draft_wait_s * 1e3;
     drafts_.GaveUp(sequence->id, now_s);
     GoPlain(sequence, Fallback::kLate);
   }
@@ -204,7 +209,6 @@ void Engine::TakeForests() {
 
 void Engine::GoPlain(Sequence* sequence, Fallback reason) {
   if (reason != Fallback::kNone) ++(*counters_.mutable_draft_fallbacks())[FallbackName(reason)];
-  sequence->draft_model_s = 0;
   sequence->forest = DraftForest::Empty(static_cast<int>(sequence->decoder->roots().size()));
   sequence->state = SequenceState::kReady;
   ready_.push_back(sequence->id);
@@ -212,6 +216,7 @@ void Engine::GoPlain(Sequence* sequence, Fallback reason) {
 
 void Engine::NextRound(Sequence* sequence) {
   ++sequence->round;
+  sequence->draft_wait_s = sequence->draft_s = sequence->draft_model_s = 0;
   const DraftShape shape =
       sizer_.Choose(sequence->params.method, scheduler_.ForestLimits(*sequence));
   sequence->draft_shape = shape;

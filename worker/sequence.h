@@ -66,7 +66,9 @@ struct Sequence {
   DraftShape draft_shape;    // asked for this round
   double draft_asked_s = 0;  // when the draft of this round was asked for
   double last_verdict_s = 0;
-  double draft_model_s = 0;  // the draft node's forward passes of this round
+  double draft_wait_s = 0;   // from asking for this round's draft to its arrival (or giving it up)
+  double draft_s = 0;        // the draft node's own time for it
+  double draft_model_s = 0;  // of which forward passes
   size_t stable_sent = 0;    // tokens already reported to the coordinator
   SequenceStatistics stats;
 };

@@ -62,9 +62,12 @@ def prompt_ids(seed, vocab, length=48):
     return rng.choices(range(3, vocab), weights, k=length)
 
 
-def ask(cluster, kind, seed, tokens, vocab, speculative):
+def ask(cluster, kind, seed, tokens, vocab, speculative, shape):
     body = {"prompt": prompt_ids(seed, vocab), "max_tokens": tokens, "ignore_eos": True, "seed": seed,
             "speculative": speculative, "return_token_ids": True}
+    if speculative and shape:
+        width, depth = shape.split("x")
+        body["speculative"] = {"draft_width": int(width), "draft_depth": int(depth)}
     if kind != "multinomial":
         body.update(decoding=kind, beam_width=4, n=1)
     begin = time.perf_counter()
@@ -80,7 +83,8 @@ def compare(cluster, kind, arguments, vocab):
     for i in range(arguments.requests + 1):
         same = {}
         for speculative in (False, True):
-            elapsed, ids, usage, _ = ask(cluster, kind, 100 + i, arguments.tokens, vocab, speculative)
+            elapsed, ids, usage, _ = ask(cluster, kind, 100 + i, arguments.tokens, vocab, speculative,
+                                         arguments.shape)
             same[speculative] = ids
             if i == 0:
                 continue  # warm-up
@@ -97,11 +101,16 @@ def compare(cluster, kind, arguments, vocab):
 
 
 def control_plane(trace):
-    """Median times of the speculative rounds (more rows than the 4 roots of a plain one), microseconds."""
-    rows = [r for r in csv.DictReader(open(trace)) if float(r["draft_model_us"]) > 0]
-    middle = lambda key: round(statistics.median(float(r[key]) for r in rows), 1)
-    return {"rounds": len(rows), "rows": middle("rows"), "round_us": middle("round_us"), "forward_us": middle("forward_us"),
-            "draft_model_us": middle("draft_model_us"), "overhead_us": middle("overhead_us")}
+    """Medians over the drafted rounds, microseconds. overhead = round - target pass - draft passes; of it the drafter's own
+    work, the two messages, and what the leader does between a draft's arrival and the next request."""
+    rows = [{k: float(v) for k, v in r.items()} for r in csv.DictReader(open(trace)) if float(r["draft_model_us"]) > 0]
+    middle = lambda value: round(statistics.median(map(value, rows)), 1)
+    return {"rounds": len(rows), "rows": middle(lambda r: r["rows"]), "round_us": middle(lambda r: r["round_us"]),
+            "forward_us": middle(lambda r: r["forward_us"]), "draft_model_us": middle(lambda r: r["draft_model_us"]),
+            "overhead_us": middle(lambda r: r["overhead_us"]),
+            "of_which_drafter_us": middle(lambda r: r["draft_us"] - r["draft_model_us"]),
+            "of_which_messages_us": middle(lambda r: r["draft_wait_us"] - r["draft_us"]),
+            "of_which_leader_us": middle(lambda r: r["round_us"] - r["forward_us"] - r["draft_wait_us"])}
 
 
 def main():
@@ -113,6 +122,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--kinds", default="beam_sampling,beam_search,multinomial")
+    parser.add_argument("--shape", help="WIDTHxDEPTH of every forest instead of the server's choice")
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
     target, draft = arguments.pair / "target", arguments.pair / "draft"

@@ -29,10 +29,11 @@ void OneRowTile(const MatMulArgs& args, int64_t begin, int64_t end) {
 
 // More rows: groups of panels that stay in the second-level cache while all rows pass over them.
 template <class Weights, int kRows, int kPanels>
-HWY_INLINE void TilesOfGroup(const MatMulArgs& args, int64_t row, int64_t begin, int64_t end) {
+HWY_INLINE void TilesOfGroup(const MatMulArgs& args, int64_t row, int64_t begin, int64_t end,
+                             Ahead ahead) {
   int64_t p = begin;
-  for (; p + kPanels <= end; p += kPanels) Tile<Weights, kRows, kPanels>(args, row, p, 1);
-  for (; p < end; ++p) Tile<Weights, kRows, 1>(args, row, p, 1);
+  for (; p + kPanels <= end; p += kPanels) Tile<Weights, kRows, kPanels>(args, row, p, 1, ahead);
+  for (; p < end; ++p) Tile<Weights, kRows, 1>(args, row, p, 1, ahead);
 }
 
 template <class Weights>
@@ -46,18 +47,24 @@ void ManyRowTiles(const MatMulArgs& args, int64_t begin, int64_t end) {
     const int64_t stop = std::min(end, p + group);
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const int64_t row = args.rows * tile / tiles;  // tiles differ by one row at most
+      Ahead ahead;
+      if (group == 1) {  // few tiles share the loading of the next panel
+        const auto bytes = static_cast<int64_t>(args.w->panel_bytes());
+        ahead.next = args.w->panel(p) + bytes + bytes * tile / tiles;
+        ahead.step = Weights::kStepBytes / tiles;
+      }
       switch (args.rows * (tile + 1) / tiles - row) {
         case 3:
-          TilesOfGroup<Weights, 3, kPanels>(args, row, p, stop);
+          TilesOfGroup<Weights, 3, kPanels>(args, row, p, stop, ahead);
           break;
         case 4:
-          TilesOfGroup<Weights, 4, kPanels>(args, row, p, stop);
+          TilesOfGroup<Weights, 4, kPanels>(args, row, p, stop, ahead);
           break;
         case 5:
-          TilesOfGroup<Weights, 5, kPanels>(args, row, p, stop);
+          TilesOfGroup<Weights, 5, kPanels>(args, row, p, stop, ahead);
           break;
         default:
-          TilesOfGroup<Weights, 6, kPanels>(args, row, p, stop);
+          TilesOfGroup<Weights, 6, kPanels>(args, row, p, stop, ahead);
       }
     }
   }

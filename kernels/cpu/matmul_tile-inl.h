@@ -114,13 +114,24 @@ HWY_INLINE void StorePanel(const MatMulArgs& args, int64_t row, int64_t panel, c
   }
 }
 
+// What a tile asks memory for while it computes: itself, kPrefetchBytes ahead, when it is the only
+// tile to read its panels; or its share of the panel that comes next, so that all tiles over a
+// panel hide its loading together.
+struct Ahead {
+  const uint8_t* next = nullptr;  // nullptr: itself
+  int64_t step = 0;               // bytes for each step along K
+};
+
 // Rows row .. row + kRows - 1 and panels panel, panel + stride, ... (kPanels of them).
 template <class Weights, int kRows, int kPanels>
-HWY_NOINLINE void Tile(const MatMulArgs& args, int64_t row, int64_t panel, int64_t stride) {
+HWY_NOINLINE void Tile(const MatMulArgs& args, int64_t row, int64_t panel, int64_t stride,
+                       Ahead ahead = {}) {
   const int64_t columns = args.w->columns;
   const int64_t panel_stride = stride * static_cast<int64_t>(args.w->panel_bytes());
   const uint8_t* HWY_RESTRICT w = args.w->panel(panel);
   const float* HWY_RESTRICT x = args.x + row * columns;
+  const uint8_t* fetch = ahead.next == nullptr ? w + kPrefetchBytes : ahead.next;
+  const int64_t fetch_step = ahead.next == nullptr ? Weights::kStepBytes : ahead.step;
 
   VF acc[kRows][kPanels * kVectors];
 #pragma GCC unroll 16
@@ -131,7 +142,8 @@ HWY_NOINLINE void Tile(const MatMulArgs& args, int64_t row, int64_t panel, int64
   int64_t k = 0;
   for (; k + Weights::kDepth <= columns; k += Weights::kDepth) {
 #pragma GCC unroll 8
-    for (int p = 0; p < kPanels; ++p) hwy::Prefetch(w + p * panel_stride + kPrefetchBytes);
+    for (int p = 0; p < kPanels; ++p) hwy::Prefetch(fetch + p * panel_stride);
+    fetch += fetch_step;
 #pragma GCC unroll 2
     for (int depth = 0; depth < Weights::kDepth; ++depth) {
       Step<Weights, kRows, kPanels>(x + k + depth, columns, w, panel_stride, depth, acc);
