@@ -36,11 +36,11 @@ coppice_threads() {
 # whoever made them can remove them whatever happened: sets coppice_run_folders.
 coppice_make_run_folders() {
   local session
-  session=$(mktemp -d "${TMPDIR:-/tmp}/coppice.XXXXXX")
+  session=$(mktemp -d "${TMPDIR:-/tmp}/coppice.$$.XXXXXX")
   coppice_run_folders=("$session")
   export OMPI_MCA_orte_tmpdir_base=$session
   if [ -d /dev/shm ] && [ -w /dev/shm ]; then
-    coppice_run_folders+=("$(mktemp -d /dev/shm/coppice.XXXXXX)")
+    coppice_run_folders+=("$(mktemp -d "/dev/shm/coppice.$$.XXXXXX")")
     export OMPI_MCA_btl_vader_backing_directory=${coppice_run_folders[1]}
   fi
 }

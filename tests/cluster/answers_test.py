@@ -86,7 +86,8 @@ class Answers(unittest.TestCase):
         self.assertEqual((choice["finish_reason"], choice["stop_reason"]), ("stop", stop))
 
     def test_statistics_add_up(self):
-        spec = self.api.complete(dict(BEAMS, decoding="beam_search"))["usage"]["speculation"]
+        body = dict(BEAMS, decoding="beam_search", speculative=dict(draft_width=8, draft_depth=4))
+        spec = self.api.complete(body)["usage"]["speculation"]
         self.assertEqual(spec["method"], "certified")
         self.assertTrue(spec["lossless"])
         self.assertEqual(sum(spec["accepted_by_layer"]), spec["accepted_nodes"])

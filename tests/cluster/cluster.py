@@ -70,9 +70,18 @@ def wait_sessions_gone(sessions, seconds):
     return left
 
 
-def shared_memory():
-    """Folders in /dev/shm in which the launchers let MPI keep its segments."""
-    return {p.name for p in pathlib.Path("/dev/shm").glob("coppice.*")}
+def run_launcher(arguments, timeout=120):
+    """(pid, exit status, stdout, stderr) of a launcher script, run to its end on the programs under test."""
+    process = subprocess.Popen([str(a) for a in arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=dict(os.environ, COPPICE_BIN=str(BIN)))
+    output, errors = process.communicate(timeout=timeout)
+    return process.pid, process.returncode, output, errors
+
+
+def folders_left(pid):
+    """Folders for session files and shared memory that a launcher of this pid made and that still exist."""
+    places = (pathlib.Path("/dev/shm"), pathlib.Path(os.environ.get("TMPDIR", "/tmp")))
+    return [folder for place in places for folder in place.glob(f"coppice.{pid}.*")]
 
 
 class Launched:
@@ -132,10 +141,12 @@ class Cluster:
     """with Cluster(tp=2, drafts=1) as cluster: cluster.api.complete({...})"""
 
     def __init__(self, target=TARGET, draft=DRAFT, tp=1, replicas=1, drafts=1, together=False, dtype="f32",
-                 coordinator_flags=(), worker_flags=(), draft_flags=()):
+                 coordinator_flags=(), worker_flags=(), draft_flags=(), wait_for_drafts=True):
         self.target, self.draft = target, draft
         self.tp, self.replicas, self.drafts, self.together, self.dtype = tp, replicas, drafts, together, dtype
-        self.flags = {"coordinator": coordinator_flags, "worker": worker_flags, "draft": draft_flags}
+        # A busy test machine makes drafts late, and a late draft is a plain round; so wait for them if not told otherwise.
+        patience = ("--draft_deadline_min=2", "--draft_deadline_max=4") if wait_for_drafts else ()
+        self.flags = {"coordinator": coordinator_flags, "worker": (*patience, *worker_flags), "draft": draft_flags}
         self.port = free_port()
         self.api = ApiClient(self.port)
         self.launched = []

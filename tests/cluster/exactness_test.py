@@ -29,6 +29,8 @@ LAWS = {
     "beam search, every score": dict(decoding="beam_search", beam_width=3, n=2, early_stopping="never", length_penalty=0.5),
 }
 LONG = dict(max_tokens=150, ignore_eos=True, return_token_ids=True)
+# Forests of a fixed size: left to itself a replica drafts less where drafts do not pay.
+DRAFTED = dict(speculative=dict(draft_width=8, draft_depth=4))
 TP = 1
 
 
@@ -41,7 +43,7 @@ def requests():
 def others():
     """8 requests of all kinds that keep a replica busy."""
     laws = list(LAWS.values())
-    return [dict(laws[i % len(laws)], **LONG, prompt=PROMPTS[i % len(PROMPTS)]) for i in range(8)]
+    return [dict(laws[i % len(laws)], **LONG, **DRAFTED, prompt=PROMPTS[i % len(PROMPTS)]) for i in range(8)]
 
 
 def speculation(answer):
@@ -72,7 +74,8 @@ class Exactness(unittest.TestCase):
             accepted = 0
             for name, body in requests():
                 with self.subTest("alone", request=name):
-                    answer = cluster.api.complete(body)
+                    self.assert_as_plain(name, cluster.api.complete(body))
+                    answer = cluster.api.complete(dict(body, **DRAFTED))
                     self.assert_as_plain(name, answer)
                     self.assertGreater(speculation(answer)["drafted_nodes"], 0, name)
                     accepted += speculation(answer)["accepted_nodes"]
@@ -103,7 +106,7 @@ class Exactness(unittest.TestCase):
             time.sleep(0.2)
             for name, body in requests():
                 with self.subTest("among 8 others", request=name):
-                    self.assert_as_plain(name, cluster.api.complete(body))
+                    self.assert_as_plain(name, cluster.api.complete(dict(body, **DRAFTED)))
         finally:
             stop.set()
             for thread in threads:
@@ -116,13 +119,14 @@ class Exactness(unittest.TestCase):
         with Cluster(tp=TP, draft=draft) as cluster:
             for name, body in requests():
                 with self.subTest(request=name):
-                    answer = cluster.api.complete(body)
+                    self.assert_as_plain(name, cluster.api.complete(body))
+                    answer = cluster.api.complete(dict(body, **DRAFTED))
                     self.assert_as_plain(name, answer)
                     self.assertGreater(speculation(answer)["drafted_nodes"], 0, name)
 
     def test_3_draft_node_killed_half_way(self):
-        with Cluster(tp=TP, draft=DRAFT) as cluster:
-            bodies = [dict(fields, **LONG, prompt=PROMPTS[i % len(PROMPTS)]) for i, fields in enumerate(LAWS.values())]
+        with Cluster(tp=TP, draft=DRAFT, wait_for_drafts=False) as cluster:
+            bodies = [dict(fields, **LONG, **DRAFTED, prompt=PROMPTS[i % len(PROMPTS)]) for i, fields in enumerate(LAWS.values())]
             plain = [outcome(cluster.api.complete(dict(body, speculative=False))) for body in bodies]
             draft = cluster.process("draft-0").process
             results = []

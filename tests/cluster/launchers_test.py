@@ -11,7 +11,7 @@ import time
 import unittest
 
 from api_client import ApiClient
-from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, free_port, shared_memory, wait_sessions_gone
+from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, free_port, run_launcher, wait_sessions_gone
 
 LONG = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=8, n=8, max_tokens=200,
             ignore_eos=True)
@@ -40,12 +40,6 @@ def children(pid):
 
 
 class Launchers(unittest.TestCase):
-    def setUp(self):
-        self.shared_memory = shared_memory()
-
-    def tearDown(self):
-        self.assertEqual(shared_memory() - self.shared_memory, set())
-
     def keep_busy(self, port, count=4):
         """Requests that run while the cluster is ended; what becomes of them does not matter."""
         def run():
@@ -86,12 +80,12 @@ class Launchers(unittest.TestCase):
 
     def test_demo_once(self):
         port = free_port()
-        result = subprocess.run([ROOT / "deploy/demo.sh", "--once", "--no-build", "--port", str(port)], env=ENVIRONMENT,
-                                capture_output=True, text=True, timeout=120)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        self.assertIn("SELECT", result.stdout)
-        self.assertNotIn("DIFFERENT", result.stdout)
-        self.assertIn("layers each", result.stdout)
+        pid, status, output, errors = run_launcher([ROOT / "deploy/demo.sh", "--once", "--no-build", "--port", port])
+        self.assertEqual(status, 0, output + errors)
+        self.assertIn("SELECT", output)
+        self.assertNotIn("DIFFERENT", output)
+        self.assertIn("layers each", output)
+        self.assertEqual(folders_left(pid), [])
         self.assertFalse(listening(port))
 
     def test_demo_serves_until_interrupted(self):
@@ -113,6 +107,7 @@ class Launchers(unittest.TestCase):
             demo.wait(timeout=10)
             self.assertEqual(wait_sessions_gone(sessions, END_WITHIN_S - (time.monotonic() - begin)), [])
             self.assertFalse(listening(port))
+            self.assertEqual(folders_left(demo.pid), [])
         finally:
             if demo.poll() is None:
                 demo.terminate()
@@ -121,14 +116,13 @@ class Launchers(unittest.TestCase):
 
     def test_demo_refuses_bad_arguments(self):
         for arguments in (["--port", "0"], ["--port", "x"], ["--port"], ["--sometimes"]):
-            result = subprocess.run([ROOT / "deploy/demo.sh", *arguments], capture_output=True, text=True, timeout=10)
-            self.assertEqual(result.returncode, 2, arguments)
-            self.assertTrue(result.stderr.startswith("demo: "), result.stderr)
+            _, status, _, errors = run_launcher([ROOT / "deploy/demo.sh", *arguments], timeout=10)
+            self.assertEqual(status, 2, arguments)
+            self.assertTrue(errors.startswith("demo: "), errors)
 
 
 class ClusterScript(unittest.TestCase):
     def setUp(self):
-        self.shared_memory = shared_memory()
         self.folder = tempfile.TemporaryDirectory()
         self.state = os.path.join(self.folder.name, "state")
         self.port = free_port()
@@ -137,11 +131,10 @@ class ClusterScript(unittest.TestCase):
         if os.path.exists(self.state):
             self.run_script("down")
         self.folder.cleanup()
-        self.assertEqual(shared_memory() - self.shared_memory, set())
 
     def run_script(self, *arguments):
-        return subprocess.run([ROOT / "deploy/cluster.sh", *arguments, "--state", self.state], env=ENVIRONMENT,
-                              capture_output=True, text=True, timeout=90)
+        """(pid, exit status, stdout, stderr)"""
+        return run_launcher([ROOT / "deploy/cluster.sh", *arguments, "--state", self.state])
 
     def up(self, *arguments):
         return self.run_script("up", "--target", TARGET, "--port", str(self.port), "--dtype", "f32", "--threads", "1", *arguments)
@@ -151,39 +144,39 @@ class ClusterScript(unittest.TestCase):
             return [int(line.split()[1]) for line in file]
 
     def test_up_status_down(self):
-        result = self.up("--draft", DRAFT, "--tp", "2", "--replicas", "2", "--drafts", "2")
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        pid, status, output, errors = self.up("--draft", DRAFT, "--tp", "2", "--replicas", "2", "--drafts", "2")
+        self.assertEqual(status, 0, output + errors)
         api = ApiClient(self.port)
         self.assertEqual(api.get("/ready")[0], 200)
         state = api.cluster()
         self.assertEqual((len(state["replicas"]), len(state["draft_nodes"])), (2, 2))
         self.assertEqual([len(replica["ranks"]) for replica in state["replicas"]], [2, 2])
-        self.assertGreater(api.complete(dict(LONG, max_tokens=30))["usage"]["speculation"]["drafted_nodes"], 0)
-        status = self.run_script("status")
-        self.assertEqual(status.returncode, 0, status.stderr)
+        self.assertEqual(len(api.complete(dict(LONG, max_tokens=30))["choices"]), 8)
+        _, status, output, errors = self.run_script("status")
+        self.assertEqual(status, 0, errors)
         for name in ("coordinator", "replica-0", "replica-1", "draft-0", "draft-1"):
-            self.assertIn(f"{name}: running", status.stdout)
-        self.assertNotEqual(self.up().returncode, 0, "a second up of the same port")
+            self.assertIn(f"{name}: running", output)
+        self.assertNotEqual(self.up()[1], 0, "a second up of the same port")
         sessions = self.sessions()
-        down = self.run_script("down")
-        self.assertEqual(down.returncode, 0, down.stderr)
+        self.assertEqual(self.run_script("down")[1], 0)
         self.assertEqual(wait_sessions_gone(sessions, END_WITHIN_S), [])
         self.assertFalse(listening(self.port))
         self.assertFalse(os.path.exists(self.state))
-        self.assertEqual(self.run_script("status").returncode, 1)
-        self.assertEqual(self.run_script("down").returncode, 1)
+        self.assertEqual(folders_left(pid), [])
+        self.assertEqual(self.run_script("status")[1], 1)
+        self.assertEqual(self.run_script("down")[1], 1)
 
     def test_up_without_draft(self):
-        self.assertEqual(self.up().returncode, 0)
+        self.assertEqual(self.up()[1], 0)
         spec = ApiClient(self.port).complete(dict(LONG, max_tokens=8))["usage"]["speculation"]
         self.assertEqual((spec["drafted_nodes"], spec["layers_per_pass"]), (0, 1))
 
     def test_bad_arguments(self):
         for arguments in (["up"], ["up", "--target", "/nowhere"], ["up", "--target", str(TARGET), "--tp", "0"],
                           ["up", "--target", str(TARGET), "--port", "99999"], ["down", "--tp", "2"], ["sideways"]):
-            result = self.run_script(*arguments)
-            self.assertIn(result.returncode, (1, 2), arguments)
-            self.assertTrue(result.stderr.startswith("cluster: "), result.stderr)
+            _, status, _, errors = self.run_script(*arguments)
+            self.assertIn(status, (1, 2), arguments)
+            self.assertTrue(errors.startswith("cluster: "), errors)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from api_client import outcome
 from cluster import Cluster
 
 BODY = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=4, n=4, max_tokens=40,
-            return_token_ids=True)
+            return_token_ids=True, speculative=dict(draft_width=8, draft_depth=4))
 
 
 def wait_until(condition, seconds=10):

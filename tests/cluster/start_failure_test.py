@@ -8,7 +8,7 @@ import time
 import unittest
 
 import model_folders
-from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, free_port, processes_naming, shared_memory
+from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, free_port, processes_naming, run_launcher
 
 # What is broken in the target: (maker, words that the one line must hold)
 BROKEN_TARGETS = {
@@ -30,11 +30,9 @@ BROKEN_TARGETS = {
 class StartFailure(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
-        self.shared_memory = shared_memory()
 
     def tearDown(self):
         self.folder.cleanup()
-        self.assertEqual(shared_memory() - self.shared_memory, set())
 
     def path(self, name):
         return os.path.join(self.folder.name, name)
@@ -103,13 +101,13 @@ class StartFailure(unittest.TestCase):
             with self.subTest(words=words):
                 state = self.path("state")
                 port = str(free_port())
-                result = subprocess.run(
+                pid, status, _, errors = run_launcher(
                     [ROOT / "deploy/cluster.sh", "up", "--target", target, "--draft", draft, "--tp", "2", "--port", port,
-                     "--state", state, "--dtype", "f32", "--threads", "1"],
-                    capture_output=True, text=True, timeout=60, env=dict(os.environ, COPPICE_BIN=str(BIN)))
-                self.assertEqual(result.returncode, 1)
+                     "--state", state, "--dtype", "f32", "--threads", "1"])
+                self.assertEqual(status, 1)
                 for word in words:
-                    self.assertIn(word, result.stderr)
+                    self.assertIn(word, errors)
+                self.assertEqual(folders_left(pid), [])
                 self.assertFalse(os.path.exists(state))
                 self.assertEqual(processes_naming(f"127.0.0.1:{port}") + processes_naming(self.folder.name), [])
 
