@@ -1,6 +1,7 @@
-// The control plane: typed Protobuf frames over ZeroMQ. A frame is one ZeroMQ part: header {magic, protocol version,
-// message kind, body length} then the serialized body. A malformed, oversized or foreign frame is counted, logged and
-// dropped, never fatal. Thread-compatible: a channel belongs to the thread that polls it.
+// The control plane: typed Protobuf frames over ZeroMQ. A frame is one ZeroMQ part: header {magic,
+// protocol version, message kind, body length} then the serialized body. A malformed, oversized or
+// foreign frame is counted, logged and dropped, never fatal. Thread-compatible: a channel belongs
+// to the thread that polls it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ namespace coppice {
 struct ChannelOptions {
   size_t max_message_bytes = 64 << 20;
   int send_high_water = 10000;  // frames queued for one peer before Send returns ResourceExhausted
-  int linger_ms = 0;            // closing waits in the background at most this long for queued frames to leave
+  int linger_ms =
+      0;  // closing waits in the background at most this long for queued frames to leave
 };
 
 struct ChannelCounters {
@@ -29,13 +31,16 @@ struct ChannelCounters {
 // One endpoint that many peers connect to (ZeroMQ ROUTER).
 class ServerChannel {
  public:
-  // endpoint "tcp://127.0.0.1:*" picks a port, "tcp://0.0.0.0:7000" a fixed one; endpoint() tells the real one.
+  // endpoint "tcp://127.0.0.1:*" picks a port, "tcp://0.0.0.0:7000" a fixed one; endpoint() tells
+  // the real one.
   static absl::StatusOr<std::unique_ptr<ServerChannel>> Bind(const std::string& endpoint,
                                                              const ChannelOptions& options = {});
   virtual ~ServerChannel() = default;
   virtual const std::string& endpoint() const = 0;
-  // peer is an opaque identity of the connection, valid while it lives. Unavailable: the peer is gone.
-  virtual absl::Status Send(const std::string& peer, const google::protobuf::MessageLite& message) = 0;
+  // peer is an opaque identity of the connection, valid while it lives. Unavailable: the peer is
+  // gone.
+  virtual absl::Status Send(const std::string& peer,
+                            const google::protobuf::MessageLite& message) = 0;
   // The next good frame, parsed into *message; nullopt when none is waiting. Never blocks.
   virtual std::optional<std::string> Receive(google::protobuf::MessageLite* message) = 0;
   virtual void* socket() = 0;  // the ZeroMQ socket, for Poll
@@ -50,22 +55,24 @@ class ClientChannel {
   virtual ~ClientChannel() = default;
   virtual const std::string& endpoint() const = 0;
   virtual absl::Status Send(const google::protobuf::MessageLite& message) = 0;
-  virtual bool Receive(google::protobuf::MessageLite* message) = 0;  // false when none is waiting. Never blocks.
+  virtual bool Receive(
+      google::protobuf::MessageLite* message) = 0;  // false when none is waiting. Never blocks.
   virtual void* socket() = 0;
   virtual const ChannelCounters& counters() const = 0;
 };
 
-// Waits until one of the sockets has something to read, at most timeout_ms (-1 = forever). Sets ready[i].
-// False on time-out or interruption by a signal.
+// Waits until one of the sockets has something to read, at most timeout_ms (-1 = forever). Sets
+// ready[i]. False on time-out or interruption by a signal.
 bool Poll(absl::Span<void* const> sockets, int timeout_ms, std::vector<bool>* ready = nullptr);
 
-// A thread-safe wake-up that can be polled: Notify() from any thread makes the poll of socket() return.
+// A thread-safe wake-up that can be polled: Notify() from any thread makes the poll of socket()
+// return.
 class Waker {
  public:
   static std::unique_ptr<Waker> Create();
   virtual ~Waker() = default;
-  virtual void Notify() = 0;   // any thread
-  virtual void Drain() = 0;    // polling thread: forget the notifications so far
+  virtual void Notify() = 0;  // any thread
+  virtual void Drain() = 0;   // polling thread: forget the notifications so far
   virtual void* socket() = 0;
 };
 

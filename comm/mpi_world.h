@@ -1,5 +1,6 @@
-// MPI as a launcher: start-up, exchange of endpoints, and one communicator per replica. MPI starts ranks and carries
-// one replica's collectives; it never decides who is alive (ARCHITECTURE.md section 1).
+// MPI as a launcher: start-up, exchange of endpoints, and one communicator per replica. MPI starts
+// ranks and carries one replica's collectives; it never decides who is alive (ARCHITECTURE.md
+// section 1).
 #pragma once
 
 #include <memory>
@@ -18,7 +19,8 @@ class MpiWorld {
  public:
   // True when this process was started by mpirun (or another PMIx launcher).
   static bool Launched();
-  // MPI_Init_thread(FUNNELED). The process that calls it must be the one thread that uses MPI afterwards.
+  // MPI_Init_thread(FUNNELED). The process that calls it must be the one thread that uses MPI
+  // afterwards.
   static absl::StatusOr<std::unique_ptr<MpiWorld>> Init();
   ~MpiWorld();  // MPI_Finalize
 
@@ -32,7 +34,8 @@ class MpiWorld {
   };
   // Collective over all ranks: everybody's role and endpoint, in rank order.
   absl::StatusOr<std::vector<Peer>> Exchange(Role role, const std::string& endpoint);
-  // Collective over all ranks: ranks with equal `color` form one communicator, in rank order; color < 0: none (nullptr).
+  // Collective over all ranks: ranks with equal `color` form one communicator, in rank order; color
+  // < 0: none (nullptr).
   absl::StatusOr<std::unique_ptr<Communicator>> Split(int color);
 
  private:

@@ -1,5 +1,6 @@
-// A node's link to the coordinator, on its own thread: registers, beats with step progress, hands messages over,
-// re-registers when the coordinator comes back. Used by worker leaders and draft nodes.
+// A node's link to the coordinator, on its own thread: registers, beats with step progress, hands
+// messages over, re-registers when the coordinator comes back. Used by worker leaders and draft
+// nodes.
 #pragma once
 
 #include <atomic>
@@ -15,21 +16,24 @@
 namespace coppice {
 
 struct NodeAgentOptions {
-  std::string coordinator;           // tcp://host:port
-  proto::Register registration;      // who this node is; sent at start and after every lost connection
+  std::string coordinator;       // tcp://host:port
+  proto::Register registration;  // who this node is; sent at start and after every lost connection
   double heartbeat_interval_s = 0.5;
-  double register_deadline_s = 30;   // Start fails with DeadlineExceeded naming the coordinator after that
+  double register_deadline_s =
+      30;  // Start fails with DeadlineExceeded naming the coordinator after that
 };
 
 class NodeAgent {
  public:
-  // Connects and waits until the coordinator has acknowledged (or refused: FailedPrecondition with its reason).
+  // Connects and waits until the coordinator has acknowledged (or refused: FailedPrecondition with
+  // its reason).
   static absl::StatusOr<std::unique_ptr<NodeAgent>> Start(const NodeAgentOptions& options);
   virtual ~NodeAgent() = default;  // says Goodbye, joins the thread
 
   // To the coordinator; any thread.
   virtual void Send(const proto::NodeMessage& message) = 0;
-  // The next message from the coordinator (not acknowledgements of beats); nullopt when none. Owner thread.
+  // The next message from the coordinator (not acknowledgements of beats); nullopt when none. Owner
+  // thread.
   virtual std::optional<proto::CoordinatorMessage> Receive() = 0;
   virtual void* socket() = 0;  // readable when Receive has something; for Poll
 

@@ -1,5 +1,6 @@
-// One sequence's decoder: a pure state machine that turns target rows into beams, layer by layer, with or without a
-// draft forest. The worker owns one per sequence, asks which rows it needs, runs the target, and calls Advance.
+// One sequence's decoder: a pure state machine that turns target rows into beams, layer by layer,
+// with or without a draft forest. The worker owns one per sequence, asks which rows it needs, runs
+// the target, and calls Advance.
 //
 //   while (!decoder->finished()) {
 //     forest = draft of decoder->roots()  (or DraftForest::Empty)
@@ -7,8 +8,8 @@
 //     verdict = decoder->Advance(forest, rows);
 //   }
 //
-// Thread-compatible. Implementations: pf_gumbel (5.7, also multinomial and greedy), search (3.5 / 5.9, 5.8 with noise),
-// dsbd (5.1-5.3).
+// Thread-compatible. Implementations: pf_gumbel (5.7, also multinomial and greedy), search (3.5
+// / 5.9, 5.8 with noise), dsbd (5.1-5.3).
 #pragma once
 
 #include <memory>
@@ -22,14 +23,14 @@
 
 namespace coppice {
 
-// Raw target logits of the rows of one round, f32 [vocab]; row numbering of DraftForest. Asked lazily, at most once per
-// row by a well-behaved decoder. The span lives until the next call.
+// Raw target logits of the rows of one round, f32 [vocab]; row numbering of DraftForest. Asked
+// lazily, at most once per row by a well-behaved decoder. The span lives until the next call.
 class RowSource {
  public:
   virtual ~RowSource() = default;
   virtual absl::Span<const float> Logits(int row) = 0;
-  // Rows known in f64 (golden files, test models): unwarped logits or log-probabilities [vocab]. Asked first; an empty
-  // span means "use Logits".
+  // Rows known in f64 (golden files, test models): unwarped logits or log-probabilities [vocab].
+  // Asked first; an empty span means "use Logits".
   virtual absl::Span<const double> LogProbs(int /*row*/) { return {}; }
 };
 
@@ -41,10 +42,10 @@ struct LayerOutput {
 };
 
 struct Hypothesis {
-  std::vector<TokenId> tokens;   // EOS / stop id included
+  std::vector<TokenId> tokens;       // EOS / stop id included
   double joint_log_probability = 0;  // ls
-  double score = 0;              // ls / len^alpha
-  bool finished = false;         // ended by a stop id (not by max_tokens)
+  double score = 0;                  // ls / len^alpha
+  bool finished = false;             // ended by a stop id (not by max_tokens)
 };
 
 class BeamDecoder {
@@ -52,21 +53,23 @@ class BeamDecoder {
   virtual ~BeamDecoder() = default;
 
   virtual const PathTree& paths() const = 0;
-  // Paths whose rows the next layer needs; their KV (and that of their ancestors) is all that must be kept. Not empty
-  // until finished. PF-Gumbel: the distinct picked parents only.
+  // Paths whose rows the next layer needs; their KV (and that of their ancestors) is all that must
+  // be kept. Not empty until finished. PF-Gumbel: the distinct picked parents only.
   virtual absl::Span<const PathId> roots() const = 0;
   virtual DraftState draft_state() const = 0;
   // Deepest useful draft now: max_tokens - 1 - layers committed, at least 0.
   virtual int max_useful_depth() const = 0;
-  // Decides as many layers as the rows allow, at least one. `forest` has roots().size() roots in the order of roots().
+  // Decides as many layers as the rows allow, at least one. `forest` has roots().size() roots in
+  // the order of roots().
   virtual Verdict Advance(const DraftForest& forest, RowSource* rows) = 0;
 
   virtual bool finished() const = 0;
   virtual int layers_committed() const = 0;
-  // Outputs of the last decided layer in slot or rank order, finished ones included (slots: with repetitions). Before
-  // the first layer: the root alone.
+  // Outputs of the last decided layer in slot or rank order, finished ones included (slots: with
+  // repetitions). Before the first layer: the root alone.
   virtual absl::Span<const LayerOutput> last_layer() const = 0;
-  // Longest token prefix shared by every hypothesis that can still be ranked first (API.md 3.2). Never shrinks.
+  // Longest token prefix shared by every hypothesis that can still be ranked first (API.md 3.2).
+  // Never shrinks.
   virtual std::vector<TokenId> StablePrefix() const = 0;
   // Best first, at most num_hypotheses; after finished().
   virtual std::vector<Hypothesis> Result() const = 0;

@@ -1,5 +1,5 @@
-// A sparse next-token distribution: ALGORITHMS.md's Row. Tokens ascending, only tokens of probability > 0,
-// log-probabilities <= 0 in nats, sum of exp = 1 to 1e-12.
+// A sparse next-token distribution: ALGORITHMS.md's Row. Tokens ascending, only tokens of
+// probability > 0, log-probabilities <= 0 in nats, sum of exp = 1 to 1e-12.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 namespace coppice {
 
 struct Distribution {
-  std::vector<TokenId> tokens;       // ascending
-  std::vector<double> log_probs;     // nats, same length
+  std::vector<TokenId> tokens;    // ascending
+  std::vector<double> log_probs;  // nats, same length
   size_t size() const { return tokens.size(); }
 };
 

@@ -1,9 +1,12 @@
-// Grows one draft forest level by level from the draft model's rows. The draft node owns one per round:
+// Grows one draft forest level by level from the draft model's rows. The draft node owns one per
+// round:
 //
 //   auto drafter = MakeDrafter(params, state, width);
-//   for (level = 0; level < depth && drafter->wants_more(); ++level) drafter->Grow(rows of that level)
+//   for (level = 0; level < depth && drafter->wants_more(); ++level) drafter->Grow(rows of that
+//   level)
 //
-// Level 0 = the roots; level l >= 1 = nodes of layer l-1. A node that ends in a stop id has no row and no children.
+// Level 0 = the roots; level l >= 1 = nodes of layer l-1. A node that ends in a stop id has no row
+// and no children.
 #pragma once
 
 #include <memory>
@@ -20,18 +23,20 @@ namespace coppice {
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  // Nodes whose draft rows the next Grow needs: at level 0 the values -1 - r for every root r, later node indices.
+  // Nodes whose draft rows the next Grow needs: at level 0 the values -1 - r for every root r,
+  // later node indices.
   virtual absl::Span<const int32_t> frontier() const = 0;
   // rows[i] is the draft distribution after frontier()[i]. Appends the next layer to forest().
   virtual void Grow(absl::Span<const Distribution> rows) = 0;
   virtual const DraftForest& forest() const = 0;
 };
 
-absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& params, const DraftState& state, int width);
+absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& params,
+                                                     const DraftState& state, int width);
 
-// The proposal of a draft row: warp as the target's (temperature, top-k, top-p, min-p, bias, stop ids banned before
-// min_tokens), then cut to the `params.draft_support` most likely tokens and renormalised. logits [vocab] f32;
-// length = generated tokens before this row.
+// The proposal of a draft row: warp as the target's (temperature, top-k, top-p, min-p, bias, stop
+// ids banned before min_tokens), then cut to the `params.draft_support` most likely tokens and
+// renormalised. logits [vocab] f32; length = generated tokens before this row.
 Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params, int length);
 
 }  // namespace coppice

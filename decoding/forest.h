@@ -1,5 +1,6 @@
-// The draft forest and what travels around it: what a drafter must know (DraftState), what it made (DraftForest), and
-// what the verifier decided (Verdict). Flat arrays only (ARCHITECTURE.md section 4).
+// The draft forest and what travels around it: what a drafter must know (DraftState), what it made
+// (DraftForest), and what the verifier decided (Verdict). Flat arrays only (ARCHITECTURE.md section
+// 4).
 #pragma once
 
 #include <cstdint>
@@ -11,57 +12,65 @@
 
 namespace coppice {
 
-// A draft proposal that was shipped: the sparse row that a node's children were drawn from (methods of 5.1-5.3).
+// A draft proposal that was shipped: the sparse row that a node's children were drawn from (methods
+// of 5.1-5.3).
 struct Proposal {
-  int32_t node = 0;         // node index, or -1 - root
-  double log_weight = 0;    // log of this node's share of the layer's joint proposal mass (its beam weight, normalised)
-  Distribution row;         // q(.|node), truncated and renormalised: what was really sampled from
+  int32_t node = 0;       // node index, or -1 - root
+  double log_weight = 0;  // log of this node's share of the layer's joint proposal mass (its beam
+                          // weight, normalised)
+  Distribution row;       // q(.|node), truncated and renormalised: what was really sampled from
 };
 
-// Nodes level by level. Row numbering everywhere: the roots' rows come first (row r = root r), then node i has row
-// num_roots + i.
+// Nodes level by level. Row numbering everywhere: the roots' rows come first (row r = root r), then
+// node i has row num_roots + i.
 struct DraftForest {
   int num_roots = 0;
-  std::vector<TokenId> token;       // [n]
-  std::vector<int32_t> parent;      // [n] node index < i, or -1 - root
-  std::vector<int32_t> layer_begin; // [depth + 1]; layer l (0-based) = nodes [layer_begin[l], layer_begin[l+1])
+  std::vector<TokenId> token;   // [n]
+  std::vector<int32_t> parent;  // [n] node index < i, or -1 - root
+  std::vector<int32_t>
+      layer_begin;  // [depth + 1]; layer l (0-based) = nodes [layer_begin[l], layer_begin[l+1])
   std::vector<Proposal> proposals;  // empty for methods that ship the tree alone
-  std::vector<int32_t> draws;       // rejection methods: node of every draft, drawing order, copies listed
-  std::vector<int32_t> draws_begin; // [depth + 1]
+  std::vector<int32_t>
+      draws;  // rejection methods: node of every draft, drawing order, copies listed
+  std::vector<int32_t> draws_begin;  // [depth + 1]
 
   int size() const { return static_cast<int>(token.size()); }
   int depth() const { return layer_begin.empty() ? 0 : static_cast<int>(layer_begin.size()) - 1; }
-  // Every structural rule: parent order, parent in the previous layer, root numbers, no equal siblings, tokens in
-  // [0, vocab_size), proposals normalised. InvalidArgument names field and node. Called where a message becomes a struct.
+  // Every structural rule: parent order, parent in the previous layer, root numbers, no equal
+  // siblings, tokens in [0, vocab_size), proposals normalised. InvalidArgument names field and
+  // node. Called where a message becomes a struct.
   absl::Status Validate(int vocab_size) const;
   static DraftForest Empty(int num_roots);
 };
 
-// What a drafter must know of the roots beyond their tokens. Root r of this state is root r of the forest.
+// What a drafter must know of the roots beyond their tokens. Root r of this state is root r of the
+// forest.
 struct DraftState {
-  std::vector<uint64_t> root_hash;        // [roots] H(path)
-  std::vector<double> root_score;         // [roots] ls, nats
-  std::vector<int32_t> root_multiplicity; // [roots] m_b
-  std::vector<int32_t> slot_root;         // PF-Gumbel: root that each active output slot picked; else empty
-  uint32_t layers_committed = 0;          // = generated length of every root = epoch of section 2
+  std::vector<uint64_t> root_hash;         // [roots] H(path)
+  std::vector<double> root_score;          // [roots] ls, nats
+  std::vector<int32_t> root_multiplicity;  // [roots] m_b
+  std::vector<int32_t>
+      slot_root;                  // PF-Gumbel: root that each active output slot picked; else empty
+  uint32_t layers_committed = 0;  // = generated length of every root = epoch of section 2
 };
 
 // Statistics of one verified round.
 struct RoundStats {
-  int layers = 0;              // L, decided by this pass
+  int layers = 0;  // L, decided by this pass
   int drafted_layers = 0;
   int drafted_nodes = 0;
-  int accepted_nodes = 0;      // distinct forest nodes that became (part of) output beams
+  int accepted_nodes = 0;  // distinct forest nodes that became (part of) output beams
   std::vector<int> accepted_by_layer;
-  double min_margin = 0;       // smallest decision margin, nats
-  double overlap_sum = 0;      // sum over layers with a shipped q of sum min(p, q); overlap_layers counts them
+  double min_margin = 0;  // smallest decision margin, nats
+  double overlap_sum =
+      0;  // sum over layers with a shipped q of sum min(p, q); overlap_layers counts them
   int overlap_layers = 0;
 };
 
 // What a round decided. Paths are entries of the decoder's PathTree.
 struct Verdict {
-  // [forest.size()] PathId of every forest node that is an ancestor of, or is, a new root (its KV is to be kept); -1 for
-  // the others.
+  // [forest.size()] PathId of every forest node that is an ancestor of, or is, a new root (its KV
+  // is to be kept); -1 for the others.
   std::vector<int32_t> node_path;
   RoundStats stats;
 };

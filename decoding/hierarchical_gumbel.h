@@ -15,6 +15,7 @@ double BeamKey(uint64_t seed, uint64_t hash, double log_score);
 // Keys of the children `tokens` with log pt = log_probs; the whole support must be given, since the
 // maximum is over it.
 std::vector<double> ChildKeys(uint64_t seed, uint64_t hash, double log_score, double beam_key,
-                              absl::Span<const TokenId> tokens, absl::Span<const double> log_probs, size_t count);
+                              absl::Span<const TokenId> tokens, absl::Span<const double> log_probs,
+                              size_t count);
 
 }  // namespace coppice

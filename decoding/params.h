@@ -1,4 +1,5 @@
-// The target law of one sequence and how to speculate on it: what the API validates and the worker obeys.
+// The target law of one sequence and how to speculate on it: what the API validates and the worker
+// obeys.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,12 @@
 namespace coppice {
 
 // ALGORITHMS.md section 3: 3.1, 3.3, 3.4, 3.5. Greedy is multinomial at temperature 0.
-enum class DecodingKind { kMultinomial, kBeamSampling, kBeamSamplingWithoutReplacement, kBeamSearch };
+enum class DecodingKind {
+  kMultinomial,
+  kBeamSampling,
+  kBeamSamplingWithoutReplacement,
+  kBeamSearch
+};
 absl::string_view DecodingKindName(DecodingKind kind);  // the API's spelling
 absl::StatusOr<DecodingKind> ParseDecodingKind(absl::string_view name);
 
@@ -23,32 +29,32 @@ absl::StatusOr<WarpMode> ParseWarpMode(absl::string_view name);
 
 // Section 1. Neutral: temperature 1, top_k 0, top_p 1, min_p 0, no bias.
 struct WarpParams {
-  double temperature = 1.0;  // 0 = one-hot on the argmax
-  int top_k = 0;             // 0 = off
-  double top_p = 1.0;        // 0 or 1 = off
-  double min_p = 0.0;        // 0 = off
+  double temperature = 1.0;                            // 0 = one-hot on the argmax
+  int top_k = 0;                                       // 0 = off
+  double top_p = 1.0;                                  // 0 or 1 = off
+  double min_p = 0.0;                                  // 0 = off
   std::vector<std::pair<TokenId, double>> logit_bias;  // nats, added first; -inf bans a token
   WarpMode mode = WarpMode::kRow;
 };
 
 struct DecodingParams {
   DecodingKind kind = DecodingKind::kMultinomial;
-  std::string method = "auto";   // decoding/method.h; "none" = plain
-  int beam_width = 1;            // W
-  int num_hypotheses = 1;        // n best returned
-  int max_tokens = 256;          // per hypothesis, EOS counted
-  int min_tokens = 0;            // before it the stop ids have probability 0
+  std::string method = "auto";  // decoding/method.h; "none" = plain
+  int beam_width = 1;           // W
+  int num_hypotheses = 1;       // n best returned
+  int max_tokens = 256;         // per hypothesis, EOS counted
+  int min_tokens = 0;           // before it the stop ids have probability 0
   uint64_t seed = 0;
-  double length_penalty = 1.0;   // alpha of section 8
-  bool stop_when_full = true;    // policy FIRST; false = EXACT
-  bool refill = true;            // beam_sampling only
-  std::vector<TokenId> stop_ids; // ids that end a hypothesis (EOS); empty = none
+  double length_penalty = 1.0;    // alpha of section 8
+  bool stop_when_full = true;     // policy FIRST; false = EXACT
+  bool refill = true;             // beam_sampling only
+  std::vector<TokenId> stop_ids;  // ids that end a hypothesis (EOS); empty = none
   WarpParams warp;
-  int draft_width = 0;           // W_S; 0 = auto: 4 for W = 1, else 2 W
-  int draft_depth = 0;           // gamma; 0 = auto: 4
-  int draft_support = 64;        // K
-  double width_threshold = 0;    // t of 5.3; 0 = fixed width
-  int min_width = 1;             // W_min of 5.3
+  int draft_width = 0;         // W_S; 0 = auto: 4 for W = 1, else 2 W
+  int draft_depth = 0;         // gamma; 0 = auto: 4
+  int draft_support = 64;      // K
+  double width_threshold = 0;  // t of 5.3; 0 = fixed width
+  int min_width = 1;           // W_min of 5.3
 };
 
 }  // namespace coppice

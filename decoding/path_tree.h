@@ -1,5 +1,5 @@
-// The generated token paths of one sequence, as a trie that only grows at live leaves. The decoder, the KV bookkeeping
-// and the wire all name a path by its PathId.
+// The generated token paths of one sequence, as a trie that only grows at live leaves. The decoder,
+// the KV bookkeeping and the wire all name a path by its PathId.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,13 @@ class PathTree {
   PathTree();
   // The child of `parent` by `token`; made when it does not exist yet.
   PathId Extend(PathId parent, TokenId token);
-  PathId parent(PathId path) const { return nodes_[path].parent; }   // -1 for the root
+  PathId parent(PathId path) const { return nodes_[path].parent; }  // -1 for the root
   TokenId token(PathId path) const { return nodes_[path].token; }
-  uint64_t hash(PathId path) const { return nodes_[path].hash; }     // H(path), section 2
-  int length(PathId path) const { return nodes_[path].length; }      // generated tokens
-  std::vector<TokenId> Tokens(PathId path) const;                    // in order
-  // The longest path that is an ancestor of (or equal to) every one of `paths`; kRootPath when empty.
+  uint64_t hash(PathId path) const { return nodes_[path].hash; }  // H(path), section 2
+  int length(PathId path) const { return nodes_[path].length; }   // generated tokens
+  std::vector<TokenId> Tokens(PathId path) const;                 // in order
+  // The longest path that is an ancestor of (or equal to) every one of `paths`; kRootPath when
+  // empty.
   PathId CommonAncestor(absl::Span<const PathId> paths) const;
   int size() const { return static_cast<int>(nodes_.size()); }
 

@@ -1,6 +1,7 @@
-// PF-Gumbel beam sampling (ALGORITHMS.md 5.7): parent first, then token, both by shared Gumbel noise. Law: beam sampling
-// with replacement, multiset semantics (3.3); width 1 is multinomial sampling (3.1), temperature 0 greedy (3.2). The
-// output is a function of seed and target alone. Called through MakeBeamDecoder and MakeDrafter. Thread-compatible.
+// PF-Gumbel beam sampling (ALGORITHMS.md 5.7): parent first, then token, both by shared Gumbel
+// noise. Law: beam sampling with replacement, multiset semantics (3.3); width 1 is multinomial
+// sampling (3.1), temperature 0 greedy (3.2). The output is a function of seed and target alone.
+// Called through MakeBeamDecoder and MakeDrafter. Thread-compatible.
 #pragma once
 
 #include <memory>
@@ -12,6 +13,7 @@ namespace coppice {
 
 std::unique_ptr<BeamDecoder> MakePfGumbelDecoder(const DecodingParams& params);
 // The draft rule printed in 5.7, hedging cost 1. width = W_S.
-std::unique_ptr<Drafter> MakePfGumbelDrafter(const DecodingParams& params, const DraftState& state, int width);
+std::unique_ptr<Drafter> MakePfGumbelDrafter(const DecodingParams& params, const DraftState& state,
+                                             int width);
 
 }  // namespace coppice

@@ -1,6 +1,7 @@
-// Deterministic beam search, plain and certified speculative (ALGORITHMS.md 3.5, 5.9), and, with noise on, HG-WOR beam
-// sampling without replacement (3.4, 5.8). The output is a function of seed and target alone. Called through
-// MakeBeamDecoder and MakeDrafter; the kind of the parameters says which. Thread-compatible.
+// Deterministic beam search, plain and certified speculative (ALGORITHMS.md 3.5, 5.9), and, with
+// noise on, HG-WOR beam sampling without replacement (3.4, 5.8). The output is a function of seed
+// and target alone. Called through MakeBeamDecoder and MakeDrafter; the kind of the parameters says
+// which. Thread-compatible.
 #pragma once
 
 #include <memory>
@@ -10,11 +11,13 @@
 
 namespace coppice {
 
-// certified = false stops a round as soon as one current beam is not a node ("plain" of 5.9); golden files record both.
+// certified = false stops a round as soon as one current beam is not a node ("plain" of 5.9);
+// golden files record both.
 std::unique_ptr<BeamDecoder> MakeSearchDecoder(const DecodingParams& params, bool certified);
-// Level l+1 = the W_S best children of level l by draft score or, with noise, by draft key. hedge_cost: hc of 5.8.
-// A multinomial request at temperature 0 (greedy) is drafted as a search of width 1.
-std::unique_ptr<Drafter> MakeSearchDrafter(const DecodingParams& params, const DraftState& state, int width,
-                                           double hedge_cost);
+// Level l+1 = the W_S best children of level l by draft score or, with noise, by draft key.
+// hedge_cost: hc of 5.8. A multinomial request at temperature 0 (greedy) is drafted as a search of
+// width 1.
+std::unique_ptr<Drafter> MakeSearchDrafter(const DecodingParams& params, const DraftState& state,
+                                           int width, double hedge_cost);
 
 }  // namespace coppice

@@ -24,8 +24,8 @@ struct Beam {
 class SequenceState {
  public:
   explicit SequenceState(const DecodingParams& params);
-  // Starts from `slots`, paths of this state's tree of `layers` tokens each, instead of the prompt (exact laws, golden
-  // files).
+  // Starts from `slots`, paths of this state's tree of `layers` tokens each, instead of the prompt
+  // (exact laws, golden files).
   void StartFrom(std::vector<LayerOutput> slots, int layers);
 
   // Ends a layer: pool, stop rules in the order of section 8. Outputs in walk or slot order. True

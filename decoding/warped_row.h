@@ -44,8 +44,8 @@ class WarpedRow {
   // A token that is not cut.
   Candidate Find(TokenId token) const { return At(token, LogProb(token)); }
 
-  // The stored form. whole(): log pt(v) = min(0, values()[v] - log_sum().log), weights() as ArgmaxWithNoise wants them;
-  // else the entries of sparse().
+  // The stored form. whole(): log pt(v) = min(0, values()[v] - log_sum().log), weights() as
+  // ArgmaxWithNoise wants them; else the entries of sparse().
   bool whole() const { return whole_; }
   absl::Span<const double> values() const { return x_; }
   const LogSum& log_sum() const { return sum_; }
@@ -60,7 +60,7 @@ class WarpedRow {
   WarpParams warp_without_stops_;
   int min_tokens_;
   bool for_draws_;
-  bool whole_ = false;  // x_, sum_, weights_ hold the row; else sparse_
+  bool whole_ = false;          // x_, sum_, weights_ hold the row; else sparse_
   std::vector<double> x_;       // [vocab] tempered logits
   std::vector<float> weights_;  // [vocab, padded] for ArgmaxWithNoise
   LogSum sum_{};

@@ -1,5 +1,6 @@
-// A decoder-only transformer as data: what config.json of a Hugging Face folder says, as rows of choices rather than
-// classes per family. Llama is implemented; OPT and Qwen2 need other values, not other code paths in callers.
+// A decoder-only transformer as data: what config.json of a Hugging Face folder says, as rows of
+// choices rather than classes per family. Llama is implemented; OPT and Qwen2 need other values,
+// not other code paths in callers.
 #pragma once
 
 #include <string>
@@ -16,7 +17,7 @@ enum class PositionKind { kRope, kLearned };
 enum class MlpKind { kSwiGlu, kRelu };
 
 struct ModelConfig {
-  std::string model_type;         // "llama"
+  std::string model_type;  // "llama"
   int vocab_size = 0;
   int hidden_size = 0;
   int intermediate_size = 0;
@@ -28,18 +29,19 @@ struct ModelConfig {
   NormKind norm = NormKind::kRmsNorm;
   PositionKind position = PositionKind::kRope;
   MlpKind mlp = MlpKind::kSwiGlu;
-  bool attention_bias = false;    // on q, k, v
-  bool output_bias = false;       // on the attention output
+  bool attention_bias = false;  // on q, k, v
+  bool output_bias = false;     // on the attention output
   bool mlp_bias = false;
   bool tied_head = false;
   float norm_epsilon = 1e-5f;
   RopeConfig rope;
   DType checkpoint_dtype = DType::kF32;  // torch_dtype
-  std::vector<TokenId> eos_ids;   // config.json and generation_config.json
-  TokenId bos_id = -1;            // -1 = none
+  std::vector<TokenId> eos_ids;          // config.json and generation_config.json
+  TokenId bos_id = -1;                   // -1 = none
 };
 
-// Reads DIR/config.json (and generation_config.json for eos ids). Errors name the file, the field and what was expected.
+// Reads DIR/config.json (and generation_config.json for eos ids). Errors name the file, the field
+// and what was expected.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir);
 
 }  // namespace coppice
