@@ -313,20 +313,6 @@ std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,
   return CompletionParser(object, context).Parse(timeout_header);
 }
 
-int64_t KvBlocksNeeded(const GenerateRequest& request, size_t prompt_tokens, int kv_block_size) {
-  constexpr int64_t kScratchBlocks = 4;
-  constexpr int64_t kAutoDepth = 4;
-  const auto blocks = [&](int64_t tokens) { return (tokens + kv_block_size - 1) / kv_block_size; };
-  const DecodingParams& params = request.params;
-  const int64_t beams = params.beam_width;
-  const int64_t chains = beams == 1 ? 0 : beams * blocks(params.max_tokens);
-  const int64_t width = params.draft_width > 0 ? params.draft_width : beams == 1 ? 4 : 2 * beams;
-  const int64_t depth = params.draft_depth > 0 ? params.draft_depth : kAutoDepth;
-  const int64_t forest = params.method == "none" ? 0 : width * depth;
-  return blocks(static_cast<int64_t>(prompt_tokens) + params.max_tokens) + chains +
-         blocks(forest + 2 * beams) + kScratchBlocks + beams + 1;
-}
-
 std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& limits,
                                    GenerateRequest* request) {
   size_t longest = 0;
@@ -349,7 +335,7 @@ std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& li
                                  params.max_tokens, ", got ", params.min_tokens),
                     "min_tokens"};
   }
-  const int64_t needed = KvBlocksNeeded(*request, longest, model.kv_block_size);
+  const int64_t needed = KvBlocksBound(params, static_cast<int64_t>(longest), model.kv_block_size);
   if (model.kv_blocks_total > 0 && needed > model.kv_blocks_total) {
     return ApiError{400, "kv_capacity_exceeded",
                     absl::StrCat("the request needs up to ", needed, " KV blocks, a replica has ",

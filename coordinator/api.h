@@ -45,10 +45,6 @@ struct ModelLimits {
   int kv_block_size = 16;
 };
 
-// KV blocks that one sequence of the request can need at most: prompt and longest hypothesis, every
-// beam's tokens unshared, one forest, scratch. A replica reserves by the same bound.
-int64_t KvBlocksNeeded(const GenerateRequest& request, size_t prompt_tokens, int kv_block_size);
-
 // Fills what depends on the model (stop ids, the default of max_tokens) and checks context and KV
 // need. To be called when the model is known, before sequences are made.
 std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& limits,

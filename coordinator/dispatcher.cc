@@ -111,7 +111,7 @@ bool Dispatcher::StartPending(const RequestPtr& request) {
     if (sequence.done || sequence.id != 0) continue;
     const std::vector<TokenId>& prompt = request->generate().prompts[sequence.prompt];
     const int block_size = std::max(1, ready.front()->registration.kv_block_size());
-    const int64_t blocks = KvBlocksNeeded(request->generate(), prompt.size(), block_size);
+    const int64_t blocks = KvBlocksBound(request->generate().params, prompt.size(), block_size);
     const std::string replica = router_.Pick(ready, prompt, blocks);
     if (replica.empty()) return false;
     const Node* node = registry_->Find(replica);

@@ -49,7 +49,7 @@ absl::Status CheckLayer(const DraftForest& forest, int layer) {
 }  // namespace
 
 WidthRule DsbdWidthRule(const DecodingParams& params) {
-  const int automatic = params.beam_width == 1 ? 4 : 2 * params.beam_width;
+  const int automatic = AutoDraftWidth(params.beam_width);
   const int draft_width = params.draft_width > 0 ? params.draft_width : automatic;
   return {params.beam_width, params.width_threshold, params.min_width,
           std::max(params.min_width, draft_width)};

@@ -39,4 +39,19 @@ absl::StatusOr<WarpMode> ParseWarpMode(absl::string_view name) {
       absl::StrCat("warp_mode: unknown value '", name, "', want row or row_raw"));
 }
 
+int AutoDraftWidth(int beam_width) { return beam_width == 1 ? 4 : 2 * beam_width; }
+
+int64_t KvBlocksBound(const DecodingParams& params, int64_t prompt_tokens, int block_size) {
+  constexpr int64_t kSlack = 5;
+  const auto blocks = [&](int64_t tokens) { return (tokens + block_size - 1) / block_size; };
+  const int64_t beams = params.beam_width;
+  const int64_t chains = beams == 1 ? 0 : beams * blocks(params.max_tokens);
+  const int64_t width =
+      params.draft_width > 0 ? params.draft_width : AutoDraftWidth(params.beam_width);
+  const int64_t depth = params.draft_depth > 0 ? params.draft_depth : kMaxAutoDraftDepth;
+  const int64_t forest = params.method == "none" ? 0 : width * depth;
+  return blocks(prompt_tokens + params.max_tokens) + chains + blocks(forest + 2 * beams) + beams +
+         kSlack;
+}
+
 }  // namespace coppice

@@ -57,4 +57,15 @@ struct DecodingParams {
   int min_width = 1;           // W_min of 5.3
 };
 
+// Draft shape when the request leaves it open (draft_width or draft_depth 0): where it starts, and
+// the deepest it gets.
+int AutoDraftWidth(int beam_width);
+inline constexpr int kAutoDraftDepth = 4;
+inline constexpr int kMaxAutoDraftDepth = 6;
+
+// KV blocks of block_size tokens that a sequence can need at most: its longest hypothesis, the
+// chains of its other beams when they never coalesce, one forest, and a partly filled block for
+// each. What admission reserves.
+int64_t KvBlocksBound(const DecodingParams& params, int64_t prompt_tokens, int block_size);
+
 }  // namespace coppice

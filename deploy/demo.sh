@@ -90,7 +90,7 @@ python3 deploy/ask.py --url "$url" deploy/demo/questions.jsonl
 cat <<TEXT
 
 Serving at $url until Ctrl-C. Try:
-  curl $url/v1/completions -d '{"prompt": "columns: city, country\nquestion: Which city is in Peru?\nsql:", "use_beam_search": true, "n": 4}'
+  curl $url/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "columns: city, country\nquestion: Which city is in Peru?\nsql:", "use_beam_search": true, "n": 4}'
 TEXT
 wait "$session" && status=0 || status=$?
 session=

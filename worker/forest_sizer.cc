@@ -5,6 +5,8 @@
 #include <iterator>
 #include <vector>
 
+#include "decoding/params.h"
+
 namespace coppice {
 namespace {
 
@@ -31,14 +33,14 @@ double PriorCoverage(int width, int beam_width) {
 }
 
 std::vector<DraftShape> Ladder(const SizerLimits& limits) {
-  const int widest = limits.beam_width == 1 ? 4 : 2 * limits.beam_width;
+  const int widest = AutoDraftWidth(limits.beam_width);
   std::vector<int> widths;
   if (limits.fixed_width > 0) {
     widths = {limits.fixed_width};
   } else {
     for (int width = widest; width >= 1; width = width * 2 / 3) widths.push_back(width);
   }
-  std::vector<int> depths = {4, 3, 2, 1, 6};
+  std::vector<int> depths = {kAutoDraftDepth, 3, 2, 1, kMaxAutoDraftDepth};
   if (limits.fixed_depth > 0) depths = {limits.fixed_depth};
   std::vector<DraftShape> shapes;
   for (int depth : depths) {

@@ -6,29 +6,8 @@
 #include "kernels/backend.h"
 
 namespace coppice {
-namespace {
-
-constexpr int kAutoDepth = 4;
-
-int AutoWidth(int beam_width) { return beam_width == 1 ? 4 : 2 * beam_width; }
-
-int64_t BlocksOf(int64_t tokens) { return (tokens + kBlockSize - 1) / kBlockSize; }
-
-}  // namespace
-
 int64_t Scheduler::BlocksNeeded(const Sequence& sequence) const {
-  const DecodingParams& params = sequence.params;
-  const int64_t longest = static_cast<int64_t>(sequence.prompt.size()) + params.max_tokens;
-  // Unshared chains of the beams: one sequence of draws has one chain; W beams have at most W.
-  const int64_t chains =
-      params.beam_width == 1 ? 0 : int64_t{params.beam_width} * BlocksOf(params.max_tokens);
-  const int64_t width = params.draft_width > 0 ? params.draft_width : AutoWidth(params.beam_width);
-  const int64_t depth = params.draft_depth > 0 ? params.draft_depth : kAutoDepth;
-  const int64_t forest =
-      params.method == "none" ? 0 : std::min<int64_t>(width * depth, options_.max_rows);
-  // Scratch is token-granular but runs are whole blocks: every chain may leave one partly filled.
-  return BlocksOf(longest) + chains + BlocksOf(forest + 2 * params.beam_width) +
-         options_.scratch_blocks + params.beam_width + 1;
+  return KvBlocksBound(sequence.params, static_cast<int64_t>(sequence.prompt.size()), kBlockSize);
 }
 
 absl::Status Scheduler::CheckFits(const Sequence& sequence) const {

@@ -23,8 +23,7 @@ class Scheduler {
  public:
   explicit Scheduler(const SchedulerOptions& options) : options_(options) {}
 
-  // Blocks that the sequence can need at most: its prompt, its longest hypotheses unshared, and one
-  // forest.
+  // What admission reserves for it: KvBlocksBound.
   int64_t BlocksNeeded(const Sequence& sequence) const;
   // ResourceExhausted with needed and available blocks when it can never fit.
   absl::Status CheckFits(const Sequence& sequence) const;

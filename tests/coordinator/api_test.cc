@@ -471,10 +471,10 @@ TEST(FitToModel, RefusesWhatNoReplicaCanHold) {
 }
 
 TEST(FitToModel, BeamsMayNeedAChainEach) {
-  EXPECT_EQ(KvBlocksNeeded(Good(R"("max_tokens": 32, "speculative": false)"), 16, 16),
-            3 + 1 + 4 + 1 + 1);
-  EXPECT_EQ(KvBlocksNeeded(Good(R"("max_tokens": 32, "num_beams": 4)"), 16, 16),
-            3 + 4 * 2 + 3 + 4 + 4 + 1);
+  const GenerateRequest plain = Good(R"("max_tokens": 32, "speculative": false)");
+  EXPECT_EQ(KvBlocksBound(plain.params, 16, 16), 3 + 1 + 1 + 5);
+  const GenerateRequest beams = Good(R"("max_tokens": 32, "num_beams": 4)");
+  EXPECT_EQ(KvBlocksBound(beams.params, 16, 16), 3 + 4 * 2 + (8 * 6 + 8) / 16 + 1 + 4 + 5);
 }
 
 TEST(FitToModel, StopIdsAreTheModelsAndTheRequests) {

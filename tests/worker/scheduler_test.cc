@@ -8,7 +8,6 @@ namespace {
 SchedulerOptions SmallPool() {
   SchedulerOptions options;
   options.kv_blocks = 100;
-  options.scratch_blocks = 4;
   options.max_rows = 64;
   return options;
 }
