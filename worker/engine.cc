@@ -1,6 +1,5 @@
 #include "worker/engine.h"
 
-#include <sched.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -73,11 +72,6 @@ void Engine::Wait() {
   }
   std::vector<void*> sockets = drafts_.sockets();
   sockets.push_back(agent_->socket());
-  // A blocked thread is woken late; a draft is soon here.
-  while (!draft_deadline_.empty() && Now() - now_s < options_.spin_s) {
-    if (Poll(sockets, 0)) return;
-    sched_yield();
-  }
   Poll(sockets, timeout_ms);
 }
 

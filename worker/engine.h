@@ -27,7 +27,6 @@ namespace coppice {
 struct EngineOptions {
   SchedulerOptions scheduler;
   DraftClientOptions drafts;
-  double spin_s = 0;         // how long a wait for drafts polls (and yields) before it blocks
   std::string trace_rounds;  // CSV file with the time of every round; "" = none
 };
 

@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kMoving = 0.15;  // weight of a new measurement in a moving mean
 constexpr double kForget = 0.98;  // of coverage counts, per round: about 50 rounds of memory
-constexpr double kPriorTrials = 3;
+constexpr double kPriorTrials = 10;
+constexpr double kWorthExploring = 0.75;
 
 // Rows of a pass are told apart finely where it matters: 1, 2, 3, ... 8, then in steps of a
 // quarter.
@@ -26,33 +27,48 @@ double Update(double mean, double value) {
   return mean == 0 ? value : (1 - kMoving) * mean + kMoving * value;
 }
 
-// What is assumed of a width before it was tried: half of the layers at 1 node, 0.7 at 2 W
-// (ALGORITHMS.md 10.1).
-double PriorCoverage(int width, int beam_width) {
-  return 1 - 0.5 / std::pow(1 + 2.0 * (width - 1) / std::max(2, beam_width), 0.37);
+// Probability that a layer of this width is missed, before anything was measured: 0.5 at one node,
+// 0.3 at 2 W (ALGORITHMS.md 10.1). What is measured scales the curve and corrects single widths.
+double PriorMiss(int width, int beam_width) {
+  return 0.5 / std::pow(1 + 2.0 * (width - 1) / std::max(2, beam_width), 0.37);
 }
 
-std::vector<DraftShape> Ladder(const SizerLimits& limits) {
-  const int widest = AutoDraftWidth(limits.beam_width);
-  std::vector<int> widths;
-  if (limits.fixed_width > 0) {
-    widths = {limits.fixed_width};
-  } else {
-    for (int width = widest; width >= 1; width = width * 2 / 3) widths.push_back(width);
+std::vector<DraftShape> Candidates(const SizerLimits& limits) {
+  std::vector<int> widths = {limits.fixed_width};
+  if (limits.fixed_width == 0) {
+    widths.clear();
+    const int widest = AutoDraftWidth(limits.beam_width);
+    for (int width = 1; width <= widest; width += 1 + width / 4) widths.push_back(width);
+    if (widths.back() != widest) widths.push_back(widest);
   }
-  std::vector<int> depths = {kAutoDraftDepth, 3, 2, 1, kMaxAutoDraftDepth};
-  if (limits.fixed_depth > 0) depths = {limits.fixed_depth};
+  std::vector<int> depths = {limits.fixed_depth};
+  if (limits.fixed_depth == 0) {
+    depths.clear();
+    for (int depth = 1; depth <= kMaxAutoDraftDepth; ++depth) depths.push_back(depth);
+  }
   std::vector<DraftShape> shapes;
-  for (int depth : depths) {
-    const int useful = std::min(depth, limits.max_depth);
-    for (int width : widths) {
-      const DraftShape shape{width, std::min(useful, std::max(0, limits.max_nodes / width))};
-      if (shape.depth > 0) shapes.push_back(shape);
+  for (int width : widths) {
+    for (int depth : depths) {
+      const int useful = std::min({depth, limits.max_depth, std::max(0, limits.max_nodes / width)});
+      if (useful > 0) shapes.push_back({width, useful});
     }
   }
   // No draft is a shape too, unless the request asks for one.
   if (limits.fixed_width == 0 && limits.fixed_depth == 0) shapes.push_back({});
   return shapes;
+}
+
+// What the first rounds of a method try, to learn what rows cost and how good the drafts are.
+std::vector<DraftShape> FirstShapes(const SizerLimits& limits) {
+  const int widest = AutoDraftWidth(limits.beam_width);
+  return {
+      {widest, kAutoDraftDepth}, {(widest + 1) / 2, 2}, {2, 2}, {}, {(widest + 1) / 2, 1}, {2, 2}};
+}
+
+DraftShape Clip(DraftShape shape, const SizerLimits& limits) {
+  if (shape.width == 0) return {};
+  shape.depth = std::min({shape.depth, limits.max_depth, limits.max_nodes / shape.width});
+  return shape.depth > 0 ? shape : DraftShape{};
 }
 
 }  // namespace
@@ -71,34 +87,54 @@ double ForestSizer::PassSeconds(int rows) const {
 }
 
 double ForestSizer::Coverage(const std::string& method, int beam_width, int width) const {
-  const double prior = PriorCoverage(width, beam_width);
+  const double prior = PriorMiss(width, beam_width);
   const auto found = learned_.find({method, beam_width});
-  if (found == learned_.end()) return prior;
-  const auto cover = found->second.by_width.find(width);
-  if (cover == found->second.by_width.end()) return prior;
-  return (kPriorTrials * prior + cover->second.covered) / (kPriorTrials + cover->second.trials);
+  if (found == learned_.end()) return 1 - prior;
+  const Learned& learned = found->second;
+  const double scale =
+      (kPriorTrials * 0.4 + learned.missed) / (kPriorTrials * 0.4 + learned.expected_missed);
+  const double expected = std::clamp(scale * prior, 0.001, 0.999);
+  const auto cover = learned.by_width.find(width);
+  if (cover == learned.by_width.end()) return 1 - expected;
+  return 1 -
+         (kPriorTrials * expected + cover->second.missed) / (kPriorTrials + cover->second.trials);
+}
+
+double ForestSizer::LayersPerSecond(const std::string& method, const SizerLimits& limits,
+                                    DraftShape shape) const {
+  const double coverage = Coverage(method, limits.beam_width, std::max(1, shape.width));
+  double layers = 1, reached = 1;
+  for (int l = 0; l < shape.depth; ++l) layers += reached *= coverage;
+  const int rows = limits.running * (limits.roots + shape.width * shape.depth);
+  const double seconds = PassSeconds(rows) + level_s_ * shape.depth / limits.running;
+  return seconds <= 0 ? layers : layers / seconds;
 }
 
 DraftShape ForestSizer::Choose(const std::string& method, const SizerLimits& limits) {
   if (limits.max_depth <= 0) return {};
-  const std::vector<DraftShape> ladder = Ladder(limits);
-  if (ladder.empty()) return {};
-  if (limits.fixed_width > 0 && limits.fixed_depth > 0) return ladder.front();
+  const std::vector<DraftShape> candidates = Candidates(limits);
+  if (candidates.empty()) return {};
+  const bool free = limits.fixed_width == 0 && limits.fixed_depth == 0;
   Learned& learned = learned_[{method, limits.beam_width}];
   const uint64_t round = learned.rounds++;
-  if (round < ladder.size()) return ladder[round];
-  if (round % kExploreEvery == 0) return ladder[round / kExploreEvery % ladder.size()];
-  const auto layers_per_second = [&](DraftShape shape) {
-    const double coverage = Coverage(method, limits.beam_width, shape.width);
-    double layers = 1, reached = 1;
-    for (int l = 0; l < shape.depth; ++l) layers += reached *= coverage;
-    const int rows = limits.running * (limits.roots + shape.width * shape.depth);
-    const double seconds = PassSeconds(rows) + level_s_ * shape.depth / limits.running;
-    return seconds <= 0 ? layers : layers / seconds;
-  };
-  return *std::max_element(ladder.begin(), ladder.end(), [&](DraftShape a, DraftShape b) {
-    return layers_per_second(a) < layers_per_second(b);
-  });
+  const std::vector<DraftShape> first = FirstShapes(limits);
+  DraftShape best;
+  if (free && round < first.size()) {
+    best = Clip(first[round], limits);
+  } else {
+    const auto rate = [&](DraftShape shape) { return LayersPerSecond(method, limits, shape); };
+    best = *std::max_element(candidates.begin(), candidates.end(),
+                             [&](DraftShape a, DraftShape b) { return rate(a) < rate(b); });
+    if (free && round % kExploreEvery == 0) {
+      // The shape that was used least of those that may be as good.
+      const double worth = kWorthExploring * rate(best);
+      for (DraftShape shape : candidates) {
+        if (rate(shape) >= worth && learned.Used(shape) < learned.Used(best)) best = shape;
+      }
+    }
+  }
+  ++learned.used[{best.width, best.depth}];
+  return best;
 }
 
 void ForestSizer::RecordPass(int rows, double seconds) {
@@ -109,10 +145,16 @@ void ForestSizer::RecordPass(int rows, double seconds) {
 void ForestSizer::RecordRound(const std::string& method, int beam_width, DraftShape shape,
                               int layers) {
   if (shape.depth <= 0 || shape.width <= 0) return;
-  Cover& cover = learned_[{method, beam_width}].by_width[shape.width];
+  Learned& learned = learned_[{method, beam_width}];
   const int covered = std::clamp(layers - 1, 0, shape.depth);
-  cover.trials = kForget * cover.trials + std::min(covered + 1, shape.depth);
-  cover.covered = kForget * cover.covered + covered;
+  const int trials = std::min(covered + 1, shape.depth);
+  const int missed = trials - covered;
+  learned.missed = kForget * learned.missed + missed;
+  learned.expected_missed =
+      kForget * learned.expected_missed + trials * PriorMiss(shape.width, beam_width);
+  Cover& cover = learned.by_width[shape.width];
+  cover.trials = kForget * cover.trials + trials;
+  cover.missed = kForget * cover.missed + missed;
 }
 
 void ForestSizer::RecordDraft(int depth, double seconds) {

@@ -49,12 +49,21 @@ class ForestSizer {
 
  private:
   struct Cover {
-    double trials = 0, covered = 0;  // decayed
+    double trials = 0, missed = 0;  // layers, decayed
   };
   struct Learned {
+    double missed = 0, expected_missed = 0;  // over all widths; expected: by the prior curve
     std::map<int, Cover> by_width;
+    std::map<std::pair<int, int>, uint64_t> used;  // shape -> rounds
     uint64_t rounds = 0;
+    uint64_t Used(DraftShape shape) const {
+      const auto found = used.find({shape.width, shape.depth});
+      return found == used.end() ? 0 : found->second;
+    }
   };
+  double LayersPerSecond(const std::string& method, const SizerLimits& limits,
+                         DraftShape shape) const;
+
   std::map<std::pair<std::string, int>, Learned> learned_;  // method, W
   std::map<int, double> pass_s_;                            // bucket of rows -> moving mean
   double level_s_ = 0;  // moving mean of a draft's time by its levels

@@ -38,7 +38,6 @@ ABSL_FLAG(double, start_deadline, 120,
 ABSL_FLAG(double, draft_deadline_min, 0.02,
           "seconds a draft may always take before its round goes on without it");
 ABSL_FLAG(double, draft_deadline_max, 2.0, "seconds a draft may take at most");
-ABSL_FLAG(double, spin, 0, "seconds that a wait for drafts polls before it blocks");
 ABSL_FLAG(std::string, trace_rounds, "", "CSV file that receives the times of every round");
 
 namespace coppice {
@@ -121,7 +120,6 @@ absl::Status Lead(const std::string& coordinator, Communicator* communicator, Mo
   options.drafts.max_rows = absl::GetFlag(FLAGS_max_rows);
   options.drafts.min_deadline_s = absl::GetFlag(FLAGS_draft_deadline_min);
   options.drafts.max_deadline_s = absl::GetFlag(FLAGS_draft_deadline_max);
-  options.spin_s = absl::GetFlag(FLAGS_spin);
   options.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
   return Engine(options, host, plans.get(), agent.get()).Run();
 }
