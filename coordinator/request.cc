@@ -65,6 +65,7 @@ proto::StartSequence Request::StartMessage(int index) const {
   const std::vector<TokenId>& prompt = request_.prompts[sequence.prompt];
   start.mutable_prompt()->Add(prompt.begin(), prompt.end());
   *start.mutable_decoding() = DecodingToMessage(params);
+  start.set_quiet(!request_.stream && request_.stop.empty());
   return start;
 }
 

@@ -107,6 +107,7 @@ void Engine::Start(const proto::StartSequence& start) {
   auto sequence = std::make_unique<Sequence>();
   sequence->id = start.sequence_id();
   sequence->prompt.assign(start.prompt().begin(), start.prompt().end());
+  sequence->quiet = start.quiet();
   sequence->stats.arrival_s = Now();
   Sequence* held = sequence.get();
   if (!sequences_.emplace(held->id, std::move(sequence)).second) {
@@ -326,17 +327,19 @@ void Engine::Decide(Participant* participant, absl::Span<const float> logits, do
   } else {
     RecordRound(verdict.stats, drafted, depth, sequence->params.beam_width, &stats, &counters_);
   }
-  Trace(*sequence, static_cast<int>(participant->rows.logits_row.size()), now_s, forward_s);
+  const auto& places = participant->rows.logits_row;
+  const auto rows = places.size() - std::count(places.begin(), places.end(), -1);
+  Trace(*sequence, static_cast<int>(rows), now_s, forward_s);
   sequence->last_verdict_s = now_s;
   if (!sequence->decoder->finished()) {
     if (drafted) {
       sizer_.RecordRound(sequence->params.method, sequence->params.beam_width,
                          sequence->draft_shape, verdict.stats.layers);
     }
+    NextRound(sequence);  // first, so that the draft node works while the KV is put in order
     const absl::Status status =
         CommitVerdict(verdict, participant->rows.node_kv, sequence, host_->blocks.get(), &commits_);
     if (!status.ok()) return Fail(sequence, "internal_error", std::string(status.message()));
-    NextRound(sequence);
     return Report(sequence, progress);
   }
   stats.end_s = now_s;

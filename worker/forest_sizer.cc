@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <vector>
 
 #include "decoding/params.h"
@@ -75,15 +76,24 @@ DraftShape Clip(DraftShape shape, const SizerLimits& limits) {
 
 double ForestSizer::PassSeconds(int rows) const {
   const int bucket = Bucket(rows);
-  const auto above = pass_s_.lower_bound(bucket);
+  // More rows never take less: a bucket that was measured slower than a later one was disturbed.
+  double least = std::numeric_limits<double>::infinity();
+  auto above = pass_s_.end();
+  for (auto it = pass_s_.lower_bound(bucket); it != pass_s_.end(); ++it) {
+    if (it->second < least) {
+      least = it->second;
+      above = it;
+    }
+  }
   if (above == pass_s_.end()) {
     // Beyond what was seen: in proportion to the rows, at worst.
     return pass_s_.empty() ? 0 : pass_s_.rbegin()->second * rows / pass_s_.rbegin()->first;
   }
-  if (above->first == bucket || above == pass_s_.begin()) return above->second;
-  const auto below = std::prev(above);
+  if (pass_s_.contains(bucket) || pass_s_.lower_bound(bucket) == pass_s_.begin()) return least;
+  const auto below = std::prev(pass_s_.lower_bound(bucket));
+  if (below->second >= least) return least;
   const double share = static_cast<double>(bucket - below->first) / (above->first - below->first);
-  return below->second + share * (above->second - below->second);
+  return below->second + share * (least - below->second);
 }
 
 double ForestSizer::Coverage(const std::string& method, int beam_width, int width) const {

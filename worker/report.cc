@@ -82,6 +82,7 @@ void RecordRound(const RoundStats& round, bool drafted, int depth, int beam_widt
 }
 
 bool FillUpdate(Sequence* sequence, proto::SequenceUpdate* update) {
+  if (sequence->quiet && sequence->stable_sent > 0 && !sequence->decoder->finished()) return false;
   update->set_sequence_id(sequence->id);
   const std::vector<TokenId> stable = sequence->decoder->StablePrefix();
   for (size_t i = sequence->stable_sent; i < stable.size(); ++i)

@@ -38,7 +38,7 @@ SizerLimits Scheduler::ForestLimits(const Sequence& sequence) const {
   const DecodingParams& params = sequence.params;
   SizerLimits limits;
   limits.beam_width = params.beam_width;
-  limits.roots = static_cast<int>(sequence.decoder->roots().size());
+  limits.roots = sequence.unknown_roots();
   limits.running = std::max(1, running_);
   limits.fixed_width = params.draft_width;
   limits.fixed_depth = params.draft_depth;

@@ -2,6 +2,7 @@
 // bookkeeping: the engine moves it from state to state. Owned by the engine thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -43,6 +44,7 @@ struct Sequence {
   std::vector<TokenId> prompt;
   DecodingParams params;  // method resolved; "none" = never drafts
   bool lossless = true;
+  bool quiet = false;  // StartSequence.quiet
   std::unique_ptr<BeamDecoder> decoder;
   SequenceState state = SequenceState::kWaiting;
   int64_t reserved_blocks = 0;
@@ -58,6 +60,16 @@ struct Sequence {
   void SetKv(PathId path, KvNode node) {
     if (path >= static_cast<PathId>(kv_of_path.size())) kv_of_path.resize(path + 1, kNoKv);
     kv_of_path[path] = node;
+  }
+
+  // Logits of roots that the last pass evaluated as forest nodes; [roots], empty = to be evaluated.
+  // With a forest they need no row in the next pass: their KV is there and batch-invariance makes
+  // the bits the same.
+  std::vector<std::vector<float>> root_logits;
+  int unknown_roots() const {
+    return static_cast<int>(decoder->roots().size()) -
+           static_cast<int>(std::count_if(root_logits.begin(), root_logits.end(),
+                                          [](const auto& row) { return !row.empty(); }));
   }
 
   // The round.

@@ -1,5 +1,7 @@
 #include "worker/verify_step.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/status.h"
 
@@ -8,9 +10,11 @@ namespace {
 
 class PassLogits : public RowSource {
  public:
-  PassLogits(const VerifyRows& rows, absl::Span<const float> logits, int vocab_size)
-      : rows_(rows), logits_(logits), vocab_size_(vocab_size) {}
+  PassLogits(const VerifyRows& rows, absl::Span<const float> logits, int vocab_size,
+             const Sequence& sequence)
+      : rows_(rows), logits_(logits), vocab_size_(vocab_size), sequence_(sequence) {}
   absl::Span<const float> Logits(int row) override {
+    if (rows_.logits_row[row] < 0) return sequence_.root_logits[row];
     return logits_.subspan(static_cast<size_t>(rows_.logits_row[row]) * vocab_size_, vocab_size_);
   }
 
@@ -18,7 +22,22 @@ class PassLogits : public RowSource {
   const VerifyRows& rows_;
   absl::Span<const float> logits_;
   int vocab_size_;
+  const Sequence& sequence_;
 };
+
+// Logits of the roots that the verdict made of forest nodes.
+std::vector<std::vector<float>> KnownRootLogits(const Verdict& verdict, PassLogits* pass,
+                                                size_t old_roots, const Sequence& sequence) {
+  const auto roots = sequence.decoder->roots();
+  std::vector<std::vector<float>> known(roots.size());
+  for (size_t i = 0; i < verdict.node_path.size(); ++i) {
+    const auto root = std::find(roots.begin(), roots.end(), verdict.node_path[i]);
+    if (root == roots.end()) continue;
+    const auto row = pass->Logits(static_cast<int>(old_roots + i));
+    known[root - roots.begin()].assign(row.begin(), row.end());
+  }
+  return known;
+}
 
 TokenId RootToken(const Sequence& sequence, PathId root) {
   return root == kRootPath ? sequence.prompt.back() : sequence.decoder->paths().token(root);
@@ -67,6 +86,11 @@ absl::StatusOr<VerifyRows> ReserveRows(Sequence* sequence, BlockManager* blocks)
 void AppendRows(const Sequence& sequence, BatchBuilder* batch, VerifyRows* rows) {
   const auto roots = sequence.decoder->roots();
   for (size_t r = 0; r < roots.size(); ++r) {
+    if (sequence.forest.size() > 0 && r < sequence.root_logits.size() &&
+        !sequence.root_logits[r].empty()) {
+      rows->logits_row.push_back(-1);
+      continue;
+    }
     rows->logits_row.push_back(batch->AddNodeRow(sequence.kv, rows->root_kv[r],
                                                  RootToken(sequence, roots[r]), /*logits=*/true));
   }
@@ -78,8 +102,10 @@ void AppendRows(const Sequence& sequence, BatchBuilder* batch, VerifyRows* rows)
 
 Verdict Verify(const VerifyRows& rows, absl::Span<const float> logits, int vocab_size,
                Sequence* sequence) {
-  PassLogits source(rows, logits, vocab_size);
-  return sequence->decoder->Advance(sequence->forest, &source);
+  PassLogits pass(rows, logits, vocab_size, *sequence);
+  Verdict verdict = sequence->decoder->Advance(sequence->forest, &pass);
+  sequence->root_logits = KnownRootLogits(verdict, &pass, rows.root_kv.size(), *sequence);
+  return verdict;
 }
 
 }  // namespace coppice

@@ -17,7 +17,8 @@ namespace coppice {
 struct VerifyRows {
   std::vector<KvNode> root_kv;  // [roots]
   std::vector<KvNode> node_kv;  // [forest nodes]
-  std::vector<int> logits_row;  // [roots + forest nodes]: place in the logits of the pass
+  std::vector<int> logits_row;  // [roots + forest nodes]: place in the logits of the pass, -1 =
+                                // Sequence::root_logits
 };
 
 // Takes KV slots for the roots and the forest of `sequence`. When the pool has no room for the
@@ -25,10 +26,12 @@ struct VerifyRows {
 // roots.
 absl::StatusOr<VerifyRows> ReserveRows(Sequence* sequence, BlockManager* blocks);
 
-// Adds one row with logits for every root and every forest node.
+// Adds one row with logits for every forest node and every root; with a forest, roots whose logits
+// are known need none.
 void AppendRows(const Sequence& sequence, BatchBuilder* batch, VerifyRows* rows);
 
-// Runs the decoder on the pass's logits, [rows with logits, vocab_size].
+// Runs the decoder on the pass's logits, [rows with logits, vocab_size], and keeps those of the new
+// roots that were nodes.
 Verdict Verify(const VerifyRows& rows, absl::Span<const float> logits, int vocab_size,
                Sequence* sequence);
 
