@@ -4,6 +4,9 @@ set(COPPICE_WARNINGS -Wall -Wextra -Werror -Wno-sign-compare -Wno-missing-field-
 set(COPPICE_FLAGS ${COPPICE_WARNINGS} -ffp-contract=off -fno-math-errno)
 option(COPPICE_ASAN "address and undefined-behaviour sanitizers" OFF)
 option(COPPICE_TSAN "thread sanitizer" OFF)
+if(COPPICE_ASAN OR COPPICE_TSAN)
+  add_compile_options(-Wno-maybe-uninitialized)  # sanitizers hide from g++ 12 what initializes Boost's optional
+endif()
 if(COPPICE_ASAN)
   add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=address,undefined)

@@ -10,7 +10,7 @@ packages=(
   protobuf-compiler libprotobuf-dev                   # messages
   libabsl-dev libboost-dev nlohmann-json3-dev         # status and strings, HTTP, JSON
   libspdlog-dev libfmt-dev prometheus-cpp-dev         # logs, metrics
-  libsentencepiece-dev libpcre2-dev                   # tokenizers
+  libpcre2-dev                                        # tokenizers
   libhwy-dev                                          # kernels
   libgtest-dev libgmock-dev libbenchmark-dev          # tests, micro-benchmarks
   python3 curl ca-certificates                        # launchers and cluster tests (standard library only)

@@ -15,6 +15,7 @@ constexpr double kMoving = 0.15;  // weight of a new measurement in a moving mea
 constexpr double kForget = 0.98;  // of coverage counts, per round: about 50 rounds of memory
 constexpr double kPriorTrials = 10;
 constexpr double kWorthExploring = 0.75;
+constexpr double kMessageShare = 0.3;  // of the wait for a draft of one level
 
 // Rows of a pass are told apart finely where it matters: 1, 2, 3, ... 8, then in steps of a
 // quarter.
@@ -96,6 +97,16 @@ double ForestSizer::PassSeconds(int rows) const {
   return below->second + share * (least - below->second);
 }
 
+double ForestSizer::DraftSeconds(int depth) const {
+  if (depth == 0 || draft_s_.empty()) return 0;
+  // The nearest depth that was measured; a part of every wait is messages, the rest grows with the
+  // levels.
+  auto nearest = draft_s_.lower_bound(depth);
+  if (nearest == draft_s_.end()) nearest = std::prev(nearest);
+  const double levels = static_cast<double>(depth) / nearest->first;
+  return nearest->second * (kMessageShare + (1 - kMessageShare) * levels);
+}
+
 double ForestSizer::Coverage(const std::string& method, int beam_width, int width) const {
   const double prior = PriorMiss(width, beam_width);
   const auto found = learned_.find({method, beam_width});
@@ -116,7 +127,7 @@ double ForestSizer::LayersPerSecond(const std::string& method, const SizerLimits
   double layers = 1, reached = 1;
   for (int l = 0; l < shape.depth; ++l) layers += reached *= coverage;
   const int rows = limits.running * (limits.roots + shape.width * shape.depth);
-  const double seconds = PassSeconds(rows) + level_s_ * shape.depth / limits.running;
+  const double seconds = PassSeconds(rows) + DraftSeconds(shape.depth) / limits.running;
   return seconds <= 0 ? layers : layers / seconds;
 }
 
@@ -168,7 +179,7 @@ void ForestSizer::RecordRound(const std::string& method, int beam_width, DraftSh
 }
 
 void ForestSizer::RecordDraft(int depth, double seconds) {
-  if (depth > 0) level_s_ = Update(level_s_, seconds / depth);
+  if (depth > 0) draft_s_[depth] = Update(draft_s_[depth], seconds);
 }
 
 }  // namespace coppice

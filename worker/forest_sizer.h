@@ -43,6 +43,7 @@ class ForestSizer {
 
   // Estimates, for tests and logs. Seconds; probability that a layer of this width is covered.
   double PassSeconds(int rows) const;
+  double DraftSeconds(int depth) const;
   double Coverage(const std::string& method, int beam_width, int width) const;
 
   static constexpr int kExploreEvery = 24;
@@ -66,7 +67,7 @@ class ForestSizer {
 
   std::map<std::pair<std::string, int>, Learned> learned_;  // method, W
   std::map<int, double> pass_s_;                            // bucket of rows -> moving mean
-  double level_s_ = 0;  // moving mean of a draft's time by its levels
+  std::map<int, double> draft_s_;  // levels -> moving mean of the wait for a draft
 };
 
 }  // namespace coppice
