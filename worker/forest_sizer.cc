@@ -126,7 +126,8 @@ double ForestSizer::LayersPerSecond(const std::string& method, const SizerLimits
   const double coverage = Coverage(method, limits.beam_width, std::max(1, shape.width));
   double layers = 1, reached = 1;
   for (int l = 0; l < shape.depth; ++l) layers += reached *= coverage;
-  const int rows = limits.running * (limits.roots + shape.width * shape.depth);
+  const int nodes = shape.width * shape.depth;
+  const int rows = limits.running * (nodes == 0 ? limits.plain_rows : limits.roots + nodes);
   const double seconds = PassSeconds(rows) + DraftSeconds(shape.depth) / limits.running;
   return seconds <= 0 ? layers : layers / seconds;
 }

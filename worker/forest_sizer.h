@@ -19,7 +19,8 @@ struct DraftShape {
 
 struct SizerLimits {
   int beam_width = 1;   // W
-  int roots = 1;        // rows that the sequence has anyway
+  int roots = 1;        // rows that the sequence has besides its forest
+  int plain_rows = 1;   // rows of a round without a forest
   int max_depth = 0;    // what the sequence can still use, or its own number
   int max_nodes = 0;    // of one forest: room in a pass
   int running = 1;      // sequences that share a pass

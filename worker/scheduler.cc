@@ -39,13 +39,15 @@ SizerLimits Scheduler::ForestLimits(const Sequence& sequence) const {
   SizerLimits limits;
   limits.beam_width = params.beam_width;
   limits.roots = sequence.unknown_roots();
+  limits.plain_rows = static_cast<int>(sequence.decoder->roots().size());
   limits.running = std::max(1, running_);
   limits.fixed_width = params.draft_width;
   limits.fixed_depth = params.draft_depth;
   if (params.method != "none") limits.max_depth = sequence.decoder->max_useful_depth();
   // A shape that the request chose may fill a pass; otherwise all running sequences share it.
   const bool chosen = params.draft_width > 0 || params.draft_depth > 0;
-  limits.max_nodes = std::max(0, options_.max_rows / (chosen ? 1 : limits.running) - limits.roots);
+  limits.max_nodes =
+      std::max(0, options_.max_rows / (chosen ? 1 : limits.running) - limits.plain_rows);
   return limits;
 }
 
