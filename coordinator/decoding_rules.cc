@@ -127,13 +127,20 @@ void ApplyBeams(const DecodingFields& given, int max_beam_width, const Refuser& 
   request->params.num_hypotheses = static_cast<int>(n);
 }
 
+bool Serves(const MethodRow& row, DecodingKind kind) {
+  return std::find(row.serves.begin(), row.serves.end(), kind) != row.serves.end();
+}
+
+bool IsServedJointly(DecodingKind kind) {
+  return std::any_of(Methods().begin(), Methods().end(),
+                     [&](const MethodRow& row) { return row.joint_warps && Serves(row, kind); });
+}
+
 }  // namespace
 
 bool IsServed(DecodingKind kind) {
-  for (const MethodRow& row : Methods()) {
-    if (std::find(row.serves.begin(), row.serves.end(), kind) != row.serves.end()) return true;
-  }
-  return false;
+  return std::any_of(Methods().begin(), Methods().end(),
+                     [&](const MethodRow& row) { return Serves(row, kind); });
 }
 
 void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* fields,
@@ -155,13 +162,13 @@ void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* 
   params.warp.min_p = given.min_p.value_or(0);
   if (given.warp_mode) {
     const absl::StatusOr<WarpMode> mode = ParseWarpMode(*given.warp_mode);
-    if (mode.ok()) {
-      params.warp.mode = *mode;
-    } else if (*given.warp_mode == "joint" || *given.warp_mode == "rowcut") {
-      fields->Fail("unsupported_field", "warp_mode",
-                   absl::StrCat(*given.warp_mode, " is not served"));
+    if (!mode.ok()) {
+      fields->Fail("invalid_value", "warp_mode", "must be one of row, row_raw, joint, rowcut");
     } else {
-      fields->Fail("invalid_value", "warp_mode", "must be one of row, row_raw");
+      params.warp.mode = *mode;
+      if (IsJoint(*mode) && !IsServedJointly(params.kind)) {
+        refuse("warp_mode", absl::StrCat(*given.warp_mode, " is not served"));
+      }
     }
   }
   if (params.kind == DecodingKind::kMultinomial) {

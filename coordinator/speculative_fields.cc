@@ -41,7 +41,7 @@ void CheckMethod(const DecodingParams& params, bool allow_lossy, bool min_width_
   }
   const MethodRow* row = FindMethod(*resolved);
   if (row == nullptr) return;
-  if (params.width_threshold > 0 && !row->uses_width_threshold) {
+  if (params.width_threshold > 0 && !row->reads("width_threshold")) {
     fields->Fail(kCombination, "width_threshold",
                  absl::StrCat("has no effect with method ", row->name));
   }

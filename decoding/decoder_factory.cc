@@ -4,16 +4,10 @@
 #include "base/status.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
-#include "decoding/dsbd.h"
-#include "decoding/dsbd_drafter.h"
 #include "decoding/method.h"
-#include "decoding/pf_gumbel.h"
-#include "decoding/search.h"
 
 namespace coppice {
 namespace {
-
-constexpr double kHierarchicalHedgeCost = 1;  // hc of 5.8
 
 absl::Status Bad(absl::string_view field, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
@@ -79,26 +73,21 @@ DecodingParams Neutralised(DecodingParams params) {
   return params;
 }
 
+// The row that serves the parameters; "none" decodes by the row of "auto", undrafted.
+absl::StatusOr<const MethodRow*> RowFor(const DecodingParams& params) {
+  const std::string& wanted = params.method;
+  COPPICE_ASSIGN_OR_RETURN(const std::string method,
+                           ResolveMethod(wanted == "none" ? "auto" : wanted, params));
+  return FindMethod(method);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BeamDecoder>> MakeBeamDecoder(const DecodingParams& params) {
   COPPICE_RETURN_IF_ERROR(CheckParams(params));
-  const absl::StatusOr<std::string> resolved = ResolveMethod(params.method, params);
-  if (!resolved.ok()) return resolved.status();
-  const absl::string_view method = *resolved;
-  if (method == "dsbd") {
-    COPPICE_RETURN_IF_ERROR(CheckWidthRule(params));
-    return MakeDsbdDecoder(params);
-  }
-  switch (params.kind) {
-    case DecodingKind::kMultinomial:
-    case DecodingKind::kBeamSampling:
-      return MakePfGumbelDecoder(params);
-    case DecodingKind::kBeamSearch:
-    case DecodingKind::kBeamSamplingWithoutReplacement:
-      return MakeSearchDecoder(Neutralised(params), /*certified=*/true);
-  }
-  return Bad("decoding", "unknown kind");
+  COPPICE_ASSIGN_OR_RETURN(const MethodRow* row, RowFor(params));
+  if (row->reads("width_threshold")) COPPICE_RETURN_IF_ERROR(CheckWidthRule(params));
+  return row->make_decoder(Neutralised(params));
 }
 
 absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& params,
@@ -110,23 +99,16 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& param
                absl::StrCat(roots, " root hashes, ", state.root_score.size(), " scores, ",
                             state.root_multiplicity.size(), " multiplicities"));
   }
-  const absl::StatusOr<std::string> resolved = ResolveMethod(params.method, params);
-  if (!resolved.ok()) return resolved.status();
-  const absl::string_view method = *resolved;
-  if (method == "none") return Bad("speculative.method", "'none' drafts nothing");
-  if (method == "dsbd") return MakeDsbdDrafter(params, state, width);
-  const bool greedy = params.kind == DecodingKind::kMultinomial && params.warp.temperature == 0;
-  if (params.kind == DecodingKind::kBeamSearch || greedy) {
-    return MakeSearchDrafter(Neutralised(params), state, width, /*hedge_cost=*/0);
-  }
-  if (params.kind == DecodingKind::kBeamSamplingWithoutReplacement) {
-    return MakeSearchDrafter(params, state, width, kHierarchicalHedgeCost);
-  }
   for (int32_t root : state.slot_root) {
     if (root < 0 || static_cast<size_t>(root) >= roots)
       return Bad("draft state", absl::StrCat("slot root ", root));
   }
-  return MakePfGumbelDrafter(params, state, width);
+  if (params.method == "none") return Bad("speculative.method", "'none' drafts nothing");
+  COPPICE_ASSIGN_OR_RETURN(const MethodRow* row, RowFor(params));
+  if (row->form == DraftForm::kNone) {
+    return Bad("speculative.method", absl::StrCat("'", row->name, "' drafts nothing"));
+  }
+  return row->make_drafter(Neutralised(params), state, width);
 }
 
 }  // namespace coppice

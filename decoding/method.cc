@@ -3,36 +3,108 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "decoding/beam_decoder.h"
+#include "decoding/drafter.h"
+#include "decoding/dsbd.h"
+#include "decoding/dsbd_drafter.h"
+#include "decoding/pf_gumbel.h"
+#include "decoding/search.h"
 
 namespace coppice {
+namespace {
 
-// "certified" on multinomial means greedy: at temperature 0 every row is one-hot, and the verifier
-// of 5.7 at width 1 is then the argmax chain (MakeBeamDecoder).
-absl::Span<const MethodRow> Methods() {
-  static const auto* rows = new std::vector<MethodRow>{
-      {"pf_gumbel",
-       {DecodingKind::kMultinomial, DecodingKind::kBeamSampling},
-       true,
-       true,
-       false,
-       false,
-       "A 5.7"},
-      {"hg_wor",
-       {DecodingKind::kBeamSamplingWithoutReplacement},
-       true,
-       true,
-       false,
-       false,
-       "A 5.8"},
-      {"certified",
-       {DecodingKind::kBeamSearch, DecodingKind::kMultinomial},
-       true,
-       true,
-       false,
-       false,
-       "A 5.9"},
-      {"dsbd", {DecodingKind::kBeamSampling}, true, false, true, true, "A 5.1, 5.2 rule E, 5.3"},
+constexpr DecodingKind kMultinomial = DecodingKind::kMultinomial;
+constexpr DecodingKind kBeamSampling = DecodingKind::kBeamSampling;
+constexpr DecodingKind kWithoutReplacement = DecodingKind::kBeamSamplingWithoutReplacement;
+constexpr DecodingKind kBeamSearch = DecodingKind::kBeamSearch;
+
+constexpr double kHierarchicalHedgeCost = 1;  // hc of 5.8
+
+bool IsGreedy(const DecodingParams& params) {
+  return params.kind == kMultinomial && params.warp.temperature == 0;
+}
+
+// At temperature 0 there is no noise to replay: the draft ranks guesses by score.
+std::unique_ptr<Drafter> DraftPfGumbel(const DecodingParams& params, const DraftState& state,
+                                       int width) {
+  if (IsGreedy(params)) return MakeSearchDrafter(params, state, width, /*hedge_cost=*/0);
+  return MakePfGumbelDrafter(params, state, width);
+}
+
+std::unique_ptr<Drafter> DraftBeamSearch(const DecodingParams& params, const DraftState& state,
+                                         int width) {
+  return MakeSearchDrafter(params, state, width, /*hedge_cost=*/0);
+}
+
+std::unique_ptr<Drafter> DraftHierarchicalGumbel(const DecodingParams& params,
+                                                 const DraftState& state, int width) {
+  return MakeSearchDrafter(params, state, width, kHierarchicalHedgeCost);
+}
+
+// Greedy is the verifier of 5.7 at width 1 on one-hot rows: the argmax chain.
+std::unique_ptr<BeamDecoder> DecodeCertified(const DecodingParams& params) {
+  if (params.kind == kMultinomial) return MakePfGumbelDecoder(params);
+  return MakeSearchDecoder(params, /*certified=*/true);
+}
+
+std::vector<MethodRow> MakeTable() {
+  return {
+      {.name = "pf_gumbel",
+       .serves = {kMultinomial, kBeamSampling},
+       .law = "that of the decoding (3.1, 3.3)",
+       .lossless = true,
+       .reproducible = true,
+       .form = DraftForm::kLevels,
+       .ships = "tree",
+       .source = "5.7",
+       .make_decoder = MakePfGumbelDecoder,
+       .make_drafter = DraftPfGumbel},
+      {.name = "hg_wor",
+       .serves = {kWithoutReplacement},
+       .law = "beam sampling without replacement (3.4)",
+       .lossless = true,
+       .reproducible = true,
+       .form = DraftForm::kLevels,
+       .ships = "tree",
+       .source = "5.8",
+       .make_decoder = DecodeCertified,
+       .make_drafter = DraftHierarchicalGumbel},
+      {.name = "certified",
+       .serves = {kBeamSearch, kMultinomial},
+       .law = "the same tokens (3.2, 3.5)",
+       .lossless = true,
+       .reproducible = true,
+       .form = DraftForm::kLevels,
+       .ships = "tree",
+       .source = "5.9",
+       .make_decoder = DecodeCertified,
+       .make_drafter = DraftBeamSearch},
+      {.name = "dsbd",
+       .serves = {kBeamSampling},
+       .law = "beam sampling with replacement (3.3)",
+       .law_given = "fixed width",
+       .lossless = true,
+       .form = DraftForm::kLevels,
+       .ships = "tree and proposals",
+       .options = {"width_threshold", "min_width"},
+       .source = "5.1, 5.2 rule E, 5.3",
+       .make_decoder = MakeDsbdDecoder,
+       .make_drafter = MakeDsbdDrafter},
   };
+}
+
+bool Serves(const MethodRow& row, DecodingKind kind) {
+  return std::find(row.serves.begin(), row.serves.end(), kind) != row.serves.end();
+}
+
+}  // namespace
+
+bool MethodRow::reads(absl::string_view option) const {
+  return std::find(options.begin(), options.end(), option) != options.end();
+}
+
+absl::Span<const MethodRow> Methods() {
+  static const auto* rows = new std::vector<MethodRow>(MakeTable());
   return *rows;
 }
 
@@ -45,23 +117,29 @@ const MethodRow* FindMethod(absl::string_view name) {
 
 absl::StatusOr<std::string> ResolveMethod(absl::string_view method, const DecodingParams& params) {
   if (method == "none") return std::string(method);
-  const auto serves = [&](const MethodRow& row) {
-    return std::find(row.serves.begin(), row.serves.end(), params.kind) != row.serves.end();
-  };
+  const bool joint = IsJoint(params.warp.mode);
   if (method == "auto") {
     for (const MethodRow& row : Methods()) {
-      if (serves(row)) return std::string(row.name);
+      if (Serves(row, params.kind) && (row.joint_warps || !joint)) return std::string(row.name);
     }
+    return absl::InvalidArgumentError(
+        absl::StrCat("warp_mode: no method serves '", WarpModeName(params.warp.mode),
+                     "' with decoding '", DecodingKindName(params.kind), "'"));
   }
   const MethodRow* row = FindMethod(method);
   if (row == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("speculative.method: unknown method '", method, "'"));
   }
-  if (!serves(*row)) {
+  if (!Serves(*row, params.kind)) {
     return absl::InvalidArgumentError(absl::StrCat("speculative.method: '", method,
                                                    "' does not serve decoding '",
                                                    DecodingKindName(params.kind), "'"));
+  }
+  if (joint && !row->joint_warps) {
+    return absl::InvalidArgumentError(absl::StrCat("speculative.method: '", method,
+                                                   "' does not serve warp_mode '",
+                                                   WarpModeName(params.warp.mode), "'"));
   }
   if (row->name == "certified" && params.kind == DecodingKind::kMultinomial &&
       params.warp.temperature != 0) {

@@ -30,13 +30,26 @@ absl::StatusOr<DecodingKind> ParseDecodingKind(absl::string_view name) {
       "', want multinomial, beam_sampling, beam_sampling_without_replacement or beam_search"));
 }
 
-absl::string_view WarpModeName(WarpMode mode) { return mode == WarpMode::kRow ? "row" : "row_raw"; }
+absl::string_view WarpModeName(WarpMode mode) {
+  switch (mode) {
+    case WarpMode::kRow:
+      return "row";
+    case WarpMode::kRowRaw:
+      return "row_raw";
+    case WarpMode::kJoint:
+      return "joint";
+    case WarpMode::kRowCut:
+      return "rowcut";
+  }
+  return "unknown";
+}
 
 absl::StatusOr<WarpMode> ParseWarpMode(absl::string_view name) {
-  if (name == "row") return WarpMode::kRow;
-  if (name == "row_raw") return WarpMode::kRowRaw;
+  for (WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kRowCut}) {
+    if (name == WarpModeName(mode)) return mode;
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat("warp_mode: unknown value '", name, "', want row or row_raw"));
+      absl::StrCat("warp_mode: unknown value '", name, "', want row, row_raw, joint or rowcut"));
 }
 
 int AutoDraftWidth(int beam_width) { return beam_width == 1 ? 4 : 2 * beam_width; }

@@ -23,9 +23,13 @@ enum class DecodingKind {
 absl::string_view DecodingKindName(DecodingKind kind);  // the API's spelling
 absl::StatusOr<DecodingKind> ParseDecodingKind(absl::string_view name);
 
-enum class WarpMode { kRow, kRowRaw };
-absl::string_view WarpModeName(WarpMode mode);  // "row", "row_raw"
+// Where the warp acts on beams (section 1): on every row, or on the flat scores of a whole layer.
+enum class WarpMode { kRow, kRowRaw, kJoint, kRowCut };
+absl::string_view WarpModeName(WarpMode mode);  // "row", "row_raw", "joint", "rowcut"
 absl::StatusOr<WarpMode> ParseWarpMode(absl::string_view name);
+constexpr bool IsJoint(WarpMode mode) {
+  return mode == WarpMode::kJoint || mode == WarpMode::kRowCut;
+}
 
 // Section 1. Neutral: temperature 1, top_k 0, top_p 1, min_p 0, no bias.
 struct WarpParams {
@@ -48,13 +52,20 @@ struct DecodingParams {
   double length_penalty = 1.0;    // alpha of section 8
   bool stop_when_full = true;     // policy FIRST; false = EXACT
   bool refill = true;             // beam_sampling only
+  bool set_semantics = false;     // beam_sampling: equal paths count once (3.3), not m_b times
   std::vector<TokenId> stop_ids;  // ids that end a hypothesis (EOS); empty = none
   WarpParams warp;
-  int draft_width = 0;         // W_S; 0 = auto: 4 for W = 1, else 2 W
-  int draft_depth = 0;         // gamma; 0 = auto: 4
-  int draft_support = 64;      // K
-  double width_threshold = 0;  // t of 5.3; 0 = fixed width
-  int min_width = 1;           // W_min of 5.3
+  int draft_width = 0;          // W_S; 0 = auto: 4 for W = 1, else 2 W
+  int draft_depth = 0;          // gamma; 0 = auto: 4
+  int draft_support = 64;       // K
+  double width_threshold = 0;   // t of 5.3; 0 = fixed width
+  int min_width = 1;            // W_min of 5.3
+  std::string draft_tree;       // static topology of a draft tree (decoding/topology.h); "" = auto
+  int draft_beams = 4;          // mjsd: width of the draft's beam search; mjgd: M of the target's
+  double mjsd_threshold = 0.1;  // tau of 6.2, in [0, 1]
+  double fallback_threshold = 0.5;  // tau1 of 6.3: drafting stops where max q is below it
+  double rollback_threshold = 2;    // tau2 of 6.3, nats
+  int joint_tokens = 4;             // g of 6.1
 };
 
 // Draft shape when the request leaves it open (draft_width or draft_depth 0): where it starts, and

@@ -122,7 +122,9 @@ up() {
   start coordinator "$coppice_bin/coppice-coordinator" --listen="127.0.0.1:$port" --control_listen="$control" \
     --model="$target" ${option[name]:+--served_model_name="${option[name]}"}
   for ((i = 0; i < option[replicas]; i++)); do
-    start "replica-$i" mpirun -q -np "${option[tp]}" "$coppice_bin/coppice-worker" --coordinator="$control" \
+    # A session folder for each mpirun: two that start at once race to make what they would share, and one fails.
+    mkdir "${coppice_run_folders[0]}/replica-$i"
+    start "replica-$i" env "OMPI_MCA_orte_tmpdir_base=${coppice_run_folders[0]}/replica-$i" mpirun -q -np "${option[tp]}" "$coppice_bin/coppice-worker" --coordinator="$control" \
       --replica_id="replica-$i" --tp="${option[tp]}" --model="$target" --dtype="${option[dtype]}" --threads="$threads" \
       ${option[kv-bytes]:+--kv_bytes="${option[kv-bytes]}"}
   done

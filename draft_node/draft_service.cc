@@ -228,7 +228,7 @@ void DraftService::Reply(const Key& key, Slot* slot) {
   proto::DraftReply reply;
   reply.set_session_id(key.second);
   reply.set_round(slot->builder->round());
-  *reply.mutable_forest() = ForestToMessage(slot->builder->forest());
+  *reply.mutable_forest() = ForestToMessage(slot->builder->Shipped());
   reply.set_draft_ms((Now() - slot->request_time_s) * 1e3);
   reply.set_model_ms(slot->model_s * 1e3);
   slot->builder.reset();

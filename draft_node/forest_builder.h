@@ -45,7 +45,7 @@ class ForestBuilder {
   // logits: of the whole pass, [rows, vocab]. New commits are appended to *commits.
   absl::Status Consume(absl::Span<const float> logits, int vocab_size,
                        std::vector<KvCopy>* commits);
-  const DraftForest& forest() const { return drafter_->forest(); }
+  DraftForest Shipped() const { return drafter_->Shipped(); }
 
  private:
   ForestBuilder(ForestRequest request, DraftSession* session, BlockManager* blocks);

@@ -44,6 +44,13 @@ absl::Status CheckDecoding(const proto::Decoding& message) {
       CheckRange("draft_support", int64_t{message.draft_support()}, 1, INT32_MAX));
   COPPICE_RETURN_IF_ERROR(CheckRange("width_threshold", message.width_threshold(), 0.0, most));
   COPPICE_RETURN_IF_ERROR(CheckRange("min_width", int64_t{message.min_width()}, 1, kMostBeams));
+  COPPICE_RETURN_IF_ERROR(CheckRange("draft_beams", int64_t{message.draft_beams()}, 1, kMostBeams));
+  COPPICE_RETURN_IF_ERROR(CheckRange("mjsd_threshold", message.mjsd_threshold(), 0.0, 1.0));
+  COPPICE_RETURN_IF_ERROR(CheckRange("fallback_threshold", message.fallback_threshold(), 0.0, 1.0));
+  COPPICE_RETURN_IF_ERROR(
+      CheckRange("rollback_threshold", message.rollback_threshold(), 0.0, most));
+  COPPICE_RETURN_IF_ERROR(
+      CheckRange("joint_tokens", int64_t{message.joint_tokens()}, 1, kMostBeams));
   return CheckWarp(message);
 }
 
@@ -76,6 +83,13 @@ proto::Decoding DecodingToMessage(const DecodingParams& params) {
   message.set_draft_support(params.draft_support);
   message.set_width_threshold(params.width_threshold);
   message.set_min_width(params.min_width);
+  message.set_set_semantics(params.set_semantics);
+  message.set_draft_tree(params.draft_tree);
+  message.set_draft_beams(params.draft_beams);
+  message.set_mjsd_threshold(params.mjsd_threshold);
+  message.set_fallback_threshold(params.fallback_threshold);
+  message.set_rollback_threshold(params.rollback_threshold);
+  message.set_joint_tokens(params.joint_tokens);
   return message;
 }
 
@@ -106,6 +120,13 @@ absl::StatusOr<DecodingParams> DecodingFromMessage(const proto::Decoding& messag
   params.draft_support = message.draft_support();
   params.width_threshold = message.width_threshold();
   params.min_width = message.min_width();
+  params.set_semantics = message.set_semantics();
+  params.draft_tree = message.draft_tree();
+  params.draft_beams = message.draft_beams();
+  params.mjsd_threshold = message.mjsd_threshold();
+  params.fallback_threshold = message.fallback_threshold();
+  params.rollback_threshold = message.rollback_threshold();
+  params.joint_tokens = message.joint_tokens();
   return params;
 }
 

@@ -194,6 +194,10 @@ class Cluster:
         self.launch("coordinator", self.program("coordinator", f"--listen=127.0.0.1:{self.port}",
                                                 f"--control_listen={self.control}", f"--model={self.target}"))
         for i in range(self.replicas):
+            # A session folder for each mpirun: two that start at once race to make what they would share.
+            session = pathlib.Path(self.folder, f"session-{i}")
+            session.mkdir()
+            self.environment["OMPI_MCA_orte_tmpdir_base"] = str(session)
             self.launch(f"replica-{i}", ["mpirun", "-q", "-np", str(self.tp), *self.program(
                 "worker", f"--model={self.target}", f"--tp={self.tp}", f"--dtype={self.dtype}", "--threads=1",
                 f"--coordinator={self.control}", f"--replica_id=replica-{i}")])

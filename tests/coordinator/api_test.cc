@@ -262,7 +262,6 @@ TEST(Api, UnknownUnsupportedAndNeutral) {
       {R"("num_beam_groups": 2)", "unsupported_field", "num_beam_groups"},
       {R"("store": true)", "unsupported_field", "store"},
       {R"("service_tier": "gold")", "unsupported_field", "service_tier"},
-      {R"("warp_mode": "joint")", "unsupported_field", "warp_mode"},
       {R"("stream": true, "stream_options": {"continuous_usage_stats": true})", "unsupported_field",
        "stream_options.continuous_usage_stats"},
   });
@@ -387,6 +386,7 @@ TEST(Api, UnsupportedCombinationsNameBothFields) {
           {R"("speculative": {"method": "certified"})", "speculative.method", "multinomial"},
           {R"("decoding": "beam_sampling", "speculative": {"method": "dsbd", "width_threshold": 0.5})",
            "speculative.width_threshold", "allow_lossy"},
+          {R"("warp_mode": "joint")", "warp_mode", "multinomial"},
           {R"("decoding": "beam_sampling", "speculative": {"width_threshold": 0.5, "allow_lossy": true})",
            "speculative.width_threshold", "pf_gumbel"},
           {R"("decoding": "beam_sampling", "speculative": {"method": "dsbd", "min_width": 2})",

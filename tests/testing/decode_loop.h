@@ -52,7 +52,7 @@ inline DraftForest HashLmForest(const HashLm& lm, const DraftState& state, Draft
     }
     drafter->Grow(rows);
   }
-  return drafter->forest();
+  return drafter->Shipped();
 }
 
 // node_path names exactly the nodes on the way to new roots, each with its own path.

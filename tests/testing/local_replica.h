@@ -160,7 +160,7 @@ class LocalReplica {
           (*builder)->Consume(logits, draft_.model->config().vocab_size, &draft_commits_).ok());
       draft_.blocks->EndRound();
     }
-    return (*builder)->forest();
+    return (*builder)->Shipped();
   }
 
   std::unique_ptr<Communicator> single_;

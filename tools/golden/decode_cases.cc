@@ -51,7 +51,7 @@ DraftForest Draft(const HashLm& lm, const DecodingParams& params, const DraftSta
     }
     drafter->Grow(rows);
   }
-  return drafter->forest();
+  return drafter->Shipped();
 }
 
 // width 0: no drafts.
