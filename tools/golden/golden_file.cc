@@ -32,6 +32,8 @@ constexpr Algorithm kAlgorithms[] = {
     {"deterministic beam search and its speculative form", RunSpecSearch},
     {"complete decodes with EOS", RunEosDecode},
     {"speculative decodes with EOS", RunEosCertificate},
+    {"optimal acceptance calculators", RunAlphaStar},
+    {"acceptance calculators on HashLM rows", RunAlphaStarLarge},
     {"length normalisation, perplexity, final pick", RunFinalSelection},
 };
 

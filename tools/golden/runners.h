@@ -11,6 +11,9 @@ void RunRng(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunHashLm(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunWarp(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunFinalSelection(const Json& inputs, const Json& expected, CaseCheck* check);
+// acceptance_cases.cc
+void RunAlphaStar(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunAlphaStarLarge(const Json& inputs, const Json& expected, CaseCheck* check);
 // law_cases.cc
 void RunBeamSampling(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunBeamLawTwoLayers(const Json& inputs, const Json& expected, CaseCheck* check);
