@@ -61,7 +61,9 @@ struct RoundStats {
   int drafted_nodes = 0;
   int accepted_nodes = 0;  // distinct forest nodes that became (part of) output beams
   std::vector<int> accepted_by_layer;
-  double min_margin = 0;  // smallest decision margin, nats
+  std::vector<int> outputs_by_layer;   // [layers] beams or slots of every decided layer
+  std::vector<int> distinct_by_layer;  // [layers] of which distinct paths
+  double min_margin = 0;               // smallest decision margin, nats
   double overlap_sum =
       0;  // sum over layers with a shipped q of sum min(p, q); overlap_layers counts them
   int overlap_layers = 0;

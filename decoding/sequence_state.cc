@@ -78,12 +78,22 @@ RoundLedger::RoundLedger(const DraftForest& forest, size_t num_roots)
 Beam RoundLedger::Extend(PathTree* paths, const Beam& parent, TokenId token, double log_score) {
   Beam child{paths->Extend(parent.path, token), log_score, index_.Child(parent.row, token),
              parent.row};
+  outputs_.push_back(child.path);
   if (child.row >= 0 && became_[index_.Node(child.row)] < 0) {
     became_[index_.Node(child.row)] = child.path;
     ++verdict_.stats.accepted_nodes;
     ++verdict_.stats.accepted_by_layer[verdict_.stats.layers];
   }
   return child;
+}
+
+void RoundLedger::AddLayer() {
+  ++verdict_.stats.layers;
+  verdict_.stats.outputs_by_layer.push_back(static_cast<int>(outputs_.size()));
+  std::sort(outputs_.begin(), outputs_.end());
+  const auto end = std::unique(outputs_.begin(), outputs_.end());
+  verdict_.stats.distinct_by_layer.push_back(static_cast<int>(end - outputs_.begin()));
+  outputs_.clear();
 }
 
 void RoundLedger::AddMargin(double margin) {

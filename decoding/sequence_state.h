@@ -60,17 +60,19 @@ class RoundLedger {
   RoundLedger(const DraftForest& forest, size_t num_roots);
 
   const ForestIndex& index() const { return index_; }
-  // A child of a beam was chosen: extends the path and looks the child up in the forest.
+  // A child of a beam was chosen as an output of the layer, copies one by one: extends the path and
+  // looks the child up in the forest.
   Beam Extend(PathTree* paths, const Beam& parent, TokenId token, double log_score);
   void AddMargin(double margin);
   void AddOverlap(double overlap);  // sum of min(p, q) of one drafted layer
-  void AddLayer() { ++verdict_.stats.layers; }
+  void AddLayer();                  // ends the layer of the outputs extended since the last one
   Verdict Finish(absl::Span<const Beam> new_roots) &&;
 
  private:
   const DraftForest& forest_;
   ForestIndex index_;
-  std::vector<PathId> became_;  // [nodes] path of every node that became an output, or -1
+  std::vector<PathId> became_;   // [nodes] path of every node that became an output, or -1
+  std::vector<PathId> outputs_;  // of the layer being decided
   Verdict verdict_;
 };
 
