@@ -35,8 +35,9 @@ Distribution WarpLargest(absl::Span<const float> logits, const WarpParams& warp)
 
 Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params, int length) {
   WarpParams warp = WarpAt(params, length);
-  if (warp.temperature <= 0) {
-    // Greedy: the target takes its argmax; the draft ranks guesses by the plain row.
+  if (warp.temperature <= 0 || IsJoint(warp.mode)) {
+    // Greedy: the target takes its argmax; the draft ranks guesses by the plain row. JOINT, ROWCUT:
+    // the drafter warps the layer (decoding/joint_law.h).
     warp.temperature = 1;
     warp.top_k = 0;
     warp.top_p = 1;

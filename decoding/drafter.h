@@ -38,7 +38,8 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& param
 
 // The proposal of a draft row: warp as the target's (temperature, top-k, top-p, min-p, bias, stop
 // ids banned before min_tokens), then cut to the `params.draft_support` most likely tokens and
-// renormalised. logits [vocab] f32; length = generated tokens before this row.
+// renormalised. JOINT and ROWCUT: bias and bans alone; the drafter warps all rows of a level
+// together (JointLaw). logits [vocab] f32; length = generated tokens before this row.
 Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params, int length);
 
 }  // namespace coppice

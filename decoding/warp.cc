@@ -135,6 +135,11 @@ bool KeepsWholeRow(const WarpParams& warp) {
   return warp.temperature > 0 && warp.top_k <= 0 && !HasTopP(warp) && warp.min_p <= 0;
 }
 
+bool CutsJointly(const WarpParams& warp) {
+  return warp.mode == WarpMode::kJoint ? !KeepsWholeRow(warp)
+                                       : warp.mode == WarpMode::kRowCut && warp.temperature <= 0;
+}
+
 std::vector<TokenId> TopTokens(absl::Span<const double> x, size_t count) {
   std::vector<double> maxima;
   BlockMaxima(x, &maxima);

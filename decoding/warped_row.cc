@@ -27,15 +27,20 @@ void WarpedRow::Read(RowSource* rows, int row, int length) {
     x_.resize(logits.size());
     WidenRow(logits, x_.data());
   }
-  if (warp.mode == WarpMode::kRowRaw) {
+  if (warp.mode != WarpMode::kRow) {
     raw_ = x_;
     raw_log_sum_ = LogSumExp(raw_);
   }
+  if (IsJoint(warp.mode) && raw_log_sum_ != kNothing) {
+    for (double& value : x_) value -= raw_log_sum_;
+  }
   TemperRow(warp, absl::MakeSpan(x_));
-  whole_ = KeepsWholeRow(warp);
+  const bool uncut = CutsJointly(warp);
+  whole_ = uncut || KeepsWholeRow(warp);
   if (whole_) {
-    if (for_draws_) weights_.resize((x_.size() + kRowPadding - 1) / kRowPadding * kRowPadding);
-    sum_ = ChunkedLogSumExp(x_, for_draws_ ? weights_.data() : nullptr);
+    const bool weigh = for_draws_ && !uncut;
+    if (weigh) weights_.resize((x_.size() + kRowPadding - 1) / kRowPadding * kRowPadding);
+    sum_ = ChunkedLogSumExp(x_, weigh ? weights_.data() : nullptr);
     whole_ = sum_.max != kNothing;  // a row of nothing is one-hot on token 0
   }
   if (!whole_) sparse_ = CutRow(x_, warp);
@@ -105,6 +110,12 @@ TargetRow WarpedRow::Materialise() const {
     if (x_[v] != kNothing) add(At(static_cast<TokenId>(v), WholeLogProb(static_cast<TokenId>(v))));
   }
   return out;
+}
+
+double WarpedRow::log_kept_mass() const {
+  if (whole_) return sum_.log;
+  const double value = x_[sparse_.tokens[0]];
+  return value == kNothing ? 0.0 : value - sparse_.log_probs[0];
 }
 
 double WarpedRow::LogProb(TokenId token) const {

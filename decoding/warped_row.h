@@ -19,7 +19,7 @@ class WarpedRow {
   struct Candidate {
     TokenId token;
     double log_prob;        // log pt(v), nats
-    double score_log_prob;  // what ls accumulates: log pt, or unwarped log p in mode ROW_RAW
+    double score_log_prob;  // what ls accumulates: log pt in mode ROW, else unwarped log p
   };
   struct Draw {
     Candidate winner;
@@ -45,12 +45,16 @@ class WarpedRow {
   Candidate Find(TokenId token) const { return At(token, LogProb(token)); }
 
   // The stored form. whole(): log pt(v) = min(0, values()[v] - log_sum().log), weights() as
-  // ArgmaxWithNoise wants them; else the entries of sparse().
+  // ArgmaxWithNoise wants them; else the entries of sparse(). Where cuts act on the layer
+  // (CutsJointly) the row is stored uncut, without weights.
   bool whole() const { return whole_; }
   absl::Span<const double> values() const { return x_; }
   const LogSum& log_sum() const { return sum_; }
   const float* weights() const { return weights_.data(); }
   const Distribution& sparse() const { return sparse_; }
+  // JOINT, ROWCUT: log of the sum over the stored entries of exp((log p + bias) / T), nats; there
+  // values() are (log p + bias) / T.
+  double log_kept_mass() const;
 
  private:
   Candidate At(TokenId token, double log_prob) const;
@@ -65,7 +69,7 @@ class WarpedRow {
   std::vector<float> weights_;  // [vocab, padded] for ArgmaxWithNoise
   LogSum sum_{};
   Distribution sparse_;
-  std::vector<double> raw_;  // [vocab] unwarped logits, mode ROW_RAW
+  std::vector<double> raw_;  // [vocab] unwarped logits, all modes but ROW
   double raw_log_sum_ = 0;
   std::vector<double> noise_;
 };
