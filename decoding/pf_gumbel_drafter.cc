@@ -15,9 +15,16 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kHedgeCost = 1;     // hc
 constexpr size_t kNodesPerSlot = 4;  // "its 4 cheapest n"
+constexpr int kLeastHedges = 24;     // candidates beyond the width that are ranked
+
+// More slots than this are not looked ahead for: the noise of every slot and candidate would cost
+// more than it saves.
+constexpr int kMostSlotsAhead = 64;
 
 // The draft rule of 5.7: replay the target's picks and draws with the draft's rows, and hedge
-// around them by the gap to each winner.
+// around them by the gap to each winner. On top of it, every candidate is ranked by how nearly a
+// slot of the next layer picks it: only picked beams need a row, and their picks need none
+// (docs/decoding.md, "Looking one pick ahead").
 class PfGumbelDrafter : public TreeDrafter {
  public:
   PfGumbelDrafter(const DecodingParams& params, const DraftState& state, int width)
@@ -31,19 +38,28 @@ class PfGumbelDrafter : public TreeDrafter {
     double cost;  // pc
     int node;
   };
-  struct Prediction {
+  struct Prediction {  // an output of the layer being drafted
     int node;
     TokenId token;
+    int candidate = -1;  // of the children; -1: ends, or is not listed
+  };
+  struct Cost {                 // of a token of a node
+    double output = kInfinity;  // least over the slots: how nearly it becomes an output
+    int prediction = -1;        // the output that it would replace
   };
 
   std::vector<Reach> PickNodes(int slot) const;
   void DrawTokens(int slot, const Reach& reach, const Distribution& row, bool is_prediction);
+  std::vector<Child> ListCandidates(absl::Span<const Distribution> rows,
+                                    std::vector<int>* replaces);
+  void RankByNextPicks(absl::Span<const int> replaces, std::vector<Child>* candidates);
+  int NextSlots() const;
 
   int depth_ = 0;
   std::vector<int>
       predicted_;  // [slots] node of the level that the slot is predicted to hold, or -1
-  std::vector<std::vector<double>> costs_;  // [nodes][support] least cost over the slots
-  std::vector<Prediction> predictions_;     // this level's, [slots]
+  std::vector<std::vector<Cost>> costs_;  // [nodes][support]
+  std::vector<Prediction> predictions_;   // this level's, [slots]
   std::vector<double> noise_;
 };
 
@@ -90,16 +106,109 @@ void PfGumbelDrafter::DrawTokens(int slot, const Reach& reach, const Distributio
     noise_[i] += row.log_probs[i];
     if (noise_[i] > noise_[best]) best = i;
   }
-  std::vector<double>& costs = costs_[reach.node];
-  for (size_t i = 0; i < row.size(); ++i)
-    costs[i] = std::min(costs[i], reach.cost + (noise_[best] - noise_[i]));
   if (is_prediction) predictions_.push_back({reach.node, row.tokens[best]});
+  std::vector<Cost>& costs = costs_[reach.node];
+  for (size_t i = 0; i < row.size(); ++i) {
+    const double cost = reach.cost + (noise_[best] - noise_[i]);
+    if (cost < costs[i].output) costs[i] = {cost, static_cast<int>(predictions_.size()) - 1};
+  }
+}
+
+// The likeliest outputs of the layer, canonical order; replaces[c] = the prediction that candidate
+// c would take the place of. Sets Prediction::candidate.
+std::vector<TreeDrafter::Child> PfGumbelDrafter::ListCandidates(absl::Span<const Distribution> rows,
+                                                                std::vector<int>* replaces) {
+  struct Listed {
+    Child child;
+    int replaces;
+  };
+  std::vector<Listed> listed;
+  for (size_t n = 0; n < rows.size(); ++n) {
+    for (size_t i = 0; i < rows[n].size(); ++i) {
+      const auto& [cost, prediction] = costs_[n][i];
+      const TokenId token = rows[n].tokens[i];
+      if (cost == kInfinity || is_stop(token)) continue;
+      const double score = level()[n].score + rows[n].log_probs[i];
+      listed.push_back({{cost, static_cast<int>(n), token, score, cost}, prediction});
+    }
+  }
+  const size_t most = static_cast<size_t>(width()) + std::max(width(), kLeastHedges);
+  if (listed.size() > most) {
+    std::nth_element(listed.begin(), listed.begin() + most, listed.end(),
+                     [](const Listed& a, const Listed& b) { return a.child.cost < b.child.cost; });
+    listed.resize(most);
+  }
+  std::vector<Child> candidates;
+  replaces->clear();
+  for (const Listed& entry : listed) {
+    candidates.push_back(entry.child);
+    replaces->push_back(entry.replaces);
+  }
+  for (Prediction& prediction : predictions_) {
+    const auto found = std::find_if(candidates.begin(), candidates.end(), [&](const Child& child) {
+      return child.node == prediction.node && child.token == prediction.token;
+    });
+    if (found != candidates.end())
+      prediction.candidate = static_cast<int>(found - candidates.begin());
+  }
+  return candidates;
+}
+
+int PfGumbelDrafter::NextSlots() const {
+  if (params().refill) return params().beam_width;
+  return static_cast<int>(
+      std::count_if(predictions_.begin(), predictions_.end(),
+                    [&](const Prediction& prediction) { return !is_stop(prediction.token); }));
+}
+
+// Adds to every candidate's cost how far it is from being picked: the least gap, over the slots of
+// the next layer, between its pick key and the best of the predicted outputs. A hedge takes the
+// place of the output it replaces, so that one does not compete with it.
+void PfGumbelDrafter::RankByNextPicks(absl::Span<const int> replaces,
+                                      std::vector<Child>* candidates) {
+  const int slots = NextSlots();
+  if (slots == 0 || slots > kMostSlotsAhead) return;
+  const size_t count = candidates->size();
+  std::vector<int> multiplicity(count, 0);
+  for (const Prediction& prediction : predictions_) {
+    if (prediction.candidate >= 0) ++multiplicity[prediction.candidate];
+  }
+  std::vector<double> gap(count, kInfinity), key(count), score(count);
+  std::vector<uint64_t> hash(count);
+  std::vector<int> replaced(count, -1);  // candidate that would no longer be an output
+  for (size_t c = 0; c < count; ++c) {
+    const Child& child = (*candidates)[c];
+    hash[c] = ExtendHash(level()[child.node].hash, child.token);
+    score[c] = child.score + Log(std::max(1, multiplicity[c]));
+    const int output = multiplicity[c] > 0 ? -1 : predictions_[replaces[c]].candidate;
+    if (output >= 0 && multiplicity[output] == 1) replaced[c] = output;
+  }
+  for (int slot = 0; slot < slots; ++slot) {
+    int best = -1;
+    double best_key = kNothing, second_key = kNothing;
+    for (size_t c = 0; c < count; ++c) {
+      key[c] = score[c] + Gumbel(params().seed, Domain::kParent, hash[c], slot, 0);
+      if (multiplicity[c] == 0) continue;
+      if (key[c] > best_key) {
+        second_key = best_key;
+        best_key = key[c];
+        best = static_cast<int>(c);
+      } else {
+        second_key = std::max(second_key, key[c]);
+      }
+    }
+    for (size_t c = 0; c < count; ++c) {
+      const double rival = best >= 0 && replaced[c] == best ? second_key : best_key;
+      gap[c] = std::min(gap[c], std::max(0.0, rival - key[c]));
+    }
+  }
+  for (size_t c = 0; c < count; ++c) (*candidates)[c].cost += gap[c];
 }
 
 void PfGumbelDrafter::Grow(absl::Span<const Distribution> rows) {
   COPPICE_CHECK(rows.size() == level().size());
   costs_.clear();
-  for (const Distribution& row : rows) costs_.emplace_back(row.size(), kInfinity);
+  for (const Distribution& row : rows) costs_.emplace_back(row.size());
   predictions_.clear();
   const int slots = level().empty() ? 0 : static_cast<int>(predicted_.size());
   for (int slot = 0; slot < slots; ++slot) {
@@ -109,16 +218,10 @@ void PfGumbelDrafter::Grow(absl::Span<const Distribution> rows) {
       DrawTokens(slot, reaches[i], rows[reaches[i].node], /*is_prediction=*/i == 0);
     }
   }
-  std::vector<Child> children;
-  for (size_t n = 0; n < level().size(); ++n) {
-    for (size_t i = 0; i < rows[n].size(); ++i) {
-      const double cost = costs_[n][i];
-      if (cost == kInfinity || is_stop(rows[n].tokens[i])) continue;
-      children.push_back({cost, static_cast<int>(n), rows[n].tokens[i],
-                          level()[n].score + rows[n].log_probs[i], cost});
-    }
-  }
-  const std::vector<Child> layer = AppendLayer(children);
+  std::vector<int> replaces;
+  std::vector<Child> candidates = ListCandidates(rows, &replaces);
+  RankByNextPicks(replaces, &candidates);
+  const std::vector<Child> layer = AppendLayer(candidates);
   // The slots of the next level: a slot predicted to end is refilled, or gone.
   std::vector<int> next;
   for (const Prediction& prediction : predictions_) {

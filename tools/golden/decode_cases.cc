@@ -41,7 +41,7 @@ struct Decode {
 DraftForest Draft(const HashLm& lm, const DecodingParams& params, const DraftState& state,
                   int width, int depth) {
   const std::unique_ptr<Drafter> drafter =
-      MakeSearchDrafter(params, state, width, /*hedge_cost=*/0);
+      MakeSearchDrafter(params, state, width, /*look_ahead=*/false);
   for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
     const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
     std::vector<Distribution> rows;
