@@ -11,6 +11,7 @@ namespace coppice {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr uint32_t kSelectionSlot = 0x800000;  // domain ACCEPT: above every draft's coin
 
 // The best and second best key so far; entries arrive in any order, ties go to the canonical first.
 struct Race {
@@ -91,6 +92,25 @@ Draw SeededChoices::Choose(Domain domain, uint32_t slot, const LayerLaw& law) {
 Coin SeededChoices::Accept(uint64_t layer_hash, uint32_t slot, double a, double b) {
   const double u = Uniform(seed_, Domain::kAccept, EpochHash(layer_hash, epoch_), slot, 0);
   return {u * b<a, a> 0 ? std::fabs(Log(u * b) - Log(a)) : kInfinity};
+}
+
+// argmax over the drafts of log weight + Gumbel(ACCEPT, h', 0x800000 + j, 0), the first on ties.
+Selection SeededChoices::Select(uint64_t layer_hash, absl::Span<const double> log_weights) {
+  Selection selection;
+  double best = -kInfinity, second = -kInfinity;
+  for (int j = 0; j < log_weights.size(); ++j) {
+    const double key = log_weights[j] + Gumbel(seed_, Domain::kAccept,
+                                               EpochHash(layer_hash, epoch_), kSelectionSlot + j, 0);
+    if (key > best) {
+      second = best;
+      best = key;
+      selection.index = j;
+    } else if (key > second) {
+      second = key;
+    }
+  }
+  selection.margin = best - second;
+  return selection;
 }
 
 }  // namespace coppice

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "absl/types/span.h"
 #include "base/rng.h"
 #include "decoding/layer_law.h"
 
@@ -20,6 +21,11 @@ struct Coin {
   double margin = 0;  // nats, |log(u b) - log(a)|
 };
 
+struct Selection {
+  int index = -1;
+  double margin = 0;  // nats; infinity when there was one candidate
+};
+
 class ChoiceSource {
  public:
   virtual ~ChoiceSource() = default;
@@ -30,6 +36,8 @@ class ChoiceSource {
   virtual Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) = 0;
   // Accepts with probability min(1, a / b); b > 0.
   virtual Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) = 0;
+  // One of the drafts of a layer (4.8), with probability proportional to exp(log_weights[j]).
+  virtual Selection Select(uint64_t layer_hash, absl::Span<const double> log_weights) = 0;
 };
 
 // Section 2, domains DRAFT, ACCEPT, RESIDUAL, DIRECT with the epoch step h'.
@@ -39,6 +47,7 @@ class SeededChoices : public ChoiceSource {
   void BeginRound(uint64_t epoch) override { epoch_ = epoch; }
   Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override;
   Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override;
+  Selection Select(uint64_t layer_hash, absl::Span<const double> log_weights) override;
 
  private:
   uint64_t seed_;

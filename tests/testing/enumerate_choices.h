@@ -30,6 +30,11 @@ class ScriptedChoices : public ChoiceSource {
     const double accept = a >= b ? 1.0 : a / b;
     return {Next({accept, 1 - accept}) == 0, std::numeric_limits<double>::infinity()};
   }
+  Selection Select(uint64_t, absl::Span<const double> log_weights) override {
+    std::vector<double> weights;
+    for (double log_weight : log_weights) weights.push_back(Exp(log_weight));
+    return {Next(weights), std::numeric_limits<double>::infinity()};
+  }
   // One option, with probability proportional to its weight; options of weight 0 are never taken.
   int Next(const std::vector<double>& weights) {
     if (depth_ == script_.size()) script_.push_back({-1, 0, 0});

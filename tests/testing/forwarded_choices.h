@@ -17,6 +17,9 @@ class ForwardedChoices : public ChoiceSource {
   Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override {
     return choices_->Accept(layer_hash, slot, a, b);
   }
+  Selection Select(uint64_t layer_hash, absl::Span<const double> log_weights) override {
+    return choices_->Select(layer_hash, log_weights);
+  }
 
  protected:
   ChoiceSource* choices_;
