@@ -18,8 +18,6 @@ constexpr DecodingKind kBeamSampling = DecodingKind::kBeamSampling;
 constexpr DecodingKind kWithoutReplacement = DecodingKind::kBeamSamplingWithoutReplacement;
 constexpr DecodingKind kBeamSearch = DecodingKind::kBeamSearch;
 
-constexpr double kHierarchicalHedgeCost = 1;  // hc of 5.8
-
 bool IsGreedy(const DecodingParams& params) {
   return params.kind == kMultinomial && params.warp.temperature == 0;
 }
@@ -27,18 +25,18 @@ bool IsGreedy(const DecodingParams& params) {
 // At temperature 0 there is no noise to replay: the draft ranks guesses by score.
 std::unique_ptr<Drafter> DraftPfGumbel(const DecodingParams& params, const DraftState& state,
                                        int width) {
-  if (IsGreedy(params)) return MakeSearchDrafter(params, state, width, /*hedge_cost=*/0);
+  if (IsGreedy(params)) return MakeSearchDrafter(params, state, width, /*look_ahead=*/false);
   return MakePfGumbelDrafter(params, state, width);
 }
 
 std::unique_ptr<Drafter> DraftBeamSearch(const DecodingParams& params, const DraftState& state,
                                          int width) {
-  return MakeSearchDrafter(params, state, width, /*hedge_cost=*/0);
+  return MakeSearchDrafter(params, state, width, /*look_ahead=*/false);
 }
 
 std::unique_ptr<Drafter> DraftHierarchicalGumbel(const DecodingParams& params,
                                                  const DraftState& state, int width) {
-  return MakeSearchDrafter(params, state, width, kHierarchicalHedgeCost);
+  return MakeSearchDrafter(params, state, width, /*look_ahead=*/true);
 }
 
 // Greedy is the verifier of 5.7 at width 1 on one-hot rows: the argmax chain.
