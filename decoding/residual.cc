@@ -11,7 +11,7 @@ constexpr double kUndefinedMass = 1e-14;
 
 }  // namespace
 
-Residual::Residual(const LayerLaw& p, const LayerLaw& q) : p_(p), q_(&q), unchanged_(p.rows.size()) {
+Residual::Residual(const LayerLaw& p, const LayerLaw& q) : p_(p), q_(q), unchanged_(p.rows.size()) {
   for (int beam = 0; beam < p.rows.size(); ++beam) {
     shared_begin_.push_back(static_cast<int>(shared_.size()));
     AddSharedEntries(beam);
@@ -20,7 +20,7 @@ Residual::Residual(const LayerLaw& p, const LayerLaw& q) : p_(p), q_(&q), unchan
 }
 
 void Residual::AddSharedEntries(int beam) {
-  const WeightedRow& proposal = q_->rows[beam];
+  const WeightedRow& proposal = q_.rows[beam];
   if (proposal.sparse == nullptr) return;
   for (int i = 0; i < proposal.sparse->size(); ++i) {
     const Entry entry{beam, proposal.sparse->tokens[i]};
@@ -71,7 +71,7 @@ double Residual::Target(Entry entry) const {
   return factor_ * Exp(LogMass(p_, entry));
 }
 
-double Residual::Proposal(Entry entry) const { return Exp(LogMass(*q_, entry)); }
+double Residual::Proposal(Entry entry) const { return Exp(LogMass(q_, entry)); }
 
 double Residual::Overlap() const {
   double sum = 0;
@@ -83,11 +83,6 @@ void Residual::Reset() {
   for (Shared& s : shared_) s.a = s.p;
   factor_ = 1;
   is_target_ = true;
-}
-
-void Residual::Propose(const LayerLaw& q) {
-  q_ = &q;
-  for (Shared& s : shared_) s.q = Proposal(s.entry);
 }
 
 void Residual::Reject() {

@@ -22,9 +22,6 @@ class Residual {
   double Proposal(Entry entry) const;  // Q(entry)
   double Overlap() const;              // sum of min(a, Q): acceptance probability of the next draft
   void Reset();                        // a = P
-  // Later rejections are against `q`, whose entries are among those of the Q before: drafts drawn
-  // without replacement (4.2). It must outlive this.
-  void Propose(const LayerLaw& q);
   // a = res(a, Q). Where the positive part has mass <= 1e-14 it is undefined and a stays (section
   // 0).
   void Reject();
@@ -40,7 +37,7 @@ class Residual {
   void FindOutside();
 
   const LayerLaw& p_;
-  const LayerLaw* q_;
+  const LayerLaw& q_;
   std::vector<Shared> shared_;
   std::vector<int> shared_begin_;  // [beams + 1]
   // P's mass on entries that Q does not propose, and the whole rows cut down to them; made by the
