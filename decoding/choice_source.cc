@@ -1,5 +1,6 @@
 #include "decoding/choice_source.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -32,32 +33,39 @@ struct Race {
   }
 };
 
-void RaceListed(int beam, const std::vector<TokenId>& tokens, const std::vector<double>& log_mass,
-                double log_weight, const NoiseKey& noise_key, Race* race) {
-  std::vector<double> noise(tokens.size());
-  GumbelMany(noise_key, tokens, noise.data());
-  for (int i = 0; i < tokens.size(); ++i)
-    race->Offer({beam, tokens[i]}, log_weight + log_mass[i] + noise[i]);
+// log mass + noise of listed entries.
+std::vector<double> ListedKeys(const std::vector<TokenId>& tokens,
+                               const std::vector<double>& log_mass, double log_weight,
+                               const NoiseKey& noise_key) {
+  std::vector<double> keys(tokens.size());
+  GumbelMany(noise_key, tokens, keys.data());
+  for (int i = 0; i < tokens.size(); ++i) keys[i] = log_weight + log_mass[i] + keys[i];
+  return keys;
 }
 
-void RaceSparse(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race* race) {
-  if (row.changed.empty()) {
-    RaceListed(beam, row.sparse->tokens, row.sparse->log_probs, row.log_weight, noise_key, race);
-    return;
-  }
+// [row.sparse->size()]
+std::vector<double> SparseKeys(const WeightedRow& row, const NoiseKey& noise_key) {
+  if (row.changed.empty())
+    return ListedKeys(row.sparse->tokens, row.sparse->log_probs, row.log_weight, noise_key);
   std::vector<double> log_mass = row.sparse->log_probs;
   int next = 0;
   for (int i = 0; i < log_mass.size(); ++i) {
     const bool is_changed = next < row.changed.size() && row.changed[next] == row.sparse->tokens[i];
     log_mass[i] = is_changed ? row.changed_log_mass[next++] : row.log_weight + log_mass[i];
   }
-  RaceListed(beam, row.sparse->tokens, log_mass, 0.0, noise_key, race);
+  return ListedKeys(row.sparse->tokens, log_mass, 0.0, noise_key);
+}
+
+void OfferListed(int beam, const std::vector<TokenId>& tokens, const std::vector<double>& keys,
+                 Race* race) {
+  for (int i = 0; i < tokens.size(); ++i) race->Offer({beam, tokens[i]}, keys[i]);
 }
 
 // A whole row's race is run by the pruned kernel; its runner-up is known up to kMarginCap, which is
 // where a margin stops mattering.
 void RaceWhole(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race* race) {
-  RaceListed(beam, row.changed, row.changed_log_mass, 0.0, noise_key, race);
+  OfferListed(beam, row.changed, ListedKeys(row.changed, row.changed_log_mass, 0.0, noise_key),
+              race);
   if (row.unchanged != nullptr && row.unchanged->log_mass() == -kInfinity) return;
   const NoisyWinner winner = row.unchanged != nullptr
                                  ? row.unchanged->DrawToken(noise_key)
@@ -73,20 +81,59 @@ void RaceWhole(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race
 
 }  // namespace
 
+std::vector<Entry> ChoiceSource::ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
+                                                int count) {
+  LayerLaw left = law;
+  std::vector<Entry> drawn;
+  while (drawn.size() < count && HasMass(left)) {
+    drawn.push_back(Choose(domain, slot, left).entry);
+    RemoveEntry(drawn.back(), &left);
+  }
+  return drawn;
+}
+
 // argmax over the canonical entries of log mass + Gumbel; the noise of (b, v) uses h'(b) and index
 // v.
 Draw SeededChoices::Choose(Domain domain, uint32_t slot, const LayerLaw& law) {
   Race race;
   for (int beam = 0; beam < law.rows.size(); ++beam) {
     const WeightedRow& row = law.rows[beam];
-    const NoiseKey noise_key{seed_, domain, EpochHash(row.hash, epoch_), slot};
+    const NoiseKey noise_key{seed_, domain, NoiseHash(domain, row.hash), slot};
     if (row.whole != nullptr) {
       RaceWhole(beam, row, noise_key, &race);
     } else if (row.sparse != nullptr) {
-      RaceSparse(beam, row, noise_key, &race);
+      OfferListed(beam, row.sparse->tokens, SparseKeys(row, noise_key), &race);
     }
   }
   return {race.entry, race.best - race.second};
+}
+
+std::vector<Entry> SeededChoices::ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
+                                                 int count) {
+  struct Candidate {
+    double key;
+    Entry entry;
+  };
+  std::vector<Candidate> candidates;  // canonical order
+  for (int beam = 0; beam < law.rows.size(); ++beam) {
+    const WeightedRow& row = law.rows[beam];
+    if (row.whole != nullptr) return ChoiceSource::ChooseDistinct(domain, slot, law, count);
+    if (row.sparse == nullptr) continue;
+    const std::vector<double> keys =
+        SparseKeys(row, {seed_, domain, NoiseHash(domain, row.hash), slot});
+    for (int i = 0; i < keys.size(); ++i) {
+      if (keys[i] > -kInfinity) candidates.push_back({keys[i], {beam, row.sparse->tokens[i]}});
+    }
+  }
+  std::vector<int> order(candidates.size());
+  for (int i = 0; i < order.size(); ++i) order[i] = i;
+  const int kept = std::min(count, static_cast<int>(order.size()));
+  std::partial_sort(order.begin(), order.begin() + kept, order.end(), [&](int a, int b) {
+    return candidates[a].key != candidates[b].key ? candidates[a].key > candidates[b].key : a < b;
+  });
+  std::vector<Entry> drawn;
+  for (int i = 0; i < kept; ++i) drawn.push_back(candidates[order[i]].entry);
+  return drawn;
 }
 
 Coin SeededChoices::Accept(uint64_t layer_hash, uint32_t slot, double a, double b) {
@@ -99,8 +146,9 @@ Selection SeededChoices::Select(uint64_t layer_hash, absl::Span<const double> lo
   Selection selection;
   double best = -kInfinity, second = -kInfinity;
   for (int j = 0; j < log_weights.size(); ++j) {
-    const double key = log_weights[j] + Gumbel(seed_, Domain::kAccept,
-                                               EpochHash(layer_hash, epoch_), kSelectionSlot + j, 0);
+    const double key =
+        log_weights[j] +
+        Gumbel(seed_, Domain::kAccept, EpochHash(layer_hash, epoch_), kSelectionSlot + j, 0);
     if (key > best) {
       second = best;
       best = key;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "base/rng.h"
@@ -34,22 +35,35 @@ class ChoiceSource {
   // One entry, drawn with probability proportional to its mass. The law has at least one entry of
   // positive mass.
   virtual Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) = 0;
+  // `count` entries drawn one after the other without replacement, in drawing order; fewer when the
+  // law has fewer. Here: that many calls of Choose, each on what is left. Equal slots share their
+  // noise, so that the seeded draws are the `count` largest keys.
+  virtual std::vector<Entry> ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
+                                            int count);
   // Accepts with probability min(1, a / b); b > 0.
   virtual Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) = 0;
   // One of the drafts of a layer (4.8), with probability proportional to exp(log_weights[j]).
   virtual Selection Select(uint64_t layer_hash, absl::Span<const double> log_weights) = 0;
 };
 
-// Section 2, domains DRAFT, ACCEPT, RESIDUAL, DIRECT with the epoch step h'.
+// Section 2: domains DRAFT, ACCEPT, RESIDUAL, DIRECT with the epoch step h'; TOKEN, which draft,
+// target and successive rounds share, without.
 class SeededChoices : public ChoiceSource {
  public:
   explicit SeededChoices(uint64_t seed) : seed_(seed) {}
   void BeginRound(uint64_t epoch) override { epoch_ = epoch; }
   Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override;
+  // Noise is made once for all draws; whole rows are not listed but drawn one by one.
+  std::vector<Entry> ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
+                                    int count) override;
   Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override;
   Selection Select(uint64_t layer_hash, absl::Span<const double> log_weights) override;
 
  private:
+  uint64_t NoiseHash(Domain domain, uint64_t hash) const {
+    return domain == Domain::kToken ? hash : EpochHash(hash, epoch_);
+  }
+
   uint64_t seed_;
   uint64_t epoch_ = 0;
 };

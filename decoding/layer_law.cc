@@ -30,6 +30,32 @@ double LogMass(const LayerLaw& law, Entry entry) {
   return position < 0 ? kNoMass : row.log_weight + row.sparse->log_probs[position];
 }
 
+void RemoveEntry(Entry entry, LayerLaw* law) {
+  if (LogMass(*law, entry) == kNoMass) return;
+  WeightedRow& row = law->rows[entry.beam];
+  const auto place = std::lower_bound(row.changed.begin(), row.changed.end(), entry.token);
+  const auto mass = row.changed_log_mass.begin() + (place - row.changed.begin());
+  if (place != row.changed.end() && *place == entry.token) {
+    *mass = kNoMass;
+    return;
+  }
+  row.changed_log_mass.insert(mass, kNoMass);
+  row.changed.insert(place, entry.token);
+  if (row.whole != nullptr) row.unchanged = std::make_shared<RowWithout>(*row.whole, row.changed);
+}
+
+bool HasMass(const LayerLaw& law) {
+  return std::any_of(law.rows.begin(), law.rows.end(), [](const WeightedRow& row) {
+    if (row.log_weight == kNoMass) return false;
+    for (double mass : row.changed_log_mass) {
+      if (mass > kNoMass) return true;
+    }
+    if (row.sparse != nullptr) return row.changed.size() < row.sparse->size();
+    if (row.whole == nullptr) return false;
+    return row.unchanged == nullptr || row.unchanged->log_mass() > kNoMass;
+  });
+}
+
 std::vector<EntryMass> ListEntries(const LayerLaw& law) {
   std::vector<EntryMass> entries;
   for (int beam = 0; beam < law.rows.size(); ++beam) {

@@ -1,6 +1,7 @@
 #include "decoding/residual.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/deterministic_math.h"
 
@@ -9,9 +10,14 @@ namespace {
 
 constexpr double kUndefinedMass = 1e-14;
 
+bool Before(const Entry& a, const Entry& b) {
+  return a.beam != b.beam ? a.beam < b.beam : a.token < b.token;
+}
+
 }  // namespace
 
-Residual::Residual(const LayerLaw& p, const LayerLaw& q) : p_(p), q_(q), unchanged_(p.rows.size()) {
+Residual::Residual(const LayerLaw& p, const LayerLaw& q)
+    : p_(p), q_(q), outside_(p.rows.size(), 0.0), unchanged_(p.rows.size()) {
   for (int beam = 0; beam < p.rows.size(); ++beam) {
     shared_begin_.push_back(static_cast<int>(shared_.size()));
     AddSharedEntries(beam);
@@ -31,68 +37,105 @@ void Residual::AddSharedEntries(int beam) {
   }
 }
 
+// Tokens of a beam that are shared or removed, ascending.
+std::vector<TokenId> Residual::InsideTokens(int beam) const {
+  std::vector<TokenId> tokens;
+  for (int i = shared_begin_[beam]; i < shared_begin_[beam + 1]; ++i)
+    tokens.push_back(shared_[i].entry.token);
+  for (const Entry& entry : removed_outside_) {
+    if (entry.beam == beam) tokens.push_back(entry.token);
+  }
+  std::sort(tokens.begin(), tokens.end());
+  return tokens;
+}
+
 // The outside mass is summed entry by entry, never as 1 - sum.
-void Residual::FindOutside() {
-  outside_known_ = true;
-  for (int beam = 0; beam < p_.rows.size(); ++beam) {
-    const WeightedRow& target = p_.rows[beam];
-    const auto begin = shared_.begin() + shared_begin_[beam];
-    const auto end = shared_.begin() + shared_begin_[beam + 1];
-    if (target.whole != nullptr) {
-      std::vector<TokenId> removed;
-      for (auto s = begin; s != end; ++s) removed.push_back(s->entry.token);
-      unchanged_[beam] = std::make_shared<RowWithout>(*target.whole, removed);
-      outside_ += Exp(target.log_weight + unchanged_[beam]->log_mass());
-    } else if (target.sparse != nullptr) {
-      auto next = begin;
-      double mass = 0;
-      for (int i = 0; i < target.sparse->size(); ++i) {
-        if (next != end && next->entry.token == target.sparse->tokens[i]) {
-          ++next;
-        } else {
-          mass += Exp(target.log_weight + target.sparse->log_probs[i]);
-        }
+void Residual::FindOutside(int beam) {
+  const WeightedRow& target = p_.rows[beam];
+  const std::vector<TokenId> inside = InsideTokens(beam);
+  if (target.whole != nullptr) {
+    unchanged_[beam] = std::make_shared<RowWithout>(*target.whole, inside);
+    outside_[beam] = Exp(target.log_weight + unchanged_[beam]->log_mass());
+  } else if (target.sparse != nullptr) {
+    auto next = inside.begin();
+    double mass = 0;
+    for (int i = 0; i < target.sparse->size(); ++i) {
+      if (next != inside.end() && *next == target.sparse->tokens[i]) {
+        ++next;
+      } else {
+        mass += Exp(target.log_weight + target.sparse->log_probs[i]);
       }
-      outside_ += mass;
     }
+    outside_[beam] = mass;
   }
 }
 
-const Residual::Shared* Residual::Find(Entry entry) const {
-  const auto it =
-      std::lower_bound(shared_.begin(), shared_.end(), entry, [](const Shared& s, const Entry& e) {
-        return s.entry.beam != e.beam ? s.entry.beam < e.beam : s.entry.token < e.token;
-      });
+double Residual::OutsideMass() {
+  if (!outside_known_) {
+    for (int beam = 0; beam < p_.rows.size(); ++beam) FindOutside(beam);
+    outside_known_ = true;
+  }
+  double sum = 0;
+  for (double mass : outside_) sum += mass;
+  return sum;
+}
+
+Residual::Shared* Residual::Find(Entry entry) {
+  const auto it = std::lower_bound(shared_.begin(), shared_.end(), entry,
+                                   [](const Shared& s, Entry e) { return Before(s.entry, e); });
   return it != shared_.end() && it->entry == entry ? &*it : nullptr;
 }
 
 double Residual::Target(Entry entry) const {
   if (const Shared* shared = Find(entry)) return shared->a;
+  if (std::binary_search(removed_outside_.begin(), removed_outside_.end(), entry, Before)) return 0;
   return factor_ * Exp(LogMass(p_, entry));
 }
 
-double Residual::Proposal(Entry entry) const { return Exp(LogMass(q_, entry)); }
+double Residual::Proposal(Entry entry) const {
+  if (const Shared* shared = Find(entry)) return ScaledProposal(*shared);
+  return Exp(LogMass(q_, entry)) * proposal_scale_;
+}
 
 double Residual::Overlap() const {
   double sum = 0;
-  for (const Shared& s : shared_) sum += std::min(s.a, s.q);
+  for (const Shared& s : shared_) sum += std::min(s.a, ScaledProposal(s));
   return sum;
 }
 
 void Residual::Reset() {
-  for (Shared& s : shared_) s.a = s.p;
-  factor_ = 1;
-  is_target_ = true;
+  factor_ = target_cut_ ? 1 / target_mass_ : 1;
+  for (Shared& s : shared_) s.a = s.p * factor_;
+  is_target_ = !target_cut_;
 }
 
 void Residual::Reject() {
-  if (!outside_known_) FindOutside();
-  double sum = factor_ * outside_;
-  for (const Shared& s : shared_) sum += std::max(0.0, s.a - s.q);
+  double sum = factor_ * OutsideMass();
+  for (const Shared& s : shared_) sum += std::max(0.0, s.a - ScaledProposal(s));
   if (sum <= kUndefinedMass) return;
-  for (Shared& s : shared_) s.a = std::max(0.0, s.a - s.q) / sum;
+  for (Shared& s : shared_) s.a = std::max(0.0, s.a - ScaledProposal(s)) / sum;
   factor_ /= sum;
   is_target_ = false;
+}
+
+void Residual::RemoveProposal(Entry entry) {
+  if (Shared* shared = Find(entry)) shared->q = 0;
+}
+
+void Residual::RemoveTarget(Entry entry) {
+  if (Shared* shared = Find(entry)) {
+    shared->p = 0;
+  } else {
+    const auto place =
+        std::lower_bound(removed_outside_.begin(), removed_outside_.end(), entry, Before);
+    if (place != removed_outside_.end() && *place == entry) return;
+    if (!(LogMass(p_, entry) > -std::numeric_limits<double>::infinity())) return;
+    removed_outside_.insert(place, entry);
+    if (outside_known_) FindOutside(entry.beam);
+  }
+  target_cut_ = true;
+  target_mass_ = OutsideMass();
+  for (const Shared& s : shared_) target_mass_ += s.p;
 }
 
 LayerLaw Residual::Law() const {
@@ -103,9 +146,12 @@ LayerLaw Residual::Law() const {
     WeightedRow& row = law.rows[beam];
     row.log_weight += log_factor;
     row.unchanged = unchanged_[beam];
-    for (int i = shared_begin_[beam]; i < shared_begin_[beam + 1]; ++i) {
-      row.changed.push_back(shared_[i].entry.token);
-      row.changed_log_mass.push_back(Log(shared_[i].a));  // Log(0) = -inf: removed
+    row.changed.clear();
+    row.changed_log_mass.clear();
+    for (TokenId token : InsideTokens(beam)) {
+      const Shared* shared = Find({beam, token});
+      row.changed.push_back(token);
+      row.changed_log_mass.push_back(Log(shared == nullptr ? 0.0 : shared->a));  // -inf: removed
     }
   }
   return law;
