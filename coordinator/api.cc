@@ -98,6 +98,7 @@ class CompletionParser {
     given_.top_p = fields_.Number({"top_p"}, 0, 1, /*open_low=*/true);
     given_.min_p = fields_.Number({"min_p"}, 0, 1);
     given_.warp_mode = fields_.String({"warp_mode"});
+    given_.beam_duplicates = fields_.String({"beam_duplicates"});
     given_.refill = fields_.Bool({"refill"});
     if (const json* early = fields_.Find({"early_stopping"}); early != nullptr) {
       if (early->is_boolean() || *early == "never") {

@@ -1,6 +1,8 @@
 #include "coordinator/cluster_json.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/program.h"
@@ -54,19 +56,66 @@ Json DraftJson(const Node& node) {
   return json;
 }
 
+constexpr DecodingKind kKinds[] = {DecodingKind::kMultinomial, DecodingKind::kBeamSampling,
+                                   DecodingKind::kBeamSamplingWithoutReplacement,
+                                   DecodingKind::kBeamSearch};
+constexpr WarpMode kWarpModes[] = {WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint,
+                                   WarpMode::kRowCut};
+
+const char* FormName(DraftForm form) {
+  switch (form) {
+    case DraftForm::kLevels:
+      return "levels";
+    case DraftForm::kPath:
+      return "path";
+    case DraftForm::kTree:
+      return "tree";
+    case DraftForm::kNone:
+      break;
+  }
+  return "none";
+}
+
+Json MethodJson(const MethodRow& row) {
+  Json json;
+  json["name"] = std::string(row.name);
+  json["decodings"] = Json::array();
+  for (const DecodingKind kind : row.serves)
+    json["decodings"].push_back(std::string(DecodingKindName(kind)));
+  json["law"] = std::string(row.law);
+  json["law_given"] = row.law_given.empty() ? Json() : Json(std::string(row.law_given));
+  json["lossless"] = row.lossless;
+  json["reproducible"] = row.reproducible;
+  json["warp_modes"] = Json::array();
+  for (const WarpMode mode : kWarpModes) {
+    if (row.joint_warps || !IsJoint(mode))
+      json["warp_modes"].push_back(std::string(WarpModeName(mode)));
+  }
+  json["draft_form"] = FormName(row.form);
+  json["ships"] = std::string(row.ships);
+  json["options"] = row.options;
+  json["source"] = std::string(row.source);
+  return json;
+}
+
 Json Capabilities(const ApiLimits& limits) {
   Json json;
   json["decodings"] = Json::array();
-  for (const DecodingKind kind :
-       {DecodingKind::kMultinomial, DecodingKind::kBeamSampling,
-        DecodingKind::kBeamSamplingWithoutReplacement, DecodingKind::kBeamSearch}) {
+  json["warp_modes"] = Json::array();
+  for (const DecodingKind kind : kKinds) {
     if (IsServed(kind)) json["decodings"].push_back(std::string(DecodingKindName(kind)));
   }
   json["speculative_methods"] = {"auto"};
-  for (const MethodRow& row : Methods())
+  json["methods"] = Json::array();
+  for (const MethodRow& row : Methods()) {
     json["speculative_methods"].push_back(std::string(row.name));
-  json["warp_modes"] = {std::string(WarpModeName(WarpMode::kRow)),
-                        std::string(WarpModeName(WarpMode::kRowRaw))};
+    json["methods"].push_back(MethodJson(row));
+  }
+  for (const WarpMode mode : kWarpModes) {
+    const auto serves = [mode](DecodingKind kind) { return IsServed(kind, mode); };
+    if (std::any_of(std::begin(kKinds), std::end(kKinds), serves))
+      json["warp_modes"].push_back(std::string(WarpModeName(mode)));
+  }
   json["max_beam_width"] = limits.max_beam_width;
   json["max_n"] = limits.max_n;
   json["max_draft_width"] = limits.max_draft_width;

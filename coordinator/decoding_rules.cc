@@ -127,20 +127,28 @@ void ApplyBeams(const DecodingFields& given, int max_beam_width, const Refuser& 
   request->params.num_hypotheses = static_cast<int>(n);
 }
 
-bool Serves(const MethodRow& row, DecodingKind kind) {
-  return std::find(row.serves.begin(), row.serves.end(), kind) != row.serves.end();
-}
-
-bool IsServedJointly(DecodingKind kind) {
-  return std::any_of(Methods().begin(), Methods().end(),
-                     [&](const MethodRow& row) { return row.joint_warps && Serves(row, kind); });
+// "once": equal paths are one beam of weight 1 (3.3, set semantics).
+void ApplyDuplicates(const std::string& duplicates, const Refuser& refuse, DecodingParams* params) {
+  if (duplicates != "count" && duplicates != "once") {
+    refuse.fields->Fail("invalid_value", "beam_duplicates", "must be count or once");
+    return;
+  }
+  params->set_semantics = duplicates == "once";
+  if (!params->set_semantics) return;
+  if (params->kind != DecodingKind::kBeamSampling) {
+    refuse("beam_duplicates", "only beams of beam_sampling can be equal");
+  } else if (!ResolveMethod("auto", *params).ok()) {
+    refuse("beam_duplicates", "once is not served");
+  }
 }
 
 }  // namespace
 
-bool IsServed(DecodingKind kind) {
-  return std::any_of(Methods().begin(), Methods().end(),
-                     [&](const MethodRow& row) { return Serves(row, kind); });
+bool IsServed(DecodingKind kind, WarpMode mode) {
+  DecodingParams params;
+  params.kind = kind;
+  params.warp.mode = mode;
+  return ResolveMethod("auto", params).ok();
 }
 
 void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* fields,
@@ -166,11 +174,12 @@ void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* 
       fields->Fail("invalid_value", "warp_mode", "must be one of row, row_raw, joint, rowcut");
     } else {
       params.warp.mode = *mode;
-      if (IsJoint(*mode) && !IsServedJointly(params.kind)) {
+      if (!IsServed(params.kind, *mode)) {
         refuse("warp_mode", absl::StrCat(*given.warp_mode, " is not served"));
       }
     }
   }
+  if (given.beam_duplicates) ApplyDuplicates(*given.beam_duplicates, refuse, &params);
   if (params.kind == DecodingKind::kMultinomial) {
     ApplyMultinomial(given, refuse, request);
   } else {

@@ -20,6 +20,7 @@ struct DecodingFields {
   std::optional<bool> stop_when_full;  // early_stopping: false for false and "never"
   std::optional<bool> refill;
   std::optional<std::string> warp_mode;
+  std::optional<std::string> beam_duplicates;  // "count" or "once"
   bool has_stop = false;
   bool stream = false;
 };
@@ -28,7 +29,7 @@ struct DecodingFields {
 void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* fields,
                    GenerateRequest* request);
 
-// True when a method of the table serves the kind.
-bool IsServed(DecodingKind kind);
+// True when a method of the table serves the kind, and with this warp.
+bool IsServed(DecodingKind kind, WarpMode mode = WarpMode::kRow);
 
 }  // namespace coppice

@@ -5,12 +5,23 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
 #include "decoding/method.h"
+#include "decoding/topology.h"
 
 namespace coppice {
 namespace {
 
 absl::Status Bad(absl::string_view field, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
+}
+
+absl::Status CheckShare(absl::string_view field, double value) {
+  if (value >= 0 && value <= 1) return absl::OkStatus();
+  return Bad(field, absl::StrCat("must be in [0, 1], got ", value));
+}
+
+absl::Status CheckAtLeastOne(absl::string_view field, int value) {
+  if (value >= 1) return absl::OkStatus();
+  return Bad(field, absl::StrCat("must be at least 1, got ", value));
 }
 
 absl::Status CheckWarp(const DecodingParams& params) {
@@ -51,9 +62,26 @@ absl::Status CheckWidthRule(const DecodingParams& params) {
   return absl::OkStatus();
 }
 
+// What the method reads must be in range; what it does not read has no effect.
+absl::Status CheckOptions(const MethodRow& row, const DecodingParams& params) {
+  if (row.reads("width_threshold")) COPPICE_RETURN_IF_ERROR(CheckWidthRule(params));
+  COPPICE_RETURN_IF_ERROR(CheckShare("mjsd_threshold", params.mjsd_threshold));
+  COPPICE_RETURN_IF_ERROR(CheckShare("fallback_threshold", params.fallback_threshold));
+  if (!(params.rollback_threshold >= 0) || !std::isfinite(params.rollback_threshold)) {
+    return Bad("rollback_threshold", "must be finite and >= 0 nats");
+  }
+  COPPICE_RETURN_IF_ERROR(CheckAtLeastOne("draft_beams", params.draft_beams));
+  COPPICE_RETURN_IF_ERROR(CheckAtLeastOne("joint_tokens", params.joint_tokens));
+  COPPICE_RETURN_IF_ERROR(ParseTopology(params.draft_tree).status());
+  if (row.form == DraftForm::kPath && params.draft_width > 1) {
+    return Bad("draft_width",
+               absl::StrCat("'", row.name, "' drafts one path, got ", params.draft_width));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckParams(const DecodingParams& params) {
-  if (params.beam_width < 1)
-    return Bad("beam_width", absl::StrCat("must be at least 1, got ", params.beam_width));
+  COPPICE_RETURN_IF_ERROR(CheckAtLeastOne("beam_width", params.beam_width));
   if (params.kind == DecodingKind::kMultinomial && params.beam_width != 1) {
     return Bad("beam_width",
                absl::StrCat("multinomial decoding has width 1, got ", params.beam_width));
@@ -61,9 +89,12 @@ absl::Status CheckParams(const DecodingParams& params) {
   if (params.num_hypotheses < 1 || params.num_hypotheses > params.beam_width) {
     return Bad("n", absl::StrCat("must be between 1 and beam_width, got ", params.num_hypotheses));
   }
-  if (params.max_tokens < 1)
-    return Bad("max_tokens", absl::StrCat("must be at least 1, got ", params.max_tokens));
+  COPPICE_RETURN_IF_ERROR(CheckAtLeastOne("max_tokens", params.max_tokens));
   if (!std::isfinite(params.length_penalty)) return Bad("length_penalty", "must be finite");
+  if (params.set_semantics && params.kind != DecodingKind::kBeamSampling) {
+    return Bad("beam_duplicates",
+               absl::StrCat("'once' is for beam_sampling, not ", DecodingKindName(params.kind)));
+  }
   return CheckWarp(params);
 }
 
@@ -86,13 +117,13 @@ absl::StatusOr<const MethodRow*> RowFor(const DecodingParams& params) {
 absl::StatusOr<std::unique_ptr<BeamDecoder>> MakeBeamDecoder(const DecodingParams& params) {
   COPPICE_RETURN_IF_ERROR(CheckParams(params));
   COPPICE_ASSIGN_OR_RETURN(const MethodRow* row, RowFor(params));
-  if (row->reads("width_threshold")) COPPICE_RETURN_IF_ERROR(CheckWidthRule(params));
+  COPPICE_RETURN_IF_ERROR(CheckOptions(*row, params));
   return row->make_decoder(Neutralised(params));
 }
 
 absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& params,
                                                      const DraftState& state, int width) {
-  if (width < 1) return Bad("draft_width", absl::StrCat("must be at least 1, got ", width));
+  COPPICE_RETURN_IF_ERROR(CheckAtLeastOne("draft_width", width));
   const size_t roots = state.root_hash.size();
   if (roots == 0 || state.root_score.size() != roots || state.root_multiplicity.size() != roots) {
     return Bad("draft state",
@@ -108,6 +139,7 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& param
   if (row->form == DraftForm::kNone) {
     return Bad("speculative.method", absl::StrCat("'", row->name, "' drafts nothing"));
   }
+  COPPICE_RETURN_IF_ERROR(CheckOptions(*row, params));
   return row->make_drafter(Neutralised(params), state, width);
 }
 

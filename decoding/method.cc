@@ -87,7 +87,8 @@ std::vector<MethodRow> MakeTable() {
        .options = {"width_threshold", "min_width"},
        .source = "5.1, 5.2 rule E, 5.3",
        .make_decoder = MakeDsbdDecoder,
-       .make_drafter = MakeDsbdDrafter},
+       .make_drafter = MakeDsbdDrafter,
+       .check_forest = CheckDsbdForest},
   };
 }
 
@@ -118,11 +119,15 @@ absl::StatusOr<std::string> ResolveMethod(absl::string_view method, const Decodi
   const bool joint = IsJoint(params.warp.mode);
   if (method == "auto") {
     for (const MethodRow& row : Methods()) {
-      if (Serves(row, params.kind) && (row.joint_warps || !joint)) return std::string(row.name);
+      if (Serves(row, params.kind) && (row.joint_warps || !joint) &&
+          (row.reads("beam_duplicates") || !params.set_semantics)) {
+        return std::string(row.name);
+      }
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat("warp_mode: no method serves '", WarpModeName(params.warp.mode),
-                     "' with decoding '", DecodingKindName(params.kind), "'"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "warp_mode: no method serves '", WarpModeName(params.warp.mode), "' with decoding '",
+        DecodingKindName(params.kind), "'",
+        params.set_semantics ? " and beam_duplicates 'once'" : ""));
   }
   const MethodRow* row = FindMethod(method);
   if (row == nullptr) {
@@ -138,6 +143,10 @@ absl::StatusOr<std::string> ResolveMethod(absl::string_view method, const Decodi
     return absl::InvalidArgumentError(absl::StrCat("speculative.method: '", method,
                                                    "' does not serve warp_mode '",
                                                    WarpModeName(params.warp.mode), "'"));
+  }
+  if (params.set_semantics && !row->reads("beam_duplicates")) {
+    return absl::InvalidArgumentError(absl::StrCat("speculative.method: '", method,
+                                                   "' does not serve beam_duplicates 'once'"));
   }
   if (row->name == "certified" && params.kind == DecodingKind::kMultinomial &&
       params.warp.temperature != 0) {

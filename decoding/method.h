@@ -17,6 +17,7 @@ namespace coppice {
 
 class BeamDecoder;
 class Drafter;
+struct DraftForest;
 struct DraftState;
 
 // What `draft_width` means to a method's drafter, and whether the request may name a static tree.
@@ -36,13 +37,16 @@ struct MethodRow {
   bool reproducible;            // same text as plain at equal seed
   bool joint_warps;             // admits JOINT and ROWCUT besides the row modes
   DraftForm form;
-  absl::string_view ships;           // from the draft node: "tree", "tree and proposals"
-  std::vector<std::string> options;  // fields of `speculative` that only some methods read
-  absl::string_view source;          // section of ALGORITHMS.md
+  absl::string_view ships;  // from the draft node: "tree", "tree and proposals"
+  // Fields that only some methods read: those of `speculative`, and beam_duplicates.
+  std::vector<std::string> options;
+  absl::string_view source;  // section of ALGORITHMS.md
   // Both are given checked parameters whose kind the row serves.
   std::unique_ptr<BeamDecoder> (*make_decoder)(const DecodingParams& params);
   std::unique_ptr<Drafter> (*make_drafter)(const DecodingParams& params, const DraftState& state,
                                            int width);
+  // What the verifier needs of a forest beyond DraftForest::Validate; nullptr: nothing.
+  absl::Status (*check_forest)(const DraftForest& forest) = nullptr;
 
   bool reads(absl::string_view option) const;
 };
@@ -50,8 +54,8 @@ struct MethodRow {
 absl::Span<const MethodRow> Methods();                // "none" is not listed
 const MethodRow* FindMethod(absl::string_view name);  // nullptr when unknown
 
-// "auto" -> the first method that serves the kind and the warp; "none" stays. InvalidArgument:
-// unknown, or does not serve the kind or the warp.
+// "auto" -> the first method that serves the kind, the warp and beam_duplicates; "none" stays.
+// InvalidArgument: unknown, or does not serve one of them.
 absl::StatusOr<std::string> ResolveMethod(absl::string_view method, const DecodingParams& params);
 
 }  // namespace coppice

@@ -1,7 +1,11 @@
 #include "decoding/params.h"
 
+#include <algorithm>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "decoding/draft_size.h"
+#include "decoding/method.h"
 
 namespace coppice {
 
@@ -54,15 +58,29 @@ absl::StatusOr<WarpMode> ParseWarpMode(absl::string_view name) {
 
 int AutoDraftWidth(int beam_width) { return beam_width == 1 ? 4 : 2 * beam_width; }
 
+int MostBeams(const DecodingParams& params) {
+  // 5.3: a dynamic width may pass W, up to the drafts of a layer.
+  if (params.width_threshold > 0) {
+    const int drafts =
+        params.draft_width > 0 ? params.draft_width : AutoDraftWidth(params.beam_width);
+    return std::max({params.beam_width, params.min_width, drafts});
+  }
+  // What drafts nothing and still reads draft_beams (6.1) searches with the target itself.
+  const MethodRow* row = FindMethod(params.method);
+  const bool searches =
+      row != nullptr && row->form == DraftForm::kNone && row->reads("draft_beams");
+  return searches ? std::max(params.beam_width, params.draft_beams) : params.beam_width;
+}
+
 int64_t KvBlocksBound(const DecodingParams& params, int64_t prompt_tokens, int block_size) {
   constexpr int64_t kSlack = 5;
   const auto blocks = [&](int64_t tokens) { return (tokens + block_size - 1) / block_size; };
-  const int64_t beams = params.beam_width;
+  const int64_t beams = MostBeams(params);
   const int64_t chains = beams == 1 ? 0 : beams * blocks(params.max_tokens);
-  const int64_t width =
-      params.draft_width > 0 ? params.draft_width : AutoDraftWidth(params.beam_width);
-  const int64_t depth = params.draft_depth > 0 ? params.draft_depth : kMaxAutoDraftDepth;
-  const int64_t forest = params.method == "none" ? 0 : width * depth;
+  const DraftSize draft = DraftSizeOf(params);
+  const int width = draft.width > 0 ? draft.width : AutoDraftWidth(params.beam_width);
+  const int depth = draft.depth > 0 ? draft.depth : kMaxAutoDraftDepth;
+  const int64_t forest = draft.drafts ? draft.Nodes(width, depth) : 0;
   return blocks(prompt_tokens + params.max_tokens) + chains + blocks(forest + 2 * beams) + beams +
          kSlack;
 }

@@ -74,6 +74,9 @@ int AutoDraftWidth(int beam_width);
 inline constexpr int kAutoDraftDepth = 4;
 inline constexpr int kMaxAutoDraftDepth = 6;
 
+// Beams that can be alive at once, each a row of a plain pass.
+int MostBeams(const DecodingParams& params);
+
 // KV blocks of block_size tokens that a sequence can need at most: its longest hypothesis, the
 // chains of its other beams when they never coalesce, one forest, and a partly filled block for
 // each. What admission reserves.

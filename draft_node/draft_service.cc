@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/stop_signal.h"
+#include "decoding/draft_size.h"
 #include "proto/convert.h"
 
 namespace coppice {
@@ -14,18 +15,28 @@ namespace {
 
 double Now() { return SteadyClock().NowSeconds(); }
 
+// The forest, and every level of it, must fit in a pass.
+absl::Status CheckShape(const DraftSize& size, const proto::DraftRequest& message, int max_rows) {
+  if (!size.drafts) return absl::InvalidArgumentError("method: it drafts nothing");
+  const auto within = [max_rows](int value) { return value >= 1 && value <= max_rows; };
+  if (!within(message.width()) || !within(message.depth()) ||
+      !within(size.Nodes(message.width(), message.depth()))) {
+    return absl::InvalidArgumentError(absl::StrCat("width x depth: ", message.width(), " x ",
+                                                   message.depth(), " is not in [1, ", max_rows,
+                                                   "]"));
+  }
+  if (size.beams <= max_rows) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("draft_beams: ", size.beams, " is more than a pass of ", max_rows, " rows"));
+}
+
 absl::StatusOr<ForestRequest> ForestRequestFromMessage(const proto::DraftRequest& message,
-                                                       const DraftSession& session, int max_nodes) {
+                                                       const DraftSession& session, int max_rows) {
   ForestRequest request;
   request.round = message.round();
   request.width = message.width();
   request.depth = message.depth();
-  if (message.width() < 1 || message.depth() < 1 ||
-      static_cast<int64_t>(message.width()) * message.depth() > max_nodes) {
-    return absl::InvalidArgumentError(absl::StrCat("width x depth: ", message.width(), " x ",
-                                                   message.depth(), " is not in [1, ", max_nodes,
-                                                   "]"));
-  }
+  COPPICE_RETURN_IF_ERROR(CheckShape(DraftSizeOf(session.params()), message, max_rows));
   request.trie_parent.assign(message.trie_parent().begin(), message.trie_parent().end());
   request.trie_token.assign(message.trie_token().begin(), message.trie_token().end());
   request.root_trie.assign(message.state().root_trie().begin(), message.state().root_trie().end());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "proto/convert.h"
 
@@ -63,6 +64,18 @@ const char* FallbackName(Fallback fallback) {
       return "no_node";
   }
   return "none";
+}
+
+absl::Status CheckForest(const DraftForest& forest, const AskedForest& limits) {
+  const auto refuse = [](const char* field, int got, int asked) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("draft forest: ", field, " ", got, ", asked for ", asked));
+  };
+  if (forest.num_roots != limits.roots) return refuse("num_roots", forest.num_roots, limits.roots);
+  if (forest.depth() > limits.depth) return refuse("depth", forest.depth(), limits.depth);
+  if (forest.size() > limits.nodes) return refuse("nodes", forest.size(), limits.nodes);
+  const bool checked = limits.method != nullptr && limits.method->check_forest != nullptr;
+  return checked && forest.size() > 0 ? limits.method->check_forest(forest) : absl::OkStatus();
 }
 
 DraftClient::DraftClient(const DraftClientOptions& options) : options_(options) {}
@@ -191,6 +204,9 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
   }
   session.stable_sent = static_cast<uint32_t>(stable_tokens.size());
   session.asked_round = sequence.round;
+  session.asked = {FindMethod(sequence.params.method),
+                   static_cast<int>(sequence.decoder->roots().size()), depth,
+                   sequence.draft.Nodes(width, depth)};
   session.asked_s = now_s;
   session.waiting = true;
   *deadline_s = now_s + Patience(*node, session);
@@ -243,10 +259,11 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
   DraftArrival arrival{
       sequence_id, {}, reply.draft_ms() * 1e-3, reply.model_ms() * 1e-3, Fallback::kNone};
   auto forest = ForestFromMessage(reply.forest(), options_.vocab_size);
-  if (forest.ok()) {
+  const absl::Status status = forest.ok() ? CheckForest(*forest, session.asked) : forest.status();
+  if (status.ok()) {
     arrival.forest = *std::move(forest);
   } else {
-    spdlog::warn("draft node {}: bad forest: {}", node->id, std::string(forest.status().message()));
+    spdlog::warn("draft node {}: bad forest: {}", node->id, std::string(status.message()));
     arrival.failed = Fallback::kMismatch;
   }
   out->push_back(std::move(arrival));

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "comm/channel.h"
 #include "decoding/forest.h"
+#include "decoding/method.h"
 #include "proto/control.pb.h"
 #include "proto/draft.pb.h"
 #include "worker/sequence.h"
@@ -38,6 +39,15 @@ struct DraftArrival {
   double model_s = 0;                 // of which forward passes
   Fallback failed = Fallback::kNone;  // not kNone: there is no forest
 };
+
+// What a draft node was asked for: its answer must keep within it.
+struct AskedForest {
+  const MethodRow* method = nullptr;
+  int roots = 0, depth = 0, nodes = 0;
+};
+// InvalidArgument names what is wrong: another number of roots, more than was asked for, or what
+// the method's verifier refuses. The forest has passed DraftForest::Validate.
+absl::Status CheckForest(const DraftForest& forest, const AskedForest& limits);
 
 class DraftClient {
  public:
@@ -78,6 +88,7 @@ class DraftClient {
     std::string node;          // "" = none
     uint64_t wire_id = 0;      // session_id on the wire: never used twice
     uint32_t asked_round = 0;  // 0 = no request outstanding
+    AskedForest asked;         // of the answer to it
     bool waiting = false;      // the engine still wants the answer
     double asked_s = 0;
     uint32_t stable_sent = 0;    // generated tokens the node knows as stable

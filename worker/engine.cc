@@ -122,6 +122,7 @@ void Engine::Start(const proto::StartSequence& start) {
   if (!method.ok())
     return Fail(held, "unsupported_combination", std::string(method.status().message()));
   held->params.method = *method;
+  held->draft = DraftSizeOf(held->params);
   const MethodRow* row = FindMethod(*method);
   held->lossless = row == nullptr || (row->lossless && held->params.width_threshold == 0);
   if (held->prompt.empty()) return Fail(held, "invalid_value", "prompt: no tokens");
@@ -163,7 +164,7 @@ void Engine::AdmitWaiting() {
       sequence->state = SequenceState::kPrefill;
       sequence->forest = DraftForest::Empty(1);
       counters_.set_prompt_tokens(counters_.prompt_tokens() + sequence->prompt.size());
-      if (sequence->params.method != "none") drafts_.Open(*sequence);
+      if (sequence->draft.drafts) drafts_.Open(*sequence);
     }
     waiting_.pop_front();
   }
@@ -178,10 +179,6 @@ void Engine::TakeForests() {
     draft_deadline_.erase(sequence->id);
     sequence->draft_wait_s = now_s - sequence->draft_asked_s;
     sequence->stats.draft_wait_ms += sequence->draft_wait_s * 1e3;
-    if (arrival.failed == Fallback::kNone &&
-        arrival.forest.num_roots != static_cast<int>(sequence->decoder->roots().size())) {
-      arrival.failed = Fallback::kMismatch;
-    }
     if (arrival.failed != Fallback::kNone) {
       GoPlain(sequence, arrival.failed);
       continue;

@@ -35,42 +35,48 @@ double PriorMiss(int width, int beam_width) {
   return 0.5 / std::pow(1 + 2.0 * (width - 1) / std::max(2, beam_width), 0.37);
 }
 
+int Widest(const SizerLimits& limits) {
+  return limits.draft.width > 0 ? limits.draft.width : AutoDraftWidth(limits.beam_width);
+}
+
+// The shape as deep as the sequence can use it and the pass has room for it; no draft when that is
+// no layer at all.
+DraftShape Clip(DraftShape shape, const SizerLimits& limits) {
+  shape.depth = std::min(
+      {shape.depth, limits.max_depth, limits.draft.DeepestWithin(shape.width, limits.max_nodes)});
+  return shape.depth > 0 ? shape : DraftShape{};
+}
+
 std::vector<DraftShape> Candidates(const SizerLimits& limits) {
-  std::vector<int> widths = {limits.fixed_width};
-  if (limits.fixed_width == 0) {
-    widths.clear();
-    const int widest = AutoDraftWidth(limits.beam_width);
-    for (int width = 1; width <= widest; width += 1 + width / 4) widths.push_back(width);
-    if (widths.back() != widest) widths.push_back(widest);
+  const int widest = Widest(limits);
+  std::vector<int> widths;
+  if (limits.draft.width == 0) {
+    for (int width = 1; width < widest; width += 1 + width / 4) widths.push_back(width);
   }
-  std::vector<int> depths = {limits.fixed_depth};
-  if (limits.fixed_depth == 0) {
+  widths.push_back(widest);
+  std::vector<int> depths = {limits.draft.depth};
+  if (limits.draft.depth == 0) {
     depths.clear();
     for (int depth = 1; depth <= kMaxAutoDraftDepth; ++depth) depths.push_back(depth);
   }
   std::vector<DraftShape> shapes;
   for (int width : widths) {
     for (int depth : depths) {
-      const int useful = std::min({depth, limits.max_depth, std::max(0, limits.max_nodes / width)});
-      if (useful > 0) shapes.push_back({width, useful});
+      const DraftShape shape = Clip({width, depth}, limits);
+      if (shape.depth > 0) shapes.push_back(shape);
     }
   }
   // No draft is a shape too, unless the request asks for one.
-  if (limits.fixed_width == 0 && limits.fixed_depth == 0) shapes.push_back({});
+  if (!limits.draft.chosen) shapes.push_back({});
   return shapes;
 }
 
 // What the first rounds of a method try, to learn what rows cost and how good the drafts are.
 std::vector<DraftShape> FirstShapes(const SizerLimits& limits) {
-  const int widest = AutoDraftWidth(limits.beam_width);
-  return {
-      {widest, kAutoDraftDepth}, {(widest + 1) / 2, 2}, {2, 2}, {}, {(widest + 1) / 2, 1}, {2, 2}};
-}
-
-DraftShape Clip(DraftShape shape, const SizerLimits& limits) {
-  if (shape.width == 0) return {};
-  shape.depth = std::min({shape.depth, limits.max_depth, limits.max_nodes / shape.width});
-  return shape.depth > 0 ? shape : DraftShape{};
+  const int widest = Widest(limits);
+  const int half = (widest + 1) / 2;
+  const int few = std::min(widest, 2);
+  return {{widest, kAutoDraftDepth}, {half, 2}, {few, 2}, {}, {half, 1}, {few, 2}};
 }
 
 }  // namespace
@@ -126,17 +132,17 @@ double ForestSizer::LayersPerSecond(const std::string& method, const SizerLimits
   const double coverage = Coverage(method, limits.beam_width, std::max(1, shape.width));
   double layers = 1, reached = 1;
   for (int l = 0; l < shape.depth; ++l) layers += reached *= coverage;
-  const int nodes = shape.width * shape.depth;
+  const int nodes = limits.draft.Nodes(shape.width, shape.depth);
   const int rows = limits.running * (nodes == 0 ? limits.plain_rows : limits.roots + nodes);
   const double seconds = PassSeconds(rows) + DraftSeconds(shape.depth) / limits.running;
   return seconds <= 0 ? layers : layers / seconds;
 }
 
 DraftShape ForestSizer::Choose(const std::string& method, const SizerLimits& limits) {
-  if (limits.max_depth <= 0) return {};
+  if (limits.max_depth <= 0 || !limits.draft.drafts) return {};
   const std::vector<DraftShape> candidates = Candidates(limits);
   if (candidates.empty()) return {};
-  const bool free = limits.fixed_width == 0 && limits.fixed_depth == 0;
+  const bool free = !limits.draft.chosen;
   Learned& learned = learned_[{method, limits.beam_width}];
   const uint64_t round = learned.rounds++;
   const std::vector<DraftShape> first = FirstShapes(limits);

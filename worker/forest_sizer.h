@@ -10,22 +10,23 @@
 #include <string>
 #include <utility>
 
+#include "decoding/draft_size.h"
+
 namespace coppice {
 
 struct DraftShape {
-  int width = 0;  // W_S nodes per layer
+  int width = 0;  // W_S nodes per layer; of a static tree, nodes of its first layer
   int depth = 0;  // gamma layers; 0 = no draft
 };
 
 struct SizerLimits {
-  int beam_width = 1;   // W
-  int roots = 1;        // rows that the sequence has besides its forest
-  int plain_rows = 1;   // rows of a round without a forest
-  int max_depth = 0;    // what the sequence can still use, or its own number
-  int max_nodes = 0;    // of one forest: room in a pass
-  int running = 1;      // sequences that share a pass
-  int fixed_width = 0;  // the request's own number; 0 = free
-  int fixed_depth = 0;
+  int beam_width = 1;  // W
+  int roots = 1;       // rows that the sequence has besides its forest
+  int plain_rows = 1;  // rows of a round without a forest
+  int max_depth = 0;   // what the sequence can still use, or its own number
+  int max_nodes = 0;   // of one forest: room in a pass
+  int running = 1;     // sequences that share a pass
+  DraftSize draft;     // what the request and its method fix
 };
 
 class ForestSizer {

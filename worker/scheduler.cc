@@ -6,11 +6,16 @@
 #include "kernels/backend.h"
 
 namespace coppice {
+
 int64_t Scheduler::BlocksNeeded(const Sequence& sequence) const {
   return KvBlocksBound(sequence.params, static_cast<int64_t>(sequence.prompt.size()), kBlockSize);
 }
 
 absl::Status Scheduler::CheckFits(const Sequence& sequence) const {
+  if (const int beams = MostBeams(sequence.params); beams > options_.max_rows) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(beams, " beams do not fit in a forward pass of ", options_.max_rows, " rows"));
+  }
   const int64_t needed = BlocksNeeded(sequence);
   if (needed <= options_.kv_blocks) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("the request can need ", needed,
@@ -35,19 +40,16 @@ void Scheduler::Release(Sequence* sequence) {
 }
 
 SizerLimits Scheduler::ForestLimits(const Sequence& sequence) const {
-  const DecodingParams& params = sequence.params;
   SizerLimits limits;
-  limits.beam_width = params.beam_width;
+  limits.beam_width = sequence.params.beam_width;
   limits.roots = sequence.unknown_roots();
   limits.plain_rows = static_cast<int>(sequence.decoder->roots().size());
   limits.running = std::max(1, running_);
-  limits.fixed_width = params.draft_width;
-  limits.fixed_depth = params.draft_depth;
-  if (params.method != "none") limits.max_depth = sequence.decoder->max_useful_depth();
+  limits.draft = sequence.draft;
+  if (limits.draft.drafts) limits.max_depth = sequence.decoder->max_useful_depth();
   // A shape that the request chose may fill a pass; otherwise all running sequences share it.
-  const bool chosen = params.draft_width > 0 || params.draft_depth > 0;
-  limits.max_nodes =
-      std::max(0, options_.max_rows / (chosen ? 1 : limits.running) - limits.plain_rows);
+  const int sharers = limits.draft.chosen ? 1 : limits.running;
+  limits.max_nodes = std::max(0, options_.max_rows / sharers - limits.plain_rows);
   return limits;
 }
 

@@ -25,7 +25,7 @@ class Scheduler {
 
   // What admission reserves for it: KvBlocksBound.
   int64_t BlocksNeeded(const Sequence& sequence) const;
-  // ResourceExhausted with needed and available blocks when it can never fit.
+  // ResourceExhausted with needed and available blocks, or beams and rows, when it can never fit.
   absl::Status CheckFits(const Sequence& sequence) const;
   // Reserves and returns true when its blocks are free now.
   bool Admit(Sequence* sequence);

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "decoding/beam_decoder.h"
+#include "decoding/draft_size.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
 #include "model/block_manager.h"
@@ -43,6 +44,7 @@ struct Sequence {
   uint64_t id = 0;
   std::vector<TokenId> prompt;
   DecodingParams params;  // method resolved; "none" = never drafts
+  DraftSize draft;        // of params
   bool lossless = true;
   bool quiet = false;  // StartSequence.quiet
   std::unique_ptr<BeamDecoder> decoder;

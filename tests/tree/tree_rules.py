@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "model": ("base/", "kernels/", "comm/"),
     "draft_node": ("base/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
     "worker": ("base/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
-    "coordinator": ("base/", "comm/", "proto/", "decoding/params.h", "decoding/method.h"),
+    "coordinator": ("base/", "comm/", "proto/", "decoding/params.h", "decoding/method.h", "decoding/topology.h"),
     "loadgen": ("base/",),
 }
 # These may use everything; they are checked for the rest.

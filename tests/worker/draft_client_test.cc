@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -76,6 +77,7 @@ class DraftClientTest : public ::testing::Test {
     sequence_.prompt = {1, 2, 3};
     sequence_.params.method = "pf_gumbel";
     sequence_.params.max_tokens = 50;
+    sequence_.draft = DraftSizeOf(sequence_.params);
     sequence_.decoder = *MakeBeamDecoder(sequence_.params);
     Decide();
   }
@@ -197,16 +199,41 @@ TEST_F(DraftClientTest, ARefusalIsReportedAndNotRepeatedEveryRound) {
   EXPECT_EQ(Ask(2.5), Fallback::kNone);
 }
 
+// What a node says must be a forest, of the size that was asked for (4 nodes in 2 layers at most).
 TEST_F(DraftClientTest, AForestThatBreaksTheRulesIsAMismatch) {
   Join({{&node_, "a"}});
-  ASSERT_EQ(Ask(1), Fallback::kNone);
-  const auto request = node_.Next(proto::DraftCommand::kDraft);
-  proto::DraftReply reply = ReplyTo(request->draft());
-  reply.mutable_forest()->set_token(0, kVocab);
-  node_.Send(reply);
-  const auto arrivals = Arrivals(1.1);
-  ASSERT_EQ(arrivals.size(), 1u);
-  EXPECT_EQ(arrivals[0].failed, Fallback::kMismatch);
+  const std::vector<std::function<void(proto::Forest*)>> spoilers = {
+      [](auto* forest) { forest->set_token(0, kVocab); },
+      [](auto* forest) { forest->set_parent(0, -2); },
+      [](auto* forest) { forest->set_num_roots(2); },
+      [](auto* forest) {  // a third layer
+        for (int layer = 1; layer < 3; ++layer) {
+          forest->add_token(3);
+          forest->add_parent(layer - 1);
+          forest->add_layer_begin(layer + 1);
+        }
+      },
+      [](auto* forest) {  // nine nodes
+        for (int token = 4; token < 12; ++token) {
+          forest->add_token(token);
+          forest->add_parent(-1);
+        }
+        forest->set_layer_begin(1, 9);
+      },
+  };
+  double now_s = 1;
+  for (const auto& spoil : spoilers) {
+    ASSERT_EQ(Ask(++now_s), Fallback::kNone);
+    const auto request = node_.Next(proto::DraftCommand::kDraft);
+    ASSERT_TRUE(request.has_value());
+    proto::DraftReply reply = ReplyTo(request->draft());
+    spoil(reply.mutable_forest());
+    node_.Send(reply);
+    const auto arrivals = Arrivals(now_s + 0.1);
+    ASSERT_EQ(arrivals.size(), 1u);
+    EXPECT_EQ(arrivals[0].failed, Fallback::kMismatch);
+    Decide();
+  }
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ SizerLimits Limits(int beam_width) {
   limits.beam_width = beam_width;
   limits.max_depth = 100;
   limits.max_nodes = 500;
+  limits.draft.drafts = true;
   return limits;
 }
 
@@ -93,8 +94,9 @@ TEST(ForestSizerTest, ExploresNowAndThenAndComesBackWhenDraftsImprove) {
 TEST(ForestSizerTest, KeepsToTheRequestsNumbersAndToTheRoom) {
   ForestSizer sizer;
   SizerLimits limits = Limits(4);
-  limits.fixed_width = 5;
-  limits.fixed_depth = 7;
+  limits.draft.chosen = true;
+  limits.draft.width = 5;
+  limits.draft.depth = 7;
   DraftShape shape = sizer.Choose("m", limits);
   EXPECT_EQ(shape.width, 5);
   EXPECT_EQ(shape.depth, 7);
@@ -104,6 +106,55 @@ TEST(ForestSizerTest, KeepsToTheRequestsNumbersAndToTheRoom) {
   EXPECT_EQ(sizer.Choose("m", limits).depth, 1);
   limits.max_depth = 0;
   EXPECT_EQ(sizer.Choose("m", limits).depth, 0);
+}
+
+TEST(ForestSizerTest, APathHasOneNodeALayerAndMayBeLeftOut) {
+  ForestSizer paying, wasting;
+  SizerLimits limits = Limits(1);
+  limits.draft.width = 1;  // by the method's form: the request leaves the shape open
+  const auto chosen = Simulate(
+      &paying, limits, 200, [](int) { return 0.010; }, 0.0001, /*coverage=*/0.9);
+  for (const auto& [shape, count] : chosen) EXPECT_LE(shape.first, 1);
+  std::pair<int, int> shape;
+  Most(chosen, &shape);
+  EXPECT_GE(shape.second, 2);
+  Most(Simulate(
+           &wasting, limits, 600, [](int rows) { return 0.010 * rows; }, 0.1, /*coverage=*/0.02),
+       &shape);
+  EXPECT_EQ(shape.second, 0);
+}
+
+TEST(ForestSizerTest, AStaticTreeIsCutToWholeLayersThatFit) {
+  ForestSizer sizer;
+  SizerLimits limits = Limits(1);
+  limits.draft.chosen = true;
+  limits.draft.tree = *ParseTopology("4-2-1");  // layers of 4, 8 and 8 nodes
+  limits.draft.width = 4;
+  limits.draft.depth = 3;
+  const auto expect = [&](int width, int depth) {
+    const DraftShape shape = sizer.Choose("m", limits);
+    EXPECT_EQ(shape.width, width);
+    EXPECT_EQ(shape.depth, depth);
+  };
+  expect(4, 3);
+  limits.max_nodes = 19;
+  expect(4, 2);
+  limits.max_nodes = 3;
+  expect(0, 0);
+  limits.max_nodes = 20;
+  limits.max_depth = 1;
+  expect(4, 1);
+  limits.draft.tree = *ParseTopology("chain");
+  limits.draft.width = 1;
+  limits.draft.depth = 0;
+  limits.max_depth = 3;
+  EXPECT_EQ(sizer.Choose("m", limits).width, 1);
+}
+
+TEST(ForestSizerTest, AMethodThatDraftsNothingGetsNoForest) {
+  SizerLimits limits = Limits(1);
+  limits.draft.drafts = false;
+  EXPECT_EQ(ForestSizer().Choose("m", limits).depth, 0);
 }
 
 TEST(ForestSizerTest, ManySequencesInOnePassGetSmallerForests) {

@@ -19,6 +19,7 @@ Sequence MakeSequence(int prompt, int max_tokens, int width) {
   sequence.params.method = width == 1 ? "pf_gumbel" : "certified";
   sequence.params.beam_width = width;
   sequence.params.max_tokens = max_tokens;
+  sequence.draft = DraftSizeOf(sequence.params);
   sequence.decoder = *MakeBeamDecoder(sequence.params);
   return sequence;
 }
@@ -29,6 +30,13 @@ TEST(SchedulerTest, RefusesWhatCanNeverFitAndNamesTheBlocks) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(std::string(status.message()).find("100"), std::string::npos) << status;
   EXPECT_TRUE(scheduler.CheckFits(MakeSequence(100, 16, 1)).ok());
+}
+
+TEST(SchedulerTest, RefusesMoreBeamsThanAPassHasRows) {
+  Scheduler scheduler(SmallPool());
+  const absl::Status status = scheduler.CheckFits(MakeSequence(8, 2, 65));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(std::string(status.message()).find("65 beams"), std::string::npos) << status;
 }
 
 TEST(SchedulerTest, AdmitsUntilThePoolIsReservedAndAgainAfterARelease) {
@@ -62,8 +70,10 @@ TEST(SchedulerTest, ForestsShareAPassAndNeverReachBeyondTheEnd) {
   }
   EXPECT_LE(3 * (scheduler.ForestLimits(running[0]).max_nodes + 1), 64);
   running[0].params.draft_width = 16;  // a request's own number may fill a pass
+  running[0].draft = DraftSizeOf(running[0].params);
   EXPECT_EQ(scheduler.ForestLimits(running[0]).max_nodes, 63);
   wide.params.method = "none";
+  wide.draft = DraftSizeOf(wide.params);
   EXPECT_EQ(scheduler.ForestLimits(wide).max_depth, 0);
 }
 

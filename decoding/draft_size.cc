@@ -1,0 +1,43 @@
+#include "decoding/draft_size.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "decoding/method.h"
+
+namespace coppice {
+
+int DraftSize::Nodes(int shape_width, int shape_depth) const {
+  return tree ? tree->Nodes(shape_depth) : shape_width * shape_depth;
+}
+
+int DraftSize::DeepestWithin(int shape_width, int max_nodes) const {
+  if (shape_width <= 0) return 0;
+  if (!tree) return std::max(0, max_nodes / shape_width);
+  int depth = 0;
+  while (Nodes(shape_width, depth + 1) <= max_nodes && (tree->open || depth < tree->depth())) {
+    ++depth;
+  }
+  return depth;
+}
+
+DraftSize DraftSizeOf(const DecodingParams& params) {
+  DraftSize size;
+  const auto method = ResolveMethod(params.method, params);
+  const MethodRow* row = method.ok() ? FindMethod(*method) : nullptr;
+  if (row == nullptr || row->form == DraftForm::kNone) return size;
+  size.drafts = true;
+  size.chosen = params.draft_width > 0 || params.draft_depth > 0 || !params.draft_tree.empty();
+  size.width = row->form == DraftForm::kPath ? 1 : params.draft_width;
+  size.depth = params.draft_depth;
+  if (row->reads("draft_beams")) size.beams = params.draft_beams;
+  if (params.draft_tree.empty()) return size;
+  auto tree = ParseTopology(params.draft_tree);
+  if (!tree.ok()) return size;
+  size.width = tree->Nodes(1);
+  size.depth = tree->open ? 0 : tree->depth();
+  size.tree = *std::move(tree);
+  return size;
+}
+
+}  // namespace coppice

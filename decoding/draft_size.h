@@ -1,0 +1,30 @@
+// How large the drafts of a request are: what the form of its method (method.h) makes of the width,
+// the depth and the tree that it names. Admission, the forest sizer and the draft node reckon with
+// the same numbers. Pure.
+#pragma once
+
+#include <optional>
+
+#include "decoding/params.h"
+#include "decoding/topology.h"
+
+namespace coppice {
+
+struct DraftSize {
+  bool drafts = false;  // false: "none", or a method that drafts nothing
+  bool chosen = false;  // the request names width, depth or tree
+  int width = 0;        // nodes of the first layer that request or form fix; 0 = free
+  int depth = 0;        // layers that the request fixes; 0 = free
+  int beams = 0;        // rows that the draft model evaluates in a level, when not those of a layer
+  std::optional<Topology> tree;  // the static tree; absent: as many nodes in every layer
+
+  // Nodes that a draft of this shape ships at most.
+  int Nodes(int shape_width, int shape_depth) const;
+  // The most layers of this width whose nodes fit in max_nodes.
+  int DeepestWithin(int shape_width, int max_nodes) const;
+};
+
+// params.method: a name of the table, "auto" or "none".
+DraftSize DraftSizeOf(const DecodingParams& params);
+
+}  // namespace coppice
