@@ -43,7 +43,7 @@ class PfGumbelDecoder : public BeamDecoder {
   SequenceState state_;
   WarpedRow row_;
   std::vector<Beam> roots_;  // distinct picked parents of the next layer, in order of first pick
-  std::vector<int> multiplicity_;  // [roots] slots that held the beam
+  std::vector<int> multiplicity_;  // [roots] slots that held the beam; set semantics: 1
   std::vector<int32_t> picks_;     // [slots of the next layer] index into roots_
   std::vector<PathId> root_paths_;
 };
@@ -89,7 +89,7 @@ void PfGumbelDecoder::PickParents(absl::Span<const Beam> slots, RoundLedger* led
     if (same == beams.end()) {
       beams.push_back(slot);
       counts.push_back(1);
-    } else {
+    } else if (!state_.params().set_semantics) {
       ++counts[same - beams.begin()];
     }
   }

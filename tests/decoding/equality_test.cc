@@ -103,8 +103,9 @@ TEST(EqualityTest, SetSemanticsIsNoticed) {
   for (int seed = 0; seed < 200; ++seed) {
     Setting s = RandomSetting(seed, DecodingKind::kBeamSampling);
     s.params.beam_width = s.params.num_hypotheses = 6;
-    ReferenceDecoder reference(s.params, s.lm);
-    reference.set_semantics = true;
+    DecodingParams as_set = s.params;
+    as_set.set_semantics = true;
+    ReferenceDecoder reference(as_set, s.lm);
     const std::vector<ReferenceBeam> want = reference.Run();
     const DecodeRun run =
         RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm, DraftQuality::kNone, 0, 0);

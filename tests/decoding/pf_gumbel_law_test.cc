@@ -172,8 +172,8 @@ TEST(PfGumbelLawTest, ThreeSlotsFollowTheMultisetLawAndNotTheSetLaw) {
     params.seed = seed;
     for (int layers : {1, 2}) {
       params.max_tokens = layers;
+      params.set_semantics = true;
       ReferenceDecoder reference(params, lm);
-      reference.set_semantics = true;
       Layer& layer = layers == 1 ? outcome->first : outcome->second;
       for (const ReferenceBeam& slot : reference.RunLayers(layers)) layer.insert(slot.path);
     }

@@ -1,6 +1,6 @@
-// The non-speculative algorithms of ALGORITHMS.md 3.5, 5.7, 5.8 and section 8, written down again
-// as plainly as the text: the reference that the decoders must equal token for token. HashLM rows,
-// no pruning, std::log and std::exp.
+// The non-speculative algorithms of ALGORITHMS.md 3.5, 5.6, 5.7, 5.8 and section 8, written down
+// again as plainly as the text: the reference that the decoders must equal token for token. HashLM
+// rows, no pruning, std::log and std::exp.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "decoding/params.h"
 #include "decoding/warp.h"
+#include "tests/testing/flat_warp.h"
 #include "tests/testing/hash_lm.h"
 
 namespace coppice {
@@ -67,7 +68,6 @@ class ReferenceDecoder {
   }
 
   int layers = 0;
-  bool set_semantics = false;  // negative control: forget multiplicities
 
  private:
   struct Entry {
@@ -76,13 +76,7 @@ class ReferenceDecoder {
   };
 
   Distribution Row(const ReferenceBeam& beam) const {
-    WarpParams warp = params_.warp;
-    if (static_cast<int>(beam.path.size()) < params_.min_tokens) {
-      for (TokenId stop : params_.stop_ids) {
-        warp.logit_bias.emplace_back(stop, -std::numeric_limits<double>::infinity());
-      }
-    }
-    return WarpRow(absl::Span<const double>(lm_.TargetLogProbs(HashPath(beam.path))), warp);
+    return WarpRow(absl::Span<const double>(lm_.TargetLogProbs(HashPath(beam.path))), Warp(beam));
   }
 
   ReferenceBeam Child(const ReferenceBeam& beam, TokenId token, double log_prob) const {
@@ -101,24 +95,32 @@ class ReferenceDecoder {
   }
 
   std::vector<ReferenceBeam> Layer(const std::vector<ReferenceBeam>& active) const {
+    if (params_.method == "gumbel_slots" || IsJoint(params_.warp.mode)) return JointLayer(active);
     if (params_.kind == DecodingKind::kMultinomial || params_.kind == DecodingKind::kBeamSampling) {
       return SampledLayer(active);
     }
     return RankedLayer(active);
   }
 
-  std::vector<ReferenceBeam> SampledLayer(const std::vector<ReferenceBeam>& active) const {
+  // Equal paths merged, with how often each counts.
+  std::vector<ReferenceBeam> Merge(const std::vector<ReferenceBeam>& active,
+                                   std::vector<int>* multiplicity) const {
     std::vector<ReferenceBeam> beams;
-    std::vector<int> multiplicity;
     for (const ReferenceBeam& slot : active) {
       size_t b = 0;
       while (b < beams.size() && beams[b].path != slot.path) ++b;
       if (b == beams.size()) {
         beams.push_back(slot);
-        multiplicity.push_back(0);
+        multiplicity->push_back(0);
       }
-      if (!set_semantics || multiplicity[b] == 0) ++multiplicity[b];
+      if (!params_.set_semantics || (*multiplicity)[b] == 0) ++(*multiplicity)[b];
     }
+    return beams;
+  }
+
+  std::vector<ReferenceBeam> SampledLayer(const std::vector<ReferenceBeam>& active) const {
+    std::vector<int> multiplicity;
+    const std::vector<ReferenceBeam> beams = Merge(active, &multiplicity);
     std::vector<ReferenceBeam> out;
     const int slots = params_.refill ? params_.beam_width : static_cast<int>(active.size());
     for (int w = 0; w < slots; ++w) {
@@ -138,6 +140,77 @@ class ReferenceDecoder {
         if (key > token_key) token = i, token_key = key;
       }
       out.push_back(Child(beams[best], row.tokens[token], row.log_probs[token]));
+    }
+    return out;
+  }
+
+  WarpParams Warp(const ReferenceBeam& beam) const {
+    WarpParams warp = params_.warp;
+    if (static_cast<int>(beam.path.size()) < params_.min_tokens) {
+      for (TokenId stop : params_.stop_ids) {
+        warp.logit_bias.emplace_back(stop, -std::numeric_limits<double>::infinity());
+      }
+    }
+    return warp;
+  }
+
+  // p_beam over beam * vocab + token.
+  std::vector<double> JointLaw(const std::vector<ReferenceBeam>& beams,
+                               const std::vector<int>& multiplicity) const {
+    if (IsJoint(params_.warp.mode)) {
+      FlatLayer layer{{}, multiplicity, {}};
+      for (const ReferenceBeam& beam : beams) {
+        layer.log_score.push_back(beam.log_score);
+        layer.log_probs.push_back(lm_.TargetLogProbs(HashPath(beam.path)));
+      }
+      return FlatWarp(layer, Warp(beams[0]));
+    }
+    double largest = -std::numeric_limits<double>::infinity(), total = 0;
+    for (const ReferenceBeam& beam : beams) largest = std::max(largest, beam.log_score);
+    std::vector<double> law(beams.size() * lm_.vocab_size, 0.0);
+    for (size_t b = 0; b < beams.size(); ++b) {
+      const Distribution row = Row(beams[b]);
+      const double weight = multiplicity[b] * std::exp(beams[b].log_score - largest);
+      for (size_t i = 0; i < row.size(); ++i)
+        law[b * lm_.vocab_size + row.tokens[i]] = weight * std::exp(row.log_probs[i]);
+      total += weight;
+    }
+    for (double& mass : law) mass /= total;
+    return law;
+  }
+
+  std::vector<ReferenceBeam> JointLayer(const std::vector<ReferenceBeam>& active) const {
+    std::vector<int> multiplicity;
+    const std::vector<ReferenceBeam> beams = Merge(active, &multiplicity);
+    const std::vector<double> law = JointLaw(beams, multiplicity);
+    std::vector<ReferenceBeam> children;  // [law.size()]
+    for (const ReferenceBeam& beam : beams) {
+      std::vector<double> log_probs(lm_.vocab_size, 0.0);  // log pt: what ls accumulates in ROW
+      const Distribution row = Row(beam);
+      for (size_t i = 0; i < row.size(); ++i) log_probs[row.tokens[i]] = row.log_probs[i];
+      for (TokenId token = 0; token < lm_.vocab_size; ++token)
+        children.push_back(Child(beam, token, log_probs[token]));
+    }
+    const auto key = [&](size_t i, int slot) {
+      const TokenId token = children[i].path.back();
+      return std::log(law[i]) + Noise(Domain::kToken, beams[i / lm_.vocab_size].path, slot, token);
+    };
+    if (params_.kind == DecodingKind::kBeamSamplingWithoutReplacement) {
+      std::vector<Entry> entries;
+      for (size_t i = 0; i < law.size(); ++i) {
+        if (law[i] > 0) entries.push_back({key(i, 0), children[i]});
+      }
+      return Walk(std::move(entries));
+    }
+    std::vector<ReferenceBeam> out;
+    const int slots = params_.refill ? params_.beam_width : static_cast<int>(active.size());
+    for (int w = 0; w < slots; ++w) {
+      size_t best = 0;
+      double best_key = -std::numeric_limits<double>::infinity();
+      for (size_t i = 0; i < law.size(); ++i) {
+        if (law[i] > 0 && key(i, w) > best_key) best = i, best_key = key(i, w);
+      }
+      out.push_back(children[best]);
     }
     return out;
   }
@@ -163,6 +236,11 @@ class ReferenceDecoder {
         entries.push_back({keys[i], Child(beam, row.tokens[i], row.log_probs[i])});
       }
     }
+    return Walk(std::move(entries));
+  }
+
+  // Section 8: by rank, ends below rank W and others until there are W.
+  std::vector<ReferenceBeam> Walk(std::vector<Entry> entries) const {
     std::stable_sort(entries.begin(), entries.end(),
                      [](const Entry& a, const Entry& b) { return a.key > b.key; });
     std::vector<ReferenceBeam> out;
