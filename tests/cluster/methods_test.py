@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Every method that GET /v1/models lists, asked for by name through the whole cluster: with each decoding that it serves,
+shapes, warps and ends, alone and together, streamed, and with the draft node killed under way."""
+import itertools
+import json
+import os
+import signal
+import threading
+import unittest
+
+from api_client import outcome
+from cluster import Cluster
+
+PROMPTS = [
+    "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:",
+    "columns: year, title, role\nquestion: What role was played in 1999?\nsql:",
+]
+EOS = 2
+TOGETHER = 8
+BEAMS = dict(beam_width=3)
+# What may be asked of any method that takes a warp; beam search has none.
+WARPS = [dict(temperature=0.7), dict(top_k=20, top_p=0.9), dict(min_p=0.05, temperature=1.3)]
+ENDS = [dict(max_tokens=3), dict(max_tokens=1), dict(stop_token_ids=[EOS], ignore_eos=True), dict(min_tokens=6, max_tokens=9)]
+
+
+def shapes(row):
+    """Draft shapes besides auto that the method's form and options admit."""
+    wide = [] if row["draft_form"] == "path" else [dict(draft_width=5, draft_depth=2)]
+    narrow = [dict(draft_width=1, draft_depth=3)]
+    trees = [dict(draft_tree="3-2-1")] if "draft_tree" in row["options"] else []
+    return [] if row["draft_form"] == "none" else narrow + wide + trees
+
+
+def requests(row, decoding):
+    """Bodies without prompt and seed: (fields, fields of `speculative`)."""
+    warped = decoding != "beam_search" and not row["greedy"]
+    yield {}, {}
+    for shape in shapes(row):
+        yield {}, shape
+    for warp in WARPS if warped else ():
+        yield warp, {}
+    for mode in row["warp_modes"] if warped else ():
+        yield dict(warp_mode=mode, top_k=30), {}
+    for end in ENDS:
+        yield end, {}
+    yield dict(n=2), {}
+
+
+def speculation(answer):
+    return answer["usage"]["speculation"]
+
+
+class Methods(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster(tp=2, drafts=1)
+        cls.cluster.__enter__()
+        cls.api = cls.cluster.api
+        cls.rows = json.loads(cls.api.get("/v1/models")[1])["data"][0]["capabilities"]["methods"]
+        for row in cls.rows:
+            row["greedy"] = False
+        # A method may serve multinomial at temperature 0 alone: greedy.
+        for row in cls.rows:
+            if "multinomial" in row["decodings"]:
+                status, answer = cls.api.post(cls.body(row, "multinomial", dict(max_tokens=1)))
+                row["greedy"] = status == 400 and "temperature 0" in answer["error"]["message"]
+        cls.known = {}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.__exit__(None)
+
+    @staticmethod
+    def body(row, decoding, fields=(), speculative=(), index=0):
+        base = dict(prompt=PROMPTS[index % len(PROMPTS)], seed=100 + index, max_tokens=16, decoding=decoding, return_token_ids=True)
+        if decoding != "multinomial":
+            base.update(BEAMS)
+        elif row.get("greedy"):
+            base.update(temperature=0)
+        lossy = {} if row["lossless"] else dict(allow_lossy=True)
+        return dict(base, **dict(fields), speculative=dict(method=row["name"], **lossy, **dict(speculative)))
+
+    def all_bodies(self, row):
+        pairs = [(decoding, *request) for decoding in row["decodings"] for request in requests(row, decoding)]
+        return [self.body(row, *pair, index=i) for i, pair in enumerate(pairs)]
+
+    def ask(self, bodies):
+        """Answers, in order; TOGETHER at a time."""
+        answers = []
+        for begin in range(0, len(bodies), TOGETHER):
+            answers += self.api.complete_all(bodies[begin:begin + TOGETHER])
+        return answers
+
+    def is_plain(self, row, body):
+        """Whether decoding without drafts is this method's: the first that serves decoding and warp."""
+        mode = body.get("warp_mode", "row")
+        return row is next(r for r in self.rows if body["decoding"] in r["decodings"] and mode in r["warp_modes"])
+
+    def references(self, row, bodies):
+        """Outcomes without drafts; of a method that is not the plain one, with the smallest draft."""
+        smallest = dict(method=row["name"], draft_width=1, draft_depth=1)
+        bodies = [dict(body, speculative=False if self.is_plain(row, body) else smallest) for body in bodies]
+        keys = [json.dumps(body, sort_keys=True) for body in bodies]
+        missing = {key: body for key, body in zip(keys, bodies) if key not in self.known}
+        self.known.update(zip(missing, map(outcome, self.ask(list(missing.values())))))
+        return [self.known[key] for key in keys]
+
+    def test_1_every_method_by_name(self):
+        for row in self.rows:
+            with self.subTest(row["name"]):
+                bodies = self.all_bodies(row)
+                answers = self.ask(bodies)
+                for body, answer in zip(bodies, answers):
+                    spec = speculation(answer)
+                    self.assertEqual((spec["method"], spec["lossless"]), (row["name"], row["lossless"]), body)
+                    for choice in answer["choices"]:
+                        self.assertIn(choice["finish_reason"], ("stop", "length"))
+                        self.assertLessEqual(len(choice["token_ids"]), body["max_tokens"])
+                        self.assertGreater(len(choice["token_ids"]), body.get("min_tokens", 0) - 1)
+                    self.assertLessEqual(sum(spec["accepted_by_layer"]), spec["drafted_nodes"], body)
+                    self.assertEqual(sum(spec["accepted_by_layer"]), spec["accepted_nodes"], body)
+                layers, passes = (sum(speculation(a)[key] for a in answers) for key in ("layers", "target_passes"))
+                if row["draft_form"] == "none":
+                    self.assertEqual(sum(speculation(a)["drafted_nodes"] for a in answers), 0)
+                else:
+                    self.assertGreater(layers, 1.05 * passes)
+                if row["reproducible"]:
+                    self.assertEqual([outcome(a) for a in answers], self.references(row, bodies))
+
+    def test_2_streamed(self):
+        for row in self.rows:
+            for decoding in row["decodings"]:
+                with self.subTest((row["name"], decoding)):
+                    body = self.body(row, decoding)
+                    events = self.api.stream(dict(body, stream_options=dict(include_usage=True)))
+                    self.assertEqual(events.pop(), "[DONE]")
+                    usage = events.pop()["usage"]
+                    self.assertEqual(usage["speculation"]["method"], row["name"])
+                    choices = [choice for event in events for choice in event["choices"] if choice["index"] == 0]
+                    ids = [token for choice in choices for token in choice["token_ids"]]
+                    self.assertLessEqual(len(ids), body["max_tokens"])
+                    self.assertEqual(usage["completion_tokens"], len(ids))
+                    self.assertIn(choices[-1]["finish_reason"], ("stop", "length"))
+                    if row["reproducible"]:
+                        self.assertEqual(ids, self.references(row, [body])[0][0][1])
+
+    def test_3_what_a_method_cannot_do_is_refused(self):
+        decodings = {decoding for row in self.rows for decoding in row["decodings"]}
+        for row in self.rows:
+            refused = [self.body(row, decoding) for decoding in decodings - set(row["decodings"])]
+            served = row["decodings"][0]
+            refused += [self.body(row, served, dict(warp_mode=mode)) for mode in {"joint", "rowcut"} - set(row["warp_modes"])
+                        if served != "beam_search"]
+            if not row["lossless"]:
+                refused.append(self.body(dict(row, lossless=True), served))
+            if row["draft_form"] == "path":
+                refused.append(self.body(row, served, {}, dict(draft_width=2)))
+            if row["draft_form"] == "none":
+                refused.append(self.body(row, served, {}, dict(draft_depth=2)))
+            values = dict(draft_tree="2-2", draft_beams=5, mjsd_threshold=0.3, fallback_threshold=0.3, rollback_threshold=1,
+                          joint_tokens=3)
+            refused += [self.body(row, served, {}, {name: value}) for name, value in values.items() if name not in row["options"]]
+            for body in refused:
+                with self.subTest(body):
+                    status, answer = self.api.post(body)
+                    self.assertEqual((status, answer["error"]["code"]), (400, "unsupported_combination"), answer)
+                    if answer["error"]["param"] != "warp_mode":  # which no method serves with this decoding
+                        self.assertIn(row["name"], answer["error"]["message"])
+
+    def test_4_the_draft_node_dies_half_way(self):
+        pairs = [(row, decoding) for row in self.rows for decoding in row["decodings"]]
+        bodies = [self.body(*pair, dict(max_tokens=60, ignore_eos=True), index=i) for i, pair in enumerate(pairs)]
+        expected = [self.references(row, [body])[0] if row["reproducible"] else None for (row, _), body in zip(pairs, bodies)]
+        draft = self.cluster.process("draft-0").process
+        results = [None] * len(bodies)
+        turn = itertools.count()
+
+        def work():
+            while (i := next(turn)) < len(bodies):
+                if i == len(bodies) // 2:
+                    os.kill(draft.pid, signal.SIGKILL)
+                results[i] = self.api.post(bodies[i])
+
+        threads = [threading.Thread(target=work) for _ in range(TOGETHER)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(draft.wait(), -signal.SIGKILL)
+        for (row, decoding), (status, answer), before in zip(pairs, results, expected):
+            with self.subTest((row["name"], decoding)):
+                self.assertEqual(status, 200, answer)
+                if before is not None:
+                    self.assertEqual(outcome(answer), before)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
