@@ -91,14 +91,18 @@ std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::Taken(
   return taken;
 }
 
-// Lowers the costs by the gaps under the law over `nodes`; returns what the slots take.
+// Lowers the costs by the gaps under the law over `nodes`; returns what the slots take. A law with
+// hedges holds only if one of them is current, so all its entries pay for the likeliest.
 std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::RankEntries(
     absl::Span<const Distribution> rows, absl::Span<const int> nodes) {
   std::vector<LawBeam> beams;
+  double least = kInfinity;  // cost of a hedge
   for (int n : nodes) {
+    if (multiplicity_[n] == 0) least = std::min(least, level()[n].cost);
     beams.push_back(
         {level()[n].hash, level()[n].score, std::max(1, multiplicity_[n]), &rows[n], nullptr});
   }
+  if (least == kInfinity) least = 0;
   const LayerLaw q = law_.Make(beams);
   std::vector<Candidate> taken;
   for (int slot = 0; slot < (WithReplacement() ? slots_ : 1); ++slot) {
@@ -106,8 +110,8 @@ std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::RankEntries(
     const std::vector<Candidate> winners = Taken(&candidates);
     for (const Candidate& candidate : candidates) {
       double& cost = costs_[candidate.node][FindToken(rows[candidate.node], candidate.token)];
-      cost = std::min(
-          cost, winners.back().key - candidate.key + kHedgeCost * level()[candidate.node].cost);
+      const double penalty = kHedgeCost * std::max(least, level()[candidate.node].cost);
+      cost = std::min(cost, winners.back().key - candidate.key + penalty);
     }
     taken.insert(taken.end(), winners.begin(), winners.end());
   }

@@ -7,6 +7,7 @@
 #include "decoding/drafter.h"
 #include "decoding/dsbd.h"
 #include "decoding/dsbd_drafter.h"
+#include "decoding/gumbel_slots.h"
 #include "decoding/pf_gumbel.h"
 #include "decoding/search.h"
 
@@ -54,6 +55,7 @@ std::vector<MethodRow> MakeTable() {
        .reproducible = true,
        .form = DraftForm::kLevels,
        .ships = "tree",
+       .options = {"beam_duplicates"},
        .source = "5.7",
        .make_decoder = MakePfGumbelDecoder,
        .make_drafter = DraftPfGumbel},
@@ -77,6 +79,18 @@ std::vector<MethodRow> MakeTable() {
        .source = "5.9",
        .make_decoder = DecodeCertified,
        .make_drafter = DraftBeamSearch},
+      {.name = "gumbel_slots",
+       .serves = {kBeamSampling, kWithoutReplacement},
+       .law = "that of the decoding (3.3, 3.4) in any warp mode",
+       .lossless = true,
+       .reproducible = true,
+       .joint_warps = true,
+       .form = DraftForm::kLevels,
+       .ships = "tree",
+       .options = {"beam_duplicates"},
+       .source = "5.6",
+       .make_decoder = MakeGumbelSlotsDecoder,
+       .make_drafter = MakeGumbelSlotsDrafter},
       {.name = "dsbd",
        .serves = {kBeamSampling},
        .law = "beam sampling with replacement (3.3)",
