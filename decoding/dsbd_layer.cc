@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-void DrawInto(Domain domain, const LayerLaw& law, ChoiceSource* choices, DsbdLayerResult* result) {
+void DrawInto(Domain domain, const LayerLaw& law, ChoiceSource* choices, LayerResult* result) {
   const Draw draw = choices->Choose(domain, static_cast<uint32_t>(result->outputs.size()), law);
   result->outputs.push_back({draw.entry, -1});
   result->min_margin = std::min(result->min_margin, draw.margin);
@@ -24,18 +24,20 @@ LayerLaw Renormalised(const LayerLaw& q, double mass) {
   return law;
 }
 
-int LayerWidth(const WidthRule& rule, int drafts, Residual* a) {
-  if (rule.threshold <= 0) return rule.fixed;
+int LayerWidth(const WidthRule& rule, const LayerInput& input, int drafts, Residual* a) {
+  if (rule.threshold <= 0) return input.width;
   const int threshold_width =
       WidthForThreshold(AcceptedTail(AcceptanceByDraft(a, drafts)), rule.threshold);
-  return std::min(std::max(rule.minimum, threshold_width), rule.maximum);
+  const int maximum = std::max(1, rule.maximum - input.ended);
+  return std::min(std::max(rule.minimum, threshold_width), maximum);
 }
 
 }  // namespace
 
-double ProposalMass(const LayerLaw& q) {
+double ProposalMass(const LayerLaw& q, int beams) {
   double sum = 0;
-  for (const WeightedRow& row : q.rows) {
+  for (int b = 0; b < beams; ++b) {
+    const WeightedRow& row = q.rows[b];
     if (row.sparse == nullptr) continue;
     double part = 0;
     for (double log_prob : row.sparse->log_probs) part += Exp(row.log_weight + log_prob);
@@ -46,25 +48,28 @@ double ProposalMass(const LayerLaw& q) {
 
 // DSBD Algorithm 1 with errata E1 (ratio a/Q), E4 (rules N, E), E5 (completion: one draw from a,
 // then P), E7 (drawing order, copies kept), E15.
-DsbdLayerResult VerifyDsbdLayer(const DsbdLayerInput& input, ChoiceSource* choices) {
+LayerResult VerifyDsbdLayer(const LayerInput& input, RemovedParents rule, const WidthRule& width,
+                            ChoiceSource* choices) {
   const LayerLaw& p = *input.p;
-  const bool renormalise = input.rule == RemovedParents::kRenormalise;
+  const int beams = static_cast<int>(p.rows.size());
+  const bool renormalise = rule == RemovedParents::kRenormalise;
   int m = static_cast<int>(input.drafts.size());
-  if (renormalise)
+  if (renormalise) {
     m = std::count_if(input.drafts.begin(), input.drafts.end(),
-                      [](Entry d) { return d.beam >= 0; });
+                      [&](Entry d) { return d.beam < beams; });
+  }
   const LayerLaw q =
-      renormalise && m > 0 ? Renormalised(*input.q, ProposalMass(*input.q)) : *input.q;
+      renormalise && m > 0 ? Renormalised(*input.q, ProposalMass(*input.q, beams)) : *input.q;
   Residual a(p, q);
   const uint64_t layer_hash = LayerHash(p);
 
-  DsbdLayerResult result;
+  LayerResult result;
   result.min_margin = kInfinity;
   result.overlap = a.Overlap();
-  const int width = LayerWidth(input.width, m, &a);
-  for (int j = 0; j < input.drafts.size() && result.outputs.size() < width; ++j) {
+  const int outputs = LayerWidth(width, input, m, &a);
+  for (int j = 0; j < input.drafts.size() && result.outputs.size() < outputs; ++j) {
     const Entry d = input.drafts[j];
-    if (d.beam < 0) {
+    if (d.beam >= beams) {
       if (!renormalise) {
         a.Reject();
         ++result.tested;
@@ -81,17 +86,17 @@ DsbdLayerResult VerifyDsbdLayer(const DsbdLayerInput& input, ChoiceSource* choic
       a.Reject();
     }
   }
-  result.full = result.outputs.size() == width;
+  result.full = result.outputs.size() == outputs;
   if (!result.full && m > 0) {  // t ~ a closes the draft loop, even when a is P again
     DrawInto(Domain::kResidual, a.Law(), choices, &result);
     ++result.residual_draws;
   }
-  while (result.outputs.size() < width) DrawInto(Domain::kDirect, p, choices, &result);
+  while (result.outputs.size() < outputs) DrawInto(Domain::kDirect, p, choices, &result);
   return result;
 }
 
-DsbdLayerResult DrawLayer(const LayerLaw& p, int width, ChoiceSource* choices) {
-  DsbdLayerResult result;
+LayerResult DrawLayer(const LayerLaw& p, int width, ChoiceSource* choices) {
+  LayerResult result;
   result.min_margin = kInfinity;
   while (result.outputs.size() < width) DrawInto(Domain::kDirect, p, choices, &result);
   return result;

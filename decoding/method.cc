@@ -6,7 +6,6 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
 #include "decoding/dsbd.h"
-#include "decoding/dsbd_drafter.h"
 #include "decoding/gumbel_slots.h"
 #include "decoding/pf_gumbel.h"
 #include "decoding/search.h"

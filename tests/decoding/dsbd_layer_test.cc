@@ -68,22 +68,33 @@ void Bind(Layer* layer) {
   for (int b = 0; b < layer->q.rows.size(); ++b) layer->q.rows[b].sparse = &layer->draft_rows[b];
 }
 
-LayerLaw RestrictedProposal(const Layer& layer) {
+// Rows of the draft beams in the order of LayerInput: those of the target's beams, then the others.
+std::vector<int> RowsOfDraftBeams(const Layer& layer) {
+  std::vector<int> rows;
+  int next = static_cast<int>(layer.p.rows.size());
+  for (int target : layer.draft_target) rows.push_back(target >= 0 ? target : next++);
+  return rows;
+}
+
+LayerLaw ArrangedProposal(const Layer& layer) {
   LayerLaw q;
   for (const WeightedRow& row : layer.p.rows) {
     q.rows.push_back({row.hash});
   }
-  for (int b = 0; b < layer.q.rows.size(); ++b) {
-    if (layer.draft_target[b] >= 0) q.rows[layer.draft_target[b]] = layer.q.rows[b];
+  const std::vector<int> rows = RowsOfDraftBeams(layer);
+  for (int b = 0; b < rows.size(); ++b) {
+    if (rows[b] >= q.rows.size()) q.rows.resize(rows[b] + 1);
+    q.rows[rows[b]] = layer.q.rows[b];
   }
   return q;
 }
 
 std::vector<Entry> DrawDrafts(const Layer& layer, int count, ChoiceSource* choices) {
+  const std::vector<int> rows = RowsOfDraftBeams(layer);
   std::vector<Entry> drafts;
   for (int j = 0; j < count; ++j) {
     const Entry entry = choices->Choose(Domain::kDraft, j, layer.q).entry;
-    drafts.push_back({layer.draft_target[entry.beam], entry.token});
+    drafts.push_back({rows[entry.beam], entry.token});
   }
   return drafts;
 }
@@ -128,9 +139,9 @@ double WorstGivenWidth(const ExactLaw& law, const LayerLaw& p) {
   return worst;
 }
 
-std::vector<Entry> Entries(const DsbdLayerResult& result) {
+std::vector<Entry> Entries(const LayerResult& result) {
   std::vector<Entry> entries;
-  for (const DsbdOutput& output : result.outputs) entries.push_back(output.entry);
+  for (const RuleOutput& output : result.outputs) entries.push_back(output.entry);
   return entries;
 }
 
@@ -173,14 +184,15 @@ class DsbdLayer : public testing::Test {
   void Use(const Config& config) {
     layer_ = MakeLayer(config.target, config.draft, config.draft_target);
     Bind(&layer_);
-    restricted_ = RestrictedProposal(layer_);
+    arranged_ = ArrangedProposal(layer_);
   }
-  DsbdLayerResult Run(const std::vector<Entry>& drafts, RemovedParents rule, WidthRule width,
-                      ChoiceSource* choices) {
-    return VerifyDsbdLayer({&layer_.p, &restricted_, drafts, rule, width}, choices);
+  LayerResult Run(const std::vector<Entry>& drafts, RemovedParents rule, int width,
+                  ChoiceSource* choices, const WidthRule& rule_of_width = {}) {
+    return VerifyDsbdLayer({&layer_.p, &arranged_, drafts, width}, rule, rule_of_width, choices);
   }
+  bool IsRemoved(Entry draft) const { return draft.beam >= layer_.p.rows.size(); }
   Layer layer_;
-  LayerLaw restricted_;
+  LayerLaw arranged_;
 };
 
 TEST_F(DsbdLayer, FixedWidthOutputsAreIidFromTheTarget) {
@@ -190,7 +202,7 @@ TEST_F(DsbdLayer, FixedWidthOutputsAreIidFromTheTarget) {
       for (const auto& [width, drafts] :
            {std::pair(1, 1), {1, 3}, {2, 2}, {2, 3}, {3, 2}, {3, 3}}) {
         const ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
-          return Entries(Run(DrawDrafts(layer_, drafts, choices), rule, {width}, choices));
+          return Entries(Run(DrawDrafts(layer_, drafts, choices), rule, width, choices));
         });
         EXPECT_LT(LargestDifference(law, IidLaw(layer_.p, width)), 1e-12)
             << config.name << " W " << width << " W_S " << drafts << " rule "
@@ -207,9 +219,9 @@ TEST_F(DsbdLayer, DynamicWidthOutputsAreIidGivenTheWidth) {
     for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
       for (double threshold : {0.1, 0.5, 0.9, 1.0}) {
         for (int minimum : {1, 2}) {
-          const WidthRule width{1, threshold, minimum, 3};
+          const WidthRule width{threshold, minimum, 3};
           const ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
-            return Entries(Run(DrawDrafts(layer_, 3, choices), rule, width, choices));
+            return Entries(Run(DrawDrafts(layer_, 3, choices), rule, 1, choices, width));
           });
           EXPECT_LT(WorstGivenWidth(law, layer_.p), 1e-12) << config.name << " t " << threshold;
           for (const auto& [outcome, probability] : law) widths.insert(outcome.size());
@@ -227,10 +239,10 @@ TEST_F(DsbdLayer, FullLayerHappensAsOftenAsTheClosedFormSays) {
       double full = 0;
       EnumerateChoices([&](ScriptedChoices* choices) {
         const bool is_full =
-            Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, {width}, choices).full;
+            Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, width, choices).full;
         full += is_full ? choices->probability() : 0.0;
       });
-      Residual a(layer_.p, restricted_);
+      Residual a(layer_.p, arranged_);
       const std::vector<double> tail = AcceptedTail(AcceptanceByDraft(&a, 3));
       EXPECT_NEAR(full, tail[width], 1e-12) << config.name << " W " << width;
     }
@@ -240,8 +252,8 @@ TEST_F(DsbdLayer, FullLayerHappensAsOftenAsTheClosedFormSays) {
 TEST_F(DsbdLayer, EqualLawsAcceptEverythingWithoutAResidualDraw) {
   Use(Configs()[8]);
   EnumerateChoices([&](ScriptedChoices* choices) {
-    const DsbdLayerResult result =
-        Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, {2}, choices);
+    const LayerResult result =
+        Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, 2, choices);
     EXPECT_TRUE(result.full);
     EXPECT_EQ(result.residual_draws, 0);
     EXPECT_EQ(result.tested, 2);
@@ -252,11 +264,11 @@ TEST_F(DsbdLayer, EqualLawsAcceptEverythingWithoutAResidualDraw) {
 TEST_F(DsbdLayer, DisjointSupportsAcceptNothing) {
   Use(Configs()[6]);
   EnumerateChoices([&](ScriptedChoices* choices) {
-    const DsbdLayerResult result =
-        Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, {2}, choices);
+    const LayerResult result =
+        Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, 2, choices);
     EXPECT_FALSE(result.full);
     EXPECT_EQ(result.overlap, 0.0);
-    for (const DsbdOutput& output : result.outputs) EXPECT_EQ(output.draft, -1);
+    for (const RuleOutput& output : result.outputs) EXPECT_EQ(output.draft, -1);
   });
 }
 
@@ -325,7 +337,7 @@ TEST_F(DsbdNegativeControl, InvertedRatioIsRejected) {  // E1
                  [&](ChoiceSource* choices) {
                    InvertedRatio wrong(choices);
                    return Entries(
-                       Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, {2}, &wrong));
+                       Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, 2, &wrong));
                  }),
             0.2);
 }
@@ -336,9 +348,9 @@ TEST_F(DsbdNegativeControl, DroppingWithoutRenormalisingIsRejected) {  // E4
                  [&](ChoiceSource* choices) {
                    std::vector<Entry> drafts = DrawDrafts(layer_, 3, choices);
                    drafts.erase(std::remove_if(drafts.begin(), drafts.end(),
-                                               [](Entry d) { return d.beam < 0; }),
+                                               [&](Entry d) { return IsRemoved(d); }),
                                 drafts.end());
-                   return Entries(Run(drafts, RemovedParents::kReject, {2}, choices));
+                   return Entries(Run(drafts, RemovedParents::kReject, 2, choices));
                  }),
             0.02);
 }
@@ -349,7 +361,7 @@ TEST_F(DsbdNegativeControl, CompletionAllFromTheTargetIsRejected) {  // E5
                  [&](ChoiceSource* choices) {
                    ResidualFromTarget wrong(choices, &layer_.p);
                    return Entries(
-                       Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, {2}, &wrong));
+                       Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, 2, &wrong));
                  }),
             0.03);
 }
@@ -360,7 +372,7 @@ TEST_F(DsbdNegativeControl, CompletionAllFromTheResidualIsRejected) {  // E5
                  [&](ChoiceSource* choices) {
                    AllFromResidual wrong(choices);
                    return Entries(
-                       Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, {2}, &wrong));
+                       Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, 2, &wrong));
                  }),
             0.02);
 }
@@ -369,8 +381,8 @@ TEST_F(DsbdNegativeControl, DiscardingALayerThatIsNotFullIsRejected) {  // E5
   Use(EasyCase());
   EXPECT_GT(Bias(2,
                  [&](ChoiceSource* choices) {
-                   const DsbdLayerResult result =
-                       Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, {2}, choices);
+                   const LayerResult result =
+                       Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, 2, choices);
                    return Entries(result.full ? result : DrawLayer(layer_.p, 2, choices));
                  }),
             0.03);
@@ -382,9 +394,9 @@ TEST_F(DsbdNegativeControl, ResortedDraftsAreRejected) {  // E7
                  [&](ChoiceSource* choices) {
                    std::vector<Entry> drafts = DrawDrafts(layer_, 3, choices);
                    std::stable_sort(drafts.begin(), drafts.end(), [&](Entry a, Entry b) {
-                     return LogMass(restricted_, a) > LogMass(restricted_, b);
+                     return LogMass(arranged_, a) > LogMass(arranged_, b);
                    });
-                   return Entries(Run(drafts, RemovedParents::kReject, {2}, choices));
+                   return Entries(Run(drafts, RemovedParents::kReject, 2, choices));
                  }),
             0.02);
 }
@@ -398,7 +410,7 @@ TEST_F(DsbdNegativeControl, DeduplicatedDraftsAreRejected) {  // E7
                      if (std::find(distinct.begin(), distinct.end(), draft) == distinct.end())
                        distinct.push_back(draft);
                    }
-                   return Entries(Run(distinct, RemovedParents::kReject, {2}, choices));
+                   return Entries(Run(distinct, RemovedParents::kReject, 2, choices));
                  }),
             0.02);
 }
@@ -408,20 +420,11 @@ TEST_F(DsbdNegativeControl,
   Use(EasyCase());
   EXPECT_GT(Bias(2,
                  [&](ChoiceSource* choices) {
-                   LayerLaw left = layer_.q;
+                   const std::vector<int> rows = RowsOfDraftBeams(layer_);
                    std::vector<Entry> drafts;
-                   for (int j = 0; j < 3; ++j) {
-                     const Entry entry = choices->Choose(Domain::kDraft, j, left).entry;
-                     drafts.push_back({layer_.draft_target[entry.beam], entry.token});
-                     WeightedRow& row = left.rows[entry.beam];
-                     const auto place =
-                         std::lower_bound(row.changed.begin(), row.changed.end(), entry.token);
-                     row.changed_log_mass.insert(
-                         row.changed_log_mass.begin() + (place - row.changed.begin()),
-                         -std::numeric_limits<double>::infinity());
-                     row.changed.insert(place, entry.token);
-                   }
-                   return Entries(Run(drafts, RemovedParents::kReject, {2}, choices));
+                   for (Entry entry : choices->ChooseDistinct(Domain::kDraft, 0, layer_.q, 3))
+                     drafts.push_back({rows[entry.beam], entry.token});
+                   return Entries(Run(drafts, RemovedParents::kReject, 2, choices));
                  }),
             0.05);
 }
@@ -431,7 +434,7 @@ TEST_F(DsbdNegativeControl,
   Use(EasyCase());
   const ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
     const std::vector<Entry> drafts = DrawDrafts(layer_, 2, choices);
-    return Entries(Run(drafts, RemovedParents::kReject, {drafts[0] == drafts[1] ? 1 : 2}, choices));
+    return Entries(Run(drafts, RemovedParents::kReject, drafts[0] == drafts[1] ? 1 : 2, choices));
   });
   EXPECT_GT(WorstGivenWidth(law, layer_.p), 0.02);
 }
@@ -441,8 +444,8 @@ TEST_F(DsbdNegativeControl, WidthFromSurvivorsUnderRuleEIsRejected) {  // E9
   const ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
     const std::vector<Entry> drafts = DrawDrafts(layer_, 3, choices);
     const int survivors =
-        std::count_if(drafts.begin(), drafts.end(), [](Entry d) { return d.beam >= 0; });
-    return Entries(Run(drafts, RemovedParents::kReject, {std::max(1, survivors)}, choices));
+        std::count_if(drafts.begin(), drafts.end(), [&](Entry d) { return !IsRemoved(d); });
+    return Entries(Run(drafts, RemovedParents::kReject, std::max(1, survivors), choices));
   });
   EXPECT_GT(WorstGivenWidth(law, layer_.p), 0.02);
 }
@@ -450,10 +453,10 @@ TEST_F(DsbdNegativeControl, WidthFromSurvivorsUnderRuleEIsRejected) {  // E9
 TEST_F(DsbdNegativeControl, KeepingWhateverWasAcceptedIsRejected) {  // E9
   Use(EasyCase());
   const ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
-    const DsbdLayerResult result =
-        Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, {3}, choices);
+    const LayerResult result =
+        Run(DrawDrafts(layer_, 3, choices), RemovedParents::kReject, 3, choices);
     std::vector<Entry> accepted;
-    for (const DsbdOutput& output : result.outputs) {
+    for (const RuleOutput& output : result.outputs) {
       if (output.draft >= 0) accepted.push_back(output.entry);
     }
     return accepted;

@@ -10,13 +10,13 @@
 #include "base/deterministic_math.h"
 #include "decoding/residual.h"
 #include "gtest/gtest.h"
-#include "tests/testing/dsbd_law.h"
+#include "tests/testing/layered_law.h"
 
 namespace coppice {
 namespace {
 
-DsbdSetting Setting(int vocab, int width, uint64_t draft_salt) {
-  DsbdSetting setting;
+LayeredSetting Setting(int vocab, int width, uint64_t draft_salt) {
+  LayeredSetting setting;
   setting.params.kind = DecodingKind::kBeamSampling;
   setting.params.method = "dsbd";
   setting.params.beam_width = width;
@@ -102,7 +102,7 @@ TEST(SeededChoices, WholeRowsDrawAsListedRowsDo) {
 
 // G-test of the seeded two-layer law, false alarm 1e-6.
 TEST(DsbdDecoder, SeededDecodesFollowTheBeamSamplingLaw) {
-  DsbdSetting setting = Setting(2, 2, 8);
+  LayeredSetting setting = Setting(2, 2, 8);
   setting.params.max_tokens = 2;
   setting.params.stop_when_full = false;
   setting.draft_depth = 1;
@@ -112,7 +112,7 @@ TEST(DsbdDecoder, SeededDecodesFollowTheBeamSamplingLaw) {
   for (int run = 0; run < kRuns; ++run) {
     SeededChoices choices(12345 + run);
     std::vector<uint64_t> outcome;
-    for (const std::vector<uint64_t>& layer : RunDsbd(setting, &choices)) {
+    for (const std::vector<uint64_t>& layer : RunLayered(setting, &choices)) {
       outcome.push_back(layer.size());
       outcome.insert(outcome.end(), layer.begin(), layer.end());
     }
@@ -142,15 +142,14 @@ TEST(DsbdDecoder, SeededDecodesFollowTheBeamSamplingLaw) {
 }
 
 TEST(DsbdDecoder, DraftEqualToTheTargetIsAcceptedWhole) {
-  DsbdSetting setting = Setting(6, 3, 7);
+  LayeredSetting setting = Setting(6, 3, 7);
   for (uint64_t seed = 0; seed < 20; ++seed) {
     setting.params.seed = seed;
-    DsbdDecoder decoder(setting.params, RemovedParents::kReject,
-                        std::make_shared<SeededChoices>(seed));
+    LayeredDecoder decoder = MakeLayered(setting, std::make_shared<SeededChoices>(seed));
     const DraftState state = decoder.draft_state();
     setting.draft_width = 3;  // every draft is needed, so every drafted beam survives
     const DraftForest forest =
-        DraftDsbdRound(setting, state, 3, std::make_shared<SeededChoices>(seed));
+        DraftLayeredRound(setting, state, 3, std::make_shared<SeededChoices>(seed));
     ASSERT_TRUE(forest.Validate(6).ok());
     FunctionRows rows(setting.target, state.root_hash, forest);
     const Verdict verdict = decoder.Advance(forest, &rows);
@@ -164,7 +163,7 @@ TEST(DsbdDecoder, DraftEqualToTheTargetIsAcceptedWhole) {
 TEST(DsbdDecoder, RoundsKeepTheirPromises) {
   for (double threshold : {0.0, 0.6}) {
     for (uint64_t seed = 0; seed < 60; ++seed) {
-      DsbdSetting setting = Setting(7, 3, 8);
+      LayeredSetting setting = Setting(7, 3, 8);
       setting.params.seed = seed;
       setting.params.stop_ids = {0};
       setting.params.min_tokens = 2;
@@ -179,7 +178,7 @@ TEST(DsbdDecoder, RoundsKeepTheirPromises) {
         DraftForest forest = DraftForest::Empty(static_cast<int>(state.root_hash.size()));
         const int depth = std::min(3, decoder->max_useful_depth());
         if (depth > 0 && seed % 5 != 0) {
-          forest = DraftDsbdRound(setting, state, depth, std::make_shared<SeededChoices>(seed));
+          forest = DraftLayeredRound(setting, state, depth, std::make_shared<SeededChoices>(seed));
         }
         const int before = decoder->layers_committed();
         FunctionRows rows(setting.target, state.root_hash, forest);
@@ -211,10 +210,10 @@ TEST(DsbdDecoder, RoundsKeepTheirPromises) {
 }
 
 TEST(DsbdDecoder, ForestWithoutItsProposalsIsAPlainStep) {
-  const DsbdSetting setting = Setting(5, 2, 8);
-  DsbdDecoder probe(setting.params, RemovedParents::kReject, std::make_shared<SeededChoices>(1));
+  const LayeredSetting setting = Setting(5, 2, 8);
+  LayeredDecoder probe = MakeLayered(setting, std::make_shared<SeededChoices>(1));
   const DraftState state = probe.draft_state();
-  const DraftForest good = DraftDsbdRound(setting, state, 2, std::make_shared<SeededChoices>(1));
+  const DraftForest good = DraftLayeredRound(setting, state, 2, std::make_shared<SeededChoices>(1));
   ASSERT_TRUE(CheckDsbdForest(good).ok());
   DraftForest no_proposals = good;
   no_proposals.proposals.clear();
@@ -230,8 +229,7 @@ TEST(DsbdDecoder, ForestWithoutItsProposalsIsAPlainStep) {
   row.log_probs.erase(row.log_probs.begin() + gone);
   for (const DraftForest& forest : {no_proposals, no_draws, wrong_weight, missing_token}) {
     EXPECT_FALSE(CheckDsbdForest(forest).ok());
-    DsbdDecoder decoder(setting.params, RemovedParents::kReject,
-                        std::make_shared<SeededChoices>(1));
+    LayeredDecoder decoder = MakeLayered(setting, std::make_shared<SeededChoices>(1));
     FunctionRows rows(setting.target, state.root_hash, forest);
     EXPECT_EQ(decoder.Advance(forest, &rows).stats.layers, 1);
     EXPECT_FALSE(decoder.last_round()[0].verified);

@@ -8,13 +8,13 @@
 
 #include "base/deterministic_math.h"
 #include "gtest/gtest.h"
-#include "tests/testing/dsbd_law.h"
+#include "tests/testing/layered_law.h"
 
 namespace coppice {
 namespace {
 
-DsbdSetting HashLmSetting(int vocab, int width, int draft_width, int draft_depth, int layers) {
-  DsbdSetting setting;
+LayeredSetting HashLmSetting(int vocab, int width, int draft_width, int draft_depth, int layers) {
+  LayeredSetting setting;
   setting.params.kind = DecodingKind::kBeamSampling;
   setting.params.method = "dsbd";
   setting.params.beam_width = width;
@@ -29,8 +29,8 @@ DsbdSetting HashLmSetting(int vocab, int width, int draft_width, int draft_depth
   return setting;
 }
 
-void ExpectExact(const DsbdSetting& setting, const std::string& what) {
-  const ExactLaw law = DsbdLaw(setting);
+void ExpectExact(const LayeredSetting& setting, const std::string& what) {
+  const ExactLaw law = LayeredLaw(setting);
   double sum = 0;
   for (const auto& [outcome, probability] : law) sum += probability;
   EXPECT_NEAR(sum, 1.0, 1e-12) << what;
@@ -44,9 +44,9 @@ TEST(DsbdEnumeration, TwoLayersFromThePromptAreBeamSampling) {
   for (const Size& size :
        {Size{2, 2, 2, 1}, {2, 2, 3, 1}, {2, 3, 3, 1}, {3, 2, 2, 1}, {4, 1, 3, 1}, {3, 1, 2, 1}}) {
     for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
-      DsbdSetting setting =
+      LayeredSetting setting =
           HashLmSetting(size.vocab, size.width, size.draft_width, size.draft_depth, 2);
-      setting.rule = rule;
+      setting.removed = rule;
       ExpectExact(setting,
                   absl::StrCat("V ", size.vocab, " W ", size.width, " W_S ", size.draft_width));
     }
@@ -56,8 +56,8 @@ TEST(DsbdEnumeration, TwoLayersFromThePromptAreBeamSampling) {
 // Three layers in all, so that two drafted layers are verified in one round and the third is drawn.
 TEST(DsbdEnumeration, TwoDraftedLayersWithRemovedParentsAreBeamSampling) {
   for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
-    DsbdSetting setting = HashLmSetting(2, 1, 2, 2, 3);
-    setting.rule = rule;
+    LayeredSetting setting = HashLmSetting(2, 1, 2, 2, 3);
+    setting.removed = rule;
     ExpectExact(setting, "W 1, gamma 2");
   }
 }
@@ -65,7 +65,7 @@ TEST(DsbdEnumeration, TwoDraftedLayersWithRemovedParentsAreBeamSampling) {
 // One root beam per start slot: weights, a multiplicity of 2, two drafted layers of which the last
 // is verified last.
 TEST(DsbdEnumeration, DecodeFromWeightedBeamsIsBeamSampling) {
-  DsbdSetting setting = HashLmSetting(2, 2, 2, 2, 3);
+  LayeredSetting setting = HashLmSetting(2, 2, 2, 2, 3);
   setting.start = {{{0}, Log(2.0 / 3)}, {{1}, Log(1.0 / 3)}};
   ExpectExact(setting, "two beams");
   setting.start = {{{0}, Log(0.5)}, {{1}, Log(0.25)}, {{0}, Log(0.5)}};
@@ -78,8 +78,8 @@ TEST(DsbdEnumeration, DecodeFromWeightedBeamsIsBeamSampling) {
 // (max_tokens leaves room).
 TEST(DsbdEnumeration, SecondDraftedLayerIsBeamSamplingUnderBothRules) {
   for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
-    DsbdSetting setting = HashLmSetting(2, 2, 2, 2, 3);
-    setting.rule = rule;
+    LayeredSetting setting = HashLmSetting(2, 2, 2, 2, 3);
+    setting.removed = rule;
     ExpectExact(setting, "gamma 2");
   }
 }
@@ -87,7 +87,7 @@ TEST(DsbdEnumeration, SecondDraftedLayerIsBeamSamplingUnderBothRules) {
 TEST(DsbdEnumeration, StopIdsRefillOrNotAreBeamSampling) {
   for (bool refill : {true, false}) {
     for (int min_tokens : {0, 2}) {
-      DsbdSetting setting = HashLmSetting(3, 2, 2, 1, 2);
+      LayeredSetting setting = HashLmSetting(3, 2, 2, 1, 2);
       setting.params.stop_ids = {0};
       setting.params.refill = refill;
       setting.params.min_tokens = min_tokens;
@@ -103,7 +103,7 @@ TEST(DsbdEnumeration, StopIdsRefillOrNotAreBeamSampling) {
 
 TEST(DsbdEnumeration, WarpsAreBeamSampling) {
   for (WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw}) {
-    DsbdSetting setting = HashLmSetting(4, 2, 2, 1, 2);
+    LayeredSetting setting = HashLmSetting(4, 2, 2, 1, 2);
     setting.params.warp.temperature = 0.7;
     setting.params.warp.top_k = 2;
     setting.params.warp.logit_bias = {{1, 0.5}};
@@ -128,7 +128,7 @@ TEST(DsbdEnumeration, ExtremeRowsAreBeamSampling) {
   for (const auto& [target, draft] :
        {std::pair(low, high), std::pair(low, low), std::pair(low, one), std::pair(one, low),
         std::pair(one, one)}) {
-    DsbdSetting setting = HashLmSetting(4, 2, 2, 1, 2);
+    LayeredSetting setting = HashLmSetting(4, 2, 2, 1, 2);
     setting.target = target;
     setting.draft = draft;
     ExpectExact(setting, "extreme rows");
@@ -138,10 +138,10 @@ TEST(DsbdEnumeration, ExtremeRowsAreBeamSampling) {
 // ---- dynamic width: the law of a layer given everything before it and its width
 // -------------------------------------
 
-double WorstGivenWidths(const DsbdSetting& setting, std::set<size_t>* widths) {
+double WorstGivenWidths(const LayeredSetting& setting, std::set<size_t>* widths) {
   // law of (layer 1, layer 2) -> conditional laws of each layer.
   std::map<std::vector<uint64_t>, ExactLaw> given;  // history + width -> outputs -> mass
-  for (const auto& [outcome, probability] : DsbdLaw(setting)) {
+  for (const auto& [outcome, probability] : LayeredLaw(setting)) {
     std::vector<uint64_t> history;
     for (size_t at = 0; at < outcome.size();) {
       const size_t width = outcome[at];
@@ -189,8 +189,8 @@ TEST(DsbdEnumeration, DynamicWidthIsBeamSamplingGivenTheWidths) {
   std::set<size_t> widths;
   for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
     for (double threshold : {0.3, 0.7, 0.95}) {
-      DsbdSetting setting = HashLmSetting(2, 1, 2, 2, 2);
-      setting.rule = rule;
+      LayeredSetting setting = HashLmSetting(2, 1, 2, 2, 2);
+      setting.removed = rule;
       setting.params.width_threshold = threshold;
       setting.params.draft_width = 2;
       setting.params.stop_when_full = false;
@@ -220,23 +220,23 @@ class DirectInsteadOfResidual : public ForwardedChoices {
 };
 
 TEST(DsbdEnumeration, WrongVariantsDifferByMoreThanTheirMargin) {
-  const DsbdSetting setting = HashLmSetting(2, 2, 3, 1, 2);
+  const LayeredSetting setting = HashLmSetting(2, 2, 3, 1, 2);
   const ExactLaw closed = ClosedFixedWidthLaw(setting);
   const ExactLaw inverted =
-      DsbdLaw(setting, [](ChoiceSource* c) { return std::make_unique<InvertedRatio>(c); });
+      LayeredLaw(setting, [](ChoiceSource* c) { return std::make_unique<InvertedRatio>(c); });
   EXPECT_GT(TotalVariation(inverted, closed), 0.1);
-  const ExactLaw direct = DsbdLaw(
+  const ExactLaw direct = LayeredLaw(
       setting, [](ChoiceSource* c) { return std::make_unique<DirectInsteadOfResidual>(c); });
   EXPECT_GT(TotalVariation(direct, closed), 0.01);
 }
 
 // Erratum E6: set semantics is another target once a path fills two of three slots.
 TEST(DsbdEnumeration, SetSemanticsDiffers) {
-  DsbdSetting setting = HashLmSetting(2, 3, 2, 1, 2);
-  DsbdSetting merged = setting;
+  LayeredSetting setting = HashLmSetting(2, 3, 2, 1, 2);
+  LayeredSetting merged = setting;
   merged.start = {{{0}, -1.0}, {{1}, -1.0}};
   setting.start = {{{0}, -1.0}, {{0}, -1.0}, {{1}, -1.0}};
-  EXPECT_GT(TotalVariation(DsbdLaw(setting), ClosedFixedWidthLaw(merged)), 0.02);
+  EXPECT_GT(TotalVariation(LayeredLaw(setting), ClosedFixedWidthLaw(merged)), 0.02);
 }
 
 }  // namespace

@@ -38,13 +38,11 @@ Laws EnumerateLayer(const GoldenLayer& layer, const std::vector<Entry>& drafts, 
                     int width) {
   Laws laws;
   EnumerateChoices([&](ScriptedChoices* choices) {
-    WidthRule fixed;
-    fixed.fixed = width;
-    const DsbdLayerResult result =
-        VerifyDsbdLayer({&layer.p, &layer.q, drafts, rule, fixed}, choices);
+    const LayerResult result =
+        VerifyDsbdLayer({&layer.p, &layer.q, drafts, width}, rule, WidthRule(), choices);
     std::vector<uint64_t> outcome;
     uint64_t accepted = 0;
-    for (const DsbdOutput& output : result.outputs) {
+    for (const RuleOutput& output : result.outputs) {
       outcome.push_back(output.entry.token);
       accepted += output.draft >= 0;
     }
@@ -88,7 +86,7 @@ void RunDsbdSurvivors(const Json& inputs, const Json& expected, CaseCheck* check
   std::vector<Entry> drafts;
   for (const Json& d : inputs.at("drafts_in_sampling_order")) {
     const Json& entry = entry_of.at(d.get<int>());
-    drafts.push_back(entry.is_null() ? Entry{-1, 0} : Entry{0, entry.get<int>()});
+    drafts.push_back(entry.is_null() ? Entry{1, 0} : Entry{0, entry.get<int>()});
   }
   for (const auto& [name, rule] : {std::pair("mode_N", RemovedParents::kRenormalise),
                                    std::pair("mode_E", RemovedParents::kReject)}) {
@@ -118,8 +116,8 @@ void RunDsbdWidth(const Json& inputs, const Json& expected, CaseCheck* check) {
     check->Equal(absl::StrCat("W_tilde at ", t), WidthForThreshold(tail, rule.threshold),
                  want.at("W_tilde"));
     ScriptedChoices choices;
-    const DsbdLayerResult result =
-        VerifyDsbdLayer({&layer.p, &layer.q, drafts, RemovedParents::kReject, rule}, &choices);
+    const LayerResult result = VerifyDsbdLayer({&layer.p, &layer.q, drafts, /*width=*/1},
+                                               RemovedParents::kReject, rule, &choices);
     check->Equal(absl::StrCat("W_used at ", t), result.outputs.size(), want.at("W_used"));
   }
 }

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/deterministic_math.h"
-#include "tests/testing/dsbd_law.h"
+#include "tests/testing/layered_law.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
@@ -76,7 +76,7 @@ using Layers = std::pair<std::vector<std::vector<TokenId>>, std::vector<std::vec
 
 class TwoLayers {
  public:
-  TwoLayers(const DsbdSetting& setting, int vocab) : width_(setting.params.beam_width) {
+  TwoLayers(const LayeredSetting& setting, int vocab) : width_(setting.params.beam_width) {
     std::vector<std::vector<TokenId>> level;
     for (const auto& slot : setting.start) level.push_back(slot.tokens);
     for (int layer = 0; layer < 2; ++layer) {
@@ -124,7 +124,7 @@ class TwoLayers {
 void RunBeamLawTwoLayers(const Json& inputs, const Json& expected, CaseCheck* check) {
   const HashLm lm = ReadHashLm(inputs);
   const HashLm other{lm.vocab_size, lm.salt + 1, lm.power, 0};
-  DsbdSetting setting;
+  LayeredSetting setting;
   setting.params.kind = DecodingKind::kBeamSampling;
   setting.params.beam_width = inputs.at("W").get<int>();
   for (const Json& beam : inputs.at("input_beams")) {
@@ -135,7 +135,7 @@ void RunBeamLawTwoLayers(const Json& inputs, const Json& expected, CaseCheck* ch
   setting.target = [lm](uint64_t hash) { return lm.TargetLogProbs(hash); };
   setting.draft = [other](uint64_t hash) { return other.TargetLogProbs(hash); };
   const TwoLayers layers(setting, lm.vocab_size);
-  layers.Check("iid", DsbdLaw(setting), expected.at("law_iid_multiset_unordered"), check);
+  layers.Check("iid", LayeredLaw(setting), expected.at("law_iid_multiset_unordered"), check);
   layers.Check("wor", ClosedFixedWidthLaw(setting, /*with_replacement=*/false),
                expected.at("law_wor_unordered"), check);
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/testing/dsbd_law.h"
+#include "tests/testing/layered_law.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
@@ -73,7 +73,7 @@ void CheckDraw(const std::string& name, const Seeding& seeding, const RecordedDr
                                            draw.winner.token) == HashPath(Path(want.at("winner"))));
 }
 
-std::vector<TokenId> NodePath(const DsbdDecoder& decoder, absl::Span<const PathId> roots,
+std::vector<TokenId> NodePath(const LayeredDecoder& decoder, absl::Span<const PathId> roots,
                               const DraftForest& forest, int node) {
   if (node < 0) return decoder.paths().Tokens(roots[-1 - node]);
   std::vector<TokenId> path = NodePath(decoder, roots, forest, forest.parent[node]);
@@ -81,8 +81,9 @@ std::vector<TokenId> NodePath(const DsbdDecoder& decoder, absl::Span<const PathI
   return path;
 }
 
-void CheckDrafts(const DsbdDecoder& decoder, const Seeding& seeding, const RecordedChoices& drawn,
-                 const DraftForest& forest, const Json& layers, CaseCheck* check) {
+void CheckDrafts(const LayeredDecoder& decoder, const Seeding& seeding,
+                 const RecordedChoices& drawn, const DraftForest& forest, const Json& layers,
+                 CaseCheck* check) {
   const std::vector<PathId> roots(decoder.roots().begin(), decoder.roots().end());
   size_t next = 0;
   check->Equal("draft layers", forest.depth(), layers.size());
@@ -102,7 +103,7 @@ void CheckDrafts(const DsbdDecoder& decoder, const Seeding& seeding, const Recor
   check->Equal("number of draft draws", next, drawn.draws.size());
 }
 
-void CheckLayer(const std::string& name, const DsbdDecoder& decoder, const DsbdLayerRecord& record,
+void CheckLayer(const std::string& name, const LayeredDecoder& decoder, const LayerRecord& record,
                 const Json& want, CaseCheck* check) {
   Json beams = Json::array();
   for (size_t b = 0; b < record.beams.size(); ++b) {
@@ -143,14 +144,15 @@ void RunDsbd(const Json& inputs, const Json& expected, CaseCheck* check) {
   const HashLm lm = ReadHashLm(inputs);
   const Seeding seeding{Hex(inputs.at("seed_hex").get<std::string>()),
                         inputs.at("epoch").get<uint64_t>()};
-  DsbdSetting setting;
+  LayeredSetting setting;
   setting.params.kind = DecodingKind::kBeamSampling;
   setting.params.seed = seeding.seed;
   setting.params.beam_width = inputs.at("W").get<int>();
   setting.draft_depth = inputs.at("gamma").get<int>();
   setting.params.max_tokens = static_cast<int>(seeding.epoch) + setting.draft_depth + 2;
   setting.draft_width = inputs.at("W_S").get<int>();
-  setting.rule = inputs.at("rule") == "E" ? RemovedParents::kReject : RemovedParents::kRenormalise;
+  setting.removed =
+      inputs.at("rule") == "E" ? RemovedParents::kReject : RemovedParents::kRenormalise;
   setting.target = [lm](uint64_t hash) { return lm.TargetLogProbs(hash); };
   setting.draft = [lm](uint64_t hash) { return lm.DraftLogProbs(hash); };
   for (const Json& beam : inputs.at("beams")) {
@@ -166,10 +168,10 @@ void RunDsbd(const Json& inputs, const Json& expected, CaseCheck* check) {
   SeededChoices seeded(seeding.seed);
   const auto drafted = std::make_shared<RecordedChoices>(&seeded);
   const auto decided = std::make_shared<RecordedChoices>(&seeded);
-  DsbdDecoder decoder(setting.params, setting.rule, decided);
+  LayeredDecoder decoder = MakeLayered(setting, decided);
   decoder.StartFrom(setting.start);
   const DraftState state = decoder.draft_state();
-  const DraftForest forest = DraftDsbdRound(setting, state, setting.draft_depth, drafted);
+  const DraftForest forest = DraftLayeredRound(setting, state, setting.draft_depth, drafted);
   CheckDrafts(decoder, seeding, *drafted, forest, expected.at("draft_layers"), check);
   FunctionRows rows(setting.target, state.root_hash, forest);
   const Verdict verdict = decoder.Advance(forest, &rows);

@@ -1,0 +1,82 @@
+// Decoder of the methods that verify joint layers by rejection (ALGORITHMS.md 5.1-5.5): the law of
+// each layer, the forest's drafts of it, beams, pool and statistics. What a layer makes of its
+// drafts is the rule's (decoding/layer_rule.h). The output depends on where rounds begin, not on
+// the seed alone. Drafts come from decoding/layered_drafter.h. Made by decoding/dsbd.cc,
+// single_kv.cc and wor_reuse.cc. Thread-compatible.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "decoding/beam_decoder.h"
+#include "decoding/choice_source.h"
+#include "decoding/layer_beams.h"
+#include "decoding/layer_rule.h"
+#include "decoding/sequence_state.h"
+#include "decoding/shipped_draws.h"
+
+namespace coppice {
+
+// One decided layer of a round, kept until the next round for tests and golden files.
+struct LayerRecord {
+  std::vector<PathId> beams;         // the layer's current beams, canonical order
+  std::vector<int> multiplicity;     // [beams]
+  std::vector<LayerOutput> outputs;  // slot order
+  std::vector<int> accepted_draft;   // [outputs] index among the layer's draws, or -1
+  bool verified = false;             // false: drawn without drafts
+  bool full = false;                 // verified, and the next layer might be too
+};
+
+// What survives a round.
+enum class KeptBeams {
+  kAll,
+  kBest,  // single KV (5.4): the beam of largest ls alone, ties: lowest slot
+};
+
+class LayeredDecoder : public BeamDecoder {
+ public:
+  // A forest that fails CheckShippedDraws(forest, drafts) is ignored: the round is a plain step.
+  // `choices` decides (SeededChoices in production).
+  LayeredDecoder(const DecodingParams& params, std::unique_ptr<LayerRule> rule, DrawLaw drafts,
+                 std::shared_ptr<ChoiceSource> choices, KeptBeams kept = KeptBeams::kAll);
+
+  // Before the first round: starts from given slots instead of the prompt (exact laws, golden
+  // files). All paths have the same length, which is the number of layers committed.
+  struct StartSlot {
+    std::vector<TokenId> tokens;
+    double log_score = 0;
+  };
+  void StartFrom(absl::Span<const StartSlot> slots);
+
+  const PathTree& paths() const override { return state_.paths(); }
+  absl::Span<const PathId> roots() const override { return beams_.paths(); }
+  DraftState draft_state() const override { return beams_.State(paths(), state_.layers()); }
+  int max_useful_depth() const override { return state_.max_useful_depth(); }
+  Verdict Advance(const DraftForest& forest, RowSource* rows) override;
+  bool finished() const override { return state_.finished(); }
+  int layers_committed() const override { return state_.layers(); }
+  absl::Span<const LayerOutput> last_layer() const override { return state_.last_layer(); }
+  std::vector<TokenId> StablePrefix() const override { return state_.StablePrefix(beams_.beams()); }
+  std::vector<Hypothesis> Result() const override { return state_.Result(); }
+
+  absl::Span<const LayerRecord> last_round() const { return round_; }
+
+ private:
+  LayerResult VerifyLayer(const DraftForest& forest, const ProposalIndex& proposals, int layer,
+                          const LayerLaw& p);
+  void CommitLayer(const LayerResult& result, RoundLedger* ledger);
+  void KeepBestBeam();
+  int Width() const;
+
+  SequenceState state_;
+  const std::unique_ptr<LayerRule> rule_;
+  const DrawLaw drafts_;
+  const std::shared_ptr<ChoiceSource> choices_;
+  const KeptBeams kept_;
+  LayerBeams beams_;
+  std::vector<LayerRecord> round_;
+  int ended_slots_ = 0;  // slots that emitted a stop id and are not refilled
+};
+
+}  // namespace coppice

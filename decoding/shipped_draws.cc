@@ -1,0 +1,79 @@
+#include "decoding/shipped_draws.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/deterministic_math.h"
+#include "base/status.h"
+#include "decoding/layer_law.h"
+
+namespace coppice {
+namespace {
+
+absl::Status Bad(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("draft forest: ", what));
+}
+
+absl::Status CheckWeights(const DraftForest& forest, const ProposalIndex& proposals, int layer) {
+  double weight = 0;
+  for (int row = ParentRowsBegin(forest, layer); row < ParentRowsEnd(forest, layer); ++row) {
+    if (const Proposal* proposal = proposals.Find(row)) weight += Exp(proposal->log_weight);
+  }
+  if (std::abs(weight - 1) <= 1e-9) return absl::OkStatus();
+  return Bad(absl::StrCat("proposal weights of layer ", layer, " sum to ", weight, ", want 1"));
+}
+
+absl::Status CheckLayer(const DraftForest& forest, const ProposalIndex& proposals, int layer,
+                        DrawLaw law) {
+  std::vector<bool> drawn(forest.layer_begin[layer + 1] - forest.layer_begin[layer]);
+  for (int32_t i = forest.draws_begin[layer]; i < forest.draws_begin[layer + 1]; ++i) {
+    const int32_t node = forest.draws[i];
+    const Proposal* proposal = proposals.Find(RowOfNode(forest, forest.parent[node]));
+    if (proposal == nullptr || FindToken(proposal->row, forest.token[node]) < 0) {
+      return Bad(absl::StrCat("node ", node, " was drawn from no proposal that was shipped"));
+    }
+    const int place = node - forest.layer_begin[layer];
+    if (drawn[place] && law != DrawLaw::kIndependent) {
+      return Bad(absl::StrCat("node ", node, " was drawn twice"));
+    }
+    drawn[place] = true;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckShippedDraws(const DraftForest& forest, DrawLaw law) {
+  if (forest.draws_begin.size() != forest.layer_begin.size()) return Bad("draws are not listed");
+  std::vector<bool> proposed(forest.num_roots + forest.size());
+  for (const Proposal& proposal : forest.proposals) {
+    const int row = RowOfNode(forest, proposal.node);
+    if (proposed[row]) return Bad(absl::StrCat("two proposals of node ", proposal.node));
+    proposed[row] = true;
+  }
+  const ProposalIndex proposals(forest);
+  for (int layer = 0; layer < forest.depth(); ++layer) {
+    if (law != DrawLaw::kDistinctChildren)
+      COPPICE_RETURN_IF_ERROR(CheckWeights(forest, proposals, layer));
+    COPPICE_RETURN_IF_ERROR(CheckLayer(forest, proposals, layer, law));
+  }
+  return absl::OkStatus();
+}
+
+ProposalIndex::ProposalIndex(const DraftForest& forest)
+    : by_row_(forest.num_roots + forest.size(), nullptr) {
+  for (const Proposal& proposal : forest.proposals) {
+    by_row_[RowOfNode(forest, proposal.node)] = &proposal;
+  }
+}
+
+int ParentRowsBegin(const DraftForest& forest, int layer) {
+  return layer == 0 ? 0 : forest.num_roots + forest.layer_begin[layer - 1];
+}
+
+int ParentRowsEnd(const DraftForest& forest, int layer) {
+  return layer == 0 ? forest.num_roots : forest.num_roots + forest.layer_begin[layer];
+}
+
+}  // namespace coppice

@@ -1,0 +1,43 @@
+// What a rejection verifier needs of a draft forest beyond DraftForest::Validate: the proposals by
+// node, and that every draw can have come from them. Called by the verifiers of ALGORITHMS.md
+// 5.1-5.5 and PF-RRS. Pure.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "decoding/forest.h"
+
+namespace coppice {
+
+// How the draws of a layer were made.
+enum class DrawLaw {
+  kIndependent,       // iid from the joint proposal of the layer: copies are listed
+  kDistinct,          // without replacement from the joint proposal of the layer
+  kDistinctChildren,  // without replacement from each parent's own row; weights are not read
+};
+
+// Every draw has a proposal that lists its token, no node has two proposals, distinct draws are
+// distinct, and the weights of each layer's joint proposal sum to 1.
+// InvalidArgument names the layer or the node.
+absl::Status CheckShippedDraws(const DraftForest& forest, DrawLaw law);
+
+// Proposals by row (roots first, then nodes). *forest must outlive it.
+class ProposalIndex {
+ public:
+  explicit ProposalIndex(const DraftForest& forest);
+  const Proposal* Find(int row) const { return by_row_[row]; }
+
+ private:
+  std::vector<const Proposal*> by_row_;
+};
+
+// Row of a node in the numbering of DraftForest::parent: -1 - root for a root.
+inline int RowOfNode(const DraftForest& forest, int32_t node) {
+  return node < 0 ? -1 - node : forest.num_roots + node;
+}
+// Rows of the parents of a layer: [ParentRowsBegin(layer), ParentRowsEnd(layer)).
+int ParentRowsBegin(const DraftForest& forest, int layer);
+int ParentRowsEnd(const DraftForest& forest, int layer);
+
+}  // namespace coppice
