@@ -44,6 +44,14 @@ FIELDS = [
     (dict(speculative=dict(draft_depth=0)), "speculative.draft_depth", "invalid_value"),
     (dict(speculative=dict(draft_support=1025)), "speculative.draft_support", "invalid_value"),
     (dict(speculative=dict(method="magic")), "speculative.method", "invalid_value"),
+    (dict(speculative=dict(draft_tree="2-x")), "speculative.draft_tree", "invalid_value"),
+    (dict(speculative=dict(draft_tree="64-2")), "speculative.draft_tree", "invalid_value"),
+    (dict(speculative=dict(draft_beams=65)), "speculative.draft_beams", "invalid_value"),
+    (dict(speculative=dict(mjsd_threshold=1.5)), "speculative.mjsd_threshold", "invalid_value"),
+    (dict(speculative=dict(fallback_threshold=-1)), "speculative.fallback_threshold", "invalid_value"),
+    (dict(speculative=dict(rollback_threshold=-1)), "speculative.rollback_threshold", "invalid_value"),
+    (dict(speculative=dict(joint_tokens=17)), "speculative.joint_tokens", "invalid_value"),
+    (dict(decoding="beam_sampling", beam_duplicates="never"), "beam_duplicates", "invalid_value"),
     (dict(speculative="maybe"), "speculative", "invalid_value"),
     # wrong type
     (dict(temperature="1"), "temperature", "invalid_type"),
@@ -53,6 +61,9 @@ FIELDS = [
     (dict(stream="yes"), "stream", "invalid_type"),
     (dict(logit_bias=[1]), "logit_bias", "invalid_type"),
     (dict(speculative=3), "speculative", "invalid_type"),
+    (dict(speculative=dict(draft_tree=[4, 2])), "speculative.draft_tree", "invalid_type"),
+    (dict(speculative=dict(rollback_threshold="2")), "speculative.rollback_threshold", "invalid_type"),
+    (dict(beam_duplicates=True), "beam_duplicates", "invalid_type"),
     (dict(model=7), "model", "invalid_type"),
     # unknown, not served, contradictory
     (dict(foo=1), "foo", "unknown_field"),
@@ -84,6 +95,14 @@ FIELDS = [
      "speculative.width_threshold", "unsupported_combination"),
     (dict(decoding="beam_sampling", beam_width=4, speculative=dict(method="pf_gumbel", width_threshold=0.7, allow_lossy=True)),
      "speculative.width_threshold", "unsupported_combination"),
+    (dict(speculative=dict(draft_tree="4-2")), "speculative.draft_tree", "unsupported_combination"),
+    (dict(speculative=dict(draft_beams=3)), "speculative.draft_beams", "unsupported_combination"),
+    (dict(speculative=dict(mjsd_threshold=0.5)), "speculative.mjsd_threshold", "unsupported_combination"),
+    (dict(speculative=dict(fallback_threshold=0.4)), "speculative.fallback_threshold", "unsupported_combination"),
+    (dict(speculative=dict(rollback_threshold=3)), "speculative.rollback_threshold", "unsupported_combination"),
+    (dict(speculative=dict(joint_tokens=2)), "speculative.joint_tokens", "unsupported_combination"),
+    (dict(BEAM_SEARCH, beam_duplicates="once"), "beam_duplicates", "unsupported_combination"),
+    (dict(BEAM_SEARCH, warp_mode="joint"), "warp_mode", "unsupported_combination"),
 ]
 
 PROMPTS = [

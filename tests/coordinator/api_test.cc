@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "decoding/method.h"
 #include "tests/coordinator/byte_tokenizer.h"
 
 namespace coppice {
@@ -128,6 +130,22 @@ TEST(Api, OutOfRange) {
       {R"("speculative": {"draft_support": 1025})", "invalid_value", "speculative.draft_support"},
       {R"("speculative": {"width_threshold": 0})", "invalid_value", "speculative.width_threshold"},
       {R"("speculative": {"min_width": 2})", "invalid_value", "speculative.min_width"},
+      {R"("speculative": {"draft_tree": "3-0"})", "invalid_value", "speculative.draft_tree"},
+      {R"("speculative": {"draft_tree": "oak"})", "invalid_value", "speculative.draft_tree"},
+      {R"("speculative": {"draft_tree": "8-9"})", "invalid_value", "speculative.draft_tree"},
+      {R"("speculative": {"draft_tree": "1-1-1-1-1-1-1-1-1-1-1-1-1-1-1-1-1"})", "invalid_value",
+       "speculative.draft_tree"},
+      {R"("speculative": {"draft_beams": 0})", "invalid_value", "speculative.draft_beams"},
+      {R"("speculative": {"draft_beams": 65})", "invalid_value", "speculative.draft_beams"},
+      {R"("speculative": {"mjsd_threshold": 1.01})", "invalid_value", "speculative.mjsd_threshold"},
+      {R"("speculative": {"fallback_threshold": -0.1})", "invalid_value",
+       "speculative.fallback_threshold"},
+      {R"("speculative": {"rollback_threshold": -1})", "invalid_value",
+       "speculative.rollback_threshold"},
+      {R"("speculative": {"joint_tokens": 0})", "invalid_value", "speculative.joint_tokens"},
+      {R"("speculative": {"joint_tokens": 17})", "invalid_value", "speculative.joint_tokens"},
+      {R"("decoding": "beam_sampling", "beam_duplicates": "twice")", "invalid_value",
+       "beam_duplicates"},
   });
 }
 
@@ -391,6 +409,15 @@ TEST(Api, UnsupportedCombinationsNameBothFields) {
            "speculative.width_threshold", "pf_gumbel"},
           {R"("decoding": "beam_sampling", "speculative": {"method": "dsbd", "min_width": 2})",
            "speculative.min_width", "width_threshold"},
+          {R"("beam_duplicates": "once")", "beam_duplicates", "multinomial"},
+          {R"("speculative": {"draft_tree": "2-2"})", "speculative.draft_tree", "pf_gumbel"},
+          {R"("speculative": {"draft_beams": 2})", "speculative.draft_beams", "pf_gumbel"},
+          {R"("speculative": {"mjsd_threshold": 0.2})", "speculative.mjsd_threshold", "pf_gumbel"},
+          {R"("speculative": {"fallback_threshold": 0.2})", "speculative.fallback_threshold",
+           "pf_gumbel"},
+          {R"("speculative": {"rollback_threshold": 3})", "speculative.rollback_threshold",
+           "pf_gumbel"},
+          {R"("speculative": {"joint_tokens": 2})", "speculative.joint_tokens", "pf_gumbel"},
       }) {
     const ApiError error = Bad(Parse(c.fields));
     EXPECT_EQ(error.code, "unsupported_combination") << c.fields << ": " << error.message;
@@ -413,6 +440,63 @@ TEST(Api, Speculative) {
   EXPECT_EQ(request.params.draft_support, 8);
   EXPECT_EQ(request.params.width_threshold, 0.5);
   EXPECT_EQ(request.params.min_width, 2);
+}
+
+// Whatever rows the table has: each is served as it says, and nothing else of it.
+TEST(Api, TheMethodTableDecides) {
+  const auto body = [](const MethodRow& row, DecodingKind kind, const std::string& fields,
+                       bool allow_lossy = true) {
+    return absl::StrCat(R"("decoding": ")", DecodingKindName(kind),
+                        kind == DecodingKind::kMultinomial ? R"(", "temperature": 0)" : "\"",
+                        R"(, "speculative": {"method": ")", row.name, "\"", fields,
+                        allow_lossy ? R"(, "allow_lossy": true})" : "}");
+  };
+  const auto refused = [](const std::string& fields, const std::string& param) {
+    const ApiError error = Bad(Parse(fields));
+    EXPECT_EQ(error.code, "unsupported_combination") << fields << ": " << error.message;
+    EXPECT_EQ(error.param, param) << fields << ": " << error.message;
+  };
+  for (const MethodRow& row : Methods()) {
+    const DecodingKind served = row.serves[0];
+    for (const DecodingKind kind :
+         {DecodingKind::kMultinomial, DecodingKind::kBeamSampling,
+          DecodingKind::kBeamSamplingWithoutReplacement, DecodingKind::kBeamSearch}) {
+      if (std::find(row.serves.begin(), row.serves.end(), kind) == row.serves.end()) {
+        refused(body(row, kind, ""), "speculative.method");
+      } else {
+        EXPECT_EQ(Good(body(row, kind, "")).params.method, row.name);
+      }
+    }
+    if (!row.lossless) refused(body(row, served, "", false), "speculative.method");
+    if (row.form == DraftForm::kPath) {
+      Good(body(row, served, R"(, "draft_width": 1, "draft_depth": 3)"));
+      refused(body(row, served, R"(, "draft_width": 2)"), "speculative.draft_width");
+    }
+    if (row.form == DraftForm::kNone) {
+      for (const char* name : {"draft_width", "draft_depth", "draft_support"}) {
+        refused(body(row, served, absl::StrCat(", \"", name, "\": 3")),
+                absl::StrCat("speculative.", name));
+      }
+    }
+    if (row.reads("draft_tree")) {
+      EXPECT_EQ(Good(body(row, served, R"(, "draft_tree": "3-1")")).params.draft_tree, "3-1");
+      refused(body(row, served, R"(, "draft_tree": "3-1", "draft_width": 3)"),
+              "speculative.draft_width");
+      refused(body(row, served, R"(, "draft_tree": "3-1", "draft_depth": 2)"),
+              "speculative.draft_depth");
+    }
+    for (const char* name : {"draft_beams", "rollback_threshold", "joint_tokens"}) {
+      const std::string field = absl::StrCat(", \"", name, "\": 3");
+      if (row.reads(name)) {
+        Good(body(row, served, field));
+      } else {
+        refused(body(row, served, field), absl::StrCat("speculative.", name));
+      }
+    }
+    // A field at its default is accepted everywhere.
+    Good(body(row, served, R"(, "draft_beams": 4, "mjsd_threshold": 0.1, "fallback_threshold": 0.5,
+                              "rollback_threshold": 2, "joint_tokens": 4, "draft_tree": null)"));
+  }
 }
 
 TEST(Api, MessagesQuoteNoText) {
