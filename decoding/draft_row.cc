@@ -38,10 +38,7 @@ Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& para
   if (warp.temperature <= 0 || IsJoint(warp.mode)) {
     // Greedy: the target takes its argmax; the draft ranks guesses by the plain row. JOINT, ROWCUT:
     // the drafter warps the layer (decoding/joint_law.h).
-    warp.temperature = 1;
-    warp.top_k = 0;
-    warp.top_p = 1;
-    warp.min_p = 0;
+    warp = Uncut(warp);
   }
   const int support = std::max(1, params.draft_support);
   if (!(warp.top_p > 0 && warp.top_p < 1)) {

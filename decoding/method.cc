@@ -4,9 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "decoding/beam_decoder.h"
+#include "decoding/bild.h"
 #include "decoding/drafter.h"
 #include "decoding/dsbd.h"
 #include "decoding/gumbel_slots.h"
+#include "decoding/mjgd.h"
+#include "decoding/mjsd.h"
 #include "decoding/pf_gumbel.h"
 #include "decoding/search.h"
 
@@ -102,6 +105,33 @@ std::vector<MethodRow> MakeTable() {
        .make_decoder = MakeDsbdDecoder,
        .make_drafter = MakeDsbdDrafter,
        .check_forest = CheckDsbdForest},
+      {.name = "mjsd",
+       .serves = {kMultinomial},
+       .law = "lossy: keeps drafts whose joint likelihood is above mjsd_threshold times the draft's",
+       .form = DraftForm::kPath,
+       .ships = "tree and proposals",
+       .options = {"mjsd_threshold", "draft_beams"},
+       .source = "6.2",
+       .make_decoder = MakeMjsdDecoder,
+       .make_drafter = MakeMjsdDrafter,
+       .check_forest = CheckMjsdForest},
+      {.name = "bild",
+       .serves = {kMultinomial},
+       .law = "lossy: keeps drafts up to the first of -log p above rollback_threshold",
+       .form = DraftForm::kPath,
+       .ships = "tree",
+       .options = {"fallback_threshold", "rollback_threshold"},
+       .source = "6.3",
+       .make_decoder = MakeBildDecoder,
+       .make_drafter = MakeBildDrafter},
+      {.name = "mjgd",
+       .serves = {kMultinomial},
+       .law = "lossy: the likeliest joint_tokens tokens at once, no sampling",
+       .form = DraftForm::kNone,
+       .ships = "nothing",
+       .options = {"joint_tokens", "draft_beams"},
+       .source = "6.1",
+       .make_decoder = MakeMjgdDecoder},
   };
 }
 

@@ -16,6 +16,14 @@ WarpParams WarpAt(const DecodingParams& params, int length) {
   return warp;
 }
 
+WarpParams Uncut(WarpParams warp) {
+  warp.temperature = 1;
+  warp.top_k = 0;
+  warp.top_p = 1;
+  warp.min_p = 0;
+  return warp;
+}
+
 TargetRow ReadTargetRow(RowSource* rows, int row, const DecodingParams& params, int length) {
   WarpedRow warped(params);
   warped.Read(rows, row, length);

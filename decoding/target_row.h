@@ -22,6 +22,8 @@ struct TargetRow {
 // The warp in force after `length` generated tokens: params.warp with the stop ids banned while
 // length < min_tokens.
 WarpParams WarpAt(const DecodingParams& params, int length);
+// The row itself: the warp's bias and bans alone, temperature 1, nothing cut.
+WarpParams Uncut(WarpParams warp);
 // Row `row` of the source, for a path of `length` generated tokens.
 TargetRow ReadTargetRow(RowSource* rows, int row, const DecodingParams& params, int length);
 

@@ -35,10 +35,11 @@ std::vector<TreeDrafter::Child> TreeDrafter::AppendLayer(absl::Span<const Child>
   std::vector<int32_t> next_frontier;
   if (!best.empty() && forest_.layer_begin.empty()) forest_.layer_begin.push_back(0);
   for (const Child& child : best) {
-    next_frontier.push_back(forest_.size());
-    next.push_back({ExtendHash(level_[child.node].hash, child.token), child.score, child.penalty});
     forest_.token.push_back(child.token);
     forest_.parent.push_back(frontier_[child.node]);
+    if (is_stop(child.token)) continue;
+    next_frontier.push_back(forest_.size() - 1);
+    next.push_back({ExtendHash(level_[child.node].hash, child.token), child.score, child.penalty});
   }
   if (!best.empty()) forest_.layer_begin.push_back(forest_.size());
   level_ = std::move(next);

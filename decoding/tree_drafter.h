@@ -37,7 +37,8 @@ class TreeDrafter : public Drafter {
   int width() const { return width_; }
   bool is_stop(TokenId token) const;
   // The `width` cheapest children become the next layer, in increasing cost; no child leaves the
-  // frontier empty. Returns them in that order.
+  // frontier empty. A node that ends in a stop id is not of the next level. Returns the children in
+  // that order.
   std::vector<Child> AppendLayer(absl::Span<const Child> children);
 
  private:

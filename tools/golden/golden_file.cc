@@ -34,6 +34,8 @@ constexpr Algorithm kAlgorithms[] = {
     {"speculative decodes with EOS", RunEosCertificate},
     {"optimal acceptance calculators", RunAlphaStar},
     {"acceptance calculators on HashLM rows", RunAlphaStarLarge},
+    {"MJSD one iteration", RunMjsdMjgd},
+    {"BiLD", RunBild},
     {"length normalisation, perplexity, final pick", RunFinalSelection},
 };
 

@@ -14,6 +14,9 @@ void RunFinalSelection(const Json& inputs, const Json& expected, CaseCheck* chec
 // acceptance_cases.cc
 void RunAlphaStar(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunAlphaStarLarge(const Json& inputs, const Json& expected, CaseCheck* check);
+// lossy_cases.cc
+void RunMjsdMjgd(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunBild(const Json& inputs, const Json& expected, CaseCheck* check);
 // law_cases.cc
 void RunBeamSampling(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunBeamLawTwoLayers(const Json& inputs, const Json& expected, CaseCheck* check);

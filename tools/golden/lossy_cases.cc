@@ -1,0 +1,157 @@
+// The lossy methods, drafter and decoder of production: ALGORITHMS.md 6.1-6.3.
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/deterministic_math.h"
+#include "decoding/bild.h"
+#include "decoding/mjgd.h"
+#include "decoding/mjsd.h"
+#include "tests/testing/enumerate_choices.h"
+#include "tests/testing/forwarded_choices.h"
+#include "tools/golden/runners.h"
+
+namespace coppice::golden {
+namespace {
+
+using Model = std::function<std::vector<double>(uint64_t hash)>;  // log-probabilities [V]
+
+// `rows_by_prefix` of 12.1: log of field "p" or "q" by path hash.
+Model TableModel(const Json& rows_by_prefix, const char* field) {
+  std::map<uint64_t, std::vector<double>> rows;
+  for (const auto& [prefix, row] : rows_by_prefix.items()) {
+    const Json path = Json::parse(absl::StrCat("[", prefix, "]"));
+    std::vector<double>& log_probs = rows[HashPath(Path(path))];
+    for (double probability : Vec(row.at(field))) log_probs.push_back(Log(probability));
+  }
+  return [rows = std::move(rows)](uint64_t hash) { return rows.at(hash); };
+}
+
+class ModelRows : public RowSource {
+ public:
+  ModelRows(Model model, const DraftState& state, const DraftForest& forest)
+      : model_(std::move(model)), hashes_(RowHashes(state.root_hash, forest)) {}
+  absl::Span<const float> Logits(int) override { return {}; }
+  absl::Span<const double> LogProbs(int row) override {
+    row_ = model_(hashes_[row]);
+    return row_;
+  }
+
+ private:
+  Model model_;
+  std::vector<uint64_t> hashes_;
+  std::vector<double> row_;
+};
+
+DraftForest DraftPath(Drafter* drafter, const DraftState& state, const Model& draft, int depth) {
+  for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
+    const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
+    std::vector<Distribution> rows;
+    for (int32_t node : drafter->frontier()) {
+      const size_t row = node < 0 ? -1 - node : state.root_hash.size() + node;
+      rows.push_back(DenseDistribution(draft(hashes[row])));
+    }
+    drafter->Grow(rows);
+  }
+  return drafter->Shipped();
+}
+
+void CheckMjsd(const Json& inputs, const Json& expected, CaseCheck* check) {
+  const int gamma = inputs.at("gamma").get<int>();
+  DecodingParams params;
+  params.mjsd_threshold = Fraction(inputs.at("tau").get<std::string>());
+  params.draft_beams = inputs.at("draft_num_beams").get<int>();
+  params.max_tokens = gamma + 2;
+  const Model target = TableModel(inputs.at("rows_by_prefix"), "p");
+  const Model draft = TableModel(inputs.at("rows_by_prefix"), "q");
+  const std::vector<double> p_joint = Vec(expected.at("p_joint_prefix"));
+  const std::vector<double> next = Vec(expected.at("next_token_distribution"));
+  const size_t eta = expected.at("eta").get<size_t>();
+
+  ExactLaw law;
+  EnumerateChoices([&](ScriptedChoices* script) {
+    const auto decoder = MakeMjsdDecoder(params, std::make_shared<ForwardedChoices>(script));
+    const DraftState state = decoder->draft_state();
+    const DraftForest forest =
+        DraftPath(MakeMjsdDrafter(params, state, 1).get(), state, draft, gamma);
+    check->Equal("draft", forest.token, expected.at("draft"));
+    std::vector<double> q_joint;
+    for (int i = 0; i < forest.size(); ++i) {
+      const Distribution& q = forest.proposals[i].row;
+      q_joint.push_back((i > 0 ? q_joint[i - 1] : 1) *
+                        Exp(q.log_probs[FindToken(q, forest.token[i])]));
+    }
+    check->NearAll("q_joint_prefix", q_joint, expected.at("q_joint_prefix"));
+    ModelRows rows(target, state, forest);
+    check->Equal("eta", decoder->Advance(forest, &rows).stats.layers - 1, eta);
+    const LayerOutput& output = decoder->last_layer()[0];
+    const TokenId token = decoder->paths().token(output.path);
+    check->Near("p of what is kept", Exp(output.log_score),
+                (eta > 0 ? p_joint[eta - 1] : 1) * next[token]);
+    law[{static_cast<uint64_t>(token)}] += script->probability();
+  });
+  std::vector<double> masses(next.size(), 0.0);
+  for (const auto& [outcome, mass] : law) masses[outcome[0]] = mass;
+  check->NearAll("next_token_distribution", masses, expected.at("next_token_distribution"));
+}
+
+void CheckMjgd(const Json& inputs, const Json& expected, CaseCheck* check) {
+  const int gamma = inputs.at("gamma").get<int>();
+  DecodingParams params;
+  params.joint_tokens = gamma;
+  params.max_tokens = gamma;
+  params.draft_beams = 1;  // V^gamma: every path is kept
+  for (int i = 0; i < gamma; ++i) params.draft_beams *= inputs.at("V").get<int>();
+  const Model target = TableModel(inputs.at("rows_by_prefix"), "p");
+  const auto decoder = MakeMjgdDecoder(params);
+  while (!decoder->finished()) {
+    const DraftState state = decoder->draft_state();
+    const DraftForest forest = DraftForest::Empty(static_cast<int>(state.root_hash.size()));
+    ModelRows rows(target, state, forest);
+    decoder->Advance(forest, &rows);
+  }
+  const Hypothesis best = decoder->Result()[0];
+  check->Equal("mjgd_argmax", best.tokens, expected.at("mjgd_argmax"));
+  check->Near("mjgd_likelihood", Exp(best.joint_log_probability),
+              expected.at("mjgd_likelihood").at("f64").get<double>());
+}
+
+}  // namespace
+
+void RunMjsdMjgd(const Json& inputs, const Json& expected, CaseCheck* check) {
+  CheckMjsd(inputs, expected, check);
+  CheckMjgd(inputs, expected, check);
+}
+
+void RunBild(const Json& inputs, const Json& expected, CaseCheck* check) {
+  const HashLm lm = ReadHashLm(inputs);
+  const int gamma = inputs.at("max_draft").get<int>();
+  const int min_tokens = inputs.at("min_tokens").get<int>();
+  DecodingParams params;
+  params.warp.temperature = 0;
+  params.max_tokens = min_tokens + gamma + 1;  // never reached
+  params.fallback_threshold = inputs.at("tau1_fallback").get<double>();
+  params.rollback_threshold = inputs.at("tau2_rollback_nats").get<double>();
+  const auto decoder = MakeBildDecoder(params);
+  Json trace = Json::array();
+  while (decoder->layers_committed() < min_tokens) {
+    const DraftState state = decoder->draft_state();
+    const auto draft = [&lm](uint64_t hash) { return lm.DraftLogProbs(hash); };
+    const DraftForest forest =
+        DraftPath(MakeBildDrafter(params, state, 1).get(), state, draft, gamma);
+    HashLmRows rows(lm, state.root_hash, forest);
+    const int emitted = decoder->Advance(forest, &rows).stats.layers;
+    const bool rolled_back = emitted <= forest.size();
+    trace.push_back({{"drafted", forest.size()},
+                     {"rollback_at", rolled_back ? Json(emitted - 1) : Json()},
+                     {"emitted", emitted}});
+  }
+  check->Equal("trace", trace, expected.at("trace"));
+  check->Equal("target_calls", trace.size(), expected.at("target_calls"));
+  check->Equal("path", decoder->paths().Tokens(decoder->last_layer()[0].path), expected.at("path"));
+}
+
+}  // namespace coppice::golden
