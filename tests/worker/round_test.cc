@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/testing/local_replica.h"
+#include "tests/testing/checked_replica.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
 
@@ -65,8 +65,8 @@ class RoundTest : public ::testing::TestWithParam<Shape> {
 };
 
 TEST_P(RoundTest, DraftsChangeNoTokenAndNoScore) {
-  LocalReplica random_draft(target_.path(), draft_.path());
-  LocalReplica same_draft(target_.path(), target_.path());
+  CheckedReplica random_draft(target_.path(), draft_.path());
+  CheckedReplica same_draft(target_.path(), target_.path());
   int passes_plain = 0, passes_same = 0;
   for (uint64_t seed = 0; seed < 12; ++seed) {
     const auto plain = random_draft.Decode(Prompt(seed), Params(seed), 0, 0);
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, RoundTest,
 TEST(DsbdRoundTest, RunsOnRealModelsAndAcceptsAnEqualDraft) {
   TempDir target;
   Write(target.path(), 1, 2);
-  LocalReplica replica(target.path(), target.path());
+  CheckedReplica replica(target.path(), target.path());
   DecodingParams params;
   params.kind = DecodingKind::kBeamSampling;
   params.method = "dsbd";

@@ -1,0 +1,70 @@
+// A LocalReplica that decodes whole sequences and CHECKs every step, the integrity of both KV tries
+// included. Tests compare what it decodes with and without drafts.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "tools/lab/local_replica.h"
+
+namespace coppice {
+
+class CheckedReplica {
+ public:
+  CheckedReplica(const std::string& target_dir, const std::string& draft_dir) {
+    LocalReplicaOptions options;
+    options.target_dir = target_dir;
+    options.draft_dir = draft_dir;
+    options.kv_bytes = 8 << 20;
+    replica_ = Value(LocalReplica::Load(options));
+  }
+
+  struct Outcome {
+    std::vector<Hypothesis> hypotheses;
+    int layers = 0, passes = 0;
+  };
+
+  // width 0: no drafts.
+  Outcome Decode(const std::vector<TokenId>& prompt, const DecodingParams& params, int width,
+                 int depth) {
+    Check(replica_->Open(prompt, params, width > 0));
+    const BeamDecoder& decoder = replica_->decoder();
+    Outcome outcome;
+    DraftForest forest = DraftForest::Empty(1);
+    while (!decoder.finished()) {
+      outcome.layers += Value(replica_->Round(std::move(forest))).stats.layers;
+      ++outcome.passes;
+      Check(replica_->CheckIntegrity());
+      if (decoder.finished()) break;
+      const int useful = std::min(depth, decoder.max_useful_depth());
+      forest = width > 0 && useful > 0
+                   ? Value(replica_->Draft(width, useful))
+                   : DraftForest::Empty(static_cast<int>(decoder.roots().size()));
+    }
+    outcome.hypotheses = decoder.Result();
+    replica_->Close();
+    Check(replica_->CheckIntegrity());
+    return outcome;
+  }
+
+  int64_t target_blocks_used() const { return replica_->target_blocks_used(); }
+  int64_t draft_blocks_used() const { return replica_->draft_blocks_used(); }
+
+ private:
+  static void Check(const absl::Status& status) {
+    COPPICE_CHECK_MSG(status.ok(), std::string(status.message()));
+  }
+  template <typename T>
+  static T Value(absl::StatusOr<T> value) {
+    Check(value.status());
+    return *std::move(value);
+  }
+
+  std::unique_ptr<LocalReplica> replica_;
+};
+
+}  // namespace coppice

@@ -1,0 +1,83 @@
+// A target and a draft model in one process: the production prefill, forest builder, verify step
+// and commit without a socket, one sequence at a time. coppice-lab measures methods on it and
+// tests/worker compares what it decodes with and without drafts. Thread-compatible.
+//
+//   replica->Open(prompt, params, /*drafts=*/true);
+//   while (!replica->decoder().finished()) {
+//     forest = replica->Draft(width, depth)   (from the second round on), or DraftForest::Empty
+//     verdict = replica->Round(forest);
+//   }
+//   replica->Close();
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "comm/communicator.h"
+#include "draft_node/draft_session.h"
+#include "draft_node/forest_builder.h"
+#include "model/model_host.h"
+#include "worker/sequence.h"
+
+namespace coppice {
+
+struct LocalReplicaOptions {
+  std::string target_dir;                 // Hugging Face folder
+  std::string draft_dir;                  // empty: no draft model
+  int64_t kv_bytes = int64_t{256} << 20;  // of either pool
+  int threads = 1;
+};
+
+class LocalReplica {
+ public:
+  // Errors name the folder; InvalidArgument when the vocabularies differ.
+  static absl::StatusOr<std::unique_ptr<LocalReplica>> Load(const LocalReplicaOptions& options);
+
+  int vocab_size() const { return target_.model->config().vocab_size; }
+  int max_positions() const;
+  bool has_draft() const { return draft_.model != nullptr; }
+
+  // Starts a sequence and prefills all of its prompt but the last token. InvalidArgument: empty
+  // prompt, or parameters that no decoder serves.
+  absl::Status Open(const std::vector<TokenId>& prompt, const DecodingParams& params, bool drafts);
+  const BeamDecoder& decoder() const { return *sequence_->decoder; }
+  // The forest that a draft node would ship now. The first round has none: its root is the prompt
+  // itself.
+  absl::StatusOr<DraftForest> Draft(int width, int depth);
+  // One target pass over the roots and the forest, the verdict, and the commit of what lives on.
+  absl::StatusOr<Verdict> Round(DraftForest forest);
+  void Close();
+
+  // Raw logits after prompt and tokens[0, i) for i = 0..tokens.size(), [tokens.size() + 1, vocab].
+  // No sequence may be open.
+  absl::StatusOr<std::vector<float>> TargetLogits(const std::vector<TokenId>& prompt,
+                                                  absl::Span<const TokenId> tokens);
+  absl::StatusOr<std::vector<float>> DraftLogits(const std::vector<TokenId>& prompt,
+                                                 absl::Span<const TokenId> tokens);
+
+  // Both KV tries obey every invariant.
+  absl::Status CheckIntegrity() const;
+  int64_t target_blocks_used() const { return target_.blocks->counts().used; }
+  int64_t draft_blocks_used() const { return draft_.blocks->counts().used; }
+
+ private:
+  explicit LocalReplica(std::unique_ptr<Communicator> single) : single_(std::move(single)) {}
+  absl::Status Prefill(ModelHost* host, SequenceHandle sequence, absl::Span<const TokenId> prompt,
+                       std::vector<KvCopy>* commits);
+  absl::Status PrefillDraft();
+  ForestRequest RequestBelow(PathId stable) const;
+  absl::StatusOr<std::vector<float>> PathLogits(ModelHost* host, const std::vector<TokenId>& prompt,
+                                                absl::Span<const TokenId> tokens,
+                                                std::vector<KvCopy>* commits);
+
+  std::unique_ptr<Communicator> single_;
+  ModelHost target_, draft_;
+  std::vector<KvCopy> target_commits_, draft_commits_;
+  std::unique_ptr<Sequence> sequence_;
+  std::unique_ptr<DraftSession> session_;
+};
+
+}  // namespace coppice
