@@ -25,6 +25,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"DSBD layers 2+: removed parents", RunDsbdSurvivors},
     {"DSBD layer (", RunDsbdLayer},
     {"dynamic width of a DSBD layer", RunDsbdWidth},
+    {"WOR-draft verification with reuse", RunWorReuseLayer},
     {"seeded end-to-end iterations of the rejection verifiers", RunSeededRejection},
     {"PF-Gumbel beam sampling", RunPfGumbel},
     {"HG-WOR beam sampling without replacement", RunHgWor},

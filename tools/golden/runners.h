@@ -24,6 +24,8 @@ void RunBeamLawTwoLayers(const Json& inputs, const Json& expected, CaseCheck* ch
 void RunDsbdLayer(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunDsbdSurvivors(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunDsbdWidth(const Json& inputs, const Json& expected, CaseCheck* check);
+// wor_reuse_cases.cc
+void RunWorReuseLayer(const Json& inputs, const Json& expected, CaseCheck* check);
 // seeded_cases.cc
 void RunSeededRejection(const Json& inputs, const Json& expected, CaseCheck* check);
 // decode_cases.cc

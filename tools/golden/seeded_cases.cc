@@ -1,11 +1,12 @@
-// Seeded iterations of the rejection verifiers, every uniform compared: ALGORITHMS.md section 2
-// (domains 3-6, epoch, layer hash) with 5.1 and 5.2. Production drafter and decoder, their choices
-// recorded on the way.
+// Seeded iterations of the rejection verifiers of joint layers, every uniform compared:
+// ALGORITHMS.md section 2 (domains 3-6, epoch, layer hash) with 5.1, 5.2 and 5.5. Production
+// drafter and decoder, their choices recorded on the way.
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "decoding/wor_reuse.h"
 #include "tests/testing/layered_law.h"
 #include "tools/golden/runners.h"
 
@@ -17,7 +18,7 @@ struct RecordedDraw {
   uint32_t slot;
   LayerLaw law;  // hashes and what remains of the rows; rows outlive the round
   std::vector<EntryMass> entries;
-  Entry winner;
+  std::vector<Entry> winners;  // in drawing order; one, unless drawn without replacement
 };
 
 struct RecordedCoin {
@@ -32,8 +33,14 @@ class RecordedChoices : public ForwardedChoices {
   using ForwardedChoices::ForwardedChoices;
   Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
     const Draw draw = ForwardedChoices::Choose(domain, slot, law);
-    draws.push_back({domain, slot, law, ListEntries(law), draw.entry});
+    draws.push_back({domain, slot, law, ListEntries(law), {draw.entry}});
     return draw;
+  }
+  std::vector<Entry> ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
+                                    int count) override {
+    const std::vector<Entry> winners = choices_->ChooseDistinct(domain, slot, law, count);
+    draws.push_back({domain, slot, law, ListEntries(law), winners});
+    return winners;
   }
   Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override {
     const Coin coin = ForwardedChoices::Accept(layer_hash, slot, a, b);
@@ -69,8 +76,15 @@ void CheckDraw(const std::string& name, const Seeding& seeding, const RecordedDr
                         static_cast<uint32_t>(entry.token)),
                 u[i].at("u").get<double>(), 0.0);
   }
-  check->True(name + ".winner", ExtendHash(draw.law.rows[draw.winner.beam].hash,
-                                           draw.winner.token) == HashPath(Path(want.at("winner"))));
+  const Json winners =
+      want.contains("winners") ? want.at("winners") : Json::array({want.at("winner")});
+  check->Equal(name + ": winners", draw.winners.size(), winners.size());
+  for (size_t i = 0; i < draw.winners.size() && i < winners.size(); ++i) {
+    const Entry winner = draw.winners[i];
+    check->True(
+        absl::StrCat(name, ".winners[", i, "]"),
+        ExtendHash(draw.law.rows[winner.beam].hash, winner.token) == HashPath(Path(winners[i])));
+  }
 }
 
 std::vector<TokenId> NodePath(const LayeredDecoder& decoder, absl::Span<const PathId> roots,
@@ -140,10 +154,8 @@ void CheckCoins(const std::string& name, const Seeding& seeding, const RecordedC
   }
 }
 
-void RunDsbd(const Json& inputs, const Json& expected, CaseCheck* check) {
+LayeredSetting ReadSetting(const Json& inputs, const Seeding& seeding) {
   const HashLm lm = ReadHashLm(inputs);
-  const Seeding seeding{Hex(inputs.at("seed_hex").get<std::string>()),
-                        inputs.at("epoch").get<uint64_t>()};
   LayeredSetting setting;
   setting.params.kind = DecodingKind::kBeamSampling;
   setting.params.seed = seeding.seed;
@@ -153,6 +165,12 @@ void RunDsbd(const Json& inputs, const Json& expected, CaseCheck* check) {
   setting.draft_width = inputs.at("W_S").get<int>();
   setting.removed =
       inputs.at("rule") == "E" ? RemovedParents::kReject : RemovedParents::kRenormalise;
+  if (inputs.at("kind") == "wor_reuse") {
+    setting.rule = MakeWorReuseRule;
+    setting.drafts = DrawLaw::kDistinct;
+    if (inputs.at("target") == "wor")
+      setting.params.kind = DecodingKind::kBeamSamplingWithoutReplacement;
+  }
   setting.target = [lm](uint64_t hash) { return lm.TargetLogProbs(hash); };
   setting.draft = [lm](uint64_t hash) { return lm.DraftLogProbs(hash); };
   for (const Json& beam : inputs.at("beams")) {
@@ -164,7 +182,13 @@ void RunDsbd(const Json& inputs, const Json& expected, CaseCheck* check) {
     }
     setting.start.push_back({Path(beam), score});
   }
+  return setting;
+}
 
+void RunLayeredRound(const Json& inputs, const Json& expected, CaseCheck* check) {
+  const Seeding seeding{Hex(inputs.at("seed_hex").get<std::string>()),
+                        inputs.at("epoch").get<uint64_t>()};
+  const LayeredSetting setting = ReadSetting(inputs, seeding);
   SeededChoices seeded(seeding.seed);
   const auto drafted = std::make_shared<RecordedChoices>(&seeded);
   const auto decided = std::make_shared<RecordedChoices>(&seeded);
@@ -199,8 +223,8 @@ void RunDsbd(const Json& inputs, const Json& expected, CaseCheck* check) {
 
 void RunSeededRejection(const Json& inputs, const Json& expected, CaseCheck* check) {
   const std::string kind = inputs.at("kind").get<std::string>();
-  if (kind == "dsbd") {
-    RunDsbd(inputs, expected, check);
+  if (kind == "dsbd" || kind == "wor_reuse") {
+    RunLayeredRound(inputs, expected, check);
   } else {
     check->Skip(absl::StrCat("kind ", kind));
   }
