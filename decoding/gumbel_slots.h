@@ -5,10 +5,13 @@
 // through MakeBeamDecoder and MakeDrafter. Thread-compatible.
 #pragma once
 
+#include <limits>
 #include <memory>
+#include <vector>
 
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
+#include "decoding/layer_law.h"
 
 namespace coppice {
 
@@ -16,5 +19,16 @@ std::unique_ptr<BeamDecoder> MakeGumbelSlotsDecoder(const DecodingParams& params
 // Replays the slots with the draft's rows; width = W_S.
 std::unique_ptr<Drafter> MakeGumbelSlotsDrafter(const DecodingParams& params,
                                                 const DraftState& state, int width);
+
+// The decision of one layer: slots in order, or entries in decreasing order of their keys.
+struct SlotDraws {
+  std::vector<Entry> entries;
+  double margin = std::numeric_limits<double>::infinity();  // smallest, nats
+};
+// argmax over the entries of log P + G(TOKEN, w), for slots w = 0 .. slots - 1.
+SlotDraws DrawSlots(const LayerLaw& p, const DecodingParams& params, int slots);
+// The entries with the largest log P + G(TOKEN, 0), walked as section 8 says: an end of rank below
+// W is an output, the others fill the next beams until there are W.
+SlotDraws DrawDistinct(const LayerLaw& p, const DecodingParams& params);
 
 }  // namespace coppice

@@ -4,7 +4,6 @@
 #include <functional>
 #include <limits>
 
-#include "base/check.h"
 #include "base/deterministic_math.h"
 #include "decoding/row_kernels.h"
 
@@ -100,26 +99,6 @@ Distribution WarpInPlace(absl::Span<double> x, const WarpParams& warp) {
   return CutRow(x, warp);
 }
 
-std::vector<double> Softmax(std::vector<double> x) {
-  const double log_sum = LogSumExp(x);
-  for (double& value : x) value = value == kNothing ? 0 : Exp(value - log_sum);
-  return x;
-}
-
-// Flat scores ls + log m + log p, the logit bias included.
-std::vector<double> FlatScores(const JointInput& input, const WarpParams& warp) {
-  std::vector<double> flat;
-  WarpParams bias_only;
-  bias_only.logit_bias = warp.logit_bias;
-  for (size_t b = 0; b < input.log_probs.size(); ++b) {
-    std::vector<double> row = input.log_probs[b];
-    TemperRow(bias_only, absl::MakeSpan(row));
-    const double weight = input.log_score[b] + Log(input.multiplicity[b]);
-    for (double value : row) flat.push_back(weight + value);
-  }
-  return flat;
-}
-
 }  // namespace
 
 double LogSumExp(absl::Span<const double> x) { return ChunkedLogSumExp(x, nullptr).log; }
@@ -199,30 +178,6 @@ Distribution WarpRow(absl::Span<const float> logits, const WarpParams& warp) {
   std::vector<double> x(logits.size());
   WidenRow(logits, x.data());
   return WarpInPlace(absl::MakeSpan(x), warp);
-}
-
-std::vector<double> WarpJoint(const JointInput& input, const WarpParams& warp) {
-  WarpParams no_bias = warp;
-  no_bias.logit_bias.clear();
-  const std::vector<double> flat = FlatScores(input, warp);
-  const Distribution kept = WarpRow(absl::Span<const double>(flat), no_bias);
-  std::vector<double> out(flat.size(), 0.0);
-  for (size_t i = 0; i < kept.size(); ++i) out[kept.tokens[i]] = Exp(kept.log_probs[i]);
-  return out;
-}
-
-std::vector<double> WarpRowCut(const JointInput& input, const WarpParams& warp) {
-  if (warp.temperature <= 0) return WarpJoint(input, warp);
-  std::vector<double> flat = FlatScores(input, warp);
-  std::vector<double> kept_scores(flat.size(), kNothing);
-  size_t offset = 0;
-  for (const std::vector<double>& log_probs : input.log_probs) {
-    for (TokenId token : WarpRow(absl::Span<const double>(log_probs), warp).tokens) {
-      kept_scores[offset + token] = flat[offset + token] / warp.temperature;
-    }
-    offset += log_probs.size();
-  }
-  return Softmax(std::move(kept_scores));
 }
 
 }  // namespace coppice

@@ -1,5 +1,5 @@
-// Warping (ALGORITHMS.md section 1): temperature, top-k, top-p, min-p and logit bias on one row,
-// and the two joint readings (JOINT, ROWCUT) over all rows of a layer. Called by every verifier and
+// Warping (ALGORITHMS.md section 1): temperature, top-k, top-p, min-p and logit bias on one row. The
+// joint readings over all rows of a layer: decoding/joint_law.h. Called by every verifier and
 // drafter. Pure functions.
 //
 // Reproducible on every machine: no libm, no fma, and the log-sum-exp is formed over kLseChunks
@@ -35,16 +35,5 @@ std::vector<TokenId> TopTokens(absl::Span<const double> x, size_t count);
 // Never empty: a row without any finite logit becomes one-hot on token 0.
 Distribution WarpRow(absl::Span<const double> logits, const WarpParams& warp);
 Distribution WarpRow(absl::Span<const float> logits, const WarpParams& warp);
-
-// The beams of one layer for the joint readings; equal paths merged, multiplicity counted.
-struct JointInput {
-  std::vector<double> log_score;               // [beams] ls, nats
-  std::vector<int> multiplicity;               // [beams]
-  std::vector<std::vector<double>> log_probs;  // [beams][vocab] unwarped, -inf = probability 0
-};
-// p_beam over the flat space beam * vocab + token (probabilities; 0 = cut). bias is added to the
-// rows first.
-std::vector<double> WarpJoint(const JointInput& input, const WarpParams& warp);
-std::vector<double> WarpRowCut(const JointInput& input, const WarpParams& warp);
 
 }  // namespace coppice

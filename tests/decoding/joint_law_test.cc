@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "decoding/warped_row.h"
+#include "tests/testing/beam_law.h"
 #include "tests/testing/flat_warp.h"
 
 namespace coppice {
@@ -26,13 +27,6 @@ class GivenRows : public RowSource {
  private:
   std::vector<std::vector<double>> rows_;
 };
-
-std::vector<double> FlatMass(const LayerLaw& law, int vocab) {
-  std::vector<double> flat(law.rows.size() * vocab, 0.0);
-  for (const EntryMass& entry : ListEntries(law))
-    flat[entry.entry.beam * vocab + entry.entry.token] = std::exp(entry.log_mass);
-  return flat;
-}
 
 void ExpectNear(const std::vector<double>& got, const std::vector<double>& want) {
   ASSERT_EQ(got.size(), want.size());

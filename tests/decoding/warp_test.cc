@@ -83,15 +83,6 @@ TEST(WarpTest, NothingFiniteIsOneHotAndNanIsNothing) {
   EXPECT_NEAR(Mass(WarpRow(absl::Span<const float>(infinite), {})), 1, 1e-12);
 }
 
-TEST(WarpTest, JointCountsMultiplicityBeforeTheTemperature) {
-  WarpParams warp;
-  warp.temperature = 2;
-  const JointInput input{{-1, -1}, {4, 1}, {{0, kNothing}, {0, kNothing}}};
-  const std::vector<double> flat = WarpJoint(input, warp);
-  EXPECT_NEAR(flat[0] / flat[2], 2, 1e-12);  // 4^(1/2)
-  EXPECT_EQ(flat[1], 0);
-}
-
 TEST(WarpTest, StopIdsAreBannedBeforeMinTokensForTargetAndDraft) {
   DecodingParams params;
   params.stop_ids = {1};

@@ -34,6 +34,15 @@ inline double LargestDifference(const ExactLaw& a, const ExactLaw& b) {
   return largest;
 }
 
+// Masses over the flat space beam * vocab + token.
+inline std::vector<double> FlatMass(const LayerLaw& law, int vocab) {
+  std::vector<double> flat(law.rows.size() * vocab, 0.0);
+  for (const EntryMass& entry : ListEntries(law)) {
+    flat[entry.entry.beam * vocab + entry.entry.token] = Exp(entry.log_mass);
+  }
+  return flat;
+}
+
 // Calls visit(entries, probability) for every ordered list of `width` draws from the law:
 // independent ones (3.3) or sequential ones without replacement (3.4).
 using LayerVisit = std::function<void(const std::vector<Entry>&, double)>;

@@ -1,4 +1,4 @@
-// Random numbers, the test model, warps, final choice: ALGORITHMS.md sections 1, 2, 8, 12.
+// Random numbers, the test model, final choice: ALGORITHMS.md sections 2, 8, 12.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -7,7 +7,6 @@
 #include "base/deterministic_math.h"
 #include "base/rng.h"
 #include "decoding/hypothesis_pool.h"
-#include "decoding/warp.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
@@ -44,30 +43,6 @@ void RunHashLm(const Json& inputs, const Json& expected, CaseCheck* check) {
   const uint64_t hash = HashPath(Path(inputs.at("path")));
   check->Equal("target_weights", lm.TargetWeights(hash), expected.at("target_weights"));
   check->Equal("draft_weights", lm.DraftWeights(hash), expected.at("draft_weights"));
-}
-
-void RunWarp(const Json& inputs, const Json& expected, CaseCheck* check) {
-  const WarpParams warp = ReadWarp(inputs);
-  if (inputs.contains("logits")) {
-    const std::vector<double> logits = inputs.at("logits").get<std::vector<double>>();
-    const Distribution row = WarpRow(logits, warp);
-    std::vector<double> probabilities(logits.size(), 0.0);
-    for (size_t i = 0; i < row.size(); ++i) probabilities[row.tokens[i]] = Exp(row.log_probs[i]);
-    check->NearAll("prob", probabilities, expected.at("prob"));
-    return;
-  }
-  JointInput joint;
-  joint.log_score = inputs.at("beam_logscore").get<std::vector<double>>();
-  joint.multiplicity.assign(joint.log_score.size(), 1);
-  if (inputs.contains("multiplicity"))
-    joint.multiplicity = inputs.at("multiplicity").get<std::vector<int>>();
-  for (const Json& row : inputs.at("rows")) {
-    joint.log_probs.emplace_back();
-    for (double p : Vec(row)) joint.log_probs.back().push_back(Log(p));
-  }
-  const bool rowcut = inputs.value("mode", "JOINT") == "ROWCUT";
-  check->NearAll("p_beam_flat", rowcut ? WarpRowCut(joint, warp) : WarpJoint(joint, warp),
-                 expected.at("p_beam_flat"));
 }
 
 void RunFinalSelection(const Json& inputs, const Json& expected, CaseCheck* check) {

@@ -9,7 +9,7 @@ if [ ! -d "$directory" ]; then
 fi
 set --
 for name in rng hashlm warp beam_sampling beam_law_two_layers dsbd_layer dsbd_survivors dsbd_width \
-    wor_reuse_layer \
+    wor_reuse_layer gumbel_slots \
     seeded_rejection pf_gumbel hg_wor hg_wor_spec spec_beam_search eos_decode eos_certificate \
     final_selection alpha_star alpha_star_large mjsd_mjgd bild; do
   set -- "$@" "$directory/$name.json"

@@ -27,6 +27,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"dynamic width of a DSBD layer", RunDsbdWidth},
     {"WOR-draft verification with reuse", RunWorReuseLayer},
     {"seeded end-to-end iterations of the rejection verifiers", RunSeededRejection},
+    {"Gumbel slots on the joint space", RunGumbelSlots},
     {"PF-Gumbel beam sampling", RunPfGumbel},
     {"HG-WOR beam sampling without replacement", RunHgWor},
     {"speculative HG-WOR", RunHgWorSpec},

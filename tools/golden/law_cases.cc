@@ -10,14 +10,6 @@
 namespace coppice::golden {
 namespace {
 
-std::vector<double> FlatMass(const LayerLaw& law, int vocab) {
-  std::vector<double> flat(law.rows.size() * vocab, 0.0);
-  for (const EntryMass& entry : ListEntries(law)) {
-    flat[entry.entry.beam * vocab + entry.entry.token] = Exp(entry.log_mass);
-  }
-  return flat;
-}
-
 ExactLaw PairLaw(const LayerLaw& law, int vocab, bool with_replacement) {
   ExactLaw pairs;
   VisitLayerOutcomes(law, 2, with_replacement, [&](const std::vector<Entry>& drawn, double mass) {

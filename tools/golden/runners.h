@@ -9,7 +9,6 @@ namespace coppice::golden {
 // basic_cases.cc
 void RunRng(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunHashLm(const Json& inputs, const Json& expected, CaseCheck* check);
-void RunWarp(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunFinalSelection(const Json& inputs, const Json& expected, CaseCheck* check);
 // acceptance_cases.cc
 void RunAlphaStar(const Json& inputs, const Json& expected, CaseCheck* check);
@@ -17,6 +16,9 @@ void RunAlphaStarLarge(const Json& inputs, const Json& expected, CaseCheck* chec
 // lossy_cases.cc
 void RunMjsdMjgd(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunBild(const Json& inputs, const Json& expected, CaseCheck* check);
+// joint_cases.cc
+void RunWarp(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunGumbelSlots(const Json& inputs, const Json& expected, CaseCheck* check);
 // law_cases.cc
 void RunBeamSampling(const Json& inputs, const Json& expected, CaseCheck* check);
 void RunBeamLawTwoLayers(const Json& inputs, const Json& expected, CaseCheck* check);
