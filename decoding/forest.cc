@@ -45,31 +45,44 @@ absl::Status CheckSiblings(const DraftForest& forest) {
 absl::Status CheckProposal(const DraftForest& forest, int index, int vocab_size) {
   const Proposal& proposal = forest.proposals[index];
   const Distribution& row = proposal.row;
+  const auto bad = [&](absl::string_view what) {
+    return Bad("proposals", index, absl::StrCat("node ", proposal.node, ": ", what));
+  };
   if (proposal.node >= forest.size() || proposal.node < -forest.num_roots) {
-    return Bad("proposals", index, absl::StrCat("no such node ", proposal.node));
+    return bad("there is no such node");
   }
   if (std::isnan(proposal.log_weight) || proposal.log_weight > 1e-9) {
-    return Bad("proposals", index, "log_weight is not a log-probability");
+    return bad("log_weight is not a log-probability");
   }
   if (row.tokens.empty() || row.tokens.size() != row.log_probs.size()) {
-    return Bad("proposals", index,
-               absl::StrCat(row.tokens.size(), " tokens, ", row.log_probs.size(), " log_probs"));
+    return bad(absl::StrCat(row.tokens.size(), " tokens, ", row.log_probs.size(), " log_probs"));
   }
   double sum = 0;
   for (size_t i = 0; i < row.size(); ++i) {
     if (row.tokens[i] < 0 || row.tokens[i] >= vocab_size ||
         (i > 0 && row.tokens[i] <= row.tokens[i - 1])) {
-      return Bad("proposals", index, "tokens are not ascending within the vocabulary");
+      return bad("tokens are not ascending within the vocabulary");
     }
     if (!(row.log_probs[i] <= 0) || !std::isfinite(row.log_probs[i])) {
-      return Bad("proposals", index, "log_probs must be finite and <= 0");
+      return bad("log_probs must be finite and <= 0");
     }
     sum += Exp(row.log_probs[i]);
   }
-  if (std::abs(sum - 1) > 1e-9) {
-    return Bad("proposals", index, absl::StrCat("probabilities sum to ", sum));
+  return std::abs(sum - 1) <= 1e-9 ? absl::OkStatus()
+                                   : bad(absl::StrCat("probabilities sum to ", sum));
+}
+
+absl::Status CheckProposals(const DraftForest& forest, int vocab_size) {
+  std::vector<int32_t> nodes;
+  for (size_t i = 0; i < forest.proposals.size(); ++i) {
+    COPPICE_RETURN_IF_ERROR(CheckProposal(forest, i, vocab_size));
+    nodes.push_back(forest.proposals[i].node);
   }
-  return absl::OkStatus();
+  std::sort(nodes.begin(), nodes.end());
+  const auto twin = std::adjacent_find(nodes.begin(), nodes.end());
+  if (twin == nodes.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("draft forest: proposals: node ", *twin, " has two"));
 }
 
 }  // namespace
@@ -91,6 +104,7 @@ absl::Status DraftForest::Validate(int vocab_size) const {
     const int previous =
         layer == 0 ? -num_roots : layer_begin[layer - 1];  // parents: [previous, end)
     const int end = layer == 0 ? 0 : layer_begin[layer];
+    if (layer_begin[layer] == layer_begin[layer + 1]) return Bad("layer_begin", layer, "no nodes");
     for (int i = layer_begin[layer]; i < layer_begin[layer + 1]; ++i) {
       if (token[i] < 0 || token[i] >= vocab_size) {
         return Bad("token", i,
@@ -102,9 +116,7 @@ absl::Status DraftForest::Validate(int vocab_size) const {
     }
   }
   COPPICE_RETURN_IF_ERROR(CheckSiblings(*this));
-  for (size_t i = 0; i < proposals.size(); ++i) {
-    COPPICE_RETURN_IF_ERROR(CheckProposal(*this, i, vocab_size));
-  }
+  COPPICE_RETURN_IF_ERROR(CheckProposals(*this, vocab_size));
   COPPICE_RETURN_IF_ERROR(CheckLayers("draws_begin", draws_begin, draws.size()));
   if (!draws_begin.empty() && draws_begin.size() != layer_begin.size()) {
     return absl::InvalidArgumentError("draft forest: draws_begin and layer_begin differ in length");

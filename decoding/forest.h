@@ -36,9 +36,10 @@ struct DraftForest {
 
   int size() const { return static_cast<int>(token.size()); }
   int depth() const { return layer_begin.empty() ? 0 : static_cast<int>(layer_begin.size()) - 1; }
-  // Every structural rule: parent order, parent in the previous layer, root numbers, no equal
-  // siblings, tokens in [0, vocab_size), proposals normalised. InvalidArgument names field and
-  // node. Called where a message becomes a struct.
+  // Every structural rule: no empty layer, parent in the previous layer (so no cycle), root
+  // numbers, no equal siblings, tokens in [0, vocab_size), proposals that are distributions, one
+  // for a node at most, draws of their own layer. InvalidArgument names field and node. Called
+  // where a message becomes a struct.
   absl::Status Validate(int vocab_size) const;
   static DraftForest Empty(int num_roots);
 };

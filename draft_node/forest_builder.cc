@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "decoding/logit_check.h"
 
 namespace coppice {
 
@@ -81,9 +83,13 @@ absl::Status ForestBuilder::Consume(absl::Span<const float> logits, int vocab_si
   const int length = static_cast<int>(request_.state.layers_committed) + level_;
   std::vector<Distribution> rows;
   rows.reserve(logits_row_.size());
-  for (int row : logits_row_) {
-    rows.push_back(DraftRow(logits.subspan(static_cast<size_t>(row) * vocab_size, vocab_size),
-                            session_->params(), length));
+  for (size_t i = 0; i < logits_row_.size(); ++i) {
+    const auto row = logits.subspan(static_cast<size_t>(logits_row_[i]) * vocab_size, vocab_size);
+    if (const int bad = FirstBadLogit(row); bad >= 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "draft logits after node ", drafter_->frontier()[i], ": token ", bad, " is ", row[bad]));
+    }
+    rows.push_back(DraftRow(row, session_->params(), length));
   }
   drafter_->Grow(rows);
   if (level_ == 0) {

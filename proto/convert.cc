@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "decoding/topology.h"
 #include "proto/field_checks.h"
 
 namespace coppice {
@@ -51,6 +52,7 @@ absl::Status CheckDecoding(const proto::Decoding& message) {
       CheckRange("rollback_threshold", message.rollback_threshold(), 0.0, most));
   COPPICE_RETURN_IF_ERROR(
       CheckRange("joint_tokens", int64_t{message.joint_tokens()}, 1, kMostBeams));
+  COPPICE_RETURN_IF_ERROR(ParseTopology(message.draft_tree()).status());
   return CheckWarp(message);
 }
 

@@ -314,8 +314,12 @@ void Engine::Decide(Participant* participant, absl::Span<const float> logits, do
   const bool first = sequence->state == SequenceState::kPrefill;
   const bool drafted = sequence->forest.size() > 0;
   const int depth = sequence->forest.depth();
-  const Verdict verdict =
+  const auto verified =
       Verify(participant->rows, logits, host_->model->config().vocab_size, sequence);
+  if (!verified.ok()) {
+    return Fail(sequence, "internal_error", std::string(verified.status().message()));
+  }
+  const Verdict& verdict = *verified;
   const double now_s = Now();
   SequenceStatistics& stats = sequence->stats;
   stats.verify_ms += forward_s * 1e3;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "decoding/logit_check.h"
 
 namespace coppice {
 namespace {
@@ -13,12 +15,28 @@ class PassLogits : public RowSource {
   PassLogits(const VerifyRows& rows, absl::Span<const float> logits, int vocab_size,
              const Sequence& sequence)
       : rows_(rows), logits_(logits), vocab_size_(vocab_size), sequence_(sequence) {}
+  // A row that breaks the rules is remembered and read as all zeros.
   absl::Span<const float> Logits(int row) override {
+    const absl::Span<const float> logits = Raw(row);
+    const int bad = FirstBadLogit(logits);
+    if (bad < 0) return logits;
+    if (status_.ok()) {
+      status_ = absl::InvalidArgumentError(absl::StrCat(
+          "target logits of row ", row, " of the round: token ", bad, " is ", logits[bad]));
+    }
+    zeros_.assign(vocab_size_, 0.0f);
+    return zeros_;
+  }
+  // As the pass left it.
+  absl::Span<const float> Raw(int row) const {
     if (rows_.logits_row[row] < 0) return sequence_.root_logits[row];
     return logits_.subspan(static_cast<size_t>(rows_.logits_row[row]) * vocab_size_, vocab_size_);
   }
+  const absl::Status& status() const { return status_; }
 
  private:
+  absl::Status status_;
+  std::vector<float> zeros_;
   const VerifyRows& rows_;
   absl::Span<const float> logits_;
   int vocab_size_;
@@ -26,14 +44,14 @@ class PassLogits : public RowSource {
 };
 
 // Logits of the roots that the verdict made of forest nodes.
-std::vector<std::vector<float>> KnownRootLogits(const Verdict& verdict, PassLogits* pass,
+std::vector<std::vector<float>> KnownRootLogits(const Verdict& verdict, const PassLogits& pass,
                                                 size_t old_roots, const Sequence& sequence) {
   const auto roots = sequence.decoder->roots();
   std::vector<std::vector<float>> known(roots.size());
   for (size_t i = 0; i < verdict.node_path.size(); ++i) {
     const auto root = std::find(roots.begin(), roots.end(), verdict.node_path[i]);
     if (root == roots.end()) continue;
-    const auto row = pass->Logits(static_cast<int>(old_roots + i));
+    const auto row = pass.Raw(static_cast<int>(old_roots + i));
     known[root - roots.begin()].assign(row.begin(), row.end());
   }
   return known;
@@ -100,11 +118,12 @@ void AppendRows(const Sequence& sequence, BatchBuilder* batch, VerifyRows* rows)
   }
 }
 
-Verdict Verify(const VerifyRows& rows, absl::Span<const float> logits, int vocab_size,
-               Sequence* sequence) {
+absl::StatusOr<Verdict> Verify(const VerifyRows& rows, absl::Span<const float> logits,
+                               int vocab_size, Sequence* sequence) {
   PassLogits pass(rows, logits, vocab_size, *sequence);
   Verdict verdict = sequence->decoder->Advance(sequence->forest, &pass);
-  sequence->root_logits = KnownRootLogits(verdict, &pass, rows.root_kv.size(), *sequence);
+  if (!pass.status().ok()) return pass.status();
+  sequence->root_logits = KnownRootLogits(verdict, pass, rows.root_kv.size(), *sequence);
   return verdict;
 }
 

@@ -31,8 +31,9 @@ absl::StatusOr<VerifyRows> ReserveRows(Sequence* sequence, BlockManager* blocks)
 void AppendRows(const Sequence& sequence, BatchBuilder* batch, VerifyRows* rows);
 
 // Runs the decoder on the pass's logits, [rows with logits, vocab_size], and keeps those of the new
-// roots that were nodes.
-Verdict Verify(const VerifyRows& rows, absl::Span<const float> logits, int vocab_size,
-               Sequence* sequence);
+// roots that were nodes. InvalidArgument names row and token of a logit that is NaN or +inf, if one
+// was read; then the verdict means nothing and the sequence must end.
+absl::StatusOr<Verdict> Verify(const VerifyRows& rows, absl::Span<const float> logits,
+                               int vocab_size, Sequence* sequence);
 
 }  // namespace coppice

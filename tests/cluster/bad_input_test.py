@@ -2,9 +2,14 @@
 """Bad requests through the whole cluster: a 4xx with an OpenAI-style error that names the field, and the cluster serves
 on. One row per rule of the API."""
 import json
+import re
+import tempfile
+import time
 import unittest
 
+from api_client import outcome
 from cluster import Cluster
+from model_folders import with_nan
 
 PROMPT = "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:"
 BEAM_SEARCH = dict(decoding="beam_search", beam_width=4)
@@ -196,6 +201,36 @@ class KvCapacity(unittest.TestCase):
             self.assertIn(str(total), answer["error"]["message"])
             small = [dict(prompt=PROMPT, max_tokens=16, seed=i) for i in range(12)]
             self.assertEqual(len(cluster.api.complete_all(small)), 12)
+
+
+class BrokenModels(unittest.TestCase):
+    """Models whose logits are not numbers: an error that says so for the target, plain rounds for the draft."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def test_target(self):
+        with Cluster(target=with_nan(f"{self.folder.name}/target"), drafts=0) as cluster:
+            for body in (dict(prompt=PROMPT), dict(BEAM_SEARCH, prompt=PROMPT)) * 2:
+                status, answer = cluster.api.post(dict(body, max_tokens=4))
+                self.assertEqual((status, answer["error"]["code"]), (500, "internal_error"), answer)
+                self.assertRegex(answer["error"]["message"], "target logits of row 0 .*token 7 is .*nan")
+            self.assertEqual(cluster.api.cluster()["replicas"][0]["kv"]["blocks_used"], 0)
+
+    def test_draft(self):
+        with Cluster(draft=with_nan(f"{self.folder.name}/draft"), drafts=1) as cluster:
+            body = dict(prompt=PROMPT, max_tokens=12, temperature=0, return_token_ids=True)
+            answer = cluster.api.complete(dict(body, speculative=dict(draft_width=2, draft_depth=2)))
+            self.assertEqual(outcome(answer), outcome(cluster.api.complete(dict(body, speculative=False))))
+            self.assertEqual(answer["usage"]["speculation"]["drafted_nodes"], 0)
+            self.assertIn("draft logits after node -1: token 7 is", cluster.process("replica-0").output())
+            deadline = time.monotonic() + 5  # counters come with the heartbeats
+            while not (counted := re.search(r'draft_fallbacks_total{reason="refused"[^}]*} [1-9]', cluster.api.get("/metrics")[1])):
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.1)
+            self.assertTrue(counted)
 
 
 if __name__ == "__main__":

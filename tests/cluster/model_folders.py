@@ -58,6 +58,21 @@ def with_wrong_shape(out, tensor="model.layers.1.mlp.up_proj.weight"):
     return folder
 
 
+def with_nan(out, token=7, tensor="model.embed_tokens.weight"):
+    """The token's row of the embedding, which is the output matrix too, is NaN in any type: so is its logit after every prompt."""
+    folder = copy_of_target(out)
+    file = folder / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    length = struct.unpack("<Q", data[:8])[0]
+    entry = json.loads(data[8:8 + length])[tensor]
+    begin, end = entry["data_offsets"]
+    row = (end - begin) // entry["shape"][0]
+    begin += 8 + length + token * row
+    data[begin:begin + row] = b"\xff" * row
+    file.write_bytes(data)
+    return folder
+
+
 def without_tensor(out, tensor="model.layers.2.self_attn.k_proj.weight"):
     folder = copy_of_target(out)
     file = folder / "model.safetensors"

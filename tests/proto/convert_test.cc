@@ -64,6 +64,12 @@ TEST(ConvertTest, DecodingNamesTheBadField) {
   ExpectInvalid(with([](auto* m) { m->set_draft_depth(1 << 20); }), "draft_depth");
   ExpectInvalid(with([](auto* m) { m->set_width_threshold(-1e-9); }), "width_threshold");
   ExpectInvalid(with([](auto* m) { m->set_min_width(0); }), "min_width");
+  ExpectInvalid(with([](auto* m) { m->set_draft_beams(0); }), "draft_beams");
+  ExpectInvalid(with([](auto* m) { m->set_mjsd_threshold(NAN); }), "mjsd_threshold");
+  ExpectInvalid(with([](auto* m) { m->set_fallback_threshold(1.1); }), "fallback_threshold");
+  ExpectInvalid(with([](auto* m) { m->set_rollback_threshold(INFINITY); }), "rollback_threshold");
+  ExpectInvalid(with([](auto* m) { m->set_joint_tokens(0); }), "joint_tokens");
+  ExpectInvalid(with([](auto* m) { m->set_draft_tree("2-0"); }), "draft_tree");
 }
 
 TEST(ConvertTest, HypothesisSurvivesAndTellsItsStopToken) {
@@ -100,6 +106,51 @@ TEST(ConvertTest, ForestOutsideTheVocabularyIsRefused) {
   message = ForestToMessage(SampleForest());
   message.set_num_roots(-1);
   ExpectInvalid(ForestFromMessage(message, 100), "num_roots");
+}
+
+TEST(ConvertTest, ForestNamesTheBadFieldAndNode) {
+  const auto with = [](auto change) {
+    proto::Forest message = ForestToMessage(SampleForest());
+    change(&message);
+    return ForestFromMessage(message, 100);
+  };
+  ExpectInvalid(with([](auto* m) { m->set_parent(2, 1 << 20); }), "parent[2]: 1048576");
+  ExpectInvalid(with([](auto* m) { m->set_parent(2, 2); }), "parent[2]");   // its own parent
+  ExpectInvalid(with([](auto* m) { m->set_parent(2, -1); }), "parent[2]");  // a root, from layer 1
+  ExpectInvalid(with([](auto* m) { m->set_parent(0, 2); }), "parent[0]");   // a cycle: 2 is below 0
+  ExpectInvalid(with([](auto* m) { m->set_parent(0, -3); }), "parent[0]");
+  ExpectInvalid(with([](auto* m) { m->add_parent(0); }), "4 parents");
+  ExpectInvalid(with([](auto* m) {
+                  m->set_parent(1, -1);
+                  m->set_token(1, 10);
+                }),
+                "two children of node -1");
+  ExpectInvalid(with([](auto* m) { m->add_layer_begin(3); }), "layer_begin[2]: no nodes");
+  ExpectInvalid(with([](auto* m) { m->add_layer_begin(5); }), "layer_begin[3]");
+  ExpectInvalid(with([](auto* m) { m->mutable_proposal(2)->set_node(3); }),
+                "proposals[2]: node 3: there is no such node");
+  ExpectInvalid(with([](auto* m) { m->mutable_proposal(1)->set_node(-1); }), "node -1 has two");
+  ExpectInvalid(with([](auto* m) { m->mutable_proposal(2)->set_log_q(0, -1); }),
+                "proposals[2]: node 0: probabilities sum to");
+  ExpectInvalid(with([](auto* m) { m->mutable_proposal(2)->set_log_q(0, NAN); }),
+                "proposals[2]: node 0: log_probs");
+  ExpectInvalid(with([](auto* m) { m->mutable_proposal(2)->set_log_q(0, INFINITY); }),
+                "proposals[2]: node 0: log_probs");
+  ExpectInvalid(with([](auto* m) { m->mutable_proposal(2)->set_token(0, 13); }),
+                "proposals[2]: node 0: tokens");
+  ExpectInvalid(with([](auto* m) {
+                  m->mutable_proposal(2)->clear_token();
+                  m->mutable_proposal(2)->clear_log_q();
+                }),
+                "proposals[2]: node 0: 0 tokens");
+  ExpectInvalid(with([](auto* m) { m->mutable_proposal(0)->set_log_weight(NAN); }),
+                "proposals[0]: node -1: log_weight");
+  ExpectInvalid(with([](auto* m) { m->mutable_proposal(0)->set_log_weight(INFINITY); }),
+                "proposals[0]: node -1: log_weight");
+  ExpectInvalid(with([](auto* m) { m->set_draw(3, 1); }), "draws[3]: node 1 is not in layer 1");
+  ExpectInvalid(with([](auto* m) { m->set_draw(0, 9); }), "draws[0]: node 9");
+  ExpectInvalid(with([](auto* m) { m->add_draw(2); }), "draws_begin");
+  ExpectInvalid(with([](auto* m) { m->add_draw_begin(4); }), "draws_begin");
 }
 
 TEST(ConvertTest, RootHashesAreComputedFromTheTokens) {

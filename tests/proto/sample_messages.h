@@ -26,6 +26,13 @@ inline DecodingParams SampleParams() {
   params.draft_support = 32;
   params.width_threshold = 0.1;
   params.min_width = 2;
+  params.set_semantics = true;
+  params.draft_tree = "3-2";
+  params.draft_beams = 3;
+  params.mjsd_threshold = 0.25;
+  params.fallback_threshold = 0.75;
+  params.rollback_threshold = 1.5;
+  params.joint_tokens = 2;
   return params;
 }
 
