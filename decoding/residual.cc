@@ -109,9 +109,14 @@ void Residual::Reset() {
   is_target_ = !target_cut_;
 }
 
-void Residual::Reject() {
+double Residual::Excess() {
   double sum = factor_ * OutsideMass();
   for (const Shared& s : shared_) sum += std::max(0.0, s.a - ScaledProposal(s));
+  return sum;
+}
+
+void Residual::Reject() {
+  const double sum = Excess();
   if (sum <= kUndefinedMass) return;
   for (Shared& s : shared_) s.a = std::max(0.0, s.a - ScaledProposal(s)) / sum;
   factor_ /= sum;

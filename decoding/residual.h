@@ -23,6 +23,7 @@ class Residual {
   double Overlap() const;              // sum of min(a, Q): acceptance probability of the next draft
   // a = P, without the removed entries and normalised; HasTarget().
   void Reset();
+  double Excess();  // sum of max(0, a - Q)
   // a = res(a, Q). Where the positive part has mass <= 1e-14 it is undefined and a stays (section
   // 0).
   void Reject();

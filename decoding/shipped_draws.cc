@@ -26,6 +26,7 @@ absl::Status CheckWeights(const DraftForest& forest, const ProposalIndex& propos
 
 absl::Status CheckLayer(const DraftForest& forest, const ProposalIndex& proposals, int layer,
                         DrawLaw law) {
+  const bool distinct = law == DrawLaw::kDistinct || law == DrawLaw::kDistinctChildren;
   std::vector<bool> drawn(forest.layer_begin[layer + 1] - forest.layer_begin[layer]);
   for (int32_t i = forest.draws_begin[layer]; i < forest.draws_begin[layer + 1]; ++i) {
     const int32_t node = forest.draws[i];
@@ -34,7 +35,7 @@ absl::Status CheckLayer(const DraftForest& forest, const ProposalIndex& proposal
       return Bad(absl::StrCat("node ", node, " was drawn from no proposal that was shipped"));
     }
     const int place = node - forest.layer_begin[layer];
-    if (drawn[place] && law != DrawLaw::kIndependent) {
+    if (drawn[place] && distinct) {
       return Bad(absl::StrCat("node ", node, " was drawn twice"));
     }
     drawn[place] = true;
@@ -54,7 +55,7 @@ absl::Status CheckShippedDraws(const DraftForest& forest, DrawLaw law) {
   }
   const ProposalIndex proposals(forest);
   for (int layer = 0; layer < forest.depth(); ++layer) {
-    if (law != DrawLaw::kDistinctChildren)
+    if (law == DrawLaw::kIndependent || law == DrawLaw::kDistinct)
       COPPICE_RETURN_IF_ERROR(CheckWeights(forest, proposals, layer));
     COPPICE_RETURN_IF_ERROR(CheckLayer(forest, proposals, layer, law));
   }

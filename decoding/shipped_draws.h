@@ -12,9 +12,10 @@ namespace coppice {
 
 // How the draws of a layer were made.
 enum class DrawLaw {
-  kIndependent,       // iid from the joint proposal of the layer: copies are listed
-  kDistinct,          // without replacement from the joint proposal of the layer
-  kDistinctChildren,  // without replacement from each parent's own row; weights are not read
+  kIndependent,          // iid from the joint proposal of the layer: copies are listed
+  kDistinct,             // without replacement from the joint proposal of the layer
+  kIndependentChildren,  // iid from each parent's own row: copies are listed; weights are not read
+  kDistinctChildren,     // without replacement from each parent's own row; weights are not read
 };
 
 // Every draw has a proposal that lists its token, no node has two proposals, distinct draws are

@@ -1,0 +1,58 @@
+// What the rejection verifiers of one sequence share: its state, the row at hand as a law, and how
+// a decided token becomes a layer. Base of decoding/tree_decoder.h and block_verification.h.
+// Thread-compatible.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "decoding/beam_decoder.h"
+#include "decoding/choice_source.h"
+#include "decoding/layer_law.h"
+#include "decoding/sequence_state.h"
+#include "decoding/warped_row.h"
+
+namespace coppice {
+
+class SingleSequenceDecoder : public BeamDecoder {
+ public:
+  // Before the first round: starts behind `tokens` instead of the prompt (golden files).
+  void StartFrom(absl::Span<const TokenId> tokens, double log_score);
+
+  const PathTree& paths() const override { return state_.paths(); }
+  absl::Span<const PathId> roots() const override;
+  DraftState draft_state() const override;
+  int max_useful_depth() const override { return state_.max_useful_depth(); }
+  Verdict Advance(const DraftForest& forest, RowSource* rows) override;
+  bool finished() const override { return state_.finished(); }
+  int layers_committed() const override { return state_.layers(); }
+  absl::Span<const LayerOutput> last_layer() const override { return state_.last_layer(); }
+  std::vector<TokenId> StablePrefix() const override { return state_.StablePrefix({beam_}); }
+  std::vector<Hypothesis> Result() const override { return state_.Result(); }
+
+ protected:
+  // `choices` decides (SeededChoices in production).
+  SingleSequenceDecoder(const DecodingParams& params, std::shared_ptr<ChoiceSource> choices);
+
+  // Decides at least one token of a round and emits it.
+  virtual void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) = 0;
+
+  const SequenceState& state() const { return state_; }
+  ChoiceSource* choices() { return choices_.get(); }
+  const Beam& beam() const { return beam_; }  // the sequence so far; row -1: not drafted
+  // The law of `row` after the path of hash `hash`; it refers to *row.
+  static LayerLaw RowLaw(const WarpedRow& row, uint64_t hash);
+  // One layer. False when the sequence has ended.
+  bool Emit(const WarpedRow& row, TokenId token, RoundLedger* ledger);
+
+ private:
+  SequenceState state_;
+  std::shared_ptr<ChoiceSource> choices_;
+  Beam beam_;
+};
+
+// sum of min(p, q) of a target row and what was proposed for it.
+double RowOverlap(const LayerLaw& p, const Distribution& q);
+
+}  // namespace coppice
