@@ -6,15 +6,58 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/flags/reflection.h"
 #include "absl/flags/usage.h"
 #include "absl/flags/usage_config.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 
 ABSL_FLAG(std::string, log_level, "info", "trace, debug, info, warn, error or off");
 ABSL_FLAG(std::string, log_format, "text", "text or json");
 
 namespace coppice {
+namespace {
+
+bool IsHelp(absl::string_view name) {
+  return absl::StartsWith(name, "help") || name == "version" || name == "flagfile";
+}
+
+absl::Status BadFlag(absl::string_view flag, absl::string_view expected) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, ": ", expected));
+}
+
+}  // namespace
+
+absl::Status SetFlags(const std::vector<std::string>& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (!absl::StartsWith(argument, "--") || argument.size() == 2) {
+      return absl::InvalidArgumentError(absl::StrCat("unexpected argument '", argument, "'"));
+    }
+    const size_t equals = argument.find('=');
+    const std::string name = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
+    if (IsHelp(name)) continue;
+    absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+    std::string value = equals == std::string::npos ? "" : argument.substr(equals + 1);
+    if (flag == nullptr && absl::StartsWith(name, "no") && equals == std::string::npos) {
+      flag = absl::FindCommandLineFlag(name.substr(2));
+      if (flag != nullptr && !flag->IsOfType<bool>()) flag = nullptr;
+      value = "false";
+    } else if (flag != nullptr && equals == std::string::npos) {
+      const bool is_bool = flag->IsOfType<bool>();
+      if (!is_bool && i + 1 == arguments.size()) return BadFlag(name, "expected a value");
+      value = is_bool ? "true" : arguments[++i];
+    }
+    if (flag == nullptr) return absl::InvalidArgumentError(absl::StrCat("unknown flag --", name));
+    std::string error;
+    if (!flag->ParseFrom(value, &error)) {
+      return BadFlag(name,
+                     absl::StrCat("bad value '", value, "'", error.empty() ? "" : ": ", error));
+    }
+  }
+  return absl::OkStatus();
+}
 
 void ParseProgramFlags(const std::string& program, const std::string& usage, int argc,
                        char** argv) {
@@ -26,16 +69,13 @@ void ParseProgramFlags(const std::string& program, const std::string& usage, int
   config.contains_help_flags = ours;
   config.contains_helpshort_flags = ours;
   absl::SetFlagsUsageConfig(config);
-  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
-  std::string error;
-  if (rest.size() > 1) error = std::string("unexpected argument '") + rest[1] + "'";
-  if (error.empty()) {
-    const absl::Status log =
-        InitLog(program, absl::GetFlag(FLAGS_log_level), absl::GetFlag(FLAGS_log_format));
-    if (!log.ok()) error = std::string(log.message());
+  absl::Status status = SetFlags({argv + 1, argv + argc});
+  if (status.ok()) {
+    absl::ParseCommandLine(argc, argv);  // --help, --version, --flagfile
+    status = InitLog(program, absl::GetFlag(FLAGS_log_level), absl::GetFlag(FLAGS_log_format));
   }
-  if (error.empty()) return;
-  std::fprintf(stderr, "%s: %s\n", program.c_str(), error.c_str());
+  if (status.ok()) return;
+  FailProgram(program, status);
   std::exit(2);
 }
 

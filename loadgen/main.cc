@@ -9,11 +9,6 @@
 int main(int argc, char** argv) {
   const std::vector<std::string> given(argv + 1, argv + argc);
   std::vector<std::string> arguments = coppice::NormalizeFlagNames(given);
-  const absl::Status flags = coppice::SetFlags(arguments);
-  if (!flags.ok()) {
-    std::fprintf(stderr, "coppice-loadgen: %s\n", std::string(flags.message()).c_str());
-    return 2;
-  }
   arguments.insert(arguments.begin(), argv[0]);
   std::vector<char*> normalized;
   for (std::string& argument : arguments) normalized.push_back(argument.data());

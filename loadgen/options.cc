@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -31,6 +30,8 @@ ABSL_FLAG(absl::optional<int32_t>, logprobs, absl::nullopt, "log-probabilities t
 ABSL_FLAG(bool, use_beam_search, false, "send use_beam_search: true");
 ABSL_FLAG(absl::optional<int32_t>, beam_width, absl::nullopt, "beams");
 ABSL_FLAG(absl::optional<int32_t>, n, absl::nullopt, "choices for each request");
+ABSL_FLAG(std::string, method, "",
+          "speculative.method; further fields of speculative by extra_body");
 ABSL_FLAG(bool, ignore_eos, false, "generate to max_tokens (always so with random)");
 ABSL_FLAG(std::string, extra_body, "", "JSON object of further fields of every body");
 ABSL_FLAG(double, request_rate, std::numeric_limits<double>::infinity(),
@@ -52,10 +53,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-bool IsHelp(absl::string_view name) {
-  return absl::StartsWith(name, "help") || name == "version" || name == "flagfile";
-}
-
 absl::Status Refuse(absl::string_view flag, absl::string_view expected) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, ": ", expected));
 }
@@ -74,12 +71,14 @@ absl::Status AddFields(Json* fields) {
   if (absl::GetFlag(FLAGS_use_beam_search)) (*fields)["use_beam_search"] = true;
   const bool random = absl::GetFlag(FLAGS_dataset_name) == "random";
   if (absl::GetFlag(FLAGS_ignore_eos) || random) (*fields)["ignore_eos"] = true;
+  const std::string method = absl::GetFlag(FLAGS_method);
+  if (!method.empty()) (*fields)["speculative"] = {{"method", method}};
   const std::string extra = absl::GetFlag(FLAGS_extra_body);
   if (extra.empty()) return absl::OkStatus();
   const Json json = Json::parse(extra, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return Refuse("extra_body", "expected a JSON object");
   if (json.contains("stream")) return Refuse("extra_body", "stream is always true");
-  fields->update(json);
+  fields->merge_patch(json);  // into `speculative` too
   return absl::OkStatus();
 }
 
@@ -132,36 +131,6 @@ std::vector<std::string> NormalizeFlagNames(const std::vector<std::string>& argu
     std::replace(argument.begin() + 2, argument.begin() + static_cast<ptrdiff_t>(end), '-', '_');
   }
   return result;
-}
-
-absl::Status SetFlags(const std::vector<std::string>& arguments) {
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    if (!absl::StartsWith(argument, "--") || argument.size() == 2) {
-      return absl::InvalidArgumentError(absl::StrCat("unexpected argument '", argument, "'"));
-    }
-    const size_t equals = argument.find('=');
-    const std::string name = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
-    if (IsHelp(name)) continue;
-    absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
-    std::string value = equals == std::string::npos ? "" : argument.substr(equals + 1);
-    if (flag == nullptr && absl::StartsWith(name, "no") && equals == std::string::npos) {
-      flag = absl::FindCommandLineFlag(name.substr(2));
-      if (flag != nullptr && !flag->IsOfType<bool>()) flag = nullptr;
-      value = "false";
-    } else if (flag != nullptr && equals == std::string::npos) {
-      const bool is_bool = flag->IsOfType<bool>();
-      if (!is_bool && i + 1 == arguments.size()) return Refuse(name, "expected a value");
-      value = is_bool ? "true" : arguments[++i];
-    }
-    if (flag == nullptr) return absl::InvalidArgumentError(absl::StrCat("unknown flag --", name));
-    std::string error;
-    if (!flag->ParseFrom(value, &error)) {
-      return Refuse(name,
-                    absl::StrCat("bad value '", value, "'", error.empty() ? "" : ": ", error));
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<LoadOptions> ReadOptions() {

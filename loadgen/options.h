@@ -36,10 +36,6 @@ struct LoadOptions {
 // --base-url=x -> --base_url=x; values stay as they are.
 std::vector<std::string> NormalizeFlagNames(const std::vector<std::string>& arguments);
 
-// Sets the flags. InvalidArgument names an unknown flag, a bad value or a stray argument; --help
-// and --version are left to the program.
-absl::Status SetFlags(const std::vector<std::string>& arguments);
-
 // From the flags. InvalidArgument names the flag.
 absl::StatusOr<LoadOptions> ReadOptions();
 

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "absl/flags/reflection.h"
+#include "base/program.h"
 #include "loadgen/base_url.h"
 #include "loadgen/options.h"
 
@@ -123,6 +124,14 @@ TEST_F(Flags, DashesAndUnderscoresAreEqual) {
   EXPECT_EQ(options.body_fields["best_of"], 4);
   EXPECT_EQ(options.body_fields["ignore_eos"], true);  // random prompts have no end of their own
   EXPECT_FALSE(options.body_fields.contains("temperature"));
+}
+
+TEST_F(Flags, MethodAndFurtherFieldsOfSpeculationMeet) {
+  ASSERT_EQ(Error({"--method=bild", "--extra-body={\"speculative\": {\"allow_lossy\": true}}"}),
+            "");
+  const LoadOptions options = *ReadOptions();
+  EXPECT_EQ(options.body_fields["speculative"]["method"], "bild");
+  EXPECT_EQ(options.body_fields["speculative"]["allow_lossy"], true);
 }
 
 TEST_F(Flags, BadOnesAreNamed) {
