@@ -1,0 +1,55 @@
+// One cell of the laboratory: one method with one shape of drafts, run over many sequences, and
+// what was counted. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "decoding/params.h"
+#include "tools/lab/model_pair.h"
+#include "tools/lab/statistics.h"
+
+namespace coppice {
+
+struct Cell {
+  DecodingParams params;  // method: a name of the table, or "none": the target alone
+  int draft_width = 0;    // W_S; 0 with "none"
+  int draft_depth = 0;    // gamma
+  std::string options;    // what the method was given beyond that, as written: "draft_beams=8"
+};
+
+// "dsbd beam_sampling W=4 W_S=8 gamma=4 T=0.7"
+std::string CellName(const Cell& cell);
+
+struct RunOptions {
+  int sequences = 64;  // sequence i takes prompt i modulo the number of prompts, seed by i
+  uint64_t seed = 1;
+  int optimum_nodes = 200;  // nodes at which the optimum is computed; 0 = none
+};
+
+// Rounds that end a prefill (the first of every sequence) have no draft and are not counted.
+struct CellResult {
+  Estimate layers_per_pass;
+  // Drafted layer l (0-based): of the passes that reached it, those whose layer the drafts covered,
+  // so that the next layer could be decided too. At width 1: the drafted token was emitted.
+  std::vector<Estimate> acceptance;
+  Estimate accepted_width;  // distinct drafted nodes that became beams, per drafted layer reached
+  Estimate width;           // outputs of a layer, copies counted
+  Estimate distinct_beams;  // of which distinct paths
+  Estimate log_likelihood;  // of the chosen hypothesis: unwarped target, nats per token
+  Estimate score;           // the same as the method counted it, warped
+  Estimate tokens;          // of the chosen hypothesis
+  Estimate nodes_per_pass;  // rows of the target: roots and drafted nodes
+  Estimate bytes_per_accepted;  // serialised forest over distinct drafted nodes that became beams
+  // Optimum of ALGORITHMS.md section 7 for as many drafts at one node of the chosen hypotheses:
+  // multinomial decoding only, else NaN.
+  Estimate optimum_iid, optimum_without_replacement;
+  double seconds = 0;
+};
+
+// Errors of the pair or of the parameters, with the cell's name.
+absl::StatusOr<CellResult> RunCell(const Cell& cell, const RunOptions& options, ModelPair* pair);
+
+}  // namespace coppice

@@ -1,0 +1,28 @@
+// The named experiments of the laboratory: what each of the papers' tables and figures varies, on
+// whatever pair is given. Values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tools/lab/grid.h"
+
+namespace coppice {
+
+struct Experiment {
+  absl::string_view name;
+  absl::string_view what;
+  std::vector<Grid> grids;                  // sequences; empty: a study of single nodes
+  std::vector<std::string> methods, warps;  // of the study of single nodes
+  std::vector<int> drafts;
+  bool single_nodes() const { return grids.empty(); }
+};
+
+absl::Span<const Experiment> Experiments();
+// InvalidArgument lists the names.
+absl::StatusOr<Experiment> FindExperiment(absl::string_view name);
+
+}  // namespace coppice

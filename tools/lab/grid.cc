@@ -1,0 +1,215 @@
+#include "tools/lab/grid.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "decoding/beam_decoder.h"
+#include "decoding/method.h"
+#include "decoding/topology.h"
+#include "tools/lab/warp_text.h"
+
+namespace coppice {
+namespace {
+
+constexpr DecodingKind kAllKinds[] = {DecodingKind::kMultinomial, DecodingKind::kBeamSampling,
+                                      DecodingKind::kBeamSamplingWithoutReplacement,
+                                      DecodingKind::kBeamSearch};
+
+struct Option {
+  absl::string_view name;
+  bool (*set)(absl::string_view value, DecodingParams* params);
+};
+
+constexpr Option kOptions[] = {
+    {"draft_tree",
+     [](absl::string_view value, DecodingParams* params) {
+       params->draft_tree = std::string(value);
+       return ParseTopology(value).ok();
+     }},
+    {"draft_beams",
+     [](absl::string_view value, DecodingParams* params) {
+       return absl::SimpleAtoi(value, &params->draft_beams) && params->draft_beams > 0;
+     }},
+    {"draft_support",
+     [](absl::string_view value, DecodingParams* params) {
+       return absl::SimpleAtoi(value, &params->draft_support) && params->draft_support > 0;
+     }},
+    {"joint_tokens",
+     [](absl::string_view value, DecodingParams* params) {
+       return absl::SimpleAtoi(value, &params->joint_tokens) && params->joint_tokens > 0;
+     }},
+    {"min_width",
+     [](absl::string_view value, DecodingParams* params) {
+       return absl::SimpleAtoi(value, &params->min_width) && params->min_width > 0;
+     }},
+    {"width_threshold",
+     [](absl::string_view value, DecodingParams* params) {
+       return absl::SimpleAtod(value, &params->width_threshold);
+     }},
+    {"mjsd_threshold",
+     [](absl::string_view value, DecodingParams* params) {
+       return absl::SimpleAtod(value, &params->mjsd_threshold);
+     }},
+    {"fallback_threshold",
+     [](absl::string_view value, DecodingParams* params) {
+       return absl::SimpleAtod(value, &params->fallback_threshold);
+     }},
+    {"rollback_threshold",
+     [](absl::string_view value, DecodingParams* params) {
+       return absl::SimpleAtod(value, &params->rollback_threshold);
+     }},
+    {"set_semantics",
+     [](absl::string_view value, DecodingParams* params) {
+       return absl::SimpleAtob(value, &params->set_semantics);
+     }},
+};
+
+struct MethodSpec {
+  std::string name;
+  std::vector<DecodingKind> serves;
+  DraftForm form = DraftForm::kNone;
+  std::string options;  // "draft_beams=8 mjsd_threshold=0.1"
+  DecodingParams params;
+};
+
+absl::Status SetOption(absl::string_view text, DecodingParams* params) {
+  const std::pair<absl::string_view, absl::string_view> field =
+      absl::StrSplit(text, absl::MaxSplits('=', 1));
+  std::vector<absl::string_view> names;
+  for (const Option& option : kOptions) {
+    if (option.name != field.first) {
+      names.push_back(option.name);
+      continue;
+    }
+    if (option.set(field.second, params)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("--methods: '", field.second, "' is no value of ", field.first));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--methods: unknown option '", field.first,
+                                                 "', expected one of ",
+                                                 absl::StrJoin(names, ", ")));
+}
+
+absl::StatusOr<MethodSpec> ParseMethod(absl::string_view text, const DecodingParams& base) {
+  std::vector<absl::string_view> parts = absl::StrSplit(text, ':');
+  MethodSpec spec;
+  spec.name = std::string(parts[0]);
+  spec.params = base;
+  spec.params.method = spec.name;
+  parts.erase(parts.begin());
+  for (absl::string_view part : parts) COPPICE_RETURN_IF_ERROR(SetOption(part, &spec.params));
+  spec.options = absl::StrJoin(parts, " ");
+  if (spec.name == "none") {
+    spec.serves.assign(std::begin(kAllKinds), std::end(kAllKinds));
+    return spec;
+  }
+  const MethodRow* row = FindMethod(spec.name);
+  if (row == nullptr) {
+    std::vector<absl::string_view> names = {"all", "none"};
+    for (const MethodRow& known : Methods()) names.push_back(known.name);
+    return absl::InvalidArgumentError(absl::StrCat("--methods: unknown method '", spec.name,
+                                                   "', expected ", absl::StrJoin(names, ", ")));
+  }
+  spec.serves = row->serves;
+  spec.form = row->form;
+  return spec;
+}
+
+absl::StatusOr<std::vector<MethodSpec>> ParseMethods(const std::vector<std::string>& texts,
+                                                     const DecodingParams& base) {
+  std::vector<MethodSpec> specs;
+  for (const std::string& text : texts) {
+    std::vector<std::string> names = {text};
+    if (text == "all") {
+      names = {"none"};
+      for (const MethodRow& row : Methods()) names.push_back(std::string(row.name));
+    }
+    for (const std::string& name : names) {
+      COPPICE_ASSIGN_OR_RETURN(MethodSpec spec, ParseMethod(name, base));
+      specs.push_back(std::move(spec));
+    }
+  }
+  return specs;
+}
+
+// One combination, with what the method's form makes of the draft's shape.
+Cell MakeCell(const MethodSpec& spec, DecodingKind kind, int width, int draft_width, int depth,
+              const WarpParams& warp) {
+  Cell cell;
+  cell.params = spec.params;
+  cell.params.kind = kind;
+  cell.params.warp = warp;
+  cell.params.beam_width = kind == DecodingKind::kMultinomial ? 1 : width;
+  cell.options = spec.options;
+  if (spec.form == DraftForm::kNone) return cell;
+  cell.draft_depth = depth;
+  cell.draft_width = draft_width > 0 ? draft_width : AutoDraftWidth(cell.params.beam_width);
+  if (spec.form == DraftForm::kPath) cell.draft_width = 1;
+  cell.params.draft_width = cell.draft_width;
+  cell.params.draft_depth = depth;
+  return cell;
+}
+
+template <typename T>
+absl::Status CheckList(absl::string_view flag, const std::vector<T>& values, T least) {
+  if (values.empty()) return absl::InvalidArgumentError(absl::StrCat(flag, ": expected a value"));
+  for (const T& value : values) {
+    if (value < least) {
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": ", value, " is below ", least));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<GridCells> MakeCells(const Grid& grid, const DecodingParams& base) {
+  COPPICE_RETURN_IF_ERROR(CheckList("--widths", grid.widths, 1));
+  COPPICE_RETURN_IF_ERROR(CheckList("--draft_widths", grid.draft_widths, 0));
+  COPPICE_RETURN_IF_ERROR(CheckList("--depths", grid.depths, 1));
+  COPPICE_ASSIGN_OR_RETURN(const auto specs, ParseMethods(grid.methods, base));
+  GridCells out;
+  std::set<std::string> seen;
+  const auto add = [&](const Cell& cell) {
+    const std::string name = CellName(cell);
+    if (!seen.insert(name).second) return;
+    const absl::Status status = MakeBeamDecoder(cell.params).status();
+    if (status.ok()) {
+      out.cells.push_back(cell);
+    } else {
+      out.skipped.push_back({name, std::string(status.message())});
+    }
+  };
+  for (const std::string& text : grid.warps) {
+    absl::StatusOr<WarpParams> warp = ParseWarpText(text);
+    if (!warp.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--warps: ", warp.status().message()));
+    }
+    for (const MethodSpec& spec : specs) {
+      for (DecodingKind kind : spec.serves) {
+        const auto& wanted = grid.decodings;
+        if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), kind) == wanted.end())
+          continue;
+        for (int width : grid.widths) {
+          for (int draft_width : grid.draft_widths) {
+            for (int depth : grid.depths) {
+              add(MakeCell(spec, kind, width, draft_width, depth, *warp));
+            }
+          }
+        }
+      }
+    }
+  }
+  if (out.cells.empty() && out.skipped.empty()) {
+    return absl::InvalidArgumentError("no method serves the decodings asked for");
+  }
+  return out;
+}
+
+}  // namespace coppice

@@ -1,0 +1,29 @@
+// Target and draft rows at one node as the calculators of ALGORITHMS.md section 7 want them, and
+// what those say. Pure functions.
+#pragma once
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "decoding/params.h"
+#include "tools/lab/model_pair.h"
+
+namespace coppice {
+
+// p and q [entries], over the tokens that either may emit, each summing to 1.
+struct NodeRows {
+  std::vector<double> p, q;
+};
+// Warped as the decoders and drafters do; q cut to params.draft_support.
+NodeRows NodeRowsAt(const PathRows& rows, int position, const DecodingParams& params);
+
+struct NodeOptimum {
+  double iid = 0;                  // alpha* of n drafts drawn with replacement
+  double without_replacement = 0;  // and without
+};
+NodeOptimum OptimumAt(const NodeRows& node, int drafts);
+
+// Sum of the target's unwarped log-probabilities of the tokens, nats.
+double PathLogLikelihood(const PathRows& rows, absl::Span<const TokenId> tokens);
+
+}  // namespace coppice

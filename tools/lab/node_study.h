@@ -1,0 +1,49 @@
+// Acceptance at single nodes, as Table 1 and Figures 1 and 2 of optimal_multi_draft measure it:
+// rows of both models along the target's own samples; at every node the closed forms and optima of
+// ALGORITHMS.md section 7, and how often the production verifiers emit one of their drafts there.
+// Thread-compatible.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "decoding/params.h"
+#include "tools/lab/model_pair.h"
+#include "tools/lab/statistics.h"
+
+namespace coppice {
+
+struct NodeStudyOptions {
+  std::vector<std::string> warps = {"T=0.7"};
+  std::vector<int> drafts = {3};     // n
+  std::vector<std::string> methods;  // measured; empty: every method that serves multinomial
+  int sequences = 64;                // sampled paths, one after another from the prompts
+  int nodes = 256;                   // in all, evenly along the paths
+  int repeats = 16;                  // seeds of every method at every node
+  uint64_t seed = 1;
+  DecodingParams base;  // max_tokens, stop_ids, draft_support
+};
+
+struct NodeColumn {
+  std::string name;
+  std::string optimum;  // the column that bounds this one: "alpha*_iid", ...; "" = none
+  bool closed_form = false;
+  Estimate acceptance;
+  Estimate gap;  // optimum - acceptance, over the same nodes
+};
+
+struct NodeResult {
+  std::string warp;
+  int drafts = 0;  // n
+  int nodes = 0;
+  std::vector<NodeColumn> columns;
+};
+
+// progress is told what is being measured.
+absl::StatusOr<std::vector<NodeResult>> RunNodeStudy(
+    const NodeStudyOptions& options, ModelPair* pair,
+    const std::function<void(const std::string&)>& progress);
+
+}  // namespace coppice

@@ -1,0 +1,97 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "decoding/method.h"
+#include "tools/lab/report.h"
+#include "tools/lab/warp_text.h"
+
+namespace coppice {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json NumberOrNull(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json ToJson(const Estimate& estimate) {
+  if (std::isnan(estimate.value)) return nullptr;
+  return {{"value", estimate.value},
+          {"se", NumberOrNull(estimate.standard_error)},
+          {"count", estimate.count}};
+}
+
+Json WarpJson(const WarpParams& warp) {
+  return {{"text", WarpText(warp)}, {"temperature", warp.temperature},
+          {"top_k", warp.top_k},    {"top_p", warp.top_p},
+          {"min_p", warp.min_p},    {"mode", std::string(WarpModeName(warp.mode))}};
+}
+
+Json CellJson(const MeasuredCell& measured) {
+  const Cell& cell = measured.cell;
+  const CellResult& result = measured.result;
+  Json json = {{"method", cell.params.method},
+               {"options", cell.options},
+               {"decoding", std::string(DecodingKindName(cell.params.kind))},
+               {"width", cell.params.beam_width},
+               {"draft_width", cell.draft_width},
+               {"draft_depth", cell.draft_depth},
+               {"warp", WarpJson(cell.params.warp)}};
+  const MethodRow* row = FindMethod(cell.params.method);
+  if (row != nullptr) {
+    json["law"] = std::string(row->law);
+    json["lossless"] = row->lossless;
+    json["source"] = std::string(row->source);
+    json["ships"] = std::string(row->ships);
+  }
+  json["layers_per_pass"] = ToJson(result.layers_per_pass);
+  json["acceptance_by_layer"] = Json::array();
+  for (const Estimate& layer : result.acceptance) {
+    json["acceptance_by_layer"].push_back(ToJson(layer));
+  }
+  json["optimum"] = {{"iid", ToJson(result.optimum_iid)},
+                     {"without_replacement", ToJson(result.optimum_without_replacement)}};
+  json["accepted_width"] = ToJson(result.accepted_width);
+  json["output_width"] = ToJson(result.width);
+  json["distinct_beams"] = ToJson(result.distinct_beams);
+  json["log_likelihood_per_token"] = ToJson(result.log_likelihood);
+  json["score_per_token"] = ToJson(result.score);
+  json["tokens"] = ToJson(result.tokens);
+  json["nodes_per_pass"] = ToJson(result.nodes_per_pass);
+  json["bytes_per_accepted_token"] = ToJson(result.bytes_per_accepted);
+  json["seconds"] = result.seconds;
+  return json;
+}
+
+Json NodeJson(const NodeResult& result) {
+  Json json = {{"warp", result.warp}, {"drafts", result.drafts}, {"nodes", result.nodes}};
+  if (const auto warp = ParseWarpText(result.warp); warp.ok()) json["warp"] = WarpJson(*warp);
+  json["columns"] = Json::array();
+  for (const NodeColumn& column : result.columns) {
+    json["columns"].push_back({{"name", column.name},
+                               {"closed_form", column.closed_form},
+                               {"optimum", column.optimum},
+                               {"acceptance", ToJson(column.acceptance)},
+                               {"gap", ToJson(column.gap)}});
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string ReportJson(const LabReport& report) {
+  Json json = {{"format_version", 1}, {"experiment", report.experiment}};
+  json["source"] = Json::object();
+  for (const auto& [name, value] : report.source) json["source"][name] = value;
+  json["seed"] = report.seed;
+  json["sequences"] = report.sequences;
+  json["cells"] = Json::array();
+  for (const MeasuredCell& cell : report.cells) json["cells"].push_back(CellJson(cell));
+  json["skipped"] = Json::array();
+  for (const SkippedCell& cell : report.skipped) {
+    json["skipped"].push_back({{"cell", cell.name}, {"reason", cell.reason}});
+  }
+  json["nodes"] = Json::array();
+  for (const NodeResult& result : report.nodes) json["nodes"].push_back(NodeJson(result));
+  return json.dump(1) + "\n";
+}
+
+}  // namespace coppice

@@ -1,0 +1,106 @@
+// Decoding on the rows of a RowModel: what the worker and the draft node do, without models.
+#include <utility>
+
+#include "base/status.h"
+#include "decoding/drafter.h"
+#include "tests/testing/hash_lm.h"
+#include "tools/lab/row_model.h"
+
+namespace coppice {
+namespace {
+
+// The target rows of one round.
+class RoundRows : public RowSource {
+ public:
+  RoundRows(const RowModel& model, int prompt, std::vector<uint64_t> hashes)
+      : model_(model), prompt_(prompt), hashes_(std::move(hashes)) {}
+  absl::Span<const float> Logits(int row) override {
+    logits_ = model_.Target(prompt_, hashes_[row]);
+    return logits_;
+  }
+
+ private:
+  const RowModel& model_;
+  int prompt_;
+  std::vector<uint64_t> hashes_;
+  std::vector<float> logits_;
+};
+
+class TableSequence : public PairSequence {
+ public:
+  TableSequence(const RowModel* model, int prompt, const DecodingParams& params,
+                std::unique_ptr<BeamDecoder> decoder)
+      : model_(model), prompt_(prompt), params_(params), decoder_(std::move(decoder)) {}
+
+  const BeamDecoder& decoder() const override { return *decoder_; }
+
+  absl::StatusOr<DraftForest> Draft(int width, int depth) override {
+    const DraftState state = decoder_->draft_state();
+    COPPICE_ASSIGN_OR_RETURN(auto drafter, MakeDrafter(params_, state, width));
+    const int roots = static_cast<int>(state.root_hash.size());
+    for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
+      const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
+      std::vector<Distribution> rows;
+      for (int32_t node : drafter->frontier()) {
+        const uint64_t hash = hashes[node < 0 ? -1 - node : roots + node];
+        const int length = static_cast<int>(state.layers_committed) + level;
+        rows.push_back(DraftRow(model_->Draft(prompt_, hash), params_, length));
+      }
+      drafter->Grow(rows);
+    }
+    return drafter->Shipped();
+  }
+
+  absl::StatusOr<Verdict> Round(DraftForest forest) override {
+    RoundRows rows(*model_, prompt_, RowHashes(decoder_->draft_state().root_hash, forest));
+    return decoder_->Advance(forest, &rows);
+  }
+
+ private:
+  const RowModel* model_;
+  int prompt_;
+  DecodingParams params_;
+  std::unique_ptr<BeamDecoder> decoder_;
+};
+
+class TablePair : public ModelPair {
+ public:
+  explicit TablePair(std::unique_ptr<RowModel> model) : model_(std::move(model)) {}
+  std::vector<std::pair<std::string, std::string>> Describe() const override {
+    return model_->Describe();
+  }
+  int vocab_size() const override { return model_->vocab_size(); }
+  std::vector<TokenId> stop_ids() const override { return {}; }
+  int num_prompts() const override { return model_->num_prompts(); }
+
+  absl::StatusOr<std::unique_ptr<PairSequence>> Start(int prompt,
+                                                      const DecodingParams& params) override {
+    COPPICE_ASSIGN_OR_RETURN(auto decoder, MakeBeamDecoder(params));
+    return std::make_unique<TableSequence>(model_.get(), prompt, params, std::move(decoder));
+  }
+
+  absl::StatusOr<PathRows> RowsAlong(int prompt, absl::Span<const TokenId> tokens) override {
+    PathRows rows;
+    rows.vocab_size = vocab_size();
+    uint64_t hash = kRootHash;
+    for (TokenId token : tokens) {
+      const std::vector<float> target = model_->Target(prompt, hash);
+      const std::vector<float> draft = model_->Draft(prompt, hash);
+      rows.target.insert(rows.target.end(), target.begin(), target.end());
+      rows.draft.insert(rows.draft.end(), draft.begin(), draft.end());
+      hash = ExtendHash(hash, token);
+    }
+    return rows;
+  }
+
+ private:
+  std::unique_ptr<RowModel> model_;
+};
+
+}  // namespace
+
+std::unique_ptr<ModelPair> MakeTablePair(std::unique_ptr<RowModel> rows) {
+  return std::make_unique<TablePair>(std::move(rows));
+}
+
+}  // namespace coppice
