@@ -19,8 +19,9 @@ MAY_INCLUDE = {
     "comm": ("base/", MESSAGES),
     "proto": ("base/", "decoding/"),
     "model": ("base/", "kernels/", "comm/"),
-    "draft_node": ("base/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
-    "worker": ("base/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
+    "node": ("base/", "model/", "comm/", MESSAGES),
+    "draft_node": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
+    "worker": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
     "coordinator": ("base/", "comm/", "proto/", "decoding/params.h", "decoding/method.h", "decoding/topology.h"),
     "loadgen": ("base/",),
 }

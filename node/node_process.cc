@@ -1,0 +1,96 @@
+#include "node/node_process.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "base/program.h"
+#include "base/stop_signal.h"
+
+ABSL_FLAG(std::string, coordinator, "",
+          "tcp://host:port of the coordinator's control endpoint; not needed under one mpirun");
+ABSL_FLAG(std::string, model, "", "Hugging Face folder of the model");
+ABSL_FLAG(std::string, backend, "cpu", "cpu or cuda");
+ABSL_FLAG(std::string, dtype, "auto", "weights as auto (the checkpoint's), f32 or bf16");
+ABSL_FLAG(int, threads, 0, "compute threads of each rank; 0 = all cores this process may use");
+ABSL_FLAG(int, max_rows, 512, "rows of one forward pass");
+ABSL_FLAG(int, prefill_chunk, 256, "prefill tokens in one forward pass");
+ABSL_FLAG(double, heartbeat_interval, 0.5, "seconds between heartbeats");
+
+namespace coppice {
+
+int RunNode(const std::string& program, const std::string& usage, int argc, char** argv,
+            const Serve& serve) {
+  ParseProgramFlags(program, usage, argc, argv);
+  InstallStopSignals();
+  std::unique_ptr<MpiWorld> world;
+  absl::Status status = CheckNodeFlags();
+  if (status.ok()) status = serve(world);
+  if (status.ok()) return 0;
+  // Leaving without MPI_Finalize makes mpirun end the others too.
+  std::_Exit(FailProgram(program, status));
+}
+
+absl::Status CheckNodeFlags() {
+  if (absl::GetFlag(FLAGS_model).empty()) return absl::InvalidArgumentError("--model: not given");
+  if (absl::GetFlag(FLAGS_max_rows) < 8 || absl::GetFlag(FLAGS_prefill_chunk) < 1) {
+    return absl::InvalidArgumentError(
+        "--max_rows must be at least 8 and --prefill_chunk at least 1");
+  }
+  return absl::OkStatus();
+}
+
+ModelHostOptions HostOptionsFromFlags() {
+  ModelHostOptions options;
+  options.dir = absl::GetFlag(FLAGS_model);
+  options.backend = absl::GetFlag(FLAGS_backend);
+  options.dtype = absl::GetFlag(FLAGS_dtype);
+  options.threads = absl::GetFlag(FLAGS_threads);
+  options.max_rows = absl::GetFlag(FLAGS_max_rows);
+  return options;
+}
+
+absl::StatusOr<std::string> FindCoordinator(absl::Span<const MpiWorld::Peer> peers) {
+  std::string coordinator = absl::GetFlag(FLAGS_coordinator);
+  for (const MpiWorld::Peer& peer : peers) {
+    if (peer.role == Role::kCoordinator && coordinator.empty()) coordinator = peer.endpoint;
+  }
+  if (!coordinator.empty()) return coordinator;
+  return absl::InvalidArgumentError("--coordinator: no coordinator in this mpirun and none given");
+}
+
+proto::Register NodeRegistration(proto::NodeRole role, const std::string& id,
+                                 const std::string& prefix, const ModelHost& host) {
+  proto::Register registration;
+  registration.set_role(role);
+  registration.set_node_id(id.empty() ? absl::StrCat(prefix, getpid()) : id);
+  const ModelConfig& config = host.model->config();
+  proto::ModelInfo* model = registration.mutable_model();
+  model->set_path(absl::GetFlag(FLAGS_model));
+  model->set_vocab_size(config.vocab_size);
+  model->set_max_positions(config.max_positions);
+  model->set_dtype(DTypeName(host.model->dtype()));
+  model->set_fingerprint(host.model->fingerprint());
+  model->set_bos_id(config.bos_id);
+  for (TokenId eos : config.eos_ids) model->add_eos_ids(eos);
+  registration.set_kv_blocks_total(host.blocks->counts().total);
+  registration.set_kv_block_size(kBlockSize);
+  registration.set_max_rows(absl::GetFlag(FLAGS_max_rows));
+  registration.set_backend(host.backend->description());
+  registration.set_version(kVersion);
+  return registration;
+}
+
+absl::StatusOr<std::unique_ptr<NodeAgent>> JoinCluster(const std::string& coordinator,
+                                                       proto::Register registration) {
+  NodeAgentOptions options;
+  options.coordinator = coordinator;
+  options.registration = std::move(registration);
+  options.heartbeat_interval_s = absl::GetFlag(FLAGS_heartbeat_interval);
+  return NodeAgent::Start(options);
+}
+
+}  // namespace coppice
