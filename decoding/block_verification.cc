@@ -53,6 +53,7 @@ BlockChances FindBlockChances(absl::Span<const LayerLaw> rows,
 }
 
 LayerLaw BlockResidual(const LayerLaw& row, const Distribution& proposal, double kept) {
+  if (kept <= 0) return row;
   const LayerLaw p = Scaled(row, kept);
   const LayerLaw q = ProposalLaw(proposal);
   Residual a(p, q);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -72,7 +73,13 @@ absl::Status CheckOptions(const MethodRow& row, const DecodingParams& params) {
   }
   COPPICE_RETURN_IF_ERROR(CheckAtLeastOne("draft_beams", params.draft_beams));
   COPPICE_RETURN_IF_ERROR(CheckAtLeastOne("joint_tokens", params.joint_tokens));
-  COPPICE_RETURN_IF_ERROR(ParseTopology(params.draft_tree).status());
+  COPPICE_ASSIGN_OR_RETURN(const Topology tree,
+                           ParseTopology(params.draft_tree, std::max(1, params.draft_width)));
+  if (row.most_children > 0 && tree.MostChildren() > row.most_children) {
+    return Bad(params.draft_tree.empty() ? "draft_width" : "draft_tree",
+               absl::StrCat("'", row.name, "' drafts at most ", row.most_children,
+                            " children of a node, got ", tree.MostChildren()));
+  }
   if (row.form == DraftForm::kPath && params.draft_width > 1) {
     return Bad("draft_width",
                absl::StrCat("'", row.name, "' drafts one path, got ", params.draft_width));

@@ -4,14 +4,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "decoding/beam_decoder.h"
+#include "decoding/block_verification.h"
 #include "decoding/bild.h"
 #include "decoding/drafter.h"
 #include "decoding/dsbd.h"
+#include "decoding/greedy_multi_draft.h"
 #include "decoding/gumbel_slots.h"
+#include "decoding/k_seq.h"
+#include "decoding/luce_ot.h"
 #include "decoding/mjgd.h"
 #include "decoding/mjsd.h"
 #include "decoding/pf_gumbel.h"
 #include "decoding/search.h"
+#include "decoding/topology_drafter.h"
+#include "decoding/tree_decoder.h"
 
 namespace coppice {
 namespace {
@@ -46,6 +52,23 @@ std::unique_ptr<Drafter> DraftHierarchicalGumbel(const DecodingParams& params,
 std::unique_ptr<BeamDecoder> DecodeCertified(const DecodingParams& params) {
   if (params.kind == kMultinomial) return MakePfGumbelDecoder(params);
   return MakeSearchDecoder(params, /*certified=*/true);
+}
+
+// A rule for the nodes of a draft tree together with the law of their children (4.6).
+template <NodeRule rule, ChildLaw law>
+MethodRow DraftedTree(absl::string_view name, absl::string_view source) {
+  return {.name = name,
+          .serves = {kMultinomial},
+          .law = "multinomial sampling (3.1)",
+          .lossless = true,
+          .form = DraftForm::kTree,
+          .ships = law == ChildLaw::kMostLikely ? "tree" : "tree and proposals",
+          .options = {"draft_tree"},
+          .source = source,
+          .make_decoder = MakeTreeDecoder<rule, law>,
+          .make_drafter = MakeTreeDrafter<law>,
+          .check_forest = CheckTreeForest<law>,
+          .most_children = law == ChildLaw::kSpecHub ? 2 : 0};
 }
 
 std::vector<MethodRow> MakeTable() {
@@ -132,6 +155,45 @@ std::vector<MethodRow> MakeTable() {
        .options = {"joint_tokens", "draft_beams"},
        .source = "6.1",
        .make_decoder = MakeMjgdDecoder},
+      {.name = "rejection",
+       .serves = {kMultinomial},
+       .law = "multinomial sampling (3.1)",
+       .lossless = true,
+       .form = DraftForm::kPath,
+       .ships = "tree and proposals",
+       .source = "4.1",
+       .make_decoder = MakeTreeDecoder<VerifyRrsIid, ChildLaw::kIid>,
+       .make_drafter = MakePathDrafter,
+       .check_forest = CheckTreeForest<ChildLaw::kIid>},
+      {.name = "block",
+       .serves = {kMultinomial},
+       .law = "multinomial sampling (3.1)",
+       .lossless = true,
+       .form = DraftForm::kPath,
+       .ships = "tree and proposals",
+       .source = "4.7",
+       .make_decoder = MakeBlockDecoder,
+       .make_drafter = MakePathDrafter,
+       .check_forest = CheckPathForest},
+      DraftedTree<VerifyRrsIid, ChildLaw::kIid>("recursive_rejection", "4.2 with replacement, 4.6"),
+      DraftedTree<VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement>(
+          "recursive_rejection_wor", "4.2 without replacement, 4.6"),
+      DraftedTree<SampleAndCheck, ChildLaw::kMostLikely>("sample_and_check",
+                                                         "4.2 with deterministic drafts, 4.6"),
+      DraftedTree<VerifyKSeq, ChildLaw::kIid>("k_seq", "4.3, 4.6"),
+      {.name = "spectr",
+       .serves = {kMultinomial},
+       .law = "multinomial sampling (3.1)",
+       .lossless = true,
+       .form = DraftForm::kLevels,
+       .ships = "tree and proposals",
+       .source = "4.3, iid sequences",
+       .make_decoder = MakeTreeDecoder<VerifyKSeq, ChildLaw::kIid>,
+       .make_drafter = MakeSequencesDrafter,
+       .check_forest = CheckTreeForest<ChildLaw::kIid>},
+      DraftedTree<VerifyGreedy, ChildLaw::kGreedy>("greedy_multi_draft", "4.4, 4.6"),
+      DraftedTree<VerifyGreedy, ChildLaw::kSpecHub>("spechub", "4.5, 4.6"),
+      DraftedTree<VerifyLuceOt, ChildLaw::kIid>("luce_ot", "4.8, 4.6"),
   };
 }
 

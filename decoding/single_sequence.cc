@@ -56,10 +56,13 @@ LayerLaw SingleSequenceDecoder::RowLaw(const WarpedRow& row, uint64_t hash) {
 }
 
 bool SingleSequenceDecoder::Emit(const WarpedRow& row, TokenId token, RoundLedger* ledger) {
-  const double score = beam_.log_score + row.Find(token).score_log_prob;
-  beam_ = ledger->Extend(&state_.paths(), beam_, token, score);
+  return Emit(token, row.Find(token).score_log_prob, ledger);
+}
+
+bool SingleSequenceDecoder::Emit(TokenId token, double score, RoundLedger* ledger) {
+  beam_ = ledger->Extend(&state_.paths(), beam_, token, beam_.log_score + score);
   ledger->AddLayer();
-  return state_.EndLayer({{beam_.path, score, state_.is_stop(token)}});
+  return state_.EndLayer({{beam_.path, beam_.log_score, state_.is_stop(token)}});
 }
 
 double RowOverlap(const LayerLaw& p, const Distribution& q) {

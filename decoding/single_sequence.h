@@ -45,6 +45,8 @@ class SingleSequenceDecoder : public BeamDecoder {
   static LayerLaw RowLaw(const WarpedRow& row, uint64_t hash);
   // One layer. False when the sequence has ended.
   bool Emit(const WarpedRow& row, TokenId token, RoundLedger* ledger);
+  // Where the row is gone; score = what ls accumulates, nats.
+  bool Emit(TokenId token, double score, RoundLedger* ledger);
 
  private:
   SequenceState state_;

@@ -69,6 +69,14 @@ std::vector<int> Topology::LayerSizes() const {
   return sizes;
 }
 
+int Topology::MostChildren() const {
+  int most = 0;
+  for (const std::vector<int>& counts : children) {
+    most = std::max(most, *std::max_element(counts.begin(), counts.end()));
+  }
+  return most;
+}
+
 int Topology::Nodes(int depth) const {
   const std::vector<int> sizes = LayerSizes();
   const int listed = std::min(depth, this->depth());

@@ -25,6 +25,7 @@ struct Topology {
   int FirstChild(int level, int position) const;
   int depth() const { return static_cast<int>(children.size()); }  // of the listed levels
   std::vector<int> LayerSizes() const;  // [depth()] nodes of each listed layer
+  int MostChildren() const;             // of one node
   // Of the tree cut to `depth` layers (an open tree goes that deep): nodes below the root, and
   // nodes of its widest layer.
   int Nodes(int depth) const;

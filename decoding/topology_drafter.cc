@@ -103,8 +103,13 @@ template std::unique_ptr<Drafter> MakeTreeDrafter<ChildLaw::kGreedy>(const Decod
 template std::unique_ptr<Drafter> MakeTreeDrafter<ChildLaw::kSpecHub>(const DecodingParams&,
                                                                       const DraftState&, int);
 
-std::unique_ptr<Drafter> MakeChainsDrafter(const DecodingParams& params, const DraftState& state,
-                                           int width) {
+std::unique_ptr<Drafter> MakePathDrafter(const DecodingParams& params, const DraftState& state,
+                                         int /*width*/) {
+  return SeededDrafter(params, state, "chain", /*width=*/1, ChildLaw::kIid);
+}
+
+std::unique_ptr<Drafter> MakeSequencesDrafter(const DecodingParams& params, const DraftState& state,
+                                              int width) {
   return SeededDrafter(params, state, /*tree=*/"", width, ChildLaw::kIid);
 }
 

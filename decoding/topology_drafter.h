@@ -46,8 +46,11 @@ class TopologyDrafter : public Drafter {
 template <ChildLaw law>
 std::unique_ptr<Drafter> MakeTreeDrafter(const DecodingParams& params, const DraftState& state,
                                          int width);
-// `width` chains below the root, whatever tree is named: one path, or the sequences of SpecTr.
-std::unique_ptr<Drafter> MakeChainsDrafter(const DecodingParams& params, const DraftState& state,
-                                           int width);
+// One path, whatever the width.
+std::unique_ptr<Drafter> MakePathDrafter(const DecodingParams& params, const DraftState& state,
+                                         int width);
+// `width` iid sequences (SpecTr), whatever tree is named.
+std::unique_ptr<Drafter> MakeSequencesDrafter(const DecodingParams& params, const DraftState& state,
+                                              int width);
 
 }  // namespace coppice

@@ -19,6 +19,7 @@ TEST(TopologyTest, CountsPerLevel) {
   EXPECT_EQ(tree.Nodes(2), 12);
   EXPECT_EQ(tree.Nodes(9), 28);
   EXPECT_EQ(tree.Widest(4), 8);
+  EXPECT_EQ(tree.MostChildren(), 4);
   EXPECT_EQ(tree.Widest(1), 4);
   EXPECT_EQ(tree.Children(0, 0), 4);
   EXPECT_EQ(tree.Children(1, 3), 2);

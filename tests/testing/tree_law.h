@@ -1,0 +1,128 @@
+// The exact law of whole decodes of one sequence: drafter and decoder of production, every choice
+// enumerated, against the product of the target's rows. Used by tests/decoding and tools/golden.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/deterministic_math.h"
+#include "decoding/block_verification.h"
+#include "decoding/target_row.h"
+#include "decoding/topology_drafter.h"
+#include "decoding/tree_decoder.h"
+#include "tests/testing/beam_law.h"
+#include "tests/testing/enumerate_choices.h"
+#include "tests/testing/forwarded_choices.h"
+#include "tests/testing/function_rows.h"
+#include "tests/testing/hash_lm.h"
+
+namespace coppice {
+
+struct TreeSetting {
+  DecodingParams params;                // max_tokens = tokens in all, stop ids, warp, draft_tree
+  NodeRule rule = nullptr;              // of the tree decoder; nullptr: block verification
+  ChildLaw law = ChildLaw::kIid;        // how children are drawn
+  ChildLaw relied_on = ChildLaw::kIid;  // what the decoder believes of them
+  int draft_depth = 2;
+  LogProbsOf target;
+  LogProbsOf draft;
+  std::function<void(DraftForest*)> tamper;  // what is done to the draft on its way
+};
+
+inline std::unique_ptr<SingleSequenceDecoder> MakeTreeOrBlockDecoder(
+    const TreeSetting& setting, std::shared_ptr<ChoiceSource> choices) {
+  if (setting.rule == nullptr)
+    return std::make_unique<BlockDecoder>(setting.params, std::move(choices));
+  return std::make_unique<TreeDecoder>(setting.params, setting.rule, setting.relied_on,
+                                       std::move(choices));
+}
+
+// One round's draft, grown as the draft node does.
+inline DraftForest DraftTreeRound(const TreeSetting& setting, const DraftState& state, int depth,
+                                  std::shared_ptr<ChoiceSource> choices) {
+  TopologyDrafter drafter(setting.params, state, ParseTopology(setting.params.draft_tree).value(),
+                          setting.law, std::move(choices));
+  for (int level = 0; level < depth && !drafter.frontier().empty(); ++level) {
+    const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter.forest());
+    std::vector<Distribution> rows;
+    for (int32_t node : drafter.frontier())
+      rows.push_back(DenseDistribution(setting.draft(hashes[1 + node])));
+    drafter.Grow(rows);
+  }
+  DraftForest forest = drafter.Shipped();
+  if (setting.tamper) setting.tamper(&forest);
+  return forest;
+}
+
+struct TreeRun {
+  std::vector<TokenId> tokens;
+  std::vector<int> layers;  // of every round
+};
+
+// One decode to its end, or `rounds` rounds of it.
+inline TreeRun RunTree(const TreeSetting& setting, ChoiceSource* source, int rounds = 1 << 20) {
+  const auto choices = std::make_shared<ForwardedChoices>(source);
+  const auto decoder = MakeTreeOrBlockDecoder(setting, choices);
+  TreeRun run;
+  while (!decoder->finished() && run.layers.size() < rounds) {
+    const DraftState state = decoder->draft_state();
+    const int depth = std::min(setting.draft_depth, decoder->max_useful_depth());
+    const DraftForest forest =
+        depth == 0 ? DraftForest::Empty(1) : DraftTreeRound(setting, state, depth, choices);
+    FunctionRows rows(setting.target, state.root_hash, forest);
+    run.layers.push_back(decoder->Advance(forest, &rows).stats.layers);
+  }
+  run.tokens = decoder->paths().Tokens(decoder->last_layer()[0].path);
+  return run;
+}
+
+using WrongChoices = std::function<std::unique_ptr<ChoiceSource>(ChoiceSource*)>;
+
+// Outcome: the tokens of the whole decode.
+inline ExactLaw TreeLaw(const TreeSetting& setting, const WrongChoices& wrong = nullptr,
+                        int64_t* runs = nullptr) {
+  ExactLaw law;
+  const int64_t count = EnumerateChoices([&](ScriptedChoices* choices) {
+    const std::unique_ptr<ChoiceSource> variant = wrong ? wrong(choices) : nullptr;
+    const TreeRun run = RunTree(setting, variant ? variant.get() : choices);
+    law[{run.tokens.begin(), run.tokens.end()}] += choices->probability();
+  });
+  if (runs != nullptr) *runs = count;
+  return law;
+}
+
+// Outcome: the number of tokens of the first round.
+inline ExactLaw RoundLengthLaw(const TreeSetting& setting) {
+  ExactLaw law;
+  EnumerateChoices([&](ScriptedChoices* choices) {
+    const TreeRun run = RunTree(setting, choices, /*rounds=*/1);
+    law[{static_cast<uint64_t>(run.layers[0])}] += choices->probability();
+  });
+  return law;
+}
+
+// 3.1 to the end of sequence: the product of the warped rows.
+inline ExactLaw MultinomialLaw(const TreeSetting& setting) {
+  ExactLaw law;
+  std::vector<uint64_t> path;
+  const std::function<void(uint64_t, double)> extend = [&](uint64_t hash, double probability) {
+    const bool ended = !path.empty() && IsStopId(setting.params, static_cast<TokenId>(path.back()));
+    if (ended || path.size() == setting.params.max_tokens) {
+      law[path] += probability;
+      return;
+    }
+    FunctionRows source(setting.target, {hash}, DraftForest::Empty(1));
+    const TargetRow row = ReadTargetRow(&source, 0, setting.params, static_cast<int>(path.size()));
+    for (int i = 0; i < row.row.size(); ++i) {
+      path.push_back(row.row.tokens[i]);
+      extend(ExtendHash(hash, row.row.tokens[i]), probability * Exp(row.row.log_probs[i]));
+      path.pop_back();
+    }
+  };
+  extend(kRootHash, 1.0);
+  return law;
+}
+
+}  // namespace coppice
