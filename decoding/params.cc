@@ -76,7 +76,12 @@ int64_t KvBlocksBound(const DecodingParams& params, int64_t prompt_tokens, int b
   constexpr int64_t kSlack = 5;
   const auto blocks = [&](int64_t tokens) { return (tokens + block_size - 1) / block_size; };
   const int64_t beams = MostBeams(params);
-  const int64_t chains = beams == 1 ? 0 : beams * blocks(params.max_tokens);
+  // 6.1: all but one of the target's own beams end after joint_tokens layers.
+  const MethodRow* row = FindMethod(params.method);
+  const int branch = row != nullptr && row->reads("joint_tokens")
+                         ? std::min(params.max_tokens, params.joint_tokens)
+                         : params.max_tokens;
+  const int64_t chains = beams == 1 ? 0 : beams * blocks(branch);
   const DraftSize draft = DraftSizeOf(params);
   const int width = draft.width > 0 ? draft.width : AutoDraftWidth(params.beam_width);
   const int depth = draft.depth > 0 ? draft.depth : kMaxAutoDraftDepth;

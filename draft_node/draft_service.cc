@@ -15,6 +15,18 @@ namespace {
 
 double Now() { return SteadyClock().NowSeconds(); }
 
+// Positions that the rows of a request need: the longest root's, and one for each level below it.
+int64_t PositionsNeeded(const DraftSession& session, const proto::DraftRequest& message) {
+  std::vector<int64_t> length;
+  int64_t longest = 0;
+  for (const int32_t parent : message.trie_parent()) {
+    const bool below = parent >= 0 && parent < static_cast<int64_t>(length.size());
+    length.push_back(1 + (below ? length[parent] : 0));
+    longest = std::max(longest, length.back());
+  }
+  return session.prompt_length() + int64_t{message.stable_length()} + longest + message.depth() - 1;
+}
+
 // The forest, and every level of it, must fit in a pass.
 absl::Status CheckShape(const DraftSize& size, const proto::DraftRequest& message, int max_rows) {
   if (!size.drafts) return absl::InvalidArgumentError("method: it drafts nothing");
@@ -136,6 +148,12 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   if (!params.ok()) return Fail(key, 0, std::string(params.status().message()));
   std::vector<TokenId> prompt(open.prompt().begin(), open.prompt().end());
   if (prompt.empty()) return Fail(key, 0, "prompt: empty");
+  const int positions = model_->config().max_positions;
+  if (static_cast<int64_t>(prompt.size()) > positions) {
+    return Fail(key, 0,
+                absl::StrCat("prompt: ", prompt.size(), " tokens, the draft model has ", positions,
+                             " positions"));
+  }
   const absl::Status tokens = CheckTokens(prompt, model_->config().vocab_size, "prompt");
   if (!tokens.ok()) return Fail(key, 0, std::string(tokens.message()));
   Slot slot;
@@ -152,6 +170,12 @@ void DraftService::Accept(const std::string& peer, const proto::DraftRequest& re
   slot.builder.reset();  // a newer round replaces one in flight
   slot.last_used_s = slot.request_time_s = Now();
   slot.model_s = 0;
+  const int positions = model_->config().max_positions;
+  if (const int64_t needed = PositionsNeeded(*slot.session, request); needed > positions) {
+    return Fail(key, request.round(),
+                absl::StrCat("depth: the request needs ", needed,
+                             " positions, the draft model has ", positions));
+  }
   const std::vector<TokenId> added(request.stable_tokens().begin(), request.stable_tokens().end());
   const int vocab = model_->config().vocab_size;
   absl::Status tokens = CheckTokens(added, vocab, "stable_tokens");

@@ -26,6 +26,7 @@ class DraftSession {
 
   const DecodingParams& params() const { return params_; }
   SequenceHandle sequence() const { return sequence_; }
+  int prompt_length() const { return prompt_length_; }
   // True until the KV of all prompt tokens but the last is there; in a session that was opened in
   // the middle of a sequence (fail-over), of all stable tokens but the last.
   bool prefilling() const;

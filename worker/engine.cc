@@ -187,6 +187,7 @@ void Engine::TakeForests() {
     sequence->stats.draft_ms += arrival.draft_s * 1e3;
     sequence->draft_s = arrival.draft_s;
     sequence->draft_model_s = arrival.model_s;
+    sequence->draft_came = true;
     sequence->forest = std::move(arrival.forest);
     sequence->state = SequenceState::kReady;
     ready_.push_back(sequence->id);
@@ -215,6 +216,7 @@ void Engine::GoPlain(Sequence* sequence, Fallback reason) {
 void Engine::NextRound(Sequence* sequence) {
   ++sequence->round;
   sequence->draft_wait_s = sequence->draft_s = sequence->draft_model_s = 0;
+  sequence->draft_came = false;
   const DraftShape shape =
       sizer_.Choose(sequence->params.method, scheduler_.ForestLimits(*sequence));
   sequence->draft_shape = shape;
@@ -333,7 +335,7 @@ void Engine::Decide(Participant* participant, absl::Span<const float> logits, do
   Trace(*sequence, static_cast<int>(rows), now_s, forward_s);
   sequence->last_verdict_s = now_s;
   if (!sequence->decoder->finished()) {
-    if (drafted) {
+    if (sequence->draft_came) {
       sizer_.RecordRound(sequence->params.method, sequence->params.beam_width,
                          sequence->draft_shape, verdict.stats.layers);
     }

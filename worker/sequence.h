@@ -78,6 +78,7 @@ struct Sequence {
   uint32_t round = 0;
   DraftForest forest;        // of the next pass
   DraftShape draft_shape;    // asked for this round
+  bool draft_came = false;   // the draft of this round was in time; its forest may be empty
   double draft_asked_s = 0;  // when the draft of this round was asked for
   double last_verdict_s = 0;
   double draft_wait_s = 0;   // from asking for this round's draft to its arrival (or giving it up)

@@ -21,6 +21,8 @@ BEAMS = dict(beam_width=3)
 # What may be asked of any method that takes a warp; beam search has none.
 WARPS = [dict(temperature=0.7), dict(top_k=20, top_p=0.9), dict(min_p=0.05, temperature=1.3)]
 ENDS = [dict(max_tokens=3), dict(max_tokens=1), dict(stop_token_ids=[EOS], ignore_eos=True), dict(min_tokens=6, max_tokens=9)]
+# Fields that only some methods read, with a value other than the default.
+OPTIONS = dict(width_threshold=0.4, draft_beams=2, mjsd_threshold=0.4, fallback_threshold=0.3, rollback_threshold=1, joint_tokens=3)
 
 
 def shapes(row):
@@ -37,6 +39,11 @@ def requests(row, decoding):
     yield {}, {}
     for shape in shapes(row):
         yield {}, shape
+    for name, value in OPTIONS.items():
+        if name in row["options"]:
+            yield {}, {name: value, "allow_lossy": True}
+    if "beam_duplicates" in row["options"] and decoding == "beam_sampling":
+        yield dict(beam_duplicates="once"), {}
     for warp in WARPS if warped else ():
         yield warp, {}
     for mode in row["warp_modes"] if warped else ():
@@ -78,7 +85,7 @@ class Methods(unittest.TestCase):
         elif row.get("greedy"):
             base.update(temperature=0)
         lossy = {} if row["lossless"] else dict(allow_lossy=True)
-        return dict(base, **dict(fields), speculative=dict(method=row["name"], **lossy, **dict(speculative)))
+        return dict(base, **dict(fields), speculative=dict(method=row["name"], **dict(lossy, **dict(speculative))))
 
     def all_bodies(self, row):
         pairs = [(decoding, *request) for decoding in row["decodings"] for request in requests(row, decoding)]
@@ -93,8 +100,9 @@ class Methods(unittest.TestCase):
 
     def is_plain(self, row, body):
         """Whether decoding without drafts is this method's: the first that serves decoding and warp."""
-        mode = body.get("warp_mode", "row")
-        return row is next(r for r in self.rows if body["decoding"] in r["decodings"] and mode in r["warp_modes"])
+        mode, once = body.get("warp_mode", "row"), body.get("beam_duplicates") == "once"
+        return row is next(r for r in self.rows if body["decoding"] in r["decodings"] and mode in r["warp_modes"]
+                           and ("beam_duplicates" in r["options"] or not once))
 
     def references(self, row, bodies):
         """Outcomes without drafts; of a method that is not the plain one, with the smallest draft."""
@@ -112,7 +120,8 @@ class Methods(unittest.TestCase):
                 answers = self.ask(bodies)
                 for body, answer in zip(bodies, answers):
                     spec = speculation(answer)
-                    self.assertEqual((spec["method"], spec["lossless"]), (row["name"], row["lossless"]), body)
+                    lossless = row["lossless"] and "width_threshold" not in body["speculative"]
+                    self.assertEqual((spec["method"], spec["lossless"]), (row["name"], lossless), body)
                     for choice in answer["choices"]:
                         self.assertIn(choice["finish_reason"], ("stop", "length"))
                         self.assertLessEqual(len(choice["token_ids"]), body["max_tokens"])
@@ -157,9 +166,8 @@ class Methods(unittest.TestCase):
                 refused.append(self.body(row, served, {}, dict(draft_width=2)))
             if row["draft_form"] == "none":
                 refused.append(self.body(row, served, {}, dict(draft_depth=2)))
-            values = dict(draft_tree="2-2", draft_beams=5, mjsd_threshold=0.3, fallback_threshold=0.3, rollback_threshold=1,
-                          joint_tokens=3)
-            refused += [self.body(row, served, {}, {name: value}) for name, value in values.items() if name not in row["options"]]
+            refused += [self.body(row, served, {}, {name: value}) for name, value in dict(OPTIONS, draft_tree="2-2").items()
+                        if name not in row["options"]]
             for body in refused:
                 with self.subTest(body):
                     status, answer = self.api.post(body)
