@@ -14,104 +14,12 @@
 #include "tests/testing/beam_law.h"
 #include "tests/testing/enumerate_choices.h"
 #include "tests/testing/forwarded_choices.h"
+#include "tests/testing/joint_layer.h"
 
 namespace coppice {
 namespace {
 
-Distribution Row(const std::vector<double>& weights) {
-  double sum = 0;
-  for (double weight : weights) sum += weight;
-  Distribution row;
-  for (int v = 0; v < weights.size(); ++v) {
-    if (weights[v] == 0) continue;
-    row.tokens.push_back(v);
-    row.log_probs.push_back(Log(weights[v] / sum));
-  }
-  return row;
-}
-
-// A layer: target beams with multiplicities; draft beams, of which the first ones may be current
-// target beams.
-struct Layer {
-  std::vector<Distribution> target_rows;
-  std::vector<Distribution> draft_rows;
-  LayerLaw p;
-  LayerLaw q;                     // all draft beams, mass 1
-  std::vector<int> draft_target;  // [draft beams] target beam or -1 = removed parent
-};
-
-struct Beam {
-  double weight;
-  int multiplicity;
-  std::vector<double> row;
-};
-
-Layer MakeLayer(const std::vector<Beam>& target, const std::vector<Beam>& draft,
-                const std::vector<int>& draft_target) {
-  Layer layer;
-  for (const Beam& beam : target) layer.target_rows.push_back(Row(beam.row));
-  for (const Beam& beam : draft) layer.draft_rows.push_back(Row(beam.row));
-  std::vector<LawBeam> p, q;
-  for (int b = 0; b < target.size(); ++b)
-    p.push_back({b + 1u, Log(target[b].weight), target[b].multiplicity});
-  for (int b = 0; b < draft.size(); ++b)
-    q.push_back({b + 1u, Log(draft[b].weight), draft[b].multiplicity});
-  layer.p = MakeLayerLaw(p);
-  layer.q = MakeLayerLaw(q);
-  layer.draft_target = draft_target;
-  return layer;
-}
-
-// The laws refer to rows that live in the layer; set after the layer has its final place.
-void Bind(Layer* layer) {
-  for (int b = 0; b < layer->p.rows.size(); ++b) layer->p.rows[b].sparse = &layer->target_rows[b];
-  for (int b = 0; b < layer->q.rows.size(); ++b) layer->q.rows[b].sparse = &layer->draft_rows[b];
-}
-
-// Rows of the draft beams in the order of LayerInput: those of the target's beams, then the others.
-std::vector<int> RowsOfDraftBeams(const Layer& layer) {
-  std::vector<int> rows;
-  int next = static_cast<int>(layer.p.rows.size());
-  for (int target : layer.draft_target) rows.push_back(target >= 0 ? target : next++);
-  return rows;
-}
-
-LayerLaw ArrangedProposal(const Layer& layer) {
-  LayerLaw q;
-  for (const WeightedRow& row : layer.p.rows) {
-    q.rows.push_back({row.hash});
-  }
-  const std::vector<int> rows = RowsOfDraftBeams(layer);
-  for (int b = 0; b < rows.size(); ++b) {
-    if (rows[b] >= q.rows.size()) q.rows.resize(rows[b] + 1);
-    q.rows[rows[b]] = layer.q.rows[b];
-  }
-  return q;
-}
-
-std::vector<Entry> DrawDrafts(const Layer& layer, int count, ChoiceSource* choices) {
-  const std::vector<int> rows = RowsOfDraftBeams(layer);
-  std::vector<Entry> drafts;
-  for (int j = 0; j < count; ++j) {
-    const Entry entry = choices->Choose(Domain::kDraft, j, layer.q).entry;
-    drafts.push_back({rows[entry.beam], entry.token});
-  }
-  return drafts;
-}
-
-uint64_t Key(Entry entry) { return entry.beam * 100 + entry.token; }
-
-using Verify = std::function<std::vector<Entry>(ChoiceSource*)>;
-
-ExactLaw EnumeratedLaw(const Verify& verify) {
-  ExactLaw law;
-  EnumerateChoices([&](ScriptedChoices* choices) {
-    std::vector<uint64_t> outcome;
-    for (const Entry& entry : verify(choices)) outcome.push_back(Key(entry));
-    law[outcome] += choices->probability();
-  });
-  return law;
-}
+using namespace joint_layer;  // NOLINT: the whole file is about its layers
 
 ExactLaw IidLaw(const LayerLaw& p, int width) {
   ExactLaw law;
@@ -137,46 +45,6 @@ double WorstGivenWidth(const ExactLaw& law, const LayerLaw& p) {
     worst = std::max(worst, LargestDifference(given, IidLaw(p, static_cast<int>(width))));
   }
   return worst;
-}
-
-std::vector<Entry> Entries(const LayerResult& result) {
-  std::vector<Entry> entries;
-  for (const RuleOutput& output : result.outputs) entries.push_back(output.entry);
-  return entries;
-}
-
-struct Config {
-  const char* name;
-  std::vector<Beam> target;
-  std::vector<Beam> draft;
-  std::vector<int> draft_target;
-};
-
-// One or two beams, V = 2..4.
-const std::vector<Config>& Configs() {
-  static const auto* configs = new std::vector<Config>{
-      {"one beam", {{1, 1, {4, 3, 2, 1}}}, {{1, 1, {1, 2, 3, 4}}}, {0}},
-      {"two beams", {{2, 1, {3, 1}}, {1, 1, {1, 4}}}, {{1, 1, {1, 1}}, {3, 1, {2, 3}}}, {0, 1}},
-      {"multiplicities",
-       {{2, 2, {3, 1}}, {1, 1, {1, 4}}},
-       {{2, 2, {1, 1}}, {1, 1, {2, 3}}},
-       {0, 1}},
-      {"removed parent",
-       {{2, 1, {3, 1}}, {1, 1, {1, 4}}},
-       {{1, 1, {1, 2}}, {2, 1, {2, 1}}, {1, 1, {1, 1}}},
-       {0, 1, -1}},
-      {"beam without proposal",
-       {{2, 1, {3, 1}}, {1, 2, {1, 4}}},
-       {{1, 1, {1, 2}}, {2, 1, {2, 1}}},
-       {-1, 1}},
-      {"all parents removed", {{2, 1, {3, 1}}}, {{1, 1, {1, 2}}, {2, 1, {2, 1}}}, {-1, -1}},
-      {"disjoint supports", {{1, 1, {3, 1, 0, 0}}}, {{1, 1, {0, 0, 1, 1}}}, {0}},
-      {"overlapping supports", {{1, 1, {3, 1, 0, 2}}}, {{1, 1, {0, 2, 1, 1}}}, {0}},
-      {"p equals q", {{2, 1, {3, 1}}, {1, 1, {1, 4}}}, {{2, 1, {3, 1}}, {1, 1, {1, 4}}}, {0, 1}},
-      {"one-hot p", {{1, 1, {0, 1, 0}}}, {{1, 1, {1, 2, 3}}}, {0}},
-      {"one-hot q", {{1, 1, {1, 2, 3}}}, {{1, 1, {0, 0, 1}}}, {0}},
-  };
-  return *configs;
 }
 
 class DsbdLayer : public testing::Test {
@@ -284,22 +152,6 @@ TEST_F(DsbdLayer, ResidualOfVanishingMassKeepsTheTarget) {
 // ---- negative controls: the same comparison must fail, each by the margin stated
 // -----------------------------------
 
-// P and Q far apart, one removed parent.
-const Config& HardCase() {
-  static const auto* config = new Config{"hard",
-                                         {{2, 1, {3, 1}}, {1, 1, {1, 4}}},
-                                         {{2, 1, {1, 3}}, {1, 1, {2, 1}}, {1, 1, {1, 1}}},
-                                         {0, 1, -1}};
-  return *config;
-}
-const Config& EasyCase() {
-  static const auto* config = new Config{"no removed parent",
-                                         {{2, 1, {3, 1}}, {1, 1, {1, 4}}},
-                                         {{2, 1, {1, 3}}, {1, 1, {2, 1}}},
-                                         {0, 1}};
-  return *config;
-}
-
 class ResidualFromTarget : public ForwardedChoices {
  public:
   ResidualFromTarget(ChoiceSource* choices, const LayerLaw* p) : ForwardedChoices(choices), p_(p) {}
@@ -330,6 +182,103 @@ class DsbdNegativeControl : public DsbdLayer {
     return TotalVariation(EnumeratedLaw(verify), IidLaw(layer_.p, width));
   }
 };
+
+// The printed variants on p = (7, 8, 6, 4)/25, q = (12, 7, 3, 10)/32, m = 3, W = 2: their distances
+// were worked out apart from this code, by summing over all drafts.
+TEST_F(DsbdNegativeControl, PrintedVariantsAreAsFarOffAsWorkedOut) {
+  Use({"four entries", {{1, 1, {7, 8, 6, 4}}}, {{1, 1, {12, 7, 3, 10}}}, {0}});
+  const auto bias = [&](const std::function<LayerResult(std::vector<Entry>, ChoiceSource*)>& run) {
+    return Bias(2, [&](ChoiceSource* choices) {
+      return Entries(run(DrawDrafts(layer_, 3, choices), choices));
+    });
+  };
+  const auto verify = [&](const std::vector<Entry>& drafts, ChoiceSource* choices) {
+    return Run(drafts, RemovedParents::kReject, 2, choices);
+  };
+  const auto resorted = [&](const std::function<double(Entry)>& value) {
+    return bias([&](std::vector<Entry> drafts, ChoiceSource* choices) {
+      std::stable_sort(drafts.begin(), drafts.end(),
+                       [&](Entry a, Entry b) { return value(a) > value(b); });
+      return verify(drafts, choices);
+    });
+  };
+  EXPECT_LT(bias(verify), 1e-12);
+  EXPECT_NEAR(bias([&](const std::vector<Entry>& drafts, ChoiceSource* choices) {
+                InvertedRatio wrong(choices);
+                return verify(drafts, &wrong);
+              }),
+              0.4245, 1e-4);  // E1
+  EXPECT_NEAR(bias([&](const std::vector<Entry>& drafts, ChoiceSource* choices) {
+                ResidualFromTarget wrong(choices, &layer_.p);
+                return verify(drafts, &wrong);
+              }),
+              0.1189, 1e-4);  // E5: all missing from P
+  EXPECT_NEAR(bias([&](const std::vector<Entry>& drafts, ChoiceSource* choices) {
+                AllFromResidual wrong(choices);
+                return verify(drafts, &wrong);
+              }),
+              0.0790, 1e-4);  // E5: all from the residual
+  EXPECT_NEAR(bias([&](const std::vector<Entry>& drafts, ChoiceSource* choices) {
+                const LayerResult result = verify(drafts, choices);
+                return result.full ? result : DrawLayer(layer_.p, 2, choices);
+              }),
+              0.1110, 1e-4);  // E5: discard and redraw
+  EXPECT_NEAR(resorted([&](Entry e) { return LogMass(arranged_, e); }), 0.3004, 1e-4);  // E7
+  EXPECT_NEAR(resorted([&](Entry e) { return LogMass(layer_.p, e) - LogMass(arranged_, e); }),
+              0.2647, 1e-4);
+  EXPECT_NEAR(bias([&](const std::vector<Entry>& drafts, ChoiceSource* choices) {
+                std::vector<Entry> distinct;
+                for (const Entry& draft : drafts) {
+                  if (std::find(distinct.begin(), distinct.end(), draft) == distinct.end())
+                    distinct.push_back(draft);
+                }
+                return verify(distinct, choices);
+              }),
+              0.1622, 1e-4);
+  EXPECT_NEAR(Bias(2,
+                   [&](ChoiceSource* choices) {
+                     return Entries(
+                         verify(choices->ChooseDistinct(Domain::kDraft, 0, layer_.q, 3), choices));
+                   }),
+              0.2395, 1e-4);
+}
+
+// E4 on p = (5, 9, 5)/19, q = (12, 1, 3)/24 and removed parents with (5, 3)/24, m = 3, W = 2.
+TEST_F(DsbdNegativeControl, LiteralLineTenIsAsFarOffAsWorkedOut) {
+  Use({"two removed entries", {{1, 1, {5, 9, 5}}}, {{16, 1, {12, 1, 3}}, {8, 1, {5, 3}}}, {0, -1}});
+  EXPECT_NEAR(Bias(2,
+                   [&](ChoiceSource* choices) {
+                     std::vector<Entry> drafts = DrawDrafts(layer_, 3, choices);
+                     drafts.erase(std::remove_if(drafts.begin(), drafts.end(),
+                                                 [&](Entry d) { return IsRemoved(d); }),
+                                  drafts.end());
+                     return Entries(Run(drafts, RemovedParents::kReject, 2, choices));
+                   }),
+              0.1651, 1e-4);
+}
+
+// E1: at m = W = 1 the printed rule outputs q instead of p; section 7's worked example.
+TEST_F(DsbdNegativeControl, PrintedRatioOutputsTheProposal) {
+  Use({"worked example", {{1, 1, {2, 1, 1}}}, {{1, 1, {1, 1, 2}}}, {0}});
+  const ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
+    InvertedRatio wrong(choices);
+    return Entries(Run(DrawDrafts(layer_, 1, choices), RemovedParents::kReject, 1, &wrong));
+  });
+  EXPECT_LT(TotalVariation(law, IidLaw(arranged_, 1)), 1e-12);
+}
+
+TEST_F(DsbdLayer, WorkedExampleOfSectionSeven) {
+  Use({"worked example", {{1, 1, {2, 1, 1}}}, {{1, 1, {1, 1, 2}}}, {0}});
+  Residual a(layer_.p, arranged_);
+  const std::vector<double> alpha = AcceptanceByDraft(&a, 3);
+  const std::vector<double> count = AcceptedCountLaw(alpha), tail = AcceptedTail(alpha);
+  const double want_alpha[] = {0.75, 0.25, 0.25}, want_count[] = {9, 13, 15, 27};
+  for (int j = 0; j < 3; ++j) EXPECT_NEAR(alpha[j], want_alpha[j], 1e-15);
+  for (int k = 0; k < 4; ++k) EXPECT_NEAR(count[k], want_count[k] / 64, 1e-15);
+  EXPECT_NEAR(tail[2], 21.0 / 32, 1e-15);
+  EXPECT_EQ(WidthForThreshold(tail, 0.7), 1);
+  EXPECT_EQ(WidthForThreshold(tail, 0.5), 2);
+}
 
 TEST_F(DsbdNegativeControl, InvertedRatioIsRejected) {  // E1
   Use(EasyCase());

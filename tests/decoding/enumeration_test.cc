@@ -112,6 +112,31 @@ TEST(DsbdEnumeration, WarpsAreBeamSampling) {
   }
 }
 
+// JOINT and ROWCUT: P is warped over the whole layer, the proposal by the draft's own layer.
+TEST(DsbdEnumeration, JointWarpsAndSetSemanticsAreBeamSampling) {
+  for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
+    for (WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
+      LayeredSetting setting = HashLmSetting(3, 2, 2, 1, 2);
+      setting.removed = rule;
+      setting.params.warp.mode = mode;
+      setting.params.warp.temperature = 0.7;
+      setting.params.warp.top_k = mode == WarpMode::kJoint ? 4 : 2;
+      ExpectExact(setting, absl::StrCat(WarpModeName(mode), " top_k"));
+      setting = HashLmSetting(2, 2, 2, 2, 3);
+      setting.removed = rule;
+      setting.params.warp.mode = mode;
+      setting.params.warp.temperature = 1.5;
+      setting.params.warp.top_p = 0.9;
+      setting.params.stop_ids = {1};
+      ExpectExact(setting, absl::StrCat(WarpModeName(mode), " top_p"));
+    }
+    LayeredSetting setting = HashLmSetting(2, 3, 2, 1, 2);
+    setting.removed = rule;
+    setting.params.set_semantics = true;
+    ExpectExact(setting, "set semantics");
+  }
+}
+
 TEST(DsbdEnumeration, ExtremeRowsAreBeamSampling) {
   const double none = -std::numeric_limits<double>::infinity();
   const LogProbsOf low = [&](uint64_t) {
@@ -237,6 +262,8 @@ TEST(DsbdEnumeration, SetSemanticsDiffers) {
   merged.start = {{{0}, -1.0}, {{1}, -1.0}};
   setting.start = {{{0}, -1.0}, {{0}, -1.0}, {{1}, -1.0}};
   EXPECT_GT(TotalVariation(LayeredLaw(setting), ClosedFixedWidthLaw(merged)), 0.02);
+  setting.params.set_semantics = true;
+  EXPECT_LT(TotalVariation(LayeredLaw(setting), ClosedFixedWidthLaw(merged)), 1e-12);
 }
 
 }  // namespace

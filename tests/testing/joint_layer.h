@@ -1,0 +1,168 @@
+// Small joint layers with their drafts, and the exact law of what a verifier makes of one: for the
+// exhaustive tests of layer rules. Used by tests/decoding.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/deterministic_math.h"
+#include "decoding/layer_rule.h"
+#include "tests/testing/beam_law.h"
+#include "tests/testing/enumerate_choices.h"
+
+namespace coppice::joint_layer {
+
+inline Distribution Row(const std::vector<double>& weights) {
+  double sum = 0;
+  for (double weight : weights) sum += weight;
+  Distribution row;
+  for (int v = 0; v < weights.size(); ++v) {
+    if (weights[v] == 0) continue;
+    row.tokens.push_back(v);
+    row.log_probs.push_back(Log(weights[v] / sum));
+  }
+  return row;
+}
+
+// A layer: target beams with multiplicities; draft beams, of which the first ones may be current
+// target beams.
+struct Layer {
+  std::vector<Distribution> target_rows;
+  std::vector<Distribution> draft_rows;
+  LayerLaw p;
+  LayerLaw q;                     // all draft beams, mass 1
+  std::vector<int> draft_target;  // [draft beams] target beam or -1 = removed parent
+};
+
+struct Beam {
+  double weight;
+  int multiplicity;
+  std::vector<double> row;
+};
+
+inline Layer MakeLayer(const std::vector<Beam>& target, const std::vector<Beam>& draft,
+                       const std::vector<int>& draft_target) {
+  Layer layer;
+  for (const Beam& beam : target) layer.target_rows.push_back(Row(beam.row));
+  for (const Beam& beam : draft) layer.draft_rows.push_back(Row(beam.row));
+  std::vector<LawBeam> p, q;
+  for (int b = 0; b < target.size(); ++b)
+    p.push_back({b + 1u, Log(target[b].weight), target[b].multiplicity});
+  for (int b = 0; b < draft.size(); ++b)
+    q.push_back({b + 1u, Log(draft[b].weight), draft[b].multiplicity});
+  layer.p = MakeLayerLaw(p);
+  layer.q = MakeLayerLaw(q);
+  layer.draft_target = draft_target;
+  return layer;
+}
+
+// The laws refer to rows that live in the layer; set after the layer has its final place.
+inline void Bind(Layer* layer) {
+  for (int b = 0; b < layer->p.rows.size(); ++b) layer->p.rows[b].sparse = &layer->target_rows[b];
+  for (int b = 0; b < layer->q.rows.size(); ++b) layer->q.rows[b].sparse = &layer->draft_rows[b];
+}
+
+// Rows of the draft beams in the order of LayerInput: those of the target's beams, then the others.
+inline std::vector<int> RowsOfDraftBeams(const Layer& layer) {
+  std::vector<int> rows;
+  int next = static_cast<int>(layer.p.rows.size());
+  for (int target : layer.draft_target) rows.push_back(target >= 0 ? target : next++);
+  return rows;
+}
+
+inline LayerLaw ArrangedProposal(const Layer& layer) {
+  LayerLaw q;
+  for (const WeightedRow& row : layer.p.rows) {
+    q.rows.push_back({row.hash});
+  }
+  const std::vector<int> rows = RowsOfDraftBeams(layer);
+  for (int b = 0; b < rows.size(); ++b) {
+    if (rows[b] >= q.rows.size()) q.rows.resize(rows[b] + 1);
+    q.rows[rows[b]] = layer.q.rows[b];
+  }
+  return q;
+}
+
+inline std::vector<Entry> DrawDrafts(const Layer& layer, int count, ChoiceSource* choices) {
+  const std::vector<int> rows = RowsOfDraftBeams(layer);
+  std::vector<Entry> drafts;
+  for (int j = 0; j < count; ++j) {
+    const Entry entry = choices->Choose(Domain::kDraft, j, layer.q).entry;
+    drafts.push_back({rows[entry.beam], entry.token});
+  }
+  return drafts;
+}
+
+inline uint64_t Key(Entry entry) { return entry.beam * 100 + entry.token; }
+
+using Verify = std::function<std::vector<Entry>(ChoiceSource*)>;
+
+inline ExactLaw EnumeratedLaw(const Verify& verify) {
+  ExactLaw law;
+  EnumerateChoices([&](ScriptedChoices* choices) {
+    std::vector<uint64_t> outcome;
+    for (const Entry& entry : verify(choices)) outcome.push_back(Key(entry));
+    law[outcome] += choices->probability();
+  });
+  return law;
+}
+
+inline std::vector<Entry> Entries(const LayerResult& result) {
+  std::vector<Entry> entries;
+  for (const RuleOutput& output : result.outputs) entries.push_back(output.entry);
+  return entries;
+}
+
+struct Config {
+  const char* name;
+  std::vector<Beam> target;
+  std::vector<Beam> draft;
+  std::vector<int> draft_target;
+};
+
+// One or two beams, V = 2..4.
+inline const std::vector<Config>& Configs() {
+  static const auto* configs = new std::vector<Config>{
+      {"one beam", {{1, 1, {4, 3, 2, 1}}}, {{1, 1, {1, 2, 3, 4}}}, {0}},
+      {"two beams", {{2, 1, {3, 1}}, {1, 1, {1, 4}}}, {{1, 1, {1, 1}}, {3, 1, {2, 3}}}, {0, 1}},
+      {"multiplicities",
+       {{2, 2, {3, 1}}, {1, 1, {1, 4}}},
+       {{2, 2, {1, 1}}, {1, 1, {2, 3}}},
+       {0, 1}},
+      {"removed parent",
+       {{2, 1, {3, 1}}, {1, 1, {1, 4}}},
+       {{1, 1, {1, 2}}, {2, 1, {2, 1}}, {1, 1, {1, 1}}},
+       {0, 1, -1}},
+      {"beam without proposal",
+       {{2, 1, {3, 1}}, {1, 2, {1, 4}}},
+       {{1, 1, {1, 2}}, {2, 1, {2, 1}}},
+       {-1, 1}},
+      {"all parents removed", {{2, 1, {3, 1}}}, {{1, 1, {1, 2}}, {2, 1, {2, 1}}}, {-1, -1}},
+      {"disjoint supports", {{1, 1, {3, 1, 0, 0}}}, {{1, 1, {0, 0, 1, 1}}}, {0}},
+      {"overlapping supports", {{1, 1, {3, 1, 0, 2}}}, {{1, 1, {0, 2, 1, 1}}}, {0}},
+      {"p equals q", {{2, 1, {3, 1}}, {1, 1, {1, 4}}}, {{2, 1, {3, 1}}, {1, 1, {1, 4}}}, {0, 1}},
+      {"one-hot p", {{1, 1, {0, 1, 0}}}, {{1, 1, {1, 2, 3}}}, {0}},
+      {"one-hot q", {{1, 1, {1, 2, 3}}}, {{1, 1, {0, 0, 1}}}, {0}},
+  };
+  return *configs;
+}
+
+// P and Q far apart, one removed parent.
+inline const Config& HardCase() {
+  static const auto* config = new Config{"hard",
+                                         {{2, 1, {3, 1}}, {1, 1, {1, 4}}},
+                                         {{2, 1, {1, 3}}, {1, 1, {2, 1}}, {1, 1, {1, 1}}},
+                                         {0, 1, -1}};
+  return *config;
+}
+inline const Config& EasyCase() {
+  static const auto* config = new Config{"no removed parent",
+                                         {{2, 1, {3, 1}}, {1, 1, {1, 4}}},
+                                         {{2, 1, {1, 3}}, {1, 1, {2, 1}}},
+                                         {0, 1}};
+  return *config;
+}
+
+}  // namespace coppice::joint_layer
