@@ -48,6 +48,8 @@ class PfGumbelDrafter : public TreeDrafter {
     int prediction = -1;        // the output that it would replace
   };
 
+  // log m_b of a beam that `slots` slots are predicted to hold.
+  double LogCount(int slots) const { return params().set_semantics ? 0 : Log(std::max(1, slots)); }
   std::vector<Reach> PickNodes(int slot) const;
   void DrawTokens(int slot, const Reach& reach, const Distribution& row, bool is_prediction);
   std::vector<Child> ListCandidates(absl::Span<const Distribution> rows,
@@ -77,7 +79,7 @@ std::vector<PfGumbelDrafter::Reach> PfGumbelDrafter::PickNodes(int slot) const {
   std::vector<double> key(level().size());
   int best = -1;
   for (size_t n = 0; n < level().size(); ++n) {
-    key[n] = level()[n].score + Log(std::max(1, multiplicity[n])) +
+    key[n] = level()[n].score + LogCount(multiplicity[n]) +
              Gumbel(params().seed, Domain::kParent, level()[n].hash, slot, 0);
     if ((multiplicity[n] > 0 || !any) && (best < 0 || key[n] > key[best]))
       best = static_cast<int>(n);
@@ -179,7 +181,7 @@ void PfGumbelDrafter::RankByNextPicks(absl::Span<const int> replaces,
   for (size_t c = 0; c < count; ++c) {
     const Child& child = (*candidates)[c];
     hash[c] = ExtendHash(level()[child.node].hash, child.token);
-    score[c] = child.score + Log(std::max(1, multiplicity[c]));
+    score[c] = child.score + LogCount(multiplicity[c]);
     const int output = multiplicity[c] > 0 ? -1 : predictions_[replaces[c]].candidate;
     if (output >= 0 && multiplicity[output] == 1) replaced[c] = output;
   }

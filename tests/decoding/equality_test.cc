@@ -51,6 +51,7 @@ Setting RandomSetting(uint64_t seed, DecodingKind kind) {
   s.depth = pick(7);
   s.quality = std::vector<DraftQuality>{DraftQuality::kGood, DraftQuality::kRandom,
                                         DraftQuality::kConstant, DraftQuality::kIdentical}[pick(4)];
+  s.params.set_semantics = kind == DecodingKind::kBeamSampling && pick(4) == 0;
   return s;
 }
 
@@ -103,6 +104,7 @@ TEST(EqualityTest, SetSemanticsIsNoticed) {
   for (int seed = 0; seed < 200; ++seed) {
     Setting s = RandomSetting(seed, DecodingKind::kBeamSampling);
     s.params.beam_width = s.params.num_hypotheses = 6;
+    s.params.set_semantics = false;
     DecodingParams as_set = s.params;
     as_set.set_semantics = true;
     ReferenceDecoder reference(as_set, s.lm);

@@ -1,6 +1,4 @@
 // The law of two layers of PF-Gumbel and HG-WOR, by G-test against exact laws (ALGORITHMS.md 11.3).
-// Seeds are fixed; a test that rejects at 1e-6 is run again with other seeds before it counts, so a
-// false alarm has level 1e-12.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +9,7 @@
 
 #include "decoding/beam_decoder.h"
 #include "tests/decoding/reference_decoder.h"
+#include "tests/testing/g_test.h"
 #include "tests/testing/hash_lm.h"
 
 namespace coppice {
@@ -20,44 +19,7 @@ using Path = std::vector<TokenId>;
 using Layer = std::multiset<Path>;
 using Outcome = std::pair<Layer, Layer>;
 using Law = std::map<Outcome, double>;
-using Sampler = std::function<bool(uint64_t seed, Outcome*)>;  // false: not counted
-
-// G = 2 sum O log(O / E) with cells of E < 8 pooled; true when the counts fit the law at level
-// 1e-6.
-bool Fits(const Law& law, const Sampler& sample, int runs, uint64_t first_seed) {
-  std::map<Outcome, int> counts;
-  int total = 0;
-  for (uint64_t seed = first_seed; total < runs; ++seed) {
-    Outcome outcome;
-    if (!sample(seed, &outcome)) continue;
-    if (law.count(outcome) == 0) return false;
-    ++counts[outcome];
-    ++total;
-  }
-  double g = 0, pooled_expected = 0;
-  int pooled = 0, cells = 0;
-  const auto add = [&](double observed, double expected) {
-    ++cells;
-    if (observed > 0) g += 2 * observed * std::log(observed / expected);
-  };
-  for (const auto& [outcome, probability] : law) {
-    const double expected = probability * total;
-    if (expected < 8) {
-      pooled_expected += expected;
-      pooled += counts[outcome];
-    } else {
-      add(counts[outcome], expected);
-    }
-  }
-  if (pooled_expected > 0) add(pooled, pooled_expected);
-  const double df = cells - 1;  // Wilson-Hilferty quantile at 1 - 1e-6
-  const double critical = df * std::pow(1 - 2 / (9 * df) + 4.7534 * std::sqrt(2 / (9 * df)), 3);
-  return g < critical;
-}
-
-bool FitsOnceOfTwice(const Law& law, const Sampler& sample, int runs) {
-  return Fits(law, sample, runs, 1) || Fits(law, sample, runs, 100000001);
-}
+using TwoLayerSampler = Sampler<Outcome>;
 
 // HashLM below given first tokens, which the root draws by given weights.
 class StartRows : public RowSource {
@@ -87,8 +49,8 @@ Layer PathsOf(const BeamDecoder& decoder) {
 
 // Two layers of the decoder. With start weights a layer before them draws the input beams, and only
 // runs where it drew each of them once are counted.
-Sampler DecoderSampler(DecodingKind kind, int width, const HashLm& lm,
-                       const std::vector<double>& start) {
+TwoLayerSampler DecoderSampler(DecodingKind kind, int width, const HashLm& lm,
+                               const std::vector<double>& start) {
   return [=](uint64_t seed, Outcome* outcome) {
     DecodingParams params;
     params.kind = kind;
@@ -165,7 +127,7 @@ TEST(PfGumbelLawTest, ThreeSlotsFollowTheMultisetLawAndNotTheSetLaw) {
   ASSERT_NEAR(total, 1, 1e-12);
   EXPECT_TRUE(FitsOnceOfTwice(law, DecoderSampler(DecodingKind::kBeamSampling, 3, lm, {}), 30000));
 
-  const auto set_semantics = [&](uint64_t seed, Outcome* outcome) {
+  const TwoLayerSampler set_semantics = [&](uint64_t seed, Outcome* outcome) {
     DecodingParams params;
     params.kind = DecodingKind::kBeamSampling;
     params.beam_width = 3;
