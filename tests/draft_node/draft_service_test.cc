@@ -150,6 +150,20 @@ TEST_F(DraftServiceTest, ShapesBeyondAPassAreRefused) {
   EXPECT_NE(Reply()->error().find("width x depth"), std::string::npos);
 }
 
+TEST_F(DraftServiceTest, WhatIsBeyondTheDraftModelsContextIsRefusedAndTheNodeLivesOn) {
+  const int positions = host_.model->config().max_positions;
+  Open(1, positions + 1);
+  EXPECT_NE(Reply()->error().find("prompt"), std::string::npos);
+  Open(2, positions - 2);
+  Send(Request(2, 1, {}, 0, 5));  // the root and one level below it just fit
+  EXPECT_EQ(Reply()->error(), "");
+  Send(Request(2, 2, {5}, 0, 6));
+  EXPECT_NE(Reply()->error().find("positions"), std::string::npos);
+  Open(3, 4);
+  Send(Request(3, 1, {}, 0, 5));
+  EXPECT_EQ(Reply()->error(), "");
+}
+
 TEST_F(DraftServiceTest, ClosedSessionsGiveTheirBlocksBack) {
   for (uint64_t id = 1; id <= 20; ++id) {
     Open(id, 30);

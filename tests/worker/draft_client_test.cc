@@ -236,5 +236,22 @@ TEST_F(DraftClientTest, AForestThatBreaksTheRulesIsAMismatch) {
   }
 }
 
+TEST_F(DraftClientTest, WhatTheVerifierCannotUseIsAMismatch) {
+  sequence_.params.kind = DecodingKind::kBeamSampling;
+  sequence_.params.beam_width = 2;
+  sequence_.params.method = "dsbd";
+  sequence_.draft = DraftSizeOf(sequence_.params);
+  sequence_.decoder = *MakeBeamDecoder(sequence_.params);
+  Decide();
+  Join({{&node_, "a"}});
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  const auto request = node_.Next(proto::DraftCommand::kDraft);
+  ASSERT_TRUE(request.has_value());
+  node_.Send(ReplyTo(request->draft()));  // a tree without the draws and proposals behind it
+  const auto arrivals = Arrivals(1.1);
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_EQ(arrivals[0].failed, Fallback::kMismatch);
+}
+
 }  // namespace
 }  // namespace coppice
