@@ -92,6 +92,7 @@ Json MethodJson(const MethodRow& row) {
       json["warp_modes"].push_back(std::string(WarpModeName(mode)));
   }
   json["draft_form"] = FormName(row.form);
+  json["most_children"] = row.most_children > 0 ? Json(row.most_children) : Json();
   json["ships"] = std::string(row.ships);
   json["options"] = row.options;
   json["source"] = std::string(row.source);

@@ -105,6 +105,15 @@ void CheckShape(const MethodRow& row, const DecodingParams& params, JsonFields* 
     fields->Fail(kCombination, "draft_width",
                  absl::StrCat("must be 1 with ", method, ", which drafts one path"));
   }
+  if (row.most_children > 0 && row.form == DraftForm::kTree) {
+    const char* field = params.draft_tree.empty() ? "draft_width" : "draft_tree";
+    const auto tree = ParseTopology(params.draft_tree, std::max(1, params.draft_width));
+    if (!tree.ok() || tree->MostChildren() > row.most_children) {
+      fields->Fail(
+          kCombination, field,
+          absl::StrCat("gives a node more than the ", row.most_children, " children of ", method));
+    }
+  }
   if (params.draft_tree.empty()) return;
   for (const auto& [name, given] : {std::pair{"draft_width", params.draft_width > 0},
                                     std::pair{"draft_depth", params.draft_depth > 0}}) {

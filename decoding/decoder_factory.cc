@@ -73,8 +73,8 @@ absl::Status CheckOptions(const MethodRow& row, const DecodingParams& params) {
   }
   COPPICE_RETURN_IF_ERROR(CheckAtLeastOne("draft_beams", params.draft_beams));
   COPPICE_RETURN_IF_ERROR(CheckAtLeastOne("joint_tokens", params.joint_tokens));
-  COPPICE_ASSIGN_OR_RETURN(const Topology tree,
-                           ParseTopology(params.draft_tree, std::max(1, params.draft_width)));
+  const int width = row.form == DraftForm::kTree ? std::max(1, params.draft_width) : 1;
+  COPPICE_ASSIGN_OR_RETURN(const Topology tree, ParseTopology(params.draft_tree, width));
   if (row.most_children > 0 && tree.MostChildren() > row.most_children) {
     return Bad(params.draft_tree.empty() ? "draft_width" : "draft_tree",
                absl::StrCat("'", row.name, "' drafts at most ", row.most_children,

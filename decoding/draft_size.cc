@@ -27,11 +27,15 @@ DraftSize DraftSizeOf(const DecodingParams& params) {
   const MethodRow* row = method.ok() ? FindMethod(*method) : nullptr;
   if (row == nullptr || row->form == DraftForm::kNone) return size;
   size.drafts = true;
-  size.chosen = params.draft_width > 0 || params.draft_depth > 0 || !params.draft_tree.empty();
+  const bool names_tree = row->reads("draft_tree") && !params.draft_tree.empty();
+  size.chosen = params.draft_width > 0 || params.draft_depth > 0 || names_tree;
   size.width = row->form == DraftForm::kPath ? 1 : params.draft_width;
+  if (size.width == 0 && row->most_children > 0) {
+    size.width = std::min(row->most_children, AutoDraftWidth(params.beam_width));
+  }
   size.depth = params.draft_depth;
   if (row->reads("draft_beams")) size.beams = params.draft_beams;
-  if (params.draft_tree.empty()) return size;
+  if (!names_tree) return size;
   auto tree = ParseTopology(params.draft_tree);
   if (!tree.ok()) return size;
   size.width = tree->Nodes(1);

@@ -27,10 +27,15 @@ OPTIONS = dict(width_threshold=0.4, draft_beams=2, mjsd_threshold=0.4, fallback_
 
 def shapes(row):
     """Draft shapes besides auto that the method's form and options admit."""
-    wide = [] if row["draft_form"] == "path" else [dict(draft_width=5, draft_depth=2)]
-    narrow = [dict(draft_width=1, draft_depth=3)]
-    trees = [dict(draft_tree="3-2-1")] if "draft_tree" in row["options"] else []
-    return [] if row["draft_form"] == "none" else narrow + wide + trees
+    if row["draft_form"] == "none":
+        return
+    yield dict(draft_width=1, draft_depth=3)
+    children = row["most_children"] or 5
+    if row["draft_form"] != "path":
+        yield dict(draft_width=children, draft_depth=2)
+    if "draft_tree" in row["options"]:
+        yield dict(draft_tree="chain")
+        yield dict(draft_tree=f"{min(3, children)}-2-1")
 
 
 def requests(row, decoding):
@@ -164,6 +169,9 @@ class Methods(unittest.TestCase):
                 refused.append(self.body(dict(row, lossless=True), served))
             if row["draft_form"] == "path":
                 refused.append(self.body(row, served, {}, dict(draft_width=2)))
+            if row["most_children"]:
+                refused.append(self.body(row, served, {}, dict(draft_width=row["most_children"] + 1)))
+                refused.append(self.body(row, served, {}, dict(draft_tree=f"1-{row['most_children'] + 1}")))
             if row["draft_form"] == "none":
                 refused.append(self.body(row, served, {}, dict(draft_depth=2)))
             refused += [self.body(row, served, {}, {name: value}) for name, value in dict(OPTIONS, draft_tree="2-2").items()

@@ -479,11 +479,18 @@ TEST(Api, TheMethodTableDecides) {
       }
     }
     if (row.reads("draft_tree")) {
-      EXPECT_EQ(Good(body(row, served, R"(, "draft_tree": "3-1")")).params.draft_tree, "3-1");
-      refused(body(row, served, R"(, "draft_tree": "3-1", "draft_width": 3)"),
+      EXPECT_EQ(Good(body(row, served, R"(, "draft_tree": "2-1")")).params.draft_tree, "2-1");
+      refused(body(row, served, R"(, "draft_tree": "2-1", "draft_width": 2)"),
               "speculative.draft_width");
-      refused(body(row, served, R"(, "draft_tree": "3-1", "draft_depth": 2)"),
+      refused(body(row, served, R"(, "draft_tree": "2-1", "draft_depth": 2)"),
               "speculative.draft_depth");
+    }
+    if (row.most_children > 0) {
+      const int more = row.most_children + 1;
+      refused(body(row, served, absl::StrCat(R"(, "draft_width": )", more)),
+              "speculative.draft_width");
+      refused(body(row, served, absl::StrCat(R"(, "draft_tree": "1-)", more, "\"")),
+              "speculative.draft_tree");
     }
     for (const char* name : {"draft_beams", "rollback_threshold", "joint_tokens"}) {
       const std::string field = absl::StrCat(", \"", name, "\": 3");
@@ -559,6 +566,33 @@ TEST(FitToModel, BeamsMayNeedAChainEach) {
   EXPECT_EQ(KvBlocksBound(plain.params, 16, 16), 3 + 1 + 1 + 5);
   const GenerateRequest beams = Good(R"("max_tokens": 32, "num_beams": 4)");
   EXPECT_EQ(KvBlocksBound(beams.params, 16, 16), 3 + 4 * 2 + (8 * 6 + 8) / 16 + 1 + 4 + 5);
+}
+
+// A path of 16 layers has 16 nodes, other forms have 4 x 16, a tree has its own number; what drafts
+// nothing keeps the target's own beams instead.
+TEST(FitToModel, TheForestThatIsReservedHasTheFormOfTheMethod) {
+  for (const MethodRow& row : Methods()) {
+    if (row.serves != std::vector<DecodingKind>{DecodingKind::kMultinomial}) continue;
+    DecodingParams params;
+    params.method = std::string(row.name);
+    params.max_tokens = 32;
+    const auto forest = [&] { return KvBlocksBound(params, 16, 16) - (3 + 1 + 5); };
+    if (row.form == DraftForm::kNone) {
+      params.draft_beams = 1;
+      EXPECT_EQ(forest(), 1) << row.name;
+      params.draft_beams = 4;
+      params.joint_tokens = 3;  // a block for each branch, one for all rows, and 4 - 1 more to fill
+      EXPECT_EQ(forest(), row.reads("draft_beams") ? 4 * 1 + 1 + 3 : 1) << row.name;
+      continue;
+    }
+    const int width = row.form == DraftForm::kPath ? 1 : row.most_children > 0 ? 2 : 4;
+    params.draft_depth = 16;
+    EXPECT_EQ(forest(), width + 1) << row.name;
+    if (!row.reads("draft_tree")) continue;
+    params.draft_depth = 0;
+    params.draft_tree = "2-2-2-2";  // 30 nodes
+    EXPECT_EQ(forest(), 2) << row.name;
+  }
 }
 
 TEST(FitToModel, StopIdsAreTheModelsAndTheRequests) {

@@ -323,6 +323,22 @@ TEST_F(ServingTest, ModelsListWhatIsServed) {
       EXPECT_TRUE(method != "auto" || answer.status == 200) << decoding;
     }
   }
+  // `methods` says of every name but auto what it does.
+  ASSERT_EQ(can["methods"].size() + 1, can["speculative_methods"].size());
+  for (size_t i = 0; i < can["methods"].size(); ++i) {
+    const json& method = can["methods"][i];
+    EXPECT_EQ(method["name"], can["speculative_methods"][i + 1]);
+    EXPECT_FALSE(method["decodings"].empty()) << method;
+    EXPECT_THAT(method["warp_modes"].dump(), HasSubstr(R"("row","row_raw")"));
+    for (const json& mode : method["warp_modes"]) {
+      EXPECT_THAT(can["warp_modes"].dump(), HasSubstr(mode.dump())) << method;
+    }
+    EXPECT_TRUE(method["lossless"].is_boolean() && method["reproducible"].is_boolean()) << method;
+    for (const char* text : {"law", "draft_form", "ships", "source"}) {
+      EXPECT_FALSE(method[text].get<std::string>().empty()) << method;
+    }
+    EXPECT_TRUE(method["options"].is_array()) << method;
+  }
 }
 
 }  // namespace
