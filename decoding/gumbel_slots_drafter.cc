@@ -7,21 +7,33 @@
 #include "decoding/joint_law.h"
 #include "decoding/row_kernels.h"
 #include "decoding/tree_drafter.h"
+#include "decoding/warp.h"
 
 namespace coppice {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kHedgeCost = 1;  // what the children of a hedge pay of its own gap
+constexpr double kCutCost = 0.1;  // nats; of an entry that the draft's joint cut leaves out
+
+WarpParams WithoutCuts(WarpParams warp) {
+  warp.top_k = 0;
+  warp.top_p = 1;
+  warp.min_p = 0;
+  return warp;
+}
 
 // The draft rule of 5.6: the target's keys with the draft's law Q and the same noise; an entry
 // costs its gap to what its slot takes. Q is taken over the beams predicted to be current, which
 // says what the slots take if the draft is right, and over all nodes of the level, which hedges.
+// The target's joint cut may keep what the draft's leaves out: such an entry also pays for its
+// distance to the cut.
 class GumbelSlotsDrafter : public TreeDrafter {
  public:
   GumbelSlotsDrafter(const DecodingParams& params, const DraftState& state, int width)
       : TreeDrafter(params, state, width),
         law_(params.warp),
+        uncut_law_(WithoutCuts(params.warp)),
         multiplicity_(state.root_multiplicity.begin(), state.root_multiplicity.end()),
         slots_(params.refill || state.slot_root.empty()
                    ? params.beam_width
@@ -31,9 +43,10 @@ class GumbelSlotsDrafter : public TreeDrafter {
 
  private:
   struct Candidate {
+    double log_mass;
     double key;
+    Entry entry;  // of the law
     int node;
-    TokenId token;
   };
 
   bool WithReplacement() const { return params().kind == DecodingKind::kBeamSampling; }
@@ -43,7 +56,7 @@ class GumbelSlotsDrafter : public TreeDrafter {
                                      absl::Span<const int> nodes);
   void Predict(absl::Span<const Candidate> taken, absl::Span<const Child> layer);
 
-  JointLaw law_;
+  JointLaw law_, uncut_law_;
   std::vector<int> multiplicity_;  // [nodes of the level] how often a predicted beam counts, else 0
   int slots_;                      // of the next layer, with replacement
   std::vector<std::vector<double>> costs_;  // [nodes][support] least over slots and laws
@@ -62,8 +75,9 @@ std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::Keys(const LayerL
     GumbelMany({params().seed, Domain::kToken, row.hash, static_cast<uint32_t>(slot)},
                row.sparse->tokens, noise.data());
     for (size_t i = 0; i < noise.size(); ++i) {
-      candidates.push_back(
-          {row.log_weight + row.sparse->log_probs[i] + noise[i], nodes[k], row.sparse->tokens[i]});
+      const double log_mass = row.log_weight + row.sparse->log_probs[i];
+      const Entry entry{static_cast<int>(k), row.sparse->tokens[i]};
+      candidates.push_back({log_mass, log_mass + noise[i], entry, nodes[k]});
     }
   }
   return candidates;
@@ -83,7 +97,7 @@ std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::Taken(
   std::stable_sort(candidates->begin(), candidates->end(), before);
   for (size_t rank = 0; rank < candidates->size() && live < width; ++rank) {
     const Candidate& candidate = (*candidates)[rank];
-    const bool ends = is_stop(candidate.token);
+    const bool ends = is_stop(candidate.entry.token);
     if (ends && rank >= width) continue;
     taken.push_back(candidate);
     live += ends ? 0 : 1;
@@ -104,14 +118,27 @@ std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::RankEntries(
   }
   if (least == kInfinity) least = 0;
   const LayerLaw q = law_.Make(beams);
+  const bool cut = CutsJointly(params().warp);
+  const LayerLaw uncut = cut ? uncut_law_.Make(beams) : q;
+  double lowest = kInfinity;  // log mass of the last entry that the cut keeps
+  for (const EntryMass& kept : cut ? ListEntries(q) : std::vector<EntryMass>()) {
+    lowest = std::min(lowest, LogMass(uncut, kept.entry));
+  }
   std::vector<Candidate> taken;
   for (int slot = 0; slot < (WithReplacement() ? slots_ : 1); ++slot) {
     std::vector<Candidate> candidates = Keys(q, nodes, slot);
     const std::vector<Candidate> winners = Taken(&candidates);
+    const Candidate& last = winners.back();
+    const double threshold = last.key - last.log_mass + LogMass(uncut, last.entry);
+    if (cut) candidates = Keys(uncut, nodes, slot);
     for (const Candidate& candidate : candidates) {
-      double& cost = costs_[candidate.node][FindToken(rows[candidate.node], candidate.token)];
+      double gap = threshold - candidate.key;
+      if (cut && LogMass(q, candidate.entry) == -kInfinity) {
+        gap = std::max(0.0, gap) + std::max(0.0, lowest - candidate.log_mass) + kCutCost;
+      }
       const double penalty = kHedgeCost * std::max(least, level()[candidate.node].cost);
-      cost = std::min(cost, winners.back().key - candidate.key + penalty);
+      double& cost = costs_[candidate.node][FindToken(rows[candidate.node], candidate.entry.token)];
+      cost = std::min(cost, gap + penalty);
     }
     taken.insert(taken.end(), winners.begin(), winners.end());
   }
@@ -123,10 +150,10 @@ void GumbelSlotsDrafter::Predict(absl::Span<const Candidate> taken, absl::Span<c
   multiplicity_.assign(layer.size(), 0);
   int live = 0;
   for (const Candidate& winner : taken) {
-    if (is_stop(winner.token)) continue;
+    if (is_stop(winner.entry.token)) continue;
     ++live;
     const auto found = std::find_if(layer.begin(), layer.end(), [&](const Child& child) {
-      return child.node == winner.node && child.token == winner.token;
+      return child.node == winner.node && child.token == winner.entry.token;
     });
     if (found == layer.end()) continue;
     int& multiplicity = multiplicity_[found - layer.begin()];
