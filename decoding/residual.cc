@@ -42,10 +42,11 @@ std::vector<TokenId> Residual::InsideTokens(int beam) const {
   std::vector<TokenId> tokens;
   for (int i = shared_begin_[beam]; i < shared_begin_[beam + 1]; ++i)
     tokens.push_back(shared_[i].entry.token);
+  const size_t shared = tokens.size();
   for (const Entry& entry : removed_outside_) {
     if (entry.beam == beam) tokens.push_back(entry.token);
   }
-  std::sort(tokens.begin(), tokens.end());
+  std::inplace_merge(tokens.begin(), tokens.begin() + shared, tokens.end());
   return tokens;
 }
 
@@ -151,12 +152,12 @@ LayerLaw Residual::Law() const {
     WeightedRow& row = law.rows[beam];
     row.log_weight += log_factor;
     row.unchanged = unchanged_[beam];
-    row.changed.clear();
+    row.changed = InsideTokens(beam);
     row.changed_log_mass.clear();
-    for (TokenId token : InsideTokens(beam)) {
-      const Shared* shared = Find({beam, token});
-      row.changed.push_back(token);
-      row.changed_log_mass.push_back(Log(shared == nullptr ? 0.0 : shared->a));  // -inf: removed
+    int next = shared_begin_[beam];
+    for (TokenId token : row.changed) {
+      const bool is_shared = next < shared_begin_[beam + 1] && shared_[next].entry.token == token;
+      row.changed_log_mass.push_back(Log(is_shared ? shared_[next++].a : 0.0));  // -inf: removed
     }
   }
   return law;

@@ -47,12 +47,6 @@ absl::Status CheckLayer(const DraftForest& forest, const ProposalIndex& proposal
 
 absl::Status CheckShippedDraws(const DraftForest& forest, DrawLaw law) {
   if (forest.draws_begin.size() != forest.layer_begin.size()) return Bad("draws are not listed");
-  std::vector<bool> proposed(forest.num_roots + forest.size());
-  for (const Proposal& proposal : forest.proposals) {
-    const int row = RowOfNode(forest, proposal.node);
-    if (proposed[row]) return Bad(absl::StrCat("two proposals of node ", proposal.node));
-    proposed[row] = true;
-  }
   const ProposalIndex proposals(forest);
   for (int layer = 0; layer < forest.depth(); ++layer) {
     if (law == DrawLaw::kIndependent || law == DrawLaw::kDistinct)
