@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/types.h"
+#include "decoding/luce_ot.h"
 
 namespace coppice {
 namespace {
@@ -85,6 +86,16 @@ double AcceptanceGreedy(absl::Span<const double> p, absl::Span<const double> q, 
     accepted += std::min(p[order[i]], q[order[i]] / rest);
   }
   return accepted;
+}
+
+double AcceptanceLuceOt(absl::Span<const double> p, absl::Span<const double> q, int n) {
+  std::vector<double> p_mass, q_mass;  // on the support of q
+  for (size_t v = 0; v < q.size(); ++v) {
+    if (q[v] <= 0) continue;
+    p_mass.push_back(p[v]);
+    q_mass.push_back(q[v]);
+  }
+  return FindLuceWeights(p_mass, q_mass, n).acceptance;
 }
 
 }  // namespace coppice

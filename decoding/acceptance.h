@@ -1,6 +1,6 @@
-// How often the single-position verifiers of ALGORITHMS.md 4.1-4.5 emit one of their n drafts, in
-// closed form (section 7). The optimum they are held against is in optimal_acceptance.h; a DSBD
-// layer's is in dsbd_width.h. Called by coppice-lab and by tests. Pure functions.
+// How often the single-position verifiers of ALGORITHMS.md 4.1-4.5 and 4.8 emit one of their n
+// drafts, in closed form (section 7). The optimum they are held against is in optimal_acceptance.h;
+// a DSBD layer's is in dsbd_width.h. Called by coppice-lab and by tests. Pure functions.
 //
 // Rows are dense: p, q f64 [V], each summing to 1; token = index. n >= 1 drafts.
 #pragma once
@@ -27,5 +27,8 @@ KSeqAcceptance AcceptanceKSeq(absl::Span<const double> p, absl::Span<const doubl
 // 4.4, which is optimal for its draft law, and 4.5 (SpecHub) at n = 2: the n - 1 most likely tokens
 // of q and one drawn from the rest.
 double AcceptanceGreedy(absl::Span<const double> p, absl::Span<const double> q, int n);
+
+// 4.8, n drafts iid: sum of min(p, s) at the weights that the verifier finds.
+double AcceptanceLuceOt(absl::Span<const double> p, absl::Span<const double> q, int n);
 
 }  // namespace coppice

@@ -18,13 +18,13 @@ class BildDecoder : public PathDecoder {
       : PathDecoder(params, std::move(choices)), row_(LikelihoodParams(params)) {}
 
  private:
-  Kept Decide(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) override;
+  Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) override;
 
   WarpedRow row_;
 };
 
-PathDecoder::Kept BildDecoder::Decide(const DraftForest&, absl::Span<const TokenId> path,
-                                      RowSource* rows) {
+PathDecoder::Kept BildDecoder::Keep(const DraftForest&, absl::Span<const TokenId> path,
+                                    RowSource* rows) {
   Kept kept;
   kept.next = &row_;
   row_.Read(rows, 0, layers());

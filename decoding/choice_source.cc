@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/deterministic_math.h"
-#include "decoding/row_kernels.h"
+#include "decoding/gumbel_kernels.h"
 
 namespace coppice {
 namespace {

@@ -2,7 +2,6 @@
 
 #include "base/deterministic_math.h"
 #include "decoding/drafter.h"
-#include "decoding/row_kernels.h"
 #include "decoding/target_row.h"
 #include "decoding/warp.h"
 
@@ -19,18 +18,6 @@ Distribution KeepMostLikely(const Distribution& row, size_t support) {
   return cut;
 }
 
-// WarpRow for a warp with top-k and neither top-p nor bias: only the largest logits are looked at.
-Distribution WarpLargest(absl::Span<const float> logits, const WarpParams& warp) {
-  const std::vector<TokenId> tokens = LargestLogits(logits, warp.top_k);
-  if (tokens.empty()) return WarpRow(logits, warp);
-  std::vector<float> largest;
-  largest.reserve(tokens.size());
-  for (TokenId token : tokens) largest.push_back(logits[token]);
-  Distribution row = WarpRow(absl::Span<const float>(largest), warp);
-  for (TokenId& token : row.tokens) token = tokens[token];
-  return row;
-}
-
 }  // namespace
 
 Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params, int length) {
@@ -44,7 +31,7 @@ Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& para
   if (!(warp.top_p > 0 && warp.top_p < 1)) {
     // Without top-p every cut is a prefix of one order, so cutting early is cutting the same.
     warp.top_k = warp.top_k > 0 ? std::min(warp.top_k, support) : support;
-    return warp.logit_bias.empty() ? WarpLargest(logits, warp) : WarpRow(logits, warp);
+    return WarpRow(logits, warp);
   }
   return KeepMostLikely(WarpRow(logits, warp), support);
 }

@@ -1,5 +1,5 @@
 // Child lookup in a draft forest by row number (roots first, then nodes), for the verifiers. Built
-// once per round.
+// once per round; a lookup costs the logarithm of the number of siblings.
 #pragma once
 
 #include <vector>
@@ -21,8 +21,8 @@ class ForestIndex {
 
  private:
   const DraftForest& forest_;
-  std::vector<int32_t> first_child_;   // [rows] node or -1
-  std::vector<int32_t> next_sibling_;  // [nodes]
+  std::vector<int32_t> begin_;     // [rows + 1] the children of row r: children_[begin_[r], ..)
+  std::vector<int32_t> children_;  // [nodes] by parent row, then by token
 };
 
 }  // namespace coppice

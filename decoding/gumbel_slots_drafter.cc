@@ -3,9 +3,9 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "decoding/gumbel_kernels.h"
 #include "decoding/gumbel_slots.h"
 #include "decoding/joint_law.h"
-#include "decoding/row_kernels.h"
 #include "decoding/tree_drafter.h"
 #include "decoding/warp.h"
 

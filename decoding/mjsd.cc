@@ -33,7 +33,7 @@ class MjsdDecoder : public PathDecoder {
         later_row_(LikelihoodParams(params)) {}
 
  private:
-  Kept Decide(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) override;
+  Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) override;
 
   double log_threshold_;  // log tau, -inf for tau = 0
   WarpedRow kept_row_;    // the row after the longest prefix that has passed
@@ -41,8 +41,8 @@ class MjsdDecoder : public PathDecoder {
 };
 
 // eta = the longest prefix with min(0, lp - lq) > log tau, whatever shorter ones do.
-PathDecoder::Kept MjsdDecoder::Decide(const DraftForest& forest, absl::Span<const TokenId> path,
-                                      RowSource* rows) {
+PathDecoder::Kept MjsdDecoder::Keep(const DraftForest& forest, absl::Span<const TokenId> path,
+                                    RowSource* rows) {
   if (!CheckMjsdForest(forest).ok()) path = {};
   Kept kept;
   kept.next = &kept_row_;

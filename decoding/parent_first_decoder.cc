@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/deterministic_math.h"
-#include "base/rng.h"
+#include "decoding/gumbel_kernels.h"
 
 namespace coppice {
 
@@ -37,15 +38,21 @@ DraftState ParentFirstDecoder::draft_state() const {
 void ParentFirstDecoder::PickParents(absl::Span<const Beam> slots, RoundLedger* ledger) {
   std::vector<Beam> beams;
   std::vector<int> counts;
+  absl::flat_hash_map<PathId, size_t> place;  // index into beams
   for (const Beam& slot : slots) {
-    const auto same = std::find_if(beams.begin(), beams.end(),
-                                   [&](const Beam& b) { return b.path == slot.path; });
-    if (same == beams.end()) {
+    const auto [same, is_new] = place.try_emplace(slot.path, beams.size());
+    if (is_new) {
       beams.push_back(slot);
       counts.push_back(1);
     } else if (!state_.params().set_semantics) {
-      ++counts[same - beams.begin()];
+      ++counts[same->second];
     }
+  }
+  std::vector<uint64_t> hashes;
+  std::vector<double> weights, noise(beams.size());
+  for (size_t b = 0; b < beams.size(); ++b) {
+    hashes.push_back(state_.paths().hash(beams[b].path));
+    weights.push_back(beams[b].log_score + Log(counts[b]));
   }
   const size_t num_slots = state_.params().refill ? state_.params().beam_width : slots.size();
   std::vector<int> root_of(beams.size(), -1);
@@ -55,10 +62,10 @@ void ParentFirstDecoder::PickParents(absl::Span<const Beam> slots, RoundLedger* 
   for (size_t w = 0; w < num_slots; ++w) {
     size_t best = 0;
     double best_key = -std::numeric_limits<double>::infinity(), second_key = best_key;
+    GumbelOfHashes({state_.params().seed, Domain::kParent, 0, static_cast<uint32_t>(w)}, hashes,
+                   noise.data());
     for (size_t b = 0; b < beams.size(); ++b) {
-      const double key =
-          beams[b].log_score + Log(counts[b]) +
-          Gumbel(state_.params().seed, Domain::kParent, state_.paths().hash(beams[b].path), w, 0);
+      const double key = weights[b] + noise[b];
       if (key > best_key) {
         second_key = best_key;
         best_key = key;

@@ -4,14 +4,10 @@
 // greedy. Thread-compatible.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "absl/types/span.h"
-#include "decoding/beam_decoder.h"
-#include "decoding/choice_source.h"
-#include "decoding/sequence_state.h"
-#include "decoding/warped_row.h"
+#include "decoding/single_sequence.h"
 
 namespace coppice {
 
@@ -24,41 +20,23 @@ DecodingParams LikelihoodParams(const DecodingParams& params);
 std::vector<TokenId> DraftedPath(const DraftForest& forest, const DecodingParams& params,
                                  int longest);
 
-class PathDecoder : public BeamDecoder {
- public:
-  PathDecoder(const DecodingParams& params, std::shared_ptr<ChoiceSource> choices);
-
-  const PathTree& paths() const override { return state_.paths(); }
-  absl::Span<const PathId> roots() const override;
-  DraftState draft_state() const override;
-  int max_useful_depth() const override { return state_.max_useful_depth(); }
-  Verdict Advance(const DraftForest& forest, RowSource* rows) override;
-  bool finished() const override { return state_.finished(); }
-  int layers_committed() const override { return state_.layers(); }
-  absl::Span<const LayerOutput> last_layer() const override { return state_.last_layer(); }
-  std::vector<TokenId> StablePrefix() const override { return state_.StablePrefix({beam_}); }
-  std::vector<Hypothesis> Result() const override { return state_.Result(); }
-
+class PathDecoder : public SingleSequenceDecoder {
  protected:
+  using SingleSequenceDecoder::SingleSequenceDecoder;
+
   struct Kept {
     std::vector<double> scores;  // of the drafts that stay, in order: what ls accumulates, nats
     const WarpedRow* next = nullptr;  // the row after them, read with LikelihoodParams
   };
   // How much of the path stays. Row i of the round is the row after i drafts; each may be read
   // once.
-  virtual Kept Decide(const DraftForest& forest, absl::Span<const TokenId> path,
-                      RowSource* rows) = 0;
-  const DecodingParams& params() const { return state_.params(); }
-  int layers() const { return state_.layers(); }
+  virtual Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) = 0;
+  const DecodingParams& params() const { return state().params(); }
+  int layers() const { return state().layers(); }
 
  private:
-  // False when the sequence has ended.
-  bool Commit(TokenId token, double score, RoundLedger* ledger);
-  WarpedRow::Candidate DrawFrom(const WarpedRow& row, RoundLedger* ledger);
-
-  SequenceState state_;
-  std::shared_ptr<ChoiceSource> choices_;
-  Beam beam_;  // the sequence
+  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  TokenId DrawFrom(const WarpedRow& row, RoundLedger* ledger);
 };
 
 }  // namespace coppice

@@ -6,17 +6,15 @@
 
 namespace coppice {
 
-PathTree::PathTree() { nodes_.push_back({-1, -1, 0, kRootHash, -1, -1}); }
+PathTree::PathTree() { nodes_.push_back({-1, -1, 0, kRootHash}); }
 
 PathId PathTree::Extend(PathId parent, TokenId token) {
-  for (PathId child = nodes_[parent].first_child; child >= 0; child = nodes_[child].next_sibling) {
-    if (nodes_[child].token == token) return child;
+  const auto [child, is_new] = children_.try_emplace({parent, token}, size());
+  if (is_new) {
+    nodes_.push_back(
+        {parent, token, nodes_[parent].length + 1, ExtendHash(nodes_[parent].hash, token)});
   }
-  const PathId child = size();
-  nodes_.push_back({parent, token, nodes_[parent].length + 1,
-                    ExtendHash(nodes_[parent].hash, token), -1, nodes_[parent].first_child});
-  nodes_[parent].first_child = child;
-  return child;
+  return child->second;
 }
 
 std::vector<TokenId> PathTree::Tokens(PathId path) const {

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 #include "base/types.h"
 
@@ -34,9 +36,9 @@ class PathTree {
     TokenId token;
     int32_t length;
     uint64_t hash;
-    PathId first_child, next_sibling;  // -1 = none
   };
   std::vector<Node> nodes_;
+  absl::flat_hash_map<std::pair<PathId, TokenId>, PathId> children_;
 };
 
 }  // namespace coppice

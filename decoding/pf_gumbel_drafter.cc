@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <limits>
+#include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/check.h"
 #include "base/deterministic_math.h"
 #include "base/rng.h"
+#include "decoding/gumbel_kernels.h"
 #include "decoding/pf_gumbel.h"
-#include "decoding/row_kernels.h"
 #include "decoding/tree_drafter.h"
 
 namespace coppice {
@@ -24,7 +26,7 @@ constexpr int kMostSlotsAhead = 64;
 // The draft rule of 5.7: replay the target's picks and draws with the draft's rows, and hedge
 // around them by the gap to each winner. On top of it, every candidate is ranked by how nearly a
 // slot of the next layer picks it: only picked beams need a row, and their picks need none
-// (docs/decoding.md, "Looking one pick ahead").
+// (docs/decisions.md, "Drafts look one pick ahead").
 class PfGumbelDrafter : public TreeDrafter {
  public:
   PfGumbelDrafter(const DecodingParams& params, const DraftState& state, int width)
@@ -50,7 +52,10 @@ class PfGumbelDrafter : public TreeDrafter {
 
   // log m_b of a beam that `slots` slots are predicted to hold.
   double LogCount(int slots) const { return params().set_semantics ? 0 : Log(std::max(1, slots)); }
-  std::vector<Reach> PickNodes(int slot) const;
+  void BeginLevel();
+  std::vector<Reach> PickNodes(int slot);
+  void PickKeys(int slot, absl::Span<const uint64_t> hashes, absl::Span<const double> weights,
+                std::vector<double>* keys) const;
   void DrawTokens(int slot, const Reach& reach, const Distribution& row, bool is_prediction);
   std::vector<Child> ListCandidates(absl::Span<const Distribution> rows,
                                     std::vector<int>* replaces);
@@ -63,39 +68,73 @@ class PfGumbelDrafter : public TreeDrafter {
   std::vector<std::vector<Cost>> costs_;  // [nodes][support]
   std::vector<Prediction> predictions_;   // this level's, [slots]
   std::vector<double> noise_;
+  // Of the level's nodes: slots predicted to hold one, H, and score with log m_b; buffer of keys.
+  std::vector<int> multiplicity_;
+  std::vector<uint64_t> hashes_;
+  std::vector<double> weights_, keys_;
+  bool any_predicted_ = false;
 };
+
+// Where each child stands in a list, by node and token.
+using ChildPlaces = absl::flat_hash_map<std::pair<int, TokenId>, int>;
+template <typename Child>
+ChildPlaces PlacesOf(const std::vector<Child>& children) {
+  ChildPlaces places;
+  places.reserve(children.size());
+  for (size_t c = 0; c < children.size(); ++c) {
+    places.emplace(std::pair(children[c].node, children[c].token), static_cast<int>(c));
+  }
+  return places;
+}
+
+void PfGumbelDrafter::BeginLevel() {
+  const size_t nodes = level().size();
+  multiplicity_.assign(nodes, 0);
+  any_predicted_ = false;
+  for (int node : predicted_) {
+    if (node < 0) continue;
+    ++multiplicity_[node];
+    any_predicted_ = true;
+  }
+  hashes_.resize(nodes);
+  weights_.resize(nodes);
+  keys_.resize(nodes);
+  for (size_t n = 0; n < nodes; ++n) {
+    hashes_[n] = level()[n].hash;
+    weights_[n] = level()[n].score + LogCount(multiplicity_[n]);
+  }
+}
 
 // The nodes that slot w may pick, cheapest first. Level 0: the exact pick alone. The first one is
 // the prediction.
-std::vector<PfGumbelDrafter::Reach> PfGumbelDrafter::PickNodes(int slot) const {
+std::vector<PfGumbelDrafter::Reach> PfGumbelDrafter::PickNodes(int slot) {
   if (depth_ == 0) return {{0.0, predicted_[slot]}};
-  std::vector<int> multiplicity(level().size(), 0);
-  bool any = false;
-  for (int node : predicted_) {
-    if (node < 0) continue;
-    ++multiplicity[node];
-    any = true;
-  }
-  std::vector<double> key(level().size());
+  PickKeys(slot, hashes_, weights_, &keys_);
   int best = -1;
-  for (size_t n = 0; n < level().size(); ++n) {
-    key[n] = level()[n].score + LogCount(multiplicity[n]) +
-             Gumbel(params().seed, Domain::kParent, level()[n].hash, slot, 0);
-    if ((multiplicity[n] > 0 || !any) && (best < 0 || key[n] > key[best]))
+  for (size_t n = 0; n < keys_.size(); ++n) {
+    if ((multiplicity_[n] > 0 || !any_predicted_) && (best < 0 || keys_[n] > keys_[best]))
       best = static_cast<int>(n);
   }
-  std::vector<Reach> reaches;
-  for (size_t n = 0; n < level().size(); ++n) {
-    const bool is_best = static_cast<int>(n) == best;
-    reaches.push_back(
-        {is_best ? -1.0 : std::max(0.0, key[best] - key[n]) + kHedgeCost * level()[n].cost,
-         static_cast<int>(n)});
+  std::vector<Reach> reaches = {{0.0, best}};
+  for (size_t n = 0; n < keys_.size(); ++n) {
+    if (static_cast<int>(n) == best) continue;
+    const double cost = std::max(0.0, keys_[best] - keys_[n]) + kHedgeCost * level()[n].cost;
+    if (reaches.size() == kNodesPerSlot && !(cost < reaches.back().cost)) continue;
+    if (reaches.size() == kNodesPerSlot) reaches.pop_back();
+    const auto place =
+        std::upper_bound(reaches.begin() + 1, reaches.end(), cost,
+                         [](double value, const Reach& reach) { return value < reach.cost; });
+    reaches.insert(place, {cost, static_cast<int>(n)});
   }
-  std::stable_sort(reaches.begin(), reaches.end(),
-                   [](const Reach& a, const Reach& b) { return a.cost < b.cost; });
-  if (reaches.size() > kNodesPerSlot) reaches.resize(kNodesPerSlot);
-  reaches[0].cost = 0;
   return reaches;
+}
+
+// keys[i] = weights[i] + G(PARENT, slot, hashes[i], 0): by which a slot picks its parent.
+void PfGumbelDrafter::PickKeys(int slot, absl::Span<const uint64_t> hashes,
+                               absl::Span<const double> weights, std::vector<double>* keys) const {
+  GumbelOfHashes({params().seed, Domain::kParent, 0, static_cast<uint32_t>(slot)}, hashes,
+                 keys->data());
+  for (size_t i = 0; i < weights.size(); ++i) (*keys)[i] = weights[i] + (*keys)[i];
 }
 
 void PfGumbelDrafter::DrawTokens(int slot, const Reach& reach, const Distribution& row,
@@ -146,12 +185,10 @@ std::vector<TreeDrafter::Child> PfGumbelDrafter::ListCandidates(absl::Span<const
     candidates.push_back(entry.child);
     replaces->push_back(entry.replaces);
   }
+  const ChildPlaces places = PlacesOf(candidates);
   for (Prediction& prediction : predictions_) {
-    const auto found = std::find_if(candidates.begin(), candidates.end(), [&](const Child& child) {
-      return child.node == prediction.node && child.token == prediction.token;
-    });
-    if (found != candidates.end())
-      prediction.candidate = static_cast<int>(found - candidates.begin());
+    const auto found = places.find({prediction.node, prediction.token});
+    if (found != places.end()) prediction.candidate = found->second;
   }
   return candidates;
 }
@@ -188,8 +225,8 @@ void PfGumbelDrafter::RankByNextPicks(absl::Span<const int> replaces,
   for (int slot = 0; slot < slots; ++slot) {
     int best = -1;
     double best_key = kNothing, second_key = kNothing;
+    PickKeys(slot, hash, score, &key);
     for (size_t c = 0; c < count; ++c) {
-      key[c] = score[c] + Gumbel(params().seed, Domain::kParent, hash[c], slot, 0);
       if (multiplicity[c] == 0) continue;
       if (key[c] > best_key) {
         second_key = best_key;
@@ -212,6 +249,7 @@ void PfGumbelDrafter::Grow(absl::Span<const Distribution> rows) {
   costs_.clear();
   for (const Distribution& row : rows) costs_.emplace_back(row.size());
   predictions_.clear();
+  BeginLevel();
   const int slots = level().empty() ? 0 : static_cast<int>(predicted_.size());
   for (int slot = 0; slot < slots; ++slot) {
     const std::vector<Reach> reaches = PickNodes(slot);
@@ -225,13 +263,12 @@ void PfGumbelDrafter::Grow(absl::Span<const Distribution> rows) {
   RankByNextPicks(replaces, &candidates);
   const std::vector<Child> layer = AppendLayer(candidates);
   // The slots of the next level: a slot predicted to end is refilled, or gone.
+  const ChildPlaces places = PlacesOf(layer);
   std::vector<int> next;
   for (const Prediction& prediction : predictions_) {
     if (is_stop(prediction.token)) continue;
-    const auto found = std::find_if(layer.begin(), layer.end(), [&](const Child& child) {
-      return child.node == prediction.node && child.token == prediction.token;
-    });
-    next.push_back(found == layer.end() ? -1 : static_cast<int>(found - layer.begin()));
+    const auto found = places.find({prediction.node, prediction.token});
+    next.push_back(found == places.end() ? -1 : found->second);
   }
   if (params().refill) next.resize(params().beam_width, -1);
   predicted_ = std::move(next);

@@ -1,5 +1,5 @@
-// The vector loops over one row of the vocabulary: log-sum-exp, selection, Gumbel noise. Called by
-// warp and warped_row. Highway picks the instruction set at run time; the bits do not depend on
+// The vector loops over one row of the vocabulary: log-sum-exp and selection. Called by warp and
+// warped_row. Highway picks the instruction set at run time; the bits do not depend on
 // which: no fma, and every sum runs over eight accumulators in a fixed order, whatever the vector
 // width. Pure functions.
 #pragma once
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "base/rng.h"
+#include "base/types.h"
 
 namespace coppice {
 
@@ -17,8 +17,6 @@ inline constexpr int kLseChunks =
     16;  // vocabulary chunks of every log-sum-exp; chunk c = [c*n/16, (c+1)*n/16)
 inline constexpr size_t kMaxBlock = 32;  // tokens per entry of BlockMaxima
 inline constexpr size_t kRowPadding = 32;
-inline constexpr double kMarginCap =
-    0.01;  // nats; a larger margin of a pruned argmax is reported as this
 
 // f32 -> f64; NaN becomes -inf, +inf a large finite value.
 void WidenRow(absl::Span<const float> logits, double* x);
@@ -43,25 +41,5 @@ void CollectAtLeast(absl::Span<const double> x, absl::Span<const double> block_m
 // Tokens that hold the `count` largest logits, and any others not below the bound that found them;
 // ascending. NaN counts as -inf, which is never listed.
 std::vector<TokenId> LargestLogits(absl::Span<const float> logits, size_t count);
-
-// Where a draw's noise comes from (ALGORITHMS.md section 2); idx is the token.
-struct NoiseKey {
-  uint64_t seed;
-  Domain domain;
-  uint64_t hash;
-  uint32_t slot;
-};
-// noise[i] = Gumbel(key, tokens[i]), the same bits as base/rng.h.
-void GumbelMany(const NoiseKey& key, absl::Span<const TokenId> tokens, double* noise);
-
-struct NoisyWinner {
-  TokenId token;
-  double margin;  // winner's key minus runner-up's, at most kMarginCap
-};
-// argmax over v of min(0, x[v] - sum.log) + Gumbel(key, v), the lowest token on ties. `weights` as
-// ChunkedLogSumExp made them. Only tokens that a conservative test on 32 bits of the noise cannot
-// discard are evaluated.
-NoisyWinner ArgmaxWithNoise(absl::Span<const double> x, const float* weights, const LogSum& sum,
-                            const NoiseKey& key);
 
 }  // namespace coppice

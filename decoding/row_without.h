@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 #include "base/types.h"
-#include "decoding/row_kernels.h"
+#include "decoding/gumbel_kernels.h"
 #include "decoding/warped_row.h"
 
 namespace coppice {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -55,7 +56,10 @@ class SearchDecoder : public BeamDecoder {
                   : beam.log_score;
   }
   void AddCandidates(int beam, double bound, RowSource* rows);
-  double WidthThKey() const;
+  // Key of the W-th best candidate that does not end; -inf when there are fewer.
+  double WidthThKey() const { return best_keys_.size() < width() ? kNothing : best_keys_.front(); }
+  void AddKey(double key);
+  void RankCandidates(double* below);
   bool DecideLayer(RowSource* rows, RoundLedger* ledger);
   void Walk(RoundLedger* ledger, std::vector<Beam>* next, std::vector<LayerOutput>* outputs);
   void PublishRoots();
@@ -67,6 +71,7 @@ class SearchDecoder : public BeamDecoder {
   std::vector<Beam> beams_;  // current beams in rank order
   std::vector<PathId> root_paths_;
   std::vector<Candidate> candidates_;
+  std::vector<double> best_keys_;  // the W largest keys of candidates that do not end, as a heap
   std::vector<WarpedRow::Candidate> entries_;
 };
 
@@ -92,46 +97,64 @@ void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
   const Beam& beam = beams_[b];
   const size_t reach = width() + state_.params().stop_ids.size();
   row_.Read(rows, beam.row, state_.layers());
+  const size_t first = candidates_.size();
   if (!noisy_) {
     row_.TopCandidates(reach, &entries_);
     for (const WarpedRow::Candidate& entry : entries_) {
       candidates_.push_back(
           {beam.log_score + entry.log_prob, b, entry.token, beam.log_score + entry.score_log_prob});
     }
-    return;
-  }
-  const TargetRow row = row_.Materialise();
-  const std::vector<double> keys =
-      ChildKeys(state_.params().seed, state_.paths().hash(beam.path), beam.log_score, bound,
-                row.row.tokens, row.row.log_probs, reach);
-  const size_t first = candidates_.size();
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (keys[i] == kNothing) continue;
-    candidates_.push_back({keys[i], b, row.row.tokens[i], beam.log_score + row.score_log_probs[i]});
+  } else {
+    const TargetRow row = row_.Materialise();
+    const std::vector<double> keys =
+        ChildKeys(state_.params().seed, state_.paths().hash(beam.path), beam.log_score, bound,
+                  row.row.tokens, row.row.log_probs, reach);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (keys[i] == kNothing) continue;
+      candidates_.push_back(
+          {keys[i], b, row.row.tokens[i], beam.log_score + row.score_log_probs[i]});
+    }
   }
   if (candidates_.size() > first + reach) {
     std::nth_element(candidates_.begin() + first, candidates_.begin() + first + reach,
                      candidates_.end());
     candidates_.resize(first + reach);
   }
+  for (size_t i = first; i < candidates_.size(); ++i) {
+    if (!state_.is_stop(candidates_[i].token)) AddKey(candidates_[i].key);
+  }
 }
 
-// Key of the W-th best candidate that does not end; -inf when there are fewer.
-double SearchDecoder::WidthThKey() const {
-  std::vector<double> keys;
-  for (const Candidate& candidate : candidates_) {
-    if (!state_.is_stop(candidate.token)) keys.push_back(candidate.key);
+void SearchDecoder::AddKey(double key) {
+  if (best_keys_.size() == width()) {
+    if (!(key > best_keys_.front())) return;
+    std::pop_heap(best_keys_.begin(), best_keys_.end(), std::greater<>());
+    best_keys_.pop_back();
   }
-  if (keys.size() < width()) return kNothing;
-  std::nth_element(keys.begin(), keys.begin() + (width() - 1), keys.end(), std::greater<>());
-  return keys[width() - 1];
+  best_keys_.push_back(key);
+  std::push_heap(best_keys_.begin(), best_keys_.end(), std::greater<>());
+}
+
+// Sorts the candidates that the walk can reach and drops the others: those below the W-th that does
+// not end. *below = the best key among the dropped.
+void SearchDecoder::RankCandidates(double* below) {
+  const double least = WidthThKey();
+  const auto end = std::partition(candidates_.begin(), candidates_.end(),
+                                  [least](const Candidate& c) { return c.key >= least; });
+  *below = kNothing;
+  for (auto dropped = end; dropped != candidates_.end(); ++dropped) {
+    *below = std::max(*below, dropped->key);
+  }
+  candidates_.erase(end, candidates_.end());
+  std::sort(candidates_.begin(), candidates_.end());
 }
 
 // Section 8: rank counts all candidates; an end of rank below W is an output, the others fill the
 // next beams.
 void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
                          std::vector<LayerOutput>* outputs) {
-  std::sort(candidates_.begin(), candidates_.end());
+  double below;
+  RankCandidates(&below);
   for (size_t rank = 0; rank < candidates_.size() && next->size() < width(); ++rank) {
     const Candidate& candidate = candidates_[rank];
     const bool ends = state_.is_stop(candidate.token);
@@ -140,8 +163,9 @@ void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
                                       candidate.log_score);
     outputs->push_back({child.path, child.log_score, ends});
     if (!ends) next->push_back(child);
-    if (next->size() == width() && rank + 1 < candidates_.size()) {
-      ledger->AddMargin(candidate.key - candidates_[rank + 1].key);
+    if (next->size() == width()) {
+      ledger->AddMargin(candidate.key -
+                        (rank + 1 < candidates_.size() ? candidates_[rank + 1].key : below));
     }
   }
 }
@@ -163,6 +187,7 @@ bool SearchDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return bound[a] > bound[b]; });
   candidates_.clear();
+  best_keys_.clear();
   double wth = kNothing;
   for (int b : order) {
     if (beams_[b].row < 0) continue;

@@ -11,6 +11,7 @@ namespace coppice {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
+constexpr size_t kWorthGathering = 4;  // logits per kept token from which the others are left out
 
 bool HasTopP(const WarpParams& warp) { return warp.top_p > 0 && warp.top_p < 1; }
 
@@ -35,12 +36,39 @@ double MassOf(absl::Span<const double> x, absl::Span<const TokenId> tokens, doub
   return mass;
 }
 
-// Steps 2 and 3: the tokens that top-k and top-p keep, in order.
+// (x descending, id ascending).
+struct Before {
+  absl::Span<const double> x;
+  bool operator()(TokenId a, TokenId b) const { return x[a] > x[b] || (x[a] == x[b] && a < b); }
+};
+
+// TopTokens in any order.
+std::vector<TokenId> TopSet(absl::Span<const double> x, size_t count) {
+  std::vector<double> maxima;
+  BlockMaxima(x, &maxima);
+  // The count-th largest block maximum is a lower bound of the count-th largest entry.
+  double threshold = std::numeric_limits<double>::lowest();
+  if (count <= maxima.size()) {
+    std::vector<double> sorted = maxima;
+    std::nth_element(sorted.begin(), sorted.begin() + (count - 1), sorted.end(), std::greater<>());
+    threshold = std::max(threshold, sorted[count - 1]);
+  }
+  std::vector<TokenId> tokens;
+  CollectAtLeast(x, maxima, threshold, &tokens);
+  if (tokens.size() > count) {
+    std::nth_element(tokens.begin(), tokens.begin() + count, tokens.end(), Before{x});
+    tokens.resize(count);
+  }
+  return tokens;
+}
+
+// Steps 2 and 3: the tokens that top-k and top-p keep; in order when there is a top-p.
 std::vector<TokenId> KeptByRank(absl::Span<const double> x, const WarpParams& warp) {
   std::vector<TokenId> order;
+  if (warp.top_k > 0 && !HasTopP(warp)) return TopSet(x, warp.top_k);
   if (warp.top_k > 0) {
     order = TopTokens(x, warp.top_k);
-    if (HasTopP(warp) && !order.empty()) {
+    if (!order.empty()) {
       const double max = x[order[0]];
       order.resize(TopPPrefix(x, order, max, MassOf(x, order, max), warp.top_p));
     }
@@ -99,6 +127,37 @@ Distribution WarpInPlace(absl::Span<double> x, const WarpParams& warp) {
   return CutRow(x, warp);
 }
 
+// The tokens that may be among the `count` first once the bias is added; ascending.
+std::vector<TokenId> Contenders(absl::Span<const float> logits, const WarpParams& warp,
+                                size_t count) {
+  std::vector<TokenId> tokens = LargestLogits(logits, count + warp.logit_bias.size());
+  if (warp.logit_bias.empty()) return tokens;
+  for (const auto& [token, bias] : warp.logit_bias) {
+    if (token >= 0 && static_cast<size_t>(token) < logits.size()) tokens.push_back(token);
+  }
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  return tokens;
+}
+
+// WarpRow when only `tokens` can survive.
+Distribution WarpContenders(absl::Span<const float> logits, absl::Span<const TokenId> tokens,
+                            WarpParams warp) {
+  std::vector<float> gathered;
+  for (TokenId token : tokens) gathered.push_back(logits[token]);
+  std::vector<double> x(gathered.size());
+  WidenRow(gathered, x.data());
+  for (auto& [token, bias] : warp.logit_bias) {
+    const auto at = std::lower_bound(tokens.begin(), tokens.end(), token);
+    token = at != tokens.end() && *at == token ? static_cast<TokenId>(at - tokens.begin()) : -1;
+  }
+  TemperRow(warp, absl::MakeSpan(x));
+  if (*std::max_element(x.begin(), x.end()) == kNothing) return OneHot(0);
+  Distribution row = CutRow(x, warp);
+  for (TokenId& token : row.tokens) token = tokens[token];
+  return row;
+}
+
 }  // namespace
 
 double LogSumExp(absl::Span<const double> x) { return ChunkedLogSumExp(x, nullptr).log; }
@@ -120,23 +179,8 @@ bool CutsJointly(const WarpParams& warp) {
 }
 
 std::vector<TokenId> TopTokens(absl::Span<const double> x, size_t count) {
-  std::vector<double> maxima;
-  BlockMaxima(x, &maxima);
-  // The count-th largest block maximum is a lower bound of the count-th largest entry.
-  double threshold = std::numeric_limits<double>::lowest();
-  if (count <= maxima.size()) {
-    std::vector<double> sorted = maxima;
-    std::nth_element(sorted.begin(), sorted.begin() + (count - 1), sorted.end(), std::greater<>());
-    threshold = std::max(threshold, sorted[count - 1]);
-  }
-  std::vector<TokenId> tokens;
-  CollectAtLeast(x, maxima, threshold, &tokens);
-  const auto before = [x](TokenId a, TokenId b) { return x[a] > x[b] || (x[a] == x[b] && a < b); };
-  if (tokens.size() > count) {
-    std::nth_element(tokens.begin(), tokens.begin() + count, tokens.end(), before);
-    tokens.resize(count);
-  }
-  std::sort(tokens.begin(), tokens.end(), before);
+  std::vector<TokenId> tokens = TopSet(x, count);
+  std::sort(tokens.begin(), tokens.end(), Before{x});
   return tokens;
 }
 
@@ -175,6 +219,11 @@ Distribution WarpRow(absl::Span<const double> logits, const WarpParams& warp) {
 }
 
 Distribution WarpRow(absl::Span<const float> logits, const WarpParams& warp) {
+  const size_t count = warp.temperature <= 0 ? 1 : std::max(0, warp.top_k);
+  if (count > 0 && logits.size() / kWorthGathering > count) {
+    const std::vector<TokenId> tokens = Contenders(logits, warp, count);
+    if (!tokens.empty()) return WarpContenders(logits, tokens, warp);
+  }
   std::vector<double> x(logits.size());
   WidenRow(logits, x.data());
   return WarpInPlace(absl::MakeSpan(x), warp);

@@ -24,6 +24,11 @@ void WarpedRow::Read(RowSource* rows, int row, int length) {
     for (double& value : x_) value = value == value ? value : kNothing;
   } else {
     const absl::Span<const float> logits = rows->Logits(row);
+    if (warp.mode == WarpMode::kRow && (warp.top_k > 0 || warp.temperature <= 0)) {
+      whole_ = false;
+      sparse_ = WarpRow(logits, warp);
+      return;
+    }
     x_.resize(logits.size());
     WidenRow(logits, x_.data());
   }
@@ -119,8 +124,9 @@ double WarpedRow::log_kept_mass() const {
 }
 
 double WarpedRow::LogProb(TokenId token) const {
-  if (token < 0 || static_cast<size_t>(token) >= x_.size()) return kNothing;
-  if (whole_) return WholeLogProb(token);
+  if (whole_) {
+    return token >= 0 && static_cast<size_t>(token) < x_.size() ? WholeLogProb(token) : kNothing;
+  }
   const auto found = std::lower_bound(sparse_.tokens.begin(), sparse_.tokens.end(), token);
   if (found == sparse_.tokens.end() || *found != token) return kNothing;
   return sparse_.log_probs[found - sparse_.tokens.begin()];

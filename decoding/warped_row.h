@@ -8,6 +8,7 @@
 
 #include "absl/types/span.h"
 #include "decoding/beam_decoder.h"
+#include "decoding/gumbel_kernels.h"
 #include "decoding/row_kernels.h"
 #include "decoding/target_row.h"
 #include "decoding/warp.h"

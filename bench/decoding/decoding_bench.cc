@@ -1,64 +1,76 @@
-// Decision cost of one verified round: V = 4096, W = 4, W_S = 8, depth 4, f32 logits. Rows are made
-// before the clock starts; the time (CPU time of the thread) is that of BeamDecoder::Advance, and
-// apart from it that of drafting from ready logits.
-//   build/release/bin/bench_decoding --benchmark_min_time=1
+// What deciding one drafted round costs, apart from any model: the time (CPU time of the thread) of
+// BeamDecoder::Advance, and apart from it that of drafting from ready logits. Depth 4. Three kinds
+// of rows, all made before the clock starts:
+//   Reduced   64 logits a row: what is left of a vocabulary once top_k = 64 has been taken
+//   Vocab128k 131072 f32 logits a row and top_k = 64: the reduction is part of the time
+//   Vocab4k   4096 f32 logits a row, nothing cut
+//   bench_decoding --benchmark_min_time=1
 #include <benchmark/benchmark.h>
 #include <time.h>
 
 #include <algorithm>
 #include <memory>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/rng.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
+#include "decoding/gumbel_kernels.h"
 #include "decoding/row_kernels.h"
 
 namespace coppice {
 namespace {
 
-constexpr int kVocab = 4096;
-constexpr int kWidth = 4;
-constexpr int kDraftWidth = 8;
 constexpr int kDepth = 4;
+constexpr int kReduced = 64;
+constexpr int kVocab = 4096;
+constexpr int kLargeVocab = 131072;
 
-// Gaussian logits that depend on the path alone; the draft's are the target's plus noise.
-std::vector<float> Logits(uint64_t hash, bool draft) {
-  std::mt19937 target_bits(static_cast<uint32_t>(hash));
-  std::mt19937 draft_bits(static_cast<uint32_t>(hash >> 32));
-  std::normal_distribution<float> target(0, 3), noise(0, 0.7f);
-  std::vector<float> out(kVocab);
-  for (float& logit : out) logit = target(target_bits);
-  if (draft) {
-    for (float& logit : out) logit += noise(draft_bits);
-  }
+// Gaussian logits (sd 3) that depend on the path alone: a window of one long table.
+absl::Span<const float> TargetLogits(uint64_t hash, int vocab) {
+  constexpr size_t kOffsets = size_t{1} << 20;
+  static const auto* table = [] {
+    std::mt19937 bits(1);
+    std::normal_distribution<float> normal(0, 3);
+    auto* out = new std::vector<float>(kOffsets + kLargeVocab);
+    for (float& logit : *out) logit = normal(bits);
+    return out;
+  }();
+  return absl::MakeConstSpan(table->data() + Finalize(hash) % kOffsets, vocab);
+}
+
+// The target's plus noise (sd 0.7).
+std::vector<float> DraftLogits(uint64_t hash, int vocab) {
+  const absl::Span<const float> target = TargetLogits(hash, vocab);
+  const absl::Span<const float> noise = TargetLogits(~hash, vocab);
+  std::vector<float> out(vocab);
+  for (int v = 0; v < vocab; ++v) out[v] = target[v] + 0.7f / 3 * noise[v];
   return out;
 }
 
 class ReadyRows : public RowSource {
  public:
-  ReadyRows(absl::Span<const uint64_t> roots, const DraftForest& forest) {
-    std::vector<uint64_t> hashes(roots.begin(), roots.end());
+  ReadyRows(absl::Span<const uint64_t> roots, const DraftForest& forest, int vocab)
+      : vocab_(vocab), hashes_(roots.begin(), roots.end()) {
     for (int i = 0; i < forest.size(); ++i) {
       const int parent =
           forest.parent[i] < 0 ? -1 - forest.parent[i] : forest.num_roots + forest.parent[i];
-      hashes.push_back(ExtendHash(hashes[parent], forest.token[i]));
+      hashes_.push_back(ExtendHash(hashes_[parent], forest.token[i]));
     }
-    for (uint64_t hash : hashes) rows_.push_back(Logits(hash, /*draft=*/false));
+    TargetLogits(0, vocab);
   }
   absl::Span<const float> Logits(int row) override {
     ++read;
-    return rows_[row];
+    return TargetLogits(hashes_[row], vocab_);
   }
   int read = 0;
 
  private:
-  static std::vector<float> Logits(uint64_t hash, bool draft) {
-    return coppice::Logits(hash, draft);
-  }
-  std::vector<std::vector<float>> rows_;
+  int vocab_;
+  std::vector<uint64_t> hashes_;
 };
 
 // CPU time of this thread: what else runs on the machine does not count.
@@ -68,58 +80,81 @@ double ThreadSeconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
+enum class Timed { kVerdict, kDraft };
+
+struct Setting {
+  DecodingParams params;
+  int vocab = kReduced;
+  Timed timed = Timed::kVerdict;
+};
+
 // Drafts one forest; returns it and the seconds that DraftRow and Grow took.
-std::pair<DraftForest, double> Draft(const DecodingParams& params, const BeamDecoder& decoder) {
+std::pair<DraftForest, double> Draft(const Setting& setting, const BeamDecoder& decoder) {
   const DraftState state = decoder.draft_state();
-  std::unique_ptr<Drafter> drafter = MakeDrafter(params, state, kDraftWidth).value();
+  const int width = AutoDraftWidth(setting.params.beam_width);
+  std::unique_ptr<Drafter> drafter = MakeDrafter(setting.params, state, width).value();
   std::vector<uint64_t> hashes = state.root_hash;
   double seconds = 0;
   for (int level = 0; level < kDepth && !drafter->frontier().empty(); ++level) {
     std::vector<std::vector<float>> logits;
-    for (uint64_t hash : hashes) logits.push_back(Logits(hash, /*draft=*/true));
+    for (uint64_t hash : hashes) logits.push_back(DraftLogits(hash, setting.vocab));
+    const int nodes_before = drafter->forest().size();
     const std::vector<int32_t> parents(drafter->frontier().begin(), drafter->frontier().end());
     const auto start = ThreadSeconds();
     std::vector<Distribution> rows;
     for (const auto& row : logits)
-      rows.push_back(DraftRow(row, params, decoder.layers_committed() + level));
+      rows.push_back(DraftRow(row, setting.params, decoder.layers_committed() + level));
     drafter->Grow(rows);
     seconds += ThreadSeconds() - start;
+    // Position of every parent among the level's nodes.
     const DraftForest& forest = drafter->forest();
+    const int first = level == 0 ? 0 : parents[0];
+    std::vector<int> place(level == 0 ? 0 : nodes_before - first, -1);
+    for (size_t i = 0; i < parents.size() && level > 0; ++i)
+      place[parents[i] - first] = static_cast<int>(i);
     std::vector<uint64_t> next;
     for (int32_t node : drafter->frontier()) {
-      const size_t at =
-          std::find(parents.begin(), parents.end(), forest.parent[node]) - parents.begin();
-      next.push_back(ExtendHash(hashes[at], forest.token[node]));
+      const int32_t parent = forest.parent[node];
+      next.push_back(
+          ExtendHash(hashes[parent < 0 ? -1 - parent : place[parent - first]], forest.token[node]));
     }
     hashes = std::move(next);
   }
-  return {drafter->forest(), seconds};
+  return {drafter->Shipped(), seconds};
 }
 
-DecodingParams Params(DecodingKind kind) {
-  DecodingParams params;
-  params.kind = kind;
-  params.beam_width = kWidth;
-  params.max_tokens = 200;
-  params.seed = 7;
-  params.stop_ids = {2};
-  return params;
+// A request of width W with draft width 2 W and no end of sequence.
+Setting Request(const std::string& method, DecodingKind kind, int width) {
+  Setting setting;
+  setting.params.kind = kind;
+  setting.params.method = method;
+  setting.params.beam_width = width;
+  setting.params.max_tokens = 200;
+  setting.params.seed = 7;
+  setting.params.stop_ids = {2};
+  setting.params.refill = true;
+  setting.params.stop_when_full = false;
+  return setting;
 }
 
-void Rounds(benchmark::State& state, DecodingParams params, bool time_draft) {
+void Rounds(benchmark::State& state, Setting setting) {
   double layers = 0, rows_read = 0, rounds = 0;
   std::unique_ptr<BeamDecoder> decoder;
   for (auto _ : state) {
     if (decoder == nullptr || decoder->finished()) {
-      ++params.seed;
-      decoder = MakeBeamDecoder(params).value();
+      ++setting.params.seed;
+      decoder = MakeBeamDecoder(setting.params).value();
+      decoder->Advance(DraftForest::Empty(1),
+                       std::make_unique<ReadyRows>(decoder->draft_state().root_hash,
+                                                   DraftForest::Empty(1), setting.vocab)
+                           .get());
     }
-    const auto [forest, draft_seconds] = Draft(params, *decoder);
-    ReadyRows rows(decoder->draft_state().root_hash, forest);
+    const auto [forest, draft_seconds] = Draft(setting, *decoder);
+    ReadyRows rows(decoder->draft_state().root_hash, forest, setting.vocab);
     const auto start = ThreadSeconds();
     const Verdict verdict = decoder->Advance(forest, &rows);
     const double seconds = ThreadSeconds() - start;
-    state.SetIterationTime(time_draft ? draft_seconds : seconds);
+    state.SetIterationTime(setting.timed == Timed::kDraft ? draft_seconds : seconds);
     layers += verdict.stats.layers;
     rows_read += rows.read;
     rounds += 1;
@@ -128,65 +163,69 @@ void Rounds(benchmark::State& state, DecodingParams params, bool time_draft) {
   state.counters["rows"] = rows_read / rounds;
 }
 
-void PfGumbelVerdict(benchmark::State& state) {
-  Rounds(state, Params(DecodingKind::kBeamSampling), false);
+struct Method {
+  const char* label;
+  const char* name;
+  DecodingKind kind;
+};
+constexpr Method kMethods[] = {
+    {"PfGumbel", "pf_gumbel", DecodingKind::kBeamSampling},
+    {"HgWor", "hg_wor", DecodingKind::kBeamSamplingWithoutReplacement},
+    {"Dsbd", "dsbd", DecodingKind::kBeamSampling},
+    {"Certified", "certified", DecodingKind::kBeamSearch},
+};
+
+// W = 4, W_S = 8: every method and kind of row, verdict and draft.
+void RegisterRounds(const Method& method) {
+  struct Rows {
+    const char* label;
+    int vocab;
+    int top_k;
+  };
+  for (const Rows& rows : {Rows{"Reduced", kReduced, 64}, Rows{"Vocab128k", kLargeVocab, 64},
+                           Rows{"Vocab4k", kVocab, 0}}) {
+    for (const auto& [label, timed] :
+         {std::pair("Verdict", Timed::kVerdict), std::pair("Draft", Timed::kDraft)}) {
+      Setting setting = Request(method.name, method.kind, 4);
+      setting.vocab = rows.vocab;
+      // Beam search takes no warp: its reduced rows have 64 tokens, the others are whole.
+      if (method.kind != DecodingKind::kBeamSearch) setting.params.warp.top_k = rows.top_k;
+      setting.timed = timed;
+      const std::string name = std::string(method.label) + label + "/" + rows.label;
+      benchmark::RegisterBenchmark(name.c_str(), Rounds, setting)
+          ->UseManualTime()
+          ->Unit(benchmark::kMicrosecond);
+    }
+  }
 }
-void PfGumbelDraft(benchmark::State& state) {
-  Rounds(state, Params(DecodingKind::kBeamSampling), true);
+
+// Generative recommendation: many beams, W_S = 2 W, reduced rows.
+void RegisterWide(const Method& method) {
+  for (const auto& [label, timed] :
+       {std::pair("Verdict", Timed::kVerdict), std::pair("Draft", Timed::kDraft)}) {
+    for (int width : {64, 128, 256, 512}) {
+      Setting setting = Request(method.name, method.kind, width);
+      setting.timed = timed;
+      const std::string name =
+          std::string("Wide") + method.label + label + "/" + std::to_string(width);
+      benchmark::RegisterBenchmark(name.c_str(), Rounds, setting)
+          ->UseManualTime()
+          ->Unit(benchmark::kMicrosecond);
+    }
+  }
 }
-void CertifiedVerdict(benchmark::State& state) {
-  Rounds(state, Params(DecodingKind::kBeamSearch), false);
-}
-void CertifiedDraft(benchmark::State& state) {
-  Rounds(state, Params(DecodingKind::kBeamSearch), true);
-}
-void HgWorVerdict(benchmark::State& state) {
-  Rounds(state, Params(DecodingKind::kBeamSamplingWithoutReplacement), false);
-}
-void PfGumbelTopKVerdict(benchmark::State& state) {
-  DecodingParams params = Params(DecodingKind::kBeamSampling);
-  params.warp.top_k = 50;
-  params.warp.top_p = 0.9;
-  Rounds(state, params, false);
-}
-void PfGumbelTopPVerdict(benchmark::State& state) {
-  DecodingParams params = Params(DecodingKind::kBeamSampling);
-  params.warp.top_p = 0.9;
-  Rounds(state, params, false);
-}
-DecodingParams DsbdParams() {
-  DecodingParams params = Params(DecodingKind::kBeamSampling);
-  params.method = "dsbd";
-  return params;
-}
-void DsbdVerdict(benchmark::State& state) { Rounds(state, DsbdParams(), false); }
-void DsbdDraft(benchmark::State& state) { Rounds(state, DsbdParams(), true); }
-void DsbdTopKVerdict(benchmark::State& state) {
-  DecodingParams params = DsbdParams();
-  params.warp.top_k = 50;
-  params.warp.top_p = 0.9;
-  Rounds(state, params, false);
-}
-void DsbdDynamicWidthVerdict(benchmark::State& state) {
-  DecodingParams params = DsbdParams();
-  params.width_threshold = 0.7;
-  Rounds(state, params, false);
-}
-BENCHMARK(DsbdVerdict)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(DsbdDraft)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(DsbdTopKVerdict)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(DsbdDynamicWidthVerdict)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(PfGumbelVerdict)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(PfGumbelDraft)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(PfGumbelTopKVerdict)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(PfGumbelTopPVerdict)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(CertifiedVerdict)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(CertifiedDraft)->UseManualTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(HgWorVerdict)->UseManualTime()->Unit(benchmark::kMicrosecond);
+
+const bool registered = [] {
+  for (const Method& method : kMethods) RegisterRounds(method);
+  for (const Method& method : kMethods) {
+    if (std::string(method.name) != "dsbd") RegisterWide(method);
+  }
+  return true;
+}();
 
 // The parts: one log-sum-exp and one noisy argmax over a row.
 void LogSumExpOfRow(benchmark::State& state) {
-  const std::vector<float> logits = Logits(1, false);
+  const absl::Span<const float> logits = TargetLogits(1, kVocab);
   std::vector<double> x(kVocab);
   std::vector<float> weights(kVocab);
   for (auto _ : state) {
@@ -195,7 +234,7 @@ void LogSumExpOfRow(benchmark::State& state) {
   }
 }
 void NoisyArgmaxOfRow(benchmark::State& state) {
-  const std::vector<float> logits = Logits(1, false);
+  const absl::Span<const float> logits = TargetLogits(1, kVocab);
   std::vector<double> x(logits.begin(), logits.end());
   std::vector<float> weights(kVocab);
   const LogSum sum = ChunkedLogSumExp(x, weights.data());

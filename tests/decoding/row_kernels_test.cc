@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "decoding/gumbel_kernels.h"
+
 namespace coppice {
 namespace {
 
@@ -41,6 +43,23 @@ NoisyWinner PlainArgmax(const std::vector<double>& x, double log_sum, const Nois
     }
   }
   return {token, std::min(best - second, kMarginCap)};
+}
+
+TEST(GumbelKernelsTest, NoiseOfBeamsIsThatOfTheGenerator) {
+  std::vector<uint64_t> hashes;
+  for (uint64_t i = 0; i < 37; ++i) hashes.push_back(Finalize(i) * (i + 3));
+  hashes.push_back(0);
+  hashes.push_back(~uint64_t{0});
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    std::vector<double> noise(hashes.size());
+    GumbelOfHashes({0x123456789ABCDEFull, Domain::kParent, 0, 511}, hashes, noise.data());
+    for (size_t i = 0; i < hashes.size(); ++i) {
+      EXPECT_EQ(noise[i], Gumbel(0x123456789ABCDEFull, Domain::kParent, hashes[i], 511, 0))
+          << hwy::TargetName(target) << " " << i;
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
 }
 
 TEST(RowKernelsTest, PrunedArgmaxIsThePlainArgmax) {

@@ -5,8 +5,10 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 
 #include "decoding/drafter.h"
+#include "decoding/row_kernels.h"
 #include "decoding/target_row.h"
 
 namespace coppice {
@@ -127,6 +129,33 @@ TEST(WarpTest, DraftRowLooksAtTheLargestLogitsAlone) {
       EXPECT_EQ(row.tokens, plain.tokens);
       EXPECT_EQ(row.log_probs, plain.log_probs);
     }
+  }
+}
+
+// A warp with top-k looks at few of the f32 logits; the bits are those of the whole row.
+TEST(WarpTest, FewLogitsGiveTheRowOfAllLogits) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    std::mt19937 bits(seed);
+    std::vector<float> logits(1 + bits() % 300);
+    for (float& logit : logits) logit = static_cast<float>(bits() % 64) / 8;  // many ties
+    if (seed % 3 == 0) logits[bits() % logits.size()] = std::numeric_limits<float>::quiet_NaN();
+    if (seed % 5 == 0) logits[bits() % logits.size()] = std::numeric_limits<float>::infinity();
+    if (seed % 7 == 0) logits.assign(logits.size(), -std::numeric_limits<float>::infinity());
+    WarpParams warp;
+    warp.temperature = seed % 4 == 0 ? 0 : 0.7;
+    warp.top_k = 1 + bits() % 40;
+    warp.top_p = seed % 2 == 0 ? 0.8 : 1;
+    warp.min_p = seed % 6 == 0 ? 0.1 : 0;
+    for (uint32_t i = 0; i < seed % 4; ++i) {
+      const double bias = i == 0 ? -std::numeric_limits<double>::infinity() : 1.5;
+      warp.logit_bias.emplace_back(static_cast<TokenId>(bits() % 310), bias);
+    }
+    std::vector<double> wide(logits.size());
+    WidenRow(logits, wide.data());
+    const Distribution few = WarpRow(absl::Span<const float>(logits), warp);
+    const Distribution all = WarpRow(absl::Span<const double>(wide), warp);
+    EXPECT_EQ(few.tokens, all.tokens) << seed;
+    EXPECT_EQ(few.log_probs, all.log_probs) << seed;
   }
 }
 

@@ -1,5 +1,4 @@
 // The lossy methods, drafter and decoder of production: ALGORITHMS.md 6.1-6.3.
-#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -12,15 +11,14 @@
 #include "decoding/mjsd.h"
 #include "tests/testing/enumerate_choices.h"
 #include "tests/testing/forwarded_choices.h"
+#include "tests/testing/function_rows.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
 namespace {
 
-using Model = std::function<std::vector<double>(uint64_t hash)>;  // log-probabilities [V]
-
 // `rows_by_prefix` of 12.1: log of field "p" or "q" by path hash.
-Model TableModel(const Json& rows_by_prefix, const char* field) {
+LogProbsOf TableModel(const Json& rows_by_prefix, const char* field) {
   std::map<uint64_t, std::vector<double>> rows;
   for (const auto& [prefix, row] : rows_by_prefix.items()) {
     const Json path = Json::parse(absl::StrCat("[", prefix, "]"));
@@ -30,23 +28,8 @@ Model TableModel(const Json& rows_by_prefix, const char* field) {
   return [rows = std::move(rows)](uint64_t hash) { return rows.at(hash); };
 }
 
-class ModelRows : public RowSource {
- public:
-  ModelRows(Model model, const DraftState& state, const DraftForest& forest)
-      : model_(std::move(model)), hashes_(RowHashes(state.root_hash, forest)) {}
-  absl::Span<const float> Logits(int) override { return {}; }
-  absl::Span<const double> LogProbs(int row) override {
-    row_ = model_(hashes_[row]);
-    return row_;
-  }
-
- private:
-  Model model_;
-  std::vector<uint64_t> hashes_;
-  std::vector<double> row_;
-};
-
-DraftForest DraftPath(Drafter* drafter, const DraftState& state, const Model& draft, int depth) {
+DraftForest DraftPath(Drafter* drafter, const DraftState& state, const LogProbsOf& draft,
+                      int depth) {
   for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
     const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
     std::vector<Distribution> rows;
@@ -65,8 +48,8 @@ void CheckMjsd(const Json& inputs, const Json& expected, CaseCheck* check) {
   params.mjsd_threshold = Fraction(inputs.at("tau").get<std::string>());
   params.draft_beams = inputs.at("draft_num_beams").get<int>();
   params.max_tokens = gamma + 2;
-  const Model target = TableModel(inputs.at("rows_by_prefix"), "p");
-  const Model draft = TableModel(inputs.at("rows_by_prefix"), "q");
+  const LogProbsOf target = TableModel(inputs.at("rows_by_prefix"), "p");
+  const LogProbsOf draft = TableModel(inputs.at("rows_by_prefix"), "q");
   const std::vector<double> p_joint = Vec(expected.at("p_joint_prefix"));
   const std::vector<double> next = Vec(expected.at("next_token_distribution"));
   const size_t eta = expected.at("eta").get<size_t>();
@@ -85,7 +68,7 @@ void CheckMjsd(const Json& inputs, const Json& expected, CaseCheck* check) {
                         Exp(q.log_probs[FindToken(q, forest.token[i])]));
     }
     check->NearAll("q_joint_prefix", q_joint, expected.at("q_joint_prefix"));
-    ModelRows rows(target, state, forest);
+    FunctionRows rows(target, state.root_hash, forest);
     check->Equal("eta", decoder->Advance(forest, &rows).stats.layers - 1, eta);
     const LayerOutput& output = decoder->last_layer()[0];
     const TokenId token = decoder->paths().token(output.path);
@@ -105,12 +88,12 @@ void CheckMjgd(const Json& inputs, const Json& expected, CaseCheck* check) {
   params.max_tokens = gamma;
   params.draft_beams = 1;  // V^gamma: every path is kept
   for (int i = 0; i < gamma; ++i) params.draft_beams *= inputs.at("V").get<int>();
-  const Model target = TableModel(inputs.at("rows_by_prefix"), "p");
+  const LogProbsOf target = TableModel(inputs.at("rows_by_prefix"), "p");
   const auto decoder = MakeMjgdDecoder(params);
   while (!decoder->finished()) {
     const DraftState state = decoder->draft_state();
     const DraftForest forest = DraftForest::Empty(static_cast<int>(state.root_hash.size()));
-    ModelRows rows(target, state, forest);
+    FunctionRows rows(target, state.root_hash, forest);
     decoder->Advance(forest, &rows);
   }
   const Hypothesis best = decoder->Result()[0];
