@@ -11,7 +11,7 @@
 namespace coppice {
 namespace {
 
-constexpr double kHedgeReach = 0.5;  // a draft beyond the slots' number, by draft
+constexpr double kHedgeDecay = 0.7;  // nats that a draft loses by draft beyond the slots' number
 
 class PfRrsDrafter : public Drafter {
  public:
@@ -38,6 +38,7 @@ class PfRrsDrafter : public Drafter {
 
   std::vector<double> Demand() const;
   Drafts DrawOrder(const Node& parent, const Distribution& row) const;
+  static double Worth(const Drafts& parent);
   void ShareOut(std::vector<Drafts>* drafts) const;
   void AppendLayer(absl::Span<const Distribution> rows, absl::Span<const Drafts> drafts);
 
@@ -99,6 +100,13 @@ PfRrsDrafter::Drafts PfRrsDrafter::DrawOrder(const Node& parent, const Distribut
   return drafts;
 }
 
+// How likely the parent's next draft becomes an output: some slot picks the parent, the drafts
+// before it did not fill all of its slots, and what they leave of q is worth a draft.
+double PfRrsDrafter::Worth(const Drafts& parent) {
+  const double beyond = std::max(0.0, parent.count + 1 - parent.demand);
+  return std::min(1.0, parent.demand) * parent.left[parent.count] * Exp(-kHedgeDecay * beyond);
+}
+
 // One draft after the other goes to the parent where it is worth most. Whether a parent gets
 // another draft depends on the noise of the picks and on the drafts before it, as the law demands.
 void PfRrsDrafter::ShareOut(std::vector<Drafts>* drafts) const {
@@ -107,7 +115,7 @@ void PfRrsDrafter::ShareOut(std::vector<Drafts>* drafts) const {
     double most = 0;
     for (Drafts& parent : *drafts) {
       if (parent.count == parent.order.size()) continue;
-      const double worth = parent.demand * parent.left[parent.count];
+      const double worth = Worth(parent);
       if (worth > most) {
         most = worth;
         best = &parent;
@@ -133,7 +141,7 @@ void PfRrsDrafter::AppendLayer(absl::Span<const Distribution> rows,
       forest_.token.push_back(token);
       forest_.parent.push_back(frontier_[n]);
       forest_.draws.push_back(node);
-      if (k + 0.5 > drafts[n].demand) reach *= kHedgeReach;
+      if (k + 0.5 > drafts[n].demand) reach *= Exp(-kHedgeDecay);
       if (IsStopId(params_, token)) continue;  // no row and no children
       next_slots += reach == 1;
       next_frontier.push_back(node);
