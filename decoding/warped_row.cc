@@ -104,13 +104,14 @@ TargetRow WarpedRow::Materialise() const {
     out.row.log_probs.push_back(candidate.log_prob);
     out.score_log_probs.push_back(candidate.score_log_prob);
   };
+  const size_t most = whole_ ? x_.size() : sparse_.size();
+  out.row.tokens.reserve(most);
+  out.row.log_probs.reserve(most);
+  out.score_log_probs.reserve(most);
   if (!whole_) {
     for (size_t i = 0; i < sparse_.size(); ++i) add(At(sparse_.tokens[i], sparse_.log_probs[i]));
     return out;
   }
-  out.row.tokens.reserve(x_.size());
-  out.row.log_probs.reserve(x_.size());
-  out.score_log_probs.reserve(x_.size());
   for (size_t v = 0; v < x_.size(); ++v) {
     if (x_[v] != kNothing) add(At(static_cast<TokenId>(v), WholeLogProb(static_cast<TokenId>(v))));
   }

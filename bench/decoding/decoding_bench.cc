@@ -20,6 +20,7 @@
 #include "decoding/drafter.h"
 #include "decoding/gumbel_kernels.h"
 #include "decoding/row_kernels.h"
+#include "decoding/warp.h"
 
 namespace coppice {
 namespace {
@@ -223,7 +224,19 @@ const bool registered = [] {
   return true;
 }();
 
-// The parts: one log-sum-exp and one noisy argmax over a row.
+// The parts: a row cut to its 64 largest logits (argument: logits in the row), one log-sum-exp and
+// one noisy argmax over a row.
+void TopOfRow(benchmark::State& state) {
+  WarpParams warp;
+  warp.top_k = 64;
+  uint64_t hash = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(
+        WarpRow(TargetLogits(++hash, static_cast<int>(state.range(0))), warp).size());
+  }
+}
+BENCHMARK(TopOfRow)->Arg(kReduced)->Arg(kLargeVocab)->Unit(benchmark::kMicrosecond);
+
 void LogSumExpOfRow(benchmark::State& state) {
   const absl::Span<const float> logits = TargetLogits(1, kVocab);
   std::vector<double> x(kVocab);
