@@ -117,12 +117,6 @@ HWY_INLINE void NextRound(int round, const PhiloxKeys& keys, PhiloxWords* c) {
   c->x3 = a;
 }
 
-HWY_INLINE PhiloxWords PhiloxLanes(VU64 block, const PhiloxKeys& keys) {
-  PhiloxWords words = FirstRound(block, keys);
-  for (int round = 1; round < 10; ++round) NextRound(round, keys, &words);
-  return words;
-}
-
 // Gumbel variables of the 52 bits in two words of each lane.
 HWY_INLINE VF64 GumbelOfWords(VU64 first, VU64 second) {
   const F64 d;
@@ -136,22 +130,33 @@ HWY_INLINE VF64 GumbelOfWords(VU64 first, VU64 second) {
   return hn::Neg(LogNormal(hn::Neg(LogNormal(u))));
 }
 
+// Noise of the tokens in `v` from the words of their Philox blocks.
+HWY_INLINE VF64 GumbelOfTokens(VU64 v, const PhiloxWords& words) {
+  const U64 du;
+  const auto even = hn::Eq(hn::And(v, hn::Set(du, 1)), hn::Zero(du));
+  return GumbelOfWords(hn::IfThenElse(even, words.x0, words.x2),
+                       hn::IfThenElse(even, words.x1, words.x3));
+}
+
+// Two vectors at a time: independent chains keep the multipliers busy.
 void GumbelManyImpl(const NoiseKey& key, absl::Span<const TokenId> tokens, double* noise) {
   const F64 d;
   const U64 du;
   const PhiloxKeys keys = SpreadKey(key);
-  const VU64 one = hn::Set(du, 1);
-  for (size_t i = 0; i < tokens.size(); i += kLanes) {
-    alignas(64) uint64_t index[kLanes] = {};
-    const size_t count = std::min(kLanes, tokens.size() - i);
+  for (size_t i = 0; i < tokens.size(); i += 2 * kLanes) {
+    alignas(64) uint64_t index[2 * kLanes] = {};
+    const size_t count = std::min(2 * kLanes, tokens.size() - i);
     for (size_t j = 0; j < count; ++j) index[j] = static_cast<uint32_t>(tokens[i + j]);
-    const VU64 v = hn::Load(du, index);
-    const PhiloxWords words = PhiloxLanes(hn::ShiftRight<1>(v), keys);
-    const auto even = hn::Eq(hn::And(v, one), hn::Zero(du));
-    alignas(64) double out[kLanes];
-    hn::Store(GumbelOfWords(hn::IfThenElse(even, words.x0, words.x2),
-                            hn::IfThenElse(even, words.x1, words.x3)),
-              d, out);
+    const VU64 v = hn::Load(du, index), w = hn::Load(du, index + kLanes);
+    PhiloxWords a = FirstRound(hn::ShiftRight<1>(v), keys);
+    PhiloxWords b = FirstRound(hn::ShiftRight<1>(w), keys);
+    for (int round = 1; round < 10; ++round) {
+      NextRound(round, keys, &a);
+      NextRound(round, keys, &b);
+    }
+    alignas(64) double out[2 * kLanes];
+    hn::Store(GumbelOfTokens(v, a), d, out);
+    hn::Store(GumbelOfTokens(w, b), d, out + kLanes);
     std::copy(out, out + count, noise + i);
   }
 }
