@@ -105,14 +105,15 @@ void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
           {beam.log_score + entry.log_prob, b, entry.token, beam.log_score + entry.score_log_prob});
     }
   } else {
-    const TargetRow row = row_.Materialise();
+    const Distribution whole = row_.whole() ? row_.Materialise().row : Distribution();
+    const Distribution& row = row_.whole() ? whole : row_.sparse();
     const std::vector<double> keys =
         ChildKeys(state_.params().seed, state_.paths().hash(beam.path), beam.log_score, bound,
-                  row.row.tokens, row.row.log_probs, reach);
+                  row.tokens, row.log_probs, reach);
     for (size_t i = 0; i < keys.size(); ++i) {
       if (keys[i] == kNothing) continue;
       candidates_.push_back(
-          {keys[i], b, row.row.tokens[i], beam.log_score + row.score_log_probs[i]});
+          {keys[i], b, row.tokens[i], beam.log_score + row_.Find(row.tokens[i]).score_log_prob});
     }
   }
   if (candidates_.size() > first + reach) {
