@@ -8,7 +8,8 @@ if [ ! -d "$directory" ]; then
   exit 77
 fi
 set --
-for name in rng hashlm warp beam_sampling beam_law_two_layers dsbd_layer dsbd_survivors dsbd_width \
+for name in rng hashlm warp beam_sampling beam_law_two_layers spec_decode rrs_iid rrs_wor kseq \
+    greedy_spechub lot tree_block_lengths block_verify dsbd_layer dsbd_survivors dsbd_width \
     wor_reuse_layer gumbel_slots \
     seeded_rejection pf_gumbel hg_wor hg_wor_spec spec_beam_search eos_decode eos_certificate \
     final_selection alpha_star alpha_star_large mjsd_mjgd bild; do

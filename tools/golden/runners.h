@@ -28,6 +28,18 @@ void RunDsbdSurvivors(const Json& inputs, const Json& expected, CaseCheck* check
 void RunDsbdWidth(const Json& inputs, const Json& expected, CaseCheck* check);
 // wor_reuse_cases.cc
 void RunWorReuseLayer(const Json& inputs, const Json& expected, CaseCheck* check);
+// node_cases.cc
+void RunRrsIid(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunRrsWithoutReplacement(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunKSeq(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunLuceOt(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunGreedySpecHub(const Json& inputs, const Json& expected, CaseCheck* check);
+// sequence_cases.cc
+void RunSpecDecode(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunTreeBlockLengths(const Json& inputs, const Json& expected, CaseCheck* check);
+void RunBlockVerify(const Json& inputs, const Json& expected, CaseCheck* check);
+// seeded_sequence_cases.cc: the kinds of seeded_rejection that decode one sequence
+void RunSeededSequence(const Json& inputs, const Json& expected, CaseCheck* check);
 // seeded_cases.cc
 void RunSeededRejection(const Json& inputs, const Json& expected, CaseCheck* check);
 // decode_cases.cc

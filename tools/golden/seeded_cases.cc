@@ -8,84 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "decoding/wor_reuse.h"
 #include "tests/testing/layered_law.h"
+#include "tools/golden/recorded_choices.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
 namespace {
-
-struct RecordedDraw {
-  Domain domain;
-  uint32_t slot;
-  LayerLaw law;  // hashes and what remains of the rows; rows outlive the round
-  std::vector<EntryMass> entries;
-  std::vector<Entry> winners;  // in drawing order; one, unless drawn without replacement
-};
-
-struct RecordedCoin {
-  uint64_t layer_hash;
-  uint32_t slot;
-  double a, b;
-  bool accepted;
-};
-
-class RecordedChoices : public ForwardedChoices {
- public:
-  using ForwardedChoices::ForwardedChoices;
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
-    const Draw draw = ForwardedChoices::Choose(domain, slot, law);
-    draws.push_back({domain, slot, law, ListEntries(law), {draw.entry}});
-    return draw;
-  }
-  std::vector<Entry> ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
-                                    int count) override {
-    const std::vector<Entry> winners = choices_->ChooseDistinct(domain, slot, law, count);
-    draws.push_back({domain, slot, law, ListEntries(law), winners});
-    return winners;
-  }
-  Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override {
-    const Coin coin = ForwardedChoices::Accept(layer_hash, slot, a, b);
-    coins.push_back({layer_hash, slot, a, b, coin.accepted});
-    return coin;
-  }
-  std::vector<RecordedDraw> draws;
-  std::vector<RecordedCoin> coins;
-};
-
-const char* DomainName(Domain domain) {
-  return domain == Domain::kDraft ? "DRAFT" : domain == Domain::kDirect ? "DIRECT" : "RESIDUAL";
-}
-
-struct Seeding {
-  uint64_t seed;
-  uint64_t epoch;
-};
-
-void CheckDraw(const std::string& name, const Seeding& seeding, const RecordedDraw& draw,
-               const Json& want, CaseCheck* check) {
-  check->Equal(name + ".domain", DomainName(draw.domain), want.at("domain"));
-  check->Equal(name + ".slot", draw.slot, want.at("slot"));
-  const Json& u = want.at("u");
-  check->Equal(name + ": entries of positive mass", draw.entries.size(), u.size());
-  for (size_t i = 0; i < draw.entries.size() && i < u.size(); ++i) {
-    const Entry entry = draw.entries[i].entry;
-    const uint64_t hash = draw.law.rows[entry.beam].hash;
-    check->True(absl::StrCat(name, ".u[", i, "].path"),
-                ExtendHash(hash, entry.token) == HashPath(Path(u[i].at("path"))));
-    check->Near(absl::StrCat(name, ".u[", i, "].u"),
-                Uniform(seeding.seed, draw.domain, EpochHash(hash, seeding.epoch), draw.slot,
-                        static_cast<uint32_t>(entry.token)),
-                u[i].at("u").get<double>(), 0.0);
-  }
-  const Json winners =
-      want.contains("winners") ? want.at("winners") : Json::array({want.at("winner")});
-  check->Equal(name + ": winners", draw.winners.size(), winners.size());
-  for (size_t i = 0; i < draw.winners.size() && i < winners.size(); ++i) {
-    const Entry winner = draw.winners[i];
-    check->True(
-        absl::StrCat(name, ".winners[", i, "]"),
-        ExtendHash(draw.law.rows[winner.beam].hash, winner.token) == HashPath(Path(winners[i])));
-  }
-}
 
 std::vector<TokenId> NodePath(const LayeredDecoder& decoder, absl::Span<const PathId> roots,
                               const DraftForest& forest, int node) {
@@ -226,7 +153,7 @@ void RunSeededRejection(const Json& inputs, const Json& expected, CaseCheck* che
   if (kind == "dsbd" || kind == "wor_reuse") {
     RunLayeredRound(inputs, expected, check);
   } else {
-    check->Skip(absl::StrCat("kind ", kind));
+    RunSeededSequence(inputs, expected, check);
   }
 }
 

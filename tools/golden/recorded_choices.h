@@ -1,0 +1,61 @@
+// A ChoiceSource that remembers what it was asked and what it answered, and the comparison of a
+// seeded draw with a golden one, uniform by uniform (ALGORITHMS.md section 2). Used by the seeded
+// cases of this folder.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/testing/forwarded_choices.h"
+#include "tools/golden/golden_case.h"
+
+namespace coppice::golden {
+
+struct RecordedDraw {
+  Domain domain;
+  uint32_t slot;
+  LayerLaw law;  // hashes and what remains of the rows; rows outlive the round
+  std::vector<EntryMass> entries;
+  std::vector<Entry> winners;  // in drawing order; one, unless drawn without replacement
+};
+
+struct RecordedCoin {
+  uint64_t layer_hash;
+  uint32_t slot;
+  double a, b;
+  bool accepted;
+};
+
+class RecordedChoices : public ForwardedChoices {
+ public:
+  using ForwardedChoices::ForwardedChoices;
+  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
+    const Draw draw = ForwardedChoices::Choose(domain, slot, law);
+    draws.push_back({domain, slot, law, ListEntries(law), {draw.entry}});
+    return draw;
+  }
+  std::vector<Entry> ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
+                                    int count) override {
+    const std::vector<Entry> winners = choices_->ChooseDistinct(domain, slot, law, count);
+    draws.push_back({domain, slot, law, ListEntries(law), winners});
+    return winners;
+  }
+  Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override {
+    const Coin coin = ForwardedChoices::Accept(layer_hash, slot, a, b);
+    coins.push_back({layer_hash, slot, a, b, coin.accepted});
+    return coin;
+  }
+  std::vector<RecordedDraw> draws;
+  std::vector<RecordedCoin> coins;
+};
+
+struct Seeding {
+  uint64_t seed;
+  uint64_t epoch;
+};
+
+// `draw` of the schema's seeded_rejection.
+void CheckDraw(const std::string& name, const Seeding& seeding, const RecordedDraw& draw,
+               const Json& want, CaseCheck* check);
+
+}  // namespace coppice::golden
