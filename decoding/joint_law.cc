@@ -4,12 +4,14 @@
 #include <limits>
 
 #include "base/deterministic_math.h"
+#include "decoding/row_kernels.h"
 #include "decoding/warp.h"
 
 namespace coppice {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
+constexpr double kFloorSlack = 1e-6;  // nats; far above what rounding can move
 
 // The cuts alone, for scores that have their bias and temperature.
 WarpParams CutsOf(WarpParams warp) {
@@ -39,15 +41,21 @@ struct FlatScores {
   }
 };
 
-void AddWhole(const WarpedRow& row, double score, int top_k, FlatScores* flat) {
+// Entries below `floor`, if there is one, are not kept.
+void AddWhole(const WarpedRow& row, double score, int top_k, double floor, FlatScores* flat) {
   const absl::Span<const double> x = row.values();
+  std::vector<TokenId> tokens;
   if (top_k > 0) {  // the joint top-k is among every row's top-k
-    std::vector<TokenId> top = TopTokens(x, static_cast<size_t>(top_k));
-    std::sort(top.begin(), top.end());
-    for (TokenId token : top) flat->Add(token, score + x[token]);
+    tokens = TopTokens(x, static_cast<size_t>(top_k));
+    std::sort(tokens.begin(), tokens.end());
+  } else if (floor > kNothing) {
+    std::vector<double> maxima;
+    BlockMaxima(x, &maxima);
+    CollectAtLeast(x, maxima, floor - score, &tokens);
   } else {
     for (size_t v = 0; v < x.size(); ++v) flat->Add(static_cast<TokenId>(v), score + x[v]);
   }
+  for (TokenId token : tokens) flat->Add(token, score + x[token]);
 }
 
 void AddSparse(const Distribution& row, absl::Span<const double> x, double score,
@@ -61,6 +69,19 @@ void AddSparse(const Distribution& row, absl::Span<const double> x, double score
 double JointLaw::FlatScore(const LawBeam& beam) const {
   const double score = beam.score + (beam.multiplicity == 1 ? 0.0 : Log(beam.multiplicity));
   return warp_.temperature > 0 ? score / warp_.temperature : score;
+}
+
+// What min-p, or temperature 0, cannot keep, up to rounding; -inf when top-p needs all masses.
+double JointLaw::Floor(absl::Span<const LawBeam> beams) const {
+  const bool one_hot = warp_.temperature <= 0;
+  const bool has_top_p = warp_.top_p > 0 && warp_.top_p < 1;
+  if (!one_hot && (has_top_p || warp_.min_p <= 0)) return kNothing;
+  double largest = kNothing;
+  for (const LawBeam& beam : beams) {
+    if (beam.warped != nullptr && beam.warped->whole())
+      largest = std::max(largest, FlatScore(beam) + beam.warped->log_sum().max);
+  }
+  return largest + (one_hot ? 0.0 : Log(std::min(warp_.min_p, 1.0))) - kFloorSlack;
 }
 
 LayerLaw JointLaw::Make(absl::Span<const LawBeam> beams) {
@@ -90,12 +111,13 @@ LayerLaw JointLaw::WeighRows(absl::Span<const LawBeam> beams) {
 }
 
 LayerLaw JointLaw::CutLayer(absl::Span<const LawBeam> beams) {
+  const double floor = Floor(beams);
   FlatScores flat;
   for (const LawBeam& beam : beams) {
     if (beam.warped == nullptr) {
       AddSparse(*beam.sparse, Tempered(*beam.sparse, warp_), FlatScore(beam), &flat);
     } else if (beam.warped->whole()) {
-      AddWhole(*beam.warped, FlatScore(beam), warp_.top_k, &flat);
+      AddWhole(*beam.warped, FlatScore(beam), warp_.top_k, floor, &flat);
     } else {  // a row of nothing
       AddSparse(beam.warped->sparse(), beam.warped->sparse().log_probs, FlatScore(beam), &flat);
     }

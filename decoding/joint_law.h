@@ -26,6 +26,7 @@ class JointLaw {
 
  private:
   double FlatScore(const LawBeam& beam) const;
+  double Floor(absl::Span<const LawBeam> beams) const;
   LayerLaw WeighRows(absl::Span<const LawBeam> beams);
   LayerLaw CutLayer(absl::Span<const LawBeam> beams);
 
