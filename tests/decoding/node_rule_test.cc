@@ -112,5 +112,34 @@ TEST(SectionFour, DecodesByNameKeepTheirPromises) {
   }
 }
 
+// One-hot rows emit the argmax whatever the drafts; a draft equal to the target is kept whole.
+TEST(SectionFour, TemperatureZeroIsGreedyAndPerfectDraftsAreKept) {
+  const HashLm lm{7, 5, 6, 9};
+  DecodingParams greedy;
+  greedy.warp.temperature = 0;
+  greedy.max_tokens = 11;
+  greedy.method = "certified";
+  const DecodeRun want =
+      RunDecode(MakeBeamDecoder(greedy).value(), greedy, lm, DraftQuality::kNone, 0, 0);
+  for (const char* method : kMethods) {
+    SCOPED_TRACE(method);
+    DecodingParams params = greedy;
+    params.method = method;
+    const DecodeRun run =
+        RunDecode(MakeBeamDecoder(params).value(), params, lm, DraftQuality::kIdentical, 2, 4);
+    EXPECT_EQ(run.result[0].tokens, want.result[0].tokens);
+    EXPECT_EQ(run.layers_per_round[0], 5);
+  }
+  for (const char* method : {"rejection", "block", "recursive_rejection", "k_seq", "spectr"}) {
+    SCOPED_TRACE(method);
+    DecodingParams params = greedy;
+    params.warp.temperature = 1;
+    params.method = method;
+    const DecodeRun run =
+        RunDecode(MakeBeamDecoder(params).value(), params, lm, DraftQuality::kIdentical, 2, 4);
+    EXPECT_EQ(run.layers_per_round[0], 5);
+  }
+}
+
 }  // namespace
 }  // namespace coppice
