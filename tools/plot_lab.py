@@ -9,6 +9,7 @@ python3-matplotlib).
   plot_lab.py width       REPORT.json OUT.svg   quality and layers per pass against the mean width (dsbd_figure7)
 """
 import json
+import re
 import sys
 
 COLOURS = ["#1b6ca8", "#c0392b", "#2e8b57", "#8e44ad", "#d68910", "#555555", "#16a2b8", "#9c5a3c", "#d81b60", "#7cb342"]
@@ -26,6 +27,7 @@ def load_pyplot():
         fail("needs the Python module matplotlib: install python3-matplotlib")
     matplotlib.use("Agg")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "coppice", "font.size": 9,
+                                "font.sans-serif": ["DejaVu Sans"],
                                 "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
                                 "grid.color": "#e4e4e4", "legend.frameon": False, "legend.fontsize": 7})
     from matplotlib import pyplot
@@ -53,7 +55,7 @@ def draw_series(axes, series, dashed=()):
         points = sorted((x, y) for x, y in ((x, (y["value"], error_of(y))) for x, y in points))
         axes.errorbar([x for x, _ in points], [y for _, (y, _) in points], yerr=[e for _, (_, e) in points],
                       label=label, color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)],
-                      markersize=3.5, linewidth=1.2, capsize=2, linestyle="--" if label in dashed else "-")
+                      markersize=3.5, linewidth=1.2, linestyle="--" if label in dashed else "-")
 
 
 def node_series(report, x_of):
@@ -176,6 +178,17 @@ def plot_width(pyplot, report):
     return figure
 
 
+def shorten_svg(path):
+    """Two decimals are enough for a page; comments and line ends go."""
+    with open(path, encoding="utf8") as file:
+        text = file.read()
+    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"\d+\.\d{3,}", lambda match: f"{float(match.group()):.2f}".rstrip("0").rstrip("."), text)
+    text = re.sub(r' clip-path="[^"]*"', "", text)
+    with open(path, "w", encoding="utf8") as file:
+        file.write(re.sub(r"\s*\n\s*", "\n", text))
+
+
 PLOTS = {"temperature": plot_temperature, "drafts": plot_drafts, "depth": plot_depth, "pareto": plot_pareto,
          "width": plot_width}
 
@@ -189,8 +202,10 @@ def main():
     pyplot = load_pyplot()
     figure = PLOTS[sys.argv[1]](pyplot, report)
     figure.tight_layout()
-    metadata = {"Date": None} if sys.argv[3].endswith(".svg") else None
-    figure.savefig(sys.argv[3], dpi=150, metadata=metadata, bbox_inches="tight")
+    svg = sys.argv[3].endswith(".svg")
+    figure.savefig(sys.argv[3], dpi=150, metadata={"Date": None} if svg else None, bbox_inches="tight")
+    if svg:
+        shorten_svg(sys.argv[3])
 
 
 if __name__ == "__main__":

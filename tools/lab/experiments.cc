@@ -77,12 +77,13 @@ std::vector<Experiment> MakeExperiments() {
        {},
        {"T=0.7"},
        {3}});
-  out.push_back({"optimal_figure1",
-                 "optimal_multi_draft Figure 1: acceptance against temperature",
-                 {},
-                 kNodeMethods,
-                 {"T=0.1", "T=0.25", "T=0.4", "T=0.55", "T=0.7", "T=0.85", "T=1", "T=1.25"},
-                 {3}});
+  out.push_back(
+      {"optimal_figure1",
+       "optimal_multi_draft Figure 1: acceptance against temperature",
+       {},
+       kNodeMethods,
+       {"T=0.1", "T=0.25", "T=0.4", "T=0.55", "T=0.7", "T=0.85", "T=1", "T=1.25", "T=1.5", "T=2"},
+       {3}});
   out.push_back({"optimal_figure2",
                  "optimal_multi_draft Figure 2: acceptance against the number of drafts",
                  {},
@@ -94,7 +95,6 @@ std::vector<Experiment> MakeExperiments() {
       Join({Variants("recursive_rejection_wor", "draft_tree", {"2-2-2-2", "4-4-4", "eagle"}),
             Variants("greedy_multi_draft", "draft_tree", {"2-2-2-2", "4-4-4", "eagle"}),
             Variants("spechub", "draft_tree", {"2-2-2-2"})});
-  trees.depths = {6};
   trees.warps = {"T=0.1", "T=0.6", "T=1"};
   out.push_back({"optimal_table2",
                  "optimal_multi_draft Tables 2 and 3: draft trees, acceptance and length",

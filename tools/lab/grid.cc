@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "decoding/beam_decoder.h"
+#include "decoding/draft_size.h"
 #include "decoding/method.h"
 #include "decoding/topology.h"
 #include "tools/lab/warp_text.h"
@@ -73,7 +74,6 @@ constexpr Option kOptions[] = {
 struct MethodSpec {
   std::string name;
   std::vector<DecodingKind> serves;
-  DraftForm form = DraftForm::kNone;
   std::string options;  // "draft_beams=8 mjsd_threshold=0.1"
   DecodingParams params;
 };
@@ -117,7 +117,6 @@ absl::StatusOr<MethodSpec> ParseMethod(absl::string_view text, const DecodingPar
                                                    "', expected ", absl::StrJoin(names, ", ")));
   }
   spec.serves = row->serves;
-  spec.form = row->form;
   return spec;
 }
 
@@ -147,12 +146,13 @@ Cell MakeCell(const MethodSpec& spec, DecodingKind kind, int width, int draft_wi
   cell.params.warp = warp;
   cell.params.beam_width = kind == DecodingKind::kMultinomial ? 1 : width;
   cell.options = spec.options;
-  if (spec.form == DraftForm::kNone) return cell;
-  cell.draft_depth = depth;
-  cell.draft_width = draft_width > 0 ? draft_width : AutoDraftWidth(cell.params.beam_width);
-  if (spec.form == DraftForm::kPath) cell.draft_width = 1;
-  cell.params.draft_width = cell.draft_width;
+  cell.params.draft_width = draft_width;
   cell.params.draft_depth = depth;
+  const DraftSize size = DraftSizeOf(cell.params);
+  if (!size.drafts) return cell;
+  cell.draft_width = size.width > 0 ? size.width : AutoDraftWidth(cell.params.beam_width);
+  cell.draft_depth = size.depth > 0 ? size.depth : depth;
+  if (!size.tree) cell.params.draft_width = cell.draft_width;
   return cell;
 }
 

@@ -194,8 +194,9 @@ absl::StatusOr<std::vector<std::string>> MeasuredMethods(const NodeStudyOptions&
     if (row == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("--methods: unknown method '", name, "'"));
     }
+    params.draft_width = n;
     const bool one_path = row->form == DraftForm::kPath;
-    if (ResolveMethod(name, params).ok() && (n == 1 || !one_path)) out.push_back(name);
+    if (MakeBeamDecoder(params).ok() && (n == 1 || !one_path)) out.push_back(name);
   }
   return out;
 }

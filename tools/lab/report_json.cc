@@ -40,6 +40,8 @@ Json CellJson(const MeasuredCell& measured) {
     json["law"] = std::string(row->law);
     json["lossless"] = row->lossless;
     json["source"] = std::string(row->source);
+    json["joint_warps"] = row->joint_warps;
+    json["reproducible"] = row->reproducible;
     json["ships"] = std::string(row->ships);
   }
   json["layers_per_pass"] = ToJson(result.layers_per_pass);
