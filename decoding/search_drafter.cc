@@ -11,7 +11,7 @@ namespace coppice {
 namespace {
 
 constexpr double kHedgeCost = 2;           // of a nat below the W-th key, in nats of its bound
-constexpr double kShareThatMatters = 0.3;  // of the beams, about: measured in docs/decoding.md
+constexpr double kShareThatMatters = 0.3;  // of the beams, about: docs/decisions.md
 
 // Draft of 5.9 (by draft score) and of 5.8 (by draft key). Looking ahead (5.8 only): the bound M_b
 // on a beam's children is known before its row, and a beam whose bound is low need not be a node,
