@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "decoding/beam_decoder.h"
-#include "decoding/block_verification.h"
 #include "decoding/bild.h"
+#include "decoding/block_verification.h"
 #include "decoding/drafter.h"
 #include "decoding/dsbd.h"
 #include "decoding/greedy_multi_draft.h"
@@ -181,7 +181,8 @@ std::vector<MethodRow> MakeTable() {
        .check_forest = CheckPfRrsForest},
       {.name = "mjsd",
        .serves = {kMultinomial},
-       .law = "lossy: keeps drafts whose joint likelihood is above mjsd_threshold times the draft's",
+       .law =
+           "lossy: keeps drafts whose joint likelihood is above mjsd_threshold times the draft's",
        .form = DraftForm::kPath,
        .ships = "tree and proposals",
        .options = {"mjsd_threshold", "draft_beams"},
@@ -280,10 +281,10 @@ absl::StatusOr<std::string> ResolveMethod(absl::string_view method, const Decodi
         return std::string(row.name);
       }
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "warp_mode: no method serves '", WarpModeName(params.warp.mode), "' with decoding '",
-        DecodingKindName(params.kind), "'",
-        params.set_semantics ? " and beam_duplicates 'once'" : ""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("warp_mode: no method serves '", WarpModeName(params.warp.mode),
+                     "' with decoding '", DecodingKindName(params.kind), "'",
+                     params.set_semantics ? " and beam_duplicates 'once'" : ""));
   }
   const MethodRow* row = FindMethod(method);
   if (row == nullptr) {
@@ -301,8 +302,8 @@ absl::StatusOr<std::string> ResolveMethod(absl::string_view method, const Decodi
                                                    WarpModeName(params.warp.mode), "'"));
   }
   if (params.set_semantics && !row->reads("beam_duplicates")) {
-    return absl::InvalidArgumentError(absl::StrCat("speculative.method: '", method,
-                                                   "' does not serve beam_duplicates 'once'"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("speculative.method: '", method, "' does not serve beam_duplicates 'once'"));
   }
   if (row->name == "certified" && params.kind == DecodingKind::kMultinomial &&
       params.warp.temperature != 0) {

@@ -1,5 +1,5 @@
-// Warping (ALGORITHMS.md section 1): temperature, top-k, top-p, min-p and logit bias on one row. The
-// joint readings over all rows of a layer: decoding/joint_law.h. Called by every verifier and
+// Warping (ALGORITHMS.md section 1): temperature, top-k, top-p, min-p and logit bias on one row.
+// The joint readings over all rows of a layer: decoding/joint_law.h. Called by every verifier and
 // drafter. Pure functions.
 //
 // Reproducible on every machine: no libm, no fma, and the log-sum-exp is formed over kLseChunks

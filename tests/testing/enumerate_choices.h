@@ -6,6 +6,7 @@
 //   choices->probability(); });
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -22,8 +23,12 @@ class ScriptedChoices : public ChoiceSource {
   void BeginRound(uint64_t) override {}
   Draw Choose(Domain, uint32_t, const LayerLaw& law) override {
     const std::vector<EntryMass> entries = ListEntries(law);
+    // Masses that vanish beside no other still weigh.
+    double most = -std::numeric_limits<double>::infinity();
+    for (const EntryMass& entry : entries) most = std::max(most, entry.log_mass);
+    if (most > -700) most = 0;
     std::vector<double> weights;
-    for (const EntryMass& entry : entries) weights.push_back(Exp(entry.log_mass));
+    for (const EntryMass& entry : entries) weights.push_back(Exp(entry.log_mass - most));
     return {entries[Next(weights)].entry, std::numeric_limits<double>::infinity()};
   }
   Coin Accept(uint64_t, uint32_t, double a, double b) override {
