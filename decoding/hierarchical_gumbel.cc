@@ -24,9 +24,9 @@ std::vector<double> ChildKeys(uint64_t seed, uint64_t hash, double log_score, do
   // The conditioning keeps the order of the noisy scores up to rounding.
   double least = -std::numeric_limits<double>::infinity();
   if (keys.size() > count) {
-    std::vector<double> sorted = keys;
-    std::nth_element(sorted.begin(), sorted.begin() + (count - 1), sorted.end(), std::greater<>());
-    least = sorted[count - 1] - 1e-6;
+    std::vector<double> best(count);
+    std::partial_sort_copy(keys.begin(), keys.end(), best.begin(), best.end(), std::greater<>());
+    least = best.back() - 1e-6;
   }
   for (double& key : keys) {
     if (key < least) {

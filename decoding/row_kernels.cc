@@ -235,6 +235,10 @@ LogSum ChunkedLogSumExp(absl::Span<const double> x, float* weights) {
   return result;
 }
 
+double SumOfExp(absl::Span<const double> x, double max) {
+  return HWY_DYNAMIC_DISPATCH(ChunkSumImpl)(x.data(), x.size(), max, nullptr);
+}
+
 void BlockMaxima(absl::Span<const double> x, std::vector<double>* maxima) {
   maxima->resize((x.size() + kMaxBlock - 1) / kMaxBlock);
   HWY_DYNAMIC_DISPATCH(BlockMaximaImpl)(x.data(), x.size(), maxima->data());

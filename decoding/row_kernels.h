@@ -31,6 +31,8 @@ struct LogSum {
 // exp(x - chunk maximum) below exp(-700) counts as 0. `weights`, if not null, receives max(exp(x -
 // max), FLT_MIN) as f32; it has room for x.size() rounded up to kRowPadding, the padding is zeroed.
 LogSum ChunkedLogSumExp(absl::Span<const double> x, float* weights);
+// sum exp(x - max), max >= every x; exp below exp(-700) counts as 0.
+double SumOfExp(absl::Span<const double> x, double max);
 
 // Largest value of every block of kMaxBlock entries.
 void BlockMaxima(absl::Span<const double> x, std::vector<double>* maxima);

@@ -31,9 +31,10 @@ size_t TopPPrefix(absl::Span<const double> x, absl::Span<const TokenId> order, d
 }
 
 double MassOf(absl::Span<const double> x, absl::Span<const TokenId> tokens, double max) {
-  double mass = 0;
-  for (TokenId token : tokens) mass += Exp(x[token] - max);
-  return mass;
+  std::vector<double> gathered;
+  gathered.reserve(tokens.size());
+  for (TokenId token : tokens) gathered.push_back(x[token]);
+  return SumOfExp(gathered, max);
 }
 
 // (x descending, id ascending).
@@ -100,11 +101,14 @@ std::vector<TokenId> KeptByMinP(absl::Span<const double> x, double min_p) {
 Distribution Renormalise(absl::Span<const double> x, std::vector<TokenId> tokens) {
   std::sort(tokens.begin(), tokens.end());
   double max = kNothing;
-  for (TokenId token : tokens) max = std::max(max, x[token]);
-  const double log_mass = Log(MassOf(x, tokens, max));
   Distribution row;
   row.log_probs.reserve(tokens.size());
-  for (TokenId token : tokens) row.log_probs.push_back(std::min(0.0, (x[token] - max) - log_mass));
+  for (TokenId token : tokens) {
+    max = std::max(max, x[token]);
+    row.log_probs.push_back(x[token]);
+  }
+  const double log_mass = Log(SumOfExp(row.log_probs, max));
+  for (double& value : row.log_probs) value = std::min(0.0, (value - max) - log_mass);
   row.tokens = std::move(tokens);
   return row;
 }
