@@ -93,6 +93,7 @@ Json MethodJson(const MethodRow& row) {
   }
   json["draft_form"] = FormName(row.form);
   json["most_children"] = row.most_children > 0 ? Json(row.most_children) : Json();
+  json["greedy_only"] = row.greedy_only;
   json["ships"] = std::string(row.ships);
   json["options"] = row.options;
   json["source"] = std::string(row.source);

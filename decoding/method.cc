@@ -106,7 +106,8 @@ std::vector<MethodRow> MakeTable() {
        .ships = "tree",
        .source = "5.9",
        .make_decoder = DecodeCertified,
-       .make_drafter = DraftBeamSearch},
+       .make_drafter = DraftBeamSearch,
+       .greedy_only = true},
       {.name = "gumbel_slots",
        .serves = {kBeamSampling, kWithoutReplacement},
        .law = "that of the decoding (3.3, 3.4) in any warp mode",
@@ -305,11 +306,10 @@ absl::StatusOr<std::string> ResolveMethod(absl::string_view method, const Decodi
     return absl::InvalidArgumentError(
         absl::StrCat("speculative.method: '", method, "' does not serve beam_duplicates 'once'"));
   }
-  if (row->name == "certified" && params.kind == DecodingKind::kMultinomial &&
-      params.warp.temperature != 0) {
+  if (row->greedy_only && params.kind == kMultinomial && !IsGreedy(params)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("speculative.method: 'certified' serves multinomial only at temperature 0 "
-                     "(greedy), got temperature ",
+        absl::StrCat("speculative.method: '", method,
+                     "' serves multinomial only at temperature 0 (greedy), got temperature ",
                      params.warp.temperature));
   }
   return std::string(method);

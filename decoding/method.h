@@ -47,7 +47,8 @@ struct MethodRow {
                                            int width);
   // What the verifier needs of a forest beyond DraftForest::Validate; nullptr: nothing.
   absl::Status (*check_forest)(const DraftForest& forest) = nullptr;
-  int most_children = 0;  // kTree: what one node may have; 0 = any number
+  int most_children = 0;     // kTree: what one node may have; 0 = any number
+  bool greedy_only = false;  // serves multinomial at temperature 0 alone
 
   bool reads(absl::string_view option) const;
 };

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Asks a Coppice cluster the questions of a JSON lines file, each with drafts and without, and prints every
-hypothesis, its score, and what the drafts saved. Python standard library only.
+hypothesis, its score, and what the drafts saved. With --tour it asks every question by every verification method
+that the server lists, and prints a line for each method. Python standard library only.
 
 A line of the file: {"prompt": ..., "title": ..., "body": {further fields of POST /v1/completions}}.
 Exit status 1 when a request fails, when the hypotheses with and without drafts differ, or when no draft was used.
@@ -13,19 +14,23 @@ import urllib.error
 import urllib.request
 
 
-def complete(url, body):
-    """POST /v1/completions -> (answer, wall seconds). SystemExit with the server's own message when it refuses."""
-    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(),
-                                     {"Content-Type": "application/json"})
-    start = time.monotonic()
+def fetch(url, path, body=None):
+    """The JSON of a GET, or of a POST of `body`. SystemExit with the server's own message when it refuses."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=120) as response:
-            answer = json.load(response)
+            return json.load(response)
     except urllib.error.HTTPError as refused:
         sys.exit(f"ask: {refused.code} {refused.read().decode().strip()}")
     except OSError as error:
         sys.exit(f"ask: {url} does not answer: {error}")
-    return answer, time.monotonic() - start
+
+
+def complete(url, body):
+    """POST /v1/completions -> (answer, wall seconds)."""
+    start = time.monotonic()
+    return fetch(url, "/v1/completions", body), time.monotonic() - start
 
 
 def hypotheses(answer):
@@ -61,13 +66,54 @@ def ask(url, question, number, total):
     return same, spec["drafted_nodes"], spec["layers"], spec["target_passes"]
 
 
+def by_method(question, method, decoding):
+    """The question's body, asked for with this decoding of a row of /v1/models' capabilities.methods."""
+    body = dict(question.get("body", {}), prompt=question["prompt"], decoding=decoding)
+    if decoding == "multinomial":
+        body.pop("beam_width", None)
+        body["n"] = 1
+        if method["greedy_only"]:
+            body["temperature"] = 0
+    shape = body.pop("speculative", {})
+    if method["draft_form"] == "none":
+        shape = {}
+    if method["draft_form"] == "path" and "draft_width" in shape:
+        shape["draft_width"] = 1
+    if method["most_children"] and "draft_width" in shape:
+        shape["draft_width"] = min(shape["draft_width"], method["most_children"])
+    body["speculative"] = dict(shape, method=method["name"], **({} if method["lossless"] else {"allow_lossy": True}))
+    return body
+
+
+def tour(url, questions):
+    """Every question by every method and decoding; a line of sums for each."""
+    print(f"{'method':<25}{'decoding':<34}{'law':<10}{'layers per pass':>15}{'drafted':>9}{'accepted':>9}{'ms each':>9}  first answer")
+    for method in fetch(url, "/v1/models")["data"][0]["capabilities"]["methods"]:
+        for decoding in method["decodings"]:
+            answers = [complete(url, by_method(question, method, decoding)) for question in questions]
+            spec = [answer["usage"]["speculation"] for answer, _ in answers]
+            if any(s["method"] != method["name"] for s in spec):
+                sys.exit(f"ask: {method['name']} was asked for, {spec[0]['method']} answered")
+            sums = {key: sum(s[key] for s in spec) for key in ("layers", "target_passes", "drafted_nodes", "accepted_nodes")}
+            if method["draft_form"] != "none" and not sums["drafted_nodes"]:
+                sys.exit(f"ask: no draft reached {method['name']}; is the draft node running?")
+            print(f"{method['name']:<25}{decoding:<34}{'kept' if method['lossless'] else 'lossy':<10}"
+                  f"{sums['layers'] / max(sums['target_passes'], 1):>15.2f}{sums['drafted_nodes']:>9}{sums['accepted_nodes']:>9}"
+                  f"{1000 * sum(seconds for _, seconds in answers) / len(answers):>9.1f}"
+                  f"  {answers[0][0]['choices'][0]['text'].strip()}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8000")
+    parser.add_argument("--tour", action="store_true", help="every question by every method that the server lists")
     parser.add_argument("file")
     args = parser.parse_args()
     with open(args.file, encoding="utf8") as lines:
         questions = [json.loads(line) for line in lines if line.strip()]
+    if args.tour:
+        tour(args.url, questions)
+        return
     results = [ask(args.url, question, i + 1, len(questions)) for i, question in enumerate(questions)]
     layers, passes = sum(r[2] for r in results), sum(r[3] for r in results)
     print(f"\nIn all {layers} layers in {passes} target passes with drafts ({layers / max(passes, 1):.2f} layers per pass; "

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# demo.sh [--once] [--port N] [--no-build]
+# demo.sh [--once] [--tour] [--port N] [--no-build]
 # Installs what is missing, builds, starts one cluster under one mpirun (a coordinator, a target replica of two
 # tensor-parallel ranks, a draft node) on the model pair in deploy/demo, asks it the questions there, and serves at
-# http://127.0.0.1:8000 until Ctrl-C. --once: stop after the questions; non-zero when anything failed.
+# http://127.0.0.1:8000 until Ctrl-C. --once: stop after the questions; non-zero when anything failed. --tour: the questions
+# by every verification method that there is, a line for each.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-once=0 port=8000 build=1
+once=0 port=8000 build=1 tour=()
 while [ $# -gt 0 ]; do
   case $1 in
     --once) once=1; shift ;;
+    --tour) tour=(--tour); shift ;;
     --port) port=${2:-}; shift; [ $# -eq 0 ] || shift ;;
     --port=*) port=${1#*=}; shift ;;
     --no-build) build=0; shift ;;
-    -h | --help) sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "demo: unknown argument '$1' (see --help)" >&2; exit 2 ;;
   esac
 done
@@ -84,7 +86,7 @@ wait_ready() {
 
 echo "demo: starting 1 coordinator, 2 target ranks, 1 draft node (log: $log)"
 wait_ready
-python3 deploy/ask.py --url "$url" deploy/demo/questions.jsonl
+python3 deploy/ask.py --url "$url" "${tour[@]}" deploy/demo/questions.jsonl
 [ $once = 0 ] || exit 0
 
 cat <<TEXT

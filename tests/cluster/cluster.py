@@ -2,6 +2,7 @@
 process group is in a session of its own and is gone when the `with` block ends, whatever happened inside."""
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -21,9 +22,15 @@ REASON = re.compile(r"^coppice-[a-z]+: .*", re.MULTILINE)
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below the ports that the system gives to outgoing connections, so that none of them takes it meanwhile."""
+    while True:
+        port = random.SystemRandom().randrange(10000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def launch_environment():

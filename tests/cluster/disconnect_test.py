@@ -9,7 +9,7 @@ from cluster import Cluster
 
 BODY = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_sampling", beam_width=8, n=8, max_tokens=200,
             ignore_eos=True, early_stopping="never", seed=3)
-FREED_WITHIN_S = 1.5  # heartbeats carry the figures twice a second
+FREED_WITHIN_S = 4  # heartbeats carry the figures twice a second; the machine may stall
 
 
 class Disconnect(unittest.TestCase):

@@ -12,7 +12,7 @@ BODY = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_s
             return_token_ids=True, speculative=dict(draft_width=8, draft_depth=4))
 
 
-def wait_until(condition, seconds=10):
+def wait_until(condition, seconds=30):
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -38,7 +38,7 @@ class Membership(unittest.TestCase):
             self.assertTrue(wait_until(lambda: self.ready(cluster, "draft_nodes") == {"draft-a"}))
             self.assertTrue(wait_until(lambda: self.drafted(cluster) > 0))
             first.process.terminate()
-            self.assertEqual(first.process.wait(timeout=3), 0)
+            self.assertEqual(first.process.wait(timeout=10), 0)
             self.assertTrue(wait_until(lambda: not self.ready(cluster, "draft_nodes")))
             self.assertTrue(wait_until(lambda: self.drafted(cluster) == 0))
             cluster.start_draft("draft-b")

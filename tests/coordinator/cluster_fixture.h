@@ -16,9 +16,9 @@
 
 namespace coppice::testing {
 
-// True once the condition holds; false after five seconds.
+// True once the condition holds; false after twenty seconds.
 inline bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 4000; ++i) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -31,7 +31,7 @@ class ClusterTest : public ::testing::Test {
     options_.model_name = "demo";
     options_.http.listen = "127.0.0.1:0";
     options_.http.max_body_bytes = 65536;
-    options_.heartbeat_interval_s = 0.2;
+    options_.heartbeat_interval_s = 0.4;
     options_.log_requests = false;
   }
   void TearDown() override { StopCluster(); }

@@ -16,7 +16,7 @@ class HttpTest : public ClusterTest {
  protected:
   void SetUp() override {
     ClusterTest::SetUp();
-    options_.http.header_timeout_s = 0.3;
+    options_.http.header_timeout_s = 1;
     StartCluster();
   }
   // The error code of an answer that must be a JSON error with this status.

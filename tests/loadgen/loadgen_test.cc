@@ -68,7 +68,7 @@ TEST_F(AgainstNullServer, ClosedLoopKeepsToItsConcurrency) {
 
 // The server stalls its first answer; the later requests are still sent when they were meant to be.
 TEST_F(AgainstNullServer, OpenLoopDoesNotWaitForAnswers) {
-  Add({{"null_delay_ms", 400}});
+  Add({{"null_delay_ms", 1500}});
   for (int i = 0; i < 9; ++i) Add(json::object());
   for (int i = 0; i < 10; ++i) plan_.arrivals_s.push_back(0.01 * i);
   const std::vector<RequestRecord> records = Run();
@@ -77,9 +77,9 @@ TEST_F(AgainstNullServer, OpenLoopDoesNotWaitForAnswers) {
     EXPECT_TRUE(records[i].ok) << records[i].error;
     EXPECT_DOUBLE_EQ(records[i].intended_s, 0.01 * i);
     EXPECT_GE(records[i].sent_s, records[i].intended_s);
-    EXPECT_LT(records[i].sent_s, 0.3) << "sent only after the stalled answer";
+    EXPECT_LT(records[i].sent_s, 1.2) << "sent only after the stalled answer";
   }
-  EXPECT_GT(records[0].end_s, 0.4);
+  EXPECT_GT(records[0].end_s, 1.5);
 }
 
 TEST_F(AgainstNullServer, EveryKindOfFailureIsNamed) {
