@@ -68,9 +68,10 @@ function(coppice_program name)
   coppice_use_precompiled(${name} coppice_library_headers)
 endfunction()
 
-# A GoogleTest binary, run as one ctest entry. TIMEOUT in seconds (default 300), LABELS optional.
+# A GoogleTest binary, run as one ctest entry. TIMEOUT in seconds (default 300), LABELS optional. LONG: a second entry,
+# name_long with the label `long`, takes ten times the samples (tests/testing/long_run.h); the test presets leave it out.
 function(coppice_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;LABELS" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "LONG" "TIMEOUT;LABELS" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -79,4 +80,8 @@ function(coppice_test name)
   coppice_use_precompiled(${name} coppice_test_headers)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  if(ARG_LONG)
+    add_test(NAME ${name}_long COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    set_tests_properties(${name}_long PROPERTIES TIMEOUT 3600 LABELS long ENVIRONMENT COPPICE_LONG=1)
+  endif()
 endfunction()

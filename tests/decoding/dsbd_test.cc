@@ -10,7 +10,9 @@
 #include "base/deterministic_math.h"
 #include "decoding/residual.h"
 #include "gtest/gtest.h"
+#include "tests/testing/g_test.h"
 #include "tests/testing/layered_law.h"
+#include "tests/testing/row_forms.h"
 
 namespace coppice {
 namespace {
@@ -31,55 +33,12 @@ LayeredSetting Setting(int vocab, int width, uint64_t draft_salt) {
   return setting;
 }
 
-// Random f32 logits behind a RowSource.
-class LogitRows : public RowSource {
- public:
-  explicit LogitRows(int vocab) : logits_(vocab) {}
-  absl::Span<const float> Logits(int row) override {
-    for (int v = 0; v < logits_.size(); ++v) {
-      logits_[v] = static_cast<float>(Gumbel(99, Domain::kDirect, row, 0, v));
-    }
-    return logits_;
-  }
-
- private:
-  std::vector<float> logits_;
-};
-
 // A whole row drawn by the pruned kernel and the same row listed entry by entry decide the same,
 // before and after rejections.
 TEST(SeededChoices, WholeRowsDrawAsListedRowsDo) {
-  constexpr int kVocab = 300;
-  constexpr int kBeams = 3;
-  LogitRows rows(kVocab);
-  DecodingParams params;
-  std::vector<std::unique_ptr<WarpedRow>> whole;
-  std::vector<TargetRow> listed;
-  std::vector<LawBeam> whole_beams, listed_beams;
-  LayerLaw q;
-  std::vector<Distribution> proposals(kBeams);
-  listed.reserve(kBeams);
-  for (int b = 0; b < kBeams; ++b) {
-    whole.push_back(std::make_unique<WarpedRow>(params));
-    whole.back()->Read(&rows, b, 0);
-    ASSERT_TRUE(whole.back()->whole());
-    listed.push_back(whole.back()->Materialise());
-    const uint64_t hash = 1000 + b;
-    whole_beams.push_back({hash, -1.0 * b, b + 1, nullptr, whole.back().get()});
-    listed_beams.push_back({hash, -1.0 * b, b + 1, &listed.back().row, nullptr});
-    WarpParams top;
-    top.top_k = 20;
-    top.temperature = 0.8;
-    proposals[b] = WarpRow(rows.Logits(b), top);
-    WeightedRow proposal;
-    proposal.hash = hash;
-    proposal.log_weight = Log(1.0 / kBeams);
-    proposal.sparse = &proposals[b];
-    q.rows.push_back(proposal);
-  }
-  const LayerLaw p_whole = MakeLayerLaw(whole_beams);
-  const LayerLaw p_listed = MakeLayerLaw(listed_beams);
-  Residual a_whole(p_whole, q), a_listed(p_listed, q);
+  const RowForms rows(/*beams=*/3, /*vocab=*/300, /*support=*/20, /*seed=*/99);
+  for (const auto& row : rows.whole) ASSERT_TRUE(row->whole());
+  Residual a_whole(rows.p_whole, rows.q), a_listed(rows.p_listed, rows.q);
   SeededChoices choices(5);
   choices.BeginRound(3);
   for (int rejections = 0; rejections < 4; ++rejections) {
@@ -100,45 +59,25 @@ TEST(SeededChoices, WholeRowsDrawAsListedRowsDo) {
   }
 }
 
-// G-test of the seeded two-layer law, false alarm 1e-6.
+// Seeded decodes, both layers of them, by G-test at 1e-6.
 TEST(DsbdDecoder, SeededDecodesFollowTheBeamSamplingLaw) {
   LayeredSetting setting = Setting(2, 2, 8);
   setting.params.max_tokens = 2;
   setting.params.stop_when_full = false;
   setting.draft_depth = 1;
   setting.draft_width = 3;
-  constexpr int kRuns = 20000;
-  std::map<std::vector<uint64_t>, int> count;
-  for (int run = 0; run < kRuns; ++run) {
-    SeededChoices choices(12345 + run);
-    std::vector<uint64_t> outcome;
+  const Sampler<std::vector<uint64_t>> decodes = [&](uint64_t seed,
+                                                     std::vector<uint64_t>* outcome) {
+    SeededChoices choices(seed);
     for (const std::vector<uint64_t>& layer : RunLayered(setting, &choices)) {
-      outcome.push_back(layer.size());
-      outcome.insert(outcome.end(), layer.begin(), layer.end());
+      outcome->push_back(layer.size());
+      outcome->insert(outcome->end(), layer.begin(), layer.end());
     }
-    ++count[outcome];
-  }
-  double g = 0, pooled_expected = 0, pooled_seen = 0;
-  int cells = 0;
-  const auto add = [&](double seen, double expected) {
-    g += seen > 0 ? 2 * seen * std::log(seen / expected) : 0.0;
-    ++cells;
+    return true;
   };
-  for (const auto& [outcome, probability] : ClosedFixedWidthLaw(setting)) {
-    const double expected = probability * kRuns;
-    const double seen = count[outcome];
-    if (expected < 8) {
-      pooled_expected += expected;
-      pooled_seen += seen;
-    } else {
-      add(seen, expected);
-    }
-  }
-  if (pooled_expected > 0) add(pooled_seen, pooled_expected);
-  const double df = cells - 1;  // critical value by Wilson and Hilferty, z = 4.75
-  const double critical = df * std::pow(1 - 2 / (9 * df) + 4.75 * std::sqrt(2 / (9 * df)), 3);
-  EXPECT_GT(df, 10);
-  EXPECT_LT(g, critical) << "df " << df;
+  const ExactLaw law = ClosedFixedWidthLaw(setting);
+  EXPECT_GT(law.size(), 10u);
+  EXPECT_TRUE(FitsOnceOfTwice(law, decodes, SamplesToSee(0.03, law.size())));
 }
 
 TEST(DsbdDecoder, DraftEqualToTheTargetIsAcceptedWhole) {

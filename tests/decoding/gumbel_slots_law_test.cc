@@ -19,7 +19,7 @@
 namespace coppice {
 namespace {
 
-constexpr int kRuns = 15000;
+const int kRuns = Samples(15000);
 using Outcome = std::vector<uint64_t>;  // hashes of the outputs, each layer's in order of size
 
 struct Slot {

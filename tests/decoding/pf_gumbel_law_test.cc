@@ -21,6 +21,8 @@ using Outcome = std::pair<Layer, Layer>;
 using Law = std::map<Outcome, double>;
 using TwoLayerSampler = Sampler<Outcome>;
 
+const int kRuns = Samples(30000);
+
 // HashLM below given first tokens, which the root draws by given weights.
 class StartRows : public RowSource {
  public:
@@ -125,7 +127,7 @@ TEST(PfGumbelLawTest, ThreeSlotsFollowTheMultisetLawAndNotTheSetLaw) {
   double total = 0;
   for (const auto& [outcome, probability] : law) total += probability;
   ASSERT_NEAR(total, 1, 1e-12);
-  EXPECT_TRUE(FitsOnceOfTwice(law, DecoderSampler(DecodingKind::kBeamSampling, 3, lm, {}), 30000));
+  EXPECT_TRUE(FitsOnceOfTwice(law, DecoderSampler(DecodingKind::kBeamSampling, 3, lm, {}), kRuns));
 
   const TwoLayerSampler set_semantics = [&](uint64_t seed, Outcome* outcome) {
     DecodingParams params;
@@ -141,7 +143,7 @@ TEST(PfGumbelLawTest, ThreeSlotsFollowTheMultisetLawAndNotTheSetLaw) {
     }
     return true;
   };
-  EXPECT_FALSE(FitsOnceOfTwice(law, set_semantics, 30000));
+  EXPECT_FALSE(FitsOnceOfTwice(law, set_semantics, kRuns));
 }
 
 TEST(PfGumbelLawTest, GoldenLawsOfTwoLayers) {
@@ -175,11 +177,11 @@ TEST(PfGumbelLawTest, GoldenLawsOfTwoLayers) {
       }
       const auto kind = with_replacement ? DecodingKind::kBeamSampling
                                          : DecodingKind::kBeamSamplingWithoutReplacement;
-      EXPECT_TRUE(FitsOnceOfTwice(law, DecoderSampler(kind, inputs["W"], lm, start), 30000)) << key;
+      EXPECT_TRUE(FitsOnceOfTwice(law, DecoderSampler(kind, inputs["W"], lm, start), kRuns)) << key;
       // A model that is off by a little must be seen: the same law, another salt.
       HashLm wrong = lm;
       wrong.salt += 1;
-      EXPECT_FALSE(FitsOnceOfTwice(law, DecoderSampler(kind, inputs["W"], wrong, start), 30000))
+      EXPECT_FALSE(FitsOnceOfTwice(law, DecoderSampler(kind, inputs["W"], wrong, start), kRuns))
           << key;
     }
   }

@@ -3,14 +3,13 @@
 // replacement or without, to 1e-12. The latter is HG-WOR's.
 #include "decoding/wor_reuse.h"
 
-#include <cmath>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/testing/decode_loop.h"
+#include "tests/testing/g_test.h"
 #include "tests/testing/layered_law.h"
 
 namespace coppice {
@@ -108,42 +107,25 @@ TEST(WorReuse, ClosedLawWithEndsIsThatOfHgWor) {
   setting.params.method = "hg_wor";
   setting.params.stop_ids = {0};
   setting.params.stop_when_full = false;
-  constexpr int kRuns = 20000;
-  std::map<std::vector<uint64_t>, double> seen;
-  for (int run = 0; run < kRuns; ++run) {
-    setting.params.seed = 777 + run;
-    const std::unique_ptr<BeamDecoder> decoder = MakeBeamDecoder(setting.params).value();
-    std::vector<uint64_t> outcome;
+  const Sampler<std::vector<uint64_t>> decodes = [&](uint64_t seed,
+                                                     std::vector<uint64_t>* outcome) {
+    DecodingParams params = setting.params;
+    params.seed = seed;
+    const std::unique_ptr<BeamDecoder> decoder = MakeBeamDecoder(params).value();
     while (!decoder->finished()) {
       const DraftState state = decoder->draft_state();
       const DraftForest empty = DraftForest::Empty(static_cast<int>(state.root_hash.size()));
       FunctionRows rows(setting.target, state.root_hash, empty);
       decoder->Advance(empty, &rows);
-      outcome.push_back(decoder->last_layer().size());
+      outcome->push_back(decoder->last_layer().size());
       for (const LayerOutput& output : decoder->last_layer())
-        outcome.push_back(decoder->paths().hash(output.path));
+        outcome->push_back(decoder->paths().hash(output.path));
     }
-    seen[outcome] += 1;
-  }
-  double g = 0, pooled = 0, pooled_seen = 0, listed = 0;
-  int cells = 0;
-  for (const auto& [outcome, probability] : ClosedFixedWidthLaw(setting, false)) {
-    const double expected = probability * kRuns, count = seen[outcome];
-    listed += count;
-    if (expected < 8) {
-      pooled += expected;
-      pooled_seen += count;
-      continue;
-    }
-    g += count > 0 ? 2 * count * std::log(count / expected) : 0.0;
-    ++cells;
-  }
-  if (pooled_seen > 0) g += 2 * pooled_seen * std::log(pooled_seen / pooled);
-  EXPECT_EQ(listed, kRuns) << "an outcome of probability 0";
-  const double df = cells - (pooled > 0 ? 0 : 1);  // critical value by Wilson and Hilferty
-  const double critical = df * std::pow(1 - 2 / (9 * df) + 4.75 * std::sqrt(2 / (9 * df)), 3);
-  EXPECT_GT(df, 10);
-  EXPECT_LT(g, critical) << "df " << df;
+    return true;
+  };
+  const ExactLaw law = ClosedFixedWidthLaw(setting, /*with_replacement=*/false);
+  EXPECT_GT(law.size(), 10u);
+  EXPECT_TRUE(FitsOnceOfTwice(law, decodes, SamplesToSee(0.03, law.size())));
 }
 
 TEST(WorReuse, RoundsKeepTheirPromises) {

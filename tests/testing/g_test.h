@@ -1,6 +1,6 @@
-// G-test of a sampler against an exact law (ALGORITHMS.md 11.3). Seeds are fixed; a test that
-// rejects at 1e-6 is run again with other seeds before it counts, so that a false alarm has level
-// 1e-12. Used by tests/decoding.
+// G-test of counts, or of a sampler, against an exact law (ALGORITHMS.md 11.3). Seeds are fixed; a
+// test that rejects at 1e-6 is run again with other seeds before it counts, so that a false alarm
+// has level 1e-12. Used by tests/decoding.
 #pragma once
 
 #include <cmath>
@@ -8,14 +8,54 @@
 #include <functional>
 #include <map>
 
+#include "tests/testing/long_run.h"
+
 namespace coppice {
 
 // One outcome of a seed; false: the run is not counted.
 template <typename Outcome>
 using Sampler = std::function<bool(uint64_t seed, Outcome*)>;
 
+// Samples that see a bias of total variation `tv` with power 0.999 where a law has this many
+// outcomes: the noncentrality 4 N tv^2 of the table in 11.3, which 52 + 11.35 sqrt(df) gives to
+// 1 %. Ten times as many in long runs.
+inline int SamplesToSee(double tv, size_t outcomes) {
+  const double noncentrality = 52 + 11.35 * std::sqrt(static_cast<double>(outcomes) - 1);
+  return Samples(static_cast<int>(noncentrality / (4 * tv * tv)));
+}
+
 // G = 2 sum O log(O / E) with cells of E < 8 pooled; true when the counts fit the law at level
 // 1e-6.
+template <typename Outcome>
+bool CountsFit(const std::map<Outcome, double>& law, const std::map<Outcome, int>& counts) {
+  int total = 0;
+  for (const auto& [outcome, count] : counts) {
+    if (law.count(outcome) == 0) return false;
+    total += count;
+  }
+  double g = 0, pooled_expected = 0;
+  int pooled = 0, cells = 0;
+  const auto add = [&](double observed, double expected) {
+    ++cells;
+    if (observed > 0) g += 2 * observed * std::log(observed / expected);
+  };
+  for (const auto& [outcome, probability] : law) {
+    const auto seen = counts.find(outcome);
+    const int observed = seen == counts.end() ? 0 : seen->second;
+    const double expected = probability * total;
+    if (expected < 8) {
+      pooled_expected += expected;
+      pooled += observed;
+    } else {
+      add(observed, expected);
+    }
+  }
+  if (pooled_expected > 0) add(pooled, pooled_expected);
+  const double df = cells - 1;  // Wilson-Hilferty quantile at 1 - 1e-6
+  const double critical = df * std::pow(1 - 2 / (9 * df) + 4.7534 * std::sqrt(2 / (9 * df)), 3);
+  return g < critical;
+}
+
 template <typename Outcome>
 bool Fits(const std::map<Outcome, double>& law, const Sampler<Outcome>& sample, int runs,
           uint64_t first_seed) {
@@ -28,25 +68,7 @@ bool Fits(const std::map<Outcome, double>& law, const Sampler<Outcome>& sample, 
     ++counts[outcome];
     ++total;
   }
-  double g = 0, pooled_expected = 0;
-  int pooled = 0, cells = 0;
-  const auto add = [&](double observed, double expected) {
-    ++cells;
-    if (observed > 0) g += 2 * observed * std::log(observed / expected);
-  };
-  for (const auto& [outcome, probability] : law) {
-    const double expected = probability * total;
-    if (expected < 8) {
-      pooled_expected += expected;
-      pooled += counts[outcome];
-    } else {
-      add(counts[outcome], expected);
-    }
-  }
-  if (pooled_expected > 0) add(pooled, pooled_expected);
-  const double df = cells - 1;  // Wilson-Hilferty quantile at 1 - 1e-6
-  const double critical = df * std::pow(1 - 2 / (9 * df) + 4.7534 * std::sqrt(2 / (9 * df)), 3);
-  return g < critical;
+  return CountsFit(law, counts);
 }
 
 template <typename Outcome>

@@ -1,0 +1,12 @@
+// How many samples a statistical test takes: the quick number, or ten times it where ctest runs the
+// test a second time under the label `long` (COPPICE_LONG is set). Used by tests/decoding.
+#pragma once
+
+#include <cstdlib>
+
+namespace coppice {
+
+inline bool IsLongRun() { return std::getenv("COPPICE_LONG") != nullptr; }
+inline int Samples(int quick) { return IsLongRun() ? 10 * quick : quick; }
+
+}  // namespace coppice

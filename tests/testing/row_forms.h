@@ -1,0 +1,72 @@
+// The same target rows in both forms that a decision can read: whole, an array over the vocabulary
+// drawn from by the pruned kernel, and listed entry by entry. Used by tests/decoding.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "base/deterministic_math.h"
+#include "base/rng.h"
+#include "decoding/layer_law.h"
+#include "decoding/warp.h"
+#include "decoding/warped_row.h"
+
+namespace coppice {
+
+// Random f32 logits behind a RowSource; every `hole`-th token is -inf, 0: none.
+class LogitRows : public RowSource {
+ public:
+  LogitRows(int vocab, uint64_t seed, int hole = 0) : seed_(seed), hole_(hole), logits_(vocab) {}
+  absl::Span<const float> Logits(int row) override {
+    for (int v = 0; v < logits_.size(); ++v) {
+      const bool gone = hole_ > 0 && v % hole_ == hole_ - 1;
+      logits_[v] = gone ? -std::numeric_limits<float>::infinity()
+                        : static_cast<float>(Gumbel(seed_, Domain::kDirect, row, 0, v));
+    }
+    return logits_;
+  }
+
+ private:
+  const uint64_t seed_;
+  const int hole_;
+  std::vector<float> logits_;
+};
+
+// A layer of `beams` beams of unlike scores and multiplicities, and a proposal of `support` tokens
+// for each. One beam: weight 1, as a node's row.
+struct RowForms {
+  RowForms(int beams, int vocab, int support, uint64_t seed, int hole = 0) : proposals(beams) {
+    LogitRows rows(vocab, seed, hole);
+    const DecodingParams params;
+    std::vector<LawBeam> whole_beams, listed_beams;
+    listed.reserve(beams);
+    for (int b = 0; b < beams; ++b) {
+      whole.push_back(std::make_unique<WarpedRow>(params));
+      whole.back()->Read(&rows, b, 0);
+      listed.push_back(whole.back()->Materialise().row);
+      const uint64_t hash = 1000 + b;
+      whole_beams.push_back({hash, -1.0 * b, b + 1, nullptr, whole.back().get()});
+      listed_beams.push_back({hash, -1.0 * b, b + 1, &listed.back(), nullptr});
+      WarpParams top;
+      top.top_k = support;
+      top.temperature = 0.8;
+      proposals[b] = WarpRow(rows.Logits(b), top);
+      WeightedRow proposal;
+      proposal.hash = hash;
+      proposal.log_weight = beams == 1 ? 0 : Log(1.0 / beams);
+      proposal.sparse = &proposals[b];
+      q.rows.push_back(proposal);
+    }
+    p_whole = MakeLayerLaw(whole_beams);
+    p_listed = MakeLayerLaw(listed_beams);
+  }
+  RowForms(const RowForms&) = delete;
+
+  std::vector<std::unique_ptr<WarpedRow>> whole;
+  std::vector<Distribution> listed;
+  std::vector<Distribution> proposals;
+  LayerLaw p_whole, p_listed, q;
+};
+
+}  // namespace coppice
