@@ -4,56 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "decoding/search.h"
+#include "tests/decoding/random_setting.h"
 #include "tests/decoding/reference_decoder.h"
 #include "tests/testing/decode_loop.h"
 
 namespace coppice {
 namespace {
-
-struct Setting {
-  DecodingParams params;
-  HashLm lm;
-  int draft_width;
-  int depth;
-  DraftQuality quality;
-};
-
-// One random point of the grid gamma 0..6 x W 1..8 x W_S W..4W x draft quality x warp x ends x
-// policy x refill.
-Setting RandomSetting(uint64_t seed, DecodingKind kind) {
-  auto pick = [seed, draw = 0u](int n) mutable {
-    return static_cast<int>(Uniform(seed, Domain::kDirect, 99, 0, draw++) * n);
-  };
-  Setting s;
-  s.lm.vocab_size = 2 + pick(14);
-  s.lm.salt = pick(1000);
-  s.lm.noise = pick(1000);
-  s.lm.power = 2 + pick(6);
-  s.params.kind = kind;
-  s.params.seed = Finalize(seed);
-  s.params.beam_width = kind == DecodingKind::kMultinomial ? 1 : 1 + pick(8);
-  s.params.num_hypotheses = s.params.beam_width;
-  s.params.max_tokens = 1 + pick(14);
-  s.params.stop_when_full = pick(2) == 0;
-  s.params.refill = pick(2) == 0;
-  s.params.length_penalty = std::vector<double>{0, 0.6, 1, 1, 2}[pick(5)];
-  for (int stop = pick(3); stop > 0; --stop) s.params.stop_ids.push_back(stop);
-  s.params.min_tokens = pick(3) == 0 && s.lm.vocab_size > 4 ? pick(4) : 0;
-  if (kind != DecodingKind::kBeamSearch) {
-    s.params.warp.temperature = std::vector<double>{1, 1, 0.7, 1.5}[pick(4)];
-    s.params.warp.top_k = pick(3) == 0 ? 1 + pick(8) : 0;
-    s.params.warp.top_p = pick(3) == 0 ? 0.8 : 1;
-    s.params.warp.min_p = pick(4) == 0 ? 0.05 : 0;
-    s.params.warp.mode = pick(3) == 0 ? WarpMode::kRowRaw : WarpMode::kRow;
-  }
-  if (pick(4) == 0) s.params.warp.logit_bias = {{0, 0.7}, {1, -0.4}};
-  s.draft_width = s.params.beam_width * (1 + pick(4));
-  s.depth = pick(7);
-  s.quality = std::vector<DraftQuality>{DraftQuality::kGood, DraftQuality::kRandom,
-                                        DraftQuality::kConstant, DraftQuality::kIdentical}[pick(4)];
-  s.params.set_semantics = kind == DecodingKind::kBeamSampling && pick(4) == 0;
-  return s;
-}
 
 void ExpectSame(const DecodeRun& run, const std::vector<ReferenceBeam>& want,
                 const ReferenceDecoder& reference) {
@@ -69,20 +25,22 @@ void ExpectSame(const DecodeRun& run, const std::vector<ReferenceBeam>& want,
   }
 }
 
+// Each seed is one point of the grid; together they meet every value of it.
 void ExpectEqualOverSeeds(DecodingKind kind, int seeds) {
+  GridCoverage coverage;
   for (int seed = 0; seed < seeds && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
-    const Setting s = RandomSetting(seed, kind);
+    const DecodeSetting s = RandomSetting(seed, kind);
     ReferenceDecoder reference(s.params, s.lm);
     const std::vector<ReferenceBeam> want = reference.Run();
-    const DecodeRun plain =
-        RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm, DraftQuality::kNone, 0, 0);
+    const DecodeRun plain = RunPlain(s);
     ExpectSame(plain, want, reference);
     EXPECT_THAT(plain.layers_per_round, testing::Each(1));
-    const DecodeRun drafted = RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm,
-                                        s.quality, s.draft_width, s.depth);
+    const DecodeRun drafted = RunDrafted(s);
     ExpectSame(drafted, want, reference);
+    coverage.Add(s, drafted);
   }
+  coverage.ExpectWhole(kind);
 }
 
 TEST(EqualityTest, MultinomialIsItsReferenceWithAnyDraft) {
@@ -102,15 +60,14 @@ TEST(EqualityTest, SamplingWithoutReplacementIsItsReferenceWithAnyDraft) {
 TEST(EqualityTest, SetSemanticsIsNoticed) {
   int different = 0;
   for (int seed = 0; seed < 200; ++seed) {
-    Setting s = RandomSetting(seed, DecodingKind::kBeamSampling);
+    DecodeSetting s = RandomSetting(seed, DecodingKind::kBeamSampling);
     s.params.beam_width = s.params.num_hypotheses = 6;
     s.params.set_semantics = false;
     DecodingParams as_set = s.params;
     as_set.set_semantics = true;
     ReferenceDecoder reference(as_set, s.lm);
     const std::vector<ReferenceBeam> want = reference.Run();
-    const DecodeRun run =
-        RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm, DraftQuality::kNone, 0, 0);
+    const DecodeRun run = RunPlain(s);
     bool same = run.result.size() == want.size();
     for (size_t i = 0; same && i < want.size(); ++i) same = run.result[i].tokens == want[i].path;
     different += same ? 0 : 1;
@@ -121,7 +78,7 @@ TEST(EqualityTest, SetSemanticsIsNoticed) {
 // Greedy at temperature 0: the argmax chain, drafted or not, by either method that serves it.
 TEST(EqualityTest, GreedyIsTheArgmaxChain) {
   for (int seed = 0; seed < 200; ++seed) {
-    Setting s = RandomSetting(seed, DecodingKind::kMultinomial);
+    DecodeSetting s = RandomSetting(seed, DecodingKind::kMultinomial);
     s.params.warp = WarpParams();
     s.params.warp.temperature = 0;
     s.params.stop_ids.clear();
@@ -132,8 +89,7 @@ TEST(EqualityTest, GreedyIsTheArgmaxChain) {
     }
     for (const char* method : {"auto", "certified", "pf_gumbel"}) {
       s.params.method = method;
-      const DecodeRun run = RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm, s.quality,
-                                      s.draft_width, s.depth);
+      const DecodeRun run = RunDrafted(s);
       ASSERT_EQ(run.result.size(), 1u);
       EXPECT_EQ(run.result[0].tokens, want);
     }
@@ -141,7 +97,7 @@ TEST(EqualityTest, GreedyIsTheArgmaxChain) {
 }
 
 DecodeRun RunIdenticalDraft(DecodingKind kind, int seed, int gamma) {
-  Setting s = RandomSetting(seed, kind);
+  DecodeSetting s = RandomSetting(seed, kind);
   s.params.warp = WarpParams();
   s.params.stop_ids.clear();
   s.params.max_tokens = 3 * (gamma + 1);
@@ -165,8 +121,32 @@ TEST(EqualityTest, IdenticalDraftDecidesEveryLayer) {
   }
 }
 
-// At W_S = W the draft of HG-WOR leaves out beams whose bound is low for hedges: it trusts no draft
-// wholly, so a perfect one now and then costs a round.
+// The standard draft of 5.8, the W_S = W largest keys, when it is the target. So the certificate
+// and the keys lose nothing.
+TEST(EqualityTest, IdenticalStandardDraftDecidesEveryLayerWithoutReplacement) {
+  for (int seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    DecodeSetting s = RandomSetting(seed, DecodingKind::kBeamSamplingWithoutReplacement);
+    const int gamma = 1 + seed % 6;
+    s.params.warp = WarpParams();
+    s.params.stop_ids.clear();
+    s.params.max_tokens = 3 * (gamma + 1);
+    const auto decoder = MakeBeamDecoder(s.params).value();
+    while (!decoder->finished()) {
+      const DraftState state = decoder->draft_state();
+      const auto drafter =
+          MakeSearchDrafter(s.params, state, s.params.beam_width, /*look_ahead=*/false);
+      const int depth = std::min(gamma, decoder->max_useful_depth());
+      const DraftForest forest =
+          HashLmForest(s.lm, state, drafter.get(), depth, DraftQuality::kIdentical);
+      HashLmRows rows(s.lm, state.root_hash, forest);
+      ASSERT_EQ(decoder->Advance(forest, &rows).stats.layers, gamma + 1);
+    }
+  }
+}
+
+// At W_S = W the shipped draft of HG-WOR leaves out beams whose bound is low for hedges: it trusts
+// no draft wholly, so a perfect one now and then costs a round.
 TEST(EqualityTest, IdenticalDraftDecidesNearlyEveryLayerWithoutReplacement) {
   int rounds = 0, fewest = 0;
   for (int seed = 0; seed < 60; ++seed) {
@@ -184,7 +164,7 @@ TEST(EqualityTest, IdenticalDraftDecidesNearlyEveryLayerWithoutReplacement) {
 TEST(EqualityTest, CertificateNeverStopsEarlierThanThePlainRule) {
   int rounds_certified = 0, rounds_plain = 0;
   for (int seed = 0; seed < 200; ++seed) {
-    Setting s = RandomSetting(seed, DecodingKind::kBeamSearch);
+    DecodeSetting s = RandomSetting(seed, DecodingKind::kBeamSearch);
     s.depth = 4;
     s.quality = DraftQuality::kGood;
     const DecodeRun certified = RunDecode(MakeSearchDecoder(s.params, /*certified=*/true), s.params,

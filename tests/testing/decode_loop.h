@@ -1,5 +1,6 @@
 // Runs a decoder on HashLM rounds, with drafts of a chosen quality or without, and checks after
-// every round what a worker relies on. Used by tests/decoding.
+// every round what a worker relies on. RunDecode runs one to its end; DecodeLoop goes round by
+// round. Used by tests/decoding.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "decoding/beam_decoder.h"
@@ -15,7 +17,8 @@
 
 namespace coppice {
 
-enum class DraftQuality { kNone, kGood, kRandom, kConstant, kIdentical };
+// kAdversarial: always the token that the target likes least.
+enum class DraftQuality { kNone, kGood, kRandom, kConstant, kAdversarial, kIdentical };
 
 struct DecodeRun {
   std::vector<Hypothesis> result;
@@ -37,6 +40,10 @@ inline Distribution HashLmDraftRow(const HashLm& lm, uint64_t hash, DraftQuality
       return DenseDistribution(other.TargetLogProbs(hash));
     case DraftQuality::kConstant:
       return DenseDistribution(std::vector<double>(lm.vocab_size, -Log(lm.vocab_size)));
+    case DraftQuality::kAdversarial: {
+      const std::vector<double> row = lm.TargetLogProbs(hash);
+      return {{static_cast<TokenId>(std::min_element(row.begin(), row.end()) - row.begin())}, {0}};
+    }
   }
   return {};
 }
@@ -72,43 +79,77 @@ inline void CheckNodePaths(const BeamDecoder& decoder, const DraftState& before,
   }
 }
 
-inline DecodeRun RunDecode(std::unique_ptr<BeamDecoder> decoder, const DecodingParams& params,
-                           const HashLm& lm, DraftQuality quality, int width, int depth) {
-  DecodeRun run;
-  std::vector<TokenId> stable;
-  while (!decoder->finished()) {
-    const DraftState state = decoder->draft_state();
-    EXPECT_FALSE(decoder->roots().empty());
-    EXPECT_EQ(state.root_hash.size(), decoder->roots().size());
-    DraftForest forest = DraftForest::Empty(static_cast<int>(decoder->roots().size()));
-    if (quality != DraftQuality::kNone) {
-      auto drafter = MakeDrafter(params, state, width);
+class DecodeLoop {
+ public:
+  DecodeLoop(std::unique_ptr<BeamDecoder> decoder, const DecodingParams& params, const HashLm& lm,
+             DraftQuality quality, int width, int depth)
+      : decoder_(std::move(decoder)),
+        params_(params),
+        lm_(lm),
+        quality_(quality),
+        width_(width),
+        depth_(depth) {}
+
+  bool finished() const { return failed_ || decoder_->finished(); }
+
+  // One round.
+  void Step() {
+    const DraftState state = decoder_->draft_state();
+    EXPECT_FALSE(decoder_->roots().empty());
+    EXPECT_EQ(state.root_hash.size(), decoder_->roots().size());
+    DraftForest forest = DraftForest::Empty(static_cast<int>(decoder_->roots().size()));
+    if (quality_ != DraftQuality::kNone) {
+      auto drafter = MakeDrafter(params_, state, width_);
       EXPECT_TRUE(drafter.ok()) << drafter.status();
-      if (!drafter.ok()) return run;
-      forest = HashLmForest(lm, state, drafter->get(), std::min(depth, decoder->max_useful_depth()),
-                            quality);
-      EXPECT_TRUE(forest.Validate(lm.vocab_size).ok()) << forest.Validate(lm.vocab_size);
+      failed_ = !drafter.ok();
+      if (failed_) return;
+      forest = HashLmForest(lm_, state, drafter->get(),
+                            std::min(depth_, decoder_->max_useful_depth()), quality_);
+      EXPECT_TRUE(forest.Validate(lm_.vocab_size).ok()) << forest.Validate(lm_.vocab_size);
     }
-    HashLmRows rows(lm, state.root_hash, forest);
-    const Verdict verdict = decoder->Advance(forest, &rows);
-    CheckNodePaths(*decoder, state, forest, verdict);
+    HashLmRows rows(lm_, state.root_hash, forest);
+    const Verdict verdict = decoder_->Advance(forest, &rows);
+    CheckNodePaths(*decoder_, state, forest, verdict);
     EXPECT_GE(verdict.stats.layers, 1);
     EXPECT_LE(rows.rows_read(), static_cast<int>(state.root_hash.size()) + forest.size());
-    run.layers_per_round.push_back(verdict.stats.layers);
+    run_.layers_per_round.push_back(verdict.stats.layers);
     // The stable prefix never retracts.
-    const std::vector<TokenId> prefix = decoder->StablePrefix();
-    EXPECT_TRUE(prefix.size() >= stable.size() &&
-                std::equal(stable.begin(), stable.end(), prefix.begin()));
-    stable = prefix;
+    const std::vector<TokenId> prefix = decoder_->StablePrefix();
+    EXPECT_TRUE(prefix.size() >= stable_.size() &&
+                std::equal(stable_.begin(), stable_.end(), prefix.begin()));
+    stable_ = prefix;
   }
-  EXPECT_TRUE(decoder->roots().empty());
-  run.result = decoder->Result();
-  run.layers = decoder->layers_committed();
-  run.last_layer.assign(decoder->last_layer().begin(), decoder->last_layer().end());
-  if (!run.result.empty()) {
-    EXPECT_EQ(stable, run.result[0].tokens);
+
+  // After finished().
+  DecodeRun Finish() {
+    if (failed_) return run_;
+    EXPECT_TRUE(decoder_->roots().empty());
+    run_.result = decoder_->Result();
+    run_.layers = decoder_->layers_committed();
+    run_.last_layer.assign(decoder_->last_layer().begin(), decoder_->last_layer().end());
+    if (!run_.result.empty()) {
+      EXPECT_EQ(stable_, run_.result[0].tokens);
+    }
+    return run_;
   }
-  return run;
+
+ private:
+  const std::unique_ptr<BeamDecoder> decoder_;
+  const DecodingParams params_;
+  const HashLm lm_;
+  const DraftQuality quality_;
+  const int width_;
+  const int depth_;
+  DecodeRun run_;
+  std::vector<TokenId> stable_;
+  bool failed_ = false;
+};
+
+inline DecodeRun RunDecode(std::unique_ptr<BeamDecoder> decoder, const DecodingParams& params,
+                           const HashLm& lm, DraftQuality quality, int width, int depth) {
+  DecodeLoop loop(std::move(decoder), params, lm, quality, width, depth);
+  while (!loop.finished()) loop.Step();
+  return loop.Finish();
 }
 
 }  // namespace coppice

@@ -1,0 +1,123 @@
+// Random points of the grid of ALGORITHMS.md 11.2 for the equality tests: gamma 0..6 x W 1..8 x W_S
+// W..4W x draft quality x warp x ends x policy x refill x semantics.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+#include "base/rng.h"
+#include "decoding/params.h"
+#include "tests/testing/decode_loop.h"
+#include "tests/testing/hash_lm.h"
+
+namespace coppice {
+
+struct DecodeSetting {
+  DecodingParams params;
+  HashLm lm;
+  int draft_width;
+  int depth;
+  DraftQuality quality;
+};
+
+// The numbers of one seed, one after the other.
+class Picker {
+ public:
+  explicit Picker(uint64_t seed) : seed_(seed) {}
+  int operator()(int n) {
+    return static_cast<int>(Uniform(seed_, Domain::kDirect, 99, 0, draw_++) * n);
+  }
+
+ private:
+  const uint64_t seed_;
+  uint32_t draw_ = 0;
+};
+
+// Mode ROW or ROW_RAW; the method is left open.
+inline DecodeSetting RandomSetting(uint64_t seed, DecodingKind kind) {
+  Picker pick(seed);
+  DecodeSetting s;
+  s.lm.vocab_size = 2 + pick(14);
+  s.lm.salt = pick(1000);
+  s.lm.noise = pick(1000);
+  s.lm.power = 2 + pick(6);
+  s.params.kind = kind;
+  s.params.seed = Finalize(seed);
+  s.params.beam_width = kind == DecodingKind::kMultinomial ? 1 : 1 + pick(8);
+  s.params.num_hypotheses = s.params.beam_width;
+  s.params.max_tokens = 1 + pick(14);
+  s.params.stop_when_full = pick(2) == 0;
+  s.params.refill = pick(2) == 0;
+  s.params.length_penalty = std::vector<double>{0, 0.6, 1, 1, 2}[pick(5)];
+  for (int stop = pick(3); stop > 0; --stop) s.params.stop_ids.push_back(stop);
+  s.params.min_tokens = pick(3) == 0 && s.lm.vocab_size > 4 ? pick(4) : 0;
+  if (kind != DecodingKind::kBeamSearch) {
+    s.params.warp.temperature = std::vector<double>{1, 1, 0.7, 1.5}[pick(4)];
+    s.params.warp.top_k = pick(3) == 0 ? 1 + pick(8) : 0;
+    s.params.warp.top_p = pick(3) == 0 ? 0.8 : 1;
+    s.params.warp.min_p = pick(4) == 0 ? 0.05 : 0;
+    s.params.warp.mode = pick(3) == 0 ? WarpMode::kRowRaw : WarpMode::kRow;
+  }
+  if (pick(4) == 0) s.params.warp.logit_bias = {{0, 0.7}, {1, -0.4}};
+  s.draft_width = s.params.beam_width + pick(3 * s.params.beam_width + 1);
+  s.depth = pick(7);
+  s.quality =
+      std::vector<DraftQuality>{DraftQuality::kGood, DraftQuality::kRandom, DraftQuality::kConstant,
+                                DraftQuality::kAdversarial, DraftQuality::kIdentical}[pick(5)];
+  s.params.set_semantics = kind == DecodingKind::kBeamSampling && pick(4) == 0;
+  return s;
+}
+
+inline DecodeRun RunPlain(const DecodeSetting& s) {
+  return RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm, DraftQuality::kNone, 0, 0);
+}
+
+inline DecodeRun RunDrafted(const DecodeSetting& s) {
+  return RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm, s.quality, s.draft_width,
+                   s.depth);
+}
+
+inline bool SameBits(const DecodeRun& a, const DecodeRun& b) {
+  const auto equal = [](const Hypothesis& x, const Hypothesis& y) {
+    return x.tokens == y.tokens && x.joint_log_probability == y.joint_log_probability &&
+           x.score == y.score && x.finished == y.finished;
+  };
+  return a.layers == b.layers && a.result.size() == b.result.size() &&
+         std::equal(a.result.begin(), a.result.end(), b.result.begin(), equal);
+}
+
+// Which values of the grid a test has met.
+class GridCoverage {
+ public:
+  void Add(const DecodeSetting& s, const DecodeRun& run) {
+    depths_.insert(s.depth);
+    widths_.insert(s.params.beam_width);
+    hedges_.insert(s.draft_width - s.params.beam_width);
+    ratios_.insert(s.draft_width / s.params.beam_width);
+    qualities_.insert(s.quality);
+    max_tokens_.insert(s.params.max_tokens);
+    for (const Hypothesis& hypothesis : run.result) ended_.insert(hypothesis.finished);
+  }
+
+  void ExpectWhole(DecodingKind kind) const {
+    EXPECT_THAT(depths_, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6));
+    if (kind != DecodingKind::kMultinomial) {
+      EXPECT_THAT(widths_, testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+    }
+    for (int more = 0; more <= 3 * *widths_.rbegin(); ++more) EXPECT_EQ(hedges_.count(more), 1u);
+    EXPECT_THAT(ratios_, testing::ElementsAre(1, 2, 3, 4));
+    EXPECT_EQ(qualities_.size(), 5u);
+    EXPECT_EQ(*max_tokens_.begin(), 1);       // its first layer is its last
+    EXPECT_THAT(ended_, testing::SizeIs(2));  // by EOS, and by max_tokens
+  }
+
+ private:
+  std::set<int> depths_, widths_, hedges_, ratios_, max_tokens_;
+  std::set<DraftQuality> qualities_;
+  std::set<bool> ended_;
+};
+
+}  // namespace coppice
