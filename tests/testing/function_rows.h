@@ -1,4 +1,5 @@
-// Target rows from a function of the path hash, f64. Used by tests/decoding and tools/golden.
+// Target rows from a function of the path hash, f64 or as f32 logits. Used by tests/decoding and
+// tools/golden.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,16 @@ using LogProbsOf = std::function<std::vector<double>(uint64_t hash)>;
 
 class FunctionRows : public RowSource {
  public:
-  FunctionRows(LogProbsOf model, absl::Span<const uint64_t> root_hash, const DraftForest& forest)
-      : model_(std::move(model)), hashes_(RowHashes(root_hash, forest)) {}
-  absl::Span<const float> Logits(int) override { return {}; }
+  FunctionRows(LogProbsOf model, absl::Span<const uint64_t> root_hash, const DraftForest& forest,
+               bool in_f32 = false)
+      : model_(std::move(model)), hashes_(RowHashes(root_hash, forest)), in_f32_(in_f32) {}
+  absl::Span<const float> Logits(int row) override {
+    const std::vector<double> log_probs = model_(hashes_[row]);
+    f32_.assign(log_probs.begin(), log_probs.end());
+    return f32_;
+  }
   absl::Span<const double> LogProbs(int row) override {
+    if (in_f32_) return {};
     row_ = model_(hashes_[row]);
     return row_;
   }
@@ -29,7 +36,9 @@ class FunctionRows : public RowSource {
  private:
   LogProbsOf model_;
   std::vector<uint64_t> hashes_;
+  bool in_f32_;
   std::vector<double> row_;
+  std::vector<float> f32_;
 };
 
 }  // namespace coppice

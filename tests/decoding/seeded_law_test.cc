@@ -1,0 +1,289 @@
+// ALGORITHMS.md 11.3 end to end: decodes by every lossless method by name, production drafter,
+// decoder and seeded randomness, three layers of which two are drafted, follow the law of their
+// decoding. The exhaustive tests prove the rules; these prove that the noise of draft, coin and
+// residual is independent where it must be. G-tests at 1e-6, sized to see a bias of kBias.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/deterministic_math.h"
+#include "decoding/greedy_multi_draft.h"
+#include "decoding/k_seq.h"
+#include "decoding/wor_reuse.h"
+#include "decoding/wor_reuse_layer.h"
+#include "tests/testing/g_test.h"
+#include "tests/testing/layered_law.h"
+#include "tests/testing/named_decode.h"
+#include "tests/testing/tree_law.h"
+
+namespace coppice {
+namespace {
+
+constexpr double kBias = 0.05;  // total variation; 0.016 in long runs
+using Outcome = std::vector<uint64_t>;
+
+NamedSetting Setting(const MethodRow& row, DecodingKind kind, int vocab) {
+  const HashLm lm{vocab, /*salt=*/5, /*power=*/3, /*noise=*/36};
+  NamedSetting setting;
+  setting.params.kind = kind;
+  setting.params.method = std::string(row.name);
+  setting.params.max_tokens = 3;
+  setting.target = Remembered([lm](uint64_t hash) { return lm.TargetLogProbs(hash); });
+  setting.draft = Remembered([lm](uint64_t hash) { return lm.DraftLogProbs(hash); });
+  return setting;
+}
+
+// ---- one sequence ----
+
+Sampler<Outcome> Tokens(const NamedSetting& setting) {
+  return [setting](uint64_t seed, Outcome* outcome) {
+    NamedSetting seeded = setting;
+    seeded.params.seed = seed;
+    const std::vector<TokenId> tokens = RunNamed(seeded).result[0].tokens;
+    outcome->assign(tokens.begin(), tokens.end());
+    return true;
+  };
+}
+
+// A stop id that the first token cannot be makes some sequences shorter.
+NamedSetting SequenceSetting(const MethodRow& row) {
+  NamedSetting setting = Setting(row, DecodingKind::kMultinomial, 3);
+  setting.params.stop_ids = {2};
+  setting.params.min_tokens = 1;
+  setting.params.warp.temperature = 0.8;
+  if (row.form == DraftForm::kTree) setting.params.draft_tree = "2-2";
+  setting.draft_width = row.form == DraftForm::kPath ? 1 : 3;
+  return setting;
+}
+
+ExactLaw SequenceLaw(const NamedSetting& setting) {
+  TreeSetting closed;
+  closed.params = setting.params;
+  closed.target = setting.target;
+  return MultinomialLaw(closed);
+}
+
+TEST(SeededLaw, SequencesOfEveryLosslessMethodAreMultinomial) {
+  int methods = 0;
+  for (const MethodRow* row : MethodsThatServe(DecodingKind::kMultinomial)) {
+    if (!row->lossless) continue;
+    SCOPED_TRACE(std::string(row->name));
+    const NamedSetting setting = SequenceSetting(*row);
+    const ExactLaw law = SequenceLaw(setting);
+    EXPECT_TRUE(FitsOnceOfTwice(law, Tokens(setting), SamplesToSee(kBias, law.size())));
+    ++methods;
+  }
+  EXPECT_GE(methods, 12);
+}
+
+TEST(SeededLaw, LossyMethodsAreSeen) {
+  for (const MethodRow* row : MethodsThatServe(DecodingKind::kMultinomial)) {
+    if (row->lossless) continue;
+    SCOPED_TRACE(std::string(row->name));
+    const NamedSetting setting = SequenceSetting(*row);
+    const ExactLaw law = SequenceLaw(setting);
+    EXPECT_FALSE(FitsOnceOfTwice(law, Tokens(setting), SamplesToSee(kBias, law.size())));
+  }
+}
+
+// ---- beams ----
+
+// The last layer, its slots in order of size: their paths hold all layers.
+Sampler<Outcome> LastLayer(const NamedSetting& setting) {
+  return [setting](uint64_t seed, Outcome* outcome) {
+    NamedSetting seeded = setting;
+    seeded.params.seed = seed;
+    *outcome = RunNamed(seeded).last_layer;
+    std::sort(outcome->begin(), outcome->end());
+    return true;
+  };
+}
+
+// The same of an exact law over all layers, each a width and so many outputs.
+ExactLaw OfLastLayer(const ExactLaw& law) {
+  ExactLaw last;
+  for (const auto& [outcome, mass] : law) {
+    size_t at = 0;
+    while (at + 1 + outcome[at] < outcome.size()) at += 1 + outcome[at];
+    Outcome layer(outcome.begin() + at + 1, outcome.end());
+    std::sort(layer.begin(), layer.end());
+    last[layer] += mass;
+  }
+  return last;
+}
+
+NamedSetting BeamSetting(const MethodRow& row, DecodingKind kind) {
+  NamedSetting setting = Setting(row, kind, 2);
+  setting.params.beam_width = 2;
+  setting.params.num_hypotheses = 2;
+  setting.draft_width = 3;
+  return setting;
+}
+
+ExactLaw BeamLaw(const NamedSetting& setting) {
+  LayeredSetting closed;
+  closed.params = setting.params;
+  closed.target = setting.target;
+  return OfLastLayer(
+      ClosedFixedWidthLaw(closed, setting.params.kind == DecodingKind::kBeamSampling));
+}
+
+TEST(SeededLaw, BeamsOfEveryLosslessMethodAreBeamSampling) {
+  for (DecodingKind kind :
+       {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
+    int methods = 0;
+    for (const MethodRow* row : MethodsThatServe(kind)) {
+      if (!row->lossless) continue;
+      SCOPED_TRACE(testing::Message() << row->name << " " << DecodingKindName(kind));
+      const NamedSetting setting = BeamSetting(*row, kind);
+      const ExactLaw law = BeamLaw(setting);
+      EXPECT_TRUE(FitsOnceOfTwice(law, LastLayer(setting), SamplesToSee(kBias, law.size())));
+      ++methods;
+    }
+    EXPECT_GE(methods, 3);
+  }
+}
+
+// ---- noise that is shared where it must not be ----
+
+// Residual draws with the noise of the draft.
+class ResidualOfDraftNoise : public ForwardedChoices {
+ public:
+  using ForwardedChoices::ForwardedChoices;
+  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
+    return choices_->Choose(domain == Domain::kResidual ? Domain::kDraft : domain, slot, law);
+  }
+};
+
+// One coin for all drafts of a node.
+class OneCoin : public ForwardedChoices {
+ public:
+  using ForwardedChoices::ForwardedChoices;
+  Coin Accept(uint64_t layer_hash, uint32_t, double a, double b) override {
+    return choices_->Accept(layer_hash, 0, a, b);
+  }
+};
+
+// The same noise after every path.
+class OneNoiseForAllPaths : public ForwardedChoices {
+ public:
+  using ForwardedChoices::ForwardedChoices;
+  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
+    LayerLaw keyless = law;
+    for (WeightedRow& row : keyless.rows) row.hash = 7;
+    return choices_->Choose(domain, slot, keyless);
+  }
+};
+
+template <typename Variant>
+std::unique_ptr<ChoiceSource> MakeVariant(ChoiceSource* choices) {
+  return std::make_unique<Variant>(choices);
+}
+
+// The pipeline of TreeLaw with seeded choices; a variant of them, or as they are.
+Sampler<Outcome> Trees(const TreeSetting& setting, const WrongChoices& wrong) {
+  return [setting, wrong](uint64_t seed, Outcome* outcome) {
+    SeededChoices choices(seed);
+    const auto variant = wrong ? wrong(&choices) : std::make_unique<ForwardedChoices>(&choices);
+    const TreeRun run = RunTree(setting, variant.get());
+    outcome->assign(run.tokens.begin(), run.tokens.end());
+    return true;
+  };
+}
+
+struct Models {
+  LogProbsOf target, draft;
+};
+
+Models HashModels(int vocab) {
+  const HashLm lm{vocab, /*salt=*/5, /*power=*/3, /*noise=*/36};
+  return {Remembered([lm](uint64_t hash) { return lm.TargetLogProbs(hash); }),
+          Remembered([lm](uint64_t hash) { return lm.DraftLogProbs(hash); })};
+}
+
+// Every node alike.
+Models ContextFree(const std::vector<double>& p, const std::vector<double>& q) {
+  const auto model = [](const std::vector<double>& masses) {
+    std::vector<double> row;
+    for (double mass : masses) row.push_back(Log(mass));
+    return [row](uint64_t) { return row; };
+  };
+  return {model(p), model(q)};
+}
+
+// A drafted token 0 is rejected, and the noise of the race that it won tells 1 and 2 apart: of the
+// residual (1/5, 4/5) noise that is drawn twice makes (2/25, 23/25).
+Models ForTheRace() { return ContextFree({0.01, 0.495, 0.495}, {0.5, 0.4, 0.1}); }
+
+// A drafted token 0 is rejected by coins above 1/2; then token 1 passes below 0.61.
+Models ForTheCoin() { return ContextFree({0.275, 0.35, 0.375}, {0.55, 0.3, 0.15}); }
+
+bool TreesFit(NodeRule rule, ChildLaw law, const char* tree, const Models& models,
+              const WrongChoices& wrong) {
+  TreeSetting setting;
+  setting.params.draft_tree = tree;
+  setting.params.max_tokens = 3;
+  setting.rule = rule;
+  setting.law = setting.relied_on = law;
+  setting.target = models.target;
+  setting.draft = models.draft;
+  const ExactLaw target = MultinomialLaw(setting);
+  return FitsOnceOfTwice(target, Trees(setting, wrong), SamplesToSee(kBias, target.size()));
+}
+
+TEST(SeededLawControl, SharedNoiseIsSeenInSequences) {
+  const Models hash = HashModels(3), race = ForTheRace(), coin = ForTheCoin();
+  for (const Models& models : {hash, race, coin})
+    EXPECT_TRUE(TreesFit(VerifyRrsIid, ChildLaw::kIid, "2-2", models, nullptr));
+  const auto one_coin = MakeVariant<OneCoin>;
+  EXPECT_FALSE(TreesFit(VerifyRrsIid, ChildLaw::kIid, "2-2", coin, one_coin));
+  EXPECT_FALSE(TreesFit(VerifyKSeq, ChildLaw::kIid, "2-2", coin, one_coin));
+  const auto one_noise = MakeVariant<OneNoiseForAllPaths>;
+  EXPECT_FALSE(TreesFit(VerifyRrsIid, ChildLaw::kIid, "2-2", hash, one_noise));
+  EXPECT_FALSE(TreesFit(VerifyGreedy, ChildLaw::kGreedy, "2-2", hash, one_noise));
+  EXPECT_FALSE(TreesFit(nullptr, ChildLaw::kIid, "chain", hash, one_noise));
+  const auto draft_noise = MakeVariant<ResidualOfDraftNoise>;
+  EXPECT_FALSE(TreesFit(VerifyRrsIid, ChildLaw::kIid, "chain", race, draft_noise));
+  EXPECT_FALSE(TreesFit(nullptr, ChildLaw::kIid, "chain", race, draft_noise));
+}
+
+bool LayersFit(bool reuse, int width, int draft_width, const Models& models, const Wrong& wrong) {
+  LayeredSetting setting;
+  setting.params.kind = DecodingKind::kBeamSampling;
+  setting.params.beam_width = width;
+  setting.params.max_tokens = 2;
+  setting.draft_width = draft_width;
+  setting.draft_depth = 1;
+  if (reuse) {
+    setting.rule = MakeWorReuseRule;
+    setting.drafts = DrawLaw::kDistinct;
+  }
+  setting.target = models.target;
+  setting.draft = models.draft;
+  const ExactLaw law = OfLastLayer(ClosedFixedWidthLaw(setting));
+  const Sampler<Outcome> sampler = [&](uint64_t seed, Outcome* outcome) {
+    SeededChoices choices(seed);
+    const auto variant = wrong ? wrong(&choices) : std::make_unique<ForwardedChoices>(&choices);
+    *outcome = RunLayered(setting, variant.get()).back();
+    std::sort(outcome->begin(), outcome->end());
+    return true;
+  };
+  return FitsOnceOfTwice(law, sampler, SamplesToSee(kBias, law.size()));
+}
+
+TEST(SeededLawControl, SharedNoiseIsSeenInBeams) {
+  const Models hash = HashModels(3), race = ForTheRace(), coin = ForTheCoin();
+  for (const bool reuse : {false, true}) {
+    SCOPED_TRACE(reuse ? "wor_reuse" : "dsbd");
+    EXPECT_TRUE(LayersFit(reuse, 1, 1, race, nullptr));
+    EXPECT_FALSE(LayersFit(reuse, 1, 1, race, MakeVariant<ResidualOfDraftNoise>));
+    EXPECT_FALSE(LayersFit(reuse, 2, 3, coin, MakeVariant<OneCoin>));
+    EXPECT_FALSE(LayersFit(reuse, 2, 3, hash, MakeVariant<OneNoiseForAllPaths>));
+  }
+}
+
+}  // namespace
+}  // namespace coppice

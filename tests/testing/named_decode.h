@@ -1,0 +1,77 @@
+// Whole decodes by the name of a method, decoder and drafter made as the worker and the draft node
+// make them, over models that are functions of the path hash. Used by tests/decoding.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "decoding/beam_decoder.h"
+#include "decoding/drafter.h"
+#include "decoding/method.h"
+#include "tests/testing/function_rows.h"
+#include "tests/testing/layered_law.h"
+
+namespace coppice {
+
+struct NamedSetting {
+  DecodingParams params;  // method by name
+  int draft_width = 2;    // W_S
+  int draft_depth = 2;    // gamma; 0: no drafts
+  LogProbsOf target;
+  LogProbsOf draft;
+  bool logits_in_f32 = false;  // the target's rows, instead of log-probabilities in f64
+};
+
+struct NamedRun {
+  std::vector<int> layers;           // of every round
+  std::vector<uint64_t> last_layer;  // path hashes of the last layer's outputs, slot order
+  std::vector<Hypothesis> result;
+};
+
+inline NamedRun RunNamed(const NamedSetting& setting) {
+  const auto decoder = MakeBeamDecoder(setting.params).value();
+  NamedRun run;
+  while (!decoder->finished()) {
+    const DraftState state = decoder->draft_state();
+    const int depth = std::min(setting.draft_depth, decoder->max_useful_depth());
+    DraftForest forest = DraftForest::Empty(static_cast<int>(state.root_hash.size()));
+    if (depth > 0) {
+      const auto drafter = MakeDrafter(setting.params, state, setting.draft_width).value();
+      forest = GrowForest(setting.draft, state, depth, drafter.get());
+    }
+    FunctionRows rows(setting.target, state.root_hash, forest, setting.logits_in_f32);
+    run.layers.push_back(decoder->Advance(forest, &rows).stats.layers);
+  }
+  for (const LayerOutput& output : decoder->last_layer())
+    run.last_layer.push_back(decoder->paths().hash(output.path));
+  run.result = decoder->Result();
+  return run;
+}
+
+// Rows are worked out once: for many decodes of one small model.
+inline LogProbsOf Remembered(LogProbsOf model) {
+  const auto known = std::make_shared<std::unordered_map<uint64_t, std::vector<double>>>();
+  return [model = std::move(model), known](uint64_t hash) {
+    const auto found = known->find(hash);
+    return found != known->end() ? found->second : known->emplace(hash, model(hash)).first->second;
+  };
+}
+
+// The methods that serve a kind at temperature 1, those without drafts left out.
+inline std::vector<const MethodRow*> MethodsThatServe(DecodingKind kind) {
+  std::vector<const MethodRow*> rows;
+  DecodingParams params;
+  params.kind = kind;
+  for (const MethodRow& row : Methods()) {
+    params.method = std::string(row.name);
+    if (row.form != DraftForm::kNone && ResolveMethod(params.method, params).ok())
+      rows.push_back(&row);
+  }
+  return rows;
+}
+
+}  // namespace coppice
