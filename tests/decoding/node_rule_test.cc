@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "base/deterministic_math.h"
@@ -13,23 +14,27 @@
 #include "decoding/k_seq.h"
 #include "decoding/luce_ot.h"
 #include "decoding/method.h"
+#include "tests/testing/checked_choices.h"
 #include "tests/testing/decode_loop.h"
 #include "tests/testing/enumerate_choices.h"
+#include "tests/testing/row_forms.h"
 
 namespace coppice {
 namespace {
 
 struct Pair {
+  const char* name;
   NodeRule rule;
   ChildLaw law;
 };
-const Pair kPairs[] = {{VerifyRrsIid, ChildLaw::kIid},
-                       {VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement},
-                       {SampleAndCheck, ChildLaw::kMostLikely},
-                       {VerifyKSeq, ChildLaw::kIid},
-                       {VerifyGreedy, ChildLaw::kGreedy},
-                       {VerifyGreedy, ChildLaw::kSpecHub},
-                       {VerifyLuceOt, ChildLaw::kIid}};
+const Pair kPairs[] = {
+    {"recursive_rejection", VerifyRrsIid, ChildLaw::kIid},
+    {"recursive_rejection_wor", VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement},
+    {"sample_and_check", SampleAndCheck, ChildLaw::kMostLikely},
+    {"k_seq", VerifyKSeq, ChildLaw::kIid},
+    {"greedy_multi_draft", VerifyGreedy, ChildLaw::kGreedy},
+    {"spechub", VerifyGreedy, ChildLaw::kSpecHub},
+    {"luce_ot", VerifyLuceOt, ChildLaw::kIid}};
 
 Distribution Row(const std::vector<double>& mass) {
   Distribution row;
@@ -41,41 +46,139 @@ Distribution Row(const std::vector<double>& mass) {
   return row;
 }
 
-// Checks the law of the output; returns P(the output is a draft).
-double Acceptance(const Pair& pair, const std::vector<double>& p_mass,
-                  const std::vector<double>& q_mass, int n, double tolerance = 1e-12) {
-  const Distribution p_row = Row(p_mass), q = Row(q_mass);
+// A row of masses as they are, not normalised.
+struct Rows {
+  Rows(const std::vector<double>& p_mass, const std::vector<double>& q_mass)
+      : mass(p_mass), p_row(Row(p_mass)), q(Row(q_mass)) {
+    p.rows.resize(1);
+    p.rows[0].sparse = &p_row;
+  }
+  Rows(const Rows&) = delete;
+  std::vector<double> mass;
+  Distribution p_row, q;
   LayerLaw p;
-  p.rows.resize(1);
-  p.rows[0].sparse = &p_row;
+};
+
+constexpr double kRounding = 1e-13;  // a coin of 1 - 1e-16 has another side
+
+// Checks the law of the output, and what is drawn from; returns P(the output is a draft).
+using Visit = std::function<void(const NodeVerdict&, const CheckedChoices&)>;
+double Acceptance(const Pair& pair, const Rows& rows, int n, double tolerance = 1e-12,
+                  const Visit& visit = nullptr) {
   double accepted = 0;
-  std::vector<double> law(p_mass.size(), 0.0);
+  std::vector<double> law(rows.mass.size(), 0.0);
   EnumerateChoices([&](ScriptedChoices* choices) {
-    const std::vector<TokenId> drafts = DrawChildren(pair.law, q, /*hash=*/0, n, choices);
-    const NodeVerdict verdict = pair.rule({&p, &q, drafts}, choices);
+    CheckedChoices checked(choices, tolerance);
+    const std::vector<TokenId> drafts = DrawChildren(pair.law, rows.q, /*hash=*/0, n, &checked);
+    const NodeVerdict verdict = pair.rule({&rows.p, &rows.q, drafts}, &checked);
     law.at(verdict.token) += choices->probability();
     if (verdict.draft >= 0) accepted += choices->probability();
+    if (visit && choices->probability() > kRounding) visit(verdict, checked);
   });
-  for (int v = 0; v < p_mass.size(); ++v) EXPECT_NEAR(law[v], p_mass[v], tolerance) << v;
+  for (int v = 0; v < law.size(); ++v) EXPECT_NEAR(law[v], rows.mass[v], tolerance) << v;
   EXPECT_FALSE(std::isnan(accepted));
   return accepted;
 }
 
-TEST(NodeRule, InvariantsOfEveryRule) {
-  for (const Pair& pair : kPairs) {
-    SCOPED_TRACE(static_cast<int>(&pair - kPairs));
-    const std::vector<double> p = {0.5, 0.3, 0.2};
-    if (pair.law != ChildLaw::kMostLikely) {
-      EXPECT_NEAR(Acceptance(pair, p, p, 2), 1, 1e-12);  // p = q
+class NodeRuleInvariants : public testing::TestWithParam<Pair> {
+ protected:
+  int MostDrafts() const { return GetParam().law == ChildLaw::kSpecHub ? 2 : 4; }
+};
+
+// p = q, for greedy drafts p = q': accepted, and no residual is drawn from.
+TEST_P(NodeRuleInvariants, EqualRowsAcceptWithoutAResidualDraw) {
+  const ChildLaw law = GetParam().law;
+  if (law == ChildLaw::kMostLikely) return;  // no coin, no residual
+  const std::vector<double> q = {0.4, 0.3, 0.2, 0.06, 0.04};
+  for (int n = 1; n <= MostDrafts(); ++n) {
+    std::vector<double> p = q;
+    if (law == ChildLaw::kGreedy || law == ChildLaw::kSpecHub) {
+      EXPECT_NEAR(Acceptance(GetParam(), Rows(p, q), n), 1, 1e-12);  // residual hits on T count
+      double rest = 0;
+      for (int v = n - 1; v < p.size(); ++v) rest += p[v];
+      for (int v = 0; v < p.size(); ++v) p[v] = v < n - 1 ? 0 : p[v] / rest;
     }
-    EXPECT_NEAR(Acceptance(pair, {0.6, 0.4, 0, 0}, {0, 0, 0.7, 0.3}, 2), 0, 1e-12);  // disjoint
-    Acceptance(pair, {0, 1, 0}, {0.5, 0.2, 0.3}, 2);                                 // one-hot p
-    EXPECT_NEAR(Acceptance(pair, p, {0, 1, 0}, 2), 0.3, 1e-12);                      // one-hot q
-    Acceptance(pair, p, {0.4, 0.6, 0}, 3);  // more drafts than tokens
-    Acceptance(pair, {0.5 - 1e-7, 0.3, 0.2}, {0.2, 0.5, 0.3 - 1e-7}, 2, 1e-6);
-    Acceptance(pair, p, {0.5 - 1e-16, 0.3, 0.2 + 1e-16}, 2);  // a residual of 1e-16
+    const auto expect_no_residual = [](const NodeVerdict& verdict, const CheckedChoices& checked) {
+      EXPECT_EQ(verdict.residual_draws, 0);
+      EXPECT_TRUE(checked.residuals().empty());
+    };
+    EXPECT_NEAR(Acceptance(GetParam(), Rows(p, q), n, 1e-12, expect_no_residual), 1, 1e-12);
   }
 }
+
+TEST_P(NodeRuleInvariants, DisjointSupportsAcceptNothingAndLeaveTheTarget) {
+  const Rows rows({0.6, 0.3, 0.1, 0, 0, 0}, {0, 0, 0, 0.5, 0.3, 0.2});
+  for (int n = 1; n <= MostDrafts(); ++n) {
+    const double accepted = Acceptance(
+        GetParam(), rows, n, 1e-12, [&](const NodeVerdict&, const CheckedChoices& checked) {
+          for (const CheckedChoices::EntryLaw& residual : checked.residuals()) {
+            EXPECT_EQ(residual.size(), rows.p_row.size());
+            for (const auto& [entry, mass] : residual)
+              EXPECT_NEAR(mass, rows.mass[entry.second], 1e-15);
+          }
+        });
+    EXPECT_EQ(accepted, 0);
+  }
+}
+
+TEST_P(NodeRuleInvariants, OneHotRowsAndShortSupportsKeepTheLaw) {
+  const std::vector<double> some = {0.5, 0.3, 0.2};
+  for (int n = 1; n <= MostDrafts(); ++n) {
+    Acceptance(GetParam(), Rows({0, 1, 0}, {0.5, 0.2, 0.3}), n);                // one-hot p
+    EXPECT_NEAR(Acceptance(GetParam(), Rows(some, {0, 1, 0}), n), 0.3, 1e-12);  // one-hot q
+    EXPECT_NEAR(Acceptance(GetParam(), Rows({0, 1, 0}, {0, 1, 0}), n), 1, 1e-12);
+    EXPECT_EQ(Acceptance(GetParam(), Rows({0, 1, 0}, {1, 0, 0}), n), 0);
+    Acceptance(GetParam(), Rows(some, {0.4, 0.6, 0}), n);  // more drafts than tokens
+    Acceptance(GetParam(), Rows({0.7, 0, 0.3}, {0, 0.6, 0.4}), n);
+  }
+}
+
+// Rows that sum to 1 - 1e-7, as rows of f32 do.
+TEST_P(NodeRuleInvariants, RowsOfF32KeepTheLawToTheirPrecision) {
+  for (int n = 1; n <= std::min(3, MostDrafts()); ++n) {
+    Acceptance(GetParam(), Rows({0.5 - 1e-7, 0.3, 0.2}, {0.2, 0.5, 0.3 - 1e-7}), n, 1e-6);
+    Acceptance(GetParam(), Rows({0.5 - 1e-7, 0.3, 0.2}, {0.5, 0.3, 0.2}), n, 1e-6);
+    Acceptance(GetParam(), Rows({0.5, 0.3, 0.2}, {0.5 - 1e-7, 0.3, 0.2}), n, 1e-6);
+  }
+}
+
+// A residual of 1e-16 is undefined: what was there stays, and nothing is divided by it.
+TEST_P(NodeRuleInvariants, ResidualsOfNextToNothingKeepTheLaw) {
+  const double near = 1.2e-16;
+  for (int n = 1; n <= std::min(3, MostDrafts()); ++n) {
+    Acceptance(GetParam(), Rows({0.5, 0.3, 0.2}, {0.5 - near, 0.3, 0.2 + near}), n);
+    Acceptance(GetParam(), Rows({0.5, 0.3, 0.2}, {0.5 + near, 0.3, 0.2 - near}), n);
+    Acceptance(GetParam(), Rows({1 - 1e-15, 1e-15, 0}, {1e-15, 1 - 1e-15, 0}), n);
+  }
+}
+
+TEST_P(NodeRuleInvariants, WholeAndListedRowsDecideAlike) {
+  for (int hole : {0, 3}) {
+    const RowForms rows(/*beams=*/1, /*vocab=*/60, /*support=*/12, /*seed=*/3, hole);
+    int accepted = 0;
+    constexpr int kSeeds = 150;
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+      SeededChoices choices(seed);
+      choices.BeginRound(1);
+      const std::vector<TokenId> drafts =
+          DrawChildren(GetParam().law, rows.proposals[0], 1000, MostDrafts() - 1, &choices);
+      const NodeVerdict whole =
+          GetParam().rule({&rows.p_whole, &rows.proposals[0], drafts}, &choices);
+      const NodeVerdict listed =
+          GetParam().rule({&rows.p_listed, &rows.proposals[0], drafts}, &choices);
+      ASSERT_EQ(whole.token, listed.token) << "seed " << seed;
+      ASSERT_EQ(whole.draft, listed.draft);
+      ASSERT_EQ(whole.tested, listed.tested);
+      ASSERT_EQ(whole.residual_draws, listed.residual_draws);
+      accepted += whole.draft >= 0;
+    }
+    EXPECT_GT(accepted, 30);
+    EXPECT_LT(accepted, kSeeds - 10);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, NodeRuleInvariants, testing::ValuesIn(kPairs),
+                         [](const testing::TestParamInfo<Pair>& info) { return info.param.name; });
 
 const char* const kMethods[] = {"rejection",
                                 "block",

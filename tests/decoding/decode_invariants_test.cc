@@ -1,0 +1,223 @@
+// Invariants of ALGORITHMS.md 11.6 and 11.7 for whole decodes by every method by name, the Gumbel
+// methods included: drafts equal to the target or disjoint from it, rows in either form, logits of
+// -inf, scores as sums in path order.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/deterministic_math.h"
+#include "decoding/target_row.h"
+#include "decoding/warp.h"
+#include "tests/testing/named_decode.h"
+
+namespace coppice {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+constexpr DecodingKind kKinds[] = {DecodingKind::kMultinomial, DecodingKind::kBeamSampling,
+                                   DecodingKind::kBeamSamplingWithoutReplacement,
+                                   DecodingKind::kBeamSearch};
+
+NamedSetting Setting(const MethodRow& row, DecodingKind kind, int vocab, uint64_t seed) {
+  const HashLm lm{vocab, /*salt=*/3 + seed, /*power=*/3, /*noise=*/50 + seed};
+  NamedSetting setting;
+  setting.params.kind = kind;
+  setting.params.method = std::string(row.name);
+  setting.params.seed = seed;
+  setting.params.max_tokens = 9;
+  setting.params.beam_width = kind == DecodingKind::kMultinomial ? 1 : 1 + seed % 4;
+  setting.params.num_hypotheses = setting.params.beam_width;
+  setting.draft_width = row.form == DraftForm::kPath ? 1 : 2 * setting.params.beam_width;
+  setting.draft_depth = 3;
+  setting.target = [lm](uint64_t hash) { return lm.TargetLogProbs(hash); };
+  setting.draft = [lm](uint64_t hash) { return lm.DraftLogProbs(hash); };
+  return setting;
+}
+
+using Check = std::function<void(const MethodRow&, NamedSetting)>;
+void ForEveryService(int vocab, int seeds, const Check& check) {
+  for (DecodingKind kind : kKinds) {
+    for (const MethodRow* row : MethodsThatServe(kind)) {
+      for (int seed = 0; seed < seeds; ++seed) {
+        SCOPED_TRACE(testing::Message()
+                     << row->name << " " << DecodingKindName(kind) << " seed " << seed);
+        check(*row, Setting(*row, kind, vocab, seed));
+      }
+    }
+  }
+}
+
+void ExpectSameText(const NamedRun& a, const NamedRun& b) {
+  EXPECT_EQ(a.layers, b.layers);
+  ASSERT_EQ(a.result.size(), b.result.size());
+  for (size_t i = 0; i < a.result.size(); ++i) {
+    EXPECT_EQ(a.result[i].tokens, b.result[i].tokens);
+    EXPECT_NEAR(a.result[i].joint_log_probability, b.result[i].joint_log_probability, 1e-9);
+  }
+}
+
+// A top-k that keeps everything lists every row; without it a row stays whole.
+TEST(DecodeInvariants, WholeAndListedRowsDecideAlike) {
+  ForEveryService(/*vocab=*/40, /*seeds=*/8, [](const MethodRow&, NamedSetting whole) {
+    if (whole.params.kind == DecodingKind::kBeamSearch) return;  // takes no top-k
+    whole.params.stop_ids = {4};
+    NamedSetting listed = whole;
+    listed.params.warp.top_k = 40;
+    ExpectSameText(RunNamed(whole), RunNamed(listed));
+  });
+  ForEveryService(/*vocab=*/12, /*seeds=*/8, [](const MethodRow& row, NamedSetting whole) {
+    if (!row.joint_warps) return;
+    whole.params.warp.mode = WarpMode::kJoint;
+    whole.params.warp.temperature = 0.9;
+    NamedSetting listed = whole;
+    listed.params.warp.top_k = 12 * 8;  // beams, ended ones beside them
+    ExpectSameText(RunNamed(whole), RunNamed(listed));
+    whole.params.warp.mode = listed.params.warp.mode = WarpMode::kRowCut;
+    ExpectSameText(RunNamed(whole), RunNamed(listed));
+  });
+}
+
+// W = 1 for the methods whose distinct drafts verify independent outputs: the second output of one
+// parent is of another law than the second draft.
+TEST(DecodeInvariants, EqualDraftsAreKeptWhole) {
+  const std::set<std::string> whole = {"rejection",
+                                       "block",
+                                       "recursive_rejection",
+                                       "recursive_rejection_wor",
+                                       "k_seq",
+                                       "spectr",
+                                       "luce_ot",
+                                       "pf_gumbel",
+                                       "certified",
+                                       "gumbel_slots",
+                                       "dsbd",
+                                       "dsbd_renormalise",
+                                       "single_kv",
+                                       "wor_reuse",
+                                       "pf_rrs",
+                                       "bild",
+                                       "mjsd"};
+  std::set<std::string> seen;
+  ForEveryService(/*vocab=*/7, /*seeds=*/12, [&](const MethodRow& row, NamedSetting setting) {
+    const std::string name(row.name);
+    if (whole.count(name) == 0) return;
+    seen.insert(name);
+    if (setting.params.kind == DecodingKind::kBeamSampling &&
+        (name == "wor_reuse" || name == "pf_rrs")) {
+      setting.params.beam_width = setting.params.num_hypotheses = 1;
+    }
+    setting.params.fallback_threshold = 0;
+    setting.params.rollback_threshold = 1e9;
+    setting.params.mjsd_threshold = 0.5;
+    setting.params.max_tokens = 12;
+    setting.draft_width = setting.params.beam_width;
+    setting.draft = setting.target;
+    EXPECT_THAT(RunNamed(setting).layers, testing::ElementsAre(4, 4, 4));
+  });
+  EXPECT_EQ(seen, whole);
+}
+
+// The target keeps its two likeliest tokens, the draft has only the others.
+TEST(DecodeInvariants, DisjointDraftsDecideOneLayerAPass) {
+  ForEveryService(/*vocab=*/9, /*seeds=*/12, [](const MethodRow& row, NamedSetting setting) {
+    if (!row.lossless) return;
+    const LogProbsOf target = setting.target;
+    const auto split = [target](uint64_t hash, bool likely) {
+      std::vector<double> row = target(hash);
+      WarpParams two;
+      two.top_k = 2;
+      const Distribution top = WarpRow(absl::Span<const double>(row), two);
+      double mass = 0;
+      for (int v = 0; v < row.size(); ++v) {
+        if ((FindToken(top, v) >= 0) != likely) row[v] = kNothing;
+        mass += Exp(row[v]);
+      }
+      for (double& log_prob : row) log_prob -= Log(mass);
+      return row;
+    };
+    setting.target = [split](uint64_t hash) { return split(hash, true); };
+    setting.draft = [split](uint64_t hash) { return split(hash, false); };
+    EXPECT_THAT(RunNamed(setting).layers, testing::Each(1));
+  });
+}
+
+// Logits of -inf in most places, rows of one token and rows of nothing (one-hot on token 0), in f64
+// and in f32.
+std::vector<double> Holed(std::vector<double> row, uint64_t hash) {
+  const int keep = static_cast<int>(hash % 4);  // 0: nothing is left
+  int kept = 0;
+  for (int v = 0; v < row.size(); ++v) {
+    const bool stays =
+        kept < keep && (Finalize(hash + v) % 3 == 0 || row.size() - v <= keep - kept);
+    if (stays) {
+      ++kept;
+    } else {
+      row[v] = kNothing;
+    }
+  }
+  return row;
+}
+
+TEST(DecodeInvariants, TokensWithoutMassAreNeverEmitted) {
+  int rows_of_nothing = 0;
+  ForEveryService(/*vocab=*/9, /*seeds=*/12, [&](const MethodRow&, NamedSetting setting) {
+    const LogProbsOf target = setting.target;
+    setting.target = [target](uint64_t hash) { return Holed(target(hash), hash); };
+    setting.logits_in_f32 = setting.params.seed % 2 == 0;
+    for (const Hypothesis& hypothesis : RunNamed(setting).result) {
+      ASSERT_TRUE(std::isfinite(hypothesis.joint_log_probability));
+      ASSERT_LE(hypothesis.joint_log_probability, 0);
+      uint64_t hash = kRootHash;
+      for (TokenId token : hypothesis.tokens) {
+        const std::vector<double> row = setting.target(hash);
+        const bool nothing = *std::max_element(row.begin(), row.end()) == kNothing;
+        rows_of_nothing += nothing;
+        EXPECT_TRUE(nothing ? token == 0 : row[token] > kNothing);
+        hash = ExtendHash(hash, token);
+      }
+    }
+  });
+  EXPECT_GT(rows_of_nothing, 100);
+}
+
+// 11.7: ls is summed in path order in f64, what a layer adds being what its row says, bit for bit;
+// the score divides it by len^alpha. exp(-ls / len) is the perplexity.
+TEST(DecodeInvariants, ScoresAreSumsInPathOrder) {
+  ForEveryService(/*vocab=*/9, /*seeds=*/12, [](const MethodRow&, NamedSetting setting) {
+    setting.params.stop_ids = {2};
+    setting.params.length_penalty = 1;
+    if (setting.params.kind != DecodingKind::kBeamSearch) {
+      setting.params.warp.mode = setting.params.seed % 2 == 0 ? WarpMode::kRow : WarpMode::kRowRaw;
+      setting.params.warp.temperature = 0.8;
+      setting.params.warp.top_k = setting.params.seed % 3 == 0 ? 5 : 0;
+    }
+    for (const Hypothesis& hypothesis : RunNamed(setting).result) {
+      double sum = 0, likelihood = 1;
+      uint64_t hash = kRootHash;
+      for (int i = 0; i < hypothesis.tokens.size(); ++i) {
+        FunctionRows rows(setting.target, {hash}, DraftForest::Empty(1));
+        const TargetRow row = ReadTargetRow(&rows, 0, setting.params, i);
+        const int at = FindToken(row.row, hypothesis.tokens[i]);
+        ASSERT_GE(at, 0);
+        sum += row.score_log_probs[at];
+        likelihood *= std::exp(row.score_log_probs[at]);
+        hash = ExtendHash(hash, hypothesis.tokens[i]);
+      }
+      const double length = static_cast<double>(hypothesis.tokens.size());
+      EXPECT_EQ(hypothesis.joint_log_probability, sum);
+      EXPECT_NEAR(hypothesis.score, sum / length, 1e-15 * (1 - sum));
+      EXPECT_NEAR(std::exp(-hypothesis.score), std::pow(likelihood, -1 / length),
+                  1e-12 * std::exp(-hypothesis.score));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace coppice
