@@ -186,6 +186,41 @@ TEST(PfRrsEnumeration, StopIdsRefillAndWarpsKeepTheLaw) {
   ExpectExact(once, "set semantics");
 }
 
+// One-hot rows, disjoint and equal ones, fewer tokens than slots or drafts.
+TEST(PfRrsEnumeration, ExtremeRowsKeepTheLaw) {
+  const auto everywhere = [](const std::vector<double>& masses) {
+    std::vector<double> row;
+    for (double mass : masses) row.push_back(Log(mass));
+    return [row](uint64_t) { return row; };
+  };
+  const std::vector<LogProbsOf> models = {
+      everywhere({0.75, 0.25, 0, 0}), everywhere({0, 0, 0.5, 0.5}), everywhere({0, 1, 0, 0}),
+      everywhere({0.5, 0.3, 0.2 - 1e-16, 1e-16}), everywhere({0.5, 0.3, 0.2, 0})};
+  for (size_t p = 0; p < models.size(); ++p) {
+    for (size_t q = 0; q < models.size(); ++q) {
+      for (int width : {1, 2}) {
+        Setting setting = MakeSetting(4, width, 3, 1, 2);
+        setting.target = models[p];
+        setting.draft = models[q];
+        ExpectExact(setting, absl::StrCat("p ", p, " q ", q, " W ", width));
+      }
+    }
+  }
+}
+
+TEST(PfRrsEnumeration, InvertedRatioIsToldApart) {
+  for (const auto& [vocab, width] : {std::pair(4, 1), {3, 2}}) {
+    const Setting setting = MakeSetting(vocab, width, 3, 1, 2);
+    ExactLaw law;
+    EnumerateChoices([&](ScriptedChoices* choices) {
+      InvertedRatio wrong(choices);
+      const std::vector<uint64_t> outcome = Decode(setting, nullptr, &wrong);
+      law[outcome] += choices->probability();
+    });
+    EXPECT_GT(TotalVariation(law, ClosedLaw(setting).law()), 0.01) << "V " << vocab;
+  }
+}
+
 // Drafts of a parent by decreasing q instead of drawing order: no sample without replacement.
 TEST(PfRrsEnumeration, ResortedDraftsAreToldApart) {
   for (const auto& [vocab, width] : {std::pair(4, 1), {3, 2}}) {
