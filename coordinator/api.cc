@@ -94,6 +94,11 @@ class CompletionParser {
     given_.beam_width = fields_.Integer({"beam_width", "num_beams"}, 1, limits_.max_beam_width);
     given_.length_penalty = fields_.Number({"length_penalty"}, 0, 10);
     given_.temperature = fields_.Number({"temperature"}, 0, 2);
+    if (!IsTemperature(given_.temperature.value_or(0))) {
+      fields_.Fail("invalid_value", "temperature",
+                   absl::StrCat("must be 0, or at least ", kLeastTemperature, ", got ",
+                                *given_.temperature));
+    }
     given_.top_k = fields_.Integer({"top_k"}, -1, vocab_);
     given_.top_p = fields_.Number({"top_p"}, 0, 1, /*open_low=*/true);
     given_.min_p = fields_.Number({"min_p"}, 0, 1);

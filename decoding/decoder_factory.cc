@@ -27,8 +27,10 @@ absl::Status CheckAtLeastOne(absl::string_view field, int value) {
 
 absl::Status CheckWarp(const DecodingParams& params) {
   const WarpParams& warp = params.warp;
-  if (!(warp.temperature >= 0) || !std::isfinite(warp.temperature))
-    return Bad("temperature", "must be finite and >= 0");
+  if (!IsTemperature(warp.temperature)) {
+    return Bad("temperature", absl::StrCat("must be 0 or finite and at least ", kLeastTemperature,
+                                           ", got ", warp.temperature));
+  }
   if (warp.top_k < 0) return Bad("top_k", "must be >= 0");
   if (!(warp.top_p >= 0 && warp.top_p <= 1)) return Bad("top_p", "must be in [0, 1]");
   if (!(warp.min_p >= 0 && warp.min_p <= 1)) return Bad("min_p", "must be in [0, 1]");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,12 @@ absl::string_view WarpModeName(WarpMode mode);  // "row", "row_raw", "joint", "r
 absl::StatusOr<WarpMode> ParseWarpMode(absl::string_view name);
 constexpr bool IsJoint(WarpMode mode) {
   return mode == WarpMode::kJoint || mode == WarpMode::kRowCut;
+}
+
+// The smallest temperature but 0: what smaller ones divide may overflow, and NaN has no order.
+inline constexpr double kLeastTemperature = 1e-6;
+constexpr bool IsTemperature(double value) {  // false for NaN
+  return value == 0 || (value >= kLeastTemperature && value <= std::numeric_limits<double>::max());
 }
 
 // Section 1. Neutral: temperature 1, top_k 0, top_p 1, min_p 0, no bias.

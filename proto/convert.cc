@@ -16,7 +16,10 @@ namespace {
 
 absl::Status CheckWarp(const proto::Decoding& message) {
   const double most = std::numeric_limits<double>::max();
-  COPPICE_RETURN_IF_ERROR(CheckRange("temperature", message.temperature(), 0.0, most));
+  if (!IsTemperature(message.temperature())) {
+    return Bad("temperature", absl::StrCat(message.temperature(), " is neither 0 nor in [",
+                                           kLeastTemperature, ", ", most, "]"));
+  }
   COPPICE_RETURN_IF_ERROR(CheckRange("top_k", int64_t{message.top_k()}, 0, INT32_MAX));
   COPPICE_RETURN_IF_ERROR(CheckRange("top_p", message.top_p(), 0.0, 1.0));
   COPPICE_RETURN_IF_ERROR(CheckRange("min_p", message.min_p(), 0.0, 1.0));

@@ -91,6 +91,7 @@ TEST(Api, OutOfRange) {
   ExpectRefused({
       {R"("temperature": -0.1)", "invalid_value", "temperature"},
       {R"("temperature": 2.1)", "invalid_value", "temperature"},
+      {R"("temperature": 1e-308)", "invalid_value", "temperature"},
       {R"("top_p": 0)", "invalid_value", "top_p"},
       {R"("top_p": 1.1)", "invalid_value", "top_p"},
       {R"("min_p": -0.1)", "invalid_value", "min_p"},

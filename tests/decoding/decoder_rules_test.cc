@@ -139,6 +139,8 @@ TEST(DecoderFactoryTest, NamesTheFieldThatIsWrong) {
   EXPECT_THAT(message([](DecodingParams* p) { p->warp.top_p = 1.5; }), HasSubstr("top_p"));
   EXPECT_THAT(message([](DecodingParams* p) { p->warp.temperature = -1; }),
               HasSubstr("temperature"));
+  EXPECT_THAT(message([](DecodingParams* p) { p->warp.temperature = 1e-308; }),
+              HasSubstr("temperature"));
   EXPECT_THAT(message([](DecodingParams* p) {
                 p->kind = DecodingKind::kBeamSampling;
                 p->warp.temperature = 0;

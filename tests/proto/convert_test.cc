@@ -51,6 +51,7 @@ TEST(ConvertTest, DecodingNamesTheBadField) {
   ExpectInvalid(with([](auto* m) { m->set_length_penalty(NAN); }), "length_penalty");
   ExpectInvalid(with([](auto* m) { m->set_temperature(-1); }), "temperature");
   ExpectInvalid(with([](auto* m) { m->set_temperature(INFINITY); }), "temperature");
+  ExpectInvalid(with([](auto* m) { m->set_temperature(1e-308); }), "temperature");
   ExpectInvalid(with([](auto* m) { m->set_top_k(-1); }), "top_k");
   ExpectInvalid(with([](auto* m) { m->set_top_p(1.5); }), "top_p");
   ExpectInvalid(with([](auto* m) { m->set_min_p(NAN); }), "min_p");
