@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "base/deterministic_math.h"
 #include "decoding/residual.h"
 #include "decoding/shipped_draws.h"
@@ -66,10 +67,13 @@ absl::Status CheckPathForest(const DraftForest& forest) {
       !status.ok()) {
     return status;
   }
-  if (forest.size() == forest.depth() && forest.draws.size() == forest.token.size()) {
-    return absl::OkStatus();
+  for (int layer = 0; layer < forest.depth(); ++layer) {
+    const int draws = forest.draws_begin[layer + 1] - forest.draws_begin[layer];
+    if (draws == 1) continue;
+    return absl::InvalidArgumentError(absl::StrCat("draft forest: draws: ", draws, " beside node ",
+                                                   forest.layer_begin[layer], ", a path has one"));
   }
-  return absl::InvalidArgumentError("draft forest: more than one draft in a layer of a path");
+  return absl::OkStatus();
 }
 
 void BlockDecoder::Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {

@@ -63,7 +63,8 @@ absl::Status CheckGreedyDraws(const DraftForest& forest) {
       const std::vector<TokenId> drafts = DraftsBelow(forest, row, layer);
       if (!drafts.empty() && !IsGreedyDraw(proposals.Find(row)->row, drafts)) {
         return absl::InvalidArgumentError(
-            absl::StrCat("draft forest: the children of row ", row,
+            absl::StrCat("draft forest: draws: the children of node ",
+                         row < forest.num_roots ? -1 - row : row - forest.num_roots,
                          " are not the most likely tokens and one more"));
       }
     }
@@ -108,8 +109,11 @@ std::vector<TokenId> DraftsBelow(const DraftForest& forest, int row, int layer) 
 
 absl::Status CheckChildren(ChildLaw law, const DraftForest& forest) {
   switch (law) {
-    case ChildLaw::kMostLikely:
-      return absl::OkStatus();
+    case ChildLaw::kMostLikely:  // draws would be verified against proposals, which are not shipped
+      return forest.draws.empty() ? absl::OkStatus()
+                                  : absl::InvalidArgumentError(absl::StrCat(
+                                        "draft forest: draws[0]: node ", forest.draws[0],
+                                        " is said to be drawn, want the tree alone"));
     case ChildLaw::kIid:
       return CheckShippedDraws(forest, DrawLaw::kIndependentChildren);
     case ChildLaw::kWithoutReplacement:

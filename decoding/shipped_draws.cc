@@ -40,7 +40,10 @@ absl::Status CheckLayer(const DraftForest& forest, const ProposalIndex& proposal
     }
     drawn[place] = true;
   }
-  return absl::OkStatus();
+  const auto undrawn = std::find(drawn.begin(), drawn.end(), false);
+  if (undrawn == drawn.end()) return absl::OkStatus();
+  return Bad(absl::StrCat("draws: node ", forest.layer_begin[layer] + (undrawn - drawn.begin()),
+                          " is not among them"));
 }
 
 }  // namespace

@@ -18,9 +18,9 @@ enum class DrawLaw {
   kDistinctChildren,     // without replacement from each parent's own row; weights are not read
 };
 
-// Every draw has a proposal that lists its token, distinct draws are distinct, and the weights of
-// each layer's joint proposal sum to 1.
-// InvalidArgument names the layer or the node.
+// Every draw has a proposal that lists its token, every node was drawn, distinct draws are
+// distinct, and the weights of each layer's joint proposal sum to 1. InvalidArgument names the
+// layer or the node.
 absl::Status CheckShippedDraws(const DraftForest& forest, DrawLaw law);
 
 // Proposals by row (roots first, then nodes). *forest must outlive it.

@@ -67,13 +67,21 @@ const char* FallbackName(Fallback fallback) {
 }
 
 absl::Status CheckForest(const DraftForest& forest, const AskedForest& limits) {
-  const auto refuse = [](const char* field, int got, int asked) {
+  const auto refuse = [](absl::string_view field, int got, int asked) {
     return absl::InvalidArgumentError(
         absl::StrCat("draft forest: ", field, " ", got, ", asked for ", asked));
   };
   if (forest.num_roots != limits.roots) return refuse("num_roots", forest.num_roots, limits.roots);
   if (forest.depth() > limits.depth) return refuse("depth", forest.depth(), limits.depth);
   if (forest.size() > limits.nodes) return refuse("nodes", forest.size(), limits.nodes);
+  const int draws = static_cast<int>(forest.draws.size());
+  if (draws > limits.nodes) return refuse("draws", draws, limits.nodes);
+  for (const Proposal& proposal : forest.proposals) {
+    const int entries = static_cast<int>(proposal.row.size());
+    if (entries <= limits.support) continue;
+    return refuse(absl::StrCat("proposals: entries of node ", proposal.node), entries,
+                  limits.support);
+  }
   const bool checked = limits.method != nullptr && limits.method->check_forest != nullptr;
   return checked && forest.size() > 0 ? limits.method->check_forest(forest) : absl::OkStatus();
 }
@@ -206,7 +214,7 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
   session.asked_round = sequence.round;
   session.asked = {FindMethod(sequence.params.method),
                    static_cast<int>(sequence.decoder->roots().size()), depth,
-                   sequence.draft.Nodes(width, depth)};
+                   sequence.draft.Nodes(width, depth), std::max(1, sequence.params.draft_support)};
   session.asked_s = now_s;
   session.waiting = true;
   *deadline_s = now_s + Patience(*node, session);

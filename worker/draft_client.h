@@ -43,7 +43,9 @@ struct DraftArrival {
 // What a draft node was asked for: its answer must keep within it.
 struct AskedForest {
   const MethodRow* method = nullptr;
-  int roots = 0, depth = 0, nodes = 0;
+  int roots = 0, depth = 0;
+  int nodes = 0;    // and draws, copies counted
+  int support = 0;  // entries of a proposal
 };
 // InvalidArgument names what is wrong: another number of roots, more than was asked for, or what
 // the method's verifier refuses. The forest has passed DraftForest::Validate.

@@ -236,6 +236,27 @@ TEST_F(DraftClientTest, AForestThatBreaksTheRulesIsAMismatch) {
   }
 }
 
+// Copies among the draws and long rows cost time and memory of their own.
+TEST(CheckForestTest, DrawsAndProposalsStayWithinWhatWasAskedFor) {
+  DraftForest forest = DraftForest::Empty(1);
+  forest.token = {3};
+  forest.parent = {-1};
+  forest.layer_begin = {0, 1};
+  forest.draws = {0, 0, 0, 0};
+  forest.draws_begin = {0, 4};
+  const double half = -0.69314718055994531;
+  forest.proposals = {{-1, 0, {{3, 4}, {half, half}}}};
+  ASSERT_TRUE(forest.Validate(kVocab).ok());
+  AskedForest asked{FindMethod("dsbd"), /*roots=*/1, /*depth=*/1, /*nodes=*/4, /*support=*/2};
+  EXPECT_TRUE(CheckForest(forest, asked).ok()) << CheckForest(forest, asked);
+  asked.nodes = 3;
+  EXPECT_EQ(CheckForest(forest, asked).message(), "draft forest: draws 4, asked for 3");
+  asked.nodes = 4;
+  asked.support = 1;
+  EXPECT_EQ(CheckForest(forest, asked).message(),
+            "draft forest: proposals: entries of node -1 2, asked for 1");
+}
+
 TEST_F(DraftClientTest, WhatTheVerifierCannotUseIsAMismatch) {
   sequence_.params.kind = DecodingKind::kBeamSampling;
   sequence_.params.beam_width = 2;

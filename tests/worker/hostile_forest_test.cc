@@ -1,0 +1,306 @@
+// What a draft node may send, good or not: forests that honest drafters made, changed at random, go
+// the way of the wire (message, DraftForest::Validate, CheckForest) into every method's verifier.
+// Nothing crashes, every refusal says what and where, and whatever is let through, the sequence
+// goes on to its end. Run it under asan too.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "decoding/beam_decoder.h"
+#include "decoding/draft_size.h"
+#include "decoding/drafter.h"
+#include "decoding/method.h"
+#include "proto/convert.h"
+#include "tests/testing/hash_lm.h"
+#include "worker/draft_client.h"
+
+namespace coppice {
+namespace {
+
+using Random = std::mt19937_64;
+
+constexpr int kVocab = 12;
+constexpr int kWidth = 4, kDepth = 3;
+const HashLm kModel{.vocab_size = kVocab, .salt = 5, .power = 3, .noise = 8};
+
+struct Setting {
+  const MethodRow* method;
+  DecodingParams params;
+};
+
+// Every method that drafts, with every decoding and one warp of each sort that it serves. At
+// temperature 0.01 most of a row's mass is below what f64 holds.
+std::vector<Setting> Settings() {
+  std::vector<Setting> settings;
+  for (const MethodRow& row : Methods()) {
+    if (row.form == DraftForm::kNone) continue;
+    for (const DecodingKind kind : row.serves) {
+      for (const double temperature : {1.0, 0.01, kLeastTemperature, 0.0}) {
+        for (const WarpMode mode : {WarpMode::kRow, WarpMode::kJoint}) {
+          DecodingParams params;
+          params.kind = kind;
+          params.method = std::string(row.name);
+          params.warp.temperature = temperature;
+          params.warp.mode = mode;
+          params.warp.top_k = mode == WarpMode::kJoint ? 5 : 0;
+          if (kind != DecodingKind::kMultinomial) params.beam_width = 3;
+          params.refill = temperature == 1.0;
+          params.max_tokens = 6;
+          params.min_tokens = 1;
+          params.stop_ids = {2, 7};
+          params.stop_when_full = false;
+          if (row.reads("width_threshold") && temperature < 1) params.width_threshold = 0.7;
+          params.draft_width = row.form == DraftForm::kPath ? 1 : row.most_children;
+          if (MakeBeamDecoder(params).ok()) settings.push_back({&row, params});
+        }
+      }
+    }
+  }
+  return settings;
+}
+
+DraftForest HonestForest(const DecodingParams& params, const DraftState& state, int depth) {
+  auto drafter = MakeDrafter(params, state, params.draft_width > 0 ? params.draft_width : kWidth);
+  EXPECT_TRUE(drafter.ok()) << drafter.status();
+  for (int level = 0; level < depth && !(*drafter)->frontier().empty(); ++level) {
+    const std::vector<uint64_t> hashes = RowHashes(state.root_hash, (*drafter)->forest());
+    std::vector<Distribution> rows;
+    for (const int32_t node : (*drafter)->frontier()) {
+      const size_t row = node < 0 ? -1 - node : state.root_hash.size() + node;
+      const std::vector<double> log_probs = kModel.DraftLogProbs(hashes[row]);
+      const std::vector<float> logits(log_probs.begin(), log_probs.end());
+      rows.push_back(DraftRow(logits, params, static_cast<int>(state.layers_committed) + level));
+    }
+    (*drafter)->Grow(rows);
+  }
+  return (*drafter)->Shipped();
+}
+
+// One change that leaves most of the structure whole, so that many mutants reach a verifier.
+class Mutator {
+ public:
+  explicit Mutator(uint64_t seed) : random_(seed) {}
+
+  proto::Forest Mutate(proto::Forest forest, const proto::Forest& other) {
+    for (uint64_t changes = 1 + Below(2); changes > 0; --changes) ChangeOnce(&forest, other);
+    return forest;
+  }
+
+ private:
+  uint64_t Below(uint64_t end) { return random_() % end; }
+  int32_t AnyInt() {
+    const int32_t values[] = {-1,
+                              0,
+                              1,
+                              2,
+                              3,
+                              kVocab,
+                              std::numeric_limits<int32_t>::max(),
+                              std::numeric_limits<int32_t>::min()};
+    return Below(2) == 0 ? static_cast<int32_t>(Below(14)) - 4 : values[Below(std::size(values))];
+  }
+  double AnyLog() {
+    const double values[] = {0, -0.1, -800, -1e300, 1e-12, 1, NAN, INFINITY, -INFINITY};
+    return values[Below(std::size(values))];
+  }
+  template <typename Field>
+  void ChangeInt(Field* field) {
+    if (field->empty() || Below(5) == 0) return field->Add(AnyInt());
+    if (Below(5) == 0) return field->RemoveLast();
+    field->Set(static_cast<int>(Below(field->size())), AnyInt());
+  }
+
+  // Begins of layers that were right stay right when an entry of layer `layer` comes or goes.
+  static void Shift(google::protobuf::RepeatedField<int32_t>* begins, int from, int by) {
+    for (int layer = from; layer < begins->size(); ++layer) {
+      begins->Set(layer, begins->Get(layer) + by);
+    }
+  }
+
+  void ChangeDraws(proto::Forest* forest) {
+    auto* draws = forest->mutable_draw();
+    auto* begins = forest->mutable_draw_begin();
+    switch (Below(5)) {
+      case 0:  // no draws at all
+        draws->Clear();
+        begins->Clear();
+        return;
+      case 1:  // draws of a tree that should have none, or others
+        *begins = forest->layer_begin();
+        draws->Clear();
+        for (int node = 0; node < forest->token_size(); ++node) draws->Add(node);
+        return;
+      case 2:  // another layer begins elsewhere
+        if (begins->size() > 2) Shift(begins, 1 + static_cast<int>(Below(begins->size() - 2)), 1);
+        return;
+      case 3:  // another node
+        if (!draws->empty()) {
+          draws->Set(static_cast<int>(Below(draws->size())),
+                     static_cast<int32_t>(Below(forest->token_size() + 1)));
+        }
+        return;
+      case 4: {  // one more copy
+        if (begins->size() < 2) return;
+        const int layer = static_cast<int>(Below(begins->size() - 1));
+        const int at = begins->Get(layer);
+        if (at < 0 || at >= draws->size()) return;
+        draws->Add(0);
+        for (int i = draws->size() - 1; i > at; --i) draws->Set(i, draws->Get(i - 1));
+        Shift(begins, layer + 1, 1);
+        return;
+      }
+    }
+  }
+
+  void ChangeProposals(proto::Forest* forest) {
+    if (forest->proposal().empty()) {
+      forest->add_proposal()->set_node(AnyInt());
+      return;
+    }
+    const int at = static_cast<int>(Below(forest->proposal_size()));
+    proto::Proposal* proposal = forest->mutable_proposal(at);
+    switch (Below(7)) {
+      case 0:
+        return forest->clear_proposal();
+      case 1:
+        return forest->mutable_proposal()->DeleteSubrange(at, 1);
+      case 2:
+        return proposal->set_node(AnyInt());
+      case 3:
+        return proposal->set_log_weight(AnyLog());
+      case 4:
+        return ChangeInt(proposal->mutable_token());
+      case 5:
+        if (!proposal->log_q().empty()) {
+          proposal->set_log_q(static_cast<int>(Below(proposal->log_q_size())), AnyLog());
+        }
+        return;
+      case 6: {  // all mass on one token; the others have none that f64 holds
+        const int likely = static_cast<int>(Below(proposal->log_q_size() + 1));
+        for (int i = 0; i < proposal->log_q_size(); ++i) {
+          proposal->set_log_q(i, i == likely ? 0.0 : -800.0);
+        }
+        return;
+      }
+    }
+  }
+
+  void ChangeOnce(proto::Forest* forest, const proto::Forest& other) {
+    switch (Below(8)) {
+      case 0:
+        return ChangeInt(forest->mutable_token());
+      case 1:
+        return ChangeInt(forest->mutable_parent());
+      case 2:
+        return ChangeInt(forest->mutable_layer_begin());
+      case 3:
+        return Below(4) == 0 ? forest->set_num_roots(AnyInt()) : ChangeDraws(forest);
+      case 4:
+        return ChangeInt(Below(2) == 0 ? forest->mutable_draw() : forest->mutable_draw_begin());
+      case 5:  // parts of another forest
+        if (Below(2) == 0) *forest->mutable_proposal() = other.proposal();
+        if (Below(2) == 0) *forest->mutable_token() = other.token();
+        if (Below(2) == 0) *forest->mutable_draw() = other.draw();
+        return;
+      case 6:
+        return ChangeDraws(forest);
+      case 7:
+        return ChangeProposals(forest);
+    }
+  }
+
+  Random random_;
+};
+
+// Names a field of the forest, or what was asked for, and a place in it or a number.
+void ExpectNamed(const absl::Status& status) {
+  ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  const std::string text(status.message());
+  bool named = false;
+  for (const char* field : {"token", "parent", "layer_begin", "proposal", "draw", "num_roots",
+                            "node", "depth", "log_q"}) {
+    named = named || text.find(field) != std::string::npos;
+  }
+  EXPECT_TRUE(named) << text;
+}
+
+class Sequence {
+ public:
+  explicit Sequence(const Setting& setting) : decoder_(*MakeBeamDecoder(setting.params)) {
+    Round(DraftForest::Empty(1));
+  }
+  BeamDecoder& decoder() { return *decoder_; }
+  void Round(const DraftForest& forest) {
+    HashLmRows rows(kModel, decoder_->draft_state().root_hash, forest, /*in_f32=*/true);
+    const Verdict verdict = decoder_->Advance(forest, &rows);
+    EXPECT_GE(verdict.stats.layers, 1);
+    EXPECT_EQ(verdict.node_path.size(), forest.token.size());
+  }
+  void Finish() {
+    while (!decoder_->finished()) {
+      Round(DraftForest::Empty(static_cast<int>(decoder_->roots().size())));
+    }
+    const std::vector<Hypothesis> result = decoder_->Result();
+    ASSERT_FALSE(result.empty());
+    for (const Hypothesis& hypothesis : result) {
+      EXPECT_TRUE(std::isfinite(hypothesis.joint_log_probability));
+      for (const TokenId token : hypothesis.tokens) EXPECT_TRUE(token >= 0 && token < kVocab);
+    }
+  }
+
+ private:
+  std::unique_ptr<BeamDecoder> decoder_;
+};
+
+TEST(HostileForestTest, EveryMethodRefusesByNameOrGoesOn) {
+  constexpr int kMutants = 400;
+  for (const Setting& setting : Settings()) {
+    SCOPED_TRACE(absl::StrCat(setting.method->name, " ",
+                              std::string(DecodingKindName(setting.params.kind)),
+                              " T=", setting.params.warp.temperature, " ",
+                              std::string(WarpModeName(setting.params.warp.mode))));
+    Sequence first(setting);
+    if (first.decoder().finished()) continue;
+    const DraftState state = first.decoder().draft_state();
+    const int width = setting.params.draft_width > 0 ? setting.params.draft_width : kWidth;
+    const AskedForest asked{setting.method, static_cast<int>(state.root_hash.size()), kDepth,
+                            DraftSizeOf(setting.params).Nodes(width, kDepth),
+                            setting.params.draft_support};
+    const DraftForest honest = HonestForest(setting.params, state, kDepth);
+    ASSERT_TRUE(CheckForest(honest, asked).ok()) << CheckForest(honest, asked);
+    DecodingParams reseeded = setting.params;
+    reseeded.seed = 1;
+    const proto::Forest good = ForestToMessage(honest);
+    const proto::Forest other = ForestToMessage(HonestForest(reseeded, state, kDepth));
+    Mutator mutator(11);
+    int refused = 0;
+    for (int i = 0; i < kMutants; ++i) {
+      const proto::Forest message = mutator.Mutate(good, other);
+      const auto forest = ForestFromMessage(message, kVocab);
+      if (!forest.ok()) {
+        ExpectNamed(forest.status());
+        ++refused;
+        continue;
+      }
+      if (forest->num_roots != asked.roots) continue;  // never reaches a verifier
+      const absl::Status status = CheckForest(*forest, asked);
+      if (!status.ok()) ExpectNamed(status);
+      refused += !status.ok();
+      // Whether refused or not: what a verifier cannot use makes its round a plain step.
+      Sequence sequence(setting);
+      sequence.Round(*forest);
+      sequence.Finish();
+      ASSERT_FALSE(HasFatalFailure());
+    }
+    EXPECT_GT(refused, kMutants / 10);
+    EXPECT_LT(refused, kMutants * 95 / 100);
+  }
+}
+
+}  // namespace
+}  // namespace coppice
