@@ -8,8 +8,11 @@
 namespace coppice {
 namespace {
 
-constexpr double kTiny = 1e-12;        // what stands in for a mass of 0
-constexpr double kFloor = 1e-10;       // smallest weight
+constexpr double kTiny = 1e-12;   // what stands in for a mass of 0
+constexpr double kFloor = 1e-10;  // smallest weight
+// Smallest q that is divided by; a token below it is never drafted, and its selection mass is 0 or
+// next to it whatever its weight.
+constexpr double kLeastProposal = 1e-200;
 constexpr double kLogTimeBegin = -38;  // trapezoid in log t
 constexpr double kLogTimeStep = 0.3;
 constexpr double kLongestDecay = 40;  // exp(-t w) is negligible beyond t w = 40
@@ -71,7 +74,9 @@ std::vector<double> LuceSelectionLaw(absl::Span<const double> q, absl::Span<cons
 LuceWeights FindLuceWeights(absl::Span<const double> p, absl::Span<const double> q, int n,
                             int rounds) {
   std::vector<double> w(q.size());
-  for (size_t x = 0; x < q.size(); ++x) w[x] = std::max(p[x], kTiny) / q[x];
+  for (size_t x = 0; x < q.size(); ++x) {
+    w[x] = q[x] > kLeastProposal ? std::max(p[x], kTiny) / q[x] : 0;
+  }
   Normalise(&w);
   LuceWeights best;
   for (int round = 0; round < rounds; ++round) {

@@ -23,7 +23,8 @@ struct LuceWeights {
   std::vector<double> selection;  // their s
   double acceptance = 0;          // sum of min(p, s)
 };
-// The weights after `rounds` evaluations. p >= 0, q > 0 over the support of q.
+// The weights after `rounds` evaluations. p, q >= 0 over the support of q, whose least likely
+// tokens may be 0 in f64; some q is not.
 LuceWeights FindLuceWeights(absl::Span<const double> p, absl::Span<const double> q, int n,
                             int rounds = kLuceRounds);
 

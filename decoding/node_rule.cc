@@ -8,6 +8,10 @@
 namespace coppice {
 namespace {
 
+// Drafts without replacement are read while at least this much of the proposal is left: below, f64
+// loses its entries. To stop is admissible, it depends on the drafts read alone.
+constexpr double kLeastProposal = 1e-200;
+
 LayerLaw ProposalLaw(const LayerLaw& p, const Distribution& proposal, double scale) {
   LayerLaw law;
   law.rows.resize(1);
@@ -42,7 +46,7 @@ bool NodeTrial::Accepts(int j) {
   return coin.accepted;
 }
 
-void NodeTrial::RemoveFromProposal(TokenId token) {
+bool NodeTrial::RemoveFromProposal(TokenId token) {
   a_.RemoveProposal({0, token});
   const Distribution& q = *proposal_.rows[0].sparse;
   const absl::Span<const TokenId> seen =
@@ -51,7 +55,9 @@ void NodeTrial::RemoveFromProposal(TokenId token) {
   for (int i = 0; i < q.size(); ++i) {
     if (FindDraft(seen, q.tokens[i]) < 0) rest += Exp(q.log_probs[i]);
   }
-  if (rest > 0) a_.NormaliseProposal(rest);
+  if (rest <= kLeastProposal) return false;
+  a_.NormaliseProposal(rest);
+  return true;
 }
 
 void NodeTrial::CountMargin(double margin) {
@@ -90,7 +96,7 @@ NodeVerdict VerifyRrsWithoutReplacement(const NodeInput& input, ChoiceSource* ch
   for (int j = 0; j < input.drafts.size(); ++j) {
     if (trial.Accepts(j)) return trial.Accepted(j);
     trial.Reject();
-    trial.RemoveFromProposal(input.drafts[j]);
+    if (!trial.RemoveFromProposal(input.drafts[j])) break;
   }
   return trial.DrawRest();
 }

@@ -47,8 +47,9 @@ class NodeTrial {
   // Tests draft j: u * b(d) < a(d), one coin.
   bool Accepts(int j);
   void Reject() { a_.Reject(); }  // a = res(a, b)
-  // The drafts so far are gone from b, whose rest is normalised; an empty rest stays as it is.
-  void RemoveFromProposal(TokenId token);
+  // The drafts up to `token` are gone from b, whose rest is normalised. False: the rest is too
+  // small for f64, or empty, and no further draft can be tested.
+  bool RemoveFromProposal(TokenId token);
   void CountMargin(double margin);
   NodeVerdict Accepted(int j) const;  // emits draft j
   NodeVerdict DrawRest();             // emits t ~ a

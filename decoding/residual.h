@@ -35,9 +35,11 @@ class Residual {
   void NormaliseProposal(double total) { proposal_scale_ = 1 / total; }
   // An entry of P is gone, from the next Reset on.
   void RemoveTarget(Entry entry);
-  bool HasTarget() const { return !target_cut_ || target_mass_ > 0; }
+  // Enough of P is left for f64: below, its entries lose their digits.
+  bool HasTarget() const { return !target_cut_ || target_mass_ > kLeastTarget; }
 
  private:
+  static constexpr double kLeastTarget = 1e-200;
   struct Shared {  // an entry with P > 0 and Q > 0, canonical order
     Entry entry;
     double p, q, a;

@@ -1,0 +1,86 @@
+// At low temperature most entries of a row have masses that f64 cannot hold (exp(-745) and below):
+// the laws hold all the same.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "decoding/greedy_multi_draft.h"
+#include "decoding/k_seq.h"
+#include "decoding/luce_ot.h"
+#include "decoding/wor_reuse_layer.h"
+#include "tests/testing/joint_layer.h"
+#include "tests/testing/tree_law.h"
+
+namespace coppice {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+
+struct TreeMethod {
+  const char* name;
+  NodeRule rule;
+  ChildLaw law;
+};
+constexpr TreeMethod kTreeMethods[] = {
+    {"recursive_rejection", VerifyRrsIid, ChildLaw::kIid},
+    {"recursive_rejection_wor", VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement},
+    {"sample_and_check", SampleAndCheck, ChildLaw::kMostLikely},
+    {"k_seq", VerifyKSeq, ChildLaw::kIid},
+    {"greedy_multi_draft", VerifyGreedy, ChildLaw::kGreedy},
+    {"spechub", VerifyGreedy, ChildLaw::kSpecHub},
+    {"luce_ot", VerifyLuceOt, ChildLaw::kIid},
+};
+
+// A flat target below a draft that is sure of one token: the second draft comes from what is left.
+TEST(UnderflowTest, EveryRuleOfATreeIsExactBelowADraftThatIsSure) {
+  const std::vector<std::vector<double>> drafts = {
+      {0, -800, -900, -800}, {0, -800, kNothing, kNothing}, {0, -710, -740, -744}};
+  for (const TreeMethod& method : kTreeMethods) {
+    for (const char* tree : {"2", "3-1"}) {
+      if (method.law == ChildLaw::kSpecHub && tree[0] == '3') continue;
+      for (const std::vector<double>& draft : drafts) {
+        SCOPED_TRACE(testing::Message() << method.name << " " << tree << " " << draft[1]);
+        TreeSetting setting;
+        setting.params.draft_tree = tree;
+        setting.params.max_tokens = 2;
+        setting.rule = method.rule;
+        setting.law = setting.relied_on = method.law;
+        setting.target = [](uint64_t) {
+          return std::vector<double>{Log(0.5), Log(0.25), Log(0.125), Log(0.125)};
+        };
+        setting.draft = [draft](uint64_t) { return draft; };
+        EXPECT_LE(TotalVariation(TreeLaw(setting), MultinomialLaw(setting)), 1e-12);
+      }
+    }
+  }
+}
+
+// p = q: the draft's own token is always taken, however unlikely the others.
+TEST(UnderflowTest, LuceAcceptsTheTokenThatBothAreSureOf) {
+  const LuceWeights luce = FindLuceWeights({{1.0, 0.0, 0.0}}, {{1.0, 0.0, 1e-320}}, /*n=*/2);
+  EXPECT_NEAR(luce.acceptance, 1, 1e-12);
+  EXPECT_NEAR(luce.selection[0], 1, 1e-12);
+}
+
+// What is left of P after its likely entry was drawn cannot be normalised in f64.
+TEST(UnderflowTest, DistinctOutputsOfALayerWhoseRestIsTooSmall) {
+  joint_layer::Layer layer = joint_layer::MakeLayer({{1, 1, {1, 1, 1}}}, {{1, 1, {1, 1, 1}}}, {0});
+  joint_layer::Bind(&layer);
+  for (const double rest : {-400.0, -690.0, -709.5, -730.0, -800.0}) {
+    SCOPED_TRACE(rest);
+    layer.target_rows[0].log_probs = {0, rest, rest + Log(2)};
+    for (const int drafted : {1, 3}) {
+      const ExactLaw law = joint_layer::EnumeratedLaw([&](ChoiceSource* choices) {
+        std::vector<Entry> drafts = choices->ChooseDistinct(Domain::kDraft, 0, layer.q, drafted);
+        const LayerInput input{&layer.p, &layer.q, drafts, /*width=*/3};
+        return joint_layer::Entries(
+            VerifyDistinctWithReuse(input, RemovedParents::kReject, {}, choices));
+      });
+      const ExactLaw wanted = {{{0, 1, 2}, 1.0 / 3}, {{0, 2, 1}, 2.0 / 3}};
+      EXPECT_LE(TotalVariation(law, wanted), 1e-12) << drafted << " drafts";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice
