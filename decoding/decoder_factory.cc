@@ -139,6 +139,12 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& param
                absl::StrCat(roots, " root hashes, ", state.root_score.size(), " scores, ",
                             state.root_multiplicity.size(), " multiplicities"));
   }
+  const bool one_path = params.kind == DecodingKind::kMultinomial;
+  const size_t beams = one_path ? 1 : static_cast<size_t>(MostBeams(params));
+  if (roots > beams || state.slot_root.size() > beams) {
+    return Bad("draft state", absl::StrCat(roots, " roots and ", state.slot_root.size(),
+                                           " slots, the decoding has ", beams, " beams"));
+  }
   for (int32_t root : state.slot_root) {
     if (root < 0 || static_cast<size_t>(root) >= roots)
       return Bad("draft state", absl::StrCat("slot root ", root));

@@ -167,7 +167,11 @@ void DraftService::Accept(const std::string& peer, const proto::DraftRequest& re
   auto found = slots_.find(key);
   if (found == slots_.end()) return Fail(key, request.round(), "unknown session");
   Slot& slot = found->second;
-  slot.builder.reset();  // a newer round replaces one in flight
+  // A newer round replaces one in flight; what that has never run must not count as known.
+  if (slot.builder != nullptr && !slot.builder->started()) {
+    blocks_->Retain(slot.session->sequence(), {});
+  }
+  slot.builder.reset();
   slot.last_used_s = slot.request_time_s = Now();
   slot.model_s = 0;
   const int positions = model_->config().max_positions;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "base/rng.h"
 #include "base/status.h"
 
@@ -58,7 +57,11 @@ absl::Status DraftSession::ExtendStable(int length, absl::Span<const TokenId> ad
 absl::StatusOr<KvNode> DraftSession::StableNode(std::vector<std::pair<KvNode, TokenId>>* missing) {
   KvNode node = kPrefixEnd;
   const int prefix = blocks_->prefix_length(sequence_);
-  COPPICE_CHECK_MSG(prefix <= static_cast<int>(tokens_.size()), "draft prefix ran ahead");
+  if (prefix > static_cast<int>(tokens_.size())) {
+    return absl::InvalidArgumentError(absl::StrCat("stable_length: ", stable_length_,
+                                                   " tokens, but all roots of an earlier round ",
+                                                   "shared ", prefix - prompt_length_));
+  }
   for (size_t i = prefix; i < tokens_.size(); ++i) {
     bool found = false;
     KvNode child = blocks_->FindChild(sequence_, node, tokens_[i], &found);

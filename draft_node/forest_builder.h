@@ -38,6 +38,8 @@ class ForestBuilder {
                                                               BlockManager* blocks);
 
   bool done() const { return level_ >= request_.depth || drafter_->frontier().empty(); }
+  // False: nodes of the session's trie were made, but no pass has run their rows.
+  bool started() const { return level_ > 0; }
   uint32_t round() const { return request_.round; }
   int rows() const;  // of the next level
   // Adds the rows of the next level.

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -44,13 +46,16 @@ class DraftServiceTest : public ::testing::Test {
   }
   void Send(const proto::DraftCommand& command) { ASSERT_TRUE(leader_->Send(command).ok()); }
   void Open(uint64_t id, int prompt_length) {
-    proto::DraftCommand command;
-    command.mutable_open()->set_session_id(id);
-    for (int i = 0; i < prompt_length; ++i) command.mutable_open()->add_prompt(3 + i % 20);
     DecodingParams params;
     params.kind = DecodingKind::kBeamSampling;
     params.method = "pf_gumbel";
     params.beam_width = 2;
+    Open(id, prompt_length, params);
+  }
+  void Open(uint64_t id, int prompt_length, const DecodingParams& params) {
+    proto::DraftCommand command;
+    command.mutable_open()->set_session_id(id);
+    for (int i = 0; i < prompt_length; ++i) command.mutable_open()->add_prompt(3 + i % 20);
     *command.mutable_open()->mutable_decoding() = DecodingToMessage(params);
     Send(command);
   }
@@ -162,6 +167,65 @@ TEST_F(DraftServiceTest, WhatIsBeyondTheDraftModelsContextIsRefusedAndTheNodeLiv
   Open(3, 4);
   Send(Request(3, 1, {}, 0, 5));
   EXPECT_EQ(Reply()->error(), "");
+}
+
+TEST_F(DraftServiceTest, MoreRootsThanBeamsAreRefusedAndTheNodeLivesOn) {
+  DecodingParams params;
+  uint64_t id = 0;
+  for (const char* method : {"recursive_rejection", "block", "mjsd", "bild", "pf_gumbel"}) {
+    params.method = method;
+    Open(++id, 4, params);
+    proto::DraftCommand command = Request(id, 1, {}, 0, 5);
+    command.mutable_draft()->set_width(1);
+    command.mutable_draft()->clear_state();
+    command.mutable_draft()->add_trie_parent(-1);
+    command.mutable_draft()->add_trie_token(6);
+    for (int root = 0; root < 2; ++root) {
+      command.mutable_draft()->mutable_state()->add_root_trie(root);
+      command.mutable_draft()->mutable_state()->add_root_score(-1.0);
+      command.mutable_draft()->mutable_state()->add_root_multiplicity(1);
+    }
+    Send(command);
+    const auto reply = Reply();
+    ASSERT_TRUE(reply.has_value()) << method;
+    EXPECT_NE(reply->error().find("2 roots"), std::string::npos) << method << reply->error();
+  }
+}
+
+TEST_F(DraftServiceTest, ARequestThatTakesSharedTokensBackIsRefusedAndTheNodeLivesOn) {
+  Open(1, 4);
+  proto::DraftCommand command = Request(1, 1, {}, 0, 5);
+  for (int i = 0; i < 3; ++i) {  // the only root is a chain of four tokens: three are shared
+    command.mutable_draft()->add_trie_parent(i);
+    command.mutable_draft()->add_trie_token(6 + i);
+  }
+  command.mutable_draft()->mutable_state()->set_root_trie(0, 3);
+  Send(command);
+  EXPECT_EQ(Reply()->error(), "");
+  Send(Request(1, 2, {}, 0, 5));  // none of them
+  EXPECT_NE(Reply()->error().find("stable_length"), std::string::npos);
+  Open(2, 4);
+  Send(Request(2, 1, {}, 0, 5));
+  EXPECT_EQ(Reply()->error(), "");
+}
+
+// The replaced request had made room for tokens whose rows were never run.
+TEST_F(DraftServiceTest, WhatAReplacedRequestNeverRanIsRunForTheNext) {
+  Open(1, 4);
+  Send(Request(1, 1, {}, 0, 5));
+  ASSERT_EQ(Reply()->error(), "");
+  Send(Request(1, 2, {5, 7}, 0, 9));
+  Send(Request(1, 3, {5, 7, 9}, 2, 11));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // both are taken in one turn
+  auto warm = Reply();
+  if (warm.has_value() && warm->round() == 2) warm = Reply();
+  Open(2, 4);
+  Send(Request(2, 3, {5, 7, 9}, 0, 11));
+  const auto cold = Reply();
+  ASSERT_TRUE(warm.has_value() && cold.has_value());
+  ASSERT_EQ(warm->error() + cold->error(), "");
+  EXPECT_EQ(warm->round(), 3u);
+  EXPECT_EQ(warm->forest().SerializeAsString(), cold->forest().SerializeAsString());
 }
 
 TEST_F(DraftServiceTest, ClosedSessionsGiveTheirBlocksBack) {
