@@ -93,11 +93,12 @@ void BlockDecoder::Decide(const DraftForest& forest, RowSource* rows, RoundLedge
   }
   const int gamma = static_cast<int>(draft.size());
 
+  std::vector<std::unique_ptr<WarpedRow>> path_rows;
   std::vector<LayerLaw> laws;
   for (int i = 0; i < gamma + (ended ? 0 : 1); ++i) {
-    if (i == rows_.size()) rows_.push_back(std::make_unique<WarpedRow>(state().params()));
-    rows_[i]->Read(rows, i, state().layers() + i);
-    laws.push_back(RowLaw(*rows_[i], hashes[i]));
+    path_rows.push_back(std::make_unique<WarpedRow>(state().params()));
+    path_rows[i]->Read(rows, i, state().layers() + i);
+    laws.push_back(RowLaw(*path_rows[i], hashes[i]));
   }
 
   const BlockChances chances = FindBlockChances(laws, proposals, draft);
@@ -110,7 +111,7 @@ void BlockDecoder::Decide(const DraftForest& forest, RowSource* rows, RoundLedge
   for (int i = 0; i <= std::min(tau, gamma - 1); ++i)
     ledger->AddOverlap(RowOverlap(laws[i], *proposals[i]));
   for (int i = 0; i < tau; ++i) {
-    if (!Emit(*rows_[i], draft[i], ledger)) return;
+    if (!Emit(*path_rows[i], draft[i], ledger)) return;
   }
   const Draw extra =
       tau == gamma
@@ -118,7 +119,7 @@ void BlockDecoder::Decide(const DraftForest& forest, RowSource* rows, RoundLedge
           : choices()->Choose(Domain::kResidual, /*slot=*/0,
                               BlockResidual(laws[tau], *proposals[tau], chances.kept[tau]));
   ledger->AddMargin(extra.margin);
-  Emit(*rows_[tau], extra.entry.token, ledger);
+  Emit(*path_rows[tau], extra.entry.token, ledger);
 }
 
 std::unique_ptr<BeamDecoder> MakeBlockDecoder(const DecodingParams& params) {

@@ -35,8 +35,6 @@ class BlockDecoder : public SingleSequenceDecoder {
 
  private:
   void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
-
-  std::vector<std::unique_ptr<WarpedRow>> rows_;  // of the round; buffers are kept
 };
 
 // Seeded.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/check.h"
 #include "base/deterministic_math.h"
 #include "decoding/gumbel_kernels.h"
 
@@ -79,6 +80,15 @@ void RaceWhole(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race
   if (key > before && key - winner.margin > race->second) race->second = key - winner.margin;
 }
 
+// Offers a row's entries, or of a whole row those that can be its best and second best.
+void RaceRow(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race* race) {
+  if (row.whole != nullptr) {
+    RaceWhole(beam, row, noise_key, race);
+  } else if (row.sparse != nullptr) {
+    OfferListed(beam, row.sparse->tokens, SparseKeys(row, noise_key), race);
+  }
+}
+
 }  // namespace
 
 std::vector<Entry> ChoiceSource::ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
@@ -98,18 +108,22 @@ Draw SeededChoices::Choose(Domain domain, uint32_t slot, const LayerLaw& law) {
   Race race;
   for (int beam = 0; beam < law.rows.size(); ++beam) {
     const WeightedRow& row = law.rows[beam];
-    const NoiseKey noise_key{seed_, domain, NoiseHash(domain, row.hash), slot};
-    if (row.whole != nullptr) {
-      RaceWhole(beam, row, noise_key, &race);
-    } else if (row.sparse != nullptr) {
-      OfferListed(beam, row.sparse->tokens, SparseKeys(row, noise_key), &race);
-    }
+    RaceRow(beam, row, {seed_, domain, NoiseHash(domain, row.hash), slot}, &race);
   }
+  COPPICE_CHECK(race.entry.beam >= 0);
   return {race.entry, race.best - race.second};
 }
 
 std::vector<Entry> SeededChoices::ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
                                                  int count) {
+  const bool listed = std::all_of(law.rows.begin(), law.rows.end(),
+                                  [](const WeightedRow& row) { return row.whole == nullptr; });
+  return listed ? LargestOfListed(domain, slot, law, count)
+                : LargestOneByOne(domain, slot, law, count);
+}
+
+std::vector<Entry> SeededChoices::LargestOfListed(Domain domain, uint32_t slot, const LayerLaw& law,
+                                                  int count) const {
   struct Candidate {
     double key;
     Entry entry;
@@ -117,7 +131,6 @@ std::vector<Entry> SeededChoices::ChooseDistinct(Domain domain, uint32_t slot, c
   std::vector<Candidate> candidates;  // canonical order
   for (int beam = 0; beam < law.rows.size(); ++beam) {
     const WeightedRow& row = law.rows[beam];
-    if (row.whole != nullptr) return ChoiceSource::ChooseDistinct(domain, slot, law, count);
     if (row.sparse == nullptr) continue;
     const std::vector<double> keys =
         SparseKeys(row, {seed_, domain, NoiseHash(domain, row.hash), slot});
@@ -133,6 +146,28 @@ std::vector<Entry> SeededChoices::ChooseDistinct(Domain domain, uint32_t slot, c
   });
   std::vector<Entry> drawn;
   for (int i = 0; i < kept; ++i) drawn.push_back(candidates[order[i]].entry);
+  return drawn;
+}
+
+// What was drawn changes the race of its own beam alone.
+std::vector<Entry> SeededChoices::LargestOneByOne(Domain domain, uint32_t slot, LayerLaw left,
+                                                  int count) const {
+  std::vector<Race> races(left.rows.size());
+  const auto run = [&](int beam) {
+    const WeightedRow& row = left.rows[beam];
+    races[beam] = Race();
+    RaceRow(beam, row, {seed_, domain, NoiseHash(domain, row.hash), slot}, &races[beam]);
+  };
+  for (int beam = 0; beam < left.rows.size(); ++beam) run(beam);
+  std::vector<Entry> drawn;
+  while (drawn.size() < count) {
+    const auto winner = std::max_element(
+        races.begin(), races.end(), [](const Race& a, const Race& b) { return a.best < b.best; });
+    if (winner->best == -kInfinity) break;
+    drawn.push_back(winner->entry);
+    RemoveEntry(drawn.back(), &left);
+    run(drawn.back().beam);
+  }
   return drawn;
 }
 

@@ -53,7 +53,8 @@ class SeededChoices : public ChoiceSource {
   explicit SeededChoices(uint64_t seed) : seed_(seed) {}
   void BeginRound(uint64_t epoch) override { epoch_ = epoch; }
   Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override;
-  // Noise is made once for all draws; whole rows are not listed but drawn one by one.
+  // Where every row is listed, noise is made once for all draws; else O(vocab) for every beam, and
+  // once more for every draw.
   std::vector<Entry> ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
                                     int count) override;
   Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override;
@@ -63,6 +64,10 @@ class SeededChoices : public ChoiceSource {
   uint64_t NoiseHash(Domain domain, uint64_t hash) const {
     return domain == Domain::kToken ? hash : EpochHash(hash, epoch_);
   }
+  // The entries of the `count` largest keys, in decreasing order.
+  std::vector<Entry> LargestOfListed(Domain domain, uint32_t slot, const LayerLaw& law,
+                                     int count) const;
+  std::vector<Entry> LargestOneByOne(Domain domain, uint32_t slot, LayerLaw left, int count) const;
 
   uint64_t seed_;
   uint64_t epoch_ = 0;

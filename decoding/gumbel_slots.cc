@@ -72,6 +72,7 @@ Verdict GumbelSlotsDecoder::Advance(const DraftForest& forest, RowSource* rows) 
   do {
     DecideLayer(rows, &ledger);
   } while (!finished() && beams_.RowsKnown());
+  beams_.EndRound();
   return std::move(ledger).Finish(beams_.beams());
 }
 
@@ -89,22 +90,32 @@ SlotDraws DrawSlots(const LayerLaw& p, const DecodingParams& params, int slots) 
 }
 
 SlotDraws DrawDistinct(const LayerLaw& p, const DecodingParams& params) {
-  const size_t width = static_cast<size_t>(params.beam_width);
-  const size_t ends = params.stop_ids.size() * p.rows.size();
-  const std::vector<Entry> ranked =
-      SeededChoices(params.seed)
-          .ChooseDistinct(Domain::kToken, /*slot=*/0, p, static_cast<int>(width + ends + 1));
-  SlotDraws drawn;
-  size_t live = 0;
-  for (size_t rank = 0; rank < ranked.size() && live < width; ++rank) {
-    const bool ended = IsStopId(params, ranked[rank].token);
-    if (ended && rank >= width) continue;
-    drawn.entries.push_back(ranked[rank]);
-    live += ended ? 0 : 1;
-    if (live == width && rank + 1 < ranked.size()) {
-      drawn.margin = Key(p, params.seed, ranked[rank]) - Key(p, params.seed, ranked[rank + 1]);
+  SeededChoices noise(params.seed);
+  // One more than is taken, for the margin.
+  std::vector<Entry> ranked =
+      noise.ChooseDistinct(Domain::kToken, /*slot=*/0, p, params.beam_width + 1);
+  size_t taken = std::min<size_t>(ranked.size(), params.beam_width);
+  const auto ends = std::count_if(ranked.begin(), ranked.begin() + taken, [&](const Entry& entry) {
+    return IsStopId(params, entry.token);
+  });
+  if (ends > 0) {
+    ranked.resize(taken);
+    LayerLaw left = p;  // noise is keyed by entry: the rest keeps its order
+    for (const Entry& entry : ranked) RemoveEntry(entry, &left);
+    for (size_t beam = 0; beam < left.rows.size(); ++beam) {
+      RemoveTokens(static_cast<int>(beam), params.stop_ids, &left);
     }
+    const std::vector<Entry> rest =
+        noise.ChooseDistinct(Domain::kToken, /*slot=*/0, left, static_cast<int>(ends + 1));
+    ranked.insert(ranked.end(), rest.begin(), rest.end());
+    taken += std::min<size_t>(rest.size(), ends);
   }
+  SlotDraws drawn;
+  if (taken < ranked.size()) {
+    drawn.margin = Key(p, params.seed, ranked[taken - 1]) - Key(p, params.seed, ranked[taken]);
+  }
+  ranked.resize(taken);
+  drawn.entries = std::move(ranked);
   return drawn;
 }
 

@@ -26,12 +26,14 @@ class LayerBeams {
   void Set(absl::Span<const Beam> slots);
   // Beam r of the first layer of a round is root r.
   void BeginRound();
+  // Frees the rows: between rounds a sequence holds none, whose whole ones are megabytes each.
+  void EndRound() { rows_.clear(); }
 
   absl::Span<const Beam> beams() const { return beams_; }
   absl::Span<const PathId> paths() const { return paths_; }  // [beams]
   bool RowsKnown() const;
   // P of the layer after `length` generated tokens; every row is known. Refers to this object,
-  // until the next Read.
+  // until the next Read or the end of the round.
   LayerLaw Read(RowSource* rows, const PathTree& paths, int length);
   // What ls accumulates for an entry of the law that was read last, nats.
   double ScoreLogProb(Entry entry) const;
@@ -45,7 +47,7 @@ class LayerBeams {
   std::vector<PathId> paths_;
   std::vector<int> multiplicity_;                 // [beams]
   std::vector<int32_t> slot_root_;                // [live outputs] index into beams_
-  std::vector<std::unique_ptr<WarpedRow>> rows_;  // [beams at most] buffers are kept
+  std::vector<std::unique_ptr<WarpedRow>> rows_;  // [beams at most] of the round; buffers are kept
 };
 
 }  // namespace coppice

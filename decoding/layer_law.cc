@@ -30,19 +30,26 @@ double LogMass(const LayerLaw& law, Entry entry) {
   return position < 0 ? kNoMass : row.log_weight + row.sparse->log_probs[position];
 }
 
-void RemoveEntry(Entry entry, LayerLaw* law) {
-  if (LogMass(*law, entry) == kNoMass) return;
-  WeightedRow& row = law->rows[entry.beam];
-  const auto place = std::lower_bound(row.changed.begin(), row.changed.end(), entry.token);
-  const auto mass = row.changed_log_mass.begin() + (place - row.changed.begin());
-  if (place != row.changed.end() && *place == entry.token) {
-    *mass = kNoMass;
-    return;
+void RemoveTokens(int beam, absl::Span<const TokenId> tokens, LayerLaw* law) {
+  WeightedRow& row = law->rows[beam];
+  bool more_changed = false;
+  for (TokenId token : tokens) {
+    if (LogMass(*law, {beam, token}) == kNoMass) continue;
+    const auto place = std::lower_bound(row.changed.begin(), row.changed.end(), token);
+    const auto mass = row.changed_log_mass.begin() + (place - row.changed.begin());
+    if (place != row.changed.end() && *place == token) {
+      *mass = kNoMass;
+      continue;
+    }
+    row.changed_log_mass.insert(mass, kNoMass);
+    row.changed.insert(place, token);
+    more_changed = true;
   }
-  row.changed_log_mass.insert(mass, kNoMass);
-  row.changed.insert(place, entry.token);
-  if (row.whole != nullptr) row.unchanged = std::make_shared<RowWithout>(*row.whole, row.changed);
+  if (!more_changed || row.whole == nullptr) return;
+  row.unchanged = std::make_shared<RowWithout>(*row.whole, row.changed);
 }
+
+void RemoveEntry(Entry entry, LayerLaw* law) { RemoveTokens(entry.beam, {entry.token}, law); }
 
 bool HasMass(const LayerLaw& law) {
   return std::any_of(law.rows.begin(), law.rows.end(), [](const WeightedRow& row) {

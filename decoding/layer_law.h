@@ -45,8 +45,9 @@ struct LayerLaw {
 int FindToken(const Distribution& row, TokenId token);
 // log mass of an entry; -inf when it is absent.
 double LogMass(const LayerLaw& law, Entry entry);
-// The entry's mass becomes 0; the others keep theirs, so that the masses no longer sum to what they
-// did. An absent entry stays absent. O(vocab) for a whole row.
+// The mass of these entries becomes 0; the others keep theirs, so that the masses no longer sum to
+// what they did. An absent entry stays absent. O(vocab) for a whole row, however many tokens.
+void RemoveTokens(int beam, absl::Span<const TokenId> tokens, LayerLaw* law);
 void RemoveEntry(Entry entry, LayerLaw* law);
 // Whether any entry has positive mass.
 bool HasMass(const LayerLaw& law);

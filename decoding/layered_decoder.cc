@@ -117,6 +117,7 @@ Verdict LayeredDecoder::Advance(const DraftForest& forest, RowSource* rows) {
     round_.back().verified = verify;
     go_on = verify && result.full && !finished();
   }
+  beams_.EndRound();
   if (kept_ == KeptBeams::kBest) KeepBestBeam();
   return std::move(ledger).Finish(beams_.beams());
 }

@@ -128,17 +128,27 @@ void Residual::RemoveProposal(Entry entry) {
   if (Shared* shared = Find(entry)) shared->q = 0;
 }
 
-void Residual::RemoveTarget(Entry entry) {
-  if (Shared* shared = Find(entry)) {
-    shared->p = 0;
-  } else {
+void Residual::RemoveTarget(absl::Span<const Entry> entries) {
+  bool cut = false;
+  int outside = -1;  // the last beam that lost an entry outside
+  for (Entry entry : entries) {
+    if (Shared* shared = Find(entry)) {
+      shared->p = 0;
+      cut = true;
+      continue;
+    }
     const auto place =
         std::lower_bound(removed_outside_.begin(), removed_outside_.end(), entry, Before);
-    if (place != removed_outside_.end() && *place == entry) return;
-    if (!(LogMass(p_, entry) > -std::numeric_limits<double>::infinity())) return;
+    if (place != removed_outside_.end() && *place == entry) continue;
+    if (!(LogMass(p_, entry) > -std::numeric_limits<double>::infinity())) continue;
     removed_outside_.insert(place, entry);
-    if (outside_known_) FindOutside(entry.beam);
+    cut = true;
+    if (!outside_known_ || entry.beam == outside) continue;
+    if (outside >= 0) FindOutside(outside);
+    outside = entry.beam;
   }
+  if (outside >= 0) FindOutside(outside);
+  if (!cut) return;
   target_cut_ = true;
   target_mass_ = OutsideMass();
   for (const Shared& s : shared_) target_mass_ += s.p;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "decoding/layer_law.h"
 
 namespace coppice {
@@ -33,8 +34,8 @@ class Residual {
   // the mass that was left before.
   void RemoveProposal(Entry entry);
   void NormaliseProposal(double total) { proposal_scale_ = 1 / total; }
-  // An entry of P is gone, from the next Reset on.
-  void RemoveTarget(Entry entry);
+  // Entries of P are gone, from the next Reset on; canonical order.
+  void RemoveTarget(absl::Span<const Entry> entries);
   // Enough of P is left for f64: below, its entries lose their digits.
   bool HasTarget() const { return !target_cut_ || target_mass_ > kLeastTarget; }
 

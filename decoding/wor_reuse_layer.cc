@@ -149,9 +149,7 @@ void CompleteWalk(const LayerLaw& p, int width, absl::Span<const TokenId> stop_i
   DrawDistinct(width, &left, choices, result);
   const int ends = CountEnds(result->outputs, stop_ids);
   if (ends == 0) return;
-  for (int beam = 0; beam < left.rows.size(); ++beam) {
-    for (TokenId stop : stop_ids) RemoveEntry({beam, stop}, &left);
-  }
+  for (int beam = 0; beam < left.rows.size(); ++beam) RemoveTokens(beam, stop_ids, &left);
   DrawDistinct(width + ends, &left, choices, result);
 }
 
@@ -168,16 +166,18 @@ LayerResult VerifyDistinctWithReuse(const LayerInput& input, RemovedParents rule
   Reuse reuse(input, rule, choices);
   const auto draw_until = [&](size_t count) {
     while (reuse.outputs().size() < count && reuse.a().HasTarget()) {
-      reuse.a().RemoveTarget(reuse.DrawOutput());
+      reuse.a().RemoveTarget({reuse.DrawOutput()});
     }
   };
   const size_t width = input.width;
   draw_until(width);
   const int ends = CountEnds(reuse.outputs(), stop_ids);
   if (ends > 0) {
+    std::vector<Entry> stops;
     for (int beam = 0; beam < input.p->rows.size(); ++beam) {
-      for (TokenId stop : stop_ids) reuse.a().RemoveTarget({beam, stop});
+      for (TokenId stop : stop_ids) stops.push_back({beam, stop});
     }
+    reuse.a().RemoveTarget(stops);
     draw_until(width + ends);
   }
   LayerResult result = std::move(reuse).Finish();
