@@ -8,8 +8,7 @@
 //     verdict = decoder->Advance(forest, rows);
 //   }
 //
-// Thread-compatible. Implementations: pf_gumbel (5.7, also multinomial and greedy), search (3.5
-// / 5.9, 5.8 with noise), dsbd (5.1-5.3).
+// Thread-compatible. Implementations: the rows of decoding/method.h.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,8 @@
 #include "decoding/draft_size.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "decoding/method.h"
@@ -8,7 +10,9 @@
 namespace coppice {
 
 int DraftSize::Nodes(int shape_width, int shape_depth) const {
-  return tree ? tree->Nodes(shape_depth) : shape_width * shape_depth;
+  if (tree) return tree->Nodes(shape_depth);
+  return static_cast<int>(
+      std::min<int64_t>(int64_t{shape_width} * shape_depth, std::numeric_limits<int>::max()));
 }
 
 int DraftSize::DeepestWithin(int shape_width, int max_nodes) const {

@@ -13,7 +13,7 @@
 namespace coppice {
 
 // A draft proposal that was shipped: the sparse row that a node's children were drawn from (methods
-// of 5.1-5.3).
+// that ship "tree and proposals").
 struct Proposal {
   int32_t node = 0;       // node index, or -1 - root
   double log_weight = 0;  // log of this node's share of the layer's joint proposal mass (its beam
@@ -50,8 +50,8 @@ struct DraftState {
   std::vector<uint64_t> root_hash;         // [roots] H(path)
   std::vector<double> root_score;          // [roots] ls, nats
   std::vector<int32_t> root_multiplicity;  // [roots] m_b
-  std::vector<int32_t>
-      slot_root;                  // PF-Gumbel: root that each active output slot picked; else empty
+  // Root of every slot: that it picked (parent-first methods), or holds (joint layers); else empty.
+  std::vector<int32_t> slot_root;
   uint32_t layers_committed = 0;  // = generated length of every root = epoch of section 2
 };
 
