@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Method {
   bool with_replacement;
   LayerResult (*verify)(const LayerInput& input, ChoiceSource* choices);
 };
+void PrintTo(const Method& method, std::ostream* out) { *out << method.name; }
 
 const std::vector<Method>& LayerMethods() {
   static const auto* methods = new std::vector<Method>{

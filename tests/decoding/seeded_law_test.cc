@@ -13,7 +13,6 @@
 #include "decoding/greedy_multi_draft.h"
 #include "decoding/k_seq.h"
 #include "decoding/wor_reuse.h"
-#include "decoding/wor_reuse_layer.h"
 #include "tests/testing/g_test.h"
 #include "tests/testing/layered_law.h"
 #include "tests/testing/named_decode.h"
@@ -25,14 +24,51 @@ namespace {
 constexpr double kBias = 0.05;  // total variation; 0.016 in long runs
 using Outcome = std::vector<uint64_t>;
 
-NamedSetting Setting(const MethodRow& row, DecodingKind kind, int vocab) {
+// ---- models ----
+
+struct Models {
+  LogProbsOf target, draft;
+};
+
+Models HashModels(int vocab) {
   const HashLm lm{vocab, /*salt=*/5, /*power=*/3, /*noise=*/36};
+  return {Remembered([lm](uint64_t hash) { return lm.TargetLogProbs(hash); }),
+          Remembered([lm](uint64_t hash) { return lm.DraftLogProbs(hash); })};
+}
+
+// Pairs of rows at which noise that is drawn twice shows.
+struct RowPair {
+  std::vector<double> p, q;
+};
+// A drafted token 0 is rejected, and the noise of the race that it won tells 1 and 2 apart: of the
+// residual (1/5, 4/5) the same noise makes (2/25, 23/25).
+RowPair ForTheRace() { return {{0.01, 0.495, 0.495}, {0.5, 0.4, 0.1}}; }
+// A drafted token 0 is rejected by coins above 1/2; then a drafted token 1 passes by coins below
+// 0.61.
+RowPair ForTheCoin() { return {{0.275, 0.35, 0.375}, {0.55, 0.3, 0.15}}; }
+
+// One pair after the prompt, the other below.
+Models TellingModels(const RowPair& root, const RowPair& below) {
+  const auto model = [](const std::vector<double>& first, const std::vector<double>& others) {
+    const auto logs = [](const std::vector<double>& masses) {
+      std::vector<double> row;
+      for (double mass : masses) row.push_back(Log(mass));
+      return row;
+    };
+    return [first = logs(first), others = logs(others)](uint64_t hash) {
+      return hash == kRootHash ? first : others;
+    };
+  };
+  return {model(root.p, below.p), model(root.q, below.q)};
+}
+
+NamedSetting Setting(const MethodRow& row, DecodingKind kind, const Models& models) {
   NamedSetting setting;
   setting.params.kind = kind;
   setting.params.method = std::string(row.name);
   setting.params.max_tokens = 3;
-  setting.target = Remembered([lm](uint64_t hash) { return lm.TargetLogProbs(hash); });
-  setting.draft = Remembered([lm](uint64_t hash) { return lm.DraftLogProbs(hash); });
+  setting.target = models.target;
+  setting.draft = models.draft;
   return setting;
 }
 
@@ -48,12 +84,8 @@ Sampler<Outcome> Tokens(const NamedSetting& setting) {
   };
 }
 
-// A stop id that the first token cannot be makes some sequences shorter.
-NamedSetting SequenceSetting(const MethodRow& row) {
-  NamedSetting setting = Setting(row, DecodingKind::kMultinomial, 3);
-  setting.params.stop_ids = {2};
-  setting.params.min_tokens = 1;
-  setting.params.warp.temperature = 0.8;
+NamedSetting SequenceSetting(const MethodRow& row, const Models& models) {
+  NamedSetting setting = Setting(row, DecodingKind::kMultinomial, models);
   if (row.form == DraftForm::kTree) setting.params.draft_tree = "2-2";
   setting.draft_width = row.form == DraftForm::kPath ? 1 : 3;
   return setting;
@@ -66,14 +98,27 @@ ExactLaw SequenceLaw(const NamedSetting& setting) {
   return MultinomialLaw(closed);
 }
 
+// A stop id that the first token cannot be makes some sequences shorter.
+NamedSetting EndingSetting(const MethodRow& row) {
+  NamedSetting setting = SequenceSetting(row, HashModels(3));
+  setting.params.stop_ids = {2};
+  setting.params.min_tokens = 1;
+  setting.params.warp.temperature = 0.8;
+  return setting;
+}
+
+bool SequencesFit(const NamedSetting& setting) {
+  const ExactLaw law = SequenceLaw(setting);
+  return FitsOnceOfTwice(law, Tokens(setting), SamplesToSee(kBias, law.size()));
+}
+
 TEST(SeededLaw, SequencesOfEveryLosslessMethodAreMultinomial) {
   int methods = 0;
   for (const MethodRow* row : MethodsThatServe(DecodingKind::kMultinomial)) {
     if (!row->lossless) continue;
     SCOPED_TRACE(std::string(row->name));
-    const NamedSetting setting = SequenceSetting(*row);
-    const ExactLaw law = SequenceLaw(setting);
-    EXPECT_TRUE(FitsOnceOfTwice(law, Tokens(setting), SamplesToSee(kBias, law.size())));
+    EXPECT_TRUE(SequencesFit(EndingSetting(*row)));
+    EXPECT_TRUE(SequencesFit(SequenceSetting(*row, TellingModels(ForTheRace(), ForTheCoin()))));
     ++methods;
   }
   EXPECT_GE(methods, 12);
@@ -83,9 +128,7 @@ TEST(SeededLaw, LossyMethodsAreSeen) {
   for (const MethodRow* row : MethodsThatServe(DecodingKind::kMultinomial)) {
     if (row->lossless) continue;
     SCOPED_TRACE(std::string(row->name));
-    const NamedSetting setting = SequenceSetting(*row);
-    const ExactLaw law = SequenceLaw(setting);
-    EXPECT_FALSE(FitsOnceOfTwice(law, Tokens(setting), SamplesToSee(kBias, law.size())));
+    EXPECT_FALSE(SequencesFit(EndingSetting(*row)));
   }
 }
 
@@ -115,11 +158,12 @@ ExactLaw OfLastLayer(const ExactLaw& law) {
   return last;
 }
 
-NamedSetting BeamSetting(const MethodRow& row, DecodingKind kind) {
-  NamedSetting setting = Setting(row, kind, 2);
-  setting.params.beam_width = 2;
-  setting.params.num_hypotheses = 2;
-  setting.draft_width = 3;
+NamedSetting BeamSetting(const MethodRow& row, DecodingKind kind, int width, int draft_width,
+                         const Models& models) {
+  NamedSetting setting = Setting(row, kind, models);
+  setting.params.beam_width = width;
+  setting.params.num_hypotheses = width;
+  setting.draft_width = draft_width;
   return setting;
 }
 
@@ -131,6 +175,11 @@ ExactLaw BeamLaw(const NamedSetting& setting) {
       ClosedFixedWidthLaw(closed, setting.params.kind == DecodingKind::kBeamSampling));
 }
 
+bool BeamsFit(const NamedSetting& setting) {
+  const ExactLaw law = BeamLaw(setting);
+  return FitsOnceOfTwice(law, LastLayer(setting), SamplesToSee(kBias, law.size()));
+}
+
 TEST(SeededLaw, BeamsOfEveryLosslessMethodAreBeamSampling) {
   for (DecodingKind kind :
        {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
@@ -138,9 +187,11 @@ TEST(SeededLaw, BeamsOfEveryLosslessMethodAreBeamSampling) {
     for (const MethodRow* row : MethodsThatServe(kind)) {
       if (!row->lossless) continue;
       SCOPED_TRACE(testing::Message() << row->name << " " << DecodingKindName(kind));
-      const NamedSetting setting = BeamSetting(*row, kind);
-      const ExactLaw law = BeamLaw(setting);
-      EXPECT_TRUE(FitsOnceOfTwice(law, LastLayer(setting), SamplesToSee(kBias, law.size())));
+      EXPECT_TRUE(BeamsFit(BeamSetting(*row, kind, 2, 3, HashModels(2))));
+      EXPECT_TRUE(
+          BeamsFit(BeamSetting(*row, kind, 1, 1, TellingModels(ForTheRace(), ForTheRace()))));
+      EXPECT_TRUE(
+          BeamsFit(BeamSetting(*row, kind, 1, 3, TellingModels(ForTheCoin(), ForTheCoin()))));
       ++methods;
     }
     EXPECT_GE(methods, 3);
@@ -194,33 +245,6 @@ Sampler<Outcome> Trees(const TreeSetting& setting, const WrongChoices& wrong) {
   };
 }
 
-struct Models {
-  LogProbsOf target, draft;
-};
-
-Models HashModels(int vocab) {
-  const HashLm lm{vocab, /*salt=*/5, /*power=*/3, /*noise=*/36};
-  return {Remembered([lm](uint64_t hash) { return lm.TargetLogProbs(hash); }),
-          Remembered([lm](uint64_t hash) { return lm.DraftLogProbs(hash); })};
-}
-
-// Every node alike.
-Models ContextFree(const std::vector<double>& p, const std::vector<double>& q) {
-  const auto model = [](const std::vector<double>& masses) {
-    std::vector<double> row;
-    for (double mass : masses) row.push_back(Log(mass));
-    return [row](uint64_t) { return row; };
-  };
-  return {model(p), model(q)};
-}
-
-// A drafted token 0 is rejected, and the noise of the race that it won tells 1 and 2 apart: of the
-// residual (1/5, 4/5) noise that is drawn twice makes (2/25, 23/25).
-Models ForTheRace() { return ContextFree({0.01, 0.495, 0.495}, {0.5, 0.4, 0.1}); }
-
-// A drafted token 0 is rejected by coins above 1/2; then token 1 passes below 0.61.
-Models ForTheCoin() { return ContextFree({0.275, 0.35, 0.375}, {0.55, 0.3, 0.15}); }
-
 bool TreesFit(NodeRule rule, ChildLaw law, const char* tree, const Models& models,
               const WrongChoices& wrong) {
   TreeSetting setting;
@@ -235,7 +259,9 @@ bool TreesFit(NodeRule rule, ChildLaw law, const char* tree, const Models& model
 }
 
 TEST(SeededLawControl, SharedNoiseIsSeenInSequences) {
-  const Models hash = HashModels(3), race = ForTheRace(), coin = ForTheCoin();
+  const Models hash = HashModels(3);
+  const Models race = TellingModels(ForTheRace(), ForTheRace());
+  const Models coin = TellingModels(ForTheCoin(), ForTheCoin());
   for (const Models& models : {hash, race, coin})
     EXPECT_TRUE(TreesFit(VerifyRrsIid, ChildLaw::kIid, "2-2", models, nullptr));
   const auto one_coin = MakeVariant<OneCoin>;
@@ -275,7 +301,9 @@ bool LayersFit(bool reuse, int width, int draft_width, const Models& models, con
 }
 
 TEST(SeededLawControl, SharedNoiseIsSeenInBeams) {
-  const Models hash = HashModels(3), race = ForTheRace(), coin = ForTheCoin();
+  const Models hash = HashModels(3);
+  const Models race = TellingModels(ForTheRace(), ForTheRace());
+  const Models coin = TellingModels(ForTheCoin(), ForTheCoin());
   for (const bool reuse : {false, true}) {
     SCOPED_TRACE(reuse ? "wor_reuse" : "dsbd");
     EXPECT_TRUE(LayersFit(reuse, 1, 1, race, nullptr));
