@@ -19,26 +19,7 @@ namespace {
 constexpr double kExact = 1e-12;
 constexpr double kBiased = 1e-4;  // what a wrong variant must at least be off
 
-struct Method {
-  const char* name;
-  NodeRule rule;
-  ChildLaw law;
-};
-
-const std::vector<Method>& TreeMethods() {
-  static const auto* methods = new std::vector<Method>{
-      {"recursive_rejection", VerifyRrsIid, ChildLaw::kIid},
-      {"recursive_rejection_wor", VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement},
-      {"sample_and_check", SampleAndCheck, ChildLaw::kMostLikely},
-      {"k_seq", VerifyKSeq, ChildLaw::kIid},
-      {"greedy_multi_draft", VerifyGreedy, ChildLaw::kGreedy},
-      {"spechub", VerifyGreedy, ChildLaw::kSpecHub},
-      {"luce_ot", VerifyLuceOt, ChildLaw::kIid},
-  };
-  return *methods;
-}
-
-TreeSetting Setting(const Method& method, const std::string& tree, int vocab, uint64_t salt) {
+TreeSetting Setting(const TreeMethod& method, const std::string& tree, int vocab, uint64_t salt) {
   const HashLm lm{vocab, salt, /*power=*/3, /*noise=*/salt + 31};
   TreeSetting setting;
   setting.params.draft_tree = tree;
@@ -66,7 +47,7 @@ void ExpectExact(const TreeSetting& setting) {
 
 // max_tokens = 3 makes a second and a third round of what the first leaves open.
 TEST(TreeLaw, EveryRuleOnATreeOverConsecutiveRounds) {
-  for (const Method& method : TreeMethods()) {
+  for (const TreeMethod& method : kTreeMethods) {
     for (const char* tree : {"2-1", "2-2"}) {
       SCOPED_TRACE(std::string(method.name) + " " + tree);
       TreeSetting setting = Setting(method, tree, 2, 5);
@@ -77,7 +58,7 @@ TEST(TreeLaw, EveryRuleOnATreeOverConsecutiveRounds) {
 }
 
 TEST(TreeLaw, EveryRuleOnThreeTokens) {
-  for (const Method& method : TreeMethods()) {
+  for (const TreeMethod& method : kTreeMethods) {
     const bool pair = method.law == ChildLaw::kSpecHub;
     for (const char* tree : {"2", "3", "1-2"}) {
       if (pair && std::string(tree) == "3") continue;
@@ -91,7 +72,7 @@ TEST(TreeLaw, EveryRuleOnThreeTokens) {
 
 // A stop id is drafted like any other token, ends the sequence and has no children.
 TEST(TreeLaw, EndOfSequenceInsideTheTree) {
-  for (const Method& method : TreeMethods()) {
+  for (const TreeMethod& method : kTreeMethods) {
     for (int min_tokens : {0, 1}) {
       SCOPED_TRACE(std::string(method.name) + " min_tokens " + std::to_string(min_tokens));
       TreeSetting setting = Setting(method, "2-2", 2, 11);
@@ -105,7 +86,7 @@ TEST(TreeLaw, EndOfSequenceInsideTheTree) {
 
 // Draft and target warped differently: any proposal is admissible.
 TEST(TreeLaw, WarpedTargetAndForeignDraft) {
-  for (const Method& method : TreeMethods()) {
+  for (const TreeMethod& method : kTreeMethods) {
     SCOPED_TRACE(method.name);
     TreeSetting setting = Setting(method, "2-1", 3, 21);
     setting.params.max_tokens = 2;
@@ -257,7 +238,7 @@ TEST(TreeLawControl, OrderAndCopiesOfTheDraftsCount) {
 }
 
 TEST(TreeLawControl, AnInvertedRatioIsSeen) {
-  for (const Method& method : TreeMethods()) {
+  for (const TreeMethod& method : kTreeMethods) {
     if (method.law == ChildLaw::kMostLikely) continue;  // no coin
     SCOPED_TRACE(method.name);
     TreeSetting setting = Setting(method, "2", 3, 8);
@@ -288,7 +269,7 @@ class NoResidual : public ForwardedChoices {
 };
 
 TEST(TreeLawControl, ARecoveredTokenComesFromTheResidual) {
-  for (const Method& method : TreeMethods()) {
+  for (const TreeMethod& method : kTreeMethods) {
     if (method.law == ChildLaw::kMostLikely) continue;
     SCOPED_TRACE(method.name);
     TreeSetting setting = Setting(method, "2", 3, 9);

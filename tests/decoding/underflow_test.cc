@@ -4,8 +4,6 @@
 
 #include <limits>
 
-#include "decoding/greedy_multi_draft.h"
-#include "decoding/k_seq.h"
 #include "decoding/luce_ot.h"
 #include "decoding/wor_reuse_layer.h"
 #include "tests/testing/joint_layer.h"
@@ -15,21 +13,6 @@ namespace coppice {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
-
-struct TreeMethod {
-  const char* name;
-  NodeRule rule;
-  ChildLaw law;
-};
-constexpr TreeMethod kTreeMethods[] = {
-    {"recursive_rejection", VerifyRrsIid, ChildLaw::kIid},
-    {"recursive_rejection_wor", VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement},
-    {"sample_and_check", SampleAndCheck, ChildLaw::kMostLikely},
-    {"k_seq", VerifyKSeq, ChildLaw::kIid},
-    {"greedy_multi_draft", VerifyGreedy, ChildLaw::kGreedy},
-    {"spechub", VerifyGreedy, ChildLaw::kSpecHub},
-    {"luce_ot", VerifyLuceOt, ChildLaw::kIid},
-};
 
 // A flat target below a draft that is sure of one token: the second draft comes from what is left.
 TEST(UnderflowTest, EveryRuleOfATreeIsExactBelowADraftThatIsSure) {

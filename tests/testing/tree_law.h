@@ -9,6 +9,9 @@
 
 #include "base/deterministic_math.h"
 #include "decoding/block_verification.h"
+#include "decoding/greedy_multi_draft.h"
+#include "decoding/k_seq.h"
+#include "decoding/luce_ot.h"
 #include "decoding/target_row.h"
 #include "decoding/topology_drafter.h"
 #include "decoding/tree_decoder.h"
@@ -19,6 +22,22 @@
 #include "tests/testing/hash_lm.h"
 
 namespace coppice {
+
+// The rows of decoding/method.cc that verify trees, and the law of children that each relies on.
+struct TreeMethod {
+  const char* name;
+  NodeRule rule;
+  ChildLaw law;
+};
+inline constexpr TreeMethod kTreeMethods[] = {
+    {"recursive_rejection", VerifyRrsIid, ChildLaw::kIid},
+    {"recursive_rejection_wor", VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement},
+    {"sample_and_check", SampleAndCheck, ChildLaw::kMostLikely},
+    {"k_seq", VerifyKSeq, ChildLaw::kIid},
+    {"greedy_multi_draft", VerifyGreedy, ChildLaw::kGreedy},
+    {"spechub", VerifyGreedy, ChildLaw::kSpecHub},
+    {"luce_ot", VerifyLuceOt, ChildLaw::kIid},
+};
 
 struct TreeSetting {
   DecodingParams params;                // max_tokens = tokens in all, stop ids, warp, draft_tree
