@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 
 #include "base/rng.h"
 #include "decoding/beam_decoder.h"
+#include "decoding/draft_size.h"
 #include "decoding/drafter.h"
 #include "decoding/hypothesis_pool.h"
 #include "decoding/method.h"
@@ -124,6 +126,14 @@ TEST(MethodTest, AutoServesEveryDecodingAndWrongPairsAreRefused) {
   EXPECT_FALSE(ResolveMethod("certified", params).ok());
   params.warp.temperature = 0;
   EXPECT_EQ(ResolveMethod("certified", params).value(), "certified");
+}
+
+// Width and depth of the wire's limits: their product has more than 32 bits.
+TEST(DraftSizeTest, ADraftBeyondAllBoundsDoesNotLookSmall) {
+  DecodingParams params;
+  params.draft_width = params.draft_depth = 1 << 16;
+  EXPECT_EQ(DraftSizeOf(params).Nodes(1 << 16, 1 << 16), std::numeric_limits<int>::max());
+  EXPECT_GT(KvBlocksBound(params, /*prompt_tokens=*/1, /*block_size=*/16), int64_t{1} << 26);
 }
 
 TEST(DecoderFactoryTest, NamesTheFieldThatIsWrong) {
