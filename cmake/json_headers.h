@@ -1,0 +1,6 @@
+// Precompiled for the coordinator and the tools (CoppiceTargets.cmake).
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "cmake/library_headers.h"
