@@ -349,6 +349,7 @@ std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& li
                     "max_tokens"};
   }
   params.stop_ids = request->own_stop_ids;
+  request->vocab_size = model.vocab_size;
   if (!request->ignore_eos) request->eos_ids = model.eos_ids;
   params.stop_ids.insert(params.stop_ids.end(), request->eos_ids.begin(), request->eos_ids.end());
   std::sort(params.stop_ids.begin(), params.stop_ids.end());

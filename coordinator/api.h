@@ -41,12 +41,13 @@ std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,
 struct ModelLimits {
   int max_model_len = 0;  // tokens, prompt and completion
   std::vector<TokenId> eos_ids;
+  int vocab_size = 0;
   int64_t kv_blocks_total = 0;  // of one replica
   int kv_block_size = 16;
 };
 
-// Fills what depends on the model (stop ids, the default of max_tokens) and checks context and KV
-// need. To be called when the model is known, before sequences are made.
+// Fills what depends on the model (vocabulary, stop ids, the default of max_tokens) and checks
+// context and KV need. To be called when the model is known, before sequences are made.
 std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& limits,
                                    GenerateRequest* request);
 

@@ -28,6 +28,7 @@ ModelLimits Dispatcher::LimitsOf(const Node& node) const {
   limits.max_model_len = model.max_positions();
   if (options_.max_model_len > 0)
     limits.max_model_len = std::min(limits.max_model_len, options_.max_model_len);
+  limits.vocab_size = model.vocab_size();
   limits.eos_ids = {model.eos_ids().begin(), model.eos_ids().end()};
   limits.kv_blocks_total = node.registration.kv_blocks_total();
   limits.kv_block_size = std::max(1, node.registration.kv_block_size());
@@ -229,11 +230,23 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
   }
   const RequestPtr request = found->second.request;
   const int index = found->second.index;
+  const Node* sender = registry_->FindPeer(peer);
+  const std::string& replica = request->sequences()[index].replica;
+  if (sender != nullptr && sender->id != replica) {  // null: of a connection not registered yet
+    spdlog::warn("{}: update of sequence {}, which runs on {}: ignored", sender->id,
+                 update.sequence_id(), replica);
+    return metrics_->BadUpdate(sender->id);
+  }
   const double now = clock_->NowSeconds();
   if (found->second.last_update_s >= 0) metrics_->InterToken(now - found->second.last_update_s);
   found->second.last_update_s = now;
-  request->OnUpdate(index, update, now);
+  const bool believed = request->OnUpdate(index, update, now);
   Request::Sequence& sequence = request->sequences()[index];
+  if (!believed) {
+    spdlog::error("sequence {}: {}", update.sequence_id(), request->error()->message);
+    metrics_->BadUpdate(replica);
+    StopSequence(&sequence, "bad update", /*tell_replica=*/true);
+  }
   const bool over_there = update.finished() || !update.error_code().empty();
   if (sequence.done || over_there)
     StopSequence(&sequence, "stop string", /*tell_replica=*/!over_there);

@@ -21,6 +21,7 @@ struct GenerateRequest {
   bool max_tokens_given = false;
   bool ignore_eos = false;
   std::vector<TokenId> own_stop_ids;
+  int vocab_size = 0;             // of the model; FitToModel fills it
   std::vector<TokenId> eos_ids;   // the model's that end a hypothesis; FitToModel fills it
   std::vector<std::string> stop;  // multinomial only
   bool include_stop = false;

@@ -120,6 +120,7 @@ void Metrics::Impl::Declare() {
   DeclareCounter("beam_tokens_total", "Tokens of all beams, returned or not.");
   DeclareCounter("failovers_total", "Sequences replayed because their replica was lost.");
   DeclareCounter("cancelled_requests_total", "Requests whose client went away.");
+  DeclareCounter("bad_updates_total", "Progress of a node that was refused.");
   DeclareHistogram("time_to_first_token_seconds", "From arrival to the first decided token.",
                    Times());
   DeclareHistogram("inter_token_latency_seconds", "Between two updates of a sequence with tokens.",
@@ -279,6 +280,9 @@ void Metrics::Failover() { impl_->counter("failovers_total", impl_->Model()).Inc
 void Metrics::Cancelled() {
   impl_->counter("cancelled_requests_total", impl_->Model()).Increment();
 }
+void Metrics::BadUpdate(const std::string& node) {
+  impl_->counter("bad_updates_total", {{"replica", node}}).Increment();
+}
 void Metrics::InterToken(double seconds) {
   impl_->histogram("inter_token_latency_seconds", impl_->Model()).Observe(seconds);
 }
@@ -322,6 +326,7 @@ void Metrics::NodeUp(const Node& node, bool up) {
     return;
   }
   if (!node.worker()) return;
+  impl_->counter("bad_updates_total", {{"replica", node.id}});
   const proto::Register& info = node.registration;
   impl_
       ->gauge("model_info", {{"model_name", impl_->model_name},

@@ -21,6 +21,8 @@ class Metrics {
   void RequestRefused(const std::string& code);
   void Failover();
   void Cancelled();
+  // A node reported what cannot be, or what is not its own to report.
+  void BadUpdate(const std::string& node);
   // Time between two updates of a sequence that brought tokens, in seconds.
   void InterToken(double seconds);
   // A node's beat; counters since its start.

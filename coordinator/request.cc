@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/usage.h"
 #include "decoding/method.h"
-#include "proto/convert.h"
 
 namespace coppice {
 namespace {
@@ -15,10 +14,6 @@ namespace {
 std::string NewAnswerId() {
   static std::mt19937_64 engine(std::random_device{}());
   return absl::StrCat("cmpl-", absl::Hex(engine(), absl::kZeroPad16));
-}
-
-std::vector<TokenId> Tokens(const proto::Hypothesis& hypothesis) {
-  return {hypothesis.tokens().begin(), hypothesis.tokens().end()};
 }
 
 bool Contains(const std::vector<TokenId>& ids, TokenId id) {
@@ -115,38 +110,46 @@ bool Request::TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens) {
   return true;
 }
 
-void Request::OnUpdate(int index, const proto::SequenceUpdate& update, double now_s) {
+bool Request::Refuse(const Sequence& sequence, absl::string_view what) {
+  Fail({500, "internal_error", absl::StrCat(sequence.replica, ": ", what)});
+  return false;
+}
+
+bool Request::OnUpdate(int index, const proto::SequenceUpdate& update, double now_s) {
   Sequence& sequence = sequences_[index];
-  if (ended_ || sequence.done) return;
+  if (ended_ || sequence.done) return true;
   if (!update.error_code().empty()) {
     const int status = StatusOfReplicaError(update.error_code());
-    return Fail({status, status == 500 ? "internal_error" : update.error_code(),
-                 absl::StrCat(sequence.replica, ": ", update.error_message())});
+    Fail({status, status == 500 ? "internal_error" : update.error_code(),
+          absl::StrCat(sequence.replica, ": ", update.error_message())});
+    return true;
   }
-  if (first_token_s_ < 0 && (update.stable_tokens_size() > 0 || update.finished()))
+  absl::StatusOr<SequenceProgress> progress =
+      ProgressFromMessage(update, {request_.vocab_size, request_.params.max_tokens,
+                                   sequence.received, request_.params.num_hypotheses});
+  if (!progress.ok()) return Refuse(sequence, progress.status().message());
+  if (first_token_s_ < 0 && (!progress->stable_tokens.empty() || progress->finished))
     first_token_s_ = now_s;
-  if (!TakeTokens(&sequence, {update.stable_tokens().data(),
-                              static_cast<size_t>(update.stable_tokens_size())})) {
-    return Fail({503, "replica_lost",
-                 absl::StrCat(sequence.replica, " did not repeat what a lost replica had sent"), "",
-                 1});
+  if (!TakeTokens(&sequence, progress->stable_tokens)) {
+    Fail({503, "replica_lost",
+          absl::StrCat(sequence.replica, " did not repeat what a lost replica had sent"), "", 1});
+    return true;
   }
   if (sequence.text->stop()) {
     sequence.done = true;  // the dispatcher cancels it
-  } else if (update.finished() && !FinishSequence(&sequence, update)) {
-    return Fail({500, "internal_error",
-                 absl::StrCat(sequence.replica, " changed tokens that it had declared stable")});
+  } else if (progress->finished && !FinishSequence(&sequence, &*progress)) {
+    return Refuse(sequence, "hypotheses[0].tokens: not what it had declared stable");
   }
-  if (update.finished() && update.has_stats()) sequence.stats = update.stats();
+  if (progress->finished) sequence.stats = std::move(progress->stats);
   if (request_.stream) sequence.done ? SendSequenceEnd(&sequence) : SendDelta(&sequence);
   if (std::all_of(sequences_.begin(), sequences_.end(), [](const Sequence& s) { return s.done; }))
     Complete(now_s);
+  return true;
 }
 
-bool Request::FinishSequence(Sequence* sequence, const proto::SequenceUpdate& update) {
-  if (update.hypotheses_size() == 0) return false;
-  sequence->hypotheses.assign(update.hypotheses().begin(), update.hypotheses().end());
-  const std::vector<TokenId> best = Tokens(sequence->hypotheses[0]);
+bool Request::FinishSequence(Sequence* sequence, SequenceProgress* progress) {
+  sequence->hypotheses = std::move(progress->hypotheses);
+  const std::vector<TokenId>& best = sequence->hypotheses[0].tokens;
   if (best.size() < sequence->text->tokens().size()) return false;
   sequence->received = 0;
   if (!TakeTokens(sequence, best)) return false;
@@ -155,7 +158,7 @@ bool Request::FinishSequence(Sequence* sequence, const proto::SequenceUpdate& up
   return true;
 }
 
-Choice Request::MakeChoice(const Sequence& sequence, const proto::Hypothesis* hypothesis,
+Choice Request::MakeChoice(const Sequence& sequence, const Hypothesis* hypothesis,
                            const ChoiceText& text) const {
   Choice choice;
   choice.index = sequence.prompt * request_.n + sequence.sample;
@@ -166,12 +169,12 @@ Choice Request::MakeChoice(const Sequence& sequence, const proto::Hypothesis* hy
     choice.finish_reason = "stop";
     choice.stop_string = text.stop();
   } else {
-    choice.finish_reason = hypothesis->finished() ? "stop" : "length";
-    const TokenId id = hypothesis->stop_token();
-    if (hypothesis->finished() && id >= 0 && !Contains(request_.eos_ids, id))
-      choice.stop_token = id;
-    choice.score = hypothesis->score();
-    choice.joint_logprob = hypothesis->joint_log_probability();
+    choice.finish_reason = hypothesis->finished ? "stop" : "length";
+    if (hypothesis->finished && !hypothesis->tokens.empty() &&
+        !Contains(request_.eos_ids, hypothesis->tokens.back()))
+      choice.stop_token = hypothesis->tokens.back();
+    choice.score = hypothesis->score;
+    choice.joint_logprob = hypothesis->joint_log_probability;
   }
   if (request_.return_token_ids) {
     choice.token_ids = text.tokens();
@@ -185,11 +188,11 @@ std::vector<Choice> Request::PromptChoices(int prompt) const {
   std::vector<Choice> choices;
   for (const Sequence& sequence : sequences_) {
     if (sequence.prompt != prompt) continue;
-    const proto::Hypothesis* best = sequence.hypotheses.empty() ? nullptr : &sequence.hypotheses[0];
+    const Hypothesis* best = sequence.hypotheses.empty() ? nullptr : &sequence.hypotheses[0];
     choices.push_back(MakeChoice(sequence, best, *sequence.text));
     for (size_t i = 1; request_.beams() && i < sequence.hypotheses.size() && i < request_.n; ++i) {
       ChoiceText text(tokenizer_, request_.prompts[prompt], request_);
-      text.Append(Tokens(sequence.hypotheses[i]));
+      text.Append(sequence.hypotheses[i].tokens);
       text.Finish();
       choices.push_back(MakeChoice(sequence, &sequence.hypotheses[i], text));
     }
@@ -238,8 +241,7 @@ void Request::SendSequenceEnd(Sequence* sequence) {
   if (request_.beams()) {
     choices = PromptChoices(sequence->prompt);
   } else {
-    const proto::Hypothesis* best =
-        sequence->hypotheses.empty() ? nullptr : &sequence->hypotheses[0];
+    const Hypothesis* best = sequence->hypotheses.empty() ? nullptr : &sequence->hypotheses[0];
     choices.push_back(MakeChoice(*sequence, best, *sequence->text));
   }
   CutToNew(*sequence, &choices[0]);

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "coordinator/api_error.h"
 #include "coordinator/choice_text.h"
 #include "coordinator/generate_request.h"
@@ -15,6 +17,7 @@
 #include "coordinator/response_json.h"
 #include "coordinator/tokenizer/tokenizer.h"
 #include "proto/control.pb.h"
+#include "proto/convert.h"
 
 namespace coppice {
 
@@ -37,7 +40,7 @@ class Request {
     bool shown = false;     // text of it has reached the client
     bool done = false;
     std::unique_ptr<ChoiceText> text;
-    std::vector<proto::Hypothesis> hypotheses;
+    std::vector<Hypothesis> hypotheses;
     std::optional<proto::SequenceStats> stats;
   };
 
@@ -57,8 +60,9 @@ class Request {
   bool Requeue(int index);
 
   // What one update of the running sequence says. Sends events; when the last sequence is done, the
-  // answer.
-  void OnUpdate(int index, const proto::SequenceUpdate& update, double now_s);
+  // answer. False: the node says what cannot be; the request has failed with an error that names
+  // node and field.
+  bool OnUpdate(int index, const proto::SequenceUpdate& update, double now_s);
   // Ends the request with an error, as a reply or as an event.
   void Fail(ApiError error);
   void Abandon() { ended_ = true; }  // the client has gone
@@ -82,12 +86,13 @@ class Request {
  private:
   bool Reproducible() const;
   bool TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens);
-  bool FinishSequence(Sequence* sequence, const proto::SequenceUpdate& update);
+  bool FinishSequence(Sequence* sequence, SequenceProgress* progress);
+  bool Refuse(const Sequence& sequence, absl::string_view what);
   void SendDelta(Sequence* sequence);
   void SendSequenceEnd(Sequence* sequence);
   void Complete(double now_s);
   std::vector<Choice> PromptChoices(int prompt) const;
-  Choice MakeChoice(const Sequence& sequence, const proto::Hypothesis* hypothesis,
+  Choice MakeChoice(const Sequence& sequence, const Hypothesis* hypothesis,
                     const ChoiceText& text) const;
   void CutToNew(const Sequence& sequence, Choice* choice);
   void Summarize(const std::vector<Choice>& choices, double now_s);

@@ -1,6 +1,5 @@
 #include "proto/convert.h"
 
-#include <cmath>
 #include <limits>
 #include <string>
 
@@ -133,29 +132,6 @@ absl::StatusOr<DecodingParams> DecodingFromMessage(const proto::Decoding& messag
   params.rollback_threshold = message.rollback_threshold();
   params.joint_tokens = message.joint_tokens();
   return params;
-}
-
-proto::Hypothesis HypothesisToMessage(const Hypothesis& hypothesis) {
-  proto::Hypothesis message;
-  Fill(hypothesis.tokens, message.mutable_tokens());
-  message.set_joint_log_probability(hypothesis.joint_log_probability);
-  message.set_score(hypothesis.score);
-  message.set_finished(hypothesis.finished);
-  const bool stopped = hypothesis.finished && !hypothesis.tokens.empty();
-  message.set_stop_token(stopped ? hypothesis.tokens.back() : -1);
-  return message;
-}
-
-absl::StatusOr<Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message) {
-  COPPICE_RETURN_IF_ERROR(CheckEntries("tokens", message.tokens(), 0, INT32_MAX));
-  if (std::isnan(message.joint_log_probability())) return Bad("joint_log_probability", "is NaN");
-  if (std::isnan(message.score())) return Bad("score", "is NaN");
-  Hypothesis hypothesis;
-  hypothesis.tokens = ToVector(message.tokens());
-  hypothesis.joint_log_probability = message.joint_log_probability();
-  hypothesis.score = message.score();
-  hypothesis.finished = message.finished();
-  return hypothesis;
 }
 
 absl::Status CheckTokens(absl::Span<const int32_t> tokens, int vocab_size, const char* field) {

@@ -3,7 +3,9 @@
 // the index. Called by the worker, the draft node and the coordinator. Pure functions, any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -29,7 +31,25 @@ absl::StatusOr<DecodingParams> DecodingFromMessage(const proto::Decoding& messag
 
 // stop_token = the last token of a finished hypothesis, else -1.
 proto::Hypothesis HypothesisToMessage(const Hypothesis& hypothesis);
-absl::StatusOr<Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message);
+absl::StatusOr<Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message, int vocab_size);
+
+// What a leader may say of one sequence.
+struct ProgressLimits {
+  int vocab_size = 0;
+  int max_tokens = 0;        // of a hypothesis
+  size_t tokens_so_far = 0;  // of the stable prefix, those of earlier updates
+  int64_t max_hypotheses = 0;
+};
+// A SequenceUpdate that can be believed as far as its fields go.
+struct SequenceProgress {
+  std::vector<TokenId> stable_tokens;  // new ones
+  bool finished = false;
+  std::vector<Hypothesis> hypotheses;         // finished: 1 to max_hypotheses, best first
+  std::optional<proto::SequenceStats> stats;  // finished: every mean and time finite
+};
+// Of an update that reports no error (error_code is the caller's to look at first).
+absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate& message,
+                                                     const ProgressLimits& limits);
 
 // Every token in [0, vocab_size); the error names `field` and the index.
 absl::Status CheckTokens(absl::Span<const int32_t> tokens, int vocab_size, const char* field);

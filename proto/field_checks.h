@@ -16,6 +16,9 @@ namespace coppice::wire {
 inline constexpr int kMostBeams =
     1 << 16;  // far above any policy; keeps sizes computed from fields small
 
+// Far above any time in ms and any mean; sums of them stay finite.
+inline constexpr double kMostStatistic = 1e15;
+
 inline absl::Status Bad(absl::string_view field, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
 }

@@ -529,6 +529,7 @@ TEST(Api, TheSmallerTimeoutHolds) {
 ModelLimits Limits() {
   ModelLimits limits;
   limits.max_model_len = 100;
+  limits.vocab_size = 258;
   limits.eos_ids = {256};
   limits.kv_blocks_total = 1000;
   return limits;
@@ -603,6 +604,7 @@ TEST(FitToModel, StopIdsAreTheModelsAndTheRequests) {
   GenerateRequest own = Good(R"("stop_token_ids": [65], "ignore_eos": true)");
   ASSERT_FALSE(FitToModel(Limits(), ApiLimits(), &own));
   EXPECT_EQ(own.params.stop_ids, std::vector<TokenId>{65});
+  EXPECT_EQ(own.vocab_size, 258);
 }
 
 }  // namespace

@@ -207,6 +207,40 @@ TEST_F(DispatcherTest, ProgressOfUnknownSequencesIsCancelled) {
   EXPECT_EQ(Cancelled("replica-0"), std::vector<uint64_t>{77});
 }
 
+TEST_F(DispatcherTest, AnUpdateThatCannotBeIsCountedAndCancelledAtItsNode) {
+  JoinReplica("replica-0");
+  const auto exchange = Submit();
+  const uint64_t id = Started("replica-0").at(0);
+  proto::NodeMessage message;
+  proto::SequenceUpdate* update = message.mutable_progress()->add_updates();
+  update->set_sequence_id(id);
+  update->add_stable_tokens(5000);
+  dispatcher_.OnNodeMessage("replica-0", message);
+  EXPECT_EQ(exchange->reply->status, 500);
+  EXPECT_THAT(exchange->reply->body, HasSubstr("replica-0: stable_tokens[0]: 5000"));
+  EXPECT_EQ(Cancelled("replica-0"), std::vector<uint64_t>{id});
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-0\"} 1\n"));
+  EXPECT_TRUE(dispatcher_.idle());
+  EXPECT_EQ(dispatcher_.router().reserved("replica-0"), 0);
+  Finish("replica-0", id);  // after the end: nobody's any more
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-0\"} 1\n"));
+}
+
+TEST_F(DispatcherTest, ANodeCannotSpeakForAnothersSequence) {
+  JoinReplica("replica-0");
+  const auto exchange = Submit();
+  JoinReplica("replica-1");
+  Join("d", testing::DraftRegistration("draft-0"));
+  const uint64_t id = Started("replica-0").at(0);
+  Finish("replica-1", id);
+  Finish("d", id);
+  EXPECT_FALSE(exchange->reply);
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-1\"} 1\n"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"draft-0\"} 1\n"));
+  Finish("replica-0", id);
+  EXPECT_EQ(exchange->reply->status, 200);
+}
+
 TEST_F(DispatcherTest, AGoneClientFreesItsPlace) {
   JoinReplica("replica-0", /*blocks=*/12);
   Submit();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "tests/coordinator/byte_tokenizer.h"
@@ -23,6 +24,7 @@ class RequestTest : public ::testing::Test {
   Request& Make(GenerateRequest generate) {
     if (generate.prompts.empty()) generate.prompts = {Bytes("p")};
     generate.eos_ids = {ByteTokenizer::kEos};
+    generate.vocab_size = tokenizer_.vocab_size();
     Request::Origin origin;
     origin.model = "demo";
     request_ = std::make_unique<Request>(std::move(generate), origin, &tokenizer_, exchange_);
@@ -181,6 +183,64 @@ TEST_F(RequestTest, WithoutReproductionOnlyAnUnshownRequestIsReplayed) {
   plain.Start(0, 9, "replica-1", "cop-0", 2);
   plain.OnUpdate(0, Finished({MakeHypothesis(Bytes("xy"), -1, false)}), 4);
   EXPECT_EQ(exchange_->body()["choices"][0]["text"], "xy");
+}
+
+// Best of 3 with a score that has no order: it must not reach the sort.
+TEST_F(RequestTest, ANanScoreFailsTheRequestAndIsNamed) {
+  GenerateRequest generate;
+  generate.n = 2;
+  generate.samples = 3;
+  Request& request = Make(generate);
+  EXPECT_TRUE(request.OnUpdate(0, Finished({MakeHypothesis(Bytes("a"), -1, false)}), 1));
+  EXPECT_FALSE(request.OnUpdate(1, Finished({MakeHypothesis(Bytes("b"), NAN, false)}), 1));
+  EXPECT_TRUE(request.ended());
+  EXPECT_EQ(exchange_->reply->status, 500);
+  EXPECT_EQ(request.error()->code, "internal_error");
+  EXPECT_EQ(request.error()->message, "replica-0: hypotheses[0].joint_log_probability: is NaN");
+  EXPECT_TRUE(request.OnUpdate(2, Finished({MakeHypothesis(Bytes("c"), NAN, false)}), 2));
+}
+
+TEST_F(RequestTest, WhatAReplicaCannotSayFailsTheRequest) {
+  const auto error_of = [&](const proto::SequenceUpdate& update) {
+    Request& request = Make(Beams(2));
+    EXPECT_FALSE(request.OnUpdate(0, update, 1));
+    EXPECT_EQ(exchange_->reply->status, 500);
+    return request.error().value_or(ApiError()).message;
+  };
+  const proto::Hypothesis good = MakeHypothesis(Bytes("ab", true), -1, true);
+  proto::SequenceUpdate update;
+  update.add_stable_tokens(1 << 30);
+  EXPECT_EQ(error_of(update), "replica-0: stable_tokens[0]: 1073741824 is not in [0, 258)");
+  update.set_stable_tokens(0, -1);
+  EXPECT_EQ(error_of(update), "replica-0: stable_tokens[0]: -1 is not in [0, 258)");
+  EXPECT_EQ(error_of(Finished({good, MakeHypothesis({258}, -1, false)})),
+            "replica-0: hypotheses[1].tokens[0]: 258 is not in [0, 258)");
+  EXPECT_EQ(error_of(Finished({good, good, good})),
+            "replica-0: hypotheses: length: 3 is not in [1, 2]");
+  EXPECT_EQ(error_of(Finished({})), "replica-0: hypotheses: length: 0 is not in [1, 2]");
+  update = Finished({good});
+  update.mutable_stats()->set_plain_rounds(5);
+  EXPECT_EQ(error_of(update), "replica-0: stats.plain_rounds: 5 is not in [0, 4]");
+}
+
+TEST_F(RequestTest, StableTokensEndAtMaxTokensOfEachRun) {
+  GenerateRequest generate;
+  generate.params.max_tokens = 3;
+  Request& request = Make(generate);
+  EXPECT_TRUE(request.OnUpdate(0, Stable("ab"), 1));
+  ASSERT_TRUE(request.Requeue(0));
+  request.Start(0, 9, "replica-1", "cop-0", 2);
+  EXPECT_TRUE(request.OnUpdate(0, Stable("abc"), 3));
+  EXPECT_FALSE(request.OnUpdate(0, Stable("d"), 4));
+  EXPECT_EQ(request.error()->message, "replica-1: stable_tokens: length: 1 is not in [0, 0]");
+}
+
+TEST_F(RequestTest, AShorterAnswerThanTheStablePrefixIsRefused) {
+  Request& request = Make(Beams(1));
+  EXPECT_TRUE(request.OnUpdate(0, Stable("abc"), 1));
+  EXPECT_FALSE(request.OnUpdate(0, Finished({MakeHypothesis(Bytes("ab"), -1, false)}), 2));
+  EXPECT_EQ(request.error()->message,
+            "replica-0: hypotheses[0].tokens: not what it had declared stable");
 }
 
 TEST_F(RequestTest, ErrorsOfTheReplicaKeepTheirCode) {

@@ -3,6 +3,7 @@
 // never a crash. Run it under asan too.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -196,7 +197,33 @@ TEST(ConvertFuzzTest, Batch) {
 
 TEST(ConvertFuzzTest, Hypothesis) {
   Fuzz(6, 5000, HypothesisToMessage({{4, 5, 2}, -1.25, -0.5, true}),
-       [](const proto::Hypothesis& message) { return HypothesisFromMessage(message); });
+       [](const proto::Hypothesis& message) { return HypothesisFromMessage(message, 100); });
+}
+
+TEST(ConvertFuzzTest, Progress) {
+  proto::SequenceUpdate valid;
+  valid.add_stable_tokens(4);
+  valid.set_finished(true);
+  *valid.add_hypotheses() = HypothesisToMessage({{4, 5, 2}, -1.25, -0.5, true});
+  *valid.add_hypotheses() = HypothesisToMessage({{4, 5, 7}, -2.5, -0.75, false});
+  valid.mutable_stats()->set_method("dsbd");
+  Fuzz(7, 20000, valid, [](proto::SequenceUpdate message) {
+    static Random random(8);
+    if (random() % 2 == 0) MutateOnce(random, message.mutable_stats());
+    auto progress = ProgressFromMessage(message, {100, 8, 2, 2});
+    if (!progress.ok()) return progress;
+    EXPECT_LE(progress->stable_tokens.size(), 6);
+    EXPECT_LE(progress->hypotheses.size(), 2);
+    for (const Hypothesis& hypothesis : progress->hypotheses) {
+      EXPECT_FALSE(std::isnan(hypothesis.score));
+      for (const TokenId token : hypothesis.tokens) EXPECT_LT(static_cast<uint32_t>(token), 100u);
+    }
+    if (progress->stats) {
+      EXPECT_GE(progress->stats->draft_ms(), 0);
+      EXPECT_LE(progress->stats->plain_rounds(), progress->stats->rounds());
+    }
+    return progress;
+  });
 }
 
 }  // namespace
