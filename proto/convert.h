@@ -58,6 +58,9 @@ absl::Status CheckTokens(absl::Span<const int32_t> tokens, int vocab_size, const
 proto::Forest ForestToMessage(const DraftForest& forest);
 absl::StatusOr<DraftForest> ForestFromMessage(const proto::Forest& message, int vocab_size);
 
+// The node's own times are finite and not negative.
+absl::Status CheckDraftTimes(const proto::DraftReply& reply);
+
 // root_trie[r]: entry of the request's token trie that root r ends at, -1 = the stable prefix
 // itself. The hashes of the roots are not sent: the receiver computes them from the tokens.
 proto::RoundState DraftStateToMessage(const DraftState& state, absl::Span<const int32_t> root_trie);

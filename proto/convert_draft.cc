@@ -48,6 +48,11 @@ absl::StatusOr<DraftForest> ForestFromMessage(const proto::Forest& message, int 
   return forest;
 }
 
+absl::Status CheckDraftTimes(const proto::DraftReply& reply) {
+  COPPICE_RETURN_IF_ERROR(CheckRange("draft_ms", reply.draft_ms(), 0.0, kMostStatistic));
+  return CheckRange("model_ms", reply.model_ms(), 0.0, kMostStatistic);
+}
+
 proto::RoundState DraftStateToMessage(const DraftState& state,
                                       absl::Span<const int32_t> root_trie) {
   proto::RoundState message;

@@ -264,14 +264,16 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
   session.warm = true;
   if (!session.waiting) return;
   session.waiting = false;
-  DraftArrival arrival{
-      sequence_id, {}, reply.draft_ms() * 1e-3, reply.model_ms() * 1e-3, Fallback::kNone};
+  DraftArrival arrival{sequence_id, {}, 0, 0, Fallback::kNone};
   auto forest = ForestFromMessage(reply.forest(), options_.vocab_size);
-  const absl::Status status = forest.ok() ? CheckForest(*forest, session.asked) : forest.status();
+  absl::Status status = forest.ok() ? CheckForest(*forest, session.asked) : forest.status();
+  status.Update(CheckDraftTimes(reply));
   if (status.ok()) {
     arrival.forest = *std::move(forest);
+    arrival.draft_s = reply.draft_ms() * 1e-3;
+    arrival.model_s = reply.model_ms() * 1e-3;
   } else {
-    spdlog::warn("draft node {}: bad forest: {}", node->id, std::string(status.message()));
+    spdlog::warn("draft node {}: bad reply: {}", node->id, std::string(status.message()));
     arrival.failed = Fallback::kMismatch;
   }
   out->push_back(std::move(arrival));

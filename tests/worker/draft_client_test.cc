@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -197,6 +198,34 @@ TEST_F(DraftClientTest, ARefusalIsReportedAndNotRepeatedEveryRound) {
   EXPECT_EQ(arrivals[0].failed, Fallback::kRefused);
   EXPECT_EQ(Ask(1.2), Fallback::kRefused);
   EXPECT_EQ(Ask(2.5), Fallback::kNone);
+}
+
+TEST_F(DraftClientTest, ATimeThatIsNoneIsAMismatch) {
+  Join({{&node_, "a"}});
+  const std::vector<std::function<void(proto::DraftReply*)>> spoilers = {
+      [](auto* reply) { reply->set_draft_ms(NAN); },
+      [](auto* reply) { reply->set_draft_ms(-1e-3); },
+      [](auto* reply) { reply->set_draft_ms(INFINITY); },
+      [](auto* reply) { reply->set_model_ms(NAN); },
+      [](auto* reply) { reply->set_model_ms(-INFINITY); },
+      [](auto* reply) { reply->set_model_ms(1e300); },
+  };
+  double now_s = 1;
+  for (const auto& spoil : spoilers) {
+    ASSERT_EQ(Ask(++now_s), Fallback::kNone);
+    const auto request = node_.Next(proto::DraftCommand::kDraft);
+    ASSERT_TRUE(request.has_value());
+    proto::DraftReply reply = ReplyTo(request->draft());
+    spoil(&reply);
+    node_.Send(reply);
+    const auto arrivals = Arrivals(now_s + 0.1);
+    ASSERT_EQ(arrivals.size(), 1u);
+    EXPECT_EQ(arrivals[0].failed, Fallback::kMismatch) << reply.DebugString();
+    EXPECT_EQ(arrivals[0].forest.size(), 0);
+    EXPECT_EQ(arrivals[0].draft_s, 0);
+    EXPECT_EQ(arrivals[0].model_s, 0);
+    Decide();
+  }
 }
 
 // What a node says must be a forest, of the size that was asked for (4 nodes in 2 layers at most).
