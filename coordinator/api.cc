@@ -11,6 +11,7 @@
 #include "coordinator/decoding_rules.h"
 #include "coordinator/json_fields.h"
 #include "coordinator/speculative_fields.h"
+#include "decoding/decision_cost.h"
 
 namespace coppice {
 namespace {
@@ -340,6 +341,9 @@ std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& li
                     absl::StrCat("min_tokens must be between 0 and max_tokens, which is ",
                                  params.max_tokens, ", got ", params.min_tokens),
                     "min_tokens"};
+  }
+  if (const absl::Status cost = CheckDecisionCost(params, model.vocab_size); !cost.ok()) {
+    return ApiError{400, "unsupported_combination", std::string(cost.message()), "beam_width"};
   }
   const int64_t needed = KvBlocksBound(params, static_cast<int64_t>(longest), model.kv_block_size);
   if (model.kv_blocks_total > 0 && needed > model.kv_blocks_total) {

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/stop_signal.h"
+#include "decoding/decision_cost.h"
 #include "decoding/method.h"
 #include "proto/convert.h"
 #include "worker/kv_commit.h"
@@ -122,6 +123,9 @@ void Engine::Start(const proto::StartSequence& start) {
   if (!method.ok())
     return Fail(held, "unsupported_combination", std::string(method.status().message()));
   held->params.method = *method;
+  if (auto status = CheckDecisionCost(held->params, model.vocab_size); !status.ok()) {
+    return Fail(held, "unsupported_combination", std::string(status.message()));
+  }
   held->draft = DraftSizeOf(held->params);
   const MethodRow* row = FindMethod(*method);
   held->lossless = row == nullptr || (row->lossless && held->params.width_threshold == 0);

@@ -563,6 +563,30 @@ TEST(FitToModel, RefusesWhatNoReplicaCanHold) {
   EXPECT_THAT(error->message, HasSubstr("has 10"));
 }
 
+// 8 beams and 2^24 tokens: 2^30 values of noise a layer where every output is a draw over all.
+TEST(FitToModel, RefusesDecisionsThatWouldHoldUpEveryOtherSequence) {
+  ModelLimits limits = Limits();
+  limits.vocab_size = 1 << 24;
+  const auto fit = [&](const std::string& fields) {
+    GenerateRequest request = Good(
+        absl::StrCat(R"("max_tokens": 8, "decoding": "beam_sampling", "beam_width": 8)", fields));
+    return FitToModel(limits, ApiLimits(), &request);
+  };
+  for (const char* wide : {R"(, "speculative": {"method": "dsbd"})", R"(, "warp_mode": "joint")",
+                           R"(, "warp_mode": "rowcut", "speculative": false)"}) {
+    const std::optional<ApiError> error = fit(wide);
+    ASSERT_TRUE(error) << wide;
+    EXPECT_EQ(error->code, "unsupported_combination");
+    EXPECT_EQ(error->param, "beam_width");
+    EXPECT_THAT(error->message, HasSubstr("at most 536870912"));
+    EXPECT_THAT(error->message, HasSubstr("pf_gumbel"));
+  }
+  EXPECT_FALSE(fit(""));
+  EXPECT_FALSE(fit(R"(, "top_k": 50, "speculative": {"method": "dsbd"})"));
+  limits.vocab_size = 1 << 23;
+  EXPECT_FALSE(fit(R"(, "speculative": {"method": "dsbd"})"));
+}
+
 TEST(FitToModel, BeamsMayNeedAChainEach) {
   const GenerateRequest plain = Good(R"("max_tokens": 32, "speculative": false)");
   EXPECT_EQ(KvBlocksBound(plain.params, 16, 16), 3 + 1 + 1 + 5);

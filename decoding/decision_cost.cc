@@ -1,0 +1,58 @@
+#include "decoding/decision_cost.h"
+
+#include <algorithm>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "decoding/method.h"
+
+namespace coppice {
+namespace {
+
+// The row whose decoder decides; nullptr: the parameters are not served.
+const MethodRow* DecidingRow(const DecodingParams& params) {
+  const absl::StatusOr<std::string> method =
+      ResolveMethod(params.method == "none" ? "auto" : params.method, params);
+  return method.ok() ? FindMethod(*method) : nullptr;
+}
+
+// Passes over the entries of a layer. 5.6 without replacement ranks one slot: every beam runs its
+// race, the beam of an output runs its own again, and both once more for the places of ends.
+int64_t Passes(const MethodRow& row, const DecodingParams& params) {
+  const bool one_slot =
+      row.name == "gumbel_slots" && params.kind == DecodingKind::kBeamSamplingWithoutReplacement;
+  return one_slot ? 4 : MostBeams(params);
+}
+
+// Entries of a layer's law. top_k cuts each row, or, in mode JOINT, the layer; what the other cuts
+// leave depends on the rows.
+int64_t Entries(const DecodingParams& params, int vocab_size) {
+  const int64_t beams = MostBeams(params);
+  const WarpParams& warp = params.warp;
+  if (warp.top_k <= 0) return beams * vocab_size;
+  const int64_t whole = beams * vocab_size;
+  return std::min(whole, warp.mode == WarpMode::kJoint ? warp.top_k : beams * warp.top_k);
+}
+
+}  // namespace
+
+int64_t LayerNoise(const DecodingParams& params, int vocab_size) {
+  const MethodRow* row = DecidingRow(params);
+  // What serves the joint warps decides over the joint layer in every mode.
+  if (row == nullptr || !row->joint_warps) return 0;
+  return Passes(*row, params) * Entries(params, vocab_size);
+}
+
+absl::Status CheckDecisionCost(const DecodingParams& params, int vocab_size) {
+  const int64_t noise = LayerNoise(params, vocab_size);
+  if (noise <= kMaxLayerNoise) return absl::OkStatus();
+  const bool replaces = params.kind == DecodingKind::kBeamSampling;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "beam_width: ", MostBeams(params), " beams over a vocabulary of ", vocab_size, " take ",
+      noise, " values of noise a layer with method ", DecidingRow(params)->name, ", at most ",
+      kMaxLayerNoise, " are served; a smaller beam_width, top_k, or ",
+      IsJoint(params.warp.mode) ? "warp_mode row with " : "", "method ",
+      replaces ? "pf_gumbel" : "hg_wor", " takes fewer"));
+}
+
+}  // namespace coppice
