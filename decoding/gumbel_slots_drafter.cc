@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <tuple>
 
 #include "base/check.h"
 #include "base/rng.h"
@@ -13,8 +15,9 @@ namespace coppice {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kHedgeCost = 1;  // what the children of a hedge pay of its own gap
-constexpr double kCutCost = 0.1;  // nats; of an entry that the draft's joint cut leaves out
+constexpr double kHedgeCost = 1;     // what the children of a hedge pay of its own gap
+constexpr double kCutCost = 0.1;     // nats; of an entry that the draft's joint cut leaves out
+constexpr int kMostNoise = 1 << 20;  // values drawn for one law: they bound the time of a level
 
 WarpParams WithoutCuts(WarpParams warp) {
   warp.top_k = 0;
@@ -27,7 +30,8 @@ WarpParams WithoutCuts(WarpParams warp) {
 // costs its gap to what its slot takes. Q is taken over the beams predicted to be current, which
 // says what the slots take if the draft is right, and over all nodes of the level, which hedges.
 // The target's joint cut may keep what the draft's leaves out: such an entry also pays for its
-// distance to the cut.
+// distance to the cut. Of a law with more than kMostNoise entries times slots the
+// likeliest entries alone are ranked, which changes what is drafted, never what is decided.
 class GumbelSlotsDrafter : public TreeDrafter {
  public:
   GumbelSlotsDrafter(const DecodingParams& params, const DraftState& state, int width)
@@ -42,16 +46,24 @@ class GumbelSlotsDrafter : public TreeDrafter {
   void Grow(absl::Span<const Distribution> rows) override;
 
  private:
+  // An entry of the law.
   struct Candidate {
-    double log_mass;
-    double key;
-    Entry entry;  // of the law
+    Entry entry;  // the beam: an index into `nodes`
     int node;
+    int position;     // in the node's draft row
+    double log_mass;  // without the joint cut
+    double cut_mass;  // log Q; -inf where the cut leaves the entry out
+    double noise;     // of the slot at hand
+
+    double key() const { return cut_mass + noise; }
   };
 
   bool WithReplacement() const { return params().kind == DecodingKind::kBeamSampling; }
-  std::vector<Candidate> Keys(const LayerLaw& q, absl::Span<const int> nodes, int slot) const;
-  std::vector<Candidate> Taken(std::vector<Candidate>* candidates) const;
+  int slots() const { return WithReplacement() ? slots_ : 1; }
+  std::vector<Candidate> List(absl::Span<const Distribution> rows, absl::Span<const int> nodes,
+                              const LayerLaw& q, const LayerLaw& uncut) const;
+  void AddNoise(const LayerLaw& q, int slot, std::vector<Candidate>* candidates) const;
+  std::vector<Candidate> Taken(absl::Span<const Candidate> candidates) const;
   std::vector<Candidate> RankEntries(absl::Span<const Distribution> rows,
                                      absl::Span<const int> nodes);
   void Predict(absl::Span<const Candidate> taken, absl::Span<const Child> layer);
@@ -62,44 +74,75 @@ class GumbelSlotsDrafter : public TreeDrafter {
   std::vector<std::vector<double>> costs_;  // [nodes][support] least over slots and laws
 };
 
-// log Q + G(TOKEN, slot) of every entry, canonical order. q.rows[k] is that of nodes[k].
-std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::Keys(const LayerLaw& q,
-                                                                    absl::Span<const int> nodes,
-                                                                    int slot) const {
-  std::vector<Candidate> candidates;
-  std::vector<double> noise;
+// The entries of the law over `nodes` in canonical order; of a law too large to draw noise for, the
+// likeliest. q.rows[k] is that of nodes[k].
+std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::List(
+    absl::Span<const Distribution> rows, absl::Span<const int> nodes, const LayerLaw& q,
+    const LayerLaw& uncut) const {
+  std::vector<Candidate> all;
   for (size_t k = 0; k < nodes.size(); ++k) {
-    const WeightedRow& row = q.rows[k];
+    const WeightedRow& row = uncut.rows[k];
     if (row.sparse == nullptr) continue;
-    noise.resize(row.sparse->size());
-    GumbelMany({params().seed, Domain::kToken, row.hash, static_cast<uint32_t>(slot)},
-               row.sparse->tokens, noise.data());
-    for (size_t i = 0; i < noise.size(); ++i) {
-      const double log_mass = row.log_weight + row.sparse->log_probs[i];
+    for (size_t i = 0; i < row.sparse->size(); ++i) {
       const Entry entry{static_cast<int>(k), row.sparse->tokens[i]};
-      candidates.push_back({log_mass, log_mass + noise[i], entry, nodes[k]});
+      const double log_mass = row.log_weight + row.sparse->log_probs[i];
+      all.push_back({entry, nodes[k], FindToken(rows[nodes[k]], entry.token), log_mass,
+                     &q == &uncut ? log_mass : LogMass(q, entry), 0});
     }
   }
-  return candidates;
+  const size_t most = static_cast<size_t>(std::max(1, kMostNoise / std::max(1, slots())));
+  if (all.size() <= most) return all;
+  std::vector<size_t> order(all.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::nth_element(order.begin(), order.begin() + most, order.end(), [&](size_t a, size_t b) {
+    return std::tuple(-all[a].cut_mass, -all[a].log_mass, a) <
+           std::tuple(-all[b].cut_mass, -all[b].log_mass, b);
+  });
+  order.resize(most);
+  std::sort(order.begin(), order.end());
+  std::vector<Candidate> kept;
+  for (size_t index : order) kept.push_back(all[index]);
+  return kept;
+}
+
+// G(TOKEN, slot) of every candidate.
+void GumbelSlotsDrafter::AddNoise(const LayerLaw& q, int slot,
+                                  std::vector<Candidate>* candidates) const {
+  std::vector<TokenId> tokens;
+  std::vector<double> noise;
+  for (size_t begin = 0, end = 0; begin < candidates->size(); begin = end) {
+    const int beam = (*candidates)[begin].entry.beam;
+    tokens.clear();
+    for (; end < candidates->size() && (*candidates)[end].entry.beam == beam; ++end) {
+      tokens.push_back((*candidates)[end].entry.token);
+    }
+    noise.resize(tokens.size());
+    GumbelMany({params().seed, Domain::kToken, q.rows[beam].hash, static_cast<uint32_t>(slot)},
+               tokens, noise.data());
+    for (size_t i = 0; i < noise.size(); ++i) (*candidates)[begin + i].noise = noise[i];
+  }
 }
 
 // What one slot takes: the best entry or, without replacement, the W best that do not end and the
 // ends among the W best.
 std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::Taken(
-    std::vector<Candidate>* candidates) const {
-  const auto before = [](const Candidate& a, const Candidate& b) { return a.key > b.key; };
+    absl::Span<const Candidate> candidates) const {
+  const auto before = [](const Candidate& a, const Candidate& b) { return a.key() > b.key(); };
   if (WithReplacement()) {
-    return {*std::min_element(candidates->begin(), candidates->end(), before)};
+    return {*std::min_element(candidates.begin(), candidates.end(), before)};
   }
+  std::vector<Candidate> ranked;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.cut_mass > -kInfinity) ranked.push_back(candidate);
+  }
+  std::stable_sort(ranked.begin(), ranked.end(), before);
   const size_t width = static_cast<size_t>(params().beam_width);
   std::vector<Candidate> taken;
   size_t live = 0;
-  std::stable_sort(candidates->begin(), candidates->end(), before);
-  for (size_t rank = 0; rank < candidates->size() && live < width; ++rank) {
-    const Candidate& candidate = (*candidates)[rank];
-    const bool ends = is_stop(candidate.entry.token);
+  for (size_t rank = 0; rank < ranked.size() && live < width; ++rank) {
+    const bool ends = is_stop(ranked[rank].entry.token);
     if (ends && rank >= width) continue;
-    taken.push_back(candidate);
+    taken.push_back(ranked[rank]);
     live += ends ? 0 : 1;
   }
   return taken;
@@ -119,25 +162,25 @@ std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::RankEntries(
   if (least == kInfinity) least = 0;
   const LayerLaw q = law_.Make(beams);
   const bool cut = CutsJointly(params().warp);
-  const LayerLaw uncut = cut ? uncut_law_.Make(beams) : q;
+  const LayerLaw without_cut = cut ? uncut_law_.Make(beams) : LayerLaw();
+  std::vector<Candidate> candidates = List(rows, nodes, q, cut ? without_cut : q);
   double lowest = kInfinity;  // log mass of the last entry that the cut keeps
-  for (const EntryMass& kept : cut ? ListEntries(q) : std::vector<EntryMass>()) {
-    lowest = std::min(lowest, LogMass(uncut, kept.entry));
+  for (const Candidate& candidate : candidates) {
+    if (candidate.cut_mass > -kInfinity) lowest = std::min(lowest, candidate.log_mass);
   }
   std::vector<Candidate> taken;
-  for (int slot = 0; slot < (WithReplacement() ? slots_ : 1); ++slot) {
-    std::vector<Candidate> candidates = Keys(q, nodes, slot);
-    const std::vector<Candidate> winners = Taken(&candidates);
+  for (int slot = 0; slot < slots(); ++slot) {
+    AddNoise(q, slot, &candidates);
+    const std::vector<Candidate> winners = Taken(candidates);
     const Candidate& last = winners.back();
-    const double threshold = last.key - last.log_mass + LogMass(uncut, last.entry);
-    if (cut) candidates = Keys(uncut, nodes, slot);
+    const double threshold = last.key() - last.cut_mass + last.log_mass;
     for (const Candidate& candidate : candidates) {
-      double gap = threshold - candidate.key;
-      if (cut && LogMass(q, candidate.entry) == -kInfinity) {
+      double gap = threshold - (candidate.log_mass + candidate.noise);
+      if (candidate.cut_mass == -kInfinity) {
         gap = std::max(0.0, gap) + std::max(0.0, lowest - candidate.log_mass) + kCutCost;
       }
       const double penalty = kHedgeCost * std::max(least, level()[candidate.node].cost);
-      double& cost = costs_[candidate.node][FindToken(rows[candidate.node], candidate.entry.token)];
+      double& cost = costs_[candidate.node][candidate.position];
       cost = std::min(cost, gap + penalty);
     }
     taken.insert(taken.end(), winners.begin(), winners.end());

@@ -4,6 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/rng.h"
+#include "decoding/drafter.h"
 #include "tests/decoding/random_setting.h"
 #include "tests/decoding/reference_decoder.h"
 #include "tests/testing/decode_loop.h"
@@ -117,6 +123,39 @@ TEST(GumbelSlotsTest, OneSlotIsPfGumbel) {
     const DecodeRun slots = RunPlain(s);
     s.params.method = "pf_gumbel";
     EXPECT_TRUE(SameBits(RunPlain(s), slots));
+  }
+}
+
+// Draws of the noise are bounded: of 64 rows of 1024 entries in 64 slots the 2^20 / 64 likeliest
+// entries take part, here 256 of each row; 4 rows take part whole.
+TEST(GumbelSlotsTest, OfALargeLawTheLikeliestEntriesAreDrafted) {
+  Distribution row;
+  for (int v = 0; v < 1024; ++v) {
+    row.tokens.push_back(v);
+    row.log_probs.push_back(-std::log(1024) - 1e-6 * v);
+  }
+  for (int beams : {4, 64}) {
+    DecodingParams params;
+    params.kind = DecodingKind::kBeamSampling;
+    params.method = "gumbel_slots";
+    params.beam_width = beams;
+    DraftState state;
+    for (int root = 0; root < beams; ++root) {
+      state.root_hash.push_back(Finalize(root + 1));
+      state.root_score.push_back(-1);
+      state.root_multiplicity.push_back(1);
+    }
+    auto drafter = MakeDrafter(params, state, /*width=*/64);
+    ASSERT_TRUE(drafter.ok()) << drafter.status();
+    (*drafter)->Grow(std::vector<Distribution>(beams, row));
+    const std::vector<TokenId> drafted = (*drafter)->forest().token;
+    EXPECT_EQ(drafted.size(), 64);
+    const TokenId last = *std::max_element(drafted.begin(), drafted.end());
+    if (beams == 64) {
+      EXPECT_LT(last, 256);
+    } else {
+      EXPECT_GE(last, 256);
+    }
   }
 }
 
