@@ -1,6 +1,5 @@
 #include "decoding/layered_drafter.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -65,9 +64,7 @@ void LayeredDrafter::Grow(absl::Span<const Distribution> rows) {
   frontier_.clear();
   beams_.clear();
   for (int node = begin; node < forest_.size(); ++node) {
-    const bool ended =
-        std::find(stop_ids_.begin(), stop_ids_.end(), forest_.token[node]) != stop_ids_.end();
-    if (ended) continue;  // a finished path has no row and no children
+    if (IsStopId(stop_ids_, forest_.token[node])) continue;  // no row and no children
     frontier_.push_back(node);
     beams_.push_back(beams[node - begin]);
   }

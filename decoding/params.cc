@@ -58,6 +58,14 @@ absl::StatusOr<WarpMode> ParseWarpMode(absl::string_view name) {
 
 int AutoDraftWidth(int beam_width) { return beam_width == 1 ? 4 : 2 * beam_width; }
 
+bool IsStopId(absl::Span<const TokenId> stop_ids, TokenId token) {
+  return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end();
+}
+
+bool IsStopId(const DecodingParams& params, TokenId token) {
+  return IsStopId(params.stop_ids, token);
+}
+
 int MostBeams(const DecodingParams& params) {
   // 5.3: a dynamic width may pass W, up to the drafts of a layer.
   if (params.width_threshold > 0) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/types.h"
 
 namespace coppice {
@@ -80,6 +81,10 @@ struct DecodingParams {
 int AutoDraftWidth(int beam_width);
 inline constexpr int kAutoDraftDepth = 4;
 inline constexpr int kMaxAutoDraftDepth = 6;
+
+// Whether a token ends its hypothesis.
+bool IsStopId(absl::Span<const TokenId> stop_ids, TokenId token);
+bool IsStopId(const DecodingParams& params, TokenId token);
 
 // Beams that can be alive at once, each a row of a plain pass.
 int MostBeams(const DecodingParams& params);

@@ -17,10 +17,7 @@ void SequenceState::StartFrom(std::vector<LayerOutput> slots, int layers) {
   layers_ = layers;
 }
 
-bool SequenceState::is_stop(TokenId token) const {
-  return std::find(params_.stop_ids.begin(), params_.stop_ids.end(), token) !=
-         params_.stop_ids.end();
-}
+bool SequenceState::is_stop(TokenId token) const { return IsStopId(params_, token); }
 
 int SequenceState::max_useful_depth() const {
   return std::max(0, params_.max_tokens - 1 - layers_);

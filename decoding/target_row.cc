@@ -1,6 +1,5 @@
 #include "decoding/target_row.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "decoding/warped_row.h"
@@ -28,10 +27,6 @@ TargetRow ReadTargetRow(RowSource* rows, int row, const DecodingParams& params, 
   WarpedRow warped(params);
   warped.Read(rows, row, length);
   return warped.Materialise();
-}
-
-bool IsStopId(const DecodingParams& params, TokenId token) {
-  return std::find(params.stop_ids.begin(), params.stop_ids.end(), token) != params.stop_ids.end();
 }
 
 }  // namespace coppice

@@ -27,6 +27,4 @@ WarpParams Uncut(WarpParams warp);
 // Row `row` of the source, for a path of `length` generated tokens.
 TargetRow ReadTargetRow(RowSource* rows, int row, const DecodingParams& params, int length);
 
-bool IsStopId(const DecodingParams& params, TokenId token);
-
 }  // namespace coppice

@@ -66,8 +66,7 @@ void TopologyDrafter::Grow(absl::Span<const Distribution> rows) {
   frontier_.clear();
   level_.clear();
   for (int node = begin; node < forest_.size(); ++node) {
-    const bool ended =
-        std::find(stop_ids_.begin(), stop_ids_.end(), forest_.token[node]) != stop_ids_.end();
+    const bool ended = IsStopId(stop_ids_, forest_.token[node]);
     if (ended || PlacesBelow(nodes[node - begin]).empty()) continue;
     frontier_.push_back(node);
     level_.push_back(std::move(nodes[node - begin]));

@@ -17,10 +17,7 @@ TreeDrafter::TreeDrafter(const DecodingParams& params, const DraftState& state, 
   }
 }
 
-bool TreeDrafter::is_stop(TokenId token) const {
-  return std::find(params_.stop_ids.begin(), params_.stop_ids.end(), token) !=
-         params_.stop_ids.end();
-}
+bool TreeDrafter::is_stop(TokenId token) const { return IsStopId(params_, token); }
 
 std::vector<TreeDrafter::Child> TreeDrafter::AppendLayer(absl::Span<const Child> children) {
   std::vector<int> order(children.size());

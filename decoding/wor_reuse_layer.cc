@@ -5,6 +5,7 @@
 
 #include "base/deterministic_math.h"
 #include "decoding/dsbd_layer.h"
+#include "decoding/params.h"
 #include "decoding/residual.h"
 
 namespace coppice {
@@ -121,13 +122,10 @@ class Reuse {
   LayerResult result_;
 };
 
-bool Ends(Entry entry, absl::Span<const TokenId> stop_ids) {
-  return std::find(stop_ids.begin(), stop_ids.end(), entry.token) != stop_ids.end();
-}
-
 int CountEnds(const std::vector<RuleOutput>& outputs, absl::Span<const TokenId> stop_ids) {
-  return std::count_if(outputs.begin(), outputs.end(),
-                       [&](const RuleOutput& output) { return Ends(output.entry, stop_ids); });
+  return std::count_if(outputs.begin(), outputs.end(), [&](const RuleOutput& output) {
+    return IsStopId(stop_ids, output.entry.token);
+  });
 }
 
 // Direct draws without replacement from `left` until there are `count` outputs.
