@@ -8,43 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "proto/convert.h"
+#include "worker/root_trie.h"
 
 namespace coppice {
 namespace {
 
 constexpr double kRetryLateNodeAfter_s = 1.0;
 constexpr double kRetryRefusedAfter_s = 1.0;
-
-// The unshared tokens of the roots below `stable`, as a trie with parents first.
-void EncodeRoots(const Sequence& sequence, PathId stable, proto::DraftRequest* request) {
-  const PathTree& paths = sequence.decoder->paths();
-  const auto roots = sequence.decoder->roots();
-  std::vector<PathId> entries;
-  for (PathId root : roots) {
-    for (PathId path = root; path != stable; path = paths.parent(path)) entries.push_back(path);
-  }
-  std::sort(entries.begin(), entries.end());  // a parent's id is smaller than its children's
-  entries.erase(std::unique(entries.begin(), entries.end()), entries.end());
-  const auto index = [&](PathId path) {
-    if (path == stable) return -1;
-    return static_cast<int>(std::lower_bound(entries.begin(), entries.end(), path) -
-                            entries.begin());
-  };
-  for (PathId path : entries) {
-    request->add_trie_parent(index(paths.parent(path)));
-    request->add_trie_token(paths.token(path));
-  }
-  std::vector<int32_t> root_trie;
-  for (PathId root : roots) root_trie.push_back(index(root));
-  *request->mutable_state() = DraftStateToMessage(sequence.decoder->draft_state(), root_trie);
-}
-
-PathId StablePath(const Sequence& sequence) {
-  const PathTree& paths = sequence.decoder->paths();
-  std::vector<PathId> parents;
-  for (PathId root : sequence.decoder->roots()) parents.push_back(paths.parent(root));
-  return paths.CommonAncestor(parents);
-}
 
 }  // namespace
 
@@ -194,8 +164,9 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
     if (node->late && now_s - node->late_since_s < kRetryLateNodeAfter_s) return Fallback::kLate;
     if (!OpenOn(node, sequence, &session)) return Fallback::kDead;
   }
-  const PathId stable = StablePath(sequence);
-  const std::vector<TokenId> stable_tokens = sequence.decoder->paths().Tokens(stable);
+  const PathTree& paths = sequence.decoder->paths();
+  const RootTrie trie = MakeRootTrie(paths, sequence.decoder->roots());
+  const std::vector<TokenId> stable_tokens = paths.Tokens(trie.stable);
   proto::DraftCommand command;
   proto::DraftRequest* request = command.mutable_draft();
   request->set_session_id(session.wire_id);
@@ -205,7 +176,9 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
   request->set_stable_length(static_cast<uint32_t>(stable_tokens.size()));
   request->mutable_stable_tokens()->Assign(stable_tokens.begin() + session.stable_sent,
                                            stable_tokens.end());
-  EncodeRoots(sequence, stable, request);
+  request->mutable_trie_parent()->Assign(trie.parent.begin(), trie.parent.end());
+  request->mutable_trie_token()->Assign(trie.token.begin(), trie.token.end());
+  *request->mutable_state() = DraftStateToMessage(sequence.decoder->draft_state(), trie.root);
   if (!node->channel->Send(command).ok()) {
     Drop(&session);
     return Fallback::kDead;

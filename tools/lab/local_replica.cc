@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "worker/kv_commit.h"
+#include "worker/root_trie.h"
 #include "worker/verify_step.h"
 
 namespace coppice {
@@ -103,36 +104,18 @@ absl::Status LocalReplica::PrefillDraft() {
   return absl::OkStatus();
 }
 
-// The roots as the wire would carry them: the trie of their tokens below the stable prefix.
-ForestRequest LocalReplica::RequestBelow(PathId stable) const {
-  const PathTree& paths = decoder().paths();
-  ForestRequest request;
-  request.state = decoder().draft_state();
-  for (PathId root : decoder().roots()) {
-    std::vector<PathId> chain;
-    for (PathId path = root; path != stable; path = paths.parent(path)) chain.push_back(path);
-    int32_t parent = -1;
-    for (auto it = chain.rbegin(); it != chain.rend(); ++it) {
-      request.trie_parent.push_back(parent);
-      request.trie_token.push_back(paths.token(*it));
-      parent = static_cast<int32_t>(request.trie_token.size()) - 1;
-    }
-    request.root_trie.push_back(parent);
-  }
-  return request;
-}
-
 absl::StatusOr<DraftForest> LocalReplica::Draft(int width, int depth) {
   COPPICE_CHECK_MSG(session_ != nullptr, "opened without drafts");
-  const PathTree& paths = decoder().paths();
-  std::vector<PathId> parents;
-  for (PathId root : decoder().roots()) parents.push_back(paths.parent(root));
-  const PathId stable = paths.CommonAncestor(parents);
-  const std::vector<TokenId> tokens = paths.Tokens(stable);
+  RootTrie trie = MakeRootTrie(decoder().paths(), decoder().roots());
+  const std::vector<TokenId> tokens = decoder().paths().Tokens(trie.stable);
   const auto added = absl::MakeConstSpan(tokens).subspan(session_->stable_length());
   COPPICE_RETURN_IF_ERROR(session_->ExtendStable(static_cast<int>(tokens.size()), added));
   COPPICE_RETURN_IF_ERROR(PrefillDraft());
-  ForestRequest request = RequestBelow(stable);
+  ForestRequest request;  // as the wire would carry it
+  request.trie_parent = std::move(trie.parent);
+  request.trie_token = std::move(trie.token);
+  request.root_trie = std::move(trie.root);
+  request.state = decoder().draft_state();
   request.width = width;
   request.depth = depth;
   COPPICE_ASSIGN_OR_RETURN(

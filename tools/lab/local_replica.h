@@ -68,7 +68,6 @@ class LocalReplica {
   absl::Status Prefill(ModelHost* host, SequenceHandle sequence, absl::Span<const TokenId> prompt,
                        std::vector<KvCopy>* commits);
   absl::Status PrefillDraft();
-  ForestRequest RequestBelow(PathId stable) const;
   absl::StatusOr<std::vector<float>> PathLogits(ModelHost* host, const std::vector<TokenId>& prompt,
                                                 absl::Span<const TokenId> tokens,
                                                 std::vector<KvCopy>* commits);
