@@ -102,7 +102,7 @@ std::vector<TokenId> DraftsBelow(const DraftForest& forest, int row, int layer) 
   if (layer + 1 >= static_cast<int>(forest.draws_begin.size())) return drafts;
   for (int i = forest.draws_begin[layer]; i < forest.draws_begin[layer + 1]; ++i) {
     const int32_t node = forest.draws[i];
-    if (RowOfNode(forest, forest.parent[node]) == row) drafts.push_back(forest.token[node]);
+    if (forest.RowOf(forest.parent[node]) == row) drafts.push_back(forest.token[node]);
   }
   return drafts;
 }

@@ -35,6 +35,8 @@ struct DraftForest {
   std::vector<int32_t> draws_begin;  // [depth + 1]
 
   int size() const { return static_cast<int>(token.size()); }
+  // Row of a node in the numbering of `parent`: -1 - r is root r.
+  int RowOf(int32_t node) const { return node < 0 ? -1 - node : num_roots + node; }
   int depth() const { return layer_begin.empty() ? 0 : static_cast<int>(layer_begin.size()) - 1; }
   // Every structural rule: no empty layer, parent in the previous layer (so no cycle), root
   // numbers, no equal siblings, tokens in [0, vocab_size), proposals that are distributions, one

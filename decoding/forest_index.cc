@@ -17,10 +17,7 @@ ForestIndex::ForestIndex(const DraftForest& forest)
   }
 }
 
-int ForestIndex::ParentRow(int node) const {
-  const int parent = forest_.parent[node];
-  return parent < 0 ? -1 - parent : forest_.num_roots + parent;
-}
+int ForestIndex::ParentRow(int node) const { return forest_.RowOf(forest_.parent[node]); }
 
 int ForestIndex::Child(int row, TokenId token) const {
   if (row < 0) return -1;

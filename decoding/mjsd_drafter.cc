@@ -36,10 +36,6 @@ class MjsdDrafter : public TreeDrafter {
   double Score(double log_score, int length) const {
     return NormalisedScore(log_score, length, params().length_penalty);
   }
-  // Index into rows_ of the row that follows a node.
-  size_t RowAt(int32_t node) const {
-    return node < 0 ? -1 - node : static_cast<size_t>(forest().num_roots) + node;
-  }
   void Append(int32_t row_of, TokenId token, DraftForest* path) const;
 
   int length_ = 0;  // tokens of every live path
@@ -83,7 +79,7 @@ void MjsdDrafter::Append(int32_t row_of, TokenId token, DraftForest* path) const
   path->token.push_back(token);
   path->parent.push_back(parent);
   path->layer_begin.push_back(node + 1);
-  path->proposals.push_back({parent, /*log_weight=*/0, rows_[RowAt(row_of)]});
+  path->proposals.push_back({parent, /*log_weight=*/0, rows_[forest().RowOf(row_of)]});
 }
 
 DraftForest MjsdDrafter::Shipped() const {

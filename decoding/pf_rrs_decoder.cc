@@ -37,9 +37,9 @@ bool PfRrsDecoder::BeginRound(const DraftForest& forest) {
   drafts_.assign(forest.num_roots + forest.size(), Drafts());
   if (!CheckPfRrsForest(forest).ok()) return false;
   for (const Proposal& proposal : forest.proposals)
-    drafts_[RowOfNode(forest, proposal.node)].row = &proposal.row;
+    drafts_[forest.RowOf(proposal.node)].row = &proposal.row;
   for (int32_t node : forest.draws)
-    drafts_[RowOfNode(forest, forest.parent[node])].entries.push_back({0, forest.token[node]});
+    drafts_[forest.RowOf(forest.parent[node])].entries.push_back({0, forest.token[node]});
   return true;
 }
 

@@ -30,7 +30,7 @@ absl::Status CheckLayer(const DraftForest& forest, const ProposalIndex& proposal
   std::vector<bool> drawn(forest.layer_begin[layer + 1] - forest.layer_begin[layer]);
   for (int32_t i = forest.draws_begin[layer]; i < forest.draws_begin[layer + 1]; ++i) {
     const int32_t node = forest.draws[i];
-    const Proposal* proposal = proposals.Find(RowOfNode(forest, forest.parent[node]));
+    const Proposal* proposal = proposals.Find(forest.RowOf(forest.parent[node]));
     if (proposal == nullptr || FindToken(proposal->row, forest.token[node]) < 0) {
       return Bad(absl::StrCat("node ", node, " was drawn from no proposal that was shipped"));
     }
@@ -62,7 +62,7 @@ absl::Status CheckShippedDraws(const DraftForest& forest, DrawLaw law) {
 ProposalIndex::ProposalIndex(const DraftForest& forest)
     : by_row_(forest.num_roots + forest.size(), nullptr) {
   for (const Proposal& proposal : forest.proposals) {
-    by_row_[RowOfNode(forest, proposal.node)] = &proposal;
+    by_row_[forest.RowOf(proposal.node)] = &proposal;
   }
 }
 

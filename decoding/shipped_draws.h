@@ -33,10 +33,6 @@ class ProposalIndex {
   std::vector<const Proposal*> by_row_;
 };
 
-// Row of a node in the numbering of DraftForest::parent: -1 - root for a root.
-inline int RowOfNode(const DraftForest& forest, int32_t node) {
-  return node < 0 ? -1 - node : forest.num_roots + node;
-}
 // Rows of the parents of a layer: [ParentRowsBegin(layer), ParentRowsEnd(layer)).
 int ParentRowsBegin(const DraftForest& forest, int layer);
 int ParentRowsEnd(const DraftForest& forest, int layer);

@@ -54,8 +54,7 @@ inline DraftForest HashLmForest(const HashLm& lm, const DraftState& state, Draft
     const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
     std::vector<Distribution> rows;
     for (int32_t node : drafter->frontier()) {
-      rows.push_back(HashLmDraftRow(
-          lm, hashes[node < 0 ? -1 - node : state.root_hash.size() + node], quality));
+      rows.push_back(HashLmDraftRow(lm, hashes[drafter->forest().RowOf(node)], quality));
     }
     drafter->Grow(rows);
   }

@@ -73,9 +73,7 @@ inline std::vector<uint64_t> RowHashes(absl::Span<const uint64_t> root_hash,
                                        const DraftForest& forest) {
   std::vector<uint64_t> out(root_hash.begin(), root_hash.end());
   for (int i = 0; i < forest.size(); ++i) {
-    const int parent = forest.parent[i] < 0 ? -1 - forest.parent[i]
-                                            : static_cast<int>(root_hash.size()) + forest.parent[i];
-    out.push_back(ExtendHash(out[parent], forest.token[i]));
+    out.push_back(ExtendHash(out[forest.RowOf(forest.parent[i])], forest.token[i]));
   }
   return out;
 }

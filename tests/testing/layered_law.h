@@ -53,8 +53,7 @@ inline DraftForest GrowForest(const LogProbsOf& draft, const DraftState& state, 
     const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
     std::vector<Distribution> rows;
     for (int32_t node : drafter->frontier()) {
-      const int row = node < 0 ? -1 - node : static_cast<int>(state.root_hash.size()) + node;
-      rows.push_back(DenseDistribution(draft(hashes[row])));
+      rows.push_back(DenseDistribution(draft(hashes[drafter->forest().RowOf(node)])));
     }
     drafter->Grow(rows);
   }

@@ -71,7 +71,7 @@ DraftForest HonestForest(const DecodingParams& params, const DraftState& state, 
     const std::vector<uint64_t> hashes = RowHashes(state.root_hash, (*drafter)->forest());
     std::vector<Distribution> rows;
     for (const int32_t node : (*drafter)->frontier()) {
-      const size_t row = node < 0 ? -1 - node : state.root_hash.size() + node;
+      const int row = (*drafter)->forest().RowOf(node);
       const std::vector<double> log_probs = kModel.DraftLogProbs(hashes[row]);
       const std::vector<float> logits(log_probs.begin(), log_probs.end());
       rows.push_back(DraftRow(logits, params, static_cast<int>(state.layers_committed) + level));

@@ -46,8 +46,7 @@ DraftForest Draft(const HashLm& lm, const DecodingParams& params, const DraftSta
     const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
     std::vector<Distribution> rows;
     for (int32_t node : drafter->frontier()) {
-      const int row = node < 0 ? -1 - node : static_cast<int>(state.root_hash.size()) + node;
-      rows.push_back(DenseDistribution(lm.DraftLogProbs(hashes[row])));
+      rows.push_back(DenseDistribution(lm.DraftLogProbs(hashes[drafter->forest().RowOf(node)])));
     }
     drafter->Grow(rows);
   }

@@ -34,8 +34,7 @@ DraftForest DraftPath(Drafter* drafter, const DraftState& state, const LogProbsO
     const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
     std::vector<Distribution> rows;
     for (int32_t node : drafter->frontier()) {
-      const size_t row = node < 0 ? -1 - node : state.root_hash.size() + node;
-      rows.push_back(DenseDistribution(draft(hashes[row])));
+      rows.push_back(DenseDistribution(draft(hashes[drafter->forest().RowOf(node)])));
     }
     drafter->Grow(rows);
   }

@@ -37,12 +37,11 @@ class TableSequence : public PairSequence {
   absl::StatusOr<DraftForest> Draft(int width, int depth) override {
     const DraftState state = decoder_->draft_state();
     COPPICE_ASSIGN_OR_RETURN(auto drafter, MakeDrafter(params_, state, width));
-    const int roots = static_cast<int>(state.root_hash.size());
     for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
       const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
       std::vector<Distribution> rows;
       for (int32_t node : drafter->frontier()) {
-        const uint64_t hash = hashes[node < 0 ? -1 - node : roots + node];
+        const uint64_t hash = hashes[drafter->forest().RowOf(node)];
         const int length = static_cast<int>(state.layers_committed) + level;
         rows.push_back(DraftRow(model_->Draft(prompt_, hash), params_, length));
       }
