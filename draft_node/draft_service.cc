@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -204,15 +205,30 @@ void DraftService::Begin(const Key& key, Slot* slot) {
   slot->builder = *std::move(builder);
 }
 
+// All sessions, from the first that the last pass had no room for: under load they take turns.
+std::vector<DraftService::Key> DraftService::Turns() const {
+  std::vector<Key> turns;
+  const auto first = slots_.lower_bound(first_);
+  for (auto it = first; it != slots_.end(); ++it) turns.push_back(it->first);
+  for (auto it = slots_.begin(); it != first; ++it) turns.push_back(it->first);
+  return turns;
+}
+
 absl::Status DraftService::Pass() {
   BatchBuilder batch(blocks_);
   batch.AddCommits(commits_);
   commits_.clear();
   std::vector<std::pair<Key, std::string>> failed;
   std::vector<Key> stepped;
-  for (auto& [key, slot] : slots_) {
-    if (slot.builder == nullptr || batch.rows() + slot.builder->rows() > options_.max_rows)
+  const std::vector<Key> turns = Turns();
+  bool all_fit = true;
+  for (const Key& key : turns) {
+    Slot& slot = slots_.at(key);
+    if (slot.builder == nullptr) continue;
+    if (batch.rows() + slot.builder->rows() > options_.max_rows) {
+      if (std::exchange(all_fit, false)) first_ = key;
       continue;
+    }
     if (auto status = slot.builder->AppendRows(&batch); status.ok()) {
       stepped.push_back(key);
     } else {
@@ -220,7 +236,8 @@ absl::Status DraftService::Pass() {
     }
   }
   int budget = std::min(options_.prefill_chunk, options_.max_rows - batch.rows());
-  for (auto& [key, slot] : slots_) {
+  for (const Key& key : turns) {
+    Slot& slot = slots_.at(key);
     if (budget <= 0 || !slot.session->prefilling()) continue;
     const int before = batch.rows();
     if (auto status = slot.session->AppendPrefill(budget, &batch); !status.ok()) {

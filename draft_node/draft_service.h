@@ -59,6 +59,7 @@ class DraftService {
   void Accept(const std::string& peer, const proto::DraftRequest& request);
   void Begin(const Key& key, Slot* slot);
   void BeginPrefilled();
+  std::vector<Key> Turns() const;
   absl::Status Pass();
   void Reply(const Key& key, Slot* slot);
   void Fail(const Key& key, uint32_t round, const std::string& why);
@@ -72,6 +73,7 @@ class DraftService {
   ServerChannel* leaders_;
   NodeAgent* agent_;
   std::map<Key, Slot> slots_;
+  Key first_;                    // has the first turn in the next pass
   std::vector<KvCopy> commits_;  // for the next pass
   uint64_t step_ = 0;
   bool draining_ = false;

@@ -242,6 +242,46 @@ TEST_F(DraftServiceTest, ClosedSessionsGiveTheirBlocksBack) {
   EXPECT_TRUE(host_.blocks->CheckIntegrity().ok());
 }
 
+// Levels of 20 roots and of 15 nodes do not fit in one pass of 32 rows: the session that waits
+// comes between the two levels of the other.
+TEST_F(DraftServiceTest, WhatAPassHadNoRoomForHasTheFirstTurnInTheNext) {
+  DecodingParams params;
+  params.kind = DecodingKind::kBeamSampling;
+  params.method = "pf_gumbel";
+  params.beam_width = 20;
+  const auto ask = [&](uint64_t id, int depth) {
+    proto::DraftCommand command = Request(id, 1, {}, 0, 0);
+    proto::DraftRequest* request = command.mutable_draft();
+    request->set_width(15);
+    request->set_depth(depth);
+    request->clear_trie_parent();
+    request->clear_trie_token();
+    request->clear_state();
+    for (int root = 0; root < 20; ++root) {
+      request->add_trie_parent(-1);
+      request->add_trie_token(root);
+      request->mutable_state()->add_root_trie(root);
+      request->mutable_state()->add_root_score(-1.0);
+      request->mutable_state()->add_root_multiplicity(1);
+      request->mutable_state()->add_slot_root(root);
+    }
+    request->mutable_state()->set_layers_committed(1);
+    Send(command);
+  };
+  Open(1, 4, params);
+  Open(2, 4, params);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(service_->RunOnce(2).ok());
+  ask(1, 2);
+  ask(2, 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // both are taken in one turn
+  for (uint64_t id : {2, 1}) {
+    const auto reply = Reply();
+    ASSERT_TRUE(reply.has_value());
+    EXPECT_EQ(reply->error(), "");
+    EXPECT_EQ(reply->session_id(), id);
+  }
+}
+
 TEST_F(DraftServiceTest, ANewRoundReplacesTheOneInFlight) {
   Open(1, 20);
   Send(Request(1, 1, {}, 0, 5));
