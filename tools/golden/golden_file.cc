@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "tools/golden/model_file.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
@@ -74,6 +75,11 @@ void Report(absl::string_view outcome, const std::string& file, const std::strin
             << "\n";
 }
 
+std::string NameOf(const Json& item) {
+  const bool named = item.is_object() && item.contains("name") && item["name"].is_string();
+  return named ? item["name"].get<std::string>() : "unnamed";
+}
+
 Tally Refuse(const std::string& file, const std::string& reason) {
   Report("FAILED ", file, "refused", reason);
   return {0, 1, 0};
@@ -87,6 +93,7 @@ Tally RunGoldenFile(const std::string& path) {
   if (!stream) return Refuse(path, "cannot be read");
   const Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return Refuse(path, "is not a JSON object");
+  if (IsModelFile(json)) return RunModelFile(json, path);
   if (!json.contains("algorithm") || !json["algorithm"].is_string()) {
     return Refuse(path, "names no algorithm");
   }
@@ -101,22 +108,24 @@ Tally RunGoldenFile(const std::string& path) {
   for (const Json& item : json["cases"]) {
     std::string error;
     const CaseCheck check = RunCase(run, item, &error);
-    if (error.empty()) error = check.failure();
-    const std::string name = item.is_object() && item.contains("name") && item["name"].is_string()
-                                 ? item["name"].get<std::string>()
-                                 : "unnamed";
-    if (!error.empty()) {
-      ++tally.failed;
-      Report("FAILED ", file, name, error);
-    } else if (!check.skipped().empty()) {
-      ++tally.skipped;
-      Report("skipped", file, name, check.skipped());
-    } else {
-      ++tally.passed;
-      Report("passed ", file, name, "");
-    }
+    Count(file, NameOf(item), error, check, &tally);
   }
   return tally;
+}
+
+void Count(const std::string& file, const std::string& name, std::string error,
+           const CaseCheck& check, Tally* tally) {
+  if (error.empty()) error = check.failure();
+  if (!error.empty()) {
+    ++tally->failed;
+    Report("FAILED ", file, name, error);
+  } else if (!check.skipped().empty()) {
+    ++tally->skipped;
+    Report("skipped", file, name, check.skipped());
+  } else {
+    ++tally->passed;
+    Report("passed ", file, name, "");
+  }
 }
 
 }  // namespace coppice::golden

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "tools/golden/golden_case.h"
+
 namespace coppice::golden {
 
 struct Tally {
@@ -13,5 +15,9 @@ struct Tally {
 
 // A file that cannot be read, or whose algorithm is unknown, counts as one failure and says why.
 Tally RunGoldenFile(const std::string& file);
+
+// Prints the line of one case and counts it. `error`: why it could not be run; "" = see `check`.
+void Count(const std::string& file, const std::string& name, std::string error,
+           const CaseCheck& check, Tally* tally);
 
 }  // namespace coppice::golden
