@@ -99,7 +99,8 @@ std::vector<TokenId> KeptByMinP(absl::Span<const double> x, double min_p) {
 }
 
 Distribution Renormalise(absl::Span<const double> x, std::vector<TokenId> tokens) {
-  std::sort(tokens.begin(), tokens.end());
+  // A row that was cut before it came has its tokens in order.
+  if (!std::is_sorted(tokens.begin(), tokens.end())) std::sort(tokens.begin(), tokens.end());
   double max = kNothing;
   Distribution row;
   row.log_probs.reserve(tokens.size());
