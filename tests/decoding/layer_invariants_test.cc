@@ -62,22 +62,13 @@ const std::vector<Method>& LayerMethods() {
 // Two rows of masses as they are, not normalised: one beam.
 struct OneBeam {
   OneBeam(const std::vector<double>& p_mass, const std::vector<double>& q_mass)
-      : p_row(Listed(p_mass)), q_row(Listed(q_mass)) {
+      : p_row(ListedRow(p_mass)), q_row(ListedRow(q_mass)) {
     p.rows.resize(1);
     p.rows[0].sparse = &p_row;
     q.rows.resize(1);
     q.rows[0].sparse = &q_row;
   }
   OneBeam(const OneBeam&) = delete;
-  static Distribution Listed(const std::vector<double>& mass) {
-    Distribution row;
-    for (int v = 0; v < mass.size(); ++v) {
-      if (mass[v] <= 0) continue;
-      row.tokens.push_back(v);
-      row.log_probs.push_back(Log(mass[v]));
-    }
-    return row;
-  }
   Distribution p_row, q_row;
   LayerLaw p, q;
 };

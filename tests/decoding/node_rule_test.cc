@@ -7,51 +7,23 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <ostream>
 
 #include "base/deterministic_math.h"
 #include "decoding/child_law.h"
-#include "decoding/greedy_multi_draft.h"
-#include "decoding/k_seq.h"
-#include "decoding/luce_ot.h"
 #include "decoding/method.h"
 #include "tests/testing/checked_choices.h"
 #include "tests/testing/decode_loop.h"
 #include "tests/testing/enumerate_choices.h"
 #include "tests/testing/row_forms.h"
+#include "tests/testing/tree_law.h"
 
 namespace coppice {
 namespace {
 
-struct Pair {
-  const char* name;
-  NodeRule rule;
-  ChildLaw law;
-};
-void PrintTo(const Pair& pair, std::ostream* out) { *out << pair.name; }
-const Pair kPairs[] = {
-    {"recursive_rejection", VerifyRrsIid, ChildLaw::kIid},
-    {"recursive_rejection_wor", VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement},
-    {"sample_and_check", SampleAndCheck, ChildLaw::kMostLikely},
-    {"k_seq", VerifyKSeq, ChildLaw::kIid},
-    {"greedy_multi_draft", VerifyGreedy, ChildLaw::kGreedy},
-    {"spechub", VerifyGreedy, ChildLaw::kSpecHub},
-    {"luce_ot", VerifyLuceOt, ChildLaw::kIid}};
-
-Distribution Row(const std::vector<double>& mass) {
-  Distribution row;
-  for (int v = 0; v < mass.size(); ++v) {
-    if (mass[v] <= 0) continue;
-    row.tokens.push_back(v);
-    row.log_probs.push_back(Log(mass[v]));
-  }
-  return row;
-}
-
 // A row of masses as they are, not normalised.
 struct Rows {
   Rows(const std::vector<double>& p_mass, const std::vector<double>& q_mass)
-      : mass(p_mass), p_row(Row(p_mass)), q(Row(q_mass)) {
+      : mass(p_mass), p_row(ListedRow(p_mass)), q(ListedRow(q_mass)) {
     p.rows.resize(1);
     p.rows[0].sparse = &p_row;
   }
@@ -65,7 +37,7 @@ constexpr double kRounding = 1e-13;  // a coin of 1 - 1e-16 has another side
 
 // Checks the law of the output, and what is drawn from; returns P(the output is a draft).
 using Visit = std::function<void(const NodeVerdict&, const CheckedChoices&)>;
-double Acceptance(const Pair& pair, const Rows& rows, int n, double tolerance = 1e-12,
+double Acceptance(const TreeMethod& pair, const Rows& rows, int n, double tolerance = 1e-12,
                   const Visit& visit = nullptr) {
   double accepted = 0;
   std::vector<double> law(rows.mass.size(), 0.0);
@@ -82,7 +54,7 @@ double Acceptance(const Pair& pair, const Rows& rows, int n, double tolerance = 
   return accepted;
 }
 
-class NodeRuleInvariants : public testing::TestWithParam<Pair> {
+class NodeRuleInvariants : public testing::TestWithParam<TreeMethod> {
  protected:
   int MostDrafts() const {
     if (GetParam().law == ChildLaw::kSpecHub) return 2;
@@ -182,8 +154,10 @@ TEST_P(NodeRuleInvariants, WholeAndListedRowsDecideAlike) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, NodeRuleInvariants, testing::ValuesIn(kPairs),
-                         [](const testing::TestParamInfo<Pair>& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, NodeRuleInvariants, testing::ValuesIn(kTreeMethods),
+                         [](const testing::TestParamInfo<TreeMethod>& info) {
+                           return info.param.name;
+                         });
 
 const char* const kMethods[] = {"rejection",
                                 "block",

@@ -14,6 +14,17 @@
 
 namespace coppice {
 
+// The tokens of positive mass with their logs; masses as they are, not normalised.
+inline Distribution ListedRow(const std::vector<double>& mass) {
+  Distribution row;
+  for (int v = 0; v < mass.size(); ++v) {
+    if (mass[v] <= 0) continue;
+    row.tokens.push_back(v);
+    row.log_probs.push_back(Log(mass[v]));
+  }
+  return row;
+}
+
 // Random f32 logits behind a RowSource; every `hole`-th token is -inf, 0: none.
 class LogitRows : public RowSource {
  public:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <vector>
 
 #include "base/deterministic_math.h"
@@ -29,6 +30,7 @@ struct TreeMethod {
   NodeRule rule;
   ChildLaw law;
 };
+inline void PrintTo(const TreeMethod& method, std::ostream* out) { *out << method.name; }
 inline constexpr TreeMethod kTreeMethods[] = {
     {"recursive_rejection", VerifyRrsIid, ChildLaw::kIid},
     {"recursive_rejection_wor", VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement},
