@@ -1,7 +1,11 @@
-// The control plane: typed Protobuf frames over ZeroMQ. A frame is one ZeroMQ part: header {magic,
-// protocol version, message kind, body length} then the serialized body. A malformed, oversized or
-// foreign frame is counted, logged and dropped, never fatal. Thread-compatible: a channel belongs
-// to the thread that polls it.
+// How processes talk: typed Protobuf frames, each a header {magic, protocol version, message kind,
+// body length} and the serialized body. A malformed, oversized or foreign frame is counted, logged
+// and dropped, never fatal. The endpoint chooses the transport (both TCP):
+//   tcp://host:port     ZeroMQ, the control plane: queues in the background, reconnects under the
+//                       same name.
+//   direct://host:port  a plain connection that the polling thread itself reads and writes: one
+//                       wake-up of a thread for each hop instead of three (docs/decisions.md).
+// Thread-compatible: a channel belongs to the thread that polls it.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +32,15 @@ struct ChannelCounters {
   uint64_t dropped_malformed = 0, dropped_oversized = 0, dropped_version = 0;
 };
 
-// One endpoint that many peers connect to (ZeroMQ ROUTER).
+// What Poll waits for: a ZeroMQ socket, or a file descriptor (-1: nothing).
+struct Pollable {
+  void* zmq = nullptr;
+  int fd = -1;
+  bool writing = false;  // wait for room to write as well
+  bool ready = false;    // something was read already and waits for Receive
+};
+
+// One endpoint that many peers connect to.
 class ServerChannel {
  public:
   // endpoint "tcp://127.0.0.1:*" picks a port, "tcp://0.0.0.0:7000" a fixed one; endpoint() tells
@@ -43,27 +55,33 @@ class ServerChannel {
                             const google::protobuf::MessageLite& message) = 0;
   // The next good frame, parsed into *message; nullopt when none is waiting. Never blocks.
   virtual std::optional<std::string> Receive(google::protobuf::MessageLite* message) = 0;
-  virtual void* socket() = 0;  // the ZeroMQ socket, for Poll
+  // Peers whose connection has ended since the last call. ZeroMQ cannot tell and names none.
+  virtual std::vector<std::string> TakeGone() { return {}; }
+  virtual Pollable socket() = 0;  // for Poll; ask again before every call
   virtual const ChannelCounters& counters() const = 0;
 };
 
-// One connection to a ServerChannel (ZeroMQ DEALER); reconnects by itself.
+// One connection to a ServerChannel; reconnects by itself when it is used.
 class ClientChannel {
  public:
   static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& endpoint,
                                                                 const ChannelOptions& options = {});
   virtual ~ClientChannel() = default;
   virtual const std::string& endpoint() const = 0;
+  // Queues until the first connection stands. ResourceExhausted: the queue is full; Unavailable:
+  // the connection was lost and is not back yet.
   virtual absl::Status Send(const google::protobuf::MessageLite& message) = 0;
   virtual bool Receive(
       google::protobuf::MessageLite* message) = 0;  // false when none is waiting. Never blocks.
-  virtual void* socket() = 0;
+  // Connections that stood and were lost; what was under way went with them. ZeroMQ cannot tell: 0.
+  virtual uint64_t breaks() const { return 0; }
+  virtual Pollable socket() = 0;
   virtual const ChannelCounters& counters() const = 0;
 };
 
 // Waits until one of the sockets has something to read, at most timeout_ms (-1 = forever). Sets
 // ready[i]. False on time-out or interruption by a signal.
-bool Poll(absl::Span<void* const> sockets, int timeout_ms, std::vector<bool>* ready = nullptr);
+bool Poll(absl::Span<const Pollable> sockets, int timeout_ms, std::vector<bool>* ready = nullptr);
 
 // A thread-safe wake-up that can be polled: Notify() from any thread makes the poll of socket()
 // return.
@@ -73,7 +91,7 @@ class Waker {
   virtual ~Waker() = default;
   virtual void Notify() = 0;  // any thread
   virtual void Drain() = 0;   // polling thread: forget the notifications so far
-  virtual void* socket() = 0;
+  virtual Pollable socket() = 0;
 };
 
 }  // namespace coppice

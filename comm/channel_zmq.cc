@@ -2,15 +2,14 @@
 #include <zmq.h>
 
 #include <cerrno>
-#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
 #include "comm/channel.h"
-#include "comm/frame.h"
+#include "comm/frame_log.h"
+#include "comm/transports.h"
 #include "comm/zmq_context.h"
-#include "google/protobuf/stubs/logging.h"
-#include "spdlog/spdlog.h"
 
 namespace coppice {
 namespace {
@@ -70,25 +69,17 @@ class FramedSocket {
  public:
   FramedSocket(int type, const ChannelOptions& options) : socket_(type), options_(options) {
     SetCommonOptions(options, &socket_);
-    // Protobuf would print a line for every bad string that a peer sends; Drop counts and limits.
-    static auto* const replaced = google::protobuf::SetLogHandler(nullptr);
-    (void)replaced;
   }
 
   absl::Status Send(const std::string* peer, const std::string& name, const MessageLite& message) {
     const size_t body = message.ByteSizeLong();
-    if (body > options_.max_message_bytes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          name, ": message of ", body, " bytes, at most ", options_.max_message_bytes));
-    }
+    COPPICE_RETURN_IF_ERROR(CheckBodySize(name, body, options_.max_message_bytes));
     if (peer != nullptr && !SendPart(peer->data(), peer->size(), ZMQ_SNDMORE)) {
       return SendError(name);
     }
     zmq_msg_t frame;
     COPPICE_CHECK(zmq_msg_init_size(&frame, kFrameHeaderBytes + body) == 0);
-    uint8_t* data = static_cast<uint8_t*>(zmq_msg_data(&frame));
-    WriteFrameHeader(FrameKind(message.GetTypeName()), static_cast<uint32_t>(body), data);
-    message.SerializeWithCachedSizesToArray(data + kFrameHeaderBytes);
+    WriteFrame(message, body, static_cast<uint8_t*>(zmq_msg_data(&frame)));
     int result;
     do {
       result = zmq_msg_send(&frame, socket_.get(), ZMQ_DONTWAIT);
@@ -98,15 +89,13 @@ class FramedSocket {
       zmq_msg_close(&frame);
       return status;
     }
-    ++counters_.sent;
-    counters_.sent_bytes += kFrameHeaderBytes + body;
+    log_.Sent(kFrameHeaderBytes + body);
     return absl::OkStatus();
   }
 
   // The next good frame into *message; bad ones on the way are dropped. *peer when not null: who
   // sent it.
   bool Receive(std::string* peer, const std::string& name, MessageLite* message) {
-    const uint32_t kind = FrameKind(message->GetTypeName());
     while (part_.Receive(socket_.get())) {
       if (peer != nullptr) {
         peer->assign(reinterpret_cast<const char*>(part_.data()), part_.size());
@@ -116,28 +105,16 @@ class FramedSocket {
       if (part_.more()) {
         while (part_.more() && part_.Receive(socket_.get())) {
         }
-        Drop(FrameFault::kMalformed, name, bytes);
+        log_.Drop(FrameFault::kMalformed, name, bytes);
         continue;
       }
-      FrameFault fault = CheckFrame(part_.data(), bytes, kind, options_.max_message_bytes);
-      if (fault == FrameFault::kNone &&
-          !message->ParseFromArray(part_.data() + kFrameHeaderBytes,
-                                   static_cast<int>(bytes - kFrameHeaderBytes))) {
-        fault = FrameFault::kMalformed;
-      }
-      if (fault != FrameFault::kNone) {
-        Drop(fault, name, bytes);
-        continue;
-      }
-      ++counters_.received;
-      counters_.received_bytes += bytes;
-      return true;
+      if (log_.Take(name, {part_.data(), bytes}, options_.max_message_bytes, message)) return true;
     }
     return false;
   }
 
   ZmqSocket& socket() { return socket_; }
-  const ChannelCounters& counters() const { return counters_; }
+  const ChannelCounters& counters() const { return log_.counters(); }
 
  private:
   bool SendPart(const void* data, size_t size, int flags) {
@@ -154,32 +131,10 @@ class FramedSocket {
     return absl::UnavailableError(absl::StrCat(name, ": send: ", zmq_strerror(errno)));
   }
 
-  void Drop(FrameFault fault, const std::string& name, size_t bytes) {
-    const char* what = "malformed";
-    if (fault == FrameFault::kOversized) {
-      ++counters_.dropped_oversized;
-      what = "oversized";
-    } else if (fault == FrameFault::kVersion) {
-      ++counters_.dropped_version;
-      what = "of another protocol version,";
-    } else {
-      ++counters_.dropped_malformed;
-    }
-    ++dropped_since_log_;
-    const auto now = std::chrono::steady_clock::now();
-    if (now < next_log_) return;
-    next_log_ = now + std::chrono::seconds(5);
-    spdlog::warn("{}: dropped {} frame(s), the last one {} {} bytes", name, dropped_since_log_,
-                 what, bytes);
-    dropped_since_log_ = 0;
-  }
-
   ZmqSocket socket_;
   ChannelOptions options_;
-  ChannelCounters counters_;
+  FrameLog log_;
   MessagePart part_;
-  uint64_t dropped_since_log_ = 0;
-  std::chrono::steady_clock::time_point next_log_;
 };
 
 class ZmqServerChannel final : public ServerChannel {
@@ -209,7 +164,7 @@ class ZmqServerChannel final : public ServerChannel {
     if (!framed_.Receive(&peer, endpoint_, message)) return std::nullopt;
     return peer;
   }
-  void* socket() override { return framed_.socket().get(); }
+  Pollable socket() override { return {.zmq = framed_.socket().get()}; }
   const ChannelCounters& counters() const override { return framed_.counters(); }
 
  private:
@@ -241,7 +196,7 @@ class ZmqClientChannel final : public ClientChannel {
   bool Receive(MessageLite* message) override {
     return framed_.Receive(nullptr, endpoint_, message);
   }
-  void* socket() override { return framed_.socket().get(); }
+  Pollable socket() override { return {.zmq = framed_.socket().get()}; }
   const ChannelCounters& counters() const override { return framed_.counters(); }
 
  private:
@@ -251,17 +206,17 @@ class ZmqClientChannel final : public ClientChannel {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ServerChannel>> ServerChannel::Bind(const std::string& endpoint,
-                                                                   const ChannelOptions& options) {
+absl::StatusOr<std::unique_ptr<ServerChannel>> BindZmq(const std::string& endpoint,
+                                                       const ChannelOptions& options) {
   auto channel = std::make_unique<ZmqServerChannel>(options);
-  if (absl::Status status = channel->Bind(endpoint); !status.ok()) return status;
+  COPPICE_RETURN_IF_ERROR(channel->Bind(endpoint));
   return channel;
 }
 
-absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(
-    const std::string& endpoint, const ChannelOptions& options) {
+absl::StatusOr<std::unique_ptr<ClientChannel>> ConnectZmq(const std::string& endpoint,
+                                                          const ChannelOptions& options) {
   auto channel = std::make_unique<ZmqClientChannel>(endpoint, options);
-  if (absl::Status status = channel->Connect(); !status.ok()) return status;
+  COPPICE_RETURN_IF_ERROR(channel->Connect());
   return channel;
 }
 

@@ -46,4 +46,13 @@ FrameFault CheckFrame(const uint8_t* frame, size_t bytes, uint32_t kind, size_t 
   return FrameFault::kNone;
 }
 
+FrameFault CheckFrameHeader(const uint8_t* header, size_t max_body_bytes, size_t* frame_bytes) {
+  if (std::memcmp(header, kMagic, sizeof(kMagic)) != 0) return FrameFault::kMalformed;
+  if (ReadLittleEndian(header + 4, 2) != kProtocolVersion) return FrameFault::kVersion;
+  const size_t body = ReadLittleEndian(header + 12, 4);
+  if (body > max_body_bytes) return FrameFault::kOversized;
+  *frame_bytes = kFrameHeaderBytes + body;
+  return FrameFault::kNone;
+}
+
 }  // namespace coppice

@@ -23,5 +23,8 @@ void WriteFrameHeader(uint32_t kind, uint32_t body_bytes, uint8_t* header);
 // Judges a whole frame of `bytes` bytes. kNone: the body is the rest after the header, and of this
 // kind.
 FrameFault CheckFrame(const uint8_t* frame, size_t bytes, uint32_t kind, size_t max_body_bytes);
+// Judges the first kFrameHeaderBytes of a frame in a stream of bytes. kNone: *frame_bytes is the
+// length of the whole; otherwise nobody can tell where the next one begins.
+FrameFault CheckFrameHeader(const uint8_t* header, size_t max_body_bytes, size_t* frame_bytes);
 
 }  // namespace coppice

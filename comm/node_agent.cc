@@ -46,7 +46,7 @@ class ConnectionMonitor {
   }
   ~ConnectionMonitor() { zmq_socket_monitor(watched_, nullptr, 0); }
 
-  void* socket() { return socket_.get(); }
+  Pollable socket() { return {.zmq = socket_.get()}; }
 
   // Calls on_event(connected) for every event that is waiting.
   template <typename OnEvent>
@@ -83,6 +83,10 @@ class ZmqNodeAgent final : public NodeAgent {
     auto channel = ClientChannel::Connect(options_.coordinator, channel_options);
     if (!channel.ok()) return channel.status();
     channel_ = *std::move(channel);
+    if (channel_->socket().zmq == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("coordinator '", options_.coordinator,
+                                                     "': nodes register over ZeroMQ, tcp://"));
+    }
     thread_ = std::thread([this] { Run(); });
     std::unique_lock<std::mutex> lock(mutex_);
     const bool answered = answered_.wait_for(lock, Seconds(options_.register_deadline_s),
@@ -119,7 +123,7 @@ class ZmqNodeAgent final : public NodeAgent {
     return message;
   }
 
-  void* socket() override { return to_owner_->socket(); }
+  Pollable socket() override { return to_owner_->socket(); }
 
   void SetStatus(const proto::NodeStatus& status) override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -131,13 +135,13 @@ class ZmqNodeAgent final : public NodeAgent {
 
   // The agent thread; the only user of channel_ once it runs.
   void Run() {
-    auto monitor = std::make_unique<ConnectionMonitor>(channel_->socket());
+    auto monitor = std::make_unique<ConnectionMonitor>(channel_->socket().zmq);
     proto::Register registration = options_.registration;
     SendRegister(registration);
     while (!stopping_) {
       const SteadyTime next = registered_ ? next_beat_ : next_register_;
       const auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(next - Now());
-      void* sockets[] = {to_agent_->socket(), channel_->socket(), monitor->socket()};
+      const Pollable sockets[] = {to_agent_->socket(), channel_->socket(), monitor->socket()};
       Poll(sockets, static_cast<int>(std::max<int64_t>(wait.count() + 1, 0)));
       to_agent_->Drain();
       monitor->Drain([&](bool connected) { OnConnection(connected, registration); });

@@ -35,7 +35,7 @@ class NodeAgent {
   // The next message from the coordinator (not acknowledgements of beats); nullopt when none. Owner
   // thread.
   virtual std::optional<proto::CoordinatorMessage> Receive() = 0;
-  virtual void* socket() = 0;  // readable when Receive has something; for Poll
+  virtual Pollable socket() = 0;  // readable when Receive has something; for Poll
 
   // Progress that the next beats carry; any thread.
   virtual void SetStatus(const proto::NodeStatus& status) = 0;

@@ -38,7 +38,7 @@ class ControlLoopImpl : public ControlLoop {
 
  private:
   void Run() {
-    void* const sockets[] = {channel_->socket(), waker_->socket()};
+    const Pollable sockets[] = {channel_->socket(), waker_->socket()};
     while (!stop_) {
       Poll(sockets, /*timeout_ms=*/1000);
       waker_->Drain();

@@ -11,7 +11,9 @@
 ABSL_FLAG(int64_t, kv_bytes, int64_t{256} << 20, "bytes of the KV pool");
 ABSL_FLAG(int, max_sessions, 64, "sequences drafted for at the same time");
 ABSL_FLAG(std::string, node_id, "", "name of this node; default draft-PID");
-ABSL_FLAG(std::string, listen, "tcp://127.0.0.1:*", "where worker leaders connect");
+ABSL_FLAG(std::string, listen, "direct://127.0.0.1:*",
+          "where worker leaders connect: direct://host:port, read and written without a detour, or "
+          "tcp://host:port, over ZeroMQ");
 
 namespace coppice {
 namespace {

@@ -80,7 +80,7 @@ absl::Status DraftService::Run() {
 
 absl::Status DraftService::RunOnce(int timeout_ms) {
   if (!HasWork()) {
-    std::vector<void*> sockets = {leaders_->socket()};
+    std::vector<Pollable> sockets = {leaders_->socket()};
     if (agent_ != nullptr) sockets.push_back(agent_->socket());
     Poll(sockets, timeout_ms);
   }
@@ -134,6 +134,10 @@ void DraftService::TakeCommands() {
       default:
         spdlog::warn("a leader sent an empty draft command; dropped");
     }
+  }
+  for (const std::string& gone : leaders_->TakeGone()) {
+    std::erase_if(slots_, [&](const auto& entry) { return entry.first.first == gone; });
+    blocks_->EndRound();
   }
 }
 

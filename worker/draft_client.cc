@@ -70,12 +70,7 @@ void DraftClient::SetNodes(const proto::DraftNodes& message) {
       continue;
     }
     spdlog::warn("draft node {} is gone", it->first);
-    for (auto& [id, session] : sessions_) {
-      if (session.node != it->first) continue;
-      if (session.waiting) lost_.push_back({id, {}, 0, 0, Fallback::kDead});
-      sequence_of_wire_.erase(session.wire_id);
-      session = Session();
-    }
+    LoseSessions(&it->second);
     it = nodes_.erase(it);
   }
   for (const auto& [id, endpoint] : wanted) {
@@ -90,6 +85,34 @@ void DraftClient::SetNodes(const proto::DraftNodes& message) {
     node.endpoint = endpoint;
     node.channel = *std::move(channel);
   }
+}
+
+void DraftClient::LoseSessions(Node* node) {
+  for (auto& [id, session] : sessions_) {
+    if (session.node != node->id) continue;
+    if (session.waiting) lost_.push_back({id, {}, 0, 0, Fallback::kDead});
+    sequence_of_wire_.erase(session.wire_id);
+    session = Session();
+  }
+  node->sessions = 0;
+}
+
+// A node that lost its connection knows nothing of its sessions any more.
+void DraftClient::NoticeBreaks(double now_s) {
+  for (auto& [id, node] : nodes_) {
+    const uint64_t breaks = node.channel->breaks();
+    if (breaks == node.breaks_seen) continue;
+    spdlog::warn("draft node {}: the connection was lost", id);
+    node.breaks_seen = breaks;
+    MarkLate(&node, now_s);
+    LoseSessions(&node);
+  }
+}
+
+void DraftClient::MarkLate(Node* node, double now_s) {
+  if (node->late) return;
+  node->late = true;
+  node->late_since_s = now_s;
 }
 
 bool DraftClient::has_nodes() const { return !nodes_.empty(); }
@@ -162,7 +185,10 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
   if (node == nullptr) {
     node = PickNode();
     if (node->late && now_s - node->late_since_s < kRetryLateNodeAfter_s) return Fallback::kLate;
-    if (!OpenOn(node, sequence, &session)) return Fallback::kDead;
+    if (!OpenOn(node, sequence, &session)) {
+      MarkLate(node, now_s);
+      return Fallback::kDead;
+    }
   }
   const PathTree& paths = sequence.decoder->paths();
   const RootTrie trie = MakeRootTrie(paths, sequence.decoder->roots());
@@ -180,6 +206,7 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
   request->mutable_trie_token()->Assign(trie.token.begin(), trie.token.end());
   *request->mutable_state() = DraftStateToMessage(sequence.decoder->draft_state(), trie.root);
   if (!node->channel->Send(command).ok()) {
+    MarkLate(node, now_s);
     Drop(&session);
     return Fallback::kDead;
   }
@@ -198,11 +225,7 @@ void DraftClient::GaveUp(uint64_t sequence_id, double now_s) {
   const auto found = sessions_.find(sequence_id);
   if (found == sessions_.end()) return;
   found->second.waiting = false;
-  Node* node = NodeOf(found->second);
-  if (node != nullptr && !node->late) {
-    node->late = true;
-    node->late_since_s = now_s;
-  }
+  if (Node* node = NodeOf(found->second); node != nullptr) MarkLate(node, now_s);
 }
 
 void DraftClient::Close(uint64_t sequence_id) {
@@ -258,11 +281,13 @@ std::vector<DraftArrival> DraftClient::Receive(double now_s) {
   for (auto& [id, node] : nodes_) {
     while (node.channel->Receive(&reply)) Take(&node, reply, now_s, &arrivals);
   }
+  NoticeBreaks(now_s);
+  for (DraftArrival& lost : std::exchange(lost_, {})) arrivals.push_back(std::move(lost));
   return arrivals;
 }
 
-std::vector<void*> DraftClient::sockets() const {
-  std::vector<void*> sockets;
+std::vector<Pollable> DraftClient::sockets() const {
+  std::vector<Pollable> sockets;
   for (const auto& [id, node] : nodes_) sockets.push_back(node.channel->socket());
   return sockets;
 }

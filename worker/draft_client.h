@@ -73,7 +73,7 @@ class DraftClient {
 
   // Forests and failures of current rounds that have arrived.
   std::vector<DraftArrival> Receive(double now_s);
-  std::vector<void*> sockets() const;
+  std::vector<Pollable> sockets() const;
   uint64_t bytes() const;  // sent and received
   int sessions_on(const std::string& node_id) const;
 
@@ -85,6 +85,7 @@ class DraftClient {
     bool late = false;        // missed a deadline and has said nothing since
     double late_since_s = 0;
     int sessions = 0;
+    uint64_t breaks_seen = 0;  // connections that were lost
   };
   struct Session {
     std::string node;          // "" = none
@@ -102,6 +103,9 @@ class DraftClient {
   Node* NodeOf(const Session& session);
   bool OpenOn(Node* node, const Sequence& sequence, Session* session);
   void Drop(Session* session);
+  void LoseSessions(Node* node);
+  void NoticeBreaks(double now_s);
+  void MarkLate(Node* node, double now_s);
   double Patience(const Node& node, const Session& session) const;
   void Take(Node* node, const proto::DraftReply& reply, double now_s,
             std::vector<DraftArrival>* out);

@@ -71,7 +71,7 @@ void Engine::Wait() {
     timeout_ms =
         std::min(timeout_ms, std::max(0, static_cast<int>((deadline_s - now_s) * 1e3) + 1));
   }
-  std::vector<void*> sockets = drafts_.sockets();
+  std::vector<Pollable> sockets = drafts_.sockets();
   sockets.push_back(agent_->socket());
   Poll(sockets, timeout_ms);
 }

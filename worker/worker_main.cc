@@ -18,7 +18,7 @@ ABSL_FLAG(int, scratch_blocks, 4,
           "token-granular KV blocks of a sequence before private chains take whole blocks");
 ABSL_FLAG(std::string, replica_id, "", "name of this replica; default replica-PID of its leader");
 ABSL_FLAG(std::string, plan_listen, "tcp://127.0.0.1:*",
-          "where the followers of a replica connect to its leader");
+          "where the followers of a replica connect to its leader: tcp:// (ZeroMQ) or direct://");
 ABSL_FLAG(double, start_deadline, 120,
           "seconds within which all ranks of a replica must have joined");
 ABSL_FLAG(double, draft_deadline_min, 0.02,

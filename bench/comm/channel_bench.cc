@@ -1,5 +1,5 @@
-// Round trip of a message between two threads over TCP loopback: what one hop pair of the control
-// plane costs.
+// Round trip of a message between two threads over TCP loopback: what one hop pair of each
+// transport costs.
 //   bin/bench_channel
 #include <benchmark/benchmark.h>
 
@@ -7,6 +7,7 @@
 #include <chrono>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "comm/channel.h"
 #include "proto/draft.pb.h"
 
@@ -23,8 +24,8 @@ proto::DraftReply Reply(int64_t bytes) {
 
 // One echo; with `pause` each one comes after 15 ms without traffic, as between two rounds of a
 // request, when the threads on the way have gone to sleep.
-void Echo(benchmark::State& state, std::chrono::milliseconds pause) {
-  auto server = ServerChannel::Bind("tcp://127.0.0.1:*");
+void Echo(benchmark::State& state, const char* transport, std::chrono::milliseconds pause) {
+  auto server = ServerChannel::Bind(absl::StrCat(transport, "://127.0.0.1:*"));
   if (!server.ok()) return state.SkipWithError(server.status().ToString().c_str());
   std::atomic<bool> stop = false;
   std::thread echo([&] {
@@ -52,20 +53,24 @@ void Echo(benchmark::State& state, std::chrono::milliseconds pause) {
   echo.join();
 }
 
-void RoundTrip(benchmark::State& state) { Echo(state, std::chrono::milliseconds(0)); }
-BENCHMARK(RoundTrip)
-    ->Arg(16)
-    ->Arg(2048)
-    ->Arg(65536)
-    ->Unit(benchmark::kMicrosecond)
-    ->UseManualTime();
+void RoundTrip(benchmark::State& state, const char* transport) {
+  Echo(state, transport, std::chrono::milliseconds(0));
+}
+void RoundTripAfterPause(benchmark::State& state, const char* transport) {
+  Echo(state, transport, std::chrono::milliseconds(15));
+}
 
-void RoundTripAfterPause(benchmark::State& state) { Echo(state, std::chrono::milliseconds(15)); }
-BENCHMARK(RoundTripAfterPause)
-    ->Arg(2048)
-    ->Iterations(200)
-    ->Unit(benchmark::kMicrosecond)
-    ->UseManualTime();
+void Sizes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->Arg(16)->Arg(2048)->Arg(65536)->Unit(benchmark::kMicrosecond)->UseManualTime();
+}
+BENCHMARK_CAPTURE(RoundTrip, tcp, "tcp")->Apply(Sizes);
+BENCHMARK_CAPTURE(RoundTrip, direct, "direct")->Apply(Sizes);
+
+void Paused(benchmark::internal::Benchmark* benchmark) {
+  benchmark->Arg(2048)->Iterations(200)->Unit(benchmark::kMicrosecond)->UseManualTime();
+}
+BENCHMARK_CAPTURE(RoundTripAfterPause, tcp, "tcp")->Apply(Paused);
+BENCHMARK_CAPTURE(RoundTripAfterPause, direct, "direct")->Apply(Paused);
 
 void WakerRoundTrip(benchmark::State& state) {
   auto there = Waker::Create(), back = Waker::Create();

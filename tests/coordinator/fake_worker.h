@@ -106,7 +106,7 @@ class FakeWorker {
     (void)channel_->Send(message);
     auto next_beat = std::chrono::steady_clock::now();
     while (!stop_) {
-      void* sockets[] = {channel_->socket()};
+      const Pollable sockets[] = {channel_->socket()};
       Poll(sockets, 1);
       proto::CoordinatorMessage received;
       while (channel_->Receive(&received)) OnMessage(received);

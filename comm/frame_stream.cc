@@ -1,0 +1,119 @@
+#include "comm/frame_stream.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "comm/frame_log.h"
+
+namespace coppice {
+namespace {
+
+// Bytes that the socket took; -1: the connection has ended.
+ssize_t SendSome(int fd, const char* data, size_t size) {
+  size_t sent = 0;
+  while (sent < size) {
+    const ssize_t result = send(fd, data + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (result < 0 && errno == EINTR) continue;
+    if (result < 0)
+      return errno == EAGAIN || errno == EWOULDBLOCK ? static_cast<ssize_t>(sent) : -1;
+    sent += static_cast<size_t>(result);
+  }
+  return static_cast<ssize_t>(sent);
+}
+
+}  // namespace
+
+FrameStream::FrameStream(size_t max_body_bytes, int max_queued_frames)
+    : max_body_bytes_(max_body_bytes),
+      max_queued_frames_(static_cast<size_t>(std::max(1, max_queued_frames))) {}
+
+// The buffer grows with what has really arrived, never with what a header announces.
+void FrameStream::MakeRoom() {
+  const size_t held = end_ - begin_;
+  if (held == 0 && capacity_ > kReadAtOnce) {  // a large frame is gone, and so is its memory
+    in_.reset();
+    capacity_ = 0;
+  }
+  size_t wanted = capacity_;
+  if (capacity_ - held < kSmallBuffer / 2) wanted = std::max(kSmallBuffer, 2 * capacity_);
+  if (wanted != capacity_) {
+    auto larger = std::make_unique_for_overwrite<uint8_t[]>(wanted);
+    if (held > 0) std::memcpy(larger.get(), in_.get() + begin_, held);
+    in_ = std::move(larger);
+    capacity_ = wanted;
+  } else if (begin_ > 0 && held > 0) {
+    std::memmove(in_.get(), in_.get() + begin_, held);
+  }
+  begin_ = 0;
+  end_ = held;
+}
+
+bool FrameStream::Read(int fd) {
+  for (size_t total = 0; total < kReadAtOnce;) {
+    MakeRoom();
+    const size_t room = capacity_ - end_;
+    const ssize_t result = recv(fd, in_.get() + end_, room, MSG_DONTWAIT);
+    if (result < 0 && errno == EINTR) continue;
+    if (result < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    if (result == 0) return false;
+    end_ += static_cast<size_t>(result);
+    total += static_cast<size_t>(result);
+    if (static_cast<size_t>(result) < room) return true;  // no need to ask once more
+  }
+  return true;
+}
+
+absl::Span<const uint8_t> FrameStream::Next() {
+  if (fault_ != FrameFault::kNone || end_ - begin_ < kFrameHeaderBytes) return {};
+  const uint8_t* frame = in_.get() + begin_;
+  size_t bytes = 0;
+  fault_ = CheckFrameHeader(frame, max_body_bytes_, &bytes);
+  if (fault_ != FrameFault::kNone || end_ - begin_ < bytes) return {};
+  begin_ += bytes;
+  return {frame, bytes};
+}
+
+absl::Status FrameStream::Write(int fd, const std::string& name,
+                                const google::protobuf::MessageLite& message, size_t body) {
+  if (queued_.size() >= max_queued_frames_) {
+    return absl::ResourceExhaustedError(name + ": send queue is full");
+  }
+  frame_.resize(kFrameHeaderBytes + body);
+  WriteFrame(message, body, reinterpret_cast<uint8_t*>(frame_.data()));
+  size_t sent = 0;
+  if (fd >= 0 && queued_.empty()) {
+    const ssize_t result = SendSome(fd, frame_.data(), frame_.size());
+    if (result < 0) return absl::UnavailableError(name + ": the peer is gone");
+    sent = static_cast<size_t>(result);
+    if (sent == frame_.size()) return absl::OkStatus();
+    written_ = sent;
+  }
+  queued_.push_back(std::move(frame_));
+  return absl::OkStatus();
+}
+
+bool FrameStream::Flush(int fd) {
+  while (!queued_.empty()) {
+    const std::string& frame = queued_.front();
+    const ssize_t result = SendSome(fd, frame.data() + written_, frame.size() - written_);
+    if (result < 0) return false;
+    written_ += static_cast<size_t>(result);
+    if (written_ < frame.size()) return true;
+    queued_.pop_front();
+    written_ = 0;
+  }
+  return true;
+}
+
+void FrameStream::Reset() {
+  begin_ = end_ = written_ = 0;
+  fault_ = FrameFault::kNone;
+  queued_.clear();
+}
+
+}  // namespace coppice

@@ -1,0 +1,56 @@
+// Frames over one connected, non-blocking TCP socket: cuts what arrives into frames, keeps what
+// could not be written yet. Belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "comm/frame.h"
+#include "google/protobuf/message_lite.h"
+
+namespace coppice {
+
+class FrameStream {
+ public:
+  FrameStream(size_t max_body_bytes, int max_queued_frames);
+
+  // Reads what has arrived, at most kReadAtOnce bytes. False: the connection has ended; frames read
+  // before can still be taken.
+  bool Read(int fd);
+  // The next whole frame, valid until the next call of Read or Next. Empty: not all of it is here,
+  // or fault() is set: what follows in the stream cannot be understood.
+  absl::Span<const uint8_t> Next();
+  FrameFault fault() const { return fault_; }
+
+  // Writes the frame, or queues what the socket does not take; fd -1 queues all of it.
+  // ResourceExhausted: too many are queued. Unavailable: the connection has ended.
+  absl::Status Write(int fd, const std::string& name, const google::protobuf::MessageLite& message,
+                     size_t body);
+  bool Flush(int fd);  // false: the connection has ended
+  bool writing() const { return !queued_.empty(); }
+  // A new connection begins: half a frame, read or written, is forgotten, and all that is queued.
+  void Reset();
+
+ private:
+  static constexpr size_t kReadAtOnce = 1 << 20;
+  static constexpr size_t kSmallBuffer = 64 << 10;
+
+  void MakeRoom();
+
+  const size_t max_body_bytes_;
+  const size_t max_queued_frames_;
+  std::unique_ptr<uint8_t[]> in_;
+  size_t capacity_ = 0, begin_ = 0, end_ = 0;  // bytes [begin_, end_) wait in in_
+  FrameFault fault_ = FrameFault::kNone;
+  std::string frame_;  // the one being written; kept for its memory
+  std::deque<std::string> queued_;
+  size_t written_ = 0;  // of queued_.front()
+};
+
+}  // namespace coppice

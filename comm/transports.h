@@ -1,0 +1,23 @@
+// The transports behind channel.h, one function for each end of each.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "comm/channel.h"
+
+namespace coppice {
+
+absl::StatusOr<std::unique_ptr<ServerChannel>> BindZmq(const std::string& endpoint,
+                                                       const ChannelOptions& options);
+absl::StatusOr<std::unique_ptr<ClientChannel>> ConnectZmq(const std::string& endpoint,
+                                                          const ChannelOptions& options);
+
+// endpoint as in channel.h: "direct://host:port".
+absl::StatusOr<std::unique_ptr<ServerChannel>> BindDirect(const std::string& endpoint,
+                                                          const ChannelOptions& options);
+absl::StatusOr<std::unique_ptr<ClientChannel>> ConnectDirect(const std::string& endpoint,
+                                                             const ChannelOptions& options);
+
+}  // namespace coppice
