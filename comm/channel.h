@@ -1,10 +1,12 @@
 // How processes talk: typed Protobuf frames, each a header {magic, protocol version, message kind,
 // body length} and the serialized body. A malformed, oversized or foreign frame is counted, logged
-// and dropped, never fatal. The endpoint chooses the transport (both TCP):
+// and dropped, never fatal. The endpoint chooses the transport:
 //   tcp://host:port     ZeroMQ, the control plane: queues in the background, reconnects under the
 //                       same name.
-//   direct://host:port  a plain connection that the polling thread itself reads and writes: one
-//                       wake-up of a thread for each hop instead of three (docs/decisions.md).
+//   direct://host:port  a TCP connection, within a host a Unix socket, that the polling thread
+//   itself
+//                       reads and writes: one wake-up of a thread for each hop instead of three
+//                       (docs/decisions.md).
 // Thread-compatible: a channel belongs to the thread that polls it.
 #pragma once
 

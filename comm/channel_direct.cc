@@ -1,4 +1,4 @@
-// The direct transport: the polling thread itself reads and writes its TCP connections.
+// The direct transport: the polling thread itself reads and writes its connections.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -42,6 +42,8 @@ class DirectServerChannel final : public ServerChannel {
     epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
     if (!epoll_.open()) return SocketError("epoll_create1", endpoint, errno);
     Watch(EPOLL_CTL_ADD, listener_.get(), kListener, EPOLLIN);
+    local_ = ListenLocal(endpoint_);
+    if (local_.open()) Watch(EPOLL_CTL_ADD, local_.get(), kLocal, EPOLLIN);
     return absl::OkStatus();
   }
 
@@ -97,7 +99,7 @@ class DirectServerChannel final : public ServerChannel {
   const ChannelCounters& counters() const override { return log_.counters(); }
 
  private:
-  static constexpr uint64_t kListener = 0;
+  static constexpr uint64_t kListener = 0, kLocal = 1;  // connections are numbered on from these
   static constexpr int kMostTurns = 4;
 
   struct Connection {
@@ -130,8 +132,8 @@ class DirectServerChannel final : public ServerChannel {
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(), 0);
     for (int i = 0; i < count; ++i) {
       const uint64_t id = events[i].data.u64;
-      if (id == kListener) {
-        Accept();
+      if (id == kListener || id == kLocal) {
+        Accept((id == kListener ? listener_ : local_).get());
       } else {
         Move(id, events[i].events);
       }
@@ -153,9 +155,9 @@ class DirectServerChannel final : public ServerChannel {
     if (!std::exchange(connection.unread, true)) unread_.push_back(id);
   }
 
-  void Accept() {
+  void Accept(int listener) {
     for (;;) {
-      FileDescriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      FileDescriptor fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!fd.open()) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -178,7 +180,9 @@ class DirectServerChannel final : public ServerChannel {
 
   void Accepting(bool on) {
     accepting_ = on;
-    Watch(EPOLL_CTL_MOD, listener_.get(), kListener, on ? uint32_t{EPOLLIN} : 0);
+    const uint32_t events = on ? uint32_t{EPOLLIN} : 0;
+    Watch(EPOLL_CTL_MOD, listener_.get(), kListener, events);
+    if (local_.open()) Watch(EPOLL_CTL_MOD, local_.get(), kLocal, events);
   }
 
   void Close(uint64_t id) {
@@ -190,12 +194,12 @@ class DirectServerChannel final : public ServerChannel {
 
   const ChannelOptions options_;
   std::string endpoint_;
-  FileDescriptor listener_, epoll_;
+  FileDescriptor listener_, local_, epoll_;
   std::map<uint64_t, Connection> connections_;
   std::map<std::string, uint64_t> peers_;
   std::deque<uint64_t> unread_;  // connections whose buffer may hold a frame
   std::vector<std::string> gone_;
-  uint64_t last_id_ = kListener;
+  uint64_t last_id_ = kLocal;
   bool accepting_ = true;
   SteadyTime accept_again_;
   FrameLog log_;
@@ -257,9 +261,12 @@ class DirectClientChannel final : public ClientChannel {
 
  private:
   void StartConnect() {
-    auto fd = StartConnectTcp(address_, endpoint_);
-    if (!fd.ok()) return RetryLater();
-    fd_ = *std::move(fd);
+    fd_ = ConnectLocal(address_);
+    if (!fd_.open()) {
+      auto fd = StartConnectTcp(address_, endpoint_);
+      if (!fd.ok()) return RetryLater();
+      fd_ = *std::move(fd);
+    }
     give_up_ = Now() + kConnectTimeout;
     Advance();
   }

@@ -4,9 +4,11 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -29,6 +31,33 @@ void SetOption(int fd, int level, int option, int value) {
 
 absl::Status BadEndpoint(const std::string& endpoint, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("'", endpoint, "': ", why));
+}
+
+// "direct://127.0.0.1:7100", "direct://[::1]:7100".
+std::string EndpointOf(const SocketAddress& address) {
+  char host[INET6_ADDRSTRLEN] = {};
+  if (address.storage.ss_family == AF_INET6) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+    inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
+    return absl::StrCat(kDirectScheme, "[", host, "]:", ntohs(v6->sin6_port));
+  }
+  const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
+  inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
+  return absl::StrCat(kDirectScheme, host, ":", ntohs(v4->sin_port));
+}
+
+// An abstract name begins with a zero byte. The endpoint is shorter than what fits.
+sockaddr_un LocalAddress(const std::string& endpoint, socklen_t* length) {
+  const std::string name = absl::StrCat("coppice ", endpoint);
+  sockaddr_un local = {};
+  local.sun_family = AF_UNIX;
+  std::memcpy(local.sun_path + 1, name.data(), name.size());
+  *length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return local;
+}
+
+FileDescriptor LocalSocket() {
+  return FileDescriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
 }  // namespace
@@ -90,16 +119,31 @@ absl::StatusOr<FileDescriptor> ListenTcp(const std::string& endpoint, std::strin
   if (getsockname(fd.get(), generic, &address.length) != 0) {
     return SocketError("getsockname", endpoint, errno);
   }
-  char host[INET6_ADDRSTRLEN] = {};
-  if (family == AF_INET6) {
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(generic);
-    inet_ntop(family, &v6->sin6_addr, host, sizeof(host));
-    *bound = absl::StrCat(kDirectScheme, "[", host, "]:", ntohs(v6->sin6_port));
-  } else {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(generic);
-    inet_ntop(family, &v4->sin_addr, host, sizeof(host));
-    *bound = absl::StrCat(kDirectScheme, host, ":", ntohs(v4->sin_port));
+  *bound = EndpointOf(address);
+  return fd;
+}
+
+FileDescriptor ListenLocal(const std::string& bound) {
+  FileDescriptor fd = LocalSocket();
+  socklen_t length = 0;
+  const sockaddr_un local = LocalAddress(bound, &length);
+  const auto* generic = reinterpret_cast<const sockaddr*>(&local);
+  if (fd.open() && (bind(fd.get(), generic, length) != 0 || listen(fd.get(), kBacklog) != 0)) {
+    fd.Reset();
   }
+  return fd;
+}
+
+FileDescriptor ConnectLocal(const SocketAddress& address) {
+  FileDescriptor fd = LocalSocket();
+  socklen_t length = 0;
+  const sockaddr_un local = LocalAddress(EndpointOf(address), &length);
+  const auto* generic = reinterpret_cast<const sockaddr*>(&local);
+  if (!fd.open() || connect(fd.get(), generic, length) != 0) return FileDescriptor();
+  ucred server = {};
+  length = sizeof(server);
+  const bool known = getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &server, &length) == 0;
+  if (!known || (server.uid != geteuid() && server.uid != 0)) fd.Reset();
   return fd;
 }
 
