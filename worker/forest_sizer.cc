@@ -11,7 +11,6 @@
 namespace coppice {
 namespace {
 
-constexpr double kMoving = 0.15;  // weight of a new measurement in a moving mean
 constexpr double kForget = 0.98;  // of coverage counts, per round: about 50 rounds of memory
 constexpr double kPriorTrials = 10;
 constexpr double kWorthExploring = 0.75;
@@ -23,10 +22,6 @@ int Bucket(int rows) {
   if (rows <= 8) return std::max(1, rows);
   const int step = 1 << std::max(0, static_cast<int>(std::log2(rows)) - 2);
   return rows / step * step;
-}
-
-double Update(double mean, double value) {
-  return mean == 0 ? value : (1 - kMoving) * mean + kMoving * value;
 }
 
 // Probability that a layer of this width is missed, before anything was measured: 0.5 at one node,
@@ -81,60 +76,65 @@ std::vector<DraftShape> FirstShapes(const SizerLimits& limits) {
 
 }  // namespace
 
-double ForestSizer::PassSeconds(int rows) const {
+double ForestSizer::Costs::Pass(int rows) const {
   const int bucket = Bucket(rows);
   // More rows never take less: a bucket that was measured slower than a later one was disturbed.
   double least = std::numeric_limits<double>::infinity();
-  auto above = pass_s_.end();
-  for (auto it = pass_s_.lower_bound(bucket); it != pass_s_.end(); ++it) {
+  auto above = pass_s.end();
+  for (auto it = pass_s.lower_bound(bucket); it != pass_s.end(); ++it) {
     if (it->second < least) {
       least = it->second;
       above = it;
     }
   }
-  if (above == pass_s_.end()) {
+  if (above == pass_s.end()) {
     // Beyond what was seen: in proportion to the rows, at worst.
-    return pass_s_.empty() ? 0 : pass_s_.rbegin()->second * rows / pass_s_.rbegin()->first;
+    return pass_s.empty() ? 0 : pass_s.rbegin()->second * rows / pass_s.rbegin()->first;
   }
-  if (pass_s_.contains(bucket) || pass_s_.lower_bound(bucket) == pass_s_.begin()) return least;
-  const auto below = std::prev(pass_s_.lower_bound(bucket));
+  const auto from = pass_s.lower_bound(bucket);
+  if (from->first == bucket || from == pass_s.begin()) return least;
+  const auto below = std::prev(from);
   if (below->second >= least) return least;
   const double share = static_cast<double>(bucket - below->first) / (above->first - below->first);
   return below->second + share * (least - below->second);
 }
 
-double ForestSizer::DraftSeconds(int depth) const {
-  if (depth == 0 || draft_s_.empty()) return 0;
+double ForestSizer::Costs::Draft(int depth) const {
+  if (depth == 0 || draft_s.empty()) return 0;
   // The nearest depth that was measured; a part of every wait is messages, the rest grows with the
   // levels.
-  auto nearest = draft_s_.lower_bound(depth);
-  if (nearest == draft_s_.end()) nearest = std::prev(nearest);
+  auto nearest = draft_s.lower_bound(depth);
+  if (nearest == draft_s.end()) nearest = std::prev(nearest);
   const double levels = static_cast<double>(depth) / nearest->first;
   return nearest->second * (kMessageShare + (1 - kMessageShare) * levels);
 }
 
-double ForestSizer::Coverage(const std::string& method, int beam_width, int width) const {
-  const double prior = PriorMiss(width, beam_width);
-  const auto found = learned_.find({method, beam_width});
-  if (found == learned_.end()) return 1 - prior;
-  const Learned& learned = found->second;
+double ForestSizer::Coverage(const Learned& learned, int beam_width, int width) {
   const double scale =
       (kPriorTrials * 0.4 + learned.missed) / (kPriorTrials * 0.4 + learned.expected_missed);
-  const double expected = std::clamp(scale * prior, 0.001, 0.999);
+  const double expected = std::clamp(scale * PriorMiss(width, beam_width), 0.001, 0.999);
   const auto cover = learned.by_width.find(width);
   if (cover == learned.by_width.end()) return 1 - expected;
   return 1 -
          (kPriorTrials * expected + cover->second.missed) / (kPriorTrials + cover->second.trials);
 }
 
-double ForestSizer::LayersPerSecond(const std::string& method, const SizerLimits& limits,
-                                    DraftShape shape) const {
-  const double coverage = Coverage(method, limits.beam_width, std::max(1, shape.width));
+double ForestSizer::PassSeconds(int rows) const { return CostsNow().Pass(rows); }
+double ForestSizer::DraftSeconds(int depth) const { return CostsNow().Draft(depth); }
+
+double ForestSizer::Coverage(const std::string& method, int beam_width, int width) const {
+  const auto found = learned_.find({method, beam_width});
+  return Coverage(found == learned_.end() ? Learned() : found->second, beam_width, width);
+}
+
+double ForestSizer::LayersPerSecond(const Costs& costs, const Learned& learned,
+                                    const SizerLimits& limits, DraftShape shape) {
+  const double coverage = Coverage(learned, limits.beam_width, std::max(1, shape.width));
   double layers = 1, reached = 1;
   for (int l = 0; l < shape.depth; ++l) layers += reached *= coverage;
   const int nodes = limits.draft.Nodes(shape.width, shape.depth);
   const int rows = limits.running * (nodes == 0 ? limits.plain_rows : limits.roots + nodes);
-  const double seconds = PassSeconds(rows) + DraftSeconds(shape.depth) / limits.running;
+  const double seconds = costs.Pass(rows) + costs.Draft(shape.depth) / limits.running;
   return seconds <= 0 ? layers : layers / seconds;
 }
 
@@ -150,14 +150,20 @@ DraftShape ForestSizer::Choose(const std::string& method, const SizerLimits& lim
   if (free && round < first.size()) {
     best = Clip(first[round], limits);
   } else {
-    const auto rate = [&](DraftShape shape) { return LayersPerSecond(method, limits, shape); };
-    best = *std::max_element(candidates.begin(), candidates.end(),
-                             [&](DraftShape a, DraftShape b) { return rate(a) < rate(b); });
+    const Costs costs = CostsNow();
+    std::vector<double> rates;
+    for (const DraftShape shape : candidates) {
+      rates.push_back(LayersPerSecond(costs, learned, limits, shape));
+    }
+    const size_t top = std::max_element(rates.begin(), rates.end()) - rates.begin();
+    best = candidates[top];
     if (free && round % kExploreEvery == 0) {
       // The shape that was used least of those that may be as good.
-      const double worth = kWorthExploring * rate(best);
-      for (DraftShape shape : candidates) {
-        if (rate(shape) >= worth && learned.Used(shape) < learned.Used(best)) best = shape;
+      for (size_t i = 0; i < candidates.size(); ++i) {
+        if (rates[i] >= kWorthExploring * rates[top] &&
+            learned.Used(candidates[i]) < learned.Used(best)) {
+          best = candidates[i];
+        }
       }
     }
   }
@@ -165,10 +171,7 @@ DraftShape ForestSizer::Choose(const std::string& method, const SizerLimits& lim
   return best;
 }
 
-void ForestSizer::RecordPass(int rows, double seconds) {
-  double& mean = pass_s_[Bucket(rows)];
-  mean = Update(mean, seconds);
-}
+void ForestSizer::RecordPass(int rows, double seconds) { pass_.Record(Bucket(rows), seconds); }
 
 void ForestSizer::RecordRound(const std::string& method, int beam_width, DraftShape shape,
                               int layers) {
@@ -186,7 +189,7 @@ void ForestSizer::RecordRound(const std::string& method, int beam_width, DraftSh
 }
 
 void ForestSizer::RecordDraft(int depth, double seconds) {
-  if (depth > 0) draft_s_[depth] = Update(draft_s_[depth], seconds);
+  if (depth > 0) draft_.Record(depth, seconds);
 }
 
 }  // namespace coppice

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "decoding/draft_size.h"
+#include "worker/drifting_cost.h"
 
 namespace coppice {
 
@@ -64,12 +65,20 @@ class ForestSizer {
       return found == used.end() ? 0 : found->second;
     }
   };
-  double LayersPerSecond(const std::string& method, const SizerLimits& limits,
-                         DraftShape shape) const;
+  // What one choice reads, gathered once: it weighs some sixty shapes.
+  struct Costs {
+    std::map<int, double> pass_s, draft_s;  // by bucket of rows, by levels
+    double Pass(int rows) const;
+    double Draft(int depth) const;
+  };
+  Costs CostsNow() const { return {pass_.Now(), draft_.Now()}; }
+  static double Coverage(const Learned& learned, int beam_width, int width);
+  static double LayersPerSecond(const Costs& costs, const Learned& learned,
+                                const SizerLimits& limits, DraftShape shape);
 
   std::map<std::pair<std::string, int>, Learned> learned_;  // method, W
-  std::map<int, double> pass_s_;                            // bucket of rows -> moving mean
-  std::map<int, double> draft_s_;  // levels -> moving mean of the wait for a draft
+  DriftingCost pass_;                                       // by bucket of rows
+  DriftingCost draft_;                                      // the wait for a draft, by levels
 };
 
 }  // namespace coppice

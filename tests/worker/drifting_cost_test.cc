@@ -1,0 +1,64 @@
+#include "worker/drifting_cost.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace coppice {
+namespace {
+
+constexpr double kRatio = 1.2;  // what size 5 costs, in units of size 3
+
+double Cost(int size) { return size == 5 ? 0.010 * kRatio : 0.010; }
+
+TEST(DriftingCostTest, AConstantMachineGivesItsMeans) {
+  DriftingCost cost;
+  EXPECT_TRUE(cost.empty());
+  unsigned state = 1;
+  for (int i = 0; i < 400; ++i) {
+    state = state * 1664525u + 1013904223u;
+    const double noise = 1 + 0.1 * ((state >> 8) * 0x1p-24 - 0.5);
+    cost.Record(i % 4 == 0 ? 5 : 3, Cost(i % 4 == 0 ? 5 : 3) * noise);
+  }
+  EXPECT_NEAR(cost.Now().at(3), 0.010, 0.0004);
+  EXPECT_NEAR(cost.Now().at(5), 0.012, 0.0005);
+}
+
+// The machine is 1.5 times as slow in every second stretch of 40 steps. Size 5 is measured in slow
+// stretches only; a mean of each size by itself would hold it for 1.8 times as dear as size 3.
+TEST(DriftingCostTest, TheRatioOfSizesSurvivesADriftingMachine) {
+  DriftingCost cost;
+  for (int i = 0; i < 30; ++i) cost.Record(i % 2 == 0 ? 3 : 5, Cost(i % 2 == 0 ? 3 : 5));
+  double worst = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const bool slow = i / 40 % 2 == 1;
+    const int size = slow && i % 10 == 0 ? 5 : 3;
+    cost.Record(size, Cost(size) * (slow ? 1.5 : 1.0));
+    const auto now = cost.Now();
+    worst = std::max(worst, std::abs(now.at(5) / now.at(3) / kRatio - 1));
+    if (i % 40 == 39) {
+      EXPECT_NEAR(now.at(3), slow ? 0.015 : 0.010, 0.0008) << i;
+    }
+  }
+  EXPECT_LT(worst, 0.25);
+}
+
+TEST(DriftingCostTest, ASizeThatChangesIsFollowed) {
+  DriftingCost cost;
+  for (int i = 0; i < 100; ++i) cost.Record(i % 2 == 0 ? 3 : 5, Cost(i % 2 == 0 ? 3 : 5));
+  for (int i = 0; i < 400; ++i) cost.Record(i % 2 == 0 ? 3 : 5, i % 2 == 0 ? 0.010 : 0.030);
+  EXPECT_NEAR(cost.Now().at(5) / cost.Now().at(3), 3.0, 0.15);
+}
+
+TEST(DriftingCostTest, OneStallIsNotBelieved) {
+  DriftingCost cost;
+  for (int i = 0; i < 100; ++i) cost.Record(3, 0.010);
+  cost.Record(3, 10.0);
+  EXPECT_LT(cost.Now().at(3), 0.012);
+  cost.Record(3, 0);  // no time at all says nothing
+  EXPECT_LT(cost.Now().at(3), 0.012);
+  EXPECT_GT(cost.Now().at(3), 0.009);
+}
+
+}  // namespace
+}  // namespace coppice
