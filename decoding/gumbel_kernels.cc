@@ -217,12 +217,13 @@ HWY_INLINE uint32_t SurvivorBits(const PhiloxWords& words, const float* HWY_REST
 #endif
 }
 
-// The same for 2 * kLanes blocks: two independent chains keep the multipliers busy.
-HWY_INLINE uint32_t SurvivorBitsOfTwo(size_t block, const float* HWY_RESTRICT weights, float factor,
+// The same for 2 * kLanes blocks, whose numbers are `block` and the next vector of them: two
+// independent chains keep the multipliers busy.
+HWY_INLINE uint32_t SurvivorBitsOfTwo(VU64 block, const float* HWY_RESTRICT weights, float factor,
                                       const PhiloxKeys& keys) {
   const U64 d;
-  PhiloxWords a = FirstRound(hn::Iota(d, block), keys);
-  PhiloxWords b = FirstRound(hn::Iota(d, block + kLanes), keys);
+  PhiloxWords a = FirstRound(block, keys);
+  PhiloxWords b = FirstRound(hn::Add(block, hn::Set(d, kLanes)), keys);
   for (int round = 1; round < 10; ++round) {
     NextRound(round, keys, &a);
     NextRound(round, keys, &b);
@@ -248,8 +249,11 @@ NoisyWinner ArgmaxWithNoiseImpl(absl::Span<const double> x, const float* HWY_RES
   double best_key = key_of(best);
   double second_key = -std::numeric_limits<double>::infinity();
   float factor = factor_of(best_key);
+  const U64 d;
+  VU64 blocks = hn::Iota(d, 0);
   for (size_t block = 0; 2 * block < x.size(); block += 2 * kLanes) {
-    uint32_t bits = SurvivorBitsOfTwo(block, weights + 2 * block, factor, keys);
+    uint32_t bits = SurvivorBitsOfTwo(blocks, weights + 2 * block, factor, keys);
+    blocks = hn::Add(blocks, hn::Set(d, 2 * kLanes));
     for (; HWY_UNLIKELY(bits != 0); bits &= bits - 1) {
       const TokenId v = static_cast<TokenId>(2 * block + __builtin_ctz(bits));
       if (v == first || v >= static_cast<TokenId>(x.size())) continue;
