@@ -146,11 +146,11 @@ class DirectServerChannel final : public ServerChannel {
     if (found == connections_.end()) return;
     Connection& connection = found->second;
     if ((events & EPOLLOUT) != 0) {
-      if (!connection.stream.Flush(connection.fd.get())) return Close(id);
+      connection.ended = !connection.stream.Flush(connection.fd.get());
       WatchForRoom(id, &connection);
     }
-    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
-    connection.ended = !connection.stream.Read(connection.fd.get());
+    if (!connection.ended && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
+    if (!connection.stream.Read(connection.fd.get())) connection.ended = true;
     if (connection.ended) Watch(EPOLL_CTL_DEL, connection.fd.get(), id, 0);
     if (!std::exchange(connection.unread, true)) unread_.push_back(id);
   }
