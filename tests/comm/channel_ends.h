@@ -1,0 +1,130 @@
+// Ends of a channel on this machine, and waiting for what comes through it, for tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "comm/channel.h"
+#include "comm/frame.h"
+#include "proto/control.pb.h"
+
+namespace coppice {
+
+// Where a test's server binds. A direct server at one address is found at a Unix socket by the
+// clients of its host; one at all addresses is not, and they go over TCP.
+struct Transport {
+  const char* name;
+  const char* endpoint;
+  bool direct() const { return absl::StartsWith(endpoint, "direct://"); }
+};
+inline constexpr Transport kZmq = {"Zmq", "tcp://127.0.0.1:*"};
+inline constexpr Transport kDirectLocal = {"DirectLocal", "direct://127.0.0.1:*"};
+inline constexpr Transport kDirectTcp = {"DirectTcp", "direct://0.0.0.0:*"};
+
+inline std::string TransportName(const testing::TestParamInfo<Transport>& info) {
+  return info.param.name;
+}
+
+inline proto::NodeMessage Beat(uint64_t step) {
+  proto::NodeMessage message;
+  message.mutable_heartbeat()->mutable_status()->set_step(step);
+  return message;
+}
+
+inline uint64_t Step(const proto::NodeMessage& message) {
+  return message.heartbeat().status().step();
+}
+
+// 20 MB that differ from one another.
+inline proto::NodeMessage Large(int number) {
+  proto::NodeMessage message;
+  message.mutable_goodbye()->set_reason(std::string(20 << 20, 'a' + number) + absl::StrCat(number));
+  return message;
+}
+
+inline bool IsLarge(const proto::NodeMessage& message, int number) {
+  return message.goodbye().reason() == Large(number).goodbye().reason();
+}
+
+inline std::string GoodFrame(const google::protobuf::MessageLite& message) {
+  const std::string body = message.SerializeAsString();
+  std::string frame(kFrameHeaderBytes, '\0');
+  WriteFrameHeader(FrameKind(message.GetTypeName()), static_cast<uint32_t>(body.size()),
+                   reinterpret_cast<uint8_t*>(frame.data()));
+  return frame + body;
+}
+
+// Until the condition holds; false after `seconds` without.
+template <typename Condition>
+bool Eventually(Condition condition, double seconds = 5) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() >= end) return false;
+  }
+  return true;
+}
+
+inline std::unique_ptr<ServerChannel> BindTo(const std::string& endpoint,
+                                             const ChannelOptions& options = {}) {
+  auto server = ServerChannel::Bind(endpoint, options);
+  // A port that was just closed is let go in the background.
+  for (int i = 0; i < 500 && !server.ok(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    server = ServerChannel::Bind(endpoint, options);
+  }
+  EXPECT_TRUE(server.ok()) << server.status();
+  return *std::move(server);
+}
+
+inline std::unique_ptr<ClientChannel> ConnectTo(const std::string& endpoint,
+                                                const ChannelOptions& options = {}) {
+  auto client = ClientChannel::Connect(endpoint, options);
+  EXPECT_TRUE(client.ok()) << client.status();
+  return *std::move(client);
+}
+
+inline std::unique_ptr<ClientChannel> ConnectTo(const ServerChannel& server,
+                                                const ChannelOptions& options = {}) {
+  return ConnectTo(absl::StrReplaceAll(server.endpoint(), {{"0.0.0.0", "127.0.0.1"}}), options);
+}
+
+inline std::optional<std::string> WaitFor(ServerChannel& server,
+                                          google::protobuf::MessageLite* message,
+                                          double seconds = 5) {
+  std::optional<std::string> peer;
+  Eventually(
+      [&] {
+        if ((peer = server.Receive(message))) return true;
+        Poll({server.socket()}, 10);
+        return false;
+      },
+      seconds);
+  return peer;
+}
+
+inline bool WaitFor(ClientChannel& client, google::protobuf::MessageLite* message) {
+  return Eventually([&] {
+    if (client.Receive(message)) return true;
+    Poll({client.socket()}, 10);
+    return false;
+  });
+}
+
+// The name under which the server knows the client, which has said one thing.
+inline std::string Meet(ServerChannel& server, ClientChannel& client) {
+  EXPECT_TRUE(client.Send(Beat(0)).ok());
+  proto::NodeMessage message;
+  const auto peer = WaitFor(server, &message);
+  EXPECT_TRUE(peer.has_value());
+  return peer.value_or("");
+}
+
+}  // namespace coppice

@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "comm/channel.h"
+#include "tests/comm/channel_ends.h"
+
+namespace coppice {
+namespace {
+
+TEST(PollTest, WhatIsReadyAlreadyIsNotWaitedFor) {
+  auto waker = Waker::Create();
+  auto zmq = BindTo(kZmq.endpoint);
+  const Pollable held = {.ready = true};
+  std::vector<bool> ready;
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(Poll({waker->socket(), held}, 60000, &ready));
+  EXPECT_EQ(ready, (std::vector<bool>{false, true}));
+  EXPECT_TRUE(Poll({zmq->socket(), held, waker->socket()}, 60000, &ready));
+  EXPECT_EQ(ready, (std::vector<bool>{false, true, false}));
+  waker->Notify();  // and the others are still looked at
+  EXPECT_TRUE(Poll({waker->socket(), held}, 60000, &ready));
+  EXPECT_EQ(ready, (std::vector<bool>{true, true}));
+  EXPECT_TRUE(Poll({zmq->socket(), held, waker->socket()}, 60000, &ready));
+  EXPECT_EQ(ready, (std::vector<bool>{false, true, true}));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
+TEST(PollTest, ZmqDirectAndWakersAreWaitedForTogether) {
+  auto zmq = BindTo(kZmq.endpoint), direct = BindTo(kDirectLocal.endpoint);
+  auto waker = Waker::Create();
+  auto zmq_client = ConnectTo(*zmq), direct_client = ConnectTo(*direct);
+  auto nobody = ConnectTo("direct://127.0.0.1:1");  // waits for nothing between its attempts
+  Meet(*zmq, *zmq_client);
+  Meet(*direct, *direct_client);
+  proto::NodeMessage message;
+  EXPECT_FALSE(zmq->Receive(&message).has_value());
+  EXPECT_FALSE(direct->Receive(&message).has_value());
+  const auto wait = [&](int timeout_ms) {
+    std::vector<bool> ready;
+    EXPECT_FALSE(nobody->Receive(&message));
+    Poll({zmq->socket(), waker->socket(), nobody->socket(), direct->socket()}, timeout_ms, &ready);
+    return ready;
+  };
+  EXPECT_EQ(wait(0), (std::vector<bool>{false, false, false, false}));
+  ASSERT_TRUE(direct_client->Send(Beat(1)).ok());
+  EXPECT_EQ(wait(5000), (std::vector<bool>{false, false, false, true}));
+  ASSERT_TRUE(direct->Receive(&message).has_value());
+  EXPECT_FALSE(direct->Receive(&message).has_value());
+  waker->Notify();
+  EXPECT_EQ(wait(5000), (std::vector<bool>{false, true, false, false}));
+  waker->Drain();
+  ASSERT_TRUE(zmq_client->Send(Beat(2)).ok());
+  EXPECT_EQ(wait(5000), (std::vector<bool>{true, false, false, false}));
+  ASSERT_TRUE(zmq->Receive(&message).has_value());
+  EXPECT_FALSE(zmq->Receive(&message).has_value());
+  EXPECT_EQ(wait(0), (std::vector<bool>{false, false, false, false}));
+}
+
+TEST(WakerTest, WakesAPollFromAnotherThread) {
+  auto waker = Waker::Create();
+  std::vector<bool> ready;
+  EXPECT_FALSE(Poll({waker->socket()}, 0, &ready));
+  EXPECT_FALSE(ready[0]);
+  std::thread notifier([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    waker->Notify();
+  });
+  EXPECT_TRUE(Poll({waker->socket()}, 5000, &ready));
+  EXPECT_TRUE(ready[0]);
+  notifier.join();
+  waker->Notify();
+  waker->Notify();
+  waker->Drain();
+  EXPECT_FALSE(Poll({waker->socket()}, 0));
+  waker->Notify();
+  EXPECT_TRUE(Poll({waker->socket()}, 5000));
+}
+
+TEST(WakerTest, NoNotificationIsLostAmongManyThreads) {
+  auto waker = Waker::Create();
+  std::atomic<int> produced = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 5000; ++i) {
+        ++produced;
+        waker->Notify();
+      }
+    });
+  }
+  int seen = 0;
+  while (seen < 20000) {
+    ASSERT_TRUE(Poll({waker->socket()}, 5000)) << "a wake-up was lost at " << seen;
+    waker->Drain();
+    seen = produced;
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace coppice
