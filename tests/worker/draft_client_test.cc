@@ -5,113 +5,21 @@
 
 #include <cmath>
 #include <functional>
-#include <optional>
-#include <utility>
 
-#include "proto/convert.h"
+#include "tests/worker/draft_client_fixture.h"
 
 namespace coppice {
 namespace {
 
-constexpr int kVocab = 16;
+INSTANTIATE_TEST_SUITE_P(Transports, DraftClientTest,
+                         ::testing::Values("tcp://127.0.0.1:*", "direct://127.0.0.1:*"),
+                         [](const auto& info) {
+                           return std::string(info.index == 0 ? "Zmq" : "Direct");
+                         });
 
-// Rows in which token `likely` has almost all probability.
-class OneRow : public RowSource {
- public:
-  explicit OneRow(TokenId likely) : logits_(kVocab, 0.0f) { logits_[likely] = 50; }
-  absl::Span<const float> Logits(int) override { return logits_; }
+TEST_P(DraftClientTest, WithoutNodesRoundsGoPlain) { EXPECT_EQ(Ask(0), Fallback::kNoNode); }
 
- private:
-  std::vector<float> logits_;
-};
-
-class FakeDraftNode {
- public:
-  FakeDraftNode() : channel_(*ServerChannel::Bind("tcp://127.0.0.1:*")) {}
-  proto::DraftNode Announce(const std::string& id) const {
-    proto::DraftNode node;
-    node.set_node_id(id);
-    node.set_endpoint(channel_->endpoint());
-    node.set_vocab_size(kVocab);
-    return node;
-  }
-  // The next command of this kind; others are passed over. nullopt after 2 s.
-  std::optional<proto::DraftCommand> Next(proto::DraftCommand::KindCase kind) {
-    proto::DraftCommand command;
-    for (int i = 0; i < 200; ++i) {
-      if (auto peer = channel_->Receive(&command)) {
-        peer_ = *peer;
-        if (command.kind_case() == kind) return command;
-        continue;
-      }
-      Poll({channel_->socket()}, 10);
-    }
-    return std::nullopt;
-  }
-  void Send(const proto::DraftReply& reply) { ASSERT_TRUE(channel_->Send(peer_, reply).ok()); }
-
- private:
-  std::unique_ptr<ServerChannel> channel_;
-  std::string peer_;
-};
-
-proto::DraftReply ReplyTo(const proto::DraftRequest& request) {
-  DraftForest forest = DraftForest::Empty(request.state().root_trie_size());
-  forest.token = {3};
-  forest.parent = {-1};
-  forest.layer_begin = {0, 1};
-  proto::DraftReply reply;
-  reply.set_session_id(request.session_id());
-  reply.set_round(request.round());
-  *reply.mutable_forest() = ForestToMessage(forest);
-  return reply;
-}
-
-class DraftClientTest : public ::testing::Test {
- protected:
-  DraftClientTest() {
-    DraftClientOptions options;
-    options.vocab_size = kVocab;
-    options.max_deadline_s = 0.5;
-    client_ = std::make_unique<DraftClient>(options);
-    sequence_.id = 7;
-    sequence_.prompt = {1, 2, 3};
-    sequence_.params.method = "pf_gumbel";
-    sequence_.params.max_tokens = 50;
-    sequence_.draft = DraftSizeOf(sequence_.params);
-    sequence_.decoder = *MakeBeamDecoder(sequence_.params);
-    Decide();
-  }
-  void Decide() {  // one plain layer
-    OneRow rows(5);
-    sequence_.decoder->Advance(DraftForest::Empty(1), &rows);
-    ++sequence_.round;
-  }
-  void Join(std::initializer_list<std::pair<FakeDraftNode*, std::string>> nodes) {
-    proto::DraftNodes message;
-    for (const auto& [node, id] : nodes) *message.add_nodes() = node->Announce(id);
-    client_->SetNodes(message);
-  }
-  std::vector<DraftArrival> Arrivals(double now_s) {
-    for (int i = 0; i < 200; ++i) {
-      auto arrivals = client_->Receive(now_s);
-      if (!arrivals.empty()) return arrivals;
-      const auto sockets = client_->sockets();
-      Poll(sockets, 10);
-    }
-    return {};
-  }
-  Fallback Ask(double now_s) { return client_->Ask(sequence_, 4, 2, now_s, &deadline_s_); }
-
-  std::unique_ptr<DraftClient> client_;
-  Sequence sequence_;
-  double deadline_s_ = 0;
-  FakeDraftNode node_, other_;
-};
-
-TEST_F(DraftClientTest, WithoutNodesRoundsGoPlain) { EXPECT_EQ(Ask(0), Fallback::kNoNode); }
-
-TEST_F(DraftClientTest, OpensASessionAsksAndTakesTheForest) {
+TEST_P(DraftClientTest, OpensASessionAsksAndTakesTheForest) {
   Join({{&node_, "a"}});
   client_->Open(sequence_);
   ASSERT_EQ(Ask(1), Fallback::kNone);
@@ -131,7 +39,7 @@ TEST_F(DraftClientTest, OpensASessionAsksAndTakesTheForest) {
   EXPECT_EQ(arrivals[0].forest.size(), 1);
 }
 
-TEST_F(DraftClientTest, StableTokensAreSentOnce) {
+TEST_P(DraftClientTest, StableTokensAreSentOnce) {
   Join({{&node_, "a"}});
   for (int round = 0; round < 3; ++round) {
     ASSERT_EQ(Ask(round), Fallback::kNone);
@@ -145,7 +53,7 @@ TEST_F(DraftClientTest, StableTokensAreSentOnce) {
   }
 }
 
-TEST_F(DraftClientTest, ALateNodeIsNotWaitedForUntilItAnswersAgain) {
+TEST_P(DraftClientTest, ALateNodeIsNotWaitedForUntilItAnswersAgain) {
   Join({{&node_, "a"}});
   ASSERT_EQ(Ask(1), Fallback::kNone);
   const auto request = node_.Next(proto::DraftCommand::kDraft);
@@ -161,7 +69,7 @@ TEST_F(DraftClientTest, ALateNodeIsNotWaitedForUntilItAnswersAgain) {
   EXPECT_EQ(Ask(1.8), Fallback::kNone);
 }
 
-TEST_F(DraftClientTest, ALateNodeLosesItsSessionToOneThatIsNot) {
+TEST_P(DraftClientTest, ALateNodeLosesItsSessionToOneThatIsNot) {
   Join({{&node_, "a"}});
   ASSERT_EQ(Ask(1), Fallback::kNone);
   client_->GaveUp(7, 1.5);
@@ -173,7 +81,7 @@ TEST_F(DraftClientTest, ALateNodeLosesItsSessionToOneThatIsNot) {
   EXPECT_EQ(client_->sessions_on("b"), 1);
 }
 
-TEST_F(DraftClientTest, AVanishedNodeFailsTheRoundAtOnceAndTheNextOpensElsewhere) {
+TEST_P(DraftClientTest, AVanishedNodeFailsTheRoundAtOnceAndTheNextOpensElsewhere) {
   Join({{&node_, "a"}});
   ASSERT_EQ(Ask(1), Fallback::kNone);
   Join({{&other_, "b"}});
@@ -185,7 +93,7 @@ TEST_F(DraftClientTest, AVanishedNodeFailsTheRoundAtOnceAndTheNextOpensElsewhere
   EXPECT_TRUE(other_.Next(proto::DraftCommand::kOpen).has_value());
 }
 
-TEST_F(DraftClientTest, ARefusalIsReportedAndNotRepeatedEveryRound) {
+TEST_P(DraftClientTest, ARefusalIsReportedAndNotRepeatedEveryRound) {
   Join({{&node_, "a"}});
   ASSERT_EQ(Ask(1), Fallback::kNone);
   const auto request = node_.Next(proto::DraftCommand::kDraft);
@@ -200,7 +108,7 @@ TEST_F(DraftClientTest, ARefusalIsReportedAndNotRepeatedEveryRound) {
   EXPECT_EQ(Ask(2.5), Fallback::kNone);
 }
 
-TEST_F(DraftClientTest, ATimeThatIsNoneIsAMismatch) {
+TEST_P(DraftClientTest, ATimeThatIsNoneIsAMismatch) {
   Join({{&node_, "a"}});
   const std::vector<std::function<void(proto::DraftReply*)>> spoilers = {
       [](auto* reply) { reply->set_draft_ms(NAN); },
@@ -229,7 +137,7 @@ TEST_F(DraftClientTest, ATimeThatIsNoneIsAMismatch) {
 }
 
 // What a node says must be a forest, of the size that was asked for (4 nodes in 2 layers at most).
-TEST_F(DraftClientTest, AForestThatBreaksTheRulesIsAMismatch) {
+TEST_P(DraftClientTest, AForestThatBreaksTheRulesIsAMismatch) {
   Join({{&node_, "a"}});
   const std::vector<std::function<void(proto::Forest*)>> spoilers = {
       [](auto* forest) { forest->set_token(0, kVocab); },
@@ -286,7 +194,7 @@ TEST(CheckForestTest, DrawsAndProposalsStayWithinWhatWasAskedFor) {
             "draft forest: proposals: entries of node -1 2, asked for 1");
 }
 
-TEST_F(DraftClientTest, WhatTheVerifierCannotUseIsAMismatch) {
+TEST_P(DraftClientTest, WhatTheVerifierCannotUseIsAMismatch) {
   sequence_.params.kind = DecodingKind::kBeamSampling;
   sequence_.params.beam_width = 2;
   sequence_.params.method = "dsbd";

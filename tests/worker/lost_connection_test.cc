@@ -1,0 +1,110 @@
+// The leader's side of drafting when the connection to a draft node ends.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/worker/draft_client_fixture.h"
+
+namespace coppice {
+namespace {
+
+// A direct connection tells when it ends; nobody waits for the deadline of the draft then.
+class LostConnectionTest : public DraftClientTest {
+ protected:
+  LostConnectionTest() : DraftClientTest("direct://127.0.0.1:*") {}
+  // A place for a node that a test can take away.
+  std::unique_ptr<FakeDraftNode> frail_ = std::make_unique<FakeDraftNode>("direct://127.0.0.1:*");
+};
+
+TEST_F(LostConnectionTest, EveryAwaitedDraftFailsAtOnce) {
+  Sequence second, idle;
+  Begin(8, &second);
+  Begin(9, &idle);
+  Join({{frail_.get(), "a"}});
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  ASSERT_EQ(client_->Ask(second, 4, 2, 1, &deadline_s_), Fallback::kNone);
+  client_->Open(idle);
+  ASSERT_TRUE(frail_->Next(proto::DraftCommand::kDraft).has_value());
+  EXPECT_EQ(client_->sessions_on("a"), 3);
+  EXPECT_TRUE(client_->Receive(1.1).empty());
+  frail_.reset();
+  std::vector<uint64_t> failed;
+  for (const DraftArrival& arrival : Arrivals(1.1)) {  // the deadline is at 1.5
+    EXPECT_EQ(arrival.failed, Fallback::kDead);
+    failed.push_back(arrival.sequence_id);
+  }
+  EXPECT_EQ(failed, (std::vector<uint64_t>{7, 8}));
+  EXPECT_EQ(client_->sessions_on("a"), 0);
+  EXPECT_TRUE(client_->Receive(1.2).empty());  // told once
+  Decide();
+  EXPECT_EQ(Ask(1.3), Fallback::kLate);  // nor is it waited for
+}
+
+TEST_F(LostConnectionTest, WhatWasAnsweredBeforeIsTakenFirst) {
+  Join({{frail_.get(), "a"}});
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  const auto request = frail_->Next(proto::DraftCommand::kDraft);
+  ASSERT_TRUE(request.has_value());
+  frail_->Send(ReplyTo(request->draft()));
+  frail_.reset();
+  const auto arrivals = Arrivals(1.1);
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
+  EXPECT_EQ(arrivals[0].forest.size(), 1);
+}
+
+TEST_F(LostConnectionTest, TheNextRoundAsksANodeThatIsThere) {
+  Join({{frail_.get(), "a"}});
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  Join({{frail_.get(), "a"}, {&other_, "b"}});
+  frail_.reset();
+  ASSERT_EQ(Arrivals(1.1).size(), 1u);
+  Decide();
+  EXPECT_EQ(Ask(1.2), Fallback::kNone);
+  EXPECT_TRUE(other_.Next(proto::DraftCommand::kOpen).has_value());
+  const auto request = other_.Next(proto::DraftCommand::kDraft);
+  ASSERT_TRUE(request.has_value());
+  EXPECT_EQ(request->draft().stable_length(), 1u);  // it is told everything
+  EXPECT_EQ(request->draft().stable_tokens_size(), 1);
+  other_.Send(ReplyTo(request->draft()));
+  const auto arrivals = Arrivals(1.3);
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
+  EXPECT_EQ(client_->sessions_on("a"), 0);
+  EXPECT_EQ(client_->sessions_on("b"), 1);
+}
+
+TEST_F(LostConnectionTest, SessionsAreOpenedAnewAtTheNodeThatCameBack) {
+  const std::string endpoint = frail_->endpoint();
+  Join({{frail_.get(), "a"}});
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  const auto before = frail_->Next(proto::DraftCommand::kDraft);
+  ASSERT_TRUE(before.has_value());
+  frail_.reset();
+  ASSERT_EQ(Arrivals(1.1).size(), 1u);
+  frail_ = std::make_unique<FakeDraftNode>(endpoint);
+  double now_s = 3;
+  Fallback asked = Fallback::kDead;
+  for (int i = 0; i < 500 && asked != Fallback::kNone; ++i, now_s += 2) {
+    EXPECT_TRUE(client_->Receive(now_s).empty());
+    Poll(client_->sockets(), 10);
+    asked = Ask(now_s);
+    EXPECT_TRUE(asked == Fallback::kNone || asked == Fallback::kDead) << FallbackName(asked);
+  }
+  ASSERT_EQ(asked, Fallback::kNone);
+  const auto open = frail_->Next(proto::DraftCommand::kOpen);
+  const auto request = frail_->Next(proto::DraftCommand::kDraft);
+  ASSERT_TRUE(open.has_value() && request.has_value());
+  EXPECT_EQ(open->open().session_id(), request->draft().session_id());
+  EXPECT_NE(request->draft().session_id(), before->draft().session_id());
+  frail_->Send(ReplyTo(request->draft()));
+  const auto arrivals = Arrivals(now_s);
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
+  EXPECT_EQ(client_->sessions_on("a"), 1);
+}
+
+}  // namespace
+}  // namespace coppice
