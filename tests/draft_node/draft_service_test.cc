@@ -21,9 +21,10 @@ namespace {
 
 constexpr int kVocab = 24;
 
-class DraftServiceTest : public ::testing::Test {
+class DraftServiceTest : public ::testing::TestWithParam<const char*> {
  protected:
-  DraftServiceTest() {
+  DraftServiceTest() : DraftServiceTest(GetParam()) {}
+  explicit DraftServiceTest(const std::string& endpoint) {
     TinyLlamaOptions tiny;
     tiny.vocab = kVocab;
     tiny.layers = 1;
@@ -35,7 +36,7 @@ class DraftServiceTest : public ::testing::Test {
     auto host = LoadModelHost(options, single_.get());
     EXPECT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
-    leaders_ = *ServerChannel::Bind("tcp://127.0.0.1:*");
+    leaders_ = *ServerChannel::Bind(endpoint);
     leader_ = *ClientChannel::Connect(leaders_->endpoint());
     DraftServiceOptions service;
     service.max_sessions = 2;
@@ -99,7 +100,13 @@ class DraftServiceTest : public ::testing::Test {
   std::unique_ptr<DraftService> service_;
 };
 
-TEST_F(DraftServiceTest, PrefillsInChunksThenAnswersWithALegalForest) {
+INSTANTIATE_TEST_SUITE_P(Transports, DraftServiceTest,
+                         ::testing::Values("tcp://127.0.0.1:*", "direct://127.0.0.1:*"),
+                         [](const auto& info) {
+                           return std::string(info.index == 0 ? "Zmq" : "Direct");
+                         });
+
+TEST_P(DraftServiceTest, PrefillsInChunksThenAnswersWithALegalForest) {
   Open(1, 50);
   Send(Request(1, 1, {}, 0, 5));
   const auto reply = Reply();
@@ -113,7 +120,7 @@ TEST_F(DraftServiceTest, PrefillsInChunksThenAnswersWithALegalForest) {
   EXPECT_TRUE(host_.blocks->CheckIntegrity().ok());
 }
 
-TEST_F(DraftServiceTest, TheSameQuestionHasTheSameAnswerWhateverTheSessionSawBefore) {
+TEST_P(DraftServiceTest, TheSameQuestionHasTheSameAnswerWhateverTheSessionSawBefore) {
   Open(1, 20);
   Send(Request(1, 1, {}, 0, 5));
   ASSERT_TRUE(Reply().has_value());
@@ -127,7 +134,7 @@ TEST_F(DraftServiceTest, TheSameQuestionHasTheSameAnswerWhateverTheSessionSawBef
   EXPECT_EQ(warm->forest().SerializeAsString(), cold->forest().SerializeAsString());
 }
 
-TEST_F(DraftServiceTest, RefusesWhatItCannotServeByName) {
+TEST_P(DraftServiceTest, RefusesWhatItCannotServeByName) {
   Send(Request(9, 1, {}, 0, 5));
   EXPECT_NE(Reply()->error().find("unknown session"), std::string::npos);
   Open(1, 4);
@@ -146,7 +153,7 @@ TEST_F(DraftServiceTest, RefusesWhatItCannotServeByName) {
   EXPECT_EQ(Reply()->error(), "");
 }
 
-TEST_F(DraftServiceTest, ShapesBeyondAPassAreRefused) {
+TEST_P(DraftServiceTest, ShapesBeyondAPassAreRefused) {
   Open(1, 4);
   proto::DraftCommand command = Request(1, 1, {}, 0, 5);
   command.mutable_draft()->set_width(16);
@@ -155,7 +162,7 @@ TEST_F(DraftServiceTest, ShapesBeyondAPassAreRefused) {
   EXPECT_NE(Reply()->error().find("width x depth"), std::string::npos);
 }
 
-TEST_F(DraftServiceTest, WhatIsBeyondTheDraftModelsContextIsRefusedAndTheNodeLivesOn) {
+TEST_P(DraftServiceTest, WhatIsBeyondTheDraftModelsContextIsRefusedAndTheNodeLivesOn) {
   const int positions = host_.model->config().max_positions;
   Open(1, positions + 1);
   EXPECT_NE(Reply()->error().find("prompt"), std::string::npos);
@@ -169,7 +176,7 @@ TEST_F(DraftServiceTest, WhatIsBeyondTheDraftModelsContextIsRefusedAndTheNodeLiv
   EXPECT_EQ(Reply()->error(), "");
 }
 
-TEST_F(DraftServiceTest, MoreRootsThanBeamsAreRefusedAndTheNodeLivesOn) {
+TEST_P(DraftServiceTest, MoreRootsThanBeamsAreRefusedAndTheNodeLivesOn) {
   DecodingParams params;
   uint64_t id = 0;
   for (const char* method : {"recursive_rejection", "block", "mjsd", "bild", "pf_gumbel"}) {
@@ -192,7 +199,7 @@ TEST_F(DraftServiceTest, MoreRootsThanBeamsAreRefusedAndTheNodeLivesOn) {
   }
 }
 
-TEST_F(DraftServiceTest, ARequestThatTakesSharedTokensBackIsRefusedAndTheNodeLivesOn) {
+TEST_P(DraftServiceTest, ARequestThatTakesSharedTokensBackIsRefusedAndTheNodeLivesOn) {
   Open(1, 4);
   proto::DraftCommand command = Request(1, 1, {}, 0, 5);
   for (int i = 0; i < 3; ++i) {  // the only root is a chain of four tokens: three are shared
@@ -210,7 +217,7 @@ TEST_F(DraftServiceTest, ARequestThatTakesSharedTokensBackIsRefusedAndTheNodeLiv
 }
 
 // The replaced request had made room for tokens whose rows were never run.
-TEST_F(DraftServiceTest, WhatAReplacedRequestNeverRanIsRunForTheNext) {
+TEST_P(DraftServiceTest, WhatAReplacedRequestNeverRanIsRunForTheNext) {
   Open(1, 4);
   Send(Request(1, 1, {}, 0, 5));
   ASSERT_EQ(Reply()->error(), "");
@@ -228,7 +235,7 @@ TEST_F(DraftServiceTest, WhatAReplacedRequestNeverRanIsRunForTheNext) {
   EXPECT_EQ(warm->forest().SerializeAsString(), cold->forest().SerializeAsString());
 }
 
-TEST_F(DraftServiceTest, ClosedSessionsGiveTheirBlocksBack) {
+TEST_P(DraftServiceTest, ClosedSessionsGiveTheirBlocksBack) {
   for (uint64_t id = 1; id <= 20; ++id) {
     Open(id, 30);
     Send(Request(id, 1, {}, 0, 5));
@@ -244,7 +251,7 @@ TEST_F(DraftServiceTest, ClosedSessionsGiveTheirBlocksBack) {
 
 // Levels of 20 roots and of 15 nodes do not fit in one pass of 32 rows: the session that waits
 // comes between the two levels of the other.
-TEST_F(DraftServiceTest, WhatAPassHadNoRoomForHasTheFirstTurnInTheNext) {
+TEST_P(DraftServiceTest, WhatAPassHadNoRoomForHasTheFirstTurnInTheNext) {
   DecodingParams params;
   params.kind = DecodingKind::kBeamSampling;
   params.method = "pf_gumbel";
@@ -282,7 +289,7 @@ TEST_F(DraftServiceTest, WhatAPassHadNoRoomForHasTheFirstTurnInTheNext) {
   }
 }
 
-TEST_F(DraftServiceTest, ANewRoundReplacesTheOneInFlight) {
+TEST_P(DraftServiceTest, ANewRoundReplacesTheOneInFlight) {
   Open(1, 20);
   Send(Request(1, 1, {}, 0, 5));
   Send(Request(1, 2, {5}, 0, 6));
@@ -290,6 +297,70 @@ TEST_F(DraftServiceTest, ANewRoundReplacesTheOneInFlight) {
   ASSERT_TRUE(reply.has_value());
   EXPECT_EQ(reply->error(), "");
   EXPECT_EQ(reply->round(), 2u);
+}
+
+// A direct connection tells when it ends, and with it end its sessions. Two leaders number theirs
+// alike.
+class LeavingLeaderTest : public DraftServiceTest {
+ protected:
+  LeavingLeaderTest() : DraftServiceTest("direct://127.0.0.1:*") {}
+  void ANewLeader() { leader_ = *ClientChannel::Connect(leaders_->endpoint()); }
+  void Turns(int count) {
+    for (int i = 0; i < count; ++i) ASSERT_TRUE(service_->RunOnce(2).ok());
+  }
+};
+
+TEST_F(LeavingLeaderTest, GivesItsSessionsAndBlocksBack) {
+  for (int leader = 0; leader < 3; ++leader) {
+    Open(1, 40);
+    Open(2, 40);  // as many as there may be
+    Send(Request(1, 1, {}, 0, 5));
+    ASSERT_EQ(Reply()->error(), "");
+    Turns(10);
+    EXPECT_GT(host_.blocks->counts().used, 0);
+    ANewLeader();
+    Turns(10);
+    EXPECT_EQ(host_.blocks->counts().used, 0);
+    EXPECT_TRUE(host_.blocks->CheckIntegrity().ok());
+  }
+}
+
+TEST_F(LeavingLeaderTest, LeavesTheSessionsOfOthersAsTheyAre) {
+  Open(1, 20);
+  Send(Request(1, 1, {}, 0, 5));
+  ASSERT_EQ(Reply()->error(), "");
+  const auto first = std::move(leader_);
+  ANewLeader();
+  Open(1, 30);
+  Send(Request(1, 1, {}, 0, 5));
+  ASSERT_EQ(Reply()->error(), "");
+  const int64_t both = host_.blocks->counts().used;
+  leader_ = *ClientChannel::Connect(leaders_->endpoint());  // the second one leaves
+  Turns(10);
+  EXPECT_GT(host_.blocks->counts().used, 0);
+  EXPECT_LT(host_.blocks->counts().used, both);
+  Send(Request(1, 2, {5}, 0, 6));
+  EXPECT_NE(Reply()->error().find("unknown session"), std::string::npos);
+  ASSERT_TRUE(first->Send(Request(1, 2, {5}, 0, 6)).ok());
+  proto::DraftReply reply;
+  for (int i = 0; i < 300 && !first->Receive(&reply); ++i) Turns(1);
+  EXPECT_EQ(reply.error(), "");
+  EXPECT_EQ(reply.round(), 2u);
+}
+
+TEST_F(LeavingLeaderTest, InTheMiddleOfItsPrefillOrItsForestDoesNoHarm) {
+  for (int turns = 1; turns <= 8; ++turns) {  // prefill takes four, the forest two
+    Open(1, 50);
+    Send(Request(1, 1, {}, 0, 5));
+    Turns(turns);
+    ANewLeader();
+    Turns(10);
+    EXPECT_EQ(host_.blocks->counts().used, 0) << "after " << turns;
+    ASSERT_TRUE(host_.blocks->CheckIntegrity().ok());
+  }
+  Open(1, 50);
+  Send(Request(1, 1, {}, 0, 5));
+  EXPECT_EQ(Reply()->error(), "");
 }
 
 }  // namespace
