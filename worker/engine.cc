@@ -28,20 +28,10 @@ Engine::Engine(const EngineOptions& options, ModelHost* host, PlanLeader* plans,
       plans_(plans),
       agent_(agent),
       scheduler_(options.scheduler),
-      drafts_(options.drafts) {
-  if (!options.trace_rounds.empty()) {
-    trace_ = std::fopen(options.trace_rounds.c_str(), "w");
-    if (trace_ != nullptr) {
-      std::fprintf(trace_,
-                   "sequence,round,rows,round_us,forward_us,draft_wait_us,draft_us,draft_model_us,"
-                   "overhead_us\n");
-    }
-  }
-}
+      drafts_(options.drafts),
+      trace_(options.trace_rounds) {}
 
-Engine::~Engine() {
-  if (trace_ != nullptr) std::fclose(trace_);
-}
+Engine::~Engine() = default;
 
 absl::Status Engine::Run() {
   PublishStatus();
@@ -311,6 +301,7 @@ absl::Status Engine::Step() {
     *message.mutable_progress() = std::move(progress);
     agent_->Send(message);
   }
+  trace_.Write();
   return absl::OkStatus();
 }
 

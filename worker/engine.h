@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <deque>
 #include <map>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "worker/draft_client.h"
 #include "worker/forest_sizer.h"
 #include "worker/plan_link.h"
+#include "worker/round_trace.h"
 #include "worker/scheduler.h"
 #include "worker/sequence.h"
 #include "worker/verify_step.h"
@@ -75,6 +75,7 @@ class Engine {
   Scheduler scheduler_;
   ForestSizer sizer_;
   DraftClient drafts_;
+  RoundTrace trace_;
   std::map<uint64_t, std::unique_ptr<Sequence>> sequences_;
   std::deque<uint64_t> waiting_;               // not admitted, in order of arrival
   std::map<uint64_t, double> draft_deadline_;  // sequences in kDrafting
@@ -83,7 +84,6 @@ class Engine {
   proto::NodeCounters counters_;
   bool stopped_ = false;
   double last_status_s_ = 0;
-  std::FILE* trace_ = nullptr;
 };
 
 }  // namespace coppice

@@ -28,12 +28,9 @@ void Engine::PublishStatus() {
 }
 
 void Engine::Trace(const Sequence& sequence, int rows, double now_s, double forward_s) {
-  if (trace_ == nullptr || sequence.last_verdict_s == 0) return;
-  const double round_s = now_s - sequence.last_verdict_s;
-  std::fprintf(trace_, "%llu,%u,%d,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f\n",
-               static_cast<unsigned long long>(sequence.id), sequence.round, rows, round_s * 1e6,
-               forward_s * 1e6, sequence.draft_wait_s * 1e6, sequence.draft_s * 1e6,
-               sequence.draft_model_s * 1e6, (round_s - forward_s - sequence.draft_model_s) * 1e6);
+  if (sequence.last_verdict_s == 0) return;
+  trace_.Add({sequence.id, sequence.round, rows, now_s - sequence.last_verdict_s, forward_s,
+              sequence.draft_wait_s, sequence.draft_s, sequence.draft_model_s});
 }
 
 }  // namespace coppice

@@ -1,0 +1,36 @@
+// Where the time of each round went, as a CSV file for measurements. Rows are kept until Write, so
+// that the file is written while the draft node works. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace coppice {
+
+struct RoundTimes {
+  uint64_t sequence = 0;
+  uint32_t round = 0;
+  int rows = 0;  // of the sequence in the target pass
+  // Seconds: from verdict to verdict, of which in the target pass; from asking for a draft to its
+  // arrival, of which on the draft node, of which in its passes.
+  double round_s = 0, forward_s = 0, draft_wait_s = 0, draft_s = 0, draft_model_s = 0;
+};
+
+class RoundTrace {
+ public:
+  explicit RoundTrace(const std::string& path);  // "" = no trace
+  ~RoundTrace();
+  RoundTrace(const RoundTrace&) = delete;
+  RoundTrace& operator=(const RoundTrace&) = delete;
+
+  void Add(const RoundTimes& times);
+  void Write();
+
+ private:
+  std::FILE* file_ = nullptr;
+  std::vector<RoundTimes> waiting_;
+};
+
+}  // namespace coppice
