@@ -64,7 +64,7 @@ inline std::string GoodFrame(const google::protobuf::MessageLite& message) {
 
 // Until the condition holds; false after `seconds` without.
 template <typename Condition>
-bool Eventually(Condition condition, double seconds = 5) {
+bool Eventually(Condition condition, double seconds = 20) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (!condition()) {
     if (std::chrono::steady_clock::now() >= end) return false;
@@ -98,7 +98,7 @@ inline std::unique_ptr<ClientChannel> ConnectTo(const ServerChannel& server,
 
 inline std::optional<std::string> WaitFor(ServerChannel& server,
                                           google::protobuf::MessageLite* message,
-                                          double seconds = 5) {
+                                          double seconds = 20) {
   std::optional<std::string> peer;
   Eventually(
       [&] {
