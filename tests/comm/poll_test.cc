@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "comm/channel.h"
+#include "comm/tcp_socket.h"
 #include "tests/comm/channel_ends.h"
 
 namespace coppice {
@@ -27,6 +29,18 @@ TEST(PollTest, WhatIsReadyAlreadyIsNotWaitedFor) {
   EXPECT_TRUE(Poll({zmq->socket(), held, waker->socket()}, 60000, &ready));
   EXPECT_EQ(ready, (std::vector<bool>{false, true, true}));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
+TEST(PollTest, RoomToWriteIsWaitedForOnlyWhereItIsWanted) {
+  auto zmq = BindTo(kZmq.endpoint);
+  int fds[2] = {-1, -1};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+  const FileDescriptor near(fds[0]), far(fds[1]);
+  const Pollable reading = {.fd = near.get()}, writing = {.fd = near.get(), .writing = true};
+  EXPECT_FALSE(Poll({reading}, 0));
+  EXPECT_TRUE(Poll({writing}, 0));
+  EXPECT_FALSE(Poll({zmq->socket(), reading}, 0));
+  EXPECT_TRUE(Poll({zmq->socket(), writing}, 0));
 }
 
 TEST(PollTest, ZmqDirectAndWakersAreWaitedForTogether) {
