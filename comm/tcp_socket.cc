@@ -83,8 +83,8 @@ absl::StatusOr<SocketAddress> ResolveEndpoint(const std::string& endpoint, bool 
     return BadEndpoint(endpoint, "not of the form direct://host:port");
   }
   std::string host(rest.substr(0, colon));
-  std::string port(rest.substr(colon + 1));
-  if (listen && port == "*") port = "0";
+  const absl::string_view said = rest.substr(colon + 1);
+  const std::string port(listen && said == "*" ? "0" : said);
   int number = 0;
   if (!absl::SimpleAtoi(port, &number) || number < (listen ? 0 : 1) || number > 65535) {
     return BadEndpoint(endpoint, absl::StrCat("no port '", port, "'"));
