@@ -102,6 +102,18 @@ TEST_F(FrameStreamTest, FramesCutAnywhereComeOutWhole) {
   EXPECT_EQ(stream_.fault(), FrameFault::kNone);
 }
 
+TEST_F(FrameStreamTest, HalfAFrameIsKeptWhenItsBufferGrows) {
+  const std::string small = GoodFrame(Beat(1));
+  const std::string large = GoodFrame(Goodbye(std::string(100000, 'x') + "end"));
+  Arrive(small + large.substr(0, 60000));  // nearly as much as the buffer holds at first
+  ASSERT_TRUE(stream_.Read(near_.get()));
+  EXPECT_EQ(Next(), small);
+  EXPECT_EQ(Next(), "");
+  Arrive(large.substr(60000));
+  ASSERT_TRUE(stream_.Read(near_.get()));
+  EXPECT_TRUE(Next() == large);
+}
+
 TEST_F(FrameStreamTest, WhatTheSocketDoesNotTakeIsQueuedAndFollowsInOrder) {
   std::string expected, got;
   for (int i = 0; i < 3; ++i) {
