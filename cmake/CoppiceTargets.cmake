@@ -1,6 +1,9 @@
 # coppice_library(NAME SOURCES ... DEPS ...), coppice_program(...), coppice_test(...): one library per
 # folder, sources listed, warnings as errors.
 set(COPPICE_WARNINGS -Wall -Wextra -Werror -Wno-sign-compare -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+  list(APPEND COPPICE_WARNINGS -Wno-dangling-reference)  # takes an element of an absl::Span for a part of it
+endif()
 set(COPPICE_FLAGS ${COPPICE_WARNINGS} -ffp-contract=off -fno-math-errno)
 option(COPPICE_ASAN "address and undefined-behaviour sanitizers" OFF)
 option(COPPICE_TSAN "thread sanitizer" OFF)
