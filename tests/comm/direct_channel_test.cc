@@ -55,9 +55,15 @@ TEST(DirectClientTest, WhatTheServerSaidBeforeItLeftIsHeard) {
   RawTcpServer server;
   auto client = ConnectTo(server.endpoint());
   RawTcpPeer peer = server.Accept();
-  ASSERT_TRUE(peer.Send(GoodFrame(Beat(2)) + GoodFrame(Beat(3)) + "COPP"));
-  peer.Close();
   proto::NodeMessage message;
+  message.mutable_goodbye()->set_reason(std::string(60000, 'x'));
+  const std::string said = GoodFrame(Beat(2)) + GoodFrame(Beat(3)) + "COPP";
+  // 64 KiB in all, as much as is read at first: the end comes together with what was said.
+  message.mutable_goodbye()->mutable_reason()->append(
+      (64 << 10) - said.size() - GoodFrame(message).size(), 'x');
+  ASSERT_TRUE(peer.Send(GoodFrame(message) + said));
+  peer.Close();
+  EXPECT_TRUE(WaitFor(*client, &message));
   for (uint64_t step : {2, 3}) {
     ASSERT_TRUE(WaitFor(*client, &message));
     EXPECT_EQ(Step(message), step);
@@ -109,6 +115,21 @@ TEST(DirectClientTest, NeverTalksToItself) {
     ASSERT_FALSE(client->Receive(&message)) << "at attempt " << i;
     ASSERT_EQ(client->breaks(), 0);
   }
+}
+
+TEST(DirectClientTest, WithinAHostItPrefersTheLocalSocket) {
+  RawTcpServer server;
+  auto client = ConnectTo(server.endpoint());
+  RawTcpPeer over_tcp = server.Accept();
+  ASSERT_TRUE(client->Send(Beat(1)).ok());
+  EXPECT_EQ(over_tcp.Receive(GoodFrame(Beat(1)).size()), GoodFrame(Beat(1)));
+  const FileDescriptor local = ListenLocal(server.endpoint());
+  ASSERT_TRUE(local.open());
+  client = ConnectTo(server.endpoint());
+  ASSERT_TRUE(client->Send(Beat(2)).ok());
+  ASSERT_TRUE(Poll({Pollable{.fd = local.get()}}, 5000));
+  RawTcpPeer over_unix(FileDescriptor(accept4(local.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+  EXPECT_EQ(over_unix.Receive(GoodFrame(Beat(2)).size()), GoodFrame(Beat(2)));
 }
 
 class DirectChannelTest : public ::testing::TestWithParam<Transport> {};
