@@ -57,7 +57,8 @@ class ServerChannel {
                             const google::protobuf::MessageLite& message) = 0;
   // The next good frame, parsed into *message; nullopt when none is waiting. Never blocks.
   virtual std::optional<std::string> Receive(google::protobuf::MessageLite* message) = 0;
-  // Peers whose connection has ended since the last call. ZeroMQ cannot tell and names none.
+  // Peers that Receive has named and whose connection has ended since the last call. ZeroMQ cannot
+  // tell and names none.
   virtual std::vector<std::string> TakeGone() { return {}; }
   virtual Pollable socket() = 0;  // for Poll; ask again before every call
   virtual const ChannelCounters& counters() const = 0;

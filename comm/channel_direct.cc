@@ -85,9 +85,9 @@ class DirectServerChannel final : public ServerChannel {
           continue;
         }
         unread_.push_back(id);  // the others' turn
-        if (log_.Take(endpoint_, frame, options_.max_message_bytes, message)) {
-          return connection.name;
-        }
+        if (!log_.Take(endpoint_, frame, options_.max_message_bytes, message)) continue;
+        connection.heard = true;
+        return connection.name;
       }
       if (!Pump()) break;
     }
@@ -106,6 +106,7 @@ class DirectServerChannel final : public ServerChannel {
     FileDescriptor fd;
     FrameStream stream;
     std::string name;
+    bool heard = false;    // its name was given out
     bool unread = false;   // is in unread_
     bool ended = false;    // nothing more will arrive
     bool writing = false;  // epoll waits for room to write
@@ -187,7 +188,7 @@ class DirectServerChannel final : public ServerChannel {
 
   void Close(uint64_t id) {
     const auto found = connections_.find(id);
-    gone_.push_back(found->second.name);
+    if (found->second.heard) gone_.push_back(found->second.name);
     peers_.erase(found->second.name);
     connections_.erase(found);
   }
@@ -237,7 +238,9 @@ class DirectClientChannel final : public ClientChannel {
     for (bool read = false;; read = true) {
       for (auto frame = stream_.Next(); !frame.empty(); frame = stream_.Next()) {
         may_hold_ = true;
-        if (log_.Take(endpoint_, frame, options_.max_message_bytes, message)) return true;
+        if (!log_.Take(endpoint_, frame, options_.max_message_bytes, message)) continue;
+        pause_ = kFirstRetry;  // it speaks our language
+        return true;
       }
       may_hold_ = false;
       if (stream_.fault() != FrameFault::kNone) {
@@ -285,7 +288,6 @@ class DirectClientChannel final : public ClientChannel {
     }
     if (ConnectError(fd_.get()) != 0) return RetryLater();
     connected_ = true;
-    pause_ = kFirstRetry;
     if (!stream_.Flush(fd_.get())) ended_ = true;
   }
 

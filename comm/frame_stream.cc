@@ -90,7 +90,10 @@ absl::Status FrameStream::Write(int fd, const std::string& name,
     const ssize_t result = SendSome(fd, frame_.data(), frame_.size());
     if (result < 0) return absl::UnavailableError(name + ": the peer is gone");
     sent = static_cast<size_t>(result);
-    if (sent == frame_.size()) return absl::OkStatus();
+    if (sent == frame_.size()) {
+      if (frame_.capacity() > kReadAtOnce) std::string().swap(frame_);
+      return absl::OkStatus();
+    }
     written_ = sent;
   }
   queued_.push_back(std::move(frame_));

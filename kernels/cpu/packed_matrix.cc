@@ -124,11 +124,6 @@ absl::Status CheckSources(absl::Span<const MatrixSource> sources, DType dtype) {
 
 }  // namespace
 
-size_t CpuMatrix::PanelBytes(int64_t columns, DType dtype) {
-  const int64_t padded = dtype == DType::kF32 ? columns : (columns + 1) / 2 * 2;
-  return static_cast<size_t>(padded) * kPanelWidth * DTypeSize(dtype);
-}
-
 absl::StatusOr<std::unique_ptr<PackedMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
                                                          DType dtype, ThreadTeam* team) {
   COPPICE_RETURN_IF_ERROR(CheckSources(sources, dtype));

@@ -23,9 +23,12 @@ inline constexpr int64_t kPanelWidth = 16;
 class CpuMatrix : public PackedMatrix {
  public:
   int64_t panels() const { return (rows + kPanelWidth - 1) / kPanelWidth; }
-  size_t panel_bytes() const { return PanelBytes(columns, dtype); }
+  // Of the f32 or bf16 values of one panel; asked for by every tile.
+  size_t panel_bytes() const {
+    const int64_t words = dtype == DType::kF32 ? columns : (columns + 1) / 2;
+    return static_cast<size_t>(words * kPanelWidth) * sizeof(uint32_t);
+  }
   const uint8_t* panel(int64_t index) const { return storage.data() + index * panel_bytes(); }
-  static size_t PanelBytes(int64_t columns, DType dtype);
 
   PageBuffer storage;
 };
