@@ -24,6 +24,8 @@ using DU = hn::RebindToUnsigned<DF>;
 using VF = hn::Vec<DF>;
 inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
 inline constexpr int kVectors = kPanelWidth / kLanes;  // per panel
+// Loops over registers are unrolled, unless a vector is one float: then sums do not fit registers.
+inline constexpr int kUnroll = kLanes > 1 ? 16 : 1;
 inline constexpr int kMaxTileRows = 6;
 inline constexpr int64_t kGroupBytes = 192 << 10;  // of weights kept in the second-level cache
 inline constexpr int64_t kPrefetchBytes = 4096;
@@ -68,25 +70,37 @@ HWY_INLINE void Step(const float* HWY_RESTRICT x, int64_t stride, const uint8_t*
   constexpr bool kTight = kVectors > 1 && kRows * kPanels * kVectors >= 12;
   if constexpr (kPanels > 1) {
     VF broadcast[kRows];
-#pragma GCC unroll 16
+#pragma GCC unroll kUnroll
     for (int r = 0; r < kRows; ++r) broadcast[r] = hn::Set(DF(), x[r * stride]);
-#pragma GCC unroll 16
+#pragma GCC unroll kUnroll
     for (int v = 0; v < kPanels * kVectors; ++v) {
       const VF weights =
           Weights::template Load<kTight>(w + v / kVectors * panel_stride, v % kVectors, depth);
-#pragma GCC unroll 16
+#pragma GCC unroll kUnroll
       for (int r = 0; r < kRows; ++r) acc[r][v] = hn::MulAdd(broadcast[r], weights, acc[r][v]);
     }
   } else {
     VF weights[kVectors];
-#pragma GCC unroll 16
+#pragma GCC unroll kUnroll
     for (int v = 0; v < kVectors; ++v) weights[v] = Weights::template Load<kTight>(w, v, depth);
-#pragma GCC unroll 16
+#pragma GCC unroll kUnroll
     for (int r = 0; r < kRows; ++r) {
       const VF broadcast = hn::Set(DF(), x[r * stride]);
-#pragma GCC unroll 16
+#pragma GCC unroll kUnroll
       for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(broadcast, weights[v], acc[r][v]);
     }
+  }
+}
+
+// y[row][panel's outputs] of the last panel, which is not full. Not inlined: every tile ends with
+// it.
+HWY_NOINLINE void StoreLastPanel(const MatMulArgs& args, int64_t row, int64_t first,
+                                 const float* sums) {
+  float* y = args.y + row * args.w->rows + first;
+  for (int64_t lane = 0; first + lane < args.w->rows; ++lane) {
+    float sum = sums[lane];
+    if (args.bias != nullptr) sum += args.bias[first + lane];
+    y[lane] = args.accumulate ? y[lane] + sum : sum;
   }
 }
 
@@ -94,23 +108,19 @@ HWY_INLINE void Step(const float* HWY_RESTRICT x, int64_t stride, const uint8_t*
 HWY_INLINE void StorePanel(const MatMulArgs& args, int64_t row, int64_t panel, const VF* acc) {
   const int64_t n = args.w->rows;
   const int64_t first = panel * kPanelWidth;
-  float* HWY_RESTRICT y = args.y + row * n + first;
-  if (first + kPanelWidth <= n) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) {
-      VF sum = acc[v];
-      if (args.bias != nullptr) sum = hn::Add(sum, hn::LoadU(DF(), args.bias + first + v * kLanes));
-      if (args.accumulate) sum = hn::Add(hn::LoadU(DF(), y + v * kLanes), sum);
-      hn::StoreU(sum, DF(), y + v * kLanes);
-    }
-    return;
+  if (first + kPanelWidth > n) {
+    HWY_ALIGN float sums[kPanelWidth];
+#pragma GCC unroll kUnroll
+    for (int v = 0; v < kVectors; ++v) hn::Store(acc[v], DF(), sums + v * kLanes);
+    return StoreLastPanel(args, row, first, sums);
   }
-  HWY_ALIGN float sums[kPanelWidth];
-  for (int v = 0; v < kVectors; ++v) hn::Store(acc[v], DF(), sums + v * kLanes);
-  for (int64_t lane = 0; first + lane < n; ++lane) {
-    float sum = sums[lane];
-    if (args.bias != nullptr) sum += args.bias[first + lane];
-    y[lane] = args.accumulate ? y[lane] + sum : sum;
+  float* HWY_RESTRICT y = args.y + row * n + first;
+#pragma GCC unroll kUnroll
+  for (int v = 0; v < kVectors; ++v) {
+    VF sum = acc[v];
+    if (args.bias != nullptr) sum = hn::Add(sum, hn::LoadU(DF(), args.bias + first + v * kLanes));
+    if (args.accumulate) sum = hn::Add(hn::LoadU(DF(), y + v * kLanes), sum);
+    hn::StoreU(sum, DF(), y + v * kLanes);
   }
 }
 
@@ -134,9 +144,9 @@ HWY_NOINLINE void Tile(const MatMulArgs& args, int64_t row, int64_t panel, int64
   const int64_t fetch_step = ahead.next == nullptr ? Weights::kStepBytes : ahead.step;
 
   VF acc[kRows][kPanels * kVectors];
-#pragma GCC unroll 16
+#pragma GCC unroll kUnroll
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
+#pragma GCC unroll kUnroll
     for (int v = 0; v < kPanels * kVectors; ++v) acc[r][v] = hn::Zero(DF());
   }
   int64_t k = 0;
@@ -151,7 +161,7 @@ HWY_NOINLINE void Tile(const MatMulArgs& args, int64_t row, int64_t panel, int64
     w += Weights::kStepBytes;
   }
   if (k < columns) Step<Weights, kRows, kPanels>(x + k, columns, w, panel_stride, 0, acc);
-#pragma GCC unroll 16
+#pragma GCC unroll kUnroll
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int p = 0; p < kPanels; ++p)
