@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "model/element.h"
+#include "nlohmann/json.hpp"
 #include "tests/model/model_harness.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
@@ -108,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "[32, 48] by "
                   "config.json"},
         BadFolder{"VocabularyOfConfigDiffers",
-                  [](TinyLlama* model) { model->config["vocab_size"] = 100; }, nullptr,
+                  [](TinyLlama* model) { SetConfig(model, "vocab_size", "100"); }, nullptr,
                   "model.safetensors: model.embed_tokens.weight: shape [96, 32], expected [100, "
                   "32] by config.json"},
         BadFolder{"IntegerMatrix", nullptr,

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nlohmann/json.hpp"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
 
@@ -18,7 +19,7 @@ using testing::StartsWith;
 // The config of a tiny model with the fields of `patch` replaced (null removes one).
 absl::StatusOr<ModelConfig> ReadPatched(const TempDir& dir, const std::string& patch,
                                         const std::string& generation = "") {
-  json config = MakeTinyLlama({.heads = 4, .kv_heads = 2}).config;
+  json config = json::parse(MakeTinyLlama({.heads = 4, .kv_heads = 2}).config);
   config.merge_patch(json::parse(patch));
   dir.Write("config.json", config.dump());
   if (!generation.empty()) dir.Write("generation_config.json", generation);

@@ -4,6 +4,8 @@
 #include <numbers>
 #include <string>
 
+#include "nlohmann/json.hpp"
+
 namespace coppice {
 namespace {
 
@@ -12,7 +14,10 @@ using Rows = std::vector<Row>;
 
 class Reference {
  public:
-  explicit Reference(const TinyLlama& model) : model_(model), o_(model.options) {
+  explicit Reference(const TinyLlama& model)
+      : model_(model),
+        o_(model.options),
+        rope_scaling_(nlohmann::json::parse(model.config)["rope_scaling"]) {
     head_dim_ = o_.head_dim != 0 ? o_.head_dim : o_.hidden / o_.heads;
   }
 
@@ -83,7 +88,7 @@ class Reference {
   // Inverse frequency of pair i, with the llama3 or linear scaling of the config.
   double Frequency(int i) const {
     const double plain = std::pow(10000.0, -2.0 * i / head_dim_);
-    const nlohmann::json& scaling = model_.config["rope_scaling"];
+    const nlohmann::json& scaling = rope_scaling_;
     if (scaling.is_null()) return plain;
     const double factor = scaling["factor"];
     if (scaling["rope_type"] == "linear") return plain / factor;
@@ -142,6 +147,7 @@ class Reference {
 
   const TinyLlama& model_;
   const TinyLlamaOptions& o_;
+  const nlohmann::json rope_scaling_;
   int head_dim_ = 0;
 };
 

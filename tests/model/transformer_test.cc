@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/rng.h"
 #include "tests/model/model_harness.h"
 #include "tests/model/reference_llama.h"
 #include "tests/testing/temp_dir.h"
@@ -140,7 +141,7 @@ TEST(Transformer, FingerprintTellsCheckpointsApart) {
   EXPECT_EQ(fingerprint(tiny), first);
   EXPECT_NE(fingerprint(MakeTinyLlama({.seed = 2})), first);
   TinyLlama other_config = tiny;
-  other_config.config["rope_theta"] = 500000.0;
+  SetConfig(&other_config, "rope_theta", "500000.0");
   EXPECT_NE(fingerprint(other_config), first);
 }
 

@@ -1,4 +1,4 @@
-// Precompiled for the coordinator and the tools (CoppiceTargets.cmake).
+// Precompiled for the tools (CoppiceTargets.cmake).
 #pragma once
 
 #include <nlohmann/json.hpp>
