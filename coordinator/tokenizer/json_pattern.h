@@ -1,5 +1,5 @@
-// The {"String": s} or {"Regex": r} patterns of a tokenizer.json. Called at start-up by the
-// components that have one.
+// What the components of a tokenizer.json share: the {"String": s} or {"Regex": r} patterns of some
+// of them, and how deep a "Sequence" of them may nest. Called at start-up by the components.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,6 +8,8 @@
 #include "coordinator/tokenizer/regex.h"
 
 namespace coppice {
+
+inline constexpr int kMaxNesting = 8;
 
 absl::StatusOr<Regex> CompileJsonPattern(const nlohmann::json& json);
 

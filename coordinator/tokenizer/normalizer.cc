@@ -12,8 +12,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMaxNesting = 8;
-
 std::string ReplaceAll(const Regex& regex, absl::string_view text, const std::string& content) {
   std::string out;
   size_t at = 0;

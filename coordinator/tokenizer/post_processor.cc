@@ -4,13 +4,12 @@
 #include <string>
 
 #include "base/status.h"
+#include "coordinator/tokenizer/json_pattern.h"
 
 namespace coppice {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr int kMaxNesting = 8;
 
 // single: [{"SpecialToken": {"id": name}}, {"Sequence": {"id": "A"}}, ...].
 absl::StatusOr<PostProcessor> FromTemplate(const Json& json) {

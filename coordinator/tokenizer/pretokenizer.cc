@@ -19,8 +19,6 @@ using Json = nlohmann::json;
 constexpr char kGpt2Pattern[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-constexpr int kMaxNesting = 8;
-
 }  // namespace
 
 absl::StatusOr<PreTokenizer> PreTokenizer::FromJson(const Json& json) {

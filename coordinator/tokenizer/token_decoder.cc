@@ -6,13 +6,12 @@
 #include "base/status.h"
 #include "coordinator/tokenizer/bpe_model.h"
 #include "coordinator/tokenizer/byte_level.h"
+#include "coordinator/tokenizer/json_pattern.h"
 
 namespace coppice {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr int kMaxNesting = 8;
 
 }  // namespace
 

@@ -8,33 +8,35 @@
 namespace coppice {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json NumberOrNull(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+OrderedJson NumberOrNull(double value) {
+  return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
+}
 
-Json ToJson(const Estimate& estimate) {
+OrderedJson ToJson(const Estimate& estimate) {
   if (std::isnan(estimate.value)) return nullptr;
   return {{"value", estimate.value},
           {"se", NumberOrNull(estimate.standard_error)},
           {"count", estimate.count}};
 }
 
-Json WarpJson(const WarpParams& warp) {
+OrderedJson WarpJson(const WarpParams& warp) {
   return {{"text", WarpText(warp)}, {"temperature", warp.temperature},
           {"top_k", warp.top_k},    {"top_p", warp.top_p},
           {"min_p", warp.min_p},    {"mode", std::string(WarpModeName(warp.mode))}};
 }
 
-Json CellJson(const MeasuredCell& measured) {
+OrderedJson CellJson(const MeasuredCell& measured) {
   const Cell& cell = measured.cell;
   const CellResult& result = measured.result;
-  Json json = {{"method", cell.params.method},
-               {"options", cell.options},
-               {"decoding", std::string(DecodingKindName(cell.params.kind))},
-               {"width", cell.params.beam_width},
-               {"draft_width", cell.draft_width},
-               {"draft_depth", cell.draft_depth},
-               {"warp", WarpJson(cell.params.warp)}};
+  OrderedJson json = {{"method", cell.params.method},
+                      {"options", cell.options},
+                      {"decoding", std::string(DecodingKindName(cell.params.kind))},
+                      {"width", cell.params.beam_width},
+                      {"draft_width", cell.draft_width},
+                      {"draft_depth", cell.draft_depth},
+                      {"warp", WarpJson(cell.params.warp)}};
   const MethodRow* row = FindMethod(cell.params.method);
   if (row != nullptr) {
     json["law"] = std::string(row->law);
@@ -45,7 +47,7 @@ Json CellJson(const MeasuredCell& measured) {
     json["ships"] = std::string(row->ships);
   }
   json["layers_per_pass"] = ToJson(result.layers_per_pass);
-  json["acceptance_by_layer"] = Json::array();
+  json["acceptance_by_layer"] = OrderedJson::array();
   for (const Estimate& layer : result.acceptance) {
     json["acceptance_by_layer"].push_back(ToJson(layer));
   }
@@ -63,10 +65,10 @@ Json CellJson(const MeasuredCell& measured) {
   return json;
 }
 
-Json NodeJson(const NodeResult& result) {
-  Json json = {{"warp", result.warp}, {"drafts", result.drafts}, {"nodes", result.nodes}};
+OrderedJson NodeJson(const NodeResult& result) {
+  OrderedJson json = {{"warp", result.warp}, {"drafts", result.drafts}, {"nodes", result.nodes}};
   if (const auto warp = ParseWarpText(result.warp); warp.ok()) json["warp"] = WarpJson(*warp);
-  json["columns"] = Json::array();
+  json["columns"] = OrderedJson::array();
   for (const NodeColumn& column : result.columns) {
     json["columns"].push_back({{"name", column.name},
                                {"closed_form", column.closed_form},
@@ -80,18 +82,18 @@ Json NodeJson(const NodeResult& result) {
 }  // namespace
 
 std::string ReportJson(const LabReport& report) {
-  Json json = {{"format_version", 1}, {"experiment", report.experiment}};
-  json["source"] = Json::object();
+  OrderedJson json = {{"format_version", 1}, {"experiment", report.experiment}};
+  json["source"] = OrderedJson::object();
   for (const auto& [name, value] : report.source) json["source"][name] = value;
   json["seed"] = report.seed;
   json["sequences"] = report.sequences;
-  json["cells"] = Json::array();
+  json["cells"] = OrderedJson::array();
   for (const MeasuredCell& cell : report.cells) json["cells"].push_back(CellJson(cell));
-  json["skipped"] = Json::array();
+  json["skipped"] = OrderedJson::array();
   for (const SkippedCell& cell : report.skipped) {
     json["skipped"].push_back({{"cell", cell.name}, {"reason", cell.reason}});
   }
-  json["nodes"] = Json::array();
+  json["nodes"] = OrderedJson::array();
   for (const NodeResult& result : report.nodes) json["nodes"].push_back(NodeJson(result));
   return json.dump(1) + "\n";
 }
