@@ -149,6 +149,12 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& param
     if (root < 0 || static_cast<size_t>(root) >= roots)
       return Bad("draft state", absl::StrCat("slot root ", root));
   }
+  if (const size_t known = state.slot_token.size();
+      state.slot_log_prob.size() != known || (known > 0 && known != state.slot_root.size())) {
+    return Bad("draft state",
+               absl::StrCat(state.slot_root.size(), " slots, ", known, " known tokens, ",
+                            state.slot_log_prob.size(), " log-probabilities"));
+  }
   if (params.method == "none") return Bad("speculative.method", "'none' drafts nothing");
   COPPICE_ASSIGN_OR_RETURN(const MethodRow* row, RowFor(params));
   if (row->form == DraftForm::kNone) {

@@ -118,6 +118,7 @@ Verdict ParentFirstDecoder::Advance(const DraftForest& forest, RowSource* rows) 
     }
     PickParents(active, &ledger);
   }
+  if (!state_.finished()) EndRound(rows);
   PublishRoots();
   return std::move(ledger).Finish(roots_);
 }

@@ -33,6 +33,9 @@ class ParentFirstDecoder : public BeamDecoder {
   virtual bool BeginRound(const DraftForest& /*forest*/) { return true; }
   // One layer: the beam of every slot, made by ledger->Extend from the parent it picked.
   virtual std::vector<Beam> DrawSlots(RowSource* rows, RoundLedger* ledger) = 0;
+  // Called last in every round that leaves the sequence unfinished: the rows of parents with
+  // row >= 0 can be read now, before a draft is asked for.
+  virtual void EndRound(RowSource* /*rows*/) {}
 
   SequenceState* state() { return &state_; }
   absl::Span<const Beam> parents() const { return roots_; }

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <numeric>
+#include <optional>
 
 #include "decoding/parent_first_decoder.h"
 #include "decoding/pf_gumbel.h"
@@ -12,34 +12,65 @@ class PfGumbelDecoder : public ParentFirstDecoder {
  public:
   explicit PfGumbelDecoder(const DecodingParams& params)
       : ParentFirstDecoder(params), row_(params) {}
+  DraftState draft_state() const override;
 
  private:
   std::vector<Beam> DrawSlots(RowSource* rows, RoundLedger* ledger) override;
+  void EndRound(RowSource* rows) override;
+  void DrawTokens(RowSource* rows, size_t parent);
 
   WarpedRow row_;
+  // [slots] what a slot of the next layer outputs; nothing where the row of its parent is not known
+  // yet.
+  std::vector<std::optional<WarpedRow::Draw>> draws_;
 };
 
-// One layer's tokens: v_w = argmax log pt(v|b_w) + G(TOKEN, w, H(b_w), v).
-std::vector<Beam> PfGumbelDecoder::DrawSlots(RowSource* rows, RoundLedger* ledger) {
-  std::vector<Beam> slots(picks().size());
-  std::vector<int> order(picks().size());  // slots by parent
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [this](int a, int b) { return picks()[a] < picks()[b]; });
-  auto next = order.begin();
-  for (size_t r = 0; r < parents().size(); ++r) {
-    row_.Read(rows, parents()[r].row, state()->layers());
-    const uint64_t hash = state()->paths().hash(parents()[r].path);
-    for (; next != order.end() && picks()[*next] == static_cast<int32_t>(r); ++next) {
-      const int w = *next;
-      const WarpedRow::Draw draw =
-          row_.DrawToken({state()->params().seed, Domain::kToken, hash, static_cast<uint32_t>(w)});
-      ledger->AddMargin(draw.margin);
-      slots[w] = ledger->Extend(&state()->paths(), parents()[r], draw.winner.token,
-                                parents()[r].log_score + draw.winner.score_log_prob);
-    }
+// The tokens of the slots that picked a parent: v_w = argmax log pt(v|b_w) + G(TOKEN, w, H(b_w), v).
+void PfGumbelDecoder::DrawTokens(RowSource* rows, size_t parent) {
+  row_.Read(rows, parents()[parent].row, state()->layers());
+  const uint64_t hash = state()->paths().hash(parents()[parent].path);
+  for (size_t w = 0; w < picks().size(); ++w) {
+    if (picks()[w] != static_cast<int32_t>(parent)) continue;
+    draws_[w] =
+        row_.DrawToken({state()->params().seed, Domain::kToken, hash, static_cast<uint32_t>(w)});
   }
+}
+
+std::vector<Beam> PfGumbelDecoder::DrawSlots(RowSource* rows, RoundLedger* ledger) {
+  draws_.resize(picks().size());
+  std::vector<bool> drawn(parents().size(), false);
+  for (size_t w = 0; w < picks().size(); ++w) drawn[picks()[w]] = draws_[w].has_value();
+  for (size_t r = 0; r < parents().size(); ++r) {
+    if (!drawn[r]) DrawTokens(rows, r);
+  }
+  std::vector<Beam> slots;
+  for (size_t w = 0; w < picks().size(); ++w) {
+    const Beam& parent = parents()[picks()[w]];
+    const WarpedRow::Draw& draw = *draws_[w];
+    ledger->AddMargin(draw.margin);
+    slots.push_back(ledger->Extend(&state()->paths(), parent, draw.winner.token,
+                                   parent.log_score + draw.winner.score_log_prob));
+  }
+  draws_.clear();
   return slots;
+}
+
+void PfGumbelDecoder::EndRound(RowSource* rows) {
+  draws_.assign(picks().size(), std::nullopt);
+  for (size_t r = 0; r < parents().size(); ++r) {
+    if (parents()[r].row >= 0) DrawTokens(rows, r);
+  }
+}
+
+DraftState PfGumbelDecoder::draft_state() const {
+  DraftState state = ParentFirstDecoder::draft_state();
+  const auto known = [](const auto& draw) { return draw.has_value(); };
+  if (std::none_of(draws_.begin(), draws_.end(), known)) return state;
+  for (const auto& draw : draws_) {
+    state.slot_token.push_back(draw ? draw->winner.token : -1);
+    state.slot_log_prob.push_back(draw ? draw->winner.score_log_prob : 0);
+  }
+  return state;
 }
 
 }  // namespace

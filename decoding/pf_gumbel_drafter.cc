@@ -31,7 +31,9 @@ class PfGumbelDrafter : public TreeDrafter {
  public:
   PfGumbelDrafter(const DecodingParams& params, const DraftState& state, int width)
       : TreeDrafter(params, state, width),
-        predicted_(state.slot_root.begin(), state.slot_root.end()) {}
+        predicted_(state.slot_root.begin(), state.slot_root.end()),
+        known_token_(state.slot_token),
+        known_log_prob_(state.slot_log_prob) {}
 
   void Grow(absl::Span<const Distribution> rows) override;
 
@@ -45,6 +47,10 @@ class PfGumbelDrafter : public TreeDrafter {
     TokenId token;
     int candidate = -1;  // of the children; -1: ends, or is not listed
   };
+  struct Listed {
+    Child child;
+    int replaces;  // index into predictions_
+  };
   struct Cost {                 // of a token of a node
     double output = kInfinity;  // least over the slots: how nearly it becomes an output
     int prediction = -1;        // the output that it would replace
@@ -56,7 +62,11 @@ class PfGumbelDrafter : public TreeDrafter {
   std::vector<Reach> PickNodes(int slot);
   void PickKeys(int slot, absl::Span<const uint64_t> hashes, absl::Span<const double> weights,
                 std::vector<double>* keys) const;
+  bool IsKnown(int slot) const {
+    return depth_ == 0 && !known_token_.empty() && known_token_[slot] >= 0;
+  }
   void DrawTokens(int slot, const Reach& reach, const Distribution& row, bool is_prediction);
+  void ListKnown(std::vector<Listed>* listed) const;
   std::vector<Child> ListCandidates(absl::Span<const Distribution> rows,
                                     std::vector<int>* replaces);
   void RankByNextPicks(absl::Span<const int> replaces, std::vector<Child>* candidates);
@@ -65,6 +75,8 @@ class PfGumbelDrafter : public TreeDrafter {
   int depth_ = 0;
   std::vector<int>
       predicted_;  // [slots] node of the level that the slot is predicted to hold, or -1
+  std::vector<TokenId> known_token_;      // [slots] of level 0, -1 = not known; empty: none is
+  std::vector<double> known_log_prob_;
   std::vector<std::vector<Cost>> costs_;  // [nodes][support]
   std::vector<Prediction> predictions_;   // this level's, [slots]
   std::vector<double> noise_;
@@ -155,14 +167,24 @@ void PfGumbelDrafter::DrawTokens(int slot, const Reach& reach, const Distributio
   }
 }
 
+// Outputs that are certain, the draft's support aside; with equal slots listed once.
+void PfGumbelDrafter::ListKnown(std::vector<Listed>* listed) const {
+  for (int slot = 0; slot < static_cast<int>(predictions_.size()); ++slot) {
+    if (!IsKnown(slot)) continue;
+    const auto& [node, token, candidate] = predictions_[slot];
+    const auto is_same = [&](const Listed& entry) {
+      return entry.child.node == node && entry.child.token == token;
+    };
+    if (is_stop(token) || std::any_of(listed->begin(), listed->end(), is_same)) continue;
+    const double score = level()[node].score + known_log_prob_[slot];
+    listed->push_back({{0.0, node, token, score, 0.0}, slot});
+  }
+}
+
 // The likeliest outputs of the layer, canonical order; replaces[c] = the prediction that candidate
 // c would take the place of. Sets Prediction::candidate.
 std::vector<TreeDrafter::Child> PfGumbelDrafter::ListCandidates(absl::Span<const Distribution> rows,
                                                                 std::vector<int>* replaces) {
-  struct Listed {
-    Child child;
-    int replaces;
-  };
   std::vector<Listed> listed;
   for (size_t n = 0; n < rows.size(); ++n) {
     for (size_t i = 0; i < rows[n].size(); ++i) {
@@ -173,6 +195,7 @@ std::vector<TreeDrafter::Child> PfGumbelDrafter::ListCandidates(absl::Span<const
       listed.push_back({{cost, static_cast<int>(n), token, score, cost}, prediction});
     }
   }
+  ListKnown(&listed);
   const size_t most = static_cast<size_t>(width()) + std::max(width(), kLeastHedges);
   if (listed.size() > most) {
     std::nth_element(listed.begin(), listed.begin() + most, listed.end(),
@@ -252,6 +275,10 @@ void PfGumbelDrafter::Grow(absl::Span<const Distribution> rows) {
   BeginLevel();
   const int slots = level().empty() ? 0 : static_cast<int>(predicted_.size());
   for (int slot = 0; slot < slots; ++slot) {
+    if (IsKnown(slot)) {
+      predictions_.push_back({predicted_[slot], known_token_[slot]});
+      continue;
+    }
     const std::vector<Reach> reaches = PickNodes(slot);
     for (size_t i = 0; i < reaches.size(); ++i) {
       if (rows[reaches[i].node].size() == 0) continue;

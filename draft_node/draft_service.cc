@@ -189,6 +189,9 @@ void DraftService::Accept(const std::string& peer, const proto::DraftRequest& re
   const int vocab = model_->config().vocab_size;
   absl::Status tokens = CheckTokens(added, vocab, "stable_tokens");
   tokens.Update(CheckTokens(request.trie_token(), vocab, "trie_token"));
+  for (int32_t token : request.state().slot_token()) {
+    if (token >= 0) tokens.Update(CheckTokens({token}, vocab, "slot_token"));
+  }
   if (!tokens.ok()) return Fail(key, request.round(), std::string(tokens.message()));
   if (auto status = slot.session->ExtendStable(request.stable_length(), added); !status.ok()) {
     return Fail(key, request.round(), std::string(status.message()));

@@ -61,6 +61,8 @@ proto::RoundState DraftStateToMessage(const DraftState& state,
   Fill(state.root_multiplicity, message.mutable_root_multiplicity());
   Fill(state.slot_root, message.mutable_slot_root());
   message.set_layers_committed(state.layers_committed);
+  Fill(state.slot_token, message.mutable_slot_token());
+  Fill(state.slot_log_prob, message.mutable_slot_log_prob());
   return message;
 }
 
@@ -81,6 +83,17 @@ absl::StatusOr<DraftState> DraftStateFromMessage(const proto::RoundState& messag
   for (int i = 0; i < message.root_score_size(); ++i) {
     if (!std::isfinite(message.root_score(i))) return BadEntry("root_score", i, "is not finite");
   }
+  if (message.slot_token_size() > 0) {
+    COPPICE_RETURN_IF_ERROR(
+        CheckLength("slot_token", message.slot_token_size(), message.slot_root_size()));
+    COPPICE_RETURN_IF_ERROR(CheckEntries("slot_token", message.slot_token(), -1, INT32_MAX));
+  }
+  COPPICE_RETURN_IF_ERROR(
+      CheckLength("slot_log_prob", message.slot_log_prob_size(), message.slot_token_size()));
+  for (int i = 0; i < message.slot_log_prob_size(); ++i) {
+    if (!std::isfinite(message.slot_log_prob(i)))
+      return BadEntry("slot_log_prob", i, "is not finite");
+  }
   std::vector<uint64_t> hash(trie_parent.size());
   for (size_t i = 0; i < trie_parent.size(); ++i) {
     const int32_t parent = trie_parent[i];
@@ -96,6 +109,8 @@ absl::StatusOr<DraftState> DraftStateFromMessage(const proto::RoundState& messag
   state.root_score = ToVector(message.root_score());
   state.root_multiplicity = ToVector(message.root_multiplicity());
   state.slot_root = ToVector(message.slot_root());
+  state.slot_token = ToVector(message.slot_token());
+  state.slot_log_prob = ToVector(message.slot_log_prob());
   state.layers_committed = message.layers_committed();
   return state;
 }

@@ -327,7 +327,7 @@ void Engine::Decide(Participant* participant, absl::Span<const float> logits, do
   }
   const auto& places = participant->rows.logits_row;
   const auto rows = places.size() - std::count(places.begin(), places.end(), -1);
-  Trace(*sequence, static_cast<int>(rows), now_s, forward_s);
+  Trace(*sequence, static_cast<int>(rows), verdict.stats.layers, now_s, forward_s);
   sequence->last_verdict_s = now_s;
   if (!sequence->decoder->finished()) {
     if (sequence->draft_came) {

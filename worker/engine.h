@@ -66,7 +66,7 @@ class Engine {
   void Fail(Sequence* sequence, const std::string& code, const std::string& message);
   void Release(Sequence* sequence);
   void PublishStatus();
-  void Trace(const Sequence& sequence, int rows, double now_s, double forward_s);
+  void Trace(const Sequence& sequence, int rows, int layers, double now_s, double forward_s);
 
   EngineOptions options_;
   ModelHost* host_;

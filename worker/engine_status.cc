@@ -27,9 +27,10 @@ void Engine::PublishStatus() {
   agent_->SetStatus(status);
 }
 
-void Engine::Trace(const Sequence& sequence, int rows, double now_s, double forward_s) {
+void Engine::Trace(const Sequence& sequence, int rows, int layers, double now_s, double forward_s) {
   if (sequence.last_verdict_s == 0) return;
-  trace_.Add({sequence.id, sequence.round, rows, now_s - sequence.last_verdict_s, forward_s,
+  trace_.Add({sequence.id, sequence.round, rows, sequence.draft_shape.width,
+              sequence.draft_shape.depth, layers, now_s - sequence.last_verdict_s, forward_s,
               sequence.draft_wait_s, sequence.draft_s, sequence.draft_model_s});
 }
 

@@ -119,6 +119,14 @@ double ForestSizer::Coverage(const Learned& learned, int beam_width, int width) 
          (kPriorTrials * expected + cover->second.missed) / (kPriorTrials + cover->second.trials);
 }
 
+double ForestSizer::DeepCoverage(const Learned& learned, double first_coverage) {
+  const double miss = 1 - first_coverage;
+  const double prior = kPriorTrials * miss;
+  return 1 -
+         std::clamp(miss * (prior + learned.deep_missed) / (prior + learned.deep_expected_missed),
+                    0.001, 0.999);
+}
+
 double ForestSizer::PassSeconds(int rows) const { return CostsNow().Pass(rows); }
 double ForestSizer::DraftSeconds(int depth) const { return CostsNow().Draft(depth); }
 
@@ -130,8 +138,9 @@ double ForestSizer::Coverage(const std::string& method, int beam_width, int widt
 double ForestSizer::LayersPerSecond(const Costs& costs, const Learned& learned,
                                     const SizerLimits& limits, DraftShape shape) {
   const double coverage = Coverage(learned, limits.beam_width, std::max(1, shape.width));
+  const double deep_coverage = DeepCoverage(learned, coverage);
   double layers = 1, reached = 1;
-  for (int l = 0; l < shape.depth; ++l) layers += reached *= coverage;
+  for (int l = 0; l < shape.depth; ++l) layers += reached *= l == 0 ? coverage : deep_coverage;
   const int nodes = limits.draft.Nodes(shape.width, shape.depth);
   const int rows = limits.running * (nodes == 0 ? limits.plain_rows : limits.roots + nodes);
   const double seconds = costs.Pass(rows) + costs.Draft(shape.depth) / limits.running;
@@ -178,14 +187,18 @@ void ForestSizer::RecordRound(const std::string& method, int beam_width, DraftSh
   if (shape.depth <= 0 || shape.width <= 0) return;
   Learned& learned = learned_[{method, beam_width}];
   const int covered = std::clamp(layers - 1, 0, shape.depth);
-  const int trials = std::min(covered + 1, shape.depth);
-  const int missed = trials - covered;
-  learned.missed = kForget * learned.missed + missed;
-  learned.expected_missed =
-      kForget * learned.expected_missed + trials * PriorMiss(shape.width, beam_width);
+  const int first_missed = covered == 0 ? 1 : 0;
+  learned.missed = kForget * learned.missed + first_missed;
+  learned.expected_missed = kForget * learned.expected_missed + PriorMiss(shape.width, beam_width);
   Cover& cover = learned.by_width[shape.width];
-  cover.trials = kForget * cover.trials + trials;
-  cover.missed = kForget * cover.missed + missed;
+  cover.trials = kForget * cover.trials + 1;
+  cover.missed = kForget * cover.missed + first_missed;
+  const int deep_trials = std::min(covered + 1, shape.depth) - 1;
+  if (deep_trials <= 0) return;
+  const double first_coverage = Coverage(learned, beam_width, shape.width);
+  learned.deep_missed = kForget * learned.deep_missed + (deep_trials - (covered - 1));
+  learned.deep_expected_missed =
+      kForget * learned.deep_expected_missed + deep_trials * (1 - first_coverage);
 }
 
 void ForestSizer::RecordDraft(int depth, double seconds) {

@@ -1,8 +1,9 @@
 // Chooses the size of the next forest when a request leaves it to the server: the shape with the
 // most expected layers per second, from what this replica has measured (time of a pass by its rows,
-// time of a draft by its levels, how often a layer of a given width is covered). The output of the
-// default methods does not depend on the shape (ALGORITHMS.md 10.4), so it may change from round to
-// round. Thread-compatible: the engine thread owns it.
+// time of a draft by its levels, how often a layer of a given width is covered, and how much less
+// often one below the first). The output of the default methods does not depend on the shape
+// (ALGORITHMS.md 10.4), so it may change from round to round. Thread-compatible: the engine thread
+// owns it.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,8 @@ class ForestSizer {
   // A draft of `depth` levels arrived `seconds` after it was asked for.
   void RecordDraft(int depth, double seconds);
 
-  // Estimates, for tests and logs. Seconds; probability that a layer of this width is covered.
+  // Estimates, for tests and logs. Seconds; probability that a first layer of this width is
+  // covered.
   double PassSeconds(int rows) const;
   double DraftSeconds(int depth) const;
   double Coverage(const std::string& method, int beam_width, int width) const;
@@ -56,8 +58,11 @@ class ForestSizer {
     double trials = 0, missed = 0;  // layers, decayed
   };
   struct Learned {
-    double missed = 0, expected_missed = 0;  // over all widths; expected: by the prior curve
+    // First layers over all widths; expected: by the prior curve.
+    double missed = 0, expected_missed = 0;
     std::map<int, Cover> by_width;
+    // Layers below the first, whose own drafts rest on drafts; expected: as if they were first.
+    double deep_missed = 0, deep_expected_missed = 0;
     std::map<std::pair<int, int>, uint64_t> used;  // shape -> rounds
     uint64_t rounds = 0;
     uint64_t Used(DraftShape shape) const {
@@ -73,6 +78,8 @@ class ForestSizer {
   };
   Costs CostsNow() const { return {pass_.Now(), draft_.Now()}; }
   static double Coverage(const Learned& learned, int beam_width, int width);
+  // Of a layer below the first, when those above it were covered.
+  static double DeepCoverage(const Learned& learned, double first_coverage);
   static double LayersPerSecond(const Costs& costs, const Learned& learned,
                                 const SizerLimits& limits, DraftShape shape);
 

@@ -15,7 +15,8 @@ RoundTrace::RoundTrace(const std::string& path) {
     return;
   }
   std::fprintf(file_,
-               "sequence,round,rows,round_us,forward_us,draft_wait_us,draft_us,draft_model_us,"
+               "sequence,round,rows,width,depth,layers,round_us,forward_us,draft_wait_us,draft_us,"
+               "draft_model_us,"
                "overhead_us\n");
 }
 
@@ -30,9 +31,10 @@ void RoundTrace::Add(const RoundTimes& times) {
 
 void RoundTrace::Write() {
   for (const RoundTimes& t : waiting_) {
-    std::fprintf(file_, "%llu,%u,%d,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f\n",
-                 static_cast<unsigned long long>(t.sequence), t.round, t.rows, t.round_s * 1e6,
-                 t.forward_s * 1e6, t.draft_wait_s * 1e6, t.draft_s * 1e6, t.draft_model_s * 1e6,
+    std::fprintf(file_, "%llu,%u,%d,%d,%d,%d,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f\n",
+                 static_cast<unsigned long long>(t.sequence), t.round, t.rows, t.width, t.depth,
+                 t.layers, t.round_s * 1e6, t.forward_s * 1e6, t.draft_wait_s * 1e6,
+                 t.draft_s * 1e6, t.draft_model_s * 1e6,
                  (t.round_s - t.forward_s - t.draft_model_s) * 1e6);
   }
   waiting_.clear();

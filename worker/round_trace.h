@@ -12,7 +12,9 @@ namespace coppice {
 struct RoundTimes {
   uint64_t sequence = 0;
   uint32_t round = 0;
-  int rows = 0;  // of the sequence in the target pass
+  int rows = 0;              // of the sequence in the target pass
+  int width = 0, depth = 0;  // of the forest that was asked for; depth 0 = none
+  int layers = 0;            // decided
   // Seconds: from verdict to verdict, of which in the target pass; from asking for a draft to its
   // arrival, of which on the draft node, of which in its passes.
   double round_s = 0, forward_s = 0, draft_wait_s = 0, draft_s = 0, draft_model_s = 0;

@@ -146,6 +146,14 @@ TEST_P(DraftServiceTest, RefusesWhatItCannotServeByName) {
   EXPECT_NE(Reply()->error().find("trie_token"), std::string::npos);
   Send(Request(2, 1, {5, 6}, 1, 7));  // the first stable token never came
   EXPECT_NE(Reply()->error().find("stable_length"), std::string::npos);
+  Open(3, 4);
+  command = Request(3, 1, {}, 0, 5);
+  for (int i = 0; i < 2; ++i) {
+    command.mutable_draft()->mutable_state()->add_slot_token(kVocab - i);
+    command.mutable_draft()->mutable_state()->add_slot_log_prob(-1);
+  }
+  Send(command);
+  EXPECT_NE(Reply()->error().find("slot_token"), std::string::npos);
   // A failed session is closed: both places are free again.
   Open(4, 4);
   Open(5, 4);

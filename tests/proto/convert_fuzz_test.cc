@@ -150,6 +150,8 @@ TEST(ConvertFuzzTest, DraftState) {
   state.root_score = {-1, -2, -3};
   state.root_multiplicity = {1, 2, 1};
   state.slot_root = {0, 1, 1, 2};
+  state.slot_token = {-1, 3, 4, -1};
+  state.slot_log_prob = {0, -1, -2, 0};
   proto::DraftRequest valid;
   *valid.mutable_state() = DraftStateToMessage(state, {2, 1, -1});
   for (int parent : {-1, 0, 1}) valid.add_trie_parent(parent);
@@ -162,6 +164,8 @@ TEST(ConvertFuzzTest, DraftState) {
     if (back.ok()) {
       EXPECT_EQ(back->root_hash.size(), back->root_score.size());
       EXPECT_EQ(back->root_hash.size(), back->root_multiplicity.size());
+      EXPECT_EQ(back->slot_log_prob.size(), back->slot_token.size());
+      EXPECT_TRUE(back->slot_token.empty() || back->slot_token.size() == back->slot_root.size());
       for (int root : back->slot_root) EXPECT_LT(static_cast<size_t>(root), back->root_hash.size());
     }
     return back;

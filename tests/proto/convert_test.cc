@@ -249,6 +249,8 @@ TEST(ConvertTest, RootHashesAreComputedFromTheTokens) {
   state.root_score = {-1.0, -2.0, -3.0};
   state.root_multiplicity = {1, 2, 1};
   state.slot_root = {0, 2};
+  state.slot_token = {-1, 6};
+  state.slot_log_prob = {0, -0.25};
   state.layers_committed = 4;
   const proto::RoundState message = DraftStateToMessage(state, {1, 2, -1});
   auto back = DraftStateFromMessage(message, HashPath(stable), parent, token);
@@ -258,6 +260,8 @@ TEST(ConvertTest, RootHashesAreComputedFromTheTokens) {
   EXPECT_EQ(back->root_score, state.root_score);
   EXPECT_EQ(back->root_multiplicity, state.root_multiplicity);
   EXPECT_EQ(back->slot_root, state.slot_root);
+  EXPECT_EQ(back->slot_token, state.slot_token);
+  EXPECT_EQ(back->slot_log_prob, state.slot_log_prob);
   EXPECT_EQ(back->layers_committed, 4);
 }
 
@@ -281,6 +285,16 @@ TEST(ConvertTest, DraftStateNamesTheBadField) {
   ExpectInvalid(with([](auto* m) { m->clear_root_multiplicity(); }), "root_multiplicity");
   ExpectInvalid(with([](auto* m) { m->set_root_multiplicity(0, 0); }), "root_multiplicity[0]");
   ExpectInvalid(with([](auto* m) { m->add_slot_root(2); }), "slot_root[0]");
+  ExpectInvalid(with([](auto* m) { m->add_slot_token(2); }), "slot_token");
+  ExpectInvalid(with([](auto* m) { m->add_slot_log_prob(-1); }), "slot_log_prob");
+  const auto one_slot = [](auto* m, int token, double log_prob) {
+    m->add_slot_root(0);
+    m->add_slot_token(token);
+    m->add_slot_log_prob(log_prob);
+  };
+  ASSERT_TRUE(with([&](auto* m) { one_slot(m, 2, -1); }).ok());
+  ExpectInvalid(with([&](auto* m) { one_slot(m, -2, -1); }), "slot_token[0]");
+  ExpectInvalid(with([&](auto* m) { one_slot(m, 2, INFINITY); }), "slot_log_prob[0]");
   ExpectInvalid(DraftStateFromMessage(good, 1, {-1, 0, 2}, token), "trie_parent[2]");
   ExpectInvalid(DraftStateFromMessage(good, 1, parent, {7, 8}), "trie_token");
   ExpectInvalid(DraftStateFromMessage(good, 1, parent, {7, -8, 9}), "trie_token[1]");

@@ -21,7 +21,8 @@ SizerLimits Limits(int beam_width) {
 // the second half.
 std::map<std::pair<int, int>, int> Simulate(ForestSizer* sizer, SizerLimits limits, int rounds,
                                             const std::function<double(int)>& pass_seconds,
-                                            double level_seconds, double coverage) {
+                                            double level_seconds, double coverage,
+                                            double deep_coverage = -1) {
   std::map<std::pair<int, int>, int> chosen;
   unsigned state = 1;
   for (int i = 0; i < rounds; ++i) {
@@ -29,7 +30,7 @@ std::map<std::pair<int, int>, int> Simulate(ForestSizer* sizer, SizerLimits limi
     int layers = 1;
     for (int l = 0; l < shape.depth; ++l) {
       state = state * 1664525u + 1013904223u;
-      if ((state >> 8) * 0x1p-24 >= coverage) break;
+      if ((state >> 8) * 0x1p-24 >= (l == 0 || deep_coverage < 0 ? coverage : deep_coverage)) break;
       ++layers;
     }
     const int rows = limits.running * (limits.roots + shape.width * shape.depth);
@@ -89,6 +90,18 @@ TEST(ForestSizerTest, ExploresNowAndThenAndComesBackWhenDraftsImprove) {
   Most(Simulate(&sizer, Limits(2), 2000, cost, 0.0005, /*coverage=*/0.95), &shape);
   EXPECT_GE(shape.second, 2);
   EXPECT_LE(shape.first * shape.second, 8);
+}
+
+// The first layer alone would suggest four layers: 1 + 0.9 + ... for little more time.
+TEST(ForestSizerTest, DeepLayersThatAreSeldomCoveredAreLeftOut) {
+  const auto cost = [](int rows) { return 0.010 + 0.001 * rows; };
+  ForestSizer deep, shallow;
+  std::pair<int, int> shape;
+  Most(Simulate(&deep, Limits(4), 600, cost, 0.001, /*coverage=*/0.9), &shape);
+  EXPECT_GE(shape.second, 3);
+  Most(Simulate(&shallow, Limits(4), 600, cost, 0.001, /*coverage=*/0.9, /*deep_coverage=*/0.1),
+       &shape);
+  EXPECT_EQ(shape.second, 1);
 }
 
 TEST(ForestSizerTest, KeepsToTheRequestsNumbersAndToTheRoom) {
