@@ -11,6 +11,7 @@
 #include "base/program.h"
 #include "base/rng.h"
 #include "coordinator/request_log.h"
+#include "proto/convert.h"
 
 namespace coppice {
 
@@ -178,9 +179,14 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
       return Register(peer, message.register_());
     case proto::NodeMessage::kHeartbeat: {
       const Node* known = registry_->FindPeer(peer);
-      const bool was_lost = known != nullptr && known->state == NodeState::kLost;
+      if (known == nullptr) return;
+      const absl::Status fields = CheckNodeStatus(message.heartbeat().status());
+      if (!fields.ok()) {  // a node that goes on so is lost like a silent one
+        spdlog::warn("{}: heartbeat dropped: {}", known->id, std::string(fields.message()));
+        return metrics_->BadUpdate(known->id);
+      }
+      const bool was_lost = known->state == NodeState::kLost;
       const Node* node = registry_->OnHeartbeat(peer, message.heartbeat().status());
-      if (node == nullptr) return;
       metrics_->NodeStatus(*node);
       if (!was_lost || node->state == NodeState::kLost) return;
       metrics_->NodeUp(*node, true);

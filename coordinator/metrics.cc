@@ -120,7 +120,7 @@ void Metrics::Impl::Declare() {
   DeclareCounter("beam_tokens_total", "Tokens of all beams, returned or not.");
   DeclareCounter("failovers_total", "Sequences replayed because their replica was lost.");
   DeclareCounter("cancelled_requests_total", "Requests whose client went away.");
-  DeclareCounter("bad_updates_total", "Progress of a node that was refused.");
+  DeclareCounter("bad_updates_total", "Progress and heartbeats of a node that were refused.");
   DeclareHistogram("time_to_first_token_seconds", "From arrival to the first decided token.",
                    Times());
   DeclareHistogram("inter_token_latency_seconds", "Between two updates of a sequence with tokens.",

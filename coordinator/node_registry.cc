@@ -5,7 +5,9 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "proto/convert.h"
 
 namespace coppice {
 namespace {
@@ -49,8 +51,8 @@ void NodeRegistry::AddEvent(std::string what) {
 }
 
 std::string NodeRegistry::Refusal(const proto::Register& registration) const {
-  if (registration.role() != proto::WORKER_LEADER && registration.role() != proto::DRAFT_NODE) {
-    return "the registration names no role";
+  if (const absl::Status fields = CheckRegistration(registration); !fields.ok()) {
+    return absl::StrCat("its registration: ", fields.message());
   }
   const bool worker = registration.role() == proto::WORKER_LEADER;
   const int vocab = registration.model().vocab_size();
@@ -102,8 +104,9 @@ proto::RegisterAck NodeRegistry::OnRegister(const std::string& peer,
   const std::string reason = Refusal(registration);
   if (!reason.empty()) {
     ack.set_reason(reason);
-    AddEvent(
-        absl::StrCat(RoleWord(registration), " ", registration.node_id(), " refused: ", reason));
+    AddEvent(absl::StrCat(RoleWord(registration), " ",
+                          absl::Utf8SafeCEscape(registration.node_id().substr(0, 64)),
+                          " refused: ", reason));
     return ack;
   }
   const std::string id = UniqueId(registration);

@@ -51,6 +51,11 @@ struct SequenceProgress {
 absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate& message,
                                                      const ProgressLimits& limits);
 
+// What a node registers with, and what its beats carry, can be counted with: names are printable
+// and short, numbers in range, ranks in order.
+absl::Status CheckRegistration(const proto::Register& registration);
+absl::Status CheckNodeStatus(const proto::NodeStatus& status);
+
 // Every token in [0, vocab_size); the error names `field` and the index.
 absl::Status CheckTokens(absl::Span<const int32_t> tokens, int vocab_size, const char* field);
 

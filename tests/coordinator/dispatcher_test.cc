@@ -226,6 +226,22 @@ TEST_F(DispatcherTest, AnUpdateThatCannotBeIsCountedAndCancelledAtItsNode) {
   EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-0\"} 1\n"));
 }
 
+// A node whose beats make no sense is as good as silent.
+TEST_F(DispatcherTest, AHeartbeatThatCannotBeIsCountedAndDoesNotKeepANode) {
+  JoinReplica("replica-0");
+  JoinReplica("replica-1");
+  for (clock_.now_s = 0.5; clock_.now_s <= 2; clock_.now_s += 0.5) {
+    Beat("replica-0");
+    proto::NodeMessage message;
+    message.mutable_heartbeat()->mutable_status()->set_running(-1);
+    dispatcher_.OnNodeMessage("replica-1", message);
+    dispatcher_.Tick();
+  }
+  EXPECT_EQ(registry_.Find("replica-0")->state, NodeState::kReady);
+  EXPECT_EQ(registry_.Find("replica-1")->state, NodeState::kLost);
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-1\"} 4\n"));
+}
+
 TEST_F(DispatcherTest, ANodeCannotSpeakForAnothersSequence) {
   JoinReplica("replica-0");
   const auto exchange = Submit();

@@ -141,5 +141,15 @@ TEST_F(NodeRegistryTest, AForeignBeatIsIgnored) {
   EXPECT_FALSE(Join("a", proto::Register()).accepted());
 }
 
+TEST_F(NodeRegistryTest, ARegistrationThatCannotBeIsRefusedByField) {
+  proto::Register registration = WorkerRegistration("replica\x01");
+  EXPECT_THAT(Join("a", registration).reason(), HasSubstr("its registration: node_id"));
+  EXPECT_THAT(registry_.events().back().what, HasSubstr("replica replica\\001 refused"));
+  registration = WorkerRegistration("replica-0");
+  registration.set_kv_blocks_total(-5);
+  EXPECT_THAT(Join("a", registration).reason(), HasSubstr("kv_blocks_total: -5"));
+  EXPECT_THAT(registry_.Replicas(), IsEmpty());
+}
+
 }  // namespace
 }  // namespace coppice

@@ -1,0 +1,85 @@
+// What a node says of itself, checked before the coordinator counts with it.
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "base/status.h"
+#include "proto/convert.h"
+#include "proto/field_checks.h"
+
+namespace coppice {
+
+using namespace wire;
+
+namespace {
+
+constexpr int64_t kMostBlocks = int64_t{1} << 40;  // sums and products with grades stay in 64 bits
+constexpr int kMostRanks = 1 << 16;
+constexpr size_t kLongestName = 256;
+constexpr int kMostReasons = 32;
+
+// Names become labels, log lines and JSON.
+absl::Status CheckName(absl::string_view field, absl::string_view name) {
+  if (name.size() > kLongestName) {
+    return Bad(field, absl::StrCat(name.size(), " bytes, at most ", kLongestName));
+  }
+  if (std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isprint(c); }))
+    return absl::OkStatus();
+  return Bad(field, "is not printable ASCII");
+}
+
+absl::Status CheckModel(const proto::ModelInfo& model) {
+  COPPICE_RETURN_IF_ERROR(
+      CheckRange("model.vocab_size", int64_t{model.vocab_size()}, 1, INT32_MAX));
+  COPPICE_RETURN_IF_ERROR(
+      CheckRange("model.max_positions", int64_t{model.max_positions()}, 0, INT32_MAX));
+  COPPICE_RETURN_IF_ERROR(CheckName("model.dtype", model.dtype()));
+  return CheckEntries("model.eos_ids", model.eos_ids(), 0, model.vocab_size());
+}
+
+}  // namespace
+
+absl::Status CheckRegistration(const proto::Register& registration) {
+  const bool worker = registration.role() == proto::WORKER_LEADER;
+  if (!worker && registration.role() != proto::DRAFT_NODE) return Bad("role", "names no role");
+  COPPICE_RETURN_IF_ERROR(CheckName("node_id", registration.node_id()));
+  COPPICE_RETURN_IF_ERROR(CheckName("draft_endpoint", registration.draft_endpoint()));
+  const absl::string_view endpoint = registration.draft_endpoint();
+  if (!worker && !absl::StartsWith(endpoint, "direct://") &&
+      !absl::StartsWith(endpoint, "tcp://")) {
+    return Bad("draft_endpoint",
+               absl::StrCat("\"", endpoint, "\" is neither direct:// nor tcp://"));
+  }
+  COPPICE_RETURN_IF_ERROR(CheckModel(registration.model()));
+  COPPICE_RETURN_IF_ERROR(
+      CheckRange("ranks: length", int64_t{registration.ranks_size()}, worker ? 1 : 0, kMostRanks));
+  for (int i = 0; i < registration.ranks_size(); ++i) {
+    if (registration.ranks(i).rank() != i) {
+      return BadEntry("ranks", i, absl::StrCat("is rank ", registration.ranks(i).rank()));
+    }
+  }
+  COPPICE_RETURN_IF_ERROR(
+      CheckRange("kv_blocks_total", registration.kv_blocks_total(), 0, kMostBlocks));
+  COPPICE_RETURN_IF_ERROR(
+      CheckRange("kv_block_size", int64_t{registration.kv_block_size()}, 0, 1 << 16));
+  return CheckRange("max_rows", int64_t{registration.max_rows()}, 0, INT32_MAX);
+}
+
+absl::Status CheckNodeStatus(const proto::NodeStatus& status) {
+  COPPICE_RETURN_IF_ERROR(CheckRange("last_step_s", status.last_step_s(), 0.0, kMostStatistic));
+  COPPICE_RETURN_IF_ERROR(CheckRange("running", int64_t{status.running()}, 0, INT32_MAX));
+  COPPICE_RETURN_IF_ERROR(CheckRange("waiting", int64_t{status.waiting()}, 0, INT32_MAX));
+  COPPICE_RETURN_IF_ERROR(CheckRange("sessions", int64_t{status.sessions()}, 0, INT32_MAX));
+  const int64_t total = status.kv_blocks_total();
+  COPPICE_RETURN_IF_ERROR(CheckRange("kv_blocks_total", total, 0, kMostBlocks));
+  COPPICE_RETURN_IF_ERROR(CheckRange("kv_blocks_used", status.kv_blocks_used(), 0, total));
+  COPPICE_RETURN_IF_ERROR(CheckRange("kv_blocks_cached", status.kv_blocks_cached(), 0, total));
+  const auto& fallbacks = status.counters().draft_fallbacks();
+  COPPICE_RETURN_IF_ERROR(CheckRange("counters.draft_fallbacks: length",
+                                     static_cast<int64_t>(fallbacks.size()), 0, kMostReasons));
+  for (const auto& [reason, count] : fallbacks)
+    COPPICE_RETURN_IF_ERROR(CheckName("counters.draft_fallbacks", reason));
+  return absl::OkStatus();
+}
+
+}  // namespace coppice

@@ -1,0 +1,85 @@
+// What a node says of itself: every field that cannot be right is named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "proto/convert.h"
+
+namespace coppice {
+namespace {
+
+proto::Register Replica() {
+  proto::Register registration;
+  registration.set_role(proto::WORKER_LEADER);
+  registration.set_node_id("replica-0");
+  registration.mutable_model()->set_vocab_size(100);
+  registration.mutable_model()->add_eos_ids(99);
+  for (int rank = 0; rank < 2; ++rank) registration.add_ranks()->set_rank(rank);
+  registration.set_kv_blocks_total(10);
+  registration.set_kv_block_size(16);
+  return registration;
+}
+
+TEST(ConvertNodeTest, ARegistrationThatCannotBeIsRefusedByField) {
+  EXPECT_TRUE(CheckRegistration(Replica()).ok()) << CheckRegistration(Replica());
+  const std::pair<const char*, std::function<void(proto::Register*)>> cases[] = {
+      {"role", [](auto* r) { r->clear_role(); }},
+      {"node_id", [](auto* r) { r->set_node_id("replica\n0"); }},
+      {"node_id: 257 bytes", [](auto* r) { r->set_node_id(std::string(257, 'a')); }},
+      {"model.vocab_size", [](auto* r) { r->mutable_model()->set_vocab_size(0); }},
+      {"model.max_positions", [](auto* r) { r->mutable_model()->set_max_positions(-1); }},
+      {"model.eos_ids[0]", [](auto* r) { r->mutable_model()->set_eos_ids(0, 100); }},
+      {"model.dtype", [](auto* r) { r->mutable_model()->set_dtype("F\x01"); }},
+      {"ranks: length", [](auto* r) { r->clear_ranks(); }},
+      {"ranks[1]: is rank 0", [](auto* r) { r->mutable_ranks(1)->set_rank(0); }},
+      {"kv_blocks_total", [](auto* r) { r->set_kv_blocks_total(-1); }},
+      {"kv_blocks_total", [](auto* r) { r->set_kv_blocks_total(INT64_MAX); }},
+      {"kv_block_size", [](auto* r) { r->set_kv_block_size(-16); }},
+      {"max_rows", [](auto* r) { r->set_max_rows(-1); }},
+      {"draft_endpoint", [](auto* r) { r->set_role(proto::DRAFT_NODE); }},
+      {"draft_endpoint", [](auto* r) {
+         r->set_role(proto::DRAFT_NODE);
+         r->set_draft_endpoint("ftp://127.0.0.1:1");
+       }}};
+  for (const auto& [names, change] : cases) {
+    proto::Register registration = Replica();
+    change(&registration);
+    const absl::Status status = CheckRegistration(registration);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << names;
+    EXPECT_THAT(std::string(status.message()), testing::StartsWith(names));
+  }
+}
+
+TEST(ConvertNodeTest, AStatusThatCannotBeIsRefusedByField) {
+  proto::NodeStatus good;
+  EXPECT_TRUE(CheckNodeStatus(good).ok()) << CheckNodeStatus(good);
+  good.set_kv_blocks_total(10);
+  good.set_kv_blocks_used(10);
+  (*good.mutable_counters()->mutable_draft_fallbacks())["late"] = 3;
+  EXPECT_TRUE(CheckNodeStatus(good).ok()) << CheckNodeStatus(good);
+  const std::pair<const char*, std::function<void(proto::NodeStatus*)>> cases[] = {
+      {"last_step_s", [](auto* s) { s->set_last_step_s(NAN); }},
+      {"last_step_s", [](auto* s) { s->set_last_step_s(-1); }},
+      {"running", [](auto* s) { s->set_running(-1); }},
+      {"waiting", [](auto* s) { s->set_waiting(-1); }},
+      {"sessions", [](auto* s) { s->set_sessions(-1); }},
+      {"kv_blocks_total", [](auto* s) { s->set_kv_blocks_total(-1); }},
+      {"kv_blocks_used", [](auto* s) { s->set_kv_blocks_used(11); }},
+      {"kv_blocks_cached", [](auto* s) { s->set_kv_blocks_cached(-1); }},
+      {"counters.draft_fallbacks",
+       [](auto* s) { (*s->mutable_counters()->mutable_draft_fallbacks())["late\n"] = 1; }},
+      {"counters.draft_fallbacks: length", [](auto* s) {
+         for (int i = 0; i < 40; ++i)
+           (*s->mutable_counters()->mutable_draft_fallbacks())[std::to_string(i)] = 1;
+       }}};
+  for (const auto& [names, change] : cases) {
+    proto::NodeStatus status = good;
+    change(&status);
+    EXPECT_THAT(std::string(CheckNodeStatus(status).message()), testing::StartsWith(names));
+  }
+}
+
+}  // namespace
+}  // namespace coppice
