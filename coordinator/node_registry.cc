@@ -80,7 +80,7 @@ std::string NodeRegistry::Refusal(const proto::Register& registration) const {
 
 std::string NodeRegistry::UniqueId(const proto::Register& registration) const {
   const bool worker = registration.role() == proto::WORKER_LEADER;
-  const std::string wanted = registration.node_id();
+  const std::string& wanted = registration.node_id();
   if (!wanted.empty()) {
     const auto it = nodes_.find(wanted);
     if (it == nodes_.end() || it->second.state == NodeState::kLost ||

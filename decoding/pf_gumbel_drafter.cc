@@ -171,13 +171,13 @@ void PfGumbelDrafter::DrawTokens(int slot, const Reach& reach, const Distributio
 void PfGumbelDrafter::ListKnown(std::vector<Listed>* listed) const {
   for (int slot = 0; slot < static_cast<int>(predictions_.size()); ++slot) {
     if (!IsKnown(slot)) continue;
-    const auto& [node, token, candidate] = predictions_[slot];
+    const Prediction& known = predictions_[slot];
     const auto is_same = [&](const Listed& entry) {
-      return entry.child.node == node && entry.child.token == token;
+      return entry.child.node == known.node && entry.child.token == known.token;
     };
-    if (is_stop(token) || std::any_of(listed->begin(), listed->end(), is_same)) continue;
-    const double score = level()[node].score + known_log_prob_[slot];
-    listed->push_back({{0.0, node, token, score, 0.0}, slot});
+    if (is_stop(known.token) || std::any_of(listed->begin(), listed->end(), is_same)) continue;
+    const double score = level()[known.node].score + known_log_prob_[slot];
+    listed->push_back({{0.0, known.node, known.token, score, 0.0}, slot});
   }
 }
 

@@ -161,6 +161,7 @@ DraftShape ForestSizer::Choose(const std::string& method, const SizerLimits& lim
   } else {
     const Costs costs = CostsNow();
     std::vector<double> rates;
+    rates.reserve(candidates.size());
     for (const DraftShape shape : candidates) {
       rates.push_back(LayersPerSecond(costs, learned, limits, shape));
     }
