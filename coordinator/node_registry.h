@@ -49,10 +49,10 @@ class NodeRegistry {
   NodeRegistry(const Clock* clock, const RegistryOptions& options)
       : clock_(clock), options_(options) {}
 
-  // Accepts a node, or refuses it with the reason (a field that cannot be right; vocabularies that differ, with both sizes;
-  // another model than the other replicas'). A node that registers again from another connection
-  // keeps its place; `replaced` then tells the id of a lost or dead namesake whose work must go
-  // elsewhere, "" if none.
+  // Accepts a node, or refuses it with the reason (a field that cannot be right; vocabularies that
+  // differ, with both sizes; another model than the other replicas'). A node that registers again
+  // from another connection keeps its place; `replaced` then tells the id of a lost or dead
+  // namesake whose work must go elsewhere, "" if none.
   proto::RegisterAck OnRegister(const std::string& peer, const proto::Register& registration,
                                 std::string* replaced);
   // Null when the peer is not registered. The status has been checked (CheckNodeStatus).

@@ -145,6 +145,7 @@ std::vector<Entry> SeededChoices::LargestOfListed(Domain domain, uint32_t slot, 
     return candidates[a].key != candidates[b].key ? candidates[a].key > candidates[b].key : a < b;
   });
   std::vector<Entry> drawn;
+  drawn.reserve(kept);
   for (int i = 0; i < kept; ++i) drawn.push_back(candidates[order[i]].entry);
   return drawn;
 }

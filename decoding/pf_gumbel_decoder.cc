@@ -25,7 +25,7 @@ class PfGumbelDecoder : public ParentFirstDecoder {
   std::vector<std::optional<WarpedRow::Draw>> draws_;
 };
 
-// The tokens of the slots that picked a parent: v_w = argmax log pt(v|b_w) + G(TOKEN, w, H(b_w), v).
+// The tokens of the slots that picked a parent b: v_w = argmax log pt(v|b) + G(TOKEN, w, H(b), v).
 void PfGumbelDecoder::DrawTokens(RowSource* rows, size_t parent) {
   row_.Read(rows, parents()[parent].row, state()->layers());
   const uint64_t hash = state()->paths().hash(parents()[parent].path);

@@ -75,7 +75,7 @@ class PfGumbelDrafter : public TreeDrafter {
   int depth_ = 0;
   std::vector<int>
       predicted_;  // [slots] node of the level that the slot is predicted to hold, or -1
-  std::vector<TokenId> known_token_;      // [slots] of level 0, -1 = not known; empty: none is
+  std::vector<TokenId> known_token_;  // [slots] of level 0, -1 = not known; empty: none is
   std::vector<double> known_log_prob_;
   std::vector<std::vector<Cost>> costs_;  // [nodes][support]
   std::vector<Prediction> predictions_;   // this level's, [slots]
