@@ -54,12 +54,12 @@ struct DraftState {
   std::vector<int32_t> root_multiplicity;  // [roots] m_b
   // Root of every slot: that it picked (parent-first methods), or holds (joint layers); else empty.
   std::vector<int32_t> slot_root;
+  uint32_t layers_committed = 0;  // = generated length of every root = epoch of section 2
   // What a slot is known to output, for the target's row of its root was in an earlier forest:
   // [slots] token or -1, and what it adds to the root's score (nats; 0 when not known). Empty: no
   // slot is known.
   std::vector<TokenId> slot_token;
   std::vector<double> slot_log_prob;
-  uint32_t layers_committed = 0;  // = generated length of every root = epoch of section 2
 };
 
 // Statistics of one verified round.
