@@ -5,7 +5,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_G
   list(APPEND COPPICE_WARNINGS -Wno-dangling-reference)  # takes an element of an absl::Span for a part of it
 endif()
 set(COPPICE_FLAGS ${COPPICE_WARNINGS} -ffp-contract=off -fno-math-errno)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # collects garbage late: a twentieth to an eighth of its time for 100 MB
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # collects garbage late: a twentieth to an eighth less time
   list(APPEND COPPICE_FLAGS "SHELL:--param ggc-min-expand=1000" "SHELL:--param ggc-min-heapsize=1000000")
 endif()
 option(COPPICE_ASAN "address and undefined-behaviour sanitizers" OFF)
@@ -38,7 +38,7 @@ set(COPPICE_HEADERS_DEPS_service coppice_messages spdlog::spdlog)
 set(COPPICE_HEADERS_DEPS_test GTest::gmock)
 
 # What a service, a tool or a test makes of templates (JSON, Boost, GoogleTest) it makes in most of its files: six of them are
-# compiled as one, which halves the time of the whole. Libraries and nodes stay one file at a time: names of one file are never
+# compiled as one, a fifth less time for the whole build. Libraries and nodes stay one file at a time: names of one file are never
 # seen by another there. To see the errors of each file alone, or when one file is compiled again and again: OFF.
 option(COPPICE_UNITY "compile services, tools and tests six files at a time" ON)
 set(COPPICE_UNITY_KINDS service tool test)

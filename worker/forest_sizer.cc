@@ -119,12 +119,12 @@ double ForestSizer::Coverage(const Learned& learned, int beam_width, int width) 
          (kPriorTrials * expected + cover->second.missed) / (kPriorTrials + cover->second.trials);
 }
 
-double ForestSizer::DeepCoverage(const Learned& learned, double first_coverage) {
-  const double miss = 1 - first_coverage;
-  const double prior = kPriorTrials * miss;
-  return 1 -
-         std::clamp(miss * (prior + learned.deep_missed) / (prior + learned.deep_expected_missed),
-                    0.001, 0.999);
+double ForestSizer::DeepCoverage(const Learned& learned, int beam_width, int width) {
+  const double first = Coverage(learned, beam_width, width);
+  const auto cover = learned.by_width.find(width);
+  if (cover == learned.by_width.end()) return first;
+  return 1 - (kPriorTrials * (1 - first) + cover->second.deep_missed) /
+                 (kPriorTrials + cover->second.deep_trials);
 }
 
 double ForestSizer::PassSeconds(int rows) const { return CostsNow().Pass(rows); }
@@ -137,8 +137,9 @@ double ForestSizer::Coverage(const std::string& method, int beam_width, int widt
 
 double ForestSizer::LayersPerSecond(const Costs& costs, const Learned& learned,
                                     const SizerLimits& limits, DraftShape shape) {
-  const double coverage = Coverage(learned, limits.beam_width, std::max(1, shape.width));
-  const double deep_coverage = DeepCoverage(learned, coverage);
+  const int width = std::max(1, shape.width);
+  const double coverage = Coverage(learned, limits.beam_width, width);
+  const double deep_coverage = DeepCoverage(learned, limits.beam_width, width);
   double layers = 1, reached = 1;
   for (int l = 0; l < shape.depth; ++l) layers += reached *= l == 0 ? coverage : deep_coverage;
   const int nodes = limits.draft.Nodes(shape.width, shape.depth);
@@ -195,11 +196,9 @@ void ForestSizer::RecordRound(const std::string& method, int beam_width, DraftSh
   cover.trials = kForget * cover.trials + 1;
   cover.missed = kForget * cover.missed + first_missed;
   const int deep_trials = std::min(covered + 1, shape.depth) - 1;
-  if (deep_trials <= 0) return;
-  const double first_coverage = Coverage(learned, beam_width, shape.width);
-  learned.deep_missed = kForget * learned.deep_missed + (deep_trials - (covered - 1));
-  learned.deep_expected_missed =
-      kForget * learned.deep_expected_missed + deep_trials * (1 - first_coverage);
+  if (deep_trials <= 0) return;  // the first was missed, or there is no other
+  cover.deep_trials = kForget * cover.deep_trials + deep_trials;
+  cover.deep_missed = kForget * cover.deep_missed + (deep_trials - (covered - 1));
 }
 
 void ForestSizer::RecordDraft(int depth, double seconds) {

@@ -54,15 +54,15 @@ class ForestSizer {
   static constexpr int kExploreEvery = 24;
 
  private:
-  struct Cover {
-    double trials = 0, missed = 0;  // layers, decayed
+  struct Cover {  // layers, decayed
+    double trials = 0, missed = 0;
+    // Below the first layer: those rest on drafts themselves.
+    double deep_trials = 0, deep_missed = 0;
   };
   struct Learned {
     // First layers over all widths; expected: by the prior curve.
     double missed = 0, expected_missed = 0;
     std::map<int, Cover> by_width;
-    // Layers below the first, whose own drafts rest on drafts; expected: as if they were first.
-    double deep_missed = 0, deep_expected_missed = 0;
     std::map<std::pair<int, int>, uint64_t> used;  // shape -> rounds
     uint64_t rounds = 0;
     uint64_t Used(DraftShape shape) const {
@@ -79,7 +79,7 @@ class ForestSizer {
   Costs CostsNow() const { return {pass_.Now(), draft_.Now()}; }
   static double Coverage(const Learned& learned, int beam_width, int width);
   // Of a layer below the first, when those above it were covered.
-  static double DeepCoverage(const Learned& learned, double first_coverage);
+  static double DeepCoverage(const Learned& learned, int beam_width, int width);
   static double LayersPerSecond(const Costs& costs, const Learned& learned,
                                 const SizerLimits& limits, DraftShape shape);
 

@@ -16,8 +16,7 @@ RoundTrace::RoundTrace(const std::string& path) {
   }
   std::fprintf(file_,
                "sequence,round,rows,width,depth,layers,round_us,forward_us,draft_wait_us,draft_us,"
-               "draft_model_us,"
-               "overhead_us\n");
+               "draft_model_us,overhead_us\n");
 }
 
 RoundTrace::~RoundTrace() {

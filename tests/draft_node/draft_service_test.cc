@@ -11,10 +11,9 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "model/model_host.h"
 #include "proto/convert.h"
 #include "tests/testing/temp_dir.h"
-#include "tests/testing/tiny_llama.h"
+#include "tests/testing/tiny_host.h"
 
 namespace coppice {
 namespace {
@@ -28,14 +27,7 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
     TinyLlamaOptions tiny;
     tiny.vocab = kVocab;
     tiny.layers = 1;
-    WriteTinyLlama(MakeTinyLlama(tiny), dir_.path());
-    ModelHostOptions options;
-    options.dir = dir_.path();
-    options.kv_bytes = 1 << 20;
-    options.threads = 1;
-    auto host = LoadModelHost(options, single_.get());
-    EXPECT_TRUE(host.ok()) << host.status();
-    host_ = *std::move(host);
+    host_ = LoadTinyHost(tiny, dir_.path(), single_.get());
     leaders_ = *ServerChannel::Bind(endpoint);
     leader_ = *ClientChannel::Connect(leaders_->endpoint());
     DraftServiceOptions service;

@@ -12,7 +12,7 @@
 #include "comm/communicator.h"
 #include "proto/convert.h"
 #include "tests/testing/temp_dir.h"
-#include "tests/testing/tiny_llama.h"
+#include "tests/testing/tiny_host.h"
 
 namespace coppice {
 namespace {
@@ -73,14 +73,7 @@ class EngineTest : public ::testing::Test {
     TinyLlamaOptions tiny;
     tiny.vocab = kVocab;
     tiny.max_positions = kPositions;
-    WriteTinyLlama(MakeTinyLlama(tiny), dir_.path());
-    ModelHostOptions options;
-    options.dir = dir_.path();
-    options.kv_bytes = 1 << 20;
-    options.threads = 1;
-    auto host = LoadModelHost(options, single_.get());
-    EXPECT_TRUE(host.ok()) << host.status();
-    host_ = *std::move(host);
+    host_ = LoadTinyHost(tiny, dir_.path(), single_.get());
     plans_ = PlanLeader::Start(single_.get(), "", 1).value();
   }
   static DecodingParams Params() {
