@@ -114,11 +114,12 @@ class ZmqNodeAgent final : public NodeAgent {
   }
 
   std::optional<proto::CoordinatorMessage> Receive() override {
-    to_owner_->Drain();
+    if (!any_incoming_.load(std::memory_order_acquire)) return std::nullopt;
     std::lock_guard<std::mutex> lock(mutex_);
-    if (incoming_.empty()) return std::nullopt;
+    to_owner_->Drain();  // under the lock, as Notify is: never notified with nothing to take
     proto::CoordinatorMessage message = std::move(incoming_.front());
     incoming_.pop_front();
+    any_incoming_.store(!incoming_.empty(), std::memory_order_release);
     if (!incoming_.empty()) to_owner_->Notify();
     return message;
   }
@@ -189,8 +190,9 @@ class ZmqNodeAgent final : public NodeAgent {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       incoming_.push_back(std::move(received_));
+      any_incoming_.store(true, std::memory_order_release);
+      to_owner_->Notify();
     }
-    to_owner_->Notify();
   }
 
   // True when the owner should see it: an acceptance carries the draft nodes.
@@ -253,6 +255,7 @@ class ZmqNodeAgent final : public NodeAgent {
   std::optional<proto::RegisterAck> first_ack_;
   std::deque<proto::NodeMessage> outgoing_;
   std::deque<proto::CoordinatorMessage> incoming_;
+  std::atomic<bool> any_incoming_{false};  // spares the owner a system call and the lock
   proto::NodeStatus status_;
 
   std::thread thread_;

@@ -17,8 +17,9 @@ PathId PathTree::Extend(PathId parent, TokenId token) {
   return child->second;
 }
 
-std::vector<TokenId> PathTree::Tokens(PathId path) const {
-  std::vector<TokenId> tokens(nodes_[path].length);
+std::vector<TokenId> PathTree::Tokens(PathId path, size_t from) const {
+  const size_t length = nodes_[path].length;
+  std::vector<TokenId> tokens(length - std::min(from, length));
   for (size_t i = tokens.size(); i-- > 0; path = nodes_[path].parent)
     tokens[i] = nodes_[path].token;
   return tokens;

@@ -24,7 +24,8 @@ class PathTree {
   TokenId token(PathId path) const { return nodes_[path].token; }
   uint64_t hash(PathId path) const { return nodes_[path].hash; }  // H(path), section 2
   int length(PathId path) const { return nodes_[path].length; }   // generated tokens
-  std::vector<TokenId> Tokens(PathId path) const;                 // in order
+  // In order, from the token at index `from` on.
+  std::vector<TokenId> Tokens(PathId path, size_t from = 0) const;
   // The longest path that is an ancestor of (or equal to) every one of `paths`; kRootPath when
   // empty.
   PathId CommonAncestor(absl::Span<const PathId> paths) const;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "decoding/params.h"
@@ -76,37 +77,42 @@ std::vector<DraftShape> FirstShapes(const SizerLimits& limits) {
 
 }  // namespace
 
+std::vector<ForestSizer::Measured> ForestSizer::List(const DriftingCost& cost) {
+  std::vector<Measured> list;
+  for (const auto& [size, seconds] : cost.Now()) list.push_back({size, seconds, seconds, size});
+  for (size_t i = list.size(); i-- > 1;) {
+    if (list[i].least >= list[i - 1].least) continue;
+    list[i - 1].least = list[i].least;
+    list[i - 1].least_size = list[i].least_size;
+  }
+  return list;
+}
+
 double ForestSizer::Costs::Pass(int rows) const {
+  if (pass.empty()) return 0;
   const int bucket = Bucket(rows);
-  // More rows never take less: a bucket that was measured slower than a later one was disturbed.
-  double least = std::numeric_limits<double>::infinity();
-  auto above = pass_s.end();
-  for (auto it = pass_s.lower_bound(bucket); it != pass_s.end(); ++it) {
-    if (it->second < least) {
-      least = it->second;
-      above = it;
-    }
-  }
-  if (above == pass_s.end()) {
+  const auto from = std::lower_bound(pass.begin(), pass.end(), bucket,
+                                     [](const Measured& m, int size) { return m.size < size; });
+  if (from == pass.end()) {
     // Beyond what was seen: in proportion to the rows, at worst.
-    return pass_s.empty() ? 0 : pass_s.rbegin()->second * rows / pass_s.rbegin()->first;
+    return pass.back().seconds * rows / pass.back().size;
   }
-  const auto from = pass_s.lower_bound(bucket);
-  if (from->first == bucket || from == pass_s.begin()) return least;
-  const auto below = std::prev(from);
-  if (below->second >= least) return least;
-  const double share = static_cast<double>(bucket - below->first) / (above->first - below->first);
-  return below->second + share * (least - below->second);
+  if (from->size == bucket || from == pass.begin()) return from->least;
+  const Measured& below = *std::prev(from);
+  if (below.seconds >= from->least) return from->least;
+  const double share = static_cast<double>(bucket - below.size) / (from->least_size - below.size);
+  return below.seconds + share * (from->least - below.seconds);
 }
 
 double ForestSizer::Costs::Draft(int depth) const {
-  if (depth == 0 || draft_s.empty()) return 0;
+  if (depth == 0 || draft.empty()) return 0;
   // The nearest depth that was measured; a part of every wait is messages, the rest grows with the
   // levels.
-  auto nearest = draft_s.lower_bound(depth);
-  if (nearest == draft_s.end()) nearest = std::prev(nearest);
-  const double levels = static_cast<double>(depth) / nearest->first;
-  return nearest->second * (kMessageShare + (1 - kMessageShare) * levels);
+  auto nearest = std::lower_bound(draft.begin(), draft.end(), depth,
+                                  [](const Measured& m, int size) { return m.size < size; });
+  if (nearest == draft.end()) nearest = std::prev(nearest);
+  const double levels = static_cast<double>(depth) / nearest->size;
+  return nearest->seconds * (kMessageShare + (1 - kMessageShare) * levels);
 }
 
 double ForestSizer::Coverage(const Learned& learned, int beam_width, int width) {
@@ -135,13 +141,10 @@ double ForestSizer::Coverage(const std::string& method, int beam_width, int widt
   return Coverage(found == learned_.end() ? Learned() : found->second, beam_width, width);
 }
 
-double ForestSizer::LayersPerSecond(const Costs& costs, const Learned& learned,
-                                    const SizerLimits& limits, DraftShape shape) {
-  const int width = std::max(1, shape.width);
-  const double coverage = Coverage(learned, limits.beam_width, width);
-  const double deep_coverage = DeepCoverage(learned, limits.beam_width, width);
+double ForestSizer::LayersPerSecond(const Costs& costs, Covered covered, const SizerLimits& limits,
+                                    DraftShape shape) {
   double layers = 1, reached = 1;
-  for (int l = 0; l < shape.depth; ++l) layers += reached *= l == 0 ? coverage : deep_coverage;
+  for (int l = 0; l < shape.depth; ++l) layers += reached *= l == 0 ? covered.first : covered.deep;
   const int nodes = limits.draft.Nodes(shape.width, shape.depth);
   const int rows = limits.running * (nodes == 0 ? limits.plain_rows : limits.roots + nodes);
   const double seconds = costs.Pass(rows) + costs.Draft(shape.depth) / limits.running;
@@ -163,8 +166,14 @@ DraftShape ForestSizer::Choose(const std::string& method, const SizerLimits& lim
     const Costs costs = CostsNow();
     std::vector<double> rates;
     rates.reserve(candidates.size());
+    Covered covered;
+    int covered_width = -1;  // whose: candidates of one width follow each other
     for (const DraftShape shape : candidates) {
-      rates.push_back(LayersPerSecond(costs, learned, limits, shape));
+      if (shape.depth > 0 && std::exchange(covered_width, shape.width) != shape.width) {
+        covered = {Coverage(learned, limits.beam_width, shape.width),
+                   DeepCoverage(learned, limits.beam_width, shape.width)};
+      }
+      rates.push_back(LayersPerSecond(costs, covered, limits, shape));
     }
     const size_t top = std::max_element(rates.begin(), rates.end()) - rates.begin();
     best = candidates[top];

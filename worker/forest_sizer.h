@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "decoding/draft_size.h"
 #include "worker/drifting_cost.h"
@@ -71,17 +72,29 @@ class ForestSizer {
     }
   };
   // What one choice reads, gathered once: it weighs some sixty shapes.
+  struct Measured {
+    int size;
+    double seconds;
+    // The least seconds from this size on, and where: more rows never take less, so a size that was
+    // measured slower than a later one was disturbed.
+    double least;
+    int least_size;
+  };
   struct Costs {
-    std::map<int, double> pass_s, draft_s;  // by bucket of rows, by levels
+    std::vector<Measured> pass, draft;  // ascending, by bucket of rows, by levels
     double Pass(int rows) const;
     double Draft(int depth) const;
   };
-  Costs CostsNow() const { return {pass_.Now(), draft_.Now()}; }
+  static std::vector<Measured> List(const DriftingCost& cost);
+  Costs CostsNow() const { return {List(pass_), List(draft_)}; }
   static double Coverage(const Learned& learned, int beam_width, int width);
   // Of a layer below the first, when those above it were covered.
   static double DeepCoverage(const Learned& learned, int beam_width, int width);
-  static double LayersPerSecond(const Costs& costs, const Learned& learned,
-                                const SizerLimits& limits, DraftShape shape);
+  struct Covered {
+    double first = 0, deep = 0;  // Coverage, DeepCoverage
+  };
+  static double LayersPerSecond(const Costs& costs, Covered covered, const SizerLimits& limits,
+                                DraftShape shape);
 
   std::map<std::pair<std::string, int>, Learned> learned_;  // method, W
   DriftingCost pass_;                                       // by bucket of rows
