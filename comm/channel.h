@@ -86,6 +86,12 @@ class ClientChannel {
 // ready[i]. False on time-out or interruption by a signal.
 bool Poll(absl::Span<const Pollable> sockets, int timeout_ms, std::vector<bool>* ready = nullptr);
 
+// As Poll until `until_s` of SteadyClock, without sleeping: for what was announced and comes within
+// microseconds, where a sleep and a wake-up would take longer. Leaves the core to any thread that
+// wants it.
+bool PollAwake(absl::Span<const Pollable> sockets, double until_s);
+inline constexpr double kStayAwake_s = 400e-6;  // after an announcement
+
 // A thread-safe wake-up that can be polled: Notify() from any thread makes the poll of socket()
 // return.
 class Waker {

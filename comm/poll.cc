@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -7,6 +8,7 @@
 #include <cerrno>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "comm/channel.h"
 #include "comm/tcp_socket.h"
 
@@ -85,6 +87,14 @@ bool Poll(absl::Span<const Pollable> sockets, int timeout_ms, std::vector<bool>*
         }
       },
       ready);
+}
+
+bool PollAwake(absl::Span<const Pollable> sockets, double until_s) {
+  while (SteadyClock().NowSeconds() < until_s) {
+    if (Poll(sockets, 0)) return true;
+    sched_yield();
+  }
+  return false;
 }
 
 }  // namespace coppice

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/host_threads.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
 #include "decoding/path_tree.h"
@@ -27,6 +28,9 @@ namespace coppice {
 class RowSource {
  public:
   virtual ~RowSource() = default;
+  // Where rows can be read at the same time. A source that lends threads takes calls from all of
+  // them, and its spans live until the end of the round.
+  virtual HostThreads* threads() { return HostThreads::Serial(); }
   virtual absl::Span<const float> Logits(int row) = 0;
   // Rows known in f64 (golden files, test models): unwarped logits or log-probabilities [vocab].
   // Asked first; an empty span means "use Logits".

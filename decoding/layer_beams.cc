@@ -43,10 +43,11 @@ LayerLaw LayerBeams::Read(RowSource* rows, const PathTree& paths, int length) {
   std::vector<LawBeam> law;
   for (size_t b = 0; b < beams_.size(); ++b) {
     if (b == rows_.size()) rows_.push_back(std::make_unique<WarpedRow>(params_));
-    rows_[b]->Read(rows, beams_[b].row, length);
     law.push_back({paths.hash(beams_[b].path), beams_[b].log_score, multiplicity_[b], nullptr,
                    rows_[b].get()});
   }
+  rows->threads()->RunJobs(static_cast<int>(beams_.size()),
+                           [&](int b) { rows_[b]->Read(rows, beams_[b].row, length); });
   return law_.Make(law);
 }
 

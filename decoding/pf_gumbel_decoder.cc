@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "decoding/parent_first_decoder.h"
 #include "decoding/pf_gumbel.h"
@@ -10,39 +12,53 @@ namespace {
 
 class PfGumbelDecoder : public ParentFirstDecoder {
  public:
-  explicit PfGumbelDecoder(const DecodingParams& params)
-      : ParentFirstDecoder(params), row_(params) {}
+  explicit PfGumbelDecoder(const DecodingParams& params) : ParentFirstDecoder(params) {}
   DraftState draft_state() const override;
 
  private:
   std::vector<Beam> DrawSlots(RowSource* rows, RoundLedger* ledger) override;
   void EndRound(RowSource* rows) override;
-  void DrawTokens(RowSource* rows, size_t parent);
+  void DrawTokens(RowSource* rows, absl::Span<const size_t> parents);
 
-  WarpedRow row_;
+  std::vector<std::unique_ptr<WarpedRow>> rows_;  // buffers; the first is kept between rounds
   // [slots] what a slot of the next layer outputs; nothing where the row of its parent is not known
   // yet.
   std::vector<std::optional<WarpedRow::Draw>> draws_;
 };
 
-// The tokens of the slots that picked a parent b: v_w = argmax log pt(v|b) + G(TOKEN, w, H(b), v).
-void PfGumbelDecoder::DrawTokens(RowSource* rows, size_t parent) {
-  row_.Read(rows, parents()[parent].row, state()->layers());
-  const uint64_t hash = state()->paths().hash(parents()[parent].path);
-  for (size_t w = 0; w < picks().size(); ++w) {
-    if (picks()[w] != static_cast<int32_t>(parent)) continue;
-    draws_[w] =
-        row_.DrawToken({state()->params().seed, Domain::kToken, hash, static_cast<uint32_t>(w)});
+// The tokens of the slots that picked one of these parents b: v_w = argmax log pt(v|b) + G(TOKEN,
+// w, H(b), v). Rows are read at the same time, and so are slots drawn.
+void PfGumbelDecoder::DrawTokens(RowSource* rows, absl::Span<const size_t> chosen) {
+  std::vector<int> place(parents().size(), -1);  // index into rows_
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    place[chosen[i]] = static_cast<int>(i);
+    if (i == rows_.size()) rows_.push_back(std::make_unique<WarpedRow>(state()->params()));
   }
+  std::vector<uint32_t> slots;
+  for (size_t w = 0; w < picks().size(); ++w) {
+    if (place[picks()[w]] >= 0) slots.push_back(static_cast<uint32_t>(w));
+  }
+  HostThreads* threads = rows->threads();
+  threads->RunJobs(static_cast<int>(chosen.size()), [&](int i) {
+    rows_[i]->Read(rows, parents()[chosen[i]].row, state()->layers());
+  });
+  threads->RunJobs(static_cast<int>(slots.size()), [&](int i) {
+    const uint32_t w = slots[i];
+    const uint64_t hash = state()->paths().hash(parents()[picks()[w]].path);
+    draws_[w] =
+        rows_[place[picks()[w]]]->DrawToken({state()->params().seed, Domain::kToken, hash, w});
+  });
 }
 
 std::vector<Beam> PfGumbelDecoder::DrawSlots(RowSource* rows, RoundLedger* ledger) {
   draws_.resize(picks().size());
   std::vector<bool> drawn(parents().size(), false);
   for (size_t w = 0; w < picks().size(); ++w) drawn[picks()[w]] = draws_[w].has_value();
+  std::vector<size_t> missing;
   for (size_t r = 0; r < parents().size(); ++r) {
-    if (!drawn[r]) DrawTokens(rows, r);
+    if (!drawn[r]) missing.push_back(r);
   }
+  DrawTokens(rows, missing);
   std::vector<Beam> slots;
   for (size_t w = 0; w < picks().size(); ++w) {
     const Beam& parent = parents()[picks()[w]];
@@ -57,9 +73,12 @@ std::vector<Beam> PfGumbelDecoder::DrawSlots(RowSource* rows, RoundLedger* ledge
 
 void PfGumbelDecoder::EndRound(RowSource* rows) {
   draws_.assign(picks().size(), std::nullopt);
+  std::vector<size_t> known;
   for (size_t r = 0; r < parents().size(); ++r) {
-    if (parents()[r].row >= 0) DrawTokens(rows, r);
+    if (parents()[r].row >= 0) known.push_back(r);
   }
+  DrawTokens(rows, known);
+  rows_.resize(std::min<size_t>(rows_.size(), 1));
 }
 
 DraftState PfGumbelDecoder::draft_state() const {

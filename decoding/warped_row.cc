@@ -57,17 +57,18 @@ WarpedRow::Candidate WarpedRow::At(TokenId token, double log_prob) const {
   return {token, log_prob, raw == raw ? raw : 0.0};
 }
 
-WarpedRow::Draw WarpedRow::DrawToken(const NoiseKey& key) {
+WarpedRow::Draw WarpedRow::DrawToken(const NoiseKey& key) const {
   if (whole_) {
     const NoisyWinner winner = ArgmaxWithNoise(x_, weights_.data(), sum_, key);
     return {At(winner.token, WholeLogProb(winner.token)), winner.margin};
   }
-  noise_.resize(sparse_.size());
-  GumbelMany(key, sparse_.tokens, noise_.data());
+  thread_local std::vector<double> noise;
+  noise.resize(sparse_.size());
+  GumbelMany(key, sparse_.tokens, noise.data());
   size_t best = 0;
   double best_key = kNothing, second_key = kNothing;
   for (size_t i = 0; i < sparse_.size(); ++i) {
-    const double value = sparse_.log_probs[i] + noise_[i];
+    const double value = sparse_.log_probs[i] + noise[i];
     if (value > best_key) {
       second_key = best_key;
       best_key = value;

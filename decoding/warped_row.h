@@ -33,8 +33,8 @@ class WarpedRow {
   // Row `row` of the source, for a path of `length` generated tokens. Replaces what was read
   // before.
   void Read(RowSource* rows, int row, int length);
-  // argmax log pt(v) + Gumbel(key, v), the lowest token on ties.
-  Draw DrawToken(const NoiseKey& key);
+  // argmax log pt(v) + Gumbel(key, v), the lowest token on ties. Any number of threads at a time.
+  Draw DrawToken(const NoiseKey& key) const;
   // Every entry that can be among the `count` largest log pt, and every one that a sum could round
   // to a tie with them; tokens ascending.
   void TopCandidates(size_t count, std::vector<Candidate>* out) const;
@@ -72,7 +72,6 @@ class WarpedRow {
   Distribution sparse_;
   std::vector<double> raw_;  // [vocab] unwarped logits, all modes but ROW
   double raw_log_sum_ = 0;
-  std::vector<double> noise_;
 };
 
 }  // namespace coppice

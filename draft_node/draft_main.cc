@@ -45,9 +45,7 @@ absl::Status ServeDrafts(std::unique_ptr<MpiWorld>& world) {
   service.max_rows = absl::GetFlag(FLAGS_max_rows);
   service.prefill_chunk = absl::GetFlag(FLAGS_prefill_chunk);
   service.max_sessions = absl::GetFlag(FLAGS_max_sessions);
-  return DraftService(service, host.model.get(), host.pool.get(), host.blocks.get(), leaders.get(),
-                      agent.get())
-      .Run();
+  return DraftService(service, &host, leaders.get(), agent.get()).Run();
 }
 
 }  // namespace

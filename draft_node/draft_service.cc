@@ -61,12 +61,13 @@ absl::StatusOr<ForestRequest> ForestRequestFromMessage(const proto::DraftRequest
 
 }  // namespace
 
-DraftService::DraftService(const DraftServiceOptions& options, Transformer* model, KvPool* pool,
-                           BlockManager* blocks, ServerChannel* leaders, NodeAgent* agent)
+DraftService::DraftService(const DraftServiceOptions& options, ModelHost* host,
+                           ServerChannel* leaders, NodeAgent* agent)
     : options_(options),
-      model_(model),
-      pool_(pool),
-      blocks_(blocks),
+      model_(host->model.get()),
+      pool_(host->pool.get()),
+      blocks_(host->blocks.get()),
+      threads_(host->backend->host_threads()),
       leaders_(leaders),
       agent_(agent) {}
 
@@ -82,7 +83,7 @@ absl::Status DraftService::RunOnce(int timeout_ms) {
   if (!HasWork()) {
     std::vector<Pollable> sockets = {leaders_->socket()};
     if (agent_ != nullptr) sockets.push_back(agent_->socket());
-    Poll(sockets, timeout_ms);
+    if (!PollAwake(sockets, awake_until_s_)) Poll(sockets, timeout_ms);
   }
   TakeCoordinatorMessages();
   TakeCommands();
@@ -120,7 +121,11 @@ void DraftService::TakeCoordinatorMessages() {
 void DraftService::TakeCommands() {
   proto::DraftCommand command;
   while (auto peer = leaders_->Receive(&command)) {
+    awake_until_s_ = 0;
     switch (command.kind_case()) {
+      case proto::DraftCommand::kAnnounce:
+        awake_until_s_ = Now() + kStayAwake_s;
+        break;
       case proto::DraftCommand::kOpen:
         Open(*peer, command.open());
         break;
@@ -259,16 +264,20 @@ absl::Status DraftService::Pass() {
     ++step_;
   }
   const double model_s = Now() - begin;
+  Announce(stepped);
   for (const Key& key : stepped) {
     Slot& slot = slots_.at(key);
     slot.model_s += model_s;
-    if (auto status = slot.builder->Consume(logits, model_->config().vocab_size, &commits_);
-        !status.ok()) {
+    const auto status =
+        slot.builder->Consume(logits, model_->config().vocab_size, threads_, &commits_);
+    if (!status.ok()) {
       failed.emplace_back(key, status.message());
     } else if (slot.builder->done()) {
+      threads_->Wait();  // the announcement has left
       Reply(key, &slot);
     }
   }
+  threads_->Wait();
   blocks_->EndRound();
   for (const auto& [key, why] : failed) {
     const auto found = slots_.find(key);
@@ -277,6 +286,22 @@ absl::Status DraftService::Pass() {
   }
   BeginPrefilled();
   return absl::OkStatus();
+}
+
+// Wakes the leaders whose forests are about to be finished, while they are.
+void DraftService::Announce(absl::Span<const Key> stepped) {
+  std::vector<std::string> waiting;
+  for (const Key& key : stepped) {
+    if (slots_.at(key).builder->at_last_level()) waiting.push_back(key.first);
+  }
+  if (waiting.empty()) return;
+  std::sort(waiting.begin(), waiting.end());
+  waiting.erase(std::unique(waiting.begin(), waiting.end()), waiting.end());
+  threads_->Post([this, waiting = std::move(waiting)] {
+    proto::DraftReply reply;
+    reply.set_announces(true);
+    for (const std::string& peer : waiting) leaders_->Send(peer, reply).IgnoreError();
+  });
 }
 
 void DraftService::BeginPrefilled() {

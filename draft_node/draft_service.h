@@ -15,9 +15,7 @@
 #include "comm/node_agent.h"
 #include "draft_node/draft_session.h"
 #include "draft_node/forest_builder.h"
-#include "kernels/backend.h"
-#include "model/block_manager.h"
-#include "model/transformer.h"
+#include "model/model_host.h"
 #include "proto/draft.pb.h"
 
 namespace coppice {
@@ -32,8 +30,8 @@ struct DraftServiceOptions {
 class DraftService {
  public:
   // All must outlive the service. agent may be nullptr (tests).
-  DraftService(const DraftServiceOptions& options, Transformer* model, KvPool* pool,
-               BlockManager* blocks, ServerChannel* leaders, NodeAgent* agent);
+  DraftService(const DraftServiceOptions& options, ModelHost* host, ServerChannel* leaders,
+               NodeAgent* agent);
   ~DraftService();
 
   // Serves until the coordinator says stop or a stop signal arrives; an error is a failed forward
@@ -58,6 +56,7 @@ class DraftService {
   void Open(const std::string& peer, const proto::OpenDraft& open);
   void Accept(const std::string& peer, const proto::DraftRequest& request);
   void Begin(const Key& key, Slot* slot);
+  void Announce(absl::Span<const Key> stepped);
   void BeginPrefilled();
   std::vector<Key> Turns() const;
   absl::Status Pass();
@@ -70,6 +69,7 @@ class DraftService {
   Transformer* model_;
   KvPool* pool_;
   BlockManager* blocks_;
+  HostThreads* threads_;
   ServerChannel* leaders_;
   NodeAgent* agent_;
   std::map<Key, Slot> slots_;
@@ -79,6 +79,7 @@ class DraftService {
   bool draining_ = false;
   bool stopped_ = false;
   double last_sweep_s_ = 0;
+  double awake_until_s_ = 0;  // a leader has announced a request
 };
 
 }  // namespace coppice

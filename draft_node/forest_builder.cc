@@ -79,17 +79,23 @@ absl::Status ForestBuilder::AppendRows(BatchBuilder* batch) {
 }
 
 absl::Status ForestBuilder::Consume(absl::Span<const float> logits, int vocab_size,
-                                    std::vector<KvCopy>* commits) {
+                                    HostThreads* threads, std::vector<KvCopy>* commits) {
   const int length = static_cast<int>(request_.state.layers_committed) + level_;
-  std::vector<Distribution> rows;
-  rows.reserve(logits_row_.size());
-  for (size_t i = 0; i < logits_row_.size(); ++i) {
-    const auto row = logits.subspan(static_cast<size_t>(logits_row_[i]) * vocab_size, vocab_size);
-    if (const int bad = FirstBadLogit(row); bad >= 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "draft logits after node ", drafter_->frontier()[i], ": token ", bad, " is ", row[bad]));
-    }
-    rows.push_back(DraftRow(row, session_->params(), length));
+  const int count = static_cast<int>(logits_row_.size());
+  std::vector<Distribution> rows(count);
+  std::vector<int> bad(count);  // token of a logit that is no number, or -1
+  const auto logits_of = [&](int i) {
+    return logits.subspan(static_cast<size_t>(logits_row_[i]) * vocab_size, vocab_size);
+  };
+  threads->RunJobs(count, [&](int i) {
+    bad[i] = FirstBadLogit(logits_of(i));
+    if (bad[i] < 0) rows[i] = DraftRow(logits_of(i), session_->params(), length);
+  });
+  for (int i = 0; i < count; ++i) {
+    if (bad[i] < 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("draft logits after node ",
+                                                   drafter_->frontier()[i], ": token ", bad[i],
+                                                   " is ", logits_of(i)[bad[i]]));
   }
   drafter_->Grow(rows);
   if (level_ == 0) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/host_threads.h"
 #include "decoding/drafter.h"
 #include "decoding/forest.h"
 #include "draft_node/draft_session.h"
@@ -38,6 +39,8 @@ class ForestBuilder {
                                                               BlockManager* blocks);
 
   bool done() const { return level_ >= request_.depth || drafter_->frontier().empty(); }
+  // The next pass makes it done, as far as its depth goes.
+  bool at_last_level() const { return level_ + 1 >= request_.depth; }
   // False: nodes of the session's trie were made, but no pass has run their rows.
   bool started() const { return level_ > 0; }
   uint32_t round() const { return request_.round; }
@@ -45,7 +48,7 @@ class ForestBuilder {
   // Adds the rows of the next level.
   absl::Status AppendRows(BatchBuilder* batch);
   // logits: of the whole pass, [rows, vocab]. New commits are appended to *commits.
-  absl::Status Consume(absl::Span<const float> logits, int vocab_size,
+  absl::Status Consume(absl::Span<const float> logits, int vocab_size, HostThreads* threads,
                        std::vector<KvCopy>* commits);
   DraftForest Shipped() const { return drafter_->Shipped(); }
 

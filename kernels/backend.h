@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/forward_batch.h"
+#include "base/host_threads.h"
 #include "base/types.h"
 
 namespace coppice {
@@ -95,6 +96,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual const char* name() const = 0;         // "cpu", "cuda"
   virtual std::string description() const = 0;  // e.g. "cpu AVX2, 2 threads"
+  // For the work of the host between two passes; never null.
+  virtual HostThreads* host_threads() = 0;
 
   // Packs (and converts) a weight; dtype kF32 or kBF16 is the stored precision. f16 sources become
   // either. ResourceExhausted when memory runs out.

@@ -192,16 +192,16 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
   }
   const PathTree& paths = sequence.decoder->paths();
   const RootTrie trie = MakeRootTrie(paths, sequence.decoder->roots());
-  const std::vector<TokenId> stable_tokens = paths.Tokens(trie.stable);
+  const auto stable_length = static_cast<uint32_t>(paths.length(trie.stable));
+  const std::vector<TokenId> added = paths.Tokens(trie.stable, session.stable_sent);
   proto::DraftCommand command;
   proto::DraftRequest* request = command.mutable_draft();
   request->set_session_id(session.wire_id);
   request->set_round(sequence.round);
   request->set_width(width);
   request->set_depth(depth);
-  request->set_stable_length(static_cast<uint32_t>(stable_tokens.size()));
-  request->mutable_stable_tokens()->Assign(stable_tokens.begin() + session.stable_sent,
-                                           stable_tokens.end());
+  request->set_stable_length(stable_length);
+  request->mutable_stable_tokens()->Assign(added.begin(), added.end());
   request->mutable_trie_parent()->Assign(trie.parent.begin(), trie.parent.end());
   request->mutable_trie_token()->Assign(trie.token.begin(), trie.token.end());
   *request->mutable_state() = DraftStateToMessage(sequence.decoder->draft_state(), trie.root);
@@ -210,7 +210,7 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
     Drop(&session);
     return Fallback::kDead;
   }
-  session.stable_sent = static_cast<uint32_t>(stable_tokens.size());
+  session.stable_sent = stable_length;
   session.asked_round = sequence.round;
   session.asked = {FindMethod(sequence.params.method),
                    static_cast<int>(sequence.decoder->roots().size()), depth,
@@ -219,6 +219,19 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
   session.waiting = true;
   *deadline_s = now_s + Patience(*node, session);
   return Fallback::kNone;
+}
+
+void DraftClient::Announce(absl::Span<const uint64_t> sequence_ids) {
+  proto::DraftCommand command;
+  command.mutable_announce();
+  std::vector<Node*> told;
+  for (const uint64_t id : sequence_ids) {
+    const auto session = sessions_.find(id);
+    Node* node = session == sessions_.end() ? nullptr : NodeOf(session->second);
+    if (node == nullptr || std::find(told.begin(), told.end(), node) != told.end()) continue;
+    told.push_back(node);
+    node->channel->Send(command).IgnoreError();  // a request that cannot be sent will say so
+  }
 }
 
 void DraftClient::GaveUp(uint64_t sequence_id, double now_s) {
@@ -277,9 +290,11 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
 
 std::vector<DraftArrival> DraftClient::Receive(double now_s) {
   std::vector<DraftArrival> arrivals = std::exchange(lost_, {});
-  proto::DraftReply reply;
   for (auto& [id, node] : nodes_) {
-    while (node.channel->Receive(&reply)) Take(&node, reply, now_s, &arrivals);
+    while (node.channel->Receive(&reply_)) {
+      awake_until_s_ = reply_.announces() ? now_s + kStayAwake_s : 0;
+      if (!reply_.announces()) Take(&node, reply_, now_s, &arrivals);
+    }
   }
   NoticeBreaks(now_s);
   for (DraftArrival& lost : std::exchange(lost_, {})) arrivals.push_back(std::move(lost));

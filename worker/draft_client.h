@@ -67,6 +67,9 @@ class DraftClient {
   // (absolute). Otherwise the round must go plain for this reason. A node that is known to be late
   // is not waited for.
   Fallback Ask(const Sequence& sequence, int width, int depth, double now_s, double* deadline_s);
+  // Tells the nodes of these sequences that requests follow within microseconds. Any thread, as
+  // long as no other calls.
+  void Announce(absl::Span<const uint64_t> sequence_ids);
   // The round of this sequence went on without its draft.
   void GaveUp(uint64_t sequence_id, double now_s);
   void Close(uint64_t sequence_id);
@@ -74,6 +77,8 @@ class DraftClient {
   // Forests and failures of current rounds that have arrived.
   std::vector<DraftArrival> Receive(double now_s);
   std::vector<Pollable> sockets() const;
+  // A node has announced a forest: until then its arrival is worth staying awake for.
+  double awake_until_s() const { return awake_until_s_; }
   uint64_t bytes() const;  // sent and received
   int sessions_on(const std::string& node_id) const;
 
@@ -116,6 +121,8 @@ class DraftClient {
   std::map<uint64_t, uint64_t> sequence_of_wire_;  // wire id -> sequence id
   std::vector<DraftArrival> lost_;                 // failures found outside Receive
   uint64_t next_wire_id_ = 1;
+  double awake_until_s_ = 0;
+  proto::DraftReply reply_;  // the last one; kept for its memory
 };
 
 }  // namespace coppice

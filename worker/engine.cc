@@ -63,7 +63,7 @@ void Engine::Wait() {
   }
   std::vector<Pollable> sockets = drafts_.sockets();
   sockets.push_back(agent_->socket());
-  Poll(sockets, timeout_ms);
+  if (!PollAwake(sockets, drafts_.awake_until_s())) Poll(sockets, timeout_ms);
 }
 
 void Engine::TakeCoordinatorMessages() {
@@ -238,7 +238,7 @@ bool Engine::Join(Sequence* sequence, BatchBuilder* batch, std::vector<Participa
     Fail(sequence, "internal_error", std::string(reserved.status().message()));
     return true;
   }
-  participants->push_back({sequence, *std::move(reserved)});
+  participants->push_back({sequence, *std::move(reserved), absl::UnknownError("not verified")});
   AppendRows(*sequence, batch, &participants->back().rows);
   return true;
 }
@@ -294,7 +294,8 @@ absl::Status Engine::Step() {
   const double forward_s = Now() - begin_s;
   sizer_.RecordPass(batch.rows(), forward_s);
   proto::Progress progress;
-  for (Participant& participant : participants) Decide(&participant, logits, forward_s, &progress);
+  VerifyAll(logits, &participants);
+  for (Participant& participant : participants) Decide(&participant, forward_s, &progress);
   host_->blocks->EndRound();
   if (progress.updates_size() > 0) {
     proto::NodeMessage message;
@@ -305,18 +306,42 @@ absl::Status Engine::Step() {
   return absl::OkStatus();
 }
 
-void Engine::Decide(Participant* participant, absl::Span<const float> logits, double forward_s,
-                    proto::Progress* progress) {
+// One sequence spreads its rows over the threads, several spread themselves. Nodes that will be
+// asked next are woken meanwhile, unless the verdicts take longer than they would stay awake.
+void Engine::VerifyAll(absl::Span<const float> logits, std::vector<Participant>* participants) {
+  const double begin_s = Now();
+  const int vocab_size = host_->model->config().vocab_size;
+  HostThreads* threads = host_->backend->host_threads();
+  std::vector<uint64_t> asking;
+  for (const Participant& participant : *participants) {
+    if (participant.sequence->draft_came) asking.push_back(participant.sequence->id);
+  }
+  if (!asking.empty() && last_verify_s_ < kStayAwake_s) {
+    threads->Post([&] { drafts_.Announce(asking); });
+  }
+  const auto verify = [&](Participant& participant, HostThreads* of_rows) {
+    participant.verdict =
+        Verify(participant.rows, logits, vocab_size, of_rows, participant.sequence);
+  };
+  if (participants->size() == 1) {
+    verify(participants->front(), threads);
+  } else {
+    threads->RunJobs(static_cast<int>(participants->size()),
+                     [&](int i) { verify((*participants)[i], HostThreads::Serial()); });
+  }
+  threads->Wait();
+  last_verify_s_ = Now() - begin_s;
+}
+
+void Engine::Decide(Participant* participant, double forward_s, proto::Progress* progress) {
   Sequence* sequence = participant->sequence;
   const bool first = sequence->state == SequenceState::kPrefill;
   const bool drafted = sequence->forest.size() > 0;
   const int depth = sequence->forest.depth();
-  const auto verified =
-      Verify(participant->rows, logits, host_->model->config().vocab_size, sequence);
-  if (!verified.ok()) {
-    return Fail(sequence, "internal_error", std::string(verified.status().message()));
+  if (!participant->verdict.ok()) {
+    return Fail(sequence, "internal_error", std::string(participant->verdict.status().message()));
   }
-  const Verdict& verdict = *verified;
+  const Verdict& verdict = *participant->verdict;
   const double now_s = Now();
   SequenceStatistics& stats = sequence->stats;
   stats.verify_ms += forward_s * 1e3;

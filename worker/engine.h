@@ -43,6 +43,7 @@ class Engine {
   struct Participant {
     Sequence* sequence;
     VerifyRows rows;
+    absl::StatusOr<Verdict> verdict;
   };
 
   void Wait();
@@ -57,8 +58,8 @@ class Engine {
   void AppendVerifications(BatchBuilder* batch, std::vector<Participant>* participants);
   void AppendPrefills(BatchBuilder* batch, std::vector<Participant>* participants);
   bool Join(Sequence* sequence, BatchBuilder* batch, std::vector<Participant>* participants);
-  void Decide(Participant* participant, absl::Span<const float> logits, double forward_s,
-              proto::Progress* progress);
+  void VerifyAll(absl::Span<const float> logits, std::vector<Participant>* participants);
+  void Decide(Participant* participant, double forward_s, proto::Progress* progress);
   void NextRound(Sequence* sequence);
   void GoPlain(Sequence* sequence, Fallback reason);
 
@@ -84,6 +85,7 @@ class Engine {
   proto::NodeCounters counters_;
   bool stopped_ = false;
   double last_status_s_ = 0;
+  double last_verify_s_ = 0;  // how long it took
 };
 
 }  // namespace coppice

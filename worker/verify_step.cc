@@ -1,6 +1,7 @@
 #include "worker/verify_step.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -13,18 +14,25 @@ namespace {
 class PassLogits : public RowSource {
  public:
   PassLogits(const VerifyRows& rows, absl::Span<const float> logits, int vocab_size,
-             const Sequence& sequence)
-      : rows_(rows), logits_(logits), vocab_size_(vocab_size), sequence_(sequence) {}
+             const Sequence& sequence, HostThreads* threads)
+      : rows_(rows),
+        logits_(logits),
+        vocab_size_(vocab_size),
+        sequence_(sequence),
+        threads_(threads) {}
+  HostThreads* threads() override { return threads_; }
   // A row that breaks the rules is remembered and read as all zeros.
   absl::Span<const float> Logits(int row) override {
     const absl::Span<const float> logits = Raw(row);
     const int bad = FirstBadLogit(logits);
     if (bad < 0) return logits;
-    if (status_.ok()) {
+    const std::lock_guard<std::mutex> lock(bad_row_);
+    if (status_.ok() || row < lowest_bad_) {  // rows may be read at the same time
+      lowest_bad_ = row;
       status_ = absl::InvalidArgumentError(absl::StrCat(
           "target logits of row ", row, " of the round: token ", bad, " is ", logits[bad]));
     }
-    zeros_.assign(vocab_size_, 0.0f);
+    zeros_.resize(vocab_size_);
     return zeros_;
   }
   // As the pass left it.
@@ -35,12 +43,15 @@ class PassLogits : public RowSource {
   const absl::Status& status() const { return status_; }
 
  private:
+  std::mutex bad_row_;
+  int lowest_bad_ = 0;
   absl::Status status_;
   std::vector<float> zeros_;
   const VerifyRows& rows_;
   absl::Span<const float> logits_;
   int vocab_size_;
   const Sequence& sequence_;
+  HostThreads* threads_;
 };
 
 // Logits of the roots that the verdict made of forest nodes.
@@ -119,8 +130,8 @@ void AppendRows(const Sequence& sequence, BatchBuilder* batch, VerifyRows* rows)
 }
 
 absl::StatusOr<Verdict> Verify(const VerifyRows& rows, absl::Span<const float> logits,
-                               int vocab_size, Sequence* sequence) {
-  PassLogits pass(rows, logits, vocab_size, *sequence);
+                               int vocab_size, HostThreads* threads, Sequence* sequence) {
+  PassLogits pass(rows, logits, vocab_size, *sequence, threads);
   Verdict verdict = sequence->decoder->Advance(sequence->forest, &pass);
   if (!pass.status().ok()) return pass.status();
   sequence->root_logits = KnownRootLogits(verdict, pass, rows.root_kv.size(), *sequence);

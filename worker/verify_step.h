@@ -34,6 +34,6 @@ void AppendRows(const Sequence& sequence, BatchBuilder* batch, VerifyRows* rows)
 // roots that were nodes. InvalidArgument names row and token of a logit that is NaN or +inf, if one
 // was read; then the verdict means nothing and the sequence must end.
 absl::StatusOr<Verdict> Verify(const VerifyRows& rows, absl::Span<const float> logits,
-                               int vocab_size, Sequence* sequence);
+                               int vocab_size, HostThreads* threads, Sequence* sequence);
 
 }  // namespace coppice

@@ -29,6 +29,8 @@ class CpuBackend : public Backend {
                         team_.threads() == 1 ? " thread" : " threads");
   }
 
+  HostThreads* host_threads() override { return &team_; }
+
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(const MatrixSource& source,
                                                      DType dtype) override {
     return PackMatrix(absl::MakeConstSpan(&source, 1), dtype, &team_);

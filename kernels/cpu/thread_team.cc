@@ -4,16 +4,30 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/check.h"
 
 namespace coppice::cpu {
 namespace {
 
+constexpr int kTurnsAlone = 8;  // of 16 pauses: some 2 to 5 us
+
 void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
+}
+
+template <class Condition>
+void SpinUntil(Condition done) {
+  for (int spins = 0; !done(); ++spins) {
+    if (spins < 2000) {
+      Pause();
+    } else {
+      sched_yield();  // the helper may have lost its core to another process
+    }
+  }
 }
 
 bool HasChunk(uint64_t job) { return (job & 0xffff) < ((job >> 16) & 0xffff); }
@@ -33,6 +47,7 @@ ThreadTeam::ThreadTeam(int threads) {
 }
 
 ThreadTeam::~ThreadTeam() {
+  Wait();
   stopping_.store(true);
   epoch_.fetch_add(1);
   epoch_.notify_all();
@@ -64,13 +79,31 @@ void ThreadTeam::RunOnTeam(int chunks, ChunkFunction function, void* context) {
   epoch_.notify_all();
   while (RunOneChunk()) {
   }
-  for (int spins = 0; done_.load(std::memory_order_acquire) < chunks; ++spins) {
-    if (spins < 2000) {
-      Pause();
-    } else {
-      sched_yield();  // the helper may have lost its core to another process
-    }
+  SpinUntil([&] { return done_.load(std::memory_order_acquire) >= chunks; });
+}
+
+bool ThreadTeam::RunTask() {
+  TaskState state = kPosted;
+  if (!task_state_.compare_exchange_strong(state, kRunning, std::memory_order_acq_rel)) {
+    return false;
   }
+  task_();
+  task_state_.store(kNone, std::memory_order_release);
+  return true;
+}
+
+void ThreadTeam::Post(std::function<void()> task) {
+  if (helpers_.empty()) return task();
+  Wait();
+  task_ = std::move(task);
+  task_state_.store(kPosted, std::memory_order_release);
+  epoch_.fetch_add(1, std::memory_order_release);
+  epoch_.notify_one();
+}
+
+void ThreadTeam::Wait() {
+  if (RunTask()) return;
+  SpinUntil([&] { return task_state_.load(std::memory_order_acquire) == kNone; });
 }
 
 void ThreadTeam::HelperLoop() {
@@ -78,12 +111,16 @@ void ThreadTeam::HelperLoop() {
   while (true) {
     const uint32_t seen = epoch_.load(std::memory_order_acquire);
     if (stopping_.load()) return;
+    RunTask();
     while (RunOneChunk()) {
     }
     const Clock::time_point deadline = Clock::now() + std::chrono::microseconds(kSpinMicroseconds);
     bool fresh = false;
-    while (!(fresh = epoch_.load(std::memory_order_acquire) != seen) && Clock::now() < deadline) {
+    for (int turn = 0; !(fresh = epoch_.load(std::memory_order_acquire) != seen); ++turn) {
+      if (Clock::now() >= deadline) break;
       for (int i = 0; i < 16; ++i) Pause();
+      // The next op of a pass would be here by now; another process may want this core.
+      if (turn >= kTurnsAlone) sched_yield();
     }
     if (!fresh) epoch_.wait(seen, std::memory_order_acquire);
   }

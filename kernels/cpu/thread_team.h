@@ -1,25 +1,28 @@
 // The threads of one CPU backend: Run() spreads the chunks of an op over them. The caller works too
 // and never waits for a helper to wake up: a helper that comes late finds less to do. Helpers spin
 // for kSpinMicroseconds after work, so that the ops of one forward pass find them awake, and sleep
-// otherwise. Chunks must write disjoint outputs; which thread runs which chunk is open.
-// Thread-compatible: one thread calls Run.
+// otherwise. Chunks must write disjoint outputs; which thread runs which chunk is open. Between two
+// passes the same threads are lent to the host (HostThreads). Thread-compatible: one thread calls.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <thread>
 #include <type_traits>
 #include <vector>
 
+#include "base/host_threads.h"
+
 namespace coppice::cpu {
 
-class ThreadTeam {
+class ThreadTeam final : public HostThreads {
  public:
   static constexpr int kMaxChunks = 0xffff;
   static constexpr int kSpinMicroseconds = 40;
 
   explicit ThreadTeam(int threads);  // >= 1, the caller included
-  ~ThreadTeam();
+  ~ThreadTeam() override;
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
@@ -38,10 +41,16 @@ class ThreadTeam {
         const_cast<void*>(static_cast<const void*>(&function)));
   }
 
+  void RunJobs(int jobs, absl::FunctionRef<void(int)> job) override { Run(jobs, job); }
+  void Post(std::function<void()> task) override;
+  void Wait() override;
+
  private:
+  enum TaskState { kNone, kPosted, kRunning };
   using ChunkFunction = void (*)(void* context, int chunk);
   void RunOnTeam(int chunks, ChunkFunction function, void* context);
   bool RunOneChunk();  // false when none is left to claim
+  bool RunTask();      // false when none is posted
   void HelperLoop();
 
   std::vector<std::thread> helpers_;
@@ -54,6 +63,8 @@ class ThreadTeam {
   alignas(64) std::atomic<int> done_{0};
   alignas(64) std::atomic<uint32_t> epoch_{0};  // what helpers sleep on
   std::atomic<bool> stopping_{false};
+  std::function<void()> task_;  // of whoever made task_state_ kRunning
+  std::atomic<TaskState> task_state_{kNone};
 };
 
 // Cores that this process may run on.

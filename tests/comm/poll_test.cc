@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "comm/channel.h"
 #include "comm/tcp_socket.h"
 #include "tests/comm/channel_ends.h"
@@ -72,6 +73,71 @@ TEST(PollTest, ZmqDirectAndWakersAreWaitedForTogether) {
   ASSERT_TRUE(zmq->Receive(&message).has_value());
   EXPECT_FALSE(zmq->Receive(&message).has_value());
   EXPECT_EQ(wait(0), (std::vector<bool>{false, false, false, false}));
+}
+
+double Now() { return SteadyClock().NowSeconds(); }
+
+TEST(PollAwakeTest, WhatIsReadyAlreadyIsNotWaitedFor) {
+  auto waker = Waker::Create();
+  waker->Notify();
+  const Pollable held = {.ready = true};
+  const double begin_s = Now();
+  EXPECT_TRUE(PollAwake({waker->socket()}, begin_s + 60));
+  EXPECT_TRUE(PollAwake({held}, begin_s + 60));
+  waker->Drain();
+  EXPECT_TRUE(PollAwake({waker->socket(), held}, begin_s + 60));
+  EXPECT_LT(Now() - begin_s, 30);
+}
+
+TEST(PollAwakeTest, WhenNothingComesItEndsWithItsTime) {
+  auto waker = Waker::Create();
+  auto zmq = BindTo(kZmq.endpoint);
+  for (const double wait_s : {0.0, kStayAwake_s, 0.05}) {
+    const double until_s = Now() + wait_s;
+    EXPECT_FALSE(PollAwake({waker->socket(), zmq->socket()}, until_s));
+    EXPECT_GE(Now(), until_s);
+  }
+}
+
+TEST(PollAwakeTest, WhenItsTimeIsOverItDoesNotLook) {
+  auto waker = Waker::Create();
+  waker->Notify();
+  EXPECT_FALSE(PollAwake({waker->socket()}, Now() - 1));
+  EXPECT_FALSE(PollAwake({waker->socket()}, 0));
+  EXPECT_TRUE(Poll({waker->socket()}, 0));  // and takes nothing
+}
+
+TEST(PollAwakeTest, SeesWhatAnotherThreadSends) {
+  auto waker = Waker::Create();
+  for (const Transport& transport : {kZmq, kDirectLocal, kDirectTcp}) {
+    SCOPED_TRACE(transport.name);
+    auto server = BindTo(transport.endpoint);
+    auto client = ConnectTo(*server);
+    Meet(*server, *client);
+    proto::NodeMessage message;
+    EXPECT_FALSE(server->Receive(&message).has_value());
+    std::thread sender([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      EXPECT_TRUE(client->Send(Beat(3)).ok());
+    });
+    EXPECT_TRUE(PollAwake({waker->socket(), server->socket()}, Now() + 30));
+    sender.join();
+    ASSERT_TRUE(server->Receive(&message).has_value());
+    EXPECT_EQ(Step(message), 3u);
+  }
+}
+
+TEST(PollAwakeTest, SeesANotification) {
+  auto waker = Waker::Create();
+  for (int round = 0; round < 20; ++round) {
+    std::thread notifier([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(100 * round));
+      waker->Notify();
+    });
+    EXPECT_TRUE(PollAwake({waker->socket()}, Now() + 30));
+    notifier.join();
+    waker->Drain();
+  }
 }
 
 TEST(WakerTest, WakesAPollFromAnotherThread) {

@@ -44,6 +44,7 @@ class FakeDraftNode {
     for (int i = 0; i < 200; ++i) {
       if (auto peer = channel_->Receive(&command)) {
         peer_ = *peer;
+        announced_ += command.kind_case() == proto::DraftCommand::kAnnounce ? 1 : 0;
         if (command.kind_case() == kind) return command;
         continue;
       }
@@ -51,11 +52,13 @@ class FakeDraftNode {
     }
     return std::nullopt;
   }
+  int announced() const { return announced_; }  // requests, as far as Next has read
   void Send(const proto::DraftReply& reply) { ASSERT_TRUE(channel_->Send(peer_, reply).ok()); }
 
  private:
   std::unique_ptr<ServerChannel> channel_;
   std::string peer_;
+  int announced_ = 0;
 };
 
 inline proto::DraftReply ReplyTo(const proto::DraftRequest& request) {
@@ -108,6 +111,21 @@ class DraftClientTest : public ::testing::TestWithParam<const char*> {
       Poll(sockets, 10);
     }
     return {};
+  }
+  void SendAnnouncement() {
+    proto::DraftReply reply;
+    reply.set_announces(true);
+    node_.Send(reply);
+  }
+  // What an announcement on its way makes of it; nothing else may come.
+  double AwakeUntil(double now_s) {
+    const double before_s = client_->awake_until_s();
+    for (int i = 0; i < 200 && client_->awake_until_s() == before_s; ++i) {
+      EXPECT_TRUE(client_->Receive(now_s).empty());
+      const auto sockets = client_->sockets();
+      Poll(sockets, 10);
+    }
+    return client_->awake_until_s();
   }
   Fallback Ask(double now_s) { return client_->Ask(sequence_, 4, 2, now_s, &deadline_s_); }
 

@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <functional>
+#include <utility>
+#include <vector>
 
 #include "tests/worker/draft_client_fixture.h"
 
@@ -171,6 +173,96 @@ TEST_P(DraftClientTest, AForestThatBreaksTheRulesIsAMismatch) {
     EXPECT_EQ(arrivals[0].failed, Fallback::kMismatch);
     Decide();
   }
+}
+
+TEST_P(DraftClientTest, RequestsAreAnnouncedOnceToEachNodeConcerned) {
+  Join({{&node_, "a"}});
+  Sequence second, elsewhere;
+  Begin(8, &second);
+  Begin(9, &elsewhere);
+  client_->Open(sequence_);
+  client_->Open(second);
+  Join({{&node_, "a"}, {&other_, "b"}});
+  client_->Open(elsewhere);
+  ASSERT_EQ(client_->sessions_on("a"), 2);
+  ASSERT_EQ(client_->sessions_on("b"), 1);
+  // Behind each announcement a close, so that Next has read what came before it.
+  const auto announced = [&](std::vector<uint64_t> ids) {
+    const int before[] = {node_.announced(), other_.announced()};
+    client_->Announce(ids);
+    client_->Close(8);
+    client_->Close(9);
+    EXPECT_TRUE(node_.Next(proto::DraftCommand::kClose).has_value());
+    EXPECT_TRUE(other_.Next(proto::DraftCommand::kClose).has_value());
+    client_->Open(elsewhere);  // on "b", which has the fewest
+    client_->Open(second);
+    return std::pair(node_.announced() - before[0], other_.announced() - before[1]);
+  };
+  EXPECT_EQ(announced({7, 8}), std::pair(1, 0));
+  EXPECT_EQ(announced({9}), std::pair(0, 1));
+  EXPECT_EQ(announced({7, 9, 8}), std::pair(1, 1));
+  EXPECT_EQ(announced({77, 7, 7}), std::pair(1, 0));
+  EXPECT_EQ(announced({77}), std::pair(0, 0));  // never opened
+  EXPECT_EQ(announced({}), std::pair(0, 0));
+}
+
+TEST_P(DraftClientTest, ARequestAfterItsAnnouncementIsAskedAndTaken) {
+  Join({{&node_, "a"}});
+  client_->Announce({{7}});  // no session yet
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_EQ(Ask(round), Fallback::kNone);
+    const auto request = node_.Next(proto::DraftCommand::kDraft);
+    ASSERT_TRUE(request.has_value());
+    EXPECT_EQ(node_.announced(), round);
+    node_.Send(ReplyTo(request->draft()));
+    ASSERT_EQ(Arrivals(round + 0.01).size(), 1u);
+    Decide();
+    client_->Announce({{7}});
+  }
+}
+
+TEST_P(DraftClientTest, AnAnnouncedForestIsWaitedForAwakeAndTakenAsUsual) {
+  Join({{&node_, "a"}});
+  EXPECT_EQ(client_->awake_until_s(), 0);
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  const auto request = node_.Next(proto::DraftCommand::kDraft);
+  ASSERT_TRUE(request.has_value());
+  SendAnnouncement();
+  EXPECT_DOUBLE_EQ(AwakeUntil(1.01), 1.01 + kStayAwake_s);
+  SendAnnouncement();
+  EXPECT_DOUBLE_EQ(AwakeUntil(1.02), 1.02 + kStayAwake_s);
+  EXPECT_EQ(client_->sessions_on("a"), 1);
+  node_.Send(ReplyTo(request->draft()));
+  const auto arrivals = Arrivals(1.03);
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_EQ(arrivals[0].sequence_id, 7u);
+  EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
+  EXPECT_EQ(arrivals[0].forest.size(), 1);
+  EXPECT_EQ(client_->awake_until_s(), 0);
+}
+
+TEST_P(DraftClientTest, AnAnnouncementIsNoAnswer) {
+  Join({{&node_, "a"}});
+  client_->Open(sequence_);
+  ASSERT_TRUE(node_.Next(proto::DraftCommand::kOpen).has_value());
+  SendAnnouncement();  // nothing was asked
+  EXPECT_DOUBLE_EQ(AwakeUntil(0.5), 0.5 + kStayAwake_s);
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  const auto request = node_.Next(proto::DraftCommand::kDraft);
+  ASSERT_TRUE(request.has_value());
+  client_->GaveUp(7, 1.5);
+  Decide();
+  EXPECT_EQ(Ask(1.6), Fallback::kLate);
+  SendAnnouncement();
+  EXPECT_DOUBLE_EQ(AwakeUntil(1.65), 1.65 + kStayAwake_s);
+  EXPECT_EQ(Ask(1.7), Fallback::kLate);
+  node_.Send(ReplyTo(request->draft()));  // of an old round
+  for (int i = 0; i < 200 && client_->awake_until_s() > 0; ++i) {
+    EXPECT_TRUE(client_->Receive(1.75).empty());
+    Poll(client_->sockets(), 10);
+  }
+  EXPECT_EQ(client_->awake_until_s(), 0);
+  EXPECT_EQ(Ask(1.8), Fallback::kNone);
 }
 
 // Copies among the draws and long rows cost time and memory of their own.

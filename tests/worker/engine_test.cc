@@ -5,111 +5,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 
-#include "comm/communicator.h"
-#include "proto/convert.h"
-#include "tests/testing/temp_dir.h"
-#include "tests/testing/tiny_host.h"
+#include "tests/worker/engine_fixture.h"
 
 namespace coppice {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-constexpr int kVocab = 96, kPositions = 64;
-
-// Says stop once as many sequences have ended as it was told to wait for.
-class QueuedCoordinator : public NodeAgent {
- public:
-  void Send(const proto::NodeMessage& message) override {
-    for (const proto::SequenceUpdate& update : message.progress().updates()) {
-      if (!update.error_code().empty()) errors_[update.sequence_id()] = update;
-      if (update.finished()) finished_[update.sequence_id()] = update;
-      if (update.finished() || !update.error_code().empty()) --to_wait_for_;
-    }
-  }
-  std::optional<proto::CoordinatorMessage> Receive() override {
-    proto::CoordinatorMessage message;
-    if (!queue_.empty()) {
-      message = queue_.front();
-      queue_.pop_front();
-      return message;
-    }
-    if (to_wait_for_ > 0 || stopped_) return std::nullopt;
-    stopped_ = true;
-    message.mutable_stop()->set_reason("the test ends");
-    return message;
-  }
-  Pollable socket() override {
-    Pollable pollable;
-    pollable.ready = !queue_.empty() || to_wait_for_ <= 0;
-    return pollable;
-  }
-  void SetStatus(const proto::NodeStatus&) override {}
-
-  void Start(const proto::StartSequence& start, bool will_end = true) {
-    *queue_.emplace_back().mutable_start() = start;
-    to_wait_for_ += will_end ? 1 : 0;
-    stopped_ = false;
-  }
-  void Cancel(uint64_t id) { queue_.emplace_back().mutable_cancel()->set_sequence_id(id); }
-  const std::map<uint64_t, proto::SequenceUpdate>& errors() const { return errors_; }
-  const std::map<uint64_t, proto::SequenceUpdate>& finished() const { return finished_; }
-
- private:
-  std::deque<proto::CoordinatorMessage> queue_;
-  std::map<uint64_t, proto::SequenceUpdate> errors_, finished_;
-  int to_wait_for_ = 0;
-  bool stopped_ = false;
-};
-
-class EngineTest : public ::testing::Test {
- protected:
-  EngineTest() {
-    TinyLlamaOptions tiny;
-    tiny.vocab = kVocab;
-    tiny.max_positions = kPositions;
-    host_ = LoadTinyHost(tiny, dir_.path(), single_.get());
-    plans_ = PlanLeader::Start(single_.get(), "", 1).value();
-  }
-  static DecodingParams Params() {
-    DecodingParams params;
-    params.kind = DecodingKind::kBeamSampling;
-    params.method = "none";
-    params.beam_width = params.num_hypotheses = 3;
-    params.max_tokens = 6;
-    return params;
-  }
-  static proto::StartSequence MakeStart(uint64_t id, const DecodingParams& params) {
-    proto::StartSequence start;
-    start.set_sequence_id(id);
-    for (TokenId token : {5, 6, 7}) start.add_prompt(token);
-    *start.mutable_decoding() = DecodingToMessage(params);
-    return start;
-  }
-  void Run() {
-    const int64_t used = host_.blocks->counts().used;
-    EngineOptions options;
-    options.scheduler.kv_blocks = host_.blocks->counts().total;
-    options.scheduler.max_rows = 64;
-    options.scheduler.prefill_chunk = 32;
-    options.drafts.vocab_size = kVocab;
-    options.drafts.max_rows = 64;
-    ASSERT_TRUE(Engine(options, &host_, plans_.get(), &coordinator_).Run().ok());
-    EXPECT_EQ(host_.blocks->counts().used, used);
-    EXPECT_TRUE(host_.blocks->CheckIntegrity().ok()) << host_.blocks->CheckIntegrity();
-  }
-
-  TempDir dir_;
-  std::unique_ptr<Communicator> single_ = MakeSingleCommunicator();
-  ModelHost host_;
-  std::unique_ptr<PlanLeader> plans_;
-  QueuedCoordinator coordinator_;
-};
 
 TEST_F(EngineTest, WhatCannotBeServedIsRefusedByNameAndTheRestGoesOn) {
   struct Case {
@@ -195,6 +101,105 @@ TEST_F(EngineTest, AnswersAreTheSameAloneAndAmongOthers) {
   }
   EXPECT_NE(coordinator_.finished().at(6).hypotheses(0).SerializeAsString(),
             alone.hypotheses(0).SerializeAsString());
+}
+
+// Sequences that share a pass are verified at the same time; one alone spreads its rows.
+TEST_F(EngineTest, AnswersAreTheSameOnSeveralThreads) {
+  TempDir dir;
+  ModelHost threaded = LoadTinyHost(Tiny(), dir.path(), single_.get(), /*threads=*/3);
+  for (const int sequences : {1, 8}) {
+    std::map<uint64_t, proto::SequenceUpdate> finished[2];
+    for (const bool several : {false, true}) {
+      for (int id = 1; id <= sequences; ++id) {
+        DecodingParams params = Params();
+        params.seed = id;
+        params.beam_width = params.num_hypotheses = 2 + id % 5;
+        if (id % 3 == 0) {
+          params.kind = DecodingKind::kBeamSearch;
+        } else {
+          params.warp.top_p = id % 2 == 0 ? 0.8 : 1;
+        }
+        coordinator_.Start(MakeStart(id, params));
+      }
+      RunOn(several ? &threaded : &host_);
+      finished[several] = coordinator_.finished();
+    }
+    EXPECT_THAT(coordinator_.errors(), IsEmpty());
+    for (int id = 1; id <= sequences; ++id) {
+      const proto::SequenceUpdate &one = finished[0].at(id), &other = finished[1].at(id);
+      ASSERT_GT(one.hypotheses_size(), 0);
+      ASSERT_EQ(one.hypotheses_size(), other.hypotheses_size());
+      for (int i = 0; i < one.hypotheses_size(); ++i) {
+        EXPECT_EQ(one.hypotheses(i).SerializeAsString(), other.hypotheses(i).SerializeAsString());
+      }
+    }
+  }
+}
+
+// A model whose rows below these tokens are no numbers.
+TinyLlama WithBadTokens(TinyLlama model, TokenId first, TokenId end) {
+  TinyTensor& embeddings = model.tensors.at("model.embed_tokens.weight");
+  const int64_t hidden = embeddings.shape[1];
+  for (int64_t i = first * hidden; i < end * hidden; ++i) {
+    embeddings.values[i] = std::numeric_limits<float>::quiet_NaN();
+  }
+  return model;
+}
+
+TEST_F(EngineTest, ABadRowEndsItsSequenceAmongOthers) {
+  TempDir dir;
+  ModelHost host = LoadTinyHost(WithBadTokens(Tiny(), 9, 10), dir.path(), single_.get(), 3);
+  DecodingParams params = Params();
+  params.warp.logit_bias = {{9, -std::numeric_limits<double>::infinity()}};
+  coordinator_.Start(MakeStart(1, params));
+  RunOn(&host);
+  ASSERT_THAT(coordinator_.errors(), IsEmpty());
+  const proto::SequenceUpdate alone = coordinator_.finished().at(1);
+  for (uint64_t id = 2; id < 10; ++id) {
+    proto::StartSequence start = MakeStart(id, params);
+    if (id % 2 == 1) start.set_prompt(2, 9);
+    coordinator_.Start(start);
+  }
+  RunOn(&host);
+  for (uint64_t id = 2; id < 10; ++id) {
+    ASSERT_EQ(coordinator_.errors().count(id), id % 2);
+    if (id % 2 == 1) {
+      EXPECT_EQ(coordinator_.errors().at(id).error_code(), "internal_error");
+      EXPECT_THAT(coordinator_.errors().at(id).error_message(),
+                  HasSubstr("target logits of row 0 of the round: token 0 is nan"));
+      continue;
+    }
+    const proto::SequenceUpdate& among = coordinator_.finished().at(id);
+    ASSERT_EQ(among.hypotheses_size(), alone.hypotheses_size());
+    for (int i = 0; i < alone.hypotheses_size(); ++i) {
+      EXPECT_EQ(among.hypotheses(i).SerializeAsString(), alone.hypotheses(i).SerializeAsString());
+    }
+  }
+}
+
+// All beams of the second layer, read at the same time.
+TEST_F(EngineTest, SeveralBadRowsOfALayerEndTheirSequence) {
+  TempDir dir;
+  ModelHost host = LoadTinyHost(WithBadTokens(Tiny(), 8, kVocab), dir.path(), single_.get(), 3);
+  uint64_t id = 0;
+  for (const char* method : {"none", "pf_gumbel", "gumbel_slots", "dsbd"}) {
+    SCOPED_TRACE(method);
+    DecodingParams params = Params();
+    params.method = method;
+    params.beam_width = params.num_hypotheses = 6;
+    for (TokenId token = 0; token < 8; ++token) params.warp.logit_bias.push_back({token, -1e3});
+    for (const int sequences : {1, 4}) {
+      const uint64_t first = id + 1;
+      for (int i = 0; i < sequences; ++i) coordinator_.Start(MakeStart(++id, params));
+      RunOn(&host);
+      for (uint64_t bad = first; bad <= id; ++bad) {
+        ASSERT_EQ(coordinator_.errors().count(bad), 1u);
+        EXPECT_EQ(coordinator_.errors().at(bad).error_code(), "internal_error");
+        EXPECT_THAT(coordinator_.errors().at(bad).error_message(), HasSubstr("target logits"));
+      }
+    }
+  }
+  EXPECT_THAT(coordinator_.finished(), IsEmpty());
 }
 
 }  // namespace

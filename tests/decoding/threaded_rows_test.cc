@@ -1,0 +1,220 @@
+// Where a row source lends threads, rows are read and slots drawn at the same time: every round
+// decides what it decides on one thread, bit for bit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "decoding/method.h"
+#include "decoding/warp.h"
+#include "tests/decoding/random_setting.h"
+#include "tests/testing/shuffled_threads.h"
+
+namespace coppice {
+namespace {
+
+// All rows of a round, worked out before any is asked for.
+class StoredRows : public RowSource {
+ public:
+  StoredRows(const HashLm& lm, absl::Span<const uint64_t> root_hash, const DraftForest& forest,
+             bool in_f32)
+      : in_f32_(in_f32) {
+    for (const uint64_t hash : RowHashes(root_hash, forest)) {
+      f64_.push_back(lm.TargetLogProbs(hash));
+      f32_.emplace_back(f64_.back().begin(), f64_.back().end());
+    }
+  }
+  absl::Span<const float> Logits(int row) override {
+    CountRead();
+    return f32_[row];
+  }
+  absl::Span<const double> LogProbs(int row) override {
+    if (in_f32_) return {};
+    CountRead();
+    return f64_[row];
+  }
+  HostThreads* threads() override { return threads_; }
+
+  void Lend(HostThreads* threads) { threads_ = threads; }
+  int TakeRowsRead() { return read_.exchange(0); }
+  bool read_elsewhere() const { return read_elsewhere_; }  // than where the rows were made
+
+ private:
+  void CountRead() {
+    ++read_;
+    if (std::this_thread::get_id() != home_) read_elsewhere_ = true;
+  }
+
+  const bool in_f32_;
+  std::vector<std::vector<double>> f64_;
+  std::vector<std::vector<float>> f32_;
+  HostThreads* threads_ = HostThreads::Serial();
+  const std::thread::id home_ = std::this_thread::get_id();
+  std::atomic<int> read_{0};
+  std::atomic<bool> read_elsewhere_{false};
+};
+
+std::vector<uint64_t> Bits(absl::Span<const double> values) {
+  std::vector<uint64_t> bits;
+  for (const double value : values) bits.push_back(std::bit_cast<uint64_t>(value));
+  return bits;
+}
+
+void ExpectSame(const Verdict& a, const Verdict& b) {
+  EXPECT_EQ(a.node_path, b.node_path);
+  const RoundStats &x = a.stats, &y = b.stats;
+  EXPECT_EQ(x.layers, y.layers);
+  EXPECT_EQ(x.drafted_layers, y.drafted_layers);
+  EXPECT_EQ(x.drafted_nodes, y.drafted_nodes);
+  EXPECT_EQ(x.accepted_nodes, y.accepted_nodes);
+  EXPECT_EQ(x.accepted_by_layer, y.accepted_by_layer);
+  EXPECT_EQ(x.outputs_by_layer, y.outputs_by_layer);
+  EXPECT_EQ(x.distinct_by_layer, y.distinct_by_layer);
+  EXPECT_EQ(Bits({x.min_margin, x.overlap_sum}), Bits({y.min_margin, y.overlap_sum}));
+  EXPECT_EQ(x.overlap_layers, y.overlap_layers);
+}
+
+void ExpectSame(const DraftState& a, const DraftState& b) {
+  EXPECT_EQ(a.root_hash, b.root_hash);
+  EXPECT_EQ(Bits(a.root_score), Bits(b.root_score));
+  EXPECT_EQ(a.root_multiplicity, b.root_multiplicity);
+  EXPECT_EQ(a.slot_root, b.slot_root);
+  EXPECT_EQ(a.layers_committed, b.layers_committed);
+  EXPECT_EQ(a.slot_token, b.slot_token);
+  EXPECT_EQ(Bits(a.slot_log_prob), Bits(b.slot_log_prob));
+}
+
+void ExpectSame(const BeamDecoder& a, const BeamDecoder& b) {
+  ASSERT_EQ(a.finished(), b.finished());
+  EXPECT_EQ(a.layers_committed(), b.layers_committed());
+  EXPECT_EQ(a.StablePrefix(), b.StablePrefix());
+  EXPECT_THAT(a.roots(), testing::ElementsAreArray(b.roots()));
+  ASSERT_EQ(a.last_layer().size(), b.last_layer().size());
+  for (size_t i = 0; i < a.last_layer().size(); ++i) {
+    const LayerOutput &x = a.last_layer()[i], &y = b.last_layer()[i];
+    EXPECT_EQ(a.paths().hash(x.path), b.paths().hash(y.path));
+    EXPECT_EQ(x.path, y.path);
+    EXPECT_EQ(Bits({x.log_score}), Bits({y.log_score}));
+    EXPECT_EQ(x.finished, y.finished);
+  }
+  if (!a.finished()) return ExpectSame(a.draft_state(), b.draft_state());
+  const std::vector<Hypothesis> results[] = {a.Result(), b.Result()};
+  ASSERT_EQ(results[0].size(), results[1].size());
+  for (size_t i = 0; i < results[0].size(); ++i) {
+    const Hypothesis &x = results[0][i], &y = results[1][i];
+    EXPECT_EQ(x.tokens, y.tokens);
+    EXPECT_EQ(Bits({x.joint_log_probability, x.score}), Bits({y.joint_log_probability, y.score}));
+    EXPECT_EQ(x.finished, y.finished);
+  }
+}
+
+// Rounds in which the rows of several beams of one layer were read at the same time.
+struct Together {
+  int whole = 0, sparse = 0, in_f32 = 0, joint = 0;
+};
+
+// One decode on one thread and one on several, side by side.
+void DecodeTwice(const DecodeSetting& s, int threads, bool in_f32, Together* together) {
+  const auto alone = MakeBeamDecoder(s.params).value();
+  const auto threaded = MakeBeamDecoder(s.params).value();
+  ShuffledThreads lent(threads, s.params.seed);
+  while (!alone->finished()) {
+    const DraftState state = alone->draft_state();
+    const int depth = std::min(s.depth, alone->max_useful_depth());
+    DraftForest forest = DraftForest::Empty(static_cast<int>(state.root_hash.size()));
+    if (depth > 0) {
+      const auto drafter = MakeDrafter(s.params, state, s.draft_width).value();
+      forest = HashLmForest(s.lm, state, drafter.get(), depth, s.quality);
+    }
+    StoredRows rows(s.lm, state.root_hash, forest, in_f32);
+    const Verdict expected = alone->Advance(forest, &rows);
+    const int rows_read = rows.TakeRowsRead();
+    rows.Lend(&lent);
+    ExpectSame(threaded->Advance(forest, &rows), expected);
+    ExpectSame(*threaded, *alone);
+    EXPECT_EQ(rows.TakeRowsRead(), rows_read);
+    if (testing::Test::HasFailure()) return;
+    if (!rows.read_elsewhere()) continue;
+    ++(KeepsWholeRow(s.params.warp) ? together->whole : together->sparse);
+    together->in_f32 += in_f32 ? 1 : 0;
+    together->joint += IsJoint(s.params.warp.mode) ? 1 : 0;
+  }
+}
+
+struct Case {
+  const char* method;
+  DecodingKind kind;
+};
+
+class ThreadedRowsTest : public testing::TestWithParam<Case> {
+ protected:
+  // At least two beams and some rounds.
+  static DecodeSetting Setting(uint64_t seed) {
+    DecodeSetting s = RandomSetting(seed, GetParam().kind);
+    const MethodRow& row = *FindMethod(GetParam().method);
+    s.params.method = GetParam().method;
+    s.params.set_semantics = s.params.set_semantics && row.reads("beam_duplicates");
+    if (row.joint_warps && seed % 3 == 0) s.params.warp.mode = WarpMode::kJoint;
+    s.params.beam_width = s.params.num_hypotheses = std::max(2, s.params.beam_width);
+    s.draft_width = std::max(s.draft_width, s.params.beam_width);
+    s.params.max_tokens += 4;
+    return s;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, ThreadedRowsTest,
+    testing::Values(Case{"pf_gumbel", DecodingKind::kBeamSampling},
+                    Case{"gumbel_slots", DecodingKind::kBeamSampling},
+                    Case{"gumbel_slots", DecodingKind::kBeamSamplingWithoutReplacement},
+                    Case{"dsbd", DecodingKind::kBeamSampling},
+                    Case{"wor_reuse", DecodingKind::kBeamSamplingWithoutReplacement}),
+    [](const auto& info) {
+      return std::string(info.param.method) + "_" + std::string(DecodingKindName(info.param.kind));
+    });
+
+TEST_P(ThreadedRowsTest, DecideAsOnOneThread) {
+  Together together;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    DecodeTwice(Setting(seed), /*threads=*/2 + static_cast<int>(seed % 3), seed % 2 == 0,
+                &together);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(together.whole, 20);
+  EXPECT_GT(together.sparse, 20);
+  EXPECT_GT(together.in_f32, 20);
+  if (FindMethod(GetParam().method)->joint_warps) {
+    EXPECT_GT(together.joint, 10);
+  }
+}
+
+// Rows of several blocks of the kernels, cut to lists of unlike lengths by top-p and min-p.
+TEST_P(ThreadedRowsTest, DecideLargeRowsAsOnOneThread) {
+  Together together;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    DecodeSetting s = Setting(1000 + seed);
+    s.lm.vocab_size = 300 + static_cast<int>(seed) * 60;
+    s.params.beam_width = s.params.num_hypotheses = 3 + static_cast<int>(seed % 6);
+    s.draft_width = s.params.beam_width + 2;
+    s.depth = std::min(s.depth, 3);
+    s.params.warp.mode = seed % 2 == 0 ? WarpMode::kRow : WarpMode::kRowRaw;
+    s.params.warp.top_k = seed % 4 == 3 ? 40 : 0;
+    s.params.warp.top_p = seed % 4 == 1 || seed % 4 == 3 ? 0.7 : 1;
+    s.params.warp.min_p = seed % 4 == 2 ? 0.05 : 0;
+    DecodeTwice(s, /*threads=*/3, seed % 3 == 0, &together);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(together.whole, 5);
+  EXPECT_GT(together.sparse, 5);
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,117 @@
+// The leader's loop with a draft node beside it, each with threads of its own: what comes back is
+// what comes back without drafts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "comm/channel.h"
+#include "draft_node/draft_service.h"
+#include "tests/worker/engine_fixture.h"
+
+namespace coppice {
+namespace {
+
+using ::testing::IsEmpty;
+
+constexpr int kThreads = 3;
+
+// Serves until it ends.
+class DraftNodeThread {
+ public:
+  DraftNodeThread(const TinyLlama& model, const std::string& endpoint)
+      : host_(LoadTinyHost(model, dir_.path(), single_.get(), kThreads)),
+        leaders_(*ServerChannel::Bind(endpoint)),
+        service_(DraftServiceOptions(), &host_, leaders_.get(), nullptr) {
+    thread_ = std::thread([this] {
+      while (!stopping_) EXPECT_TRUE(service_.RunOnce(5).ok());
+    });
+  }
+  ~DraftNodeThread() {
+    stopping_ = true;
+    thread_.join();
+    EXPECT_TRUE(host_.blocks->CheckIntegrity().ok()) << host_.blocks->CheckIntegrity();
+  }
+  proto::DraftNodes Nodes() const {
+    proto::DraftNodes nodes;
+    proto::DraftNode* node = nodes.add_nodes();
+    node->set_node_id("draft");
+    node->set_endpoint(leaders_->endpoint());
+    node->set_vocab_size(kVocab);
+    return nodes;
+  }
+
+ private:
+  TempDir dir_;
+  std::unique_ptr<Communicator> single_ = MakeSingleCommunicator();
+  ModelHost host_;
+  std::unique_ptr<ServerChannel> leaders_;
+  DraftService service_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+class DraftedEngineTest : public EngineTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  static DecodingParams DraftedParams(uint64_t seed, const std::string& method) {
+    DecodingParams params = Params();
+    params.method = method;
+    params.seed = seed;
+    params.beam_width = params.num_hypotheses = 2 + static_cast<int>(seed % 3);
+    params.max_tokens = 20;
+    params.draft_width = 2 * params.beam_width;
+    params.draft_depth = 2;
+    return params;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Transports, DraftedEngineTest,
+                         ::testing::Values("tcp://127.0.0.1:*", "direct://127.0.0.1:*"),
+                         [](const auto& info) {
+                           return std::string(info.index == 0 ? "Zmq" : "Direct");
+                         });
+
+TEST_P(DraftedEngineTest, AnswersAsWithoutDrafts) {
+  TempDir dir;
+  ModelHost host = LoadTinyHost(Tiny(), dir.path(), single_.get(), kThreads);
+  DraftNodeThread node(Tiny(), GetParam());
+  uint64_t id = 0;
+  uint64_t drafted = 0;
+  for (const int sequences : {1, 1, 4}) {
+    for (const char* method : {"pf_gumbel", "gumbel_slots"}) {
+      SCOPED_TRACE(method);
+      const uint64_t first = id + 1;
+      for (int i = 0; i < sequences; ++i) {
+        ++id;
+        coordinator_.Start(MakeStart(id, DraftedParams(id, method)));
+      }
+      RunOn(&host);
+      const std::map<uint64_t, proto::SequenceUpdate> plain = coordinator_.finished();
+      coordinator_.Send(node.Nodes());
+      for (uint64_t again = first; again <= id; ++again) {
+        coordinator_.Start(MakeStart(again, DraftedParams(again, method)));
+      }
+      RunOn(&host);
+      ASSERT_THAT(coordinator_.errors(), IsEmpty());
+      for (uint64_t again = first; again <= id; ++again) {
+        const proto::SequenceUpdate& one = plain.at(again);
+        const proto::SequenceUpdate& other = coordinator_.finished().at(again);
+        EXPECT_EQ(one.stats().drafted_nodes(), 0u);
+        drafted += other.stats().drafted_nodes();
+        ASSERT_GT(one.hypotheses_size(), 0);
+        ASSERT_EQ(one.hypotheses_size(), other.hypotheses_size());
+        for (int i = 0; i < one.hypotheses_size(); ++i) {
+          EXPECT_EQ(one.hypotheses(i).SerializeAsString(), other.hypotheses(i).SerializeAsString());
+        }
+      }
+    }
+  }
+  EXPECT_GT(drafted, 0u);
+}
+
+}  // namespace
+}  // namespace coppice
