@@ -83,7 +83,8 @@ absl::StatusOr<Verdict> LocalReplica::Round(DraftForest forest) {
   COPPICE_ASSIGN_OR_RETURN(VerifyRows rows, ReserveRows(sequence, target_.blocks.get()));
   AppendRows(*sequence, &batch, &rows);
   COPPICE_ASSIGN_OR_RETURN(const auto logits, Run(&target_, &batch, &target_commits_));
-  absl::StatusOr<Verdict> verdict = Verify(rows, logits, vocab_size(), sequence);
+  absl::StatusOr<Verdict> verdict =
+      Verify(rows, logits, vocab_size(), target_.backend->host_threads(), sequence);
   COPPICE_RETURN_IF_ERROR(verdict.status());
   if (!sequence->decoder->finished()) {
     COPPICE_RETURN_IF_ERROR(
@@ -124,7 +125,8 @@ absl::StatusOr<DraftForest> LocalReplica::Draft(int width, int depth) {
     BatchBuilder batch(draft_.blocks.get());
     COPPICE_RETURN_IF_ERROR(builder->AppendRows(&batch));
     COPPICE_ASSIGN_OR_RETURN(const auto logits, Run(&draft_, &batch, &draft_commits_));
-    COPPICE_RETURN_IF_ERROR(builder->Consume(logits, vocab_size(), &draft_commits_));
+    COPPICE_RETURN_IF_ERROR(
+        builder->Consume(logits, vocab_size(), draft_.backend->host_threads(), &draft_commits_));
     draft_.blocks->EndRound();
   }
   return builder->Shipped();
