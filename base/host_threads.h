@@ -12,6 +12,7 @@ namespace coppice {
 class HostThreads {
  public:
   virtual ~HostThreads() = default;
+  virtual int count() const = 0;  // >= 1, the caller's included
   // job(i) for each i in [0, jobs), in any order and at the same time, the caller's thread among
   // others; returns when all are done. Not from within a job or a task.
   virtual void RunJobs(int jobs, absl::FunctionRef<void(int)> job) = 0;
@@ -20,6 +21,9 @@ class HostThreads {
   virtual void Post(std::function<void()> task) = 0;
   // Until the posted task is done; runs it here when no thread has begun with it.
   virtual void Wait() = 0;
+
+  // While on, threads with nothing to do stay awake for the next job; once off, they sleep at once.
+  virtual void KeepAwake(bool on) = 0;
 
   static HostThreads* Serial();  // never null
 };

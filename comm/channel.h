@@ -7,7 +7,8 @@
 //   itself
 //                       reads and writes: one wake-up of a thread for each hop instead of three
 //                       (docs/decisions.md).
-// Thread-compatible: a channel belongs to the thread that polls it.
+// Thread-compatible: one thread at a time; what hands a channel over must synchronise, as
+// HostThreads::Post and Wait do.
 #pragma once
 
 #include <cstdint>
@@ -87,8 +88,8 @@ class ClientChannel {
 bool Poll(absl::Span<const Pollable> sockets, int timeout_ms, std::vector<bool>* ready = nullptr);
 
 // As Poll until `until_s` of SteadyClock, without sleeping: for what was announced and comes within
-// microseconds, where a sleep and a wake-up would take longer. Leaves the core to any thread that
-// wants it.
+// microseconds, where a sleep and a wake-up would take longer. Gives way to threads that want the
+// core.
 bool PollAwake(absl::Span<const Pollable> sockets, double until_s);
 inline constexpr double kStayAwake_s = 400e-6;  // after an announcement
 

@@ -1,5 +1,5 @@
 // Frames over one connected, non-blocking TCP socket: cuts what arrives into frames, keeps what
-// could not be written yet. Belongs to one thread.
+// could not be written yet. Thread-compatible.
 #pragma once
 
 #include <cstddef>

@@ -24,12 +24,12 @@
 namespace coppice {
 
 // Raw target logits of the rows of one round, f32 [vocab]; row numbering of DraftForest. Asked
-// lazily, at most once per row by a well-behaved decoder. The span lives until the next call.
+// lazily, at most once per row by a well-behaved decoder. The span lives until the next call; where
+// threads are lent, until the end of the round.
 class RowSource {
  public:
   virtual ~RowSource() = default;
-  // Where rows can be read at the same time. A source that lends threads takes calls from all of
-  // them, and its spans live until the end of the round.
+  // Where rows can be read at the same time. A source that lends threads takes calls from all.
   virtual HostThreads* threads() { return HostThreads::Serial(); }
   virtual absl::Span<const float> Logits(int row) = 0;
   // Rows known in f64 (golden files, test models): unwarped logits or log-probabilities [vocab].

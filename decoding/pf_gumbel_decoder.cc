@@ -18,9 +18,9 @@ class PfGumbelDecoder : public ParentFirstDecoder {
  private:
   std::vector<Beam> DrawSlots(RowSource* rows, RoundLedger* ledger) override;
   void EndRound(RowSource* rows) override;
-  void DrawTokens(RowSource* rows, absl::Span<const size_t> parents);
+  void DrawTokens(RowSource* rows, absl::Span<const size_t> chosen);
 
-  std::vector<std::unique_ptr<WarpedRow>> rows_;  // buffers; the first is kept between rounds
+  std::vector<std::unique_ptr<WarpedRow>> rows_;  // buffers of the rows that are read at a time
   // [slots] what a slot of the next layer outputs; nothing where the row of its parent is not known
   // yet.
   std::vector<std::optional<WarpedRow::Draw>> draws_;
@@ -78,7 +78,6 @@ void PfGumbelDecoder::EndRound(RowSource* rows) {
     if (parents()[r].row >= 0) known.push_back(r);
   }
   DrawTokens(rows, known);
-  rows_.resize(std::min<size_t>(rows_.size(), 1));
 }
 
 DraftState PfGumbelDecoder::draft_state() const {

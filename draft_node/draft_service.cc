@@ -100,10 +100,15 @@ absl::Status DraftService::RunOnce(int timeout_ms) {
   return absl::OkStatus();
 }
 
+bool DraftService::Drafting() const {
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [](const auto& entry) { return entry.second.builder != nullptr; });
+}
+
 bool DraftService::HasWork() const {
-  return std::any_of(slots_.begin(), slots_.end(), [](const auto& entry) {
-    return entry.second.builder != nullptr || entry.second.session->prefilling();
-  });
+  return Drafting() || std::any_of(slots_.begin(), slots_.end(), [](const auto& entry) {
+           return entry.second.session->prefilling();
+         });
 }
 
 void DraftService::TakeCoordinatorMessages() {
@@ -121,7 +126,6 @@ void DraftService::TakeCoordinatorMessages() {
 void DraftService::TakeCommands() {
   proto::DraftCommand command;
   while (auto peer = leaders_->Receive(&command)) {
-    awake_until_s_ = 0;
     switch (command.kind_case()) {
       case proto::DraftCommand::kAnnounce:
         awake_until_s_ = Now() + kStayAwake_s;
@@ -130,6 +134,7 @@ void DraftService::TakeCommands() {
         Open(*peer, command.open());
         break;
       case proto::DraftCommand::kDraft:
+        awake_until_s_ = 0;
         Accept(*peer, command.draft());
         break;
       case proto::DraftCommand::kClose:
@@ -264,7 +269,9 @@ absl::Status DraftService::Pass() {
     ++step_;
   }
   const double model_s = Now() - begin;
-  Announce(stepped);
+  threads_->KeepAwake(true);
+  const double chosen_from = Now();
+  if (last_choice_s_ < options_.announce_within_s) Announce(stepped);
   for (const Key& key : stepped) {
     Slot& slot = slots_.at(key);
     slot.model_s += model_s;
@@ -278,6 +285,8 @@ absl::Status DraftService::Pass() {
     }
   }
   threads_->Wait();
+  if (!stepped.empty()) last_choice_s_ = Now() - chosen_from;
+  threads_->KeepAwake(Drafting());  // the next level follows at once
   blocks_->EndRound();
   for (const auto& [key, why] : failed) {
     const auto found = slots_.find(key);

@@ -24,7 +24,8 @@ struct DraftServiceOptions {
   int max_rows = 512;       // of one pass
   int prefill_chunk = 256;  // tokens of prefill in one pass, all sessions together
   int max_sessions = 64;
-  double session_idle_s = 300;  // a session nobody used for so long is dropped
+  double session_idle_s = 300;              // a session nobody used for so long is dropped
+  double announce_within_s = kStayAwake_s;  // leaders of forests that take longer are not woken
 };
 
 class DraftService {
@@ -64,6 +65,7 @@ class DraftService {
   void Fail(const Key& key, uint32_t round, const std::string& why);
   void PublishStatus();
   bool HasWork() const;
+  bool Drafting() const;  // a forest is under way
 
   DraftServiceOptions options_;
   Transformer* model_;
@@ -79,6 +81,7 @@ class DraftService {
   bool draining_ = false;
   bool stopped_ = false;
   double last_sweep_s_ = 0;
+  double last_choice_s_ = 0;  // how long the nodes of a level took to choose, for all its sessions
   double awake_until_s_ = 0;  // a leader has announced a request
 };
 

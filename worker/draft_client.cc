@@ -292,13 +292,19 @@ std::vector<DraftArrival> DraftClient::Receive(double now_s) {
   std::vector<DraftArrival> arrivals = std::exchange(lost_, {});
   for (auto& [id, node] : nodes_) {
     while (node.channel->Receive(&reply_)) {
-      awake_until_s_ = reply_.announces() ? now_s + kStayAwake_s : 0;
+      node.awake_until_s = reply_.announces() ? now_s + kStayAwake_s : 0;
       if (!reply_.announces()) Take(&node, reply_, now_s, &arrivals);
     }
   }
   NoticeBreaks(now_s);
   for (DraftArrival& lost : std::exchange(lost_, {})) arrivals.push_back(std::move(lost));
   return arrivals;
+}
+
+double DraftClient::awake_until_s() const {
+  double until_s = 0;
+  for (const auto& [id, node] : nodes_) until_s = std::max(until_s, node.awake_until_s);
+  return until_s;
 }
 
 std::vector<Pollable> DraftClient::sockets() const {

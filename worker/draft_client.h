@@ -1,6 +1,6 @@
 // The leader's side of drafting: which draft node serves which sequence, requests out, forests in,
 // and what to do when a node is late, refuses, or dies. Never blocks; a missing draft only means a
-// plain step. Engine thread.
+// plain step. Thread-compatible: the engine's.
 #pragma once
 
 #include <cstdint>
@@ -78,7 +78,7 @@ class DraftClient {
   std::vector<DraftArrival> Receive(double now_s);
   std::vector<Pollable> sockets() const;
   // A node has announced a forest: until then its arrival is worth staying awake for.
-  double awake_until_s() const { return awake_until_s_; }
+  double awake_until_s() const;
   uint64_t bytes() const;  // sent and received
   int sessions_on(const std::string& node_id) const;
 
@@ -87,10 +87,11 @@ class DraftClient {
     std::string id, endpoint;
     std::unique_ptr<ClientChannel> channel;
     double mean_reply_s = 0;  // moving; 0 = none yet
-    bool late = false;        // missed a deadline and has said nothing since
+    bool late = false;        // missed a deadline and has answered nothing since
     double late_since_s = 0;
     int sessions = 0;
     uint64_t breaks_seen = 0;  // connections that were lost
+    double awake_until_s = 0;  // it has announced a forest
   };
   struct Session {
     std::string node;          // "" = none
@@ -121,7 +122,6 @@ class DraftClient {
   std::map<uint64_t, uint64_t> sequence_of_wire_;  // wire id -> sequence id
   std::vector<DraftArrival> lost_;                 // failures found outside Receive
   uint64_t next_wire_id_ = 1;
-  double awake_until_s_ = 0;
   proto::DraftReply reply_;  // the last one; kept for its memory
 };
 

@@ -294,8 +294,7 @@ absl::Status Engine::Step() {
   const double forward_s = Now() - begin_s;
   sizer_.RecordPass(batch.rows(), forward_s);
   proto::Progress progress;
-  VerifyAll(logits, &participants);
-  for (Participant& participant : participants) Decide(&participant, forward_s, &progress);
+  DecideAll(logits, forward_s, &participants, &progress);
   host_->blocks->EndRound();
   if (progress.updates_size() > 0) {
     proto::NodeMessage message;
@@ -306,12 +305,16 @@ absl::Status Engine::Step() {
   return absl::OkStatus();
 }
 
-// One sequence spreads its rows over the threads, several spread themselves. Nodes that will be
-// asked next are woken meanwhile, unless the verdicts take longer than they would stay awake.
-void Engine::VerifyAll(absl::Span<const float> logits, std::vector<Participant>* participants) {
+// Verdicts of as many sequences at a time as there are threads, or of one with its rows on all of
+// them, and then their requests for drafts. Nodes that will be asked wake up meanwhile, unless the
+// first verdicts take longer than they would stay awake.
+void Engine::DecideAll(absl::Span<const float> logits, double forward_s,
+                       std::vector<Participant>* participants, proto::Progress* progress) {
+  const int total = static_cast<int>(participants->size());
+  if (total == 0) return;
   const double begin_s = Now();
-  const int vocab_size = host_->model->config().vocab_size;
   HostThreads* threads = host_->backend->host_threads();
+  threads->KeepAwake(true);
   std::vector<uint64_t> asking;
   for (const Participant& participant : *participants) {
     if (participant.sequence->draft_came) asking.push_back(participant.sequence->id);
@@ -319,18 +322,24 @@ void Engine::VerifyAll(absl::Span<const float> logits, std::vector<Participant>*
   if (!asking.empty() && last_verify_s_ < kStayAwake_s) {
     threads->Post([&] { drafts_.Announce(asking); });
   }
-  const auto verify = [&](Participant& participant, HostThreads* of_rows) {
-    participant.verdict =
-        Verify(participant.rows, logits, vocab_size, of_rows, participant.sequence);
+  const int together = total < threads->count() ? 1 : threads->count();
+  const auto verify = [&](int index, HostThreads* of_rows) {
+    Participant& participant = (*participants)[index];
+    participant.verdict = Verify(participant.rows, logits, host_->model->config().vocab_size,
+                                 of_rows, participant.sequence);
   };
-  if (participants->size() == 1) {
-    verify(participants->front(), threads);
-  } else {
-    threads->RunJobs(static_cast<int>(participants->size()),
-                     [&](int i) { verify((*participants)[i], HostThreads::Serial()); });
+  for (int begin = 0; begin < total; begin += together) {
+    const int end = std::min(begin + together, total);
+    if (together == 1) {
+      verify(begin, threads);
+    } else {
+      threads->RunJobs(end - begin, [&](int i) { verify(begin + i, HostThreads::Serial()); });
+    }
+    threads->Wait();
+    if (begin == 0) last_verify_s_ = Now() - begin_s;
+    if (end == total) threads->KeepAwake(false);  // the core may be the draft node's
+    for (int i = begin; i < end; ++i) Decide(&(*participants)[i], forward_s, progress);
   }
-  threads->Wait();
-  last_verify_s_ = Now() - begin_s;
 }
 
 void Engine::Decide(Participant* participant, double forward_s, proto::Progress* progress) {

@@ -1,6 +1,7 @@
 // The leader's loop: takes sequences from the coordinator, forests from the draft nodes, and runs
 // one target pass after another over whatever is ready (ARCHITECTURE.md section 2, steps 3-10).
-// Decides alone; the other ranks only compute. One thread owns everything here.
+// Decides alone; the other ranks only compute. One thread owns everything here, and lends verdicts
+// and announcements to the backend's threads while it waits for them.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +59,8 @@ class Engine {
   void AppendVerifications(BatchBuilder* batch, std::vector<Participant>* participants);
   void AppendPrefills(BatchBuilder* batch, std::vector<Participant>* participants);
   bool Join(Sequence* sequence, BatchBuilder* batch, std::vector<Participant>* participants);
-  void VerifyAll(absl::Span<const float> logits, std::vector<Participant>* participants);
+  void DecideAll(absl::Span<const float> logits, double forward_s,
+                 std::vector<Participant>* participants, proto::Progress* progress);
   void Decide(Participant* participant, double forward_s, proto::Progress* progress);
   void NextRound(Sequence* sequence);
   void GoPlain(Sequence* sequence, Fallback reason);

@@ -253,7 +253,7 @@ void Attention(const AttentionArgs& args, ThreadTeam* team) {
   const int64_t rows = static_cast<int64_t>(args.context->row_table.size());
   CheckContext(args, rows);
   const std::vector<AttentionUnit> units = CutIntoUnits(args, rows);
-  const bool share = team->threads() > 1 && EstimateMicroseconds(args, rows) >= kWorthSharingUs;
+  const bool share = team->count() > 1 && EstimateMicroseconds(args, rows) >= kWorthSharingUs;
   const int64_t count = static_cast<int64_t>(units.size());
   const int64_t chunks = share ? std::min<int64_t>(count, ThreadTeam::kMaxChunks) : 1;
   team->Run(static_cast<int>(chunks), [&](int chunk) {

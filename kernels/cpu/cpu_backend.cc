@@ -25,8 +25,8 @@ class CpuBackend : public Backend {
 
   const char* name() const override { return "cpu"; }
   std::string description() const override {
-    return absl::StrCat("cpu ", KernelTargetName(), ", ", team_.threads(),
-                        team_.threads() == 1 ? " thread" : " threads");
+    return absl::StrCat("cpu ", KernelTargetName(), ", ", team_.count(),
+                        team_.count() == 1 ? " thread" : " threads");
   }
 
   HostThreads* host_threads() override { return &team_; }
@@ -103,7 +103,7 @@ class CpuBackend : public Backend {
     constexpr int64_t kWorkPerChunk = 64 << 10;  // about 20 us
     const int64_t chunks =
         std::clamp<int64_t>(rows * work / kWorkPerChunk, 1, std::max<int64_t>(1, rows));
-    const int count = static_cast<int>(std::min<int64_t>(chunks, 4 * team_.threads()));
+    const int count = static_cast<int>(std::min<int64_t>(chunks, 4 * team_.count()));
     team_.Run(count,
               [&](int chunk) { function(rows * chunk / count, rows * (chunk + 1) / count); });
   }

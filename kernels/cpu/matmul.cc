@@ -127,10 +127,10 @@ void MatMul(const MatMulArgs& args, ThreadTeam* team) {
   const int64_t panels = args.w->panels();
   const double micros = EstimateMicroseconds(args);
   int64_t chunks = 1;
-  if (team->threads() > 1 && micros >= kWorthSharingUs) {
-    chunks = std::max<int64_t>(team->threads(), static_cast<int64_t>(micros / kChunkUs));
+  if (team->count() > 1 && micros >= kWorthSharingUs) {
+    chunks = std::max<int64_t>(team->count(), static_cast<int64_t>(micros / kChunkUs));
     chunks = std::min(
-        {chunks, int64_t{8} * team->threads(), std::max<int64_t>(1, panels / kMinPanelsPerChunk)});
+        {chunks, int64_t{8} * team->count(), std::max<int64_t>(1, panels / kMinPanelsPerChunk)});
   }
   team->Run(static_cast<int>(chunks), [&](int chunk) {
     HWY_DYNAMIC_DISPATCH(MatMulRange)(args, panels * chunk / chunks, panels * (chunk + 1) / chunks);

@@ -48,6 +48,7 @@ ThreadTeam::ThreadTeam(int threads) {
 
 ThreadTeam::~ThreadTeam() {
   Wait();
+  KeepAwake(false);
   stopping_.store(true);
   epoch_.fetch_add(1);
   epoch_.notify_all();
@@ -83,12 +84,12 @@ void ThreadTeam::RunOnTeam(int chunks, ChunkFunction function, void* context) {
 }
 
 bool ThreadTeam::RunTask() {
-  TaskState state = kPosted;
-  if (!task_state_.compare_exchange_strong(state, kRunning, std::memory_order_acq_rel)) {
+  TaskState state = TaskState::kPosted;
+  if (!task_state_.compare_exchange_strong(state, TaskState::kRunning, std::memory_order_acq_rel)) {
     return false;
   }
   task_();
-  task_state_.store(kNone, std::memory_order_release);
+  task_state_.store(TaskState::kNone, std::memory_order_release);
   return true;
 }
 
@@ -96,14 +97,14 @@ void ThreadTeam::Post(std::function<void()> task) {
   if (helpers_.empty()) return task();
   Wait();
   task_ = std::move(task);
-  task_state_.store(kPosted, std::memory_order_release);
+  task_state_.store(TaskState::kPosted, std::memory_order_release);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_one();
 }
 
 void ThreadTeam::Wait() {
   if (RunTask()) return;
-  SpinUntil([&] { return task_state_.load(std::memory_order_acquire) == kNone; });
+  SpinUntil([&] { return task_state_.load(std::memory_order_acquire) == TaskState::kNone; });
 }
 
 void ThreadTeam::HelperLoop() {
@@ -115,9 +116,11 @@ void ThreadTeam::HelperLoop() {
     while (RunOneChunk()) {
     }
     const Clock::time_point deadline = Clock::now() + std::chrono::microseconds(kSpinMicroseconds);
-    bool fresh = false;
+    bool fresh = false, was_kept = false;
     for (int turn = 0; !(fresh = epoch_.load(std::memory_order_acquire) != seen); ++turn) {
-      if (Clock::now() >= deadline) break;
+      const bool kept = kept_awake_.load(std::memory_order_relaxed);
+      if (!kept && (was_kept || Clock::now() >= deadline)) break;
+      was_kept = kept;
       for (int i = 0; i < 16; ++i) Pause();
       // The next op of a pass would be here by now; another process may want this core.
       if (turn >= kTurnsAlone) sched_yield();

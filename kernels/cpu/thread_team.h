@@ -26,7 +26,7 @@ class ThreadTeam final : public HostThreads {
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
-  int threads() const { return static_cast<int>(helpers_.size()) + 1; }
+  int count() const override { return static_cast<int>(helpers_.size()) + 1; }
 
   // function(chunk) for each chunk in [0, chunks); returns when all are done. chunks <= kMaxChunks.
   template <class Function>
@@ -44,9 +44,10 @@ class ThreadTeam final : public HostThreads {
   void RunJobs(int jobs, absl::FunctionRef<void(int)> job) override { Run(jobs, job); }
   void Post(std::function<void()> task) override;
   void Wait() override;
+  void KeepAwake(bool on) override { kept_awake_.store(on, std::memory_order_relaxed); }
 
  private:
-  enum TaskState { kNone, kPosted, kRunning };
+  enum class TaskState { kNone, kPosted, kRunning };
   using ChunkFunction = void (*)(void* context, int chunk);
   void RunOnTeam(int chunks, ChunkFunction function, void* context);
   bool RunOneChunk();  // false when none is left to claim
@@ -63,8 +64,9 @@ class ThreadTeam final : public HostThreads {
   alignas(64) std::atomic<int> done_{0};
   alignas(64) std::atomic<uint32_t> epoch_{0};  // what helpers sleep on
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> kept_awake_{false};
   std::function<void()> task_;  // of whoever made task_state_ kRunning
-  std::atomic<TaskState> task_state_{kNone};
+  std::atomic<TaskState> task_state_{TaskState::kNone};
 };
 
 // Cores that this process may run on.

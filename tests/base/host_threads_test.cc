@@ -13,6 +13,7 @@ TEST(HostThreadsTest, SerialRunsJobsInOrderOnTheCaller) {
   ASSERT_NE(serial, nullptr);
   EXPECT_EQ(serial, HostThreads::Serial());
   const std::thread::id caller = std::this_thread::get_id();
+  EXPECT_EQ(serial->count(), 1);
   std::vector<int> order;
   serial->RunJobs(5, [&](int job) {
     EXPECT_EQ(std::this_thread::get_id(), caller);

@@ -175,6 +175,21 @@ TEST(ThreadTeamTest, EndsWithItsTaskDone) {
   }
 }
 
+// Kept awake or not, for long or not, a team does what it is told.
+TEST(ThreadTeamTest, KeptAwakeHelpersTakeJobsAndSleepAgain) {
+  ThreadTeam team(3);
+  EXPECT_EQ(team.count(), 3);
+  for (int round = 0; round < 200; ++round) {
+    team.KeepAwake(round % 2 == 0);
+    if (round % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::atomic<int> sum{0};
+    team.Run(10, [&](int chunk) { sum += chunk; });
+    ASSERT_EQ(sum.load(), 45);
+    if (round % 3 == 0) team.KeepAwake(false);
+  }
+  team.KeepAwake(true);  // and ends all the same
+}
+
 // Helpers spin, yield and sleep between the rounds, whichever the time allows.
 TEST(ThreadTeamTest, LosesNothingInManyRounds) {
   for (const int threads : {2, 4}) {

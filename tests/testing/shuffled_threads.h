@@ -19,6 +19,7 @@ class ShuffledThreads final : public HostThreads {
  public:
   ShuffledThreads(int threads, uint64_t seed) : threads_(threads), seed_(seed) {}
 
+  int count() const override { return threads_; }
   // Every thread takes its share, so that two jobs are always on two threads.
   void RunJobs(int jobs, absl::FunctionRef<void(int)> job) override {
     std::vector<int> order(jobs);
@@ -40,6 +41,7 @@ class ShuffledThreads final : public HostThreads {
     for (std::thread& other : others) other.join();
   }
   void Post(std::function<void()> task) override { task(); }
+  void KeepAwake(bool) override {}
   void Wait() override {}
 
  private:
