@@ -91,7 +91,7 @@ bool Poll(absl::Span<const Pollable> sockets, int timeout_ms, std::vector<bool>*
 // microseconds, where a sleep and a wake-up would take longer. Gives way to threads that want the
 // core.
 bool PollAwake(absl::Span<const Pollable> sockets, double until_s);
-inline constexpr double kStayAwake_s = 400e-6;  // after an announcement
+inline constexpr double kStayAwake_s = 800e-6;  // after an announcement
 
 // A thread-safe wake-up that can be polled: Notify() from any thread makes the poll of socket()
 // return.

@@ -263,15 +263,19 @@ absl::Status DraftService::Pass() {
     budget -= batch.rows() - before;
   }
   const double begin = Now();
+  double head_begin = begin;
   absl::Span<const float> logits;
   if (!batch.empty()) {
-    COPPICE_ASSIGN_OR_RETURN(logits, model_->Forward(batch.Take(), pool_));
+    const auto result = model_->Forward(batch.Take(), pool_, [&] {
+      head_begin = Now();
+      if (last_end_s_ < options_.announce_within_s) Announce(stepped);
+    });
+    threads_->Wait();  // the announcement has left
+    COPPICE_ASSIGN_OR_RETURN(logits, result);
     ++step_;
   }
   const double model_s = Now() - begin;
-  threads_->KeepAwake(true);
-  const double chosen_from = Now();
-  if (last_choice_s_ < options_.announce_within_s) Announce(stepped);
+  threads_->KeepAwake(!stepped.empty());
   for (const Key& key : stepped) {
     Slot& slot = slots_.at(key);
     slot.model_s += model_s;
@@ -280,12 +284,10 @@ absl::Status DraftService::Pass() {
     if (!status.ok()) {
       failed.emplace_back(key, status.message());
     } else if (slot.builder->done()) {
-      threads_->Wait();  // the announcement has left
       Reply(key, &slot);
     }
   }
-  threads_->Wait();
-  if (!stepped.empty()) last_choice_s_ = Now() - chosen_from;
+  if (!stepped.empty()) last_end_s_ = Now() - head_begin;
   threads_->KeepAwake(Drafting());  // the next level follows at once
   blocks_->EndRound();
   for (const auto& [key, why] : failed) {

@@ -25,7 +25,7 @@ struct DraftServiceOptions {
   int prefill_chunk = 256;  // tokens of prefill in one pass, all sessions together
   int max_sessions = 64;
   double session_idle_s = 300;              // a session nobody used for so long is dropped
-  double announce_within_s = kStayAwake_s;  // leaders of forests that take longer are not woken
+  double announce_within_s = kStayAwake_s;  // leaders whose forests take longer are not woken
 };
 
 class DraftService {
@@ -81,7 +81,7 @@ class DraftService {
   bool draining_ = false;
   bool stopped_ = false;
   double last_sweep_s_ = 0;
-  double last_choice_s_ = 0;  // how long the nodes of a level took to choose, for all its sessions
+  double last_end_s_ = 0;     // from the head of a pass until all its levels were chosen
   double awake_until_s_ = 0;  // a leader has announced a request
 };
 

@@ -58,7 +58,8 @@ size_t Decoder::kv_block_bytes() const {
   return token * kBlockSize * parts_.config.num_layers;
 }
 
-absl::StatusOr<absl::Span<const float>> Decoder::Forward(const ForwardBatch& batch, KvPool* pool) {
+absl::StatusOr<absl::Span<const float>> Decoder::Forward(const ForwardBatch& batch, KvPool* pool,
+                                                         absl::FunctionRef<void()> before_head) {
   const ModelConfig& config = parts_.config;
   COPPICE_RETURN_IF_ERROR(CheckBatch(
       batch, {parts_.max_rows, config.vocab_size, config.max_positions, pool->shape.blocks}));
@@ -71,6 +72,7 @@ absl::StatusOr<absl::Span<const float>> Decoder::Forward(const ForwardBatch& bat
     if (rows == 0) return absl::Span<const float>();
     COPPICE_RETURN_IF_ERROR(Mlp(parts_.weights.layers[layer], rows));
   }
+  before_head();
   return Head(rows);
 }
 

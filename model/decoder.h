@@ -33,7 +33,9 @@ class Decoder : public Transformer {
   KvPoolShape kv_shape(int64_t blocks) const override;
   size_t kv_block_bytes() const override;
   // InvalidArgument for a batch that breaks its contract or exceeds max_rows (model/batch_check.h).
-  absl::StatusOr<absl::Span<const float>> Forward(const ForwardBatch& batch, KvPool* pool) override;
+  using Transformer::Forward;
+  absl::StatusOr<absl::Span<const float>> Forward(const ForwardBatch& batch, KvPool* pool,
+                                                  absl::FunctionRef<void()> before_head) override;
 
  private:
   // Uninitialised, so that rows never used cost no memory.

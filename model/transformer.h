@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/forward_batch.h"
@@ -44,8 +45,12 @@ class Transformer {
 
   // Runs batch.commits, then the pass; writes K and V of every row. logits: [logits_rows, vocab]
   // f32 on rank 0, empty on other ranks. Valid until the next call.
-  virtual absl::StatusOr<absl::Span<const float>> Forward(const ForwardBatch& batch,
-                                                          KvPool* pool) = 0;
+  absl::StatusOr<absl::Span<const float>> Forward(const ForwardBatch& batch, KvPool* pool) {
+    return Forward(batch, pool, [] {});
+  }
+  // Calls before_head, if any row wants logits, when nothing but the head is left to compute.
+  virtual absl::StatusOr<absl::Span<const float>> Forward(
+      const ForwardBatch& batch, KvPool* pool, absl::FunctionRef<void()> before_head) = 0;
 };
 
 }  // namespace coppice

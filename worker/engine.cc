@@ -211,8 +211,10 @@ void Engine::NextRound(Sequence* sequence) {
   ++sequence->round;
   sequence->draft_wait_s = sequence->draft_s = sequence->draft_model_s = 0;
   sequence->draft_came = false;
-  const DraftShape shape =
-      sizer_.Choose(sequence->params.method, scheduler_.ForestLimits(*sequence));
+  const SizerLimits limits = scheduler_.ForestLimits(*sequence);
+  const DraftShape shape = sequence->next_shape ? ForestSizer::Clip(*sequence->next_shape, limits)
+                                                : sizer_.Choose(sequence->params.method, limits);
+  sequence->next_shape.reset();
   sequence->draft_shape = shape;
   if (shape.depth == 0) return GoPlain(sequence, Fallback::kNone);
   sequence->draft_asked_s = Now();
@@ -289,12 +291,23 @@ absl::Status Engine::Step() {
   builder.AddCommits(std::exchange(commits_, {}));
   const ForwardBatch batch = builder.Take();
   COPPICE_RETURN_IF_ERROR(plans_->Send(batch));
+  std::vector<uint64_t> asking;
+  for (const Participant& participant : participants) {
+    if (participant.sequence->draft_came) asking.push_back(participant.sequence->id);
+  }
+  HostThreads* threads = host_->backend->host_threads();
   const double begin_s = Now();
-  COPPICE_ASSIGN_OR_RETURN(const auto logits, host_->model->Forward(batch, host_->pool.get()));
+  const auto logits = host_->model->Forward(batch, host_->pool.get(), [&] {
+    head_begin_s_ = Now();
+    if (asking.empty() || last_end_s_ > kStayAwake_s) return;
+    threads->Post([this, &asking] { drafts_.Announce(asking); });
+  });
+  threads->Wait();
+  if (!logits.ok()) return logits.status();
   const double forward_s = Now() - begin_s;
   sizer_.RecordPass(batch.rows(), forward_s);
   proto::Progress progress;
-  DecideAll(logits, forward_s, &participants, &progress);
+  DecideAll(*logits, forward_s, &participants, &progress);
   host_->blocks->EndRound();
   if (progress.updates_size() > 0) {
     proto::NodeMessage message;
@@ -306,22 +319,12 @@ absl::Status Engine::Step() {
 }
 
 // Verdicts of as many sequences at a time as there are threads, or of one with its rows on all of
-// them, and then their requests for drafts. Nodes that will be asked wake up meanwhile, unless the
-// first verdicts take longer than they would stay awake.
+// them, and then their requests for drafts.
 void Engine::DecideAll(absl::Span<const float> logits, double forward_s,
                        std::vector<Participant>* participants, proto::Progress* progress) {
   const int total = static_cast<int>(participants->size());
-  if (total == 0) return;
-  const double begin_s = Now();
   HostThreads* threads = host_->backend->host_threads();
-  threads->KeepAwake(true);
-  std::vector<uint64_t> asking;
-  for (const Participant& participant : *participants) {
-    if (participant.sequence->draft_came) asking.push_back(participant.sequence->id);
-  }
-  if (!asking.empty() && last_verify_s_ < kStayAwake_s) {
-    threads->Post([&] { drafts_.Announce(asking); });
-  }
+  threads->KeepAwake(total > 0);
   const int together = total < threads->count() ? 1 : threads->count();
   const auto verify = [&](int index, HostThreads* of_rows) {
     Participant& participant = (*participants)[index];
@@ -335,8 +338,7 @@ void Engine::DecideAll(absl::Span<const float> logits, double forward_s,
     } else {
       threads->RunJobs(end - begin, [&](int i) { verify(begin + i, HostThreads::Serial()); });
     }
-    threads->Wait();
-    if (begin == 0) last_verify_s_ = Now() - begin_s;
+    if (begin == 0) last_end_s_ = Now() - head_begin_s_;
     if (end == total) threads->KeepAwake(false);  // the core may be the draft node's
     for (int i = begin; i < end; ++i) Decide(&(*participants)[i], forward_s, progress);
   }
@@ -372,6 +374,10 @@ void Engine::Decide(Participant* participant, double forward_s, proto::Progress*
     const absl::Status status =
         CommitVerdict(verdict, participant->rows.node_kv, sequence, host_->blocks.get(), &commits_);
     if (!status.ok()) return Fail(sequence, "internal_error", std::string(status.message()));
+    if (sequence->state == SequenceState::kDrafting) {  // a choice costs nothing while one waits
+      sequence->next_shape =
+          sizer_.Choose(sequence->params.method, scheduler_.ForestLimits(*sequence));
+    }
     return Report(sequence, progress);
   }
   stats.end_s = now_s;

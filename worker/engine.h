@@ -87,7 +87,10 @@ class Engine {
   proto::NodeCounters counters_;
   bool stopped_ = false;
   double last_status_s_ = 0;
-  double last_verify_s_ = 0;  // how long it took
+  double head_begin_s_ = 0;  // when only the head of the last pass was left
+  // From there to its first verdicts. Draft nodes are told then that they will be asked, so that
+  // they wake up meanwhile, unless it takes longer than they would stay awake.
+  double last_end_s_ = 0;
 };
 
 }  // namespace coppice

@@ -34,14 +34,6 @@ int Widest(const SizerLimits& limits) {
   return limits.draft.width > 0 ? limits.draft.width : AutoDraftWidth(limits.beam_width);
 }
 
-// The shape as deep as the sequence can use it and the pass has room for it; no draft when that is
-// no layer at all.
-DraftShape Clip(DraftShape shape, const SizerLimits& limits) {
-  shape.depth = std::min(
-      {shape.depth, limits.max_depth, limits.draft.DeepestWithin(shape.width, limits.max_nodes)});
-  return shape.depth > 0 ? shape : DraftShape{};
-}
-
 std::vector<DraftShape> Candidates(const SizerLimits& limits) {
   const int widest = Widest(limits);
   std::vector<int> widths;
@@ -57,7 +49,7 @@ std::vector<DraftShape> Candidates(const SizerLimits& limits) {
   std::vector<DraftShape> shapes;
   for (int width : widths) {
     for (int depth : depths) {
-      const DraftShape shape = Clip({width, depth}, limits);
+      const DraftShape shape = ForestSizer::Clip({width, depth}, limits);
       if (shape.depth > 0) shapes.push_back(shape);
     }
   }
@@ -75,6 +67,12 @@ std::vector<DraftShape> FirstShapes(const SizerLimits& limits) {
 }
 
 }  // namespace
+
+DraftShape ForestSizer::Clip(DraftShape shape, const SizerLimits& limits) {
+  shape.depth = std::min(
+      {shape.depth, limits.max_depth, limits.draft.DeepestWithin(shape.width, limits.max_nodes)});
+  return shape.depth > 0 ? shape : DraftShape{};
+}
 
 std::vector<ForestSizer::Measured> ForestSizer::List(const DriftingCost& cost) {
   std::vector<Measured> list;

@@ -37,6 +37,8 @@ class ForestSizer {
   // The first rounds try a ladder of shapes from 2 W (4 for W = 1) x 4 downwards; later one in
   // kExploreEvery does.
   DraftShape Choose(const std::string& method, const SizerLimits& limits);
+  // A shape as deep as the limits allow; no draft when that is no layer at all.
+  static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
 
   // A pass of `rows` rows took `seconds`.
   void RecordPass(int rows, double seconds);

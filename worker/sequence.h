@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,8 +77,9 @@ struct Sequence {
 
   // The round.
   uint32_t round = 0;
-  DraftForest forest;        // of the next pass
-  DraftShape draft_shape;    // asked for this round
+  DraftForest forest;                    // of the next pass
+  std::optional<DraftShape> next_shape;  // of the round after this one, when chosen already
+  DraftShape draft_shape;                // asked for this round
   bool draft_came = false;   // the draft of this round was in time; its forest may be empty
   double draft_asked_s = 0;  // when the draft of this round was asked for
   double last_verdict_s = 0;

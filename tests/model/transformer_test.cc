@@ -102,6 +102,35 @@ TEST(Transformer, GivesLogitsOfTheWantedRowsAlone) {
   EXPECT_THAT(*loaded->Run(batch), testing::IsEmpty());
 }
 
+TEST(Transformer, TellsWhenOnlyTheHeadIsLeft) {
+  TempDir dir;
+  WriteTinyLlama(MakeTinyLlama({}), dir.path());
+  LoadOptions options;
+  options.dir = dir.path();
+  auto loaded = LoadForTest(options);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const std::vector<TokenId> tokens = {3, 4, 5, 6};
+  int told = 0;
+  const auto tell = [&] { ++told; };
+  for (const int logits : {0, 1, 3}) {
+    BatchSketch sketch(16);
+    sketch.Prefix(tokens, 0, 4, logits);
+    const auto plain = loaded->model->Forward(sketch.batch, loaded->pool.get());
+    ASSERT_TRUE(plain.ok()) << plain.status();
+    const std::vector<float> expected(plain->begin(), plain->end());
+    told = 0;
+    const auto got = loaded->model->Forward(sketch.batch, loaded->pool.get(), tell);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(told, logits > 0 ? 1 : 0);
+    EXPECT_EQ(std::vector<float>(got->begin(), got->end()), expected);
+  }
+  BatchSketch bad(16);
+  bad.Prefix({-5}, 0, 1, 1);
+  told = 0;
+  EXPECT_FALSE(loaded->model->Forward(bad.batch, loaded->pool.get(), tell).ok());
+  EXPECT_EQ(told, 0);
+}
+
 TEST(Transformer, TellsShapesOfItsKvCache) {
   const TempDir dir;
   WriteTinyLlama(MakeTinyLlama({.dtype = "BF16"}), dir.path());
