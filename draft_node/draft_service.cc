@@ -81,6 +81,7 @@ absl::Status DraftService::Run() {
 
 absl::Status DraftService::RunOnce(int timeout_ms) {
   if (!HasWork()) {
+    threads_->KeepAwake(false);  // a forest under way may have been closed
     std::vector<Pollable> sockets = {leaders_->socket()};
     if (agent_ != nullptr) sockets.push_back(agent_->socket());
     if (!PollAwake(sockets, awake_until_s_)) Poll(sockets, timeout_ms);

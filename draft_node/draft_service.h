@@ -42,6 +42,7 @@ class DraftService {
   // nothing to do.
   absl::Status RunOnce(int timeout_ms);
   bool stopped() const { return stopped_; }
+  bool Drafting() const;  // a forest is under way
 
  private:
   using Key = std::pair<std::string, uint64_t>;  // leader connection, session id
@@ -65,7 +66,6 @@ class DraftService {
   void Fail(const Key& key, uint32_t round, const std::string& why);
   void PublishStatus();
   bool HasWork() const;
-  bool Drafting() const;  // a forest is under way
 
   DraftServiceOptions options_;
   Transformer* model_;

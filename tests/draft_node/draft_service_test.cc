@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <string>
@@ -471,6 +472,24 @@ class ThreadedDraftServiceTest : public DraftServiceTest {
   ThreadedDraftServiceTest() : DraftServiceTest(GetParam(), 3) {}
 };
 INSTANTIATE_TEST_SUITE_P(Transports, ThreadedDraftServiceTest, kTransports, TransportName);
+
+// Threads that wait for the next level sleep when there will be none.
+TEST_P(ThreadedDraftServiceTest, AForestClosedHalfWayLetsTheThreadsSleep) {
+  Open(1, 5);
+  Send(Request(1, 1, {}, 0, 3));
+  for (int i = 0; i < 100 && !service_->Drafting(); ++i) {
+    ASSERT_TRUE(service_->RunOnce(5).ok());
+  }
+  ASSERT_TRUE(service_->Drafting());
+  proto::DraftCommand close;
+  close.mutable_close()->set_session_id(1);
+  Send(close);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(service_->RunOnce(5).ok());
+  ASSERT_FALSE(service_->Drafting());
+  const std::clock_t before = std::clock();  // of all threads
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.1);
+}
 
 TEST_P(ThreadedDraftServiceTest, EveryForestComesBehindOneAnnouncement) {
   const auto second = *ClientChannel::Connect(leaders_->endpoint());
