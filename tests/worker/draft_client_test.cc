@@ -19,6 +19,13 @@ INSTANTIATE_TEST_SUITE_P(Transports, DraftClientTest,
                            return std::string(info.index == 0 ? "Zmq" : "Direct");
                          });
 
+void ExpectForestOfSeven(const std::vector<DraftArrival>& arrivals) {
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_EQ(arrivals[0].sequence_id, 7u);
+  EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
+  EXPECT_EQ(arrivals[0].forest.size(), 1);
+}
+
 TEST_P(DraftClientTest, WithoutNodesRoundsGoPlain) { EXPECT_EQ(Ask(0), Fallback::kNoNode); }
 
 TEST_P(DraftClientTest, OpensASessionAsksAndTakesTheForest) {
@@ -34,11 +41,7 @@ TEST_P(DraftClientTest, OpensASessionAsksAndTakesTheForest) {
   ASSERT_TRUE(request.has_value());
   EXPECT_EQ(request->draft().trie_token_size(), 1);  // the one generated token is the root itself
   node_.Send(ReplyTo(request->draft()));
-  const auto arrivals = Arrivals(1.01);
-  ASSERT_EQ(arrivals.size(), 1u);
-  EXPECT_EQ(arrivals[0].sequence_id, 7u);
-  EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
-  EXPECT_EQ(arrivals[0].forest.size(), 1);
+  ExpectForestOfSeven(Arrivals(1.01));
 }
 
 TEST_P(DraftClientTest, StableTokensAreSentOnce) {
@@ -233,11 +236,7 @@ TEST_P(DraftClientTest, AnAnnouncedForestIsWaitedForAwakeAndTakenAsUsual) {
   EXPECT_DOUBLE_EQ(AwakeUntil(1.02), 1.02 + kStayAwake_s);
   EXPECT_EQ(client_->sessions_on("a"), 1);
   node_.Send(ReplyTo(request->draft()));
-  const auto arrivals = Arrivals(1.03);
-  ASSERT_EQ(arrivals.size(), 1u);
-  EXPECT_EQ(arrivals[0].sequence_id, 7u);
-  EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
-  EXPECT_EQ(arrivals[0].forest.size(), 1);
+  ExpectForestOfSeven(Arrivals(1.03));
   EXPECT_EQ(client_->awake_until_s(), 0);
 }
 

@@ -1,0 +1,118 @@
+// A draft node's service on a tiny model over a real socket, and a leader that talks to it, for
+// tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/channel.h"
+#include "comm/communicator.h"
+#include "draft_node/draft_service.h"
+#include "proto/convert.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_host.h"
+
+namespace coppice {
+
+inline constexpr int kVocab = 24;
+inline constexpr double kAlways = 1e9;  // seconds: however slow the machine is
+
+class DraftServiceTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  DraftServiceTest() : DraftServiceTest(GetParam()) {}
+  explicit DraftServiceTest(const std::string& endpoint, int threads = 1) {
+    TinyLlamaOptions tiny;
+    tiny.vocab = kVocab;
+    tiny.layers = 1;
+    host_ = LoadTinyHost(tiny, dir_.path(), single_.get(), threads);
+    leaders_ = *ServerChannel::Bind(endpoint);
+    leader_ = *ClientChannel::Connect(leaders_->endpoint());
+    DraftServiceOptions service;
+    service.announce_within_s = kAlways;
+    service.max_sessions = 2;
+    service.max_rows = 32;
+    service.prefill_chunk = 16;
+    service_ = std::make_unique<DraftService>(service, &host_, leaders_.get(), nullptr);
+  }
+  void Send(const proto::DraftCommand& command) { ASSERT_TRUE(leader_->Send(command).ok()); }
+  void Open(uint64_t id, int prompt_length) {
+    DecodingParams params;
+    params.kind = DecodingKind::kBeamSampling;
+    params.method = "pf_gumbel";
+    params.beam_width = 2;
+    Open(id, prompt_length, params);
+  }
+  void Open(uint64_t id, int prompt_length, const DecodingParams& params) {
+    proto::DraftCommand command;
+    command.mutable_open()->set_session_id(id);
+    for (int i = 0; i < prompt_length; ++i) command.mutable_open()->add_prompt(3 + i % 20);
+    *command.mutable_open()->mutable_decoding() = DecodingToMessage(params);
+    Send(command);
+  }
+  // A request for one root whose last token is `token`, below `stable` generated tokens of which
+  // all are sent.
+  static proto::DraftCommand Request(uint64_t id, uint32_t round,
+                                     const std::vector<TokenId>& stable, size_t already_sent,
+                                     TokenId token) {
+    proto::DraftCommand command;
+    proto::DraftRequest* request = command.mutable_draft();
+    request->set_session_id(id);
+    request->set_round(round);
+    request->set_width(3);
+    request->set_depth(2);
+    request->set_stable_length(stable.size());
+    for (size_t i = already_sent; i < stable.size(); ++i) request->add_stable_tokens(stable[i]);
+    request->add_trie_parent(-1);
+    request->add_trie_token(token);
+    request->mutable_state()->add_root_trie(0);
+    request->mutable_state()->add_root_score(-1.0);
+    request->mutable_state()->add_root_multiplicity(2);
+    request->mutable_state()->add_slot_root(0);
+    request->mutable_state()->add_slot_root(0);
+    request->mutable_state()->set_layers_committed(stable.size() + 1);
+    return command;
+  }
+  static proto::DraftCommand Announcement() {
+    proto::DraftCommand command;
+    command.mutable_announce();
+    return command;
+  }
+  // The next forest or failure; announced() is how many announcements came before it.
+  std::optional<proto::DraftReply> Reply() { return ReplyTo(leader_.get()); }
+  std::optional<proto::DraftReply> ReplyTo(ClientChannel* leader) {
+    proto::DraftReply reply;
+    announced_ = 0;
+    for (int i = 0; i < 300; ++i) {
+      EXPECT_TRUE(service_->RunOnce(2).ok());
+      while (leader->Receive(&reply)) {
+        if (!reply.announces()) return reply;
+        ++announced_;
+        reply.clear_announces();
+        EXPECT_EQ(reply.ByteSizeLong(), 0u) << reply.DebugString();
+      }
+    }
+    return std::nullopt;
+  }
+  int announced() const { return announced_; }
+
+  TempDir dir_;
+  std::unique_ptr<Communicator> single_ = MakeSingleCommunicator();
+  ModelHost host_;
+  std::unique_ptr<ServerChannel> leaders_;
+  std::unique_ptr<ClientChannel> leader_;
+  std::unique_ptr<DraftService> service_;
+
+ private:
+  int announced_ = 0;
+};
+
+inline const auto kTransports = ::testing::Values("tcp://127.0.0.1:*", "direct://127.0.0.1:*");
+inline std::string TransportName(const ::testing::TestParamInfo<const char*>& info) {
+  return info.index == 0 ? "Zmq" : "Direct";
+}
+
+}  // namespace coppice
