@@ -82,7 +82,7 @@ absl::Status ModelRunner::Init(Communicator* communicator) {
 
 StepBuilder ModelRunner::NewStep() {
   blocks_->EndRound();
-  return StepBuilder(blocks_.get());
+  return StepBuilder(blocks_.get(), vocab_size());
 }
 
 absl::Status ModelRunner::Submit(StepBuilder step) {

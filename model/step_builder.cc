@@ -50,7 +50,9 @@ int StepBuilder::AddNodeRow(SequenceHandle sequence, KvNode node, TokenId token,
 
 StepBuilder::BiasRange StepBuilder::AddBias(absl::Span<const std::pair<TokenId, double>> bias) {
   const auto begin = static_cast<int32_t>(plan_.bias.size());
-  plan_.bias.insert(plan_.bias.end(), bias.begin(), bias.end());
+  for (const auto& [token, nats] : bias) {
+    if (token >= 0 && token < vocab_size_) plan_.bias.emplace_back(token, nats);
+  }
   return {begin, static_cast<int32_t>(plan_.bias.size())};
 }
 

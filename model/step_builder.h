@@ -15,7 +15,8 @@ namespace coppice {
 class StepBuilder {
  public:
   // *blocks must outlive the builder.
-  explicit StepBuilder(const BlockManager* blocks) : blocks_(blocks) {}
+  StepBuilder(const BlockManager* blocks, int vocab_size)
+      : blocks_(blocks), vocab_size_(vocab_size) {}
 
   // Prefill rows: `tokens` are the last tokens.size() tokens of the sequence's prefix, in `slots`
   // (what AppendPrefix returned). Nothing is needed of them.
@@ -26,7 +27,8 @@ class StepBuilder {
   // The row of a trie node; returns the place of the need in StepRows. need.row is set here.
   int AddNodeRow(SequenceHandle sequence, KvNode node, TokenId token, RowNeed need);
 
-  // A bias that needs share; its range is theirs to name.
+  // A bias that needs share; its range is theirs to name. Tokens outside of the vocabulary are left
+  // out.
   struct BiasRange {
     int32_t begin = 0, end = 0;
   };
@@ -42,6 +44,7 @@ class StepBuilder {
   void AddRow(TokenId token, int position, int32_t slot);
 
   const BlockManager* blocks_;
+  int vocab_size_;
   StepPlan plan_;
   SequenceHandle last_sequence_ = -1;
 };

@@ -33,8 +33,7 @@ bool StepPlanner::Join(Sequence* sequence, Planned* planned) {
   }
   planned->participants.push_back(
       {sequence, *std::move(reserved), absl::UnknownError("not verified")});
-  AppendRows(*sequence, runner_->vocab_size(), &planned->step,
-             &planned->participants.back().rows);
+  AppendRows(*sequence, &planned->step, &planned->participants.back().rows);
   return true;
 }
 

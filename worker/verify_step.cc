@@ -106,9 +106,8 @@ std::vector<KnownRow> KnownRoots(const Verdict& verdict, const RoundRows& rows, 
 // What the decoder needs of the rows of one round, row by row.
 class NeedsOfRound {
  public:
-  NeedsOfRound(const Sequence& sequence, int vocab_size, StepBuilder* step)
+  NeedsOfRound(const Sequence& sequence, StepBuilder* step)
       : sequence_(sequence),
-        vocab_size_(vocab_size),
         step_(step),
         use_(sequence.decoder->row_use()),
         need_(TargetNeed(sequence.params, use_)) {
@@ -136,17 +135,12 @@ class NeedsOfRound {
     std::optional<StepBuilder::BiasRange>& range =
         length < sequence_.params.min_tokens ? banned_ : free_;
     if (!range) {
-      std::vector<std::pair<TokenId, double>> bias = WarpAt(sequence_.params, length).logit_bias;
-      std::erase_if(bias, [this](const auto& entry) {
-        return entry.first < 0 || entry.first >= vocab_size_;
-      });
-      range = step_->AddBias(bias);
+      range = step_->AddBias(WarpAt(sequence_.params, length).logit_bias);
     }
     return *range;
   }
 
   const Sequence& sequence_;
-  int vocab_size_;
   StepBuilder* step_;
   RowUse use_;
   RowNeed need_;
@@ -197,12 +191,12 @@ absl::StatusOr<VerifyRows> ReserveRows(Sequence* sequence, BlockManager* blocks)
   return rows;
 }
 
-void AppendRows(const Sequence& sequence, int vocab_size, StepBuilder* step, VerifyRows* rows) {
+void AppendRows(const Sequence& sequence, StepBuilder* step, VerifyRows* rows) {
   const auto roots = sequence.decoder->roots();
   const PathTree& paths = sequence.decoder->paths();
   const DraftForest& forest = sequence.forest;
   const int length = sequence.decoder->layers_committed();
-  NeedsOfRound needs(sequence, vocab_size, step);
+  NeedsOfRound needs(sequence, step);
   for (size_t r = 0; r < roots.size(); ++r) {
     if (forest.size() > 0 && r < sequence.known_roots.size() && sequence.known_roots[r].known()) {
       rows->need.push_back(-1);

@@ -27,7 +27,7 @@ absl::StatusOr<VerifyRows> ReserveRows(Sequence* sequence, BlockManager* blocks)
 
 // Adds one row for every forest node and every root, with what the decoder needs of it; with a
 // forest, known roots need no row.
-void AppendRows(const Sequence& sequence, int vocab_size, StepBuilder* step, VerifyRows* rows);
+void AppendRows(const Sequence& sequence, StepBuilder* step, VerifyRows* rows);
 
 // Runs the decoder on the rows of the step, and keeps those of the new roots that were nodes.
 // InvalidArgument names row and token of a logit that is NaN or +inf, if one was read; then the
