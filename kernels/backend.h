@@ -94,6 +94,9 @@ struct RopeConfig {
 class Ops {
  public:
   virtual ~Ops() = default;
+  // What a pass may leave out: a plan may have commits alone, and rows without needs.
+  virtual bool has_rows() const = 0;
+  virtual bool has_needs() const = 0;
   // The plan's commits: K and V of all layers, slot to slot.
   virtual void CommitKv(KvPool* pool) = 0;
   // x[r] = row token[r] - first_row of the matrix (a tied head shares it); zeros when the matrix
