@@ -33,8 +33,9 @@ struct NoisyWinner {
 };
 // argmax over v of min(0, x[v] - sum.log) + Gumbel(key, v), the lowest token on ties. `weights` as
 // ChunkedLogSumExp made them. Only tokens that a conservative test on 32 bits of the noise cannot
-// discard are evaluated.
+// discard are evaluated. x may be a piece of a row that begins with token `first`, an even number;
+// `sum` is the piece's, the winner a token of the row.
 NoisyWinner ArgmaxWithNoise(absl::Span<const double> x, const float* weights, const LogSum& sum,
-                            const NoiseKey& key);
+                            const NoiseKey& key, TokenId first = 0);
 
 }  // namespace coppice

@@ -20,6 +20,9 @@ class MjgdDecoder : public BeamDecoder {
   const PathTree& paths() const override { return state_.paths(); }
   absl::Span<const PathId> roots() const override { return root_paths_; }
   DraftState draft_state() const override;
+  RowUse row_use() const override {
+    return {RowUse::Kind::kRanks, static_cast<int>(reach()), /*likelihood=*/true};
+  }
   int max_useful_depth() const override { return state_.max_useful_depth(); }
   Verdict Advance(const DraftForest& forest, RowSource* rows) override;
   bool finished() const override { return state_.finished(); }
@@ -40,6 +43,9 @@ class MjgdDecoder : public BeamDecoder {
     double log_score;
   };
 
+  size_t reach() const {
+    return state_.params().draft_beams + state_.params().stop_ids.size();
+  }
   std::vector<Candidate> ListCandidates(RowSource* rows);
   void Step(RowSource* rows, RoundLedger* ledger);
   bool WindowCloses() const;
@@ -81,12 +87,11 @@ bool MjgdDecoder::Better(const Path& a, const Path& b) const {
 
 // The continuations of the live beams that the walk can reach, best first, ties in canonical order.
 std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(RowSource* rows) {
-  const size_t reach = state_.params().draft_beams + state_.params().stop_ids.size();
   std::vector<Candidate> candidates;
   std::vector<WarpedRow::Candidate> entries;
   for (size_t b = 0; b < live_.size(); ++b) {
     row_.Read(rows, live_[b].beam.row, state_.layers());
-    row_.TopCandidates(reach, &entries);
+    row_.TopCandidates(reach(), &entries);
     for (const WarpedRow::Candidate& entry : entries) {
       candidates.push_back({live_[b].likelihood + entry.log_prob, b, entry.token,
                             live_[b].beam.log_score + entry.score_log_prob});

@@ -31,6 +31,9 @@ class PathDecoder : public SingleSequenceDecoder {
   // How much of the path stays. Row i of the round is the row after i drafts; each may be read
   // once.
   virtual Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) = 0;
+  RowUse row_use() const override {
+    return {RowUse::Kind::kLaw, /*reach=*/1, /*likelihood=*/true};
+  }
   const DecodingParams& params() const { return state().params(); }
   int layers() const { return state().layers(); }
 

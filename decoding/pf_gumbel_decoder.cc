@@ -14,6 +14,7 @@ class PfGumbelDecoder : public ParentFirstDecoder {
  public:
   explicit PfGumbelDecoder(const DecodingParams& params) : ParentFirstDecoder(params) {}
   DraftState draft_state() const override;
+  RowUse row_use() const override { return {RowUse::Kind::kDraws}; }
 
  private:
   std::vector<Beam> DrawSlots(RowSource* rows, RoundLedger* ledger) override;

@@ -40,6 +40,9 @@ class SearchDecoder : public BeamDecoder {
   const PathTree& paths() const override { return state_.paths(); }
   absl::Span<const PathId> roots() const override { return root_paths_; }
   DraftState draft_state() const override;
+  RowUse row_use() const override {
+    return {noisy_ ? RowUse::Kind::kNoisyRanks : RowUse::Kind::kRanks, static_cast<int>(reach())};
+  }
   int max_useful_depth() const override { return state_.max_useful_depth(); }
   Verdict Advance(const DraftForest& forest, RowSource* rows) override;
   bool finished() const override { return state_.finished(); }
@@ -50,6 +53,8 @@ class SearchDecoder : public BeamDecoder {
 
  private:
   size_t width() const { return state_.params().beam_width; }
+  // Children of one beam that the walk can reach: its best W and the stop ids among and beside them.
+  size_t reach() const { return width() + state_.params().stop_ids.size(); }
   // No child of the beam has a larger key.
   double KeyBound(const Beam& beam) const {
     return noisy_ ? BeamKey(state_.params().seed, state_.paths().hash(beam.path), beam.log_score)
@@ -91,11 +96,9 @@ void SearchDecoder::PublishRoots() {
   for (const Beam& beam : beams_) root_paths_.push_back(beam.path);
 }
 
-// The children of one beam that the walk can reach: its best W and the stop ids among and beside
-// them.
 void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
   const Beam& beam = beams_[b];
-  const size_t reach = width() + state_.params().stop_ids.size();
+  const size_t reach = this->reach();
   row_.Read(rows, beam.row, state_.layers());
   const size_t first = candidates_.size();
   if (!noisy_) {
@@ -105,8 +108,8 @@ void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
           {beam.log_score + entry.log_prob, b, entry.token, beam.log_score + entry.score_log_prob});
     }
   } else {
-    const Distribution whole = row_.whole() ? row_.Materialise().row : Distribution();
-    const Distribution& row = row_.whole() ? whole : row_.sparse();
+    const Distribution uncut = row_.cut() ? Distribution() : row_.Materialise().row;
+    const Distribution& row = row_.cut() ? row_.sparse() : uncut;
     const std::vector<double> keys =
         ChildKeys(state_.params().seed, state_.paths().hash(beam.path), beam.log_score, bound,
                   row.tokens, row.log_probs, reach);

@@ -1,7 +1,7 @@
 // Shortlists of rows of logits (RowNeed of base/step_plan.h): how each rank of a tensor-parallel
-// replica makes its part, in a record of fixed size, and how rank 0 joins the parts. Whatever the
-// number of ranks, the joined shortlist is the same. Called by the backends; host code for all of
-// them. Pure functions.
+// replica makes its part, in a record of fixed size, and how rank 0 joins the parts. The joined list
+// holds what was asked for and sometimes more; what decisions make of it is the same on any number
+// of ranks, bit for bit. Called by the backends; host code for all of them. Pure functions.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,32 @@
+// What a decision needs of a row of logits, stated before the pass (RowNeed of base/step_plan.h).
+// With it a GPU, or a rank of a tensor-parallel target, sends a shortlist in place of a row of the
+// whole vocabulary, and the decision is the same bit for bit. Called by worker/verify_step for
+// target rows and by draft_node/forest_builder for draft rows. Pure functions.
+#pragma once
+
+#include "base/step_plan.h"
+#include "decoding/params.h"
+
+namespace coppice {
+
+// How a decoder uses its target rows, where the warp keeps every token. A warp that cuts leaves a
+// short row, which serves every use.
+struct RowUse {
+  enum class Kind {
+    kLaw,         // any entry of the row
+    kDraws,       // WarpedRow::DrawToken
+    kRanks,       // WarpedRow::TopCandidates(reach)
+    kNoisyRanks,  // the `reach` best by log pt + noise of slot 0 (section 5.8)
+  };
+  Kind kind = Kind::kLaw;
+  int reach = 1;
+  bool likelihood = false;  // read with LikelihoodParams
+};
+
+// row, path_hash, slots and the range of the bias are left to the caller; so is the seed's slot mask
+// for kNoisyRanks (bit 0).
+RowNeed TargetNeed(const DecodingParams& params, const RowUse& use);
+// For DraftRow.
+RowNeed DraftNeed(const DecodingParams& params);
+
+}  // namespace coppice
