@@ -89,8 +89,8 @@ struct RopeConfig {
   double llama3_original_max_positions = 8192;
 };
 
-// The ops of one step, given to a pass. Rows are those of the plan; after GatherRows those that have
-// needs. Every rank calls the same ops in the same order.
+// The ops of one step, given to a pass. Rows are those of the plan; after GatherRows those that
+// have needs. Every rank calls the same ops in the same order.
 class Ops {
  public:
   virtual ~Ops() = default;

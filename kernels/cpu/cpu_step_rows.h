@@ -1,6 +1,6 @@
 // What the decisions need of a step's logits, on the CPU. With one rank the logits themselves are
 // the answer. With several, each rank sends one piece for all needs: its shard of a row, or its
-// record of a shortlist (kernels/shortlist.h); rank 0 puts rows and shortlists together. Used by
+// record of a shortlist (kernels/shortlist.h); rank 0 puts rows and shortlists together. Owned by
 // CpuBackend. Thread-compatible; the const calls may come from any thread.
 #pragma once
 
@@ -26,58 +26,63 @@ class CpuStepRows final : public StepRows {
 
   // Forgets the step before.
   void Clear();
-  // logits [needs, this rank's tokens from first_token on], which must stay until Clear. Collective
-  // unless one rank serves the logits as they are.
+  // logits [needs, this rank's tokens], first_token and vocab as in Ops::Select; the logits must
+  // stay until Clear. Collective, unless one rank serves them as they are.
   absl::Status Select(const StepPlan& plan, const float* logits, int64_t first_token,
                       int64_t vocab);
-  // The rows of these needs become whole. Collective. InvalidArgument names a need that the step
-  // before did not have.
+  // InvalidArgument names a need that the last step did not have.
   absl::Status CheckFetch(absl::Span<const int32_t> needs) const;
+  // The rows of these needs become whole. Collective.
   absl::Status Fetch(absl::Span<const int32_t> needs);
 
   absl::Span<const float> Whole(int need) const override;
   const ListedRow* Listed(int need) const override;
 
  private:
-  // One need in the pieces: `words` words from `offset` on.
+  // A need in every rank's piece.
   struct Part {
     int need = 0;
+    size_t offset = 0, words = 0;
     bool whole = false;
-    size_t offset = 0;
-    size_t words = 0;
+    float* row = nullptr;  // [vocab] of a whole row, on rank 0
   };
-  // Memory that grows and keeps nothing when it does.
-  struct Words {
+  // Parts of one piece, one after the other.
+  struct Piece {
+    std::vector<Part> parts;
+    size_t words = 0;
+
+    void Add(int need, bool whole, size_t words);
+  };
+  // Grows, and does not keep what it held then.
+  struct Buffer {
     float* AtLeast(size_t count);
+
     std::unique_ptr<float[]> data;
     size_t size = 0;
   };
 
-  const float* shard_row(int need) const { return logits_ + need * shard_.size(); }
-  // Appends the part of a need; returns the words of all.
-  static size_t AddPart(int need, bool whole, size_t words, std::vector<Part>* parts);
-  // Every rank's piece to rank 0: all_, [ranks][words].
-  absl::Status Exchange(const StepPlan* plan, absl::Span<const Part> parts, size_t words);
+  // Collective: fills whole_ and, of plan's shortlists, listed_. plan may be null without any.
+  absl::Status Exchange(const StepPlan* plan, Piece* piece);
   void WritePart(const StepPlan* plan, const Part& part, float* piece) const;
-  void JoinPart(const StepPlan* plan, const Part& part, size_t words);
+  void JoinPart(const StepPlan* plan, const Part& part, size_t piece_words);
   float* NewRow();
 
   ThreadTeam* const team_;
   Communicator* const communicator_;
   const bool always_list_;
 
-  // Of the last step: this rank's logits, and on every rank what came whole.
+  // Of the last step, on every rank.
   const float* logits_ = nullptr;
   TokenRange shard_;
   int64_t vocab_ = 0;
-  std::vector<uint8_t> is_whole_;  // [needs]
+  std::vector<bool> came_whole_;  // [needs]
   // On rank 0.
   std::vector<const float*> whole_;  // [needs], null where listed
   std::vector<ListedRow> listed_;    // [needs]
-  // Rows of vocab_ floats, made when first needed, so that rows never used cost no memory.
+  // Of vocab_ floats; made when first used.
   std::vector<std::unique_ptr<float[]>> rows_;
   size_t rows_used_ = 0;
-  Words mine_, all_;
+  Buffer mine_, all_;
 };
 
 }  // namespace coppice::cpu
