@@ -89,11 +89,14 @@ struct RopeConfig {
   double llama3_original_max_positions = 8192;
 };
 
-// The ops of one step, given to a pass. Rows are those of the plan; after GatherRows those that have
-// needs. Every rank calls the same ops in the same order.
+// The ops of one step, given to a pass. Rows are those of the plan; after GatherRows those that
+// have needs. Every rank calls the same ops in the same order.
 class Ops {
  public:
   virtual ~Ops() = default;
+  // What a pass may leave out: a plan may have commits alone, and rows without needs.
+  virtual bool has_rows() const = 0;
+  virtual bool has_needs() const = 0;
   // The plan's commits: K and V of all layers, slot to slot.
   virtual void CommitKv(KvPool* pool) = 0;
   // x[r] = row token[r] - first_row of the matrix (a tied head shares it); zeros when the matrix

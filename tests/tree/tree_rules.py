@@ -15,8 +15,9 @@ MESSAGES = re.compile(r"proto/\w+\.pb\.h")
 MAY_INCLUDE = {
     "base": (),
     "decoding": ("base/",),
-    "kernels": ("base/",),
     "comm": ("base/", MESSAGES),
+    "kernels": ("base/", "comm/communicator.h", "decoding/row_kernels.h", "decoding/gumbel_kernels.h",
+                "decoding/logit_check.h", "decoding/warp.h"),
     "proto": ("base/", "decoding/"),
     "model": ("base/", "kernels/", "comm/"),
     "node": ("base/", "model/", "comm/", MESSAGES),

@@ -26,6 +26,7 @@ class TreeRules(unittest.TestCase):
 
     def test_accepts_allowed_includes(self):
         self.write("worker/a.cc", '#include "worker/a.h"\n#include "model/b.h"\n#include "absl/status/status.h"\n')
+        self.write("kernels/a.h", '#include "comm/communicator.h"\n#include "decoding/row_kernels.h"\n')
         self.write("comm/a.h", '#include "proto/control.pb.h"\n#include "base/types.h"\n')
         self.write("coordinator/api/a.h", '#include "decoding/params.h"\n#include "coordinator/http.h"\n')
         self.assertEqual(self.found(tree_rules.check_includes), [])
@@ -33,6 +34,7 @@ class TreeRules(unittest.TestCase):
     def test_catches_forbidden_includes(self):
         cases = {
             "base/a.h": "decoding/params.h", "decoding/a.cc": "model/b.h", "kernels/cpu/a.cc": "comm/channel.h",
+            "kernels/a.cc": "decoding/forest.h",
             "comm/a.h": "proto/convert.h", "model/a.h": "decoding/forest.h", "coordinator/a.cc": "model/model_config.h",
             "coordinator/b.cc": "decoding/beam_decoder.h", "loadgen/a.cc": "proto/control.pb.h",
             "worker/a.cc": "coordinator/http.h", "draft_node/a.cc": "worker/engine.h", "proto/a.cc": "tests/testing/fake.h",

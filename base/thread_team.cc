@@ -1,4 +1,4 @@
-#include "kernels/cpu/thread_team.h"
+#include "base/thread_team.h"
 
 #include <sched.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 
-namespace coppice::cpu {
+namespace coppice {
 namespace {
 
 constexpr int kTurnsAlone = 8;  // of 16 pauses: some 2 to 5 us
@@ -129,4 +129,4 @@ void ThreadTeam::HelperLoop() {
   }
 }
 
-}  // namespace coppice::cpu
+}  // namespace coppice

@@ -1,4 +1,4 @@
-#include "kernels/cpu/thread_team.h"
+#include "base/thread_team.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace coppice::cpu {
+namespace coppice {
 namespace {
 
 TEST(ThreadTeamTest, RunsEveryChunkOnce) {
@@ -212,4 +212,4 @@ TEST(ThreadTeamTest, LosesNothingInManyRounds) {
 }
 
 }  // namespace
-}  // namespace coppice::cpu
+}  // namespace coppice

@@ -1,8 +1,9 @@
-// The threads of one CPU backend: Run() spreads the chunks of an op over them. The caller works too
-// and never waits for a helper to wake up: a helper that comes late finds less to do. Helpers spin
-// for kSpinMicroseconds after work, so that the ops of one forward pass find them awake, and sleep
-// otherwise. Chunks must write disjoint outputs; which thread runs which chunk is open. Between two
-// passes the same threads are lent to the host (HostThreads). Thread-compatible: one thread calls.
+// The threads of one engine: Run() spreads the chunks of an op or of the host's work over them. The
+// caller works too and never waits for a helper to wake up: a helper that comes late finds less to
+// do. Helpers spin for kSpinMicroseconds after work, so that the ops of one forward pass find them
+// awake, and sleep otherwise. Chunks must write disjoint outputs; which thread runs which chunk is
+// open. Owned by whoever makes the backend: the CPU backend computes on it, and between two passes
+// the host does (HostThreads). Thread-compatible: one thread calls.
 #pragma once
 
 #include <atomic>
@@ -14,7 +15,7 @@
 
 #include "base/host_threads.h"
 
-namespace coppice::cpu {
+namespace coppice {
 
 class ThreadTeam final : public HostThreads {
  public:
@@ -72,4 +73,4 @@ class ThreadTeam final : public HostThreads {
 // Cores that this process may run on.
 int AvailableCores();
 
-}  // namespace coppice::cpu
+}  // namespace coppice
