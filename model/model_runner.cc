@@ -59,7 +59,7 @@ absl::Status ModelRunner::Init(Communicator* communicator) {
     spdlog::info("loading {}: {:.0f} %", options_.dir, fraction * 100);
   };
   COPPICE_ASSIGN_OR_RETURN(DecoderParts parts, LoadDecoder(load, backend_.get(), communicator));
-  const auto block_bytes = static_cast<int64_t>(KvBlockBytes(parts));
+  const auto block_bytes = static_cast<int64_t>(parts.kv_block_bytes());
   COPPICE_ASSIGN_OR_RETURN(const int64_t blocks,
                            AgreeOnBlocks(options_.kv_bytes / block_bytes, communicator));
   if (blocks < kLeastBlocks) {
@@ -68,10 +68,10 @@ absl::Status ModelRunner::Init(Communicator* communicator) {
                                                    " bytes; at least ", kLeastBlocks,
                                                    " are needed"));
   }
-  COPPICE_ASSIGN_OR_RETURN(pool_, backend_->MakeKvPool(KvShape(parts, blocks)));
+  COPPICE_ASSIGN_OR_RETURN(pool_, backend_->MakeKvPool(parts.kv_shape(blocks)));
   blocks_ = std::make_unique<BlockManager>(BlockManagerOptions{
       .num_blocks = blocks, .scratch_blocks = options_.scratch_blocks});
-  COPPICE_ASSIGN_OR_RETURN(decoder_, Decoder::Make(std::move(parts), backend_.get(), pool_.get(),
+  COPPICE_ASSIGN_OR_RETURN(decoder_, Decoder::Create(std::move(parts), backend_.get(), pool_.get(),
                                                    communicator->size()));
   COPPICE_RETURN_IF_ERROR(communicator->Barrier());
   spdlog::info("{} ready in {:.2f} s: {:.1f} MB of weights ({}), {} KV blocks of {} KB, {}",

@@ -76,7 +76,7 @@ absl::Status CheckArrays(const StepPlan& plan, const PlanLimits& limits) {
 
 // Position by position: what the row sees must be what it says, and end with the slot that it
 // writes.
-absl::Status CheckRow(const StepPlan& plan, const PlanLimits& limits, int s, int row) {
+absl::Status CheckRow(const StepPlan& plan, int s, int row) {
   const Segment& segment = plan.segments[s];
   const int prefix = plan.prefix_length(row), chain = plan.chain_length(row);
   if (chain > 0 ? prefix != segment.prefix_len : prefix > segment.prefix_len) {
@@ -92,7 +92,7 @@ absl::Status CheckRow(const StepPlan& plan, const PlanLimits& limits, int s, int
   return BadEntry("slot", row, absl::StrCat(plan.slot[row], ", but its context ends in ", last));
 }
 
-absl::Status CheckSegments(const StepPlan& plan, const PlanLimits& limits) {
+absl::Status CheckSegments(const StepPlan& plan) {
   int64_t row = 0;
   for (size_t s = 0; s < plan.segments.size(); ++s) {
     const Segment& segment = plan.segments[s];
@@ -108,7 +108,7 @@ absl::Status CheckSegments(const StepPlan& plan, const PlanLimits& limits) {
                                    " blocks"));
     }
     for (; row < segment.first_row + segment.rows; ++row) {
-      COPPICE_RETURN_IF_ERROR(CheckRow(plan, limits, static_cast<int>(s), static_cast<int>(row)));
+      COPPICE_RETURN_IF_ERROR(CheckRow(plan, static_cast<int>(s), static_cast<int>(row)));
     }
   }
   if (row == plan.rows()) return absl::OkStatus();
@@ -186,7 +186,7 @@ absl::Status CheckFetch(const StepPlan& plan, const PlanLimits& limits) {
 
 absl::Status CheckPlan(const StepPlan& plan, const PlanLimits& limits) {
   COPPICE_RETURN_IF_ERROR(CheckArrays(plan, limits));
-  COPPICE_RETURN_IF_ERROR(CheckSegments(plan, limits));
+  COPPICE_RETURN_IF_ERROR(CheckSegments(plan));
   COPPICE_RETURN_IF_ERROR(CheckNeeds(plan, limits));
   COPPICE_RETURN_IF_ERROR(CheckCommits(plan, limits));
   return CheckFetch(plan, limits);
