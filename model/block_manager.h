@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/forward_batch.h"
+#include "base/step_plan.h"
 #include "base/types.h"
 
 namespace coppice {

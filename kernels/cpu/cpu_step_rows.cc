@@ -64,9 +64,7 @@ absl::Status CpuStepRows::Select(const StepPlan& plan, const float* logits, int6
     came_whole_.push_back(IsWhole(need, vocab));
     piece.Add(i, came_whole_[i], came_whole_[i] ? padded : RecordWords(need));
   }
-  const absl::Status status = Exchange(&plan, &piece);
-  if (!status.ok()) Clear();
-  return status;
+  return Exchange(&plan, &piece);
 }
 
 absl::Status CpuStepRows::CheckFetch(absl::Span<const int32_t> needs) const {
@@ -99,6 +97,12 @@ const ListedRow* CpuStepRows::Listed(int need) const {
 }
 
 absl::Status CpuStepRows::Exchange(const StepPlan* plan, Piece* piece) {
+  const absl::Status status = GatherAndJoin(plan, piece);
+  if (!status.ok()) Clear();
+  return status;
+}
+
+absl::Status CpuStepRows::GatherAndJoin(const StepPlan* plan, Piece* piece) {
   const auto parts = static_cast<int64_t>(piece->parts.size());
   const int ranks = communicator_->size();
   float* mine = mine_.AtLeast(piece->words);

@@ -62,7 +62,9 @@ class CpuStepRows final : public StepRows {
   };
 
   // Collective: fills whole_ and, of plan's shortlists, listed_. plan may be null without any.
+  // After an error there are no rows.
   absl::Status Exchange(const StepPlan* plan, Piece* piece);
+  absl::Status GatherAndJoin(const StepPlan* plan, Piece* piece);
   void WritePart(const StepPlan* plan, const Part& part, float* piece) const;
   void JoinPart(const StepPlan* plan, const Part& part, size_t piece_words);
   float* NewRow();

@@ -1,4 +1,4 @@
-#include "model/transformer.h"
+#include "model/load_decoder.h"
 
 #include <spdlog/spdlog.h>
 
@@ -8,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "model/checkpoint.h"
-#include "model/decoder.h"
+#include "model/model_config.h"
+#include "model/shard_plan.h"
+#include "model/weights.h"
 
 namespace coppice {
 namespace {
@@ -50,8 +52,7 @@ absl::StatusOr<DecoderParts> LoadParts(const LoadOptions& options, Backend* back
   return parts;
 }
 
-// Collective: every rank learns whether all have loaded, and the same checkpoint, so that none
-// waits for one that has failed. Returns this rank's own error first.
+// Collective, so that no rank waits for one that has failed. Returns this rank's own error first.
 absl::Status Agree(const std::string& dir, absl::Status mine, uint64_t fingerprint,
                    Communicator* communicator) {
   std::string leader(reinterpret_cast<const char*>(&fingerprint), sizeof fingerprint);
@@ -74,13 +75,12 @@ absl::Status Agree(const std::string& dir, absl::Status mine, uint64_t fingerpri
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const LoadOptions& options,
-                                                               Backend* backend,
-                                                               Communicator* communicator) {
+absl::StatusOr<DecoderParts> LoadDecoder(const LoadOptions& options, Backend* backend,
+                                         Communicator* communicator) {
   auto parts = LoadParts(options, backend, communicator->rank(), communicator->size());
   COPPICE_RETURN_IF_ERROR(
       Agree(options.dir, parts.status(), parts.ok() ? parts->fingerprint : 0, communicator));
-  return std::make_unique<Decoder>(*std::move(parts), backend, communicator);
+  return parts;
 }
 
 }  // namespace coppice
