@@ -34,6 +34,9 @@ ABSL_FLAG(std::string, compare, "", "recording whose requests are run again and 
 ABSL_FLAG(int, only, -1, "comparing: the number of the one request to run; prints both answers");
 ABSL_FLAG(double, score_tolerance, 0,
           "comparing: by how much scores may differ, nats; 0 = every bit counts");
+ABSL_FLAG(bool, shortlists, false,
+          "read target and draft rows as shortlists where the method can, as the ranks of a "
+          "tensor-parallel target send them");
 ABSL_FLAG(int, threads, 1, "compute threads");
 ABSL_FLAG(std::string, kernels, "best", "instruction set: best, AVX-512, AVX2 or scalar");
 
@@ -52,6 +55,7 @@ constexpr char kUsage[] =
 
 absl::StatusOr<std::unique_ptr<LocalReplica>> LoadReplica() {
   LocalReplicaOptions options;
+  options.always_list = absl::GetFlag(FLAGS_shortlists);
   options.target_dir = absl::GetFlag(FLAGS_target);
   options.draft_dir = absl::GetFlag(FLAGS_draft);
   options.kv_bytes = int64_t{64} << 20;
