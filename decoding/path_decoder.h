@@ -31,11 +31,10 @@ class PathDecoder : public SingleSequenceDecoder {
   // How much of the path stays. Row i of the round is the row after i drafts; each may be read
   // once.
   virtual Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) = 0;
-  const DecodingParams& params() const { return state().params(); }
   int layers() const { return state().layers(); }
 
  private:
-  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  void DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
   TokenId DrawFrom(const WarpedRow& row, RoundLedger* ledger);
 };
 
