@@ -18,10 +18,10 @@
 #include "absl/types/span.h"
 #include "base/host_threads.h"
 #include "base/listed_row.h"
+#include "base/step_plan.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
 #include "decoding/path_tree.h"
-#include "decoding/row_need.h"
 
 namespace coppice {
 
@@ -37,7 +37,7 @@ class RowSource {
   // Rows known in f64 (golden files, test models): unwarped logits or log-probabilities [vocab].
   // Asked first; an empty span means "use Logits".
   virtual absl::Span<const double> LogProbs(int /*row*/) { return {}; }
-  // The row as the shortlist that the decoder said it needs (row_use); nullptr means "use Logits".
+  // The row as the shortlist that the decoder said it needs (row_need); nullptr means "use Logits".
   // Lives as long as the source.
   virtual const ListedRow* Listed(int /*row*/) { return nullptr; }
 };
@@ -65,8 +65,9 @@ class BeamDecoder {
   // be kept. Not empty until finished. PF-Gumbel: the distinct picked parents only.
   virtual absl::Span<const PathId> roots() const = 0;
   virtual DraftState draft_state() const = 0;
-  // How every target row is used. What each row must hold follows from it: TargetNeed.
-  virtual RowUse row_use() const { return {}; }
+  // What it needs of every target row; what differs from row to row is left to the caller
+  // (decoding/row_need.h). All methods can do with whole rows.
+  virtual RowNeed row_need() const { return {}; }
   // Deepest useful draft now: max_tokens - 1 - layers committed, at least 0.
   virtual int max_useful_depth() const = 0;
   // Decides as many layers as the rows allow, at least one. `forest` has roots().size() roots in

@@ -76,7 +76,7 @@ absl::Status CheckPathForest(const DraftForest& forest) {
   return absl::OkStatus();
 }
 
-void BlockDecoder::Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
+void BlockDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
   // The path: node i of the forest is x_{i+1}. A stop id ends it.
   std::vector<TokenId> draft;
   std::vector<const Distribution*> proposals;
@@ -96,7 +96,7 @@ void BlockDecoder::Decide(const DraftForest& forest, RowSource* rows, RoundLedge
   std::vector<std::unique_ptr<WarpedRow>> path_rows;
   std::vector<LayerLaw> laws;
   for (int i = 0; i < gamma + (ended ? 0 : 1); ++i) {
-    path_rows.push_back(std::make_unique<WarpedRow>(state().params()));
+    path_rows.push_back(std::make_unique<WarpedRow>(params()));
     path_rows[i]->Read(rows, i, state().layers() + i);
     laws.push_back(RowLaw(*path_rows[i], hashes[i]));
   }

@@ -34,7 +34,7 @@ class BlockDecoder : public SingleSequenceDecoder {
       : SingleSequenceDecoder(params, std::move(choices)) {}
 
  private:
-  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  void DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
 };
 
 // Seeded.

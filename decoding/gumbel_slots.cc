@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "base/rng.h"
 #include "decoding/choice_source.h"
 #include "decoding/layer_beams.h"
-#include "decoding/sequence_state.h"
+#include "decoding/sequence_decoder.h"
 #include "decoding/target_row.h"
 
 namespace coppice {
@@ -18,33 +17,24 @@ double Key(const LayerLaw& p, uint64_t seed, Entry entry) {
                                     static_cast<uint32_t>(entry.token));
 }
 
-class GumbelSlotsDecoder : public BeamDecoder {
+class GumbelSlotsDecoder : public SequenceDecoder {
  public:
   explicit GumbelSlotsDecoder(const DecodingParams& params)
-      : state_(params), beams_(params), slots_(params.beam_width) {}
+      : SequenceDecoder(params), beams_(params), slots_(params.beam_width) {}
 
-  const PathTree& paths() const override { return state_.paths(); }
-  absl::Span<const PathId> roots() const override { return beams_.paths(); }
-  DraftState draft_state() const override { return beams_.State(state_.paths(), state_.layers()); }
-  int max_useful_depth() const override { return state_.max_useful_depth(); }
-  Verdict Advance(const DraftForest& forest, RowSource* rows) override;
-  bool finished() const override { return state_.finished(); }
-  int layers_committed() const override { return state_.layers(); }
-  absl::Span<const LayerOutput> last_layer() const override { return state_.last_layer(); }
-  std::vector<TokenId> StablePrefix() const override { return state_.StablePrefix(beams_.beams()); }
-  std::vector<Hypothesis> Result() const override { return state_.Result(); }
+  DraftState draft_state() const override { return beams_.State(paths(), state().layers()); }
 
  private:
-  const DecodingParams& params() const { return state_.params(); }
+  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  std::vector<Beam> LiveBeams() const override { return beams_.beams(); }
   void DecideLayer(RowSource* rows, RoundLedger* ledger);
 
-  SequenceState state_;
   LayerBeams beams_;
   int slots_;  // of the next layer, with replacement
 };
 
 void GumbelSlotsDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
-  const LayerLaw p = beams_.Read(rows, state_.paths(), state_.layers());
+  const LayerLaw p = beams_.Read(rows, paths(), state().layers());
   const SlotDraws drawn = params().kind == DecodingKind::kBeamSampling
                               ? DrawSlots(p, params(), slots_)
                               : DrawDistinct(p, params());
@@ -53,27 +43,24 @@ void GumbelSlotsDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
   std::vector<LayerOutput> outputs;
   for (const Entry& entry : drawn.entries) {
     const Beam& beam = beams_.beams()[entry.beam];
-    const Beam child = ledger->Extend(&state_.paths(), beam, entry.token,
+    const Beam child = ledger->Extend(&mutable_state()->paths(), beam, entry.token,
                                       beam.log_score + beams_.ScoreLogProb(entry));
-    const bool ended = state_.is_stop(entry.token);
+    const bool ended = state().is_stop(entry.token);
     outputs.push_back({child.path, child.log_score, ended});
     if (!ended) live.push_back(child);
   }
   ledger->AddLayer();
-  if (!state_.EndLayer(std::move(outputs))) live.clear();
+  if (!mutable_state()->EndLayer(std::move(outputs))) live.clear();
   if (!params().refill) slots_ = static_cast<int>(live.size());
   beams_.Set(live);
 }
 
-Verdict GumbelSlotsDecoder::Advance(const DraftForest& forest, RowSource* rows) {
-  COPPICE_CHECK(!finished());
-  RoundLedger ledger(forest, beams_.beams().size());
+void GumbelSlotsDecoder::Decide(const DraftForest&, RowSource* rows, RoundLedger* ledger) {
   beams_.BeginRound();
   do {
-    DecideLayer(rows, &ledger);
+    DecideLayer(rows, ledger);
   } while (!finished() && beams_.RowsKnown());
   beams_.EndRound();
-  return std::move(ledger).Finish(beams_.beams());
 }
 
 }  // namespace

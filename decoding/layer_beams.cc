@@ -29,10 +29,7 @@ void LayerBeams::Set(absl::Span<const Beam> slots) {
 }
 
 void LayerBeams::BeginRound() {
-  for (size_t r = 0; r < beams_.size(); ++r) {
-    beams_[r].row = static_cast<int>(r);
-    beams_[r].parent_row = -1;
-  }
+  for (size_t r = 0; r < beams_.size(); ++r) beams_[r].BecomeRoot(r);
 }
 
 bool LayerBeams::RowsKnown() const {

@@ -29,7 +29,7 @@ class LayerBeams {
   // Frees the rows: between rounds a sequence holds none, whose whole ones are megabytes each.
   void EndRound() { rows_.clear(); }
 
-  absl::Span<const Beam> beams() const { return beams_; }
+  const std::vector<Beam>& beams() const { return beams_; }
   absl::Span<const PathId> paths() const { return paths_; }  // [beams]
   bool RowsKnown() const;
   // P of the layer after `length` generated tokens; every row is known. Refers to this object,

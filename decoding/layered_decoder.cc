@@ -10,7 +10,7 @@ namespace coppice {
 LayeredDecoder::LayeredDecoder(const DecodingParams& params, std::unique_ptr<LayerRule> rule,
                                DrawLaw drafts, std::shared_ptr<ChoiceSource> choices,
                                KeptBeams kept)
-    : state_(params),
+    : SequenceDecoder(params),
       rule_(std::move(rule)),
       drafts_(drafts),
       choices_(std::move(choices)),
@@ -18,21 +18,21 @@ LayeredDecoder::LayeredDecoder(const DecodingParams& params, std::unique_ptr<Lay
       beams_(params) {}
 
 void LayeredDecoder::StartFrom(absl::Span<const StartSlot> slots) {
-  COPPICE_CHECK(state_.layers() == 0 && !slots.empty());
+  COPPICE_CHECK(!slots.empty());
   std::vector<Beam> beams;
   std::vector<LayerOutput> outputs;
   for (const StartSlot& slot : slots) {
     Beam beam;
-    for (TokenId token : slot.tokens) beam.path = state_.paths().Extend(beam.path, token);
+    for (TokenId token : slot.tokens) beam.path = mutable_state()->paths().Extend(beam.path, token);
     beam.log_score = slot.log_score;
     beams.push_back(beam);
     outputs.push_back({beam.path, beam.log_score, false});
   }
-  state_.StartFrom(outputs, static_cast<int>(slots[0].tokens.size()));
   beams_.Set(beams);
+  ContinueFrom(std::move(outputs), static_cast<int>(slots[0].tokens.size()));
 }
 
-int LayeredDecoder::Width() const { return std::max(1, state_.params().beam_width - ended_slots_); }
+int LayeredDecoder::Width() const { return std::max(1, params().beam_width - ended_slots_); }
 
 // All beams have the same length, so that the lowest perplexity is the largest ls.
 void LayeredDecoder::KeepBestBeam() {
@@ -71,8 +71,7 @@ LayerResult LayeredDecoder::VerifyLayer(const DraftForest& forest, const Proposa
 }
 
 void LayeredDecoder::CommitLayer(const LayerResult& result, RoundLedger* ledger) {
-  const bool slots_go =
-      state_.params().kind == DecodingKind::kBeamSampling && !state_.params().refill;
+  const bool slots_go = params().kind == DecodingKind::kBeamSampling && !params().refill;
   LayerRecord record;
   record.beams.assign(beams_.paths().begin(), beams_.paths().end());
   record.multiplicity = draft_state().root_multiplicity;
@@ -80,9 +79,9 @@ void LayeredDecoder::CommitLayer(const LayerResult& result, RoundLedger* ledger)
   std::vector<Beam> live;
   for (const RuleOutput& output : result.outputs) {
     const Beam& beam = beams_.beams()[output.entry.beam];
-    const Beam slot = ledger->Extend(&state_.paths(), beam, output.entry.token,
+    const Beam slot = ledger->Extend(&mutable_state()->paths(), beam, output.entry.token,
                                      beam.log_score + beams_.ScoreLogProb(output.entry));
-    const bool ends = state_.is_stop(output.entry.token);
+    const bool ends = state().is_stop(output.entry.token);
     record.outputs.push_back({slot.path, slot.log_score, ends});
     record.accepted_draft.push_back(output.draft);
     if (!ends) {
@@ -93,33 +92,30 @@ void LayeredDecoder::CommitLayer(const LayerResult& result, RoundLedger* ledger)
   }
   ledger->AddMargin(result.min_margin);
   ledger->AddLayer();
-  if (!state_.EndLayer(record.outputs)) live.clear();
+  if (!mutable_state()->EndLayer(record.outputs)) live.clear();
   beams_.Set(live);
   round_.push_back(std::move(record));
 }
 
-Verdict LayeredDecoder::Advance(const DraftForest& forest, RowSource* rows) {
-  COPPICE_CHECK(!finished());
-  RoundLedger ledger(forest, beams_.paths().size());
-  choices_->BeginRound(static_cast<uint64_t>(state_.layers()));
+void LayeredDecoder::Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
+  choices_->BeginRound(static_cast<uint64_t>(state().layers()));
   beams_.BeginRound();
   round_.clear();
   const int depth = CheckShippedDraws(forest, drafts_).ok() ? forest.depth() : 0;
   const ProposalIndex proposals(forest);
   bool go_on = true;
   for (int layer = 0; go_on; ++layer) {
-    const LayerLaw p = beams_.Read(rows, paths(), state_.layers());
+    const LayerLaw p = beams_.Read(rows, paths(), state().layers());
     const bool verify = layer < depth;
     const LayerResult result =
         verify ? VerifyLayer(forest, proposals, layer, p) : rule_->Draw(p, Width(), choices_.get());
-    if (verify) ledger.AddOverlap(result.overlap);
-    CommitLayer(result, &ledger);
+    if (verify) ledger->AddOverlap(result.overlap);
+    CommitLayer(result, ledger);
     round_.back().verified = verify;
     go_on = verify && result.full && !finished();
   }
   beams_.EndRound();
   if (kept_ == KeptBeams::kBest) KeepBestBeam();
-  return std::move(ledger).Finish(beams_.beams());
 }
 
 }  // namespace coppice

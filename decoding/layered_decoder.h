@@ -13,7 +13,7 @@
 #include "decoding/choice_source.h"
 #include "decoding/layer_beams.h"
 #include "decoding/layer_rule.h"
-#include "decoding/sequence_state.h"
+#include "decoding/sequence_decoder.h"
 #include "decoding/shipped_draws.h"
 
 namespace coppice {
@@ -34,7 +34,7 @@ enum class KeptBeams {
   kBest,  // single KV (5.4): the beam of largest ls alone, ties: lowest slot
 };
 
-class LayeredDecoder : public BeamDecoder {
+class LayeredDecoder : public SequenceDecoder {
  public:
   // A forest that fails CheckShippedDraws(forest, drafts) is ignored: the round is a plain step.
   // `choices` decides (SeededChoices in production).
@@ -49,27 +49,18 @@ class LayeredDecoder : public BeamDecoder {
   };
   void StartFrom(absl::Span<const StartSlot> slots);
 
-  const PathTree& paths() const override { return state_.paths(); }
-  absl::Span<const PathId> roots() const override { return beams_.paths(); }
-  DraftState draft_state() const override { return beams_.State(paths(), state_.layers()); }
-  int max_useful_depth() const override { return state_.max_useful_depth(); }
-  Verdict Advance(const DraftForest& forest, RowSource* rows) override;
-  bool finished() const override { return state_.finished(); }
-  int layers_committed() const override { return state_.layers(); }
-  absl::Span<const LayerOutput> last_layer() const override { return state_.last_layer(); }
-  std::vector<TokenId> StablePrefix() const override { return state_.StablePrefix(beams_.beams()); }
-  std::vector<Hypothesis> Result() const override { return state_.Result(); }
-
+  DraftState draft_state() const override { return beams_.State(paths(), state().layers()); }
   absl::Span<const LayerRecord> last_round() const { return round_; }
 
  private:
+  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  std::vector<Beam> LiveBeams() const override { return beams_.beams(); }
   LayerResult VerifyLayer(const DraftForest& forest, const ProposalIndex& proposals, int layer,
                           const LayerLaw& p);
   void CommitLayer(const LayerResult& result, RoundLedger* ledger);
   void KeepBestBeam();
   int Width() const;
 
-  SequenceState state_;
   const std::unique_ptr<LayerRule> rule_;
   const DrawLaw drafts_;
   const std::shared_ptr<ChoiceSource> choices_;

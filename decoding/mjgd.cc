@@ -4,32 +4,18 @@
 #include <utility>
 
 #include "decoding/path_decoder.h"
-#include "decoding/sequence_state.h"
+#include "decoding/sequence_decoder.h"
 #include "decoding/warped_row.h"
 
 namespace coppice {
 namespace {
 
-class MjgdDecoder : public BeamDecoder {
+class MjgdDecoder : public SequenceDecoder {
  public:
   explicit MjgdDecoder(const DecodingParams& params)
-      : state_(params), row_(LikelihoodParams(params), /*for_draws=*/false), live_(1) {
-    PublishRoots();
-  }
+      : SequenceDecoder(params), row_(LikelihoodParams(params), /*for_draws=*/false), live_(1) {}
 
-  const PathTree& paths() const override { return state_.paths(); }
-  absl::Span<const PathId> roots() const override { return root_paths_; }
-  DraftState draft_state() const override;
-  RowUse row_use() const override {
-    return {RowUse::Kind::kRanks, static_cast<int>(reach()), /*likelihood=*/true};
-  }
-  int max_useful_depth() const override { return state_.max_useful_depth(); }
-  Verdict Advance(const DraftForest& forest, RowSource* rows) override;
-  bool finished() const override { return state_.finished(); }
-  int layers_committed() const override { return state_.layers(); }
-  absl::Span<const LayerOutput> last_layer() const override { return state_.last_layer(); }
   std::vector<TokenId> StablePrefix() const override;
-  std::vector<Hypothesis> Result() const override { return state_.Result(); }
 
  private:
   struct Path {
@@ -43,46 +29,40 @@ class MjgdDecoder : public BeamDecoder {
     double log_score;
   };
 
-  size_t reach() const {
-    return state_.params().draft_beams + state_.params().stop_ids.size();
+  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  std::vector<Beam> LiveBeams() const override;
+  RowUse row_use() const override {
+    return {RowUse::Kind::kRanks, static_cast<int>(reach()), /*likelihood=*/true};
   }
+  size_t reach() const { return params().draft_beams + params().stop_ids.size(); }
   std::vector<Candidate> ListCandidates(RowSource* rows);
   void Step(RowSource* rows, RoundLedger* ledger);
   bool WindowCloses() const;
   void Choose();
   // Whether `a` comes before `b` as the window's choice.
   bool Better(const Path& a, const Path& b) const;
-  void PublishRoots();
 
-  SequenceState state_;
   WarpedRow row_;
   std::vector<Path> live_;   // beams of the open window, best first
   std::vector<Path> ended_;  // its paths that end in a stop id
   int steps_ = 0;            // tokens of the open window
-  std::vector<PathId> root_paths_;
 };
 
-DraftState MjgdDecoder::draft_state() const {
-  DraftState state;
-  for (const Path& path : live_) {
-    state.root_hash.push_back(state_.paths().hash(path.beam.path));
-    state.root_score.push_back(path.beam.log_score);
-    state.root_multiplicity.push_back(1);
-  }
-  state.layers_committed = static_cast<uint32_t>(state_.layers());
-  return state;
+std::vector<Beam> MjgdDecoder::LiveBeams() const {
+  std::vector<Beam> beams;
+  for (const Path& path : live_) beams.push_back(path.beam);
+  return beams;
 }
 
 std::vector<TokenId> MjgdDecoder::StablePrefix() const {
-  std::vector<Beam> contenders;
-  for (const Path& path : live_) contenders.push_back(path.beam);
+  std::vector<Beam> contenders = LiveBeams();
   for (const Path& path : ended_) contenders.push_back(path.beam);
-  return state_.StablePrefix(contenders);
+  return state().StablePrefix(contenders);
 }
 
 bool MjgdDecoder::Better(const Path& a, const Path& b) const {
   if (a.likelihood != b.likelihood) return a.likelihood > b.likelihood;
-  return state_.paths().Tokens(a.beam.path) < state_.paths().Tokens(b.beam.path);
+  return paths().Tokens(a.beam.path) < paths().Tokens(b.beam.path);
 }
 
 // The continuations of the live beams that the walk can reach, best first, ties in canonical order.
@@ -90,7 +70,7 @@ std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(RowSource* rows)
   std::vector<Candidate> candidates;
   std::vector<WarpedRow::Candidate> entries;
   for (size_t b = 0; b < live_.size(); ++b) {
-    row_.Read(rows, live_[b].beam.row, state_.layers());
+    row_.Read(rows, live_[b].beam.row, state().layers());
     row_.TopCandidates(reach(), &entries);
     for (const WarpedRow::Candidate& entry : entries) {
       candidates.push_back({live_[b].likelihood + entry.log_prob, b, entry.token,
@@ -107,14 +87,14 @@ std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(RowSource* rows)
 // One token more for every beam, by the walk of section 8: an end counts among the M best alone,
 // the others fill the M beams.
 void MjgdDecoder::Step(RowSource* rows, RoundLedger* ledger) {
-  const size_t width = static_cast<size_t>(state_.params().draft_beams);
+  const size_t width = static_cast<size_t>(params().draft_beams);
   const std::vector<Candidate> candidates = ListCandidates(rows);
   std::vector<Path> live;
   for (size_t rank = 0; rank < candidates.size() && live.size() < width; ++rank) {
     const Candidate& candidate = candidates[rank];
-    const bool ends = state_.is_stop(candidate.token);
+    const bool ends = state().is_stop(candidate.token);
     if (ends && rank >= width) continue;
-    const Beam child = ledger->Extend(&state_.paths(), live_[candidate.parent].beam,
+    const Beam child = ledger->Extend(&mutable_state()->paths(), live_[candidate.parent].beam,
                                       candidate.token, candidate.log_score);
     (ends ? ended_ : live).push_back({child, candidate.likelihood});
   }
@@ -123,14 +103,14 @@ void MjgdDecoder::Step(RowSource* rows, RoundLedger* ledger) {
   ++steps_;
   if (WindowCloses()) Choose();
   const Beam& best = live_[0].beam;
-  const bool ends = state_.is_stop(state_.paths().token(best.path));
-  if (!state_.EndLayer({{best.path, best.log_score, ends}})) live_.clear();
+  const bool ends = state().is_stop(paths().token(best.path));
+  if (!mutable_state()->EndLayer({{best.path, best.log_score, ends}})) live_.clear();
 }
 
 // After g tokens, at max_tokens, or when no beam can catch up with a path that has ended.
 bool MjgdDecoder::WindowCloses() const {
-  if (live_.empty() || steps_ == state_.params().joint_tokens) return true;
-  if (state_.layers() + 1 == state_.params().max_tokens) return true;
+  if (live_.empty() || steps_ == params().joint_tokens) return true;
+  if (state().layers() + 1 == params().max_tokens) return true;
   return std::any_of(ended_.begin(), ended_.end(),
                      [this](const Path& path) { return path.likelihood > live_[0].likelihood; });
 }
@@ -144,23 +124,10 @@ void MjgdDecoder::Choose() {
   steps_ = 0;
 }
 
-void MjgdDecoder::PublishRoots() {
-  root_paths_.clear();
-  for (const Path& path : live_) root_paths_.push_back(path.beam.path);
-}
-
-Verdict MjgdDecoder::Advance(const DraftForest& forest, RowSource* rows) {
-  RoundLedger ledger(forest, live_.size());
-  for (size_t b = 0; b < live_.size(); ++b) {
-    live_[b].beam.row = static_cast<int>(b);
-    live_[b].beam.parent_row = -1;
-  }
+void MjgdDecoder::Decide(const DraftForest&, RowSource* rows, RoundLedger* ledger) {
+  for (size_t b = 0; b < live_.size(); ++b) live_[b].beam.BecomeRoot(b);
   const auto known = [](const Path& path) { return path.beam.row >= 0; };
-  while (!finished() && std::all_of(live_.begin(), live_.end(), known)) Step(rows, &ledger);
-  PublishRoots();
-  std::vector<Beam> roots;
-  for (const Path& path : live_) roots.push_back(path.beam);
-  return std::move(ledger).Finish(roots);
+  while (!finished() && std::all_of(live_.begin(), live_.end(), known)) Step(rows, ledger);
 }
 
 }  // namespace

@@ -9,28 +9,23 @@
 
 namespace coppice {
 
-ParentFirstDecoder::ParentFirstDecoder(const DecodingParams& params) : state_(params) {
+ParentFirstDecoder::ParentFirstDecoder(const DecodingParams& params) : SequenceDecoder(params) {
   // The first layer draws every slot from the root; its multiplicity cancels.
-  roots_.push_back(Beam{});
+  parents_.push_back(Beam{});
   picks_.assign(params.beam_width, 0);
   multiplicity_.assign(1, params.beam_width);
-  PublishRoots();
 }
 
 bool ParentFirstDecoder::RowsKnown() const {
-  return std::all_of(roots_.begin(), roots_.end(), [](const Beam& root) { return root.row >= 0; });
+  return std::all_of(parents_.begin(), parents_.end(),
+                     [](const Beam& parent) { return parent.row >= 0; });
 }
 
 DraftState ParentFirstDecoder::draft_state() const {
-  DraftState state;
-  for (size_t r = 0; r < roots_.size(); ++r) {
-    state.root_hash.push_back(state_.paths().hash(roots_[r].path));
-    state.root_score.push_back(roots_[r].log_score);
-    state.root_multiplicity.push_back(multiplicity_[r]);
-  }
-  state.slot_root = picks_;
-  state.layers_committed = state_.layers();
-  return state;
+  DraftState draft = SequenceDecoder::draft_state();
+  draft.root_multiplicity.assign(multiplicity_.begin(), multiplicity_.end());
+  draft.slot_root = picks_;
+  return draft;
 }
 
 // The next layer's parents: b_w = argmax ls(b) + log m_b + G(PARENT, w, H(b), 0) over the distinct
@@ -44,25 +39,25 @@ void ParentFirstDecoder::PickParents(absl::Span<const Beam> slots, RoundLedger* 
     if (is_new) {
       beams.push_back(slot);
       counts.push_back(1);
-    } else if (!state_.params().set_semantics) {
+    } else if (!params().set_semantics) {
       ++counts[same->second];
     }
   }
   std::vector<uint64_t> hashes;
   std::vector<double> weights, noise(beams.size());
   for (size_t b = 0; b < beams.size(); ++b) {
-    hashes.push_back(state_.paths().hash(beams[b].path));
+    hashes.push_back(paths().hash(beams[b].path));
     weights.push_back(beams[b].log_score + Log(counts[b]));
   }
-  const size_t num_slots = state_.params().refill ? state_.params().beam_width : slots.size();
+  const size_t num_slots = params().refill ? params().beam_width : slots.size();
   std::vector<int> root_of(beams.size(), -1);
-  roots_.clear();
+  parents_.clear();
   multiplicity_.clear();
   picks_.clear();
   for (size_t w = 0; w < num_slots; ++w) {
     size_t best = 0;
     double best_key = -std::numeric_limits<double>::infinity(), second_key = best_key;
-    GumbelOfHashes({state_.params().seed, Domain::kParent, 0, static_cast<uint32_t>(w)}, hashes,
+    GumbelOfHashes({params().seed, Domain::kParent, 0, static_cast<uint32_t>(w)}, hashes,
                    noise.data());
     for (size_t b = 0; b < beams.size(); ++b) {
       const double key = weights[b] + noise[b];
@@ -76,38 +71,28 @@ void ParentFirstDecoder::PickParents(absl::Span<const Beam> slots, RoundLedger* 
     }
     ledger->AddMargin(best_key - second_key);
     if (root_of[best] < 0) {
-      root_of[best] = static_cast<int>(roots_.size());
-      roots_.push_back(beams[best]);
+      root_of[best] = static_cast<int>(parents_.size());
+      parents_.push_back(beams[best]);
       multiplicity_.push_back(counts[best]);
     }
     picks_.push_back(root_of[best]);
   }
 }
 
-void ParentFirstDecoder::PublishRoots() {
-  root_paths_.clear();
-  for (const Beam& root : roots_) root_paths_.push_back(root.path);
-}
-
-Verdict ParentFirstDecoder::Advance(const DraftForest& forest, RowSource* rows) {
-  RoundLedger ledger(forest, roots_.size());
-  for (size_t r = 0; r < roots_.size(); ++r) {
-    roots_[r].row = static_cast<int>(r);
-    roots_[r].parent_row = -1;
-  }
+void ParentFirstDecoder::Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
+  for (size_t r = 0; r < parents_.size(); ++r) parents_[r].BecomeRoot(r);
   const bool use_forest = BeginRound(forest);
   bool go_on = true;
-  while (go_on && !state_.finished() && RowsKnown()) {
+  while (go_on && !finished() && RowsKnown()) {
     go_on = use_forest;
-    std::vector<Beam> slots = DrawSlots(rows, &ledger);
+    std::vector<Beam> slots = DrawSlots(rows, ledger);
     std::vector<LayerOutput> outputs;
     for (const Beam& slot : slots) {
-      outputs.push_back(
-          {slot.path, slot.log_score, state_.is_stop(state_.paths().token(slot.path))});
+      outputs.push_back({slot.path, slot.log_score, state().is_stop(paths().token(slot.path))});
     }
-    ledger.AddLayer();
-    if (!state_.EndLayer(outputs)) {
-      roots_.clear();
+    ledger->AddLayer();
+    if (!mutable_state()->EndLayer(outputs)) {
+      parents_.clear();
       multiplicity_.clear();
       picks_.clear();
       break;
@@ -116,11 +101,9 @@ Verdict ParentFirstDecoder::Advance(const DraftForest& forest, RowSource* rows) 
     for (size_t w = 0; w < slots.size(); ++w) {
       if (!outputs[w].finished) active.push_back(slots[w]);
     }
-    PickParents(active, &ledger);
+    PickParents(active, ledger);
   }
-  if (!state_.finished()) EndRound(rows);
-  PublishRoots();
-  return std::move(ledger).Finish(roots_);
+  if (!finished()) EndRound(rows);
 }
 
 }  // namespace coppice

@@ -7,26 +7,15 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "decoding/beam_decoder.h"
-#include "decoding/sequence_state.h"
+#include "decoding/sequence_decoder.h"
 
 namespace coppice {
 
-class ParentFirstDecoder : public BeamDecoder {
+class ParentFirstDecoder : public SequenceDecoder {
  public:
   explicit ParentFirstDecoder(const DecodingParams& params);
 
-  const PathTree& paths() const override { return state_.paths(); }
-  absl::Span<const PathId> roots() const override { return root_paths_; }
   DraftState draft_state() const override;
-  int max_useful_depth() const override { return state_.max_useful_depth(); }
-  Verdict Advance(const DraftForest& forest, RowSource* rows) override;
-  bool finished() const override { return state_.finished(); }
-  int layers_committed() const override { return state_.layers(); }
-  absl::Span<const LayerOutput> last_layer() const override { return state_.last_layer(); }
-  // Beams that were not picked are gone for good, so the roots are all that lives.
-  std::vector<TokenId> StablePrefix() const override { return state_.StablePrefix(roots_); }
-  std::vector<Hypothesis> Result() const override { return state_.Result(); }
 
  protected:
   // Called first in every round. False: the forest is no use, the round is a plain step.
@@ -37,20 +26,19 @@ class ParentFirstDecoder : public BeamDecoder {
   // row >= 0 can be read now, before a draft is asked for.
   virtual void EndRound(RowSource* /*rows*/) {}
 
-  SequenceState* state() { return &state_; }
-  absl::Span<const Beam> parents() const { return roots_; }
+  absl::Span<const Beam> parents() const { return parents_; }
   absl::Span<const int32_t> picks() const { return picks_; }  // [slots] index into parents()
 
  private:
+  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) final;
+  // Beams that were not picked are gone for good.
+  std::vector<Beam> LiveBeams() const final { return parents_; }
   bool RowsKnown() const;
   void PickParents(absl::Span<const Beam> slots, RoundLedger* ledger);
-  void PublishRoots();
 
-  SequenceState state_;
-  std::vector<Beam> roots_;  // distinct picked parents of the next layer, in order of first pick
-  std::vector<int> multiplicity_;  // [roots] slots that held the beam; set semantics: 1
+  std::vector<Beam> parents_;      // distinct picked ones of the next layer, in order of first pick
+  std::vector<int> multiplicity_;  // [parents] slots that held the beam; set semantics: 1
   std::vector<int32_t> picks_;
-  std::vector<PathId> root_paths_;
 };
 
 }  // namespace coppice

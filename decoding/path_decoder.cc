@@ -31,7 +31,7 @@ TokenId PathDecoder::DrawFrom(const WarpedRow& row, RoundLedger* ledger) {
   return draw.entry.token;
 }
 
-void PathDecoder::Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
+void PathDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
   const std::vector<TokenId> path = DraftedPath(forest, params(), max_useful_depth());
   const Kept kept = Keep(forest, path, rows);
   for (size_t i = 0; i < kept.scores.size(); ++i) Emit(path[i], kept.scores[i], ledger);

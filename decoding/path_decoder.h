@@ -34,11 +34,10 @@ class PathDecoder : public SingleSequenceDecoder {
   RowUse row_use() const override {
     return {RowUse::Kind::kLaw, /*reach=*/1, /*likelihood=*/true};
   }
-  const DecodingParams& params() const { return state().params(); }
   int layers() const { return state().layers(); }
 
  private:
-  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  void DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
   TokenId DrawFrom(const WarpedRow& row, RoundLedger* ledger);
 };
 

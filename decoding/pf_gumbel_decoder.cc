@@ -14,9 +14,9 @@ class PfGumbelDecoder : public ParentFirstDecoder {
  public:
   explicit PfGumbelDecoder(const DecodingParams& params) : ParentFirstDecoder(params) {}
   DraftState draft_state() const override;
-  RowUse row_use() const override { return {RowUse::Kind::kDraws}; }
 
  private:
+  RowUse row_use() const override { return {RowUse::Kind::kDraws}; }
   std::vector<Beam> DrawSlots(RowSource* rows, RoundLedger* ledger) override;
   void EndRound(RowSource* rows) override;
   void DrawTokens(RowSource* rows, absl::Span<const size_t> chosen);
@@ -33,7 +33,7 @@ void PfGumbelDecoder::DrawTokens(RowSource* rows, absl::Span<const size_t> chose
   std::vector<int> place(parents().size(), -1);  // index into rows_
   for (size_t i = 0; i < chosen.size(); ++i) {
     place[chosen[i]] = static_cast<int>(i);
-    if (i == rows_.size()) rows_.push_back(std::make_unique<WarpedRow>(state()->params()));
+    if (i == rows_.size()) rows_.push_back(std::make_unique<WarpedRow>(params()));
   }
   std::vector<uint32_t> slots;
   for (size_t w = 0; w < picks().size(); ++w) {
@@ -41,13 +41,12 @@ void PfGumbelDecoder::DrawTokens(RowSource* rows, absl::Span<const size_t> chose
   }
   HostThreads* threads = rows->threads();
   threads->RunJobs(static_cast<int>(chosen.size()), [&](int i) {
-    rows_[i]->Read(rows, parents()[chosen[i]].row, state()->layers());
+    rows_[i]->Read(rows, parents()[chosen[i]].row, state().layers());
   });
   threads->RunJobs(static_cast<int>(slots.size()), [&](int i) {
     const uint32_t w = slots[i];
-    const uint64_t hash = state()->paths().hash(parents()[picks()[w]].path);
-    draws_[w] =
-        rows_[place[picks()[w]]]->DrawToken({state()->params().seed, Domain::kToken, hash, w});
+    const uint64_t hash = paths().hash(parents()[picks()[w]].path);
+    draws_[w] = rows_[place[picks()[w]]]->DrawToken({params().seed, Domain::kToken, hash, w});
   });
 }
 
@@ -65,7 +64,7 @@ std::vector<Beam> PfGumbelDecoder::DrawSlots(RowSource* rows, RoundLedger* ledge
     const Beam& parent = parents()[picks()[w]];
     const WarpedRow::Draw& draw = *draws_[w];
     ledger->AddMargin(draw.margin);
-    slots.push_back(ledger->Extend(&state()->paths(), parent, draw.winner.token,
+    slots.push_back(ledger->Extend(&mutable_state()->paths(), parent, draw.winner.token,
                                    parent.log_score + draw.winner.score_log_prob));
   }
   draws_.clear();

@@ -33,7 +33,7 @@ class PfRrsDecoder : public ParentFirstDecoder {
 };
 
 bool PfRrsDecoder::BeginRound(const DraftForest& forest) {
-  choices_->BeginRound(static_cast<uint64_t>(state()->layers()));
+  choices_->BeginRound(static_cast<uint64_t>(state().layers()));
   drafts_.assign(forest.num_roots + forest.size(), Drafts());
   if (!CheckPfRrsForest(forest).ok()) return false;
   for (const Proposal& proposal : forest.proposals)
@@ -46,7 +46,7 @@ bool PfRrsDecoder::BeginRound(const DraftForest& forest) {
 // The tokens of the slots that picked one parent, whose row has been read: a layer of one beam.
 LayerResult PfRrsDecoder::DrawTokens(const Beam& parent, int slots) {
   LawBeam beam;
-  beam.hash = state()->paths().hash(parent.path);
+  beam.hash = paths().hash(parent.path);
   beam.warped = &row_;
   const LayerLaw p = MakeLayerLaw({beam});
   const Drafts& drafts = drafts_[parent.row];
@@ -65,7 +65,7 @@ std::vector<Beam> PfRrsDecoder::DrawSlots(RowSource* rows, RoundLedger* ledger) 
   for (int r = 0; r < parents().size(); ++r) {
     const Beam& parent = parents()[r];
     const int picked = static_cast<int>(std::count(picks().begin(), picks().end(), r));
-    row_.Read(rows, parent.row, state()->layers());
+    row_.Read(rows, parent.row, state().layers());
     const LayerResult result = DrawTokens(parent, picked);
     ledger->AddMargin(result.min_margin);
     overlap += result.overlap * picked / static_cast<double>(picks().size());
@@ -74,7 +74,7 @@ std::vector<Beam> PfRrsDecoder::DrawSlots(RowSource* rows, RoundLedger* ledger) 
     for (int w = 0; w < picks().size(); ++w) {
       if (picks()[w] != r) continue;
       const TokenId token = (output++)->entry.token;
-      slots[w] = ledger->Extend(&state()->paths(), parent, token,
+      slots[w] = ledger->Extend(&mutable_state()->paths(), parent, token,
                                 parent.log_score + row_.Find(token).score_log_prob);
     }
   }

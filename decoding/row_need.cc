@@ -11,6 +11,7 @@
 namespace coppice {
 namespace {
 
+constexpr int kMostSlots = 32;  // bits of a slot mask
 constexpr int kMostByMass = 1024;     // tokens that top-p and min-p look among, without top-k
 constexpr double kRankSlack = 4e-6;   // nats; above what TopCandidates and ChildKeys add to a rank
 constexpr double kDrawSlack = kMarginCap;  // nats; margins up to the cap are exact
@@ -47,6 +48,8 @@ RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
     case RowUse::Kind::kLaw:
       return need;
     case RowUse::Kind::kDraws:
+      if (params.beam_width > kMostSlots) return need;
+      need.slots = static_cast<uint32_t>((uint64_t{1} << params.beam_width) - 1);
       need.form = RowNeed::Form::kGumbel;
       need.count = 1;
       need.slack = kDrawSlack;
@@ -57,6 +60,7 @@ RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
       need.slack = kRankSlack;
       break;
     case RowUse::Kind::kNoisyRanks:
+      need.slots = 1;
       need.form = RowNeed::Form::kGumbel;
       need.count = use.reach;
       need.slack = kRankSlack;

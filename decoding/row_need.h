@@ -23,8 +23,8 @@ struct RowUse {
   bool likelihood = false;  // read with LikelihoodParams
 };
 
-// row, path_hash, slots and the range of the bias are left to the caller; so is the seed's slot mask
-// for kNoisyRanks (bit 0).
+// Row, path_hash and the range of the bias are left to the caller. Draws: of all output slots, for any
+// slot may pick any beam as its parent; with more than 32 slots the row is needed whole.
 RowNeed TargetNeed(const DecodingParams& params, const RowUse& use);
 // For DraftRow.
 RowNeed DraftNeed(const DecodingParams& params);

@@ -5,7 +5,7 @@
 
 #include "decoding/hierarchical_gumbel.h"
 #include "decoding/search.h"
-#include "decoding/sequence_state.h"
+#include "decoding/sequence_decoder.h"
 #include "decoding/warped_row.h"
 
 namespace coppice {
@@ -26,38 +26,27 @@ struct Candidate {
   }
 };
 
-class SearchDecoder : public BeamDecoder {
+class SearchDecoder : public SequenceDecoder {
  public:
   SearchDecoder(const DecodingParams& params, bool certified)
-      : state_(params),
+      : SequenceDecoder(params),
         row_(params, /*for_draws=*/false),
         certified_(certified),
         noisy_(params.kind == DecodingKind::kBeamSamplingWithoutReplacement),
-        beams_{Beam{}} {
-    PublishRoots();
-  }
+        beams_{Beam{}} {}
 
-  const PathTree& paths() const override { return state_.paths(); }
-  absl::Span<const PathId> roots() const override { return root_paths_; }
-  DraftState draft_state() const override;
+ private:
+  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  std::vector<Beam> LiveBeams() const override { return beams_; }
   RowUse row_use() const override {
     return {noisy_ ? RowUse::Kind::kNoisyRanks : RowUse::Kind::kRanks, static_cast<int>(reach())};
   }
-  int max_useful_depth() const override { return state_.max_useful_depth(); }
-  Verdict Advance(const DraftForest& forest, RowSource* rows) override;
-  bool finished() const override { return state_.finished(); }
-  int layers_committed() const override { return state_.layers(); }
-  absl::Span<const LayerOutput> last_layer() const override { return state_.last_layer(); }
-  std::vector<TokenId> StablePrefix() const override { return state_.StablePrefix(beams_); }
-  std::vector<Hypothesis> Result() const override { return state_.Result(); }
-
- private:
-  size_t width() const { return state_.params().beam_width; }
+  size_t width() const { return params().beam_width; }
   // Children of one beam that the walk can reach: its best W and the stop ids among and beside them.
-  size_t reach() const { return width() + state_.params().stop_ids.size(); }
+  size_t reach() const { return width() + params().stop_ids.size(); }
   // No child of the beam has a larger key.
   double KeyBound(const Beam& beam) const {
-    return noisy_ ? BeamKey(state_.params().seed, state_.paths().hash(beam.path), beam.log_score)
+    return noisy_ ? BeamKey(params().seed, paths().hash(beam.path), beam.log_score)
                   : beam.log_score;
   }
   void AddCandidates(int beam, double bound, RowSource* rows);
@@ -67,39 +56,20 @@ class SearchDecoder : public BeamDecoder {
   void RankCandidates(double* below);
   bool DecideLayer(RowSource* rows, RoundLedger* ledger);
   void Walk(RoundLedger* ledger, std::vector<Beam>* next, std::vector<LayerOutput>* outputs);
-  void PublishRoots();
 
-  SequenceState state_;
   WarpedRow row_;
   bool certified_;
   bool noisy_;
   std::vector<Beam> beams_;  // current beams in rank order
-  std::vector<PathId> root_paths_;
   std::vector<Candidate> candidates_;
   std::vector<double> best_keys_;  // the W largest keys of candidates that do not end, as a heap
   std::vector<WarpedRow::Candidate> entries_;
 };
 
-DraftState SearchDecoder::draft_state() const {
-  DraftState state;
-  for (const Beam& beam : beams_) {
-    state.root_hash.push_back(state_.paths().hash(beam.path));
-    state.root_score.push_back(beam.log_score);
-    state.root_multiplicity.push_back(1);
-  }
-  state.layers_committed = state_.layers();
-  return state;
-}
-
-void SearchDecoder::PublishRoots() {
-  root_paths_.clear();
-  for (const Beam& beam : beams_) root_paths_.push_back(beam.path);
-}
-
 void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
   const Beam& beam = beams_[b];
   const size_t reach = this->reach();
-  row_.Read(rows, beam.row, state_.layers());
+  row_.Read(rows, beam.row, state().layers());
   const size_t first = candidates_.size();
   if (!noisy_) {
     row_.TopCandidates(reach, &entries_);
@@ -111,8 +81,8 @@ void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
     const Distribution uncut = row_.cut() ? Distribution() : row_.Materialise().row;
     const Distribution& row = row_.cut() ? row_.sparse() : uncut;
     const std::vector<double> keys =
-        ChildKeys(state_.params().seed, state_.paths().hash(beam.path), beam.log_score, bound,
-                  row.tokens, row.log_probs, reach);
+        ChildKeys(params().seed, paths().hash(beam.path), beam.log_score, bound, row.tokens,
+                  row.log_probs, reach);
     for (size_t i = 0; i < keys.size(); ++i) {
       if (keys[i] == kNothing) continue;
       candidates_.push_back(
@@ -125,7 +95,7 @@ void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
     candidates_.resize(first + reach);
   }
   for (size_t i = first; i < candidates_.size(); ++i) {
-    if (!state_.is_stop(candidates_[i].token)) AddKey(candidates_[i].key);
+    if (!state().is_stop(candidates_[i].token)) AddKey(candidates_[i].key);
   }
 }
 
@@ -161,10 +131,10 @@ void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
   RankCandidates(&below);
   for (size_t rank = 0; rank < candidates_.size() && next->size() < width(); ++rank) {
     const Candidate& candidate = candidates_[rank];
-    const bool ends = state_.is_stop(candidate.token);
+    const bool ends = state().is_stop(candidate.token);
     if (ends && rank >= width()) continue;
-    const Beam child = ledger->Extend(&state_.paths(), beams_[candidate.beam], candidate.token,
-                                      candidate.log_score);
+    const Beam child = ledger->Extend(&mutable_state()->paths(), beams_[candidate.beam],
+                                      candidate.token, candidate.log_score);
     outputs->push_back({child.path, child.log_score, ends});
     if (!ends) next->push_back(child);
     if (next->size() == width()) {
@@ -204,20 +174,14 @@ bool SearchDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
   std::vector<LayerOutput> outputs;
   Walk(ledger, &next, &outputs);
   ledger->AddLayer();
-  beams_ = state_.EndLayer(std::move(outputs)) ? std::move(next) : std::vector<Beam>();
+  beams_ = mutable_state()->EndLayer(std::move(outputs)) ? std::move(next) : std::vector<Beam>();
   return true;
 }
 
-Verdict SearchDecoder::Advance(const DraftForest& forest, RowSource* rows) {
-  RoundLedger ledger(forest, beams_.size());
-  for (size_t b = 0; b < beams_.size(); ++b) {
-    beams_[b].row = static_cast<int>(b);
-    beams_[b].parent_row = -1;
+void SearchDecoder::Decide(const DraftForest&, RowSource* rows, RoundLedger* ledger) {
+  for (size_t b = 0; b < beams_.size(); ++b) beams_[b].BecomeRoot(b);
+  while (!finished() && DecideLayer(rows, ledger)) {
   }
-  while (!state_.finished() && DecideLayer(rows, &ledger)) {
-  }
-  PublishRoots();
-  return std::move(ledger).Finish(beams_);
 }
 
 }  // namespace

@@ -19,6 +19,11 @@ struct Beam {
   double log_score = 0;  // ls, nats
   int row = -1;          // its row of this round; -1: not a node of the forest
   int parent_row = -1;   // the row it was decided from; -1: decided before this round
+
+  void BecomeRoot(size_t root) {  // of the round that begins
+    row = static_cast<int>(root);
+    parent_row = -1;
+  }
 };
 
 class SequenceState {

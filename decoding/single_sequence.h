@@ -1,5 +1,5 @@
-// What the rejection verifiers of one sequence share: its state, the row at hand as a law, and how
-// a decided token becomes a layer. Base of decoding/tree_decoder.h and block_verification.h.
+// What the rejection verifiers of one sequence share: its beam, the row at hand as a law, and how a
+// decided token becomes a layer. Base of decoding/tree_decoder.h and block_verification.h.
 // Thread-compatible.
 #pragma once
 
@@ -10,35 +10,23 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/choice_source.h"
 #include "decoding/layer_law.h"
-#include "decoding/sequence_state.h"
+#include "decoding/sequence_decoder.h"
 #include "decoding/warped_row.h"
 
 namespace coppice {
 
-class SingleSequenceDecoder : public BeamDecoder {
+class SingleSequenceDecoder : public SequenceDecoder {
  public:
   // Before the first round: starts behind `tokens` instead of the prompt (golden files).
   void StartFrom(absl::Span<const TokenId> tokens, double log_score);
-
-  const PathTree& paths() const override { return state_.paths(); }
-  absl::Span<const PathId> roots() const override;
-  DraftState draft_state() const override;
-  int max_useful_depth() const override { return state_.max_useful_depth(); }
-  Verdict Advance(const DraftForest& forest, RowSource* rows) override;
-  bool finished() const override { return state_.finished(); }
-  int layers_committed() const override { return state_.layers(); }
-  absl::Span<const LayerOutput> last_layer() const override { return state_.last_layer(); }
-  std::vector<TokenId> StablePrefix() const override { return state_.StablePrefix({beam_}); }
-  std::vector<Hypothesis> Result() const override { return state_.Result(); }
 
  protected:
   // `choices` decides (SeededChoices in production).
   SingleSequenceDecoder(const DecodingParams& params, std::shared_ptr<ChoiceSource> choices);
 
   // Decides at least one token of a round and emits it.
-  virtual void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) = 0;
+  virtual void DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) = 0;
 
-  const SequenceState& state() const { return state_; }
   ChoiceSource* choices() { return choices_.get(); }
   const Beam& beam() const { return beam_; }  // the sequence so far; row -1: not drafted
   // The law of `row` after the path of hash `hash`; it refers to *row.
@@ -49,7 +37,9 @@ class SingleSequenceDecoder : public BeamDecoder {
   bool Emit(TokenId token, double score, RoundLedger* ledger);
 
  private:
-  SequenceState state_;
+  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) final;
+  std::vector<Beam> LiveBeams() const final { return {beam_}; }
+
   std::shared_ptr<ChoiceSource> choices_;
   Beam beam_;
 };

@@ -6,7 +6,7 @@
 
 namespace coppice {
 
-void TreeDecoder::Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
+void TreeDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
   const bool fits = CheckChildren(law_, forest).ok();
   const ProposalIndex proposals(forest);
   bool go_on = true;

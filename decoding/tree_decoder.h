@@ -21,7 +21,7 @@ class TreeDecoder : public SingleSequenceDecoder {
       : SingleSequenceDecoder(params, std::move(choices)), rule_(rule), law_(law), row_(params) {}
 
  private:
-  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  void DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
 
   const NodeRule rule_;
   const ChildLaw law_;

@@ -109,14 +109,7 @@ class NeedsOfRound {
   NeedsOfRound(const Sequence& sequence, StepBuilder* step)
       : sequence_(sequence),
         step_(step),
-        use_(sequence.decoder->row_use()),
-        need_(TargetNeed(sequence.params, use_)) {
-    const int width = sequence.params.beam_width;
-    const bool draws = use_.kind == RowUse::Kind::kDraws;
-    // Any slot may pick any beam as its parent.
-    need_.slots = draws ? static_cast<uint32_t>((uint64_t{1} << std::min(width, 32)) - 1) : 1;
-    if (draws && width > 32) need_ = RowNeed();  // a slot mask has 32 bits
-  }
+        need_(sequence.decoder->row_need()) {}
 
   // length: generated tokens of the row's path, hash: H(path).
   RowNeed Of(int length, uint64_t hash) {
@@ -142,8 +135,7 @@ class NeedsOfRound {
 
   const Sequence& sequence_;
   StepBuilder* step_;
-  RowUse use_;
-  RowNeed need_;
+  const RowNeed need_;
   std::optional<StepBuilder::BiasRange> banned_, free_;
 };
 
