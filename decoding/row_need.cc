@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/deterministic_math.h"
+#include "decoding/drafter.h"
 #include "decoding/gumbel_kernels.h"
 #include "decoding/warp.h"
 #include "decoding/warped_row.h"

@@ -138,6 +138,27 @@ class NoisyShard {
   LogSum sum_{};
 };
 
+std::vector<double> KeysOf(const TokenList& list, const RowNeed& need,
+                           absl::Span<const std::pair<TokenId, double>> bias) {
+  WarpParams warp;
+  warp.temperature = need.temperature;
+  warp.logit_bias.assign(bias.begin(), bias.end());
+  return TemperList(list, warp);
+}
+
+// Each rank lists its own `count` best. Below the count-th best of all, some rank's tokens lack.
+void TrimList(const RowNeed& need, absl::Span<const std::pair<TokenId, double>> bias,
+              TokenList* list) {
+  if (static_cast<int>(list->tokens.size()) <= need.count) return;
+  const std::vector<TokenId> places = Largest(KeysOf(*list, need, bias), need);
+  TokenList kept;
+  for (TokenId place : places) {
+    kept.tokens.push_back(list->tokens[place]);
+    kept.logits.push_back(list->logits[place]);
+  }
+  *list = std::move(kept);
+}
+
 }  // namespace
 
 TokenRange VocabularyShard(int64_t vocab, int rank, int ranks) {
@@ -190,7 +211,8 @@ void WriteRecord(const RowNeed& need, const ShardRow& row, float* record) {
   }
 }
 
-ListedRow JoinRecords(const RowNeed& need, absl::Span<const float* const> records) {
+ListedRow JoinRecords(const RowNeed& need, absl::Span<const float* const> records,
+                      absl::Span<const std::pair<TokenId, double>> bias) {
   ListedRow row;
   row.slots = need.form == RowNeed::Form::kGumbel ? need.slots : 0;
   row.lists.resize(Lists(need));
@@ -224,6 +246,7 @@ ListedRow JoinRecords(const RowNeed& need, absl::Span<const float* const> record
       in.Skip(2 * (Capacity(need) - std::max(count, 0)));
     }
   }
+  if (need.form == RowNeed::Form::kTop) TrimList(need, bias, &row.lists[0]);
   return row;
 }
 
@@ -234,10 +257,7 @@ bool IsComplete(const RowNeed& need, const ListedRow& row,
   if (need.cover <= 0 && need.depth <= 0) return true;
   const TokenList& list = row.lists[0];
   if (static_cast<int>(list.tokens.size()) < need.count) return true;  // there are no more
-  WarpParams warp;
-  warp.temperature = need.temperature;
-  warp.logit_bias.assign(bias.begin(), bias.end());
-  std::vector<double> x = TemperList(list, warp);
+  std::vector<double> x = KeysOf(list, need, bias);
   std::sort(x.begin(), x.end(), std::greater<>());
   if (need.depth > 0 && !(x.back() < x.front() - need.depth - 1e-6)) return false;
   if (need.cover <= 0) return true;

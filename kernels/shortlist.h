@@ -37,8 +37,9 @@ struct ShardRow {
 };
 // Writes RecordWords(need) words.
 void WriteRecord(const RowNeed& need, const ShardRow& row, float* record);
-// records[r]: RecordWords(need) words of rank r.
-ListedRow JoinRecords(const RowNeed& need, absl::Span<const float* const> records);
+// records[r]: RecordWords(need) words of rank r. bias: of the need.
+ListedRow JoinRecords(const RowNeed& need, absl::Span<const float* const> records,
+                      absl::Span<const std::pair<TokenId, double>> bias);
 // Whether the shortlist reaches as far as the need says. False: the row must be fetched whole.
 bool IsComplete(const RowNeed& need, const ListedRow& row,
                 absl::Span<const std::pair<TokenId, double>> bias);

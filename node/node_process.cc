@@ -43,8 +43,8 @@ absl::Status CheckNodeFlags() {
   return absl::OkStatus();
 }
 
-ModelHostOptions HostOptionsFromFlags() {
-  ModelHostOptions options;
+ModelRunnerOptions RunnerOptionsFromFlags() {
+  ModelRunnerOptions options;
   options.dir = absl::GetFlag(FLAGS_model);
   options.backend = absl::GetFlag(FLAGS_backend);
   options.dtype = absl::GetFlag(FLAGS_dtype);
@@ -63,23 +63,23 @@ absl::StatusOr<std::string> FindCoordinator(absl::Span<const MpiWorld::Peer> pee
 }
 
 proto::Register NodeRegistration(proto::NodeRole role, const std::string& id,
-                                 const std::string& prefix, const ModelHost& host) {
+                                 const std::string& prefix, const ModelRunner& runner) {
   proto::Register registration;
   registration.set_role(role);
   registration.set_node_id(id.empty() ? absl::StrCat(prefix, getpid()) : id);
-  const ModelConfig& config = host.model->config();
+  const ModelConfig& config = runner.config();
   proto::ModelInfo* model = registration.mutable_model();
   model->set_path(absl::GetFlag(FLAGS_model));
   model->set_vocab_size(config.vocab_size);
   model->set_max_positions(config.max_positions);
-  model->set_dtype(DTypeName(host.model->dtype()));
-  model->set_fingerprint(host.model->fingerprint());
+  model->set_dtype(DTypeName(runner.dtype()));
+  model->set_fingerprint(runner.fingerprint());
   model->set_bos_id(config.bos_id);
   for (TokenId eos : config.eos_ids) model->add_eos_ids(eos);
-  registration.set_kv_blocks_total(host.blocks->counts().total);
+  registration.set_kv_blocks_total(runner.blocks()->counts().total);
   registration.set_kv_block_size(kBlockSize);
   registration.set_max_rows(absl::GetFlag(FLAGS_max_rows));
-  registration.set_backend(host.backend->description());
+  registration.set_backend(runner.backend_description());
   registration.set_version(kVersion);
   return registration;
 }

@@ -14,7 +14,7 @@
 #include "absl/types/span.h"
 #include "comm/mpi_world.h"
 #include "comm/node_agent.h"
-#include "model/model_host.h"
+#include "model/model_runner.h"
 #include "proto/control.pb.h"
 
 ABSL_DECLARE_FLAG(int, max_rows);
@@ -31,14 +31,14 @@ int RunNode(const std::string& program, const std::string& usage, int argc, char
 
 // InvalidArgument names a flag that is missing or out of range.
 absl::Status CheckNodeFlags();
-ModelHostOptions HostOptionsFromFlags();
+ModelRunnerOptions RunnerOptionsFromFlags();
 
 // The endpoint of --coordinator, else of the coordinator among the peers of this mpirun.
 absl::StatusOr<std::string> FindCoordinator(absl::Span<const MpiWorld::Peer> peers);
 
 // id: "" = prefix and the process id. What only one kind of node has is the caller's to add.
 proto::Register NodeRegistration(proto::NodeRole role, const std::string& id,
-                                 const std::string& prefix, const ModelHost& host);
+                                 const std::string& prefix, const ModelRunner& runner);
 absl::StatusOr<std::unique_ptr<NodeAgent>> JoinCluster(const std::string& coordinator,
                                                        proto::Register registration);
 

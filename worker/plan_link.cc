@@ -70,11 +70,10 @@ PlanLeader::~PlanLeader() {
   for (const std::string& peer : peers_) channel_->Send(peer, message).IgnoreError();
 }
 
-absl::Status PlanLeader::Send(const ForwardBatch& batch) {
-  ++step_;
+absl::Status PlanLeader::Send(const StepPlan& plan) {
   if (peers_.empty()) return absl::OkStatus();
   proto::PlanMessage message;
-  *message.mutable_step() = BatchToMessage(step_, batch);
+  *message.mutable_step() = PlanToMessage(plan);
   for (const std::string& peer : peers_) COPPICE_RETURN_IF_ERROR(channel_->Send(peer, message));
   return absl::OkStatus();
 }

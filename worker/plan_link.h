@@ -10,24 +10,22 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/forward_batch.h"
 #include "comm/channel.h"
 #include "comm/communicator.h"
+#include "model/model_runner.h"
 #include "proto/control.pb.h"
 
 namespace coppice {
 
-class PlanLeader {
+class PlanLeader : public PlanSender {
  public:
-  // Collective with PlanFollower::Connect on the other ranks. Waits for all of them;
+  // Collective with RunRankLoop on the other ranks. Waits for all of them;
   // DeadlineExceeded names the missing ranks.
   static absl::StatusOr<std::unique_ptr<PlanLeader>> Start(Communicator* communicator,
                                                            const std::string& listen,
                                                            double deadline_s);
-  ~PlanLeader();  // tells the followers to stop
-  // Ships the batch as the next step.
-  absl::Status Send(const ForwardBatch& batch);
-  uint64_t step() const { return step_; }
+  ~PlanLeader() override;  // tells the followers to stop
+  absl::Status Send(const StepPlan& plan) override;
   uint64_t bytes() const;
   const std::vector<proto::RankInfo>& ranks() const { return ranks_; }  // all, the leader first
 
@@ -36,7 +34,6 @@ class PlanLeader {
   std::unique_ptr<ServerChannel> channel_;  // nullptr with one rank
   std::vector<std::string> peers_;
   std::vector<proto::RankInfo> ranks_;
-  uint64_t step_ = 0;
 };
 
 proto::RankInfo ThisRank(int rank);

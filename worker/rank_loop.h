@@ -3,12 +3,12 @@
 
 #include "absl/status/status.h"
 #include "comm/communicator.h"
-#include "model/model_host.h"
+#include "model/model_runner.h"
 
 namespace coppice {
 
 // Collective with PlanLeader::Start on rank 0. Returns OK after a stop plan or a stop signal;
 // otherwise why the replica must end.
-absl::Status RunRankLoop(int max_rows, Communicator* communicator, ModelHost* host);
+absl::Status RunRankLoop(Communicator* communicator, ModelRunner* runner);
 
 }  // namespace coppice

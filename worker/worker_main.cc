@@ -59,28 +59,29 @@ absl::StatusOr<Place> FindPlace(MpiWorld* world) {
   return place;
 }
 
-proto::Register Registration(const ModelHost& host, const PlanLeader& plans) {
+proto::Register Registration(const ModelRunner& runner, const PlanLeader& plans) {
   proto::Register registration =
-      NodeRegistration(proto::WORKER_LEADER, absl::GetFlag(FLAGS_replica_id), "replica-", host);
+      NodeRegistration(proto::WORKER_LEADER, absl::GetFlag(FLAGS_replica_id), "replica-", runner);
   for (const proto::RankInfo& rank : plans.ranks()) *registration.add_ranks() = rank;
   return registration;
 }
 
-absl::Status Lead(const std::string& coordinator, Communicator* communicator, ModelHost* host) {
+absl::Status Lead(const std::string& coordinator, Communicator* communicator, ModelRunner* runner) {
   COPPICE_ASSIGN_OR_RETURN(const auto plans,
                            PlanLeader::Start(communicator, absl::GetFlag(FLAGS_plan_listen),
                                              absl::GetFlag(FLAGS_start_deadline)));
-  COPPICE_ASSIGN_OR_RETURN(const auto agent, JoinCluster(coordinator, Registration(*host, *plans)));
+  COPPICE_ASSIGN_OR_RETURN(const auto agent, JoinCluster(coordinator, Registration(*runner, *plans)));
   EngineOptions options;
-  options.scheduler.kv_blocks = host->blocks->counts().total;
+  options.scheduler.kv_blocks = runner->blocks()->counts().total;
   options.scheduler.max_rows = absl::GetFlag(FLAGS_max_rows);
   options.scheduler.prefill_chunk = absl::GetFlag(FLAGS_prefill_chunk);
-  options.drafts.vocab_size = host->model->config().vocab_size;
+  options.drafts.vocab_size = runner->vocab_size();
   options.drafts.max_rows = absl::GetFlag(FLAGS_max_rows);
   options.drafts.min_deadline_s = absl::GetFlag(FLAGS_draft_deadline_min);
   options.drafts.max_deadline_s = absl::GetFlag(FLAGS_draft_deadline_max);
   options.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
-  return Engine(options, host, plans.get(), agent.get()).Run();
+  const SteadyClock clock;
+  return Engine(options, runner, plans.get(), agent.get(), &clock).Run();
 }
 
 absl::Status ServeRank(std::unique_ptr<MpiWorld>& world) {
@@ -88,14 +89,15 @@ absl::Status ServeRank(std::unique_ptr<MpiWorld>& world) {
     COPPICE_ASSIGN_OR_RETURN(world, MpiWorld::Init());
   }
   COPPICE_ASSIGN_OR_RETURN(const Place place, FindPlace(world.get()));
-  ModelHostOptions options = HostOptionsFromFlags();
+  ModelRunnerOptions options = RunnerOptionsFromFlags();
   options.kv_bytes = absl::GetFlag(FLAGS_kv_bytes);
   options.scratch_blocks = absl::GetFlag(FLAGS_scratch_blocks);
-  COPPICE_ASSIGN_OR_RETURN(ModelHost host, LoadModelHost(options, place.communicator.get()));
+  COPPICE_ASSIGN_OR_RETURN(const auto runner,
+                           ModelRunner::Load(options, place.communicator.get()));
   if (place.communicator->rank() > 0) {
-    return RunRankLoop(absl::GetFlag(FLAGS_max_rows), place.communicator.get(), &host);
+    return RunRankLoop(place.communicator.get(), runner.get());
   }
-  return Lead(place.coordinator, place.communicator.get(), &host);
+  return Lead(place.coordinator, place.communicator.get(), runner.get());
 }
 
 }  // namespace

@@ -142,7 +142,9 @@ void CpuStepRows::JoinPart(const StepPlan* plan, const Part& part, size_t piece_
   std::array<const float*, kLseChunks> of_rank;
   for (int r = 0; r < ranks; ++r) of_rank[r] = all_.data.get() + r * piece_words + part.offset;
   if (!part.whole) {
-    listed_[part.need] = JoinRecords(plan->needs[part.need], {of_rank.data(), size_t(ranks)});
+    const RowNeed& need = plan->needs[part.need];
+    listed_[part.need] =
+        JoinRecords(need, {of_rank.data(), size_t(ranks)}, BiasOf(*plan, need));
     return;
   }
   for (int r = 0; r < ranks; ++r) {

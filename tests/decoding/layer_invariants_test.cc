@@ -62,7 +62,7 @@ const std::vector<Method>& LayerMethods() {
 // Two rows of masses as they are, not normalised: one beam.
 struct OneBeam {
   OneBeam(const std::vector<double>& p_mass, const std::vector<double>& q_mass)
-      : p_row(ListedRow(p_mass)), q_row(ListedRow(q_mass)) {
+      : p_row(SparseRow(p_mass)), q_row(SparseRow(q_mass)) {
     p.rows.resize(1);
     p.rows[0].sparse = &p_row;
     q.rows.resize(1);

@@ -23,7 +23,7 @@ namespace {
 // A row of masses as they are, not normalised.
 struct Rows {
   Rows(const std::vector<double>& p_mass, const std::vector<double>& q_mass)
-      : mass(p_mass), p_row(ListedRow(p_mass)), q(ListedRow(q_mass)) {
+      : mass(p_mass), p_row(SparseRow(p_mass)), q(SparseRow(q_mass)) {
     p.rows.resize(1);
     p.rows[0].sparse = &p_row;
   }

@@ -65,7 +65,7 @@ TEST_P(AnnouncementTest, ForestsOfOnePassAreAnnouncedTogether) {
 TEST_P(AnnouncementTest, ForestsThatTakeLongAreNotAnnounced) {
   DraftServiceOptions options;
   options.announce_within_s = 1e-9;
-  service_ = std::make_unique<DraftService>(options, &host_, leaders_.get(), nullptr);
+  service_ = std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock_);
   for (uint64_t id : {1, 2, 3}) {
     Open(id, 5);
     Send(Request(id, 1, {}, 0, 3));
@@ -82,7 +82,7 @@ TEST_P(AnnouncementTest, ALeaderIsToldOnceWhereverTheTurnsBegin) {
   options.announce_within_s = kAlways;
   options.max_sessions = 3;
   options.max_rows = 32;
-  service_ = std::make_unique<DraftService>(options, &host_, leaders_.get(), nullptr);
+  service_ = std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock_);
   DecodingParams params;
   params.kind = DecodingKind::kBeamSampling;
   params.method = "pf_gumbel";
@@ -160,7 +160,7 @@ TEST_P(AnnouncementTest, AnAnnouncementThatNothingFollowsDoesNoHarm) {
   EXPECT_EQ(Reply()->error(), "");
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(service_->RunOnce(2).ok());
   EXPECT_FALSE(stranger->Receive(&none));
-  EXPECT_TRUE(host_.blocks->CheckIntegrity().ok());
+  EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
 }
 
 // Where the announcement leaves from a thread of its own.
@@ -213,7 +213,7 @@ TEST_P(ThreadedAnnouncementTest, EveryForestComesBehindOneAnnouncement) {
       EXPECT_EQ(announced(), 1);
     }
   }
-  EXPECT_TRUE(host_.blocks->CheckIntegrity().ok());
+  EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
 }
 
 }  // namespace

@@ -172,31 +172,42 @@ TEST(ConvertFuzzTest, DraftState) {
   });
 }
 
-// Walks every index as a forward pass would.
-void ExpectRunnable(const ForwardBatch& batch, const PlanLimits& limits) {
-  const int64_t slots = limits.pool_blocks * limits.block_size;
-  std::vector<char> pool(slots, 0);
-  for (const KvCopy& copy : batch.commits) pool.at(copy.destination) = pool.at(copy.source);
-  for (int row = 0; row < batch.rows(); ++row) {
-    pool.at(batch.slot.at(row)) = 1;
-    const int32_t* table = batch.table.data() + batch.table_begin.at(batch.row_table.at(row));
-    for (int i = 0; i < batch.prefix_len.at(row); ++i) {
-      EXPECT_GE(pool.at(int64_t{table[i / limits.block_size]} * limits.block_size +
-                        i % limits.block_size),
-                0);
-    }
-    for (int i = batch.chain_begin.at(row); i < batch.chain_begin.at(row + 1); ++i) {
-      EXPECT_GE(pool.at(batch.chain.at(i)), 0);
+// Walks every index as a step would.
+void ExpectRunnable(const StepPlan& plan, const PlanLimits& limits) {
+  std::vector<char> pool(limits.blocks * kBlockSize, 0);
+  for (const KvCopy& copy : plan.commits) pool.at(copy.destination) = pool.at(copy.source);
+  for (size_t s = 0; s < plan.segments.size(); ++s) {
+    const Segment& segment = plan.segments[s];
+    const int32_t* table = plan.table.data() + plan.table_begin.at(s);
+    for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
+      pool.at(plan.slot.at(row)) = 1;
+      for (int i = 0; i < plan.prefix_length(row); ++i) {
+        EXPECT_LT(plan.table_begin.at(s) + i / kBlockSize, plan.table_begin.at(s + 1));
+        EXPECT_GE(pool.at(int64_t{table[i / kBlockSize]} * kBlockSize + i % kBlockSize), 0);
+      }
+      for (int i = plan.chain_begin.at(row); i < plan.chain_begin.at(row + 1); ++i) {
+        EXPECT_GE(pool.at(plan.chain.at(i)), 0);
+      }
     }
   }
+  for (const RowNeed& need : plan.needs) {
+    EXPECT_GE(plan.token.at(need.row), 0);
+    for (int i = need.bias_begin; i < need.bias_end; ++i) {
+      EXPECT_LT(plan.bias.at(i).first, limits.vocab_size);
+    }
+  }
+  for (int32_t need : plan.fetch) EXPECT_LT(need, limits.needs_before);
 }
 
-TEST(ConvertFuzzTest, Batch) {
-  Fuzz(5, 30000, BatchToMessage(1, SampleBatch()), [](const proto::StepPlan& message) {
-    auto batch = BatchFromMessage(message, SampleLimits());
-    if (batch.ok()) ExpectRunnable(*batch, SampleLimits());
-    return batch;
-  });
+TEST(ConvertFuzzTest, Plan) {
+  Fuzz(5, 30000, PlanToMessage(SamplePlan()),
+       [](const proto::StepPlan& message) -> absl::StatusOr<StepPlan> {
+         auto plan = PlanFromMessage(message);
+         if (!plan.ok()) return plan;
+         if (auto status = CheckPlan(*plan, SampleLimits()); !status.ok()) return status;
+         ExpectRunnable(*plan, SampleLimits());
+         return plan;
+       });
 }
 
 TEST(ConvertFuzzTest, Hypothesis) {

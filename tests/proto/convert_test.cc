@@ -300,55 +300,73 @@ TEST(ConvertTest, DraftStateNamesTheBadField) {
   ExpectInvalid(DraftStateFromMessage(good, 1, parent, {7, -8, 9}), "trie_token[1]");
 }
 
-TEST(ConvertTest, BatchSurvivesTheRoundTrip) {
-  const ForwardBatch batch = SampleBatch();
-  const proto::StepPlan message = BatchToMessage(17, batch);
-  EXPECT_EQ(message.step(), 17);
-  auto back = BatchFromMessage(message, SampleLimits());
+TEST(ConvertTest, PlanSurvivesTheRoundTripFieldByField) {
+  const StepPlan plan = SamplePlan();
+  ASSERT_TRUE(CheckPlan(plan, SampleLimits()).ok()) << CheckPlan(plan, SampleLimits());
+  const auto back = PlanFromMessage(PlanToMessage(plan));
   ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(BatchToMessage(17, *back).SerializeAsString(), message.SerializeAsString());
-  EXPECT_EQ(back->commits.size(), batch.commits.size());
+  EXPECT_EQ(back->step, 17u);
+  EXPECT_EQ(back->token, plan.token);
+  EXPECT_EQ(back->position, plan.position);
+  EXPECT_EQ(back->slot, plan.slot);
+  EXPECT_EQ(back->chain_begin, plan.chain_begin);
+  EXPECT_EQ(back->chain, plan.chain);
+  EXPECT_EQ(back->table_begin, plan.table_begin);
+  EXPECT_EQ(back->table, plan.table);
+  EXPECT_EQ(back->bias, plan.bias);
+  EXPECT_EQ(back->fetch, plan.fetch);
+  ASSERT_EQ(back->segments.size(), plan.segments.size());
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    EXPECT_EQ(back->segments[i].first_row, plan.segments[i].first_row);
+    EXPECT_EQ(back->segments[i].rows, plan.segments[i].rows);
+    EXPECT_EQ(back->segments[i].prefix_len, plan.segments[i].prefix_len);
+  }
+  ASSERT_EQ(back->commits.size(), plan.commits.size());
+  for (size_t i = 0; i < plan.commits.size(); ++i) {
+    EXPECT_EQ(back->commits[i].source, plan.commits[i].source);
+    EXPECT_EQ(back->commits[i].destination, plan.commits[i].destination);
+  }
+  ASSERT_EQ(back->needs.size(), plan.needs.size());
+  for (size_t i = 0; i < plan.needs.size(); ++i) {
+    const RowNeed &got = back->needs[i], &want = plan.needs[i];
+    EXPECT_EQ(got.form, want.form);
+    EXPECT_EQ(got.row, want.row);
+    EXPECT_EQ(got.count, want.count);
+    EXPECT_EQ(got.slack, want.slack);
+    EXPECT_EQ(got.bias_begin, want.bias_begin);
+    EXPECT_EQ(got.bias_end, want.bias_end);
+    EXPECT_EQ(got.temperature, want.temperature);
+    EXPECT_EQ(got.sums, want.sums);
+    EXPECT_EQ(got.raw_sums, want.raw_sums);
+    EXPECT_EQ(got.cover, want.cover);
+    EXPECT_EQ(got.depth, want.depth);
+    EXPECT_EQ(got.seed, want.seed);
+    EXPECT_EQ(got.path_hash, want.path_hash);
+    EXPECT_EQ(got.slots, want.slots);
+  }
 }
 
-TEST(ConvertTest, EmptyBatchWithCommitsAloneIsValid) {
-  ForwardBatch batch;
-  batch.chain_begin = batch.table_begin = {0};
-  batch.commits = {{20, 40}};
-  EXPECT_TRUE(BatchFromMessage(BatchToMessage(1, batch), SampleLimits()).ok());
+TEST(ConvertTest, AFollowUpPlanSurvivesTheRoundTrip) {
+  StepPlan plan;
+  plan.step = 18;
+  plan.fetch = {0, 1};
+  const auto back = PlanFromMessage(PlanToMessage(plan));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->fetch, plan.fetch);
+  EXPECT_EQ(back->chain_begin, std::vector<int32_t>{0});
+  EXPECT_TRUE(CheckPlan(*back, SampleLimits()).ok());
 }
 
-TEST(ConvertTest, BatchNamesTheBadField) {
+TEST(ConvertTest, PlanNamesArraysThatDoNotBelongTogether) {
   const auto with = [](auto change) {
-    proto::StepPlan message = BatchToMessage(1, SampleBatch());
+    proto::StepPlan message = PlanToMessage(SamplePlan());
     change(&message);
-    return BatchFromMessage(message, SampleLimits());
+    return PlanFromMessage(message);
   };
-  ExpectInvalid(with([](auto* m) { m->set_token(2, 100); }), "token[2]");
-  ExpectInvalid(with([](auto* m) { m->set_token(0, -1); }), "token[0]");
-  ExpectInvalid(with([](auto* m) { m->add_position(1); }), "position");
-  ExpectInvalid(with([](auto* m) { m->set_position(0, 1); }), "position[0]");
-  ExpectInvalid(with([](auto* m) { m->set_position(0, 64); }), "position[0]");
-  ExpectInvalid(with([](auto* m) { m->set_slot(1, 8 * 16); }), "slot[1]");
-  ExpectInvalid(with([](auto* m) { m->set_slot(1, 34); }),
-                "slot[1]");  // not the end of its context
-  ExpectInvalid(with([](auto* m) { m->set_row_table(3, 2); }), "row_table[3]");
-  ExpectInvalid(with([](auto* m) { m->set_row_table(3, -1); }), "row_table[3]");
-  ExpectInvalid(with([](auto* m) { m->set_prefix_len(2, 40); }), "prefix_len[2]");
-  ExpectInvalid(with([](auto* m) { m->set_chain_begin(0, 1); }), "chain_begin");
-  ExpectInvalid(with([](auto* m) { m->set_chain_begin(3, 9); }), "chain_begin[4]");
-  ExpectInvalid(with([](auto* m) { m->add_chain(3); }), "chain_begin[4]");
-  ExpectInvalid(with([](auto* m) { m->set_chain(0, -3); }), "chain[0]");
-  ExpectInvalid(with([](auto* m) { m->set_table_begin(2, 3); }), "table_begin[2]");
-  ExpectInvalid(with([](auto* m) { m->set_table(1, 8); }), "table[1]");
-  ExpectInvalid(with([](auto* m) { m->add_logits_rows(4); }), "logits_rows[2]");
-  ExpectInvalid(with([](auto* m) { m->set_logits_rows(1, 2); }), "logits_rows[1]");
+  ExpectInvalid(with([](auto* m) { m->add_segment_rows(1); }), "segment_prefix_len");
+  ExpectInvalid(with([](auto* m) { m->add_bias(1); }), "bias");
   ExpectInvalid(with([](auto* m) { m->add_commit_source(4); }), "commit_destination");
-  ExpectInvalid(with([](auto* m) { m->set_commit_source(0, -1); }), "commit_source[0]");
-  ExpectInvalid(with([](auto* m) { m->set_commit_destination(1, 64); }), "commit_destination");
-  ExpectInvalid(with([](auto* m) { m->set_commit_source(1, 64); }), "commit_source[1]");
-  PlanLimits small = SampleLimits();
-  small.max_rows = 3;
-  ExpectInvalid(BatchFromMessage(BatchToMessage(1, SampleBatch()), small), "at most 3");
+  ExpectInvalid(with([](auto* m) { m->mutable_needs(1)->set_form(3); }), "needs[1]");
 }
 
 TEST(ConvertTest, CheckTokensNamesFieldAndIndex) {

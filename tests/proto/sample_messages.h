@@ -1,8 +1,11 @@
 // Valid structs with every field in use, for the conversion tests.
 #pragma once
 
+#include <limits>
+
 #include <cmath>
 
+#include "model/plan_check.h"
 #include "proto/convert.h"
 
 namespace coppice {
@@ -54,24 +57,44 @@ inline DraftForest SampleForest() {
 }
 
 inline PlanLimits SampleLimits() {
-  return {.pool_blocks = 8, .vocab_size = 100, .max_positions = 64, .max_rows = 16};
+  return {.max_rows = 16, .vocab_size = 100, .max_positions = 64, .blocks = 8, .needs_before = 2};
 }
 
-// Two prefill rows of table 0 (positions 16, 17), a root and its child on table 1; two commits.
-inline ForwardBatch SampleBatch() {
-  ForwardBatch batch;
-  batch.token = {4, 5, 6, 7};
-  batch.position = {16, 17, 20, 21};
-  batch.slot = {2 * 16, 2 * 16 + 1, 5 * 16 + 3, 5 * 16 + 9};
-  batch.row_table = {0, 0, 1, 1};
-  batch.prefix_len = {17, 18, 20, 20};
-  batch.chain = {5 * 16 + 3, 5 * 16 + 3, 5 * 16 + 9};
-  batch.chain_begin = {0, 0, 0, 1, 3};
-  batch.table = {1, 2, 3, 4};
-  batch.table_begin = {0, 2, 4};
-  batch.logits_rows = {2, 3};
-  batch.commits = {{5 * 16 + 1, 4 * 16}, {5 * 16 + 2, 4 * 16 + 1}};
-  return batch;
+// Two prefill rows of one request (positions 16, 17), a root and its child of another; what is
+// needed of the two, two commits.
+inline StepPlan SamplePlan() {
+  StepPlan plan;
+  plan.step = 17;
+  plan.token = {4, 5, 6, 7};
+  plan.position = {16, 17, 20, 21};
+  plan.slot = {2 * 16, 2 * 16 + 1, 5 * 16 + 3, 5 * 16 + 9};
+  plan.chain = {5 * 16 + 3, 5 * 16 + 3, 5 * 16 + 9};
+  plan.chain_begin = {0, 0, 0, 1, 3};
+  plan.segments = {{0, 2, 18}, {2, 2, 20}};
+  plan.table = {1, 2, 3, 4};
+  plan.table_begin = {0, 2, 4};
+  plan.bias = {{7, 0.5}, {9, -std::numeric_limits<double>::infinity()}};
+  RowNeed top;
+  top.form = RowNeed::Form::kTop;
+  top.row = 2;
+  top.count = 8;
+  top.slack = 1e-6;
+  top.bias_begin = 1;
+  top.bias_end = 2;
+  top.temperature = 0.75;
+  top.sums = top.raw_sums = true;
+  top.cover = 0.9;
+  top.depth = 3;
+  RowNeed gumbel;
+  gumbel.form = RowNeed::Form::kGumbel;
+  gumbel.row = 3;
+  gumbel.count = 1;
+  gumbel.seed = 0xfedcba9876543210u;
+  gumbel.path_hash = 0x8000000000000001u;
+  gumbel.slots = 0x8000000f;
+  plan.needs = {top, gumbel};
+  plan.commits = {{5 * 16 + 1, 4 * 16}, {5 * 16 + 2, 4 * 16 + 1}};
+  return plan;
 }
 
 }  // namespace coppice
