@@ -143,8 +143,7 @@ void CpuStepRows::JoinPart(const StepPlan* plan, const Part& part, size_t piece_
   for (int r = 0; r < ranks; ++r) of_rank[r] = all_.data.get() + r * piece_words + part.offset;
   if (!part.whole) {
     const RowNeed& need = plan->needs[part.need];
-    listed_[part.need] =
-        JoinRecords(need, {of_rank.data(), size_t(ranks)}, BiasOf(*plan, need));
+    listed_[part.need] = JoinRecords(need, {of_rank.data(), size_t(ranks)}, BiasOf(*plan, need));
     return;
   }
   for (int r = 0; r < ranks; ++r) {

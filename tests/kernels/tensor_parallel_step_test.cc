@@ -60,7 +60,8 @@ TEST_P(TensorParallelStep, GathersWholeRows) {
   const std::vector<float> logits = RandomFloats(5 * kOddVocab, 1);
   OnEveryRank(0, [&](Backend* backend, int rank) {
     RowPass pass(logits, kOddVocab, rank, GetParam());
-    for (const int needs : {5, 1, 3}) {  // buffers are taken again
+    const float* first = nullptr;
+    for (const int needs : {5, 1, 3}) {
       StepPlan plan = PlanOfRows(needs);
       for (int row = 0; row < needs; ++row) plan.needs.push_back({.row = row});
       const StepRows* rows = RunStep(backend, plan, &pass).value();
@@ -69,6 +70,9 @@ TEST_P(TensorParallelStep, GathersWholeRows) {
         EXPECT_THAT(rows->Whole(need), testing::ElementsAreArray(pass.Row(need)));
         EXPECT_EQ(rows->Listed(need), nullptr);
       }
+      if (rank != 0) continue;
+      if (first == nullptr) first = rows->Whole(0).data();
+      EXPECT_EQ(rows->Whole(0).data(), first);  // memory is taken again
     }
   });
 }
@@ -160,18 +164,19 @@ struct ReducingPass : Pass {
     ops->RopeAndStoreKv(0, *rope, TensorOf(&qkv, 8), pool.get());
     ops->Attention(0, TensorOf(&qkv, 8), *pool, TensorOf(&out[4], 4));
     ops->AllReduce(TensorOf(&out[5], 8));
-    ops->GatherRows({TensorOf(&out[6], 8)});
+    ops->GatherRows({TensorOf(&kept, 8)});
   }
   void Head(Ops* ops) override {
     ++heads;
-    ops->Select(TensorOf(&out[7], VocabularyShard(16, rank, ranks).size()),
+    ops->Select(TensorOf(&out[6], VocabularyShard(16, rank, ranks).size()),
                 VocabularyShard(16, rank, ranks).begin, 16);
   }
 
   int rank = 0, ranks = 1, heads = 0;
   std::vector<float> matrix = RandomFloats(64, 1), x = RandomFloats(16, 2),
                      qkv = RandomFloats(16, 3);
-  std::vector<std::vector<float>> out{8, std::vector<float>(32, -7.0f)};
+  std::vector<float> kept = RandomFloats(16, 4);
+  std::vector<std::vector<float>> out = std::vector(7, std::vector<float>(32, -7.0f));
   std::unique_ptr<Weight> gain, weight;
   std::unique_ptr<KvPool> pool;
   std::shared_ptr<const RopeTable> rope;
@@ -182,7 +187,6 @@ TEST_P(TensorParallelStep, AFailedCollectiveStopsTheStepAndIsTold) {
     ReducingPass pass(backend);
     pass.rank = rank;
     pass.ranks = GetParam();
-    for (std::vector<float>& out : pass.out) out.assign(out.size(), -7.0f);
     StepPlan plan = PlanOfRows(2);
     plan.position = {0, 1};
     plan.slot = {16, 17};
@@ -196,12 +200,15 @@ TEST_P(TensorParallelStep, AFailedCollectiveStopsTheStepAndIsTold) {
     for (const std::vector<float>& out : pass.out) EXPECT_THAT(out, Each(-7.0f));
     EXPECT_EQ(pass.x, RandomFloats(16, 2));
     EXPECT_EQ(pass.qkv, RandomFloats(16, 3));
+    EXPECT_EQ(pass.kept, RandomFloats(16, 4));
     EXPECT_EQ(pass.heads, 0);
     // The next step begins anew, and each of those ops has something to say.
     ASSERT_TRUE(backend->Submit(plan, &pass).ok());
     EXPECT_TRUE(backend->Wait().ok());
     for (const std::vector<float>& out : absl::MakeConstSpan(pass.out).first(6))
       EXPECT_NE(out[0], -7.0f);
+    EXPECT_NE(pass.qkv, RandomFloats(16, 3));
+    EXPECT_NE(pass.kept, RandomFloats(16, 4));
     EXPECT_EQ(pass.heads, 1);
   });
 }

@@ -136,7 +136,7 @@ class OneRow : public RowSource {
   int need_;
 };
 
-const StepRows* Run(ModelRunner* runner, StepBuilder step) {
+const StepRows* RunStep(ModelRunner* runner, StepBuilder step) {
   const absl::Status submitted = runner->Submit(std::move(step));
   EXPECT_TRUE(submitted.ok()) << submitted;
   runner->WaitForHead();
@@ -161,7 +161,7 @@ TEST_P(ModelRunnerTest, DrawsFromShortlistsAreThoseFromWholeRowsOnTheSameRanks) 
       }
       StepBuilder step = runner->NewStep();
       const std::vector<int> needs = request.Fill(need, &step);
-      const StepRows* rows = Run(runner, std::move(step));
+      const StepRows* rows = RunStep(runner, std::move(step));
       for (int i : needs) {
         // One rank has the whole row for nothing.
         EXPECT_EQ(rows->Listed(i) != nullptr, listed && ranks > 1);
@@ -190,7 +190,7 @@ TEST_P(ModelRunnerTest, FetchesWhatAShortlistDoesNotCover) {
     StepBuilder whole_step = runner->NewStep();
     const std::vector<int> needs = request.Fill(RowNeed(), &whole_step);
     std::vector<std::vector<float>> want;
-    const StepRows* rows = Run(runner, std::move(whole_step));
+    const StepRows* rows = RunStep(runner, std::move(whole_step));
     for (int i : needs) want.emplace_back(rows->Whole(i).begin(), rows->Whole(i).end());
 
     RowNeed need;
@@ -201,7 +201,7 @@ TEST_P(ModelRunnerTest, FetchesWhatAShortlistDoesNotCover) {
     StepBuilder step = runner->NewStep();
     request.Fill(need, &step);
     const int before = plans->sent();
-    rows = Run(runner, std::move(step));
+    rows = RunStep(runner, std::move(step));
     EXPECT_EQ(plans->sent() - before, ranks > 1 ? 2 : 1);
     for (size_t i = 0; i < needs.size(); ++i) {
       EXPECT_EQ(rows->Listed(needs[i]), nullptr);
@@ -211,7 +211,7 @@ TEST_P(ModelRunnerTest, FetchesWhatAShortlistDoesNotCover) {
     // The steps go on in order.
     StepBuilder next = runner->NewStep();
     request.Fill(RowNeed(), &next);
-    Run(runner, std::move(next));
+    RunStep(runner, std::move(next));
   });
 }
 
