@@ -99,7 +99,7 @@ void Engine::Start(const proto::StartSequence& start) {
   sequence->id = start.sequence_id();
   sequence->prompt.assign(start.prompt().begin(), start.prompt().end());
   sequence->quiet = start.quiet();
-  sequence->stats.arrival_s = Now();
+  sequence->arrival_s = Now();
   Sequence* held = sequence.get();
   if (!sequences_.emplace(held->id, std::move(sequence)).second) {
     spdlog::warn("sequence {} started twice; the second start is dropped", start.sequence_id());
@@ -118,7 +118,8 @@ void Engine::Start(const proto::StartSequence& start) {
   }
   held->draft = DraftSizeOf(held->params);
   const MethodRow* row = FindMethod(*method);
-  held->lossless = row == nullptr || (row->lossless && held->params.width_threshold == 0);
+  held->stats.method = *method;
+  held->stats.lossless = row == nullptr || (row->lossless && held->params.width_threshold == 0);
   if (held->prompt.empty()) return Fail(held, "invalid_value", "prompt: no tokens");
   if (auto status = CheckTokens(held->prompt, model.vocab_size, "prompt"); !status.ok()) {
     return Fail(held, "invalid_value", std::string(status.message()));
@@ -153,11 +154,13 @@ void Engine::AdmitWaiting() {
     if (found != sequences_.end()) {
       Sequence* sequence = found->second.get();
       if (!scheduler_.Admit(sequence)) return;
-      sequence->stats.admitted_s = Now();
-      sequence->kv = host_->blocks->Open(sequence->prompt, &sequence->stats.cached_tokens);
+      sequence->admitted_s = Now();
+      sequence->stats.queue_ms = (sequence->admitted_s - sequence->arrival_s) * 1e3;
+      int cached_tokens = 0;
+      sequence->kv = host_->blocks->Open(sequence->prompt, &cached_tokens);
+      sequence->stats.cached_tokens = cached_tokens;
       sequence->state = SequenceState::kPrefill;
       sequence->forest = DraftForest::Empty(1);
-      counters_.set_prompt_tokens(counters_.prompt_tokens() + sequence->prompt.size());
       if (sequence->draft.drafts) drafts_.Open(*sequence);
     }
     waiting_.pop_front();
@@ -347,23 +350,21 @@ void Engine::DecideAll(absl::Span<const float> logits, double forward_s,
 void Engine::Decide(Participant* participant, double forward_s, proto::Progress* progress) {
   Sequence* sequence = participant->sequence;
   const bool first = sequence->state == SequenceState::kPrefill;
-  const bool drafted = sequence->forest.size() > 0;
-  const int depth = sequence->forest.depth();
   if (!participant->verdict.ok()) {
     return Fail(sequence, "internal_error", std::string(participant->verdict.status().message()));
   }
   const Verdict& verdict = *participant->verdict;
   const double now_s = Now();
-  SequenceStatistics& stats = sequence->stats;
-  stats.verify_ms += forward_s * 1e3;
+  sequence->stats.verify_ms += forward_s * 1e3;
   if (first) {
-    stats.prefill_end_s = stats.first_token_s = now_s;
+    sequence->stats.prefill_ms = (now_s - sequence->admitted_s) * 1e3;
   } else {
-    RecordRound(verdict.stats, drafted, depth, sequence->params.beam_width, &stats, &counters_);
+    sequence->stats.Merge(verdict.stats);
   }
   const auto& places = participant->rows.logits_row;
   const auto rows = places.size() - std::count(places.begin(), places.end(), -1);
-  Trace(*sequence, static_cast<int>(rows), verdict.stats.layers, now_s, forward_s);
+  Trace(*sequence, static_cast<int>(rows), static_cast<int>(verdict.stats.layers), now_s,
+        forward_s);
   sequence->last_verdict_s = now_s;
   if (!sequence->decoder->finished()) {
     if (sequence->draft_came) {
@@ -380,7 +381,6 @@ void Engine::Decide(Participant* participant, double forward_s, proto::Progress*
     }
     return Report(sequence, progress);
   }
-  stats.end_s = now_s;
   Report(sequence, progress);
   Release(sequence);
   sequences_.erase(sequence->id);
