@@ -144,7 +144,6 @@ void Metrics::Impl::Declare() {
   DeclareHistogram("verify_seconds", "Time of target passes and verdicts, per request.", Times());
   DeclareGauge("kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.");
   DeclareGauge("kv_blocks", "KV blocks by state.");
-  DeclareCounter("num_preemptions_total", "Sequences preempted for KV blocks.");
   DeclareCounter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.");
   DeclareCounter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache.");
   DeclareCounter("spec_decode_num_drafts_total", "Forests verified.");
@@ -211,26 +210,25 @@ Metrics::Metrics(const std::string& model_name) : impl_(std::make_unique<Impl>()
 Metrics::~Metrics() = default;
 
 void Metrics::Impl::Speculation(const Request::Sequence& sequence) {
-  const proto::SequenceStats& stats = *sequence.stats;
-  const Labels labels = {{"replica", sequence.replica}, {"method", stats.method()}};
-  counter("spec_decode_num_drafts_total", labels).Increment(stats.rounds() - stats.plain_rounds());
-  counter("spec_decode_num_draft_tokens_total", labels).Increment(stats.drafted_nodes());
-  counter("spec_decode_num_accepted_tokens_total", labels).Increment(stats.accepted_nodes());
-  counter("spec_decode_layers_total", labels).Increment(stats.layers());
-  counter("spec_decode_target_passes_total", labels).Increment(stats.target_passes());
-  for (int i = 0; i < stats.accepted_by_layer_size(); ++i) {
+  const DecodingStats& stats = *sequence.stats;
+  const Labels labels = {{"replica", sequence.replica}, {"method", stats.method}};
+  counter("spec_decode_num_drafts_total", labels).Increment(stats.drafted_rounds());
+  counter("spec_decode_num_draft_tokens_total", labels).Increment(stats.drafted_nodes);
+  counter("spec_decode_num_accepted_tokens_total", labels).Increment(stats.accepted_nodes);
+  counter("spec_decode_layers_total", labels).Increment(stats.layers);
+  counter("spec_decode_target_passes_total", labels).Increment(stats.target_passes);
+  for (size_t layer = 0; layer < stats.accepted_by_layer.size(); ++layer) {
     Labels at = labels;
-    at["position"] = std::to_string(i);
+    at["position"] = std::to_string(layer);
     counter("spec_decode_num_accepted_tokens_per_pos_total", at)
-        .Increment(stats.accepted_by_layer(i));
+        .Increment(stats.accepted_by_layer[layer]);
   }
-  if (stats.target_passes() > 0) {
-    histogram("spec_decode_layers_per_pass", labels)
-        .Observe(static_cast<double>(stats.layers()) / stats.target_passes());
-  }
-  if (stats.drafted_nodes() > 0)
-    histogram("spec_decode_accepted_width", labels).Observe(stats.accepted_width());
-  if (stats.overlap() >= 0) histogram("spec_decode_overlap_ratio", labels).Observe(stats.overlap());
+  const auto observe = [&](const char* name, std::optional<double> mean) {
+    if (mean) histogram(name, labels).Observe(*mean);
+  };
+  observe("spec_decode_layers_per_pass", stats.layers_per_pass());
+  observe("spec_decode_accepted_width", stats.accepted_width());
+  observe("spec_decode_overlap_ratio", stats.overlap());
 }
 
 void Metrics::RequestEnded(const Request& request, const std::string& finished_reason,
@@ -245,15 +243,15 @@ void Metrics::RequestEnded(const Request& request, const std::string& finished_r
   if (request.error() || request.usage().completion_tokens == 0) return;
 
   const Usage& usage = request.usage();
-  const Timings& timings = request.timings();
+  const DecodingStats& decoding = usage.decoding;
   impl_->counter("prompt_tokens_total", model).Increment(usage.prompt_tokens);
   impl_->counter("generation_tokens_total", model).Increment(usage.completion_tokens);
-  impl_->counter("beam_tokens_total", model).Increment(usage.beam_tokens);
+  impl_->counter("beam_tokens_total", model).Increment(decoding.beam_tokens);
   const auto observe = [&](const char* name, double value) {
     impl_->histogram(name, model).Observe(value);
   };
-  observe("request_queue_time_seconds", timings.queue_ms / 1e3);
-  observe("request_prefill_time_seconds", timings.prefill_ms / 1e3);
+  observe("request_queue_time_seconds", decoding.queue_ms / 1e3);
+  observe("request_prefill_time_seconds", decoding.prefill_ms / 1e3);
   observe("request_decode_time_seconds", now_s - first_s);
   const double later_tokens =
       static_cast<double>(usage.completion_tokens) / request.generate().n - 1;
@@ -264,9 +262,9 @@ void Metrics::RequestEnded(const Request& request, const std::string& finished_r
   observe("request_params_max_tokens", request.generate().params.max_tokens);
   observe("request_params_n", request.generate().n);
   observe("request_params_beam_width", request.generate().params.beam_width);
-  observe("draft_round_seconds", timings.draft_ms / 1e3);
-  observe("draft_wait_seconds", timings.draft_wait_ms / 1e3);
-  observe("verify_seconds", timings.verify_ms / 1e3);
+  observe("draft_round_seconds", decoding.draft_ms / 1e3);
+  observe("draft_wait_seconds", decoding.draft_wait_ms / 1e3);
+  observe("verify_seconds", decoding.verify_ms / 1e3);
   for (const Request::Sequence& sequence : request.sequences()) {
     if (sequence.stats) impl_->Speculation(sequence);
   }
@@ -308,7 +306,6 @@ void Metrics::NodeStatus(const Node& node) {
   const Labels replica = {{"replica", node.id}};
   impl_->gauge("num_requests_running", impl_->Model(replica)).Set(status.running());
   impl_->gauge("num_requests_waiting", impl_->Model(replica)).Set(status.waiting());
-  impl_->Follow(node.id, "num_preemptions_total", replica, counters.preemptions());
   impl_->Follow(node.id, "prefix_cache_queries_total", replica, counters.prefix_cache_queries());
   impl_->Follow(node.id, "prefix_cache_hits_total", replica, counters.prefix_cache_hits());
   impl_->Follow(node.id, "wire_bytes_total", {{"channel", "plan"}}, counters.plan_bytes());

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/usage.h"
 #include "decoding/method.h"
 
 namespace coppice {
@@ -258,29 +257,29 @@ void Request::Complete(double now_s) {
   ended_ = true;
   if (!request_.stream) {
     HttpReply reply;
-    reply.body = CompletionBody(identity_, choices, usage_, timings_);
+    reply.body = CompletionBody(identity_, choices, usage_);
     return exchange_->Reply(std::move(reply));
   }
-  if (request_.include_usage) exchange_->SendEvent(UsageEvent(identity_, usage_, timings_));
+  if (request_.include_usage) exchange_->SendEvent(UsageEvent(identity_, usage_));
   exchange_->SendEvent("[DONE]");
   exchange_->EndStream(/*keep_connection=*/true);
 }
 
 void Request::Summarize(const std::vector<Choice>& choices, double now_s) {
-  UsageSum sum;
   for (const Sequence& sequence : sequences_) {
-    if (sequence.stats) sum.Add(*sequence.stats, sequence.sample == 0);
+    if (!sequence.stats) continue;
+    DecodingStats stats = *sequence.stats;
+    if (sequence.sample > 0) stats.cached_tokens = 0;  // once for each prompt
+    usage_.decoding.Merge(stats);
   }
-  usage_ = sum.usage();
-  timings_ = sum.timings();
   for (const auto& prompt : request_.prompts) usage_.prompt_tokens += prompt.size();
   for (const Choice& choice : choices) {
     usage_.completion_tokens += choice.num_tokens;
     finish_reasons_.push_back(choice.finish_reason);
   }
-  timings_.queue_ms += (started_s_ - origin_.arrival_s) * 1e3;
-  timings_.first_token_ms = (first_token_s_ - origin_.arrival_s) * 1e3;
-  timings_.total_ms = (now_s - origin_.arrival_s) * 1e3;
+  usage_.decoding.queue_ms += (started_s_ - origin_.arrival_s) * 1e3;
+  usage_.first_token_ms = (first_token_s_ - origin_.arrival_s) * 1e3;
+  usage_.total_ms = (now_s - origin_.arrival_s) * 1e3;
 }
 
 void Request::Fail(ApiError error) {

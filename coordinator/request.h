@@ -41,7 +41,7 @@ class Request {
     bool done = false;
     std::unique_ptr<ChoiceText> text;
     std::vector<Hypothesis> hypotheses;
-    std::optional<proto::SequenceStats> stats;
+    std::optional<DecodingStats> stats;
   };
 
   // tokenizer must outlive this.
@@ -80,7 +80,6 @@ class Request {
   double started_s() const { return started_s_; }          // first dispatch; < 0: none yet
   // For the log and the metrics, after a good end.
   const Usage& usage() const { return usage_; }
-  const Timings& timings() const { return timings_; }
   const std::vector<std::string>& finish_reasons() const { return finish_reasons_; }
 
  private:
@@ -112,7 +111,6 @@ class Request {
   std::optional<ApiError> error_;
   double first_token_s_ = -1, started_s_ = -1;
   Usage usage_;
-  Timings timings_;
   std::vector<std::string> finish_reasons_;
 };
 

@@ -31,7 +31,6 @@ void LogRequest(const Request& request, double now_s, bool enabled) {
   size_t prompt_tokens = 0;
   for (const auto& prompt : generate.prompts) prompt_tokens += prompt.size();
   const Usage& usage = request.usage();
-  const Timings& timings = request.timings();
   const int status = request.error()                    ? request.error()->status
                      : request.finish_reasons().empty() ? 499
                                                         : 200;
@@ -44,9 +43,8 @@ void LogRequest(const Request& request, double now_s, bool enabled) {
       request.origin().request_id, status, request.error() ? request.error()->code : "-",
       std::string(DecodingKindName(generate.params.kind)), generate.params.method,
       generate.params.beam_width, generate.n, prompt_tokens, usage.completion_tokens,
-      reasons.empty() ? "-" : reasons, timings.queue_ms, timings.first_token_ms,
-      (now_s - request.origin().arrival_s) * 1e3,
-      usage.target_passes > 0 ? static_cast<double>(usage.layers) / usage.target_passes : 0.0,
+      reasons.empty() ? "-" : reasons, usage.decoding.queue_ms, usage.first_token_ms,
+      (now_s - request.origin().arrival_s) * 1e3, usage.decoding.layers_per_pass().value_or(0),
       where.empty() ? "-" : where);
 }
 

@@ -50,25 +50,23 @@ Json ChoicesJson(const std::vector<Choice>& choices) {
   return list;
 }
 
-Json SpeculationJson(const Usage& usage) {
+Json SpeculationJson(const DecodingStats& stats) {
   Json json;
-  json["method"] = usage.method;
-  json["lossless"] = usage.lossless;
-  json["rounds"] = usage.rounds;
-  json["plain_rounds"] = usage.plain_rounds;
-  json["target_passes"] = usage.target_passes;
-  json["layers"] = usage.layers;
-  json["layers_per_pass"] = usage.target_passes > 0
-                                ? Json(static_cast<double>(usage.layers) / usage.target_passes)
-                                : Json();
-  json["beam_tokens"] = usage.beam_tokens;
-  json["drafted_nodes"] = usage.drafted_nodes;
-  json["accepted_nodes"] = usage.accepted_nodes;
-  json["accepted_by_layer"] = usage.accepted_by_layer;
-  json["accepted_width"] = Optional(usage.accepted_width);
-  json["overlap"] = Optional(usage.overlap);
-  json["draft_width"] = Optional(usage.draft_width);
-  json["draft_depth"] = Optional(usage.draft_depth);
+  json["method"] = stats.method;
+  json["lossless"] = stats.lossless;
+  json["rounds"] = stats.rounds;
+  json["plain_rounds"] = stats.plain_rounds;
+  json["target_passes"] = stats.target_passes;
+  json["layers"] = stats.layers;
+  json["layers_per_pass"] = Optional(stats.layers_per_pass());
+  json["beam_tokens"] = stats.beam_tokens;
+  json["drafted_nodes"] = stats.drafted_nodes;
+  json["accepted_nodes"] = stats.accepted_nodes;
+  json["accepted_by_layer"] = stats.accepted_by_layer;
+  json["accepted_width"] = Optional(stats.accepted_width());
+  json["overlap"] = Optional(stats.overlap());
+  json["draft_width"] = Optional(stats.draft_width());
+  json["draft_depth"] = Optional(stats.draft_depth());
   json["energy_joules"] = Json();
   return json;
 }
@@ -78,20 +76,20 @@ Json UsageJson(const Usage& usage) {
   json["prompt_tokens"] = usage.prompt_tokens;
   json["completion_tokens"] = usage.completion_tokens;
   json["total_tokens"] = usage.prompt_tokens + usage.completion_tokens;
-  json["prompt_tokens_details"]["cached_tokens"] = usage.cached_tokens;
-  json["speculation"] = SpeculationJson(usage);
+  json["prompt_tokens_details"]["cached_tokens"] = usage.decoding.cached_tokens;
+  json["speculation"] = SpeculationJson(usage.decoding);
   return json;
 }
 
-Json TimingsJson(const Timings& timings) {
+Json TimingsJson(const Usage& usage) {
   Json json;
-  json["queue_ms"] = Rounded(timings.queue_ms);
-  json["prefill_ms"] = Rounded(timings.prefill_ms);
-  json["first_token_ms"] = Rounded(timings.first_token_ms);
-  json["draft_ms"] = Rounded(timings.draft_ms);
-  json["draft_wait_ms"] = Rounded(timings.draft_wait_ms);
-  json["verify_ms"] = Rounded(timings.verify_ms);
-  json["total_ms"] = Rounded(timings.total_ms);
+  json["queue_ms"] = Rounded(usage.decoding.queue_ms);
+  json["prefill_ms"] = Rounded(usage.decoding.prefill_ms);
+  json["first_token_ms"] = Rounded(usage.first_token_ms);
+  json["draft_ms"] = Rounded(usage.decoding.draft_ms);
+  json["draft_wait_ms"] = Rounded(usage.decoding.draft_wait_ms);
+  json["verify_ms"] = Rounded(usage.decoding.verify_ms);
+  json["total_ms"] = Rounded(usage.total_ms);
   return json;
 }
 
@@ -102,11 +100,11 @@ std::string Dump(const Json& json) {
 }  // namespace
 
 std::string CompletionBody(const AnswerIdentity& identity, const std::vector<Choice>& choices,
-                           const Usage& usage, const Timings& timings) {
+                           const Usage& usage) {
   Json json = Head(identity);
   json["choices"] = ChoicesJson(choices);
   json["usage"] = UsageJson(usage);
-  json["timings"] = TimingsJson(timings);
+  json["timings"] = TimingsJson(usage);
   return Dump(json);
 }
 
@@ -118,11 +116,11 @@ std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Ch
   return Dump(json);
 }
 
-std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage, const Timings& timings) {
+std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage) {
   Json json = Head(identity);
   json["choices"] = Json::array();
   json["usage"] = UsageJson(usage);
-  json["timings"] = TimingsJson(timings);
+  json["timings"] = TimingsJson(usage);
   return Dump(json);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/decoding_stats.h"
 #include "base/types.h"
 
 namespace coppice {
@@ -31,26 +32,17 @@ struct Choice {
 };
 
 struct Usage {
-  int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
-  std::string method = "none";
-  bool lossless = true;
-  uint64_t rounds = 0, plain_rounds = 0, target_passes = 0, layers = 0, beam_tokens = 0;
-  uint64_t drafted_nodes = 0, accepted_nodes = 0;
-  std::vector<uint64_t> accepted_by_layer;
-  std::optional<double> accepted_width, overlap, draft_width, draft_depth;
-};
-
-struct Timings {
-  double queue_ms = 0, prefill_ms = 0, first_token_ms = 0, draft_ms = 0, draft_wait_ms = 0,
-         verify_ms = 0, total_ms = 0;
+  int64_t prompt_tokens = 0, completion_tokens = 0;
+  DecodingStats decoding;  // of all sequences; queue_ms with the coordinator's own queue
+  double first_token_ms = 0, total_ms = 0;  // since the request's arrival
 };
 
 std::string CompletionBody(const AnswerIdentity& identity, const std::vector<Choice>& choices,
-                           const Usage& usage, const Timings& timings);
+                           const Usage& usage);
 // A stream event. usage_null: the request asked for usage, so each event says `usage: null`.
 std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Choice>& choices,
                             bool usage_null);
 // The event after the last choice: no choices, usage and timings.
-std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage, const Timings& timings);
+std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage);
 
 }  // namespace coppice

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/decoding_stats.h"
 #include "base/types.h"
 #include "decoding/distribution.h"
 
@@ -62,27 +63,15 @@ struct DraftState {
   std::vector<double> slot_log_prob;
 };
 
-// Statistics of one verified round.
-struct RoundStats {
-  int layers = 0;  // L, decided by this pass
-  int drafted_layers = 0;
-  int drafted_nodes = 0;
-  int accepted_nodes = 0;  // distinct forest nodes that became (part of) output beams
-  std::vector<int> accepted_by_layer;
-  std::vector<int> outputs_by_layer;   // [layers] beams or slots of every decided layer
-  std::vector<int> distinct_by_layer;  // [layers] of which distinct paths
-  double min_margin = 0;               // smallest decision margin, nats
-  double overlap_sum =
-      0;  // sum over layers with a shipped q of sum min(p, q); overlap_layers counts them
-  int overlap_layers = 0;
-};
-
 // What a round decided. Paths are entries of the decoder's PathTree.
 struct Verdict {
   // [forest.size()] PathId of every forest node that is an ancestor of, or is, a new root (its KV
   // is to be kept); -1 for the others.
   std::vector<int32_t> node_path;
-  RoundStats stats;
+  DecodingStats stats;                 // of this round alone; no method, no times
+  std::vector<int> outputs_by_layer;   // [layers] beams or slots of every decided layer
+  std::vector<int> distinct_by_layer;  // [layers] of which distinct paths
+  double min_margin = 0;               // smallest decision margin, nats
 };
 
 }  // namespace coppice

@@ -19,7 +19,7 @@ DraftState SequenceDecoder::draft_state() const {
 
 Verdict SequenceDecoder::Advance(const DraftForest& forest, RowSource* rows) {
   COPPICE_CHECK(!finished());
-  RoundLedger ledger(forest, roots_.size());
+  RoundLedger ledger(forest, roots_.size(), params().beam_width);
   Decide(forest, rows, &ledger);
   const std::vector<Beam> beams = finished() ? std::vector<Beam>() : LiveBeams();
   PublishRoots(beams);

@@ -62,14 +62,21 @@ std::vector<TokenId> SequenceState::StablePrefix(absl::Span<const Beam> live) co
   return paths_.Tokens(paths_.CommonAncestor(contenders));
 }
 
-RoundLedger::RoundLedger(const DraftForest& forest, size_t num_roots)
-    : forest_(forest), index_(forest), became_(forest.size(), -1) {
+RoundLedger::RoundLedger(const DraftForest& forest, size_t num_roots, int beam_width)
+    : forest_(forest), beam_width_(beam_width), index_(forest), became_(forest.size(), -1) {
   COPPICE_CHECK_MSG(static_cast<size_t>(forest.num_roots) == num_roots,
                     absl::StrCat(forest.num_roots, " forest roots, ", num_roots, " decoder roots"));
-  verdict_.stats.drafted_layers = forest.depth();
-  verdict_.stats.drafted_nodes = forest.size();
-  verdict_.stats.accepted_by_layer.assign(forest.depth(), 0);
-  verdict_.stats.min_margin = std::numeric_limits<double>::infinity();
+  DecodingStats& stats = verdict_.stats;
+  stats.rounds = stats.target_passes = 1;
+  stats.drafted_nodes = forest.size();
+  stats.accepted_by_layer.assign(forest.depth(), 0);
+  if (forest.depth() == 0) {
+    stats.plain_rounds = 1;
+  } else {
+    stats.draft_depth_sum = forest.depth();
+    stats.draft_width_sum = static_cast<double>(forest.size()) / forest.depth();
+  }
+  verdict_.min_margin = std::numeric_limits<double>::infinity();
 }
 
 Beam RoundLedger::Extend(PathTree* paths, const Beam& parent, TokenId token, double log_score) {
@@ -79,22 +86,24 @@ Beam RoundLedger::Extend(PathTree* paths, const Beam& parent, TokenId token, dou
   if (child.row >= 0 && became_[index_.Node(child.row)] < 0) {
     became_[index_.Node(child.row)] = child.path;
     ++verdict_.stats.accepted_nodes;
-    ++verdict_.stats.accepted_by_layer[verdict_.stats.layers];
+    if (++verdict_.stats.accepted_by_layer[verdict_.stats.layers] == 1)
+      ++verdict_.stats.accepting_layers;
   }
   return child;
 }
 
 void RoundLedger::AddLayer() {
   ++verdict_.stats.layers;
-  verdict_.stats.outputs_by_layer.push_back(static_cast<int>(outputs_.size()));
+  verdict_.stats.beam_tokens += beam_width_;
+  verdict_.outputs_by_layer.push_back(static_cast<int>(outputs_.size()));
   std::sort(outputs_.begin(), outputs_.end());
   const auto end = std::unique(outputs_.begin(), outputs_.end());
-  verdict_.stats.distinct_by_layer.push_back(static_cast<int>(end - outputs_.begin()));
+  verdict_.distinct_by_layer.push_back(static_cast<int>(end - outputs_.begin()));
   outputs_.clear();
 }
 
 void RoundLedger::AddMargin(double margin) {
-  verdict_.stats.min_margin = std::min(verdict_.stats.min_margin, margin);
+  verdict_.min_margin = std::min(verdict_.min_margin, margin);
 }
 
 void RoundLedger::AddOverlap(double overlap) {

@@ -62,7 +62,7 @@ class SequenceState {
 class RoundLedger {
  public:
   // *forest must outlive the ledger. The roots' number must be the forest's.
-  RoundLedger(const DraftForest& forest, size_t num_roots);
+  RoundLedger(const DraftForest& forest, size_t num_roots, int beam_width);
 
   const ForestIndex& index() const { return index_; }
   // A child of a beam was chosen as an output of the layer, copies one by one: extends the path and
@@ -75,6 +75,7 @@ class RoundLedger {
 
  private:
   const DraftForest& forest_;
+  const int beam_width_;
   ForestIndex index_;
   std::vector<PathId> became_;   // [nodes] path of every node that became an output, or -1
   std::vector<PathId> outputs_;  // of the layer being decided

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/decoding_stats.h"
 #include "base/step_plan.h"
 #include "base/types.h"
 #include "decoding/beam_decoder.h"
@@ -33,6 +34,11 @@ absl::StatusOr<DecodingParams> DecodingFromMessage(const proto::Decoding& messag
 proto::Hypothesis HypothesisToMessage(const Hypothesis& hypothesis);
 absl::StatusOr<Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message, int vocab_size);
 
+proto::DecodingStats StatsToMessage(const DecodingStats& stats);
+// Every number is in [0, 1e15], so that sums of many can be formed; most_layers: of a draft.
+absl::StatusOr<DecodingStats> StatsFromMessage(const proto::DecodingStats& message,
+                                               int most_layers);
+
 // What a leader may say of one sequence.
 struct ProgressLimits {
   int vocab_size = 0;
@@ -44,8 +50,8 @@ struct ProgressLimits {
 struct SequenceProgress {
   std::vector<TokenId> stable_tokens;  // new ones
   bool finished = false;
-  std::vector<Hypothesis> hypotheses;         // finished: 1 to max_hypotheses, best first
-  std::optional<proto::SequenceStats> stats;  // finished: every mean and time finite
+  std::vector<Hypothesis> hypotheses;  // finished: 1 to max_hypotheses, best first
+  std::optional<DecodingStats> stats;  // finished
 };
 // Of an update that reports no error (error_code is the caller's to look at first).
 absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate& message,

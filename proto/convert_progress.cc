@@ -26,27 +26,41 @@ absl::Status Within(absl::string_view field, const absl::Status& status) {
   return absl::InvalidArgumentError(absl::StrCat(field, ".", status.message()));
 }
 
-absl::Status CheckStatistics(const proto::SequenceStats& stats, int most_layers) {
+absl::Status CheckCount(absl::string_view field, uint64_t value) {
+  if (value <= kMostStatistic) return absl::OkStatus();
+  return Bad(field, absl::StrCat(value, " is more than ", kMostStatistic));
+}
+
+absl::Status CheckStats(const proto::DecodingStats& stats, int most_layers) {
   if (stats.method() != "none" && FindMethod(stats.method()) == nullptr)
     return Bad("method", absl::StrCat("\"", stats.method(), "\" is no method"));
-  COPPICE_RETURN_IF_ERROR(
-      CheckRange("plain_rounds", int64_t{stats.plain_rounds()}, 0, int64_t{stats.rounds()}));
+  const std::pair<const char*, uint64_t> counts[] = {{"rounds", stats.rounds()},
+                                                     {"target_passes", stats.target_passes()},
+                                                     {"layers", stats.layers()},
+                                                     {"beam_tokens", stats.beam_tokens()},
+                                                     {"drafted_nodes", stats.drafted_nodes()},
+                                                     {"accepted_nodes", stats.accepted_nodes()},
+                                                     {"accepting_layers", stats.accepting_layers()},
+                                                     {"overlap_layers", stats.overlap_layers()},
+                                                     {"cached_tokens", stats.cached_tokens()}};
+  for (const auto& [field, value] : counts) COPPICE_RETURN_IF_ERROR(CheckCount(field, value));
+  if (stats.plain_rounds() > stats.rounds()) {
+    return Bad("plain_rounds",
+               absl::StrCat(stats.plain_rounds(), " is not in [0, ", stats.rounds(), "]"));
+  }
   COPPICE_RETURN_IF_ERROR(CheckRange("accepted_by_layer: length",
                                      int64_t{stats.accepted_by_layer_size()}, 0,
                                      int64_t{most_layers}));
-  const std::pair<const char*, double> values[] = {{"accepted_width", stats.accepted_width()},
-                                                   {"draft_width", stats.draft_width()},
-                                                   {"draft_depth", stats.draft_depth()},
-                                                   {"queue_ms", stats.queue_ms()},
-                                                   {"prefill_ms", stats.prefill_ms()},
-                                                   {"first_token_ms", stats.first_token_ms()},
-                                                   {"draft_ms", stats.draft_ms()},
-                                                   {"draft_wait_ms", stats.draft_wait_ms()},
-                                                   {"verify_ms", stats.verify_ms()},
-                                                   {"total_ms", stats.total_ms()}};
+  for (uint64_t accepted : stats.accepted_by_layer())
+    COPPICE_RETURN_IF_ERROR(CheckCount("accepted_by_layer", accepted));
+  const std::pair<const char*, double> values[] = {
+      {"draft_width_sum", stats.draft_width_sum()}, {"draft_depth_sum", stats.draft_depth_sum()},
+      {"overlap_sum", stats.overlap_sum()},         {"queue_ms", stats.queue_ms()},
+      {"prefill_ms", stats.prefill_ms()},           {"draft_ms", stats.draft_ms()},
+      {"draft_wait_ms", stats.draft_wait_ms()},     {"verify_ms", stats.verify_ms()}};
   for (const auto& [field, value] : values)
     COPPICE_RETURN_IF_ERROR(CheckRange(field, value, 0.0, kMostStatistic));
-  return CheckRange("overlap", stats.overlap(), -kMostStatistic, kMostStatistic);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -76,6 +90,61 @@ absl::StatusOr<Hypothesis> HypothesisFromMessage(const proto::Hypothesis& messag
   return hypothesis;
 }
 
+proto::DecodingStats StatsToMessage(const DecodingStats& stats) {
+  proto::DecodingStats message;
+  message.set_method(stats.method);
+  message.set_lossless(stats.lossless);
+  message.set_rounds(stats.rounds);
+  message.set_plain_rounds(stats.plain_rounds);
+  message.set_target_passes(stats.target_passes);
+  message.set_layers(stats.layers);
+  message.set_beam_tokens(stats.beam_tokens);
+  message.set_drafted_nodes(stats.drafted_nodes);
+  message.set_accepted_nodes(stats.accepted_nodes);
+  Fill(stats.accepted_by_layer, message.mutable_accepted_by_layer());
+  message.set_accepting_layers(stats.accepting_layers);
+  message.set_draft_width_sum(stats.draft_width_sum);
+  message.set_draft_depth_sum(stats.draft_depth_sum);
+  message.set_overlap_sum(stats.overlap_sum);
+  message.set_overlap_layers(stats.overlap_layers);
+  message.set_cached_tokens(stats.cached_tokens);
+  message.set_queue_ms(stats.queue_ms);
+  message.set_prefill_ms(stats.prefill_ms);
+  message.set_draft_ms(stats.draft_ms);
+  message.set_draft_wait_ms(stats.draft_wait_ms);
+  message.set_verify_ms(stats.verify_ms);
+  return message;
+}
+
+absl::StatusOr<DecodingStats> StatsFromMessage(const proto::DecodingStats& message,
+                                               int most_layers) {
+  COPPICE_RETURN_IF_ERROR(CheckStats(message, most_layers));
+  DecodingStats stats;
+  stats.method = message.method();
+  stats.lossless = message.lossless();
+  stats.rounds = message.rounds();
+  stats.plain_rounds = message.plain_rounds();
+  stats.target_passes = message.target_passes();
+  stats.layers = message.layers();
+  stats.beam_tokens = message.beam_tokens();
+  stats.drafted_nodes = message.drafted_nodes();
+  stats.accepted_nodes = message.accepted_nodes();
+  stats.accepted_by_layer.assign(message.accepted_by_layer().begin(),
+                                 message.accepted_by_layer().end());
+  stats.accepting_layers = message.accepting_layers();
+  stats.draft_width_sum = message.draft_width_sum();
+  stats.draft_depth_sum = message.draft_depth_sum();
+  stats.overlap_sum = message.overlap_sum();
+  stats.overlap_layers = message.overlap_layers();
+  stats.cached_tokens = message.cached_tokens();
+  stats.queue_ms = message.queue_ms();
+  stats.prefill_ms = message.prefill_ms();
+  stats.draft_ms = message.draft_ms();
+  stats.draft_wait_ms = message.draft_wait_ms();
+  stats.verify_ms = message.verify_ms();
+  return stats;
+}
+
 absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate& message,
                                                      const ProgressLimits& limits) {
   const int64_t more = int64_t{limits.max_tokens} - static_cast<int64_t>(limits.tokens_so_far);
@@ -99,8 +168,9 @@ absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate
     progress.hypotheses.push_back(*std::move(hypothesis));
   }
   if (message.finished() && message.has_stats()) {
-    COPPICE_RETURN_IF_ERROR(Within("stats", CheckStatistics(message.stats(), limits.max_tokens)));
-    progress.stats = message.stats();
+    auto stats = StatsFromMessage(message.stats(), limits.max_tokens);
+    COPPICE_RETURN_IF_ERROR(Within("stats", stats.status()));
+    progress.stats = *std::move(stats);
   }
   return progress;
 }

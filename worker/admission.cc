@@ -28,7 +28,8 @@ std::optional<Refusal> SetDecoding(const proto::Decoding& message, const ModelCo
   }
   sequence->draft = DraftSizeOf(sequence->params);
   const MethodRow* row = FindMethod(*method);
-  sequence->lossless = row == nullptr || (row->lossless && sequence->params.width_threshold == 0);
+  sequence->stats.method = *method;
+  sequence->stats.lossless = row == nullptr || (row->lossless && sequence->params.width_threshold == 0);
   return std::nullopt;
 }
 
@@ -67,7 +68,7 @@ StartedSequence StartSequence(const proto::StartSequence& start, const ModelConf
   started.sequence->id = start.sequence_id();
   started.sequence->prompt.assign(start.prompt().begin(), start.prompt().end());
   started.sequence->quiet = start.quiet();
-  started.sequence->stats.arrival_s = now_s;
+  started.sequence->arrival_s = now_s;
   started.refusal = Fill(start, model, scheduler, started.sequence.get());
   return started;
 }

@@ -106,11 +106,13 @@ void Engine::Cancel(uint64_t sequence_id) {
 void Engine::AdmitWaiting() {
   while (Sequence* sequence = sequences_.First(SequencePhase::kWaiting)) {
     if (!scheduler_.Admit(sequence)) return;
-    sequence->stats.admitted_s = clock_.Now();
-    sequence->kv = runner_->blocks()->Open(sequence->prompt, &sequence->stats.cached_tokens);
+    sequence->admitted_s = clock_.Now();
+    sequence->stats.queue_ms = (sequence->admitted_s - sequence->arrival_s) * 1e3;
+    int cached_tokens = 0;
+    sequence->kv = runner_->blocks()->Open(sequence->prompt, &cached_tokens);
+    sequence->stats.cached_tokens = cached_tokens;
     sequence->forest = DraftForest::Empty(1);
     sequences_.Move(sequence, SequencePhase::kPrefill);
-    counters_.set_prompt_tokens(counters_.prompt_tokens() + sequence->prompt.size());
     if (sequence->draft.drafts) drafts_.Open(*sequence);
   }
 }
@@ -237,18 +239,15 @@ void Engine::Decide(Participant* participant, proto::Progress* progress) {
   Sequence* sequence = participant->sequence;
   if (!participant->verdict.ok()) return FailInternally(sequence, participant->verdict.status());
   const double now_s = clock_.Now();
-  SequenceStatistics& stats = sequence->stats;
-  stats.verify_ms += clock_.pass_s() * 1e3;
+  sequence->stats.verify_ms += clock_.pass_s() * 1e3;
   if (sequence->phase == SequencePhase::kPrefill) {
-    stats.prefill_end_s = stats.first_token_s = now_s;
+    sequence->stats.prefill_ms = (now_s - sequence->admitted_s) * 1e3;
   } else {
-    RecordRound(participant->verdict->stats, sequence->forest.size() > 0, sequence->forest.depth(),
-                sequence->params.beam_width, &stats, &counters_);
+    sequence->stats.Merge(participant->verdict->stats);
   }
   Trace(*participant, now_s);
   sequence->last_verdict_s = now_s;
   if (!sequence->decoder->finished()) return GoOn(*participant, progress);
-  stats.end_s = now_s;
   Report(sequence, progress);
   Remove(sequence);
 }

@@ -62,7 +62,7 @@ void Engine::Trace(const Participant& participant, double now_s) {
   const auto& needs = participant.rows.need;
   const auto rows = needs.size() - std::count(needs.begin(), needs.end(), -1);
   trace_.Add({sequence.id, sequence.round, static_cast<int>(rows), sequence.draft_shape.width,
-              sequence.draft_shape.depth, participant.verdict->stats.layers,
+              sequence.draft_shape.depth, static_cast<int>(participant.verdict->stats.layers),
               now_s - sequence.last_verdict_s, clock_.pass_s(), sequence.draft_wait_s,
               sequence.draft_s, sequence.draft_model_s});
 }

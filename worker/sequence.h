@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/decoding_stats.h"
 #include "base/listed_row.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/draft_size.h"
@@ -36,26 +37,12 @@ struct KnownRow {
   bool known() const { return !whole.empty() || listed.has_value(); }
 };
 
-struct SequenceStatistics {
-  uint32_t rounds = 0, plain_rounds = 0, target_passes = 0, layers = 0;
-  uint64_t beam_tokens = 0, drafted_nodes = 0, accepted_nodes = 0;
-  std::vector<uint64_t> accepted_by_layer;
-  uint64_t drafted_layers_with_acceptance = 0;
-  double draft_width_sum = 0, draft_depth_sum = 0;  // over rounds with a draft
-  double overlap_sum = 0;
-  uint64_t overlap_layers = 0;
-  int cached_tokens = 0;
-  double arrival_s = 0, admitted_s = 0, prefill_end_s = 0, first_token_s = 0, end_s = 0;
-  double draft_ms = 0, draft_wait_ms = 0, verify_ms = 0;
-};
-
 struct Sequence {
   uint64_t id = 0;
   std::vector<TokenId> prompt;
   DecodingParams params;  // method resolved; "none" = never drafts
   DraftSize draft;        // of params
-  bool lossless = true;
-  bool quiet = false;  // StartSequence.quiet
+  bool quiet = false;     // StartSequence.quiet
   std::unique_ptr<BeamDecoder> decoder;
   SequencePhase phase = SequencePhase::kWaiting;
   uint64_t phase_order = 0;  // grows with every change of phase of any sequence
@@ -96,7 +83,8 @@ struct Sequence {
   double draft_s = 0;        // the draft node's own time for it
   double draft_model_s = 0;  // of which forward passes
   size_t stable_sent = 0;    // tokens already reported to the coordinator
-  SequenceStatistics stats;
+  double arrival_s = 0, admitted_s = 0;
+  DecodingStats stats;  // of params.method
 };
 
 }  // namespace coppice

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "comm/channel.h"
-#include "proto/control.pb.h"
+#include "proto/convert.h"
 #include "tests/coordinator/byte_tokenizer.h"
 
 namespace coppice::testing {
@@ -57,23 +57,19 @@ inline proto::Hypothesis MakeHypothesis(const std::vector<TokenId>& tokens, doub
   return hypothesis;
 }
 
-inline proto::SequenceStats MakeStats() {
-  proto::SequenceStats stats;
-  stats.set_method("pf_gumbel");
-  stats.set_lossless(true);
-  stats.set_rounds(4);
-  stats.set_plain_rounds(1);
-  stats.set_target_passes(4);
-  stats.set_layers(8);
-  stats.set_drafted_nodes(12);
-  stats.set_accepted_nodes(6);
-  stats.add_accepted_by_layer(4);
-  stats.add_accepted_by_layer(2);
-  stats.set_accepted_width(1.5);
-  stats.set_draft_width(4);
-  stats.set_draft_depth(3);
-  stats.set_overlap(-1);
-  return stats;
+inline proto::DecodingStats MakeStats() {
+  DecodingStats stats;
+  stats.method = "pf_gumbel";
+  stats.rounds = stats.target_passes = 4;
+  stats.plain_rounds = 1;
+  stats.layers = 8;
+  stats.drafted_nodes = 12;
+  stats.accepted_nodes = 6;
+  stats.accepted_by_layer = {4, 2};
+  stats.accepting_layers = 4;
+  stats.draft_width_sum = 12;
+  stats.draft_depth_sum = 9;
+  return StatsToMessage(stats);
 }
 
 class FakeWorker {

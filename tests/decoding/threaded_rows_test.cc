@@ -68,15 +68,15 @@ std::vector<uint64_t> Bits(absl::Span<const double> values) {
 
 void ExpectSame(const Verdict& a, const Verdict& b) {
   EXPECT_EQ(a.node_path, b.node_path);
-  const RoundStats &x = a.stats, &y = b.stats;
+  const DecodingStats &x = a.stats, &y = b.stats;
   EXPECT_EQ(x.layers, y.layers);
-  EXPECT_EQ(x.drafted_layers, y.drafted_layers);
+  EXPECT_EQ(x.draft_depth_sum, y.draft_depth_sum);
   EXPECT_EQ(x.drafted_nodes, y.drafted_nodes);
   EXPECT_EQ(x.accepted_nodes, y.accepted_nodes);
   EXPECT_EQ(x.accepted_by_layer, y.accepted_by_layer);
-  EXPECT_EQ(x.outputs_by_layer, y.outputs_by_layer);
-  EXPECT_EQ(x.distinct_by_layer, y.distinct_by_layer);
-  EXPECT_EQ(Bits({x.min_margin, x.overlap_sum}), Bits({y.min_margin, y.overlap_sum}));
+  EXPECT_EQ(a.outputs_by_layer, b.outputs_by_layer);
+  EXPECT_EQ(a.distinct_by_layer, b.distinct_by_layer);
+  EXPECT_EQ(Bits({a.min_margin, x.overlap_sum}), Bits({b.min_margin, y.overlap_sum}));
   EXPECT_EQ(x.overlap_layers, y.overlap_layers);
 }
 

@@ -234,8 +234,8 @@ TEST(ConvertFuzzTest, Progress) {
       for (const TokenId token : hypothesis.tokens) EXPECT_LT(static_cast<uint32_t>(token), 100u);
     }
     if (progress->stats) {
-      EXPECT_GE(progress->stats->draft_ms(), 0);
-      EXPECT_LE(progress->stats->plain_rounds(), progress->stats->rounds());
+      EXPECT_GE(progress->stats->draft_ms, 0);
+      EXPECT_LE(progress->stats->plain_rounds, progress->stats->rounds);
     }
     return progress;
   });

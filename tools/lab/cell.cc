@@ -87,17 +87,17 @@ class CellRun {
     const double bytes =
         nodes > 0 ? static_cast<double>(ForestToMessage(forest).ByteSizeLong()) : 0;
     COPPICE_ASSIGN_OR_RETURN(const Verdict verdict, sequence->Round(std::move(forest)));
-    const RoundStats& stats = verdict.stats;
+    const DecodingStats& stats = verdict.stats;
     sums_.layers.Add(group, stats.layers, 1);
     sums_.nodes.Add(group, roots + nodes, 1);
     sums_.bytes.Add(group, bytes, stats.accepted_nodes);
-    for (int layer = 0; layer < stats.layers; ++layer) {
-      sums_.width.Add(group, stats.outputs_by_layer[layer], 1);
-      sums_.distinct.Add(group, stats.distinct_by_layer[layer], 1);
+    for (int64_t layer = 0; layer < stats.layers; ++layer) {
+      sums_.width.Add(group, verdict.outputs_by_layer[layer], 1);
+      sums_.distinct.Add(group, verdict.distinct_by_layer[layer], 1);
     }
     // A layer that ends the sequence says nothing of whether its outputs could have gone on.
-    const int tried = std::min(drafted, stats.layers - (decoder.finished() ? 1 : 0));
-    for (int layer = 0; layer < tried; ++layer) {
+    const int64_t tried = std::min<int64_t>(drafted, stats.layers - (decoder.finished() ? 1 : 0));
+    for (int64_t layer = 0; layer < tried; ++layer) {
       sums_.acceptance[layer].Add(group, stats.layers > layer + 1, 1);
       sums_.accepted_width.Add(group, stats.accepted_by_layer[layer], 1);
     }

@@ -56,7 +56,8 @@ absl::Status LocalReplica::Open(const std::vector<TokenId>& prompt, const Decodi
   sequence->prompt = prompt;
   sequence->params = params;
   COPPICE_ASSIGN_OR_RETURN(sequence->decoder, MakeBeamDecoder(params));
-  sequence->kv = target_->blocks()->Open(prompt, &sequence->stats.cached_tokens);
+  int cached_tokens = 0;
+  sequence->kv = target_->blocks()->Open(prompt, &cached_tokens);
   sequence_ = std::move(sequence);
   if (drafts) session_ = std::make_unique<DraftSession>(params, prompt, draft_->blocks());
   return Prefill(target_.get(), sequence_->kv, prompt);

@@ -1,0 +1,47 @@
+// What decoding has cost and brought: of one round as a decoder counts it, of a sequence, of a
+// request. Everything is a sum, so that parts add up by Merge; what is shown as a mean is a method.
+// Filled by decoding/ and worker/, sent as proto::DecodingStats, shown by coordinator/. A value.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace coppice {
+
+struct DecodingStats {
+  std::string method = "none";  // of speculation
+  bool lossless = true;
+  int64_t rounds = 0;        // after prefill
+  int64_t plain_rounds = 0;  // of which without a draft
+  int64_t target_passes = 0;
+  int64_t layers = 0;       // decided by those passes
+  int64_t beam_tokens = 0;  // layers of W beams
+  int64_t drafted_nodes = 0;
+  int64_t accepted_nodes = 0;  // distinct forest nodes that became (part of) output beams
+  std::vector<int64_t> accepted_by_layer;
+  int64_t accepting_layers = 0;                     // drafted layers with an accepted node
+  double draft_width_sum = 0, draft_depth_sum = 0;  // over rounds with a draft; nodes per layer
+  double overlap_sum = 0;      // over layers with a shipped q: sum of min(p, q)
+  int64_t overlap_layers = 0;  // those layers
+  int64_t cached_tokens = 0;   // of the prompt, found in the prefix cache
+  double queue_ms = 0;         // the longest wait for admission
+  double prefill_ms = 0;
+  double draft_ms = 0;       // draft nodes' own time
+  double draft_wait_ms = 0;  // waited for drafts
+  double verify_ms = 0;      // target passes
+
+  // Names the method of the part that has one; lossless when both are.
+  void Merge(const DecodingStats& other);
+
+  int64_t drafted_rounds() const { return rounds - plain_rounds; }
+  // Means; nothing where there is nothing to average.
+  std::optional<double> layers_per_pass() const;
+  std::optional<double> accepted_width() const;  // accepted nodes of an accepting layer; 0: none is
+  std::optional<double> draft_width() const;
+  std::optional<double> draft_depth() const;
+  std::optional<double> overlap() const;
+};
+
+}  // namespace coppice
