@@ -68,6 +68,7 @@ DraftService::DraftService(const DraftServiceOptions& options, ModelHost* host,
       pool_(host->pool.get()),
       blocks_(host->blocks.get()),
       threads_(host->backend->host_threads()),
+      steps_(host->steps.get()),
       leaders_(leaders),
       agent_(agent) {}
 
@@ -81,10 +82,12 @@ absl::Status DraftService::Run() {
 
 absl::Status DraftService::RunOnce(int timeout_ms) {
   if (!HasWork()) {
+    steps_->Wait();
     threads_->KeepAwake(false);  // a forest under way may have been closed
     std::vector<Pollable> sockets = {leaders_->socket()};
     if (agent_ != nullptr) sockets.push_back(agent_->socket());
     if (!PollAwake(sockets, awake_until_s_)) Poll(sockets, timeout_ms);
+    steps_->Begin();
   }
   TakeCoordinatorMessages();
   TakeCommands();
@@ -274,6 +277,7 @@ absl::Status DraftService::Pass() {
     threads_->Wait();  // the announcement has left
     COPPICE_ASSIGN_OR_RETURN(logits, result);
     ++step_;
+    steps_->Stepped();
   }
   const double model_s = Now() - begin;
   threads_->KeepAwake(!stepped.empty());

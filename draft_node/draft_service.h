@@ -72,6 +72,7 @@ class DraftService {
   KvPool* pool_;
   BlockManager* blocks_;
   HostThreads* threads_;
+  StepClock* steps_;
   ServerChannel* leaders_;
   NodeAgent* agent_;
   std::map<Key, Slot> slots_;

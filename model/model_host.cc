@@ -34,6 +34,7 @@ absl::StatusOr<ModelHost> LoadModelHost(const ModelHostOptions& options,
   load.max_rows = options.max_rows;
   double last_log_s = begin_s;
   load.progress = [&](double fraction) {
+    if (options.on_progress) options.on_progress();
     if (clock.NowSeconds() - last_log_s < 1) return;
     last_log_s = clock.NowSeconds();
     spdlog::info("loading {}: {:.0f} %", options.dir, fraction * 100);

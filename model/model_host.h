@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/step_clock.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "model/block_manager.h"
@@ -22,6 +24,7 @@ struct ModelHostOptions {
   int threads = 0;                      // 0 = all cores this process may use
   int max_rows = 512;
   int scratch_blocks = 4;
+  std::function<void()> on_progress;  // called while weights are read; may be empty
 };
 
 struct ModelHost {
@@ -29,6 +32,7 @@ struct ModelHost {
   std::unique_ptr<Transformer> model;
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<BlockManager> blocks;  // its decisions count on rank 0 alone
+  std::unique_ptr<StepClock> steps = std::make_unique<StepClock>();  // of who drives the model
 };
 
 // Collective over the communicator's ranks. Logs progress while loading. Errors name file, tensor

@@ -55,6 +55,7 @@ bool Engine::HasWork() const {
 
 void Engine::Wait() {
   if (HasWork()) return;
+  host_->steps->Wait();
   int timeout_ms = 200;
   const double now_s = Now();
   for (const auto& [id, deadline_s] : draft_deadline_) {
@@ -64,6 +65,7 @@ void Engine::Wait() {
   std::vector<Pollable> sockets = drafts_.sockets();
   sockets.push_back(agent_->socket());
   if (!PollAwake(sockets, drafts_.awake_until_s())) Poll(sockets, timeout_ms);
+  host_->steps->Begin();
 }
 
 void Engine::TakeCoordinatorMessages() {
@@ -304,6 +306,7 @@ absl::Status Engine::Step() {
   });
   threads->Wait();
   if (!logits.ok()) return logits.status();
+  host_->steps->Stepped();
   const double forward_s = Now() - begin_s;
   sizer_.RecordPass(batch.rows(), forward_s);
   proto::Progress progress;

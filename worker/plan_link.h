@@ -14,6 +14,7 @@
 #include "comm/channel.h"
 #include "comm/communicator.h"
 #include "proto/control.pb.h"
+#include "proto/plan.pb.h"
 
 namespace coppice {
 
@@ -25,6 +26,8 @@ class PlanLeader {
                                                            const std::string& listen,
                                                            double deadline_s);
   ~PlanLeader();  // tells the followers to stop
+  // Tells the followers that the replica has joined the cluster.
+  absl::Status Joined();
   // Ships the batch as the next step.
   absl::Status Send(const ForwardBatch& batch);
   uint64_t step() const { return step_; }
@@ -33,6 +36,7 @@ class PlanLeader {
 
  private:
   PlanLeader() = default;
+  absl::Status SendToAll(const proto::PlanMessage& message);
   std::unique_ptr<ServerChannel> channel_;  // nullptr with one rank
   std::vector<std::string> peers_;
   std::vector<proto::RankInfo> ranks_;

@@ -14,7 +14,8 @@
 
 namespace coppice {
 
-absl::Status RunRankLoop(int max_rows, Communicator* communicator, ModelHost* host) {
+absl::Status RunRankLoop(int max_rows, Communicator* communicator, ModelHost* host,
+                         const std::function<void()>& on_joined) {
   std::string endpoint;
   COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&endpoint));
   COPPICE_ASSIGN_OR_RETURN(const auto channel, ClientChannel::Connect(endpoint));
@@ -34,6 +35,10 @@ absl::Status RunRankLoop(int max_rows, Communicator* communicator, ModelHost* ho
       continue;
     }
     if (message.has_stop()) return absl::OkStatus();
+    if (message.has_joined()) {
+      on_joined();
+      continue;
+    }
     if (!message.has_step() || message.step().step() != step + 1) {
       return absl::InternalError(absl::StrCat("rank ", self.rank(), ": plan ",
                                               message.step().step(), " after step ", step,

@@ -19,8 +19,6 @@ ABSL_FLAG(int, scratch_blocks, 4,
 ABSL_FLAG(std::string, replica_id, "", "name of this replica; default replica-PID of its leader");
 ABSL_FLAG(std::string, plan_listen, "tcp://127.0.0.1:*",
           "where the followers of a replica connect to its leader: tcp:// (ZeroMQ) or direct://");
-ABSL_FLAG(double, start_deadline, 120,
-          "seconds within which all ranks of a replica must have joined");
 ABSL_FLAG(double, draft_deadline_min, 0.02,
           "seconds a draft may always take before its round goes on without it");
 ABSL_FLAG(double, draft_deadline_max, 2.0, "seconds a draft may take at most");
@@ -35,12 +33,13 @@ struct Place {
 };
 
 // Where this process stands: its replica's communicator and the coordinator's endpoint.
-absl::StatusOr<Place> FindPlace(MpiWorld* world) {
+absl::StatusOr<Place> FindPlace(MpiWorld* world, StartWatch* start) {
   Place place;
   std::vector<MpiWorld::Peer> peers;
   if (world == nullptr) {
     place.communicator = MakeSingleCommunicator();
   } else {
+    start->At("waits for the endpoints of this mpirun");
     COPPICE_ASSIGN_OR_RETURN(peers, world->Exchange(Role::kWorker, ""));
     int workers = 0, before_me = 0;
     for (const auto& peer : peers) {
@@ -66,11 +65,15 @@ proto::Register Registration(const ModelHost& host, const PlanLeader& plans) {
   return registration;
 }
 
-absl::Status Lead(const std::string& coordinator, Communicator* communicator, ModelHost* host) {
+absl::Status Lead(const std::string& coordinator, Communicator* communicator, ModelHost* host,
+                  StartWatch* start) {
+  start->Over();  // what follows has deadlines that name who is missing
   COPPICE_ASSIGN_OR_RETURN(const auto plans,
                            PlanLeader::Start(communicator, absl::GetFlag(FLAGS_plan_listen),
                                              absl::GetFlag(FLAGS_start_deadline)));
-  COPPICE_ASSIGN_OR_RETURN(const auto agent, JoinCluster(coordinator, Registration(*host, *plans)));
+  COPPICE_ASSIGN_OR_RETURN(const auto agent,
+                           JoinCluster(coordinator, Registration(*host, *plans), *host));
+  COPPICE_RETURN_IF_ERROR(plans->Joined());
   EngineOptions options;
   options.scheduler.kv_blocks = host->blocks->counts().total;
   options.scheduler.max_rows = absl::GetFlag(FLAGS_max_rows);
@@ -84,18 +87,24 @@ absl::Status Lead(const std::string& coordinator, Communicator* communicator, Mo
 }
 
 absl::Status ServeRank(std::unique_ptr<MpiWorld>& world) {
+  const std::unique_ptr<StartWatch> start = WatchStart("coppice-worker");
   if (MpiWorld::Launched()) {
+    start->At("waits in MPI_Init");
     COPPICE_ASSIGN_OR_RETURN(world, MpiWorld::Init());
   }
-  COPPICE_ASSIGN_OR_RETURN(const Place place, FindPlace(world.get()));
+  COPPICE_ASSIGN_OR_RETURN(const Place place, FindPlace(world.get(), start.get()));
   ModelHostOptions options = HostOptionsFromFlags();
   options.kv_bytes = absl::GetFlag(FLAGS_kv_bytes);
   options.scratch_blocks = absl::GetFlag(FLAGS_scratch_blocks);
+  options.on_progress = [&] { start->MovesOn(); };
+  start->At("loads the model with the other ranks");
   COPPICE_ASSIGN_OR_RETURN(ModelHost host, LoadModelHost(options, place.communicator.get()));
   if (place.communicator->rank() > 0) {
-    return RunRankLoop(absl::GetFlag(FLAGS_max_rows), place.communicator.get(), &host);
+    start->At("waits for rank 0 of its replica to join the cluster");
+    return RunRankLoop(absl::GetFlag(FLAGS_max_rows), place.communicator.get(), &host,
+                       [&] { start->Over(); });
   }
-  return Lead(place.coordinator, place.communicator.get(), &host);
+  return Lead(place.coordinator, place.communicator.get(), &host, start.get());
 }
 
 }  // namespace
