@@ -277,11 +277,9 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
 }
 
 void Dispatcher::NodeLost(const std::string& id) {
-  std::string why;
   if (const Node* node = registry_->Find(id)) {
     metrics_->NodeUp(*node, node->state != NodeState::kLost);
     if (node->given_up) TellGivenUp(*node);
-    why = node->why_lost;
   }
   std::vector<Running> orphans;
   std::vector<uint64_t>& left = left_behind_[id];
@@ -296,10 +294,7 @@ void Dispatcher::NodeLost(const std::string& id) {
     StopSequence(&sequence, "replica lost", /*tell_replica=*/false);
     sequence.lost_s = clock_->NowSeconds();
     if (!orphan.request->Requeue(orphan.index)) {
-      orphan.request->Fail({503, "replica_lost",
-                            absl::StrCat("replica ", id, " was lost while it answered",
-                                         why.empty() ? "" : ": ", why),
-                            "", 1});
+      orphan.request->Fail({503, "replica_lost", LostWhileAnswering(id), "", 1});
       End(orphan.request, "replica lost");
       continue;
     }
@@ -312,6 +307,13 @@ void Dispatcher::NodeLost(const std::string& id) {
   Pump();
 }
 
+std::string Dispatcher::LostWhileAnswering(const std::string& replica) const {
+  const Node* node = registry_->Find(replica);
+  if (node == nullptr || node->why_lost.empty())
+    return absl::StrCat("replica ", replica, " was lost while it answered");
+  return absl::StrCat("replica ", replica, " ", node->why_lost, "; it was answering this request");
+}
+
 // What ran on a lost replica waits for another one, but not as long as its own deadline allows.
 void Dispatcher::EndForsaken() {
   if (!registry_->ReadyReplicas().empty()) return;
@@ -320,11 +322,8 @@ void Dispatcher::EndForsaken() {
   for (const RequestPtr& request : waiting) {
     for (const Request::Sequence& sequence : request->sequences()) {
       if (sequence.lost_s < 0 || sequence.lost_s > lost_before_s) continue;
-      const Node* node = registry_->Find(sequence.replica);
       request->Fail({503, "replica_lost",
-                     absl::StrCat("replica ", sequence.replica, " was lost while it answered",
-                                  node == nullptr || node->why_lost.empty() ? "" : ": ",
-                                  node == nullptr ? "" : node->why_lost,
+                     absl::StrCat(LostWhileAnswering(sequence.replica),
                                   "; no other was ready within ", options_.failover_wait_s, " s"),
                      "", 5});
       End(request, "replica lost");

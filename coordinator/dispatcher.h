@@ -69,6 +69,7 @@ class Dispatcher {
   void NodeBack(const Node& node);
   void TellGivenUp(const Node& node);
   void EndForsaken();
+  std::string LostWhileAnswering(const std::string& replica) const;
   void BroadcastDraftNodes();
   void Pump();
   bool Prepare(const RequestPtr& request);

@@ -14,6 +14,8 @@
 namespace coppice {
 namespace {
 
+constexpr double kOwnGap_s = 0.5;  // of calls that come every few hundredths of a second
+
 // The same process, come back on another connection.
 bool SameProcess(const proto::Register& a, const proto::Register& b) {
   if (a.role() != b.role() || a.ranks_size() != b.ranks_size()) return false;
@@ -161,8 +163,7 @@ const Node* NodeRegistry::OnHeartbeat(const std::string& peer, const proto::Node
 std::string NodeRegistry::OnGoodbye(const std::string& peer, const std::string& reason) {
   const Node* found = FindPeer(peer);
   if (found == nullptr || found->state == NodeState::kLost) return "";
-  MarkLost(&nodes_.find(found->id)->second,
-           absl::StrCat("left: ", reason.empty() ? "stopped" : reason));
+  MarkLost(&nodes_.find(found->id)->second, "left", reason.empty() ? "stopped" : reason);
   return found->id;
 }
 
@@ -171,10 +172,10 @@ bool NodeRegistry::Stuck(const Node& node) const {
   return node.status.still_s() > options_.stuck_after_s;
 }
 
-void NodeRegistry::MarkLost(Node* node, const std::string& why) {
+void NodeRegistry::MarkLost(Node* node, absl::string_view verb, const std::string& why) {
   node->state = NodeState::kLost;
-  node->why_lost = why;
-  AddEvent(absl::StrCat(RoleWord(node->registration), " ", node->id, " ", why));
+  node->why_lost = absl::StrCat(verb, ": ", why);
+  AddEvent(absl::StrCat(RoleWord(node->registration), " ", node->id, " ", node->why_lost));
 }
 
 std::vector<std::string> NodeRegistry::CollectLost() {
@@ -184,17 +185,16 @@ std::vector<std::string> NodeRegistry::CollectLost() {
   last_collect_s_ = now;
   for (auto& [id, node] : nodes_) {
     if (node.state == NodeState::kLost) continue;
-    if (gap > options_.heartbeat_interval_s)
-      node.last_beat_s = std::min(now, node.last_beat_s + gap);
+    if (gap > kOwnGap_s) node.last_beat_s = std::min(now, node.last_beat_s + gap);
     const double silent = now - node.last_beat_s;
     if (silent > options_.missed_beats * options_.heartbeat_interval_s) {
-      MarkLost(&node,
-               absl::StrCat("is lost: no heartbeat for ", static_cast<int>(silent * 1000), " ms"));
+      MarkLost(&node, "is lost",
+               absl::StrCat("no heartbeat for ", static_cast<int>(silent * 1000), " ms"));
     } else if (Stuck(node)) {
       node.given_up = true;
-      MarkLost(&node, absl::StrFormat("is lost: it beats but has made no step for %.1f s%s",
-                                      node.status.still_s(),
-                                      node.status.working() ? " though it has work" : ""));
+      MarkLost(&node, "is lost",
+               absl::StrFormat("it beats but has made no step for %.1f s%s", node.status.still_s(),
+                               node.status.working() ? " though it has work" : ""));
     } else {
       continue;
     }

@@ -64,8 +64,8 @@ class NodeRegistry {
   // The id of the node that left, "" when unknown.
   std::string OnGoodbye(const std::string& peer, const std::string& reason);
   // Nodes that have missed their beats, or beat without progress (given_up); each is told once. To
-  // be called more often than nodes beat: time in which the coordinator itself did not run is not
-  // counted as a node's silence.
+  // be called every few hundredths of a second: time in which the coordinator itself did not run is
+  // not counted as a node's silence.
   std::vector<std::string> CollectLost();
 
   const Node* Find(absl::string_view id) const;
@@ -81,7 +81,7 @@ class NodeRegistry {
   std::string Refusal(const proto::Register& registration) const;
   std::string UniqueId(const proto::Register& registration) const;
   bool Stuck(const Node& node) const;
-  void MarkLost(Node* node, const std::string& why);
+  void MarkLost(Node* node, absl::string_view verb, const std::string& why);
 
   const Clock* const clock_;
   const RegistryOptions options_;

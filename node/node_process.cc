@@ -32,8 +32,8 @@ constexpr double kAnyGap_s = 3600;  // on the agent's thread, which has looked a
 absl::Status GivenUp(const std::string& id, const std::string& reason, const StepReport& report) {
   const std::string stopped = StoppedRanks();
   return absl::AbortedError(
-      absl::StrCat(id, ": the coordinator has given it up: ", reason, "; step ", report.steps + 1,
-                   report.working ? " has been under way" : " has not begun",
+      absl::StrCat(id, " ", reason, "; the coordinator has given it up", "; step ",
+                   report.steps + 1, report.working ? " has been under way" : " has not begun",
                    absl::StrFormat(" for %.1f s", report.still_s), stopped.empty() ? "" : "; ",
                    stopped, "; the process ends"));
 }
