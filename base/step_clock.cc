@@ -11,6 +11,7 @@ StepClock::StepClock(const Clock* clock)
       awake_since_s_(since_s_) {}
 
 void StepClock::Wait() {
+  if (working_) MovesOn();
   since_s_ = clock_->NowSeconds();
   working_ = false;
 }
@@ -21,10 +22,14 @@ void StepClock::Begin() {
   working_ = true;
 }
 
-void StepClock::Stepped() {
+void StepClock::MovesOn() {
   const double now_s = clock_->NowSeconds();
-  longest_step_s_ = std::max<double>(longest_step_s_, now_s - since_s_);
+  longest_still_s_ = std::max<double>(longest_still_s_, now_s - since_s_);
   since_s_ = now_s;
+}
+
+void StepClock::Stepped() {
+  MovesOn();
   ++steps_;
 }
 
@@ -36,7 +41,7 @@ StepReport StepClock::Look(double longest_gap_s) {
   report.working = working_;
   report.still_s = std::max(0.0, now_s - std::max<double>(since_s_, awake_since_s_));
   report.steps = steps_;
-  report.longest_step_s = longest_step_s_;
+  report.longest_still_s = longest_still_s_;
   return report;
 }
 

@@ -1,7 +1,7 @@
 // Whether a compute thread gets on: it says when it has nothing to do, when it has work and when a
-// step is done; another thread, which beats for the node, asks how long it has shown no progress.
-// Made with the model's host, held by engine, draft service and start-up, read by the node agent.
-// Wait, Begin and Stepped: one compute thread. Look: one watching thread.
+// step, or a part of one, is done; another thread, which beats for the node, asks how long it has
+// shown no progress. Made with the model's host, moved on by engine, draft service, model and
+// start-up, read by the node agent. Look: one watching thread; all else: one compute thread.
 #pragma once
 
 #include <atomic>
@@ -13,10 +13,10 @@ namespace coppice {
 
 // What the watching thread sees.
 struct StepReport {
-  bool working = false;       // it has work
-  double still_s = 0;         // since its last step, or since it was last seen with nothing to do
-  uint64_t steps = 0;         // done so far
-  double longest_step_s = 0;  // of these
+  bool working = false;  // it has work
+  double still_s = 0;    // since its last progress, or since it was last seen with nothing to do
+  uint64_t steps = 0;    // done so far
+  double longest_still_s = 0;  // between two signs of progress, while it had work
 };
 
 class StepClock {
@@ -28,6 +28,7 @@ class StepClock {
 
   void Wait();     // nothing to do; said again each time that a bounded wait has ended
   void Begin();    // there is work, or may be: from now on a step is due
+  void MovesOn();  // a part of a step is done: a layer, a verdict
   void Stepped();  // a step is done
 
   // To be called regularly. Time in which the watching thread itself did not run, more than
@@ -40,7 +41,7 @@ class StepClock {
   std::atomic<double> since_s_;
   std::atomic<bool> working_{false};
   std::atomic<uint64_t> steps_{0};
-  std::atomic<double> longest_step_s_{0};
+  std::atomic<double> longest_still_s_{0};
   double last_look_s_, awake_since_s_;  // watching thread
 };
 

@@ -247,7 +247,7 @@ class ZmqNodeAgent final : public NodeAgent {
       proto::NodeStatus* status = beat.mutable_heartbeat()->mutable_status();
       status->set_working(report.working);
       status->set_still_s(report.still_s);
-      status->set_longest_step_s(report.longest_step_s);
+      status->set_longest_still_s(report.longest_still_s);
     }
     (void)channel_->Send(beat);
   }

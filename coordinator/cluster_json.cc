@@ -33,7 +33,7 @@ Json NodeJson(const Node& node, double now_s) {
   json["reason"] = node.why_lost.empty() ? Json() : Json(node.why_lost);
   json["working"] = node.status.working();
   json["last_progress_s"] = Milliseconds(now_s - node.last_progress_s);
-  json["longest_step_s"] = Milliseconds(node.status.longest_step_s());
+  json["longest_still_s"] = Milliseconds(node.status.longest_still_s());
   return json;
 }
 

@@ -192,9 +192,10 @@ std::vector<std::string> NodeRegistry::CollectLost() {
                absl::StrCat("no heartbeat for ", static_cast<int>(silent * 1000), " ms"));
     } else if (Stuck(node)) {
       node.given_up = true;
-      MarkLost(&node, "is lost",
-               absl::StrFormat("it beats but has made no step for %.1f s%s", node.status.still_s(),
-                               node.status.working() ? " though it has work" : ""));
+      MarkLost(
+          &node, "is lost",
+          absl::StrFormat("it beats but has made no progress for %.1f s%s", node.status.still_s(),
+                          node.status.working() ? " though it has work" : ""));
     } else {
       continue;
     }

@@ -39,7 +39,7 @@ struct NodeEvent {
 struct RegistryOptions {
   double heartbeat_interval_s = 0.5;
   int missed_beats = 3;
-  double stuck_after_s = 10;  // beats without a step while there is work; longer than any step
+  double stuck_after_s = 10;  // beats without progress while there is work
   int tokenizer_vocab = 0;    // the tokenizer's ids must fit the target's vocabulary
   std::string tokenizer_dir;  // named when they do not
   size_t max_events = 100;

@@ -30,8 +30,7 @@ ABSL_FLAG(double, drain_timeout, 30, "seconds that running requests get after SI
 ABSL_FLAG(double, heartbeat_interval, 0.5,
           "seconds between the beats of a node; three missed beats are a loss");
 ABSL_FLAG(double, stuck_after, 10,
-          "seconds without a step after which a node that has work is lost and told to end; longer "
-          "than the longest step");
+          "seconds without progress after which a node that has work is lost and told to end");
 ABSL_FLAG(double, failover_wait, 5,
           "seconds that requests of a lost replica wait for another when none is ready");
 ABSL_FLAG(std::string, unknown_fields, "refuse",

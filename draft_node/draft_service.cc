@@ -286,6 +286,7 @@ absl::Status DraftService::Pass() {
     slot.model_s += model_s;
     const auto status =
         slot.builder->Consume(logits, model_->config().vocab_size, threads_, &commits_);
+    steps_->MovesOn();
     if (!status.ok()) {
       failed.emplace_back(key, status.message());
     } else if (slot.builder->done()) {

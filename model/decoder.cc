@@ -71,6 +71,7 @@ absl::StatusOr<absl::Span<const float>> Decoder::Forward(const ForwardBatch& bat
     COPPICE_ASSIGN_OR_RETURN(rows, Attend(batch, layer, pool));
     if (rows == 0) return absl::Span<const float>();
     COPPICE_RETURN_IF_ERROR(Mlp(parts_.weights.layers[layer], rows));
+    if (parts_.on_layer) parts_.on_layer();
   }
   before_head();
   return Head(rows);

@@ -3,6 +3,7 @@
 // it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct DecoderParts {
   DType dtype = DType::kF32;
   uint64_t fingerprint = 0;
   int max_rows = 0;
+  std::function<void()> on_layer;  // after each layer of a pass, may be empty
 };
 
 class Decoder : public Transformer {

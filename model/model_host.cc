@@ -32,6 +32,7 @@ absl::StatusOr<ModelHost> LoadModelHost(const ModelHostOptions& options,
   load.dir = options.dir;
   load.dtype = options.dtype;
   load.max_rows = options.max_rows;
+  load.on_layer = [steps = host.steps.get()] { steps->MovesOn(); };
   double last_log_s = begin_s;
   load.progress = [&](double fraction) {
     if (options.on_progress) options.on_progress();

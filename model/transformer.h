@@ -24,6 +24,7 @@ struct LoadOptions {
   std::string dtype = "auto";  // auto (the checkpoint's; F16 becomes F32), f32, bf16
   int max_rows = 512;          // largest batch
   std::function<void(double fraction)> progress;  // 0..1, may be empty
+  std::function<void()> on_layer;                 // after each layer of a pass, may be empty
 };
 
 class Transformer {

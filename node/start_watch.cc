@@ -39,7 +39,7 @@ StartWatch::~StartWatch() {
 void StartWatch::At(const std::string& what) {
   const std::lock_guard<std::mutex> lock(mutex_);
   what_ = what;
-  clock_.Stepped();
+  clock_.MovesOn();
 }
 
 void StartWatch::Over() {

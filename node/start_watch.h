@@ -20,7 +20,7 @@ class StartWatch {
   ~StartWatch();
 
   void At(const std::string& what);  // what begins now, as in "waits for MPI_Init"
-  void MovesOn() { clock_.Stepped(); }
+  void MovesOn() { clock_.MovesOn(); }
   void Over();  // start-up is over, or has a deadline of another kind from here on
 
  private:

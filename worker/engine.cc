@@ -348,6 +348,7 @@ void Engine::DecideAll(absl::Span<const float> logits, double forward_s,
 }
 
 void Engine::Decide(Participant* participant, double forward_s, proto::Progress* progress) {
+  host_->steps->MovesOn();
   Sequence* sequence = participant->sequence;
   const bool first = sequence->state == SequenceState::kPrefill;
   const bool drafted = sequence->forest.size() > 0;

@@ -38,18 +38,35 @@ TEST_F(StepClockTest, WorkWithoutAStepIsStandingStill) {
   EXPECT_EQ(report.steps, 0);
 }
 
-TEST_F(StepClockTest, AStepIsProgressAndTheLongestIsKept) {
+TEST_F(StepClockTest, AStepIsProgressAndTheLongestTimeWithoutIsKept) {
+  LookUntil(5);
+  steps_.Wait();
+  LookUntil(10);  // with nothing to do: not counted
   steps_.Begin();
-  LookUntil(2);
+  LookUntil(12);
   steps_.Stepped();
   steps_.Begin();  // still the same work
-  LookUntil(2.5);
+  LookUntil(12.5);
   steps_.Stepped();
-  LookUntil(3);
-  const StepReport report = LookUntil(6);
+  const StepReport report = LookUntil(16);
   EXPECT_DOUBLE_EQ(report.still_s, 3.5);
   EXPECT_EQ(report.steps, 2);
-  EXPECT_DOUBLE_EQ(report.longest_step_s, 2);
+  EXPECT_DOUBLE_EQ(report.longest_still_s, 2);
+  steps_.Wait();
+  EXPECT_DOUBLE_EQ(LookUntil(16.2).longest_still_s, 3.5);
+}
+
+// A long pass of many layers is no standstill.
+TEST_F(StepClockTest, PartsOfAStepAreProgress) {
+  steps_.Begin();
+  for (int layer = 1; layer <= 16; ++layer) {
+    LookUntil(2 * layer);
+    steps_.MovesOn();
+  }
+  const StepReport report = LookUntil(33);
+  EXPECT_DOUBLE_EQ(report.still_s, 1);
+  EXPECT_DOUBLE_EQ(report.longest_still_s, 2);
+  EXPECT_EQ(report.steps, 0);
 }
 
 TEST_F(StepClockTest, WorkThatGoesOnWithoutStepsDoesNotRenewItself) {

@@ -140,8 +140,8 @@ TEST(NodeAgentTest, BeatsTellThatTheOwnerStandsStill) {
   for (int i = 0; i < 1000; ++i) {
     auto message = coordinator.Next(/*beats=*/true);
     ASSERT_TRUE(message.has_value() && message->has_heartbeat());
-    if (message->heartbeat().status().longest_step_s() == 0) continue;
-    EXPECT_GE(message->heartbeat().status().longest_step_s(), 0.06);
+    if (message->heartbeat().status().longest_still_s() == 0) continue;
+    EXPECT_GE(message->heartbeat().status().longest_still_s(), 0.06);
     break;
   }
 }

@@ -233,7 +233,6 @@ TEST_F(DispatcherTest, AReplicaWithoutStepsIsToldToEndAndItsRequestsGoOn) {
 TEST_F(DispatcherTest, WithoutAnotherReplicaALostOnesRequestsEndAsReplicaLost) {
   JoinReplica("replica-0");
   const auto exchange = Submit();
-  const auto queued = Submit();
   Beat("replica-0", /*still_s=*/10.2);
   dispatcher_.Tick();
   clock_.now_s = 4.9;
@@ -242,7 +241,7 @@ TEST_F(DispatcherTest, WithoutAnotherReplicaALostOnesRequestsEndAsReplicaLost) {
   const auto fresh = Submit();  // has lost nothing: waits for a replica until its own deadline
   clock_.now_s = 5.1;
   dispatcher_.Tick();
-  ASSERT_TRUE(exchange->reply && queued->reply);
+  ASSERT_TRUE(exchange->reply);
   EXPECT_EQ(exchange->reply->status, 503);
   EXPECT_THAT(exchange->reply->body, HasSubstr("replica_lost"));
   EXPECT_THAT(exchange->reply->body, HasSubstr("replica replica-0 is lost: it beats but has made"));
@@ -284,16 +283,15 @@ TEST_F(DispatcherTest, AReplicaThatComesBackIsToldToDropWhatWentElsewhere) {
     } else {
       Beat("replica-0");
     }
-    EXPECT_EQ(Cancelled("replica-0"), old);
+    EXPECT_THAT(Cancelled("replica-0"), ::testing::UnorderedElementsAreArray(old));
     const std::vector<uint64_t> all = Started("replica-0");
     ASSERT_EQ(all.size(), 4);
-    bool dropped_first = false;
+    int cancelled = 0;
     for (const auto& [peer, message] : sent_) {
-      if (message.has_cancel() && message.cancel().sequence_id() == old[1]) dropped_first = true;
+      cancelled += message.has_cancel();
       if (message.has_start() && message.start().sequence_id() == all[2]) break;
-      if (message.has_start() && message.start().sequence_id() == all[3]) dropped_first = false;
     }
-    EXPECT_TRUE(dropped_first);
+    EXPECT_EQ(cancelled, 2);
     Finish("replica-0", all[2]);
     Finish("replica-0", all[3]);
     EXPECT_TRUE(dispatcher_.idle());

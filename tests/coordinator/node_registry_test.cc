@@ -83,7 +83,7 @@ TEST_F(NodeRegistryTest, BeatsWithoutStepsAreALossAndTheNodeIsGivenUp) {
   EXPECT_TRUE(registry_.Find("replica-0")->given_up);
   EXPECT_EQ(
       registry_.events().back().what,
-      "replica replica-0 is lost: it beats but has made no step for 10.5 s though it has work");
+      "replica replica-0 is lost: it beats but has made no progress for 10.5 s though it has work");
 }
 
 TEST_F(NodeRegistryTest, ADraftNodeThatBeatsAndDoesNotDraftIsGivenUp) {

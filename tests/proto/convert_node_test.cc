@@ -62,7 +62,7 @@ TEST(ConvertNodeTest, AStatusThatCannotBeIsRefusedByField) {
   const std::pair<const char*, std::function<void(proto::NodeStatus*)>> cases[] = {
       {"still_s", [](auto* s) { s->set_still_s(NAN); }},
       {"still_s", [](auto* s) { s->set_still_s(-1); }},
-      {"longest_step_s", [](auto* s) { s->set_longest_step_s(INFINITY); }},
+      {"longest_still_s", [](auto* s) { s->set_longest_still_s(INFINITY); }},
       {"running", [](auto* s) { s->set_running(-1); }},
       {"waiting", [](auto* s) { s->set_waiting(-1); }},
       {"sessions", [](auto* s) { s->set_sessions(-1); }},
