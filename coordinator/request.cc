@@ -68,6 +68,7 @@ void Request::Start(int index, uint64_t id, const std::string& replica,
   Sequence& sequence = sequences_[index];
   sequence.id = id;
   sequence.replica = replica;
+  sequence.lost_s = -1;
   sequence.received = 0;
   if (started_s_ < 0) started_s_ = now_s;
   if (identity_.fingerprint.empty()) identity_.fingerprint = fingerprint;

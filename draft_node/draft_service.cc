@@ -78,10 +78,12 @@ absl::Status DraftService::Run() {
 
 absl::Status DraftService::RunOnce(int timeout_ms) {
   if (!HasWork()) {
+    runner_->step_clock()->Wait();
     threads_->KeepAwake(false);  // a forest under way may have been closed
     std::vector<Pollable> sockets = {leaders_->socket()};
     if (agent_ != nullptr) sockets.push_back(agent_->socket());
     if (!PollAwake(sockets, awake_until_s_)) Poll(sockets, timeout_ms);
+    runner_->step_clock()->Begin();
   }
   TakeCoordinatorMessages();
   TakeCommands();
@@ -294,6 +296,7 @@ void DraftService::Grow(const Key& key, const StepRows& rows, double model_s) {
   Slot& slot = slots_.at(key);
   slot.model_s += model_s;
   const absl::Status grown = slot.builder->Consume(rows, threads_, runner_->commits());
+  runner_->step_clock()->MovesOn();
   if (!grown.ok()) {
     FailLater(key, grown);
   } else if (slot.builder->done()) {

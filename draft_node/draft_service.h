@@ -81,6 +81,7 @@ class DraftService {
   ModelRunner* runner_;
   BlockManager* blocks_;
   HostThreads* threads_;
+  StepClock* steps_;
   ServerChannel* leaders_;
   NodeAgent* agent_;
   const Clock* clock_;

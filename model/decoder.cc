@@ -69,6 +69,7 @@ void Decoder::Body(Ops* ops) {
     const LayerWeights& w = parts_.weights.layers[layer];
     AddRowParallel(ops, *w.output, attended_);
     Mlp(ops, w);
+    if (parts_.on_layer) parts_.on_layer();
   }
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -24,6 +25,7 @@ struct DecoderParts {
   DType dtype = DType::kF32;  // of weights and KV
   uint64_t fingerprint = 0;   // of the model's files; equal on every rank
   int max_rows = 0;           // of a step
+  std::function<void()> on_layer;  // after the ops of each layer, may be empty
 
   // Of this rank.
   KvPoolShape kv_shape(int64_t blocks) const;

@@ -41,6 +41,8 @@ absl::StatusOr<DecoderParts> LoadParts(const LoadOptions& options, Backend* back
   }
   DecoderParts parts;
   parts.max_rows = options.max_rows;
+  parts.on_layer = options.on_layer;
+  parts.on_layer = options.on_layer;
   COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
   COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
   COPPICE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.dir));

@@ -17,6 +17,7 @@ struct LoadOptions {
   std::string dtype = "auto";  // auto (the checkpoint's; F16 becomes F32), f32, bf16
   int max_rows = 512;          // of a step
   std::function<void(double fraction)> progress;  // 0..1, may be empty
+  std::function<void()> on_layer;                 // of DecoderParts
 };
 
 // Memory-maps the checkpoint and packs this rank's shard. Collective: every rank learns whether all

@@ -52,8 +52,10 @@ absl::Status ModelRunner::Init(Communicator* communicator) {
   load.dir = options_.dir;
   load.dtype = options_.dtype;
   load.max_rows = options_.max_rows;
+  load.on_layer = [this] { step_clock_.MovesOn(); };
   double last_log_s = begin_s;
   load.progress = [&](double fraction) {
+    if (options_.on_progress) options_.on_progress();
     if (clock.NowSeconds() - last_log_s < 1) return;
     last_log_s = clock.NowSeconds();
     spdlog::info("loading {}: {:.0f} %", options_.dir, fraction * 100);
@@ -114,7 +116,9 @@ void ModelRunner::WaitForHead() {
 
 absl::StatusOr<const StepRows*> ModelRunner::Wait() {
   COPPICE_ASSIGN_OR_RETURN(const StepRows* rows, backend_->Wait());
-  return FetchIncomplete(rows);
+  COPPICE_ASSIGN_OR_RETURN(rows, FetchIncomplete(rows));
+  step_clock_.Stepped();
+  return rows;
 }
 
 // Shortlists that do not reach far enough are replaced by whole rows, all in one follow-up plan.
@@ -137,7 +141,9 @@ absl::StatusOr<const StepRows*> ModelRunner::FetchIncomplete(const StepRows* row
 
 absl::Status ModelRunner::Follow(StepPlan plan) {
   COPPICE_RETURN_IF_ERROR(Start(std::move(plan)));
-  return backend_->Wait().status();
+  COPPICE_RETURN_IF_ERROR(backend_->Wait().status());
+  step_clock_.Stepped();
+  return absl::OkStatus();
 }
 
 }  // namespace coppice

@@ -8,10 +8,11 @@
 //   rows = runner->Wait();
 //   ... decide from the rows; KV copies of what lives on go to runner->commits() ...
 //
-// Thread-compatible: one engine thread owns it, but for what is said of threads() and clock().
+// Thread-compatible: one engine thread owns it, but for what is said of step_clock().
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/host_threads.h"
+#include "base/step_clock.h"
 #include "base/step_plan.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
@@ -37,6 +39,7 @@ struct ModelRunnerOptions {
   int max_rows = 512;                   // of one step
   int scratch_blocks = 4;               // BlockManagerOptions
   bool always_list = false;             // BackendOptions
+  std::function<void()> on_progress;    // called while weights are read; may be empty
 };
 
 // Where the leader's plans go before it runs them itself.
@@ -68,6 +71,9 @@ class ModelRunner {
   const BlockManager* blocks() const { return blocks_.get(); }
   // For the work of the host between two steps.
   HostThreads* threads() { return &threads_; }
+  // How long the thread that drives the runner has shown no progress. Moved on by that thread, read by
+  // any other.
+  StepClock* step_clock() { return &step_clock_; }
   // KV copies to do before the next step, in the order of the verdicts.
   std::vector<KvCopy>* commits() { return &commits_; }
 
@@ -103,6 +109,7 @@ class ModelRunner {
   std::unique_ptr<KvPool> pool_;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<BlockManager> blocks_;
+  StepClock step_clock_;
   std::vector<KvCopy> commits_;
   PlanSender* followers_ = nullptr;
   StepPlan plan_;            // under way; after Wait the last one

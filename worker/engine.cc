@@ -50,6 +50,7 @@ absl::Status Engine::Run() {
 
 void Engine::Wait() {
   if (planner_.HasWork()) return;
+  runner_->step_clock()->Wait();
   int timeout_ms = kIdleTimeout_ms;
   const double deadline_s = sequences_.EarliestDraftDeadline();
   if (deadline_s < std::numeric_limits<double>::infinity()) {
@@ -59,6 +60,7 @@ void Engine::Wait() {
   std::vector<Pollable> sockets = drafts_.sockets();
   sockets.push_back(agent_->socket());
   if (!PollAwake(sockets, drafts_.awake_until_s())) Poll(sockets, timeout_ms);
+  runner_->step_clock()->Begin();
 }
 
 void Engine::TakeCoordinatorMessages() {
@@ -236,6 +238,7 @@ void Engine::DecideAll(const StepRows& rows, std::vector<Participant>* participa
 }
 
 void Engine::Decide(Participant* participant, proto::Progress* progress) {
+  runner_->step_clock()->MovesOn();
   Sequence* sequence = participant->sequence;
   if (!participant->verdict.ok()) return FailInternally(sequence, participant->verdict.status());
   const double now_s = clock_.Now();

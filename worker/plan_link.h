@@ -14,6 +14,7 @@
 #include "comm/communicator.h"
 #include "model/model_runner.h"
 #include "proto/control.pb.h"
+#include "proto/plan.pb.h"
 
 namespace coppice {
 
@@ -25,12 +26,15 @@ class PlanLeader : public PlanSender {
                                                            const std::string& listen,
                                                            double deadline_s);
   ~PlanLeader() override;  // tells the followers to stop
+  // Tells the followers that the replica has joined the cluster.
+  absl::Status Joined();
   absl::Status Send(const StepPlan& plan) override;
   uint64_t bytes() const;
   const std::vector<proto::RankInfo>& ranks() const { return ranks_; }  // all, the leader first
 
  private:
   PlanLeader() = default;
+  absl::Status SendToAll(const proto::PlanMessage& message);
   std::unique_ptr<ServerChannel> channel_;  // nullptr with one rank
   std::vector<std::string> peers_;
   std::vector<proto::RankInfo> ranks_;

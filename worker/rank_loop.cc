@@ -14,7 +14,8 @@
 
 namespace coppice {
 
-absl::Status RunRankLoop(Communicator* communicator, ModelRunner* runner) {
+absl::Status RunRankLoop(Communicator* communicator, ModelRunner* runner,
+                         const std::function<void()>& on_joined) {
   std::string endpoint;
   COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&endpoint));
   COPPICE_ASSIGN_OR_RETURN(const auto channel, ClientChannel::Connect(endpoint));
@@ -31,6 +32,10 @@ absl::Status RunRankLoop(Communicator* communicator, ModelRunner* runner) {
       continue;
     }
     if (message.has_stop()) return absl::OkStatus();
+    if (message.has_joined()) {
+      on_joined();
+      continue;
+    }
     auto plan = PlanFromMessage(message.step());
     const absl::Status run = plan.ok() ? runner->Follow(*std::move(plan)) : plan.status();
     if (run.ok()) continue;

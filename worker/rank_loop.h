@@ -1,6 +1,8 @@
 // A follower's life: block for the leader's next plan, run it, again, until told to stop.
 #pragma once
 
+#include <functional>
+
 #include "absl/status/status.h"
 #include "comm/communicator.h"
 #include "model/model_runner.h"
@@ -8,7 +10,8 @@
 namespace coppice {
 
 // Collective with PlanLeader::Start on rank 0. Returns OK after a stop plan or a stop signal;
-// otherwise why the replica must end.
-absl::Status RunRankLoop(Communicator* communicator, ModelRunner* runner);
+// otherwise why the replica must end. on_joined: the replica has joined the cluster.
+absl::Status RunRankLoop(Communicator* communicator, ModelRunner* runner,
+                         const std::function<void()>& on_joined);
 
 }  // namespace coppice
