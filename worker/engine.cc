@@ -109,16 +109,16 @@ void Engine::Start(const proto::StartSequence& start) {
   auto params = DecodingFromMessage(start.decoding());
   if (!params.ok()) return Fail(held, "invalid_value", std::string(params.status().message()));
   held->params = *std::move(params);
-  auto method = ResolveMethod(held->params.method, held->params);
-  if (!method.ok())
-    return Fail(held, "unsupported_combination", std::string(method.status().message()));
-  held->params.method = *method;
+  const MethodRow* row = held->params.method;
+  if (auto status = CheckServes(*row, held->params); !status.ok()) {
+    return Fail(held, "unsupported_combination", std::string(status.message()));
+  }
   if (auto status = CheckDecisionCost(held->params, model.vocab_size); !status.ok()) {
     return Fail(held, "unsupported_combination", std::string(status.message()));
   }
   held->draft = DraftSizeOf(held->params);
-  const MethodRow* row = FindMethod(*method);
-  held->lossless = row == nullptr || (row->lossless && held->params.width_threshold == 0);
+  held->lossless =
+      row->lossless && (held->params.width_threshold == 0 || !row->reads("width_threshold"));
   if (held->prompt.empty()) return Fail(held, "invalid_value", "prompt: no tokens");
   if (auto status = CheckTokens(held->prompt, model.vocab_size, "prompt"); !status.ok()) {
     return Fail(held, "invalid_value", std::string(status.message()));
@@ -212,8 +212,9 @@ void Engine::NextRound(Sequence* sequence) {
   sequence->draft_wait_s = sequence->draft_s = sequence->draft_model_s = 0;
   sequence->draft_came = false;
   const SizerLimits limits = scheduler_.ForestLimits(*sequence);
-  const DraftShape shape = sequence->next_shape ? ForestSizer::Clip(*sequence->next_shape, limits)
-                                                : sizer_.Choose(sequence->params.method, limits);
+  const DraftShape shape = sequence->next_shape
+                               ? ForestSizer::Clip(*sequence->next_shape, limits)
+                               : sizer_.Choose(sequence->params.method->name, limits);
   sequence->next_shape.reset();
   sequence->draft_shape = shape;
   if (shape.depth == 0) return GoPlain(sequence, Fallback::kNone);
@@ -367,7 +368,7 @@ void Engine::Decide(Participant* participant, double forward_s, proto::Progress*
   sequence->last_verdict_s = now_s;
   if (!sequence->decoder->finished()) {
     if (sequence->draft_came) {
-      sizer_.RecordRound(sequence->params.method, sequence->params.beam_width,
+      sizer_.RecordRound(sequence->params.method->name, sequence->params.beam_width,
                          sequence->draft_shape, verdict.stats.layers);
     }
     NextRound(sequence);  // first, so that the draft node works while the KV is put in order
@@ -376,7 +377,7 @@ void Engine::Decide(Participant* participant, double forward_s, proto::Progress*
     if (!status.ok()) return Fail(sequence, "internal_error", std::string(status.message()));
     if (sequence->state == SequenceState::kDrafting) {  // a choice costs nothing while one waits
       sequence->next_shape =
-          sizer_.Choose(sequence->params.method, scheduler_.ForestLimits(*sequence));
+          sizer_.Choose(sequence->params.method->name, scheduler_.ForestLimits(*sequence));
     }
     return Report(sequence, progress);
   }

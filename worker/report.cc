@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "decoding/method.h"
 #include "proto/convert.h"
 
 namespace coppice {
@@ -11,7 +12,7 @@ double Milliseconds(double begin_s, double end_s) { return std::max(0.0, end_s -
 
 void FillStatistics(const Sequence& sequence, proto::SequenceStats* out) {
   const SequenceStatistics& stats = sequence.stats;
-  out->set_method(sequence.params.method);
+  out->set_method(std::string(MethodName(sequence.params)));
   out->set_lossless(sequence.lossless);
   out->set_rounds(stats.rounds);
   out->set_plain_rounds(stats.plain_rounds);

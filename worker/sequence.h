@@ -44,7 +44,7 @@ struct SequenceStatistics {
 struct Sequence {
   uint64_t id = 0;
   std::vector<TokenId> prompt;
-  DecodingParams params;  // method resolved; "none" = never drafts
+  DecodingParams params;  // method resolved
   DraftSize draft;        // of params
   bool lossless = true;
   bool quiet = false;  // StartSequence.quiet

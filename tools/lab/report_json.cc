@@ -30,15 +30,15 @@ OrderedJson WarpJson(const WarpParams& warp) {
 OrderedJson CellJson(const MeasuredCell& measured) {
   const Cell& cell = measured.cell;
   const CellResult& result = measured.result;
-  OrderedJson json = {{"method", cell.params.method},
+  OrderedJson json = {{"method", std::string(MethodName(cell.params))},
                       {"options", cell.options},
                       {"decoding", std::string(DecodingKindName(cell.params.kind))},
                       {"width", cell.params.beam_width},
                       {"draft_width", cell.draft_width},
                       {"draft_depth", cell.draft_depth},
                       {"warp", WarpJson(cell.params.warp)}};
-  const MethodRow* row = FindMethod(cell.params.method);
-  if (row != nullptr) {
+  const MethodRow* row = cell.params.method;
+  if (!cell.params.plain && row != nullptr) {
     json["law"] = std::string(row->law);
     json["lossless"] = row->lossless;
     json["source"] = std::string(row->source);
