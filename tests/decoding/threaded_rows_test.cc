@@ -151,8 +151,11 @@ struct Case {
   const MethodRow* method;
   DecodingKind kind;
 
-  // What decides over the joint layer or parent first reads the rows of a layer at the same time.
-  bool reads_together() const { return method->joint_warps || method->name == "pf_gumbel"; }
+  // What decides over the joint layer or parent first reads the rows of a layer at the same time;
+  // single_kv, the lossy one, mostly has one row.
+  bool reads_together() const {
+    return (method->joint_warps && method->lossless) || method->name == "pf_gumbel";
+  }
 };
 
 // Every method with every beam decoding that it serves.

@@ -1,7 +1,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <variant>
 
 #include "decoding/method.h"
+#include "decoding/parameter.h"
 #include "tools/lab/report.h"
 #include "tools/lab/warp_text.h"
 
@@ -22,9 +24,15 @@ OrderedJson ToJson(const Estimate& estimate) {
 }
 
 OrderedJson WarpJson(const WarpParams& warp) {
-  return {{"text", WarpText(warp)}, {"temperature", warp.temperature},
-          {"top_k", warp.top_k},    {"top_p", warp.top_p},
-          {"min_p", warp.min_p},    {"mode", std::string(WarpModeName(warp.mode))}};
+  OrderedJson json = {{"text", WarpText(warp)}};
+  DecodingParams params;
+  params.warp = warp;
+  for (const ParameterRow& row : Parameters()) {
+    if (row.group != ParameterGroup::kWarp || !row.scalar()) continue;
+    std::visit([&](auto value) { json[row.name] = value; }, row.member.get(params));
+  }
+  json["mode"] = std::string(WarpModeName(warp.mode));
+  return json;
 }
 
 OrderedJson CellJson(const MeasuredCell& measured) {
