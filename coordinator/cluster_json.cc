@@ -7,6 +7,7 @@
 
 #include "base/program.h"
 #include "coordinator/decoding_rules.h"
+#include "coordinator/parameter_fields.h"
 #include "decoding/method.h"
 
 namespace coppice {
@@ -123,6 +124,7 @@ Json Capabilities(const ApiLimits& limits) {
     json["speculative_methods"].push_back(std::string(row.name));
     json["methods"].push_back(MethodJson(row));
   }
+  json["parameters"] = ParametersJson(limits);
   for (const WarpMode mode : kWarpModes) {
     const auto serves = [mode](DecodingKind kind) { return IsServed(kind, mode); };
     if (std::any_of(std::begin(kKinds), std::end(kKinds), serves))

@@ -75,10 +75,8 @@ void Request::Start(int index, uint64_t id, const std::string& replica,
 }
 
 bool Request::Reproducible() const {
-  const absl::StatusOr<std::string> method = ResolveMethod(request_.params.method, request_.params);
-  if (!method.ok()) return false;
-  const MethodRow* row = FindMethod(*method);
-  return row == nullptr || row->reproducible;  // no row: plain decoding
+  const absl::StatusOr<const MethodRow*> method = ResolveMethod(request_.params);
+  return method.ok() && (*method)->reproducible;
 }
 
 bool Request::Requeue(int index) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "base/deterministic_math.h"
 #include "decoding/row_kernels.h"
@@ -168,6 +169,14 @@ void TemperRow(const WarpParams& warp, absl::Span<double> x) {
 
 bool KeepsWholeRow(const WarpParams& warp) {
   return warp.temperature > 0 && warp.top_k <= 0 && !HasTopP(warp) && warp.min_p <= 0;
+}
+
+WarpParams WithoutCuts(WarpParams warp) {
+  WarpParams uncut;
+  uncut.temperature = warp.temperature;
+  uncut.logit_bias = std::move(warp.logit_bias);
+  uncut.mode = warp.mode;
+  return uncut;
 }
 
 bool CutsJointly(const WarpParams& warp) {

@@ -23,6 +23,8 @@ double LogSumExp(absl::Span<const double> x);
 void TemperRow(const WarpParams& warp, absl::Span<double> x);
 // True when the warp keeps every token: no top-k, top-p or min-p, temperature > 0.
 bool KeepsWholeRow(const WarpParams& warp);
+// The warp without its cuts: temperature, bias and mode stay.
+WarpParams WithoutCuts(WarpParams warp);
 // True when the cuts act on the flat scores of a whole layer and rows stay uncut: JOINT with a cut,
 // and JOINT and ROWCUT at temperature 0 (decoding/joint_law.h).
 bool CutsJointly(const WarpParams& warp);

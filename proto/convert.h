@@ -25,6 +25,7 @@
 namespace coppice {
 
 // ---- control.proto
+// params.method is resolved: the other end refuses a message that names none.
 proto::Decoding DecodingToMessage(const DecodingParams& params);
 // Ranges are those of the algorithms (widths >= 1, numbers finite, ...), not the API's policy
 // limits.

@@ -20,16 +20,18 @@ std::optional<Refusal> SetDecoding(const proto::Decoding& message, const ModelCo
   auto params = DecodingFromMessage(message);
   if (!params.ok()) return Refuse("invalid_value", params.status());
   sequence->params = *std::move(params);
-  auto method = ResolveMethod(sequence->params.method, sequence->params);
-  if (!method.ok()) return Refuse("unsupported_combination", method.status());
-  sequence->params.method = *method;
+  const MethodRow& method = *sequence->params.method;
+  if (auto status = CheckServes(method, sequence->params); !status.ok()) {
+    return Refuse("unsupported_combination", status);
+  }
   if (auto status = CheckDecisionCost(sequence->params, model.vocab_size); !status.ok()) {
     return Refuse("unsupported_combination", status);
   }
   sequence->draft = DraftSizeOf(sequence->params);
-  const MethodRow* row = FindMethod(*method);
-  sequence->stats.method = *method;
-  sequence->stats.lossless = row == nullptr || (row->lossless && sequence->params.width_threshold == 0);
+  sequence->stats.method = std::string(method.name);
+  sequence->stats.lossless =
+      method.lossless &&
+      (sequence->params.width_threshold == 0 || !method.reads("width_threshold"));
   return std::nullopt;
 }
 

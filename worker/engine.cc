@@ -163,7 +163,7 @@ void Engine::NextRound(Sequence* sequence) {
   sequence->draft_came = false;
   const SizerLimits limits = scheduler_.ForestLimits(*sequence);
   const DraftShape shape = sequence->next_shape ? ForestSizer::Clip(*sequence->next_shape, limits)
-                                                : sizer_.Choose(sequence->params.method, limits);
+                                                : sizer_.Choose(sequence->params.method->name, limits);
   sequence->next_shape.reset();
   sequence->draft_shape = shape;
   if (shape.depth == 0) return GoPlain(sequence, Fallback::kNone);
@@ -260,7 +260,7 @@ void Engine::GoOn(const Participant& participant, proto::Progress* progress) {
   Sequence* sequence = participant.sequence;
   const Verdict& verdict = *participant.verdict;
   if (sequence->draft_came) {
-    sizer_.RecordRound(sequence->params.method, sequence->params.beam_width, sequence->draft_shape,
+    sizer_.RecordRound(sequence->params.method->name, sequence->params.beam_width, sequence->draft_shape,
                        verdict.stats.layers);
   }
   NextRound(sequence);
@@ -269,7 +269,7 @@ void Engine::GoOn(const Participant& participant, proto::Progress* progress) {
   if (!status.ok()) return FailInternally(sequence, status);
   if (sequence->phase == SequencePhase::kDrafting) {  // a choice costs nothing while one waits
     sequence->next_shape =
-        sizer_.Choose(sequence->params.method, scheduler_.ForestLimits(*sequence));
+        sizer_.Choose(sequence->params.method->name, scheduler_.ForestLimits(*sequence));
   }
   Report(sequence, progress);
 }

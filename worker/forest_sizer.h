@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "decoding/draft_size.h"
 #include "worker/drifting_cost.h"
 
@@ -36,7 +37,7 @@ class ForestSizer {
  public:
   // The first rounds try a ladder of shapes from 2 W (4 for W = 1) x 4 downwards; later one in
   // kExploreEvery does.
-  DraftShape Choose(const std::string& method, const SizerLimits& limits);
+  DraftShape Choose(absl::string_view method, const SizerLimits& limits);
   // A shape as deep as the limits allow; no draft when that is no layer at all.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
 
@@ -44,7 +45,7 @@ class ForestSizer {
   void RecordPass(int rows, double seconds);
   // A forest of `shape` had `layers` layers decided by its pass (1 = none of its own layers was
   // covered).
-  void RecordRound(const std::string& method, int beam_width, DraftShape shape, int layers);
+  void RecordRound(absl::string_view method, int beam_width, DraftShape shape, int layers);
   // A draft of `depth` levels arrived `seconds` after it was asked for.
   void RecordDraft(int depth, double seconds);
 
@@ -52,7 +53,7 @@ class ForestSizer {
   // covered.
   double PassSeconds(int rows) const;
   double DraftSeconds(int depth) const;
-  double Coverage(const std::string& method, int beam_width, int width) const;
+  double Coverage(absl::string_view method, int beam_width, int width) const;
 
   static constexpr int kExploreEvery = 24;
 

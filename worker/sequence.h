@@ -40,7 +40,7 @@ struct KnownRow {
 struct Sequence {
   uint64_t id = 0;
   std::vector<TokenId> prompt;
-  DecodingParams params;  // method resolved; "none" = never drafts
+  DecodingParams params;  // method resolved
   DraftSize draft;        // of params
   bool quiet = false;     // StartSequence.quiet
   std::unique_ptr<BeamDecoder> decoder;

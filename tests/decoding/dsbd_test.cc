@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/deterministic_math.h"
+#include "decoding/method.h"
 #include "decoding/residual.h"
 #include "gtest/gtest.h"
 #include "tests/testing/g_test.h"
@@ -20,7 +21,7 @@ namespace {
 LayeredSetting Setting(int vocab, int width, uint64_t draft_salt) {
   LayeredSetting setting;
   setting.params.kind = DecodingKind::kBeamSampling;
-  setting.params.method = "dsbd";
+  setting.params.method = FindMethod("dsbd");
   setting.params.beam_width = width;
   setting.params.num_hypotheses = width;
   setting.params.max_tokens = 12;

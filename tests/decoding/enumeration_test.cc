@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/deterministic_math.h"
+#include "decoding/method.h"
 #include "gtest/gtest.h"
 #include "tests/testing/layered_law.h"
 
@@ -16,7 +17,7 @@ namespace {
 LayeredSetting HashLmSetting(int vocab, int width, int draft_width, int draft_depth, int layers) {
   LayeredSetting setting;
   setting.params.kind = DecodingKind::kBeamSampling;
-  setting.params.method = "dsbd";
+  setting.params.method = FindMethod("dsbd");
   setting.params.beam_width = width;
   setting.params.max_tokens = layers;
   setting.params.stop_when_full = true;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "decoding/method.h"
 #include "decoding/params.h"
 #include "decoding/warp.h"
 #include "tests/testing/flat_warp.h"
@@ -95,7 +96,8 @@ class ReferenceDecoder {
   }
 
   std::vector<ReferenceBeam> Layer(const std::vector<ReferenceBeam>& active) const {
-    if (params_.method == "gumbel_slots" || IsJoint(params_.warp.mode)) return JointLayer(active);
+    if (params_.method == FindMethod("gumbel_slots") || IsJoint(params_.warp.mode))
+      return JointLayer(active);
     if (params_.kind == DecodingKind::kMultinomial || params_.kind == DecodingKind::kBeamSampling) {
       return SampledLayer(active);
     }

@@ -65,7 +65,7 @@ Models TellingModels(const RowPair& root, const RowPair& below) {
 NamedSetting Setting(const MethodRow& row, DecodingKind kind, const Models& models) {
   NamedSetting setting;
   setting.params.kind = kind;
-  setting.params.method = std::string(row.name);
+  setting.params.method = &row;
   setting.params.max_tokens = 3;
   setting.target = models.target;
   setting.draft = models.draft;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include "decoding/method.h"
 #include "tests/draft_node/draft_service_fixture.h"
 
 namespace coppice {
@@ -85,7 +86,7 @@ TEST_P(AnnouncementTest, ALeaderIsToldOnceWhereverTheTurnsBegin) {
   service_ = std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock_);
   DecodingParams params;
   params.kind = DecodingKind::kBeamSampling;
-  params.method = "pf_gumbel";
+  params.method = FindMethod("pf_gumbel");
   params.beam_width = 20;
   const auto ask = [&](uint64_t id, uint32_t round, int roots) {
     proto::DraftCommand command = Request(id, round, {}, 0, 0);
@@ -198,7 +199,7 @@ TEST_P(ThreadedAnnouncementTest, EveryForestComesBehindOneAnnouncement) {
     open.mutable_open()->set_session_id(1);
     open.mutable_open()->add_prompt(3);
     DecodingParams params;
-    params.method = "block";
+    params.method = FindMethod("block");
     *open.mutable_open()->mutable_decoding() = DecodingToMessage(params);
     ASSERT_TRUE(second->Send(open).ok());
     proto::DraftCommand ask = Request(1, 1, {}, 0, 5);

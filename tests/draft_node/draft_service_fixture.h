@@ -11,6 +11,7 @@
 
 #include "comm/channel.h"
 #include "comm/communicator.h"
+#include "decoding/method.h"
 #include "draft_node/draft_service.h"
 #include "proto/convert.h"
 #include "tests/testing/temp_dir.h"
@@ -42,7 +43,7 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
   void Open(uint64_t id, int prompt_length) {
     DecodingParams params;
     params.kind = DecodingKind::kBeamSampling;
-    params.method = "pf_gumbel";
+    params.method = FindMethod("pf_gumbel");
     params.beam_width = 2;
     Open(id, prompt_length, params);
   }

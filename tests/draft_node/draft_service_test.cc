@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "decoding/method.h"
 #include "tests/draft_node/draft_service_fixture.h"
 
 namespace coppice {
@@ -99,7 +100,7 @@ TEST_P(DraftServiceTest, MoreRootsThanBeamsAreRefusedAndTheNodeLivesOn) {
   DecodingParams params;
   uint64_t id = 0;
   for (const char* method : {"recursive_rejection", "block", "mjsd", "bild", "pf_gumbel"}) {
-    params.method = method;
+    params.method = FindMethod(method);
     Open(++id, 4, params);
     proto::DraftCommand command = Request(id, 1, {}, 0, 5);
     command.mutable_draft()->set_width(1);
@@ -173,7 +174,7 @@ TEST_P(DraftServiceTest, ClosedSessionsGiveTheirBlocksBack) {
 TEST_P(DraftServiceTest, WhatAPassHadNoRoomForHasTheFirstTurnInTheNext) {
   DecodingParams params;
   params.kind = DecodingKind::kBeamSampling;
-  params.method = "pf_gumbel";
+  params.method = FindMethod("pf_gumbel");
   params.beam_width = 20;
   const auto ask = [&](uint64_t id, int depth) {
     proto::DraftCommand command = Request(id, 1, {}, 0, 0);

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <set>
+#include <string>
 
 #include "google/protobuf/stubs/logging.h"
 #include "proto/convert.h"
@@ -29,6 +31,11 @@ int32_t RandomInt(Random& random) {
     default:
       return static_cast<int32_t>(random() % 40) - 8;
   }
+}
+
+int64_t RandomInt64(Random& random) {
+  const int64_t small = RandomInt(random);
+  return random() % 4 == 0 ? small * (int64_t{1} << 33) : small;
 }
 
 double RandomDouble(Random& random) {
@@ -75,6 +82,12 @@ void MutateOnce(Random& random, Message* message) {
       return reflection->SetInt32(message, field, RandomInt(random));
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return reflection->SetDouble(message, field, RandomDouble(random));
+    case FieldDescriptor::CPPTYPE_INT64:
+      return reflection->SetInt64(message, field, RandomInt64(random));
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return reflection->SetUInt64(message, field, random());
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection->SetBool(message, field, random() % 2 == 0);
     case FieldDescriptor::CPPTYPE_STRING:
       return reflection->SetString(message, field, random() % 2 == 0 ? "" : "x\xff");
     default:
@@ -122,13 +135,53 @@ TEST(ConvertFuzzTest, Decoding) {
   Fuzz(1, 20000, DecodingToMessage(SampleParams()), [](const proto::Decoding& message) {
     auto params = DecodingFromMessage(message);
     if (params.ok()) {
-      EXPECT_GE(params->beam_width, 1);
-      EXPECT_GE(params->max_tokens, 1);
-      EXPECT_GE(params->warp.temperature, 0);
-      EXPECT_GE(params->warp.top_k, 0);
+      EXPECT_TRUE(CheckParameters(*params).ok()) << CheckParameters(*params);
+      EXPECT_NE(params->method, nullptr);
+      EXPECT_EQ(DecodingFromMessage(DecodingToMessage(*params)).status(), absl::OkStatus());
     }
     return params;
   });
+}
+
+// Scalars alone: most mutants of a whole message are refused for another field.
+TEST(ConvertFuzzTest, Parameters) {
+  const proto::Decoding valid = DecodingToMessage(SampleParams());
+  Random random(9);
+  int accepted = 0, refused = 0;
+  std::set<std::string> named;  // by the refusals
+  for (int i = 0; i < 40000; ++i) {
+    proto::Decoding message = valid;
+    proto::Parameter* changed =
+        message.mutable_parameters(static_cast<int>(random() % message.parameters_size()));
+    switch (random() % 4) {
+      case 0:
+        changed->set_name(valid.parameters(random() % valid.parameters_size()).name());
+        break;
+      case 1:
+        MutateBytes(random, changed);
+        break;
+      default:
+        MutateOnce(random, changed);
+    }
+    const auto params = DecodingFromMessage(message);
+    if (params.ok()) {
+      ++accepted;
+      ASSERT_TRUE(CheckParameters(*params).ok()) << CheckParameters(*params);
+      continue;
+    }
+    ++refused;
+    ASSERT_EQ(params.status().code(), absl::StatusCode::kInvalidArgument);
+    const std::string text(params.status().message());
+    named.insert(text.substr(0, text.find_first_of(":[")));
+    ASSERT_LT(text.size(), 400u);
+  }
+  EXPECT_GT(accepted, 1000);
+  EXPECT_GT(refused, 1000);
+  for (const ParameterRow& row : Parameters()) {
+    if (row.scalar()) {
+      EXPECT_EQ(named.count(row.name), 1u) << row.name;
+    }
+  }
 }
 
 TEST(ConvertFuzzTest, Forest) {

@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "base/rng.h"
+#include "decoding/method.h"
 #include "tests/proto/sample_messages.h"
+#include "tests/testing/decoding_message.h"
 
 namespace coppice {
 namespace {
@@ -33,7 +37,11 @@ TEST(ConvertTest, DecodingSurvivesTheRoundTrip) {
 }
 
 TEST(ConvertTest, DefaultParamsAreValid) {
-  EXPECT_TRUE(DecodingFromMessage(DecodingToMessage(DecodingParams())).ok());
+  DecodingParams params;
+  params.method = FindMethod("pf_gumbel");
+  EXPECT_TRUE(DecodingFromMessage(DecodingToMessage(params)).ok());
+  params.method = nullptr;  // the sender resolves
+  ExpectInvalid(DecodingFromMessage(DecodingToMessage(params)), "method");
 }
 
 TEST(ConvertTest, DecodingNamesTheBadField) {
@@ -43,34 +51,96 @@ TEST(ConvertTest, DecodingNamesTheBadField) {
     return DecodingFromMessage(message);
   };
   ExpectInvalid(with([](auto* m) { m->set_kind("best"); }), "decoding");
-  ExpectInvalid(with([](auto* m) { m->set_method(""); }), "method");
-  ExpectInvalid(with([](auto* m) { m->set_beam_width(0); }), "beam_width");
-  ExpectInvalid(with([](auto* m) { m->set_num_hypotheses(-1); }), "num_hypotheses");
-  ExpectInvalid(with([](auto* m) { m->set_max_tokens(0); }), "max_tokens");
-  ExpectInvalid(with([](auto* m) { m->set_min_tokens(-2); }), "min_tokens");
-  ExpectInvalid(with([](auto* m) { m->set_length_penalty(NAN); }), "length_penalty");
-  ExpectInvalid(with([](auto* m) { m->set_temperature(-1); }), "temperature");
-  ExpectInvalid(with([](auto* m) { m->set_temperature(INFINITY); }), "temperature");
-  ExpectInvalid(with([](auto* m) { m->set_temperature(1e-308); }), "temperature");
-  ExpectInvalid(with([](auto* m) { m->set_top_k(-1); }), "top_k");
-  ExpectInvalid(with([](auto* m) { m->set_top_p(1.5); }), "top_p");
-  ExpectInvalid(with([](auto* m) { m->set_min_p(NAN); }), "min_p");
+  ExpectInvalid(with([](auto* m) { m->set_method(""); }), "method: \"\" is no method");
+  ExpectInvalid(with([](auto* m) { m->set_method("auto"); }), "method: \"auto\" is no method");
+  ExpectInvalid(with([](auto* m) { SetInteger("beam_width", 0, m); }), "beam_width");
+  ExpectInvalid(with([](auto* m) { SetInteger("num_hypotheses", -1, m); }), "num_hypotheses");
+  ExpectInvalid(with([](auto* m) { SetInteger("max_tokens", 0, m); }), "max_tokens");
+  ExpectInvalid(with([](auto* m) { SetInteger("min_tokens", -2, m); }), "min_tokens");
+  ExpectInvalid(with([](auto* m) { SetNumber("length_penalty", NAN, m); }), "length_penalty");
+  ExpectInvalid(with([](auto* m) { SetNumber("temperature", -1, m); }), "temperature");
+  ExpectInvalid(with([](auto* m) { SetNumber("temperature", INFINITY, m); }), "temperature");
+  ExpectInvalid(with([](auto* m) { SetNumber("temperature", 1e-308, m); }), "temperature");
+  ExpectInvalid(with([](auto* m) { SetInteger("top_k", -1, m); }), "top_k");
+  ExpectInvalid(with([](auto* m) { SetNumber("top_p", 1.5, m); }), "top_p");
+  ExpectInvalid(with([](auto* m) { SetNumber("min_p", NAN, m); }), "min_p");
   ExpectInvalid(with([](auto* m) { m->set_warp_mode("col"); }), "warp_mode");
   ExpectInvalid(with([](auto* m) { m->add_stop_ids(-5); }), "stop_ids[2]");
   ExpectInvalid(with([](auto* m) { m->set_bias_tokens(1, -1); }), "bias_tokens[1]");
   ExpectInvalid(with([](auto* m) { m->add_bias_tokens(1); }), "bias_values");
   ExpectInvalid(with([](auto* m) { m->set_bias_values(0, INFINITY); }), "bias_values[0]");
-  ExpectInvalid(with([](auto* m) { m->set_draft_support(0); }), "draft_support");
-  ExpectInvalid(with([](auto* m) { m->set_draft_width(-1); }), "draft_width");
-  ExpectInvalid(with([](auto* m) { m->set_draft_depth(1 << 20); }), "draft_depth");
-  ExpectInvalid(with([](auto* m) { m->set_width_threshold(-1e-9); }), "width_threshold");
-  ExpectInvalid(with([](auto* m) { m->set_min_width(0); }), "min_width");
-  ExpectInvalid(with([](auto* m) { m->set_draft_beams(0); }), "draft_beams");
-  ExpectInvalid(with([](auto* m) { m->set_mjsd_threshold(NAN); }), "mjsd_threshold");
-  ExpectInvalid(with([](auto* m) { m->set_fallback_threshold(1.1); }), "fallback_threshold");
-  ExpectInvalid(with([](auto* m) { m->set_rollback_threshold(INFINITY); }), "rollback_threshold");
-  ExpectInvalid(with([](auto* m) { m->set_joint_tokens(0); }), "joint_tokens");
+  ExpectInvalid(with([](auto* m) { SetInteger("draft_support", 0, m); }), "draft_support");
+  ExpectInvalid(with([](auto* m) { SetInteger("draft_width", -1, m); }), "draft_width");
+  ExpectInvalid(with([](auto* m) { SetInteger("draft_depth", 1 << 20, m); }), "draft_depth");
+  ExpectInvalid(with([](auto* m) { SetNumber("width_threshold", -1e-9, m); }), "width_threshold");
+  ExpectInvalid(with([](auto* m) { SetInteger("min_width", 0, m); }), "min_width");
+  ExpectInvalid(with([](auto* m) { SetInteger("draft_beams", 0, m); }), "draft_beams");
+  ExpectInvalid(with([](auto* m) { SetNumber("mjsd_threshold", NAN, m); }), "mjsd_threshold");
+  ExpectInvalid(with([](auto* m) { SetNumber("fallback_threshold", 1.1, m); }),
+                "fallback_threshold");
+  ExpectInvalid(with([](auto* m) { SetNumber("rollback_threshold", INFINITY, m); }),
+                "rollback_threshold");
+  ExpectInvalid(with([](auto* m) { SetInteger("joint_tokens", 0, m); }), "joint_tokens");
   ExpectInvalid(with([](auto* m) { m->set_draft_tree("2-0"); }), "draft_tree");
+}
+
+// Scalars travel by name: each of the table's once, with the type of its row.
+TEST(ConvertTest, ParametersAreRefusedByName) {
+  const auto with = [](auto change) {
+    proto::Decoding message = DecodingToMessage(SampleParams());
+    change(&message);
+    return DecodingFromMessage(message);
+  };
+  for (const ParameterRow& row : Parameters()) {
+    if (!row.scalar()) continue;
+    SCOPED_TRACE(row.name);
+    const auto refused = [&](auto change, const std::string& why) {
+      ExpectInvalid(with([&](proto::Decoding* m) { change(ParameterNamed(row.name, m)); }),
+                    absl::StrCat(row.name, ": ", why).c_str());
+    };
+    refused([](proto::Parameter* p) { p->clear_value(); }, "has no value");
+    if (row.member.type != ParameterType::kInteger)
+      refused([](proto::Parameter* p) { p->set_integer(1); }, "is of type integer, want");
+    if (row.member.type != ParameterType::kNumber)
+      refused([](proto::Parameter* p) { p->set_number(1); }, "is of type number, want");
+    if (row.member.type != ParameterType::kFlag)
+      refused([](proto::Parameter* p) { p->set_flag(true); }, "is of type boolean, want");
+    if (row.member.type != ParameterType::kSeed)
+      refused([](proto::Parameter* p) { p->set_seed(1); }, "is of type integer of 64 bits, want");
+    const auto copy = [&](proto::Decoding* m) {
+      const proto::Parameter again = *ParameterNamed(row.name, m);
+      *m->add_parameters() = again;
+    };
+    ExpectInvalid(with(copy), absl::StrCat(row.name, ": is given twice").c_str());
+    const auto drop = [&](proto::Decoding* m) {
+      auto* parameters = m->mutable_parameters();
+      for (int i = 0; i < parameters->size(); ++i) {
+        if (parameters->Get(i).name() == row.name) parameters->DeleteSubrange(i--, 1);
+      }
+    };
+    ExpectInvalid(with(drop), absl::StrCat(row.name, ": is missing").c_str());
+  }
+  ExpectInvalid(with([](auto* m) { SetInteger("magic", 1, m); }), "\"magic\" is no parameter");
+  ExpectInvalid(with([](auto* m) { SetInteger("", 1, m); }), "\"\" is no parameter");
+  ExpectInvalid(with([](auto* m) { SetInteger("stop_ids", 1, m); }),
+                "\"stop_ids\" is no parameter");  // in the table, but no scalar
+  ExpectInvalid(with([](auto* m) { SetInteger("a\nb", 1, m); }), "\"a\\nb\" is no parameter");
+  const std::string long_name(1000, 'x');
+  EXPECT_LT(with([&](auto* m) { SetInteger(long_name, 1, m); }).status().message().size(), 200u);
+}
+
+TEST(ConvertTest, EveryScalarTravelsUnchangedInAnyOrder) {
+  const DecodingParams params = SampleParams();
+  proto::Decoding message = DecodingToMessage(params);
+  auto* parameters = message.mutable_parameters();
+  std::reverse(parameters->begin(), parameters->end());
+  const auto back = DecodingFromMessage(message);
+  ASSERT_TRUE(back.ok()) << back.status();
+  for (const ParameterRow& row : Parameters()) {
+    if (!row.scalar()) continue;
+    EXPECT_EQ(row.member.get(*back), row.member.get(params)) << row.name;
+    EXPECT_FALSE(IsDefault(row, *back)) << row.name;
+  }
 }
 
 TEST(ConvertTest, HypothesisSurvivesAndTellsItsStopToken) {

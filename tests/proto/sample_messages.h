@@ -4,38 +4,37 @@
 #include <limits>
 
 #include <cmath>
+#include <variant>
 
+#include "decoding/method.h"
+#include "decoding/parameter.h"
 #include "model/plan_check.h"
 #include "proto/convert.h"
 
 namespace coppice {
 
+// In the range of the row, and not its default.
+inline ParameterValue OtherValue(const ParameterRow& row) {
+  const ParameterValue value = row.member.get(DecodingParams());
+  if (const auto* flag = std::get_if<bool>(&value)) return !*flag;
+  if (const auto* seed = std::get_if<uint64_t>(&value)) return *seed + 1;
+  if (const auto* integer = std::get_if<int64_t>(&value)) return *integer + 1;
+  const double number = std::get<double>(value);
+  return row.range.Has(number + 0.125) ? number + 0.125 : number - 0.125;
+}
+
 inline DecodingParams SampleParams() {
   DecodingParams params;
   params.kind = DecodingKind::kBeamSampling;
-  params.method = "dsbd";
-  params.beam_width = 4;
-  params.num_hypotheses = 2;
-  params.max_tokens = 33;
-  params.min_tokens = 3;
-  params.seed = 0xfedcba9876543210ull;
-  params.length_penalty = 0.7;
-  params.stop_when_full = false;
-  params.refill = false;
+  params.method = FindMethod("dsbd");
   params.stop_ids = {2, 5};
-  params.warp = {0.8, 40, 0.9, 0.05, {{3, -1.5}, {9, -INFINITY}}, WarpMode::kRowRaw};
-  params.draft_width = 8;
-  params.draft_depth = 5;
-  params.draft_support = 32;
-  params.width_threshold = 0.1;
-  params.min_width = 2;
-  params.set_semantics = true;
+  params.warp.logit_bias = {{3, -1.5}, {9, -INFINITY}};
+  params.warp.mode = WarpMode::kRowRaw;
   params.draft_tree = "3-2";
-  params.draft_beams = 3;
-  params.mjsd_threshold = 0.25;
-  params.fallback_threshold = 0.75;
-  params.rollback_threshold = 1.5;
-  params.joint_tokens = 2;
+  params.seed = 0xfedcba9876543210ull;
+  for (const ParameterRow& row : Parameters()) {
+    if (row.scalar() && IsDefault(row, params)) row.member.put(OtherValue(row), &params);
+  }
   return params;
 }
 

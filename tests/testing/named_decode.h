@@ -67,9 +67,8 @@ inline std::vector<const MethodRow*> MethodsThatServe(DecodingKind kind) {
   DecodingParams params;
   params.kind = kind;
   for (const MethodRow& row : Methods()) {
-    params.method = std::string(row.name);
-    if (row.form != DraftForm::kNone && ResolveMethod(params.method, params).ok())
-      rows.push_back(&row);
+    params.method = &row;
+    if (row.form != DraftForm::kNone && ResolveMethod(params).ok()) rows.push_back(&row);
   }
   return rows;
 }

@@ -23,8 +23,8 @@ MAY_INCLUDE = {
     "node": ("base/", "model/", "comm/", MESSAGES),
     "draft_node": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
     "worker": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
-    "coordinator": ("base/", "comm/", "proto/", "decoding/params.h", "decoding/method.h", "decoding/topology.h",
-                    "decoding/decision_cost.h"),
+    "coordinator": ("base/", "comm/", "proto/", "decoding/params.h", "decoding/parameter.h", "decoding/method.h",
+                    "decoding/topology.h", "decoding/decision_cost.h"),
     "loadgen": ("base/",),
 }
 # These may use everything; they are checked for the rest.

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "comm/channel.h"
+#include "decoding/method.h"
 #include "draft_node/draft_service.h"
 #include "tests/worker/engine_fixture.h"
 
@@ -60,7 +61,8 @@ class DraftedEngineTest : public EngineTest, public ::testing::WithParamInterfac
  protected:
   static DecodingParams DraftedParams(uint64_t seed, const std::string& method) {
     DecodingParams params = Params();
-    params.method = method;
+    params.method = FindMethod(method);
+    params.plain = false;
     params.seed = seed;
     params.beam_width = params.num_hypotheses = 2 + static_cast<int>(seed % 3);
     params.max_tokens = 20;

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "comm/communicator.h"
+#include "decoding/method.h"
 #include "proto/convert.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_runner.h"
@@ -81,7 +82,8 @@ class EngineTest : public ::testing::Test {
   static DecodingParams Params() {
     DecodingParams params;
     params.kind = DecodingKind::kBeamSampling;
-    params.method = "none";
+    params.method = FindMethod("pf_gumbel");
+    params.plain = true;
     params.beam_width = params.num_hypotheses = 3;
     params.max_tokens = 6;
     return params;

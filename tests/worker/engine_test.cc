@@ -9,6 +9,8 @@
 #include <limits>
 #include <map>
 
+#include "decoding/method.h"
+#include "tests/testing/decoding_message.h"
 #include "tests/worker/engine_fixture.h"
 
 namespace coppice {
@@ -25,22 +27,23 @@ TEST_F(EngineTest, WhatCannotBeServedIsRefusedByNameAndTheRestGoesOn) {
   const Case cases[] = {
       {"invalid_value", "prompt: no tokens", [](auto* s) { s->clear_prompt(); }},
       {"invalid_value", "prompt[1]: 96", [](auto* s) { s->set_prompt(1, kVocab); }},
-      {"invalid_value", "temperature", [](auto* s) { s->mutable_decoding()->set_temperature(-1); }},
+      {"invalid_value", "temperature",
+       [](auto* s) { SetNumber("temperature", -1, s->mutable_decoding()); }},
       {"unsupported_combination", "certified",
        [](auto* s) { s->mutable_decoding()->set_method("certified"); }},
       {"context_length_exceeded", "64",
-       [](auto* s) { s->mutable_decoding()->set_max_tokens(kPositions); }},
+       [](auto* s) { SetInteger("max_tokens", kPositions, s->mutable_decoding()); }},
       {"unsupported_combination", "values of noise a layer",
        [](auto* s) {
          s->mutable_decoding()->set_method("gumbel_slots");
-         s->mutable_decoding()->set_beam_width(4000);
-         s->mutable_decoding()->set_num_hypotheses(1);
+         SetInteger("beam_width", 4000, s->mutable_decoding());
+         SetInteger("num_hypotheses", 1, s->mutable_decoding());
        }},
       {"kv_capacity_exceeded", "forward pass of 64 rows",
        [](auto* s) {
-         s->mutable_decoding()->set_beam_width(1000);
-         s->mutable_decoding()->set_num_hypotheses(1);
-         s->mutable_decoding()->set_max_tokens(40);
+         SetInteger("beam_width", 1000, s->mutable_decoding());
+         SetInteger("num_hypotheses", 1, s->mutable_decoding());
+         SetInteger("max_tokens", 40, s->mutable_decoding());
        }},
   };
   uint64_t id = 0;
@@ -185,7 +188,9 @@ TEST_F(EngineTest, SeveralBadRowsOfALayerEndTheirSequence) {
   for (const char* method : {"none", "pf_gumbel", "gumbel_slots", "dsbd"}) {
     SCOPED_TRACE(method);
     DecodingParams params = Params();
-    params.method = method;
+    const MethodRow* row = FindMethod(method);
+    params.plain = row == nullptr;
+    if (row != nullptr) params.method = row;
     params.beam_width = params.num_hypotheses = 6;
     for (TokenId token = 0; token < 8; ++token) params.warp.logit_bias.push_back({token, -1e3});
     for (const int sequences : {1, 4}) {

@@ -14,7 +14,7 @@
 namespace coppice {
 
 struct Cell {
-  DecodingParams params;  // method: a name of the table, or "none": the target alone
+  DecodingParams params;  // method of the table; plain: the target alone
   int draft_width = 0;    // W_S; 0 with "none"
   int draft_depth = 0;    // gamma
   std::string options;    // what the method was given beyond that, as written: "draft_beams=8"
