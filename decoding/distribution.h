@@ -1,4 +1,4 @@
-// A sparse next-token distribution: ALGORITHMS.md's Row. Tokens ascending, only tokens of
+// A sparse next-token distribution: docs/algorithms.md's Row. Tokens ascending, only tokens of
 // probability > 0, log-probabilities <= 0 in nats, sum of exp = 1 to 1e-12.
 #pragma once
 

@@ -1,6 +1,6 @@
 // The sharded decoder: one rank's weights and its forward pass over a ForwardBatch. Column-parallel
 // QKV and gate/up, row-parallel output and down (two all-reduces a layer), vocabulary-parallel
-// embedding and head (ARCHITECTURE.md section 5). Thread-compatible: the engine thread of the rank
+// embedding and head (docs/architecture.md 5). Thread-compatible: the engine thread of the rank
 // owns it.
 #pragma once
 

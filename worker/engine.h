@@ -1,5 +1,5 @@
 // The leader's loop: takes sequences from the coordinator, forests from the draft nodes, and runs
-// one target pass after another over whatever is ready (ARCHITECTURE.md section 2, steps 3-10).
+// one target pass after another over whatever is ready (docs/architecture.md 2, steps 3-10).
 // Decides alone; the other ranks only compute. One thread owns everything here, and lends verdicts
 // and announcements to the backend's threads while it waits for them.
 #pragma once

@@ -1,4 +1,5 @@
-// The law of two layers of PF-Gumbel and HG-WOR, by G-test against exact laws (ALGORITHMS.md 11.3).
+// The law of two layers of PF-Gumbel and HG-WOR, by G-test against exact laws
+// (docs/algorithms.md 11.3).
 #include <gtest/gtest.h>
 
 #include <cmath>

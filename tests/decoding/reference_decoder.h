@@ -1,4 +1,4 @@
-// The non-speculative algorithms of ALGORITHMS.md 3.5, 5.6, 5.7, 5.8 and section 8, written down
+// The non-speculative algorithms of docs/algorithms.md 3.5, 5.6, 5.7, 5.8 and 8, written down
 // again as plainly as the text: the reference that the decoders must equal token for token. HashLM
 // rows, no pruning, std::log and std::exp.
 #pragma once
@@ -239,7 +239,7 @@ class ReferenceDecoder {
     return Walk(std::move(entries));
   }
 
-  // Section 8: by rank, ends below rank W and others until there are W.
+  // docs/algorithms.md 8: by rank, ends below rank W and others until there are W.
   std::vector<ReferenceBeam> Walk(std::vector<Entry> entries) const {
     std::stable_sort(entries.begin(), entries.end(),
                      [](const Entry& a, const Entry& b) { return a.key > b.key; });

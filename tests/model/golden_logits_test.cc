@@ -1,5 +1,5 @@
-// A real model against float64 logits computed elsewhere (ALGORITHMS.md 12.1), when its folder lies
-// beside this one.
+// A real model against float64 logits computed elsewhere (docs/algorithms.md 12.1), when its folder
+// lies beside this one.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// One case of a golden file (ALGORITHMS.md section 12): what its runner reads, and the comparison
+// One case of a golden file (docs/algorithms.md 12): what its runner reads, and the comparison
 // that remembers the first mismatch. Used by every file of this folder.
 #pragma once
 

@@ -1,4 +1,4 @@
-// coppice-golden FILE...: runs golden files (ALGORITHMS.md section 12) on the production decoders.
+// coppice-golden FILE...: runs golden files (docs/algorithms.md 12) on the production decoders.
 // A line for each case, the count last; exit 1 when anything failed, 2 when no file is named.
 #include <iostream>
 
