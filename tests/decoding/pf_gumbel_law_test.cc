@@ -148,8 +148,8 @@ TEST(PfGumbelLawTest, ThreeSlotsFollowTheMultisetLawAndNotTheSetLaw) {
 }
 
 TEST(PfGumbelLawTest, GoldenLawsOfTwoLayers) {
-  std::ifstream file("../shared/golden/beam_law_two_layers.json");
-  if (!file) GTEST_SKIP() << "no ../shared/golden/beam_law_two_layers.json";
+  std::ifstream file("tests/golden/beam_law_two_layers.json");
+  ASSERT_TRUE(file) << "tests/golden/beam_law_two_layers.json cannot be read";
   const nlohmann::json golden = nlohmann::json::parse(file);
   ASSERT_FALSE(golden["cases"].empty());
   for (const auto& test_case : golden["cases"]) {

@@ -1,9 +1,7 @@
-// A real model against float64 logits computed elsewhere (docs/algorithms.md 12.1), when its folder
-// lies beside this one.
+// A real model against float64 logits computed elsewhere (docs/algorithms.md 12.1).
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 
 #include "base/deterministic_math.h"
@@ -13,18 +11,16 @@
 namespace coppice {
 namespace {
 
-constexpr char kModel[] = "../shared/models/stories260k";
-constexpr char kGolden[] = "../shared/golden/stories260k_logits.json";
+constexpr char kModel[] = "tests/models/stories260k";
+constexpr char kGolden[] = "tests/golden/stories260k_logits.json";
 constexpr double kTolerance = 1e-5;  // max |difference| / max |logit|, f32
 
 class GoldenLogits : public testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(kModel) || !std::filesystem::exists(kGolden)) {
-      GTEST_SKIP() << kModel << " and " << kGolden
-                   << " are not there; transformer_test covers the forward pass";
-    }
-    std::ifstream(kGolden) >> golden_;
+    std::ifstream file(kGolden);
+    ASSERT_TRUE(file) << kGolden << " cannot be read";
+    file >> golden_;
     auto loaded = LoadForTest({.dir = kModel, .max_rows = 64});
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     loaded_ = *std::move(loaded);

@@ -119,15 +119,11 @@ Tally RunModelFile(const Json& json, const std::string& path) {
   options.kv_bytes = int64_t{64} << 20;
   Tally tally;
   const auto single = MakeSingleCommunicator();
-  absl::StatusOr<ModelHost> host = absl::NotFoundError(options.dir);
-  const bool there = std::filesystem::is_directory(options.dir);
-  if (there) host = LoadModelHost(options, single.get());
+  absl::StatusOr<ModelHost> host = LoadModelHost(options, single.get());
   for (const Json& item : json["cases"]) {
     CaseCheck check;
     std::string error;
-    if (!there) {
-      check.Skip(absl::StrCat(options.dir, " is not there"));
-    } else if (!host.ok()) {
+    if (!host.ok()) {
       error = host.status().ToString();
     } else {
       try {

@@ -11,8 +11,8 @@ namespace coppice::golden {
 // Whether the file is of this kind: {model, cases: [{text, ids, last_logits, mean_nll,
 // greedy_next_40}]}.
 bool IsModelFile(const Json& json);
-// `json` is the file at `path`. The checkpoint lies in ../models/<model> beside the file's folder;
-// without it every case is skipped. Reports a line for each case.
+// `json` is the file at `path`. The checkpoint is in models/<model> beside the file's folder.
+// Reports a line for each case.
 Tally RunModelFile(const Json& json, const std::string& path);
 
 }  // namespace coppice::golden
