@@ -177,7 +177,21 @@ def check_citations(root):
             yield f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {match.group()} is not a file of this tree"
 
 
-CHECKS = (check_includes, check_readmes, check_listed, check_names, check_scripts, check_citations)
+SKIP = re.compile(r"\bGTEST_SKIP\b|\bSKIP_(?:RETURN_CODE|REGULAR_EXPRESSION)\b|\bDISABLED\b|\bDISABLED_|\bskip(?:Test|If|Unless)\b|\bSkipTest\b")
+
+
+def check_skips(root):
+    """No test skips: what it needs is in the tree or is installed for it."""
+    for path in (p for folder in ("tests", "tools", "bench") for p in walk(root, folder)):
+        if not path.endswith(TEXTS) or path.startswith("tests/tree/tree_rules"):
+            continue
+        for number, line in enumerate(read(root, path).splitlines(), 1):
+            if SKIP.search(line):
+                yield f"{path}:{number}: a test that may be skipped"
+
+
+CHECKS = (check_includes, check_readmes, check_listed, check_names, check_scripts, check_citations,
+          check_skips)
 
 
 def violations(root):

@@ -96,6 +96,13 @@ class TreeRules(unittest.TestCase):
             "worker/plan.proto:1: docs/laws.md has no section 2.4",
             "README.md:1: docs/laws.md has no section 5", "README.md:1: there is no docs/more.md"])
 
+    def test_catches_tests_that_skip(self):
+        self.write("tests/base/a_test.cc", '  if (!file) GTEST_SKIP() << "no file";\n')
+        self.write("tests/base/CMakeLists.txt", "set_tests_properties(a PROPERTIES SKIP_RETURN_CODE 77)\n")
+        self.write("tests/cluster/b_test.py", "@unittest.skipUnless(x, 'y')\ndef test():\n    skipped = 1\n")
+        self.assertEqual([v.split(": ")[0] for v in self.found(tree_rules.check_skips)],
+                         ["tests/base/CMakeLists.txt:1", "tests/base/a_test.cc:1", "tests/cluster/b_test.py:1"])
+
 
 if __name__ == "__main__":
     unittest.main()
