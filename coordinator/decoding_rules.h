@@ -1,4 +1,5 @@
-// API.md 2.1: derives the decoding from the fields that were given and refuses combinations. Pure.
+// docs/api.md 2.1: derives the decoding from the fields that were given and refuses combinations.
+// Pure.
 #pragma once
 
 #include <cstdint>

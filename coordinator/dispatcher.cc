@@ -36,7 +36,7 @@ ModelLimits Dispatcher::LimitsOf(const Node& node) const {
   return limits;
 }
 
-// Weights, dtype, backend, rank count and version decide the text (API.md 3, Determinism).
+// Weights, dtype, backend, rank count and version decide the text (docs/api.md 3, Determinism).
 std::string Dispatcher::Fingerprint(const Node& node) const {
   const proto::Register& info = node.registration;
   uint64_t hash = Finalize(info.model().fingerprint());

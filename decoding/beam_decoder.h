@@ -79,8 +79,8 @@ class BeamDecoder {
   // Outputs of the last decided layer in slot or rank order, finished ones included (slots: with
   // repetitions). Before the first layer: the root alone.
   virtual absl::Span<const LayerOutput> last_layer() const = 0;
-  // Longest token prefix shared by every hypothesis that can still be ranked first (API.md 3.2).
-  // Never shrinks.
+  // Longest token prefix shared by every hypothesis that can still be ranked first
+  // (docs/api.md 3.2). Never shrinks.
   virtual std::vector<TokenId> StablePrefix() const = 0;
   // Best first, at most num_hypotheses; after finished().
   virtual std::vector<Hypothesis> Result() const = 0;

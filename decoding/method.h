@@ -43,7 +43,7 @@ struct MethodRow {
   absl::string_view ships;  // from the draft node: "tree", "tree and proposals"
   // Fields that only some methods read: those of `speculative`, and beam_duplicates.
   std::vector<std::string> options;
-  absl::string_view source;  // section of ALGORITHMS.md
+  absl::string_view source;  // section of docs/algorithms.md
   // Both are given checked parameters whose kind the row serves.
   std::unique_ptr<BeamDecoder> (*make_decoder)(const DecodingParams& params);
   std::unique_ptr<Drafter> (*make_drafter)(const DecodingParams& params, const DraftState& state,

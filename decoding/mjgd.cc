@@ -84,8 +84,8 @@ std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(RowSource* rows)
   return candidates;
 }
 
-// One token more for every beam, by the walk of section 8: an end counts among the M best alone,
-// the others fill the M beams.
+// One token more for every beam, by the walk of docs/algorithms.md 8: an end counts among the M
+// best alone, the others fill the M beams.
 void MjgdDecoder::Step(RowSource* rows, RoundLedger* ledger) {
   const size_t width = static_cast<size_t>(params().draft_beams);
   const std::vector<Candidate> candidates = ListCandidates(rows);

@@ -26,7 +26,8 @@ enum class DecodingKind {
 absl::string_view DecodingKindName(DecodingKind kind);  // the API's spelling
 absl::StatusOr<DecodingKind> ParseDecodingKind(absl::string_view name);
 
-// Where the warp acts on beams (section 1): on every row, or on the flat scores of a whole layer.
+// Where the warp acts on beams (docs/algorithms.md 1): on every row, or on the flat scores of a
+// whole layer.
 enum class WarpMode { kRow, kRowRaw, kJoint, kRowCut };
 absl::string_view WarpModeName(WarpMode mode);  // "row", "row_raw", "joint", "rowcut"
 absl::StatusOr<WarpMode> ParseWarpMode(absl::string_view name);
@@ -37,7 +38,7 @@ constexpr bool IsJoint(WarpMode mode) {
 // The smallest temperature but 0: what smaller ones divide may overflow, and NaN has no order.
 inline constexpr double kLeastTemperature = 1e-6;
 
-// Section 1. Neutral: temperature 1, top_k 0, top_p 1, min_p 0, no bias.
+// docs/algorithms.md 1. Neutral: temperature 1, top_k 0, top_p 1, min_p 0, no bias.
 struct WarpParams {
   double temperature = 1.0;                            // 0 = one-hot on the argmax
   int top_k = 0;                                       // 0 = off
@@ -60,7 +61,7 @@ struct DecodingParams {
   int max_tokens = 256;               // per hypothesis, EOS counted
   int min_tokens = 0;                 // before it the stop ids have probability 0
   uint64_t seed = 0;
-  double length_penalty = 1.0;    // alpha of section 8
+  double length_penalty = 1.0;    // alpha of docs/algorithms.md 8
   bool stop_when_full = true;     // policy FIRST; false = EXACT
   bool refill = true;             // beam_sampling only
   bool set_semantics = false;     // beam_sampling: equal paths count once (3.3), not m_b times

@@ -123,8 +123,8 @@ void SearchDecoder::RankCandidates(double* below) {
   std::sort(candidates_.begin(), candidates_.end());
 }
 
-// Section 8: rank counts all candidates; an end of rank below W is an output, the others fill the
-// next beams.
+// docs/algorithms.md 8: rank counts all candidates; an end of rank below W is an output, the others
+// fill the next beams.
 void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
                          std::vector<LayerOutput>* outputs) {
   double below;

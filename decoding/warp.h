@@ -1,4 +1,4 @@
-// Warping (ALGORITHMS.md section 1): temperature, top-k, top-p, min-p and logit bias on one row.
+// Warping (docs/algorithms.md 1): temperature, top-k, top-p, min-p and logit bias on one row.
 // The joint readings over all rows of a layer: decoding/joint_law.h. Called by every verifier and
 // drafter. Pure functions.
 //

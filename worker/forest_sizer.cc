@@ -25,7 +25,8 @@ int Bucket(int rows) {
 }
 
 // Probability that a layer of this width is missed, before anything was measured: 0.5 at one node,
-// 0.3 at 2 W (ALGORITHMS.md 10.1). What is measured scales the curve and corrects single widths.
+// 0.3 at 2 W (docs/algorithms.md 10.1). What is measured scales the curve and corrects single
+// widths.
 double PriorMiss(int width, int beam_width) {
   return 0.5 / std::pow(1 + 2.0 * (width - 1) / std::max(2, beam_width), 0.37);
 }

@@ -2,8 +2,8 @@
 // most expected layers per second, from what this replica has measured (time of a pass by its rows,
 // time of a draft by its levels, how often a layer of a given width is covered, and how much less
 // often one below the first). The output of the default methods does not depend on the shape
-// (ALGORITHMS.md 10.4), so it may change from round to round. Thread-compatible: the engine thread
-// owns it.
+// (docs/algorithms.md 10.4), so it may change from round to round. Thread-compatible: the engine
+// thread owns it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Every field of POST /v1/completions: range, type, null, aliases, combinations (API.md 2, 2.1;
-// items 22 to 35 of section 8).
+// Every field of POST /v1/completions: range, type, null, aliases, combinations
+// (docs/api.md 2, 2.1).
 #include "coordinator/api.h"
 
 #include <gmock/gmock.h>

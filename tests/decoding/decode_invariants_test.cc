@@ -1,6 +1,6 @@
-// Invariants of ALGORITHMS.md 11.6 and 11.7 for whole decodes by every method by name, the Gumbel
-// methods included: drafts equal to the target or disjoint from it, rows in either form, logits of
-// -inf, scores as sums in path order.
+// Invariants of docs/algorithms.md 11.6 and 11.7 for whole decodes by every method by name, the
+// Gumbel methods included: drafts equal to the target or disjoint from it, rows in either form,
+// logits of -inf, scores as sums in path order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

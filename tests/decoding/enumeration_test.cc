@@ -1,6 +1,6 @@
 // Whole DSBD decodes of production code (drafter, decoder, pool), every choice sequence replayed:
-// the exact law of all layers equals the closed law of beam sampling to 1e-12 (ALGORITHMS.md 11.1),
-// and wrong variants are told apart.
+// the exact law of all layers equals the closed law of beam sampling to 1e-12
+// (docs/algorithms.md 11.1), and wrong variants are told apart.
 #include <memory>
 #include <set>
 #include <string>

@@ -1,5 +1,5 @@
-// ALGORITHMS.md 11.2: with drafts of any quality, any width and depth, the output is that of the
-// reference without drafts, token for token and score to 1e-12.
+// docs/algorithms.md 11.2: with drafts of any quality, any width and depth, the output is that of
+// the reference without drafts, token for token and score to 1e-12.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

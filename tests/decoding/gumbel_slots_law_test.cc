@@ -1,5 +1,5 @@
 // The law of two layers of beam sampling under every warp mode, with and without replacement, in
-// both semantics of equal paths (ALGORITHMS.md 3.3, 3.4): decoders by G-test against closed
+// both semantics of equal paths (docs/algorithms.md 3.3, 3.4): decoders by G-test against closed
 // products of p_beam, which is warped as plainly as the text.
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// Gumbel slots on the joint space (ALGORITHMS.md 5.6): with drafts of any quality, width and depth
-// the output is that of the plain run bit for bit, and that of the reference token for token, in
-// every warp mode, with and without replacement.
+// Gumbel slots on the joint space (docs/algorithms.md 5.6): with drafts of any quality, width and
+// depth the output is that of the plain run bit for bit, and that of the reference token for token,
+// in every warp mode, with and without replacement.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// ALGORITHMS.md 11.2, batches: requests whose rounds are decided in any order among those of others
-// get what they get alone, bit for bit, whatever their methods.
+// docs/algorithms.md 11.2, batches: requests whose rounds are decided in any order among those of
+// others get what they get alone, bit for bit, whatever their methods.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Invariants of ALGORITHMS.md 11.6 for the layer rules of 5.1-5.5: DSBD under both rules of 5.2,
-// and reuse of distinct drafts for a target with replacement and without. Every choice is
+// Invariants of docs/algorithms.md 11.6 for the layer rules of 5.1-5.5: DSBD under both rules of
+// 5.2, and reuse of distinct drafts for a target with replacement and without. Every choice is
 // enumerated; what is drawn from is checked on the way.
 #include <gtest/gtest.h>
 

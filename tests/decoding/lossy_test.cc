@@ -1,4 +1,5 @@
-// MJSD, BiLD and MJGD (ALGORITHMS.md 6): what they keep, where they stop, and that they are lossy.
+// MJSD, BiLD and MJGD (docs/algorithms.md 6): what they keep, where they stop, and that they are
+// lossy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

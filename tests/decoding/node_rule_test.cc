@@ -1,5 +1,5 @@
-// Invariants of ALGORITHMS.md 11.6 for the single-sequence verifiers, and whole decodes of every
-// method of section 4 by name: what a worker relies on after every round.
+// Invariants of docs/algorithms.md 11.6 for the single-sequence verifiers, and whole decodes of
+// every method of docs/algorithms.md 4 by name: what a worker relies on after every round.
 #include "decoding/node_rule.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// PF-RRS (ALGORITHMS.md 5.7, variant): the picks' noise is the request's; given it, every choice of
-// the production drafter and decoder is enumerated, and the law of the outputs must be the product
-// of the picked parents' rows.
+// PF-RRS (docs/algorithms.md 5.7, variant): the picks' noise is the request's; given it, every
+// choice of the production drafter and decoder is enumerated, and the law of the outputs must be
+// the product of the picked parents' rows.
 #include "decoding/pf_rrs.h"
 
 #include <algorithm>

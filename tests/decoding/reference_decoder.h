@@ -246,7 +246,7 @@ class ReferenceDecoder {
     return Walk(std::move(entries));
   }
 
-  // Section 8: by rank, ends below rank W and others until there are W.
+  // docs/algorithms.md 8: by rank, ends below rank W and others until there are W.
   std::vector<ReferenceBeam> Walk(std::vector<Entry> entries) const {
     std::stable_sort(entries.begin(), entries.end(),
                      [](const Entry& a, const Entry& b) { return a.key > b.key; });

@@ -1,4 +1,4 @@
-// ALGORITHMS.md 11.3 end to end: decodes by every lossless method by name, production drafter,
+// docs/algorithms.md 11.3 end to end: decodes by every lossless method by name, production drafter,
 // decoder and seeded randomness, three layers of which two are drafted, follow the law of their
 // decoding. The exhaustive tests prove the rules; these prove that the noise of draft, coin and
 // residual is independent where it must be. G-tests at 1e-6, sized to see a bias of kBias.

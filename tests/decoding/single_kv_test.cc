@@ -1,5 +1,5 @@
-// Single KV (ALGORITHMS.md 5.4): lossy, and by how much: the exact law of two layers depends on the
-// draft model, because the ends of rounds do.
+// Single KV (docs/algorithms.md 5.4): lossy, and by how much: the exact law of two layers depends
+// on the draft model, because the ends of rounds do.
 #include "decoding/single_kv.h"
 
 #include <algorithm>

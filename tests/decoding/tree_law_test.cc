@@ -1,6 +1,7 @@
-// ALGORITHMS.md 11.1 and 11.5 for section 4: whole decodes by every single-sequence verifier, all
-// choices of the production drafter and decoder enumerated, follow the product of the target's rows
-// to 1e-12, over trees, consecutive rounds and ends of sequence; variants that must not, do not.
+// docs/algorithms.md 11.1 and 11.5 for docs/algorithms.md 4: whole decodes by every single-sequence
+// verifier, all choices of the production drafter and decoder enumerated, follow the product of the
+// target's rows to 1e-12, over trees, consecutive rounds and ends of sequence; variants that must
+// not, do not.
 #include "tests/testing/tree_law.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Whole decodes with drafts without replacement and reuse (ALGORITHMS.md 5.5), every choice of the
-// production drafter and decoder replayed: the law of all layers is that of beam sampling with
+// Whole decodes with drafts without replacement and reuse (docs/algorithms.md 5.5), every choice of
+// the production drafter and decoder replayed: the law of all layers is that of beam sampling with
 // replacement or without, to 1e-12. The latter is HG-WOR's.
 #include "decoding/wor_reuse.h"
 

@@ -1,9 +1,7 @@
-// A real model against float64 logits computed elsewhere (ALGORITHMS.md 12.1), when its folder lies
-// beside this one.
+// A real model against float64 logits computed elsewhere (docs/algorithms.md 12.1).
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 
 #include "base/deterministic_math.h"
@@ -13,8 +11,8 @@
 namespace coppice {
 namespace {
 
-constexpr char kModel[] = "../shared/models/stories260k";
-constexpr char kGolden[] = "../shared/golden/stories260k_logits.json";
+constexpr char kModel[] = "tests/models/stories260k";
+constexpr char kGolden[] = "tests/golden/stories260k_logits.json";
 constexpr double kTolerance = 1e-5;  // max |difference| / max |logit|, f32
 
 class GoldenLogits : public testing::Test {
