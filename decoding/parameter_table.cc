@@ -146,7 +146,7 @@ std::vector<ParameterRow> WarpRows() {
        .own_syntax = "`row`, `row_raw`, `joint` or `rowcut`",
        .own_default = "`row`",
        .text = "Where the warp acts on beams: on every row, or on the flat scores of a whole layer "
-               "(section 1)."},
+               "(docs/algorithms.md 1)."},
   };
   for (ParameterRow& row : rows) row.group = ParameterGroup::kWarp;
   return rows;

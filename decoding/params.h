@@ -16,7 +16,7 @@ namespace coppice {
 
 struct MethodRow;
 
-// ALGORITHMS.md section 3: 3.1, 3.3, 3.4, 3.5. Greedy is multinomial at temperature 0.
+// docs/algorithms.md 3: 3.1, 3.3, 3.4, 3.5. Greedy is multinomial at temperature 0.
 enum class DecodingKind {
   kMultinomial,
   kBeamSampling,

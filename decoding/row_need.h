@@ -16,7 +16,7 @@ struct RowUse {
     kLaw,         // any entry of the row
     kDraws,       // WarpedRow::DrawToken
     kRanks,       // WarpedRow::TopCandidates(reach)
-    kNoisyRanks,  // the `reach` best by log pt + noise of slot 0 (section 5.8)
+    kNoisyRanks,  // the `reach` best by log pt + noise of slot 0 (docs/algorithms.md 5.8)
   };
   Kind kind = Kind::kLaw;
   int reach = 1;

@@ -1,6 +1,6 @@
 // The forward pass of one rank's shard as a pass of ops: KV commits, embedding, layers of attention
 // and MLP, head. Column-parallel QKV and gate/up, row-parallel output and down (two all-reduces a
-// layer), vocabulary-parallel embedding and head (ARCHITECTURE.md section 5). It enqueues and holds
+// layer), vocabulary-parallel embedding and head (docs/architecture.md 5). It enqueues and holds
 // no host values. Given to Backend::Submit with each plan. Thread-compatible: the thread of the
 // backend owns it.
 #pragma once

@@ -149,8 +149,8 @@ TEST(DsbdDecoder, RoundsKeepTheirPromises) {
   }
 }
 
-// 5.3 and section 8: without refill a slot whose hypothesis has ended is gone, from a dynamic width
-// too. The draft is the target, so that the width goes as far as it may.
+// 5.3 and docs/algorithms.md 8: without refill a slot whose hypothesis has ended is gone, from a
+// dynamic width too. The draft is the target, so that the width goes as far as it may.
 TEST(DsbdDecoder, DynamicWidthHasNoRoomForEndedSlotsWithoutRefill) {
   constexpr int kMostWidth = 6;
   int tight = 0;

@@ -1,4 +1,4 @@
-// The non-speculative algorithms of ALGORITHMS.md 3.5, 5.6, 5.7, 5.8 and section 8, written down
+// The non-speculative algorithms of docs/algorithms.md 3.5, 5.6, 5.7, 5.8 and 8, written down
 // again as plainly as the text: the reference that the decoders must equal token for token. Rows of
 // any model, no pruning, std::log and std::exp.
 #pragma once

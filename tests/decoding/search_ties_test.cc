@@ -1,4 +1,4 @@
-// Certified search where the certificate meets ties (ALGORITHMS.md 3.5, 5.9): rows of
+// Certified search where the certificate meets ties (docs/algorithms.md 3.5, 5.9): rows of
 // log-probability exactly 0 and equal scores, so that a beam whose row is missing or was not read
 // could still give a candidate of the W-th key. Ties go to the beam of lower rank, then to the
 // lower token; whatever is drafted, the answer is that of the reference.
