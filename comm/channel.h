@@ -21,7 +21,7 @@
 #include "absl/types/span.h"
 #include "google/protobuf/message_lite.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 struct ChannelOptions {
   size_t max_message_bytes = 64 << 20;
@@ -104,4 +104,4 @@ class Waker {
   virtual Pollable socket() = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::comm

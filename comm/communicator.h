@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 class Communicator {
  public:
@@ -31,4 +31,4 @@ class Communicator {
 
 std::unique_ptr<Communicator> MakeSingleCommunicator();
 
-}  // namespace coppice
+}  // namespace coppice::comm

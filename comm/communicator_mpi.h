@@ -8,7 +8,7 @@
 
 #include "comm/communicator.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 // Takes over `comm` and frees it, unless MPI has been finalized by then.
 std::unique_ptr<Communicator> MakeMpiCommunicator(MPI_Comm comm);
@@ -16,4 +16,4 @@ std::unique_ptr<Communicator> MakeMpiCommunicator(MPI_Comm comm);
 // OK, or Internal "rank 1 of 2: MPI_Allgather: reason".
 absl::Status MpiStatus(int result, const char* call, int rank, int size);
 
-}  // namespace coppice
+}  // namespace coppice::comm

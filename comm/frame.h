@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <string>
 
-namespace coppice {
+namespace coppice::comm {
 
 inline constexpr uint16_t kProtocolVersion = 1;
 inline constexpr size_t kFrameHeaderBytes = 16;
@@ -27,4 +27,4 @@ FrameFault CheckFrame(const uint8_t* frame, size_t bytes, uint32_t kind, size_t 
 // length of the whole; otherwise nobody can tell where the next one begins.
 FrameFault CheckFrameHeader(const uint8_t* header, size_t max_body_bytes, size_t* frame_bytes);
 
-}  // namespace coppice
+}  // namespace coppice::comm

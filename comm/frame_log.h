@@ -12,7 +12,7 @@
 #include "comm/frame.h"
 #include "google/protobuf/message_lite.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 class FrameLog {
  public:
@@ -40,4 +40,4 @@ absl::Status CheckBodySize(const std::string& name, size_t body, size_t max_body
 // called just before.
 void WriteFrame(const google::protobuf::MessageLite& message, size_t body, uint8_t* frame);
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -14,7 +14,7 @@
 #include "comm/frame.h"
 #include "google/protobuf/message_lite.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 class FrameStream {
  public:
@@ -53,4 +53,4 @@ class FrameStream {
   size_t written_ = 0;  // of queued_.front()
 };
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "comm/communicator.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 enum class Role { kCoordinator, kWorker, kDraft };
 const char* RoleName(Role role);  // "coordinator", "worker", "draft"
@@ -42,4 +42,4 @@ class MpiWorld {
   MpiWorld() = default;
 };
 
-}  // namespace coppice
+}  // namespace coppice::comm

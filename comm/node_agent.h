@@ -14,7 +14,7 @@
 #include "comm/channel.h"
 #include "proto/control.pb.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 struct NodeAgentOptions {
   std::string coordinator;       // tcp://host:port
@@ -47,4 +47,4 @@ class NodeAgent {
   virtual void SetStatus(const proto::NodeStatus& status) = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 inline constexpr char kDirectScheme[] = "direct://";
 
@@ -62,4 +62,4 @@ void SetStreamOptions(int fd);
 
 absl::Status SocketError(const char* what, const std::string& endpoint, int error);
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "comm/channel.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 absl::StatusOr<std::unique_ptr<ServerChannel>> BindZmq(const std::string& endpoint,
                                                        const ChannelOptions& options);
@@ -20,4 +20,4 @@ absl::StatusOr<std::unique_ptr<ServerChannel>> BindDirect(const std::string& end
 absl::StatusOr<std::unique_ptr<ClientChannel>> ConnectDirect(const std::string& endpoint,
                                                              const ChannelOptions& options);
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 std::shared_ptr<void> SharedZmqContext();
 
@@ -33,4 +33,4 @@ class ZmqSocket {
 // Address already in use".
 absl::Status ZmqError(const char* what, const std::string& endpoint);
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -7,11 +7,11 @@
 
 #include "absl/status/statusor.h"
 #include "comm/channel.h"
-#include "coordinator/api.h"
-#include "coordinator/http_server.h"
-#include "coordinator/tokenizer/tokenizer.h"
+#include "coordinator/api/api.h"
+#include "coordinator/http/http_server.h"
+#include "tokenizer/tokenizer.h"
 
-namespace coppice {
+namespace coppice::coordinator {
 
 struct CoordinatorOptions {
   std::string tokenizer_dir;  // where the tokenizer came from, for messages
@@ -30,11 +30,11 @@ struct CoordinatorOptions {
 class Coordinator {
  public:
   // Binds the HTTP port. Unavailable names address and reason.
-  static absl::StatusOr<std::unique_ptr<Coordinator>> Start(const CoordinatorOptions& options,
-                                                            std::unique_ptr<Tokenizer> tokenizer);
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Start(
+      const CoordinatorOptions& options, std::unique_ptr<tokenizer::Tokenizer> tokenizer);
   virtual ~Coordinator() = default;
   // Nodes may register from now on.
-  virtual void ServeNodes(std::unique_ptr<ServerChannel> channel) = 0;
+  virtual void ServeNodes(std::unique_ptr<comm::ServerChannel> channel) = 0;
   // SIGTERM drains within drain_timeout, SIGINT within two seconds; a second signal at once. For
   // programs.
   virtual void HandleSignals() = 0;
@@ -47,4 +47,4 @@ class Coordinator {
   virtual std::string http_address() const = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::coordinator

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "coordinator/coordinator.h"
 
-namespace coppice {
+namespace coppice::coordinator {
 
 struct LaunchOptions {
   CoordinatorOptions coordinator;
@@ -17,4 +17,4 @@ struct LaunchOptions {
 // InvalidArgument names the flag and what it must be.
 absl::StatusOr<LaunchOptions> OptionsFromFlags();
 
-}  // namespace coppice
+}  // namespace coppice::coordinator

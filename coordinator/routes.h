@@ -5,13 +5,13 @@
 #include <memory>
 #include <string>
 
-#include "coordinator/api.h"
-#include "coordinator/dispatcher.h"
-#include "coordinator/http.h"
-#include "coordinator/metrics.h"
-#include "coordinator/node_registry.h"
+#include "coordinator/api/api.h"
+#include "coordinator/cluster/dispatcher.h"
+#include "coordinator/cluster/metrics.h"
+#include "coordinator/cluster/node_registry.h"
+#include "coordinator/http/http.h"
 
-namespace coppice {
+namespace coppice::coordinator {
 
 struct RoutesContext {
   ApiContext api;
@@ -44,4 +44,4 @@ class Routes : public HttpApp {
   const RoutesContext context_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::coordinator

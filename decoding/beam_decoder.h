@@ -23,7 +23,7 @@
 #include "decoding/params.h"
 #include "decoding/path_tree.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 // Raw target logits of the rows of one round, f32 [vocab]; row numbering of DraftForest. Asked
 // lazily, at most once per row by a well-behaved decoder. The span lives until the next call; where
@@ -66,7 +66,7 @@ class BeamDecoder {
   virtual absl::Span<const PathId> roots() const = 0;
   virtual DraftState draft_state() const = 0;
   // What it needs of every target row; what differs from row to row is left to the caller
-  // (decoding/row_need.h). All methods can do with whole rows.
+  // (decoding/rows/row_need.h). All methods can do with whole rows.
   virtual RowNeed row_need() const { return {}; }
   // Deepest useful draft now: max_tokens - 1 - layers committed, at least 0.
   virtual int max_useful_depth() const = 0;
@@ -89,4 +89,4 @@ class BeamDecoder {
 // InvalidArgument for a combination that no decoder serves.
 absl::StatusOr<std::unique_ptr<BeamDecoder>> MakeBeamDecoder(const DecodingParams& params);
 
-}  // namespace coppice
+}  // namespace coppice::decoding

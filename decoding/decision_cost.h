@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "decoding/params.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 // Half a second to a second of one core; 64 beams over rows of 131,072 tokens.
 inline constexpr int64_t kMaxLayerNoise = int64_t{1} << 29;
@@ -21,4 +21,4 @@ int64_t LayerNoise(const DecodingParams& params, int vocab_size);
 // InvalidArgument, with the limit and what helps: above kMaxLayerNoise.
 absl::Status CheckDecisionCost(const DecodingParams& params, int vocab_size);
 
-}  // namespace coppice
+}  // namespace coppice::decoding

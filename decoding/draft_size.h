@@ -8,7 +8,7 @@
 #include "decoding/params.h"
 #include "decoding/topology.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 struct DraftSize {
   bool drafts = false;  // false: plain, or a method that drafts nothing
@@ -27,4 +27,4 @@ struct DraftSize {
 // Nothing where no method serves the parameters.
 DraftSize DraftSizeOf(const DecodingParams& params);
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -19,7 +19,7 @@
 #include "decoding/forest.h"
 #include "decoding/params.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 class Drafter {
  public:
@@ -47,4 +47,4 @@ Distribution DraftRow(const ListedRow& row, const DecodingParams& params, int le
 // The warp of DraftRow.
 WarpParams DraftWarp(const DecodingParams& params, int length);
 
-}  // namespace coppice
+}  // namespace coppice::decoding

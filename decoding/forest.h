@@ -11,7 +11,7 @@
 #include "base/types.h"
 #include "decoding/distribution.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 // A draft proposal that was shipped: the sparse row that a node's children were drawn from (methods
 // that ship "tree and proposals").
@@ -75,4 +75,4 @@ struct Verdict {
   double min_margin = 0;               // smallest decision margin, nats
 };
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -6,7 +6,7 @@
 
 #include "decoding/forest.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 class ForestIndex {
  public:
@@ -25,4 +25,4 @@ class ForestIndex {
   std::vector<int32_t> children_;  // [nodes] by parent row, then by token
 };
 
-}  // namespace coppice
+}  // namespace coppice::decoding

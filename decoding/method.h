@@ -12,11 +12,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "decoding/child_law.h"
-#include "decoding/node_rule.h"
 #include "decoding/params.h"
+#include "decoding/tree/child_law.h"
+#include "decoding/tree/node_rule.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 class BeamDecoder;
 class Drafter;
@@ -72,4 +72,4 @@ absl::StatusOr<const MethodRow*> ResolveMethod(const DecodingParams& params);
 // What answers and statistics call it: the row's name, "none" when plain, "auto" when not resolved.
 absl::string_view MethodName(const DecodingParams& params);
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "base/types.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 struct MethodRow;
 
@@ -98,4 +98,4 @@ int MostBeams(const DecodingParams& params);
 // each. What admission reserves.
 int64_t KvBlocksBound(const DecodingParams& params, int64_t prompt_tokens, int block_size);
 
-}  // namespace coppice
+}  // namespace coppice::decoding

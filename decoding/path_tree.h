@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "base/types.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 using PathId = int32_t;
 inline constexpr PathId kRootPath = 0;  // the prompt itself, no generated token
@@ -42,4 +42,4 @@ class PathTree {
   absl::flat_hash_map<std::pair<PathId, TokenId>, PathId> children_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 inline constexpr int kMaxTopologyNodes = 512;
 inline constexpr int kMaxTopologyDepth = 64;
@@ -38,4 +38,4 @@ struct Topology {
 // levels.
 absl::StatusOr<Topology> ParseTopology(absl::string_view text, int width = 1);
 
-}  // namespace coppice
+}  // namespace coppice::decoding

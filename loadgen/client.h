@@ -10,7 +10,7 @@
 #include "loadgen/base_url.h"
 #include "loadgen/record.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 
 struct LoadPlan {
   BaseUrl url;
@@ -36,4 +36,4 @@ absl::StatusOr<std::vector<RequestRecord>> RunLoad(
 // The body of a 200 answer; Unavailable with the reason otherwise.
 absl::StatusOr<std::string> HttpGet(const BaseUrl& url, const std::string& path, double timeout_s);
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

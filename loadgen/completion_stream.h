@@ -7,7 +7,7 @@
 
 #include "loadgen/record.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 
 class CompletionStream {
  public:
@@ -27,4 +27,4 @@ class CompletionStream {
 // The message of an error body: the OpenAI shape's code and message, else its first characters.
 std::string ErrorText(std::string_view body);
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

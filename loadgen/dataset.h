@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 
 struct Prompt {
   nlohmann::json text;                             // a string, or a list of token ids
@@ -37,4 +37,4 @@ struct BodySettings {
 // The body of request k as it is sent: streamed, with usage.
 nlohmann::json RequestBody(const Prompt& prompt, int k, const BodySettings& settings);
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

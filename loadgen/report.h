@@ -9,7 +9,7 @@
 
 #include "loadgen/record.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 
 // Exact percentile with linear interpolation between ranks (NumPy's default). sorted ascending, not
 // empty; p in [0, 100].
@@ -61,4 +61,4 @@ std::string ReportTable(const RunReport& report, const RunSettings& settings);
 nlohmann::json ResultJson(const RunReport& report, const RunSettings& settings,
                           const std::vector<RequestRecord>& records, bool detailed);
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace coppice {
+namespace coppice::loadgen {
 
 class SseParser {
  public:
@@ -25,4 +25,4 @@ class SseParser {
   bool has_data_ = false, after_cr_ = false, overflowed_ = false;
 };
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

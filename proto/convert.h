@@ -22,18 +22,19 @@
 #include "proto/draft.pb.h"
 #include "proto/plan.pb.h"
 
-namespace coppice {
+namespace coppice::proto {
 
 // ---- control.proto
 // params.method is resolved: the other end refuses a message that names none.
-proto::Decoding DecodingToMessage(const DecodingParams& params);
+proto::Decoding DecodingToMessage(const decoding::DecodingParams& params);
 // Ranges are those of the algorithms (widths >= 1, numbers finite, ...), not the API's policy
 // limits.
-absl::StatusOr<DecodingParams> DecodingFromMessage(const proto::Decoding& message);
+absl::StatusOr<decoding::DecodingParams> DecodingFromMessage(const proto::Decoding& message);
 
 // stop_token = the last token of a finished hypothesis, else -1.
-proto::Hypothesis HypothesisToMessage(const Hypothesis& hypothesis);
-absl::StatusOr<Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message, int vocab_size);
+proto::Hypothesis HypothesisToMessage(const decoding::Hypothesis& hypothesis);
+absl::StatusOr<decoding::Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message,
+                                                           int vocab_size);
 
 proto::DecodingStats StatsToMessage(const DecodingStats& stats);
 // Every number is in [0, 1e15], so that sums of many can be formed; most_layers: of a draft.
@@ -51,8 +52,8 @@ struct ProgressLimits {
 struct SequenceProgress {
   std::vector<TokenId> stable_tokens;  // new ones
   bool finished = false;
-  std::vector<Hypothesis> hypotheses;  // finished: 1 to max_hypotheses, best first
-  std::optional<DecodingStats> stats;  // finished
+  std::vector<decoding::Hypothesis> hypotheses;  // finished: 1 to max_hypotheses, best first
+  std::optional<DecodingStats> stats;            // finished
 };
 // Of an update that reports no error (error_code is the caller's to look at first).
 absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate& message,
@@ -67,21 +68,23 @@ absl::Status CheckNodeStatus(const proto::NodeStatus& status);
 absl::Status CheckTokens(absl::Span<const int32_t> tokens, int vocab_size, const char* field);
 
 // ---- draft.proto
-proto::Forest ForestToMessage(const DraftForest& forest);
-absl::StatusOr<DraftForest> ForestFromMessage(const proto::Forest& message, int vocab_size);
+proto::Forest ForestToMessage(const decoding::DraftForest& forest);
+absl::StatusOr<decoding::DraftForest> ForestFromMessage(const proto::Forest& message,
+                                                        int vocab_size);
 
 // The node's own times are finite and not negative.
 absl::Status CheckDraftTimes(const proto::DraftReply& reply);
 
 // root_trie[r]: entry of the request's token trie that root r ends at, -1 = the stable prefix
 // itself. The hashes of the roots are not sent: the receiver computes them from the tokens.
-proto::RoundState DraftStateToMessage(const DraftState& state, absl::Span<const int32_t> root_trie);
+proto::RoundState DraftStateToMessage(const decoding::DraftState& state,
+                                      absl::Span<const int32_t> root_trie);
 // stable_hash = H(generated tokens of the stable prefix). trie_parent and trie_token are those of
 // proto::DraftRequest: parent < own index, -1 = the stable prefix; tokens >= 0.
-absl::StatusOr<DraftState> DraftStateFromMessage(const proto::RoundState& message,
-                                                 uint64_t stable_hash,
-                                                 absl::Span<const int32_t> trie_parent,
-                                                 absl::Span<const TokenId> trie_token);
+absl::StatusOr<decoding::DraftState> DraftStateFromMessage(const proto::RoundState& message,
+                                                           uint64_t stable_hash,
+                                                           absl::Span<const int32_t> trie_parent,
+                                                           absl::Span<const TokenId> trie_token);
 
 // ---- plan.proto
 proto::StepPlan PlanToMessage(const StepPlan& plan);
@@ -89,4 +92,4 @@ proto::StepPlan PlanToMessage(const StepPlan& plan);
 // (model/plan_check.h).
 absl::StatusOr<StepPlan> PlanFromMessage(const proto::StepPlan& message);
 
-}  // namespace coppice
+}  // namespace coppice::proto

@@ -4,7 +4,7 @@
 #include "proto/convert.h"
 #include "proto/field_checks.h"
 
-namespace coppice {
+namespace coppice::proto {
 namespace {
 
 constexpr uint32_t kForms = 3;
@@ -79,8 +79,8 @@ absl::StatusOr<StepPlan> PlanFromMessage(const proto::StepPlan& message) {
                                             message.segment_rows_size()));
   COPPICE_RETURN_IF_ERROR(
       wire::CheckLength("bias", message.bias_size(), message.bias_token_size()));
-  COPPICE_RETURN_IF_ERROR(wire::CheckLength(
-      "commit_destination", message.commit_destination_size(), message.commit_source_size()));
+  COPPICE_RETURN_IF_ERROR(wire::CheckLength("commit_destination", message.commit_destination_size(),
+                                            message.commit_source_size()));
   StepPlan plan;
   plan.step = message.step();
   plan.token = wire::ToVector(message.token());
@@ -92,8 +92,8 @@ absl::StatusOr<StepPlan> PlanFromMessage(const proto::StepPlan& message) {
   plan.table = wire::ToVector(message.table());
   int64_t row = 0;
   for (int i = 0; i < message.segment_rows_size(); ++i) {
-    plan.segments.push_back({static_cast<int32_t>(row), message.segment_rows(i),
-                             message.segment_prefix_len(i)});
+    plan.segments.push_back(
+        {static_cast<int32_t>(row), message.segment_rows(i), message.segment_prefix_len(i)});
     row += message.segment_rows(i);
   }
   for (int i = 0; i < message.needs_size(); ++i) {
@@ -112,4 +112,4 @@ absl::StatusOr<StepPlan> PlanFromMessage(const proto::StepPlan& message) {
   return plan;
 }
 
-}  // namespace coppice
+}  // namespace coppice::proto

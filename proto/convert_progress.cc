@@ -5,13 +5,13 @@
 #include "proto/convert.h"
 #include "proto/field_checks.h"
 
-namespace coppice {
+namespace coppice::proto {
 
 using namespace wire;
 
 namespace {
 
-int32_t StopToken(const Hypothesis& hypothesis) {
+int32_t StopToken(const decoding::Hypothesis& hypothesis) {
   return hypothesis.finished && !hypothesis.tokens.empty() ? hypothesis.tokens.back() : -1;
 }
 
@@ -32,7 +32,7 @@ absl::Status CheckCount(absl::string_view field, uint64_t value) {
 }
 
 absl::Status CheckStats(const proto::DecodingStats& stats, int most_layers) {
-  if (stats.method() != "none" && FindMethod(stats.method()) == nullptr)
+  if (stats.method() != "none" && decoding::FindMethod(stats.method()) == nullptr)
     return Bad("method", absl::StrCat("\"", stats.method(), "\" is no method"));
   const std::pair<const char*, uint64_t> counts[] = {{"rounds", stats.rounds()},
                                                      {"target_passes", stats.target_passes()},
@@ -65,7 +65,7 @@ absl::Status CheckStats(const proto::DecodingStats& stats, int most_layers) {
 
 }  // namespace
 
-proto::Hypothesis HypothesisToMessage(const Hypothesis& hypothesis) {
+proto::Hypothesis HypothesisToMessage(const decoding::Hypothesis& hypothesis) {
   proto::Hypothesis message;
   Fill(hypothesis.tokens, message.mutable_tokens());
   message.set_joint_log_probability(hypothesis.joint_log_probability);
@@ -75,11 +75,12 @@ proto::Hypothesis HypothesisToMessage(const Hypothesis& hypothesis) {
   return message;
 }
 
-absl::StatusOr<Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message, int vocab_size) {
+absl::StatusOr<decoding::Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message,
+                                                           int vocab_size) {
   COPPICE_RETURN_IF_ERROR(CheckEntries("tokens", message.tokens(), 0, vocab_size));
   COPPICE_RETURN_IF_ERROR(CheckScore("joint_log_probability", message.joint_log_probability()));
   COPPICE_RETURN_IF_ERROR(CheckScore("score", message.score()));
-  Hypothesis hypothesis;
+  decoding::Hypothesis hypothesis;
   hypothesis.tokens = ToVector(message.tokens());
   hypothesis.joint_log_probability = message.joint_log_probability();
   hypothesis.score = message.score();
@@ -175,4 +176,4 @@ absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate
   return progress;
 }
 
-}  // namespace coppice
+}  // namespace coppice::proto

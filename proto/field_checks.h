@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace coppice::wire {
+namespace coppice::proto::wire {
 
 // Far above any time in ms and any mean; sums of them stay finite.
 inline constexpr double kMostStatistic = 1e15;
@@ -64,4 +64,4 @@ void Fill(const Values& values, Repeated* repeated) {
   repeated->Assign(values.begin(), values.end());
 }
 
-}  // namespace coppice::wire
+}  // namespace coppice::proto::wire

@@ -5,7 +5,7 @@
 
 #include "proto/convert.h"
 
-namespace coppice {
+namespace coppice::proto {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -100,4 +100,4 @@ TEST(DecodingStatsTest, MeansAreOfSums) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::proto

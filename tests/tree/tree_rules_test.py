@@ -26,9 +26,9 @@ class TreeRules(unittest.TestCase):
 
     def test_accepts_allowed_includes(self):
         self.write("worker/a.cc", '#include "worker/a.h"\n#include "model/b.h"\n#include "absl/status/status.h"\n')
-        self.write("kernels/a.h", '#include "comm/communicator.h"\n#include "decoding/row_kernels.h"\n')
+        self.write("kernels/a.h", '#include "comm/communicator.h"\n#include "decoding/rows/row_kernels.h"\n')
         self.write("comm/a.h", '#include "proto/control.pb.h"\n#include "base/types.h"\n')
-        self.write("coordinator/api/a.h", '#include "decoding/params.h"\n#include "coordinator/http.h"\n')
+        self.write("coordinator/api/a.h", '#include "decoding/params.h"\n#include "coordinator/http/http.h"\n')
         self.assertEqual(self.found(tree_rules.check_includes), [])
 
     def test_catches_forbidden_includes(self):
@@ -37,7 +37,7 @@ class TreeRules(unittest.TestCase):
             "kernels/a.cc": "decoding/forest.h",
             "comm/a.h": "proto/convert.h", "model/a.h": "decoding/forest.h", "coordinator/a.cc": "model/model_config.h",
             "coordinator/b.cc": "decoding/beam_decoder.h", "loadgen/a.cc": "proto/control.pb.h",
-            "worker/a.cc": "coordinator/http.h", "draft_node/a.cc": "worker/engine.h", "proto/a.cc": "tests/testing/fake.h",
+            "worker/a.cc": "coordinator/http/http.h", "draft_node/a.cc": "worker/engine.h", "proto/a.cc": "tests/testing/fake.h",
         }
         for path, included in cases.items():
             self.write(path, f'#pragma once\n#include "{included}"\n')
