@@ -11,21 +11,7 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr int kBisections = 100;
-constexpr double kUndefinedMass = 1e-14;  // docs/algorithms.md 0: such a residual stays what it was
-
-double Beta(absl::Span<const double> p, absl::Span<const double> q, double rho) {
-  double sum = 0;
-  for (size_t v = 0; v < p.size(); ++v) sum += std::min(p[v] / rho, q[v]);
-  return sum;
-}
-
-// 1 - (1 - x)^n.
-double AtLeastOnce(double x, int n) {
-  double none = 1;
-  for (int i = 0; i < n; ++i) none *= 1 - x;
-  return 1 - none;
-}
+constexpr double kUndefinedMass = 1e-14;  // section 0: such a residual stays what it was
 
 // The n - 1 most likely tokens of q (ties: lower id) come first; fewer when the support ends.
 std::vector<TokenId> TopOf(absl::Span<const double> q, size_t count) {
@@ -41,7 +27,9 @@ std::vector<TokenId> TopOf(absl::Span<const double> q, size_t count) {
 
 double Overlap(absl::Span<const double> p, absl::Span<const double> q) {
   COPPICE_CHECK(p.size() == q.size());
-  return Beta(p, q, 1);
+  double sum = 0;
+  for (size_t v = 0; v < p.size(); ++v) sum += std::min(p[v], q[v]);
+  return sum;
 }
 
 double AcceptanceRrsIid(absl::Span<const double> p, absl::Span<const double> q, int n) {
@@ -55,18 +43,6 @@ double AcceptanceRrsIid(absl::Span<const double> p, absl::Span<const double> q, 
     for (size_t v = 0; v < a.size(); ++v) a[v] = std::max(0.0, a[v] - q[v]) / sum;
   }
   return 1 - none;
-}
-
-KSeqAcceptance AcceptanceKSeq(absl::Span<const double> p, absl::Span<const double> q, int n) {
-  COPPICE_CHECK(p.size() == q.size() && n >= 1);
-  double low = 1, high = n;
-  for (int i = 0; i < kBisections; ++i) {
-    const double rho = (low + high) / 2;
-    const double beta = Beta(p, q, rho);
-    (AtLeastOnce(beta, n) - rho * beta > 0 ? low : high) = rho;
-  }
-  const double beta = Beta(p, q, high);
-  return {high, beta, AtLeastOnce(beta, n)};
 }
 
 double AcceptanceGreedy(absl::Span<const double> p, absl::Span<const double> q, int n) {

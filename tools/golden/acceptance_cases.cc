@@ -4,6 +4,7 @@
 #include "base/deterministic_math.h"
 #include "decoding/theory/acceptance.h"
 #include "decoding/theory/optimal_acceptance.h"
+#include "decoding/tree/k_seq.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "decoding/method.h"
 #include "decoding/theory/acceptance.h"
+#include "decoding/tree/k_seq.h"
 #include "tools/lab/node_rows.h"
 #include "tools/lab/row_model.h"
 #include "tools/lab/warp_text.h"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "decoding/theory/optimal_acceptance.h"
+#include "decoding/tree/k_seq.h"
 
 namespace coppice::decoding {
 namespace {
