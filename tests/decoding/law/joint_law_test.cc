@@ -1,5 +1,5 @@
-// p_beam of one layer against the flat warp written as plainly as the text (testing/flat_warp.h), for
-// target rows in either form and for draft rows.
+// p_beam of one layer against the flat warp written as plainly as the text (testing/flat_warp.h),
+// for target rows in either form and for draft rows.
 #include "decoding/law/joint_law.h"
 
 #include <gtest/gtest.h>
