@@ -26,8 +26,8 @@ namespace coppice::comm {
 struct ChannelOptions {
   size_t max_message_bytes = 64 << 20;
   int send_high_water = 10000;  // frames queued for one peer before Send returns ResourceExhausted
-  int linger_ms =
-      0;  // closing waits in the background at most this long for queued frames to leave
+  // Closing waits in the background at most this long for queued frames to leave.
+  int linger_ms = 0;
 };
 
 struct ChannelCounters {
@@ -75,8 +75,8 @@ class ClientChannel {
   // Queues until the first connection stands. ResourceExhausted: the queue is full; Unavailable:
   // the connection was lost and is not back yet.
   virtual absl::Status Send(const google::protobuf::MessageLite& message) = 0;
-  virtual bool Receive(
-      google::protobuf::MessageLite* message) = 0;  // false when none is waiting. Never blocks.
+  // False when none is waiting. Never blocks.
+  virtual bool Receive(google::protobuf::MessageLite* message) = 0;
   // Connections that stood and were lost; what was under way went with them. ZeroMQ cannot tell: 0.
   virtual uint64_t breaks() const { return 0; }
   virtual Pollable socket() = 0;

@@ -28,11 +28,11 @@ struct DraftForest {
   int num_roots = 0;
   std::vector<TokenId> token;   // [n]
   std::vector<int32_t> parent;  // [n] node index < i, or -1 - root
-  std::vector<int32_t>
-      layer_begin;  // [depth + 1]; layer l (0-based) = nodes [layer_begin[l], layer_begin[l+1])
+  // [depth + 1]; layer l (0-based) = nodes [layer_begin[l], layer_begin[l+1]).
+  std::vector<int32_t> layer_begin;
   std::vector<Proposal> proposals;  // empty for methods that ship the tree alone
-  std::vector<int32_t>
-      draws;  // rejection methods: node of every draft, drawing order, copies listed
+  // Rejection methods: node of every draft, drawing order, copies listed.
+  std::vector<int32_t> draws;
   std::vector<int32_t> draws_begin;  // [depth + 1]
 
   int size() const { return static_cast<int>(token.size()); }

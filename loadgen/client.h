@@ -16,8 +16,8 @@ struct LoadPlan {
   BaseUrl url;
   std::string endpoint;             // "/v1/completions"
   std::vector<std::string> bodies;  // JSON, one for each request
-  std::vector<double>
-      arrivals_s;  // when each is meant to be sent, ascending; empty = as soon as there is room
+  // When each is meant to be sent, ascending; empty = as soon as there is room.
+  std::vector<double> arrivals_s;
   int max_concurrency = 0;  // 0 = no limit
   double timeout_s = 600;   // of one request, from sending
 };

@@ -12,8 +12,8 @@ namespace coppice::tokenizer {
 
 struct Utf8Char {
   uint32_t code_point = 0;  // U+FFFD when invalid
-  int length =
-      1;  // bytes; of an invalid part its maximal subpart (Unicode 15.0, section 3.9, D93b)
+  // Bytes; of an invalid part its maximal subpart (Unicode 15.0, section 3.9, D93b).
+  int length = 1;
   bool valid = false;
   bool incomplete = false;  // the text ended inside a character that could still become valid
 };

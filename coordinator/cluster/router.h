@@ -32,8 +32,8 @@ class Router {
     int sequences = 0;
   };
   std::map<std::string, Load> load_;
-  std::unordered_map<uint64_t, std::string>
-      prefix_home_;  // hash of a prompt's first tokens -> replica
+  // Hash of a prompt's first tokens -> replica.
+  std::unordered_map<uint64_t, std::string> prefix_home_;
 };
 
 }  // namespace coppice::coordinator

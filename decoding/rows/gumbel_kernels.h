@@ -11,8 +11,8 @@
 
 namespace coppice::decoding {
 
-inline constexpr double kMarginCap =
-    0.01;  // nats; a larger margin of a pruned argmax is reported as this
+// Nats; a larger margin of a pruned argmax is reported as this.
+inline constexpr double kMarginCap = 0.01;
 
 // Where a draw's noise comes from (docs/algorithms.md 2); idx is the token.
 struct NoiseKey {

@@ -36,8 +36,8 @@ class HypothesisPool {
   // The stop rule of the policy (FIRST / EXACT); best_active = largest Bound of the active beams.
   bool PolicyStops(double best_active) const;
   absl::Span<const Entry> entries() const { return entries_; }  // best first
-  std::vector<Hypothesis> Result(
-      const PathTree& paths) const;  // best first, at most num_hypotheses
+  // Best first, at most num_hypotheses.
+  std::vector<Hypothesis> Result(const PathTree& paths) const;
 
  private:
   size_t capacity_;
