@@ -11,7 +11,7 @@ namespace coppice::coordinator {
 struct LaunchOptions {
   CoordinatorOptions coordinator;
   std::string model;           // folder with the tokenizer
-  std::string control_listen;  // "" = picked by the kind of launch
+  std::string control_listen;  // "" = depends on the kind of launch
 };
 
 // InvalidArgument names the flag and what it must be.

@@ -1,5 +1,5 @@
-// The HTTP application: routes, method and content-type rules, and the answer of every endpoint.
-// Event-loop thread.
+// The HTTP application: routes, rules for method and content type, and the answer of every
+// endpoint. Event-loop thread.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
-// When the requests of an open loop are meant to be sent: fixed from the seed before the run, so
-// that a slow server never delays them (no coordinated omission). Called by main. Pure function.
+// The times at which the requests of an open loop are to be sent. They are fixed from the seed
+// before the run, so a slow server never delays them (no coordinated omission). Called by main.
+// Pure function.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ struct LoadPlan {
   BaseUrl url;
   std::string endpoint;             // "/v1/completions"
   std::vector<std::string> bodies;  // JSON, one for each request
-  // When each is meant to be sent, ascending; empty = as soon as there is room.
+  // When each is to be sent, ascending; empty = as soon as max_concurrency has room.
   std::vector<double> arrivals_s;
   int max_concurrency = 0;  // 0 = no limit
   double timeout_s = 600;   // of one request, from sending
@@ -28,8 +28,8 @@ struct LoadProgress {
   double elapsed_s = 0;
 };
 
-// [bodies], in order. progress is called about once a second. Unavailable when the host does not
-// resolve; what fails later fails in the record of its request.
+// Returns a record for each body, in order. Calls progress about once a second. Unavailable when
+// the host does not resolve; later failures are in the record of their request.
 absl::StatusOr<std::vector<RequestRecord>> RunLoad(
     const LoadPlan& plan, const std::function<void(const LoadProgress&)>& progress);
 

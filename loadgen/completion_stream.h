@@ -15,7 +15,7 @@ class CompletionStream {
       : record_(record) {}  // *record must outlive this
 
   void OnData(const std::string& data, double now_s);
-  // The stream has ended. Without [DONE] the request has failed.
+  // Call when the stream has ended. Without [DONE] the request counts as failed.
   void Finish();
   bool done() const { return done_; }
 

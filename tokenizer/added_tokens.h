@@ -1,6 +1,6 @@
-// The added_tokens of a tokenizer.json: strings that become one token wherever they stand in a
-// text, before anything is cut or merged. Leftmost first, the longest of those that start at one
-// place. Immutable and thread-safe.
+// The added_tokens of a tokenizer.json: strings that become one token wherever they appear in a
+// text, before any splitting or merging. The leftmost match wins; of those that start at one place,
+// the longest. Immutable and thread-safe.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,7 +1,7 @@
-// The merge loop that both kinds of byte-pair encoding share: of all adjacent pairs that may merge,
-// the one with the lowest priority, leftmost on ties, until none is left. Heap over a linked list,
-// O(n log n). Pure function. Source: Sennrich et al., https://arxiv.org/abs/1508.07909, algorithm 1
-// with ranked merges.
+// The merge loop that both kinds of byte-pair encoding share. Merges the adjacent pair of lowest
+// priority, leftmost on ties, until no pair merges. Heap over a linked list, O(n log n). Pure
+// function. Source: Sennrich et al., https://arxiv.org/abs/1508.07909, algorithm 1 with ranked
+// merges.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct BpeMerge {
   TokenId id = -1;  // -1 = the pair does not merge
 };
 
-// symbols: in text order, adjacent. find(left, right) -> BpeMerge<Priority>. Returns what is left,
-// in order.
+// symbols: adjacent, in text order. find(left, right) -> BpeMerge<Priority>. Returns the remaining
+// symbols in order.
 template <typename Priority, typename Find>
 std::vector<BpeSymbol> MergeSymbols(std::vector<BpeSymbol> symbols, const Find& find) {
   struct Candidate {

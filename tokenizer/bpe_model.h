@@ -29,8 +29,8 @@ class BpeModel {
   TokenId Find(absl::string_view token) const;  // -1 = none
   bool byte_fallback() const { return byte_fallback_; }
 
-  // word: valid UTF-8. A character that the vocabulary lacks becomes its byte tokens, else the
-  // unknown token (one for a run with fuse_unk), else nothing.
+  // word: valid UTF-8. A character that is not in the vocabulary becomes its byte tokens; without
+  // those the unknown token (one for a run with fuse_unk); without that nothing.
   void Encode(absl::string_view word, std::vector<TokenId>* ids) const;
 
  private:

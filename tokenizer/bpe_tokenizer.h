@@ -12,8 +12,8 @@
 
 namespace coppice::tokenizer {
 
-// Errors name path, the component and what was expected. The truncation and padding that a file
-// names are settings of batches, not of the vocabulary: without effect here.
+// Errors name path, the component and what was expected. Truncation and padding in the file are
+// settings for batches and have no effect here.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& path,
                                                             const SpecialTokenSettings& settings);
 

@@ -1,6 +1,6 @@
 // The byte alphabet of GPT-2: each of the 256 bytes as one printable character, so that a
-// vocabulary of text covers every byte string. Bytes that print in Latin-1 stand for themselves,
-// the others take U+0100 upwards in byte order. Pure functions.
+// vocabulary of text covers every byte string. Printable Latin-1 bytes stand for themselves; the
+// others are U+0100 and up, in byte order. Pure functions.
 #pragma once
 
 #include <optional>

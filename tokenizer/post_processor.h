@@ -1,5 +1,5 @@
-// The post_processor of a tokenizer.json: which special tokens stand before and after a single
-// text. Built at start-up by the BPE tokenizer. Plain data.
+// The post_processor of a tokenizer.json: the special tokens before and after a single text. Built
+// at start-up by the BPE tokenizer. Plain data.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,5 +1,5 @@
-// The pre_tokenizer of a tokenizer.json: cuts a normalized text into words within which BPE merges.
-// Built at start-up by the BPE tokenizer. Immutable and thread-safe.
+// The pre_tokenizer of a tokenizer.json: cuts a normalized text into words. BPE merges within words
+// only. Built at start-up by the BPE tokenizer. Immutable and thread-safe.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

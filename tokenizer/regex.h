@@ -22,8 +22,8 @@ class Regex {
   // fault.
   static absl::StatusOr<Regex> Compile(const std::string& pattern, bool literal);
 
-  // All matches in text (valid UTF-8), left to right, without overlap, none empty. A text on which
-  // the matcher runs out of its resource limits has no matches from there on.
+  // All matches in text (valid UTF-8), left to right, without overlap, none empty. If the matcher
+  // hits its resource limits, there are no matches from there on.
   std::vector<Range> FindAll(absl::string_view text) const;
 
  private:

@@ -1,4 +1,4 @@
-// The decoder of a tokenizer.json: a token's string to its bytes. Built at start-up by the BPE
+// The decoder of a tokenizer.json: from a token's string to its bytes. Built at start-up by the BPE
 // tokenizer. Immutable and thread-safe.
 #pragma once
 

@@ -27,9 +27,9 @@ class Tokenizer {
   // add_special_tokens: what the model's own tokenizer adds (BOS for Llama). Invalid UTF-8 is read
   // as U+FFFD.
   virtual std::vector<TokenId> Encode(absl::string_view text, bool add_special_tokens) const = 0;
-  // The bytes of one token inside a text (not UTF-8 by itself in general); "" for a special token
-  // that is skipped and for an id outside the vocabulary (a model's padded rows). A leading-space
-  // rule that applies at the start of a text only is the detokenizer's business.
+  // The bytes of one token inside a text; not always valid UTF-8 by themselves. "" for a special
+  // token that is skipped and for an id outside the vocabulary (padded rows of a model). The
+  // Detokenizer handles rules for spaces at the start of a text.
   virtual std::string TokenBytes(TokenId id, bool skip_special) const = 0;
   // How many leading spaces a whole text loses (the dummy prefix of SentencePiece): 0, 1, or
   // INT_MAX for all.
@@ -38,16 +38,15 @@ class Tokenizer {
   virtual std::string Decode(absl::Span<const TokenId> ids, bool skip_special) const;
 };
 
-// Incremental text of a completion: text = Decode(prompt + ids) minus Decode(prompt), in pieces
-// each of which is valid UTF-8: never half a character, and the concatenation equals the text of a
-// detokenizer fed all at once. A character that the prompt begins and the completion ends is given
-// whole.
+// Incremental text of a completion: Decode(prompt + ids) minus Decode(prompt), in pieces. Each
+// piece is valid UTF-8, and the pieces concatenate to the text that a detokenizer returns for all
+// ids at once. A character that begins in the prompt and ends in the completion is returned whole.
 class Detokenizer {
  public:
   // tokenizer must outlive this.
   Detokenizer(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt, bool skip_special);
   std::string Append(absl::Span<const TokenId> tokens);  // newly settled text
-  std::string Finish();  // what was held back, invalid parts as U+FFFD
+  std::string Finish();  // text that was held back, invalid parts as U+FFFD
 
  private:
   void AddBytes(absl::Span<const TokenId> tokens);

@@ -1,5 +1,5 @@
-// UTF-8 in pieces: what of a byte string is settled, and invalid bytes as U+FFFD. Called by every
-// tokenizer and by the detokenizer. Pure functions.
+// UTF-8 that arrives in pieces: which part of a byte string is final, and invalid bytes as U+FFFD.
+// Called by every tokenizer and by the detokenizer. Pure functions.
 #pragma once
 
 #include <cstddef>

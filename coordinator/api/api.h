@@ -37,7 +37,7 @@ std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,
                                                         const std::string& timeout_header,
                                                         const ApiContext& context);
 
-// What a replica's registration and the flags say about the model.
+// The limits of the model, from a replica's registration and the flags.
 struct ModelLimits {
   int max_model_len = 0;  // tokens, prompt and completion
   std::vector<TokenId> eos_ids;
@@ -46,8 +46,8 @@ struct ModelLimits {
   int kv_block_size = 16;
 };
 
-// Fills what depends on the model (vocabulary, stop ids, the default of max_tokens) and checks
-// context and KV need. To be called when the model is known, before sequences are made.
+// Fills what depends on the model (vocabulary, stop ids, default max_tokens) and checks context
+// length and KV need. Called once the model is known, before sequences are made.
 std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& limits,
                                    GenerateRequest* request);
 

@@ -1,5 +1,5 @@
-// docs/api.md 2.1: derives the decoding from the fields that were given and refuses combinations.
-// Pure.
+// Derives the decoding from the fields that were given and refuses bad combinations (docs/api.md
+// 2.1). Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A validated request: what api makes of the JSON and request carries out. Value type.
+// A validated request. Made by api from the JSON, carried out by request. Value type.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace coppice::coordinator {
 
 struct GenerateRequest {
   std::vector<std::vector<TokenId>> prompts;  // each at least one token
-  // Of sample 0 of every prompt. params.stop_ids holds the request's own ids until FitToModel adds
-  // the model's.
+  // The parameters of sample 0 of every prompt. params.stop_ids holds only the request's own ids
+  // until FitToModel adds the model's.
   decoding::DecodingParams params;
-  int n = 1;        // choices of a prompt
-  int samples = 1;  // sequences of a prompt: best_of for multinomial, 1 for beam decodings; sample
-                    // i has seed + i
+  int n = 1;  // choices of a prompt
+  // Sequences of a prompt: best_of for multinomial, 1 for beam decodings. Sample i has seed + i.
+  int samples = 1;
   bool max_tokens_given = false;
   bool ignore_eos = false;
   std::vector<TokenId> own_stop_ids;
@@ -33,9 +33,8 @@ struct GenerateRequest {
   std::vector<std::string> ignored_fields;  // unknown ones, with --unknown_fields=ignore
 
   bool beams() const { return params.kind != decoding::DecodingKind::kMultinomial; }
-  bool ranked() const {
-    return beams() || samples > n;
-  }  // choices by score instead of sample order
+  // Choices are ordered by score instead of sample number.
+  bool ranked() const { return beams() || samples > n; }
   int sequences() const { return static_cast<int>(prompts.size()) * samples; }
 };
 

@@ -1,5 +1,5 @@
-// Typed reads of one JSON object's fields, with errors that name the field: type, range, aliases,
-// unknown names. Keeps the first error. Used by api for requests; thread-compatible.
+// Reads the fields of one JSON object with their types. Checks type, range, aliases and unknown
+// names; errors name the field, and the first one is kept. Used by api. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace coppice::coordinator {
 
-// Strict JSON in UTF-8 whose top value is an object: no NaN, no lone surrogate, at most max_depth
-// nested values. Error: invalid_json.
+// Parses strict JSON in UTF-8 whose top value is an object: no NaN, no lone surrogate, at most
+// max_depth levels. Error: invalid_json.
 std::optional<ApiError> ParseJsonObject(const std::string& text, int max_depth,
                                         nlohmann::json* object);
 
@@ -41,11 +41,11 @@ class JsonFields {
   void Ignore(Names names) { Find(names); }
   // A field that is accepted at `neutral` only, else unsupported_field.
   void Neutral(const char* name, const nlohmann::json& neutral);
-  // Names that nobody asked for.
+  // Names in the object that no call above has asked for.
   std::vector<std::string> Unknown() const;
 
-  // Records an error about a field unless there is one already. The message is prefixed by the
-  // field's path.
+  // Records an error about a field, unless one is recorded already. Puts the path of the field
+  // before the message.
   void Fail(const char* code, absl::string_view name, absl::string_view what);
   // The spelling under which the client gave the field, as a path.
   std::string Path(absl::string_view name) const;

@@ -7,8 +7,8 @@
 
 namespace coppice::coordinator {
 
-// Reads `speculative` of *fields into request->params, whose decoding must be set already. Errors
-// go to *fields.
+// Reads `speculative` of *fields into request->params, whose decoding must already be set. Reports
+// errors to *fields.
 void ApplySpeculative(const ApiLimits& limits, JsonFields* fields, GenerateRequest* request);
 
 }  // namespace coppice::coordinator

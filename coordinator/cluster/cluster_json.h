@@ -1,4 +1,4 @@
-// What /cluster and /v1/models show, as JSON text (docs/api.md 1). Pure.
+// The JSON text of /cluster and /v1/models (docs/api.md 1). Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The thread that owns the control channel: hands messages of nodes to a callback and sends what is
-// queued. Bridges to the event loop; knows no meaning of a message. Send from any thread.
+// The thread that owns the control channel. Passes messages from nodes to a callback and sends the
+// queued ones. It does not interpret messages. Send may be called from any thread.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ class ControlLoop {
   // on_message is called in the loop's thread.
   static std::unique_ptr<ControlLoop> Start(std::unique_ptr<comm::ServerChannel> channel,
                                             OnMessage on_message);
-  virtual ~ControlLoop() = default;  // sends what is queued, ends the thread
+  virtual ~ControlLoop() = default;  // sends queued messages, then ends the thread
   virtual void Send(const std::string& peer, proto::CoordinatorMessage message) = 0;
   virtual const std::string& endpoint() const = 0;
 };

@@ -1,6 +1,6 @@
-// Requests on their way: the queue, which sequence runs where, deadlines, cancellation, fail-over.
-// Joins registry, router and requests; sends to nodes through a callback. Event-loop thread; no
-// socket, the clock is an argument.
+// Dispatches requests: the queue, which sequence runs where, deadlines, cancellation, fail-over.
+// Connects registry, router and requests, and sends to nodes through a callback. Event-loop thread.
+// No socket; the clock is an argument.
 #pragma once
 
 #include <deque>
@@ -37,12 +37,12 @@ class Dispatcher {
   Dispatcher(const DispatcherOptions& options, const Clock* clock, NodeRegistry* registry,
              Metrics* metrics, Send send);
 
-  // Queues or starts the request, or fails it (draining, queue_full, what the model does not
-  // allow).
+  // Queues or starts the request, or fails it: draining, queue_full, or beyond what the model
+  // allows.
   void Submit(const std::shared_ptr<Request>& request);
   void Disconnected(const std::shared_ptr<Request>& request);
   void OnNodeMessage(const std::string& peer, const proto::NodeMessage& message);
-  // Deadlines and lost nodes; to be called every few hundredths of a second.
+  // Handles deadlines and lost nodes. Call it every few hundredths of a second.
   void Tick();
 
   void BeginDrain(const std::string& why);  // new requests are refused from now on
@@ -88,12 +88,12 @@ class Dispatcher {
   const Send send_;
   Router router_;
   std::vector<RequestPtr> active_;  // queued and running
-  std::deque<RequestPtr> queue_;    // those with sequences that run nowhere, oldest first
+  std::deque<RequestPtr> queue_;    // requests with a sequence that runs nowhere, oldest first
   std::unordered_map<uint64_t, Running> running_;  // by sequence id
   // Sequences that a lost node may still run; it is told to drop them before it gets new ones.
   std::map<std::string, std::vector<uint64_t>> left_behind_;
   uint64_t next_sequence_id_ = 1;
-  double seconds_per_request_ = 0.1;  // between ends, smoothed
+  double seconds_per_request_ = 0.1;  // between ends of requests, smoothed
   double last_end_s_ = -1;
   bool draining_ = false;
 };

@@ -1,6 +1,6 @@
 // The cluster's metrics as Prometheus text (docs/api.md 5). Fed by the dispatcher (requests, node
-// status) and by routes (HTTP). Series of known labels exist from the start at 0; no label is
-// unbounded. Event-loop thread.
+// status) and by routes (HTTP). Series with known labels exist from the start at 0. No label has
+// unbounded values. Event-loop thread.
 #pragma once
 
 #include <memory>
@@ -21,11 +21,11 @@ class Metrics {
   void RequestRefused(const std::string& code);
   void Failover();
   void Cancelled();
-  // A node reported what cannot be, or what is not its own to report.
+  // A node sent an impossible report, or a report about a sequence it does not run.
   void BadUpdate(const std::string& node);
   // Time between two updates of a sequence that brought tokens, in seconds.
   void InterToken(double seconds);
-  // A node's beat; counters since its start.
+  // A node's heartbeat, with its counters since its start.
   void NodeStatus(const Node& node);
   void NodeUp(const Node& node, bool up);
   void SetWaiting(int requests);  // in the coordinator's queue

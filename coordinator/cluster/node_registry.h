@@ -1,6 +1,6 @@
-// Who is in the cluster and who is alive: nodes by registration and heartbeat with step progress,
-// their states, the last events. Decides nothing about requests. No socket, no thread; the clock is
-// an argument. Event-loop thread.
+// The nodes of the cluster: registrations, states, heartbeats with step counts, recent events. Says
+// who is alive; decides nothing about requests. No socket, no thread; the clock is an argument.
+// Event-loop thread.
 #pragma once
 
 #include <deque>
@@ -51,10 +51,10 @@ class NodeRegistry {
   NodeRegistry(const Clock* clock, const RegistryOptions& options)
       : clock_(clock), options_(options) {}
 
-  // Accepts a node, or refuses it with the reason (a field that cannot be right; vocabularies that
-  // differ, with both sizes; another model than the other replicas'). A node that registers again
-  // from another connection keeps its place; `replaced` then tells the id of a lost or dead
-  // namesake whose work must go elsewhere, "" if none.
+  // Accepts a node, or refuses it with a reason: an impossible field, a vocabulary of another size
+  // (the reason names both), another model than that of the other replicas. A node that registers
+  // again over a new connection keeps its entry. `replaced` receives the id of a lost node of the
+  // same name whose work must move, or "".
   proto::RegisterAck OnRegister(const std::string& peer, const proto::Register& registration,
                                 std::string* replaced);
   // Null when the peer is not registered. The status has been checked (CheckNodeStatus). A node

@@ -1,5 +1,5 @@
-// Picks the replica of a sequence: one with room in its KV pool, then the freest, then the one that
-// has seen the start of the prompt, then the least busy. Keeps what it has reserved where. No
+// Picks the replica of a sequence. It must have room in its KV pool; then the freest wins, then one
+// that has seen the start of the prompt, then the least busy. Keeps track of its reservations. No
 // socket; event-loop thread.
 #pragma once
 
@@ -17,12 +17,12 @@ namespace coppice::coordinator {
 
 class Router {
  public:
-  // The id of the replica that takes a sequence of so many KV blocks, "" when none has room now.
+  // The id of the replica for a sequence of `kv_blocks` blocks; "" when none has room now.
   std::string Pick(const std::vector<const Node*>& ready, absl::Span<const TokenId> prompt,
                    int64_t kv_blocks) const;
   void Reserve(const std::string& replica, absl::Span<const TokenId> prompt, int64_t kv_blocks);
   void Release(const std::string& replica, int64_t kv_blocks);
-  void Forget(const std::string& replica);  // lost: its reservations and prefixes
+  void Forget(const std::string& replica);  // drops what is kept of a lost replica
   int64_t reserved(const std::string& replica) const;
   int running(const std::string& replica) const;
 

@@ -1,5 +1,5 @@
-// The exchange behind one connection as bytes: formats replies, stream heads, chunks and events
-// into an output queue that the session writes. Event-loop thread.
+// Formats replies, stream heads, chunks and events as bytes into an output queue that the session
+// writes. Event-loop thread.
 #pragma once
 
 #include <functional>
@@ -15,8 +15,8 @@ std::string FormatReply(const HttpReply& reply, const std::string& request_id,
 
 class SessionExchange : public HttpExchange {
  public:
-  // chunked: HTTP/1.1, streams are chunked; otherwise they end with the connection. wake tells the
-  // session that there is output, an end, or a lost client.
+  // chunked: streams are chunked (HTTP/1.1); otherwise they end with the connection. wake is called
+  // when there is output, when the answer ends, or when the client is lost.
   SessionExchange(std::string request_id, bool keep, bool chunked, std::function<void()> wake);
 
   void AddHeader(const std::string& name, const std::string& value) override;
@@ -30,8 +30,8 @@ class SessionExchange : public HttpExchange {
   // The session's side.
   bool HasOutput() const { return !output_.empty(); }
   std::string TakeOutput();
-  void Silence();     // keep_alive_interval has passed without output
-  void ClientWent();  // calls the disconnect callback, once, unless the answer has ended
+  void Silence();     // call when keep_alive_interval has passed without output
+  void ClientWent();  // calls the disconnect callback once, unless the answer has ended
   bool ended() const { return ended_; }
   bool gone() const { return gone_; }
   bool keep() const { return keep_; }

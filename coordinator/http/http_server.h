@@ -25,7 +25,7 @@ struct HttpOptions {
   double idle_timeout_s = 75;  // between requests of one connection
   double header_timeout_s = 10;
   double body_timeout_s = 30;
-  double write_timeout_s = 60;        // a client that does not read
+  double write_timeout_s = 60;        // until a client that does not read is disconnected
   double keep_alive_interval_s = 15;  // of silence in a stream
 };
 

@@ -1,5 +1,5 @@
 // One HTTP connection: reads requests, hands them to the app, writes answers. Made by http_server
-// for every socket it accepts; lives in the event loop's thread.
+// for every socket it accepts. Event-loop thread.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>

@@ -1,6 +1,6 @@
-// One choice's ids and text as they become known: detokenises token by token, looks for stop
-// strings, holds back what is not settled. Streamed and plain answers both come from here, so they
-// are equal. Thread-compatible.
+// The ids and text of one choice as they become known. Detokenises token by token, finds stop
+// strings, and holds back text that may still change. Streamed and plain answers both use it, so
+// they are equal. Thread-compatible.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
-// The life of one request: its sequences, what each has said so far, the events and the final
-// answer. Gets updates from the dispatcher and writes to the HTTP exchange; owns no socket and no
-// timer. Event-loop thread.
+// The life of one request: its sequences, what each has produced so far, the events and the final
+// answer. Receives updates from the dispatcher and writes to the HTTP exchange. Owns no socket and
+// no timer. Event-loop thread.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,8 @@ class Request {
     double arrival_s = 0;    // on the dispatcher's clock
     int64_t created = 0;     // unix seconds
   };
-  // One StartSequence at a time runs for each sequence; a replica that dies makes it pending again.
+  // Each sequence runs on one replica at a time. When that replica dies the sequence is pending
+  // again.
   struct Sequence {
     int prompt = 0;  // index of its prompt
     int sample = 0;
@@ -38,7 +39,7 @@ class Request {
     int64_t kv_blocks = 0;  // reserved there
     double lost_s = -1;     // when the replica was lost on which it last ran; < 0 while it runs
     size_t received = 0;    // tokens that this run has sent
-    bool shown = false;     // text of it has reached the client
+    bool shown = false;     // some of its text has been sent to the client
     bool done = false;
     std::unique_ptr<ChoiceText> text;
     std::vector<decoding::Hypothesis> hypotheses;
@@ -49,19 +50,19 @@ class Request {
   Request(GenerateRequest request, Origin origin, const tokenizer::Tokenizer* tokenizer,
           std::shared_ptr<HttpExchange> exchange);
 
-  // After FitToModel has filled params(): makes the sequences.
+  // Makes the sequences. Call it after FitToModel has filled the parameters.
   GenerateRequest* mutable_generate() { return &request_; }
   void MakeSequences();
   proto::StartSequence StartMessage(int index) const;
-  // A run of the sequence begins on a replica, for the first time or again.
+  // The sequence starts on a replica, for the first time or again.
   void Start(int index, uint64_t id, const std::string& replica, const std::string& fingerprint,
              double now_s);
-  // The sequence's replica is gone. False: what was shown cannot be continued, so the request fails
-  // with replica_lost.
+  // The replica of the sequence is gone. False: the text that was shown cannot be continued, so the
+  // request must fail with replica_lost.
   bool Requeue(int index);
 
-  // What one update of the running sequence says. Sends events; when the last sequence is done, the
-  // answer. False: the node says what cannot be; the request has failed with an error that names
+  // Applies one update of a running sequence. Sends events and, when the last sequence is done, the
+  // answer. False: the update is impossible, and the request has failed with an error that names
   // node and field.
   bool OnUpdate(int index, const proto::SequenceUpdate& update, double now_s);
   // Ends the request with an error, as a reply or as an event.
@@ -79,7 +80,7 @@ class Request {
   bool made() const { return !sequences_.empty(); }
   double first_token_s() const { return first_token_s_; }  // < 0: none yet
   double started_s() const { return started_s_; }          // first dispatch; < 0: none yet
-  // For the log and the metrics, after a good end.
+  // For the log and the metrics, once the request has ended well.
   const Usage& usage() const { return usage_; }
   const std::vector<std::string>& finish_reasons() const { return finish_reasons_; }
 

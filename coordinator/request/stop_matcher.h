@@ -1,6 +1,6 @@
-// Finds stop strings in text that arrives in pieces and holds back what could be the start of one.
-// The result does not depend on where the pieces are cut: the match that is complete first wins, of
-// those the one that starts first.
+// Finds stop strings in text that arrives in pieces, and holds back text that could be the start of
+// one. The result does not depend on the pieces: the match that ends first wins; of several, the
+// one that starts first.
 #pragma once
 
 #include <optional>
@@ -13,14 +13,14 @@ namespace coppice::coordinator {
 
 class StopMatcher {
  public:
-  // include: shown text ends after the match instead of before it. No stops: everything passes at
+  // include: the text ends after the match instead of before it. Without stops all text passes at
   // once.
   StopMatcher(std::vector<std::string> stops, bool include)
       : stops_(std::move(stops)), include_(include) {}
 
-  // Text that is settled now. After a match nothing more comes out.
+  // Returns the text that can no longer change. After a match always "".
   std::string Append(absl::string_view text);
-  // What was held back, if no match came.
+  // Returns the text that was held back, if there was no match.
   std::string Finish();
   const std::optional<std::string>& matched() const { return matched_; }
 

@@ -9,8 +9,8 @@
 
 namespace coppice::decoding {
 
-// The root rho of 1 - (1 - beta)^n - rho beta and what follows from it (section 7). Rows are dense,
-// f64, or list any set of tokens that contains the shared support; n >= 1 drafts.
+// The root rho of 1 - (1 - beta)^n - rho beta and what follows from it (docs/algorithms.md 7). Rows
+// are dense, f64, or list any set of tokens that contains the shared support; n >= 1 drafts.
 struct KSeqAcceptance {
   double rho = 1;         // in [1, n], the upper end of the last bracket
   double beta = 0;        // sum of min(p / rho, q)
