@@ -1,5 +1,5 @@
-// Child lookup in a draft forest by row number (roots first, then nodes), for the verifiers. Built
-// once per round; a lookup costs the logarithm of the number of siblings.
+// Finds children in a draft forest by row number (roots first, then nodes), for the verifiers.
+// Built once per round. A lookup is logarithmic in the number of siblings.
 #pragma once
 
 #include <vector>

@@ -14,7 +14,8 @@
 
 namespace coppice::test {
 
-// An outcome is a list of numbers of the test's choosing; one that is not listed has probability 0.
+// An outcome is a list of numbers that the test chooses. An outcome that is not listed has
+// probability 0.
 using ExactLaw = std::map<std::vector<uint64_t>, double>;
 
 inline double TotalVariation(const ExactLaw& a, const ExactLaw& b) {

@@ -23,7 +23,7 @@ class ScriptedChoices : public decoding::ChoiceSource {
   void BeginRound(uint64_t) override {}
   decoding::Draw Choose(Domain, uint32_t, const decoding::LayerLaw& law) override {
     const std::vector<decoding::EntryMass> entries = decoding::ListEntries(law);
-    // Masses that vanish beside no other still weigh.
+    // Relative to the largest mass, so that tiny masses still count.
     double most = -std::numeric_limits<double>::infinity();
     for (const decoding::EntryMass& entry : entries) most = std::max(most, entry.log_mass);
     if (most > -700) most = 0;
@@ -80,7 +80,7 @@ class ScriptedChoices : public decoding::ChoiceSource {
   double probability_ = 1;
 };
 
-// Calls run once for every choice sequence; returns how many there were.
+// Calls run once for every sequence of choices; returns their number.
 inline int64_t EnumerateChoices(const std::function<void(ScriptedChoices*)>& run) {
   ScriptedChoices choices;
   int64_t runs = 0;

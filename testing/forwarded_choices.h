@@ -1,5 +1,5 @@
-// A ChoiceSource that passes everything on: base of the deliberately wrong variants that laws must
-// be able to reject, and of recorders. Used by tests/decoding and tools/golden.
+// A ChoiceSource that forwards every call. Base of deliberately wrong variants, which law tests
+// must reject, and of recorders. Used by tests/decoding and tools/golden.
 #pragma once
 
 #include "decoding/law/choice_source.h"
@@ -25,7 +25,7 @@ class ForwardedChoices : public decoding::ChoiceSource {
   decoding::ChoiceSource* choices_;
 };
 
-// Erratum E1: the coin with its ratio upside down.
+// Erratum E1: the coin with the inverted ratio.
 class InvertedRatio : public ForwardedChoices {
  public:
   using ForwardedChoices::ForwardedChoices;

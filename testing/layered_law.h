@@ -210,9 +210,9 @@ class BeamSamplingLaw {
     return layer;
   }
 
-  // docs/algorithms.md 8, read aloud: candidates in the order of a sample without replacement; an
-  // end of rank below W is an output, one of a later rank is passed over, the others fill the next
-  // beams.
+  // docs/algorithms.md 8, written out: candidates come in the order of a sample without
+  // replacement. An end of sequence of rank below W is an output, one of a later rank is ignored;
+  // the others fill the next beams.
   using VisitEntries = std::function<void(const std::vector<decoding::Entry>&, double)>;
   void VisitWalk(const std::vector<decoding::EntryMass>& left, int width,
                  std::vector<decoding::Entry> passed, std::vector<decoding::Entry> outputs,

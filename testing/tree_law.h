@@ -46,11 +46,11 @@ struct TreeSetting {
   decoding::DecodingParams params;    // max_tokens = tokens in all, stop ids, warp, draft_tree
   decoding::NodeRule rule = nullptr;  // of the tree decoder; nullptr: block verification
   decoding::ChildLaw law = decoding::ChildLaw::kIid;        // how children are drawn
-  decoding::ChildLaw relied_on = decoding::ChildLaw::kIid;  // what the decoder believes of them
+  decoding::ChildLaw relied_on = decoding::ChildLaw::kIid;  // what the decoder assumes
   int draft_depth = 2;
   LogProbsOf target;
   LogProbsOf draft;
-  std::function<void(decoding::DraftForest*)> tamper;  // what is done to the draft on its way
+  std::function<void(decoding::DraftForest*)> tamper;  // changes the draft before decoding
 };
 
 inline std::unique_ptr<decoding::SingleSequenceDecoder> MakeTreeOrBlockDecoder(

@@ -1,6 +1,6 @@
-// Where every random decision of a rejection-type drafter or verifier comes from: production draws
-// are counter-based (docs/algorithms.md 2); an exhaustive test replays scripts of choices
-// through the same interface. One per decoder or drafter; thread-compatible.
+// The source of every random decision of a rejection drafter or verifier. In production the draws
+// are counter-based (docs/algorithms.md 2); exhaustive tests replay scripts of choices through the
+// same interface. One per decoder or drafter. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -32,17 +32,17 @@ class ChoiceSource {
   virtual ~ChoiceSource() = default;
   // Called before a round's first decision; epoch = layers committed before the round.
   virtual void BeginRound(uint64_t epoch) = 0;
-  // One entry, drawn with probability proportional to its mass. The law has at least one entry of
+  // Draws one entry with probability proportional to its mass. The law must have an entry of
   // positive mass.
   virtual Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) = 0;
-  // `count` entries drawn one after the other without replacement, in drawing order; fewer when the
-  // law has fewer. Here: that many calls of Choose, each on what is left. Equal slots share their
-  // noise, so that the seeded draws are the `count` largest keys.
+  // Draws `count` entries one after the other without replacement; fewer when the law has fewer.
+  // This implementation calls Choose on the remaining entries each time. All draws use the same
+  // slot and so the same noise: seeded, they are the entries of the `count` largest keys.
   virtual std::vector<Entry> ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
                                             int count);
   // Accepts with probability min(1, a / b); b > 0.
   virtual Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) = 0;
-  // One of the drafts of a layer (4.8), with probability proportional to exp(log_weights[j]).
+  // Selects one draft of a layer (4.8), with probability proportional to exp(log_weights[j]).
   virtual Selection Select(uint64_t layer_hash, absl::Span<const double> log_weights) = 0;
 };
 
@@ -53,8 +53,8 @@ class SeededChoices : public ChoiceSource {
   explicit SeededChoices(uint64_t seed) : seed_(seed) {}
   void BeginRound(uint64_t epoch) override { epoch_ = epoch; }
   Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override;
-  // Where every row is listed, noise is made once for all draws; else O(vocab) for every beam, and
-  // once more for every draw.
+  // If every row is sparse, computes the noise once for all draws. Otherwise O(vocab) per beam, and
+  // again per draw.
   std::vector<Entry> ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
                                     int count) override;
   Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override;

@@ -1,7 +1,7 @@
-// p_beam of one layer in every warp mode (docs/algorithms.md 1): ROW and ROW_RAW weigh rows that
-// are warped already, ROWCUT weighs cut rows by their flat scores, JOINT cuts the flat scores of
-// the whole layer. Target and drafters of the methods that serve JOINT and ROWCUT make their laws
-// here. Equal paths have been merged: the multiplicity enters before the warp. Thread-compatible.
+// p_beam of one layer in every warp mode (docs/algorithms.md 1): ROW and ROW_RAW weight rows that
+// are warped already, ROWCUT weights cut rows by their flat scores, JOINT cuts the flat scores of
+// the whole layer. Decoders and drafters of the methods that serve JOINT and ROWCUT get their laws
+// here. Equal paths must be merged; the multiplicity enters before the warp. Thread-compatible.
 #pragma once
 
 #include <vector>
@@ -19,9 +19,9 @@ class JointLaw {
   JointLaw(const JointLaw&) = delete;
   JointLaw& operator=(const JointLaw&) = delete;
 
-  // The law over the beams' rows, in their order; a beam that a joint cut leaves without entries
-  // has neither row. `warped`: read with the same parameters. `sparse`: a row as DraftRow makes it.
-  // The law refers to the given rows and to this object's, until the next Make.
+  // The law over the beams' rows, in their order. A beam without entries after a joint cut has
+  // neither row. `warped`: read with the same parameters. `sparse`: a row as DraftRow makes it. The
+  // law refers to the given rows and to this object's, until the next Make.
   LayerLaw Make(absl::Span<const LawBeam> beams);
 
  private:

@@ -25,15 +25,15 @@ struct Entry {
   }
 };
 
-// Entries of one beam: log mass = log_weight + log-probability, except for the changed tokens. At
-// most one of `sparse` and `whole` is set; neither: the beam has no entries.
+// The entries of one beam. log mass = log_weight + log-probability, except for the changed tokens.
+// At most one of `sparse` and `whole` is set; with neither the beam has no entries.
 struct WeightedRow {
   uint64_t hash = 0;      // H(beam), without the epoch step
   double log_weight = 0;  // nats
   const Distribution* sparse = nullptr;
-  const WarpedRow* whole = nullptr;      // whole->whole()
-  std::vector<TokenId> changed;          // ascending, tokens of the row whose mass is given apart
-  std::vector<double> changed_log_mass;  // nats; -inf = removed
+  const WarpedRow* whole = nullptr;             // whole->whole()
+  std::vector<TokenId> changed;                 // ascending; tokens whose mass is given below
+  std::vector<double> changed_log_mass;         // nats; -inf = removed
   std::shared_ptr<const RowWithout> unchanged;  // whole rows with changes: the other tokens
 };
 
@@ -45,13 +45,13 @@ struct LayerLaw {
 int FindToken(const Distribution& row, TokenId token);
 // log mass of an entry; -inf when it is absent.
 double LogMass(const LayerLaw& law, Entry entry);
-// The mass of these entries becomes 0; the others keep theirs, so that the masses no longer sum to
-// what they did. An absent entry stays absent. O(vocab) for a whole row, however many tokens.
+// Sets the mass of these entries to 0; the others keep theirs, so the sum of the masses falls.
+// Absent entries stay absent. O(vocab) for a whole row, for any number of tokens.
 void RemoveTokens(int beam, absl::Span<const TokenId> tokens, LayerLaw* law);
 void RemoveEntry(Entry entry, LayerLaw* law);
 // Whether any entry has positive mass.
 bool HasMass(const LayerLaw& law);
-// The entries of positive mass in canonical order. For tests and small laws: lists everything.
+// All entries of positive mass in canonical order. For tests and small laws.
 struct EntryMass {
   Entry entry;
   double log_mass = 0;

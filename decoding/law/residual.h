@@ -1,7 +1,7 @@
-// What is left of the target's layer law P after rejected drafts: a of docs/algorithms.md 5.1 and
-// 5.5, a <- res(a, Q). Q is sparse (at most draft_support entries a beam), so only the entries of
-// both are stored; everywhere else a is P times one factor. A rejection costs O(entries of Q), not
-// O(entries of P). Thread-compatible; refers to P and Q.
+// The rest of the target's layer law P after rejected drafts: a of docs/algorithms.md 5.1 and 5.5,
+// a <- res(a, Q). Q is sparse (at most draft_support entries per beam), so only entries of both are
+// stored; elsewhere a is P times a common factor. A rejection costs O(entries of Q), not O(entries
+// of P). Thread-compatible. Holds references to P and Q.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,15 @@ namespace coppice::decoding {
 
 class Residual {
  public:
-  // q has a sparse row, or none (nothing proposed), for every row of p, and may have more rows,
-  // which are not read; its masses may sum to less than 1 (rule E). Both must outlive this.
+  // For each row of p, q has a sparse row, or none if nothing was proposed. Further rows of q are
+  // not read. The masses of q may sum to less than 1 (rule E). Both must outlive this.
   Residual(const LayerLaw& p, const LayerLaw& q);
   Residual(const Residual&) = delete;
 
   double Target(Entry entry) const;    // a(entry)
   double Proposal(Entry entry) const;  // Q(entry)
   double Overlap() const;              // sum of min(a, Q): acceptance probability of the next draft
-  // a = P, without the removed entries and normalised; HasTarget().
+  // a = P without the removed entries, normalised. Requires HasTarget().
   void Reset();
   double Excess();  // sum of max(0, a - Q)
   // a = res(a, Q). Where the positive part has mass <= 1e-14 it is undefined and a stays
@@ -30,13 +30,13 @@ class Residual {
   void Reject();
   LayerLaw Law() const;  // a, for drawing
 
-  // Draws without replacement (5.5). An entry of Q is gone; what remains is divided by `total`,
-  // the mass that was left before.
+  // For draws without replacement (5.5). Removes an entry of Q and divides the rest by `total`, the
+  // mass before.
   void RemoveProposal(Entry entry);
   void NormaliseProposal(double total) { proposal_scale_ = 1 / total; }
-  // Entries of P are gone, from the next Reset on; canonical order.
+  // Removes entries of P from the next Reset on; canonical order.
   void RemoveTarget(absl::Span<const Entry> entries);
-  // Enough of P is left for f64: below, its entries lose their digits.
+  // True when enough of P is left: with less mass its entries would lose precision in f64.
   bool HasTarget() const { return !target_cut_ || target_mass_ > kLeastTarget; }
 
  private:
@@ -58,8 +58,8 @@ class Residual {
   std::vector<Shared> shared_;
   std::vector<int> shared_begin_;  // [beams + 1]
   double proposal_scale_ = 1;
-  // P's mass on entries that Q does not propose and that are not removed, and the whole rows cut
-  // down to them; made when first needed.
+  // P's mass on entries that Q does not propose and that are not removed, and the whole rows
+  // restricted to them. Computed when first needed.
   bool outside_known_ = false;
   std::vector<double> outside_;                               // [beams]
   std::vector<std::shared_ptr<const RowWithout>> unchanged_;  // [beams], null for sparse rows

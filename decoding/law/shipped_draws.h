@@ -1,6 +1,6 @@
-// What a rejection verifier needs of a draft forest beyond DraftForest::Validate: the proposals by
-// node, and that every draw can have come from them. Called by the verifiers of
-// docs/algorithms.md 5.1-5.5 and PF-RRS. Pure.
+// What a rejection verifier needs beyond DraftForest::Validate: proposals by node, and a check that
+// every draw can have come from them. Called by the verifiers of docs/algorithms.md 5.1-5.5 and
+// PF-RRS. Pure.
 #pragma once
 
 #include <vector>
@@ -18,9 +18,9 @@ enum class DrawLaw {
   kDistinctChildren,     // without replacement from each parent's own row; weights are not read
 };
 
-// Every draw has a proposal that lists its token, every node was drawn, distinct draws are
-// distinct, and the weights of each layer's joint proposal sum to 1. InvalidArgument names the
-// layer or the node.
+// Checks that each draw has a proposal that lists its token, each node was drawn, draws without
+// replacement differ, and the weights of each layer's joint proposal sum to 1. InvalidArgument
+// names the layer or the node.
 absl::Status CheckShippedDraws(const DraftForest& forest, DrawLaw law);
 
 // Proposals by row (roots first, then nodes). *forest must outlive it.

@@ -17,10 +17,11 @@ struct WidthRule {
   int maximum = 1;       // W_max, >= minimum
 };
 
-// Mass that q proposes after its first `beams` rows (s of 5.2).
+// The mass that q proposes in its first `beams` rows (s of 5.2).
 double ProposalMass(const LayerLaw& q, int beams);
 
-// outputs: accepted drafts first. full: every output is an accepted draft.
+// In the result, outputs lists accepted drafts first; full means that every output is an accepted
+// draft.
 LayerResult VerifyDsbdLayer(const LayerInput& input, RemovedParents rule, const WidthRule& width,
                             ChoiceSource* choices);
 // `width` iid draws from p.

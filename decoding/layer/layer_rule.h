@@ -11,7 +11,7 @@
 
 namespace coppice::decoding {
 
-// What becomes of drafts whose parent is not a current beam (5.2).
+// How drafts are treated whose parent is not a current beam (5.2).
 enum class RemovedParents {
   kReject,       // rule E: each counts as a rejection against the restricted, unnormalised Q
   kRenormalise,  // rule N: they are dropped and Q is renormalised over the current beams
@@ -19,7 +19,7 @@ enum class RemovedParents {
 
 struct LayerInput {
   const LayerLaw* p = nullptr;  // target law of the layer
-  // The proposal, mass 1: first p's beams, row by row (without a row where nothing was proposed),
+  // The proposal, mass 1: first the beams of p in order (without a row where nothing was proposed),
   // then the removed parents.
   const LayerLaw* q = nullptr;
   absl::Span<const Entry> drafts;  // drawing order, copies listed; beams are rows of q
@@ -34,7 +34,7 @@ struct RuleOutput {
 
 struct LayerResult {
   std::vector<RuleOutput> outputs;  // slot order
-  bool full = false;                // the next layer's drafts may be verified
+  bool full = false;                // the drafts of the next layer may be verified
   int tested = 0;                   // drafts that met a coin or counted as a rejection
   int residual_draws = 0;
   double overlap = 0;     // sum of min(P, Q) over the current beams
@@ -45,7 +45,7 @@ class LayerRule {
  public:
   virtual ~LayerRule() = default;
   virtual LayerResult Verify(const LayerInput& input, ChoiceSource* choices) const = 0;
-  // A layer without drafts: the one after the deepest verified, and every plain step.
+  // Decides a layer without drafts: the one after the deepest verified layer, and every plain step.
   virtual LayerResult Draw(const LayerLaw& p, int width, ChoiceSource* choices) const = 0;
 };
 

@@ -25,24 +25,24 @@ struct LayerRecord {
   std::vector<LayerOutput> outputs;  // slot order
   std::vector<int> accepted_draft;   // [outputs] index among the layer's draws, or -1
   bool verified = false;             // false: drawn without drafts
-  bool full = false;                 // verified, and the next layer might be too
+  bool full = false;                 // verified, and the next layer may be too
 };
 
 // What survives a round.
 enum class KeptBeams {
   kAll,
-  kBest,  // single KV (5.4): the beam of largest ls alone, ties: lowest slot
+  kBest,  // single KV (5.4): only the beam of largest ls, ties: lowest slot
 };
 
 class LayeredDecoder : public SequenceDecoder {
  public:
-  // A forest that fails CheckShippedDraws(forest, drafts) is ignored: the round is a plain step.
-  // `choices` decides (SeededChoices in production).
+  // A forest that fails CheckShippedDraws(forest, drafts) is ignored and the round is a plain step.
+  // `choices` makes the random decisions (SeededChoices in production).
   LayeredDecoder(const DecodingParams& params, std::unique_ptr<LayerRule> rule, DrawLaw drafts,
                  std::shared_ptr<ChoiceSource> choices, KeptBeams kept = KeptBeams::kAll);
 
-  // Before the first round: starts from given slots instead of the prompt (exact laws, golden
-  // files). All paths have the same length, which is the number of layers committed.
+  // Call before the first round: starts from given slots instead of the prompt (exact laws, golden
+  // files). All paths have the same length, the number of layers committed.
   struct StartSlot {
     std::vector<TokenId> tokens;
     double log_score = 0;

@@ -1,6 +1,6 @@
-// Drafter of the methods that verify joint layers by rejection: every layer is W_S draws from
-// q_beam, the joint law of the draft beams (docs/algorithms.md 5.1, 5.5), seeded with the target's
-// scores and multiplicities. Ships the draws in drawing order, the distinct nodes and the
+// Drafter of the methods that verify joint layers by rejection: each layer is W_S draws from
+// q_beam, the joint law of the draft beams (docs/algorithms.md 5.1, 5.5). The roots start with the
+// target's scores and multiplicities. Ships the draws in drawing order, the distinct nodes and the
 // proposals. The draft node owns one per round; thread-compatible.
 #pragma once
 
@@ -16,8 +16,8 @@ namespace coppice::decoding {
 
 class LayeredDrafter : public Drafter {
  public:
-  // width = W_S >= 1. law: kIndependent or kDistinct. `choices` decides the draws (SeededChoices
-  // in production).
+  // width = W_S >= 1. law: kIndependent or kDistinct. `choices` makes the draws (SeededChoices in
+  // production).
   LayeredDrafter(const DecodingParams& params, const DraftState& state, int width, DrawLaw law,
                  std::shared_ptr<ChoiceSource> choices);
 
@@ -26,7 +26,7 @@ class LayeredDrafter : public Drafter {
   const DraftForest& forest() const override { return forest_; }
 
  private:
-  struct DraftBeam {   // a draft beam that may be continued
+  struct DraftBeam {   // a draft beam that can be continued
     uint64_t hash;     // H(path)
     double score;      // dls, nats: the target's ls, then + log q
     int multiplicity;  // copies among the draws; set semantics: 1

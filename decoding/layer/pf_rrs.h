@@ -1,7 +1,7 @@
-// PF-RRS beam sampling (docs/algorithms.md 5.7, variant): parents by the shared noise of PF-Gumbel,
-// the tokens of a parent's slots by 5.5 on its single row, with drafts drawn without replacement
-// from q(.|parent). Law: beam sampling with replacement (3.3), width 1 multinomial sampling (3.1),
-// whatever the draft; the output depends on where rounds begin, not on the seed alone. Row
+// PF-RRS beam sampling (docs/algorithms.md 5.7, variant): parents are picked by the shared noise of
+// PF-Gumbel. The tokens of a parent's slots follow 5.5 on its single row, with drafts drawn without
+// replacement from q(.|parent). Law: beam sampling with replacement (3.3), at width 1 multinomial
+// sampling (3.1), for any draft. The output depends on the seed and on where rounds begin. Row
 // "pf_rrs" of decoding/method.h. Parameters have been checked. Thread-compatible.
 #pragma once
 
@@ -14,15 +14,16 @@
 
 namespace coppice::decoding {
 
-// What the verifier relies on beyond DraftForest::Validate.
+// Checks what the verifier relies on beyond DraftForest::Validate.
 absl::Status CheckPfRrsForest(const DraftForest& forest);
 
 std::unique_ptr<BeamDecoder> MakePfRrsDecoder(const DecodingParams& params);
-// W_S drafts a layer, shared out among the parents by how nearly a slot picks them.
+// Drafts W_S nodes per layer. Parents that are closer to being picked by a slot get more of them.
 std::unique_ptr<Drafter> MakePfRrsDrafter(const DecodingParams& params, const DraftState& state,
                                           int width);
 
-// With given choices, for exact laws. Picks stay seeded: the laws hold given the picks' noise.
+// With other choices than seeded ones, for exact laws. Picks stay seeded: the laws hold given the
+// noise of the picks.
 std::unique_ptr<BeamDecoder> MakePfRrsDecoder(const DecodingParams& params,
                                               std::shared_ptr<ChoiceSource> choices);
 std::unique_ptr<Drafter> MakePfRrsDrafter(const DecodingParams& params, const DraftState& state,

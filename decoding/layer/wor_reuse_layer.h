@@ -15,12 +15,12 @@
 
 namespace coppice::decoding {
 
-// outputs[i].draft: the draft it accepted; one that a residual draw hit has -1. full: covered,
-// every output is a draft, however it was found.
+// outputs[i].draft is the accepted draft; -1 for a draft that a residual draw hit. full: every
+// output is a drafted node, accepted or hit by a draw.
 LayerResult VerifyWithReuse(const LayerInput& input, RemovedParents rule, ChoiceSource* choices);
 
-// Target without replacement. Ranks 0..W-1 are outputs; for every one of them that ends in a stop
-// id one more output follows, drawn among the entries that do not end (docs/algorithms.md 8). Fewer
+// For a target without replacement. Ranks 0..W-1 are outputs. For each of them that ends in a stop
+// id one more output is drawn among the entries that do not end (docs/algorithms.md 8). Fewer
 // outputs when P has fewer entries.
 LayerResult VerifyDistinctWithReuse(const LayerInput& input, RemovedParents rule,
                                     absl::Span<const TokenId> stop_ids, ChoiceSource* choices);

@@ -1,6 +1,6 @@
-// BiLD (docs/algorithms.md 6.3): the draft model writes on while it is sure of itself; the target
-// reads what was written and rolls back to the first token that it finds too unlikely. Lossy: what
-// stays is the draft's. Called through MakeBeamDecoder and MakeDrafter. Thread-compatible.
+// BiLD (docs/algorithms.md 6.3): the draft model generates while it is confident. The target scores
+// these tokens and rolls back to the first one it finds too unlikely. Lossy: the tokens that stay
+// are the draft's. Called through MakeBeamDecoder and MakeDrafter. Thread-compatible.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,8 @@ std::unique_ptr<BeamDecoder> MakeBildDecoder(const DecodingParams& params,
                                              std::shared_ptr<ChoiceSource> choices);
 std::unique_ptr<BeamDecoder> MakeBildDecoder(const DecodingParams& params);
 
-// One token after the other from q, at temperature 0 its argmax, while max q >=
-// params.fallback_threshold (tau1). Ships the path alone.
+// Draws tokens from q one by one (at temperature 0 the argmax) while max q >=
+// params.fallback_threshold (tau1). Ships only the path.
 std::unique_ptr<Drafter> MakeBildDrafter(const DecodingParams& params, const DraftState& state,
                                          std::shared_ptr<ChoiceSource> choices);
 std::unique_ptr<Drafter> MakeBildDrafter(const DecodingParams& params, const DraftState& state,

@@ -1,4 +1,4 @@
-// Gumbel noise in vector loops (docs/algorithms.md 2): of many tokens, of many beams, and the
+// Gumbel noise in vector loops (docs/algorithms.md 2): for many tokens, for many beams, and the
 // noisy argmax over a whole row. Called by every method that draws. Highway picks the instruction
 // set at run time; the bits are those of base/rng.h on all of them. Pure functions.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace coppice::decoding {
 
-// Nats; a larger margin of a pruned argmax is reported as this.
+// Nats. Larger margins of a pruned argmax are reported as this.
 inline constexpr double kMarginCap = 0.01;
 
 // Where a draw's noise comes from (docs/algorithms.md 2); idx is the token.

@@ -1,6 +1,6 @@
-// The boundary between a model pass and a decision: logits that no softmax can take are an error
-// there, not a distribution. Called by the worker for target rows and by the draft node for draft
-// rows. -inf is a banned token and fine. Pure.
+// Checks logits between a model pass and a decision: NaN and +inf are an error, not a distribution.
+// Called by the worker for target rows and by the draft node for draft rows. -inf bans a token and
+// is allowed. Pure.
 #pragma once
 
 #include "absl/types/span.h"

@@ -44,8 +44,8 @@ void BlockMaxima(absl::Span<const double> x, std::vector<double>* maxima);
 void CollectAtLeast(absl::Span<const double> x, absl::Span<const double> block_maxima,
                     double threshold, std::vector<TokenId>* tokens);
 
-// Tokens that hold the `count` largest logits, and any others not below the bound that found them;
-// ascending. NaN counts as -inf, which is never listed.
+// The tokens of the `count` largest logits, and any others not below the search bound; ascending.
+// NaN counts as -inf, which is never listed.
 std::vector<TokenId> LargestLogits(absl::Span<const float> logits, size_t count);
 
 }  // namespace coppice::decoding

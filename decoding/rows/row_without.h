@@ -1,5 +1,5 @@
-// A whole target row without some of its tokens: what a residual keeps of P where nothing was
-// proposed. Built once per beam and layer by decoding/law/residual.cc. Immutable.
+// A whole target row without some tokens: what a residual keeps of P where nothing was proposed.
+// Built once per beam and layer by decoding/law/residual.cc. Immutable.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,7 @@ class RowWithout {
   // log of the sum of pt over the tokens left, summed over them (never as 1 - removed); -inf when
   // nothing is left.
   double log_mass() const { return log_mass_; }
-  // argmax over the tokens left of log pt + Gumbel(key). Something is left.
+  // argmax of log pt + Gumbel(key) over the tokens left. At least one must be left.
   NoisyWinner DrawToken(const NoiseKey& key) const {
     return ArgmaxWithNoise(x_, weights_.data(), sum_, key);
   }

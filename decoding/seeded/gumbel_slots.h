@@ -16,7 +16,7 @@
 namespace coppice::decoding {
 
 std::unique_ptr<BeamDecoder> MakeGumbelSlotsDecoder(const DecodingParams& params);
-// Replays the slots with the draft's rows; width = W_S.
+// Computes the slots with the draft's rows; width = W_S.
 std::unique_ptr<Drafter> MakeGumbelSlotsDrafter(const DecodingParams& params,
                                                 const DraftState& state, int width);
 
@@ -27,8 +27,8 @@ struct SlotDraws {
 };
 // argmax over the entries of log P + G(TOKEN, w), for slots w = 0 .. slots - 1.
 SlotDraws DrawSlots(const LayerLaw& p, const DecodingParams& params, int slots);
-// The entries with the largest log P + G(TOKEN, 0), walked as docs/algorithms.md 8 says: an end of
-// rank below W is an output, the others fill the next beams until there are W.
+// The entries with the largest log P + G(TOKEN, 0), by the walk of docs/algorithms.md 8: an end of
+// sequence of rank below W is an output; other entries fill the next beams until there are W.
 SlotDraws DrawDistinct(const LayerLaw& p, const DecodingParams& params);
 
 }  // namespace coppice::decoding

@@ -1,7 +1,7 @@
-// What the parent-first decoders share (docs/algorithms.md 5.7): every slot of a layer first picks
-// its parent among the distinct paths of the slots before, by noise that draft and target share,
-// and then a token. Only picked parents need a row, and they are known before any model pass. How
-// tokens come from the rows is the decoder's. Base of PF-Gumbel and PF-RRS. Thread-compatible.
+// What the parent-first decoders share (docs/algorithms.md 5.7): each slot of a layer first picks
+// its parent among the distinct paths of the slots before, with noise that draft and target share,
+// and then a token. Only picked parents need a row, and they are known before any model pass. The
+// derived decoder draws the tokens. Base of PF-Gumbel and PF-RRS. Thread-compatible.
 #pragma once
 
 #include <vector>
@@ -18,12 +18,12 @@ class ParentFirstDecoder : public SequenceDecoder {
   DraftState draft_state() const override;
 
  protected:
-  // Called first in every round. False: the forest is no use, the round is a plain step.
+  // Called first in every round. False: the forest is unusable and the round is a plain step.
   virtual bool BeginRound(const DraftForest& /*forest*/) { return true; }
-  // One layer: the beam of every slot, made by ledger->Extend from the parent it picked.
+  // Decides one layer: the beam of every slot, made by ledger->Extend from the parent it picked.
   virtual std::vector<Beam> DrawSlots(RowSource* rows, RoundLedger* ledger) = 0;
-  // Called last in every round that leaves the sequence unfinished: the rows of parents with
-  // row >= 0 can be read now, before a draft is asked for.
+  // Called last in every round that leaves the sequence unfinished. The rows of parents with row >=
+  // 0 can be read now, before the next draft is requested.
   virtual void EndRound(RowSource* /*rows*/) {}
 
   absl::Span<const Beam> parents() const { return parents_; }

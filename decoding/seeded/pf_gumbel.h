@@ -12,7 +12,8 @@
 namespace coppice::decoding {
 
 std::unique_ptr<BeamDecoder> MakePfGumbelDecoder(const DecodingParams& params);
-// The draft rule printed in 5.7, hedging cost 1. width = W_S.
+// Drafts by the rule of 5.7 with hc = 1 and with a look-ahead of one pick (docs/decisions.md).
+// width = W_S.
 std::unique_ptr<Drafter> MakePfGumbelDrafter(const DecodingParams& params, const DraftState& state,
                                              int width);
 

@@ -11,13 +11,13 @@
 
 namespace coppice::decoding {
 
-// certified = false stops a round as soon as one current beam is not a node ("plain" of 5.9);
-// golden files record both.
+// certified = false ends a round when a current beam is not a node ("plain" of 5.9). The golden
+// files cover both.
 std::unique_ptr<BeamDecoder> MakeSearchDecoder(const DecodingParams& params, bool certified);
 // Level l+1 = the W_S best children of level l by draft score or, with noise, by draft key (the
-// standard drafts of 5.9 and 5.8; golden files record them). look_ahead, with noise: ranked also by
-// the bound on their children, which covers more layers with the same nodes. A multinomial request
-// at temperature 0 (greedy) is drafted as a search of width 1.
+// standard drafts of 5.9 and 5.8, covered by golden files). look_ahead, with noise: children are
+// also ranked by the bound on their own children, which covers more layers with the same nodes. A
+// multinomial request at temperature 0 (greedy) is drafted as a search of width 1.
 std::unique_ptr<Drafter> MakeSearchDrafter(const DecodingParams& params, const DraftState& state,
                                            int width, bool look_ahead);
 

@@ -27,10 +27,10 @@ class HypothesisPool {
 
   explicit HypothesisPool(const DecodingParams& params);
 
-  // Equal paths are inserted once; a full pool (beam_width entries) drops its worst; ties: the
-  // earlier one is better.
+  // Inserts equal paths once. A full pool (beam_width entries) drops its worst entry; of equal
+  // scores the earlier one is better.
   void Insert(const PathTree& paths, PathId path, double log_score, bool finished);
-  // The highest normalised score that any continuation of an active beam of this score and length
+  // The highest normalised score that a continuation of an active beam with this score and length
   // can reach.
   double Bound(double log_score, int length) const;
   // The stop rule of the policy (FIRST / EXACT); best_active = largest Bound of the active beams.

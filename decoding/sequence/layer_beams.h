@@ -1,6 +1,6 @@
-// The current beams of one sequence as the joint law of a layer needs them: distinct paths of the
-// live outputs in order of first output, how often each counts, and P over their target rows in
-// every warp mode. Owned by a decoder; thread-compatible.
+// The current beams of one sequence, for the joint law of a layer: the distinct paths of the live
+// outputs in order of first output, how often each counts, and P over their target rows in any warp
+// mode. Owned by a decoder; thread-compatible.
 #pragma once
 
 #include <memory>
@@ -21,21 +21,21 @@ class LayerBeams {
   // Starts with the root alone.
   explicit LayerBeams(const DecodingParams& params);
 
-  // The beams of the next layer from the live outputs of this one, `slots` of them with
-  // repetitions. A path held by m slots counts m times, or once under set semantics (3.3).
+  // Sets the beams of the next layer from the live outputs of this one, with repetitions. A path
+  // held by m slots counts m times, or once under set semantics (3.3).
   void Set(absl::Span<const Beam> slots);
   // Beam r of the first layer of a round is root r.
   void BeginRound();
-  // Frees the rows: between rounds a sequence holds none, whose whole ones are megabytes each.
+  // Frees the rows. A whole row is megabytes, so a sequence holds none between rounds.
   void EndRound() { rows_.clear(); }
 
   const std::vector<Beam>& beams() const { return beams_; }
   absl::Span<const PathId> paths() const { return paths_; }  // [beams]
   bool RowsKnown() const;
-  // P of the layer after `length` generated tokens; every row is known. Refers to this object,
-  // until the next Read or the end of the round.
+  // P of the layer after `length` generated tokens. Every row must be known. Valid until the next
+  // Read or the end of the round.
   LayerLaw Read(RowSource* rows, const PathTree& paths, int length);
-  // What ls accumulates for an entry of the law that was read last, nats.
+  // What ls accumulates for an entry of the law returned last by Read, nats.
   double ScoreLogProb(Entry entry) const;
   // slot_root: the beam that each live output holds.
   DraftState State(const PathTree& paths, int layers) const;

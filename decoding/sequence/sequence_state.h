@@ -1,5 +1,5 @@
-// What every beam decoder keeps: paths, pool, the last layer, and the end rules of
-// docs/algorithms.md 8; and the bookkeeping of one verified round. Owned by a decoder.
+// The state of every beam decoder: paths, pool, the last layer, and the end rules of
+// docs/algorithms.md 8. Also the bookkeeping of one verified round. Owned by a decoder.
 // Thread-compatible.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace coppice::decoding {
 
-// A live beam: where it stands in the path tree and in the forest of the round.
+// A live beam: its place in the path tree and in the forest of the round.
 struct Beam {
   PathId path = kRootPath;
   double log_score = 0;  // ls, nats
@@ -34,8 +34,8 @@ class SequenceState {
   // (exact laws, golden files).
   void StartFrom(std::vector<LayerOutput> slots, int layers);
 
-  // Ends a layer: pool, stop rules in the order of docs/algorithms.md 8. Outputs in walk or slot
-  // order. True when decoding goes on.
+  // Ends a layer: fills the pool and applies the stop rules in the order of docs/algorithms.md 8.
+  // outputs: in walk or slot order. True when decoding goes on.
   bool EndLayer(std::vector<LayerOutput> outputs);
 
   const DecodingParams& params() const { return params_; }
@@ -66,8 +66,8 @@ class RoundLedger {
   RoundLedger(const DraftForest& forest, size_t num_roots, int beam_width);
 
   const ForestIndex& index() const { return index_; }
-  // A child of a beam was chosen as an output of the layer, copies one by one: extends the path and
-  // looks the child up in the forest.
+  // Records a child of a beam as an output of the layer (copies one by one): extends the path and
+  // finds the child in the forest.
   Beam Extend(PathTree* paths, const Beam& parent, TokenId token, double log_score);
   void AddMargin(double margin);
   void AddOverlap(double overlap);  // sum of min(p, q) of one drafted layer

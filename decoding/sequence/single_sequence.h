@@ -17,7 +17,7 @@ namespace coppice::decoding {
 
 class SingleSequenceDecoder : public SequenceDecoder {
  public:
-  // Before the first round: starts behind `tokens` instead of the prompt (golden files).
+  // Call before the first round: starts after `tokens` instead of after the prompt (golden files).
   void StartFrom(absl::Span<const TokenId> tokens, double log_score);
 
  protected:
@@ -29,11 +29,11 @@ class SingleSequenceDecoder : public SequenceDecoder {
 
   ChoiceSource* choices() { return choices_.get(); }
   const Beam& beam() const { return beam_; }  // the sequence so far; row -1: not drafted
-  // The law of `row` after the path of hash `hash`; it refers to *row.
+  // The law of `row` after the path of hash `hash`. `row` must outlive it.
   static LayerLaw RowLaw(const WarpedRow& row, uint64_t hash);
-  // One layer. False when the sequence has ended.
+  // Emits one layer. False when the sequence has ended.
   bool Emit(const WarpedRow& row, TokenId token, RoundLedger* ledger);
-  // Where the row is gone; score = what ls accumulates, nats.
+  // For callers that no longer have the row. score: what ls accumulates, nats.
   bool Emit(TokenId token, double score, RoundLedger* ledger);
 
  private:
@@ -44,7 +44,7 @@ class SingleSequenceDecoder : public SequenceDecoder {
   Beam beam_;
 };
 
-// sum of min(p, q) of a target row and what was proposed for it.
+// sum of min(p, q) of a target row and its proposal.
 double RowOverlap(const LayerLaw& p, const Distribution& q);
 
 }  // namespace coppice::decoding

@@ -1,5 +1,5 @@
-// What the drafters that ship the tree alone share: the level being grown, and how its best
-// children become the next layer of the forest. Base of the PF-Gumbel and search drafters.
+// What the drafters that ship only the tree share: the current level, and how its best children
+// become the next layer of the forest. Base of the PF-Gumbel and search drafters.
 // Thread-compatible.
 #pragma once
 
@@ -21,7 +21,7 @@ class TreeDrafter : public Drafter {
   struct Node {
     uint64_t hash;
     double score;  // dls: draft log-probability below the root plus the root's ls, nats
-    double cost;   // distance from what is predicted, nats; 0 for a predicted node
+    double cost;   // distance from the prediction, nats; 0 for a predicted node
   };
   struct Child {
     double cost;  // rank: least first, ties in order of listing
@@ -36,9 +36,9 @@ class TreeDrafter : public Drafter {
   const DecodingParams& params() const { return params_; }
   int width() const { return width_; }
   bool is_stop(TokenId token) const;
-  // The `width` cheapest children become the next layer, in increasing cost; no child leaves the
-  // frontier empty. A node that ends in a stop id is not of the next level. Returns the children in
-  // that order.
+  // Appends the `width` cheapest children as the next layer, in increasing cost. Without children
+  // the frontier becomes empty. A node that ends in a stop id is not part of the next level.
+  // Returns the children in that order.
   std::vector<Child> AppendLayer(absl::Span<const Child> children);
 
  private:

@@ -1,7 +1,7 @@
-// How often the single-position verifiers of docs/algorithms.md 4.1-4.5 and 4.8 emit one of their n
-// drafts, in closed form (section 7); K-SEQ's, which its verifier needs, is in tree/k_seq.h. The
-// optimum they are held against is in optimal_acceptance.h; a DSBD layer's is in
-// layer/dsbd_width.h. Called by coppice-lab and by tests. Pure functions.
+// Acceptance in closed form (docs/algorithms.md 7): how often the single-position verifiers of
+// 4.1-4.5 and 4.8 emit one of their n drafts. That of K-SEQ is in tree/k_seq.h, where its verifier
+// needs it, that of a DSBD layer in layer/dsbd_width.h, the optimum in optimal_acceptance.h. Called
+// by coppice-lab and by tests. Pure functions.
 //
 // Rows are dense: p, q f64 [V], each summing to 1; token = index. n >= 1 drafts.
 #pragma once
@@ -20,7 +20,7 @@ double AcceptanceRrsIid(absl::Span<const double> p, absl::Span<const double> q, 
 // of q and one drawn from the rest.
 double AcceptanceGreedy(absl::Span<const double> p, absl::Span<const double> q, int n);
 
-// 4.8, n drafts iid: sum of min(p, s) at the weights that the verifier finds.
+// 4.8, n drafts iid: sum of min(p, s) at the weights that the verifier uses.
 double AcceptanceLuceOt(absl::Span<const double> p, absl::Span<const double> q, int n);
 
 }  // namespace coppice::decoding

@@ -1,6 +1,6 @@
-// alpha*: the largest probability with which any verifier can emit one of n drafts, for the law the
-// drafts were drawn from (docs/algorithms.md 7; optimal_multi_draft Theorems 4 and 6 with
-// erratum E20). Called by coppice-lab and by tests; nothing here decides a token. Pure functions.
+// alpha*: the largest probability with which any verifier can emit one of n drafts, given the law
+// of the drafts (docs/algorithms.md 7; the multi-draft paper, Theorems 4 and 6, with erratum E20).
+// Called by coppice-lab and by tests; not used to decide tokens. Pure functions.
 //
 // Rows are dense: p, q f64 [V], each summing to 1; token = index.
 #pragma once

@@ -1,6 +1,6 @@
-// Block verification of one drafted path, docs/algorithms.md 4.7: how much of the path stays is
-// decided for the whole path at once. Law: multinomial sampling (3.1); keeps at least as many
-// tokens on average as 4.1. Called through MakeBeamDecoder; drafts are chains of
+// Block verification of one drafted path, docs/algorithms.md 4.7: decides for the whole path at
+// once how much of it stays. Law: multinomial sampling (3.1). Keeps at least as many tokens on
+// average as 4.1. Called through MakeBeamDecoder; drafts are chains of
 // decoding/tree/topology_drafter.h. Thread-compatible.
 #pragma once
 
@@ -17,15 +17,15 @@ struct BlockChances {
   std::vector<double> kept;    // [gamma + 1] p_0 = 1, p_i: chance of the path up to x_i
   std::vector<double> passes;  // [gamma] h_1..h_gamma
 };
-// rows[i], proposals[i]: laws of one beam after i drafts; rows has one more than proposals when the
-// path can go on, else the same number. draft: [proposals.size()].
+// rows[i], proposals[i]: laws of one beam after i drafts. rows has one more entry than proposals
+// when the path can continue, else as many. draft: [proposals.size()].
 BlockChances FindBlockChances(absl::Span<const LayerLaw> rows,
                               absl::Span<const Distribution* const> proposals,
                               absl::Span<const TokenId> draft);
 // norm(max(0, p_i p(.|x_<=i) - q(.|x_<=i))); p itself where the positive part has mass <= 1e-14.
 LayerLaw BlockResidual(const LayerLaw& row, const Distribution& proposal, double kept);
 
-// One draw a layer, each from a proposal that was shipped.
+// Checks that each layer has one draw, made from a shipped proposal.
 absl::Status CheckPathForest(const DraftForest& forest);
 
 class BlockDecoder : public SingleSequenceDecoder {

@@ -26,8 +26,8 @@ enum class ChildLaw {
 std::vector<TokenId> DrawChildren(ChildLaw law, const Distribution& q, uint64_t hash, int n,
                                   ChoiceSource* choices);
 
-// What a verifier relies on beyond DraftForest::Validate: that the law can have drawn what the
-// forest lists. InvalidArgument names the node. The drafts of a forest that fails are ignored.
+// Checks what a verifier relies on beyond DraftForest::Validate: that the forest's draws can have
+// come from the law. InvalidArgument names the node. A forest that fails is ignored.
 absl::Status CheckChildren(ChildLaw law, const DraftForest& forest);
 
 // Tokens drawn below a row of the forest (roots first, then nodes) in layer `layer`, drawing

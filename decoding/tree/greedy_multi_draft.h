@@ -20,7 +20,7 @@ struct GreedyProposal {
 // T and q' of n drafts.
 GreedyProposal SplitProposal(const Distribution& q, int n);
 
-// In any order: the drafts are T and one more token, or all of the support of q.
+// The drafts are T and one more token, or the whole support of q, in any order.
 NodeVerdict VerifyGreedy(const NodeInput& input, ChoiceSource* choices);
 
 }  // namespace coppice::decoding

@@ -1,4 +1,4 @@
-// K-SEQ (SpecTr): n iid drafts of a node are tested without memory against p / rho,
+// K-SEQ (SpecTr): tests the n iid drafts of a node independently against p / rho,
 // docs/algorithms.md 4.3 with erratum E21 (the residual). Law: the target's row. Called by
 // decoding/tree/tree_decoder.h; the methods k_seq (a tree of iid children) and spectr (iid sequences)
 // use it. Pure but for the ChoiceSource.

@@ -1,6 +1,6 @@
-// Luce-OT verification of n iid drafts (LOT), docs/algorithms.md 4.8: one draft is selected by
-// weights and tested against the law of what is selected. Law: the target's row, for any weights;
-// acceptance comes near the optimum. Called by decoding/tree/tree_decoder.h. Pure but for the
+// Luce-OT verification of n iid drafts (LOT), docs/algorithms.md 4.8: selects one draft by weights
+// and tests it against the law of the selected draft. Law: the target's row, for any weights.
+// Acceptance is close to the optimum. Called by decoding/tree/tree_decoder.h. Pure except for the
 // ChoiceSource.
 #pragma once
 
@@ -13,8 +13,8 @@ namespace coppice::decoding {
 
 inline constexpr int kLuceRounds = 10;
 
-// s of 4.8: law of the selected draft among n drawn iid from q, each selected in proportion to its
-// weight. q, weights > 0 over the same tokens; sums to the mass of q to 1e-14.
+// s of 4.8: the law of the draft selected in proportion to its weight among n iid drafts from q. q,
+// weights > 0 over the same tokens. The result sums to the mass of q to 1e-14.
 std::vector<double> LuceSelectionLaw(absl::Span<const double> q, absl::Span<const double> weights,
                                      int n);
 
@@ -23,8 +23,8 @@ struct LuceWeights {
   std::vector<double> selection;  // their s
   double acceptance = 0;          // sum of min(p, s)
 };
-// The weights after `rounds` evaluations. p, q >= 0 over the support of q, whose least likely
-// tokens may be 0 in f64; some q is not.
+// The best weights of `rounds` evaluations. p, q >= 0 over the support of q. Single entries of q
+// may be 0 in f64, but not all.
 LuceWeights FindLuceWeights(absl::Span<const double> p, absl::Span<const double> q, int n,
                             int rounds = kLuceRounds);
 

@@ -32,14 +32,14 @@ using NodeRule = NodeVerdict (*)(const NodeInput& input, ChoiceSource* choices);
 NodeVerdict VerifyRrsIid(const NodeInput& input, ChoiceSource* choices);
 // 4.2 without replacement: drafts are a sequential sample without replacement from q.
 NodeVerdict VerifyRrsWithoutReplacement(const NodeInput& input, ChoiceSource* choices);
-// 4.2 with deterministic drafts: t ~ p, which is a draft or not. q is not read.
+// 4.2 with deterministic drafts: draws t ~ p and checks whether it is a draft. Does not read q.
 NodeVerdict SampleAndCheck(const NodeInput& input, ChoiceSource* choices);
 
-// The target's row against a proposal at one node: what the rules above and those of k_seq,
-// greedy_multi_draft and luce_ot are made of.
+// Tests the target's row against a proposal at one node. The rules above and those of k_seq,
+// greedy_multi_draft and luce_ot are built from it.
 class NodeTrial {
  public:
-  // A draft's proposal is scale * proposal(draft). input, *proposal must outlive this.
+  // The proposal mass of a draft is scale * proposal(draft). input and proposal must outlive this.
   NodeTrial(const NodeInput& input, const Distribution& proposal, ChoiceSource* choices,
             double scale = 1);
   NodeTrial(const NodeTrial&) = delete;
@@ -47,8 +47,8 @@ class NodeTrial {
   // Tests draft j: u * b(d) < a(d), one coin.
   bool Accepts(int j);
   void Reject() { a_.Reject(); }  // a = res(a, b)
-  // The drafts up to `token` are gone from b, whose rest is normalised. False: the rest is too
-  // small for f64, or empty, and no further draft can be tested.
+  // Removes `token` from b and normalises the rest. False: the rest is empty or too small for f64,
+  // so no further draft can be tested.
   bool RemoveFromProposal(TokenId token);
   void CountMargin(double margin);
   NodeVerdict Accepted(int j) const;  // emits draft j
@@ -62,7 +62,7 @@ class NodeTrial {
   NodeVerdict verdict_;
 };
 
-// Position of the first draft that is `token`, or -1.
+// Index of the first draft equal to `token`, or -1.
 int FindDraft(absl::Span<const TokenId> drafts, TokenId token);
 
 }  // namespace coppice::decoding

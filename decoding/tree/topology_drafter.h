@@ -1,6 +1,6 @@
-// The drafter of static trees (docs/algorithms.md 4.6): every node gets as many children as its
-// place in the topology says, drawn by one law. A token that is drawn twice is one node, which goes
-// on with all of its places. The draft node owns one per round; thread-compatible.
+// The drafter of static trees (docs/algorithms.md 4.6): each node gets as many children as the
+// topology gives its place, drawn by one law. A token that is drawn twice becomes one node that
+// stands for both places. The draft node owns one per round. Thread-compatible.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace coppice::decoding {
 
 class TopologyDrafter : public Drafter {
  public:
-  // One root. `choices` decides the draws (SeededChoices in production). At temperature 0 the
-  // children are the most likely ones: every rule emits the target's argmax, whatever the drafts.
+  // For one root. `choices` makes the draws (SeededChoices in production). At temperature 0 the
+  // children are the most likely tokens: every rule then emits the target's argmax, for any drafts.
   TopologyDrafter(const DecodingParams& params, const DraftState& state, Topology topology,
                   ChildLaw law, std::shared_ptr<ChoiceSource> choices);
 
@@ -27,7 +27,7 @@ class TopologyDrafter : public Drafter {
  private:
   struct Node {
     uint64_t hash = 0;        // H(path)
-    std::vector<int> places;  // nodes of the topology's level that it stands for
+    std::vector<int> places;  // places in the topology's level that it stands for
   };
   std::vector<int> PlacesBelow(const Node& node) const;
 
@@ -41,15 +41,15 @@ class TopologyDrafter : public Drafter {
   DraftForest forest_;
 };
 
-// Seeded; the tree of params.draft_tree, which has been checked, with `width` children below the
-// root when it names none. kSpecHub: at most two.
+// A seeded drafter for the tree of params.draft_tree, which must be valid; without one, for a tree
+// with `width` children below the root. kSpecHub: at most two.
 template <ChildLaw law>
 std::unique_ptr<Drafter> MakeTreeDrafter(const DecodingParams& params, const DraftState& state,
                                          int width);
-// One path, whatever the width.
+// Drafts one path, for any width.
 std::unique_ptr<Drafter> MakePathDrafter(const DecodingParams& params, const DraftState& state,
                                          int width);
-// `width` iid sequences (SpecTr), whatever tree is named.
+// Drafts `width` iid sequences (SpecTr), whatever draft_tree says.
 std::unique_ptr<Drafter> MakeSequencesDrafter(const DecodingParams& params, const DraftState& state,
                                               int width);
 

@@ -15,7 +15,7 @@ namespace coppice::decoding {
 
 class TreeDecoder : public SingleSequenceDecoder {
  public:
-  // A forest that `law` cannot have drawn is ignored: the round is a plain step.
+  // A forest that `law` cannot have drawn is ignored and the round is a plain step.
   TreeDecoder(const DecodingParams& params, NodeRule rule, ChildLaw law,
               std::shared_ptr<ChoiceSource> choices)
       : SingleSequenceDecoder(params, std::move(choices)), rule_(rule), law_(law), row_(params) {}
@@ -25,7 +25,7 @@ class TreeDecoder : public SingleSequenceDecoder {
 
   const NodeRule rule_;
   const ChildLaw law_;
-  WarpedRow row_;  // of the node at hand
+  WarpedRow row_;  // of the current node
 };
 
 // Seeded.
