@@ -83,7 +83,7 @@ void Decoder::Head(kernels::Ops* ops) {
 
 void Decoder::Attend(kernels::Ops* ops, int layer) {
   const LayerWeights& w = parts_.weights.layers[layer];
-  AddNorm(ops, layer == 0 ? Tensor() : partial_, *w.attention_norm);
+  AddNorm(ops, layer == 0 ? kernels::Tensor() : partial_, *w.attention_norm);
   ops->MatMul(*w.qkv, normed_, qkv_, /*accumulate=*/false);
   ops->RopeAndStoreKv(layer, *rope_, qkv_, pool_);
   if (layer + 1 == parts_.config.num_layers && !ops->has_needs()) return;
@@ -97,13 +97,13 @@ void Decoder::Mlp(kernels::Ops* ops, const LayerWeights& w) {
   AddRowParallel(ops, *w.down, activated_);
 }
 
-void Decoder::AddRowParallel(kernels::Ops* ops, const kernels::Weight& w, Tensor input) {
+void Decoder::AddRowParallel(kernels::Ops* ops, const kernels::Weight& w, kernels::Tensor input) {
   if (ranks_ == 1) return ops->MatMul(w, input, x_, /*accumulate=*/true);
   ops->MatMul(w, input, partial_, /*accumulate=*/false);
   ops->AllReduce(partial_);
 }
 
-void Decoder::AddNorm(kernels::Ops* ops, Tensor addend, const kernels::Weight& gain) {
+void Decoder::AddNorm(kernels::Ops* ops, kernels::Tensor addend, const kernels::Weight& gain) {
   ops->AddNorm(x_, addend, gain, parts_.config.norm_epsilon, normed_);
 }
 

@@ -54,9 +54,9 @@ class Decoder final : public kernels::Pass {
   void Mlp(kernels::Ops* ops, const LayerWeights& w);
   // x += sum over ranks of input w^T + bias; with several ranks the sum is left in partial_, for
   // the next AddNorm to add.
-  void AddRowParallel(kernels::Ops* ops, const kernels::Weight& w, Tensor input);
+  void AddRowParallel(kernels::Ops* ops, const kernels::Weight& w, kernels::Tensor input);
   // x += addend; normed = norm(x).
-  void AddNorm(kernels::Ops* ops, Tensor addend, const kernels::Weight& gain);
+  void AddNorm(kernels::Ops* ops, kernels::Tensor addend, const kernels::Weight& gain);
 
   const DecoderParts parts_;
   kernels::KvPool* const pool_;
@@ -64,14 +64,14 @@ class Decoder final : public kernels::Pass {
   std::shared_ptr<const kernels::RopeTable> rope_;
   // R = max_rows, d = hidden size, D = head_dim, q, kv, f, v = this rank's query heads, KV heads,
   // MLP columns, vocabulary rows.
-  Tensor x_;          // [R, d] the residual stream
-  Tensor normed_;     // [R, d]
-  Tensor partial_;    // [R, d] this rank's term of a row-parallel product; empty with one rank
-  Tensor qkv_;        // [R, (q + 2 kv) D]
-  Tensor attended_;   // [R, q D]
-  Tensor gate_up_;    // [R, 2 f]
-  Tensor activated_;  // [R, f]
-  Tensor logits_;     // [R, v]
+  kernels::Tensor x_;          // [R, d] the residual stream
+  kernels::Tensor normed_;     // [R, d]
+  kernels::Tensor partial_;    // [R, d] this rank's term of a row-parallel product; empty with one rank
+  kernels::Tensor qkv_;        // [R, (q + 2 kv) D]
+  kernels::Tensor attended_;   // [R, q D]
+  kernels::Tensor gate_up_;    // [R, 2 f]
+  kernels::Tensor activated_;  // [R, f]
+  kernels::Tensor logits_;     // [R, v]
 };
 
 }  // namespace coppice::model

@@ -37,9 +37,9 @@ proto::Hypothesis HypothesisToMessage(const decoding::Hypothesis& hypothesis);
 absl::StatusOr<decoding::Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message,
                                                            int vocab_size);
 
-proto::DecodingStats StatsToMessage(const DecodingStats& stats);
+proto::DecodingStats StatsToMessage(const coppice::DecodingStats& stats);
 // Every number is in [0, 1e15], so that sums of many can be formed; most_layers: of a draft.
-absl::StatusOr<DecodingStats> StatsFromMessage(const proto::DecodingStats& message,
+absl::StatusOr<coppice::DecodingStats> StatsFromMessage(const proto::DecodingStats& message,
                                                int most_layers);
 
 // What a leader may say of one sequence.
@@ -54,7 +54,7 @@ struct SequenceProgress {
   std::vector<TokenId> stable_tokens;  // new ones
   bool finished = false;
   std::vector<decoding::Hypothesis> hypotheses;  // finished: 1 to max_hypotheses, best first
-  std::optional<DecodingStats> stats;            // finished
+  std::optional<coppice::DecodingStats> stats;            // finished
 };
 // For an update without an error; the caller looks at error_code first.
 absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate& message,

@@ -91,7 +91,7 @@ absl::StatusOr<decoding::Hypothesis> HypothesisFromMessage(const proto::Hypothes
   return hypothesis;
 }
 
-proto::DecodingStats StatsToMessage(const DecodingStats& stats) {
+proto::DecodingStats StatsToMessage(const coppice::DecodingStats& stats) {
   proto::DecodingStats message;
   message.set_method(stats.method);
   message.set_lossless(stats.lossless);
@@ -117,10 +117,10 @@ proto::DecodingStats StatsToMessage(const DecodingStats& stats) {
   return message;
 }
 
-absl::StatusOr<DecodingStats> StatsFromMessage(const proto::DecodingStats& message,
+absl::StatusOr<coppice::DecodingStats> StatsFromMessage(const proto::DecodingStats& message,
                                                int most_layers) {
   COPPICE_RETURN_IF_ERROR(CheckStats(message, most_layers));
-  DecodingStats stats;
+  coppice::DecodingStats stats;
   stats.method = message.method();
   stats.lossless = message.lossless();
   stats.rounds = message.rounds();

@@ -101,25 +101,25 @@ class OpLog : public kernels::Ops {
   bool has_rows() const override { return rows_; }
   bool has_needs() const override { return needs_; }
   void CommitKv(kernels::KvPool*) override { Add("commit"); }
-  void Embed(const kernels::Weight&, int64_t, Tensor) override { Add("embed"); }
-  void AddNorm(Tensor, Tensor addend, const kernels::Weight&, float, Tensor) override {
+  void Embed(const kernels::Weight&, int64_t, kernels::Tensor) override { Add("embed"); }
+  void AddNorm(kernels::Tensor, kernels::Tensor addend, const kernels::Weight&, float, kernels::Tensor) override {
     Add(addend.empty() ? "norm" : "add-norm");
   }
-  void MatMul(const kernels::Weight&, Tensor, Tensor, bool accumulate) override {
+  void MatMul(const kernels::Weight&, kernels::Tensor, kernels::Tensor, bool accumulate) override {
     Add(accumulate ? "matmul+" : "matmul");
   }
-  void RopeAndStoreKv(int layer, const kernels::RopeTable&, Tensor, kernels::KvPool*) override {
+  void RopeAndStoreKv(int layer, const kernels::RopeTable&, kernels::Tensor, kernels::KvPool*) override {
     Add(absl::StrCat("rope", layer));
   }
-  void Attention(int layer, Tensor, const kernels::KvPool&, Tensor) override {
+  void Attention(int layer, kernels::Tensor, const kernels::KvPool&, kernels::Tensor) override {
     Add(absl::StrCat("attention", layer));
   }
-  void SwiGlu(Tensor, Tensor) override { Add("swiglu"); }
-  void GatherRows(absl::Span<const Tensor> tensors) override {
+  void SwiGlu(kernels::Tensor, kernels::Tensor) override { Add("swiglu"); }
+  void GatherRows(absl::Span<const kernels::Tensor> tensors) override {
     Add(absl::StrCat("gather", tensors.size()));
   }
-  void AllReduce(Tensor) override { Add("reduce"); }
-  void Select(Tensor, int64_t, int64_t) override { Add("select"); }
+  void AllReduce(kernels::Tensor) override { Add("reduce"); }
+  void Select(kernels::Tensor, int64_t, int64_t) override { Add("select"); }
 
   std::string log;
 

@@ -226,7 +226,7 @@ TEST(ConvertFuzzTest, DraftState) {
 }
 
 // Walks every index as a step would.
-void ExpectRunnable(const StepPlan& plan, const model::PlanLimits& limits) {
+void ExpectRunnable(const coppice::StepPlan& plan, const model::PlanLimits& limits) {
   std::vector<char> pool(limits.blocks * kBlockSize, 0);
   for (const KvCopy& copy : plan.commits) pool.at(copy.destination) = pool.at(copy.source);
   for (size_t s = 0; s < plan.segments.size(); ++s) {
@@ -243,7 +243,7 @@ void ExpectRunnable(const StepPlan& plan, const model::PlanLimits& limits) {
       }
     }
   }
-  for (const RowNeed& need : plan.needs) {
+  for (const coppice::RowNeed& need : plan.needs) {
     EXPECT_GE(plan.token.at(need.row), 0);
     for (int i = need.bias_begin; i < need.bias_end; ++i) {
       EXPECT_LT(plan.bias.at(i).first, limits.vocab_size);
@@ -254,7 +254,7 @@ void ExpectRunnable(const StepPlan& plan, const model::PlanLimits& limits) {
 
 TEST(ConvertFuzzTest, Plan) {
   Fuzz(5, 30000, PlanToMessage(SamplePlan()),
-       [](const proto::StepPlan& message) -> absl::StatusOr<StepPlan> {
+       [](const proto::StepPlan& message) -> absl::StatusOr<coppice::StepPlan> {
          auto plan = PlanFromMessage(message);
          if (!plan.ok()) return plan;
          if (auto status = model::CheckPlan(*plan, SampleLimits()); !status.ok()) return status;

@@ -376,7 +376,7 @@ TEST(ConvertTest, DraftStateNamesTheBadField) {
 }
 
 TEST(ConvertTest, PlanSurvivesTheRoundTripFieldByField) {
-  const StepPlan plan = SamplePlan();
+  const coppice::StepPlan plan = SamplePlan();
   ASSERT_TRUE(model::CheckPlan(plan, SampleLimits()).ok())
       << model::CheckPlan(plan, SampleLimits());
   const auto back = PlanFromMessage(PlanToMessage(plan));
@@ -404,7 +404,7 @@ TEST(ConvertTest, PlanSurvivesTheRoundTripFieldByField) {
   }
   ASSERT_EQ(back->needs.size(), plan.needs.size());
   for (size_t i = 0; i < plan.needs.size(); ++i) {
-    const RowNeed &got = back->needs[i], &want = plan.needs[i];
+    const coppice::RowNeed &got = back->needs[i], &want = plan.needs[i];
     EXPECT_EQ(got.form, want.form);
     EXPECT_EQ(got.row, want.row);
     EXPECT_EQ(got.count, want.count);
@@ -423,7 +423,7 @@ TEST(ConvertTest, PlanSurvivesTheRoundTripFieldByField) {
 }
 
 TEST(ConvertTest, AFollowUpPlanSurvivesTheRoundTrip) {
-  StepPlan plan;
+  coppice::StepPlan plan;
   plan.step = 18;
   plan.fetch = {0, 1};
   const auto back = PlanFromMessage(PlanToMessage(plan));

@@ -45,7 +45,7 @@ TEST(DecodingStatsTest, EveryFieldSurvivesTheRoundTrip) {
 
 TEST(DecodingStatsTest, EveryFieldAddsUp) {
   const proto::DecodingStats one = Filled();
-  DecodingStats sum;
+  coppice::DecodingStats sum;
   sum.accepted_by_layer = {1};
   for (int times = 0; times < 2; ++times) sum.Merge(*StatsFromMessage(one, 3));
   EXPECT_EQ(sum.method, "dsbd");
@@ -63,7 +63,7 @@ TEST(DecodingStatsTest, EveryFieldAddsUp) {
 }
 
 TEST(DecodingStatsTest, APartWithoutAMethodChangesNone) {
-  DecodingStats sum, lossy, round;
+  coppice::DecodingStats sum, lossy, round;
   lossy.method = "mjsd";
   lossy.lossless = false;
   sum.Merge(lossy);
@@ -73,11 +73,11 @@ TEST(DecodingStatsTest, APartWithoutAMethodChangesNone) {
 }
 
 TEST(DecodingStatsTest, MeansAreOfSums) {
-  DecodingStats stats;
+  coppice::DecodingStats stats;
   for (auto mean : {stats.layers_per_pass(), stats.accepted_width(), stats.draft_width(),
                     stats.draft_depth(), stats.overlap()})
     EXPECT_FALSE(mean);
-  DecodingStats plain, drafted;
+  coppice::DecodingStats plain, drafted;
   plain.rounds = plain.plain_rounds = plain.target_passes = plain.layers = 1;
   drafted.rounds = drafted.target_passes = 3;
   drafted.layers = 7;

@@ -60,8 +60,8 @@ inline model::PlanLimits SampleLimits() {
 
 // Two prefill rows of one request (positions 16, 17), a root and its child of another; what is
 // needed of the two, two commits.
-inline StepPlan SamplePlan() {
-  StepPlan plan;
+inline coppice::StepPlan SamplePlan() {
+  coppice::StepPlan plan;
   plan.step = 17;
   plan.token = {4, 5, 6, 7};
   plan.position = {16, 17, 20, 21};
@@ -72,8 +72,8 @@ inline StepPlan SamplePlan() {
   plan.table = {1, 2, 3, 4};
   plan.table_begin = {0, 2, 4};
   plan.bias = {{7, 0.5}, {9, -std::numeric_limits<double>::infinity()}};
-  RowNeed top;
-  top.form = RowNeed::Form::kTop;
+  coppice::RowNeed top;
+  top.form = coppice::RowNeed::Form::kTop;
   top.row = 2;
   top.count = 8;
   top.slack = 1e-6;
@@ -83,8 +83,8 @@ inline StepPlan SamplePlan() {
   top.sums = top.raw_sums = true;
   top.cover = 0.9;
   top.depth = 3;
-  RowNeed gumbel;
-  gumbel.form = RowNeed::Form::kGumbel;
+  coppice::RowNeed gumbel;
+  gumbel.form = coppice::RowNeed::Form::kGumbel;
   gumbel.row = 3;
   gumbel.count = 1;
   gumbel.seed = 0xfedcba9876543210u;

@@ -47,7 +47,7 @@ inline NamedRun RunNamed(const NamedSetting& setting) {
       forest = GrowForest(setting.draft, state, depth, drafter.get());
     }
     FunctionRows rows(setting.target, state.root_hash, forest, setting.logits_in_f32);
-    const RoundStats stats = decoder->Advance(forest, &rows).stats;
+    const auto stats = decoder->Advance(forest, &rows).stats;
     run.layers.push_back(stats.layers);
     run.tied_rounds += stats.min_margin == 0 ? 1 : 0;
   }

@@ -119,15 +119,11 @@ Tally RunModelFile(const Json& json, const std::string& path) {
   options.kv_bytes = int64_t{64} << 20;
   Tally tally;
   const auto single = comm::MakeSingleCommunicator();
-  absl::StatusOr<std::unique_ptr<model::ModelRunner>> runner = absl::NotFoundError(options.dir);
-  const bool there = std::filesystem::is_directory(options.dir);
-  if (there) runner = model::ModelRunner::Load(options, single.get());
+  const auto runner = model::ModelRunner::Load(options, single.get());
   for (const Json& item : json["cases"]) {
     CaseCheck check;
     std::string error;
-    if (!there) {
-      check.Skip(absl::StrCat(options.dir, " is not there"));
-    } else if (!runner.ok()) {
+    if (!runner.ok()) {
       error = runner.status().ToString();
     } else {
       try {

@@ -45,7 +45,7 @@ test::NamedSetting TyingSetting(uint64_t seed) {
   Picker pick(seed);
   test::NamedSetting s;
   s.params.kind = DecodingKind::kBeamSearch;
-  s.params.method = "certified";
+  s.params.method = FindMethod("certified");
   s.params.beam_width = 1 + pick(5);
   s.params.num_hypotheses = s.params.beam_width;
   s.params.max_tokens = 2 + pick(6);
@@ -101,7 +101,7 @@ TEST(SearchTiesTest, AMissingBeamThatTiesWithTheLastCandidateIsWaitedFor) {
   const auto after = [](std::vector<TokenId> path) { return HashPath(path); };
   test::NamedSetting s;
   s.params.kind = DecodingKind::kBeamSearch;
-  s.params.method = "certified";
+  s.params.method = FindMethod("certified");
   s.params.beam_width = s.params.num_hypotheses = 3;
   s.params.max_tokens = 2;
   s.draft_width = 2;
