@@ -25,7 +25,7 @@ MAY_INCLUDE = {
     "draft_node": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
     "worker": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
     "tokenizer": ("base/",),
-    "coordinator": ("base/", "comm/", "proto/", "tokenizer/", "decoding/params.h", "decoding/method.h", "decoding/topology.h",
+    "coordinator": ("base/", "comm/", "proto/", "tokenizer/", "decoding/params.h", "decoding/parameter.h", "decoding/method.h", "decoding/topology.h",
                     "decoding/decision_cost.h"),
     "loadgen": ("base/",),
     "testing": ("base/", "decoding/"),

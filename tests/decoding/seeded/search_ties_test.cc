@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/deterministic_math.h"
+#include "decoding/method.h"
 #include "tests/decoding/random_setting.h"
 #include "tests/decoding/reference_decoder.h"
 #include "tests/testing/named_decode.h"
