@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_replace.h"
+#include "decoding/parameter.h"
 #include "tests/coordinator/cluster_fixture.h"
+#include "tests/testing/decoding_message.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -50,14 +52,16 @@ Assembled Assemble(const std::vector<std::string>& events) {
 // Multinomial says the seed's parity; beams stabilise "be" and end with up to two hypotheses.
 std::vector<proto::SequenceUpdate> Script(const proto::StartSequence& start) {
   if (start.decoding().kind() == "multinomial") {
-    return SayText(start.decoding().seed() % 2 == 0 ? "even \xe2\x82\xac words" : "odd words");
+    return SayText(ParameterNamed("seed", start.decoding()).seed() % 2 == 0
+                       ? "even \xe2\x82\xac words"
+                       : "odd words");
   }
   std::vector<proto::SequenceUpdate> updates(3);
   updates[0].add_stable_tokens('b');
   updates[1].add_stable_tokens('e');
   updates[2].set_finished(true);
   *updates[2].add_hypotheses() = MakeHypothesis(Bytes("best", true), -1, true);
-  if (start.decoding().num_hypotheses() > 1)
+  if (ParameterNamed("num_hypotheses", start.decoding()).integer() > 1)
     *updates[2].add_hypotheses() = MakeHypothesis(Bytes("beast"), -2, false);
   *updates[2].mutable_stats() = MakeStats();
   return updates;
@@ -313,6 +317,9 @@ TEST_F(ServingTest, ModelsListWhatIsServed) {
   EXPECT_EQ(Ask(Get("/v1/models/other")).status, 404);
   // Every pair that is listed is served, or refused as a combination.
   const json& can = list["data"][0]["capabilities"];
+  ASSERT_EQ(can["parameters"].size(), Parameters().size());
+  EXPECT_EQ(can["parameters"][1]["name"], "beam_width");
+  EXPECT_EQ(can["parameters"][1]["maximum"], can["max_beam_width"]);
   for (const std::string decoding : can["decodings"]) {
     for (const std::string method : can["speculative_methods"]) {
       const RawAnswer answer =

@@ -46,6 +46,10 @@ TEST(ParameterTest, NamesAndFieldsAreUniqueAndFound) {
       EXPECT_TRUE(fields.insert(std::string(row.object) + "." + field).second) << field;
     }
     EXPECT_TRUE(row.scalar() || row.own_syntax != nullptr) << row.name;
+    // Where options are held against the method.
+    EXPECT_TRUE(row.read_by != ReadBy::kOption || row.own_syntax != nullptr ||
+                std::string(row.object) == "speculative")
+        << row.name;
     EXPECT_EQ(row.own_syntax != nullptr && row.own_default == nullptr, false) << row.name;
   }
   EXPECT_EQ(FindParameter("magic"), nullptr);

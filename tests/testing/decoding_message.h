@@ -1,4 +1,4 @@
-// The scalars of a Decoding message by name, for tests that change one of them.
+// The scalars of a Decoding message by name, for tests that read or change one of them.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,15 @@ inline proto::Parameter* ParameterNamed(absl::string_view name, proto::Decoding*
   proto::Parameter* added = message->add_parameters();
   added->set_name(std::string(name));
   return added;
+}
+
+// The default instance when the message has none of this name.
+inline const proto::Parameter& ParameterNamed(absl::string_view name,
+                                              const proto::Decoding& message) {
+  for (const proto::Parameter& parameter : message.parameters()) {
+    if (parameter.name() == name) return parameter;
+  }
+  return proto::Parameter::default_instance();
 }
 
 inline void SetInteger(absl::string_view name, int64_t value, proto::Decoding* message) {

@@ -9,6 +9,7 @@
 #include "tests/coordinator/byte_tokenizer.h"
 #include "tests/coordinator/fake_exchange.h"
 #include "tests/coordinator/fake_worker.h"
+#include "tests/testing/decoding_message.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -123,8 +124,11 @@ TEST_F(RequestTest, SamplesStartWithTheirSeeds) {
   generate.n = generate.samples = 2;
   generate.params.seed = 0xffffffffffffffffull;
   const Request& request = Make(generate);
-  EXPECT_EQ(request.StartMessage(0).decoding().seed(), 0xffffffffffffffffull);
-  EXPECT_EQ(request.StartMessage(1).decoding().seed(), 0);
+  const auto seed = [&](int sample) {
+    return ParameterNamed("seed", request.StartMessage(sample).decoding()).seed();
+  };
+  EXPECT_EQ(seed(0), 0xffffffffffffffffull);
+  EXPECT_EQ(seed(1), 0);
   EXPECT_EQ(request.StartMessage(1).prompt_size(), 1);
 }
 
