@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # cluster.sh up --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D] [--port P] [--dtype auto|f32|bf16]
 #               [--kv-bytes N] [--draft-kv-bytes N] [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
+#               [--stuck-after SECONDS]
 # cluster.sh down [--port P | --state DIR]
 # cluster.sh status [--port P | --state DIR]
 # up starts a cluster of your own models on this host, in the background: a coordinator, R replicas of T ranks (one
 # mpirun each, so that a failure stays in its replica), D draft nodes (none without --draft), and returns 0 when all of
 # them are ready; else non-zero with the reason, leaving nothing behind. down ends it. status exits 0 when it is ready.
+# A replica or draft node that hangs ends its processes and stays down; status names it, its log says why.
 # Logs and process ids are in ${XDG_STATE_HOME:-~/.local/state}/coppice/PORT.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -16,7 +18,7 @@ usage() { echo "cluster: $* (see --help)" >&2; exit 2; }
 command=${1:-}
 case $command in
   up | down | status) shift ;;
-  -h | --help) sed -n '2,9s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h | --help) sed -n '2,11s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
   *) usage "expected up, down or status, got '$command'" ;;
 esac
 
@@ -34,12 +36,12 @@ while [ $# -gt 0 ]; do
   fi
   case $command:$name in
     *:port | *:state) ;;
-    up:target | up:draft | up:tp | up:replicas | up:drafts | up:dtype | up:kv-bytes | up:draft-kv-bytes | up:threads | up:name | up:deadline) ;;
+    up:target | up:draft | up:tp | up:replicas | up:drafts | up:dtype | up:kv-bytes | up:draft-kv-bytes | up:threads | up:name | up:deadline | up:stuck-after) ;;
     *) usage "unknown option --$name of $command" ;;
   esac
   option[$name]=$value
 done
-for name in tp replicas drafts port deadline kv-bytes draft-kv-bytes threads; do
+for name in tp replicas drafts port deadline stuck-after kv-bytes draft-kv-bytes threads; do
   value=${option[$name]:-}
   [ -z "$value" ] || [[ $value =~ ^[0-9]{1,18}$ ]] || usage "--$name must be a number, got '$value'"
 done
@@ -120,7 +122,8 @@ up() {
 
   echo "cluster: starting 1 coordinator, ${option[replicas]} replica(s) of ${option[tp]} rank(s), $drafts draft node(s)"
   start coordinator "$coppice_bin/coppice-coordinator" --listen="127.0.0.1:$port" --control_listen="$control" \
-    --model="$target" ${option[name]:+--served_model_name="${option[name]}"}
+    --model="$target" ${option[name]:+--served_model_name="${option[name]}"} \
+    ${option[stuck-after]:+--stuck_after="${option[stuck-after]}"}
   for ((i = 0; i < option[replicas]; i++)); do
     # A session folder for each mpirun: two that start at once race to make what they would share, and one fails.
     mkdir "${coppice_run_folders[0]}/replica-$i"

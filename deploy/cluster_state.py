@@ -59,13 +59,16 @@ def show(args):
     except OSError as error:
         return f"the coordinator does not answer: {error}"
     print(f"state {cluster.get('state', '?')}, requests {json.dumps(cluster.get('requests', {}))}")
+    def reason(node):
+        return f" ({node['reason']})" if node.get("reason") else ""
+
     for replica in cluster.get("replicas", []):
         kv = replica.get("kv", {})
-        print(f"replica {replica['id']}: {replica['state']}, ranks {len(replica.get('ranks', []))}, "
+        print(f"replica {replica['id']}: {replica['state']}{reason(replica)}, ranks {len(replica.get('ranks', []))}, "
               f"step {replica.get('step')}, running {replica.get('running')}, "
               f"KV blocks {kv.get('blocks_used')} of {kv.get('blocks_total')} used")
     for node in cluster.get("draft_nodes", []):
-        print(f"draft node {node['id']}: {node['state']}, sessions {node.get('sessions')}")
+        print(f"draft node {node['id']}: {node['state']}{reason(node)}, sessions {node.get('sessions')}")
     return None if status == 200 else reason_of(body)
 
 
