@@ -11,7 +11,7 @@ import time
 import unittest
 
 from api_client import ApiClient
-from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, free_port, run_launcher, wait_sessions_gone
+from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, free_port, run_launcher, send_signal, wait_sessions_gone
 
 LONG = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=8, n=8, max_tokens=200,
             ignore_eos=True)
@@ -172,6 +172,29 @@ class ClusterScript(unittest.TestCase):
         self.assertEqual(folders_left(pid), [])
         self.assertEqual(self.run_script("status")[1], 1)
         self.assertEqual(self.run_script("down")[1], 1)
+
+    def test_status_names_a_replica_that_hung(self):
+        pid, status, output, errors = self.up("--tp", "2", "--stuck-after", "3")
+        self.assertEqual(status, 0, output + errors)
+        api = ApiClient(self.port)
+        ranks = api.cluster()["replicas"][0]["ranks"]
+        os.kill(ranks[1]["pid"], signal.SIGSTOP)
+        try:
+            self.assertEqual(api.post(dict(LONG, max_tokens=30))[1]["error"]["code"], "replica_lost")
+            deadline = time.monotonic() + 20
+            while "replica-0: ended" not in output and time.monotonic() < deadline:
+                _, status, output, errors = self.run_script("status")
+            self.assertEqual(status, 1)
+            self.assertIn("coordinator: running", output)
+            self.assertIn("replica-0: ended", output)
+            self.assertRegex(output, r"replica replica-0: lost \(is lost: it beats but has made no progress for .* s.*\)")
+            self.assertIn("no replica is ready: replica-0 is lost", errors)
+            with open(os.path.join(self.state, "replica-0.log"), encoding="utf8") as log:
+                self.assertIn(f"rank 1 (pid {ranks[1]['pid']}) is stopped", log.read())
+        finally:
+            send_signal(ranks[1]["pid"], signal.SIGCONT)
+        self.assertEqual(self.run_script("down")[1], 0)
+        self.assertEqual(folders_left(pid), [])
 
     def test_up_without_draft(self):
         self.assertEqual(self.up()[1], 0)

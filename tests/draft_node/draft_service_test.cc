@@ -32,6 +32,15 @@ TEST_P(DraftServiceTest, PrefillsInChunksThenAnswersWithALegalForest) {
   EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
 }
 
+TEST_P(DraftServiceTest, EveryPassIsAStepOfTheHostsClock) {
+  Open(1, 50);
+  Send(Request(1, 1, {}, 0, 5));
+  ASSERT_TRUE(Reply().has_value());
+  const StepReport report = host_.steps->Look(/*longest_gap_s=*/3600);
+  EXPECT_GE(report.steps, 3);  // prefill and two levels
+  EXPECT_GT(report.longest_still_s, 0);
+}
+
 TEST_P(DraftServiceTest, TheSameQuestionHasTheSameAnswerWhateverTheSessionSawBefore) {
   Open(1, 20);
   Send(Request(1, 1, {}, 0, 5));
