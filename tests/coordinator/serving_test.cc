@@ -52,7 +52,7 @@ Assembled Assemble(const std::vector<std::string>& events) {
 // Multinomial says the seed's parity; beams stabilise "be" and end with up to two hypotheses.
 std::vector<proto::SequenceUpdate> Script(const proto::StartSequence& start) {
   if (start.decoding().kind() == "multinomial") {
-    return SayText(ParameterNamed("seed", start.decoding()).seed() % 2 == 0
+    return SayText(test::ParameterNamed("seed", start.decoding()).seed() % 2 == 0
                        ? "even \xe2\x82\xac words"
                        : "odd words");
   }
@@ -61,7 +61,7 @@ std::vector<proto::SequenceUpdate> Script(const proto::StartSequence& start) {
   updates[1].add_stable_tokens('e');
   updates[2].set_finished(true);
   *updates[2].add_hypotheses() = MakeHypothesis(Bytes("best", true), -1, true);
-  if (ParameterNamed("num_hypotheses", start.decoding()).integer() > 1)
+  if (test::ParameterNamed("num_hypotheses", start.decoding()).integer() > 1)
     *updates[2].add_hypotheses() = MakeHypothesis(Bytes("beast"), -2, false);
   *updates[2].mutable_stats() = MakeStats();
   return updates;
@@ -317,7 +317,7 @@ TEST_F(ServingTest, ModelsListWhatIsServed) {
   EXPECT_EQ(Ask(Get("/v1/models/other")).status, 404);
   // Every pair that is listed is served, or refused as a combination.
   const json& can = list["data"][0]["capabilities"];
-  ASSERT_EQ(can["parameters"].size(), Parameters().size());
+  ASSERT_EQ(can["parameters"].size(), decoding::Parameters().size());
   EXPECT_EQ(can["parameters"][1]["name"], "beam_width");
   EXPECT_EQ(can["parameters"][1]["maximum"], can["max_beam_width"]);
   for (const std::string decoding : can["decodings"]) {

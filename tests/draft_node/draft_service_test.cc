@@ -32,11 +32,11 @@ TEST_P(DraftServiceTest, PrefillsInChunksThenAnswersWithALegalForest) {
   EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
 }
 
-TEST_P(DraftServiceTest, EveryPassIsAStepOfTheHostsClock) {
+TEST_P(DraftServiceTest, EveryStepMovesTheClockOn) {
   Open(1, 50);
   Send(Request(1, 1, {}, 0, 5));
   ASSERT_TRUE(Reply().has_value());
-  const StepReport report = host_.steps->Look(/*longest_gap_s=*/3600);
+  const StepReport report = runner_->step_clock()->Look(/*longest_gap_s=*/3600);
   EXPECT_GE(report.steps, 3);  // prefill and two levels
   EXPECT_GT(report.longest_still_s, 0);
 }

@@ -168,7 +168,7 @@ proto::SequenceUpdate SampleUpdate() {
   update.set_finished(true);
   *update.add_hypotheses() = HypothesisToMessage({{4, 5, 2}, -1.25, -0.5, true});
   *update.add_hypotheses() = HypothesisToMessage({{4, 5, 7, 1}, -2.5, -0.75, false});
-  DecodingStats stats;
+  coppice::DecodingStats stats;
   stats.method = "pf_gumbel";
   stats.rounds = 4;
   stats.plain_rounds = 1;

@@ -47,9 +47,9 @@ inline NamedRun RunNamed(const NamedSetting& setting) {
       forest = GrowForest(setting.draft, state, depth, drafter.get());
     }
     FunctionRows rows(setting.target, state.root_hash, forest, setting.logits_in_f32);
-    const auto stats = decoder->Advance(forest, &rows).stats;
-    run.layers.push_back(stats.layers);
-    run.tied_rounds += stats.min_margin == 0 ? 1 : 0;
+    const decoding::Verdict verdict = decoder->Advance(forest, &rows);
+    run.layers.push_back(static_cast<int>(verdict.stats.layers));
+    run.tied_rounds += verdict.min_margin == 0 ? 1 : 0;
   }
   for (const decoding::LayerOutput& output : decoder->last_layer())
     run.last_layer.push_back(decoder->paths().hash(output.path));

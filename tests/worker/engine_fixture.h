@@ -79,17 +79,17 @@ class EngineTest : public ::testing::Test {
     tiny.max_positions = kPositions;
     return test::MakeTinyLlama(tiny);
   }
-  static DecodingParams Params() {
-    DecodingParams params;
-    params.kind = DecodingKind::kBeamSampling;
+  static decoding::DecodingParams Params() {
+    decoding::DecodingParams params;
+    params.kind = decoding::DecodingKind::kBeamSampling;
     params.plain = true;
     params.beam_width = params.num_hypotheses = 3;
     params.max_tokens = 6;
     return params;
   }
   // Resolved, as the coordinator sends it.
-  static proto::StartSequence MakeStart(uint64_t id, DecodingParams params) {
-    if (params.method == nullptr) params.method = FirstMethod(params).value();
+  static proto::StartSequence MakeStart(uint64_t id, decoding::DecodingParams params) {
+    if (params.method == nullptr) params.method = decoding::FirstMethod(params).value();
     proto::StartSequence start;
     start.set_sequence_id(id);
     for (TokenId token : {5, 6, 7}) start.add_prompt(token);

@@ -66,11 +66,11 @@ TEST_F(EngineTest, WhatCannotBeServedIsRefusedByNameAndTheRestGoesOn) {
   EXPECT_GT(coordinator_.finished().at(100).hypotheses_size(), 0);
 }
 
-TEST_F(EngineTest, EveryPassIsAStepOfTheHostsClock) {
+TEST_F(EngineTest, EveryStepMovesTheClockOn) {
   coordinator_.Start(MakeStart(1, Params()));
   Run();
-  const StepReport report = host_.steps->Look(/*longest_gap_s=*/3600);
-  EXPECT_EQ(report.steps, plans_->step());
+  const StepReport report = runner_->step_clock()->Look(/*longest_gap_s=*/3600);
+  EXPECT_EQ(report.steps, runner_->steps());
   EXPECT_GT(report.steps, 1);
   EXPECT_GT(report.longest_still_s, 0);
 }

@@ -125,7 +125,7 @@ TEST_F(RequestTest, SamplesStartWithTheirSeeds) {
   generate.params.seed = 0xffffffffffffffffull;
   const Request& request = Make(generate);
   const auto seed = [&](int sample) {
-    return ParameterNamed("seed", request.StartMessage(sample).decoding()).seed();
+    return test::ParameterNamed("seed", request.StartMessage(sample).decoding()).seed();
   };
   EXPECT_EQ(seed(0), 0xffffffffffffffffull);
   EXPECT_EQ(seed(1), 0);
