@@ -39,7 +39,9 @@ absl::Status RunRounds(const AnswerRequest& request, lab::LocalReplica* replica,
 
 absl::StatusOr<Answer> RunRequest(const AnswerRequest& request, lab::LocalReplica* replica) {
   Answer answer;
-  absl::Status status = replica->Open(request.prompt, request.params, request.forest_width > 0);
+  const auto params = ParamsOf(request);
+  absl::Status status = params.status();
+  if (status.ok()) status = replica->Open(request.prompt, *params, request.forest_width > 0);
   if (status.ok()) {
     const absl::Cleanup close = [replica] { replica->Close(); };
     status = RunRounds(request, replica, &answer);

@@ -20,7 +20,7 @@ void VisitFields(Request* request, Visit visit) {
   visit("number", &request->number);
   visit("prompt", &request->prompt);
   visit("decoding", &params.kind);
-  visit("method", &params.method);
+  visit("method", &request->method);
   visit("beam_width", &params.beam_width);
   visit("n", &params.num_hypotheses);
   visit("max_tokens", &params.max_tokens);

@@ -102,7 +102,7 @@ void PrintCounts(const std::vector<RecordedAnswer>& answers) {
   };
   std::map<std::string, Count> methods;
   for (const RecordedAnswer& line : answers) {
-    for (Count* count : {&methods[line.request.params.method], &methods["~all"]}) {
+    for (Count* count : {&methods[line.request.method], &methods["~all"]}) {
       ++(line.answer.contains("refused") ? count->refused : count->answered);
       if (line.answer.contains("refused")) continue;
       count->drafted += line.request.forest_width > 0;
@@ -164,7 +164,7 @@ absl::StatusOr<int> Compare(const std::string& path) {
         FirstDifference(line.answer, now.answer, absl::GetFlag(FLAGS_score_tolerance));
     if (difference.field.empty()) continue;
     ++fields[difference.field];
-    ++methods[line.request.params.method];
+    ++methods[line.request.method];
     if (++differing > 1) continue;
     absl::PrintF("request %s: %s%s\n", RequestName(line.request), difference.text,
                  now.refusal.empty() ? "" : absl::StrCat(" (", now.refusal, ")"));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
 #include "base/rng.h"
 #include "decoding/draft_size.h"
 #include "decoding/method.h"
@@ -178,7 +179,7 @@ AnswerRequest MakeRequest(const RequestSource& source, int number) {
   const MethodCase& method = (*cases)[number % cases->size()];
   const decoding::MethodRow* row = decoding::FindMethod(method.method);
   decoding::DecodingParams& params = request.params;
-  params.method = method.method;
+  request.method = method.method;
   params.kind = draws.OneIn(40) ? kKinds[draws.Below(kKinds.size())] : method.kind;
   const bool beams = params.kind != decoding::DecodingKind::kMultinomial;
   params.beam_width = beams ? draws.Between(1, 8) : 1;
@@ -198,10 +199,23 @@ AnswerRequest MakeRequest(const RequestSource& source, int number) {
   return request;
 }
 
+absl::StatusOr<decoding::DecodingParams> ParamsOf(const AnswerRequest& request) {
+  decoding::DecodingParams params = request.params;
+  params.plain = request.method == "none";
+  if (!params.plain && request.method != "auto") {
+    params.method = decoding::FindMethod(request.method);
+    if (params.method == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("method: unknown ", request.method));
+    }
+  }
+  COPPICE_ASSIGN_OR_RETURN(params.method, decoding::ResolveMethod(params));
+  return params;
+}
+
 std::string RequestName(const AnswerRequest& request) {
   const decoding::DecodingParams& params = request.params;
   std::string name =
-      absl::StrCat(request.number, " ", params.method, " ", decoding::DecodingKindName(params.kind),
+      absl::StrCat(request.number, " ", request.method, " ", decoding::DecodingKindName(params.kind),
                    " W=", params.beam_width);
   if (request.forest_width > 0) {
     absl::StrAppend(&name, " drafts ", request.forest_width, " x ", request.forest_depth);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "absl/status/statusor.h"
 #include "decoding/params.h"
 
 namespace coppice::answers {
@@ -14,7 +15,8 @@ namespace coppice::answers {
 struct AnswerRequest {
   int number = 0;  // from 0
   std::vector<TokenId> prompt;
-  decoding::DecodingParams params;
+  std::string method = "auto";      // a row's name, "auto", or "none": nothing is drafted
+  decoding::DecodingParams params;  // all but the method
   int forest_width = 0, forest_depth = 0;  // of every draft; 0 = no drafts
   int late = 0;  // > 0: the draft of every late-th round does not come; its round is plain
 };
@@ -30,6 +32,8 @@ struct RequestSource {
 // every method of the table with every decoding that it serves, "auto" and "none" included; all
 // other parameters are drawn. A few requests ask for what no decoder serves.
 AnswerRequest MakeRequest(const RequestSource& source, int number);
+// The parameters with their method. InvalidArgument: no such method.
+absl::StatusOr<decoding::DecodingParams> ParamsOf(const AnswerRequest& request);
 
 // "17 dsbd beam_sampling W=4 drafts 8 x 3"
 std::string RequestName(const AnswerRequest& request);
