@@ -2,8 +2,7 @@
 // round:
 //
 //   auto drafter = MakeDrafter(params, state, width);
-//   for (level = 0; level < depth && drafter->wants_more(); ++level) drafter->Grow(rows of that
-//   level)
+//   for (level = 0; level < depth; ++level) drafter->Grow(rows of drafter->frontier());
 //
 // Level 0 = the roots; level l >= 1 = nodes of layer l-1. A node that ends in a stop id has no row
 // and no children.

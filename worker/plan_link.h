@@ -19,7 +19,7 @@ namespace coppice {
 
 class PlanLeader {
  public:
-  // Collective with PlanFollower::Connect on the other ranks. Waits for all of them;
+  // Collective with RunRankLoop on the other ranks. Waits for all of them;
   // DeadlineExceeded names the missing ranks.
   static absl::StatusOr<std::unique_ptr<PlanLeader>> Start(Communicator* communicator,
                                                            const std::string& listen,
