@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/program.h"
 #include "base/rng.h"
 #include "coordinator/request_log.h"
 #include "proto/convert.h"
@@ -41,7 +40,7 @@ std::string Dispatcher::Fingerprint(const Node& node) const {
   const proto::Register& info = node.registration;
   uint64_t hash = Finalize(info.model().fingerprint());
   for (const char c : absl::StrCat(info.model().dtype(), "|", info.backend(), "|",
-                                   info.ranks_size(), "|", kVersion)) {
+                                   info.ranks_size(), "|", info.version())) {
     hash = Finalize(hash ^ static_cast<unsigned char>(c));
   }
   return absl::StrCat("cop-", absl::Hex(hash >> 16, absl::kZeroPad12));
@@ -95,7 +94,7 @@ void Dispatcher::Pump() {
   while (!queue_.empty() && !registry_->ReadyReplicas().empty()) {
     const RequestPtr request = queue_.front();
     if (!Prepare(request)) {
-      End(request, "refused");
+      End(request);
       continue;
     }
     if (!StartPending(request)) break;
@@ -125,14 +124,12 @@ bool Dispatcher::StartPending(const RequestPtr& request) {
     proto::CoordinatorMessage message;
     *message.mutable_start() = request->StartMessage(i);
     message.mutable_start()->set_sequence_id(id);
-    message.mutable_start()->set_deadline_s(request->origin().arrival_s +
-                                            request->generate().timeout_s - now);
     send_(node->peer, message);
   }
   return true;
 }
 
-void Dispatcher::StopSequence(Request::Sequence* sequence, const char* reason, bool tell_replica) {
+void Dispatcher::StopSequence(Request::Sequence* sequence, bool tell_replica) {
   if (sequence->id == 0) return;
   router_.Release(sequence->replica, sequence->kv_blocks);
   running_.erase(sequence->id);
@@ -140,16 +137,15 @@ void Dispatcher::StopSequence(Request::Sequence* sequence, const char* reason, b
   if (tell_replica && node != nullptr && node->state != NodeState::kLost) {
     proto::CoordinatorMessage message;
     message.mutable_cancel()->set_sequence_id(sequence->id);
-    message.mutable_cancel()->set_reason(reason);
     send_(node->peer, message);
   }
   sequence->id = 0;
 }
 
 // The request has its answer or nobody wants one: frees what it holds.
-void Dispatcher::End(const RequestPtr& request, const char* cancel_reason) {
+void Dispatcher::End(const RequestPtr& request) {
   for (Request::Sequence& sequence : request->sequences())
-    StopSequence(&sequence, cancel_reason, true);
+    StopSequence(&sequence, /*tell_replica=*/true);
   active_.erase(std::remove(active_.begin(), active_.end(), request), active_.end());
   queue_.erase(std::remove(queue_.begin(), queue_.end(), request), queue_.end());
   Report(*request);
@@ -169,7 +165,7 @@ void Dispatcher::Disconnected(const RequestPtr& request) {
   if (request->ended()) return;
   request->Abandon();
   metrics_->Cancelled();
-  End(request, "client disconnected");
+  End(request);
   Pump();
 }
 
@@ -231,7 +227,6 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
     if (update.finished() || !update.error_code().empty()) return;
     proto::CoordinatorMessage message;  // left over from before a fail-over or a cancel
     message.mutable_cancel()->set_sequence_id(update.sequence_id());
-    message.mutable_cancel()->set_reason("not wanted any more");
     return send_(peer, message);
   }
   const RequestPtr request = found->second.request;
@@ -251,12 +246,11 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
   if (!believed) {
     spdlog::error("sequence {}: {}", update.sequence_id(), request->error()->message);
     metrics_->BadUpdate(replica);
-    StopSequence(&sequence, "bad update", /*tell_replica=*/true);
+    StopSequence(&sequence, /*tell_replica=*/true);
   }
   const bool over_there = update.finished() || !update.error_code().empty();
-  if (sequence.done || over_there)
-    StopSequence(&sequence, "stop string", /*tell_replica=*/!over_there);
-  if (request->ended()) End(request, "request ended");
+  if (sequence.done || over_there) StopSequence(&sequence, /*tell_replica=*/!over_there);
+  if (request->ended()) End(request);
 }
 
 void Dispatcher::NodeLost(const std::string& id) {
@@ -268,12 +262,11 @@ void Dispatcher::NodeLost(const std::string& id) {
   }
   for (const Running& orphan : orphans) {
     if (orphan.request->ended()) continue;
-    StopSequence(&orphan.request->sequences()[orphan.index], "replica lost",
-                 /*tell_replica=*/false);
+    StopSequence(&orphan.request->sequences()[orphan.index], /*tell_replica=*/false);
     if (!orphan.request->Requeue(orphan.index)) {
       orphan.request->Fail({503, "replica_lost",
                             absl::StrCat("replica ", id, " was lost while it answered"), "", 1});
-      End(orphan.request, "replica lost");
+      End(orphan.request);
       continue;
     }
     metrics_->Failover();
@@ -302,7 +295,7 @@ void Dispatcher::Tick() {
       request->Fail(
           {504, "deadline_exceeded", absl::StrCat("the deadline of ", seconds, " s has passed")});
     }
-    End(request, "deadline exceeded");
+    End(request);
   }
   if (!late.empty()) Pump();
 }
@@ -317,7 +310,7 @@ void Dispatcher::FailAll(const ApiError& error) {
   const std::vector<RequestPtr> all = active_;
   for (const RequestPtr& request : all) {
     request->Fail(error);
-    End(request, error.code.c_str());
+    End(request);
   }
 }
 

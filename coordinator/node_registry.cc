@@ -29,19 +29,7 @@ const char* RoleWord(const proto::Register& registration) {
 
 }  // namespace
 
-const char* NodeStateName(NodeState state) {
-  switch (state) {
-    case NodeState::kStarting:
-      return "starting";
-    case NodeState::kReady:
-      return "ready";
-    case NodeState::kDraining:
-      return "draining";
-    case NodeState::kLost:
-      return "lost";
-  }
-  return "lost";
-}
+const char* NodeStateName(NodeState state) { return state == NodeState::kReady ? "ready" : "lost"; }
 
 void NodeRegistry::AddEvent(std::string what) {
   spdlog::info("{}", what);
@@ -220,7 +208,6 @@ proto::DraftNodes NodeRegistry::ReadyDraftNodes() const {
     proto::DraftNode* entry = message.add_nodes();
     entry->set_node_id(node->id);
     entry->set_endpoint(node->registration.draft_endpoint());
-    entry->set_vocab_size(node->registration.model().vocab_size());
   }
   return message;
 }

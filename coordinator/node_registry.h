@@ -15,7 +15,7 @@
 
 namespace coppice {
 
-enum class NodeState { kStarting, kReady, kDraining, kLost };
+enum class NodeState { kReady, kLost };
 const char* NodeStateName(NodeState state);
 
 struct Node {

@@ -118,8 +118,6 @@ void DraftService::TakeCoordinatorMessages() {
     if (message->has_stop()) {
       spdlog::info("the coordinator says stop: {}", message->stop().reason());
       stopped_ = true;
-    } else if (message->has_drain()) {
-      draining_ = message->drain().on();
     }
   }
 }
@@ -156,7 +154,6 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   const Key key{peer, open.session_id()};
   slots_.erase(key);
   blocks_->EndRound();
-  if (draining_) return Fail(key, 0, "draining");
   if (static_cast<int>(slots_.size()) >= options_.max_sessions) {
     return Fail(key, 0, absl::StrCat("all ", options_.max_sessions, " sessions are taken"));
   }

@@ -78,7 +78,6 @@ class DraftService {
   Key first_;                    // has the first turn in the next pass
   std::vector<KvCopy> commits_;  // for the next pass
   uint64_t step_ = 0;
-  bool draining_ = false;
   bool stopped_ = false;
   double last_sweep_s_ = 0;
   double last_end_s_ = 0;     // from the head of a pass until all its levels were chosen

@@ -74,11 +74,9 @@ proto::Register NodeRegistration(proto::NodeRole role, const std::string& id,
   model->set_max_positions(config.max_positions);
   model->set_dtype(DTypeName(host.model->dtype()));
   model->set_fingerprint(host.model->fingerprint());
-  model->set_bos_id(config.bos_id);
   for (TokenId eos : config.eos_ids) model->add_eos_ids(eos);
   registration.set_kv_blocks_total(host.blocks->counts().total);
   registration.set_kv_block_size(kBlockSize);
-  registration.set_max_rows(absl::GetFlag(FLAGS_max_rows));
   registration.set_backend(host.backend->description());
   registration.set_version(kVersion);
   return registration;
