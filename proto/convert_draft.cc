@@ -7,7 +7,14 @@
 
 namespace coppice {
 
-using namespace wire;
+using wire::BadEntry;
+using wire::CheckEntries;
+using wire::CheckLength;
+using wire::CheckRange;
+using wire::Fill;
+using wire::ToVector;
+using wire::kMostBeams;
+using wire::kMostStatistic;
 
 proto::Forest ForestToMessage(const DraftForest& forest) {
   proto::Forest message;

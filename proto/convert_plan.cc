@@ -7,7 +7,13 @@
 
 namespace coppice {
 
-using namespace wire;
+using wire::Bad;
+using wire::BadEntry;
+using wire::CheckEntries;
+using wire::CheckLength;
+using wire::CheckOffsets;
+using wire::Fill;
+using wire::ToVector;
 
 proto::StepPlan BatchToMessage(uint64_t step, const ForwardBatch& batch) {
   proto::StepPlan message;

@@ -7,7 +7,12 @@
 
 namespace coppice {
 
-using namespace wire;
+using wire::Bad;
+using wire::CheckEntries;
+using wire::CheckRange;
+using wire::Fill;
+using wire::ToVector;
+using wire::kMostStatistic;
 
 namespace {
 
