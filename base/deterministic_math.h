@@ -1,5 +1,5 @@
 // Log, Exp and Log1p from plain IEEE operations (no libm, no fma), so that the same logits decide
-// the same on every machine (ARCHITECTURE.md section 6). Accurate to about 1 ulp; -inf, inf and NaN
+// the same on every machine (docs/architecture.md 6). Accurate to about 1 ulp; -inf, inf and NaN
 // as libm.
 #pragma once
 

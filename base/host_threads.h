@@ -1,6 +1,6 @@
-// Threads that compute, lent to the host's own work between two passes: rows to verify, a message
-// that may leave meanwhile. A backend lends those its ops run on; Serial() has none but the
-// caller's. Thread-compatible: one thread calls.
+// Threads for the host's own work between two passes: rows to verify, a message that may leave
+// meanwhile. ThreadTeam (base/thread_team.h) has helpers; Serial() has none but the caller's.
+// Thread-compatible: one thread calls.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Counter-based random numbers (ALGORITHMS.md section 2): every draw is a pure function of the
+// Counter-based random numbers (docs/algorithms.md 2): every draw is a pure function of the
 // request seed and of what is decided. Philox4x32-10, path hashes, uniforms of 52 bits, Gumbel
 // noise.
 #pragma once
@@ -22,7 +22,7 @@ enum class Domain : uint32_t {
 
 inline constexpr uint64_t kRootHash = 0x9E3779B97F4A7C15ull;
 
-// fin(z) of section 2.
+// fin(z) of docs/algorithms.md 2.
 constexpr uint64_t Finalize(uint64_t z) {
   z ^= z >> 30;
   z *= 0xbf58476d1ce4e5b9ull;
@@ -37,8 +37,8 @@ constexpr uint64_t ExtendHash(uint64_t parent, TokenId token) {
 }
 uint64_t HashPath(absl::Span<const TokenId> path);
 
-// h' of section 2: the hash that the rejection-type verifiers use in an iteration that starts after
-// `epoch` committed layers.
+// h' of docs/algorithms.md 2: the hash that the rejection-type verifiers use in an iteration that
+// starts after `epoch` committed layers.
 constexpr uint64_t EpochHash(uint64_t hash, uint64_t epoch) {
   return Finalize(hash + kRootHash * (epoch + 1));
 }

@@ -1,6 +1,6 @@
 // MPI as a launcher: start-up, exchange of endpoints, and one communicator per replica. MPI starts
-// ranks and carries one replica's collectives; it never decides who is alive (ARCHITECTURE.md
-// section 1).
+// ranks and carries one replica's collectives; it never decides who is alive
+// (docs/architecture.md 1).
 #pragma once
 
 #include <memory>

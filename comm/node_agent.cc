@@ -33,6 +33,7 @@ constexpr double kRegisterAgainS = 1.0;  // an unanswered Register is repeated a
 constexpr double kRegisterUnheardS =
     5.0;  // the same while no connection was seen: it waits in the socket
 constexpr int kGoodbyeLingerMs = 100;
+constexpr double kLongestGapBeats = 4;  // later than that the process itself did not run
 
 // Tells when a client's connection comes and goes.
 class ConnectionMonitor {
@@ -185,6 +186,10 @@ class ZmqNodeAgent final : public NodeAgent {
   void OnMessage(proto::Register* registration) {
     connected_ = true;  // should the connection have been faster than the monitor
     register_queued_ = false;
+    if (received_.has_given_up()) {
+      if (options_.on_given_up) options_.on_given_up(received_.given_up().reason());
+      return;
+    }
     const bool ack = received_.has_register_ack();
     if (ack && !OnRegisterAck(registration)) return;
     {
@@ -235,6 +240,14 @@ class ZmqNodeAgent final : public NodeAgent {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       *beat.mutable_heartbeat()->mutable_status() = status_;
+    }
+    if (options_.steps != nullptr) {
+      const StepReport report =
+          options_.steps->Look(kLongestGapBeats * options_.heartbeat_interval_s);
+      proto::NodeStatus* status = beat.mutable_heartbeat()->mutable_status();
+      status->set_working(report.working);
+      status->set_still_s(report.still_s);
+      status->set_longest_still_s(report.longest_still_s);
     }
     (void)channel_->Send(beat);
   }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/step_clock.h"
 #include "comm/channel.h"
 #include "proto/control.pb.h"
 
@@ -21,6 +22,11 @@ struct NodeAgentOptions {
   double heartbeat_interval_s = 0.5;
   double register_deadline_s =
       30;  // Start fails with DeadlineExceeded naming the coordinator after that
+  // What the beats say of the compute thread; must outlive the agent. nullptr: always idle.
+  StepClock* steps = nullptr;
+  // The coordinator has given this node up: it beats but makes no step. Called on the agent's
+  // thread, whatever the owner's does; is to end the process. Empty: ignored.
+  std::function<void(const std::string& reason)> on_given_up;
 };
 
 class NodeAgent {

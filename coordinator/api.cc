@@ -45,7 +45,7 @@ class CompletionParser {
 
   std::variant<GenerateRequest, ApiError> Parse(const std::string& timeout_header) {
     ReadModel();
-    ReadLengths();
+    ReadScalars();
     ReadDecoding();
     ReadStops();
     ReadBias();
@@ -71,14 +71,10 @@ class CompletionParser {
     }
   }
 
-  void ReadLengths() {
-    const auto max_tokens =
-        fields_.Integer({"max_tokens", "max_completion_tokens", "max_new_tokens"}, 1,
-                        std::numeric_limits<int>::max());
-    request_.max_tokens_given = max_tokens.has_value();
-    request_.params.max_tokens = static_cast<int>(max_tokens.value_or(limits_.default_max_tokens));
-    request_.params.min_tokens = static_cast<int>(
-        fields_.Integer({"min_tokens"}, 0, std::numeric_limits<int>::max()).value_or(0));
+  void ReadScalars() {
+    request_.params.max_tokens = limits_.default_max_tokens;
+    ReadParameters(/*object=*/"", limits_, vocab_, &fields_, &request_.params, &given_.parameters);
+    request_.max_tokens_given = given_.parameters.Has("max_tokens");
     if (request_.params.min_tokens > request_.params.max_tokens) {
       fields_.Fail("invalid_value", "min_tokens",
                    absl::StrCat("must be between 0 and max_tokens, which is ",
@@ -92,20 +88,8 @@ class CompletionParser {
     given_.do_sample = fields_.Bool({"do_sample"});
     given_.n = fields_.Integer({"n", "num_return_sequences"}, 1, limits_.max_n);
     given_.best_of = fields_.Integer({"best_of"}, 1, limits_.max_n);
-    given_.beam_width = fields_.Integer({"beam_width", "num_beams"}, 1, limits_.max_beam_width);
-    given_.length_penalty = fields_.Number({"length_penalty"}, 0, 10);
-    given_.temperature = fields_.Number({"temperature"}, 0, 2);
-    if (!IsTemperature(given_.temperature.value_or(0))) {
-      fields_.Fail("invalid_value", "temperature",
-                   absl::StrCat("must be 0, or at least ", kLeastTemperature, ", got ",
-                                *given_.temperature));
-    }
-    given_.top_k = fields_.Integer({"top_k"}, -1, vocab_);
-    given_.top_p = fields_.Number({"top_p"}, 0, 1, /*open_low=*/true);
-    given_.min_p = fields_.Number({"min_p"}, 0, 1);
     given_.warp_mode = fields_.String({"warp_mode"});
     given_.beam_duplicates = fields_.String({"beam_duplicates"});
-    given_.refill = fields_.Bool({"refill"});
     if (const json* early = fields_.Find({"early_stopping"}); early != nullptr) {
       if (early->is_boolean() || *early == "never") {
         given_.stop_when_full = *early == true;

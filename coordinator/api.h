@@ -1,4 +1,4 @@
-// POST /v1/completions: JSON -> GenerateRequest, or the error that names the field (API.md 2).
+// POST /v1/completions: JSON -> GenerateRequest, or the error that names the field (docs/api.md 2).
 // Pure; called by routes in the event loop. The rules of 2.1 are in decoding_rules, those of
 // `speculative` in speculative_fields.
 #pragma once

@@ -1,4 +1,4 @@
-// An error as the API reports it (API.md 3.1): status, code, JSON path of the field, message.
+// An error as the API reports it (docs/api.md 3.1): status, code, JSON path of the field, message.
 // Messages never quote prompt or stop text. Value type.
 #pragma once
 
@@ -18,7 +18,7 @@ struct ApiError {
 
 // {"error": {message, type, param, code}}, one line.
 std::string ErrorBody(const ApiError& error);
-// With Retry-After and x-should-retry where API.md 3.1 asks for them.
+// With Retry-After and x-should-retry where docs/api.md 3.1 asks for them.
 HttpReply ErrorReply(const ApiError& error);
 
 }  // namespace coppice

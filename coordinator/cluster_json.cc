@@ -7,6 +7,7 @@
 
 #include "base/program.h"
 #include "coordinator/decoding_rules.h"
+#include "coordinator/parameter_fields.h"
 #include "decoding/method.h"
 
 namespace coppice {
@@ -23,10 +24,22 @@ Json KvJson(const Node& node) {
   return kv;
 }
 
-Json ReplicaJson(const Node& node, double now_s) {
+double Milliseconds(double seconds) { return std::round(seconds * 1000) / 1000; }
+
+// What every node has: who it is, whether it gets on, and why it is lost if it is.
+Json NodeJson(const Node& node, double now_s) {
   Json json;
   json["id"] = node.id;
   json["state"] = NodeStateName(node.state);
+  json["reason"] = node.why_lost.empty() ? Json() : Json(node.why_lost);
+  json["working"] = node.status.working();
+  json["last_progress_s"] = Milliseconds(now_s - node.last_progress_s);
+  json["longest_still_s"] = Milliseconds(node.status.longest_still_s());
+  return json;
+}
+
+Json ReplicaJson(const Node& node, double now_s) {
+  Json json = NodeJson(node, now_s);
   json["model"] = node.registration.model().path();
   json["dtype"] = node.registration.model().dtype();
   json["backend"] = node.registration.backend();
@@ -40,16 +53,14 @@ Json ReplicaJson(const Node& node, double now_s) {
     entry["rank"] = rank.rank();
     entry["node"] = rank.host();
     entry["pid"] = rank.pid();
-    entry["last_progress_s"] = std::round((now_s - node.last_progress_s) * 1000) / 1000;
+    entry["last_progress_s"] = Milliseconds(now_s - node.last_progress_s);
     json["ranks"].push_back(std::move(entry));
   }
   return json;
 }
 
-Json DraftJson(const Node& node) {
-  Json json;
-  json["id"] = node.id;
-  json["state"] = NodeStateName(node.state);
+Json DraftJson(const Node& node, double now_s) {
+  Json json = NodeJson(node, now_s);
   json["model"] = node.registration.model().path();
   json["sessions"] = node.status.sessions();
   json["kv"] = KvJson(node);
@@ -113,6 +124,7 @@ Json Capabilities(const ApiLimits& limits) {
     json["speculative_methods"].push_back(std::string(row.name));
     json["methods"].push_back(MethodJson(row));
   }
+  json["parameters"] = ParametersJson(limits);
   for (const WarpMode mode : kWarpModes) {
     const auto serves = [mode](DecodingKind kind) { return IsServed(kind, mode); };
     if (std::any_of(std::begin(kKinds), std::end(kKinds), serves))
@@ -172,7 +184,8 @@ std::string ClusterJson(const NodeRegistry& registry, const Dispatcher& dispatch
   for (const Node* node : registry.Replicas())
     json["replicas"].push_back(ReplicaJson(*node, now_s));
   json["draft_nodes"] = Json::array();
-  for (const Node* node : registry.DraftNodes()) json["draft_nodes"].push_back(DraftJson(*node));
+  for (const Node* node : registry.DraftNodes())
+    json["draft_nodes"].push_back(DraftJson(*node, now_s));
   json["events"] = Json::array();
   for (const NodeEvent& event : registry.events()) {
     Json entry;

@@ -1,4 +1,4 @@
-// What /cluster and /v1/models show, as JSON text (API.md 1). Pure.
+// What /cluster and /v1/models show, as JSON text (docs/api.md 1). Pure.
 #pragma once
 
 #include <cstdint>

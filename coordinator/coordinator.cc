@@ -31,6 +31,7 @@ constexpr double kFarewell_s = 1;  // for nodes to leave after Stop
 RegistryOptions ForRegistry(const CoordinatorOptions& options, const Tokenizer& tokenizer) {
   RegistryOptions registry;
   registry.heartbeat_interval_s = options.heartbeat_interval_s;
+  registry.stuck_after_s = options.stuck_after_s;
   registry.tokenizer_vocab = tokenizer.vocab_size();
   registry.tokenizer_dir = options.tokenizer_dir;
   return registry;
@@ -42,6 +43,7 @@ DispatcherOptions ForDispatcher(const CoordinatorOptions& options) {
   dispatcher.max_model_len = options.max_model_len;
   dispatcher.limits = options.limits;
   dispatcher.log_requests = options.log_requests;
+  dispatcher.failover_wait_s = options.failover_wait_s;
   return dispatcher;
 }
 

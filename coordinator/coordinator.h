@@ -22,6 +22,8 @@ struct CoordinatorOptions {
   int max_queue = 256;
   double drain_timeout_s = 30;
   double heartbeat_interval_s = 0.5;
+  double stuck_after_s = 10;
+  double failover_wait_s = 5;
   bool log_requests = true;
 };
 

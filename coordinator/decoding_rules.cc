@@ -1,7 +1,5 @@
 #include "coordinator/decoding_rules.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "decoding/method.h"
 
@@ -20,7 +18,7 @@ struct Refuser {
   }
 };
 
-DecodingKind DeriveKind(const DecodingFields& given, JsonFields* fields) {
+DecodingKind DeriveKind(const DecodingFields& given, int beam_width, JsonFields* fields) {
   if (given.decoding) {
     const absl::StatusOr<DecodingKind> kind = ParseDecodingKind(*given.decoding);
     if (kind.ok()) return *kind;
@@ -30,14 +28,15 @@ DecodingKind DeriveKind(const DecodingFields& given, JsonFields* fields) {
     return DecodingKind::kMultinomial;
   }
   if (given.use_beam_search.value_or(false)) return DecodingKind::kBeamSearch;
-  if (given.beam_width.value_or(1) > 1) {
+  if (beam_width > 1) {
     return given.do_sample.value_or(false) ? DecodingKind::kBeamSampling
                                            : DecodingKind::kBeamSearch;
   }
   return DecodingKind::kMultinomial;
 }
 
-void CheckHints(const DecodingFields& given, DecodingKind kind, const Refuser& refuse) {
+void CheckHints(const DecodingFields& given, const DecodingParams& params, const Refuser& refuse) {
+  const DecodingKind kind = params.kind;
   const bool search = kind == DecodingKind::kBeamSearch;
   if (given.use_beam_search && *given.use_beam_search != search) {
     refuse("use_beam_search", "it says otherwise");
@@ -47,7 +46,8 @@ void CheckHints(const DecodingFields& given, DecodingKind kind, const Refuser& r
   if ((*given.do_sample && search) || (!*given.do_sample && sampling_beams))
     refuse("do_sample", "it says otherwise");
   const bool multinomial = kind == DecodingKind::kMultinomial;
-  if (multinomial && given.temperature && *given.do_sample != (*given.temperature > 0)) {
+  const bool sampled = params.warp.temperature > 0;
+  if (multinomial && given.parameters.Has("temperature") && *given.do_sample != sampled) {
     refuse("do_sample", "temperature says otherwise");
   }
 }
@@ -61,7 +61,8 @@ void ApplyMultinomial(const DecodingFields& given, const Refuser& refuse,
                         absl::StrCat("must be at least n, which is ", request->n));
   }
   const bool ranked = request->samples > request->n;
-  if (given.beam_width.value_or(1) > 1) refuse("beam_width", "it has one path per sample");
+  DecodingParams& params = request->params;
+  if (params.beam_width > 1) refuse("beam_width", "it has one path per sample");
   if (ranked && given.stream) {
     refuse.fields->Fail(kCombination, "best_of",
                         "above n cannot be combined with stream: samples are ranked at the end");
@@ -71,29 +72,31 @@ void ApplyMultinomial(const DecodingFields& given, const Refuser& refuse,
         kCombination, "stop",
         "cannot be combined with best_of above n: a sample cut inside a token has no score");
   }
-  if (given.length_penalty.value_or(1) != 1 && !ranked)
+  if (params.length_penalty != 1 && !ranked)
     refuse("length_penalty", "it only ranks samples when best_of > n");
   if (!given.stop_when_full.value_or(true)) refuse("early_stopping", "there are no beams to stop");
-  if (!given.refill.value_or(true)) refuse("refill", "there are no beams to refill");
-  request->params.beam_width = 1;
-  request->params.num_hypotheses = 1;
-  if (!given.temperature && given.do_sample.has_value() && !*given.do_sample)
-    request->params.warp.temperature = 0;
+  if (!params.refill) refuse("refill", "there are no beams to refill");
+  params.beam_width = 1;
+  params.num_hypotheses = 1;
+  if (!given.parameters.Has("temperature") && given.do_sample.has_value() && !*given.do_sample)
+    params.warp.temperature = 0;
 }
 
 void ApplyBeams(const DecodingFields& given, int max_beam_width, const Refuser& refuse,
                 GenerateRequest* request) {
   JsonFields* fields = refuse.fields;
-  const DecodingKind kind = request->params.kind;
-  if (given.beam_width && given.best_of && *given.beam_width != *given.best_of) {
+  DecodingParams& params = request->params;
+  const DecodingKind kind = params.kind;
+  const bool names_width = given.parameters.Has("beam_width");
+  if (names_width && given.best_of && params.beam_width != *given.best_of) {
     fields->Fail("conflicting_fields", "best_of",
                  "and beam_width mean the same with a beam decoding but differ");
   }
   const int64_t n = given.n.value_or(1);
-  const int64_t width = given.beam_width ? *given.beam_width
-                        : given.best_of  ? *given.best_of
-                        : n > 1          ? n
-                                         : 4;
+  const int64_t width = names_width     ? params.beam_width
+                        : given.best_of ? *given.best_of
+                        : n > 1         ? n
+                                        : 4;
   if (n > width) {
     fields->Fail(kCombination, "n",
                  absl::StrCat("is ", n, " but must not exceed beam_width, which is ", width));
@@ -101,30 +104,28 @@ void ApplyBeams(const DecodingFields& given, int max_beam_width, const Refuser& 
   if (width > max_beam_width) {
     fields->Fail(
         "invalid_value",
-        given.beam_width ? "beam_width"
-        : given.best_of  ? "best_of"
-                         : "n",
+        names_width     ? "beam_width"
+        : given.best_of ? "best_of"
+                        : "n",
         absl::StrCat("gives a beam width of ", width, ", at most ", max_beam_width, " is served"));
   }
   if (given.has_stop) refuse("stop", "stop strings are served for multinomial only");
-  if (!given.refill.value_or(true) && kind != DecodingKind::kBeamSampling)
+  if (!params.refill && kind != DecodingKind::kBeamSampling)
     refuse("refill", "only beam_sampling refills");
   if (kind == DecodingKind::kBeamSearch) {
-    const double temperature = given.temperature.value_or(1);
-    if (temperature != 0 && temperature != 1)
-      refuse("temperature", "scores are raw log-probabilities");
-    if (given.top_k.value_or(0) > 0) refuse("top_k", "scores are raw log-probabilities");
-    if (given.top_p.value_or(1) != 1) refuse("top_p", "scores are raw log-probabilities");
-    if (given.min_p.value_or(0) != 0) refuse("min_p", "scores are raw log-probabilities");
+    for (const ParameterRow& row : Parameters()) {
+      if (row.group == ParameterGroup::kWarp && row.scalar() && !IsNeutral(row, params))
+        refuse(row.field(), "scores are raw log-probabilities");
+    }
     if (given.warp_mode.value_or("row") != "row") refuse("warp_mode", "there is no warp");
-    request->params.warp.temperature = 1;
-  } else if (given.temperature && *given.temperature == 0) {
+    params.warp.temperature = 1;
+  } else if (params.warp.temperature == 0) {
     refuse("temperature", "at 0 all slots would be one path");
   }
   request->n = static_cast<int>(n);
   request->samples = 1;
-  request->params.beam_width = static_cast<int>(width);
-  request->params.num_hypotheses = static_cast<int>(n);
+  params.beam_width = static_cast<int>(width);
+  params.num_hypotheses = static_cast<int>(n);
 }
 
 // "once": equal paths are one beam of weight 1 (3.3, set semantics).
@@ -137,7 +138,7 @@ void ApplyDuplicates(const std::string& duplicates, const Refuser& refuse, Decod
   if (!params->set_semantics) return;
   if (params->kind != DecodingKind::kBeamSampling) {
     refuse("beam_duplicates", "only beams of beam_sampling can be equal");
-  } else if (!ResolveMethod("auto", *params).ok()) {
+  } else if (!FirstMethod(*params).ok()) {
     refuse("beam_duplicates", "once is not served");
   }
 }
@@ -148,26 +149,20 @@ bool IsServed(DecodingKind kind, WarpMode mode) {
   DecodingParams params;
   params.kind = kind;
   params.warp.mode = mode;
-  return ResolveMethod("auto", params).ok();
+  return FirstMethod(params).ok();
 }
 
 void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* fields,
                    GenerateRequest* request) {
   DecodingParams& params = request->params;
-  params.kind = DeriveKind(given, fields);
+  params.kind = DeriveKind(given, params.beam_width, fields);
   if (!IsServed(params.kind)) {
     fields->Fail("unsupported_field", "decoding",
                  absl::StrCat(DecodingKindName(params.kind), " is not served"));
   }
   const Refuser refuse{fields, absl::StrCat("decoding ", DecodingKindName(params.kind))};
-  CheckHints(given, params.kind, refuse);
-  params.length_penalty = given.length_penalty.value_or(1);
+  CheckHints(given, params, refuse);
   params.stop_when_full = given.stop_when_full.value_or(true);
-  params.refill = given.refill.value_or(true);
-  params.warp.temperature = given.temperature.value_or(1);
-  params.warp.top_k = static_cast<int>(std::max<int64_t>(0, given.top_k.value_or(0)));
-  params.warp.top_p = given.top_p.value_or(1);
-  params.warp.min_p = given.min_p.value_or(0);
   if (given.warp_mode) {
     const absl::StatusOr<WarpMode> mode = ParseWarpMode(*given.warp_mode);
     if (!mode.ok()) {

@@ -1,4 +1,5 @@
-// API.md 2.1: derives the decoding from the fields that were given and refuses combinations. Pure.
+// docs/api.md 2.1: derives the decoding from the fields that were given and refuses combinations.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,25 +8,25 @@
 
 #include "coordinator/generate_request.h"
 #include "coordinator/json_fields.h"
+#include "coordinator/parameter_fields.h"
 
 namespace coppice {
 
-// What the request said, before defaults; absent fields are nullopt.
+// What the request said beside the scalars of the parameter table; absent fields are nullopt.
 struct DecodingFields {
   std::optional<std::string> decoding;
   std::optional<bool> use_beam_search, do_sample;
-  std::optional<int64_t> n, best_of, beam_width;
-  std::optional<double> length_penalty, temperature, top_p, min_p;
-  std::optional<int64_t> top_k;
+  std::optional<int64_t> n, best_of;
   std::optional<bool> stop_when_full;  // early_stopping: false for false and "never"
-  std::optional<bool> refill;
   std::optional<std::string> warp_mode;
   std::optional<std::string> beam_duplicates;  // "count" or "once"
   bool has_stop = false;
   bool stream = false;
+  GivenParameters parameters;  // read into the request's params already
 };
 
-// Fills kind, widths, counts, warp and ranking of *request. Errors go to *fields.
+// Fills kind, widths, counts, warp mode and ranking of *request, whose scalars are read, and
+// refuses what does not go together. Errors go to *fields.
 void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* fields,
                    GenerateRequest* request);
 

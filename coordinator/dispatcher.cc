@@ -35,7 +35,7 @@ ModelLimits Dispatcher::LimitsOf(const Node& node) const {
   return limits;
 }
 
-// Weights, dtype, backend, rank count and version decide the text (API.md 3, Determinism).
+// Weights, dtype, backend, rank count and version decide the text (docs/api.md 3, Determinism).
 std::string Dispatcher::Fingerprint(const Node& node) const {
   const proto::Register& info = node.registration;
   uint64_t hash = Finalize(info.model().fingerprint());
@@ -181,13 +181,12 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
         spdlog::warn("{}: heartbeat dropped: {}", known->id, std::string(fields.message()));
         return metrics_->BadUpdate(known->id);
       }
-      const bool was_lost = known->state == NodeState::kLost;
+      const bool was_ready = known->state == NodeState::kReady;
       const Node* node = registry_->OnHeartbeat(peer, message.heartbeat().status());
       metrics_->NodeStatus(*node);
-      if (!was_lost || node->state == NodeState::kLost) return;
-      metrics_->NodeUp(*node, true);
-      BroadcastDraftNodes();
-      return Pump();
+      if (node->given_up) return TellGivenUp(*node);  // again: it may not have heard
+      if (!was_ready && node->state == NodeState::kReady) NodeBack(*node);
+      return;
     }
     case proto::NodeMessage::kProgress:
       for (const proto::SequenceUpdate& update : message.progress().updates()) Apply(peer, update);
@@ -209,10 +208,27 @@ void Dispatcher::Register(const std::string& peer, const proto::Register& regist
   if (!replaced.empty()) NodeLost(replaced);
   send_(peer, reply);
   if (!reply.register_ack().accepted()) return;
-  metrics_->NodeUp(*registry_->FindPeer(peer), true);
-  metrics_->NodeStatus(*registry_->FindPeer(peer));
+  const Node* node = registry_->FindPeer(peer);
+  metrics_->NodeStatus(*node);
+  if (node->state == NodeState::kReady) NodeBack(*node);
+}
+
+void Dispatcher::NodeBack(const Node& node) {
+  metrics_->NodeUp(node, true);
+  for (const uint64_t sequence_id : std::exchange(left_behind_[node.id], {})) {
+    proto::CoordinatorMessage message;
+    message.mutable_cancel()->set_sequence_id(sequence_id);
+    send_(node.peer, message);
+  }
+  left_behind_.erase(node.id);
   BroadcastDraftNodes();
   Pump();
+}
+
+void Dispatcher::TellGivenUp(const Node& node) {
+  proto::CoordinatorMessage message;
+  message.mutable_given_up()->set_reason(node.why_lost);
+  send_(node.peer, message);
 }
 
 void Dispatcher::BroadcastDraftNodes() {
@@ -254,18 +270,24 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
 }
 
 void Dispatcher::NodeLost(const std::string& id) {
-  if (const Node* node = registry_->Find(id))
+  if (const Node* node = registry_->Find(id)) {
     metrics_->NodeUp(*node, node->state != NodeState::kLost);
+    if (node->given_up) TellGivenUp(*node);
+  }
   std::vector<Running> orphans;
+  std::vector<uint64_t>& left = left_behind_[id];
   for (const auto& [sequence_id, running] : running_) {
-    if (running.request->sequences()[running.index].replica == id) orphans.push_back(running);
+    if (running.request->sequences()[running.index].replica != id) continue;
+    orphans.push_back(running);
+    left.push_back(sequence_id);
   }
   for (const Running& orphan : orphans) {
     if (orphan.request->ended()) continue;
-    StopSequence(&orphan.request->sequences()[orphan.index], /*tell_replica=*/false);
+    Request::Sequence& sequence = orphan.request->sequences()[orphan.index];
+    StopSequence(&sequence, /*tell_replica=*/false);
+    sequence.lost_s = clock_->NowSeconds();
     if (!orphan.request->Requeue(orphan.index)) {
-      orphan.request->Fail({503, "replica_lost",
-                            absl::StrCat("replica ", id, " was lost while it answered"), "", 1});
+      orphan.request->Fail({503, "replica_lost", LostWhileAnswering(id), "", 1});
       End(orphan.request);
       continue;
     }
@@ -278,8 +300,34 @@ void Dispatcher::NodeLost(const std::string& id) {
   Pump();
 }
 
+std::string Dispatcher::LostWhileAnswering(const std::string& replica) const {
+  const Node* node = registry_->Find(replica);
+  if (node == nullptr || node->why_lost.empty())
+    return absl::StrCat("replica ", replica, " was lost while it answered");
+  return absl::StrCat("replica ", replica, " ", node->why_lost, "; it was answering this request");
+}
+
+// What ran on a lost replica waits for another one, but not as long as its own deadline allows.
+void Dispatcher::EndForsaken() {
+  if (!registry_->ReadyReplicas().empty()) return;
+  const double lost_before_s = clock_->NowSeconds() - options_.failover_wait_s;
+  const std::deque<RequestPtr> waiting = queue_;
+  for (const RequestPtr& request : waiting) {
+    for (const Request::Sequence& sequence : request->sequences()) {
+      if (sequence.lost_s < 0 || sequence.lost_s > lost_before_s) continue;
+      request->Fail({503, "replica_lost",
+                     absl::StrCat(LostWhileAnswering(sequence.replica),
+                                  "; no other was ready within ", options_.failover_wait_s, " s"),
+                     "", 5});
+      End(request);
+      break;
+    }
+  }
+}
+
 void Dispatcher::Tick() {
   for (const std::string& id : registry_->CollectLost()) NodeLost(id);
+  EndForsaken();
   const double now = clock_->NowSeconds();
   std::vector<RequestPtr> late;
   for (const RequestPtr& request : active_) {

@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -24,6 +25,8 @@ struct DispatcherOptions {
   int max_model_len = 0;  // 0: the model's own
   ApiLimits limits;
   bool log_requests = true;
+  // So long what ran on a lost replica waits for another one when none is ready.
+  double failover_wait_s = 5;
 };
 
 class Dispatcher {
@@ -63,6 +66,10 @@ class Dispatcher {
   void Register(const std::string& peer, const proto::Register& registration);
   void Apply(const std::string& peer, const proto::SequenceUpdate& update);
   void NodeLost(const std::string& id);
+  void NodeBack(const Node& node);
+  void TellGivenUp(const Node& node);
+  void EndForsaken();
+  std::string LostWhileAnswering(const std::string& replica) const;
   void BroadcastDraftNodes();
   void Pump();
   bool Prepare(const RequestPtr& request);
@@ -83,6 +90,8 @@ class Dispatcher {
   std::vector<RequestPtr> active_;  // queued and running
   std::deque<RequestPtr> queue_;    // those with sequences that run nowhere, oldest first
   std::unordered_map<uint64_t, Running> running_;  // by sequence id
+  // Sequences that a lost node may still run; it is told to drop them before it gets new ones.
+  std::map<std::string, std::vector<uint64_t>> left_behind_;
   uint64_t next_sequence_id_ = 1;
   double seconds_per_request_ = 0.1;  // between ends, smoothed
   double last_end_s_ = -1;

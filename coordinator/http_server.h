@@ -1,6 +1,6 @@
 // HTTP/1.1 over Boost.Beast and Asio coroutines, one thread: limits, deadlines and transport errors
-// of API.md 3.1, plain answers and server-sent events, disconnect detection. Beast stays inside
-// http_session.cc.
+// of docs/api.md 3.1, plain answers and server-sent events, disconnect detection. Beast stays
+// inside http_session.cc.
 #pragma once
 
 #include <memory>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "coordinator/api_error.h"
 
 namespace coppice {
@@ -22,7 +22,7 @@ std::optional<ApiError> ParseJsonObject(const std::string& text, int max_depth,
 
 class JsonFields {
  public:
-  using Names = std::initializer_list<const char*>;  // the field's name, then its aliases
+  using Names = absl::Span<const char* const>;  // the field's name, then its aliases
 
   // object must outlive this. path: "" for the request, "speculative" for what is inside it.
   JsonFields(const nlohmann::json& object, std::string path)

@@ -163,7 +163,9 @@ void Metrics::Impl::Declare() {
   DeclareGauge("replica_up", "1 while the replica is alive.");
   DeclareGauge("draft_node_up", "1 while the draft node is alive.");
   DeclareGauge("node_last_progress_seconds",
-               "Seconds since the node's last step while it had work.");
+               "Seconds since the node's last progress in a step; near 0 without work.");
+  DeclareGauge("node_longest_standstill_seconds",
+               "The longest time without progress that the node had while it had work.");
   DeclareGauge("build_info", "Always 1.");
   DeclareGauge("model_info", "Always 1.");
   DeclareCounter("http_requests_total", "HTTP answers, by handler, method and status class.");
@@ -301,7 +303,8 @@ void Metrics::NodeStatus(const Node& node) {
       .Set(status.kv_blocks_total() > 0
                ? static_cast<double>(status.kv_blocks_used()) / status.kv_blocks_total()
                : 0);
-  impl_->gauge("node_last_progress_seconds", {{"id", node.id}}).Set(status.last_step_s());
+  impl_->gauge("node_last_progress_seconds", {{"id", node.id}}).Set(status.still_s());
+  impl_->gauge("node_longest_standstill_seconds", {{"id", node.id}}).Set(status.longest_still_s());
   if (!node.worker()) return;
   const Labels replica = {{"replica", node.id}};
   impl_->gauge("num_requests_running", impl_->Model(replica)).Set(status.running());

@@ -1,4 +1,4 @@
-// The cluster's metrics as Prometheus text (API.md 5). Fed by the dispatcher (requests, node
+// The cluster's metrics as Prometheus text (docs/api.md 5). Fed by the dispatcher (requests, node
 // status) and by routes (HTTP). Series of known labels exist from the start at 0; no label is
 // unbounded. Event-loop thread.
 #pragma once

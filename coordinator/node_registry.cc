@@ -2,15 +2,19 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "proto/convert.h"
 
 namespace coppice {
 namespace {
+
+constexpr double kOwnGap_s = 0.5;  // of calls that come every few hundredths of a second
 
 // The same process, come back on another connection.
 bool SameProcess(const proto::Register& a, const proto::Register& b) {
@@ -29,7 +33,17 @@ const char* RoleWord(const proto::Register& registration) {
 
 }  // namespace
 
-const char* NodeStateName(NodeState state) { return state == NodeState::kReady ? "ready" : "lost"; }
+const char* NodeStateName(NodeState state) {
+  switch (state) {
+    case NodeState::kStarting:
+      return "starting";
+    case NodeState::kReady:
+      return "ready";
+    case NodeState::kLost:
+      return "lost";
+  }
+  return "lost";
+}
 
 void NodeRegistry::AddEvent(std::string what) {
   spdlog::info("{}", what);
@@ -103,11 +117,15 @@ proto::RegisterAck NodeRegistry::OnRegister(const std::string& peer,
                                             SameProcess(it->second.registration, registration));
   if (it != nodes_.end() && !again) *replaced = id;
   Node& node = nodes_[id];
+  const bool given_up = again && node.given_up;  // the same process, or one that looks like it
   if (!again) node = Node();
   node.id = id;
   node.peer = peer;
   node.registration = registration;
-  node.state = NodeState::kReady;
+  node.state = given_up ? NodeState::kStarting : NodeState::kReady;
+  node.given_up = false;
+  node.why_lost.clear();
+  node.status.set_still_s(0);  // of the time before
   node.last_beat_s = node.last_progress_s = clock_->NowSeconds();
   AddEvent(absl::StrCat(RoleWord(registration), " ", id, again ? " is back" : " joined"));
   ack.set_accepted(true);
@@ -129,11 +147,12 @@ const Node* NodeRegistry::OnHeartbeat(const std::string& peer, const proto::Node
   Node& node = nodes_.find(found->id)->second;
   const double now = clock_->NowSeconds();
   node.last_beat_s = now;
-  if (status.step() != node.status.step() || status.last_step_s() == 0) node.last_progress_s = now;
+  node.last_progress_s = now - status.still_s();
   node.status = status;
-  const bool stuck = now - node.last_progress_s > options_.stuck_after_s;
-  if (node.state == NodeState::kLost && !stuck) {
+  const bool waits = node.state == NodeState::kStarting || node.state == NodeState::kLost;
+  if (waits && !node.given_up && !Stuck(node)) {
     node.state = NodeState::kReady;
+    node.why_lost.clear();
     AddEvent(absl::StrCat(RoleWord(node.registration), " ", node.id, " is back"));
   }
   return &node;
@@ -142,28 +161,39 @@ const Node* NodeRegistry::OnHeartbeat(const std::string& peer, const proto::Node
 std::string NodeRegistry::OnGoodbye(const std::string& peer, const std::string& reason) {
   const Node* found = FindPeer(peer);
   if (found == nullptr || found->state == NodeState::kLost) return "";
-  MarkLost(&nodes_.find(found->id)->second,
-           absl::StrCat("left: ", reason.empty() ? "stopped" : reason));
+  MarkLost(&nodes_.find(found->id)->second, "left", reason.empty() ? "stopped" : reason);
   return found->id;
 }
 
-void NodeRegistry::MarkLost(Node* node, const std::string& why) {
+// By the node's own clock: a late beat is no standstill.
+bool NodeRegistry::Stuck(const Node& node) const {
+  return node.status.still_s() > options_.stuck_after_s;
+}
+
+void NodeRegistry::MarkLost(Node* node, absl::string_view verb, const std::string& why) {
   node->state = NodeState::kLost;
-  AddEvent(absl::StrCat(RoleWord(node->registration), " ", node->id, " ", why));
+  node->why_lost = absl::StrCat(verb, ": ", why);
+  AddEvent(absl::StrCat(RoleWord(node->registration), " ", node->id, " ", node->why_lost));
 }
 
 std::vector<std::string> NodeRegistry::CollectLost() {
   std::vector<std::string> lost;
   const double now = clock_->NowSeconds();
+  const double gap = last_collect_s_ < 0 ? 0 : now - last_collect_s_;
+  last_collect_s_ = now;
   for (auto& [id, node] : nodes_) {
     if (node.state == NodeState::kLost) continue;
-    const double silent = now - node.last_beat_s, still = now - node.last_progress_s;
+    if (gap > kOwnGap_s) node.last_beat_s = std::min(now, node.last_beat_s + gap);
+    const double silent = now - node.last_beat_s;
     if (silent > options_.missed_beats * options_.heartbeat_interval_s) {
-      MarkLost(&node,
-               absl::StrCat("is lost: no heartbeat for ", static_cast<int>(silent * 1000), " ms"));
-    } else if (still > options_.stuck_after_s) {
-      MarkLost(&node, absl::StrCat("is lost: it beats but has made no step for ",
-                                   static_cast<int>(still), " s"));
+      MarkLost(&node, "is lost",
+               absl::StrCat("no heartbeat for ", static_cast<int>(silent * 1000), " ms"));
+    } else if (Stuck(node)) {
+      node.given_up = true;
+      MarkLost(
+          &node, "is lost",
+          absl::StrFormat("it beats but has made no progress for %.1f s%s", node.status.still_s(),
+                          node.status.working() ? " though it has work" : ""));
     } else {
       continue;
     }

@@ -15,7 +15,7 @@
 
 namespace coppice {
 
-enum class NodeState { kReady, kLost };
+enum class NodeState { kStarting, kReady, kLost };
 const char* NodeStateName(NodeState state);
 
 struct Node {
@@ -25,7 +25,9 @@ struct Node {
   proto::NodeStatus status;
   NodeState state = NodeState::kReady;
   double last_beat_s = 0;
-  double last_progress_s = 0;  // when the step count last grew, or the node was idle
+  double last_progress_s = 0;  // when it made a step or had nothing to do, as its beats tell
+  bool given_up = false;       // it beats but makes no step: it was told to end
+  std::string why_lost;        // "" while it is not lost
   bool worker() const { return registration.role() == proto::WORKER_LEADER; }
 };
 
@@ -37,7 +39,7 @@ struct NodeEvent {
 struct RegistryOptions {
   double heartbeat_interval_s = 0.5;
   int missed_beats = 3;
-  double stuck_after_s = 60;  // beats without step progress while there is work
+  double stuck_after_s = 10;  // beats without progress while there is work
   int tokenizer_vocab = 0;    // the tokenizer's ids must fit the target's vocabulary
   std::string tokenizer_dir;  // named when they do not
   size_t max_events = 100;
@@ -55,11 +57,15 @@ class NodeRegistry {
   // namesake whose work must go elsewhere, "" if none.
   proto::RegisterAck OnRegister(const std::string& peer, const proto::Register& registration,
                                 std::string* replaced);
-  // Null when the peer is not registered. The status has been checked (CheckNodeStatus).
+  // Null when the peer is not registered. The status has been checked (CheckNodeStatus). A node
+  // that was silent is ready again; one that was given up stays lost until it registers anew, and
+  // then is ready when a beat shows that it gets on.
   const Node* OnHeartbeat(const std::string& peer, const proto::NodeStatus& status);
   // The id of the node that left, "" when unknown.
   std::string OnGoodbye(const std::string& peer, const std::string& reason);
-  // Nodes that have missed their beats, or beat without progress; each is told once.
+  // Nodes that have missed their beats, or beat without progress (given_up); each is told once. To
+  // be called every few hundredths of a second: time in which the coordinator itself did not run is
+  // not counted as a node's silence.
   std::vector<std::string> CollectLost();
 
   const Node* Find(absl::string_view id) const;
@@ -74,12 +80,14 @@ class NodeRegistry {
  private:
   std::string Refusal(const proto::Register& registration) const;
   std::string UniqueId(const proto::Register& registration) const;
-  void MarkLost(Node* node, const std::string& why);
+  bool Stuck(const Node& node) const;
+  void MarkLost(Node* node, absl::string_view verb, const std::string& why);
 
   const Clock* const clock_;
   const RegistryOptions options_;
   std::map<std::string, Node, std::less<>> nodes_;
   std::deque<NodeEvent> events_;
+  double last_collect_s_ = -1;
 };
 
 }  // namespace coppice

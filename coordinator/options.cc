@@ -29,6 +29,10 @@ ABSL_FLAG(double, keep_alive_interval, 15,
 ABSL_FLAG(double, drain_timeout, 30, "seconds that running requests get after SIGTERM");
 ABSL_FLAG(double, heartbeat_interval, 0.5,
           "seconds between the beats of a node; three missed beats are a loss");
+ABSL_FLAG(double, stuck_after, 10,
+          "seconds without progress after which a node that has work is lost and told to end");
+ABSL_FLAG(double, failover_wait, 5,
+          "seconds that requests of a lost replica wait for another when none is ready");
 ABSL_FLAG(std::string, unknown_fields, "refuse",
           "refuse, or ignore: name them in the header X-Coppice-Ignored");
 ABSL_FLAG(bool, log_requests, true, "one log line for each request");
@@ -116,6 +120,10 @@ absl::StatusOr<LaunchOptions> OptionsFromFlags() {
       check.InRange("drain_timeout", absl::GetFlag(FLAGS_drain_timeout), 0.0, 86400.0);
   coordinator.heartbeat_interval_s =
       check.InRange("heartbeat_interval", absl::GetFlag(FLAGS_heartbeat_interval), 0.01, 60.0);
+  coordinator.stuck_after_s =
+      check.InRange("stuck_after", absl::GetFlag(FLAGS_stuck_after), 0.1, 86400.0);
+  coordinator.failover_wait_s =
+      check.InRange("failover_wait", absl::GetFlag(FLAGS_failover_wait), 0.0, 86400.0);
   coordinator.log_requests = absl::GetFlag(FLAGS_log_requests);
   if (!check.status().ok()) return check.status();
   return options;

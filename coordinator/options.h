@@ -1,4 +1,4 @@
-// The coordinator's flags (API.md 7) as one struct, checked.
+// The coordinator's flags (docs/api.md 7) as one struct, checked.
 #pragma once
 
 #include <string>

@@ -68,16 +68,15 @@ void Request::Start(int index, uint64_t id, const std::string& replica,
   Sequence& sequence = sequences_[index];
   sequence.id = id;
   sequence.replica = replica;
+  sequence.lost_s = -1;
   sequence.received = 0;
   if (started_s_ < 0) started_s_ = now_s;
   if (identity_.fingerprint.empty()) identity_.fingerprint = fingerprint;
 }
 
 bool Request::Reproducible() const {
-  const absl::StatusOr<std::string> method = ResolveMethod(request_.params.method, request_.params);
-  if (!method.ok()) return false;
-  const MethodRow* row = FindMethod(*method);
-  return row == nullptr || row->reproducible;  // no row: plain decoding
+  const absl::StatusOr<const MethodRow*> method = ResolveMethod(request_.params);
+  return method.ok() && (*method)->reproducible;
 }
 
 bool Request::Requeue(int index) {

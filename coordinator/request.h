@@ -36,6 +36,7 @@ class Request {
     uint64_t id = 0;        // of the running StartSequence; 0 = pending or done
     std::string replica;    // where it runs or ran
     int64_t kv_blocks = 0;  // reserved there
+    double lost_s = -1;     // when the replica was lost on which it last ran; < 0 while it runs
     size_t received = 0;    // tokens that this run has sent
     bool shown = false;     // text of it has reached the client
     bool done = false;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "decoding/method.h"
 
 namespace coppice {
 
@@ -41,7 +42,7 @@ void LogRequest(const Request& request, double now_s, bool enabled) {
       "layers_per_pass={:.2f} "
       "replica={}",
       request.origin().request_id, status, request.error() ? request.error()->code : "-",
-      std::string(DecodingKindName(generate.params.kind)), generate.params.method,
+      std::string(DecodingKindName(generate.params.kind)), std::string(MethodName(generate.params)),
       generate.params.beam_width, generate.n, prompt_tokens, usage.completion_tokens,
       reasons.empty() ? "-" : reasons, usage.decoding.queue_ms, usage.first_token_ms,
       (now_s - request.origin().arrival_s) * 1e3, usage.decoding.layers_per_pass().value_or(0),

@@ -1,4 +1,4 @@
-// The one log line of a request (API.md 4). Never prompt, output, ids, stop strings or bias.
+// The one log line of a request (docs/api.md 4). Never prompt, output, ids, stop strings or bias.
 #pragma once
 
 #include <string>

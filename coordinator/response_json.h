@@ -1,4 +1,5 @@
-// Answers as JSON text (API.md 3, 3.2): whole completions, stream events, usage, timings. Pure.
+// Answers as JSON text (docs/api.md 3, 3.2): whole completions, stream events, usage, timings.
+// Pure.
 #pragma once
 
 #include <cstdint>

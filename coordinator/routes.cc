@@ -170,9 +170,13 @@ HttpReply Routes::Ready() const {
   if (context_.dispatcher->draining())
     return ErrorReply({503, "draining", "the server is draining", "", 5});
   if (!context_.registry->ReadyReplicas().empty()) return JsonReply("{\"status\":\"ready\"}");
-  const bool any = !context_.registry->Replicas().empty();
-  return ErrorReply(
-      {503, "no_replica", any ? "every replica is lost" : "no replica has joined yet", "", 1});
+  std::string lost;
+  for (const Node* node : context_.registry->Replicas()) {
+    if (node->why_lost.empty()) continue;
+    absl::StrAppend(&lost, lost.empty() ? "no replica is ready: " : "; ", node->id, " ",
+                    node->why_lost);
+  }
+  return ErrorReply({503, "no_replica", lost.empty() ? "no replica has joined yet" : lost, "", 1});
 }
 
 HttpReply Routes::Cluster() const {

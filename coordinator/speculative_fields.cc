@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/parameter_fields.h"
 #include "decoding/method.h"
 #include "decoding/topology.h"
 
@@ -13,24 +14,12 @@ namespace coppice {
 namespace {
 
 constexpr char kCombination[] = "unsupported_combination";
-constexpr int kMaxJointTokens = 16;
-constexpr double kMaxNats = 1000;  // beyond it nothing is ever rolled back
+constexpr char kAuto[] = "auto";  // the first method that serves the rest of the request
 
 std::string KnownMethods() {
-  std::string known = "auto";
+  std::string known = kAuto;
   for (const MethodRow& row : Methods()) absl::StrAppend(&known, ", ", row.name);
   return known;
-}
-
-// 0 = "auto" or absent.
-int WidthOrAuto(JsonFields* fields, const char* name, int high) {
-  const nlohmann::json* value = fields->Find({name});
-  if (value != nullptr && value->is_string()) {
-    if (*value != "auto")
-      fields->Fail("invalid_value", name, absl::StrCat("must be \"auto\" or between 1 and ", high));
-    return 0;
-  }
-  return static_cast<int>(fields->Integer({name}, 1, high).value_or(0));
 }
 
 // A static tree; it stays within the limits of draft_width and draft_depth. "" = auto.
@@ -51,55 +40,30 @@ std::string ReadTree(const ApiLimits& limits, JsonFields* fields) {
   return text;
 }
 
-void ReadNumbers(const ApiLimits& limits, JsonFields* fields, DecodingParams* params) {
-  const auto integer = [fields](const char* name, int high, int* value) {
-    *value = static_cast<int>(fields->Integer({name}, 1, high).value_or(*value));
+// Fields that only some methods read are refused where the method is not one of them and the value
+// is not the default.
+void CheckOptions(const MethodRow& row, const DecodingParams& params, JsonFields* fields) {
+  const auto check = [&](const char* name, bool given) {
+    if (given && !row.reads(name))
+      fields->Fail(kCombination, name, absl::StrCat("has no effect with method ", row.name));
   };
-  const auto share = [fields](const char* name, double* value) {
-    *value = fields->Number({name}, 0, 1).value_or(*value);
-  };
-  params->draft_width = WidthOrAuto(fields, "draft_width", limits.max_draft_width);
-  params->draft_depth = WidthOrAuto(fields, "draft_depth", limits.max_draft_depth);
-  params->draft_tree = ReadTree(limits, fields);
-  integer("draft_support", 1024, &params->draft_support);
-  integer("draft_beams", limits.max_beam_width, &params->draft_beams);
-  integer("joint_tokens", kMaxJointTokens, &params->joint_tokens);
-  integer("min_width", std::max(1, params->beam_width), &params->min_width);
-  params->width_threshold =
-      fields->Number({"width_threshold"}, 0, 1, /*open_low=*/true).value_or(0);
-  share("mjsd_threshold", &params->mjsd_threshold);
-  share("fallback_threshold", &params->fallback_threshold);
-  params->rollback_threshold =
-      fields->Number({"rollback_threshold"}, 0, kMaxNats).value_or(params->rollback_threshold);
-}
-
-// Fields that only some methods read, and whether the request gives another value than the default.
-std::vector<std::pair<const char*, bool>> Options(const DecodingParams& params) {
-  const DecodingParams neutral;
-  return {
-      {"draft_tree", !params.draft_tree.empty()},
-      {"draft_beams", params.draft_beams != neutral.draft_beams},
-      {"mjsd_threshold", params.mjsd_threshold != neutral.mjsd_threshold},
-      {"fallback_threshold", params.fallback_threshold != neutral.fallback_threshold},
-      {"rollback_threshold", params.rollback_threshold != neutral.rollback_threshold},
-      {"joint_tokens", params.joint_tokens != neutral.joint_tokens},
-      {"width_threshold", params.width_threshold > 0},
-      {"min_width", params.min_width != neutral.min_width},
-  };
+  check("draft_tree", !params.draft_tree.empty());
+  for (const ParameterRow& option : Parameters()) {
+    if (option.read_by == ReadBy::kOption && option.scalar() && option.own_syntax == nullptr)
+      check(option.field(), !IsDefault(option, params));
+  }
 }
 
 // The shape of the draft, as far as the method and the other fields leave it open.
 void CheckShape(const MethodRow& row, const DecodingParams& params, JsonFields* fields) {
   const std::string method = absl::StrCat("method ", row.name);
   if (row.form == DraftForm::kNone) {
-    const auto refuse = [&](const char* name, bool given) {
-      if (given)
-        fields->Fail(kCombination, name,
+    for (const ParameterRow& parameter : Parameters()) {
+      if (parameter.read_by == ReadBy::kDrafting && !IsDefault(parameter, params)) {
+        fields->Fail(kCombination, parameter.field(),
                      absl::StrCat("has no effect with ", method, ", which drafts nothing"));
-    };
-    refuse("draft_width", params.draft_width > 0);
-    refuse("draft_depth", params.draft_depth > 0);
-    refuse("draft_support", params.draft_support != DecodingParams().draft_support);
+      }
+    }
   }
   if (row.form == DraftForm::kPath && params.draft_width > 1) {
     fields->Fail(kCombination, "draft_width",
@@ -121,21 +85,10 @@ void CheckShape(const MethodRow& row, const DecodingParams& params, JsonFields* 
   }
 }
 
+// Of parameters whose method is resolved.
 void CheckMethod(const DecodingParams& params, bool allow_lossy, JsonFields* fields) {
-  const absl::StatusOr<std::string> resolved = ResolveMethod(params.method, params);
-  if (!resolved.ok()) {
-    fields->Fail(kCombination, "method",
-                 absl::StrCat(params.method, " cannot be combined with decoding ",
-                              DecodingKindName(params.kind), ": ",
-                              std::string(resolved.status().message())));
-    return;
-  }
-  const MethodRow* row = FindMethod(*resolved);
-  if (row == nullptr) return;
-  for (const auto& [name, given] : Options(params)) {
-    if (given && !row->reads(name))
-      fields->Fail(kCombination, name, absl::StrCat("has no effect with method ", row->name));
-  }
+  const MethodRow* row = params.method;
+  CheckOptions(*row, params, fields);
   CheckShape(*row, params, fields);
   if (params.width_threshold == 0 && params.min_width != 1) {
     fields->Fail(kCombination, "min_width", "has no effect without width_threshold");
@@ -153,11 +106,14 @@ void ReadObject(const nlohmann::json& value, const ApiLimits& limits, JsonFields
                 GenerateRequest* request) {
   JsonFields fields(value, "speculative");
   DecodingParams& params = request->params;
-  params.method = fields.String({"method"}).value_or("auto");
-  if (params.method != "auto" && FindMethod(params.method) == nullptr) {
+  const std::string method = fields.String({"method"}).value_or(kAuto);
+  params.method = FindMethod(method);
+  if (method != kAuto && params.method == nullptr) {
     fields.Fail("invalid_value", "method", absl::StrCat("must be one of ", KnownMethods()));
   }
-  ReadNumbers(limits, &fields, &params);
+  GivenParameters given;
+  ReadParameters("speculative", limits, /*vocab_size=*/0, &fields, &params, &given);
+  params.draft_tree = ReadTree(limits, &fields);
   const bool allow_lossy = fields.Bool({"allow_lossy"}).value_or(false);
   for (const std::string& name : fields.Unknown()) {
     if (limits.ignore_unknown_fields) {
@@ -166,7 +122,15 @@ void ReadObject(const nlohmann::json& value, const ApiLimits& limits, JsonFields
       fields.set_error({400, "unknown_field", absl::StrCat(name, " is not a known field"), name});
     }
   }
-  if (!fields.error()) CheckMethod(params, allow_lossy, &fields);
+  if (const auto resolved = ResolveMethod(params); resolved.ok()) {
+    params.method = *resolved;
+    if (!fields.error()) CheckMethod(params, allow_lossy, &fields);
+  } else {
+    fields.Fail(
+        kCombination, "method",
+        absl::StrCat(method, " cannot be combined with decoding ", DecodingKindName(params.kind),
+                     ": ", std::string(resolved.status().message())));
+  }
   if (fields.error()) outer->set_error(*fields.error());
 }
 
@@ -174,10 +138,14 @@ void ReadObject(const nlohmann::json& value, const ApiLimits& limits, JsonFields
 
 void ApplySpeculative(const ApiLimits& limits, JsonFields* fields, GenerateRequest* request) {
   const nlohmann::json* value = fields->Find({"speculative"});
-  if (value == nullptr || *value == true || *value == "auto") {
-    request->params.method = "auto";
-  } else if (*value == false) {
-    request->params.method = "none";
+  if (value == nullptr || *value == true || *value == kAuto || *value == false) {
+    request->params.plain = value != nullptr && *value == false;
+    const absl::StatusOr<const MethodRow*> first = FirstMethod(request->params);
+    if (first.ok()) {
+      request->params.method = *first;
+    } else {  // the field that nothing serves was refused with its name
+      fields->Fail(kCombination, "speculative", std::string(first.status().message()));
+    }
   } else if (value->is_object()) {
     ReadObject(*value, limits, fields, request);
   } else if (value->is_string()) {

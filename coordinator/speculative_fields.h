@@ -1,5 +1,5 @@
-// The `speculative` field: bool, "auto" or an object; method, draft shape, dynamic width (API.md
-// 2, 2.2). Pure.
+// The `speculative` field: bool, "auto" or an object; method, draft shape, dynamic width
+// (docs/api.md 2, 2.2). Pure.
 #pragma once
 
 #include "coordinator/api.h"

@@ -12,7 +12,7 @@ namespace coppice {
 namespace {
 
 constexpr int kBisections = 100;
-constexpr double kUndefinedMass = 1e-14;  // section 0: such a residual stays what it was
+constexpr double kUndefinedMass = 1e-14;  // docs/algorithms.md 0: such a residual stays what it was
 
 double Beta(absl::Span<const double> p, absl::Span<const double> q, double rho) {
   double sum = 0;

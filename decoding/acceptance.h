@@ -1,4 +1,4 @@
-// How often the single-position verifiers of ALGORITHMS.md 4.1-4.5 and 4.8 emit one of their n
+// How often the single-position verifiers of docs/algorithms.md 4.1-4.5 and 4.8 emit one of their n
 // drafts, in closed form (section 7). The optimum they are held against is in optimal_acceptance.h;
 // a DSBD layer's is in dsbd_width.h. Called by coppice-lab and by tests. Pure functions.
 //

@@ -17,6 +17,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/host_threads.h"
+#include "base/listed_row.h"
+#include "base/step_plan.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
 #include "decoding/path_tree.h"
@@ -35,6 +37,9 @@ class RowSource {
   // Rows known in f64 (golden files, test models): unwarped logits or log-probabilities [vocab].
   // Asked first; an empty span means "use Logits".
   virtual absl::Span<const double> LogProbs(int /*row*/) { return {}; }
+  // The row as the shortlist that the decoder said it needs (row_need); nullptr means "use Logits".
+  // Lives as long as the source.
+  virtual const ListedRow* Listed(int /*row*/) { return nullptr; }
 };
 
 // One output of a layer: a beam, or a slot of beam sampling.
@@ -60,6 +65,9 @@ class BeamDecoder {
   // be kept. Not empty until finished. PF-Gumbel: the distinct picked parents only.
   virtual absl::Span<const PathId> roots() const = 0;
   virtual DraftState draft_state() const = 0;
+  // What it needs of every target row; what differs from row to row is left to the caller
+  // (decoding/row_need.h). All methods can do with whole rows.
+  virtual RowNeed row_need() const { return {}; }
   // Deepest useful draft now: max_tokens - 1 - layers committed, at least 0.
   virtual int max_useful_depth() const = 0;
   // Decides as many layers as the rows allow, at least one. `forest` has roots().size() roots in
@@ -71,8 +79,8 @@ class BeamDecoder {
   // Outputs of the last decided layer in slot or rank order, finished ones included (slots: with
   // repetitions). Before the first layer: the root alone.
   virtual absl::Span<const LayerOutput> last_layer() const = 0;
-  // Longest token prefix shared by every hypothesis that can still be ranked first (API.md 3.2).
-  // Never shrinks.
+  // Longest token prefix shared by every hypothesis that can still be ranked first
+  // (docs/api.md 3.2). Never shrinks.
   virtual std::vector<TokenId> StablePrefix() const = 0;
   // Best first, at most num_hypotheses; after finished().
   virtual std::vector<Hypothesis> Result() const = 0;

@@ -1,6 +1,6 @@
-// BiLD (ALGORITHMS.md 6.3): the draft model writes on while it is sure of itself; the target reads
-// what was written and rolls back to the first token that it finds too unlikely. Lossy: what stays
-// is the draft's. Called through MakeBeamDecoder and MakeDrafter. Thread-compatible.
+// BiLD (docs/algorithms.md 6.3): the draft model writes on while it is sure of itself; the target
+// reads what was written and rolls back to the first token that it finds too unlikely. Lossy: what
+// stays is the draft's. Called through MakeBeamDecoder and MakeDrafter. Thread-compatible.
 #pragma once
 
 #include <memory>

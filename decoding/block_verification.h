@@ -1,7 +1,7 @@
-// Block verification of one drafted path, ALGORITHMS.md 4.7: how much of the path stays is decided
-// for the whole path at once. Law: multinomial sampling (3.1); keeps at least as many tokens on
-// average as 4.1. Called through MakeBeamDecoder; drafts are chains of decoding/topology_drafter.h.
-// Thread-compatible.
+// Block verification of one drafted path, docs/algorithms.md 4.7: how much of the path stays is
+// decided for the whole path at once. Law: multinomial sampling (3.1); keeps at least as many
+// tokens on average as 4.1. Called through MakeBeamDecoder; drafts are chains of
+// decoding/topology_drafter.h. Thread-compatible.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,7 @@
-// How the children of one node of a draft tree are drawn from the draft's row there, ALGORITHMS.md
-// 4.2-4.5: every rule of decoding/node_rule.h is exact for one of these laws alone. Called by the
-// drafter of trees, and by the verifier to check what was shipped. Pure but for the ChoiceSource.
+// How the children of one node of a draft tree are drawn from the draft's row there,
+// docs/algorithms.md 4.2-4.5: every rule of decoding/node_rule.h is exact for one of these laws
+// alone. Called by the drafter of trees, and by the verifier to check what was shipped. Pure but
+// for the ChoiceSource.
 #pragma once
 
 #include <vector>

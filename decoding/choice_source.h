@@ -1,5 +1,5 @@
 // Where every random decision of a rejection-type drafter or verifier comes from: production draws
-// are counter-based (ALGORITHMS.md section 2); an exhaustive test replays scripts of choices
+// are counter-based (docs/algorithms.md 2); an exhaustive test replays scripts of choices
 // through the same interface. One per decoder or drafter; thread-compatible.
 #pragma once
 
@@ -46,8 +46,8 @@ class ChoiceSource {
   virtual Selection Select(uint64_t layer_hash, absl::Span<const double> log_weights) = 0;
 };
 
-// Section 2: domains DRAFT, ACCEPT, RESIDUAL, DIRECT with the epoch step h'; TOKEN, which draft,
-// target and successive rounds share, without.
+// docs/algorithms.md 2: domains DRAFT, ACCEPT, RESIDUAL, DIRECT with the epoch step h'; TOKEN,
+// which draft, target and successive rounds share, without.
 class SeededChoices : public ChoiceSource {
  public:
   explicit SeededChoices(uint64_t seed) : seed_(seed) {}

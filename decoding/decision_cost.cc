@@ -9,13 +9,6 @@
 namespace coppice {
 namespace {
 
-// The row whose decoder decides; nullptr: the parameters are not served.
-const MethodRow* DecidingRow(const DecodingParams& params) {
-  const absl::StatusOr<std::string> method =
-      ResolveMethod(params.method == "none" ? "auto" : params.method, params);
-  return method.ok() ? FindMethod(*method) : nullptr;
-}
-
 // Passes over the entries of a layer. 5.6 without replacement ranks one slot: every beam runs its
 // race, the beam of an output runs its own again, and both once more for the places of ends.
 int64_t Passes(const MethodRow& row, const DecodingParams& params) {
@@ -37,10 +30,10 @@ int64_t Entries(const DecodingParams& params, int vocab_size) {
 }  // namespace
 
 int64_t LayerNoise(const DecodingParams& params, int vocab_size) {
-  const MethodRow* row = DecidingRow(params);
+  const absl::StatusOr<const MethodRow*> row = ResolveMethod(params);
   // What serves the joint warps decides over the joint layer in every mode.
-  if (row == nullptr || !row->joint_warps) return 0;
-  return Passes(*row, params) * Entries(params, vocab_size);
+  if (!row.ok() || !(*row)->joint_warps) return 0;
+  return Passes(**row, params) * Entries(params, vocab_size);
 }
 
 absl::Status CheckDecisionCost(const DecodingParams& params, int vocab_size) {
@@ -49,7 +42,7 @@ absl::Status CheckDecisionCost(const DecodingParams& params, int vocab_size) {
   const bool replaces = params.kind == DecodingKind::kBeamSampling;
   return absl::InvalidArgumentError(absl::StrCat(
       "beam_width: ", MostBeams(params), " beams over a vocabulary of ", vocab_size, " take ",
-      noise, " values of noise a layer with method ", DecidingRow(params)->name, ", at most ",
+      noise, " values of noise a layer with method ", (*ResolveMethod(params))->name, ", at most ",
       kMaxLayerNoise, " are served; a smaller beam_width, top_k, or ",
       IsJoint(params.warp.mode) ? "warp_mode row with " : "", "method ",
       replaces ? "pf_gumbel" : "hg_wor", " takes fewer"));

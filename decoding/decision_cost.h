@@ -15,7 +15,7 @@ namespace coppice {
 inline constexpr int64_t kMaxLayerNoise = int64_t{1} << 29;
 
 // 0 for methods that decide beam by beam, whose cost is that of reading the rows.
-// params.method: a name of the table, "auto" or "none".
+// 0 for parameters that no method serves, too.
 int64_t LayerNoise(const DecodingParams& params, int vocab_size);
 
 // InvalidArgument, with the limit and what helps: above kMaxLayerNoise.

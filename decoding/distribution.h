@@ -1,5 +1,5 @@
-// A sparse next-token distribution: ALGORITHMS.md's Row. Tokens ascending, only tokens of
-// probability > 0, log-probabilities <= 0 in nats, sum of exp = 1 to 1e-12.
+// A sparse next-token distribution, the Row of docs/algorithms.md 0. Tokens ascending, only tokens
+// of probability > 0, log-probabilities <= 0 in nats, sum of exp = 1 to 1e-12.
 #pragma once
 
 #include <vector>

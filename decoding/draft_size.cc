@@ -27,9 +27,9 @@ int DraftSize::DeepestWithin(int shape_width, int max_nodes) const {
 
 DraftSize DraftSizeOf(const DecodingParams& params) {
   DraftSize size;
-  const auto method = ResolveMethod(params.method, params);
-  const MethodRow* row = method.ok() ? FindMethod(*method) : nullptr;
-  if (row == nullptr || row->form == DraftForm::kNone) return size;
+  const absl::StatusOr<const MethodRow*> method = ResolveMethod(params);
+  if (params.plain || !method.ok() || (*method)->form == DraftForm::kNone) return size;
+  const MethodRow* row = *method;
   size.drafts = true;
   const bool names_tree = row->reads("draft_tree") && !params.draft_tree.empty();
   size.chosen = params.draft_width > 0 || params.draft_depth > 0 || names_tree;

@@ -11,7 +11,7 @@
 namespace coppice {
 
 struct DraftSize {
-  bool drafts = false;  // false: "none", or a method that drafts nothing
+  bool drafts = false;  // false: plain, or a method that drafts nothing
   bool chosen = false;  // the request names width, depth or tree
   int width = 0;        // nodes of the first layer that request or form fix; 0 = free
   int depth = 0;        // layers that the request fixes; 0 = free
@@ -24,7 +24,7 @@ struct DraftSize {
   int DeepestWithin(int shape_width, int max_nodes) const;
 };
 
-// params.method: a name of the table, "auto" or "none".
+// Nothing where no method serves the parameters.
 DraftSize DraftSizeOf(const DecodingParams& params);
 
 }  // namespace coppice

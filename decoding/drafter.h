@@ -2,7 +2,8 @@
 // round:
 //
 //   auto drafter = MakeDrafter(params, state, width);
-//   for (level = 0; level < depth; ++level) drafter->Grow(rows of drafter->frontier());
+//   for (level = 0; level < depth && !drafter->frontier().empty(); ++level)
+//     drafter->Grow(rows of frontier())
 //
 // Level 0 = the roots; level l >= 1 = nodes of layer l-1. A node that ends in a stop id has no row
 // and no children.
@@ -13,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/listed_row.h"
 #include "decoding/distribution.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
@@ -38,7 +40,11 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& param
 // The proposal of a draft row: warp as the target's (temperature, top-k, top-p, min-p, bias, stop
 // ids banned before min_tokens), then cut to the `params.draft_support` most likely tokens and
 // renormalised. JOINT and ROWCUT: bias and bans alone; the drafter warps all rows of a level
-// together (JointLaw). logits [vocab] f32; length = generated tokens before this row.
-Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params, int length);
+// together (JointLaw). length = generated tokens before this row.
+Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params,
+                      int length);  // logits [vocab]
+Distribution DraftRow(const ListedRow& row, const DecodingParams& params, int length);
+// The warp of DraftRow.
+WarpParams DraftWarp(const DecodingParams& params, int length);
 
 }  // namespace coppice

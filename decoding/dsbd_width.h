@@ -1,5 +1,5 @@
 // Closed forms of DSBD: how many of m drafts are accepted, and the dynamic width that follows.
-// ALGORITHMS.md 5.1, 5.3 (with errata E2, E3 of the DSBD paper). Pure functions.
+// docs/algorithms.md 5.1, 5.3 (with errata E2, E3 of the DSBD paper). Pure functions.
 #pragma once
 
 #include <vector>

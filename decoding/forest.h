@@ -1,6 +1,6 @@
 // The draft forest and what travels around it: what a drafter must know (DraftState), what it made
-// (DraftForest), and what the verifier decided (Verdict). Flat arrays only (ARCHITECTURE.md section
-// 4).
+// (DraftForest), and what the verifier decided (Verdict). Flat arrays only
+// (docs/architecture.md 4).
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,8 @@ struct DraftState {
   std::vector<int32_t> root_multiplicity;  // [roots] m_b
   // Root of every slot: that it picked (parent-first methods), or holds (joint layers); else empty.
   std::vector<int32_t> slot_root;
-  uint32_t layers_committed = 0;  // = generated length of every root = epoch of section 2
+  // = generated length of every root = epoch of docs/algorithms.md 2
+  uint32_t layers_committed = 0;
   // What a slot is known to output, for the target's row of its root was in an earlier forest:
   // [slots] token or -1, and what it adds to the root's score (nats; 0 when not known). Empty: no
   // slot is known.

@@ -1,6 +1,6 @@
 // Greedy multi-draft and SpecHub: the n - 1 most likely tokens of q and one drawn from the rest,
-// ALGORITHMS.md 4.4 and 4.5 (errata E24). Law: the target's row; acceptance is optimal for this
-// law of drafts. Called by decoding/tree_decoder.h and decoding/child_law.h. Pure but for the
+// docs/algorithms.md 4.4 and 4.5 (errata E24). Law: the target's row; acceptance is optimal for
+// this law of drafts. Called by decoding/tree_decoder.h and decoding/child_law.h. Pure but for the
 // ChoiceSource.
 #pragma once
 

@@ -233,14 +233,15 @@ HWY_INLINE uint32_t SurvivorBitsOfTwo(VU64 block, const float* HWY_RESTRICT weig
 }
 
 NoisyWinner ArgmaxWithNoiseImpl(absl::Span<const double> x, const float* HWY_RESTRICT weights,
-                                const LogSum& sum, const NoiseKey& key) {
+                                const LogSum& sum, const NoiseKey& key, TokenId first) {
   // The race: v beats a key K iff -log(u) < p(v) / exp(K), and -log(u) >= 1 - u. The most likely
   // token sets the first mark, so the factor never overflows: a Gumbel variable of 52 bits is at
   // least -log(52 log 2 + log 2).
   TokenId best = sum.argmax;
-  const TokenId first = best;
+  const TokenId likeliest = best;
   const auto key_of = [&](TokenId v) HWY_ATTR {
-    return std::min(0.0, x[v] - sum.log) + Gumbel(key.seed, key.domain, key.hash, key.slot, v);
+    return std::min(0.0, x[v] - sum.log) +
+           Gumbel(key.seed, key.domain, key.hash, key.slot, first + v);
   };
   const auto factor_of = [&](double mark) HWY_ATTR {
     return static_cast<float>(0x1p31 * Exp(sum.max - sum.log - mark + kMarginCap) * (1 + 1e-5));
@@ -250,13 +251,13 @@ NoisyWinner ArgmaxWithNoiseImpl(absl::Span<const double> x, const float* HWY_RES
   double second_key = -std::numeric_limits<double>::infinity();
   float factor = factor_of(best_key);
   const U64 d;
-  VU64 blocks = hn::Iota(d, 0);
+  VU64 blocks = hn::Add(hn::Iota(d, 0), hn::Set(d, static_cast<uint64_t>(first) / 2));
   for (size_t block = 0; 2 * block < x.size(); block += 2 * kLanes) {
     uint32_t bits = SurvivorBitsOfTwo(blocks, weights + 2 * block, factor, keys);
     blocks = hn::Add(blocks, hn::Set(d, 2 * kLanes));
     for (; HWY_UNLIKELY(bits != 0); bits &= bits - 1) {
       const TokenId v = static_cast<TokenId>(2 * block + __builtin_ctz(bits));
-      if (v == first || v >= static_cast<TokenId>(x.size())) continue;
+      if (v == likeliest || v >= static_cast<TokenId>(x.size())) continue;
       const double value = key_of(v);
       if (value > best_key || (value == best_key && v < best)) {
         second_key = best_key;
@@ -268,7 +269,7 @@ NoisyWinner ArgmaxWithNoiseImpl(absl::Span<const double> x, const float* HWY_RES
       }
     }
   }
-  return {best, std::min(best_key - second_key, kMarginCap)};
+  return {first + best, std::min(best_key - second_key, kMarginCap)};
 }
 
 }  // namespace HWY_NAMESPACE
@@ -291,8 +292,8 @@ void GumbelOfHashes(const NoiseKey& key, absl::Span<const uint64_t> hashes, doub
 }
 
 NoisyWinner ArgmaxWithNoise(absl::Span<const double> x, const float* weights, const LogSum& sum,
-                            const NoiseKey& key) {
-  return HWY_DYNAMIC_DISPATCH(ArgmaxWithNoiseImpl)(x, weights, sum, key);
+                            const NoiseKey& key, TokenId first) {
+  return HWY_DYNAMIC_DISPATCH(ArgmaxWithNoiseImpl)(x, weights, sum, key, first);
 }
 
 }  // namespace coppice

@@ -1,4 +1,4 @@
-// Gumbel noise in vector loops (ALGORITHMS.md section 2): of many tokens, of many beams, and the
+// Gumbel noise in vector loops (docs/algorithms.md 2): of many tokens, of many beams, and the
 // noisy argmax over a whole row. Called by every method that draws. Highway picks the instruction
 // set at run time; the bits are those of base/rng.h on all of them. Pure functions.
 #pragma once
@@ -14,7 +14,7 @@ namespace coppice {
 inline constexpr double kMarginCap =
     0.01;  // nats; a larger margin of a pruned argmax is reported as this
 
-// Where a draw's noise comes from (ALGORITHMS.md section 2); idx is the token.
+// Where a draw's noise comes from (docs/algorithms.md 2); idx is the token.
 struct NoiseKey {
   uint64_t seed;
   Domain domain;
@@ -33,8 +33,9 @@ struct NoisyWinner {
 };
 // argmax over v of min(0, x[v] - sum.log) + Gumbel(key, v), the lowest token on ties. `weights` as
 // ChunkedLogSumExp made them. Only tokens that a conservative test on 32 bits of the noise cannot
-// discard are evaluated.
+// discard are evaluated. x may be a piece of a row that begins with token `first`, an even number;
+// `sum` is the piece's, the winner a token of the row.
 NoisyWinner ArgmaxWithNoise(absl::Span<const double> x, const float* weights, const LogSum& sum,
-                            const NoiseKey& key);
+                            const NoiseKey& key, TokenId first = 0);
 
 }  // namespace coppice

@@ -1,4 +1,4 @@
-// Gumbel slots on the joint space (ALGORITHMS.md 5.6): slot w takes the entry with the largest
+// Gumbel slots on the joint space (docs/algorithms.md 5.6): slot w takes the entry with the largest
 // log P + G(TOKEN, slot w); without replacement, one slot takes the W largest. P may be warped in
 // any mode, so this is also the plain decoder of JOINT and ROWCUT. Law: beam sampling with
 // replacement (3.3) or without (3.4). The output is a function of seed and target alone. Called
@@ -27,8 +27,8 @@ struct SlotDraws {
 };
 // argmax over the entries of log P + G(TOKEN, w), for slots w = 0 .. slots - 1.
 SlotDraws DrawSlots(const LayerLaw& p, const DecodingParams& params, int slots);
-// The entries with the largest log P + G(TOKEN, 0), walked as section 8 says: an end of rank below
-// W is an output, the others fill the next beams until there are W.
+// The entries with the largest log P + G(TOKEN, 0), walked as docs/algorithms.md 8 says: an end of
+// rank below W is an output, the others fill the next beams until there are W.
 SlotDraws DrawDistinct(const LayerLaw& p, const DecodingParams& params);
 
 }  // namespace coppice

@@ -19,13 +19,6 @@ constexpr double kHedgeCost = 1;     // what the children of a hedge pay of its 
 constexpr double kCutCost = 0.1;     // nats; of an entry that the draft's joint cut leaves out
 constexpr int kMostNoise = 1 << 20;  // values drawn for one law: they bound the time of a level
 
-WarpParams WithoutCuts(WarpParams warp) {
-  warp.top_k = 0;
-  warp.top_p = 1;
-  warp.min_p = 0;
-  return warp;
-}
-
 // The draft rule of 5.6: the target's keys with the draft's law Q and the same noise; an entry
 // costs its gap to what its slot takes. Q is taken over the beams predicted to be current, which
 // says what the slots take if the draft is right, and over all nodes of the level, which hedges.

@@ -1,5 +1,5 @@
-// The keys of HG-WOR (ALGORITHMS.md 5.8): Gumbel noise of a beam's children, conditioned on its
-// maximum being the beam's own key. Verifier and drafter share it. Pure functions.
+// The keys of HG-WOR (docs/algorithms.md 5.8): Gumbel noise of a beam's children, conditioned on
+// its maximum being the beam's own key. Verifier and drafter share it. Pure functions.
 #pragma once
 
 #include <cstdint>

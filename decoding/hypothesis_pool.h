@@ -1,5 +1,5 @@
-// The pool of ended hypotheses of one sequence: ranking, stop rule and final choice (ALGORITHMS.md
-// section 8). Owned by a decoder. Thread-compatible.
+// The pool of ended hypotheses of one sequence: ranking, stop rule and final choice
+// (docs/algorithms.md 8). Owned by a decoder. Thread-compatible.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// p_beam of one layer in every warp mode (ALGORITHMS.md section 1): ROW and ROW_RAW weigh rows that
+// p_beam of one layer in every warp mode (docs/algorithms.md 1): ROW and ROW_RAW weigh rows that
 // are warped already, ROWCUT weighs cut rows by their flat scores, JOINT cuts the flat scores of
 // the whole layer. Target and drafters of the methods that serve JOINT and ROWCUT make their laws
 // here. Equal paths have been merged: the multiplicity enters before the warp. Thread-compatible.

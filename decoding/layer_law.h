@@ -1,5 +1,5 @@
 // The joint law of one layer over entries (beam, token): one weighted row per beam. It is P or Q of
-// ALGORITHMS.md 5.1, or what is left of P after rejections (decoding/residual.h). Verifier and
+// docs/algorithms.md 5.1, or what is left of P after rejections (decoding/residual.h). Verifier and
 // drafter draw from it through decoding/choice_source.h. Thread-compatible; refers to rows that
 // must outlive it.
 #pragma once
@@ -58,7 +58,7 @@ struct EntryMass {
 };
 std::vector<EntryMass> ListEntries(const LayerLaw& law);
 
-// p_beam of section 3.3, multiset semantics: row b has weight exp(score_b) m_b / sum.
+// p_beam of docs/algorithms.md 3.3, multiset semantics: row b has weight exp(score_b) m_b / sum.
 struct LawBeam {
   uint64_t hash = 0;
   double score = 0;  // ls, nats
@@ -68,8 +68,8 @@ struct LawBeam {
 };
 LayerLaw MakeLayerLaw(absl::Span<const LawBeam> beams);
 
-// h of section 2 for draws over a joint layer: the wrapping sum of the hashes of its distinct
-// beams.
+// h of docs/algorithms.md 2 for draws over a joint layer: the wrapping sum of the hashes of its
+// distinct beams.
 uint64_t LayerHash(const LayerLaw& law);
 
 }  // namespace coppice

@@ -1,6 +1,6 @@
 // How one layer of a joint law is decided, with drafts or without: the part in which the methods of
-// ALGORITHMS.md 5.1-5.5 differ. decoding/layered_decoder.h runs the layers. Rules are pure but for
-// the ChoiceSource.
+// docs/algorithms.md 5.1-5.5 differ. decoding/layered_decoder.h runs the layers. Rules are pure but
+// for the ChoiceSource.
 #pragma once
 
 #include <vector>

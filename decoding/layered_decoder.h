@@ -1,7 +1,7 @@
-// Decoder of the methods that verify joint layers by rejection (ALGORITHMS.md 5.1-5.5): the law of
-// each layer, the forest's drafts of it, beams, pool and statistics. What a layer makes of its
-// drafts is the rule's (decoding/layer_rule.h). The output depends on where rounds begin, not on
-// the seed alone. Drafts come from decoding/layered_drafter.h. Made by decoding/dsbd.cc,
+// Decoder of the methods that verify joint layers by rejection (docs/algorithms.md 5.1-5.5): the
+// law of each layer, the forest's drafts of it, beams, pool and statistics. What a layer makes of
+// its drafts is the rule's (decoding/layer_rule.h). The output depends on where rounds begin, not
+// on the seed alone. Drafts come from decoding/layered_drafter.h. Made by decoding/dsbd.cc,
 // single_kv.cc and wor_reuse.cc. Thread-compatible.
 #pragma once
 

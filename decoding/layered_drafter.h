@@ -1,5 +1,5 @@
 // Drafter of the methods that verify joint layers by rejection: every layer is W_S draws from
-// q_beam, the joint law of the draft beams (ALGORITHMS.md 5.1, 5.5), seeded with the target's
+// q_beam, the joint law of the draft beams (docs/algorithms.md 5.1, 5.5), seeded with the target's
 // scores and multiplicities. Ships the draws in drawing order, the distinct nodes and the
 // proposals. The draft node owns one per round; thread-compatible.
 #pragma once

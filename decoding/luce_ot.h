@@ -1,5 +1,5 @@
-// Luce-OT verification of n iid drafts (LOT), ALGORITHMS.md 4.8: one draft is selected by weights
-// and tested against the law of what is selected. Law: the target's row, for any weights;
+// Luce-OT verification of n iid drafts (LOT), docs/algorithms.md 4.8: one draft is selected by
+// weights and tested against the law of what is selected. Law: the target's row, for any weights;
 // acceptance comes near the optimum. Called by decoding/tree_decoder.h. Pure but for the
 // ChoiceSource.
 #pragma once

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/bild.h"
 #include "decoding/block_verification.h"
@@ -71,7 +72,9 @@ MethodRow DraftedTree(absl::string_view name, absl::string_view source) {
           .make_decoder = MakeTreeDecoder<rule, law>,
           .make_drafter = MakeTreeDrafter<law>,
           .check_forest = CheckTreeForest<law>,
-          .most_children = law == ChildLaw::kSpecHub ? 2 : 0};
+          .most_children = law == ChildLaw::kSpecHub ? 2 : 0,
+          .node_rule = rule,
+          .child_law = law};
 }
 
 std::vector<MethodRow> MakeTable() {
@@ -243,7 +246,9 @@ std::vector<MethodRow> MakeTable() {
        .source = "4.3, iid sequences",
        .make_decoder = MakeTreeDecoder<VerifyKSeq, ChildLaw::kIid>,
        .make_drafter = MakeSequencesDrafter,
-       .check_forest = CheckTreeForest<ChildLaw::kIid>},
+       .check_forest = CheckTreeForest<ChildLaw::kIid>,
+       .node_rule = VerifyKSeq,
+       .child_law = ChildLaw::kIid},
       DraftedTree<VerifyGreedy, ChildLaw::kGreedy>("greedy_multi_draft", "4.4, 4.6"),
       DraftedTree<VerifyGreedy, ChildLaw::kSpecHub>("spechub", "4.5, 4.6"),
       DraftedTree<VerifyLuceOt, ChildLaw::kIid>("luce_ot", "4.8, 4.6"),
@@ -272,47 +277,49 @@ const MethodRow* FindMethod(absl::string_view name) {
   return nullptr;
 }
 
-absl::StatusOr<std::string> ResolveMethod(absl::string_view method, const DecodingParams& params) {
-  if (method == "none") return std::string(method);
-  const bool joint = IsJoint(params.warp.mode);
-  if (method == "auto") {
-    for (const MethodRow& row : Methods()) {
-      if (Serves(row, params.kind) && (row.joint_warps || !joint) &&
-          (row.reads("beam_duplicates") || !params.set_semantics)) {
-        return std::string(row.name);
-      }
+absl::StatusOr<const MethodRow*> FirstMethod(const DecodingParams& params) {
+  for (const MethodRow& row : Methods()) {
+    if (Serves(row, params.kind) && (row.joint_warps || !IsJoint(params.warp.mode)) &&
+        (row.reads("beam_duplicates") || !params.set_semantics)) {
+      return &row;
     }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("warp_mode: no method serves '", WarpModeName(params.warp.mode),
+                   "' with decoding '", DecodingKindName(params.kind), "'",
+                   params.set_semantics ? " and beam_duplicates 'once'" : ""));
+}
+
+absl::Status CheckServes(const MethodRow& row, const DecodingParams& params) {
+  const auto refuse = [&row](const auto&... why) {
     return absl::InvalidArgumentError(
-        absl::StrCat("warp_mode: no method serves '", WarpModeName(params.warp.mode),
-                     "' with decoding '", DecodingKindName(params.kind), "'",
-                     params.set_semantics ? " and beam_duplicates 'once'" : ""));
+        absl::StrCat("speculative.method: '", row.name, "' ", why...));
+  };
+  if (!Serves(row, params.kind)) {
+    return refuse("does not serve decoding '", DecodingKindName(params.kind), "'");
   }
-  const MethodRow* row = FindMethod(method);
-  if (row == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("speculative.method: unknown method '", method, "'"));
+  if (IsJoint(params.warp.mode) && !row.joint_warps) {
+    return refuse("does not serve warp_mode '", WarpModeName(params.warp.mode), "'");
   }
-  if (!Serves(*row, params.kind)) {
-    return absl::InvalidArgumentError(absl::StrCat("speculative.method: '", method,
-                                                   "' does not serve decoding '",
-                                                   DecodingKindName(params.kind), "'"));
+  if (params.set_semantics && !row.reads("beam_duplicates")) {
+    return refuse("does not serve beam_duplicates 'once'");
   }
-  if (joint && !row->joint_warps) {
-    return absl::InvalidArgumentError(absl::StrCat("speculative.method: '", method,
-                                                   "' does not serve warp_mode '",
-                                                   WarpModeName(params.warp.mode), "'"));
+  if (row.greedy_only && params.kind == kMultinomial && !IsGreedy(params)) {
+    return refuse("serves multinomial only at temperature 0 (greedy), got temperature ",
+                  params.warp.temperature);
   }
-  if (params.set_semantics && !row->reads("beam_duplicates")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("speculative.method: '", method, "' does not serve beam_duplicates 'once'"));
-  }
-  if (row->greedy_only && params.kind == kMultinomial && !IsGreedy(params)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("speculative.method: '", method,
-                     "' serves multinomial only at temperature 0 (greedy), got temperature ",
-                     params.warp.temperature));
-  }
-  return std::string(method);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const MethodRow*> ResolveMethod(const DecodingParams& params) {
+  if (params.method == nullptr) return FirstMethod(params);
+  COPPICE_RETURN_IF_ERROR(CheckServes(*params.method, params));
+  return params.method;
+}
+
+absl::string_view MethodName(const DecodingParams& params) {
+  if (params.plain) return "none";
+  return params.method == nullptr ? "auto" : params.method->name;
 }
 
 }  // namespace coppice

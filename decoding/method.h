@@ -1,6 +1,7 @@
 // The one table of speculation methods: name -> drafter, verifier, law, what it admits and what it
-// ships. The API validates against it and GET /v1/models lists it; MakeBeamDecoder and MakeDrafter
-// dispatch on it. A new method is one row here and one pair of files.
+// ships. A request's method is looked up once, by the coordinator; from there on it is a row.
+// GET /v1/models lists the rows; MakeBeamDecoder and MakeDrafter dispatch on them. A new method is
+// one row here and files of its own.
 #pragma once
 
 #include <memory>
@@ -11,6 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "decoding/child_law.h"
+#include "decoding/node_rule.h"
 #include "decoding/params.h"
 
 namespace coppice {
@@ -40,24 +43,33 @@ struct MethodRow {
   absl::string_view ships;  // from the draft node: "tree", "tree and proposals"
   // Fields that only some methods read: those of `speculative`, and beam_duplicates.
   std::vector<std::string> options;
-  absl::string_view source;  // section of ALGORITHMS.md
+  absl::string_view source;  // section of docs/algorithms.md
   // Both are given checked parameters whose kind the row serves.
   std::unique_ptr<BeamDecoder> (*make_decoder)(const DecodingParams& params);
   std::unique_ptr<Drafter> (*make_drafter)(const DecodingParams& params, const DraftState& state,
                                            int width);
   // What the verifier needs of a forest beyond DraftForest::Validate; nullptr: nothing.
   absl::Status (*check_forest)(const DraftForest& forest) = nullptr;
-  int most_children = 0;     // kTree: what one node may have; 0 = any number
+  int most_children = 0;  // kTree: what one node may have; 0 = any number
+  // Of what verifies the children of a node by a rule (4.6): the rule, and the law of the drafts.
+  NodeRule node_rule = nullptr;
+  ChildLaw child_law = ChildLaw::kIid;
   bool greedy_only = false;  // serves multinomial at temperature 0 alone
 
   bool reads(absl::string_view option) const;
 };
 
-absl::Span<const MethodRow> Methods();                // "none" is not listed
+absl::Span<const MethodRow> Methods();
 const MethodRow* FindMethod(absl::string_view name);  // nullptr when unknown
 
-// "auto" -> the first method that serves the kind, the warp and beam_duplicates; "none" stays.
-// InvalidArgument: unknown, or does not serve one of them.
-absl::StatusOr<std::string> ResolveMethod(absl::string_view method, const DecodingParams& params);
+// The first row that serves the kind, the warp and beam_duplicates. InvalidArgument: none does.
+absl::StatusOr<const MethodRow*> FirstMethod(const DecodingParams& params);
+// InvalidArgument: the row does not serve one of them; the text names both.
+absl::Status CheckServes(const MethodRow& row, const DecodingParams& params);
+// params.method once it is known to serve the parameters; FirstMethod where it is nullptr. Done
+// once for a request, by the coordinator; the wire carries the row's name.
+absl::StatusOr<const MethodRow*> ResolveMethod(const DecodingParams& params);
+// What answers and statistics call it: the row's name, "none" when plain, "auto" when not resolved.
+absl::string_view MethodName(const DecodingParams& params);
 
 }  // namespace coppice

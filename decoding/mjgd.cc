@@ -31,6 +31,10 @@ class MjgdDecoder : public SequenceDecoder {
 
   void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
   std::vector<Beam> LiveBeams() const override;
+  RowUse row_use() const override {
+    return {RowUse::Kind::kRanks, static_cast<int>(reach()), /*likelihood=*/true};
+  }
+  size_t reach() const { return params().draft_beams + params().stop_ids.size(); }
   std::vector<Candidate> ListCandidates(RowSource* rows);
   void Step(RowSource* rows, RoundLedger* ledger);
   bool WindowCloses() const;
@@ -63,12 +67,11 @@ bool MjgdDecoder::Better(const Path& a, const Path& b) const {
 
 // The continuations of the live beams that the walk can reach, best first, ties in canonical order.
 std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(RowSource* rows) {
-  const size_t reach = params().draft_beams + params().stop_ids.size();
   std::vector<Candidate> candidates;
   std::vector<WarpedRow::Candidate> entries;
   for (size_t b = 0; b < live_.size(); ++b) {
     row_.Read(rows, live_[b].beam.row, state().layers());
-    row_.TopCandidates(reach, &entries);
+    row_.TopCandidates(reach(), &entries);
     for (const WarpedRow::Candidate& entry : entries) {
       candidates.push_back({live_[b].likelihood + entry.log_prob, b, entry.token,
                             live_[b].beam.log_score + entry.score_log_prob});
@@ -81,8 +84,8 @@ std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(RowSource* rows)
   return candidates;
 }
 
-// One token more for every beam, by the walk of section 8: an end counts among the M best alone,
-// the others fill the M beams.
+// One token more for every beam, by the walk of docs/algorithms.md 8: an end counts among the M
+// best alone, the others fill the M beams.
 void MjgdDecoder::Step(RowSource* rows, RoundLedger* ledger) {
   const size_t width = static_cast<size_t>(params().draft_beams);
   const std::vector<Candidate> candidates = ListCandidates(rows);

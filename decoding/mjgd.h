@@ -1,5 +1,5 @@
-// Multi-token joint greedy decoding (ALGORITHMS.md 6.1): commits windows of g tokens, each the most
-// likely continuation found by a beam search of width M on the target. g = 1 is greedy, M >=
+// Multi-token joint greedy decoding (docs/algorithms.md 6.1): commits windows of g tokens, each the
+// most likely continuation found by a beam search of width M on the target. g = 1 is greedy, M >=
 // V^(g-1) the exact maximum. Deterministic; no sampling law. Drafts nothing of its own, but goes as
 // deep in a round as the rows of a forest allow. Called through MakeBeamDecoder. Thread-compatible.
 #pragma once

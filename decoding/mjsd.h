@@ -1,6 +1,6 @@
-// Multi-token joint speculative decoding (ALGORITHMS.md 6.2 with erratum E18): the best path of a
-// draft beam search is kept as far as its joint likelihood under the target stays above tau times
-// that under the draft. Lossy: what passes is no sample of the target. Called through
+// Multi-token joint speculative decoding (docs/algorithms.md 6.2 with erratum E18): the best path
+// of a draft beam search is kept as far as its joint likelihood under the target stays above tau
+// times that under the draft. Lossy: what passes is no sample of the target. Called through
 // MakeBeamDecoder and MakeDrafter. Thread-compatible.
 #pragma once
 
@@ -24,7 +24,8 @@ std::unique_ptr<BeamDecoder> MakeMjsdDecoder(const DecodingParams& params,
 std::unique_ptr<BeamDecoder> MakeMjsdDecoder(const DecodingParams& params);
 
 // Beam search of width params.draft_beams on q. A path that ends is ranked against the others by
-// ls / len^length_penalty (section 8). Ships the best path with the rows that it was taken from.
+// ls / len^length_penalty (docs/algorithms.md 8). Ships the best path with the rows that it was
+// taken from.
 std::unique_ptr<Drafter> MakeMjsdDrafter(const DecodingParams& params, const DraftState& state,
                                          int width);
 

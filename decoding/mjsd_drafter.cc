@@ -58,7 +58,8 @@ void MjsdDrafter::Grow(absl::Span<const Distribution> rows) {
   }
   ++length_;
   const size_t beams = static_cast<size_t>(width());
-  if (!ended.empty() && costs.size() > beams) {  // an end counts among the best W alone (section 8)
+  // an end counts among the best W alone (docs/algorithms.md 8)
+  if (!ended.empty() && costs.size() > beams) {
     std::nth_element(costs.begin(), costs.begin() + (beams - 1), costs.end());
     const double worst = costs[beams - 1];
     ended.erase(std::remove_if(ended.begin(), ended.end(),

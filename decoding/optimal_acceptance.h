@@ -1,5 +1,5 @@
 // alpha*: the largest probability with which any verifier can emit one of n drafts, for the law the
-// drafts were drawn from (ALGORITHMS.md section 7; optimal_multi_draft Theorems 4 and 6 with
+// drafts were drawn from (docs/algorithms.md 7; optimal_multi_draft Theorems 4 and 6 with
 // erratum E20). Called by coppice-lab and by tests; nothing here decides a token. Pure functions.
 //
 // Rows are dense: p, q f64 [V], each summing to 1; token = index.

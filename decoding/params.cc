@@ -74,7 +74,7 @@ int MostBeams(const DecodingParams& params) {
     return std::max({params.beam_width, params.min_width, drafts});
   }
   // What drafts nothing and still reads draft_beams (6.1) searches with the target itself.
-  const MethodRow* row = FindMethod(params.method);
+  const MethodRow* row = params.method;
   const bool searches =
       row != nullptr && row->form == DraftForm::kNone && row->reads("draft_beams");
   return searches ? std::max(params.beam_width, params.draft_beams) : params.beam_width;
@@ -85,7 +85,7 @@ int64_t KvBlocksBound(const DecodingParams& params, int64_t prompt_tokens, int b
   const auto blocks = [&](int64_t tokens) { return (tokens + block_size - 1) / block_size; };
   const int64_t beams = MostBeams(params);
   // 6.1: all but one of the target's own beams end after joint_tokens layers.
-  const MethodRow* row = FindMethod(params.method);
+  const MethodRow* row = params.method;
   const int branch = row != nullptr && row->reads("joint_tokens")
                          ? std::min(params.max_tokens, params.joint_tokens)
                          : params.max_tokens;

@@ -1,9 +1,8 @@
 // The target law of one sequence and how to speculate on it: what the API validates and the worker
-// obeys.
+// obeys. Every member is a row of decoding/parameter_table.cc.
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +14,9 @@
 
 namespace coppice {
 
-// ALGORITHMS.md section 3: 3.1, 3.3, 3.4, 3.5. Greedy is multinomial at temperature 0.
+struct MethodRow;
+
+// docs/algorithms.md 3: 3.1, 3.3, 3.4, 3.5. Greedy is multinomial at temperature 0.
 enum class DecodingKind {
   kMultinomial,
   kBeamSampling,
@@ -25,7 +26,8 @@ enum class DecodingKind {
 absl::string_view DecodingKindName(DecodingKind kind);  // the API's spelling
 absl::StatusOr<DecodingKind> ParseDecodingKind(absl::string_view name);
 
-// Where the warp acts on beams (section 1): on every row, or on the flat scores of a whole layer.
+// Where the warp acts on beams (docs/algorithms.md 1): on every row, or on the flat scores of a
+// whole layer.
 enum class WarpMode { kRow, kRowRaw, kJoint, kRowCut };
 absl::string_view WarpModeName(WarpMode mode);  // "row", "row_raw", "joint", "rowcut"
 absl::StatusOr<WarpMode> ParseWarpMode(absl::string_view name);
@@ -35,11 +37,8 @@ constexpr bool IsJoint(WarpMode mode) {
 
 // The smallest temperature but 0: what smaller ones divide may overflow, and NaN has no order.
 inline constexpr double kLeastTemperature = 1e-6;
-constexpr bool IsTemperature(double value) {  // false for NaN
-  return value == 0 || (value >= kLeastTemperature && value <= std::numeric_limits<double>::max());
-}
 
-// Section 1. Neutral: temperature 1, top_k 0, top_p 1, min_p 0, no bias.
+// docs/algorithms.md 1. Neutral: temperature 1, top_k 0, top_p 1, min_p 0, no bias.
 struct WarpParams {
   double temperature = 1.0;                            // 0 = one-hot on the argmax
   int top_k = 0;                                       // 0 = off
@@ -49,15 +48,20 @@ struct WarpParams {
   WarpMode mode = WarpMode::kRow;
 };
 
+// Far above any policy; keeps sizes computed from parameters small.
+inline constexpr int kMostBeams = 1 << 16;
+
 struct DecodingParams {
   DecodingKind kind = DecodingKind::kMultinomial;
-  std::string method = "auto";  // decoding/method.h; "none" = plain
-  int beam_width = 1;           // W
-  int num_hypotheses = 1;       // n best returned
-  int max_tokens = 256;         // per hypothesis, EOS counted
-  int min_tokens = 0;           // before it the stop ids have probability 0
+  const MethodRow* method = nullptr;  // what decides (decoding/method.h); nullptr = the first that
+                                      // serves the rest, see ResolveMethod
+  bool plain = false;                 // the target alone: the method decides, nothing is drafted
+  int beam_width = 1;                 // W
+  int num_hypotheses = 1;             // n best returned
+  int max_tokens = 256;               // per hypothesis, EOS counted
+  int min_tokens = 0;                 // before it the stop ids have probability 0
   uint64_t seed = 0;
-  double length_penalty = 1.0;    // alpha of section 8
+  double length_penalty = 1.0;    // alpha of docs/algorithms.md 8
   bool stop_when_full = true;     // policy FIRST; false = EXACT
   bool refill = true;             // beam_sampling only
   bool set_semantics = false;     // beam_sampling: equal paths count once (3.3), not m_b times

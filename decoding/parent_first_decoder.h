@@ -1,6 +1,6 @@
-// What the parent-first decoders share (ALGORITHMS.md 5.7): every slot of a layer first picks its
-// parent among the distinct paths of the slots before, by noise that draft and target share, and
-// then a token. Only picked parents need a row, and they are known before any model pass. How
+// What the parent-first decoders share (docs/algorithms.md 5.7): every slot of a layer first picks
+// its parent among the distinct paths of the slots before, by noise that draft and target share,
+// and then a token. Only picked parents need a row, and they are known before any model pass. How
 // tokens come from the rows is the decoder's. Base of PF-Gumbel and PF-RRS. Thread-compatible.
 #pragma once
 

@@ -1,7 +1,7 @@
 // A lossy decoder of one sequence whose draft is one path: keeps a prefix of the path, which its
 // rule decides, and adds one token from the target's own row behind it. Base of MJSD and BiLD
-// (ALGORITHMS.md 6.2, 6.3); without drafts both are multinomial sampling (3.1), at temperature 0
-// greedy. Thread-compatible.
+// (docs/algorithms.md 6.2, 6.3); without drafts both are multinomial sampling (3.1), at temperature
+// 0 greedy. Thread-compatible.
 #pragma once
 
 #include <vector>
@@ -31,6 +31,9 @@ class PathDecoder : public SingleSequenceDecoder {
   // How much of the path stays. Row i of the round is the row after i drafts; each may be read
   // once.
   virtual Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) = 0;
+  RowUse row_use() const override {
+    return {RowUse::Kind::kLaw, /*reach=*/1, /*likelihood=*/true};
+  }
   int layers() const { return state().layers(); }
 
  private:

@@ -22,7 +22,7 @@ class PathTree {
   PathId Extend(PathId parent, TokenId token);
   PathId parent(PathId path) const { return nodes_[path].parent; }  // -1 for the root
   TokenId token(PathId path) const { return nodes_[path].token; }
-  uint64_t hash(PathId path) const { return nodes_[path].hash; }  // H(path), section 2
+  uint64_t hash(PathId path) const { return nodes_[path].hash; }  // H(path), docs/algorithms.md 2
   int length(PathId path) const { return nodes_[path].length; }   // generated tokens
   // In order, from the token at index `from` on.
   std::vector<TokenId> Tokens(PathId path, size_t from = 0) const;

@@ -1,4 +1,4 @@
-// PF-Gumbel beam sampling (ALGORITHMS.md 5.7): parent first, then token, both by shared Gumbel
+// PF-Gumbel beam sampling (docs/algorithms.md 5.7): parent first, then token, both by shared Gumbel
 // noise. Law: beam sampling with replacement, multiset semantics (3.3); width 1 is multinomial
 // sampling (3.1), temperature 0 greedy (3.2). The output is a function of seed and target alone.
 // Called through MakeBeamDecoder and MakeDrafter. Thread-compatible.

@@ -16,6 +16,7 @@ class PfGumbelDecoder : public ParentFirstDecoder {
   DraftState draft_state() const override;
 
  private:
+  RowUse row_use() const override { return {RowUse::Kind::kDraws}; }
   std::vector<Beam> DrawSlots(RowSource* rows, RoundLedger* ledger) override;
   void EndRound(RowSource* rows) override;
   void DrawTokens(RowSource* rows, absl::Span<const size_t> chosen);

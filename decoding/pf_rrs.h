@@ -1,6 +1,6 @@
-// PF-RRS beam sampling (ALGORITHMS.md 5.7, variant): parents by the shared noise of PF-Gumbel, the
-// tokens of a parent's slots by 5.5 on its single row, with drafts drawn without replacement from
-// q(.|parent). Law: beam sampling with replacement (3.3), width 1 multinomial sampling (3.1),
+// PF-RRS beam sampling (docs/algorithms.md 5.7, variant): parents by the shared noise of PF-Gumbel,
+// the tokens of a parent's slots by 5.5 on its single row, with drafts drawn without replacement
+// from q(.|parent). Law: beam sampling with replacement (3.3), width 1 multinomial sampling (3.1),
 // whatever the draft; the output depends on where rounds begin, not on the seed alone. Row
 // "pf_rrs" of decoding/method.h. Parameters have been checked. Thread-compatible.
 #pragma once

@@ -1,6 +1,6 @@
-// What is left of the target's layer law P after rejected drafts: a of ALGORITHMS.md 5.1 and 5.5,
-// a <- res(a, Q). Q is sparse (at most draft_support entries a beam), so only the entries of both
-// are stored; everywhere else a is P times one factor. A rejection costs O(entries of Q), not
+// What is left of the target's layer law P after rejected drafts: a of docs/algorithms.md 5.1 and
+// 5.5, a <- res(a, Q). Q is sparse (at most draft_support entries a beam), so only the entries of
+// both are stored; everywhere else a is P times one factor. A rejection costs O(entries of Q), not
 // O(entries of P). Thread-compatible; refers to P and Q.
 #pragma once
 
@@ -25,8 +25,8 @@ class Residual {
   // a = P, without the removed entries and normalised; HasTarget().
   void Reset();
   double Excess();  // sum of max(0, a - Q)
-  // a = res(a, Q). Where the positive part has mass <= 1e-14 it is undefined and a stays (section
-  // 0).
+  // a = res(a, Q). Where the positive part has mass <= 1e-14 it is undefined and a stays
+  // (docs/algorithms.md 0).
   void Reject();
   LayerLaw Law() const;  // a, for drawing
 

@@ -194,42 +194,62 @@ void DivideRow(double divisor, absl::Span<double> x) {
   HWY_DYNAMIC_DISPATCH(DivideRowImpl)(divisor, x.data(), x.size());
 }
 
+namespace {
+
+// Also fills `weights`, relative to the chunk's maximum, if not null.
+void SumChunkOf(absl::Span<const double> x, double* max, double* sum, float* weights) {
+  *max = HWY_DYNAMIC_DISPATCH(MaxImpl)(x.data(), x.size());
+  *sum = 0;
+  if (*max == -std::numeric_limits<double>::infinity()) {
+    if (weights != nullptr) std::fill(weights, weights + x.size(), 0.0f);
+    return;
+  }
+  *sum = HWY_DYNAMIC_DISPATCH(ChunkSumImpl)(x.data(), x.size(), *max, weights);
+}
+
+// What a chunk's sum counts for in the whole.
+double ChunkScale(const ChunkSums& chunks, int c, double max) {
+  return chunks.sum[c] == 0 ? 0 : Exp(chunks.max[c] - max);
+}
+
+}  // namespace
+
+void SumChunk(absl::Span<const double> x, double* max, double* sum) {
+  SumChunkOf(x, max, sum, nullptr);
+}
+
+LogSum JoinChunks(const ChunkSums& chunks) {
+  LogSum result{-1, -std::numeric_limits<double>::infinity(),
+                -std::numeric_limits<double>::infinity()};
+  for (double max : chunks.max) result.max = std::max(result.max, max);
+  double total = 0;
+  for (int c = 0; c < kLseChunks; ++c) total += chunks.sum[c] * ChunkScale(chunks, c, result.max);
+  if (total > 0) result.log = result.max + Log(total);
+  return result;
+}
+
 LogSum ChunkedLogSumExp(absl::Span<const double> x, float* weights) {
   const size_t n = x.size();
-  double maxima[kLseChunks];
-  double sums[kLseChunks];
-  LogSum result{0, -std::numeric_limits<double>::infinity(),
-                -std::numeric_limits<double>::infinity()};
+  ChunkSums chunks;
+  const auto begin = [n](int c) { return c * n / kLseChunks; };
   for (int c = 0; c < kLseChunks; ++c) {
-    const size_t begin = c * n / kLseChunks;
-    const size_t end = (c + 1) * n / kLseChunks;
-    maxima[c] = HWY_DYNAMIC_DISPATCH(MaxImpl)(x.data() + begin, end - begin);
-    result.max = std::max(result.max, maxima[c]);
-    if (maxima[c] == -std::numeric_limits<double>::infinity()) {
-      sums[c] = 0;
-      if (weights != nullptr) std::fill(weights + begin, weights + end, 0.0f);
-      continue;
-    }
-    sums[c] = HWY_DYNAMIC_DISPATCH(ChunkSumImpl)(x.data() + begin, end - begin, maxima[c],
-                                                 weights == nullptr ? nullptr : weights + begin);
+    SumChunkOf(x.subspan(begin(c), begin(c + 1) - begin(c)), &chunks.max[c], &chunks.sum[c],
+               weights == nullptr ? nullptr : weights + begin(c));
   }
-  double total = 0;
-  for (int c = 0; c < kLseChunks; ++c) {
-    const double scale = sums[c] == 0 ? 0 : Exp(maxima[c] - result.max);
-    total += sums[c] * scale;
-    if (weights == nullptr) continue;
-    const size_t begin = c * n / kLseChunks;
-    HWY_DYNAMIC_DISPATCH(ScaleWeightsImpl)
-    (static_cast<float>(scale), weights + begin, (c + 1) * n / kLseChunks - begin);
-  }
+  LogSum result = JoinChunks(chunks);
   if (weights != nullptr) {
+    for (int c = 0; c < kLseChunks; ++c) {
+      HWY_DYNAMIC_DISPATCH(ScaleWeightsImpl)
+      (static_cast<float>(ChunkScale(chunks, c, result.max)), weights + begin(c),
+       begin(c + 1) - begin(c));
+    }
     std::fill(weights + n, weights + (n + kRowPadding - 1) / kRowPadding * kRowPadding, 0.0f);
   }
-  if (total > 0) result.log = result.max + Log(total);
+  result.argmax = 0;
   for (int c = 0; c < kLseChunks; ++c) {
-    if (maxima[c] != result.max || c * n / kLseChunks == (c + 1) * n / kLseChunks) continue;
+    if (chunks.max[c] != result.max || begin(c) == begin(c + 1)) continue;
     result.argmax = static_cast<TokenId>(
-        std::find(x.begin() + c * n / kLseChunks, x.end(), result.max) - x.begin());
+        std::find(x.begin() + begin(c), x.end(), result.max) - x.begin());
     break;
   }
   return result;

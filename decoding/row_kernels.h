@@ -9,12 +9,11 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "base/listed_row.h"
 #include "base/types.h"
 
 namespace coppice {
 
-inline constexpr int kLseChunks =
-    16;  // vocabulary chunks of every log-sum-exp; chunk c = [c*n/16, (c+1)*n/16)
 inline constexpr size_t kMaxBlock = 32;  // tokens per entry of BlockMaxima
 inline constexpr size_t kRowPadding = 32;
 
@@ -31,6 +30,11 @@ struct LogSum {
 // exp(x - chunk maximum) below exp(-700) counts as 0. `weights`, if not null, receives max(exp(x -
 // max), FLT_MIN) as f32; it has room for x.size() rounded up to kRowPadding, the padding is zeroed.
 LogSum ChunkedLogSumExp(absl::Span<const double> x, float* weights);
+// One chunk: its largest x (-inf when every x is), and the sum of exp(x - that); (-inf, 0) when
+// empty.
+void SumChunk(absl::Span<const double> x, double* max, double* sum);
+// The log-sum-exp of all chunks, the same bits as ChunkedLogSumExp; argmax is not known: -1.
+LogSum JoinChunks(const ChunkSums& chunks);
 // sum exp(x - max), max >= every x; exp below exp(-700) counts as 0.
 double SumOfExp(absl::Span<const double> x, double max);
 

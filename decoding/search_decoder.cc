@@ -38,7 +38,12 @@ class SearchDecoder : public SequenceDecoder {
  private:
   void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
   std::vector<Beam> LiveBeams() const override { return beams_; }
+  RowUse row_use() const override {
+    return {noisy_ ? RowUse::Kind::kNoisyRanks : RowUse::Kind::kRanks, static_cast<int>(reach())};
+  }
   size_t width() const { return params().beam_width; }
+  // Children of one beam that the walk can reach: its best W and the stop ids among and beside them.
+  size_t reach() const { return width() + params().stop_ids.size(); }
   // No child of the beam has a larger key.
   double KeyBound(const Beam& beam) const {
     return noisy_ ? BeamKey(params().seed, paths().hash(beam.path), beam.log_score)
@@ -61,11 +66,9 @@ class SearchDecoder : public SequenceDecoder {
   std::vector<WarpedRow::Candidate> entries_;
 };
 
-// The children of one beam that the walk can reach: its best W and the stop ids among and beside
-// them.
 void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
   const Beam& beam = beams_[b];
-  const size_t reach = width() + params().stop_ids.size();
+  const size_t reach = this->reach();
   row_.Read(rows, beam.row, state().layers());
   const size_t first = candidates_.size();
   if (!noisy_) {
@@ -75,8 +78,8 @@ void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
           {beam.log_score + entry.log_prob, b, entry.token, beam.log_score + entry.score_log_prob});
     }
   } else {
-    const Distribution whole = row_.whole() ? row_.Materialise().row : Distribution();
-    const Distribution& row = row_.whole() ? whole : row_.sparse();
+    const Distribution uncut = row_.cut() ? Distribution() : row_.Materialise().row;
+    const Distribution& row = row_.cut() ? row_.sparse() : uncut;
     const std::vector<double> keys =
         ChildKeys(params().seed, paths().hash(beam.path), beam.log_score, bound, row.tokens,
                   row.log_probs, reach);
@@ -120,8 +123,8 @@ void SearchDecoder::RankCandidates(double* below) {
   std::sort(candidates_.begin(), candidates_.end());
 }
 
-// Section 8: rank counts all candidates; an end of rank below W is an output, the others fill the
-// next beams.
+// docs/algorithms.md 8: rank counts all candidates; an end of rank below W is an output, the others
+// fill the next beams.
 void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
                          std::vector<LayerOutput>* outputs) {
   double below;

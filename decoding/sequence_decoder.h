@@ -7,6 +7,7 @@
 
 #include "absl/types/span.h"
 #include "decoding/beam_decoder.h"
+#include "decoding/row_need.h"
 #include "decoding/sequence_state.h"
 
 namespace coppice {
@@ -24,6 +25,7 @@ class SequenceDecoder : public BeamDecoder {
   absl::Span<const LayerOutput> last_layer() const final { return state_.last_layer(); }
   std::vector<TokenId> StablePrefix() const override { return state_.StablePrefix(LiveBeams()); }
   std::vector<Hypothesis> Result() const final { return state_.Result(); }
+  RowNeed row_need() const final { return TargetNeed(params(), row_use()); }
 
  protected:
   // The root alone lives.
@@ -31,6 +33,8 @@ class SequenceDecoder : public BeamDecoder {
 
   // Decides at least one layer. Root r of the forest is LiveBeams()[r], in row r.
   virtual void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) = 0;
+  // How every target row is used.
+  virtual RowUse row_use() const { return {}; }
   // The beams that the next layer continues, distinct; their rows are those of the round so far.
   // Means nothing once the sequence has ended.
   virtual std::vector<Beam> LiveBeams() const = 0;

@@ -1,5 +1,6 @@
-// What every beam decoder keeps: paths, pool, the last layer, and the end rules of ALGORITHMS.md
-// section 8; and the bookkeeping of one verified round. Owned by a decoder. Thread-compatible.
+// What every beam decoder keeps: paths, pool, the last layer, and the end rules of
+// docs/algorithms.md 8; and the bookkeeping of one verified round. Owned by a decoder.
+// Thread-compatible.
 #pragma once
 
 #include <vector>
@@ -33,8 +34,8 @@ class SequenceState {
   // (exact laws, golden files).
   void StartFrom(std::vector<LayerOutput> slots, int layers);
 
-  // Ends a layer: pool, stop rules in the order of section 8. Outputs in walk or slot order. True
-  // when decoding goes on.
+  // Ends a layer: pool, stop rules in the order of docs/algorithms.md 8. Outputs in walk or slot
+  // order. True when decoding goes on.
   bool EndLayer(std::vector<LayerOutput> outputs);
 
   const DecodingParams& params() const { return params_; }

@@ -1,6 +1,6 @@
 // What a rejection verifier needs of a draft forest beyond DraftForest::Validate: the proposals by
-// node, and that every draw can have come from them. Called by the verifiers of ALGORITHMS.md
-// 5.1-5.5 and PF-RRS. Pure.
+// node, and that every draw can have come from them. Called by the verifiers of
+// docs/algorithms.md 5.1-5.5 and PF-RRS. Pure.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,6 @@
 // DSBD that keeps one beam between rounds, the output of lowest perplexity, and so one branch of KV
-// (ALGORITHMS.md 5.4, rule E). Lossy: the law depends on where rounds end and so on the draft. Row
-// "single_kv" of decoding/method.h; drafts are DSBD's. Parameters have been checked.
+// (docs/algorithms.md 5.4, rule E). Lossy: the law depends on where rounds end and so on the draft.
+// Row "single_kv" of decoding/method.h; drafts are DSBD's. Parameters have been checked.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,9 @@
 #include "decoding/target_row.h"
 
 #include <limits>
+#include <utility>
 
+#include "decoding/warp.h"
 #include "decoding/warped_row.h"
 
 namespace coppice {
@@ -16,10 +18,8 @@ WarpParams WarpAt(const DecodingParams& params, int length) {
 }
 
 WarpParams Uncut(WarpParams warp) {
+  warp = WithoutCuts(std::move(warp));
   warp.temperature = 1;
-  warp.top_k = 0;
-  warp.top_p = 1;
-  warp.min_p = 0;
   return warp;
 }
 

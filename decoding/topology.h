@@ -1,6 +1,6 @@
-// Static draft trees (ALGORITHMS.md 4.6): how many children every node of a draft tree has, before
-// any token is known. Parsed where a request is checked (option draft_tree) and by the drafter; the
-// KV need of a sequence is bounded by its node count. Values; pure functions.
+// Static draft trees (docs/algorithms.md 4.6): how many children every node of a draft tree has,
+// before any token is known. Parsed where a request is checked (option draft_tree) and by the
+// drafter; the KV need of a sequence is bounded by its node count. Values; pure functions.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,6 @@
-// The drafter of static trees (ALGORITHMS.md 4.6): every node gets as many children as its place in
-// the topology says, drawn by one law. A token that is drawn twice is one node, which goes on with
-// all of its places. The draft node owns one per round; thread-compatible.
+// The drafter of static trees (docs/algorithms.md 4.6): every node gets as many children as its
+// place in the topology says, drawn by one law. A token that is drawn twice is one node, which goes
+// on with all of its places. The draft node owns one per round; thread-compatible.
 #pragma once
 
 #include <memory>

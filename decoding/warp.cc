@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "base/deterministic_math.h"
 #include "decoding/row_kernels.h"
@@ -64,7 +65,8 @@ std::vector<TokenId> TopSet(absl::Span<const double> x, size_t count) {
 }
 
 // Steps 2 and 3: the tokens that top-k and top-p keep; in order when there is a top-p.
-std::vector<TokenId> KeptByRank(absl::Span<const double> x, const WarpParams& warp) {
+std::vector<TokenId> KeptByRank(absl::Span<const double> x, const WarpParams& warp,
+                                const LogSum* whole) {
   std::vector<TokenId> order;
   if (warp.top_k > 0 && !HasTopP(warp)) return TopSet(x, warp.top_k);
   if (warp.top_k > 0) {
@@ -75,7 +77,7 @@ std::vector<TokenId> KeptByRank(absl::Span<const double> x, const WarpParams& wa
     }
     return order;
   }
-  const LogSum sum = ChunkedLogSumExp(x, nullptr);
+  const LogSum sum = whole != nullptr ? *whole : ChunkedLogSumExp(x, nullptr);
   const double total = Exp(sum.log - sum.max);
   for (size_t count = 64;; count *= 4) {  // rarely more than a few dozen tokens carry the mass
     order = TopTokens(x, count);
@@ -145,21 +147,12 @@ std::vector<TokenId> Contenders(absl::Span<const float> logits, const WarpParams
   return tokens;
 }
 
-// WarpRow when only `tokens` can survive.
-Distribution WarpContenders(absl::Span<const float> logits, absl::Span<const TokenId> tokens,
-                            WarpParams warp) {
-  std::vector<float> gathered;
-  for (TokenId token : tokens) gathered.push_back(logits[token]);
-  std::vector<double> x(gathered.size());
-  WidenRow(gathered, x.data());
-  for (auto& [token, bias] : warp.logit_bias) {
-    const auto at = std::lower_bound(tokens.begin(), tokens.end(), token);
-    token = at != tokens.end() && *at == token ? static_cast<TokenId>(at - tokens.begin()) : -1;
-  }
-  TemperRow(warp, absl::MakeSpan(x));
-  if (*std::max_element(x.begin(), x.end()) == kNothing) return OneHot(0);
-  Distribution row = CutRow(x, warp);
-  for (TokenId& token : row.tokens) token = tokens[token];
+// CutRow when only the listed tokens can survive.
+Distribution CutList(const TokenList& list, const WarpParams& warp, const LogSum* sum) {
+  const std::vector<double> x = TemperList(list, warp);
+  if (x.empty() || *std::max_element(x.begin(), x.end()) == kNothing) return OneHot(0);
+  Distribution row = CutRow(x, warp, sum);
+  for (TokenId& token : row.tokens) token = list.tokens[token];
   return row;
 }
 
@@ -178,6 +171,14 @@ bool KeepsWholeRow(const WarpParams& warp) {
   return warp.temperature > 0 && warp.top_k <= 0 && !HasTopP(warp) && warp.min_p <= 0;
 }
 
+WarpParams WithoutCuts(WarpParams warp) {
+  WarpParams uncut;
+  uncut.temperature = warp.temperature;
+  uncut.logit_bias = std::move(warp.logit_bias);
+  uncut.mode = warp.mode;
+  return uncut;
+}
+
 bool CutsJointly(const WarpParams& warp) {
   return warp.mode == WarpMode::kJoint ? !KeepsWholeRow(warp)
                                        : warp.mode == WarpMode::kRowCut && warp.temperature <= 0;
@@ -189,7 +190,7 @@ std::vector<TokenId> TopTokens(absl::Span<const double> x, size_t count) {
   return tokens;
 }
 
-Distribution CutRow(absl::Span<const double> x, const WarpParams& warp) {
+Distribution CutRow(absl::Span<const double> x, const WarpParams& warp, const LogSum* sum) {
   if (KeepsWholeRow(warp)) {
     Distribution row = WholeRow(x);
     return row.tokens.empty() ? OneHot(0) : row;
@@ -200,7 +201,7 @@ Distribution CutRow(absl::Span<const double> x, const WarpParams& warp) {
   }
   std::vector<TokenId> kept;
   if (warp.top_k > 0 || HasTopP(warp)) {
-    kept = KeptByRank(x, warp);
+    kept = KeptByRank(x, warp, sum);
   } else {
     kept = KeptByMinP(x, warp.min_p);
   }
@@ -226,12 +227,35 @@ Distribution WarpRow(absl::Span<const double> logits, const WarpParams& warp) {
 Distribution WarpRow(absl::Span<const float> logits, const WarpParams& warp) {
   const size_t count = warp.temperature <= 0 ? 1 : std::max(0, warp.top_k);
   if (count > 0 && logits.size() / kWorthGathering > count) {
-    const std::vector<TokenId> tokens = Contenders(logits, warp, count);
-    if (!tokens.empty()) return WarpContenders(logits, tokens, warp);
+    TokenList list{Contenders(logits, warp, count), {}};
+    for (TokenId token : list.tokens) list.logits.push_back(logits[token]);
+    if (!list.tokens.empty()) return CutList(list, warp, nullptr);
   }
   std::vector<double> x(logits.size());
   WidenRow(logits, x.data());
   return WarpInPlace(absl::MakeSpan(x), warp);
+}
+
+std::vector<double> TemperList(const TokenList& list, const WarpParams& warp) {
+  std::vector<double> x(list.tokens.size());
+  WidenRow(list.logits, x.data());
+  WarpParams listed;
+  listed.temperature = warp.temperature;
+  for (const auto& [token, bias] : warp.logit_bias) {
+    const auto at = std::lower_bound(list.tokens.begin(), list.tokens.end(), token);
+    if (at == list.tokens.end() || *at != token) continue;
+    listed.logit_bias.emplace_back(static_cast<TokenId>(at - list.tokens.begin()), bias);
+  }
+  TemperRow(listed, absl::MakeSpan(x));
+  return x;
+}
+
+Distribution WarpList(const TokenList& list, const ChunkSums& sums, const WarpParams& warp) {
+  if (!HasTopP(warp) || warp.top_k > 0 || warp.temperature <= 0) {
+    return CutList(list, warp, nullptr);
+  }
+  const LogSum sum = JoinChunks(sums);
+  return CutList(list, warp, &sum);
 }
 
 }  // namespace coppice

@@ -1,6 +1,6 @@
 // One warped target row in the form that a decision reads fastest: whole rows stay an array over
-// the vocabulary, cut rows become a sparse list. Holds its buffers from row to row. Owned by a
-// decoder; thread-compatible.
+// the vocabulary, cut rows become a sparse list, and an uncut row that came as a shortlist stays
+// one. Holds its buffers from row to row. Owned by a decoder; thread-compatible.
 #pragma once
 
 #include <algorithm>
@@ -34,21 +34,23 @@ class WarpedRow {
   // before.
   void Read(RowSource* rows, int row, int length);
   // argmax log pt(v) + Gumbel(key, v), the lowest token on ties. Any number of threads at a time.
+  // Of a shortlist: for a key that it was made for.
   Draw DrawToken(const NoiseKey& key) const;
   // Every entry that can be among the `count` largest log pt, and every one that a sum could round
   // to a tie with them; tokens ascending.
   void TopCandidates(size_t count, std::vector<Candidate>* out) const;
-  // All entries, tokens ascending.
+  // All entries, tokens ascending; of a shortlist, those listed.
   TargetRow Materialise() const;
-  // log pt(token); -inf when cut.
+  // log pt(token); -inf when cut. Of a shortlist: a listed token.
   double LogProb(TokenId token) const;
   // A token that is not cut.
   Candidate Find(TokenId token) const { return At(token, LogProb(token)); }
 
   // The stored form. whole(): log pt(v) = min(0, values()[v] - log_sum().log), weights() as
-  // ArgmaxWithNoise wants them; else the entries of sparse(). Where cuts act on the layer
-  // (CutsJointly) the row is stored uncut, without weights.
-  bool whole() const { return whole_; }
+  // ArgmaxWithNoise wants them. cut(): the entries of sparse(). Neither: a shortlist of an uncut
+  // row. Where cuts act on the layer (CutsJointly) the row is stored uncut, without weights.
+  bool whole() const { return form_ == Form::kWhole; }
+  bool cut() const { return form_ == Form::kCut; }
   absl::Span<const double> values() const { return x_; }
   const LogSum& log_sum() const { return sum_; }
   const float* weights() const { return weights_.data(); }
@@ -58,19 +60,28 @@ class WarpedRow {
   double log_kept_mass() const;
 
  private:
+  enum class Form { kWhole, kCut, kListed };
+  void ReadList(const ListedRow& row, const WarpParams& warp);
   Candidate At(TokenId token, double log_prob) const;
-  double WholeLogProb(TokenId token) const { return std::min(0.0, x_[token] - sum_.log); }
+  // Of the token at place i of x_.
+  TokenId TokenAt(size_t i) const {
+    return gathered_ ? tokens_[i] : static_cast<TokenId>(i);
+  }
+  double UncutLogProb(size_t i) const { return std::min(0.0, x_[i] - sum_.log); }
+  Draw DrawListed(const NoiseKey& key) const;
 
   WarpParams warp_;
   WarpParams warp_without_stops_;
   int min_tokens_;
   bool for_draws_;
-  bool whole_ = false;          // x_, sum_, weights_ hold the row; else sparse_
+  Form form_ = Form::kCut;      // kCut: sparse_ holds the row; else x_, sum_ and, whole, weights_
+  bool gathered_ = false;       // x_ and raw_ are [tokens_], not [vocab]
+  std::vector<TokenId> tokens_;  // ascending
   std::vector<double> x_;       // [vocab] tempered logits
   std::vector<float> weights_;  // [vocab, padded] for ArgmaxWithNoise
   LogSum sum_{};
   Distribution sparse_;
-  std::vector<double> raw_;  // [vocab] unwarped logits, all modes but ROW
+  std::vector<double> raw_;  // [vocab] unwarped logits, all modes but ROW; like x_
   double raw_log_sum_ = 0;
 };
 

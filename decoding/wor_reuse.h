@@ -1,7 +1,7 @@
 // Speculative beam sampling with distinct drafts, each of which can serve for several outputs:
-// ALGORITHMS.md 5.5, rule E. Law: beam sampling with replacement (3.3) or without (3.4), whatever
-// the draft. Row "wor_reuse" of decoding/method.h; the layer rules are decoding/wor_reuse_layer.h.
-// Parameters have been checked.
+// docs/algorithms.md 5.5, rule E. Law: beam sampling with replacement (3.3) or without (3.4),
+// whatever the draft. Row "wor_reuse" of decoding/method.h; the layer rules are
+// decoding/wor_reuse_layer.h. Parameters have been checked.
 #pragma once
 
 #include <memory>

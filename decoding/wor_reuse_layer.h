@@ -1,8 +1,8 @@
 // One layer whose drafts were drawn without replacement: every draft that was read can serve again
-// for later outputs, since the residual keeps its target mass (ALGORITHMS.md 5.5). Law: outputs iid
-// from P (3.3), or, with a target without replacement (3.4), what the walk of section 8 takes from
-// the sequential sample of P; whatever the drafts. The layer rule of decoding/wor_reuse.cc, and of
-// each parent's slots in PF-RRS. Pure but for the ChoiceSource.
+// for later outputs, since the residual keeps its target mass (docs/algorithms.md 5.5). Law:
+// outputs iid from P (3.3), or, with a target without replacement (3.4), what the walk of
+// docs/algorithms.md 8 takes from the sequential sample of P; whatever the drafts. The layer rule
+// of decoding/wor_reuse.cc, and of each parent's slots in PF-RRS. Pure but for the ChoiceSource.
 #pragma once
 
 #include <vector>
@@ -20,8 +20,8 @@ namespace coppice {
 LayerResult VerifyWithReuse(const LayerInput& input, RemovedParents rule, ChoiceSource* choices);
 
 // Target without replacement. Ranks 0..W-1 are outputs; for every one of them that ends in a stop
-// id one more output follows, drawn among the entries that do not end (section 8). Fewer outputs
-// when P has fewer entries.
+// id one more output follows, drawn among the entries that do not end (docs/algorithms.md 8). Fewer
+// outputs when P has fewer entries.
 LayerResult VerifyDistinctWithReuse(const LayerInput& input, RemovedParents rule,
                                     absl::Span<const TokenId> stop_ids, ChoiceSource* choices);
 // The same law without drafts.

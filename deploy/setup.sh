@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and running Coppice needs and this machine lacks, from the distribution's own packages
-# (Debian 12, Ubuntu 24.04). Quick when nothing is missing. Called by demo.sh and test.sh; safe to run again.
+# (Debian 12, Ubuntu 24.04). With --tests also what only the tests need. Returns at once when nothing is missing. Called by
+# demo.sh and test.sh; safe to run again.
 set -euo pipefail
 
 packages=(
@@ -15,6 +16,12 @@ packages=(
   libgtest-dev libgmock-dev libbenchmark-dev          # tests, micro-benchmarks
   python3 curl ca-certificates                        # launchers and cluster tests (standard library only)
 )
+
+case ${1:-} in
+  '') ;;
+  --tests) packages+=(clang-format-14) ;;
+  *) echo "setup: unknown argument '$1', expected --tests" >&2; exit 2 ;;
+esac
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "setup: this system has no dpkg and apt-get; install the equivalents of these packages by hand:" >&2

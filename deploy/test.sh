@@ -17,7 +17,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-deploy/setup.sh
+deploy/setup.sh --tests
 deploy/build.sh release
 # shellcheck source=deploy/environment.sh
 . deploy/environment.sh

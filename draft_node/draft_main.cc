@@ -27,25 +27,30 @@ absl::StatusOr<std::string> Coordinator(MpiWorld* world, const std::string& endp
 }
 
 absl::Status ServeDrafts(std::unique_ptr<MpiWorld>& world) {
+  const std::unique_ptr<StartWatch> start = WatchStart("coppice-draft");
   if (MpiWorld::Launched()) {
+    start->At("waits in MPI_Init");
     COPPICE_ASSIGN_OR_RETURN(world, MpiWorld::Init());
   }
   COPPICE_ASSIGN_OR_RETURN(const auto leaders, ServerChannel::Bind(absl::GetFlag(FLAGS_listen)));
+  start->At("waits for the endpoints of this mpirun");
   COPPICE_ASSIGN_OR_RETURN(const std::string coordinator,
                            Coordinator(world.get(), leaders->endpoint()));
-  ModelHostOptions options = HostOptionsFromFlags();
+  start->Over();
+  ModelRunnerOptions options = RunnerOptionsFromFlags();
   options.kv_bytes = absl::GetFlag(FLAGS_kv_bytes);
   const auto single = MakeSingleCommunicator();
-  COPPICE_ASSIGN_OR_RETURN(ModelHost host, LoadModelHost(options, single.get()));
+  COPPICE_ASSIGN_OR_RETURN(const auto runner, ModelRunner::Load(options, single.get()));
   proto::Register registration =
-      NodeRegistration(proto::DRAFT_NODE, absl::GetFlag(FLAGS_node_id), "draft-", host);
+      NodeRegistration(proto::DRAFT_NODE, absl::GetFlag(FLAGS_node_id), "draft-", *runner);
   registration.set_draft_endpoint(leaders->endpoint());
-  COPPICE_ASSIGN_OR_RETURN(const auto agent, JoinCluster(coordinator, registration));
+  COPPICE_ASSIGN_OR_RETURN(const auto agent, JoinCluster(coordinator, registration, runner.get()));
   DraftServiceOptions service;
   service.max_rows = absl::GetFlag(FLAGS_max_rows);
   service.prefill_chunk = absl::GetFlag(FLAGS_prefill_chunk);
   service.max_sessions = absl::GetFlag(FLAGS_max_sessions);
-  return DraftService(service, &host, leaders.get(), agent.get()).Run();
+  const SteadyClock clock;
+  return DraftService(service, runner.get(), leaders.get(), agent.get(), &clock).Run();
 }
 
 }  // namespace

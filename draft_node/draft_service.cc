@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/status.h"
 #include "base/stop_signal.h"
 #include "decoding/draft_size.h"
@@ -13,8 +12,6 @@
 
 namespace coppice {
 namespace {
-
-double Now() { return SteadyClock().NowSeconds(); }
 
 // Positions that the rows of a request need: the longest root's, and one for each level below it.
 int64_t PositionsNeeded(const DraftSession& session, const proto::DraftRequest& message) {
@@ -61,15 +58,15 @@ absl::StatusOr<ForestRequest> ForestRequestFromMessage(const proto::DraftRequest
 
 }  // namespace
 
-DraftService::DraftService(const DraftServiceOptions& options, ModelHost* host,
-                           ServerChannel* leaders, NodeAgent* agent)
+DraftService::DraftService(const DraftServiceOptions& options, ModelRunner* runner,
+                           ServerChannel* leaders, NodeAgent* agent, const Clock* clock)
     : options_(options),
-      model_(host->model.get()),
-      pool_(host->pool.get()),
-      blocks_(host->blocks.get()),
-      threads_(host->backend->host_threads()),
+      runner_(runner),
+      blocks_(runner->blocks()),
+      threads_(runner->threads()),
       leaders_(leaders),
-      agent_(agent) {}
+      agent_(agent),
+      clock_(clock) {}
 
 DraftService::~DraftService() = default;
 
@@ -81,21 +78,23 @@ absl::Status DraftService::Run() {
 
 absl::Status DraftService::RunOnce(int timeout_ms) {
   if (!HasWork()) {
+    runner_->step_clock()->Wait();
     threads_->KeepAwake(false);  // a forest under way may have been closed
     std::vector<Pollable> sockets = {leaders_->socket()};
     if (agent_ != nullptr) sockets.push_back(agent_->socket());
     if (!PollAwake(sockets, awake_until_s_)) Poll(sockets, timeout_ms);
+    runner_->step_clock()->Begin();
   }
   TakeCoordinatorMessages();
   TakeCommands();
-  if (HasWork()) COPPICE_RETURN_IF_ERROR(Pass());
-  if (const double now = Now(); now - last_sweep_s_ > 1) {
+  if (HasWork()) COPPICE_RETURN_IF_ERROR(Step());
+  blocks_->EndRound();
+  if (const double now = clock_->NowSeconds(); now - last_sweep_s_ > 1) {
     last_sweep_s_ = now;
     std::erase_if(slots_, [&](const auto& entry) {
       return entry.second.builder == nullptr && entry.second.waiting == nullptr &&
              now - entry.second.last_used_s > options_.session_idle_s;
     });
-    blocks_->EndRound();
     PublishStatus();
   }
   return absl::OkStatus();
@@ -127,7 +126,7 @@ void DraftService::TakeCommands() {
   while (auto peer = leaders_->Receive(&command)) {
     switch (command.kind_case()) {
       case proto::DraftCommand::kAnnounce:
-        awake_until_s_ = Now() + kStayAwake_s;
+        awake_until_s_ = clock_->NowSeconds() + kStayAwake_s;
         break;
       case proto::DraftCommand::kOpen:
         Open(*peer, command.open());
@@ -137,23 +136,25 @@ void DraftService::TakeCommands() {
         Accept(*peer, command.draft());
         break;
       case proto::DraftCommand::kClose:
-        slots_.erase({*peer, command.close().session_id()});
-        blocks_->EndRound();
+        Drop([&](const Key& key) { return key == Key(*peer, command.close().session_id()); });
         break;
       default:
         spdlog::warn("a leader sent an empty draft command; dropped");
     }
   }
   for (const std::string& gone : leaders_->TakeGone()) {
-    std::erase_if(slots_, [&](const auto& entry) { return entry.first.first == gone; });
-    blocks_->EndRound();
+    Drop([&](const Key& key) { return key.first == gone; });
   }
+}
+
+void DraftService::Drop(absl::FunctionRef<bool(const Key&)> which) {
+  std::erase_if(slots_, [&](const auto& entry) { return which(entry.first); });
+  blocks_->EndRound();  // their KV may serve the next command
 }
 
 void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   const Key key{peer, open.session_id()};
-  slots_.erase(key);
-  blocks_->EndRound();
+  Drop([&](const Key& other) { return other == key; });
   if (static_cast<int>(slots_.size()) >= options_.max_sessions) {
     return Fail(key, 0, absl::StrCat("all ", options_.max_sessions, " sessions are taken"));
   }
@@ -161,17 +162,17 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   if (!params.ok()) return Fail(key, 0, std::string(params.status().message()));
   std::vector<TokenId> prompt(open.prompt().begin(), open.prompt().end());
   if (prompt.empty()) return Fail(key, 0, "prompt: empty");
-  const int positions = model_->config().max_positions;
+  const int positions = runner_->config().max_positions;
   if (static_cast<int64_t>(prompt.size()) > positions) {
     return Fail(key, 0,
                 absl::StrCat("prompt: ", prompt.size(), " tokens, the draft model has ", positions,
                              " positions"));
   }
-  const absl::Status tokens = CheckTokens(prompt, model_->config().vocab_size, "prompt");
+  const absl::Status tokens = CheckTokens(prompt, runner_->vocab_size(), "prompt");
   if (!tokens.ok()) return Fail(key, 0, std::string(tokens.message()));
   Slot slot;
   slot.session = std::make_unique<DraftSession>(*std::move(params), std::move(prompt), blocks_);
-  slot.last_used_s = Now();
+  slot.last_used_s = clock_->NowSeconds();
   slots_[key] = std::move(slot);
 }
 
@@ -185,16 +186,16 @@ void DraftService::Accept(const std::string& peer, const proto::DraftRequest& re
     blocks_->Retain(slot.session->sequence(), {});
   }
   slot.builder.reset();
-  slot.last_used_s = slot.request_time_s = Now();
+  slot.last_used_s = slot.request_time_s = clock_->NowSeconds();
   slot.model_s = 0;
-  const int positions = model_->config().max_positions;
+  const int positions = runner_->config().max_positions;
   if (const int64_t needed = PositionsNeeded(*slot.session, request); needed > positions) {
     return Fail(key, request.round(),
                 absl::StrCat("depth: the request needs ", needed,
                              " positions, the draft model has ", positions));
   }
   const std::vector<TokenId> added(request.stable_tokens().begin(), request.stable_tokens().end());
-  const int vocab = model_->config().vocab_size;
+  const int vocab = runner_->vocab_size();
   absl::Status tokens = CheckTokens(added, vocab, "stable_tokens");
   tokens.Update(CheckTokens(request.trie_token(), vocab, "trie_token"));
   for (int32_t token : request.state().slot_token()) {
@@ -229,72 +230,88 @@ std::vector<DraftService::Key> DraftService::Turns() const {
   return turns;
 }
 
-absl::Status DraftService::Pass() {
-  BatchBuilder batch(blocks_);
-  batch.AddCommits(commits_);
-  commits_.clear();
-  std::vector<std::pair<Key, std::string>> failed;
-  std::vector<Key> stepped;
-  const std::vector<Key> turns = Turns();
+void DraftService::AddForests(absl::Span<const Key> turns, StepBuilder* step,
+                              std::vector<Key>* stepped) {
   bool all_fit = true;
   for (const Key& key : turns) {
     Slot& slot = slots_.at(key);
     if (slot.builder == nullptr) continue;
-    if (batch.rows() + slot.builder->rows() > options_.max_rows) {
+    if (step->rows() + slot.builder->rows() > options_.max_rows) {
       if (std::exchange(all_fit, false)) first_ = key;
       continue;
     }
-    if (auto status = slot.builder->AppendRows(&batch); status.ok()) {
-      stepped.push_back(key);
+    const absl::Status added = slot.builder->AppendRows(step);
+    if (!added.ok()) {
+      FailLater(key, added);
     } else {
-      failed.emplace_back(key, status.message());
+      stepped->push_back(key);
     }
   }
-  int budget = std::min(options_.prefill_chunk, options_.max_rows - batch.rows());
+}
+
+void DraftService::AddPrefills(absl::Span<const Key> turns, StepBuilder* step) {
+  int budget = std::min(options_.prefill_chunk, options_.max_rows - step->rows());
   for (const Key& key : turns) {
     Slot& slot = slots_.at(key);
     if (budget <= 0 || !slot.session->prefilling()) continue;
-    const int before = batch.rows();
-    if (auto status = slot.session->AppendPrefill(budget, &batch); !status.ok()) {
-      failed.emplace_back(key, status.message());
+    const int before = step->rows();
+    if (auto status = slot.session->AppendPrefill(budget, step); !status.ok()) {
+      FailLater(key, status);
     }
-    budget -= batch.rows() - before;
+    budget -= step->rows() - before;
   }
-  const double begin = Now();
-  double head_begin = begin;
-  absl::Span<const float> logits;
-  if (!batch.empty()) {
-    const auto result = model_->Forward(batch.Take(), pool_, [&] {
-      head_begin = Now();
-      if (last_end_s_ < options_.announce_within_s) Announce(stepped);
-    });
+}
+
+absl::Status DraftService::Step() {
+  StepBuilder step = runner_->NewStep();
+  std::vector<Key> stepped;
+  const std::vector<Key> turns = Turns();
+  AddForests(turns, &step, &stepped);
+  AddPrefills(turns, &step);
+  if (!step.empty()) {
+    const double begin_s = clock_->NowSeconds();
+    COPPICE_RETURN_IF_ERROR(runner_->Submit(std::move(step)));
+    runner_->WaitForHead();
+    const double head_begin_s = clock_->NowSeconds();
+    if (last_end_s_ < options_.announce_within_s) Announce(stepped);
+    const auto rows = runner_->Wait();
     threads_->Wait();  // the announcement has left
-    COPPICE_ASSIGN_OR_RETURN(logits, result);
-    ++step_;
+    COPPICE_RETURN_IF_ERROR(rows.status());
+    const double model_s = clock_->NowSeconds() - begin_s;
+    threads_->KeepAwake(!stepped.empty());
+    for (const Key& key : stepped) Grow(key, **rows, model_s);
+    if (!stepped.empty()) last_end_s_ = clock_->NowSeconds() - head_begin_s;
+    threads_->KeepAwake(Drafting());  // the next level follows at once
   }
-  const double model_s = Now() - begin;
-  threads_->KeepAwake(!stepped.empty());
-  for (const Key& key : stepped) {
-    Slot& slot = slots_.at(key);
-    slot.model_s += model_s;
-    const auto status =
-        slot.builder->Consume(logits, model_->config().vocab_size, threads_, &commits_);
-    if (!status.ok()) {
-      failed.emplace_back(key, status.message());
-    } else if (slot.builder->done()) {
-      Reply(key, &slot);
-    }
-  }
-  if (!stepped.empty()) last_end_s_ = Now() - head_begin;
-  threads_->KeepAwake(Drafting());  // the next level follows at once
-  blocks_->EndRound();
-  for (const auto& [key, why] : failed) {
-    const auto found = slots_.find(key);
-    if (found == slots_.end()) continue;
-    Fail(key, found->second.builder != nullptr ? found->second.builder->round() : 0, why);
-  }
+  FailThose();
   BeginPrefilled();
   return absl::OkStatus();
+}
+
+// One level more of a forest.
+void DraftService::Grow(const Key& key, const StepRows& rows, double model_s) {
+  Slot& slot = slots_.at(key);
+  slot.model_s += model_s;
+  const absl::Status grown = slot.builder->Consume(rows, threads_, runner_->commits());
+  runner_->step_clock()->MovesOn();
+  if (!grown.ok()) {
+    FailLater(key, grown);
+  } else if (slot.builder->done()) {
+    Reply(key, &slot);
+  }
+}
+
+void DraftService::FailLater(const Key& key, const absl::Status& why) {
+  failed_.emplace_back(key, why.message());
+}
+
+void DraftService::FailThose() {
+  for (const auto& [key, why] : std::exchange(failed_, {})) {
+    const auto found = slots_.find(key);
+    if (found == slots_.end()) continue;
+    const auto& builder = found->second.builder;
+    Fail(key, builder != nullptr ? builder->round() : 0, why);
+  }
 }
 
 // Wakes the leaders whose forests are about to be finished, while they are.
@@ -326,7 +343,7 @@ void DraftService::Reply(const Key& key, Slot* slot) {
   reply.set_session_id(key.second);
   reply.set_round(slot->builder->round());
   *reply.mutable_forest() = ForestToMessage(slot->builder->Shipped());
-  reply.set_draft_ms((Now() - slot->request_time_s) * 1e3);
+  reply.set_draft_ms((clock_->NowSeconds() - slot->request_time_s) * 1e3);
   reply.set_model_ms(slot->model_s * 1e3);
   slot->builder.reset();
   if (auto status = leaders_->Send(key.first, reply); !status.ok()) {
@@ -339,8 +356,7 @@ void DraftService::Fail(const Key& key, uint32_t round, const std::string& why) 
   reply.set_session_id(key.second);
   reply.set_round(round);
   reply.set_error(why);
-  slots_.erase(key);
-  blocks_->EndRound();
+  Drop([&](const Key& other) { return other == key; });
   leaders_->Send(key.first, reply).IgnoreError();
 }
 
@@ -348,7 +364,7 @@ void DraftService::PublishStatus() {
   if (agent_ == nullptr) return;
   proto::NodeStatus status;
   const BlockCounts counts = blocks_->counts();
-  status.set_step(step_);
+  status.set_step(runner_->steps());
   status.set_sessions(static_cast<int>(slots_.size()));
   status.set_kv_blocks_total(counts.total);
   status.set_kv_blocks_used(counts.used);

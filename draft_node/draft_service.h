@@ -10,12 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "base/clock.h"
 #include "comm/channel.h"
 #include "comm/node_agent.h"
 #include "draft_node/draft_session.h"
 #include "draft_node/forest_builder.h"
-#include "model/model_host.h"
+#include "model/model_runner.h"
 #include "proto/draft.pb.h"
 
 namespace coppice {
@@ -31,8 +33,8 @@ struct DraftServiceOptions {
 class DraftService {
  public:
   // All must outlive the service. agent may be nullptr (tests).
-  DraftService(const DraftServiceOptions& options, ModelHost* host, ServerChannel* leaders,
-               NodeAgent* agent);
+  DraftService(const DraftServiceOptions& options, ModelRunner* runner, ServerChannel* leaders,
+               NodeAgent* agent, const Clock* clock);
   ~DraftService();
 
   // Serves until the coordinator says stop or a stop signal arrives; an error is a failed forward
@@ -55,29 +57,37 @@ class DraftService {
 
   void TakeCommands();
   void TakeCoordinatorMessages();
+  // Closes sessions and frees their KV.
+  void Drop(absl::FunctionRef<bool(const Key&)> which);
   void Open(const std::string& peer, const proto::OpenDraft& open);
   void Accept(const std::string& peer, const proto::DraftRequest& request);
   void Begin(const Key& key, Slot* slot);
   void Announce(absl::Span<const Key> stepped);
   void BeginPrefilled();
   std::vector<Key> Turns() const;
-  absl::Status Pass();
+  absl::Status Step();
+  // Rows of forests, as many as fit; those that have rows are listed in *stepped.
+  void AddForests(absl::Span<const Key> turns, StepBuilder* step, std::vector<Key>* stepped);
+  void AddPrefills(absl::Span<const Key> turns, StepBuilder* step);
+  void Grow(const Key& key, const StepRows& rows, double model_s);
+  void FailLater(const Key& key, const absl::Status& why);
+  void FailThose();
   void Reply(const Key& key, Slot* slot);
   void Fail(const Key& key, uint32_t round, const std::string& why);
   void PublishStatus();
   bool HasWork() const;
 
   DraftServiceOptions options_;
-  Transformer* model_;
-  KvPool* pool_;
+  ModelRunner* runner_;
   BlockManager* blocks_;
   HostThreads* threads_;
+  StepClock* steps_;
   ServerChannel* leaders_;
   NodeAgent* agent_;
+  const Clock* clock_;
   std::map<Key, Slot> slots_;
   Key first_;                    // has the first turn in the next pass
-  std::vector<KvCopy> commits_;  // for the next pass
-  uint64_t step_ = 0;
+  std::vector<std::pair<Key, std::string>> failed_;  // to be told at the end of the step
   bool stopped_ = false;
   double last_sweep_s_ = 0;
   double last_end_s_ = 0;     // from the head of a pass until all its levels were chosen

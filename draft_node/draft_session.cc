@@ -29,14 +29,14 @@ bool DraftSession::prefilling() const {
   return blocks_->prefix_length(sequence_) < prefill_target();
 }
 
-absl::Status DraftSession::AppendPrefill(int budget, BatchBuilder* batch) {
+absl::Status DraftSession::AppendPrefill(int budget, StepBuilder* step) {
   const int begin = blocks_->prefix_length(sequence_);
   const int count = std::min(budget, prefill_target() - begin);
   if (count <= 0) return absl::OkStatus();
   const auto chunk = absl::MakeConstSpan(tokens_).subspan(begin, count);
   COPPICE_ASSIGN_OR_RETURN(const std::vector<int32_t> slots,
                            blocks_->AppendPrefix(sequence_, chunk));
-  batch->AddPrefixRows(sequence_, chunk, slots);
+  step->AddPrefixRows(sequence_, chunk, slots);
   return absl::OkStatus();
 }
 

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "decoding/params.h"
-#include "model/batch_builder.h"
 #include "model/block_manager.h"
+#include "model/step_builder.h"
 
 namespace coppice {
 
@@ -31,7 +31,7 @@ class DraftSession {
   // the middle of a sequence (fail-over), of all stable tokens but the last.
   bool prefilling() const;
   // Adds at most `budget` prefill rows. ResourceExhausted: the pool is full.
-  absl::Status AppendPrefill(int budget, BatchBuilder* batch);
+  absl::Status AppendPrefill(int budget, StepBuilder* step);
 
   // Generated tokens that all roots share; `length` counts all, `added` are the last of them.
   // OutOfRange when some in between never arrived.

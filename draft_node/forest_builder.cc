@@ -1,11 +1,14 @@
 #include "draft_node/forest_builder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "decoding/logit_check.h"
+#include "decoding/row_need.h"
+#include "decoding/target_row.h"
 
 namespace coppice {
 
@@ -59,13 +62,23 @@ int ForestBuilder::rows() const {
   return static_cast<int>(drafter_->frontier().size() + (level_ == 0 ? missing_.size() : 0));
 }
 
-absl::Status ForestBuilder::AppendRows(BatchBuilder* batch) {
+int ForestBuilder::length() const {
+  return static_cast<int>(request_.state.layers_committed) + level_;
+}
+
+absl::Status ForestBuilder::AppendRows(StepBuilder* step) {
   const SequenceHandle sequence = session_->sequence();
   const DraftForest& forest = drafter_->forest();
   node_kv_.resize(forest.size(), kPrefixEnd);
-  logits_row_.clear();
+  need_.clear();
   if (level_ == 0) {
-    for (const auto& [node, token] : missing_) batch->AddNodeRow(sequence, node, token, false);
+    for (const auto& [node, token] : missing_) step->AddNodeRow(sequence, node, token);
+  }
+  RowNeed need = DraftNeed(session_->params());
+  if (need.form != RowNeed::Form::kWhole) {
+    const auto bias = step->AddBias(WarpAt(session_->params(), length()).logit_bias);
+    need.bias_begin = bias.begin;
+    need.bias_end = bias.end;
   }
   for (int32_t entry : drafter_->frontier()) {
     const TokenId token = entry < 0 ? root_token_[-1 - entry] : forest.token[entry];
@@ -73,29 +86,55 @@ absl::Status ForestBuilder::AppendRows(BatchBuilder* batch) {
       COPPICE_ASSIGN_OR_RETURN(node_kv_[entry],
                                blocks_->AddNode(sequence, NodeOf(forest.parent[entry]), token));
     }
-    logits_row_.push_back(batch->AddNodeRow(sequence, NodeOf(entry), token, true));
+    need_.push_back(step->AddNodeRow(sequence, NodeOf(entry), token, need));
   }
   return absl::OkStatus();
 }
 
-absl::Status ForestBuilder::Consume(absl::Span<const float> logits, int vocab_size,
-                                    HostThreads* threads, std::vector<KvCopy>* commits) {
-  const int length = static_cast<int>(request_.state.layers_committed) + level_;
-  const int count = static_cast<int>(logits_row_.size());
-  std::vector<Distribution> rows(count);
-  std::vector<int> bad(count);  // token of a logit that is no number, or -1
-  const auto logits_of = [&](int i) {
-    return logits.subspan(static_cast<size_t>(logits_row_[i]) * vocab_size, vocab_size);
-  };
-  threads->RunJobs(count, [&](int i) {
-    bad[i] = FirstBadLogit(logits_of(i));
-    if (bad[i] < 0) rows[i] = DraftRow(logits_of(i), session_->params(), length);
+namespace {
+
+// A draft row and, if one of its logits is no number, which.
+struct ReadRow {
+  Distribution row;
+  TokenId bad_token = -1;
+  float bad_logit = 0;
+};
+
+ReadRow Read(const StepRows& rows, int need, const DecodingParams& params, int length) {
+  ReadRow read;
+  if (const ListedRow* listed = rows.Listed(need)) {
+    read.bad_token = listed->bad_token;
+    read.bad_logit = listed->bad_logit;
+    if (read.bad_token < 0) read.row = DraftRow(*listed, params, length);
+    return read;
+  }
+  const absl::Span<const float> logits = rows.Whole(need);
+  read.bad_token = FirstBadLogit(logits);
+  if (read.bad_token < 0) {
+    read.row = DraftRow(logits, params, length);
+  } else {
+    read.bad_logit = logits[read.bad_token];
+  }
+  return read;
+}
+
+}  // namespace
+
+absl::Status ForestBuilder::Consume(const StepRows& step, HostThreads* threads,
+                                    std::vector<KvCopy>* commits) {
+  std::vector<ReadRow> read(need_.size());
+  threads->RunJobs(static_cast<int>(need_.size()), [&](int i) {
+    read[i] = Read(step, need_[i], session_->params(), length());
   });
-  for (int i = 0; i < count; ++i) {
-    if (bad[i] < 0) continue;
-    return absl::InvalidArgumentError(absl::StrCat("draft logits after node ",
-                                                   drafter_->frontier()[i], ": token ", bad[i],
-                                                   " is ", logits_of(i)[bad[i]]));
+  std::vector<Distribution> rows;
+  rows.reserve(read.size());
+  for (size_t i = 0; i < read.size(); ++i) {
+    if (read[i].bad_token >= 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("draft logits after node ", drafter_->frontier()[i], ": token ",
+                       read[i].bad_token, " is ", read[i].bad_logit));
+    }
+    rows.push_back(std::move(read[i].row));
   }
   drafter_->Grow(rows);
   if (level_ == 0) {

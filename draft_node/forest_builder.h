@@ -14,7 +14,8 @@
 #include "decoding/drafter.h"
 #include "decoding/forest.h"
 #include "draft_node/draft_session.h"
-#include "model/batch_builder.h"
+#include "kernels/backend.h"
+#include "model/step_builder.h"
 
 namespace coppice {
 
@@ -45,17 +46,17 @@ class ForestBuilder {
   bool started() const { return level_ > 0; }
   uint32_t round() const { return request_.round; }
   int rows() const;  // of the next level
-  // Adds the rows of the next level.
-  absl::Status AppendRows(BatchBuilder* batch);
-  // logits: of the whole pass, [rows, vocab]. New commits are appended to *commits.
-  absl::Status Consume(absl::Span<const float> logits, int vocab_size, HostThreads* threads,
-                       std::vector<KvCopy>* commits);
+  // Adds the rows of the next level, with what the drafter needs of each.
+  absl::Status AppendRows(StepBuilder* step);
+  // rows: of the whole step. New commits are appended to *commits.
+  absl::Status Consume(const StepRows& rows, HostThreads* threads, std::vector<KvCopy>* commits);
   DraftForest Shipped() const { return drafter_->Shipped(); }
 
  private:
   ForestBuilder(ForestRequest request, DraftSession* session, BlockManager* blocks);
   absl::Status MatchRoots();
   KvNode NodeOf(int32_t frontier_entry) const;
+  int length() const;  // generated tokens before the rows of this level
 
   ForestRequest request_;
   DraftSession* session_;
@@ -67,7 +68,7 @@ class ForestBuilder {
   std::vector<std::pair<KvNode, TokenId>>
       missing_;                  // known tokens without KV: rows of the first level
   std::vector<KvNode> node_kv_;  // [forest nodes], those evaluated
-  std::vector<int> logits_row_;  // [frontier]
+  std::vector<int> need_;        // [frontier] place in the rows of the step
 };
 
 }  // namespace coppice

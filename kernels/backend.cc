@@ -20,14 +20,11 @@ const char* DTypeName(DType dtype) {
   return "?";
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const std::string& kind, int threads) {
-  if (threads < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("backend threads must be >= 0, got ", threads));
-  }
-  if (kind == "cpu") return cpu::MakeCpuBackend(threads);
-  if (kind == "cuda") return absl::UnimplementedError("this build has no CUDA backend");
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options) {
+  if (options.kind == "cpu") return cpu::MakeCpuBackend(options);
+  if (options.kind == "cuda") return absl::UnimplementedError("this build has no CUDA backend");
   return absl::InvalidArgumentError(
-      absl::StrCat("backend must be cpu or cuda, got \"", kind, "\""));
+      absl::StrCat("backend must be cpu or cuda, got \"", options.kind, "\""));
 }
 
 }  // namespace coppice

@@ -1,22 +1,25 @@
-// The compute backend: every operation of the decoder, over f32 activations. One implementation per
-// device (cpu/, cuda/), chosen by MakeBackend alone. Thread-compatible: one engine thread owns a
-// backend; the CPU backend spreads each op over its own threads.
+// The compute backend: the operations of the decoder over opaque tensors, in the memory of one
+// device. One implementation per device (cpu/, cuda/), chosen by MakeBackend alone.
 //
-// Batch-invariant: the bits of an output row depend on that row's inputs alone, never on the other
-// rows of the batch, on the number of threads, or on where in the KV pool its context lies (context
-// is read in position order).
+// The life of a step: Submit uploads the plan and enqueues the ops of a pass, Wait waits for them
+// and for what the decisions need of the rows. An op is only enqueued: it takes no host data and
+// waits for nothing; positions, slots and lists come from the plan. An op that fails makes the rest
+// of the step do nothing, and Wait returns the error. Thread-compatible: one thread owns a backend.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/forward_batch.h"
-#include "base/host_threads.h"
+#include "base/listed_row.h"
+#include "base/step_plan.h"
+#include "base/thread_team.h"
 #include "base/types.h"
+#include "comm/communicator.h"
 
 namespace coppice {
 
@@ -24,13 +27,23 @@ enum class DType { kF32, kBF16, kF16 };
 size_t DTypeSize(DType dtype);       // bytes
 const char* DTypeName(DType dtype);  // "F32", "BF16", "F16": the spelling of safetensors
 
-// A weight matrix in the backend's own layout, immutable. y = x W^T with W [rows, columns] (rows =
-// outputs).
-class PackedMatrix {
+// Activations in the memory of a backend, row-major. Opaque outside of the backend that made it.
+struct Tensor {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t rows = 0;  // room for so many; an op works on the rows of the step
+  int64_t columns = 0;
+
+  bool empty() const { return data == nullptr; }
+};
+
+// A weight in the backend's own layout, immutable: a matrix [rows, columns] (rows = outputs) with
+// the bias of its outputs, if any; or a gain, one row.
+class Weight {
  public:
-  virtual ~PackedMatrix() = default;
-  int64_t rows = 0;     // outputs
-  int64_t columns = 0;  // inputs
+  virtual ~Weight() = default;
+  int64_t rows = 0;
+  int64_t columns = 0;
   DType dtype = DType::kF32;
   size_t bytes = 0;  // memory it holds
 };
@@ -48,7 +61,6 @@ struct MatrixSource {
 // KV pool of one rank: for each layer K and V, [block][kv_head][kBlockSize][head_dim], stored as
 // f32 or bf16. Slot s is place s % kBlockSize of block s / kBlockSize. Block 0 is the sink: nobody
 // reads it.
-inline constexpr int kBlockSize = 16;
 struct KvPoolShape {
   int layers = 0;
   int kv_heads = 0;  // of this rank
@@ -61,20 +73,6 @@ class KvPool {
   virtual ~KvPool() = default;
   KvPoolShape shape;
   size_t bytes = 0;
-};
-
-// What each row of a forward pass may see, as flat arrays. Row r sees, in position order: the first
-// prefix_len[r] tokens of block table row_table[r], then the tokens in the slots
-// chain[chain_begin[r] .. chain_begin[r+1]). A row always sees itself: its own slot is the last of
-// its context (the last chain entry, or, for a prefill row, place prefix_len[r] - 1 of its table).
-// Context length = prefix_len + chain length = position + 1.
-struct AttentionContext {
-  absl::Span<const int32_t> row_table;    // [rows] index into table_begin
-  absl::Span<const int32_t> prefix_len;   // [rows] tokens
-  absl::Span<const int32_t> chain_begin;  // [rows + 1]
-  absl::Span<const int32_t> chain;        // slots
-  absl::Span<const int32_t> table_begin;  // [tables + 1]
-  absl::Span<const int32_t> table;        // block ids
 };
 
 struct RopeTable;  // cos and sin per position, made by Backend::MakeRope
@@ -91,57 +89,101 @@ struct RopeConfig {
   double llama3_original_max_positions = 8192;
 };
 
+// The ops of one step, given to a pass. Rows are those of the plan; after GatherRows those that
+// have needs. Every rank calls the same ops in the same order.
+class Ops {
+ public:
+  virtual ~Ops() = default;
+  // What a pass may leave out: a plan may have commits alone, and rows without needs.
+  virtual bool has_rows() const = 0;
+  virtual bool has_needs() const = 0;
+  // The plan's commits: K and V of all layers, slot to slot.
+  virtual void CommitKv(KvPool* pool) = 0;
+  // x[r] = row token[r] - first_row of the matrix (a tied head shares it); zeros when the matrix
+  // does not hold it (vocabulary-parallel embedding). x [rows, w.columns].
+  virtual void Embed(const Weight& w, int64_t first_row, Tensor x) = 0;
+  // x += addend, unless that is empty; out = x / sqrt(mean(x^2) + epsilon) * gain. All [rows, n].
+  virtual void AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon, Tensor out) = 0;
+  // y[rows, w.rows] = x[rows, w.columns] w^T (+ bias). With accumulate: y += instead of =.
+  virtual void MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) = 0;
+  // qkv [rows, (q_heads + 2 kv_heads) * head_dim]: rotates the q and k heads of each row in place,
+  // half-split convention of Hugging Face Llama, and writes K and V of the row to its slot.
+  virtual void RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) = 0;
+  // Forest attention: each row over what the plan lets it see. qkv as after RopeAndStoreKv; out
+  // [rows, q_heads * head_dim]. scale = 1/sqrt(head_dim) inside.
+  virtual void Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) = 0;
+  // gate_up [rows, 2 n]: gate then up. out[rows, n] = silu(gate) * up.
+  virtual void SwiGlu(Tensor gate_up, Tensor out) = 0;
+  // Keeps the rows that have needs, in place, in order. The ops after it work on these rows.
+  virtual void GatherRows(absl::Span<const Tensor> tensors) = 0;
+  // x[rows, n] = sum over the ranks, in rank order.
+  virtual void AllReduce(Tensor x) = 0;
+  // The last op: what the plan needs of the logits. logits [needs, shard]: this rank's tokens, from
+  // first_token on, of a vocabulary of `vocab`; the shards are those of VocabularyShard.
+  virtual void Select(Tensor logits, int64_t first_token, int64_t vocab) = 0;
+};
+
+// What enqueues the ops of a step. Two parts, so that the host learns when nothing but the head is
+// left to compute.
+class Pass {
+ public:
+  virtual ~Pass() = default;
+  virtual void Body(Ops* ops) = 0;  // all layers, GatherRows included; called once for each step
+  virtual void Head(Ops* ops) = 0;  // only when the plan has needs
+};
+
+// What a step gives to the decisions: for each need of the plan the whole row, or the shortlist
+// that was asked for. A backend may serve a shortlist by the whole row, where that costs nothing.
+class StepRows {
+ public:
+  virtual ~StepRows() = default;
+  // [vocab] f32; empty when the row came as a shortlist. Any thread.
+  virtual absl::Span<const float> Whole(int need) const = 0;
+  // nullptr when the row came whole. Any thread.
+  virtual const ListedRow* Listed(int need) const = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual const char* name() const = 0;         // "cpu", "cuda"
   virtual std::string description() const = 0;  // e.g. "cpu AVX2, 2 threads"
-  // For the work of the host between two passes; never null.
-  virtual HostThreads* host_threads() = 0;
+  // Whether the bits of a row depend on that row's inputs alone: never on the other rows of the
+  // step, on the number of threads, or on where in the KV pool its context lies.
+  virtual bool batch_invariant() const = 0;
 
-  // Packs (and converts) a weight; dtype kF32 or kBF16 is the stored precision. f16 sources become
-  // either. ResourceExhausted when memory runs out.
-  virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(const MatrixSource& source,
-                                                             DType dtype) = 0;
-  // Adopts several sources stacked along their rows as one matrix (QKV, gate and up).
-  virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> PackStacked(
-      absl::Span<const MatrixSource> sources, DType dtype) = 0;
+  // Packs (and converts) matrices stacked along their rows as one (QKV, gate and up). dtype kF32 or
+  // kBF16 is the stored precision; f16 sources become either. bias [rows] or empty.
+  // ResourceExhausted when memory runs out; InvalidArgument names what does not fit together.
+  virtual absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked,
+                                                       DType dtype, std::vector<float> bias) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) = 0;
   virtual absl::StatusOr<std::unique_ptr<KvPool>> MakeKvPool(const KvPoolShape& shape) = 0;
   virtual std::shared_ptr<const RopeTable> MakeRope(const RopeConfig& config) = 0;
+  // Lives as long as the backend. Uninitialised, so that rows never used cost no memory.
+  virtual absl::StatusOr<Tensor> Allocate(int64_t rows, int64_t columns, DType dtype) = 0;
+  virtual DType activation_dtype() const = 0;  // of the tensors between ops; the residual is f32
 
-  // y[rows, W.rows] = x[rows, W.columns] W^T (+ bias[W.rows] when not empty). With accumulate: y +=
-  // instead of =.
-  virtual void MatMul(const PackedMatrix& w, const float* x, int64_t rows, float* y,
-                      absl::Span<const float> bias, bool accumulate) = 0;
-  // Reads row tokens[i] - first_row of a packed embedding matrix (a tied head shares it); a token
-  // outside [first_row, first_row + rows) gives zeros (vocabulary-parallel embedding). out[n,
-  // columns].
-  virtual void Embed(const PackedMatrix& w, int64_t first_row, absl::Span<const TokenId> tokens,
-                     float* out) = 0;
-  // out = x / sqrt(mean(x^2) + epsilon) * gain. x, out [rows, n]; may alias.
-  virtual void RmsNorm(const float* x, absl::Span<const float> gain, float epsilon, int64_t rows,
-                       int64_t n, float* out) = 0;
-  // x += y, [count].
-  virtual void Add(float* x, const float* y, int64_t count) = 0;
-  // gate_up [rows, 2 n]: gate then up. out[rows, n] = silu(gate) * up.
-  virtual void SwiGlu(const float* gate_up, int64_t rows, int64_t n, float* out) = 0;
-  // Rotates the first q_heads + kv_heads heads of each row of qkv [rows, (q_heads + 2 kv_heads) *
-  // head_dim] in place, half-split convention of Hugging Face Llama, and writes K and V of the row
-  // to slots[r] of `layer`.
-  virtual void RopeAndStoreKv(float* qkv, absl::Span<const int32_t> positions,
-                              absl::Span<const int32_t> slots, int q_heads, const RopeTable& rope,
-                              int layer, KvPool* pool) = 0;
-  // Forest attention. qkv as after RopeAndStoreKv (the q part is read); out [rows, q_heads *
-  // head_dim]. scale = 1/sqrt(head_dim) inside. q_heads is a multiple of pool kv_heads.
-  virtual void Attention(const float* qkv, int q_heads, const AttentionContext& context, int layer,
-                         const KvPool& pool, float* out) = 0;
-  // Copies K and V of all layers, slot to slot. Sources and destinations are disjoint, destinations
-  // unique.
-  virtual void CopyKv(absl::Span<const KvCopy> copies, KvPool* pool) = 0;
+  // Starts a step. The plan has passed CheckPlan (model/plan_check.h); plan, pass and what the pass
+  // refers to must live until Wait. A plan with `fetch` runs no pass: the named rows of the step
+  // before become whole. Errors: this rank cannot start it.
+  virtual absl::Status Submit(const StepPlan& plan, Pass* pass) = 0;
+  // Nothing but the head is left to compute. False: ask again.
+  virtual bool HeadReached() = 0;
+  // Until the step has run. On rank 0 the rows, valid until the next Submit (a plan with `fetch`
+  // keeps those of the step before); on other ranks nullptr.
+  virtual absl::StatusOr<const StepRows*> Wait() = 0;
 };
 
-// kind: "cpu" or "cuda". threads 0 = all cores this process may use. Unimplemented names a backend
-// that this build does not have.
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const std::string& kind, int threads);
+struct BackendOptions {
+  std::string kind = "cpu";              // "cpu" or "cuda"
+  ThreadTeam* threads = nullptr;         // of the host; the CPU backend computes on them
+  Communicator* communicator = nullptr;  // of this rank's replica
+  // Serve shortlists even where whole rows cost nothing (tests).
+  bool always_list = false;
+};
+// Threads and communicator must outlive the backend. Unimplemented names a backend that this build
+// does not have.
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options);
 
 }  // namespace coppice

@@ -1,7 +1,6 @@
-// Host-only bookkeeping of the KV pool and of every sequence's token trie (ARCHITECTURE.md section
-// 4, CUDA.md section 1): stable prefix blocks (immutable when full, hashed, shared by reference
-// count), scratch slots, branch runs, commits. No device call. Thread-compatible: one engine thread
-// owns it.
+// Host-only bookkeeping of the KV pool and of every sequence's token trie (docs/architecture.md 4):
+// stable prefix blocks (immutable when full, hashed, shared by reference count), scratch slots,
+// branch runs, commits. No device call. Thread-compatible: one engine thread owns it.
 //
 // Life of a sequence:
 //   Open(prompt)            adopts cached full prefix blocks; tells how many prompt tokens need no
@@ -19,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/forward_batch.h"
+#include "base/step_plan.h"
 #include "base/types.h"
 
 namespace coppice {

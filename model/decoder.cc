@@ -1,168 +1,108 @@
 #include "model/decoder.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 #include "base/status.h"
-#include "model/batch_check.h"
 
 namespace coppice {
-namespace {
 
-std::unique_ptr<float[]> MakeBuffer(int64_t rows, int64_t width) {
-  return std::unique_ptr<float[]>(new float[static_cast<size_t>(rows * width)]);
+KvPoolShape DecoderParts::kv_shape(int64_t blocks) const {
+  return {config.num_layers, plan.kv_heads.size(), config.head_dim, blocks, dtype};
 }
 
-AttentionContext ContextOf(const ForwardBatch& batch) {
-  return {batch.row_table, batch.prefix_len,  batch.chain_begin,
-          batch.chain,     batch.table_begin, batch.table};
+size_t DecoderParts::kv_block_bytes() const {
+  const size_t token = size_t{2} * plan.kv_heads.size() * config.head_dim * DTypeSize(dtype);
+  return token * kBlockSize * config.num_layers;
 }
 
-}  // namespace
+absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(DecoderParts parts, Backend* backend,
+                                                         KvPool* pool, int ranks) {
+  std::unique_ptr<Decoder> decoder(new Decoder(std::move(parts), pool, ranks));
+  COPPICE_RETURN_IF_ERROR(decoder->Allocate(backend));
+  return decoder;
+}
 
-Decoder::Decoder(DecoderParts parts, Backend* backend, Communicator* communicator)
-    : parts_(std::move(parts)),
-      backend_(backend),
-      communicator_(communicator),
-      d_(parts_.config.hidden_size) {
+Decoder::Decoder(DecoderParts parts, KvPool* pool, int ranks)
+    : parts_(std::move(parts)), pool_(pool), ranks_(ranks) {
   const ModelConfig& config = parts_.config;
   COPPICE_CHECK(config.norm == NormKind::kRmsNorm && config.position == PositionKind::kRope &&
                 config.mlp == MlpKind::kSwiGlu);
   COPPICE_CHECK(parts_.max_rows > 0);
+}
+
+absl::Status Decoder::Allocate(Backend* backend) {
   const ShardPlan& plan = parts_.plan;
-  const int64_t rows = parts_.max_rows;
-  rope_ = backend->MakeRope(config.rope);
-  x_ = MakeBuffer(rows, d_);
-  normed_ = MakeBuffer(rows, d_);
-  qkv_ = MakeBuffer(rows, (plan.q_heads.size() + 2 * plan.kv_heads.size()) * config.head_dim);
-  attended_ = MakeBuffer(rows, plan.q_heads.size() * config.head_dim);
-  gate_up_ = MakeBuffer(rows, 2 * plan.intermediate.size());
-  activated_ = MakeBuffer(rows, plan.intermediate.size());
-  piece_ = MakeBuffer(rows, plan.largest_vocab);
-  if (communicator->size() == 1) return;
-  partial_ = MakeBuffer(rows, d_);
-  if (communicator->rank() != 0) return;
-  gathered_ = MakeBuffer(rows, int64_t{plan.largest_vocab} * communicator->size());
-  logits_ = MakeBuffer(rows, config.vocab_size);
-}
-
-KvPoolShape Decoder::kv_shape(int64_t blocks) const {
-  return {parts_.config.num_layers, parts_.plan.kv_heads.size(), parts_.config.head_dim, blocks,
-          parts_.dtype};
-}
-
-size_t Decoder::kv_block_bytes() const {
-  const size_t token =
-      size_t{2} * parts_.plan.kv_heads.size() * parts_.config.head_dim * DTypeSize(parts_.dtype);
-  return token * kBlockSize * parts_.config.num_layers;
-}
-
-absl::StatusOr<absl::Span<const float>> Decoder::Forward(const ForwardBatch& batch, KvPool* pool,
-                                                         absl::FunctionRef<void()> before_head) {
-  const ModelConfig& config = parts_.config;
-  COPPICE_RETURN_IF_ERROR(CheckBatch(
-      batch, {parts_.max_rows, config.vocab_size, config.max_positions, pool->shape.blocks}));
-  if (!batch.commits.empty()) backend_->CopyKv(batch.commits, pool);
-  if (batch.rows() == 0) return absl::Span<const float>();
-  COPPICE_RETURN_IF_ERROR(Embed(batch));
-  int64_t rows = batch.rows();
-  for (int layer = 0; layer < config.num_layers; ++layer) {
-    COPPICE_ASSIGN_OR_RETURN(rows, Attend(batch, layer, pool));
-    if (rows == 0) return absl::Span<const float>();
-    COPPICE_RETURN_IF_ERROR(Mlp(parts_.weights.layers[layer], rows));
+  const int64_t d = parts_.config.hidden_size, head_dim = parts_.config.head_dim;
+  const int64_t q = plan.q_heads.size(), kv = plan.kv_heads.size();
+  const auto make = [&](int64_t columns, DType dtype) {
+    return backend->Allocate(parts_.max_rows, columns, dtype);
+  };
+  rope_ = backend->MakeRope(parts_.config.rope);
+  const DType dtype = backend->activation_dtype();
+  COPPICE_ASSIGN_OR_RETURN(x_, make(d, DType::kF32));
+  COPPICE_ASSIGN_OR_RETURN(normed_, make(d, dtype));
+  if (ranks_ > 1) {
+    COPPICE_ASSIGN_OR_RETURN(partial_, make(d, DType::kF32));
   }
-  before_head();
-  return Head(rows);
-}
-
-// Every token lies in one rank's rows and is zero on the others: the sum is exact.
-absl::Status Decoder::Embed(const ForwardBatch& batch) {
-  backend_->Embed(*parts_.weights.embedding, parts_.plan.vocab.begin, batch.token, x_.get());
-  if (communicator_->size() == 1) return absl::OkStatus();
-  return communicator_->AllReduceSum(absl::MakeSpan(x_.get(), batch.rows() * d_));
-}
-
-absl::StatusOr<int64_t> Decoder::Attend(const ForwardBatch& batch, int layer, KvPool* pool) {
-  const LayerWeights& w = parts_.weights.layers[layer];
-  const int q_heads = parts_.plan.q_heads.size();
-  int64_t rows = batch.rows();
-  backend_->RmsNorm(x_.get(), w.attention_norm, parts_.config.norm_epsilon, rows, d_,
-                    normed_.get());
-  backend_->MatMul(*w.qkv, normed_.get(), rows, qkv_.get(), w.qkv_bias, /*accumulate=*/false);
-  backend_->RopeAndStoreKv(qkv_.get(), batch.position, batch.slot, q_heads, *rope_, layer, pool);
-  const bool last = layer + 1 == parts_.config.num_layers;
-  if (last && batch.logits_rows.empty()) return 0;
-  backend_->Attention(qkv_.get(), q_heads, ContextOf(batch), layer, *pool, attended_.get());
-  if (last) {
-    KeepLogitsRows(batch.logits_rows, d_, x_.get());
-    KeepLogitsRows(batch.logits_rows, int64_t{q_heads} * parts_.config.head_dim, attended_.get());
-    rows = static_cast<int64_t>(batch.logits_rows.size());
-  }
-  COPPICE_RETURN_IF_ERROR(AddRowParallel(*w.output, attended_.get(), w.output_bias, rows));
-  return rows;
-}
-
-// `wanted` is ascending, so a row never moves over one that is still to move.
-void Decoder::KeepLogitsRows(const std::vector<int32_t>& wanted, int64_t width,
-                             float* values) const {
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (wanted[i] != static_cast<int32_t>(i))
-      std::copy_n(values + wanted[i] * width, width, values + i * width);
-  }
-}
-
-absl::Status Decoder::Mlp(const LayerWeights& w, int64_t rows) {
-  backend_->RmsNorm(x_.get(), w.mlp_norm, parts_.config.norm_epsilon, rows, d_, normed_.get());
-  backend_->MatMul(*w.gate_up, normed_.get(), rows, gate_up_.get(), w.gate_up_bias,
-                   /*accumulate=*/false);
-  backend_->SwiGlu(gate_up_.get(), rows, parts_.plan.intermediate.size(), activated_.get());
-  return AddRowParallel(*w.down, activated_.get(), w.down_bias, rows);
-}
-
-absl::Status Decoder::AddRowParallel(const PackedMatrix& w, const float* input,
-                                     absl::Span<const float> bias, int64_t rows) {
-  if (communicator_->size() == 1) {
-    backend_->MatMul(w, input, rows, x_.get(), bias, /*accumulate=*/true);
-    return absl::OkStatus();
-  }
-  backend_->MatMul(w, input, rows, partial_.get(), bias, /*accumulate=*/false);
-  COPPICE_RETURN_IF_ERROR(communicator_->AllReduceSum(absl::MakeSpan(partial_.get(), rows * d_)));
-  backend_->Add(x_.get(), partial_.get(), rows * d_);
+  COPPICE_ASSIGN_OR_RETURN(qkv_, make((q + 2 * kv) * head_dim, dtype));
+  COPPICE_ASSIGN_OR_RETURN(attended_, make(q * head_dim, dtype));
+  COPPICE_ASSIGN_OR_RETURN(gate_up_, make(2 * plan.intermediate.size(), dtype));
+  COPPICE_ASSIGN_OR_RETURN(activated_, make(plan.intermediate.size(), dtype));
+  COPPICE_ASSIGN_OR_RETURN(logits_, make(plan.vocab.size(), DType::kF32));
   return absl::OkStatus();
 }
 
-absl::StatusOr<absl::Span<const float>> Decoder::Head(int64_t rows) {
-  const int64_t vocab = parts_.config.vocab_size;
-  backend_->RmsNorm(x_.get(), parts_.weights.final_norm, parts_.config.norm_epsilon, rows, d_,
-                    normed_.get());
-  backend_->MatMul(parts_.weights.head(), normed_.get(), rows, piece_.get(), {},
-                   /*accumulate=*/false);
-  const int ranks = communicator_->size();
-  if (ranks == 1) return absl::MakeConstSpan(piece_.get(), rows * vocab);
-  const int64_t padded = rows * parts_.plan.largest_vocab;
-  const int64_t used = rows * parts_.plan.vocab.size();
-  std::fill(piece_.get() + used, piece_.get() + padded, 0.0f);
-  const bool leader = communicator_->rank() == 0;
-  COPPICE_RETURN_IF_ERROR(
-      communicator_->Gather(absl::MakeConstSpan(piece_.get(), padded),
-                            absl::MakeSpan(gathered_.get(), leader ? padded * ranks : 0)));
-  if (!leader) return absl::Span<const float>();
-  ArrangeGathered(rows);
-  return absl::MakeConstSpan(logits_.get(), rows * vocab);
+void Decoder::Body(Ops* ops) {
+  ops->CommitKv(pool_);
+  if (!ops->has_rows()) return;
+  // Every token lies in one rank's rows and is zero on the others: the sum is exact.
+  ops->Embed(*parts_.weights.embedding, parts_.plan.vocab.begin, x_);
+  if (ranks_ > 1) ops->AllReduce(x_);
+  const int layers = parts_.config.num_layers;
+  for (int layer = 0; layer < layers; ++layer) {
+    Attend(ops, layer);
+    if (layer + 1 == layers) {
+      if (!ops->has_needs()) return;
+      ops->GatherRows({x_, attended_});
+    }
+    const LayerWeights& w = parts_.weights.layers[layer];
+    AddRowParallel(ops, *w.output, attended_);
+    Mlp(ops, w);
+    if (parts_.on_layer) parts_.on_layer();
+  }
 }
 
-// gathered_ [ranks][rows, that rank's shard, padded] -> logits_ [rows, vocab].
-void Decoder::ArrangeGathered(int64_t rows) {
-  const int64_t vocab = parts_.config.vocab_size;
-  for (int rank = 0; rank < communicator_->size(); ++rank) {
-    const Range shard = BalancedPiece(parts_.config.vocab_size, rank, communicator_->size());
-    const float* piece = gathered_.get() + rank * rows * parts_.plan.largest_vocab;
-    for (int64_t row = 0; row < rows; ++row) {
-      std::copy_n(piece + row * shard.size(), shard.size(),
-                  logits_.get() + row * vocab + shard.begin);
-    }
-  }
+void Decoder::Head(Ops* ops) {
+  AddNorm(ops, partial_, *parts_.weights.final_norm);
+  ops->MatMul(parts_.weights.head(), normed_, logits_, /*accumulate=*/false);
+  ops->Select(logits_, parts_.plan.vocab.begin, parts_.config.vocab_size);
+}
+
+void Decoder::Attend(Ops* ops, int layer) {
+  const LayerWeights& w = parts_.weights.layers[layer];
+  AddNorm(ops, layer == 0 ? Tensor() : partial_, *w.attention_norm);
+  ops->MatMul(*w.qkv, normed_, qkv_, /*accumulate=*/false);
+  ops->RopeAndStoreKv(layer, *rope_, qkv_, pool_);
+  if (layer + 1 == parts_.config.num_layers && !ops->has_needs()) return;
+  ops->Attention(layer, qkv_, *pool_, attended_);
+}
+
+void Decoder::Mlp(Ops* ops, const LayerWeights& w) {
+  AddNorm(ops, partial_, *w.mlp_norm);
+  ops->MatMul(*w.gate_up, normed_, gate_up_, /*accumulate=*/false);
+  ops->SwiGlu(gate_up_, activated_);
+  AddRowParallel(ops, *w.down, activated_);
+}
+
+void Decoder::AddRowParallel(Ops* ops, const Weight& w, Tensor input) {
+  if (ranks_ == 1) return ops->MatMul(w, input, x_, /*accumulate=*/true);
+  ops->MatMul(w, input, partial_, /*accumulate=*/false);
+  ops->AllReduce(partial_);
+}
+
+void Decoder::AddNorm(Ops* ops, Tensor addend, const Weight& gain) {
+  ops->AddNorm(x_, addend, gain, parts_.config.norm_epsilon, normed_);
 }
 
 }  // namespace coppice

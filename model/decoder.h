@@ -1,75 +1,76 @@
-// The forward pass of one rank's shard: embedding, layers of attention and MLP, head (Transformer
-// of model/transformer.h, which makes it). Thread-compatible: the engine thread of the rank owns
-// it.
+// The forward pass of one rank's shard as a pass of ops: KV commits, embedding, layers of attention
+// and MLP, head. Column-parallel QKV and gate/up, row-parallel output and down (two all-reduces a
+// layer), vocabulary-parallel embedding and head (docs/architecture.md 5). It enqueues and holds
+// no host values. Given to Backend::Submit with each plan. Thread-compatible: the thread of the
+// backend owns it.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
-#include <vector>
 
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "model/model_config.h"
 #include "model/shard_plan.h"
-#include "model/transformer.h"
 #include "model/weights.h"
 
 namespace coppice {
 
+// One rank's shard of a model (model/load_decoder.h).
 struct DecoderParts {
   ModelConfig config;
   ShardPlan plan;
   DecoderWeights weights;
-  DType dtype = DType::kF32;
-  uint64_t fingerprint = 0;
-  int max_rows = 0;
+  DType dtype = DType::kF32;  // of weights and KV
+  uint64_t fingerprint = 0;   // of the model's files; equal on every rank
+  int max_rows = 0;           // of a step
+  std::function<void()> on_layer;  // after the ops of each layer, may be empty
+
+  // Of this rank.
+  KvPoolShape kv_shape(int64_t blocks) const;
+  size_t kv_block_bytes() const;  // all layers, K and V
 };
 
-class Decoder : public Transformer {
+class Decoder final : public Pass {
  public:
-  // *backend and *communicator must outlive the decoder.
-  Decoder(DecoderParts parts, Backend* backend, Communicator* communicator);
+  // A pool of parts.kv_shape. *backend and *pool must outlive the decoder. ranks: of the replica.
+  // ResourceExhausted when the tensors between the ops find no memory.
+  static absl::StatusOr<std::unique_ptr<Decoder>> Create(DecoderParts parts, Backend* backend,
+                                                         KvPool* pool, int ranks);
 
-  const ModelConfig& config() const override { return parts_.config; }
-  DType dtype() const override { return parts_.dtype; }
-  uint64_t fingerprint() const override { return parts_.fingerprint; }
-  size_t weight_bytes() const override { return parts_.weights.bytes; }
-  KvPoolShape kv_shape(int64_t blocks) const override;
-  size_t kv_block_bytes() const override;
-  // InvalidArgument for a batch that breaks its contract or exceeds max_rows (model/batch_check.h).
-  using Transformer::Forward;
-  absl::StatusOr<absl::Span<const float>> Forward(const ForwardBatch& batch, KvPool* pool,
-                                                  absl::FunctionRef<void()> before_head) override;
+  const DecoderParts& parts() const { return parts_; }
+
+  void Body(Ops* ops) override;
+  void Head(Ops* ops) override;
 
  private:
-  // Uninitialised, so that rows never used cost no memory.
-  using Buffer = std::unique_ptr<float[]>;
+  Decoder(DecoderParts parts, KvPool* pool, int ranks);
+  absl::Status Allocate(Backend* backend);
 
-  absl::Status Embed(const ForwardBatch& batch);
-  // x += attention(norm(x)). The last layer keeps only the rows that want logits; returns the rows
-  // left.
-  absl::StatusOr<int64_t> Attend(const ForwardBatch& batch, int layer, KvPool* pool);
-  absl::Status Mlp(const LayerWeights& layer, int64_t rows);
-  // x[rows, d] += sum over ranks of input w^T + bias.
-  absl::Status AddRowParallel(const PackedMatrix& w, const float* input,
-                              absl::Span<const float> bias, int64_t rows);
-  void KeepLogitsRows(const std::vector<int32_t>& wanted, int64_t width, float* values) const;
-  absl::StatusOr<absl::Span<const float>> Head(int64_t rows);
-  void ArrangeGathered(int64_t rows);
+  // attended = attention(norm(x)); without needs the last layer only stores its K and V.
+  void Attend(Ops* ops, int layer);
+  void Mlp(Ops* ops, const LayerWeights& w);
+  // x += sum over ranks of input w^T + bias; with several ranks the sum is left in partial_, for
+  // the next AddNorm to add.
+  void AddRowParallel(Ops* ops, const Weight& w, Tensor input);
+  // x += addend; normed = norm(x).
+  void AddNorm(Ops* ops, Tensor addend, const Weight& gain);
 
   const DecoderParts parts_;
-  Backend* const backend_;
-  Communicator* const communicator_;
+  KvPool* const pool_;
+  const int ranks_;
   std::shared_ptr<const RopeTable> rope_;
-  int64_t d_ = 0;  // hidden size
-  // R = max_rows, D = head_dim, q, kv, f = this rank's query heads, KV heads, MLP columns.
-  Buffer x_;          // [R, d] the residual stream
-  Buffer normed_;     // [R, d]
-  Buffer partial_;    // [R, d] this rank's term of a row-parallel product
-  Buffer qkv_;        // [R, (q + 2 kv) D]
-  Buffer attended_;   // [R, q D]
-  Buffer gate_up_;    // [R, 2 f]
-  Buffer activated_;  // [R, f]
-  Buffer
-      piece_;  // [R, largest vocabulary shard] this rank's logits, dense at its own shard's width
-  Buffer gathered_;  // [ranks, R, largest vocabulary shard], rank 0 of several
-  Buffer logits_;    // [R, vocab], rank 0 of several
+  // R = max_rows, d = hidden size, D = head_dim, q, kv, f, v = this rank's query heads, KV heads,
+  // MLP columns, vocabulary rows.
+  Tensor x_;          // [R, d] the residual stream
+  Tensor normed_;     // [R, d]
+  Tensor partial_;    // [R, d] this rank's term of a row-parallel product; empty with one rank
+  Tensor qkv_;        // [R, (q + 2 kv) D]
+  Tensor attended_;   // [R, q D]
+  Tensor gate_up_;    // [R, 2 f]
+  Tensor activated_;  // [R, f]
+  Tensor logits_;     // [R, v]
 };
 
 }  // namespace coppice

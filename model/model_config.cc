@@ -14,7 +14,7 @@ namespace coppice {
 namespace {
 
 // One row per architecture of config.json. A family that differs only in these choices is a new
-// row; the norm, position and MLP kinds that transformer.cc does not compute yet have no row, so
+// row; the norm, position and MLP kinds that decoder.cc does not compute yet have no row, so
 // they are refused by name.
 struct Family {
   const char* architecture;

@@ -4,6 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/listed_row.h"
+#include "base/status.h"
+#include "kernels/shortlist.h"
 
 namespace coppice {
 namespace {
@@ -25,6 +28,21 @@ void SplitHeads(const ModelConfig& config, int rank, int ranks, ShardPlan* plan)
   plan->q_heads = {head * group + piece.begin, head * group + piece.end};
 }
 
+// A rank holds whole chunks of the vocabulary, and at least one token.
+absl::Status CheckVocabulary(int vocab, int ranks) {
+  const auto too_many = [&](absl::string_view why) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "tensor parallelism over ", ranks, " ranks: ", "the vocabulary is cut at the borders of ",
+        kLseChunks, " chunks, ", why));
+  };
+  if (ranks > kLseChunks) return too_many(absl::StrCat("expected at most ", kLseChunks, " ranks"));
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (VocabularyShard(vocab, rank, ranks).size() > 0) continue;
+    return too_many(absl::StrCat("and of ", vocab, " tokens none is left for rank ", rank));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Range BalancedPiece(int total, int part, int parts) {
@@ -43,11 +61,13 @@ absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int rank, int
         config.num_heads, ", intermediate_size ", config.intermediate_size, ", vocab_size ",
         config.vocab_size, ", expected at most ", most, " ranks"));
   }
+  COPPICE_RETURN_IF_ERROR(CheckVocabulary(config.vocab_size, ranks));
   ShardPlan plan;
   SplitHeads(config, rank, ranks, &plan);
   plan.intermediate = BalancedPiece(config.intermediate_size, rank, ranks);
-  plan.vocab = BalancedPiece(config.vocab_size, rank, ranks);
-  plan.largest_vocab = BalancedPiece(config.vocab_size, 0, ranks).size();
+  const TokenRange tokens = VocabularyShard(config.vocab_size, rank, ranks);
+  plan.vocab = {static_cast<int>(tokens.begin), static_cast<int>(tokens.end)};
+  plan.largest_vocab = static_cast<int>(LargestShard(config.vocab_size, ranks));
   return plan;
 }
 

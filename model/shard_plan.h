@@ -1,5 +1,5 @@
 // Which heads, MLP columns and vocabulary rows one tensor-parallel rank holds. Pure arithmetic;
-// weights.cc cuts the checkpoint by it and transformer.cc sizes its buffers by it.
+// weights.cc cuts the checkpoint by it and decoder.cc sizes its tensors by it.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -24,11 +24,12 @@ struct ShardPlan {
   Range q_heads;
   Range kv_heads;
   Range intermediate;
-  Range vocab;
-  int largest_vocab = 0;  // of any rank: the size that gathered pieces are padded to
+  Range vocab;            // whole log-sum-exp chunks (VocabularyShard of kernels/shortlist.h)
+  int largest_vocab = 0;  // of any rank
 };
 
-// FailedPrecondition when there are more ranks than query heads, MLP columns or tokens.
+// FailedPrecondition when there are more ranks than query heads, MLP columns or chunks of the
+// vocabulary, or one of them would have no token.
 absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int rank, int ranks);
 
 }  // namespace coppice

@@ -15,29 +15,25 @@
 namespace coppice {
 
 // D = head_dim, d = hidden_size, q, kv, f, v = this rank's query heads, KV heads, MLP columns,
-// vocabulary rows. Bias vectors are empty when the model has none; those of row-parallel products
-// live on rank 0 alone.
+// vocabulary rows. Matrices hold their biases; those of row-parallel products (output, down) live
+// on rank 0 alone.
 struct LayerWeights {
-  std::vector<float> attention_norm;      // [d]
-  std::unique_ptr<PackedMatrix> qkv;      // [(q + 2 kv) D, d]
-  std::vector<float> qkv_bias;            // [(q + 2 kv) D]
-  std::unique_ptr<PackedMatrix> output;   // [d, q D]
-  std::vector<float> output_bias;         // [d]
-  std::vector<float> mlp_norm;            // [d]
-  std::unique_ptr<PackedMatrix> gate_up;  // [2 f, d]
-  std::vector<float> gate_up_bias;        // [2 f]
-  std::unique_ptr<PackedMatrix> down;     // [d, f]
-  std::vector<float> down_bias;           // [d]
+  std::unique_ptr<Weight> attention_norm;  // gain [d]
+  std::unique_ptr<Weight> qkv;             // [(q + 2 kv) D, d]
+  std::unique_ptr<Weight> output;          // [d, q D]
+  std::unique_ptr<Weight> mlp_norm;        // gain [d]
+  std::unique_ptr<Weight> gate_up;         // [2 f, d]
+  std::unique_ptr<Weight> down;            // [d, f]
 };
 
 struct DecoderWeights {
-  std::unique_ptr<PackedMatrix> embedding;  // [v, d]
-  std::unique_ptr<PackedMatrix> own_head;   // [v, d]; null when tied
+  std::unique_ptr<Weight> embedding;  // [v, d]
+  std::unique_ptr<Weight> own_head;   // [v, d]; null when tied
   std::vector<LayerWeights> layers;
-  std::vector<float> final_norm;  // [d]
-  size_t bytes = 0;               // of all of the above
+  std::unique_ptr<Weight> final_norm;  // gain [d]
+  size_t bytes = 0;                    // of all of the above
 
-  const PackedMatrix& head() const { return own_head != nullptr ? *own_head : *embedding; }
+  const Weight& head() const { return own_head != nullptr ? *own_head : *embedding; }
 };
 
 struct WeightsRequest {

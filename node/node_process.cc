@@ -7,8 +7,10 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/program.h"
 #include "base/stop_signal.h"
+#include "comm/local_ranks.h"
 
 ABSL_FLAG(std::string, coordinator, "",
           "tcp://host:port of the coordinator's control endpoint; not needed under one mpirun");
@@ -18,9 +20,25 @@ ABSL_FLAG(std::string, dtype, "auto", "weights as auto (the checkpoint's), f32 o
 ABSL_FLAG(int, threads, 0, "compute threads of each rank; 0 = all cores this process may use");
 ABSL_FLAG(int, max_rows, 512, "rows of one forward pass");
 ABSL_FLAG(int, prefill_chunk, 256, "prefill tokens in one forward pass");
+ABSL_FLAG(double, start_deadline, 120,
+          "seconds that a starting process waits for the others of its mpirun or replica");
 ABSL_FLAG(double, heartbeat_interval, 0.5, "seconds between heartbeats");
 
 namespace coppice {
+namespace {
+
+constexpr double kAnyGap_s = 3600;  // on the agent's thread, which has looked a beat ago
+
+absl::Status GivenUp(const std::string& id, const std::string& reason, const StepReport& report) {
+  const std::string stopped = StoppedRanks();
+  return absl::AbortedError(
+      absl::StrCat(id, " ", reason, "; the coordinator has given it up", "; step ",
+                   report.steps + 1, report.working ? " has been under way" : " has not begun",
+                   absl::StrFormat(" for %.1f s", report.still_s), stopped.empty() ? "" : "; ",
+                   stopped, "; the process ends"));
+}
+
+}  // namespace
 
 int RunNode(const std::string& program, const std::string& usage, int argc, char** argv,
             const Serve& serve) {
@@ -34,17 +52,27 @@ int RunNode(const std::string& program, const std::string& usage, int argc, char
   std::_Exit(FailProgram(program, status));
 }
 
+std::unique_ptr<StartWatch> WatchStart(const std::string& program) {
+  return std::make_unique<StartWatch>(
+      absl::GetFlag(FLAGS_start_deadline), [program](const std::string& reason) {
+        std::_Exit(FailProgram(program, absl::DeadlineExceededError(reason)));
+      });
+}
+
 absl::Status CheckNodeFlags() {
   if (absl::GetFlag(FLAGS_model).empty()) return absl::InvalidArgumentError("--model: not given");
   if (absl::GetFlag(FLAGS_max_rows) < 8 || absl::GetFlag(FLAGS_prefill_chunk) < 1) {
     return absl::InvalidArgumentError(
         "--max_rows must be at least 8 and --prefill_chunk at least 1");
   }
+  if (!(absl::GetFlag(FLAGS_start_deadline) > 0)) {
+    return absl::InvalidArgumentError("--start_deadline: must be more than 0 s");
+  }
   return absl::OkStatus();
 }
 
-ModelHostOptions HostOptionsFromFlags() {
-  ModelHostOptions options;
+ModelRunnerOptions RunnerOptionsFromFlags() {
+  ModelRunnerOptions options;
   options.dir = absl::GetFlag(FLAGS_model);
   options.backend = absl::GetFlag(FLAGS_backend);
   options.dtype = absl::GetFlag(FLAGS_dtype);
@@ -63,28 +91,35 @@ absl::StatusOr<std::string> FindCoordinator(absl::Span<const MpiWorld::Peer> pee
 }
 
 proto::Register NodeRegistration(proto::NodeRole role, const std::string& id,
-                                 const std::string& prefix, const ModelHost& host) {
+                                 const std::string& prefix, const ModelRunner& runner) {
   proto::Register registration;
   registration.set_role(role);
   registration.set_node_id(id.empty() ? absl::StrCat(prefix, getpid()) : id);
-  const ModelConfig& config = host.model->config();
+  const ModelConfig& config = runner.config();
   proto::ModelInfo* model = registration.mutable_model();
   model->set_path(absl::GetFlag(FLAGS_model));
   model->set_vocab_size(config.vocab_size);
   model->set_max_positions(config.max_positions);
-  model->set_dtype(DTypeName(host.model->dtype()));
-  model->set_fingerprint(host.model->fingerprint());
+  model->set_dtype(DTypeName(runner.dtype()));
+  model->set_fingerprint(runner.fingerprint());
   for (TokenId eos : config.eos_ids) model->add_eos_ids(eos);
-  registration.set_kv_blocks_total(host.blocks->counts().total);
+  registration.set_kv_blocks_total(runner.blocks()->counts().total);
   registration.set_kv_block_size(kBlockSize);
-  registration.set_backend(host.backend->description());
+  registration.set_backend(runner.backend_description());
   registration.set_version(kVersion);
   return registration;
 }
 
 absl::StatusOr<std::unique_ptr<NodeAgent>> JoinCluster(const std::string& coordinator,
-                                                       proto::Register registration) {
+                                                       proto::Register registration,
+                                                       ModelRunner* runner) {
   NodeAgentOptions options;
+  options.steps = runner->step_clock();
+  options.on_given_up = [steps = runner->step_clock(), role = registration.role(),
+                         id = registration.node_id()](const std::string& reason) {
+    const char* program = role == proto::WORKER_LEADER ? "coppice-worker" : "coppice-draft";
+    std::_Exit(FailProgram(program, GivenUp(id, reason, steps->Look(kAnyGap_s))));
+  };
   options.coordinator = coordinator;
   options.registration = std::move(registration);
   options.heartbeat_interval_s = absl::GetFlag(FLAGS_heartbeat_interval);

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/decoding_stats.h"
-#include "base/forward_batch.h"
+#include "base/step_plan.h"
 #include "base/types.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/forest.h"
@@ -25,6 +25,7 @@
 namespace coppice {
 
 // ---- control.proto
+// params.method is resolved: the other end refuses a message that names none.
 proto::Decoding DecodingToMessage(const DecodingParams& params);
 // Ranges are those of the algorithms (widths >= 1, numbers finite, ...), not the API's policy
 // limits.
@@ -83,17 +84,9 @@ absl::StatusOr<DraftState> DraftStateFromMessage(const proto::RoundState& messag
                                                  absl::Span<const TokenId> trie_token);
 
 // ---- plan.proto
-proto::StepPlan BatchToMessage(uint64_t step, const ForwardBatch& batch);
-
-struct PlanLimits {
-  int64_t pool_blocks = 0;  // of the KV pool, the sink included
-  int vocab_size = 0;
-  int max_positions = 0;
-  int max_rows = 0;
-  int block_size = 16;  // slots lie in [0, pool_blocks * block_size)
-};
-// A batch that passes can be run without reading or writing out of bounds.
-absl::StatusOr<ForwardBatch> BatchFromMessage(const proto::StepPlan& message,
-                                              const PlanLimits& limits);
+proto::StepPlan PlanToMessage(const StepPlan& plan);
+// The arrays as they came. Whether the plan can be run is checked once, by ModelRunner
+// (model/plan_check.h).
+absl::StatusOr<StepPlan> PlanFromMessage(const proto::StepPlan& message);
 
 }  // namespace coppice

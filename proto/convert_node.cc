@@ -68,7 +68,9 @@ absl::Status CheckRegistration(const proto::Register& registration) {
 }
 
 absl::Status CheckNodeStatus(const proto::NodeStatus& status) {
-  COPPICE_RETURN_IF_ERROR(CheckRange("last_step_s", status.last_step_s(), 0.0, kMostStatistic));
+  COPPICE_RETURN_IF_ERROR(CheckRange("still_s", status.still_s(), 0.0, kMostStatistic));
+  COPPICE_RETURN_IF_ERROR(
+      CheckRange("longest_still_s", status.longest_still_s(), 0.0, kMostStatistic));
   COPPICE_RETURN_IF_ERROR(CheckRange("running", int64_t{status.running()}, 0, INT32_MAX));
   COPPICE_RETURN_IF_ERROR(CheckRange("waiting", int64_t{status.waiting()}, 0, INT32_MAX));
   COPPICE_RETURN_IF_ERROR(CheckRange("sessions", int64_t{status.sessions()}, 0, INT32_MAX));

@@ -13,9 +13,6 @@
 
 namespace coppice::wire {
 
-inline constexpr int kMostBeams =
-    1 << 16;  // far above any policy; keeps sizes computed from fields small
-
 // Far above any time in ms and any mean; sums of them stay finite.
 inline constexpr double kMostStatistic = 1e15;
 

@@ -210,9 +210,9 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
   }
   session.stable_sent = stable_length;
   session.asked_round = sequence.round;
-  session.asked = {FindMethod(sequence.params.method),
-                   static_cast<int>(sequence.decoder->roots().size()), depth,
-                   sequence.draft.Nodes(width, depth), std::max(1, sequence.params.draft_support)};
+  session.asked = {sequence.params.method, static_cast<int>(sequence.decoder->roots().size()),
+                   depth, sequence.draft.Nodes(width, depth),
+                   std::max(1, sequence.params.draft_support)};
   session.asked_s = now_s;
   session.waiting = true;
   *deadline_s = now_s + Patience(*node, session);

@@ -1,27 +1,29 @@
 // The leader's loop: takes sequences from the coordinator, forests from the draft nodes, and runs
-// one target pass after another over whatever is ready (ARCHITECTURE.md section 2, steps 3-10).
-// Decides alone; the other ranks only compute. One thread owns everything here, and lends verdicts
-// and announcements to the backend's threads while it waits for them.
+// one step of the target after another over whatever is ready (docs/architecture.md 2, steps
+// 3-10). It joins the parts that decide: SequenceTable (who is where), Scheduler and StartSequence
+// (who is taken), StepPlanner (who is in the next step), ForestSizer (which draft is asked for). One
+// thread owns everything here, and lends verdicts and announcements to the runner's threads while it
+// waits for them.
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/clock.h"
 #include "comm/node_agent.h"
-#include "model/model_host.h"
+#include "model/model_runner.h"
 #include "proto/control.pb.h"
+#include "worker/admission.h"
 #include "worker/draft_client.h"
 #include "worker/forest_sizer.h"
 #include "worker/plan_link.h"
+#include "worker/round_clock.h"
 #include "worker/round_trace.h"
 #include "worker/scheduler.h"
-#include "worker/sequence.h"
-#include "worker/verify_step.h"
+#include "worker/sequence_table.h"
+#include "worker/step_planner.h"
 
 namespace coppice {
 
@@ -33,64 +35,58 @@ struct EngineOptions {
 
 class Engine {
  public:
-  // All must outlive the engine.
-  Engine(const EngineOptions& options, ModelHost* host, PlanLeader* plans, NodeAgent* agent);
+  // All must outlive the engine. The runner's plans go to the followers of *plans.
+  Engine(const EngineOptions& options, ModelRunner* runner, PlanLeader* plans, NodeAgent* agent,
+         const Clock* clock);
   ~Engine();
 
-  // Serves until the coordinator says stop or a stop signal arrives; an error is a failed pass.
+  // Serves until the coordinator says stop or a stop signal arrives; an error is a failed step.
   absl::Status Run();
 
  private:
-  struct Participant {
-    Sequence* sequence;
-    VerifyRows rows;
-    absl::StatusOr<Verdict> verdict;
-  };
-
+  // Messages.
   void Wait();
   void TakeCoordinatorMessages();
   void Start(const proto::StartSequence& start);
   void Cancel(uint64_t sequence_id);
   void AdmitWaiting();
   void TakeForests();
-  bool HasWork() const;
+  void TakeForest(DraftArrival arrival, double now_s);
+  void GiveUpLateDrafts(double now_s);
 
+  // The step.
   absl::Status Step();
-  void AppendVerifications(BatchBuilder* batch, std::vector<Participant>* participants);
-  void AppendPrefills(BatchBuilder* batch, std::vector<Participant>* participants);
-  bool Join(Sequence* sequence, BatchBuilder* batch, std::vector<Participant>* participants);
-  void DecideAll(absl::Span<const float> logits, double forward_s,
-                 std::vector<Participant>* participants, proto::Progress* progress);
-  void Decide(Participant* participant, double forward_s, proto::Progress* progress);
+  void AnnounceRequests(const std::vector<Participant>& participants);
+  void DecideAll(const StepRows& rows, std::vector<Participant>* participants,
+                 proto::Progress* progress);
+  void Decide(Participant* participant, proto::Progress* progress);
+  void GoOn(const Participant& participant, proto::Progress* progress);
   void NextRound(Sequence* sequence);
   void GoPlain(Sequence* sequence, Fallback reason);
 
+  // Ends and reports (engine_report.cc).
   void Report(Sequence* sequence, proto::Progress* progress);
-  void Fail(Sequence* sequence, const std::string& code, const std::string& message);
-  void Release(Sequence* sequence);
+  void Send(proto::Progress progress);
+  void Fail(Sequence* sequence, const Refusal& why);
+  void FailInternally(Sequence* sequence, const absl::Status& status);
+  void Remove(Sequence* sequence);
   void PublishStatus();
-  void Trace(const Sequence& sequence, int rows, int layers, double now_s, double forward_s);
+  void Trace(const Participant& participant, double now_s);
 
-  EngineOptions options_;
-  ModelHost* host_;
+  ModelRunner* runner_;
   PlanLeader* plans_;
   NodeAgent* agent_;
+  SequenceTable sequences_;
   Scheduler scheduler_;
+  StepPlanner planner_;
   ForestSizer sizer_;
   DraftClient drafts_;
+  RoundClock clock_;
   RoundTrace trace_;
-  std::map<uint64_t, std::unique_ptr<Sequence>> sequences_;
-  std::deque<uint64_t> waiting_;               // not admitted, in order of arrival
-  std::map<uint64_t, double> draft_deadline_;  // sequences in kDrafting
-  std::deque<uint64_t> ready_;                 // sequences in kReady, in order of readiness
-  std::vector<KvCopy> commits_;                // for the next pass
+  std::vector<uint64_t> asking_;  // sequences whose drafts are about to be asked for
   proto::NodeCounters counters_;
   bool stopped_ = false;
   double last_status_s_ = 0;
-  double head_begin_s_ = 0;  // when only the head of the last pass was left
-  // From there to its first verdicts. Draft nodes are told then that they will be asked, so that
-  // they wake up meanwhile, unless it takes longer than they would stay awake.
-  double last_end_s_ = 0;
 };
 
 }  // namespace coppice

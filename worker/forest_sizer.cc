@@ -25,7 +25,8 @@ int Bucket(int rows) {
 }
 
 // Probability that a layer of this width is missed, before anything was measured: 0.5 at one node,
-// 0.3 at 2 W (ALGORITHMS.md 10.1). What is measured scales the curve and corrects single widths.
+// 0.3 at 2 W (docs/algorithms.md 10.1). What is measured scales the curve and corrects single
+// widths.
 double PriorMiss(int width, int beam_width) {
   return 0.5 / std::pow(1 + 2.0 * (width - 1) / std::max(2, beam_width), 0.37);
 }
@@ -131,8 +132,8 @@ double ForestSizer::DeepCoverage(const Learned& learned, int beam_width, int wid
 }
 
 
-double ForestSizer::Coverage(const std::string& method, int beam_width, int width) const {
-  const auto found = learned_.find({method, beam_width});
+double ForestSizer::Coverage(absl::string_view method, int beam_width, int width) const {
+  const auto found = learned_.find({std::string(method), beam_width});
   return Coverage(found == learned_.end() ? Learned() : found->second, beam_width, width);
 }
 
@@ -146,12 +147,12 @@ double ForestSizer::LayersPerSecond(const Costs& costs, Covered covered, const S
   return seconds <= 0 ? layers : layers / seconds;
 }
 
-DraftShape ForestSizer::Choose(const std::string& method, const SizerLimits& limits) {
+DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limits) {
   if (limits.max_depth <= 0 || !limits.draft.drafts) return {};
   const std::vector<DraftShape> candidates = Candidates(limits);
   if (candidates.empty()) return {};
   const bool free = !limits.draft.chosen;
-  Learned& learned = learned_[{method, limits.beam_width}];
+  Learned& learned = learned_[{std::string(method), limits.beam_width}];
   const uint64_t round = learned.rounds++;
   const std::vector<DraftShape> first = FirstShapes(limits);
   DraftShape best;
@@ -188,10 +189,10 @@ DraftShape ForestSizer::Choose(const std::string& method, const SizerLimits& lim
 
 void ForestSizer::RecordPass(int rows, double seconds) { pass_.Record(Bucket(rows), seconds); }
 
-void ForestSizer::RecordRound(const std::string& method, int beam_width, DraftShape shape,
+void ForestSizer::RecordRound(absl::string_view method, int beam_width, DraftShape shape,
                               int layers) {
   if (shape.depth <= 0 || shape.width <= 0) return;
-  Learned& learned = learned_[{method, beam_width}];
+  Learned& learned = learned_[{std::string(method), beam_width}];
   const int covered = std::clamp(layers - 1, 0, shape.depth);
   const int first_missed = covered == 0 ? 1 : 0;
   learned.missed = kForget * learned.missed + first_missed;

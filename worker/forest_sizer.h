@@ -2,8 +2,8 @@
 // most expected layers per second, from what this replica has measured (time of a pass by its rows,
 // time of a draft by its levels, how often a layer of a given width is covered, and how much less
 // often one below the first). The output of the default methods does not depend on the shape
-// (ALGORITHMS.md 10.4), so it may change from round to round. Thread-compatible: the engine thread
-// owns it.
+// (docs/algorithms.md 10.4), so it may change from round to round. Thread-compatible: the engine
+// thread owns it.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "decoding/draft_size.h"
 #include "worker/drifting_cost.h"
 
@@ -36,7 +37,7 @@ class ForestSizer {
  public:
   // The first rounds try a ladder of shapes from 2 W (4 for W = 1) x 4 downwards; later one in
   // kExploreEvery does.
-  DraftShape Choose(const std::string& method, const SizerLimits& limits);
+  DraftShape Choose(absl::string_view method, const SizerLimits& limits);
   // A shape as deep as the limits allow; no draft when that is no layer at all.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
 
@@ -44,12 +45,12 @@ class ForestSizer {
   void RecordPass(int rows, double seconds);
   // A forest of `shape` had `layers` layers decided by its pass (1 = none of its own layers was
   // covered).
-  void RecordRound(const std::string& method, int beam_width, DraftShape shape, int layers);
+  void RecordRound(absl::string_view method, int beam_width, DraftShape shape, int layers);
   // A draft of `depth` levels arrived `seconds` after it was asked for.
   void RecordDraft(int depth, double seconds);
 
   // Estimated probability that a first layer of this width is covered.
-  double Coverage(const std::string& method, int beam_width, int width) const;
+  double Coverage(absl::string_view method, int beam_width, int width) const;
 
   static constexpr int kExploreEvery = 24;
 

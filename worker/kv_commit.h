@@ -1,5 +1,5 @@
 // After a verdict: the KV of what lives on is kept, what all live roots share moves to the stable
-// prefix, the rest of the scratch is freed (ARCHITECTURE.md section 4).
+// prefix, the rest of the scratch is freed (docs/architecture.md 4).
 #pragma once
 
 #include <vector>

@@ -9,7 +9,6 @@
 #include "base/status.h"
 #include "base/stop_signal.h"
 #include "proto/convert.h"
-#include "proto/plan.pb.h"
 
 namespace coppice {
 
@@ -70,13 +69,22 @@ PlanLeader::~PlanLeader() {
   for (const std::string& peer : peers_) channel_->Send(peer, message).IgnoreError();
 }
 
-absl::Status PlanLeader::Send(const ForwardBatch& batch) {
-  ++step_;
-  if (peers_.empty()) return absl::OkStatus();
-  proto::PlanMessage message;
-  *message.mutable_step() = BatchToMessage(step_, batch);
+absl::Status PlanLeader::SendToAll(const proto::PlanMessage& message) {
   for (const std::string& peer : peers_) COPPICE_RETURN_IF_ERROR(channel_->Send(peer, message));
   return absl::OkStatus();
+}
+
+absl::Status PlanLeader::Joined() {
+  proto::PlanMessage message;
+  message.mutable_joined();
+  return SendToAll(message);
+}
+
+absl::Status PlanLeader::Send(const StepPlan& plan) {
+  if (peers_.empty()) return absl::OkStatus();
+  proto::PlanMessage message;
+  *message.mutable_step() = PlanToMessage(plan);
+  return SendToAll(message);
 }
 
 uint64_t PlanLeader::bytes() const {

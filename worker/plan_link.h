@@ -10,33 +10,34 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/forward_batch.h"
 #include "comm/channel.h"
 #include "comm/communicator.h"
+#include "model/model_runner.h"
 #include "proto/control.pb.h"
+#include "proto/plan.pb.h"
 
 namespace coppice {
 
-class PlanLeader {
+class PlanLeader : public PlanSender {
  public:
   // Collective with RunRankLoop on the other ranks. Waits for all of them;
   // DeadlineExceeded names the missing ranks.
   static absl::StatusOr<std::unique_ptr<PlanLeader>> Start(Communicator* communicator,
                                                            const std::string& listen,
                                                            double deadline_s);
-  ~PlanLeader();  // tells the followers to stop
-  // Ships the batch as the next step.
-  absl::Status Send(const ForwardBatch& batch);
-  uint64_t step() const { return step_; }
+  ~PlanLeader() override;  // tells the followers to stop
+  // Tells the followers that the replica has joined the cluster.
+  absl::Status Joined();
+  absl::Status Send(const StepPlan& plan) override;
   uint64_t bytes() const;
   const std::vector<proto::RankInfo>& ranks() const { return ranks_; }  // all, the leader first
 
  private:
   PlanLeader() = default;
+  absl::Status SendToAll(const proto::PlanMessage& message);
   std::unique_ptr<ServerChannel> channel_;  // nullptr with one rank
   std::vector<std::string> peers_;
   std::vector<proto::RankInfo> ranks_;
-  uint64_t step_ = 0;
 };
 
 proto::RankInfo ThisRank(int rank);

@@ -14,7 +14,8 @@
 
 namespace coppice {
 
-absl::Status RunRankLoop(int max_rows, Communicator* communicator, ModelHost* host) {
+absl::Status RunRankLoop(Communicator* communicator, ModelRunner* runner,
+                         const std::function<void()>& on_joined) {
   std::string endpoint;
   COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&endpoint));
   COPPICE_ASSIGN_OR_RETURN(const auto channel, ClientChannel::Connect(endpoint));
@@ -24,9 +25,6 @@ absl::Status RunRankLoop(int max_rows, Communicator* communicator, ModelHost* ho
   hello.set_host(self.host());
   hello.set_pid(self.pid());
   COPPICE_RETURN_IF_ERROR(channel->Send(hello));
-  const PlanLimits limits{host->pool->shape.blocks, host->model->config().vocab_size,
-                          host->model->config().max_positions, max_rows};
-  uint64_t step = 0;
   proto::PlanMessage message;
   while (!StopRequested()) {
     if (!channel->Receive(&message)) {
@@ -34,14 +32,14 @@ absl::Status RunRankLoop(int max_rows, Communicator* communicator, ModelHost* ho
       continue;
     }
     if (message.has_stop()) return absl::OkStatus();
-    if (!message.has_step() || message.step().step() != step + 1) {
-      return absl::InternalError(absl::StrCat("rank ", self.rank(), ": plan ",
-                                              message.step().step(), " after step ", step,
-                                              "; the replica must end"));
+    if (message.has_joined()) {
+      on_joined();
+      continue;
     }
-    ++step;
-    COPPICE_ASSIGN_OR_RETURN(const ForwardBatch batch, BatchFromMessage(message.step(), limits));
-    COPPICE_RETURN_IF_ERROR(host->model->Forward(batch, host->pool.get()).status());
+    auto plan = PlanFromMessage(message.step());
+    const absl::Status run = plan.ok() ? runner->Follow(*std::move(plan)) : plan.status();
+    if (run.ok()) continue;
+    return absl::Status(run.code(), absl::StrCat("rank ", self.rank(), ": ", run.message()));
   }
   return absl::OkStatus();
 }

@@ -1,14 +1,17 @@
 // A follower's life: block for the leader's next plan, run it, again, until told to stop.
 #pragma once
 
+#include <functional>
+
 #include "absl/status/status.h"
 #include "comm/communicator.h"
-#include "model/model_host.h"
+#include "model/model_runner.h"
 
 namespace coppice {
 
 // Collective with PlanLeader::Start on rank 0. Returns OK after a stop plan or a stop signal;
-// otherwise why the replica must end.
-absl::Status RunRankLoop(int max_rows, Communicator* communicator, ModelHost* host);
+// otherwise why the replica must end. on_joined: the replica has joined the cluster.
+absl::Status RunRankLoop(Communicator* communicator, ModelRunner* runner,
+                         const std::function<void()>& on_joined);
 
 }  // namespace coppice

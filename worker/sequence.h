@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/decoding_stats.h"
+#include "base/listed_row.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/draft_size.h"
 #include "decoding/forest.h"
@@ -21,22 +22,30 @@
 
 namespace coppice {
 
-enum class SequenceState {
+// Where a sequence stands. SequenceTable moves it and remembers the order.
+enum class SequencePhase {
   kWaiting,   // not admitted: no KV reserved
   kPrefill,   // prompt tokens left to run
-  kDrafting,  // its forest is on the way
+  kDrafting,  // its forest is on the way, until draft_deadline_s
   kReady,     // has what the next pass needs (a forest, perhaps an empty one)
-  kFinished,
+};
+
+// A row that the last pass evaluated as that of a forest node which is a root now.
+struct KnownRow {
+  std::vector<float> whole;         // [vocab], or
+  std::optional<ListedRow> listed;  // the shortlist
+  bool known() const { return !whole.empty() || listed.has_value(); }
 };
 
 struct Sequence {
   uint64_t id = 0;
   std::vector<TokenId> prompt;
-  DecodingParams params;  // method resolved; "none" = never drafts
+  DecodingParams params;  // method resolved
   DraftSize draft;        // of params
   bool quiet = false;     // StartSequence.quiet
   std::unique_ptr<BeamDecoder> decoder;
-  SequenceState state = SequenceState::kWaiting;
+  SequencePhase phase = SequencePhase::kWaiting;
+  uint64_t phase_order = 0;  // grows with every change of phase of any sequence
   int64_t reserved_blocks = 0;
 
   // KV. kv_of_path[p]: the trie node of generated path p; kNoKv when it has none. Committed paths
@@ -52,14 +61,13 @@ struct Sequence {
     kv_of_path[path] = node;
   }
 
-  // Logits of roots that the last pass evaluated as forest nodes; [roots], empty = to be evaluated.
-  // With a forest they need no row in the next pass: their KV is there and batch-invariance makes
-  // the bits the same.
-  std::vector<std::vector<float>> root_logits;
+  // [roots] With a forest the known ones need no row in the next pass: their KV is there, and
+  // batch-invariance makes the bits the same.
+  std::vector<KnownRow> known_roots;
   int unknown_roots() const {
     return static_cast<int>(decoder->roots().size()) -
-           static_cast<int>(std::count_if(root_logits.begin(), root_logits.end(),
-                                          [](const auto& row) { return !row.empty(); }));
+           static_cast<int>(std::count_if(known_roots.begin(), known_roots.end(),
+                                          [](const KnownRow& row) { return row.known(); }));
   }
 
   // The round.
@@ -69,6 +77,7 @@ struct Sequence {
   DraftShape draft_shape;                // asked for this round
   bool draft_came = false;   // the draft of this round was in time; its forest may be empty
   double draft_asked_s = 0;  // when the draft of this round was asked for
+  double draft_deadline_s = 0;  // when the round goes on without it
   double last_verdict_s = 0;
   double draft_wait_s = 0;   // from asking for this round's draft to its arrival (or giving it up)
   double draft_s = 0;        // the draft node's own time for it

@@ -2,71 +2,142 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/rng.h"
 #include "base/status.h"
 #include "decoding/logit_check.h"
+#include "decoding/row_need.h"
+#include "decoding/target_row.h"
 
 namespace coppice {
 namespace {
 
-class PassLogits : public RowSource {
+// What the step knows of each row of one sequence.
+class RoundRows : public RowSource {
  public:
-  PassLogits(const VerifyRows& rows, absl::Span<const float> logits, int vocab_size,
-             const Sequence& sequence, HostThreads* threads)
+  RoundRows(const VerifyRows& rows, const StepRows& step, int vocab_size, const Sequence& sequence,
+            HostThreads* threads)
       : rows_(rows),
-        logits_(logits),
+        step_(step),
         vocab_size_(vocab_size),
         sequence_(sequence),
         threads_(threads) {}
   HostThreads* threads() override { return threads_; }
   // A row that breaks the rules is remembered and read as all zeros.
   absl::Span<const float> Logits(int row) override {
-    const absl::Span<const float> logits = Raw(row);
+    if (const ListedRow* listed = Shortlist(row)) {
+      Refuse(row, listed->bad_token, listed->bad_logit);
+      return Zeros();
+    }
+    const absl::Span<const float> logits = Whole(row);
     const int bad = FirstBadLogit(logits);
     if (bad < 0) return logits;
-    const std::lock_guard<std::mutex> lock(bad_row_);
-    if (status_.ok() || row < lowest_bad_) {  // rows may be read at the same time
-      lowest_bad_ = row;
-      status_ = absl::InvalidArgumentError(absl::StrCat(
-          "target logits of row ", row, " of the round: token ", bad, " is ", logits[bad]));
-    }
-    zeros_.resize(vocab_size_);
-    return zeros_;
+    Refuse(row, bad, logits[bad]);
+    return Zeros();
   }
-  // As the pass left it.
-  absl::Span<const float> Raw(int row) const {
-    if (rows_.logits_row[row] < 0) return sequence_.root_logits[row];
-    return logits_.subspan(static_cast<size_t>(rows_.logits_row[row]) * vocab_size_, vocab_size_);
+  const ListedRow* Listed(int row) override {
+    const ListedRow* listed = Shortlist(row);
+    return listed == nullptr || listed->bad_token >= 0 ? nullptr : listed;
   }
   const absl::Status& status() const { return status_; }
 
+  // As the step left it.
+  KnownRow Copy(int row) const {
+    KnownRow known;
+    if (const ListedRow* listed = Shortlist(row)) {
+      known.listed = *listed;
+    } else {
+      const absl::Span<const float> logits = Whole(row);
+      known.whole.assign(logits.begin(), logits.end());
+    }
+    return known;
+  }
+
  private:
+  const KnownRow& KnownRoot(int row) const { return sequence_.known_roots[row]; }
+  const ListedRow* Shortlist(int row) const {
+    if (rows_.need[row] >= 0) return step_.Listed(rows_.need[row]);
+    return KnownRoot(row).listed ? &*KnownRoot(row).listed : nullptr;
+  }
+  absl::Span<const float> Whole(int row) const {
+    return rows_.need[row] >= 0 ? step_.Whole(rows_.need[row]) : KnownRoot(row).whole;
+  }
+  void Refuse(int row, TokenId token, float logit) {
+    const std::lock_guard<std::mutex> lock(bad_row_);
+    if (!status_.ok() && row >= lowest_bad_) return;  // rows may be read at the same time
+    lowest_bad_ = row;
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat("target logits of row ", row, " of the round: token ", token, " is ", logit));
+  }
+  absl::Span<const float> Zeros() {
+    const std::lock_guard<std::mutex> lock(bad_row_);
+    zeros_.resize(vocab_size_);
+    return zeros_;
+  }
+
   std::mutex bad_row_;
   int lowest_bad_ = 0;
   absl::Status status_;
   std::vector<float> zeros_;
   const VerifyRows& rows_;
-  absl::Span<const float> logits_;
+  const StepRows& step_;
   int vocab_size_;
   const Sequence& sequence_;
   HostThreads* threads_;
 };
 
-// Logits of the roots that the verdict made of forest nodes.
-std::vector<std::vector<float>> KnownRootLogits(const Verdict& verdict, const PassLogits& pass,
-                                                size_t old_roots, const Sequence& sequence) {
+// Rows of the roots that the verdict made of forest nodes.
+std::vector<KnownRow> KnownRoots(const Verdict& verdict, const RoundRows& rows, size_t old_roots,
+                                 const Sequence& sequence) {
   const auto roots = sequence.decoder->roots();
-  std::vector<std::vector<float>> known(roots.size());
+  std::vector<KnownRow> known(roots.size());
   for (size_t i = 0; i < verdict.node_path.size(); ++i) {
     const auto root = std::find(roots.begin(), roots.end(), verdict.node_path[i]);
     if (root == roots.end()) continue;
-    const auto row = pass.Raw(static_cast<int>(old_roots + i));
-    known[root - roots.begin()].assign(row.begin(), row.end());
+    known[root - roots.begin()] = rows.Copy(static_cast<int>(old_roots + i));
   }
   return known;
 }
+
+// What the decoder needs of the rows of one round, row by row.
+class NeedsOfRound {
+ public:
+  NeedsOfRound(const Sequence& sequence, StepBuilder* step)
+      : sequence_(sequence),
+        step_(step),
+        need_(sequence.decoder->row_need()) {}
+
+  // length: generated tokens of the row's path, hash: H(path).
+  RowNeed Of(int length, uint64_t hash) {
+    if (need_.form == RowNeed::Form::kWhole) return need_;
+    RowNeed need = need_;
+    need.path_hash = hash;
+    const StepBuilder::BiasRange& bias = Bias(length);
+    need.bias_begin = bias.begin;
+    need.bias_end = bias.end;
+    return need;
+  }
+
+ private:
+  // One range while the stop ids are banned, another afterwards.
+  const StepBuilder::BiasRange& Bias(int length) {
+    std::optional<StepBuilder::BiasRange>& range =
+        length < sequence_.params.min_tokens ? banned_ : free_;
+    if (!range) {
+      range = step_->AddBias(WarpAt(sequence_.params, length).logit_bias);
+    }
+    return *range;
+  }
+
+  const Sequence& sequence_;
+  StepBuilder* step_;
+  const RowNeed need_;
+  std::optional<StepBuilder::BiasRange> banned_, free_;
+};
 
 TokenId RootToken(const Sequence& sequence, PathId root) {
   return root == kRootPath ? sequence.prompt.back() : sequence.decoder->paths().token(root);
@@ -112,29 +183,39 @@ absl::StatusOr<VerifyRows> ReserveRows(Sequence* sequence, BlockManager* blocks)
   return rows;
 }
 
-void AppendRows(const Sequence& sequence, BatchBuilder* batch, VerifyRows* rows) {
+void AppendRows(const Sequence& sequence, StepBuilder* step, VerifyRows* rows) {
   const auto roots = sequence.decoder->roots();
+  const PathTree& paths = sequence.decoder->paths();
+  const DraftForest& forest = sequence.forest;
+  const int length = sequence.decoder->layers_committed();
+  NeedsOfRound needs(sequence, step);
   for (size_t r = 0; r < roots.size(); ++r) {
-    if (sequence.forest.size() > 0 && r < sequence.root_logits.size() &&
-        !sequence.root_logits[r].empty()) {
-      rows->logits_row.push_back(-1);
+    if (forest.size() > 0 && r < sequence.known_roots.size() && sequence.known_roots[r].known()) {
+      rows->need.push_back(-1);
       continue;
     }
-    rows->logits_row.push_back(batch->AddNodeRow(sequence.kv, rows->root_kv[r],
-                                                 RootToken(sequence, roots[r]), /*logits=*/true));
+    rows->need.push_back(step->AddNodeRow(sequence.kv, rows->root_kv[r],
+                                          RootToken(sequence, roots[r]),
+                                          needs.Of(length, paths.hash(roots[r]))));
   }
-  for (size_t i = 0; i < rows->node_kv.size(); ++i) {
-    rows->logits_row.push_back(batch->AddNodeRow(sequence.kv, rows->node_kv[i],
-                                                 sequence.forest.token[i], /*logits=*/true));
+  std::vector<uint64_t> hash(forest.size());
+  std::vector<int> depth(forest.size());
+  for (int i = 0; i < forest.size(); ++i) {
+    const int32_t parent = forest.parent[i];
+    hash[i] = ExtendHash(parent < 0 ? paths.hash(roots[-1 - parent]) : hash[parent],
+                         forest.token[i]);
+    depth[i] = parent < 0 ? 1 : depth[parent] + 1;
+    rows->need.push_back(step->AddNodeRow(sequence.kv, rows->node_kv[i], forest.token[i],
+                                          needs.Of(length + depth[i], hash[i])));
   }
 }
 
-absl::StatusOr<Verdict> Verify(const VerifyRows& rows, absl::Span<const float> logits,
-                               int vocab_size, HostThreads* threads, Sequence* sequence) {
-  PassLogits pass(rows, logits, vocab_size, *sequence, threads);
-  Verdict verdict = sequence->decoder->Advance(sequence->forest, &pass);
-  if (!pass.status().ok()) return pass.status();
-  sequence->root_logits = KnownRootLogits(verdict, pass, rows.root_kv.size(), *sequence);
+absl::StatusOr<Verdict> Verify(const VerifyRows& rows, const StepRows& step, int vocab_size,
+                               HostThreads* threads, Sequence* sequence) {
+  RoundRows round(rows, step, vocab_size, *sequence, threads);
+  Verdict verdict = sequence->decoder->Advance(sequence->forest, &round);
+  if (!round.status().ok()) return round.status();
+  sequence->known_roots = KnownRoots(verdict, round, rows.root_kv.size(), *sequence);
   return verdict;
 }
 

@@ -1,24 +1,23 @@
-// Where decoding and model meet on the worker: the rows of a sequence's roots and forest in a pass,
-// and the decoder's verdict from the logits.
+// Where decoding and model meet on the worker: the rows of a sequence's roots and forest in a step
+// with what is needed of each, and the decoder's verdict from what came back.
 #pragma once
 
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "decoding/forest.h"
-#include "model/batch_builder.h"
+#include "kernels/backend.h"
 #include "model/block_manager.h"
+#include "model/step_builder.h"
 #include "worker/sequence.h"
 
 namespace coppice {
 
-// What one sequence has in a pass. Rows are numbered as in DraftForest: roots first, then nodes.
+// What one sequence has in a step. Rows are numbered as in DraftForest: roots first, then nodes.
 struct VerifyRows {
   std::vector<KvNode> root_kv;  // [roots]
   std::vector<KvNode> node_kv;  // [forest nodes]
-  std::vector<int> logits_row;  // [roots + forest nodes]: place in the logits of the pass, -1 =
-                                // Sequence::root_logits
+  std::vector<int> need;        // [roots + forest nodes]: place in StepRows, -1 = a known root
 };
 
 // Takes KV slots for the roots and the forest of `sequence`. When the pool has no room for the
@@ -26,14 +25,14 @@ struct VerifyRows {
 // roots.
 absl::StatusOr<VerifyRows> ReserveRows(Sequence* sequence, BlockManager* blocks);
 
-// Adds one row with logits for every forest node and every root; with a forest, roots whose logits
-// are known need none.
-void AppendRows(const Sequence& sequence, BatchBuilder* batch, VerifyRows* rows);
+// Adds one row for every forest node and every root, with what the decoder needs of it; with a
+// forest, known roots need no row.
+void AppendRows(const Sequence& sequence, StepBuilder* step, VerifyRows* rows);
 
-// Runs the decoder on the pass's logits, [rows with logits, vocab_size], and keeps those of the new
-// roots that were nodes. InvalidArgument names row and token of a logit that is NaN or +inf, if one
-// was read; then the verdict means nothing and the sequence must end.
-absl::StatusOr<Verdict> Verify(const VerifyRows& rows, absl::Span<const float> logits,
-                               int vocab_size, HostThreads* threads, Sequence* sequence);
+// Runs the decoder on the rows of the step, and keeps those of the new roots that were nodes.
+// InvalidArgument names row and token of a logit that is NaN or +inf, if one was read; then the
+// verdict means nothing and the sequence must end.
+absl::StatusOr<Verdict> Verify(const VerifyRows& rows, const StepRows& step, int vocab_size,
+                               HostThreads* threads, Sequence* sequence);
 
 }  // namespace coppice

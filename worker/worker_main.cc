@@ -19,8 +19,6 @@ ABSL_FLAG(int, scratch_blocks, 4,
 ABSL_FLAG(std::string, replica_id, "", "name of this replica; default replica-PID of its leader");
 ABSL_FLAG(std::string, plan_listen, "tcp://127.0.0.1:*",
           "where the followers of a replica connect to its leader: tcp:// (ZeroMQ) or direct://");
-ABSL_FLAG(double, start_deadline, 120,
-          "seconds within which all ranks of a replica must have joined");
 ABSL_FLAG(double, draft_deadline_min, 0.02,
           "seconds a draft may always take before its round goes on without it");
 ABSL_FLAG(double, draft_deadline_max, 2.0, "seconds a draft may take at most");
@@ -35,12 +33,13 @@ struct Place {
 };
 
 // Where this process stands: its replica's communicator and the coordinator's endpoint.
-absl::StatusOr<Place> FindPlace(MpiWorld* world) {
+absl::StatusOr<Place> FindPlace(MpiWorld* world, StartWatch* start) {
   Place place;
   std::vector<MpiWorld::Peer> peers;
   if (world == nullptr) {
     place.communicator = MakeSingleCommunicator();
   } else {
+    start->At("waits for the endpoints of this mpirun");
     COPPICE_ASSIGN_OR_RETURN(peers, world->Exchange(Role::kWorker, ""));
     int workers = 0, before_me = 0;
     for (const auto& peer : peers) {
@@ -59,43 +58,53 @@ absl::StatusOr<Place> FindPlace(MpiWorld* world) {
   return place;
 }
 
-proto::Register Registration(const ModelHost& host, const PlanLeader& plans) {
+proto::Register Registration(const ModelRunner& runner, const PlanLeader& plans) {
   proto::Register registration =
-      NodeRegistration(proto::WORKER_LEADER, absl::GetFlag(FLAGS_replica_id), "replica-", host);
+      NodeRegistration(proto::WORKER_LEADER, absl::GetFlag(FLAGS_replica_id), "replica-", runner);
   for (const proto::RankInfo& rank : plans.ranks()) *registration.add_ranks() = rank;
   return registration;
 }
 
-absl::Status Lead(const std::string& coordinator, Communicator* communicator, ModelHost* host) {
+absl::Status Lead(const std::string& coordinator, Communicator* communicator, ModelRunner* runner,
+                  StartWatch* start) {
+  start->Over();  // what follows has deadlines that name who is missing
   COPPICE_ASSIGN_OR_RETURN(const auto plans,
                            PlanLeader::Start(communicator, absl::GetFlag(FLAGS_plan_listen),
                                              absl::GetFlag(FLAGS_start_deadline)));
-  COPPICE_ASSIGN_OR_RETURN(const auto agent, JoinCluster(coordinator, Registration(*host, *plans)));
+  COPPICE_ASSIGN_OR_RETURN(const auto agent, JoinCluster(coordinator, Registration(*runner, *plans), runner));
+  COPPICE_RETURN_IF_ERROR(plans->Joined());
   EngineOptions options;
-  options.scheduler.kv_blocks = host->blocks->counts().total;
+  options.scheduler.kv_blocks = runner->blocks()->counts().total;
   options.scheduler.max_rows = absl::GetFlag(FLAGS_max_rows);
   options.scheduler.prefill_chunk = absl::GetFlag(FLAGS_prefill_chunk);
-  options.drafts.vocab_size = host->model->config().vocab_size;
+  options.drafts.vocab_size = runner->vocab_size();
   options.drafts.max_rows = absl::GetFlag(FLAGS_max_rows);
   options.drafts.min_deadline_s = absl::GetFlag(FLAGS_draft_deadline_min);
   options.drafts.max_deadline_s = absl::GetFlag(FLAGS_draft_deadline_max);
   options.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
-  return Engine(options, host, plans.get(), agent.get()).Run();
+  const SteadyClock clock;
+  return Engine(options, runner, plans.get(), agent.get(), &clock).Run();
 }
 
 absl::Status ServeRank(std::unique_ptr<MpiWorld>& world) {
+  const std::unique_ptr<StartWatch> start = WatchStart("coppice-worker");
   if (MpiWorld::Launched()) {
+    start->At("waits in MPI_Init");
     COPPICE_ASSIGN_OR_RETURN(world, MpiWorld::Init());
   }
-  COPPICE_ASSIGN_OR_RETURN(const Place place, FindPlace(world.get()));
-  ModelHostOptions options = HostOptionsFromFlags();
+  COPPICE_ASSIGN_OR_RETURN(const Place place, FindPlace(world.get(), start.get()));
+  ModelRunnerOptions options = RunnerOptionsFromFlags();
   options.kv_bytes = absl::GetFlag(FLAGS_kv_bytes);
   options.scratch_blocks = absl::GetFlag(FLAGS_scratch_blocks);
-  COPPICE_ASSIGN_OR_RETURN(ModelHost host, LoadModelHost(options, place.communicator.get()));
+  options.on_progress = [&] { start->MovesOn(); };
+  start->At("loads the model with the other ranks");
+  COPPICE_ASSIGN_OR_RETURN(const auto runner,
+                           ModelRunner::Load(options, place.communicator.get()));
   if (place.communicator->rank() > 0) {
-    return RunRankLoop(absl::GetFlag(FLAGS_max_rows), place.communicator.get(), &host);
+    start->At("waits for rank 0 of its replica to join the cluster");
+    return RunRankLoop(place.communicator.get(), runner.get(), [&] { start->Over(); });
   }
-  return Lead(place.coordinator, place.communicator.get(), &host);
+  return Lead(place.coordinator, place.communicator.get(), runner.get(), start.get());
 }
 
 }  // namespace

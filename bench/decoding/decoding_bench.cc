@@ -19,6 +19,7 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
 #include "decoding/gumbel_kernels.h"
+#include "decoding/method.h"
 #include "decoding/row_kernels.h"
 #include "decoding/warp.h"
 
@@ -128,7 +129,7 @@ std::pair<DraftForest, double> Draft(const Setting& setting, const BeamDecoder& 
 Setting Request(const std::string& method, DecodingKind kind, int width) {
   Setting setting;
   setting.params.kind = kind;
-  setting.params.method = method;
+  setting.params.method = FindMethod(method);
   setting.params.beam_width = width;
   setting.params.max_tokens = 200;
   setting.params.seed = 7;

@@ -13,6 +13,10 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "base/check.h"
+#include "base/thread_team.h"
+#include "comm/communicator.h"
 #include "kernels/backend.h"
 
 namespace coppice {
@@ -25,12 +29,54 @@ constexpr int kLayers = 24;
 
 int Threads() {
   const char* text = std::getenv("COPPICE_BENCH_THREADS");
-  return text == nullptr ? 0 : std::atoi(text);
+  return text == nullptr ? AvailableCores() : std::atoi(text);
 }
 
 Backend& SharedBackend() {
-  static const std::unique_ptr<Backend> backend = MakeBackend("cpu", Threads()).value();
+  static const std::unique_ptr<Communicator> one_rank = MakeSingleCommunicator();
+  static ThreadTeam threads(Threads());
+  static const std::unique_ptr<Backend> backend =
+      MakeBackend({.threads = &threads, .communicator = one_rank.get()}).value();
   return *backend;
+}
+
+// Ops as the body of a step.
+class BodyAlone : public Pass {
+ public:
+  explicit BodyAlone(absl::FunctionRef<void(Ops*)> body) : body_(body) {}
+  void Body(Ops* ops) override { body_(ops); }
+  void Head(Ops*) override {}
+
+ private:
+  absl::FunctionRef<void(Ops*)> body_;
+};
+
+void RunStep(const StepPlan& plan, absl::FunctionRef<void(Ops*)> body) {
+  BodyAlone pass(body);
+  COPPICE_CHECK(SharedBackend().Submit(plan, &pass).ok());
+  COPPICE_CHECK(SharedBackend().Wait().ok());
+}
+
+// Rows of one request; row r sees `context` tokens of its table and itself, in a slot behind them.
+StepPlan MakePlan(int rows, int context) {
+  const int blocks = (context + kBlockSize - 1) / kBlockSize;
+  StepPlan plan;
+  plan.token.assign(rows, 0);
+  plan.position.assign(rows, context);
+  plan.segments = {{0, rows, context}};
+  for (int i = 0; i < blocks; ++i) plan.table.push_back(i + 1);
+  plan.table_begin = {0, blocks};
+  for (int r = 0; r < rows; ++r) {
+    plan.slot.push_back((blocks + 1 + r) * kBlockSize);
+    plan.chain.push_back(plan.slot.back());
+    plan.chain_begin.push_back(r + 1);
+  }
+  return plan;
+}
+
+Tensor TensorOf(std::vector<float>* values, int64_t columns) {
+  const auto rows = static_cast<int64_t>(values->size()) / columns;
+  return {values->data(), DType::kF32, rows, columns};
 }
 
 std::vector<float> Ramp(int64_t count) {
@@ -40,19 +86,21 @@ std::vector<float> Ramp(int64_t count) {
   return values;
 }
 
-std::unique_ptr<PackedMatrix> MakeWeight(int64_t outputs, int64_t inputs, DType dtype) {
+std::unique_ptr<Weight> MakeWeight(int64_t outputs, int64_t inputs, DType dtype) {
   const std::vector<float> values = Ramp(outputs * inputs);
-  return SharedBackend().Pack({values.data(), DType::kF32, outputs, inputs, inputs}, dtype).value();
+  const MatrixSource source = {values.data(), DType::kF32, outputs, inputs, inputs};
+  return SharedBackend().Pack({source}, dtype, {}).value();
 }
 
 // Arguments: rows, inputs, outputs, bf16.
 void MatMul(benchmark::State& state) {
   const int64_t rows = state.range(0), inputs = state.range(1), outputs = state.range(2);
   const auto weight = MakeWeight(outputs, inputs, state.range(3) != 0 ? DType::kBF16 : DType::kF32);
-  const std::vector<float> x = Ramp(rows * inputs);
-  std::vector<float> y(rows * outputs);
+  std::vector<float> x = Ramp(rows * inputs), y(rows * outputs);
+  const StepPlan plan = MakePlan(static_cast<int>(rows), 0);
+  const Tensor input = TensorOf(&x, inputs), output = TensorOf(&y, outputs);
   for (auto _ : state) {
-    SharedBackend().MatMul(*weight, x.data(), rows, y.data(), {}, false);
+    RunStep(plan, [&](Ops* ops) { ops->MatMul(*weight, input, output, false); });
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(weight->bytes));
@@ -67,9 +115,9 @@ BENCHMARK(MatMul)
     ->UseRealTime();
 
 // Every product of one forward pass, on weights that do not fit any cache. Arguments: rows, bf16.
-class Decoder {
+class Products : public Pass {
  public:
-  explicit Decoder(DType dtype) {
+  explicit Products(DType dtype) {
     for (int layer = 0; layer < kLayers; ++layer) {
       weights_.push_back(MakeWeight(3 * kHidden, kHidden, dtype));
       weights_.push_back(MakeWeight(kHidden, kHidden, dtype));
@@ -79,30 +127,42 @@ class Decoder {
     weights_.push_back(MakeWeight(kVocabulary, kHidden, dtype));
     for (const auto& weight : weights_) bytes_ += weight->bytes;
   }
-  void Run(const float* x, int64_t rows, float* y) const {
-    for (const auto& weight : weights_) SharedBackend().MatMul(*weight, x, rows, y, {}, false);
+  void SetRows(int64_t rows) {
+    x_ = Ramp(rows * kIntermediate);
+    y_.resize(rows * kVocabulary);
+    rows_ = rows;
   }
+  void Body(Ops* ops) override {
+    for (const auto& weight : weights_) {
+      ops->MatMul(*weight, {x_.data(), DType::kF32, rows_, weight->columns},
+                  {y_.data(), DType::kF32, rows_, weight->rows}, false);
+    }
+  }
+  void Head(Ops*) override {}
   size_t bytes() const { return bytes_; }
 
  private:
-  std::vector<std::unique_ptr<PackedMatrix>> weights_;
+  std::vector<std::unique_ptr<Weight>> weights_;
   size_t bytes_ = 0;
+  int64_t rows_ = 0;
+  std::vector<float> x_, y_;
 };
 
 void Forward(benchmark::State& state) {
-  static const Decoder f32(DType::kF32);
-  static const Decoder bf16(DType::kBF16);
-  const Decoder& decoder = state.range(1) != 0 ? bf16 : f32;
+  static Products f32(DType::kF32);
+  static Products bf16(DType::kBF16);
+  Products& products = state.range(1) != 0 ? bf16 : f32;
   const int64_t rows = state.range(0);
-  const std::vector<float> x = Ramp(rows * kIntermediate);
-  std::vector<float> y(rows * kVocabulary);
+  products.SetRows(rows);
+  const StepPlan plan = MakePlan(static_cast<int>(rows), 0);
   for (auto _ : state) {
-    decoder.Run(x.data(), rows, y.data());
+    COPPICE_CHECK(SharedBackend().Submit(plan, &products).ok());
+    COPPICE_CHECK(SharedBackend().Wait().ok());
     benchmark::ClobberMemory();
   }
-  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(decoder.bytes()));
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(products.bytes()));
   const double flops =
-      static_cast<double>(decoder.bytes()) / (state.range(1) != 0 ? 2 : 4) * 2 * rows;
+      static_cast<double>(products.bytes()) / (state.range(1) != 0 ? 2 : 4) * 2 * rows;
   state.counters["GFLOP/s"] =
       benchmark::Counter(flops * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
 }
@@ -122,20 +182,12 @@ void Attention(benchmark::State& state) {
   const DType dtype = state.range(3) != 0 ? DType::kBF16 : DType::kF32;
   const auto pool =
       SharedBackend().MakeKvPool({1, kv_heads, kHeadDim, prefix_blocks + rows + 1, dtype}).value();
-  const std::vector<float> qkv = Ramp(int64_t{rows} * (kHeads + 2 * kv_heads) * kHeadDim);
-  std::vector<float> out(int64_t{rows} * kHeads * kHeadDim);
-  std::vector<int32_t> table(prefix_blocks), row_table(rows, 0), prefix_len(rows, context);
-  for (int i = 0; i < prefix_blocks; ++i) table[i] = i + 1;
-  const std::vector<int32_t> table_begin = {0, prefix_blocks};
-  std::vector<int32_t> chain_begin = {0}, chain;  // each row sees the prefix and itself
-  for (int r = 0; r < rows; ++r) {
-    chain.push_back((prefix_blocks + 1 + r) * kBlockSize);
-    chain_begin.push_back(r + 1);
-  }
+  const int64_t width = (kHeads + 2 * kv_heads) * kHeadDim;
+  std::vector<float> qkv = Ramp(rows * width), out(int64_t{rows} * kHeads * kHeadDim);
+  const StepPlan plan = MakePlan(rows, context);
+  const Tensor input = TensorOf(&qkv, width), output = TensorOf(&out, kHeads * kHeadDim);
   for (auto _ : state) {
-    SharedBackend().Attention(qkv.data(), kHeads,
-                              {row_table, prefix_len, chain_begin, chain, table_begin, table}, 0,
-                              *pool, out.data());
+    RunStep(plan, [&](Ops* ops) { ops->Attention(0, input, *pool, output); });
     benchmark::ClobberMemory();
   }
 }
@@ -149,9 +201,9 @@ BENCHMARK(Attention)
 void Pack(benchmark::State& state) {
   constexpr int64_t kRows = 221184;
   std::vector<uint16_t> source(kRows * kHidden, 0x3f80);
+  const MatrixSource matrix = {source.data(), DType::kBF16, kRows, kHidden, kHidden};
   for (auto _ : state) {
-    auto packed =
-        SharedBackend().Pack({source.data(), DType::kBF16, kRows, kHidden, kHidden}, DType::kBF16);
+    auto packed = SharedBackend().Pack({matrix}, DType::kBF16, {});
     benchmark::DoNotOptimize(packed);
   }
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(source.size() * 2));

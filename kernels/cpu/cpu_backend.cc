@@ -1,43 +1,44 @@
 #include "kernels/cpu/cpu_backend.h"
 
-#include <algorithm>
+#include <new>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "hwy/targets.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/embedding.h"
+#include "base/status.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu_step_rows.h"
+#include "kernels/cpu/gain.h"
 #include "kernels/cpu/kernel_target.h"
 #include "kernels/cpu/kv_pool.h"
-#include "kernels/cpu/matmul.h"
 #include "kernels/cpu/packed_matrix.h"
-#include "kernels/cpu/rope.h"
-#include "kernels/cpu/thread_team.h"
 #include "kernels/rope_table.h"
 
 namespace coppice::cpu {
 namespace {
 
-class CpuBackend : public Backend {
+class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(int threads) : team_(threads) {}
+  explicit CpuBackend(const BackendOptions& options)
+      : team_(options.threads),
+        communicator_(options.communicator),
+        step_rows_(team_, communicator_, options.always_list),
+        ops_(team_, communicator_, &step_rows_) {}
 
   const char* name() const override { return "cpu"; }
   std::string description() const override {
-    return absl::StrCat("cpu ", KernelTargetName(), ", ", team_.count(),
-                        team_.count() == 1 ? " thread" : " threads");
+    return absl::StrCat("cpu ", KernelTargetName(), ", ", team_->count(),
+                        team_->count() == 1 ? " thread" : " threads");
   }
+  bool batch_invariant() const override { return true; }
 
-  HostThreads* host_threads() override { return &team_; }
-
-  absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(const MatrixSource& source,
-                                                     DType dtype) override {
-    return PackMatrix(absl::MakeConstSpan(&source, 1), dtype, &team_);
+  absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
+                                               std::vector<float> bias) override {
+    return PackMatrix(stacked, dtype, std::move(bias), team_);
   }
-  absl::StatusOr<std::unique_ptr<PackedMatrix>> PackStacked(absl::Span<const MatrixSource> sources,
-                                                            DType dtype) override {
-    return PackMatrix(sources, dtype, &team_);
+  absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) override {
+    return std::make_unique<CpuGain>(std::move(gain));
   }
   absl::StatusOr<std::unique_ptr<KvPool>> MakeKvPool(const KvPoolShape& shape) override {
     return MakeCpuKvPool(shape);
@@ -45,76 +46,73 @@ class CpuBackend : public Backend {
   std::shared_ptr<const RopeTable> MakeRope(const RopeConfig& config) override {
     return std::make_shared<RopeTable>(BuildRopeTable(config));
   }
+  absl::StatusOr<Tensor> Allocate(int64_t rows, int64_t columns, DType dtype) override;
+  DType activation_dtype() const override { return DType::kF32; }
 
-  void MatMul(const PackedMatrix& w, const float* x, int64_t rows, float* y,
-              absl::Span<const float> bias, bool accumulate) override {
-    COPPICE_CHECK(bias.empty() || static_cast<int64_t>(bias.size()) == w.rows);
-    const float* bias_data = bias.empty() ? nullptr : bias.data();
-    cpu::MatMul({static_cast<const CpuMatrix*>(&w), x, rows, y, bias_data, accumulate}, &team_);
-  }
-
-  void Embed(const PackedMatrix& w, int64_t first_row, absl::Span<const TokenId> tokens,
-             float* out) override {
-    cpu::Embed(static_cast<const CpuMatrix&>(w), first_row, tokens, out);
-  }
-
-  void RmsNorm(const float* x, absl::Span<const float> gain, float epsilon, int64_t rows, int64_t n,
-               float* out) override {
-    COPPICE_CHECK(static_cast<int64_t>(gain.size()) == n);
-    ForRows(rows, n, [&](int64_t begin, int64_t end) {
-      cpu::RmsNorm(x + begin * n, gain.data(), epsilon, end - begin, n, out + begin * n);
-    });
-  }
-
-  void Add(float* x, const float* y, int64_t count) override { cpu::Add(x, y, count); }
-
-  void SwiGlu(const float* gate_up, int64_t rows, int64_t n, float* out) override {
-    ForRows(rows, 4 * n, [&](int64_t begin, int64_t end) {
-      cpu::SwiGlu(gate_up + begin * 2 * n, end - begin, n, out + begin * n);
-    });
-  }
-
-  void RopeAndStoreKv(float* qkv, absl::Span<const int32_t> positions,
-                      absl::Span<const int32_t> slots, int q_heads, const RopeTable& rope,
-                      int layer, KvPool* pool) override {
-    COPPICE_CHECK(positions.size() == slots.size());
-    const RopeAndStoreArgs args = {
-        qkv, positions, slots, q_heads, &rope, layer, static_cast<CpuKvPool*>(pool)};
-    const int64_t width = int64_t{q_heads + 2 * pool->shape.kv_heads} * pool->shape.head_dim;
-    ForRows(static_cast<int64_t>(positions.size()), 2 * width,
-            [&](int64_t begin, int64_t end) { cpu::RopeAndStoreKv(args, begin, end); });
-  }
-
-  void Attention(const float* qkv, int q_heads, const AttentionContext& context, int layer,
-                 const KvPool& pool, float* out) override {
-    cpu::Attention({qkv, q_heads, &context, layer, static_cast<const CpuKvPool*>(&pool), out},
-                   &team_);
-  }
-
-  void CopyKv(absl::Span<const KvCopy> copies, KvPool* pool) override {
-    cpu::CopyKv(copies, static_cast<CpuKvPool*>(pool));
-  }
+  absl::Status Submit(const StepPlan& plan, Pass* pass) override;
+  bool HeadReached() override { return true; }
+  absl::StatusOr<const StepRows*> Wait() override;
 
  private:
-  // function(begin, end) over ranges of rows, in parallel when there is enough to do. work: simple
-  // operations a row.
-  template <class Function>
-  void ForRows(int64_t rows, int64_t work, Function&& function) {
-    constexpr int64_t kWorkPerChunk = 64 << 10;  // about 20 us
-    const int64_t chunks =
-        std::clamp<int64_t>(rows * work / kWorkPerChunk, 1, std::max<int64_t>(1, rows));
-    const int count = static_cast<int>(std::min<int64_t>(chunks, 4 * team_.count()));
-    team_.Run(count,
-              [&](int chunk) { function(rows * chunk / count, rows * (chunk + 1) / count); });
-  }
-
-  ThreadTeam team_;
+  ThreadTeam* const team_;
+  Communicator* const communicator_;
+  CpuStepRows step_rows_;
+  CpuOps ops_;
+  std::vector<std::unique_ptr<float[]>> tensors_;
+  bool submitted_ = false;
+  Pass* head_ = nullptr;  // whose head is still to run
+  absl::Status outcome_;  // of the step, its head aside
 };
+
+absl::StatusOr<Tensor> CpuBackend::Allocate(int64_t rows, int64_t columns, DType dtype) {
+  const std::string what =
+      absl::StrCat("a tensor ", DTypeName(dtype), " [", rows, ", ", columns, "]");
+  if (dtype != DType::kF32 || rows <= 0 || columns <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": the CPU backend computes on F32, sizes must be positive"));
+  }
+  auto* data = new (std::nothrow) float[static_cast<size_t>(rows) * columns];
+  if (data == nullptr) return absl::ResourceExhaustedError(absl::StrCat(what, ": out of memory"));
+  tensors_.emplace_back(data);
+  return Tensor{data, dtype, rows, columns};
+}
+
+absl::Status CpuBackend::Submit(const StepPlan& plan, Pass* pass) {
+  COPPICE_CHECK_MSG(!submitted_, "the step before was not waited for");
+  if (!plan.fetch.empty()) {
+    COPPICE_RETURN_IF_ERROR(step_rows_.CheckFetch(plan.fetch));
+    submitted_ = true;
+    outcome_ = step_rows_.Fetch(plan.fetch);
+    return absl::OkStatus();
+  }
+  submitted_ = true;
+  if (plan.rows() > 0) step_rows_.Clear();
+  ops_.Begin(plan);
+  pass->Body(&ops_);
+  outcome_ = ops_.status();
+  if (outcome_.ok() && ops_.has_needs()) head_ = pass;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const StepRows*> CpuBackend::Wait() {
+  COPPICE_CHECK_MSG(submitted_, "no step was submitted");
+  submitted_ = false;
+  if (head_ != nullptr) {
+    head_->Head(&ops_);
+    outcome_ = ops_.status();
+    head_ = nullptr;
+  }
+  COPPICE_RETURN_IF_ERROR(outcome_);
+  return communicator_->rank() == 0 ? &step_rows_ : nullptr;
+}
 
 }  // namespace
 
-std::unique_ptr<Backend> MakeCpuBackend(int threads) {
-  return std::make_unique<CpuBackend>(threads == 0 ? AvailableCores() : threads);
+absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const BackendOptions& options) {
+  if (options.threads == nullptr || options.communicator == nullptr) {
+    return absl::InvalidArgumentError("the CPU backend needs threads and a communicator");
+  }
+  return std::make_unique<CpuBackend>(options);
 }
 
 }  // namespace coppice::cpu

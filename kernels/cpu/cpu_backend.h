@@ -1,14 +1,16 @@
-// The CPU backend: binds the operations of kernels/backend.h to the kernels of this folder and to
-// one team of threads. Made by MakeBackend; thread-compatible.
+// The CPU backend: binds kernels/backend.h to the kernels of this folder. It has no queue: Submit
+// computes the body of the pass before it returns, Wait its head. Made by MakeBackend;
+// thread-compatible.
 #pragma once
 
 #include <memory>
 
+#include "absl/status/statusor.h"
 #include "kernels/backend.h"
 
 namespace coppice::cpu {
 
-// threads 0 = all cores this process may use.
-std::unique_ptr<Backend> MakeCpuBackend(int threads);
+// InvalidArgument when threads or communicator lack.
+absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const BackendOptions& options);
 
 }  // namespace coppice::cpu

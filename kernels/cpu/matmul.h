@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "base/thread_team.h"
 #include "kernels/cpu/packed_matrix.h"
-#include "kernels/cpu/thread_team.h"
 
 namespace coppice::cpu {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -102,11 +103,13 @@ PanelRows RowsOfPanel(absl::Span<const MatrixSource> sources, int64_t first_row)
   return rows;
 }
 
-absl::Status CheckSources(absl::Span<const MatrixSource> sources, DType dtype) {
+absl::Status CheckSources(absl::Span<const MatrixSource> sources, DType dtype, size_t bias) {
   if (dtype == DType::kF16)
     return absl::InvalidArgumentError("pack: weights are stored as F32 or BF16, not F16");
   if (sources.empty()) return absl::InvalidArgumentError("pack: no source");
+  int64_t rows = 0;
   for (const MatrixSource& source : sources) {
+    rows += source.rows;
     if (source.data == nullptr || source.rows <= 0 || source.columns <= 0 ||
         source.row_stride < source.columns) {
       return absl::InvalidArgumentError(absl::StrCat("pack: bad source: rows ", source.rows,
@@ -119,23 +122,30 @@ absl::Status CheckSources(absl::Span<const MatrixSource> sources, DType dtype) {
           DTypeName(sources[0].dtype), " and ", source.columns, " ", DTypeName(source.dtype)));
     }
   }
+  if (bias != 0 && static_cast<int64_t>(bias) != rows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pack: a bias of ", bias, " values for ", rows, " rows"));
+  }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PackedMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
-                                                         DType dtype, ThreadTeam* team) {
-  COPPICE_RETURN_IF_ERROR(CheckSources(sources, dtype));
+absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
+                                                      DType dtype, std::vector<float> bias,
+                                                      ThreadTeam* team) {
+  COPPICE_RETURN_IF_ERROR(CheckSources(sources, dtype, bias.size()));
   auto matrix = std::make_unique<CpuMatrix>();
   for (const MatrixSource& source : sources) matrix->rows += source.rows;
   matrix->columns = sources[0].columns;
   matrix->dtype = dtype;
-  matrix->bytes = matrix->panels() * matrix->panel_bytes();
+  const size_t panel_bytes = matrix->panels() * matrix->panel_bytes();
   COPPICE_ASSIGN_OR_RETURN(
-      matrix->storage, PageBuffer::Allocate(matrix->bytes, /*huge_pages=*/true,
+      matrix->storage, PageBuffer::Allocate(panel_bytes, /*huge_pages=*/true,
                                             absl::StrCat("a weight of ", matrix->rows, " x ",
                                                          matrix->columns, " ", DTypeName(dtype))));
+  matrix->bytes = panel_bytes + bias.size() * sizeof(float);
+  matrix->bias = std::move(bias);
 
   const int64_t panels = matrix->panels();
   const int64_t panels_per_chunk =

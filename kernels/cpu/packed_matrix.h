@@ -9,18 +9,19 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/thread_team.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/page_buffer.h"
-#include "kernels/cpu/thread_team.h"
 
 namespace coppice::cpu {
 
 inline constexpr int64_t kPanelWidth = 16;
 
-class CpuMatrix : public PackedMatrix {
+class CpuMatrix : public Weight {
  public:
   int64_t panels() const { return (rows + kPanelWidth - 1) / kPanelWidth; }
   // Of the f32 or bf16 values of one panel; asked for by every tile.
@@ -31,11 +32,13 @@ class CpuMatrix : public PackedMatrix {
   const uint8_t* panel(int64_t index) const { return storage.data() + index * panel_bytes(); }
 
   PageBuffer storage;
+  std::vector<float> bias;  // [rows] or empty
 };
 
 // Stacks the sources along their rows. InvalidArgument names what does not fit together;
 // ResourceExhausted when memory runs out. Each source is read once.
-absl::StatusOr<std::unique_ptr<PackedMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
-                                                         DType dtype, ThreadTeam* team);
+absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
+                                                      DType dtype, std::vector<float> bias,
+                                                      ThreadTeam* team);
 
 }  // namespace coppice::cpu

@@ -67,6 +67,13 @@ def processes_naming(text):
     return found
 
 
+def send_signal(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
 def wait_sessions_gone(sessions, seconds):
     """What is left of the sessions after at most so many seconds; orphans count until init has reaped them."""
     deadline = time.monotonic() + seconds
@@ -97,8 +104,8 @@ class Launched:
     def __init__(self, name, arguments, folder, environment):
         self.name = name
         self.log = pathlib.Path(folder) / f"{name}.log"
-        # A test that is killed takes its processes with it.
-        guard = ["setpriv", "--pdeathsig", "TERM"]
+        # A test that is killed takes its processes with it, those that it has stopped too. Only mpirun must clean up.
+        guard = ["setpriv", "--pdeathsig", "TERM" if arguments[0] == "mpirun" else "KILL"]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(guard + [str(a) for a in arguments], stdout=log, stderr=log,
                                             stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
@@ -127,15 +134,28 @@ class Launched:
             time.sleep(0.02)
         return True
 
+    def ranks(self):
+        """{rank: pid} of the processes that this mpirun has started."""
+        found = {}
+        for pid, _ in self.left():
+            try:
+                environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+            except OSError:
+                continue
+            for entry in environment.split(b"\0"):
+                if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
+                    found[int(entry.split(b"=")[1])] = pid
+        return found
+
     def end(self):
+        for pid, state in self.left():
+            if state in "Tt":
+                send_signal(pid, signal.SIGCONT)
         if self.alive():
             self.process.terminate()
         if not self.wait_gone(3):
             for pid, _ in self.left():
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+                send_signal(pid, signal.SIGKILL)
             self.wait_gone(3)
         self.process.wait()
 
@@ -148,12 +168,14 @@ class Cluster:
     """with Cluster(tp=2, drafts=1) as cluster: cluster.api.complete({...})"""
 
     def __init__(self, target=TARGET, draft=DRAFT, tp=1, replicas=1, drafts=1, together=False, dtype="f32",
-                 coordinator_flags=(), worker_flags=(), draft_flags=(), wait_for_drafts=True):
+                 coordinator_flags=(), worker_flags=(), draft_flags=(), wait_for_drafts=True, stuck_after=60):
         self.target, self.draft = target, draft
         self.tp, self.replicas, self.drafts, self.together, self.dtype = tp, replicas, drafts, together, dtype
         # A busy test machine makes drafts late, and a late draft is a plain round; so wait for them if not told otherwise.
         patience = ("--draft_deadline_min=2", "--draft_deadline_max=4") if wait_for_drafts else ()
-        self.flags = {"coordinator": coordinator_flags, "worker": (*patience, *worker_flags), "draft": draft_flags}
+        # For the same reason no honest step counts as a hung one. None: the coordinator's own limit.
+        limit = () if stuck_after is None else (f"--stuck_after={stuck_after}",)
+        self.flags = {"coordinator": (*limit, *coordinator_flags), "worker": (*patience, *worker_flags), "draft": draft_flags}
         self.port = free_port()
         self.api = ApiClient(self.port)
         self.launched = []

@@ -21,8 +21,15 @@ BEAMS = dict(beam_width=3)
 # What may be asked of any method that takes a warp; beam search has none.
 WARPS = [dict(temperature=0.7), dict(top_k=20, top_p=0.9), dict(min_p=0.05, temperature=1.3)]
 ENDS = [dict(max_tokens=3), dict(max_tokens=1), dict(stop_token_ids=[EOS], ignore_eos=True), dict(min_tokens=6, max_tokens=9)]
-# Fields that only some methods read, with a value other than the default.
-OPTIONS = dict(width_threshold=0.4, draft_beams=2, mjsd_threshold=0.4, fallback_threshold=0.3, rollback_threshold=1, joint_tokens=3)
+OPTIONS = {}  # fields that only some methods read, with a value other than the default: from GET /v1/models
+
+
+def other_value(parameter):
+    """In the range of a listed parameter, and not its default."""
+    low, high = parameter["minimum"], parameter["maximum"]
+    if parameter["type"] == "integer":
+        return parameter["default"] - 1 if parameter["default"] > low else low + 1
+    return low + 0.4 * (min(high, low + 2) - low)
 
 
 def shapes(row):
@@ -68,7 +75,11 @@ class Methods(unittest.TestCase):
         cls.cluster = Cluster(tp=2, drafts=1)
         cls.cluster.__enter__()
         cls.api = cls.cluster.api
-        cls.rows = json.loads(cls.api.get("/v1/models")[1])["data"][0]["capabilities"]["methods"]
+        capabilities = json.loads(cls.api.get("/v1/models")[1])["data"][0]["capabilities"]
+        cls.rows = capabilities["methods"]
+        # Without a maximum of its own: min_width, which goes with width_threshold alone.
+        OPTIONS.update((p["name"], other_value(p)) for p in capabilities["parameters"]
+                       if p["read_by"] == "option" and p.get("maximum") is not None)
         cls.known = {}
 
     @classmethod

@@ -27,6 +27,19 @@ def random_llama(out, vocab=2048, seed=5, hidden=32, layers=1, heads=2, ffn=48, 
     return pathlib.Path(out)
 
 
+def large_llama(out, vocab=2048, hidden=1024, layers=8, heads=8, ffn=4096, context=256):
+    """A Llama of 0.4 GB that takes a while to load; all its weights are 0."""
+    tensors = {}
+    for name, shape in llama_folder.tensor_shapes(hidden, layers, heads, heads, ffn, vocab).items():
+        count = 1
+        for size in shape:
+            count *= size
+        tensors[name] = (shape, bytes(4 * count))
+    llama_folder.write_folder(str(out), llama_folder.config(hidden, layers, heads, heads, ffn, vocab, context), tensors)
+    shutil.copy(TARGET / "tokenizer.model", out)
+    return pathlib.Path(out)
+
+
 def copy_of_target(out):
     return pathlib.Path(shutil.copytree(TARGET, out))
 

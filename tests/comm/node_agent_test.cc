@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <thread>
 
 namespace coppice {
@@ -67,9 +68,10 @@ NodeAgentOptions OptionsFor(const std::string& coordinator) {
 }
 
 // Starts an agent while the fake answers its registration.
-std::unique_ptr<NodeAgent> StartAccepted(FakeCoordinator& coordinator) {
+std::unique_ptr<NodeAgent> StartAccepted(FakeCoordinator& coordinator,
+                                         const NodeAgentOptions& options) {
   absl::StatusOr<std::unique_ptr<NodeAgent>> agent = absl::UnknownError("not started");
-  std::thread starter([&] { agent = NodeAgent::Start(OptionsFor(coordinator.endpoint())); });
+  std::thread starter([&] { agent = NodeAgent::Start(options); });
   auto message = coordinator.Next();
   EXPECT_TRUE(message.has_value() && message->has_register_());
   EXPECT_EQ(message->register_().node_id(), "replica-0");
@@ -77,6 +79,10 @@ std::unique_ptr<NodeAgent> StartAccepted(FakeCoordinator& coordinator) {
   starter.join();
   EXPECT_TRUE(agent.ok()) << agent.status();
   return *std::move(agent);
+}
+
+std::unique_ptr<NodeAgent> StartAccepted(FakeCoordinator& coordinator) {
+  return StartAccepted(coordinator, OptionsFor(coordinator.endpoint()));
 }
 
 std::optional<proto::CoordinatorMessage> WaitFor(NodeAgent& agent) {
@@ -109,6 +115,49 @@ TEST(NodeAgentTest, RegistersBeatsAndSaysGoodbye) {
   auto last = coordinator.Next();
   ASSERT_TRUE(last.has_value());
   EXPECT_TRUE(last->has_goodbye());
+}
+
+// The owner's thread does nothing at all: the beats tell how long it has stood still.
+TEST(NodeAgentTest, BeatsTellThatTheOwnerStandsStill) {
+  FakeCoordinator coordinator;
+  StepClock steps;
+  NodeAgentOptions options = OptionsFor(coordinator.endpoint());
+  options.steps = &steps;
+  auto agent = StartAccepted(coordinator, options);
+  steps.Wait();
+  steps.Begin();
+  const auto still_s = [&](double at_least) {
+    for (int i = 0; i < 1000; ++i) {
+      auto message = coordinator.Next(/*beats=*/true);
+      if (!message.has_value() || !message->has_heartbeat()) return -1.0;
+      const proto::NodeStatus& status = message->heartbeat().status();
+      if (status.still_s() >= at_least && status.working()) return status.still_s();
+    }
+    return -1.0;
+  };
+  EXPECT_GE(still_s(0.06), 0.06);
+  steps.Stepped();
+  for (int i = 0; i < 1000; ++i) {
+    auto message = coordinator.Next(/*beats=*/true);
+    ASSERT_TRUE(message.has_value() && message->has_heartbeat());
+    if (message->heartbeat().status().longest_still_s() == 0) continue;
+    EXPECT_GE(message->heartbeat().status().longest_still_s(), 0.06);
+    break;
+  }
+}
+
+TEST(NodeAgentTest, AGivenUpNodeLearnsItThoughItsOwnerDoesNotAsk) {
+  FakeCoordinator coordinator;
+  std::promise<std::string> given_up;
+  NodeAgentOptions options = OptionsFor(coordinator.endpoint());
+  options.on_given_up = [&](const std::string& reason) { given_up.set_value(reason); };
+  auto agent = StartAccepted(coordinator, options);
+  proto::CoordinatorMessage message;
+  message.mutable_given_up()->set_reason("no step for 10 s");
+  coordinator.Send(message);
+  std::future<std::string> reason = given_up.get_future();
+  ASSERT_EQ(reason.wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  EXPECT_EQ(reason.get(), "no step for 10 s");
 }
 
 TEST(NodeAgentTest, HandsMessagesOverBothWays) {

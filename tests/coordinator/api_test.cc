@@ -1,5 +1,5 @@
-// Every field of POST /v1/completions: range, type, null, aliases, combinations (API.md 2, 2.1;
-// items 22 to 35 of section 8).
+// Every field of POST /v1/completions: range, type, null, aliases, combinations
+// (docs/api.md 2, 2.1).
 #include "coordinator/api.h"
 
 #include <gmock/gmock.h>
@@ -79,7 +79,7 @@ TEST(Api, DefaultsAreOneMultinomialSample) {
   EXPECT_EQ(request.n, 1);
   EXPECT_EQ(request.samples, 1);
   EXPECT_EQ(request.params.max_tokens, 256);
-  EXPECT_EQ(request.params.method, "auto");
+  EXPECT_EQ(MethodName(request.params), "pf_gumbel");
   EXPECT_EQ(request.params.draft_support, 64);
   EXPECT_EQ(request.timeout_s, 600);
   EXPECT_EQ(request.prompts[0], (std::vector<TokenId>{ByteTokenizer::kBos, 'h', 'i'}));
@@ -429,13 +429,18 @@ TEST(Api, UnsupportedCombinationsNameBothFields) {
 }
 
 TEST(Api, Speculative) {
-  EXPECT_EQ(Good(R"("speculative": false)").params.method, "none");
-  EXPECT_EQ(Good(R"("speculative": true)").params.method, "auto");
-  EXPECT_EQ(Good(R"("speculative": "auto")").params.method, "auto");
+  EXPECT_EQ(MethodName(Good(R"("speculative": false)").params), "none");
+  EXPECT_EQ(MethodName(Good(R"("speculative": true)").params), "pf_gumbel");
+  EXPECT_EQ(MethodName(Good(R"("speculative": "auto")").params), "pf_gumbel");
+  EXPECT_EQ(MethodName(Good(R"("speculative": {"method": "auto"})").params), "pf_gumbel");
+  EXPECT_EQ(MethodName(Good(R"("decoding": "beam_search", "speculative": false)").params), "none");
+  EXPECT_EQ(MethodName(Good(R"("decoding": "beam_search")").params), "certified");
+  EXPECT_EQ(MethodName(Good(R"("decoding": "beam_sampling", "warp_mode": "joint")").params),
+            "gumbel_slots");
   const GenerateRequest request = Good(
       R"("decoding": "beam_sampling", "speculative": {"method": "dsbd", "draft_width": 6, "draft_depth": "auto",
          "draft_support": 8, "width_threshold": 0.5, "min_width": 2, "allow_lossy": true})");
-  EXPECT_EQ(request.params.method, "dsbd");
+  EXPECT_EQ(MethodName(request.params), "dsbd");
   EXPECT_EQ(request.params.draft_width, 6);
   EXPECT_EQ(request.params.draft_depth, 0);
   EXPECT_EQ(request.params.draft_support, 8);
@@ -465,7 +470,7 @@ TEST(Api, TheMethodTableDecides) {
       if (std::find(row.serves.begin(), row.serves.end(), kind) == row.serves.end()) {
         refused(body(row, kind, ""), "speculative.method");
       } else {
-        EXPECT_EQ(Good(body(row, kind, "")).params.method, row.name);
+        EXPECT_EQ(Good(body(row, kind, "")).params.method, &row);
       }
     }
     if (!row.lossless) refused(body(row, served, "", false), "speculative.method");
@@ -600,7 +605,7 @@ TEST(FitToModel, TheForestThatIsReservedHasTheFormOfTheMethod) {
   for (const MethodRow& row : Methods()) {
     if (row.serves != std::vector<DecodingKind>{DecodingKind::kMultinomial}) continue;
     DecodingParams params;
-    params.method = std::string(row.name);
+    params.method = &row;
     params.max_tokens = 32;
     const auto forest = [&] { return KvBlocksBound(params, 16, 16) - (3 + 1 + 5); };
     if (row.form == DraftForm::kNone) {

@@ -1,4 +1,4 @@
-// HTTP from the outside: limits, errors, connections (API.md 3.1; items 1 to 11 of section 8).
+// HTTP from the outside: limits, errors, connections (docs/api.md 3.1).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/coordinator/fake_worker.h"
 
 namespace coppice {
@@ -24,12 +26,22 @@ class NodeRegistryTest : public ::testing::Test {
   proto::RegisterAck Join(const std::string& peer, const proto::Register& registration) {
     return registry_.OnRegister(peer, registration, &replaced_);
   }
-  void Beat(const std::string& peer, uint64_t step = 1, double last_step_s = 0) {
+  void Beat(const std::string& peer, double still_s = 0, bool working = true) {
     proto::NodeStatus status;
-    status.set_step(step);
-    status.set_last_step_s(last_step_s);
+    status.set_working(working);
+    status.set_still_s(still_s);
     registry_.OnHeartbeat(peer, status);
   }
+  // Who is lost until then; as the coordinator does, it looks more often than nodes beat.
+  std::vector<std::string> LostUntil(double end_s) {
+    std::vector<std::string> lost;
+    while (clock_.now_s < end_s) {
+      clock_.now_s = std::min(end_s, clock_.now_s + 0.05);
+      for (const std::string& id : registry_.CollectLost()) lost.push_back(id);
+    }
+    return lost;
+  }
+  NodeState StateOf(const std::string& id) const { return registry_.Find(id)->state; }
 
   ManualClock clock_;
   NodeRegistry registry_{&clock_, Options()};
@@ -38,37 +50,98 @@ class NodeRegistryTest : public ::testing::Test {
 
 TEST_F(NodeRegistryTest, ThreeMissedBeatsAreALoss) {
   ASSERT_TRUE(Join("a", WorkerRegistration("replica-0")).accepted());
-  clock_.now_s = 1.4;
-  EXPECT_THAT(registry_.CollectLost(), IsEmpty());
+  EXPECT_THAT(LostUntil(1.4), IsEmpty());
   Beat("a");
-  clock_.now_s = 2.8;
-  EXPECT_THAT(registry_.CollectLost(), IsEmpty());
-  clock_.now_s = 3.0;
-  EXPECT_THAT(registry_.CollectLost(), ElementsAre("replica-0"));
-  EXPECT_THAT(registry_.CollectLost(), IsEmpty());
-  EXPECT_EQ(registry_.Find("replica-0")->state, NodeState::kLost);
+  EXPECT_THAT(LostUntil(2.8), IsEmpty());
+  EXPECT_THAT(LostUntil(3.0), ElementsAre("replica-0"));
+  EXPECT_THAT(LostUntil(9.0), IsEmpty());
+  EXPECT_EQ(StateOf("replica-0"), NodeState::kLost);
+  EXPECT_THAT(registry_.Find("replica-0")->why_lost, HasSubstr("no heartbeat"));
+  EXPECT_FALSE(registry_.Find("replica-0")->given_up);
   Beat("a");
-  EXPECT_EQ(registry_.Find("replica-0")->state, NodeState::kReady);
+  EXPECT_EQ(StateOf("replica-0"), NodeState::kReady);
+  EXPECT_EQ(registry_.Find("replica-0")->why_lost, "");
 }
 
-TEST_F(NodeRegistryTest, BeatsWithoutStepsAreALoss) {
+// A coordinator that was stopped itself has heard nobody; that is nobody's silence.
+TEST_F(NodeRegistryTest, TimeInWhichTheCoordinatorDidNotRunIsNoSilence) {
   Join("a", WorkerRegistration("replica-0"));
-  for (int i = 1; i <= 130; ++i) {
-    clock_.now_s = i * 0.5;
-    Beat("a", 7, /*last_step_s=*/i * 0.5);
-    const std::vector<std::string> lost = registry_.CollectLost();
-    EXPECT_EQ(lost.size(), clock_.now_s > 60.5 && clock_.now_s <= 61 ? 1 : 0) << clock_.now_s;
+  EXPECT_THAT(LostUntil(1.0), IsEmpty());
+  clock_.now_s = 30;
+  EXPECT_THAT(registry_.CollectLost(), IsEmpty());
+  EXPECT_THAT(LostUntil(30.4), IsEmpty());
+  EXPECT_THAT(LostUntil(30.6), ElementsAre("replica-0"));
+}
+
+TEST_F(NodeRegistryTest, BeatsWithoutStepsAreALossAndTheNodeIsGivenUp) {
+  Join("a", WorkerRegistration("replica-0"));
+  for (int i = 1; i <= 40; ++i) {
+    Beat("a", /*still_s=*/i * 0.5);
+    const std::vector<std::string> lost = LostUntil(i * 0.5);
+    EXPECT_EQ(lost.size(), i * 0.5 > 10 && i * 0.5 <= 10.5 ? 1 : 0) << clock_.now_s;
   }
-  EXPECT_THAT(registry_.events().back().what, HasSubstr("no step"));
+  EXPECT_TRUE(registry_.Find("replica-0")->given_up);
+  EXPECT_EQ(
+      registry_.events().back().what,
+      "replica replica-0 is lost: it beats but has made no progress for 10.5 s though it has work");
+}
+
+TEST_F(NodeRegistryTest, ADraftNodeThatBeatsAndDoesNotDraftIsGivenUp) {
+  Join("d", DraftRegistration("draft-0"));
+  Beat("d", /*still_s=*/10.1);
+  EXPECT_THAT(LostUntil(0.1), ElementsAre("draft-0"));
+  EXPECT_EQ(registry_.ReadyDraftNodes().nodes_size(), 0);
 }
 
 TEST_F(NodeRegistryTest, AnIdleNodeIsNotStuck) {
   Join("a", WorkerRegistration("replica-0"));
-  for (int i = 1; i <= 300; ++i) {
-    clock_.now_s = i * 0.5;
-    Beat("a", 7, 0);
-    EXPECT_THAT(registry_.CollectLost(), IsEmpty());
+  for (int i = 1; i <= 100; ++i) {
+    Beat("a", /*still_s=*/0.2, /*working=*/false);
+    EXPECT_THAT(LostUntil(i * 0.5), IsEmpty());
   }
+}
+
+// Progress is what the node's clock says: a late beat adds nothing.
+TEST_F(NodeRegistryTest, ABeatThatComesLateIsNoStandstill) {
+  Join("a", WorkerRegistration("replica-0"));
+  Beat("a", /*still_s=*/9.9);
+  EXPECT_THAT(LostUntil(1.4), IsEmpty());
+  Beat("a", /*still_s=*/0.1);
+  EXPECT_THAT(LostUntil(2.8), IsEmpty());
+}
+
+TEST_F(NodeRegistryTest, AGivenUpNodeStaysLostThoughItStepsAgain) {
+  Join("a", WorkerRegistration("replica-0"));
+  Beat("a", /*still_s=*/11);
+  EXPECT_THAT(LostUntil(0.1), ElementsAre("replica-0"));
+  Beat("a", /*still_s=*/0);
+  EXPECT_EQ(StateOf("replica-0"), NodeState::kLost);
+  EXPECT_TRUE(registry_.Find("replica-0")->given_up);
+}
+
+// Whoever looks like it, such as a process of the same id in a new container, must show that it
+// gets on before it gets work.
+TEST_F(NodeRegistryTest, AGivenUpNodeThatRegistersAgainIsReadyWhenABeatShowsThatItGetsOn) {
+  Join("a", WorkerRegistration("replica-0"));
+  Beat("a", /*still_s=*/11);
+  EXPECT_THAT(LostUntil(0.1), ElementsAre("replica-0"));
+  ASSERT_TRUE(Join("b", WorkerRegistration("replica-0")).accepted());
+  EXPECT_EQ(StateOf("replica-0"), NodeState::kStarting);
+  EXPECT_THAT(registry_.ReadyReplicas(), IsEmpty());
+  Beat("b", /*still_s=*/12);
+  EXPECT_THAT(LostUntil(0.2), ElementsAre("replica-0"));
+  Join("c", WorkerRegistration("replica-0"));
+  Beat("c", /*still_s=*/0);
+  EXPECT_EQ(StateOf("replica-0"), NodeState::kReady);
+  EXPECT_THAT(LostUntil(0.3), IsEmpty());
+}
+
+// Stopped whole and come back: its clock does not count the time in which it did not run.
+TEST_F(NodeRegistryTest, ASilentNodeIsTakenBackByABeatThatShowsProgress) {
+  Join("a", WorkerRegistration("replica-0"));
+  EXPECT_THAT(LostUntil(20), ElementsAre("replica-0"));
+  Beat("a", /*still_s=*/0);
+  EXPECT_EQ(StateOf("replica-0"), NodeState::kReady);
 }
 
 TEST_F(NodeRegistryTest, AGoodbyeIsALossAtOnce) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "decoding/method.h"
 #include "tests/coordinator/byte_tokenizer.h"
 #include "tests/coordinator/fake_exchange.h"
 #include "tests/coordinator/fake_worker.h"
@@ -170,7 +171,7 @@ TEST_F(RequestTest, AReplayThatSaysOtherwiseFails) {
 TEST_F(RequestTest, WithoutReproductionOnlyAnUnshownRequestIsReplayed) {
   GenerateRequest generate = Beams(1);
   generate.params.kind = DecodingKind::kBeamSampling;
-  generate.params.method = "dsbd";
+  generate.params.method = FindMethod("dsbd");
   generate.stream = true;
   EXPECT_TRUE(Make(generate).Requeue(0));
   Request& shown = Make(generate);

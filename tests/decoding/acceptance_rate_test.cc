@@ -1,4 +1,4 @@
-// ALGORITHMS.md 11.4: how often the production verifiers, with seeded choices, accept what the
+// docs/algorithms.md 11.4: how often the production verifiers, with seeded choices, accept what the
 // production drafters' draws, against the closed forms of 4.1-4.5, 4.8 and 5.1. Seeds are fixed;
 // five standard errors, 6e-7 for each comparison; G-tests at 1e-6.
 #include <gtest/gtest.h>

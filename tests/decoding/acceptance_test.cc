@@ -1,4 +1,4 @@
-// Acceptance calculators (ALGORITHMS.md section 7) against brute force over subsets and closed
+// Acceptance calculators (docs/algorithms.md 7) against brute force over subsets and closed
 // forms.
 #include "decoding/acceptance.h"
 

@@ -1,4 +1,4 @@
-// Invariants of ALGORITHMS.md 11.6 for block verification (4.7): every choice of drafter and
+// Invariants of docs/algorithms.md 11.6 for block verification (4.7): every choice of drafter and
 // decoder enumerated over two drafted tokens; what is drawn from is checked on the way. Its law on
 // ordinary rows is in tree_law_test.cc, its rates in acceptance_rate_test.cc.
 #include "decoding/block_verification.h"

@@ -1,5 +1,5 @@
 // Draws without replacement from whole rows and from listed ones: the same entries in the same
-// order, however they are found; and the walk of section 8 over them.
+// order, however they are found; and the walk of docs/algorithms.md 8 over them.
 #include "decoding/choice_source.h"
 
 #include <gtest/gtest.h>

@@ -13,10 +13,11 @@ namespace {
 
 constexpr int kVocab = 131072;
 
+// An unknown name: the first method that serves.
 DecodingParams Wide(const std::string& method, DecodingKind kind, int beam_width) {
   DecodingParams params;
   params.kind = kind;
-  params.method = method;
+  params.method = FindMethod(method);
   params.beam_width = beam_width;
   return params;
 }
@@ -38,8 +39,9 @@ TEST(DecisionCost, EveryMethodOverTheJointLayerHasALimitAndNoOther) {
 }
 
 TEST(DecisionCost, PlainDecodingCostsWhatTheMethodOfAutoDoes) {
-  for (const char* method : {"none", "auto"}) {
-    DecodingParams params = Wide(method, DecodingKind::kBeamSampling, 65);
+  for (const bool plain : {true, false}) {
+    DecodingParams params = Wide("", DecodingKind::kBeamSampling, 65);
+    params.plain = plain;
     EXPECT_EQ(LayerNoise(params, kVocab), 0);
     params.warp.mode = WarpMode::kJoint;
     EXPECT_EQ(LayerNoise(params, kVocab), int64_t{65} * 65 * kVocab);

@@ -110,22 +110,37 @@ TEST(DraftForestTest, EveryBrokenRuleIsNamed) {
 
 TEST(MethodTest, AutoServesEveryDecodingAndWrongPairsAreRefused) {
   DecodingParams params;
-  EXPECT_EQ(ResolveMethod("auto", params).value(), "pf_gumbel");
+  EXPECT_EQ(ResolveMethod(params).value()->name, "pf_gumbel");
   params.kind = DecodingKind::kBeamSampling;
-  EXPECT_EQ(ResolveMethod("auto", params).value(), "pf_gumbel");
-  EXPECT_EQ(ResolveMethod("dsbd", params).value(), "dsbd");
-  EXPECT_THAT(std::string(ResolveMethod("certified", params).status().message()),
-              HasSubstr("beam_sampling"));
+  EXPECT_EQ(ResolveMethod(params).value()->name, "pf_gumbel");
+  params.method = FindMethod("dsbd");
+  EXPECT_EQ(ResolveMethod(params).value(), params.method);
+  params.method = FindMethod("certified");
+  EXPECT_EQ(ResolveMethod(params).status().message(),
+            "speculative.method: 'certified' does not serve decoding 'beam_sampling'");
+  params.method = nullptr;
   params.kind = DecodingKind::kBeamSearch;
-  EXPECT_EQ(ResolveMethod("auto", params).value(), "certified");
-  EXPECT_EQ(ResolveMethod("none", params).value(), "none");
+  EXPECT_EQ(ResolveMethod(params).value()->name, "certified");
   params.kind = DecodingKind::kBeamSamplingWithoutReplacement;
-  EXPECT_EQ(ResolveMethod("auto", params).value(), "hg_wor");
-  EXPECT_THAT(std::string(ResolveMethod("magic", params).status().message()), HasSubstr("magic"));
+  EXPECT_EQ(ResolveMethod(params).value()->name, "hg_wor");
   params.kind = DecodingKind::kMultinomial;
-  EXPECT_FALSE(ResolveMethod("certified", params).ok());
+  params.method = FindMethod("certified");
+  EXPECT_FALSE(ResolveMethod(params).ok());
   params.warp.temperature = 0;
-  EXPECT_EQ(ResolveMethod("certified", params).value(), "certified");
+  EXPECT_EQ(ResolveMethod(params).value(), params.method);
+  params.warp.mode = WarpMode::kJoint;
+  EXPECT_THAT(std::string(ResolveMethod(params).status().message()), HasSubstr("'joint'"));
+  EXPECT_EQ(FindMethod("magic"), nullptr);
+}
+
+TEST(MethodTest, ANameForAnswersWhateverIsResolved) {
+  DecodingParams params;
+  EXPECT_EQ(MethodName(params), "auto");
+  params.method = FindMethod("dsbd");
+  EXPECT_EQ(MethodName(params), "dsbd");
+  params.plain = true;
+  EXPECT_EQ(MethodName(params), "none");
+  EXPECT_FALSE(DraftSizeOf(params).drafts);
 }
 
 // Width and depth of the wire's limits: their product has more than 32 bits.

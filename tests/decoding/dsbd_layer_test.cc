@@ -1,5 +1,5 @@
 // One DSBD layer, every choice enumerated: exact for every draft law, width rule and survivor rule;
-// wrong for every known wrong variant (ALGORITHMS.md 5.1-5.3, section 9).
+// wrong for every known wrong variant (docs/algorithms.md 5.1-5.3, 9).
 #include "decoding/dsbd_layer.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// ALGORITHMS.md 11.4 for 5.1: how many of the seeded drafts of a layer DSBD accepts, against P(m,
-// k) (erratum E2) worked out forwards from dense rows, under both rules of 5.2. G-tests at 1e-6;
-// rates within five standard errors. Seeds are fixed.
+// docs/algorithms.md 11.4 for 5.1: how many of the seeded drafts of a layer DSBD accepts, against
+// P(m, k) (erratum E2) worked out forwards from dense rows, under both rules of 5.2. G-tests at
+// 1e-6; rates within five standard errors. Seeds are fixed.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/deterministic_math.h"
+#include "decoding/method.h"
 #include "decoding/residual.h"
 #include "gtest/gtest.h"
 #include "tests/testing/g_test.h"
@@ -20,7 +21,7 @@ namespace {
 LayeredSetting Setting(int vocab, int width, uint64_t draft_salt) {
   LayeredSetting setting;
   setting.params.kind = DecodingKind::kBeamSampling;
-  setting.params.method = "dsbd";
+  setting.params.method = FindMethod("dsbd");
   setting.params.beam_width = width;
   setting.params.num_hypotheses = width;
   setting.params.max_tokens = 12;
@@ -146,6 +147,43 @@ TEST(DsbdDecoder, RoundsKeepTheirPromises) {
       EXPECT_TRUE(std::equal(stable.begin(), stable.end(), result[0].tokens.begin()));
     }
   }
+}
+
+// 5.3 and docs/algorithms.md 8: without refill a slot whose hypothesis has ended is gone, from a
+// dynamic width too. The draft is the target, so that the width goes as far as it may.
+TEST(DsbdDecoder, DynamicWidthHasNoRoomForEndedSlotsWithoutRefill) {
+  constexpr int kMostWidth = 6;
+  int tight = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    LayeredSetting setting = Setting(6, 4, 7);
+    setting.params.seed = seed;
+    setting.params.draft_width = setting.draft_width = kMostWidth;
+    setting.params.width_threshold = 0.05;
+    setting.params.stop_ids = {0, 1};
+    setting.params.min_tokens = 1;
+    setting.params.refill = false;
+    setting.params.stop_when_full = false;
+    LayeredDecoder decoder = MakeLayered(setting, std::make_shared<SeededChoices>(seed));
+    int ended = 0;
+    while (!decoder.finished()) {
+      const DraftState state = decoder.draft_state();
+      const int depth = std::min(3, decoder.max_useful_depth());
+      const DraftForest forest =
+          depth == 0
+              ? DraftForest::Empty(static_cast<int>(state.root_hash.size()))
+              : DraftLayeredRound(setting, state, depth, std::make_shared<SeededChoices>(seed));
+      FunctionRows rows(setting.target, state.root_hash, forest);
+      decoder.Advance(forest, &rows);
+      for (const LayerRecord& record : decoder.last_round()) {
+        const int most = std::max(1, kMostWidth - ended);
+        ASSERT_LE(record.outputs.size(), most) << "seed " << seed << ", " << ended << " ended";
+        tight += record.verified && ended > 0 && record.outputs.size() == most ? 1 : 0;
+        ended += std::count_if(record.outputs.begin(), record.outputs.end(),
+                               [](const LayerOutput& output) { return output.finished; });
+      }
+    }
+  }
+  EXPECT_GT(tight, 100);
 }
 
 TEST(DsbdDecoder, ForestWithoutItsProposalsIsAPlainStep) {

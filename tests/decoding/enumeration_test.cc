@@ -1,12 +1,13 @@
 // Whole DSBD decodes of production code (drafter, decoder, pool), every choice sequence replayed:
-// the exact law of all layers equals the closed law of beam sampling to 1e-12 (ALGORITHMS.md 11.1),
-// and wrong variants are told apart.
+// the exact law of all layers equals the closed law of beam sampling to 1e-12
+// (docs/algorithms.md 11.1), and wrong variants are told apart.
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "base/deterministic_math.h"
+#include "decoding/method.h"
 #include "gtest/gtest.h"
 #include "tests/testing/layered_law.h"
 
@@ -16,7 +17,7 @@ namespace {
 LayeredSetting HashLmSetting(int vocab, int width, int draft_width, int draft_depth, int layers) {
   LayeredSetting setting;
   setting.params.kind = DecodingKind::kBeamSampling;
-  setting.params.method = "dsbd";
+  setting.params.method = FindMethod("dsbd");
   setting.params.beam_width = width;
   setting.params.max_tokens = layers;
   setting.params.stop_when_full = true;

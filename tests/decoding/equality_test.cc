@@ -1,8 +1,9 @@
-// ALGORITHMS.md 11.2: with drafts of any quality, any width and depth, the output is that of the
-// reference without drafts, token for token and score to 1e-12.
+// docs/algorithms.md 11.2: with drafts of any quality, any width and depth, the output is that of
+// the reference without drafts, token for token and score to 1e-12.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "decoding/method.h"
 #include "decoding/search.h"
 #include "tests/decoding/random_setting.h"
 #include "tests/decoding/reference_decoder.h"
@@ -87,8 +88,8 @@ TEST(EqualityTest, GreedyIsTheArgmaxChain) {
       const std::vector<double> row = s.lm.TargetLogProbs(HashPath(want));
       want.push_back(static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin()));
     }
-    for (const char* method : {"auto", "certified", "pf_gumbel"}) {
-      s.params.method = method;
+    for (const char* method : {"", "certified", "pf_gumbel"}) {  // "": the first that serves
+      s.params.method = FindMethod(method);
       const DecodeRun run = RunDrafted(s);
       ASSERT_EQ(run.result.size(), 1u);
       EXPECT_EQ(run.result[0].tokens, want);

@@ -1,5 +1,5 @@
 // The law of two layers of beam sampling under every warp mode, with and without replacement, in
-// both semantics of equal paths (ALGORITHMS.md 3.3, 3.4): decoders by G-test against closed
+// both semantics of equal paths (docs/algorithms.md 3.3, 3.4): decoders by G-test against closed
 // products of p_beam, which is warped as plainly as the text.
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/gumbel_slots.h"
 #include "decoding/layer_beams.h"
+#include "decoding/method.h"
 #include "tests/testing/beam_law.h"
 #include "tests/testing/flat_warp.h"
 #include "tests/testing/g_test.h"
@@ -147,7 +148,7 @@ Sampler<Outcome> DecoderSampler(const DecodingParams& params, const HashLm& lm) 
 DecodingParams Params(DecodingKind kind, int width, const WarpParams& warp) {
   DecodingParams params;
   params.kind = kind;
-  params.method = "gumbel_slots";
+  params.method = FindMethod("gumbel_slots");
   params.beam_width = width;
   params.max_tokens = 9;
   params.warp = warp;
@@ -196,8 +197,8 @@ TEST(GumbelSlotsLawTest, SetSemanticsIsItsOwnLaw) {
     EXPECT_GT(TotalVariation(multiset_law, set_law), 0.05);
     for (const char* method : {"gumbel_slots", "pf_gumbel"}) {
       SCOPED_TRACE(testing::Message() << WarpModeName(mode) << " " << method);
-      multiset.method = set.method = method;
-      if (IsJoint(mode) && set.method == "pf_gumbel") continue;
+      multiset.method = set.method = FindMethod(method);
+      if (!ResolveMethod(set).ok()) continue;  // PF-Gumbel has no joint modes
       EXPECT_TRUE(FitsOnceOfTwice(multiset_law, DecoderSampler(multiset, lm), kRuns));
       EXPECT_TRUE(FitsOnceOfTwice(set_law, DecoderSampler(set, lm), kRuns));
       EXPECT_FALSE(FitsOnceOfTwice(multiset_law, DecoderSampler(set, lm), kRuns));

@@ -1,6 +1,6 @@
-// Gumbel slots on the joint space (ALGORITHMS.md 5.6): with drafts of any quality, width and depth
-// the output is that of the plain run bit for bit, and that of the reference token for token, in
-// every warp mode, with and without replacement.
+// Gumbel slots on the joint space (docs/algorithms.md 5.6): with drafts of any quality, width and
+// depth the output is that of the plain run bit for bit, and that of the reference token for token,
+// in every warp mode, with and without replacement.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "decoding/drafter.h"
+#include "decoding/method.h"
 #include "tests/decoding/random_setting.h"
 #include "tests/decoding/reference_decoder.h"
 #include "tests/testing/decode_loop.h"
@@ -23,7 +24,7 @@ constexpr DecodingKind kBoth[] = {DecodingKind::kBeamSampling,
 // A point of the grid in any warp mode, the joint ones most often.
 DecodeSetting RandomSlots(uint64_t seed, DecodingKind kind) {
   DecodeSetting s = RandomSetting(seed, kind);
-  s.params.method = "gumbel_slots";
+  s.params.method = FindMethod("gumbel_slots");
   Picker pick(~seed);
   s.params.warp.mode =
       std::vector<WarpMode>{WarpMode::kRow,   WarpMode::kRowRaw, WarpMode::kJoint,
@@ -97,7 +98,7 @@ TEST(GumbelSlotsTest, OtherNoiseOtherSemanticsAndOtherModesAreNoticed) {
   }
 }
 
-// The joint modes have no other decoder: "auto" and "none" decode by this one.
+// The joint modes have no other decoder: it is the first that serves them.
 TEST(GumbelSlotsTest, DecodesTheJointModesWithoutBeingNamed) {
   for (DecodingKind kind : kBoth) {
     for (WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
@@ -105,8 +106,9 @@ TEST(GumbelSlotsTest, DecodesTheJointModesWithoutBeingNamed) {
         DecodeSetting s = RandomSlots(seed, kind);
         s.params.warp.mode = mode;
         const DecodeRun named = RunDrafted(s);
-        for (const char* method : {"auto", "none"}) {
-          s.params.method = method;
+        for (const bool plain : {false, true}) {
+          s.params.method = nullptr;
+          s.params.plain = plain;
           EXPECT_TRUE(SameBits(RunPlain(s), named));
         }
       }
@@ -121,7 +123,7 @@ TEST(GumbelSlotsTest, OneSlotIsPfGumbel) {
     s.params.beam_width = s.params.num_hypotheses = 1;
     s.params.warp.mode = WarpMode::kRow;
     const DecodeRun slots = RunPlain(s);
-    s.params.method = "pf_gumbel";
+    s.params.method = FindMethod("pf_gumbel");
     EXPECT_TRUE(SameBits(RunPlain(s), slots));
   }
 }
@@ -137,7 +139,7 @@ TEST(GumbelSlotsTest, OfALargeLawTheLikeliestEntriesAreDrafted) {
   for (int beams : {4, 64}) {
     DecodingParams params;
     params.kind = DecodingKind::kBeamSampling;
-    params.method = "gumbel_slots";
+    params.method = FindMethod("gumbel_slots");
     params.beam_width = beams;
     DraftState state;
     for (int root = 0; root < beams; ++root) {

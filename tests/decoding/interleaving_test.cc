@@ -1,5 +1,5 @@
-// ALGORITHMS.md 11.2, batches: requests whose rounds are decided in any order among those of others
-// get what they get alone, bit for bit, whatever their methods.
+// docs/algorithms.md 11.2, batches: requests whose rounds are decided in any order among those of
+// others get what they get alone, bit for bit, whatever their methods.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,9 +28,9 @@ std::vector<Served> EveryService() {
 
 DecodeSetting RandomRequest(uint64_t seed, const Served& served) {
   DecodeSetting s = RandomSetting(seed, served.kind);
-  s.params.method = std::string(served.row->name);
+  s.params.method = served.row;
   s.params.set_semantics = s.params.set_semantics && served.row->reads("beam_duplicates");
-  if (!ResolveMethod(s.params.method, s.params).ok()) s.params.warp.temperature = 0;  // greedy only
+  if (!ResolveMethod(s.params).ok()) s.params.warp.temperature = 0;  // greedy only
   if (served.row->joint_warps && seed % 2 == 0) s.params.warp.mode = WarpMode::kJoint;
   if (served.row->form == DraftForm::kNone) s.quality = DraftQuality::kNone;
   return s;
@@ -77,7 +77,8 @@ TEST(InterleavingTest, EveryRequestOfABatchIsDecidedAsAlone) {
       for (uint64_t order : {1, 2}) {
         const std::vector<DecodeRun> runs = RunInterleaved(batch, 1000 * seed + order);
         for (int i = 0; i < size; ++i) {
-          SCOPED_TRACE(testing::Message() << batch[i].params.method << " in a batch of " << size);
+          SCOPED_TRACE(testing::Message()
+                       << MethodName(batch[i].params) << " in a batch of " << size);
           EXPECT_TRUE(SameBits(runs[i], alone[i]));
           EXPECT_EQ(runs[i].layers_per_round, alone[i].layers_per_round);
         }

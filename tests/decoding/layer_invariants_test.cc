@@ -1,5 +1,5 @@
-// Invariants of ALGORITHMS.md 11.6 for the layer rules of 5.1-5.5: DSBD under both rules of 5.2,
-// and reuse of distinct drafts for a target with replacement and without. Every choice is
+// Invariants of docs/algorithms.md 11.6 for the layer rules of 5.1-5.5: DSBD under both rules of
+// 5.2, and reuse of distinct drafts for a target with replacement and without. Every choice is
 // enumerated; what is drawn from is checked on the way.
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ const std::vector<Method>& LayerMethods() {
 // Two rows of masses as they are, not normalised: one beam.
 struct OneBeam {
   OneBeam(const std::vector<double>& p_mass, const std::vector<double>& q_mass)
-      : p_row(ListedRow(p_mass)), q_row(ListedRow(q_mass)) {
+      : p_row(SparseRow(p_mass)), q_row(SparseRow(q_mass)) {
     p.rows.resize(1);
     p.rows[0].sparse = &p_row;
     q.rows.resize(1);

@@ -1,4 +1,5 @@
-// MJSD, BiLD and MJGD (ALGORITHMS.md 6): what they keep, where they stop, and that they are lossy.
+// MJSD, BiLD and MJGD (docs/algorithms.md 6): what they keep, where they stop, and that they are
+// lossy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "decoding/bild.h"
+#include "decoding/method.h"
 #include "decoding/mjgd.h"
 #include "decoding/mjsd.h"
 #include "decoding/search.h"
@@ -25,7 +27,7 @@ const HashLm kLm{/*vocab_size=*/6, /*salt=*/11, /*power=*/4, /*noise=*/5};
 
 DecodingParams Params(const std::string& method, int max_tokens) {
   DecodingParams params;
-  params.method = method;
+  params.method = FindMethod(method);
   params.max_tokens = max_tokens;
   params.joint_tokens = 3;
   return params;
@@ -226,7 +228,7 @@ TEST(LossyTest, GreedyModeWithoutDraftsIsTheArgmaxChain) {
       RunDecode(*MakeBeamDecoder(greedy), greedy, kLm, DraftQuality::kNone, 1, 0);
   for (const std::string method : {"mjsd", "bild", "mjgd"}) {
     DecodingParams params = greedy;
-    params.method = method;
+    params.method = FindMethod(method);
     params.joint_tokens = 1;
     const DecodeRun run =
         RunDecode(*MakeBeamDecoder(params), params, kLm, DraftQuality::kNone, 1, 0);

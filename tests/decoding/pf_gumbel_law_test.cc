@@ -1,4 +1,5 @@
-// The law of two layers of PF-Gumbel and HG-WOR, by G-test against exact laws (ALGORITHMS.md 11.3).
+// The law of two layers of PF-Gumbel and HG-WOR, by G-test against exact laws
+// (docs/algorithms.md 11.3).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -147,8 +148,8 @@ TEST(PfGumbelLawTest, ThreeSlotsFollowTheMultisetLawAndNotTheSetLaw) {
 }
 
 TEST(PfGumbelLawTest, GoldenLawsOfTwoLayers) {
-  std::ifstream file("../shared/golden/beam_law_two_layers.json");
-  if (!file) GTEST_SKIP() << "no ../shared/golden/beam_law_two_layers.json";
+  std::ifstream file("tests/golden/beam_law_two_layers.json");
+  ASSERT_TRUE(file) << "tests/golden/beam_law_two_layers.json cannot be read";
   const nlohmann::json golden = nlohmann::json::parse(file);
   ASSERT_FALSE(golden["cases"].empty());
   for (const auto& test_case : golden["cases"]) {

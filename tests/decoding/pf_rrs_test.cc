@@ -1,6 +1,6 @@
-// PF-RRS (ALGORITHMS.md 5.7, variant): the picks' noise is the request's; given it, every choice of
-// the production drafter and decoder is enumerated, and the law of the outputs must be the product
-// of the picked parents' rows.
+// PF-RRS (docs/algorithms.md 5.7, variant): the picks' noise is the request's; given it, every
+// choice of the production drafter and decoder is enumerated, and the law of the outputs must be
+// the product of the picked parents' rows.
 #include "decoding/pf_rrs.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/deterministic_math.h"
+#include "decoding/method.h"
 #include "gtest/gtest.h"
 #include "tests/testing/decode_loop.h"
 #include "tests/testing/layered_law.h"
@@ -27,7 +28,7 @@ struct Setting {
 Setting MakeSetting(int vocab, int width, int draft_width, int draft_depth, int layers) {
   Setting setting;
   setting.params.kind = DecodingKind::kBeamSampling;
-  setting.params.method = "pf_rrs";
+  setting.params.method = FindMethod("pf_rrs");
   setting.params.beam_width = width;
   setting.params.max_tokens = layers;
   setting.draft_width = draft_width;

@@ -1,5 +1,5 @@
-// Random points of the grid of ALGORITHMS.md 11.2 for the equality tests: gamma 0..6 x W 1..8 x W_S
-// W..4W x draft quality x warp x ends x policy x refill x semantics.
+// Random points of the grid of docs/algorithms.md 11.2 for the equality tests: gamma 0..6 x W 1..8
+// x W_S W..4W x draft quality x warp x ends x policy x refill x semantics.
 #pragma once
 
 #include <gmock/gmock.h>

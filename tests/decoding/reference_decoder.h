@@ -1,17 +1,20 @@
-// The non-speculative algorithms of ALGORITHMS.md 3.5, 5.6, 5.7, 5.8 and section 8, written down
-// again as plainly as the text: the reference that the decoders must equal token for token. HashLM
-// rows, no pruning, std::log and std::exp.
+// The non-speculative algorithms of docs/algorithms.md 3.5, 5.6, 5.7, 5.8 and 8, written down
+// again as plainly as the text: the reference that the decoders must equal token for token. Rows of
+// any model, no pruning, std::log and std::exp.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
+#include "decoding/method.h"
 #include "decoding/params.h"
 #include "decoding/warp.h"
 #include "tests/testing/flat_warp.h"
+#include "tests/testing/function_rows.h"
 #include "tests/testing/hash_lm.h"
 
 namespace coppice {
@@ -24,7 +27,11 @@ struct ReferenceBeam {
 
 class ReferenceDecoder {
  public:
-  ReferenceDecoder(const DecodingParams& params, const HashLm& lm) : params_(params), lm_(lm) {}
+  ReferenceDecoder(const DecodingParams& params, const HashLm& lm)
+      : ReferenceDecoder(
+            params, [lm](uint64_t hash) { return lm.TargetLogProbs(hash); }, lm.vocab_size) {}
+  ReferenceDecoder(const DecodingParams& params, LogProbsOf target, int vocab_size)
+      : params_(params), target_(std::move(target)), vocab_size_(vocab_size) {}
 
   // The pool, best first.
   std::vector<ReferenceBeam> Run() {
@@ -76,15 +83,14 @@ class ReferenceDecoder {
   };
 
   Distribution Row(const ReferenceBeam& beam) const {
-    return WarpRow(absl::Span<const double>(lm_.TargetLogProbs(HashPath(beam.path))), Warp(beam));
+    return WarpRow(absl::Span<const double>(target_(HashPath(beam.path))), Warp(beam));
   }
 
   ReferenceBeam Child(const ReferenceBeam& beam, TokenId token, double log_prob) const {
     ReferenceBeam child = beam;
     child.path.push_back(token);
-    child.log_score += params_.warp.mode == WarpMode::kRow
-                           ? log_prob
-                           : lm_.TargetLogProbs(HashPath(beam.path))[token];
+    child.log_score +=
+        params_.warp.mode == WarpMode::kRow ? log_prob : target_(HashPath(beam.path))[token];
     child.finished = std::find(params_.stop_ids.begin(), params_.stop_ids.end(), token) !=
                      params_.stop_ids.end();
     return child;
@@ -95,7 +101,8 @@ class ReferenceDecoder {
   }
 
   std::vector<ReferenceBeam> Layer(const std::vector<ReferenceBeam>& active) const {
-    if (params_.method == "gumbel_slots" || IsJoint(params_.warp.mode)) return JointLayer(active);
+    if (params_.method == FindMethod("gumbel_slots") || IsJoint(params_.warp.mode))
+      return JointLayer(active);
     if (params_.kind == DecodingKind::kMultinomial || params_.kind == DecodingKind::kBeamSampling) {
       return SampledLayer(active);
     }
@@ -161,18 +168,18 @@ class ReferenceDecoder {
       FlatLayer layer{{}, multiplicity, {}};
       for (const ReferenceBeam& beam : beams) {
         layer.log_score.push_back(beam.log_score);
-        layer.log_probs.push_back(lm_.TargetLogProbs(HashPath(beam.path)));
+        layer.log_probs.push_back(target_(HashPath(beam.path)));
       }
       return FlatWarp(layer, Warp(beams[0]));
     }
     double largest = -std::numeric_limits<double>::infinity(), total = 0;
     for (const ReferenceBeam& beam : beams) largest = std::max(largest, beam.log_score);
-    std::vector<double> law(beams.size() * lm_.vocab_size, 0.0);
+    std::vector<double> law(beams.size() * vocab_size_, 0.0);
     for (size_t b = 0; b < beams.size(); ++b) {
       const Distribution row = Row(beams[b]);
       const double weight = multiplicity[b] * std::exp(beams[b].log_score - largest);
       for (size_t i = 0; i < row.size(); ++i)
-        law[b * lm_.vocab_size + row.tokens[i]] = weight * std::exp(row.log_probs[i]);
+        law[b * vocab_size_ + row.tokens[i]] = weight * std::exp(row.log_probs[i]);
       total += weight;
     }
     for (double& mass : law) mass /= total;
@@ -185,15 +192,15 @@ class ReferenceDecoder {
     const std::vector<double> law = JointLaw(beams, multiplicity);
     std::vector<ReferenceBeam> children;  // [law.size()]
     for (const ReferenceBeam& beam : beams) {
-      std::vector<double> log_probs(lm_.vocab_size, 0.0);  // log pt: what ls accumulates in ROW
+      std::vector<double> log_probs(vocab_size_, 0.0);  // log pt: what ls accumulates in ROW
       const Distribution row = Row(beam);
       for (size_t i = 0; i < row.size(); ++i) log_probs[row.tokens[i]] = row.log_probs[i];
-      for (TokenId token = 0; token < lm_.vocab_size; ++token)
+      for (TokenId token = 0; token < vocab_size_; ++token)
         children.push_back(Child(beam, token, log_probs[token]));
     }
     const auto key = [&](size_t i, int slot) {
       const TokenId token = children[i].path.back();
-      return std::log(law[i]) + Noise(Domain::kToken, beams[i / lm_.vocab_size].path, slot, token);
+      return std::log(law[i]) + Noise(Domain::kToken, beams[i / vocab_size_].path, slot, token);
     };
     if (params_.kind == DecodingKind::kBeamSamplingWithoutReplacement) {
       std::vector<Entry> entries;
@@ -239,7 +246,7 @@ class ReferenceDecoder {
     return Walk(std::move(entries));
   }
 
-  // Section 8: by rank, ends below rank W and others until there are W.
+  // docs/algorithms.md 8: by rank, ends below rank W and others until there are W.
   std::vector<ReferenceBeam> Walk(std::vector<Entry> entries) const {
     std::stable_sort(entries.begin(), entries.end(),
                      [](const Entry& a, const Entry& b) { return a.key > b.key; });
@@ -267,7 +274,8 @@ class ReferenceDecoder {
   }
 
   DecodingParams params_;
-  HashLm lm_;
+  LogProbsOf target_;
+  int vocab_size_;
   std::vector<ReferenceBeam> pool_;
 };
 

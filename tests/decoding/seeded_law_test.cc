@@ -1,4 +1,4 @@
-// ALGORITHMS.md 11.3 end to end: decodes by every lossless method by name, production drafter,
+// docs/algorithms.md 11.3 end to end: decodes by every lossless method by name, production drafter,
 // decoder and seeded randomness, three layers of which two are drafted, follow the law of their
 // decoding. The exhaustive tests prove the rules; these prove that the noise of draft, coin and
 // residual is independent where it must be. G-tests at 1e-6, sized to see a bias of kBias.
@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "base/deterministic_math.h"
+#include "decoding/dsbd_layer.h"
 #include "decoding/greedy_multi_draft.h"
 #include "decoding/k_seq.h"
 #include "decoding/wor_reuse.h"
 #include "tests/testing/g_test.h"
+#include "tests/testing/joint_layer.h"
 #include "tests/testing/layered_law.h"
 #include "tests/testing/named_decode.h"
 #include "tests/testing/tree_law.h"
@@ -65,7 +67,7 @@ Models TellingModels(const RowPair& root, const RowPair& below) {
 NamedSetting Setting(const MethodRow& row, DecodingKind kind, const Models& models) {
   NamedSetting setting;
   setting.params.kind = kind;
-  setting.params.method = std::string(row.name);
+  setting.params.method = &row;
   setting.params.max_tokens = 3;
   setting.target = models.target;
   setting.draft = models.draft;
@@ -209,6 +211,29 @@ class ResidualOfDraftNoise : public ForwardedChoices {
   }
 };
 
+// Draws from the target with the noise of the drafts of the same slots.
+class DirectOfDraftNoise : public ForwardedChoices {
+ public:
+  using ForwardedChoices::ForwardedChoices;
+  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
+    return choices_->Choose(domain == Domain::kDirect ? Domain::kDraft : domain, slot, law);
+  }
+};
+
+// Draws from the target with the noise of the residual draw.
+class DirectOfResidualNoise : public ForwardedChoices {
+ public:
+  using ForwardedChoices::ForwardedChoices;
+  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
+    if (domain == Domain::kResidual) residual_slot_ = slot;
+    return domain == Domain::kDirect ? choices_->Choose(Domain::kResidual, residual_slot_, law)
+                                     : choices_->Choose(domain, slot, law);
+  }
+
+ private:
+  uint32_t residual_slot_ = 0;
+};
+
 // One coin for all drafts of a node.
 class OneCoin : public ForwardedChoices {
  public:
@@ -311,6 +336,69 @@ TEST(SeededLawControl, SharedNoiseIsSeenInBeams) {
     EXPECT_FALSE(LayersFit(reuse, 2, 3, coin, MakeVariant<OneCoin>));
     EXPECT_FALSE(LayersFit(reuse, 2, 3, hash, MakeVariant<OneNoiseForAllPaths>));
   }
+}
+
+// ---- drafts and outputs together ----
+
+// Outputs alone hide noise that drafts and outputs share: the sum over the drafts comes out nearly
+// right. Outcome: the drafts of one DSBD layer in drawing order, then its outputs.
+struct OneLayer {
+  OneLayer(const RowPair& pair, int width, int drafts)
+      : layer(joint_layer::MakeLayer({{1, 1, pair.p}}, {{1, 1, pair.q}}, {0})),
+        width(width),
+        drafts(drafts) {
+    joint_layer::Bind(&layer);
+  }
+  OneLayer(const OneLayer&) = delete;
+
+  std::vector<Entry> Run(ChoiceSource* choices) const {
+    std::vector<Entry> drawn = joint_layer::DrawDrafts(layer, drafts, choices);
+    const LayerResult result = VerifyDsbdLayer({&layer.p, &layer.q, drawn, width},
+                                               RemovedParents::kReject, WidthRule(), choices);
+    for (const RuleOutput& output : result.outputs) drawn.push_back(output.entry);
+    return drawn;
+  }
+
+  joint_layer::Layer layer;
+  int width, drafts;
+};
+
+bool DraftsAndOutputsFit(const OneLayer& one, const Wrong& wrong) {
+  const ExactLaw law =
+      joint_layer::EnumeratedLaw([&](ChoiceSource* choices) { return one.Run(choices); });
+  const Sampler<Outcome> sampler = [&](uint64_t seed, Outcome* outcome) {
+    SeededChoices choices(seed);
+    choices.BeginRound(2);
+    const auto variant = wrong ? wrong(&choices) : std::make_unique<ForwardedChoices>(&choices);
+    for (const Entry& entry : one.Run(variant.get())) outcome->push_back(joint_layer::Key(entry));
+    return true;
+  };
+  return FitsOnceOfTwice(law, sampler, SamplesToSee(kBias, law.size()));
+}
+
+RowPair ForDirectDraws() { return {{0.5, 0.5}, {0.3, 0.7}}; }
+
+TEST(SeededLaw, DraftsAndOutputsOfALayerAreIndependentWhereTheyMustBe) {
+  for (const RowPair& pair : {ForDirectDraws(), ForTheRace(), ForTheCoin()}) {
+    for (const auto& [width, drafts] : {std::pair(1, 1), {2, 2}, {3, 2}}) {
+      EXPECT_TRUE(DraftsAndOutputsFit(OneLayer(pair, width, drafts), nullptr))
+          << "W " << width << ", W_S " << drafts;
+    }
+  }
+  EXPECT_TRUE(DraftsAndOutputsFit(OneLayer(ForDirectDraws(), 3, 3), nullptr));
+}
+
+TEST(SeededLawControl, SharedNoiseIsSeenInDraftsAndOutputs) {
+  for (const int width : {2, 3}) {
+    SCOPED_TRACE(width);
+    const OneLayer one(ForDirectDraws(), width, width);
+    EXPECT_FALSE(DraftsAndOutputsFit(one, MakeVariant<DirectOfDraftNoise>));
+    EXPECT_FALSE(DraftsAndOutputsFit(one, MakeVariant<OneCoin>));
+  }
+  EXPECT_FALSE(
+      DraftsAndOutputsFit(OneLayer(ForDirectDraws(), 3, 3), MakeVariant<DirectOfResidualNoise>));
+  EXPECT_FALSE(
+      DraftsAndOutputsFit(OneLayer(ForTheRace(), 1, 1), MakeVariant<ResidualOfDraftNoise>));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Single KV (ALGORITHMS.md 5.4): lossy, and by how much: the exact law of two layers depends on the
-// draft model, because the ends of rounds do.
+// Single KV (docs/algorithms.md 5.4): lossy, and by how much: the exact law of two layers depends
+// on the draft model, because the ends of rounds do.
 #include "decoding/single_kv.h"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "decoding/method.h"
 #include "gtest/gtest.h"
 #include "tests/testing/decode_loop.h"
 #include "tests/testing/layered_law.h"
@@ -17,7 +18,7 @@ namespace {
 LayeredSetting Setting(uint64_t draft_salt) {
   LayeredSetting setting;
   setting.params.kind = DecodingKind::kBeamSampling;
-  setting.params.method = "single_kv";
+  setting.params.method = FindMethod("single_kv");
   setting.params.beam_width = 2;
   setting.params.max_tokens = 2;
   setting.kept = KeptBeams::kBest;

@@ -148,17 +148,34 @@ void DecodeTwice(const DecodeSetting& s, int threads, bool in_f32, Together* tog
 }
 
 struct Case {
-  const char* method;
+  const MethodRow* method;
   DecodingKind kind;
+
+  // What decides over the joint layer or parent first reads the rows of a layer at the same time;
+  // single_kv, the lossy one, mostly has one row.
+  bool reads_together() const {
+    return (method->joint_warps && method->lossless) || method->name == "pf_gumbel";
+  }
 };
+
+// Every method with every beam decoding that it serves.
+std::vector<Case> EveryBeamService() {
+  std::vector<Case> cases;
+  for (const MethodRow& row : Methods()) {
+    for (DecodingKind kind : row.serves) {
+      if (kind != DecodingKind::kMultinomial) cases.push_back({&row, kind});
+    }
+  }
+  return cases;
+}
 
 class ThreadedRowsTest : public testing::TestWithParam<Case> {
  protected:
   // At least two beams and some rounds.
   static DecodeSetting Setting(uint64_t seed) {
     DecodeSetting s = RandomSetting(seed, GetParam().kind);
-    const MethodRow& row = *FindMethod(GetParam().method);
-    s.params.method = GetParam().method;
+    const MethodRow& row = *GetParam().method;
+    s.params.method = &row;
     s.params.set_semantics = s.params.set_semantics && row.reads("beam_duplicates");
     if (row.joint_warps && seed % 3 == 0) s.params.warp.mode = WarpMode::kJoint;
     s.params.beam_width = s.params.num_hypotheses = std::max(2, s.params.beam_width);
@@ -168,16 +185,11 @@ class ThreadedRowsTest : public testing::TestWithParam<Case> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Methods, ThreadedRowsTest,
-    testing::Values(Case{"pf_gumbel", DecodingKind::kBeamSampling},
-                    Case{"gumbel_slots", DecodingKind::kBeamSampling},
-                    Case{"gumbel_slots", DecodingKind::kBeamSamplingWithoutReplacement},
-                    Case{"dsbd", DecodingKind::kBeamSampling},
-                    Case{"wor_reuse", DecodingKind::kBeamSamplingWithoutReplacement}),
-    [](const auto& info) {
-      return std::string(info.param.method) + "_" + std::string(DecodingKindName(info.param.kind));
-    });
+INSTANTIATE_TEST_SUITE_P(Methods, ThreadedRowsTest, testing::ValuesIn(EveryBeamService()),
+                         [](const auto& info) {
+                           return std::string(info.param.method->name) + "_" +
+                                  std::string(DecodingKindName(info.param.kind));
+                         });
 
 TEST_P(ThreadedRowsTest, DecideAsOnOneThread) {
   Together together;
@@ -187,10 +199,11 @@ TEST_P(ThreadedRowsTest, DecideAsOnOneThread) {
                 &together);
     if (HasFailure()) return;
   }
+  if (!GetParam().reads_together()) return;
   EXPECT_GT(together.whole, 20);
   EXPECT_GT(together.sparse, 20);
   EXPECT_GT(together.in_f32, 20);
-  if (FindMethod(GetParam().method)->joint_warps) {
+  if (GetParam().method->joint_warps) {
     EXPECT_GT(together.joint, 10);
   }
 }
@@ -205,13 +218,16 @@ TEST_P(ThreadedRowsTest, DecideLargeRowsAsOnOneThread) {
     s.params.beam_width = s.params.num_hypotheses = 3 + static_cast<int>(seed % 6);
     s.draft_width = s.params.beam_width + 2;
     s.depth = std::min(s.depth, 3);
-    s.params.warp.mode = seed % 2 == 0 ? WarpMode::kRow : WarpMode::kRowRaw;
-    s.params.warp.top_k = seed % 4 == 3 ? 40 : 0;
-    s.params.warp.top_p = seed % 4 == 1 || seed % 4 == 3 ? 0.7 : 1;
-    s.params.warp.min_p = seed % 4 == 2 ? 0.05 : 0;
+    if (s.params.kind != DecodingKind::kBeamSearch) {  // which takes no warp
+      s.params.warp.mode = seed % 2 == 0 ? WarpMode::kRow : WarpMode::kRowRaw;
+      s.params.warp.top_k = seed % 4 == 3 ? 40 : 0;
+      s.params.warp.top_p = seed % 4 == 1 || seed % 4 == 3 ? 0.7 : 1;
+      s.params.warp.min_p = seed % 4 == 2 ? 0.05 : 0;
+    }
     DecodeTwice(s, /*threads=*/3, seed % 3 == 0, &together);
     if (HasFailure()) return;
   }
+  if (!GetParam().reads_together()) return;
   EXPECT_GT(together.whole, 5);
   EXPECT_GT(together.sparse, 5);
 }

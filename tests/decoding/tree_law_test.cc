@@ -1,6 +1,7 @@
-// ALGORITHMS.md 11.1 and 11.5 for section 4: whole decodes by every single-sequence verifier, all
-// choices of the production drafter and decoder enumerated, follow the product of the target's rows
-// to 1e-12, over trees, consecutive rounds and ends of sequence; variants that must not, do not.
+// docs/algorithms.md 11.1 and 11.5 for docs/algorithms.md 4: whole decodes by every single-sequence
+// verifier, all choices of the production drafter and decoder enumerated, follow the product of the
+// target's rows to 1e-12, over trees, consecutive rounds and ends of sequence; variants that must
+// not, do not.
 #include "tests/testing/tree_law.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,7 @@ void ExpectExact(const TreeSetting& setting) {
 
 // max_tokens = 3 makes a second and a third round of what the first leaves open.
 TEST(TreeLaw, EveryRuleOnATreeOverConsecutiveRounds) {
-  for (const TreeMethod& method : kTreeMethods) {
+  for (const TreeMethod& method : TreeMethods()) {
     for (const char* tree : {"2-1", "2-2"}) {
       SCOPED_TRACE(std::string(method.name) + " " + tree);
       TreeSetting setting = Setting(method, tree, 2, 5);
@@ -58,7 +59,7 @@ TEST(TreeLaw, EveryRuleOnATreeOverConsecutiveRounds) {
 }
 
 TEST(TreeLaw, EveryRuleOnThreeTokens) {
-  for (const TreeMethod& method : kTreeMethods) {
+  for (const TreeMethod& method : TreeMethods()) {
     const bool pair = method.law == ChildLaw::kSpecHub;
     for (const char* tree : {"2", "3", "1-2"}) {
       if (pair && std::string(tree) == "3") continue;
@@ -72,7 +73,7 @@ TEST(TreeLaw, EveryRuleOnThreeTokens) {
 
 // A stop id is drafted like any other token, ends the sequence and has no children.
 TEST(TreeLaw, EndOfSequenceInsideTheTree) {
-  for (const TreeMethod& method : kTreeMethods) {
+  for (const TreeMethod& method : TreeMethods()) {
     for (int min_tokens : {0, 1}) {
       SCOPED_TRACE(std::string(method.name) + " min_tokens " + std::to_string(min_tokens));
       TreeSetting setting = Setting(method, "2-2", 2, 11);
@@ -86,7 +87,7 @@ TEST(TreeLaw, EndOfSequenceInsideTheTree) {
 
 // Draft and target warped differently: any proposal is admissible.
 TEST(TreeLaw, WarpedTargetAndForeignDraft) {
-  for (const TreeMethod& method : kTreeMethods) {
+  for (const TreeMethod& method : TreeMethods()) {
     SCOPED_TRACE(method.name);
     TreeSetting setting = Setting(method, "2-1", 3, 21);
     setting.params.max_tokens = 2;
@@ -238,7 +239,7 @@ TEST(TreeLawControl, OrderAndCopiesOfTheDraftsCount) {
 }
 
 TEST(TreeLawControl, AnInvertedRatioIsSeen) {
-  for (const TreeMethod& method : kTreeMethods) {
+  for (const TreeMethod& method : TreeMethods()) {
     if (method.law == ChildLaw::kMostLikely) continue;  // no coin
     SCOPED_TRACE(method.name);
     TreeSetting setting = Setting(method, "2", 3, 8);
@@ -269,7 +270,7 @@ class NoResidual : public ForwardedChoices {
 };
 
 TEST(TreeLawControl, ARecoveredTokenComesFromTheResidual) {
-  for (const TreeMethod& method : kTreeMethods) {
+  for (const TreeMethod& method : TreeMethods()) {
     if (method.law == ChildLaw::kMostLikely) continue;
     SCOPED_TRACE(method.name);
     TreeSetting setting = Setting(method, "2", 3, 9);

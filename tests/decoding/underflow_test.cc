@@ -18,7 +18,7 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();
 TEST(UnderflowTest, EveryRuleOfATreeIsExactBelowADraftThatIsSure) {
   const std::vector<std::vector<double>> drafts = {
       {0, -800, -900, -800}, {0, -800, kNothing, kNothing}, {0, -710, -740, -744}};
-  for (const TreeMethod& method : kTreeMethods) {
+  for (const TreeMethod& method : TreeMethods()) {
     for (const char* tree : {"2", "3-1"}) {
       if (method.law == ChildLaw::kSpecHub && tree[0] == '3') continue;
       for (const std::vector<double>& draft : drafts) {

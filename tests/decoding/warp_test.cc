@@ -5,8 +5,11 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
+#include <utility>
 
+#include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
 #include "decoding/row_kernels.h"
 #include "decoding/target_row.h"
@@ -57,6 +60,44 @@ TEST(WarpTest, TopPKeepsTheTokenThatCrosses) {
               ElementsAre(0, 1, 2));  // mass before the third is exactly 0.5
   warp.top_p = 1e-9;
   EXPECT_THAT(Warp({0, 4, 0, 0}, warp).tokens, ElementsAre(1));
+}
+
+// A token stays iff the mass before it is at most top_p; the cut looks at more and more tokens
+// until it has found the one that does not.
+TEST(WarpTest, TopPKeepsAsManyEqualTokensAsItNeeds) {
+  const auto kept = [](int vocab, int top_k, double top_p) {
+    WarpParams warp;
+    warp.top_k = top_k;
+    warp.top_p = top_p;
+    return Warp(std::vector<double>(vocab, 1.5), warp).tokens;
+  };
+  const auto first = [](int count) {
+    std::vector<TokenId> tokens(count);
+    std::iota(tokens.begin(), tokens.end(), 0);
+    return tokens;
+  };
+  EXPECT_EQ(kept(1024, 0, 0.5), first(513));  // mass before the last is exactly 0.5
+  EXPECT_EQ(kept(1024, 600, 0.5), first(301));
+  for (int vocab : {63, 64, 65, 255, 257, 1000, 5000}) {
+    for (double top_p : {0.1013, 0.4999, 0.7505, 0.9999}) {
+      EXPECT_EQ(kept(vocab, 0, top_p), first(static_cast<int>(vocab * top_p) + 1))
+          << vocab << " tokens, top_p " << top_p;
+    }
+  }
+}
+
+TEST(WarpTest, TopPOfASlowlyFallingRowIsThatOfTheDefinition) {
+  std::vector<double> logits;  // falls with the token id
+  for (int v = 0; v < 3000; ++v) logits.push_back(-0.002 * v);
+  double total = 0;
+  for (double logit : logits) total += std::exp(logit);
+  for (double top_p : {0.05, 0.1, 0.3, 0.6, 0.9, 0.99}) {
+    size_t want = 0;
+    for (double before = 0; before / total <= top_p; ++want) before += std::exp(logits[want]);
+    WarpParams warp;
+    warp.top_p = top_p;
+    EXPECT_EQ(Warp(logits, warp).size(), want) << "top_p " << top_p;
+  }
 }
 
 TEST(WarpTest, EveryCutOfALongRowIsAPrefixOfTheOrderAndSumsToOne) {
@@ -156,6 +197,65 @@ TEST(WarpTest, FewLogitsGiveTheRowOfAllLogits) {
     const Distribution all = WarpRow(absl::Span<const double>(wide), warp);
     EXPECT_EQ(few.tokens, all.tokens) << seed;
     EXPECT_EQ(few.log_probs, all.log_probs) << seed;
+  }
+}
+
+// What stands first may be banned or biased away: the short cut must have looked at those behind.
+TEST(WarpTest, FewLogitsGiveTheRowOfAllLogitsWhereTheFirstAreBanned) {
+  std::vector<float> logits;
+  for (double logit : ManyLogits(700)) logits.push_back(static_cast<float>(logit));
+  std::vector<double> wide(logits.size());
+  WidenRow(logits, wide.data());
+  const std::vector<TokenId> order = TopTokens(wide, 12);
+  for (int banned = 0; banned <= 6; ++banned) {
+    for (double bias : {kNothing, -30.0}) {
+      for (int top_k : {0, 1, 3}) {  // 0: greedy
+        WarpParams warp;
+        warp.temperature = top_k == 0 ? 0 : 1;
+        warp.top_k = top_k;
+        for (int i = 0; i < banned; ++i) warp.logit_bias.emplace_back(order[i], bias);
+        const Distribution few = WarpRow(absl::Span<const float>(logits), warp);
+        const Distribution all = WarpRow(absl::Span<const double>(wide), warp);
+        EXPECT_EQ(few.tokens, all.tokens) << banned << " banned, top_k " << top_k;
+        EXPECT_EQ(few.log_probs, all.log_probs);
+        std::vector<TokenId> want(order.begin() + banned,
+                                  order.begin() + banned + std::max(1, top_k));
+        EXPECT_THAT(few.tokens, testing::UnorderedElementsAreArray(want));
+      }
+    }
+  }
+}
+
+// One row of f32 logits.
+class OneRow : public RowSource {
+ public:
+  explicit OneRow(std::vector<float> logits) : logits_(std::move(logits)) {}
+  absl::Span<const float> Logits(int) override { return logits_; }
+
+ private:
+  std::vector<float> logits_;
+};
+
+// The end of sequence is the argmax and may not come yet: what comes is the best of the others.
+TEST(WarpTest, GreedyBeforeMinTokensTakesTheBestThatDoesNotEnd) {
+  std::vector<float> logits(500);
+  for (size_t v = 0; v < logits.size(); ++v) logits[v] = static_cast<float>(v % 17) / 4;
+  logits[2] = 9;
+  logits[77] = 8;
+  logits[331] = 7;
+  for (int top_k : {0, 1}) {
+    DecodingParams params;
+    params.warp.temperature = top_k == 0 ? 0 : 0.8;
+    params.warp.top_k = top_k;
+    params.max_tokens = 6;
+    params.min_tokens = 3;
+    params.stop_ids = {2, 77};
+    OneRow rows(logits);
+    EXPECT_THAT(ReadTargetRow(&rows, 0, params, 2).row.tokens, ElementsAre(331));
+    EXPECT_THAT(ReadTargetRow(&rows, 0, params, 3).row.tokens, ElementsAre(2));
+    const auto decoder = MakeBeamDecoder(params).value();
+    while (!decoder->finished()) decoder->Advance(DraftForest::Empty(1), &rows);
+    EXPECT_THAT(decoder->Result()[0].tokens, ElementsAre(331, 331, 331, 2)) << "top_k " << top_k;
   }
 }
 

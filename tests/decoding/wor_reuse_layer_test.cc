@@ -1,6 +1,6 @@
 // One layer verified with reuse, every choice enumerated: exact for iid targets and for targets
 // without replacement, under both survivor rules, with ends of sequence; wrong for wrong variants
-// (ALGORITHMS.md 5.5, section 9).
+// (docs/algorithms.md 5.5, 9).
 #include "decoding/wor_reuse_layer.h"
 
 #include <algorithm>
@@ -41,8 +41,8 @@ ExactLaw SequentialLaw(const LayerLaw& p, int width, bool with_replacement) {
   return law;
 }
 
-// Section 8 on a full ranking of P: an end of rank below W is an output, a later one is passed
-// over, the others are outputs until W of them are.
+// docs/algorithms.md 8 on a full ranking of P: an end of rank below W is an output, a later one is
+// passed over, the others are outputs until W of them are.
 ExactLaw WalkLaw(const LayerLaw& p, int width, absl::Span<const TokenId> stop_ids) {
   ExactLaw law;
   VisitLayerOutcomes(p, static_cast<int>(ListEntries(p).size()), /*with_replacement=*/false,

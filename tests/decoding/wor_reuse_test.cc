@@ -1,5 +1,5 @@
-// Whole decodes with drafts without replacement and reuse (ALGORITHMS.md 5.5), every choice of the
-// production drafter and decoder replayed: the law of all layers is that of beam sampling with
+// Whole decodes with drafts without replacement and reuse (docs/algorithms.md 5.5), every choice of
+// the production drafter and decoder replayed: the law of all layers is that of beam sampling with
 // replacement or without, to 1e-12. The latter is HG-WOR's.
 #include "decoding/wor_reuse.h"
 
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "decoding/method.h"
 #include "gtest/gtest.h"
 #include "tests/testing/decode_loop.h"
 #include "tests/testing/g_test.h"
@@ -23,7 +24,7 @@ LayeredSetting Setting(const Size& size, bool with_replacement) {
   LayeredSetting setting;
   setting.params.kind = with_replacement ? DecodingKind::kBeamSampling
                                          : DecodingKind::kBeamSamplingWithoutReplacement;
-  setting.params.method = "wor_reuse";
+  setting.params.method = FindMethod("wor_reuse");
   setting.params.beam_width = size.width;
   setting.params.max_tokens = size.layers;
   setting.rule = MakeWorReuseRule;
@@ -104,7 +105,7 @@ TEST(WorReuseEnumeration, InvertedRatioIsToldApart) {
 // two methods have one law. G-test, false alarm 1e-6.
 TEST(WorReuse, ClosedLawWithEndsIsThatOfHgWor) {
   LayeredSetting setting = Setting({3, 2, 2, 1, 2}, false);
-  setting.params.method = "hg_wor";
+  setting.params.method = FindMethod("hg_wor");
   setting.params.stop_ids = {0};
   setting.params.stop_when_full = false;
   const Sampler<std::vector<uint64_t>> decodes = [&](uint64_t seed,

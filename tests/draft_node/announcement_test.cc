@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include "decoding/method.h"
 #include "tests/draft_node/draft_service_fixture.h"
 
 namespace coppice {
@@ -65,7 +66,7 @@ TEST_P(AnnouncementTest, ForestsOfOnePassAreAnnouncedTogether) {
 TEST_P(AnnouncementTest, ForestsThatTakeLongAreNotAnnounced) {
   DraftServiceOptions options;
   options.announce_within_s = 1e-9;
-  service_ = std::make_unique<DraftService>(options, &host_, leaders_.get(), nullptr);
+  service_ = std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock_);
   for (uint64_t id : {1, 2, 3}) {
     Open(id, 5);
     Send(Request(id, 1, {}, 0, 3));
@@ -82,10 +83,10 @@ TEST_P(AnnouncementTest, ALeaderIsToldOnceWhereverTheTurnsBegin) {
   options.announce_within_s = kAlways;
   options.max_sessions = 3;
   options.max_rows = 32;
-  service_ = std::make_unique<DraftService>(options, &host_, leaders_.get(), nullptr);
+  service_ = std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock_);
   DecodingParams params;
   params.kind = DecodingKind::kBeamSampling;
-  params.method = "pf_gumbel";
+  params.method = FindMethod("pf_gumbel");
   params.beam_width = 20;
   const auto ask = [&](uint64_t id, uint32_t round, int roots) {
     proto::DraftCommand command = Request(id, round, {}, 0, 0);
@@ -160,7 +161,7 @@ TEST_P(AnnouncementTest, AnAnnouncementThatNothingFollowsDoesNoHarm) {
   EXPECT_EQ(Reply()->error(), "");
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(service_->RunOnce(2).ok());
   EXPECT_FALSE(stranger->Receive(&none));
-  EXPECT_TRUE(host_.blocks->CheckIntegrity().ok());
+  EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
 }
 
 // Where the announcement leaves from a thread of its own.
@@ -198,7 +199,7 @@ TEST_P(ThreadedAnnouncementTest, EveryForestComesBehindOneAnnouncement) {
     open.mutable_open()->set_session_id(1);
     open.mutable_open()->add_prompt(3);
     DecodingParams params;
-    params.method = "block";
+    params.method = FindMethod("block");
     *open.mutable_open()->mutable_decoding() = DecodingToMessage(params);
     ASSERT_TRUE(second->Send(open).ok());
     proto::DraftCommand ask = Request(1, 1, {}, 0, 5);
@@ -213,7 +214,7 @@ TEST_P(ThreadedAnnouncementTest, EveryForestComesBehindOneAnnouncement) {
       EXPECT_EQ(announced(), 1);
     }
   }
-  EXPECT_TRUE(host_.blocks->CheckIntegrity().ok());
+  EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
 }
 
 }  // namespace

@@ -11,10 +11,11 @@
 
 #include "comm/channel.h"
 #include "comm/communicator.h"
+#include "decoding/method.h"
 #include "draft_node/draft_service.h"
 #include "proto/convert.h"
 #include "tests/testing/temp_dir.h"
-#include "tests/testing/tiny_host.h"
+#include "tests/testing/tiny_runner.h"
 
 namespace coppice {
 
@@ -28,7 +29,7 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
     TinyLlamaOptions tiny;
     tiny.vocab = kVocab;
     tiny.layers = 1;
-    host_ = LoadTinyHost(tiny, dir_.path(), single_.get(), threads);
+    runner_ = LoadTinyRunner(tiny, dir_.path(), single_.get(), threads);
     leaders_ = *ServerChannel::Bind(endpoint);
     leader_ = *ClientChannel::Connect(leaders_->endpoint());
     DraftServiceOptions service;
@@ -36,13 +37,13 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
     service.max_sessions = 2;
     service.max_rows = 32;
     service.prefill_chunk = 16;
-    service_ = std::make_unique<DraftService>(service, &host_, leaders_.get(), nullptr);
+    service_ = std::make_unique<DraftService>(service, runner_.get(), leaders_.get(), nullptr, &clock_);
   }
   void Send(const proto::DraftCommand& command) { ASSERT_TRUE(leader_->Send(command).ok()); }
   void Open(uint64_t id, int prompt_length) {
     DecodingParams params;
     params.kind = DecodingKind::kBeamSampling;
-    params.method = "pf_gumbel";
+    params.method = FindMethod("pf_gumbel");
     params.beam_width = 2;
     Open(id, prompt_length, params);
   }
@@ -101,7 +102,8 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
 
   TempDir dir_;
   std::unique_ptr<Communicator> single_ = MakeSingleCommunicator();
-  ModelHost host_;
+  SteadyClock clock_;
+  std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<ServerChannel> leaders_;
   std::unique_ptr<ClientChannel> leader_;
   std::unique_ptr<DraftService> service_;

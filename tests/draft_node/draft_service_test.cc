@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "decoding/method.h"
 #include "tests/draft_node/draft_service_fixture.h"
 
 namespace coppice {
@@ -28,7 +29,7 @@ TEST_P(DraftServiceTest, PrefillsInChunksThenAnswersWithALegalForest) {
   ASSERT_TRUE(forest.ok()) << forest.status();
   EXPECT_EQ(forest->depth(), 2);
   EXPECT_EQ(forest->size(), 6);
-  EXPECT_TRUE(host_.blocks->CheckIntegrity().ok());
+  EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
 }
 
 TEST_P(DraftServiceTest, TheSameQuestionHasTheSameAnswerWhateverTheSessionSawBefore) {
@@ -82,7 +83,7 @@ TEST_P(DraftServiceTest, ShapesBeyondAPassAreRefused) {
 }
 
 TEST_P(DraftServiceTest, WhatIsBeyondTheDraftModelsContextIsRefusedAndTheNodeLivesOn) {
-  const int positions = host_.model->config().max_positions;
+  const int positions = runner_->config().max_positions;
   Open(1, positions + 1);
   EXPECT_NE(Reply()->error().find("prompt"), std::string::npos);
   Open(2, positions - 2);
@@ -99,7 +100,7 @@ TEST_P(DraftServiceTest, MoreRootsThanBeamsAreRefusedAndTheNodeLivesOn) {
   DecodingParams params;
   uint64_t id = 0;
   for (const char* method : {"recursive_rejection", "block", "mjsd", "bild", "pf_gumbel"}) {
-    params.method = method;
+    params.method = FindMethod(method);
     Open(++id, 4, params);
     proto::DraftCommand command = Request(id, 1, {}, 0, 5);
     command.mutable_draft()->set_width(1);
@@ -164,8 +165,8 @@ TEST_P(DraftServiceTest, ClosedSessionsGiveTheirBlocksBack) {
     Send(close);
   }
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(service_->RunOnce(2).ok());
-  EXPECT_EQ(host_.blocks->counts().used, 0);
-  EXPECT_TRUE(host_.blocks->CheckIntegrity().ok());
+  EXPECT_EQ(runner_->blocks()->counts().used, 0);
+  EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
 }
 
 // Levels of 20 roots and of 15 nodes do not fit in one pass of 32 rows: the session that waits
@@ -173,7 +174,7 @@ TEST_P(DraftServiceTest, ClosedSessionsGiveTheirBlocksBack) {
 TEST_P(DraftServiceTest, WhatAPassHadNoRoomForHasTheFirstTurnInTheNext) {
   DecodingParams params;
   params.kind = DecodingKind::kBeamSampling;
-  params.method = "pf_gumbel";
+  params.method = FindMethod("pf_gumbel");
   params.beam_width = 20;
   const auto ask = [&](uint64_t id, int depth) {
     proto::DraftCommand command = Request(id, 1, {}, 0, 0);
@@ -236,11 +237,11 @@ TEST_F(LeavingLeaderTest, GivesItsSessionsAndBlocksBack) {
     Send(Request(1, 1, {}, 0, 5));
     ASSERT_EQ(Reply()->error(), "");
     Turns(10);
-    EXPECT_GT(host_.blocks->counts().used, 0);
+    EXPECT_GT(runner_->blocks()->counts().used, 0);
     ANewLeader();
     Turns(10);
-    EXPECT_EQ(host_.blocks->counts().used, 0);
-    EXPECT_TRUE(host_.blocks->CheckIntegrity().ok());
+    EXPECT_EQ(runner_->blocks()->counts().used, 0);
+    EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
   }
 }
 
@@ -253,11 +254,11 @@ TEST_F(LeavingLeaderTest, LeavesTheSessionsOfOthersAsTheyAre) {
   Open(1, 30);
   Send(Request(1, 1, {}, 0, 5));
   ASSERT_EQ(Reply()->error(), "");
-  const int64_t both = host_.blocks->counts().used;
+  const int64_t both = runner_->blocks()->counts().used;
   leader_ = *ClientChannel::Connect(leaders_->endpoint());  // the second one leaves
   Turns(10);
-  EXPECT_GT(host_.blocks->counts().used, 0);
-  EXPECT_LT(host_.blocks->counts().used, both);
+  EXPECT_GT(runner_->blocks()->counts().used, 0);
+  EXPECT_LT(runner_->blocks()->counts().used, both);
   Send(Request(1, 2, {5}, 0, 6));
   EXPECT_NE(Reply()->error().find("unknown session"), std::string::npos);
   ASSERT_TRUE(first->Send(Request(1, 2, {5}, 0, 6)).ok());
@@ -274,8 +275,8 @@ TEST_F(LeavingLeaderTest, InTheMiddleOfItsPrefillOrItsForestDoesNoHarm) {
     Turns(turns);
     ANewLeader();
     Turns(10);
-    EXPECT_EQ(host_.blocks->counts().used, 0) << "after " << turns;
-    ASSERT_TRUE(host_.blocks->CheckIntegrity().ok());
+    EXPECT_EQ(runner_->blocks()->counts().used, 0) << "after " << turns;
+    ASSERT_TRUE(runner_->blocks()->CheckIntegrity().ok());
   }
   Open(1, 50);
   Send(Request(1, 1, {}, 0, 5));

@@ -54,28 +54,32 @@ class Layout {
     std::shuffle(free_slots_.begin(), free_slots_.end(), generator);
   }
 
-  int AddTable(absl::Span<const int> tokens) {
+  // A segment whose block table holds these tokens.
+  void AddSegment(absl::Span<const int> tokens) {
     for (size_t i = 0; i < tokens.size(); ++i) {
       if (i % kBlockSize == 0) {
-        table_.push_back(free_blocks_.back());
+        plan_.table.push_back(free_blocks_.back());
         free_blocks_.pop_back();
       }
-      Store(tokens[i], table_.back() * kBlockSize + static_cast<int32_t>(i % kBlockSize));
+      Store(tokens[i], plan_.table.back() * kBlockSize + static_cast<int32_t>(i % kBlockSize));
     }
-    table_begin_.push_back(static_cast<int32_t>(table_.size()));
-    return static_cast<int>(table_begin_.size()) - 2;
+    plan_.table_begin.push_back(static_cast<int32_t>(plan_.table.size()));
+    plan_.segments.push_back({plan_.rows(), 0, static_cast<int32_t>(tokens.size())});
   }
 
-  // The context's first prefix_len tokens are in the table, the others go to scratch.
-  void AddRow(const Context& context, int table, int prefix_len) {
-    row_table_.push_back(table);
-    prefix_len_.push_back(prefix_len);
+  // A row of the segment: the context's first prefix_len tokens are in its table, the others go to
+  // scratch.
+  void AddRow(const Context& context, int prefix_len) {
     for (size_t i = prefix_len; i < context.size(); ++i) {
       Store(context[i], free_slots_.back());
-      chain_.push_back(free_slots_.back());
+      plan_.chain.push_back(free_slots_.back());
       free_slots_.pop_back();
     }
-    chain_begin_.push_back(static_cast<int32_t>(chain_.size()));
+    plan_.token.push_back(0);
+    plan_.position.push_back(static_cast<int32_t>(context.size()) - 1);
+    plan_.slot.push_back(0);
+    plan_.chain_begin.push_back(static_cast<int32_t>(plan_.chain.size()));
+    ++plan_.segments.back().rows;
     const std::vector<float> query = TokenVector(shape_, context.back(), 0);
     queries_.insert(queries_.end(), query.begin(), query.end());
     queries_.resize(queries_.size() + 2 * shape_.kv_heads * shape_.head_dim);
@@ -83,10 +87,11 @@ class Layout {
 
   // [rows, q_heads * head_dim]
   std::vector<float> Run() {
-    std::vector<float> out(row_table_.size() * shape_.q_heads * shape_.head_dim, NAN);
-    backend_->Attention(queries_.data(), shape_.q_heads,
-                        {row_table_, prefix_len_, chain_begin_, chain_, table_begin_, table_},
-                        /*layer=*/1, *pool_, out.data());
+    const int64_t width = shape_.q_heads * shape_.head_dim;
+    std::vector<float> out(plan_.rows() * width, NAN);
+    RunOps(backend_, plan_, [&](Ops* ops) {
+      ops->Attention(/*layer=*/1, TensorOf(&queries_, Width()), *pool_, TensorOf(&out, width));
+    });
     return out;
   }
 
@@ -97,9 +102,13 @@ class Layout {
       const std::vector<float> values = TokenVector(shape_, token, which);
       row.insert(row.end(), values.begin(), values.end());
     }
-    backend_->RopeAndStoreKv(row.data(), {0}, {slot}, shape_.q_heads, *rope_, /*layer=*/1,
-                             pool_.get());
+    StepPlan plan = PlanOfRows(1);
+    plan.slot = {slot};
+    RunOps(backend_, plan, [&](Ops* ops) {
+      ops->RopeAndStoreKv(/*layer=*/1, *rope_, TensorOf(&row, Width()), pool_.get());
+    });
   }
+  int64_t Width() const { return (shape_.q_heads + 2 * shape_.kv_heads) * shape_.head_dim; }
 
   Backend* backend_;
   Shape shape_;
@@ -107,16 +116,15 @@ class Layout {
   std::unique_ptr<KvPool> pool_;
   std::shared_ptr<const RopeTable> rope_;
   std::vector<int32_t> free_blocks_, free_slots_;
-  std::vector<int32_t> row_table_, prefix_len_, chain_begin_ = {0}, chain_, table_begin_ = {0},
-                                                table_;
+  StepPlan plan_;
   std::vector<float> queries_;
 };
 
 std::vector<float> RunAlone(Backend* backend, const Shape& shape, const Context& context,
                             int prefix_len, uint64_t seed) {
   Layout layout(backend, shape, seed);
-  const int table = layout.AddTable(absl::MakeConstSpan(context).first(prefix_len));
-  layout.AddRow(context, table, prefix_len);
+  layout.AddSegment(absl::MakeConstSpan(context).first(prefix_len));
+  layout.AddRow(context, prefix_len);
   return layout.Run();
 }
 
@@ -196,11 +204,11 @@ TEST_P(AttentionTest, BitsOfARowDoNotDependOnBatchOrThreads) {
       const Context prompt = Tokens(60, 5000);
       for (Backend* backend : {single_.get(), team_.get()}) {
         Layout layout(backend, shape, 2);
-        const int beam_table = layout.AddTable(absl::MakeConstSpan(beams[0]).first(37));
-        for (const Context& beam : beams) layout.AddRow(beam, beam_table, 37);
-        const int prompt_table = layout.AddTable(prompt);
+        layout.AddSegment(absl::MakeConstSpan(beams[0]).first(37));
+        for (const Context& beam : beams) layout.AddRow(beam, 37);
+        layout.AddSegment(prompt);
         for (int n = 20; n <= 60; ++n)
-          layout.AddRow(Context(prompt.begin(), prompt.begin() + n), prompt_table, n);
+          layout.AddRow(Context(prompt.begin(), prompt.begin() + n), n);
         const std::vector<float> batch = layout.Run();
 
         const int64_t width = shape.q_heads * shape.head_dim;
@@ -246,13 +254,20 @@ TEST_P(AttentionTest, LargeScoresStayFinite) {
   for (int t = 0; t < 64; ++t) {
     std::fill_n(row.begin() + 8, 8, static_cast<float>(t) * 50.0f);  // K
     std::fill_n(row.begin() + 16, 8, static_cast<float>(t));         // V
-    single_->RopeAndStoreKv(row.data(), {0}, {16 + t}, 1, *rope, 0, pool.get());
+    StepPlan plan = PlanOfRows(1);
+    plan.slot = {16 + t};
+    RunOps(single_.get(), plan,
+           [&](Ops* ops) { ops->RopeAndStoreKv(0, *rope, TensorOf(&row, 24), pool.get()); });
   }
   std::vector<float> query(3 * 8, 100.0f), out(8);
+  StepPlan plan = PlanOfRows(1);
+  plan.position = {63};
+  plan.table = {1, 2, 3, 4};
+  plan.table_begin = {0, 4};
   for (const float sign : {1.0f, -1.0f}) {
     std::fill_n(query.begin(), 8, sign * 100.0f);
-    single_->Attention(query.data(), 1, {{0}, {64}, {0, 0}, {}, {0, 4}, {1, 2, 3, 4}}, 0, *pool,
-                       out.data());
+    RunOps(single_.get(), plan,
+           [&](Ops* ops) { ops->Attention(0, TensorOf(&query, 24), *pool, TensorOf(&out, 8)); });
     for (const float value : out)
       EXPECT_EQ(value, sign > 0 ? 63.0f : 0.0f);  // the largest score takes all
   }

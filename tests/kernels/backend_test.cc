@@ -12,16 +12,18 @@ namespace {
 using testing::HasSubstr;
 
 TEST(MakeBackendTest, NamesWhatThisBuildLacks) {
-  const auto cuda = MakeBackend("cuda", 0);
+  const auto cuda = MakeBackend({.kind = "cuda"});
   EXPECT_EQ(cuda.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(cuda.status().message()), HasSubstr("no CUDA backend"));
 }
 
-TEST(MakeBackendTest, RefusesUnknownKindsAndThreadCounts) {
-  const auto tpu = MakeBackend("tpu", 0);
+TEST(MakeBackendTest, RefusesUnknownKindsAndMissingThreads) {
+  const auto tpu = MakeBackend({.kind = "tpu"});
   EXPECT_EQ(tpu.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(tpu.status().message()), HasSubstr("tpu"));
-  EXPECT_EQ(MakeBackend("cpu", -1).status().code(), absl::StatusCode::kInvalidArgument);
+  const auto alone = MakeBackend({.kind = "cpu"});
+  EXPECT_EQ(alone.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(alone.status().message()), HasSubstr("needs threads"));
 }
 
 TEST(DTypeTest, SpelledAsInSafetensors) {

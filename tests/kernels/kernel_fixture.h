@@ -1,4 +1,5 @@
-// Runs a test once for every instruction set that this processor and this build share.
+// Runs a test once for every instruction set that this processor and this build share, and single
+// ops as the pass of a step.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,6 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "base/thread_team.h"
+#include "comm/communicator.h"
 #include "kernels/backend.h"
 
 namespace coppice {
@@ -18,6 +22,11 @@ class KernelTest : public testing::TestWithParam<int64_t> {
   void SetUp() override;
   void TearDown() override;
 
+ private:
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<ThreadTeam> one_thread_, three_threads_;
+
+ protected:
   std::unique_ptr<Backend> single_;
   std::unique_ptr<Backend> team_;
 };
@@ -31,5 +40,18 @@ std::string TargetParamName(const testing::TestParamInfo<int64_t>& info);
 
 // count values in [-1, 1), the same for the same seed.
 std::vector<float> RandomFloats(int64_t count, uint64_t seed);
+
+// Prefill rows of token 0 at position 0, which write the sink; without a block table.
+StepPlan PlanOfRows(int64_t rows);
+
+// Runs the ops as the body of a pass, waits for them, and expects no error.
+void RunOps(Backend* backend, const StepPlan& plan, absl::FunctionRef<void(Ops*)> body);
+
+// Values of the test as a tensor; they must outlive it.
+Tensor TensorOf(float* values, int64_t rows, int64_t columns);
+Tensor TensorOf(std::vector<float>* values, int64_t columns);
+
+// One whole matrix, without a bias.
+std::unique_ptr<Weight> PackOne(Backend* backend, const MatrixSource& source, DType dtype);
 
 }  // namespace coppice

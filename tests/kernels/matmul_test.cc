@@ -16,28 +16,38 @@ class MatMulTest : public KernelTest {
     int64_t inputs;
     DType dtype;
     std::vector<float> weights;  // as stored: rounded to dtype
-    std::unique_ptr<PackedMatrix> packed;
+    std::vector<float> bias;
+    std::unique_ptr<Weight> packed;
   };
 
-  Problem MakeProblem(int64_t outputs, int64_t inputs, DType dtype) {
-    Problem problem = {outputs, inputs, dtype,
-                       RandomFloats(outputs * inputs, outputs * 1000 + inputs), nullptr};
-    problem.packed =
-        team_->Pack({problem.weights.data(), DType::kF32, outputs, inputs, inputs}, dtype).value();
+  Problem MakeProblem(int64_t outputs, int64_t inputs, DType dtype, std::vector<float> bias = {}) {
+    Problem problem = {outputs, inputs,
+                       dtype,   RandomFloats(outputs * inputs, outputs * 1000 + inputs),
+                       bias,    nullptr};
+    const MatrixSource source = {problem.weights.data(), DType::kF32, outputs, inputs, inputs};
+    problem.packed = team_->Pack(absl::MakeConstSpan(&source, 1), dtype, bias).value();
     if (dtype == DType::kBF16) {
       for (float& weight : problem.weights) weight = cpu::Bf16ToFloat(cpu::FloatToBf16(weight));
     }
     return problem;
   }
 
+  // y (+)= x[first .. first + rows) w^T + bias.
+  static void MatMul(Backend* backend, const Problem& problem, std::vector<float>* x, int64_t first,
+                     int64_t rows, float* y, bool accumulate) {
+    const Tensor input = TensorOf(x->data() + first * problem.inputs, rows, problem.inputs);
+    RunOps(backend, PlanOfRows(rows), [&](Ops* ops) {
+      ops->MatMul(*problem.packed, input, TensorOf(y, rows, problem.outputs), accumulate);
+    });
+  }
+
   // Against double precision; the tolerance is the bound of a chain of n roundings, (n + 2) 2^-24
   // sum |x w|.
   static void ExpectCloseToReference(const Problem& problem, const std::vector<float>& x,
-                                     int64_t rows, const std::vector<float>& y,
-                                     const std::vector<float>& added) {
+                                     int64_t rows, const std::vector<float>& y) {
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t n = 0; n < problem.outputs; ++n) {
-        double sum = added.empty() ? 0.0 : added[n], size = std::abs(sum);
+        double sum = problem.bias.empty() ? 0.0 : problem.bias[n], size = std::abs(sum);
         for (int64_t k = 0; k < problem.inputs; ++k) {
           const double term =
               double{x[r * problem.inputs + k]} * problem.weights[n * problem.inputs + k];
@@ -59,10 +69,10 @@ TEST_P(MatMulTest, MatchesDoublePrecisionAtOddSizes) {
       for (const int64_t inputs : {1, 2, 33, 128}) {
         const Problem problem = MakeProblem(outputs, inputs, dtype);
         for (int64_t rows = 1; rows <= 40; rows += rows < 14 ? 1 : 13) {
-          const std::vector<float> x = RandomFloats(rows * inputs, rows);
+          std::vector<float> x = RandomFloats(rows * inputs, rows);
           std::vector<float> y(rows * outputs, NAN);
-          single_->MatMul(*problem.packed, x.data(), rows, y.data(), {}, false);
-          ExpectCloseToReference(problem, x, rows, y, {});
+          MatMul(single_.get(), problem, &x, 0, rows, y.data(), false);
+          ExpectCloseToReference(problem, x, rows, y);
         }
       }
     }
@@ -71,15 +81,14 @@ TEST_P(MatMulTest, MatchesDoublePrecisionAtOddSizes) {
 
 TEST_P(MatMulTest, AddsBiasAndAccumulates) {
   for (const int64_t outputs : {16, 37}) {
-    const Problem problem = MakeProblem(outputs, 29, DType::kF32);
-    const std::vector<float> bias = RandomFloats(outputs, 5);
-    const std::vector<float> x = RandomFloats(2 * 29, 6);
+    const Problem problem = MakeProblem(outputs, 29, DType::kF32, RandomFloats(outputs, 5));
+    std::vector<float> x = RandomFloats(2 * 29, 6);
     std::vector<float> y(2 * outputs);
-    single_->MatMul(*problem.packed, x.data(), 2, y.data(), bias, false);
-    ExpectCloseToReference(problem, x, 2, y, bias);
+    MatMul(single_.get(), problem, &x, 0, 2, y.data(), false);
+    ExpectCloseToReference(problem, x, 2, y);
 
     std::vector<float> twice = y;
-    single_->MatMul(*problem.packed, x.data(), 2, twice.data(), bias, true);
+    MatMul(single_.get(), problem, &x, 0, 2, twice.data(), true);
     for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(twice[i], 2 * y[i]) << i;
   }
 }
@@ -88,18 +97,15 @@ TEST_P(MatMulTest, BitsOfARowDoNotDependOnBatchOrThreads) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const Problem problem = MakeProblem(1000, 301, dtype);
     constexpr int64_t kRows = 40;
-    const std::vector<float> x = RandomFloats(kRows * problem.inputs, 7);
+    std::vector<float> x = RandomFloats(kRows * problem.inputs, 7);
     std::vector<float> alone(kRows * problem.outputs);
-    for (int64_t r = 0; r < kRows; ++r) {
-      single_->MatMul(*problem.packed, x.data() + r * problem.inputs, 1,
-                      alone.data() + r * problem.outputs, {}, false);
-    }
+    for (int64_t r = 0; r < kRows; ++r)
+      MatMul(single_.get(), problem, &x, r, 1, alone.data() + r * problem.outputs, false);
     for (int64_t rows = 1; rows <= kRows; rows += rows < 14 ? 1 : 13) {
       for (Backend* backend : {single_.get(), team_.get()}) {
         for (const int64_t first : {int64_t{0}, kRows - rows}) {
           std::vector<float> y(rows * problem.outputs, NAN);
-          backend->MatMul(*problem.packed, x.data() + first * problem.inputs, rows, y.data(), {},
-                          false);
+          MatMul(backend, problem, &x, first, rows, y.data(), false);
           ASSERT_EQ(std::memcmp(y.data(), alone.data() + first * problem.outputs,
                                 y.size() * sizeof(float)),
                     0)

@@ -14,9 +14,12 @@ namespace {
 class PackTest : public KernelTest {
  protected:
   // Row `row` as the backend holds it.
-  std::vector<float> ReadRow(const PackedMatrix& matrix, TokenId row) {
+  std::vector<float> ReadRow(const Weight& matrix, TokenId row) {
     std::vector<float> out(matrix.columns);
-    single_->Embed(matrix, 0, {row}, out.data());
+    StepPlan plan = PlanOfRows(1);
+    plan.token = {row};
+    RunOps(single_.get(), plan,
+           [&](Ops* ops) { ops->Embed(matrix, 0, TensorOf(&out, matrix.columns)); });
     return out;
   }
 };
@@ -36,7 +39,7 @@ TEST_P(PackTest, EveryFiniteHalfIsExactInF32) {
   }
   const int64_t columns = 128, rows = static_cast<int64_t>(halves.size()) / columns;
   const auto packed =
-      team_->Pack({halves.data(), DType::kF16, rows, columns, columns}, DType::kF32).value();
+      PackOne(team_.get(), {halves.data(), DType::kF16, rows, columns, columns}, DType::kF32);
   for (int64_t row = 0; row < rows; ++row) {
     const std::vector<float> values = ReadRow(*packed, static_cast<TokenId>(row));
     for (int64_t k = 0; k < columns; ++k)
@@ -48,7 +51,7 @@ TEST_P(PackTest, RoundsToNearestEvenBf16) {
   // 1 + 2^-8 lies half-way between 1 and 1 + 2^-7: to even, down. 1 + 3 2^-8: to even, up.
   const std::vector<float> source = {1.0f + 0x1p-8f, 1.0f + 3 * 0x1p-8f, 1.0f + 0x1.1p-8f, -2.5f,
                                      0.0f};
-  const auto packed = single_->Pack({source.data(), DType::kF32, 1, 5, 5}, DType::kBF16).value();
+  const auto packed = PackOne(single_.get(), {source.data(), DType::kF32, 1, 5, 5}, DType::kBF16);
   EXPECT_THAT(ReadRow(*packed, 0),
               testing::ElementsAre(1.0f, 1.0f + 0x1p-6f, 1.0f + 0x1p-7f, -2.5f, 0.0f));
 }
@@ -64,7 +67,7 @@ TEST_P(PackTest, StacksStridedUnalignedSources) {
       {bytes.data() + 1, DType::kBF16, 5, columns, stride},
       {bytes.data() + 1 + 5 * stride * 2, DType::kBF16, 45, columns, stride}};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const auto packed = team_->PackStacked(sources, dtype).value();
+    const auto packed = team_->Pack(sources, dtype, {}).value();
     EXPECT_EQ(packed->rows, 50);
     EXPECT_EQ(packed->columns, columns);
     EXPECT_EQ(packed->dtype, dtype);
@@ -77,22 +80,27 @@ TEST_P(PackTest, StacksStridedUnalignedSources) {
 }
 
 TEST_P(PackTest, HoldsThePaddedWeightsAndNoMore) {
-  const std::vector<float> source(1000 * 100);
-  EXPECT_EQ(
-      single_->Pack({source.data(), DType::kF32, 1000, 100, 100}, DType::kBF16).value()->bytes,
-      1008u * 100 * 2);
-  EXPECT_EQ(single_->Pack({source.data(), DType::kF32, 1000, 100, 100}, DType::kF32).value()->bytes,
-            1008u * 100 * 4);
+  const std::vector<float> values(1000 * 100);
+  const MatrixSource source = {values.data(), DType::kF32, 1000, 100, 100};
+  EXPECT_EQ(PackOne(single_.get(), source, DType::kBF16)->bytes, 1008u * 100 * 2);
+  EXPECT_EQ(PackOne(single_.get(), source, DType::kF32)->bytes, 1008u * 100 * 4);
+  const std::vector<float> bias(1000);
+  EXPECT_EQ(single_->Pack({source}, DType::kF32, bias).value()->bytes, 1008u * 100 * 4 + 1000 * 4);
+  EXPECT_EQ(single_->PackGain(bias).value()->bytes, 1000u * 4);
 }
 
 TEST_P(PackTest, RefusesWhatDoesNotFitTogether) {
   const std::vector<float> source(100);
   const MatrixSource good = {source.data(), DType::kF32, 10, 10, 10};
   const MatrixSource narrow = {source.data(), DType::kF32, 10, 9, 10};
-  EXPECT_EQ(single_->Pack(good, DType::kF16).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(single_->PackStacked({}, DType::kF32).status().code(),
+  EXPECT_EQ(single_->Pack({good}, DType::kF16, {}).status().code(),
             absl::StatusCode::kInvalidArgument);
-  const auto mixed = single_->PackStacked({good, narrow}, DType::kF32);
+  EXPECT_EQ(single_->Pack({}, DType::kF32, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  const auto biased = single_->Pack({good, good}, DType::kF32, std::vector<float>(10));
+  EXPECT_EQ(biased.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(biased.status().message()),
+              testing::HasSubstr("a bias of 10 values for 20 rows"));
+  const auto mixed = single_->Pack({good, narrow}, DType::kF32, {});
   EXPECT_EQ(mixed.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(mixed.status().message()),
               testing::HasSubstr("columns 10 F32 and 9 F32"));
@@ -101,9 +109,12 @@ TEST_P(PackTest, RefusesWhatDoesNotFitTogether) {
 TEST_P(PackTest, EmbeddingOfAbsentTokensIsZero) {
   std::vector<float> source(20 * 3);
   std::iota(source.begin(), source.end(), 1.0f);
-  const auto packed = single_->Pack({source.data(), DType::kF32, 20, 3, 3}, DType::kF32).value();
+  const auto packed = PackOne(single_.get(), {source.data(), DType::kF32, 20, 3, 3}, DType::kF32);
   std::vector<float> out(5 * 3, NAN);
-  single_->Embed(*packed, /*first_row=*/100, {99, 100, 119, 120, 118}, out.data());
+  StepPlan plan = PlanOfRows(5);
+  plan.token = {99, 100, 119, 120, 118};
+  RunOps(single_.get(), plan,
+         [&](Ops* ops) { ops->Embed(*packed, /*first_row=*/100, TensorOf(&out, 3)); });
   EXPECT_THAT(out, testing::ElementsAre(0, 0, 0, 1, 2, 3, 58, 59, 60, 0, 0, 0, 55, 56, 57));
 }
 

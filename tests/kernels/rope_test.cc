@@ -60,7 +60,12 @@ TEST_P(RopeTest, RotatesHalvesAndStoresKAndV) {
       const auto& host = static_cast<const cpu::CpuKvPool&>(*pool);
       const std::vector<float> before = RandomFloats(kRows * width, head_dim);
       std::vector<float> after = before;
-      single_->RopeAndStoreKv(after.data(), positions, slots, kQHeads, *rope, kLayer, pool.get());
+      StepPlan plan = PlanOfRows(kRows);
+      plan.position = positions;
+      plan.slot = slots;
+      RunOps(single_.get(), plan, [&](Ops* ops) {
+        ops->RopeAndStoreKv(kLayer, *rope, TensorOf(&after, width), pool.get());
+      });
 
       for (int r = 0; r < kRows; ++r) {
         for (int c = 0; c < width; ++c) {
@@ -100,12 +105,17 @@ TEST_P(RopeTest, BitsOfARowDoNotDependOnBatchOrThreads) {
   const auto pool = single_->MakeKvPool({1, 4, kHeadDim, 5, DType::kF32}).value();
   std::vector<float> batch = RandomFloats(kRows * kWidth, 1);
   std::vector<float> rows = batch;
-  std::vector<int32_t> positions(kRows), slots(kRows);
-  for (int r = 0; r < kRows; ++r) positions[r] = kRows - 1 - r, slots[r] = 16 + r;
-  team_->RopeAndStoreKv(batch.data(), positions, slots, 8, *rope, 0, pool.get());
+  StepPlan plan = PlanOfRows(kRows);
+  for (int r = 0; r < kRows; ++r) plan.position[r] = kRows - 1 - r, plan.slot[r] = 16 + r;
+  RunOps(team_.get(), plan,
+         [&](Ops* ops) { ops->RopeAndStoreKv(0, *rope, TensorOf(&batch, kWidth), pool.get()); });
   for (int r = 0; r < kRows; ++r) {
-    single_->RopeAndStoreKv(rows.data() + r * kWidth, {positions[r]}, {slots[r]}, 8, *rope, 0,
-                            pool.get());
+    StepPlan alone = PlanOfRows(1);
+    alone.position = {plan.position[r]};
+    alone.slot = {plan.slot[r]};
+    RunOps(single_.get(), alone, [&](Ops* ops) {
+      ops->RopeAndStoreKv(0, *rope, TensorOf(rows.data() + r * kWidth, 1, kWidth), pool.get());
+    });
   }
   EXPECT_EQ(batch, rows);
 }

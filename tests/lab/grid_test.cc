@@ -29,7 +29,7 @@ TEST(GridTest, HasACellOrAReasonForEveryRowAndKind) {
   const auto made = MakeCells(Grid{}, Base());
   ASSERT_TRUE(made.ok()) << made.status();
   std::set<std::string> seen;
-  for (const Cell& cell : made->cells) seen.insert(cell.params.method);
+  for (const Cell& cell : made->cells) seen.insert(std::string(MethodName(cell.params)));
   for (const MethodRow& row : Methods()) {
     EXPECT_TRUE(seen.count(std::string(row.name))) << row.name;
   }

@@ -1,5 +1,5 @@
 // Folders that cannot be served: one line that names file, tensor and expectation, through
-// Transformer::Load.
+// LoadDecoder.
 #include "model/checkpoint.h"
 
 #include <gmock/gmock.h>
@@ -180,9 +180,9 @@ TEST(Checkpoint, ReadsUnalignedTensors) {
   const TempDir dir;
   const TinyLlama tiny = MakeTinyLlama({});
   WriteTinyLlama(tiny, dir.path());
-  const BatchSketch sketch = BatchSketch(16).Prefix({5, 6, 7}, 0, 3, 3);
+  const PlanSketch sketch = PlanSketch(16).Prefix({5, 6, 7}, 0, 3, 3);
   const std::vector<float> aligned =
-      *LoadForTest({.dir = dir.path(), .max_rows = 8})->Run(sketch.batch);
+      *LoadForTest({.dir = dir.path(), .max_rows = 8})->Run(sketch.plan);
   std::string file = Slurp(dir.File("model.safetensors"));
   const size_t length =
       static_cast<unsigned char>(file[0]) + 256 * static_cast<unsigned char>(file[1]);
@@ -190,7 +190,7 @@ TEST(Checkpoint, ReadsUnalignedTensors) {
   file[0] = static_cast<char>((length + 1) & 255);
   file[1] = static_cast<char>((length + 1) >> 8);
   dir.Write("model.safetensors", file);
-  EXPECT_EQ(*LoadForTest({.dir = dir.path(), .max_rows = 8})->Run(sketch.batch), aligned);
+  EXPECT_EQ(*LoadForTest({.dir = dir.path(), .max_rows = 8})->Run(sketch.plan), aligned);
 }
 
 // Damage anywhere in the header or in the length of the file: an error or a model, never a crash.

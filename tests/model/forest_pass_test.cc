@@ -47,7 +47,7 @@ std::vector<float> Row(const std::vector<float>& logits, int row) {
 std::vector<float> DecodedAlone(LoadedModel* loaded, const std::vector<TokenId>& tokens) {
   std::vector<float> logits;
   for (int t = 0; t < static_cast<int>(tokens.size()); ++t) {
-    logits = *loaded->Run(BatchSketch(64).Prefix(tokens, t, t + 1, 1).batch);
+    logits = *loaded->Run(PlanSketch(64).Prefix(tokens, t, t + 1, 1).plan);
   }
   return logits;
 }
@@ -77,8 +77,8 @@ class ForestPass : public testing::TestWithParam<std::tuple<std::string, int>> {
 
 TEST_P(ForestPass, RowHasTheBitsOfThatRowDecodedAlone) {
   OnEveryRank([](LoadedModel* loaded, bool leader) {
-    ASSERT_TRUE(loaded->Run(BatchSketch(64).Prefix(Prompt(), 0, kPrefix, 0).batch).ok());
-    const std::vector<float> forest = *loaded->Run(BatchSketch(64).Forest(kPrefix, kForest).batch);
+    ASSERT_TRUE(loaded->Run(PlanSketch(64).Prefix(Prompt(), 0, kPrefix, 0).plan).ok());
+    const std::vector<float> forest = *loaded->Run(PlanSketch(64).Forest(kPrefix, kForest).plan);
     for (int node = 0; node < static_cast<int>(kForest.size()); ++node) {
       const std::vector<float> alone = DecodedAlone(loaded, PathTokens(node));
       if (leader) {
@@ -90,13 +90,12 @@ TEST_P(ForestPass, RowHasTheBitsOfThatRowDecodedAlone) {
 
 TEST_P(ForestPass, RowDoesNotDependOnItsNeighbours) {
   OnEveryRank([](LoadedModel* loaded, bool leader) {
-    const BatchSketch alone = BatchSketch(64).Forest(kPrefix, kForest);
-    ASSERT_TRUE(loaded->Run(BatchSketch(64).Prefix(Prompt(), 0, kPrefix, 0).batch).ok());
-    const std::vector<float> expected = *loaded->Run(alone.batch);
+    const PlanSketch alone = PlanSketch(64).Forest(kPrefix, kForest);
+    ASSERT_TRUE(loaded->Run(PlanSketch(64).Prefix(Prompt(), 0, kPrefix, 0).plan).ok());
+    const std::vector<float> expected = *loaded->Run(alone.plan);
     // The whole prompt and the forest in one batch: the forest rows follow the prefix rows.
-    const BatchSketch both =
-        BatchSketch(64).Prefix(Prompt(), 0, kPrefix, 0).Forest(kPrefix, kForest);
-    const std::vector<float> mixed = *loaded->Run(both.batch);
+    const PlanSketch both = PlanSketch(64).Prefix(Prompt(), 0, kPrefix, 0).Forest(kPrefix, kForest);
+    const std::vector<float> mixed = *loaded->Run(both.plan);
     if (leader) {
       EXPECT_EQ(mixed, expected);
     }
@@ -105,14 +104,14 @@ TEST_P(ForestPass, RowDoesNotDependOnItsNeighbours) {
 
 TEST_P(ForestPass, CommittedTokensReadLikePrefix) {
   OnEveryRank([](LoadedModel* loaded, bool leader) {
-    BatchSketch round = BatchSketch(64).Prefix(Prompt(), 0, kPrefix, 0).Forest(kPrefix, kForest);
-    ASSERT_TRUE(loaded->Run(round.batch).ok());
+    PlanSketch round = PlanSketch(64).Prefix(Prompt(), 0, kPrefix, 0).Forest(kPrefix, kForest);
+    ASSERT_TRUE(loaded->Run(round.plan).ok());
     // Nodes 0 and 2 survive and move to the prefix; then node 6's token follows them.
-    BatchSketch next(64);
-    next.batch.commits = {{next.scratch_slot(0), next.prefix_slot(kPrefix)},
-                          {next.scratch_slot(2), next.prefix_slot(kPrefix + 1)}};
+    PlanSketch next(64);
+    next.plan.commits = {{next.scratch_slot(0), next.prefix_slot(kPrefix)},
+                         {next.scratch_slot(2), next.prefix_slot(kPrefix + 1)}};
     next.Forest(kPrefix + 2, {{-1, kForest[6].token}});
-    const std::vector<float> after = *loaded->Run(next.batch);
+    const std::vector<float> after = *loaded->Run(next.plan);
     const std::vector<float> alone = DecodedAlone(loaded, PathTokens(6));
     if (leader) {
       EXPECT_EQ(after, alone);
@@ -134,8 +133,8 @@ TEST(ForestPassValues, RowSeesItsOwnAncestorsAlone) {
   WriteTinyLlama(tiny, dir.path());
   auto loaded = LoadForTest({.dir = dir.path(), .max_rows = 64});
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  const BatchSketch both = BatchSketch(64).Prefix(Prompt(), 0, kPrefix, 0).Forest(kPrefix, kForest);
-  const std::vector<float> logits = *loaded->Run(both.batch);
+  const PlanSketch both = PlanSketch(64).Prefix(Prompt(), 0, kPrefix, 0).Forest(kPrefix, kForest);
+  const std::vector<float> logits = *loaded->Run(both.plan);
   for (int node = 0; node < static_cast<int>(kForest.size()); ++node) {
     EXPECT_LT(RelativeError(Row(logits, node), ReferenceLogits(tiny, PathTokens(node)).back()),
               1e-5);

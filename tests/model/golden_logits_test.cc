@@ -1,9 +1,7 @@
-// A real model against float64 logits computed elsewhere (ALGORITHMS.md 12.1), when its folder lies
-// beside this one.
+// A real model against float64 logits computed elsewhere (docs/algorithms.md 12.1).
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 
 #include "base/deterministic_math.h"
@@ -13,8 +11,8 @@
 namespace coppice {
 namespace {
 
-constexpr char kModel[] = "../shared/models/stories260k";
-constexpr char kGolden[] = "../shared/golden/stories260k_logits.json";
+constexpr char kModel[] = "tests/models/stories260k";
+constexpr char kGolden[] = "tests/golden/stories260k_logits.json";
 constexpr double kTolerance = 1e-5;  // max |difference| / max |logit|, f32
 
 class GoldenLogits : public testing::Test {
@@ -22,7 +20,7 @@ class GoldenLogits : public testing::Test {
   void SetUp() override {
     if (!std::filesystem::exists(kModel) || !std::filesystem::exists(kGolden)) {
       GTEST_SKIP() << kModel << " and " << kGolden
-                   << " are not there; transformer_test covers the forward pass";
+                   << " are not there; decoder_test covers the forward pass";
     }
     std::ifstream(kGolden) >> golden_;
     auto loaded = LoadForTest({.dir = kModel, .max_rows = 64});
@@ -39,7 +37,7 @@ TEST_F(GoldenLogits, LastLogitsWithinTolerance) {
   for (const auto& item : golden_["cases"]) {
     const std::vector<TokenId> ids = item["ids"];
     const int count = static_cast<int>(ids.size());
-    const auto logits = loaded_.Run(BatchSketch(512).Prefix(ids, 0, count, 1).batch);
+    const auto logits = loaded_.Run(PlanSketch(512).Prefix(ids, 0, count, 1).plan);
     ASSERT_TRUE(logits.ok()) << logits.status();
     const double error = RelativeError(*logits, item["last_logits"].get<std::vector<double>>());
     EXPECT_LT(error, kTolerance) << item["text"];
@@ -52,7 +50,7 @@ TEST_F(GoldenLogits, MeanNegativeLogLikelihoodOfTheText) {
     const std::vector<TokenId> ids = item["ids"];
     const int count = static_cast<int>(ids.size());
     const std::vector<float> logits =
-        *loaded_.Run(BatchSketch(512).Prefix(ids, 0, count, count).batch);
+        *loaded_.Run(PlanSketch(512).Prefix(ids, 0, count, count).plan);
     const size_t vocab = logits.size() / ids.size();
     double nll = 0;
     for (int t = 1; t < count; ++t) {
@@ -72,7 +70,7 @@ TEST_F(GoldenLogits, GreedyContinuationsTokenForToken) {
     int begin = 0, compared = 0;
     for (const TokenId next : expected) {
       const int end = static_cast<int>(ids.size());
-      std::vector<float> logits = *loaded_.Run(BatchSketch(512).Prefix(ids, begin, end, 1).batch);
+      std::vector<float> logits = *loaded_.Run(PlanSketch(512).Prefix(ids, begin, end, 1).plan);
       const auto best = std::max_element(logits.begin(), logits.end());
       const TokenId token = static_cast<TokenId>(best - logits.begin());
       const double top = *best;

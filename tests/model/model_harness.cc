@@ -9,9 +9,15 @@
 
 namespace coppice {
 
-absl::StatusOr<std::vector<float>> LoadedModel::Run(const ForwardBatch& batch) {
-  COPPICE_ASSIGN_OR_RETURN(const absl::Span<const float> logits, model->Forward(batch, pool.get()));
-  return std::vector<float>(logits.begin(), logits.end());
+absl::StatusOr<std::vector<float>> LoadedModel::Run(const StepPlan& plan) {
+  COPPICE_RETURN_IF_ERROR(backend->Submit(plan, decoder.get()));
+  COPPICE_ASSIGN_OR_RETURN(const StepRows* rows, backend->Wait());
+  std::vector<float> logits;
+  for (size_t need = 0; rows != nullptr && need < plan.needs.size(); ++need) {
+    const absl::Span<const float> row = rows->Whole(static_cast<int>(need));
+    logits.insert(logits.end(), row.begin(), row.end());
+  }
+  return logits;
 }
 
 absl::StatusOr<LoadedModel> LoadForTest(const LoadOptions& options, Communicator* communicator) {
@@ -20,49 +26,58 @@ absl::StatusOr<LoadedModel> LoadForTest(const LoadOptions& options, Communicator
     loaded.single = MakeSingleCommunicator();
     communicator = loaded.single.get();
   }
-  COPPICE_ASSIGN_OR_RETURN(loaded.backend, MakeBackend("cpu", /*threads=*/1));
-  COPPICE_ASSIGN_OR_RETURN(loaded.model,
-                           Transformer::Load(options, loaded.backend.get(), communicator));
-  COPPICE_ASSIGN_OR_RETURN(loaded.pool,
-                           loaded.backend->MakeKvPool(loaded.model->kv_shape(kTestBlocks)));
+  loaded.threads = std::make_unique<ThreadTeam>(1);
+  BackendOptions backend;
+  backend.threads = loaded.threads.get();
+  backend.communicator = communicator;
+  COPPICE_ASSIGN_OR_RETURN(loaded.backend, MakeBackend(backend));
+  COPPICE_ASSIGN_OR_RETURN(DecoderParts parts,
+                           LoadDecoder(options, loaded.backend.get(), communicator));
+  COPPICE_ASSIGN_OR_RETURN(loaded.pool, loaded.backend->MakeKvPool(parts.kv_shape(kTestBlocks)));
+  COPPICE_ASSIGN_OR_RETURN(
+      loaded.decoder, Decoder::Create(std::move(parts), loaded.backend.get(), loaded.pool.get(),
+                                      communicator->size()));
   return loaded;
 }
 
-BatchSketch::BatchSketch(int capacity) : blocks_((capacity + kBlockSize - 1) / kBlockSize) {
+PlanSketch::PlanSketch(int capacity) : blocks_((capacity + kBlockSize - 1) / kBlockSize) {
   COPPICE_CHECK(blocks_ + 2 < kTestBlocks);
-  for (int block = 1; block <= blocks_; ++block) batch.table.push_back(block);
-  batch.table_begin = {0, blocks_};
-  batch.chain_begin = {0};
+  for (int block = 1; block <= blocks_; ++block) plan.table.push_back(block);
+  plan.table_begin = {0, blocks_};
+  plan.segments = {{0, 0, 0}};
 }
 
-BatchSketch& BatchSketch::Prefix(const std::vector<TokenId>& tokens, int begin, int end,
-                                 int logits) {
-  for (int position = begin; position < end; ++position) {
-    batch.token.push_back(tokens[position]);
-    batch.position.push_back(position);
-    batch.slot.push_back(prefix_slot(position));
-    batch.row_table.push_back(0);
-    batch.prefix_len.push_back(position + 1);
-    batch.chain_begin.push_back(static_cast<int32_t>(batch.chain.size()));
-    if (position >= end - logits) batch.logits_rows.push_back(batch.rows() - 1);
+// The chain of the row, if any, is in place.
+void PlanSketch::AddRow(TokenId token, int position, int32_t slot, bool logits) {
+  if (logits) {
+    RowNeed need;
+    need.row = plan.rows();
+    plan.needs.push_back(need);
   }
+  plan.token.push_back(token);
+  plan.position.push_back(position);
+  plan.slot.push_back(slot);
+  plan.chain_begin.push_back(static_cast<int32_t>(plan.chain.size()));
+  ++plan.segments[0].rows;
+}
+
+PlanSketch& PlanSketch::Prefix(const std::vector<TokenId>& tokens, int begin, int end, int logits) {
+  for (int position = begin; position < end; ++position)
+    AddRow(tokens[position], position, prefix_slot(position), position >= end - logits);
+  plan.segments[0].prefix_len = end;
   return *this;
 }
 
-BatchSketch& BatchSketch::Forest(int prefix, const std::vector<ForestNode>& nodes) {
+PlanSketch& PlanSketch::Forest(int prefix, const std::vector<ForestNode>& nodes) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     std::vector<int32_t> chain;
     for (int node = static_cast<int>(i); node >= 0; node = nodes[node].parent)
       chain.push_back(scratch_slot(node));
-    batch.chain.insert(batch.chain.end(), chain.rbegin(), chain.rend());
-    batch.token.push_back(nodes[i].token);
-    batch.position.push_back(prefix + static_cast<int>(chain.size()) - 1);
-    batch.slot.push_back(chain.front());
-    batch.row_table.push_back(0);
-    batch.prefix_len.push_back(prefix);
-    batch.chain_begin.push_back(static_cast<int32_t>(batch.chain.size()));
-    batch.logits_rows.push_back(batch.rows() - 1);
+    plan.chain.insert(plan.chain.end(), chain.rbegin(), chain.rend());
+    AddRow(nodes[i].token, prefix + static_cast<int>(chain.size()) - 1, chain.front(),
+           /*logits=*/true);
   }
+  plan.segments[0].prefix_len = prefix;
   return *this;
 }
 

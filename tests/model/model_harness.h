@@ -1,4 +1,4 @@
-// A loaded transformer with its KV pool, and forward batches built by hand for one sequence: prefix
+// A loaded decoder with its backend and KV pool, and plans made by hand for one sequence: prefix
 // rows in the blocks 1, 2, ..., forest rows in scratch slots behind them. Shared by the tests of
 // the forward pass.
 #pragma once
@@ -8,21 +8,25 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/forward_batch.h"
+#include "base/step_plan.h"
+#include "base/thread_team.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
-#include "model/transformer.h"
+#include "model/decoder.h"
+#include "model/load_decoder.h"
 
 namespace coppice {
 
 struct LoadedModel {
   std::unique_ptr<Communicator> single;  // when no communicator was given
+  std::unique_ptr<ThreadTeam> threads;
   std::unique_ptr<Backend> backend;
-  std::unique_ptr<Transformer> model;
   std::unique_ptr<KvPool> pool;
+  std::unique_ptr<Decoder> decoder;
 
-  // The logits of a batch, copied.
-  absl::StatusOr<std::vector<float>> Run(const ForwardBatch& batch);
+  const DecoderParts& parts() const { return decoder->parts(); }
+  // The whole rows that the plan needs, one after the other, copied; empty but on rank 0.
+  absl::StatusOr<std::vector<float>> Run(const StepPlan& plan);
 };
 
 inline constexpr int kTestBlocks = 40;  // of the pool, the sink included
@@ -36,20 +40,22 @@ struct ForestNode {
   TokenId token = 0;
 };
 
-class BatchSketch {
+class PlanSketch {
  public:
   // One block table that covers `capacity` tokens; scratch slots follow it.
-  explicit BatchSketch(int capacity);
+  explicit PlanSketch(int capacity);
   // Tokens [begin, end) of the sequence as prefix rows; logits of the last `logits` of them.
-  BatchSketch& Prefix(const std::vector<TokenId>& tokens, int begin, int end, int logits);
+  PlanSketch& Prefix(const std::vector<TokenId>& tokens, int begin, int end, int logits);
   // A forest behind a prefix of `prefix` tokens; logits of every node. Node i lives in scratch slot
   // i.
-  BatchSketch& Forest(int prefix, const std::vector<ForestNode>& nodes);
+  PlanSketch& Forest(int prefix, const std::vector<ForestNode>& nodes);
   int32_t prefix_slot(int position) const { return kBlockSize + position; }
   int32_t scratch_slot(int node) const { return (1 + blocks_) * kBlockSize + node; }
-  ForwardBatch batch;
+  StepPlan plan;
 
  private:
+  void AddRow(TokenId token, int position, int32_t slot, bool logits);
+
   int blocks_;
 };
 

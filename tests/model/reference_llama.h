@@ -1,5 +1,5 @@
 // A Llama forward pass written a second time, naively, in double precision over the stored weights:
-// what transformer_test compares the product with. Shares no code with model/ or kernels/.
+// what decoder_test compares the product with. Shares no code with model/ or kernels/.
 #pragma once
 
 #include <vector>

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace coppice {
@@ -22,7 +23,7 @@ ModelConfig Config(int heads, int kv_heads) {
 TEST(ShardPlan, CoversEverythingOnce) {
   for (const int kv_heads : {1, 2, 3, 4, 8}) {
     for (const int group : {1, 2, 3, 7}) {
-      for (int ranks = 1; ranks <= kv_heads * group; ++ranks) {
+      for (int ranks = 1; ranks <= std::min(kv_heads * group, 16); ++ranks) {
         int q = 0, columns = 0, tokens = 0;
         for (int rank = 0; rank < ranks; ++rank) {
           const auto plan = MakeShardPlan(Config(kv_heads * group, kv_heads), rank, ranks);
@@ -60,6 +61,31 @@ TEST(ShardPlan, RefusesMoreRanksThanPieces) {
   config.intermediate_size = 3;
   EXPECT_THAT(MakeShardPlan(config, 0, 4).status().message(),
               testing::HasSubstr("at most 3 ranks"));
+}
+
+TEST(ShardPlan, CutsTheVocabularyAtTheBordersOfChunks) {
+  for (const int ranks : {1, 2, 3, 5, 16}) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto plan = MakeShardPlan(Config(16, 16), rank, ranks);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      EXPECT_EQ(plan->vocab.begin, 16 * rank / ranks * 101 / 16);
+      EXPECT_EQ(plan->vocab.end, 16 * (rank + 1) / ranks * 101 / 16);
+    }
+  }
+}
+
+TEST(ShardPlan, RefusesMoreRanksThanChunksOfTheVocabulary) {
+  const absl::Status many = MakeShardPlan(Config(20, 20), 0, 17).status();
+  EXPECT_EQ(many.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(many.message(), testing::HasSubstr("over 17 ranks"));
+  EXPECT_THAT(many.message(), testing::HasSubstr("expected at most 16 ranks"));
+  ModelConfig config = Config(12, 12);
+  config.vocab_size = 11;
+  for (int rank = 0; rank < 11; ++rank) {  // every rank says the same
+    const absl::Status empty = MakeShardPlan(config, rank, 11).status();
+    EXPECT_EQ(empty.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(empty.message(), testing::HasSubstr("of 11 tokens none is left for rank 0"));
+  }
 }
 
 }  // namespace

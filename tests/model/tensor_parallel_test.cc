@@ -36,7 +36,7 @@ TEST_P(TensorParallel, LogitsAreThoseOfOneRank) {
   const TinyLlama tiny = MakeTinyLlama(GetParam().options);
   WriteTinyLlama(tiny, dir.path());
   const std::vector<TokenId> tokens = SomeTokens(24, tiny.options.vocab);
-  const ForwardBatch batch = BatchSketch(32).Prefix(tokens, 0, 24, 3).batch;
+  const StepPlan plan = PlanSketch(32).Prefix(tokens, 0, 24, 3).plan;
   std::vector<double> expected;
   const auto reference = ReferenceLogits(tiny, tokens);
   for (int t = 21; t < 24; ++t)
@@ -46,8 +46,8 @@ TEST_P(TensorParallel, LogitsAreThoseOfOneRank) {
   RunRanks(GetParam().ranks, [&](Communicator* communicator) {
     auto loaded = LoadForTest({.dir = dir.path(), .max_rows = 32}, communicator);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
-    logits[communicator->rank()] = *loaded->Run(batch);
-    fingerprints[communicator->rank()] = loaded->model->fingerprint();
+    logits[communicator->rank()] = *loaded->Run(plan);
+    fingerprints[communicator->rank()] = loaded->parts().fingerprint;
   });
   ASSERT_EQ(logits[0].size(), expected.size());
   EXPECT_LT(RelativeError(logits[0], expected), 1e-5);
@@ -74,12 +74,12 @@ TEST(TensorParallelLoad, WeightsAreDividedAmongRanks) {
   const TempDir dir;
   WriteTinyLlama(MakeTinyLlama({.hidden = 64, .kv_heads = 4, .intermediate = 128, .vocab = 128}),
                  dir.path());
-  const size_t whole = LoadForTest({.dir = dir.path(), .max_rows = 8})->model->weight_bytes();
+  const size_t whole = LoadForTest({.dir = dir.path(), .max_rows = 8})->parts().weights.bytes;
   RunRanks(2, [&](Communicator* communicator) {
     auto loaded = LoadForTest({.dir = dir.path(), .max_rows = 8}, communicator);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
-    EXPECT_LT(loaded->model->weight_bytes(), whole * 0.52);
-    EXPECT_EQ(loaded->model->kv_shape(4).kv_heads, 2);
+    EXPECT_LT(loaded->parts().weights.bytes, whole * 0.52);
+    EXPECT_EQ(loaded->parts().kv_shape(4).kv_heads, 2);
   });
 }
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <set>
+#include <string>
 
 #include "google/protobuf/stubs/logging.h"
 #include "proto/convert.h"
@@ -29,6 +31,11 @@ int32_t RandomInt(Random& random) {
     default:
       return static_cast<int32_t>(random() % 40) - 8;
   }
+}
+
+int64_t RandomInt64(Random& random) {
+  const int64_t small = RandomInt(random);
+  return random() % 4 == 0 ? small * (int64_t{1} << 33) : small;
 }
 
 double RandomDouble(Random& random) {
@@ -75,6 +82,12 @@ void MutateOnce(Random& random, Message* message) {
       return reflection->SetInt32(message, field, RandomInt(random));
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return reflection->SetDouble(message, field, RandomDouble(random));
+    case FieldDescriptor::CPPTYPE_INT64:
+      return reflection->SetInt64(message, field, RandomInt64(random));
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return reflection->SetUInt64(message, field, random());
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection->SetBool(message, field, random() % 2 == 0);
     case FieldDescriptor::CPPTYPE_STRING:
       return reflection->SetString(message, field, random() % 2 == 0 ? "" : "x\xff");
     default:
@@ -122,13 +135,53 @@ TEST(ConvertFuzzTest, Decoding) {
   Fuzz(1, 20000, DecodingToMessage(SampleParams()), [](const proto::Decoding& message) {
     auto params = DecodingFromMessage(message);
     if (params.ok()) {
-      EXPECT_GE(params->beam_width, 1);
-      EXPECT_GE(params->max_tokens, 1);
-      EXPECT_GE(params->warp.temperature, 0);
-      EXPECT_GE(params->warp.top_k, 0);
+      EXPECT_TRUE(CheckParameters(*params).ok()) << CheckParameters(*params);
+      EXPECT_NE(params->method, nullptr);
+      EXPECT_EQ(DecodingFromMessage(DecodingToMessage(*params)).status(), absl::OkStatus());
     }
     return params;
   });
+}
+
+// Scalars alone: most mutants of a whole message are refused for another field.
+TEST(ConvertFuzzTest, Parameters) {
+  const proto::Decoding valid = DecodingToMessage(SampleParams());
+  Random random(9);
+  int accepted = 0, refused = 0;
+  std::set<std::string> named;  // by the refusals
+  for (int i = 0; i < 40000; ++i) {
+    proto::Decoding message = valid;
+    proto::Parameter* changed =
+        message.mutable_parameters(static_cast<int>(random() % message.parameters_size()));
+    switch (random() % 4) {
+      case 0:
+        changed->set_name(valid.parameters(random() % valid.parameters_size()).name());
+        break;
+      case 1:
+        MutateBytes(random, changed);
+        break;
+      default:
+        MutateOnce(random, changed);
+    }
+    const auto params = DecodingFromMessage(message);
+    if (params.ok()) {
+      ++accepted;
+      ASSERT_TRUE(CheckParameters(*params).ok()) << CheckParameters(*params);
+      continue;
+    }
+    ++refused;
+    ASSERT_EQ(params.status().code(), absl::StatusCode::kInvalidArgument);
+    const std::string text(params.status().message());
+    named.insert(text.substr(0, text.find_first_of(":[")));
+    ASSERT_LT(text.size(), 400u);
+  }
+  EXPECT_GT(accepted, 1000);
+  EXPECT_GT(refused, 1000);
+  for (const ParameterRow& row : Parameters()) {
+    if (row.scalar()) {
+      EXPECT_EQ(named.count(row.name), 1u) << row.name;
+    }
+  }
 }
 
 TEST(ConvertFuzzTest, Forest) {
@@ -172,31 +225,42 @@ TEST(ConvertFuzzTest, DraftState) {
   });
 }
 
-// Walks every index as a forward pass would.
-void ExpectRunnable(const ForwardBatch& batch, const PlanLimits& limits) {
-  const int64_t slots = limits.pool_blocks * limits.block_size;
-  std::vector<char> pool(slots, 0);
-  for (const KvCopy& copy : batch.commits) pool.at(copy.destination) = pool.at(copy.source);
-  for (int row = 0; row < batch.rows(); ++row) {
-    pool.at(batch.slot.at(row)) = 1;
-    const int32_t* table = batch.table.data() + batch.table_begin.at(batch.row_table.at(row));
-    for (int i = 0; i < batch.prefix_len.at(row); ++i) {
-      EXPECT_GE(pool.at(int64_t{table[i / limits.block_size]} * limits.block_size +
-                        i % limits.block_size),
-                0);
-    }
-    for (int i = batch.chain_begin.at(row); i < batch.chain_begin.at(row + 1); ++i) {
-      EXPECT_GE(pool.at(batch.chain.at(i)), 0);
+// Walks every index as a step would.
+void ExpectRunnable(const StepPlan& plan, const PlanLimits& limits) {
+  std::vector<char> pool(limits.blocks * kBlockSize, 0);
+  for (const KvCopy& copy : plan.commits) pool.at(copy.destination) = pool.at(copy.source);
+  for (size_t s = 0; s < plan.segments.size(); ++s) {
+    const Segment& segment = plan.segments[s];
+    const int32_t* table = plan.table.data() + plan.table_begin.at(s);
+    for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
+      pool.at(plan.slot.at(row)) = 1;
+      for (int i = 0; i < plan.prefix_length(row); ++i) {
+        EXPECT_LT(plan.table_begin.at(s) + i / kBlockSize, plan.table_begin.at(s + 1));
+        EXPECT_GE(pool.at(int64_t{table[i / kBlockSize]} * kBlockSize + i % kBlockSize), 0);
+      }
+      for (int i = plan.chain_begin.at(row); i < plan.chain_begin.at(row + 1); ++i) {
+        EXPECT_GE(pool.at(plan.chain.at(i)), 0);
+      }
     }
   }
+  for (const RowNeed& need : plan.needs) {
+    EXPECT_GE(plan.token.at(need.row), 0);
+    for (int i = need.bias_begin; i < need.bias_end; ++i) {
+      EXPECT_LT(plan.bias.at(i).first, limits.vocab_size);
+    }
+  }
+  for (int32_t need : plan.fetch) EXPECT_LT(need, limits.needs_before);
 }
 
-TEST(ConvertFuzzTest, Batch) {
-  Fuzz(5, 30000, BatchToMessage(1, SampleBatch()), [](const proto::StepPlan& message) {
-    auto batch = BatchFromMessage(message, SampleLimits());
-    if (batch.ok()) ExpectRunnable(*batch, SampleLimits());
-    return batch;
-  });
+TEST(ConvertFuzzTest, Plan) {
+  Fuzz(5, 30000, PlanToMessage(SamplePlan()),
+       [](const proto::StepPlan& message) -> absl::StatusOr<StepPlan> {
+         auto plan = PlanFromMessage(message);
+         if (!plan.ok()) return plan;
+         if (auto status = CheckPlan(*plan, SampleLimits()); !status.ok()) return status;
+         ExpectRunnable(*plan, SampleLimits());
+         return plan;
+       });
 }
 
 TEST(ConvertFuzzTest, Hypothesis) {

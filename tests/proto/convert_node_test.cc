@@ -59,8 +59,9 @@ TEST(ConvertNodeTest, AStatusThatCannotBeIsRefusedByField) {
   (*good.mutable_counters()->mutable_draft_fallbacks())["late"] = 3;
   EXPECT_TRUE(CheckNodeStatus(good).ok()) << CheckNodeStatus(good);
   const std::pair<const char*, std::function<void(proto::NodeStatus*)>> cases[] = {
-      {"last_step_s", [](auto* s) { s->set_last_step_s(NAN); }},
-      {"last_step_s", [](auto* s) { s->set_last_step_s(-1); }},
+      {"still_s", [](auto* s) { s->set_still_s(NAN); }},
+      {"still_s", [](auto* s) { s->set_still_s(-1); }},
+      {"longest_still_s", [](auto* s) { s->set_longest_still_s(INFINITY); }},
       {"running", [](auto* s) { s->set_running(-1); }},
       {"waiting", [](auto* s) { s->set_waiting(-1); }},
       {"sessions", [](auto* s) { s->set_sessions(-1); }},

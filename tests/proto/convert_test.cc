@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "base/rng.h"
+#include "decoding/method.h"
 #include "tests/proto/sample_messages.h"
+#include "tests/testing/decoding_message.h"
 
 namespace coppice {
 namespace {
@@ -33,7 +37,11 @@ TEST(ConvertTest, DecodingSurvivesTheRoundTrip) {
 }
 
 TEST(ConvertTest, DefaultParamsAreValid) {
-  EXPECT_TRUE(DecodingFromMessage(DecodingToMessage(DecodingParams())).ok());
+  DecodingParams params;
+  params.method = FindMethod("pf_gumbel");
+  EXPECT_TRUE(DecodingFromMessage(DecodingToMessage(params)).ok());
+  params.method = nullptr;  // the sender resolves
+  ExpectInvalid(DecodingFromMessage(DecodingToMessage(params)), "method");
 }
 
 TEST(ConvertTest, DecodingNamesTheBadField) {
@@ -43,34 +51,96 @@ TEST(ConvertTest, DecodingNamesTheBadField) {
     return DecodingFromMessage(message);
   };
   ExpectInvalid(with([](auto* m) { m->set_kind("best"); }), "decoding");
-  ExpectInvalid(with([](auto* m) { m->set_method(""); }), "method");
-  ExpectInvalid(with([](auto* m) { m->set_beam_width(0); }), "beam_width");
-  ExpectInvalid(with([](auto* m) { m->set_num_hypotheses(-1); }), "num_hypotheses");
-  ExpectInvalid(with([](auto* m) { m->set_max_tokens(0); }), "max_tokens");
-  ExpectInvalid(with([](auto* m) { m->set_min_tokens(-2); }), "min_tokens");
-  ExpectInvalid(with([](auto* m) { m->set_length_penalty(NAN); }), "length_penalty");
-  ExpectInvalid(with([](auto* m) { m->set_temperature(-1); }), "temperature");
-  ExpectInvalid(with([](auto* m) { m->set_temperature(INFINITY); }), "temperature");
-  ExpectInvalid(with([](auto* m) { m->set_temperature(1e-308); }), "temperature");
-  ExpectInvalid(with([](auto* m) { m->set_top_k(-1); }), "top_k");
-  ExpectInvalid(with([](auto* m) { m->set_top_p(1.5); }), "top_p");
-  ExpectInvalid(with([](auto* m) { m->set_min_p(NAN); }), "min_p");
+  ExpectInvalid(with([](auto* m) { m->set_method(""); }), "method: \"\" is no method");
+  ExpectInvalid(with([](auto* m) { m->set_method("auto"); }), "method: \"auto\" is no method");
+  ExpectInvalid(with([](auto* m) { SetInteger("beam_width", 0, m); }), "beam_width");
+  ExpectInvalid(with([](auto* m) { SetInteger("num_hypotheses", -1, m); }), "num_hypotheses");
+  ExpectInvalid(with([](auto* m) { SetInteger("max_tokens", 0, m); }), "max_tokens");
+  ExpectInvalid(with([](auto* m) { SetInteger("min_tokens", -2, m); }), "min_tokens");
+  ExpectInvalid(with([](auto* m) { SetNumber("length_penalty", NAN, m); }), "length_penalty");
+  ExpectInvalid(with([](auto* m) { SetNumber("temperature", -1, m); }), "temperature");
+  ExpectInvalid(with([](auto* m) { SetNumber("temperature", INFINITY, m); }), "temperature");
+  ExpectInvalid(with([](auto* m) { SetNumber("temperature", 1e-308, m); }), "temperature");
+  ExpectInvalid(with([](auto* m) { SetInteger("top_k", -1, m); }), "top_k");
+  ExpectInvalid(with([](auto* m) { SetNumber("top_p", 1.5, m); }), "top_p");
+  ExpectInvalid(with([](auto* m) { SetNumber("min_p", NAN, m); }), "min_p");
   ExpectInvalid(with([](auto* m) { m->set_warp_mode("col"); }), "warp_mode");
   ExpectInvalid(with([](auto* m) { m->add_stop_ids(-5); }), "stop_ids[2]");
   ExpectInvalid(with([](auto* m) { m->set_bias_tokens(1, -1); }), "bias_tokens[1]");
   ExpectInvalid(with([](auto* m) { m->add_bias_tokens(1); }), "bias_values");
   ExpectInvalid(with([](auto* m) { m->set_bias_values(0, INFINITY); }), "bias_values[0]");
-  ExpectInvalid(with([](auto* m) { m->set_draft_support(0); }), "draft_support");
-  ExpectInvalid(with([](auto* m) { m->set_draft_width(-1); }), "draft_width");
-  ExpectInvalid(with([](auto* m) { m->set_draft_depth(1 << 20); }), "draft_depth");
-  ExpectInvalid(with([](auto* m) { m->set_width_threshold(-1e-9); }), "width_threshold");
-  ExpectInvalid(with([](auto* m) { m->set_min_width(0); }), "min_width");
-  ExpectInvalid(with([](auto* m) { m->set_draft_beams(0); }), "draft_beams");
-  ExpectInvalid(with([](auto* m) { m->set_mjsd_threshold(NAN); }), "mjsd_threshold");
-  ExpectInvalid(with([](auto* m) { m->set_fallback_threshold(1.1); }), "fallback_threshold");
-  ExpectInvalid(with([](auto* m) { m->set_rollback_threshold(INFINITY); }), "rollback_threshold");
-  ExpectInvalid(with([](auto* m) { m->set_joint_tokens(0); }), "joint_tokens");
+  ExpectInvalid(with([](auto* m) { SetInteger("draft_support", 0, m); }), "draft_support");
+  ExpectInvalid(with([](auto* m) { SetInteger("draft_width", -1, m); }), "draft_width");
+  ExpectInvalid(with([](auto* m) { SetInteger("draft_depth", 1 << 20, m); }), "draft_depth");
+  ExpectInvalid(with([](auto* m) { SetNumber("width_threshold", -1e-9, m); }), "width_threshold");
+  ExpectInvalid(with([](auto* m) { SetInteger("min_width", 0, m); }), "min_width");
+  ExpectInvalid(with([](auto* m) { SetInteger("draft_beams", 0, m); }), "draft_beams");
+  ExpectInvalid(with([](auto* m) { SetNumber("mjsd_threshold", NAN, m); }), "mjsd_threshold");
+  ExpectInvalid(with([](auto* m) { SetNumber("fallback_threshold", 1.1, m); }),
+                "fallback_threshold");
+  ExpectInvalid(with([](auto* m) { SetNumber("rollback_threshold", INFINITY, m); }),
+                "rollback_threshold");
+  ExpectInvalid(with([](auto* m) { SetInteger("joint_tokens", 0, m); }), "joint_tokens");
   ExpectInvalid(with([](auto* m) { m->set_draft_tree("2-0"); }), "draft_tree");
+}
+
+// Scalars travel by name: each of the table's once, with the type of its row.
+TEST(ConvertTest, ParametersAreRefusedByName) {
+  const auto with = [](auto change) {
+    proto::Decoding message = DecodingToMessage(SampleParams());
+    change(&message);
+    return DecodingFromMessage(message);
+  };
+  for (const ParameterRow& row : Parameters()) {
+    if (!row.scalar()) continue;
+    SCOPED_TRACE(row.name);
+    const auto refused = [&](auto change, const std::string& why) {
+      ExpectInvalid(with([&](proto::Decoding* m) { change(ParameterNamed(row.name, m)); }),
+                    absl::StrCat(row.name, ": ", why).c_str());
+    };
+    refused([](proto::Parameter* p) { p->clear_value(); }, "has no value");
+    if (row.member.type != ParameterType::kInteger)
+      refused([](proto::Parameter* p) { p->set_integer(1); }, "is of type integer, want");
+    if (row.member.type != ParameterType::kNumber)
+      refused([](proto::Parameter* p) { p->set_number(1); }, "is of type number, want");
+    if (row.member.type != ParameterType::kFlag)
+      refused([](proto::Parameter* p) { p->set_flag(true); }, "is of type boolean, want");
+    if (row.member.type != ParameterType::kSeed)
+      refused([](proto::Parameter* p) { p->set_seed(1); }, "is of type integer of 64 bits, want");
+    const auto copy = [&](proto::Decoding* m) {
+      const proto::Parameter again = *ParameterNamed(row.name, m);
+      *m->add_parameters() = again;
+    };
+    ExpectInvalid(with(copy), absl::StrCat(row.name, ": is given twice").c_str());
+    const auto drop = [&](proto::Decoding* m) {
+      auto* parameters = m->mutable_parameters();
+      for (int i = 0; i < parameters->size(); ++i) {
+        if (parameters->Get(i).name() == row.name) parameters->DeleteSubrange(i--, 1);
+      }
+    };
+    ExpectInvalid(with(drop), absl::StrCat(row.name, ": is missing").c_str());
+  }
+  ExpectInvalid(with([](auto* m) { SetInteger("magic", 1, m); }), "\"magic\" is no parameter");
+  ExpectInvalid(with([](auto* m) { SetInteger("", 1, m); }), "\"\" is no parameter");
+  ExpectInvalid(with([](auto* m) { SetInteger("stop_ids", 1, m); }),
+                "\"stop_ids\" is no parameter");  // in the table, but no scalar
+  ExpectInvalid(with([](auto* m) { SetInteger("a\nb", 1, m); }), "\"a\\nb\" is no parameter");
+  const std::string long_name(1000, 'x');
+  EXPECT_LT(with([&](auto* m) { SetInteger(long_name, 1, m); }).status().message().size(), 200u);
+}
+
+TEST(ConvertTest, EveryScalarTravelsUnchangedInAnyOrder) {
+  const DecodingParams params = SampleParams();
+  proto::Decoding message = DecodingToMessage(params);
+  auto* parameters = message.mutable_parameters();
+  std::reverse(parameters->begin(), parameters->end());
+  const auto back = DecodingFromMessage(message);
+  ASSERT_TRUE(back.ok()) << back.status();
+  for (const ParameterRow& row : Parameters()) {
+    if (!row.scalar()) continue;
+    EXPECT_EQ(row.member.get(*back), row.member.get(params)) << row.name;
+    EXPECT_FALSE(IsDefault(row, *back)) << row.name;
+  }
 }
 
 TEST(ConvertTest, HypothesisSurvivesAndTellsItsStopToken) {
@@ -302,55 +372,73 @@ TEST(ConvertTest, DraftStateNamesTheBadField) {
   ExpectInvalid(DraftStateFromMessage(good, 1, parent, {7, -8, 9}), "trie_token[1]");
 }
 
-TEST(ConvertTest, BatchSurvivesTheRoundTrip) {
-  const ForwardBatch batch = SampleBatch();
-  const proto::StepPlan message = BatchToMessage(17, batch);
-  EXPECT_EQ(message.step(), 17);
-  auto back = BatchFromMessage(message, SampleLimits());
+TEST(ConvertTest, PlanSurvivesTheRoundTripFieldByField) {
+  const StepPlan plan = SamplePlan();
+  ASSERT_TRUE(CheckPlan(plan, SampleLimits()).ok()) << CheckPlan(plan, SampleLimits());
+  const auto back = PlanFromMessage(PlanToMessage(plan));
   ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(BatchToMessage(17, *back).SerializeAsString(), message.SerializeAsString());
-  EXPECT_EQ(back->commits.size(), batch.commits.size());
+  EXPECT_EQ(back->step, 17u);
+  EXPECT_EQ(back->token, plan.token);
+  EXPECT_EQ(back->position, plan.position);
+  EXPECT_EQ(back->slot, plan.slot);
+  EXPECT_EQ(back->chain_begin, plan.chain_begin);
+  EXPECT_EQ(back->chain, plan.chain);
+  EXPECT_EQ(back->table_begin, plan.table_begin);
+  EXPECT_EQ(back->table, plan.table);
+  EXPECT_EQ(back->bias, plan.bias);
+  EXPECT_EQ(back->fetch, plan.fetch);
+  ASSERT_EQ(back->segments.size(), plan.segments.size());
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    EXPECT_EQ(back->segments[i].first_row, plan.segments[i].first_row);
+    EXPECT_EQ(back->segments[i].rows, plan.segments[i].rows);
+    EXPECT_EQ(back->segments[i].prefix_len, plan.segments[i].prefix_len);
+  }
+  ASSERT_EQ(back->commits.size(), plan.commits.size());
+  for (size_t i = 0; i < plan.commits.size(); ++i) {
+    EXPECT_EQ(back->commits[i].source, plan.commits[i].source);
+    EXPECT_EQ(back->commits[i].destination, plan.commits[i].destination);
+  }
+  ASSERT_EQ(back->needs.size(), plan.needs.size());
+  for (size_t i = 0; i < plan.needs.size(); ++i) {
+    const RowNeed &got = back->needs[i], &want = plan.needs[i];
+    EXPECT_EQ(got.form, want.form);
+    EXPECT_EQ(got.row, want.row);
+    EXPECT_EQ(got.count, want.count);
+    EXPECT_EQ(got.slack, want.slack);
+    EXPECT_EQ(got.bias_begin, want.bias_begin);
+    EXPECT_EQ(got.bias_end, want.bias_end);
+    EXPECT_EQ(got.temperature, want.temperature);
+    EXPECT_EQ(got.sums, want.sums);
+    EXPECT_EQ(got.raw_sums, want.raw_sums);
+    EXPECT_EQ(got.cover, want.cover);
+    EXPECT_EQ(got.depth, want.depth);
+    EXPECT_EQ(got.seed, want.seed);
+    EXPECT_EQ(got.path_hash, want.path_hash);
+    EXPECT_EQ(got.slots, want.slots);
+  }
 }
 
-TEST(ConvertTest, EmptyBatchWithCommitsAloneIsValid) {
-  ForwardBatch batch;
-  batch.chain_begin = batch.table_begin = {0};
-  batch.commits = {{20, 40}};
-  EXPECT_TRUE(BatchFromMessage(BatchToMessage(1, batch), SampleLimits()).ok());
+TEST(ConvertTest, AFollowUpPlanSurvivesTheRoundTrip) {
+  StepPlan plan;
+  plan.step = 18;
+  plan.fetch = {0, 1};
+  const auto back = PlanFromMessage(PlanToMessage(plan));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->fetch, plan.fetch);
+  EXPECT_EQ(back->chain_begin, std::vector<int32_t>{0});
+  EXPECT_TRUE(CheckPlan(*back, SampleLimits()).ok());
 }
 
-TEST(ConvertTest, BatchNamesTheBadField) {
+TEST(ConvertTest, PlanNamesArraysThatDoNotBelongTogether) {
   const auto with = [](auto change) {
-    proto::StepPlan message = BatchToMessage(1, SampleBatch());
+    proto::StepPlan message = PlanToMessage(SamplePlan());
     change(&message);
-    return BatchFromMessage(message, SampleLimits());
+    return PlanFromMessage(message);
   };
-  ExpectInvalid(with([](auto* m) { m->set_token(2, 100); }), "token[2]");
-  ExpectInvalid(with([](auto* m) { m->set_token(0, -1); }), "token[0]");
-  ExpectInvalid(with([](auto* m) { m->add_position(1); }), "position");
-  ExpectInvalid(with([](auto* m) { m->set_position(0, 1); }), "position[0]");
-  ExpectInvalid(with([](auto* m) { m->set_position(0, 64); }), "position[0]");
-  ExpectInvalid(with([](auto* m) { m->set_slot(1, 8 * 16); }), "slot[1]");
-  ExpectInvalid(with([](auto* m) { m->set_slot(1, 34); }),
-                "slot[1]");  // not the end of its context
-  ExpectInvalid(with([](auto* m) { m->set_row_table(3, 2); }), "row_table[3]");
-  ExpectInvalid(with([](auto* m) { m->set_row_table(3, -1); }), "row_table[3]");
-  ExpectInvalid(with([](auto* m) { m->set_prefix_len(2, 40); }), "prefix_len[2]");
-  ExpectInvalid(with([](auto* m) { m->set_chain_begin(0, 1); }), "chain_begin");
-  ExpectInvalid(with([](auto* m) { m->set_chain_begin(3, 9); }), "chain_begin[4]");
-  ExpectInvalid(with([](auto* m) { m->add_chain(3); }), "chain_begin[4]");
-  ExpectInvalid(with([](auto* m) { m->set_chain(0, -3); }), "chain[0]");
-  ExpectInvalid(with([](auto* m) { m->set_table_begin(2, 3); }), "table_begin[2]");
-  ExpectInvalid(with([](auto* m) { m->set_table(1, 8); }), "table[1]");
-  ExpectInvalid(with([](auto* m) { m->add_logits_rows(4); }), "logits_rows[2]");
-  ExpectInvalid(with([](auto* m) { m->set_logits_rows(1, 2); }), "logits_rows[1]");
+  ExpectInvalid(with([](auto* m) { m->add_segment_rows(1); }), "segment_prefix_len");
+  ExpectInvalid(with([](auto* m) { m->add_bias(1); }), "bias");
   ExpectInvalid(with([](auto* m) { m->add_commit_source(4); }), "commit_destination");
-  ExpectInvalid(with([](auto* m) { m->set_commit_source(0, -1); }), "commit_source[0]");
-  ExpectInvalid(with([](auto* m) { m->set_commit_destination(1, 64); }), "commit_destination");
-  ExpectInvalid(with([](auto* m) { m->set_commit_source(1, 64); }), "commit_source[1]");
-  PlanLimits small = SampleLimits();
-  small.max_rows = 3;
-  ExpectInvalid(BatchFromMessage(BatchToMessage(1, SampleBatch()), small), "at most 3");
+  ExpectInvalid(with([](auto* m) { m->mutable_needs(1)->set_form(3); }), "needs[1]");
 }
 
 TEST(ConvertTest, CheckTokensNamesFieldAndIndex) {

@@ -1,38 +1,40 @@
 // Valid structs with every field in use, for the conversion tests.
 #pragma once
 
-#include <cmath>
+#include <limits>
 
+#include <cmath>
+#include <variant>
+
+#include "decoding/method.h"
+#include "decoding/parameter.h"
+#include "model/plan_check.h"
 #include "proto/convert.h"
 
 namespace coppice {
 
+// In the range of the row, and not its default.
+inline ParameterValue OtherValue(const ParameterRow& row) {
+  const ParameterValue value = row.member.get(DecodingParams());
+  if (const auto* flag = std::get_if<bool>(&value)) return !*flag;
+  if (const auto* seed = std::get_if<uint64_t>(&value)) return *seed + 1;
+  if (const auto* integer = std::get_if<int64_t>(&value)) return *integer + 1;
+  const double number = std::get<double>(value);
+  return row.range.Has(number + 0.125) ? number + 0.125 : number - 0.125;
+}
+
 inline DecodingParams SampleParams() {
   DecodingParams params;
   params.kind = DecodingKind::kBeamSampling;
-  params.method = "dsbd";
-  params.beam_width = 4;
-  params.num_hypotheses = 2;
-  params.max_tokens = 33;
-  params.min_tokens = 3;
-  params.seed = 0xfedcba9876543210ull;
-  params.length_penalty = 0.7;
-  params.stop_when_full = false;
-  params.refill = false;
+  params.method = FindMethod("dsbd");
   params.stop_ids = {2, 5};
-  params.warp = {0.8, 40, 0.9, 0.05, {{3, -1.5}, {9, -INFINITY}}, WarpMode::kRowRaw};
-  params.draft_width = 8;
-  params.draft_depth = 5;
-  params.draft_support = 32;
-  params.width_threshold = 0.1;
-  params.min_width = 2;
-  params.set_semantics = true;
+  params.warp.logit_bias = {{3, -1.5}, {9, -INFINITY}};
+  params.warp.mode = WarpMode::kRowRaw;
   params.draft_tree = "3-2";
-  params.draft_beams = 3;
-  params.mjsd_threshold = 0.25;
-  params.fallback_threshold = 0.75;
-  params.rollback_threshold = 1.5;
-  params.joint_tokens = 2;
+  params.seed = 0xfedcba9876543210ull;
+  for (const ParameterRow& row : Parameters()) {
+    if (row.scalar() && IsDefault(row, params)) row.member.put(OtherValue(row), &params);
+  }
   return params;
 }
 
@@ -54,24 +56,44 @@ inline DraftForest SampleForest() {
 }
 
 inline PlanLimits SampleLimits() {
-  return {.pool_blocks = 8, .vocab_size = 100, .max_positions = 64, .max_rows = 16};
+  return {.max_rows = 16, .vocab_size = 100, .max_positions = 64, .blocks = 8, .needs_before = 2};
 }
 
-// Two prefill rows of table 0 (positions 16, 17), a root and its child on table 1; two commits.
-inline ForwardBatch SampleBatch() {
-  ForwardBatch batch;
-  batch.token = {4, 5, 6, 7};
-  batch.position = {16, 17, 20, 21};
-  batch.slot = {2 * 16, 2 * 16 + 1, 5 * 16 + 3, 5 * 16 + 9};
-  batch.row_table = {0, 0, 1, 1};
-  batch.prefix_len = {17, 18, 20, 20};
-  batch.chain = {5 * 16 + 3, 5 * 16 + 3, 5 * 16 + 9};
-  batch.chain_begin = {0, 0, 0, 1, 3};
-  batch.table = {1, 2, 3, 4};
-  batch.table_begin = {0, 2, 4};
-  batch.logits_rows = {2, 3};
-  batch.commits = {{5 * 16 + 1, 4 * 16}, {5 * 16 + 2, 4 * 16 + 1}};
-  return batch;
+// Two prefill rows of one request (positions 16, 17), a root and its child of another; what is
+// needed of the two, two commits.
+inline StepPlan SamplePlan() {
+  StepPlan plan;
+  plan.step = 17;
+  plan.token = {4, 5, 6, 7};
+  plan.position = {16, 17, 20, 21};
+  plan.slot = {2 * 16, 2 * 16 + 1, 5 * 16 + 3, 5 * 16 + 9};
+  plan.chain = {5 * 16 + 3, 5 * 16 + 3, 5 * 16 + 9};
+  plan.chain_begin = {0, 0, 0, 1, 3};
+  plan.segments = {{0, 2, 18}, {2, 2, 20}};
+  plan.table = {1, 2, 3, 4};
+  plan.table_begin = {0, 2, 4};
+  plan.bias = {{7, 0.5}, {9, -std::numeric_limits<double>::infinity()}};
+  RowNeed top;
+  top.form = RowNeed::Form::kTop;
+  top.row = 2;
+  top.count = 8;
+  top.slack = 1e-6;
+  top.bias_begin = 1;
+  top.bias_end = 2;
+  top.temperature = 0.75;
+  top.sums = top.raw_sums = true;
+  top.cover = 0.9;
+  top.depth = 3;
+  RowNeed gumbel;
+  gumbel.form = RowNeed::Form::kGumbel;
+  gumbel.row = 3;
+  gumbel.count = 1;
+  gumbel.seed = 0xfedcba9876543210u;
+  gumbel.path_hash = 0x8000000000000001u;
+  gumbel.slots = 0x8000000f;
+  plan.needs = {top, gumbel};
+  plan.commits = {{5 * 16 + 1, 4 * 16}, {5 * 16 + 2, 4 * 16 + 1}};
+  return plan;
 }
 
 }  // namespace coppice

@@ -1,4 +1,4 @@
-// Exact laws of beam sampling from closed products of p_beam (ALGORITHMS.md 3.3, 3.4): the
+// Exact laws of beam sampling from closed products of p_beam (docs/algorithms.md 3.3, 3.4): the
 // reference that every enumerated output law is compared with. Used by tests/decoding and
 // tools/golden.
 #pragma once

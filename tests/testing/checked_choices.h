@@ -1,6 +1,6 @@
-// A ChoiceSource that passes everything on and checks what it is asked with (ALGORITHMS.md 11.6):
-// no NaN, something to draw from, chances that are chances. Keeps the laws of the residual draws.
-// Used by tests/decoding.
+// A ChoiceSource that passes everything on and checks what it is asked with
+// (docs/algorithms.md 11.6): no NaN, something to draw from, chances that are chances. Keeps the
+// laws of the residual draws. Used by tests/decoding.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Exhaustive replay of every choice that code under test makes through ChoiceSource
-// (ALGORITHMS.md 11.1): exact output laws instead of samples. Used by tests/decoding and
+// (docs/algorithms.md 11.1): exact output laws instead of samples. Used by tests/decoding and
 // tools/golden. Thread-compatible.
 //
 //   EnumerateChoices([&](ScriptedChoices* choices) { run(choices); law[outcome] +=

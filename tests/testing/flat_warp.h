@@ -1,4 +1,4 @@
-// The joint readings of the warp (ALGORITHMS.md section 1, JOINT and ROWCUT) over every entry of a
+// The joint readings of the warp (docs/algorithms.md 1, JOINT and ROWCUT) over every entry of a
 // layer, as plainly as the text: the reference of decoding/joint_law. Used by tests/decoding.
 #pragma once
 

@@ -1,6 +1,6 @@
-// G-test of counts, or of a sampler, against an exact law (ALGORITHMS.md 11.3). Seeds are fixed; a
-// test that rejects at 1e-6 is run again with other seeds before it counts, so that a false alarm
-// has level 1e-12. Used by tests/decoding.
+// G-test of counts, or of a sampler, against an exact law (docs/algorithms.md 11.3). Seeds are
+// fixed; a test that rejects at 1e-6 is run again with other seeds before it counts, so that a
+// false alarm has level 1e-12. Used by tests/decoding.
 #pragma once
 
 #include <cmath>

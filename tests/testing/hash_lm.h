@@ -1,4 +1,4 @@
-// HashLM, the deterministic test model of ALGORITHMS.md section 12: a row is a pure function of the
+// HashLM, the deterministic test model of docs/algorithms.md 12: a row is a pure function of the
 // path hash. Used by tests/decoding, tools/golden and bench/decoding. Thread-compatible.
 #pragma once
 

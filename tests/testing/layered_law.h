@@ -109,7 +109,7 @@ inline ExactLaw LayeredLaw(const LayeredSetting& setting, const Wrong& wrong = n
 }
 
 // The closed law of the same decode: every layer drawn from p_beam of the live beams, iid (3.3) or
-// without replacement (3.4) with the walk of section 8.
+// without replacement (3.4) with the walk of docs/algorithms.md 8.
 class BeamSamplingLaw {
  public:
   explicit BeamSamplingLaw(const LayeredSetting& setting, bool with_replacement = true)
@@ -205,8 +205,9 @@ class BeamSamplingLaw {
     return layer;
   }
 
-  // Section 8, read aloud: candidates in the order of a sample without replacement; an end of rank
-  // below W is an output, one of a later rank is passed over, the others fill the next beams.
+  // docs/algorithms.md 8, read aloud: candidates in the order of a sample without replacement; an
+  // end of rank below W is an output, one of a later rank is passed over, the others fill the next
+  // beams.
   using VisitEntries = std::function<void(const std::vector<Entry>&, double)>;
   void VisitWalk(const std::vector<EntryMass>& left, int width, std::vector<Entry> passed,
                  std::vector<Entry> outputs, double probability, const VisitEntries& visit) const {

@@ -28,6 +28,7 @@ struct NamedSetting {
 
 struct NamedRun {
   std::vector<int> layers;           // of every round
+  int tied_rounds = 0;               // rounds with a decision of margin 0
   std::vector<uint64_t> last_layer;  // path hashes of the last layer's outputs, slot order
   std::vector<Hypothesis> result;
 };
@@ -44,7 +45,9 @@ inline NamedRun RunNamed(const NamedSetting& setting) {
       forest = GrowForest(setting.draft, state, depth, drafter.get());
     }
     FunctionRows rows(setting.target, state.root_hash, forest, setting.logits_in_f32);
-    run.layers.push_back(decoder->Advance(forest, &rows).stats.layers);
+    const RoundStats stats = decoder->Advance(forest, &rows).stats;
+    run.layers.push_back(stats.layers);
+    run.tied_rounds += stats.min_margin == 0 ? 1 : 0;
   }
   for (const LayerOutput& output : decoder->last_layer())
     run.last_layer.push_back(decoder->paths().hash(output.path));
@@ -67,9 +70,8 @@ inline std::vector<const MethodRow*> MethodsThatServe(DecodingKind kind) {
   DecodingParams params;
   params.kind = kind;
   for (const MethodRow& row : Methods()) {
-    params.method = std::string(row.name);
-    if (row.form != DraftForm::kNone && ResolveMethod(params.method, params).ok())
-      rows.push_back(&row);
+    params.method = &row;
+    if (row.form != DraftForm::kNone && ResolveMethod(params).ok()) rows.push_back(&row);
   }
   return rows;
 }

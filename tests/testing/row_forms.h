@@ -15,7 +15,7 @@
 namespace coppice {
 
 // The tokens of positive mass with their logs; masses as they are, not normalised.
-inline Distribution ListedRow(const std::vector<double>& mass) {
+inline Distribution SparseRow(const std::vector<double>& mass) {
   Distribution row;
   for (int v = 0; v < mass.size(); ++v) {
     if (mass[v] <= 0) continue;

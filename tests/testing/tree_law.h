@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <string>
 #include <vector>
 
 #include "base/deterministic_math.h"
@@ -13,6 +14,7 @@
 #include "decoding/greedy_multi_draft.h"
 #include "decoding/k_seq.h"
 #include "decoding/luce_ot.h"
+#include "decoding/method.h"
 #include "decoding/target_row.h"
 #include "decoding/topology_drafter.h"
 #include "decoding/tree_decoder.h"
@@ -24,22 +26,21 @@
 
 namespace coppice {
 
-// The rows of decoding/method.cc that verify trees, and the law of children that each relies on.
+// The rows of the table that verify trees, and the law of children that each relies on.
 struct TreeMethod {
-  const char* name;
+  std::string name;
   NodeRule rule;
   ChildLaw law;
 };
 inline void PrintTo(const TreeMethod& method, std::ostream* out) { *out << method.name; }
-inline constexpr TreeMethod kTreeMethods[] = {
-    {"recursive_rejection", VerifyRrsIid, ChildLaw::kIid},
-    {"recursive_rejection_wor", VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement},
-    {"sample_and_check", SampleAndCheck, ChildLaw::kMostLikely},
-    {"k_seq", VerifyKSeq, ChildLaw::kIid},
-    {"greedy_multi_draft", VerifyGreedy, ChildLaw::kGreedy},
-    {"spechub", VerifyGreedy, ChildLaw::kSpecHub},
-    {"luce_ot", VerifyLuceOt, ChildLaw::kIid},
-};
+inline std::vector<TreeMethod> TreeMethods() {
+  std::vector<TreeMethod> methods;
+  for (const MethodRow& row : Methods()) {
+    if (row.form == DraftForm::kTree && row.node_rule != nullptr)
+      methods.push_back({std::string(row.name), row.node_rule, row.child_law});
+  }
+  return methods;
+}
 
 struct TreeSetting {
   DecodingParams params;                // max_tokens = tokens in all, stop ids, warp, draft_tree

@@ -26,6 +26,7 @@ class TreeRules(unittest.TestCase):
 
     def test_accepts_allowed_includes(self):
         self.write("worker/a.cc", '#include "worker/a.h"\n#include "model/b.h"\n#include "absl/status/status.h"\n')
+        self.write("kernels/a.h", '#include "comm/communicator.h"\n#include "decoding/row_kernels.h"\n')
         self.write("comm/a.h", '#include "proto/control.pb.h"\n#include "base/types.h"\n')
         self.write("coordinator/api/a.h", '#include "decoding/params.h"\n#include "coordinator/http.h"\n')
         self.assertEqual(self.found(tree_rules.check_includes), [])
@@ -33,6 +34,7 @@ class TreeRules(unittest.TestCase):
     def test_catches_forbidden_includes(self):
         cases = {
             "base/a.h": "decoding/params.h", "decoding/a.cc": "model/b.h", "kernels/cpu/a.cc": "comm/channel.h",
+            "kernels/a.cc": "decoding/forest.h",
             "comm/a.h": "proto/convert.h", "model/a.h": "decoding/forest.h", "coordinator/a.cc": "model/model_config.h",
             "coordinator/b.cc": "decoding/beam_decoder.h", "loadgen/a.cc": "proto/control.pb.h",
             "worker/a.cc": "coordinator/http.h", "draft_node/a.cc": "worker/engine.h", "proto/a.cc": "tests/testing/fake.h",
@@ -77,6 +79,31 @@ class TreeRules(unittest.TestCase):
         self.write(".ci/run", "#!/usr/bin/env bash\ncase x in\n")
         self.assertEqual({v.split(":")[0] for v in self.found(tree_rules.check_scripts)},
                          {"deploy/bad.sh", "tools/bad.py", ".ci/run"})
+
+    def test_accepts_citations_of_pages_and_sections(self):
+        self.write("docs/laws.md", "# Laws\n\n## 2. Noise\n\n### 2.1 Keys\n\n## 10. Figures\n")
+        self.write("base/a.h", "// Noise (docs/laws.md 2, 2.1): as docs/laws.md\n// 10 and 2.1-10 say, and docs/laws.md too. 7 draws.\n")
+        self.write("docs/README.md", "[laws](laws.md) 2.1, [root](../README.md), docs/laws.md 10.\n")
+        self.write("README.md", "[laws](docs/laws.md)\n")
+        self.assertEqual(self.found(tree_rules.check_citations), [])
+
+    def test_catches_citations_of_what_is_not_there(self):
+        self.write("docs/laws.md", "# Laws\n\n## 2. Noise\n\n### 2.1 Keys\n")
+        self.write("base/a.h", "// Noise\n// (docs/laws.md 2, 2.2)\n// docs/law.md\n// docs/laws.md\n// 3 says\n// LAWS.md 2\n")
+        self.write("worker/plan.proto", "// docs/laws.md 2.1-2.4\n")
+        self.write("README.md", "[laws](docs/laws.md) 5 and [more](docs/more.md)\n")
+        self.assertEqual(self.found(tree_rules.check_citations), [
+            "base/a.h:2: docs/laws.md has no section 2.2", "base/a.h:3: there is no docs/law.md",
+            "base/a.h:4: docs/laws.md has no section 3", "base/a.h:6: LAWS.md is not a file of this tree",
+            "worker/plan.proto:1: docs/laws.md has no section 2.4",
+            "README.md:1: docs/laws.md has no section 5", "README.md:1: there is no docs/more.md"])
+
+    def test_catches_tests_that_skip(self):
+        self.write("tests/base/a_test.cc", '  if (!file) GTEST_SKIP() << "no file";\n')
+        self.write("tests/base/CMakeLists.txt", "set_tests_properties(a PROPERTIES SKIP_RETURN_CODE 77)\n")
+        self.write("tests/cluster/b_test.py", "@unittest.skipUnless(x, 'y')\ndef test():\n    skipped = 1\n")
+        self.assertEqual([v.split(": ")[0] for v in self.found(tree_rules.check_skips)],
+                         ["tests/base/CMakeLists.txt:1", "tests/base/a_test.cc:1", "tests/cluster/b_test.py:1"])
 
 
 if __name__ == "__main__":

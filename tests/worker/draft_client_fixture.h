@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/channel.h"
+#include "decoding/method.h"
 #include "proto/convert.h"
 #include "worker/draft_client.h"
 
@@ -86,7 +87,7 @@ class DraftClientTest : public ::testing::TestWithParam<const char*> {
   void Begin(uint64_t id, Sequence* sequence) {
     sequence->id = id;
     sequence->prompt = {1, 2, 3};
-    sequence->params.method = "pf_gumbel";
+    sequence->params.method = FindMethod("pf_gumbel");
     sequence->params.max_tokens = 50;
     sequence->draft = DraftSizeOf(sequence->params);
     sequence->decoder = *MakeBeamDecoder(sequence->params);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "decoding/method.h"
 #include "tests/worker/draft_client_fixture.h"
 
 namespace coppice {
@@ -288,7 +289,7 @@ TEST(CheckForestTest, DrawsAndProposalsStayWithinWhatWasAskedFor) {
 TEST_P(DraftClientTest, WhatTheVerifierCannotUseIsAMismatch) {
   sequence_.params.kind = DecodingKind::kBeamSampling;
   sequence_.params.beam_width = 2;
-  sequence_.params.method = "dsbd";
+  sequence_.params.method = FindMethod("dsbd");
   sequence_.draft = DraftSizeOf(sequence_.params);
   sequence_.decoder = *MakeBeamDecoder(sequence_.params);
   Decide();

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "comm/channel.h"
+#include "decoding/method.h"
 #include "draft_node/draft_service.h"
 #include "tests/worker/engine_fixture.h"
 
@@ -24,9 +25,9 @@ constexpr int kThreads = 3;
 class DraftNodeThread {
  public:
   DraftNodeThread(const TinyLlama& model, const std::string& endpoint)
-      : host_(LoadTinyHost(model, dir_.path(), single_.get(), kThreads)),
+      : runner_(LoadTinyRunner(model, dir_.path(), single_.get(), kThreads)),
         leaders_(*ServerChannel::Bind(endpoint)),
-        service_(DraftServiceOptions(), &host_, leaders_.get(), nullptr) {
+        service_(DraftServiceOptions(), runner_.get(), leaders_.get(), nullptr, &clock_) {
     thread_ = std::thread([this] {
       while (!stopping_) EXPECT_TRUE(service_.RunOnce(5).ok());
     });
@@ -34,7 +35,7 @@ class DraftNodeThread {
   ~DraftNodeThread() {
     stopping_ = true;
     thread_.join();
-    EXPECT_TRUE(host_.blocks->CheckIntegrity().ok()) << host_.blocks->CheckIntegrity();
+    EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok()) << runner_->blocks()->CheckIntegrity();
   }
   proto::DraftNodes Nodes() const {
     proto::DraftNodes nodes;
@@ -48,7 +49,8 @@ class DraftNodeThread {
  private:
   TempDir dir_;
   std::unique_ptr<Communicator> single_ = MakeSingleCommunicator();
-  ModelHost host_;
+  SteadyClock clock_;
+  std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<ServerChannel> leaders_;
   DraftService service_;
   std::atomic<bool> stopping_{false};
@@ -59,7 +61,8 @@ class DraftedEngineTest : public EngineTest, public ::testing::WithParamInterfac
  protected:
   static DecodingParams DraftedParams(uint64_t seed, const std::string& method) {
     DecodingParams params = Params();
-    params.method = method;
+    params.method = FindMethod(method);
+    params.plain = false;
     params.seed = seed;
     params.beam_width = params.num_hypotheses = 2 + static_cast<int>(seed % 3);
     params.max_tokens = 20;
@@ -77,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, DraftedEngineTest,
 
 TEST_P(DraftedEngineTest, AnswersAsWithoutDrafts) {
   TempDir dir;
-  ModelHost host = LoadTinyHost(Tiny(), dir.path(), single_.get(), kThreads);
+  const auto runner = LoadTinyRunner(Tiny(), dir.path(), single_.get(), kThreads);
   DraftNodeThread node(Tiny(), GetParam());
   uint64_t id = 0;
   uint64_t drafted = 0;
@@ -89,13 +92,13 @@ TEST_P(DraftedEngineTest, AnswersAsWithoutDrafts) {
         ++id;
         coordinator_.Start(MakeStart(id, DraftedParams(id, method)));
       }
-      RunOn(&host);
+      RunOn(runner.get());
       const std::map<uint64_t, proto::SequenceUpdate> plain = coordinator_.finished();
       coordinator_.Send(node.Nodes());
       for (uint64_t again = first; again <= id; ++again) {
         coordinator_.Start(MakeStart(again, DraftedParams(again, method)));
       }
-      RunOn(&host);
+      RunOn(runner.get());
       ASSERT_THAT(coordinator_.errors(), IsEmpty());
       for (uint64_t again = first; again <= id; ++again) {
         const proto::SequenceUpdate& one = plain.at(again);

@@ -9,9 +9,10 @@
 #include <optional>
 
 #include "comm/communicator.h"
+#include "decoding/method.h"
 #include "proto/convert.h"
 #include "tests/testing/temp_dir.h"
-#include "tests/testing/tiny_host.h"
+#include "tests/testing/tiny_runner.h"
 #include "worker/engine.h"
 
 namespace coppice {
@@ -69,7 +70,7 @@ class QueuedCoordinator : public NodeAgent {
 class EngineTest : public ::testing::Test {
  protected:
   EngineTest() {
-    host_ = LoadTinyHost(Tiny(), dir_.path(), single_.get());
+    runner_ = LoadTinyRunner(Tiny(), dir_.path(), single_.get());
     plans_ = PlanLeader::Start(single_.get(), "", 1).value();
   }
   static TinyLlama Tiny() {
@@ -81,7 +82,8 @@ class EngineTest : public ::testing::Test {
   static DecodingParams Params() {
     DecodingParams params;
     params.kind = DecodingKind::kBeamSampling;
-    params.method = "none";
+    params.method = FindMethod("pf_gumbel");
+    params.plain = true;
     params.beam_width = params.num_hypotheses = 3;
     params.max_tokens = 6;
     return params;
@@ -93,24 +95,25 @@ class EngineTest : public ::testing::Test {
     *start.mutable_decoding() = DecodingToMessage(params);
     return start;
   }
-  void Run() { RunOn(&host_); }
-  void RunOn(ModelHost* host) {
-    const int64_t used = host->blocks->counts().used;
+  void Run() { RunOn(runner_.get()); }
+  void RunOn(ModelRunner* runner) {
+    const int64_t used = runner->blocks()->counts().used;
     EngineOptions options;
-    options.scheduler.kv_blocks = host->blocks->counts().total;
+    options.scheduler.kv_blocks = runner->blocks()->counts().total;
     options.scheduler.max_rows = 64;
     options.scheduler.prefill_chunk = 32;
     options.drafts.vocab_size = kVocab;
     options.drafts.max_rows = 64;
-    ASSERT_TRUE(Engine(options, host, plans_.get(), &coordinator_).Run().ok());
-    EXPECT_EQ(host->blocks->counts().used, used);
-    EXPECT_TRUE(host->blocks->CheckIntegrity().ok()) << host->blocks->CheckIntegrity();
+    ASSERT_TRUE(Engine(options, runner, plans_.get(), &coordinator_, &clock_).Run().ok());
+    EXPECT_EQ(runner->blocks()->counts().used, used);
+    EXPECT_TRUE(runner->blocks()->CheckIntegrity().ok()) << runner->blocks()->CheckIntegrity();
   }
 
   TempDir dir_;
   std::unique_ptr<Communicator> single_ = MakeSingleCommunicator();
-  ModelHost host_;
+  std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<PlanLeader> plans_;
+  SteadyClock clock_;
   QueuedCoordinator coordinator_;
 };
 

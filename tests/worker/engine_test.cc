@@ -9,6 +9,8 @@
 #include <limits>
 #include <map>
 
+#include "decoding/method.h"
+#include "tests/testing/decoding_message.h"
 #include "tests/worker/engine_fixture.h"
 
 namespace coppice {
@@ -25,22 +27,23 @@ TEST_F(EngineTest, WhatCannotBeServedIsRefusedByNameAndTheRestGoesOn) {
   const Case cases[] = {
       {"invalid_value", "prompt: no tokens", [](auto* s) { s->clear_prompt(); }},
       {"invalid_value", "prompt[1]: 96", [](auto* s) { s->set_prompt(1, kVocab); }},
-      {"invalid_value", "temperature", [](auto* s) { s->mutable_decoding()->set_temperature(-1); }},
+      {"invalid_value", "temperature",
+       [](auto* s) { SetNumber("temperature", -1, s->mutable_decoding()); }},
       {"unsupported_combination", "certified",
        [](auto* s) { s->mutable_decoding()->set_method("certified"); }},
       {"context_length_exceeded", "64",
-       [](auto* s) { s->mutable_decoding()->set_max_tokens(kPositions); }},
+       [](auto* s) { SetInteger("max_tokens", kPositions, s->mutable_decoding()); }},
       {"unsupported_combination", "values of noise a layer",
        [](auto* s) {
          s->mutable_decoding()->set_method("gumbel_slots");
-         s->mutable_decoding()->set_beam_width(4000);
-         s->mutable_decoding()->set_num_hypotheses(1);
+         SetInteger("beam_width", 4000, s->mutable_decoding());
+         SetInteger("num_hypotheses", 1, s->mutable_decoding());
        }},
       {"kv_capacity_exceeded", "forward pass of 64 rows",
        [](auto* s) {
-         s->mutable_decoding()->set_beam_width(1000);
-         s->mutable_decoding()->set_num_hypotheses(1);
-         s->mutable_decoding()->set_max_tokens(40);
+         SetInteger("beam_width", 1000, s->mutable_decoding());
+         SetInteger("num_hypotheses", 1, s->mutable_decoding());
+         SetInteger("max_tokens", 40, s->mutable_decoding());
        }},
   };
   uint64_t id = 0;
@@ -106,7 +109,7 @@ TEST_F(EngineTest, AnswersAreTheSameAloneAndAmongOthers) {
 // Sequences that share a pass are verified at the same time; one alone spreads its rows.
 TEST_F(EngineTest, AnswersAreTheSameOnSeveralThreads) {
   TempDir dir;
-  ModelHost threaded = LoadTinyHost(Tiny(), dir.path(), single_.get(), /*threads=*/3);
+  const auto threaded = LoadTinyRunner(Tiny(), dir.path(), single_.get(), /*threads=*/3);
   for (const int sequences : {1, 8}) {
     std::map<uint64_t, proto::SequenceUpdate> finished[2];
     for (const bool several : {false, true}) {
@@ -121,7 +124,7 @@ TEST_F(EngineTest, AnswersAreTheSameOnSeveralThreads) {
         }
         coordinator_.Start(MakeStart(id, params));
       }
-      RunOn(several ? &threaded : &host_);
+      RunOn(several ? threaded.get() : runner_.get());
       finished[several] = coordinator_.finished();
     }
     EXPECT_THAT(coordinator_.errors(), IsEmpty());
@@ -148,11 +151,11 @@ TinyLlama WithBadTokens(TinyLlama model, TokenId first, TokenId end) {
 
 TEST_F(EngineTest, ABadRowEndsItsSequenceAmongOthers) {
   TempDir dir;
-  ModelHost host = LoadTinyHost(WithBadTokens(Tiny(), 9, 10), dir.path(), single_.get(), 3);
+  const auto runner = LoadTinyRunner(WithBadTokens(Tiny(), 9, 10), dir.path(), single_.get(), 3);
   DecodingParams params = Params();
   params.warp.logit_bias = {{9, -std::numeric_limits<double>::infinity()}};
   coordinator_.Start(MakeStart(1, params));
-  RunOn(&host);
+  RunOn(runner.get());
   ASSERT_THAT(coordinator_.errors(), IsEmpty());
   const proto::SequenceUpdate alone = coordinator_.finished().at(1);
   for (uint64_t id = 2; id < 10; ++id) {
@@ -160,7 +163,7 @@ TEST_F(EngineTest, ABadRowEndsItsSequenceAmongOthers) {
     if (id % 2 == 1) start.set_prompt(2, 9);
     coordinator_.Start(start);
   }
-  RunOn(&host);
+  RunOn(runner.get());
   for (uint64_t id = 2; id < 10; ++id) {
     ASSERT_EQ(coordinator_.errors().count(id), id % 2);
     if (id % 2 == 1) {
@@ -180,18 +183,20 @@ TEST_F(EngineTest, ABadRowEndsItsSequenceAmongOthers) {
 // All beams of the second layer, read at the same time.
 TEST_F(EngineTest, SeveralBadRowsOfALayerEndTheirSequence) {
   TempDir dir;
-  ModelHost host = LoadTinyHost(WithBadTokens(Tiny(), 8, kVocab), dir.path(), single_.get(), 3);
+  const auto runner = LoadTinyRunner(WithBadTokens(Tiny(), 8, kVocab), dir.path(), single_.get(), 3);
   uint64_t id = 0;
   for (const char* method : {"none", "pf_gumbel", "gumbel_slots", "dsbd"}) {
     SCOPED_TRACE(method);
     DecodingParams params = Params();
-    params.method = method;
+    const MethodRow* row = FindMethod(method);
+    params.plain = row == nullptr;
+    if (row != nullptr) params.method = row;
     params.beam_width = params.num_hypotheses = 6;
     for (TokenId token = 0; token < 8; ++token) params.warp.logit_bias.push_back({token, -1e3});
     for (const int sequences : {1, 4}) {
       const uint64_t first = id + 1;
       for (int i = 0; i < sequences; ++i) coordinator_.Start(MakeStart(++id, params));
-      RunOn(&host);
+      RunOn(runner.get());
       for (uint64_t bad = first; bad <= id; ++bad) {
         ASSERT_EQ(coordinator_.errors().count(bad), 1u);
         EXPECT_EQ(coordinator_.errors().at(bad).error_code(), "internal_error");

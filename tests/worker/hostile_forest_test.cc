@@ -44,7 +44,7 @@ std::vector<Setting> Settings() {
         for (const WarpMode mode : {WarpMode::kRow, WarpMode::kJoint}) {
           DecodingParams params;
           params.kind = kind;
-          params.method = std::string(row.name);
+          params.method = &row;
           params.warp.temperature = temperature;
           params.warp.mode = mode;
           params.warp.top_k = mode == WarpMode::kJoint ? 5 : 0;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "decoding/method.h"
 #include "tests/testing/checked_replica.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
@@ -38,7 +39,7 @@ class RoundTest : public ::testing::TestWithParam<Shape> {
   DecodingParams Params(uint64_t seed) const {
     DecodingParams params;
     params.kind = GetParam().kind;
-    params.method = GetParam().method;
+    params.method = FindMethod(GetParam().method);
     params.beam_width = GetParam().width;
     params.num_hypotheses = GetParam().width;
     params.max_tokens = 40;
@@ -106,7 +107,7 @@ TEST(DsbdRoundTest, RunsOnRealModelsAndAcceptsAnEqualDraft) {
   CheckedReplica replica(target.path(), target.path());
   DecodingParams params;
   params.kind = DecodingKind::kBeamSampling;
-  params.method = "dsbd";
+  params.method = FindMethod("dsbd");
   params.beam_width = params.num_hypotheses = 2;
   params.max_tokens = 40;
   params.stop_ids = {kEos};

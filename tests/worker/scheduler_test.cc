@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "decoding/method.h"
+
 namespace coppice {
 namespace {
 
@@ -16,7 +18,7 @@ Sequence MakeSequence(int prompt, int max_tokens, int width) {
   Sequence sequence;
   sequence.prompt.assign(prompt, 1);
   sequence.params.kind = width == 1 ? DecodingKind::kMultinomial : DecodingKind::kBeamSearch;
-  sequence.params.method = width == 1 ? "pf_gumbel" : "certified";
+  sequence.params.method = FindMethod(width == 1 ? "pf_gumbel" : "certified");
   sequence.params.beam_width = width;
   sequence.params.max_tokens = max_tokens;
   sequence.draft = DraftSizeOf(sequence.params);
@@ -72,7 +74,7 @@ TEST(SchedulerTest, ForestsShareAPassAndNeverReachBeyondTheEnd) {
   running[0].params.draft_width = 16;  // a request's own number may fill a pass
   running[0].draft = DraftSizeOf(running[0].params);
   EXPECT_EQ(scheduler.ForestLimits(running[0]).max_nodes, 63);
-  wide.params.method = "none";
+  wide.params.plain = true;
   wide.draft = DraftSizeOf(wide.params);
   EXPECT_EQ(scheduler.ForestLimits(wide).max_depth, 0);
 }

@@ -1,4 +1,4 @@
-// Random numbers, the test model, final choice: ALGORITHMS.md sections 2, 8, 12.
+// Random numbers, the test model, final choice: docs/algorithms.md 2, 8, 12.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // Whole decodes that are functions of seed and target: PF-Gumbel, HG-WOR, beam search, plain and
-// speculative, with and without an end of sequence. ALGORITHMS.md 3.5, 5.7-5.9, 8.
+// speculative, with and without an end of sequence. docs/algorithms.md 3.5, 5.7-5.9, 8.
 #include <algorithm>
 #include <functional>
 #include <memory>

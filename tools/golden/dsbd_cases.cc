@@ -1,4 +1,4 @@
-// One DSBD layer against exact laws: ALGORITHMS.md 5.1-5.3, every choice of production code
+// One DSBD layer against exact laws: docs/algorithms.md 5.1-5.3, every choice of production code
 // enumerated.
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-// One case of a golden file (ALGORITHMS.md section 12): what its runner reads, and the comparison
+// One case of a golden file (docs/algorithms.md 12): what its runner reads, and the comparison
 // that remembers the first mismatch. Used by every file of this folder.
 #pragma once
 
@@ -30,16 +30,12 @@ class CaseCheck {
   void NearAll(absl::string_view what, absl::Span<const double> got, const Json& vec);
   // `law` of 12.1 whose outcomes are numbers or lists of numbers.
   void Law(absl::string_view what, const ExactLaw& got, const Json& law);
-  // The case belongs to an algorithm that is not built.
-  void Skip(absl::string_view reason) { skipped_ = std::string(reason); }
 
   const std::string& failure() const { return failure_; }  // empty: everything agreed
-  const std::string& skipped() const { return skipped_; }  // empty: the case ran
 
  private:
   void Fail(std::string what);
   std::string failure_;
-  std::string skipped_;
 };
 
 using CaseRunner = void (*)(const Json& inputs, const Json& expected, CaseCheck* check);

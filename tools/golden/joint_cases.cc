@@ -1,4 +1,4 @@
-// Warps of one row and of a layer, Gumbel slots on the joint space: ALGORITHMS.md sections 1 and
+// Warps of one row and of a layer, Gumbel slots on the joint space: docs/algorithms.md 1 and
 // 5.6, through the law that the decoders read.
 #include <memory>
 #include <string>

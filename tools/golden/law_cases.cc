@@ -1,4 +1,4 @@
-// Exact laws of beam sampling: ALGORITHMS.md 3.3, 3.4. The two-layer law is that of whole DSBD
+// Exact laws of beam sampling: docs/algorithms.md 3.3, 3.4. The two-layer law is that of whole DSBD
 // decodes (production drafter and decoder, every choice enumerated).
 #include <algorithm>
 #include <map>

@@ -10,8 +10,7 @@
 #include "base/check.h"
 #include "base/deterministic_math.h"
 #include "comm/communicator.h"
-#include "model/batch_builder.h"
-#include "model/model_host.h"
+#include "model/model_runner.h"
 
 namespace coppice::golden {
 namespace {
@@ -22,33 +21,34 @@ constexpr double kNllTolerance = 1e-4;    // nats
 // One sequence that grows by tokens; every pass gives the logits after each new token.
 class Continuation {
  public:
-  explicit Continuation(ModelHost* host) : host_(host) {
+  explicit Continuation(ModelRunner* runner) : runner_(runner) {
     int cached = 0;
-    kv_ = host_->blocks->Open({}, &cached);
+    kv_ = runner_->blocks()->Open({}, &cached);
   }
-  ~Continuation() { host_->blocks->Close(kv_); }
+  ~Continuation() { runner_->blocks()->Close(kv_); }
 
   std::vector<std::vector<float>> Feed(absl::Span<const TokenId> tokens) {
-    BatchBuilder builder(host_->blocks.get());
+    StepBuilder step = runner_->NewStep();
     for (const TokenId token : tokens) {
-      const auto node = host_->blocks->AddNode(kv_, last_, token);
+      const auto node = runner_->blocks()->AddNode(kv_, last_, token);
       COPPICE_CHECK_MSG(node.ok(), node.status().ToString());
       last_ = *node;
-      builder.AddNodeRow(kv_, last_, token, /*logits=*/true);
+      step.AddNodeRow(kv_, last_, token, RowNeed());
     }
-    const auto logits = host_->model->Forward(builder.Take(), host_->pool.get());
-    COPPICE_CHECK_MSG(logits.ok(), logits.status().ToString());
-    const size_t vocab = host_->model->config().vocab_size;
+    const absl::Status submitted = runner_->Submit(std::move(step));
+    COPPICE_CHECK_MSG(submitted.ok(), submitted.ToString());
+    const auto read = runner_->Wait();
+    COPPICE_CHECK_MSG(read.ok(), read.status().ToString());
     std::vector<std::vector<float>> rows;
     for (size_t i = 0; i < tokens.size(); ++i) {
-      const absl::Span<const float> row = logits->subspan(i * vocab, vocab);
+      const absl::Span<const float> row = (*read)->Whole(static_cast<int>(i));
       rows.emplace_back(row.begin(), row.end());
     }
     return rows;
   }
 
  private:
-  ModelHost* host_;
+  ModelRunner* runner_;
   SequenceHandle kv_ = -1;
   KvNode last_ = kPrefixEnd;
 };
@@ -93,9 +93,9 @@ void CheckGreedy(std::vector<float> row, const std::vector<TokenId>& want, Conti
   }
 }
 
-void RunCase(const Json& item, ModelHost* host, CaseCheck* check) {
+void RunCase(const Json& item, ModelRunner* runner, CaseCheck* check) {
   const std::vector<TokenId> ids = item.at("ids");
-  Continuation sequence(host);
+  Continuation sequence(runner);
   const std::vector<std::vector<float>> rows = sequence.Feed(ids);
   CheckLastLogits(rows.back(), item.at("last_logits"), check);
   check->Near("mean_nll", MeanNll(rows, ids), item.at("mean_nll").get<double>(), kNllTolerance);
@@ -111,7 +111,7 @@ bool IsModelFile(const Json& json) {
 
 Tally RunModelFile(const Json& json, const std::string& path) {
   const std::string file = std::filesystem::path(path).filename();
-  ModelHostOptions options;
+  ModelRunnerOptions options;
   options.dir = (std::filesystem::absolute(path).parent_path().parent_path() / "models" /
                  json.at("model").get<std::string>())
                     .string();
@@ -119,19 +119,19 @@ Tally RunModelFile(const Json& json, const std::string& path) {
   options.kv_bytes = int64_t{64} << 20;
   Tally tally;
   const auto single = MakeSingleCommunicator();
-  absl::StatusOr<ModelHost> host = absl::NotFoundError(options.dir);
+  absl::StatusOr<std::unique_ptr<ModelRunner>> runner = absl::NotFoundError(options.dir);
   const bool there = std::filesystem::is_directory(options.dir);
-  if (there) host = LoadModelHost(options, single.get());
+  if (there) runner = ModelRunner::Load(options, single.get());
   for (const Json& item : json["cases"]) {
     CaseCheck check;
     std::string error;
     if (!there) {
       check.Skip(absl::StrCat(options.dir, " is not there"));
-    } else if (!host.ok()) {
-      error = host.status().ToString();
+    } else if (!runner.ok()) {
+      error = runner.status().ToString();
     } else {
       try {
-        RunCase(item, &*host, &check);
+        RunCase(item, runner->get(), &check);
       } catch (const std::exception& e) {
         error = absl::StrCat("malformed case: ", e.what());
       }

@@ -1,5 +1,5 @@
-// Verification of one node: ALGORITHMS.md 4.2-4.5 and 4.8. Laws by enumeration of every choice of
-// the production rules; what a rule does after rejections is seen by rejecting in its place.
+// Verification of one node: docs/algorithms.md 4.2-4.5 and 4.8. Laws by enumeration of every choice
+// of the production rules; what a rule does after rejections is seen by rejecting in its place.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,5 +1,5 @@
 // Seeded iterations of the rejection verifiers of joint layers, every uniform compared:
-// ALGORITHMS.md section 2 (domains 3-6, epoch, layer hash) with 5.1, 5.2 and 5.5. Production
+// docs/algorithms.md 2 (domains 3-6, epoch, layer hash) with 5.1, 5.2 and 5.5. Production
 // drafter and decoder, their choices recorded on the way.
 #include <memory>
 #include <string>

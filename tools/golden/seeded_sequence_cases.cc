@@ -1,4 +1,4 @@
-// Seeded rounds of one sequence, every uniform compared: ALGORITHMS.md section 2 (domains 3-6,
+// Seeded rounds of one sequence, every uniform compared: docs/algorithms.md 2 (domains 3-6,
 // epoch) with 4.1, 4.2 and 4.7. Production drafter and decoder, their choices recorded on the way.
 #include <memory>
 

@@ -1,5 +1,5 @@
-// One layer verified with reuse against exact laws: ALGORITHMS.md 5.5, every choice of production
-// code enumerated, drafts fixed or drawn.
+// One layer verified with reuse against exact laws: docs/algorithms.md 5.5, every choice of
+// production code enumerated, drafts fixed or drawn.
 #include "absl/strings/str_cat.h"
 #include "decoding/wor_reuse_layer.h"
 #include "tests/testing/enumerate_choices.h"

@@ -157,7 +157,7 @@ class CellRun {
 
 std::string CellName(const Cell& cell) {
   std::string name =
-      absl::StrCat(cell.params.method, " ", std::string(DecodingKindName(cell.params.kind)),
+      absl::StrCat(MethodName(cell.params), " ", std::string(DecodingKindName(cell.params.kind)),
                    " W=", cell.params.beam_width);
   if (cell.draft_width > 0) {
     absl::StrAppend(&name, " W_S=", cell.draft_width, " depth=", cell.draft_depth);

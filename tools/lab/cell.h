@@ -14,7 +14,7 @@
 namespace coppice {
 
 struct Cell {
-  DecodingParams params;  // method: a name of the table, or "none": the target alone
+  DecodingParams params;  // method of the table; plain: the target alone
   int draft_width = 0;    // W_S; 0 with "none"
   int draft_depth = 0;    // gamma
   std::string options;    // what the method was given beyond that, as written: "draft_beams=8"
@@ -43,7 +43,7 @@ struct CellResult {
   Estimate tokens;          // of the chosen hypothesis
   Estimate nodes_per_pass;  // rows of the target: roots and drafted nodes
   Estimate bytes_per_accepted;  // serialised forest over distinct drafted nodes that became beams
-  // Optimum of ALGORITHMS.md section 7 for as many drafts at one node of the chosen hypotheses:
+  // Optimum of docs/algorithms.md 7 for as many drafts at one node of the chosen hypotheses:
   // multinomial decoding only, else NaN.
   Estimate optimum_iid, optimum_without_replacement;
   double seconds = 0;

@@ -1,6 +1,7 @@
 #include "tools/lab/grid.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/draft_size.h"
 #include "decoding/method.h"
+#include "decoding/parameter.h"
 #include "decoding/topology.h"
 #include "tools/lab/warp_text.h"
 
@@ -22,54 +24,22 @@ constexpr DecodingKind kAllKinds[] = {DecodingKind::kMultinomial, DecodingKind::
                                       DecodingKind::kBeamSamplingWithoutReplacement,
                                       DecodingKind::kBeamSearch};
 
-struct Option {
-  absl::string_view name;
-  bool (*set)(absl::string_view value, DecodingParams* params);
-};
+// What a method may be given by name: the scalars of drafts and methods, but the draft's width and
+// depth, which are lists of the grid.
+bool IsOption(const ParameterRow& row) {
+  const bool of_drafts = row.read_by == ReadBy::kOption || row.read_by == ReadBy::kDrafting;
+  return of_drafts && row.scalar() && row.zero_word == nullptr;
+}
 
-constexpr Option kOptions[] = {
-    {"draft_tree",
-     [](absl::string_view value, DecodingParams* params) {
-       params->draft_tree = std::string(value);
-       return ParseTopology(value).ok();
-     }},
-    {"draft_beams",
-     [](absl::string_view value, DecodingParams* params) {
-       return absl::SimpleAtoi(value, &params->draft_beams) && params->draft_beams > 0;
-     }},
-    {"draft_support",
-     [](absl::string_view value, DecodingParams* params) {
-       return absl::SimpleAtoi(value, &params->draft_support) && params->draft_support > 0;
-     }},
-    {"joint_tokens",
-     [](absl::string_view value, DecodingParams* params) {
-       return absl::SimpleAtoi(value, &params->joint_tokens) && params->joint_tokens > 0;
-     }},
-    {"min_width",
-     [](absl::string_view value, DecodingParams* params) {
-       return absl::SimpleAtoi(value, &params->min_width) && params->min_width > 0;
-     }},
-    {"width_threshold",
-     [](absl::string_view value, DecodingParams* params) {
-       return absl::SimpleAtod(value, &params->width_threshold);
-     }},
-    {"mjsd_threshold",
-     [](absl::string_view value, DecodingParams* params) {
-       return absl::SimpleAtod(value, &params->mjsd_threshold);
-     }},
-    {"fallback_threshold",
-     [](absl::string_view value, DecodingParams* params) {
-       return absl::SimpleAtod(value, &params->fallback_threshold);
-     }},
-    {"rollback_threshold",
-     [](absl::string_view value, DecodingParams* params) {
-       return absl::SimpleAtod(value, &params->rollback_threshold);
-     }},
-    {"set_semantics",
-     [](absl::string_view value, DecodingParams* params) {
-       return absl::SimpleAtob(value, &params->set_semantics);
-     }},
-};
+std::optional<ParameterValue> ParseValue(ParameterType type, absl::string_view text) {
+  int64_t integer = 0;
+  double number = 0;
+  bool flag = false;
+  if (type == ParameterType::kInteger && absl::SimpleAtoi(text, &integer)) return integer;
+  if (type == ParameterType::kNumber && absl::SimpleAtod(text, &number)) return number;
+  if (type == ParameterType::kFlag && absl::SimpleAtob(text, &flag)) return flag;
+  return std::nullopt;
+}
 
 struct MethodSpec {
   std::string name;
@@ -81,15 +51,23 @@ struct MethodSpec {
 absl::Status SetOption(absl::string_view text, DecodingParams* params) {
   const std::pair<absl::string_view, absl::string_view> field =
       absl::StrSplit(text, absl::MaxSplits('=', 1));
-  std::vector<absl::string_view> names;
-  for (const Option& option : kOptions) {
-    if (option.name != field.first) {
-      names.push_back(option.name);
-      continue;
-    }
-    if (option.set(field.second, params)) return absl::OkStatus();
+  const auto refuse = [&field](absl::string_view why) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--methods: '", field.second, "' is no value of ", field.first));
+        absl::StrCat("--methods: '", field.second, "' is no value of ", field.first, why));
+  };
+  if (field.first == "draft_tree") {
+    params->draft_tree = std::string(field.second);
+    return ParseTopology(field.second).ok() ? absl::OkStatus() : refuse("");
+  }
+  std::vector<absl::string_view> names = {"draft_tree"};
+  for (const ParameterRow& row : Parameters()) {
+    if (!IsOption(row)) continue;
+    names.push_back(row.name);
+    if (field.first != row.name) continue;
+    const std::optional<ParameterValue> value = ParseValue(row.member.type, field.second);
+    if (!value) return refuse("");
+    const absl::Status status = SetParameter(row, *value, params);
+    return status.ok() ? status : refuse(absl::StrCat(" (", status.message(), ")"));
   }
   return absl::InvalidArgumentError(absl::StrCat("--methods: unknown option '", field.first,
                                                  "', expected one of ",
@@ -101,7 +79,8 @@ absl::StatusOr<MethodSpec> ParseMethod(absl::string_view text, const DecodingPar
   MethodSpec spec;
   spec.name = std::string(parts[0]);
   spec.params = base;
-  spec.params.method = spec.name;
+  spec.params.plain = spec.name == "none";
+  spec.params.method = FindMethod(spec.name);
   parts.erase(parts.begin());
   for (absl::string_view part : parts) COPPICE_RETURN_IF_ERROR(SetOption(part, &spec.params));
   spec.options = absl::StrJoin(parts, " ");
@@ -109,7 +88,7 @@ absl::StatusOr<MethodSpec> ParseMethod(absl::string_view text, const DecodingPar
     spec.serves.assign(std::begin(kAllKinds), std::end(kAllKinds));
     return spec;
   }
-  const MethodRow* row = FindMethod(spec.name);
+  const MethodRow* row = spec.params.method;
   if (row == nullptr) {
     std::vector<absl::string_view> names = {"all", "none"};
     for (const MethodRow& known : Methods()) names.push_back(known.name);

@@ -15,10 +15,9 @@ namespace {
 
 constexpr int kChunk = 256;  // rows of one pass of prompt or path tokens
 
-absl::StatusOr<absl::Span<const float>> Run(ModelHost* host, BatchBuilder* batch,
-                                            std::vector<KvCopy>* commits) {
-  batch->AddCommits(std::exchange(*commits, {}));
-  return host->model->Forward(batch->Take(), host->pool.get());
+absl::StatusOr<const StepRows*> Run(ModelRunner* runner, StepBuilder step) {
+  COPPICE_RETURN_IF_ERROR(runner->Submit(std::move(step)));
+  return runner->Wait();
 }
 
 }  // namespace
@@ -26,15 +25,16 @@ absl::StatusOr<absl::Span<const float>> Run(ModelHost* host, BatchBuilder* batch
 absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
     const LocalReplicaOptions& options) {
   std::unique_ptr<LocalReplica> replica(new LocalReplica(MakeSingleCommunicator()));
-  ModelHostOptions host;
-  host.kv_bytes = options.kv_bytes;
-  host.threads = options.threads;
-  host.dir = options.target_dir;
-  COPPICE_ASSIGN_OR_RETURN(replica->target_, LoadModelHost(host, replica->single_.get()));
+  ModelRunnerOptions model;
+  model.kv_bytes = options.kv_bytes;
+  model.threads = options.threads;
+  model.always_list = options.always_list;
+  model.dir = options.target_dir;
+  COPPICE_ASSIGN_OR_RETURN(replica->target_, ModelRunner::Load(model, replica->single_.get()));
   if (options.draft_dir.empty()) return replica;
-  host.dir = options.draft_dir;
-  COPPICE_ASSIGN_OR_RETURN(replica->draft_, LoadModelHost(host, replica->single_.get()));
-  const int draft_vocab = replica->draft_.model->config().vocab_size;
+  model.dir = options.draft_dir;
+  COPPICE_ASSIGN_OR_RETURN(replica->draft_, ModelRunner::Load(model, replica->single_.get()));
+  const int draft_vocab = replica->draft_->vocab_size();
   if (draft_vocab != replica->vocab_size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the draft ", options.draft_dir, " has a vocabulary of ", draft_vocab,
@@ -44,8 +44,8 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
 }
 
 int LocalReplica::max_positions() const {
-  const int target = target_.model->config().max_positions;
-  return has_draft() ? std::min(target, draft_.model->config().max_positions) : target;
+  const int target = target_->config().max_positions;
+  return has_draft() ? std::min(target, draft_->config().max_positions) : target;
 }
 
 absl::Status LocalReplica::Open(const std::vector<TokenId>& prompt, const DecodingParams& params,
@@ -57,22 +57,21 @@ absl::Status LocalReplica::Open(const std::vector<TokenId>& prompt, const Decodi
   sequence->params = params;
   COPPICE_ASSIGN_OR_RETURN(sequence->decoder, MakeBeamDecoder(params));
   int cached_tokens = 0;
-  sequence->kv = target_.blocks->Open(prompt, &cached_tokens);
+  sequence->kv = target_->blocks()->Open(prompt, &cached_tokens);
   sequence_ = std::move(sequence);
-  if (drafts) session_ = std::make_unique<DraftSession>(params, prompt, draft_.blocks.get());
-  return Prefill(&target_, sequence_->kv, prompt, &target_commits_);
+  if (drafts) session_ = std::make_unique<DraftSession>(params, prompt, draft_->blocks());
+  return Prefill(target_.get(), sequence_->kv, prompt);
 }
 
-absl::Status LocalReplica::Prefill(ModelHost* host, SequenceHandle sequence,
-                                   absl::Span<const TokenId> prompt, std::vector<KvCopy>* commits) {
+absl::Status LocalReplica::Prefill(ModelRunner* runner, SequenceHandle sequence,
+                                   absl::Span<const TokenId> prompt) {
   const auto last = prompt.size() - 1;
-  for (size_t begin = host->blocks->prefix_length(sequence); begin < last; begin += kChunk) {
+  for (size_t begin = runner->blocks()->prefix_length(sequence); begin < last; begin += kChunk) {
     const auto chunk = prompt.subspan(begin, std::min<size_t>(kChunk, last - begin));
-    BatchBuilder batch(host->blocks.get());
-    COPPICE_ASSIGN_OR_RETURN(const auto slots, host->blocks->AppendPrefix(sequence, chunk));
-    batch.AddPrefixRows(sequence, chunk, slots);
-    COPPICE_RETURN_IF_ERROR(Run(host, &batch, commits).status());
-    host->blocks->EndRound();
+    StepBuilder step = runner->NewStep();
+    COPPICE_ASSIGN_OR_RETURN(const auto slots, runner->blocks()->AppendPrefix(sequence, chunk));
+    step.AddPrefixRows(sequence, chunk, slots);
+    COPPICE_RETURN_IF_ERROR(Run(runner, std::move(step)).status());
   }
   return absl::OkStatus();
 }
@@ -80,28 +79,26 @@ absl::Status LocalReplica::Prefill(ModelHost* host, SequenceHandle sequence,
 absl::StatusOr<Verdict> LocalReplica::Round(DraftForest forest) {
   Sequence* sequence = sequence_.get();
   sequence->forest = std::move(forest);
-  BatchBuilder batch(target_.blocks.get());
-  COPPICE_ASSIGN_OR_RETURN(VerifyRows rows, ReserveRows(sequence, target_.blocks.get()));
-  AppendRows(*sequence, &batch, &rows);
-  COPPICE_ASSIGN_OR_RETURN(const auto logits, Run(&target_, &batch, &target_commits_));
+  StepBuilder step = target_->NewStep();
+  COPPICE_ASSIGN_OR_RETURN(VerifyRows rows, ReserveRows(sequence, target_->blocks()));
+  AppendRows(*sequence, &step, &rows);
+  COPPICE_ASSIGN_OR_RETURN(const StepRows* read, Run(target_.get(), std::move(step)));
   absl::StatusOr<Verdict> verdict =
-      Verify(rows, logits, vocab_size(), target_.backend->host_threads(), sequence);
+      Verify(rows, *read, vocab_size(), target_->threads(), sequence);
   COPPICE_RETURN_IF_ERROR(verdict.status());
   if (!sequence->decoder->finished()) {
     COPPICE_RETURN_IF_ERROR(
-        CommitVerdict(*verdict, rows.node_kv, sequence, target_.blocks.get(), &target_commits_));
+        CommitVerdict(*verdict, rows.node_kv, sequence, target_->blocks(), target_->commits()));
   }
-  target_.blocks->EndRound();
   ++sequence->round;
   return verdict;
 }
 
 absl::Status LocalReplica::PrefillDraft() {
   while (session_->prefilling()) {
-    BatchBuilder batch(draft_.blocks.get());
-    COPPICE_RETURN_IF_ERROR(session_->AppendPrefill(kChunk, &batch));
-    COPPICE_RETURN_IF_ERROR(Run(&draft_, &batch, &draft_commits_).status());
-    draft_.blocks->EndRound();
+    StepBuilder step = draft_->NewStep();
+    COPPICE_RETURN_IF_ERROR(session_->AppendPrefill(kChunk, &step));
+    COPPICE_RETURN_IF_ERROR(Run(draft_.get(), std::move(step)).status());
   }
   return absl::OkStatus();
 }
@@ -121,65 +118,67 @@ absl::StatusOr<DraftForest> LocalReplica::Draft(int width, int depth) {
   request.width = width;
   request.depth = depth;
   COPPICE_ASSIGN_OR_RETURN(
-      auto builder, ForestBuilder::Start(std::move(request), session_.get(), draft_.blocks.get()));
+      auto builder, ForestBuilder::Start(std::move(request), session_.get(), draft_->blocks()));
   while (!builder->done()) {
-    BatchBuilder batch(draft_.blocks.get());
-    COPPICE_RETURN_IF_ERROR(builder->AppendRows(&batch));
-    COPPICE_ASSIGN_OR_RETURN(const auto logits, Run(&draft_, &batch, &draft_commits_));
-    COPPICE_RETURN_IF_ERROR(
-        builder->Consume(logits, vocab_size(), draft_.backend->host_threads(), &draft_commits_));
-    draft_.blocks->EndRound();
+    StepBuilder step = draft_->NewStep();
+    COPPICE_RETURN_IF_ERROR(builder->AppendRows(&step));
+    COPPICE_ASSIGN_OR_RETURN(const StepRows* rows, Run(draft_.get(), std::move(step)));
+    COPPICE_RETURN_IF_ERROR(builder->Consume(*rows, draft_->threads(), draft_->commits()));
   }
   return builder->Shipped();
 }
 
 void LocalReplica::Close() {
   if (sequence_ == nullptr) return;
-  target_.blocks->Close(sequence_->kv);
-  target_.blocks->EndRound();
+  target_->blocks()->Close(sequence_->kv);
+  target_->blocks()->EndRound();
   session_.reset();
-  if (has_draft()) draft_.blocks->EndRound();
+  if (has_draft()) draft_->blocks()->EndRound();
   sequence_.reset();
 }
 
-absl::StatusOr<std::vector<float>> LocalReplica::PathLogits(ModelHost* host,
+absl::StatusOr<std::vector<float>> LocalReplica::PathLogits(ModelRunner* runner,
                                                             const std::vector<TokenId>& prompt,
-                                                            absl::Span<const TokenId> tokens,
-                                                            std::vector<KvCopy>* commits) {
+                                                            absl::Span<const TokenId> tokens) {
   COPPICE_CHECK_MSG(sequence_ == nullptr, "a sequence is open");
   int cached = 0;
-  const SequenceHandle kv = host->blocks->Open(prompt, &cached);
-  COPPICE_RETURN_IF_ERROR(Prefill(host, kv, prompt, commits));
+  BlockManager* blocks = runner->blocks();
+  const SequenceHandle kv = blocks->Open(prompt, &cached);
+  COPPICE_RETURN_IF_ERROR(Prefill(runner, kv, prompt));
   std::vector<float> out;
   KvNode node = kPrefixEnd;
   for (size_t begin = 0; begin <= tokens.size(); begin += kChunk) {
-    BatchBuilder batch(host->blocks.get());
+    StepBuilder step = runner->NewStep();
+    std::vector<int> needs;
     for (size_t i = begin; i <= tokens.size() && i < begin + kChunk; ++i) {
       const TokenId token = i == 0 ? prompt.back() : tokens[i - 1];
-      COPPICE_ASSIGN_OR_RETURN(node, host->blocks->AddNode(kv, node, token));
-      batch.AddNodeRow(kv, node, token, /*logits=*/true);
+      COPPICE_ASSIGN_OR_RETURN(node, blocks->AddNode(kv, node, token));
+      needs.push_back(step.AddNodeRow(kv, node, token, RowNeed()));
     }
-    COPPICE_ASSIGN_OR_RETURN(const auto logits, Run(host, &batch, commits));
-    out.insert(out.end(), logits.begin(), logits.end());
+    COPPICE_ASSIGN_OR_RETURN(const StepRows* rows, Run(runner, std::move(step)));
+    for (int need : needs) {
+      const absl::Span<const float> row = rows->Whole(need);
+      out.insert(out.end(), row.begin(), row.end());
+    }
   }
-  host->blocks->Close(kv);
-  host->blocks->EndRound();
+  blocks->Close(kv);
+  blocks->EndRound();
   return out;
 }
 
 absl::StatusOr<std::vector<float>> LocalReplica::TargetLogits(const std::vector<TokenId>& prompt,
                                                               absl::Span<const TokenId> tokens) {
-  return PathLogits(&target_, prompt, tokens, &target_commits_);
+  return PathLogits(target_.get(), prompt, tokens);
 }
 
 absl::StatusOr<std::vector<float>> LocalReplica::DraftLogits(const std::vector<TokenId>& prompt,
                                                              absl::Span<const TokenId> tokens) {
-  return PathLogits(&draft_, prompt, tokens, &draft_commits_);
+  return PathLogits(draft_.get(), prompt, tokens);
 }
 
 absl::Status LocalReplica::CheckIntegrity() const {
-  COPPICE_RETURN_IF_ERROR(target_.blocks->CheckIntegrity());
-  return has_draft() ? draft_.blocks->CheckIntegrity() : absl::OkStatus();
+  COPPICE_RETURN_IF_ERROR(target_->blocks()->CheckIntegrity());
+  return has_draft() ? draft_->blocks()->CheckIntegrity() : absl::OkStatus();
 }
 
 }  // namespace coppice

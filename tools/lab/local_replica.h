@@ -19,7 +19,7 @@
 #include "comm/communicator.h"
 #include "draft_node/draft_session.h"
 #include "draft_node/forest_builder.h"
-#include "model/model_host.h"
+#include "model/model_runner.h"
 #include "worker/sequence.h"
 
 namespace coppice {
@@ -29,6 +29,7 @@ struct LocalReplicaOptions {
   std::string draft_dir;                  // empty: no draft model
   int64_t kv_bytes = int64_t{256} << 20;  // of either pool
   int threads = 1;
+  bool always_list = false;  // rows as shortlists, as ranks of a tensor-parallel target send them
 };
 
 class LocalReplica {
@@ -36,9 +37,9 @@ class LocalReplica {
   // Errors name the folder; InvalidArgument when the vocabularies differ.
   static absl::StatusOr<std::unique_ptr<LocalReplica>> Load(const LocalReplicaOptions& options);
 
-  int vocab_size() const { return target_.model->config().vocab_size; }
+  int vocab_size() const { return target_->vocab_size(); }
   int max_positions() const;
-  bool has_draft() const { return draft_.model != nullptr; }
+  bool has_draft() const { return draft_ != nullptr; }
 
   // Starts a sequence and prefills all of its prompt but the last token. InvalidArgument: empty
   // prompt, or parameters that no decoder serves.
@@ -60,21 +61,20 @@ class LocalReplica {
 
   // Both KV tries obey every invariant.
   absl::Status CheckIntegrity() const;
-  int64_t target_blocks_used() const { return target_.blocks->counts().used; }
-  int64_t draft_blocks_used() const { return draft_.blocks->counts().used; }
+  int64_t target_blocks_used() const { return target_->blocks()->counts().used; }
+  int64_t draft_blocks_used() const { return draft_->blocks()->counts().used; }
 
  private:
   explicit LocalReplica(std::unique_ptr<Communicator> single) : single_(std::move(single)) {}
-  absl::Status Prefill(ModelHost* host, SequenceHandle sequence, absl::Span<const TokenId> prompt,
-                       std::vector<KvCopy>* commits);
+  absl::Status Prefill(ModelRunner* runner, SequenceHandle sequence,
+                       absl::Span<const TokenId> prompt);
   absl::Status PrefillDraft();
-  absl::StatusOr<std::vector<float>> PathLogits(ModelHost* host, const std::vector<TokenId>& prompt,
-                                                absl::Span<const TokenId> tokens,
-                                                std::vector<KvCopy>* commits);
+  absl::StatusOr<std::vector<float>> PathLogits(ModelRunner* runner,
+                                                const std::vector<TokenId>& prompt,
+                                                absl::Span<const TokenId> tokens);
 
   std::unique_ptr<Communicator> single_;
-  ModelHost target_, draft_;
-  std::vector<KvCopy> target_commits_, draft_commits_;
+  std::unique_ptr<ModelRunner> target_, draft_;
   std::unique_ptr<Sequence> sequence_;
   std::unique_ptr<DraftSession> session_;
 };

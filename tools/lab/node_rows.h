@@ -1,4 +1,4 @@
-// Target and draft rows at one node as the calculators of ALGORITHMS.md section 7 want them, and
+// Target and draft rows at one node as the calculators of docs/algorithms.md 7 want them, and
 // what those say. Pure functions.
 #pragma once
 

@@ -20,23 +20,20 @@ constexpr char kIid[] = "alpha*_iid";
 constexpr char kWithoutReplacement[] = "alpha*_wor";
 constexpr char kGreedy[] = "alpha_greedy";
 
-// What bounds a method of the table: the optimum of the law that its drafts have at one node.
-struct Bound {
-  absl::string_view method, optimum;
-};
-constexpr Bound kBounds[] = {
-    {"recursive_rejection", kIid},
-    {"recursive_rejection_wor", kWithoutReplacement},
-    {"k_seq", kIid},
-    {"spectr", kIid},
-    {"luce_ot", kIid},
-    {"greedy_multi_draft", kGreedy},
-    {"spechub", kGreedy},
-};
-
+// What bounds a method that verifies the children of a node: the optimum of the law that they have.
 std::string OptimumOf(absl::string_view method) {
-  for (const Bound& bound : kBounds) {
-    if (bound.method == method) return std::string(bound.optimum);
+  const MethodRow* row = FindMethod(method);
+  if (row == nullptr || row->node_rule == nullptr) return "";
+  switch (row->child_law) {
+    case ChildLaw::kIid:
+      return kIid;
+    case ChildLaw::kWithoutReplacement:
+      return kWithoutReplacement;
+    case ChildLaw::kGreedy:
+    case ChildLaw::kSpecHub:
+      return kGreedy;
+    case ChildLaw::kMostLikely:
+      break;  // drafts that are certain have no such optimum
   }
   return "";
 }
@@ -77,7 +74,7 @@ class NodeStudy {
     nodes.groups = std::min(options_.sequences, pair_->num_prompts());
     for (int i = 0; i < options_.sequences; ++i) {
       DecodingParams params = options_.base;
-      params.method = "none";
+      params.plain = true;
       params.warp = warp;
       params.seed = Finalize(options_.seed + kRootHash * (i + 1));
       const int prompt = i % nodes.groups;
@@ -112,7 +109,7 @@ class NodeStudy {
   absl::StatusOr<Values> Measure(const std::string& method, const Nodes& nodes,
                                  const WarpParams& warp, int n) {
     DecodingParams params = options_.base;
-    params.method = method;
+    params.method = FindMethod(method);
     params.warp = warp;
     params.stop_ids.clear();
     params.max_tokens = 3;
@@ -189,8 +186,8 @@ absl::StatusOr<std::vector<std::string>> MeasuredMethods(const NodeStudyOptions&
   std::vector<std::string> out;
   for (const std::string& name : names) {
     DecodingParams params = options.base;
-    params.method = name;
-    const MethodRow* row = FindMethod(name);
+    params.method = FindMethod(name);
+    const MethodRow* row = params.method;
     if (row == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("--methods: unknown method '", name, "'"));
     }

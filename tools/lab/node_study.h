@@ -1,6 +1,6 @@
 // Acceptance at single nodes, as Table 1 and Figures 1 and 2 of optimal_multi_draft measure it:
 // rows of both models along the target's own samples; at every node the closed forms and optima of
-// ALGORITHMS.md section 7, and how often the production verifiers emit one of their drafts there.
+// docs/algorithms.md 7, and how often the production verifiers emit one of their drafts there.
 // Thread-compatible.
 #pragma once
 

@@ -103,7 +103,7 @@ class ReplicaPair : public ModelPair {
   absl::StatusOr<std::unique_ptr<PairSequence>> Start(int prompt,
                                                       const DecodingParams& params) override {
     auto sequence = std::make_unique<ReplicaSequence>(replica_.get());
-    COPPICE_RETURN_IF_ERROR(replica_->Open(prompts_[prompt], params, params.method != "none"));
+    COPPICE_RETURN_IF_ERROR(replica_->Open(prompts_[prompt], params, !params.plain));
     return sequence;
   }
 

@@ -1,7 +1,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <variant>
 
 #include "decoding/method.h"
+#include "decoding/parameter.h"
 #include "tools/lab/report.h"
 #include "tools/lab/warp_text.h"
 
@@ -22,23 +24,29 @@ OrderedJson ToJson(const Estimate& estimate) {
 }
 
 OrderedJson WarpJson(const WarpParams& warp) {
-  return {{"text", WarpText(warp)}, {"temperature", warp.temperature},
-          {"top_k", warp.top_k},    {"top_p", warp.top_p},
-          {"min_p", warp.min_p},    {"mode", std::string(WarpModeName(warp.mode))}};
+  OrderedJson json = {{"text", WarpText(warp)}};
+  DecodingParams params;
+  params.warp = warp;
+  for (const ParameterRow& row : Parameters()) {
+    if (row.group != ParameterGroup::kWarp || !row.scalar()) continue;
+    std::visit([&](auto value) { json[row.name] = value; }, row.member.get(params));
+  }
+  json["mode"] = std::string(WarpModeName(warp.mode));
+  return json;
 }
 
 OrderedJson CellJson(const MeasuredCell& measured) {
   const Cell& cell = measured.cell;
   const CellResult& result = measured.result;
-  OrderedJson json = {{"method", cell.params.method},
+  OrderedJson json = {{"method", std::string(MethodName(cell.params))},
                       {"options", cell.options},
                       {"decoding", std::string(DecodingKindName(cell.params.kind))},
                       {"width", cell.params.beam_width},
                       {"draft_width", cell.draft_width},
                       {"draft_depth", cell.draft_depth},
                       {"warp", WarpJson(cell.params.warp)}};
-  const MethodRow* row = FindMethod(cell.params.method);
-  if (row != nullptr) {
+  const MethodRow* row = cell.params.method;
+  if (!cell.params.plain && row != nullptr) {
     json["law"] = std::string(row->law);
     json["lossless"] = row->lossless;
     json["source"] = std::string(row->source);

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "decoding/method.h"
 #include "tools/lab/report.h"
 #include "tools/lab/warp_text.h"
 
@@ -53,8 +54,8 @@ Row CellRow(const MeasuredCell& measured) {
       cell.draft_width > 0 ? absl::StrCat(cell.draft_width, "x", cell.draft_depth) : "-";
   const std::string optimum =
       absl::StrCat(Show(r.optimum_iid, 3), "/", Show(r.optimum_without_replacement, 3));
-  return {cell.options.empty() ? cell.params.method
-                               : absl::StrCat(cell.params.method, " ", cell.options),
+  return {cell.options.empty() ? std::string(MethodName(cell.params))
+                               : absl::StrCat(MethodName(cell.params), " ", cell.options),
           std::string(DecodingKindName(cell.params.kind)),
           absl::StrCat(cell.params.beam_width),
           shape,

@@ -35,7 +35,7 @@ struct TableOptions {
 };
 std::unique_ptr<RowModel> MakeRandomTables(const TableOptions& options);
 
-// HashLM of ALGORITHMS.md section 12; noise 0 is a draft of the same kind, the larger the seed of
+// HashLM of docs/algorithms.md 12; noise 0 is a draft of the same kind, the larger the seed of
 // the noise the other.
 struct HashLmOptions {
   int vocab_size = 32;

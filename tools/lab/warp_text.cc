@@ -1,39 +1,68 @@
 #include "tools/lab/warp_text.h"
 
-#include <vector>
+#include <cmath>
+#include <limits>
+#include <variant>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "decoding/parameter.h"
 
 namespace coppice {
 namespace {
 
+bool IsNumberOfWarp(const ParameterRow& row) {
+  return row.group == ParameterGroup::kWarp && row.scalar();
+}
+
+// The name of the parameter, but T for the temperature.
+absl::string_view Letter(const ParameterRow& row) {
+  return absl::string_view(row.name) == "temperature" ? "T" : row.name;
+}
+
 absl::Status SetPart(absl::string_view part, WarpParams* warp) {
   const std::pair<absl::string_view, absl::string_view> field =
       absl::StrSplit(part, absl::MaxSplits('=', 1));
-  bool ok = false;
-  if (field.first == "T") ok = absl::SimpleAtod(field.second, &warp->temperature);
-  if (field.first == "top_k") ok = absl::SimpleAtoi(field.second, &warp->top_k);
-  if (field.first == "top_p") ok = absl::SimpleAtod(field.second, &warp->top_p);
-  if (field.first == "min_p") ok = absl::SimpleAtod(field.second, &warp->min_p);
   if (field.first == "mode") {
     COPPICE_ASSIGN_OR_RETURN(warp->mode, ParseWarpMode(field.second));
-    ok = true;
+    return absl::OkStatus();
   }
-  if (ok) return absl::OkStatus();
+  DecodingParams params;
+  params.warp = *warp;
+  std::string known;
+  for (const ParameterRow& row : Parameters()) {
+    if (!IsNumberOfWarp(row)) continue;
+    absl::StrAppend(&known, Letter(row), "=, ");
+    double number = 0;
+    if (field.first != Letter(row) || !absl::SimpleAtod(field.second, &number)) continue;
+    const bool integer = row.member.type == ParameterType::kInteger;
+    if (integer && number != std::floor(number)) continue;
+    if (integer && !(std::fabs(number) <= std::numeric_limits<int>::max())) continue;
+    const ParameterValue value =
+        integer ? ParameterValue(static_cast<int64_t>(number)) : ParameterValue(number);
+    COPPICE_RETURN_IF_ERROR(SetParameter(row, value, &params));
+    *warp = params.warp;
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat("'", part, "': expected T=, top_k=, top_p= or min_p= and a number, or mode="));
+      absl::StrCat("'", part, "': expected ", known, "each with a number, or mode="));
 }
 
 }  // namespace
 
 std::string WarpText(const WarpParams& warp) {
-  std::string text = absl::StrCat("T=", warp.temperature);
-  if (warp.top_k > 0) absl::StrAppend(&text, "/top_k=", warp.top_k);
-  if (warp.top_p > 0 && warp.top_p < 1) absl::StrAppend(&text, "/top_p=", warp.top_p);
-  if (warp.min_p > 0) absl::StrAppend(&text, "/min_p=", warp.min_p);
+  DecodingParams params;
+  params.warp = warp;
+  std::string text;
+  for (const ParameterRow& row : Parameters()) {
+    const bool first = text.empty();  // the temperature, which is always there
+    if (!IsNumberOfWarp(row) || (!first && IsNeutral(row, params))) continue;
+    std::visit(
+        [&](auto value) { absl::StrAppend(&text, first ? "" : "/", Letter(row), "=", value); },
+        row.member.get(params));
+  }
   if (warp.mode != WarpMode::kRow) absl::StrAppend(&text, "/mode=", WarpModeName(warp.mode));
   return text;
 }

@@ -1,0 +1,43 @@
+// A row of logits as a shortlist: what RowNeed asks for and no more. Made by the backends
+// (kernels/shortlist.h), read by decoding (WarpedRow, DraftRow).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/types.h"
+
+namespace coppice {
+
+// Vocabulary chunks of every log-sum-exp; chunk c of n tokens is [c n / 16, (c + 1) n / 16). The
+// shards of tensor-parallel ranks end at chunk borders, so that the sums are the same on any number
+// of ranks.
+inline constexpr int kLseChunks = 16;
+
+// Chunk by chunk: largest x and sum of exp(x - that). An empty chunk has (-inf, 0).
+struct ChunkSums {
+  double max[kLseChunks];
+  double sum[kLseChunks];
+};
+
+struct TokenList {
+  std::vector<TokenId> tokens;  // ascending
+  std::vector<float> logits;    // raw
+};
+
+struct ListedRow {
+  std::vector<TokenList> lists;  // kTop: one; kGumbel: one for each wanted slot, ascending
+  uint32_t slots = 0;            // kGumbel: as RowNeed::slots
+  ChunkSums sums;                // where they were wanted
+  ChunkSums raw_sums;
+  bool overflow = false;  // more tokens are that close than a shortlist holds
+  // The lowest token whose logit is NaN or +inf; -1 = none.
+  TokenId bad_token = -1;
+  float bad_logit = 0;
+
+  const TokenList& OfSlot(uint32_t slot) const {
+    return lists[__builtin_popcount(slots & ((uint32_t{1} << slot) - 1))];
+  }
+};
+
+}  // namespace coppice

@@ -1,0 +1,132 @@
+#include "base/thread_team.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+
+namespace coppice {
+namespace {
+
+constexpr int kTurnsAlone = 8;  // of 16 pauses: some 2 to 5 us
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+template <class Condition>
+void SpinUntil(Condition done) {
+  for (int spins = 0; !done(); ++spins) {
+    if (spins < 2000) {
+      Pause();
+    } else {
+      sched_yield();  // the helper may have lost its core to another process
+    }
+  }
+}
+
+bool HasChunk(uint64_t job) { return (job & 0xffff) < ((job >> 16) & 0xffff); }
+
+}  // namespace
+
+int AvailableCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+ThreadTeam::ThreadTeam(int threads) {
+  COPPICE_CHECK(threads >= 1);
+  for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { HelperLoop(); });
+}
+
+ThreadTeam::~ThreadTeam() {
+  Wait();
+  KeepAwake(false);
+  stopping_.store(true);
+  epoch_.fetch_add(1);
+  epoch_.notify_all();
+  for (std::thread& helper : helpers_) helper.join();
+}
+
+bool ThreadTeam::RunOneChunk() {
+  uint64_t job = job_.load(std::memory_order_acquire);
+  while (HasChunk(job)) {
+    if (job_.compare_exchange_weak(job, job + 1, std::memory_order_acq_rel,
+                                   std::memory_order_acquire)) {
+      function_(context_, static_cast<int>(job & 0xffff));
+      done_.fetch_add(1, std::memory_order_acq_rel);
+      return true;
+    }
+  }
+  return false;
+}
+
+void ThreadTeam::RunOnTeam(int chunks, ChunkFunction function, void* context) {
+  COPPICE_CHECK(chunks <= kMaxChunks);
+  function_ = function;
+  context_ = context;
+  done_.store(0, std::memory_order_relaxed);
+  const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
+  job_.store(uint64_t{epoch} << 32 | static_cast<uint64_t>(chunks) << 16,
+             std::memory_order_release);
+  epoch_.store(epoch, std::memory_order_release);
+  epoch_.notify_all();
+  while (RunOneChunk()) {
+  }
+  SpinUntil([&] { return done_.load(std::memory_order_acquire) >= chunks; });
+}
+
+bool ThreadTeam::RunTask() {
+  TaskState state = TaskState::kPosted;
+  if (!task_state_.compare_exchange_strong(state, TaskState::kRunning, std::memory_order_acq_rel)) {
+    return false;
+  }
+  task_();
+  task_state_.store(TaskState::kNone, std::memory_order_release);
+  return true;
+}
+
+void ThreadTeam::Post(std::function<void()> task) {
+  if (helpers_.empty()) return task();
+  Wait();
+  task_ = std::move(task);
+  task_state_.store(TaskState::kPosted, std::memory_order_release);
+  epoch_.fetch_add(1, std::memory_order_release);
+  epoch_.notify_one();
+}
+
+void ThreadTeam::Wait() {
+  if (RunTask()) return;
+  SpinUntil([&] { return task_state_.load(std::memory_order_acquire) == TaskState::kNone; });
+}
+
+void ThreadTeam::HelperLoop() {
+  using Clock = std::chrono::steady_clock;
+  while (true) {
+    const uint32_t seen = epoch_.load(std::memory_order_acquire);
+    if (stopping_.load()) return;
+    RunTask();
+    while (RunOneChunk()) {
+    }
+    const Clock::time_point deadline = Clock::now() + std::chrono::microseconds(kSpinMicroseconds);
+    bool fresh = false, was_kept = false;
+    for (int turn = 0; !(fresh = epoch_.load(std::memory_order_acquire) != seen); ++turn) {
+      const bool kept = kept_awake_.load(std::memory_order_relaxed);
+      if (!kept && (was_kept || Clock::now() >= deadline)) break;
+      was_kept = kept;
+      for (int i = 0; i < 16; ++i) Pause();
+      // The next op of a pass would be here by now; another process may want this core.
+      if (turn >= kTurnsAlone) sched_yield();
+    }
+    if (!fresh) epoch_.wait(seen, std::memory_order_acquire);
+  }
+}
+
+}  // namespace coppice

@@ -1,0 +1,76 @@
+// The threads of one engine: Run() spreads the chunks of an op or of the host's work over them. The
+// caller works too and never waits for a helper to wake up: a helper that comes late finds less to
+// do. Helpers spin for kSpinMicroseconds after work, so that the ops of one forward pass find them
+// awake, and sleep otherwise. Chunks must write disjoint outputs; which thread runs which chunk is
+// open. Owned by whoever makes the backend: the CPU backend computes on it, and between two passes
+// the host does (HostThreads). Thread-compatible: one thread calls.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "base/host_threads.h"
+
+namespace coppice {
+
+class ThreadTeam final : public HostThreads {
+ public:
+  static constexpr int kMaxChunks = 0xffff;
+  static constexpr int kSpinMicroseconds = 40;
+
+  explicit ThreadTeam(int threads);  // >= 1, the caller included
+  ~ThreadTeam() override;
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
+
+  int count() const override { return static_cast<int>(helpers_.size()) + 1; }
+
+  // function(chunk) for each chunk in [0, chunks); returns when all are done. chunks <= kMaxChunks.
+  template <class Function>
+  void Run(int chunks, Function&& function) {
+    if (chunks <= 1 || helpers_.empty()) {
+      for (int chunk = 0; chunk < chunks; ++chunk) function(chunk);
+      return;
+    }
+    using Plain = std::remove_reference_t<Function>;
+    RunOnTeam(
+        chunks, [](void* context, int chunk) { (*static_cast<Plain*>(context))(chunk); },
+        const_cast<void*>(static_cast<const void*>(&function)));
+  }
+
+  void RunJobs(int jobs, absl::FunctionRef<void(int)> job) override { Run(jobs, job); }
+  void Post(std::function<void()> task) override;
+  void Wait() override;
+  void KeepAwake(bool on) override { kept_awake_.store(on, std::memory_order_relaxed); }
+
+ private:
+  enum class TaskState { kNone, kPosted, kRunning };
+  using ChunkFunction = void (*)(void* context, int chunk);
+  void RunOnTeam(int chunks, ChunkFunction function, void* context);
+  bool RunOneChunk();  // false when none is left to claim
+  bool RunTask();      // false when none is posted
+  void HelperLoop();
+
+  std::vector<std::thread> helpers_;
+  // Valid from the publication of a job until all its chunks are done.
+  ChunkFunction function_ = nullptr;
+  void* context_ = nullptr;
+  // The job: epoch (32 bits), chunks (16), next chunk to claim (16). Claimed by compare-and-swap,
+  // so a late helper cannot claim from a job that is over.
+  alignas(64) std::atomic<uint64_t> job_{0};
+  alignas(64) std::atomic<int> done_{0};
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // what helpers sleep on
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> kept_awake_{false};
+  std::function<void()> task_;  // of whoever made task_state_ kRunning
+  std::atomic<TaskState> task_state_{TaskState::kNone};
+};
+
+// Cores that this process may run on.
+int AvailableCores();
+
+}  // namespace coppice

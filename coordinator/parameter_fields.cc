@@ -1,0 +1,168 @@
+#include "coordinator/parameter_fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/api.h"
+
+namespace coppice {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What a request may ask for.
+ParameterRange ServedRange(const ParameterRow& row, const ApiLimits& limits, double vocabulary,
+                           double beam_width) {
+  ParameterRange range = row.served_range();
+  if (row.zero_word != nullptr) range.low = 1;
+  switch (row.limit) {
+    case ParameterLimit::kNone:
+      break;
+    case ParameterLimit::kMaxBeamWidth:
+      range.high = limits.max_beam_width;
+      break;
+    case ParameterLimit::kMaxDraftWidth:
+      range.high = limits.max_draft_width;
+      break;
+    case ParameterLimit::kMaxDraftDepth:
+      range.high = limits.max_draft_depth;
+      break;
+    case ParameterLimit::kVocabulary:
+      range.high = vocabulary;
+      break;
+    case ParameterLimit::kBeamWidth:
+      range.high = std::max(1.0, beam_width);
+      break;
+  }
+  return range;
+}
+
+std::optional<ParameterValue> ReadInteger(const ParameterRow& row, const ParameterRange& range,
+                                          JsonFields* fields) {
+  const auto low = static_cast<int64_t>(range.low), high = static_cast<int64_t>(range.high);
+  if (row.zero_word != nullptr) {
+    const nlohmann::json* value = fields->Find(row.fields);
+    if (value != nullptr && value->is_string()) {
+      if (*value != row.zero_word) {
+        fields->Fail(
+            "invalid_value", row.field(),
+            absl::StrCat("must be \"", row.zero_word, "\" or between ", low, " and ", high));
+      }
+      return std::nullopt;
+    }
+  }
+  const std::optional<int64_t> value = fields->Integer(row.fields, low, high);
+  if (!value) return std::nullopt;
+  return std::max(*value, static_cast<int64_t>(row.range.low));  // top_k -1: 0
+}
+
+std::optional<ParameterValue> ReadNumber(const ParameterRow& row, const ParameterRange& range,
+                                         JsonFields* fields) {
+  const std::optional<double> value =
+      fields->Number(row.fields, range.or_zero ? 0 : range.low, range.high, range.open_low);
+  if (!value) return std::nullopt;
+  if (!range.Has(*value)) {
+    fields->Fail("invalid_value", row.field(),
+                 absl::StrCat("must be 0, or at least ", range.low, ", got ", *value));
+    return std::nullopt;
+  }
+  return *value;
+}
+
+std::optional<ParameterValue> ReadValue(const ParameterRow& row, const ParameterRange& range,
+                                        JsonFields* fields) {
+  switch (row.member.type) {
+    case ParameterType::kInteger:
+      return ReadInteger(row, range, fields);
+    case ParameterType::kNumber:
+      return ReadNumber(row, range, fields);
+    case ParameterType::kFlag:
+      if (const std::optional<bool> flag = fields->Bool(row.fields)) return *flag;
+      return std::nullopt;
+    case ParameterType::kSeed:
+    case ParameterType::kStructured:
+      break;
+  }
+  return std::nullopt;
+}
+
+const char* ReadByName(ReadBy read_by) {
+  switch (read_by) {
+    case ReadBy::kEvery:
+      return "every";
+    case ReadBy::kBeams:
+      return "beams";
+    case ReadBy::kDrafting:
+      return "drafting";
+    case ReadBy::kOption:
+      break;
+  }
+  return "option";
+}
+
+Json Scalar(const ParameterValue& value) {
+  return std::visit([](auto scalar) { return Json(scalar); }, value);
+}
+
+// An integer where the parameter is one; null where nothing bounds it.
+Json End(const ParameterRow& row, double end) {
+  if (std::fabs(end) >= std::numeric_limits<int>::max()) return Json();
+  return row.member.type == ParameterType::kInteger ? Json(static_cast<int64_t>(end)) : Json(end);
+}
+
+Json ParameterJson(const ParameterRow& row, const ApiLimits& limits) {
+  Json json;
+  json["name"] = row.field();
+  json["aliases"] = std::vector<std::string>(row.fields.begin() + 1, row.fields.end());
+  json["object"] = row.object;
+  json["read_by"] = ReadByName(row.read_by);
+  if (row.own_syntax != nullptr) {
+    json["values"] = row.own_syntax;
+    json["default"] = row.own_default;
+    return json;
+  }
+  json["type"] = std::string(ParameterTypeName(row.member.type));
+  if (row.member.type != ParameterType::kFlag) {
+    const double open = std::numeric_limits<double>::infinity();
+    const ParameterRange range = ServedRange(row, limits, open, open);
+    json["minimum"] = End(row, range.low);
+    json["exclusive_minimum"] = range.open_low;
+    json["or_zero"] = range.or_zero;
+    json["maximum"] = End(row, range.high);
+  }
+  json["default"] = row.own_default != nullptr ? Json(row.own_default)
+                    : row.zero_word != nullptr ? Json(row.zero_word)
+                                               : Scalar(row.member.get(DecodingParams()));
+  return json;
+}
+
+}  // namespace
+
+void ReadParameters(absl::string_view object, const ApiLimits& limits, int vocab_size,
+                    JsonFields* fields, DecodingParams* params, GivenParameters* given) {
+  const int beam_width = params->beam_width;
+  for (const ParameterRow& row : Parameters()) {
+    if (row.own_syntax != nullptr || object != row.object) continue;
+    const ParameterRange range = ServedRange(row, limits, vocab_size, beam_width);
+    const std::optional<ParameterValue> value = ReadValue(row, range, fields);
+    if (!value) continue;
+    given->Add(row);
+    const absl::Status status = SetParameter(row, *value, params);
+    if (!status.ok()) fields->Fail("invalid_value", row.field(), std::string(status.message()));
+  }
+}
+
+nlohmann::ordered_json ParametersJson(const ApiLimits& limits) {
+  Json json = Json::array();
+  for (const ParameterRow& row : Parameters()) json.push_back(ParameterJson(row, limits));
+  return json;
+}
+
+}  // namespace coppice

@@ -1,0 +1,101 @@
+// The one table of request parameters: name, member of DecodingParams, range, default, aliases, who
+// reads it. By it the API parses and refuses, messages carry scalars, GET /v1/models and
+// docs/parameters.md list what there is. A new scalar is a member, one row of
+// parameter_table.cc and the code that reads it. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "decoding/params.h"
+
+namespace coppice {
+
+enum class ParameterType {
+  kInteger,
+  kNumber,
+  kFlag,
+  kSeed,
+  kStructured,  // no scalar: the API and the messages have code of their own for it
+};
+absl::string_view ParameterTypeName(ParameterType type);  // "integer", "number", "boolean", ...
+
+// Of types kInteger, kNumber, kFlag, kSeed, in this order.
+using ParameterValue = std::variant<int64_t, double, bool, uint64_t>;
+
+struct ParameterMember {
+  ParameterType type = ParameterType::kStructured;
+  ParameterValue (*get)(const DecodingParams& params) = nullptr;
+  void (*put)(ParameterValue value, DecodingParams* params) = nullptr;  // a checked value
+};
+
+struct ParameterRange {
+  double low = 0;
+  double high = std::numeric_limits<double>::max();
+  bool open_low = false;  // low itself is refused
+  bool or_zero = false;   // 0 is served too, though below low
+
+  bool Has(double value) const;  // false for NaN
+};
+
+// What lowers the upper end of a request's range beyond the table: a flag of the coordinator, the
+// model, or another field.
+enum class ParameterLimit {
+  kNone,
+  kMaxBeamWidth,
+  kMaxDraftWidth,
+  kMaxDraftDepth,
+  kVocabulary,
+  kBeamWidth,  // of the request
+};
+
+enum class ParameterGroup { kDecoding, kLength, kWarp, kDraft };
+
+enum class ReadBy {
+  kEvery,
+  kBeams,     // the beam decodings
+  kDrafting,  // every method that drafts
+  kOption,    // the methods whose row lists the field (MethodRow::options)
+};
+
+struct ParameterRow {
+  const char* name;                 // of the member, and in messages: "stop_when_full"
+  std::vector<const char*> fields;  // in a request: its spelling, then aliases; empty = the name
+  const char* object = "";          // of the request that holds the field: "" or "speculative"
+  ParameterMember member;
+  ParameterRange range;                  // what the algorithms take
+  std::optional<ParameterRange> served;  // what a request may ask for; absent = range
+  ParameterLimit limit = ParameterLimit::kNone;
+  const char* zero_word = nullptr;    // how a request says 0: "auto"; then numbers begin at 1
+  const char* own_syntax = nullptr;   // the API reads it by code of its own; the values, in words
+  const char* own_default = nullptr;  // where the default is not the member's, in words
+  ParameterGroup group = ParameterGroup::kDecoding;
+  ReadBy read_by = ReadBy::kEvery;
+  const char* text;  // a paragraph for the reference page
+
+  const char* field() const { return fields[0]; }
+  bool scalar() const { return member.type != ParameterType::kStructured; }
+  ParameterRange served_range() const { return served.value_or(range); }
+};
+
+absl::Span<const ParameterRow> Parameters();  // parameter_table.cc
+// By name; nullptr: unknown.
+const ParameterRow* FindParameter(absl::string_view name);
+
+// Of scalar rows. InvalidArgument with the row's name: of another type, or out of range.
+absl::Status SetParameter(const ParameterRow& row, ParameterValue value, DecodingParams* params);
+// Every scalar is in its range; what depends on another parameter is the factory's to check.
+absl::Status CheckParameters(const DecodingParams& params);
+
+bool IsDefault(const ParameterRow& row, const DecodingParams& params);
+// Whether a parameter of the warp changes no probability: at its default, or 0. A temperature of 0
+// does; beam search, which has no warp, ranks alike with it.
+bool IsNeutral(const ParameterRow& row, const DecodingParams& params);
+
+}  // namespace coppice

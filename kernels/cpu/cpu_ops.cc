@@ -1,0 +1,137 @@
+#include "kernels/cpu/cpu_ops.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/embedding.h"
+#include "kernels/cpu/gain.h"
+#include "kernels/cpu/kv_pool.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/parallel_rows.h"
+#include "kernels/cpu/rope.h"
+#include "kernels/rope_table.h"
+
+namespace coppice::cpu {
+namespace {
+
+int QHeads(const Tensor& qkv, const KvPoolShape& shape) {
+  return static_cast<int>(qkv.columns / shape.head_dim) - 2 * shape.kv_heads;
+}
+
+}  // namespace
+
+CpuOps::CpuOps(ThreadTeam* team, Communicator* communicator, CpuStepRows* step_rows)
+    : team_(team), communicator_(communicator), step_rows_(step_rows) {}
+
+void CpuOps::Begin(const StepPlan& plan) {
+  plan_ = &plan;
+  rows_ = plan.rows();
+  status_ = absl::OkStatus();
+  row_table_.resize(rows_);
+  prefix_len_.resize(rows_);
+  for (size_t s = 0; s < plan.segments.size(); ++s) {
+    const Segment& segment = plan.segments[s];
+    for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
+      row_table_[row] = static_cast<int32_t>(s);
+      prefix_len_[row] = plan.prefix_length(row);
+    }
+  }
+}
+
+float* CpuOps::Rows(const Tensor& tensor, int64_t columns) const {
+  COPPICE_CHECK_MSG(
+      tensor.dtype == DType::kF32 && tensor.rows >= rows_ && tensor.columns == columns,
+      absl::StrCat("a tensor ", DTypeName(tensor.dtype), " [", tensor.rows, ", ", tensor.columns,
+                   "] for ", rows_, " rows of ", columns));
+  return static_cast<float*>(tensor.data);
+}
+
+void CpuOps::CommitKv(KvPool* pool) {
+  if (!status_.ok() || plan_->commits.empty()) return;
+  CopyKv(plan_->commits, static_cast<CpuKvPool*>(pool));
+}
+
+void CpuOps::Embed(const Weight& w, int64_t first_row, Tensor x) {
+  if (!status_.ok()) return;
+  cpu::Embed(static_cast<const CpuMatrix&>(w), first_row, plan_->token, Rows(x, w.columns));
+}
+
+void CpuOps::AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon, Tensor out) {
+  if (!status_.ok()) return;
+  const int64_t n = gain.columns;
+  const float* gains = static_cast<const CpuGain&>(gain).values.data();
+  float* values = Rows(x, n);
+  const float* added = addend.empty() ? nullptr : Rows(addend, n);
+  float* normed = Rows(out, n);
+  ForRows(rows_, n, team_, [&](int64_t begin, int64_t end) {
+    float* first = values + begin * n;
+    if (added != nullptr) Add(first, added + begin * n, (end - begin) * n);
+    RmsNorm(first, gains, epsilon, end - begin, n, normed + begin * n);
+  });
+}
+
+void CpuOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
+  if (!status_.ok()) return;
+  const auto& matrix = static_cast<const CpuMatrix&>(w);
+  const float* bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
+  cpu::MatMul({&matrix, Rows(x, w.columns), rows_, Rows(y, w.rows), bias, accumulate}, team_);
+}
+
+void CpuOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) {
+  if (!status_.ok()) return;
+  const RopeAndStoreArgs args = {Rows(qkv, qkv.columns),       plan_->position, plan_->slot,
+                                 QHeads(qkv, pool->shape),     &rope,           layer,
+                                 static_cast<CpuKvPool*>(pool)};
+  ForRows(rows_, 2 * qkv.columns, team_,
+          [&](int64_t begin, int64_t end) { cpu::RopeAndStoreKv(args, begin, end); });
+}
+
+void CpuOps::Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) {
+  if (!status_.ok()) return;
+  const AttentionContext context = {row_table_,   prefix_len_,        plan_->chain_begin,
+                                    plan_->chain, plan_->table_begin, plan_->table};
+  const int q_heads = QHeads(qkv, pool.shape);
+  cpu::Attention({Rows(qkv, qkv.columns), q_heads, &context, layer,
+                  static_cast<const CpuKvPool*>(&pool), Rows(out, q_heads * pool.shape.head_dim)},
+                 team_);
+}
+
+void CpuOps::SwiGlu(Tensor gate_up, Tensor out) {
+  if (!status_.ok()) return;
+  const int64_t n = out.columns;
+  const float* input = Rows(gate_up, 2 * n);
+  float* output = Rows(out, n);
+  ForRows(rows_, 4 * n, team_, [&](int64_t begin, int64_t end) {
+    cpu::SwiGlu(input + begin * 2 * n, end - begin, n, output + begin * n);
+  });
+}
+
+// Needs ascend by row, so a row never moves over one that is still to move.
+void CpuOps::GatherRows(absl::Span<const Tensor> tensors) {
+  if (!status_.ok()) return;
+  for (const Tensor& tensor : tensors) {
+    const int64_t width = tensor.columns;
+    float* values = Rows(tensor, width);
+    for (size_t i = 0; i < plan_->needs.size(); ++i) {
+      const auto row = static_cast<size_t>(plan_->needs[i].row);
+      if (row != i) std::copy_n(values + row * width, width, values + i * width);
+    }
+  }
+  rows_ = static_cast<int64_t>(plan_->needs.size());
+}
+
+void CpuOps::AllReduce(Tensor x) {
+  if (!status_.ok() || communicator_->size() == 1) return;
+  const auto count = static_cast<size_t>(rows_ * x.columns);
+  status_ = communicator_->AllReduceSum({Rows(x, x.columns), count});
+}
+
+void CpuOps::Select(Tensor logits, int64_t first_token, int64_t vocab) {
+  if (!status_.ok()) return;
+  status_ = step_rows_->Select(*plan_, Rows(logits, logits.columns), first_token, vocab);
+}
+
+}  // namespace coppice::cpu

@@ -1,0 +1,55 @@
+// The ops of a step on the CPU: each runs at once, spread over a team of threads. Begin() turns the
+// plan into what the kernels read; the first error of a collective makes the later ops do nothing.
+// Owned by CpuBackend. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "base/step_plan.h"
+#include "base/thread_team.h"
+#include "comm/communicator.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/cpu_step_rows.h"
+
+namespace coppice::cpu {
+
+class CpuOps final : public Ops {
+ public:
+  // All must outlive the ops.
+  CpuOps(ThreadTeam* team, Communicator* communicator, CpuStepRows* step_rows);
+
+  // plan must live until the last op of the step.
+  void Begin(const StepPlan& plan);
+  const absl::Status& status() const { return status_; }
+
+  bool has_rows() const override { return plan_->rows() > 0; }
+  bool has_needs() const override { return !plan_->needs.empty(); }
+  void CommitKv(KvPool* pool) override;
+  void Embed(const Weight& w, int64_t first_row, Tensor x) override;
+  void AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon, Tensor out) override;
+  void MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) override;
+  void RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) override;
+  void Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) override;
+  void SwiGlu(Tensor gate_up, Tensor out) override;
+  void GatherRows(absl::Span<const Tensor> tensors) override;
+  void AllReduce(Tensor x) override;
+  void Select(Tensor logits, int64_t first_token, int64_t vocab) override;
+
+ private:
+  // The values of a tensor that must hold the step's rows of so many columns.
+  float* Rows(const Tensor& tensor, int64_t columns) const;
+
+  ThreadTeam* const team_;
+  Communicator* const communicator_;
+  CpuStepRows* const step_rows_;
+  const StepPlan* plan_ = nullptr;
+  int64_t rows_ = 0;  // that the next op works on
+  absl::Status status_;
+  std::vector<int32_t> row_table_, prefix_len_;  // of AttentionContext
+};
+
+}  // namespace coppice::cpu

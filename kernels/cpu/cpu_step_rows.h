@@ -1,0 +1,90 @@
+// What the decisions need of a step's logits, on the CPU. With one rank the logits themselves are
+// the answer. With several, each rank sends one piece for all needs: its shard of a row, or its
+// record of a shortlist (kernels/shortlist.h); rank 0 puts rows and shortlists together. Owned by
+// CpuBackend. Thread-compatible; the const calls may come from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "base/listed_row.h"
+#include "base/step_plan.h"
+#include "base/thread_team.h"
+#include "comm/communicator.h"
+#include "kernels/backend.h"
+#include "kernels/shortlist.h"
+
+namespace coppice::cpu {
+
+class CpuStepRows final : public StepRows {
+ public:
+  // *team and *communicator must outlive the rows. always_list: BackendOptions.
+  CpuStepRows(ThreadTeam* team, Communicator* communicator, bool always_list);
+
+  // Forgets the step before.
+  void Clear();
+  // logits [needs, this rank's tokens], first_token and vocab as in Ops::Select; the logits must
+  // stay until Clear. Collective, unless one rank serves them as they are.
+  absl::Status Select(const StepPlan& plan, const float* logits, int64_t first_token,
+                      int64_t vocab);
+  // InvalidArgument names a need that the last step did not have.
+  absl::Status CheckFetch(absl::Span<const int32_t> needs) const;
+  // The rows of these needs become whole. Collective.
+  absl::Status Fetch(absl::Span<const int32_t> needs);
+
+  absl::Span<const float> Whole(int need) const override;
+  const ListedRow* Listed(int need) const override;
+
+ private:
+  // A need in every rank's piece.
+  struct Part {
+    int need = 0;
+    size_t offset = 0, words = 0;
+    bool whole = false;
+    float* row = nullptr;  // [vocab] of a whole row, on rank 0
+  };
+  // Parts of one piece, one after the other.
+  struct Piece {
+    std::vector<Part> parts;
+    size_t words = 0;
+
+    void Add(int need, bool whole, size_t words);
+  };
+  // Grows, and does not keep what it held then.
+  struct Buffer {
+    float* AtLeast(size_t count);
+
+    std::unique_ptr<float[]> data;
+    size_t size = 0;
+  };
+
+  // Collective: fills whole_ and, of plan's shortlists, listed_. plan may be null without any.
+  // After an error there are no rows.
+  absl::Status Exchange(const StepPlan* plan, Piece* piece);
+  absl::Status GatherAndJoin(const StepPlan* plan, Piece* piece);
+  void WritePart(const StepPlan* plan, const Part& part, float* piece) const;
+  void JoinPart(const StepPlan* plan, const Part& part, size_t piece_words);
+  float* NewRow();
+
+  ThreadTeam* const team_;
+  Communicator* const communicator_;
+  const bool always_list_;
+
+  // Of the last step, on every rank.
+  const float* logits_ = nullptr;
+  TokenRange shard_;
+  int64_t vocab_ = 0;
+  std::vector<bool> came_whole_;  // [needs]
+  // On rank 0.
+  std::vector<const float*> whole_;  // [needs], null where listed
+  std::vector<ListedRow> listed_;    // [needs]
+  // Of vocab_ floats; made when first used.
+  std::vector<std::unique_ptr<float[]>> rows_;
+  size_t rows_used_ = 0;
+  Buffer mine_, all_;
+};
+
+}  // namespace coppice::cpu

@@ -1,0 +1,270 @@
+#include "kernels/shortlist.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "base/check.h"
+#include "base/deterministic_math.h"
+#include "decoding/gumbel_kernels.h"
+#include "decoding/logit_check.h"
+#include "decoding/row_kernels.h"
+#include "decoding/warp.h"
+
+namespace coppice {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+constexpr int kSpare = 16;     // room for tokens within the slack of the last that was asked for
+constexpr int kWorthListing = 4;  // vocabulary for each listed token below which a row goes whole
+constexpr double kRounding = 1e-9;  // relative; what another order of adding may change a sum by
+
+int Capacity(const RowNeed& need) { return need.count + kSpare; }
+int Lists(const RowNeed& need) {
+  return need.form == RowNeed::Form::kGumbel ? __builtin_popcount(need.slots) : 1;
+}
+
+// The record, word by word; every value is copied bit for bit.
+class Writer {
+ public:
+  explicit Writer(float* out) : out_(out) {}
+  template <typename T>
+  void Put(const T& value) {
+    static_assert(sizeof(T) % sizeof(float) == 0);
+    std::memcpy(out_, &value, sizeof value);
+    out_ += sizeof value / sizeof(float);
+  }
+  void Skip(size_t words) { out_ = std::fill_n(out_, words, 0.0f); }
+
+ private:
+  float* out_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const float* in) : in_(in) {}
+  template <typename T>
+  T Get() {
+    T value;
+    std::memcpy(&value, in_, sizeof value);
+    in_ += sizeof value / sizeof(float);
+    return value;
+  }
+  void Skip(size_t words) { in_ += words; }
+
+ private:
+  const float* in_;
+};
+
+int64_t ChunkBegin(int64_t vocab, int chunk) { return chunk * vocab / kLseChunks; }
+
+// The chunks that lie in the shard; the others are empty.
+ChunkSums SumShard(absl::Span<const double> x, const ShardRow& row) {
+  ChunkSums sums;
+  for (int c = 0; c < kLseChunks; ++c) {
+    const int64_t begin = ChunkBegin(row.vocab, c), end = ChunkBegin(row.vocab, c + 1);
+    sums.max[c] = kNothing;
+    sums.sum[c] = 0;
+    if (begin < row.tokens.begin || end > row.tokens.end) continue;
+    SumChunk(x.subspan(begin - row.tokens.begin, end - begin), &sums.max[c], &sums.sum[c]);
+  }
+  return sums;
+}
+
+// Places of the `count` largest entries and of all others within the slack, ascending.
+std::vector<TokenId> Largest(absl::Span<const double> keys, const RowNeed& need) {
+  std::vector<double> maxima;
+  BlockMaxima(keys, &maxima);
+  const std::vector<TokenId> top = TopTokens(keys, need.count);
+  double least = std::numeric_limits<double>::lowest();
+  if (static_cast<int>(top.size()) == need.count) least = keys[top.back()] - need.slack;
+  std::vector<TokenId> places;
+  CollectAtLeast(keys, maxima, least, &places);
+  return places;
+}
+
+void WriteList(const RowNeed& need, const ShardRow& row, absl::Span<const TokenId> places,
+               Writer* out) {
+  const int room = Capacity(need);
+  const bool fits = static_cast<int>(places.size()) <= room;
+  out->Put<int32_t>(fits ? static_cast<int32_t>(places.size()) : -1);
+  if (!fits) places = {};
+  for (TokenId place : places) {
+    out->Put<int32_t>(static_cast<int32_t>(row.tokens.begin) + place);
+    out->Put<float>(row.logits[place]);
+  }
+  out->Skip(2 * (room - places.size()));
+}
+
+// The shard's noisy argmax for one slot at a time.
+class NoisyShard {
+ public:
+  // x: the shard's keys without noise.
+  NoisyShard(const RowNeed& need, const ShardRow& row, absl::Span<const double> x)
+      : need_(need), row_(row), odd_(row.tokens.begin % 2), x_(odd_ + x.size(), kNothing) {
+    // Noise comes in pairs of tokens: the piece begins with an even one.
+    std::copy(x.begin(), x.end(), x_.begin() + odd_);
+    if (need.count > 1) return;
+    weights_.resize((x_.size() + kRowPadding - 1) / kRowPadding * kRowPadding);
+    sum_ = ChunkedLogSumExp(x_, weights_.data());
+  }
+
+  std::vector<TokenId> Places(uint32_t slot) {
+    const NoiseKey key{need_.seed, Domain::kToken, need_.path_hash, slot};
+    const auto begin = static_cast<TokenId>(row_.tokens.begin);
+    if (need_.count == 1) {
+      if (sum_.max == kNothing) return {};
+      const NoisyWinner winner =
+          ArgmaxWithNoise(x_, weights_.data(), sum_, key, begin - static_cast<TokenId>(odd_));
+      if (winner.margin >= std::min(kMarginCap, need_.slack)) return {winner.token - begin};
+    }
+    tokens_.resize(row_.tokens.size());
+    for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = begin + static_cast<TokenId>(i);
+    keys_.resize(tokens_.size());
+    GumbelMany(key, tokens_, keys_.data());
+    for (size_t i = 0; i < keys_.size(); ++i) keys_[i] += x_[odd_ + i];
+    return Largest(keys_, need_);
+  }
+
+ private:
+  const RowNeed& need_;
+  const ShardRow& row_;
+  size_t odd_;  // entries before the shard's first
+  std::vector<double> x_, keys_;
+  std::vector<float> weights_;
+  std::vector<TokenId> tokens_;
+  LogSum sum_{};
+};
+
+std::vector<double> KeysOf(const TokenList& list, const RowNeed& need,
+                           absl::Span<const std::pair<TokenId, double>> bias) {
+  WarpParams warp;
+  warp.temperature = need.temperature;
+  warp.logit_bias.assign(bias.begin(), bias.end());
+  return TemperList(list, warp);
+}
+
+// Each rank lists its own `count` best. Below the count-th best of all, some rank's tokens lack.
+void TrimList(const RowNeed& need, absl::Span<const std::pair<TokenId, double>> bias,
+              TokenList* list) {
+  if (static_cast<int>(list->tokens.size()) <= need.count) return;
+  const std::vector<TokenId> places = Largest(KeysOf(*list, need, bias), need);
+  TokenList kept;
+  for (TokenId place : places) {
+    kept.tokens.push_back(list->tokens[place]);
+    kept.logits.push_back(list->logits[place]);
+  }
+  *list = std::move(kept);
+}
+
+}  // namespace
+
+TokenRange VocabularyShard(int64_t vocab, int rank, int ranks) {
+  COPPICE_CHECK(rank >= 0 && rank < ranks && ranks <= kLseChunks);
+  return {ChunkBegin(vocab, kLseChunks * rank / ranks),
+          ChunkBegin(vocab, kLseChunks * (rank + 1) / ranks)};
+}
+
+int64_t LargestShard(int64_t vocab, int ranks) {
+  int64_t largest = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    largest = std::max(largest, VocabularyShard(vocab, rank, ranks).size());
+  }
+  return largest;
+}
+
+bool IsWhole(const RowNeed& need, int64_t vocab) {
+  if (need.form == RowNeed::Form::kWhole || Lists(need) == 0) return true;
+  const int64_t listed = Capacity(need) + (need.bias_end - need.bias_begin);
+  return listed * kWorthListing > vocab || static_cast<int64_t>(RecordWords(need)) > vocab;
+}
+
+size_t RecordWords(const RowNeed& need) {
+  const size_t sums = (need.sums ? 1 : 0) + (need.raw_sums ? 1 : 0);
+  return 2 + sums * sizeof(ChunkSums) / sizeof(float) + Lists(need) * (1 + 2 * Capacity(need));
+}
+
+void WriteRecord(const RowNeed& need, const ShardRow& row, float* record) {
+  COPPICE_CHECK(static_cast<int64_t>(row.logits.size()) == row.tokens.size());
+  Writer out(record);
+  const int bad = FirstBadLogit(row.logits);
+  out.Put<int32_t>(bad < 0 ? -1 : static_cast<int32_t>(row.tokens.begin) + bad);
+  out.Put<float>(bad < 0 ? 0.0f : row.logits[bad]);
+  std::vector<double> x(row.logits.size());
+  WidenRow(row.logits, x.data());
+  ChunkSums raw;
+  if (need.raw_sums) raw = SumShard(x, row);
+  WarpParams warp;
+  warp.temperature = need.temperature;
+  for (const auto& [token, bias] : row.bias) {
+    warp.logit_bias.emplace_back(static_cast<TokenId>(token - row.tokens.begin), bias);
+  }
+  TemperRow(warp, absl::MakeSpan(x));
+  if (need.sums) out.Put(SumShard(x, row));
+  if (need.raw_sums) out.Put(raw);
+  if (need.form == RowNeed::Form::kTop) return WriteList(need, row, Largest(x, need), &out);
+  NoisyShard noisy(need, row, x);
+  for (uint32_t slot = 0; slot < 32; ++slot) {
+    if ((need.slots >> slot & 1) != 0) WriteList(need, row, noisy.Places(slot), &out);
+  }
+}
+
+ListedRow JoinRecords(const RowNeed& need, absl::Span<const float* const> records,
+                      absl::Span<const std::pair<TokenId, double>> bias) {
+  ListedRow row;
+  row.slots = need.form == RowNeed::Form::kGumbel ? need.slots : 0;
+  row.lists.resize(Lists(need));
+  std::fill(row.sums.max, row.sums.max + kLseChunks, kNothing);
+  std::fill(row.sums.sum, row.sums.sum + kLseChunks, 0.0);
+  row.raw_sums = row.sums;
+  const auto add = [](const ChunkSums& part, ChunkSums* whole) {
+    for (int c = 0; c < kLseChunks; ++c) {
+      if (part.max[c] == kNothing) continue;
+      whole->max[c] = part.max[c];
+      whole->sum[c] = part.sum[c];
+    }
+  };
+  for (const float* record : records) {
+    Reader in(record);
+    const auto bad = in.Get<int32_t>();
+    const auto logit = in.Get<float>();
+    if (bad >= 0 && row.bad_token < 0) {
+      row.bad_token = bad;
+      row.bad_logit = logit;
+    }
+    if (need.sums) add(in.Get<ChunkSums>(), &row.sums);
+    if (need.raw_sums) add(in.Get<ChunkSums>(), &row.raw_sums);
+    for (TokenList& list : row.lists) {
+      const auto count = in.Get<int32_t>();
+      row.overflow |= count < 0;
+      for (int32_t i = 0; i < count; ++i) {
+        list.tokens.push_back(in.Get<int32_t>());
+        list.logits.push_back(in.Get<float>());
+      }
+      in.Skip(2 * (Capacity(need) - std::max(count, 0)));
+    }
+  }
+  if (need.form == RowNeed::Form::kTop) TrimList(need, bias, &row.lists[0]);
+  return row;
+}
+
+bool IsComplete(const RowNeed& need, const ListedRow& row,
+                absl::Span<const std::pair<TokenId, double>> bias) {
+  if (row.bad_token >= 0) return true;  // no decision will be made of it
+  if (row.overflow) return false;
+  if (need.cover <= 0 && need.depth <= 0) return true;
+  const TokenList& list = row.lists[0];
+  if (static_cast<int>(list.tokens.size()) < need.count) return true;  // there are no more
+  std::vector<double> x = KeysOf(list, need, bias);
+  std::sort(x.begin(), x.end(), std::greater<>());
+  if (need.depth > 0 && !(x.back() < x.front() - need.depth - 1e-6)) return false;
+  if (need.cover <= 0) return true;
+  const LogSum sum = JoinChunks(row.sums);
+  double mass = 0;
+  for (size_t i = 0; i + 1 < x.size(); ++i) mass += Exp(x[i] - sum.max);
+  return mass > (need.cover + kRounding) * Exp(sum.log - sum.max);
+}
+
+}  // namespace coppice

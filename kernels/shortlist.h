@@ -1,0 +1,47 @@
+// Shortlists of rows of logits (RowNeed of base/step_plan.h): how each rank of a tensor-parallel
+// replica makes its part, in a record of fixed size, and how rank 0 joins the parts. The joined list
+// holds what was asked for and sometimes more; what decisions make of it is the same on any number
+// of ranks, bit for bit. Called by the backends; host code for all of them. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "absl/types/span.h"
+#include "base/listed_row.h"
+#include "base/step_plan.h"
+
+namespace coppice {
+
+// Tokens [begin, end) of rank `rank`: whole log-sum-exp chunks. ranks <= kLseChunks.
+struct TokenRange {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+};
+TokenRange VocabularyShard(int64_t vocab, int rank, int ranks);
+// Tokens of the largest shard.
+int64_t LargestShard(int64_t vocab, int ranks);
+
+// Whether a row of `vocab` tokens is better sent whole than as this shortlist.
+bool IsWhole(const RowNeed& need, int64_t vocab);
+
+// 32-bit words of one rank's record of a shortlist.
+size_t RecordWords(const RowNeed& need);
+// What a rank knows of one row.
+struct ShardRow {
+  absl::Span<const float> logits;  // of its tokens
+  TokenRange tokens;
+  int64_t vocab = 0;
+  absl::Span<const std::pair<TokenId, double>> bias;  // of the need
+};
+// Writes RecordWords(need) words.
+void WriteRecord(const RowNeed& need, const ShardRow& row, float* record);
+// records[r]: RecordWords(need) words of rank r. bias: of the need.
+ListedRow JoinRecords(const RowNeed& need, absl::Span<const float* const> records,
+                      absl::Span<const std::pair<TokenId, double>> bias);
+// Whether the shortlist reaches as far as the need says. False: the row must be fetched whole.
+bool IsComplete(const RowNeed& need, const ListedRow& row,
+                absl::Span<const std::pair<TokenId, double>> bias);
+
+}  // namespace coppice

@@ -1,0 +1,88 @@
+#include "model/load_decoder.h"
+
+#include <spdlog/spdlog.h>
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "model/checkpoint.h"
+#include "model/model_config.h"
+#include "model/shard_plan.h"
+#include "model/weights.h"
+
+namespace coppice {
+namespace {
+
+// The precision that weights are kept in.
+absl::StatusOr<DType> StoredDType(const std::string& asked, const Checkpoint& checkpoint) {
+  if (asked == "f32") return DType::kF32;
+  if (asked == "bf16") return DType::kBF16;
+  if (asked != "auto") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype: ", asked, ", expected auto, f32 or bf16"));
+  }
+  COPPICE_ASSIGN_OR_RETURN(const DType stored, checkpoint.TensorDType("model.embed_tokens.weight"));
+  return stored == DType::kF16 ? DType::kF32 : stored;
+}
+
+void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
+  const std::vector<std::string> names = checkpoint.UnusedNames();
+  if (!names.empty())
+    spdlog::debug("{}: {} tensors not used, such as {}", dir, names.size(), names[0]);
+}
+
+absl::StatusOr<DecoderParts> LoadParts(const LoadOptions& options, Backend* backend, int rank,
+                                       int ranks) {
+  if (options.max_rows < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_rows: ", options.max_rows, ", expected at least 1"));
+  }
+  DecoderParts parts;
+  parts.max_rows = options.max_rows;
+  parts.on_layer = options.on_layer;
+  parts.on_layer = options.on_layer;
+  COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
+  COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
+  COPPICE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.dir));
+  COPPICE_ASSIGN_OR_RETURN(parts.dtype, StoredDType(options.dtype, checkpoint));
+  COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, checkpoint.ComputeFingerprint());
+  const WeightsRequest request{&parts.config, parts.plan, rank, parts.dtype, options.progress};
+  COPPICE_ASSIGN_OR_RETURN(parts.weights, LoadWeights(request, &checkpoint, backend));
+  LogUnused(options.dir, checkpoint);
+  return parts;
+}
+
+// Collective, so that no rank waits for one that has failed. Returns this rank's own error first.
+absl::Status Agree(const std::string& dir, absl::Status mine, uint64_t fingerprint,
+                   Communicator* communicator) {
+  std::string leader(reinterpret_cast<const char*>(&fingerprint), sizeof fingerprint);
+  COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&leader));
+  uint64_t expected = 0;
+  std::memcpy(&expected, leader.data(), std::min(sizeof expected, leader.size()));
+  if (mine.ok() && expected != 0 && expected != fingerprint) {
+    mine = absl::FailedPreconditionError(absl::StrCat(
+        dir, ": rank ", communicator->rank(), " finds another checkpoint here than rank 0"));
+  }
+  float failures = mine.ok() ? 0 : 1;
+  const absl::Status sum = communicator->AllReduceSum(absl::MakeSpan(&failures, 1));
+  if (!mine.ok()) return mine;
+  COPPICE_RETURN_IF_ERROR(sum);
+  if (failures == 0) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(dir, ": ", static_cast<int>(failures), " of ",
+                                         communicator->size(),
+                                         " ranks could not load their shard"));
+}
+
+}  // namespace
+
+absl::StatusOr<DecoderParts> LoadDecoder(const LoadOptions& options, Backend* backend,
+                                         Communicator* communicator) {
+  auto parts = LoadParts(options, backend, communicator->rank(), communicator->size());
+  COPPICE_RETURN_IF_ERROR(
+      Agree(options.dir, parts.status(), parts.ok() ? parts->fingerprint : 0, communicator));
+  return parts;
+}
+
+}  // namespace coppice

@@ -1,0 +1,28 @@
+// A Hugging Face folder as the parts of a decoder: configuration, this rank's shard and its packed
+// weights. Called once by whoever starts a model (model/model_runner.h).
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "comm/communicator.h"
+#include "kernels/backend.h"
+#include "model/decoder.h"
+
+namespace coppice {
+
+struct LoadOptions {
+  std::string dir;             // Hugging Face folder
+  std::string dtype = "auto";  // auto (the checkpoint's; F16 becomes F32), f32, bf16
+  int max_rows = 512;          // of a step
+  std::function<void(double fraction)> progress;  // 0..1, may be empty
+  std::function<void()> on_layer;                 // of DecoderParts
+};
+
+// Memory-maps the checkpoint and packs this rank's shard. Collective: every rank learns whether all
+// have loaded, and the same checkpoint. Errors name file, tensor and expectation.
+absl::StatusOr<DecoderParts> LoadDecoder(const LoadOptions& options, Backend* backend,
+                                         Communicator* communicator);
+
+}  // namespace coppice

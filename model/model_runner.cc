@@ -1,0 +1,149 @@
+#include "model/model_runner.h"
+
+#include <sched.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "kernels/shortlist.h"
+#include "model/load_decoder.h"
+#include "model/plan_check.h"
+
+namespace coppice {
+namespace {
+
+constexpr int64_t kLeastBlocks = 8;
+
+// The pool of every rank has as many blocks as rank 0's: block ids are the same everywhere.
+absl::StatusOr<int64_t> AgreeOnBlocks(int64_t mine, Communicator* communicator) {
+  std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
+  COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&bytes));
+  int64_t blocks = 0;
+  std::memcpy(&blocks, bytes.data(), std::min(sizeof blocks, bytes.size()));
+  return blocks;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(const ModelRunnerOptions& options,
+                                                               Communicator* communicator) {
+  if (options.threads < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("threads: ", options.threads, ", expected at least 0"));
+  }
+  const int threads = options.threads > 0 ? options.threads : AvailableCores();
+  std::unique_ptr<ModelRunner> runner(new ModelRunner(options, threads));
+  COPPICE_RETURN_IF_ERROR(runner->Init(communicator));
+  return runner;
+}
+
+absl::Status ModelRunner::Init(Communicator* communicator) {
+  const SteadyClock clock;
+  const double begin_s = clock.NowSeconds();
+  COPPICE_ASSIGN_OR_RETURN(
+      backend_, MakeBackend({options_.backend, &threads_, communicator, options_.always_list}));
+  LoadOptions load;
+  load.dir = options_.dir;
+  load.dtype = options_.dtype;
+  load.max_rows = options_.max_rows;
+  load.on_layer = [this] { step_clock_.MovesOn(); };
+  double last_log_s = begin_s;
+  load.progress = [&](double fraction) {
+    if (options_.on_progress) options_.on_progress();
+    if (clock.NowSeconds() - last_log_s < 1) return;
+    last_log_s = clock.NowSeconds();
+    spdlog::info("loading {}: {:.0f} %", options_.dir, fraction * 100);
+  };
+  COPPICE_ASSIGN_OR_RETURN(DecoderParts parts, LoadDecoder(load, backend_.get(), communicator));
+  const auto block_bytes = static_cast<int64_t>(parts.kv_block_bytes());
+  COPPICE_ASSIGN_OR_RETURN(const int64_t blocks,
+                           AgreeOnBlocks(options_.kv_bytes / block_bytes, communicator));
+  if (blocks < kLeastBlocks) {
+    return absl::InvalidArgumentError(absl::StrCat("--kv_bytes: ", options_.kv_bytes, " bytes are ",
+                                                   blocks, " KV blocks of ", block_bytes,
+                                                   " bytes; at least ", kLeastBlocks,
+                                                   " are needed"));
+  }
+  COPPICE_ASSIGN_OR_RETURN(pool_, backend_->MakeKvPool(parts.kv_shape(blocks)));
+  blocks_ = std::make_unique<BlockManager>(BlockManagerOptions{
+      .num_blocks = blocks, .scratch_blocks = options_.scratch_blocks});
+  COPPICE_ASSIGN_OR_RETURN(decoder_, Decoder::Create(std::move(parts), backend_.get(), pool_.get(),
+                                                   communicator->size()));
+  COPPICE_RETURN_IF_ERROR(communicator->Barrier());
+  spdlog::info("{} ready in {:.2f} s: {:.1f} MB of weights ({}), {} KV blocks of {} KB, {}",
+               options_.dir, clock.NowSeconds() - begin_s, decoder_->parts().weights.bytes / 1e6,
+               DTypeName(dtype()), blocks, block_bytes / 1024, backend_->description());
+  return absl::OkStatus();
+}
+
+StepBuilder ModelRunner::NewStep() {
+  blocks_->EndRound();
+  return StepBuilder(blocks_.get(), vocab_size());
+}
+
+absl::Status ModelRunner::Submit(StepBuilder step) {
+  StepPlan plan = step.Take();
+  plan.commits = std::exchange(commits_, {});
+  plan.step = step_ + 1;
+  return Start(std::move(plan));
+}
+
+// The same on every rank.
+absl::Status ModelRunner::Start(StepPlan plan) {
+  const PlanLimits limits{max_rows(), vocab_size(), config().max_positions, pool_->shape.blocks,
+                          static_cast<int>(plan_.needs.size())};
+  if (plan.step != step_ + 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("plan ", plan.step, " after step ", step_, "; the replica must end"));
+  }
+  COPPICE_RETURN_IF_ERROR(CheckPlan(plan, limits));
+  ++step_;
+  StepPlan& held = plan.fetch.empty() ? plan_ : fetch_;
+  held = std::move(plan);
+  if (followers_ != nullptr) COPPICE_RETURN_IF_ERROR(followers_->Send(held));
+  return backend_->Submit(held, decoder_.get());
+}
+
+void ModelRunner::WaitForHead() {
+  while (!backend_->HeadReached()) sched_yield();
+}
+
+absl::StatusOr<const StepRows*> ModelRunner::Wait() {
+  COPPICE_ASSIGN_OR_RETURN(const StepRows* rows, backend_->Wait());
+  COPPICE_ASSIGN_OR_RETURN(rows, FetchIncomplete(rows));
+  step_clock_.Stepped();
+  return rows;
+}
+
+// Shortlists that do not reach far enough are replaced by whole rows, all in one follow-up plan.
+absl::StatusOr<const StepRows*> ModelRunner::FetchIncomplete(const StepRows* rows) {
+  if (rows == nullptr) return rows;
+  StepPlan follow_up;
+  for (size_t i = 0; i < plan_.needs.size(); ++i) {
+    const RowNeed& need = plan_.needs[i];
+    const ListedRow* listed = rows->Listed(static_cast<int>(i));
+    if (listed == nullptr) continue;
+    const auto bias = absl::MakeConstSpan(plan_.bias)
+                          .subspan(need.bias_begin, need.bias_end - need.bias_begin);
+    if (!IsComplete(need, *listed, bias)) follow_up.fetch.push_back(static_cast<int32_t>(i));
+  }
+  if (follow_up.fetch.empty()) return rows;
+  follow_up.step = step_ + 1;
+  COPPICE_RETURN_IF_ERROR(Start(std::move(follow_up)));
+  return backend_->Wait();
+}
+
+absl::Status ModelRunner::Follow(StepPlan plan) {
+  COPPICE_RETURN_IF_ERROR(Start(std::move(plan)));
+  COPPICE_RETURN_IF_ERROR(backend_->Wait().status());
+  step_clock_.Stepped();
+  return absl::OkStatus();
+}
+
+}  // namespace coppice

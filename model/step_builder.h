@@ -1,0 +1,52 @@
+// Packs rows of many sequences into one StepPlan, from the block manager's tries. Used by
+// worker/verify_step, worker/round_planner and draft_node/forest_builder. Made by
+// ModelRunner::NewStep, one for each step. Thread-compatible.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/step_plan.h"
+#include "model/block_manager.h"
+
+namespace coppice {
+
+class StepBuilder {
+ public:
+  // *blocks must outlive the builder.
+  StepBuilder(const BlockManager* blocks, int vocab_size)
+      : blocks_(blocks), vocab_size_(vocab_size) {}
+
+  // Prefill rows: `tokens` are the last tokens.size() tokens of the sequence's prefix, in `slots`
+  // (what AppendPrefix returned). Nothing is needed of them.
+  void AddPrefixRows(SequenceHandle sequence, absl::Span<const TokenId> tokens,
+                     absl::Span<const int32_t> slots);
+  // The row of a trie node of which nothing is needed: its KV alone.
+  void AddNodeRow(SequenceHandle sequence, KvNode node, TokenId token);
+  // The row of a trie node; returns the place of the need in StepRows. need.row is set here.
+  int AddNodeRow(SequenceHandle sequence, KvNode node, TokenId token, RowNeed need);
+
+  // A bias that needs share; its range is theirs to name. Tokens outside of the vocabulary are left
+  // out.
+  struct BiasRange {
+    int32_t begin = 0, end = 0;
+  };
+  BiasRange AddBias(absl::Span<const std::pair<TokenId, double>> bias);
+
+  int rows() const { return plan_.rows(); }
+  bool empty() const { return plan_.token.empty(); }
+  StepPlan Take() { return std::move(plan_); }
+
+ private:
+  // Rows of a sequence come together: a segment ends where another sequence begins.
+  void ExtendSegment(SequenceHandle sequence);
+  void AddRow(TokenId token, int position, int32_t slot);
+
+  const BlockManager* blocks_;
+  int vocab_size_;
+  StepPlan plan_;
+  SequenceHandle last_sequence_ = -1;
+};
+
+}  // namespace coppice

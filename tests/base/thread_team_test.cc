@@ -1,0 +1,215 @@
+#include "base/thread_team.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace coppice {
+namespace {
+
+TEST(ThreadTeamTest, RunsEveryChunkOnce) {
+  for (const int threads : {1, 2, 4}) {
+    ThreadTeam team(threads);
+    for (int round = 0; round < 500; ++round) {
+      const int chunks = round % 37;
+      std::vector<int> runs(chunks, 0);
+      team.Run(chunks, [&](int chunk) { ++runs[chunk]; });
+      for (const int count : runs)
+        ASSERT_EQ(count, 1) << threads << " threads, " << chunks << " chunks";
+    }
+  }
+}
+
+TEST(ThreadTeamTest, WakesAfterSleep) {
+  ThreadTeam team(3);
+  for (int round = 0; round < 5; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the helpers have stopped spinning
+    std::atomic<int> sum{0};
+    team.Run(100, [&](int chunk) { sum += chunk; });
+    EXPECT_EQ(sum.load(), 4950);
+  }
+}
+
+TEST(ThreadTeamTest, HelpersTakePart) {
+  ThreadTeam team(2);
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<bool> helped{false};
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!helped && std::chrono::steady_clock::now() < deadline) {
+    team.Run(4, [&](int) {
+      if (std::this_thread::get_id() != caller) helped = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+  }
+  EXPECT_TRUE(helped);
+}
+
+TEST(ThreadTeamTest, LendsItselfForJobs) {
+  for (const int threads : {1, 2, 4}) {
+    ThreadTeam team(threads);
+    HostThreads* lent = &team;
+    for (int jobs = 0; jobs < 40; ++jobs) {
+      std::vector<int> runs(jobs, 0);
+      lent->RunJobs(jobs, [&](int job) { ++runs[job]; });
+      for (const int count : runs) ASSERT_EQ(count, 1) << threads << " threads, " << jobs;
+    }
+  }
+}
+
+TEST(ThreadTeamTest, RunsAPostedTaskOnce) {
+  for (const int threads : {1, 2, 4}) {
+    ThreadTeam team(threads);
+    int runs = 0;
+    for (int round = 0; round < 500; ++round) {
+      team.Post([&] { ++runs; });
+      team.Wait();
+      ASSERT_EQ(runs, round + 1) << threads << " threads";
+    }
+    team.Wait();
+    EXPECT_EQ(runs, 500) << threads << " threads";
+  }
+}
+
+TEST(ThreadTeamTest, WaitWithoutATaskReturns) {
+  for (const int threads : {1, 2, 4}) {
+    ThreadTeam team(threads);
+    team.Wait();
+    team.Wait();
+    team.Run(10, [](int) {});
+    team.Wait();
+  }
+}
+
+TEST(ThreadTeamTest, WithoutHelpersATaskRunsAtOnce) {
+  ThreadTeam team(1);
+  bool done = false;
+  team.Post([&] { done = true; });
+  EXPECT_TRUE(done);
+}
+
+TEST(ThreadTeamTest, WaitsForATaskThatAHelperHasBegun) {
+  for (const int threads : {2, 4}) {
+    ThreadTeam team(threads);
+    std::atomic<bool> begun{false};
+    std::thread::id ran_by;
+    bool done = false;
+    team.Post([&] {
+      ran_by = std::this_thread::get_id();
+      begun = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      done = true;
+    });
+    while (!begun) std::this_thread::yield();  // on another thread: this one does not wait yet
+    team.Wait();
+    EXPECT_TRUE(done);
+    EXPECT_NE(ran_by, std::this_thread::get_id());
+  }
+}
+
+// A helper that sleeps takes longer to wake up than Wait takes to begin.
+TEST(ThreadTeamTest, WaitRunsWhatNoHelperHasBegun) {
+  ThreadTeam team(2);
+  std::thread::id ran_by;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (ran_by != std::this_thread::get_id() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    team.Post([&] { ran_by = std::this_thread::get_id(); });
+    team.Wait();
+  }
+  EXPECT_EQ(ran_by, std::this_thread::get_id());
+}
+
+TEST(ThreadTeamTest, ASecondTaskWaitsForTheFirst) {
+  for (const int threads : {1, 2, 4}) {
+    ThreadTeam team(threads);
+    std::vector<int> order;
+    for (int task = 0; task < 20; ++task) {
+      team.Post([&order, task] {
+        if (task % 5 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        order.push_back(task);
+      });
+    }
+    team.Wait();
+    ASSERT_EQ(order.size(), 20u) << threads << " threads";
+    for (int task = 0; task < 20; ++task) EXPECT_EQ(order[task], task);
+  }
+}
+
+// The task holds its helper until every chunk has run.
+TEST(ThreadTeamTest, RunsChunksBesideATask) {
+  for (const int threads : {2, 4}) {
+    ThreadTeam team(threads);
+    std::atomic<bool> begun{false}, release{false};
+    bool done = false;
+    team.Post([&] {
+      begun = true;
+      while (!release) std::this_thread::yield();
+      done = true;
+    });
+    while (!begun) std::this_thread::yield();
+    for (int round = 0; round < 50; ++round) {
+      std::vector<int> runs(200, 0);
+      team.Run(200, [&](int chunk) { ++runs[chunk]; });
+      for (const int count : runs) ASSERT_EQ(count, 1) << threads << " threads";
+    }
+    release = true;
+    team.Wait();
+    EXPECT_TRUE(done);
+  }
+}
+
+TEST(ThreadTeamTest, EndsWithItsTaskDone) {
+  for (const int threads : {1, 2, 4}) {
+    for (int round = 0; round < 50; ++round) {
+      int runs = 0;
+      {
+        ThreadTeam team(threads);
+        if (round % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+        team.Post([&] { ++runs; });
+      }
+      ASSERT_EQ(runs, 1) << threads << " threads";
+    }
+  }
+}
+
+// Kept awake or not, for long or not, a team does what it is told.
+TEST(ThreadTeamTest, KeptAwakeHelpersTakeJobsAndSleepAgain) {
+  ThreadTeam team(3);
+  EXPECT_EQ(team.count(), 3);
+  for (int round = 0; round < 200; ++round) {
+    team.KeepAwake(round % 2 == 0);
+    if (round % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::atomic<int> sum{0};
+    team.Run(10, [&](int chunk) { sum += chunk; });
+    ASSERT_EQ(sum.load(), 45);
+    if (round % 3 == 0) team.KeepAwake(false);
+  }
+  team.KeepAwake(true);  // and ends all the same
+}
+
+// Helpers spin, yield and sleep between the rounds, whichever the time allows.
+TEST(ThreadTeamTest, LosesNothingInManyRounds) {
+  for (const int threads : {2, 4}) {
+    ThreadTeam team(threads);
+    int tasks = 0, chunks = 0, expected_chunks = 0;
+    for (int round = 0; round < 20000; ++round) {
+      if (round % 1000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::vector<int> runs(round % 7, 0);
+      expected_chunks += round % 7;
+      team.Post([&] { ++tasks; });
+      if (round % 5 == 0) team.Wait();
+      team.Run(round % 7, [&](int chunk) { ++runs[chunk]; });
+      if (round % 3 != 0) team.Wait();
+      for (const int count : runs) chunks += count;
+    }
+    team.Wait();
+    EXPECT_EQ(tasks, 20000) << threads << " threads";
+    EXPECT_EQ(chunks, expected_chunks) << threads << " threads";
+  }
+}
+
+}  // namespace
+}  // namespace coppice

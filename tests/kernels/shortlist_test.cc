@@ -1,0 +1,294 @@
+// Shortlists against whole rows: for any number of ranks, what decoding makes of a joined list must
+// be what it makes of the whole row, bit for bit.
+#include "kernels/shortlist.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "decoding/drafter.h"
+#include "decoding/gumbel_kernels.h"
+#include "decoding/row_need.h"
+#include "decoding/target_row.h"
+#include "decoding/warped_row.h"
+
+namespace coppice {
+namespace {
+
+constexpr int kSlots = 4;
+constexpr uint64_t kPathHash = 0x123456789abcdefull;
+
+// One row in both forms.
+class BothForms : public RowSource {
+ public:
+  explicit BothForms(std::vector<float> logits) : logits_(std::move(logits)) {}
+  void List(ListedRow row) { listed_ = std::move(row); }
+  void GoWhole() { listed_.reset(); }
+  absl::Span<const float> Logits(int) override { return logits_; }
+  const ListedRow* Listed(int) override { return listed_ ? &*listed_ : nullptr; }
+
+ private:
+  std::vector<float> logits_;
+  std::optional<ListedRow> listed_;
+};
+
+std::vector<float> RandomRow(int vocab, double spread, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal(0, static_cast<float>(spread));
+  std::vector<float> row(vocab);
+  for (float& logit : row) logit = std::round(normal(random) * 64) / 64;  // ties happen
+  return row;
+}
+
+ListedRow ListOnRanks(RowNeed need, absl::Span<const float> logits, int ranks,
+                      absl::Span<const std::pair<TokenId, double>> bias) {
+  const auto vocab = static_cast<int64_t>(logits.size());
+  std::vector<std::vector<float>> records;
+  std::vector<const float*> pointers;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const TokenRange tokens = VocabularyShard(vocab, rank, ranks);
+    std::vector<float>& record = records.emplace_back(RecordWords(need), NAN);
+    WriteRecord(need, {logits.subspan(tokens.begin, tokens.size()), tokens, vocab, bias},
+                record.data());
+  }
+  for (const auto& record : records) pointers.push_back(record.data());
+  return JoinRecords(need, pointers, bias);
+}
+
+RowNeed NeedFor(const DecodingParams& params, RowUse use) {
+  RowNeed need = TargetNeed(params, use);
+  need.path_hash = kPathHash;
+  need.slots = use.kind == RowUse::Kind::kDraws ? (1u << kSlots) - 1 : 1;
+  return need;
+}
+
+void ExpectSameCandidate(const WarpedRow::Candidate& got, const WarpedRow::Candidate& want) {
+  EXPECT_EQ(got.token, want.token);
+  EXPECT_EQ(got.log_prob, want.log_prob);
+  EXPECT_EQ(got.score_log_prob, want.score_log_prob);
+}
+
+// Everything that a decoder with this use asks of a row.
+void ExpectSameRow(const WarpedRow& got, const WarpedRow& want, const DecodingParams& params,
+                   RowUse use) {
+  if (want.cut()) {
+    ASSERT_TRUE(got.cut());
+    ASSERT_EQ(got.sparse().tokens, want.sparse().tokens);
+    EXPECT_EQ(got.sparse().log_probs, want.sparse().log_probs);
+    for (TokenId token : want.sparse().tokens) ExpectSameCandidate(got.Find(token), want.Find(token));
+  }
+  if (use.kind == RowUse::Kind::kDraws) {
+    for (uint32_t slot = 0; slot < kSlots; ++slot) {
+      const NoiseKey key{params.seed, Domain::kToken, kPathHash, slot};
+      const auto a = got.DrawToken(key), b = want.DrawToken(key);
+      ExpectSameCandidate(a.winner, b.winner);
+      EXPECT_EQ(a.margin, b.margin);
+    }
+  }
+  if (use.kind == RowUse::Kind::kRanks) {
+    std::vector<WarpedRow::Candidate> a, b;
+    got.TopCandidates(use.reach, &a);
+    want.TopCandidates(use.reach, &b);
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) ExpectSameCandidate(a[i], b[i]);
+  }
+}
+
+struct Setting {
+  const char* name;
+  WarpParams warp;
+  RowUse use;
+};
+
+std::vector<Setting> Settings() {
+  const RowUse law, draws{RowUse::Kind::kDraws}, ranks{RowUse::Kind::kRanks, 6};
+  const auto warp = [](auto change) {
+    WarpParams params;
+    change(&params);
+    return params;
+  };
+  return {
+      {"Greedy", warp([](auto* w) { w->temperature = 0; }), law},
+      {"TopK", warp([](auto* w) { w->top_k = 9; }), law},
+      {"TopKAndTopP", warp([](auto* w) { w->top_k = 30, w->top_p = 0.6, w->temperature = 1.3; }), law},
+      {"TopKAndMinP", warp([](auto* w) { w->top_k = 30, w->min_p = 0.1; }), draws},
+      {"TopP", warp([](auto* w) { w->top_p = 0.8; }), law},
+      {"TopPAndMinP", warp([](auto* w) { w->top_p = 0.9, w->min_p = 0.01, w->temperature = 0.7; }), law},
+      {"MinP", warp([](auto* w) { w->min_p = 0.02; }), ranks},
+      {"Draws", warp([](auto*) {}), draws},
+      {"HotDraws", warp([](auto* w) { w->temperature = 1.7; }), draws},
+      {"ColdDraws", warp([](auto* w) { w->temperature = 0.01; }), draws},
+      {"Ranks", warp([](auto*) {}), ranks},
+      {"RawTopK", warp([](auto* w) { w->mode = WarpMode::kRowRaw, w->top_k = 9; }), law},
+      {"RawGreedy", warp([](auto* w) { w->mode = WarpMode::kRowRaw, w->temperature = 0; }), law},
+      {"RawDraws", warp([](auto* w) { w->mode = WarpMode::kRowRaw, w->temperature = 0.6; }), draws},
+      {"RawRanks", warp([](auto* w) { w->mode = WarpMode::kRowRaw; }), ranks},
+  };
+}
+
+class ShortlistTest : public testing::TestWithParam<Setting> {};
+
+TEST_P(ShortlistTest, GivesWhatTheWholeRowGives) {
+  const Setting& setting = GetParam();
+  int listed = 0, complete = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    for (const int vocab : {1000, 4099, 20011}) {
+      DecodingParams params;
+      params.warp = setting.warp;
+      params.seed = seed;
+      if (seed % 2 == 1) {
+        params.stop_ids = {static_cast<TokenId>(seed), 500};
+        params.min_tokens = seed % 4 == 1 ? 3 : 0;  // banned at length 2
+        params.warp.logit_bias = {{3, 4.0}, {7, -2.0}, {700, 3.0}, {3, 0.5}};
+      }
+      const std::vector<float> logits = RandomRow(vocab, 2 + seed % 3, seed * 7 + vocab);
+      const auto bias = WarpAt(params, /*length=*/2).logit_bias;
+      RowNeed need = NeedFor(params, setting.use);
+      need.bias_end = static_cast<int32_t>(bias.size());
+      if (IsWhole(need, vocab)) continue;
+      BothForms rows(logits);
+      WarpedRow whole(params), list(params);
+      whole.Read(&rows, 0, 2);
+      for (const int ranks : {1, 2, 3, 4, 7, 16}) {
+        ListedRow row = ListOnRanks(need, logits, ranks, bias);
+        ++listed;
+        if (!IsComplete(need, row, bias)) continue;
+        ++complete;
+        rows.List(std::move(row));
+        list.Read(&rows, 0, 2);
+        SCOPED_TRACE(testing::Message() << "seed " << seed << " vocab " << vocab << " ranks " << ranks);
+        ExpectSameRow(list, whole, params, setting.use);
+        rows.GoWhole();
+        if (HasFailure()) return;
+      }
+    }
+  }
+  EXPECT_GT(listed, 100);
+  EXPECT_GT(complete, listed / 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Uses, ShortlistTest, testing::ValuesIn(Settings()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(ShortlistSumsTest, AreThoseOfTheWholeRowOnAnyNumberOfRanks) {
+  RowNeed need;
+  need.form = RowNeed::Form::kTop;
+  need.count = 4;
+  need.sums = need.raw_sums = true;
+  need.temperature = 0.9;
+  for (const int vocab : {401, 32000}) {
+    const std::vector<float> logits = RandomRow(vocab, 3, vocab);
+    std::vector<double> raw(logits.begin(), logits.end()), x = raw;
+    DivideRow(0.9, absl::MakeSpan(x));
+    for (int ranks = 1; ranks <= kLseChunks; ++ranks) {
+      const ListedRow row = ListOnRanks(need, logits, ranks, {});
+      EXPECT_EQ(JoinChunks(row.sums).log, ChunkedLogSumExp(x, nullptr).log) << ranks;
+      EXPECT_EQ(JoinChunks(row.raw_sums).log, ChunkedLogSumExp(raw, nullptr).log) << ranks;
+      EXPECT_EQ(JoinChunks(row.raw_sums).max, ChunkedLogSumExp(raw, nullptr).max) << ranks;
+    }
+  }
+}
+
+TEST(ShortlistShardTest, CoverTheVocabularyInOrder) {
+  for (const int64_t vocab : {16, 17, 401, 128256}) {
+    for (int ranks = 1; ranks <= kLseChunks; ++ranks) {
+      int64_t end = 0, largest = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const TokenRange shard = VocabularyShard(vocab, rank, ranks);
+        EXPECT_EQ(shard.begin, end);
+        end = shard.end;
+        largest = std::max(largest, shard.size());
+      }
+      EXPECT_EQ(end, vocab);
+      EXPECT_EQ(LargestShard(vocab, ranks), largest);
+    }
+  }
+}
+
+TEST(ShortlistTestOfRanks, NoisyRanksHoldTheBestOfTheWholeRow) {
+  DecodingParams params;
+  params.kind = DecodingKind::kBeamSamplingWithoutReplacement;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    params.seed = seed;
+    const std::vector<float> logits = RandomRow(3001, 2, seed);
+    const RowNeed need = NeedFor(params, {RowUse::Kind::kNoisyRanks, 8});
+    std::vector<TokenId> tokens(logits.size());
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>(i);
+    std::vector<double> keys(logits.size());
+    GumbelMany({seed, Domain::kToken, kPathHash, 0}, tokens, keys.data());
+    for (size_t i = 0; i < keys.size(); ++i) keys[i] += logits[i];
+    std::sort(tokens.begin(), tokens.end(), [&](TokenId a, TokenId b) { return keys[a] > keys[b]; });
+    for (const int ranks : {1, 2, 5}) {
+      const ListedRow row = ListOnRanks(need, logits, ranks, {});
+      const std::vector<TokenId>& got = row.OfSlot(0).tokens;
+      for (int i = 0; i < 8; ++i) {
+        EXPECT_TRUE(std::binary_search(got.begin(), got.end(), tokens[i])) << ranks << " " << i;
+      }
+    }
+  }
+}
+
+TEST(ShortlistEdgeTest, TheLowestBadLogitIsNamedOnWhicheverRankItLies) {
+  std::vector<float> logits = RandomRow(1000, 2, 1);
+  logits[900] = NAN;
+  logits[700] = std::numeric_limits<float>::infinity();
+  RowNeed need;
+  need.form = RowNeed::Form::kTop;
+  need.count = 4;
+  for (const int ranks : {1, 2, 4}) {
+    const ListedRow row = ListOnRanks(need, logits, ranks, {});
+    EXPECT_EQ(row.bad_token, 700);
+    EXPECT_EQ(row.bad_logit, std::numeric_limits<float>::infinity());
+  }
+  logits.assign(1000, -std::numeric_limits<float>::infinity());  // bans are no error
+  EXPECT_EQ(ListOnRanks(need, logits, 2, {}).bad_token, -1);
+  EXPECT_TRUE(ListOnRanks(need, logits, 2, {}).lists[0].tokens.empty());
+}
+
+TEST(ShortlistEdgeTest, MoreTiesThanRoomAreAnOverflow) {
+  const std::vector<float> logits(1000, 1.0f);
+  RowNeed need;
+  need.form = RowNeed::Form::kTop;
+  need.count = 4;
+  EXPECT_FALSE(IsComplete(need, ListOnRanks(need, logits, 1, {}), {}));
+  std::vector<float> few(1000, -5.0f);
+  for (int i = 0; i < 4; ++i) few[i * 250] = 2.0f + i;
+  EXPECT_TRUE(IsComplete(need, ListOnRanks(need, few, 1, {}), {}));
+}
+
+TEST(ShortlistEdgeTest, AFlatRowDoesNotReachTopP) {
+  const std::vector<float> logits = RandomRow(60000, 0.1, 5);
+  DecodingParams params;
+  params.warp.top_p = 0.9;
+  const RowNeed need = NeedFor(params, {});
+  ASSERT_FALSE(IsWhole(need, 60000));
+  EXPECT_FALSE(IsComplete(need, ListOnRanks(need, logits, 2, {}), {}));
+}
+
+TEST(ShortlistDraftTest, DraftRowsAreTheSame) {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    for (const double top_p : {1.0, 0.7}) {
+      for (const double temperature : {0.0, 0.8}) {
+        DecodingParams params;
+        params.draft_support = 24;
+        params.warp.top_p = top_p;
+        params.warp.temperature = temperature;
+        params.warp.mode = seed % 3 == 0 ? WarpMode::kRowRaw : WarpMode::kRow;
+        const std::vector<float> logits = RandomRow(9001, 3, seed);
+        RowNeed need = DraftNeed(params);
+        ASSERT_FALSE(IsWhole(need, 9001));
+        const ListedRow row = ListOnRanks(need, logits, 1, {});
+        if (!IsComplete(need, row, {})) continue;
+        const Distribution got = DraftRow(row, params, 0), want = DraftRow(logits, params, 0);
+        EXPECT_EQ(got.tokens, want.tokens);
+        EXPECT_EQ(got.log_probs, want.log_probs);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice

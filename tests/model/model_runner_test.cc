@@ -1,0 +1,252 @@
+// One runner on each rank, as a replica has them, in the threads of one process: the leader's plans
+// reach the others as they would by the wire, and what comes back serves the decisions alike in
+// every form.
+#include "model/model_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+
+#include "base/status.h"
+#include "decoding/row_need.h"
+#include "decoding/warped_row.h"
+#include "proto/convert.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/thread_communicator.h"
+#include "tests/testing/tiny_llama.h"
+
+namespace coppice {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kVocab = 1501;  // not a multiple of any rank count here
+constexpr uint64_t kSeed = 11;
+
+// Plans as messages, one queue for each follower.
+class QueuedPlans : public PlanSender {
+ public:
+  explicit QueuedPlans(int ranks) : queues_(ranks) {}
+  absl::Status Send(const StepPlan& plan) override {
+    Put(PlanToMessage(plan));
+    return absl::OkStatus();
+  }
+  void Stop() { Put(std::nullopt); }
+  std::optional<proto::StepPlan> Take(int rank) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return !queues_[rank].empty(); });
+    auto message = std::move(queues_[rank].front());
+    queues_[rank].pop_front();
+    return message;
+  }
+  int sent() const { return sent_; }
+
+ private:
+  void Put(std::optional<proto::StepPlan> message) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t rank = 1; rank < queues_.size(); ++rank) queues_[rank].push_back(message);
+    sent_ += message.has_value();
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::deque<std::optional<proto::StepPlan>>> queues_;
+  int sent_ = 0;
+};
+
+class ModelRunnerTest : public ::testing::TestWithParam<int> {
+ protected:
+  ModelRunnerTest() {
+    TinyLlamaOptions tiny;
+    tiny.vocab = kVocab;
+    tiny.seed = 3;
+    WriteTinyLlama(MakeTinyLlama(tiny), dir_.path());
+  }
+  ModelRunnerOptions Options() const {
+    ModelRunnerOptions options;
+    options.dir = dir_.path();
+    options.kv_bytes = 1 << 20;
+    options.threads = 1;
+    options.max_rows = 64;
+    return options;
+  }
+  // body(leader, plans) on rank 0, while the others follow.
+  void OnRanks(int ranks, const std::function<void(ModelRunner*, QueuedPlans*)>& body) {
+    QueuedPlans plans(ranks);
+    RunRanks(ranks, [&](Communicator* communicator) {
+      auto runner = ModelRunner::Load(Options(), communicator);
+      ASSERT_TRUE(runner.ok()) << runner.status();
+      if (communicator->rank() == 0) {
+        (*runner)->SendPlansTo(&plans);
+        body(runner->get(), &plans);
+        return plans.Stop();
+      }
+      while (const auto message = plans.Take(communicator->rank())) {
+        auto plan = PlanFromMessage(*message);
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        const absl::Status status = (*runner)->Follow(*std::move(plan));
+        ASSERT_TRUE(status.ok()) << status;
+      }
+    });
+  }
+  TempDir dir_;
+};
+
+// One request: a prompt, a root and two draft nodes.
+struct Request {
+  explicit Request(ModelRunner* runner) : blocks(runner->blocks()) {
+    int cached = 0;
+    sequence = blocks->Open({4, 5, 6, 7, 8}, &cached);
+  }
+  ~Request() {
+    blocks->Close(sequence);
+    blocks->EndRound();
+  }
+  // Rows of prefill, root and nodes, each node with this need.
+  std::vector<int> Fill(const RowNeed& need, StepBuilder* step) {
+    if (blocks->prefix_length(sequence) == 0) {
+      const auto slots = blocks->AppendPrefix(sequence, {4, 5, 6, 7});
+      step->AddPrefixRows(sequence, {4, 5, 6, 7}, *slots);
+      root = *blocks->AddNode(sequence, kPrefixEnd, 8);
+      left = *blocks->AddNode(sequence, root, 9);
+      right = *blocks->AddNode(sequence, root, 10);
+    }
+    return {step->AddNodeRow(sequence, root, 8, need), step->AddNodeRow(sequence, left, 9, need),
+            step->AddNodeRow(sequence, right, 10, need)};
+  }
+  BlockManager* blocks;
+  SequenceHandle sequence = -1;
+  KvNode root = 0, left = 0, right = 0;
+};
+
+// A row of a step as decoding reads it.
+class OneRow : public RowSource {
+ public:
+  OneRow(const StepRows* rows, int need) : rows_(rows), need_(need) {}
+  absl::Span<const float> Logits(int) override { return rows_->Whole(need_); }
+  const ListedRow* Listed(int) override { return rows_->Listed(need_); }
+
+ private:
+  const StepRows* rows_;
+  int need_;
+};
+
+const StepRows* RunStep(ModelRunner* runner, StepBuilder step) {
+  const absl::Status submitted = runner->Submit(std::move(step));
+  EXPECT_TRUE(submitted.ok()) << submitted;
+  runner->WaitForHead();
+  const auto rows = runner->Wait();
+  EXPECT_TRUE(rows.ok()) << rows.status();
+  return *rows;
+}
+
+TEST_P(ModelRunnerTest, DrawsFromShortlistsAreThoseFromWholeRowsOnTheSameRanks) {
+  const int ranks = GetParam();
+  OnRanks(ranks, [&](ModelRunner* runner, QueuedPlans*) {
+    Request request(runner);
+    DecodingParams params;
+    params.seed = kSeed;
+    std::vector<WarpedRow::Draw> draws[2];
+    for (const bool listed : {false, true}) {
+      RowNeed need;
+      if (listed) {
+        need = TargetNeed(params, {RowUse::Kind::kDraws});
+        need.path_hash = 77;
+        need.slots = 7;
+      }
+      StepBuilder step = runner->NewStep();
+      const std::vector<int> needs = request.Fill(need, &step);
+      const StepRows* rows = RunStep(runner, std::move(step));
+      for (int i : needs) {
+        // One rank has the whole row for nothing.
+        EXPECT_EQ(rows->Listed(i) != nullptr, listed && ranks > 1);
+        OneRow source(rows, i);
+        WarpedRow row(params);
+        row.Read(&source, 0, 1);
+        for (uint32_t slot : {0, 1, 2}) {
+          draws[listed].push_back(row.DrawToken({kSeed, Domain::kToken, 77, slot}));
+        }
+      }
+    }
+    ASSERT_EQ(draws[0].size(), draws[1].size());
+    for (size_t i = 0; i < draws[0].size(); ++i) {
+      EXPECT_EQ(draws[0][i].winner.token, draws[1][i].winner.token);
+      EXPECT_EQ(draws[0][i].winner.log_prob, draws[1][i].winner.log_prob);
+      EXPECT_EQ(draws[0][i].margin, draws[1][i].margin);
+    }
+  });
+}
+
+// A shortlist that does not reach far enough costs a follow-up plan, and the row comes whole.
+TEST_P(ModelRunnerTest, FetchesWhatAShortlistDoesNotCover) {
+  const int ranks = GetParam();
+  OnRanks(ranks, [&](ModelRunner* runner, QueuedPlans* plans) {
+    Request request(runner);
+    StepBuilder whole_step = runner->NewStep();
+    const std::vector<int> needs = request.Fill(RowNeed(), &whole_step);
+    std::vector<std::vector<float>> want;
+    const StepRows* rows = RunStep(runner, std::move(whole_step));
+    for (int i : needs) want.emplace_back(rows->Whole(i).begin(), rows->Whole(i).end());
+
+    RowNeed need;
+    need.form = RowNeed::Form::kTop;
+    need.count = 20;
+    need.sums = true;
+    need.cover = 0.999;  // 20 tokens of a random model never have it
+    StepBuilder step = runner->NewStep();
+    request.Fill(need, &step);
+    const int before = plans->sent();
+    rows = RunStep(runner, std::move(step));
+    EXPECT_EQ(plans->sent() - before, ranks > 1 ? 2 : 1);
+    for (size_t i = 0; i < needs.size(); ++i) {
+      EXPECT_EQ(rows->Listed(needs[i]), nullptr);
+      EXPECT_EQ(std::vector<float>(rows->Whole(needs[i]).begin(), rows->Whole(needs[i]).end()),
+                want[i]);
+    }
+    // The steps go on in order.
+    StepBuilder next = runner->NewStep();
+    request.Fill(RowNeed(), &next);
+    RunStep(runner, std::move(next));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ModelRunnerTest, ::testing::Values(1, 2, 4));
+
+class FollowerTest : public ModelRunnerTest {
+ protected:
+  std::unique_ptr<Communicator> single_ = MakeSingleCommunicator();
+  std::unique_ptr<ModelRunner> runner_ = ModelRunner::Load(Options(), single_.get()).value();
+  static StepPlan Plan(uint64_t step) {
+    StepPlan plan;
+    plan.step = step;
+    return plan;
+  }
+};
+
+TEST_F(FollowerTest, EndsWhenAPlanIsRepeatedOrSkipped) {
+  ASSERT_TRUE(runner_->Follow(Plan(1)).ok());
+  ASSERT_TRUE(runner_->Follow(Plan(2)).ok());
+  for (const uint64_t step : {2, 1, 4, 0}) {
+    const absl::Status status = runner_->Follow(Plan(step));
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("plan ", step, " after step 2")));
+  }
+  EXPECT_TRUE(runner_->Follow(Plan(3)).ok());
+}
+
+TEST_F(FollowerTest, EndsWhenAPlanCannotBeRun) {
+  StepPlan plan = Plan(1);
+  plan.token = {kVocab};
+  const absl::Status status = runner_->Follow(plan);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("token[0]"));
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,55 @@
+#include "node/start_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <thread>
+
+namespace coppice {
+namespace {
+
+using ::testing::HasSubstr;
+
+class StartWatchTest : public ::testing::Test {
+ protected:
+  std::function<void(const std::string&)> Note() {
+    return [this](const std::string& reason) { standstill_.set_value(reason); };
+  }
+  bool NotedWithin(int milliseconds) {
+    return noted_.wait_for(std::chrono::milliseconds(milliseconds)) == std::future_status::ready;
+  }
+
+  std::promise<std::string> standstill_;
+  std::future<std::string> noted_ = standstill_.get_future();
+};
+
+TEST_F(StartWatchTest, AStandstillIsToldOnceWithItsPlace) {
+  StartWatch watch(0.2, Note());
+  watch.At("waits in MPI_Init");
+  ASSERT_TRUE(NotedWithin(10000));
+  const std::string reason = noted_.get();
+  EXPECT_THAT(reason, HasSubstr("rank 0 of 1: start-up stands still for 0."));
+  EXPECT_THAT(reason, HasSubstr("it waits in MPI_Init"));
+  EXPECT_THAT(reason, HasSubstr("no other rank of this host is stopped"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // a second set_value would throw
+}
+
+TEST_F(StartWatchTest, AStartThatMovesOnIsLeftAlone) {
+  StartWatch watch(2.5, Note());
+  for (int i = 0; i < 30; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    watch.MovesOn();
+  }
+  EXPECT_FALSE(NotedWithin(0));
+}
+
+TEST_F(StartWatchTest, WhatIsOverHasNoDeadline) {
+  StartWatch watch(0.2, Note());
+  watch.Over();
+  EXPECT_FALSE(NotedWithin(600));
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,29 @@
+// The scalars of a Decoding message by name, for tests that change one of them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "proto/control.pb.h"
+
+namespace coppice {
+
+// Added when the message has none of this name.
+inline proto::Parameter* ParameterNamed(absl::string_view name, proto::Decoding* message) {
+  for (proto::Parameter& parameter : *message->mutable_parameters()) {
+    if (parameter.name() == name) return &parameter;
+  }
+  proto::Parameter* added = message->add_parameters();
+  added->set_name(std::string(name));
+  return added;
+}
+
+inline void SetInteger(absl::string_view name, int64_t value, proto::Decoding* message) {
+  ParameterNamed(name, message)->set_integer(value);
+}
+inline void SetNumber(absl::string_view name, double value, proto::Decoding* message) {
+  ParameterNamed(name, message)->set_number(value);
+}
+
+}  // namespace coppice

@@ -1,0 +1,36 @@
+// A tiny Llama as a process runs it: written, loaded, with its KV pool. Used by the tests of the
+// worker and of the draft node.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "comm/communicator.h"
+#include "model/model_runner.h"
+#include "tests/testing/tiny_llama.h"
+
+namespace coppice {
+
+// dir: a folder that exists. communicator must outlive the runner.
+inline std::unique_ptr<ModelRunner> LoadTinyRunner(const TinyLlama& tiny, const std::string& dir,
+                                                   Communicator* communicator, int threads = 1) {
+  WriteTinyLlama(tiny, dir);
+  ModelRunnerOptions options;
+  options.dir = dir;
+  options.kv_bytes = 1 << 20;
+  options.threads = threads;
+  auto runner = ModelRunner::Load(options, communicator);
+  EXPECT_TRUE(runner.ok()) << runner.status();
+  return *std::move(runner);
+}
+
+inline std::unique_ptr<ModelRunner> LoadTinyRunner(const TinyLlamaOptions& tiny,
+                                                   const std::string& dir,
+                                                   Communicator* communicator, int threads = 1) {
+  return LoadTinyRunner(MakeTinyLlama(tiny), dir, communicator, threads);
+}
+
+}  // namespace coppice

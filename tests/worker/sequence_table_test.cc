@@ -1,0 +1,65 @@
+#include "worker/sequence_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace coppice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::unique_ptr<Sequence> WithId(uint64_t id) {
+  auto sequence = std::make_unique<Sequence>();
+  sequence->id = id;
+  return sequence;
+}
+
+std::vector<uint64_t> IdsIn(const SequenceTable& table, SequencePhase phase) {
+  std::vector<uint64_t> ids;
+  for (const Sequence* sequence : table.In(phase)) ids.push_back(sequence->id);
+  return ids;
+}
+
+TEST(SequenceTableTest, KeepsTheOrderOfArrivalInEachPhase) {
+  SequenceTable table;
+  for (uint64_t id : {9, 3, 5}) ASSERT_NE(table.Insert(WithId(id)), nullptr);
+  EXPECT_THAT(IdsIn(table, SequencePhase::kWaiting), ElementsAre(9, 3, 5));
+  table.Move(table.Find(5), SequencePhase::kReady);
+  table.Move(table.Find(9), SequencePhase::kReady);
+  EXPECT_THAT(IdsIn(table, SequencePhase::kReady), ElementsAre(5, 9));
+  EXPECT_THAT(IdsIn(table, SequencePhase::kWaiting), ElementsAre(3));
+  table.Move(table.Find(5), SequencePhase::kReady);  // again: last in line
+  EXPECT_THAT(IdsIn(table, SequencePhase::kReady), ElementsAre(9, 5));
+  EXPECT_EQ(table.First(SequencePhase::kReady)->id, 9u);
+  EXPECT_EQ(table.First(SequencePhase::kPrefill), nullptr);
+  EXPECT_EQ(table.Count(SequencePhase::kReady), 2);
+}
+
+TEST(SequenceTableTest, RefusesASecondSequenceOfOneId) {
+  SequenceTable table;
+  Sequence* first = table.Insert(WithId(4));
+  EXPECT_EQ(table.Insert(WithId(4)), nullptr);
+  EXPECT_EQ(table.Find(4), first);
+  table.Erase(4);
+  EXPECT_EQ(table.Find(4), nullptr);
+  EXPECT_TRUE(table.empty());
+  EXPECT_THAT(IdsIn(table, SequencePhase::kWaiting), IsEmpty());
+}
+
+TEST(SequenceTableTest, OnlyThoseThatAreDraftingHaveADeadline) {
+  SequenceTable table;
+  EXPECT_EQ(table.EarliestDraftDeadline(), std::numeric_limits<double>::infinity());
+  for (uint64_t id : {1, 2, 3}) table.Insert(WithId(id))->draft_deadline_s = 10.0 - id;
+  EXPECT_EQ(table.EarliestDraftDeadline(), std::numeric_limits<double>::infinity());
+  table.Move(table.Find(1), SequencePhase::kDrafting);
+  table.Move(table.Find(2), SequencePhase::kDrafting);
+  EXPECT_EQ(table.EarliestDraftDeadline(), 8.0);
+  table.Move(table.Find(2), SequencePhase::kReady);
+  EXPECT_EQ(table.EarliestDraftDeadline(), 9.0);
+}
+
+}  // namespace
+}  // namespace coppice

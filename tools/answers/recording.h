@@ -1,0 +1,43 @@
+// A recording: answers to requests, as a file of JSON lines. The first line says which models made
+// it; each other line has one request and its answer. Thread-compatible.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tools/answers/request.h"
+
+namespace coppice {
+
+struct RecordedAnswer {
+  AnswerRequest request;
+  nlohmann::json answer;  // AnswerToJson
+  std::string refusal;    // why it was refused; for the reader, not compared
+};
+
+struct Recording {
+  std::string target, draft;  // FolderFingerprint
+  std::string kernels;        // instruction set, KernelTargetName()
+  std::vector<RecordedAnswer> answers;
+};
+
+// FNV-1a of config.json and of every checkpoint file, 16 hexadecimal digits. Errors name the file.
+absl::StatusOr<std::string> FolderFingerprint(const std::string& dir);
+
+// Errors name the file and the line.
+absl::Status WriteRecording(const Recording& recording, const std::string& path);
+absl::StatusOr<Recording> ReadRecording(const std::string& path);
+
+// Where two answers first differ: tokens before scores before rounds.
+struct Difference {
+  std::string field;  // "hypotheses.tokens"; empty: the answers are the same
+  std::string text;   // "hypotheses[0].tokens[5]: recorded 17, now 23"
+};
+// score_tolerance: by how much scores may differ, nats; 0 = every bit counts.
+Difference FirstDifference(const nlohmann::json& recorded, const nlohmann::json& now,
+                           double score_tolerance);
+
+}  // namespace coppice

@@ -1,0 +1,150 @@
+#include "tools/reference/parameter_page.h"
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "coordinator/api.h"
+#include "coordinator/parameter_fields.h"
+#include "decoding/method.h"
+#include "decoding/parameter.h"
+
+namespace coppice {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kLineWidth = 120;
+
+constexpr char kHead[] =
+    R"(# Parameters of a request
+
+What decides the tokens of `POST /v1/completions`: one entry for every row of `decoding/parameter_table.cc`. This page is
+written by `coppice-reference > docs/parameters.md`; a test fails when it is stale. `GET /v1/models` lists the same under
+`capabilities.parameters`, with the limits of the running server; those below are the defaults of its flags. Fields that
+say what to decode and how to answer (`prompt`, `best_of`, `stop`, `stream`, `timeout`) are not here. A value beyond its
+range, of another type, or without effect is refused with a 400 whose `error.param` is the field.
+)";
+
+std::string Quoted(absl::string_view name) { return absl::StrCat("`", name, "`"); }
+
+std::string Title(ParameterGroup group) {
+  switch (group) {
+    case ParameterGroup::kDecoding:
+      return "Decoding and beams";
+    case ParameterGroup::kLength:
+      return "Length and end";
+    case ParameterGroup::kWarp:
+      return "Warp";
+    case ParameterGroup::kDraft:
+      break;
+  }
+  return "Drafts and methods";
+}
+
+// 1, not 1.0.
+std::string Number(const Json& value) {
+  return value.is_number() ? absl::StrCat(value.get<double>()) : value.dump();
+}
+
+std::string HighEnd(const ParameterRow& row, const Json& maximum) {
+  const std::string number = maximum.is_null() ? "" : Number(maximum);
+  switch (row.limit) {
+    case ParameterLimit::kNone:
+      return number;
+    case ParameterLimit::kMaxBeamWidth:
+      return absl::StrCat(number, " (`--max_beam_width`)");
+    case ParameterLimit::kMaxDraftWidth:
+      return absl::StrCat(number, " (`--max_draft_width`)");
+    case ParameterLimit::kMaxDraftDepth:
+      return absl::StrCat(number, " (`--max_draft_depth`)");
+    case ParameterLimit::kVocabulary:
+      return "the size of the vocabulary";
+    case ParameterLimit::kBeamWidth:
+      return "the beam width";
+  }
+  return number;
+}
+
+std::string Values(const ParameterRow& row, const Json& json) {
+  if (row.own_syntax != nullptr) return row.own_syntax;
+  if (row.member.type == ParameterType::kFlag) return "`true` or `false`";
+  const std::string type =
+      absl::StrCat(ParameterTypeName(row.member.type) == "integer" ? "an" : "a", " ",
+                   ParameterTypeName(row.member.type));
+  const std::string low = Number(json["minimum"]), high = HighEnd(row, json["maximum"]);
+  std::string range =
+      json["exclusive_minimum"] ? absl::StrCat("above ", low) : absl::StrCat("from ", low);
+  absl::StrAppend(&range, high.empty() ? " on" : absl::StrCat(" to ", high));
+  if (row.zero_word != nullptr) absl::StrAppend(&range, ", or `\"", row.zero_word, "\"`");
+  if (row.range.or_zero) absl::StrAppend(&range, ", or 0");
+  return absl::StrCat(type, " ", range);
+}
+
+std::string Default(const ParameterRow& row, const Json& json) {
+  if (row.own_default != nullptr) return row.own_default;
+  return Quoted(Number(json["default"]));
+}
+
+std::string Readers(const ParameterRow& row) {
+  switch (row.read_by) {
+    case ReadBy::kEvery:
+      return "every decoding";
+    case ReadBy::kBeams:
+      return "the beam decodings";
+    case ReadBy::kDrafting:
+      return "every method that drafts";
+    case ReadBy::kOption:
+      break;
+  }
+  std::vector<std::string> names;
+  for (const MethodRow& method : Methods()) {
+    if (method.reads(row.field())) names.push_back(Quoted(method.name));
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+// Words on lines of at most kLineWidth; those after the first are indented.
+std::string Wrapped(const std::string& text) {
+  std::string out;
+  size_t column = 0;
+  for (absl::string_view word : absl::StrSplit(text, ' ')) {
+    if (column > 0 && column + 1 + word.size() > kLineWidth) {
+      out += "\n ";
+      column = 1;
+    }
+    absl::StrAppend(&out, column == 0 ? "" : " ", word);
+    column += word.size() + (column == 0 ? 0 : 1);
+  }
+  return out + "\n";
+}
+
+std::string Paragraph(const ParameterRow& row, const Json& json) {
+  std::vector<std::string> aliases;
+  for (size_t i = 1; i < row.fields.size(); ++i) aliases.push_back(Quoted(row.fields[i]));
+  const std::string path =
+      *row.object == 0 ? row.field() : absl::StrCat(row.object, ".", row.field());
+  return Wrapped(absl::StrCat("- **", Quoted(path), "**", aliases.empty() ? "" : ", also ",
+                              absl::StrJoin(aliases, ", "), ": ", Values(row, json), "; default ",
+                              Default(row, json), ". ", row.text, " Read by ", Readers(row), "."));
+}
+
+}  // namespace
+
+std::string ParameterPage() {
+  std::string page = kHead;
+  const Json rows = ParametersJson(ApiLimits());
+  for (const ParameterGroup group : {ParameterGroup::kDecoding, ParameterGroup::kLength,
+                                     ParameterGroup::kWarp, ParameterGroup::kDraft}) {
+    absl::StrAppend(&page, "\n## ", Title(group), "\n\n");
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const ParameterRow& row = Parameters()[i];
+      if (row.group == group) page += Paragraph(row, rows[i]);
+    }
+  }
+  return page;
+}
+
+}  // namespace coppice

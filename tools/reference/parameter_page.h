@@ -1,0 +1,11 @@
+// docs/parameters.md, written from the tables of parameters and methods. The program
+// coppice-reference prints it; tests/reference says when the page in the tree is stale. Pure.
+#pragma once
+
+#include <string>
+
+namespace coppice {
+
+std::string ParameterPage();
+
+}  // namespace coppice

@@ -1,0 +1,78 @@
+#include "worker/admission.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "decoding/decision_cost.h"
+#include "decoding/method.h"
+#include "proto/convert.h"
+
+namespace coppice {
+namespace {
+
+Refusal Refuse(const char* code, const absl::Status& status) {
+  return {code, std::string(status.message())};
+}
+
+// Decoding parameters, method and what follows from them.
+std::optional<Refusal> SetDecoding(const proto::Decoding& message, const ModelConfig& model,
+                                   Sequence* sequence) {
+  auto params = DecodingFromMessage(message);
+  if (!params.ok()) return Refuse("invalid_value", params.status());
+  sequence->params = *std::move(params);
+  const MethodRow& method = *sequence->params.method;
+  if (auto status = CheckServes(method, sequence->params); !status.ok()) {
+    return Refuse("unsupported_combination", status);
+  }
+  if (auto status = CheckDecisionCost(sequence->params, model.vocab_size); !status.ok()) {
+    return Refuse("unsupported_combination", status);
+  }
+  sequence->draft = DraftSizeOf(sequence->params);
+  sequence->stats.method = std::string(method.name);
+  sequence->stats.lossless =
+      method.lossless &&
+      (sequence->params.width_threshold == 0 || !method.reads("width_threshold"));
+  return std::nullopt;
+}
+
+std::optional<Refusal> CheckPrompt(const Sequence& sequence, const ModelConfig& model) {
+  if (sequence.prompt.empty()) return Refusal{"invalid_value", "prompt: no tokens"};
+  if (auto status = CheckTokens(sequence.prompt, model.vocab_size, "prompt"); !status.ok()) {
+    return Refuse("invalid_value", status);
+  }
+  const int64_t longest =
+      static_cast<int64_t>(sequence.prompt.size()) + sequence.params.max_tokens;
+  if (longest <= model.max_positions) return std::nullopt;
+  return Refusal{"context_length_exceeded",
+                 absl::StrCat("prompt and max_tokens are ", longest, " tokens, the model has ",
+                              model.max_positions)};
+}
+
+std::optional<Refusal> Fill(const proto::StartSequence& start, const ModelConfig& model,
+                            const Scheduler& scheduler, Sequence* sequence) {
+  if (auto refusal = SetDecoding(start.decoding(), model, sequence)) return refusal;
+  if (auto refusal = CheckPrompt(*sequence, model)) return refusal;
+  if (auto status = scheduler.CheckFits(*sequence); !status.ok()) {
+    return Refuse("kv_capacity_exceeded", status);
+  }
+  auto decoder = MakeBeamDecoder(sequence->params);
+  if (!decoder.ok()) return Refuse("unsupported_combination", decoder.status());
+  sequence->decoder = *std::move(decoder);
+  return std::nullopt;
+}
+
+}  // namespace
+
+StartedSequence StartSequence(const proto::StartSequence& start, const ModelConfig& model,
+                              const Scheduler& scheduler, double now_s) {
+  StartedSequence started;
+  started.sequence = std::make_unique<Sequence>();
+  started.sequence->id = start.sequence_id();
+  started.sequence->prompt.assign(start.prompt().begin(), start.prompt().end());
+  started.sequence->quiet = start.quiet();
+  started.sequence->arrival_s = now_s;
+  started.refusal = Fill(start, model, scheduler, started.sequence.get());
+  return started;
+}
+
+}  // namespace coppice

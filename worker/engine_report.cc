@@ -1,0 +1,70 @@
+// The engine's reports: progress and ends of sequences, the node's status, the trace of rounds.
+#include <algorithm>
+#include <utility>
+
+#include "worker/engine.h"
+#include "worker/report.h"
+
+namespace coppice {
+
+void Engine::Report(Sequence* sequence, proto::Progress* progress) {
+  if (!FillUpdate(sequence, progress->add_updates())) progress->mutable_updates()->RemoveLast();
+}
+
+void Engine::Send(proto::Progress progress) {
+  proto::NodeMessage message;
+  *message.mutable_progress() = std::move(progress);
+  agent_->Send(message);
+}
+
+void Engine::Fail(Sequence* sequence, const Refusal& why) {
+  proto::Progress progress;
+  proto::SequenceUpdate* update = progress.add_updates();
+  update->set_sequence_id(sequence->id);
+  update->set_error_code(why.code);
+  update->set_error_message(why.message);
+  Send(std::move(progress));
+  Remove(sequence);
+}
+
+void Engine::FailInternally(Sequence* sequence, const absl::Status& status) {
+  Fail(sequence, {"internal_error", std::string(status.message())});
+}
+
+void Engine::Remove(Sequence* sequence) {
+  drafts_.Close(sequence->id);
+  if (sequence->kv >= 0) runner_->blocks()->Close(sequence->kv);
+  scheduler_.Release(sequence);
+  sequences_.Erase(sequence->id);
+}
+
+void Engine::PublishStatus() {
+  last_status_s_ = clock_.Now();
+  const BlockCounts blocks = runner_->blocks()->counts();
+  proto::NodeStatus status;
+  status.set_step(runner_->steps());
+  status.set_running(scheduler_.running());
+  status.set_waiting(sequences_.Count(SequencePhase::kWaiting));
+  status.set_kv_blocks_used(blocks.used);
+  status.set_kv_blocks_total(blocks.total);
+  status.set_kv_blocks_cached(blocks.cached);
+  counters_.set_prefix_cache_queries(runner_->blocks()->cache_queries());
+  counters_.set_prefix_cache_hits(runner_->blocks()->cache_hits());
+  counters_.set_plan_bytes(plans_->bytes());
+  counters_.set_draft_bytes(drafts_.bytes());
+  *status.mutable_counters() = counters_;
+  agent_->SetStatus(status);
+}
+
+void Engine::Trace(const Participant& participant, double now_s) {
+  const Sequence& sequence = *participant.sequence;
+  if (sequence.last_verdict_s == 0) return;
+  const auto& needs = participant.rows.need;
+  const auto rows = needs.size() - std::count(needs.begin(), needs.end(), -1);
+  trace_.Add({sequence.id, sequence.round, static_cast<int>(rows), sequence.draft_shape.width,
+              sequence.draft_shape.depth, static_cast<int>(participant.verdict->stats.layers),
+              now_s - sequence.last_verdict_s, clock_.pass_s(), sequence.draft_wait_s,
+              sequence.draft_s, sequence.draft_model_s});
+}
+
+}  // namespace coppice

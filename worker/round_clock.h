@@ -1,0 +1,30 @@
+// When the parts of a step happen, as the leader sees them: how long passes take, and whether an
+// announcement to the draft nodes would come in time. Thread-compatible: the engine's.
+#pragma once
+
+#include "base/clock.h"
+
+namespace coppice {
+
+class RoundClock {
+ public:
+  // stay_awake_s: how long a draft node that was told stays awake.
+  RoundClock(const Clock* clock, double stay_awake_s) : clock_(clock), stay_awake_s_(stay_awake_s) {}
+
+  double Now() const { return clock_->NowSeconds(); }
+  void PassBegins() { begin_s_ = Now(); }
+  void HeadBegins() { head_begin_s_ = Now(); }  // nothing but the head is left to compute
+  void PassEnds() { end_s_ = Now(); }
+  void FirstVerdictsEnd() { last_end_s_ = Now() - head_begin_s_; }
+
+  double pass_s() const { return end_s_ - begin_s_; }  // of the last pass
+  // From the head to the first verdicts took no longer, last time, than who is told stays awake.
+  bool AnnouncementsComeInTime() const { return last_end_s_ <= stay_awake_s_; }
+
+ private:
+  const Clock* clock_;
+  double stay_awake_s_;
+  double begin_s_ = 0, head_begin_s_ = 0, end_s_ = 0, last_end_s_ = 0;
+};
+
+}  // namespace coppice

@@ -1,0 +1,72 @@
+#include "worker/step_planner.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace coppice {
+
+bool StepPlanner::HasWork() const {
+  return sequences_->First(SequencePhase::kReady) != nullptr ||
+         sequences_->First(SequencePhase::kPrefill) != nullptr;
+}
+
+StepPlanner::Planned StepPlanner::Plan() {
+  Planned planned{runner_->NewStep(), {}, {}};
+  AddVerifications(&planned);
+  AddPrefills(&planned);
+  return planned;
+}
+
+// A sequence that does not fit stays ready: it has waited longest in the next step. One that fits in
+// no step gives up its forest.
+bool StepPlanner::Join(Sequence* sequence, Planned* planned) {
+  const int roots = static_cast<int>(sequence->decoder->roots().size());
+  const int rows = roots + sequence->forest.size();
+  if (planned->step.rows() + rows > options_.max_rows) {
+    if (rows > options_.max_rows) sequence->forest = DraftForest::Empty(roots);
+    return false;
+  }
+  auto reserved = ReserveRows(sequence, runner_->blocks());
+  if (!reserved.ok()) {
+    planned->failed.emplace_back(sequence, std::string(reserved.status().message()));
+    return true;
+  }
+  planned->participants.push_back(
+      {sequence, *std::move(reserved), absl::UnknownError("not verified")});
+  AppendRows(*sequence, &planned->step, &planned->participants.back().rows);
+  return true;
+}
+
+void StepPlanner::AddVerifications(Planned* planned) {
+  for (Sequence* sequence : sequences_->In(SequencePhase::kReady)) Join(sequence, planned);
+}
+
+bool StepPlanner::AddPrefill(Sequence* sequence, int begin, int count, Planned* planned) {
+  const auto chunk = absl::MakeConstSpan(sequence->prompt).subspan(begin, count);
+  auto slots = runner_->blocks()->AppendPrefix(sequence->kv, chunk);
+  if (!slots.ok()) {
+    planned->failed.emplace_back(sequence, std::string(slots.status().message()));
+    return false;
+  }
+  planned->step.AddPrefixRows(sequence->kv, chunk, *slots);
+  return true;
+}
+
+void StepPlanner::AddPrefills(Planned* planned) {
+  int budget = options_.prefill_chunk;
+  for (Sequence* sequence : sequences_->In(SequencePhase::kPrefill)) {
+    // The last prompt token is the root of the first round: it is a trie node, not a prefix token.
+    const int begin = runner_->blocks()->prefix_length(sequence->kv);
+    const int left = static_cast<int>(sequence->prompt.size()) - 1 - begin;
+    const int room = options_.max_rows - planned->step.rows() - 1;
+    const int count = std::min({left, budget, room});
+    if (count > 0) {
+      if (!AddPrefill(sequence, begin, count, planned)) continue;
+      budget -= count;
+    }
+    if (count >= left && room >= 0 && !Join(sequence, planned)) return;
+    if (budget <= 0) return;
+  }
+}
+
+}  // namespace coppice

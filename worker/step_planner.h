@@ -1,0 +1,52 @@
+// Which rows the next step has: the forests that are ready, plain beams whose draft is late, and
+// chunks of prefill in what room is left. Called by the engine. Thread-compatible.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/model_runner.h"
+#include "worker/scheduler.h"
+#include "worker/sequence_table.h"
+#include "worker/verify_step.h"
+
+namespace coppice {
+
+// A sequence whose roots (and forest) are in a step, and later what came of it.
+struct Participant {
+  Sequence* sequence;
+  VerifyRows rows;
+  absl::StatusOr<Verdict> verdict;
+};
+
+class StepPlanner {
+ public:
+  // All must outlive the planner.
+  StepPlanner(const SchedulerOptions& options, ModelRunner* runner, SequenceTable* sequences)
+      : options_(options), runner_(runner), sequences_(sequences) {}
+
+  struct Planned {
+    StepBuilder step;
+    std::vector<Participant> participants;
+    // Sequences that cannot go on, and why; they have no rows.
+    std::vector<std::pair<Sequence*, std::string>> failed;
+  };
+  Planned Plan();
+  // Whether a step would have rows.
+  bool HasWork() const;
+
+ private:
+  // Gives the sequence its rows in the step. False: they do not fit any more.
+  bool Join(Sequence* sequence, Planned* planned);
+  void AddVerifications(Planned* planned);
+  void AddPrefills(Planned* planned);
+  // The next `count` prompt tokens. False: the sequence has failed.
+  bool AddPrefill(Sequence* sequence, int begin, int count, Planned* planned);
+
+  const SchedulerOptions options_;
+  ModelRunner* runner_;
+  SequenceTable* sequences_;
+};
+
+}  // namespace coppice
