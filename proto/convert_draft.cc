@@ -12,9 +12,9 @@ using wire::CheckEntries;
 using wire::CheckLength;
 using wire::CheckRange;
 using wire::Fill;
-using wire::ToVector;
 using wire::kMostBeams;
 using wire::kMostStatistic;
+using wire::ToVector;
 
 proto::Forest ForestToMessage(const DraftForest& forest) {
   proto::Forest message;

@@ -11,8 +11,8 @@ using wire::Bad;
 using wire::CheckEntries;
 using wire::CheckRange;
 using wire::Fill;
-using wire::ToVector;
 using wire::kMostStatistic;
+using wire::ToVector;
 
 namespace {
 
