@@ -12,7 +12,6 @@ using wire::CheckEntries;
 using wire::CheckLength;
 using wire::CheckRange;
 using wire::Fill;
-using wire::kMostBeams;
 using wire::kMostStatistic;
 using wire::ToVector;
 
