@@ -1,4 +1,5 @@
-// CHECKs for what only a bug does: prints file, line and message, then aborts. Never for input.
+// COPPICE_CHECK, for conditions that only a bug can violate. Prints file, line and message, then
+// aborts. Never use it on input.
 #pragma once
 
 #include <string_view>

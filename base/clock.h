@@ -1,4 +1,4 @@
-// Time as an argument: services take a Clock, tests pass a ManualClock.
+// The time as an argument. Services take a Clock; tests pass a ManualClock.
 #pragma once
 
 #include <chrono>

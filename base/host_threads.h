@@ -13,16 +13,16 @@ class HostThreads {
  public:
   virtual ~HostThreads() = default;
   virtual int count() const = 0;  // >= 1, the caller's included
-  // job(i) for each i in [0, jobs), in any order and at the same time, the caller's thread among
-  // others; returns when all are done. Not from within a job or a task.
+  // Calls job(i) for each i in [0, jobs), in any order and in parallel, also on the caller's
+  // thread. Returns when all are done. Must not be called from a job or a task.
   virtual void RunJobs(int jobs, absl::FunctionRef<void(int)> job) = 0;
-  // Starts the task on another thread, beside what the caller does next; where there is none, at
-  // once. Waits for the one posted before.
+  // Starts the task on another thread and returns; without another thread, runs it now. Waits for
+  // the task that was posted before.
   virtual void Post(std::function<void()> task) = 0;
-  // Until the posted task is done; runs it here when no thread has begun with it.
+  // Waits until the posted task is done. Runs it here if no thread has started it.
   virtual void Wait() = 0;
 
-  // While on, threads with nothing to do stay awake for the next job; once off, they sleep at once.
+  // While on, idle threads spin for the next job; when switched off they go to sleep at once.
   virtual void KeepAwake(bool on) = 0;
 
   static HostThreads* Serial();  // never null

@@ -1,5 +1,4 @@
-// What every program's start-up shares: flags with usage, and "program: reason" as the one line of
-// a failure.
+// Start-up of every program: flags with usage, and the line "program: reason" for a failure.
 #pragma once
 
 #include <string>
@@ -15,9 +14,9 @@ inline constexpr char kVersion[] = "0.1.0";
 // and --version are left to ParseProgramFlags.
 absl::Status SetFlags(const std::vector<std::string>& arguments);
 
-// Parses flags (--help, --version, --log_level, --log_format included), refuses positional
-// arguments, starts the log. Exits by itself for --help and --version and, with status 2, for a bad
-// flag, after one line that names it.
+// Parses the flags, with --help, --version, --log_level and --log_format. Refuses positional
+// arguments and starts the log. Exits after --help and --version. A bad flag exits with status 2
+// after one line that names it.
 void ParseProgramFlags(const std::string& program, const std::string& usage, int argc, char** argv);
 
 // Prints "program: message" on stderr; the exit status of a failed start.

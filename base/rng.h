@@ -1,6 +1,5 @@
-// Counter-based random numbers (docs/algorithms.md 2): every draw is a pure function of the
-// request seed and of what is decided. Philox4x32-10, path hashes, uniforms of 52 bits, Gumbel
-// noise.
+// Counter-based random numbers (docs/algorithms.md 2): every draw is a pure function of the request
+// seed and of what is being decided. Philox4x32-10, path hashes, uniforms of 52 bits, Gumbel noise.
 #pragma once
 
 #include <array>
@@ -37,8 +36,8 @@ constexpr uint64_t ExtendHash(uint64_t parent, TokenId token) {
 }
 uint64_t HashPath(absl::Span<const TokenId> path);
 
-// h' of docs/algorithms.md 2: the hash that the rejection-type verifiers use in an iteration that
-// starts after `epoch` committed layers.
+// h' of docs/algorithms.md 2: the hash that rejection verifiers use in a round that starts after
+// `epoch` committed layers.
 constexpr uint64_t EpochHash(uint64_t hash, uint64_t epoch) {
   return Finalize(hash + kRootHash * (epoch + 1));
 }

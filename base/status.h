@@ -1,4 +1,5 @@
-// Status macros over absl::Status: errors of the world (network, config, request) travel by value.
+// Macros over absl::Status. Errors from outside (network, configuration, requests) are returned by
+// value.
 #pragma once
 
 #include <utility>

@@ -1,5 +1,5 @@
-// SIGINT and SIGTERM as a flag: install once in main, look at it in the loop (a blocking poll
-// returns on the signal).
+// SIGINT and SIGTERM as a flag. Install once in main and test it in the loop; the signal interrupts
+// a blocking poll.
 #pragma once
 
 namespace coppice {

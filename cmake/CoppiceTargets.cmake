@@ -21,6 +21,14 @@ elseif(COPPICE_TSAN)
   add_link_options(-fsanitize=thread)
 endif()
 
+# Every definition of one program is seen at its link: types of one qualified name that differ are an error.
+option(COPPICE_LTO_ODR "link-time optimization that compares the types of every file" OFF)
+if(COPPICE_LTO_ODR)
+  set(CMAKE_INTERPROCEDURAL_OPTIMIZATION ON)
+  add_compile_options(-Wno-maybe-uninitialized)  # with -Og g++ 12 does not see what initializes an optional
+  add_link_options(-Wodr -Werror=odr -Werror=lto-type-mismatch)
+endif()
+
 # Code is of one of five kinds: `library`; `node` (the programs of the nodes and the conversions: messages and the log);
 # `service` (the coordinator: JSON besides); `tool` and `test`. The last three are compiled with less optimization, a third
 # faster: what is hot in them is in the libraries. Each kind has headers that most of its files include, parsed once; a

@@ -4,7 +4,7 @@
 #include "comm/tcp_socket.h"
 #include "comm/transports.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 absl::StatusOr<std::unique_ptr<ServerChannel>> ServerChannel::Bind(const std::string& endpoint,
                                                                    const ChannelOptions& options) {
@@ -18,4 +18,4 @@ absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(
                                                    : ConnectZmq(endpoint, options);
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -1,14 +1,13 @@
 // How processes talk: typed Protobuf frames, each a header {magic, protocol version, message kind,
-// body length} and the serialized body. A malformed, oversized or foreign frame is counted, logged
-// and dropped, never fatal. The endpoint chooses the transport:
-//   tcp://host:port     ZeroMQ, the control plane: queues in the background, reconnects under the
-//                       same name.
-//   direct://host:port  a TCP connection, within a host a Unix socket, that the polling thread
-//   itself
-//                       reads and writes: one wake-up of a thread for each hop instead of three
+// body length} and the serialized body. A frame that is malformed, too large or of another protocol
+// is counted, logged and dropped; it is never fatal. The endpoint chooses the transport:
+//   tcp://host:port     ZeroMQ, for the control plane. Queues in the background, reconnects under
+//                       the same name.
+//   direct://host:port  A TCP connection, or a Unix socket within a host, that the polling thread
+//                       reads and writes itself. A message wakes one thread instead of three
 //                       (docs/decisions.md).
-// Thread-compatible: one thread at a time; what hands a channel over must synchronise, as
-// HostThreads::Post and Wait do.
+// Thread-compatible: one thread at a time. Handing a channel to another thread needs
+// synchronisation, such as HostThreads::Post and Wait.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +20,13 @@
 #include "absl/types/span.h"
 #include "google/protobuf/message_lite.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 struct ChannelOptions {
   size_t max_message_bytes = 64 << 20;
   int send_high_water = 10000;  // frames queued for one peer before Send returns ResourceExhausted
-  int linger_ms =
-      0;  // closing waits in the background at most this long for queued frames to leave
+  // How long closing waits, in the background, for queued frames to be sent.
+  int linger_ms = 0;
 };
 
 struct ChannelCounters {
@@ -39,45 +38,47 @@ struct ChannelCounters {
 struct Pollable {
   void* zmq = nullptr;
   int fd = -1;
-  bool writing = false;  // wait for room to write as well
-  bool ready = false;    // something was read already and waits for Receive
+  bool writing = false;  // also wait until it can be written to
+  bool ready = false;    // a frame has been read and waits for Receive
 };
 
 // One endpoint that many peers connect to.
 class ServerChannel {
  public:
-  // endpoint "tcp://127.0.0.1:*" picks a port, "tcp://0.0.0.0:7000" a fixed one; endpoint() tells
-  // the real one.
+  // endpoint: "tcp://0.0.0.0:7000", or "tcp://127.0.0.1:*" for any free port. endpoint() returns
+  // the actual one.
   static absl::StatusOr<std::unique_ptr<ServerChannel>> Bind(const std::string& endpoint,
                                                              const ChannelOptions& options = {});
   virtual ~ServerChannel() = default;
   virtual const std::string& endpoint() const = 0;
-  // peer is an opaque identity of the connection, valid while it lives. Unavailable: the peer is
-  // gone.
+  // peer: the identity of the connection as Receive returned it, valid while the connection lives.
+  // Unavailable: the peer is gone.
   virtual absl::Status Send(const std::string& peer,
                             const google::protobuf::MessageLite& message) = 0;
-  // The next good frame, parsed into *message; nullopt when none is waiting. Never blocks.
+  // Parses the next good frame into *message and returns its peer; nullopt when none is waiting.
+  // Never blocks.
   virtual std::optional<std::string> Receive(google::protobuf::MessageLite* message) = 0;
-  // Peers that Receive has named and whose connection has ended since the last call. ZeroMQ cannot
-  // tell and names none.
+  // Peers returned by Receive whose connection has ended since the last call. ZeroMQ cannot tell:
+  // always empty.
   virtual std::vector<std::string> TakeGone() { return {}; }
-  virtual Pollable socket() = 0;  // for Poll; ask again before every call
+  virtual Pollable socket() = 0;  // for Poll; get it anew before every call
   virtual const ChannelCounters& counters() const = 0;
 };
 
-// One connection to a ServerChannel; reconnects by itself when it is used.
+// One connection to a ServerChannel. Reconnects by itself on use.
 class ClientChannel {
  public:
   static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& endpoint,
                                                                 const ChannelOptions& options = {});
   virtual ~ClientChannel() = default;
   virtual const std::string& endpoint() const = 0;
-  // Queues until the first connection stands. ResourceExhausted: the queue is full; Unavailable:
+  // Queues until the first connection is made. ResourceExhausted: the queue is full. Unavailable:
   // the connection was lost and is not back yet.
   virtual absl::Status Send(const google::protobuf::MessageLite& message) = 0;
-  virtual bool Receive(
-      google::protobuf::MessageLite* message) = 0;  // false when none is waiting. Never blocks.
-  // Connections that stood and were lost; what was under way went with them. ZeroMQ cannot tell: 0.
+  // False when none is waiting. Never blocks.
+  virtual bool Receive(google::protobuf::MessageLite* message) = 0;
+  // Number of connections lost so far; messages under way were lost with them. ZeroMQ cannot tell:
+  // 0.
   virtual uint64_t breaks() const { return 0; }
   virtual Pollable socket() = 0;
   virtual const ChannelCounters& counters() const = 0;
@@ -87,14 +88,13 @@ class ClientChannel {
 // ready[i]. False on time-out or interruption by a signal.
 bool Poll(absl::Span<const Pollable> sockets, int timeout_ms, std::vector<bool>* ready = nullptr);
 
-// As Poll until `until_s` of SteadyClock, without sleeping: for what was announced and comes within
-// microseconds, where a sleep and a wake-up would take longer. Gives way to threads that want the
-// core.
+// Like Poll, until `until_s` of SteadyClock, but spins instead of sleeping. For a message that has
+// been announced and comes within microseconds, when sleeping and waking up would take longer.
+// Yields to other threads.
 bool PollAwake(absl::Span<const Pollable> sockets, double until_s);
 inline constexpr double kStayAwake_s = 800e-6;  // after an announcement
 
-// A thread-safe wake-up that can be polled: Notify() from any thread makes the poll of socket()
-// return.
+// A thread-safe wake-up for Poll: Notify() from any thread makes a poll of socket() return.
 class Waker {
  public:
   static std::unique_ptr<Waker> Create();
@@ -104,4 +104,4 @@ class Waker {
   virtual Pollable socket() = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -19,7 +19,7 @@
 #include "comm/transports.h"
 #include "spdlog/spdlog.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 using google::protobuf::MessageLite;
@@ -334,4 +334,4 @@ absl::StatusOr<std::unique_ptr<ClientChannel>> ConnectDirect(const std::string& 
   return std::make_unique<DirectClientChannel>(endpoint, address, options);
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -11,7 +11,7 @@
 #include "comm/transports.h"
 #include "comm/zmq_context.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 using google::protobuf::MessageLite;
@@ -220,4 +220,4 @@ absl::StatusOr<std::unique_ptr<ClientChannel>> ConnectZmq(const std::string& end
   return channel;
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -1,7 +1,7 @@
 // The data plane of one replica: collectives over its ranks, on host f32 buffers. Implementations:
-// Single (one rank), Mpi (communicator_mpi.cc), Nccl (a CUDA build). Every rank calls the same
-// collectives in the same order from one thread. Sums are formed in rank order, so a result does
-// not depend on message sizes or arrival.
+// Single (one rank) and Mpi (communicator_mpi.cc). Every rank calls the same collectives in the
+// same order from one thread. Sums are formed in rank order, so a result does not depend on message
+// sizes or on the order of arrival.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 class Communicator {
  public:
@@ -23,12 +23,11 @@ class Communicator {
   // Concatenates equal-sized pieces in rank order on rank 0; `all` is [size * mine.size()] there,
   // empty elsewhere.
   virtual absl::Status Gather(absl::Span<const float> mine, absl::Span<float> all) = 0;
-  // Rank 0's bytes to every rank; `data` is resized on the others. For start-up, not for the hot
-  // path.
+  // Copies rank 0's bytes to every rank; `data` is resized on the others. For start-up only.
   virtual absl::Status Broadcast(std::string* data) = 0;
   virtual absl::Status Barrier() = 0;
 };
 
 std::unique_ptr<Communicator> MakeSingleCommunicator();
 
-}  // namespace coppice
+}  // namespace coppice::comm

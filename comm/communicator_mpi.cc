@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 constexpr int64_t kMostPerCall = 1 << 28;  // elements; MPI counts are int
@@ -142,4 +142,4 @@ absl::Status MpiStatus(int result, const char* call, int rank, int size) {
       absl::StrCat("rank ", rank, " of ", size, ": ", call, ": ", std::string(text, length)));
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

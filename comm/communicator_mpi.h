@@ -1,5 +1,5 @@
 // Communicator over one MPI communicator, made by MpiWorld::Split alone. Sums are formed in rank
-// order on every rank, whatever algorithm moves the data, so their bits depend on the data alone.
+// order on every rank, so their bits depend on the data alone, not on the MPI algorithm.
 #pragma once
 
 #include <mpi.h>
@@ -8,12 +8,12 @@
 
 #include "comm/communicator.h"
 
-namespace coppice {
+namespace coppice::comm {
 
-// Takes over `comm` and frees it, unless MPI has been finalized by then.
+// Takes ownership of `comm` and frees it, unless MPI has been finalized before.
 std::unique_ptr<Communicator> MakeMpiCommunicator(MPI_Comm comm);
 
-// OK, or Internal "rank 1 of 2: MPI_Allgather: reason".
+// OK, or Internal with "rank 1 of 2: MPI_Allgather: reason".
 absl::Status MpiStatus(int result, const char* call, int rank, int size);
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "comm/communicator.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 // One rank: every collective is the identity.
@@ -30,4 +30,4 @@ std::unique_ptr<Communicator> MakeSingleCommunicator() {
   return std::make_unique<SingleCommunicator>();
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

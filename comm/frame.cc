@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 constexpr char kMagic[4] = {'C', 'O', 'P', 'P'};
@@ -55,4 +55,4 @@ FrameFault CheckFrameHeader(const uint8_t* header, size_t max_body_bytes, size_t
   return FrameFault::kNone;
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

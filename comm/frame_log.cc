@@ -4,7 +4,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "spdlog/spdlog.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 FrameLog::FrameLog() {
   // Protobuf would print a line for every bad string that a peer sends; Drop counts and limits.
@@ -66,4 +66,4 @@ void WriteFrame(const google::protobuf::MessageLite& message, size_t body, uint8
   message.SerializeWithCachedSizesToArray(frame + kFrameHeaderBytes);
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -1,5 +1,5 @@
-// Counts the frames of one channel, good and dropped; a dropped one is also logged, at most one
-// line every five seconds.
+// Counts the good and the dropped frames of one channel. Dropped frames are also logged, at most
+// one line every five seconds.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 #include "comm/frame.h"
 #include "google/protobuf/message_lite.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 class FrameLog {
  public:
@@ -33,11 +33,11 @@ class FrameLog {
   std::chrono::steady_clock::time_point next_log_;
 };
 
-// InvalidArgument "NAME: message of N bytes, at most M" when the body would be longer than that.
+// InvalidArgument "NAME: message of N bytes, at most M" when the body is too long.
 absl::Status CheckBodySize(const std::string& name, size_t body, size_t max_body_bytes);
 
-// Header and body into `frame`, of kFrameHeaderBytes + body bytes; body = message.ByteSizeLong(),
-// called just before.
+// Writes header and body to `frame`, which has kFrameHeaderBytes + body bytes. body must be
+// message.ByteSizeLong(), called just before.
 void WriteFrame(const google::protobuf::MessageLite& message, size_t body, uint8_t* frame);
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "comm/frame_log.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 // Bytes that the socket took; -1: the connection has ended.
@@ -119,4 +119,4 @@ void FrameStream::Reset() {
   queued_.clear();
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

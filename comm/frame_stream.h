@@ -1,5 +1,5 @@
-// Frames over one connected, non-blocking TCP socket: cuts what arrives into frames, keeps what
-// could not be written yet. Thread-compatible.
+// Frames over one connected, non-blocking TCP socket. Cuts the incoming bytes into frames and
+// queues what could not be written yet. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 #include "comm/frame.h"
 #include "google/protobuf/message_lite.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 class FrameStream {
  public:
@@ -23,18 +23,18 @@ class FrameStream {
   // Reads what has arrived, at most kReadAtOnce bytes. False: the connection has ended; frames read
   // before can still be taken.
   bool Read(int fd);
-  // The next whole frame, valid until the next call of Read or Next. Empty: not all of it is here,
-  // or fault() is set: what follows in the stream cannot be understood.
+  // The next whole frame, valid until the next call of Read or Next. Empty when it is not complete
+  // yet, or when fault() is set: then the rest of the stream cannot be parsed.
   absl::Span<const uint8_t> Next();
   FrameFault fault() const { return fault_; }
 
-  // Writes the frame, or queues what the socket does not take; fd -1 queues all of it.
-  // ResourceExhausted: too many are queued. Unavailable: the connection has ended.
+  // Writes the frame and queues what the socket does not accept; fd -1 queues all of it.
+  // ResourceExhausted: too many frames are queued. Unavailable: the connection has ended.
   absl::Status Write(int fd, const std::string& name, const google::protobuf::MessageLite& message,
                      size_t body);
   bool Flush(int fd);  // false: the connection has ended
   bool writing() const { return !queued_.empty(); }
-  // A new connection begins: half a frame, read or written, is forgotten, and all that is queued.
+  // For a new connection: drops partly read and partly written frames and the queue.
   void Reset();
 
  private:
@@ -48,9 +48,9 @@ class FrameStream {
   std::unique_ptr<uint8_t[]> in_;
   size_t capacity_ = 0, begin_ = 0, end_ = 0;  // bytes [begin_, end_) wait in in_
   FrameFault fault_ = FrameFault::kNone;
-  std::string frame_;  // the one being written; kept for its memory
+  std::string frame_;  // the one being written; kept to reuse its memory
   std::deque<std::string> queued_;
   size_t written_ = 0;  // of queued_.front()
 };
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 constexpr char kRank[] = "OMPI_COMM_WORLD_RANK";
@@ -88,4 +88,4 @@ std::string StoppedRanks() {
   return text;
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

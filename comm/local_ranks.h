@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace coppice {
+namespace coppice::comm {
 
 struct LocalRank {
   int rank = 0;     // of the mpirun
@@ -26,4 +26,4 @@ std::vector<LocalRank> OtherLocalRanks();
 // "rank 1 (pid 4242) is stopped", for all that are; "" when none is.
 std::string StoppedRanks();
 
-}  // namespace coppice
+}  // namespace coppice::comm

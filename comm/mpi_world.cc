@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "comm/communicator_mpi.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 // MPI's own waits spin. Peers may still be loading, so this one sleeps between looks.
@@ -101,4 +101,4 @@ absl::StatusOr<std::unique_ptr<Communicator>> MpiWorld::Split(int color) {
   return MakeMpiCommunicator(comm);
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "comm/communicator.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 enum class Role { kCoordinator, kWorker, kDraft };
 
@@ -18,8 +18,7 @@ class MpiWorld {
  public:
   // True when this process was started by mpirun (or another PMIx launcher).
   static bool Launched();
-  // MPI_Init_thread(FUNNELED). The process that calls it must be the one thread that uses MPI
-  // afterwards.
+  // MPI_Init_thread(FUNNELED). Only the calling thread may use MPI afterwards.
   static absl::StatusOr<std::unique_ptr<MpiWorld>> Init();
   ~MpiWorld();  // MPI_Finalize
 
@@ -31,14 +30,14 @@ class MpiWorld {
     std::string endpoint;  // "" when it offers none
     int rank;
   };
-  // Collective over all ranks: everybody's role and endpoint, in rank order.
+  // Collective over all ranks. Returns the role and endpoint of every rank, in rank order.
   absl::StatusOr<std::vector<Peer>> Exchange(Role role, const std::string& endpoint);
-  // Collective over all ranks: ranks with equal `color` form one communicator, in rank order; color
-  // < 0: none (nullptr).
+  // Collective over all ranks. Ranks with equal `color` form one communicator, in rank order. color
+  // < 0: nullptr.
   absl::StatusOr<std::unique_ptr<Communicator>> Split(int color);
 
  private:
   MpiWorld() = default;
 };
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -16,7 +16,7 @@
 #include "comm/zmq_context.h"
 #include "spdlog/spdlog.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
@@ -282,4 +282,4 @@ absl::StatusOr<std::unique_ptr<NodeAgent>> NodeAgent::Start(const NodeAgentOptio
   return agent;
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -1,6 +1,6 @@
-// A node's link to the coordinator, on its own thread: registers, beats with step progress, hands
-// messages over, re-registers when the coordinator comes back. Used by worker leaders and draft
-// nodes.
+// A node's link to the coordinator, on its own thread. Registers, sends heartbeats with the step
+// count, passes messages on, and registers again when the coordinator comes back. Used by worker
+// leaders and draft nodes.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 #include "comm/channel.h"
 #include "proto/control.pb.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 struct NodeAgentOptions {
   std::string coordinator;       // tcp://host:port
@@ -31,20 +31,19 @@ struct NodeAgentOptions {
 
 class NodeAgent {
  public:
-  // Connects and waits until the coordinator has acknowledged (or refused: FailedPrecondition with
-  // its reason).
+  // Connects and waits until the coordinator has accepted the node. FailedPrecondition: it refused,
+  // with its reason.
   static absl::StatusOr<std::unique_ptr<NodeAgent>> Start(const NodeAgentOptions& options);
   virtual ~NodeAgent() = default;  // says Goodbye, joins the thread
 
   // To the coordinator; any thread.
   virtual void Send(const proto::NodeMessage& message) = 0;
-  // The next message from the coordinator (not acknowledgements of beats); nullopt when none. Owner
-  // thread.
+  // The next message from the coordinator; nullopt when none is waiting. Owner thread.
   virtual std::optional<proto::CoordinatorMessage> Receive() = 0;
   virtual Pollable socket() = 0;  // readable when Receive has something; for Poll
 
-  // Progress that the next beats carry; any thread.
+  // The status that the next heartbeats carry; any thread.
   virtual void SetStatus(const proto::NodeStatus& status) = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -12,7 +12,7 @@
 #include "comm/channel.h"
 #include "comm/tcp_socket.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 class EventWaker final : public Waker {
@@ -97,4 +97,4 @@ bool PollAwake(absl::Span<const Pollable> sockets, double until_s) {
   return false;
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -18,7 +18,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 constexpr int kKeepIdleS = 5, kKeepIntervalS = 3, kKeepProbes = 3;
@@ -185,4 +185,4 @@ void SetStreamOptions(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

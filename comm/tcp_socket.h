@@ -1,7 +1,6 @@
 // Non-blocking sockets for the direct transport: addresses, listening, connecting. A listener at a
-// TCP address also listens at a Unix socket of that name (abstract: no file, seen in the same
-// network namespace only), where a client of the same host finds it: a round trip takes half the
-// time.
+// TCP address also listens at an abstract Unix socket of that name (no file; visible in the same
+// network namespace only). Clients on the same host use it: a round trip takes half the time.
 #pragma once
 
 #include <sys/socket.h>
@@ -10,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 inline constexpr char kDirectScheme[] = "direct://";
 
@@ -39,27 +38,27 @@ struct SocketAddress {
 };
 
 // "direct://127.0.0.1:7100", "direct://[::1]:7100", "direct://host:7100"; for a listener also * as
-// the host (all interfaces) and as the port (any). Names are looked up, which may block.
-// InvalidArgument names an endpoint that is no address.
+// the host (all interfaces) and as the port (any). Looks up names, which may block. InvalidArgument
+// names an endpoint that is not an address.
 absl::StatusOr<SocketAddress> ResolveEndpoint(const std::string& endpoint, bool listen);
 
 // Unavailable: "bind 'direct://...': Address already in use". *bound: the endpoint with its port.
 absl::StatusOr<FileDescriptor> ListenTcp(const std::string& endpoint, std::string* bound);
-// The Unix socket of a bound endpoint; not open where there can be none.
+// Listens at the Unix socket of a bound endpoint. Not open when that is not possible.
 FileDescriptor ListenLocal(const std::string& bound);
 
-// Connected, when this host serves the address by a process of this user or of root; else not open.
+// Connects over the Unix socket if a process of this user or of root listens there; else not open.
 FileDescriptor ConnectLocal(const SocketAddress& address);
-// Starts to connect; the socket is writable when that has succeeded or failed.
+// Starts connecting. The socket becomes writable when that has succeeded or failed.
 absl::StatusOr<FileDescriptor> StartConnectTcp(const SocketAddress& address,
                                                const std::string& endpoint);
-// 0, or the errno with which connecting failed. A socket that met itself, as can happen where
-// nobody listens on a port that the kernel hands out to clients, has failed too.
+// 0, or the errno of the failed connection. A socket that connected to itself counts as failed;
+// that can happen on an ephemeral port where nobody listens.
 int ConnectError(int fd);
 
-// No delay of small frames; a peer that vanished without a word is noticed within about 15 s.
+// Sends small frames without delay. Detects a peer that vanished silently within about 15 s.
 void SetStreamOptions(int fd);
 
 absl::Status SocketError(const char* what, const std::string& endpoint, int error);
 
-}  // namespace coppice
+}  // namespace coppice::comm

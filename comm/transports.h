@@ -1,4 +1,4 @@
-// The transports behind channel.h, one function for each end of each.
+// The transports behind channel.h: a function for each end of each transport.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "comm/channel.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 absl::StatusOr<std::unique_ptr<ServerChannel>> BindZmq(const std::string& endpoint,
                                                        const ChannelOptions& options);
@@ -20,4 +20,4 @@ absl::StatusOr<std::unique_ptr<ServerChannel>> BindDirect(const std::string& end
 absl::StatusOr<std::unique_ptr<ClientChannel>> ConnectDirect(const std::string& endpoint,
                                                              const ChannelOptions& options);
 
-}  // namespace coppice
+}  // namespace coppice::comm

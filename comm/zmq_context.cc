@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 std::shared_ptr<void> SharedZmqContext() {
   static std::mutex mutex;
@@ -54,4 +54,4 @@ absl::Status ZmqError(const char* what, const std::string& endpoint) {
   return absl::UnavailableError(message);
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

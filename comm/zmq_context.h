@@ -1,5 +1,6 @@
-// The process's one ZeroMQ context. Every socket holds a reference, so the context ends with the
-// last socket, never before it and never at static destruction: exit cannot hang in it. Any thread.
+// The only ZeroMQ context of the process. Every socket holds a reference, so the context is
+// destroyed with the last socket and never during static destruction, where exit could hang. Any
+// thread.
 #pragma once
 
 #include <memory>
@@ -7,7 +8,7 @@
 
 #include "absl/status/status.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 std::shared_ptr<void> SharedZmqContext();
 
@@ -29,8 +30,8 @@ class ZmqSocket {
   void* socket_;
 };
 
-// InvalidArgument for an endpoint that is no address, Unavailable otherwise: "bind tcp://...:
+// InvalidArgument for an endpoint that is not an address, Unavailable otherwise: "bind tcp://...:
 // Address already in use".
 absl::Status ZmqError(const char* what, const std::string& endpoint);
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -13,13 +13,13 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "coordinator/control_loop.h"
-#include "coordinator/dispatcher.h"
-#include "coordinator/metrics.h"
-#include "coordinator/node_registry.h"
+#include "coordinator/cluster/control_loop.h"
+#include "coordinator/cluster/dispatcher.h"
+#include "coordinator/cluster/metrics.h"
+#include "coordinator/cluster/node_registry.h"
 #include "coordinator/routes.h"
 
-namespace coppice {
+namespace coppice::coordinator {
 namespace {
 
 namespace asio = boost::asio;
@@ -28,7 +28,8 @@ constexpr std::chrono::milliseconds kTick(20);
 constexpr double kInterruptDrain_s = 2;
 constexpr double kFarewell_s = 1;  // for nodes to leave after Stop
 
-RegistryOptions ForRegistry(const CoordinatorOptions& options, const Tokenizer& tokenizer) {
+RegistryOptions ForRegistry(const CoordinatorOptions& options,
+                            const tokenizer::Tokenizer& tokenizer) {
   RegistryOptions registry;
   registry.heartbeat_interval_s = options.heartbeat_interval_s;
   registry.stuck_after_s = options.stuck_after_s;
@@ -49,7 +50,8 @@ DispatcherOptions ForDispatcher(const CoordinatorOptions& options) {
 
 class CoordinatorImpl : public Coordinator {
  public:
-  CoordinatorImpl(const CoordinatorOptions& options, std::unique_ptr<Tokenizer> tokenizer)
+  CoordinatorImpl(const CoordinatorOptions& options,
+                  std::unique_ptr<tokenizer::Tokenizer> tokenizer)
       : options_(options),
         tokenizer_(std::move(tokenizer)),
         metrics_(options.model_name),
@@ -69,7 +71,7 @@ class CoordinatorImpl : public Coordinator {
     return absl::OkStatus();
   }
 
-  void ServeNodes(std::unique_ptr<ServerChannel> channel) override {
+  void ServeNodes(std::unique_ptr<comm::ServerChannel> channel) override {
     control_ = ControlLoop::Start(
         std::move(channel), [this](std::string peer, proto::NodeMessage message) {
           asio::post(io_, [this, peer = std::move(peer), message = std::move(message)] {
@@ -165,7 +167,7 @@ class CoordinatorImpl : public Coordinator {
 
   const CoordinatorOptions options_;
   const SteadyClock clock_;
-  const std::unique_ptr<Tokenizer> tokenizer_;
+  const std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   Metrics metrics_;
   NodeRegistry registry_;
   Dispatcher dispatcher_;
@@ -182,10 +184,10 @@ class CoordinatorImpl : public Coordinator {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
-    const CoordinatorOptions& options, std::unique_ptr<Tokenizer> tokenizer) {
+    const CoordinatorOptions& options, std::unique_ptr<tokenizer::Tokenizer> tokenizer) {
   auto coordinator = std::make_unique<CoordinatorImpl>(options, std::move(tokenizer));
   COPPICE_RETURN_IF_ERROR(coordinator->Listen());
   return coordinator;
 }
 
-}  // namespace coppice
+}  // namespace coppice::coordinator

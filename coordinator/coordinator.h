@@ -1,5 +1,5 @@
-// The coordinator put together: HTTP server, routes, dispatcher, registry, control loop around one
-// event loop. Built by coordinator_main and by tests; Run in one thread, Drain from any.
+// The assembled coordinator: HTTP server, routes, dispatcher, registry and control loop around one
+// event loop. Built by coordinator_main and by tests. Run is called by one thread, Drain by any.
 #pragma once
 
 #include <memory>
@@ -7,14 +7,14 @@
 
 #include "absl/status/statusor.h"
 #include "comm/channel.h"
-#include "coordinator/api.h"
-#include "coordinator/http_server.h"
-#include "coordinator/tokenizer/tokenizer.h"
+#include "coordinator/api/api.h"
+#include "coordinator/http/http_server.h"
+#include "tokenizer/tokenizer.h"
 
-namespace coppice {
+namespace coppice::coordinator {
 
 struct CoordinatorOptions {
-  std::string tokenizer_dir;  // where the tokenizer came from, for messages
+  std::string tokenizer_dir;  // the folder of the tokenizer, for messages
   std::string model_name;
   HttpOptions http;
   ApiLimits limits;
@@ -30,15 +30,15 @@ struct CoordinatorOptions {
 class Coordinator {
  public:
   // Binds the HTTP port. Unavailable names address and reason.
-  static absl::StatusOr<std::unique_ptr<Coordinator>> Start(const CoordinatorOptions& options,
-                                                            std::unique_ptr<Tokenizer> tokenizer);
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Start(
+      const CoordinatorOptions& options, std::unique_ptr<tokenizer::Tokenizer> tokenizer);
   virtual ~Coordinator() = default;
   // Nodes may register from now on.
-  virtual void ServeNodes(std::unique_ptr<ServerChannel> channel) = 0;
-  // SIGTERM drains within drain_timeout, SIGINT within two seconds; a second signal at once. For
-  // programs.
+  virtual void ServeNodes(std::unique_ptr<comm::ServerChannel> channel) = 0;
+  // SIGTERM drains within drain_timeout, SIGINT within two seconds. A second signal ends at once.
+  // For programs, not for tests.
   virtual void HandleSignals() = 0;
-  // Serves until drained; then every node has been told to stop.
+  // Serves until drained, then tells every node to stop.
   virtual void Run() = 0;
   // Refuses new requests and ends Run when the running ones have finished, or after `seconds`. Any
   // thread.
@@ -47,4 +47,4 @@ class Coordinator {
   virtual std::string http_address() const = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::coordinator

@@ -14,7 +14,7 @@
 #include "comm/mpi_world.h"
 #include "coordinator/options.h"
 
-namespace coppice {
+namespace coppice::coordinator {
 namespace {
 
 constexpr char kProgram[] = "coppice-coordinator";
@@ -28,21 +28,22 @@ void RaiseDescriptorLimit() {
 }
 
 // Under one mpirun every rank learns the endpoint; else nodes are given it by --coordinator.
-absl::StatusOr<std::unique_ptr<ServerChannel>> BindControl(const std::string& listen,
-                                                           std::unique_ptr<MpiWorld>* world) {
-  if (!MpiWorld::Launched())
-    return ServerChannel::Bind(listen.empty() ? "tcp://127.0.0.1:7000" : listen);
-  COPPICE_ASSIGN_OR_RETURN(*world, MpiWorld::Init());
-  COPPICE_ASSIGN_OR_RETURN(auto channel,
-                           ServerChannel::Bind(listen.empty() ? "tcp://127.0.0.1:*" : listen));
-  COPPICE_RETURN_IF_ERROR((*world)->Exchange(Role::kCoordinator, channel->endpoint()).status());
+absl::StatusOr<std::unique_ptr<comm::ServerChannel>> BindControl(
+    const std::string& listen, std::unique_ptr<comm::MpiWorld>* world) {
+  if (!comm::MpiWorld::Launched())
+    return comm::ServerChannel::Bind(listen.empty() ? "tcp://127.0.0.1:7000" : listen);
+  COPPICE_ASSIGN_OR_RETURN(*world, comm::MpiWorld::Init());
+  COPPICE_ASSIGN_OR_RETURN(
+      auto channel, comm::ServerChannel::Bind(listen.empty() ? "tcp://127.0.0.1:*" : listen));
+  COPPICE_RETURN_IF_ERROR(
+      (*world)->Exchange(comm::Role::kCoordinator, channel->endpoint()).status());
   COPPICE_RETURN_IF_ERROR((*world)->Split(-1).status());
   return channel;
 }
 
-absl::Status Serve(std::unique_ptr<MpiWorld>* world) {
+absl::Status Serve(std::unique_ptr<comm::MpiWorld>* world) {
   COPPICE_ASSIGN_OR_RETURN(const LaunchOptions options, OptionsFromFlags());
-  COPPICE_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.model));
+  COPPICE_ASSIGN_OR_RETURN(auto tokenizer, tokenizer::Tokenizer::Load(options.model));
   RaiseDescriptorLimit();
   COPPICE_ASSIGN_OR_RETURN(const auto coordinator,
                            Coordinator::Start(options.coordinator, std::move(tokenizer)));
@@ -60,7 +61,7 @@ absl::Status Serve(std::unique_ptr<MpiWorld>* world) {
 int CoordinatorMain(int argc, char** argv) {
   ParseProgramFlags(kProgram, "Serves the HTTP API of a Coppice cluster and keeps its nodes.", argc,
                     argv);
-  std::unique_ptr<MpiWorld> world;
+  std::unique_ptr<comm::MpiWorld> world;
   const absl::Status status = Serve(&world);
   // Finalizing MPI would wait for ranks that did not start; leaving without it makes mpirun end
   // them too.
@@ -76,4 +77,4 @@ int CoordinatorMain(int argc, char** argv) {
   return 0;
 }
 
-}  // namespace coppice
+}  // namespace coppice::coordinator

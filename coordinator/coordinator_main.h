@@ -1,9 +1,9 @@
 // coppice-coordinator: flags, tokenizer, launch under one mpirun or alone, serve until a signal.
 #pragma once
 
-namespace coppice {
+namespace coppice::coordinator {
 
 // The exit status.
 int CoordinatorMain(int argc, char** argv);
 
-}  // namespace coppice
+}  // namespace coppice::coordinator

@@ -37,7 +37,7 @@ ABSL_FLAG(std::string, unknown_fields, "refuse",
           "refuse, or ignore: name them in the header X-Coppice-Ignored");
 ABSL_FLAG(bool, log_requests, true, "one log line for each request");
 
-namespace coppice {
+namespace coppice::coordinator {
 namespace {
 
 // Collects what is wrong with the flags; all of it is reported at once.
@@ -129,4 +129,4 @@ absl::StatusOr<LaunchOptions> OptionsFromFlags() {
   return options;
 }
 
-}  // namespace coppice
+}  // namespace coppice::coordinator

@@ -6,15 +6,15 @@
 #include "absl/status/statusor.h"
 #include "coordinator/coordinator.h"
 
-namespace coppice {
+namespace coppice::coordinator {
 
 struct LaunchOptions {
   CoordinatorOptions coordinator;
   std::string model;           // folder with the tokenizer
-  std::string control_listen;  // "" = picked by the kind of launch
+  std::string control_listen;  // "" = depends on the kind of launch
 };
 
 // InvalidArgument names the flag and what it must be.
 absl::StatusOr<LaunchOptions> OptionsFromFlags();
 
-}  // namespace coppice
+}  // namespace coppice::coordinator

@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/program.h"
-#include "coordinator/cluster_json.h"
+#include "coordinator/cluster/cluster_json.h"
 
-namespace coppice {
+namespace coppice::coordinator {
 namespace {
 
 constexpr char kModels[] = "/v1/models";
@@ -190,4 +190,4 @@ void Routes::Observe(const HttpRequest& request, int status, double seconds) {
 
 void Routes::SetConnections(int open) { context_.metrics->SetConnections(open); }
 
-}  // namespace coppice
+}  // namespace coppice::coordinator

@@ -1,17 +1,17 @@
-// The HTTP application: routes, method and content-type rules, and the answer of every endpoint.
-// Event-loop thread.
+// The HTTP application: routes, rules for method and content type, and the answer of every
+// endpoint. Event-loop thread.
 #pragma once
 
 #include <memory>
 #include <string>
 
-#include "coordinator/api.h"
-#include "coordinator/dispatcher.h"
-#include "coordinator/http.h"
-#include "coordinator/metrics.h"
-#include "coordinator/node_registry.h"
+#include "coordinator/api/api.h"
+#include "coordinator/cluster/dispatcher.h"
+#include "coordinator/cluster/metrics.h"
+#include "coordinator/cluster/node_registry.h"
+#include "coordinator/http/http.h"
 
-namespace coppice {
+namespace coppice::coordinator {
 
 struct RoutesContext {
   ApiContext api;
@@ -44,4 +44,4 @@ class Routes : public HttpApp {
   const RoutesContext context_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::coordinator

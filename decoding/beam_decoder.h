@@ -1,6 +1,6 @@
-// One sequence's decoder: a pure state machine that turns target rows into beams, layer by layer,
-// with or without a draft forest. The worker owns one per sequence, asks which rows it needs, runs
-// the target, and calls Advance.
+// The decoder of one sequence: a pure state machine that turns target rows into beams, layer by
+// layer, with or without a draft forest. The worker owns one per sequence. It asks which rows the
+// decoder needs, runs the target, and calls Advance.
 //
 //   while (!decoder->finished()) {
 //     forest = draft of decoder->roots()  (or DraftForest::Empty)
@@ -23,19 +23,20 @@
 #include "decoding/params.h"
 #include "decoding/path_tree.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
-// Raw target logits of the rows of one round, f32 [vocab]; row numbering of DraftForest. Asked
-// lazily, at most once per row by a well-behaved decoder. The span lives until the next call; where
-// threads are lent, until the end of the round.
+// Raw target logits of the rows of one round, f32 [vocab], numbered as in DraftForest. A decoder
+// asks for a row when it needs it, and at most once. The span is valid until the next call; with
+// lent threads, until the end of the round.
 class RowSource {
  public:
   virtual ~RowSource() = default;
-  // Where rows can be read at the same time. A source that lends threads takes calls from all.
+  // Threads on which rows may be read in parallel. A source that lends threads accepts calls from
+  // all of them.
   virtual HostThreads* threads() { return HostThreads::Serial(); }
   virtual absl::Span<const float> Logits(int row) = 0;
-  // Rows known in f64 (golden files, test models): unwarped logits or log-probabilities [vocab].
-  // Asked first; an empty span means "use Logits".
+  // Rows in f64 (golden files, test models): unwarped logits or log-probabilities [vocab]. Called
+  // first; an empty span means "use Logits".
   virtual absl::Span<const double> LogProbs(int /*row*/) { return {}; }
   // The row as the shortlist that the decoder said it needs (row_need); nullptr means "use Logits".
   // Lives as long as the source.
@@ -61,12 +62,12 @@ class BeamDecoder {
   virtual ~BeamDecoder() = default;
 
   virtual const PathTree& paths() const = 0;
-  // Paths whose rows the next layer needs; their KV (and that of their ancestors) is all that must
-  // be kept. Not empty until finished. PF-Gumbel: the distinct picked parents only.
+  // Paths whose rows the next layer needs. Only their KV and that of their ancestors must be kept.
+  // Not empty until finished. PF-Gumbel: only the distinct picked parents.
   virtual absl::Span<const PathId> roots() const = 0;
   virtual DraftState draft_state() const = 0;
   // What it needs of every target row; what differs from row to row is left to the caller
-  // (decoding/row_need.h). All methods can do with whole rows.
+  // (decoding/rows/row_need.h). All methods can do with whole rows.
   virtual RowNeed row_need() const { return {}; }
   // Deepest useful draft now: max_tokens - 1 - layers committed, at least 0.
   virtual int max_useful_depth() const = 0;
@@ -89,4 +90,4 @@ class BeamDecoder {
 // InvalidArgument for a combination that no decoder serves.
 absl::StatusOr<std::unique_ptr<BeamDecoder>> MakeBeamDecoder(const DecodingParams& params);
 
-}  // namespace coppice
+}  // namespace coppice::decoding

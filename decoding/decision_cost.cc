@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "decoding/method.h"
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 // Passes over the entries of a layer. 5.6 without replacement ranks one slot: every beam runs its
@@ -48,4 +48,4 @@ absl::Status CheckDecisionCost(const DecodingParams& params, int vocab_size) {
       replaces ? "pf_gumbel" : "hg_wor", " takes fewer"));
 }
 
-}  // namespace coppice
+}  // namespace coppice::decoding

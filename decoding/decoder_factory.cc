@@ -10,7 +10,7 @@
 #include "decoding/parameter.h"
 #include "decoding/topology.h"
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 absl::Status Bad(absl::string_view field, absl::string_view what) {
@@ -124,4 +124,4 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& param
   return row->make_drafter(Neutralised(params), state, width);
 }
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -6,7 +6,7 @@
 
 #include "base/types.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 struct Distribution {
   std::vector<TokenId> tokens;    // ascending
@@ -14,4 +14,4 @@ struct Distribution {
   size_t size() const { return tokens.size(); }
 };
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -7,7 +7,7 @@
 
 #include "decoding/method.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 int DraftSize::Nodes(int shape_width, int shape_depth) const {
   if (tree) return tree->Nodes(shape_depth);
@@ -48,4 +48,4 @@ DraftSize DraftSizeOf(const DecodingParams& params) {
   return size;
 }
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -1,6 +1,5 @@
-// How large the drafts of a request are: what the form of its method (method.h) makes of the width,
-// the depth and the tree that it names. Admission, the forest sizer and the draft node reckon with
-// the same numbers. Pure.
+// The size of a request's drafts: what its method's form (method.h) makes of the given width, depth
+// and tree. Admission, the forest sizer and the draft node all use these numbers. Pure.
 #pragma once
 
 #include <optional>
@@ -8,7 +7,7 @@
 #include "decoding/params.h"
 #include "decoding/topology.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 struct DraftSize {
   bool drafts = false;  // false: plain, or a method that drafts nothing
@@ -18,7 +17,7 @@ struct DraftSize {
   int beams = 0;        // rows that the draft model evaluates in a level, when not those of a layer
   std::optional<Topology> tree;  // the static tree; absent: as many nodes in every layer
 
-  // Nodes that a draft of this shape ships at most.
+  // The most nodes that a draft of this shape ships.
   int Nodes(int shape_width, int shape_depth) const;
   // The most layers of this width whose nodes fit in max_nodes.
   int DeepestWithin(int shape_width, int max_nodes) const;
@@ -27,4 +26,4 @@ struct DraftSize {
 // Nothing where no method serves the parameters.
 DraftSize DraftSizeOf(const DecodingParams& params);
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -19,7 +19,7 @@
 #include "decoding/forest.h"
 #include "decoding/params.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 class Drafter {
  public:
@@ -30,7 +30,7 @@ class Drafter {
   // rows[i] is the draft distribution after frontier()[i]. Appends the next layer to forest().
   virtual void Grow(absl::Span<const Distribution> rows) = 0;
   virtual const DraftForest& forest() const = 0;
-  // What the verifier gets once growing has ended: the forest, or the part of it that counts.
+  // What the verifier receives when growing has ended: the forest, or the part of it that counts.
   virtual DraftForest Shipped() const { return forest(); }
 };
 
@@ -47,4 +47,4 @@ Distribution DraftRow(const ListedRow& row, const DecodingParams& params, int le
 // The warp of DraftRow.
 WarpParams DraftWarp(const DecodingParams& params, int length);
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -7,7 +7,7 @@
 #include "base/deterministic_math.h"
 #include "base/status.h"
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 absl::Status Bad(absl::string_view field, int index, absl::string_view what) {
@@ -132,4 +132,4 @@ absl::Status DraftForest::Validate(int vocab_size) const {
   return absl::OkStatus();
 }
 
-}  // namespace coppice
+}  // namespace coppice::decoding

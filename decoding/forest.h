@@ -1,6 +1,6 @@
-// The draft forest and what travels around it: what a drafter must know (DraftState), what it made
-// (DraftForest), and what the verifier decided (Verdict). Flat arrays only
-// (docs/architecture.md 4).
+// The draft forest and the structs around it: what a drafter must know (DraftState), what it made
+// (DraftForest), and what the verifier decided (Verdict). Flat arrays only (docs/architecture.md
+// 4).
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 #include "base/types.h"
 #include "decoding/distribution.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
-// A draft proposal that was shipped: the sparse row that a node's children were drawn from (methods
-// that ship "tree and proposals").
+// A shipped proposal: the sparse row from which a node's children were drawn (methods that ship
+// "tree and proposals").
 struct Proposal {
   int32_t node = 0;       // node index, or -1 - root
   double log_weight = 0;  // log of this node's share of the layer's joint proposal mass (its beam
                           // weight, normalised)
-  Distribution row;       // q(.|node), truncated and renormalised: what was really sampled from
+  Distribution row;       // q(.|node), truncated and renormalised, as it was sampled from
 };
 
 // Nodes level by level. Row numbering everywhere: the roots' rows come first (row r = root r), then
@@ -28,46 +28,47 @@ struct DraftForest {
   int num_roots = 0;
   std::vector<TokenId> token;   // [n]
   std::vector<int32_t> parent;  // [n] node index < i, or -1 - root
-  std::vector<int32_t>
-      layer_begin;  // [depth + 1]; layer l (0-based) = nodes [layer_begin[l], layer_begin[l+1])
+  // [depth + 1]; layer l (0-based) = nodes [layer_begin[l], layer_begin[l+1]).
+  std::vector<int32_t> layer_begin;
   std::vector<Proposal> proposals;  // empty for methods that ship the tree alone
-  std::vector<int32_t>
-      draws;  // rejection methods: node of every draft, drawing order, copies listed
+  // Rejection methods: node of every draft, drawing order, copies listed.
+  std::vector<int32_t> draws;
   std::vector<int32_t> draws_begin;  // [depth + 1]
 
   int size() const { return static_cast<int>(token.size()); }
   // Row of a node in the numbering of `parent`: -1 - r is root r.
   int RowOf(int32_t node) const { return node < 0 ? -1 - node : num_roots + node; }
   int depth() const { return layer_begin.empty() ? 0 : static_cast<int>(layer_begin.size()) - 1; }
-  // Every structural rule: no empty layer, parent in the previous layer (so no cycle), root
-  // numbers, no equal siblings, tokens in [0, vocab_size), proposals that are distributions, one
-  // for a node at most, draws of their own layer. InvalidArgument names field and node. Called
-  // where a message becomes a struct.
+  // Checks the structure: no empty layer, parents in the layer above (so no cycle), root numbers,
+  // no equal siblings, tokens in [0, vocab_size), proposals that are distributions, at most one per
+  // node, draws in their own layer. InvalidArgument names field and node. Called where a message
+  // becomes a struct.
   absl::Status Validate(int vocab_size) const;
   static DraftForest Empty(int num_roots);
 };
 
-// What a drafter must know of the roots beyond their tokens. Root r of this state is root r of the
-// forest.
+// What a drafter must know about the roots besides their tokens. Root r of this state is root r of
+// the forest.
 struct DraftState {
   std::vector<uint64_t> root_hash;         // [roots] H(path)
   std::vector<double> root_score;          // [roots] ls, nats
   std::vector<int32_t> root_multiplicity;  // [roots] m_b
-  // Root of every slot: that it picked (parent-first methods), or holds (joint layers); else empty.
+  // The root that each slot picked (parent-first methods) or holds (joint layers). Other methods:
+  // empty.
   std::vector<int32_t> slot_root;
-  // = generated length of every root = epoch of docs/algorithms.md 2
+  // The generated length of every root; the epoch of docs/algorithms.md 2.
   uint32_t layers_committed = 0;
-  // What a slot is known to output, for the target's row of its root was in an earlier forest:
-  // [slots] token or -1, and what it adds to the root's score (nats; 0 when not known). Empty: no
-  // slot is known.
+  // Outputs that are known already, because the target's row of the slot's root was in an earlier
+  // forest. [slots] token or -1, and what it adds to the root's score (nats; 0 when unknown).
+  // Empty: no output is known.
   std::vector<TokenId> slot_token;
   std::vector<double> slot_log_prob;
 };
 
 // What a round decided. Paths are entries of the decoder's PathTree.
 struct Verdict {
-  // [forest.size()] PathId of every forest node that is an ancestor of, or is, a new root (its KV
-  // is to be kept); -1 for the others.
+  // [forest.size()] PathId of each forest node that is a new root or an ancestor of one, so that
+  // its KV is kept; -1 for the others.
   std::vector<int32_t> node_path;
   DecodingStats stats;                 // of this round alone; no method, no times
   std::vector<int> outputs_by_layer;   // [layers] beams or slots of every decided layer
@@ -75,4 +76,4 @@ struct Verdict {
   double min_margin = 0;               // smallest decision margin, nats
 };
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace coppice {
+namespace coppice::decoding {
 
 ForestIndex::ForestIndex(const DraftForest& forest)
     : forest_(forest), begin_(forest.num_roots + forest.size() + 1, 0), children_(forest.size()) {
@@ -28,4 +28,4 @@ int ForestIndex::Child(int row, TokenId token) const {
   return child != end && forest_.token[*child] == token ? forest_.num_roots + *child : -1;
 }
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -1,12 +1,12 @@
-// Child lookup in a draft forest by row number (roots first, then nodes), for the verifiers. Built
-// once per round; a lookup costs the logarithm of the number of siblings.
+// Finds children in a draft forest by row number (roots first, then nodes), for the verifiers.
+// Built once per round. A lookup is logarithmic in the number of siblings.
 #pragma once
 
 #include <vector>
 
 #include "decoding/forest.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 class ForestIndex {
  public:
@@ -25,4 +25,4 @@ class ForestIndex {
   std::vector<int32_t> children_;  // [nodes] by parent row, then by token
 };
 
-}  // namespace coppice
+}  // namespace coppice::decoding

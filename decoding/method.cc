@@ -5,25 +5,25 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "decoding/beam_decoder.h"
-#include "decoding/bild.h"
-#include "decoding/block_verification.h"
 #include "decoding/drafter.h"
-#include "decoding/dsbd.h"
-#include "decoding/greedy_multi_draft.h"
-#include "decoding/gumbel_slots.h"
-#include "decoding/k_seq.h"
-#include "decoding/luce_ot.h"
-#include "decoding/mjgd.h"
-#include "decoding/mjsd.h"
-#include "decoding/pf_gumbel.h"
-#include "decoding/pf_rrs.h"
-#include "decoding/search.h"
-#include "decoding/single_kv.h"
-#include "decoding/topology_drafter.h"
-#include "decoding/tree_decoder.h"
-#include "decoding/wor_reuse.h"
+#include "decoding/layer/dsbd.h"
+#include "decoding/layer/pf_rrs.h"
+#include "decoding/layer/single_kv.h"
+#include "decoding/layer/wor_reuse.h"
+#include "decoding/lossy/bild.h"
+#include "decoding/lossy/mjgd.h"
+#include "decoding/lossy/mjsd.h"
+#include "decoding/seeded/gumbel_slots.h"
+#include "decoding/seeded/pf_gumbel.h"
+#include "decoding/seeded/search.h"
+#include "decoding/tree/block_verification.h"
+#include "decoding/tree/greedy_multi_draft.h"
+#include "decoding/tree/k_seq.h"
+#include "decoding/tree/luce_ot.h"
+#include "decoding/tree/topology_drafter.h"
+#include "decoding/tree/tree_decoder.h"
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 constexpr DecodingKind kMultinomial = DecodingKind::kMultinomial;
@@ -322,4 +322,4 @@ absl::string_view MethodName(const DecodingParams& params) {
   return params.method == nullptr ? "auto" : params.method->name;
 }
 
-}  // namespace coppice
+}  // namespace coppice::decoding

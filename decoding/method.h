@@ -12,18 +12,18 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "decoding/child_law.h"
-#include "decoding/node_rule.h"
 #include "decoding/params.h"
+#include "decoding/tree/child_law.h"
+#include "decoding/tree/node_rule.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 class BeamDecoder;
 class Drafter;
 struct DraftForest;
 struct DraftState;
 
-// What `draft_width` means to a method's drafter, and whether the request may name a static tree.
+// What `draft_width` means to a method's drafter, and whether the request may give a static tree.
 enum class DraftForm {
   kLevels,  // W_S nodes (or draws) a layer, chosen by the drafter
   kPath,    // one path: the width is 1
@@ -34,21 +34,22 @@ enum class DraftForm {
 struct MethodRow {
   absl::string_view name;  // "pf_gumbel"
   std::vector<DecodingKind> serves;
-  absl::string_view law;        // "multinomial sampling (3.1)"; what is lossy says "lossy: ..."
+  absl::string_view law;        // "multinomial sampling (3.1)"; or "lossy: ..."
   absl::string_view law_given;  // condition of the law: "" or "fixed width"
-  bool lossless;                // law = the decoding kind's, under that condition
-  bool reproducible;            // same text as plain at equal seed
-  bool joint_warps;             // admits JOINT and ROWCUT besides the row modes
+  bool lossless;                // the law is the decoding's, under that condition
+  bool reproducible;            // same text as without drafts at equal seed
+  bool joint_warps;             // serves JOINT and ROWCUT besides the row modes
   DraftForm form;
   absl::string_view ships;  // from the draft node: "tree", "tree and proposals"
-  // Fields that only some methods read: those of `speculative`, and beam_duplicates.
+  // The fields it reads among those that not all methods read: of `speculative`, and
+  // beam_duplicates.
   std::vector<std::string> options;
   absl::string_view source;  // section of docs/algorithms.md
-  // Both are given checked parameters whose kind the row serves.
+  // Both receive checked parameters of a kind that the row serves.
   std::unique_ptr<BeamDecoder> (*make_decoder)(const DecodingParams& params);
   std::unique_ptr<Drafter> (*make_drafter)(const DecodingParams& params, const DraftState& state,
                                            int width);
-  // What the verifier needs of a forest beyond DraftForest::Validate; nullptr: nothing.
+  // Checks what the verifier needs beyond DraftForest::Validate; nullptr: nothing.
   absl::Status (*check_forest)(const DraftForest& forest) = nullptr;
   int most_children = 0;  // kTree: what one node may have; 0 = any number
   // Of what verifies the children of a node by a rule (4.6): the rule, and the law of the drafts.
@@ -72,4 +73,4 @@ absl::StatusOr<const MethodRow*> ResolveMethod(const DecodingParams& params);
 // What answers and statistics call it: the row's name, "none" when plain, "auto" when not resolved.
 absl::string_view MethodName(const DecodingParams& params);
 
-}  // namespace coppice
+}  // namespace coppice::decoding

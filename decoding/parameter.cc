@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 absl::Status Refuse(const ParameterRow& row, absl::string_view what) {
@@ -85,4 +85,4 @@ bool IsNeutral(const ParameterRow& row, const DecodingParams& params) {
          value == ParameterValue(int64_t{0});
 }
 
-}  // namespace coppice
+}  // namespace coppice::decoding

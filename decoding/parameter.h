@@ -15,7 +15,7 @@
 #include "absl/types/span.h"
 #include "decoding/params.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 enum class ParameterType {
   kInteger,
@@ -98,4 +98,4 @@ bool IsDefault(const ParameterRow& row, const DecodingParams& params);
 // does; beam search, which has no warp, ranks alike with it.
 bool IsNeutral(const ParameterRow& row, const DecodingParams& params);
 
-}  // namespace coppice
+}  // namespace coppice::decoding

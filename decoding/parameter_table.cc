@@ -5,7 +5,7 @@
 
 #include "decoding/parameter.h"
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 constexpr double kMostDouble = std::numeric_limits<double>::max();
@@ -261,4 +261,4 @@ absl::Span<const ParameterRow> Parameters() {
   return *rows;
 }
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -7,7 +7,7 @@
 #include "decoding/draft_size.h"
 #include "decoding/method.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 absl::string_view DecodingKindName(DecodingKind kind) {
   switch (kind) {
@@ -98,4 +98,4 @@ int64_t KvBlocksBound(const DecodingParams& params, int64_t prompt_tokens, int b
          kSlack;
 }
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "base/types.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 struct MethodRow;
 
@@ -26,7 +26,7 @@ enum class DecodingKind {
 absl::string_view DecodingKindName(DecodingKind kind);  // the API's spelling
 absl::StatusOr<DecodingKind> ParseDecodingKind(absl::string_view name);
 
-// Where the warp acts on beams (docs/algorithms.md 1): on every row, or on the flat scores of a
+// Where the warp acts on beams (docs/algorithms.md 1): on each row, or on the flat scores of a
 // whole layer.
 enum class WarpMode { kRow, kRowRaw, kJoint, kRowCut };
 absl::string_view WarpModeName(WarpMode mode);  // "row", "row_raw", "joint", "rowcut"
@@ -35,7 +35,7 @@ constexpr bool IsJoint(WarpMode mode) {
   return mode == WarpMode::kJoint || mode == WarpMode::kRowCut;
 }
 
-// The smallest temperature but 0: what smaller ones divide may overflow, and NaN has no order.
+// Smallest non-zero temperature. Dividing logits by less may overflow to infinity and then NaN.
 inline constexpr double kLeastTemperature = 1e-6;
 
 // docs/algorithms.md 1. Neutral: temperature 1, top_k 0, top_p 1, min_p 0, no bias.
@@ -80,8 +80,8 @@ struct DecodingParams {
   int joint_tokens = 4;             // g of 6.1
 };
 
-// Draft shape when the request leaves it open (draft_width or draft_depth 0): where it starts, and
-// the deepest it gets.
+// The draft shape when the request leaves it open (draft_width or draft_depth 0): the first one,
+// and the largest depth.
 int AutoDraftWidth(int beam_width);
 inline constexpr int kAutoDraftDepth = 4;
 inline constexpr int kMaxAutoDraftDepth = 6;
@@ -90,12 +90,12 @@ inline constexpr int kMaxAutoDraftDepth = 6;
 bool IsStopId(absl::Span<const TokenId> stop_ids, TokenId token);
 bool IsStopId(const DecodingParams& params, TokenId token);
 
-// Beams that can be alive at once, each a row of a plain pass.
+// The most beams that can be alive at once; each is a row of a plain pass.
 int MostBeams(const DecodingParams& params);
 
-// KV blocks of block_size tokens that a sequence can need at most: its longest hypothesis, the
-// chains of its other beams when they never coalesce, one forest, and a partly filled block for
-// each. What admission reserves.
+// The most KV blocks of block_size tokens that a sequence can need: its longest hypothesis, the
+// chains of its other beams if they never coalesce, one forest, and a partly filled block for each.
+// Admission reserves this many.
 int64_t KvBlocksBound(const DecodingParams& params, int64_t prompt_tokens, int block_size);
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 PathTree::PathTree() { nodes_.push_back({-1, -1, 0, kRootHash}); }
 
@@ -39,4 +39,4 @@ PathId PathTree::CommonAncestor(absl::Span<const PathId> paths) const {
   return common;
 }
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -1,5 +1,5 @@
-// The generated token paths of one sequence, as a trie that only grows at live leaves. The decoder,
-// the KV bookkeeping and the wire all name a path by its PathId.
+// The generated token paths of one sequence as a trie. Decoder, KV bookkeeping and messages
+// identify a path by its PathId.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "base/types.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 using PathId = int32_t;
 inline constexpr PathId kRootPath = 0;  // the prompt itself, no generated token
@@ -18,13 +18,13 @@ inline constexpr PathId kRootPath = 0;  // the prompt itself, no generated token
 class PathTree {
  public:
   PathTree();
-  // The child of `parent` by `token`; made when it does not exist yet.
+  // The child of `parent` by `token`; created if it does not exist.
   PathId Extend(PathId parent, TokenId token);
   PathId parent(PathId path) const { return nodes_[path].parent; }  // -1 for the root
   TokenId token(PathId path) const { return nodes_[path].token; }
   uint64_t hash(PathId path) const { return nodes_[path].hash; }  // H(path), docs/algorithms.md 2
   int length(PathId path) const { return nodes_[path].length; }   // generated tokens
-  // In order, from the token at index `from` on.
+  // The tokens of the path in order, starting at index `from`.
   std::vector<TokenId> Tokens(PathId path, size_t from = 0) const;
   // The longest path that is an ancestor of (or equal to) every one of `paths`; kRootPath when
   // empty.
@@ -42,4 +42,4 @@ class PathTree {
   absl::flat_hash_map<std::pair<PathId, TokenId>, PathId> children_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 absl::Status Bad(absl::string_view text, absl::string_view what) {
@@ -102,4 +102,4 @@ absl::StatusOr<Topology> ParseTopology(absl::string_view text, int width) {
   return Topology{{{width}}, true};
 }
 
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -1,6 +1,6 @@
-// Static draft trees (docs/algorithms.md 4.6): how many children every node of a draft tree has,
-// before any token is known. Parsed where a request is checked (option draft_tree) and by the
-// drafter; the KV need of a sequence is bounded by its node count. Values; pure functions.
+// Static draft trees (docs/algorithms.md 4.6): how many children each node of a draft tree has,
+// before any token is known. Parsed when a request is checked (option draft_tree) and by the
+// drafter. Its node count bounds the KV need of a sequence. Values; pure functions.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 inline constexpr int kMaxTopologyNodes = 512;
 inline constexpr int kMaxTopologyDepth = 64;
@@ -17,7 +17,7 @@ inline constexpr int kMaxTopologyDepth = 64;
 // level l, parent by parent. A node's children are numbered in the order in which they are drawn.
 struct Topology {
   std::vector<std::vector<int>> children;  // [levels that are listed][nodes of the level]
-  bool open = false;  // below the listed levels every node has one child, to any depth
+  bool open = false;  // below the listed levels each node has one child, to any depth
 
   // Children of node `position` of level `level`.
   int Children(int level, int position) const;
@@ -26,8 +26,8 @@ struct Topology {
   int depth() const { return static_cast<int>(children.size()); }  // of the listed levels
   std::vector<int> LayerSizes() const;  // [depth()] nodes of each listed layer
   int MostChildren() const;             // of one node
-  // Of the tree cut to `depth` layers (an open tree goes that deep): nodes below the root, and
-  // nodes of its widest layer.
+  // For the tree cut to `depth` layers (an open tree goes that deep): nodes below the root, and
+  // nodes of the widest layer.
   int Nodes(int depth) const;
   int Widest(int depth) const;
 };
@@ -38,4 +38,4 @@ struct Topology {
 // levels.
 absl::StatusOr<Topology> ParseTopology(absl::string_view text, int width = 1);
 
-}  // namespace coppice
+}  // namespace coppice::decoding

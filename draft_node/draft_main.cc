@@ -15,36 +15,38 @@ ABSL_FLAG(std::string, listen, "direct://127.0.0.1:*",
           "where worker leaders connect: direct://host:port, read and written without a detour, or "
           "tcp://host:port, over ZeroMQ");
 
-namespace coppice {
+namespace coppice::draft_node {
 namespace {
 
 // Collective over all ranks of this mpirun, if there is one.
-absl::StatusOr<std::string> Coordinator(MpiWorld* world, const std::string& endpoint) {
-  if (world == nullptr) return FindCoordinator({});
-  COPPICE_ASSIGN_OR_RETURN(const auto peers, world->Exchange(Role::kDraft, endpoint));
+absl::StatusOr<std::string> Coordinator(comm::MpiWorld* world, const std::string& endpoint) {
+  if (world == nullptr) return node::FindCoordinator({});
+  COPPICE_ASSIGN_OR_RETURN(const auto peers, world->Exchange(comm::Role::kDraft, endpoint));
   COPPICE_RETURN_IF_ERROR(world->Split(-1).status());
-  return FindCoordinator(peers);
+  return node::FindCoordinator(peers);
 }
 
-absl::Status ServeDrafts(std::unique_ptr<MpiWorld>& world) {
-  const std::unique_ptr<StartWatch> start = WatchStart("coppice-draft");
-  if (MpiWorld::Launched()) {
+absl::Status ServeDrafts(std::unique_ptr<comm::MpiWorld>& world) {
+  const std::unique_ptr<node::StartWatch> start = node::WatchStart("coppice-draft");
+  if (comm::MpiWorld::Launched()) {
     start->At("waits in MPI_Init");
-    COPPICE_ASSIGN_OR_RETURN(world, MpiWorld::Init());
+    COPPICE_ASSIGN_OR_RETURN(world, comm::MpiWorld::Init());
   }
-  COPPICE_ASSIGN_OR_RETURN(const auto leaders, ServerChannel::Bind(absl::GetFlag(FLAGS_listen)));
+  COPPICE_ASSIGN_OR_RETURN(const auto leaders,
+                           comm::ServerChannel::Bind(absl::GetFlag(FLAGS_listen)));
   start->At("waits for the endpoints of this mpirun");
   COPPICE_ASSIGN_OR_RETURN(const std::string coordinator,
                            Coordinator(world.get(), leaders->endpoint()));
   start->Over();
-  ModelRunnerOptions options = RunnerOptionsFromFlags();
+  model::ModelRunnerOptions options = node::RunnerOptionsFromFlags();
   options.kv_bytes = absl::GetFlag(FLAGS_kv_bytes);
-  const auto single = MakeSingleCommunicator();
-  COPPICE_ASSIGN_OR_RETURN(const auto runner, ModelRunner::Load(options, single.get()));
+  const auto single = comm::MakeSingleCommunicator();
+  COPPICE_ASSIGN_OR_RETURN(const auto runner, model::ModelRunner::Load(options, single.get()));
   proto::Register registration =
-      NodeRegistration(proto::DRAFT_NODE, absl::GetFlag(FLAGS_node_id), "draft-", *runner);
+      node::NodeRegistration(proto::DRAFT_NODE, absl::GetFlag(FLAGS_node_id), "draft-", *runner);
   registration.set_draft_endpoint(leaders->endpoint());
-  COPPICE_ASSIGN_OR_RETURN(const auto agent, JoinCluster(coordinator, registration, runner.get()));
+  COPPICE_ASSIGN_OR_RETURN(const auto agent,
+                           node::JoinCluster(coordinator, registration, runner.get()));
   DraftServiceOptions service;
   service.max_rows = absl::GetFlag(FLAGS_max_rows);
   service.prefill_chunk = absl::GetFlag(FLAGS_prefill_chunk);
@@ -56,8 +58,8 @@ absl::Status ServeDrafts(std::unique_ptr<MpiWorld>& world) {
 }  // namespace
 
 int DraftMain(int argc, char** argv) {
-  return RunNode("coppice-draft", "Grows draft forests for the workers of a Coppice cluster.", argc,
-                 argv, ServeDrafts);
+  return node::RunNode("coppice-draft", "Grows draft forests for the workers of a Coppice cluster.",
+                       argc, argv, ServeDrafts);
 }
 
-}  // namespace coppice
+}  // namespace coppice::draft_node

@@ -10,7 +10,7 @@
 #include "decoding/draft_size.h"
 #include "proto/convert.h"
 
-namespace coppice {
+namespace coppice::draft_node {
 namespace {
 
 // Positions that the rows of a request need: the longest root's, and one for each level below it.
@@ -26,7 +26,8 @@ int64_t PositionsNeeded(const DraftSession& session, const proto::DraftRequest& 
 }
 
 // The forest, and every level of it, must fit in a pass.
-absl::Status CheckShape(const DraftSize& size, const proto::DraftRequest& message, int max_rows) {
+absl::Status CheckShape(const decoding::DraftSize& size, const proto::DraftRequest& message,
+                        int max_rows) {
   if (!size.drafts) return absl::InvalidArgumentError("method: it drafts nothing");
   const auto within = [max_rows](int value) { return value >= 1 && value <= max_rows; };
   if (!within(message.width()) || !within(message.depth()) ||
@@ -46,20 +47,20 @@ absl::StatusOr<ForestRequest> ForestRequestFromMessage(const proto::DraftRequest
   request.round = message.round();
   request.width = message.width();
   request.depth = message.depth();
-  COPPICE_RETURN_IF_ERROR(CheckShape(DraftSizeOf(session.params()), message, max_rows));
+  COPPICE_RETURN_IF_ERROR(CheckShape(decoding::DraftSizeOf(session.params()), message, max_rows));
   request.trie_parent.assign(message.trie_parent().begin(), message.trie_parent().end());
   request.trie_token.assign(message.trie_token().begin(), message.trie_token().end());
   request.root_trie.assign(message.state().root_trie().begin(), message.state().root_trie().end());
   COPPICE_ASSIGN_OR_RETURN(request.state,
-                           DraftStateFromMessage(message.state(), session.stable_hash(),
-                                                 request.trie_parent, request.trie_token));
+                           proto::DraftStateFromMessage(message.state(), session.stable_hash(),
+                                                        request.trie_parent, request.trie_token));
   return request;
 }
 
 }  // namespace
 
-DraftService::DraftService(const DraftServiceOptions& options, ModelRunner* runner,
-                           ServerChannel* leaders, NodeAgent* agent, const Clock* clock)
+DraftService::DraftService(const DraftServiceOptions& options, model::ModelRunner* runner,
+                           comm::ServerChannel* leaders, comm::NodeAgent* agent, const Clock* clock)
     : options_(options),
       runner_(runner),
       blocks_(runner->blocks()),
@@ -80,9 +81,9 @@ absl::Status DraftService::RunOnce(int timeout_ms) {
   if (!HasWork()) {
     runner_->step_clock()->Wait();
     threads_->KeepAwake(false);  // a forest under way may have been closed
-    std::vector<Pollable> sockets = {leaders_->socket()};
+    std::vector<comm::Pollable> sockets = {leaders_->socket()};
     if (agent_ != nullptr) sockets.push_back(agent_->socket());
-    if (!PollAwake(sockets, awake_until_s_)) Poll(sockets, timeout_ms);
+    if (!comm::PollAwake(sockets, awake_until_s_)) comm::Poll(sockets, timeout_ms);
     runner_->step_clock()->Begin();
   }
   TakeCoordinatorMessages();
@@ -126,7 +127,7 @@ void DraftService::TakeCommands() {
   while (auto peer = leaders_->Receive(&command)) {
     switch (command.kind_case()) {
       case proto::DraftCommand::kAnnounce:
-        awake_until_s_ = clock_->NowSeconds() + kStayAwake_s;
+        awake_until_s_ = clock_->NowSeconds() + comm::kStayAwake_s;
         break;
       case proto::DraftCommand::kOpen:
         Open(*peer, command.open());
@@ -158,7 +159,7 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   if (static_cast<int>(slots_.size()) >= options_.max_sessions) {
     return Fail(key, 0, absl::StrCat("all ", options_.max_sessions, " sessions are taken"));
   }
-  auto params = DecodingFromMessage(open.decoding());
+  auto params = proto::DecodingFromMessage(open.decoding());
   if (!params.ok()) return Fail(key, 0, std::string(params.status().message()));
   std::vector<TokenId> prompt(open.prompt().begin(), open.prompt().end());
   if (prompt.empty()) return Fail(key, 0, "prompt: empty");
@@ -168,7 +169,7 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
                 absl::StrCat("prompt: ", prompt.size(), " tokens, the draft model has ", positions,
                              " positions"));
   }
-  const absl::Status tokens = CheckTokens(prompt, runner_->vocab_size(), "prompt");
+  const absl::Status tokens = proto::CheckTokens(prompt, runner_->vocab_size(), "prompt");
   if (!tokens.ok()) return Fail(key, 0, std::string(tokens.message()));
   Slot slot;
   slot.session = std::make_unique<DraftSession>(*std::move(params), std::move(prompt), blocks_);
@@ -196,10 +197,10 @@ void DraftService::Accept(const std::string& peer, const proto::DraftRequest& re
   }
   const std::vector<TokenId> added(request.stable_tokens().begin(), request.stable_tokens().end());
   const int vocab = runner_->vocab_size();
-  absl::Status tokens = CheckTokens(added, vocab, "stable_tokens");
-  tokens.Update(CheckTokens(request.trie_token(), vocab, "trie_token"));
+  absl::Status tokens = proto::CheckTokens(added, vocab, "stable_tokens");
+  tokens.Update(proto::CheckTokens(request.trie_token(), vocab, "trie_token"));
   for (int32_t token : request.state().slot_token()) {
-    if (token >= 0) tokens.Update(CheckTokens({token}, vocab, "slot_token"));
+    if (token >= 0) tokens.Update(proto::CheckTokens({token}, vocab, "slot_token"));
   }
   if (!tokens.ok()) return Fail(key, request.round(), std::string(tokens.message()));
   if (auto status = slot.session->ExtendStable(request.stable_length(), added); !status.ok()) {
@@ -230,7 +231,7 @@ std::vector<DraftService::Key> DraftService::Turns() const {
   return turns;
 }
 
-void DraftService::AddForests(absl::Span<const Key> turns, StepBuilder* step,
+void DraftService::AddForests(absl::Span<const Key> turns, model::StepBuilder* step,
                               std::vector<Key>* stepped) {
   bool all_fit = true;
   for (const Key& key : turns) {
@@ -249,7 +250,7 @@ void DraftService::AddForests(absl::Span<const Key> turns, StepBuilder* step,
   }
 }
 
-void DraftService::AddPrefills(absl::Span<const Key> turns, StepBuilder* step) {
+void DraftService::AddPrefills(absl::Span<const Key> turns, model::StepBuilder* step) {
   int budget = std::min(options_.prefill_chunk, options_.max_rows - step->rows());
   for (const Key& key : turns) {
     Slot& slot = slots_.at(key);
@@ -263,7 +264,7 @@ void DraftService::AddPrefills(absl::Span<const Key> turns, StepBuilder* step) {
 }
 
 absl::Status DraftService::Step() {
-  StepBuilder step = runner_->NewStep();
+  model::StepBuilder step = runner_->NewStep();
   std::vector<Key> stepped;
   const std::vector<Key> turns = Turns();
   AddForests(turns, &step, &stepped);
@@ -289,7 +290,7 @@ absl::Status DraftService::Step() {
 }
 
 // One level more of a forest.
-void DraftService::Grow(const Key& key, const StepRows& rows, double model_s) {
+void DraftService::Grow(const Key& key, const kernels::StepRows& rows, double model_s) {
   Slot& slot = slots_.at(key);
   slot.model_s += model_s;
   const absl::Status grown = slot.builder->Consume(rows, threads_, runner_->commits());
@@ -342,7 +343,7 @@ void DraftService::Reply(const Key& key, Slot* slot) {
   proto::DraftReply reply;
   reply.set_session_id(key.second);
   reply.set_round(slot->builder->round());
-  *reply.mutable_forest() = ForestToMessage(slot->builder->Shipped());
+  *reply.mutable_forest() = proto::ForestToMessage(slot->builder->Shipped());
   reply.set_draft_ms((clock_->NowSeconds() - slot->request_time_s) * 1e3);
   reply.set_model_ms(slot->model_s * 1e3);
   slot->builder.reset();
@@ -363,7 +364,7 @@ void DraftService::Fail(const Key& key, uint32_t round, const std::string& why) 
 void DraftService::PublishStatus() {
   if (agent_ == nullptr) return;
   proto::NodeStatus status;
-  const BlockCounts counts = blocks_->counts();
+  const model::BlockCounts counts = blocks_->counts();
   status.set_step(runner_->steps());
   status.set_sessions(static_cast<int>(slots_.size()));
   status.set_kv_blocks_total(counts.total);
@@ -372,4 +373,4 @@ void DraftService::PublishStatus() {
   agent_->SetStatus(status);
 }
 
-}  // namespace coppice
+}  // namespace coppice::draft_node

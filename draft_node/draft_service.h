@@ -20,21 +20,21 @@
 #include "model/model_runner.h"
 #include "proto/draft.pb.h"
 
-namespace coppice {
+namespace coppice::draft_node {
 
 struct DraftServiceOptions {
   int max_rows = 512;       // of one pass
   int prefill_chunk = 256;  // tokens of prefill in one pass, all sessions together
   int max_sessions = 64;
-  double session_idle_s = 300;              // a session nobody used for so long is dropped
-  double announce_within_s = kStayAwake_s;  // leaders whose forests take longer are not woken
+  double session_idle_s = 300;                    // a session nobody used for so long is dropped
+  double announce_within_s = comm::kStayAwake_s;  // leaders whose forests take longer are not woken
 };
 
 class DraftService {
  public:
   // All must outlive the service. agent may be nullptr (tests).
-  DraftService(const DraftServiceOptions& options, ModelRunner* runner, ServerChannel* leaders,
-               NodeAgent* agent, const Clock* clock);
+  DraftService(const DraftServiceOptions& options, model::ModelRunner* runner,
+               comm::ServerChannel* leaders, comm::NodeAgent* agent, const Clock* clock);
   ~DraftService();
 
   // Serves until the coordinator says stop or a stop signal arrives; an error is a failed forward
@@ -67,9 +67,9 @@ class DraftService {
   std::vector<Key> Turns() const;
   absl::Status Step();
   // Rows of forests, as many as fit; those that have rows are listed in *stepped.
-  void AddForests(absl::Span<const Key> turns, StepBuilder* step, std::vector<Key>* stepped);
-  void AddPrefills(absl::Span<const Key> turns, StepBuilder* step);
-  void Grow(const Key& key, const StepRows& rows, double model_s);
+  void AddForests(absl::Span<const Key> turns, model::StepBuilder* step, std::vector<Key>* stepped);
+  void AddPrefills(absl::Span<const Key> turns, model::StepBuilder* step);
+  void Grow(const Key& key, const kernels::StepRows& rows, double model_s);
   void FailLater(const Key& key, const absl::Status& why);
   void FailThose();
   void Reply(const Key& key, Slot* slot);
@@ -78,15 +78,15 @@ class DraftService {
   bool HasWork() const;
 
   DraftServiceOptions options_;
-  ModelRunner* runner_;
-  BlockManager* blocks_;
+  model::ModelRunner* runner_;
+  model::BlockManager* blocks_;
   HostThreads* threads_;
   StepClock* steps_;
-  ServerChannel* leaders_;
-  NodeAgent* agent_;
+  comm::ServerChannel* leaders_;
+  comm::NodeAgent* agent_;
   const Clock* clock_;
   std::map<Key, Slot> slots_;
-  Key first_;                    // has the first turn in the next pass
+  Key first_;                                        // has the first turn in the next pass
   std::vector<std::pair<Key, std::string>> failed_;  // to be told at the end of the step
   bool stopped_ = false;
   double last_sweep_s_ = 0;
@@ -94,4 +94,4 @@ class DraftService {
   double awake_until_s_ = 0;  // a leader has announced a request
 };
 
-}  // namespace coppice
+}  // namespace coppice::draft_node

@@ -6,9 +6,10 @@
 #include "base/rng.h"
 #include "base/status.h"
 
-namespace coppice {
+namespace coppice::draft_node {
 
-DraftSession::DraftSession(DecodingParams params, std::vector<TokenId> prompt, BlockManager* blocks)
+DraftSession::DraftSession(decoding::DecodingParams params, std::vector<TokenId> prompt,
+                           model::BlockManager* blocks)
     : params_(std::move(params)),
       tokens_(std::move(prompt)),
       prompt_length_(static_cast<int>(tokens_.size())),
@@ -29,7 +30,7 @@ bool DraftSession::prefilling() const {
   return blocks_->prefix_length(sequence_) < prefill_target();
 }
 
-absl::Status DraftSession::AppendPrefill(int budget, StepBuilder* step) {
+absl::Status DraftSession::AppendPrefill(int budget, model::StepBuilder* step) {
   const int begin = blocks_->prefix_length(sequence_);
   const int count = std::min(budget, prefill_target() - begin);
   if (count <= 0) return absl::OkStatus();
@@ -54,8 +55,9 @@ absl::Status DraftSession::ExtendStable(int length, absl::Span<const TokenId> ad
   return absl::OkStatus();
 }
 
-absl::StatusOr<KvNode> DraftSession::StableNode(std::vector<std::pair<KvNode, TokenId>>* missing) {
-  KvNode node = kPrefixEnd;
+absl::StatusOr<model::KvNode> DraftSession::StableNode(
+    std::vector<std::pair<model::KvNode, TokenId>>* missing) {
+  model::KvNode node = model::kPrefixEnd;
   const int prefix = blocks_->prefix_length(sequence_);
   if (prefix > static_cast<int>(tokens_.size())) {
     return absl::InvalidArgumentError(absl::StrCat("stable_length: ", stable_length_,
@@ -64,7 +66,7 @@ absl::StatusOr<KvNode> DraftSession::StableNode(std::vector<std::pair<KvNode, To
   }
   for (size_t i = prefix; i < tokens_.size(); ++i) {
     bool found = false;
-    KvNode child = blocks_->FindChild(sequence_, node, tokens_[i], &found);
+    model::KvNode child = blocks_->FindChild(sequence_, node, tokens_[i], &found);
     if (!found) {
       COPPICE_ASSIGN_OR_RETURN(child, blocks_->AddNode(sequence_, node, tokens_[i]));
       missing->emplace_back(child, tokens_[i]);
@@ -74,4 +76,4 @@ absl::StatusOr<KvNode> DraftSession::StableNode(std::vector<std::pair<KvNode, To
   return node;
 }
 
-}  // namespace coppice
+}  // namespace coppice::draft_node

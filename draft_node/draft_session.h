@@ -14,24 +14,25 @@
 #include "model/block_manager.h"
 #include "model/step_builder.h"
 
-namespace coppice {
+namespace coppice::draft_node {
 
 class DraftSession {
  public:
   // *blocks must outlive the session. prompt is not empty.
-  DraftSession(DecodingParams params, std::vector<TokenId> prompt, BlockManager* blocks);
+  DraftSession(decoding::DecodingParams params, std::vector<TokenId> prompt,
+               model::BlockManager* blocks);
   ~DraftSession();
   DraftSession(const DraftSession&) = delete;
   DraftSession& operator=(const DraftSession&) = delete;
 
-  const DecodingParams& params() const { return params_; }
-  SequenceHandle sequence() const { return sequence_; }
+  const decoding::DecodingParams& params() const { return params_; }
+  model::SequenceHandle sequence() const { return sequence_; }
   int prompt_length() const { return prompt_length_; }
   // True until the KV of all prompt tokens but the last is there; in a session that was opened in
   // the middle of a sequence (fail-over), of all stable tokens but the last.
   bool prefilling() const;
   // Adds at most `budget` prefill rows. ResourceExhausted: the pool is full.
-  absl::Status AppendPrefill(int budget, StepBuilder* step);
+  absl::Status AppendPrefill(int budget, model::StepBuilder* step);
 
   // Generated tokens that all roots share; `length` counts all, `added` are the last of them.
   // OutOfRange when some in between never arrived.
@@ -41,18 +42,18 @@ class DraftSession {
   uint64_t stable_hash() const { return stable_hash_; }
   // The trie node at the end of the stable tokens; nodes that were missing (no KV yet) are appended
   // to *missing.
-  absl::StatusOr<KvNode> StableNode(std::vector<std::pair<KvNode, TokenId>>* missing);
+  absl::StatusOr<model::KvNode> StableNode(std::vector<std::pair<model::KvNode, TokenId>>* missing);
 
  private:
   int prefill_target() const;
 
-  DecodingParams params_;
+  decoding::DecodingParams params_;
   std::vector<TokenId> tokens_;  // prompt, then the stable generated tokens
   int prompt_length_;
   int stable_length_ = 0;
   uint64_t stable_hash_;
-  BlockManager* blocks_;
-  SequenceHandle sequence_;
+  model::BlockManager* blocks_;
+  model::SequenceHandle sequence_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::draft_node

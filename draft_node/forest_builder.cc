@@ -6,33 +6,35 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "decoding/logit_check.h"
-#include "decoding/row_need.h"
-#include "decoding/target_row.h"
+#include "decoding/rows/logit_check.h"
+#include "decoding/rows/row_need.h"
+#include "decoding/rows/target_row.h"
 
-namespace coppice {
+namespace coppice::draft_node {
 
-ForestBuilder::ForestBuilder(ForestRequest request, DraftSession* session, BlockManager* blocks)
+ForestBuilder::ForestBuilder(ForestRequest request, DraftSession* session,
+                             model::BlockManager* blocks)
     : request_(std::move(request)), session_(session), blocks_(blocks) {}
 
 absl::StatusOr<std::unique_ptr<ForestBuilder>> ForestBuilder::Start(ForestRequest request,
                                                                     DraftSession* session,
-                                                                    BlockManager* blocks) {
+                                                                    model::BlockManager* blocks) {
   auto builder =
       std::unique_ptr<ForestBuilder>(new ForestBuilder(std::move(request), session, blocks));
   COPPICE_ASSIGN_OR_RETURN(
       builder->drafter_,
-      MakeDrafter(session->params(), builder->request_.state, builder->request_.width));
+      decoding::MakeDrafter(session->params(), builder->request_.state, builder->request_.width));
   COPPICE_RETURN_IF_ERROR(builder->MatchRoots());
   return builder;
 }
 
 absl::Status ForestBuilder::MatchRoots() {
-  const SequenceHandle sequence = session_->sequence();
-  COPPICE_ASSIGN_OR_RETURN(const KvNode stable, session_->StableNode(&missing_));
-  std::vector<KvNode> trie(request_.trie_token.size());
+  const model::SequenceHandle sequence = session_->sequence();
+  COPPICE_ASSIGN_OR_RETURN(const model::KvNode stable, session_->StableNode(&missing_));
+  std::vector<model::KvNode> trie(request_.trie_token.size());
   for (size_t i = 0; i < trie.size(); ++i) {
-    const KvNode parent = request_.trie_parent[i] < 0 ? stable : trie[request_.trie_parent[i]];
+    const model::KvNode parent =
+        request_.trie_parent[i] < 0 ? stable : trie[request_.trie_parent[i]];
     bool found = false;
     trie[i] = blocks_->FindChild(sequence, parent, request_.trie_token[i], &found);
     if (found) continue;
@@ -54,7 +56,7 @@ absl::Status ForestBuilder::MatchRoots() {
   return absl::OkStatus();
 }
 
-KvNode ForestBuilder::NodeOf(int32_t entry) const {
+model::KvNode ForestBuilder::NodeOf(int32_t entry) const {
   return entry < 0 ? roots_[-1 - entry] : node_kv_[entry];
 }
 
@@ -66,17 +68,17 @@ int ForestBuilder::length() const {
   return static_cast<int>(request_.state.layers_committed) + level_;
 }
 
-absl::Status ForestBuilder::AppendRows(StepBuilder* step) {
-  const SequenceHandle sequence = session_->sequence();
-  const DraftForest& forest = drafter_->forest();
-  node_kv_.resize(forest.size(), kPrefixEnd);
+absl::Status ForestBuilder::AppendRows(model::StepBuilder* step) {
+  const model::SequenceHandle sequence = session_->sequence();
+  const decoding::DraftForest& forest = drafter_->forest();
+  node_kv_.resize(forest.size(), model::kPrefixEnd);
   need_.clear();
   if (level_ == 0) {
     for (const auto& [node, token] : missing_) step->AddNodeRow(sequence, node, token);
   }
-  RowNeed need = DraftNeed(session_->params());
+  RowNeed need = decoding::DraftNeed(session_->params());
   if (need.form != RowNeed::Form::kWhole) {
-    const auto bias = step->AddBias(WarpAt(session_->params(), length()).logit_bias);
+    const auto bias = step->AddBias(decoding::WarpAt(session_->params(), length()).logit_bias);
     need.bias_begin = bias.begin;
     need.bias_end = bias.end;
   }
@@ -95,23 +97,24 @@ namespace {
 
 // A draft row and, if one of its logits is no number, which.
 struct ReadRow {
-  Distribution row;
+  decoding::Distribution row;
   TokenId bad_token = -1;
   float bad_logit = 0;
 };
 
-ReadRow Read(const StepRows& rows, int need, const DecodingParams& params, int length) {
+ReadRow Read(const kernels::StepRows& rows, int need, const decoding::DecodingParams& params,
+             int length) {
   ReadRow read;
   if (const ListedRow* listed = rows.Listed(need)) {
     read.bad_token = listed->bad_token;
     read.bad_logit = listed->bad_logit;
-    if (read.bad_token < 0) read.row = DraftRow(*listed, params, length);
+    if (read.bad_token < 0) read.row = decoding::DraftRow(*listed, params, length);
     return read;
   }
   const absl::Span<const float> logits = rows.Whole(need);
-  read.bad_token = FirstBadLogit(logits);
+  read.bad_token = decoding::FirstBadLogit(logits);
   if (read.bad_token < 0) {
-    read.row = DraftRow(logits, params, length);
+    read.row = decoding::DraftRow(logits, params, length);
   } else {
     read.bad_logit = logits[read.bad_token];
   }
@@ -120,27 +123,27 @@ ReadRow Read(const StepRows& rows, int need, const DecodingParams& params, int l
 
 }  // namespace
 
-absl::Status ForestBuilder::Consume(const StepRows& step, HostThreads* threads,
+absl::Status ForestBuilder::Consume(const kernels::StepRows& step, HostThreads* threads,
                                     std::vector<KvCopy>* commits) {
   std::vector<ReadRow> read(need_.size());
-  threads->RunJobs(static_cast<int>(need_.size()), [&](int i) {
-    read[i] = Read(step, need_[i], session_->params(), length());
-  });
-  std::vector<Distribution> rows;
+  threads->RunJobs(static_cast<int>(need_.size()),
+                   [&](int i) { read[i] = Read(step, need_[i], session_->params(), length()); });
+  std::vector<decoding::Distribution> rows;
   rows.reserve(read.size());
   for (size_t i = 0; i < read.size(); ++i) {
     if (read[i].bad_token >= 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("draft logits after node ", drafter_->frontier()[i], ": token ",
-                       read[i].bad_token, " is ", read[i].bad_logit));
+      return absl::InvalidArgumentError(absl::StrCat("draft logits after node ",
+                                                     drafter_->frontier()[i], ": token ",
+                                                     read[i].bad_token, " is ", read[i].bad_logit));
     }
     rows.push_back(std::move(read[i].row));
   }
   drafter_->Grow(rows);
   if (level_ == 0) {
     // All tokens of the roots have their KV now: what the roots' parents share joins the prefix.
-    std::vector<KvNode> parents;
-    for (KvNode root : roots_) parents.push_back(blocks_->parent(session_->sequence(), root));
+    std::vector<model::KvNode> parents;
+    for (model::KvNode root : roots_)
+      parents.push_back(blocks_->parent(session_->sequence(), root));
     auto moved = blocks_->Commit(session_->sequence(), parents, commits);
     if (!moved.ok()) return moved.status();
   }
@@ -148,4 +151,4 @@ absl::Status ForestBuilder::Consume(const StepRows& step, HostThreads* threads,
   return absl::OkStatus();
 }
 
-}  // namespace coppice
+}  // namespace coppice::draft_node

@@ -17,7 +17,7 @@
 #include "kernels/backend.h"
 #include "model/step_builder.h"
 
-namespace coppice {
+namespace coppice::draft_node {
 
 // One DraftRequest, checked and in structs.
 struct ForestRequest {
@@ -27,7 +27,7 @@ struct ForestRequest {
   std::vector<int32_t> trie_parent;  // -1: the stable prefix
   std::vector<TokenId> trie_token;
   std::vector<int32_t> root_trie;  // -1: the stable prefix itself
-  DraftState state;
+  decoding::DraftState state;
 };
 
 class ForestBuilder {
@@ -37,7 +37,7 @@ class ForestBuilder {
   // closed.
   static absl::StatusOr<std::unique_ptr<ForestBuilder>> Start(ForestRequest request,
                                                               DraftSession* session,
-                                                              BlockManager* blocks);
+                                                              model::BlockManager* blocks);
 
   bool done() const { return level_ >= request_.depth || drafter_->frontier().empty(); }
   // The next pass makes it done, as far as its depth goes.
@@ -47,28 +47,29 @@ class ForestBuilder {
   uint32_t round() const { return request_.round; }
   int rows() const;  // of the next level
   // Adds the rows of the next level, with what the drafter needs of each.
-  absl::Status AppendRows(StepBuilder* step);
+  absl::Status AppendRows(model::StepBuilder* step);
   // rows: of the whole step. New commits are appended to *commits.
-  absl::Status Consume(const StepRows& rows, HostThreads* threads, std::vector<KvCopy>* commits);
-  DraftForest Shipped() const { return drafter_->Shipped(); }
+  absl::Status Consume(const kernels::StepRows& rows, HostThreads* threads,
+                       std::vector<KvCopy>* commits);
+  decoding::DraftForest Shipped() const { return drafter_->Shipped(); }
 
  private:
-  ForestBuilder(ForestRequest request, DraftSession* session, BlockManager* blocks);
+  ForestBuilder(ForestRequest request, DraftSession* session, model::BlockManager* blocks);
   absl::Status MatchRoots();
-  KvNode NodeOf(int32_t frontier_entry) const;
+  model::KvNode NodeOf(int32_t frontier_entry) const;
   int length() const;  // generated tokens before the rows of this level
 
   ForestRequest request_;
   DraftSession* session_;
-  BlockManager* blocks_;
-  std::unique_ptr<Drafter> drafter_;
+  model::BlockManager* blocks_;
+  std::unique_ptr<decoding::Drafter> drafter_;
   int level_ = 0;
-  std::vector<KvNode> roots_;
+  std::vector<model::KvNode> roots_;
   std::vector<TokenId> root_token_;
-  std::vector<std::pair<KvNode, TokenId>>
-      missing_;                  // known tokens without KV: rows of the first level
-  std::vector<KvNode> node_kv_;  // [forest nodes], those evaluated
-  std::vector<int> need_;        // [frontier] place in the rows of the step
+  std::vector<std::pair<model::KvNode, TokenId>>
+      missing_;                         // known tokens without KV: rows of the first level
+  std::vector<model::KvNode> node_kv_;  // [forest nodes], those evaluated
+  std::vector<int> need_;               // [frontier] place in the rows of the step
 };
 
-}  // namespace coppice
+}  // namespace coppice::draft_node

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/cpu_backend.h"
 
-namespace coppice {
+namespace coppice::kernels {
 
 size_t DTypeSize(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 
@@ -27,4 +27,4 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& optio
       absl::StrCat("backend must be cpu or cuda, got \"", options.kind, "\""));
 }
 
-}  // namespace coppice
+}  // namespace coppice::kernels

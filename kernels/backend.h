@@ -21,7 +21,7 @@
 #include "base/types.h"
 #include "comm/communicator.h"
 
-namespace coppice {
+namespace coppice::kernels {
 
 enum class DType { kF32, kBF16, kF16 };
 size_t DTypeSize(DType dtype);       // bytes
@@ -176,9 +176,9 @@ class Backend {
 };
 
 struct BackendOptions {
-  std::string kind = "cpu";              // "cpu" or "cuda"
-  ThreadTeam* threads = nullptr;         // of the host; the CPU backend computes on them
-  Communicator* communicator = nullptr;  // of this rank's replica
+  std::string kind = "cpu";                    // "cpu" or "cuda"
+  ThreadTeam* threads = nullptr;               // of the host; the CPU backend computes on them
+  comm::Communicator* communicator = nullptr;  // of this rank's replica
   // Serve shortlists even where whole rows cost nothing (tests).
   bool always_list = false;
 };
@@ -186,4 +186,4 @@ struct BackendOptions {
 // does not have.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options);
 
-}  // namespace coppice
+}  // namespace coppice::kernels

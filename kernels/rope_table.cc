@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-namespace coppice {
+namespace coppice::kernels {
 namespace {
 
 double Llama3Frequency(const RopeConfig& config, double frequency) {
@@ -50,4 +50,4 @@ RopeTable BuildRopeTable(const RopeConfig& config) {
   return table;
 }
 
-}  // namespace coppice
+}  // namespace coppice::kernels

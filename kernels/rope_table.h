@@ -6,7 +6,7 @@
 
 #include "kernels/backend.h"
 
-namespace coppice {
+namespace coppice::kernels {
 
 struct RopeTable {
   int head_dim = 0;
@@ -24,4 +24,4 @@ std::vector<double> RopeFrequencies(const RopeConfig& config);
 // Angles in double, then rounded once to f32.
 RopeTable BuildRopeTable(const RopeConfig& config);
 
-}  // namespace coppice
+}  // namespace coppice::kernels

@@ -8,16 +8,16 @@
 
 #include "base/check.h"
 #include "base/deterministic_math.h"
-#include "decoding/gumbel_kernels.h"
-#include "decoding/logit_check.h"
-#include "decoding/row_kernels.h"
-#include "decoding/warp.h"
+#include "decoding/rows/gumbel_kernels.h"
+#include "decoding/rows/logit_check.h"
+#include "decoding/rows/row_kernels.h"
+#include "decoding/rows/warp.h"
 
-namespace coppice {
+namespace coppice::kernels {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
-constexpr int kSpare = 16;     // room for tokens within the slack of the last that was asked for
+constexpr int kSpare = 16;        // room for tokens within the slack of the last that was asked for
 constexpr int kWorthListing = 4;  // vocabulary for each listed token below which a row goes whole
 constexpr double kRounding = 1e-9;  // relative; what another order of adding may change a sum by
 
@@ -68,7 +68,8 @@ ChunkSums SumShard(absl::Span<const double> x, const ShardRow& row) {
     sums.max[c] = kNothing;
     sums.sum[c] = 0;
     if (begin < row.tokens.begin || end > row.tokens.end) continue;
-    SumChunk(x.subspan(begin - row.tokens.begin, end - begin), &sums.max[c], &sums.sum[c]);
+    decoding::SumChunk(x.subspan(begin - row.tokens.begin, end - begin), &sums.max[c],
+                       &sums.sum[c]);
   }
   return sums;
 }
@@ -76,12 +77,12 @@ ChunkSums SumShard(absl::Span<const double> x, const ShardRow& row) {
 // Places of the `count` largest entries and of all others within the slack, ascending.
 std::vector<TokenId> Largest(absl::Span<const double> keys, const RowNeed& need) {
   std::vector<double> maxima;
-  BlockMaxima(keys, &maxima);
-  const std::vector<TokenId> top = TopTokens(keys, need.count);
+  decoding::BlockMaxima(keys, &maxima);
+  const std::vector<TokenId> top = decoding::TopTokens(keys, need.count);
   double least = std::numeric_limits<double>::lowest();
   if (static_cast<int>(top.size()) == need.count) least = keys[top.back()] - need.slack;
   std::vector<TokenId> places;
-  CollectAtLeast(keys, maxima, least, &places);
+  decoding::CollectAtLeast(keys, maxima, least, &places);
   return places;
 }
 
@@ -107,23 +108,25 @@ class NoisyShard {
     // Noise comes in pairs of tokens: the piece begins with an even one.
     std::copy(x.begin(), x.end(), x_.begin() + odd_);
     if (need.count > 1) return;
-    weights_.resize((x_.size() + kRowPadding - 1) / kRowPadding * kRowPadding);
-    sum_ = ChunkedLogSumExp(x_, weights_.data());
+    weights_.resize((x_.size() + decoding::kRowPadding - 1) / decoding::kRowPadding *
+                    decoding::kRowPadding);
+    sum_ = decoding::ChunkedLogSumExp(x_, weights_.data());
   }
 
   std::vector<TokenId> Places(uint32_t slot) {
-    const NoiseKey key{need_.seed, Domain::kToken, need_.path_hash, slot};
+    const decoding::NoiseKey key{need_.seed, Domain::kToken, need_.path_hash, slot};
     const auto begin = static_cast<TokenId>(row_.tokens.begin);
     if (need_.count == 1) {
       if (sum_.max == kNothing) return {};
-      const NoisyWinner winner =
-          ArgmaxWithNoise(x_, weights_.data(), sum_, key, begin - static_cast<TokenId>(odd_));
-      if (winner.margin >= std::min(kMarginCap, need_.slack)) return {winner.token - begin};
+      const decoding::NoisyWinner winner = decoding::ArgmaxWithNoise(
+          x_, weights_.data(), sum_, key, begin - static_cast<TokenId>(odd_));
+      if (winner.margin >= std::min(decoding::kMarginCap, need_.slack))
+        return {winner.token - begin};
     }
     tokens_.resize(row_.tokens.size());
     for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = begin + static_cast<TokenId>(i);
     keys_.resize(tokens_.size());
-    GumbelMany(key, tokens_, keys_.data());
+    decoding::GumbelMany(key, tokens_, keys_.data());
     for (size_t i = 0; i < keys_.size(); ++i) keys_[i] += x_[odd_ + i];
     return Largest(keys_, need_);
   }
@@ -135,15 +138,15 @@ class NoisyShard {
   std::vector<double> x_, keys_;
   std::vector<float> weights_;
   std::vector<TokenId> tokens_;
-  LogSum sum_{};
+  decoding::LogSum sum_{};
 };
 
 std::vector<double> KeysOf(const TokenList& list, const RowNeed& need,
                            absl::Span<const std::pair<TokenId, double>> bias) {
-  WarpParams warp;
+  decoding::WarpParams warp;
   warp.temperature = need.temperature;
   warp.logit_bias.assign(bias.begin(), bias.end());
-  return TemperList(list, warp);
+  return decoding::TemperList(list, warp);
 }
 
 // Each rank lists its own `count` best. Below the count-th best of all, some rank's tokens lack.
@@ -189,19 +192,19 @@ size_t RecordWords(const RowNeed& need) {
 void WriteRecord(const RowNeed& need, const ShardRow& row, float* record) {
   COPPICE_CHECK(static_cast<int64_t>(row.logits.size()) == row.tokens.size());
   Writer out(record);
-  const int bad = FirstBadLogit(row.logits);
+  const int bad = decoding::FirstBadLogit(row.logits);
   out.Put<int32_t>(bad < 0 ? -1 : static_cast<int32_t>(row.tokens.begin) + bad);
   out.Put<float>(bad < 0 ? 0.0f : row.logits[bad]);
   std::vector<double> x(row.logits.size());
-  WidenRow(row.logits, x.data());
+  decoding::WidenRow(row.logits, x.data());
   ChunkSums raw;
   if (need.raw_sums) raw = SumShard(x, row);
-  WarpParams warp;
+  decoding::WarpParams warp;
   warp.temperature = need.temperature;
   for (const auto& [token, bias] : row.bias) {
     warp.logit_bias.emplace_back(static_cast<TokenId>(token - row.tokens.begin), bias);
   }
-  TemperRow(warp, absl::MakeSpan(x));
+  decoding::TemperRow(warp, absl::MakeSpan(x));
   if (need.sums) out.Put(SumShard(x, row));
   if (need.raw_sums) out.Put(raw);
   if (need.form == RowNeed::Form::kTop) return WriteList(need, row, Largest(x, need), &out);
@@ -261,10 +264,10 @@ bool IsComplete(const RowNeed& need, const ListedRow& row,
   std::sort(x.begin(), x.end(), std::greater<>());
   if (need.depth > 0 && !(x.back() < x.front() - need.depth - 1e-6)) return false;
   if (need.cover <= 0) return true;
-  const LogSum sum = JoinChunks(row.sums);
+  const decoding::LogSum sum = decoding::JoinChunks(row.sums);
   double mass = 0;
   for (size_t i = 0; i + 1 < x.size(); ++i) mass += Exp(x[i] - sum.max);
   return mass > (need.cover + kRounding) * Exp(sum.log - sum.max);
 }
 
-}  // namespace coppice
+}  // namespace coppice::kernels

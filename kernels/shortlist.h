@@ -12,7 +12,7 @@
 #include "base/listed_row.h"
 #include "base/step_plan.h"
 
-namespace coppice {
+namespace coppice::kernels {
 
 // Tokens [begin, end) of rank `rank`: whole log-sum-exp chunks. ranks <= kLseChunks.
 struct TokenRange {
@@ -44,4 +44,4 @@ ListedRow JoinRecords(const RowNeed& need, absl::Span<const float* const> record
 bool IsComplete(const RowNeed& need, const ListedRow& row,
                 absl::Span<const std::pair<TokenId, double>> bias);
 
-}  // namespace coppice
+}  // namespace coppice::kernels

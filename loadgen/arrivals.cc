@@ -3,7 +3,7 @@
 #include <cmath>
 #include <random>
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
@@ -47,4 +47,4 @@ std::vector<double> ArrivalTimes(int count, double rate, double burstiness, uint
   return times;
 }
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 
 std::string BaseUrl::HostHeader() const {
   const bool v6 = host.find(':') != std::string::npos;
@@ -48,4 +48,4 @@ absl::StatusOr<BaseUrl> ParseBaseUrl(const std::string& url) {
   return result;
 }
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 
 struct BaseUrl {
   std::string host;  // without the brackets of an IPv6 address
@@ -17,4 +17,4 @@ struct BaseUrl {
 
 absl::StatusOr<BaseUrl> ParseBaseUrl(const std::string& url);
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -24,7 +24,7 @@
 #include "loadgen/completion_stream.h"
 #include "loadgen/sse_parser.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 namespace asio = boost::asio;
@@ -324,4 +324,4 @@ absl::StatusOr<std::string> HttpGet(const BaseUrl& url, const std::string& path,
       absl::StrCat("http://", url.HostHeader(), url.path, path, ": ", status.message()));
 }
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

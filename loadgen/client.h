@@ -10,14 +10,14 @@
 #include "loadgen/base_url.h"
 #include "loadgen/record.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 
 struct LoadPlan {
   BaseUrl url;
   std::string endpoint;             // "/v1/completions"
   std::vector<std::string> bodies;  // JSON, one for each request
-  std::vector<double>
-      arrivals_s;  // when each is meant to be sent, ascending; empty = as soon as there is room
+  // When each is to be sent, ascending; empty = as soon as max_concurrency has room.
+  std::vector<double> arrivals_s;
   int max_concurrency = 0;  // 0 = no limit
   double timeout_s = 600;   // of one request, from sending
 };
@@ -28,12 +28,12 @@ struct LoadProgress {
   double elapsed_s = 0;
 };
 
-// [bodies], in order. progress is called about once a second. Unavailable when the host does not
-// resolve; what fails later fails in the record of its request.
+// Returns a record for each body, in order. Calls progress about once a second. Unavailable when
+// the host does not resolve; later failures are in the record of their request.
 absl::StatusOr<std::vector<RequestRecord>> RunLoad(
     const LoadPlan& plan, const std::function<void(const LoadProgress&)>& progress);
 
 // The body of a 200 answer; Unavailable with the reason otherwise.
 absl::StatusOr<std::string> HttpGet(const BaseUrl& url, const std::string& path, double timeout_s);
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

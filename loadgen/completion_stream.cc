@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 using Json = nlohmann::json;
@@ -103,4 +103,4 @@ std::string ErrorText(std::string_view body) {
   return text.empty() ? "empty error body" : text;
 }
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -7,7 +7,7 @@
 
 #include "loadgen/record.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 
 class CompletionStream {
  public:
@@ -15,7 +15,7 @@ class CompletionStream {
       : record_(record) {}  // *record must outlive this
 
   void OnData(const std::string& data, double now_s);
-  // The stream has ended. Without [DONE] the request has failed.
+  // Call when the stream has ended. Without [DONE] the request counts as failed.
   void Finish();
   bool done() const { return done_; }
 
@@ -27,4 +27,4 @@ class CompletionStream {
 // The message of an error body: the OpenAI shape's code and message, else its first characters.
 std::string ErrorText(std::string_view body);
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

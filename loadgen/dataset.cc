@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 using Json = nlohmann::json;
@@ -98,4 +98,4 @@ Json RequestBody(const Prompt& prompt, int k, const BodySettings& settings) {
   return body;
 }
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

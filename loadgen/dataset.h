@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 
 struct Prompt {
   nlohmann::json text;                             // a string, or a list of token ids
@@ -18,12 +18,12 @@ struct Prompt {
   nlohmann::json body = nlohmann::json::object();  // fields that override all others
 };
 
-// A file of JSON lines {prompt, output_tokens?, seed?, body?}; other fields are left alone. Errors
-// name path and line.
+// Reads a file of JSON lines {prompt, output_tokens?, seed?, body?}; other fields are ignored.
+// Errors name path and line.
 absl::StatusOr<std::vector<Prompt>> ReadCustomDataset(const std::string& path);
 
-// count prompts of input_len random token ids, from the seed. Ids are from 259 to 511: inside every
-// vocabulary in use, and no special or byte token of a usual one.
+// `count` prompts of input_len random token ids, from the seed. Ids are from 259 to 511: valid in
+// every usual vocabulary, and neither special nor byte tokens there.
 std::vector<Prompt> RandomDataset(int count, int input_len, uint64_t seed);
 
 struct BodySettings {
@@ -37,4 +37,4 @@ struct BodySettings {
 // The body of request k as it is sent: streamed, with usage.
 nlohmann::json RequestBody(const Prompt& prompt, int k, const BodySettings& settings);
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -20,7 +20,7 @@
 #include "loadgen/dataset.h"
 #include "loadgen/report.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 using Json = nlohmann::json;
@@ -34,7 +34,7 @@ int Fail(int status, const absl::Status& error) {
 }
 
 // The model of the flags, else the first of /v1/models, once the server answers.
-absl::StatusOr<std::string> WaitForModel(const LoadOptions& options) {
+absl::StatusOr<std::string> WaitForModel(const LoadgenOptions& options) {
   if (!options.model.empty() && options.ready_timeout_s == 0) return options.model;
   const absl::Time deadline = absl::Now() + absl::Seconds(options.ready_timeout_s);
   absl::StatusOr<std::string> body;
@@ -55,7 +55,7 @@ absl::StatusOr<std::string> WaitForModel(const LoadOptions& options) {
       options.base_url_text, "/v1/models: expected a list with a model, give --model"));
 }
 
-absl::StatusOr<std::vector<Prompt>> ReadPrompts(const LoadOptions& options) {
+absl::StatusOr<std::vector<Prompt>> ReadPrompts(const LoadgenOptions& options) {
   if (options.dataset_name == "random") {
     return RandomDataset(options.num_prompts, options.input_len, options.seed);
   }
@@ -76,7 +76,7 @@ absl::StatusOr<std::vector<Prompt>> ReadPrompts(const LoadOptions& options) {
   return prompts;
 }
 
-std::vector<Json> MakeBodies(const LoadOptions& options, const std::vector<Prompt>& prompts) {
+std::vector<Json> MakeBodies(const LoadgenOptions& options, const std::vector<Prompt>& prompts) {
   const BodySettings settings = {.chat = options.chat(),
                                  .model = options.model,
                                  .output_len = options.output_len,
@@ -111,7 +111,7 @@ class ProgressLine {
   double next_s_ = 0;
 };
 
-LoadPlan MakePlan(const LoadOptions& options, const std::vector<Json>& bodies) {
+LoadPlan MakePlan(const LoadgenOptions& options, const std::vector<Json>& bodies) {
   LoadPlan plan;
   plan.url = options.base_url;
   plan.endpoint = options.endpoint;
@@ -121,7 +121,7 @@ LoadPlan MakePlan(const LoadOptions& options, const std::vector<Json>& bodies) {
   return plan;
 }
 
-absl::Status WarmUp(const LoadOptions& options, const std::vector<Json>& bodies) {
+absl::Status WarmUp(const LoadgenOptions& options, const std::vector<Json>& bodies) {
   if (options.num_warmups == 0) return absl::OkStatus();
   std::vector<Json> warmups;
   for (int i = 0; i < options.num_warmups; ++i) warmups.push_back(bodies[i % bodies.size()]);
@@ -131,7 +131,7 @@ absl::Status WarmUp(const LoadOptions& options, const std::vector<Json>& bodies)
   return RunLoad(plan, [&](const LoadProgress& p) { line.Show(p); }).status();
 }
 
-absl::StatusOr<std::vector<RequestRecord>> Run(const LoadOptions& options,
+absl::StatusOr<std::vector<RequestRecord>> Run(const LoadgenOptions& options,
                                                const std::vector<Json>& bodies) {
   LoadPlan plan = MakePlan(options, bodies);
   if (!std::isinf(options.request_rate)) {
@@ -153,7 +153,7 @@ absl::StatusOr<std::vector<RequestRecord>> Run(const LoadOptions& options,
 }
 
 // A metadata key must not stand for a key of the result.
-absl::Status CheckMetadata(const LoadOptions& options) {
+absl::Status CheckMetadata(const LoadgenOptions& options) {
   RunSettings settings;
   const Json result = ResultJson(RunReport(), settings, {}, /*detailed=*/true);
   for (const std::string& pair : options.metadata) {
@@ -166,7 +166,7 @@ absl::Status CheckMetadata(const LoadOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status SaveResult(const LoadOptions& options, const RunSettings& settings,
+absl::Status SaveResult(const LoadgenOptions& options, const RunSettings& settings,
                         const Json& result) {
   std::string name = options.result_filename;
   if (name.empty()) {
@@ -189,7 +189,7 @@ absl::Status SaveResult(const LoadOptions& options, const RunSettings& settings,
 
 }  // namespace
 
-int RunLoadgen(LoadOptions options, const std::string& command_line) {
+int RunLoadgen(LoadgenOptions options, const std::string& command_line) {
   const absl::Status metadata = CheckMetadata(options);
   if (!metadata.ok()) return Fail(2, metadata);
   const auto prompts = ReadPrompts(options);
@@ -225,4 +225,4 @@ int RunLoadgen(LoadOptions options, const std::string& command_line) {
   return failed_percent > options.max_failed_percent ? 1 : 0;
 }
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

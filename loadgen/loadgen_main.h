@@ -3,11 +3,10 @@
 
 #include "loadgen/options.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 
-// Prints the table on stdout and progress on stderr. Exit status: 0 good, 1 the server was not
-// there or more than max_failed percent failed, 2 the dataset does not fit, 3 the client itself was
-// late.
-int RunLoadgen(LoadOptions options, const std::string& command_line);
+// Prints the table on stdout and progress on stderr. Exit status: 0 good, 1 server not reachable or
+// more than max_failed percent failed, 2 bad dataset, 3 the client itself was too slow.
+int RunLoadgen(LoadgenOptions options, const std::string& command_line);
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

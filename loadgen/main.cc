@@ -8,17 +8,17 @@
 
 int main(int argc, char** argv) {
   const std::vector<std::string> given(argv + 1, argv + argc);
-  std::vector<std::string> arguments = coppice::NormalizeFlagNames(given);
+  std::vector<std::string> arguments = coppice::loadgen::NormalizeFlagNames(given);
   arguments.insert(arguments.begin(), argv[0]);
   std::vector<char*> normalized;
   for (std::string& argument : arguments) normalized.push_back(argument.data());
   coppice::ParseProgramFlags(
       "coppice-loadgen", "Sends prompts to an OpenAI-compatible server and measures the streams.",
       static_cast<int>(normalized.size()), normalized.data());
-  const auto options = coppice::ReadOptions();
+  const auto options = coppice::loadgen::ReadOptions();
   if (!options.ok()) {
     std::fprintf(stderr, "coppice-loadgen: %s\n", std::string(options.status().message()).c_str());
     return 2;
   }
-  return coppice::RunLoadgen(*options, "coppice-loadgen " + absl::StrJoin(given, " "));
+  return coppice::loadgen::RunLoadgen(*options, "coppice-loadgen " + absl::StrJoin(given, " "));
 }

@@ -48,7 +48,7 @@ ABSL_FLAG(std::string, result_dir, ".", "where the result goes");
 ABSL_FLAG(std::string, result_filename, "", "default: made from rate, model and date");
 ABSL_FLAG(std::vector<std::string>, metadata, {}, "K=V,K=V: further keys of the result");
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 using Json = nlohmann::json;
@@ -82,7 +82,7 @@ absl::Status AddFields(Json* fields) {
   return absl::OkStatus();
 }
 
-absl::Status Check(const LoadOptions& o) {
+absl::Status Check(const LoadgenOptions& o) {
   if (!o.chat() && o.endpoint != "/v1/completions") {
     return Refuse("endpoint", "expected /v1/completions or /v1/chat/completions");
   }
@@ -121,7 +121,7 @@ absl::Status Check(const LoadOptions& o) {
 
 }  // namespace
 
-bool LoadOptions::chat() const { return endpoint == "/v1/chat/completions"; }
+bool LoadgenOptions::chat() const { return endpoint == "/v1/chat/completions"; }
 
 std::vector<std::string> NormalizeFlagNames(const std::vector<std::string>& arguments) {
   std::vector<std::string> result = arguments;
@@ -133,8 +133,8 @@ std::vector<std::string> NormalizeFlagNames(const std::vector<std::string>& argu
   return result;
 }
 
-absl::StatusOr<LoadOptions> ReadOptions() {
-  LoadOptions o;
+absl::StatusOr<LoadgenOptions> ReadOptions() {
+  LoadgenOptions o;
   o.base_url_text = absl::GetFlag(FLAGS_base_url);
   COPPICE_ASSIGN_OR_RETURN(o.base_url, ParseBaseUrl(o.base_url_text));
   o.endpoint = absl::GetFlag(FLAGS_endpoint);
@@ -163,4 +163,4 @@ absl::StatusOr<LoadOptions> ReadOptions() {
   return o;
 }
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

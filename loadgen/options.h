@@ -11,9 +11,9 @@
 #include "absl/status/statusor.h"
 #include "loadgen/base_url.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 
-struct LoadOptions {
+struct LoadgenOptions {
   std::string base_url_text;
   BaseUrl base_url;
   std::string endpoint, model;  // model "": the first of /v1/models
@@ -37,6 +37,6 @@ struct LoadOptions {
 std::vector<std::string> NormalizeFlagNames(const std::vector<std::string>& arguments);
 
 // From the flags. InvalidArgument names the flag.
-absl::StatusOr<LoadOptions> ReadOptions();
+absl::StatusOr<LoadgenOptions> ReadOptions();
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coppice {
+namespace coppice::loadgen {
 
 // usage.speculation of the response (absent on other servers).
 struct SpeculationUsage {
@@ -36,4 +36,4 @@ struct RequestRecord {
   std::optional<SpeculationUsage> speculation;
 };
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

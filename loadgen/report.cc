@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 // Seconds from sending to the first text, or nothing.
@@ -167,4 +167,4 @@ RunReport MakeReport(const std::vector<RequestRecord>& records, const RunSetting
   return report;
 }
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -1,4 +1,4 @@
-// What a run amounts to: statistics over its records, the printed table, the result JSON. Called by
+// The report of a run: statistics over its records, the printed table, the result JSON. Called by
 // main after the run. Pure functions.
 #pragma once
 
@@ -9,13 +9,13 @@
 
 #include "loadgen/record.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 
 // Exact percentile with linear interpolation between ranks (NumPy's default). sorted ascending, not
 // empty; p in [0, 100].
 double Percentile(const std::vector<double>& sorted, double p);
 
-// count 0: nothing was measured and the other fields mean nothing.
+// count 0: nothing was measured; ignore the other fields.
 struct SampleStatistics {
   size_t count = 0;
   double mean = 0, median = 0, std = 0;  // population standard deviation
@@ -43,7 +43,7 @@ struct RunReport {
   SampleStatistics ttft_ms, tpot_ms, itl_ms, e2el_ms, client_queue_ms, ttft_queued_ms,
       e2el_queued_ms;
   SampleStatistics send_lag_ms;  // open loop without a limit only
-  bool valid = true;             // false: the client itself was late
+  bool valid = true;             // false: the client itself was too slow
   std::map<int, int> status_counts;
   std::map<std::string, int> error_counts;
 
@@ -52,7 +52,7 @@ struct RunReport {
   SpeculationUsage speculation;  // accepted_width: mean over the requests that have one
 };
 
-// duration_s: from the start to the last end, unless the records say longer.
+// duration_s: from the start of the run to the end of the last request.
 RunReport MakeReport(const std::vector<RequestRecord>& records, const RunSettings& settings);
 
 std::string ReportTable(const RunReport& report, const RunSettings& settings);
@@ -61,4 +61,4 @@ std::string ReportTable(const RunReport& report, const RunSettings& settings);
 nlohmann::json ResultJson(const RunReport& report, const RunSettings& settings,
                           const std::vector<RequestRecord>& records, bool detailed);
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

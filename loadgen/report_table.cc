@@ -4,7 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "loadgen/report.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 constexpr int kWidth = 50;
@@ -108,4 +108,4 @@ std::string ReportTable(const RunReport& report, const RunSettings& settings) {
   return out + std::string(kWidth, '=') + "\n";
 }
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -4,7 +4,7 @@
 #include "base/program.h"
 #include "loadgen/report.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 using Json = nlohmann::json;
@@ -120,4 +120,4 @@ Json ResultJson(const RunReport& report, const RunSettings& settings,
   return json;
 }
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace coppice {
+namespace coppice::loadgen {
 
 std::vector<std::string> SseParser::Feed(std::string_view bytes) {
   std::vector<std::string> events;
@@ -37,4 +37,4 @@ void SseParser::EndLine(std::vector<std::string>* events) {
   has_data_ = true;
 }
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -6,7 +6,7 @@
 
 #include "model/block_manager_impl.h"
 
-namespace coppice {
+namespace coppice::model {
 
 BlockManager::BlockManager(const BlockManagerOptions& options)
     : impl_(std::make_unique<Impl>(options)) {}
@@ -25,7 +25,7 @@ SequenceHandle BlockManager::Open(absl::Span<const TokenId> prompt, int* cached_
     handle = impl_->free_handles.back();
     impl_->free_handles.pop_back();
   }
-  Sequence& sequence = impl_->sequences[handle];
+  KvSequence& sequence = impl_->sequences[handle];
   sequence.open = true;
   sequence.generation = ++impl_->generations;
   if (impl_->options.prefix_cache) {
@@ -45,17 +45,17 @@ SequenceHandle BlockManager::Open(absl::Span<const TokenId> prompt, int* cached_
 }
 
 void BlockManager::Close(SequenceHandle handle) {
-  Sequence& sequence = impl_->Get(handle);
+  KvSequence& sequence = impl_->Get(handle);
   for (int32_t block : sequence.runs) impl_->pool.Release(block);
   for (int32_t block : sequence.scratch) impl_->pool.Release(block);
   // Tail first: a block becomes evictable before its parent does.
   for (size_t i = sequence.table.size(); i-- > 0;) impl_->pool.Release(sequence.table[i]);
-  sequence = Sequence();
+  sequence = KvSequence();
   impl_->free_handles.push_back(handle);
 }
 
 int32_t BlockManager::Impl::PushPrefixToken(SequenceHandle handle, TokenId token) {
-  Sequence& sequence = sequences[handle];
+  KvSequence& sequence = sequences[handle];
   const int place = sequence.prefix_length % kBlockSize;
   if (place == 0) sequence.table.push_back(pool.Take(BlockUse::kPrefix));
   const int32_t block = sequence.table.back();
@@ -69,7 +69,7 @@ int32_t BlockManager::Impl::PushPrefixToken(SequenceHandle handle, TokenId token
 
 absl::StatusOr<std::vector<int32_t>> BlockManager::AppendPrefix(SequenceHandle handle,
                                                                 absl::Span<const TokenId> tokens) {
-  Sequence& sequence = impl_->Get(handle);
+  KvSequence& sequence = impl_->Get(handle);
   COPPICE_CHECK_MSG(sequence.live.empty(), "the prefix cannot grow below live nodes; use Commit");
   const int64_t needed = impl_->NewPrefixBlocks(sequence, tokens.size());
   if (needed > impl_->pool.available()) return impl_->OutOfBlocks(handle, needed);
@@ -86,7 +86,7 @@ absl::Span<const int32_t> BlockManager::block_table(SequenceHandle handle) const
   return impl_->Get(handle).table;
 }
 
-int32_t BlockManager::Impl::TakePlace(Sequence& sequence, int32_t block, int place) {
+int32_t BlockManager::Impl::TakePlace(KvSequence& sequence, int32_t block, int place) {
   pool.at(block).live |= static_cast<uint16_t>(1u << place);
   if (pool.at(block).use == BlockUse::kRun) ++sequence.run_places_used;
   return block * kBlockSize + place;
@@ -96,7 +96,7 @@ int32_t BlockManager::Impl::TakePlace(Sequence& sequence, int32_t block, int pla
 // after the parent's in the parent's run, so that a long branch fills its run in order; scratch;
 // any other place of a run; a new run. So a new block is taken only when every place the sequence
 // holds is in use.
-int32_t BlockManager::Impl::TakeSlot(Sequence& sequence, KvNode parent) {
+int32_t BlockManager::Impl::TakeSlot(KvSequence& sequence, KvNode parent) {
   if (parent != kPrefixEnd) {
     const int32_t slot = sequence.nodes[parent].slot;
     const int32_t block = slot / kBlockSize;
@@ -126,7 +126,7 @@ absl::StatusOr<KvNode> BlockManager::AddNode(SequenceHandle handle, KvNode paren
   bool found = false;
   const KvNode existing = FindChild(handle, parent, token, &found);
   if (found) return existing;
-  Sequence& sequence = impl_->Get(handle);
+  KvSequence& sequence = impl_->Get(handle);
   const int32_t slot = impl_->TakeSlot(sequence, parent);
   if (slot < 0) return impl_->OutOfBlocks(handle, 1);
   KvNode id;
@@ -154,7 +154,7 @@ absl::StatusOr<KvNode> BlockManager::AddNode(SequenceHandle handle, KvNode paren
 
 KvNode BlockManager::FindChild(SequenceHandle handle, KvNode parent, TokenId token,
                                bool* found) const {
-  Sequence& sequence = impl_->Get(handle);
+  KvSequence& sequence = impl_->Get(handle);
   if (parent != kPrefixEnd) impl_->LiveNode(sequence, parent);
   KvNode child = impl_->ChildrenOf(sequence, parent);
   while (child >= 0 && sequence.nodes[child].token != token) {
@@ -173,7 +173,7 @@ KvNode BlockManager::parent(SequenceHandle handle, KvNode node) const {
 
 void BlockManager::AppendChain(SequenceHandle handle, KvNode node,
                                std::vector<int32_t>* slots) const {
-  const Sequence& sequence = impl_->Get(handle);
+  const KvSequence& sequence = impl_->Get(handle);
   const size_t begin = slots->size();
   for (; node != kPrefixEnd; node = sequence.nodes[node].parent) {
     slots->push_back(impl_->LiveNode(sequence, node).slot);
@@ -182,14 +182,14 @@ void BlockManager::AppendChain(SequenceHandle handle, KvNode node,
 }
 
 int BlockManager::chain_length(SequenceHandle handle, KvNode node) const {
-  const Sequence& sequence = impl_->Get(handle);
+  const KvSequence& sequence = impl_->Get(handle);
   if (node == kPrefixEnd) return 0;
   return impl_->LiveNode(sequence, node).position - sequence.prefix_length + 1;
 }
 
 // Its slot and its id are handed out again from the next round on.
 void BlockManager::Impl::FreeNode(SequenceHandle handle, KvNode id) {
-  Sequence& sequence = sequences[handle];
+  KvSequence& sequence = sequences[handle];
   TrieNode& node = sequence.nodes[id];
   PoolBlock& block = pool.at(node.slot / kBlockSize);
   const uint16_t bit = static_cast<uint16_t>(1u << node.slot % kBlockSize);
@@ -204,7 +204,7 @@ void BlockManager::Impl::FreeNode(SequenceHandle handle, KvNode id) {
 // Frees the live nodes that are not marked, clears the marks of the others and rebuilds the child
 // lists.
 void BlockManager::Impl::Relink(SequenceHandle handle) {
-  Sequence& sequence = sequences[handle];
+  KvSequence& sequence = sequences[handle];
   std::vector<KvNode> kept;
   kept.reserve(sequence.live.size());
   for (KvNode id : sequence.live) {
@@ -228,7 +228,7 @@ void BlockManager::Impl::Relink(SequenceHandle handle) {
 }
 
 void BlockManager::Retain(SequenceHandle handle, absl::Span<const KvNode> leaves) {
-  Sequence& sequence = impl_->Get(handle);
+  KvSequence& sequence = impl_->Get(handle);
   for (KvNode leaf : leaves) {
     for (KvNode id = leaf; id != kPrefixEnd; id = sequence.nodes[id].parent) {
       impl_->LiveNode(sequence, id);
@@ -239,7 +239,7 @@ void BlockManager::Retain(SequenceHandle handle, absl::Span<const KvNode> leaves
 }
 
 // The deepest node that is an ancestor of, or equal to, every leaf; kPrefixEnd when there is none.
-KvNode BlockManager::Impl::CommonNode(const Sequence& sequence,
+KvNode BlockManager::Impl::CommonNode(const KvSequence& sequence,
                                       absl::Span<const KvNode> leaves) const {
   KvNode common = leaves.empty() ? kPrefixEnd : leaves[0];
   for (KvNode leaf : leaves) {
@@ -258,7 +258,7 @@ KvNode BlockManager::Impl::CommonNode(const Sequence& sequence,
 
 absl::StatusOr<int> BlockManager::Commit(SequenceHandle handle, absl::Span<const KvNode> leaves,
                                          std::vector<KvCopy>* copies) {
-  Sequence& sequence = impl_->Get(handle);
+  KvSequence& sequence = impl_->Get(handle);
   const KvNode common = impl_->CommonNode(sequence, leaves);
   if (common == kPrefixEnd) return 0;
   const int moved = chain_length(handle, common);
@@ -296,7 +296,7 @@ void BlockManager::Impl::SettleSlots() {
     PoolBlock& block = pool.at(id);
     const int settled = std::popcount(std::exchange(block.settling, 0));
     if (block.use != BlockUse::kRun) continue;  // scratch, or its sequence was closed
-    Sequence& sequence = sequences[handle];
+    KvSequence& sequence = sequences[handle];
     sequence.run_places_used -= settled;
     if (block.live != 0) continue;
     std::erase(sequence.runs, id);
@@ -304,7 +304,7 @@ void BlockManager::Impl::SettleSlots() {
   }
   settling_blocks.clear();
   for (SequenceHandle handle : settling_sequences) {
-    Sequence& sequence = sequences[handle];
+    KvSequence& sequence = sequences[handle];
     sequence.free_ids.insert(sequence.free_ids.end(), sequence.settling_ids.begin(),
                              sequence.settling_ids.end());
     sequence.settling_ids.clear();
@@ -317,7 +317,7 @@ void BlockManager::Impl::SettleSlots() {
 // never have run.
 void BlockManager::Impl::PublishFilled() {
   for (const Filled& full : filled) {
-    Sequence& sequence = sequences[full.sequence];
+    KvSequence& sequence = sequences[full.sequence];
     if (sequence.generation != full.generation) continue;
     const int32_t parent = full.index == 0 ? kCacheRoot : sequence.table[full.index - 1];
     sequence.table[full.index] = pool.Publish(parent, sequence.table[full.index]);
@@ -346,4 +346,4 @@ int BlockManager::nodes(SequenceHandle handle) const {
 uint64_t BlockManager::cache_queries() const { return impl_->queries; }
 uint64_t BlockManager::cache_hits() const { return impl_->hits; }
 
-}  // namespace coppice
+}  // namespace coppice::model

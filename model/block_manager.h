@@ -21,7 +21,7 @@
 #include "base/step_plan.h"
 #include "base/types.h"
 
-namespace coppice {
+namespace coppice::model {
 
 using SequenceHandle = int32_t;
 using KvNode = int32_t;                   // a token of the trie outside the stable prefix
@@ -94,4 +94,4 @@ class BlockManager {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -11,7 +11,7 @@
 #include "model/block_manager.h"
 #include "model/block_pool.h"
 
-namespace coppice {
+namespace coppice::model {
 
 static_assert(kBlockSize == 16, "the place masks of a block are 16 bits");
 
@@ -32,7 +32,7 @@ struct TrieNode {
 };
 
 // One open sequence: its prefix blocks, its own blocks, its trie.
-struct Sequence {
+struct KvSequence {
   bool open = false;
   uint64_t generation = 0;  // tells a reused handle from the sequence before
   int prefix_length = 0;
@@ -58,15 +58,15 @@ struct BlockManager::Impl {
     int index;  // into the table
   };
 
-  Sequence& Get(SequenceHandle handle) {
+  KvSequence& Get(SequenceHandle handle) {
     COPPICE_CHECK(handle >= 0 && handle < sequences.size() && sequences[handle].open);
     return sequences[handle];
   }
-  const TrieNode& LiveNode(const Sequence& sequence, KvNode node) const {
+  const TrieNode& LiveNode(const KvSequence& sequence, KvNode node) const {
     COPPICE_CHECK(node >= 0 && node < sequence.nodes.size() && sequence.nodes[node].live);
     return sequence.nodes[node];
   }
-  KvNode& ChildrenOf(Sequence& sequence, KvNode node) {
+  KvNode& ChildrenOf(KvSequence& sequence, KvNode node) {
     return node == kPrefixEnd ? sequence.first_root : sequence.nodes[node].first_child;
   }
   absl::Status OutOfBlocks(SequenceHandle handle, int64_t needed) const {
@@ -75,15 +75,15 @@ struct BlockManager::Impl {
                                                      pool.size() - 1, " can be had"));
   }
 
-  int64_t NewPrefixBlocks(const Sequence& sequence, int64_t tokens) const {
+  int64_t NewPrefixBlocks(const KvSequence& sequence, int64_t tokens) const {
     return BlocksOf(sequence.prefix_length + tokens) - static_cast<int64_t>(sequence.table.size());
   }
   int32_t PushPrefixToken(SequenceHandle handle, TokenId token);
-  int32_t TakeSlot(Sequence& sequence, KvNode parent);
-  int32_t TakePlace(Sequence& sequence, int32_t block, int place);
+  int32_t TakeSlot(KvSequence& sequence, KvNode parent);
+  int32_t TakePlace(KvSequence& sequence, int32_t block, int place);
   void FreeNode(SequenceHandle handle, KvNode id);
   void Relink(SequenceHandle handle);
-  KvNode CommonNode(const Sequence& sequence, absl::Span<const KvNode> leaves) const;
+  KvNode CommonNode(const KvSequence& sequence, absl::Span<const KvNode> leaves) const;
   void PublishFilled();
   void SettleSlots();
   absl::Status CheckTable(SequenceHandle handle, std::vector<int32_t>* owners) const;
@@ -91,7 +91,7 @@ struct BlockManager::Impl {
 
   BlockManagerOptions options;
   BlockPool pool;
-  std::vector<Sequence> sequences;
+  std::vector<KvSequence> sequences;
   std::vector<SequenceHandle> free_handles;
   std::vector<Filled> filled;  // prefix blocks that became full in this round
   // Blocks with places freed in this round and their sequences; sequences with node ids freed in
@@ -102,4 +102,4 @@ struct BlockManager::Impl {
   uint64_t queries = 0, hits = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::model

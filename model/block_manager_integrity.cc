@@ -7,11 +7,11 @@
 #include "base/status.h"
 #include "model/block_manager_impl.h"
 
-namespace coppice {
+namespace coppice::model {
 
 absl::Status BlockManager::Impl::CheckTable(SequenceHandle handle,
                                             std::vector<int32_t>* owners) const {
-  const Sequence& sequence = sequences[handle];
+  const KvSequence& sequence = sequences[handle];
   auto bad = [&](size_t index, const char* what) {
     return absl::InternalError(
         absl::StrCat("sequence ", handle, ": table entry ", index, ": ", what));
@@ -42,7 +42,7 @@ absl::Status BlockManager::Impl::CheckTable(SequenceHandle handle,
 
 absl::Status BlockManager::Impl::CheckTrie(SequenceHandle handle,
                                            std::vector<int32_t>* owners) const {
-  const Sequence& sequence = sequences[handle];
+  const KvSequence& sequence = sequences[handle];
   auto bad = [&](int64_t id, const char* what) {
     return absl::InternalError(
         absl::StrCat("sequence ", handle, ": node or block ", id, ": ", what));
@@ -129,4 +129,4 @@ absl::Status BlockManager::CheckIntegrity() const {
   return absl::OkStatus();
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
-namespace coppice {
+namespace coppice::model {
 
 BlockPool::BlockPool(int64_t num_blocks) : blocks_(std::max<int64_t>(num_blocks, 1)) {
   blocks_[0].use = BlockUse::kSink;
@@ -176,4 +176,4 @@ absl::Status BlockPool::CheckIntegrity() const {
   return absl::OkStatus();
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

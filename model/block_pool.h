@@ -19,7 +19,7 @@
 #include "base/types.h"
 #include "kernels/backend.h"
 
-namespace coppice {
+namespace coppice::model {
 
 inline constexpr int32_t kCacheRoot =
     0;  // the parent of a first block (the sink itself holds no tokens)
@@ -86,4 +86,4 @@ class BlockPool {
   uint64_t stamp_ = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -14,14 +14,15 @@
 #include "model/fingerprint.h"
 #include "model/json_file.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 constexpr size_t kSampleBytes = 64;
 
-absl::StatusOr<DType> ServedDType(const MappedFile& file, const TensorInfo& info) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    if (info.dtype == DTypeName(dtype)) return dtype;
+absl::StatusOr<kernels::DType> ServedDType(const MappedFile& file, const TensorInfo& info) {
+  for (const kernels::DType dtype :
+       {kernels::DType::kF32, kernels::DType::kBF16, kernels::DType::kF16}) {
+    if (info.dtype == kernels::DTypeName(dtype)) return dtype;
   }
   return absl::InvalidArgumentError(absl::StrCat(file.path(), ": ", info.name, ": dtype ",
                                                  info.dtype, ", expected F32, F16 or BF16"));
@@ -112,25 +113,28 @@ const char* Checkpoint::Data(Tensor* tensor) {
   return tensor->aligned.data();
 }
 
-absl::StatusOr<MatrixSource> Checkpoint::Matrix(const std::string& name, int64_t rows,
-                                                int64_t columns) {
+absl::StatusOr<kernels::MatrixSource> Checkpoint::Matrix(const std::string& name, int64_t rows,
+                                                         int64_t columns) {
   COPPICE_ASSIGN_OR_RETURN(Tensor * tensor, Find(name, {rows, columns}));
-  COPPICE_ASSIGN_OR_RETURN(const DType dtype, ServedDType(files_[tensor->file], tensor->info));
-  return MatrixSource{Data(tensor), dtype, rows, columns, /*row_stride=*/columns};
+  COPPICE_ASSIGN_OR_RETURN(const kernels::DType dtype,
+                           ServedDType(files_[tensor->file], tensor->info));
+  return kernels::MatrixSource{Data(tensor), dtype, rows, columns, /*row_stride=*/columns};
 }
 
 absl::StatusOr<std::vector<float>> Checkpoint::Vector(const std::string& name, int64_t size,
                                                       int64_t begin, int64_t end) {
   COPPICE_ASSIGN_OR_RETURN(Tensor * tensor, Find(name, {size}));
-  COPPICE_ASSIGN_OR_RETURN(const DType dtype, ServedDType(files_[tensor->file], tensor->info));
-  const char* data = Bytes(*tensor).data() + begin * static_cast<int64_t>(DTypeSize(dtype));
+  COPPICE_ASSIGN_OR_RETURN(const kernels::DType dtype,
+                           ServedDType(files_[tensor->file], tensor->info));
+  const char* data =
+      Bytes(*tensor).data() + begin * static_cast<int64_t>(kernels::DTypeSize(dtype));
   std::vector<float> values(end - begin);
   for (size_t i = 0; i < values.size(); ++i)
-    values[i] = ElementToFloat(data + i * DTypeSize(dtype), dtype);
+    values[i] = ElementToFloat(data + i * kernels::DTypeSize(dtype), dtype);
   return values;
 }
 
-absl::StatusOr<DType> Checkpoint::TensorDType(const std::string& name) const {
+absl::StatusOr<kernels::DType> Checkpoint::TensorDType(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {
     return absl::InvalidArgumentError(absl::StrCat(listing_, ": ", name, ": missing"));
@@ -169,4 +173,4 @@ absl::StatusOr<uint64_t> Checkpoint::ComputeFingerprint() const {
   return fingerprint.value();
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

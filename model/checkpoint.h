@@ -15,7 +15,7 @@
 #include "model/mapped_file.h"
 #include "model/safetensors.h"
 
-namespace coppice {
+namespace coppice::model {
 
 class Checkpoint {
  public:
@@ -24,11 +24,12 @@ class Checkpoint {
 
   // The view of tensor `name`, which must be [rows, columns] of F32, F16 or BF16. Valid until
   // Release(name).
-  absl::StatusOr<MatrixSource> Matrix(const std::string& name, int64_t rows, int64_t columns);
+  absl::StatusOr<kernels::MatrixSource> Matrix(const std::string& name, int64_t rows,
+                                               int64_t columns);
   // Elements [begin, end) of tensor `name`, which must be [size], as f32.
   absl::StatusOr<std::vector<float>> Vector(const std::string& name, int64_t size, int64_t begin,
                                             int64_t end);
-  absl::StatusOr<DType> TensorDType(const std::string& name) const;
+  absl::StatusOr<kernels::DType> TensorDType(const std::string& name) const;
   // Gives the pages of a tensor back; its views are dead.
   void Release(const std::string& name);
 
@@ -58,4 +59,4 @@ class Checkpoint {
   std::map<std::string, Tensor> tensors_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -5,25 +5,27 @@
 #include "base/check.h"
 #include "base/status.h"
 
-namespace coppice {
+namespace coppice::model {
 
-KvPoolShape DecoderParts::kv_shape(int64_t blocks) const {
+kernels::KvPoolShape DecoderParts::kv_shape(int64_t blocks) const {
   return {config.num_layers, plan.kv_heads.size(), config.head_dim, blocks, dtype};
 }
 
 size_t DecoderParts::kv_block_bytes() const {
-  const size_t token = size_t{2} * plan.kv_heads.size() * config.head_dim * DTypeSize(dtype);
+  const size_t token =
+      size_t{2} * plan.kv_heads.size() * config.head_dim * kernels::DTypeSize(dtype);
   return token * kBlockSize * config.num_layers;
 }
 
-absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(DecoderParts parts, Backend* backend,
-                                                         KvPool* pool, int ranks) {
+absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(DecoderParts parts,
+                                                         kernels::Backend* backend,
+                                                         kernels::KvPool* pool, int ranks) {
   std::unique_ptr<Decoder> decoder(new Decoder(std::move(parts), pool, ranks));
   COPPICE_RETURN_IF_ERROR(decoder->Allocate(backend));
   return decoder;
 }
 
-Decoder::Decoder(DecoderParts parts, KvPool* pool, int ranks)
+Decoder::Decoder(DecoderParts parts, kernels::KvPool* pool, int ranks)
     : parts_(std::move(parts)), pool_(pool), ranks_(ranks) {
   const ModelConfig& config = parts_.config;
   COPPICE_CHECK(config.norm == NormKind::kRmsNorm && config.position == PositionKind::kRope &&
@@ -31,29 +33,29 @@ Decoder::Decoder(DecoderParts parts, KvPool* pool, int ranks)
   COPPICE_CHECK(parts_.max_rows > 0);
 }
 
-absl::Status Decoder::Allocate(Backend* backend) {
+absl::Status Decoder::Allocate(kernels::Backend* backend) {
   const ShardPlan& plan = parts_.plan;
   const int64_t d = parts_.config.hidden_size, head_dim = parts_.config.head_dim;
   const int64_t q = plan.q_heads.size(), kv = plan.kv_heads.size();
-  const auto make = [&](int64_t columns, DType dtype) {
+  const auto make = [&](int64_t columns, kernels::DType dtype) {
     return backend->Allocate(parts_.max_rows, columns, dtype);
   };
   rope_ = backend->MakeRope(parts_.config.rope);
-  const DType dtype = backend->activation_dtype();
-  COPPICE_ASSIGN_OR_RETURN(x_, make(d, DType::kF32));
+  const kernels::DType dtype = backend->activation_dtype();
+  COPPICE_ASSIGN_OR_RETURN(x_, make(d, kernels::DType::kF32));
   COPPICE_ASSIGN_OR_RETURN(normed_, make(d, dtype));
   if (ranks_ > 1) {
-    COPPICE_ASSIGN_OR_RETURN(partial_, make(d, DType::kF32));
+    COPPICE_ASSIGN_OR_RETURN(partial_, make(d, kernels::DType::kF32));
   }
   COPPICE_ASSIGN_OR_RETURN(qkv_, make((q + 2 * kv) * head_dim, dtype));
   COPPICE_ASSIGN_OR_RETURN(attended_, make(q * head_dim, dtype));
   COPPICE_ASSIGN_OR_RETURN(gate_up_, make(2 * plan.intermediate.size(), dtype));
   COPPICE_ASSIGN_OR_RETURN(activated_, make(plan.intermediate.size(), dtype));
-  COPPICE_ASSIGN_OR_RETURN(logits_, make(plan.vocab.size(), DType::kF32));
+  COPPICE_ASSIGN_OR_RETURN(logits_, make(plan.vocab.size(), kernels::DType::kF32));
   return absl::OkStatus();
 }
 
-void Decoder::Body(Ops* ops) {
+void Decoder::Body(kernels::Ops* ops) {
   ops->CommitKv(pool_);
   if (!ops->has_rows()) return;
   // Every token lies in one rank's rows and is zero on the others: the sum is exact.
@@ -73,13 +75,13 @@ void Decoder::Body(Ops* ops) {
   }
 }
 
-void Decoder::Head(Ops* ops) {
+void Decoder::Head(kernels::Ops* ops) {
   AddNorm(ops, partial_, *parts_.weights.final_norm);
   ops->MatMul(parts_.weights.head(), normed_, logits_, /*accumulate=*/false);
   ops->Select(logits_, parts_.plan.vocab.begin, parts_.config.vocab_size);
 }
 
-void Decoder::Attend(Ops* ops, int layer) {
+void Decoder::Attend(kernels::Ops* ops, int layer) {
   const LayerWeights& w = parts_.weights.layers[layer];
   AddNorm(ops, layer == 0 ? Tensor() : partial_, *w.attention_norm);
   ops->MatMul(*w.qkv, normed_, qkv_, /*accumulate=*/false);
@@ -88,21 +90,21 @@ void Decoder::Attend(Ops* ops, int layer) {
   ops->Attention(layer, qkv_, *pool_, attended_);
 }
 
-void Decoder::Mlp(Ops* ops, const LayerWeights& w) {
+void Decoder::Mlp(kernels::Ops* ops, const LayerWeights& w) {
   AddNorm(ops, partial_, *w.mlp_norm);
   ops->MatMul(*w.gate_up, normed_, gate_up_, /*accumulate=*/false);
   ops->SwiGlu(gate_up_, activated_);
   AddRowParallel(ops, *w.down, activated_);
 }
 
-void Decoder::AddRowParallel(Ops* ops, const Weight& w, Tensor input) {
+void Decoder::AddRowParallel(kernels::Ops* ops, const kernels::Weight& w, Tensor input) {
   if (ranks_ == 1) return ops->MatMul(w, input, x_, /*accumulate=*/true);
   ops->MatMul(w, input, partial_, /*accumulate=*/false);
   ops->AllReduce(partial_);
 }
 
-void Decoder::AddNorm(Ops* ops, Tensor addend, const Weight& gain) {
+void Decoder::AddNorm(kernels::Ops* ops, Tensor addend, const kernels::Weight& gain) {
   ops->AddNorm(x_, addend, gain, parts_.config.norm_epsilon, normed_);
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

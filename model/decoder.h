@@ -15,52 +15,53 @@
 #include "model/shard_plan.h"
 #include "model/weights.h"
 
-namespace coppice {
+namespace coppice::model {
 
 // One rank's shard of a model (model/load_decoder.h).
 struct DecoderParts {
   ModelConfig config;
   ShardPlan plan;
   DecoderWeights weights;
-  DType dtype = DType::kF32;  // of weights and KV
-  uint64_t fingerprint = 0;   // of the model's files; equal on every rank
-  int max_rows = 0;           // of a step
-  std::function<void()> on_layer;  // after the ops of each layer, may be empty
+  kernels::DType dtype = kernels::DType::kF32;  // of weights and KV
+  uint64_t fingerprint = 0;                     // of the model's files; equal on every rank
+  int max_rows = 0;                             // of a step
+  std::function<void()> on_layer;               // after the ops of each layer, may be empty
 
   // Of this rank.
-  KvPoolShape kv_shape(int64_t blocks) const;
+  kernels::KvPoolShape kv_shape(int64_t blocks) const;
   size_t kv_block_bytes() const;  // all layers, K and V
 };
 
-class Decoder final : public Pass {
+class Decoder final : public kernels::Pass {
  public:
   // A pool of parts.kv_shape. *backend and *pool must outlive the decoder. ranks: of the replica.
   // ResourceExhausted when the tensors between the ops find no memory.
-  static absl::StatusOr<std::unique_ptr<Decoder>> Create(DecoderParts parts, Backend* backend,
-                                                         KvPool* pool, int ranks);
+  static absl::StatusOr<std::unique_ptr<Decoder>> Create(DecoderParts parts,
+                                                         kernels::Backend* backend,
+                                                         kernels::KvPool* pool, int ranks);
 
   const DecoderParts& parts() const { return parts_; }
 
-  void Body(Ops* ops) override;
-  void Head(Ops* ops) override;
+  void Body(kernels::Ops* ops) override;
+  void Head(kernels::Ops* ops) override;
 
  private:
-  Decoder(DecoderParts parts, KvPool* pool, int ranks);
-  absl::Status Allocate(Backend* backend);
+  Decoder(DecoderParts parts, kernels::KvPool* pool, int ranks);
+  absl::Status Allocate(kernels::Backend* backend);
 
   // attended = attention(norm(x)); without needs the last layer only stores its K and V.
-  void Attend(Ops* ops, int layer);
-  void Mlp(Ops* ops, const LayerWeights& w);
+  void Attend(kernels::Ops* ops, int layer);
+  void Mlp(kernels::Ops* ops, const LayerWeights& w);
   // x += sum over ranks of input w^T + bias; with several ranks the sum is left in partial_, for
   // the next AddNorm to add.
-  void AddRowParallel(Ops* ops, const Weight& w, Tensor input);
+  void AddRowParallel(kernels::Ops* ops, const kernels::Weight& w, Tensor input);
   // x += addend; normed = norm(x).
-  void AddNorm(Ops* ops, Tensor addend, const Weight& gain);
+  void AddNorm(kernels::Ops* ops, Tensor addend, const kernels::Weight& gain);
 
   const DecoderParts parts_;
-  KvPool* const pool_;
+  kernels::KvPool* const pool_;
   const int ranks_;
-  std::shared_ptr<const RopeTable> rope_;
+  std::shared_ptr<const kernels::RopeTable> rope_;
   // R = max_rows, d = hidden size, D = head_dim, q, kv, f, v = this rank's query heads, KV heads,
   // MLP columns, vocabulary rows.
   Tensor x_;          // [R, d] the residual stream
@@ -73,4 +74,4 @@ class Decoder final : public Pass {
   Tensor logits_;     // [R, v]
 };
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 template <typename T>
@@ -29,16 +29,16 @@ float HalfToFloat(uint16_t half) {
 
 }  // namespace
 
-float ElementToFloat(const char* data, DType dtype) {
+float ElementToFloat(const char* data, kernels::DType dtype) {
   switch (dtype) {
-    case DType::kF32:
+    case kernels::DType::kF32:
       return Read<float>(data);
-    case DType::kBF16:
+    case kernels::DType::kBF16:
       return std::bit_cast<float>(uint32_t{Read<uint16_t>(data)} << 16);
-    case DType::kF16:
+    case kernels::DType::kF16:
       return HalfToFloat(Read<uint16_t>(data));
   }
   return 0;
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

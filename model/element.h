@@ -4,9 +4,9 @@
 
 #include "kernels/backend.h"
 
-namespace coppice {
+namespace coppice::model {
 
 // `data` need not be aligned. Exact for every dtype.
-float ElementToFloat(const char* data, DType dtype);
+float ElementToFloat(const char* data, kernels::DType dtype);
 
-}  // namespace coppice
+}  // namespace coppice::model

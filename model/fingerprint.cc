@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 
-namespace coppice {
+namespace coppice::model {
 
 void Fingerprint::Add(std::string_view bytes) {
   state_ = Finalize(state_ + kRootHash * (bytes.size() + 1));
@@ -17,4 +17,4 @@ void Fingerprint::Add(std::string_view bytes) {
   }
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

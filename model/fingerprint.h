@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace coppice {
+namespace coppice::model {
 
 class Fingerprint {
  public:
@@ -17,4 +17,4 @@ class Fingerprint {
   uint64_t state_ = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::model

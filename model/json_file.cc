@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 using Json = nlohmann::json;
@@ -171,4 +171,4 @@ std::vector<std::string> JsonFile::names() const {
   return all;
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

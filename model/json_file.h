@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json_fwd.hpp"
 
-namespace coppice {
+namespace coppice::model {
 
 // The whole file. NotFound or Unavailable names the path and the reason.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);
@@ -55,4 +55,4 @@ class JsonFile {
   std::shared_ptr<const nlohmann::json> object_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -12,19 +12,20 @@
 #include "model/shard_plan.h"
 #include "model/weights.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 // The precision that weights are kept in.
-absl::StatusOr<DType> StoredDType(const std::string& asked, const Checkpoint& checkpoint) {
-  if (asked == "f32") return DType::kF32;
-  if (asked == "bf16") return DType::kBF16;
+absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Checkpoint& checkpoint) {
+  if (asked == "f32") return kernels::DType::kF32;
+  if (asked == "bf16") return kernels::DType::kBF16;
   if (asked != "auto") {
     return absl::InvalidArgumentError(
         absl::StrCat("dtype: ", asked, ", expected auto, f32 or bf16"));
   }
-  COPPICE_ASSIGN_OR_RETURN(const DType stored, checkpoint.TensorDType("model.embed_tokens.weight"));
-  return stored == DType::kF16 ? DType::kF32 : stored;
+  COPPICE_ASSIGN_OR_RETURN(const kernels::DType stored,
+                           checkpoint.TensorDType("model.embed_tokens.weight"));
+  return stored == kernels::DType::kF16 ? kernels::DType::kF32 : stored;
 }
 
 void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
@@ -33,8 +34,8 @@ void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
     spdlog::debug("{}: {} tensors not used, such as {}", dir, names.size(), names[0]);
 }
 
-absl::StatusOr<DecoderParts> LoadParts(const LoadOptions& options, Backend* backend, int rank,
-                                       int ranks) {
+absl::StatusOr<DecoderParts> LoadParts(const LoadOptions& options, kernels::Backend* backend,
+                                       int rank, int ranks) {
   if (options.max_rows < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_rows: ", options.max_rows, ", expected at least 1"));
@@ -56,7 +57,7 @@ absl::StatusOr<DecoderParts> LoadParts(const LoadOptions& options, Backend* back
 
 // Collective, so that no rank waits for one that has failed. Returns this rank's own error first.
 absl::Status Agree(const std::string& dir, absl::Status mine, uint64_t fingerprint,
-                   Communicator* communicator) {
+                   comm::Communicator* communicator) {
   std::string leader(reinterpret_cast<const char*>(&fingerprint), sizeof fingerprint);
   COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&leader));
   uint64_t expected = 0;
@@ -77,12 +78,12 @@ absl::Status Agree(const std::string& dir, absl::Status mine, uint64_t fingerpri
 
 }  // namespace
 
-absl::StatusOr<DecoderParts> LoadDecoder(const LoadOptions& options, Backend* backend,
-                                         Communicator* communicator) {
+absl::StatusOr<DecoderParts> LoadDecoder(const LoadOptions& options, kernels::Backend* backend,
+                                         comm::Communicator* communicator) {
   auto parts = LoadParts(options, backend, communicator->rank(), communicator->size());
   COPPICE_RETURN_IF_ERROR(
       Agree(options.dir, parts.status(), parts.ok() ? parts->fingerprint : 0, communicator));
   return parts;
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -10,7 +10,7 @@
 #include "kernels/backend.h"
 #include "model/decoder.h"
 
-namespace coppice {
+namespace coppice::model {
 
 struct LoadOptions {
   std::string dir;             // Hugging Face folder
@@ -22,7 +22,7 @@ struct LoadOptions {
 
 // Memory-maps the checkpoint and packs this rank's shard. Collective: every rank learns whether all
 // have loaded, and the same checkpoint. Errors name file, tensor and expectation.
-absl::StatusOr<DecoderParts> LoadDecoder(const LoadOptions& options, Backend* backend,
-                                         Communicator* communicator);
+absl::StatusOr<DecoderParts> LoadDecoder(const LoadOptions& options, kernels::Backend* backend,
+                                         comm::Communicator* communicator);
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace coppice {
+namespace coppice::model {
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   MappedFile file;
@@ -70,4 +70,4 @@ std::string MappedFile::Sample(size_t offset, size_t length) const {
   return sample;
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

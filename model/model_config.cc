@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "model/json_file.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 // One row per architecture of config.json. A family that differs only in these choices is a new
@@ -78,7 +78,7 @@ absl::Status ReadSizes(const JsonFile& json, ModelConfig* config) {
 // Llama-3 frequency scaling as in Hugging Face's modeling_rope_utils: wavelengths above original /
 // low_freq_factor are divided by factor, those below original / high_freq_factor are kept, between
 // them the two are blended.
-absl::Status ReadLlama3Scaling(const JsonFile& scaling, RopeConfig* rope) {
+absl::Status ReadLlama3Scaling(const JsonFile& scaling, kernels::RopeConfig* rope) {
   COPPICE_ASSIGN_OR_RETURN(rope->llama3_factor, scaling.PositiveNumber("factor"));
   COPPICE_ASSIGN_OR_RETURN(rope->llama3_low_freq_factor, scaling.PositiveNumber("low_freq_factor"));
   COPPICE_ASSIGN_OR_RETURN(rope->llama3_high_freq_factor,
@@ -94,7 +94,7 @@ absl::Status ReadLlama3Scaling(const JsonFile& scaling, RopeConfig* rope) {
 }
 
 absl::Status ReadRope(const JsonFile& json, ModelConfig* config) {
-  RopeConfig& rope = config->rope;
+  kernels::RopeConfig& rope = config->rope;
   rope.head_dim = config->head_dim;
   rope.max_positions = config->max_positions;
   COPPICE_ASSIGN_OR_RETURN(rope.theta, json.PositiveNumberOr("rope_theta", rope.theta));
@@ -162,11 +162,11 @@ absl::Status ReadDType(const JsonFile& json, ModelConfig* config) {
   const std::string field = json.Has("torch_dtype") ? "torch_dtype" : "dtype";
   COPPICE_ASSIGN_OR_RETURN(const std::string name, json.StringOr(field, "float32"));
   if (name == "float32") {
-    config->checkpoint_dtype = DType::kF32;
+    config->checkpoint_dtype = kernels::DType::kF32;
   } else if (name == "bfloat16") {
-    config->checkpoint_dtype = DType::kBF16;
+    config->checkpoint_dtype = kernels::DType::kBF16;
   } else if (name == "float16") {
-    config->checkpoint_dtype = DType::kF16;
+    config->checkpoint_dtype = kernels::DType::kF16;
   } else {
     return json.Error(field, name + ", expected float32, float16 or bfloat16");
   }
@@ -209,4 +209,4 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
   return config;
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -10,7 +10,7 @@
 #include "base/types.h"
 #include "kernels/backend.h"
 
-namespace coppice {
+namespace coppice::model {
 
 enum class NormKind { kRmsNorm, kLayerNorm };
 enum class PositionKind { kRope, kLearned };
@@ -34,13 +34,13 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool tied_head = false;
   float norm_epsilon = 1e-5f;
-  RopeConfig rope;
-  DType checkpoint_dtype = DType::kF32;  // torch_dtype
-  std::vector<TokenId> eos_ids;          // config.json and generation_config.json
+  kernels::RopeConfig rope;
+  kernels::DType checkpoint_dtype = kernels::DType::kF32;  // torch_dtype
+  std::vector<TokenId> eos_ids;                            // config.json and generation_config.json
 };
 
 // Reads DIR/config.json (and generation_config.json for eos ids). Errors name the file, the field
 // and what was expected.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir);
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -15,13 +15,13 @@
 #include "model/load_decoder.h"
 #include "model/plan_check.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 constexpr int64_t kLeastBlocks = 8;
 
 // The pool of every rank has as many blocks as rank 0's: block ids are the same everywhere.
-absl::StatusOr<int64_t> AgreeOnBlocks(int64_t mine, Communicator* communicator) {
+absl::StatusOr<int64_t> AgreeOnBlocks(int64_t mine, comm::Communicator* communicator) {
   std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
   COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&bytes));
   int64_t blocks = 0;
@@ -32,7 +32,7 @@ absl::StatusOr<int64_t> AgreeOnBlocks(int64_t mine, Communicator* communicator) 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(const ModelRunnerOptions& options,
-                                                               Communicator* communicator) {
+                                                               comm::Communicator* communicator) {
   if (options.threads < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("threads: ", options.threads, ", expected at least 0"));
@@ -43,11 +43,11 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(const ModelRunner
   return runner;
 }
 
-absl::Status ModelRunner::Init(Communicator* communicator) {
+absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   const SteadyClock clock;
   const double begin_s = clock.NowSeconds();
-  COPPICE_ASSIGN_OR_RETURN(
-      backend_, MakeBackend({options_.backend, &threads_, communicator, options_.always_list}));
+  COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend({options_.backend, &threads_,
+                                                           communicator, options_.always_list}));
   LoadOptions load;
   load.dir = options_.dir;
   load.dtype = options_.dtype;
@@ -65,20 +65,19 @@ absl::Status ModelRunner::Init(Communicator* communicator) {
   COPPICE_ASSIGN_OR_RETURN(const int64_t blocks,
                            AgreeOnBlocks(options_.kv_bytes / block_bytes, communicator));
   if (blocks < kLeastBlocks) {
-    return absl::InvalidArgumentError(absl::StrCat("--kv_bytes: ", options_.kv_bytes, " bytes are ",
-                                                   blocks, " KV blocks of ", block_bytes,
-                                                   " bytes; at least ", kLeastBlocks,
-                                                   " are needed"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv_bytes: ", options_.kv_bytes, " bytes are ", blocks, " KV blocks of ",
+                     block_bytes, " bytes; at least ", kLeastBlocks, " are needed"));
   }
   COPPICE_ASSIGN_OR_RETURN(pool_, backend_->MakeKvPool(parts.kv_shape(blocks)));
-  blocks_ = std::make_unique<BlockManager>(BlockManagerOptions{
-      .num_blocks = blocks, .scratch_blocks = options_.scratch_blocks});
+  blocks_ = std::make_unique<BlockManager>(
+      BlockManagerOptions{.num_blocks = blocks, .scratch_blocks = options_.scratch_blocks});
   COPPICE_ASSIGN_OR_RETURN(decoder_, Decoder::Create(std::move(parts), backend_.get(), pool_.get(),
-                                                   communicator->size()));
+                                                     communicator->size()));
   COPPICE_RETURN_IF_ERROR(communicator->Barrier());
   spdlog::info("{} ready in {:.2f} s: {:.1f} MB of weights ({}), {} KV blocks of {} KB, {}",
                options_.dir, clock.NowSeconds() - begin_s, decoder_->parts().weights.bytes / 1e6,
-               DTypeName(dtype()), blocks, block_bytes / 1024, backend_->description());
+               kernels::DTypeName(dtype()), blocks, block_bytes / 1024, backend_->description());
   return absl::OkStatus();
 }
 
@@ -114,24 +113,26 @@ void ModelRunner::WaitForHead() {
   while (!backend_->HeadReached()) sched_yield();
 }
 
-absl::StatusOr<const StepRows*> ModelRunner::Wait() {
-  COPPICE_ASSIGN_OR_RETURN(const StepRows* rows, backend_->Wait());
+absl::StatusOr<const kernels::StepRows*> ModelRunner::Wait() {
+  COPPICE_ASSIGN_OR_RETURN(const kernels::StepRows* rows, backend_->Wait());
   COPPICE_ASSIGN_OR_RETURN(rows, FetchIncomplete(rows));
   step_clock_.Stepped();
   return rows;
 }
 
 // Shortlists that do not reach far enough are replaced by whole rows, all in one follow-up plan.
-absl::StatusOr<const StepRows*> ModelRunner::FetchIncomplete(const StepRows* rows) {
+absl::StatusOr<const kernels::StepRows*> ModelRunner::FetchIncomplete(
+    const kernels::StepRows* rows) {
   if (rows == nullptr) return rows;
   StepPlan follow_up;
   for (size_t i = 0; i < plan_.needs.size(); ++i) {
     const RowNeed& need = plan_.needs[i];
     const ListedRow* listed = rows->Listed(static_cast<int>(i));
     if (listed == nullptr) continue;
-    const auto bias = absl::MakeConstSpan(plan_.bias)
-                          .subspan(need.bias_begin, need.bias_end - need.bias_begin);
-    if (!IsComplete(need, *listed, bias)) follow_up.fetch.push_back(static_cast<int32_t>(i));
+    const auto bias =
+        absl::MakeConstSpan(plan_.bias).subspan(need.bias_begin, need.bias_end - need.bias_begin);
+    if (!kernels::IsComplete(need, *listed, bias))
+      follow_up.fetch.push_back(static_cast<int32_t>(i));
   }
   if (follow_up.fetch.empty()) return rows;
   follow_up.step = step_ + 1;
@@ -146,4 +147,4 @@ absl::Status ModelRunner::Follow(StepPlan plan) {
   return absl::OkStatus();
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -28,7 +28,7 @@
 #include "model/decoder.h"
 #include "model/step_builder.h"
 
-namespace coppice {
+namespace coppice::model {
 
 struct ModelRunnerOptions {
   std::string dir;                      // Hugging Face folder
@@ -54,13 +54,13 @@ class ModelRunner {
   // Collective over the communicator's ranks. Logs progress while loading. Errors name file, tensor
   // and expectation, or the bytes that kv_bytes lacks. *communicator must outlive the runner.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Load(const ModelRunnerOptions& options,
-                                                           Communicator* communicator);
+                                                           comm::Communicator* communicator);
   ModelRunner(const ModelRunner&) = delete;
   ModelRunner& operator=(const ModelRunner&) = delete;
 
   const ModelConfig& config() const { return decoder_->parts().config; }
   int vocab_size() const { return config().vocab_size; }
-  DType dtype() const { return decoder_->parts().dtype; }
+  kernels::DType dtype() const { return decoder_->parts().dtype; }
   uint64_t fingerprint() const { return decoder_->parts().fingerprint; }
   int max_rows() const { return decoder_->parts().max_rows; }
   std::string backend_description() const { return backend_->description(); }
@@ -88,7 +88,7 @@ class ModelRunner {
   void WaitForHead();
   // Until the step has run: what the plan needs of the rows, in the order of the needs, valid until
   // the next Submit.
-  absl::StatusOr<const StepRows*> Wait();
+  absl::StatusOr<const kernels::StepRows*> Wait();
 
   // ---- the other ranks
   // Runs the leader's next plan, already numbered. InvalidArgument names what is wrong with it;
@@ -98,23 +98,24 @@ class ModelRunner {
   uint64_t steps() const { return step_; }  // submitted
 
  private:
-  ModelRunner(const ModelRunnerOptions& options, int threads) : options_(options), threads_(threads) {}
-  absl::Status Init(Communicator* communicator);
+  ModelRunner(const ModelRunnerOptions& options, int threads)
+      : options_(options), threads_(threads) {}
+  absl::Status Init(comm::Communicator* communicator);
   absl::Status Start(StepPlan plan);
-  absl::StatusOr<const StepRows*> FetchIncomplete(const StepRows* rows);
+  absl::StatusOr<const kernels::StepRows*> FetchIncomplete(const kernels::StepRows* rows);
 
   const ModelRunnerOptions options_;
   ThreadTeam threads_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<KvPool> pool_;
+  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<kernels::KvPool> pool_;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<BlockManager> blocks_;
   StepClock step_clock_;
   std::vector<KvCopy> commits_;
   PlanSender* followers_ = nullptr;
-  StepPlan plan_;            // under way; after Wait the last one
-  StepPlan fetch_;           // a follow-up of plan_
+  StepPlan plan_;   // under way; after Wait the last one
+  StepPlan fetch_;  // a follow-up of plan_
   uint64_t step_ = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::model

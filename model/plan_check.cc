@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 constexpr int kMostListed = 1 << 28;  // entries of a shortlist: far above any vocabulary
@@ -81,8 +81,8 @@ absl::Status CheckRow(const StepPlan& plan, int s, int row) {
   const int prefix = plan.prefix_length(row), chain = plan.chain_length(row);
   if (chain > 0 ? prefix != segment.prefix_len : prefix > segment.prefix_len) {
     return BadEntry("position", row,
-                    absl::StrCat(plan.position[row], " with ", chain, " tokens outside of a prefix of ",
-                                 segment.prefix_len));
+                    absl::StrCat(plan.position[row], " with ", chain,
+                                 " tokens outside of a prefix of ", segment.prefix_len));
   }
   const int32_t last =
       chain > 0 ? plan.chain[plan.chain_begin[row + 1] - 1]
@@ -103,9 +103,9 @@ absl::Status CheckSegments(const StepPlan& plan) {
     }
     const int64_t held = int64_t{plan.table_begin[s + 1]} - plan.table_begin[s];
     if (segment.prefix_len < 0 || segment.prefix_len > held * kBlockSize) {
-      return BadEntry("segments", s,
-                      absl::StrCat("a prefix of ", segment.prefix_len, " tokens in ", held,
-                                   " blocks"));
+      return BadEntry(
+          "segments", s,
+          absl::StrCat("a prefix of ", segment.prefix_len, " tokens in ", held, " blocks"));
     }
     for (; row < segment.first_row + segment.rows; ++row) {
       COPPICE_RETURN_IF_ERROR(CheckRow(plan, static_cast<int>(s), static_cast<int>(row)));
@@ -136,8 +136,8 @@ absl::Status CheckNeed(const StepPlan& plan, size_t i) {
     return bad(absl::StrCat("count ", need.count, " is not in [1, ", kMostListed, "]"));
   }
   const bool cover = need.cover >= 0 && need.cover <= 1 && (need.cover == 0 || need.sums);
-  if (!(need.temperature > 0 && need.temperature < INFINITY) ||
-      !InNats(need.slack, 0) || !InNats(need.depth, 0) || !cover) {
+  if (!(need.temperature > 0 && need.temperature < INFINITY) || !InNats(need.slack, 0) ||
+      !InNats(need.depth, 0) || !cover) {
     return bad("temperature, slack, depth or cover is out of range");
   }
   return absl::OkStatus();
@@ -192,4 +192,4 @@ absl::Status CheckPlan(const StepPlan& plan, const PlanLimits& limits) {
   return CheckFetch(plan, limits);
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -8,13 +8,13 @@
 #include "absl/status/status.h"
 #include "base/step_plan.h"
 
-namespace coppice {
+namespace coppice::model {
 
 struct PlanLimits {
   int max_rows = 0;
   int vocab_size = 0;
   int max_positions = 0;
-  int64_t blocks = 0;   // of the KV pool, the sink included
+  int64_t blocks = 0;    // of the KV pool, the sink included
   int needs_before = 0;  // of the step before: what `fetch` may name
 };
 
@@ -22,4 +22,4 @@ struct PlanLimits {
 // O(rows log rows + chain + table entries).
 absl::Status CheckPlan(const StepPlan& plan, const PlanLimits& limits);
 
-}  // namespace coppice
+}  // namespace coppice::model

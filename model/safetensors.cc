@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 using Json = nlohmann::json;
@@ -155,4 +155,4 @@ absl::StatusOr<std::vector<TensorInfo>> ParseSafetensorsHeader(const std::string
   return tensors;
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

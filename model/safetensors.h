@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-namespace coppice {
+namespace coppice::model {
 
 struct TensorInfo {
   std::string name;
@@ -29,4 +29,4 @@ absl::StatusOr<std::vector<TensorInfo>> ParseSafetensorsHeader(const std::string
 // "[512, 64]".
 std::string ShapeText(absl::Span<const int64_t> shape);
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "kernels/shortlist.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 // Sets q_heads and kv_heads; ranks <= num_heads, so a replicated KV head has a query head for each
@@ -37,7 +37,7 @@ absl::Status CheckVocabulary(int vocab, int ranks) {
   };
   if (ranks > kLseChunks) return too_many(absl::StrCat("expected at most ", kLseChunks, " ranks"));
   for (int rank = 0; rank < ranks; ++rank) {
-    if (VocabularyShard(vocab, rank, ranks).size() > 0) continue;
+    if (kernels::VocabularyShard(vocab, rank, ranks).size() > 0) continue;
     return too_many(absl::StrCat("and of ", vocab, " tokens none is left for rank ", rank));
   }
   return absl::OkStatus();
@@ -65,10 +65,10 @@ absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int rank, int
   ShardPlan plan;
   SplitHeads(config, rank, ranks, &plan);
   plan.intermediate = BalancedPiece(config.intermediate_size, rank, ranks);
-  const TokenRange tokens = VocabularyShard(config.vocab_size, rank, ranks);
+  const kernels::TokenRange tokens = kernels::VocabularyShard(config.vocab_size, rank, ranks);
   plan.vocab = {static_cast<int>(tokens.begin), static_cast<int>(tokens.end)};
-  plan.largest_vocab = static_cast<int>(LargestShard(config.vocab_size, ranks));
+  plan.largest_vocab = static_cast<int>(kernels::LargestShard(config.vocab_size, ranks));
   return plan;
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -5,7 +5,7 @@
 #include "absl/status/statusor.h"
 #include "model/model_config.h"
 
-namespace coppice {
+namespace coppice::model {
 
 struct Range {
   int begin = 0;
@@ -32,4 +32,4 @@ struct ShardPlan {
 // vocabulary, or one of them would have no token.
 absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int rank, int ranks);
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -2,7 +2,7 @@
 
 #include "base/check.h"
 
-namespace coppice {
+namespace coppice::model {
 
 void StepBuilder::ExtendSegment(SequenceHandle sequence) {
   if (sequence != last_sequence_) {
@@ -56,4 +56,4 @@ StepBuilder::BiasRange StepBuilder::AddBias(absl::Span<const std::pair<TokenId, 
   return {begin, static_cast<int32_t>(plan_.bias.size())};
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -10,7 +10,7 @@
 #include "base/step_plan.h"
 #include "model/block_manager.h"
 
-namespace coppice {
+namespace coppice::model {
 
 class StepBuilder {
  public:
@@ -49,4 +49,4 @@ class StepBuilder {
   SequenceHandle last_sequence_ = -1;
 };
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -6,20 +6,20 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
-MatrixSource Rows(const MatrixSource& source, int64_t begin, int64_t end) {
-  MatrixSource part = source;
-  part.data =
-      static_cast<const char*>(source.data) + begin * source.row_stride * DTypeSize(source.dtype);
+kernels::MatrixSource Rows(const kernels::MatrixSource& source, int64_t begin, int64_t end) {
+  kernels::MatrixSource part = source;
+  part.data = static_cast<const char*>(source.data) +
+              begin * source.row_stride * kernels::DTypeSize(source.dtype);
   part.rows = end - begin;
   return part;
 }
 
-MatrixSource Columns(const MatrixSource& source, int64_t begin, int64_t end) {
-  MatrixSource part = source;
-  part.data = static_cast<const char*>(source.data) + begin * DTypeSize(source.dtype);
+kernels::MatrixSource Columns(const kernels::MatrixSource& source, int64_t begin, int64_t end) {
+  kernels::MatrixSource part = source;
+  part.data = static_cast<const char*>(source.data) + begin * kernels::DTypeSize(source.dtype);
   part.columns = end - begin;
   return part;
 }
@@ -35,7 +35,7 @@ struct Shard {
 
 class Loader {
  public:
-  Loader(const WeightsRequest& request, Checkpoint* checkpoint, Backend* backend)
+  Loader(const WeightsRequest& request, Checkpoint* checkpoint, kernels::Backend* backend)
       : request_(request), config_(*request.config), checkpoint_(checkpoint), backend_(backend) {
     d_ = config_.hidden_size;
     steps_ = 4 * config_.num_layers + (config_.tied_head ? 1 : 2);
@@ -97,12 +97,12 @@ class Loader {
   }
 
   // The rows of every shard, one below the other: [sum of rows, d].
-  absl::StatusOr<std::unique_ptr<Weight>> ColumnParallel(const std::vector<Shard>& shards,
-                                                         bool has_bias) {
-    std::vector<MatrixSource> sources;
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> ColumnParallel(const std::vector<Shard>& shards,
+                                                                  bool has_bias) {
+    std::vector<kernels::MatrixSource> sources;
     std::vector<float> bias;
     for (const Shard& shard : shards) {
-      COPPICE_ASSIGN_OR_RETURN(const MatrixSource all,
+      COPPICE_ASSIGN_OR_RETURN(const kernels::MatrixSource all,
                                checkpoint_->Matrix(shard.name + ".weight", shard.size, d_));
       sources.push_back(Rows(all, shard.begin, shard.end));
       if (!has_bias) continue;
@@ -118,22 +118,23 @@ class Loader {
 
   // The shard's columns of a matrix [d, size]. The bias is added once in the sum over ranks: the
   // others check it and keep nothing.
-  absl::StatusOr<std::unique_ptr<Weight>> RowParallel(const Shard& shard, bool has_bias) {
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> RowParallel(const Shard& shard, bool has_bias) {
     const std::string name = shard.name + ".weight";
-    COPPICE_ASSIGN_OR_RETURN(const MatrixSource all, checkpoint_->Matrix(name, d_, shard.size));
+    COPPICE_ASSIGN_OR_RETURN(const kernels::MatrixSource all,
+                             checkpoint_->Matrix(name, d_, shard.size));
     std::vector<float> bias;
     if (has_bias) {
       COPPICE_ASSIGN_OR_RETURN(
           bias, checkpoint_->Vector(shard.name + ".bias", d_, 0, request_.rank == 0 ? d_ : 0));
     }
-    const MatrixSource mine = Columns(all, shard.begin, shard.end);
+    const kernels::MatrixSource mine = Columns(all, shard.begin, shard.end);
     auto packed = backend_->Pack(absl::MakeConstSpan(&mine, 1), request_.dtype, std::move(bias));
     checkpoint_->Release(name);
     return Packed(name, std::move(packed));
   }
 
-  absl::StatusOr<std::unique_ptr<Weight>> Packed(const std::string& name,
-                                                 absl::StatusOr<std::unique_ptr<Weight>> packed) {
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> Packed(
+      const std::string& name, absl::StatusOr<std::unique_ptr<kernels::Weight>> packed) {
     if (!packed.ok()) {
       return absl::Status(packed.status().code(),
                           absl::StrCat(name, ": ", packed.status().message()));
@@ -144,7 +145,7 @@ class Loader {
     return packed;
   }
 
-  absl::StatusOr<std::unique_ptr<Weight>> Gain(const std::string& name) {
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> Gain(const std::string& name) {
     COPPICE_ASSIGN_OR_RETURN(std::vector<float> values, checkpoint_->Vector(name, d_, 0, d_));
     COPPICE_ASSIGN_OR_RETURN(auto gain, backend_->PackGain(std::move(values)));
     weights_.bytes += gain->bytes;
@@ -154,7 +155,7 @@ class Loader {
   const WeightsRequest& request_;
   const ModelConfig& config_;
   Checkpoint* checkpoint_;
-  Backend* backend_;
+  kernels::Backend* backend_;
   int64_t d_ = 0;
   int steps_ = 0;
   int done_ = 0;
@@ -164,8 +165,8 @@ class Loader {
 }  // namespace
 
 absl::StatusOr<DecoderWeights> LoadWeights(const WeightsRequest& request, Checkpoint* checkpoint,
-                                           Backend* backend) {
+                                           kernels::Backend* backend) {
   return Loader(request, checkpoint, backend).Load();
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -12,41 +12,41 @@
 #include "model/model_config.h"
 #include "model/shard_plan.h"
 
-namespace coppice {
+namespace coppice::model {
 
 // D = head_dim, d = hidden_size, q, kv, f, v = this rank's query heads, KV heads, MLP columns,
 // vocabulary rows. Matrices hold their biases; those of row-parallel products (output, down) live
 // on rank 0 alone.
 struct LayerWeights {
-  std::unique_ptr<Weight> attention_norm;  // gain [d]
-  std::unique_ptr<Weight> qkv;             // [(q + 2 kv) D, d]
-  std::unique_ptr<Weight> output;          // [d, q D]
-  std::unique_ptr<Weight> mlp_norm;        // gain [d]
-  std::unique_ptr<Weight> gate_up;         // [2 f, d]
-  std::unique_ptr<Weight> down;            // [d, f]
+  std::unique_ptr<kernels::Weight> attention_norm;  // gain [d]
+  std::unique_ptr<kernels::Weight> qkv;             // [(q + 2 kv) D, d]
+  std::unique_ptr<kernels::Weight> output;          // [d, q D]
+  std::unique_ptr<kernels::Weight> mlp_norm;        // gain [d]
+  std::unique_ptr<kernels::Weight> gate_up;         // [2 f, d]
+  std::unique_ptr<kernels::Weight> down;            // [d, f]
 };
 
 struct DecoderWeights {
-  std::unique_ptr<Weight> embedding;  // [v, d]
-  std::unique_ptr<Weight> own_head;   // [v, d]; null when tied
+  std::unique_ptr<kernels::Weight> embedding;  // [v, d]
+  std::unique_ptr<kernels::Weight> own_head;   // [v, d]; null when tied
   std::vector<LayerWeights> layers;
-  std::unique_ptr<Weight> final_norm;  // gain [d]
-  size_t bytes = 0;                    // of all of the above
+  std::unique_ptr<kernels::Weight> final_norm;  // gain [d]
+  size_t bytes = 0;                             // of all of the above
 
-  const Weight& head() const { return own_head != nullptr ? *own_head : *embedding; }
+  const kernels::Weight& head() const { return own_head != nullptr ? *own_head : *embedding; }
 };
 
 struct WeightsRequest {
   const ModelConfig* config = nullptr;
   ShardPlan plan;
   int rank = 0;
-  DType dtype = DType::kF32;                      // f32 or bf16
+  kernels::DType dtype = kernels::DType::kF32;    // f32 or bf16
   std::function<void(double fraction)> progress;  // may be empty
 };
 
 // Packs matrix by matrix and gives each one's pages back before the next, so that memory peaks at
 // the packed weights plus one matrix. Errors name file, tensor and expectation.
 absl::StatusOr<DecoderWeights> LoadWeights(const WeightsRequest& request, Checkpoint* checkpoint,
-                                           Backend* backend);
+                                           kernels::Backend* backend);
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -24,13 +24,13 @@ ABSL_FLAG(double, start_deadline, 120,
           "seconds that a starting process waits for the others of its mpirun or replica");
 ABSL_FLAG(double, heartbeat_interval, 0.5, "seconds between heartbeats");
 
-namespace coppice {
+namespace coppice::node {
 namespace {
 
 constexpr double kAnyGap_s = 3600;  // on the agent's thread, which has looked a beat ago
 
 absl::Status GivenUp(const std::string& id, const std::string& reason, const StepReport& report) {
-  const std::string stopped = StoppedRanks();
+  const std::string stopped = comm::StoppedRanks();
   return absl::AbortedError(
       absl::StrCat(id, " ", reason, "; the coordinator has given it up", "; step ",
                    report.steps + 1, report.working ? " has been under way" : " has not begun",
@@ -44,7 +44,7 @@ int RunNode(const std::string& program, const std::string& usage, int argc, char
             const Serve& serve) {
   ParseProgramFlags(program, usage, argc, argv);
   InstallStopSignals();
-  std::unique_ptr<MpiWorld> world;
+  std::unique_ptr<comm::MpiWorld> world;
   absl::Status status = CheckNodeFlags();
   if (status.ok()) status = serve(world);
   if (status.ok()) return 0;
@@ -71,8 +71,8 @@ absl::Status CheckNodeFlags() {
   return absl::OkStatus();
 }
 
-ModelRunnerOptions RunnerOptionsFromFlags() {
-  ModelRunnerOptions options;
+model::ModelRunnerOptions RunnerOptionsFromFlags() {
+  model::ModelRunnerOptions options;
   options.dir = absl::GetFlag(FLAGS_model);
   options.backend = absl::GetFlag(FLAGS_backend);
   options.dtype = absl::GetFlag(FLAGS_dtype);
@@ -81,26 +81,26 @@ ModelRunnerOptions RunnerOptionsFromFlags() {
   return options;
 }
 
-absl::StatusOr<std::string> FindCoordinator(absl::Span<const MpiWorld::Peer> peers) {
+absl::StatusOr<std::string> FindCoordinator(absl::Span<const comm::MpiWorld::Peer> peers) {
   std::string coordinator = absl::GetFlag(FLAGS_coordinator);
-  for (const MpiWorld::Peer& peer : peers) {
-    if (peer.role == Role::kCoordinator && coordinator.empty()) coordinator = peer.endpoint;
+  for (const comm::MpiWorld::Peer& peer : peers) {
+    if (peer.role == comm::Role::kCoordinator && coordinator.empty()) coordinator = peer.endpoint;
   }
   if (!coordinator.empty()) return coordinator;
   return absl::InvalidArgumentError("--coordinator: no coordinator in this mpirun and none given");
 }
 
 proto::Register NodeRegistration(proto::NodeRole role, const std::string& id,
-                                 const std::string& prefix, const ModelRunner& runner) {
+                                 const std::string& prefix, const model::ModelRunner& runner) {
   proto::Register registration;
   registration.set_role(role);
   registration.set_node_id(id.empty() ? absl::StrCat(prefix, getpid()) : id);
-  const ModelConfig& config = runner.config();
+  const model::ModelConfig& config = runner.config();
   proto::ModelInfo* model = registration.mutable_model();
   model->set_path(absl::GetFlag(FLAGS_model));
   model->set_vocab_size(config.vocab_size);
   model->set_max_positions(config.max_positions);
-  model->set_dtype(DTypeName(runner.dtype()));
+  model->set_dtype(kernels::DTypeName(runner.dtype()));
   model->set_fingerprint(runner.fingerprint());
   for (TokenId eos : config.eos_ids) model->add_eos_ids(eos);
   registration.set_kv_blocks_total(runner.blocks()->counts().total);
@@ -110,10 +110,10 @@ proto::Register NodeRegistration(proto::NodeRole role, const std::string& id,
   return registration;
 }
 
-absl::StatusOr<std::unique_ptr<NodeAgent>> JoinCluster(const std::string& coordinator,
-                                                       proto::Register registration,
-                                                       ModelRunner* runner) {
-  NodeAgentOptions options;
+absl::StatusOr<std::unique_ptr<comm::NodeAgent>> JoinCluster(const std::string& coordinator,
+                                                             proto::Register registration,
+                                                             model::ModelRunner* runner) {
+  comm::NodeAgentOptions options;
   options.steps = runner->step_clock();
   options.on_given_up = [steps = runner->step_clock(), role = registration.role(),
                          id = registration.node_id()](const std::string& reason) {
@@ -123,7 +123,7 @@ absl::StatusOr<std::unique_ptr<NodeAgent>> JoinCluster(const std::string& coordi
   options.coordinator = coordinator;
   options.registration = std::move(registration);
   options.heartbeat_interval_s = absl::GetFlag(FLAGS_heartbeat_interval);
-  return NodeAgent::Start(options);
+  return comm::NodeAgent::Start(options);
 }
 
-}  // namespace coppice
+}  // namespace coppice::node

@@ -8,15 +8,15 @@
 #include "absl/strings/str_format.h"
 #include "comm/local_ranks.h"
 
-namespace coppice {
+namespace coppice::node {
 namespace {
 
 constexpr double kLook_s = 0.1;
 constexpr double kLongestGap_s = 2;  // a longer one: this process was stopped or starved itself
 
 std::string Standstill(double still_s, const std::string& what) {
-  const LaunchedRank self = ThisLaunchedRank();
-  const std::string stopped = StoppedRanks();
+  const comm::LaunchedRank self = comm::ThisLaunchedRank();
+  const std::string stopped = comm::StoppedRanks();
   return absl::StrCat("rank ", self.rank, " of ", self.size, ": start-up stands still for ",
                       absl::StrFormat("%.1f s (--start_deadline): it ", still_s), what, "; ",
                       !stopped.empty() ? stopped : "no other rank of this host is stopped");
@@ -59,4 +59,4 @@ void StartWatch::Run() {
   }
 }
 
-}  // namespace coppice
+}  // namespace coppice::node

@@ -11,7 +11,7 @@
 
 #include "base/step_clock.h"
 
-namespace coppice {
+namespace coppice::node {
 
 class StartWatch {
  public:
@@ -36,4 +36,4 @@ class StartWatch {
   std::thread thread_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::node

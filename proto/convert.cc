@@ -12,7 +12,7 @@
 #include "decoding/topology.h"
 #include "proto/field_checks.h"
 
-namespace coppice {
+namespace coppice::proto {
 
 using wire::Bad;
 using wire::BadEntry;
@@ -26,10 +26,11 @@ namespace {
 // At most 64 bytes, without control characters: what is unknown may be anything.
 std::string Shown(const std::string& name) { return absl::CHexEscape(name.substr(0, 64)); }
 
-proto::Parameter ToMessage(const ParameterRow& row, const DecodingParams& params) {
+proto::Parameter ToMessage(const decoding::ParameterRow& row,
+                           const decoding::DecodingParams& params) {
   proto::Parameter message;
   message.set_name(row.name);
-  const ParameterValue value = row.member.get(params);
+  const decoding::ParameterValue value = row.member.get(params);
   if (const auto* integer = std::get_if<int64_t>(&value)) message.set_integer(*integer);
   if (const auto* number = std::get_if<double>(&value)) message.set_number(*number);
   if (const auto* flag = std::get_if<bool>(&value)) message.set_flag(*flag);
@@ -37,16 +38,16 @@ proto::Parameter ToMessage(const ParameterRow& row, const DecodingParams& params
   return message;
 }
 
-std::optional<ParameterValue> ValueOf(const proto::Parameter& message) {
+std::optional<decoding::ParameterValue> ValueOf(const proto::Parameter& message) {
   switch (message.value_case()) {
     case proto::Parameter::kInteger:
-      return ParameterValue(int64_t{message.integer()});
+      return decoding::ParameterValue(int64_t{message.integer()});
     case proto::Parameter::kNumber:
-      return ParameterValue(message.number());
+      return decoding::ParameterValue(message.number());
     case proto::Parameter::kFlag:
-      return ParameterValue(message.flag());
+      return decoding::ParameterValue(message.flag());
     case proto::Parameter::kSeed:
-      return ParameterValue(uint64_t{message.seed()});
+      return decoding::ParameterValue(uint64_t{message.seed()});
     case proto::Parameter::VALUE_NOT_SET:
       break;
   }
@@ -54,21 +55,21 @@ std::optional<ParameterValue> ValueOf(const proto::Parameter& message) {
 }
 
 // Every scalar of the table exactly once, in any order.
-absl::Status ReadParameters(const proto::Decoding& message, DecodingParams* params) {
-  std::set<const ParameterRow*> seen;
+absl::Status ReadParameters(const proto::Decoding& message, decoding::DecodingParams* params) {
+  std::set<const decoding::ParameterRow*> seen;
   for (int i = 0; i < message.parameters_size(); ++i) {
     const proto::Parameter& parameter = message.parameters(i);
-    const ParameterRow* row = FindParameter(parameter.name());
+    const decoding::ParameterRow* row = decoding::FindParameter(parameter.name());
     if (row == nullptr || !row->scalar()) {
       return BadEntry("parameters", i,
                       absl::StrCat("\"", Shown(parameter.name()), "\" is no parameter"));
     }
     if (!seen.insert(row).second) return Bad(row->name, "is given twice");
-    const std::optional<ParameterValue> value = ValueOf(parameter);
+    const std::optional<decoding::ParameterValue> value = ValueOf(parameter);
     if (!value) return Bad(row->name, "has no value");
-    COPPICE_RETURN_IF_ERROR(SetParameter(*row, *value, params));
+    COPPICE_RETURN_IF_ERROR(decoding::SetParameter(*row, *value, params));
   }
-  for (const ParameterRow& row : Parameters()) {
+  for (const decoding::ParameterRow& row : decoding::Parameters()) {
     if (row.scalar() && seen.count(&row) == 0) return Bad(row.name, "is missing");
   }
   return absl::OkStatus();
@@ -88,39 +89,39 @@ absl::Status CheckBias(const proto::Decoding& message) {
 
 }  // namespace
 
-proto::Decoding DecodingToMessage(const DecodingParams& params) {
+proto::Decoding DecodingToMessage(const decoding::DecodingParams& params) {
   proto::Decoding message;
-  message.set_kind(std::string(DecodingKindName(params.kind)));
+  message.set_kind(std::string(decoding::DecodingKindName(params.kind)));
   if (params.method != nullptr) message.set_method(std::string(params.method->name));
   Fill(params.stop_ids, message.mutable_stop_ids());
-  message.set_warp_mode(std::string(WarpModeName(params.warp.mode)));
+  message.set_warp_mode(std::string(decoding::WarpModeName(params.warp.mode)));
   for (const auto& [token, value] : params.warp.logit_bias) {
     message.add_bias_tokens(token);
     message.add_bias_values(value);
   }
   message.set_draft_tree(params.draft_tree);
-  for (const ParameterRow& row : Parameters()) {
+  for (const decoding::ParameterRow& row : decoding::Parameters()) {
     if (row.scalar()) *message.add_parameters() = ToMessage(row, params);
   }
   return message;
 }
 
-absl::StatusOr<DecodingParams> DecodingFromMessage(const proto::Decoding& message) {
-  DecodingParams params;
-  COPPICE_ASSIGN_OR_RETURN(params.kind, ParseDecodingKind(message.kind()));
-  params.method = FindMethod(message.method());
+absl::StatusOr<decoding::DecodingParams> DecodingFromMessage(const proto::Decoding& message) {
+  decoding::DecodingParams params;
+  COPPICE_ASSIGN_OR_RETURN(params.kind, decoding::ParseDecodingKind(message.kind()));
+  params.method = decoding::FindMethod(message.method());
   if (params.method == nullptr) {
     return Bad("method", absl::StrCat("\"", Shown(message.method()), "\" is no method"));
   }
   COPPICE_RETURN_IF_ERROR(ReadParameters(message, &params));
   COPPICE_RETURN_IF_ERROR(CheckEntries("stop_ids", message.stop_ids(), 0, INT32_MAX));
   params.stop_ids = ToVector(message.stop_ids());
-  COPPICE_ASSIGN_OR_RETURN(params.warp.mode, ParseWarpMode(message.warp_mode()));
+  COPPICE_ASSIGN_OR_RETURN(params.warp.mode, decoding::ParseWarpMode(message.warp_mode()));
   COPPICE_RETURN_IF_ERROR(CheckBias(message));
   for (int i = 0; i < message.bias_tokens_size(); ++i) {
     params.warp.logit_bias.emplace_back(message.bias_tokens(i), message.bias_values(i));
   }
-  COPPICE_RETURN_IF_ERROR(ParseTopology(message.draft_tree()).status());
+  COPPICE_RETURN_IF_ERROR(decoding::ParseTopology(message.draft_tree()).status());
   params.draft_tree = message.draft_tree();
   return params;
 }
@@ -129,4 +130,4 @@ absl::Status CheckTokens(absl::Span<const int32_t> tokens, int vocab_size, const
   return CheckEntries(field, tokens, 0, vocab_size);
 }
 
-}  // namespace coppice
+}  // namespace coppice::proto

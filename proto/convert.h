@@ -1,6 +1,7 @@
-// Messages <-> structs, and nowhere else. Everything that comes off a wire goes through here before
-// it is used: lengths, ranges and structure are checked, and InvalidArgument names the field and
-// the index. Called by the worker, the draft node and the coordinator. Pure functions, any thread.
+// The only conversion between messages and structs. Every message received from another process
+// passes through here before it is used. Lengths, ranges and structure are checked, and
+// InvalidArgument names the field and the index. Called by the worker, the draft node and the
+// coordinator. Pure functions, any thread.
 #pragma once
 
 #include <cstddef>
@@ -22,22 +23,23 @@
 #include "proto/draft.pb.h"
 #include "proto/plan.pb.h"
 
-namespace coppice {
+namespace coppice::proto {
 
 // ---- control.proto
 // params.method is resolved: the other end refuses a message that names none.
-proto::Decoding DecodingToMessage(const DecodingParams& params);
-// Ranges are those of the algorithms (widths >= 1, numbers finite, ...), not the API's policy
+proto::Decoding DecodingToMessage(const decoding::DecodingParams& params);
+// Checks the ranges that the algorithms need (widths >= 1, finite numbers, ...), not the API's
 // limits.
-absl::StatusOr<DecodingParams> DecodingFromMessage(const proto::Decoding& message);
+absl::StatusOr<decoding::DecodingParams> DecodingFromMessage(const proto::Decoding& message);
 
 // stop_token = the last token of a finished hypothesis, else -1.
-proto::Hypothesis HypothesisToMessage(const Hypothesis& hypothesis);
-absl::StatusOr<Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message, int vocab_size);
+proto::Hypothesis HypothesisToMessage(const decoding::Hypothesis& hypothesis);
+absl::StatusOr<decoding::Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message,
+                                                           int vocab_size);
 
-proto::DecodingStats StatsToMessage(const DecodingStats& stats);
+proto::SequenceStats StatsToMessage(const DecodingStats& stats);
 // Every number is in [0, 1e15], so that sums of many can be formed; most_layers: of a draft.
-absl::StatusOr<DecodingStats> StatsFromMessage(const proto::DecodingStats& message,
+absl::StatusOr<DecodingStats> StatsFromMessage(const proto::SequenceStats& message,
                                                int most_layers);
 
 // What a leader may say of one sequence.
@@ -47,19 +49,19 @@ struct ProgressLimits {
   size_t tokens_so_far = 0;  // of the stable prefix, those of earlier updates
   int64_t max_hypotheses = 0;
 };
-// A SequenceUpdate that can be believed as far as its fields go.
+// A SequenceUpdate whose fields have been checked.
 struct SequenceProgress {
   std::vector<TokenId> stable_tokens;  // new ones
   bool finished = false;
-  std::vector<Hypothesis> hypotheses;  // finished: 1 to max_hypotheses, best first
-  std::optional<DecodingStats> stats;  // finished
+  std::vector<decoding::Hypothesis> hypotheses;  // finished: 1 to max_hypotheses, best first
+  std::optional<DecodingStats> stats;            // finished
 };
-// Of an update that reports no error (error_code is the caller's to look at first).
+// For an update without an error; the caller looks at error_code first.
 absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate& message,
                                                      const ProgressLimits& limits);
 
-// What a node registers with, and what its beats carry, can be counted with: names are printable
-// and short, numbers in range, ranks in order.
+// Check what a node registers with and what its heartbeats carry: names are printable and short,
+// numbers are in range, ranks are in order.
 absl::Status CheckRegistration(const proto::Register& registration);
 absl::Status CheckNodeStatus(const proto::NodeStatus& status);
 
@@ -67,26 +69,28 @@ absl::Status CheckNodeStatus(const proto::NodeStatus& status);
 absl::Status CheckTokens(absl::Span<const int32_t> tokens, int vocab_size, const char* field);
 
 // ---- draft.proto
-proto::Forest ForestToMessage(const DraftForest& forest);
-absl::StatusOr<DraftForest> ForestFromMessage(const proto::Forest& message, int vocab_size);
+proto::Forest ForestToMessage(const decoding::DraftForest& forest);
+absl::StatusOr<decoding::DraftForest> ForestFromMessage(const proto::Forest& message,
+                                                        int vocab_size);
 
-// The node's own times are finite and not negative.
+// Checks that the times the node measured are finite and not negative.
 absl::Status CheckDraftTimes(const proto::DraftReply& reply);
 
 // root_trie[r]: entry of the request's token trie that root r ends at, -1 = the stable prefix
 // itself. The hashes of the roots are not sent: the receiver computes them from the tokens.
-proto::RoundState DraftStateToMessage(const DraftState& state, absl::Span<const int32_t> root_trie);
+proto::RoundState DraftStateToMessage(const decoding::DraftState& state,
+                                      absl::Span<const int32_t> root_trie);
 // stable_hash = H(generated tokens of the stable prefix). trie_parent and trie_token are those of
 // proto::DraftRequest: parent < own index, -1 = the stable prefix; tokens >= 0.
-absl::StatusOr<DraftState> DraftStateFromMessage(const proto::RoundState& message,
-                                                 uint64_t stable_hash,
-                                                 absl::Span<const int32_t> trie_parent,
-                                                 absl::Span<const TokenId> trie_token);
+absl::StatusOr<decoding::DraftState> DraftStateFromMessage(const proto::RoundState& message,
+                                                           uint64_t stable_hash,
+                                                           absl::Span<const int32_t> trie_parent,
+                                                           absl::Span<const TokenId> trie_token);
 
 // ---- plan.proto
-proto::StepPlan PlanToMessage(const StepPlan& plan);
+proto::StepPlan PlanToMessage(const coppice::StepPlan& plan);
 // The arrays as they came. Whether the plan can be run is checked once, by ModelRunner
 // (model/plan_check.h).
-absl::StatusOr<StepPlan> PlanFromMessage(const proto::StepPlan& message);
+absl::StatusOr<coppice::StepPlan> PlanFromMessage(const proto::StepPlan& message);
 
-}  // namespace coppice
+}  // namespace coppice::proto

@@ -5,7 +5,7 @@
 #include "proto/convert.h"
 #include "proto/field_checks.h"
 
-namespace coppice {
+namespace coppice::proto {
 
 using wire::BadEntry;
 using wire::CheckEntries;
@@ -15,13 +15,13 @@ using wire::Fill;
 using wire::kMostStatistic;
 using wire::ToVector;
 
-proto::Forest ForestToMessage(const DraftForest& forest) {
+proto::Forest ForestToMessage(const decoding::DraftForest& forest) {
   proto::Forest message;
   message.set_num_roots(forest.num_roots);
   Fill(forest.token, message.mutable_token());
   Fill(forest.parent, message.mutable_parent());
   Fill(forest.layer_begin, message.mutable_layer_begin());
-  for (const Proposal& proposal : forest.proposals) {
+  for (const decoding::Proposal& proposal : forest.proposals) {
     proto::Proposal* sent = message.add_proposal();
     sent->set_node(proposal.node);
     sent->set_log_weight(proposal.log_weight);
@@ -33,9 +33,11 @@ proto::Forest ForestToMessage(const DraftForest& forest) {
   return message;
 }
 
-absl::StatusOr<DraftForest> ForestFromMessage(const proto::Forest& message, int vocab_size) {
-  COPPICE_RETURN_IF_ERROR(CheckRange("num_roots", int64_t{message.num_roots()}, 0, kMostBeams));
-  DraftForest forest;
+absl::StatusOr<decoding::DraftForest> ForestFromMessage(const proto::Forest& message,
+                                                        int vocab_size) {
+  COPPICE_RETURN_IF_ERROR(
+      CheckRange("num_roots", int64_t{message.num_roots()}, 0, decoding::kMostBeams));
+  decoding::DraftForest forest;
   forest.num_roots = message.num_roots();
   forest.token = ToVector(message.token());
   forest.parent = ToVector(message.parent());
@@ -59,7 +61,7 @@ absl::Status CheckDraftTimes(const proto::DraftReply& reply) {
   return CheckRange("model_ms", reply.model_ms(), 0.0, kMostStatistic);
 }
 
-proto::RoundState DraftStateToMessage(const DraftState& state,
+proto::RoundState DraftStateToMessage(const decoding::DraftState& state,
                                       absl::Span<const int32_t> root_trie) {
   proto::RoundState message;
   Fill(root_trie, message.mutable_root_trie());
@@ -72,10 +74,10 @@ proto::RoundState DraftStateToMessage(const DraftState& state,
   return message;
 }
 
-absl::StatusOr<DraftState> DraftStateFromMessage(const proto::RoundState& message,
-                                                 uint64_t stable_hash,
-                                                 absl::Span<const int32_t> trie_parent,
-                                                 absl::Span<const TokenId> trie_token) {
+absl::StatusOr<decoding::DraftState> DraftStateFromMessage(const proto::RoundState& message,
+                                                           uint64_t stable_hash,
+                                                           absl::Span<const int32_t> trie_parent,
+                                                           absl::Span<const TokenId> trie_token) {
   const size_t roots = message.root_trie_size();
   COPPICE_RETURN_IF_ERROR(CheckLength("trie_token", trie_token.size(), trie_parent.size()));
   COPPICE_RETURN_IF_ERROR(CheckEntries("trie_token", trie_token, 0, INT32_MAX));
@@ -84,7 +86,7 @@ absl::StatusOr<DraftState> DraftStateFromMessage(const proto::RoundState& messag
   COPPICE_RETURN_IF_ERROR(
       CheckLength("root_multiplicity", message.root_multiplicity_size(), roots));
   COPPICE_RETURN_IF_ERROR(
-      CheckEntries("root_multiplicity", message.root_multiplicity(), 1, kMostBeams + 1));
+      CheckEntries("root_multiplicity", message.root_multiplicity(), 1, decoding::kMostBeams + 1));
   COPPICE_RETURN_IF_ERROR(CheckEntries("slot_root", message.slot_root(), 0, roots));
   for (int i = 0; i < message.root_score_size(); ++i) {
     if (!std::isfinite(message.root_score(i))) return BadEntry("root_score", i, "is not finite");
@@ -108,7 +110,7 @@ absl::StatusOr<DraftState> DraftStateFromMessage(const proto::RoundState& messag
     }
     hash[i] = ExtendHash(parent < 0 ? stable_hash : hash[parent], trie_token[i]);
   }
-  DraftState state;
+  decoding::DraftState state;
   for (int32_t entry : message.root_trie()) {
     state.root_hash.push_back(entry < 0 ? stable_hash : hash[entry]);
   }
@@ -121,4 +123,4 @@ absl::StatusOr<DraftState> DraftStateFromMessage(const proto::RoundState& messag
   return state;
 }
 
-}  // namespace coppice
+}  // namespace coppice::proto

@@ -7,7 +7,7 @@
 #include "proto/convert.h"
 #include "proto/field_checks.h"
 
-namespace coppice {
+namespace coppice::proto {
 
 using wire::Bad;
 using wire::BadEntry;
@@ -86,4 +86,4 @@ absl::Status CheckNodeStatus(const proto::NodeStatus& status) {
   return absl::OkStatus();
 }
 
-}  // namespace coppice
+}  // namespace coppice::proto

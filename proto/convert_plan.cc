@@ -4,12 +4,12 @@
 #include "proto/convert.h"
 #include "proto/field_checks.h"
 
-namespace coppice {
+namespace coppice::proto {
 namespace {
 
 constexpr uint32_t kForms = 3;
 
-void FillNeed(const RowNeed& need, proto::RowNeed* out) {
+void FillNeed(const coppice::RowNeed& need, proto::RowNeed* out) {
   out->set_form(static_cast<uint32_t>(need.form));
   out->set_row(need.row);
   out->set_count(need.count);
@@ -26,9 +26,9 @@ void FillNeed(const RowNeed& need, proto::RowNeed* out) {
   out->set_slots(need.slots);
 }
 
-RowNeed NeedFrom(const proto::RowNeed& in) {
-  RowNeed need;
-  need.form = static_cast<RowNeed::Form>(in.form());
+coppice::RowNeed NeedFrom(const proto::RowNeed& in) {
+  coppice::RowNeed need;
+  need.form = static_cast<coppice::RowNeed::Form>(in.form());
   need.row = in.row();
   need.count = in.count();
   need.slack = in.slack();
@@ -47,7 +47,7 @@ RowNeed NeedFrom(const proto::RowNeed& in) {
 
 }  // namespace
 
-proto::StepPlan PlanToMessage(const StepPlan& plan) {
+proto::StepPlan PlanToMessage(const coppice::StepPlan& plan) {
   proto::StepPlan message;
   message.set_step(plan.step);
   wire::Fill(plan.token, message.mutable_token());
@@ -61,7 +61,7 @@ proto::StepPlan PlanToMessage(const StepPlan& plan) {
     message.add_segment_rows(segment.rows);
     message.add_segment_prefix_len(segment.prefix_len);
   }
-  for (const RowNeed& need : plan.needs) FillNeed(need, message.add_needs());
+  for (const coppice::RowNeed& need : plan.needs) FillNeed(need, message.add_needs());
   for (const auto& [token, bias] : plan.bias) {
     message.add_bias_token(token);
     message.add_bias(bias);
@@ -74,14 +74,14 @@ proto::StepPlan PlanToMessage(const StepPlan& plan) {
   return message;
 }
 
-absl::StatusOr<StepPlan> PlanFromMessage(const proto::StepPlan& message) {
+absl::StatusOr<coppice::StepPlan> PlanFromMessage(const proto::StepPlan& message) {
   COPPICE_RETURN_IF_ERROR(wire::CheckLength("segment_prefix_len", message.segment_prefix_len_size(),
                                             message.segment_rows_size()));
   COPPICE_RETURN_IF_ERROR(
       wire::CheckLength("bias", message.bias_size(), message.bias_token_size()));
-  COPPICE_RETURN_IF_ERROR(wire::CheckLength(
-      "commit_destination", message.commit_destination_size(), message.commit_source_size()));
-  StepPlan plan;
+  COPPICE_RETURN_IF_ERROR(wire::CheckLength("commit_destination", message.commit_destination_size(),
+                                            message.commit_source_size()));
+  coppice::StepPlan plan;
   plan.step = message.step();
   plan.token = wire::ToVector(message.token());
   plan.position = wire::ToVector(message.position());
@@ -92,8 +92,8 @@ absl::StatusOr<StepPlan> PlanFromMessage(const proto::StepPlan& message) {
   plan.table = wire::ToVector(message.table());
   int64_t row = 0;
   for (int i = 0; i < message.segment_rows_size(); ++i) {
-    plan.segments.push_back({static_cast<int32_t>(row), message.segment_rows(i),
-                             message.segment_prefix_len(i)});
+    plan.segments.push_back(
+        {static_cast<int32_t>(row), message.segment_rows(i), message.segment_prefix_len(i)});
     row += message.segment_rows(i);
   }
   for (int i = 0; i < message.needs_size(); ++i) {
@@ -112,4 +112,4 @@ absl::StatusOr<StepPlan> PlanFromMessage(const proto::StepPlan& message) {
   return plan;
 }
 
-}  // namespace coppice
+}  // namespace coppice::proto

@@ -5,7 +5,7 @@
 #include "proto/convert.h"
 #include "proto/field_checks.h"
 
-namespace coppice {
+namespace coppice::proto {
 
 using wire::Bad;
 using wire::CheckEntries;
@@ -16,7 +16,7 @@ using wire::ToVector;
 
 namespace {
 
-int32_t StopToken(const Hypothesis& hypothesis) {
+int32_t StopToken(const decoding::Hypothesis& hypothesis) {
   return hypothesis.finished && !hypothesis.tokens.empty() ? hypothesis.tokens.back() : -1;
 }
 
@@ -36,8 +36,8 @@ absl::Status CheckCount(absl::string_view field, uint64_t value) {
   return Bad(field, absl::StrCat(value, " is more than ", kMostStatistic));
 }
 
-absl::Status CheckStats(const proto::DecodingStats& stats, int most_layers) {
-  if (stats.method() != "none" && FindMethod(stats.method()) == nullptr)
+absl::Status CheckStats(const proto::SequenceStats& stats, int most_layers) {
+  if (stats.method() != "none" && decoding::FindMethod(stats.method()) == nullptr)
     return Bad("method", absl::StrCat("\"", stats.method(), "\" is no method"));
   const std::pair<const char*, uint64_t> counts[] = {{"rounds", stats.rounds()},
                                                      {"target_passes", stats.target_passes()},
@@ -70,7 +70,7 @@ absl::Status CheckStats(const proto::DecodingStats& stats, int most_layers) {
 
 }  // namespace
 
-proto::Hypothesis HypothesisToMessage(const Hypothesis& hypothesis) {
+proto::Hypothesis HypothesisToMessage(const decoding::Hypothesis& hypothesis) {
   proto::Hypothesis message;
   Fill(hypothesis.tokens, message.mutable_tokens());
   message.set_joint_log_probability(hypothesis.joint_log_probability);
@@ -80,11 +80,12 @@ proto::Hypothesis HypothesisToMessage(const Hypothesis& hypothesis) {
   return message;
 }
 
-absl::StatusOr<Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message, int vocab_size) {
+absl::StatusOr<decoding::Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message,
+                                                           int vocab_size) {
   COPPICE_RETURN_IF_ERROR(CheckEntries("tokens", message.tokens(), 0, vocab_size));
   COPPICE_RETURN_IF_ERROR(CheckScore("joint_log_probability", message.joint_log_probability()));
   COPPICE_RETURN_IF_ERROR(CheckScore("score", message.score()));
-  Hypothesis hypothesis;
+  decoding::Hypothesis hypothesis;
   hypothesis.tokens = ToVector(message.tokens());
   hypothesis.joint_log_probability = message.joint_log_probability();
   hypothesis.score = message.score();
@@ -95,8 +96,8 @@ absl::StatusOr<Hypothesis> HypothesisFromMessage(const proto::Hypothesis& messag
   return hypothesis;
 }
 
-proto::DecodingStats StatsToMessage(const DecodingStats& stats) {
-  proto::DecodingStats message;
+proto::SequenceStats StatsToMessage(const DecodingStats& stats) {
+  proto::SequenceStats message;
   message.set_method(stats.method);
   message.set_lossless(stats.lossless);
   message.set_rounds(stats.rounds);
@@ -121,7 +122,7 @@ proto::DecodingStats StatsToMessage(const DecodingStats& stats) {
   return message;
 }
 
-absl::StatusOr<DecodingStats> StatsFromMessage(const proto::DecodingStats& message,
+absl::StatusOr<DecodingStats> StatsFromMessage(const proto::SequenceStats& message,
                                                int most_layers) {
   COPPICE_RETURN_IF_ERROR(CheckStats(message, most_layers));
   DecodingStats stats;
@@ -180,4 +181,4 @@ absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate
   return progress;
 }
 
-}  // namespace coppice
+}  // namespace coppice::proto

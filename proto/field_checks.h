@@ -1,5 +1,5 @@
-// Checks of one message field: InvalidArgument "field: what" or "field[index]: what". Included by
-// convert*.cc alone.
+// Checks of one message field: InvalidArgument "field: what" or "field[index]: what". Included only
+// by convert*.cc.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace coppice::wire {
+namespace coppice::proto::wire {
 
 // Far above any time in ms and any mean; sums of them stay finite.
 inline constexpr double kMostStatistic = 1e15;
@@ -44,7 +44,7 @@ inline absl::Status CheckEntries(absl::string_view field, absl::Span<const int32
   }
   return absl::OkStatus();
 }
-// offsets [n + 1]: 0 at first, never falling, `size` at last.
+// offsets [n + 1]: starts at 0, never decreases, ends at `size`.
 inline absl::Status CheckOffsets(absl::string_view field, absl::Span<const int32_t> offsets,
                                  size_t size) {
   if (offsets.empty() || offsets.front() != 0) return Bad(field, "does not start with 0");
@@ -64,4 +64,4 @@ void Fill(const Values& values, Repeated* repeated) {
   repeated->Assign(values.begin(), values.end());
 }
 
-}  // namespace coppice::wire
+}  // namespace coppice::proto::wire

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes coordinator/tokenizer/nfc_tables.inc (canonical decompositions and combining classes) from Python's unicodedata.
+"""Writes tokenizer/nfc_tables.inc (canonical decompositions and combining classes) from Python's unicodedata.
 
-  tools/make_nfc_tables.py > coordinator/tokenizer/nfc_tables.inc
+  tools/make_nfc_tables.py > tokenizer/nfc_tables.inc
 """
 import sys
 import unicodedata

@@ -7,7 +7,7 @@
 #include "decoding/method.h"
 #include "proto/convert.h"
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 Refusal Refuse(const char* code, const absl::Status& status) {
@@ -15,47 +15,45 @@ Refusal Refuse(const char* code, const absl::Status& status) {
 }
 
 // Decoding parameters, method and what follows from them.
-std::optional<Refusal> SetDecoding(const proto::Decoding& message, const ModelConfig& model,
+std::optional<Refusal> SetDecoding(const proto::Decoding& message, const model::ModelConfig& model,
                                    Sequence* sequence) {
-  auto params = DecodingFromMessage(message);
+  auto params = proto::DecodingFromMessage(message);
   if (!params.ok()) return Refuse("invalid_value", params.status());
   sequence->params = *std::move(params);
-  const MethodRow& method = *sequence->params.method;
-  if (auto status = CheckServes(method, sequence->params); !status.ok()) {
+  const decoding::MethodRow& method = *sequence->params.method;
+  if (auto status = decoding::CheckServes(method, sequence->params); !status.ok()) {
     return Refuse("unsupported_combination", status);
   }
-  if (auto status = CheckDecisionCost(sequence->params, model.vocab_size); !status.ok()) {
+  if (auto status = decoding::CheckDecisionCost(sequence->params, model.vocab_size); !status.ok()) {
     return Refuse("unsupported_combination", status);
   }
-  sequence->draft = DraftSizeOf(sequence->params);
+  sequence->draft = decoding::DraftSizeOf(sequence->params);
   sequence->stats.method = std::string(method.name);
-  sequence->stats.lossless =
-      method.lossless &&
-      (sequence->params.width_threshold == 0 || !method.reads("width_threshold"));
+  sequence->stats.lossless = method.lossless && (sequence->params.width_threshold == 0 ||
+                                                 !method.reads("width_threshold"));
   return std::nullopt;
 }
 
-std::optional<Refusal> CheckPrompt(const Sequence& sequence, const ModelConfig& model) {
+std::optional<Refusal> CheckPrompt(const Sequence& sequence, const model::ModelConfig& model) {
   if (sequence.prompt.empty()) return Refusal{"invalid_value", "prompt: no tokens"};
-  if (auto status = CheckTokens(sequence.prompt, model.vocab_size, "prompt"); !status.ok()) {
+  if (auto status = proto::CheckTokens(sequence.prompt, model.vocab_size, "prompt"); !status.ok()) {
     return Refuse("invalid_value", status);
   }
-  const int64_t longest =
-      static_cast<int64_t>(sequence.prompt.size()) + sequence.params.max_tokens;
+  const int64_t longest = static_cast<int64_t>(sequence.prompt.size()) + sequence.params.max_tokens;
   if (longest <= model.max_positions) return std::nullopt;
   return Refusal{"context_length_exceeded",
                  absl::StrCat("prompt and max_tokens are ", longest, " tokens, the model has ",
                               model.max_positions)};
 }
 
-std::optional<Refusal> Fill(const proto::StartSequence& start, const ModelConfig& model,
+std::optional<Refusal> Fill(const proto::StartSequence& start, const model::ModelConfig& model,
                             const Scheduler& scheduler, Sequence* sequence) {
   if (auto refusal = SetDecoding(start.decoding(), model, sequence)) return refusal;
   if (auto refusal = CheckPrompt(*sequence, model)) return refusal;
   if (auto status = scheduler.CheckFits(*sequence); !status.ok()) {
     return Refuse("kv_capacity_exceeded", status);
   }
-  auto decoder = MakeBeamDecoder(sequence->params);
+  auto decoder = decoding::MakeBeamDecoder(sequence->params);
   if (!decoder.ok()) return Refuse("unsupported_combination", decoder.status());
   sequence->decoder = *std::move(decoder);
   return std::nullopt;
@@ -63,7 +61,7 @@ std::optional<Refusal> Fill(const proto::StartSequence& start, const ModelConfig
 
 }  // namespace
 
-StartedSequence StartSequence(const proto::StartSequence& start, const ModelConfig& model,
+StartedSequence StartSequence(const proto::StartSequence& start, const model::ModelConfig& model,
                               const Scheduler& scheduler, double now_s) {
   StartedSequence started;
   started.sequence = std::make_unique<Sequence>();
@@ -75,4 +73,4 @@ StartedSequence StartSequence(const proto::StartSequence& start, const ModelConf
   return started;
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -11,7 +11,7 @@
 #include "worker/scheduler.h"
 #include "worker/sequence.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 // Why a sequence cannot be served, in the API's words.
 struct Refusal {
@@ -24,7 +24,7 @@ struct StartedSequence {
   std::optional<Refusal> refusal;
 };
 
-StartedSequence StartSequence(const proto::StartSequence& start, const ModelConfig& model,
+StartedSequence StartSequence(const proto::StartSequence& start, const model::ModelConfig& model,
                               const Scheduler& scheduler, double now_s);
 
-}  // namespace coppice
+}  // namespace coppice::worker

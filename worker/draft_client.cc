@@ -10,7 +10,7 @@
 #include "proto/convert.h"
 #include "worker/root_trie.h"
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 constexpr double kRetryLateNodeAfter_s = 1.0;
@@ -36,7 +36,7 @@ const char* FallbackName(Fallback fallback) {
   return "none";
 }
 
-absl::Status CheckForest(const DraftForest& forest, const AskedForest& limits) {
+absl::Status CheckForest(const decoding::DraftForest& forest, const AskedForest& limits) {
   const auto refuse = [](absl::string_view field, int got, int asked) {
     return absl::InvalidArgumentError(
         absl::StrCat("draft forest: ", field, " ", got, ", asked for ", asked));
@@ -46,7 +46,7 @@ absl::Status CheckForest(const DraftForest& forest, const AskedForest& limits) {
   if (forest.size() > limits.nodes) return refuse("nodes", forest.size(), limits.nodes);
   const int draws = static_cast<int>(forest.draws.size());
   if (draws > limits.nodes) return refuse("draws", draws, limits.nodes);
-  for (const Proposal& proposal : forest.proposals) {
+  for (const decoding::Proposal& proposal : forest.proposals) {
     const int entries = static_cast<int>(proposal.row.size());
     if (entries <= limits.support) continue;
     return refuse(absl::StrCat("proposals: entries of node ", proposal.node), entries,
@@ -74,7 +74,7 @@ void DraftClient::SetNodes(const proto::DraftNodes& message) {
     it = nodes_.erase(it);
   }
   for (const auto& [id, endpoint] : wanted) {
-    auto channel = ClientChannel::Connect(endpoint);
+    auto channel = comm::ClientChannel::Connect(endpoint);
     if (!channel.ok()) {
       spdlog::warn("draft node {}: {}", id, std::string(channel.status().message()));
       continue;
@@ -138,7 +138,7 @@ bool DraftClient::OpenOn(Node* node, const Sequence& sequence, Session* session)
   proto::OpenDraft* open = command.mutable_open();
   open->set_session_id(session->wire_id);
   open->mutable_prompt()->Assign(sequence.prompt.begin(), sequence.prompt.end());
-  *open->mutable_decoding() = DecodingToMessage(sequence.params);
+  *open->mutable_decoding() = proto::DecodingToMessage(sequence.params);
   if (!node->channel->Send(command).ok()) return false;
   session->node = node->id;
   ++node->sessions;
@@ -188,7 +188,7 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
       return Fallback::kDead;
     }
   }
-  const PathTree& paths = sequence.decoder->paths();
+  const decoding::PathTree& paths = sequence.decoder->paths();
   const RootTrie trie = MakeRootTrie(paths, sequence.decoder->roots());
   const auto stable_length = static_cast<uint32_t>(paths.length(trie.stable));
   const std::vector<TokenId> added = paths.Tokens(trie.stable, session.stable_sent);
@@ -202,7 +202,8 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
   request->mutable_stable_tokens()->Assign(added.begin(), added.end());
   request->mutable_trie_parent()->Assign(trie.parent.begin(), trie.parent.end());
   request->mutable_trie_token()->Assign(trie.token.begin(), trie.token.end());
-  *request->mutable_state() = DraftStateToMessage(sequence.decoder->draft_state(), trie.root);
+  *request->mutable_state() =
+      proto::DraftStateToMessage(sequence.decoder->draft_state(), trie.root);
   if (!node->channel->Send(command).ok()) {
     MarkLate(node, now_s);
     Drop(&session);
@@ -272,9 +273,9 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
   if (!session.waiting) return;
   session.waiting = false;
   DraftArrival arrival{sequence_id, {}, 0, 0, Fallback::kNone};
-  auto forest = ForestFromMessage(reply.forest(), options_.vocab_size);
+  auto forest = proto::ForestFromMessage(reply.forest(), options_.vocab_size);
   absl::Status status = forest.ok() ? CheckForest(*forest, session.asked) : forest.status();
-  status.Update(CheckDraftTimes(reply));
+  status.Update(proto::CheckDraftTimes(reply));
   if (status.ok()) {
     arrival.forest = *std::move(forest);
     arrival.draft_s = reply.draft_ms() * 1e-3;
@@ -290,7 +291,7 @@ std::vector<DraftArrival> DraftClient::Receive(double now_s) {
   std::vector<DraftArrival> arrivals = std::exchange(lost_, {});
   for (auto& [id, node] : nodes_) {
     while (node.channel->Receive(&reply_)) {
-      node.awake_until_s = reply_.announces() ? now_s + kStayAwake_s : 0;
+      node.awake_until_s = reply_.announces() ? now_s + comm::kStayAwake_s : 0;
       if (!reply_.announces()) Take(&node, reply_, now_s, &arrivals);
     }
   }
@@ -305,8 +306,8 @@ double DraftClient::awake_until_s() const {
   return until_s;
 }
 
-std::vector<Pollable> DraftClient::sockets() const {
-  std::vector<Pollable> sockets;
+std::vector<comm::Pollable> DraftClient::sockets() const {
+  std::vector<comm::Pollable> sockets;
   for (const auto& [id, node] : nodes_) sockets.push_back(node.channel->socket());
   return sockets;
 }
@@ -324,4 +325,4 @@ int DraftClient::sessions_on(const std::string& node_id) const {
   return found == nodes_.end() ? 0 : found->second.sessions;
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -17,7 +17,7 @@
 #include "proto/draft.pb.h"
 #include "worker/sequence.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 struct DraftClientOptions {
   int vocab_size = 0;
@@ -34,7 +34,7 @@ const char* FallbackName(Fallback fallback);
 
 struct DraftArrival {
   uint64_t sequence_id = 0;
-  DraftForest forest;
+  decoding::DraftForest forest;
   double draft_s = 0;                 // the node's own time for it
   double model_s = 0;                 // of which forward passes
   Fallback failed = Fallback::kNone;  // not kNone: there is no forest
@@ -42,14 +42,14 @@ struct DraftArrival {
 
 // What a draft node was asked for: its answer must keep within it.
 struct AskedForest {
-  const MethodRow* method = nullptr;
+  const decoding::MethodRow* method = nullptr;
   int roots = 0, depth = 0;
   int nodes = 0;    // and draws, copies counted
   int support = 0;  // entries of a proposal
 };
 // InvalidArgument names what is wrong: another number of roots, more than was asked for, or what
 // the method's verifier refuses. The forest has passed DraftForest::Validate.
-absl::Status CheckForest(const DraftForest& forest, const AskedForest& limits);
+absl::Status CheckForest(const decoding::DraftForest& forest, const AskedForest& limits);
 
 class DraftClient {
  public:
@@ -75,7 +75,7 @@ class DraftClient {
 
   // Forests and failures of current rounds that have arrived.
   std::vector<DraftArrival> Receive(double now_s);
-  std::vector<Pollable> sockets() const;
+  std::vector<comm::Pollable> sockets() const;
   // A node has announced a forest: until then its arrival is worth staying awake for.
   double awake_until_s() const;
   uint64_t bytes() const;  // sent and received
@@ -84,7 +84,7 @@ class DraftClient {
  private:
   struct Node {
     std::string id, endpoint;
-    std::unique_ptr<ClientChannel> channel;
+    std::unique_ptr<comm::ClientChannel> channel;
     double mean_reply_s = 0;  // moving; 0 = none yet
     bool late = false;        // missed a deadline and has answered nothing since
     double late_since_s = 0;
@@ -124,4 +124,4 @@ class DraftClient {
   proto::DraftReply reply_;  // the last one; kept for its memory
 };
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 constexpr double kLevelGain = 0.15;
@@ -36,4 +36,4 @@ std::map<int, double> DriftingCost::Now() const {
   return now;
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -7,7 +7,7 @@
 
 #include <map>
 
-namespace coppice {
+namespace coppice::worker {
 
 class DriftingCost {
  public:
@@ -25,4 +25,4 @@ class DriftingCost {
   double level_ = 1;
 };
 
-}  // namespace coppice
+}  // namespace coppice::worker

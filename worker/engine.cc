@@ -11,7 +11,7 @@
 #include "worker/kv_commit.h"
 #include "worker/report.h"
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 constexpr double kStatusInterval_s = 0.1;
@@ -19,15 +19,15 @@ constexpr int kIdleTimeout_ms = 200;
 
 }  // namespace
 
-Engine::Engine(const EngineOptions& options, ModelRunner* runner, PlanLeader* plans,
-               NodeAgent* agent, const Clock* clock)
+Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLeader* plans,
+               comm::NodeAgent* agent, const Clock* clock)
     : runner_(runner),
       plans_(plans),
       agent_(agent),
       scheduler_(options.scheduler),
       planner_(options.scheduler, runner, &sequences_),
       drafts_(options.drafts),
-      clock_(clock, kStayAwake_s),
+      clock_(clock, comm::kStayAwake_s),
       trace_(options.trace_rounds) {
   runner_->SendPlansTo(plans);
 }
@@ -57,9 +57,9 @@ void Engine::Wait() {
     const double left_s = std::clamp(deadline_s - clock_.Now(), 0.0, timeout_ms * 1e-3);
     timeout_ms = std::min(timeout_ms, static_cast<int>(left_s * 1e3) + 1);
   }
-  std::vector<Pollable> sockets = drafts_.sockets();
+  std::vector<comm::Pollable> sockets = drafts_.sockets();
   sockets.push_back(agent_->socket());
-  if (!PollAwake(sockets, drafts_.awake_until_s())) Poll(sockets, timeout_ms);
+  if (!comm::PollAwake(sockets, drafts_.awake_until_s())) comm::Poll(sockets, timeout_ms);
   runner_->step_clock()->Begin();
 }
 
@@ -113,7 +113,7 @@ void Engine::AdmitWaiting() {
     int cached_tokens = 0;
     sequence->kv = runner_->blocks()->Open(sequence->prompt, &cached_tokens);
     sequence->stats.cached_tokens = cached_tokens;
-    sequence->forest = DraftForest::Empty(1);
+    sequence->forest = decoding::DraftForest::Empty(1);
     sequences_.Move(sequence, SequencePhase::kPrefill);
     if (sequence->draft.drafts) drafts_.Open(*sequence);
   }
@@ -153,7 +153,8 @@ void Engine::GiveUpLateDrafts(double now_s) {
 
 void Engine::GoPlain(Sequence* sequence, Fallback reason) {
   if (reason != Fallback::kNone) ++(*counters_.mutable_draft_fallbacks())[FallbackName(reason)];
-  sequence->forest = DraftForest::Empty(static_cast<int>(sequence->decoder->roots().size()));
+  sequence->forest =
+      decoding::DraftForest::Empty(static_cast<int>(sequence->decoder->roots().size()));
   sequences_.Move(sequence, SequencePhase::kReady);
 }
 
@@ -162,14 +163,15 @@ void Engine::NextRound(Sequence* sequence) {
   sequence->draft_wait_s = sequence->draft_s = sequence->draft_model_s = 0;
   sequence->draft_came = false;
   const SizerLimits limits = scheduler_.ForestLimits(*sequence);
-  const DraftShape shape = sequence->next_shape ? ForestSizer::Clip(*sequence->next_shape, limits)
-                                                : sizer_.Choose(sequence->params.method->name, limits);
+  const DraftShape shape = sequence->next_shape
+                               ? ForestSizer::Clip(*sequence->next_shape, limits)
+                               : sizer_.Choose(sequence->params.method->name, limits);
   sequence->next_shape.reset();
   sequence->draft_shape = shape;
   if (shape.depth == 0) return GoPlain(sequence, Fallback::kNone);
   sequence->draft_asked_s = clock_.Now();
-  const Fallback refused = drafts_.Ask(*sequence, shape.width, shape.depth,
-                                       sequence->draft_asked_s, &sequence->draft_deadline_s);
+  const Fallback refused = drafts_.Ask(*sequence, shape.width, shape.depth, sequence->draft_asked_s,
+                                       &sequence->draft_deadline_s);
   if (refused != Fallback::kNone) return GoPlain(sequence, refused);
   sequences_.Move(sequence, SequencePhase::kDrafting);
 }
@@ -213,7 +215,7 @@ void Engine::AnnounceRequests(const std::vector<Participant>& participants) {
 
 // Verdicts of as many sequences at a time as there are threads, or of one with its rows on all of
 // them, and then their requests for drafts.
-void Engine::DecideAll(const StepRows& rows, std::vector<Participant>* participants,
+void Engine::DecideAll(const kernels::StepRows& rows, std::vector<Participant>* participants,
                        proto::Progress* progress) {
   const int total = static_cast<int>(participants->size());
   HostThreads* threads = runner_->threads();
@@ -221,8 +223,8 @@ void Engine::DecideAll(const StepRows& rows, std::vector<Participant>* participa
   const int together = total < threads->count() ? 1 : threads->count();
   const auto verify = [&](int index, HostThreads* of_rows) {
     Participant& participant = (*participants)[index];
-    participant.verdict = Verify(participant.rows, rows, runner_->vocab_size(), of_rows,
-                                 participant.sequence);
+    participant.verdict =
+        Verify(participant.rows, rows, runner_->vocab_size(), of_rows, participant.sequence);
   };
   for (int begin = 0; begin < total; begin += together) {
     const int end = std::min(begin + together, total);
@@ -258,10 +260,10 @@ void Engine::Decide(Participant* participant, proto::Progress* progress) {
 // First the request for a draft, so that the draft node works while the KV is put in order.
 void Engine::GoOn(const Participant& participant, proto::Progress* progress) {
   Sequence* sequence = participant.sequence;
-  const Verdict& verdict = *participant.verdict;
+  const decoding::Verdict& verdict = *participant.verdict;
   if (sequence->draft_came) {
-    sizer_.RecordRound(sequence->params.method->name, sequence->params.beam_width, sequence->draft_shape,
-                       verdict.stats.layers);
+    sizer_.RecordRound(sequence->params.method->name, sequence->params.beam_width,
+                       sequence->draft_shape, verdict.stats.layers);
   }
   NextRound(sequence);
   const absl::Status status = CommitVerdict(verdict, participant.rows.node_kv, sequence,
@@ -274,4 +276,4 @@ void Engine::GoOn(const Participant& participant, proto::Progress* progress) {
   Report(sequence, progress);
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -25,7 +25,7 @@
 #include "worker/sequence_table.h"
 #include "worker/step_planner.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 struct EngineOptions {
   SchedulerOptions scheduler;
@@ -36,8 +36,8 @@ struct EngineOptions {
 class Engine {
  public:
   // All must outlive the engine. The runner's plans go to the followers of *plans.
-  Engine(const EngineOptions& options, ModelRunner* runner, PlanLeader* plans, NodeAgent* agent,
-         const Clock* clock);
+  Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLeader* plans,
+         comm::NodeAgent* agent, const Clock* clock);
   ~Engine();
 
   // Serves until the coordinator says stop or a stop signal arrives; an error is a failed step.
@@ -57,7 +57,7 @@ class Engine {
   // The step.
   absl::Status Step();
   void AnnounceRequests(const std::vector<Participant>& participants);
-  void DecideAll(const StepRows& rows, std::vector<Participant>* participants,
+  void DecideAll(const kernels::StepRows& rows, std::vector<Participant>* participants,
                  proto::Progress* progress);
   void Decide(Participant* participant, proto::Progress* progress);
   void GoOn(const Participant& participant, proto::Progress* progress);
@@ -73,9 +73,9 @@ class Engine {
   void PublishStatus();
   void Trace(const Participant& participant, double now_s);
 
-  ModelRunner* runner_;
+  model::ModelRunner* runner_;
   PlanLeader* plans_;
-  NodeAgent* agent_;
+  comm::NodeAgent* agent_;
   SequenceTable sequences_;
   Scheduler scheduler_;
   StepPlanner planner_;
@@ -89,4 +89,4 @@ class Engine {
   double last_status_s_ = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -5,7 +5,7 @@
 #include "worker/engine.h"
 #include "worker/report.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 void Engine::Report(Sequence* sequence, proto::Progress* progress) {
   if (!FillUpdate(sequence, progress->add_updates())) progress->mutable_updates()->RemoveLast();
@@ -40,7 +40,7 @@ void Engine::Remove(Sequence* sequence) {
 
 void Engine::PublishStatus() {
   last_status_s_ = clock_.Now();
-  const BlockCounts blocks = runner_->blocks()->counts();
+  const model::BlockCounts blocks = runner_->blocks()->counts();
   proto::NodeStatus status;
   status.set_step(runner_->steps());
   status.set_running(scheduler_.running());
@@ -67,4 +67,4 @@ void Engine::Trace(const Participant& participant, double now_s) {
               sequence.draft_s, sequence.draft_model_s});
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

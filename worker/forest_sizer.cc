@@ -8,7 +8,7 @@
 
 #include "decoding/params.h"
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 constexpr double kForget = 0.98;  // of coverage counts, per round: about 50 rounds of memory
@@ -32,7 +32,7 @@ double PriorMiss(int width, int beam_width) {
 }
 
 int Widest(const SizerLimits& limits) {
-  return limits.draft.width > 0 ? limits.draft.width : AutoDraftWidth(limits.beam_width);
+  return limits.draft.width > 0 ? limits.draft.width : decoding::AutoDraftWidth(limits.beam_width);
 }
 
 std::vector<DraftShape> Candidates(const SizerLimits& limits) {
@@ -45,7 +45,7 @@ std::vector<DraftShape> Candidates(const SizerLimits& limits) {
   std::vector<int> depths = {limits.draft.depth};
   if (limits.draft.depth == 0) {
     depths.clear();
-    for (int depth = 1; depth <= kMaxAutoDraftDepth; ++depth) depths.push_back(depth);
+    for (int depth = 1; depth <= decoding::kMaxAutoDraftDepth; ++depth) depths.push_back(depth);
   }
   std::vector<DraftShape> shapes;
   for (int width : widths) {
@@ -64,7 +64,7 @@ std::vector<DraftShape> FirstShapes(const SizerLimits& limits) {
   const int widest = Widest(limits);
   const int half = (widest + 1) / 2;
   const int few = std::min(widest, 2);
-  return {{widest, kAutoDraftDepth}, {half, 2}, {few, 2}, {}, {half, 1}, {few, 2}};
+  return {{widest, decoding::kAutoDraftDepth}, {half, 2}, {few, 2}, {}, {half, 1}, {few, 2}};
 }
 
 }  // namespace
@@ -210,4 +210,4 @@ void ForestSizer::RecordDraft(int depth, double seconds) {
   if (depth > 0) draft_.Record(depth, seconds);
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -16,7 +16,7 @@
 #include "decoding/draft_size.h"
 #include "worker/drifting_cost.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 struct DraftShape {
   int width = 0;  // W_S nodes per layer; of a static tree, nodes of its first layer
@@ -24,13 +24,13 @@ struct DraftShape {
 };
 
 struct SizerLimits {
-  int beam_width = 1;  // W
-  int roots = 1;       // rows that the sequence has besides its forest
-  int plain_rows = 1;  // rows of a round without a forest
-  int max_depth = 0;   // what the sequence can still use, or its own number
-  int max_nodes = 0;   // of one forest: room in a pass
-  int running = 1;     // sequences that share a pass
-  DraftSize draft;     // what the request and its method fix
+  int beam_width = 1;         // W
+  int roots = 1;              // rows that the sequence has besides its forest
+  int plain_rows = 1;         // rows of a round without a forest
+  int max_depth = 0;          // what the sequence can still use, or its own number
+  int max_nodes = 0;          // of one forest: room in a pass
+  int running = 1;            // sequences that share a pass
+  decoding::DraftSize draft;  // what the request and its method fix
 };
 
 class ForestSizer {
@@ -101,4 +101,4 @@ class ForestSizer {
   DriftingCost draft_;                                      // the wait for a draft, by levels
 };
 
-}  // namespace coppice
+}  // namespace coppice::worker

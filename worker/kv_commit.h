@@ -10,11 +10,12 @@
 #include "model/block_manager.h"
 #include "worker/sequence.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 // node_kv[i]: the trie node of forest node i in the pass just run. Copies to do before the next
 // pass are appended.
-absl::Status CommitVerdict(const Verdict& verdict, absl::Span<const KvNode> node_kv,
-                           Sequence* sequence, BlockManager* blocks, std::vector<KvCopy>* copies);
+absl::Status CommitVerdict(const decoding::Verdict& verdict,
+                           absl::Span<const model::KvNode> node_kv, Sequence* sequence,
+                           model::BlockManager* blocks, std::vector<KvCopy>* copies);
 
-}  // namespace coppice
+}  // namespace coppice::worker

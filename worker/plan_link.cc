@@ -10,7 +10,7 @@
 #include "base/stop_signal.h"
 #include "proto/convert.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 proto::RankInfo ThisRank(int rank) {
   char host[256] = {};
@@ -22,14 +22,14 @@ proto::RankInfo ThisRank(int rank) {
   return info;
 }
 
-absl::StatusOr<std::unique_ptr<PlanLeader>> PlanLeader::Start(Communicator* communicator,
+absl::StatusOr<std::unique_ptr<PlanLeader>> PlanLeader::Start(comm::Communicator* communicator,
                                                               const std::string& listen,
                                                               double deadline_s) {
   auto leader = std::unique_ptr<PlanLeader>(new PlanLeader());
   leader->ranks_.push_back(ThisRank(0));
   const int followers = communicator->size() - 1;
   if (followers == 0) return leader;
-  COPPICE_ASSIGN_OR_RETURN(leader->channel_, ServerChannel::Bind(listen));
+  COPPICE_ASSIGN_OR_RETURN(leader->channel_, comm::ServerChannel::Bind(listen));
   std::string endpoint = leader->channel_->endpoint();
   COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&endpoint));
   const SteadyClock clock;
@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<PlanLeader>> PlanLeader::Start(Communicator* comm
       return absl::DeadlineExceededError(absl::StrCat("ranks ", absl::StrJoin(missing, ", "),
                                                       " did not join within ", deadline_s, " s"));
     }
-    Poll({leader->channel_->socket()}, 100);
+    comm::Poll({leader->channel_->socket()}, 100);
   }
   std::sort(leader->ranks_.begin(), leader->ranks_.end(),
             [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
@@ -83,7 +83,7 @@ absl::Status PlanLeader::Joined() {
 absl::Status PlanLeader::Send(const StepPlan& plan) {
   if (peers_.empty()) return absl::OkStatus();
   proto::PlanMessage message;
-  *message.mutable_step() = PlanToMessage(plan);
+  *message.mutable_step() = proto::PlanToMessage(plan);
   return SendToAll(message);
 }
 
@@ -91,4 +91,4 @@ uint64_t PlanLeader::bytes() const {
   return channel_ == nullptr ? 0 : channel_->counters().sent_bytes;
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

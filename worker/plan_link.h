@@ -16,13 +16,13 @@
 #include "proto/control.pb.h"
 #include "proto/plan.pb.h"
 
-namespace coppice {
+namespace coppice::worker {
 
-class PlanLeader : public PlanSender {
+class PlanLeader : public model::PlanSender {
  public:
   // Collective with RunRankLoop on the other ranks. Waits for all of them;
   // DeadlineExceeded names the missing ranks.
-  static absl::StatusOr<std::unique_ptr<PlanLeader>> Start(Communicator* communicator,
+  static absl::StatusOr<std::unique_ptr<PlanLeader>> Start(comm::Communicator* communicator,
                                                            const std::string& listen,
                                                            double deadline_s);
   ~PlanLeader() override;  // tells the followers to stop
@@ -35,11 +35,11 @@ class PlanLeader : public PlanSender {
  private:
   PlanLeader() = default;
   absl::Status SendToAll(const proto::PlanMessage& message);
-  std::unique_ptr<ServerChannel> channel_;  // nullptr with one rank
+  std::unique_ptr<comm::ServerChannel> channel_;  // nullptr with one rank
   std::vector<std::string> peers_;
   std::vector<proto::RankInfo> ranks_;
 };
 
 proto::RankInfo ThisRank(int rank);
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -12,13 +12,13 @@
 #include "proto/plan.pb.h"
 #include "worker/plan_link.h"
 
-namespace coppice {
+namespace coppice::worker {
 
-absl::Status RunRankLoop(Communicator* communicator, ModelRunner* runner,
+absl::Status RunRankLoop(comm::Communicator* communicator, model::ModelRunner* runner,
                          const std::function<void()>& on_joined) {
   std::string endpoint;
   COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&endpoint));
-  COPPICE_ASSIGN_OR_RETURN(const auto channel, ClientChannel::Connect(endpoint));
+  COPPICE_ASSIGN_OR_RETURN(const auto channel, comm::ClientChannel::Connect(endpoint));
   const proto::RankInfo self = ThisRank(communicator->rank());
   proto::FollowerHello hello;
   hello.set_rank(self.rank());
@@ -28,7 +28,7 @@ absl::Status RunRankLoop(Communicator* communicator, ModelRunner* runner,
   proto::PlanMessage message;
   while (!StopRequested()) {
     if (!channel->Receive(&message)) {
-      Poll({channel->socket()}, 1000);
+      comm::Poll({channel->socket()}, 1000);
       continue;
     }
     if (message.has_stop()) return absl::OkStatus();
@@ -36,7 +36,7 @@ absl::Status RunRankLoop(Communicator* communicator, ModelRunner* runner,
       on_joined();
       continue;
     }
-    auto plan = PlanFromMessage(message.step());
+    auto plan = proto::PlanFromMessage(message.step());
     const absl::Status run = plan.ok() ? runner->Follow(*std::move(plan)) : plan.status();
     if (run.ok()) continue;
     return absl::Status(run.code(), absl::StrCat("rank ", self.rank(), ": ", run.message()));
@@ -44,4 +44,4 @@ absl::Status RunRankLoop(Communicator* communicator, ModelRunner* runner,
   return absl::OkStatus();
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -7,11 +7,11 @@
 #include "comm/communicator.h"
 #include "model/model_runner.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 // Collective with PlanLeader::Start on rank 0. Returns OK after a stop plan or a stop signal;
 // otherwise why the replica must end. on_joined: the replica has joined the cluster.
-absl::Status RunRankLoop(Communicator* communicator, ModelRunner* runner,
+absl::Status RunRankLoop(comm::Communicator* communicator, model::ModelRunner* runner,
                          const std::function<void()>& on_joined);
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -4,7 +4,7 @@
 
 #include "proto/convert.h"
 
-namespace coppice {
+namespace coppice::worker {
 bool FillUpdate(Sequence* sequence, proto::SequenceUpdate* update) {
   if (sequence->quiet && sequence->stable_sent > 0 && !sequence->decoder->finished()) return false;
   update->set_sequence_id(sequence->id);
@@ -14,11 +14,11 @@ bool FillUpdate(Sequence* sequence, proto::SequenceUpdate* update) {
   sequence->stable_sent = std::max(sequence->stable_sent, stable.size());
   if (!sequence->decoder->finished()) return update->stable_tokens_size() > 0;
   update->set_finished(true);
-  for (const Hypothesis& hypothesis : sequence->decoder->Result()) {
-    *update->add_hypotheses() = HypothesisToMessage(hypothesis);
+  for (const decoding::Hypothesis& hypothesis : sequence->decoder->Result()) {
+    *update->add_hypotheses() = proto::HypothesisToMessage(hypothesis);
   }
-  *update->mutable_stats() = StatsToMessage(sequence->stats);
+  *update->mutable_stats() = proto::StatsToMessage(sequence->stats);
   return true;
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -4,10 +4,10 @@
 #include "proto/control.pb.h"
 #include "worker/sequence.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 // New stable tokens and, when the decoder has finished, hypotheses and statistics. False: there is
 // nothing to tell.
 bool FillUpdate(Sequence* sequence, proto::SequenceUpdate* update);
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -2,31 +2,31 @@
 
 #include <algorithm>
 
-namespace coppice {
+namespace coppice::worker {
 
-RootTrie MakeRootTrie(const PathTree& paths, absl::Span<const PathId> roots) {
-  std::vector<PathId> parents;
-  for (PathId root : roots) parents.push_back(paths.parent(root));
+RootTrie MakeRootTrie(const decoding::PathTree& paths, absl::Span<const decoding::PathId> roots) {
+  std::vector<decoding::PathId> parents;
+  for (decoding::PathId root : roots) parents.push_back(paths.parent(root));
   RootTrie trie;
   trie.stable = paths.CommonAncestor(parents);
-  std::vector<PathId> entries;
-  for (PathId root : roots) {
-    for (PathId path = root; path != trie.stable; path = paths.parent(path))
+  std::vector<decoding::PathId> entries;
+  for (decoding::PathId root : roots) {
+    for (decoding::PathId path = root; path != trie.stable; path = paths.parent(path))
       entries.push_back(path);
   }
   std::sort(entries.begin(), entries.end());  // a parent's id is smaller than its children's
   entries.erase(std::unique(entries.begin(), entries.end()), entries.end());
-  const auto index = [&](PathId path) {
+  const auto index = [&](decoding::PathId path) {
     if (path == trie.stable) return -1;
     return static_cast<int>(std::lower_bound(entries.begin(), entries.end(), path) -
                             entries.begin());
   };
-  for (PathId path : entries) {
+  for (decoding::PathId path : entries) {
     trie.parent.push_back(index(paths.parent(path)));
     trie.token.push_back(paths.token(path));
   }
-  for (PathId root : roots) trie.root.push_back(index(root));
+  for (decoding::PathId root : roots) trie.root.push_back(index(root));
   return trie;
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -8,15 +8,16 @@
 #include "absl/types/span.h"
 #include "decoding/path_tree.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 struct RootTrie {
-  PathId stable = kRootPath;    // shared by all roots, the last token of each left out
+  decoding::PathId stable =
+      decoding::kRootPath;      // shared by all roots, the last token of each left out
   std::vector<int32_t> parent;  // [entries] an earlier entry, -1 = the stable path
   std::vector<TokenId> token;   // [entries] no two of one parent are equal
   std::vector<int32_t> root;    // [roots] entry of each, never -1
 };
 // Every root has a token of its own.
-RootTrie MakeRootTrie(const PathTree& paths, absl::Span<const PathId> roots);
+RootTrie MakeRootTrie(const decoding::PathTree& paths, absl::Span<const decoding::PathId> roots);
 
-}  // namespace coppice
+}  // namespace coppice::worker

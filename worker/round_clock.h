@@ -4,12 +4,13 @@
 
 #include "base/clock.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 class RoundClock {
  public:
   // stay_awake_s: how long a draft node that was told stays awake.
-  RoundClock(const Clock* clock, double stay_awake_s) : clock_(clock), stay_awake_s_(stay_awake_s) {}
+  RoundClock(const Clock* clock, double stay_awake_s)
+      : clock_(clock), stay_awake_s_(stay_awake_s) {}
 
   double Now() const { return clock_->NowSeconds(); }
   void PassBegins() { begin_s_ = Now(); }
@@ -27,4 +28,4 @@ class RoundClock {
   double begin_s_ = 0, head_begin_s_ = 0, end_s_ = 0, last_end_s_ = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::worker

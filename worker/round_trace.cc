@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace coppice {
+namespace coppice::worker {
 
 RoundTrace::RoundTrace(const std::string& path) {
   if (path.empty()) return;
@@ -39,4 +39,4 @@ void RoundTrace::Write() {
   waiting_.clear();
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

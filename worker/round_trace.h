@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coppice {
+namespace coppice::worker {
 
 struct RoundTimes {
   uint64_t sequence = 0;
@@ -35,4 +35,4 @@ class RoundTrace {
   std::vector<RoundTimes> waiting_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::worker

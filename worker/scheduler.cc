@@ -5,14 +5,15 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 int64_t Scheduler::BlocksNeeded(const Sequence& sequence) const {
-  return KvBlocksBound(sequence.params, static_cast<int64_t>(sequence.prompt.size()), kBlockSize);
+  return decoding::KvBlocksBound(sequence.params, static_cast<int64_t>(sequence.prompt.size()),
+                                 kBlockSize);
 }
 
 absl::Status Scheduler::CheckFits(const Sequence& sequence) const {
-  if (const int beams = MostBeams(sequence.params); beams > options_.max_rows) {
+  if (const int beams = decoding::MostBeams(sequence.params); beams > options_.max_rows) {
     return absl::ResourceExhaustedError(
         absl::StrCat(beams, " beams do not fit in a forward pass of ", options_.max_rows, " rows"));
   }
@@ -53,4 +54,4 @@ SizerLimits Scheduler::ForestLimits(const Sequence& sequence) const {
   return limits;
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -9,7 +9,7 @@
 #include "worker/forest_sizer.h"
 #include "worker/sequence.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 struct SchedulerOptions {
   int64_t kv_blocks = 0;  // usable blocks of the pool
@@ -45,4 +45,4 @@ class Scheduler {
   int running_ = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -20,7 +20,7 @@
 #include "model/block_manager.h"
 #include "worker/forest_sizer.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 // Where a sequence stands. SequenceTable moves it and remembers the order.
 enum class SequencePhase {
@@ -40,24 +40,25 @@ struct KnownRow {
 struct Sequence {
   uint64_t id = 0;
   std::vector<TokenId> prompt;
-  DecodingParams params;  // method resolved
-  DraftSize draft;        // of params
-  bool quiet = false;     // StartSequence.quiet
-  std::unique_ptr<BeamDecoder> decoder;
+  decoding::DecodingParams params;  // method resolved
+  decoding::DraftSize draft;        // of params
+  bool quiet = false;               // StartSequence.quiet
+  std::unique_ptr<decoding::BeamDecoder> decoder;
   SequencePhase phase = SequencePhase::kWaiting;
   uint64_t phase_order = 0;  // grows with every change of phase of any sequence
   int64_t reserved_blocks = 0;
 
   // KV. kv_of_path[p]: the trie node of generated path p; kNoKv when it has none. Committed paths
   // are kPrefixEnd.
-  static constexpr KvNode kNoKv = -2;
-  SequenceHandle kv = -1;
-  std::vector<KvNode> kv_of_path;
-  KvNode KvOf(PathId path) const {
-    return path < static_cast<PathId>(kv_of_path.size()) ? kv_of_path[path] : kNoKv;
+  static constexpr model::KvNode kNoKv = -2;
+  model::SequenceHandle kv = -1;
+  std::vector<model::KvNode> kv_of_path;
+  model::KvNode KvOf(decoding::PathId path) const {
+    return path < static_cast<decoding::PathId>(kv_of_path.size()) ? kv_of_path[path] : kNoKv;
   }
-  void SetKv(PathId path, KvNode node) {
-    if (path >= static_cast<PathId>(kv_of_path.size())) kv_of_path.resize(path + 1, kNoKv);
+  void SetKv(decoding::PathId path, model::KvNode node) {
+    if (path >= static_cast<decoding::PathId>(kv_of_path.size()))
+      kv_of_path.resize(path + 1, kNoKv);
     kv_of_path[path] = node;
   }
 
@@ -72,11 +73,11 @@ struct Sequence {
 
   // The round.
   uint32_t round = 0;
-  DraftForest forest;                    // of the next pass
+  decoding::DraftForest forest;          // of the next pass
   std::optional<DraftShape> next_shape;  // of the round after this one, when chosen already
   DraftShape draft_shape;                // asked for this round
-  bool draft_came = false;   // the draft of this round was in time; its forest may be empty
-  double draft_asked_s = 0;  // when the draft of this round was asked for
+  bool draft_came = false;      // the draft of this round was in time; its forest may be empty
+  double draft_asked_s = 0;     // when the draft of this round was asked for
   double draft_deadline_s = 0;  // when the round goes on without it
   double last_verdict_s = 0;
   double draft_wait_s = 0;   // from asking for this round's draft to its arrival (or giving it up)
@@ -87,4 +88,4 @@ struct Sequence {
   DecodingStats stats;  // of params.method
 };
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-namespace coppice {
+namespace coppice::worker {
 
 Sequence* SequenceTable::Insert(std::unique_ptr<Sequence> sequence) {
   const uint64_t id = sequence->id;
@@ -31,9 +31,8 @@ std::vector<Sequence*> SequenceTable::In(SequencePhase phase) const {
   for (const auto& [id, sequence] : sequences_) {
     if (sequence->phase == phase) found.push_back(sequence.get());
   }
-  std::sort(found.begin(), found.end(), [](const Sequence* a, const Sequence* b) {
-    return a->phase_order < b->phase_order;
-  });
+  std::sort(found.begin(), found.end(),
+            [](const Sequence* a, const Sequence* b) { return a->phase_order < b->phase_order; });
   return found;
 }
 
@@ -62,4 +61,4 @@ double SequenceTable::EarliestDraftDeadline() const {
   return earliest;
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -9,7 +9,7 @@
 
 #include "worker/sequence.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 class SequenceTable {
  public:
@@ -34,4 +34,4 @@ class SequenceTable {
   uint64_t last_order_ = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace coppice {
+namespace coppice::worker {
 
 bool StepPlanner::HasWork() const {
   return sequences_->First(SequencePhase::kReady) != nullptr ||
@@ -23,7 +23,7 @@ bool StepPlanner::Join(Sequence* sequence, Planned* planned) {
   const int roots = static_cast<int>(sequence->decoder->roots().size());
   const int rows = roots + sequence->forest.size();
   if (planned->step.rows() + rows > options_.max_rows) {
-    if (rows > options_.max_rows) sequence->forest = DraftForest::Empty(roots);
+    if (rows > options_.max_rows) sequence->forest = decoding::DraftForest::Empty(roots);
     return false;
   }
   auto reserved = ReserveRows(sequence, runner_->blocks());
@@ -69,4 +69,4 @@ void StepPlanner::AddPrefills(Planned* planned) {
   }
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -11,23 +11,23 @@
 #include "worker/sequence_table.h"
 #include "worker/verify_step.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 // A sequence whose roots (and forest) are in a step, and later what came of it.
 struct Participant {
   Sequence* sequence;
   VerifyRows rows;
-  absl::StatusOr<Verdict> verdict;
+  absl::StatusOr<decoding::Verdict> verdict;
 };
 
 class StepPlanner {
  public:
   // All must outlive the planner.
-  StepPlanner(const SchedulerOptions& options, ModelRunner* runner, SequenceTable* sequences)
+  StepPlanner(const SchedulerOptions& options, model::ModelRunner* runner, SequenceTable* sequences)
       : options_(options), runner_(runner), sequences_(sequences) {}
 
   struct Planned {
-    StepBuilder step;
+    model::StepBuilder step;
     std::vector<Participant> participants;
     // Sequences that cannot go on, and why; they have no rows.
     std::vector<std::pair<Sequence*, std::string>> failed;
@@ -45,8 +45,8 @@ class StepPlanner {
   bool AddPrefill(Sequence* sequence, int begin, int count, Planned* planned);
 
   const SchedulerOptions options_;
-  ModelRunner* runner_;
+  model::ModelRunner* runner_;
   SequenceTable* sequences_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -9,23 +9,19 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/status.h"
-#include "decoding/logit_check.h"
-#include "decoding/row_need.h"
-#include "decoding/target_row.h"
+#include "decoding/rows/logit_check.h"
+#include "decoding/rows/row_need.h"
+#include "decoding/rows/target_row.h"
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 // What the step knows of each row of one sequence.
-class RoundRows : public RowSource {
+class RoundRows : public decoding::RowSource {
  public:
-  RoundRows(const VerifyRows& rows, const StepRows& step, int vocab_size, const Sequence& sequence,
-            HostThreads* threads)
-      : rows_(rows),
-        step_(step),
-        vocab_size_(vocab_size),
-        sequence_(sequence),
-        threads_(threads) {}
+  RoundRows(const VerifyRows& rows, const kernels::StepRows& step, int vocab_size,
+            const Sequence& sequence, HostThreads* threads)
+      : rows_(rows), step_(step), vocab_size_(vocab_size), sequence_(sequence), threads_(threads) {}
   HostThreads* threads() override { return threads_; }
   // A row that breaks the rules is remembered and read as all zeros.
   absl::Span<const float> Logits(int row) override {
@@ -34,7 +30,7 @@ class RoundRows : public RowSource {
       return Zeros();
     }
     const absl::Span<const float> logits = Whole(row);
-    const int bad = FirstBadLogit(logits);
+    const int bad = decoding::FirstBadLogit(logits);
     if (bad < 0) return logits;
     Refuse(row, bad, logits[bad]);
     return Zeros();
@@ -84,15 +80,15 @@ class RoundRows : public RowSource {
   absl::Status status_;
   std::vector<float> zeros_;
   const VerifyRows& rows_;
-  const StepRows& step_;
+  const kernels::StepRows& step_;
   int vocab_size_;
   const Sequence& sequence_;
   HostThreads* threads_;
 };
 
 // Rows of the roots that the verdict made of forest nodes.
-std::vector<KnownRow> KnownRoots(const Verdict& verdict, const RoundRows& rows, size_t old_roots,
-                                 const Sequence& sequence) {
+std::vector<KnownRow> KnownRoots(const decoding::Verdict& verdict, const RoundRows& rows,
+                                 size_t old_roots, const Sequence& sequence) {
   const auto roots = sequence.decoder->roots();
   std::vector<KnownRow> known(roots.size());
   for (size_t i = 0; i < verdict.node_path.size(); ++i) {
@@ -106,17 +102,15 @@ std::vector<KnownRow> KnownRoots(const Verdict& verdict, const RoundRows& rows, 
 // What the decoder needs of the rows of one round, row by row.
 class NeedsOfRound {
  public:
-  NeedsOfRound(const Sequence& sequence, StepBuilder* step)
-      : sequence_(sequence),
-        step_(step),
-        need_(sequence.decoder->row_need()) {}
+  NeedsOfRound(const Sequence& sequence, model::StepBuilder* step)
+      : sequence_(sequence), step_(step), need_(sequence.decoder->row_need()) {}
 
   // length: generated tokens of the row's path, hash: H(path).
   RowNeed Of(int length, uint64_t hash) {
     if (need_.form == RowNeed::Form::kWhole) return need_;
     RowNeed need = need_;
     need.path_hash = hash;
-    const StepBuilder::BiasRange& bias = Bias(length);
+    const model::StepBuilder::BiasRange& bias = Bias(length);
     need.bias_begin = bias.begin;
     need.bias_end = bias.end;
     return need;
@@ -124,31 +118,33 @@ class NeedsOfRound {
 
  private:
   // One range while the stop ids are banned, another afterwards.
-  const StepBuilder::BiasRange& Bias(int length) {
-    std::optional<StepBuilder::BiasRange>& range =
+  const model::StepBuilder::BiasRange& Bias(int length) {
+    std::optional<model::StepBuilder::BiasRange>& range =
         length < sequence_.params.min_tokens ? banned_ : free_;
     if (!range) {
-      range = step_->AddBias(WarpAt(sequence_.params, length).logit_bias);
+      range = step_->AddBias(decoding::WarpAt(sequence_.params, length).logit_bias);
     }
     return *range;
   }
 
   const Sequence& sequence_;
-  StepBuilder* step_;
+  model::StepBuilder* step_;
   const RowNeed need_;
-  std::optional<StepBuilder::BiasRange> banned_, free_;
+  std::optional<model::StepBuilder::BiasRange> banned_, free_;
 };
 
-TokenId RootToken(const Sequence& sequence, PathId root) {
-  return root == kRootPath ? sequence.prompt.back() : sequence.decoder->paths().token(root);
+TokenId RootToken(const Sequence& sequence, decoding::PathId root) {
+  return root == decoding::kRootPath ? sequence.prompt.back()
+                                     : sequence.decoder->paths().token(root);
 }
 
-absl::Status ReserveRoots(Sequence* sequence, BlockManager* blocks, VerifyRows* rows) {
-  const PathTree& paths = sequence->decoder->paths();
-  for (PathId root : sequence->decoder->roots()) {
-    const KvNode parent = root == kRootPath ? kPrefixEnd : sequence->KvOf(paths.parent(root));
+absl::Status ReserveRoots(Sequence* sequence, model::BlockManager* blocks, VerifyRows* rows) {
+  const decoding::PathTree& paths = sequence->decoder->paths();
+  for (decoding::PathId root : sequence->decoder->roots()) {
+    const model::KvNode parent =
+        root == decoding::kRootPath ? model::kPrefixEnd : sequence->KvOf(paths.parent(root));
     COPPICE_CHECK_MSG(parent != Sequence::kNoKv, "the parent of a root has no KV");
-    COPPICE_ASSIGN_OR_RETURN(const KvNode node,
+    COPPICE_ASSIGN_OR_RETURN(const model::KvNode node,
                              blocks->AddNode(sequence->kv, parent, RootToken(*sequence, root)));
     sequence->SetKv(root, node);
     rows->root_kv.push_back(node);
@@ -156,12 +152,13 @@ absl::Status ReserveRoots(Sequence* sequence, BlockManager* blocks, VerifyRows* 
   return absl::OkStatus();
 }
 
-absl::Status ReserveForest(const Sequence& sequence, BlockManager* blocks, VerifyRows* rows) {
-  const DraftForest& forest = sequence.forest;
+absl::Status ReserveForest(const Sequence& sequence, model::BlockManager* blocks,
+                           VerifyRows* rows) {
+  const decoding::DraftForest& forest = sequence.forest;
   for (int i = 0; i < forest.size(); ++i) {
     const int32_t parent = forest.parent[i];
     COPPICE_ASSIGN_OR_RETURN(
-        const KvNode node,
+        const model::KvNode node,
         blocks->AddNode(sequence.kv,
                         parent < 0 ? rows->root_kv[-1 - parent] : rows->node_kv[parent],
                         forest.token[i]));
@@ -172,21 +169,21 @@ absl::Status ReserveForest(const Sequence& sequence, BlockManager* blocks, Verif
 
 }  // namespace
 
-absl::StatusOr<VerifyRows> ReserveRows(Sequence* sequence, BlockManager* blocks) {
+absl::StatusOr<VerifyRows> ReserveRows(Sequence* sequence, model::BlockManager* blocks) {
   VerifyRows rows;
   COPPICE_RETURN_IF_ERROR(ReserveRoots(sequence, blocks, &rows));
   if (!ReserveForest(*sequence, blocks, &rows).ok()) {
     // Slots already taken are freed by the Retain of this round's commit.
     rows.node_kv.clear();
-    sequence->forest = DraftForest::Empty(static_cast<int>(rows.root_kv.size()));
+    sequence->forest = decoding::DraftForest::Empty(static_cast<int>(rows.root_kv.size()));
   }
   return rows;
 }
 
-void AppendRows(const Sequence& sequence, StepBuilder* step, VerifyRows* rows) {
+void AppendRows(const Sequence& sequence, model::StepBuilder* step, VerifyRows* rows) {
   const auto roots = sequence.decoder->roots();
-  const PathTree& paths = sequence.decoder->paths();
-  const DraftForest& forest = sequence.forest;
+  const decoding::PathTree& paths = sequence.decoder->paths();
+  const decoding::DraftForest& forest = sequence.forest;
   const int length = sequence.decoder->layers_committed();
   NeedsOfRound needs(sequence, step);
   for (size_t r = 0; r < roots.size(); ++r) {
@@ -202,21 +199,21 @@ void AppendRows(const Sequence& sequence, StepBuilder* step, VerifyRows* rows) {
   std::vector<int> depth(forest.size());
   for (int i = 0; i < forest.size(); ++i) {
     const int32_t parent = forest.parent[i];
-    hash[i] = ExtendHash(parent < 0 ? paths.hash(roots[-1 - parent]) : hash[parent],
-                         forest.token[i]);
+    hash[i] =
+        ExtendHash(parent < 0 ? paths.hash(roots[-1 - parent]) : hash[parent], forest.token[i]);
     depth[i] = parent < 0 ? 1 : depth[parent] + 1;
     rows->need.push_back(step->AddNodeRow(sequence.kv, rows->node_kv[i], forest.token[i],
                                           needs.Of(length + depth[i], hash[i])));
   }
 }
 
-absl::StatusOr<Verdict> Verify(const VerifyRows& rows, const StepRows& step, int vocab_size,
-                               HostThreads* threads, Sequence* sequence) {
+absl::StatusOr<decoding::Verdict> Verify(const VerifyRows& rows, const kernels::StepRows& step,
+                                         int vocab_size, HostThreads* threads, Sequence* sequence) {
   RoundRows round(rows, step, vocab_size, *sequence, threads);
-  Verdict verdict = sequence->decoder->Advance(sequence->forest, &round);
+  decoding::Verdict verdict = sequence->decoder->Advance(sequence->forest, &round);
   if (!round.status().ok()) return round.status();
   sequence->known_roots = KnownRoots(verdict, round, rows.root_kv.size(), *sequence);
   return verdict;
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -24,26 +24,26 @@ ABSL_FLAG(double, draft_deadline_min, 0.02,
 ABSL_FLAG(double, draft_deadline_max, 2.0, "seconds a draft may take at most");
 ABSL_FLAG(std::string, trace_rounds, "", "CSV file that receives the times of every round");
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 struct Place {
-  std::unique_ptr<Communicator> communicator;  // of this rank's replica
+  std::unique_ptr<comm::Communicator> communicator;  // of this rank's replica
   std::string coordinator;
 };
 
 // Where this process stands: its replica's communicator and the coordinator's endpoint.
-absl::StatusOr<Place> FindPlace(MpiWorld* world, StartWatch* start) {
+absl::StatusOr<Place> FindPlace(comm::MpiWorld* world, node::StartWatch* start) {
   Place place;
-  std::vector<MpiWorld::Peer> peers;
+  std::vector<comm::MpiWorld::Peer> peers;
   if (world == nullptr) {
-    place.communicator = MakeSingleCommunicator();
+    place.communicator = comm::MakeSingleCommunicator();
   } else {
     start->At("waits for the endpoints of this mpirun");
-    COPPICE_ASSIGN_OR_RETURN(peers, world->Exchange(Role::kWorker, ""));
+    COPPICE_ASSIGN_OR_RETURN(peers, world->Exchange(comm::Role::kWorker, ""));
     int workers = 0, before_me = 0;
     for (const auto& peer : peers) {
-      if (peer.role != Role::kWorker) continue;
+      if (peer.role != comm::Role::kWorker) continue;
       before_me += peer.rank < world->rank();
       ++workers;
     }
@@ -54,24 +54,25 @@ absl::StatusOr<Place> FindPlace(MpiWorld* world, StartWatch* start) {
     }
     COPPICE_ASSIGN_OR_RETURN(place.communicator, world->Split(before_me / tp));
   }
-  COPPICE_ASSIGN_OR_RETURN(place.coordinator, FindCoordinator(peers));
+  COPPICE_ASSIGN_OR_RETURN(place.coordinator, node::FindCoordinator(peers));
   return place;
 }
 
-proto::Register Registration(const ModelRunner& runner, const PlanLeader& plans) {
-  proto::Register registration =
-      NodeRegistration(proto::WORKER_LEADER, absl::GetFlag(FLAGS_replica_id), "replica-", runner);
+proto::Register Registration(const model::ModelRunner& runner, const PlanLeader& plans) {
+  proto::Register registration = node::NodeRegistration(
+      proto::WORKER_LEADER, absl::GetFlag(FLAGS_replica_id), "replica-", runner);
   for (const proto::RankInfo& rank : plans.ranks()) *registration.add_ranks() = rank;
   return registration;
 }
 
-absl::Status Lead(const std::string& coordinator, Communicator* communicator, ModelRunner* runner,
-                  StartWatch* start) {
+absl::Status Lead(const std::string& coordinator, comm::Communicator* communicator,
+                  model::ModelRunner* runner, node::StartWatch* start) {
   start->Over();  // what follows has deadlines that name who is missing
   COPPICE_ASSIGN_OR_RETURN(const auto plans,
                            PlanLeader::Start(communicator, absl::GetFlag(FLAGS_plan_listen),
                                              absl::GetFlag(FLAGS_start_deadline)));
-  COPPICE_ASSIGN_OR_RETURN(const auto agent, JoinCluster(coordinator, Registration(*runner, *plans), runner));
+  COPPICE_ASSIGN_OR_RETURN(const auto agent,
+                           node::JoinCluster(coordinator, Registration(*runner, *plans), runner));
   COPPICE_RETURN_IF_ERROR(plans->Joined());
   EngineOptions options;
   options.scheduler.kv_blocks = runner->blocks()->counts().total;
@@ -86,20 +87,20 @@ absl::Status Lead(const std::string& coordinator, Communicator* communicator, Mo
   return Engine(options, runner, plans.get(), agent.get(), &clock).Run();
 }
 
-absl::Status ServeRank(std::unique_ptr<MpiWorld>& world) {
-  const std::unique_ptr<StartWatch> start = WatchStart("coppice-worker");
-  if (MpiWorld::Launched()) {
+absl::Status ServeRank(std::unique_ptr<comm::MpiWorld>& world) {
+  const std::unique_ptr<node::StartWatch> start = node::WatchStart("coppice-worker");
+  if (comm::MpiWorld::Launched()) {
     start->At("waits in MPI_Init");
-    COPPICE_ASSIGN_OR_RETURN(world, MpiWorld::Init());
+    COPPICE_ASSIGN_OR_RETURN(world, comm::MpiWorld::Init());
   }
   COPPICE_ASSIGN_OR_RETURN(const Place place, FindPlace(world.get(), start.get()));
-  ModelRunnerOptions options = RunnerOptionsFromFlags();
+  model::ModelRunnerOptions options = node::RunnerOptionsFromFlags();
   options.kv_bytes = absl::GetFlag(FLAGS_kv_bytes);
   options.scratch_blocks = absl::GetFlag(FLAGS_scratch_blocks);
   options.on_progress = [&] { start->MovesOn(); };
   start->At("loads the model with the other ranks");
   COPPICE_ASSIGN_OR_RETURN(const auto runner,
-                           ModelRunner::Load(options, place.communicator.get()));
+                           model::ModelRunner::Load(options, place.communicator.get()));
   if (place.communicator->rank() > 0) {
     start->At("waits for rank 0 of its replica to join the cluster");
     return RunRankLoop(place.communicator.get(), runner.get(), [&] { start->Over(); });
@@ -110,9 +111,9 @@ absl::Status ServeRank(std::unique_ptr<MpiWorld>& world) {
 }  // namespace
 
 int WorkerMain(int argc, char** argv) {
-  return RunNode("coppice-worker",
-                 "One tensor-parallel rank of the target model of a Coppice cluster.", argc, argv,
-                 ServeRank);
+  return node::RunNode("coppice-worker",
+                       "One tensor-parallel rank of the target model of a Coppice cluster.", argc,
+                       argv, ServeRank);
 }
 
-}  // namespace coppice
+}  // namespace coppice::worker

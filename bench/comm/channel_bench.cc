@@ -11,7 +11,7 @@
 #include "comm/channel.h"
 #include "proto/draft.pb.h"
 
-namespace coppice {
+namespace coppice::bench {
 namespace {
 
 // A forest reply of about `bytes` bytes.
@@ -25,7 +25,7 @@ proto::DraftReply Reply(int64_t bytes) {
 // One echo; with `pause` each one comes after 15 ms without traffic, as between two rounds of a
 // request, when the threads on the way have gone to sleep.
 void Echo(benchmark::State& state, const char* transport, std::chrono::milliseconds pause) {
-  auto server = ServerChannel::Bind(absl::StrCat(transport, "://127.0.0.1:*"));
+  auto server = comm::ServerChannel::Bind(absl::StrCat(transport, "://127.0.0.1:*"));
   if (!server.ok()) return state.SkipWithError(server.status().ToString().c_str());
   std::atomic<bool> stop = false;
   std::thread echo([&] {
@@ -34,18 +34,18 @@ void Echo(benchmark::State& state, const char* transport, std::chrono::milliseco
       if (auto peer = (*server)->Receive(&message)) {
         (void)(*server)->Send(*peer, message);
       } else {
-        Poll({(*server)->socket()}, 100);
+        comm::Poll({(*server)->socket()}, 100);
       }
     }
   });
-  auto client = ClientChannel::Connect((*server)->endpoint());
+  auto client = comm::ClientChannel::Connect((*server)->endpoint());
   const proto::DraftReply sent = Reply(state.range(0));
   proto::DraftReply received;
   for (auto _ : state) {
     if (pause.count() > 0) std::this_thread::sleep_for(pause);
     const auto begin = std::chrono::steady_clock::now();
     (void)(*client)->Send(sent);
-    while (!(*client)->Receive(&received)) Poll({(*client)->socket()}, 1000);
+    while (!(*client)->Receive(&received)) comm::Poll({(*client)->socket()}, 1000);
     state.SetIterationTime(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
@@ -73,18 +73,18 @@ BENCHMARK_CAPTURE(RoundTripAfterPause, tcp, "tcp")->Apply(Paused);
 BENCHMARK_CAPTURE(RoundTripAfterPause, direct, "direct")->Apply(Paused);
 
 void WakerRoundTrip(benchmark::State& state) {
-  auto there = Waker::Create(), back = Waker::Create();
+  auto there = comm::Waker::Create(), back = comm::Waker::Create();
   std::atomic<bool> stop = false;
   std::thread echo([&] {
     while (!stop) {
-      if (!Poll({there->socket()}, 100)) continue;
+      if (!comm::Poll({there->socket()}, 100)) continue;
       there->Drain();
       back->Notify();
     }
   });
   for (auto _ : state) {
     there->Notify();
-    Poll({back->socket()}, 1000);
+    comm::Poll({back->socket()}, 1000);
     back->Drain();
   }
   stop = true;
@@ -93,6 +93,6 @@ void WakerRoundTrip(benchmark::State& state) {
 BENCHMARK(WakerRoundTrip)->Unit(benchmark::kMicrosecond)->UseRealTime();
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::bench
 
 BENCHMARK_MAIN();

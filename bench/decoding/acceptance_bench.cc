@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/deterministic_math.h"
-#include "decoding/optimal_acceptance.h"
+#include "decoding/theory/optimal_acceptance.h"
 
-namespace coppice {
+namespace coppice::bench {
 namespace {
 
 // softmax of Gaussian logits (sd 3), and of the same plus noise (sd 0.7).
@@ -41,7 +41,7 @@ void AlphaStarWithoutReplacement(benchmark::State& state) {
   const int n = static_cast<int>(state.range(1));
   double alpha = 0;
   for (auto _ : state) {
-    alpha = OptimalAcceptanceWithoutReplacement(pair.p, pair.q, n).alpha;
+    alpha = decoding::OptimalAcceptanceWithoutReplacement(pair.p, pair.q, n).alpha;
     benchmark::DoNotOptimize(alpha);
   }
   state.counters["alpha"] = alpha;
@@ -53,4 +53,4 @@ BENCHMARK(AlphaStarWithoutReplacement)
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::bench

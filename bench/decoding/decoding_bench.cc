@@ -18,12 +18,12 @@
 #include "base/rng.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
-#include "decoding/gumbel_kernels.h"
 #include "decoding/method.h"
-#include "decoding/row_kernels.h"
-#include "decoding/warp.h"
+#include "decoding/rows/gumbel_kernels.h"
+#include "decoding/rows/row_kernels.h"
+#include "decoding/rows/warp.h"
 
-namespace coppice {
+namespace coppice::bench {
 namespace {
 
 constexpr int kDepth = 4;
@@ -53,9 +53,9 @@ std::vector<float> DraftLogits(uint64_t hash, int vocab) {
   return out;
 }
 
-class ReadyRows : public RowSource {
+class ReadyRows : public decoding::RowSource {
  public:
-  ReadyRows(absl::Span<const uint64_t> roots, const DraftForest& forest, int vocab)
+  ReadyRows(absl::Span<const uint64_t> roots, const decoding::DraftForest& forest, int vocab)
       : vocab_(vocab), hashes_(roots.begin(), roots.end()) {
     for (int i = 0; i < forest.size(); ++i) {
       const int parent =
@@ -85,16 +85,18 @@ double ThreadSeconds() {
 enum class Timed { kVerdict, kDraft };
 
 struct Setting {
-  DecodingParams params;
+  decoding::DecodingParams params;
   int vocab = kReduced;
   Timed timed = Timed::kVerdict;
 };
 
 // Drafts one forest; returns it and the seconds that DraftRow and Grow took.
-std::pair<DraftForest, double> Draft(const Setting& setting, const BeamDecoder& decoder) {
-  const DraftState state = decoder.draft_state();
-  const int width = AutoDraftWidth(setting.params.beam_width);
-  std::unique_ptr<Drafter> drafter = MakeDrafter(setting.params, state, width).value();
+std::pair<decoding::DraftForest, double> Draft(const Setting& setting,
+                                               const decoding::BeamDecoder& decoder) {
+  const decoding::DraftState state = decoder.draft_state();
+  const int width = decoding::AutoDraftWidth(setting.params.beam_width);
+  std::unique_ptr<decoding::Drafter> drafter =
+      decoding::MakeDrafter(setting.params, state, width).value();
   std::vector<uint64_t> hashes = state.root_hash;
   double seconds = 0;
   for (int level = 0; level < kDepth && !drafter->frontier().empty(); ++level) {
@@ -103,13 +105,13 @@ std::pair<DraftForest, double> Draft(const Setting& setting, const BeamDecoder& 
     const int nodes_before = drafter->forest().size();
     const std::vector<int32_t> parents(drafter->frontier().begin(), drafter->frontier().end());
     const auto start = ThreadSeconds();
-    std::vector<Distribution> rows;
+    std::vector<decoding::Distribution> rows;
     for (const auto& row : logits)
-      rows.push_back(DraftRow(row, setting.params, decoder.layers_committed() + level));
+      rows.push_back(decoding::DraftRow(row, setting.params, decoder.layers_committed() + level));
     drafter->Grow(rows);
     seconds += ThreadSeconds() - start;
     // Position of every parent among the level's nodes.
-    const DraftForest& forest = drafter->forest();
+    const decoding::DraftForest& forest = drafter->forest();
     const int first = level == 0 ? 0 : parents[0];
     std::vector<int> place(level == 0 ? 0 : nodes_before - first, -1);
     for (size_t i = 0; i < parents.size() && level > 0; ++i)
@@ -126,10 +128,10 @@ std::pair<DraftForest, double> Draft(const Setting& setting, const BeamDecoder& 
 }
 
 // A request of width W with draft width 2 W and no end of sequence.
-Setting Request(const std::string& method, DecodingKind kind, int width) {
+Setting Request(const std::string& method, decoding::DecodingKind kind, int width) {
   Setting setting;
   setting.params.kind = kind;
-  setting.params.method = FindMethod(method);
+  setting.params.method = decoding::FindMethod(method);
   setting.params.beam_width = width;
   setting.params.max_tokens = 200;
   setting.params.seed = 7;
@@ -141,20 +143,20 @@ Setting Request(const std::string& method, DecodingKind kind, int width) {
 
 void Rounds(benchmark::State& state, Setting setting) {
   double layers = 0, rows_read = 0, rounds = 0;
-  std::unique_ptr<BeamDecoder> decoder;
+  std::unique_ptr<decoding::BeamDecoder> decoder;
   for (auto _ : state) {
     if (decoder == nullptr || decoder->finished()) {
       ++setting.params.seed;
-      decoder = MakeBeamDecoder(setting.params).value();
-      decoder->Advance(DraftForest::Empty(1),
+      decoder = decoding::MakeBeamDecoder(setting.params).value();
+      decoder->Advance(decoding::DraftForest::Empty(1),
                        std::make_unique<ReadyRows>(decoder->draft_state().root_hash,
-                                                   DraftForest::Empty(1), setting.vocab)
+                                                   decoding::DraftForest::Empty(1), setting.vocab)
                            .get());
     }
     const auto [forest, draft_seconds] = Draft(setting, *decoder);
     ReadyRows rows(decoder->draft_state().root_hash, forest, setting.vocab);
     const auto start = ThreadSeconds();
-    const Verdict verdict = decoder->Advance(forest, &rows);
+    const decoding::Verdict verdict = decoder->Advance(forest, &rows);
     const double seconds = ThreadSeconds() - start;
     state.SetIterationTime(setting.timed == Timed::kDraft ? draft_seconds : seconds);
     layers += verdict.stats.layers;
@@ -168,13 +170,13 @@ void Rounds(benchmark::State& state, Setting setting) {
 struct Method {
   const char* label;
   const char* name;
-  DecodingKind kind;
+  decoding::DecodingKind kind;
 };
 constexpr Method kMethods[] = {
-    {"PfGumbel", "pf_gumbel", DecodingKind::kBeamSampling},
-    {"HgWor", "hg_wor", DecodingKind::kBeamSamplingWithoutReplacement},
-    {"Dsbd", "dsbd", DecodingKind::kBeamSampling},
-    {"Certified", "certified", DecodingKind::kBeamSearch},
+    {"PfGumbel", "pf_gumbel", decoding::DecodingKind::kBeamSampling},
+    {"HgWor", "hg_wor", decoding::DecodingKind::kBeamSamplingWithoutReplacement},
+    {"Dsbd", "dsbd", decoding::DecodingKind::kBeamSampling},
+    {"Certified", "certified", decoding::DecodingKind::kBeamSearch},
 };
 
 // W = 4, W_S = 8: every method and kind of row, verdict and draft.
@@ -191,7 +193,8 @@ void RegisterRounds(const Method& method) {
       Setting setting = Request(method.name, method.kind, 4);
       setting.vocab = rows.vocab;
       // Beam search takes no warp: its reduced rows have 64 tokens, the others are whole.
-      if (method.kind != DecodingKind::kBeamSearch) setting.params.warp.top_k = rows.top_k;
+      if (method.kind != decoding::DecodingKind::kBeamSearch)
+        setting.params.warp.top_k = rows.top_k;
       setting.timed = timed;
       const std::string name = std::string(method.label) + label + "/" + rows.label;
       benchmark::RegisterBenchmark(name.c_str(), Rounds, setting)
@@ -228,12 +231,12 @@ const bool registered = [] {
 // The parts: a row cut to its 64 largest logits (argument: logits in the row), one log-sum-exp and
 // one noisy argmax over a row.
 void TopOfRow(benchmark::State& state) {
-  WarpParams warp;
+  decoding::WarpParams warp;
   warp.top_k = 64;
   uint64_t hash = 0;
   for (auto _ : state) {
     benchmark::DoNotOptimize(
-        WarpRow(TargetLogits(++hash, static_cast<int>(state.range(0))), warp).size());
+        decoding::WarpRow(TargetLogits(++hash, static_cast<int>(state.range(0))), warp).size());
   }
 }
 BENCHMARK(TopOfRow)->Arg(kReduced)->Arg(kLargeVocab)->Unit(benchmark::kMicrosecond);
@@ -243,23 +246,23 @@ void LogSumExpOfRow(benchmark::State& state) {
   std::vector<double> x(kVocab);
   std::vector<float> weights(kVocab);
   for (auto _ : state) {
-    WidenRow(logits, x.data());
-    benchmark::DoNotOptimize(ChunkedLogSumExp(x, weights.data()));
+    decoding::WidenRow(logits, x.data());
+    benchmark::DoNotOptimize(decoding::ChunkedLogSumExp(x, weights.data()));
   }
 }
 void NoisyArgmaxOfRow(benchmark::State& state) {
   const absl::Span<const float> logits = TargetLogits(1, kVocab);
   std::vector<double> x(logits.begin(), logits.end());
   std::vector<float> weights(kVocab);
-  const LogSum sum = ChunkedLogSumExp(x, weights.data());
-  NoiseKey key{1, Domain::kToken, 1, 0};
+  const decoding::LogSum sum = decoding::ChunkedLogSumExp(x, weights.data());
+  decoding::NoiseKey key{1, Domain::kToken, 1, 0};
   for (auto _ : state) {
     ++key.hash;
-    benchmark::DoNotOptimize(ArgmaxWithNoise(x, weights.data(), sum, key));
+    benchmark::DoNotOptimize(decoding::ArgmaxWithNoise(x, weights.data(), sum, key));
   }
 }
 BENCHMARK(LogSumExpOfRow)->Unit(benchmark::kMicrosecond);
 BENCHMARK(NoisyArgmaxOfRow)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::bench

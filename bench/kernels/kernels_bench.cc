@@ -19,7 +19,7 @@
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 
-namespace coppice {
+namespace coppice::bench {
 namespace {
 
 constexpr int kHidden = 768;
@@ -32,26 +32,26 @@ int Threads() {
   return text == nullptr ? AvailableCores() : std::atoi(text);
 }
 
-Backend& SharedBackend() {
-  static const std::unique_ptr<Communicator> one_rank = MakeSingleCommunicator();
+kernels::Backend& SharedBackend() {
+  static const std::unique_ptr<comm::Communicator> one_rank = comm::MakeSingleCommunicator();
   static ThreadTeam threads(Threads());
-  static const std::unique_ptr<Backend> backend =
-      MakeBackend({.threads = &threads, .communicator = one_rank.get()}).value();
+  static const std::unique_ptr<kernels::Backend> backend =
+      kernels::MakeBackend({.threads = &threads, .communicator = one_rank.get()}).value();
   return *backend;
 }
 
 // Ops as the body of a step.
-class BodyAlone : public Pass {
+class BodyAlone : public kernels::Pass {
  public:
-  explicit BodyAlone(absl::FunctionRef<void(Ops*)> body) : body_(body) {}
-  void Body(Ops* ops) override { body_(ops); }
-  void Head(Ops*) override {}
+  explicit BodyAlone(absl::FunctionRef<void(kernels::Ops*)> body) : body_(body) {}
+  void Body(kernels::Ops* ops) override { body_(ops); }
+  void Head(kernels::Ops*) override {}
 
  private:
-  absl::FunctionRef<void(Ops*)> body_;
+  absl::FunctionRef<void(kernels::Ops*)> body_;
 };
 
-void RunStep(const StepPlan& plan, absl::FunctionRef<void(Ops*)> body) {
+void RunStep(const StepPlan& plan, absl::FunctionRef<void(kernels::Ops*)> body) {
   BodyAlone pass(body);
   COPPICE_CHECK(SharedBackend().Submit(plan, &pass).ok());
   COPPICE_CHECK(SharedBackend().Wait().ok());
@@ -74,9 +74,9 @@ StepPlan MakePlan(int rows, int context) {
   return plan;
 }
 
-Tensor TensorOf(std::vector<float>* values, int64_t columns) {
+kernels::Tensor TensorOf(std::vector<float>* values, int64_t columns) {
   const auto rows = static_cast<int64_t>(values->size()) / columns;
-  return {values->data(), DType::kF32, rows, columns};
+  return {values->data(), kernels::DType::kF32, rows, columns};
 }
 
 std::vector<float> Ramp(int64_t count) {
@@ -86,21 +86,23 @@ std::vector<float> Ramp(int64_t count) {
   return values;
 }
 
-std::unique_ptr<Weight> MakeWeight(int64_t outputs, int64_t inputs, DType dtype) {
+std::unique_ptr<kernels::Weight> MakeWeight(int64_t outputs, int64_t inputs, kernels::DType dtype) {
   const std::vector<float> values = Ramp(outputs * inputs);
-  const MatrixSource source = {values.data(), DType::kF32, outputs, inputs, inputs};
+  const kernels::MatrixSource source = {values.data(), kernels::DType::kF32, outputs, inputs,
+                                        inputs};
   return SharedBackend().Pack({source}, dtype, {}).value();
 }
 
 // Arguments: rows, inputs, outputs, bf16.
 void MatMul(benchmark::State& state) {
   const int64_t rows = state.range(0), inputs = state.range(1), outputs = state.range(2);
-  const auto weight = MakeWeight(outputs, inputs, state.range(3) != 0 ? DType::kBF16 : DType::kF32);
+  const auto weight = MakeWeight(
+      outputs, inputs, state.range(3) != 0 ? kernels::DType::kBF16 : kernels::DType::kF32);
   std::vector<float> x = Ramp(rows * inputs), y(rows * outputs);
   const StepPlan plan = MakePlan(static_cast<int>(rows), 0);
-  const Tensor input = TensorOf(&x, inputs), output = TensorOf(&y, outputs);
+  const kernels::Tensor input = TensorOf(&x, inputs), output = TensorOf(&y, outputs);
   for (auto _ : state) {
-    RunStep(plan, [&](Ops* ops) { ops->MatMul(*weight, input, output, false); });
+    RunStep(plan, [&](kernels::Ops* ops) { ops->MatMul(*weight, input, output, false); });
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(weight->bytes));
@@ -115,9 +117,9 @@ BENCHMARK(MatMul)
     ->UseRealTime();
 
 // Every product of one forward pass, on weights that do not fit any cache. Arguments: rows, bf16.
-class Products : public Pass {
+class Products : public kernels::Pass {
  public:
-  explicit Products(DType dtype) {
+  explicit Products(kernels::DType dtype) {
     for (int layer = 0; layer < kLayers; ++layer) {
       weights_.push_back(MakeWeight(3 * kHidden, kHidden, dtype));
       weights_.push_back(MakeWeight(kHidden, kHidden, dtype));
@@ -132,25 +134,25 @@ class Products : public Pass {
     y_.resize(rows * kVocabulary);
     rows_ = rows;
   }
-  void Body(Ops* ops) override {
+  void Body(kernels::Ops* ops) override {
     for (const auto& weight : weights_) {
-      ops->MatMul(*weight, {x_.data(), DType::kF32, rows_, weight->columns},
-                  {y_.data(), DType::kF32, rows_, weight->rows}, false);
+      ops->MatMul(*weight, {x_.data(), kernels::DType::kF32, rows_, weight->columns},
+                  {y_.data(), kernels::DType::kF32, rows_, weight->rows}, false);
     }
   }
-  void Head(Ops*) override {}
+  void Head(kernels::Ops*) override {}
   size_t bytes() const { return bytes_; }
 
  private:
-  std::vector<std::unique_ptr<Weight>> weights_;
+  std::vector<std::unique_ptr<kernels::Weight>> weights_;
   size_t bytes_ = 0;
   int64_t rows_ = 0;
   std::vector<float> x_, y_;
 };
 
 void Forward(benchmark::State& state) {
-  static Products f32(DType::kF32);
-  static Products bf16(DType::kBF16);
+  static Products f32(kernels::DType::kF32);
+  static Products bf16(kernels::DType::kBF16);
   Products& products = state.range(1) != 0 ? bf16 : f32;
   const int64_t rows = state.range(0);
   products.SetRows(rows);
@@ -179,15 +181,15 @@ void Attention(benchmark::State& state) {
   const int rows = static_cast<int>(state.range(0)), context = static_cast<int>(state.range(1));
   const int kv_heads = static_cast<int>(state.range(2));
   const int prefix_blocks = (context + kBlockSize - 1) / kBlockSize;
-  const DType dtype = state.range(3) != 0 ? DType::kBF16 : DType::kF32;
+  const kernels::DType dtype = state.range(3) != 0 ? kernels::DType::kBF16 : kernels::DType::kF32;
   const auto pool =
       SharedBackend().MakeKvPool({1, kv_heads, kHeadDim, prefix_blocks + rows + 1, dtype}).value();
   const int64_t width = (kHeads + 2 * kv_heads) * kHeadDim;
   std::vector<float> qkv = Ramp(rows * width), out(int64_t{rows} * kHeads * kHeadDim);
   const StepPlan plan = MakePlan(rows, context);
-  const Tensor input = TensorOf(&qkv, width), output = TensorOf(&out, kHeads * kHeadDim);
+  const kernels::Tensor input = TensorOf(&qkv, width), output = TensorOf(&out, kHeads * kHeadDim);
   for (auto _ : state) {
-    RunStep(plan, [&](Ops* ops) { ops->Attention(0, input, *pool, output); });
+    RunStep(plan, [&](kernels::Ops* ops) { ops->Attention(0, input, *pool, output); });
     benchmark::ClobberMemory();
   }
 }
@@ -201,9 +203,10 @@ BENCHMARK(Attention)
 void Pack(benchmark::State& state) {
   constexpr int64_t kRows = 221184;
   std::vector<uint16_t> source(kRows * kHidden, 0x3f80);
-  const MatrixSource matrix = {source.data(), DType::kBF16, kRows, kHidden, kHidden};
+  const kernels::MatrixSource matrix = {source.data(), kernels::DType::kBF16, kRows, kHidden,
+                                        kHidden};
   for (auto _ : state) {
-    auto packed = SharedBackend().Pack({matrix}, DType::kBF16, {});
+    auto packed = SharedBackend().Pack({matrix}, kernels::DType::kBF16, {});
     benchmark::DoNotOptimize(packed);
   }
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(source.size() * 2));
@@ -238,4 +241,4 @@ BENCHMARK(DramRead)
     ->UseRealTime();
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::bench

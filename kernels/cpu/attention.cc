@@ -16,7 +16,7 @@
 
 #ifndef COPPICE_KERNELS_CPU_ATTENTION_UNIT_
 #define COPPICE_KERNELS_CPU_ATTENTION_UNIT_
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 // Rows [begin, end) of one table, all heads of one GQA group: what one thread does at a time.
 struct AttentionUnit {
@@ -29,11 +29,11 @@ inline int32_t ContextLength(const AttentionContext& context, int64_t row) {
   return context.prefix_len[row] + context.chain_begin[row + 1] - context.chain_begin[row];
 }
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 
 // The working memory of a unit: queries and their states, and K and V of one chunk as f32.
@@ -193,11 +193,11 @@ void AttendUnit(const AttentionArgs& args, const AttentionUnit& unit, std::vecto
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 HWY_EXPORT(AttendUnit);
 
@@ -264,5 +264,5 @@ void Attention(const AttentionArgs& args, ThreadTeam* team) {
   });
 }
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu
 #endif  // HWY_ONCE

@@ -12,7 +12,7 @@
 #include "base/thread_team.h"
 #include "kernels/cpu/kv_pool.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 // What each row of a pass may see, as flat arrays. Row r sees, in position order: the first
 // prefix_len[r] tokens of block table row_table[r], then the tokens in the slots
@@ -39,4 +39,4 @@ struct AttentionArgs {
 
 void Attention(const AttentionArgs& args, ThreadTeam* team);
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

@@ -16,7 +16,7 @@
 #include "kernels/cpu/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -148,7 +148,7 @@ HWY_NOINLINE void AttendChunk(const Chunk<T>& chunk, int64_t dim, QueryState* st
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

@@ -15,7 +15,7 @@
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/rope_table.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 namespace {
 
 class CpuBackend final : public Backend {
@@ -55,7 +55,7 @@ class CpuBackend final : public Backend {
 
  private:
   ThreadTeam* const team_;
-  Communicator* const communicator_;
+  comm::Communicator* const communicator_;
   CpuStepRows step_rows_;
   CpuOps ops_;
   std::vector<std::unique_ptr<float[]>> tensors_;
@@ -115,4 +115,4 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const BackendOptions& op
   return std::make_unique<CpuBackend>(options);
 }
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 // InvalidArgument when threads or communicator lack.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const BackendOptions& options);
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

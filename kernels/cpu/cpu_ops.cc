@@ -14,7 +14,7 @@
 #include "kernels/cpu/rope.h"
 #include "kernels/rope_table.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 namespace {
 
 int QHeads(const Tensor& qkv, const KvPoolShape& shape) {
@@ -23,7 +23,7 @@ int QHeads(const Tensor& qkv, const KvPoolShape& shape) {
 
 }  // namespace
 
-CpuOps::CpuOps(ThreadTeam* team, Communicator* communicator, CpuStepRows* step_rows)
+CpuOps::CpuOps(ThreadTeam* team, comm::Communicator* communicator, CpuStepRows* step_rows)
     : team_(team), communicator_(communicator), step_rows_(step_rows) {}
 
 void CpuOps::Begin(const StepPlan& plan) {
@@ -134,4 +134,4 @@ void CpuOps::Select(Tensor logits, int64_t first_token, int64_t vocab) {
   status_ = step_rows_->Select(*plan_, Rows(logits, logits.columns), first_token, vocab);
 }
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

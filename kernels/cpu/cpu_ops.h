@@ -15,12 +15,12 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu_step_rows.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 class CpuOps final : public Ops {
  public:
   // All must outlive the ops.
-  CpuOps(ThreadTeam* team, Communicator* communicator, CpuStepRows* step_rows);
+  CpuOps(ThreadTeam* team, comm::Communicator* communicator, CpuStepRows* step_rows);
 
   // plan must live until the last op of the step.
   void Begin(const StepPlan& plan);
@@ -44,7 +44,7 @@ class CpuOps final : public Ops {
   float* Rows(const Tensor& tensor, int64_t columns) const;
 
   ThreadTeam* const team_;
-  Communicator* const communicator_;
+  comm::Communicator* const communicator_;
   CpuStepRows* const step_rows_;
   const StepPlan* plan_ = nullptr;
   int64_t rows_ = 0;  // that the next op works on
@@ -52,4 +52,4 @@ class CpuOps final : public Ops {
   std::vector<int32_t> row_table_, prefix_len_;  // of AttentionContext
 };
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

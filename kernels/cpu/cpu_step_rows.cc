@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "kernels/cpu/parallel_rows.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 namespace {
 
 absl::Span<const std::pair<TokenId, double>> BiasOf(const StepPlan& plan, const RowNeed& need) {
@@ -17,7 +17,7 @@ absl::Span<const std::pair<TokenId, double>> BiasOf(const StepPlan& plan, const 
 
 }  // namespace
 
-CpuStepRows::CpuStepRows(ThreadTeam* team, Communicator* communicator, bool always_list)
+CpuStepRows::CpuStepRows(ThreadTeam* team, comm::Communicator* communicator, bool always_list)
     : team_(team), communicator_(communicator), always_list_(always_list) {}
 
 void CpuStepRows::Piece::Add(int need, bool whole, size_t part_words) {
@@ -158,4 +158,4 @@ float* CpuStepRows::NewRow() {
   return rows_[rows_used_++].get();
 }
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

@@ -17,12 +17,12 @@
 #include "kernels/backend.h"
 #include "kernels/shortlist.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 class CpuStepRows final : public StepRows {
  public:
   // *team and *communicator must outlive the rows. always_list: BackendOptions.
-  CpuStepRows(ThreadTeam* team, Communicator* communicator, bool always_list);
+  CpuStepRows(ThreadTeam* team, comm::Communicator* communicator, bool always_list);
 
   // Forgets the step before.
   void Clear();
@@ -70,7 +70,7 @@ class CpuStepRows final : public StepRows {
   float* NewRow();
 
   ThreadTeam* const team_;
-  Communicator* const communicator_;
+  comm::Communicator* const communicator_;
   const bool always_list_;
 
   // Of the last step, on every rank.
@@ -87,4 +87,4 @@ class CpuStepRows final : public StepRows {
   Buffer mine_, all_;
 };
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

@@ -11,7 +11,7 @@
 #include "kernels/cpu/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -87,11 +87,11 @@ void AddArrays(float* HWY_RESTRICT x, const float* HWY_RESTRICT y, int64_t count
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 HWY_EXPORT(RmsNormRows);
 HWY_EXPORT(SwiGluRows);
@@ -108,5 +108,5 @@ void SwiGlu(const float* gate_up, int64_t rows, int64_t n, float* out) {
 
 void Add(float* x, const float* y, int64_t count) { HWY_DYNAMIC_DISPATCH(AddArrays)(x, y, count); }
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu
 #endif  // HWY_ONCE

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 // out = x / sqrt(mean(x^2) + epsilon) * gain. x, out [rows, n]; may alias. gain [n].
 void RmsNorm(const float* x, const float* gain, float epsilon, int64_t rows, int64_t n, float* out);
@@ -14,4 +14,4 @@ void SwiGlu(const float* gate_up, int64_t rows, int64_t n, float* out);
 // x += y, [count].
 void Add(float* x, const float* y, int64_t count);
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/float16.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 void Embed(const CpuMatrix& w, int64_t first_row, absl::Span<const TokenId> tokens, float* out) {
   for (const TokenId token : tokens) {
@@ -25,4 +25,4 @@ void Embed(const CpuMatrix& w, int64_t first_row, absl::Span<const TokenId> toke
   }
 }
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

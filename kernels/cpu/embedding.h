@@ -8,10 +8,10 @@
 #include "base/types.h"
 #include "kernels/cpu/packed_matrix.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 // out[i] = row tokens[i] - first_row, zeros when the matrix does not hold it. out [tokens,
 // columns].
 void Embed(const CpuMatrix& w, int64_t first_row, absl::Span<const TokenId> tokens, float* out);
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

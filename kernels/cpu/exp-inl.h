@@ -10,7 +10,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 
 // Relative error below 2e-7; 0 below -87 (-infinity included); NaN gives NaN. exp(0) is exactly 1.
@@ -40,7 +40,7 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> ExpOfNegative(D d, hwy::HWY_NAMESPACE::Vec
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 inline float Bf16ToFloat(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
@@ -30,4 +30,4 @@ inline float Fp16ToFloat(uint16_t half) {
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(scaled));
 }
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

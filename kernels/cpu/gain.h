@@ -6,7 +6,7 @@
 
 #include "kernels/backend.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 class CpuGain : public Weight {
  public:
@@ -19,4 +19,4 @@ class CpuGain : public Weight {
   const std::vector<float> values;  // [columns]
 };
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

@@ -8,7 +8,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 
 const char* CompiledTarget() {
@@ -22,12 +22,12 @@ const char* CompiledTarget() {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 HWY_EXPORT(CompiledTarget);
 const char* KernelTargetName() { return HWY_DYNAMIC_DISPATCH(CompiledTarget)(); }
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu
 #endif  // HWY_ONCE

@@ -1,9 +1,9 @@
 // Which instruction set the kernels run on.
 #pragma once
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 // "AVX-512", "AVX2", "scalar": the best that both the processor and this build have.
 const char* KernelTargetName();
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

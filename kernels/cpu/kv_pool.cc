@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/status.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 absl::StatusOr<std::unique_ptr<KvPool>> MakeCpuKvPool(const KvPoolShape& shape) {
   const std::string what =
@@ -49,4 +49,4 @@ void CopyKv(absl::Span<const KvCopy> copies, CpuKvPool* pool) {
   }
 }
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

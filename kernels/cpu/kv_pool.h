@@ -10,7 +10,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/page_buffer.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 class CpuKvPool : public KvPool {
  public:
@@ -35,4 +35,4 @@ absl::StatusOr<std::unique_ptr<KvPool>> MakeCpuKvPool(const KvPoolShape& shape);
 
 void CopyKv(absl::Span<const KvCopy> copies, CpuKvPool* pool);
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

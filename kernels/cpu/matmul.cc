@@ -11,7 +11,7 @@
 #include "kernels/cpu/matmul_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 
 // Rows that fit one tile: the weights are read once, in `Panels` streams that are each contiguous
@@ -99,11 +99,11 @@ void MatMulRange(const MatMulArgs& args, int64_t panel_begin, int64_t panel_end)
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 HWY_EXPORT(MatMulRange);
 
@@ -137,5 +137,5 @@ void MatMul(const MatMulArgs& args, ThreadTeam* team) {
   });
 }
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu
 #endif  // HWY_ONCE

@@ -7,7 +7,7 @@
 #include "base/thread_team.h"
 #include "kernels/cpu/packed_matrix.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 struct MatMulArgs {
   const CpuMatrix* w = nullptr;
@@ -20,4 +20,4 @@ struct MatMulArgs {
 
 void MatMul(const MatMulArgs& args, ThreadTeam* team);
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

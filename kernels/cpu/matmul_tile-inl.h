@@ -15,7 +15,7 @@
 #include "kernels/cpu/matmul.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -170,7 +170,7 @@ HWY_NOINLINE void Tile(const MatMulArgs& args, int64_t row, int64_t panel, int64
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

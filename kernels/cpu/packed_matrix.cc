@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "kernels/cpu/float16.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 namespace {
 
 // Elements of a checkpoint need not be aligned: they are loaded byte by byte, as far as the
@@ -172,4 +172,4 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSou
   return matrix;
 }
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

@@ -17,7 +17,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/page_buffer.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 inline constexpr int64_t kPanelWidth = 16;
 
@@ -41,4 +41,4 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSou
                                                       DType dtype, std::vector<float> bias,
                                                       ThreadTeam* team);
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
@@ -76,4 +76,4 @@ PageBuffer::~PageBuffer() {
   if (data_ != nullptr) munmap(data_, size_);
 }
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 class PageBuffer {
  public:
@@ -31,4 +31,4 @@ class PageBuffer {
 // The most memory that this process may ever hold: physical memory or the cgroup's limit, in bytes.
 size_t MemoryLimitBytes();
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

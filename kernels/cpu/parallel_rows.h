@@ -6,7 +6,7 @@
 
 #include "base/thread_team.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 // function(begin, end) over ranges that cover [0, rows), in parallel when there is enough to do.
 // work: simple operations a row.
@@ -19,4 +19,4 @@ void ForRows(int64_t rows, int64_t work, ThreadTeam* team, Function&& function) 
   team->Run(count, [&](int chunk) { function(rows * chunk / count, rows * (chunk + 1) / count); });
 }
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "kernels/cpu/float16.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 namespace {
 
 // Pairs (i, i + head_dim / 2), as rotate_half of Hugging Face Llama.
@@ -56,4 +56,4 @@ void RopeAndStoreKv(const RopeAndStoreArgs& args, int64_t begin, int64_t end) {
   }
 }
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

@@ -7,7 +7,7 @@
 #include "kernels/cpu/kv_pool.h"
 #include "kernels/rope_table.h"
 
-namespace coppice::cpu {
+namespace coppice::kernels::cpu {
 
 struct RopeAndStoreArgs {
   float* qkv = nullptr;  // [rows, (q_heads + 2 kv_heads) * head_dim], rotated in place
@@ -22,4 +22,4 @@ struct RopeAndStoreArgs {
 // Rows [begin, end).
 void RopeAndStoreKv(const RopeAndStoreArgs& args, int64_t begin, int64_t end);
 
-}  // namespace coppice::cpu
+}  // namespace coppice::kernels::cpu

@@ -16,7 +16,7 @@
 #include "comm/frame.h"
 #include "proto/control.pb.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 // Where a test's server binds. A direct server at one address is found at a Unix socket by the
 // clients of its host; one at all addresses is not, and they go over TCP.
@@ -127,4 +127,4 @@ inline std::string Meet(ServerChannel& server, ClientChannel& client) {
   return peer.value_or("");
 }
 
-}  // namespace coppice
+}  // namespace coppice::comm

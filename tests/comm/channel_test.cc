@@ -11,7 +11,7 @@
 #include "proto/draft.pb.h"
 #include "tests/comm/channel_ends.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 using ::testing::HasSubstr;
@@ -230,4 +230,4 @@ TEST_P(ChannelTest, ClosingWithUnsentFramesDoesNotHang) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -10,7 +10,7 @@
 #include "tests/comm/channel_ends.h"
 #include "tests/comm/raw_peer.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 using ::testing::ElementsAre;
@@ -265,4 +265,4 @@ TEST_P(DirectChannelTest, TakeGoneNamesExactlyThePeersThatEnded) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -17,7 +17,7 @@
 #include "tests/comm/channel_ends.h"
 #include "tests/comm/raw_peer.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 using ::testing::ElementsAre;
@@ -295,4 +295,4 @@ TEST(DirectServerTest, WithoutFreeFileDescriptorsItWaitsAndAcceptsLater) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -13,7 +13,7 @@
 #include "comm/tcp_socket.h"
 #include "tests/comm/channel_ends.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 constexpr size_t kMostBytes = 4 << 20;
@@ -249,4 +249,4 @@ TEST_F(FrameStreamTest, WritingAfterTheEndIsUnavailable) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::comm

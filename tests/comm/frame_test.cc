@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 std::vector<uint8_t> Frame(uint32_t kind, uint32_t body) {
@@ -43,4 +43,4 @@ TEST(FrameTest, KindsOfDifferentMessagesDiffer) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::comm

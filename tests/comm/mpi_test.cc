@@ -14,7 +14,7 @@
 #include "comm/communicator.h"
 #include "comm/mpi_world.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 // The values of one rank, which every rank can compute: of very different sizes, so that order
@@ -132,10 +132,10 @@ void Measure(Communicator& communicator) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::comm
 
 int main(int argc, char** argv) {
-  using namespace coppice;
+  using namespace coppice::comm;
   COPPICE_CHECK(MpiWorld::Launched());
   auto world = MpiWorld::Init();
   COPPICE_CHECK_MSG(world.ok(), world.status().ToString());

@@ -7,7 +7,7 @@
 #include <future>
 #include <thread>
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 using ::testing::HasSubstr;
@@ -248,4 +248,4 @@ TEST(NodeAgentTest, RefusedLaterItAsksAgain) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::comm

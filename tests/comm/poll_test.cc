@@ -11,7 +11,7 @@
 #include "comm/tcp_socket.h"
 #include "tests/comm/channel_ends.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 TEST(PollTest, WhatIsReadyAlreadyIsNotWaitedFor) {
@@ -182,4 +182,4 @@ TEST(WakerTest, NoNotificationIsLostAmongManyThreads) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::comm

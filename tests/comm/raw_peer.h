@@ -18,7 +18,7 @@
 #include "comm/tcp_socket.h"
 #include "comm/zmq_context.h"
 
-namespace coppice {
+namespace coppice::comm {
 
 class RawZmqPeer {
  public:
@@ -122,4 +122,4 @@ class RawTcpServer {
   std::string endpoint_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -3,7 +3,7 @@
 #include "comm/communicator.h"
 #include "comm/mpi_world.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 TEST(SingleCommunicatorTest, EveryCollectiveIsTheIdentity) {
@@ -33,4 +33,4 @@ TEST(MpiWorldTest, LaunchedLooksAtTheEnvironment) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -6,7 +6,7 @@
 
 #include "tests/comm/raw_peer.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 using ::testing::HasSubstr;
@@ -116,4 +116,4 @@ TEST(TcpSocketTest, ListensAtIpv6OrSaysThatTheHostHasNone) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::comm

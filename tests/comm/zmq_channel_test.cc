@@ -9,7 +9,7 @@
 #include "tests/comm/channel_ends.h"
 #include "tests/comm/raw_peer.h"
 
-namespace coppice {
+namespace coppice::comm {
 namespace {
 
 using ::testing::HasSubstr;
@@ -102,4 +102,4 @@ TEST(ZmqChannelTest, TenThousandGarbageFramesDoNoHarm) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::comm

@@ -2,11 +2,11 @@
 // is BOS.
 #pragma once
 
-#include "coordinator/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
-namespace coppice::testing {
+namespace coppice::coordinator {
 
-class ByteTokenizer : public Tokenizer {
+class ByteTokenizer : public tokenizer::Tokenizer {
  public:
   static constexpr TokenId kEos = 256, kBos = 257;
   int vocab_size() const override { return 258; }
@@ -37,4 +37,4 @@ inline std::vector<TokenId> Bytes(absl::string_view text, bool eos = false) {
   return ids;
 }
 
-}  // namespace coppice::testing
+}  // namespace coppice::coordinator

@@ -14,7 +14,7 @@
 #include "tests/coordinator/fake_worker.h"
 #include "tests/coordinator/raw_client.h"
 
-namespace coppice::testing {
+namespace coppice::coordinator {
 
 // True once the condition holds; false after twenty seconds.
 inline bool Eventually(const std::function<bool()>& condition) {
@@ -40,7 +40,7 @@ class ClusterTest : public ::testing::Test {
     auto started = Coordinator::Start(options_, std::make_unique<ByteTokenizer>());
     ASSERT_TRUE(started.ok()) << started.status().ToString();
     coordinator_ = *std::move(started);
-    auto channel = ServerChannel::Bind("tcp://127.0.0.1:*");
+    auto channel = comm::ServerChannel::Bind("tcp://127.0.0.1:*");
     ASSERT_TRUE(channel.ok()) << channel.status().ToString();
     control_ = (*channel)->endpoint();
     coordinator_->ServeNodes(*std::move(channel));
@@ -77,4 +77,4 @@ class ClusterTest : public ::testing::Test {
   std::thread thread_;
 };
 
-}  // namespace coppice::testing
+}  // namespace coppice::coordinator

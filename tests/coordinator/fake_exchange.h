@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/http.h"
+#include "coordinator/http/http.h"
 
-namespace coppice::testing {
+namespace coppice::coordinator {
 
 class FakeExchange : public HttpExchange {
  public:
@@ -41,4 +41,4 @@ class FakeExchange : public HttpExchange {
   std::optional<bool> ended_cleanly;
 };
 
-}  // namespace coppice::testing
+}  // namespace coppice::coordinator

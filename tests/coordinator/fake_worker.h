@@ -17,7 +17,7 @@
 #include "proto/convert.h"
 #include "tests/coordinator/byte_tokenizer.h"
 
-namespace coppice::testing {
+namespace coppice::coordinator {
 
 inline proto::Register WorkerRegistration(const std::string& id, int vocab = 258) {
   proto::Register registration;
@@ -57,7 +57,7 @@ inline proto::Hypothesis MakeHypothesis(const std::vector<TokenId>& tokens, doub
   return hypothesis;
 }
 
-inline proto::DecodingStats MakeStats() {
+inline proto::SequenceStats MakeStats() {
   DecodingStats stats;
   stats.method = "pf_gumbel";
   stats.rounds = stats.target_passes = 4;
@@ -69,7 +69,7 @@ inline proto::DecodingStats MakeStats() {
   stats.accepting_layers = 4;
   stats.draft_width_sum = 12;
   stats.draft_depth_sum = 9;
-  return StatsToMessage(stats);
+  return proto::StatsToMessage(stats);
 }
 
 class FakeWorker {
@@ -79,7 +79,7 @@ class FakeWorker {
 
   FakeWorker(const std::string& endpoint, const std::string& id, Script script,
              double step_s = 0.002)
-      : channel_(*ClientChannel::Connect(endpoint)),
+      : channel_(*comm::ClientChannel::Connect(endpoint)),
         id_(id),
         script_(std::move(script)),
         step_s_(step_s),
@@ -102,8 +102,8 @@ class FakeWorker {
     (void)channel_->Send(message);
     auto next_beat = std::chrono::steady_clock::now();
     while (!stop_) {
-      const Pollable sockets[] = {channel_->socket()};
-      Poll(sockets, 1);
+      const comm::Pollable sockets[] = {channel_->socket()};
+      comm::Poll(sockets, 1);
       proto::CoordinatorMessage received;
       while (channel_->Receive(&received)) OnMessage(received);
       Step();
@@ -160,7 +160,7 @@ class FakeWorker {
     size_t next = 0;
     std::chrono::steady_clock::time_point due;
   };
-  std::unique_ptr<ClientChannel> channel_;
+  std::unique_ptr<comm::ClientChannel> channel_;
   const std::string id_;
   const Script script_;
   const double step_s_;
@@ -186,4 +186,4 @@ inline std::vector<proto::SequenceUpdate> SayText(const std::string& text) {
   return updates;
 }
 
-}  // namespace coppice::testing
+}  // namespace coppice::coordinator

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace coppice::testing {
+namespace coppice::coordinator {
 
 struct RawAnswer {
   int status = 0;
@@ -116,4 +116,4 @@ inline std::string Get(const std::string& path, const std::string& headers = "")
   return absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n", headers, "\r\n");
 }
 
-}  // namespace coppice::testing
+}  // namespace coppice::coordinator

@@ -8,7 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "tests/coordinator/cluster_fixture.h"
 
-namespace coppice::testing {
+namespace coppice::coordinator {
 namespace {
 
 using nlohmann::json;
@@ -343,4 +343,4 @@ TEST_F(ServingTest, ModelsListWhatIsServed) {
 }
 
 }  // namespace
-}  // namespace coppice::testing
+}  // namespace coppice::coordinator

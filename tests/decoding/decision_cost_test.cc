@@ -8,7 +8,7 @@
 
 #include "decoding/method.h"
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 constexpr int kVocab = 131072;
@@ -84,4 +84,4 @@ TEST(DecisionCost, TheErrorNamesTheFieldTheLimitAndWhatHelps) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::decoding

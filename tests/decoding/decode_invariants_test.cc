@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "base/deterministic_math.h"
-#include "decoding/target_row.h"
-#include "decoding/warp.h"
+#include "decoding/rows/target_row.h"
+#include "decoding/rows/warp.h"
 #include "tests/testing/named_decode.h"
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
@@ -26,9 +26,9 @@ constexpr DecodingKind kKinds[] = {DecodingKind::kMultinomial, DecodingKind::kBe
                                    DecodingKind::kBeamSamplingWithoutReplacement,
                                    DecodingKind::kBeamSearch};
 
-NamedSetting Setting(const MethodRow& row, DecodingKind kind, int vocab, uint64_t seed) {
-  const HashLm lm{vocab, /*salt=*/3 + seed, /*power=*/3, /*noise=*/50 + seed};
-  NamedSetting setting;
+test::NamedSetting Setting(const MethodRow& row, DecodingKind kind, int vocab, uint64_t seed) {
+  const test::HashLm lm{vocab, /*salt=*/3 + seed, /*power=*/3, /*noise=*/50 + seed};
+  test::NamedSetting setting;
   setting.params.kind = kind;
   setting.params.method = &row;
   setting.params.seed = seed;
@@ -42,10 +42,10 @@ NamedSetting Setting(const MethodRow& row, DecodingKind kind, int vocab, uint64_
   return setting;
 }
 
-using Check = std::function<void(const MethodRow&, NamedSetting)>;
+using Check = std::function<void(const MethodRow&, test::NamedSetting)>;
 void ForEveryService(int vocab, int seeds, const Check& check) {
   for (DecodingKind kind : kKinds) {
-    for (const MethodRow* row : MethodsThatServe(kind)) {
+    for (const MethodRow* row : test::MethodsThatServe(kind)) {
       for (int seed = 0; seed < seeds; ++seed) {
         SCOPED_TRACE(testing::Message()
                      << row->name << " " << DecodingKindName(kind) << " seed " << seed);
@@ -55,7 +55,7 @@ void ForEveryService(int vocab, int seeds, const Check& check) {
   }
 }
 
-void ExpectSameText(const NamedRun& a, const NamedRun& b) {
+void ExpectSameText(const test::NamedRun& a, const test::NamedRun& b) {
   EXPECT_EQ(a.layers, b.layers);
   ASSERT_EQ(a.result.size(), b.result.size());
   for (size_t i = 0; i < a.result.size(); ++i) {
@@ -66,22 +66,22 @@ void ExpectSameText(const NamedRun& a, const NamedRun& b) {
 
 // A top-k that keeps everything lists every row; without it a row stays whole.
 TEST(DecodeInvariants, WholeAndListedRowsDecideAlike) {
-  ForEveryService(/*vocab=*/40, /*seeds=*/8, [](const MethodRow&, NamedSetting whole) {
+  ForEveryService(/*vocab=*/40, /*seeds=*/8, [](const MethodRow&, test::NamedSetting whole) {
     if (whole.params.kind == DecodingKind::kBeamSearch) return;  // takes no top-k
     whole.params.stop_ids = {4};
-    NamedSetting listed = whole;
+    test::NamedSetting listed = whole;
     listed.params.warp.top_k = 40;
-    ExpectSameText(RunNamed(whole), RunNamed(listed));
+    ExpectSameText(test::RunNamed(whole), test::RunNamed(listed));
   });
-  ForEveryService(/*vocab=*/12, /*seeds=*/8, [](const MethodRow& row, NamedSetting whole) {
+  ForEveryService(/*vocab=*/12, /*seeds=*/8, [](const MethodRow& row, test::NamedSetting whole) {
     if (!row.joint_warps) return;
     whole.params.warp.mode = WarpMode::kJoint;
     whole.params.warp.temperature = 0.9;
-    NamedSetting listed = whole;
+    test::NamedSetting listed = whole;
     listed.params.warp.top_k = 12 * 8;  // beams, ended ones beside them
-    ExpectSameText(RunNamed(whole), RunNamed(listed));
+    ExpectSameText(test::RunNamed(whole), test::RunNamed(listed));
     whole.params.warp.mode = listed.params.warp.mode = WarpMode::kRowCut;
-    ExpectSameText(RunNamed(whole), RunNamed(listed));
+    ExpectSameText(test::RunNamed(whole), test::RunNamed(listed));
   });
 }
 
@@ -124,7 +124,7 @@ TEST(DecodeInvariants, TheTableHasTheMethodsOfTheListAndNoOther) {
 // parent is of another law than the second draft.
 TEST(DecodeInvariants, EqualDraftsAreKeptWhole) {
   std::set<std::string> seen;
-  ForEveryService(/*vocab=*/7, /*seeds=*/12, [&](const MethodRow& row, NamedSetting setting) {
+  ForEveryService(/*vocab=*/7, /*seeds=*/12, [&](const MethodRow& row, test::NamedSetting setting) {
     const std::string name(row.name);
     if (!kKeepsEqualDrafts.at(name)) return;
     seen.insert(name);
@@ -138,16 +138,16 @@ TEST(DecodeInvariants, EqualDraftsAreKeptWhole) {
     setting.params.max_tokens = 12;
     setting.draft_width = setting.params.beam_width;
     setting.draft = setting.target;
-    EXPECT_THAT(RunNamed(setting).layers, testing::ElementsAre(4, 4, 4));
+    EXPECT_THAT(test::RunNamed(setting).layers, testing::ElementsAre(4, 4, 4));
   });
   for (const auto& [name, keeps] : kKeepsEqualDrafts) EXPECT_EQ(seen.count(name), keeps) << name;
 }
 
 // The target keeps its two likeliest tokens, the draft has only the others.
 TEST(DecodeInvariants, DisjointDraftsDecideOneLayerAPass) {
-  ForEveryService(/*vocab=*/9, /*seeds=*/12, [](const MethodRow& row, NamedSetting setting) {
+  ForEveryService(/*vocab=*/9, /*seeds=*/12, [](const MethodRow& row, test::NamedSetting setting) {
     if (!row.lossless) return;
-    const LogProbsOf target = setting.target;
+    const test::LogProbsOf target = setting.target;
     const auto split = [target](uint64_t hash, bool likely) {
       std::vector<double> row = target(hash);
       WarpParams two;
@@ -163,7 +163,7 @@ TEST(DecodeInvariants, DisjointDraftsDecideOneLayerAPass) {
     };
     setting.target = [split](uint64_t hash) { return split(hash, true); };
     setting.draft = [split](uint64_t hash) { return split(hash, false); };
-    EXPECT_THAT(RunNamed(setting).layers, testing::Each(1));
+    EXPECT_THAT(test::RunNamed(setting).layers, testing::Each(1));
   });
 }
 
@@ -187,13 +187,13 @@ std::vector<double> Holed(std::vector<double> row, uint64_t hash) {
 TEST(DecodeInvariants, TokensWithoutMassAreNeverEmitted) {
   int rows_of_nothing = 0;
   const WarpMode modes[] = {WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kRowCut};
-  ForEveryService(/*vocab=*/9, /*seeds=*/16, [&](const MethodRow& row, NamedSetting setting) {
-    const LogProbsOf target = setting.target;
+  ForEveryService(/*vocab=*/9, /*seeds=*/16, [&](const MethodRow& row, test::NamedSetting setting) {
+    const test::LogProbsOf target = setting.target;
     setting.target = [target](uint64_t hash) { return Holed(target(hash), hash); };
     setting.logits_in_f32 = setting.params.seed % 2 == 0;
     if (setting.params.kind != DecodingKind::kBeamSearch)
       setting.params.warp.mode = modes[setting.params.seed / 2 % (row.joint_warps ? 4 : 2)];
-    for (const Hypothesis& hypothesis : RunNamed(setting).result) {
+    for (const Hypothesis& hypothesis : test::RunNamed(setting).result) {
       ASSERT_TRUE(std::isfinite(hypothesis.joint_log_probability));
       ASSERT_LE(hypothesis.joint_log_probability, 0);
       uint64_t hash = kRootHash;
@@ -212,7 +212,7 @@ TEST(DecodeInvariants, TokensWithoutMassAreNeverEmitted) {
 // 11.7: ls is summed in path order in f64, what a layer adds being what its row says, bit for bit;
 // the score divides it by len^alpha. exp(-ls / len) is the perplexity.
 TEST(DecodeInvariants, ScoresAreSumsInPathOrder) {
-  ForEveryService(/*vocab=*/9, /*seeds=*/12, [](const MethodRow&, NamedSetting setting) {
+  ForEveryService(/*vocab=*/9, /*seeds=*/12, [](const MethodRow&, test::NamedSetting setting) {
     setting.params.stop_ids = {2};
     setting.params.length_penalty = 1;
     if (setting.params.kind != DecodingKind::kBeamSearch) {
@@ -220,11 +220,11 @@ TEST(DecodeInvariants, ScoresAreSumsInPathOrder) {
       setting.params.warp.temperature = 0.8;
       setting.params.warp.top_k = setting.params.seed % 3 == 0 ? 5 : 0;
     }
-    for (const Hypothesis& hypothesis : RunNamed(setting).result) {
+    for (const Hypothesis& hypothesis : test::RunNamed(setting).result) {
       double sum = 0, likelihood = 1;
       uint64_t hash = kRootHash;
       for (int i = 0; i < hypothesis.tokens.size(); ++i) {
-        FunctionRows rows(setting.target, {hash}, DraftForest::Empty(1));
+        test::FunctionRows rows(setting.target, {hash}, DraftForest::Empty(1));
         const TargetRow row = ReadTargetRow(&rows, 0, setting.params, i);
         const int at = FindToken(row.row, hypothesis.tokens[i]);
         ASSERT_GE(at, 0);
@@ -242,4 +242,4 @@ TEST(DecodeInvariants, ScoresAreSumsInPathOrder) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::decoding

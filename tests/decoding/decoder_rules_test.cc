@@ -9,10 +9,10 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/draft_size.h"
 #include "decoding/drafter.h"
-#include "decoding/hypothesis_pool.h"
 #include "decoding/method.h"
+#include "decoding/sequence/hypothesis_pool.h"
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 using testing::ElementsAre;
@@ -183,4 +183,4 @@ TEST(DecoderFactoryTest, NamesTheFieldThatIsWrong) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::decoding

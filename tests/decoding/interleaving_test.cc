@@ -10,7 +10,7 @@
 #include "decoding/method.h"
 #include "tests/decoding/random_setting.h"
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 // Every method with every kind that it serves.
@@ -32,18 +32,19 @@ DecodeSetting RandomRequest(uint64_t seed, const Served& served) {
   s.params.set_semantics = s.params.set_semantics && served.row->reads("beam_duplicates");
   if (!ResolveMethod(s.params).ok()) s.params.warp.temperature = 0;  // greedy only
   if (served.row->joint_warps && seed % 2 == 0) s.params.warp.mode = WarpMode::kJoint;
-  if (served.row->form == DraftForm::kNone) s.quality = DraftQuality::kNone;
+  if (served.row->form == DraftForm::kNone) s.quality = test::DraftQuality::kNone;
   return s;
 }
 
-std::unique_ptr<DecodeLoop> Open(const DecodeSetting& s) {
-  return std::make_unique<DecodeLoop>(MakeBeamDecoder(s.params).value(), s.params, s.lm, s.quality,
-                                      s.draft_width, s.depth);
+std::unique_ptr<test::DecodeLoop> Open(const DecodeSetting& s) {
+  return std::make_unique<test::DecodeLoop>(MakeBeamDecoder(s.params).value(), s.params, s.lm,
+                                            s.quality, s.draft_width, s.depth);
 }
 
 // The rounds of a batch in a random order.
-std::vector<DecodeRun> RunInterleaved(const std::vector<DecodeSetting>& batch, uint64_t seed) {
-  std::vector<std::unique_ptr<DecodeLoop>> loops;
+std::vector<test::DecodeRun> RunInterleaved(const std::vector<DecodeSetting>& batch,
+                                            uint64_t seed) {
+  std::vector<std::unique_ptr<test::DecodeLoop>> loops;
   std::vector<int> open;
   for (const DecodeSetting& s : batch) {
     open.push_back(static_cast<int>(loops.size()));
@@ -52,11 +53,11 @@ std::vector<DecodeRun> RunInterleaved(const std::vector<DecodeSetting>& batch, u
   Picker pick(seed);
   while (!open.empty()) {
     const int place = pick(static_cast<int>(open.size()));
-    DecodeLoop& loop = *loops[open[place]];
+    test::DecodeLoop& loop = *loops[open[place]];
     loop.Step();
     if (loop.finished()) open.erase(open.begin() + place);
   }
-  std::vector<DecodeRun> runs;
+  std::vector<test::DecodeRun> runs;
   for (const auto& loop : loops) runs.push_back(loop->Finish());
   return runs;
 }
@@ -68,14 +69,14 @@ TEST(InterleavingTest, EveryRequestOfABatchIsDecidedAsAlone) {
   for (int size : {1, 3, 8}) {
     for (int batches = 0; batches < 60; ++batches) {
       std::vector<DecodeSetting> batch;
-      std::vector<DecodeRun> alone;
+      std::vector<test::DecodeRun> alone;
       for (int i = 0; i < size; ++i, ++seed) {
         batch.push_back(RandomRequest(seed, services[seed % services.size()]));
         alone.push_back(RunDrafted(batch.back()));
         more_than_one_round += alone.back().layers_per_round.size() > 1 ? 1 : 0;
       }
       for (uint64_t order : {1, 2}) {
-        const std::vector<DecodeRun> runs = RunInterleaved(batch, 1000 * seed + order);
+        const std::vector<test::DecodeRun> runs = RunInterleaved(batch, 1000 * seed + order);
         for (int i = 0; i < size; ++i) {
           SCOPED_TRACE(testing::Message()
                        << MethodName(batch[i].params) << " in a batch of " << size);
@@ -94,11 +95,11 @@ TEST(InterleavingTest, TwinsGetTheSame) {
     SCOPED_TRACE(std::string(served.row->name));
     for (uint64_t seed = 0; seed < 10; ++seed) {
       const DecodeSetting s = RandomRequest(seed, served);
-      const std::vector<DecodeRun> runs = RunInterleaved({s, s, s}, seed);
+      const std::vector<test::DecodeRun> runs = RunInterleaved({s, s, s}, seed);
       EXPECT_TRUE(SameBits(runs[0], runs[1]) && SameBits(runs[1], runs[2]));
     }
   }
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::decoding

@@ -1,5 +1,5 @@
 // The table of parameters: names, ranges, defaults. What the API and the messages make of its rows:
-// tests/coordinator/parameter_fields_test.cc and tests/proto.
+// tests/coordinator/api/parameter_fields_test.cc and tests/proto.
 #include "decoding/parameter.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 using ::testing::HasSubstr;
@@ -180,4 +180,4 @@ TEST(ParameterTest, TheTemperatureHasAGapAboveZero) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::decoding

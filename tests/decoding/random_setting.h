@@ -10,17 +10,17 @@
 
 #include "base/rng.h"
 #include "decoding/params.h"
+#include "testing/hash_lm.h"
 #include "tests/testing/decode_loop.h"
-#include "tests/testing/hash_lm.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 struct DecodeSetting {
   DecodingParams params;
-  HashLm lm;
+  test::HashLm lm;
   int draft_width;
   int depth;
-  DraftQuality quality;
+  test::DraftQuality quality;
 };
 
 // The numbers of one seed, one after the other.
@@ -64,23 +64,24 @@ inline DecodeSetting RandomSetting(uint64_t seed, DecodingKind kind) {
   if (pick(4) == 0) s.params.warp.logit_bias = {{0, 0.7}, {1, -0.4}};
   s.draft_width = s.params.beam_width + pick(3 * s.params.beam_width + 1);
   s.depth = pick(7);
-  s.quality =
-      std::vector<DraftQuality>{DraftQuality::kGood, DraftQuality::kRandom, DraftQuality::kConstant,
-                                DraftQuality::kAdversarial, DraftQuality::kIdentical}[pick(5)];
+  s.quality = std::vector<test::DraftQuality>{
+      test::DraftQuality::kGood, test::DraftQuality::kRandom, test::DraftQuality::kConstant,
+      test::DraftQuality::kAdversarial, test::DraftQuality::kIdentical}[pick(5)];
   s.params.set_semantics = kind == DecodingKind::kBeamSampling && pick(4) == 0;
   return s;
 }
 
-inline DecodeRun RunPlain(const DecodeSetting& s) {
-  return RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm, DraftQuality::kNone, 0, 0);
+inline test::DecodeRun RunPlain(const DecodeSetting& s) {
+  return test::RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm,
+                         test::DraftQuality::kNone, 0, 0);
 }
 
-inline DecodeRun RunDrafted(const DecodeSetting& s) {
-  return RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm, s.quality, s.draft_width,
-                   s.depth);
+inline test::DecodeRun RunDrafted(const DecodeSetting& s) {
+  return test::RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm, s.quality,
+                         s.draft_width, s.depth);
 }
 
-inline bool SameBits(const DecodeRun& a, const DecodeRun& b) {
+inline bool SameBits(const test::DecodeRun& a, const test::DecodeRun& b) {
   const auto equal = [](const Hypothesis& x, const Hypothesis& y) {
     return x.tokens == y.tokens && x.joint_log_probability == y.joint_log_probability &&
            x.score == y.score && x.finished == y.finished;
@@ -92,7 +93,7 @@ inline bool SameBits(const DecodeRun& a, const DecodeRun& b) {
 // Which values of the grid a test has met.
 class GridCoverage {
  public:
-  void Add(const DecodeSetting& s, const DecodeRun& run) {
+  void Add(const DecodeSetting& s, const test::DecodeRun& run) {
     depths_.insert(s.depth);
     widths_.insert(s.params.beam_width);
     hedges_.insert(s.draft_width - s.params.beam_width);
@@ -116,8 +117,8 @@ class GridCoverage {
 
  private:
   std::set<int> depths_, widths_, hedges_, ratios_, max_tokens_;
-  std::set<DraftQuality> qualities_;
+  std::set<test::DraftQuality> qualities_;
   std::set<bool> ended_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::decoding

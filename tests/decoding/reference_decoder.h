@@ -12,12 +12,12 @@
 #include "base/rng.h"
 #include "decoding/method.h"
 #include "decoding/params.h"
-#include "decoding/warp.h"
-#include "tests/testing/flat_warp.h"
-#include "tests/testing/function_rows.h"
-#include "tests/testing/hash_lm.h"
+#include "decoding/rows/warp.h"
+#include "testing/flat_warp.h"
+#include "testing/function_rows.h"
+#include "testing/hash_lm.h"
 
-namespace coppice {
+namespace coppice::decoding {
 
 struct ReferenceBeam {
   std::vector<TokenId> path;
@@ -27,10 +27,10 @@ struct ReferenceBeam {
 
 class ReferenceDecoder {
  public:
-  ReferenceDecoder(const DecodingParams& params, const HashLm& lm)
+  ReferenceDecoder(const DecodingParams& params, const test::HashLm& lm)
       : ReferenceDecoder(
             params, [lm](uint64_t hash) { return lm.TargetLogProbs(hash); }, lm.vocab_size) {}
-  ReferenceDecoder(const DecodingParams& params, LogProbsOf target, int vocab_size)
+  ReferenceDecoder(const DecodingParams& params, test::LogProbsOf target, int vocab_size)
       : params_(params), target_(std::move(target)), vocab_size_(vocab_size) {}
 
   // The pool, best first.
@@ -165,12 +165,12 @@ class ReferenceDecoder {
   std::vector<double> JointLaw(const std::vector<ReferenceBeam>& beams,
                                const std::vector<int>& multiplicity) const {
     if (IsJoint(params_.warp.mode)) {
-      FlatLayer layer{{}, multiplicity, {}};
+      test::FlatLayer layer{{}, multiplicity, {}};
       for (const ReferenceBeam& beam : beams) {
         layer.log_score.push_back(beam.log_score);
         layer.log_probs.push_back(target_(HashPath(beam.path)));
       }
-      return FlatWarp(layer, Warp(beams[0]));
+      return test::FlatWarp(layer, Warp(beams[0]));
     }
     double largest = -std::numeric_limits<double>::infinity(), total = 0;
     for (const ReferenceBeam& beam : beams) largest = std::max(largest, beam.log_score);
@@ -274,9 +274,9 @@ class ReferenceDecoder {
   }
 
   DecodingParams params_;
-  LogProbsOf target_;
+  test::LogProbsOf target_;
   int vocab_size_;
   std::vector<ReferenceBeam> pool_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::decoding

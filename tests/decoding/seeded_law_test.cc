@@ -10,18 +10,18 @@
 #include <vector>
 
 #include "base/deterministic_math.h"
-#include "decoding/dsbd_layer.h"
-#include "decoding/greedy_multi_draft.h"
-#include "decoding/k_seq.h"
-#include "decoding/wor_reuse.h"
+#include "decoding/layer/dsbd_layer.h"
+#include "decoding/layer/wor_reuse.h"
+#include "decoding/tree/greedy_multi_draft.h"
+#include "decoding/tree/k_seq.h"
+#include "testing/layered_law.h"
+#include "testing/tree_law.h"
 #include "tests/decoding/shared_noise.h"
 #include "tests/testing/g_test.h"
 #include "tests/testing/joint_layer.h"
-#include "tests/testing/layered_law.h"
 #include "tests/testing/named_decode.h"
-#include "tests/testing/tree_law.h"
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 constexpr double kBias = 0.05;  // total variation; 0.016 in long runs
@@ -30,13 +30,13 @@ using Outcome = std::vector<uint64_t>;
 // ---- models ----
 
 struct Models {
-  LogProbsOf target, draft;
+  test::LogProbsOf target, draft;
 };
 
 Models HashModels(int vocab) {
-  const HashLm lm{vocab, /*salt=*/5, /*power=*/3, /*noise=*/36};
-  return {Remembered([lm](uint64_t hash) { return lm.TargetLogProbs(hash); }),
-          Remembered([lm](uint64_t hash) { return lm.DraftLogProbs(hash); })};
+  const test::HashLm lm{vocab, /*salt=*/5, /*power=*/3, /*noise=*/36};
+  return {test::Remembered([lm](uint64_t hash) { return lm.TargetLogProbs(hash); }),
+          test::Remembered([lm](uint64_t hash) { return lm.DraftLogProbs(hash); })};
 }
 
 // Pairs of rows at which noise that is drawn twice shows.
@@ -65,8 +65,8 @@ Models TellingModels(const RowPair& root, const RowPair& below) {
   return {model(root.p, below.p), model(root.q, below.q)};
 }
 
-NamedSetting Setting(const MethodRow& row, DecodingKind kind, const Models& models) {
-  NamedSetting setting;
+test::NamedSetting Setting(const MethodRow& row, DecodingKind kind, const Models& models) {
+  test::NamedSetting setting;
   setting.params.kind = kind;
   setting.params.method = &row;
   setting.params.max_tokens = 3;
@@ -77,47 +77,47 @@ NamedSetting Setting(const MethodRow& row, DecodingKind kind, const Models& mode
 
 // ---- one sequence ----
 
-Sampler<Outcome> Tokens(const NamedSetting& setting) {
+test::Sampler<Outcome> Tokens(const test::NamedSetting& setting) {
   return [setting](uint64_t seed, Outcome* outcome) {
-    NamedSetting seeded = setting;
+    test::NamedSetting seeded = setting;
     seeded.params.seed = seed;
-    const std::vector<TokenId> tokens = RunNamed(seeded).result[0].tokens;
+    const std::vector<TokenId> tokens = test::RunNamed(seeded).result[0].tokens;
     outcome->assign(tokens.begin(), tokens.end());
     return true;
   };
 }
 
-NamedSetting SequenceSetting(const MethodRow& row, const Models& models) {
-  NamedSetting setting = Setting(row, DecodingKind::kMultinomial, models);
+test::NamedSetting SequenceSetting(const MethodRow& row, const Models& models) {
+  test::NamedSetting setting = Setting(row, DecodingKind::kMultinomial, models);
   if (row.form == DraftForm::kTree) setting.params.draft_tree = "2-2";
   setting.draft_width = row.form == DraftForm::kPath ? 1 : 3;
   return setting;
 }
 
-ExactLaw SequenceLaw(const NamedSetting& setting) {
-  TreeSetting closed;
+test::ExactLaw SequenceLaw(const test::NamedSetting& setting) {
+  test::TreeSetting closed;
   closed.params = setting.params;
   closed.target = setting.target;
-  return MultinomialLaw(closed);
+  return test::MultinomialLaw(closed);
 }
 
 // A stop id that the first token cannot be makes some sequences shorter.
-NamedSetting EndingSetting(const MethodRow& row) {
-  NamedSetting setting = SequenceSetting(row, HashModels(3));
+test::NamedSetting EndingSetting(const MethodRow& row) {
+  test::NamedSetting setting = SequenceSetting(row, HashModels(3));
   setting.params.stop_ids = {2};
   setting.params.min_tokens = 1;
   setting.params.warp.temperature = 0.8;
   return setting;
 }
 
-bool SequencesFit(const NamedSetting& setting) {
-  const ExactLaw law = SequenceLaw(setting);
-  return FitsOnceOfTwice(law, Tokens(setting), SamplesToSee(kBias, law.size()));
+bool SequencesFit(const test::NamedSetting& setting) {
+  const test::ExactLaw law = SequenceLaw(setting);
+  return test::FitsOnceOfTwice(law, Tokens(setting), test::SamplesToSee(kBias, law.size()));
 }
 
 TEST(SeededLaw, SequencesOfEveryLosslessMethodAreMultinomial) {
   int methods = 0;
-  for (const MethodRow* row : MethodsThatServe(DecodingKind::kMultinomial)) {
+  for (const MethodRow* row : test::MethodsThatServe(DecodingKind::kMultinomial)) {
     if (!row->lossless) continue;
     SCOPED_TRACE(std::string(row->name));
     EXPECT_TRUE(SequencesFit(EndingSetting(*row)));
@@ -128,7 +128,7 @@ TEST(SeededLaw, SequencesOfEveryLosslessMethodAreMultinomial) {
 }
 
 TEST(SeededLaw, LossyMethodsAreSeen) {
-  for (const MethodRow* row : MethodsThatServe(DecodingKind::kMultinomial)) {
+  for (const MethodRow* row : test::MethodsThatServe(DecodingKind::kMultinomial)) {
     if (row->lossless) continue;
     SCOPED_TRACE(std::string(row->name));
     EXPECT_FALSE(SequencesFit(EndingSetting(*row)));
@@ -138,19 +138,19 @@ TEST(SeededLaw, LossyMethodsAreSeen) {
 // ---- beams ----
 
 // The last layer, its slots in order of size: their paths hold all layers.
-Sampler<Outcome> LastLayer(const NamedSetting& setting) {
+test::Sampler<Outcome> LastLayer(const test::NamedSetting& setting) {
   return [setting](uint64_t seed, Outcome* outcome) {
-    NamedSetting seeded = setting;
+    test::NamedSetting seeded = setting;
     seeded.params.seed = seed;
-    *outcome = RunNamed(seeded).last_layer;
+    *outcome = test::RunNamed(seeded).last_layer;
     std::sort(outcome->begin(), outcome->end());
     return true;
   };
 }
 
 // The same of an exact law over all layers, each a width and so many outputs.
-ExactLaw OfLastLayer(const ExactLaw& law) {
-  ExactLaw last;
+test::ExactLaw OfLastLayer(const test::ExactLaw& law) {
+  test::ExactLaw last;
   for (const auto& [outcome, mass] : law) {
     size_t at = 0;
     while (at + 1 + outcome[at] < outcome.size()) at += 1 + outcome[at];
@@ -161,33 +161,33 @@ ExactLaw OfLastLayer(const ExactLaw& law) {
   return last;
 }
 
-NamedSetting BeamSetting(const MethodRow& row, DecodingKind kind, int width, int draft_width,
-                         const Models& models) {
-  NamedSetting setting = Setting(row, kind, models);
+test::NamedSetting BeamSetting(const MethodRow& row, DecodingKind kind, int width, int draft_width,
+                               const Models& models) {
+  test::NamedSetting setting = Setting(row, kind, models);
   setting.params.beam_width = width;
   setting.params.num_hypotheses = width;
   setting.draft_width = draft_width;
   return setting;
 }
 
-ExactLaw BeamLaw(const NamedSetting& setting) {
-  LayeredSetting closed;
+test::ExactLaw BeamLaw(const test::NamedSetting& setting) {
+  test::LayeredSetting closed;
   closed.params = setting.params;
   closed.target = setting.target;
   return OfLastLayer(
-      ClosedFixedWidthLaw(closed, setting.params.kind == DecodingKind::kBeamSampling));
+      test::ClosedFixedWidthLaw(closed, setting.params.kind == DecodingKind::kBeamSampling));
 }
 
-bool BeamsFit(const NamedSetting& setting) {
-  const ExactLaw law = BeamLaw(setting);
-  return FitsOnceOfTwice(law, LastLayer(setting), SamplesToSee(kBias, law.size()));
+bool BeamsFit(const test::NamedSetting& setting) {
+  const test::ExactLaw law = BeamLaw(setting);
+  return test::FitsOnceOfTwice(law, LastLayer(setting), test::SamplesToSee(kBias, law.size()));
 }
 
 TEST(SeededLaw, BeamsOfEveryLosslessMethodAreBeamSampling) {
   for (DecodingKind kind :
        {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
     int methods = 0;
-    for (const MethodRow* row : MethodsThatServe(kind)) {
+    for (const MethodRow* row : test::MethodsThatServe(kind)) {
       if (!row->lossless) continue;
       SCOPED_TRACE(testing::Message() << row->name << " " << DecodingKindName(kind));
       EXPECT_TRUE(BeamsFit(BeamSetting(*row, kind, 2, 3, HashModels(2))));
@@ -209,27 +209,29 @@ std::unique_ptr<ChoiceSource> MakeVariant(ChoiceSource* choices) {
 }
 
 // The pipeline of TreeLaw with seeded choices; a variant of them, or as they are.
-Sampler<Outcome> Trees(const TreeSetting& setting, const WrongChoices& wrong) {
+test::Sampler<Outcome> Trees(const test::TreeSetting& setting, const test::WrongChoices& wrong) {
   return [setting, wrong](uint64_t seed, Outcome* outcome) {
     SeededChoices choices(seed);
-    const auto variant = wrong ? wrong(&choices) : std::make_unique<ForwardedChoices>(&choices);
-    const TreeRun run = RunTree(setting, variant.get());
+    const auto variant =
+        wrong ? wrong(&choices) : std::make_unique<test::ForwardedChoices>(&choices);
+    const test::TreeRun run = test::RunTree(setting, variant.get());
     outcome->assign(run.tokens.begin(), run.tokens.end());
     return true;
   };
 }
 
 bool TreesFit(NodeRule rule, ChildLaw law, const char* tree, const Models& models,
-              const WrongChoices& wrong) {
-  TreeSetting setting;
+              const test::WrongChoices& wrong) {
+  test::TreeSetting setting;
   setting.params.draft_tree = tree;
   setting.params.max_tokens = 3;
   setting.rule = rule;
   setting.law = setting.relied_on = law;
   setting.target = models.target;
   setting.draft = models.draft;
-  const ExactLaw target = MultinomialLaw(setting);
-  return FitsOnceOfTwice(target, Trees(setting, wrong), SamplesToSee(kBias, target.size()));
+  const test::ExactLaw target = test::MultinomialLaw(setting);
+  return test::FitsOnceOfTwice(target, Trees(setting, wrong),
+                               test::SamplesToSee(kBias, target.size()));
 }
 
 TEST(SeededLawControl, SharedNoiseIsSeenInSequences) {
@@ -250,8 +252,9 @@ TEST(SeededLawControl, SharedNoiseIsSeenInSequences) {
   EXPECT_FALSE(TreesFit(nullptr, ChildLaw::kIid, "chain", race, draft_noise));
 }
 
-bool LayersFit(bool reuse, int width, int draft_width, const Models& models, const Wrong& wrong) {
-  LayeredSetting setting;
+bool LayersFit(bool reuse, int width, int draft_width, const Models& models,
+               const test::Wrong& wrong) {
+  test::LayeredSetting setting;
   setting.params.kind = DecodingKind::kBeamSampling;
   setting.params.beam_width = width;
   setting.params.max_tokens = 2;
@@ -263,15 +266,16 @@ bool LayersFit(bool reuse, int width, int draft_width, const Models& models, con
   }
   setting.target = models.target;
   setting.draft = models.draft;
-  const ExactLaw law = OfLastLayer(ClosedFixedWidthLaw(setting));
-  const Sampler<Outcome> sampler = [&](uint64_t seed, Outcome* outcome) {
+  const test::ExactLaw law = OfLastLayer(test::ClosedFixedWidthLaw(setting));
+  const test::Sampler<Outcome> sampler = [&](uint64_t seed, Outcome* outcome) {
     SeededChoices choices(seed);
-    const auto variant = wrong ? wrong(&choices) : std::make_unique<ForwardedChoices>(&choices);
-    *outcome = RunLayered(setting, variant.get()).back();
+    const auto variant =
+        wrong ? wrong(&choices) : std::make_unique<test::ForwardedChoices>(&choices);
+    *outcome = test::RunLayered(setting, variant.get()).back();
     std::sort(outcome->begin(), outcome->end());
     return true;
   };
-  return FitsOnceOfTwice(law, sampler, SamplesToSee(kBias, law.size()));
+  return test::FitsOnceOfTwice(law, sampler, test::SamplesToSee(kBias, law.size()));
 }
 
 TEST(SeededLawControl, SharedNoiseIsSeenInBeams) {
@@ -293,36 +297,38 @@ TEST(SeededLawControl, SharedNoiseIsSeenInBeams) {
 // right. Outcome: the drafts of one DSBD layer in drawing order, then its outputs.
 struct OneLayer {
   OneLayer(const RowPair& pair, int width, int drafts)
-      : layer(joint_layer::MakeLayer({{1, 1, pair.p}}, {{1, 1, pair.q}}, {0})),
+      : layer(test::joint_layer::MakeLayer({{1, 1, pair.p}}, {{1, 1, pair.q}}, {0})),
         width(width),
         drafts(drafts) {
-    joint_layer::Bind(&layer);
+    test::joint_layer::Bind(&layer);
   }
   OneLayer(const OneLayer&) = delete;
 
   std::vector<Entry> Run(ChoiceSource* choices) const {
-    std::vector<Entry> drawn = joint_layer::DrawDrafts(layer, drafts, choices);
+    std::vector<Entry> drawn = test::joint_layer::DrawDrafts(layer, drafts, choices);
     const LayerResult result = VerifyDsbdLayer({&layer.p, &layer.q, drawn, width},
                                                RemovedParents::kReject, WidthRule(), choices);
     for (const RuleOutput& output : result.outputs) drawn.push_back(output.entry);
     return drawn;
   }
 
-  joint_layer::Layer layer;
+  test::joint_layer::Layer layer;
   int width, drafts;
 };
 
-bool DraftsAndOutputsFit(const OneLayer& one, const Wrong& wrong) {
-  const ExactLaw law =
-      joint_layer::EnumeratedLaw([&](ChoiceSource* choices) { return one.Run(choices); });
-  const Sampler<Outcome> sampler = [&](uint64_t seed, Outcome* outcome) {
+bool DraftsAndOutputsFit(const OneLayer& one, const test::Wrong& wrong) {
+  const test::ExactLaw law =
+      test::joint_layer::EnumeratedLaw([&](ChoiceSource* choices) { return one.Run(choices); });
+  const test::Sampler<Outcome> sampler = [&](uint64_t seed, Outcome* outcome) {
     SeededChoices choices(seed);
     choices.BeginRound(2);
-    const auto variant = wrong ? wrong(&choices) : std::make_unique<ForwardedChoices>(&choices);
-    for (const Entry& entry : one.Run(variant.get())) outcome->push_back(joint_layer::Key(entry));
+    const auto variant =
+        wrong ? wrong(&choices) : std::make_unique<test::ForwardedChoices>(&choices);
+    for (const Entry& entry : one.Run(variant.get()))
+      outcome->push_back(test::joint_layer::Key(entry));
     return true;
   };
-  return FitsOnceOfTwice(law, sampler, SamplesToSee(kBias, law.size()));
+  return test::FitsOnceOfTwice(law, sampler, test::SamplesToSee(kBias, law.size()));
 }
 
 RowPair ForDirectDraws() { return {{0.5, 0.5}, {0.3, 0.7}}; }
@@ -351,4 +357,4 @@ TEST(SeededLawControl, SharedNoiseIsSeenInDraftsAndOutputs) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::decoding

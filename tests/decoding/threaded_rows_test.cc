@@ -12,20 +12,20 @@
 #include <vector>
 
 #include "decoding/method.h"
-#include "decoding/warp.h"
+#include "decoding/rows/warp.h"
 #include "tests/decoding/random_setting.h"
 #include "tests/testing/shuffled_threads.h"
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 // All rows of a round, worked out before any is asked for.
 class StoredRows : public RowSource {
  public:
-  StoredRows(const HashLm& lm, absl::Span<const uint64_t> root_hash, const DraftForest& forest,
-             bool in_f32)
+  StoredRows(const test::HashLm& lm, absl::Span<const uint64_t> root_hash,
+             const DraftForest& forest, bool in_f32)
       : in_f32_(in_f32) {
-    for (const uint64_t hash : RowHashes(root_hash, forest)) {
+    for (const uint64_t hash : test::RowHashes(root_hash, forest)) {
       f64_.push_back(lm.TargetLogProbs(hash));
       f32_.emplace_back(f64_.back().begin(), f64_.back().end());
     }
@@ -123,14 +123,14 @@ struct Together {
 void DecodeTwice(const DecodeSetting& s, int threads, bool in_f32, Together* together) {
   const auto alone = MakeBeamDecoder(s.params).value();
   const auto threaded = MakeBeamDecoder(s.params).value();
-  ShuffledThreads lent(threads, s.params.seed);
+  test::ShuffledThreads lent(threads, s.params.seed);
   while (!alone->finished()) {
     const DraftState state = alone->draft_state();
     const int depth = std::min(s.depth, alone->max_useful_depth());
     DraftForest forest = DraftForest::Empty(static_cast<int>(state.root_hash.size()));
     if (depth > 0) {
       const auto drafter = MakeDrafter(s.params, state, s.draft_width).value();
-      forest = HashLmForest(s.lm, state, drafter.get(), depth, s.quality);
+      forest = test::HashLmForest(s.lm, state, drafter.get(), depth, s.quality);
     }
     StoredRows rows(s.lm, state.root_hash, forest, in_f32);
     const Verdict expected = alone->Advance(forest, &rows);
@@ -233,4 +233,4 @@ TEST_P(ThreadedRowsTest, DecideLargeRowsAsOnOneThread) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::decoding

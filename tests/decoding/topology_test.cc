@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 using testing::ElementsAre;
@@ -71,4 +71,4 @@ TEST(TopologyTest, RefusesWhatIsNoTreeByName) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::decoding

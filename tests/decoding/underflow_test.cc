@@ -4,12 +4,12 @@
 
 #include <limits>
 
-#include "decoding/luce_ot.h"
-#include "decoding/wor_reuse_layer.h"
+#include "decoding/layer/wor_reuse_layer.h"
+#include "decoding/tree/luce_ot.h"
+#include "testing/tree_law.h"
 #include "tests/testing/joint_layer.h"
-#include "tests/testing/tree_law.h"
 
-namespace coppice {
+namespace coppice::decoding {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
@@ -18,12 +18,12 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();
 TEST(UnderflowTest, EveryRuleOfATreeIsExactBelowADraftThatIsSure) {
   const std::vector<std::vector<double>> drafts = {
       {0, -800, -900, -800}, {0, -800, kNothing, kNothing}, {0, -710, -740, -744}};
-  for (const TreeMethod& method : TreeMethods()) {
+  for (const test::TreeMethod& method : test::TreeMethods()) {
     for (const char* tree : {"2", "3-1"}) {
       if (method.law == ChildLaw::kSpecHub && tree[0] == '3') continue;
       for (const std::vector<double>& draft : drafts) {
         SCOPED_TRACE(testing::Message() << method.name << " " << tree << " " << draft[1]);
-        TreeSetting setting;
+        test::TreeSetting setting;
         setting.params.draft_tree = tree;
         setting.params.max_tokens = 2;
         setting.rule = method.rule;
@@ -32,7 +32,8 @@ TEST(UnderflowTest, EveryRuleOfATreeIsExactBelowADraftThatIsSure) {
           return std::vector<double>{Log(0.5), Log(0.25), Log(0.125), Log(0.125)};
         };
         setting.draft = [draft](uint64_t) { return draft; };
-        EXPECT_LE(TotalVariation(TreeLaw(setting), MultinomialLaw(setting)), 1e-12);
+        EXPECT_LE(test::TotalVariation(test::TreeLaw(setting), test::MultinomialLaw(setting)),
+                  1e-12);
       }
     }
   }
@@ -47,23 +48,24 @@ TEST(UnderflowTest, LuceAcceptsTheTokenThatBothAreSureOf) {
 
 // What is left of P after its likely entry was drawn cannot be normalised in f64.
 TEST(UnderflowTest, DistinctOutputsOfALayerWhoseRestIsTooSmall) {
-  joint_layer::Layer layer = joint_layer::MakeLayer({{1, 1, {1, 1, 1}}}, {{1, 1, {1, 1, 1}}}, {0});
-  joint_layer::Bind(&layer);
+  test::joint_layer::Layer layer =
+      test::joint_layer::MakeLayer({{1, 1, {1, 1, 1}}}, {{1, 1, {1, 1, 1}}}, {0});
+  test::joint_layer::Bind(&layer);
   for (const double rest : {-400.0, -690.0, -709.5, -730.0, -800.0}) {
     SCOPED_TRACE(rest);
     layer.target_rows[0].log_probs = {0, rest, rest + Log(2)};
     for (const int drafted : {1, 3}) {
-      const ExactLaw law = joint_layer::EnumeratedLaw([&](ChoiceSource* choices) {
+      const test::ExactLaw law = test::joint_layer::EnumeratedLaw([&](ChoiceSource* choices) {
         std::vector<Entry> drafts = choices->ChooseDistinct(Domain::kDraft, 0, layer.q, drafted);
         const LayerInput input{&layer.p, &layer.q, drafts, /*width=*/3};
-        return joint_layer::Entries(
+        return test::joint_layer::Entries(
             VerifyDistinctWithReuse(input, RemovedParents::kReject, {}, choices));
       });
-      const ExactLaw wanted = {{{0, 1, 2}, 1.0 / 3}, {{0, 2, 1}, 2.0 / 3}};
-      EXPECT_LE(TotalVariation(law, wanted), 1e-12) << drafted << " drafts";
+      const test::ExactLaw wanted = {{{0, 1, 2}, 1.0 / 3}, {{0, 2, 1}, 2.0 / 3}};
+      EXPECT_LE(test::TotalVariation(law, wanted), 1e-12) << drafted << " drafts";
     }
   }
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::decoding

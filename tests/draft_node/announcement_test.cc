@@ -10,7 +10,7 @@
 #include "decoding/method.h"
 #include "tests/draft_node/draft_service_fixture.h"
 
-namespace coppice {
+namespace coppice::draft_node {
 namespace {
 
 class AnnouncementTest : public DraftServiceTest {};
@@ -66,7 +66,8 @@ TEST_P(AnnouncementTest, ForestsOfOnePassAreAnnouncedTogether) {
 TEST_P(AnnouncementTest, ForestsThatTakeLongAreNotAnnounced) {
   DraftServiceOptions options;
   options.announce_within_s = 1e-9;
-  service_ = std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock_);
+  service_ =
+      std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock_);
   for (uint64_t id : {1, 2, 3}) {
     Open(id, 5);
     Send(Request(id, 1, {}, 0, 3));
@@ -83,10 +84,11 @@ TEST_P(AnnouncementTest, ALeaderIsToldOnceWhereverTheTurnsBegin) {
   options.announce_within_s = kAlways;
   options.max_sessions = 3;
   options.max_rows = 32;
-  service_ = std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock_);
-  DecodingParams params;
-  params.kind = DecodingKind::kBeamSampling;
-  params.method = FindMethod("pf_gumbel");
+  service_ =
+      std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock_);
+  decoding::DecodingParams params;
+  params.kind = decoding::DecodingKind::kBeamSampling;
+  params.method = decoding::FindMethod("pf_gumbel");
   params.beam_width = 20;
   const auto ask = [&](uint64_t id, uint32_t round, int roots) {
     proto::DraftCommand command = Request(id, round, {}, 0, 0);
@@ -110,7 +112,7 @@ TEST_P(AnnouncementTest, ALeaderIsToldOnceWhereverTheTurnsBegin) {
   Open(1, 4, params);
   Open(2, 4, params);
   const auto first = std::move(leader_);
-  leader_ = *ClientChannel::Connect(leaders_->endpoint());
+  leader_ = *comm::ClientChannel::Connect(leaders_->endpoint());
   Open(1, 4, params);
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(service_->RunOnce(2).ok());
   for (uint64_t id : {1, 2}) ASSERT_TRUE(first->Send(ask(id, 1, 20)).ok());
@@ -146,7 +148,7 @@ TEST_P(AnnouncementTest, ARequestIsAnsweredAlikeWithAndWithoutItsAnnouncement) {
 }
 
 TEST_P(AnnouncementTest, AnAnnouncementThatNothingFollowsDoesNoHarm) {
-  const auto stranger = *ClientChannel::Connect(leaders_->endpoint());
+  const auto stranger = *comm::ClientChannel::Connect(leaders_->endpoint());
   for (int i = 0; i < 50; ++i) {
     ASSERT_TRUE(stranger->Send(Announcement()).ok());
     Send(Announcement());  // with no session either
@@ -190,7 +192,7 @@ TEST_P(ThreadedAnnouncementTest, AForestClosedHalfWayLetsTheThreadsSleep) {
 }
 
 TEST_P(ThreadedAnnouncementTest, EveryForestComesBehindOneAnnouncement) {
-  const auto second = *ClientChannel::Connect(leaders_->endpoint());
+  const auto second = *comm::ClientChannel::Connect(leaders_->endpoint());
   for (int round = 0; round < 40; ++round) {
     Open(1, 1 + round);
     Send(Announcement());
@@ -198,16 +200,16 @@ TEST_P(ThreadedAnnouncementTest, EveryForestComesBehindOneAnnouncement) {
     proto::DraftCommand open;
     open.mutable_open()->set_session_id(1);
     open.mutable_open()->add_prompt(3);
-    DecodingParams params;
-    params.method = FindMethod("block");
-    *open.mutable_open()->mutable_decoding() = DecodingToMessage(params);
+    decoding::DecodingParams params;
+    params.method = decoding::FindMethod("block");
+    *open.mutable_open()->mutable_decoding() = proto::DecodingToMessage(params);
     ASSERT_TRUE(second->Send(open).ok());
     proto::DraftCommand ask = Request(1, 1, {}, 0, 5);
     ask.mutable_draft()->set_width(1);
     ask.mutable_draft()->mutable_state()->set_root_multiplicity(0, 1);
     ask.mutable_draft()->mutable_state()->clear_slot_root();
     ASSERT_TRUE(second->Send(ask).ok());
-    for (ClientChannel* leader : {leader_.get(), second.get()}) {
+    for (comm::ClientChannel* leader : {leader_.get(), second.get()}) {
       const auto reply = ReplyTo(leader);
       ASSERT_TRUE(reply.has_value());
       ASSERT_EQ(reply->error(), "");
@@ -218,4 +220,4 @@ TEST_P(ThreadedAnnouncementTest, EveryForestComesBehindOneAnnouncement) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::draft_node

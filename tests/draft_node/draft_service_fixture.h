@@ -17,7 +17,7 @@
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_runner.h"
 
-namespace coppice {
+namespace coppice::draft_node {
 
 inline constexpr int kVocab = 24;
 inline constexpr double kAlways = 1e9;  // seconds: however slow the machine is
@@ -26,32 +26,33 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
  protected:
   DraftServiceTest() : DraftServiceTest(GetParam()) {}
   explicit DraftServiceTest(const std::string& endpoint, int threads = 1) {
-    TinyLlamaOptions tiny;
+    test::TinyLlamaOptions tiny;
     tiny.vocab = kVocab;
     tiny.layers = 1;
-    runner_ = LoadTinyRunner(tiny, dir_.path(), single_.get(), threads);
-    leaders_ = *ServerChannel::Bind(endpoint);
-    leader_ = *ClientChannel::Connect(leaders_->endpoint());
+    runner_ = test::LoadTinyRunner(tiny, dir_.path(), single_.get(), threads);
+    leaders_ = *comm::ServerChannel::Bind(endpoint);
+    leader_ = *comm::ClientChannel::Connect(leaders_->endpoint());
     DraftServiceOptions service;
     service.announce_within_s = kAlways;
     service.max_sessions = 2;
     service.max_rows = 32;
     service.prefill_chunk = 16;
-    service_ = std::make_unique<DraftService>(service, runner_.get(), leaders_.get(), nullptr, &clock_);
+    service_ =
+        std::make_unique<DraftService>(service, runner_.get(), leaders_.get(), nullptr, &clock_);
   }
   void Send(const proto::DraftCommand& command) { ASSERT_TRUE(leader_->Send(command).ok()); }
   void Open(uint64_t id, int prompt_length) {
-    DecodingParams params;
-    params.kind = DecodingKind::kBeamSampling;
-    params.method = FindMethod("pf_gumbel");
+    decoding::DecodingParams params;
+    params.kind = decoding::DecodingKind::kBeamSampling;
+    params.method = decoding::FindMethod("pf_gumbel");
     params.beam_width = 2;
     Open(id, prompt_length, params);
   }
-  void Open(uint64_t id, int prompt_length, const DecodingParams& params) {
+  void Open(uint64_t id, int prompt_length, const decoding::DecodingParams& params) {
     proto::DraftCommand command;
     command.mutable_open()->set_session_id(id);
     for (int i = 0; i < prompt_length; ++i) command.mutable_open()->add_prompt(3 + i % 20);
-    *command.mutable_open()->mutable_decoding() = DecodingToMessage(params);
+    *command.mutable_open()->mutable_decoding() = proto::DecodingToMessage(params);
     Send(command);
   }
   // A request for one root whose last token is `token`, below `stable` generated tokens of which
@@ -84,7 +85,7 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
   }
   // The next forest or failure; announced() is how many announcements came before it.
   std::optional<proto::DraftReply> Reply() { return ReplyTo(leader_.get()); }
-  std::optional<proto::DraftReply> ReplyTo(ClientChannel* leader) {
+  std::optional<proto::DraftReply> ReplyTo(comm::ClientChannel* leader) {
     proto::DraftReply reply;
     announced_ = 0;
     for (int i = 0; i < 300; ++i) {
@@ -100,12 +101,12 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
   }
   int announced() const { return announced_; }
 
-  TempDir dir_;
-  std::unique_ptr<Communicator> single_ = MakeSingleCommunicator();
+  test::TempDir dir_;
+  std::unique_ptr<comm::Communicator> single_ = comm::MakeSingleCommunicator();
   SteadyClock clock_;
-  std::unique_ptr<ModelRunner> runner_;
-  std::unique_ptr<ServerChannel> leaders_;
-  std::unique_ptr<ClientChannel> leader_;
+  std::unique_ptr<model::ModelRunner> runner_;
+  std::unique_ptr<comm::ServerChannel> leaders_;
+  std::unique_ptr<comm::ClientChannel> leader_;
   std::unique_ptr<DraftService> service_;
 
  private:
@@ -117,4 +118,4 @@ inline std::string TransportName(const ::testing::TestParamInfo<const char*>& in
   return info.index == 0 ? "Zmq" : "Direct";
 }
 
-}  // namespace coppice
+}  // namespace coppice::draft_node

@@ -13,7 +13,7 @@
 #include "decoding/method.h"
 #include "tests/draft_node/draft_service_fixture.h"
 
-namespace coppice {
+namespace coppice::draft_node {
 namespace {
 
 INSTANTIATE_TEST_SUITE_P(Transports, DraftServiceTest, kTransports, TransportName);
@@ -25,7 +25,7 @@ TEST_P(DraftServiceTest, PrefillsInChunksThenAnswersWithALegalForest) {
   ASSERT_TRUE(reply.has_value());
   EXPECT_EQ(reply->error(), "");
   EXPECT_EQ(reply->round(), 1u);
-  const auto forest = ForestFromMessage(reply->forest(), kVocab);
+  const auto forest = proto::ForestFromMessage(reply->forest(), kVocab);
   ASSERT_TRUE(forest.ok()) << forest.status();
   EXPECT_EQ(forest->depth(), 2);
   EXPECT_EQ(forest->size(), 6);
@@ -97,10 +97,10 @@ TEST_P(DraftServiceTest, WhatIsBeyondTheDraftModelsContextIsRefusedAndTheNodeLiv
 }
 
 TEST_P(DraftServiceTest, MoreRootsThanBeamsAreRefusedAndTheNodeLivesOn) {
-  DecodingParams params;
+  decoding::DecodingParams params;
   uint64_t id = 0;
   for (const char* method : {"recursive_rejection", "block", "mjsd", "bild", "pf_gumbel"}) {
-    params.method = FindMethod(method);
+    params.method = decoding::FindMethod(method);
     Open(++id, 4, params);
     proto::DraftCommand command = Request(id, 1, {}, 0, 5);
     command.mutable_draft()->set_width(1);
@@ -172,9 +172,9 @@ TEST_P(DraftServiceTest, ClosedSessionsGiveTheirBlocksBack) {
 // Levels of 20 roots and of 15 nodes do not fit in one pass of 32 rows: the session that waits
 // comes between the two levels of the other.
 TEST_P(DraftServiceTest, WhatAPassHadNoRoomForHasTheFirstTurnInTheNext) {
-  DecodingParams params;
-  params.kind = DecodingKind::kBeamSampling;
-  params.method = FindMethod("pf_gumbel");
+  decoding::DecodingParams params;
+  params.kind = decoding::DecodingKind::kBeamSampling;
+  params.method = decoding::FindMethod("pf_gumbel");
   params.beam_width = 20;
   const auto ask = [&](uint64_t id, int depth) {
     proto::DraftCommand command = Request(id, 1, {}, 0, 0);
@@ -224,7 +224,7 @@ TEST_P(DraftServiceTest, ANewRoundReplacesTheOneInFlight) {
 class LeavingLeaderTest : public DraftServiceTest {
  protected:
   LeavingLeaderTest() : DraftServiceTest("direct://127.0.0.1:*") {}
-  void ANewLeader() { leader_ = *ClientChannel::Connect(leaders_->endpoint()); }
+  void ANewLeader() { leader_ = *comm::ClientChannel::Connect(leaders_->endpoint()); }
   void Turns(int count) {
     for (int i = 0; i < count; ++i) ASSERT_TRUE(service_->RunOnce(2).ok());
   }
@@ -255,7 +255,7 @@ TEST_F(LeavingLeaderTest, LeavesTheSessionsOfOthersAsTheyAre) {
   Send(Request(1, 1, {}, 0, 5));
   ASSERT_EQ(Reply()->error(), "");
   const int64_t both = runner_->blocks()->counts().used;
-  leader_ = *ClientChannel::Connect(leaders_->endpoint());  // the second one leaves
+  leader_ = *comm::ClientChannel::Connect(leaders_->endpoint());  // the second one leaves
   Turns(10);
   EXPECT_GT(runner_->blocks()->counts().used, 0);
   EXPECT_LT(runner_->blocks()->counts().used, both);
@@ -284,4 +284,4 @@ TEST_F(LeavingLeaderTest, InTheMiddleOfItsPrefillOrItsForestDoesNoHarm) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::draft_node

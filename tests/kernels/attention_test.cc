@@ -9,7 +9,7 @@
 #include "kernels/cpu/float16.h"
 #include "tests/kernels/kernel_fixture.h"
 
-namespace coppice {
+namespace coppice::kernels {
 namespace {
 
 struct Shape {
@@ -276,4 +276,4 @@ TEST_P(AttentionTest, LargeScoresStayFinite) {
 COPPICE_ON_ALL_TARGETS(AttentionTest);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::kernels

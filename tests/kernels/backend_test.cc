@@ -6,7 +6,7 @@
 #include "hwy/targets.h"
 #include "tests/kernels/kernel_fixture.h"
 
-namespace coppice {
+namespace coppice::kernels {
 namespace {
 
 using testing::HasSubstr;
@@ -50,4 +50,4 @@ TEST_P(BackendTest, DescribesTargetAndThreads) {
 COPPICE_ON_ALL_TARGETS(BackendTest);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::kernels

@@ -5,7 +5,7 @@
 
 #include "tests/kernels/kernel_fixture.h"
 
-namespace coppice {
+namespace coppice::kernels {
 namespace {
 
 class ElementwiseTest : public KernelTest {
@@ -124,4 +124,4 @@ TEST_P(ElementwiseTest, SwiGluGivesTheSameBitsInEveryLane) {
 COPPICE_ON_ALL_TARGETS(ElementwiseTest);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::kernels

@@ -4,7 +4,7 @@
 
 #include "hwy/targets.h"
 
-namespace coppice {
+namespace coppice::kernels {
 namespace {
 
 class BodyAlone : public Pass {
@@ -22,7 +22,7 @@ class BodyAlone : public Pass {
 void KernelTest::SetUp() {
   hwy::SetSupportedTargetsForTest(GetParam());
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  communicator_ = MakeSingleCommunicator();
+  communicator_ = comm::MakeSingleCommunicator();
   one_thread_ = std::make_unique<ThreadTeam>(1);
   three_threads_ = std::make_unique<ThreadTeam>(3);
   BackendOptions options;
@@ -89,4 +89,4 @@ std::unique_ptr<Weight> PackOne(Backend* backend, const MatrixSource& source, DT
   return backend->Pack(absl::MakeConstSpan(&source, 1), dtype, {}).value();
 }
 
-}  // namespace coppice
+}  // namespace coppice::kernels

@@ -14,7 +14,7 @@
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 
-namespace coppice {
+namespace coppice::kernels {
 
 // Backends of one and of three threads on the target that is the test's parameter.
 class KernelTest : public testing::TestWithParam<int64_t> {
@@ -23,7 +23,7 @@ class KernelTest : public testing::TestWithParam<int64_t> {
   void TearDown() override;
 
  private:
-  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<comm::Communicator> communicator_;
   std::unique_ptr<ThreadTeam> one_thread_, three_threads_;
 
  protected:
@@ -54,4 +54,4 @@ Tensor TensorOf(std::vector<float>* values, int64_t columns);
 // One whole matrix, without a bias.
 std::unique_ptr<Weight> PackOne(Backend* backend, const MatrixSource& source, DType dtype);
 
-}  // namespace coppice
+}  // namespace coppice::kernels

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-namespace coppice {
+namespace coppice::kernels {
 namespace {
 
 using testing::HasSubstr;
@@ -68,4 +68,4 @@ TEST(KvPoolTest, RefusesBadShapes) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::kernels

@@ -6,7 +6,7 @@
 #include "kernels/cpu/float16.h"
 #include "tests/kernels/kernel_fixture.h"
 
-namespace coppice {
+namespace coppice::kernels {
 namespace {
 
 class MatMulTest : public KernelTest {
@@ -119,4 +119,4 @@ TEST_P(MatMulTest, BitsOfARowDoNotDependOnBatchOrThreads) {
 COPPICE_ON_ALL_TARGETS(MatMulTest);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::kernels

@@ -8,7 +8,7 @@
 #include "kernels/cpu/float16.h"
 #include "tests/kernels/kernel_fixture.h"
 
-namespace coppice {
+namespace coppice::kernels {
 namespace {
 
 class PackTest : public KernelTest {
@@ -121,4 +121,4 @@ TEST_P(PackTest, EmbeddingOfAbsentTokensIsZero) {
 COPPICE_ON_ALL_TARGETS(PackTest);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::kernels

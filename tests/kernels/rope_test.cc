@@ -8,7 +8,7 @@
 #include "kernels/rope_table.h"
 #include "tests/kernels/kernel_fixture.h"
 
-namespace coppice {
+namespace coppice::kernels {
 namespace {
 
 TEST(RopeTableTest, Llama3ScalingKeepsShortBlendsMiddleStretchesLongWavelengths) {
@@ -123,4 +123,4 @@ TEST_P(RopeTest, BitsOfARowDoNotDependOnBatchOrThreads) {
 COPPICE_ON_ALL_TARGETS(RopeTest);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::kernels

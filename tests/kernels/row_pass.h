@@ -13,7 +13,7 @@
 #include "kernels/shortlist.h"
 #include "tests/kernels/kernel_fixture.h"
 
-namespace coppice {
+namespace coppice::kernels {
 
 // The head gives this rank's tokens of `logits` [needs, vocab] to Select.
 struct RowPass : Pass {
@@ -73,4 +73,4 @@ inline void ExpectListsTop(const ListedRow& listed, const std::vector<float>& ro
   EXPECT_TRUE(std::equal(got.begin(), got.begin() + count, expected.begin()));
 }
 
-}  // namespace coppice
+}  // namespace coppice::kernels

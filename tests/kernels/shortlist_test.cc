@@ -10,19 +10,19 @@
 #include <random>
 
 #include "decoding/drafter.h"
-#include "decoding/gumbel_kernels.h"
-#include "decoding/row_need.h"
-#include "decoding/target_row.h"
-#include "decoding/warped_row.h"
+#include "decoding/rows/gumbel_kernels.h"
+#include "decoding/rows/row_need.h"
+#include "decoding/rows/target_row.h"
+#include "decoding/rows/warped_row.h"
 
-namespace coppice {
+namespace coppice::kernels {
 namespace {
 
 constexpr int kSlots = 4;
 constexpr uint64_t kPathHash = 0x123456789abcdefull;
 
 // One row in both forms.
-class BothForms : public RowSource {
+class BothForms : public decoding::RowSource {
  public:
   explicit BothForms(std::vector<float> logits) : logits_(std::move(logits)) {}
   void List(ListedRow row) { listed_ = std::move(row); }
@@ -58,38 +58,40 @@ ListedRow ListOnRanks(RowNeed need, absl::Span<const float> logits, int ranks,
   return JoinRecords(need, pointers, bias);
 }
 
-RowNeed NeedFor(const DecodingParams& params, RowUse use) {
-  RowNeed need = TargetNeed(params, use);
+RowNeed NeedFor(const decoding::DecodingParams& params, decoding::RowUse use) {
+  RowNeed need = decoding::TargetNeed(params, use);
   need.path_hash = kPathHash;
-  need.slots = use.kind == RowUse::Kind::kDraws ? (1u << kSlots) - 1 : 1;
+  need.slots = use.kind == decoding::RowUse::Kind::kDraws ? (1u << kSlots) - 1 : 1;
   return need;
 }
 
-void ExpectSameCandidate(const WarpedRow::Candidate& got, const WarpedRow::Candidate& want) {
+void ExpectSameCandidate(const decoding::WarpedRow::Candidate& got,
+                         const decoding::WarpedRow::Candidate& want) {
   EXPECT_EQ(got.token, want.token);
   EXPECT_EQ(got.log_prob, want.log_prob);
   EXPECT_EQ(got.score_log_prob, want.score_log_prob);
 }
 
 // Everything that a decoder with this use asks of a row.
-void ExpectSameRow(const WarpedRow& got, const WarpedRow& want, const DecodingParams& params,
-                   RowUse use) {
+void ExpectSameRow(const decoding::WarpedRow& got, const decoding::WarpedRow& want,
+                   const decoding::DecodingParams& params, decoding::RowUse use) {
   if (want.cut()) {
     ASSERT_TRUE(got.cut());
     ASSERT_EQ(got.sparse().tokens, want.sparse().tokens);
     EXPECT_EQ(got.sparse().log_probs, want.sparse().log_probs);
-    for (TokenId token : want.sparse().tokens) ExpectSameCandidate(got.Find(token), want.Find(token));
+    for (TokenId token : want.sparse().tokens)
+      ExpectSameCandidate(got.Find(token), want.Find(token));
   }
-  if (use.kind == RowUse::Kind::kDraws) {
+  if (use.kind == decoding::RowUse::Kind::kDraws) {
     for (uint32_t slot = 0; slot < kSlots; ++slot) {
-      const NoiseKey key{params.seed, Domain::kToken, kPathHash, slot};
+      const decoding::NoiseKey key{params.seed, Domain::kToken, kPathHash, slot};
       const auto a = got.DrawToken(key), b = want.DrawToken(key);
       ExpectSameCandidate(a.winner, b.winner);
       EXPECT_EQ(a.margin, b.margin);
     }
   }
-  if (use.kind == RowUse::Kind::kRanks) {
-    std::vector<WarpedRow::Candidate> a, b;
+  if (use.kind == decoding::RowUse::Kind::kRanks) {
+    std::vector<decoding::WarpedRow::Candidate> a, b;
     got.TopCandidates(use.reach, &a);
     want.TopCandidates(use.reach, &b);
     ASSERT_EQ(a.size(), b.size());
@@ -99,33 +101,38 @@ void ExpectSameRow(const WarpedRow& got, const WarpedRow& want, const DecodingPa
 
 struct Setting {
   const char* name;
-  WarpParams warp;
-  RowUse use;
+  decoding::WarpParams warp;
+  decoding::RowUse use;
 };
 
 std::vector<Setting> Settings() {
-  const RowUse law, draws{RowUse::Kind::kDraws}, ranks{RowUse::Kind::kRanks, 6};
+  const decoding::RowUse law, draws{decoding::RowUse::Kind::kDraws},
+      ranks{decoding::RowUse::Kind::kRanks, 6};
   const auto warp = [](auto change) {
-    WarpParams params;
+    decoding::WarpParams params;
     change(&params);
     return params;
   };
   return {
       {"Greedy", warp([](auto* w) { w->temperature = 0; }), law},
       {"TopK", warp([](auto* w) { w->top_k = 9; }), law},
-      {"TopKAndTopP", warp([](auto* w) { w->top_k = 30, w->top_p = 0.6, w->temperature = 1.3; }), law},
+      {"TopKAndTopP", warp([](auto* w) { w->top_k = 30, w->top_p = 0.6, w->temperature = 1.3; }),
+       law},
       {"TopKAndMinP", warp([](auto* w) { w->top_k = 30, w->min_p = 0.1; }), draws},
       {"TopP", warp([](auto* w) { w->top_p = 0.8; }), law},
-      {"TopPAndMinP", warp([](auto* w) { w->top_p = 0.9, w->min_p = 0.01, w->temperature = 0.7; }), law},
+      {"TopPAndMinP", warp([](auto* w) { w->top_p = 0.9, w->min_p = 0.01, w->temperature = 0.7; }),
+       law},
       {"MinP", warp([](auto* w) { w->min_p = 0.02; }), ranks},
       {"Draws", warp([](auto*) {}), draws},
       {"HotDraws", warp([](auto* w) { w->temperature = 1.7; }), draws},
       {"ColdDraws", warp([](auto* w) { w->temperature = 0.01; }), draws},
       {"Ranks", warp([](auto*) {}), ranks},
-      {"RawTopK", warp([](auto* w) { w->mode = WarpMode::kRowRaw, w->top_k = 9; }), law},
-      {"RawGreedy", warp([](auto* w) { w->mode = WarpMode::kRowRaw, w->temperature = 0; }), law},
-      {"RawDraws", warp([](auto* w) { w->mode = WarpMode::kRowRaw, w->temperature = 0.6; }), draws},
-      {"RawRanks", warp([](auto* w) { w->mode = WarpMode::kRowRaw; }), ranks},
+      {"RawTopK", warp([](auto* w) { w->mode = decoding::WarpMode::kRowRaw, w->top_k = 9; }), law},
+      {"RawGreedy",
+       warp([](auto* w) { w->mode = decoding::WarpMode::kRowRaw, w->temperature = 0; }), law},
+      {"RawDraws",
+       warp([](auto* w) { w->mode = decoding::WarpMode::kRowRaw, w->temperature = 0.6; }), draws},
+      {"RawRanks", warp([](auto* w) { w->mode = decoding::WarpMode::kRowRaw; }), ranks},
   };
 }
 
@@ -136,7 +143,7 @@ TEST_P(ShortlistTest, GivesWhatTheWholeRowGives) {
   int listed = 0, complete = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     for (const int vocab : {1000, 4099, 20011}) {
-      DecodingParams params;
+      decoding::DecodingParams params;
       params.warp = setting.warp;
       params.seed = seed;
       if (seed % 2 == 1) {
@@ -145,12 +152,12 @@ TEST_P(ShortlistTest, GivesWhatTheWholeRowGives) {
         params.warp.logit_bias = {{3, 4.0}, {7, -2.0}, {700, 3.0}, {3, 0.5}};
       }
       const std::vector<float> logits = RandomRow(vocab, 2 + seed % 3, seed * 7 + vocab);
-      const auto bias = WarpAt(params, /*length=*/2).logit_bias;
+      const auto bias = decoding::WarpAt(params, /*length=*/2).logit_bias;
       RowNeed need = NeedFor(params, setting.use);
       need.bias_end = static_cast<int32_t>(bias.size());
       if (IsWhole(need, vocab)) continue;
       BothForms rows(logits);
-      WarpedRow whole(params), list(params);
+      decoding::WarpedRow whole(params), list(params);
       whole.Read(&rows, 0, 2);
       for (const int ranks : {1, 2, 3, 4, 7, 16}) {
         ListedRow row = ListOnRanks(need, logits, ranks, bias);
@@ -159,7 +166,8 @@ TEST_P(ShortlistTest, GivesWhatTheWholeRowGives) {
         ++complete;
         rows.List(std::move(row));
         list.Read(&rows, 0, 2);
-        SCOPED_TRACE(testing::Message() << "seed " << seed << " vocab " << vocab << " ranks " << ranks);
+        SCOPED_TRACE(testing::Message()
+                     << "seed " << seed << " vocab " << vocab << " ranks " << ranks);
         ExpectSameRow(list, whole, params, setting.use);
         rows.GoWhole();
         if (HasFailure()) return;
@@ -182,12 +190,17 @@ TEST(ShortlistSumsTest, AreThoseOfTheWholeRowOnAnyNumberOfRanks) {
   for (const int vocab : {401, 32000}) {
     const std::vector<float> logits = RandomRow(vocab, 3, vocab);
     std::vector<double> raw(logits.begin(), logits.end()), x = raw;
-    DivideRow(0.9, absl::MakeSpan(x));
+    decoding::DivideRow(0.9, absl::MakeSpan(x));
     for (int ranks = 1; ranks <= kLseChunks; ++ranks) {
       const ListedRow row = ListOnRanks(need, logits, ranks, {});
-      EXPECT_EQ(JoinChunks(row.sums).log, ChunkedLogSumExp(x, nullptr).log) << ranks;
-      EXPECT_EQ(JoinChunks(row.raw_sums).log, ChunkedLogSumExp(raw, nullptr).log) << ranks;
-      EXPECT_EQ(JoinChunks(row.raw_sums).max, ChunkedLogSumExp(raw, nullptr).max) << ranks;
+      EXPECT_EQ(decoding::JoinChunks(row.sums).log, decoding::ChunkedLogSumExp(x, nullptr).log)
+          << ranks;
+      EXPECT_EQ(decoding::JoinChunks(row.raw_sums).log,
+                decoding::ChunkedLogSumExp(raw, nullptr).log)
+          << ranks;
+      EXPECT_EQ(decoding::JoinChunks(row.raw_sums).max,
+                decoding::ChunkedLogSumExp(raw, nullptr).max)
+          << ranks;
     }
   }
 }
@@ -209,18 +222,19 @@ TEST(ShortlistShardTest, CoverTheVocabularyInOrder) {
 }
 
 TEST(ShortlistTestOfRanks, NoisyRanksHoldTheBestOfTheWholeRow) {
-  DecodingParams params;
-  params.kind = DecodingKind::kBeamSamplingWithoutReplacement;
+  decoding::DecodingParams params;
+  params.kind = decoding::DecodingKind::kBeamSamplingWithoutReplacement;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     params.seed = seed;
     const std::vector<float> logits = RandomRow(3001, 2, seed);
-    const RowNeed need = NeedFor(params, {RowUse::Kind::kNoisyRanks, 8});
+    const RowNeed need = NeedFor(params, {decoding::RowUse::Kind::kNoisyRanks, 8});
     std::vector<TokenId> tokens(logits.size());
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>(i);
     std::vector<double> keys(logits.size());
-    GumbelMany({seed, Domain::kToken, kPathHash, 0}, tokens, keys.data());
+    decoding::GumbelMany({seed, Domain::kToken, kPathHash, 0}, tokens, keys.data());
     for (size_t i = 0; i < keys.size(); ++i) keys[i] += logits[i];
-    std::sort(tokens.begin(), tokens.end(), [&](TokenId a, TokenId b) { return keys[a] > keys[b]; });
+    std::sort(tokens.begin(), tokens.end(),
+              [&](TokenId a, TokenId b) { return keys[a] > keys[b]; });
     for (const int ranks : {1, 2, 5}) {
       const ListedRow row = ListOnRanks(need, logits, ranks, {});
       const std::vector<TokenId>& got = row.OfSlot(0).tokens;
@@ -261,7 +275,7 @@ TEST(ShortlistEdgeTest, MoreTiesThanRoomAreAnOverflow) {
 
 TEST(ShortlistEdgeTest, AFlatRowDoesNotReachTopP) {
   const std::vector<float> logits = RandomRow(60000, 0.1, 5);
-  DecodingParams params;
+  decoding::DecodingParams params;
   params.warp.top_p = 0.9;
   const RowNeed need = NeedFor(params, {});
   ASSERT_FALSE(IsWhole(need, 60000));
@@ -272,17 +286,18 @@ TEST(ShortlistDraftTest, DraftRowsAreTheSame) {
   for (uint64_t seed = 0; seed < 30; ++seed) {
     for (const double top_p : {1.0, 0.7}) {
       for (const double temperature : {0.0, 0.8}) {
-        DecodingParams params;
+        decoding::DecodingParams params;
         params.draft_support = 24;
         params.warp.top_p = top_p;
         params.warp.temperature = temperature;
-        params.warp.mode = seed % 3 == 0 ? WarpMode::kRowRaw : WarpMode::kRow;
+        params.warp.mode = seed % 3 == 0 ? decoding::WarpMode::kRowRaw : decoding::WarpMode::kRow;
         const std::vector<float> logits = RandomRow(9001, 3, seed);
-        RowNeed need = DraftNeed(params);
+        RowNeed need = decoding::DraftNeed(params);
         ASSERT_FALSE(IsWhole(need, 9001));
         const ListedRow row = ListOnRanks(need, logits, 1, {});
         if (!IsComplete(need, row, {})) continue;
-        const Distribution got = DraftRow(row, params, 0), want = DraftRow(logits, params, 0);
+        const decoding::Distribution got = decoding::DraftRow(row, params, 0),
+                                     want = decoding::DraftRow(logits, params, 0);
         EXPECT_EQ(got.tokens, want.tokens);
         EXPECT_EQ(got.log_probs, want.log_probs);
       }
@@ -291,4 +306,4 @@ TEST(ShortlistDraftTest, DraftRowsAreTheSame) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::kernels

@@ -8,7 +8,7 @@
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/kernels/row_pass.h"
 
-namespace coppice {
+namespace coppice::kernels {
 namespace {
 
 using testing::ElementsAre;
@@ -25,7 +25,7 @@ class StepTest : public testing::Test {
   }
 
   ThreadTeam threads_{2};
-  std::unique_ptr<Communicator> one_ = MakeSingleCommunicator();
+  std::unique_ptr<comm::Communicator> one_ = comm::MakeSingleCommunicator();
   std::unique_ptr<Backend> plain_ = Make(false), listing_ = Make(true);
 };
 
@@ -175,4 +175,4 @@ TEST_F(StepTest, AllocatesF32Alone) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::kernels

@@ -10,7 +10,7 @@
 #include "tests/kernels/row_pass.h"
 #include "tests/testing/thread_communicator.h"
 
-namespace coppice {
+namespace coppice::kernels {
 namespace {
 
 using testing::Each;
@@ -19,9 +19,9 @@ using testing::HasSubstr;
 constexpr int64_t kOddVocab = 611;  // no multiple of chunks or ranks
 
 // Fails the collective with this number, counted from 1; the others are passed on.
-class FailingCommunicator : public Communicator {
+class FailingCommunicator : public comm::Communicator {
  public:
-  FailingCommunicator(Communicator* inner, int failing) : inner_(inner), failing_(failing) {}
+  FailingCommunicator(comm::Communicator* inner, int failing) : inner_(inner), failing_(failing) {}
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   absl::Status AllReduceSum(absl::Span<float> data) override {
@@ -37,7 +37,7 @@ class FailingCommunicator : public Communicator {
   bool Fails() { return ++calls_ == failing_; }
   static absl::Status Failure() { return absl::UnavailableError("the line is cut"); }
 
-  Communicator* inner_;
+  comm::Communicator* inner_;
   int failing_;
   int calls_ = 0;
 };
@@ -46,7 +46,7 @@ class TensorParallelStep : public testing::TestWithParam<int> {
  protected:
   // body(backend, rank) on each rank; the failing-th collective of every rank fails, 0 = none.
   static void OnEveryRank(int failing, const std::function<void(Backend*, int)>& body) {
-    RunRanks(GetParam(), [&](Communicator* inner) {
+    test::RunRanks(GetParam(), [&](comm::Communicator* inner) {
       FailingCommunicator communicator(inner, failing);
       ThreadTeam threads(2);
       const auto backend =
@@ -86,7 +86,7 @@ TEST_P(TensorParallelStep, JoinsShortlistsBesideWholeRows) {
   plan.needs[3].bias_end = 1;
   logits[3 * kOddVocab + 7] = 0.5f;  // the first by its bias
   ThreadTeam threads(1);
-  const auto one = MakeSingleCommunicator();
+  const auto one = comm::MakeSingleCommunicator();
   const auto alone =
       MakeBackend({.threads = &threads, .communicator = one.get(), .always_list = true}).value();
   RowPass alone_pass(logits, kOddVocab, 0, 1);
@@ -241,4 +241,4 @@ TEST_P(TensorParallelStep, AFailedFetchIsTold) {
 INSTANTIATE_TEST_SUITE_P(Ranks, TensorParallelStep, testing::Values(2, 3, 5));
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::kernels

@@ -9,13 +9,13 @@
 #include "tools/lab/experiments.h"
 #include "tools/lab/warp_text.h"
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
 using ::testing::HasSubstr;
 
-DecodingParams Base() {
-  DecodingParams params;
+decoding::DecodingParams Base() {
+  decoding::DecodingParams params;
   params.max_tokens = 16;
   return params;
 }
@@ -29,8 +29,8 @@ TEST(GridTest, HasACellOrAReasonForEveryRowAndKind) {
   const auto made = MakeCells(Grid{}, Base());
   ASSERT_TRUE(made.ok()) << made.status();
   std::set<std::string> seen;
-  for (const Cell& cell : made->cells) seen.insert(std::string(MethodName(cell.params)));
-  for (const MethodRow& row : Methods()) {
+  for (const Cell& cell : made->cells) seen.insert(std::string(decoding::MethodName(cell.params)));
+  for (const decoding::MethodRow& row : decoding::Methods()) {
     EXPECT_TRUE(seen.count(std::string(row.name))) << row.name;
   }
   EXPECT_TRUE(seen.count("none"));
@@ -45,7 +45,7 @@ TEST(GridTest, HasACellOrAReasonForEveryRowAndKind) {
 TEST(GridTest, ListsEveryCellOnce) {
   Grid grid;
   grid.methods = {"none", "pf_gumbel"};
-  grid.decodings = {DecodingKind::kMultinomial};
+  grid.decodings = {decoding::DecodingKind::kMultinomial};
   grid.widths = {1, 2, 4};  // multinomial decoding has width 1
   grid.draft_widths = {2, 4};
   const auto made = MakeCells(grid, Base());
@@ -95,7 +95,7 @@ TEST(GridTest, EveryExperimentNamesWhatExists) {
       EXPECT_FALSE(made->cells.empty()) << experiment.name;
     }
     for (const std::string& method : experiment.methods) {
-      EXPECT_NE(FindMethod(method), nullptr) << experiment.name << ": " << method;
+      EXPECT_NE(decoding::FindMethod(method), nullptr) << experiment.name << ": " << method;
     }
     for (const std::string& warp : experiment.warps) EXPECT_TRUE(ParseWarpText(warp).ok()) << warp;
   }
@@ -114,4 +114,4 @@ TEST(WarpTextTest, ReadsWhatItWrites) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::lab

@@ -12,7 +12,7 @@
 #include "tools/lab/report.h"
 #include "tools/lab/row_model.h"
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
 constexpr double kErrors = 4.5;
@@ -91,7 +91,7 @@ TEST(NodeStudyTest, NothingIsAboveItsOptimum) {
 }
 
 absl::StatusOr<std::vector<MeasuredCell>> MeasureGrid(Grid grid, ModelPair* pair, int sequences) {
-  DecodingParams base;
+  decoding::DecodingParams base;
   base.max_tokens = 24;
   auto made = MakeCells(grid, base);
   if (!made.ok()) return made.status();
@@ -126,7 +126,7 @@ TEST(CellTest, LayersPerPassIsOnePlusTheAcceptanceOfOneLayer) {
 TEST(CellTest, AnEqualDraftIsAlwaysAcceptedAndPlainPassesDecideOneLayer) {
   Grid grid;
   grid.methods = {"none", "rejection", "pf_gumbel"};
-  grid.decodings = {DecodingKind::kMultinomial};
+  grid.decodings = {decoding::DecodingKind::kMultinomial};
   const auto pair = Tables(0);
   const auto cells = MeasureGrid(grid, pair.get(), 8);
   ASSERT_TRUE(cells.ok()) << cells.status();
@@ -149,7 +149,8 @@ TEST(CellTest, AnEqualDraftIsAlwaysAcceptedAndPlainPassesDecideOneLayer) {
 TEST(CellTest, CountsCopiesAndDistinctBeams) {
   Grid grid;
   grid.methods = {"pf_gumbel", "hg_wor"};
-  grid.decodings = {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement};
+  grid.decodings = {decoding::DecodingKind::kBeamSampling,
+                    decoding::DecodingKind::kBeamSamplingWithoutReplacement};
   grid.widths = {4};
   const auto pair = Tables(0.7);
   const auto cells = MeasureGrid(grid, pair.get(), 8);
@@ -164,7 +165,7 @@ TEST(CellTest, CountsCopiesAndDistinctBeams) {
 TEST(ReportTest, JsonHasEveryFieldAndNullWhereNothingWasCounted) {
   Grid grid;
   grid.methods = {"none", "pf_gumbel"};
-  grid.decodings = {DecodingKind::kMultinomial};
+  grid.decodings = {decoding::DecodingKind::kMultinomial};
   const auto pair = Tables(0.7);
   auto cells = MeasureGrid(grid, pair.get(), 4);
   ASSERT_TRUE(cells.ok()) << cells.status();
@@ -202,4 +203,4 @@ TEST(ReportTest, JsonHasEveryFieldAndNullWhereNothingWasCounted) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::lab

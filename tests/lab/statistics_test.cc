@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
 // With equal denominators the jackknife of a ratio is the classical error of a mean.
@@ -47,4 +47,4 @@ TEST(RatioSampleTest, SaysWhenNothingOrOneGroupWasCounted) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::lab

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 struct GapMoments {
@@ -69,4 +69,4 @@ TEST(Arrivals, InfiniteRateIsAtOnce) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -12,7 +12,7 @@
 #include "loadgen/base_url.h"
 #include "loadgen/options.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 using nlohmann::json;
@@ -116,7 +116,7 @@ TEST_F(Flags, DashesAndUnderscoresAreEqual) {
   ASSERT_EQ(Error({"--num-prompts", "7", "--max_concurrency=3", "--use-beam-search", "--top-p=0.5",
                    "--extra-body={\"top_p\": 0.25, \"best_of\": 4}", "--metadata=a=b"}),
             "");
-  const LoadOptions options = *ReadOptions();
+  const LoadgenOptions options = *ReadOptions();
   EXPECT_EQ(options.num_prompts, 7);
   EXPECT_EQ(options.max_concurrency, 3);
   EXPECT_EQ(options.body_fields["use_beam_search"], true);
@@ -129,7 +129,7 @@ TEST_F(Flags, DashesAndUnderscoresAreEqual) {
 TEST_F(Flags, MethodAndFurtherFieldsOfSpeculationMeet) {
   ASSERT_EQ(Error({"--method=bild", "--extra-body={\"speculative\": {\"allow_lossy\": true}}"}),
             "");
-  const LoadOptions options = *ReadOptions();
+  const LoadgenOptions options = *ReadOptions();
   EXPECT_EQ(options.body_fields["speculative"]["method"], "bild");
   EXPECT_EQ(options.body_fields["speculative"]["allow_lossy"], true);
 }
@@ -150,4 +150,4 @@ TEST_F(Flags, BadOnesAreNamed) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -10,7 +10,7 @@
 #include "loadgen/loadgen_main.h"
 #include "tests/loadgen/null_server.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 using nlohmann::json;
@@ -138,7 +138,7 @@ class WholeProgram : public ::testing::Test {
     return json::parse(file);
   }
   NullServer server_;
-  LoadOptions options_;
+  LoadgenOptions options_;
   const std::string dir_ =
       (std::filesystem::temp_directory_path() / ("coppice-loadgen-" + std::to_string(::getpid())))
           .string();
@@ -191,4 +191,4 @@ TEST_F(WholeProgram, LateClientIsStatusThree) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::loadgen

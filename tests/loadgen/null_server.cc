@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 bool SendAll(int socket, const std::string& bytes) {
@@ -162,4 +162,4 @@ bool NullServer::Answer(int socket, const std::string& body) {
   return SendEvent(socket, usage.dump()) && SendEvent(socket, "[DONE]") && SendChunk(socket, "");
 }
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace coppice {
+namespace coppice::loadgen {
 
 // Streams `max_tokens` events "x" with 1 ms between them, then usage and [DONE]. Request fields
 // that change it: "null_delay_ms" before the first event; "null_error" "status" (400 with an error
@@ -35,4 +35,4 @@ class NullServer {
   std::thread acceptor_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::loadgen

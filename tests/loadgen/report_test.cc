@@ -7,7 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 using ::testing::HasSubstr;
@@ -150,4 +150,4 @@ TEST(Report, WhatWasNotMeasuredIsNull) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::loadgen

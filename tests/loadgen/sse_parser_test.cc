@@ -5,7 +5,7 @@
 
 #include "loadgen/completion_stream.h"
 
-namespace coppice {
+namespace coppice::loadgen {
 namespace {
 
 using ::testing::ElementsAre;
@@ -81,4 +81,4 @@ TEST(CompletionStream, ErrorsAndMissingDoneFail) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::loadgen

@@ -14,7 +14,7 @@
 #include "kernels/backend.h"
 #include "model/block_manager.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 struct ModelNode {
@@ -341,4 +341,4 @@ TEST(BlockManagerRandomTest, RunsOnlyAndNoCache) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::model

@@ -7,7 +7,7 @@
 
 #include "kernels/backend.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 std::vector<TokenId> Iota(int count, TokenId first = 0) {
@@ -288,4 +288,4 @@ TEST(BlockManagerDeathTest, PrefixCannotGrowBelowLiveNodes) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::model

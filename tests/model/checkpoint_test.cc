@@ -18,7 +18,7 @@
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 using testing::HasSubstr;
@@ -31,8 +31,8 @@ std::string Slurp(const std::string& path) {
 
 struct BadFolder {
   const char* name;
-  std::function<void(TinyLlama*)> change_model;
-  std::function<void(const TempDir&)> change_files;
+  std::function<void(test::TinyLlama*)> change_model;
+  std::function<void(const test::TempDir&)> change_files;
   const char* message;  // after "DIR/"
   int shards = 0;
 };
@@ -40,10 +40,10 @@ struct BadFolder {
 class BadCheckpoint : public testing::TestWithParam<BadFolder> {};
 
 TEST_P(BadCheckpoint, NamesFileTensorAndExpectation) {
-  const TempDir dir;
-  TinyLlama tiny = MakeTinyLlama({.attention_bias = true, .shards = GetParam().shards});
+  const test::TempDir dir;
+  test::TinyLlama tiny = test::MakeTinyLlama({.attention_bias = true, .shards = GetParam().shards});
   if (GetParam().change_model) GetParam().change_model(&tiny);
-  WriteTinyLlama(tiny, dir.path());
+  test::WriteTinyLlama(tiny, dir.path());
   if (GetParam().change_files) GetParam().change_files(dir);
   const absl::Status status = LoadForTest({.dir = dir.path(), .max_rows = 8}).status();
   EXPECT_EQ(std::string(status.message()), absl::StrCat(dir.path(), "/", GetParam().message));
@@ -56,20 +56,22 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadFolder{
             "NoWeights", nullptr,
-            [](const TempDir& dir) { std::filesystem::remove(dir.File("model.safetensors")); },
+            [](const test::TempDir& dir) {
+              std::filesystem::remove(dir.File("model.safetensors"));
+            },
             "model.safetensors: missing, expected it or model.safetensors.index.json in the model "
             "folder"},
         BadFolder{"EmptyWeights", nullptr,
-                  [](const TempDir& dir) { dir.Write("model.safetensors", ""); },
+                  [](const test::TempDir& dir) { dir.Write("model.safetensors", ""); },
                   "model.safetensors: the file is empty"},
         BadFolder{"WeightsAreAFolder", nullptr,
-                  [](const TempDir& dir) {
+                  [](const test::TempDir& dir) {
                     std::filesystem::remove(dir.File("model.safetensors"));
                     std::filesystem::create_directory(dir.File("model.safetensors"));
                   },
                   "model.safetensors: not a regular file"},
         BadFolder{"Truncated", nullptr,
-                  [](const TempDir& dir) {
+                  [](const test::TempDir& dir) {
                     std::filesystem::resize_file(
                         dir.File("model.safetensors"),
                         std::filesystem::file_size(dir.File("model.safetensors")) - 1);
@@ -77,44 +79,49 @@ INSTANTIATE_TEST_SUITE_P(
                   "model.safetensors: model.norm.weight: data_offsets: end at byte 87424 of 87423 "
                   "data bytes, the "
                   "file is truncated"},
-        BadFolder{"MissingMatrix", [](TinyLlama* model) { model->tensors.erase(kDown); }, nullptr,
+        BadFolder{"MissingMatrix", [](test::TinyLlama* model) { model->tensors.erase(kDown); },
+                  nullptr,
                   "model.safetensors: model.layers.1.mlp.down_proj.weight: missing, expected a "
                   "tensor of shape "
                   "[32, 48]"},
         BadFolder{
-            "MissingHead", [](TinyLlama* model) { model->tensors.erase("lm_head.weight"); },
+            "MissingHead", [](test::TinyLlama* model) { model->tensors.erase("lm_head.weight"); },
             nullptr,
             "model.safetensors: lm_head.weight: missing, expected a tensor of shape [96, 32]"},
         BadFolder{"MissingNorm",
-                  [](TinyLlama* model) { model->tensors.erase("model.norm.weight"); }, nullptr,
+                  [](test::TinyLlama* model) { model->tensors.erase("model.norm.weight"); },
+                  nullptr,
                   "model.safetensors: model.norm.weight: missing, expected a tensor of shape [32]"},
         BadFolder{
             "MissingBias",
-            [](TinyLlama* model) { model->tensors.erase("model.layers.0.self_attn.k_proj.bias"); },
+            [](test::TinyLlama* model) {
+              model->tensors.erase("model.layers.0.self_attn.k_proj.bias");
+            },
             nullptr,
             "model.safetensors: model.layers.0.self_attn.k_proj.bias: missing, expected a tensor "
             "of shape "
             "[16]"},
         BadFolder{"TransposedMatrix",
-                  [](TinyLlama* model) {
+                  [](test::TinyLlama* model) {
                     model->tensors[kDown].shape = {48, 32};
                   },
                   nullptr,
                   "model.safetensors: model.layers.1.mlp.down_proj.weight: shape [48, 32], "
                   "expected [32, 48] by "
                   "config.json"},
-        BadFolder{"FlatMatrix", [](TinyLlama* model) { model->tensors[kDown].shape = {48 * 32}; },
-                  nullptr,
+        BadFolder{"FlatMatrix",
+                  [](test::TinyLlama* model) { model->tensors[kDown].shape = {48 * 32}; }, nullptr,
                   "model.safetensors: model.layers.1.mlp.down_proj.weight: shape [1536], expected "
                   "[32, 48] by "
                   "config.json"},
         BadFolder{"VocabularyOfConfigDiffers",
-                  [](TinyLlama* model) { SetConfig(model, "vocab_size", "100"); }, nullptr,
+                  [](test::TinyLlama* model) { test::SetConfig(model, "vocab_size", "100"); },
+                  nullptr,
                   "model.safetensors: model.embed_tokens.weight: shape [96, 32], expected [100, "
                   "32] by config.json"},
         BadFolder{"IntegerMatrix", nullptr,
                   // I32 is four bytes an element, as F32: only the name in the header changes.
-                  [](const TempDir& dir) {
+                  [](const test::TempDir& dir) {
                     std::string file = Slurp(dir.File("model.safetensors"));
                     file[file.find("F32", file.find(kDown))] = 'I';
                     dir.Write("model.safetensors", file);
@@ -122,12 +129,12 @@ INSTANTIATE_TEST_SUITE_P(
                   "model.safetensors: model.layers.1.mlp.down_proj.weight: dtype I32, expected "
                   "F32, F16 or BF16"},
         BadFolder{"MissingShard", nullptr,
-                  [](const TempDir& dir) {
+                  [](const test::TempDir& dir) {
                     std::filesystem::remove(dir.File("model-2-of-2.safetensors"));
                   },
                   "model-2-of-2.safetensors: cannot be opened: No such file or directory", 2},
         BadFolder{"ShardWithoutItsTensor", nullptr,
-                  [](const TempDir& dir) {
+                  [](const test::TempDir& dir) {
                     dir.Write("model.safetensors.index.json",
                               R"({"weight_map": {"lost.weight": "model-1-of-2.safetensors"}})");
                   },
@@ -136,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "does not hold it",
                   2},
         BadFolder{"ShardOutsideTheFolder", nullptr,
-                  [](const TempDir& dir) {
+                  [](const test::TempDir& dir) {
                     dir.Write("model.safetensors.index.json",
                               R"({"weight_map": {"w": "../model.safetensors"}})");
                   },
@@ -144,13 +151,13 @@ INSTANTIATE_TEST_SUITE_P(
                   "same folder",
                   2},
         BadFolder{"IndexWithoutMap", nullptr,
-                  [](const TempDir& dir) { dir.Write("model.safetensors.index.json", "{}"); },
+                  [](const test::TempDir& dir) { dir.Write("model.safetensors.index.json", "{}"); },
                   "model.safetensors.index.json: weight_map: missing, expected an object", 2},
         BadFolder{"IndexNotJson", nullptr,
-                  [](const TempDir& dir) { dir.Write("model.safetensors.index.json", "{"); },
+                  [](const test::TempDir& dir) { dir.Write("model.safetensors.index.json", "{"); },
                   "model.safetensors.index.json: not valid JSON (1 bytes)", 2},
         BadFolder{"IndexWithoutATensor", nullptr,
-                  [](const TempDir& dir) {
+                  [](const test::TempDir& dir) {
                     nlohmann::json index =
                         nlohmann::json::parse(Slurp(dir.File("model.safetensors.index.json")));
                     index["weight_map"].erase("model.norm.weight");
@@ -162,11 +169,11 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(Checkpoint, ExtraTensorsAreNotFatalAndRotaryFrequenciesIgnored) {
-  const TempDir dir;
-  TinyLlama tiny = MakeTinyLlama({});
+  const test::TempDir dir;
+  test::TinyLlama tiny = test::MakeTinyLlama({});
   tiny.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {"F32", {4}, {1, 2, 3, 4}};
   tiny.tensors["vision_tower.weight"] = {"F32", {2}, {1, 2}};
-  WriteTinyLlama(tiny, dir.path());
+  test::WriteTinyLlama(tiny, dir.path());
   EXPECT_TRUE(LoadForTest({.dir = dir.path(), .max_rows = 8}).ok());
   const auto checkpoint = Checkpoint::Open(dir.path());
   ASSERT_TRUE(checkpoint.ok());
@@ -177,9 +184,9 @@ TEST(Checkpoint, ExtraTensorsAreNotFatalAndRotaryFrequenciesIgnored) {
 
 // Data that starts at an odd byte, as files of early writers do.
 TEST(Checkpoint, ReadsUnalignedTensors) {
-  const TempDir dir;
-  const TinyLlama tiny = MakeTinyLlama({});
-  WriteTinyLlama(tiny, dir.path());
+  const test::TempDir dir;
+  const test::TinyLlama tiny = test::MakeTinyLlama({});
+  test::WriteTinyLlama(tiny, dir.path());
   const PlanSketch sketch = PlanSketch(16).Prefix({5, 6, 7}, 0, 3, 3);
   const std::vector<float> aligned =
       *LoadForTest({.dir = dir.path(), .max_rows = 8})->Run(sketch.plan);
@@ -195,9 +202,9 @@ TEST(Checkpoint, ReadsUnalignedTensors) {
 
 // Damage anywhere in the header or in the length of the file: an error or a model, never a crash.
 TEST(Checkpoint, LoadSurvivesRandomDamage) {
-  const TempDir dir;
-  WriteTinyLlama(
-      MakeTinyLlama(
+  const test::TempDir dir;
+  test::WriteTinyLlama(
+      test::MakeTinyLlama(
           {.hidden = 8, .layers = 1, .heads = 2, .kv_heads = 1, .intermediate = 8, .vocab = 8}),
       dir.path());
   const std::string good = Slurp(dir.File("model.safetensors"));
@@ -226,18 +233,20 @@ TEST(Element, HalvesAndBf16AreExact) {
     const uint16_t stored = static_cast<uint16_t>(bits);
     const char* data = reinterpret_cast<const char*>(&stored);
     if ((bits >> 10 & 31) != 31) {
-      ASSERT_EQ(ElementToFloat(data, DType::kF16), tiny_llama::FromHalf(stored)) << bits;
+      ASSERT_EQ(ElementToFloat(data, kernels::DType::kF16), test::tiny_llama::FromHalf(stored))
+          << bits;
     }
-    const float wide = tiny_llama::FromBf16(stored);
+    const float wide = test::tiny_llama::FromBf16(stored);
     if (!std::isnan(wide)) {
-      ASSERT_EQ(ElementToFloat(data, DType::kBF16), wide) << bits;
+      ASSERT_EQ(ElementToFloat(data, kernels::DType::kBF16), wide) << bits;
     }
   }
   const uint16_t infinity = 0x7c00, minus_zero = 0x8000;
-  EXPECT_EQ(ElementToFloat(reinterpret_cast<const char*>(&infinity), DType::kF16), INFINITY);
-  EXPECT_TRUE(
-      std::signbit(ElementToFloat(reinterpret_cast<const char*>(&minus_zero), DType::kF16)));
+  EXPECT_EQ(ElementToFloat(reinterpret_cast<const char*>(&infinity), kernels::DType::kF16),
+            INFINITY);
+  EXPECT_TRUE(std::signbit(
+      ElementToFloat(reinterpret_cast<const char*>(&minus_zero), kernels::DType::kF16)));
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::model

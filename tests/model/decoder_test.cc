@@ -12,7 +12,7 @@
 #include "tests/testing/thread_communicator.h"
 #include "tests/testing/tiny_llama.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 constexpr char kLlama3[] = R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
@@ -26,7 +26,7 @@ std::vector<TokenId> SomeTokens(int count, int vocab) {
 
 struct Case {
   const char* name;
-  TinyLlamaOptions options;
+  test::TinyLlamaOptions options;
   std::string dtype = "auto";
   double tolerance = 1e-5;  // relative to the largest logit
 };
@@ -34,9 +34,9 @@ struct Case {
 class DecoderCase : public testing::TestWithParam<Case> {};
 
 TEST_P(DecoderCase, LogitsAreThoseOfTheReference) {
-  const TempDir dir;
-  const TinyLlama tiny = MakeTinyLlama(GetParam().options);
-  WriteTinyLlama(tiny, dir.path());
+  const test::TempDir dir;
+  const test::TinyLlama tiny = test::MakeTinyLlama(GetParam().options);
+  test::WriteTinyLlama(tiny, dir.path());
   auto loaded = LoadForTest({.dir = dir.path(), .dtype = GetParam().dtype, .max_rows = 64});
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const std::vector<TokenId> tokens = SomeTokens(50, tiny.options.vocab);
@@ -75,9 +75,9 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(Decoder, GivesLogitsOfTheWantedRowsAlone) {
-  const TempDir dir;
-  const TinyLlama tiny = MakeTinyLlama({});
-  WriteTinyLlama(tiny, dir.path());
+  const test::TempDir dir;
+  const test::TinyLlama tiny = test::MakeTinyLlama({});
+  test::WriteTinyLlama(tiny, dir.path());
   auto loaded = LoadForTest({.dir = dir.path(), .max_rows = 32});
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const std::vector<TokenId> tokens = SomeTokens(20, 96);
@@ -95,23 +95,23 @@ TEST(Decoder, GivesLogitsOfTheWantedRowsAlone) {
 }
 
 // Writes down the ops of a pass.
-class OpLog : public Ops {
+class OpLog : public kernels::Ops {
  public:
   OpLog(bool rows, bool needs) : rows_(rows), needs_(needs) {}
   bool has_rows() const override { return rows_; }
   bool has_needs() const override { return needs_; }
-  void CommitKv(KvPool*) override { Add("commit"); }
-  void Embed(const Weight&, int64_t, Tensor) override { Add("embed"); }
-  void AddNorm(Tensor, Tensor addend, const Weight&, float, Tensor) override {
+  void CommitKv(kernels::KvPool*) override { Add("commit"); }
+  void Embed(const kernels::Weight&, int64_t, Tensor) override { Add("embed"); }
+  void AddNorm(Tensor, Tensor addend, const kernels::Weight&, float, Tensor) override {
     Add(addend.empty() ? "norm" : "add-norm");
   }
-  void MatMul(const Weight&, Tensor, Tensor, bool accumulate) override {
+  void MatMul(const kernels::Weight&, Tensor, Tensor, bool accumulate) override {
     Add(accumulate ? "matmul+" : "matmul");
   }
-  void RopeAndStoreKv(int layer, const RopeTable&, Tensor, KvPool*) override {
+  void RopeAndStoreKv(int layer, const kernels::RopeTable&, Tensor, kernels::KvPool*) override {
     Add(absl::StrCat("rope", layer));
   }
-  void Attention(int layer, Tensor, const KvPool&, Tensor) override {
+  void Attention(int layer, Tensor, const kernels::KvPool&, Tensor) override {
     Add(absl::StrCat("attention", layer));
   }
   void SwiGlu(Tensor, Tensor) override { Add("swiglu"); }
@@ -143,8 +143,8 @@ std::string HeadOps(Decoder* decoder) {
 
 // Nothing but the head is left after the body, and no row is computed further than it is needed.
 TEST(Decoder, BodyStopsBeforeTheHeadAndWhereNothingIsNeeded) {
-  const TempDir dir;
-  WriteTinyLlama(MakeTinyLlama({}), dir.path());
+  const test::TempDir dir;
+  test::WriteTinyLlama(test::MakeTinyLlama({}), dir.path());
   auto loaded = LoadForTest({.dir = dir.path(), .max_rows = 8});
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   Decoder* decoder = loaded->decoder.get();
@@ -159,9 +159,9 @@ TEST(Decoder, BodyStopsBeforeTheHeadAndWhereNothingIsNeeded) {
 
 // Two sums a layer and one of the embedding; the last of the body is added by the head.
 TEST(Decoder, SumsRowParallelProductsOverTheRanks) {
-  const TempDir dir;
-  WriteTinyLlama(MakeTinyLlama({}), dir.path());
-  RunRanks(2, [&](Communicator* communicator) {
+  const test::TempDir dir;
+  test::WriteTinyLlama(test::MakeTinyLlama({}), dir.path());
+  test::RunRanks(2, [&](comm::Communicator* communicator) {
     auto loaded = LoadForTest({.dir = dir.path(), .max_rows = 8}, communicator);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_EQ(BodyOps(loaded->decoder.get(), true, true),
@@ -174,4 +174,4 @@ TEST(Decoder, SumsRowParallelProductsOverTheRanks) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::model

@@ -11,7 +11,7 @@
 #include "tests/testing/thread_communicator.h"
 #include "tests/testing/tiny_llama.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 constexpr int kVocab = 96;
@@ -55,24 +55,24 @@ std::vector<float> DecodedAlone(LoadedModel* loaded, const std::vector<TokenId>&
 class ForestPass : public testing::TestWithParam<std::tuple<std::string, int>> {
  protected:
   void SetUp() override {
-    TinyLlamaOptions options{.kv_heads = 2, .vocab = kVocab};
+    test::TinyLlamaOptions options{.kv_heads = 2, .vocab = kVocab};
     options.dtype = std::get<0>(GetParam());
-    tiny_ = MakeTinyLlama(options);
-    WriteTinyLlama(tiny_, dir_.path());
+    tiny_ = test::MakeTinyLlama(options);
+    test::WriteTinyLlama(tiny_, dir_.path());
   }
 
   // body(model) on every rank; its result of rank 0.
   template <typename Body>
   void OnEveryRank(const Body& body) {
-    RunRanks(std::get<1>(GetParam()), [&](Communicator* communicator) {
+    test::RunRanks(std::get<1>(GetParam()), [&](comm::Communicator* communicator) {
       auto loaded = LoadForTest({.dir = dir_.path(), .max_rows = 64}, communicator);
       ASSERT_TRUE(loaded.ok()) << loaded.status();
       body(&*loaded, communicator->rank() == 0);
     });
   }
 
-  TempDir dir_;
-  TinyLlama tiny_;
+  test::TempDir dir_;
+  test::TinyLlama tiny_;
 };
 
 TEST_P(ForestPass, RowHasTheBitsOfThatRowDecodedAlone) {
@@ -128,9 +128,9 @@ INSTANTIATE_TEST_SUITE_P(DTypesAndRanks, ForestPass,
 
 // The bits above would also agree if every row ignored the tree; this pins what they are.
 TEST(ForestPassValues, RowSeesItsOwnAncestorsAlone) {
-  const TempDir dir;
-  const TinyLlama tiny = MakeTinyLlama({.vocab = kVocab});
-  WriteTinyLlama(tiny, dir.path());
+  const test::TempDir dir;
+  const test::TinyLlama tiny = test::MakeTinyLlama({.vocab = kVocab});
+  test::WriteTinyLlama(tiny, dir.path());
   auto loaded = LoadForTest({.dir = dir.path(), .max_rows = 64});
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const PlanSketch both = PlanSketch(64).Prefix(Prompt(), 0, kPrefix, 0).Forest(kPrefix, kForest);
@@ -142,4 +142,4 @@ TEST(ForestPassValues, RowSeesItsOwnAncestorsAlone) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::model

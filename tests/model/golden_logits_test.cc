@@ -8,7 +8,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/model/model_harness.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 constexpr char kModel[] = "tests/models/stories260k";
@@ -87,4 +87,4 @@ TEST_F(GoldenLogits, GreedyContinuationsTokenForToken) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::model

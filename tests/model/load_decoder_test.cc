@@ -10,21 +10,21 @@
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 TEST(LoadDecoder, TiedHeadIsHeldOnce) {
-  const TempDir dir;
+  const test::TempDir dir;
   const auto bytes = [&](bool tied) {
-    WriteTinyLlama(MakeTinyLlama({.tied = tied}), dir.path());
+    test::WriteTinyLlama(test::MakeTinyLlama({.tied = tied}), dir.path());
     return LoadForTest({.dir = dir.path(), .max_rows = 8})->parts().weights.bytes;
   };
   EXPECT_EQ(bytes(false) - bytes(true), size_t{96 * 32 * 4});
 }
 
 TEST(LoadDecoder, ProgressRisesToOne) {
-  const TempDir dir;
-  WriteTinyLlama(MakeTinyLlama({}), dir.path());
+  const test::TempDir dir;
+  test::WriteTinyLlama(test::MakeTinyLlama({}), dir.path());
   std::vector<double> seen;
   LoadOptions options{.dir = dir.path(), .max_rows = 8};
   options.progress = [&](double fraction) { seen.push_back(fraction); };
@@ -36,23 +36,23 @@ TEST(LoadDecoder, ProgressRisesToOne) {
 }
 
 TEST(LoadDecoder, FingerprintTellsCheckpointsApart) {
-  const TempDir dir;
-  const auto fingerprint = [&](const TinyLlama& tiny) {
-    WriteTinyLlama(tiny, dir.path());
+  const test::TempDir dir;
+  const auto fingerprint = [&](const test::TinyLlama& tiny) {
+    test::WriteTinyLlama(tiny, dir.path());
     return LoadForTest({.dir = dir.path(), .max_rows = 8})->parts().fingerprint;
   };
-  const TinyLlama tiny = MakeTinyLlama({});
+  const test::TinyLlama tiny = test::MakeTinyLlama({});
   const uint64_t first = fingerprint(tiny);
   EXPECT_EQ(fingerprint(tiny), first);
-  EXPECT_NE(fingerprint(MakeTinyLlama({.seed = 2})), first);
-  TinyLlama other_config = tiny;
-  SetConfig(&other_config, "rope_theta", "500000.0");
+  EXPECT_NE(fingerprint(test::MakeTinyLlama({.seed = 2})), first);
+  test::TinyLlama other_config = tiny;
+  test::SetConfig(&other_config, "rope_theta", "500000.0");
   EXPECT_NE(fingerprint(other_config), first);
 }
 
 TEST(LoadDecoder, RefusesUnknownDTypeAndEmptyBatchLimit) {
-  const TempDir dir;
-  WriteTinyLlama(MakeTinyLlama({}), dir.path());
+  const test::TempDir dir;
+  test::WriteTinyLlama(test::MakeTinyLlama({}), dir.path());
   EXPECT_EQ(LoadForTest({.dir = dir.path(), .dtype = "int8"}).status().message(),
             "dtype: int8, expected auto, f32 or bf16");
   EXPECT_EQ(LoadForTest({.dir = dir.path(), .max_rows = 0}).status().message(),
@@ -60,19 +60,19 @@ TEST(LoadDecoder, RefusesUnknownDTypeAndEmptyBatchLimit) {
 }
 
 TEST(LoadDecoder, TellsShapesOfItsKvCache) {
-  const TempDir dir;
-  WriteTinyLlama(MakeTinyLlama({.dtype = "BF16"}), dir.path());
+  const test::TempDir dir;
+  test::WriteTinyLlama(test::MakeTinyLlama({.dtype = "BF16"}), dir.path());
   auto loaded = LoadForTest({.dir = dir.path(), .max_rows = 8});
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->parts().dtype, DType::kBF16);
-  const KvPoolShape shape = loaded->parts().kv_shape(7);
+  EXPECT_EQ(loaded->parts().dtype, kernels::DType::kBF16);
+  const kernels::KvPoolShape shape = loaded->parts().kv_shape(7);
   EXPECT_EQ(shape.layers, 2);
   EXPECT_EQ(shape.kv_heads, 2);
   EXPECT_EQ(shape.head_dim, 8);
   EXPECT_EQ(shape.blocks, 7);
-  EXPECT_EQ(shape.dtype, DType::kBF16);
+  EXPECT_EQ(shape.dtype, kernels::DType::kBF16);
   EXPECT_EQ(loaded->parts().kv_block_bytes(), size_t{2 * 2 * 2 * 8 * 16 * 2});
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::model

@@ -7,7 +7,7 @@
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 using nlohmann::json;
@@ -17,9 +17,9 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 // The config of a tiny model with the fields of `patch` replaced (null removes one).
-absl::StatusOr<ModelConfig> ReadPatched(const TempDir& dir, const std::string& patch,
+absl::StatusOr<ModelConfig> ReadPatched(const test::TempDir& dir, const std::string& patch,
                                         const std::string& generation = "") {
-  json config = json::parse(MakeTinyLlama({.heads = 4, .kv_heads = 2}).config);
+  json config = json::parse(test::MakeTinyLlama({.heads = 4, .kv_heads = 2}).config);
   config.merge_patch(json::parse(patch));
   dir.Write("config.json", config.dump());
   if (!generation.empty()) dir.Write("generation_config.json", generation);
@@ -27,7 +27,7 @@ absl::StatusOr<ModelConfig> ReadPatched(const TempDir& dir, const std::string& p
 }
 
 ModelConfig Read(const std::string& patch, const std::string& generation = "") {
-  const TempDir dir;
+  const test::TempDir dir;
   auto config = ReadPatched(dir, patch, generation);
   EXPECT_TRUE(config.ok()) << config.status();
   return config.ok() ? *config : ModelConfig();
@@ -51,7 +51,7 @@ TEST(ModelConfig, ReadsALlamaFolder) {
   EXPECT_EQ(config.rope.head_dim, 8);
   EXPECT_EQ(config.rope.max_positions, 256);
   EXPECT_EQ(config.rope.llama3_factor, 0);
-  EXPECT_EQ(config.checkpoint_dtype, DType::kBF16);
+  EXPECT_EQ(config.checkpoint_dtype, kernels::DType::kBF16);
   EXPECT_THAT(config.eos_ids, ElementsAre(2));
 }
 
@@ -116,7 +116,7 @@ struct BadConfig {
 class BadModelConfig : public testing::TestWithParam<BadConfig> {};
 
 TEST_P(BadModelConfig, NamesFileFieldAndExpectation) {
-  const TempDir dir;
+  const test::TempDir dir;
   const absl::Status status = ReadPatched(dir, GetParam().patch).status();
   EXPECT_EQ(std::string(status.message()),
             absl::StrCat(dir.File("config.json"), ": ", GetParam().message));
@@ -191,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(ModelConfig, BadFilesAreNamed) {
-  const TempDir dir;
+  const test::TempDir dir;
   EXPECT_THAT(std::string(ReadModelConfig(dir.File("nowhere")).status().message()),
               EndsWith("nowhere: no such folder, expected a Hugging Face model folder"));
   EXPECT_THAT(std::string(ReadModelConfig(dir.path()).status().message()),
@@ -207,4 +207,4 @@ TEST(ModelConfig, BadFilesAreNamed) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::model

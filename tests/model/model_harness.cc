@@ -7,11 +7,11 @@
 #include "base/check.h"
 #include "base/status.h"
 
-namespace coppice {
+namespace coppice::model {
 
 absl::StatusOr<std::vector<float>> LoadedModel::Run(const StepPlan& plan) {
   COPPICE_RETURN_IF_ERROR(backend->Submit(plan, decoder.get()));
-  COPPICE_ASSIGN_OR_RETURN(const StepRows* rows, backend->Wait());
+  COPPICE_ASSIGN_OR_RETURN(const kernels::StepRows* rows, backend->Wait());
   std::vector<float> logits;
   for (size_t need = 0; rows != nullptr && need < plan.needs.size(); ++need) {
     const absl::Span<const float> row = rows->Whole(static_cast<int>(need));
@@ -20,17 +20,18 @@ absl::StatusOr<std::vector<float>> LoadedModel::Run(const StepPlan& plan) {
   return logits;
 }
 
-absl::StatusOr<LoadedModel> LoadForTest(const LoadOptions& options, Communicator* communicator) {
+absl::StatusOr<LoadedModel> LoadForTest(const LoadOptions& options,
+                                        comm::Communicator* communicator) {
   LoadedModel loaded;
   if (communicator == nullptr) {
-    loaded.single = MakeSingleCommunicator();
+    loaded.single = comm::MakeSingleCommunicator();
     communicator = loaded.single.get();
   }
   loaded.threads = std::make_unique<ThreadTeam>(1);
-  BackendOptions backend;
+  kernels::BackendOptions backend;
   backend.threads = loaded.threads.get();
   backend.communicator = communicator;
-  COPPICE_ASSIGN_OR_RETURN(loaded.backend, MakeBackend(backend));
+  COPPICE_ASSIGN_OR_RETURN(loaded.backend, kernels::MakeBackend(backend));
   COPPICE_ASSIGN_OR_RETURN(DecoderParts parts,
                            LoadDecoder(options, loaded.backend.get(), communicator));
   COPPICE_ASSIGN_OR_RETURN(loaded.pool, loaded.backend->MakeKvPool(parts.kv_shape(kTestBlocks)));
@@ -91,4 +92,4 @@ double RelativeError(const std::vector<float>& a, const std::vector<double>& b) 
   return difference / largest;
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

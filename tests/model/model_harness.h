@@ -15,13 +15,13 @@
 #include "model/decoder.h"
 #include "model/load_decoder.h"
 
-namespace coppice {
+namespace coppice::model {
 
 struct LoadedModel {
-  std::unique_ptr<Communicator> single;  // when no communicator was given
+  std::unique_ptr<comm::Communicator> single;  // when no communicator was given
   std::unique_ptr<ThreadTeam> threads;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<KvPool> pool;
+  std::unique_ptr<kernels::Backend> backend;
+  std::unique_ptr<kernels::KvPool> pool;
   std::unique_ptr<Decoder> decoder;
 
   const DecoderParts& parts() const { return decoder->parts(); }
@@ -33,7 +33,7 @@ inline constexpr int kTestBlocks = 40;  // of the pool, the sink included
 
 // communicator nullptr = one rank; else *communicator must outlive the result.
 absl::StatusOr<LoadedModel> LoadForTest(const LoadOptions& options,
-                                        Communicator* communicator = nullptr);
+                                        comm::Communicator* communicator = nullptr);
 
 struct ForestNode {
   int parent = -1;  // index of an earlier node; -1 = the end of the prefix
@@ -62,4 +62,4 @@ class PlanSketch {
 // max |a - b| / max |b|.
 double RelativeError(const std::vector<float>& a, const std::vector<double>& b);
 
-}  // namespace coppice
+}  // namespace coppice::model

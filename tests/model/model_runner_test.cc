@@ -12,14 +12,14 @@
 #include <optional>
 
 #include "base/status.h"
-#include "decoding/row_need.h"
-#include "decoding/warped_row.h"
+#include "decoding/rows/row_need.h"
+#include "decoding/rows/warped_row.h"
 #include "proto/convert.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/thread_communicator.h"
 #include "tests/testing/tiny_llama.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 using ::testing::HasSubstr;
@@ -32,7 +32,7 @@ class QueuedPlans : public PlanSender {
  public:
   explicit QueuedPlans(int ranks) : queues_(ranks) {}
   absl::Status Send(const StepPlan& plan) override {
-    Put(PlanToMessage(plan));
+    Put(proto::PlanToMessage(plan));
     return absl::OkStatus();
   }
   void Stop() { Put(std::nullopt); }
@@ -62,10 +62,10 @@ class QueuedPlans : public PlanSender {
 class ModelRunnerTest : public ::testing::TestWithParam<int> {
  protected:
   ModelRunnerTest() {
-    TinyLlamaOptions tiny;
+    test::TinyLlamaOptions tiny;
     tiny.vocab = kVocab;
     tiny.seed = 3;
-    WriteTinyLlama(MakeTinyLlama(tiny), dir_.path());
+    test::WriteTinyLlama(test::MakeTinyLlama(tiny), dir_.path());
   }
   ModelRunnerOptions Options() const {
     ModelRunnerOptions options;
@@ -78,7 +78,7 @@ class ModelRunnerTest : public ::testing::TestWithParam<int> {
   // body(leader, plans) on rank 0, while the others follow.
   void OnRanks(int ranks, const std::function<void(ModelRunner*, QueuedPlans*)>& body) {
     QueuedPlans plans(ranks);
-    RunRanks(ranks, [&](Communicator* communicator) {
+    test::RunRanks(ranks, [&](comm::Communicator* communicator) {
       auto runner = ModelRunner::Load(Options(), communicator);
       ASSERT_TRUE(runner.ok()) << runner.status();
       if (communicator->rank() == 0) {
@@ -87,14 +87,14 @@ class ModelRunnerTest : public ::testing::TestWithParam<int> {
         return plans.Stop();
       }
       while (const auto message = plans.Take(communicator->rank())) {
-        auto plan = PlanFromMessage(*message);
+        auto plan = proto::PlanFromMessage(*message);
         ASSERT_TRUE(plan.ok()) << plan.status();
         const absl::Status status = (*runner)->Follow(*std::move(plan));
         ASSERT_TRUE(status.ok()) << status;
       }
     });
   }
-  TempDir dir_;
+  test::TempDir dir_;
 };
 
 // One request: a prompt, a root and two draft nodes.
@@ -125,18 +125,18 @@ struct Request {
 };
 
 // A row of a step as decoding reads it.
-class OneRow : public RowSource {
+class OneRow : public decoding::RowSource {
  public:
-  OneRow(const StepRows* rows, int need) : rows_(rows), need_(need) {}
+  OneRow(const kernels::StepRows* rows, int need) : rows_(rows), need_(need) {}
   absl::Span<const float> Logits(int) override { return rows_->Whole(need_); }
   const ListedRow* Listed(int) override { return rows_->Listed(need_); }
 
  private:
-  const StepRows* rows_;
+  const kernels::StepRows* rows_;
   int need_;
 };
 
-const StepRows* RunStep(ModelRunner* runner, StepBuilder step) {
+const kernels::StepRows* RunStep(ModelRunner* runner, StepBuilder step) {
   const absl::Status submitted = runner->Submit(std::move(step));
   EXPECT_TRUE(submitted.ok()) << submitted;
   runner->WaitForHead();
@@ -149,24 +149,24 @@ TEST_P(ModelRunnerTest, DrawsFromShortlistsAreThoseFromWholeRowsOnTheSameRanks) 
   const int ranks = GetParam();
   OnRanks(ranks, [&](ModelRunner* runner, QueuedPlans*) {
     Request request(runner);
-    DecodingParams params;
+    decoding::DecodingParams params;
     params.seed = kSeed;
-    std::vector<WarpedRow::Draw> draws[2];
+    std::vector<decoding::WarpedRow::Draw> draws[2];
     for (const bool listed : {false, true}) {
       RowNeed need;
       if (listed) {
-        need = TargetNeed(params, {RowUse::Kind::kDraws});
+        need = decoding::TargetNeed(params, {decoding::RowUse::Kind::kDraws});
         need.path_hash = 77;
         need.slots = 7;
       }
       StepBuilder step = runner->NewStep();
       const std::vector<int> needs = request.Fill(need, &step);
-      const StepRows* rows = RunStep(runner, std::move(step));
+      const kernels::StepRows* rows = RunStep(runner, std::move(step));
       for (int i : needs) {
         // One rank has the whole row for nothing.
         EXPECT_EQ(rows->Listed(i) != nullptr, listed && ranks > 1);
         OneRow source(rows, i);
-        WarpedRow row(params);
+        decoding::WarpedRow row(params);
         row.Read(&source, 0, 1);
         for (uint32_t slot : {0, 1, 2}) {
           draws[listed].push_back(row.DrawToken({kSeed, Domain::kToken, 77, slot}));
@@ -190,7 +190,7 @@ TEST_P(ModelRunnerTest, FetchesWhatAShortlistDoesNotCover) {
     StepBuilder whole_step = runner->NewStep();
     const std::vector<int> needs = request.Fill(RowNeed(), &whole_step);
     std::vector<std::vector<float>> want;
-    const StepRows* rows = RunStep(runner, std::move(whole_step));
+    const kernels::StepRows* rows = RunStep(runner, std::move(whole_step));
     for (int i : needs) want.emplace_back(rows->Whole(i).begin(), rows->Whole(i).end());
 
     RowNeed need;
@@ -219,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ModelRunnerTest, ::testing::Values(1, 2, 4));
 
 class FollowerTest : public ModelRunnerTest {
  protected:
-  std::unique_ptr<Communicator> single_ = MakeSingleCommunicator();
+  std::unique_ptr<comm::Communicator> single_ = comm::MakeSingleCommunicator();
   std::unique_ptr<ModelRunner> runner_ = ModelRunner::Load(Options(), single_.get()).value();
   static StepPlan Plan(uint64_t step) {
     StepPlan plan;
@@ -249,4 +249,4 @@ TEST_F(FollowerTest, EndsWhenAPlanCannotBeRun) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::model

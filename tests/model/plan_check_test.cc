@@ -9,19 +9,19 @@
 
 #include "tests/proto/sample_messages.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 TEST(PlanCheck, AcceptsWellFormedPlans) {
-  EXPECT_TRUE(CheckPlan(SamplePlan(), SampleLimits()).ok())
-      << CheckPlan(SamplePlan(), SampleLimits());
-  EXPECT_TRUE(CheckPlan(StepPlan(), SampleLimits()).ok());
+  EXPECT_TRUE(CheckPlan(proto::SamplePlan(), proto::SampleLimits()).ok())
+      << CheckPlan(proto::SamplePlan(), proto::SampleLimits());
+  EXPECT_TRUE(CheckPlan(StepPlan(), proto::SampleLimits()).ok());
   StepPlan commits;
   commits.commits = {{16, 32}};
-  EXPECT_TRUE(CheckPlan(commits, SampleLimits()).ok());
+  EXPECT_TRUE(CheckPlan(commits, proto::SampleLimits()).ok());
   StepPlan fetch;
   fetch.fetch = {0, 1};
-  EXPECT_TRUE(CheckPlan(fetch, SampleLimits()).ok());
+  EXPECT_TRUE(CheckPlan(fetch, proto::SampleLimits()).ok());
 }
 
 struct BadPlan {
@@ -33,9 +33,9 @@ struct BadPlan {
 class PlanCheckTest : public testing::TestWithParam<BadPlan> {};
 
 TEST_P(PlanCheckTest, RefusesByFieldAndIndex) {
-  StepPlan plan = SamplePlan();
+  StepPlan plan = proto::SamplePlan();
   GetParam().damage(&plan);
-  const absl::Status status = CheckPlan(plan, SampleLimits());
+  const absl::Status status = CheckPlan(plan, proto::SampleLimits());
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr(GetParam().message));
 }
@@ -54,8 +54,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadPlan{"Slot", [](StepPlan* p) { p->slot[1] = 8 * 16; }, "slot[1]"},
         BadPlan{"SlotOfAnother", [](StepPlan* p) { p->slot[1] = 34; }, "slot[1]"},
         BadPlan{"NodeSlotOfAnother", [](StepPlan* p) { p->slot[3] = 90; }, "slot[3]"},
-        BadPlan{"SlotTwice",
-                [](StepPlan* p) { p->slot[3] = p->chain[2] = p->slot[2]; }, "is written twice"},
+        BadPlan{"SlotTwice", [](StepPlan* p) { p->slot[3] = p->chain[2] = p->slot[2]; },
+                "is written twice"},
         BadPlan{"ChainBegin", [](StepPlan* p) { p->chain_begin[0] = 1; }, "chain_begin"},
         BadPlan{"ChainBeginFalls", [](StepPlan* p) { p->chain_begin[3] = 9; }, "chain_begin[4]"},
         BadPlan{"ChainTooLong", [](StepPlan* p) { p->chain.push_back(3); }, "chain_begin[4]"},
@@ -86,8 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadPlan{"NeedCoverWithoutSums", [](StepPlan* p) { p->needs[0].sums = false; }, "needs[0]"},
         BadPlan{"BiasToken", [](StepPlan* p) { p->bias[1].first = 100; }, "bias[1]"},
         BadPlan{"BiasNumber", [](StepPlan* p) { p->bias[0].second = INFINITY; }, "bias[0]"},
-        BadPlan{"CommitSource", [](StepPlan* p) { p->commits[0].source = -1; },
-                "commit source[0]"},
+        BadPlan{"CommitSource", [](StepPlan* p) { p->commits[0].source = -1; }, "commit source[0]"},
         BadPlan{"CommitIntoSource", [](StepPlan* p) { p->commits[1].source = 64; },
                 "commit source[1]"},
         BadPlan{"CommitTwice", [](StepPlan* p) { p->commits[1].destination = 64; },
@@ -108,4 +107,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::model

@@ -6,7 +6,7 @@
 
 #include "nlohmann/json.hpp"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 using Row = std::vector<double>;
@@ -14,7 +14,7 @@ using Rows = std::vector<Row>;
 
 class Reference {
  public:
-  explicit Reference(const TinyLlama& model)
+  explicit Reference(const test::TinyLlama& model)
       : model_(model),
         o_(model.options),
         rope_scaling_(nlohmann::json::parse(model.config)["rope_scaling"]) {
@@ -145,17 +145,17 @@ class Reference {
     }
   }
 
-  const TinyLlama& model_;
-  const TinyLlamaOptions& o_;
+  const test::TinyLlama& model_;
+  const test::TinyLlamaOptions& o_;
   const nlohmann::json rope_scaling_;
   int head_dim_ = 0;
 };
 
 }  // namespace
 
-std::vector<std::vector<double>> ReferenceLogits(const TinyLlama& model,
+std::vector<std::vector<double>> ReferenceLogits(const test::TinyLlama& model,
                                                  const std::vector<TokenId>& tokens) {
   return Reference(model).Logits(tokens);
 }
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -7,10 +7,10 @@
 #include "base/types.h"
 #include "tests/testing/tiny_llama.h"
 
-namespace coppice {
+namespace coppice::model {
 
 // Logits after every token of the sequence, [tokens.size()][vocab].
-std::vector<std::vector<double>> ReferenceLogits(const TinyLlama& model,
+std::vector<std::vector<double>> ReferenceLogits(const test::TinyLlama& model,
                                                  const std::vector<TokenId>& tokens);
 
-}  // namespace coppice
+}  // namespace coppice::model

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/testing/tiny_llama.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 using testing::HasSubstr;
@@ -105,8 +105,8 @@ INSTANTIATE_TEST_SUITE_P(
 // Whatever the bytes, the parser ends with an error of one line or with tensors that lie inside the
 // file.
 TEST(Safetensors, SurvivesRandomDamage) {
-  const std::string good = tiny_llama::Serialize(
-      MakeTinyLlama({.hidden = 8, .layers = 1, .intermediate = 8, .vocab = 8}).tensors);
+  const std::string good = test::tiny_llama::Serialize(
+      test::MakeTinyLlama({.hidden = 8, .layers = 1, .intermediate = 8, .vocab = 8}).tensors);
   ASSERT_TRUE(Parse(good).ok());
   std::mt19937_64 random(20250101);
   const size_t header =
@@ -134,4 +134,4 @@ TEST(Safetensors, SurvivesRandomDamage) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::model

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 ModelConfig Config(int heads, int kv_heads) {
@@ -89,4 +89,4 @@ TEST(ShardPlan, RefusesMoreRanksThanChunksOfTheVocabulary) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::model

@@ -12,7 +12,7 @@
 #include "tests/testing/thread_communicator.h"
 #include "tests/testing/tiny_llama.h"
 
-namespace coppice {
+namespace coppice::model {
 namespace {
 
 using testing::HasSubstr;
@@ -25,16 +25,16 @@ std::vector<TokenId> SomeTokens(int count, int vocab) {
 
 struct Case {
   const char* name;
-  TinyLlamaOptions options;
+  test::TinyLlamaOptions options;
   int ranks = 2;
 };
 
 class TensorParallel : public testing::TestWithParam<Case> {};
 
 TEST_P(TensorParallel, LogitsAreThoseOfOneRank) {
-  const TempDir dir;
-  const TinyLlama tiny = MakeTinyLlama(GetParam().options);
-  WriteTinyLlama(tiny, dir.path());
+  const test::TempDir dir;
+  const test::TinyLlama tiny = test::MakeTinyLlama(GetParam().options);
+  test::WriteTinyLlama(tiny, dir.path());
   const std::vector<TokenId> tokens = SomeTokens(24, tiny.options.vocab);
   const StepPlan plan = PlanSketch(32).Prefix(tokens, 0, 24, 3).plan;
   std::vector<double> expected;
@@ -43,7 +43,7 @@ TEST_P(TensorParallel, LogitsAreThoseOfOneRank) {
     expected.insert(expected.end(), reference[t].begin(), reference[t].end());
   std::vector<std::vector<float>> logits(GetParam().ranks);
   std::vector<uint64_t> fingerprints(GetParam().ranks);
-  RunRanks(GetParam().ranks, [&](Communicator* communicator) {
+  test::RunRanks(GetParam().ranks, [&](comm::Communicator* communicator) {
     auto loaded = LoadForTest({.dir = dir.path(), .max_rows = 32}, communicator);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     logits[communicator->rank()] = *loaded->Run(plan);
@@ -71,11 +71,12 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(TensorParallelLoad, WeightsAreDividedAmongRanks) {
-  const TempDir dir;
-  WriteTinyLlama(MakeTinyLlama({.hidden = 64, .kv_heads = 4, .intermediate = 128, .vocab = 128}),
-                 dir.path());
+  const test::TempDir dir;
+  test::WriteTinyLlama(
+      test::MakeTinyLlama({.hidden = 64, .kv_heads = 4, .intermediate = 128, .vocab = 128}),
+      dir.path());
   const size_t whole = LoadForTest({.dir = dir.path(), .max_rows = 8})->parts().weights.bytes;
-  RunRanks(2, [&](Communicator* communicator) {
+  test::RunRanks(2, [&](comm::Communicator* communicator) {
     auto loaded = LoadForTest({.dir = dir.path(), .max_rows = 8}, communicator);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_LT(loaded->parts().weights.bytes, whole * 0.52);
@@ -86,7 +87,7 @@ TEST(TensorParallelLoad, WeightsAreDividedAmongRanks) {
 // The status of each rank's load when rank r reads dirs[r].
 std::vector<absl::Status> LoadStatuses(const std::vector<std::string>& dirs) {
   std::vector<absl::Status> statuses(dirs.size());
-  RunRanks(static_cast<int>(dirs.size()), [&](Communicator* communicator) {
+  test::RunRanks(static_cast<int>(dirs.size()), [&](comm::Communicator* communicator) {
     const int rank = communicator->rank();
     statuses[rank] = LoadForTest({.dir = dirs[rank], .max_rows = 8}, communicator).status();
   });
@@ -94,25 +95,25 @@ std::vector<absl::Status> LoadStatuses(const std::vector<std::string>& dirs) {
 }
 
 TEST(TensorParallelLoad, OneFailingRankFailsAll) {
-  const TempDir good, empty;
-  WriteTinyLlama(MakeTinyLlama({}), good.path());
+  const test::TempDir good, empty;
+  test::WriteTinyLlama(test::MakeTinyLlama({}), good.path());
   const auto statuses = LoadStatuses({good.path(), empty.path()});
   EXPECT_THAT(statuses[0].message(), HasSubstr("1 of 2 ranks could not load their shard"));
   EXPECT_THAT(statuses[1].message(), HasSubstr(empty.File("config.json")));
 }
 
 TEST(TensorParallelLoad, RanksWithDifferentCheckpointsAreRefused) {
-  const TempDir one, other;
-  WriteTinyLlama(MakeTinyLlama({}), one.path());
-  WriteTinyLlama(MakeTinyLlama({.seed = 2}), other.path());
+  const test::TempDir one, other;
+  test::WriteTinyLlama(test::MakeTinyLlama({}), one.path());
+  test::WriteTinyLlama(test::MakeTinyLlama({.seed = 2}), other.path());
   const auto statuses = LoadStatuses({one.path(), other.path()});
   EXPECT_FALSE(statuses[0].ok());
   EXPECT_THAT(statuses[1].message(), HasSubstr("rank 1 finds another checkpoint here than rank 0"));
 }
 
 TEST(TensorParallelLoad, MoreRanksThanHeadsAreRefused) {
-  const TempDir dir;
-  WriteTinyLlama(MakeTinyLlama({}), dir.path());
+  const test::TempDir dir;
+  test::WriteTinyLlama(test::MakeTinyLlama({}), dir.path());
   const auto statuses = LoadStatuses(std::vector<std::string>(5, dir.path()));
   for (const absl::Status& status : statuses) {
     EXPECT_THAT(status.message(),
@@ -122,4 +123,4 @@ TEST(TensorParallelLoad, MoreRanksThanHeadsAreRefused) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::model

@@ -7,7 +7,7 @@
 #include <future>
 #include <thread>
 
-namespace coppice {
+namespace coppice::node {
 namespace {
 
 using ::testing::HasSubstr;
@@ -52,4 +52,4 @@ TEST_F(StartWatchTest, WhatIsOverHasNoDeadline) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::node

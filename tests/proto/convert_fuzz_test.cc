@@ -13,7 +13,7 @@
 #include "proto/convert.h"
 #include "tests/proto/sample_messages.h"
 
-namespace coppice {
+namespace coppice::proto {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -135,7 +135,7 @@ TEST(ConvertFuzzTest, Decoding) {
   Fuzz(1, 20000, DecodingToMessage(SampleParams()), [](const proto::Decoding& message) {
     auto params = DecodingFromMessage(message);
     if (params.ok()) {
-      EXPECT_TRUE(CheckParameters(*params).ok()) << CheckParameters(*params);
+      EXPECT_TRUE(decoding::CheckParameters(*params).ok()) << decoding::CheckParameters(*params);
       EXPECT_NE(params->method, nullptr);
       EXPECT_EQ(DecodingFromMessage(DecodingToMessage(*params)).status(), absl::OkStatus());
     }
@@ -166,7 +166,7 @@ TEST(ConvertFuzzTest, Parameters) {
     const auto params = DecodingFromMessage(message);
     if (params.ok()) {
       ++accepted;
-      ASSERT_TRUE(CheckParameters(*params).ok()) << CheckParameters(*params);
+      ASSERT_TRUE(decoding::CheckParameters(*params).ok()) << decoding::CheckParameters(*params);
       continue;
     }
     ++refused;
@@ -177,7 +177,7 @@ TEST(ConvertFuzzTest, Parameters) {
   }
   EXPECT_GT(accepted, 1000);
   EXPECT_GT(refused, 1000);
-  for (const ParameterRow& row : Parameters()) {
+  for (const decoding::ParameterRow& row : decoding::Parameters()) {
     if (row.scalar()) {
       EXPECT_EQ(named.count(row.name), 1u) << row.name;
     }
@@ -199,7 +199,7 @@ TEST(ConvertFuzzTest, Forest) {
 }
 
 TEST(ConvertFuzzTest, DraftState) {
-  DraftState state;
+  decoding::DraftState state;
   state.root_score = {-1, -2, -3};
   state.root_multiplicity = {1, 2, 1};
   state.slot_root = {0, 1, 1, 2};
@@ -226,7 +226,7 @@ TEST(ConvertFuzzTest, DraftState) {
 }
 
 // Walks every index as a step would.
-void ExpectRunnable(const StepPlan& plan, const PlanLimits& limits) {
+void ExpectRunnable(const StepPlan& plan, const model::PlanLimits& limits) {
   std::vector<char> pool(limits.blocks * kBlockSize, 0);
   for (const KvCopy& copy : plan.commits) pool.at(copy.destination) = pool.at(copy.source);
   for (size_t s = 0; s < plan.segments.size(); ++s) {
@@ -257,7 +257,7 @@ TEST(ConvertFuzzTest, Plan) {
        [](const proto::StepPlan& message) -> absl::StatusOr<StepPlan> {
          auto plan = PlanFromMessage(message);
          if (!plan.ok()) return plan;
-         if (auto status = CheckPlan(*plan, SampleLimits()); !status.ok()) return status;
+         if (auto status = model::CheckPlan(*plan, SampleLimits()); !status.ok()) return status;
          ExpectRunnable(*plan, SampleLimits());
          return plan;
        });
@@ -282,7 +282,7 @@ TEST(ConvertFuzzTest, Progress) {
     if (!progress.ok()) return progress;
     EXPECT_LE(progress->stable_tokens.size(), 6);
     EXPECT_LE(progress->hypotheses.size(), 2);
-    for (const Hypothesis& hypothesis : progress->hypotheses) {
+    for (const decoding::Hypothesis& hypothesis : progress->hypotheses) {
       EXPECT_FALSE(std::isnan(hypothesis.score));
       for (const TokenId token : hypothesis.tokens) EXPECT_LT(static_cast<uint32_t>(token), 100u);
     }
@@ -295,4 +295,4 @@ TEST(ConvertFuzzTest, Progress) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::proto

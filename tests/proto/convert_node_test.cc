@@ -7,7 +7,7 @@
 
 #include "proto/convert.h"
 
-namespace coppice {
+namespace coppice::proto {
 namespace {
 
 proto::Register Replica() {
@@ -82,4 +82,4 @@ TEST(ConvertNodeTest, AStatusThatCannotBeIsRefusedByField) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::proto

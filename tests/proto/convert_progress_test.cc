@@ -7,13 +7,13 @@
 #include "proto/convert.h"
 #include "tests/proto/expect_invalid.h"
 
-namespace coppice {
+namespace coppice::proto {
 namespace {
 
 using ::testing::ElementsAre;
 
 TEST(ConvertProgressTest, HypothesisSurvivesAndTellsItsStopToken) {
-  Hypothesis hypothesis{{4, 5, 2}, -1.25, -0.5, true};
+  decoding::Hypothesis hypothesis{{4, 5, 2}, -1.25, -0.5, true};
   proto::Hypothesis message = HypothesisToMessage(hypothesis);
   EXPECT_EQ(message.stop_token(), 2);
   auto back = HypothesisFromMessage(message, 6);
@@ -117,4 +117,4 @@ TEST(ConvertProgressTest, StatisticsNameTheBadField) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::proto

@@ -13,14 +13,14 @@
 #include "tests/proto/sample_messages.h"
 #include "tests/testing/decoding_message.h"
 
-namespace coppice {
+namespace coppice::proto {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(ConvertTest, DecodingSurvivesTheRoundTrip) {
-  const DecodingParams params = SampleParams();
+  const decoding::DecodingParams params = SampleParams();
   const proto::Decoding message = DecodingToMessage(params);
   auto back = DecodingFromMessage(message);
   ASSERT_TRUE(back.ok()) << back.status();
@@ -31,8 +31,8 @@ TEST(ConvertTest, DecodingSurvivesTheRoundTrip) {
 }
 
 TEST(ConvertTest, DefaultParamsAreValid) {
-  DecodingParams params;
-  params.method = FindMethod("pf_gumbel");
+  decoding::DecodingParams params;
+  params.method = decoding::FindMethod("pf_gumbel");
   EXPECT_TRUE(DecodingFromMessage(DecodingToMessage(params)).ok());
   params.method = nullptr;  // the sender resolves
   ExpectInvalid(DecodingFromMessage(DecodingToMessage(params)), "method");
@@ -47,34 +47,35 @@ TEST(ConvertTest, DecodingNamesTheBadField) {
   ExpectInvalid(with([](auto* m) { m->set_kind("best"); }), "decoding");
   ExpectInvalid(with([](auto* m) { m->set_method(""); }), "method: \"\" is no method");
   ExpectInvalid(with([](auto* m) { m->set_method("auto"); }), "method: \"auto\" is no method");
-  ExpectInvalid(with([](auto* m) { SetInteger("beam_width", 0, m); }), "beam_width");
-  ExpectInvalid(with([](auto* m) { SetInteger("num_hypotheses", -1, m); }), "num_hypotheses");
-  ExpectInvalid(with([](auto* m) { SetInteger("max_tokens", 0, m); }), "max_tokens");
-  ExpectInvalid(with([](auto* m) { SetInteger("min_tokens", -2, m); }), "min_tokens");
-  ExpectInvalid(with([](auto* m) { SetNumber("length_penalty", NAN, m); }), "length_penalty");
-  ExpectInvalid(with([](auto* m) { SetNumber("temperature", -1, m); }), "temperature");
-  ExpectInvalid(with([](auto* m) { SetNumber("temperature", INFINITY, m); }), "temperature");
-  ExpectInvalid(with([](auto* m) { SetNumber("temperature", 1e-308, m); }), "temperature");
-  ExpectInvalid(with([](auto* m) { SetInteger("top_k", -1, m); }), "top_k");
-  ExpectInvalid(with([](auto* m) { SetNumber("top_p", 1.5, m); }), "top_p");
-  ExpectInvalid(with([](auto* m) { SetNumber("min_p", NAN, m); }), "min_p");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("beam_width", 0, m); }), "beam_width");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("num_hypotheses", -1, m); }), "num_hypotheses");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("max_tokens", 0, m); }), "max_tokens");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("min_tokens", -2, m); }), "min_tokens");
+  ExpectInvalid(with([](auto* m) { test::SetNumber("length_penalty", NAN, m); }), "length_penalty");
+  ExpectInvalid(with([](auto* m) { test::SetNumber("temperature", -1, m); }), "temperature");
+  ExpectInvalid(with([](auto* m) { test::SetNumber("temperature", INFINITY, m); }), "temperature");
+  ExpectInvalid(with([](auto* m) { test::SetNumber("temperature", 1e-308, m); }), "temperature");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("top_k", -1, m); }), "top_k");
+  ExpectInvalid(with([](auto* m) { test::SetNumber("top_p", 1.5, m); }), "top_p");
+  ExpectInvalid(with([](auto* m) { test::SetNumber("min_p", NAN, m); }), "min_p");
   ExpectInvalid(with([](auto* m) { m->set_warp_mode("col"); }), "warp_mode");
   ExpectInvalid(with([](auto* m) { m->add_stop_ids(-5); }), "stop_ids[2]");
   ExpectInvalid(with([](auto* m) { m->set_bias_tokens(1, -1); }), "bias_tokens[1]");
   ExpectInvalid(with([](auto* m) { m->add_bias_tokens(1); }), "bias_values");
   ExpectInvalid(with([](auto* m) { m->set_bias_values(0, INFINITY); }), "bias_values[0]");
-  ExpectInvalid(with([](auto* m) { SetInteger("draft_support", 0, m); }), "draft_support");
-  ExpectInvalid(with([](auto* m) { SetInteger("draft_width", -1, m); }), "draft_width");
-  ExpectInvalid(with([](auto* m) { SetInteger("draft_depth", 1 << 20, m); }), "draft_depth");
-  ExpectInvalid(with([](auto* m) { SetNumber("width_threshold", -1e-9, m); }), "width_threshold");
-  ExpectInvalid(with([](auto* m) { SetInteger("min_width", 0, m); }), "min_width");
-  ExpectInvalid(with([](auto* m) { SetInteger("draft_beams", 0, m); }), "draft_beams");
-  ExpectInvalid(with([](auto* m) { SetNumber("mjsd_threshold", NAN, m); }), "mjsd_threshold");
-  ExpectInvalid(with([](auto* m) { SetNumber("fallback_threshold", 1.1, m); }),
+  ExpectInvalid(with([](auto* m) { test::SetInteger("draft_support", 0, m); }), "draft_support");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("draft_width", -1, m); }), "draft_width");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("draft_depth", 1 << 20, m); }), "draft_depth");
+  ExpectInvalid(with([](auto* m) { test::SetNumber("width_threshold", -1e-9, m); }),
+                "width_threshold");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("min_width", 0, m); }), "min_width");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("draft_beams", 0, m); }), "draft_beams");
+  ExpectInvalid(with([](auto* m) { test::SetNumber("mjsd_threshold", NAN, m); }), "mjsd_threshold");
+  ExpectInvalid(with([](auto* m) { test::SetNumber("fallback_threshold", 1.1, m); }),
                 "fallback_threshold");
-  ExpectInvalid(with([](auto* m) { SetNumber("rollback_threshold", INFINITY, m); }),
+  ExpectInvalid(with([](auto* m) { test::SetNumber("rollback_threshold", INFINITY, m); }),
                 "rollback_threshold");
-  ExpectInvalid(with([](auto* m) { SetInteger("joint_tokens", 0, m); }), "joint_tokens");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("joint_tokens", 0, m); }), "joint_tokens");
   ExpectInvalid(with([](auto* m) { m->set_draft_tree("2-0"); }), "draft_tree");
 }
 
@@ -85,24 +86,24 @@ TEST(ConvertTest, ParametersAreRefusedByName) {
     change(&message);
     return DecodingFromMessage(message);
   };
-  for (const ParameterRow& row : Parameters()) {
+  for (const decoding::ParameterRow& row : decoding::Parameters()) {
     if (!row.scalar()) continue;
     SCOPED_TRACE(row.name);
     const auto refused = [&](auto change, const std::string& why) {
-      ExpectInvalid(with([&](proto::Decoding* m) { change(ParameterNamed(row.name, m)); }),
+      ExpectInvalid(with([&](proto::Decoding* m) { change(test::ParameterNamed(row.name, m)); }),
                     absl::StrCat(row.name, ": ", why).c_str());
     };
     refused([](proto::Parameter* p) { p->clear_value(); }, "has no value");
-    if (row.member.type != ParameterType::kInteger)
+    if (row.member.type != decoding::ParameterType::kInteger)
       refused([](proto::Parameter* p) { p->set_integer(1); }, "is of type integer, want");
-    if (row.member.type != ParameterType::kNumber)
+    if (row.member.type != decoding::ParameterType::kNumber)
       refused([](proto::Parameter* p) { p->set_number(1); }, "is of type number, want");
-    if (row.member.type != ParameterType::kFlag)
+    if (row.member.type != decoding::ParameterType::kFlag)
       refused([](proto::Parameter* p) { p->set_flag(true); }, "is of type boolean, want");
-    if (row.member.type != ParameterType::kSeed)
+    if (row.member.type != decoding::ParameterType::kSeed)
       refused([](proto::Parameter* p) { p->set_seed(1); }, "is of type integer of 64 bits, want");
     const auto copy = [&](proto::Decoding* m) {
-      const proto::Parameter again = *ParameterNamed(row.name, m);
+      const proto::Parameter again = *test::ParameterNamed(row.name, m);
       *m->add_parameters() = again;
     };
     ExpectInvalid(with(copy), absl::StrCat(row.name, ": is given twice").c_str());
@@ -114,31 +115,33 @@ TEST(ConvertTest, ParametersAreRefusedByName) {
     };
     ExpectInvalid(with(drop), absl::StrCat(row.name, ": is missing").c_str());
   }
-  ExpectInvalid(with([](auto* m) { SetInteger("magic", 1, m); }), "\"magic\" is no parameter");
-  ExpectInvalid(with([](auto* m) { SetInteger("", 1, m); }), "\"\" is no parameter");
-  ExpectInvalid(with([](auto* m) { SetInteger("stop_ids", 1, m); }),
+  ExpectInvalid(with([](auto* m) { test::SetInteger("magic", 1, m); }),
+                "\"magic\" is no parameter");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("", 1, m); }), "\"\" is no parameter");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("stop_ids", 1, m); }),
                 "\"stop_ids\" is no parameter");  // in the table, but no scalar
-  ExpectInvalid(with([](auto* m) { SetInteger("a\nb", 1, m); }), "\"a\\nb\" is no parameter");
+  ExpectInvalid(with([](auto* m) { test::SetInteger("a\nb", 1, m); }), "\"a\\nb\" is no parameter");
   const std::string long_name(1000, 'x');
-  EXPECT_LT(with([&](auto* m) { SetInteger(long_name, 1, m); }).status().message().size(), 200u);
+  EXPECT_LT(with([&](auto* m) { test::SetInteger(long_name, 1, m); }).status().message().size(),
+            200u);
 }
 
 TEST(ConvertTest, EveryScalarTravelsUnchangedInAnyOrder) {
-  const DecodingParams params = SampleParams();
+  const decoding::DecodingParams params = SampleParams();
   proto::Decoding message = DecodingToMessage(params);
   auto* parameters = message.mutable_parameters();
   std::reverse(parameters->begin(), parameters->end());
   const auto back = DecodingFromMessage(message);
   ASSERT_TRUE(back.ok()) << back.status();
-  for (const ParameterRow& row : Parameters()) {
+  for (const decoding::ParameterRow& row : decoding::Parameters()) {
     if (!row.scalar()) continue;
     EXPECT_EQ(row.member.get(*back), row.member.get(params)) << row.name;
-    EXPECT_FALSE(IsDefault(row, *back)) << row.name;
+    EXPECT_FALSE(decoding::IsDefault(row, *back)) << row.name;
   }
 }
 
 TEST(ConvertTest, ForestSurvivesTheRoundTrip) {
-  const DraftForest forest = SampleForest();
+  const decoding::DraftForest forest = SampleForest();
   ASSERT_TRUE(forest.Validate(100).ok()) << forest.Validate(100);
   const proto::Forest message = ForestToMessage(forest);
   auto back = ForestFromMessage(message, 100);
@@ -207,7 +210,7 @@ TEST(ConvertTest, RootHashesAreComputedFromTheTokens) {
   const std::vector<TokenId> stable = {3, 1};
   const std::vector<int32_t> parent = {-1, 0, 0};
   const std::vector<TokenId> token = {7, 8, 9};
-  DraftState state;
+  decoding::DraftState state;
   state.root_score = {-1.0, -2.0, -3.0};
   state.root_multiplicity = {1, 2, 1};
   state.slot_root = {0, 2};
@@ -230,7 +233,7 @@ TEST(ConvertTest, RootHashesAreComputedFromTheTokens) {
 TEST(ConvertTest, DraftStateNamesTheBadField) {
   const std::vector<int32_t> parent = {-1, 0, 1};
   const std::vector<TokenId> token = {7, 8, 9};
-  DraftState state;
+  decoding::DraftState state;
   state.root_score = {-1.0, -2.0};
   state.root_multiplicity = {1, 2};
   const proto::RoundState good = DraftStateToMessage(state, {2, 1});
@@ -264,7 +267,8 @@ TEST(ConvertTest, DraftStateNamesTheBadField) {
 
 TEST(ConvertTest, PlanSurvivesTheRoundTripFieldByField) {
   const StepPlan plan = SamplePlan();
-  ASSERT_TRUE(CheckPlan(plan, SampleLimits()).ok()) << CheckPlan(plan, SampleLimits());
+  ASSERT_TRUE(model::CheckPlan(plan, SampleLimits()).ok())
+      << model::CheckPlan(plan, SampleLimits());
   const auto back = PlanFromMessage(PlanToMessage(plan));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->step, 17u);
@@ -316,7 +320,7 @@ TEST(ConvertTest, AFollowUpPlanSurvivesTheRoundTrip) {
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->fetch, plan.fetch);
   EXPECT_EQ(back->chain_begin, std::vector<int32_t>{0});
-  EXPECT_TRUE(CheckPlan(*back, SampleLimits()).ok());
+  EXPECT_TRUE(model::CheckPlan(*back, SampleLimits()).ok());
 }
 
 TEST(ConvertTest, PlanNamesArraysThatDoNotBelongTogether) {
@@ -338,4 +342,4 @@ TEST(ConvertTest, CheckTokensNamesFieldAndIndex) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::proto

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 
-namespace coppice {
+namespace coppice::proto {
 
 template <typename Result>
 void ExpectInvalid(const Result& result, const char* names) {
@@ -17,4 +17,4 @@ void ExpectInvalid(const Result& result, const char* names) {
   EXPECT_THAT(std::string(result.status().message()), ::testing::HasSubstr(names));
 }
 
-}  // namespace coppice
+}  // namespace coppice::proto

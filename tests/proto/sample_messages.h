@@ -1,9 +1,8 @@
 // Valid structs with every field in use, for the conversion tests.
 #pragma once
 
-#include <limits>
-
 #include <cmath>
+#include <limits>
 #include <variant>
 
 #include "decoding/method.h"
@@ -11,11 +10,11 @@
 #include "model/plan_check.h"
 #include "proto/convert.h"
 
-namespace coppice {
+namespace coppice::proto {
 
 // In the range of the row, and not its default.
-inline ParameterValue OtherValue(const ParameterRow& row) {
-  const ParameterValue value = row.member.get(DecodingParams());
+inline decoding::ParameterValue OtherValue(const decoding::ParameterRow& row) {
+  const decoding::ParameterValue value = row.member.get(decoding::DecodingParams());
   if (const auto* flag = std::get_if<bool>(&value)) return !*flag;
   if (const auto* seed = std::get_if<uint64_t>(&value)) return *seed + 1;
   if (const auto* integer = std::get_if<int64_t>(&value)) return *integer + 1;
@@ -23,24 +22,24 @@ inline ParameterValue OtherValue(const ParameterRow& row) {
   return row.range.Has(number + 0.125) ? number + 0.125 : number - 0.125;
 }
 
-inline DecodingParams SampleParams() {
-  DecodingParams params;
-  params.kind = DecodingKind::kBeamSampling;
-  params.method = FindMethod("dsbd");
+inline decoding::DecodingParams SampleParams() {
+  decoding::DecodingParams params;
+  params.kind = decoding::DecodingKind::kBeamSampling;
+  params.method = decoding::FindMethod("dsbd");
   params.stop_ids = {2, 5};
   params.warp.logit_bias = {{3, -1.5}, {9, -INFINITY}};
-  params.warp.mode = WarpMode::kRowRaw;
+  params.warp.mode = decoding::WarpMode::kRowRaw;
   params.draft_tree = "3-2";
   params.seed = 0xfedcba9876543210ull;
-  for (const ParameterRow& row : Parameters()) {
-    if (row.scalar() && IsDefault(row, params)) row.member.put(OtherValue(row), &params);
+  for (const decoding::ParameterRow& row : decoding::Parameters()) {
+    if (row.scalar() && decoding::IsDefault(row, params)) row.member.put(OtherValue(row), &params);
   }
   return params;
 }
 
 // Two roots; layer 0: nodes 0 (root 0), 1 (root 1); layer 1: node 2 below node 0.
-inline DraftForest SampleForest() {
-  DraftForest forest;
+inline decoding::DraftForest SampleForest() {
+  decoding::DraftForest forest;
   forest.num_roots = 2;
   forest.token = {10, 11, 12};
   forest.parent = {-1, -2, 0};
@@ -55,7 +54,7 @@ inline DraftForest SampleForest() {
   return forest;
 }
 
-inline PlanLimits SampleLimits() {
+inline model::PlanLimits SampleLimits() {
   return {.max_rows = 16, .vocab_size = 100, .max_positions = 64, .blocks = 8, .needs_before = 2};
 }
 
@@ -96,4 +95,4 @@ inline StepPlan SamplePlan() {
   return plan;
 }
 
-}  // namespace coppice
+}  // namespace coppice::proto

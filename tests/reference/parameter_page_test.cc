@@ -12,7 +12,7 @@
 #include "decoding/method.h"
 #include "decoding/parameter.h"
 
-namespace coppice {
+namespace coppice::reference {
 namespace {
 
 using ::testing::HasSubstr;
@@ -29,7 +29,7 @@ TEST(ParameterPageTest, TheTreeHasTheCurrentPage) {
 
 TEST(ParameterPageTest, EveryRowHasAnEntryWithItsAliases) {
   const std::string page = PageInTree();
-  for (const ParameterRow& row : Parameters()) {
+  for (const decoding::ParameterRow& row : decoding::Parameters()) {
     const std::string object = *row.object == 0 ? "" : absl::StrCat(row.object, ".");
     EXPECT_THAT(page, HasSubstr(absl::StrCat("- **`", object, row.field(), "`**"))) << row.name;
     for (const char* field : row.fields) EXPECT_THAT(page, HasSubstr(field)) << row.name;
@@ -39,17 +39,18 @@ TEST(ParameterPageTest, EveryRowHasAnEntryWithItsAliases) {
 
 // An option that no method lists would be refused with every method.
 TEST(ParameterPageTest, EveryOptionIsReadAndEveryReadOptionIsARow) {
-  for (const ParameterRow& row : Parameters()) {
-    if (row.read_by != ReadBy::kOption) continue;
+  for (const decoding::ParameterRow& row : decoding::Parameters()) {
+    if (row.read_by != decoding::ReadBy::kOption) continue;
     bool read = false;
-    for (const MethodRow& method : Methods()) read = read || method.reads(row.field());
+    for (const decoding::MethodRow& method : decoding::Methods())
+      read = read || method.reads(row.field());
     EXPECT_TRUE(read) << row.name;
   }
-  for (const MethodRow& method : Methods()) {
+  for (const decoding::MethodRow& method : decoding::Methods()) {
     for (const std::string& option : method.options) {
       bool known = false;
-      for (const ParameterRow& row : Parameters()) {
-        known = known || (row.read_by == ReadBy::kOption && option == row.field());
+      for (const decoding::ParameterRow& row : decoding::Parameters()) {
+        known = known || (row.read_by == decoding::ReadBy::kOption && option == row.field());
       }
       EXPECT_TRUE(known) << method.name << " lists " << option;
     }
@@ -57,4 +58,4 @@ TEST(ParameterPageTest, EveryOptionIsReadAndEveryReadOptionIsARow) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::reference

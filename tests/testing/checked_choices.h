@@ -11,33 +11,33 @@
 #include <vector>
 
 #include "base/deterministic_math.h"
-#include "tests/testing/forwarded_choices.h"
+#include "testing/forwarded_choices.h"
 
-namespace coppice {
+namespace coppice::test {
 
 class CheckedChoices : public ForwardedChoices {
  public:
   using EntryLaw = std::map<std::pair<int, TokenId>, double>;  // (beam, token) -> mass
 
   // No law may sum to more than 1 + tolerance.
-  explicit CheckedChoices(ChoiceSource* choices, double tolerance = 1e-12)
+  explicit CheckedChoices(decoding::ChoiceSource* choices, double tolerance = 1e-12)
       : ForwardedChoices(choices), tolerance_(tolerance) {}
 
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
+  decoding::Draw Choose(Domain domain, uint32_t slot, const decoding::LayerLaw& law) override {
     CheckLaw(law);
     if (domain == Domain::kResidual) {
       residuals_.emplace_back();
-      for (const EntryMass& e : ListEntries(law))
+      for (const decoding::EntryMass& e : decoding::ListEntries(law))
         residuals_.back()[{e.entry.beam, e.entry.token}] = Exp(e.log_mass);
     }
     return ForwardedChoices::Choose(domain, slot, law);
   }
-  Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override {
+  decoding::Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override {
     EXPECT_TRUE(a >= 0 && std::isfinite(a)) << a;
     EXPECT_TRUE(b > 0 && std::isfinite(b)) << b;
     return ForwardedChoices::Accept(layer_hash, slot, a, b);
   }
-  Selection Select(uint64_t layer_hash, absl::Span<const double> log_weights) override {
+  decoding::Selection Select(uint64_t layer_hash, absl::Span<const double> log_weights) override {
     for (double weight : log_weights) EXPECT_TRUE(std::isfinite(weight)) << weight;
     return ForwardedChoices::Select(layer_hash, log_weights);
   }
@@ -45,21 +45,21 @@ class CheckedChoices : public ForwardedChoices {
   const std::vector<EntryLaw>& residuals() const { return residuals_; }
 
  private:
-  void CheckLaw(const LayerLaw& law) const {
-    for (const WeightedRow& row : law.rows) {
+  void CheckLaw(const decoding::LayerLaw& law) const {
+    for (const decoding::WeightedRow& row : law.rows) {
       EXPECT_FALSE(std::isnan(row.log_weight));
       for (double log_mass : row.changed_log_mass) EXPECT_FALSE(std::isnan(log_mass));
       if (row.sparse == nullptr) continue;
       for (double log_prob : row.sparse->log_probs) EXPECT_FALSE(std::isnan(log_prob));
     }
     double sum = 0;
-    for (const EntryMass& entry : ListEntries(law)) sum += Exp(entry.log_mass);
+    for (const decoding::EntryMass& entry : decoding::ListEntries(law)) sum += Exp(entry.log_mass);
     EXPECT_LE(sum, 1 + tolerance_);
-    EXPECT_TRUE(HasMass(law));
+    EXPECT_TRUE(decoding::HasMass(law));
   }
 
   const double tolerance_;
   std::vector<EntryLaw> residuals_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::test

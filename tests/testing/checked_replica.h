@@ -11,30 +11,30 @@
 #include "base/check.h"
 #include "tools/lab/local_replica.h"
 
-namespace coppice {
+namespace coppice::test {
 
 class CheckedReplica {
  public:
   CheckedReplica(const std::string& target_dir, const std::string& draft_dir) {
-    LocalReplicaOptions options;
+    lab::LocalReplicaOptions options;
     options.target_dir = target_dir;
     options.draft_dir = draft_dir;
     options.kv_bytes = 8 << 20;
-    replica_ = Value(LocalReplica::Load(options));
+    replica_ = Value(lab::LocalReplica::Load(options));
   }
 
   struct Outcome {
-    std::vector<Hypothesis> hypotheses;
+    std::vector<decoding::Hypothesis> hypotheses;
     int layers = 0, passes = 0;
   };
 
   // width 0: no drafts.
-  Outcome Decode(const std::vector<TokenId>& prompt, const DecodingParams& params, int width,
-                 int depth) {
+  Outcome Decode(const std::vector<TokenId>& prompt, const decoding::DecodingParams& params,
+                 int width, int depth) {
     Check(replica_->Open(prompt, params, width > 0));
-    const BeamDecoder& decoder = replica_->decoder();
+    const decoding::BeamDecoder& decoder = replica_->decoder();
     Outcome outcome;
-    DraftForest forest = DraftForest::Empty(1);
+    decoding::DraftForest forest = decoding::DraftForest::Empty(1);
     while (!decoder.finished()) {
       outcome.layers += Value(replica_->Round(std::move(forest))).stats.layers;
       ++outcome.passes;
@@ -43,7 +43,7 @@ class CheckedReplica {
       const int useful = std::min(depth, decoder.max_useful_depth());
       forest = width > 0 && useful > 0
                    ? Value(replica_->Draft(width, useful))
-                   : DraftForest::Empty(static_cast<int>(decoder.roots().size()));
+                   : decoding::DraftForest::Empty(static_cast<int>(decoder.roots().size()));
     }
     outcome.hypotheses = decoder.Result();
     replica_->Close();
@@ -64,7 +64,7 @@ class CheckedReplica {
     return *std::move(value);
   }
 
-  std::unique_ptr<LocalReplica> replica_;
+  std::unique_ptr<lab::LocalReplica> replica_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::test

@@ -13,21 +13,22 @@
 
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
-#include "tests/testing/hash_lm.h"
+#include "testing/hash_lm.h"
 
-namespace coppice {
+namespace coppice::test {
 
 // kAdversarial: always the token that the target likes least.
 enum class DraftQuality { kNone, kGood, kRandom, kConstant, kAdversarial, kIdentical };
 
 struct DecodeRun {
-  std::vector<Hypothesis> result;
+  std::vector<decoding::Hypothesis> result;
   std::vector<int> layers_per_round;
-  std::vector<LayerOutput> last_layer;
+  std::vector<decoding::LayerOutput> last_layer;
   int layers = 0;
 };
 
-inline Distribution HashLmDraftRow(const HashLm& lm, uint64_t hash, DraftQuality quality) {
+inline decoding::Distribution HashLmDraftRow(const HashLm& lm, uint64_t hash,
+                                             DraftQuality quality) {
   HashLm other = lm;
   switch (quality) {
     case DraftQuality::kNone:
@@ -48,11 +49,12 @@ inline Distribution HashLmDraftRow(const HashLm& lm, uint64_t hash, DraftQuality
   return {};
 }
 
-inline DraftForest HashLmForest(const HashLm& lm, const DraftState& state, Drafter* drafter,
-                                int depth, DraftQuality quality) {
+inline decoding::DraftForest HashLmForest(const HashLm& lm, const decoding::DraftState& state,
+                                          decoding::Drafter* drafter, int depth,
+                                          DraftQuality quality) {
   for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
     const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
-    std::vector<Distribution> rows;
+    std::vector<decoding::Distribution> rows;
     for (int32_t node : drafter->frontier()) {
       rows.push_back(HashLmDraftRow(lm, hashes[drafter->forest().RowOf(node)], quality));
     }
@@ -62,13 +64,14 @@ inline DraftForest HashLmForest(const HashLm& lm, const DraftState& state, Draft
 }
 
 // node_path names exactly the nodes on the way to new roots, each with its own path.
-inline void CheckNodePaths(const BeamDecoder& decoder, const DraftState& before,
-                           const DraftForest& forest, const Verdict& verdict) {
+inline void CheckNodePaths(const decoding::BeamDecoder& decoder, const decoding::DraftState& before,
+                           const decoding::DraftForest& forest, const decoding::Verdict& verdict) {
   ASSERT_EQ(verdict.node_path.size(), forest.token.size());
   const std::vector<uint64_t> hashes = RowHashes(before.root_hash, forest);
-  std::map<uint64_t, PathId> kept;
-  for (PathId root : decoder.roots()) {
-    for (PathId path = root; path != kRootPath; path = decoder.paths().parent(path)) {
+  std::map<uint64_t, decoding::PathId> kept;
+  for (decoding::PathId root : decoder.roots()) {
+    for (decoding::PathId path = root; path != decoding::kRootPath;
+         path = decoder.paths().parent(path)) {
       kept[decoder.paths().hash(path)] = path;
     }
   }
@@ -80,8 +83,8 @@ inline void CheckNodePaths(const BeamDecoder& decoder, const DraftState& before,
 
 class DecodeLoop {
  public:
-  DecodeLoop(std::unique_ptr<BeamDecoder> decoder, const DecodingParams& params, const HashLm& lm,
-             DraftQuality quality, int width, int depth)
+  DecodeLoop(std::unique_ptr<decoding::BeamDecoder> decoder, const decoding::DecodingParams& params,
+             const HashLm& lm, DraftQuality quality, int width, int depth)
       : decoder_(std::move(decoder)),
         params_(params),
         lm_(lm),
@@ -93,12 +96,13 @@ class DecodeLoop {
 
   // One round.
   void Step() {
-    const DraftState state = decoder_->draft_state();
+    const decoding::DraftState state = decoder_->draft_state();
     EXPECT_FALSE(decoder_->roots().empty());
     EXPECT_EQ(state.root_hash.size(), decoder_->roots().size());
-    DraftForest forest = DraftForest::Empty(static_cast<int>(decoder_->roots().size()));
+    decoding::DraftForest forest =
+        decoding::DraftForest::Empty(static_cast<int>(decoder_->roots().size()));
     if (quality_ != DraftQuality::kNone) {
-      auto drafter = MakeDrafter(params_, state, width_);
+      auto drafter = decoding::MakeDrafter(params_, state, width_);
       EXPECT_TRUE(drafter.ok()) << drafter.status();
       failed_ = !drafter.ok();
       if (failed_) return;
@@ -107,7 +111,7 @@ class DecodeLoop {
       EXPECT_TRUE(forest.Validate(lm_.vocab_size).ok()) << forest.Validate(lm_.vocab_size);
     }
     HashLmRows rows(lm_, state.root_hash, forest);
-    const Verdict verdict = decoder_->Advance(forest, &rows);
+    const decoding::Verdict verdict = decoder_->Advance(forest, &rows);
     CheckNodePaths(*decoder_, state, forest, verdict);
     EXPECT_GE(verdict.stats.layers, 1);
     EXPECT_LE(rows.rows_read(), static_cast<int>(state.root_hash.size()) + forest.size());
@@ -133,8 +137,8 @@ class DecodeLoop {
   }
 
  private:
-  const std::unique_ptr<BeamDecoder> decoder_;
-  const DecodingParams params_;
+  const std::unique_ptr<decoding::BeamDecoder> decoder_;
+  const decoding::DecodingParams params_;
   const HashLm lm_;
   const DraftQuality quality_;
   const int width_;
@@ -144,11 +148,12 @@ class DecodeLoop {
   bool failed_ = false;
 };
 
-inline DecodeRun RunDecode(std::unique_ptr<BeamDecoder> decoder, const DecodingParams& params,
-                           const HashLm& lm, DraftQuality quality, int width, int depth) {
+inline DecodeRun RunDecode(std::unique_ptr<decoding::BeamDecoder> decoder,
+                           const decoding::DecodingParams& params, const HashLm& lm,
+                           DraftQuality quality, int width, int depth) {
   DecodeLoop loop(std::move(decoder), params, lm, quality, width, depth);
   while (!loop.finished()) loop.Step();
   return loop.Finish();
 }
 
-}  // namespace coppice
+}  // namespace coppice::test

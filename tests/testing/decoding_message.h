@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/control.pb.h"
 
-namespace coppice {
+namespace coppice::test {
 
 // Added when the message has none of this name.
 inline proto::Parameter* ParameterNamed(absl::string_view name, proto::Decoding* message) {
@@ -26,4 +26,4 @@ inline void SetNumber(absl::string_view name, double value, proto::Decoding* mes
   ParameterNamed(name, message)->set_number(value);
 }
 
-}  // namespace coppice
+}  // namespace coppice::test

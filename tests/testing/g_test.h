@@ -10,7 +10,7 @@
 
 #include "tests/testing/long_run.h"
 
-namespace coppice {
+namespace coppice::test {
 
 // One outcome of a seed; false: the run is not counted.
 template <typename Outcome>
@@ -77,4 +77,4 @@ bool FitsOnceOfTwice(const std::map<Outcome, double>& law, const Sampler<Outcome
   return Fits(law, sample, runs, 1) || Fits(law, sample, runs, 100000001);
 }
 
-}  // namespace coppice
+}  // namespace coppice::test

@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "base/deterministic_math.h"
-#include "decoding/layer_rule.h"
-#include "tests/testing/beam_law.h"
-#include "tests/testing/enumerate_choices.h"
+#include "decoding/layer/layer_rule.h"
+#include "testing/beam_law.h"
+#include "testing/enumerate_choices.h"
 
-namespace coppice::joint_layer {
+namespace coppice::test::joint_layer {
 
-inline Distribution Row(const std::vector<double>& weights) {
+inline decoding::Distribution Row(const std::vector<double>& weights) {
   double sum = 0;
   for (double weight : weights) sum += weight;
-  Distribution row;
+  decoding::Distribution row;
   for (int v = 0; v < weights.size(); ++v) {
     if (weights[v] == 0) continue;
     row.tokens.push_back(v);
@@ -29,31 +29,31 @@ inline Distribution Row(const std::vector<double>& weights) {
 // A layer: target beams with multiplicities; draft beams, of which the first ones may be current
 // target beams.
 struct Layer {
-  std::vector<Distribution> target_rows;
-  std::vector<Distribution> draft_rows;
-  LayerLaw p;
-  LayerLaw q;                     // all draft beams, mass 1
+  std::vector<decoding::Distribution> target_rows;
+  std::vector<decoding::Distribution> draft_rows;
+  decoding::LayerLaw p;
+  decoding::LayerLaw q;           // all draft beams, mass 1
   std::vector<int> draft_target;  // [draft beams] target beam or -1 = removed parent
 };
 
-struct Beam {
+struct LayerBeam {
   double weight;
   int multiplicity;
   std::vector<double> row;
 };
 
-inline Layer MakeLayer(const std::vector<Beam>& target, const std::vector<Beam>& draft,
+inline Layer MakeLayer(const std::vector<LayerBeam>& target, const std::vector<LayerBeam>& draft,
                        const std::vector<int>& draft_target) {
   Layer layer;
-  for (const Beam& beam : target) layer.target_rows.push_back(Row(beam.row));
-  for (const Beam& beam : draft) layer.draft_rows.push_back(Row(beam.row));
-  std::vector<LawBeam> p, q;
+  for (const LayerBeam& beam : target) layer.target_rows.push_back(Row(beam.row));
+  for (const LayerBeam& beam : draft) layer.draft_rows.push_back(Row(beam.row));
+  std::vector<decoding::LawBeam> p, q;
   for (int b = 0; b < target.size(); ++b)
     p.push_back({b + 1u, Log(target[b].weight), target[b].multiplicity});
   for (int b = 0; b < draft.size(); ++b)
     q.push_back({b + 1u, Log(draft[b].weight), draft[b].multiplicity});
-  layer.p = MakeLayerLaw(p);
-  layer.q = MakeLayerLaw(q);
+  layer.p = decoding::MakeLayerLaw(p);
+  layer.q = decoding::MakeLayerLaw(q);
   layer.draft_target = draft_target;
   return layer;
 }
@@ -72,9 +72,9 @@ inline std::vector<int> RowsOfDraftBeams(const Layer& layer) {
   return rows;
 }
 
-inline LayerLaw ArrangedProposal(const Layer& layer) {
-  LayerLaw q;
-  for (const WeightedRow& row : layer.p.rows) {
+inline decoding::LayerLaw ArrangedProposal(const Layer& layer) {
+  decoding::LayerLaw q;
+  for (const decoding::WeightedRow& row : layer.p.rows) {
     q.rows.push_back({row.hash});
   }
   const std::vector<int> rows = RowsOfDraftBeams(layer);
@@ -85,40 +85,41 @@ inline LayerLaw ArrangedProposal(const Layer& layer) {
   return q;
 }
 
-inline std::vector<Entry> DrawDrafts(const Layer& layer, int count, ChoiceSource* choices) {
+inline std::vector<decoding::Entry> DrawDrafts(const Layer& layer, int count,
+                                               decoding::ChoiceSource* choices) {
   const std::vector<int> rows = RowsOfDraftBeams(layer);
-  std::vector<Entry> drafts;
+  std::vector<decoding::Entry> drafts;
   for (int j = 0; j < count; ++j) {
-    const Entry entry = choices->Choose(Domain::kDraft, j, layer.q).entry;
+    const decoding::Entry entry = choices->Choose(Domain::kDraft, j, layer.q).entry;
     drafts.push_back({rows[entry.beam], entry.token});
   }
   return drafts;
 }
 
-inline uint64_t Key(Entry entry) { return entry.beam * 100 + entry.token; }
+inline uint64_t Key(decoding::Entry entry) { return entry.beam * 100 + entry.token; }
 
-using Verify = std::function<std::vector<Entry>(ChoiceSource*)>;
+using Verify = std::function<std::vector<decoding::Entry>(decoding::ChoiceSource*)>;
 
 inline ExactLaw EnumeratedLaw(const Verify& verify) {
   ExactLaw law;
   EnumerateChoices([&](ScriptedChoices* choices) {
     std::vector<uint64_t> outcome;
-    for (const Entry& entry : verify(choices)) outcome.push_back(Key(entry));
+    for (const decoding::Entry& entry : verify(choices)) outcome.push_back(Key(entry));
     law[outcome] += choices->probability();
   });
   return law;
 }
 
-inline std::vector<Entry> Entries(const LayerResult& result) {
-  std::vector<Entry> entries;
-  for (const RuleOutput& output : result.outputs) entries.push_back(output.entry);
+inline std::vector<decoding::Entry> Entries(const decoding::LayerResult& result) {
+  std::vector<decoding::Entry> entries;
+  for (const decoding::RuleOutput& output : result.outputs) entries.push_back(output.entry);
   return entries;
 }
 
 struct Config {
   const char* name;
-  std::vector<Beam> target;
-  std::vector<Beam> draft;
+  std::vector<LayerBeam> target;
+  std::vector<LayerBeam> draft;
   std::vector<int> draft_target;
 };
 
@@ -165,4 +166,4 @@ inline const Config& EasyCase() {
   return *config;
 }
 
-}  // namespace coppice::joint_layer
+}  // namespace coppice::test::joint_layer

@@ -4,9 +4,9 @@
 
 #include <cstdlib>
 
-namespace coppice {
+namespace coppice::test {
 
 inline bool IsLongRun() { return std::getenv("COPPICE_LONG") != nullptr; }
 inline int Samples(int quick) { return IsLongRun() ? 10 * quick : quick; }
 
-}  // namespace coppice
+}  // namespace coppice::test

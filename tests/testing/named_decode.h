@@ -12,15 +12,15 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
 #include "decoding/method.h"
-#include "tests/testing/function_rows.h"
-#include "tests/testing/layered_law.h"
+#include "testing/function_rows.h"
+#include "testing/layered_law.h"
 
-namespace coppice {
+namespace coppice::test {
 
 struct NamedSetting {
-  DecodingParams params;  // method by name
-  int draft_width = 2;    // W_S
-  int draft_depth = 2;    // gamma; 0: no drafts
+  decoding::DecodingParams params;  // method by name
+  int draft_width = 2;              // W_S
+  int draft_depth = 2;              // gamma; 0: no drafts
   LogProbsOf target;
   LogProbsOf draft;
   bool logits_in_f32 = false;  // the target's rows, instead of log-probabilities in f64
@@ -30,18 +30,20 @@ struct NamedRun {
   std::vector<int> layers;           // of every round
   int tied_rounds = 0;               // rounds with a decision of margin 0
   std::vector<uint64_t> last_layer;  // path hashes of the last layer's outputs, slot order
-  std::vector<Hypothesis> result;
+  std::vector<decoding::Hypothesis> result;
 };
 
 inline NamedRun RunNamed(const NamedSetting& setting) {
-  const auto decoder = MakeBeamDecoder(setting.params).value();
+  const auto decoder = decoding::MakeBeamDecoder(setting.params).value();
   NamedRun run;
   while (!decoder->finished()) {
-    const DraftState state = decoder->draft_state();
+    const decoding::DraftState state = decoder->draft_state();
     const int depth = std::min(setting.draft_depth, decoder->max_useful_depth());
-    DraftForest forest = DraftForest::Empty(static_cast<int>(state.root_hash.size()));
+    decoding::DraftForest forest =
+        decoding::DraftForest::Empty(static_cast<int>(state.root_hash.size()));
     if (depth > 0) {
-      const auto drafter = MakeDrafter(setting.params, state, setting.draft_width).value();
+      const auto drafter =
+          decoding::MakeDrafter(setting.params, state, setting.draft_width).value();
       forest = GrowForest(setting.draft, state, depth, drafter.get());
     }
     FunctionRows rows(setting.target, state.root_hash, forest, setting.logits_in_f32);
@@ -49,7 +51,7 @@ inline NamedRun RunNamed(const NamedSetting& setting) {
     run.layers.push_back(stats.layers);
     run.tied_rounds += stats.min_margin == 0 ? 1 : 0;
   }
-  for (const LayerOutput& output : decoder->last_layer())
+  for (const decoding::LayerOutput& output : decoder->last_layer())
     run.last_layer.push_back(decoder->paths().hash(output.path));
   run.result = decoder->Result();
   return run;
@@ -65,15 +67,16 @@ inline LogProbsOf Remembered(LogProbsOf model) {
 }
 
 // The methods that serve a kind at temperature 1, those without drafts left out.
-inline std::vector<const MethodRow*> MethodsThatServe(DecodingKind kind) {
-  std::vector<const MethodRow*> rows;
-  DecodingParams params;
+inline std::vector<const decoding::MethodRow*> MethodsThatServe(decoding::DecodingKind kind) {
+  std::vector<const decoding::MethodRow*> rows;
+  decoding::DecodingParams params;
   params.kind = kind;
-  for (const MethodRow& row : Methods()) {
+  for (const decoding::MethodRow& row : decoding::Methods()) {
     params.method = &row;
-    if (row.form != DraftForm::kNone && ResolveMethod(params).ok()) rows.push_back(&row);
+    if (row.form != decoding::DraftForm::kNone && decoding::ResolveMethod(params).ok())
+      rows.push_back(&row);
   }
   return rows;
 }
 
-}  // namespace coppice
+}  // namespace coppice::test

@@ -8,15 +8,15 @@
 
 #include "base/deterministic_math.h"
 #include "base/rng.h"
-#include "decoding/layer_law.h"
-#include "decoding/warp.h"
-#include "decoding/warped_row.h"
+#include "decoding/law/layer_law.h"
+#include "decoding/rows/warp.h"
+#include "decoding/rows/warped_row.h"
 
-namespace coppice {
+namespace coppice::test {
 
 // The tokens of positive mass with their logs; masses as they are, not normalised.
-inline Distribution SparseRow(const std::vector<double>& mass) {
-  Distribution row;
+inline decoding::Distribution SparseRow(const std::vector<double>& mass) {
+  decoding::Distribution row;
   for (int v = 0; v < mass.size(); ++v) {
     if (mass[v] <= 0) continue;
     row.tokens.push_back(v);
@@ -26,7 +26,7 @@ inline Distribution SparseRow(const std::vector<double>& mass) {
 }
 
 // Random f32 logits behind a RowSource; every `hole`-th token is -inf, 0: none.
-class LogitRows : public RowSource {
+class LogitRows : public decoding::RowSource {
  public:
   LogitRows(int vocab, uint64_t seed, int hole = 0) : seed_(seed), hole_(hole), logits_(vocab) {}
   absl::Span<const float> Logits(int row) override {
@@ -49,35 +49,35 @@ class LogitRows : public RowSource {
 struct RowForms {
   RowForms(int beams, int vocab, int support, uint64_t seed, int hole = 0) : proposals(beams) {
     LogitRows rows(vocab, seed, hole);
-    const DecodingParams params;
-    std::vector<LawBeam> whole_beams, listed_beams;
+    const decoding::DecodingParams params;
+    std::vector<decoding::LawBeam> whole_beams, listed_beams;
     listed.reserve(beams);
     for (int b = 0; b < beams; ++b) {
-      whole.push_back(std::make_unique<WarpedRow>(params));
+      whole.push_back(std::make_unique<decoding::WarpedRow>(params));
       whole.back()->Read(&rows, b, 0);
       listed.push_back(whole.back()->Materialise().row);
       const uint64_t hash = 1000 + b;
       whole_beams.push_back({hash, -1.0 * b, b + 1, nullptr, whole.back().get()});
       listed_beams.push_back({hash, -1.0 * b, b + 1, &listed.back(), nullptr});
-      WarpParams top;
+      decoding::WarpParams top;
       top.top_k = support;
       top.temperature = 0.8;
-      proposals[b] = WarpRow(rows.Logits(b), top);
-      WeightedRow proposal;
+      proposals[b] = decoding::WarpRow(rows.Logits(b), top);
+      decoding::WeightedRow proposal;
       proposal.hash = hash;
       proposal.log_weight = beams == 1 ? 0 : Log(1.0 / beams);
       proposal.sparse = &proposals[b];
       q.rows.push_back(proposal);
     }
-    p_whole = MakeLayerLaw(whole_beams);
-    p_listed = MakeLayerLaw(listed_beams);
+    p_whole = decoding::MakeLayerLaw(whole_beams);
+    p_listed = decoding::MakeLayerLaw(listed_beams);
   }
   RowForms(const RowForms&) = delete;
 
-  std::vector<std::unique_ptr<WarpedRow>> whole;
-  std::vector<Distribution> listed;
-  std::vector<Distribution> proposals;
-  LayerLaw p_whole, p_listed, q;
+  std::vector<std::unique_ptr<decoding::WarpedRow>> whole;
+  std::vector<decoding::Distribution> listed;
+  std::vector<decoding::Distribution> proposals;
+  decoding::LayerLaw p_whole, p_listed, q;
 };
 
-}  // namespace coppice
+}  // namespace coppice::test

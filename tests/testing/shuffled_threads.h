@@ -13,7 +13,7 @@
 #include "base/host_threads.h"
 #include "base/rng.h"
 
-namespace coppice {
+namespace coppice::test {
 
 class ShuffledThreads final : public HostThreads {
  public:
@@ -50,4 +50,4 @@ class ShuffledThreads final : public HostThreads {
   uint32_t draws_ = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::test

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-namespace coppice {
+namespace coppice::test {
 
 class TempDir {
  public:
@@ -32,4 +32,4 @@ class TempDir {
   std::string path_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::test

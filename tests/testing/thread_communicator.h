@@ -12,9 +12,9 @@
 #include "absl/types/span.h"
 #include "comm/communicator.h"
 
-namespace coppice {
+namespace coppice::test {
 
-class ThreadCommunicator : public Communicator {
+class ThreadCommunicator : public comm::Communicator {
  public:
   struct Shared {
     explicit Shared(int ranks) : barrier(ranks), floats(ranks), bytes(ranks) {}
@@ -75,7 +75,7 @@ class ThreadCommunicator : public Communicator {
 };
 
 // Calls body(communicator) on one thread for each rank and waits for all.
-inline void RunRanks(int ranks, const std::function<void(Communicator*)>& body) {
+inline void RunRanks(int ranks, const std::function<void(comm::Communicator*)>& body) {
   const auto shared = std::make_shared<ThreadCommunicator::Shared>(ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -87,4 +87,4 @@ inline void RunRanks(int ranks, const std::function<void(Communicator*)>& body) 
   for (std::thread& thread : threads) thread.join();
 }
 
-}  // namespace coppice
+}  // namespace coppice::test

@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "nlohmann/json.hpp"
 
-namespace coppice {
+namespace coppice::test {
 namespace tiny_llama {
 
 float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
@@ -184,4 +184,4 @@ void WriteTinyLlama(const TinyLlama& model, const std::string& dir) {
   write("model.safetensors.index.json", index.dump(1));
 }
 
-}  // namespace coppice
+}  // namespace coppice::test

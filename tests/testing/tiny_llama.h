@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace coppice {
+namespace coppice::test {
 
 struct TinyLlamaOptions {
   int hidden = 32;
@@ -61,4 +61,4 @@ void SetConfig(TinyLlama* model, const std::string& field, const std::string& va
 // name) and index.
 void WriteTinyLlama(const TinyLlama& model, const std::string& dir);
 
-}  // namespace coppice
+}  // namespace coppice::test

@@ -12,25 +12,28 @@
 #include "model/model_runner.h"
 #include "tests/testing/tiny_llama.h"
 
-namespace coppice {
+namespace coppice::test {
 
 // dir: a folder that exists. communicator must outlive the runner.
-inline std::unique_ptr<ModelRunner> LoadTinyRunner(const TinyLlama& tiny, const std::string& dir,
-                                                   Communicator* communicator, int threads = 1) {
+inline std::unique_ptr<model::ModelRunner> LoadTinyRunner(const TinyLlama& tiny,
+                                                          const std::string& dir,
+                                                          comm::Communicator* communicator,
+                                                          int threads = 1) {
   WriteTinyLlama(tiny, dir);
-  ModelRunnerOptions options;
+  model::ModelRunnerOptions options;
   options.dir = dir;
   options.kv_bytes = 1 << 20;
   options.threads = threads;
-  auto runner = ModelRunner::Load(options, communicator);
+  auto runner = model::ModelRunner::Load(options, communicator);
   EXPECT_TRUE(runner.ok()) << runner.status();
   return *std::move(runner);
 }
 
-inline std::unique_ptr<ModelRunner> LoadTinyRunner(const TinyLlamaOptions& tiny,
-                                                   const std::string& dir,
-                                                   Communicator* communicator, int threads = 1) {
+inline std::unique_ptr<model::ModelRunner> LoadTinyRunner(const TinyLlamaOptions& tiny,
+                                                          const std::string& dir,
+                                                          comm::Communicator* communicator,
+                                                          int threads = 1) {
   return LoadTinyRunner(MakeTinyLlama(tiny), dir, communicator, threads);
 }
 
-}  // namespace coppice
+}  // namespace coppice::test

@@ -2,11 +2,11 @@
 
 #include <map>
 
-#include "coordinator/tokenizer/tokenizer.h"
-#include "coordinator/tokenizer/utf8.h"
 #include "tests/tokenizer/fixture.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/utf8.h"
 
-namespace coppice {
+namespace coppice::tokenizer {
 namespace {
 
 using Ids = std::vector<TokenId>;
@@ -124,4 +124,4 @@ TEST(Detokenizer, CharacterBegunByThePromptIsGivenOnce) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::tokenizer

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace coppice {
+namespace coppice::tokenizer {
 
 inline const std::string kFixtures = "tests/tokenizer/fixtures/";
 inline const std::vector<std::string> kFixtureNames = {
@@ -20,4 +20,4 @@ inline nlohmann::json ReadFixture(const std::string& name) {
   return nlohmann::json::parse(file);
 }
 
-}  // namespace coppice
+}  // namespace coppice::tokenizer

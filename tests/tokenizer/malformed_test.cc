@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "coordinator/tokenizer/tokenizer.h"
 #include "tests/tokenizer/fixture.h"
+#include "tokenizer/tokenizer.h"
 
-namespace coppice {
+namespace coppice::tokenizer {
 namespace {
 
 using nlohmann::json;
@@ -143,4 +143,4 @@ TEST_F(MalformedTokenizer, FolderSettingsAreChecked) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::tokenizer

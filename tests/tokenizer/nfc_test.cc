@@ -1,8 +1,8 @@
-#include "coordinator/tokenizer/nfc.h"
+#include "tokenizer/nfc.h"
 
 #include <gtest/gtest.h>
 
-namespace coppice {
+namespace coppice::tokenizer {
 namespace {
 
 std::string Utf8(const char8_t* text) { return reinterpret_cast<const char*>(text); }
@@ -28,4 +28,4 @@ TEST(Nfc, HangulIsArithmetic) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::tokenizer

@@ -1,14 +1,14 @@
-#include "coordinator/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
 
-#include "coordinator/tokenizer/utf8.h"
 #include "tests/tokenizer/fixture.h"
+#include "tokenizer/utf8.h"
 
-namespace coppice {
+namespace coppice::tokenizer {
 namespace {
 
 using ::testing::ElementsAre;
@@ -142,4 +142,4 @@ TEST(Tokenizer, LongTextWithoutACutIsQuick) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::tokenizer

@@ -1,9 +1,9 @@
-#include "coordinator/tokenizer/utf8.h"
+#include "tokenizer/utf8.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace coppice {
+namespace coppice::tokenizer {
 namespace {
 
 const std::string kFffd = "\xEF\xBF\xBD";
@@ -54,4 +54,4 @@ TEST(Utf8, IncompleteTailIsOnlyWhatMoreBytesCouldComplete) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::tokenizer

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the rules of the source tree: who may include whom, that sources are listed, that every folder has a README,
-that names say something, that scripts parse. Prints each violation as file:line: reason; exit status 1 when any.
+"""Checks the rules of the source tree: who may include whom, that subfolders include each other in one direction, that no two
+types share a name, that sources are listed, that every folder has a README, that names say something, that scripts parse. Prints each violation as file:line: reason; exit status 1 when any.
 
   tree_rules.py ROOT
 """
@@ -12,23 +12,28 @@ import sys
 
 # Folder -> what it may include besides itself: a folder (ends with /), or single files.
 MESSAGES = re.compile(r"proto/\w+\.pb\.h")
+ALL_BUT_TESTS = re.compile(r"(?!tests/).*")
 MAY_INCLUDE = {
     "base": (),
     "decoding": ("base/",),
     "comm": ("base/", MESSAGES),
-    "kernels": ("base/", "comm/communicator.h", "decoding/row_kernels.h", "decoding/gumbel_kernels.h",
-                "decoding/logit_check.h", "decoding/warp.h"),
+    "kernels": ("base/", "comm/communicator.h", "decoding/rows/row_kernels.h", "decoding/rows/gumbel_kernels.h",
+                "decoding/rows/logit_check.h", "decoding/rows/warp.h"),
     "proto": ("base/", "decoding/"),
     "model": ("base/", "kernels/", "comm/"),
     "node": ("base/", "model/", "comm/", MESSAGES),
     "draft_node": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
     "worker": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
-    "coordinator": ("base/", "comm/", "proto/", "decoding/params.h", "decoding/parameter.h", "decoding/method.h",
-                    "decoding/topology.h", "decoding/decision_cost.h"),
+    "tokenizer": ("base/",),
+    "coordinator": ("base/", "comm/", "proto/", "tokenizer/", "decoding/params.h", "decoding/method.h", "decoding/topology.h",
+                    "decoding/decision_cost.h"),
     "loadgen": ("base/",),
+    "testing": ("base/", "decoding/"),
+    "tools": (ALL_BUT_TESTS,),
+    "bench": (ALL_BUT_TESTS,),
 }
 # These may use everything; they are checked for the rest.
-FREE = ("tools", "bench", "tests")
+FREE = ("tests",)
 OTHER = ("deploy", "docs", "cmake")
 WORDLESS = re.compile(r"(^|_)(utils?|commons?|helpers?|misc)(_|$)")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
@@ -76,6 +81,87 @@ def check_includes(root):
                     yield f"{path}:{number}: include {included} is not written from the root of the tree"
                 elif included.split("/")[0] in own and not allowed(folder, included):
                     yield f"{path}:{number}: {folder}/ may not include {included}"
+
+
+def check_subfolders(root):
+    """The subfolders of a folder include each other in one direction. A header of the folder itself stands for itself alone, for
+    both those below and those above may need it; a source of the folder itself may include anything, since nothing includes it."""
+    def place(path):
+        parts = path.split("/")
+        return "/".join(parts[:2]) + "/" if len(parts) > 2 else path
+
+    for folder in MAY_INCLUDE:
+        uses = {}  # place -> place -> where
+        for path in walk(root, folder):
+            if not path.endswith(SOURCES) or (path.count("/") == 1 and not path.endswith((".h", ".cuh"))):
+                continue
+            for number, line in enumerate(read(root, path).splitlines(), 1):
+                match = INCLUDE.match(line)
+                if match and match.group(1).startswith(folder + "/") and place(match.group(1)) != place(path):
+                    uses.setdefault(place(path), {}).setdefault(place(match.group(1)), f"{path}:{number}")
+        yield from cycles(uses)
+
+
+def cycles(uses):
+    """One violation for each edge of the graph that closes a cycle."""
+    done = set()
+
+    def visit(node, way):
+        for used, where in uses.get(node, {}).items():
+            if used in way:
+                yield f"{where}: includes in a circle: {' -> '.join(way[way.index(used):] + [used])}"
+            elif used not in done:
+                yield from visit(used, way + [used])
+        done.add(node)
+
+    for node in uses:
+        if node not in done:
+            yield from visit(node, [node])
+
+
+# What a type's name is found by, once comments, texts and directives are blank.
+BLANK = re.compile(r'''//[^\n]*|/\*.*?\*/|R"(?P<d>[^()\s]*)\(.*?\)(?P=d)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'(?!\w)'''
+                   r'''|^[ \t]*\#(?:\\\n|[^\n])*''', re.S | re.M)
+SCOPE = re.compile(r"\bnamespace\s*(?P<space>[\w:]*)\s*\{"
+                   r"|\b(?:class|struct|union|enum(?:\s+(?:class|struct))?)\s+(?:\[\[[^\]]*\]\]\s*)?(?P<type>[\w:]+)(?:\s+final)?\s*"
+                   r"(?::(?!:)[^{};]*)?\{|\{|\}")
+MESSAGE = re.compile(r"^(?:message|enum) (\w+)", re.M)
+
+
+def types_of(text):
+    """(qualified name, line) of every type that the text defines; not those of anonymous namespaces and of functions."""
+    text = BLANK.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text)
+    scopes = []  # names; None: a block, or an anonymous namespace
+    for match in SCOPE.finditer(text):
+        if match.group(0) == "}":
+            if scopes:
+                scopes.pop()
+        elif match.group("space") is not None:
+            scopes.append(match.group("space") or None)
+        else:
+            name = match.group("type")
+            if name and None not in scopes:
+                yield "::".join(scopes + [name]), text.count("\n", 0, match.start()) + 1
+            scopes.append(name)
+
+
+def check_types(root):
+    """No two types of one program's parts share a qualified name: the linker would take them for one."""
+    first = {}
+    for path in (p for folder in MAY_INCLUDE for p in walk(root, folder)):
+        if path.endswith(SOURCES):
+            found = types_of(read(root, path))
+        elif path.endswith(".proto"):
+            text = read(root, path)
+            package = re.search(r"^package ([\w.]+);", text, re.M)
+            space = package.group(1).replace(".", "::") + "::" if package else ""
+            found = ((space + m.group(1), text.count("\n", 0, m.start()) + 1) for m in MESSAGE.finditer(text))
+        else:
+            continue
+        for name, line in found:
+            if name in first:
+                yield f"{path}:{line}: {name} is the name of another type, of {first[name]}"
+            first.setdefault(name, f"{path}:{line}")
 
 
 def check_readmes(root):
@@ -136,63 +222,7 @@ def check_scripts(root):
                 yield f"{path}: {result.stderr.strip()}"
 
 
-# ---- citations of docs/ ----
-TEXTS = (*SOURCES, ".proto", ".py", ".sh", ".md", ".txt", ".cmake")
-NUMBER = r"\d+(?:\.\d+)*"
-SECTIONS = rf"(?P<sections>\s+{NUMBER}(?:(?:,\s+|\s+and\s+|\s+to\s+|-){NUMBER})*)?"
-CITATION = re.compile(r"(?<!\]\()\bdocs/(?P<page>[\w/]+\.md)" + SECTIONS)
-LINK = re.compile(r"\]\((?P<page>[\w./-]+)\)" + SECTIONS)
-OUTSIDE = re.compile(r"\b(?!README\b)[A-Z]{3,}\.md\b")
-HEADING = re.compile(rf"^#+ ({NUMBER})\.? ", re.M)
-
-
-def joined_comments(text):
-    """The text with line breaks and the comment marks after them as spaces: a sentence may go over lines."""
-    return re.sub(r"\n[ \t]*(?://|#)?", lambda match: " " * len(match.group()), text)
-
-
-def check_citations(root):
-    """A page of docs/ that is cited (docs/page.md 4.2, or a link in Markdown) exists and has the section."""
-    folders = [name for name in (*MAY_INCLUDE, *FREE, *OTHER, ".ci") if os.path.isdir(os.path.join(root, name))]
-    paths = [path for folder in folders for path in walk(root, folder)]
-    paths += [name for name in sorted(os.listdir(root)) if os.path.isfile(os.path.join(root, name))]
-    for path in paths:
-        if not path.endswith(TEXTS) and os.path.dirname(path) != ".ci" or path.startswith("tests/tree/"):
-            continue
-        text = read(root, path)
-        flat = joined_comments(text)
-        cited = [(match, os.path.join("docs", match["page"])) for match in CITATION.finditer(flat)]
-        if path.endswith(".md"):
-            cited += [(match, os.path.normpath(os.path.join(os.path.dirname(path), match["page"])))
-                      for match in LINK.finditer(flat)]
-        for match, page in cited:
-            place = f"{path}:{text.count(chr(10), 0, match.start()) + 1}"
-            if not os.path.isfile(os.path.join(root, page)):
-                yield f"{place}: there is no {page}"
-                continue
-            there = set(HEADING.findall(read(root, page)))
-            for section in re.findall(NUMBER, match["sections"] or ""):
-                if section not in there:
-                    yield f"{place}: {page} has no section {section}"
-        for match in OUTSIDE.finditer(text):
-            yield f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {match.group()} is not a file of this tree"
-
-
-SKIP = re.compile(r"\bGTEST_SKIP\b|\bSKIP_(?:RETURN_CODE|REGULAR_EXPRESSION)\b|\bDISABLED\b|\bDISABLED_|\bskip(?:Test|If|Unless)\b|\bSkipTest\b")
-
-
-def check_skips(root):
-    """No test skips: what it needs is in the tree or is installed for it."""
-    for path in (p for folder in ("tests", "tools", "bench") for p in walk(root, folder)):
-        if not path.endswith(TEXTS) or path.startswith("tests/tree/tree_rules"):
-            continue
-        for number, line in enumerate(read(root, path).splitlines(), 1):
-            if SKIP.search(line):
-                yield f"{path}:{number}: a test that may be skipped"
-
-
-CHECKS = (check_includes, check_readmes, check_listed, check_names, check_scripts, check_citations,
-          check_skips)
+CHECKS = (check_includes, check_subfolders, check_types, check_readmes, check_listed, check_names, check_scripts)
 
 
 def violations(root):

@@ -26,9 +26,9 @@ class TreeRules(unittest.TestCase):
 
     def test_accepts_allowed_includes(self):
         self.write("worker/a.cc", '#include "worker/a.h"\n#include "model/b.h"\n#include "absl/status/status.h"\n')
-        self.write("kernels/a.h", '#include "comm/communicator.h"\n#include "decoding/row_kernels.h"\n')
+        self.write("kernels/a.h", '#include "comm/communicator.h"\n#include "decoding/rows/row_kernels.h"\n')
         self.write("comm/a.h", '#include "proto/control.pb.h"\n#include "base/types.h"\n')
-        self.write("coordinator/api/a.h", '#include "decoding/params.h"\n#include "coordinator/http.h"\n')
+        self.write("coordinator/api/a.h", '#include "decoding/params.h"\n#include "coordinator/http/http.h"\n')
         self.assertEqual(self.found(tree_rules.check_includes), [])
 
     def test_catches_forbidden_includes(self):
@@ -37,7 +37,9 @@ class TreeRules(unittest.TestCase):
             "kernels/a.cc": "decoding/forest.h",
             "comm/a.h": "proto/convert.h", "model/a.h": "decoding/forest.h", "coordinator/a.cc": "model/model_config.h",
             "coordinator/b.cc": "decoding/beam_decoder.h", "loadgen/a.cc": "proto/control.pb.h",
-            "worker/a.cc": "coordinator/http.h", "draft_node/a.cc": "worker/engine.h", "proto/a.cc": "tests/testing/fake.h",
+            "worker/a.cc": "coordinator/http/http.h", "draft_node/a.cc": "worker/engine.h", "proto/a.cc": "tests/testing/fake.h",
+            "tokenizer/a.cc": "coordinator/api/api.h", "testing/a.h": "tests/testing/fake.h", "tools/lab/a.cc": "tests/testing/fake.h",
+            "bench/a.cc": "tests/testing/fake.h",
         }
         for path, included in cases.items():
             self.write(path, f'#pragma once\n#include "{included}"\n')
@@ -48,6 +50,59 @@ class TreeRules(unittest.TestCase):
     def test_catches_includes_not_written_from_the_root(self):
         self.write("base/a.cc", '#include "a.h"\n')
         self.assertEqual(len(self.found(tree_rules.check_includes)), 1)
+
+    def test_accepts_subfolders_that_include_one_way(self):
+        self.write("decoding/forest.h", '#include "decoding/params.h"\n')
+        self.write("decoding/factory.cc", '#include "decoding/tree/a.h"\n#include "decoding/factory.h"\n')
+        self.write("decoding/factory.h")
+        self.write("decoding/rows/a.h", '#include "decoding/forest.h"\n')
+        self.write("decoding/tree/a.h", '#include "decoding/rows/a.h"\n#include "decoding/tree/b.h"\n#include "decoding/factory.h"\n')
+        self.write("decoding/tree/a.cc", '#include "decoding/rows/b.h"\n')
+        self.assertEqual(self.found(tree_rules.check_subfolders), [])
+
+    def test_catches_subfolders_that_include_each_other(self):
+        self.write("decoding/rows/a.h", '#include "decoding/tree/a.h"\n')
+        self.write("decoding/tree/b.cc", '#include "decoding/law/b.h"\n')
+        self.write("decoding/law/b.cc", '\n#include "decoding/rows/a.h"\n')
+        self.assertEqual(self.found(tree_rules.check_subfolders), [
+            "decoding/tree/b.cc:1: includes in a circle: decoding/law/ -> decoding/rows/ -> decoding/tree/ -> decoding/law/"])
+
+    def test_catches_a_subfolder_and_a_header_that_include_each_other(self):
+        self.write("coordinator/routes.h", '#include "coordinator/http/a.h"\n')
+        self.write("coordinator/http/a.cc", '#include "coordinator/routes.h"\n')
+        self.assertEqual(len(self.found(tree_rules.check_subfolders)), 1)
+
+    def test_accepts_types_that_differ_in_their_qualified_names(self):
+        self.write("model/a.h", "namespace coppice::model {\nstruct Sequence {\n  struct Entry {};\n  enum class Kind { kA };\n};\n"
+                                "class Later;\nstruct Forward;\ntemplate <class T, typename U>\nclass Box : public A::B<T> {};\n}\n")
+        self.write("worker/a.h", "namespace coppice::worker {\nstruct Sequence final {};\nclass Forward {};\n"
+                                 "inline void F() { struct Box {}; }\nint Sequence::* member{0};\n}\n")
+        self.write("worker/a.cc", "namespace coppice::worker {\nnamespace {\nstruct Entry {};\n}\nvoid G() { struct Entry {}; }\n}\n")
+        self.write("worker/b.cc", "namespace coppice::worker {\nnamespace {\nstruct Entry {};\n}\n"
+                                  "// struct Sequence {\nconst char* text = \"struct Sequence {\";\n}\n")
+        self.write("proto/a.proto", "package coppice.proto;\nmessage Sequence {\n}\n")
+        self.write("tests/worker/a.cc", "namespace coppice::worker {\nstruct Sequence {};\n}\n")  # a program of its own
+        self.assertEqual(self.found(tree_rules.check_types), [])
+
+    def test_catches_two_types_of_one_qualified_name(self):
+        cases = {
+            "model/b.h": "namespace coppice {\nstruct Sequence {\n};\n}\n",
+            "worker/b.cc": "namespace coppice {\nvoid F() {}\n\nclass Sequence final : public model::Base<int> {\n};\n}\n",
+            "model/c.h": "namespace coppice::model {\nclass Blocks {\n  struct Impl;\n  enum class Kind : uint8_t { kA };\n};\n}\n",
+            "model/c.cc": "namespace coppice::model {\nstruct Blocks::Impl {};\n}\n",
+            "model/d.cc": "namespace coppice {\nnamespace model {\nenum Blocks::Kind { kB };\nstruct [[nodiscard]] Blocks::Impl {};\n}\n}\n",
+            "proto/a.proto": "package coppice.proto;\nmessage Plan {\n}\n",
+            "proto/b.h": "#define BEGIN {\nnamespace coppice::proto {\nusing A = int;\nstruct Plan {};\n}\n",
+        }
+        for path, text in cases.items():
+            self.write(path, text)
+        found = self.found(tree_rules.check_types)
+        self.assertEqual(len(found), 4, found)
+        for violation in ("worker/b.cc:4: coppice::Sequence is the name of another type, of model/b.h:2",
+                          "model/d.cc:3: coppice::model::Blocks::Kind is the name of another type, of model/c.h:4",
+                          "model/d.cc:4: coppice::model::Blocks::Impl is the name of another type, of model/c.cc:2",
+                          "proto/b.h:4: coppice::proto::Plan is the name of another type, of proto/a.proto:2"):
+            self.assertIn(violation, found)
 
     def test_catches_missing_readme(self):
         self.write("base/a.h")

@@ -14,12 +14,12 @@
 #include "proto/convert.h"
 #include "worker/draft_client.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 inline constexpr int kVocab = 16;
 
 // Rows in which token `likely` has almost all probability.
-class OneRow : public RowSource {
+class OneRow : public decoding::RowSource {
  public:
   explicit OneRow(TokenId likely) : logits_(kVocab, 0.0f) { logits_[likely] = 50; }
   absl::Span<const float> Logits(int) override { return logits_; }
@@ -30,7 +30,8 @@ class OneRow : public RowSource {
 
 class FakeDraftNode {
  public:
-  explicit FakeDraftNode(const std::string& endpoint) : channel_(*ServerChannel::Bind(endpoint)) {}
+  explicit FakeDraftNode(const std::string& endpoint)
+      : channel_(*comm::ServerChannel::Bind(endpoint)) {}
   const std::string& endpoint() const { return channel_->endpoint(); }
   proto::DraftNode Announce(const std::string& id) const {
     proto::DraftNode node;
@@ -49,7 +50,7 @@ class FakeDraftNode {
         if (command.kind_case() == kind) return command;
         continue;
       }
-      Poll({channel_->socket()}, 10);
+      comm::Poll({channel_->socket()}, 10);
     }
     return std::nullopt;
   }
@@ -57,20 +58,20 @@ class FakeDraftNode {
   void Send(const proto::DraftReply& reply) { ASSERT_TRUE(channel_->Send(peer_, reply).ok()); }
 
  private:
-  std::unique_ptr<ServerChannel> channel_;
+  std::unique_ptr<comm::ServerChannel> channel_;
   std::string peer_;
   int announced_ = 0;
 };
 
 inline proto::DraftReply ReplyTo(const proto::DraftRequest& request) {
-  DraftForest forest = DraftForest::Empty(request.state().root_trie_size());
+  decoding::DraftForest forest = decoding::DraftForest::Empty(request.state().root_trie_size());
   forest.token = {3};
   forest.parent = {-1};
   forest.layer_begin = {0, 1};
   proto::DraftReply reply;
   reply.set_session_id(request.session_id());
   reply.set_round(request.round());
-  *reply.mutable_forest() = ForestToMessage(forest);
+  *reply.mutable_forest() = proto::ForestToMessage(forest);
   return reply;
 }
 
@@ -87,15 +88,15 @@ class DraftClientTest : public ::testing::TestWithParam<const char*> {
   void Begin(uint64_t id, Sequence* sequence) {
     sequence->id = id;
     sequence->prompt = {1, 2, 3};
-    sequence->params.method = FindMethod("pf_gumbel");
+    sequence->params.method = decoding::FindMethod("pf_gumbel");
     sequence->params.max_tokens = 50;
-    sequence->draft = DraftSizeOf(sequence->params);
-    sequence->decoder = *MakeBeamDecoder(sequence->params);
+    sequence->draft = decoding::DraftSizeOf(sequence->params);
+    sequence->decoder = *decoding::MakeBeamDecoder(sequence->params);
     Decide(sequence);
   }
   static void Decide(Sequence* sequence) {  // one plain layer
     OneRow rows(5);
-    sequence->decoder->Advance(DraftForest::Empty(1), &rows);
+    sequence->decoder->Advance(decoding::DraftForest::Empty(1), &rows);
     ++sequence->round;
   }
   void Decide() { Decide(&sequence_); }
@@ -109,7 +110,7 @@ class DraftClientTest : public ::testing::TestWithParam<const char*> {
       auto arrivals = client_->Receive(now_s);
       if (!arrivals.empty()) return arrivals;
       const auto sockets = client_->sockets();
-      Poll(sockets, 10);
+      comm::Poll(sockets, 10);
     }
     return {};
   }
@@ -124,7 +125,7 @@ class DraftClientTest : public ::testing::TestWithParam<const char*> {
     for (int i = 0; i < 200 && client_->awake_until_s() == before_s; ++i) {
       EXPECT_TRUE(client_->Receive(now_s).empty());
       const auto sockets = client_->sockets();
-      Poll(sockets, 10);
+      comm::Poll(sockets, 10);
     }
     return client_->awake_until_s();
   }
@@ -136,4 +137,4 @@ class DraftClientTest : public ::testing::TestWithParam<const char*> {
   FakeDraftNode node_, other_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::worker

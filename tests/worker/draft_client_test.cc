@@ -11,7 +11,7 @@
 #include "decoding/method.h"
 #include "tests/worker/draft_client_fixture.h"
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 INSTANTIATE_TEST_SUITE_P(Transports, DraftClientTest,
@@ -70,7 +70,7 @@ TEST_P(DraftClientTest, ALateNodeIsNotWaitedForUntilItAnswersAgain) {
   node_.Send(ReplyTo(request->draft()));
   for (int i = 0; i < 20; ++i) {  // the old round's forest must not come out
     EXPECT_TRUE(client_->Receive(1.7).empty());
-    Poll(client_->sockets(), 5);
+    comm::Poll(client_->sockets(), 5);
   }
   EXPECT_EQ(Ask(1.8), Fallback::kNone);
 }
@@ -232,9 +232,9 @@ TEST_P(DraftClientTest, AnAnnouncedForestIsWaitedForAwakeAndTakenAsUsual) {
   const auto request = node_.Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
   SendAnnouncement();
-  EXPECT_DOUBLE_EQ(AwakeUntil(1.01), 1.01 + kStayAwake_s);
+  EXPECT_DOUBLE_EQ(AwakeUntil(1.01), 1.01 + comm::kStayAwake_s);
   SendAnnouncement();
-  EXPECT_DOUBLE_EQ(AwakeUntil(1.02), 1.02 + kStayAwake_s);
+  EXPECT_DOUBLE_EQ(AwakeUntil(1.02), 1.02 + comm::kStayAwake_s);
   EXPECT_EQ(client_->sessions_on("a"), 1);
   node_.Send(ReplyTo(request->draft()));
   ExpectForestOfSeven(Arrivals(1.03));
@@ -246,7 +246,7 @@ TEST_P(DraftClientTest, AnAnnouncementIsNoAnswer) {
   client_->Open(sequence_);
   ASSERT_TRUE(node_.Next(proto::DraftCommand::kOpen).has_value());
   SendAnnouncement();  // nothing was asked
-  EXPECT_DOUBLE_EQ(AwakeUntil(0.5), 0.5 + kStayAwake_s);
+  EXPECT_DOUBLE_EQ(AwakeUntil(0.5), 0.5 + comm::kStayAwake_s);
   ASSERT_EQ(Ask(1), Fallback::kNone);
   const auto request = node_.Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
@@ -254,12 +254,12 @@ TEST_P(DraftClientTest, AnAnnouncementIsNoAnswer) {
   Decide();
   EXPECT_EQ(Ask(1.6), Fallback::kLate);
   SendAnnouncement();
-  EXPECT_DOUBLE_EQ(AwakeUntil(1.65), 1.65 + kStayAwake_s);
+  EXPECT_DOUBLE_EQ(AwakeUntil(1.65), 1.65 + comm::kStayAwake_s);
   EXPECT_EQ(Ask(1.7), Fallback::kLate);
   node_.Send(ReplyTo(request->draft()));  // of an old round
   for (int i = 0; i < 200 && client_->awake_until_s() > 0; ++i) {
     EXPECT_TRUE(client_->Receive(1.75).empty());
-    Poll(client_->sockets(), 10);
+    comm::Poll(client_->sockets(), 10);
   }
   EXPECT_EQ(client_->awake_until_s(), 0);
   EXPECT_EQ(Ask(1.8), Fallback::kNone);
@@ -267,7 +267,7 @@ TEST_P(DraftClientTest, AnAnnouncementIsNoAnswer) {
 
 // Copies among the draws and long rows cost time and memory of their own.
 TEST(CheckForestTest, DrawsAndProposalsStayWithinWhatWasAskedFor) {
-  DraftForest forest = DraftForest::Empty(1);
+  decoding::DraftForest forest = decoding::DraftForest::Empty(1);
   forest.token = {3};
   forest.parent = {-1};
   forest.layer_begin = {0, 1};
@@ -276,7 +276,8 @@ TEST(CheckForestTest, DrawsAndProposalsStayWithinWhatWasAskedFor) {
   const double half = -0.69314718055994531;
   forest.proposals = {{-1, 0, {{3, 4}, {half, half}}}};
   ASSERT_TRUE(forest.Validate(kVocab).ok());
-  AskedForest asked{FindMethod("dsbd"), /*roots=*/1, /*depth=*/1, /*nodes=*/4, /*support=*/2};
+  AskedForest asked{decoding::FindMethod("dsbd"), /*roots=*/1, /*depth=*/1, /*nodes=*/4,
+                    /*support=*/2};
   EXPECT_TRUE(CheckForest(forest, asked).ok()) << CheckForest(forest, asked);
   asked.nodes = 3;
   EXPECT_EQ(CheckForest(forest, asked).message(), "draft forest: draws 4, asked for 3");
@@ -287,11 +288,11 @@ TEST(CheckForestTest, DrawsAndProposalsStayWithinWhatWasAskedFor) {
 }
 
 TEST_P(DraftClientTest, WhatTheVerifierCannotUseIsAMismatch) {
-  sequence_.params.kind = DecodingKind::kBeamSampling;
+  sequence_.params.kind = decoding::DecodingKind::kBeamSampling;
   sequence_.params.beam_width = 2;
-  sequence_.params.method = FindMethod("dsbd");
-  sequence_.draft = DraftSizeOf(sequence_.params);
-  sequence_.decoder = *MakeBeamDecoder(sequence_.params);
+  sequence_.params.method = decoding::FindMethod("dsbd");
+  sequence_.draft = decoding::DraftSizeOf(sequence_.params);
+  sequence_.decoder = *decoding::MakeBeamDecoder(sequence_.params);
   Decide();
   Join({{&node_, "a"}});
   ASSERT_EQ(Ask(1), Fallback::kNone);
@@ -304,4 +305,4 @@ TEST_P(DraftClientTest, WhatTheVerifierCannotUseIsAMismatch) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -14,7 +14,7 @@
 #include "draft_node/draft_service.h"
 #include "tests/worker/engine_fixture.h"
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 using ::testing::IsEmpty;
@@ -24,10 +24,11 @@ constexpr int kThreads = 3;
 // Serves until it ends.
 class DraftNodeThread {
  public:
-  DraftNodeThread(const TinyLlama& model, const std::string& endpoint)
-      : runner_(LoadTinyRunner(model, dir_.path(), single_.get(), kThreads)),
-        leaders_(*ServerChannel::Bind(endpoint)),
-        service_(DraftServiceOptions(), runner_.get(), leaders_.get(), nullptr, &clock_) {
+  DraftNodeThread(const test::TinyLlama& model, const std::string& endpoint)
+      : runner_(test::LoadTinyRunner(model, dir_.path(), single_.get(), kThreads)),
+        leaders_(*comm::ServerChannel::Bind(endpoint)),
+        service_(draft_node::DraftServiceOptions(), runner_.get(), leaders_.get(), nullptr,
+                 &clock_) {
     thread_ = std::thread([this] {
       while (!stopping_) EXPECT_TRUE(service_.RunOnce(5).ok());
     });
@@ -47,21 +48,21 @@ class DraftNodeThread {
   }
 
  private:
-  TempDir dir_;
-  std::unique_ptr<Communicator> single_ = MakeSingleCommunicator();
+  test::TempDir dir_;
+  std::unique_ptr<comm::Communicator> single_ = comm::MakeSingleCommunicator();
   SteadyClock clock_;
-  std::unique_ptr<ModelRunner> runner_;
-  std::unique_ptr<ServerChannel> leaders_;
-  DraftService service_;
+  std::unique_ptr<model::ModelRunner> runner_;
+  std::unique_ptr<comm::ServerChannel> leaders_;
+  draft_node::DraftService service_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };
 
 class DraftedEngineTest : public EngineTest, public ::testing::WithParamInterface<const char*> {
  protected:
-  static DecodingParams DraftedParams(uint64_t seed, const std::string& method) {
-    DecodingParams params = Params();
-    params.method = FindMethod(method);
+  static decoding::DecodingParams DraftedParams(uint64_t seed, const std::string& method) {
+    decoding::DecodingParams params = Params();
+    params.method = decoding::FindMethod(method);
     params.plain = false;
     params.seed = seed;
     params.beam_width = params.num_hypotheses = 2 + static_cast<int>(seed % 3);
@@ -79,8 +80,8 @@ INSTANTIATE_TEST_SUITE_P(Transports, DraftedEngineTest,
                          });
 
 TEST_P(DraftedEngineTest, AnswersAsWithoutDrafts) {
-  TempDir dir;
-  const auto runner = LoadTinyRunner(Tiny(), dir.path(), single_.get(), kThreads);
+  test::TempDir dir;
+  const auto runner = test::LoadTinyRunner(Tiny(), dir.path(), single_.get(), kThreads);
   DraftNodeThread node(Tiny(), GetParam());
   uint64_t id = 0;
   uint64_t drafted = 0;
@@ -117,4 +118,4 @@ TEST_P(DraftedEngineTest, AnswersAsWithoutDrafts) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::worker

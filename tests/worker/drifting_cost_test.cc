@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 constexpr double kRatio = 1.2;  // what size 5 costs, in units of size 3
@@ -61,4 +61,4 @@ TEST(DriftingCostTest, OneStallIsNotBelieved) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -15,12 +15,12 @@
 #include "tests/testing/tiny_runner.h"
 #include "worker/engine.h"
 
-namespace coppice {
+namespace coppice::worker {
 
 inline constexpr int kVocab = 96, kPositions = 64;
 
 // Says stop once as many sequences have ended as it was told to wait for.
-class QueuedCoordinator : public NodeAgent {
+class QueuedCoordinator : public comm::NodeAgent {
  public:
   void Send(const proto::NodeMessage& message) override {
     for (const proto::SequenceUpdate& update : message.progress().updates()) {
@@ -41,8 +41,8 @@ class QueuedCoordinator : public NodeAgent {
     message.mutable_stop()->set_reason("the test ends");
     return message;
   }
-  Pollable socket() override {
-    Pollable pollable;
+  comm::Pollable socket() override {
+    comm::Pollable pollable;
     pollable.ready = !queue_.empty() || to_wait_for_ <= 0;
     return pollable;
   }
@@ -70,33 +70,33 @@ class QueuedCoordinator : public NodeAgent {
 class EngineTest : public ::testing::Test {
  protected:
   EngineTest() {
-    runner_ = LoadTinyRunner(Tiny(), dir_.path(), single_.get());
+    runner_ = test::LoadTinyRunner(Tiny(), dir_.path(), single_.get());
     plans_ = PlanLeader::Start(single_.get(), "", 1).value();
   }
-  static TinyLlama Tiny() {
-    TinyLlamaOptions tiny;
+  static test::TinyLlama Tiny() {
+    test::TinyLlamaOptions tiny;
     tiny.vocab = kVocab;
     tiny.max_positions = kPositions;
-    return MakeTinyLlama(tiny);
+    return test::MakeTinyLlama(tiny);
   }
-  static DecodingParams Params() {
-    DecodingParams params;
-    params.kind = DecodingKind::kBeamSampling;
-    params.method = FindMethod("pf_gumbel");
+  static decoding::DecodingParams Params() {
+    decoding::DecodingParams params;
+    params.kind = decoding::DecodingKind::kBeamSampling;
+    params.method = decoding::FindMethod("pf_gumbel");
     params.plain = true;
     params.beam_width = params.num_hypotheses = 3;
     params.max_tokens = 6;
     return params;
   }
-  static proto::StartSequence MakeStart(uint64_t id, const DecodingParams& params) {
+  static proto::StartSequence MakeStart(uint64_t id, const decoding::DecodingParams& params) {
     proto::StartSequence start;
     start.set_sequence_id(id);
     for (TokenId token : {5, 6, 7}) start.add_prompt(token);
-    *start.mutable_decoding() = DecodingToMessage(params);
+    *start.mutable_decoding() = proto::DecodingToMessage(params);
     return start;
   }
   void Run() { RunOn(runner_.get()); }
-  void RunOn(ModelRunner* runner) {
+  void RunOn(model::ModelRunner* runner) {
     const int64_t used = runner->blocks()->counts().used;
     EngineOptions options;
     options.scheduler.kv_blocks = runner->blocks()->counts().total;
@@ -109,12 +109,12 @@ class EngineTest : public ::testing::Test {
     EXPECT_TRUE(runner->blocks()->CheckIntegrity().ok()) << runner->blocks()->CheckIntegrity();
   }
 
-  TempDir dir_;
-  std::unique_ptr<Communicator> single_ = MakeSingleCommunicator();
-  std::unique_ptr<ModelRunner> runner_;
+  test::TempDir dir_;
+  std::unique_ptr<comm::Communicator> single_ = comm::MakeSingleCommunicator();
+  std::unique_ptr<model::ModelRunner> runner_;
   std::unique_ptr<PlanLeader> plans_;
   SteadyClock clock_;
   QueuedCoordinator coordinator_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -13,7 +13,7 @@
 #include "tests/testing/decoding_message.h"
 #include "tests/worker/engine_fixture.h"
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 using ::testing::HasSubstr;
@@ -28,22 +28,22 @@ TEST_F(EngineTest, WhatCannotBeServedIsRefusedByNameAndTheRestGoesOn) {
       {"invalid_value", "prompt: no tokens", [](auto* s) { s->clear_prompt(); }},
       {"invalid_value", "prompt[1]: 96", [](auto* s) { s->set_prompt(1, kVocab); }},
       {"invalid_value", "temperature",
-       [](auto* s) { SetNumber("temperature", -1, s->mutable_decoding()); }},
+       [](auto* s) { test::SetNumber("temperature", -1, s->mutable_decoding()); }},
       {"unsupported_combination", "certified",
        [](auto* s) { s->mutable_decoding()->set_method("certified"); }},
       {"context_length_exceeded", "64",
-       [](auto* s) { SetInteger("max_tokens", kPositions, s->mutable_decoding()); }},
+       [](auto* s) { test::SetInteger("max_tokens", kPositions, s->mutable_decoding()); }},
       {"unsupported_combination", "values of noise a layer",
        [](auto* s) {
          s->mutable_decoding()->set_method("gumbel_slots");
-         SetInteger("beam_width", 4000, s->mutable_decoding());
-         SetInteger("num_hypotheses", 1, s->mutable_decoding());
+         test::SetInteger("beam_width", 4000, s->mutable_decoding());
+         test::SetInteger("num_hypotheses", 1, s->mutable_decoding());
        }},
       {"kv_capacity_exceeded", "forward pass of 64 rows",
        [](auto* s) {
-         SetInteger("beam_width", 1000, s->mutable_decoding());
-         SetInteger("num_hypotheses", 1, s->mutable_decoding());
-         SetInteger("max_tokens", 40, s->mutable_decoding());
+         test::SetInteger("beam_width", 1000, s->mutable_decoding());
+         test::SetInteger("num_hypotheses", 1, s->mutable_decoding());
+         test::SetInteger("max_tokens", 40, s->mutable_decoding());
        }},
   };
   uint64_t id = 0;
@@ -91,7 +91,7 @@ TEST_F(EngineTest, AnswersAreTheSameAloneAndAmongOthers) {
   Run();
   const proto::SequenceUpdate alone = coordinator_.finished().at(1);
   for (uint64_t id = 2; id < 8; ++id) {
-    DecodingParams params = Params();
+    decoding::DecodingParams params = Params();
     params.seed = id == 5 ? Params().seed : id;
     params.beam_width = params.num_hypotheses = id == 5 ? 3 : static_cast<int>(id);
     coordinator_.Start(MakeStart(id, params));
@@ -108,17 +108,17 @@ TEST_F(EngineTest, AnswersAreTheSameAloneAndAmongOthers) {
 
 // Sequences that share a pass are verified at the same time; one alone spreads its rows.
 TEST_F(EngineTest, AnswersAreTheSameOnSeveralThreads) {
-  TempDir dir;
-  const auto threaded = LoadTinyRunner(Tiny(), dir.path(), single_.get(), /*threads=*/3);
+  test::TempDir dir;
+  const auto threaded = test::LoadTinyRunner(Tiny(), dir.path(), single_.get(), /*threads=*/3);
   for (const int sequences : {1, 8}) {
     std::map<uint64_t, proto::SequenceUpdate> finished[2];
     for (const bool several : {false, true}) {
       for (int id = 1; id <= sequences; ++id) {
-        DecodingParams params = Params();
+        decoding::DecodingParams params = Params();
         params.seed = id;
         params.beam_width = params.num_hypotheses = 2 + id % 5;
         if (id % 3 == 0) {
-          params.kind = DecodingKind::kBeamSearch;
+          params.kind = decoding::DecodingKind::kBeamSearch;
         } else {
           params.warp.top_p = id % 2 == 0 ? 0.8 : 1;
         }
@@ -140,8 +140,8 @@ TEST_F(EngineTest, AnswersAreTheSameOnSeveralThreads) {
 }
 
 // A model whose rows below these tokens are no numbers.
-TinyLlama WithBadTokens(TinyLlama model, TokenId first, TokenId end) {
-  TinyTensor& embeddings = model.tensors.at("model.embed_tokens.weight");
+test::TinyLlama WithBadTokens(test::TinyLlama model, TokenId first, TokenId end) {
+  test::TinyTensor& embeddings = model.tensors.at("model.embed_tokens.weight");
   const int64_t hidden = embeddings.shape[1];
   for (int64_t i = first * hidden; i < end * hidden; ++i) {
     embeddings.values[i] = std::numeric_limits<float>::quiet_NaN();
@@ -150,9 +150,10 @@ TinyLlama WithBadTokens(TinyLlama model, TokenId first, TokenId end) {
 }
 
 TEST_F(EngineTest, ABadRowEndsItsSequenceAmongOthers) {
-  TempDir dir;
-  const auto runner = LoadTinyRunner(WithBadTokens(Tiny(), 9, 10), dir.path(), single_.get(), 3);
-  DecodingParams params = Params();
+  test::TempDir dir;
+  const auto runner =
+      test::LoadTinyRunner(WithBadTokens(Tiny(), 9, 10), dir.path(), single_.get(), 3);
+  decoding::DecodingParams params = Params();
   params.warp.logit_bias = {{9, -std::numeric_limits<double>::infinity()}};
   coordinator_.Start(MakeStart(1, params));
   RunOn(runner.get());
@@ -182,13 +183,14 @@ TEST_F(EngineTest, ABadRowEndsItsSequenceAmongOthers) {
 
 // All beams of the second layer, read at the same time.
 TEST_F(EngineTest, SeveralBadRowsOfALayerEndTheirSequence) {
-  TempDir dir;
-  const auto runner = LoadTinyRunner(WithBadTokens(Tiny(), 8, kVocab), dir.path(), single_.get(), 3);
+  test::TempDir dir;
+  const auto runner =
+      test::LoadTinyRunner(WithBadTokens(Tiny(), 8, kVocab), dir.path(), single_.get(), 3);
   uint64_t id = 0;
   for (const char* method : {"none", "pf_gumbel", "gumbel_slots", "dsbd"}) {
     SCOPED_TRACE(method);
-    DecodingParams params = Params();
-    const MethodRow* row = FindMethod(method);
+    decoding::DecodingParams params = Params();
+    const decoding::MethodRow* row = decoding::FindMethod(method);
     params.plain = row == nullptr;
     if (row != nullptr) params.method = row;
     params.beam_width = params.num_hypotheses = 6;
@@ -208,4 +210,4 @@ TEST_F(EngineTest, SeveralBadRowsOfALayerEndTheirSequence) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::worker

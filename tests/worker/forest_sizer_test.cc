@@ -5,7 +5,7 @@
 #include <functional>
 #include <map>
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 SizerLimits Limits(int beam_width) {
@@ -141,7 +141,7 @@ TEST(ForestSizerTest, AStaticTreeIsCutToWholeLayersThatFit) {
   ForestSizer sizer;
   SizerLimits limits = Limits(1);
   limits.draft.chosen = true;
-  limits.draft.tree = *ParseTopology("4-2-1");  // layers of 4, 8 and 8 nodes
+  limits.draft.tree = *decoding::ParseTopology("4-2-1");  // layers of 4, 8 and 8 nodes
   limits.draft.width = 4;
   limits.draft.depth = 3;
   const auto expect = [&](int width, int depth) {
@@ -157,7 +157,7 @@ TEST(ForestSizerTest, AStaticTreeIsCutToWholeLayersThatFit) {
   limits.max_nodes = 20;
   limits.max_depth = 1;
   expect(4, 1);
-  limits.draft.tree = *ParseTopology("chain");
+  limits.draft.tree = *decoding::ParseTopology("chain");
   limits.draft.width = 1;
   limits.draft.depth = 0;
   limits.max_depth = 3;
@@ -182,4 +182,4 @@ TEST(ForestSizerTest, ManySequencesInOnePassGetSmallerForests) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -16,47 +16,48 @@
 #include "decoding/drafter.h"
 #include "decoding/method.h"
 #include "proto/convert.h"
-#include "tests/testing/hash_lm.h"
+#include "testing/hash_lm.h"
 #include "worker/draft_client.h"
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 using Random = std::mt19937_64;
 
 constexpr int kVocab = 12;
 constexpr int kWidth = 4, kDepth = 3;
-const HashLm kModel{.vocab_size = kVocab, .salt = 5, .power = 3, .noise = 8};
+const test::HashLm kModel{.vocab_size = kVocab, .salt = 5, .power = 3, .noise = 8};
 
 struct Setting {
-  const MethodRow* method;
-  DecodingParams params;
+  const decoding::MethodRow* method;
+  decoding::DecodingParams params;
 };
 
 // Every method that drafts, with every decoding and one warp of each sort that it serves. At
 // temperature 0.01 most of a row's mass is below what f64 holds.
 std::vector<Setting> Settings() {
   std::vector<Setting> settings;
-  for (const MethodRow& row : Methods()) {
-    if (row.form == DraftForm::kNone) continue;
-    for (const DecodingKind kind : row.serves) {
-      for (const double temperature : {1.0, 0.01, kLeastTemperature, 0.0}) {
-        for (const WarpMode mode : {WarpMode::kRow, WarpMode::kJoint}) {
-          DecodingParams params;
+  for (const decoding::MethodRow& row : decoding::Methods()) {
+    if (row.form == decoding::DraftForm::kNone) continue;
+    for (const decoding::DecodingKind kind : row.serves) {
+      for (const double temperature : {1.0, 0.01, decoding::kLeastTemperature, 0.0}) {
+        for (const decoding::WarpMode mode :
+             {decoding::WarpMode::kRow, decoding::WarpMode::kJoint}) {
+          decoding::DecodingParams params;
           params.kind = kind;
           params.method = &row;
           params.warp.temperature = temperature;
           params.warp.mode = mode;
-          params.warp.top_k = mode == WarpMode::kJoint ? 5 : 0;
-          if (kind != DecodingKind::kMultinomial) params.beam_width = 3;
+          params.warp.top_k = mode == decoding::WarpMode::kJoint ? 5 : 0;
+          if (kind != decoding::DecodingKind::kMultinomial) params.beam_width = 3;
           params.refill = temperature == 1.0;
           params.max_tokens = 6;
           params.min_tokens = 1;
           params.stop_ids = {2, 7};
           params.stop_when_full = false;
           if (row.reads("width_threshold") && temperature < 1) params.width_threshold = 0.7;
-          params.draft_width = row.form == DraftForm::kPath ? 1 : row.most_children;
-          if (MakeBeamDecoder(params).ok()) settings.push_back({&row, params});
+          params.draft_width = row.form == decoding::DraftForm::kPath ? 1 : row.most_children;
+          if (decoding::MakeBeamDecoder(params).ok()) settings.push_back({&row, params});
         }
       }
     }
@@ -64,17 +65,20 @@ std::vector<Setting> Settings() {
   return settings;
 }
 
-DraftForest HonestForest(const DecodingParams& params, const DraftState& state, int depth) {
-  auto drafter = MakeDrafter(params, state, params.draft_width > 0 ? params.draft_width : kWidth);
+decoding::DraftForest HonestForest(const decoding::DecodingParams& params,
+                                   const decoding::DraftState& state, int depth) {
+  auto drafter =
+      decoding::MakeDrafter(params, state, params.draft_width > 0 ? params.draft_width : kWidth);
   EXPECT_TRUE(drafter.ok()) << drafter.status();
   for (int level = 0; level < depth && !(*drafter)->frontier().empty(); ++level) {
-    const std::vector<uint64_t> hashes = RowHashes(state.root_hash, (*drafter)->forest());
-    std::vector<Distribution> rows;
+    const std::vector<uint64_t> hashes = test::RowHashes(state.root_hash, (*drafter)->forest());
+    std::vector<decoding::Distribution> rows;
     for (const int32_t node : (*drafter)->frontier()) {
       const int row = (*drafter)->forest().RowOf(node);
       const std::vector<double> log_probs = kModel.DraftLogProbs(hashes[row]);
       const std::vector<float> logits(log_probs.begin(), log_probs.end());
-      rows.push_back(DraftRow(logits, params, static_cast<int>(state.layers_committed) + level));
+      rows.push_back(
+          decoding::DraftRow(logits, params, static_cast<int>(state.layers_committed) + level));
     }
     (*drafter)->Grow(rows);
   }
@@ -231,57 +235,57 @@ void ExpectNamed(const absl::Status& status) {
 
 class Sequence {
  public:
-  explicit Sequence(const Setting& setting) : decoder_(*MakeBeamDecoder(setting.params)) {
-    Round(DraftForest::Empty(1));
+  explicit Sequence(const Setting& setting) : decoder_(*decoding::MakeBeamDecoder(setting.params)) {
+    Round(decoding::DraftForest::Empty(1));
   }
-  BeamDecoder& decoder() { return *decoder_; }
-  void Round(const DraftForest& forest) {
-    HashLmRows rows(kModel, decoder_->draft_state().root_hash, forest, /*in_f32=*/true);
-    const Verdict verdict = decoder_->Advance(forest, &rows);
+  decoding::BeamDecoder& decoder() { return *decoder_; }
+  void Round(const decoding::DraftForest& forest) {
+    test::HashLmRows rows(kModel, decoder_->draft_state().root_hash, forest, /*in_f32=*/true);
+    const decoding::Verdict verdict = decoder_->Advance(forest, &rows);
     EXPECT_GE(verdict.stats.layers, 1);
     EXPECT_EQ(verdict.node_path.size(), forest.token.size());
   }
   void Finish() {
     while (!decoder_->finished()) {
-      Round(DraftForest::Empty(static_cast<int>(decoder_->roots().size())));
+      Round(decoding::DraftForest::Empty(static_cast<int>(decoder_->roots().size())));
     }
-    const std::vector<Hypothesis> result = decoder_->Result();
+    const std::vector<decoding::Hypothesis> result = decoder_->Result();
     ASSERT_FALSE(result.empty());
-    for (const Hypothesis& hypothesis : result) {
+    for (const decoding::Hypothesis& hypothesis : result) {
       EXPECT_TRUE(std::isfinite(hypothesis.joint_log_probability));
       for (const TokenId token : hypothesis.tokens) EXPECT_TRUE(token >= 0 && token < kVocab);
     }
   }
 
  private:
-  std::unique_ptr<BeamDecoder> decoder_;
+  std::unique_ptr<decoding::BeamDecoder> decoder_;
 };
 
 TEST(HostileForestTest, EveryMethodRefusesByNameOrGoesOn) {
   constexpr int kMutants = 400;
   for (const Setting& setting : Settings()) {
     SCOPED_TRACE(absl::StrCat(setting.method->name, " ",
-                              std::string(DecodingKindName(setting.params.kind)),
+                              std::string(decoding::DecodingKindName(setting.params.kind)),
                               " T=", setting.params.warp.temperature, " ",
-                              std::string(WarpModeName(setting.params.warp.mode))));
+                              std::string(decoding::WarpModeName(setting.params.warp.mode))));
     Sequence first(setting);
     if (first.decoder().finished()) continue;
-    const DraftState state = first.decoder().draft_state();
+    const decoding::DraftState state = first.decoder().draft_state();
     const int width = setting.params.draft_width > 0 ? setting.params.draft_width : kWidth;
     const AskedForest asked{setting.method, static_cast<int>(state.root_hash.size()), kDepth,
-                            DraftSizeOf(setting.params).Nodes(width, kDepth),
+                            decoding::DraftSizeOf(setting.params).Nodes(width, kDepth),
                             setting.params.draft_support};
-    const DraftForest honest = HonestForest(setting.params, state, kDepth);
+    const decoding::DraftForest honest = HonestForest(setting.params, state, kDepth);
     ASSERT_TRUE(CheckForest(honest, asked).ok()) << CheckForest(honest, asked);
-    DecodingParams reseeded = setting.params;
+    decoding::DecodingParams reseeded = setting.params;
     reseeded.seed = 1;
-    const proto::Forest good = ForestToMessage(honest);
-    const proto::Forest other = ForestToMessage(HonestForest(reseeded, state, kDepth));
+    const proto::Forest good = proto::ForestToMessage(honest);
+    const proto::Forest other = proto::ForestToMessage(HonestForest(reseeded, state, kDepth));
     Mutator mutator(11);
     int refused = 0;
     for (int i = 0; i < kMutants; ++i) {
       const proto::Forest message = mutator.Mutate(good, other);
-      const auto forest = ForestFromMessage(message, kVocab);
+      const auto forest = proto::ForestFromMessage(message, kVocab);
       if (!forest.ok()) {
         ExpectNamed(forest.status());
         ++refused;
@@ -303,4 +307,4 @@ TEST(HostileForestTest, EveryMethodRefusesByNameOrGoesOn) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -7,7 +7,7 @@
 
 #include "tests/worker/draft_client_fixture.h"
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 // A direct connection tells when it ends; nobody waits for the deadline of the draft then.
@@ -89,7 +89,7 @@ TEST_F(LostConnectionTest, SessionsAreOpenedAnewAtTheNodeThatCameBack) {
   Fallback asked = Fallback::kDead;
   for (int i = 0; i < 500 && asked != Fallback::kNone; ++i, now_s += 2) {
     EXPECT_TRUE(client_->Receive(now_s).empty());
-    Poll(client_->sockets(), 10);
+    comm::Poll(client_->sockets(), 10);
     asked = Ask(now_s);
     EXPECT_TRUE(asked == Fallback::kNone || asked == Fallback::kDead) << FallbackName(asked);
   }
@@ -107,4 +107,4 @@ TEST_F(LostConnectionTest, SessionsAreOpenedAnewAtTheNodeThatCameBack) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -6,21 +6,21 @@
 #include <random>
 #include <set>
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 using ::testing::ElementsAre;
 
-PathId Path(PathTree* paths, const std::vector<TokenId>& tokens) {
-  PathId path = kRootPath;
+decoding::PathId Path(decoding::PathTree* paths, const std::vector<TokenId>& tokens) {
+  decoding::PathId path = decoding::kRootPath;
   for (const TokenId token : tokens) path = paths->Extend(path, token);
   return path;
 }
 
 TEST(RootTrieTest, SharedTokensAreOneEntry) {
-  PathTree paths;
-  const PathId a = Path(&paths, {1, 2, 3, 4}), b = Path(&paths, {1, 2, 3, 5}),
-               c = Path(&paths, {1, 2, 6, 4});
+  decoding::PathTree paths;
+  const decoding::PathId a = Path(&paths, {1, 2, 3, 4}), b = Path(&paths, {1, 2, 3, 5}),
+                         c = Path(&paths, {1, 2, 6, 4});
   const RootTrie trie = MakeRootTrie(paths, {a, b, c});
   EXPECT_THAT(paths.Tokens(trie.stable), ElementsAre(1, 2));
   EXPECT_THAT(trie.token, ElementsAre(3, 4, 5, 6, 4));
@@ -29,7 +29,7 @@ TEST(RootTrieTest, SharedTokensAreOneEntry) {
 }
 
 TEST(RootTrieTest, TheLastTokenOfALoneRootIsItsOwn) {
-  PathTree paths;
+  decoding::PathTree paths;
   const RootTrie trie = MakeRootTrie(paths, {Path(&paths, {7, 8})});
   EXPECT_THAT(paths.Tokens(trie.stable), ElementsAre(7));
   EXPECT_THAT(trie.token, ElementsAre(8));
@@ -40,8 +40,8 @@ TEST(RootTrieTest, TheLastTokenOfALoneRootIsItsOwn) {
 TEST(RootTrieTest, RandomRootsAreSpelledWithoutEqualSiblings) {
   std::mt19937 random(3);
   for (int round = 0; round < 500; ++round) {
-    PathTree paths;
-    std::vector<PathId> roots;
+    decoding::PathTree paths;
+    std::vector<decoding::PathId> roots;
     for (size_t n = 1 + random() % 6; n > 0; --n) {
       std::vector<TokenId> tokens(4);
       for (TokenId& token : tokens) token = static_cast<TokenId>(random() % 2);
@@ -65,4 +65,4 @@ TEST(RootTrieTest, RandomRootsAreSpelledWithoutEqualSiblings) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 TEST(RoundClockTest, TimesAPassAndTellsWhetherAnAnnouncementComesInTime) {
@@ -26,4 +26,4 @@ TEST(RoundClockTest, TimesAPassAndTellsWhetherAnAnnouncementComesInTime) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -10,23 +10,23 @@
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 constexpr int kVocab = 24;
 constexpr TokenId kEos = 2;
 
 void Write(const std::string& dir, uint64_t seed, int layers) {
-  TinyLlamaOptions options;
+  test::TinyLlamaOptions options;
   options.vocab = kVocab;
   options.layers = layers;
   options.seed = seed;
-  WriteTinyLlama(MakeTinyLlama(options), dir);
+  test::WriteTinyLlama(test::MakeTinyLlama(options), dir);
 }
 
 struct Shape {
   std::string method;
-  DecodingKind kind;
+  decoding::DecodingKind kind;
   int width;
 };
 
@@ -36,10 +36,10 @@ class RoundTest : public ::testing::TestWithParam<Shape> {
     Write(target_.path(), 1, 2);
     Write(draft_.path(), 2, 1);
   }
-  DecodingParams Params(uint64_t seed) const {
-    DecodingParams params;
+  decoding::DecodingParams Params(uint64_t seed) const {
+    decoding::DecodingParams params;
     params.kind = GetParam().kind;
-    params.method = FindMethod(GetParam().method);
+    params.method = decoding::FindMethod(GetParam().method);
     params.beam_width = GetParam().width;
     params.num_hypotheses = GetParam().width;
     params.max_tokens = 40;
@@ -54,7 +54,8 @@ class RoundTest : public ::testing::TestWithParam<Shape> {
     }
     return prompt;
   }
-  static void ExpectSame(const std::vector<Hypothesis>& a, const std::vector<Hypothesis>& b) {
+  static void ExpectSame(const std::vector<decoding::Hypothesis>& a,
+                         const std::vector<decoding::Hypothesis>& b) {
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) {
       EXPECT_EQ(a[i].tokens, b[i].tokens);
@@ -62,12 +63,12 @@ class RoundTest : public ::testing::TestWithParam<Shape> {
       EXPECT_EQ(a[i].finished, b[i].finished);
     }
   }
-  TempDir target_, draft_;
+  test::TempDir target_, draft_;
 };
 
 TEST_P(RoundTest, DraftsChangeNoTokenAndNoScore) {
-  CheckedReplica random_draft(target_.path(), draft_.path());
-  CheckedReplica same_draft(target_.path(), target_.path());
+  test::CheckedReplica random_draft(target_.path(), draft_.path());
+  test::CheckedReplica same_draft(target_.path(), target_.path());
   int passes_plain = 0, passes_same = 0;
   for (uint64_t seed = 0; seed < 12; ++seed) {
     const auto plain = random_draft.Decode(Prompt(seed), Params(seed), 0, 0);
@@ -86,28 +87,27 @@ TEST_P(RoundTest, DraftsChangeNoTokenAndNoScore) {
   EXPECT_EQ(random_draft.draft_blocks_used(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, RoundTest,
-                         ::testing::Values(Shape{"pf_gumbel", DecodingKind::kMultinomial, 1},
-                                           Shape{"pf_gumbel", DecodingKind::kBeamSampling, 4},
-                                           Shape{"certified", DecodingKind::kBeamSearch, 4},
-                                           Shape{"certified", DecodingKind::kBeamSearch, 2},
-                                           Shape{"hg_wor",
-                                                 DecodingKind::kBeamSamplingWithoutReplacement, 3}),
-                         [](const auto& info) {
-                           return info.param.method + "_" +
-                                  std::string(DecodingKindName(info.param.kind)) + "_W" +
-                                  std::to_string(info.param.width);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Methods, RoundTest,
+    ::testing::Values(Shape{"pf_gumbel", decoding::DecodingKind::kMultinomial, 1},
+                      Shape{"pf_gumbel", decoding::DecodingKind::kBeamSampling, 4},
+                      Shape{"certified", decoding::DecodingKind::kBeamSearch, 4},
+                      Shape{"certified", decoding::DecodingKind::kBeamSearch, 2},
+                      Shape{"hg_wor", decoding::DecodingKind::kBeamSamplingWithoutReplacement, 3}),
+    [](const auto& info) {
+      return info.param.method + "_" + std::string(decoding::DecodingKindName(info.param.kind)) +
+             "_W" + std::to_string(info.param.width);
+    });
 
 // DSBD promises the law, not the text: here only that rounds go on, drafts are accepted and nothing
 // leaks.
 TEST(DsbdRoundTest, RunsOnRealModelsAndAcceptsAnEqualDraft) {
-  TempDir target;
+  test::TempDir target;
   Write(target.path(), 1, 2);
-  CheckedReplica replica(target.path(), target.path());
-  DecodingParams params;
-  params.kind = DecodingKind::kBeamSampling;
-  params.method = FindMethod("dsbd");
+  test::CheckedReplica replica(target.path(), target.path());
+  decoding::DecodingParams params;
+  params.kind = decoding::DecodingKind::kBeamSampling;
+  params.method = decoding::FindMethod("dsbd");
   params.beam_width = params.num_hypotheses = 2;
   params.max_tokens = 40;
   params.stop_ids = {kEos};
@@ -124,4 +124,4 @@ TEST(DsbdRoundTest, RunsOnRealModelsAndAcceptsAnEqualDraft) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::worker

@@ -4,7 +4,7 @@
 
 #include "decoding/method.h"
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 SchedulerOptions SmallPool() {
@@ -17,12 +17,13 @@ SchedulerOptions SmallPool() {
 Sequence MakeSequence(int prompt, int max_tokens, int width) {
   Sequence sequence;
   sequence.prompt.assign(prompt, 1);
-  sequence.params.kind = width == 1 ? DecodingKind::kMultinomial : DecodingKind::kBeamSearch;
-  sequence.params.method = FindMethod(width == 1 ? "pf_gumbel" : "certified");
+  sequence.params.kind =
+      width == 1 ? decoding::DecodingKind::kMultinomial : decoding::DecodingKind::kBeamSearch;
+  sequence.params.method = decoding::FindMethod(width == 1 ? "pf_gumbel" : "certified");
   sequence.params.beam_width = width;
   sequence.params.max_tokens = max_tokens;
-  sequence.draft = DraftSizeOf(sequence.params);
-  sequence.decoder = *MakeBeamDecoder(sequence.params);
+  sequence.draft = decoding::DraftSizeOf(sequence.params);
+  sequence.decoder = *decoding::MakeBeamDecoder(sequence.params);
   return sequence;
 }
 
@@ -72,12 +73,12 @@ TEST(SchedulerTest, ForestsShareAPassAndNeverReachBeyondTheEnd) {
   }
   EXPECT_LE(3 * (scheduler.ForestLimits(running[0]).max_nodes + 1), 64);
   running[0].params.draft_width = 16;  // a request's own number may fill a pass
-  running[0].draft = DraftSizeOf(running[0].params);
+  running[0].draft = decoding::DraftSizeOf(running[0].params);
   EXPECT_EQ(scheduler.ForestLimits(running[0]).max_nodes, 63);
   wide.params.plain = true;
-  wide.draft = DraftSizeOf(wide.params);
+  wide.draft = decoding::DraftSizeOf(wide.params);
   EXPECT_EQ(scheduler.ForestLimits(wide).max_depth, 0);
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::worker

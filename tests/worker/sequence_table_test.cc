@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace coppice {
+namespace coppice::worker {
 namespace {
 
 using ::testing::ElementsAre;
@@ -62,4 +62,4 @@ TEST(SequenceTableTest, OnlyThoseThatAreDraftingHaveADeadline) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::worker

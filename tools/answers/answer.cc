@@ -6,26 +6,26 @@
 #include "absl/cleanup/cleanup.h"
 #include "base/status.h"
 
-namespace coppice {
+namespace coppice::answers {
 namespace {
 
-absl::StatusOr<DraftForest> NextForest(const AnswerRequest& request, int round,
-                                       LocalReplica* replica) {
-  const BeamDecoder& decoder = replica->decoder();
+absl::StatusOr<decoding::DraftForest> NextForest(const AnswerRequest& request, int round,
+                                                 lab::LocalReplica* replica) {
+  const decoding::BeamDecoder& decoder = replica->decoder();
   const int depth = std::min(request.forest_depth, decoder.max_useful_depth());
   // The first round decides the layer below the prompt; it has no draft.
   const bool late = round == 0 || (request.late > 0 && round % request.late == 0);
   if (request.forest_width > 0 && depth > 0 && !late) {
     return replica->Draft(request.forest_width, depth);
   }
-  return DraftForest::Empty(static_cast<int>(decoder.roots().size()));
+  return decoding::DraftForest::Empty(static_cast<int>(decoder.roots().size()));
 }
 
-absl::Status RunRounds(const AnswerRequest& request, LocalReplica* replica, Answer* answer) {
-  const BeamDecoder& decoder = replica->decoder();
+absl::Status RunRounds(const AnswerRequest& request, lab::LocalReplica* replica, Answer* answer) {
+  const decoding::BeamDecoder& decoder = replica->decoder();
   for (int round = 0; !decoder.finished(); ++round) {
-    COPPICE_ASSIGN_OR_RETURN(DraftForest forest, NextForest(request, round, replica));
-    COPPICE_ASSIGN_OR_RETURN(const Verdict verdict, replica->Round(std::move(forest)));
+    COPPICE_ASSIGN_OR_RETURN(decoding::DraftForest forest, NextForest(request, round, replica));
+    COPPICE_ASSIGN_OR_RETURN(const decoding::Verdict verdict, replica->Round(std::move(forest)));
     answer->layers.push_back(verdict.stats.layers);
     answer->drafted_nodes.push_back(verdict.stats.drafted_nodes);
     answer->accepted_nodes.push_back(verdict.stats.accepted_nodes);
@@ -37,7 +37,7 @@ absl::Status RunRounds(const AnswerRequest& request, LocalReplica* replica, Answ
 
 }  // namespace
 
-absl::StatusOr<Answer> RunRequest(const AnswerRequest& request, LocalReplica* replica) {
+absl::StatusOr<Answer> RunRequest(const AnswerRequest& request, lab::LocalReplica* replica) {
   Answer answer;
   absl::Status status = replica->Open(request.prompt, request.params, request.forest_width > 0);
   if (status.ok()) {
@@ -51,4 +51,4 @@ absl::StatusOr<Answer> RunRequest(const AnswerRequest& request, LocalReplica* re
   return answer;
 }
 
-}  // namespace coppice
+}  // namespace coppice::answers

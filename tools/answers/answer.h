@@ -10,11 +10,11 @@
 #include "tools/answers/request.h"
 #include "tools/lab/local_replica.h"
 
-namespace coppice {
+namespace coppice::answers {
 
 struct Answer {
-  absl::Status refused;                // why no decoder or drafter serves the request
-  std::vector<Hypothesis> hypotheses;  // best first
+  absl::Status refused;                          // why no decoder or drafter serves the request
+  std::vector<decoding::Hypothesis> hypotheses;  // best first
   // Of every round:
   std::vector<int> layers;          // decided
   std::vector<int> drafted_nodes;   // verified
@@ -23,6 +23,6 @@ struct Answer {
 };
 
 // A status other than InvalidArgument is an error of the program or of its memory, not an answer.
-absl::StatusOr<Answer> RunRequest(const AnswerRequest& request, LocalReplica* replica);
+absl::StatusOr<Answer> RunRequest(const AnswerRequest& request, lab::LocalReplica* replica);
 
-}  // namespace coppice
+}  // namespace coppice::answers

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 
-namespace coppice {
+namespace coppice::answers {
 namespace {
 
 using Json = nlohmann::json;
@@ -57,8 +57,10 @@ template <typename T>
 Json ValueToJson(const T& value) {
   return value;
 }
-Json ValueToJson(DecodingKind kind) { return std::string(DecodingKindName(kind)); }
-Json ValueToJson(WarpMode mode) { return std::string(WarpModeName(mode)); }
+Json ValueToJson(decoding::DecodingKind kind) {
+  return std::string(decoding::DecodingKindName(kind));
+}
+Json ValueToJson(decoding::WarpMode mode) { return std::string(decoding::WarpModeName(mode)); }
 // [[token, nats]]; null bans the token, for JSON has no infinity.
 Json ValueToJson(const std::vector<std::pair<TokenId, double>>& bias) {
   Json json = Json::array();
@@ -72,12 +74,12 @@ absl::Status ValueFromJson(const Json& json, T* value) {
   *value = json.get<T>();
   return absl::OkStatus();
 }
-absl::Status ValueFromJson(const Json& json, DecodingKind* kind) {
-  COPPICE_ASSIGN_OR_RETURN(*kind, ParseDecodingKind(json.get<std::string>()));
+absl::Status ValueFromJson(const Json& json, decoding::DecodingKind* kind) {
+  COPPICE_ASSIGN_OR_RETURN(*kind, decoding::ParseDecodingKind(json.get<std::string>()));
   return absl::OkStatus();
 }
-absl::Status ValueFromJson(const Json& json, WarpMode* mode) {
-  COPPICE_ASSIGN_OR_RETURN(*mode, ParseWarpMode(json.get<std::string>()));
+absl::Status ValueFromJson(const Json& json, decoding::WarpMode* mode) {
+  COPPICE_ASSIGN_OR_RETURN(*mode, decoding::ParseWarpMode(json.get<std::string>()));
   return absl::OkStatus();
 }
 absl::Status ValueFromJson(const Json& json, std::vector<std::pair<TokenId, double>>* bias) {
@@ -91,7 +93,7 @@ absl::Status ValueFromJson(const Json& json, std::vector<std::pair<TokenId, doub
 
 std::string ExactText(double value) { return absl::StrFormat("%a", value); }
 
-Json HypothesisToJson(const Hypothesis& hypothesis) {
+Json HypothesisToJson(const decoding::Hypothesis& hypothesis) {
   return {{"tokens", hypothesis.tokens},
           {"joint_log_probability", ExactText(hypothesis.joint_log_probability)},
           {"score", ExactText(hypothesis.score)},
@@ -138,7 +140,7 @@ Json AnswerToJson(const Answer& answer) {
     return {{"refused", absl::StatusCodeToString(answer.refused.code())}};
   }
   Json hypotheses = Json::array();
-  for (const Hypothesis& hypothesis : answer.hypotheses) {
+  for (const decoding::Hypothesis& hypothesis : answer.hypotheses) {
     hypotheses.push_back(HypothesisToJson(hypothesis));
   }
   return {{"hypotheses", std::move(hypotheses)},
@@ -148,4 +150,4 @@ Json AnswerToJson(const Answer& answer) {
           {"stable_prefix", answer.stable_prefix}};
 }
 
-}  // namespace coppice
+}  // namespace coppice::answers

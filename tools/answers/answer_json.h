@@ -8,7 +8,7 @@
 #include "tools/answers/answer.h"
 #include "tools/answers/request.h"
 
-namespace coppice {
+namespace coppice::answers {
 
 nlohmann::json RequestToJson(const AnswerRequest& request);
 // InvalidArgument names a field that is unknown or has the wrong type.
@@ -17,4 +17,4 @@ absl::StatusOr<AnswerRequest> RequestFromJson(const nlohmann::json& json);
 // {"refused": code} or the fields of Answer. The text of a refusal is not part of the answer.
 nlohmann::json AnswerToJson(const Answer& answer);
 
-}  // namespace coppice
+}  // namespace coppice::answers

@@ -14,8 +14,8 @@
 #include "absl/strings/str_format.h"
 #include "base/program.h"
 #include "base/status.h"
-#include "coordinator/tokenizer/tokenizer.h"
 #include "kernels/cpu/kernel_target.h"
+#include "tokenizer/tokenizer.h"
 #include "tools/answers/answer.h"
 #include "tools/answers/answer_json.h"
 #include "tools/answers/kernel_choice.h"
@@ -40,7 +40,7 @@ ABSL_FLAG(bool, shortlists, false,
 ABSL_FLAG(int, threads, 1, "compute threads");
 ABSL_FLAG(std::string, kernels, "best", "instruction set: best, AVX-512, AVX2 or scalar");
 
-namespace coppice {
+namespace coppice::answers {
 namespace {
 
 using Json = nlohmann::json;
@@ -53,18 +53,19 @@ constexpr char kUsage[] =
     "  coppice-answers --compare=FILE.jsonl [--only=17] [--threads=2] [--kernels=AVX2]\n\n"
     "Exit status 1 when an answer differs, 2 when nothing could be compared.";
 
-absl::StatusOr<std::unique_ptr<LocalReplica>> LoadReplica() {
-  LocalReplicaOptions options;
+absl::StatusOr<std::unique_ptr<lab::LocalReplica>> LoadReplica() {
+  lab::LocalReplicaOptions options;
   options.always_list = absl::GetFlag(FLAGS_shortlists);
   options.target_dir = absl::GetFlag(FLAGS_target);
   options.draft_dir = absl::GetFlag(FLAGS_draft);
   options.kv_bytes = int64_t{64} << 20;
   options.threads = absl::GetFlag(FLAGS_threads);
-  return LocalReplica::Load(options);
+  return lab::LocalReplica::Load(options);
 }
 
 absl::StatusOr<RequestSource> LoadSource(int vocab_size) {
-  COPPICE_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(absl::GetFlag(FLAGS_target)));
+  COPPICE_ASSIGN_OR_RETURN(const auto tokenizer,
+                           tokenizer::Tokenizer::Load(absl::GetFlag(FLAGS_target)));
   RequestSource source;
   source.seed = absl::GetFlag(FLAGS_seed);
   source.vocab_size = vocab_size;
@@ -85,7 +86,7 @@ absl::StatusOr<RequestSource> LoadSource(int vocab_size) {
   return absl::NotFoundError(absl::StrCat("--prompts: ", path, " cannot be read or is empty"));
 }
 
-absl::StatusOr<RecordedAnswer> Run(const AnswerRequest& request, LocalReplica* replica) {
+absl::StatusOr<RecordedAnswer> Run(const AnswerRequest& request, lab::LocalReplica* replica) {
   const auto answer = RunRequest(request, replica);
   if (!answer.ok()) {
     return absl::Status(answer.status().code(), absl::StrCat("request ", RequestName(request), ": ",
@@ -124,7 +125,7 @@ absl::Status Record(const std::string& path) {
   Recording recording;
   COPPICE_ASSIGN_OR_RETURN(recording.target, FolderFingerprint(absl::GetFlag(FLAGS_target)));
   COPPICE_ASSIGN_OR_RETURN(recording.draft, FolderFingerprint(absl::GetFlag(FLAGS_draft)));
-  recording.kernels = cpu::KernelTargetName();
+  recording.kernels = kernels::cpu::KernelTargetName();
   for (int i = 0; i < requests; ++i) {
     COPPICE_ASSIGN_OR_RETURN(RecordedAnswer line, Run(MakeRequest(source, i), replica.get()));
     recording.answers.push_back(std::move(line));
@@ -172,7 +173,7 @@ absl::StatusOr<int> Compare(const std::string& path) {
     return absl::NotFoundError(absl::StrCat("--only: ", path, " has no request ", only));
   }
   absl::PrintF("%d of %d answers differ; recorded on %s, compared on %s\n", differing, compared,
-               recording.kernels, cpu::KernelTargetName());
+               recording.kernels, kernels::cpu::KernelTargetName());
   for (const auto& [field, count] : fields) absl::PrintF("  first in %s: %d\n", field, count);
   for (const auto& [method, count] : methods) absl::PrintF("  of method %s: %d\n", method, count);
   return differing;
@@ -199,4 +200,4 @@ int AnswersMain(int argc, char** argv) {
   return 2;
 }
 
-}  // namespace coppice
+}  // namespace coppice::answers

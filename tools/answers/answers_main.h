@@ -1,9 +1,9 @@
 // The program coppice-answers: records answers, and compares those of this build with a recording.
 #pragma once
 
-namespace coppice {
+namespace coppice::answers {
 
 // The exit status: 0, or 1 when an answer differs, 2 when nothing could be compared.
 int AnswersMain(int argc, char** argv);
 
-}  // namespace coppice
+}  // namespace coppice::answers

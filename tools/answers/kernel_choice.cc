@@ -4,7 +4,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/kernel_target.h"
 
-namespace coppice {
+namespace coppice::answers {
 
 absl::Status ChooseKernels(const std::string& name) {
   if (name == "best") return absl::OkStatus();
@@ -21,9 +21,9 @@ absl::Status ChooseKernels(const std::string& name) {
   }
   hwy::SetSupportedTargetsForTest(target);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  if (cpu::KernelTargetName() == name) return absl::OkStatus();
+  if (kernels::cpu::KernelTargetName() == name) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
-      "--kernels: ", name, " is not in this build, which has ", cpu::KernelTargetName()));
+      "--kernels: ", name, " is not in this build, which has ", kernels::cpu::KernelTargetName()));
 }
 
-}  // namespace coppice
+}  // namespace coppice::answers

@@ -6,10 +6,10 @@
 
 #include "absl/status/status.h"
 
-namespace coppice {
+namespace coppice::answers {
 
 // "best", "AVX-512", "AVX2" or "scalar". InvalidArgument: another name. Unimplemented: this machine
 // or this build lacks it.
 absl::Status ChooseKernels(const std::string& name);
 
-}  // namespace coppice
+}  // namespace coppice::answers

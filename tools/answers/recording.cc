@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "tools/answers/answer_json.h"
 
-namespace coppice {
+namespace coppice::answers {
 namespace {
 
 using Json = nlohmann::json;
@@ -195,4 +195,4 @@ Difference FirstDifference(const Json& recorded, const Json& now, double score_t
   return Comparison(score_tolerance).First(recorded, now, "", "");
 }
 
-}  // namespace coppice
+}  // namespace coppice::answers

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "tools/answers/request.h"
 
-namespace coppice {
+namespace coppice::answers {
 
 struct RecordedAnswer {
   AnswerRequest request;
@@ -40,4 +40,4 @@ struct Difference {
 Difference FirstDifference(const nlohmann::json& recorded, const nlohmann::json& now,
                            double score_tolerance);
 
-}  // namespace coppice
+}  // namespace coppice::answers

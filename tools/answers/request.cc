@@ -10,24 +10,25 @@
 #include "decoding/draft_size.h"
 #include "decoding/method.h"
 
-namespace coppice {
+namespace coppice::answers {
 namespace {
 
-constexpr std::array<DecodingKind, 4> kKinds = {
-    DecodingKind::kMultinomial, DecodingKind::kBeamSampling,
-    DecodingKind::kBeamSamplingWithoutReplacement, DecodingKind::kBeamSearch};
+constexpr std::array<decoding::DecodingKind, 4> kKinds = {
+    decoding::DecodingKind::kMultinomial, decoding::DecodingKind::kBeamSampling,
+    decoding::DecodingKind::kBeamSamplingWithoutReplacement, decoding::DecodingKind::kBeamSearch};
 
 struct MethodCase {
   std::string method;
-  DecodingKind kind;
+  decoding::DecodingKind kind;
 };
 
 std::vector<MethodCase> MethodCases() {
   std::vector<MethodCase> cases;
-  for (const MethodRow& row : Methods()) {
-    for (const DecodingKind kind : row.serves) cases.push_back({std::string(row.name), kind});
+  for (const decoding::MethodRow& row : decoding::Methods()) {
+    for (const decoding::DecodingKind kind : row.serves)
+      cases.push_back({std::string(row.name), kind});
   }
-  for (const DecodingKind kind : kKinds) {
+  for (const decoding::DecodingKind kind : kKinds) {
     cases.push_back({"auto", kind});
     cases.push_back({"none", kind});
   }
@@ -80,32 +81,33 @@ TokenId DrawToken(const RequestSource& source, const std::vector<TokenId>& promp
 }
 
 void DrawWarp(const RequestSource& source, const AnswerRequest& request, bool joint, Draws* draws,
-              DecodingParams* params) {
-  WarpParams& warp = params->warp;
+              decoding::DecodingParams* params) {
+  decoding::WarpParams& warp = params->warp;
   for (int i = draws->OneIn(3) ? draws->Between(1, 4) : 0; i > 0; --i) {
     const double bias =
         draws->Of({-std::numeric_limits<double>::infinity(), -2.0, -0.5, 0.75, 4.0});
     warp.logit_bias.emplace_back(DrawToken(source, request.prompt, draws), bias);
   }
-  const bool search = params->kind == DecodingKind::kBeamSearch;
+  const bool search = params->kind == decoding::DecodingKind::kBeamSearch;
   if (search && !draws->OneIn(16)) {
     warp.temperature = draws->Of({1.0, 1.0, 0.0});
     return;
   }
   // Beam sampling has no temperature 0; a few requests ask for it and are refused.
-  const bool zero = params->kind == DecodingKind::kMultinomial ? draws->OneIn(4) : draws->OneIn(40);
+  const bool zero =
+      params->kind == decoding::DecodingKind::kMultinomial ? draws->OneIn(4) : draws->OneIn(40);
   warp.temperature = zero ? 0 : draws->Of({0.6, 1.0, 1.3});
   warp.top_k = draws->Of({0, 0, 0, 1, 2, 10, 40});
   warp.top_p = draws->Of({1.0, 1.0, 1.0, 0.0, 0.5, 0.8, 0.95});
   warp.min_p = draws->Of({0.0, 0.0, 0.0, 0.02, 0.1, 0.3});
-  warp.mode =
-      joint || draws->OneIn(24)
-          ? draws->Of({WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kRowCut})
-          : draws->Of({WarpMode::kRow, WarpMode::kRowRaw});
+  warp.mode = joint || draws->OneIn(24)
+                  ? draws->Of({decoding::WarpMode::kRow, decoding::WarpMode::kRowRaw,
+                               decoding::WarpMode::kJoint, decoding::WarpMode::kRowCut})
+                  : draws->Of({decoding::WarpMode::kRow, decoding::WarpMode::kRowRaw});
 }
 
 void DrawEnds(const RequestSource& source, const AnswerRequest& request, Draws* draws,
-              DecodingParams* params) {
+              decoding::DecodingParams* params) {
   params->max_tokens = draws->OneIn(12) ? draws->Between(1, 3) : draws->Between(8, 24);
   if (!draws->OneIn(4)) params->stop_ids = source.stop_ids;
   for (int i = draws->OneIn(2) ? draws->Between(1, 3) : 0; i > 0; --i) {
@@ -117,7 +119,7 @@ void DrawEnds(const RequestSource& source, const AnswerRequest& request, Draws* 
   params->refill = !draws->OneIn(3);
 }
 
-void DrawOptions(Draws* draws, DecodingParams* params) {
+void DrawOptions(Draws* draws, decoding::DecodingParams* params) {
   params->draft_width = draws->OneIn(3) ? draws->Between(1, 8) : 0;
   params->draft_depth = draws->OneIn(6) ? draws->Between(1, 5) : 0;
   params->draft_support = draws->Of({1, 2, 8, 64, 64, 64, 2048});
@@ -131,9 +133,10 @@ void DrawOptions(Draws* draws, DecodingParams* params) {
 }
 
 // Fields that a method refuses or does not read stay as they are, but for a few requests.
-void FitOptions(const MethodRow* row, Draws* draws, DecodingParams* params) {
+void FitOptions(const decoding::MethodRow* row, Draws* draws, decoding::DecodingParams* params) {
   if (row == nullptr || draws->OneIn(24)) return;
-  if (row->form == DraftForm::kPath) params->draft_width = std::min(params->draft_width, 1);
+  if (row->form == decoding::DraftForm::kPath)
+    params->draft_width = std::min(params->draft_width, 1);
   if (row->most_children > 0)
     params->draft_width = std::min(params->draft_width, row->most_children);
   if (!row->reads("width_threshold")) params->width_threshold = 0;
@@ -147,8 +150,8 @@ void FitOptions(const MethodRow* row, Draws* draws, DecodingParams* params) {
 }
 
 void DrawDrafts(Draws* draws, AnswerRequest* request) {
-  const DecodingParams& params = request->params;
-  const DraftSize size = DraftSizeOf(params);
+  const decoding::DecodingParams& params = request->params;
+  const decoding::DraftSize size = decoding::DraftSizeOf(params);
   const bool plain = draws->OneIn(5);
   const int width = size.width > 0 ? size.width : draws->Between(1, 8);
   const int depth = size.depth > 0 ? size.depth : draws->Between(1, 5);
@@ -157,7 +160,7 @@ void DrawDrafts(Draws* draws, AnswerRequest* request) {
   request->forest_width = width;
   // A layer of dynamic width has at most as many beams as the request's drafts.
   if (params.width_threshold > 0 && size.width == 0) {
-    request->forest_width = std::min(width, AutoDraftWidth(params.beam_width));
+    request->forest_width = std::min(width, decoding::AutoDraftWidth(params.beam_width));
   }
   request->forest_depth = depth;
   request->late = late;
@@ -173,22 +176,22 @@ AnswerRequest MakeRequest(const RequestSource& source, int number) {
   request.number = number;
   request.prompt = DrawPrompt(source, &draws);
   const MethodCase& method = (*cases)[number % cases->size()];
-  const MethodRow* row = FindMethod(method.method);
-  DecodingParams& params = request.params;
+  const decoding::MethodRow* row = decoding::FindMethod(method.method);
+  decoding::DecodingParams& params = request.params;
   params.method = method.method;
   params.kind = draws.OneIn(40) ? kKinds[draws.Below(kKinds.size())] : method.kind;
-  const bool beams = params.kind != DecodingKind::kMultinomial;
+  const bool beams = params.kind != decoding::DecodingKind::kMultinomial;
   params.beam_width = beams ? draws.Between(1, 8) : 1;
   params.num_hypotheses = draws.Between(1, params.beam_width);
   params.seed = uint64_t{draws.Bits()} << 32 | draws.Bits();
-  const bool any_method = row == nullptr && params.kind != DecodingKind::kMultinomial &&
-                          params.kind != DecodingKind::kBeamSearch;
+  const bool any_method = row == nullptr && params.kind != decoding::DecodingKind::kMultinomial &&
+                          params.kind != decoding::DecodingKind::kBeamSearch;
   DrawWarp(source, request, any_method || (row != nullptr && row->joint_warps), &draws, &params);
-  if (row != nullptr && row->greedy_only && params.kind == DecodingKind::kMultinomial) {
+  if (row != nullptr && row->greedy_only && params.kind == decoding::DecodingKind::kMultinomial) {
     params.warp.temperature = 0;
   }
   DrawEnds(source, request, &draws, &params);
-  params.set_semantics = params.kind == DecodingKind::kBeamSampling && draws.OneIn(4);
+  params.set_semantics = params.kind == decoding::DecodingKind::kBeamSampling && draws.OneIn(4);
   DrawOptions(&draws, &params);
   FitOptions(row, &draws, &params);
   DrawDrafts(&draws, &request);
@@ -196,13 +199,14 @@ AnswerRequest MakeRequest(const RequestSource& source, int number) {
 }
 
 std::string RequestName(const AnswerRequest& request) {
-  const DecodingParams& params = request.params;
-  std::string name = absl::StrCat(request.number, " ", params.method, " ",
-                                  DecodingKindName(params.kind), " W=", params.beam_width);
+  const decoding::DecodingParams& params = request.params;
+  std::string name =
+      absl::StrCat(request.number, " ", params.method, " ", decoding::DecodingKindName(params.kind),
+                   " W=", params.beam_width);
   if (request.forest_width > 0) {
     absl::StrAppend(&name, " drafts ", request.forest_width, " x ", request.forest_depth);
   }
   return name;
 }
 
-}  // namespace coppice
+}  // namespace coppice::answers

@@ -9,12 +9,12 @@
 #include "absl/types/span.h"
 #include "decoding/params.h"
 
-namespace coppice {
+namespace coppice::answers {
 
 struct AnswerRequest {
   int number = 0;  // from 0
   std::vector<TokenId> prompt;
-  DecodingParams params;
+  decoding::DecodingParams params;
   int forest_width = 0, forest_depth = 0;  // of every draft; 0 = no drafts
   int late = 0;  // > 0: the draft of every late-th round does not come; its round is plain
 };
@@ -34,4 +34,4 @@ AnswerRequest MakeRequest(const RequestSource& source, int number);
 // "17 dsbd beam_sampling W=4 drafts 8 x 3"
 std::string RequestName(const AnswerRequest& request);
 
-}  // namespace coppice
+}  // namespace coppice::answers

@@ -2,8 +2,9 @@
 #include <algorithm>
 
 #include "base/deterministic_math.h"
-#include "decoding/acceptance.h"
-#include "decoding/optimal_acceptance.h"
+#include "decoding/theory/acceptance.h"
+#include "decoding/theory/optimal_acceptance.h"
+#include "decoding/tree/k_seq.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
@@ -33,31 +34,33 @@ void RunAlphaStar(const Json& inputs, const Json& expected, CaseCheck* check) {
   const std::vector<double> p = Vec(inputs.at("p")), q = Vec(inputs.at("q"));
   const int n = inputs.at("n").get<int>();
   const auto f64 = [&](const char* field) { return expected.at(field).at("f64").get<double>(); };
-  const std::vector<TokenId> order = RatioOrder(p, q);
+  const std::vector<TokenId> order = decoding::RatioOrder(p, q);
   check->Equal("order_by_q_over_p", order, expected.at("order_by_q_over_p"));
-  check->NearAll("Q_iid_prefix", PrefixLawIid(q, order, n), expected.at("Q_iid_prefix"));
-  CheckAllNear("Q_wor_prefix", PrefixLawWithoutReplacement(q, order, n),
+  check->NearAll("Q_iid_prefix", decoding::PrefixLawIid(q, order, n), expected.at("Q_iid_prefix"));
+  CheckAllNear("Q_wor_prefix", decoding::PrefixLawWithoutReplacement(q, order, n),
                expected.at("Q_wor_prefix"), kQuadratureTolerance, check);
-  check->Near("alpha_star_iid", OptimalAcceptanceIid(p, q, n).alpha, f64("alpha_star_iid"));
-  check->Near("alpha_star_wor_sequential", OptimalAcceptanceWithoutReplacement(p, q, n).alpha,
+  check->Near("alpha_star_iid", decoding::OptimalAcceptanceIid(p, q, n).alpha,
+              f64("alpha_star_iid"));
+  check->Near("alpha_star_wor_sequential",
+              decoding::OptimalAcceptanceWithoutReplacement(p, q, n).alpha,
               f64("alpha_star_wor_sequential"), kQuadratureTolerance);
-  check->Near("alpha_star_greedy", AcceptanceGreedy(p, q, n), f64("alpha_star_greedy"));
-  check->Near("alpha_rrs_iid", AcceptanceRrsIid(p, q, n), f64("alpha_rrs_iid"));
+  check->Near("alpha_star_greedy", decoding::AcceptanceGreedy(p, q, n), f64("alpha_star_greedy"));
+  check->Near("alpha_rrs_iid", decoding::AcceptanceRrsIid(p, q, n), f64("alpha_rrs_iid"));
 }
 
 void RunAlphaStarLarge(const Json& inputs, const Json& expected, CaseCheck* check) {
-  const HashLm lm = ReadHashLm(inputs);
+  const test::HashLm lm = ReadHashLm(inputs);
   const uint64_t hash = HashPath(Path(inputs.at("path")));
   const std::vector<double> p = Probabilities(lm.TargetLogProbs(hash));
   const std::vector<double> q = Probabilities(lm.DraftLogProbs(hash));
   const int n = inputs.at("n").get<int>();
-  const KSeqAcceptance kseq = AcceptanceKSeq(p, q, n);
+  const decoding::KSeqAcceptance kseq = decoding::AcceptanceKSeq(p, q, n);
   const std::pair<const char*, double> values[] = {
-      {"overlap", Overlap(p, q)},
-      {"alpha_star_iid", OptimalAcceptanceIid(p, q, n).alpha},
-      {"alpha_star_wor", OptimalAcceptanceWithoutReplacement(p, q, n).alpha},
-      {"alpha_greedy", AcceptanceGreedy(p, q, n)},
-      {"alpha_rrs_iid", AcceptanceRrsIid(p, q, n)},
+      {"overlap", decoding::Overlap(p, q)},
+      {"alpha_star_iid", decoding::OptimalAcceptanceIid(p, q, n).alpha},
+      {"alpha_star_wor", decoding::OptimalAcceptanceWithoutReplacement(p, q, n).alpha},
+      {"alpha_greedy", decoding::AcceptanceGreedy(p, q, n)},
+      {"alpha_rrs_iid", decoding::AcceptanceRrsIid(p, q, n)},
       {"kseq_rho", kseq.rho},
       {"kseq_acceptance", kseq.acceptance},
   };

@@ -6,7 +6,7 @@
 
 #include "base/deterministic_math.h"
 #include "base/rng.h"
-#include "decoding/hypothesis_pool.h"
+#include "decoding/sequence/hypothesis_pool.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
@@ -39,7 +39,7 @@ void RunRng(const Json& inputs, const Json& expected, CaseCheck* check) {
 }
 
 void RunHashLm(const Json& inputs, const Json& expected, CaseCheck* check) {
-  const HashLm lm = ReadHashLm(inputs);
+  const test::HashLm lm = ReadHashLm(inputs);
   const uint64_t hash = HashPath(Path(inputs.at("path")));
   check->Equal("target_weights", lm.TargetWeights(hash), expected.at("target_weights"));
   check->Equal("draft_weights", lm.DraftWeights(hash), expected.at("draft_weights"));
@@ -50,8 +50,8 @@ void RunFinalSelection(const Json& inputs, const Json& expected, CaseCheck* chec
        {std::pair("alpha_0", 0.0), std::pair("alpha_0.6", 0.6), std::pair("alpha_1", 1.0)}) {
     std::vector<double> scores;
     for (const Json& h : inputs.at("hypotheses")) {
-      scores.push_back(
-          NormalisedScore(h.at("logscore").get<double>(), h.at("length").get<int>(), alpha));
+      scores.push_back(decoding::NormalisedScore(h.at("logscore").get<double>(),
+                                                 h.at("length").get<int>(), alpha));
     }
     check->NearAll(name, scores, expected.at(name).at("scores"));
     check->Equal(name, std::max_element(scores.begin(), scores.end()) - scores.begin(),
@@ -60,7 +60,8 @@ void RunFinalSelection(const Json& inputs, const Json& expected, CaseCheck* chec
   std::vector<double> mean;
   for (size_t i = 0; i < inputs.at("hypotheses").size(); ++i) {
     const Json& h = inputs.at("hypotheses").at(i);
-    mean.push_back(NormalisedScore(h.at("logscore").get<double>(), h.at("length").get<int>(), 1.0));
+    mean.push_back(
+        decoding::NormalisedScore(h.at("logscore").get<double>(), h.at("length").get<int>(), 1.0));
     const double want = expected.at("perplexity").at(i).get<double>();
     check->Near("perplexity", Exp(-mean.back()), want, 1e-12 * want);
   }

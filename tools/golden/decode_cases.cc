@@ -8,14 +8,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "decoding/drafter.h"
-#include "decoding/search.h"
+#include "decoding/seeded/search.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
 namespace {
 
-DecodingParams ReadParams(const Json& inputs, DecodingKind kind) {
-  DecodingParams params;
+decoding::DecodingParams ReadParams(const Json& inputs, decoding::DecodingKind kind) {
+  decoding::DecodingParams params;
   params.kind = kind;
   params.beam_width = inputs.at("W").get<int>();
   params.num_hypotheses = params.beam_width;
@@ -33,20 +33,21 @@ DecodingParams ReadParams(const Json& inputs, DecodingKind kind) {
 }
 
 struct Decode {
-  std::unique_ptr<BeamDecoder> decoder;
+  std::unique_ptr<decoding::BeamDecoder> decoder;
   std::vector<int> layers_per_iteration;
 };
 
 // Grows the draft of one round from the draft rows of the test model.
-DraftForest Draft(const HashLm& lm, const DecodingParams& params, const DraftState& state,
-                  int width, int depth) {
-  const std::unique_ptr<Drafter> drafter =
-      MakeSearchDrafter(params, state, width, /*look_ahead=*/false);
+decoding::DraftForest Draft(const test::HashLm& lm, const decoding::DecodingParams& params,
+                            const decoding::DraftState& state, int width, int depth) {
+  const std::unique_ptr<decoding::Drafter> drafter =
+      decoding::MakeSearchDrafter(params, state, width, /*look_ahead=*/false);
   for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
-    const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
-    std::vector<Distribution> rows;
+    const std::vector<uint64_t> hashes = test::RowHashes(state.root_hash, drafter->forest());
+    std::vector<decoding::Distribution> rows;
     for (int32_t node : drafter->frontier()) {
-      rows.push_back(DenseDistribution(lm.DraftLogProbs(hashes[drafter->forest().RowOf(node)])));
+      rows.push_back(
+          test::DenseDistribution(lm.DraftLogProbs(hashes[drafter->forest().RowOf(node)])));
     }
     drafter->Grow(rows);
   }
@@ -54,18 +55,20 @@ DraftForest Draft(const HashLm& lm, const DecodingParams& params, const DraftSta
 }
 
 // width 0: no drafts.
-using AfterRound = std::function<void(const BeamDecoder&)>;
-Decode Run(const HashLm& lm, const DecodingParams& params, std::unique_ptr<BeamDecoder> decoder,
-           int width, int depth, const AfterRound& after_round) {
+using AfterRound = std::function<void(const decoding::BeamDecoder&)>;
+Decode Run(const test::HashLm& lm, const decoding::DecodingParams& params,
+           std::unique_ptr<decoding::BeamDecoder> decoder, int width, int depth,
+           const AfterRound& after_round) {
   Decode decode{std::move(decoder), {}};
   while (!decode.decoder->finished()) {
-    const DraftState state = decode.decoder->draft_state();
+    const decoding::DraftState state = decode.decoder->draft_state();
     const int useful = std::min(depth, decode.decoder->max_useful_depth());
-    const DraftForest forest = width == 0 || useful == 0
-                                   ? DraftForest::Empty(static_cast<int>(state.root_hash.size()))
-                                   : Draft(lm, params, state, width, useful);
-    HashLmRows rows(lm, state.root_hash, forest);
-    const Verdict verdict = decode.decoder->Advance(forest, &rows);
+    const decoding::DraftForest forest =
+        width == 0 || useful == 0
+            ? decoding::DraftForest::Empty(static_cast<int>(state.root_hash.size()))
+            : Draft(lm, params, state, width, useful);
+    test::HashLmRows rows(lm, state.root_hash, forest);
+    const decoding::Verdict verdict = decode.decoder->Advance(forest, &rows);
     decode.layers_per_iteration.push_back(verdict.stats.layers);
     if (after_round) after_round(*decode.decoder);
   }
@@ -73,21 +76,24 @@ Decode Run(const HashLm& lm, const DecodingParams& params, std::unique_ptr<BeamD
 }
 
 // Null, and a failed case, when the parameters are refused.
-std::unique_ptr<BeamDecoder> Make(const DecodingParams& params, CaseCheck* check) {
-  absl::StatusOr<std::unique_ptr<BeamDecoder>> decoder = MakeBeamDecoder(params);
+std::unique_ptr<decoding::BeamDecoder> Make(const decoding::DecodingParams& params,
+                                            CaseCheck* check) {
+  absl::StatusOr<std::unique_ptr<decoding::BeamDecoder>> decoder =
+      decoding::MakeBeamDecoder(params);
   check->True(decoder.status().message(), decoder.ok());
   return decoder.ok() ? *std::move(decoder) : nullptr;
 }
 
 // pf_gumbel, hg_wor: the layers shown.
-void RunShownLayers(const Json& inputs, const Json& expected, DecodingKind kind, CaseCheck* check) {
-  const HashLm lm = ReadHashLm(inputs);
-  const DecodingParams params = ReadParams(inputs, kind);
-  std::unique_ptr<BeamDecoder> decoder = Make(params, check);
+void RunShownLayers(const Json& inputs, const Json& expected, decoding::DecodingKind kind,
+                    CaseCheck* check) {
+  const test::HashLm lm = ReadHashLm(inputs);
+  const decoding::DecodingParams params = ReadParams(inputs, kind);
+  std::unique_ptr<decoding::BeamDecoder> decoder = Make(params, check);
   if (decoder == nullptr) return;
   const std::vector<int> shown = expected.at("layers_shown").get<std::vector<int>>();
   size_t next = 0;
-  Run(lm, params, std::move(decoder), 0, 0, [&](const BeamDecoder& decoder) {
+  Run(lm, params, std::move(decoder), 0, 0, [&](const decoding::BeamDecoder& decoder) {
     if (next == shown.size() || decoder.layers_committed() != shown[next]) return;
     CheckBeams(absl::StrCat("layer ", shown[next]), decoder.paths(), decoder.last_layer(),
                expected.at("layers").at(next), check);
@@ -97,12 +103,13 @@ void RunShownLayers(const Json& inputs, const Json& expected, DecodingKind kind,
 }
 
 // spec_beam_search, hg_wor_spec: the same beams plain, speculative and certified, and L.
-void RunSpeculative(const Json& inputs, const Json& expected, DecodingKind kind, CaseCheck* check) {
-  const HashLm lm = ReadHashLm(inputs);
-  const DecodingParams params = ReadParams(inputs, kind);
-  std::unique_ptr<BeamDecoder> plain = Make(params, check);
+void RunSpeculative(const Json& inputs, const Json& expected, decoding::DecodingKind kind,
+                    CaseCheck* check) {
+  const test::HashLm lm = ReadHashLm(inputs);
+  const decoding::DecodingParams params = ReadParams(inputs, kind);
+  std::unique_ptr<decoding::BeamDecoder> plain = Make(params, check);
   if (plain == nullptr) return;
-  Run(lm, params, std::move(plain), 0, 0, [&](const BeamDecoder& decoder) {
+  Run(lm, params, std::move(plain), 0, 0, [&](const decoding::BeamDecoder& decoder) {
     if (decoder.layers_committed() == 2) {
       CheckBeams("layer2", decoder.paths(), decoder.last_layer(), expected.at("layer2"), check);
     } else if (decoder.finished()) {
@@ -113,7 +120,7 @@ void RunSpeculative(const Json& inputs, const Json& expected, DecodingKind kind,
   const int depth = inputs.at("gamma").get<int>();
   for (const auto& [name, certified] : {std::pair("plain", false), std::pair("certified", true)}) {
     const Decode decode =
-        Run(lm, params, MakeSearchDecoder(params, certified), width, depth, nullptr);
+        Run(lm, params, decoding::MakeSearchDecoder(params, certified), width, depth, nullptr);
     CheckBeams(absl::StrCat(name, " final"), decode.decoder->paths(), decode.decoder->last_layer(),
                expected.at("final"), check);
     check->Equal(absl::StrCat("layers_per_iteration_", name), decode.layers_per_iteration,
@@ -121,11 +128,11 @@ void RunSpeculative(const Json& inputs, const Json& expected, DecodingKind kind,
   }
 }
 
-void CheckPool(absl::string_view what, const BeamDecoder& decoder, const Json& expected,
+void CheckPool(absl::string_view what, const decoding::BeamDecoder& decoder, const Json& expected,
                CaseCheck* check) {
   check->Equal(absl::StrCat(what, " layers_done"), decoder.layers_committed(),
                expected.at("layers_done"));
-  const std::vector<Hypothesis> pool = decoder.Result();
+  const std::vector<decoding::Hypothesis> pool = decoder.Result();
   const Json& want = expected.at("pool");
   check->Equal(absl::StrCat(what, " pool size"), pool.size(), want.size());
   for (size_t i = 0; i < pool.size() && i < want.size(); ++i) {
@@ -141,45 +148,46 @@ void CheckPool(absl::string_view what, const BeamDecoder& decoder, const Json& e
   }
 }
 
-DecodingKind ReadKind(const Json& inputs) {
+decoding::DecodingKind ReadKind(const Json& inputs) {
   const std::string kind = inputs.at("kind").get<std::string>();
-  if (kind == "pf") return DecodingKind::kBeamSampling;
-  if (kind == "hg") return DecodingKind::kBeamSamplingWithoutReplacement;
-  return DecodingKind::kBeamSearch;
+  if (kind == "pf") return decoding::DecodingKind::kBeamSampling;
+  if (kind == "hg") return decoding::DecodingKind::kBeamSamplingWithoutReplacement;
+  return decoding::DecodingKind::kBeamSearch;
 }
 
 }  // namespace
 
 void RunPfGumbel(const Json& inputs, const Json& expected, CaseCheck* check) {
-  RunShownLayers(inputs, expected, DecodingKind::kBeamSampling, check);
+  RunShownLayers(inputs, expected, decoding::DecodingKind::kBeamSampling, check);
 }
 
 void RunHgWor(const Json& inputs, const Json& expected, CaseCheck* check) {
-  RunShownLayers(inputs, expected, DecodingKind::kBeamSamplingWithoutReplacement, check);
+  RunShownLayers(inputs, expected, decoding::DecodingKind::kBeamSamplingWithoutReplacement, check);
 }
 
 void RunSpecSearch(const Json& inputs, const Json& expected, CaseCheck* check) {
-  RunSpeculative(inputs, expected, DecodingKind::kBeamSearch, check);
+  RunSpeculative(inputs, expected, decoding::DecodingKind::kBeamSearch, check);
 }
 
 void RunHgWorSpec(const Json& inputs, const Json& expected, CaseCheck* check) {
-  RunSpeculative(inputs, expected, DecodingKind::kBeamSamplingWithoutReplacement, check);
+  RunSpeculative(inputs, expected, decoding::DecodingKind::kBeamSamplingWithoutReplacement, check);
 }
 
 void RunEosDecode(const Json& inputs, const Json& expected, CaseCheck* check) {
-  const DecodingParams params = ReadParams(inputs, ReadKind(inputs));
-  std::unique_ptr<BeamDecoder> decoder = Make(params, check);
+  const decoding::DecodingParams params = ReadParams(inputs, ReadKind(inputs));
+  std::unique_ptr<decoding::BeamDecoder> decoder = Make(params, check);
   if (decoder == nullptr) return;
   const Decode decode = Run(ReadHashLm(inputs), params, std::move(decoder), 0, 0, nullptr);
   CheckPool("decode", *decode.decoder, expected, check);
 }
 
 void RunEosCertificate(const Json& inputs, const Json& expected, CaseCheck* check) {
-  const DecodingParams params = ReadParams(inputs, ReadKind(inputs));
+  const decoding::DecodingParams params = ReadParams(inputs, ReadKind(inputs));
   if (Make(params, check) == nullptr) return;
   for (const auto& [name, certified] : {std::pair("plain", false), std::pair("certified", true)}) {
-    const Decode decode = Run(ReadHashLm(inputs), params, MakeSearchDecoder(params, certified),
-                              inputs.at("W_S").get<int>(), inputs.at("gamma").get<int>(), nullptr);
+    const Decode decode =
+        Run(ReadHashLm(inputs), params, decoding::MakeSearchDecoder(params, certified),
+            inputs.at("W_S").get<int>(), inputs.at("gamma").get<int>(), nullptr);
     CheckPool(name, *decode.decoder, expected, check);
     check->Equal(absl::StrCat("layers_per_iteration_", name), decode.layers_per_iteration,
                  expected.at(absl::StrCat("layers_per_iteration_", name)));

@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/deterministic_math.h"
-#include "decoding/dsbd_layer.h"
-#include "decoding/dsbd_width.h"
-#include "decoding/residual.h"
-#include "tests/testing/enumerate_choices.h"
+#include "decoding/law/residual.h"
+#include "decoding/layer/dsbd_layer.h"
+#include "decoding/layer/dsbd_width.h"
+#include "testing/enumerate_choices.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
@@ -16,8 +16,8 @@ namespace {
 
 // The entries of the golden layer are the tokens of one beam.
 struct GoldenLayer {
-  Distribution p_row, q_row;
-  LayerLaw p, q;
+  decoding::Distribution p_row, q_row;
+  decoding::LayerLaw p, q;
 
   GoldenLayer(const std::vector<double>& p_mass, const std::vector<double>& q_mass)
       : p_row(RowOf(p_mass)), q_row(RowOf(q_mass)) {
@@ -30,19 +30,19 @@ struct GoldenLayer {
 };
 
 struct Laws {
-  ExactLaw outputs;
-  ExactLaw accepted;
+  test::ExactLaw outputs;
+  test::ExactLaw accepted;
 };
 
-Laws EnumerateLayer(const GoldenLayer& layer, const std::vector<Entry>& drafts, RemovedParents rule,
-                    int width) {
+Laws EnumerateLayer(const GoldenLayer& layer, const std::vector<decoding::Entry>& drafts,
+                    decoding::RemovedParents rule, int width) {
   Laws laws;
-  EnumerateChoices([&](ScriptedChoices* choices) {
-    const LayerResult result =
-        VerifyDsbdLayer({&layer.p, &layer.q, drafts, width}, rule, WidthRule(), choices);
+  test::EnumerateChoices([&](test::ScriptedChoices* choices) {
+    const decoding::LayerResult result = decoding::VerifyDsbdLayer(
+        {&layer.p, &layer.q, drafts, width}, rule, decoding::WidthRule(), choices);
     std::vector<uint64_t> outcome;
     uint64_t accepted = 0;
-    for (const RuleOutput& output : result.outputs) {
+    for (const decoding::RuleOutput& output : result.outputs) {
       outcome.push_back(output.entry.token);
       accepted += output.draft >= 0;
     }
@@ -56,19 +56,20 @@ Laws EnumerateLayer(const GoldenLayer& layer, const std::vector<Entry>& drafts, 
 
 void RunDsbdLayer(const Json& inputs, const Json& expected, CaseCheck* check) {
   const GoldenLayer layer(Vec(inputs.at("p_beam")), Vec(inputs.at("q_beam")));
-  Residual a(layer.p, layer.q);
-  const std::vector<double> alpha = AcceptanceByDraft(&a, inputs.at("m").get<int>());
-  const std::vector<double> tail = AcceptedTail(alpha);
+  decoding::Residual a(layer.p, layer.q);
+  const std::vector<double> alpha = decoding::AcceptanceByDraft(&a, inputs.at("m").get<int>());
+  const std::vector<double> tail = decoding::AcceptedTail(alpha);
   check->NearAll("alpha_j", alpha, expected.at("alpha_j"));
-  check->NearAll("P_m_k_row", AcceptedCountLaw(alpha), expected.at("P_m_k_row"));
+  check->NearAll("P_m_k_row", decoding::AcceptedCountLaw(alpha), expected.at("P_m_k_row"));
   check->NearAll("tail_P_at_least_K", tail, expected.at("tail_P_at_least_K"));
   for (const auto& [t, width] : expected.at("W_tilde_by_t").items()) {
-    check->Equal(absl::StrCat("W_tilde at ", t), WidthForThreshold(tail, Fraction(t)), width);
+    check->Equal(absl::StrCat("W_tilde at ", t), decoding::WidthForThreshold(tail, Fraction(t)),
+                 width);
   }
-  std::vector<Entry> drafts;
+  std::vector<decoding::Entry> drafts;
   for (const Json& d : inputs.at("drafts_in_sampling_order")) drafts.push_back({0, d.get<int>()});
   const Laws laws =
-      EnumerateLayer(layer, drafts, RemovedParents::kReject, inputs.at("W").get<int>());
+      EnumerateLayer(layer, drafts, decoding::RemovedParents::kReject, inputs.at("W").get<int>());
   check->Law("law_of_outputs", laws.outputs, expected.at("law_of_outputs_given_drafts"));
   check->Law("law_of_number_accepted", laws.accepted,
              expected.at("law_of_number_accepted_given_drafts_capped_at_W"));
@@ -83,13 +84,14 @@ void RunDsbdSurvivors(const Json& inputs, const Json& expected, CaseCheck* check
     if (!entry_of.at(x).is_null()) q[entry_of.at(x).get<int>()] += extended[x];
   }
   const GoldenLayer layer(p, q);
-  std::vector<Entry> drafts;
+  std::vector<decoding::Entry> drafts;
   for (const Json& d : inputs.at("drafts_in_sampling_order")) {
     const Json& entry = entry_of.at(d.get<int>());
-    drafts.push_back(entry.is_null() ? Entry{1, 0} : Entry{0, entry.get<int>()});
+    drafts.push_back(entry.is_null() ? decoding::Entry{1, 0}
+                                     : decoding::Entry{0, entry.get<int>()});
   }
-  for (const auto& [name, rule] : {std::pair("mode_N", RemovedParents::kRenormalise),
-                                   std::pair("mode_E", RemovedParents::kReject)}) {
+  for (const auto& [name, rule] : {std::pair("mode_N", decoding::RemovedParents::kRenormalise),
+                                   std::pair("mode_E", decoding::RemovedParents::kReject)}) {
     const Laws laws = EnumerateLayer(layer, drafts, rule, inputs.at("W").get<int>());
     const Json& want = expected.at(name);
     check->Law(absl::StrCat(name, " outputs"), laws.outputs,
@@ -101,23 +103,24 @@ void RunDsbdSurvivors(const Json& inputs, const Json& expected, CaseCheck* check
 void RunDsbdWidth(const Json& inputs, const Json& expected, CaseCheck* check) {
   const GoldenLayer layer(Vec(inputs.at("p_beam")), Vec(inputs.at("q_beam")));
   const int m = inputs.at("m").get<int>();
-  Residual a(layer.p, layer.q);
-  const std::vector<double> alpha = AcceptanceByDraft(&a, m);
-  const std::vector<double> tail = AcceptedTail(alpha);
+  decoding::Residual a(layer.p, layer.q);
+  const std::vector<double> alpha = decoding::AcceptanceByDraft(&a, m);
+  const std::vector<double> tail = decoding::AcceptedTail(alpha);
   check->NearAll("alpha_j", alpha, expected.at("alpha_j"));
   check->NearAll("tail_P_at_least_K", tail, expected.at("tail_P_at_least_K"));
-  WidthRule rule;
+  decoding::WidthRule rule;
   rule.minimum = inputs.at("W_min").get<int>();
   rule.maximum = inputs.value("W_max", std::max(m, rule.minimum));
-  const std::vector<Entry> drafts(m, Entry{0, layer.q_row.tokens[0]});
+  const std::vector<decoding::Entry> drafts(m, decoding::Entry{0, layer.q_row.tokens[0]});
   for (const Json& want : expected.at("widths")) {
     const std::string t = want.at("t").get<std::string>();
     rule.threshold = Fraction(t);
-    check->Equal(absl::StrCat("W_tilde at ", t), WidthForThreshold(tail, rule.threshold),
+    check->Equal(absl::StrCat("W_tilde at ", t), decoding::WidthForThreshold(tail, rule.threshold),
                  want.at("W_tilde"));
-    ScriptedChoices choices;
-    const LayerResult result = VerifyDsbdLayer({&layer.p, &layer.q, drafts, /*width=*/1},
-                                               RemovedParents::kReject, rule, &choices);
+    test::ScriptedChoices choices;
+    const decoding::LayerResult result =
+        decoding::VerifyDsbdLayer({&layer.p, &layer.q, drafts, /*width=*/1},
+                                  decoding::RemovedParents::kReject, rule, &choices);
     check->Equal(absl::StrCat("W_used at ", t), result.outputs.size(), want.at("W_used"));
   }
 }

@@ -37,8 +37,8 @@ void CaseCheck::NearAll(absl::string_view what, absl::Span<const double> got, co
   for (size_t i = 0; i < want.size(); ++i) Near(absl::StrCat(what, "[", i, "]"), got[i], want[i]);
 }
 
-void CaseCheck::Law(absl::string_view what, const ExactLaw& got, const Json& law) {
-  ExactLaw want;
+void CaseCheck::Law(absl::string_view what, const test::ExactLaw& got, const Json& law) {
+  test::ExactLaw want;
   for (const Json& entry : law) {
     const Json& out = entry.at("out");
     std::vector<uint64_t> outcome;
@@ -49,7 +49,8 @@ void CaseCheck::Law(absl::string_view what, const ExactLaw& got, const Json& law
     }
     want[outcome] += entry.at("f64").get<double>();
   }
-  Near(absl::StrCat(what, ": largest difference of the laws"), LargestDifference(got, want), 0.0);
+  Near(absl::StrCat(what, ": largest difference of the laws"), test::LargestDifference(got, want),
+       0.0);
 }
 
 std::vector<double> Vec(const Json& vec) {
@@ -66,8 +67,8 @@ uint64_t Hex(const std::string& text) { return std::stoull(text, nullptr, 16); }
 
 std::vector<TokenId> Path(const Json& path) { return path.get<std::vector<TokenId>>(); }
 
-HashLm ReadHashLm(const Json& inputs) {
-  HashLm lm;
+test::HashLm ReadHashLm(const Json& inputs) {
+  test::HashLm lm;
   lm.vocab_size = inputs.at("V").get<int>();
   lm.salt = inputs.at("salt").get<uint64_t>();
   lm.power = inputs.at("power").get<int>();
@@ -75,8 +76,8 @@ HashLm ReadHashLm(const Json& inputs) {
   return lm;
 }
 
-WarpParams ReadWarp(const Json& inputs) {
-  WarpParams warp;
+decoding::WarpParams ReadWarp(const Json& inputs) {
+  decoding::WarpParams warp;
   warp.temperature = inputs.value("temperature", 1.0);
   warp.top_k = inputs.value("top_k", 0);
   warp.top_p = inputs.value("top_p", 0.0);
@@ -86,12 +87,13 @@ WarpParams ReadWarp(const Json& inputs) {
       warp.logit_bias.emplace_back(bias.at(0).get<TokenId>(), bias.at(1).get<double>());
     }
   }
-  warp.mode = inputs.value("mode", "ROW") == "ROW_RAW" ? WarpMode::kRowRaw : WarpMode::kRow;
+  warp.mode = inputs.value("mode", "ROW") == "ROW_RAW" ? decoding::WarpMode::kRowRaw
+                                                       : decoding::WarpMode::kRow;
   return warp;
 }
 
-Distribution RowOf(absl::Span<const double> probabilities) {
-  Distribution row;
+decoding::Distribution RowOf(absl::Span<const double> probabilities) {
+  decoding::Distribution row;
   for (size_t v = 0; v < probabilities.size(); ++v) {
     if (probabilities[v] <= 0) continue;
     row.tokens.push_back(static_cast<TokenId>(v));
@@ -100,8 +102,8 @@ Distribution RowOf(absl::Span<const double> probabilities) {
   return row;
 }
 
-void CheckBeams(absl::string_view what, const PathTree& paths, absl::Span<const LayerOutput> got,
-                const Json& want, CaseCheck* check) {
+void CheckBeams(absl::string_view what, const decoding::PathTree& paths,
+                absl::Span<const decoding::LayerOutput> got, const Json& want, CaseCheck* check) {
   check->Equal(absl::StrCat(what, ": number of beams"), got.size(), want.size());
   for (size_t i = 0; i < want.size() && i < got.size(); ++i) {
     const std::string name = absl::StrCat(what, "[", i, "]");

@@ -12,8 +12,8 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/params.h"
 #include "nlohmann/json.hpp"
-#include "tests/testing/beam_law.h"
-#include "tests/testing/hash_lm.h"
+#include "testing/beam_law.h"
+#include "testing/hash_lm.h"
 
 namespace coppice::golden {
 
@@ -29,7 +29,7 @@ class CaseCheck {
   // `vec` of 12.1.
   void NearAll(absl::string_view what, absl::Span<const double> got, const Json& vec);
   // `law` of 12.1 whose outcomes are numbers or lists of numbers.
-  void Law(absl::string_view what, const ExactLaw& got, const Json& law);
+  void Law(absl::string_view what, const test::ExactLaw& got, const Json& law);
 
   const std::string& failure() const { return failure_; }  // empty: everything agreed
 
@@ -45,12 +45,12 @@ std::vector<double> Vec(const Json& vec);  // {"f64": [...]} or a plain list
 double Fraction(const std::string& text);  // "a/b" or "a"
 uint64_t Hex(const std::string& text);
 std::vector<TokenId> Path(const Json& path);
-HashLm ReadHashLm(const Json& inputs);
-WarpParams ReadWarp(const Json& inputs);
+test::HashLm ReadHashLm(const Json& inputs);
+decoding::WarpParams ReadWarp(const Json& inputs);
 // Positive entries of a list of probabilities as a row.
-Distribution RowOf(absl::Span<const double> probabilities);
+decoding::Distribution RowOf(absl::Span<const double> probabilities);
 // `beamlist` of 12.1 against a layer's outputs.
-void CheckBeams(absl::string_view what, const PathTree& paths, absl::Span<const LayerOutput> got,
-                const Json& want, CaseCheck* check);
+void CheckBeams(absl::string_view what, const decoding::PathTree& paths,
+                absl::Span<const decoding::LayerOutput> got, const Json& want, CaseCheck* check);
 
 }  // namespace coppice::golden

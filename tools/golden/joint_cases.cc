@@ -7,17 +7,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/deterministic_math.h"
-#include "decoding/gumbel_slots.h"
-#include "decoding/joint_law.h"
-#include "decoding/layer_beams.h"
+#include "decoding/law/joint_law.h"
 #include "decoding/path_tree.h"
-#include "decoding/warped_row.h"
+#include "decoding/rows/warped_row.h"
+#include "decoding/seeded/gumbel_slots.h"
+#include "decoding/sequence/layer_beams.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
 namespace {
 
-class GivenRows : public RowSource {
+class GivenRows : public decoding::RowSource {
  public:
   explicit GivenRows(std::vector<std::vector<double>> log_probs) : rows_(std::move(log_probs)) {}
   absl::Span<const float> Logits(int) override { return {}; }
@@ -27,14 +27,15 @@ class GivenRows : public RowSource {
   std::vector<std::vector<double>> rows_;
 };
 
-WarpParams ReadJointWarp(const Json& inputs) {
-  WarpParams warp = ReadWarp(inputs);
-  warp.mode = inputs.value("mode", "JOINT") == "ROWCUT" ? WarpMode::kRowCut : WarpMode::kJoint;
+decoding::WarpParams ReadJointWarp(const Json& inputs) {
+  decoding::WarpParams warp = ReadWarp(inputs);
+  warp.mode = inputs.value("mode", "JOINT") == "ROWCUT" ? decoding::WarpMode::kRowCut
+                                                        : decoding::WarpMode::kJoint;
   return warp;
 }
 
 void CheckJointWarp(const Json& inputs, const Json& expected, CaseCheck* check) {
-  DecodingParams params;
+  decoding::DecodingParams params;
   params.warp = ReadJointWarp(inputs);
   const std::vector<double> scores = inputs.at("beam_logscore").get<std::vector<double>>();
   const std::vector<int> multiplicity =
@@ -46,20 +47,20 @@ void CheckJointWarp(const Json& inputs, const Json& expected, CaseCheck* check) 
   }
   const int vocab = static_cast<int>(log_probs[0].size());
   GivenRows source(std::move(log_probs));
-  std::vector<std::unique_ptr<WarpedRow>> rows;
-  std::vector<LawBeam> beams;
+  std::vector<std::unique_ptr<decoding::WarpedRow>> rows;
+  std::vector<decoding::LawBeam> beams;
   for (size_t b = 0; b < scores.size(); ++b) {
-    rows.push_back(std::make_unique<WarpedRow>(params));
+    rows.push_back(std::make_unique<decoding::WarpedRow>(params));
     rows.back()->Read(&source, static_cast<int>(b), /*length=*/0);
     beams.push_back({b, scores[b], multiplicity[b], nullptr, rows.back().get()});
   }
-  JointLaw law(params.warp);
-  check->NearAll("p_beam_flat", FlatMass(law.Make(beams), vocab), expected.at("p_beam_flat"));
+  decoding::JointLaw law(params.warp);
+  check->NearAll("p_beam_flat", test::FlatMass(law.Make(beams), vocab), expected.at("p_beam_flat"));
 }
 
-Json Pairs(const std::vector<Entry>& entries) {
+Json Pairs(const std::vector<decoding::Entry>& entries) {
   Json pairs = Json::array();
-  for (const Entry& entry : entries) pairs.push_back({entry.beam, entry.token});
+  for (const decoding::Entry& entry : entries) pairs.push_back({entry.beam, entry.token});
   return pairs;
 }
 
@@ -68,25 +69,25 @@ Json Pairs(const std::vector<Entry>& entries) {
 void RunWarp(const Json& inputs, const Json& expected, CaseCheck* check) {
   if (!inputs.contains("logits")) return CheckJointWarp(inputs, expected, check);
   const std::vector<double> logits = inputs.at("logits").get<std::vector<double>>();
-  const Distribution row = WarpRow(logits, ReadWarp(inputs));
+  const decoding::Distribution row = decoding::WarpRow(logits, ReadWarp(inputs));
   std::vector<double> probabilities(logits.size(), 0.0);
   for (size_t i = 0; i < row.size(); ++i) probabilities[row.tokens[i]] = Exp(row.log_probs[i]);
   check->NearAll("prob", probabilities, expected.at("prob"));
 }
 
 void RunGumbelSlots(const Json& inputs, const Json& expected, CaseCheck* check) {
-  const HashLm lm = ReadHashLm(inputs);
-  DecodingParams params;
-  params.kind = DecodingKind::kBeamSampling;
+  const test::HashLm lm = ReadHashLm(inputs);
+  decoding::DecodingParams params;
+  params.kind = decoding::DecodingKind::kBeamSampling;
   params.beam_width = inputs.at("W").get<int>();
   params.seed = Hex(inputs.at("seed_hex").get<std::string>());
   params.warp = ReadJointWarp(inputs);
-  PathTree paths;
-  std::vector<Beam> slots;
+  decoding::PathTree paths;
+  std::vector<decoding::Beam> slots;
   std::vector<double> scores;
   std::vector<uint64_t> hashes;
   for (size_t b = 0; b < inputs.at("beams").size(); ++b) {
-    Beam beam;
+    decoding::Beam beam;
     for (TokenId token : Path(inputs.at("beams").at(b))) {
       beam.log_score += lm.TargetLogProbs(paths.hash(beam.path))[token];
       beam.path = paths.Extend(beam.path, token);
@@ -97,15 +98,16 @@ void RunGumbelSlots(const Json& inputs, const Json& expected, CaseCheck* check) 
   }
   check->NearAll("ls", scores, expected.at("ls"));
 
-  LayerBeams beams(params);
+  decoding::LayerBeams beams(params);
   beams.Set(slots);
   beams.BeginRound();
-  HashLmRows rows(lm, hashes, DraftForest::Empty(static_cast<int>(hashes.size())));
-  const LayerLaw p = beams.Read(&rows, paths, paths.length(slots[0].path));
-  check->NearAll("p_beam", FlatMass(p, lm.vocab_size), expected.at("p_beam"));
-  check->Equal("iid_slots", Pairs(DrawSlots(p, params, params.beam_width).entries),
+  test::HashLmRows rows(lm, hashes, decoding::DraftForest::Empty(static_cast<int>(hashes.size())));
+  const decoding::LayerLaw p = beams.Read(&rows, paths, paths.length(slots[0].path));
+  check->NearAll("p_beam", test::FlatMass(p, lm.vocab_size), expected.at("p_beam"));
+  check->Equal("iid_slots", Pairs(decoding::DrawSlots(p, params, params.beam_width).entries),
                expected.at("iid_slots"));
-  check->Equal("wor_top_W", Pairs(DrawDistinct(p, params).entries), expected.at("wor_top_W"));
+  check->Equal("wor_top_W", Pairs(decoding::DrawDistinct(p, params).entries),
+               expected.at("wor_top_W"));
 }
 
 }  // namespace coppice::golden

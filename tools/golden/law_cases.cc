@@ -4,19 +4,21 @@
 #include <map>
 
 #include "base/deterministic_math.h"
-#include "tests/testing/layered_law.h"
+#include "testing/layered_law.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
 namespace {
 
-ExactLaw PairLaw(const LayerLaw& law, int vocab, bool with_replacement) {
-  ExactLaw pairs;
-  VisitLayerOutcomes(law, 2, with_replacement, [&](const std::vector<Entry>& drawn, double mass) {
-    std::vector<uint64_t> outcome;
-    for (const Entry& entry : drawn) outcome.push_back(entry.beam * vocab + entry.token);
-    pairs[outcome] += mass;
-  });
+test::ExactLaw PairLaw(const decoding::LayerLaw& law, int vocab, bool with_replacement) {
+  test::ExactLaw pairs;
+  test::VisitLayerOutcomes(law, 2, with_replacement,
+                           [&](const std::vector<decoding::Entry>& drawn, double mass) {
+                             std::vector<uint64_t> outcome;
+                             for (const decoding::Entry& entry : drawn)
+                               outcome.push_back(entry.beam * vocab + entry.token);
+                             pairs[outcome] += mass;
+                           });
   return pairs;
 }
 
@@ -24,13 +26,14 @@ ExactLaw PairLaw(const LayerLaw& law, int vocab, bool with_replacement) {
 
 void RunBeamSampling(const Json& inputs, const Json& expected, CaseCheck* check) {
   const std::vector<double> weights = Vec(inputs.at("beam_weight"));
-  std::vector<Distribution> rows;
+  std::vector<decoding::Distribution> rows;
   for (const Json& row : inputs.at("rows")) rows.push_back(RowOf(Vec(row)));
   const int vocab = static_cast<int>(Vec(inputs.at("rows").at(0)).size());
-  std::vector<LawBeam> listed, merged, once;  // copies apart, merged with multiplicity, as a set
-  std::map<int, int> place;                   // beam -> index in merged
+  std::vector<decoding::LawBeam> listed, merged,
+      once;                  // copies apart, merged with multiplicity, as a set
+  std::map<int, int> place;  // beam -> index in merged
   for (int b = 0; b < static_cast<int>(weights.size()); ++b) {
-    LawBeam beam{static_cast<uint64_t>(b), Log(weights[b]), 1, &rows[b]};
+    decoding::LawBeam beam{static_cast<uint64_t>(b), Log(weights[b]), 1, &rows[b]};
     listed.push_back(beam);
     const Json& copies = inputs.at("duplicate_of");
     if (const auto copy = copies.find(std::to_string(b)); copy != copies.end()) {
@@ -41,20 +44,20 @@ void RunBeamSampling(const Json& inputs, const Json& expected, CaseCheck* check)
     merged.push_back(beam);
     once.push_back(beam);
   }
-  const LayerLaw law = MakeLayerLaw(listed);
-  check->NearAll("p_beam_flat", FlatMass(law, vocab), expected.at("p_beam_flat"));
+  const decoding::LayerLaw law = decoding::MakeLayerLaw(listed);
+  check->NearAll("p_beam_flat", test::FlatMass(law, vocab), expected.at("p_beam_flat"));
   std::vector<double> parents;
-  for (const WeightedRow& row : law.rows) parents.push_back(Exp(row.log_weight));
+  for (const decoding::WeightedRow& row : law.rows) parents.push_back(Exp(row.log_weight));
   check->NearAll("parent_mass", parents, expected.at("parent_mass"));
   if (expected.contains("law_iid_W2")) {
     check->Law("law_iid_W2", PairLaw(law, vocab, true), expected.at("law_iid_W2"));
     check->Law("law_wor_W2", PairLaw(law, vocab, false), expected.at("law_wor_W2"));
     return;
   }
-  check->NearAll("p_beam_multiset_merged", FlatMass(MakeLayerLaw(merged), vocab),
+  check->NearAll("p_beam_multiset_merged", test::FlatMass(decoding::MakeLayerLaw(merged), vocab),
                  expected.at("p_beam_multiset_merged"));
   std::vector<double> set(weights.size() * vocab, 0.0);
-  const std::vector<double> distinct = FlatMass(MakeLayerLaw(once), vocab);
+  const std::vector<double> distinct = test::FlatMass(decoding::MakeLayerLaw(once), vocab);
   for (const auto& [beam, index] : place) {
     std::copy_n(distinct.begin() + index * vocab, vocab, set.begin() + beam * vocab);
   }
@@ -68,7 +71,7 @@ using Layers = std::pair<std::vector<std::vector<TokenId>>, std::vector<std::vec
 
 class TwoLayers {
  public:
-  TwoLayers(const LayeredSetting& setting, int vocab) : width_(setting.params.beam_width) {
+  TwoLayers(const test::LayeredSetting& setting, int vocab) : width_(setting.params.beam_width) {
     std::vector<std::vector<TokenId>> level;
     for (const auto& slot : setting.start) level.push_back(slot.tokens);
     for (int layer = 0; layer < 2; ++layer) {
@@ -93,7 +96,7 @@ class TwoLayers {
     std::sort(layers.second.begin(), layers.second.end());
     return layers;
   }
-  void Check(absl::string_view what, const ExactLaw& law, const Json& expected,
+  void Check(absl::string_view what, const test::ExactLaw& law, const Json& expected,
              CaseCheck* check) const {
     std::map<Layers, double> got;
     for (const auto& [outcome, mass] : law) got[Unordered(outcome)] += mass;
@@ -114,10 +117,10 @@ class TwoLayers {
 }  // namespace
 
 void RunBeamLawTwoLayers(const Json& inputs, const Json& expected, CaseCheck* check) {
-  const HashLm lm = ReadHashLm(inputs);
-  const HashLm other{lm.vocab_size, lm.salt + 1, lm.power, 0};
-  LayeredSetting setting;
-  setting.params.kind = DecodingKind::kBeamSampling;
+  const test::HashLm lm = ReadHashLm(inputs);
+  const test::HashLm other{lm.vocab_size, lm.salt + 1, lm.power, 0};
+  test::LayeredSetting setting;
+  setting.params.kind = decoding::DecodingKind::kBeamSampling;
   setting.params.beam_width = inputs.at("W").get<int>();
   for (const Json& beam : inputs.at("input_beams")) {
     setting.start.push_back(
@@ -127,8 +130,8 @@ void RunBeamLawTwoLayers(const Json& inputs, const Json& expected, CaseCheck* ch
   setting.target = [lm](uint64_t hash) { return lm.TargetLogProbs(hash); };
   setting.draft = [other](uint64_t hash) { return other.TargetLogProbs(hash); };
   const TwoLayers layers(setting, lm.vocab_size);
-  layers.Check("iid", LayeredLaw(setting), expected.at("law_iid_multiset_unordered"), check);
-  layers.Check("wor", ClosedFixedWidthLaw(setting, /*with_replacement=*/false),
+  layers.Check("iid", test::LayeredLaw(setting), expected.at("law_iid_multiset_unordered"), check);
+  layers.Check("wor", test::ClosedFixedWidthLaw(setting, /*with_replacement=*/false),
                expected.at("law_wor_unordered"), check);
 }
 

@@ -6,19 +6,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/deterministic_math.h"
-#include "decoding/bild.h"
-#include "decoding/mjgd.h"
-#include "decoding/mjsd.h"
-#include "tests/testing/enumerate_choices.h"
-#include "tests/testing/forwarded_choices.h"
-#include "tests/testing/function_rows.h"
+#include "decoding/lossy/bild.h"
+#include "decoding/lossy/mjgd.h"
+#include "decoding/lossy/mjsd.h"
+#include "testing/enumerate_choices.h"
+#include "testing/forwarded_choices.h"
+#include "testing/function_rows.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
 namespace {
 
 // `rows_by_prefix` of 12.1: log of field "p" or "q" by path hash.
-LogProbsOf TableModel(const Json& rows_by_prefix, const char* field) {
+test::LogProbsOf TableModel(const Json& rows_by_prefix, const char* field) {
   std::map<uint64_t, std::vector<double>> rows;
   for (const auto& [prefix, row] : rows_by_prefix.items()) {
     const Json path = Json::parse(absl::StrCat("[", prefix, "]"));
@@ -28,13 +28,13 @@ LogProbsOf TableModel(const Json& rows_by_prefix, const char* field) {
   return [rows = std::move(rows)](uint64_t hash) { return rows.at(hash); };
 }
 
-DraftForest DraftPath(Drafter* drafter, const DraftState& state, const LogProbsOf& draft,
-                      int depth) {
+decoding::DraftForest DraftPath(decoding::Drafter* drafter, const decoding::DraftState& state,
+                                const test::LogProbsOf& draft, int depth) {
   for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
-    const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
-    std::vector<Distribution> rows;
+    const std::vector<uint64_t> hashes = test::RowHashes(state.root_hash, drafter->forest());
+    std::vector<decoding::Distribution> rows;
     for (int32_t node : drafter->frontier()) {
-      rows.push_back(DenseDistribution(draft(hashes[drafter->forest().RowOf(node)])));
+      rows.push_back(test::DenseDistribution(draft(hashes[drafter->forest().RowOf(node)])));
     }
     drafter->Grow(rows);
   }
@@ -43,33 +43,34 @@ DraftForest DraftPath(Drafter* drafter, const DraftState& state, const LogProbsO
 
 void CheckMjsd(const Json& inputs, const Json& expected, CaseCheck* check) {
   const int gamma = inputs.at("gamma").get<int>();
-  DecodingParams params;
+  decoding::DecodingParams params;
   params.mjsd_threshold = Fraction(inputs.at("tau").get<std::string>());
   params.draft_beams = inputs.at("draft_num_beams").get<int>();
   params.max_tokens = gamma + 2;
-  const LogProbsOf target = TableModel(inputs.at("rows_by_prefix"), "p");
-  const LogProbsOf draft = TableModel(inputs.at("rows_by_prefix"), "q");
+  const test::LogProbsOf target = TableModel(inputs.at("rows_by_prefix"), "p");
+  const test::LogProbsOf draft = TableModel(inputs.at("rows_by_prefix"), "q");
   const std::vector<double> p_joint = Vec(expected.at("p_joint_prefix"));
   const std::vector<double> next = Vec(expected.at("next_token_distribution"));
   const size_t eta = expected.at("eta").get<size_t>();
 
-  ExactLaw law;
-  EnumerateChoices([&](ScriptedChoices* script) {
-    const auto decoder = MakeMjsdDecoder(params, std::make_shared<ForwardedChoices>(script));
-    const DraftState state = decoder->draft_state();
-    const DraftForest forest =
-        DraftPath(MakeMjsdDrafter(params, state, 1).get(), state, draft, gamma);
+  test::ExactLaw law;
+  test::EnumerateChoices([&](test::ScriptedChoices* script) {
+    const auto decoder =
+        decoding::MakeMjsdDecoder(params, std::make_shared<test::ForwardedChoices>(script));
+    const decoding::DraftState state = decoder->draft_state();
+    const decoding::DraftForest forest =
+        DraftPath(decoding::MakeMjsdDrafter(params, state, 1).get(), state, draft, gamma);
     check->Equal("draft", forest.token, expected.at("draft"));
     std::vector<double> q_joint;
     for (int i = 0; i < forest.size(); ++i) {
-      const Distribution& q = forest.proposals[i].row;
+      const decoding::Distribution& q = forest.proposals[i].row;
       q_joint.push_back((i > 0 ? q_joint[i - 1] : 1) *
-                        Exp(q.log_probs[FindToken(q, forest.token[i])]));
+                        Exp(q.log_probs[decoding::FindToken(q, forest.token[i])]));
     }
     check->NearAll("q_joint_prefix", q_joint, expected.at("q_joint_prefix"));
-    FunctionRows rows(target, state.root_hash, forest);
+    test::FunctionRows rows(target, state.root_hash, forest);
     check->Equal("eta", decoder->Advance(forest, &rows).stats.layers - 1, eta);
-    const LayerOutput& output = decoder->last_layer()[0];
+    const decoding::LayerOutput& output = decoder->last_layer()[0];
     const TokenId token = decoder->paths().token(output.path);
     check->Near("p of what is kept", Exp(output.log_score),
                 (eta > 0 ? p_joint[eta - 1] : 1) * next[token]);
@@ -82,20 +83,21 @@ void CheckMjsd(const Json& inputs, const Json& expected, CaseCheck* check) {
 
 void CheckMjgd(const Json& inputs, const Json& expected, CaseCheck* check) {
   const int gamma = inputs.at("gamma").get<int>();
-  DecodingParams params;
+  decoding::DecodingParams params;
   params.joint_tokens = gamma;
   params.max_tokens = gamma;
   params.draft_beams = 1;  // V^gamma: every path is kept
   for (int i = 0; i < gamma; ++i) params.draft_beams *= inputs.at("V").get<int>();
-  const LogProbsOf target = TableModel(inputs.at("rows_by_prefix"), "p");
-  const auto decoder = MakeMjgdDecoder(params);
+  const test::LogProbsOf target = TableModel(inputs.at("rows_by_prefix"), "p");
+  const auto decoder = decoding::MakeMjgdDecoder(params);
   while (!decoder->finished()) {
-    const DraftState state = decoder->draft_state();
-    const DraftForest forest = DraftForest::Empty(static_cast<int>(state.root_hash.size()));
-    FunctionRows rows(target, state.root_hash, forest);
+    const decoding::DraftState state = decoder->draft_state();
+    const decoding::DraftForest forest =
+        decoding::DraftForest::Empty(static_cast<int>(state.root_hash.size()));
+    test::FunctionRows rows(target, state.root_hash, forest);
     decoder->Advance(forest, &rows);
   }
-  const Hypothesis best = decoder->Result()[0];
+  const decoding::Hypothesis best = decoder->Result()[0];
   check->Equal("mjgd_argmax", best.tokens, expected.at("mjgd_argmax"));
   check->Near("mjgd_likelihood", Exp(best.joint_log_probability),
               expected.at("mjgd_likelihood").at("f64").get<double>());
@@ -109,22 +111,22 @@ void RunMjsdMjgd(const Json& inputs, const Json& expected, CaseCheck* check) {
 }
 
 void RunBild(const Json& inputs, const Json& expected, CaseCheck* check) {
-  const HashLm lm = ReadHashLm(inputs);
+  const test::HashLm lm = ReadHashLm(inputs);
   const int gamma = inputs.at("max_draft").get<int>();
   const int min_tokens = inputs.at("min_tokens").get<int>();
-  DecodingParams params;
+  decoding::DecodingParams params;
   params.warp.temperature = 0;
   params.max_tokens = min_tokens + gamma + 1;  // never reached
   params.fallback_threshold = inputs.at("tau1_fallback").get<double>();
   params.rollback_threshold = inputs.at("tau2_rollback_nats").get<double>();
-  const auto decoder = MakeBildDecoder(params);
+  const auto decoder = decoding::MakeBildDecoder(params);
   Json trace = Json::array();
   while (decoder->layers_committed() < min_tokens) {
-    const DraftState state = decoder->draft_state();
+    const decoding::DraftState state = decoder->draft_state();
     const auto draft = [&lm](uint64_t hash) { return lm.DraftLogProbs(hash); };
-    const DraftForest forest =
-        DraftPath(MakeBildDrafter(params, state, 1).get(), state, draft, gamma);
-    HashLmRows rows(lm, state.root_hash, forest);
+    const decoding::DraftForest forest =
+        DraftPath(decoding::MakeBildDrafter(params, state, 1).get(), state, draft, gamma);
+    test::HashLmRows rows(lm, state.root_hash, forest);
     const int emitted = decoder->Advance(forest, &rows).stats.layers;
     const bool rolled_back = emitted <= forest.size();
     trace.push_back({{"drafted", forest.size()},

@@ -21,14 +21,14 @@ constexpr double kNllTolerance = 1e-4;    // nats
 // One sequence that grows by tokens; every pass gives the logits after each new token.
 class Continuation {
  public:
-  explicit Continuation(ModelRunner* runner) : runner_(runner) {
+  explicit Continuation(model::ModelRunner* runner) : runner_(runner) {
     int cached = 0;
     kv_ = runner_->blocks()->Open({}, &cached);
   }
   ~Continuation() { runner_->blocks()->Close(kv_); }
 
   std::vector<std::vector<float>> Feed(absl::Span<const TokenId> tokens) {
-    StepBuilder step = runner_->NewStep();
+    model::StepBuilder step = runner_->NewStep();
     for (const TokenId token : tokens) {
       const auto node = runner_->blocks()->AddNode(kv_, last_, token);
       COPPICE_CHECK_MSG(node.ok(), node.status().ToString());
@@ -48,9 +48,9 @@ class Continuation {
   }
 
  private:
-  ModelRunner* runner_;
-  SequenceHandle kv_ = -1;
-  KvNode last_ = kPrefixEnd;
+  model::ModelRunner* runner_;
+  model::SequenceHandle kv_ = -1;
+  model::KvNode last_ = model::kPrefixEnd;
 };
 
 void CheckLastLogits(const std::vector<float>& got, const std::vector<double>& want,
@@ -93,7 +93,7 @@ void CheckGreedy(std::vector<float> row, const std::vector<TokenId>& want, Conti
   }
 }
 
-void RunCase(const Json& item, ModelRunner* runner, CaseCheck* check) {
+void RunCase(const Json& item, model::ModelRunner* runner, CaseCheck* check) {
   const std::vector<TokenId> ids = item.at("ids");
   Continuation sequence(runner);
   const std::vector<std::vector<float>> rows = sequence.Feed(ids);
@@ -111,17 +111,17 @@ bool IsModelFile(const Json& json) {
 
 Tally RunModelFile(const Json& json, const std::string& path) {
   const std::string file = std::filesystem::path(path).filename();
-  ModelRunnerOptions options;
+  model::ModelRunnerOptions options;
   options.dir = (std::filesystem::absolute(path).parent_path().parent_path() / "models" /
                  json.at("model").get<std::string>())
                     .string();
   options.dtype = "f32";
   options.kv_bytes = int64_t{64} << 20;
   Tally tally;
-  const auto single = MakeSingleCommunicator();
-  absl::StatusOr<std::unique_ptr<ModelRunner>> runner = absl::NotFoundError(options.dir);
+  const auto single = comm::MakeSingleCommunicator();
+  absl::StatusOr<std::unique_ptr<model::ModelRunner>> runner = absl::NotFoundError(options.dir);
   const bool there = std::filesystem::is_directory(options.dir);
-  if (there) runner = ModelRunner::Load(options, single.get());
+  if (there) runner = model::ModelRunner::Load(options, single.get());
   for (const Json& item : json["cases"]) {
     CaseCheck check;
     std::string error;

@@ -6,20 +6,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/deterministic_math.h"
-#include "decoding/acceptance.h"
-#include "decoding/child_law.h"
-#include "decoding/greedy_multi_draft.h"
-#include "decoding/k_seq.h"
-#include "decoding/luce_ot.h"
-#include "tests/testing/enumerate_choices.h"
+#include "decoding/theory/acceptance.h"
+#include "decoding/tree/child_law.h"
+#include "decoding/tree/greedy_multi_draft.h"
+#include "decoding/tree/k_seq.h"
+#include "decoding/tree/luce_ot.h"
+#include "testing/enumerate_choices.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
 namespace {
 
 struct GoldenNode {
-  Distribution p_row, q_row;
-  LayerLaw p;
+  decoding::Distribution p_row, q_row;
+  decoding::LayerLaw p;
   int vocab;
 
   GoldenNode(const std::vector<double>& p_mass, const std::vector<double>& q_mass)
@@ -30,24 +30,25 @@ struct GoldenNode {
   GoldenNode(const GoldenNode&) = delete;
 };
 
-std::vector<double> Dense(const LayerLaw& law, int vocab) {
+std::vector<double> Dense(const decoding::LayerLaw& law, int vocab) {
   std::vector<double> dense(vocab, 0.0);
-  for (const EntryMass& entry : ListEntries(law)) dense[entry.entry.token] = Exp(entry.log_mass);
+  for (const decoding::EntryMass& entry : decoding::ListEntries(law))
+    dense[entry.entry.token] = Exp(entry.log_mass);
   return dense;
 }
 
 // Rejects every draft that can be rejected, and remembers the coins and the last draw.
-class Rejecting : public ScriptedChoices {
+class Rejecting : public test::ScriptedChoices {
  public:
   explicit Rejecting(int vocab) : vocab_(vocab) {}
-  Coin Accept(uint64_t, uint32_t, double a, double b) override {
+  decoding::Coin Accept(uint64_t, uint32_t, double a, double b) override {
     accept_prob.push_back(a >= b ? 1.0 : a / b);
     proposal.push_back(b);
     return {false, std::numeric_limits<double>::infinity()};
   }
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
+  decoding::Draw Choose(Domain domain, uint32_t slot, const decoding::LayerLaw& law) override {
     rest = Dense(law, vocab_);
-    return ScriptedChoices::Choose(domain, slot, law);
+    return test::ScriptedChoices::Choose(domain, slot, law);
   }
   std::vector<double> accept_prob, proposal, rest;
 
@@ -55,29 +56,32 @@ class Rejecting : public ScriptedChoices {
   int vocab_;
 };
 
-Rejecting RejectAll(NodeRule rule, const GoldenNode& node, absl::Span<const TokenId> drafts) {
+Rejecting RejectAll(decoding::NodeRule rule, const GoldenNode& node,
+                    absl::Span<const TokenId> drafts) {
   Rejecting choices(node.vocab);
   rule({&node.p, &node.q_row, drafts}, &choices);
   return choices;
 }
 
-ExactLaw LawGivenDrafts(NodeRule rule, const GoldenNode& node, const std::vector<TokenId>& drafts) {
-  ExactLaw law;
-  EnumerateChoices([&](ScriptedChoices* choices) {
-    const NodeVerdict verdict = rule({&node.p, &node.q_row, drafts}, choices);
+test::ExactLaw LawGivenDrafts(decoding::NodeRule rule, const GoldenNode& node,
+                              const std::vector<TokenId>& drafts) {
+  test::ExactLaw law;
+  test::EnumerateChoices([&](test::ScriptedChoices* choices) {
+    const decoding::NodeVerdict verdict = rule({&node.p, &node.q_row, drafts}, choices);
     law[{static_cast<uint64_t>(verdict.token)}] += choices->probability();
   });
   return law;
 }
 
 // Drafts at random: P(the output is one of them), and the law of the output, which must be p.
-double AcceptanceOverDrafts(NodeRule rule, ChildLaw law, const GoldenNode& node, int n,
-                            CaseCheck* check) {
+double AcceptanceOverDrafts(decoding::NodeRule rule, decoding::ChildLaw law, const GoldenNode& node,
+                            int n, CaseCheck* check) {
   double accepted = 0;
   std::vector<double> output(node.vocab, 0.0);
-  EnumerateChoices([&](ScriptedChoices* choices) {
-    const std::vector<TokenId> drafts = DrawChildren(law, node.q_row, /*hash=*/0, n, choices);
-    const NodeVerdict verdict = rule({&node.p, &node.q_row, drafts}, choices);
+  test::EnumerateChoices([&](test::ScriptedChoices* choices) {
+    const std::vector<TokenId> drafts =
+        decoding::DrawChildren(law, node.q_row, /*hash=*/0, n, choices);
+    const decoding::NodeVerdict verdict = rule({&node.p, &node.q_row, drafts}, choices);
     output[verdict.token] += choices->probability();
     if (verdict.draft >= 0) accepted += choices->probability();
   });
@@ -93,8 +97,8 @@ void NearEach(absl::string_view what, const std::vector<double>& got,
     check->Near(absl::StrCat(what, "[", i, "]"), got[i], want[i], tolerance);
 }
 
-void RunRrs(NodeRule rule, ChildLaw law, const Json& inputs, const Json& expected,
-            CaseCheck* check) {
+void RunRrs(decoding::NodeRule rule, decoding::ChildLaw law, const Json& inputs,
+            const Json& expected, CaseCheck* check) {
   const GoldenNode node(Vec(inputs.at("p")), Vec(inputs.at("q")));
   const std::vector<TokenId> drafts = Path(inputs.at("drafts"));
   check->Equal("chain", drafts.size(), expected.at("chain").size());
@@ -118,11 +122,12 @@ void RunRrs(NodeRule rule, ChildLaw law, const Json& inputs, const Json& expecte
 }  // namespace
 
 void RunRrsIid(const Json& inputs, const Json& expected, CaseCheck* check) {
-  RunRrs(VerifyRrsIid, ChildLaw::kIid, inputs, expected, check);
+  RunRrs(decoding::VerifyRrsIid, decoding::ChildLaw::kIid, inputs, expected, check);
 }
 
 void RunRrsWithoutReplacement(const Json& inputs, const Json& expected, CaseCheck* check) {
-  RunRrs(VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement, inputs, expected, check);
+  RunRrs(decoding::VerifyRrsWithoutReplacement, decoding::ChildLaw::kWithoutReplacement, inputs,
+         expected, check);
 }
 
 void RunKSeq(const Json& inputs, const Json& expected, CaseCheck* check) {
@@ -130,20 +135,23 @@ void RunKSeq(const Json& inputs, const Json& expected, CaseCheck* check) {
   const GoldenNode node(Vec(inputs.at("p")), Vec(inputs.at("q")));
   const std::vector<TokenId> drafts = Path(inputs.at("drafts"));
   const int n = inputs.at("n").get<int>();
-  const KSeqAcceptance k_seq = AcceptanceKSeq(Vec(inputs.at("p")), Vec(inputs.at("q")), n);
-  check->Near("acceptance", AcceptanceOverDrafts(VerifyKSeq, ChildLaw::kIid, node, n, check),
+  const decoding::KSeqAcceptance k_seq =
+      decoding::AcceptanceKSeq(Vec(inputs.at("p")), Vec(inputs.at("q")), n);
+  check->Near("acceptance",
+              AcceptanceOverDrafts(decoding::VerifyKSeq, decoding::ChildLaw::kIid, node, n, check),
               k_seq.acceptance, kSeqTolerance);
   check->Near("acceptance", k_seq.acceptance, expected.at("acceptance").get<double>(),
               kSeqTolerance);
   // Where hardly anything is left over, rho is ill-conditioned and only the laws above are fixed.
   if (1 - k_seq.acceptance < kSeqTolerance) return;
-  check->Near("rho", KSeqRho(node.p, node.q_row, n), expected.at("rho").get<double>(),
+  check->Near("rho", decoding::KSeqRho(node.p, node.q_row, n), expected.at("rho").get<double>(),
               kSeqTolerance);
   check->Near("beta", k_seq.beta, expected.at("beta").get<double>(), kSeqTolerance);
-  NearEach("residual", RejectAll(VerifyKSeq, node, drafts).rest, Vec(expected.at("residual")),
-           kSeqTolerance, check);
+  NearEach("residual", RejectAll(decoding::VerifyKSeq, node, drafts).rest,
+           Vec(expected.at("residual")), kSeqTolerance, check);
   std::vector<double> law(node.vocab, 0.0), want(node.vocab, 0.0);
-  for (const auto& [token, mass] : LawGivenDrafts(VerifyKSeq, node, drafts)) law[token[0]] = mass;
+  for (const auto& [token, mass] : LawGivenDrafts(decoding::VerifyKSeq, node, drafts))
+    law[token[0]] = mass;
   for (const Json& entry : expected.at("law_of_output_given_drafts"))
     want[entry.at("out").get<int>()] = entry.at("f64").get<double>();
   NearEach("law_of_output", law, want, kSeqTolerance, check);
@@ -155,13 +163,13 @@ void RunLuceOt(const Json& inputs, const Json& expected, CaseCheck* check) {
   for (const Json& mass : inputs.at("p")) p.push_back(Fraction(mass.get<std::string>()));
   for (const Json& mass : inputs.at("q")) q.push_back(Fraction(mass.get<std::string>()));
   const int n = inputs.at("n").get<int>();
-  const std::vector<double> s = LuceSelectionLaw(q, Vec(inputs.at("weights")), n);
+  const std::vector<double> s = decoding::LuceSelectionLaw(q, Vec(inputs.at("weights")), n);
   NearEach("selection_law", s, Vec(expected.at("selection_law_for_weights")), kLawTolerance, check);
-  check->Near("acceptance_for_weights", Overlap(p, s),
+  check->Near("acceptance_for_weights", decoding::Overlap(p, s),
               expected.at("acceptance_for_weights").get<double>(), kLawTolerance);
   const GoldenNode selected(p, s);
   NearEach("residual_for_weights",
-           RejectAll(VerifyRrsIid, selected, {selected.q_row.tokens[0]}).rest,
+           RejectAll(decoding::VerifyRrsIid, selected, {selected.q_row.tokens[0]}).rest,
            Vec(expected.at("residual_for_weights")), kLawTolerance, check);
 
   const GoldenNode node(p, q);
@@ -172,11 +180,13 @@ void RunLuceOt(const Json& inputs, const Json& expected, CaseCheck* check) {
     q_shared.push_back(q[v]);
   }
   const double acceptance =
-      FindLuceWeights(p_shared, q_shared, n, inputs.at("iterations").get<int>()).acceptance;
+      decoding::FindLuceWeights(p_shared, q_shared, n, inputs.at("iterations").get<int>())
+          .acceptance;
   check->Near("acceptance_after_iterations", acceptance,
               expected.at("acceptance_after_iterations").get<double>(), kAcceptanceTolerance);
   // A residual hit on another draft is accepted too.
-  const double matched = AcceptanceOverDrafts(VerifyLuceOt, ChildLaw::kIid, node, n, check);
+  const double matched =
+      AcceptanceOverDrafts(decoding::VerifyLuceOt, decoding::ChildLaw::kIid, node, n, check);
   check->True("drafts are emitted at least as often", matched >= acceptance - kTolerance);
   check->True("not above the optimum",
               matched <= expected.at("alpha_star_iid").get<double>() + kTolerance);
@@ -186,12 +196,14 @@ void RunGreedySpecHub(const Json& inputs, const Json& expected, CaseCheck* check
   const GoldenNode node(Vec(inputs.at("p")), Vec(inputs.at("q")));
   const std::vector<TokenId> drafts = Path(inputs.at("drafts"));
   const int n = inputs.at("n").get<int>();
-  const GreedyProposal proposal = SplitProposal(node.q_row, n);
+  const decoding::GreedyProposal proposal = decoding::SplitProposal(node.q_row, n);
   check->Equal("top", proposal.top, expected.at("top"));
-  check->Law("law_of_output", LawGivenDrafts(VerifyGreedy, node, drafts),
+  check->Law("law_of_output", LawGivenDrafts(decoding::VerifyGreedy, node, drafts),
              expected.at("law_of_output_given_drafts"));
-  check->Near("alpha", AcceptanceOverDrafts(VerifyGreedy, ChildLaw::kGreedy, node, n, check),
-              expected.at("alpha").at("f64").get<double>());
+  check->Near(
+      "alpha",
+      AcceptanceOverDrafts(decoding::VerifyGreedy, decoding::ChildLaw::kGreedy, node, n, check),
+      expected.at("alpha").at("f64").get<double>());
   check->Equal("q_without_top is empty", proposal.rest.size() == 0,
                expected.at("q_without_top").is_null());
   if (proposal.rest.size() > 0) {
@@ -199,7 +211,7 @@ void RunGreedySpecHub(const Json& inputs, const Json& expected, CaseCheck* check
     for (int i = 0; i < proposal.rest.size(); ++i)
       rest[proposal.rest.tokens[i]] = Exp(proposal.rest.log_probs[i]);
     check->NearAll("q_without_top", rest, expected.at("q_without_top"));
-    const Rejecting rejected = RejectAll(VerifyGreedy, node, drafts);
+    const Rejecting rejected = RejectAll(decoding::VerifyGreedy, node, drafts);
     if (!rejected.accept_prob.empty()) {
       check->Near("accept_prob_of_last", rejected.accept_prob[0],
                   expected.at("accept_prob_of_last").at("f64").get<double>());
@@ -207,12 +219,14 @@ void RunGreedySpecHub(const Json& inputs, const Json& expected, CaseCheck* check
     }
   }
   if (!expected.contains("alpha_spechub")) return;
-  check->Near("alpha_spechub",
-              AcceptanceOverDrafts(VerifyGreedy, ChildLaw::kSpecHub, node, n, check),
-              expected.at("alpha_spechub").at("f64").get<double>());
-  ExactLaw pairs;
-  EnumerateChoices([&](ScriptedChoices* choices) {
-    const auto drawn = DrawChildren(ChildLaw::kSpecHub, node.q_row, /*hash=*/0, n, choices);
+  check->Near(
+      "alpha_spechub",
+      AcceptanceOverDrafts(decoding::VerifyGreedy, decoding::ChildLaw::kSpecHub, node, n, check),
+      expected.at("alpha_spechub").at("f64").get<double>());
+  test::ExactLaw pairs;
+  test::EnumerateChoices([&](test::ScriptedChoices* choices) {
+    const auto drawn =
+        decoding::DrawChildren(decoding::ChildLaw::kSpecHub, node.q_row, /*hash=*/0, n, choices);
     pairs[{drawn.begin(), drawn.end()}] += choices->probability();
   });
   check->Law("spechub_draft_law", pairs, expected.at("spechub_draft_law"));

@@ -19,7 +19,7 @@ void CheckDraw(const std::string& name, const Seeding& seeding, const RecordedDr
   const Json& u = want.at("u");
   check->Equal(name + ": entries of positive mass", draw.entries.size(), u.size());
   for (size_t i = 0; i < draw.entries.size() && i < u.size(); ++i) {
-    const Entry entry = draw.entries[i].entry;
+    const decoding::Entry entry = draw.entries[i].entry;
     const uint64_t hash = draw.law.rows[entry.beam].hash;
     check->True(absl::StrCat(name, ".u[", i, "].path"),
                 ExtendHash(hash, entry.token) == HashPath(Path(u[i].at("path"))));
@@ -32,7 +32,7 @@ void CheckDraw(const std::string& name, const Seeding& seeding, const RecordedDr
       want.contains("winners") ? want.at("winners") : Json::array({want.at("winner")});
   check->Equal(name + ": winners", draw.winners.size(), winners.size());
   for (size_t i = 0; i < draw.winners.size() && i < winners.size(); ++i) {
-    const Entry winner = draw.winners[i];
+    const decoding::Entry winner = draw.winners[i];
     check->True(
         absl::StrCat(name, ".winners[", i, "]"),
         ExtendHash(draw.law.rows[winner.beam].hash, winner.token) == HashPath(Path(winners[i])));

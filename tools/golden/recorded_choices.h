@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/testing/forwarded_choices.h"
+#include "testing/forwarded_choices.h"
 #include "tools/golden/golden_case.h"
 
 namespace coppice::golden {
@@ -14,9 +14,9 @@ namespace coppice::golden {
 struct RecordedDraw {
   Domain domain;
   uint32_t slot;
-  LayerLaw law;  // hashes and what remains of the rows; rows outlive the round
-  std::vector<EntryMass> entries;
-  std::vector<Entry> winners;  // in drawing order; one, unless drawn without replacement
+  decoding::LayerLaw law;  // hashes and what remains of the rows; rows outlive the round
+  std::vector<decoding::EntryMass> entries;
+  std::vector<decoding::Entry> winners;  // in drawing order; one, unless drawn without replacement
 };
 
 struct RecordedCoin {
@@ -26,22 +26,22 @@ struct RecordedCoin {
   bool accepted;
 };
 
-class RecordedChoices : public ForwardedChoices {
+class RecordedChoices : public test::ForwardedChoices {
  public:
-  using ForwardedChoices::ForwardedChoices;
-  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
-    const Draw draw = ForwardedChoices::Choose(domain, slot, law);
-    draws.push_back({domain, slot, law, ListEntries(law), {draw.entry}});
+  using test::ForwardedChoices::ForwardedChoices;
+  decoding::Draw Choose(Domain domain, uint32_t slot, const decoding::LayerLaw& law) override {
+    const decoding::Draw draw = test::ForwardedChoices::Choose(domain, slot, law);
+    draws.push_back({domain, slot, law, decoding::ListEntries(law), {draw.entry}});
     return draw;
   }
-  std::vector<Entry> ChooseDistinct(Domain domain, uint32_t slot, const LayerLaw& law,
-                                    int count) override {
-    const std::vector<Entry> winners = choices_->ChooseDistinct(domain, slot, law, count);
-    draws.push_back({domain, slot, law, ListEntries(law), winners});
+  std::vector<decoding::Entry> ChooseDistinct(Domain domain, uint32_t slot,
+                                              const decoding::LayerLaw& law, int count) override {
+    const std::vector<decoding::Entry> winners = choices_->ChooseDistinct(domain, slot, law, count);
+    draws.push_back({domain, slot, law, decoding::ListEntries(law), winners});
     return winners;
   }
-  Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override {
-    const Coin coin = ForwardedChoices::Accept(layer_hash, slot, a, b);
+  decoding::Coin Accept(uint64_t layer_hash, uint32_t slot, double a, double b) override {
+    const decoding::Coin coin = test::ForwardedChoices::Accept(layer_hash, slot, a, b);
     coins.push_back({layer_hash, slot, a, b, coin.accepted});
     return coin;
   }

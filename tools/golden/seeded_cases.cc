@@ -6,26 +6,27 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "decoding/wor_reuse.h"
-#include "tests/testing/layered_law.h"
+#include "decoding/layer/wor_reuse.h"
+#include "testing/layered_law.h"
 #include "tools/golden/recorded_choices.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
 namespace {
 
-std::vector<TokenId> NodePath(const LayeredDecoder& decoder, absl::Span<const PathId> roots,
-                              const DraftForest& forest, int node) {
+std::vector<TokenId> NodePath(const decoding::LayeredDecoder& decoder,
+                              absl::Span<const decoding::PathId> roots,
+                              const decoding::DraftForest& forest, int node) {
   if (node < 0) return decoder.paths().Tokens(roots[-1 - node]);
   std::vector<TokenId> path = NodePath(decoder, roots, forest, forest.parent[node]);
   path.push_back(forest.token[node]);
   return path;
 }
 
-void CheckDrafts(const LayeredDecoder& decoder, const Seeding& seeding,
-                 const RecordedChoices& drawn, const DraftForest& forest, const Json& layers,
-                 CaseCheck* check) {
-  const std::vector<PathId> roots(decoder.roots().begin(), decoder.roots().end());
+void CheckDrafts(const decoding::LayeredDecoder& decoder, const Seeding& seeding,
+                 const RecordedChoices& drawn, const decoding::DraftForest& forest,
+                 const Json& layers, CaseCheck* check) {
+  const std::vector<decoding::PathId> roots(decoder.roots().begin(), decoder.roots().end());
   size_t next = 0;
   check->Equal("draft layers", forest.depth(), layers.size());
   for (size_t layer = 0; layer < layers.size(); ++layer) {
@@ -44,8 +45,8 @@ void CheckDrafts(const LayeredDecoder& decoder, const Seeding& seeding,
   check->Equal("number of draft draws", next, drawn.draws.size());
 }
 
-void CheckLayer(const std::string& name, const LayeredDecoder& decoder, const LayerRecord& record,
-                const Json& want, CaseCheck* check) {
+void CheckLayer(const std::string& name, const decoding::LayeredDecoder& decoder,
+                const decoding::LayerRecord& record, const Json& want, CaseCheck* check) {
   Json beams = Json::array();
   for (size_t b = 0; b < record.beams.size(); ++b) {
     beams.push_back({{"path", decoder.paths().Tokens(record.beams[b])},
@@ -81,22 +82,22 @@ void CheckCoins(const std::string& name, const Seeding& seeding, const RecordedC
   }
 }
 
-LayeredSetting ReadSetting(const Json& inputs, const Seeding& seeding) {
-  const HashLm lm = ReadHashLm(inputs);
-  LayeredSetting setting;
-  setting.params.kind = DecodingKind::kBeamSampling;
+test::LayeredSetting ReadSetting(const Json& inputs, const Seeding& seeding) {
+  const test::HashLm lm = ReadHashLm(inputs);
+  test::LayeredSetting setting;
+  setting.params.kind = decoding::DecodingKind::kBeamSampling;
   setting.params.seed = seeding.seed;
   setting.params.beam_width = inputs.at("W").get<int>();
   setting.draft_depth = inputs.at("gamma").get<int>();
   setting.params.max_tokens = static_cast<int>(seeding.epoch) + setting.draft_depth + 2;
   setting.draft_width = inputs.at("W_S").get<int>();
-  setting.removed =
-      inputs.at("rule") == "E" ? RemovedParents::kReject : RemovedParents::kRenormalise;
+  setting.removed = inputs.at("rule") == "E" ? decoding::RemovedParents::kReject
+                                             : decoding::RemovedParents::kRenormalise;
   if (inputs.at("kind") == "wor_reuse") {
-    setting.rule = MakeWorReuseRule;
-    setting.drafts = DrawLaw::kDistinct;
+    setting.rule = decoding::MakeWorReuseRule;
+    setting.drafts = decoding::DrawLaw::kDistinct;
     if (inputs.at("target") == "wor")
-      setting.params.kind = DecodingKind::kBeamSamplingWithoutReplacement;
+      setting.params.kind = decoding::DecodingKind::kBeamSamplingWithoutReplacement;
   }
   setting.target = [lm](uint64_t hash) { return lm.TargetLogProbs(hash); };
   setting.draft = [lm](uint64_t hash) { return lm.DraftLogProbs(hash); };
@@ -115,17 +116,18 @@ LayeredSetting ReadSetting(const Json& inputs, const Seeding& seeding) {
 void RunLayeredRound(const Json& inputs, const Json& expected, CaseCheck* check) {
   const Seeding seeding{Hex(inputs.at("seed_hex").get<std::string>()),
                         inputs.at("epoch").get<uint64_t>()};
-  const LayeredSetting setting = ReadSetting(inputs, seeding);
-  SeededChoices seeded(seeding.seed);
+  const test::LayeredSetting setting = ReadSetting(inputs, seeding);
+  decoding::SeededChoices seeded(seeding.seed);
   const auto drafted = std::make_shared<RecordedChoices>(&seeded);
   const auto decided = std::make_shared<RecordedChoices>(&seeded);
-  LayeredDecoder decoder = MakeLayered(setting, decided);
+  decoding::LayeredDecoder decoder = test::MakeLayered(setting, decided);
   decoder.StartFrom(setting.start);
-  const DraftState state = decoder.draft_state();
-  const DraftForest forest = DraftLayeredRound(setting, state, setting.draft_depth, drafted);
+  const decoding::DraftState state = decoder.draft_state();
+  const decoding::DraftForest forest =
+      test::DraftLayeredRound(setting, state, setting.draft_depth, drafted);
   CheckDrafts(decoder, seeding, *drafted, forest, expected.at("draft_layers"), check);
-  FunctionRows rows(setting.target, state.root_hash, forest);
-  const Verdict verdict = decoder.Advance(forest, &rows);
+  test::FunctionRows rows(setting.target, state.root_hash, forest);
+  const decoding::Verdict verdict = decoder.Advance(forest, &rows);
 
   check->Equal("L", verdict.stats.layers, expected.at("L"));
   check->Equal("layers", decoder.last_round().size(), expected.at("layers").size());

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/deterministic_math.h"
-#include "tests/testing/tree_law.h"
+#include "testing/tree_law.h"
 #include "tools/golden/recorded_choices.h"
 #include "tools/golden/runners.h"
 
@@ -19,9 +19,9 @@ void CheckFinalDraw(const Seeding& seeding, const RecordedChoices& decided, cons
   CheckDraw("final_draw", seeding, draw, want, check);
   const std::vector<double> weights = Vec(want.at("weights"));
   double sum = 0, want_sum = 0;
-  for (const EntryMass& entry : draw.entries) sum += Exp(entry.log_mass);
+  for (const decoding::EntryMass& entry : draw.entries) sum += Exp(entry.log_mass);
   for (double weight : weights) want_sum += weight;
-  for (const EntryMass& entry : draw.entries) {
+  for (const decoding::EntryMass& entry : draw.entries) {
     check->Near("final_draw.weights", Exp(entry.log_mass) / sum,
                 weights.at(entry.entry.token) / want_sum);
   }
@@ -39,29 +39,33 @@ void CheckUniform(const Seeding& seeding, const RecordedCoin& coin, const Json& 
 
 void RunSeededSequence(const Json& inputs, const Json& expected, CaseCheck* check) {
   const std::string kind = inputs.at("kind").get<std::string>();
-  const HashLm lm = ReadHashLm(inputs);
+  const test::HashLm lm = ReadHashLm(inputs);
   const Seeding seeding{Hex(inputs.at("seed_hex").get<std::string>()),
                         inputs.at("epoch").get<uint64_t>()};
   const bool wor = kind == "rrs_wor", block = kind == "block_verify";
   const std::vector<TokenId> prefix = Path(inputs.at("path"));
-  TreeSetting setting;
+  test::TreeSetting setting;
   setting.draft_depth = wor ? 1 : inputs.at("gamma").get<int>();
   setting.params.draft_tree = wor ? absl::StrCat(inputs.at("n").get<int>()) : "chain";
   setting.params.max_tokens = static_cast<int>(prefix.size()) + setting.draft_depth + 2;
-  setting.law = setting.relied_on = wor ? ChildLaw::kWithoutReplacement : ChildLaw::kIid;
-  setting.rule = block ? nullptr : wor ? VerifyRrsWithoutReplacement : VerifyRrsIid;
+  setting.law = setting.relied_on =
+      wor ? decoding::ChildLaw::kWithoutReplacement : decoding::ChildLaw::kIid;
+  setting.rule = block ? nullptr
+                 : wor ? decoding::VerifyRrsWithoutReplacement
+                       : decoding::VerifyRrsIid;
   setting.target = [lm](uint64_t hash) { return lm.TargetLogProbs(hash); };
   setting.draft = [lm](uint64_t hash) { return lm.DraftLogProbs(hash); };
 
-  SeededChoices seeded(seeding.seed);
+  decoding::SeededChoices seeded(seeding.seed);
   const auto drafted = std::make_shared<RecordedChoices>(&seeded);
   const auto decided = std::make_shared<RecordedChoices>(&seeded);
-  const auto decoder = MakeTreeOrBlockDecoder(setting, decided);
+  const auto decoder = test::MakeTreeOrBlockDecoder(setting, decided);
   decoder->StartFrom(prefix, /*log_score=*/0);
-  const DraftState state = decoder->draft_state();
-  const DraftForest forest = DraftTreeRound(setting, state, setting.draft_depth, drafted);
-  FunctionRows rows(setting.target, state.root_hash, forest);
-  const Verdict verdict = decoder->Advance(forest, &rows);
+  const decoding::DraftState state = decoder->draft_state();
+  const decoding::DraftForest forest =
+      test::DraftTreeRound(setting, state, setting.draft_depth, drafted);
+  test::FunctionRows rows(setting.target, state.root_hash, forest);
+  const decoding::Verdict verdict = decoder->Advance(forest, &rows);
   std::vector<TokenId> emitted = decoder->paths().Tokens(decoder->last_layer()[0].path);
   emitted.erase(emitted.begin(), emitted.begin() + prefix.size());
 
@@ -82,7 +86,7 @@ void RunSeededSequence(const Json& inputs, const Json& expected, CaseCheck* chec
   }
   if (wor) {
     check->Equal("token", emitted.at(0), expected.at("token"));
-    const int matched = FindDraft(forest.token, emitted.at(0));
+    const int matched = decoding::FindDraft(forest.token, emitted.at(0));
     check->Equal("matched_draft", matched, expected.at("matched_draft"));
     if (matched >= 0) return;  // the round goes on behind the matched draft
   } else {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/deterministic_math.h"
-#include "tests/testing/tree_law.h"
+#include "testing/tree_law.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
@@ -22,7 +22,7 @@ std::vector<double> LogsOf(const std::vector<double>& probabilities) {
 struct DraftedPath {
   std::vector<TokenId> draft;
   std::vector<uint64_t> hash = {kRootHash};   // [gamma + 1]
-  std::vector<Distribution> q;                // [gamma]
+  std::vector<decoding::Distribution> q;      // [gamma]
   std::map<uint64_t, std::vector<double>> p;  // by hash
 
   explicit DraftedPath(const Json& inputs) : draft(Path(inputs.at("draft"))) {
@@ -33,8 +33,8 @@ struct DraftedPath {
     }
     p[hash.back()] = Vec(inputs.at("p_bonus"));
   }
-  DraftForest Forest() const {
-    DraftForest forest = DraftForest::Empty(1);
+  decoding::DraftForest Forest() const {
+    decoding::DraftForest forest = decoding::DraftForest::Empty(1);
     forest.layer_begin = forest.draws_begin = {0};
     for (int i = 0; i < draft.size(); ++i) {
       forest.token.push_back(draft[i]);
@@ -48,11 +48,11 @@ struct DraftedPath {
   }
 };
 
-std::vector<double> Dense(const LayerLaw& law, size_t vocab) {
+std::vector<double> Dense(const decoding::LayerLaw& law, size_t vocab) {
   std::vector<double> dense(vocab, 0.0);
   double sum = 0;
-  for (const EntryMass& entry : ListEntries(law)) sum += Exp(entry.log_mass);
-  for (const EntryMass& entry : ListEntries(law))
+  for (const decoding::EntryMass& entry : decoding::ListEntries(law)) sum += Exp(entry.log_mass);
+  for (const decoding::EntryMass& entry : decoding::ListEntries(law))
     dense[entry.entry.token] = Exp(entry.log_mass) / sum;
   return dense;
 }
@@ -63,14 +63,14 @@ void RunSpecDecode(const Json& inputs, const Json& expected, CaseCheck* check) {
   const DraftedPath path(inputs);
   const int gamma = static_cast<int>(path.draft.size());
   for (int i = 0; i < gamma; ++i) {
-    const Distribution p_row = RowOf(path.p.at(path.hash[i]));
-    LayerLaw p, q;
+    const decoding::Distribution p_row = RowOf(path.p.at(path.hash[i]));
+    decoding::LayerLaw p, q;
     p.rows.resize(1);
     q.rows.resize(1);
     p.rows[0].sparse = &p_row;
     q.rows[0].sparse = &path.q[i];
-    Residual a(p, q);
-    const Entry d{0, path.draft[i]};
+    decoding::Residual a(p, q);
+    const decoding::Entry d{0, path.draft[i]};
     check->Near(absl::StrCat("accept_prob[", i, "]"), std::min(1.0, a.Target(d) / a.Proposal(d)),
                 Vec(expected.at("accept_prob")).at(i));
     check->Near(absl::StrCat("alpha[", i, "]"), a.Overlap(),
@@ -79,14 +79,15 @@ void RunSpecDecode(const Json& inputs, const Json& expected, CaseCheck* check) {
     check->NearAll(absl::StrCat("residual[", i, "]"), Dense(a.Law(), path.p.begin()->second.size()),
                    expected.at("residual").at(i));
   }
-  DecodingParams params;
+  decoding::DecodingParams params;
   params.max_tokens = gamma + 1;
-  const DraftForest forest = path.Forest();
-  ExactLaw law;
-  EnumerateChoices([&](ScriptedChoices* choices) {
-    TreeDecoder decoder(params, VerifyRrsIid, ChildLaw::kIid,
-                        std::make_shared<ForwardedChoices>(choices));
-    FunctionRows rows([&](uint64_t hash) { return LogsOf(path.p.at(hash)); }, {kRootHash}, forest);
+  const decoding::DraftForest forest = path.Forest();
+  test::ExactLaw law;
+  test::EnumerateChoices([&](test::ScriptedChoices* choices) {
+    decoding::TreeDecoder decoder(params, decoding::VerifyRrsIid, decoding::ChildLaw::kIid,
+                                  std::make_shared<test::ForwardedChoices>(choices));
+    test::FunctionRows rows([&](uint64_t hash) { return LogsOf(path.p.at(hash)); }, {kRootHash},
+                            forest);
     decoder.Advance(forest, &rows);
     const std::vector<TokenId> out = decoder.paths().Tokens(decoder.last_layer()[0].path);
     law[{out.begin(), out.end()}] += choices->probability();
@@ -104,48 +105,49 @@ void RunTreeBlockLengths(const Json& inputs, const Json& expected, CaseCheck* ch
     q[hash] = LogsOf(Vec(rows.at("q")));
   }
   const std::vector<int> branching = inputs.at("branching").get<std::vector<int>>();
-  TreeSetting setting;
+  test::TreeSetting setting;
   setting.params.draft_tree = absl::StrJoin(branching, "-");
   setting.draft_depth = static_cast<int>(branching.size());
   setting.params.max_tokens = setting.draft_depth + 1;
   setting.target = [&](uint64_t hash) { return p.at(hash); };
   setting.draft = [&](uint64_t hash) { return q.at(hash); };
-  setting.rule = VerifyRrsWithoutReplacement;
-  setting.law = setting.relied_on = ChildLaw::kWithoutReplacement;
-  check->Law("tree", RoundLengthLaw(setting), expected.at("law_of_emitted_length_tree_rrs_wor"));
+  setting.rule = decoding::VerifyRrsWithoutReplacement;
+  setting.law = setting.relied_on = decoding::ChildLaw::kWithoutReplacement;
+  check->Law("tree", test::RoundLengthLaw(setting),
+             expected.at("law_of_emitted_length_tree_rrs_wor"));
   setting.params.draft_tree = "chain";
-  setting.law = setting.relied_on = ChildLaw::kIid;
-  setting.rule = VerifyRrsIid;
-  check->Law("tokens", RoundLengthLaw(setting),
+  setting.law = setting.relied_on = decoding::ChildLaw::kIid;
+  setting.rule = decoding::VerifyRrsIid;
+  check->Law("tokens", test::RoundLengthLaw(setting),
              expected.at("law_of_emitted_length_token_verification"));
   setting.rule = nullptr;
-  check->Law("block", RoundLengthLaw(setting),
+  check->Law("block", test::RoundLengthLaw(setting),
              expected.at("law_of_emitted_length_block_verification"));
 }
 
 void RunBlockVerify(const Json& inputs, const Json& expected, CaseCheck* check) {
   const DraftedPath path(inputs);
-  std::vector<Distribution> rows;
+  std::vector<decoding::Distribution> rows;
   rows.reserve(path.hash.size());
-  std::vector<LayerLaw> laws;
-  std::vector<const Distribution*> proposals;
+  std::vector<decoding::LayerLaw> laws;
+  std::vector<const decoding::Distribution*> proposals;
   for (uint64_t hash : path.hash) {
     rows.push_back(RowOf(path.p.at(hash)));
     laws.emplace_back();
     laws.back().rows.resize(1);
     laws.back().rows[0].sparse = &rows.back();
   }
-  for (const Distribution& q : path.q) proposals.push_back(&q);
-  const BlockChances chances = FindBlockChances(laws, proposals, path.draft);
+  for (const decoding::Distribution& q : path.q) proposals.push_back(&q);
+  const decoding::BlockChances chances = decoding::FindBlockChances(laws, proposals, path.draft);
   check->NearAll("p_i", chances.kept, expected.at("p_i"));
   check->NearAll("h_i", chances.passes, expected.at("h_i"));
   for (size_t i = 0; i < path.draft.size(); ++i) {
     const Json& want = expected.at("residual_at_tau").at(i);
     if (want.is_null()) continue;  // that tau has probability 0
-    check->NearAll(
-        absl::StrCat("residual_at_tau[", i, "]"),
-        Dense(BlockResidual(laws[i], path.q[i], chances.kept[i]), path.p.begin()->second.size()),
-        want);
+    check->NearAll(absl::StrCat("residual_at_tau[", i, "]"),
+                   Dense(decoding::BlockResidual(laws[i], path.q[i], chances.kept[i]),
+                         path.p.begin()->second.size()),
+                   want);
   }
 }
 

@@ -1,8 +1,8 @@
 // One layer verified with reuse against exact laws: docs/algorithms.md 5.5, every choice of
 // production code enumerated, drafts fixed or drawn.
 #include "absl/strings/str_cat.h"
-#include "decoding/wor_reuse_layer.h"
-#include "tests/testing/enumerate_choices.h"
+#include "decoding/layer/wor_reuse_layer.h"
+#include "testing/enumerate_choices.h"
 #include "tools/golden/runners.h"
 
 namespace coppice::golden {
@@ -37,20 +37,20 @@ class ReuseLayer {
   }
   ReuseLayer(const ReuseLayer&) = delete;
 
-  ExactLaw OutputLaw(RemovedParents rule) const {
-    ExactLaw law;
-    EnumerateChoices([&](ScriptedChoices* choices) {
+  test::ExactLaw OutputLaw(decoding::RemovedParents rule) const {
+    test::ExactLaw law;
+    test::EnumerateChoices([&](test::ScriptedChoices* choices) {
       std::vector<uint64_t> outcome;
-      for (const RuleOutput& output : Verify(drafts_, rule, choices).outputs)
+      for (const decoding::RuleOutput& output : Verify(drafts_, rule, choices).outputs)
         outcome.push_back(output.entry.token);
       law[outcome] += choices->probability();
     });
     return law;
   }
-  double Coverage(RemovedParents rule) const {
+  double Coverage(decoding::RemovedParents rule) const {
     double covered = 0;
-    EnumerateChoices([&](ScriptedChoices* choices) {
-      const std::vector<Entry> drafts =
+    test::EnumerateChoices([&](test::ScriptedChoices* choices) {
+      const std::vector<decoding::Entry> drafts =
           choices->ChooseDistinct(Domain::kDraft, 0, q_, static_cast<int>(drafts_.size()));
       const bool full = Verify(drafts, rule, choices).full;
       covered += full ? choices->probability() : 0.0;
@@ -59,23 +59,24 @@ class ReuseLayer {
   }
 
  private:
-  LayerResult Verify(const std::vector<Entry>& drafts, RemovedParents rule,
-                     ChoiceSource* choices) const {
-    const LayerInput input{&p_, &q_, drafts, width_};
-    return distinct_ ? VerifyDistinctWithReuse(input, rule, /*stop_ids=*/{}, choices)
-                     : VerifyWithReuse(input, rule, choices);
+  decoding::LayerResult Verify(const std::vector<decoding::Entry>& drafts,
+                               decoding::RemovedParents rule,
+                               decoding::ChoiceSource* choices) const {
+    const decoding::LayerInput input{&p_, &q_, drafts, width_};
+    return distinct_ ? decoding::VerifyDistinctWithReuse(input, rule, /*stop_ids=*/{}, choices)
+                     : decoding::VerifyWithReuse(input, rule, choices);
   }
 
-  Distribution p_row_;
-  std::vector<Distribution> q_rows_;
-  LayerLaw p_, q_;
-  std::vector<Entry> entries_;  // [extended]
-  std::vector<Entry> drafts_;
+  decoding::Distribution p_row_;
+  std::vector<decoding::Distribution> q_rows_;
+  decoding::LayerLaw p_, q_;
+  std::vector<decoding::Entry> entries_;  // [extended]
+  std::vector<decoding::Entry> drafts_;
   int width_;
   bool distinct_;
 };
 
-void CheckMode(const std::string& name, const ReuseLayer& layer, RemovedParents rule,
+void CheckMode(const std::string& name, const ReuseLayer& layer, decoding::RemovedParents rule,
                const Json& want, CaseCheck* check) {
   check->Law(name + "outputs", layer.OutputLaw(rule), want.at("law_of_outputs_given_drafts"));
   check->Near(name + "coverage", layer.Coverage(rule),
@@ -87,14 +88,16 @@ void CheckMode(const std::string& name, const ReuseLayer& layer, RemovedParents 
 void RunWorReuseLayer(const Json& inputs, const Json& expected, CaseCheck* check) {
   if (inputs.contains("q_extended")) {
     const ReuseLayer layer(inputs, Vec(inputs.at("q_extended")), inputs.at("entry_of_extended"));
-    CheckMode("mode_N ", layer, RemovedParents::kRenormalise, expected.at("mode_N"), check);
-    CheckMode("mode_E ", layer, RemovedParents::kReject, expected.at("mode_E"), check);
+    CheckMode("mode_N ", layer, decoding::RemovedParents::kRenormalise, expected.at("mode_N"),
+              check);
+    CheckMode("mode_E ", layer, decoding::RemovedParents::kReject, expected.at("mode_E"), check);
     return;
   }
   const std::vector<double> q = Vec(inputs.at("q"));
   Json entry_of = Json::array();
   for (size_t x = 0; x < q.size(); ++x) entry_of.push_back(x);
-  CheckMode("", ReuseLayer(inputs, q, entry_of), RemovedParents::kReject, expected, check);
+  CheckMode("", ReuseLayer(inputs, q, entry_of), decoding::RemovedParents::kReject, expected,
+            check);
 }
 
 }  // namespace coppice::golden

@@ -12,7 +12,7 @@
 #include "tools/lab/node_rows.h"
 #include "tools/lab/warp_text.h"
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
 // Sums of one cell, by group of sequences that share a prompt.
@@ -58,16 +58,16 @@ class CellRun {
 
   absl::Status RunSequence(int i) {
     const int prompt = i % groups_;
-    DecodingParams params = cell_.params;
+    decoding::DecodingParams params = cell_.params;
     params.seed = Finalize(options_.seed + kRootHash * (i + 1));
-    Hypothesis best;
+    decoding::Hypothesis best;
     {
       COPPICE_ASSIGN_OR_RETURN(auto sequence, pair_->Start(prompt, params));
-      COPPICE_RETURN_IF_ERROR(sequence->Round(DraftForest::Empty(1)).status());
+      COPPICE_RETURN_IF_ERROR(sequence->Round(decoding::DraftForest::Empty(1)).status());
       while (!sequence->decoder().finished()) {
         COPPICE_RETURN_IF_ERROR(RunRound(prompt, sequence.get()));
       }
-      const std::vector<Hypothesis> hypotheses = sequence->decoder().Result();
+      const std::vector<decoding::Hypothesis> hypotheses = sequence->decoder().Result();
       if (hypotheses.empty()) return absl::InternalError("no hypothesis");
       best = hypotheses[0];
     }
@@ -75,18 +75,18 @@ class CellRun {
   }
 
   absl::Status RunRound(int group, PairSequence* sequence) {
-    const BeamDecoder& decoder = sequence->decoder();
+    const decoding::BeamDecoder& decoder = sequence->decoder();
     const int roots = static_cast<int>(decoder.roots().size());
     const int depth = std::min(cell_.draft_depth, decoder.max_useful_depth());
-    DraftForest forest = DraftForest::Empty(roots);
+    decoding::DraftForest forest = decoding::DraftForest::Empty(roots);
     if (drafts() && depth > 0) {
       COPPICE_ASSIGN_OR_RETURN(forest, sequence->Draft(cell_.draft_width, depth));
     }
     const int nodes = forest.size();
     const int drafted = forest.depth();
     const double bytes =
-        nodes > 0 ? static_cast<double>(ForestToMessage(forest).ByteSizeLong()) : 0;
-    COPPICE_ASSIGN_OR_RETURN(const Verdict verdict, sequence->Round(std::move(forest)));
+        nodes > 0 ? static_cast<double>(proto::ForestToMessage(forest).ByteSizeLong()) : 0;
+    COPPICE_ASSIGN_OR_RETURN(const decoding::Verdict verdict, sequence->Round(std::move(forest)));
     const DecodingStats& stats = verdict.stats;
     sums_.layers.Add(group, stats.layers, 1);
     sums_.nodes.Add(group, roots + nodes, 1);
@@ -104,14 +104,15 @@ class CellRun {
     return absl::OkStatus();
   }
 
-  absl::Status CountHypothesis(int i, const Hypothesis& best) {
+  absl::Status CountHypothesis(int i, const decoding::Hypothesis& best) {
     const int group = i % groups_;
     const double length = static_cast<double>(best.tokens.size());
     COPPICE_ASSIGN_OR_RETURN(const PathRows rows, pair_->RowsAlong(group, best.tokens));
     sums_.log_likelihood.Add(group, PathLogLikelihood(rows, best.tokens) / length, 1);
     sums_.score.Add(group, best.joint_log_probability / length, 1);
     sums_.tokens.Add(group, length, 1);
-    if (drafts() && cell_.params.kind == DecodingKind::kMultinomial) CountOptimum(i, rows);
+    if (drafts() && cell_.params.kind == decoding::DecodingKind::kMultinomial)
+      CountOptimum(i, rows);
     return absl::OkStatus();
   }
 
@@ -156,9 +157,9 @@ class CellRun {
 }  // namespace
 
 std::string CellName(const Cell& cell) {
-  std::string name =
-      absl::StrCat(MethodName(cell.params), " ", std::string(DecodingKindName(cell.params.kind)),
-                   " W=", cell.params.beam_width);
+  std::string name = absl::StrCat(decoding::MethodName(cell.params), " ",
+                                  std::string(decoding::DecodingKindName(cell.params.kind)),
+                                  " W=", cell.params.beam_width);
   if (cell.draft_width > 0) {
     absl::StrAppend(&name, " W_S=", cell.draft_width, " depth=", cell.draft_depth);
   }
@@ -174,4 +175,4 @@ absl::StatusOr<CellResult> RunCell(const Cell& cell, const RunOptions& options, 
                       absl::StrCat(CellName(cell), ": ", result.status().message()));
 }
 
-}  // namespace coppice
+}  // namespace coppice::lab

@@ -11,13 +11,13 @@
 #include "tools/lab/model_pair.h"
 #include "tools/lab/statistics.h"
 
-namespace coppice {
+namespace coppice::lab {
 
 struct Cell {
-  DecodingParams params;  // method of the table; plain: the target alone
-  int draft_width = 0;    // W_S; 0 with "none"
-  int draft_depth = 0;    // gamma
-  std::string options;    // what the method was given beyond that, as written: "draft_beams=8"
+  decoding::DecodingParams params;  // method of the table; plain: the target alone
+  int draft_width = 0;              // W_S; 0 with "none"
+  int draft_depth = 0;              // gamma
+  std::string options;  // what the method was given beyond that, as written: "draft_beams=8"
 };
 
 // "dsbd beam_sampling W=4 W_S=8 gamma=4 T=0.7"
@@ -52,4 +52,4 @@ struct CellResult {
 // Errors of the pair or of the parameters, with the cell's name.
 absl::StatusOr<CellResult> RunCell(const Cell& cell, const RunOptions& options, ModelPair* pair);
 
-}  // namespace coppice
+}  // namespace coppice::lab

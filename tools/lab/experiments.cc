@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
 // top-k 20, top-p 0.9: Appendix D of mjsd; top-k 10, top-p 0.8: Appendix B of dsbd.
@@ -42,7 +42,7 @@ std::vector<Grid> DsbdGrids(std::vector<int> draft_widths,
   plain.widths = {1, 2, 3, 4};
   dynamic.widths = {4};
   dynamic.draft_widths = std::move(draft_widths);
-  plain.decodings = dynamic.decodings = {DecodingKind::kBeamSampling};
+  plain.decodings = dynamic.decodings = {decoding::DecodingKind::kBeamSampling};
   plain.warps = dynamic.warps = {kDsbdWarp};
   return {plain, dynamic};
 }
@@ -66,7 +66,7 @@ std::vector<Experiment> MakeExperiments() {
   Grid depth;
   depth.methods = {"rejection", "block", "recursive_rejection_wor", "greedy_multi_draft",
                    "pf_gumbel"};
-  depth.decodings = {DecodingKind::kMultinomial};
+  depth.decodings = {decoding::DecodingKind::kMultinomial};
   depth.depths = {1, 2, 3, 4, 6, 8};
   out.push_back({"depth", "layers per pass against the depth of the draft", {depth}});
 
@@ -102,7 +102,7 @@ std::vector<Experiment> MakeExperiments() {
 
   Grid accepted;
   accepted.methods = {"rejection", "mjsd:draft_beams=8:mjsd_threshold=0.1"};
-  accepted.decodings = {DecodingKind::kMultinomial};
+  accepted.decodings = {decoding::DecodingKind::kMultinomial};
   accepted.warps = {kMjsdWarp};
   out.push_back({"mjsd_figure3",
                  "mjsd Figure 3: accepted tokens, rejection and MJSD, gamma = 4",
@@ -142,4 +142,4 @@ absl::StatusOr<Experiment> FindExperiment(absl::string_view name) {
       absl::StrCat("--experiment: unknown '", name, "', expected ", absl::StrJoin(names, ", ")));
 }
 
-}  // namespace coppice
+}  // namespace coppice::lab

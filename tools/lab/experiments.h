@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "tools/lab/grid.h"
 
-namespace coppice {
+namespace coppice::lab {
 
 struct Experiment {
   absl::string_view name;
@@ -25,4 +25,4 @@ absl::Span<const Experiment> Experiments();
 // InvalidArgument lists the names.
 absl::StatusOr<Experiment> FindExperiment(absl::string_view name);
 
-}  // namespace coppice
+}  // namespace coppice::lab

@@ -17,38 +17,40 @@
 #include "decoding/topology.h"
 #include "tools/lab/warp_text.h"
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
-constexpr DecodingKind kAllKinds[] = {DecodingKind::kMultinomial, DecodingKind::kBeamSampling,
-                                      DecodingKind::kBeamSamplingWithoutReplacement,
-                                      DecodingKind::kBeamSearch};
+constexpr decoding::DecodingKind kAllKinds[] = {
+    decoding::DecodingKind::kMultinomial, decoding::DecodingKind::kBeamSampling,
+    decoding::DecodingKind::kBeamSamplingWithoutReplacement, decoding::DecodingKind::kBeamSearch};
 
 // What a method may be given by name: the scalars of drafts and methods, but the draft's width and
 // depth, which are lists of the grid.
-bool IsOption(const ParameterRow& row) {
-  const bool of_drafts = row.read_by == ReadBy::kOption || row.read_by == ReadBy::kDrafting;
+bool IsOption(const decoding::ParameterRow& row) {
+  const bool of_drafts =
+      row.read_by == decoding::ReadBy::kOption || row.read_by == decoding::ReadBy::kDrafting;
   return of_drafts && row.scalar() && row.zero_word == nullptr;
 }
 
-std::optional<ParameterValue> ParseValue(ParameterType type, absl::string_view text) {
+std::optional<decoding::ParameterValue> ParseValue(decoding::ParameterType type,
+                                                   absl::string_view text) {
   int64_t integer = 0;
   double number = 0;
   bool flag = false;
-  if (type == ParameterType::kInteger && absl::SimpleAtoi(text, &integer)) return integer;
-  if (type == ParameterType::kNumber && absl::SimpleAtod(text, &number)) return number;
-  if (type == ParameterType::kFlag && absl::SimpleAtob(text, &flag)) return flag;
+  if (type == decoding::ParameterType::kInteger && absl::SimpleAtoi(text, &integer)) return integer;
+  if (type == decoding::ParameterType::kNumber && absl::SimpleAtod(text, &number)) return number;
+  if (type == decoding::ParameterType::kFlag && absl::SimpleAtob(text, &flag)) return flag;
   return std::nullopt;
 }
 
 struct MethodSpec {
   std::string name;
-  std::vector<DecodingKind> serves;
+  std::vector<decoding::DecodingKind> serves;
   std::string options;  // "draft_beams=8 mjsd_threshold=0.1"
-  DecodingParams params;
+  decoding::DecodingParams params;
 };
 
-absl::Status SetOption(absl::string_view text, DecodingParams* params) {
+absl::Status SetOption(absl::string_view text, decoding::DecodingParams* params) {
   const std::pair<absl::string_view, absl::string_view> field =
       absl::StrSplit(text, absl::MaxSplits('=', 1));
   const auto refuse = [&field](absl::string_view why) {
@@ -57,16 +59,16 @@ absl::Status SetOption(absl::string_view text, DecodingParams* params) {
   };
   if (field.first == "draft_tree") {
     params->draft_tree = std::string(field.second);
-    return ParseTopology(field.second).ok() ? absl::OkStatus() : refuse("");
+    return decoding::ParseTopology(field.second).ok() ? absl::OkStatus() : refuse("");
   }
   std::vector<absl::string_view> names = {"draft_tree"};
-  for (const ParameterRow& row : Parameters()) {
+  for (const decoding::ParameterRow& row : decoding::Parameters()) {
     if (!IsOption(row)) continue;
     names.push_back(row.name);
     if (field.first != row.name) continue;
-    const std::optional<ParameterValue> value = ParseValue(row.member.type, field.second);
+    const std::optional<decoding::ParameterValue> value = ParseValue(row.member.type, field.second);
     if (!value) return refuse("");
-    const absl::Status status = SetParameter(row, *value, params);
+    const absl::Status status = decoding::SetParameter(row, *value, params);
     return status.ok() ? status : refuse(absl::StrCat(" (", status.message(), ")"));
   }
   return absl::InvalidArgumentError(absl::StrCat("--methods: unknown option '", field.first,
@@ -74,13 +76,14 @@ absl::Status SetOption(absl::string_view text, DecodingParams* params) {
                                                  absl::StrJoin(names, ", ")));
 }
 
-absl::StatusOr<MethodSpec> ParseMethod(absl::string_view text, const DecodingParams& base) {
+absl::StatusOr<MethodSpec> ParseMethod(absl::string_view text,
+                                       const decoding::DecodingParams& base) {
   std::vector<absl::string_view> parts = absl::StrSplit(text, ':');
   MethodSpec spec;
   spec.name = std::string(parts[0]);
   spec.params = base;
   spec.params.plain = spec.name == "none";
-  spec.params.method = FindMethod(spec.name);
+  spec.params.method = decoding::FindMethod(spec.name);
   parts.erase(parts.begin());
   for (absl::string_view part : parts) COPPICE_RETURN_IF_ERROR(SetOption(part, &spec.params));
   spec.options = absl::StrJoin(parts, " ");
@@ -88,10 +91,10 @@ absl::StatusOr<MethodSpec> ParseMethod(absl::string_view text, const DecodingPar
     spec.serves.assign(std::begin(kAllKinds), std::end(kAllKinds));
     return spec;
   }
-  const MethodRow* row = spec.params.method;
+  const decoding::MethodRow* row = spec.params.method;
   if (row == nullptr) {
     std::vector<absl::string_view> names = {"all", "none"};
-    for (const MethodRow& known : Methods()) names.push_back(known.name);
+    for (const decoding::MethodRow& known : decoding::Methods()) names.push_back(known.name);
     return absl::InvalidArgumentError(absl::StrCat("--methods: unknown method '", spec.name,
                                                    "', expected ", absl::StrJoin(names, ", ")));
   }
@@ -100,13 +103,14 @@ absl::StatusOr<MethodSpec> ParseMethod(absl::string_view text, const DecodingPar
 }
 
 absl::StatusOr<std::vector<MethodSpec>> ParseMethods(const std::vector<std::string>& texts,
-                                                     const DecodingParams& base) {
+                                                     const decoding::DecodingParams& base) {
   std::vector<MethodSpec> specs;
   for (const std::string& text : texts) {
     std::vector<std::string> names = {text};
     if (text == "all") {
       names = {"none"};
-      for (const MethodRow& row : Methods()) names.push_back(std::string(row.name));
+      for (const decoding::MethodRow& row : decoding::Methods())
+        names.push_back(std::string(row.name));
     }
     for (const std::string& name : names) {
       COPPICE_ASSIGN_OR_RETURN(MethodSpec spec, ParseMethod(name, base));
@@ -117,19 +121,19 @@ absl::StatusOr<std::vector<MethodSpec>> ParseMethods(const std::vector<std::stri
 }
 
 // One combination, with what the method's form makes of the draft's shape.
-Cell MakeCell(const MethodSpec& spec, DecodingKind kind, int width, int draft_width, int depth,
-              const WarpParams& warp) {
+Cell MakeCell(const MethodSpec& spec, decoding::DecodingKind kind, int width, int draft_width,
+              int depth, const decoding::WarpParams& warp) {
   Cell cell;
   cell.params = spec.params;
   cell.params.kind = kind;
   cell.params.warp = warp;
-  cell.params.beam_width = kind == DecodingKind::kMultinomial ? 1 : width;
+  cell.params.beam_width = kind == decoding::DecodingKind::kMultinomial ? 1 : width;
   cell.options = spec.options;
   cell.params.draft_width = draft_width;
   cell.params.draft_depth = depth;
-  const DraftSize size = DraftSizeOf(cell.params);
+  const decoding::DraftSize size = decoding::DraftSizeOf(cell.params);
   if (!size.drafts) return cell;
-  cell.draft_width = size.width > 0 ? size.width : AutoDraftWidth(cell.params.beam_width);
+  cell.draft_width = size.width > 0 ? size.width : decoding::AutoDraftWidth(cell.params.beam_width);
   cell.draft_depth = size.depth > 0 ? size.depth : depth;
   if (!size.tree) cell.params.draft_width = cell.draft_width;
   return cell;
@@ -148,7 +152,7 @@ absl::Status CheckList(absl::string_view flag, const std::vector<T>& values, T l
 
 }  // namespace
 
-absl::StatusOr<GridCells> MakeCells(const Grid& grid, const DecodingParams& base) {
+absl::StatusOr<GridCells> MakeCells(const Grid& grid, const decoding::DecodingParams& base) {
   COPPICE_RETURN_IF_ERROR(CheckList("--widths", grid.widths, 1));
   COPPICE_RETURN_IF_ERROR(CheckList("--draft_widths", grid.draft_widths, 0));
   COPPICE_RETURN_IF_ERROR(CheckList("--depths", grid.depths, 1));
@@ -158,7 +162,7 @@ absl::StatusOr<GridCells> MakeCells(const Grid& grid, const DecodingParams& base
   const auto add = [&](const Cell& cell) {
     const std::string name = CellName(cell);
     if (!seen.insert(name).second) return;
-    const absl::Status status = MakeBeamDecoder(cell.params).status();
+    const absl::Status status = decoding::MakeBeamDecoder(cell.params).status();
     if (status.ok()) {
       out.cells.push_back(cell);
     } else {
@@ -166,12 +170,12 @@ absl::StatusOr<GridCells> MakeCells(const Grid& grid, const DecodingParams& base
     }
   };
   for (const std::string& text : grid.warps) {
-    absl::StatusOr<WarpParams> warp = ParseWarpText(text);
+    absl::StatusOr<decoding::WarpParams> warp = ParseWarpText(text);
     if (!warp.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--warps: ", warp.status().message()));
     }
     for (const MethodSpec& spec : specs) {
-      for (DecodingKind kind : spec.serves) {
+      for (decoding::DecodingKind kind : spec.serves) {
         const auto& wanted = grid.decodings;
         if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), kind) == wanted.end())
           continue;
@@ -191,4 +195,4 @@ absl::StatusOr<GridCells> MakeCells(const Grid& grid, const DecodingParams& base
   return out;
 }
 
-}  // namespace coppice
+}  // namespace coppice::lab

@@ -10,15 +10,15 @@
 #include "absl/strings/string_view.h"
 #include "tools/lab/cell.h"
 
-namespace coppice {
+namespace coppice::lab {
 
 struct Grid {
   // "pf_gumbel", "none", "all" (every row of the table and none), or a name with options:
   // "dsbd:width_threshold=0.9:min_width=2".
   std::vector<std::string> methods = {"all"};
-  std::vector<DecodingKind> decodings;  // empty: all that a method serves
-  std::vector<int> widths = {1, 4};     // W of the decodings that have beams
-  std::vector<int> draft_widths = {0};  // W_S; 0: 4 at W = 1, else 2 W
+  std::vector<decoding::DecodingKind> decodings;  // empty: all that a method serves
+  std::vector<int> widths = {1, 4};               // W of the decodings that have beams
+  std::vector<int> draft_widths = {0};            // W_S; 0: 4 at W = 1, else 2 W
   std::vector<int> depths = {4};
   std::vector<std::string> warps = {"T=1"};
 };
@@ -33,6 +33,6 @@ struct GridCells {
 
 // `base` carries what all cells share: max_tokens, stop_ids, draft_support. InvalidArgument: a
 // name, option, warp or number that means nothing, or no cell at all.
-absl::StatusOr<GridCells> MakeCells(const Grid& grid, const DecodingParams& base);
+absl::StatusOr<GridCells> MakeCells(const Grid& grid, const decoding::DecodingParams& base);
 
-}  // namespace coppice
+}  // namespace coppice::lab

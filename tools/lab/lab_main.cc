@@ -54,7 +54,7 @@ ABSL_FLAG(double, zipf_exponent, 1.2, "zipf: p ~ rank^-exponent");
 ABSL_FLAG(double, spread, 1.5, "random: width of the logits; large = peaked rows");
 ABSL_FLAG(int, power, 6, "hashlm: 3 flat, 8 peaked");
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
 constexpr char kProgram[] = "coppice-lab";
@@ -137,9 +137,9 @@ absl::StatusOr<Experiment> ReadExperiment() {
                            Numbers("draft_widths", absl::GetFlag(FLAGS_draft_widths)));
   COPPICE_ASSIGN_OR_RETURN(const auto depths, Numbers("depths", absl::GetFlag(FLAGS_depths)));
   COPPICE_ASSIGN_OR_RETURN(const auto drafts, Numbers("drafts", absl::GetFlag(FLAGS_drafts)));
-  std::vector<DecodingKind> decodings;
+  std::vector<decoding::DecodingKind> decodings;
   for (const std::string& name : absl::GetFlag(FLAGS_decodings)) {
-    COPPICE_ASSIGN_OR_RETURN(const DecodingKind kind, ParseDecodingKind(name));
+    COPPICE_ASSIGN_OR_RETURN(const decoding::DecodingKind kind, decoding::ParseDecodingKind(name));
     decodings.push_back(kind);
   }
   const auto replace = [](const auto& given, auto* list) {
@@ -159,8 +159,8 @@ absl::StatusOr<Experiment> ReadExperiment() {
   return experiment;
 }
 
-absl::Status RunGrids(const Experiment& experiment, const DecodingParams& base, ModelPair* pair,
-                      LabReport* report) {
+absl::Status RunGrids(const Experiment& experiment, const decoding::DecodingParams& base,
+                      ModelPair* pair, LabReport* report) {
   std::vector<Cell> cells;
   for (const Grid& grid : experiment.grids) {
     COPPICE_ASSIGN_OR_RETURN(GridCells made, MakeCells(grid, base));
@@ -177,8 +177,8 @@ absl::Status RunGrids(const Experiment& experiment, const DecodingParams& base, 
   return absl::OkStatus();
 }
 
-absl::Status RunNodes(const Experiment& experiment, const DecodingParams& base, ModelPair* pair,
-                      LabReport* report) {
+absl::Status RunNodes(const Experiment& experiment, const decoding::DecodingParams& base,
+                      ModelPair* pair, LabReport* report) {
   NodeStudyOptions options;
   options.warps = experiment.warps;
   options.drafts = experiment.drafts;
@@ -199,7 +199,7 @@ void PrintLists() {
     absl::PrintF("%-18s %s\n", experiment.name, experiment.what);
   }
   absl::PrintF("\nmethods (--methods)\n");
-  for (const MethodRow& row : Methods()) {
+  for (const decoding::MethodRow& row : decoding::Methods()) {
     absl::PrintF("%-24s %-22s %s%s\n", row.name, row.source, row.lossless ? "" : "(not lossless) ",
                  row.law);
   }
@@ -215,7 +215,7 @@ absl::Status Run() {
     if (!file) return absl::NotFoundError(absl::StrCat("--json: cannot write ", path));
   }
   COPPICE_ASSIGN_OR_RETURN(const auto pair, MakePair());
-  DecodingParams base;
+  decoding::DecodingParams base;
   base.max_tokens = absl::GetFlag(FLAGS_tokens);
   base.draft_support = absl::GetFlag(FLAGS_draft_support);
   base.stop_ids = pair->stop_ids();
@@ -246,4 +246,4 @@ int LabMain(int argc, char** argv) {
   return status.ok() ? 0 : FailProgram(kProgram, status);
 }
 
-}  // namespace coppice
+}  // namespace coppice::lab

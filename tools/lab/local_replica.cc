@@ -10,12 +10,12 @@
 #include "worker/root_trie.h"
 #include "worker/verify_step.h"
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
 constexpr int kChunk = 256;  // rows of one pass of prompt or path tokens
 
-absl::StatusOr<const StepRows*> Run(ModelRunner* runner, StepBuilder step) {
+absl::StatusOr<const kernels::StepRows*> Run(model::ModelRunner* runner, model::StepBuilder step) {
   COPPICE_RETURN_IF_ERROR(runner->Submit(std::move(step)));
   return runner->Wait();
 }
@@ -24,16 +24,18 @@ absl::StatusOr<const StepRows*> Run(ModelRunner* runner, StepBuilder step) {
 
 absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
     const LocalReplicaOptions& options) {
-  std::unique_ptr<LocalReplica> replica(new LocalReplica(MakeSingleCommunicator()));
-  ModelRunnerOptions model;
+  std::unique_ptr<LocalReplica> replica(new LocalReplica(comm::MakeSingleCommunicator()));
+  model::ModelRunnerOptions model;
   model.kv_bytes = options.kv_bytes;
   model.threads = options.threads;
   model.always_list = options.always_list;
   model.dir = options.target_dir;
-  COPPICE_ASSIGN_OR_RETURN(replica->target_, ModelRunner::Load(model, replica->single_.get()));
+  COPPICE_ASSIGN_OR_RETURN(replica->target_,
+                           model::ModelRunner::Load(model, replica->single_.get()));
   if (options.draft_dir.empty()) return replica;
   model.dir = options.draft_dir;
-  COPPICE_ASSIGN_OR_RETURN(replica->draft_, ModelRunner::Load(model, replica->single_.get()));
+  COPPICE_ASSIGN_OR_RETURN(replica->draft_,
+                           model::ModelRunner::Load(model, replica->single_.get()));
   const int draft_vocab = replica->draft_->vocab_size();
   if (draft_vocab != replica->vocab_size()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -48,27 +50,28 @@ int LocalReplica::max_positions() const {
   return has_draft() ? std::min(target, draft_->config().max_positions) : target;
 }
 
-absl::Status LocalReplica::Open(const std::vector<TokenId>& prompt, const DecodingParams& params,
-                                bool drafts) {
+absl::Status LocalReplica::Open(const std::vector<TokenId>& prompt,
+                                const decoding::DecodingParams& params, bool drafts) {
   COPPICE_CHECK_MSG(sequence_ == nullptr, "one sequence at a time");
   if (prompt.empty()) return absl::InvalidArgumentError("prompt: no token");
-  auto sequence = std::make_unique<Sequence>();
+  auto sequence = std::make_unique<worker::Sequence>();
   sequence->prompt = prompt;
   sequence->params = params;
-  COPPICE_ASSIGN_OR_RETURN(sequence->decoder, MakeBeamDecoder(params));
+  COPPICE_ASSIGN_OR_RETURN(sequence->decoder, decoding::MakeBeamDecoder(params));
   int cached_tokens = 0;
   sequence->kv = target_->blocks()->Open(prompt, &cached_tokens);
   sequence_ = std::move(sequence);
-  if (drafts) session_ = std::make_unique<DraftSession>(params, prompt, draft_->blocks());
+  if (drafts)
+    session_ = std::make_unique<draft_node::DraftSession>(params, prompt, draft_->blocks());
   return Prefill(target_.get(), sequence_->kv, prompt);
 }
 
-absl::Status LocalReplica::Prefill(ModelRunner* runner, SequenceHandle sequence,
+absl::Status LocalReplica::Prefill(model::ModelRunner* runner, model::SequenceHandle sequence,
                                    absl::Span<const TokenId> prompt) {
   const auto last = prompt.size() - 1;
   for (size_t begin = runner->blocks()->prefix_length(sequence); begin < last; begin += kChunk) {
     const auto chunk = prompt.subspan(begin, std::min<size_t>(kChunk, last - begin));
-    StepBuilder step = runner->NewStep();
+    model::StepBuilder step = runner->NewStep();
     COPPICE_ASSIGN_OR_RETURN(const auto slots, runner->blocks()->AppendPrefix(sequence, chunk));
     step.AddPrefixRows(sequence, chunk, slots);
     COPPICE_RETURN_IF_ERROR(Run(runner, std::move(step)).status());
@@ -76,19 +79,20 @@ absl::Status LocalReplica::Prefill(ModelRunner* runner, SequenceHandle sequence,
   return absl::OkStatus();
 }
 
-absl::StatusOr<Verdict> LocalReplica::Round(DraftForest forest) {
-  Sequence* sequence = sequence_.get();
+absl::StatusOr<decoding::Verdict> LocalReplica::Round(decoding::DraftForest forest) {
+  worker::Sequence* sequence = sequence_.get();
   sequence->forest = std::move(forest);
-  StepBuilder step = target_->NewStep();
-  COPPICE_ASSIGN_OR_RETURN(VerifyRows rows, ReserveRows(sequence, target_->blocks()));
-  AppendRows(*sequence, &step, &rows);
-  COPPICE_ASSIGN_OR_RETURN(const StepRows* read, Run(target_.get(), std::move(step)));
-  absl::StatusOr<Verdict> verdict =
-      Verify(rows, *read, vocab_size(), target_->threads(), sequence);
+  model::StepBuilder step = target_->NewStep();
+  COPPICE_ASSIGN_OR_RETURN(worker::VerifyRows rows,
+                           worker::ReserveRows(sequence, target_->blocks()));
+  worker::AppendRows(*sequence, &step, &rows);
+  COPPICE_ASSIGN_OR_RETURN(const kernels::StepRows* read, Run(target_.get(), std::move(step)));
+  absl::StatusOr<decoding::Verdict> verdict =
+      worker::Verify(rows, *read, vocab_size(), target_->threads(), sequence);
   COPPICE_RETURN_IF_ERROR(verdict.status());
   if (!sequence->decoder->finished()) {
-    COPPICE_RETURN_IF_ERROR(
-        CommitVerdict(*verdict, rows.node_kv, sequence, target_->blocks(), target_->commits()));
+    COPPICE_RETURN_IF_ERROR(worker::CommitVerdict(*verdict, rows.node_kv, sequence,
+                                                  target_->blocks(), target_->commits()));
   }
   ++sequence->round;
   return verdict;
@@ -96,33 +100,33 @@ absl::StatusOr<Verdict> LocalReplica::Round(DraftForest forest) {
 
 absl::Status LocalReplica::PrefillDraft() {
   while (session_->prefilling()) {
-    StepBuilder step = draft_->NewStep();
+    model::StepBuilder step = draft_->NewStep();
     COPPICE_RETURN_IF_ERROR(session_->AppendPrefill(kChunk, &step));
     COPPICE_RETURN_IF_ERROR(Run(draft_.get(), std::move(step)).status());
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<DraftForest> LocalReplica::Draft(int width, int depth) {
+absl::StatusOr<decoding::DraftForest> LocalReplica::Draft(int width, int depth) {
   COPPICE_CHECK_MSG(session_ != nullptr, "opened without drafts");
-  RootTrie trie = MakeRootTrie(decoder().paths(), decoder().roots());
+  worker::RootTrie trie = worker::MakeRootTrie(decoder().paths(), decoder().roots());
   const std::vector<TokenId> tokens = decoder().paths().Tokens(trie.stable);
   const auto added = absl::MakeConstSpan(tokens).subspan(session_->stable_length());
   COPPICE_RETURN_IF_ERROR(session_->ExtendStable(static_cast<int>(tokens.size()), added));
   COPPICE_RETURN_IF_ERROR(PrefillDraft());
-  ForestRequest request;  // as the wire would carry it
+  draft_node::ForestRequest request;  // as the wire would carry it
   request.trie_parent = std::move(trie.parent);
   request.trie_token = std::move(trie.token);
   request.root_trie = std::move(trie.root);
   request.state = decoder().draft_state();
   request.width = width;
   request.depth = depth;
-  COPPICE_ASSIGN_OR_RETURN(
-      auto builder, ForestBuilder::Start(std::move(request), session_.get(), draft_->blocks()));
+  COPPICE_ASSIGN_OR_RETURN(auto builder, draft_node::ForestBuilder::Start(
+                                             std::move(request), session_.get(), draft_->blocks()));
   while (!builder->done()) {
-    StepBuilder step = draft_->NewStep();
+    model::StepBuilder step = draft_->NewStep();
     COPPICE_RETURN_IF_ERROR(builder->AppendRows(&step));
-    COPPICE_ASSIGN_OR_RETURN(const StepRows* rows, Run(draft_.get(), std::move(step)));
+    COPPICE_ASSIGN_OR_RETURN(const kernels::StepRows* rows, Run(draft_.get(), std::move(step)));
     COPPICE_RETURN_IF_ERROR(builder->Consume(*rows, draft_->threads(), draft_->commits()));
   }
   return builder->Shipped();
@@ -137,25 +141,25 @@ void LocalReplica::Close() {
   sequence_.reset();
 }
 
-absl::StatusOr<std::vector<float>> LocalReplica::PathLogits(ModelRunner* runner,
+absl::StatusOr<std::vector<float>> LocalReplica::PathLogits(model::ModelRunner* runner,
                                                             const std::vector<TokenId>& prompt,
                                                             absl::Span<const TokenId> tokens) {
   COPPICE_CHECK_MSG(sequence_ == nullptr, "a sequence is open");
   int cached = 0;
-  BlockManager* blocks = runner->blocks();
-  const SequenceHandle kv = blocks->Open(prompt, &cached);
+  model::BlockManager* blocks = runner->blocks();
+  const model::SequenceHandle kv = blocks->Open(prompt, &cached);
   COPPICE_RETURN_IF_ERROR(Prefill(runner, kv, prompt));
   std::vector<float> out;
-  KvNode node = kPrefixEnd;
+  model::KvNode node = model::kPrefixEnd;
   for (size_t begin = 0; begin <= tokens.size(); begin += kChunk) {
-    StepBuilder step = runner->NewStep();
+    model::StepBuilder step = runner->NewStep();
     std::vector<int> needs;
     for (size_t i = begin; i <= tokens.size() && i < begin + kChunk; ++i) {
       const TokenId token = i == 0 ? prompt.back() : tokens[i - 1];
       COPPICE_ASSIGN_OR_RETURN(node, blocks->AddNode(kv, node, token));
       needs.push_back(step.AddNodeRow(kv, node, token, RowNeed()));
     }
-    COPPICE_ASSIGN_OR_RETURN(const StepRows* rows, Run(runner, std::move(step)));
+    COPPICE_ASSIGN_OR_RETURN(const kernels::StepRows* rows, Run(runner, std::move(step)));
     for (int need : needs) {
       const absl::Span<const float> row = rows->Whole(need);
       out.insert(out.end(), row.begin(), row.end());
@@ -181,4 +185,4 @@ absl::Status LocalReplica::CheckIntegrity() const {
   return has_draft() ? draft_->blocks()->CheckIntegrity() : absl::OkStatus();
 }
 
-}  // namespace coppice
+}  // namespace coppice::lab

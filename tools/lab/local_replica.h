@@ -22,7 +22,7 @@
 #include "model/model_runner.h"
 #include "worker/sequence.h"
 
-namespace coppice {
+namespace coppice::lab {
 
 struct LocalReplicaOptions {
   std::string target_dir;                 // Hugging Face folder
@@ -43,13 +43,14 @@ class LocalReplica {
 
   // Starts a sequence and prefills all of its prompt but the last token. InvalidArgument: empty
   // prompt, or parameters that no decoder serves.
-  absl::Status Open(const std::vector<TokenId>& prompt, const DecodingParams& params, bool drafts);
-  const BeamDecoder& decoder() const { return *sequence_->decoder; }
+  absl::Status Open(const std::vector<TokenId>& prompt, const decoding::DecodingParams& params,
+                    bool drafts);
+  const decoding::BeamDecoder& decoder() const { return *sequence_->decoder; }
   // The forest that a draft node would ship now. The first round has none: its root is the prompt
   // itself.
-  absl::StatusOr<DraftForest> Draft(int width, int depth);
+  absl::StatusOr<decoding::DraftForest> Draft(int width, int depth);
   // One target pass over the roots and the forest, the verdict, and the commit of what lives on.
-  absl::StatusOr<Verdict> Round(DraftForest forest);
+  absl::StatusOr<decoding::Verdict> Round(decoding::DraftForest forest);
   void Close();
 
   // Raw logits after prompt and tokens[0, i) for i = 0..tokens.size(), [tokens.size() + 1, vocab].
@@ -65,18 +66,18 @@ class LocalReplica {
   int64_t draft_blocks_used() const { return draft_->blocks()->counts().used; }
 
  private:
-  explicit LocalReplica(std::unique_ptr<Communicator> single) : single_(std::move(single)) {}
-  absl::Status Prefill(ModelRunner* runner, SequenceHandle sequence,
+  explicit LocalReplica(std::unique_ptr<comm::Communicator> single) : single_(std::move(single)) {}
+  absl::Status Prefill(model::ModelRunner* runner, model::SequenceHandle sequence,
                        absl::Span<const TokenId> prompt);
   absl::Status PrefillDraft();
-  absl::StatusOr<std::vector<float>> PathLogits(ModelRunner* runner,
+  absl::StatusOr<std::vector<float>> PathLogits(model::ModelRunner* runner,
                                                 const std::vector<TokenId>& prompt,
                                                 absl::Span<const TokenId> tokens);
 
-  std::unique_ptr<Communicator> single_;
-  std::unique_ptr<ModelRunner> target_, draft_;
-  std::unique_ptr<Sequence> sequence_;
-  std::unique_ptr<DraftSession> session_;
+  std::unique_ptr<comm::Communicator> single_;
+  std::unique_ptr<model::ModelRunner> target_, draft_;
+  std::unique_ptr<worker::Sequence> sequence_;
+  std::unique_ptr<draft_node::DraftSession> session_;
 };
 
-}  // namespace coppice
+}  // namespace coppice::lab

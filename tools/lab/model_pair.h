@@ -14,18 +14,18 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/params.h"
 
-namespace coppice {
+namespace coppice::lab {
 
 // One sequence. Every round but the first may have a draft; the first decides the layer below the
 // prompt, as the pass that ends a prefill does.
 class PairSequence {
  public:
   virtual ~PairSequence() = default;
-  virtual const BeamDecoder& decoder() const = 0;
+  virtual const decoding::BeamDecoder& decoder() const = 0;
   // What a draft node would ship for the roots of decoder().
-  virtual absl::StatusOr<DraftForest> Draft(int width, int depth) = 0;
+  virtual absl::StatusOr<decoding::DraftForest> Draft(int width, int depth) = 0;
   // One target pass and its verdict.
-  virtual absl::StatusOr<Verdict> Round(DraftForest forest) = 0;
+  virtual absl::StatusOr<decoding::Verdict> Round(decoding::DraftForest forest) = 0;
 };
 
 // Raw logits (nats up to a constant) of both models at the positions of one path.
@@ -52,11 +52,11 @@ class ModelPair {
   virtual std::vector<TokenId> stop_ids() const = 0;
   virtual int num_prompts() const = 0;
   // The sequence must end before the next one starts.
-  virtual absl::StatusOr<std::unique_ptr<PairSequence>> Start(int prompt,
-                                                              const DecodingParams& params) = 0;
+  virtual absl::StatusOr<std::unique_ptr<PairSequence>> Start(
+      int prompt, const decoding::DecodingParams& params) = 0;
   // Rows after prompt and tokens[0, i), i = 0..tokens.size() - 1: those that the tokens were chosen
   // from. No sequence may be running.
   virtual absl::StatusOr<PathRows> RowsAlong(int prompt, absl::Span<const TokenId> tokens) = 0;
 };
 
-}  // namespace coppice
+}  // namespace coppice::lab

@@ -4,14 +4,14 @@
 
 #include "base/deterministic_math.h"
 #include "decoding/drafter.h"
-#include "decoding/optimal_acceptance.h"
-#include "decoding/target_row.h"
-#include "decoding/warp.h"
+#include "decoding/rows/target_row.h"
+#include "decoding/rows/warp.h"
+#include "decoding/theory/optimal_acceptance.h"
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
-double Probability(const Distribution& row, TokenId token) {
+double Probability(const decoding::Distribution& row, TokenId token) {
   const auto found = std::lower_bound(row.tokens.begin(), row.tokens.end(), token);
   if (found == row.tokens.end() || *found != token) return 0;
   return Exp(row.log_probs[found - row.tokens.begin()]);
@@ -19,9 +19,10 @@ double Probability(const Distribution& row, TokenId token) {
 
 }  // namespace
 
-NodeRows NodeRowsAt(const PathRows& rows, int position, const DecodingParams& params) {
-  const Distribution p = WarpRow(rows.TargetRow(position), WarpAt(params, position));
-  const Distribution q = DraftRow(rows.DraftRow(position), params, position);
+NodeRows NodeRowsAt(const PathRows& rows, int position, const decoding::DecodingParams& params) {
+  const decoding::Distribution p =
+      decoding::WarpRow(rows.TargetRow(position), decoding::WarpAt(params, position));
+  const decoding::Distribution q = decoding::DraftRow(rows.DraftRow(position), params, position);
   std::vector<TokenId> tokens = p.tokens;
   tokens.insert(tokens.end(), q.tokens.begin(), q.tokens.end());
   std::sort(tokens.begin(), tokens.end());
@@ -35,8 +36,8 @@ NodeRows NodeRowsAt(const PathRows& rows, int position, const DecodingParams& pa
 }
 
 NodeOptimum OptimumAt(const NodeRows& node, int drafts) {
-  return {OptimalAcceptanceIid(node.p, node.q, drafts).alpha,
-          OptimalAcceptanceWithoutReplacement(node.p, node.q, drafts).alpha};
+  return {decoding::OptimalAcceptanceIid(node.p, node.q, drafts).alpha,
+          decoding::OptimalAcceptanceWithoutReplacement(node.p, node.q, drafts).alpha};
 }
 
 double PathLogLikelihood(const PathRows& rows, absl::Span<const TokenId> tokens) {
@@ -44,9 +45,9 @@ double PathLogLikelihood(const PathRows& rows, absl::Span<const TokenId> tokens)
   for (size_t i = 0; i < tokens.size(); ++i) {
     const auto row = rows.TargetRow(static_cast<int>(i));
     const std::vector<double> wide(row.begin(), row.end());
-    sum += wide[tokens[i]] - LogSumExp(wide);
+    sum += wide[tokens[i]] - decoding::LogSumExp(wide);
   }
   return sum;
 }
 
-}  // namespace coppice
+}  // namespace coppice::lab

@@ -8,14 +8,14 @@
 #include "decoding/params.h"
 #include "tools/lab/model_pair.h"
 
-namespace coppice {
+namespace coppice::lab {
 
 // p and q [entries], over the tokens that either may emit, each summing to 1.
 struct NodeRows {
   std::vector<double> p, q;
 };
 // Warped as the decoders and drafters do; q cut to params.draft_support.
-NodeRows NodeRowsAt(const PathRows& rows, int position, const DecodingParams& params);
+NodeRows NodeRowsAt(const PathRows& rows, int position, const decoding::DecodingParams& params);
 
 struct NodeOptimum {
   double iid = 0;                  // alpha* of n drafts drawn with replacement
@@ -26,4 +26,4 @@ NodeOptimum OptimumAt(const NodeRows& node, int drafts);
 // Sum of the target's unwarped log-probabilities of the tokens, nats.
 double PathLogLikelihood(const PathRows& rows, absl::Span<const TokenId> tokens);
 
-}  // namespace coppice
+}  // namespace coppice::lab

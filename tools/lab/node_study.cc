@@ -7,13 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
 #include "base/status.h"
-#include "decoding/acceptance.h"
 #include "decoding/method.h"
+#include "decoding/theory/acceptance.h"
+#include "decoding/tree/k_seq.h"
 #include "tools/lab/node_rows.h"
 #include "tools/lab/row_model.h"
 #include "tools/lab/warp_text.h"
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
 constexpr char kIid[] = "alpha*_iid";
@@ -22,17 +23,17 @@ constexpr char kGreedy[] = "alpha_greedy";
 
 // What bounds a method that verifies the children of a node: the optimum of the law that they have.
 std::string OptimumOf(absl::string_view method) {
-  const MethodRow* row = FindMethod(method);
+  const decoding::MethodRow* row = decoding::FindMethod(method);
   if (row == nullptr || row->node_rule == nullptr) return "";
   switch (row->child_law) {
-    case ChildLaw::kIid:
+    case decoding::ChildLaw::kIid:
       return kIid;
-    case ChildLaw::kWithoutReplacement:
+    case decoding::ChildLaw::kWithoutReplacement:
       return kWithoutReplacement;
-    case ChildLaw::kGreedy:
-    case ChildLaw::kSpecHub:
+    case decoding::ChildLaw::kGreedy:
+    case decoding::ChildLaw::kSpecHub:
       return kGreedy;
-    case ChildLaw::kMostLikely:
+    case decoding::ChildLaw::kMostLikely:
       break;  // drafts that are certain have no such optimum
   }
   return "";
@@ -47,11 +48,15 @@ constexpr ClosedForm kClosedForms[] = {
     {kIid, "", [](const NodeRows& node, int n) { return OptimumAt(node, n).iid; }},
     {kWithoutReplacement, "",
      [](const NodeRows& node, int n) { return OptimumAt(node, n).without_replacement; }},
-    {kGreedy, "", [](const NodeRows& node, int n) { return AcceptanceGreedy(node.p, node.q, n); }},
-    {"overlap", "", [](const NodeRows& node, int) { return Overlap(node.p, node.q); }},
-    {"RRS", kIid, [](const NodeRows& node, int n) { return AcceptanceRrsIid(node.p, node.q, n); }},
+    {kGreedy, "",
+     [](const NodeRows& node, int n) { return decoding::AcceptanceGreedy(node.p, node.q, n); }},
+    {"overlap", "", [](const NodeRows& node, int) { return decoding::Overlap(node.p, node.q); }},
+    {"RRS", kIid,
+     [](const NodeRows& node, int n) { return decoding::AcceptanceRrsIid(node.p, node.q, n); }},
     {"K-SEQ", kIid,
-     [](const NodeRows& node, int n) { return AcceptanceKSeq(node.p, node.q, n).acceptance; }},
+     [](const NodeRows& node, int n) {
+       return decoding::AcceptanceKSeq(node.p, node.q, n).acceptance;
+     }},
 };
 
 // Nodes of one warp: recorded rows, and the prompt that each comes from.
@@ -68,12 +73,12 @@ class NodeStudy {
   NodeStudy(const NodeStudyOptions& options, ModelPair* pair) : options_(options), pair_(pair) {}
 
   // Samples paths from the target under the warp and keeps rows evenly along them.
-  absl::StatusOr<Nodes> Collect(const WarpParams& warp) {
+  absl::StatusOr<Nodes> Collect(const decoding::WarpParams& warp) {
     Nodes nodes;
     nodes.rows.vocab_size = pair_->vocab_size();
     nodes.groups = std::min(options_.sequences, pair_->num_prompts());
     for (int i = 0; i < options_.sequences; ++i) {
-      DecodingParams params = options_.base;
+      decoding::DecodingParams params = options_.base;
       params.plain = true;
       params.warp = warp;
       params.seed = Finalize(options_.seed + kRootHash * (i + 1));
@@ -94,8 +99,9 @@ class NodeStudy {
     return nodes;
   }
 
-  Values Calculate(const ClosedForm& form, const Nodes& nodes, const WarpParams& warp, int n) {
-    DecodingParams params = options_.base;
+  Values Calculate(const ClosedForm& form, const Nodes& nodes, const decoding::WarpParams& warp,
+                   int n) {
+    decoding::DecodingParams params = options_.base;
     params.warp = warp;
     Values values;
     for (int i = 0; i < nodes.rows.positions(); ++i) {
@@ -107,9 +113,9 @@ class NodeStudy {
   // How often the method's verifier emits a draft at each node: a sequence on the node's rows
   // alone, whose second round has one drafted layer.
   absl::StatusOr<Values> Measure(const std::string& method, const Nodes& nodes,
-                                 const WarpParams& warp, int n) {
-    DecodingParams params = options_.base;
-    params.method = FindMethod(method);
+                                 const decoding::WarpParams& warp, int n) {
+    decoding::DecodingParams params = options_.base;
+    params.method = decoding::FindMethod(method);
     params.warp = warp;
     params.stop_ids.clear();
     params.max_tokens = 3;
@@ -122,9 +128,10 @@ class NodeStudy {
       for (int repeat = 0; repeat < options_.repeats; ++repeat) {
         params.seed = Finalize(options_.seed + kRootHash * (1 + i * options_.repeats + repeat));
         COPPICE_ASSIGN_OR_RETURN(auto sequence, tables->Start(i, params));
-        COPPICE_RETURN_IF_ERROR(sequence->Round(DraftForest::Empty(1)).status());
-        COPPICE_ASSIGN_OR_RETURN(DraftForest forest, sequence->Draft(n, 1));
-        COPPICE_ASSIGN_OR_RETURN(const Verdict verdict, sequence->Round(std::move(forest)));
+        COPPICE_RETURN_IF_ERROR(sequence->Round(decoding::DraftForest::Empty(1)).status());
+        COPPICE_ASSIGN_OR_RETURN(decoding::DraftForest forest, sequence->Draft(n, 1));
+        COPPICE_ASSIGN_OR_RETURN(const decoding::Verdict verdict,
+                                 sequence->Round(std::move(forest)));
         accepted += verdict.stats.layers > 1;
       }
       values.push_back(static_cast<double>(accepted) / options_.repeats);
@@ -133,10 +140,10 @@ class NodeStudy {
   }
 
  private:
-  absl::StatusOr<std::vector<TokenId>> Sample(int prompt, const DecodingParams& params) {
+  absl::StatusOr<std::vector<TokenId>> Sample(int prompt, const decoding::DecodingParams& params) {
     COPPICE_ASSIGN_OR_RETURN(auto sequence, pair_->Start(prompt, params));
     while (!sequence->decoder().finished()) {
-      COPPICE_RETURN_IF_ERROR(sequence->Round(DraftForest::Empty(1)).status());
+      COPPICE_RETURN_IF_ERROR(sequence->Round(decoding::DraftForest::Empty(1)).status());
     }
     return sequence->decoder().Result().at(0).tokens;
   }
@@ -179,21 +186,21 @@ class Columns {
 absl::StatusOr<std::vector<std::string>> MeasuredMethods(const NodeStudyOptions& options, int n) {
   std::vector<std::string> names = options.methods;
   if (names.empty()) {
-    for (const MethodRow& row : Methods()) {
-      if (row.form != DraftForm::kNone) names.push_back(std::string(row.name));
+    for (const decoding::MethodRow& row : decoding::Methods()) {
+      if (row.form != decoding::DraftForm::kNone) names.push_back(std::string(row.name));
     }
   }
   std::vector<std::string> out;
   for (const std::string& name : names) {
-    DecodingParams params = options.base;
-    params.method = FindMethod(name);
-    const MethodRow* row = params.method;
+    decoding::DecodingParams params = options.base;
+    params.method = decoding::FindMethod(name);
+    const decoding::MethodRow* row = params.method;
     if (row == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("--methods: unknown method '", name, "'"));
     }
     params.draft_width = n;
-    const bool one_path = row->form == DraftForm::kPath;
-    if (MakeBeamDecoder(params).ok() && (n == 1 || !one_path)) out.push_back(name);
+    const bool one_path = row->form == decoding::DraftForm::kPath;
+    if (decoding::MakeBeamDecoder(params).ok() && (n == 1 || !one_path)) out.push_back(name);
   }
   return out;
 }
@@ -206,7 +213,7 @@ absl::StatusOr<std::vector<NodeResult>> RunNodeStudy(
   NodeStudy study(options, pair);
   std::vector<NodeResult> results;
   for (const std::string& text : options.warps) {
-    COPPICE_ASSIGN_OR_RETURN(const WarpParams warp, ParseWarpText(text));
+    COPPICE_ASSIGN_OR_RETURN(const decoding::WarpParams warp, ParseWarpText(text));
     if (warp.temperature == 0) {
       return absl::InvalidArgumentError("--warps: T=0 leaves nothing to accept by chance");
     }
@@ -231,4 +238,4 @@ absl::StatusOr<std::vector<NodeResult>> RunNodeStudy(
   return results;
 }
 
-}  // namespace coppice
+}  // namespace coppice::lab

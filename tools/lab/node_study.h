@@ -13,7 +13,7 @@
 #include "tools/lab/model_pair.h"
 #include "tools/lab/statistics.h"
 
-namespace coppice {
+namespace coppice::lab {
 
 struct NodeStudyOptions {
   std::vector<std::string> warps = {"T=0.7"};
@@ -23,7 +23,7 @@ struct NodeStudyOptions {
   int nodes = 256;                   // in all, evenly along the paths
   int repeats = 16;                  // seeds of every method at every node
   uint64_t seed = 1;
-  DecodingParams base;  // max_tokens, stop_ids, draft_support
+  decoding::DecodingParams base;  // max_tokens, stop_ids, draft_support
 };
 
 struct NodeColumn {
@@ -46,4 +46,4 @@ absl::StatusOr<std::vector<NodeResult>> RunNodeStudy(
     const NodeStudyOptions& options, ModelPair* pair,
     const std::function<void(const std::string&)>& progress);
 
-}  // namespace coppice
+}  // namespace coppice::lab

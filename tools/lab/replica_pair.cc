@@ -6,16 +6,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "coordinator/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "tools/lab/local_replica.h"
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
 using Json = nlohmann::json;
 
 absl::StatusOr<std::vector<TokenId>> ReadPrompt(const std::string& line, int vocab_size,
-                                                const Tokenizer& tokenizer) {
+                                                const tokenizer::Tokenizer& tokenizer) {
   const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("prompt")) {
     return absl::InvalidArgumentError("expected an object with \"prompt\"");
@@ -44,11 +44,11 @@ class ReplicaSequence : public PairSequence {
  public:
   explicit ReplicaSequence(LocalReplica* replica) : replica_(replica) {}
   ~ReplicaSequence() override { replica_->Close(); }
-  const BeamDecoder& decoder() const override { return replica_->decoder(); }
-  absl::StatusOr<DraftForest> Draft(int width, int depth) override {
+  const decoding::BeamDecoder& decoder() const override { return replica_->decoder(); }
+  absl::StatusOr<decoding::DraftForest> Draft(int width, int depth) override {
     return replica_->Draft(width, depth);
   }
-  absl::StatusOr<Verdict> Round(DraftForest forest) override {
+  absl::StatusOr<decoding::Verdict> Round(decoding::DraftForest forest) override {
     return replica_->Round(std::move(forest));
   }
 
@@ -59,7 +59,7 @@ class ReplicaSequence : public PairSequence {
 class ReplicaPair : public ModelPair {
  public:
   ReplicaPair(ReplicaPairOptions options, std::unique_ptr<LocalReplica> replica,
-              std::unique_ptr<Tokenizer> tokenizer)
+              std::unique_ptr<tokenizer::Tokenizer> tokenizer)
       : options_(std::move(options)),
         replica_(std::move(replica)),
         tokenizer_(std::move(tokenizer)) {}
@@ -100,8 +100,8 @@ class ReplicaPair : public ModelPair {
   }
   int num_prompts() const override { return static_cast<int>(prompts_.size()); }
 
-  absl::StatusOr<std::unique_ptr<PairSequence>> Start(int prompt,
-                                                      const DecodingParams& params) override {
+  absl::StatusOr<std::unique_ptr<PairSequence>> Start(
+      int prompt, const decoding::DecodingParams& params) override {
     auto sequence = std::make_unique<ReplicaSequence>(replica_.get());
     COPPICE_RETURN_IF_ERROR(replica_->Open(prompts_[prompt], params, !params.plain));
     return sequence;
@@ -119,7 +119,7 @@ class ReplicaPair : public ModelPair {
  private:
   ReplicaPairOptions options_;
   std::unique_ptr<LocalReplica> replica_;
-  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   std::vector<std::vector<TokenId>> prompts_;
 };
 
@@ -132,10 +132,10 @@ absl::StatusOr<std::unique_ptr<ModelPair>> LoadReplicaPair(const ReplicaPairOpti
   replica.kv_bytes = options.kv_bytes;
   replica.threads = options.threads;
   COPPICE_ASSIGN_OR_RETURN(auto loaded, LocalReplica::Load(replica));
-  COPPICE_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.target_dir));
+  COPPICE_ASSIGN_OR_RETURN(auto tokenizer, tokenizer::Tokenizer::Load(options.target_dir));
   auto pair = std::make_unique<ReplicaPair>(options, std::move(loaded), std::move(tokenizer));
   COPPICE_RETURN_IF_ERROR(pair->ReadPrompts());
   return pair;
 }
 
-}  // namespace coppice
+}  // namespace coppice::lab

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "tools/lab/model_pair.h"
 
-namespace coppice {
+namespace coppice::lab {
 
 struct ReplicaPairOptions {
   std::string target_dir, draft_dir;
@@ -22,4 +22,4 @@ struct ReplicaPairOptions {
 // Errors name the folder, or the file and the line.
 absl::StatusOr<std::unique_ptr<ModelPair>> LoadReplicaPair(const ReplicaPairOptions& options);
 
-}  // namespace coppice
+}  // namespace coppice::lab

@@ -8,7 +8,7 @@
 #include "tools/lab/grid.h"
 #include "tools/lab/node_study.h"
 
-namespace coppice {
+namespace coppice::lab {
 
 struct MeasuredCell {
   Cell cell;
@@ -30,4 +30,4 @@ std::string ReportTable(const LabReport& report);
 // {value, se, count}, null where nothing was counted.
 std::string ReportJson(const LabReport& report);
 
-}  // namespace coppice
+}  // namespace coppice::lab

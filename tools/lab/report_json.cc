@@ -7,7 +7,7 @@
 #include "tools/lab/report.h"
 #include "tools/lab/warp_text.h"
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
@@ -23,29 +23,29 @@ OrderedJson ToJson(const Estimate& estimate) {
           {"count", estimate.count}};
 }
 
-OrderedJson WarpJson(const WarpParams& warp) {
+OrderedJson WarpJson(const decoding::WarpParams& warp) {
   OrderedJson json = {{"text", WarpText(warp)}};
-  DecodingParams params;
+  decoding::DecodingParams params;
   params.warp = warp;
-  for (const ParameterRow& row : Parameters()) {
-    if (row.group != ParameterGroup::kWarp || !row.scalar()) continue;
+  for (const decoding::ParameterRow& row : decoding::Parameters()) {
+    if (row.group != decoding::ParameterGroup::kWarp || !row.scalar()) continue;
     std::visit([&](auto value) { json[row.name] = value; }, row.member.get(params));
   }
-  json["mode"] = std::string(WarpModeName(warp.mode));
+  json["mode"] = std::string(decoding::WarpModeName(warp.mode));
   return json;
 }
 
 OrderedJson CellJson(const MeasuredCell& measured) {
   const Cell& cell = measured.cell;
   const CellResult& result = measured.result;
-  OrderedJson json = {{"method", std::string(MethodName(cell.params))},
+  OrderedJson json = {{"method", std::string(decoding::MethodName(cell.params))},
                       {"options", cell.options},
-                      {"decoding", std::string(DecodingKindName(cell.params.kind))},
+                      {"decoding", std::string(decoding::DecodingKindName(cell.params.kind))},
                       {"width", cell.params.beam_width},
                       {"draft_width", cell.draft_width},
                       {"draft_depth", cell.draft_depth},
                       {"warp", WarpJson(cell.params.warp)}};
-  const MethodRow* row = cell.params.method;
+  const decoding::MethodRow* row = cell.params.method;
   if (!cell.params.plain && row != nullptr) {
     json["law"] = std::string(row->law);
     json["lossless"] = row->lossless;
@@ -106,4 +106,4 @@ std::string ReportJson(const LabReport& report) {
   return json.dump(1) + "\n";
 }
 
-}  // namespace coppice
+}  // namespace coppice::lab

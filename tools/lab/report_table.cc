@@ -6,7 +6,7 @@
 #include "tools/lab/report.h"
 #include "tools/lab/warp_text.h"
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
 using Row = std::vector<std::string>;
@@ -54,9 +54,9 @@ Row CellRow(const MeasuredCell& measured) {
       cell.draft_width > 0 ? absl::StrCat(cell.draft_width, "x", cell.draft_depth) : "-";
   const std::string optimum =
       absl::StrCat(Show(r.optimum_iid, 3), "/", Show(r.optimum_without_replacement, 3));
-  return {cell.options.empty() ? std::string(MethodName(cell.params))
-                               : absl::StrCat(MethodName(cell.params), " ", cell.options),
-          std::string(DecodingKindName(cell.params.kind)),
+  return {cell.options.empty() ? std::string(decoding::MethodName(cell.params))
+                               : absl::StrCat(decoding::MethodName(cell.params), " ", cell.options),
+          std::string(decoding::DecodingKindName(cell.params.kind)),
           absl::StrCat(cell.params.beam_width),
           shape,
           WarpText(cell.params.warp),
@@ -108,4 +108,4 @@ std::string ReportTable(const LabReport& report) {
   return out;
 }
 
-}  // namespace coppice
+}  // namespace coppice::lab

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/deterministic_math.h"
 #include "base/rng.h"
-#include "tests/testing/hash_lm.h"
+#include "testing/hash_lm.h"
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
 constexpr int kEndless = std::numeric_limits<int>::max();  // prompts of a model made by a function
@@ -100,7 +100,7 @@ class HashLmModel : public RowModel {
   static std::vector<float> Narrow(const std::vector<double>& row) {
     return std::vector<float>(row.begin(), row.end());
   }
-  HashLm lm_;
+  test::HashLm lm_;
 };
 
 class RecordedRows : public RowModel {
@@ -136,4 +136,4 @@ std::unique_ptr<RowModel> MakeRecordedRows(PathRows rows) {
   return std::make_unique<RecordedRows>(std::move(rows));
 }
 
-}  // namespace coppice
+}  // namespace coppice::lab

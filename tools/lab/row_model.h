@@ -11,7 +11,7 @@
 #include "decoding/params.h"
 #include "tools/lab/model_pair.h"
 
-namespace coppice {
+namespace coppice::lab {
 
 class RowModel {
  public:
@@ -51,4 +51,4 @@ std::unique_ptr<RowModel> MakeRecordedRows(PathRows rows);
 // A pair that decodes on the rows of a model.
 std::unique_ptr<ModelPair> MakeTablePair(std::unique_ptr<RowModel> rows);
 
-}  // namespace coppice
+}  // namespace coppice::lab

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-namespace coppice {
+namespace coppice::lab {
 
 Estimate RatioSample::Get() const {
   constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
@@ -27,4 +27,4 @@ Estimate RatioSample::Get() const {
   return {a / b, std::sqrt(squares * (without.size() - 1) / without.size()), b};
 }
 
-}  // namespace coppice
+}  // namespace coppice::lab

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace coppice {
+namespace coppice::lab {
 
 struct Estimate {
   double value = 0;           // NaN: nothing was counted
@@ -28,4 +28,4 @@ class RatioSample {
   std::vector<double> numerator_, denominator_;  // [groups]
 };
 
-}  // namespace coppice
+}  // namespace coppice::lab

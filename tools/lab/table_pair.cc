@@ -3,14 +3,14 @@
 
 #include "base/status.h"
 #include "decoding/drafter.h"
-#include "tests/testing/hash_lm.h"
+#include "testing/hash_lm.h"
 #include "tools/lab/row_model.h"
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
 // The target rows of one round.
-class RoundRows : public RowSource {
+class RoundRows : public decoding::RowSource {
  public:
   RoundRows(const RowModel& model, int prompt, std::vector<uint64_t> hashes)
       : model_(model), prompt_(prompt), hashes_(std::move(hashes)) {}
@@ -28,38 +28,38 @@ class RoundRows : public RowSource {
 
 class TableSequence : public PairSequence {
  public:
-  TableSequence(const RowModel* model, int prompt, const DecodingParams& params,
-                std::unique_ptr<BeamDecoder> decoder)
+  TableSequence(const RowModel* model, int prompt, const decoding::DecodingParams& params,
+                std::unique_ptr<decoding::BeamDecoder> decoder)
       : model_(model), prompt_(prompt), params_(params), decoder_(std::move(decoder)) {}
 
-  const BeamDecoder& decoder() const override { return *decoder_; }
+  const decoding::BeamDecoder& decoder() const override { return *decoder_; }
 
-  absl::StatusOr<DraftForest> Draft(int width, int depth) override {
-    const DraftState state = decoder_->draft_state();
-    COPPICE_ASSIGN_OR_RETURN(auto drafter, MakeDrafter(params_, state, width));
+  absl::StatusOr<decoding::DraftForest> Draft(int width, int depth) override {
+    const decoding::DraftState state = decoder_->draft_state();
+    COPPICE_ASSIGN_OR_RETURN(auto drafter, decoding::MakeDrafter(params_, state, width));
     for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
-      const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
-      std::vector<Distribution> rows;
+      const std::vector<uint64_t> hashes = test::RowHashes(state.root_hash, drafter->forest());
+      std::vector<decoding::Distribution> rows;
       for (int32_t node : drafter->frontier()) {
         const uint64_t hash = hashes[drafter->forest().RowOf(node)];
         const int length = static_cast<int>(state.layers_committed) + level;
-        rows.push_back(DraftRow(model_->Draft(prompt_, hash), params_, length));
+        rows.push_back(decoding::DraftRow(model_->Draft(prompt_, hash), params_, length));
       }
       drafter->Grow(rows);
     }
     return drafter->Shipped();
   }
 
-  absl::StatusOr<Verdict> Round(DraftForest forest) override {
-    RoundRows rows(*model_, prompt_, RowHashes(decoder_->draft_state().root_hash, forest));
+  absl::StatusOr<decoding::Verdict> Round(decoding::DraftForest forest) override {
+    RoundRows rows(*model_, prompt_, test::RowHashes(decoder_->draft_state().root_hash, forest));
     return decoder_->Advance(forest, &rows);
   }
 
  private:
   const RowModel* model_;
   int prompt_;
-  DecodingParams params_;
-  std::unique_ptr<BeamDecoder> decoder_;
+  decoding::DecodingParams params_;
+  std::unique_ptr<decoding::BeamDecoder> decoder_;
 };
 
 class TablePair : public ModelPair {
@@ -72,9 +72,9 @@ class TablePair : public ModelPair {
   std::vector<TokenId> stop_ids() const override { return {}; }
   int num_prompts() const override { return model_->num_prompts(); }
 
-  absl::StatusOr<std::unique_ptr<PairSequence>> Start(int prompt,
-                                                      const DecodingParams& params) override {
-    COPPICE_ASSIGN_OR_RETURN(auto decoder, MakeBeamDecoder(params));
+  absl::StatusOr<std::unique_ptr<PairSequence>> Start(
+      int prompt, const decoding::DecodingParams& params) override {
+    COPPICE_ASSIGN_OR_RETURN(auto decoder, decoding::MakeBeamDecoder(params));
     return std::make_unique<TableSequence>(model_.get(), prompt, params, std::move(decoder));
   }
 
@@ -102,4 +102,4 @@ std::unique_ptr<ModelPair> MakeTablePair(std::unique_ptr<RowModel> rows) {
   return std::make_unique<TablePair>(std::move(rows));
 }
 
-}  // namespace coppice
+}  // namespace coppice::lab

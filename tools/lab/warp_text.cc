@@ -10,39 +10,40 @@
 #include "base/status.h"
 #include "decoding/parameter.h"
 
-namespace coppice {
+namespace coppice::lab {
 namespace {
 
-bool IsNumberOfWarp(const ParameterRow& row) {
-  return row.group == ParameterGroup::kWarp && row.scalar();
+bool IsNumberOfWarp(const decoding::ParameterRow& row) {
+  return row.group == decoding::ParameterGroup::kWarp && row.scalar();
 }
 
 // The name of the parameter, but T for the temperature.
-absl::string_view Letter(const ParameterRow& row) {
+absl::string_view Letter(const decoding::ParameterRow& row) {
   return absl::string_view(row.name) == "temperature" ? "T" : row.name;
 }
 
-absl::Status SetPart(absl::string_view part, WarpParams* warp) {
+absl::Status SetPart(absl::string_view part, decoding::WarpParams* warp) {
   const std::pair<absl::string_view, absl::string_view> field =
       absl::StrSplit(part, absl::MaxSplits('=', 1));
   if (field.first == "mode") {
-    COPPICE_ASSIGN_OR_RETURN(warp->mode, ParseWarpMode(field.second));
+    COPPICE_ASSIGN_OR_RETURN(warp->mode, decoding::ParseWarpMode(field.second));
     return absl::OkStatus();
   }
-  DecodingParams params;
+  decoding::DecodingParams params;
   params.warp = *warp;
   std::string known;
-  for (const ParameterRow& row : Parameters()) {
+  for (const decoding::ParameterRow& row : decoding::Parameters()) {
     if (!IsNumberOfWarp(row)) continue;
     absl::StrAppend(&known, Letter(row), "=, ");
     double number = 0;
     if (field.first != Letter(row) || !absl::SimpleAtod(field.second, &number)) continue;
-    const bool integer = row.member.type == ParameterType::kInteger;
+    const bool integer = row.member.type == decoding::ParameterType::kInteger;
     if (integer && number != std::floor(number)) continue;
     if (integer && !(std::fabs(number) <= std::numeric_limits<int>::max())) continue;
-    const ParameterValue value =
-        integer ? ParameterValue(static_cast<int64_t>(number)) : ParameterValue(number);
-    COPPICE_RETURN_IF_ERROR(SetParameter(row, value, &params));
+    const decoding::ParameterValue value =
+        integer ? decoding::ParameterValue(static_cast<int64_t>(number))
+                : decoding::ParameterValue(number);
+    COPPICE_RETURN_IF_ERROR(decoding::SetParameter(row, value, &params));
     *warp = params.warp;
     return absl::OkStatus();
   }
@@ -52,27 +53,28 @@ absl::Status SetPart(absl::string_view part, WarpParams* warp) {
 
 }  // namespace
 
-std::string WarpText(const WarpParams& warp) {
-  DecodingParams params;
+std::string WarpText(const decoding::WarpParams& warp) {
+  decoding::DecodingParams params;
   params.warp = warp;
   std::string text;
-  for (const ParameterRow& row : Parameters()) {
+  for (const decoding::ParameterRow& row : decoding::Parameters()) {
     const bool first = text.empty();  // the temperature, which is always there
-    if (!IsNumberOfWarp(row) || (!first && IsNeutral(row, params))) continue;
+    if (!IsNumberOfWarp(row) || (!first && decoding::IsNeutral(row, params))) continue;
     std::visit(
         [&](auto value) { absl::StrAppend(&text, first ? "" : "/", Letter(row), "=", value); },
         row.member.get(params));
   }
-  if (warp.mode != WarpMode::kRow) absl::StrAppend(&text, "/mode=", WarpModeName(warp.mode));
+  if (warp.mode != decoding::WarpMode::kRow)
+    absl::StrAppend(&text, "/mode=", decoding::WarpModeName(warp.mode));
   return text;
 }
 
-absl::StatusOr<WarpParams> ParseWarpText(absl::string_view text) {
-  WarpParams warp;
+absl::StatusOr<decoding::WarpParams> ParseWarpText(absl::string_view text) {
+  decoding::WarpParams warp;
   for (absl::string_view part : absl::StrSplit(text, '/')) {
     COPPICE_RETURN_IF_ERROR(SetPart(part, &warp));
   }
   return warp;
 }
 
-}  // namespace coppice
+}  // namespace coppice::lab

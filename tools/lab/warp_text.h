@@ -8,10 +8,10 @@
 #include "absl/strings/string_view.h"
 #include "decoding/params.h"
 
-namespace coppice {
+namespace coppice::lab {
 
-std::string WarpText(const WarpParams& warp);
+std::string WarpText(const decoding::WarpParams& warp);
 // InvalidArgument names the part that is wrong.
-absl::StatusOr<WarpParams> ParseWarpText(absl::string_view text);
+absl::StatusOr<decoding::WarpParams> ParseWarpText(absl::string_view text);
 
-}  // namespace coppice
+}  // namespace coppice::lab

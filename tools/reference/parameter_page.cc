@@ -6,12 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "coordinator/api.h"
-#include "coordinator/parameter_fields.h"
+#include "coordinator/api/api.h"
+#include "coordinator/api/parameter_fields.h"
 #include "decoding/method.h"
 #include "decoding/parameter.h"
 
-namespace coppice {
+namespace coppice::reference {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -30,15 +30,15 @@ range, of another type, or without effect is refused with a 400 whose `error.par
 
 std::string Quoted(absl::string_view name) { return absl::StrCat("`", name, "`"); }
 
-std::string Title(ParameterGroup group) {
+std::string Title(decoding::ParameterGroup group) {
   switch (group) {
-    case ParameterGroup::kDecoding:
+    case decoding::ParameterGroup::kDecoding:
       return "Decoding and beams";
-    case ParameterGroup::kLength:
+    case decoding::ParameterGroup::kLength:
       return "Length and end";
-    case ParameterGroup::kWarp:
+    case decoding::ParameterGroup::kWarp:
       return "Warp";
-    case ParameterGroup::kDraft:
+    case decoding::ParameterGroup::kDraft:
       break;
   }
   return "Drafts and methods";
@@ -49,31 +49,31 @@ std::string Number(const Json& value) {
   return value.is_number() ? absl::StrCat(value.get<double>()) : value.dump();
 }
 
-std::string HighEnd(const ParameterRow& row, const Json& maximum) {
+std::string HighEnd(const decoding::ParameterRow& row, const Json& maximum) {
   const std::string number = maximum.is_null() ? "" : Number(maximum);
   switch (row.limit) {
-    case ParameterLimit::kNone:
+    case decoding::ParameterLimit::kNone:
       return number;
-    case ParameterLimit::kMaxBeamWidth:
+    case decoding::ParameterLimit::kMaxBeamWidth:
       return absl::StrCat(number, " (`--max_beam_width`)");
-    case ParameterLimit::kMaxDraftWidth:
+    case decoding::ParameterLimit::kMaxDraftWidth:
       return absl::StrCat(number, " (`--max_draft_width`)");
-    case ParameterLimit::kMaxDraftDepth:
+    case decoding::ParameterLimit::kMaxDraftDepth:
       return absl::StrCat(number, " (`--max_draft_depth`)");
-    case ParameterLimit::kVocabulary:
+    case decoding::ParameterLimit::kVocabulary:
       return "the size of the vocabulary";
-    case ParameterLimit::kBeamWidth:
+    case decoding::ParameterLimit::kBeamWidth:
       return "the beam width";
   }
   return number;
 }
 
-std::string Values(const ParameterRow& row, const Json& json) {
+std::string Values(const decoding::ParameterRow& row, const Json& json) {
   if (row.own_syntax != nullptr) return row.own_syntax;
-  if (row.member.type == ParameterType::kFlag) return "`true` or `false`";
+  if (row.member.type == decoding::ParameterType::kFlag) return "`true` or `false`";
   const std::string type =
-      absl::StrCat(ParameterTypeName(row.member.type) == "integer" ? "an" : "a", " ",
-                   ParameterTypeName(row.member.type));
+      absl::StrCat(decoding::ParameterTypeName(row.member.type) == "integer" ? "an" : "a", " ",
+                   decoding::ParameterTypeName(row.member.type));
   const std::string low = Number(json["minimum"]), high = HighEnd(row, json["maximum"]);
   std::string range =
       json["exclusive_minimum"] ? absl::StrCat("above ", low) : absl::StrCat("from ", low);
@@ -83,24 +83,24 @@ std::string Values(const ParameterRow& row, const Json& json) {
   return absl::StrCat(type, " ", range);
 }
 
-std::string Default(const ParameterRow& row, const Json& json) {
+std::string Default(const decoding::ParameterRow& row, const Json& json) {
   if (row.own_default != nullptr) return row.own_default;
   return Quoted(Number(json["default"]));
 }
 
-std::string Readers(const ParameterRow& row) {
+std::string Readers(const decoding::ParameterRow& row) {
   switch (row.read_by) {
-    case ReadBy::kEvery:
+    case decoding::ReadBy::kEvery:
       return "every decoding";
-    case ReadBy::kBeams:
+    case decoding::ReadBy::kBeams:
       return "the beam decodings";
-    case ReadBy::kDrafting:
+    case decoding::ReadBy::kDrafting:
       return "every method that drafts";
-    case ReadBy::kOption:
+    case decoding::ReadBy::kOption:
       break;
   }
   std::vector<std::string> names;
-  for (const MethodRow& method : Methods()) {
+  for (const decoding::MethodRow& method : decoding::Methods()) {
     if (method.reads(row.field())) names.push_back(Quoted(method.name));
   }
   return absl::StrJoin(names, ", ");
@@ -121,7 +121,7 @@ std::string Wrapped(const std::string& text) {
   return out + "\n";
 }
 
-std::string Paragraph(const ParameterRow& row, const Json& json) {
+std::string Paragraph(const decoding::ParameterRow& row, const Json& json) {
   std::vector<std::string> aliases;
   for (size_t i = 1; i < row.fields.size(); ++i) aliases.push_back(Quoted(row.fields[i]));
   const std::string path =
@@ -135,16 +135,17 @@ std::string Paragraph(const ParameterRow& row, const Json& json) {
 
 std::string ParameterPage() {
   std::string page = kHead;
-  const Json rows = ParametersJson(ApiLimits());
-  for (const ParameterGroup group : {ParameterGroup::kDecoding, ParameterGroup::kLength,
-                                     ParameterGroup::kWarp, ParameterGroup::kDraft}) {
+  const Json rows = coordinator::ParametersJson(coordinator::ApiLimits());
+  for (const decoding::ParameterGroup group :
+       {decoding::ParameterGroup::kDecoding, decoding::ParameterGroup::kLength,
+        decoding::ParameterGroup::kWarp, decoding::ParameterGroup::kDraft}) {
     absl::StrAppend(&page, "\n## ", Title(group), "\n\n");
     for (size_t i = 0; i < rows.size(); ++i) {
-      const ParameterRow& row = Parameters()[i];
+      const decoding::ParameterRow& row = decoding::Parameters()[i];
       if (row.group == group) page += Paragraph(row, rows[i]);
     }
   }
   return page;
 }
 
-}  // namespace coppice
+}  // namespace coppice::reference

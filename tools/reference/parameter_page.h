@@ -4,8 +4,8 @@
 
 #include <string>
 
-namespace coppice {
+namespace coppice::reference {
 
 std::string ParameterPage();
 
-}  // namespace coppice
+}  // namespace coppice::reference

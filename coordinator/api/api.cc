@@ -1,0 +1,350 @@
+#include "coordinator/api/api.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "coordinator/api/decoding_rules.h"
+#include "coordinator/api/json_fields.h"
+#include "coordinator/api/speculative_fields.h"
+#include "decoding/decision_cost.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxPrompts = 64;
+constexpr size_t kMaxStops = 16;
+constexpr size_t kMaxStopBytes = 256;
+constexpr size_t kMaxStopIds = 64;
+constexpr size_t kMaxBiases = 1024;
+constexpr int64_t kInt64Min = std::numeric_limits<int64_t>::min();
+constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+
+uint64_t DrawSeed() {
+  static std::mt19937_64 engine(std::random_device{}());
+  return engine() >> 11;  // below 2^53
+}
+
+bool AllOf(const json& list, bool (json::*is)() const noexcept) {
+  return std::all_of(list.begin(), list.end(), [is](const json& entry) { return (entry.*is)(); });
+}
+
+class CompletionParser {
+ public:
+  CompletionParser(const json& body, const ApiContext& context)
+      : context_(context),
+        limits_(context.limits),
+        vocab_(context.tokenizer->vocab_size()),
+        fields_(body, "") {}
+
+  std::variant<GenerateRequest, ApiError> Parse(const std::string& timeout_header) {
+    ReadModel();
+    ReadScalars();
+    ReadDecoding();
+    ReadStops();
+    ReadBias();
+    ReadOutput();
+    ReadTimeout(timeout_header);
+    ReadUnserved();
+    const json* prompt = fields_.Find({"prompt"});
+    const bool special = fields_.Bool({"add_special_tokens"}).value_or(true);
+    ApplyDecoding(given_, limits_.max_beam_width, &fields_, &request_);
+    ApplySpeculative(limits_, &fields_, &request_);
+    CheckUnknown();
+    if (!fields_.error()) ReadPrompt(prompt, special);
+    if (fields_.error()) return *fields_.error();
+    return std::move(request_);
+  }
+
+ private:
+  void ReadModel() {
+    const std::optional<std::string> model = fields_.String({"model"});
+    if (model && *model != context_.model_name) {
+      fields_.set_error(
+          {404, "model_not_found", "model is not served here, see GET /v1/models", "model"});
+    }
+  }
+
+  void ReadScalars() {
+    request_.params.max_tokens = limits_.default_max_tokens;
+    ReadParameters(/*object=*/"", limits_, vocab_, &fields_, &request_.params, &given_.parameters);
+    request_.max_tokens_given = given_.parameters.Has("max_tokens");
+    if (request_.params.min_tokens > request_.params.max_tokens) {
+      fields_.Fail("invalid_value", "min_tokens",
+                   absl::StrCat("must be between 0 and max_tokens, which is ",
+                                request_.params.max_tokens, ", got ", request_.params.min_tokens));
+    }
+  }
+
+  void ReadDecoding() {
+    given_.decoding = fields_.String({"decoding"});
+    given_.use_beam_search = fields_.Bool({"use_beam_search"});
+    given_.do_sample = fields_.Bool({"do_sample"});
+    given_.n = fields_.Integer({"n", "num_return_sequences"}, 1, limits_.max_n);
+    given_.best_of = fields_.Integer({"best_of"}, 1, limits_.max_n);
+    given_.warp_mode = fields_.String({"warp_mode"});
+    given_.beam_duplicates = fields_.String({"beam_duplicates"});
+    if (const json* early = fields_.Find({"early_stopping"}); early != nullptr) {
+      if (early->is_boolean() || *early == "never") {
+        given_.stop_when_full = *early == true;
+      } else {
+        fields_.Fail(early->is_string() ? "invalid_value" : "invalid_type", "early_stopping",
+                     "must be true, false or \"never\"");
+      }
+    }
+    const std::optional<int64_t> seed = fields_.Integer({"seed"}, kInt64Min, kInt64Max);
+    request_.params.seed = seed ? static_cast<uint64_t>(*seed) : DrawSeed();
+  }
+
+  void ReadStops() {
+    ReadStopStrings();
+    request_.include_stop = fields_.Bool({"include_stop_str_in_output"}).value_or(false);
+    if (request_.include_stop && request_.stop.empty()) {
+      fields_.Fail("unsupported_combination", "include_stop_str_in_output",
+                   "has no effect without stop");
+    }
+    for (const int64_t id : fields_.Integers({"stop_token_ids"}, 0, vocab_ - 1, kMaxStopIds)) {
+      request_.own_stop_ids.push_back(static_cast<TokenId>(id));
+    }
+    request_.ignore_eos = fields_.Bool({"ignore_eos"}).value_or(false);
+    given_.has_stop = !request_.stop.empty();
+  }
+
+  void ReadStopStrings() {
+    const json* stop = fields_.Find({"stop"});
+    if (stop == nullptr) return;
+    const json list = stop->is_string() ? json::array({*stop}) : *stop;
+    if (!list.is_array() || !AllOf(list, &json::is_string)) {
+      return fields_.Fail("invalid_type", "stop", "must be a string or a list of strings");
+    }
+    if (list.empty() || list.size() > kMaxStops) {
+      return fields_.Fail(
+          "invalid_value", "stop",
+          absl::StrCat("must have 1 to ", kMaxStops, " strings, got ", list.size()));
+    }
+    for (const json& entry : list) {
+      std::string text = entry.get<std::string>();
+      if (text.empty() || text.size() > kMaxStopBytes) {
+        return fields_.Fail("invalid_value", "stop",
+                            absl::StrCat("has strings of 1 to ", kMaxStopBytes,
+                                         " bytes, got one of ", text.size()));
+      }
+      request_.stop.push_back(std::move(text));
+    }
+  }
+
+  void ReadBias() {
+    const json* bias = fields_.Find({"logit_bias"});
+    if (bias == nullptr) return;
+    if (!bias->is_object())
+      return fields_.Fail("invalid_type", "logit_bias", "must be an object of token id to number");
+    if (bias->size() > kMaxBiases) {
+      return fields_.Fail("invalid_value", "logit_bias",
+                          absl::StrCat("has at most ", kMaxBiases, " entries"));
+    }
+    for (const auto& item : bias->items()) {
+      int id = -1;
+      if (!absl::SimpleAtoi(item.key(), &id) || id < 0 || id >= vocab_) {
+        return fields_.Fail("invalid_value", "logit_bias",
+                            absl::StrCat("has keys between 0 and ", vocab_ - 1));
+      }
+      if (!item.value().is_number())
+        return fields_.Fail("invalid_type", "logit_bias", "has numbers as values");
+      const double value = item.value().get<double>();
+      if (!(value >= -100 && value <= 100)) {
+        return fields_.Fail("invalid_value", "logit_bias", "has values between -100 and 100");
+      }
+      if (value != 0) request_.params.warp.logit_bias.emplace_back(id, value);
+    }
+    std::sort(request_.params.warp.logit_bias.begin(), request_.params.warp.logit_bias.end());
+  }
+
+  void ReadOutput() {
+    request_.stream = fields_.Bool({"stream"}).value_or(false);
+    given_.stream = request_.stream;
+    request_.return_token_ids = fields_.Bool({"return_token_ids"}).value_or(false);
+    request_.skip_special_tokens = fields_.Bool({"skip_special_tokens"}).value_or(true);
+    const json* options = fields_.Find({"stream_options"});
+    if (options == nullptr) return;
+    if (!options->is_object())
+      return fields_.Fail("invalid_type", "stream_options", "must be an object");
+    if (!request_.stream)
+      return fields_.Fail("unsupported_combination", "stream_options", "needs stream: true");
+    JsonFields inner(*options, "stream_options");
+    request_.include_usage = inner.Bool({"include_usage"}).value_or(false);
+    inner.Ignore({"include_obfuscation"});
+    inner.Neutral("continuous_usage_stats", false);
+    CollectUnknown(inner);
+    if (inner.error()) fields_.set_error(*inner.error());
+  }
+
+  void ReadTimeout(const std::string& header) {
+    const std::optional<double> given =
+        fields_.Number({"timeout"}, 0, limits_.max_timeout_s, /*open_low=*/true);
+    request_.timeout_s = given.value_or(limits_.default_timeout_s);
+    if (header.empty()) return;
+    double seconds = 0;
+    if (!absl::SimpleAtod(header, &seconds) || !(seconds > 0 && seconds <= limits_.max_timeout_s)) {
+      fields_.set_error({400, "invalid_header",
+                         absl::StrCat("X-Request-Timeout must be seconds above 0 and at most ",
+                                      limits_.max_timeout_s)});
+      return;
+    }
+    request_.timeout_s = given ? std::min(*given, seconds) : seconds;
+  }
+
+  void ReadUnserved() {
+    for (const char* name : {"user", "safety_identifier", "metadata", "parallel_tool_calls"})
+      fields_.Ignore({name});
+    fields_.Neutral("store", false);
+    if (const auto tier = fields_.String({"service_tier"});
+        tier && *tier != "auto" && *tier != "default") {
+      fields_.Fail("unsupported_field", "service_tier", "must be auto or default");
+    }
+    for (const char* name : {"logprobs", "top_logprobs", "suffix", "truncate_prompt_tokens",
+                             "prompt_logprobs", "cache_salt"}) {
+      fields_.Neutral(name, nullptr);
+    }
+    fields_.Neutral("echo", false);
+    fields_.Neutral("frequency_penalty", 0);
+    fields_.Neutral("presence_penalty", 0);
+    fields_.Neutral("repetition_penalty", 1);
+    fields_.Neutral("priority", 0);
+    fields_.Neutral("num_beam_groups", 1);
+    fields_.Neutral("diversity_penalty", 0);
+    fields_.Neutral("spaces_between_special_tokens", true);
+    fields_.Neutral("tools", json::array());
+    fields_.Neutral("response_format", json{{"type", "text"}});
+  }
+
+  void CollectUnknown(JsonFields& fields) {
+    for (const std::string& name : fields.Unknown()) {
+      if (limits_.ignore_unknown_fields) {
+        request_.ignored_fields.push_back(name);
+      } else {
+        fields.set_error({400, "unknown_field", absl::StrCat(name, " is not a known field"), name});
+      }
+    }
+  }
+  void CheckUnknown() { CollectUnknown(fields_); }
+
+  void ReadPrompt(const json* prompt, bool special) {
+    if (prompt == nullptr) return fields_.Fail("missing_field", "prompt", "is required");
+    if (prompt->is_string()) return AddText(*prompt, special);
+    if (!prompt->is_array()) {
+      return fields_.Fail("invalid_type", "prompt",
+                          "must be a string, a list of strings, or token ids");
+    }
+    if (prompt->empty()) return fields_.Fail("invalid_value", "prompt", "is empty");
+    if (AllOf(*prompt, &json::is_number)) return AddIds(*prompt);
+    const bool texts = AllOf(*prompt, &json::is_string);
+    if (!texts && !AllOf(*prompt, &json::is_array)) {
+      return fields_.Fail("invalid_type", "prompt",
+                          "must be a string, a list of strings, or token ids, not a mixture");
+    }
+    if (prompt->size() > kMaxPrompts) {
+      return fields_.Fail(
+          "invalid_value", "prompt",
+          absl::StrCat("has at most ", kMaxPrompts, " prompts, got ", prompt->size()));
+    }
+    for (const json& entry : *prompt) {
+      if (texts) {
+        AddText(entry, special);
+      } else {
+        AddIds(entry);
+      }
+    }
+  }
+
+  void AddText(const json& text, bool special) {
+    std::vector<TokenId> ids =
+        context_.tokenizer->Encode(text.get_ref<const std::string&>(), special);
+    if (ids.empty()) return fields_.Fail("invalid_value", "prompt", "has no tokens");
+    request_.prompts.push_back(std::move(ids));
+  }
+
+  void AddIds(const json& list) {
+    std::vector<TokenId> ids;
+    for (const json& entry : list) {
+      const std::optional<int64_t> id = AsInteger(entry);
+      if (!entry.is_number())
+        return fields_.Fail("invalid_type", "prompt", "has token ids that are not integers");
+      if (!id || *id < 0 || *id >= vocab_) {
+        return fields_.Fail("invalid_value", "prompt",
+                            absl::StrCat("has token ids between 0 and ", vocab_ - 1));
+      }
+      ids.push_back(static_cast<TokenId>(*id));
+    }
+    if (ids.empty()) return fields_.Fail("invalid_value", "prompt", "has no tokens");
+    request_.prompts.push_back(std::move(ids));
+  }
+
+  const ApiContext& context_;
+  const ApiLimits& limits_;
+  const int vocab_;
+  JsonFields fields_;
+  DecodingFields given_;
+  GenerateRequest request_;
+};
+
+}  // namespace
+
+std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,
+                                                        const std::string& timeout_header,
+                                                        const ApiContext& context) {
+  json object;
+  if (std::optional<ApiError> error = ParseJsonObject(body, context.limits.max_json_depth, &object))
+    return *error;
+  return CompletionParser(object, context).Parse(timeout_header);
+}
+
+std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& limits,
+                                   GenerateRequest* request) {
+  size_t longest = 0;
+  for (const auto& prompt : request->prompts) longest = std::max(longest, prompt.size());
+  decoding::DecodingParams& params = request->params;
+  const int64_t room = static_cast<int64_t>(model.max_model_len) - static_cast<int64_t>(longest);
+  if (!request->max_tokens_given) {
+    params.max_tokens = static_cast<int>(std::clamp<int64_t>(room, 0, limits.default_max_tokens));
+  }
+  if (room < std::max(1, params.max_tokens)) {
+    return ApiError{
+        400, "context_length_exceeded",
+        absl::StrCat("the prompt has ", longest, " tokens and max_tokens is ", params.max_tokens,
+                     ", together above the context of ", model.max_model_len, " tokens"),
+        request->max_tokens_given ? "max_tokens" : "prompt"};
+  }
+  if (params.min_tokens > params.max_tokens) {
+    return ApiError{400, "invalid_value",
+                    absl::StrCat("min_tokens must be between 0 and max_tokens, which is ",
+                                 params.max_tokens, ", got ", params.min_tokens),
+                    "min_tokens"};
+  }
+  if (const absl::Status cost = decoding::CheckDecisionCost(params, model.vocab_size); !cost.ok()) {
+    return ApiError{400, "unsupported_combination", std::string(cost.message()), "beam_width"};
+  }
+  const int64_t needed =
+      decoding::KvBlocksBound(params, static_cast<int64_t>(longest), model.kv_block_size);
+  if (model.kv_blocks_total > 0 && needed > model.kv_blocks_total) {
+    return ApiError{400, "kv_capacity_exceeded",
+                    absl::StrCat("the request needs up to ", needed, " KV blocks, a replica has ",
+                                 model.kv_blocks_total),
+                    "max_tokens"};
+  }
+  params.stop_ids = request->own_stop_ids;
+  request->vocab_size = model.vocab_size;
+  if (!request->ignore_eos) request->eos_ids = model.eos_ids;
+  params.stop_ids.insert(params.stop_ids.end(), request->eos_ids.begin(), request->eos_ids.end());
+  std::sort(params.stop_ids.begin(), params.stop_ids.end());
+  params.stop_ids.erase(std::unique(params.stop_ids.begin(), params.stop_ids.end()),
+                        params.stop_ids.end());
+  return std::nullopt;
+}
+
+}  // namespace coppice::coordinator

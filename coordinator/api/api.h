@@ -1,0 +1,54 @@
+// POST /v1/completions: JSON -> GenerateRequest, or the error that names the field (docs/api.md 2).
+// Pure; called by routes in the event loop. The rules of 2.1 are in decoding_rules, those of
+// `speculative` in speculative_fields.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "coordinator/api/generate_request.h"
+#include "coordinator/http/api_error.h"
+#include "tokenizer/tokenizer.h"
+
+namespace coppice::coordinator {
+
+struct ApiLimits {
+  int max_n = 64;
+  int max_beam_width = 64;
+  int max_draft_width = 64;
+  int max_draft_depth = 16;
+  int default_max_tokens = 256;
+  double default_timeout_s = 600;
+  double max_timeout_s = 3600;
+  bool ignore_unknown_fields = false;
+  int max_json_depth = 32;
+};
+
+struct ApiContext {
+  ApiLimits limits;
+  std::string model_name;
+  const tokenizer::Tokenizer* tokenizer = nullptr;  // must outlive the context
+};
+
+std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,
+                                                        const std::string& timeout_header,
+                                                        const ApiContext& context);
+
+// The limits of the model, from a replica's registration and the flags.
+struct ModelLimits {
+  int max_model_len = 0;  // tokens, prompt and completion
+  std::vector<TokenId> eos_ids;
+  int vocab_size = 0;
+  int64_t kv_blocks_total = 0;  // of one replica
+  int kv_block_size = 16;
+};
+
+// Fills what depends on the model (vocabulary, stop ids, default max_tokens) and checks context
+// length and KV need. Called once the model is known, before sequences are made.
+std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& limits,
+                                   GenerateRequest* request);
+
+}  // namespace coppice::coordinator

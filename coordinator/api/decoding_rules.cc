@@ -1,0 +1,189 @@
+#include "coordinator/api/decoding_rules.h"
+
+#include "absl/strings/str_cat.h"
+#include "decoding/method.h"
+
+namespace coppice::coordinator {
+namespace {
+
+constexpr char kCombination[] = "unsupported_combination";
+
+// The names of the fields, as written in messages about combinations.
+struct Refuser {
+  JsonFields* fields;
+  std::string decoding;  // "decoding beam_search"
+  void operator()(const char* field, absl::string_view why) const {
+    fields->Fail(kCombination, field,
+                 absl::StrCat("cannot be combined with ", decoding, ": ", why));
+  }
+};
+
+decoding::DecodingKind DeriveKind(const DecodingFields& given, int beam_width, JsonFields* fields) {
+  if (given.decoding) {
+    const absl::StatusOr<decoding::DecodingKind> kind =
+        decoding::ParseDecodingKind(*given.decoding);
+    if (kind.ok()) return *kind;
+    fields->Fail("invalid_value", "decoding",
+                 "must be one of multinomial, beam_sampling, beam_sampling_without_replacement, "
+                 "beam_search");
+    return decoding::DecodingKind::kMultinomial;
+  }
+  if (given.use_beam_search.value_or(false)) return decoding::DecodingKind::kBeamSearch;
+  if (beam_width > 1) {
+    return given.do_sample.value_or(false) ? decoding::DecodingKind::kBeamSampling
+                                           : decoding::DecodingKind::kBeamSearch;
+  }
+  return decoding::DecodingKind::kMultinomial;
+}
+
+void CheckHints(const DecodingFields& given, const decoding::DecodingParams& params,
+                const Refuser& refuse) {
+  const decoding::DecodingKind kind = params.kind;
+  const bool search = kind == decoding::DecodingKind::kBeamSearch;
+  if (given.use_beam_search && *given.use_beam_search != search) {
+    refuse("use_beam_search", "it says otherwise");
+  }
+  if (!given.do_sample) return;
+  const bool sampling_beams = !search && kind != decoding::DecodingKind::kMultinomial;
+  if ((*given.do_sample && search) || (!*given.do_sample && sampling_beams))
+    refuse("do_sample", "it says otherwise");
+  const bool multinomial = kind == decoding::DecodingKind::kMultinomial;
+  const bool sampled = params.warp.temperature > 0;
+  if (multinomial && given.parameters.Has("temperature") && *given.do_sample != sampled) {
+    refuse("do_sample", "temperature says otherwise");
+  }
+}
+
+void ApplyMultinomial(const DecodingFields& given, const Refuser& refuse,
+                      GenerateRequest* request) {
+  request->n = static_cast<int>(given.n.value_or(1));
+  request->samples = static_cast<int>(given.best_of.value_or(request->n));
+  if (request->samples < request->n) {
+    refuse.fields->Fail("invalid_value", "best_of",
+                        absl::StrCat("must be at least n, which is ", request->n));
+  }
+  const bool ranked = request->samples > request->n;
+  decoding::DecodingParams& params = request->params;
+  if (params.beam_width > 1) refuse("beam_width", "it has one path per sample");
+  if (ranked && given.stream) {
+    refuse.fields->Fail(kCombination, "best_of",
+                        "above n cannot be combined with stream: samples are ranked at the end");
+  }
+  if (ranked && given.has_stop) {
+    refuse.fields->Fail(
+        kCombination, "stop",
+        "cannot be combined with best_of above n: a sample cut inside a token has no score");
+  }
+  if (params.length_penalty != 1 && !ranked)
+    refuse("length_penalty", "it only ranks samples when best_of > n");
+  if (!given.stop_when_full.value_or(true)) refuse("early_stopping", "there are no beams to stop");
+  if (!params.refill) refuse("refill", "there are no beams to refill");
+  params.beam_width = 1;
+  params.num_hypotheses = 1;
+  if (!given.parameters.Has("temperature") && given.do_sample.has_value() && !*given.do_sample)
+    params.warp.temperature = 0;
+}
+
+void ApplyBeams(const DecodingFields& given, int max_beam_width, const Refuser& refuse,
+                GenerateRequest* request) {
+  JsonFields* fields = refuse.fields;
+  decoding::DecodingParams& params = request->params;
+  const decoding::DecodingKind kind = params.kind;
+  const bool names_width = given.parameters.Has("beam_width");
+  if (names_width && given.best_of && params.beam_width != *given.best_of) {
+    fields->Fail("conflicting_fields", "best_of",
+                 "and beam_width mean the same with a beam decoding but differ");
+  }
+  const int64_t n = given.n.value_or(1);
+  const int64_t width = names_width     ? params.beam_width
+                        : given.best_of ? *given.best_of
+                        : n > 1         ? n
+                                        : 4;
+  if (n > width) {
+    fields->Fail(kCombination, "n",
+                 absl::StrCat("is ", n, " but must not exceed beam_width, which is ", width));
+  }
+  if (width > max_beam_width) {
+    fields->Fail(
+        "invalid_value",
+        names_width     ? "beam_width"
+        : given.best_of ? "best_of"
+                        : "n",
+        absl::StrCat("gives a beam width of ", width, ", at most ", max_beam_width, " is served"));
+  }
+  if (given.has_stop) refuse("stop", "stop strings are served for multinomial only");
+  if (!params.refill && kind != decoding::DecodingKind::kBeamSampling)
+    refuse("refill", "only beam_sampling refills");
+  if (kind == decoding::DecodingKind::kBeamSearch) {
+    for (const decoding::ParameterRow& row : decoding::Parameters()) {
+      if (row.group == decoding::ParameterGroup::kWarp && row.scalar() &&
+          !decoding::IsNeutral(row, params))
+        refuse(row.field(), "scores are raw log-probabilities");
+    }
+    if (given.warp_mode.value_or("row") != "row") refuse("warp_mode", "there is no warp");
+    params.warp.temperature = 1;
+  } else if (params.warp.temperature == 0) {
+    refuse("temperature", "at 0 all slots would be one path");
+  }
+  request->n = static_cast<int>(n);
+  request->samples = 1;
+  params.beam_width = static_cast<int>(width);
+  params.num_hypotheses = static_cast<int>(n);
+}
+
+// "once": equal paths are one beam of weight 1 (3.3, set semantics).
+void ApplyDuplicates(const std::string& duplicates, const Refuser& refuse,
+                     decoding::DecodingParams* params) {
+  if (duplicates != "count" && duplicates != "once") {
+    refuse.fields->Fail("invalid_value", "beam_duplicates", "must be count or once");
+    return;
+  }
+  params->set_semantics = duplicates == "once";
+  if (!params->set_semantics) return;
+  if (params->kind != decoding::DecodingKind::kBeamSampling) {
+    refuse("beam_duplicates", "only beams of beam_sampling can be equal");
+  } else if (!decoding::FirstMethod(*params).ok()) {
+    refuse("beam_duplicates", "once is not served");
+  }
+}
+
+}  // namespace
+
+bool IsServed(decoding::DecodingKind kind, decoding::WarpMode mode) {
+  decoding::DecodingParams params;
+  params.kind = kind;
+  params.warp.mode = mode;
+  return decoding::FirstMethod(params).ok();
+}
+
+void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* fields,
+                   GenerateRequest* request) {
+  decoding::DecodingParams& params = request->params;
+  params.kind = DeriveKind(given, params.beam_width, fields);
+  if (!IsServed(params.kind)) {
+    fields->Fail("unsupported_field", "decoding",
+                 absl::StrCat(decoding::DecodingKindName(params.kind), " is not served"));
+  }
+  const Refuser refuse{fields, absl::StrCat("decoding ", decoding::DecodingKindName(params.kind))};
+  CheckHints(given, params, refuse);
+  params.stop_when_full = given.stop_when_full.value_or(true);
+  if (given.warp_mode) {
+    const absl::StatusOr<decoding::WarpMode> mode = decoding::ParseWarpMode(*given.warp_mode);
+    if (!mode.ok()) {
+      fields->Fail("invalid_value", "warp_mode", "must be one of row, row_raw, joint, rowcut");
+    } else {
+      params.warp.mode = *mode;
+      if (!IsServed(params.kind, *mode)) {
+        refuse("warp_mode", absl::StrCat(*given.warp_mode, " is not served"));
+      }
+    }
+  }
+  if (given.beam_duplicates) ApplyDuplicates(*given.beam_duplicates, refuse, &params);
+  if (params.kind == decoding::DecodingKind::kMultinomial) {
+    ApplyMultinomial(given, refuse, request);
+  } else {
+    ApplyBeams(given, max_beam_width, refuse, request);
+  }
+}
+
+}  // namespace coppice::coordinator

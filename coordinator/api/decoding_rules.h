@@ -1,0 +1,36 @@
+// Derives the decoding from the fields that were given and refuses bad combinations (docs/api.md
+// 2.1). Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "coordinator/api/generate_request.h"
+#include "coordinator/api/json_fields.h"
+#include "coordinator/api/parameter_fields.h"
+
+namespace coppice::coordinator {
+
+// What the request said beside the scalars of the parameter table; absent fields are nullopt.
+struct DecodingFields {
+  std::optional<std::string> decoding;
+  std::optional<bool> use_beam_search, do_sample;
+  std::optional<int64_t> n, best_of;
+  std::optional<bool> stop_when_full;  // early_stopping: false for false and "never"
+  std::optional<std::string> warp_mode;
+  std::optional<std::string> beam_duplicates;  // "count" or "once"
+  bool has_stop = false;
+  bool stream = false;
+  GivenParameters parameters;  // read into the request's params already
+};
+
+// Fills kind, widths, counts, warp mode and ranking of *request, whose scalars are read, and
+// refuses what does not go together. Errors go to *fields.
+void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* fields,
+                   GenerateRequest* request);
+
+// True when a method of the table serves the kind, and with this warp.
+bool IsServed(decoding::DecodingKind kind, decoding::WarpMode mode = decoding::WarpMode::kRow);
+
+}  // namespace coppice::coordinator

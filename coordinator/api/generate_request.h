@@ -1,0 +1,41 @@
+// A validated request. Made by api from the JSON, carried out by request. Value type.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+#include "decoding/params.h"
+
+namespace coppice::coordinator {
+
+struct GenerateRequest {
+  std::vector<std::vector<TokenId>> prompts;  // each at least one token
+  // The parameters of sample 0 of every prompt. params.stop_ids holds only the request's own ids
+  // until FitToModel adds the model's.
+  decoding::DecodingParams params;
+  int n = 1;  // choices of a prompt
+  // Sequences of a prompt: best_of for multinomial, 1 for beam decodings. Sample i has seed + i.
+  int samples = 1;
+  bool max_tokens_given = false;
+  bool ignore_eos = false;
+  std::vector<TokenId> own_stop_ids;
+  int vocab_size = 0;             // of the model; FitToModel fills it
+  std::vector<TokenId> eos_ids;   // the model's that end a hypothesis; FitToModel fills it
+  std::vector<std::string> stop;  // multinomial only
+  bool include_stop = false;
+  bool stream = false;
+  bool include_usage = false;
+  bool return_token_ids = false;
+  bool skip_special_tokens = true;
+  double timeout_s = 600;
+  std::vector<std::string> ignored_fields;  // unknown ones, with --unknown_fields=ignore
+
+  bool beams() const { return params.kind != decoding::DecodingKind::kMultinomial; }
+  // Choices are ordered by score instead of sample number.
+  bool ranked() const { return beams() || samples > n; }
+  int sequences() const { return static_cast<int>(prompts.size()) * samples; }
+};
+
+}  // namespace coppice::coordinator

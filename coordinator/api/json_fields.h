@@ -1,0 +1,67 @@
+// Reads the fields of one JSON object with their types. Checks type, range, aliases and unknown
+// names; errors name the field, and the first one is kept. Used by api. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "coordinator/http/api_error.h"
+
+namespace coppice::coordinator {
+
+// Parses strict JSON in UTF-8 whose top value is an object: no NaN, no lone surrogate, at most
+// max_depth levels. Error: invalid_json.
+std::optional<ApiError> ParseJsonObject(const std::string& text, int max_depth,
+                                        nlohmann::json* object);
+
+class JsonFields {
+ public:
+  using Names = absl::Span<const char* const>;  // the field's name, then its aliases
+
+  // object must outlive this. path: "" for the request, "speculative" for what is inside it.
+  JsonFields(const nlohmann::json& object, std::string path)
+      : object_(object), path_(std::move(path)) {}
+
+  // The value under any of the names; nullptr when absent or null. Two names with different values:
+  // conflicting_fields.
+  const nlohmann::json* Find(Names names);
+  std::optional<int64_t> Integer(Names names, int64_t low, int64_t high);
+  // In [low, high], or (low, high] with open_low.
+  std::optional<double> Number(Names names, double low, double high, bool open_low = false);
+  std::optional<bool> Bool(Names names);
+  std::optional<std::string> String(Names names);
+  std::vector<int64_t> Integers(Names names, int64_t low, int64_t high, size_t max_count);
+  // Fields that are known but have no effect here.
+  void Ignore(Names names) { Find(names); }
+  // A field that is accepted at `neutral` only, else unsupported_field.
+  void Neutral(const char* name, const nlohmann::json& neutral);
+  // Names in the object that no call above has asked for.
+  std::vector<std::string> Unknown() const;
+
+  // Records an error about a field, unless one is recorded already. Puts the path of the field
+  // before the message.
+  void Fail(const char* code, absl::string_view name, absl::string_view what);
+  // The spelling under which the client gave the field, as a path.
+  std::string Path(absl::string_view name) const;
+  const std::optional<ApiError>& error() const { return error_; }
+  void set_error(ApiError error);
+
+ private:
+  std::string Spelling(Names names) const;
+
+  const nlohmann::json& object_;
+  const std::string path_;
+  std::set<std::string> known_;
+  std::optional<ApiError> error_;
+};
+
+// 4 and 4.0, not 4.5, true or "4".
+std::optional<int64_t> AsInteger(const nlohmann::json& value);
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,35 @@
+// Reads the scalars of the parameter table (decoding/parameter.h) from a request's JSON, and tells
+// what it may ask for. Fields with a syntax of their own are api's, decoding_rules' and
+// speculative_fields'. Pure.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <set>
+
+#include "absl/strings/string_view.h"
+#include "coordinator/api/json_fields.h"
+#include "decoding/parameter.h"
+
+namespace coppice::coordinator {
+
+struct ApiLimits;
+
+// The parameters that a request names, whatever their values.
+class GivenParameters {
+ public:
+  bool Has(absl::string_view name) const { return names_.count(name) > 0; }
+  void Add(const decoding::ParameterRow& row) { names_.insert(row.name); }
+
+ private:
+  std::set<absl::string_view> names_;  // of rows
+};
+
+// Scalars of the rows whose fields stand in `object` ("" or "speculative") of a request, into
+// *params and *given; what is absent stays as it is. Errors go to *fields, whose object it is.
+void ReadParameters(absl::string_view object, const ApiLimits& limits, int vocab_size,
+                    JsonFields* fields, decoding::DecodingParams* params, GivenParameters* given);
+
+// Every row for GET /v1/models: name, aliases, object, type, range, default, who reads it.
+nlohmann::ordered_json ParametersJson(const ApiLimits& limits);
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,163 @@
+#include "coordinator/api/speculative_fields.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/api/parameter_fields.h"
+#include "decoding/method.h"
+#include "decoding/topology.h"
+
+namespace coppice::coordinator {
+namespace {
+
+constexpr char kCombination[] = "unsupported_combination";
+constexpr char kAuto[] = "auto";  // the first method that serves the rest of the request
+
+std::string KnownMethods() {
+  std::string known = kAuto;
+  for (const decoding::MethodRow& row : decoding::Methods())
+    absl::StrAppend(&known, ", ", row.name);
+  return known;
+}
+
+// A static tree; it stays within the limits of draft_width and draft_depth. "" = auto.
+std::string ReadTree(const ApiLimits& limits, JsonFields* fields) {
+  const std::string text = fields->String({"draft_tree"}).value_or("");
+  const absl::StatusOr<decoding::Topology> tree = decoding::ParseTopology(text);
+  if (!tree.ok()) {
+    fields->Fail("invalid_value", "draft_tree", std::string(tree.status().message()));
+  } else if (tree->depth() > limits.max_draft_depth) {
+    fields->Fail("invalid_value", "draft_tree",
+                 absl::StrCat("has ", tree->depth(), " layers, at most ", limits.max_draft_depth,
+                              " are served"));
+  } else if (const int widest = tree->Widest(tree->depth()); widest > limits.max_draft_width) {
+    fields->Fail("invalid_value", "draft_tree",
+                 absl::StrCat("has a layer of ", widest, " nodes, at most ", limits.max_draft_width,
+                              " are served"));
+  }
+  return text;
+}
+
+// Fields that only some methods read are refused where the method is not one of them and the value
+// is not the default.
+void CheckOptions(const decoding::MethodRow& row, const decoding::DecodingParams& params,
+                  JsonFields* fields) {
+  const auto check = [&](const char* name, bool given) {
+    if (given && !row.reads(name))
+      fields->Fail(kCombination, name, absl::StrCat("has no effect with method ", row.name));
+  };
+  check("draft_tree", !params.draft_tree.empty());
+  for (const decoding::ParameterRow& option : decoding::Parameters()) {
+    if (option.read_by == decoding::ReadBy::kOption && option.scalar() &&
+        option.own_syntax == nullptr)
+      check(option.field(), !decoding::IsDefault(option, params));
+  }
+}
+
+// The shape of the draft, as far as the method and the other fields leave it open.
+void CheckShape(const decoding::MethodRow& row, const decoding::DecodingParams& params,
+                JsonFields* fields) {
+  const std::string method = absl::StrCat("method ", row.name);
+  if (row.form == decoding::DraftForm::kNone) {
+    for (const decoding::ParameterRow& parameter : decoding::Parameters()) {
+      if (parameter.read_by == decoding::ReadBy::kDrafting &&
+          !decoding::IsDefault(parameter, params)) {
+        fields->Fail(kCombination, parameter.field(),
+                     absl::StrCat("has no effect with ", method, ", which drafts nothing"));
+      }
+    }
+  }
+  if (row.form == decoding::DraftForm::kPath && params.draft_width > 1) {
+    fields->Fail(kCombination, "draft_width",
+                 absl::StrCat("must be 1 with ", method, ", which drafts one path"));
+  }
+  if (row.most_children > 0 && row.form == decoding::DraftForm::kTree) {
+    const char* field = params.draft_tree.empty() ? "draft_width" : "draft_tree";
+    const auto tree = decoding::ParseTopology(params.draft_tree, std::max(1, params.draft_width));
+    if (!tree.ok() || tree->MostChildren() > row.most_children) {
+      fields->Fail(
+          kCombination, field,
+          absl::StrCat("gives a node more than the ", row.most_children, " children of ", method));
+    }
+  }
+  if (params.draft_tree.empty()) return;
+  for (const auto& [name, given] : {std::pair{"draft_width", params.draft_width > 0},
+                                    std::pair{"draft_depth", params.draft_depth > 0}}) {
+    if (given) fields->Fail(kCombination, name, "cannot be combined with draft_tree");
+  }
+}
+
+// Of parameters whose method is resolved.
+void CheckMethod(const decoding::DecodingParams& params, bool allow_lossy, JsonFields* fields) {
+  const decoding::MethodRow* row = params.method;
+  CheckOptions(*row, params, fields);
+  CheckShape(*row, params, fields);
+  if (params.width_threshold == 0 && params.min_width != 1) {
+    fields->Fail(kCombination, "min_width", "has no effect without width_threshold");
+  }
+  if (params.width_threshold > 0 && !allow_lossy) {
+    fields->Fail(kCombination, "width_threshold", "is not lossless and needs allow_lossy: true");
+  }
+  if (!row->lossless && !allow_lossy) {
+    fields->Fail(kCombination, "method",
+                 absl::StrCat(row->name, " is not lossless and needs allow_lossy: true"));
+  }
+}
+
+void ReadObject(const nlohmann::json& value, const ApiLimits& limits, JsonFields* outer,
+                GenerateRequest* request) {
+  JsonFields fields(value, "speculative");
+  decoding::DecodingParams& params = request->params;
+  const std::string method = fields.String({"method"}).value_or(kAuto);
+  params.method = decoding::FindMethod(method);
+  if (method != kAuto && params.method == nullptr) {
+    fields.Fail("invalid_value", "method", absl::StrCat("must be one of ", KnownMethods()));
+  }
+  GivenParameters given;
+  ReadParameters("speculative", limits, /*vocab_size=*/0, &fields, &params, &given);
+  params.draft_tree = ReadTree(limits, &fields);
+  const bool allow_lossy = fields.Bool({"allow_lossy"}).value_or(false);
+  for (const std::string& name : fields.Unknown()) {
+    if (limits.ignore_unknown_fields) {
+      request->ignored_fields.push_back(name);
+    } else {
+      fields.set_error({400, "unknown_field", absl::StrCat(name, " is not a known field"), name});
+    }
+  }
+  if (const auto resolved = decoding::ResolveMethod(params); resolved.ok()) {
+    params.method = *resolved;
+    if (!fields.error()) CheckMethod(params, allow_lossy, &fields);
+  } else {
+    fields.Fail(kCombination, "method",
+                absl::StrCat(method, " cannot be combined with decoding ",
+                             decoding::DecodingKindName(params.kind), ": ",
+                             std::string(resolved.status().message())));
+  }
+  if (fields.error()) outer->set_error(*fields.error());
+}
+
+}  // namespace
+
+void ApplySpeculative(const ApiLimits& limits, JsonFields* fields, GenerateRequest* request) {
+  const nlohmann::json* value = fields->Find({"speculative"});
+  if (value == nullptr || *value == true || *value == kAuto || *value == false) {
+    request->params.plain = value != nullptr && *value == false;
+    const absl::StatusOr<const decoding::MethodRow*> first = decoding::FirstMethod(request->params);
+    if (first.ok()) {
+      request->params.method = *first;
+    } else {  // the field that nothing serves was refused with its name
+      fields->Fail(kCombination, "speculative", std::string(first.status().message()));
+    }
+  } else if (value->is_object()) {
+    ReadObject(*value, limits, fields, request);
+  } else if (value->is_string()) {
+    fields->Fail("invalid_value", "speculative", "must be true, false, \"auto\" or an object");
+  } else {
+    fields->Fail("invalid_type", "speculative", "must be true, false, \"auto\" or an object");
+  }
+}
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,200 @@
+#include "coordinator/cluster/cluster_json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/program.h"
+#include "coordinator/api/decoding_rules.h"
+#include "coordinator/api/parameter_fields.h"
+#include "decoding/method.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json KvJson(const Node& node) {
+  Json kv;
+  kv["block_size"] = node.registration.kv_block_size();
+  kv["blocks_total"] = node.registration.kv_blocks_total();
+  kv["blocks_used"] = node.status.kv_blocks_used();
+  kv["blocks_cached"] = node.status.kv_blocks_cached();
+  return kv;
+}
+
+double Milliseconds(double seconds) { return std::round(seconds * 1000) / 1000; }
+
+// What every node has: who it is, whether it gets on, and why it is lost if it is.
+Json NodeJson(const Node& node, double now_s) {
+  Json json;
+  json["id"] = node.id;
+  json["state"] = NodeStateName(node.state);
+  json["reason"] = node.why_lost.empty() ? Json() : Json(node.why_lost);
+  json["working"] = node.status.working();
+  json["last_progress_s"] = Milliseconds(now_s - node.last_progress_s);
+  json["longest_still_s"] = Milliseconds(node.status.longest_still_s());
+  return json;
+}
+
+Json ReplicaJson(const Node& node, double now_s) {
+  Json json = NodeJson(node, now_s);
+  json["model"] = node.registration.model().path();
+  json["dtype"] = node.registration.model().dtype();
+  json["backend"] = node.registration.backend();
+  json["step"] = node.status.step();
+  json["running"] = node.status.running();
+  json["waiting"] = node.status.waiting();
+  json["kv"] = KvJson(node);
+  json["ranks"] = Json::array();
+  for (const proto::RankInfo& rank : node.registration.ranks()) {
+    Json entry;
+    entry["rank"] = rank.rank();
+    entry["node"] = rank.host();
+    entry["pid"] = rank.pid();
+    entry["last_progress_s"] = Milliseconds(now_s - node.last_progress_s);
+    json["ranks"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+Json DraftJson(const Node& node, double now_s) {
+  Json json = NodeJson(node, now_s);
+  json["model"] = node.registration.model().path();
+  json["sessions"] = node.status.sessions();
+  json["kv"] = KvJson(node);
+  return json;
+}
+
+constexpr decoding::DecodingKind kKinds[] = {
+    decoding::DecodingKind::kMultinomial, decoding::DecodingKind::kBeamSampling,
+    decoding::DecodingKind::kBeamSamplingWithoutReplacement, decoding::DecodingKind::kBeamSearch};
+constexpr decoding::WarpMode kWarpModes[] = {decoding::WarpMode::kRow, decoding::WarpMode::kRowRaw,
+                                             decoding::WarpMode::kJoint,
+                                             decoding::WarpMode::kRowCut};
+
+const char* FormName(decoding::DraftForm form) {
+  switch (form) {
+    case decoding::DraftForm::kLevels:
+      return "levels";
+    case decoding::DraftForm::kPath:
+      return "path";
+    case decoding::DraftForm::kTree:
+      return "tree";
+    case decoding::DraftForm::kNone:
+      break;
+  }
+  return "none";
+}
+
+Json MethodJson(const decoding::MethodRow& row) {
+  Json json;
+  json["name"] = std::string(row.name);
+  json["decodings"] = Json::array();
+  for (const decoding::DecodingKind kind : row.serves)
+    json["decodings"].push_back(std::string(decoding::DecodingKindName(kind)));
+  json["law"] = std::string(row.law);
+  json["law_given"] = row.law_given.empty() ? Json() : Json(std::string(row.law_given));
+  json["lossless"] = row.lossless;
+  json["reproducible"] = row.reproducible;
+  json["warp_modes"] = Json::array();
+  for (const decoding::WarpMode mode : kWarpModes) {
+    if (row.joint_warps || !decoding::IsJoint(mode))
+      json["warp_modes"].push_back(std::string(decoding::WarpModeName(mode)));
+  }
+  json["draft_form"] = FormName(row.form);
+  json["most_children"] = row.most_children > 0 ? Json(row.most_children) : Json();
+  json["greedy_only"] = row.greedy_only;
+  json["ships"] = std::string(row.ships);
+  json["options"] = row.options;
+  json["source"] = std::string(row.source);
+  return json;
+}
+
+Json Capabilities(const ApiLimits& limits) {
+  Json json;
+  json["decodings"] = Json::array();
+  json["warp_modes"] = Json::array();
+  for (const decoding::DecodingKind kind : kKinds) {
+    if (IsServed(kind)) json["decodings"].push_back(std::string(decoding::DecodingKindName(kind)));
+  }
+  json["speculative_methods"] = {"auto"};
+  json["methods"] = Json::array();
+  for (const decoding::MethodRow& row : decoding::Methods()) {
+    json["speculative_methods"].push_back(std::string(row.name));
+    json["methods"].push_back(MethodJson(row));
+  }
+  json["parameters"] = ParametersJson(limits);
+  for (const decoding::WarpMode mode : kWarpModes) {
+    const auto serves = [mode](decoding::DecodingKind kind) { return IsServed(kind, mode); };
+    if (std::any_of(std::begin(kKinds), std::end(kKinds), serves))
+      json["warp_modes"].push_back(std::string(decoding::WarpModeName(mode)));
+  }
+  json["max_beam_width"] = limits.max_beam_width;
+  json["max_n"] = limits.max_n;
+  json["max_draft_width"] = limits.max_draft_width;
+  json["max_draft_depth"] = limits.max_draft_depth;
+  json["max_logprobs"] = 0;
+  json["stop_with_beams"] = false;
+  json["chat"] = false;
+  json["deterministic"] = true;
+  return json;
+}
+
+Json Card(const ModelCard& card, const ApiLimits& limits) {
+  Json json;
+  json["id"] = card.id;
+  json["object"] = "model";
+  json["created"] = card.created;
+  json["owned_by"] = "coppice";
+  json["max_model_len"] = card.max_model_len > 0 ? Json(card.max_model_len) : Json();
+  json["capabilities"] = Capabilities(limits);
+  return json;
+}
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string ModelJson(const ModelCard& card, const ApiLimits& limits) {
+  return Dump(Card(card, limits));
+}
+
+std::string ModelListJson(const ModelCard& card, const ApiLimits& limits) {
+  Json json;
+  json["object"] = "list";
+  json["data"] = Json::array({Card(card, limits)});
+  return Dump(json);
+}
+
+std::string ClusterJson(const NodeRegistry& registry, const Dispatcher& dispatcher, double now_s) {
+  Json json;
+  const bool ready = !registry.ReadyReplicas().empty();
+  json["state"] = dispatcher.draining()         ? "draining"
+                  : ready                       ? "ready"
+                  : registry.Replicas().empty() ? "starting"
+                                                : "lost";
+  json["version"] = kVersion;
+  json["requests"]["running"] = dispatcher.running();
+  json["requests"]["waiting"] = dispatcher.waiting();
+  json["requests"]["max_queue"] = dispatcher.options().max_queue;
+  json["replicas"] = Json::array();
+  for (const Node* node : registry.Replicas())
+    json["replicas"].push_back(ReplicaJson(*node, now_s));
+  json["draft_nodes"] = Json::array();
+  for (const Node* node : registry.DraftNodes())
+    json["draft_nodes"].push_back(DraftJson(*node, now_s));
+  json["events"] = Json::array();
+  for (const NodeEvent& event : registry.events()) {
+    Json entry;
+    entry["time"] = event.unix_s;
+    entry["what"] = event.what;
+    json["events"].push_back(std::move(entry));
+  }
+  return Dump(json);
+}
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,373 @@
+#include "coordinator/cluster/dispatcher.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/rng.h"
+#include "coordinator/request/request_log.h"
+#include "proto/convert.h"
+
+namespace coppice::coordinator {
+
+Dispatcher::Dispatcher(const DispatcherOptions& options, const Clock* clock, NodeRegistry* registry,
+                       Metrics* metrics, Send send)
+    : options_(options),
+      clock_(clock),
+      registry_(registry),
+      metrics_(metrics),
+      send_(std::move(send)) {}
+
+ModelLimits Dispatcher::LimitsOf(const Node& node) const {
+  const proto::ModelInfo& model = node.registration.model();
+  ModelLimits limits;
+  limits.max_model_len = model.max_positions();
+  if (options_.max_model_len > 0)
+    limits.max_model_len = std::min(limits.max_model_len, options_.max_model_len);
+  limits.vocab_size = model.vocab_size();
+  limits.eos_ids = {model.eos_ids().begin(), model.eos_ids().end()};
+  limits.kv_blocks_total = node.registration.kv_blocks_total();
+  limits.kv_block_size = std::max(1, node.registration.kv_block_size());
+  return limits;
+}
+
+// Weights, dtype, backend, rank count and version decide the text (docs/api.md 3, Determinism).
+std::string Dispatcher::Fingerprint(const Node& node) const {
+  const proto::Register& info = node.registration;
+  uint64_t hash = Finalize(info.model().fingerprint());
+  for (const char c : absl::StrCat(info.model().dtype(), "|", info.backend(), "|",
+                                   info.ranks_size(), "|", info.version())) {
+    hash = Finalize(hash ^ static_cast<unsigned char>(c));
+  }
+  return absl::StrCat("cop-", absl::Hex(hash >> 16, absl::kZeroPad12));
+}
+
+int Dispatcher::RetryAfter() const {
+  return static_cast<int>(std::clamp(std::ceil(queue_.size() * seconds_per_request_), 1.0, 60.0));
+}
+
+void Dispatcher::Submit(const RequestPtr& request) {
+  const auto refuse = [&](ApiError error) {
+    metrics_->RequestRefused(error.code);
+    request->Fail(std::move(error));
+    LogRequest(*request, clock_->NowSeconds(), options_.log_requests);
+  };
+  if (draining_)
+    return refuse({503, "draining", "the server is draining and takes no new requests", "", 5});
+  const std::vector<const Node*> ready = registry_->ReadyReplicas();
+  if (!ready.empty()) {
+    std::optional<ApiError> error =
+        FitToModel(LimitsOf(*ready[0]), options_.limits, request->mutable_generate());
+    if (error) return refuse(*std::move(error));
+    request->MakeSequences();
+  }
+  if (waiting() >= options_.max_queue) {
+    return refuse({429, "queue_full",
+                   absl::StrCat("the queue of ", options_.max_queue, " requests is full"), "",
+                   RetryAfter()});
+  }
+  active_.push_back(request);
+  queue_.push_back(request);
+  Pump();
+}
+
+// Makes the sequences of a request that came before any replica. False: the model does not allow
+// it, it has failed.
+bool Dispatcher::Prepare(const RequestPtr& request) {
+  if (request->made()) return true;
+  const Node& node = *registry_->ReadyReplicas().front();
+  if (std::optional<ApiError> error =
+          FitToModel(LimitsOf(node), options_.limits, request->mutable_generate())) {
+    metrics_->RequestRefused(error->code);
+    request->Fail(*std::move(error));
+    return false;
+  }
+  request->MakeSequences();
+  return true;
+}
+
+void Dispatcher::Pump() {
+  while (!queue_.empty() && !registry_->ReadyReplicas().empty()) {
+    const RequestPtr request = queue_.front();
+    if (!Prepare(request)) {
+      End(request);
+      continue;
+    }
+    if (!StartPending(request)) break;
+    queue_.pop_front();
+  }
+  metrics_->SetWaiting(waiting());
+}
+
+// True when every sequence of the request runs or is done.
+bool Dispatcher::StartPending(const RequestPtr& request) {
+  const double now = clock_->NowSeconds();
+  const std::vector<const Node*> ready = registry_->ReadyReplicas();
+  for (int i = 0; i < request->sequences().size(); ++i) {
+    Request::Sequence& sequence = request->sequences()[i];
+    if (sequence.done || sequence.id != 0) continue;
+    const std::vector<TokenId>& prompt = request->generate().prompts[sequence.prompt];
+    const int block_size = std::max(1, ready.front()->registration.kv_block_size());
+    const int64_t blocks =
+        decoding::KvBlocksBound(request->generate().params, prompt.size(), block_size);
+    const std::string replica = router_.Pick(ready, prompt, blocks);
+    if (replica.empty()) return false;
+    const Node* node = registry_->Find(replica);
+    router_.Reserve(replica, prompt, blocks);
+    sequence.kv_blocks = blocks;
+    const uint64_t id = next_sequence_id_++;
+    request->Start(i, id, replica, Fingerprint(*node), now);
+    running_[id] = {request, i};
+    proto::CoordinatorMessage message;
+    *message.mutable_start() = request->StartMessage(i);
+    message.mutable_start()->set_sequence_id(id);
+    send_(node->peer, message);
+  }
+  return true;
+}
+
+void Dispatcher::StopSequence(Request::Sequence* sequence, bool tell_replica) {
+  if (sequence->id == 0) return;
+  router_.Release(sequence->replica, sequence->kv_blocks);
+  running_.erase(sequence->id);
+  const Node* node = registry_->Find(sequence->replica);
+  if (tell_replica && node != nullptr && node->state != NodeState::kLost) {
+    proto::CoordinatorMessage message;
+    message.mutable_cancel()->set_sequence_id(sequence->id);
+    send_(node->peer, message);
+  }
+  sequence->id = 0;
+}
+
+// The request has its answer or nobody wants one: frees what it holds.
+void Dispatcher::End(const RequestPtr& request) {
+  for (Request::Sequence& sequence : request->sequences())
+    StopSequence(&sequence, /*tell_replica=*/true);
+  active_.erase(std::remove(active_.begin(), active_.end(), request), active_.end());
+  queue_.erase(std::remove(queue_.begin(), queue_.end(), request), queue_.end());
+  Report(*request);
+}
+
+void Dispatcher::Report(const Request& request) {
+  const double now = clock_->NowSeconds();
+  if (last_end_s_ >= 0) {
+    seconds_per_request_ += 0.1 * (std::min(60.0, now - last_end_s_) - seconds_per_request_);
+  }
+  last_end_s_ = now;
+  metrics_->RequestEnded(request, FinishedReason(request), now);
+  LogRequest(request, now, options_.log_requests);
+}
+
+void Dispatcher::Disconnected(const RequestPtr& request) {
+  if (request->ended()) return;
+  request->Abandon();
+  metrics_->Cancelled();
+  End(request);
+  Pump();
+}
+
+void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage& message) {
+  switch (message.kind_case()) {
+    case proto::NodeMessage::kRegister:
+      return Register(peer, message.register_());
+    case proto::NodeMessage::kHeartbeat: {
+      const Node* known = registry_->FindPeer(peer);
+      if (known == nullptr) return;
+      const absl::Status fields = proto::CheckNodeStatus(message.heartbeat().status());
+      if (!fields.ok()) {  // a node that goes on so is lost like a silent one
+        spdlog::warn("{}: heartbeat dropped: {}", known->id, std::string(fields.message()));
+        return metrics_->BadUpdate(known->id);
+      }
+      const bool was_ready = known->state == NodeState::kReady;
+      const Node* node = registry_->OnHeartbeat(peer, message.heartbeat().status());
+      metrics_->NodeStatus(*node);
+      if (node->given_up) return TellGivenUp(*node);  // again: it may not have heard
+      if (!was_ready && node->state == NodeState::kReady) NodeBack(*node);
+      return;
+    }
+    case proto::NodeMessage::kProgress:
+      for (const proto::SequenceUpdate& update : message.progress().updates()) Apply(peer, update);
+      return Pump();
+    case proto::NodeMessage::kGoodbye: {
+      const std::string id = registry_->OnGoodbye(peer, message.goodbye().reason());
+      if (!id.empty()) NodeLost(id);
+      return;
+    }
+    case proto::NodeMessage::KIND_NOT_SET:
+      spdlog::debug("a node sent an empty message");
+  }
+}
+
+void Dispatcher::Register(const std::string& peer, const proto::Register& registration) {
+  std::string replaced;
+  proto::CoordinatorMessage reply;
+  *reply.mutable_register_ack() = registry_->OnRegister(peer, registration, &replaced);
+  if (!replaced.empty()) NodeLost(replaced);
+  send_(peer, reply);
+  if (!reply.register_ack().accepted()) return;
+  const Node* node = registry_->FindPeer(peer);
+  metrics_->NodeStatus(*node);
+  if (node->state == NodeState::kReady) NodeBack(*node);
+}
+
+void Dispatcher::NodeBack(const Node& node) {
+  metrics_->NodeUp(node, true);
+  for (const uint64_t sequence_id : std::exchange(left_behind_[node.id], {})) {
+    proto::CoordinatorMessage message;
+    message.mutable_cancel()->set_sequence_id(sequence_id);
+    send_(node.peer, message);
+  }
+  left_behind_.erase(node.id);
+  BroadcastDraftNodes();
+  Pump();
+}
+
+void Dispatcher::TellGivenUp(const Node& node) {
+  proto::CoordinatorMessage message;
+  message.mutable_given_up()->set_reason(node.why_lost);
+  send_(node.peer, message);
+}
+
+void Dispatcher::BroadcastDraftNodes() {
+  proto::CoordinatorMessage message;
+  *message.mutable_draft_nodes() = registry_->ReadyDraftNodes();
+  for (const Node* node : registry_->ReadyReplicas()) send_(node->peer, message);
+}
+
+void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& update) {
+  const auto found = running_.find(update.sequence_id());
+  if (found == running_.end()) {
+    if (update.finished() || !update.error_code().empty()) return;
+    proto::CoordinatorMessage message;  // left over from before a fail-over or a cancel
+    message.mutable_cancel()->set_sequence_id(update.sequence_id());
+    return send_(peer, message);
+  }
+  const RequestPtr request = found->second.request;
+  const int index = found->second.index;
+  const Node* sender = registry_->FindPeer(peer);
+  const std::string& replica = request->sequences()[index].replica;
+  if (sender != nullptr && sender->id != replica) {  // null: of a connection not registered yet
+    spdlog::warn("{}: update of sequence {}, which runs on {}: ignored", sender->id,
+                 update.sequence_id(), replica);
+    return metrics_->BadUpdate(sender->id);
+  }
+  const double now = clock_->NowSeconds();
+  if (found->second.last_update_s >= 0) metrics_->InterToken(now - found->second.last_update_s);
+  found->second.last_update_s = now;
+  const bool believed = request->OnUpdate(index, update, now);
+  Request::Sequence& sequence = request->sequences()[index];
+  if (!believed) {
+    spdlog::error("sequence {}: {}", update.sequence_id(), request->error()->message);
+    metrics_->BadUpdate(replica);
+    StopSequence(&sequence, /*tell_replica=*/true);
+  }
+  const bool over_there = update.finished() || !update.error_code().empty();
+  if (sequence.done || over_there) StopSequence(&sequence, /*tell_replica=*/!over_there);
+  if (request->ended()) End(request);
+}
+
+void Dispatcher::NodeLost(const std::string& id) {
+  if (const Node* node = registry_->Find(id)) {
+    metrics_->NodeUp(*node, node->state != NodeState::kLost);
+    if (node->given_up) TellGivenUp(*node);
+  }
+  std::vector<Running> orphans;
+  std::vector<uint64_t>& left = left_behind_[id];
+  for (const auto& [sequence_id, running] : running_) {
+    if (running.request->sequences()[running.index].replica != id) continue;
+    orphans.push_back(running);
+    left.push_back(sequence_id);
+  }
+  for (const Running& orphan : orphans) {
+    if (orphan.request->ended()) continue;
+    Request::Sequence& sequence = orphan.request->sequences()[orphan.index];
+    StopSequence(&sequence, /*tell_replica=*/false);
+    sequence.lost_s = clock_->NowSeconds();
+    if (!orphan.request->Requeue(orphan.index)) {
+      orphan.request->Fail({503, "replica_lost", LostWhileAnswering(id), "", 1});
+      End(orphan.request);
+      continue;
+    }
+    metrics_->Failover();
+    if (std::find(queue_.begin(), queue_.end(), orphan.request) == queue_.end())
+      queue_.push_front(orphan.request);
+  }
+  router_.Forget(id);
+  BroadcastDraftNodes();
+  Pump();
+}
+
+std::string Dispatcher::LostWhileAnswering(const std::string& replica) const {
+  const Node* node = registry_->Find(replica);
+  if (node == nullptr || node->why_lost.empty())
+    return absl::StrCat("replica ", replica, " was lost while it answered");
+  return absl::StrCat("replica ", replica, " ", node->why_lost, "; it was answering this request");
+}
+
+// What ran on a lost replica waits for another one, but not as long as its own deadline allows.
+void Dispatcher::EndForsaken() {
+  if (!registry_->ReadyReplicas().empty()) return;
+  const double lost_before_s = clock_->NowSeconds() - options_.failover_wait_s;
+  const std::deque<RequestPtr> waiting = queue_;
+  for (const RequestPtr& request : waiting) {
+    for (const Request::Sequence& sequence : request->sequences()) {
+      if (sequence.lost_s < 0 || sequence.lost_s > lost_before_s) continue;
+      request->Fail({503, "replica_lost",
+                     absl::StrCat(LostWhileAnswering(sequence.replica),
+                                  "; no other was ready within ", options_.failover_wait_s, " s"),
+                     "", 5});
+      End(request);
+      break;
+    }
+  }
+}
+
+void Dispatcher::Tick() {
+  for (const std::string& id : registry_->CollectLost()) NodeLost(id);
+  EndForsaken();
+  const double now = clock_->NowSeconds();
+  std::vector<RequestPtr> late;
+  for (const RequestPtr& request : active_) {
+    if (now >= request->origin().arrival_s + request->generate().timeout_s) late.push_back(request);
+  }
+  const bool none = registry_->ReadyReplicas().empty();
+  for (const RequestPtr& request : late) {
+    const double seconds = request->generate().timeout_s;
+    if (none && request->started_s() < 0) {
+      request->Fail(
+          {503, "no_replica", absl::StrCat("no replica was ready within ", seconds, " s"), "", 5});
+    } else {
+      request->Fail(
+          {504, "deadline_exceeded", absl::StrCat("the deadline of ", seconds, " s has passed")});
+    }
+    End(request);
+  }
+  if (!late.empty()) Pump();
+}
+
+void Dispatcher::BeginDrain(const std::string& why) {
+  if (draining_) return;
+  draining_ = true;
+  registry_->AddEvent(absl::StrCat("draining: ", why));
+}
+
+void Dispatcher::FailAll(const ApiError& error) {
+  const std::vector<RequestPtr> all = active_;
+  for (const RequestPtr& request : all) {
+    request->Fail(error);
+    End(request);
+  }
+}
+
+void Dispatcher::StopNodes(const std::string& why) {
+  proto::CoordinatorMessage message;
+  message.mutable_stop()->set_reason(why);
+  for (const Node* node : registry_->Replicas()) send_(node->peer, message);
+  for (const Node* node : registry_->DraftNodes()) send_(node->peer, message);
+}
+
+}  // namespace coppice::coordinator

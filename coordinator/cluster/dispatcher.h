@@ -1,0 +1,101 @@
+// Dispatches requests: the queue, which sequence runs where, deadlines, cancellation, fail-over.
+// Connects registry, router and requests, and sends to nodes through a callback. Event-loop thread.
+// No socket; the clock is an argument.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "coordinator/api/api.h"
+#include "coordinator/cluster/metrics.h"
+#include "coordinator/cluster/node_registry.h"
+#include "coordinator/cluster/router.h"
+#include "coordinator/request/request.h"
+
+namespace coppice::coordinator {
+
+struct DispatcherOptions {
+  int max_queue = 256;
+  int max_model_len = 0;  // 0: the model's own
+  ApiLimits limits;
+  bool log_requests = true;
+  // So long what ran on a lost replica waits for another one when none is ready.
+  double failover_wait_s = 5;
+};
+
+class Dispatcher {
+ public:
+  using Send =
+      std::function<void(const std::string& peer, const proto::CoordinatorMessage& message)>;
+  // clock, registry and metrics must outlive the dispatcher.
+  Dispatcher(const DispatcherOptions& options, const Clock* clock, NodeRegistry* registry,
+             Metrics* metrics, Send send);
+
+  // Queues or starts the request, or fails it: draining, queue_full, or beyond what the model
+  // allows.
+  void Submit(const std::shared_ptr<Request>& request);
+  void Disconnected(const std::shared_ptr<Request>& request);
+  void OnNodeMessage(const std::string& peer, const proto::NodeMessage& message);
+  // Handles deadlines and lost nodes. Call it every few hundredths of a second.
+  void Tick();
+
+  void BeginDrain(const std::string& why);  // new requests are refused from now on
+  void StopNodes(const std::string& why);   // tells every node to end
+  void FailAll(const ApiError& error);
+  bool draining() const { return draining_; }
+  bool idle() const { return active_.empty(); }
+  int waiting() const { return static_cast<int>(queue_.size()); }
+  int running() const { return static_cast<int>(active_.size()) - waiting(); }
+  const DispatcherOptions& options() const { return options_; }
+  const Router& router() const { return router_; }
+
+ private:
+  using RequestPtr = std::shared_ptr<Request>;
+  struct Running {
+    RequestPtr request;
+    int index = 0;
+    double last_update_s = -1;
+  };
+
+  void Register(const std::string& peer, const proto::Register& registration);
+  void Apply(const std::string& peer, const proto::SequenceUpdate& update);
+  void NodeLost(const std::string& id);
+  void NodeBack(const Node& node);
+  void TellGivenUp(const Node& node);
+  void EndForsaken();
+  std::string LostWhileAnswering(const std::string& replica) const;
+  void BroadcastDraftNodes();
+  void Pump();
+  bool Prepare(const RequestPtr& request);
+  bool StartPending(const RequestPtr& request);
+  void StopSequence(Request::Sequence* sequence, bool tell_replica);
+  void End(const RequestPtr& request);
+  void Report(const Request& request);
+  int RetryAfter() const;
+  ModelLimits LimitsOf(const Node& node) const;
+  std::string Fingerprint(const Node& node) const;
+
+  const DispatcherOptions options_;
+  const Clock* const clock_;
+  NodeRegistry* const registry_;
+  Metrics* const metrics_;
+  const Send send_;
+  Router router_;
+  std::vector<RequestPtr> active_;  // queued and running
+  std::deque<RequestPtr> queue_;    // requests with a sequence that runs nowhere, oldest first
+  std::unordered_map<uint64_t, Running> running_;  // by sequence id
+  // Sequences that a lost node may still run; it is told to drop them before it gets new ones.
+  std::map<std::string, std::vector<uint64_t>> left_behind_;
+  uint64_t next_sequence_id_ = 1;
+  double seconds_per_request_ = 0.1;  // between ends of requests, smoothed
+  double last_end_s_ = -1;
+  bool draining_ = false;
+};
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,42 @@
+// The cluster's metrics as Prometheus text (docs/api.md 5). Fed by the dispatcher (requests, node
+// status) and by routes (HTTP). Series with known labels exist from the start at 0. No label has
+// unbounded values. Event-loop thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "coordinator/cluster/node_registry.h"
+#include "coordinator/request/request.h"
+
+namespace coppice::coordinator {
+
+class Metrics {
+ public:
+  explicit Metrics(const std::string& model_name);
+  ~Metrics();
+
+  // finished_reason of request_success_total: stop, length, abort, error, timeout.
+  void RequestEnded(const Request& request, const std::string& finished_reason, double now_s);
+  void RequestRefused(const std::string& code);
+  void Failover();
+  void Cancelled();
+  // A node sent an impossible report, or a report about a sequence it does not run.
+  void BadUpdate(const std::string& node);
+  // Time between two updates of a sequence that brought tokens, in seconds.
+  void InterToken(double seconds);
+  // A node's heartbeat, with its counters since its start.
+  void NodeStatus(const Node& node);
+  void NodeUp(const Node& node, bool up);
+  void SetWaiting(int requests);  // in the coordinator's queue
+  void Http(const std::string& handler, const std::string& method, int status, double seconds);
+  void SetConnections(int open);
+
+  std::string Text() const;  // format 0.0.4
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,93 @@
+// The nodes of the cluster: registrations, states, heartbeats with step counts, recent events. Says
+// who is alive; decides nothing about requests. No socket, no thread; the clock is an argument.
+// Event-loop thread.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "base/clock.h"
+#include "proto/control.pb.h"
+
+namespace coppice::coordinator {
+
+enum class NodeState { kStarting, kReady, kLost };
+const char* NodeStateName(NodeState state);
+
+struct Node {
+  std::string id;
+  std::string peer;  // of the control channel
+  proto::Register registration;
+  proto::NodeStatus status;
+  NodeState state = NodeState::kReady;
+  double last_beat_s = 0;
+  double last_progress_s = 0;  // when it made a step or had nothing to do, as its beats tell
+  bool given_up = false;       // it beats but makes no step: it was told to end
+  std::string why_lost;        // "" while it is not lost
+  bool worker() const { return registration.role() == proto::WORKER_LEADER; }
+};
+
+struct NodeEvent {
+  double unix_s = 0;
+  std::string what;
+};
+
+struct RegistryOptions {
+  double heartbeat_interval_s = 0.5;
+  int missed_beats = 3;
+  double stuck_after_s = 10;  // beats without progress while there is work
+  int tokenizer_vocab = 0;    // the tokenizer's ids must fit the target's vocabulary
+  std::string tokenizer_dir;  // named when they do not
+  size_t max_events = 100;
+};
+
+class NodeRegistry {
+ public:
+  // clock must outlive the registry.
+  NodeRegistry(const Clock* clock, const RegistryOptions& options)
+      : clock_(clock), options_(options) {}
+
+  // Accepts a node, or refuses it with a reason: an impossible field, a vocabulary of another size
+  // (the reason names both), another model than that of the other replicas. A node that registers
+  // again over a new connection keeps its entry. `replaced` receives the id of a lost node of the
+  // same name whose work must move, or "".
+  proto::RegisterAck OnRegister(const std::string& peer, const proto::Register& registration,
+                                std::string* replaced);
+  // Null when the peer is not registered. The status has been checked (CheckNodeStatus). A node
+  // that was silent is ready again; one that was given up stays lost until it registers anew, and
+  // then is ready when a beat shows that it gets on.
+  const Node* OnHeartbeat(const std::string& peer, const proto::NodeStatus& status);
+  // The id of the node that left, "" when unknown.
+  std::string OnGoodbye(const std::string& peer, const std::string& reason);
+  // Nodes that have missed their beats, or beat without progress (given_up); each is told once. To
+  // be called every few hundredths of a second: time in which the coordinator itself did not run is
+  // not counted as a node's silence.
+  std::vector<std::string> CollectLost();
+
+  const Node* Find(absl::string_view id) const;
+  const Node* FindPeer(const std::string& peer) const;
+  std::vector<const Node*> Replicas() const;  // in id order, lost ones included
+  std::vector<const Node*> DraftNodes() const;
+  std::vector<const Node*> ReadyReplicas() const;
+  proto::DraftNodes ReadyDraftNodes() const;
+  const std::deque<NodeEvent>& events() const { return events_; }
+  void AddEvent(std::string what);
+
+ private:
+  std::string Refusal(const proto::Register& registration) const;
+  std::string UniqueId(const proto::Register& registration) const;
+  bool Stuck(const Node& node) const;
+  void MarkLost(Node* node, absl::string_view verb, const std::string& why);
+
+  const Clock* const clock_;
+  const RegistryOptions options_;
+  std::map<std::string, Node, std::less<>> nodes_;
+  std::deque<NodeEvent> events_;
+  double last_collect_s_ = -1;
+};
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,39 @@
+// Picks the replica of a sequence. It must have room in its KV pool; then the freest wins, then one
+// that has seen the start of the prompt, then the least busy. Keeps track of its reservations. No
+// socket; event-loop thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/types.h"
+#include "coordinator/cluster/node_registry.h"
+
+namespace coppice::coordinator {
+
+class Router {
+ public:
+  // The id of the replica for a sequence of `kv_blocks` blocks; "" when none has room now.
+  std::string Pick(const std::vector<const Node*>& ready, absl::Span<const TokenId> prompt,
+                   int64_t kv_blocks) const;
+  void Reserve(const std::string& replica, absl::Span<const TokenId> prompt, int64_t kv_blocks);
+  void Release(const std::string& replica, int64_t kv_blocks);
+  void Forget(const std::string& replica);  // drops what is kept of a lost replica
+  int64_t reserved(const std::string& replica) const;
+  int running(const std::string& replica) const;
+
+ private:
+  struct Load {
+    int64_t blocks = 0;
+    int sequences = 0;
+  };
+  std::map<std::string, Load> load_;
+  // Hash of a prompt's first tokens -> replica.
+  std::unordered_map<uint64_t, std::string> prefix_home_;
+};
+
+}  // namespace coppice::coordinator

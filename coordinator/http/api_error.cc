@@ -1,0 +1,55 @@
+#include "coordinator/http/api_error.h"
+
+#include <nlohmann/json.hpp>
+
+namespace coppice::coordinator {
+namespace {
+
+const char* ErrorType(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "overloaded_error";
+    case 500:
+      return "server_error";
+    case 503:
+      return "unavailable_error";
+    case 504:
+      return "timeout_error";
+    default:
+      return "invalid_request_error";
+  }
+}
+
+}  // namespace
+
+std::string ErrorBody(const ApiError& error) {
+  nlohmann::ordered_json inner;
+  inner["message"] = error.message;
+  inner["type"] = ErrorType(error.status);
+  inner["param"] =
+      error.param.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(error.param);
+  inner["code"] = error.code;
+  nlohmann::ordered_json body;
+  body["error"] = std::move(inner);
+  return body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+HttpReply ErrorReply(const ApiError& error) {
+  HttpReply reply;
+  reply.status = error.status;
+  reply.body = ErrorBody(error);
+  if (error.retry_after_s > 0) {
+    reply.headers.emplace_back("Retry-After", std::to_string(error.retry_after_s));
+  }
+  if (error.status == 500 || error.status == 504)
+    reply.headers.emplace_back("x-should-retry", "false");
+  return reply;
+}
+
+}  // namespace coppice::coordinator

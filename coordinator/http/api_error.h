@@ -1,0 +1,24 @@
+// An error as the API reports it (docs/api.md 3.1): status, code, JSON path of the field, message.
+// Messages never quote prompt or stop text. Value type.
+#pragma once
+
+#include <string>
+
+#include "coordinator/http/http.h"
+
+namespace coppice::coordinator {
+
+struct ApiError {
+  int status = 400;
+  std::string code;  // "invalid_value"
+  std::string message;
+  std::string param;      // "speculative.draft_width"; "" = null
+  int retry_after_s = 0;  // 0 = no Retry-After header
+};
+
+// {"error": {message, type, param, code}}, one line.
+std::string ErrorBody(const ApiError& error);
+// With Retry-After and x-should-retry where docs/api.md 3.1 asks for them.
+HttpReply ErrorReply(const ApiError& error);
+
+}  // namespace coppice::coordinator

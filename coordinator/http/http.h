@@ -1,0 +1,68 @@
+// HTTP as the API sees it: requests, replies, and an exchange that is answered with one body or
+// with server-sent events. No socket and no Beast: http_server implements HttpExchange, tests have
+// a fake. Event-loop thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace coppice::coordinator {
+
+struct HttpRequest {
+  std::string method;  // "POST"
+  std::string target;  // path and query as sent
+  std::string path;    // target without the query
+  std::string body;
+  std::string content_type;    // "" = absent
+  std::string timeout_header;  // X-Request-Timeout, "" = absent
+  std::string request_id;      // the client's X-Request-Id, else generated
+};
+
+struct HttpReply {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers;  // besides the usual ones
+};
+
+// The server's side of one request. Call Reply once, or SendEvent any number of times and then
+// EndStream. Calls after the client has disconnected do nothing.
+class HttpExchange {
+ public:
+  virtual ~HttpExchange() = default;
+  // Adds a header to the answer, of either kind. Call it before the answer begins.
+  virtual void AddHeader(const std::string& name, const std::string& value) = 0;
+  virtual void Reply(HttpReply reply) = 0;
+  // Announces a stream: from now on `: keep-alive` comments fill silence. The first one sends
+  // status and headers.
+  virtual void ExpectStream() = 0;
+  virtual bool stream_open() const = 0;  // status and headers have been sent
+  // Sends one event: `data: `, data, two line feeds. data has no line feed. Opens the stream if
+  // necessary.
+  virtual void SendEvent(const std::string& data) = 0;
+  // Ends the stream. keep_connection false: closes the connection after it.
+  virtual void EndStream(bool keep_connection) = 0;
+  // The callback is called once if the client disconnects (also by half-close) before the answer
+  // has ended.
+  virtual void OnDisconnect(std::function<void()> callback) = 0;
+};
+
+class HttpApp {
+ public:
+  virtual ~HttpApp() = default;
+  // Checks route, method and content type before the body is read; body is empty. A reply refuses
+  // the request.
+  virtual std::optional<HttpReply> CheckHead(const HttpRequest& request) = 0;
+  virtual void Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) = 0;
+  // Called after each answer, also for those of the server itself (408, 413, ...). status 0: the
+  // client disconnected before.
+  virtual void Observe(const HttpRequest& request, int status, double seconds) = 0;
+  virtual void SetConnections(int open) = 0;
+};
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,118 @@
+#include "coordinator/http/http_server.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+// Asio 1.74's awaitable uses std::exchange without including it.
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "coordinator/http/http_session.h"
+
+namespace coppice::coordinator {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+class HttpServerImpl : public HttpServer {
+ public:
+  HttpServerImpl(asio::io_context* io, const HttpOptions& options, const Clock* clock, HttpApp* app)
+      : acceptor_(*io), retry_(*io), state_(std::make_shared<HttpServerState>()) {
+    state_->options = options;
+    state_->clock = clock;
+    state_->app = app;
+  }
+
+  absl::Status Listen(const tcp::endpoint& endpoint) {
+    boost::system::error_code ec;
+    acceptor_.open(endpoint.protocol(), ec);
+    if (!ec) acceptor_.set_option(tcp::acceptor::reuse_address(true), ec);
+    if (!ec) acceptor_.bind(endpoint, ec);
+    if (!ec) acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+    if (ec) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on ", state_->options.listen, ": ", ec.message()));
+    }
+    Accept();
+    return absl::OkStatus();
+  }
+
+  int port() const override { return acceptor_.local_endpoint().port(); }
+  std::string address() const override {
+    const tcp::endpoint endpoint = acceptor_.local_endpoint();
+    const std::string host = endpoint.address().to_string();
+    return endpoint.address().is_v6() ? absl::StrCat("[", host, "]:", endpoint.port())
+                                      : absl::StrCat(host, ":", endpoint.port());
+  }
+  void StopAccepting() override {
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);
+    retry_.cancel();
+  }
+
+ private:
+  void Accept() {
+    acceptor_.async_accept([this](boost::system::error_code ec, tcp::socket socket) {
+      if (ec == asio::error::operation_aborted) return;
+      if (ec) return AcceptLater(ec);
+      boost::system::error_code ignored;
+      socket.set_option(tcp::no_delay(true), ignored);
+      ServeConnection(state_, std::move(socket),
+                      state_->connections >= state_->options.max_connections);
+      Accept();
+    });
+  }
+
+  // Out of descriptors, most likely: some will come back.
+  void AcceptLater(const boost::system::error_code& ec) {
+    spdlog::warn("accept: {}", ec.message());
+    retry_.expires_after(std::chrono::milliseconds(50));
+    retry_.async_wait([this](boost::system::error_code error) {
+      if (!error) Accept();
+    });
+  }
+
+  tcp::acceptor acceptor_;
+  asio::steady_timer retry_;
+  std::shared_ptr<HttpServerState> state_;
+};
+
+absl::StatusOr<tcp::endpoint> Resolve(asio::io_context* io, const std::string& listen) {
+  const size_t colon = listen.rfind(':');
+  int port = -1;
+  if (colon == std::string::npos || !absl::SimpleAtoi(listen.substr(colon + 1), &port) ||
+      port < 0 || port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--listen: want address:port, got '", listen, "'"));
+  }
+  std::string host = listen.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  boost::system::error_code ec;
+  tcp::resolver resolver(*io);
+  const auto found = resolver.resolve(host, std::to_string(port), tcp::resolver::passive, ec);
+  if (ec || found.begin() == found.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--listen: cannot resolve '", host, "': ", ec.message()));
+  }
+  return found.begin()->endpoint();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(asio::io_context* io,
+                                                              const HttpOptions& options,
+                                                              const Clock* clock, HttpApp* app) {
+  COPPICE_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, Resolve(io, options.listen));
+  auto server = std::make_unique<HttpServerImpl>(io, options, clock, app);
+  COPPICE_RETURN_IF_ERROR(server->Listen(endpoint));
+  return server;
+}
+
+}  // namespace coppice::coordinator

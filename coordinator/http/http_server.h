@@ -1,0 +1,45 @@
+// HTTP/1.1 over Boost.Beast and Asio coroutines, one thread: limits, deadlines and transport errors
+// of docs/api.md 3.1, plain answers and server-sent events, disconnect detection. Beast stays
+// inside http_session.cc.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "coordinator/http/http.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace coppice::coordinator {
+
+struct HttpOptions {
+  std::string listen = "127.0.0.1:8000";  // address:port; port 0 picks one
+  size_t max_header_bytes = 16 << 10;
+  size_t max_uri_bytes = 8 << 10;
+  size_t max_body_bytes = 4 << 20;
+  int max_connections = 10000;
+  double idle_timeout_s = 75;  // between requests of one connection
+  double header_timeout_s = 10;
+  double body_timeout_s = 30;
+  double write_timeout_s = 60;        // until a client that does not read is disconnected
+  double keep_alive_interval_s = 15;  // of silence in a stream
+};
+
+class HttpServer {
+ public:
+  // Binds and starts accepting on `io`. Errors name the address and the reason. All arguments
+  // outlive the server.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(boost::asio::io_context* io,
+                                                           const HttpOptions& options,
+                                                           const Clock* clock, HttpApp* app);
+  virtual ~HttpServer() = default;
+  virtual int port() const = 0;
+  virtual std::string address() const = 0;  // "127.0.0.1:8000"
+  virtual void StopAccepting() = 0;
+};
+
+}  // namespace coppice::coordinator

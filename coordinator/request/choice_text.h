@@ -1,0 +1,42 @@
+// The ids and text of one choice as they become known. Detokenises token by token, finds stop
+// strings, and holds back text that may still change. Streamed and plain answers both use it, so
+// they are equal. Thread-compatible.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "coordinator/api/generate_request.h"
+#include "coordinator/request/stop_matcher.h"
+#include "tokenizer/tokenizer.h"
+
+namespace coppice::coordinator {
+
+class ChoiceText {
+ public:
+  // tokenizer must outlive this.
+  ChoiceText(const tokenizer::Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
+             const GenerateRequest& request);
+
+  // Newly settled text. Tokens after a stop string are not taken.
+  std::string Append(absl::Span<const TokenId> tokens);
+  // The rest of the text: what was held back.
+  std::string Finish();
+
+  const std::vector<TokenId>& tokens() const { return tokens_; }  // those taken
+  const std::string& text() const { return text_; }               // all settled text
+  const std::optional<std::string>& stop() const { return matcher_.matched(); }
+
+ private:
+  std::string Settle(const std::string& piece, bool search);
+
+  tokenizer::Detokenizer detokenizer_;
+  StopMatcher matcher_;
+  const int min_tokens_;
+  std::vector<TokenId> tokens_;
+  std::string text_;
+};
+
+}  // namespace coppice::coordinator

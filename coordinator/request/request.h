@@ -1,0 +1,118 @@
+// The life of one request: its sequences, what each has produced so far, the events and the final
+// answer. Receives updates from the dispatcher and writes to the HTTP exchange. Owns no socket and
+// no timer. Event-loop thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "coordinator/api/generate_request.h"
+#include "coordinator/http/api_error.h"
+#include "coordinator/http/http.h"
+#include "coordinator/request/choice_text.h"
+#include "coordinator/request/response_json.h"
+#include "proto/control.pb.h"
+#include "proto/convert.h"
+#include "tokenizer/tokenizer.h"
+
+namespace coppice::coordinator {
+
+class Request {
+ public:
+  struct Origin {
+    std::string request_id;  // of HTTP, for the log
+    std::string model;       // served name
+    double arrival_s = 0;    // on the dispatcher's clock
+    int64_t created = 0;     // unix seconds
+  };
+  // Each sequence runs on one replica at a time. When that replica dies the sequence is pending
+  // again.
+  struct Sequence {
+    int prompt = 0;  // index of its prompt
+    int sample = 0;
+    uint64_t id = 0;        // of the running StartSequence; 0 = pending or done
+    std::string replica;    // where it runs or ran
+    int64_t kv_blocks = 0;  // reserved there
+    double lost_s = -1;     // when the replica was lost on which it last ran; < 0 while it runs
+    size_t received = 0;    // tokens that this run has sent
+    bool shown = false;     // some of its text has been sent to the client
+    bool done = false;
+    std::unique_ptr<ChoiceText> text;
+    std::vector<decoding::Hypothesis> hypotheses;
+    std::optional<DecodingStats> stats;
+  };
+
+  // tokenizer must outlive this.
+  Request(GenerateRequest request, Origin origin, const tokenizer::Tokenizer* tokenizer,
+          std::shared_ptr<HttpExchange> exchange);
+
+  // Makes the sequences. Call it after FitToModel has filled the parameters.
+  GenerateRequest* mutable_generate() { return &request_; }
+  void MakeSequences();
+  proto::StartSequence StartMessage(int index) const;
+  // The sequence starts on a replica, for the first time or again.
+  void Start(int index, uint64_t id, const std::string& replica, const std::string& fingerprint,
+             double now_s);
+  // The replica of the sequence is gone. False: the text that was shown cannot be continued, so the
+  // request must fail with replica_lost.
+  bool Requeue(int index);
+
+  // Applies one update of a running sequence. Sends events and, when the last sequence is done, the
+  // answer. False: the update is impossible, and the request has failed with an error that names
+  // node and field.
+  bool OnUpdate(int index, const proto::SequenceUpdate& update, double now_s);
+  // Ends the request with an error, as a reply or as an event.
+  void Fail(ApiError error);
+  void Abandon() { ended_ = true; }  // the client has gone
+
+  bool ended() const { return ended_; }
+  const std::optional<ApiError>& error() const { return error_; }
+  const GenerateRequest& generate() const { return request_; }
+  const Origin& origin() const { return origin_; }
+  const std::shared_ptr<HttpExchange>& exchange() const { return exchange_; }
+  std::vector<Sequence>& sequences() { return sequences_; }
+  const std::vector<Sequence>& sequences() const { return sequences_; }
+  bool made() const { return !sequences_.empty(); }
+  double first_token_s() const { return first_token_s_; }  // < 0: none yet
+  double started_s() const { return started_s_; }          // first dispatch; < 0: none yet
+  // For the log and the metrics, once the request has ended well.
+  const Usage& usage() const { return usage_; }
+  const std::vector<std::string>& finish_reasons() const { return finish_reasons_; }
+
+ private:
+  bool Reproducible() const;
+  bool TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens);
+  bool FinishSequence(Sequence* sequence, proto::SequenceProgress* progress);
+  bool Refuse(const Sequence& sequence, absl::string_view what);
+  void SendDelta(Sequence* sequence);
+  void SendSequenceEnd(Sequence* sequence);
+  void Complete(double now_s);
+  std::vector<Choice> PromptChoices(int prompt) const;
+  Choice MakeChoice(const Sequence& sequence, const decoding::Hypothesis* hypothesis,
+                    const ChoiceText& text) const;
+  void CutToNew(const Sequence& sequence, Choice* choice);
+  void Summarize(const std::vector<Choice>& choices, double now_s);
+
+  GenerateRequest request_;
+  const Origin origin_;
+  const tokenizer::Tokenizer* const tokenizer_;
+  const std::shared_ptr<HttpExchange> exchange_;
+  AnswerIdentity identity_;
+  std::vector<Sequence> sequences_;
+  struct Sent {
+    size_t text = 0, tokens = 0;
+    bool any = false;
+  };
+  std::vector<Sent> sent_;  // per sequence: what its events have shown
+  bool ended_ = false;
+  std::optional<ApiError> error_;
+  double first_token_s_ = -1, started_s_ = -1;
+  Usage usage_;
+  std::vector<std::string> finish_reasons_;
+};
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,127 @@
+#include "coordinator/request/response_json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace coppice::coordinator {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json Optional(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? Json(*value) : Json();
+}
+
+double Rounded(double milliseconds) { return std::round(milliseconds * 1000) / 1000; }
+
+Json Head(const AnswerIdentity& identity) {
+  Json head;
+  head["id"] = identity.id;
+  head["object"] = "text_completion";
+  head["created"] = identity.created;
+  head["model"] = identity.model;
+  head["system_fingerprint"] = identity.fingerprint;
+  return head;
+}
+
+Json ChoiceJson(const Choice& choice) {
+  const bool finished = !choice.finish_reason.empty();
+  Json json;
+  json["index"] = choice.index;
+  json["text"] = choice.text;
+  json["finish_reason"] = finished ? Json(choice.finish_reason) : Json();
+  json["stop_reason"] = choice.stop_string  ? Json(*choice.stop_string)
+                        : choice.stop_token ? Json(*choice.stop_token)
+                                            : Json();
+  if (finished) {
+    json["seed"] = choice.seed;
+    json["score"] = Optional(choice.score);
+    json["joint_logprob"] = Optional(choice.joint_logprob);
+  }
+  json["logprobs"] = Json();
+  if (choice.prompt_token_ids) json["prompt_token_ids"] = *choice.prompt_token_ids;
+  if (choice.token_ids) json["token_ids"] = *choice.token_ids;
+  return json;
+}
+
+Json ChoicesJson(const std::vector<Choice>& choices) {
+  Json list = Json::array();
+  for (const Choice& choice : choices) list.push_back(ChoiceJson(choice));
+  return list;
+}
+
+Json SpeculationJson(const DecodingStats& stats) {
+  Json json;
+  json["method"] = stats.method;
+  json["lossless"] = stats.lossless;
+  json["rounds"] = stats.rounds;
+  json["plain_rounds"] = stats.plain_rounds;
+  json["target_passes"] = stats.target_passes;
+  json["layers"] = stats.layers;
+  json["layers_per_pass"] = Optional(stats.layers_per_pass());
+  json["beam_tokens"] = stats.beam_tokens;
+  json["drafted_nodes"] = stats.drafted_nodes;
+  json["accepted_nodes"] = stats.accepted_nodes;
+  json["accepted_by_layer"] = stats.accepted_by_layer;
+  json["accepted_width"] = Optional(stats.accepted_width());
+  json["overlap"] = Optional(stats.overlap());
+  json["draft_width"] = Optional(stats.draft_width());
+  json["draft_depth"] = Optional(stats.draft_depth());
+  json["energy_joules"] = Json();
+  return json;
+}
+
+Json UsageJson(const Usage& usage) {
+  Json json;
+  json["prompt_tokens"] = usage.prompt_tokens;
+  json["completion_tokens"] = usage.completion_tokens;
+  json["total_tokens"] = usage.prompt_tokens + usage.completion_tokens;
+  json["prompt_tokens_details"]["cached_tokens"] = usage.decoding.cached_tokens;
+  json["speculation"] = SpeculationJson(usage.decoding);
+  return json;
+}
+
+Json TimingsJson(const Usage& usage) {
+  Json json;
+  json["queue_ms"] = Rounded(usage.decoding.queue_ms);
+  json["prefill_ms"] = Rounded(usage.decoding.prefill_ms);
+  json["first_token_ms"] = Rounded(usage.first_token_ms);
+  json["draft_ms"] = Rounded(usage.decoding.draft_ms);
+  json["draft_wait_ms"] = Rounded(usage.decoding.draft_wait_ms);
+  json["verify_ms"] = Rounded(usage.decoding.verify_ms);
+  json["total_ms"] = Rounded(usage.total_ms);
+  return json;
+}
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string CompletionBody(const AnswerIdentity& identity, const std::vector<Choice>& choices,
+                           const Usage& usage) {
+  Json json = Head(identity);
+  json["choices"] = ChoicesJson(choices);
+  json["usage"] = UsageJson(usage);
+  json["timings"] = TimingsJson(usage);
+  return Dump(json);
+}
+
+std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Choice>& choices,
+                            bool usage_null) {
+  Json json = Head(identity);
+  json["choices"] = ChoicesJson(choices);
+  if (usage_null) json["usage"] = Json();
+  return Dump(json);
+}
+
+std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage) {
+  Json json = Head(identity);
+  json["choices"] = Json::array();
+  json["usage"] = UsageJson(usage);
+  json["timings"] = TimingsJson(usage);
+  return Dump(json);
+}
+
+}  // namespace coppice::coordinator

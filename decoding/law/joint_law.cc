@@ -1,0 +1,147 @@
+#include "decoding/law/joint_law.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/deterministic_math.h"
+#include "decoding/rows/row_kernels.h"
+#include "decoding/rows/warp.h"
+
+namespace coppice::decoding {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+constexpr double kFloorSlack = 1e-6;  // nats; far above what rounding can move
+
+// The cuts alone, for scores that have their bias and temperature.
+WarpParams CutsOf(WarpParams warp) {
+  warp.logit_bias.clear();
+  warp.mode = WarpMode::kRow;
+  if (warp.temperature > 0) warp.temperature = 1;
+  return warp;
+}
+
+std::vector<double> Tempered(const Distribution& row, const WarpParams& warp) {
+  WarpParams temperature_alone;
+  temperature_alone.temperature = warp.temperature;
+  std::vector<double> x = row.log_probs;
+  TemperRow(temperature_alone, absl::MakeSpan(x));
+  return x;
+}
+
+// The flat scores of a layer that its joint cut can keep, in canonical order.
+struct FlatScores {
+  std::vector<double> values;
+  std::vector<TokenId> tokens;  // [values]
+  std::vector<size_t> end;      // [beams] of each beam's entries
+
+  void Add(TokenId token, double value) {
+    tokens.push_back(token);
+    values.push_back(value);
+  }
+};
+
+// Entries below `floor`, if there is one, are not kept.
+void AddWhole(const WarpedRow& row, double score, int top_k, double floor, FlatScores* flat) {
+  const absl::Span<const double> x = row.values();
+  std::vector<TokenId> tokens;
+  if (top_k > 0) {  // the joint top-k is among every row's top-k
+    tokens = TopTokens(x, static_cast<size_t>(top_k));
+    std::sort(tokens.begin(), tokens.end());
+  } else if (floor > kNothing) {
+    std::vector<double> maxima;
+    BlockMaxima(x, &maxima);
+    CollectAtLeast(x, maxima, floor - score, &tokens);
+  } else {
+    for (size_t v = 0; v < x.size(); ++v) flat->Add(static_cast<TokenId>(v), score + x[v]);
+  }
+  for (TokenId token : tokens) flat->Add(token, score + x[token]);
+}
+
+void AddSparse(const Distribution& row, absl::Span<const double> x, double score,
+               FlatScores* flat) {
+  for (size_t i = 0; i < row.size(); ++i) flat->Add(row.tokens[i], score + x[i]);
+}
+
+}  // namespace
+
+// (ls + log m) / T.
+double JointLaw::FlatScore(const LawBeam& beam) const {
+  const double score = beam.score + (beam.multiplicity == 1 ? 0.0 : Log(beam.multiplicity));
+  return warp_.temperature > 0 ? score / warp_.temperature : score;
+}
+
+// What min-p, or temperature 0, cannot keep, up to rounding; -inf when top-p needs all masses.
+double JointLaw::Floor(absl::Span<const LawBeam> beams) const {
+  const bool one_hot = warp_.temperature <= 0;
+  const bool has_top_p = warp_.top_p > 0 && warp_.top_p < 1;
+  if (!one_hot && (has_top_p || warp_.min_p <= 0)) return kNothing;
+  double largest = kNothing;
+  for (const LawBeam& beam : beams) {
+    if (beam.warped != nullptr && beam.warped->whole())
+      largest = std::max(largest, FlatScore(beam) + beam.warped->log_sum().max);
+  }
+  return largest + (one_hot ? 0.0 : Log(std::min(warp_.min_p, 1.0))) - kFloorSlack;
+}
+
+LayerLaw JointLaw::Make(absl::Span<const LawBeam> beams) {
+  if (!IsJoint(warp_.mode)) return MakeLayerLaw(beams);
+  rows_.assign(beams.size(), Distribution());
+  return CutsJointly(warp_) ? CutLayer(beams) : WeighRows(beams);
+}
+
+// No cut, or cuts inside each row: a beam weighs what its row keeps.
+LayerLaw JointLaw::WeighRows(absl::Span<const LawBeam> beams) {
+  std::vector<LawBeam> weighed(beams.begin(), beams.end());
+  for (size_t b = 0; b < weighed.size(); ++b) {
+    LawBeam& beam = weighed[b];
+    beam.score = FlatScore(beam);
+    beam.multiplicity = 1;
+    if (beam.warped != nullptr) {
+      beam.score += beam.warped->log_kept_mass();
+      continue;
+    }
+    const std::vector<double> x = Tempered(*beam.sparse, warp_);
+    rows_[b] = CutRow(x, CutsOf(warp_));
+    beam.score += x[rows_[b].tokens[0]] - rows_[b].log_probs[0];
+    for (TokenId& token : rows_[b].tokens) token = beam.sparse->tokens[token];
+    beam.sparse = &rows_[b];
+  }
+  return MakeLayerLaw(weighed);
+}
+
+LayerLaw JointLaw::CutLayer(absl::Span<const LawBeam> beams) {
+  const double floor = Floor(beams);
+  FlatScores flat;
+  for (const LawBeam& beam : beams) {
+    if (beam.warped == nullptr) {
+      AddSparse(*beam.sparse, Tempered(*beam.sparse, warp_), FlatScore(beam), &flat);
+    } else if (beam.warped->whole()) {
+      AddWhole(*beam.warped, FlatScore(beam), warp_.top_k, floor, &flat);
+    } else {  // a row of nothing
+      AddSparse(beam.warped->sparse(), beam.warped->sparse().log_probs, FlatScore(beam), &flat);
+    }
+    flat.end.push_back(flat.values.size());
+  }
+  const Distribution kept = CutRow(flat.values, CutsOf(warp_));
+  LayerLaw law;
+  size_t next = 0;
+  for (size_t b = 0; b < beams.size(); ++b) {
+    Distribution& row = rows_[b];
+    for (; next < kept.size() && static_cast<size_t>(kept.tokens[next]) < flat.end[b]; ++next) {
+      row.tokens.push_back(flat.tokens[kept.tokens[next]]);
+      row.log_probs.push_back(kept.log_probs[next]);
+    }
+    WeightedRow weighted;
+    weighted.hash = beams[b].hash;
+    weighted.log_weight = row.size() == 0 ? kNothing : LogSumExp(row.log_probs);
+    for (double& log_prob : row.log_probs) {
+      log_prob = std::min(0.0, log_prob - weighted.log_weight);
+    }
+    if (row.size() > 0) weighted.sparse = &row;
+    law.rows.push_back(std::move(weighted));
+  }
+  return law;
+}
+
+}  // namespace coppice::decoding

@@ -1,0 +1,75 @@
+#include "decoding/layer/layered_drafter.h"
+
+#include <map>
+#include <utility>
+
+namespace coppice::decoding {
+
+LayeredDrafter::LayeredDrafter(const DecodingParams& params, const DraftState& state, int width,
+                               DrawLaw law, std::shared_ptr<ChoiceSource> choices)
+    : stop_ids_(params.stop_ids),
+      set_semantics_(params.set_semantics),
+      width_(width),
+      law_(law),
+      choices_(std::move(choices)),
+      joint_law_(params.warp) {
+  forest_ = DraftForest::Empty(static_cast<int>(state.root_hash.size()));
+  forest_.layer_begin = {0};
+  forest_.draws_begin = {0};
+  for (int r = 0; r < state.root_hash.size(); ++r) {
+    frontier_.push_back(-1 - r);
+    beams_.push_back({state.root_hash[r], state.root_score[r], state.root_multiplicity[r]});
+  }
+  choices_->BeginRound(state.layers_committed);
+}
+
+std::vector<Entry> LayeredDrafter::DrawLayer(const LayerLaw& q) {
+  if (law_ == DrawLaw::kDistinct) return choices_->ChooseDistinct(Domain::kDraft, 0, q, width_);
+  std::vector<Entry> draws;
+  draws.reserve(width_);
+  for (int j = 0; j < width_; ++j)
+    draws.push_back(choices_->Choose(Domain::kDraft, static_cast<uint32_t>(j), q).entry);
+  return draws;
+}
+
+void LayeredDrafter::Grow(absl::Span<const Distribution> rows) {
+  std::vector<LawBeam> law_beams;
+  law_beams.reserve(beams_.size());
+  for (int b = 0; b < beams_.size(); ++b) {
+    law_beams.push_back({beams_[b].hash, beams_[b].score, beams_[b].multiplicity, &rows[b]});
+  }
+  const LayerLaw q = joint_law_.Make(law_beams);
+  for (int b = 0; b < beams_.size(); ++b) {
+    if (q.rows[b].sparse != nullptr)
+      forest_.proposals.push_back({frontier_[b], q.rows[b].log_weight, *q.rows[b].sparse});
+  }
+  const int begin = forest_.size();
+  std::map<std::pair<int32_t, TokenId>, int32_t> node_of;
+  std::vector<DraftBeam> beams;  // [new nodes]
+  for (const Entry& entry : DrawLayer(q)) {
+    const auto [known, is_new] =
+        node_of.emplace(std::pair(frontier_[entry.beam], entry.token), forest_.size());
+    if (is_new) {
+      forest_.token.push_back(entry.token);
+      forest_.parent.push_back(frontier_[entry.beam]);
+      const Distribution& row = rows[entry.beam];
+      beams.push_back({ExtendHash(beams_[entry.beam].hash, entry.token),
+                       beams_[entry.beam].score + row.log_probs[FindToken(row, entry.token)], 1});
+    } else if (!set_semantics_) {
+      ++beams[known->second - begin].multiplicity;
+    }
+    forest_.draws.push_back(known->second);
+  }
+  forest_.layer_begin.push_back(forest_.size());
+  forest_.draws_begin.push_back(static_cast<int32_t>(forest_.draws.size()));
+
+  frontier_.clear();
+  beams_.clear();
+  for (int node = begin; node < forest_.size(); ++node) {
+    if (IsStopId(stop_ids_, forest_.token[node])) continue;  // no row and no children
+    frontier_.push_back(node);
+    beams_.push_back(beams[node - begin]);
+  }
+}
+
+}  // namespace coppice::decoding

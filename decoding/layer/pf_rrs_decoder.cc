@@ -1,0 +1,100 @@
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "decoding/law/shipped_draws.h"
+#include "decoding/layer/pf_rrs.h"
+#include "decoding/layer/wor_reuse_layer.h"
+#include "decoding/rows/warped_row.h"
+#include "decoding/seeded/parent_first_decoder.h"
+
+namespace coppice::decoding {
+namespace {
+
+class PfRrsDecoder : public ParentFirstDecoder {
+ public:
+  PfRrsDecoder(const DecodingParams& params, std::shared_ptr<ChoiceSource> choices)
+      : ParentFirstDecoder(params), choices_(std::move(choices)), row_(params) {}
+
+ private:
+  struct Drafts {  // of one parent
+    const Distribution* row = nullptr;
+    std::vector<Entry> entries;  // drawing order
+  };
+
+  bool BeginRound(const DraftForest& forest) override;
+  std::vector<Beam> DrawSlots(RowSource* rows, RoundLedger* ledger) override;
+  LayerResult DrawTokens(const Beam& parent, int slots);
+
+  const std::shared_ptr<ChoiceSource> choices_;
+  const WorReuseRule rule_{RemovedParents::kReject};
+  WarpedRow row_;
+  std::vector<Drafts> drafts_;  // [rows of the forest]
+};
+
+bool PfRrsDecoder::BeginRound(const DraftForest& forest) {
+  choices_->BeginRound(static_cast<uint64_t>(state().layers()));
+  drafts_.assign(forest.num_roots + forest.size(), Drafts());
+  if (!CheckPfRrsForest(forest).ok()) return false;
+  for (const Proposal& proposal : forest.proposals)
+    drafts_[forest.RowOf(proposal.node)].row = &proposal.row;
+  for (int32_t node : forest.draws)
+    drafts_[forest.RowOf(forest.parent[node])].entries.push_back({0, forest.token[node]});
+  return true;
+}
+
+// The tokens of the slots that picked one parent, whose row has been read: a layer of one beam.
+LayerResult PfRrsDecoder::DrawTokens(const Beam& parent, int slots) {
+  LawBeam beam;
+  beam.hash = paths().hash(parent.path);
+  beam.warped = &row_;
+  const LayerLaw p = MakeLayerLaw({beam});
+  const Drafts& drafts = drafts_[parent.row];
+  if (drafts.entries.empty()) return rule_.Draw(p, slots, choices_.get());
+  LayerLaw q;
+  q.rows.resize(1);
+  q.rows[0].hash = beam.hash;
+  q.rows[0].sparse = drafts.row;
+  return rule_.Verify({&p, &q, drafts.entries, slots}, choices_.get());
+}
+
+std::vector<Beam> PfRrsDecoder::DrawSlots(RowSource* rows, RoundLedger* ledger) {
+  std::vector<Beam> slots(picks().size());
+  double overlap = 0;
+  bool drafted = false;
+  for (int r = 0; r < parents().size(); ++r) {
+    const Beam& parent = parents()[r];
+    const int picked = static_cast<int>(std::count(picks().begin(), picks().end(), r));
+    row_.Read(rows, parent.row, state().layers());
+    const LayerResult result = DrawTokens(parent, picked);
+    ledger->AddMargin(result.min_margin);
+    overlap += result.overlap * picked / static_cast<double>(picks().size());
+    drafted = drafted || !drafts_[parent.row].entries.empty();
+    auto output = result.outputs.begin();
+    for (int w = 0; w < picks().size(); ++w) {
+      if (picks()[w] != r) continue;
+      const TokenId token = (output++)->entry.token;
+      slots[w] = ledger->Extend(&mutable_state()->paths(), parent, token,
+                                parent.log_score + row_.Find(token).score_log_prob);
+    }
+  }
+  if (drafted) ledger->AddOverlap(overlap);
+  return slots;
+}
+
+}  // namespace
+
+absl::Status CheckPfRrsForest(const DraftForest& forest) {
+  return CheckShippedDraws(forest, DrawLaw::kDistinctChildren);
+}
+
+std::unique_ptr<BeamDecoder> MakePfRrsDecoder(const DecodingParams& params,
+                                              std::shared_ptr<ChoiceSource> choices) {
+  return std::make_unique<PfRrsDecoder>(params, std::move(choices));
+}
+
+std::unique_ptr<BeamDecoder> MakePfRrsDecoder(const DecodingParams& params) {
+  return MakePfRrsDecoder(params, std::make_shared<SeededChoices>(params.seed));
+}
+
+}  // namespace coppice::decoding

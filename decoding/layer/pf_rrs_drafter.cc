@@ -1,0 +1,192 @@
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "base/deterministic_math.h"
+#include "base/rng.h"
+#include "decoding/layer/pf_rrs.h"
+#include "decoding/rows/target_row.h"
+
+namespace coppice::decoding {
+namespace {
+
+constexpr double kHedgeDecay = 0.7;  // nats that a draft loses by draft beyond the slots' number
+
+class PfRrsDrafter : public Drafter {
+ public:
+  PfRrsDrafter(const DecodingParams& params, const DraftState& state, int width,
+               std::shared_ptr<ChoiceSource> choices);
+
+  absl::Span<const int32_t> frontier() const override { return frontier_; }
+  void Grow(absl::Span<const Distribution> rows) override;
+  const DraftForest& forest() const override { return forest_; }
+
+ private:
+  struct Node {
+    uint64_t hash;
+    double score;  // dls, nats
+    double reach;  // 1: predicted to be an output of its layer; less for a hedge
+  };
+  // The drafts of one parent: the first `count` of a sample without replacement.
+  struct Drafts {
+    double demand = 0;         // slots that are expected to pick the parent
+    std::vector<Entry> order;  // the sample
+    std::vector<double> left;  // [order] q's mass before each draw
+    int count = 0;
+  };
+
+  std::vector<double> Demand() const;
+  Drafts DrawOrder(const Node& parent, const Distribution& row) const;
+  static double Worth(const Drafts& parent);
+  void ShareOut(std::vector<Drafts>* drafts) const;
+  void AppendLayer(absl::Span<const Distribution> rows, absl::Span<const Drafts> drafts);
+
+  const DecodingParams params_;
+  const int width_;
+  const std::shared_ptr<ChoiceSource> choices_;
+  std::vector<double> root_slots_;  // [roots] slots that picked each root
+  int slots_ = 0;                   // of the level at hand
+  std::vector<int32_t> frontier_;
+  std::vector<Node> level_;  // [frontier]
+  DraftForest forest_;
+};
+
+PfRrsDrafter::PfRrsDrafter(const DecodingParams& params, const DraftState& state, int width,
+                           std::shared_ptr<ChoiceSource> choices)
+    : params_(params),
+      width_(width),
+      choices_(std::move(choices)),
+      root_slots_(state.root_hash.size(), 0.0),
+      slots_(static_cast<int>(state.slot_root.size())),
+      forest_(DraftForest::Empty(static_cast<int>(state.root_hash.size()))) {
+  for (int r = 0; r < state.root_hash.size(); ++r) {
+    frontier_.push_back(-1 - r);
+    level_.push_back({state.root_hash[r], state.root_score[r], 1.0});
+  }
+  for (int32_t root : state.slot_root) ++root_slots_[root];
+  choices_->BeginRound(state.layers_committed);
+}
+
+// How many slots pick each node: at level 0 known, below by the shared noise against the best of
+// the predicted outputs.
+std::vector<double> PfRrsDrafter::Demand() const {
+  if (forest_.size() == 0) return root_slots_;
+  std::vector<double> demand(level_.size(), 0.0), key(level_.size());
+  for (int slot = 0; slot < slots_; ++slot) {
+    double best = -std::numeric_limits<double>::infinity();
+    for (int n = 0; n < level_.size(); ++n) {
+      key[n] = level_[n].score + Gumbel(params_.seed, Domain::kParent, level_[n].hash, slot, 0);
+      if (level_[n].reach == 1) best = std::max(best, key[n]);
+    }
+    for (int n = 0; n < level_.size(); ++n)
+      demand[n] += level_[n].reach * Exp(std::min(0.0, key[n] - best));
+  }
+  return demand;
+}
+
+PfRrsDrafter::Drafts PfRrsDrafter::DrawOrder(const Node& parent, const Distribution& row) const {
+  Drafts drafts;
+  LayerLaw q;
+  q.rows.resize(1);
+  q.rows[0].hash = parent.hash;
+  q.rows[0].sparse = &row;
+  drafts.order = choices_->ChooseDistinct(Domain::kDraft, 0, q, width_);
+  double left = 1;
+  for (const Entry& entry : drafts.order) {
+    drafts.left.push_back(std::max(left, 0.0));
+    left -= Exp(row.log_probs[FindToken(row, entry.token)]);
+  }
+  return drafts;
+}
+
+// How likely the parent's next draft becomes an output: some slot picks the parent, the drafts
+// before it did not fill all of its slots, and what they leave of q is worth a draft.
+double PfRrsDrafter::Worth(const Drafts& parent) {
+  const double beyond = std::max(0.0, parent.count + 1 - parent.demand);
+  return std::min(1.0, parent.demand) * parent.left[parent.count] * Exp(-kHedgeDecay * beyond);
+}
+
+// One draft after the other goes to the parent where it is worth most. Whether a parent gets
+// another draft depends on the noise of the picks and on the drafts before it, as the law demands.
+void PfRrsDrafter::ShareOut(std::vector<Drafts>* drafts) const {
+  for (int spent = 0; spent < width_; ++spent) {
+    Drafts* best = nullptr;
+    double most = 0;
+    for (Drafts& parent : *drafts) {
+      if (parent.count == parent.order.size()) continue;
+      const double worth = Worth(parent);
+      if (worth > most) {
+        most = worth;
+        best = &parent;
+      }
+    }
+    if (best == nullptr) return;
+    ++best->count;
+  }
+}
+
+void PfRrsDrafter::AppendLayer(absl::Span<const Distribution> rows,
+                               absl::Span<const Drafts> drafts) {
+  std::vector<int32_t> next_frontier;
+  std::vector<Node> next_level;
+  int next_slots = 0;
+  for (int n = 0; n < drafts.size(); ++n) {
+    if (drafts[n].count == 0) continue;
+    forest_.proposals.push_back({frontier_[n], 0.0, rows[n]});
+    double reach = level_[n].reach;
+    for (int k = 0; k < drafts[n].count; ++k) {
+      const TokenId token = drafts[n].order[k].token;
+      const int32_t node = forest_.size();
+      forest_.token.push_back(token);
+      forest_.parent.push_back(frontier_[n]);
+      forest_.draws.push_back(node);
+      if (k + 0.5 > drafts[n].demand) reach *= Exp(-kHedgeDecay);
+      if (IsStopId(params_, token)) continue;  // no row and no children
+      next_slots += reach == 1;
+      next_frontier.push_back(node);
+      next_level.push_back({ExtendHash(level_[n].hash, token),
+                            level_[n].score + rows[n].log_probs[FindToken(rows[n], token)], reach});
+    }
+  }
+  if (forest_.layer_begin.empty()) {
+    forest_.layer_begin = {0};
+    forest_.draws_begin = {0};
+  }
+  forest_.layer_begin.push_back(forest_.size());
+  forest_.draws_begin.push_back(forest_.size());
+  frontier_ = std::move(next_frontier);
+  level_ = std::move(next_level);
+  slots_ = params_.refill ? params_.beam_width : next_slots;
+}
+
+void PfRrsDrafter::Grow(absl::Span<const Distribution> rows) {
+  COPPICE_CHECK(rows.size() == level_.size());
+  const std::vector<double> demand = Demand();
+  std::vector<Drafts> drafts;
+  for (int n = 0; n < level_.size(); ++n) {
+    drafts.push_back(DrawOrder(level_[n], rows[n]));
+    drafts.back().demand = demand[n];
+  }
+  ShareOut(&drafts);
+  if (std::all_of(drafts.begin(), drafts.end(), [](const Drafts& d) { return d.count == 0; })) {
+    frontier_.clear();
+    level_.clear();
+    return;
+  }
+  AppendLayer(rows, drafts);
+}
+
+}  // namespace
+
+std::unique_ptr<Drafter> MakePfRrsDrafter(const DecodingParams& params, const DraftState& state,
+                                          int width, std::shared_ptr<ChoiceSource> choices) {
+  return std::make_unique<PfRrsDrafter>(params, state, width, std::move(choices));
+}
+
+std::unique_ptr<Drafter> MakePfRrsDrafter(const DecodingParams& params, const DraftState& state,
+                                          int width) {
+  return MakePfRrsDrafter(params, state, width, std::make_shared<SeededChoices>(params.seed));
+}
+
+}  // namespace coppice::decoding

@@ -1,0 +1,214 @@
+#include "decoding/layer/wor_reuse_layer.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/deterministic_math.h"
+#include "decoding/law/residual.h"
+#include "decoding/layer/dsbd_layer.h"
+#include "decoding/params.h"
+
+namespace coppice::decoding {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Drafts are read while at least this much of the proposal is left: below, f64 loses its entries.
+// To stop reading is admissible, it depends on the drafts read alone.
+constexpr double kLeastProposal = 1e-200;
+
+// b of 5.5: the proposal's entries that no draft has taken yet, over its first `rows` rows.
+class ProposalLeft {
+ public:
+  ProposalLeft(const LayerLaw& q, int rows) : q_(q), mass_(rows), row_mass_(rows, 0.0) {
+    for (int row = 0; row < rows; ++row) {
+      if (q.rows[row].sparse == nullptr) continue;
+      for (double log_prob : q.rows[row].sparse->log_probs)
+        mass_[row].push_back(Exp(q.rows[row].log_weight + log_prob));
+      Sum(row);
+    }
+  }
+  double Mass() const {
+    double sum = 0;
+    for (double mass : row_mass_) sum += mass;
+    return sum;
+  }
+  void Remove(Entry draft) {
+    mass_[draft.beam][FindToken(*q_.rows[draft.beam].sparse, draft.token)] = 0;
+    Sum(draft.beam);
+  }
+
+ private:
+  // What remains is summed, never subtracted from what was.
+  void Sum(int row) {
+    row_mass_[row] = 0;
+    for (double mass : mass_[row]) row_mass_[row] += mass;
+  }
+  const LayerLaw& q_;
+  std::vector<std::vector<double>> mass_;  // [rows][entries]
+  std::vector<double> row_mass_;           // [rows]
+};
+
+class Reuse {
+ public:
+  Reuse(const LayerInput& input, RemovedParents rule, ChoiceSource* choices)
+      : input_(input),
+        choices_(choices),
+        beams_(static_cast<int>(input.p->rows.size())),
+        drops_removed_(rule == RemovedParents::kRenormalise),
+        layer_hash_(LayerHash(*input.p)),
+        a_(*input.p, *input.q),
+        b_(*input.q, drops_removed_ ? beams_ : static_cast<int>(input.q->rows.size())) {
+    result_.min_margin = kInfinity;
+    result_.overlap = a_.Overlap();
+  }
+
+  Residual& a() { return a_; }
+  const std::vector<RuleOutput>& outputs() const { return result_.outputs; }
+
+  // The next output: the first draft left that passes, or a draw from what the others left over.
+  Entry DrawOutput() {
+    a_.Reset();
+    while (next_ < input_.drafts.size() && b_.Mass() > kLeastProposal) {
+      const int j = next_++;
+      if (Test(j)) {
+        result_.outputs.push_back({input_.drafts[j], j});
+        return input_.drafts[j];
+      }
+    }
+    const Draw draw = choices_->Choose(Domain::kResidual,
+                                       static_cast<uint32_t>(result_.outputs.size()), a_.Law());
+    result_.min_margin = std::min(result_.min_margin, draw.margin);
+    ++result_.residual_draws;
+    result_.outputs.push_back({draw.entry, -1});
+    return draw.entry;
+  }
+
+  LayerResult Finish() && {
+    result_.full =
+        std::all_of(result_.outputs.begin(), result_.outputs.end(), [&](const RuleOutput& output) {
+          return std::find(input_.drafts.begin(), input_.drafts.end(), output.entry) !=
+                 input_.drafts.end();
+        });
+    return std::move(result_);
+  }
+
+ private:
+  bool Test(int j) {
+    const Entry d = input_.drafts[j];
+    const bool removed = d.beam >= beams_;
+    if (removed && drops_removed_) return false;
+    ++result_.tested;
+    a_.NormaliseProposal(b_.Mass());
+    bool accepted = false;
+    if (!removed) {
+      const Coin coin = choices_->Accept(layer_hash_, j, a_.Target(d), a_.Proposal(d));
+      result_.min_margin = std::min(result_.min_margin, coin.margin);
+      accepted = coin.accepted;
+    }
+    if (!accepted) a_.Reject();
+    a_.RemoveProposal(d);
+    b_.Remove(d);
+    return accepted;
+  }
+
+  const LayerInput& input_;
+  ChoiceSource* choices_;
+  const int beams_;
+  const bool drops_removed_;
+  const uint64_t layer_hash_;
+  Residual a_;
+  ProposalLeft b_;
+  size_t next_ = 0;  // drafts before it have been read
+  LayerResult result_;
+};
+
+int CountEnds(const std::vector<RuleOutput>& outputs, absl::Span<const TokenId> stop_ids) {
+  return std::count_if(outputs.begin(), outputs.end(), [&](const RuleOutput& output) {
+    return IsStopId(stop_ids, output.entry.token);
+  });
+}
+
+// Direct draws without replacement from `left` until there are `count` outputs.
+void DrawDistinct(int count, LayerLaw* left, ChoiceSource* choices, LayerResult* result) {
+  while (result->outputs.size() < count && HasMass(*left)) {
+    const Draw draw =
+        choices->Choose(Domain::kDirect, static_cast<uint32_t>(result->outputs.size()), *left);
+    result->outputs.push_back({draw.entry, -1});
+    result->min_margin = std::min(result->min_margin, draw.margin);
+    RemoveEntry(draw.entry, left);
+  }
+}
+
+// The outputs that the walk still needs after those it has.
+void CompleteWalk(const LayerLaw& p, int width, absl::Span<const TokenId> stop_ids,
+                  ChoiceSource* choices, LayerResult* result) {
+  LayerLaw left = p;
+  for (const RuleOutput& output : result->outputs) RemoveEntry(output.entry, &left);
+  DrawDistinct(width, &left, choices, result);
+  const int ends = CountEnds(result->outputs, stop_ids);
+  if (ends == 0) return;
+  for (int beam = 0; beam < left.rows.size(); ++beam) RemoveTokens(beam, stop_ids, &left);
+  DrawDistinct(width + ends, &left, choices, result);
+}
+
+}  // namespace
+
+LayerResult VerifyWithReuse(const LayerInput& input, RemovedParents rule, ChoiceSource* choices) {
+  Reuse reuse(input, rule, choices);
+  while (reuse.outputs().size() < input.width) reuse.DrawOutput();
+  return std::move(reuse).Finish();
+}
+
+LayerResult VerifyDistinctWithReuse(const LayerInput& input, RemovedParents rule,
+                                    absl::Span<const TokenId> stop_ids, ChoiceSource* choices) {
+  Reuse reuse(input, rule, choices);
+  const auto draw_until = [&](size_t count) {
+    while (reuse.outputs().size() < count && reuse.a().HasTarget()) {
+      reuse.a().RemoveTarget({reuse.DrawOutput()});
+    }
+  };
+  const size_t width = input.width;
+  draw_until(width);
+  const int ends = CountEnds(reuse.outputs(), stop_ids);
+  if (ends > 0) {
+    std::vector<Entry> stops;
+    for (int beam = 0; beam < input.p->rows.size(); ++beam) {
+      for (TokenId stop : stop_ids) stops.push_back({beam, stop});
+    }
+    reuse.a().RemoveTarget(stops);
+    draw_until(width + ends);
+  }
+  LayerResult result = std::move(reuse).Finish();
+  if (result.outputs.size() == width + ends) return result;
+  // Only entries are left whose masses are too small for f64, or none.
+  const size_t verified = result.outputs.size();
+  CompleteWalk(*input.p, input.width, stop_ids, choices, &result);
+  result.full = result.full && result.outputs.size() == verified;
+  return result;
+}
+
+LayerResult DrawDistinctLayer(const LayerLaw& p, int width, absl::Span<const TokenId> stop_ids,
+                              ChoiceSource* choices) {
+  LayerResult result;
+  result.min_margin = kInfinity;
+  CompleteWalk(p, width, stop_ids, choices, &result);
+  return result;
+}
+
+LayerResult WorReuseRule::Verify(const LayerInput& input, ChoiceSource* choices) const {
+  return VerifyWithReuse(input, rule_, choices);
+}
+
+LayerResult WorReuseRule::Draw(const LayerLaw& p, int width, ChoiceSource* choices) const {
+  return DrawLayer(p, width, choices);
+}
+
+LayerResult DistinctWorReuseRule::Verify(const LayerInput& input, ChoiceSource* choices) const {
+  return VerifyDistinctWithReuse(input, rule_, stop_ids_, choices);
+}
+
+LayerResult DistinctWorReuseRule::Draw(const LayerLaw& p, int width, ChoiceSource* choices) const {
+  return DrawDistinctLayer(p, width, stop_ids_, choices);
+}
+
+}  // namespace coppice::decoding

@@ -1,0 +1,53 @@
+// One layer whose drafts were drawn without replacement: every draft that was read can serve again
+// for later outputs, since the residual keeps its target mass (docs/algorithms.md 5.5). Law:
+// outputs iid from P (3.3), or, with a target without replacement (3.4), what the walk of
+// docs/algorithms.md 8 takes from the sequential sample of P; whatever the drafts. The layer rule
+// of decoding/layer/wor_reuse.cc, and of each parent's slots in PF-RRS. Pure but for the ChoiceSource.
+#pragma once
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/types.h"
+#include "decoding/law/choice_source.h"
+#include "decoding/law/layer_law.h"
+#include "decoding/layer/layer_rule.h"
+
+namespace coppice::decoding {
+
+// outputs[i].draft is the accepted draft; -1 for a draft that a residual draw hit. full: every
+// output is a drafted node, accepted or hit by a draw.
+LayerResult VerifyWithReuse(const LayerInput& input, RemovedParents rule, ChoiceSource* choices);
+
+// For a target without replacement. Ranks 0..W-1 are outputs. For each of them that ends in a stop
+// id one more output is drawn among the entries that do not end (docs/algorithms.md 8). Fewer
+// outputs when P has fewer entries.
+LayerResult VerifyDistinctWithReuse(const LayerInput& input, RemovedParents rule,
+                                    absl::Span<const TokenId> stop_ids, ChoiceSource* choices);
+// The same law without drafts.
+LayerResult DrawDistinctLayer(const LayerLaw& p, int width, absl::Span<const TokenId> stop_ids,
+                              ChoiceSource* choices);
+
+class WorReuseRule : public LayerRule {
+ public:
+  explicit WorReuseRule(RemovedParents rule) : rule_(rule) {}
+  LayerResult Verify(const LayerInput& input, ChoiceSource* choices) const override;
+  LayerResult Draw(const LayerLaw& p, int width, ChoiceSource* choices) const override;
+
+ private:
+  const RemovedParents rule_;
+};
+
+class DistinctWorReuseRule : public LayerRule {
+ public:
+  DistinctWorReuseRule(RemovedParents rule, std::vector<TokenId> stop_ids)
+      : rule_(rule), stop_ids_(std::move(stop_ids)) {}
+  LayerResult Verify(const LayerInput& input, ChoiceSource* choices) const override;
+  LayerResult Draw(const LayerLaw& p, int width, ChoiceSource* choices) const override;
+
+ private:
+  const RemovedParents rule_;
+  const std::vector<TokenId> stop_ids_;
+};
+
+}  // namespace coppice::decoding

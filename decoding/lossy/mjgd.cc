@@ -1,0 +1,140 @@
+#include "decoding/lossy/mjgd.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "decoding/lossy/path_decoder.h"
+#include "decoding/rows/warped_row.h"
+#include "decoding/sequence/sequence_decoder.h"
+
+namespace coppice::decoding {
+namespace {
+
+class MjgdDecoder : public SequenceDecoder {
+ public:
+  explicit MjgdDecoder(const DecodingParams& params)
+      : SequenceDecoder(params), row_(LikelihoodParams(params), /*for_draws=*/false), live_(1) {}
+
+  std::vector<TokenId> StablePrefix() const override;
+
+ private:
+  struct Path {
+    Beam beam;
+    double likelihood = 0;  // log p of the window's tokens, nats
+  };
+  struct Candidate {
+    double likelihood;
+    size_t parent;  // index into live_
+    TokenId token;
+    double log_score;
+  };
+
+  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  std::vector<Beam> LiveBeams() const override;
+  RowUse row_use() const override {
+    return {RowUse::Kind::kRanks, static_cast<int>(reach()), /*likelihood=*/true};
+  }
+  size_t reach() const { return params().draft_beams + params().stop_ids.size(); }
+  std::vector<Candidate> ListCandidates(RowSource* rows);
+  void Step(RowSource* rows, RoundLedger* ledger);
+  bool WindowCloses() const;
+  void Choose();
+  // Whether `a` comes before `b` as the window's choice.
+  bool Better(const Path& a, const Path& b) const;
+
+  WarpedRow row_;
+  std::vector<Path> live_;   // beams of the open window, best first
+  std::vector<Path> ended_;  // its paths that end in a stop id
+  int steps_ = 0;            // tokens of the open window
+};
+
+std::vector<Beam> MjgdDecoder::LiveBeams() const {
+  std::vector<Beam> beams;
+  beams.reserve(live_.size());
+  for (const Path& path : live_) beams.push_back(path.beam);
+  return beams;
+}
+
+std::vector<TokenId> MjgdDecoder::StablePrefix() const {
+  std::vector<Beam> contenders = LiveBeams();
+  for (const Path& path : ended_) contenders.push_back(path.beam);
+  return state().StablePrefix(contenders);
+}
+
+bool MjgdDecoder::Better(const Path& a, const Path& b) const {
+  if (a.likelihood != b.likelihood) return a.likelihood > b.likelihood;
+  return paths().Tokens(a.beam.path) < paths().Tokens(b.beam.path);
+}
+
+// The continuations of the live beams that the walk can reach, best first, ties in canonical order.
+std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(RowSource* rows) {
+  std::vector<Candidate> candidates;
+  std::vector<WarpedRow::Candidate> entries;
+  for (size_t b = 0; b < live_.size(); ++b) {
+    row_.Read(rows, live_[b].beam.row, state().layers());
+    row_.TopCandidates(reach(), &entries);
+    for (const WarpedRow::Candidate& entry : entries) {
+      candidates.push_back({live_[b].likelihood + entry.log_prob, b, entry.token,
+                            live_[b].beam.log_score + entry.score_log_prob});
+    }
+  }
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    if (a.likelihood != b.likelihood) return a.likelihood > b.likelihood;
+    return a.parent != b.parent ? a.parent < b.parent : a.token < b.token;
+  });
+  return candidates;
+}
+
+// One token more for every beam, by the walk of docs/algorithms.md 8: an end counts among the M
+// best alone, the others fill the M beams.
+void MjgdDecoder::Step(RowSource* rows, RoundLedger* ledger) {
+  const size_t width = static_cast<size_t>(params().draft_beams);
+  const std::vector<Candidate> candidates = ListCandidates(rows);
+  std::vector<Path> live;
+  for (size_t rank = 0; rank < candidates.size() && live.size() < width; ++rank) {
+    const Candidate& candidate = candidates[rank];
+    const bool ends = state().is_stop(candidate.token);
+    if (ends && rank >= width) continue;
+    const Beam child = ledger->Extend(&mutable_state()->paths(), live_[candidate.parent].beam,
+                                      candidate.token, candidate.log_score);
+    (ends ? ended_ : live).push_back({child, candidate.likelihood});
+  }
+  ledger->AddLayer();
+  live_ = std::move(live);
+  ++steps_;
+  if (WindowCloses()) Choose();
+  const Beam& best = live_[0].beam;
+  const bool ends = state().is_stop(paths().token(best.path));
+  if (!mutable_state()->EndLayer({{best.path, best.log_score, ends}})) live_.clear();
+}
+
+// After g tokens, at max_tokens, or when no beam can catch up with a path that has ended.
+bool MjgdDecoder::WindowCloses() const {
+  if (live_.empty() || steps_ == params().joint_tokens) return true;
+  if (state().layers() + 1 == params().max_tokens) return true;
+  return std::any_of(ended_.begin(), ended_.end(),
+                     [this](const Path& path) { return path.likelihood > live_[0].likelihood; });
+}
+
+// The window's best path is all that lives on.
+void MjgdDecoder::Choose() {
+  live_.insert(live_.end(), ended_.begin(), ended_.end());
+  const auto better = [this](const Path& a, const Path& b) { return Better(a, b); };
+  live_ = {Path{std::min_element(live_.begin(), live_.end(), better)->beam}};
+  ended_.clear();
+  steps_ = 0;
+}
+
+void MjgdDecoder::Decide(const DraftForest&, RowSource* rows, RoundLedger* ledger) {
+  for (size_t b = 0; b < live_.size(); ++b) live_[b].beam.BecomeRoot(b);
+  const auto known = [](const Path& path) { return path.beam.row >= 0; };
+  while (!finished() && std::all_of(live_.begin(), live_.end(), known)) Step(rows, ledger);
+}
+
+}  // namespace
+
+std::unique_ptr<BeamDecoder> MakeMjgdDecoder(const DecodingParams& params) {
+  return std::make_unique<MjgdDecoder>(params);
+}
+
+}  // namespace coppice::decoding

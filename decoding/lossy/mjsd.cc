@@ -1,0 +1,91 @@
+#include "decoding/lossy/mjsd.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/deterministic_math.h"
+#include "decoding/lossy/path_decoder.h"
+#include "decoding/rows/target_row.h"
+
+namespace coppice::decoding {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+
+// log q(token) of the proposal at `node`; -inf when it was not shipped or does not list the token.
+double LogProposal(const DraftForest& forest, int32_t node, TokenId token) {
+  for (const Proposal& proposal : forest.proposals) {
+    if (proposal.node != node) continue;
+    const int at = FindToken(proposal.row, token);
+    return at < 0 ? kNothing : proposal.row.log_probs[at];
+  }
+  return kNothing;
+}
+
+class MjsdDecoder : public PathDecoder {
+ public:
+  MjsdDecoder(const DecodingParams& params, std::shared_ptr<ChoiceSource> choices)
+      : PathDecoder(params, std::move(choices)),
+        log_threshold_(Log(params.mjsd_threshold)),
+        kept_row_(LikelihoodParams(params)),
+        later_row_(LikelihoodParams(params)) {}
+
+ private:
+  Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) override;
+
+  double log_threshold_;  // log tau, -inf for tau = 0
+  WarpedRow kept_row_;    // the row after the longest prefix that has passed
+  WarpedRow later_row_;   // the row after the drafts beyond it
+};
+
+// eta = the longest prefix with min(0, lp - lq) > log tau, whatever shorter ones do.
+PathDecoder::Kept MjsdDecoder::Keep(const DraftForest& forest, absl::Span<const TokenId> path,
+                                    RowSource* rows) {
+  if (!CheckMjsdForest(forest).ok()) path = {};
+  Kept kept;
+  kept.next = &kept_row_;
+  kept_row_.Read(rows, 0, layers());
+  std::vector<double> scores;
+  const WarpedRow* row = &kept_row_;
+  double lp = 0, lq = 0;
+  for (int i = 0; i < static_cast<int>(path.size()); ++i) {
+    const double log_prob = row->LogProb(path[i]);
+    if (log_prob == kNothing) break;  // nothing longer can pass
+    lp += log_prob;
+    lq += LogProposal(forest, i - 1, path[i]);
+    scores.push_back(row->Find(path[i]).score_log_prob);
+    const bool passes = std::min(0.0, lp - lq) > log_threshold_;
+    if (passes) kept.scores = scores;
+    const bool last = i + 1 == static_cast<int>(path.size());
+    if (last && (!passes || IsStopId(params(), path[i]))) break;
+    WarpedRow& next = passes ? kept_row_ : later_row_;
+    next.Read(rows, i + 1, layers() + i + 1);
+    row = &next;
+  }
+  return kept;
+}
+
+}  // namespace
+
+absl::Status CheckMjsdForest(const DraftForest& forest) {
+  for (int node = 0; node < forest.size(); ++node) {
+    if (LogProposal(forest, forest.parent[node], forest.token[node]) == kNothing) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("mjsd: draft node ", node, " was taken from no proposal that was shipped"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::unique_ptr<BeamDecoder> MakeMjsdDecoder(const DecodingParams& params,
+                                             std::shared_ptr<ChoiceSource> choices) {
+  return std::make_unique<MjsdDecoder>(params, std::move(choices));
+}
+
+std::unique_ptr<BeamDecoder> MakeMjsdDecoder(const DecodingParams& params) {
+  return MakeMjsdDecoder(params, std::make_shared<SeededChoices>(params.seed));
+}
+
+}  // namespace coppice::decoding

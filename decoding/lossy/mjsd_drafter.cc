@@ -1,0 +1,110 @@
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "decoding/lossy/mjsd.h"
+#include "decoding/sequence/hypothesis_pool.h"
+#include "decoding/sequence/tree_drafter.h"
+
+namespace coppice::decoding {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+
+// The search ranks what it drafts, not what came before.
+DraftState Unscored(DraftState state) {
+  state.root_score.assign(state.root_score.size(), 0.0);
+  return state;
+}
+
+class MjsdDrafter : public TreeDrafter {
+ public:
+  MjsdDrafter(const DecodingParams& params, const DraftState& state)
+      : TreeDrafter(params, Unscored(state), params.draft_beams) {}
+
+  void Grow(absl::Span<const Distribution> rows) override;
+  DraftForest Shipped() const override;
+
+ private:
+  // A path that ended: behind `node`, by a stop id.
+  struct Ended {
+    double score = kNothing;  // ls / len^alpha of the drafted tokens
+    int32_t node = -1;
+    TokenId stop = -1;
+  };
+  double Score(double log_score, int length) const {
+    return NormalisedScore(log_score, length, params().length_penalty);
+  }
+  void Append(int32_t row_of, TokenId token, DraftForest* path) const;
+
+  int length_ = 0;  // tokens of every live path
+  Ended best_ended_;
+  std::vector<Distribution> rows_;  // of the roots, then of every continued node
+};
+
+void MjsdDrafter::Grow(absl::Span<const Distribution> rows) {
+  COPPICE_CHECK(rows.size() == level().size());
+  rows_.insert(rows_.end(), rows.begin(), rows.end());
+  std::vector<Child> live, ended;
+  std::vector<double> costs;
+  for (size_t n = 0; n < rows.size(); ++n) {
+    for (size_t i = 0; i < rows[n].size(); ++i) {
+      const TokenId token = rows[n].tokens[i];
+      const double score = level()[n].score + rows[n].log_probs[i];
+      costs.push_back(-score);
+      (is_stop(token) ? ended : live).push_back({-score, static_cast<int>(n), token, score, 0});
+    }
+  }
+  ++length_;
+  const size_t beams = static_cast<size_t>(width());
+  // an end counts among the best W alone (docs/algorithms.md 8)
+  if (!ended.empty() && costs.size() > beams) {
+    std::nth_element(costs.begin(), costs.begin() + (beams - 1), costs.end());
+    const double worst = costs[beams - 1];
+    ended.erase(std::remove_if(ended.begin(), ended.end(),
+                               [worst](const Child& child) { return child.cost > worst; }),
+                ended.end());
+  }
+  for (const Child& child : ended) {
+    const double score = Score(child.score, length_);
+    if (score > best_ended_.score) best_ended_ = {score, frontier()[child.node], child.token};
+  }
+  AppendLayer(live);
+}
+
+// One more node at the end of a path, with the row after `row_of` as its proposal.
+void MjsdDrafter::Append(int32_t row_of, TokenId token, DraftForest* path) const {
+  const int32_t node = path->size();
+  const int32_t parent = node > 0 ? node - 1 : row_of;
+  path->token.push_back(token);
+  path->parent.push_back(parent);
+  path->layer_begin.push_back(node + 1);
+  path->proposals.push_back({parent, /*log_weight=*/0, rows_[forest().RowOf(row_of)]});
+}
+
+DraftForest MjsdDrafter::Shipped() const {
+  const bool lives = length_ > 0 && !level().empty();  // best first
+  const bool ends = !lives || best_ended_.score > Score(level()[0].score, length_);
+  std::vector<int32_t> nodes;  // last first
+  for (int32_t node = ends ? best_ended_.node : frontier()[0]; node >= 0;
+       node = forest().parent[node]) {
+    nodes.push_back(node);
+  }
+  DraftForest path = DraftForest::Empty(forest().num_roots);
+  path.layer_begin = {0};
+  for (size_t i = nodes.size(); i-- > 0;) {
+    Append(forest().parent[nodes[i]], forest().token[nodes[i]], &path);
+  }
+  if (ends && best_ended_.stop >= 0) Append(best_ended_.node, best_ended_.stop, &path);
+  return path;
+}
+
+}  // namespace
+
+std::unique_ptr<Drafter> MakeMjsdDrafter(const DecodingParams& params, const DraftState& state,
+                                         int /*width*/) {
+  return std::make_unique<MjsdDrafter>(params, state);
+}
+
+}  // namespace coppice::decoding

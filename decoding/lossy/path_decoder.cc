@@ -1,0 +1,41 @@
+#include "decoding/lossy/path_decoder.h"
+
+#include "decoding/rows/target_row.h"
+
+namespace coppice::decoding {
+
+DecodingParams LikelihoodParams(const DecodingParams& params) {
+  DecodingParams out = params;
+  if (params.warp.temperature <= 0) out.warp = Uncut(params.warp);
+  return out;
+}
+
+std::vector<TokenId> DraftedPath(const DraftForest& forest, const DecodingParams& params,
+                                 int longest) {
+  std::vector<TokenId> path;
+  for (int layer = 0; layer < forest.depth() && layer < longest; ++layer) {
+    if (forest.layer_begin[layer] != layer || forest.layer_begin[layer + 1] != layer + 1) break;
+    path.push_back(forest.token[layer]);
+    if (IsStopId(params, path.back())) break;
+  }
+  return path;
+}
+
+TokenId PathDecoder::DrawFrom(const WarpedRow& row, RoundLedger* ledger) {
+  if (params().warp.temperature <= 0) {
+    return row.whole() ? row.log_sum().argmax : row.sparse().tokens[0];
+  }
+  const LayerLaw p = RowLaw(row, state().paths().hash(beam().path));
+  const Draw draw = choices()->Choose(Domain::kDirect, /*slot=*/0, p);
+  ledger->AddMargin(draw.margin);
+  return draw.entry.token;
+}
+
+void PathDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
+  const std::vector<TokenId> path = DraftedPath(forest, params(), max_useful_depth());
+  const Kept kept = Keep(forest, path, rows);
+  for (size_t i = 0; i < kept.scores.size(); ++i) Emit(path[i], kept.scores[i], ledger);
+  if (!finished()) Emit(*kept.next, DrawFrom(*kept.next, ledger), ledger);
+}
+
+}  // namespace coppice::decoding

@@ -1,0 +1,42 @@
+// A lossy decoder of one sequence whose draft is one path. A rule decides which prefix of the path
+// is kept; one token from the target's row is added after it. Base of MJSD and BiLD
+// (docs/algorithms.md 6.2, 6.3); without drafts both are multinomial sampling (3.1), at temperature
+// 0 greedy. Thread-compatible.
+#pragma once
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "decoding/sequence/single_sequence.h"
+
+namespace coppice::decoding {
+
+// The parameters for reading likelihoods: the request's warp, or at temperature 0 the plain row,
+// because the warped row is one-hot there. DraftRow does the same for q.
+DecodingParams LikelihoodParams(const DecodingParams& params);
+
+// The tokens of the forest's path from root 0. It ends at a layer with more than one node or at a
+// stop id. Node i of the forest is token i. At most `longest` tokens.
+std::vector<TokenId> DraftedPath(const DraftForest& forest, const DecodingParams& params,
+                                 int longest);
+
+class PathDecoder : public SingleSequenceDecoder {
+ protected:
+  using SingleSequenceDecoder::SingleSequenceDecoder;
+
+  struct Kept {
+    std::vector<double> scores;  // of the drafts that stay, in order: what ls accumulates, nats
+    const WarpedRow* next = nullptr;  // the row after them, read with LikelihoodParams
+  };
+  // Decides how much of the path stays. Row i of the round is the row after i drafts. Each may be
+  // read once.
+  virtual Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) = 0;
+  RowUse row_use() const override { return {RowUse::Kind::kLaw, /*reach=*/1, /*likelihood=*/true}; }
+  int layers() const { return state().layers(); }
+
+ private:
+  void DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  TokenId DrawFrom(const WarpedRow& row, RoundLedger* ledger);
+};
+
+}  // namespace coppice::decoding

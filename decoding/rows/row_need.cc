@@ -1,0 +1,76 @@
+#include "decoding/rows/row_need.h"
+
+#include <algorithm>
+
+#include "base/deterministic_math.h"
+#include "decoding/drafter.h"
+#include "decoding/rows/gumbel_kernels.h"
+#include "decoding/rows/warp.h"
+#include "decoding/rows/warped_row.h"
+
+namespace coppice::decoding {
+namespace {
+
+constexpr int kMostSlots = 32;       // bits of a slot mask
+constexpr int kMostByMass = 1024;    // tokens that top-p and min-p look among, without top-k
+constexpr double kRankSlack = 4e-6;  // nats; above what TopCandidates and ChildKeys add to a rank
+constexpr double kDrawSlack = kMarginCap;  // nats; margins up to the cap are exact
+
+// Of a row that WarpRow or a WarpedRow cuts: whole when nothing is cut.
+RowNeed CutNeed(const WarpParams& warp) {
+  RowNeed need;
+  if (IsJoint(warp.mode)) return need;
+  need.temperature = warp.temperature > 0 ? warp.temperature : 1;
+  need.raw_sums = warp.mode == WarpMode::kRowRaw;
+  if (warp.temperature <= 0 || warp.top_k > 0) {
+    need.form = RowNeed::Form::kTop;
+    need.count = warp.temperature <= 0 ? 1 : warp.top_k;
+  } else if (warp.top_p > 0 && warp.top_p < 1) {
+    need.form = RowNeed::Form::kTop;
+    need.count = kMostByMass;
+    need.sums = true;
+    need.cover = warp.top_p;
+  } else if (warp.min_p > 0) {
+    need.form = RowNeed::Form::kTop;
+    need.count = kMostByMass;
+    need.depth = -Log(std::min(warp.min_p, 1.0));
+  }
+  return need;
+}
+
+}  // namespace
+
+RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
+  RowNeed need = CutNeed(params.warp);
+  if (use.likelihood && params.warp.temperature <= 0) return RowNeed();
+  if (need.form != RowNeed::Form::kWhole || IsJoint(params.warp.mode)) return need;
+  switch (use.kind) {
+    case RowUse::Kind::kLaw:
+      return need;
+    case RowUse::Kind::kDraws:
+      if (params.beam_width > kMostSlots) return need;
+      need.slots = static_cast<uint32_t>((uint64_t{1} << params.beam_width) - 1);
+      need.form = RowNeed::Form::kGumbel;
+      need.count = 1;
+      need.slack = kDrawSlack;
+      break;
+    case RowUse::Kind::kRanks:
+      need.form = RowNeed::Form::kTop;
+      need.count = use.reach;
+      need.slack = kRankSlack;
+      break;
+    case RowUse::Kind::kNoisyRanks:
+      need.slots = 1;
+      need.form = RowNeed::Form::kGumbel;
+      need.count = use.reach;
+      need.slack = kRankSlack;
+      break;
+  }
+  need.sums = true;
+  need.seed = params.seed;
+  return need;
+}
+
+RowNeed DraftNeed(const DecodingParams& params) { return CutNeed(DraftWarp(params, 0)); }
+
+}  // namespace coppice::decoding

@@ -1,0 +1,32 @@
+// What a decision needs of a row of logits, stated before the pass (RowNeed of base/step_plan.h).
+// With it a GPU, or a rank of a tensor-parallel target, sends a shortlist in place of a row of the
+// whole vocabulary, and the decision is the same bit for bit. Called by worker/verify_step for
+// target rows and by draft_node/forest_builder for draft rows. Pure functions.
+#pragma once
+
+#include "base/step_plan.h"
+#include "decoding/params.h"
+
+namespace coppice::decoding {
+
+// How a decoder uses its target rows, where the warp keeps every token. A warp that cuts leaves a
+// short row, which serves every use.
+struct RowUse {
+  enum class Kind {
+    kLaw,         // any entry of the row
+    kDraws,       // WarpedRow::DrawToken
+    kRanks,       // WarpedRow::TopCandidates(reach)
+    kNoisyRanks,  // the `reach` best by log pt + noise of slot 0 (docs/algorithms.md 5.8)
+  };
+  Kind kind = Kind::kLaw;
+  int reach = 1;
+  bool likelihood = false;  // read with LikelihoodParams
+};
+
+// Row, path_hash and the range of the bias are left to the caller. Draws: of all output slots, for any
+// slot may pick any beam as its parent; with more than 32 slots the row is needed whole.
+RowNeed TargetNeed(const DecodingParams& params, const RowUse& use);
+// For DraftRow.
+RowNeed DraftNeed(const DecodingParams& params);
+
+}  // namespace coppice::decoding

@@ -1,0 +1,202 @@
+#include "decoding/rows/warped_row.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+
+namespace coppice::decoding {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+constexpr double kTieSlack = 1e-6;  // nats; far above what adding a score can round away
+
+// The tokens of all lists, ascending, each once.
+TokenList Union(const std::vector<TokenList>& lists) {
+  std::vector<std::pair<TokenId, float>> all;
+  for (const TokenList& list : lists) {
+    for (size_t i = 0; i < list.tokens.size(); ++i)
+      all.emplace_back(list.tokens[i], list.logits[i]);
+  }
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  TokenList joined;
+  for (const auto& [token, logit] : all) {
+    joined.tokens.push_back(token);
+    joined.logits.push_back(logit);
+  }
+  return joined;
+}
+
+}  // namespace
+
+WarpedRow::WarpedRow(const DecodingParams& params, bool for_draws)
+    : warp_(WarpAt(params, params.min_tokens)),
+      warp_without_stops_(WarpAt(params, -1)),
+      min_tokens_(params.min_tokens),
+      for_draws_(for_draws) {}
+
+void WarpedRow::Read(RowSource* rows, int row, int length) {
+  const WarpParams& warp = length < min_tokens_ ? warp_without_stops_ : warp_;
+  gathered_ = false;
+  if (const absl::Span<const double> exact = rows->LogProbs(row); !exact.empty()) {
+    x_.assign(exact.begin(), exact.end());
+    for (double& value : x_) value = value == value ? value : kNothing;
+  } else if (const ListedRow* listed = rows->Listed(row)) {
+    return ReadList(*listed, warp);
+  } else {
+    const absl::Span<const float> logits = rows->Logits(row);
+    if (warp.mode == WarpMode::kRow && (warp.top_k > 0 || warp.temperature <= 0)) {
+      form_ = Form::kCut;
+      sparse_ = WarpRow(logits, warp);
+      return;
+    }
+    x_.resize(logits.size());
+    WidenRow(logits, x_.data());
+  }
+  if (warp.mode != WarpMode::kRow) {
+    raw_ = x_;
+    raw_log_sum_ = LogSumExp(raw_);
+  }
+  if (IsJoint(warp.mode) && raw_log_sum_ != kNothing) {
+    for (double& value : x_) value -= raw_log_sum_;
+  }
+  TemperRow(warp, absl::MakeSpan(x_));
+  const bool uncut = CutsJointly(warp);
+  form_ = uncut || KeepsWholeRow(warp) ? Form::kWhole : Form::kCut;
+  if (form_ == Form::kWhole) {
+    const bool weigh = for_draws_ && !uncut;
+    if (weigh) weights_.resize((x_.size() + kRowPadding - 1) / kRowPadding * kRowPadding);
+    sum_ = ChunkedLogSumExp(x_, weigh ? weights_.data() : nullptr);
+    if (sum_.max == kNothing) form_ = Form::kCut;  // a row of nothing is one-hot on token 0
+  }
+  if (form_ == Form::kCut) sparse_ = CutRow(x_, warp);
+}
+
+// A shortlist serves rows that are warped one by one: ROW and ROW_RAW.
+void WarpedRow::ReadList(const ListedRow& row, const WarpParams& warp) {
+  COPPICE_CHECK_MSG(!IsJoint(warp.mode), "a layer's warp needs whole rows");
+  const TokenList list = row.lists.size() == 1 ? row.lists[0] : Union(row.lists);
+  if (warp.mode == WarpMode::kRowRaw) {
+    gathered_ = true;
+    tokens_ = list.tokens;
+    raw_.resize(list.logits.size());
+    WidenRow(list.logits, raw_.data());
+    raw_log_sum_ = JoinChunks(row.raw_sums).log;
+  }
+  if (!KeepsWholeRow(warp) || list.tokens.empty()) {
+    form_ = Form::kCut;
+    sparse_ = WarpList(list, row.sums, warp);
+    return;
+  }
+  form_ = Form::kListed;
+  gathered_ = true;
+  tokens_ = list.tokens;
+  x_ = TemperList(list, warp);
+  sum_ = JoinChunks(row.sums);
+}
+
+WarpedRow::Candidate WarpedRow::At(TokenId token, double log_prob) const {
+  if (warp_.mode == WarpMode::kRow) return {token, log_prob, log_prob};
+  size_t place = token;
+  if (gathered_) {
+    place = std::lower_bound(tokens_.begin(), tokens_.end(), token) - tokens_.begin();
+    if (place == tokens_.size() || tokens_[place] != token) return {token, log_prob, 0.0};
+  }
+  const double raw = std::min(0.0, raw_[place] - raw_log_sum_);
+  return {token, log_prob, raw == raw ? raw : 0.0};
+}
+
+WarpedRow::Draw WarpedRow::DrawToken(const NoiseKey& key) const {
+  if (form_ == Form::kWhole) {
+    const NoisyWinner winner = ArgmaxWithNoise(x_, weights_.data(), sum_, key);
+    return {At(winner.token, UncutLogProb(winner.token)), winner.margin};
+  }
+  return DrawListed(key);
+}
+
+// The best of the entries of a cut row or a shortlist.
+WarpedRow::Draw WarpedRow::DrawListed(const NoiseKey& key) const {
+  const bool cut = form_ == Form::kCut;
+  const std::vector<TokenId>& tokens = cut ? sparse_.tokens : tokens_;
+  const auto log_prob = [&](size_t i) { return cut ? sparse_.log_probs[i] : UncutLogProb(i); };
+  thread_local std::vector<double> noise;
+  noise.resize(tokens.size());
+  GumbelMany(key, tokens, noise.data());
+  size_t best = 0;
+  double best_key = kNothing, second_key = kNothing;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const double value = log_prob(i) + noise[i];
+    if (value > best_key) {
+      second_key = best_key;
+      best_key = value;
+      best = i;
+    } else if (value > second_key) {
+      second_key = value;
+    }
+  }
+  const double margin = best_key - second_key;
+  return {At(tokens[best], log_prob(best)), cut ? margin : std::min(margin, kMarginCap)};
+}
+
+void WarpedRow::TopCandidates(size_t count, std::vector<Candidate>* out) const {
+  out->clear();
+  if (cut()) {
+    for (size_t i = 0; i < sparse_.size(); ++i)
+      out->push_back(At(sparse_.tokens[i], sparse_.log_probs[i]));
+    return;
+  }
+  const std::vector<TokenId> top = TopTokens(x_, count);  // places of x_
+  std::vector<double> maxima;
+  BlockMaxima(x_, &maxima);
+  std::vector<TokenId> places;
+  CollectAtLeast(
+      x_, maxima,
+      top.size() < count ? std::numeric_limits<double>::lowest() : x_[top.back()] - kTieSlack,
+      &places);
+  for (TokenId place : places) out->push_back(At(TokenAt(place), UncutLogProb(place)));
+}
+
+TargetRow WarpedRow::Materialise() const {
+  TargetRow out;
+  const auto add = [&out](const Candidate& candidate) {
+    out.row.tokens.push_back(candidate.token);
+    out.row.log_probs.push_back(candidate.log_prob);
+    out.score_log_probs.push_back(candidate.score_log_prob);
+  };
+  const size_t most = cut() ? sparse_.size() : x_.size();
+  out.row.tokens.reserve(most);
+  out.row.log_probs.reserve(most);
+  out.score_log_probs.reserve(most);
+  if (cut()) {
+    for (size_t i = 0; i < sparse_.size(); ++i) add(At(sparse_.tokens[i], sparse_.log_probs[i]));
+    return out;
+  }
+  for (size_t i = 0; i < x_.size(); ++i) {
+    if (x_[i] != kNothing) add(At(TokenAt(i), UncutLogProb(i)));
+  }
+  return out;
+}
+
+double WarpedRow::log_kept_mass() const {
+  if (whole()) return sum_.log;
+  const double value = x_[sparse_.tokens[0]];
+  return value == kNothing ? 0.0 : value - sparse_.log_probs[0];
+}
+
+double WarpedRow::LogProb(TokenId token) const {
+  if (whole()) {
+    return token >= 0 && static_cast<size_t>(token) < x_.size() ? UncutLogProb(token) : kNothing;
+  }
+  const std::vector<TokenId>& tokens = cut() ? sparse_.tokens : tokens_;
+  const auto found = std::lower_bound(tokens.begin(), tokens.end(), token);
+  if (found == tokens.end() || *found != token) {
+    COPPICE_CHECK_MSG(cut(), "a shortlist was asked for a token that it does not hold");
+    return kNothing;
+  }
+  const size_t place = found - tokens.begin();
+  return cut() ? sparse_.log_probs[place] : UncutLogProb(place);
+}
+
+}  // namespace coppice::decoding

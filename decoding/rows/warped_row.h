@@ -1,0 +1,86 @@
+// One warped target row in the form that a decision reads fastest: whole rows stay an array over
+// the vocabulary, cut rows become a sparse list, and an uncut row that came as a shortlist stays
+// one. Holds its buffers from row to row. Owned by a decoder; thread-compatible.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "decoding/beam_decoder.h"
+#include "decoding/rows/gumbel_kernels.h"
+#include "decoding/rows/row_kernels.h"
+#include "decoding/rows/target_row.h"
+#include "decoding/rows/warp.h"
+
+namespace coppice::decoding {
+
+class WarpedRow {
+ public:
+  struct Candidate {
+    TokenId token;
+    double log_prob;        // log pt(v), nats
+    double score_log_prob;  // what ls accumulates: log pt in mode ROW, else unwarped log p
+  };
+  struct Draw {
+    Candidate winner;
+    double margin;  // nats; at most kMarginCap for a whole row
+  };
+
+  // for_draws: DrawToken will be called.
+  explicit WarpedRow(const DecodingParams& params, bool for_draws = true);
+
+  // Row `row` of the source, for a path of `length` generated tokens. Replaces what was read
+  // before.
+  void Read(RowSource* rows, int row, int length);
+  // argmax log pt(v) + Gumbel(key, v), the lowest token on ties. Any number of threads at a time.
+  // Of a shortlist: for a key that it was made for.
+  Draw DrawToken(const NoiseKey& key) const;
+  // Every entry that can be among the `count` largest log pt, and every one that a sum could round
+  // to a tie with them; tokens ascending.
+  void TopCandidates(size_t count, std::vector<Candidate>* out) const;
+  // All entries, tokens ascending; of a shortlist, those listed.
+  TargetRow Materialise() const;
+  // log pt(token); -inf when cut. Of a shortlist: a listed token.
+  double LogProb(TokenId token) const;
+  // A token that is not cut.
+  Candidate Find(TokenId token) const { return At(token, LogProb(token)); }
+
+  // The stored form. whole(): log pt(v) = min(0, values()[v] - log_sum().log), weights() as
+  // ArgmaxWithNoise wants them. cut(): the entries of sparse(). Neither: a shortlist of an uncut
+  // row. Where cuts act on the layer (CutsJointly) the row is stored uncut, without weights.
+  bool whole() const { return form_ == Form::kWhole; }
+  bool cut() const { return form_ == Form::kCut; }
+  absl::Span<const double> values() const { return x_; }
+  const LogSum& log_sum() const { return sum_; }
+  const float* weights() const { return weights_.data(); }
+  const Distribution& sparse() const { return sparse_; }
+  // JOINT, ROWCUT: log of the sum over the stored entries of exp((log p + bias) / T), nats; there
+  // values() are (log p + bias) / T.
+  double log_kept_mass() const;
+
+ private:
+  enum class Form { kWhole, kCut, kListed };
+  void ReadList(const ListedRow& row, const WarpParams& warp);
+  Candidate At(TokenId token, double log_prob) const;
+  // Of the token at place i of x_.
+  TokenId TokenAt(size_t i) const { return gathered_ ? tokens_[i] : static_cast<TokenId>(i); }
+  double UncutLogProb(size_t i) const { return std::min(0.0, x_[i] - sum_.log); }
+  Draw DrawListed(const NoiseKey& key) const;
+
+  WarpParams warp_;
+  WarpParams warp_without_stops_;
+  int min_tokens_;
+  bool for_draws_;
+  Form form_ = Form::kCut;       // kCut: sparse_ holds the row; else x_, sum_ and, whole, weights_
+  bool gathered_ = false;        // x_ and raw_ are [tokens_], not [vocab]
+  std::vector<TokenId> tokens_;  // ascending
+  std::vector<double> x_;        // [vocab] tempered logits
+  std::vector<float> weights_;   // [vocab, padded] for ArgmaxWithNoise
+  LogSum sum_{};
+  Distribution sparse_;
+  std::vector<double> raw_;  // [vocab] unwarped logits, all modes but ROW; like x_
+  double raw_log_sum_ = 0;
+};
+
+}  // namespace coppice::decoding

@@ -1,0 +1,113 @@
+#include "decoding/seeded/gumbel_slots.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/rng.h"
+#include "decoding/law/choice_source.h"
+#include "decoding/rows/target_row.h"
+#include "decoding/sequence/layer_beams.h"
+#include "decoding/sequence/sequence_decoder.h"
+
+namespace coppice::decoding {
+namespace {
+
+double Key(const LayerLaw& p, uint64_t seed, Entry entry) {
+  return LogMass(p, entry) + Gumbel(seed, Domain::kToken, p.rows[entry.beam].hash, /*slot=*/0,
+                                    static_cast<uint32_t>(entry.token));
+}
+
+class GumbelSlotsDecoder : public SequenceDecoder {
+ public:
+  explicit GumbelSlotsDecoder(const DecodingParams& params)
+      : SequenceDecoder(params), beams_(params), slots_(params.beam_width) {}
+
+  DraftState draft_state() const override { return beams_.State(paths(), state().layers()); }
+
+ private:
+  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  std::vector<Beam> LiveBeams() const override { return beams_.beams(); }
+  void DecideLayer(RowSource* rows, RoundLedger* ledger);
+
+  LayerBeams beams_;
+  int slots_;  // of the next layer, with replacement
+};
+
+void GumbelSlotsDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
+  const LayerLaw p = beams_.Read(rows, paths(), state().layers());
+  const SlotDraws drawn = params().kind == DecodingKind::kBeamSampling
+                              ? DrawSlots(p, params(), slots_)
+                              : DrawDistinct(p, params());
+  ledger->AddMargin(drawn.margin);
+  std::vector<Beam> live;
+  std::vector<LayerOutput> outputs;
+  for (const Entry& entry : drawn.entries) {
+    const Beam& beam = beams_.beams()[entry.beam];
+    const Beam child = ledger->Extend(&mutable_state()->paths(), beam, entry.token,
+                                      beam.log_score + beams_.ScoreLogProb(entry));
+    const bool ended = state().is_stop(entry.token);
+    outputs.push_back({child.path, child.log_score, ended});
+    if (!ended) live.push_back(child);
+  }
+  ledger->AddLayer();
+  if (!mutable_state()->EndLayer(std::move(outputs))) live.clear();
+  if (!params().refill) slots_ = static_cast<int>(live.size());
+  beams_.Set(live);
+}
+
+void GumbelSlotsDecoder::Decide(const DraftForest&, RowSource* rows, RoundLedger* ledger) {
+  beams_.BeginRound();
+  do {
+    DecideLayer(rows, ledger);
+  } while (!finished() && beams_.RowsKnown());
+  beams_.EndRound();
+}
+
+}  // namespace
+
+SlotDraws DrawSlots(const LayerLaw& p, const DecodingParams& params, int slots) {
+  SeededChoices noise(params.seed);
+  SlotDraws drawn;
+  for (int w = 0; w < slots; ++w) {
+    const Draw draw = noise.Choose(Domain::kToken, static_cast<uint32_t>(w), p);
+    drawn.margin = std::min(drawn.margin, draw.margin);
+    drawn.entries.push_back(draw.entry);
+  }
+  return drawn;
+}
+
+SlotDraws DrawDistinct(const LayerLaw& p, const DecodingParams& params) {
+  SeededChoices noise(params.seed);
+  // One more than is taken, for the margin.
+  std::vector<Entry> ranked =
+      noise.ChooseDistinct(Domain::kToken, /*slot=*/0, p, params.beam_width + 1);
+  size_t taken = std::min<size_t>(ranked.size(), params.beam_width);
+  const auto ends = std::count_if(ranked.begin(), ranked.begin() + taken, [&](const Entry& entry) {
+    return IsStopId(params, entry.token);
+  });
+  if (ends > 0) {
+    ranked.resize(taken);
+    LayerLaw left = p;  // noise is keyed by entry: the rest keeps its order
+    for (const Entry& entry : ranked) RemoveEntry(entry, &left);
+    for (size_t beam = 0; beam < left.rows.size(); ++beam) {
+      RemoveTokens(static_cast<int>(beam), params.stop_ids, &left);
+    }
+    const std::vector<Entry> rest =
+        noise.ChooseDistinct(Domain::kToken, /*slot=*/0, left, static_cast<int>(ends + 1));
+    ranked.insert(ranked.end(), rest.begin(), rest.end());
+    taken += std::min<size_t>(rest.size(), ends);
+  }
+  SlotDraws drawn;
+  if (taken < ranked.size()) {
+    drawn.margin = Key(p, params.seed, ranked[taken - 1]) - Key(p, params.seed, ranked[taken]);
+  }
+  ranked.resize(taken);
+  drawn.entries = std::move(ranked);
+  return drawn;
+}
+
+std::unique_ptr<BeamDecoder> MakeGumbelSlotsDecoder(const DecodingParams& params) {
+  return std::make_unique<GumbelSlotsDecoder>(params);
+}
+
+}  // namespace coppice::decoding

@@ -1,0 +1,46 @@
+#include "decoding/seeded/hierarchical_gumbel.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include "base/deterministic_math.h"
+#include "base/rng.h"
+#include "decoding/rows/gumbel_kernels.h"
+
+namespace coppice::decoding {
+
+double BeamKey(uint64_t seed, uint64_t hash, double log_score) {
+  return log_score + Gumbel(seed, Domain::kParent, hash, 0, 0);
+}
+
+std::vector<double> ChildKeys(uint64_t seed, uint64_t hash, double log_score, double beam_key,
+                              absl::Span<const TokenId> tokens, absl::Span<const double> log_probs,
+                              size_t count) {
+  std::vector<double> keys(tokens.size());
+  GumbelMany({seed, Domain::kToken, hash, 0}, tokens, keys.data());
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = log_score + log_probs[i] + keys[i];
+  const double largest = *std::max_element(keys.begin(), keys.end());
+  // The conditioning keeps the order of the noisy scores up to rounding.
+  double least = -std::numeric_limits<double>::infinity();
+  if (keys.size() > count) {
+    std::vector<double> best(count);
+    std::partial_sort_copy(keys.begin(), keys.end(), best.begin(), best.end(), std::greater<>());
+    least = best.back() - 1e-6;
+  }
+  for (double& key : keys) {
+    if (key < least) {
+      key = -std::numeric_limits<double>::infinity();
+      continue;
+    }
+    if (key == largest) {
+      key = beam_key;
+      continue;
+    }
+    const double t = beam_key - key + Log1p(-Exp(key - largest));
+    key = beam_key - std::max(0.0, t) - Log1p(Exp(t < 0 ? t : -t));
+  }
+  return keys;
+}
+
+}  // namespace coppice::decoding

@@ -1,0 +1,100 @@
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "decoding/rows/warped_row.h"
+#include "decoding/seeded/parent_first_decoder.h"
+#include "decoding/seeded/pf_gumbel.h"
+
+namespace coppice::decoding {
+namespace {
+
+class PfGumbelDecoder : public ParentFirstDecoder {
+ public:
+  explicit PfGumbelDecoder(const DecodingParams& params) : ParentFirstDecoder(params) {}
+  DraftState draft_state() const override;
+
+ private:
+  RowUse row_use() const override { return {RowUse::Kind::kDraws}; }
+  std::vector<Beam> DrawSlots(RowSource* rows, RoundLedger* ledger) override;
+  void EndRound(RowSource* rows) override;
+  void DrawTokens(RowSource* rows, absl::Span<const size_t> chosen);
+
+  std::vector<std::unique_ptr<WarpedRow>> rows_;  // buffers of the rows that are read at a time
+  // [slots] what a slot of the next layer outputs; nothing where the row of its parent is not known
+  // yet.
+  std::vector<std::optional<WarpedRow::Draw>> draws_;
+};
+
+// The tokens of the slots that picked one of these parents b: v_w = argmax log pt(v|b) + G(TOKEN,
+// w, H(b), v). Rows are read at the same time, and so are slots drawn.
+void PfGumbelDecoder::DrawTokens(RowSource* rows, absl::Span<const size_t> chosen) {
+  std::vector<int> place(parents().size(), -1);  // index into rows_
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    place[chosen[i]] = static_cast<int>(i);
+    if (i == rows_.size()) rows_.push_back(std::make_unique<WarpedRow>(params()));
+  }
+  std::vector<uint32_t> slots;
+  for (size_t w = 0; w < picks().size(); ++w) {
+    if (place[picks()[w]] >= 0) slots.push_back(static_cast<uint32_t>(w));
+  }
+  HostThreads* threads = rows->threads();
+  threads->RunJobs(static_cast<int>(chosen.size()), [&](int i) {
+    rows_[i]->Read(rows, parents()[chosen[i]].row, state().layers());
+  });
+  threads->RunJobs(static_cast<int>(slots.size()), [&](int i) {
+    const uint32_t w = slots[i];
+    const uint64_t hash = paths().hash(parents()[picks()[w]].path);
+    draws_[w] = rows_[place[picks()[w]]]->DrawToken({params().seed, Domain::kToken, hash, w});
+  });
+}
+
+std::vector<Beam> PfGumbelDecoder::DrawSlots(RowSource* rows, RoundLedger* ledger) {
+  draws_.resize(picks().size());
+  std::vector<bool> drawn(parents().size(), false);
+  for (size_t w = 0; w < picks().size(); ++w) drawn[picks()[w]] = draws_[w].has_value();
+  std::vector<size_t> missing;
+  for (size_t r = 0; r < parents().size(); ++r) {
+    if (!drawn[r]) missing.push_back(r);
+  }
+  DrawTokens(rows, missing);
+  std::vector<Beam> slots;
+  for (size_t w = 0; w < picks().size(); ++w) {
+    const Beam& parent = parents()[picks()[w]];
+    const WarpedRow::Draw& draw = *draws_[w];
+    ledger->AddMargin(draw.margin);
+    slots.push_back(ledger->Extend(&mutable_state()->paths(), parent, draw.winner.token,
+                                   parent.log_score + draw.winner.score_log_prob));
+  }
+  draws_.clear();
+  return slots;
+}
+
+void PfGumbelDecoder::EndRound(RowSource* rows) {
+  draws_.assign(picks().size(), std::nullopt);
+  std::vector<size_t> known;
+  for (size_t r = 0; r < parents().size(); ++r) {
+    if (parents()[r].row >= 0) known.push_back(r);
+  }
+  DrawTokens(rows, known);
+}
+
+DraftState PfGumbelDecoder::draft_state() const {
+  DraftState state = ParentFirstDecoder::draft_state();
+  const auto known = [](const auto& draw) { return draw.has_value(); };
+  if (std::none_of(draws_.begin(), draws_.end(), known)) return state;
+  for (const auto& draw : draws_) {
+    state.slot_token.push_back(draw ? draw->winner.token : -1);
+    state.slot_log_prob.push_back(draw ? draw->winner.score_log_prob : 0);
+  }
+  return state;
+}
+
+}  // namespace
+
+std::unique_ptr<BeamDecoder> MakePfGumbelDecoder(const DecodingParams& params) {
+  return std::make_unique<PfGumbelDecoder>(params);
+}
+
+}  // namespace coppice::decoding

@@ -1,0 +1,193 @@
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "decoding/rows/warped_row.h"
+#include "decoding/seeded/hierarchical_gumbel.h"
+#include "decoding/seeded/search.h"
+#include "decoding/sequence/sequence_decoder.h"
+
+namespace coppice::decoding {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+
+struct Candidate {
+  double key;  // decides: ls + log pt, or the key of 5.8
+  int beam;
+  TokenId token;
+  double log_score;  // ls of the child
+
+  // Decreasing key, ties in canonical order.
+  bool operator<(const Candidate& other) const {
+    if (key != other.key) return key > other.key;
+    return beam != other.beam ? beam < other.beam : token < other.token;
+  }
+};
+
+class SearchDecoder : public SequenceDecoder {
+ public:
+  SearchDecoder(const DecodingParams& params, bool certified)
+      : SequenceDecoder(params),
+        row_(params, /*for_draws=*/false),
+        certified_(certified),
+        noisy_(params.kind == DecodingKind::kBeamSamplingWithoutReplacement),
+        beams_{Beam{}} {}
+
+ private:
+  void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  std::vector<Beam> LiveBeams() const override { return beams_; }
+  RowUse row_use() const override {
+    return {noisy_ ? RowUse::Kind::kNoisyRanks : RowUse::Kind::kRanks, static_cast<int>(reach())};
+  }
+  size_t width() const { return params().beam_width; }
+  // Children of one beam that the walk can reach: its best W and the stop ids among and beside them.
+  size_t reach() const { return width() + params().stop_ids.size(); }
+  // No child of the beam has a larger key.
+  double KeyBound(const Beam& beam) const {
+    return noisy_ ? BeamKey(params().seed, paths().hash(beam.path), beam.log_score)
+                  : beam.log_score;
+  }
+  void AddCandidates(int beam, double bound, RowSource* rows);
+  // Key of the W-th best candidate that does not end; -inf when there are fewer.
+  double WidthThKey() const { return best_keys_.size() < width() ? kNothing : best_keys_.front(); }
+  void AddKey(double key);
+  void RankCandidates(double* below);
+  bool DecideLayer(RowSource* rows, RoundLedger* ledger);
+  void Walk(RoundLedger* ledger, std::vector<Beam>* next, std::vector<LayerOutput>* outputs);
+
+  WarpedRow row_;
+  bool certified_;
+  bool noisy_;
+  std::vector<Beam> beams_;  // current beams in rank order
+  std::vector<Candidate> candidates_;
+  std::vector<double> best_keys_;  // the W largest keys of candidates that do not end, as a heap
+  std::vector<WarpedRow::Candidate> entries_;
+};
+
+void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
+  const Beam& beam = beams_[b];
+  const size_t reach = this->reach();
+  row_.Read(rows, beam.row, state().layers());
+  const size_t first = candidates_.size();
+  if (!noisy_) {
+    row_.TopCandidates(reach, &entries_);
+    for (const WarpedRow::Candidate& entry : entries_) {
+      candidates_.push_back(
+          {beam.log_score + entry.log_prob, b, entry.token, beam.log_score + entry.score_log_prob});
+    }
+  } else {
+    const Distribution uncut = row_.cut() ? Distribution() : row_.Materialise().row;
+    const Distribution& row = row_.cut() ? row_.sparse() : uncut;
+    const std::vector<double> keys =
+        ChildKeys(params().seed, paths().hash(beam.path), beam.log_score, bound, row.tokens,
+                  row.log_probs, reach);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (keys[i] == kNothing) continue;
+      candidates_.push_back(
+          {keys[i], b, row.tokens[i], beam.log_score + row_.Find(row.tokens[i]).score_log_prob});
+    }
+  }
+  if (candidates_.size() > first + reach) {
+    std::nth_element(candidates_.begin() + first, candidates_.begin() + first + reach,
+                     candidates_.end());
+    candidates_.resize(first + reach);
+  }
+  for (size_t i = first; i < candidates_.size(); ++i) {
+    if (!state().is_stop(candidates_[i].token)) AddKey(candidates_[i].key);
+  }
+}
+
+void SearchDecoder::AddKey(double key) {
+  if (best_keys_.size() == width()) {
+    if (!(key > best_keys_.front())) return;
+    std::pop_heap(best_keys_.begin(), best_keys_.end(), std::greater<>());
+    best_keys_.pop_back();
+  }
+  best_keys_.push_back(key);
+  std::push_heap(best_keys_.begin(), best_keys_.end(), std::greater<>());
+}
+
+// Sorts the candidates that the walk can reach and drops the others: those below the W-th that does
+// not end. *below = the best key among the dropped.
+void SearchDecoder::RankCandidates(double* below) {
+  const double least = WidthThKey();
+  const auto end = std::partition(candidates_.begin(), candidates_.end(),
+                                  [least](const Candidate& c) { return c.key >= least; });
+  *below = kNothing;
+  for (auto dropped = end; dropped != candidates_.end(); ++dropped) {
+    *below = std::max(*below, dropped->key);
+  }
+  candidates_.erase(end, candidates_.end());
+  std::sort(candidates_.begin(), candidates_.end());
+}
+
+// docs/algorithms.md 8: rank counts all candidates; an end of rank below W is an output, the others
+// fill the next beams.
+void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
+                         std::vector<LayerOutput>* outputs) {
+  double below;
+  RankCandidates(&below);
+  for (size_t rank = 0; rank < candidates_.size() && next->size() < width(); ++rank) {
+    const Candidate& candidate = candidates_[rank];
+    const bool ends = state().is_stop(candidate.token);
+    if (ends && rank >= width()) continue;
+    const Beam child = ledger->Extend(&mutable_state()->paths(), beams_[candidate.beam],
+                                      candidate.token, candidate.log_score);
+    outputs->push_back({child.path, child.log_score, ends});
+    if (!ends) next->push_back(child);
+    if (next->size() == width()) {
+      ledger->AddMargin(candidate.key -
+                        (rank + 1 < candidates_.size() ? candidates_[rank + 1].key : below));
+    }
+  }
+}
+
+// False when the known rows do not decide the layer. Beams are read by decreasing bound, and one
+// whose bound is below the W-th candidate is not read at all; a beam without a row stops the layer
+// unless that certificate covers it.
+bool SearchDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
+  std::vector<double> bound(beams_.size());
+  std::vector<int> order(beams_.size());
+  double missing = kNothing;
+  for (size_t b = 0; b < beams_.size(); ++b) {
+    bound[b] = KeyBound(beams_[b]);
+    if (beams_[b].row < 0) {
+      missing = std::max(missing, bound[b]);
+      if (!certified_) return false;
+    }
+  }
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return bound[a] > bound[b]; });
+  candidates_.clear();
+  best_keys_.clear();
+  double wth = kNothing;
+  for (int b : order) {
+    if (beams_[b].row < 0) continue;
+    if (wth > kNothing && bound[b] < wth) break;
+    AddCandidates(b, bound[b], rows);
+    wth = WidthThKey();
+  }
+  if (missing > kNothing && !(wth > missing)) return false;
+  std::vector<Beam> next;
+  std::vector<LayerOutput> outputs;
+  Walk(ledger, &next, &outputs);
+  ledger->AddLayer();
+  beams_ = mutable_state()->EndLayer(std::move(outputs)) ? std::move(next) : std::vector<Beam>();
+  return true;
+}
+
+void SearchDecoder::Decide(const DraftForest&, RowSource* rows, RoundLedger* ledger) {
+  for (size_t b = 0; b < beams_.size(); ++b) beams_[b].BecomeRoot(b);
+  while (!finished() && DecideLayer(rows, ledger)) {
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<BeamDecoder> MakeSearchDecoder(const DecodingParams& params, bool certified) {
+  return std::make_unique<SearchDecoder>(params, certified);
+}
+
+}  // namespace coppice::decoding

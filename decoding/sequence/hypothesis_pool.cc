@@ -1,0 +1,58 @@
+#include "decoding/sequence/hypothesis_pool.h"
+
+#include <algorithm>
+
+#include "base/deterministic_math.h"
+
+namespace coppice::decoding {
+
+double LengthFactor(int length, double alpha) {
+  if (alpha == 0) return 1;
+  if (alpha == 1) return length;
+  return Exp(alpha * Log(length));
+}
+
+double NormalisedScore(double log_score, int length, double alpha) {
+  return log_score / LengthFactor(length, alpha);
+}
+
+HypothesisPool::HypothesisPool(const DecodingParams& params)
+    : capacity_(params.beam_width),
+      num_hypotheses_(params.num_hypotheses),
+      max_tokens_(params.max_tokens),
+      alpha_(params.length_penalty),
+      stop_when_full_(params.stop_when_full) {}
+
+void HypothesisPool::Insert(const PathTree& paths, PathId path, double log_score, bool finished) {
+  for (const Entry& entry : entries_) {
+    if (entry.path == path) return;
+  }
+  const double score = NormalisedScore(log_score, paths.length(path), alpha_);
+  auto worse = std::find_if(entries_.begin(), entries_.end(),
+                            [score](const Entry& entry) { return entry.score < score; });
+  entries_.insert(worse, {path, log_score, score, finished});
+  if (entries_.size() > capacity_) entries_.pop_back();
+}
+
+// ls only falls, and ls <= 0: for alpha > 0 the longest continuation divides by most, for alpha < 0
+// the next one.
+double HypothesisPool::Bound(double log_score, int length) const {
+  const int at = alpha_ >= 0 ? max_tokens_ : std::min(length + 1, max_tokens_);
+  return NormalisedScore(log_score, at, alpha_);
+}
+
+bool HypothesisPool::PolicyStops(double best_active) const {
+  if (entries_.size() < capacity_) return false;
+  return stop_when_full_ || entries_.back().score >= best_active;
+}
+
+std::vector<Hypothesis> HypothesisPool::Result(const PathTree& paths) const {
+  std::vector<Hypothesis> result;
+  for (const Entry& entry : entries_) {
+    if (static_cast<int>(result.size()) == num_hypotheses_) break;
+    result.push_back({paths.Tokens(entry.path), entry.log_score, entry.score, entry.finished});
+  }
+  return result;
+}
+
+}  // namespace coppice::decoding

@@ -1,0 +1,53 @@
+// The current beams of one sequence, for the joint law of a layer: the distinct paths of the live
+// outputs in order of first output, how often each counts, and P over their target rows in any warp
+// mode. Owned by a decoder; thread-compatible.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "decoding/beam_decoder.h"
+#include "decoding/law/joint_law.h"
+#include "decoding/law/layer_law.h"
+#include "decoding/path_tree.h"
+#include "decoding/rows/warped_row.h"
+#include "decoding/sequence/sequence_state.h"
+
+namespace coppice::decoding {
+
+class LayerBeams {
+ public:
+  // Starts with the root alone.
+  explicit LayerBeams(const DecodingParams& params);
+
+  // Sets the beams of the next layer from the live outputs of this one, with repetitions. A path
+  // held by m slots counts m times, or once under set semantics (3.3).
+  void Set(absl::Span<const Beam> slots);
+  // Beam r of the first layer of a round is root r.
+  void BeginRound();
+  // Frees the rows. A whole row is megabytes, so a sequence holds none between rounds.
+  void EndRound() { rows_.clear(); }
+
+  const std::vector<Beam>& beams() const { return beams_; }
+  absl::Span<const PathId> paths() const { return paths_; }  // [beams]
+  bool RowsKnown() const;
+  // P of the layer after `length` generated tokens. Every row must be known. Valid until the next
+  // Read or the end of the round.
+  LayerLaw Read(RowSource* rows, const PathTree& paths, int length);
+  // What ls accumulates for an entry of the law returned last by Read, nats.
+  double ScoreLogProb(Entry entry) const;
+  // slot_root: the beam that each live output holds.
+  DraftState State(const PathTree& paths, int layers) const;
+
+ private:
+  const DecodingParams params_;
+  JointLaw law_;
+  std::vector<Beam> beams_;
+  std::vector<PathId> paths_;
+  std::vector<int> multiplicity_;                 // [beams]
+  std::vector<int32_t> slot_root_;                // [live outputs] index into beams_
+  std::vector<std::unique_ptr<WarpedRow>> rows_;  // [beams at most] of the round; buffers are kept
+};
+
+}  // namespace coppice::decoding

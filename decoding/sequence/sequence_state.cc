@@ -1,0 +1,128 @@
+#include "decoding/sequence/sequence_state.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+
+namespace coppice::decoding {
+
+SequenceState::SequenceState(const DecodingParams& params)
+    : params_(params), pool_(params), last_layer_{LayerOutput{}} {}
+
+void SequenceState::StartFrom(std::vector<LayerOutput> slots, int layers) {
+  COPPICE_CHECK(layers_ == 0);
+  last_layer_ = std::move(slots);
+  layers_ = layers;
+}
+
+bool SequenceState::is_stop(TokenId token) const { return IsStopId(params_, token); }
+
+int SequenceState::max_useful_depth() const {
+  return std::max(0, params_.max_tokens - 1 - layers_);
+}
+
+bool SequenceState::EndLayer(std::vector<LayerOutput> outputs) {
+  ++layers_;
+  last_layer_ = std::move(outputs);
+  double best_active = -std::numeric_limits<double>::infinity();
+  bool any_active = false;
+  for (const LayerOutput& output : last_layer_) {
+    if (output.finished) {
+      pool_.Insert(paths_, output.path, output.log_score, /*finished=*/true);
+    } else {
+      any_active = true;
+      best_active = std::max(best_active, pool_.Bound(output.log_score, layers_));
+    }
+  }
+  if (!any_active || pool_.PolicyStops(best_active)) {
+    finished_ = true;
+  } else if (layers_ >= params_.max_tokens) {
+    for (const LayerOutput& output : last_layer_) {
+      if (!output.finished) pool_.Insert(paths_, output.path, output.log_score, /*finished=*/false);
+    }
+    finished_ = true;
+  }
+  return !finished_;
+}
+
+std::vector<TokenId> SequenceState::StablePrefix(absl::Span<const Beam> live) const {
+  std::vector<PathId> contenders;
+  double best = -std::numeric_limits<double>::infinity();
+  if (!pool_.entries().empty()) {
+    contenders.push_back(pool_.entries()[0].path);
+    best = pool_.entries()[0].score;
+  }
+  if (!finished_) {
+    for (const Beam& beam : live) {
+      if (pool_.Bound(beam.log_score, layers_) >= best) contenders.push_back(beam.path);
+    }
+  }
+  return paths_.Tokens(paths_.CommonAncestor(contenders));
+}
+
+RoundLedger::RoundLedger(const DraftForest& forest, size_t num_roots, int beam_width)
+    : forest_(forest), beam_width_(beam_width), index_(forest), became_(forest.size(), -1) {
+  COPPICE_CHECK_MSG(static_cast<size_t>(forest.num_roots) == num_roots,
+                    absl::StrCat(forest.num_roots, " forest roots, ", num_roots, " decoder roots"));
+  DecodingStats& stats = verdict_.stats;
+  stats.rounds = stats.target_passes = 1;
+  stats.drafted_nodes = forest.size();
+  stats.accepted_by_layer.assign(forest.depth(), 0);
+  if (forest.depth() == 0) {
+    stats.plain_rounds = 1;
+  } else {
+    stats.draft_depth_sum = forest.depth();
+    stats.draft_width_sum = static_cast<double>(forest.size()) / forest.depth();
+  }
+  verdict_.min_margin = std::numeric_limits<double>::infinity();
+}
+
+Beam RoundLedger::Extend(PathTree* paths, const Beam& parent, TokenId token, double log_score) {
+  Beam child{paths->Extend(parent.path, token), log_score, index_.Child(parent.row, token),
+             parent.row};
+  outputs_.push_back(child.path);
+  if (child.row >= 0 && became_[index_.Node(child.row)] < 0) {
+    became_[index_.Node(child.row)] = child.path;
+    ++verdict_.stats.accepted_nodes;
+    if (++verdict_.stats.accepted_by_layer[verdict_.stats.layers] == 1)
+      ++verdict_.stats.accepting_layers;
+  }
+  return child;
+}
+
+void RoundLedger::AddLayer() {
+  ++verdict_.stats.layers;
+  verdict_.stats.beam_tokens += beam_width_;
+  verdict_.outputs_by_layer.push_back(static_cast<int>(outputs_.size()));
+  std::sort(outputs_.begin(), outputs_.end());
+  const auto end = std::unique(outputs_.begin(), outputs_.end());
+  verdict_.distinct_by_layer.push_back(static_cast<int>(end - outputs_.begin()));
+  outputs_.clear();
+}
+
+void RoundLedger::AddMargin(double margin) {
+  verdict_.min_margin = std::min(verdict_.min_margin, margin);
+}
+
+void RoundLedger::AddOverlap(double overlap) {
+  verdict_.stats.overlap_sum += overlap;
+  ++verdict_.stats.overlap_layers;
+}
+
+Verdict RoundLedger::Finish(absl::Span<const Beam> new_roots) && {
+  verdict_.node_path.assign(forest_.size(), -1);
+  for (const Beam& root : new_roots) {
+    int row = root.row >= 0 ? root.row : root.parent_row;
+    while (row >= forest_.num_roots) {
+      const int node = index_.Node(row);
+      if (verdict_.node_path[node] >= 0) break;
+      verdict_.node_path[node] = became_[node];
+      row = index_.ParentRow(node);
+    }
+  }
+  return std::move(verdict_);
+}
+
+}  // namespace coppice::decoding

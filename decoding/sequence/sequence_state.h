@@ -1,0 +1,86 @@
+// The state of every beam decoder: paths, pool, the last layer, and the end rules of
+// docs/algorithms.md 8. Also the bookkeeping of one verified round. Owned by a decoder.
+// Thread-compatible.
+#pragma once
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "decoding/beam_decoder.h"
+#include "decoding/forest_index.h"
+#include "decoding/params.h"
+#include "decoding/path_tree.h"
+#include "decoding/sequence/hypothesis_pool.h"
+
+namespace coppice::decoding {
+
+// A live beam: its place in the path tree and in the forest of the round.
+struct Beam {
+  PathId path = kRootPath;
+  double log_score = 0;  // ls, nats
+  int row = -1;          // its row of this round; -1: not a node of the forest
+  int parent_row = -1;   // the row it was decided from; -1: decided before this round
+
+  void BecomeRoot(size_t root) {  // of the round that begins
+    row = static_cast<int>(root);
+    parent_row = -1;
+  }
+};
+
+class SequenceState {
+ public:
+  explicit SequenceState(const DecodingParams& params);
+  // Starts from `slots`, paths of this state's tree of `layers` tokens each, instead of the prompt
+  // (exact laws, golden files).
+  void StartFrom(std::vector<LayerOutput> slots, int layers);
+
+  // Ends a layer: fills the pool and applies the stop rules in the order of docs/algorithms.md 8.
+  // outputs: in walk or slot order. True when decoding goes on.
+  bool EndLayer(std::vector<LayerOutput> outputs);
+
+  const DecodingParams& params() const { return params_; }
+  PathTree& paths() { return paths_; }
+  const PathTree& paths() const { return paths_; }
+  bool finished() const { return finished_; }
+  int layers() const { return layers_; }
+  bool is_stop(TokenId token) const;
+  absl::Span<const LayerOutput> last_layer() const { return last_layer_; }
+  int max_useful_depth() const;
+  std::vector<Hypothesis> Result() const { return pool_.Result(paths_); }
+  // live: the beams that the next layer can still continue.
+  std::vector<TokenId> StablePrefix(absl::Span<const Beam> live) const;
+
+ private:
+  DecodingParams params_;
+  PathTree paths_;
+  HypothesisPool pool_;
+  std::vector<LayerOutput> last_layer_;
+  int layers_ = 0;
+  bool finished_ = false;
+};
+
+// Statistics and node paths of one round.
+class RoundLedger {
+ public:
+  // *forest must outlive the ledger. The roots' number must be the forest's.
+  RoundLedger(const DraftForest& forest, size_t num_roots, int beam_width);
+
+  const ForestIndex& index() const { return index_; }
+  // Records a child of a beam as an output of the layer (copies one by one): extends the path and
+  // finds the child in the forest.
+  Beam Extend(PathTree* paths, const Beam& parent, TokenId token, double log_score);
+  void AddMargin(double margin);
+  void AddOverlap(double overlap);  // sum of min(p, q) of one drafted layer
+  void AddLayer();                  // ends the layer of the outputs extended since the last one
+  Verdict Finish(absl::Span<const Beam> new_roots) &&;
+
+ private:
+  const DraftForest& forest_;
+  const int beam_width_;
+  ForestIndex index_;
+  std::vector<PathId> became_;   // [nodes] path of every node that became an output, or -1
+  std::vector<PathId> outputs_;  // of the layer being decided
+  Verdict verdict_;
+};
+
+}  // namespace coppice::decoding

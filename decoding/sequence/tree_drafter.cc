@@ -1,0 +1,47 @@
+#include "decoding/sequence/tree_drafter.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/rng.h"
+
+namespace coppice::decoding {
+
+TreeDrafter::TreeDrafter(const DecodingParams& params, const DraftState& state, int width)
+    : params_(params),
+      width_(width),
+      forest_(DraftForest::Empty(static_cast<int>(state.root_hash.size()))) {
+  for (size_t r = 0; r < state.root_hash.size(); ++r) {
+    level_.push_back({state.root_hash[r], state.root_score[r], 0});
+    frontier_.push_back(-1 - static_cast<int32_t>(r));
+  }
+}
+
+bool TreeDrafter::is_stop(TokenId token) const { return IsStopId(params_, token); }
+
+std::vector<TreeDrafter::Child> TreeDrafter::AppendLayer(absl::Span<const Child> children) {
+  std::vector<int> order(children.size());
+  std::iota(order.begin(), order.end(), 0);
+  const size_t kept = std::min(children.size(), static_cast<size_t>(width_));
+  std::partial_sort(order.begin(), order.begin() + kept, order.end(), [&](int a, int b) {
+    return children[a].cost != children[b].cost ? children[a].cost < children[b].cost : a < b;
+  });
+  std::vector<Child> best;
+  for (size_t i = 0; i < kept; ++i) best.push_back(children[order[i]]);
+  std::vector<Node> next;
+  std::vector<int32_t> next_frontier;
+  if (!best.empty() && forest_.layer_begin.empty()) forest_.layer_begin.push_back(0);
+  for (const Child& child : best) {
+    forest_.token.push_back(child.token);
+    forest_.parent.push_back(frontier_[child.node]);
+    if (is_stop(child.token)) continue;
+    next_frontier.push_back(forest_.size() - 1);
+    next.push_back({ExtendHash(level_[child.node].hash, child.token), child.score, child.penalty});
+  }
+  if (!best.empty()) forest_.layer_begin.push_back(forest_.size());
+  level_ = std::move(next);
+  frontier_ = std::move(next_frontier);
+  return best;
+}
+
+}  // namespace coppice::decoding

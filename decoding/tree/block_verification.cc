@@ -1,0 +1,129 @@
+#include "decoding/tree/block_verification.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/deterministic_math.h"
+#include "decoding/law/residual.h"
+#include "decoding/law/shipped_draws.h"
+
+namespace coppice::decoding {
+namespace {
+
+LayerLaw Scaled(const LayerLaw& row, double factor) {
+  LayerLaw law = row;
+  if (factor != 1) law.rows[0].log_weight += Log(factor);
+  return law;
+}
+
+LayerLaw ProposalLaw(const Distribution& proposal) {
+  LayerLaw law;
+  law.rows.resize(1);
+  law.rows[0].sparse = &proposal;
+  return law;
+}
+
+// sum of max(0, kept p - q).
+double Excess(const LayerLaw& row, const Distribution& proposal, double kept) {
+  const LayerLaw p = Scaled(row, kept);
+  const LayerLaw q = ProposalLaw(proposal);
+  return Residual(p, q).Excess();
+}
+
+}  // namespace
+
+BlockChances FindBlockChances(absl::Span<const LayerLaw> rows,
+                              absl::Span<const Distribution* const> proposals,
+                              absl::Span<const TokenId> draft) {
+  const int gamma = static_cast<int>(draft.size());
+  BlockChances chances;
+  chances.kept = {1.0};
+  for (int i = 1; i <= gamma; ++i) {
+    const Distribution& q = *proposals[i - 1];
+    const double p_x = Exp(LogMass(rows[i - 1], {0, draft[i - 1]}));
+    const double q_x = Exp(q.log_probs[FindToken(q, draft[i - 1])]);
+    chances.kept.push_back(std::min(1.0, chances.kept.back() * p_x / q_x));
+  }
+  for (int i = 1; i < gamma; ++i) {
+    const double excess = Excess(rows[i], *proposals[i], chances.kept[i]);
+    const double total = excess + (1 - chances.kept[i]);
+    chances.passes.push_back(total > 0 ? excess / total : 1.0);
+  }
+  if (gamma > 0) chances.passes.push_back(chances.kept[gamma]);
+  return chances;
+}
+
+LayerLaw BlockResidual(const LayerLaw& row, const Distribution& proposal, double kept) {
+  if (kept <= 0) return row;
+  const LayerLaw p = Scaled(row, kept);
+  const LayerLaw q = ProposalLaw(proposal);
+  Residual a(p, q);
+  a.Reject();
+  return a.Law();
+}
+
+absl::Status CheckPathForest(const DraftForest& forest) {
+  if (absl::Status status = CheckShippedDraws(forest, DrawLaw::kIndependentChildren);
+      !status.ok()) {
+    return status;
+  }
+  for (int layer = 0; layer < forest.depth(); ++layer) {
+    const int draws = forest.draws_begin[layer + 1] - forest.draws_begin[layer];
+    if (draws == 1) continue;
+    return absl::InvalidArgumentError(absl::StrCat("draft forest: draws: ", draws, " beside node ",
+                                                   forest.layer_begin[layer], ", a path has one"));
+  }
+  return absl::OkStatus();
+}
+
+void BlockDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
+  // The path: node i of the forest is x_{i+1}. A stop id ends it.
+  std::vector<TokenId> draft;
+  std::vector<const Distribution*> proposals;
+  std::vector<uint64_t> hashes = {state().paths().hash(beam().path)};
+  const bool fits = CheckPathForest(forest).ok();
+  const ProposalIndex index(forest);
+  const int longest = fits ? std::min(forest.depth(), max_useful_depth()) : 0;
+  bool ended = false;
+  while (!ended && draft.size() < longest) {
+    proposals.push_back(&index.Find(static_cast<int>(draft.size()))->row);
+    draft.push_back(forest.token[draft.size()]);
+    hashes.push_back(ExtendHash(hashes.back(), draft.back()));
+    ended = state().is_stop(draft.back());
+  }
+  const int gamma = static_cast<int>(draft.size());
+
+  std::vector<std::unique_ptr<WarpedRow>> path_rows;
+  std::vector<LayerLaw> laws;
+  for (int i = 0; i < gamma + (ended ? 0 : 1); ++i) {
+    path_rows.push_back(std::make_unique<WarpedRow>(params()));
+    path_rows[i]->Read(rows, i, state().layers() + i);
+    laws.push_back(RowLaw(*path_rows[i], hashes[i]));
+  }
+
+  const BlockChances chances = FindBlockChances(laws, proposals, draft);
+  int tau = 0;
+  for (int i = 1; i <= gamma; ++i) {
+    const Coin coin = choices()->Accept(hashes[i - 1], /*slot=*/0, chances.passes[i - 1], 1.0);
+    ledger->AddMargin(coin.margin);
+    if (coin.accepted) tau = i;
+  }
+  for (int i = 0; i <= std::min(tau, gamma - 1); ++i)
+    ledger->AddOverlap(RowOverlap(laws[i], *proposals[i]));
+  for (int i = 0; i < tau; ++i) {
+    if (!Emit(*path_rows[i], draft[i], ledger)) return;
+  }
+  const Draw extra =
+      tau == gamma
+          ? choices()->Choose(Domain::kDirect, /*slot=*/0, laws[tau])
+          : choices()->Choose(Domain::kResidual, /*slot=*/0,
+                              BlockResidual(laws[tau], *proposals[tau], chances.kept[tau]));
+  ledger->AddMargin(extra.margin);
+  Emit(*path_rows[tau], extra.entry.token, ledger);
+}
+
+std::unique_ptr<BeamDecoder> MakeBlockDecoder(const DecodingParams& params) {
+  return std::make_unique<BlockDecoder>(params, std::make_shared<SeededChoices>(params.seed));
+}
+
+}  // namespace coppice::decoding

@@ -1,0 +1,43 @@
+// Block verification of one drafted path, docs/algorithms.md 4.7: decides for the whole path at
+// once how much of it stays. Law: multinomial sampling (3.1). Keeps at least as many tokens on
+// average as 4.1. Called through MakeBeamDecoder; drafts are chains of
+// decoding/tree/topology_drafter.h. Thread-compatible.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "decoding/sequence/single_sequence.h"
+
+namespace coppice::decoding {
+
+// p_i and h_i of 4.7 for a drafted path.
+struct BlockChances {
+  std::vector<double> kept;    // [gamma + 1] p_0 = 1, p_i: chance of the path up to x_i
+  std::vector<double> passes;  // [gamma] h_1..h_gamma
+};
+// rows[i], proposals[i]: laws of one beam after i drafts. rows has one more entry than proposals
+// when the path can continue, else as many. draft: [proposals.size()].
+BlockChances FindBlockChances(absl::Span<const LayerLaw> rows,
+                              absl::Span<const Distribution* const> proposals,
+                              absl::Span<const TokenId> draft);
+// norm(max(0, p_i p(.|x_<=i) - q(.|x_<=i))); p itself where the positive part has mass <= 1e-14.
+LayerLaw BlockResidual(const LayerLaw& row, const Distribution& proposal, double kept);
+
+// Checks that each layer has one draw, made from a shipped proposal.
+absl::Status CheckPathForest(const DraftForest& forest);
+
+class BlockDecoder : public SingleSequenceDecoder {
+ public:
+  BlockDecoder(const DecodingParams& params, std::shared_ptr<ChoiceSource> choices)
+      : SingleSequenceDecoder(params, std::move(choices)) {}
+
+ private:
+  void DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+};
+
+// Seeded.
+std::unique_ptr<BeamDecoder> MakeBlockDecoder(const DecodingParams& params);
+
+}  // namespace coppice::decoding

@@ -1,0 +1,129 @@
+#include "decoding/tree/child_law.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "decoding/law/layer_law.h"
+#include "decoding/law/shipped_draws.h"
+#include "decoding/tree/greedy_multi_draft.h"
+
+namespace coppice::decoding {
+namespace {
+
+LayerLaw RowLaw(const Distribution& row, uint64_t hash) {
+  LayerLaw law;
+  law.rows.resize(1);
+  law.rows[0].hash = hash;
+  law.rows[0].sparse = &row;
+  return law;
+}
+
+TokenId DrawOne(const Distribution& row, uint64_t hash, int slot, ChoiceSource* choices) {
+  return choices->Choose(Domain::kDraft, static_cast<uint32_t>(slot), RowLaw(row, hash))
+      .entry.token;
+}
+
+// T in order of likelihood, then the one that is drawn from the rest.
+std::vector<TokenId> DrawGreedy(const Distribution& q, uint64_t hash, int n,
+                                ChoiceSource* choices) {
+  GreedyProposal proposal = SplitProposal(q, n);
+  std::vector<TokenId> drafts = std::move(proposal.top);
+  if (proposal.rest.size() > 0) drafts.push_back(DrawOne(proposal.rest, hash, n - 1, choices));
+  return drafts;
+}
+
+// x ~ q, then the most likely token, or one of the others if x is that token.
+std::vector<TokenId> DrawSpecHub(const Distribution& q, uint64_t hash, int n,
+                                 ChoiceSource* choices) {
+  std::vector<TokenId> drafts = {DrawOne(q, hash, /*slot=*/0, choices)};
+  const GreedyProposal proposal = SplitProposal(q, 2);
+  if (n == 1) return drafts;
+  if (drafts[0] != proposal.top[0]) {
+    drafts.push_back(proposal.top[0]);
+  } else if (proposal.rest.size() > 0) {
+    drafts.push_back(DrawOne(proposal.rest, hash, /*slot=*/1, choices));
+  }
+  return drafts;
+}
+
+// The drafts are T and one more token, or all of q.
+bool IsGreedyDraw(const Distribution& q, const std::vector<TokenId>& drafts) {
+  if (drafts.size() >= q.size()) return true;  // distinct ones: all of q
+  const std::vector<TokenId> top = MostLikelyTokens(q, static_cast<int>(drafts.size()) - 1);
+  return std::all_of(top.begin(), top.end(),
+                     [&](TokenId token) { return FindDraft(drafts, token) >= 0; });
+}
+
+absl::Status CheckGreedyDraws(const DraftForest& forest) {
+  const ProposalIndex proposals(forest);
+  for (int layer = 0; layer < forest.depth(); ++layer) {
+    for (int row = ParentRowsBegin(forest, layer); row < ParentRowsEnd(forest, layer); ++row) {
+      const std::vector<TokenId> drafts = DraftsBelow(forest, row, layer);
+      if (!drafts.empty() && !IsGreedyDraw(proposals.Find(row)->row, drafts)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("draft forest: draws: the children of node ",
+                         row < forest.num_roots ? -1 - row : row - forest.num_roots,
+                         " are not the most likely tokens and one more"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<TokenId> DrawChildren(ChildLaw law, const Distribution& q, uint64_t hash, int n,
+                                  ChoiceSource* choices) {
+  std::vector<TokenId> drafts;
+  switch (law) {
+    case ChildLaw::kIid:
+      for (int j = 0; j < n; ++j) drafts.push_back(DrawOne(q, hash, j, choices));
+      return drafts;
+    case ChildLaw::kWithoutReplacement:
+      for (const Entry& entry :
+           choices->ChooseDistinct(Domain::kDraft, /*slot=*/0, RowLaw(q, hash), n)) {
+        drafts.push_back(entry.token);
+      }
+      return drafts;
+    case ChildLaw::kMostLikely:
+      return MostLikelyTokens(q, n);
+    case ChildLaw::kGreedy:
+      return DrawGreedy(q, hash, n, choices);
+    case ChildLaw::kSpecHub:
+      return DrawSpecHub(q, hash, n, choices);
+  }
+  return drafts;
+}
+
+std::vector<TokenId> DraftsBelow(const DraftForest& forest, int row, int layer) {
+  std::vector<TokenId> drafts;
+  if (layer + 1 >= static_cast<int>(forest.draws_begin.size())) return drafts;
+  for (int i = forest.draws_begin[layer]; i < forest.draws_begin[layer + 1]; ++i) {
+    const int32_t node = forest.draws[i];
+    if (forest.RowOf(forest.parent[node]) == row) drafts.push_back(forest.token[node]);
+  }
+  return drafts;
+}
+
+absl::Status CheckChildren(ChildLaw law, const DraftForest& forest) {
+  switch (law) {
+    case ChildLaw::kMostLikely:  // draws would be verified against proposals, which are not shipped
+      return forest.draws.empty() ? absl::OkStatus()
+                                  : absl::InvalidArgumentError(absl::StrCat(
+                                        "draft forest: draws[0]: node ", forest.draws[0],
+                                        " is said to be drawn, want the tree alone"));
+    case ChildLaw::kIid:
+      return CheckShippedDraws(forest, DrawLaw::kIndependentChildren);
+    case ChildLaw::kWithoutReplacement:
+      return CheckShippedDraws(forest, DrawLaw::kDistinctChildren);
+    case ChildLaw::kGreedy:
+    case ChildLaw::kSpecHub:
+      COPPICE_RETURN_IF_ERROR(CheckShippedDraws(forest, DrawLaw::kDistinctChildren));
+      return CheckGreedyDraws(forest);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace coppice::decoding

@@ -1,0 +1,115 @@
+#include "decoding/tree/topology_drafter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "decoding/rows/target_row.h"
+
+namespace coppice::decoding {
+
+TopologyDrafter::TopologyDrafter(const DecodingParams& params, const DraftState& state,
+                                 Topology topology, ChildLaw law,
+                                 std::shared_ptr<ChoiceSource> choices)
+    : topology_(std::move(topology)),
+      law_(law),
+      drawing_(params.warp.temperature == 0 ? ChildLaw::kMostLikely : law),
+      stop_ids_(params.stop_ids),
+      choices_(std::move(choices)),
+      frontier_{-1},
+      level_{{state.root_hash[0], {0}}},
+      forest_(DraftForest::Empty(1)) {
+  COPPICE_CHECK(state.root_hash.size() == 1);
+  forest_.layer_begin = {0};
+  if (law_ != ChildLaw::kMostLikely) forest_.draws_begin = {0};
+  choices_->BeginRound(state.layers_committed);
+}
+
+// Of the node's children, in drawing order.
+std::vector<int> TopologyDrafter::PlacesBelow(const Node& node) const {
+  std::vector<int> places;
+  const int level = forest_.depth();
+  for (int place : node.places) {
+    const int first = topology_.FirstChild(level, place);
+    for (int c = 0; c < topology_.Children(level, place); ++c) places.push_back(first + c);
+  }
+  return places;
+}
+
+void TopologyDrafter::Grow(absl::Span<const Distribution> rows) {
+  COPPICE_CHECK(rows.size() == level_.size());
+  const bool ships_draws = law_ != ChildLaw::kMostLikely;
+  const int begin = forest_.size();
+  std::vector<Node> nodes;  // of the new layer
+  for (size_t i = 0; i < level_.size(); ++i) {
+    const std::vector<int> places = PlacesBelow(level_[i]);
+    const std::vector<TokenId> drafts = DrawChildren(
+        drawing_, rows[i], level_[i].hash, static_cast<int>(places.size()), choices_.get());
+    if (ships_draws) forest_.proposals.push_back({frontier_[i], /*log_weight=*/0, rows[i]});
+    const int first = forest_.size();
+    for (size_t j = 0; j < drafts.size(); ++j) {
+      const auto twin = std::find(forest_.token.begin() + first, forest_.token.end(), drafts[j]);
+      const int node = static_cast<int>(twin - forest_.token.begin());
+      if (node == forest_.size()) {
+        forest_.token.push_back(drafts[j]);
+        forest_.parent.push_back(frontier_[i]);
+        nodes.push_back({ExtendHash(level_[i].hash, drafts[j]), {}});
+      }
+      nodes[node - begin].places.push_back(places[j]);
+      if (ships_draws) forest_.draws.push_back(node);
+    }
+  }
+  forest_.layer_begin.push_back(forest_.size());
+  if (ships_draws) forest_.draws_begin.push_back(static_cast<int32_t>(forest_.draws.size()));
+
+  frontier_.clear();
+  level_.clear();
+  for (int node = begin; node < forest_.size(); ++node) {
+    const bool ended = IsStopId(stop_ids_, forest_.token[node]);
+    if (ended || PlacesBelow(nodes[node - begin]).empty()) continue;
+    frontier_.push_back(node);
+    level_.push_back(std::move(nodes[node - begin]));
+  }
+}
+
+namespace {
+
+std::unique_ptr<Drafter> SeededDrafter(const DecodingParams& params, const DraftState& state,
+                                       absl::string_view tree, int width, ChildLaw law) {
+  const int most = law == ChildLaw::kSpecHub ? 2 : kMaxTopologyNodes;
+  return std::make_unique<TopologyDrafter>(params, state,
+                                           ParseTopology(tree, std::min(width, most)).value(), law,
+                                           std::make_shared<SeededChoices>(params.seed));
+}
+
+}  // namespace
+
+template <ChildLaw law>
+std::unique_ptr<Drafter> MakeTreeDrafter(const DecodingParams& params, const DraftState& state,
+                                         int width) {
+  return SeededDrafter(params, state, params.draft_tree, width, law);
+}
+
+template std::unique_ptr<Drafter> MakeTreeDrafter<ChildLaw::kIid>(const DecodingParams&,
+                                                                  const DraftState&, int);
+template std::unique_ptr<Drafter> MakeTreeDrafter<ChildLaw::kWithoutReplacement>(
+    const DecodingParams&, const DraftState&, int);
+template std::unique_ptr<Drafter> MakeTreeDrafter<ChildLaw::kMostLikely>(const DecodingParams&,
+                                                                         const DraftState&, int);
+template std::unique_ptr<Drafter> MakeTreeDrafter<ChildLaw::kGreedy>(const DecodingParams&,
+                                                                     const DraftState&, int);
+template std::unique_ptr<Drafter> MakeTreeDrafter<ChildLaw::kSpecHub>(const DecodingParams&,
+                                                                      const DraftState&, int);
+
+std::unique_ptr<Drafter> MakePathDrafter(const DecodingParams& params, const DraftState& state,
+                                         int /*width*/) {
+  return SeededDrafter(params, state, "chain", /*width=*/1, ChildLaw::kIid);
+}
+
+std::unique_ptr<Drafter> MakeSequencesDrafter(const DecodingParams& params, const DraftState& state,
+                                              int width) {
+  return SeededDrafter(params, state, /*tree=*/"", width, ChildLaw::kIid);
+}
+
+}  // namespace coppice::decoding

@@ -1,0 +1,281 @@
+// The exact law of whole decodes by a layer rule: drafter and decoder of production, every choice
+// enumerated, against the closed law of beam sampling with replacement or without. Used by
+// tests/decoding and tools/golden.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "decoding/layer/dsbd.h"
+#include "decoding/layer/layered_decoder.h"
+#include "decoding/layer/layered_drafter.h"
+#include "testing/beam_law.h"
+#include "testing/enumerate_choices.h"
+#include "testing/flat_warp.h"
+#include "testing/forwarded_choices.h"
+#include "testing/function_rows.h"
+#include "testing/hash_lm.h"
+
+namespace coppice::test {
+
+inline std::unique_ptr<decoding::LayerRule> DsbdRuleOf(const decoding::DecodingParams& params,
+                                                       decoding::RemovedParents removed) {
+  return std::make_unique<decoding::DsbdRule>(removed, decoding::DsbdWidthRule(params));
+}
+
+struct LayeredSetting {
+  decoding::DecodingParams
+      params;  // beam_width, max_tokens = layers in all, width rule, stop ids, warp
+  decoding::RemovedParents removed = decoding::RemovedParents::kReject;
+  std::unique_ptr<decoding::LayerRule> (*rule)(const decoding::DecodingParams&,
+                                               decoding::RemovedParents) = DsbdRuleOf;
+  decoding::DrawLaw drafts = decoding::DrawLaw::kIndependent;
+  decoding::KeptBeams kept = decoding::KeptBeams::kAll;
+  std::vector<decoding::LayeredDecoder::StartSlot> start;  // empty: the prompt alone
+  int draft_width = 2;                                     // W_S
+  int draft_depth = 1;                                     // gamma
+  LogProbsOf target;
+  LogProbsOf draft;
+};
+
+inline decoding::LayeredDecoder MakeLayered(const LayeredSetting& setting,
+                                            std::shared_ptr<decoding::ChoiceSource> choices) {
+  return decoding::LayeredDecoder(setting.params, setting.rule(setting.params, setting.removed),
+                                  setting.drafts, std::move(choices), setting.kept);
+}
+
+// Grows one round as the draft node does.
+inline decoding::DraftForest GrowForest(const LogProbsOf& draft, const decoding::DraftState& state,
+                                        int depth, decoding::Drafter* drafter) {
+  for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
+    const std::vector<uint64_t> hashes = RowHashes(state.root_hash, drafter->forest());
+    std::vector<decoding::Distribution> rows;
+    for (int32_t node : drafter->frontier()) {
+      rows.push_back(DenseDistribution(draft(hashes[drafter->forest().RowOf(node)])));
+    }
+    drafter->Grow(rows);
+  }
+  return drafter->Shipped();
+}
+
+inline decoding::DraftForest DraftLayeredRound(const LayeredSetting& setting,
+                                               const decoding::DraftState& state, int depth,
+                                               std::shared_ptr<decoding::ChoiceSource> choices) {
+  decoding::LayeredDrafter drafter(setting.params, state, setting.draft_width, setting.drafts,
+                                   std::move(choices));
+  return GrowForest(setting.draft, state, depth, &drafter);
+}
+
+// The outputs of every layer of one decode, as path hashes in slot order.
+inline std::vector<std::vector<uint64_t>> RunLayered(const LayeredSetting& setting,
+                                                     decoding::ChoiceSource* source) {
+  const auto choices = std::make_shared<ForwardedChoices>(source);
+  decoding::LayeredDecoder decoder = MakeLayered(setting, choices);
+  if (!setting.start.empty()) decoder.StartFrom(setting.start);
+  std::vector<std::vector<uint64_t>> layers;
+  while (!decoder.finished()) {
+    const decoding::DraftState state = decoder.draft_state();
+    const int depth = std::min(setting.draft_depth, decoder.max_useful_depth());
+    const decoding::DraftForest forest =
+        depth == 0 ? decoding::DraftForest::Empty(static_cast<int>(state.root_hash.size()))
+                   : DraftLayeredRound(setting, state, depth, choices);
+    FunctionRows rows(setting.target, state.root_hash, forest);
+    decoder.Advance(forest, &rows);
+    for (const decoding::LayerRecord& record : decoder.last_round()) {
+      layers.emplace_back();
+      for (const decoding::LayerOutput& output : record.outputs)
+        layers.back().push_back(decoder.paths().hash(output.path));
+    }
+  }
+  return layers;
+}
+
+// Outcome: for every layer its width, then the hashes of its outputs in slot order.
+using Wrong = std::function<std::unique_ptr<decoding::ChoiceSource>(decoding::ChoiceSource*)>;
+inline ExactLaw LayeredLaw(const LayeredSetting& setting, const Wrong& wrong = nullptr) {
+  ExactLaw law;
+  EnumerateChoices([&](ScriptedChoices* choices) {
+    const std::unique_ptr<decoding::ChoiceSource> variant = wrong ? wrong(choices) : nullptr;
+    std::vector<uint64_t> outcome;
+    for (const std::vector<uint64_t>& layer :
+         RunLayered(setting, variant ? variant.get() : choices)) {
+      outcome.push_back(layer.size());
+      outcome.insert(outcome.end(), layer.begin(), layer.end());
+    }
+    law[outcome] += choices->probability();
+  });
+  return law;
+}
+
+// The closed law of the same decode: every layer drawn from p_beam of the live beams, iid (3.3) or
+// without replacement (3.4) with the walk of docs/algorithms.md 8.
+class BeamSamplingLaw {
+ public:
+  explicit BeamSamplingLaw(const LayeredSetting& setting, bool with_replacement = true)
+      : setting_(setting), with_replacement_(with_replacement) {}
+
+  struct Slot {
+    uint64_t hash;
+    double score;
+    bool finished;
+  };
+  using Visit = std::function<void(const std::vector<Slot>&, double)>;
+  // Law of the next layer's outputs (ordered) after the slots of the layer before.
+  void NextLayer(const std::vector<Slot>& slots, int width, int length, const Visit& visit) const {
+    const Layer layer = MakeLayer(slots, length);
+    const auto visit_entries = [&](const std::vector<decoding::Entry>& entries,
+                                   double probability) {
+      std::vector<Slot> next;
+      for (const decoding::Entry& entry : entries) {
+        next.push_back({ExtendHash(layer.beams[entry.beam].hash, entry.token),
+                        layer.beams[entry.beam].score + layer.score[entry.beam][entry.token],
+                        decoding::IsStopId(setting_.params, entry.token)});
+      }
+      visit(next, probability);
+    };
+    if (with_replacement_) {
+      VisitLayerOutcomes(layer.law, width, /*with_replacement=*/true, visit_entries);
+    } else {
+      VisitWalk(decoding::ListEntries(layer.law), width, {}, {}, 1.0, visit_entries);
+    }
+  }
+
+  std::vector<Slot> Start() const {
+    if (setting_.start.empty()) return {{kRootHash, 0.0, false}};
+    std::vector<Slot> slots;
+    for (const auto& slot : setting_.start)
+      slots.push_back({HashPath(slot.tokens), slot.log_score, false});
+    return slots;
+  }
+  int StartLength() const {
+    return setting_.start.empty() ? 0 : static_cast<int>(setting_.start[0].tokens.size());
+  }
+
+ private:
+  struct Layer {
+    std::vector<decoding::LawBeam> beams;
+    std::vector<decoding::Distribution> rows;  // [beams] that the law refers to
+    std::vector<std::vector<double>> score;    // [beams][vocab] what ls accumulates
+    decoding::LayerLaw law;
+  };
+
+  // Distinct live paths with their multiplicities, then p_beam in the warp mode of the setting.
+  Layer MakeLayer(const std::vector<Slot>& slots, int length) const {
+    const decoding::DecodingParams& params = setting_.params;
+    Layer layer;
+    for (const Slot& slot : slots) {
+      if (slot.finished) continue;
+      auto same = std::find_if(layer.beams.begin(), layer.beams.end(),
+                               [&](const decoding::LawBeam& b) { return b.hash == slot.hash; });
+      if (same == layer.beams.end()) {
+        layer.beams.push_back({slot.hash, slot.score, 1});
+      } else if (!params.set_semantics) {
+        ++same->multiplicity;
+      }
+    }
+    const decoding::WarpParams warp = decoding::WarpAt(params, length);
+    FlatLayer flat;
+    for (const decoding::LawBeam& beam : layer.beams) {
+      const std::vector<double> raw = setting_.target(beam.hash);
+      layer.rows.push_back(decoding::WarpRow(raw, warp));
+      layer.score.push_back(raw);
+      if (warp.mode == decoding::WarpMode::kRow) {
+        for (int i = 0; i < layer.rows.back().size(); ++i)
+          layer.score.back()[layer.rows.back().tokens[i]] = layer.rows.back().log_probs[i];
+      }
+      flat.log_score.push_back(beam.score);
+      flat.multiplicity.push_back(beam.multiplicity);
+      flat.log_probs.push_back(raw);
+    }
+    const std::vector<double> p_beam =
+        decoding::IsJoint(warp.mode) ? FlatWarp(flat, warp) : std::vector<double>();
+    const size_t vocab = layer.score.empty() ? 0 : layer.score[0].size();
+    for (size_t b = 0; b < layer.beams.size(); ++b) {
+      if (decoding::IsJoint(warp.mode)) {  // the row holds joint masses and weighs 1
+        std::vector<double> log_mass;
+        for (size_t v = 0; v < vocab; ++v) log_mass.push_back(Log(p_beam[b * vocab + v]));
+        layer.rows[b] = DenseDistribution(log_mass);
+      }
+      layer.beams[b].sparse = &layer.rows[b];
+    }
+    layer.law = decoding::MakeLayerLaw(layer.beams);
+    if (decoding::IsJoint(warp.mode)) {
+      for (decoding::WeightedRow& row : layer.law.rows) row.log_weight = 0;
+    }
+    return layer;
+  }
+
+  // docs/algorithms.md 8, written out: candidates come in the order of a sample without
+  // replacement. An end of sequence of rank below W is an output, one of a later rank is ignored;
+  // the others fill the next beams.
+  using VisitEntries = std::function<void(const std::vector<decoding::Entry>&, double)>;
+  void VisitWalk(const std::vector<decoding::EntryMass>& left, int width,
+                 std::vector<decoding::Entry> passed, std::vector<decoding::Entry> outputs,
+                 double probability, const VisitEntries& visit) const {
+    int live = 0;
+    for (const decoding::Entry& output : outputs)
+      live += !decoding::IsStopId(setting_.params, output.token);
+    if (live == width || left.empty()) return visit(outputs, probability);
+    double total = 0;
+    for (const decoding::EntryMass& entry : left) total += Exp(entry.log_mass);
+    for (size_t i = 0; i < left.size(); ++i) {
+      const int rank = static_cast<int>(passed.size());
+      std::vector<decoding::EntryMass> rest = left;
+      rest.erase(rest.begin() + i);
+      std::vector<decoding::Entry> longer = passed, more = outputs;
+      longer.push_back(left[i].entry);
+      if (!decoding::IsStopId(setting_.params, left[i].entry.token) || rank < width)
+        more.push_back(left[i].entry);
+      VisitWalk(rest, width, longer, more, probability * Exp(left[i].log_mass) / total, visit);
+    }
+  }
+
+  const LayeredSetting& setting_;
+  const bool with_replacement_;
+};
+
+// Fixed width: the law of whole decodes in the same outcomes as LayeredLaw.
+inline ExactLaw ClosedFixedWidthLaw(const LayeredSetting& setting, bool with_replacement = true) {
+  ExactLaw law;
+  const BeamSamplingLaw closed(setting, with_replacement);
+  using Slot = BeamSamplingLaw::Slot;
+  const decoding::DecodingParams& params = setting.params;
+  const bool slots_go = with_replacement && !params.refill;
+  const std::function<void(const std::vector<Slot>&, int, int, int, std::vector<uint64_t>, double)>
+      walk = [&](const std::vector<Slot>& slots, int length, int ended, int pooled,
+                 std::vector<uint64_t> outcome, double probability) {
+        const bool active =
+            std::any_of(slots.begin(), slots.end(), [](const Slot& s) { return !s.finished; });
+        const bool stopped = params.stop_when_full && pooled >= params.beam_width;
+        if (!active || stopped || length == params.max_tokens) {
+          law[outcome] += probability;
+          return;
+        }
+        const int width = params.beam_width - (slots_go ? ended : 0);
+        closed.NextLayer(slots, width, length, [&](const std::vector<Slot>& next, double part) {
+          std::vector<uint64_t> longer = outcome;
+          longer.push_back(next.size());
+          std::vector<uint64_t> finished;
+          int more = 0;
+          for (const Slot& slot : next) {
+            longer.push_back(slot.hash);
+            if (!slot.finished) continue;
+            ++more;
+            if (std::find(finished.begin(), finished.end(), slot.hash) == finished.end())
+              finished.push_back(slot.hash);
+          }
+          // Equal paths are pooled once; paths of different layers differ.
+          walk(next, length + 1, ended + more, pooled + static_cast<int>(finished.size()), longer,
+               probability * part);
+        });
+      };
+  walk(closed.Start(), closed.StartLength(), 0, 0, {}, 1.0);
+  return law;
+}
+
+}  // namespace coppice::test

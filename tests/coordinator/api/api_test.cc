@@ -1,0 +1,310 @@
+// Every field of POST /v1/completions: range, type, null, aliases, combinations
+// (docs/api.md 2, 2.1).
+#include "coordinator/api/api.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "decoding/method.h"
+#include "tests/coordinator/api/api_parse.h"
+#include "tests/coordinator/byte_tokenizer.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using api_text::Bad;
+using api_text::Context;
+using api_text::ExpectRefused;
+using api_text::Good;
+using api_text::Parse;
+using api_text::Parsed;
+using api_text::ParseText;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+TEST(Api, DefaultsAreOneMultinomialSample) {
+  const GenerateRequest request = Good("");
+  EXPECT_EQ(request.params.kind, decoding::DecodingKind::kMultinomial);
+  EXPECT_EQ(request.n, 1);
+  EXPECT_EQ(request.samples, 1);
+  EXPECT_EQ(request.params.max_tokens, 256);
+  EXPECT_EQ(decoding::MethodName(request.params), "pf_gumbel");
+  EXPECT_EQ(request.params.draft_support, 64);
+  EXPECT_EQ(request.timeout_s, 600);
+  EXPECT_EQ(request.prompts[0], (std::vector<TokenId>{ByteTokenizer::kBos, 'h', 'i'}));
+  EXPECT_LT(request.params.seed, uint64_t{1} << 53);
+  EXPECT_NE(request.params.seed, Good("").params.seed);
+}
+
+TEST(Api, OutOfRange) {
+  ExpectRefused({
+      {R"("temperature": -0.1)", "invalid_value", "temperature"},
+      {R"("temperature": 2.1)", "invalid_value", "temperature"},
+      {R"("temperature": 1e-308)", "invalid_value", "temperature"},
+      {R"("top_p": 0)", "invalid_value", "top_p"},
+      {R"("top_p": 1.1)", "invalid_value", "top_p"},
+      {R"("min_p": -0.1)", "invalid_value", "min_p"},
+      {R"("top_k": -2)", "invalid_value", "top_k"},
+      {R"("top_k": 259)", "invalid_value", "top_k"},
+      {R"("n": 0)", "invalid_value", "n"},
+      {R"("n": 65)", "invalid_value", "n"},
+      {R"("n": 1.5)", "invalid_value", "n"},
+      {R"("best_of": 0)", "invalid_value", "best_of"},
+      {R"("n": 3, "best_of": 2)", "invalid_value", "best_of"},
+      {R"("max_tokens": -1)", "invalid_value", "max_tokens"},
+      {R"("max_tokens": 0)", "invalid_value", "max_tokens"},
+      {R"("max_new_tokens": 0)", "invalid_value", "max_new_tokens"},
+      {R"("min_tokens": 9, "max_tokens": 8)", "invalid_value", "min_tokens"},
+      {R"("beam_width": 9)", "invalid_value", "beam_width"},
+      {R"("num_beams": 0)", "invalid_value", "num_beams"},
+      {R"("use_beam_search": true, "n": 9)", "invalid_value", "n"},
+      {R"("seed": 9223372036854775808)", "invalid_value", "seed"},
+      {R"("timeout": 0)", "invalid_value", "timeout"},
+      {R"("timeout": 3601)", "invalid_value", "timeout"},
+      {R"("length_penalty": 10.5)", "invalid_value", "length_penalty"},
+      {R"("stop": "")", "invalid_value", "stop"},
+      {R"("stop": [])", "invalid_value", "stop"},
+      {R"("stop_token_ids": [258])", "invalid_value", "stop_token_ids"},
+      {R"("logit_bias": {"5": 101})", "invalid_value", "logit_bias"},
+      {R"("logit_bias": {"x": 1})", "invalid_value", "logit_bias"},
+      {R"("logit_bias": {"258": 1})", "invalid_value", "logit_bias"},
+      {R"("decoding": "best")", "invalid_value", "decoding"},
+      {R"("warp_mode": "col")", "invalid_value", "warp_mode"},
+      {R"("early_stopping": "always")", "invalid_value", "early_stopping"},
+      {R"("speculative": "maybe")", "invalid_value", "speculative"},
+      {R"("speculative": {"method": "magic"})", "invalid_value", "speculative.method"},
+      {R"("speculative": {"draft_width": 0})", "invalid_value", "speculative.draft_width"},
+      {R"("speculative": {"draft_width": 65})", "invalid_value", "speculative.draft_width"},
+      {R"("speculative": {"draft_depth": 17})", "invalid_value", "speculative.draft_depth"},
+      {R"("speculative": {"draft_depth": "deep"})", "invalid_value", "speculative.draft_depth"},
+      {R"("speculative": {"draft_support": 1025})", "invalid_value", "speculative.draft_support"},
+      {R"("speculative": {"width_threshold": 0})", "invalid_value", "speculative.width_threshold"},
+      {R"("speculative": {"min_width": 2})", "invalid_value", "speculative.min_width"},
+      {R"("speculative": {"draft_tree": "3-0"})", "invalid_value", "speculative.draft_tree"},
+      {R"("speculative": {"draft_tree": "oak"})", "invalid_value", "speculative.draft_tree"},
+      {R"("speculative": {"draft_tree": "8-9"})", "invalid_value", "speculative.draft_tree"},
+      {R"("speculative": {"draft_tree": "1-1-1-1-1-1-1-1-1-1-1-1-1-1-1-1-1"})", "invalid_value",
+       "speculative.draft_tree"},
+      {R"("speculative": {"draft_beams": 0})", "invalid_value", "speculative.draft_beams"},
+      {R"("speculative": {"draft_beams": 65})", "invalid_value", "speculative.draft_beams"},
+      {R"("speculative": {"mjsd_threshold": 1.01})", "invalid_value", "speculative.mjsd_threshold"},
+      {R"("speculative": {"fallback_threshold": -0.1})", "invalid_value",
+       "speculative.fallback_threshold"},
+      {R"("speculative": {"rollback_threshold": -1})", "invalid_value",
+       "speculative.rollback_threshold"},
+      {R"("speculative": {"joint_tokens": 0})", "invalid_value", "speculative.joint_tokens"},
+      {R"("speculative": {"joint_tokens": 17})", "invalid_value", "speculative.joint_tokens"},
+      {R"("decoding": "beam_sampling", "beam_duplicates": "twice")", "invalid_value",
+       "beam_duplicates"},
+  });
+}
+
+TEST(Api, TooManyStops) {
+  json stops = json::array();
+  for (int i = 0; i < 16; ++i) stops.push_back(absl::StrCat("s", i));
+  EXPECT_EQ(Good(absl::StrCat(R"("stop": )", stops.dump())).stop.size(), 16);
+  stops.push_back("one more");
+  EXPECT_EQ(Bad(Parse(absl::StrCat(R"("stop": )", stops.dump()))).param, "stop");
+  EXPECT_EQ(Bad(Parse(absl::StrCat(R"("stop": ")", std::string(257, 'a'), "\""))).code,
+            "invalid_value");
+}
+
+// Every field with each JSON type that it does not take.
+TEST(Api, WrongTypes) {
+  const std::vector<std::pair<const char*, const char*>> fields = {
+      {"model", "s"},
+      {"max_tokens", "n"},
+      {"n", "n"},
+      {"best_of", "n"},
+      {"decoding", "s"},
+      {"use_beam_search", "b"},
+      {"do_sample", "b"},
+      {"beam_width", "n"},
+      {"length_penalty", "n"},
+      {"early_stopping", "bs"},
+      {"refill", "b"},
+      {"temperature", "n"},
+      {"top_k", "n"},
+      {"top_p", "n"},
+      {"min_p", "n"},
+      {"warp_mode", "s"},
+      {"seed", "n"},
+      {"stop", "sa"},
+      {"include_stop_str_in_output", "b"},
+      {"stop_token_ids", "a"},
+      {"ignore_eos", "b"},
+      {"min_tokens", "n"},
+      {"logit_bias", "o"},
+      {"stream", "b"},
+      {"return_token_ids", "b"},
+      {"skip_special_tokens", "b"},
+      {"add_special_tokens", "b"},
+      {"timeout", "n"},
+      {"speculative", "bso"}};
+  const std::vector<std::pair<char, const char*>> values = {
+      {'s', R"("1")"}, {'n', "1"}, {'b', "true"}, {'a', "[1]"}, {'o', R"({"1": 1})"}};
+  for (const auto& [name, takes] : fields) {
+    for (const auto& [type, value] : values) {
+      if (std::string(takes).find(type) != std::string::npos) continue;
+      const ApiError error = Bad(Parse(absl::StrCat("\"", name, "\": ", value)));
+      EXPECT_EQ(error.code, "invalid_type") << name << " " << value << " " << error.message;
+      EXPECT_EQ(error.param, name) << value;
+    }
+  }
+}
+
+TEST(Api, NullIsAbsent) {
+  const GenerateRequest plain = Good(R"("seed": 3)");
+  for (const char* name : {"model",
+                           "max_tokens",
+                           "max_completion_tokens",
+                           "n",
+                           "num_return_sequences",
+                           "best_of",
+                           "decoding",
+                           "use_beam_search",
+                           "do_sample",
+                           "beam_width",
+                           "num_beams",
+                           "length_penalty",
+                           "early_stopping",
+                           "refill",
+                           "temperature",
+                           "top_k",
+                           "top_p",
+                           "min_p",
+                           "warp_mode",
+                           "stop",
+                           "include_stop_str_in_output",
+                           "stop_token_ids",
+                           "ignore_eos",
+                           "min_tokens",
+                           "logprobs",
+                           "echo",
+                           "logit_bias",
+                           "stream",
+                           "stream_options",
+                           "return_token_ids",
+                           "skip_special_tokens",
+                           "add_special_tokens",
+                           "timeout",
+                           "speculative",
+                           "user",
+                           "suffix",
+                           "tools"}) {
+    const GenerateRequest request = Good(absl::StrCat(R"("seed": 3, ")", name, "\": null"));
+    EXPECT_EQ(request.params.max_tokens, plain.params.max_tokens) << name;
+    EXPECT_EQ(request.params.method, plain.params.method) << name;
+    EXPECT_EQ(request.prompts, plain.prompts) << name;
+    EXPECT_EQ(request.stream, plain.stream) << name;
+  }
+}
+
+TEST(Api, AliasesMeanTheSameAndMustAgree) {
+  EXPECT_EQ(Good(R"("max_completion_tokens": 7)").params.max_tokens, 7);
+  EXPECT_EQ(Good(R"("max_new_tokens": 7.0, "max_tokens": 7)").params.max_tokens, 7);
+  EXPECT_EQ(Good(R"("num_beams": 4, "beam_width": 4)").params.beam_width, 4);
+  EXPECT_EQ(Good(R"("num_return_sequences": 3)").n, 3);
+  ExpectRefused({
+      {R"("beam_width": 4, "num_beams": 5)", "conflicting_fields", "beam_width"},
+      {R"("max_tokens": 4, "max_new_tokens": 5)", "conflicting_fields", "max_tokens"},
+      {R"("n": 1, "num_return_sequences": 2)", "conflicting_fields", "n"},
+      {R"("use_beam_search": true, "best_of": 3, "num_beams": 4)", "conflicting_fields", "best_of"},
+  });
+}
+
+TEST(Api, UnknownUnsupportedAndNeutral) {
+  ExpectRefused({
+      {R"("foo": 1)", "unknown_field", "foo"},
+      {R"("speculative": {"foo": 1})", "unknown_field", "speculative.foo"},
+      {R"("stream": true, "stream_options": {"foo": 1})", "unknown_field", "stream_options.foo"},
+      {R"("presence_penalty": 0.5)", "unsupported_field", "presence_penalty"},
+      {R"("frequency_penalty": 1)", "unsupported_field", "frequency_penalty"},
+      {R"("repetition_penalty": 1.1)", "unsupported_field", "repetition_penalty"},
+      {R"("logprobs": 3)", "unsupported_field", "logprobs"},
+      {R"("echo": true)", "unsupported_field", "echo"},
+      {R"("suffix": "x")", "unsupported_field", "suffix"},
+      {R"("tools": [1])", "unsupported_field", "tools"},
+      {R"("response_format": {"type": "json_object"})", "unsupported_field", "response_format"},
+      {R"("priority": 1)", "unsupported_field", "priority"},
+      {R"("num_beam_groups": 2)", "unsupported_field", "num_beam_groups"},
+      {R"("store": true)", "unsupported_field", "store"},
+      {R"("service_tier": "gold")", "unsupported_field", "service_tier"},
+      {R"("stream": true, "stream_options": {"continuous_usage_stats": true})", "unsupported_field",
+       "stream_options.continuous_usage_stats"},
+  });
+  Good(
+      R"("presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1.0, "echo": false, "tools": [],
+          "response_format": {"type": "text"}, "priority": 0, "num_beam_groups": 1, "diversity_penalty": 0,
+          "spaces_between_special_tokens": true, "store": false, "service_tier": "auto", "user": "u", "metadata": {"a": 1},
+          "safety_identifier": "s", "parallel_tool_calls": true)");
+}
+
+TEST(Api, UnknownFieldsCanBeIgnored) {
+  ApiContext context = Context();
+  context.limits.ignore_unknown_fields = true;
+  const Parsed parsed =
+      ParseCompletion(R"({"prompt": "a", "foo": 1, "speculative": {"bar": 1}})", "", context);
+  ASSERT_TRUE(std::holds_alternative<GenerateRequest>(parsed));
+  EXPECT_THAT(std::get<GenerateRequest>(parsed).ignored_fields,
+              ::testing::UnorderedElementsAre("foo", "speculative.bar"));
+}
+
+TEST(Api, Prompts) {
+  const auto bad = [](const char* prompt) {
+    return Bad(ParseText(absl::StrCat("{\"prompt\": ", prompt, "}")));
+  };
+  EXPECT_EQ(Bad(ParseText("{}")).code, "missing_field");
+  EXPECT_EQ(Bad(ParseText("{}")).param, "prompt");
+  for (const char* prompt : {"[]", "[[]]", "[[65], []]", "[258]", "[-1]", "[1.5]"}) {
+    EXPECT_EQ(bad(prompt).code, "invalid_value") << prompt;
+    EXPECT_EQ(bad(prompt).param, "prompt") << prompt;
+  }
+  for (const char* prompt : {"1", "{}", R"(["a", 1])", R"([[1], "a"])", R"([["a"]])", "true"}) {
+    EXPECT_EQ(bad(prompt).code, "invalid_type") << prompt;
+  }
+  const auto good = [](const char* prompt) {
+    return std::get<GenerateRequest>(
+               ParseText(absl::StrCat("{\"add_special_tokens\": false, \"prompt\": ", prompt, "}")))
+        .prompts;
+  };
+  EXPECT_EQ(good(R"("AB")"), (std::vector<std::vector<TokenId>>{{65, 66}}));
+  EXPECT_EQ(good(R"(["A", "B"])"), (std::vector<std::vector<TokenId>>{{65}, {66}}));
+  EXPECT_EQ(good("[65, 66.0]"), (std::vector<std::vector<TokenId>>{{65, 66}}));
+  EXPECT_EQ(good("[[65], [66]]"), (std::vector<std::vector<TokenId>>{{65}, {66}}));
+  json many = json::array();
+  for (int i = 0; i < 65; ++i) many.push_back("a");
+  EXPECT_EQ(bad(many.dump().c_str()).code, "invalid_value");
+}
+
+TEST(Api, ModelMustBeTheServedOne) {
+  Good(R"("model": "demo")");
+  const ApiError error = Bad(Parse(R"("model": "other")"));
+  EXPECT_EQ(error.status, 404);
+  EXPECT_EQ(error.code, "model_not_found");
+}
+
+TEST(Api, MessagesQuoteNoText) {
+  for (const char* fields :
+       {R"("stop": ["secret", ""])", R"("foo": "secret")", R"("prompt_logprobs": "secret")"}) {
+    EXPECT_THAT(Bad(Parse(fields)).message, ::testing::Not(HasSubstr("secret"))) << fields;
+  }
+}
+
+TEST(Api, TheSmallerTimeoutHolds) {
+  const auto timeout = [](const char* body, const char* header) {
+    return std::get<GenerateRequest>(ParseText(body, header)).timeout_s;
+  };
+  EXPECT_EQ(timeout(R"({"prompt": "a", "timeout": 5})", "3"), 3);
+  EXPECT_EQ(timeout(R"({"prompt": "a", "timeout": 2})", "3"), 2);
+  EXPECT_EQ(timeout(R"({"prompt": "a"})", "700.5"), 700.5);
+  for (const char* header : {"x", "0", "-1", "nan", "3601"}) {
+    EXPECT_EQ(Bad(ParseText(R"({"prompt": "a"})", header)).code, "invalid_header") << header;
+  }
+}
+
+}  // namespace
+}  // namespace coppice::coordinator

@@ -1,0 +1,245 @@
+// Queue, deadlines and what nodes may say; nodes that are lost: lost_node_test.cc.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/coordinator/cluster/dispatcher_fixture.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(DispatcherTest, DraftNodesAreToldToEveryLeader) {
+  JoinReplica("replica-0");
+  Join("d", DraftRegistration("draft-0"));
+  const auto last = [&] { return sent_.back().second.draft_nodes(); };
+  ASSERT_EQ(sent_.back().first, "replica-0");
+  ASSERT_EQ(last().nodes_size(), 1);
+  EXPECT_EQ(last().nodes(0).node_id(), "draft-0");
+  proto::NodeMessage goodbye;
+  goodbye.mutable_goodbye();
+  dispatcher_.OnNodeMessage("d", goodbye);
+  ASSERT_TRUE(sent_.back().second.has_draft_nodes());
+  EXPECT_EQ(last().nodes_size(), 0);
+}
+
+TEST_F(DispatcherTest, AWorkerLearnsTheDraftNodesWhenItJoins) {
+  Join("d", DraftRegistration("draft-0"));
+  JoinReplica("replica-0");
+  bool acknowledged = false;
+  for (const auto& [peer, message] : sent_) {
+    if (peer != "replica-0" || !message.has_register_ack()) continue;
+    acknowledged = true;
+    EXPECT_EQ(message.register_ack().draft_nodes_size(), 1);
+  }
+  EXPECT_TRUE(acknowledged);
+}
+
+TEST_F(DispatcherTest, WithoutAReplicaRequestsWaitUntilTheirDeadline) {
+  GenerateRequest generate;
+  generate.timeout_s = 5;
+  const auto first = Submit(generate);
+  clock_.now_s = 4.9;
+  dispatcher_.Tick();
+  EXPECT_FALSE(first->reply);
+  clock_.now_s = 5.1;
+  dispatcher_.Tick();
+  EXPECT_EQ(first->reply->status, 503);
+  EXPECT_THAT(first->reply->body, HasSubstr("no_replica"));
+  EXPECT_TRUE(dispatcher_.idle());
+}
+
+TEST_F(DispatcherTest, WhatWaitsIsServedWhenAReplicaJoins) {
+  const auto waiting = Submit();
+  EXPECT_EQ(dispatcher_.waiting(), 1);
+  JoinReplica("replica-0");
+  ASSERT_EQ(Started("replica-0").size(), 1);
+  Finish("replica-0", Started("replica-0")[0]);
+  EXPECT_EQ(waiting->reply->status, 200);
+  EXPECT_TRUE(dispatcher_.idle());
+  EXPECT_EQ(dispatcher_.router().reserved("replica-0"), 0);
+}
+
+TEST_F(DispatcherTest, WhatTheModelDoesNotAllowFailsWhenItsLimitsAreKnown) {
+  GenerateRequest generate;
+  generate.params.max_tokens = 600;
+  const auto waiting = Submit(generate);
+  EXPECT_FALSE(waiting->reply);
+  JoinReplica("replica-0");
+  EXPECT_EQ(waiting->reply->status, 400);
+  EXPECT_THAT(waiting->reply->body, HasSubstr("context_length_exceeded"));
+  EXPECT_THAT(Submit(generate)->reply->body, HasSubstr("context_length_exceeded"));
+}
+
+TEST_F(DispatcherTest, RequestsWaitForKvAndTheQueueIsBounded) {
+  JoinReplica("replica-0", /*blocks=*/25);  // one request needs 10
+  Submit();
+  Submit();
+  EXPECT_EQ(Started("replica-0").size(), 2);
+  Submit();
+  Submit();
+  EXPECT_EQ(dispatcher_.waiting(), 2);
+  const auto refused = Submit();
+  EXPECT_EQ(refused->reply->status, 429);
+  bool retry_after = false;
+  for (const auto& [name, value] : refused->reply->headers) {
+    if (name == "Retry-After") retry_after = std::stoi(value) >= 1 && std::stoi(value) <= 60;
+  }
+  EXPECT_TRUE(retry_after);
+  Finish("replica-0", Started("replica-0")[0]);
+  EXPECT_EQ(Started("replica-0").size(), 3);
+  EXPECT_EQ(dispatcher_.waiting(), 1);
+}
+
+TEST_F(DispatcherTest, DeadlinesCancelWhatRuns) {
+  JoinReplica("replica-0");
+  GenerateRequest generate;
+  generate.timeout_s = 1;
+  const auto late = Submit(generate);
+  Beat("replica-0");
+  clock_.now_s = 1.2;
+  dispatcher_.Tick();
+  EXPECT_EQ(late->reply->status, 504);
+  EXPECT_EQ(Cancelled("replica-0"), Started("replica-0"));
+}
+
+TEST_F(DispatcherTest, ProgressOfUnknownSequencesIsCancelled) {
+  JoinReplica("replica-0");
+  proto::NodeMessage message;
+  message.mutable_progress()->add_updates()->set_sequence_id(77);
+  dispatcher_.OnNodeMessage("replica-0", message);
+  EXPECT_EQ(Cancelled("replica-0"), std::vector<uint64_t>{77});
+}
+
+TEST_F(DispatcherTest, AnUpdateThatCannotBeIsCountedAndCancelledAtItsNode) {
+  JoinReplica("replica-0");
+  const auto exchange = Submit();
+  const uint64_t id = Started("replica-0").at(0);
+  proto::NodeMessage message;
+  proto::SequenceUpdate* update = message.mutable_progress()->add_updates();
+  update->set_sequence_id(id);
+  update->add_stable_tokens(5000);
+  dispatcher_.OnNodeMessage("replica-0", message);
+  EXPECT_EQ(exchange->reply->status, 500);
+  EXPECT_THAT(exchange->reply->body, HasSubstr("replica-0: stable_tokens[0]: 5000"));
+  EXPECT_EQ(Cancelled("replica-0"), std::vector<uint64_t>{id});
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-0\"} 1\n"));
+  EXPECT_TRUE(dispatcher_.idle());
+  EXPECT_EQ(dispatcher_.router().reserved("replica-0"), 0);
+  Finish("replica-0", id);  // after the end: nobody's any more
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-0\"} 1\n"));
+}
+
+// A node whose beats make no sense is as good as silent.
+TEST_F(DispatcherTest, AHeartbeatThatCannotBeIsCountedAndDoesNotKeepANode) {
+  JoinReplica("replica-0");
+  JoinReplica("replica-1");
+  for (clock_.now_s = 0.5; clock_.now_s <= 2; clock_.now_s += 0.5) {
+    Beat("replica-0");
+    proto::NodeMessage message;
+    message.mutable_heartbeat()->mutable_status()->set_running(-1);
+    dispatcher_.OnNodeMessage("replica-1", message);
+    dispatcher_.Tick();
+  }
+  EXPECT_EQ(registry_.Find("replica-0")->state, NodeState::kReady);
+  EXPECT_EQ(registry_.Find("replica-1")->state, NodeState::kLost);
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-1\"} 4\n"));
+}
+
+TEST_F(DispatcherTest, ANodeCannotSpeakForAnothersSequence) {
+  JoinReplica("replica-0");
+  const auto exchange = Submit();
+  JoinReplica("replica-1");
+  Join("d", DraftRegistration("draft-0"));
+  const uint64_t id = Started("replica-0").at(0);
+  Finish("replica-1", id);
+  Finish("d", id);
+  EXPECT_FALSE(exchange->reply);
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-1\"} 1\n"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"draft-0\"} 1\n"));
+  Finish("replica-0", id);
+  EXPECT_EQ(exchange->reply->status, 200);
+}
+
+TEST_F(DispatcherTest, AGoneClientFreesItsPlace) {
+  JoinReplica("replica-0", /*blocks=*/12);
+  Submit();
+  Submit();
+  EXPECT_EQ(Started("replica-0").size(), 1);
+  dispatcher_.Disconnected(requests_[0]);
+  EXPECT_EQ(Cancelled("replica-0").size(), 1);
+  EXPECT_EQ(Started("replica-0").size(), 2);
+  dispatcher_.Disconnected(requests_[1]);
+  EXPECT_TRUE(dispatcher_.idle());
+}
+
+TEST_F(DispatcherTest, ADrainRefuses) {
+  JoinReplica("replica-0");
+  dispatcher_.BeginDrain("test");
+  const auto refused = Submit();
+  EXPECT_EQ(refused->reply->status, 503);
+  EXPECT_THAT(refused->reply->body, HasSubstr("draining"));
+  dispatcher_.StopNodes("test");
+  EXPECT_TRUE(sent_.back().second.has_stop());
+}
+
+// Requests come, end, go and time out at random while replicas come and go: nothing is left over.
+TEST_F(DispatcherTest, RandomLifeLeavesNothingBehind) {
+  std::mt19937 random(7);
+  std::vector<std::shared_ptr<FakeExchange>> exchanges;
+  for (int step = 0; step < 3000; ++step) {
+    clock_.now_s += 0.05;
+    const std::string replica = random() % 2 == 0 ? "replica-0" : "replica-1";
+    switch (random() % 8) {
+      case 0:
+        JoinReplica(replica, 60);
+        break;
+      case 1: {
+        proto::NodeMessage goodbye;
+        goodbye.mutable_goodbye();
+        if (random() % 8 == 0) dispatcher_.OnNodeMessage(replica, goodbye);
+        break;
+      }
+      case 2:
+      case 3: {
+        GenerateRequest generate;
+        generate.timeout_s = 2;
+        generate.n = generate.samples = 1 + random() % 3;
+        exchanges.push_back(Submit(generate));
+        break;
+      }
+      case 4:
+        if (!requests_.empty()) dispatcher_.Disconnected(requests_[random() % requests_.size()]);
+        break;
+      default: {
+        const std::vector<uint64_t> started = Started(replica);
+        if (!started.empty())
+          Finish(replica,
+                 started[started.size() - 1 - random() % std::min<size_t>(4, started.size())]);
+      }
+    }
+    Beat("replica-0");
+    Beat("replica-1");
+    dispatcher_.Tick();
+    ASSERT_LE(dispatcher_.router().reserved("replica-0"), 60);
+    ASSERT_LE(dispatcher_.router().reserved("replica-1"), 60);
+  }
+  clock_.now_s += 3;
+  dispatcher_.Tick();
+  EXPECT_TRUE(dispatcher_.idle());
+  EXPECT_EQ(dispatcher_.waiting(), 0);
+  EXPECT_EQ(dispatcher_.router().reserved("replica-0") + dispatcher_.router().reserved("replica-1"),
+            0);
+  EXPECT_EQ(dispatcher_.router().running("replica-0") + dispatcher_.router().running("replica-1"),
+            0);
+  int answered = 0;
+  for (const auto& exchange : exchanges)
+    answered += exchange->reply && exchange->reply->status == 200;
+  EXPECT_GT(answered, 50);
+  for (const std::shared_ptr<Request>& request : requests_) EXPECT_TRUE(request->ended());
+}
+
+}  // namespace
+}  // namespace coppice::coordinator

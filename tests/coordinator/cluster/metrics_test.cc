@@ -1,0 +1,80 @@
+#include "coordinator/cluster/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "absl/strings/str_split.h"
+#include "tests/coordinator/fake_worker.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Node Replica(uint64_t queries) {
+  Node node;
+  node.id = "replica-0";
+  node.registration = WorkerRegistration("replica-0");
+  node.status.set_kv_blocks_total(100);
+  node.status.set_kv_blocks_used(25);
+  node.status.set_kv_blocks_cached(5);
+  node.status.mutable_counters()->set_prefix_cache_queries(queries);
+  (*node.status.mutable_counters()->mutable_draft_fallbacks())["late"] = 3;
+  return node;
+}
+
+TEST(Metrics, KnownSeriesExistFromTheStart) {
+  const std::string text = Metrics("demo").Text();
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "coppice_request_success_total{finished_reason=\"abort\",model_name=\"demo\"} 0\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("coppice_request_refused_total{code=\"queue_full\",model_name=\"demo\"} 0\n"));
+  EXPECT_THAT(text,
+              HasSubstr("coppice_time_to_first_token_seconds_count{model_name=\"demo\"} 0\n"));
+  EXPECT_THAT(text,
+              HasSubstr("coppice_num_requests_waiting{model_name=\"demo\",replica=\"\"} 0\n"));
+}
+
+TEST(Metrics, CountersOfANodeAreFollowedOverItsRestart) {
+  Metrics metrics("demo");
+  metrics.NodeUp(Replica(0), true);
+  metrics.NodeStatus(Replica(10));
+  metrics.NodeStatus(Replica(15));
+  const std::string series = "coppice_prefix_cache_queries_total{replica=\"replica-0\"} ";
+  EXPECT_THAT(metrics.Text(), HasSubstr(series + "15\n"));
+  metrics.NodeStatus(Replica(4));  // a new process counts from 0
+  EXPECT_THAT(metrics.Text(), HasSubstr(series + "19\n"));
+  EXPECT_THAT(metrics.Text(),
+              HasSubstr("coppice_kv_cache_usage_perc{replica=\"replica-0\"} 0.25\n"));
+  EXPECT_THAT(metrics.Text(),
+              HasSubstr("coppice_kv_blocks{replica=\"replica-0\",state=\"free\"} 70\n"));
+  EXPECT_THAT(metrics.Text(), HasSubstr("reason=\"late\",replica=\"replica-0\"} 3\n"));
+}
+
+TEST(Metrics, EveryFamilyHasHelpAndTypeAndCountersEndInTotal) {
+  Metrics metrics("demo");
+  metrics.NodeUp(Replica(0), true);
+  metrics.NodeStatus(Replica(1));
+  metrics.Http("completions", "BREW", 404, 0.1);
+  std::string helped;
+  for (const absl::string_view line : absl::StrSplit(metrics.Text(), '\n')) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    if (words[0] != "#") continue;
+    if (words[1] == "HELP") helped = words[2];
+    if (words[1] != "TYPE") continue;
+    EXPECT_EQ(words[2], helped);
+    EXPECT_EQ(words[3] == "counter",
+              words[2].size() > 6 && words[2].substr(words[2].size() - 6) == "_total")
+        << line;
+  }
+  EXPECT_THAT(metrics.Text(), Not(HasSubstr("BREW")));
+}
+
+}  // namespace
+}  // namespace coppice::coordinator

@@ -1,0 +1,185 @@
+// HTTP from the outside: limits, errors, connections (docs/api.md 3.1).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/coordinator/cluster_fixture.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class HttpTest : public ClusterTest {
+ protected:
+  void SetUp() override {
+    ClusterTest::SetUp();
+    options_.http.header_timeout_s = 1;
+    StartCluster();
+  }
+  // The error code of an answer that must be a JSON error with this status.
+  std::string Code(const RawAnswer& answer, int status) {
+    EXPECT_EQ(answer.status, status) << answer.body;
+    const json body = json::parse(answer.body, nullptr, false);
+    if (body.is_discarded() || !body.contains("error")) return "no error body";
+    for (const char* key : {"message", "type", "param", "code"})
+      EXPECT_TRUE(body["error"].contains(key)) << key;
+    return body["error"]["code"];
+  }
+};
+
+TEST_F(HttpTest, HealthIsGoodAndReadyIsNotWithoutReplica) {
+  EXPECT_EQ(Ask(Get("/health")).status, 200);
+  const RawAnswer ready = Ask(Get("/ready"));
+  EXPECT_EQ(Code(ready, 503), "no_replica");
+  EXPECT_THAT(ready.head, HasSubstr("Retry-After: "));
+  EXPECT_FALSE(json::parse(Ask(Get("/version")).body)["version"].get<std::string>().empty());
+}
+
+TEST_F(HttpTest, RoutesAndMethods) {
+  EXPECT_EQ(Code(Ask(Get("/nothing")), 404), "unknown_route");
+  const RawAnswer wrong = Ask(Get("/v1/completions"));
+  EXPECT_EQ(Code(wrong, 405), "method_not_allowed");
+  EXPECT_THAT(wrong.head, HasSubstr("Allow: POST"));
+  EXPECT_EQ(Code(Ask("DELETE /health HTTP/1.1\r\nHost: x\r\n\r\n"), 405), "method_not_allowed");
+  EXPECT_EQ(Ask(Get("/health?probe=1")).status, 200);
+}
+
+TEST_F(HttpTest, ContentTypes) {
+  const std::string bad = "{}";
+  EXPECT_EQ(Code(Ask(Post(bad, "Content-Type: text/plain\r\n")), 415), "unsupported_media_type");
+  EXPECT_EQ(Code(Ask(Post(bad, "Content-Type: application/x-www-form-urlencoded\r\n")), 415),
+            "unsupported_media_type");
+  EXPECT_EQ(Code(Ask(Post(bad, "")), 400), "missing_field");
+  EXPECT_EQ(Code(Ask(Post(bad, "Content-Type: application/json; charset=utf-8\r\n")), 400),
+            "missing_field");
+}
+
+TEST_F(HttpTest, BadJsonIsInvalid) {
+  const std::string deep = "{\"prompt\":" + std::string(32, '[') + std::string(32, ']') + "}";
+  for (const std::string& body :
+       {std::string("{\"prompt\": "), std::string("[]"), std::string("{\"temperature\": NaN}"),
+        std::string("{\"prompt\": \"\xff\"}"), std::string("{\"prompt\": \"\\ud800\"}"),
+        std::string(), deep}) {
+    EXPECT_EQ(Code(Ask(Post(body)), 400), "invalid_json") << body;
+  }
+}
+
+TEST_F(HttpTest, BodyTooLargeIsRefusedBeforeItIsSent) {
+  EXPECT_EQ(
+      Code(Ask("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 65537\r\n\r\n"), 413),
+      "body_too_large");
+  RawClient client(port());
+  client.Send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  for (int i = 0; i < 5; ++i)
+    client.Send(absl::StrCat("4000\r\n", std::string(0x4000, ' '), "\r\n"));
+  EXPECT_EQ(Code(client.ReadAnswer(), 413), "body_too_large");
+}
+
+TEST_F(HttpTest, ChunkedBodyIsRead) {
+  RawClient client(port());
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n2\r\n{\"\r\n5\r\nfoo\":\r\n2\r\n1}\r\n0\r\n\r\n");
+  EXPECT_EQ(Code(client.ReadAnswer(), 400), "unknown_field");
+}
+
+TEST_F(HttpTest, ExpectContinueIsHonoured) {
+  RawClient client(port());
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: "
+      "2\r\n\r\n");
+  EXPECT_EQ(client.ReadAnswer().status, 100);
+  client.Send("{}");
+  EXPECT_EQ(Code(client.ReadAnswer(), 400), "missing_field");
+  RawClient wrong(port());
+  wrong.Send(
+      "POST /nothing HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  EXPECT_EQ(Code(wrong.ReadAnswer(), 404), "unknown_route");
+}
+
+TEST_F(HttpTest, LargeHeadsAreRefused) {
+  EXPECT_EQ(
+      Code(Ask(Get("/health", absl::StrCat("X-A: ", std::string(17 << 10, 'a'), "\r\n"))), 431),
+      "headers_too_large");
+  EXPECT_EQ(Code(Ask(Get("/" + std::string(9 << 10, 'a'))), 414), "uri_too_long");
+  EXPECT_EQ(Code(Ask(Get("/" + std::string(40 << 10, 'a'))), 414), "uri_too_long");
+}
+
+TEST_F(HttpTest, ContentLengthWithTransferEncodingIsRefusedAndCloses) {
+  RawClient client(port());
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n0\r\n\r\n");
+  EXPECT_EQ(Code(client.ReadAnswer(), 400), "invalid_header");
+  client.HalfClose();
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(HttpTest, UnfinishedHeaderEndsWhileOthersAreServed) {
+  RawClient slow(port());
+  slow.Send("GET /health HTTP/1.1\r\nX-Slow: ");
+  EXPECT_EQ(Ask(Get("/health")).status, 200);
+  EXPECT_EQ(Code(slow.ReadAnswer(), 408), "client_too_slow");
+}
+
+TEST_F(HttpTest, ConnectionsAreKeptOrClosedAsAsked) {
+  RawClient client(port());
+  client.Send(Get("/health") + Get("/version"));
+  EXPECT_THAT(client.ReadAnswer().body, HasSubstr("ok"));
+  EXPECT_THAT(client.ReadAnswer().body, HasSubstr("version"));
+  client.Send(Post("{"));
+  EXPECT_EQ(client.ReadAnswer().status, 400);
+  client.Send(Get("/health", "Connection: close\r\n"));
+  EXPECT_THAT(client.ReadAnswer().head, HasSubstr("Connection: close"));
+  client.HalfClose();
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST_F(HttpTest, RequestIdsAreEchoedOrMade) {
+  EXPECT_THAT(Ask(Get("/health", "X-Request-Id: a.B-1_2:3\r\n")).head,
+              HasSubstr("X-Request-Id: a.B-1_2:3\r\n"));
+  EXPECT_THAT(Ask(Get("/nothing", "X-Request-Id: mine\r\n")).head,
+              HasSubstr("X-Request-Id: mine\r\n"));
+  const auto id = [](const RawAnswer& answer) {
+    const size_t at = answer.head.find("X-Request-Id: ");
+    return answer.head.substr(at, answer.head.find("\r\n", at) - at);
+  };
+  EXPECT_NE(id(Ask(Get("/health"))), id(Ask(Get("/health"))));
+  EXPECT_EQ(Code(Ask(Get("/health", "X-Request-Id: two words\r\n")), 400), "invalid_header");
+  EXPECT_EQ(
+      Code(Ask(Get("/health", absl::StrCat("X-Request-Id: ", std::string(129, 'a'), "\r\n"))), 400),
+      "invalid_header");
+}
+
+TEST_F(HttpTest, GarbageIsRefused) {
+  EXPECT_EQ(Code(Ask("not http at all\r\n\r\n"), 400), "invalid_header");
+}
+
+TEST_F(HttpTest, ABusyPortIsNamed) {
+  CoordinatorOptions second = options_;
+  second.http.listen = coordinator_->http_address();
+  const auto failed = Coordinator::Start(second, std::make_unique<ByteTokenizer>());
+  ASSERT_FALSE(failed.ok());
+  EXPECT_THAT(std::string(failed.status().message()), HasSubstr(second.http.listen));
+  EXPECT_THAT(std::string(failed.status().message()), HasSubstr("Address already in use"));
+}
+
+class CrowdedTest : public ClusterTest {};
+
+TEST_F(CrowdedTest, TooManyConnectionsAreTold) {
+  options_.http.max_connections = 1;
+  StartCluster();
+  RawClient first(port());
+  first.Send(Get("/health"));
+  EXPECT_EQ(first.ReadAnswer().status, 200);
+  RawClient second(port());
+  const RawAnswer answer = second.ReadAnswer();
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_THAT(answer.body, HasSubstr("too_many_connections"));
+}
+
+}  // namespace
+}  // namespace coppice::coordinator

@@ -1,0 +1,256 @@
+#include "coordinator/request/request.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "decoding/method.h"
+#include "tests/coordinator/byte_tokenizer.h"
+#include "tests/coordinator/fake_exchange.h"
+#include "tests/coordinator/fake_worker.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using nlohmann::json;
+
+class RequestTest : public ::testing::Test {
+ protected:
+  Request& Make(GenerateRequest generate) {
+    if (generate.prompts.empty()) generate.prompts = {Bytes("p")};
+    generate.eos_ids = {ByteTokenizer::kEos};
+    generate.vocab_size = tokenizer_.vocab_size();
+    Request::Origin origin;
+    origin.model = "demo";
+    request_ = std::make_unique<Request>(std::move(generate), origin, &tokenizer_, exchange_);
+    request_->MakeSequences();
+    for (int i = 0; i < request_->sequences().size(); ++i)
+      request_->Start(i, i + 1, "replica-0", "cop-0", 0.5);
+    return *request_;
+  }
+  static proto::SequenceUpdate Stable(const std::string& text) {
+    proto::SequenceUpdate update;
+    for (const TokenId token : Bytes(text)) update.add_stable_tokens(token);
+    return update;
+  }
+  static proto::SequenceUpdate Finished(const std::vector<proto::Hypothesis>& hypotheses) {
+    proto::SequenceUpdate update;
+    update.set_finished(true);
+    for (const proto::Hypothesis& hypothesis : hypotheses) *update.add_hypotheses() = hypothesis;
+    *update.mutable_stats() = MakeStats();
+    return update;
+  }
+  static GenerateRequest Beams(int n) {
+    GenerateRequest generate;
+    generate.params.kind = decoding::DecodingKind::kBeamSearch;
+    generate.params.beam_width = 4;
+    generate.params.num_hypotheses = generate.n = n;
+    return generate;
+  }
+
+  const ByteTokenizer tokenizer_;
+  const std::shared_ptr<FakeExchange> exchange_ = std::make_shared<FakeExchange>();
+  std::unique_ptr<Request> request_;
+};
+
+TEST_F(RequestTest, BeamsAnswerInOrderOfScore) {
+  Request& request = Make(Beams(2));
+  request.OnUpdate(0, Stable("a"), 1);
+  EXPECT_FALSE(request.ended());
+  request.OnUpdate(0,
+                   Finished({MakeHypothesis(Bytes("ab", true), -1, true),
+                             MakeHypothesis(Bytes("ac"), -2, false)}),
+                   2);
+  ASSERT_TRUE(request.ended());
+  const json choices = exchange_->body()["choices"];
+  EXPECT_EQ(choices[0]["text"], "ab");
+  EXPECT_EQ(choices[0]["finish_reason"], "stop");
+  EXPECT_EQ(choices[1]["index"], 1);
+  EXPECT_EQ(choices[1]["text"], "ac");
+  EXPECT_EQ(choices[1]["finish_reason"], "length");
+  const json timings = exchange_->body()["timings"];
+  EXPECT_EQ(timings["queue_ms"], 500.0);
+  EXPECT_EQ(timings["first_token_ms"], 1000.0);
+  EXPECT_EQ(timings["total_ms"], 2000.0);
+}
+
+TEST_F(RequestTest, StreamShowsAllChoicesInTheLastEvent) {
+  GenerateRequest generate = Beams(2);
+  generate.stream = true;
+  Request& request = Make(generate);
+  request.OnUpdate(0, Stable("a"), 1);
+  request.OnUpdate(0,
+                   Finished({MakeHypothesis(Bytes("ab", true), -1, true),
+                             MakeHypothesis(Bytes("ac"), -2, false)}),
+                   2);
+  EXPECT_EQ(exchange_->Streamed(0), "ab");
+  EXPECT_EQ(exchange_->Streamed(1), "ac");
+  EXPECT_EQ(exchange_->events.size(), 3);
+  EXPECT_EQ(exchange_->events.back(), "[DONE]");
+  EXPECT_EQ(exchange_->ended_cleanly, true);
+}
+
+TEST_F(RequestTest, ChangedStableTokensAreAnError) {
+  Request& request = Make(Beams(1));
+  request.OnUpdate(0, Stable("ax"), 1);
+  request.OnUpdate(0, Finished({MakeHypothesis(Bytes("ab"), -1, false)}), 2);
+  EXPECT_EQ(exchange_->reply->status, 500);
+}
+
+TEST_F(RequestTest, BestOfReturnsTheBestScores) {
+  GenerateRequest generate;
+  generate.n = 2;
+  generate.samples = 3;
+  generate.params.seed = 10;
+  Request& request = Make(generate);
+  const double joints[] = {-3, -1, -2};
+  for (int i = 0; i < 3; ++i) {
+    request.OnUpdate(
+        i, Finished({MakeHypothesis(Bytes(std::string(1, 'a' + i)), joints[i], false)}), 1);
+  }
+  const json body = exchange_->body();
+  ASSERT_EQ(body["choices"].size(), 2);
+  EXPECT_EQ(body["choices"][0]["text"], "b");
+  EXPECT_EQ(body["choices"][0]["index"], 0);
+  EXPECT_EQ(body["choices"][0]["seed"], 11);
+  EXPECT_EQ(body["choices"][1]["text"], "c");
+  EXPECT_EQ(body["usage"]["completion_tokens"], 2);
+}
+
+TEST_F(RequestTest, SamplesStartWithTheirSeeds) {
+  GenerateRequest generate;
+  generate.n = generate.samples = 2;
+  generate.params.seed = 0xffffffffffffffffull;
+  const Request& request = Make(generate);
+  EXPECT_EQ(request.StartMessage(0).decoding().seed(), 0xffffffffffffffffull);
+  EXPECT_EQ(request.StartMessage(1).decoding().seed(), 0);
+  EXPECT_EQ(request.StartMessage(1).prompt_size(), 1);
+}
+
+TEST_F(RequestTest, StopReasonIsTheRequestsOwnIdButNotEos) {
+  GenerateRequest generate;
+  generate.own_stop_ids = {'b'};
+  Make(generate).OnUpdate(0, Finished({MakeHypothesis(Bytes("ab"), -1, true)}), 1);
+  EXPECT_EQ(exchange_->body()["choices"][0]["stop_reason"], 'b');
+  Make(generate).OnUpdate(0, Finished({MakeHypothesis(Bytes("a", true), -1, true)}), 1);
+  EXPECT_TRUE(exchange_->body()["choices"][0]["stop_reason"].is_null());
+}
+
+TEST_F(RequestTest, AReplaySkipsWhatWasShown) {
+  GenerateRequest generate;
+  generate.stream = true;
+  Request& request = Make(generate);
+  request.OnUpdate(0, Stable("abc"), 1);
+  ASSERT_TRUE(request.Requeue(0));
+  EXPECT_EQ(request.sequences()[0].id, 0);
+  request.Start(0, 9, "replica-1", "cop-0", 2);
+  request.OnUpdate(0, Stable("ab"), 3);
+  request.OnUpdate(0, Stable("cd"), 3);
+  request.OnUpdate(0, Finished({MakeHypothesis(Bytes("abcde", true), -1, true)}), 4);
+  EXPECT_EQ(exchange_->Streamed(0), "abcde");
+}
+
+TEST_F(RequestTest, AReplayThatSaysOtherwiseFails) {
+  GenerateRequest generate;
+  generate.stream = true;
+  Request& request = Make(generate);
+  request.OnUpdate(0, Stable("abc"), 1);
+  ASSERT_TRUE(request.Requeue(0));
+  request.Start(0, 9, "replica-1", "cop-0", 2);
+  request.OnUpdate(0, Stable("ax"), 3);
+  EXPECT_EQ(request.error()->code, "replica_lost");
+  EXPECT_EQ(exchange_->ended_cleanly, false);
+}
+
+TEST_F(RequestTest, WithoutReproductionOnlyAnUnshownRequestIsReplayed) {
+  GenerateRequest generate = Beams(1);
+  generate.params.kind = decoding::DecodingKind::kBeamSampling;
+  generate.params.method = decoding::FindMethod("dsbd");
+  generate.stream = true;
+  EXPECT_TRUE(Make(generate).Requeue(0));
+  Request& shown = Make(generate);
+  shown.OnUpdate(0, Stable("a"), 1);
+  EXPECT_FALSE(shown.Requeue(0));
+  generate.stream = false;
+  Request& plain = Make(generate);
+  plain.OnUpdate(0, Stable("abc"), 1);
+  EXPECT_TRUE(plain.Requeue(0));
+  plain.Start(0, 9, "replica-1", "cop-0", 2);
+  plain.OnUpdate(0, Finished({MakeHypothesis(Bytes("xy"), -1, false)}), 4);
+  EXPECT_EQ(exchange_->body()["choices"][0]["text"], "xy");
+}
+
+// Best of 3 with a score that has no order: it must not reach the sort.
+TEST_F(RequestTest, ANanScoreFailsTheRequestAndIsNamed) {
+  GenerateRequest generate;
+  generate.n = 2;
+  generate.samples = 3;
+  Request& request = Make(generate);
+  EXPECT_TRUE(request.OnUpdate(0, Finished({MakeHypothesis(Bytes("a"), -1, false)}), 1));
+  EXPECT_FALSE(request.OnUpdate(1, Finished({MakeHypothesis(Bytes("b"), NAN, false)}), 1));
+  EXPECT_TRUE(request.ended());
+  EXPECT_EQ(exchange_->reply->status, 500);
+  EXPECT_EQ(request.error()->code, "internal_error");
+  EXPECT_EQ(request.error()->message, "replica-0: hypotheses[0].joint_log_probability: is NaN");
+  EXPECT_TRUE(request.OnUpdate(2, Finished({MakeHypothesis(Bytes("c"), NAN, false)}), 2));
+}
+
+TEST_F(RequestTest, WhatAReplicaCannotSayFailsTheRequest) {
+  const auto error_of = [&](const proto::SequenceUpdate& update) {
+    Request& request = Make(Beams(2));
+    EXPECT_FALSE(request.OnUpdate(0, update, 1));
+    EXPECT_EQ(exchange_->reply->status, 500);
+    return request.error().value_or(ApiError()).message;
+  };
+  const proto::Hypothesis good = MakeHypothesis(Bytes("ab", true), -1, true);
+  proto::SequenceUpdate update;
+  update.add_stable_tokens(1 << 30);
+  EXPECT_EQ(error_of(update), "replica-0: stable_tokens[0]: 1073741824 is not in [0, 258)");
+  update.set_stable_tokens(0, -1);
+  EXPECT_EQ(error_of(update), "replica-0: stable_tokens[0]: -1 is not in [0, 258)");
+  EXPECT_EQ(error_of(Finished({good, MakeHypothesis({258}, -1, false)})),
+            "replica-0: hypotheses[1].tokens[0]: 258 is not in [0, 258)");
+  EXPECT_EQ(error_of(Finished({good, good, good})),
+            "replica-0: hypotheses: length: 3 is not in [1, 2]");
+  EXPECT_EQ(error_of(Finished({})), "replica-0: hypotheses: length: 0 is not in [1, 2]");
+  update = Finished({good});
+  update.mutable_stats()->set_plain_rounds(5);
+  EXPECT_EQ(error_of(update), "replica-0: stats.plain_rounds: 5 is not in [0, 4]");
+}
+
+TEST_F(RequestTest, StableTokensEndAtMaxTokensOfEachRun) {
+  GenerateRequest generate;
+  generate.params.max_tokens = 3;
+  Request& request = Make(generate);
+  EXPECT_TRUE(request.OnUpdate(0, Stable("ab"), 1));
+  ASSERT_TRUE(request.Requeue(0));
+  request.Start(0, 9, "replica-1", "cop-0", 2);
+  EXPECT_TRUE(request.OnUpdate(0, Stable("abc"), 3));
+  EXPECT_FALSE(request.OnUpdate(0, Stable("d"), 4));
+  EXPECT_EQ(request.error()->message, "replica-1: stable_tokens: length: 1 is not in [0, 0]");
+}
+
+TEST_F(RequestTest, AShorterAnswerThanTheStablePrefixIsRefused) {
+  Request& request = Make(Beams(1));
+  EXPECT_TRUE(request.OnUpdate(0, Stable("abc"), 1));
+  EXPECT_FALSE(request.OnUpdate(0, Finished({MakeHypothesis(Bytes("ab"), -1, false)}), 2));
+  EXPECT_EQ(request.error()->message,
+            "replica-0: hypotheses[0].tokens: not what it had declared stable");
+}
+
+TEST_F(RequestTest, ErrorsOfTheReplicaKeepTheirCode) {
+  proto::SequenceUpdate failed;
+  failed.set_error_code("kv_capacity_exceeded");
+  failed.set_error_message("needs 9 blocks, has 4");
+  Make(GenerateRequest()).OnUpdate(0, failed, 1);
+  EXPECT_EQ(exchange_->reply->status, 400);
+  EXPECT_EQ(exchange_->body()["error"]["code"], "kv_capacity_exceeded");
+  failed.set_error_code("boom");
+  Make(GenerateRequest()).OnUpdate(0, failed, 1);
+  EXPECT_EQ(exchange_->reply->status, 500);
+  EXPECT_EQ(exchange_->body()["error"]["code"], "internal_error");
+}
+
+}  // namespace
+}  // namespace coppice::coordinator

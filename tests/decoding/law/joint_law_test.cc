@@ -1,0 +1,176 @@
+// p_beam of one layer against the flat warp written as plainly as the text (testing/flat_warp.h),
+// for target rows in either form and for draft rows.
+#include "decoding/law/joint_law.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "base/rng.h"
+#include "decoding/rows/warped_row.h"
+#include "testing/beam_law.h"
+#include "testing/flat_warp.h"
+
+namespace coppice::decoding {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+
+class GivenRows : public RowSource {
+ public:
+  explicit GivenRows(std::vector<std::vector<double>> rows) : rows_(std::move(rows)) {}
+  absl::Span<const float> Logits(int) override { return {}; }
+  absl::Span<const double> LogProbs(int row) override { return rows_[row]; }
+
+ private:
+  std::vector<std::vector<double>> rows_;
+};
+
+void ExpectNear(const std::vector<double>& got, const std::vector<double>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_NEAR(got[i], want[i], 1e-12) << i;
+    ASSERT_EQ(got[i] == 0, want[i] == 0) << i;
+  }
+}
+
+// Log-probabilities in steps, so that ties inside a row are common.
+test::FlatLayer RandomLayer(uint64_t seed, int beams, int vocab) {
+  test::FlatLayer layer;
+  const auto uniform = [&](int beam, int i) {
+    return Uniform(seed, Domain::kDirect, beam, 0, static_cast<uint32_t>(i));
+  };
+  for (int b = 0; b < beams; ++b) {
+    layer.log_score.push_back(-10 * uniform(b, vocab));
+    layer.multiplicity.push_back(1 + static_cast<int>(3 * uniform(b, vocab + 1)));
+    std::vector<double> row;
+    double total = 0;
+    for (int v = 0; v < vocab; ++v) {
+      row.push_back(uniform(b, v) < 0.05 && v > 1 ? kNothing : -std::floor(12 * uniform(b, v)) / 2);
+      total += std::exp(row.back());
+    }
+    for (double& value : row) value -= std::log(total);
+    layer.log_probs.push_back(row);
+  }
+  return layer;
+}
+
+std::vector<WarpParams> Warps() {
+  std::vector<WarpParams> warps;
+  for (WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
+    for (double temperature : {0.0, 0.6, 1.0, 2.0}) {
+      for (int top_k : {0, 1, 5, 40}) {
+        for (double top_p : {1.0, 0.85}) {
+          for (double min_p : {0.0, 0.08}) {
+            warps.push_back({temperature, top_k, top_p, min_p, {}, mode});
+            warps.push_back({temperature, top_k, top_p, min_p, {{1, 0.9}, {3, kNothing}}, mode});
+          }
+        }
+      }
+    }
+  }
+  return warps;
+}
+
+TEST(JointLawTest, TargetLawIsTheFlatWarp) {
+  uint64_t seed = 0;
+  for (const auto& [beams, vocab] : {std::pair(1, 5), std::pair(3, 9), std::pair(4, 700)}) {
+    for (const WarpParams& warp : Warps()) {
+      SCOPED_TRACE(testing::Message()
+                   << WarpModeName(warp.mode) << " T " << warp.temperature << " k " << warp.top_k
+                   << " p " << warp.top_p << " min_p " << warp.min_p << " V " << vocab);
+      const test::FlatLayer layer = RandomLayer(++seed, beams, vocab);
+      DecodingParams params;
+      params.warp = warp;
+      GivenRows source(layer.log_probs);
+      std::vector<std::unique_ptr<WarpedRow>> rows;
+      std::vector<LawBeam> law_beams;
+      for (int b = 0; b < beams; ++b) {
+        rows.push_back(std::make_unique<WarpedRow>(params));
+        rows.back()->Read(&source, b, 0);
+        law_beams.push_back({static_cast<uint64_t>(b), layer.log_score[b], layer.multiplicity[b],
+                             nullptr, rows.back().get()});
+      }
+      JointLaw law(warp);
+      const std::vector<double> flat = test::FlatWarp(layer, warp);
+      ExpectNear(test::FlatMass(law.Make(law_beams), vocab), flat);
+      for (size_t i = 0; i < flat.size(); ++i) {  // ls takes the unwarped log p
+        if (flat[i] == 0) continue;
+        const int b = static_cast<int>(i) / vocab, v = static_cast<int>(i) % vocab;
+        ASSERT_NEAR(rows[b]->Find(v).score_log_prob, layer.log_probs[b][v], 1e-12);
+      }
+    }
+  }
+}
+
+TEST(JointLawTest, DraftLawIsTheFlatWarpOfTheShippedRows) {
+  uint64_t seed = 1000;
+  for (WarpParams warp : Warps()) {
+    warp.logit_bias.clear();  // DraftRow has added it
+    const test::FlatLayer layer = RandomLayer(++seed, 3, 12);
+    std::vector<Distribution> rows;
+    std::vector<LawBeam> law_beams;
+    for (int b = 0; b < 3; ++b) rows.push_back(WarpRow(layer.log_probs[b], WarpParams()));
+    for (int b = 0; b < 3; ++b) {
+      law_beams.push_back(
+          {static_cast<uint64_t>(b), layer.log_score[b], layer.multiplicity[b], &rows[b], nullptr});
+    }
+    JointLaw law(warp);
+    ExpectNear(test::FlatMass(law.Make(law_beams), 12), test::FlatWarp(layer, warp));
+  }
+}
+
+// Four copies of a path weigh 4^(1/T), not 4.
+TEST(JointLawTest, CountsMultiplicityBeforeTheTemperature) {
+  const Distribution certain{{0}, {0.0}};
+  const std::vector<LawBeam> beams = {{1, -1, 4, &certain, nullptr}, {2, -1, 1, &certain, nullptr}};
+  for (WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
+    WarpParams warp;
+    warp.mode = mode;
+    warp.temperature = 2;
+    JointLaw joint(warp);
+    const LayerLaw law = joint.Make(beams);
+    EXPECT_NEAR(std::exp(law.rows[0].log_weight - law.rows[1].log_weight), 2, 1e-12);
+  }
+}
+
+// A joint top-k may leave a beam without entries.
+TEST(JointLawTest, ABeamCanLoseEveryEntry) {
+  const Distribution certain{{0}, {0.0}};
+  WarpParams warp;
+  warp.mode = WarpMode::kJoint;
+  warp.top_k = 1;
+  JointLaw joint(warp);
+  const LayerLaw law = joint.Make({{1, -9, 1, &certain, nullptr}, {2, -1, 1, &certain, nullptr}});
+  EXPECT_EQ(law.rows[0].sparse, nullptr);
+  EXPECT_EQ(law.rows[0].log_weight, kNothing);
+  ASSERT_EQ(ListEntries(law).size(), 1u);
+  EXPECT_EQ(ListEntries(law)[0].log_mass, 0);
+}
+
+// A target row without any finite logit is one-hot on token 0.
+TEST(JointLawTest, ARowOfNothingKeepsItsBeam) {
+  for (int top_k : {0, 3}) {
+    for (WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
+      DecodingParams params;
+      params.warp.mode = mode;
+      params.warp.top_k = top_k;
+      GivenRows source({{kNothing, kNothing}, {std::log(0.5), std::log(0.5)}});
+      WarpedRow nothing(params), half(params);
+      nothing.Read(&source, 0, 0);
+      half.Read(&source, 1, 0);
+      JointLaw law(params.warp);
+      const std::vector<double> mass =
+          test::FlatMass(law.Make({{1, std::log(0.25), 1, nullptr, &nothing},
+                                   {2, std::log(0.75), 1, nullptr, &half}}),
+                         2);
+      ExpectNear(mass, {0.25, 0, 0.375, 0.375});
+      EXPECT_EQ(nothing.Find(0).score_log_prob, 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice::decoding

@@ -1,0 +1,87 @@
+// Single KV (docs/algorithms.md 5.4): lossy, and by how much: the exact law of two layers depends
+// on the draft model, because the ends of rounds do.
+#include "decoding/layer/single_kv.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "decoding/method.h"
+#include "gtest/gtest.h"
+#include "testing/layered_law.h"
+#include "tests/testing/decode_loop.h"
+
+namespace coppice::decoding {
+namespace {
+
+test::LayeredSetting Setting(uint64_t draft_salt) {
+  test::LayeredSetting setting;
+  setting.params.kind = DecodingKind::kBeamSampling;
+  setting.params.method = FindMethod("single_kv");
+  setting.params.beam_width = 2;
+  setting.params.max_tokens = 2;
+  setting.kept = KeptBeams::kBest;
+  setting.draft_width = 2;
+  const test::HashLm target{2, 47, 3, 0}, draft{2, draft_salt, 3, 0};
+  setting.target = [target](uint64_t hash) { return target.TargetLogProbs(hash); };
+  setting.draft = [draft](uint64_t hash) { return draft.TargetLogProbs(hash); };
+  return setting;
+}
+
+// A draft equal to the target fills every layer: no round ends early and nothing is lost. Others
+// give other laws.
+TEST(SingleKv, LawDependsOnTheDraft) {
+  std::vector<test::ExactLaw> laws;
+  for (uint64_t draft_salt : {47, 1136, 9}) {
+    test::LayeredSetting setting = Setting(draft_salt);
+    laws.push_back(test::LayeredLaw(setting));
+    setting.kept = KeptBeams::kAll;
+    EXPECT_LT(test::TotalVariation(test::LayeredLaw(setting), test::ClosedFixedWidthLaw(setting)),
+              1e-12);
+  }
+  EXPECT_LT(test::TotalVariation(laws[0], test::ClosedFixedWidthLaw(Setting(47))), 1e-12);
+  EXPECT_GT(test::TotalVariation(laws[0], laws[1]), 0.005);
+  EXPECT_GT(test::TotalVariation(laws[0], laws[2]), 0.005);
+  EXPECT_GT(test::TotalVariation(laws[1], laws[2]), 0.001);
+  RecordProperty("tv_1136", std::to_string(test::TotalVariation(laws[0], laws[1])));
+  RecordProperty("tv_9", std::to_string(test::TotalVariation(laws[0], laws[2])));
+}
+
+TEST(SingleKv, KeepsTheBestOutputOfEveryRound) {
+  const test::HashLm lm{9, 5, 4, 3};
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    DecodingParams params = Setting(0).params;
+    params.beam_width = 4;
+    params.max_tokens = 10;
+    params.seed = seed;
+    params.stop_ids = {2};
+    params.refill = seed % 2 == 0;
+    const std::unique_ptr<BeamDecoder> decoder = MakeSingleKvDecoder(params);
+    while (!decoder->finished()) {
+      const DraftState state = decoder->draft_state();
+      ASSERT_EQ(state.root_hash.size(), 1u);
+      auto drafter = MakeDrafter(params, state, 8).value();
+      const DraftForest forest =
+          test::HashLmForest(lm, state, drafter.get(), std::min(3, decoder->max_useful_depth()),
+                             test::DraftQuality::kGood);
+      test::HashLmRows rows(lm, state.root_hash, forest);
+      const Verdict verdict = decoder->Advance(forest, &rows);
+      test::CheckNodePaths(*decoder, state, forest, verdict);
+      if (decoder->finished()) break;
+      const LayerOutput* best = nullptr;
+      for (const LayerOutput& output : decoder->last_layer()) {
+        if (!output.finished && (best == nullptr || output.log_score > best->log_score))
+          best = &output;
+      }
+      ASSERT_NE(best, nullptr);
+      EXPECT_EQ(decoder->roots()[0], best->path);
+      // No other beam can still be ranked first, but finished hypotheses can.
+      EXPECT_LE(decoder->StablePrefix().size(), decoder->paths().Tokens(best->path).size());
+    }
+    EXPECT_FALSE(decoder->Result().empty());
+  }
+}
+
+}  // namespace
+}  // namespace coppice::decoding

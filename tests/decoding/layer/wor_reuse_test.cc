@@ -1,0 +1,177 @@
+// Whole decodes with drafts without replacement and reuse (docs/algorithms.md 5.5), every choice of
+// the production drafter and decoder replayed: the law of all layers is that of beam sampling with
+// replacement or without, to 1e-12. The latter is HG-WOR's.
+#include "decoding/layer/wor_reuse.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "decoding/method.h"
+#include "gtest/gtest.h"
+#include "testing/layered_law.h"
+#include "tests/testing/decode_loop.h"
+#include "tests/testing/g_test.h"
+
+namespace coppice::decoding {
+namespace {
+
+struct Size {
+  int vocab, width, draft_width, draft_depth, layers;
+};
+
+test::LayeredSetting Setting(const Size& size, bool with_replacement) {
+  test::LayeredSetting setting;
+  setting.params.kind = with_replacement ? DecodingKind::kBeamSampling
+                                         : DecodingKind::kBeamSamplingWithoutReplacement;
+  setting.params.method = FindMethod("wor_reuse");
+  setting.params.beam_width = size.width;
+  setting.params.max_tokens = size.layers;
+  setting.rule = MakeWorReuseRule;
+  setting.drafts = DrawLaw::kDistinct;
+  setting.draft_width = size.draft_width;
+  setting.draft_depth = size.draft_depth;
+  const test::HashLm lm{size.vocab, 47, 3, 0}, other{size.vocab, 1136, 3, 0};
+  setting.target = [lm](uint64_t hash) { return lm.TargetLogProbs(hash); };
+  setting.draft = [other](uint64_t hash) { return other.TargetLogProbs(hash); };
+  return setting;
+}
+
+void ExpectExact(const test::LayeredSetting& setting, const std::string& what) {
+  const bool with_replacement = setting.params.kind == DecodingKind::kBeamSampling;
+  EXPECT_LT(test::TotalVariation(test::LayeredLaw(setting),
+                                 test::ClosedFixedWidthLaw(setting, with_replacement)),
+            1e-12)
+      << what;
+}
+
+// Three layers of gamma 2 verify a second drafted layer, with removed parents.
+TEST(WorReuseEnumeration, DecodesAreBeamSampling) {
+  for (bool with_replacement : {true, false}) {
+    for (const Size& size : {Size{2, 2, 2, 1, 2},
+                             {3, 2, 3, 1, 2},
+                             {2, 1, 2, 2, 3},
+                             {2, 2, 2, 2, 3},
+                             {2, 3, 3, 1, 2}}) {
+      for (RemovedParents removed : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
+        test::LayeredSetting setting = Setting(size, with_replacement);
+        setting.removed = removed;
+        ExpectExact(setting, absl::StrCat(with_replacement ? "iid" : "wor", " V ", size.vocab,
+                                          " W ", size.width, " gamma ", size.draft_depth));
+      }
+    }
+  }
+}
+
+TEST(WorReuseEnumeration, EndsAreWalkedAsSectionEightSays) {
+  for (bool with_replacement : {true, false}) {
+    for (bool refill : {true, false}) {
+      for (const Size& size : {Size{3, 2, 2, 1, 2}, {2, 2, 2, 2, 3}, {4, 1, 3, 1, 2}}) {
+        test::LayeredSetting setting = Setting(size, with_replacement);
+        setting.params.stop_ids = {0};
+        setting.params.refill = refill;
+        setting.params.stop_when_full = size.vocab != 2;
+        ExpectExact(setting, absl::StrCat(with_replacement ? "iid" : "wor", " refill ", refill,
+                                          " V ", size.vocab));
+      }
+    }
+  }
+}
+
+TEST(WorReuseEnumeration, WarpModesAndSetSemanticsKeepTheLaw) {
+  for (WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kRowCut}) {
+    for (bool with_replacement : {true, false}) {
+      test::LayeredSetting setting = Setting({3, 2, 2, 1, 2}, with_replacement);
+      setting.params.warp.mode = mode;
+      setting.params.warp.temperature = 0.7;
+      setting.params.warp.top_k = mode == WarpMode::kJoint ? 4 : 2;
+      ExpectExact(setting, absl::StrCat(WarpModeName(mode)));
+    }
+  }
+  test::LayeredSetting once = Setting({2, 3, 2, 1, 2}, true);
+  once.params.set_semantics = true;
+  ExpectExact(once, "set semantics");
+}
+
+TEST(WorReuseEnumeration, InvertedRatioIsToldApart) {
+  for (bool with_replacement : {true, false}) {
+    const test::LayeredSetting setting = Setting({3, 2, 3, 1, 2}, with_replacement);
+    const test::ExactLaw wrong = test::LayeredLaw(
+        setting, [](ChoiceSource* c) { return std::make_unique<test::InvertedRatio>(c); });
+    EXPECT_GT(test::TotalVariation(wrong, test::ClosedFixedWidthLaw(setting, with_replacement)),
+              0.05);
+  }
+}
+
+// HG-WOR's sampled decodes, with ends, follow the closed law that the tests above enumerate: the
+// two methods have one law. G-test, false alarm 1e-6.
+TEST(WorReuse, ClosedLawWithEndsIsThatOfHgWor) {
+  test::LayeredSetting setting = Setting({3, 2, 2, 1, 2}, false);
+  setting.params.method = FindMethod("hg_wor");
+  setting.params.stop_ids = {0};
+  setting.params.stop_when_full = false;
+  const test::Sampler<std::vector<uint64_t>> decodes = [&](uint64_t seed,
+                                                           std::vector<uint64_t>* outcome) {
+    DecodingParams params = setting.params;
+    params.seed = seed;
+    const std::unique_ptr<BeamDecoder> decoder = MakeBeamDecoder(params).value();
+    while (!decoder->finished()) {
+      const DraftState state = decoder->draft_state();
+      const DraftForest empty = DraftForest::Empty(static_cast<int>(state.root_hash.size()));
+      test::FunctionRows rows(setting.target, state.root_hash, empty);
+      decoder->Advance(empty, &rows);
+      outcome->push_back(decoder->last_layer().size());
+      for (const LayerOutput& output : decoder->last_layer())
+        outcome->push_back(decoder->paths().hash(output.path));
+    }
+    return true;
+  };
+  const test::ExactLaw law = test::ClosedFixedWidthLaw(setting, /*with_replacement=*/false);
+  EXPECT_GT(law.size(), 10u);
+  EXPECT_TRUE(test::FitsOnceOfTwice(law, decodes, test::SamplesToSee(0.03, law.size())));
+}
+
+TEST(WorReuse, RoundsKeepTheirPromises) {
+  const test::HashLm lm{9, 5, 4, 3};
+  for (DecodingKind kind :
+       {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
+    for (WarpMode mode : {WarpMode::kRow, WarpMode::kJoint, WarpMode::kRowCut}) {
+      for (uint64_t seed = 0; seed < 20; ++seed) {
+        DecodingParams params = Setting({9, 1, 1, 1, 9}, true).params;
+        params.kind = kind;
+        params.beam_width = 1 + static_cast<int>(seed % 4);
+        params.seed = seed;
+        params.stop_ids = {2};
+        params.refill = seed % 2 == 0;
+        params.warp.mode = mode;
+        params.warp.top_k = 6;
+        for (test::DraftQuality quality :
+             {test::DraftQuality::kNone, test::DraftQuality::kGood, test::DraftQuality::kConstant,
+              test::DraftQuality::kIdentical}) {
+          test::RunDecode(MakeBeamDecoder(params).value(), params, lm, quality,
+                          1 + static_cast<int>(seed % 9), 3);
+        }
+      }
+    }
+  }
+}
+
+// At low temperature most of what is drafted has masses that f64 cannot hold.
+TEST(WorReuse, VanishingDraftMassesDoNotStopTheWalk) {
+  const test::HashLm lm{9, 5, 8, 3};
+  for (DecodingKind kind :
+       {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      DecodingParams params = Setting({9, 4, 1, 1, 6}, true).params;
+      params.kind = kind;
+      params.seed = seed;
+      params.warp.temperature = 0.01;
+      const test::DecodeRun run = test::RunDecode(MakeBeamDecoder(params).value(), params, lm,
+                                                  test::DraftQuality::kIdentical, 8, 3);
+      EXPECT_EQ(run.last_layer.size(), 4u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice::decoding

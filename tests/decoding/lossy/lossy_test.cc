@@ -1,0 +1,305 @@
+// MJSD, BiLD and MJGD (docs/algorithms.md 6): what they keep, where they stop, and that they are
+// lossy.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "decoding/lossy/bild.h"
+#include "decoding/lossy/mjgd.h"
+#include "decoding/lossy/mjsd.h"
+#include "decoding/method.h"
+#include "decoding/seeded/search.h"
+#include "testing/beam_law.h"
+#include "testing/enumerate_choices.h"
+#include "testing/forwarded_choices.h"
+#include "tests/testing/decode_loop.h"
+
+namespace coppice::decoding {
+namespace {
+
+using testing::ElementsAre;
+
+const test::HashLm kLm{/*vocab_size=*/6, /*salt=*/11, /*power=*/4, /*noise=*/5};
+
+DecodingParams Params(const std::string& method, int max_tokens) {
+  DecodingParams params;
+  params.method = FindMethod(method);
+  params.max_tokens = max_tokens;
+  params.joint_tokens = 3;
+  return params;
+}
+
+// Token v has probability rows[depth][v] after any path of that depth.
+class TableRows : public RowSource {
+ public:
+  explicit TableRows(std::vector<std::vector<double>> rows) : rows_(std::move(rows)) {
+    for (auto& row : rows_) {
+      for (double& value : row) value = Log(value);
+    }
+  }
+  absl::Span<const float> Logits(int) override { return {}; }
+  absl::Span<const double> LogProbs(int row) override { return rows_[row]; }
+
+ private:
+  std::vector<std::vector<double>> rows_;
+};
+
+// The path 0, 0, 0, drafted with probability 1/2 each.
+DraftForest ZeroPath(int length) {
+  DraftForest forest = DraftForest::Empty(1);
+  forest.layer_begin = {0};
+  for (int i = 0; i < length; ++i) {
+    forest.token.push_back(0);
+    forest.parent.push_back(i - 1);
+    forest.layer_begin.push_back(i + 1);
+    forest.proposals.push_back({i - 1, 0, {{0, 1}, {Log(0.5), Log(0.5)}}});
+  }
+  return forest;
+}
+
+// Drafts that stay of ZeroPath(3) when the target gives token 0 these probabilities.
+int MjsdKeeps(std::vector<double> p, double tau) {
+  DecodingParams params = Params("mjsd", 10);
+  params.mjsd_threshold = tau;
+  std::vector<std::vector<double>> rows;
+  for (double value : p) rows.push_back({value, 1 - value});
+  rows.push_back({0.5, 0.5});
+  TableRows source(rows);
+  return MakeMjsdDecoder(params)->Advance(ZeroPath(3), &source).stats.layers - 1;
+}
+
+TEST(MjsdTest, KeepsTheLongestPrefixThatPasses) {
+  EXPECT_EQ(MjsdKeeps({0.5, 0.5, 0.5}, 0.9), 3);
+  EXPECT_EQ(MjsdKeeps({0.5, 0.1, 0.5}, 0.9), 1);      // ratios 1, 0.2, 0.2
+  EXPECT_EQ(MjsdKeeps({0.1, 0.9, 0.9}, 0.5), 3);      // 0.2, 0.36, 0.648: only the last passes
+  EXPECT_EQ(MjsdKeeps({0.1, 0.5, 0.5}, 0.5), 0);      // 0.2 throughout
+  EXPECT_EQ(MjsdKeeps({0.25, 0.25, 0.25}, 0.25), 1);  // 1/2, then exactly tau: not above it
+}
+
+TEST(MjsdTest, ThresholdOneKeepsNothingAndZeroKeepsWhatTheTargetCanSay) {
+  EXPECT_EQ(MjsdKeeps({0.9, 0.9, 0.9}, 1), 0);
+  EXPECT_EQ(MjsdKeeps({0.001, 0.001, 0.001}, 0), 3);
+  EXPECT_EQ(MjsdKeeps({0.5, 0, 0.5}, 0), 1);
+}
+
+TEST(MjsdTest, ForestWithoutItsProposalsIsIgnored) {
+  DraftForest forest = ZeroPath(3);
+  forest.proposals.pop_back();
+  EXPECT_FALSE(CheckMjsdForest(forest).ok());
+  TableRows rows({{0.9, 0.1}, {0.9, 0.1}, {0.9, 0.1}, {0.9, 0.1}});
+  EXPECT_EQ(MakeMjsdDecoder(Params("mjsd", 10))->Advance(forest, &rows).stats.layers, 1);
+}
+
+TEST(MjsdTest, DrafterShipsTheBestPathAlone) {
+  DecodingParams params = Params("mjsd", 10);
+  params.draft_beams = 2;
+  params.stop_ids = {2};
+  const DraftState state = MakeMjsdDecoder(params)->draft_state();
+  auto drafter = MakeMjsdDrafter(params, state, 1);
+  // Greedily 0 first; the best pair is 1, 0. The end after one token is too unlikely.
+  drafter->Grow({Distribution{{0, 1, 2}, {Log(0.5), Log(0.4), Log(0.1)}}});
+  ASSERT_EQ(drafter->frontier().size(), 2u);
+  drafter->Grow(
+      {Distribution{{0, 1}, {Log(0.5), Log(0.5)}}, Distribution{{0, 1}, {Log(0.9), Log(0.1)}}});
+  const DraftForest path = drafter->Shipped();
+  EXPECT_THAT(path.token, ElementsAre(1, 0));
+  EXPECT_TRUE(path.Validate(3).ok()) << path.Validate(3);
+  EXPECT_TRUE(CheckMjsdForest(path).ok());
+  // An end that is likelier than what goes on is drafted, and ends the path.
+  auto ending = MakeMjsdDrafter(params, state, 1);
+  ending->Grow({Distribution{{0, 1, 2}, {Log(0.2), Log(0.1), Log(0.7)}}});
+  EXPECT_THAT(ending->Shipped().token, ElementsAre(2));
+  EXPECT_TRUE(ending->Shipped().Validate(3).ok());
+}
+
+int BildKeeps(std::vector<double> p, double tau2) {
+  DecodingParams params = Params("bild", 10);
+  params.rollback_threshold = tau2;
+  std::vector<std::vector<double>> rows;
+  for (double value : p) rows.push_back({value, 1 - value});
+  rows.push_back({0.5, 0.5});
+  TableRows source(rows);
+  return MakeBildDecoder(params)->Advance(ZeroPath(3), &source).stats.layers - 1;
+}
+
+TEST(BildTest, RollsBackToTheFirstUnlikelyToken) {
+  EXPECT_EQ(BildKeeps({0.9, 0.9, 0.9}, 1), 3);
+  EXPECT_EQ(BildKeeps({0.9, 0.3, 0.9}, 1), 1);  // -log 0.3 = 1.2
+  EXPECT_EQ(BildKeeps({0.3, 0.9, 0.9}, 1), 0);
+  EXPECT_EQ(BildKeeps({0.5, 0.5, 0.5}, -Log(0.5)), 3);  // strict
+  EXPECT_EQ(BildKeeps({0.9, 0, 0.9}, 1e300), 1);
+}
+
+TEST(BildTest, DraftsWhileTheDraftIsSure) {
+  DecodingParams params = Params("bild", 10);
+  params.warp.temperature = 0;
+  params.fallback_threshold = 0.6;
+  const DraftState state = MakeBildDecoder(params)->draft_state();
+  auto drafter = MakeBildDrafter(params, state, 1);
+  drafter->Grow({Distribution{{0, 3}, {Log(0.4), Log(0.6)}}});
+  EXPECT_THAT(drafter->forest().token, ElementsAre(3));
+  drafter->Grow({Distribution{{0, 3}, {Log(0.45), Log(0.55)}}});
+  EXPECT_TRUE(drafter->frontier().empty());
+  EXPECT_EQ(drafter->Shipped().size(), 1);
+}
+
+// The law of the first two tokens of a decode, every choice enumerated.
+test::ExactLaw LawOfTwoTokens(const std::string& method, int depth) {
+  const DecodingParams params = Params(method, 2);
+  test::ExactLaw law;
+  test::EnumerateChoices([&](test::ScriptedChoices* script) {
+    const auto choices = std::make_shared<test::ForwardedChoices>(script);
+    auto decoder =
+        method == "mjsd" ? MakeMjsdDecoder(params, choices) : MakeBildDecoder(params, choices);
+    while (!decoder->finished()) {
+      const DraftState state = decoder->draft_state();
+      auto drafter = method == "mjsd" ? MakeMjsdDrafter(params, state, 1)
+                                      : MakeBildDrafter(params, state, choices);
+      const DraftForest forest = test::HashLmForest(kLm, state, drafter.get(),
+                                                    std::min(depth, decoder->max_useful_depth()),
+                                                    test::DraftQuality::kGood);
+      test::HashLmRows rows(kLm, state.root_hash, forest);
+      decoder->Advance(forest, &rows);
+    }
+    const std::vector<Hypothesis> result = decoder->Result();
+    law[{result[0].tokens.begin(), result[0].tokens.end()}] += script->probability();
+  });
+  return law;
+}
+
+test::ExactLaw Multinomial() {
+  test::ExactLaw law;
+  const std::vector<double> first = kLm.TargetLogProbs(kRootHash);
+  for (int a = 0; a < kLm.vocab_size; ++a) {
+    const std::vector<double> second = kLm.TargetLogProbs(ExtendHash(kRootHash, a));
+    for (int b = 0; b < kLm.vocab_size; ++b)
+      law[{uint64_t(a), uint64_t(b)}] = Exp(first[a] + second[b]);
+  }
+  return law;
+}
+
+// Without drafts both are multinomial sampling; with them they are something else altogether.
+TEST(LossyTest, TheLawIsTheTargetsOnlyWithoutDrafts) {
+  for (const std::string method : {"mjsd", "bild"}) {
+    EXPECT_LT(test::TotalVariation(LawOfTwoTokens(method, 0), Multinomial()), 1e-12) << method;
+  }
+  EXPECT_GT(test::TotalVariation(LawOfTwoTokens("mjsd", 1), Multinomial()), 0.5);
+  EXPECT_GT(test::TotalVariation(LawOfTwoTokens("bild", 1), Multinomial()), 0.05);
+}
+
+// Whole decodes by name: end of sequence, max_tokens, forests that do not fit, the stable prefix.
+TEST(LossyTest, DecodesEndAsTheyMust) {
+  for (const std::string method : {"mjsd", "bild", "mjgd"}) {
+    for (uint64_t seed = 0; seed < 60; ++seed) {
+      DecodingParams params = Params(method, 1 + seed % 13);
+      params.seed = seed;
+      params.stop_ids = {2, 4};
+      params.fallback_threshold = 0.2;
+      params.warp.temperature = seed % 3 == 0 ? 0 : 1;
+      params.warp.top_k = seed % 4 == 1 ? 3 : 0;
+      params.warp.mode = seed % 5 == 2 ? WarpMode::kRowRaw : WarpMode::kRow;
+      test::HashLm lm = kLm;
+      lm.salt += seed;
+      const test::DraftQuality qualities[] = {
+          test::DraftQuality::kGood, test::DraftQuality::kRandom, test::DraftQuality::kConstant,
+          test::DraftQuality::kIdentical};
+      const test::DraftQuality quality =
+          method == "mjgd" ? test::DraftQuality::kNone : qualities[seed % 4];
+      auto decoder = MakeBeamDecoder(params);
+      ASSERT_TRUE(decoder.ok()) << decoder.status();
+      const test::DecodeRun run = test::RunDecode(*std::move(decoder), params, lm, quality, 1, 4);
+      ASSERT_EQ(run.result.size(), 1u);
+      const std::vector<TokenId>& tokens = run.result[0].tokens;
+      ASSERT_LE(tokens.size(), static_cast<size_t>(params.max_tokens));
+      for (size_t i = 0; i + 1 < tokens.size(); ++i) EXPECT_TRUE(tokens[i] != 2 && tokens[i] != 4);
+      EXPECT_EQ(run.result[0].finished, tokens.back() == 2 || tokens.back() == 4);
+      EXPECT_TRUE(run.result[0].finished || tokens.size() == params.max_tokens);
+      EXPECT_TRUE(std::isfinite(run.result[0].joint_log_probability));
+    }
+  }
+}
+
+TEST(LossyTest, GreedyModeWithoutDraftsIsTheArgmaxChain) {
+  DecodingParams greedy = Params("auto", 12);
+  greedy.warp.temperature = 0;
+  const test::DecodeRun want =
+      test::RunDecode(*MakeBeamDecoder(greedy), greedy, kLm, test::DraftQuality::kNone, 1, 0);
+  for (const std::string method : {"mjsd", "bild", "mjgd"}) {
+    DecodingParams params = greedy;
+    params.method = FindMethod(method);
+    params.joint_tokens = 1;
+    const test::DecodeRun run =
+        test::RunDecode(*MakeBeamDecoder(params), params, kLm, test::DraftQuality::kNone, 1, 0);
+    EXPECT_EQ(run.result[0].tokens, want.result[0].tokens) << method;
+  }
+}
+
+// The likeliest of all paths of `steps` more tokens, lexicographically first on ties.
+std::pair<double, std::vector<TokenId>> Likeliest(const test::HashLm& lm, uint64_t hash,
+                                                  int steps) {
+  if (steps == 0) return {0, {}};
+  std::pair<double, std::vector<TokenId>> best{-1e300, {}};
+  const std::vector<double> row = lm.TargetLogProbs(hash);
+  for (int v = 0; v < lm.vocab_size; ++v) {
+    auto [likelihood, path] = Likeliest(lm, ExtendHash(hash, v), steps - 1);
+    if (row[v] + likelihood <= best.first) continue;
+    path.insert(path.begin(), v);
+    best = {row[v] + likelihood, path};
+  }
+  return best;
+}
+
+TEST(MjgdTest, WideSearchFindsTheLikeliestWindow) {
+  for (uint64_t salt = 1; salt <= 10; ++salt) {
+    test::HashLm lm = kLm;
+    lm.salt = salt;
+    DecodingParams params = Params("mjgd", 6);
+    params.draft_beams = 36;
+    std::vector<TokenId> want;
+    uint64_t hash = kRootHash;
+    for (int window = 0; window < 2; ++window) {
+      for (TokenId token : Likeliest(lm, hash, 3).second) {
+        want.push_back(token);
+        hash = ExtendHash(hash, token);
+      }
+    }
+    const test::DecodeRun run =
+        test::RunDecode(MakeMjgdDecoder(params), params, lm, test::DraftQuality::kNone, 1, 0);
+    EXPECT_EQ(run.result[0].tokens, want) << salt;
+  }
+}
+
+// Whatever forest comes along, the tokens are the same; a good one saves rounds.
+TEST(MjgdTest, ForestsChangeNothingButTheNumberOfRounds) {
+  size_t rounds = 0, plain_rounds = 0;
+  for (uint64_t salt = 1; salt <= 20; ++salt) {
+    test::HashLm lm = kLm;
+    lm.salt = salt;
+    DecodingParams params = Params("mjgd", 12);
+    params.stop_ids = {5};
+    const test::DecodeRun plain =
+        test::RunDecode(MakeMjgdDecoder(params), params, lm, test::DraftQuality::kNone, 1, 0);
+    const auto decoder = MakeMjgdDecoder(params);
+    while (!decoder->finished()) {
+      const DraftState state = decoder->draft_state();
+      const auto drafter = MakeSearchDrafter(params, state, 8, /*look_ahead=*/false);
+      const DraftForest forest =
+          test::HashLmForest(lm, state, drafter.get(), std::min(3, decoder->max_useful_depth()),
+                             test::DraftQuality::kIdentical);
+      test::HashLmRows rows(lm, state.root_hash, forest);
+      decoder->Advance(forest, &rows);
+      ++rounds;
+    }
+    plain_rounds += plain.layers_per_round.size();
+    EXPECT_EQ(decoder->Result()[0].tokens, plain.result[0].tokens);
+    EXPECT_EQ(decoder->layers_committed(), plain.layers);
+  }
+  EXPECT_LT(2 * rounds, plain_rounds);
+}
+
+}  // namespace
+}  // namespace coppice::decoding

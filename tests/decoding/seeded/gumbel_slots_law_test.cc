@@ -1,0 +1,257 @@
+// The law of two layers of beam sampling under every warp mode, with and without replacement, in
+// both semantics of equal paths (docs/algorithms.md 3.3, 3.4): decoders by G-test against closed
+// products of p_beam, which is warped as plainly as the text.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "decoding/beam_decoder.h"
+#include "decoding/method.h"
+#include "decoding/seeded/gumbel_slots.h"
+#include "decoding/sequence/layer_beams.h"
+#include "testing/beam_law.h"
+#include "testing/flat_warp.h"
+#include "testing/hash_lm.h"
+#include "tests/testing/g_test.h"
+
+namespace coppice::decoding {
+namespace {
+
+const int kRuns = test::Samples(15000);
+using Outcome = std::vector<uint64_t>;  // hashes of the outputs, each layer's in order of size
+
+struct Slot {
+  uint64_t hash = kRootHash;
+  double log_score = 0;
+};
+
+void AppendSorted(std::vector<uint64_t> layer, Outcome* outcome) {
+  std::sort(layer.begin(), layer.end());
+  outcome->insert(outcome->end(), layer.begin(), layer.end());
+}
+
+// Every outcome of the layers that follow `slots`.
+class ClosedLaw {
+ public:
+  ClosedLaw(const DecodingParams& params, const test::HashLm& lm) : params_(params), lm_(lm) {}
+
+  test::ExactLaw TwoLayers() {
+    Extend(std::vector<Slot>(1), {}, 1.0, /*layers=*/2);
+    return law_;
+  }
+
+ private:
+  void Extend(const std::vector<Slot>& slots, const Outcome& done, double probability, int layers) {
+    if (layers == 0) {
+      law_[done] += probability;
+      return;
+    }
+    std::vector<Slot> beams;
+    test::FlatLayer layer;
+    for (const Slot& slot : slots) {
+      const auto same = std::find_if(beams.begin(), beams.end(),
+                                     [&](const Slot& beam) { return beam.hash == slot.hash; });
+      if (same != beams.end()) {
+        if (!params_.set_semantics) ++layer.multiplicity[same - beams.begin()];
+        continue;
+      }
+      beams.push_back(slot);
+      layer.log_score.push_back(slot.log_score);
+      layer.multiplicity.push_back(1);
+      layer.log_probs.push_back(lm_.TargetLogProbs(slot.hash));
+    }
+    std::vector<Distribution> rows;
+    const LayerLaw law = Law(layer, &rows);
+    test::VisitLayerOutcomes(
+        law, params_.beam_width, params_.kind == DecodingKind::kBeamSampling,
+        [&](const std::vector<Entry>& drawn, double mass) {
+          std::vector<Slot> next;
+          std::vector<uint64_t> hashes;
+          for (const Entry& entry : drawn) {
+            next.push_back({ExtendHash(beams[entry.beam].hash, entry.token),
+                            beams[entry.beam].log_score + ScoreOf(layer, entry)});
+            hashes.push_back(next.back().hash);
+          }
+          Outcome outcome = done;
+          AppendSorted(hashes, &outcome);
+          Extend(next, outcome, probability * mass, layers - 1);
+        });
+  }
+
+  Distribution WarpedRow(const test::FlatLayer& layer, int beam) const {
+    return WarpRow(absl::Span<const double>(layer.log_probs[beam]), params_.warp);
+  }
+  double ScoreOf(const test::FlatLayer& layer, Entry entry) const {
+    if (params_.warp.mode != WarpMode::kRow) return layer.log_probs[entry.beam][entry.token];
+    const Distribution row = WarpedRow(layer, entry.beam);
+    return row.log_probs[FindToken(row, entry.token)];
+  }
+  // p_beam as one row per beam; the masses are the entries'.
+  LayerLaw Law(const test::FlatLayer& layer, std::vector<Distribution>* rows) const {
+    std::vector<double> flat;
+    if (IsJoint(params_.warp.mode)) {
+      flat = test::FlatWarp(layer, params_.warp);
+    } else {
+      for (size_t b = 0; b < layer.log_score.size(); ++b) {
+        const Distribution row = WarpedRow(layer, static_cast<int>(b));
+        const double weight = std::exp(layer.log_score[b]) * layer.multiplicity[b];
+        flat.resize(flat.size() + lm_.vocab_size);
+        for (size_t i = 0; i < row.size(); ++i)
+          flat[b * lm_.vocab_size + row.tokens[i]] = weight * std::exp(row.log_probs[i]);
+      }
+      double total = 0;
+      for (double mass : flat) total += mass;
+      for (double& mass : flat) mass /= total;
+    }
+    LayerLaw law;
+    rows->resize(layer.log_score.size());
+    for (size_t b = 0; b < rows->size(); ++b) {
+      for (TokenId v = 0; v < lm_.vocab_size; ++v) {
+        const double mass = flat[b * lm_.vocab_size + v];
+        if (mass == 0) continue;
+        (*rows)[b].tokens.push_back(v);
+        (*rows)[b].log_probs.push_back(std::log(mass));
+      }
+      WeightedRow row;
+      row.sparse = &(*rows)[b];
+      law.rows.push_back(row);
+    }
+    return law;
+  }
+
+  DecodingParams params_;
+  test::HashLm lm_;
+  test::ExactLaw law_;
+};
+
+test::Sampler<Outcome> DecoderSampler(const DecodingParams& params, const test::HashLm& lm) {
+  return [=](uint64_t seed, Outcome* outcome) {
+    DecodingParams seeded = params;
+    seeded.seed = seed;
+    const auto decoder = MakeBeamDecoder(seeded).value();
+    for (int layer = 0; layer < 2; ++layer) {
+      const std::vector<uint64_t> roots = decoder->draft_state().root_hash;
+      const DraftForest forest = DraftForest::Empty(static_cast<int>(roots.size()));
+      test::HashLmRows rows(lm, roots, forest);
+      decoder->Advance(forest, &rows);
+      std::vector<uint64_t> hashes;
+      for (const LayerOutput& output : decoder->last_layer())
+        hashes.push_back(decoder->paths().hash(output.path));
+      AppendSorted(hashes, outcome);
+    }
+    return true;
+  };
+}
+
+DecodingParams Params(DecodingKind kind, int width, const WarpParams& warp) {
+  DecodingParams params;
+  params.kind = kind;
+  params.method = FindMethod("gumbel_slots");
+  params.beam_width = width;
+  params.max_tokens = 9;
+  params.warp = warp;
+  return params;
+}
+
+TEST(GumbelSlotsLawTest, TwoLayersFollowTheClosedLawInEveryMode) {
+  const test::HashLm lm{3, 21, 3, 0};
+  const test::HashLm wrong{3, 22, 3, 0};
+  for (WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kRowCut}) {
+    for (const bool cut : {false, true}) {
+      WarpParams warp;
+      warp.mode = mode;
+      warp.temperature = 0.8;
+      warp.top_k = cut ? 2 + (mode == WarpMode::kJoint ? 2 : 0) : 0;
+      warp.top_p = cut ? 0.95 : 1;
+      for (DecodingKind kind :
+           {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
+        SCOPED_TRACE(testing::Message()
+                     << WarpModeName(mode) << (cut ? " cut " : " ") << DecodingKindName(kind));
+        const int width = kind == DecodingKind::kBeamSampling ? 3 : 2;
+        const DecodingParams params = Params(kind, width, warp);
+        const test::ExactLaw law = ClosedLaw(params, lm).TwoLayers();
+        double total = 0;
+        for (const auto& [outcome, mass] : law) total += mass;
+        ASSERT_NEAR(total, 1, 1e-12);
+        EXPECT_TRUE(test::FitsOnceOfTwice(law, DecoderSampler(params, lm), kRuns));
+        if (cut) continue;
+        EXPECT_FALSE(test::FitsOnceOfTwice(law, DecoderSampler(params, wrong), kRuns));
+      }
+    }
+  }
+}
+
+// Equal paths counted once are another target from W = 3 on, under every method that knows both.
+TEST(GumbelSlotsLawTest, SetSemanticsIsItsOwnLaw) {
+  const test::HashLm lm{2, 47, 2, 0};
+  for (WarpMode mode : {WarpMode::kRow, WarpMode::kJoint}) {
+    WarpParams warp;
+    warp.mode = mode;
+    DecodingParams multiset = Params(DecodingKind::kBeamSampling, 3, warp);
+    DecodingParams set = multiset;
+    set.set_semantics = true;
+    const test::ExactLaw multiset_law = ClosedLaw(multiset, lm).TwoLayers();
+    const test::ExactLaw set_law = ClosedLaw(set, lm).TwoLayers();
+    EXPECT_GT(test::TotalVariation(multiset_law, set_law), 0.05);
+    for (const char* method : {"gumbel_slots", "pf_gumbel"}) {
+      SCOPED_TRACE(testing::Message() << WarpModeName(mode) << " " << method);
+      multiset.method = set.method = FindMethod(method);
+      if (!ResolveMethod(set).ok()) continue;  // PF-Gumbel has no joint modes
+      EXPECT_TRUE(test::FitsOnceOfTwice(multiset_law, DecoderSampler(multiset, lm), kRuns));
+      EXPECT_TRUE(test::FitsOnceOfTwice(set_law, DecoderSampler(set, lm), kRuns));
+      EXPECT_FALSE(test::FitsOnceOfTwice(multiset_law, DecoderSampler(set, lm), kRuns));
+      EXPECT_FALSE(test::FitsOnceOfTwice(set_law, DecoderSampler(multiset, lm), kRuns));
+    }
+  }
+  DecodingParams pair = Params(DecodingKind::kBeamSampling, 2, WarpParams());
+  const test::ExactLaw law = ClosedLaw(pair, lm).TwoLayers();
+  pair.set_semantics = true;
+  EXPECT_LT(test::TotalVariation(law, ClosedLaw(pair, lm).TwoLayers()), 1e-12);
+}
+
+// The noise of an entry belongs to its path: with one key for all beams of a layer, or with one for
+// all layers, the law is another.
+TEST(GumbelSlotsLawTest, NoiseOfAnotherKeyIsNoticed) {
+  const test::HashLm lm{3, 21, 3, 0};
+  WarpParams warp;
+  warp.mode = WarpMode::kJoint;
+  DecodingParams params = Params(DecodingKind::kBeamSampling, 2, warp);
+  const test::ExactLaw law = ClosedLaw(params, lm).TwoLayers();
+  const auto sampler = [&](auto key) -> test::Sampler<Outcome> {
+    return [=](uint64_t seed, Outcome* outcome) {
+      DecodingParams seeded = params;
+      seeded.seed = seed;
+      PathTree paths;
+      LayerBeams beams(seeded);
+      for (int layer = 0; layer < 2; ++layer) {
+        beams.BeginRound();
+        const std::vector<uint64_t> roots = beams.State(paths, layer).root_hash;
+        test::HashLmRows rows(lm, roots, DraftForest::Empty(static_cast<int>(roots.size())));
+        LayerLaw p = beams.Read(&rows, paths, layer);
+        for (WeightedRow& row : p.rows) row.hash = key(row.hash, layer);
+        std::vector<Beam> slots;
+        std::vector<uint64_t> hashes;
+        for (const Entry& entry : DrawSlots(p, seeded, 2).entries) {
+          const Beam& beam = beams.beams()[entry.beam];
+          slots.push_back(
+              {paths.Extend(beam.path, entry.token), beam.log_score + beams.ScoreLogProb(entry)});
+          hashes.push_back(paths.hash(slots.back().path));
+        }
+        AppendSorted(hashes, outcome);
+        beams.Set(slots);
+      }
+      return true;
+    };
+  };
+  EXPECT_TRUE(test::FitsOnceOfTwice(law, sampler([](uint64_t hash, int) { return hash; }), kRuns));
+  EXPECT_FALSE(test::FitsOnceOfTwice(
+      law, sampler([](uint64_t, int layer) { return static_cast<uint64_t>(layer); }), kRuns));
+  EXPECT_FALSE(
+      test::FitsOnceOfTwice(law, sampler([](uint64_t, int) { return uint64_t{7}; }), kRuns));
+}
+
+}  // namespace
+}  // namespace coppice::decoding

@@ -1,0 +1,192 @@
+// Gumbel slots on the joint space (docs/algorithms.md 5.6): with drafts of any quality, width and
+// depth the output is that of the plain run bit for bit, and that of the reference token for token,
+// in every warp mode, with and without replacement.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/rng.h"
+#include "decoding/drafter.h"
+#include "decoding/method.h"
+#include "tests/decoding/random_setting.h"
+#include "tests/decoding/reference_decoder.h"
+#include "tests/testing/decode_loop.h"
+
+namespace coppice::decoding {
+namespace {
+
+constexpr DecodingKind kBoth[] = {DecodingKind::kBeamSampling,
+                                  DecodingKind::kBeamSamplingWithoutReplacement};
+
+// A point of the grid in any warp mode, the joint ones most often.
+DecodeSetting RandomSlots(uint64_t seed, DecodingKind kind) {
+  DecodeSetting s = RandomSetting(seed, kind);
+  s.params.method = FindMethod("gumbel_slots");
+  Picker pick(~seed);
+  s.params.warp.mode =
+      std::vector<WarpMode>{WarpMode::kRow,   WarpMode::kRowRaw, WarpMode::kJoint,
+                            WarpMode::kJoint, WarpMode::kRowCut, WarpMode::kRowCut}[pick(6)];
+  return s;
+}
+
+bool SameTokens(const test::DecodeRun& run, const std::vector<ReferenceBeam>& want) {
+  bool same = run.result.size() == want.size();
+  for (size_t i = 0; same && i < want.size(); ++i) {
+    same = run.result[i].tokens == want[i].path && run.result[i].finished == want[i].finished;
+  }
+  return same;
+}
+
+TEST(GumbelSlotsTest, PlainRunIsItsReferenceAndDraftsDoNotChangeABit) {
+  for (DecodingKind kind : kBoth) {
+    GridCoverage coverage;
+    for (int seed = 0; seed < 1500; ++seed) {
+      SCOPED_TRACE(testing::Message() << DecodingKindName(kind) << " " << seed);
+      const DecodeSetting s = RandomSlots(seed, kind);
+      ReferenceDecoder reference(s.params, s.lm);
+      const std::vector<ReferenceBeam> want = reference.Run();
+      const test::DecodeRun plain = RunPlain(s);
+      ASSERT_EQ(plain.layers, reference.layers);
+      ASSERT_TRUE(SameTokens(plain, want));
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_NEAR(plain.result[i].joint_log_probability, want[i].log_score,
+                    1e-12 * (1 + std::abs(want[i].log_score)));
+      }
+      ASSERT_THAT(plain.layers_per_round, testing::Each(1));
+      const test::DecodeRun drafted = RunDrafted(s);
+      ASSERT_TRUE(SameBits(drafted, plain));
+      coverage.Add(s, drafted);
+    }
+    coverage.ExpectWhole(kind);
+  }
+}
+
+// Every property that the comparison is about is one it can see.
+TEST(GumbelSlotsTest, OtherNoiseOtherSemanticsAndOtherModesAreNoticed) {
+  for (DecodingKind kind : kBoth) {
+    int other_noise = 0, other_semantics = 0, other_mode = 0;
+    for (int seed = 0; seed < 150; ++seed) {
+      DecodeSetting s = RandomSlots(seed, kind);
+      s.params.beam_width = s.params.num_hypotheses = 5;
+      s.params.max_tokens = 6;
+      s.params.warp.mode = WarpMode::kJoint;
+      s.params.warp.temperature = 0.7;
+      const test::DecodeRun run = RunPlain(s);
+      const auto differs = [&](DecodingParams params) {
+        return SameTokens(run, ReferenceDecoder(params, s.lm).Run()) ? 0 : 1;
+      };
+      DecodingParams wrong = s.params;
+      wrong.seed ^= 1;
+      other_noise += differs(wrong);
+      wrong = s.params;
+      wrong.set_semantics = !wrong.set_semantics;
+      other_semantics += differs(wrong);
+      wrong = s.params;
+      wrong.warp.mode = WarpMode::kRow;
+      other_mode += differs(wrong);
+    }
+    EXPECT_GT(other_noise, 80);
+    EXPECT_GT(other_mode, 60);
+    if (kind == DecodingKind::kBeamSampling) {
+      EXPECT_GT(other_semantics, 20);
+    } else {
+      EXPECT_EQ(other_semantics, 0);  // beams without replacement are distinct
+    }
+  }
+}
+
+// The joint modes have no other decoder: it is the first that serves them.
+TEST(GumbelSlotsTest, DecodesTheJointModesWithoutBeingNamed) {
+  for (DecodingKind kind : kBoth) {
+    for (WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
+      for (int seed = 0; seed < 20; ++seed) {
+        DecodeSetting s = RandomSlots(seed, kind);
+        s.params.warp.mode = mode;
+        const test::DecodeRun named = RunDrafted(s);
+        for (const bool plain : {false, true}) {
+          s.params.method = nullptr;
+          s.params.plain = plain;
+          EXPECT_TRUE(SameBits(RunPlain(s), named));
+        }
+      }
+    }
+  }
+}
+
+// One slot in mode ROW draws what PF-Gumbel draws: the parent is certain, the noise is the same.
+TEST(GumbelSlotsTest, OneSlotIsPfGumbel) {
+  for (int seed = 0; seed < 100; ++seed) {
+    DecodeSetting s = RandomSlots(seed, DecodingKind::kBeamSampling);
+    s.params.beam_width = s.params.num_hypotheses = 1;
+    s.params.warp.mode = WarpMode::kRow;
+    const test::DecodeRun slots = RunPlain(s);
+    s.params.method = FindMethod("pf_gumbel");
+    EXPECT_TRUE(SameBits(RunPlain(s), slots));
+  }
+}
+
+// Draws of the noise are bounded: of 64 rows of 1024 entries in 64 slots the 2^20 / 64 likeliest
+// entries take part, here 256 of each row; 4 rows take part whole.
+TEST(GumbelSlotsTest, OfALargeLawTheLikeliestEntriesAreDrafted) {
+  Distribution row;
+  for (int v = 0; v < 1024; ++v) {
+    row.tokens.push_back(v);
+    row.log_probs.push_back(-std::log(1024) - 1e-6 * v);
+  }
+  for (int beams : {4, 64}) {
+    DecodingParams params;
+    params.kind = DecodingKind::kBeamSampling;
+    params.method = FindMethod("gumbel_slots");
+    params.beam_width = beams;
+    DraftState state;
+    for (int root = 0; root < beams; ++root) {
+      state.root_hash.push_back(Finalize(root + 1));
+      state.root_score.push_back(-1);
+      state.root_multiplicity.push_back(1);
+    }
+    auto drafter = MakeDrafter(params, state, /*width=*/64);
+    ASSERT_TRUE(drafter.ok()) << drafter.status();
+    (*drafter)->Grow(std::vector<Distribution>(beams, row));
+    const std::vector<TokenId> drafted = (*drafter)->forest().token;
+    EXPECT_EQ(drafted.size(), 64);
+    const TokenId last = *std::max_element(drafted.begin(), drafted.end());
+    if (beams == 64) {
+      EXPECT_LT(last, 256);
+    } else {
+      EXPECT_GE(last, 256);
+    }
+  }
+}
+
+// W_S = W nodes of a draft that is the target cover every layer.
+TEST(GumbelSlotsTest, IdenticalDraftDecidesEveryLayer) {
+  for (DecodingKind kind : kBoth) {
+    for (WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kRowCut}) {
+      for (int seed = 0; seed < 40; ++seed) {
+        SCOPED_TRACE(testing::Message() << WarpModeName(mode) << " " << seed);
+        DecodeSetting s = RandomSlots(seed, kind);
+        const int gamma = 1 + seed % 4;
+        const bool warped = IsJoint(mode);  // the drafter warps these rows itself
+        s.params.warp = WarpParams();
+        s.params.warp.mode = mode;
+        if (warped) {
+          s.params.warp.temperature = 0.8;
+          s.params.warp.top_k = seed % 2 == 0 ? 7 : 0;
+          s.params.warp.top_p = seed % 3 == 0 ? 0.9 : 1;
+        }
+        s.params.stop_ids.clear();
+        s.params.max_tokens = 3 * (gamma + 1);
+        const test::DecodeRun run =
+            test::RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm,
+                            test::DraftQuality::kIdentical, s.params.beam_width, gamma);
+        EXPECT_THAT(run.layers_per_round, testing::ElementsAre(gamma + 1, gamma + 1, gamma + 1));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice::decoding

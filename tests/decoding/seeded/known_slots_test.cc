@@ -1,0 +1,150 @@
+// PF-Gumbel: when the forest held the row of a picked parent, what its slots output next is known
+// before that layer is decided, and the drafter is told.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/decoding/random_setting.h"
+#include "tests/testing/decode_loop.h"
+
+namespace coppice::decoding {
+namespace {
+
+// A decoder whose rounds are drafted by hand.
+class KnownSlots {
+ public:
+  explicit KnownSlots(const DecodeSetting& setting)
+      : setting_(setting), decoder_(MakeBeamDecoder(setting.params).value()) {}
+
+  const BeamDecoder& decoder() const { return *decoder_; }
+  // Of a state that the caller may have changed.
+  DraftForest Draft(const DraftState& state) const {
+    auto drafter = MakeDrafter(setting_.params, state, setting_.draft_width);
+    EXPECT_TRUE(drafter.ok()) << drafter.status();
+    return test::HashLmForest(setting_.lm, state, drafter->get(),
+                              std::min(setting_.depth, decoder_->max_useful_depth()),
+                              setting_.quality);
+  }
+  int Advance(const DraftForest& forest) {
+    const DraftState state = decoder_->draft_state();
+    test::HashLmRows rows(setting_.lm, state.root_hash, forest);
+    return decoder_->Advance(forest, &rows).stats.layers;
+  }
+  // Exactly one layer.
+  void AdvancePlainly() { Advance(DraftForest::Empty(static_cast<int>(decoder_->roots().size()))); }
+
+ private:
+  const DecodeSetting setting_;
+  const std::unique_ptr<BeamDecoder> decoder_;
+};
+
+DecodeSetting SettingOf(uint64_t seed, DecodingKind kind = DecodingKind::kBeamSampling) {
+  DecodeSetting setting = RandomSetting(seed, kind);
+  setting.params.max_tokens = 40;
+  setting.depth = 1 + static_cast<int>(seed % 3);
+  return setting;
+}
+
+bool IsKnown(const DraftState& state, size_t slot) {
+  return !state.slot_token.empty() && state.slot_token[slot] >= 0;
+}
+
+TEST(KnownSlotsTest, AreWhatTheSlotsOutputNext) {
+  int known = 0, unknown = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    KnownSlots run(SettingOf(seed));
+    while (!run.decoder().finished()) {
+      run.Advance(run.Draft(run.decoder().draft_state()));
+      if (run.decoder().finished()) break;
+      const DraftState state = run.decoder().draft_state();
+      run.AdvancePlainly();
+      ASSERT_EQ(run.decoder().last_layer().size(), state.slot_root.size());
+      for (size_t w = 0; w < state.slot_root.size(); ++w) {
+        if (!IsKnown(state, w)) {
+          ++unknown;
+          continue;
+        }
+        ++known;
+        const LayerOutput& output = run.decoder().last_layer()[w];
+        EXPECT_EQ(state.slot_token[w], run.decoder().paths().token(output.path));
+        EXPECT_EQ(state.root_score[state.slot_root[w]] + state.slot_log_prob[w], output.log_score);
+      }
+      // Without a forest no row of the next layer can be known.
+      EXPECT_TRUE(run.decoder().draft_state().slot_token.empty());
+    }
+  }
+  EXPECT_GT(known, 500);
+  EXPECT_GT(unknown, 500);
+}
+
+TEST(KnownSlotsTest, AreDraftedWhateverTheDraftModelSays) {
+  int drafted = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    DecodeSetting setting = SettingOf(seed);
+    setting.draft_width = 4 * setting.params.beam_width;
+    KnownSlots good(setting);
+    setting.quality = test::DraftQuality::kAdversarial;  // one token per node: the least likely
+    const KnownSlots bad(setting);
+    while (!good.decoder().finished()) {
+      const DraftState state = good.decoder().draft_state();
+      const DraftForest forest = bad.Draft(state);
+      const std::vector<TokenId>& stops = setting.params.stop_ids;
+      for (size_t w = 0; w < state.slot_token.size() && forest.depth() > 0; ++w) {
+        const TokenId token = state.slot_token[w];
+        if (token < 0 || std::find(stops.begin(), stops.end(), token) != stops.end()) continue;
+        int copies = 0;
+        for (int i = 0; i < forest.layer_begin[1]; ++i) {
+          copies += forest.parent[i] == -1 - state.slot_root[w] && forest.token[i] == token;
+        }
+        EXPECT_EQ(copies, 1) << "slot " << w;
+        ++drafted;
+      }
+      good.Advance(good.Draft(state));
+    }
+  }
+  EXPECT_GT(drafted, 300);
+}
+
+// The same forest sizes cover more layers when the drafter is told.
+TEST(KnownSlotsTest, SaveRounds) {
+  int told = 0, untold = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    DecodeSetting setting = SettingOf(seed);
+    setting.quality = test::DraftQuality::kGood;
+    setting.draft_width = setting.params.beam_width;
+    for (const bool tell : {false, true}) {
+      KnownSlots run(setting);
+      for (; !run.decoder().finished(); ++(tell ? told : untold)) {
+        DraftState state = run.decoder().draft_state();
+        if (!tell) {
+          state.slot_token.clear();
+          state.slot_log_prob.clear();
+        }
+        run.Advance(run.Draft(state));
+      }
+    }
+  }
+  EXPECT_LT(told, untold * 0.99) << told << " rounds, untold " << untold;
+  RecordProperty("told", told);
+  RecordProperty("untold", untold);
+}
+
+TEST(KnownSlotsTest, OfAnotherNumberAreRefused) {
+  const DecodeSetting setting = SettingOf(1);
+  DraftState state;
+  state.root_hash = {1};
+  state.root_score = {0};
+  state.root_multiplicity = {1};
+  state.slot_root = {0};
+  ASSERT_TRUE(MakeDrafter(setting.params, state, 1).ok());
+  state.slot_token = {1};
+  EXPECT_FALSE(MakeDrafter(setting.params, state, 1).ok());
+  state.slot_log_prob = {-1};
+  EXPECT_TRUE(MakeDrafter(setting.params, state, 1).ok());
+  state.slot_token = {1, 2};
+  state.slot_log_prob = {-1, -1};
+  EXPECT_FALSE(MakeDrafter(setting.params, state, 1).ok());
+}
+
+}  // namespace
+}  // namespace coppice::decoding

@@ -1,0 +1,224 @@
+// Invariants of docs/algorithms.md 11.6 for the single-sequence verifiers, and whole decodes of
+// every method of docs/algorithms.md 4 by name: what a worker relies on after every round.
+#include "decoding/tree/node_rule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "base/deterministic_math.h"
+#include "decoding/method.h"
+#include "decoding/tree/child_law.h"
+#include "testing/enumerate_choices.h"
+#include "testing/tree_law.h"
+#include "tests/testing/checked_choices.h"
+#include "tests/testing/decode_loop.h"
+#include "tests/testing/row_forms.h"
+
+namespace coppice::decoding {
+namespace {
+
+// A row of masses as they are, not normalised.
+struct Rows {
+  Rows(const std::vector<double>& p_mass, const std::vector<double>& q_mass)
+      : mass(p_mass), p_row(test::SparseRow(p_mass)), q(test::SparseRow(q_mass)) {
+    p.rows.resize(1);
+    p.rows[0].sparse = &p_row;
+  }
+  Rows(const Rows&) = delete;
+  std::vector<double> mass;
+  Distribution p_row, q;
+  LayerLaw p;
+};
+
+constexpr double kRounding = 1e-13;  // a coin of 1 - 1e-16 has another side
+
+// Checks the law of the output, and what is drawn from; returns P(the output is a draft).
+using Visit = std::function<void(const NodeVerdict&, const test::CheckedChoices&)>;
+double Acceptance(const test::TreeMethod& pair, const Rows& rows, int n, double tolerance = 1e-12,
+                  const Visit& visit = nullptr) {
+  double accepted = 0;
+  std::vector<double> law(rows.mass.size(), 0.0);
+  test::EnumerateChoices([&](test::ScriptedChoices* choices) {
+    test::CheckedChoices checked(choices, tolerance);
+    const std::vector<TokenId> drafts = DrawChildren(pair.law, rows.q, /*hash=*/0, n, &checked);
+    const NodeVerdict verdict = pair.rule({&rows.p, &rows.q, drafts}, &checked);
+    law.at(verdict.token) += choices->probability();
+    if (verdict.draft >= 0) accepted += choices->probability();
+    if (visit && choices->probability() > kRounding) visit(verdict, checked);
+  });
+  for (int v = 0; v < law.size(); ++v) EXPECT_NEAR(law[v], rows.mass[v], tolerance) << v;
+  EXPECT_FALSE(std::isnan(accepted));
+  return accepted;
+}
+
+class NodeRuleInvariants : public testing::TestWithParam<test::TreeMethod> {
+ protected:
+  int MostDrafts() const {
+    if (GetParam().law == ChildLaw::kSpecHub) return 2;
+    return GetParam().rule == VerifyLuceOt ? 3 : 4;  // Luce-OT: a quadrature for every list of them
+  }
+};
+
+// p = q, for greedy drafts p = q': accepted, and no residual is drawn from.
+TEST_P(NodeRuleInvariants, EqualRowsAcceptWithoutAResidualDraw) {
+  const ChildLaw law = GetParam().law;
+  if (law == ChildLaw::kMostLikely) return;  // no coin, no residual
+  const std::vector<double> q = {0.4, 0.3, 0.2, 0.06, 0.04};
+  for (int n = 1; n <= MostDrafts(); ++n) {
+    std::vector<double> p = q;
+    if (law == ChildLaw::kGreedy || law == ChildLaw::kSpecHub) {
+      EXPECT_NEAR(Acceptance(GetParam(), Rows(p, q), n), 1, 1e-12);  // residual hits on T count
+      double rest = 0;
+      for (int v = n - 1; v < p.size(); ++v) rest += p[v];
+      for (int v = 0; v < p.size(); ++v) p[v] = v < n - 1 ? 0 : p[v] / rest;
+    }
+    const auto expect_no_residual = [](const NodeVerdict& verdict,
+                                       const test::CheckedChoices& checked) {
+      EXPECT_EQ(verdict.residual_draws, 0);
+      EXPECT_TRUE(checked.residuals().empty());
+    };
+    EXPECT_NEAR(Acceptance(GetParam(), Rows(p, q), n, 1e-12, expect_no_residual), 1, 1e-12);
+  }
+}
+
+TEST_P(NodeRuleInvariants, DisjointSupportsAcceptNothingAndLeaveTheTarget) {
+  const Rows rows({0.6, 0.3, 0.1, 0, 0, 0}, {0, 0, 0, 0.5, 0.3, 0.2});
+  for (int n = 1; n <= MostDrafts(); ++n) {
+    const double accepted = Acceptance(
+        GetParam(), rows, n, 1e-12, [&](const NodeVerdict&, const test::CheckedChoices& checked) {
+          for (const test::CheckedChoices::EntryLaw& residual : checked.residuals()) {
+            EXPECT_EQ(residual.size(), rows.p_row.size());
+            for (const auto& [entry, mass] : residual)
+              EXPECT_NEAR(mass, rows.mass[entry.second], 1e-15);
+          }
+        });
+    EXPECT_EQ(accepted, 0);
+  }
+}
+
+TEST_P(NodeRuleInvariants, OneHotRowsAndShortSupportsKeepTheLaw) {
+  const std::vector<double> some = {0.5, 0.3, 0.2};
+  for (int n = 1; n <= MostDrafts(); ++n) {
+    Acceptance(GetParam(), Rows({0, 1, 0}, {0.5, 0.2, 0.3}), n);                // one-hot p
+    EXPECT_NEAR(Acceptance(GetParam(), Rows(some, {0, 1, 0}), n), 0.3, 1e-12);  // one-hot q
+    EXPECT_NEAR(Acceptance(GetParam(), Rows({0, 1, 0}, {0, 1, 0}), n), 1, 1e-12);
+    EXPECT_EQ(Acceptance(GetParam(), Rows({0, 1, 0}, {1, 0, 0}), n), 0);
+    Acceptance(GetParam(), Rows(some, {0.4, 0.6, 0}), n);  // more drafts than tokens
+    Acceptance(GetParam(), Rows({0.7, 0, 0.3}, {0, 0.6, 0.4}), n);
+  }
+}
+
+// Rows that sum to 1 - 1e-7, as rows of f32 do.
+TEST_P(NodeRuleInvariants, RowsOfF32KeepTheLawToTheirPrecision) {
+  for (int n = 1; n <= std::min(3, MostDrafts()); ++n) {
+    Acceptance(GetParam(), Rows({0.5 - 1e-7, 0.3, 0.2}, {0.2, 0.5, 0.3 - 1e-7}), n, 1e-6);
+    Acceptance(GetParam(), Rows({0.5 - 1e-7, 0.3, 0.2}, {0.5, 0.3, 0.2}), n, 1e-6);
+    Acceptance(GetParam(), Rows({0.5, 0.3, 0.2}, {0.5 - 1e-7, 0.3, 0.2}), n, 1e-6);
+  }
+}
+
+// A residual of 1e-16 is undefined: what was there stays, and nothing is divided by it.
+TEST_P(NodeRuleInvariants, ResidualsOfNextToNothingKeepTheLaw) {
+  const double near = 1.2e-16;
+  for (int n = 1; n <= std::min(3, MostDrafts()); ++n) {
+    Acceptance(GetParam(), Rows({0.5, 0.3, 0.2}, {0.5 - near, 0.3, 0.2 + near}), n);
+    Acceptance(GetParam(), Rows({0.5, 0.3, 0.2}, {0.5 + near, 0.3, 0.2 - near}), n);
+    Acceptance(GetParam(), Rows({1 - 1e-15, 1e-15, 0}, {1e-15, 1 - 1e-15, 0}), n);
+  }
+}
+
+TEST_P(NodeRuleInvariants, WholeAndListedRowsDecideAlike) {
+  for (int hole : {0, 3}) {
+    const test::RowForms rows(/*beams=*/1, /*vocab=*/60, /*support=*/12, /*seed=*/3, hole);
+    int accepted = 0;
+    constexpr int kSeeds = 150;
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+      SeededChoices choices(seed);
+      choices.BeginRound(1);
+      const std::vector<TokenId> drafts =
+          DrawChildren(GetParam().law, rows.proposals[0], 1000, MostDrafts() - 1, &choices);
+      const NodeVerdict whole =
+          GetParam().rule({&rows.p_whole, &rows.proposals[0], drafts}, &choices);
+      const NodeVerdict listed =
+          GetParam().rule({&rows.p_listed, &rows.proposals[0], drafts}, &choices);
+      ASSERT_EQ(whole.token, listed.token) << "seed " << seed;
+      ASSERT_EQ(whole.draft, listed.draft);
+      ASSERT_EQ(whole.tested, listed.tested);
+      ASSERT_EQ(whole.residual_draws, listed.residual_draws);
+      accepted += whole.draft >= 0;
+    }
+    EXPECT_GT(accepted, 30);
+    EXPECT_LT(accepted, kSeeds - 10);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, NodeRuleInvariants, testing::ValuesIn(test::TreeMethods()),
+                         [](const testing::TestParamInfo<test::TreeMethod>& info) {
+                           return info.param.name;
+                         });
+
+// Lossless rejection of drafts of one sequence; greedy and seeded rows serve beams too.
+std::vector<const MethodRow*> SectionFourMethods() {
+  std::vector<const MethodRow*> rows;
+  for (const MethodRow& row : Methods()) {
+    const bool one_sequence = row.serves == std::vector<DecodingKind>{DecodingKind::kMultinomial};
+    if (one_sequence && row.lossless) rows.push_back(&row);
+  }
+  return rows;
+}
+
+TEST(SectionFour, DecodesByNameKeepTheirPromises) {
+  for (const MethodRow* row : SectionFourMethods()) {
+    SCOPED_TRACE(std::string(row->name));
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      test::HashLm lm{7, 3 + seed, 4, 9};
+      DecodingParams params;
+      params.method = row;
+      params.seed = seed;
+      params.max_tokens = 1 + static_cast<int>(seed % 12);
+      params.stop_ids = {static_cast<TokenId>(seed % 3)};
+      params.min_tokens = static_cast<int>(seed % 2);
+      if (row->form == DraftForm::kTree && row->most_children == 0 && seed % 2 == 0)
+        params.draft_tree = seed % 4 == 0 ? "eagle" : "3-2-1";
+      const test::DecodeRun run = test::RunDecode(MakeBeamDecoder(params).value(), params, lm,
+                                                  test::DraftQuality::kGood, 2, 4);
+      ASSERT_EQ(run.result.size(), 1u);
+      EXPECT_LE(run.result[0].tokens.size(), params.max_tokens);
+    }
+  }
+}
+
+// One-hot rows emit the argmax whatever the drafts; a draft equal to the target is kept whole.
+TEST(SectionFour, TemperatureZeroIsGreedyAndPerfectDraftsAreKept) {
+  const test::HashLm lm{7, 5, 6, 9};
+  DecodingParams greedy;
+  greedy.warp.temperature = 0;
+  greedy.max_tokens = 11;
+  greedy.method = FindMethod("certified");
+  const test::DecodeRun want =
+      test::RunDecode(MakeBeamDecoder(greedy).value(), greedy, lm, test::DraftQuality::kNone, 0, 0);
+  for (const MethodRow* row : SectionFourMethods()) {
+    SCOPED_TRACE(std::string(row->name));
+    DecodingParams params = greedy;
+    params.method = row;
+    const test::DecodeRun run = test::RunDecode(MakeBeamDecoder(params).value(), params, lm,
+                                                test::DraftQuality::kIdentical, 2, 4);
+    EXPECT_EQ(run.result[0].tokens, want.result[0].tokens);
+    EXPECT_EQ(run.layers_per_round[0], 5);
+  }
+  for (const char* method : {"rejection", "block", "recursive_rejection", "k_seq", "spectr"}) {
+    SCOPED_TRACE(method);
+    DecodingParams params = greedy;
+    params.warp.temperature = 1;
+    params.method = FindMethod(method);
+    const test::DecodeRun run = test::RunDecode(MakeBeamDecoder(params).value(), params, lm,
+                                                test::DraftQuality::kIdentical, 2, 4);
+    EXPECT_EQ(run.layers_per_round[0], 5);
+  }
+}
+
+}  // namespace
+}  // namespace coppice::decoding

@@ -1,0 +1,386 @@
+// docs/algorithms.md 11.1 and 11.5 for docs/algorithms.md 4: whole decodes by every single-sequence
+// verifier, all choices of the production drafter and decoder enumerated, follow the product of the
+// target's rows to 1e-12, over trees, consecutive rounds and ends of sequence; variants that must
+// not, do not.
+#include "testing/tree_law.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "decoding/tree/greedy_multi_draft.h"
+#include "decoding/tree/k_seq.h"
+#include "decoding/tree/luce_ot.h"
+
+namespace coppice::decoding {
+namespace {
+
+constexpr double kExact = 1e-12;
+constexpr double kBiased = 1e-4;  // what a wrong variant must at least be off
+
+test::TreeSetting Setting(const test::TreeMethod& method, const std::string& tree, int vocab,
+                          uint64_t salt) {
+  const test::HashLm lm{vocab, salt, /*power=*/3, /*noise=*/salt + 31};
+  test::TreeSetting setting;
+  setting.params.draft_tree = tree;
+  setting.rule = method.rule;
+  setting.law = setting.relied_on = method.law;
+  setting.target = [lm](uint64_t hash) { return lm.TargetLogProbs(hash); };
+  setting.draft = [lm](uint64_t hash) { return lm.DraftLogProbs(hash); };
+  return setting;
+}
+
+test::TreeSetting Path(NodeRule rule, int vocab, int depth, uint64_t salt) {
+  test::TreeSetting setting = Setting({"path", rule, ChildLaw::kIid}, "chain", vocab, salt);
+  setting.draft_depth = depth;
+  return setting;
+}
+
+void ExpectExact(const test::TreeSetting& setting) {
+  int64_t runs = 0;
+  const test::ExactLaw law = test::TreeLaw(setting, nullptr, &runs);
+  const test::ExactLaw target = test::MultinomialLaw(setting);
+  EXPECT_LE(test::TotalVariation(law, target), kExact) << runs << " runs";
+  EXPECT_EQ(law.size(), target.size());
+  EXPECT_GE(runs, static_cast<int64_t>(target.size()));
+}
+
+// max_tokens = 3 makes a second and a third round of what the first leaves open.
+TEST(TreeLaw, EveryRuleOnATreeOverConsecutiveRounds) {
+  for (const test::TreeMethod& method : test::TreeMethods()) {
+    for (const char* tree : {"2-1", "2-2"}) {
+      SCOPED_TRACE(std::string(method.name) + " " + tree);
+      test::TreeSetting setting = Setting(method, tree, 2, 5);
+      setting.params.max_tokens = 3;
+      ExpectExact(setting);
+    }
+  }
+}
+
+TEST(TreeLaw, EveryRuleOnThreeTokens) {
+  for (const test::TreeMethod& method : test::TreeMethods()) {
+    const bool pair = method.law == ChildLaw::kSpecHub;
+    for (const char* tree : {"2", "3", "1-2"}) {
+      if (pair && std::string(tree) == "3") continue;
+      SCOPED_TRACE(std::string(method.name) + " " + tree);
+      test::TreeSetting setting = Setting(method, tree, 3, 8);
+      setting.params.max_tokens = std::string(tree) == "1-2" ? 3 : 2;
+      ExpectExact(setting);
+    }
+  }
+}
+
+// A stop id is drafted like any other token, ends the sequence and has no children.
+TEST(TreeLaw, EndOfSequenceInsideTheTree) {
+  for (const test::TreeMethod& method : test::TreeMethods()) {
+    for (int min_tokens : {0, 1}) {
+      SCOPED_TRACE(std::string(method.name) + " min_tokens " + std::to_string(min_tokens));
+      test::TreeSetting setting = Setting(method, "2-2", 2, 11);
+      setting.params.max_tokens = 3;
+      setting.params.stop_ids = {1};
+      setting.params.min_tokens = min_tokens;
+      ExpectExact(setting);
+    }
+  }
+}
+
+// Draft and target warped differently: any proposal is admissible.
+TEST(TreeLaw, WarpedTargetAndForeignDraft) {
+  for (const test::TreeMethod& method : test::TreeMethods()) {
+    SCOPED_TRACE(method.name);
+    test::TreeSetting setting = Setting(method, "2-1", 3, 21);
+    setting.params.max_tokens = 2;
+    setting.params.warp.temperature = 0.7;
+    setting.params.warp.top_k = 2;
+    const test::HashLm other{3, 99, 4, 0};
+    setting.draft = [other](uint64_t hash) { return other.TargetLogProbs(hash); };
+    ExpectExact(setting);
+  }
+}
+
+TEST(TreeLaw, PathsAndBlocks) {
+  for (NodeRule rule : {NodeRule{VerifyRrsIid}, NodeRule{nullptr}}) {
+    SCOPED_TRACE(rule == nullptr ? "block" : "rejection");
+    for (uint64_t salt : {1, 2, 3}) {
+      test::TreeSetting two = Path(rule, 2, 3, salt);
+      two.params.max_tokens = 4;
+      ExpectExact(two);
+      test::TreeSetting three = Path(rule, 3, 2, salt);
+      three.params.max_tokens = 3;
+      ExpectExact(three);
+      three.params.stop_ids = {2};
+      ExpectExact(three);
+    }
+  }
+}
+
+// Sequences that part and meet: a token drawn by several places goes on with all of them.
+TEST(TreeLaw, SequencesOfSpecTr) {
+  for (NodeRule rule : {NodeRule{VerifyKSeq}, NodeRule{VerifyRrsIid}}) {
+    test::TreeSetting setting = Setting({"spectr", rule, ChildLaw::kIid}, "3-1-1", 2, 17);
+    setting.draft_depth = 2;
+    setting.params.max_tokens = 3;
+    ExpectExact(setting);
+  }
+}
+
+TEST(TreeLaw, BlocksKeepMoreThanTokens) {
+  for (uint64_t salt : {1, 2, 3}) {
+    double tokens[2] = {0, 0};
+    for (int block : {0, 1}) {
+      test::TreeSetting setting = Path(block ? nullptr : VerifyRrsIid, 2, 3, salt);
+      for (const auto& [length, mass] : test::RoundLengthLaw(setting))
+        tokens[block] += length[0] * mass;
+    }
+    EXPECT_GT(tokens[1], tokens[0] + 1e-3);
+  }
+}
+
+// ---- What must not pass ----
+
+// Largest over some models.
+double Bias(test::TreeSetting setting, const test::WrongChoices& wrong = nullptr) {
+  double largest = 0;
+  for (uint64_t salt : {8, 9, 10, 11}) {
+    const test::HashLm lm{/*vocab_size=*/3, salt, /*power=*/3, /*noise=*/salt + 31};
+    setting.target = [lm](uint64_t hash) { return lm.TargetLogProbs(hash); };
+    setting.draft = [lm](uint64_t hash) { return lm.DraftLogProbs(hash); };
+    largest = std::max(largest, test::TotalVariation(test::TreeLaw(setting, wrong),
+                                                     test::MultinomialLaw(setting)));
+  }
+  return largest;
+}
+
+test::TreeSetting Wrong(NodeRule rule, ChildLaw drawn, ChildLaw relied_on, const char* tree = "2") {
+  test::TreeSetting setting = Setting({"wrong", rule, drawn}, tree, 3, 8);
+  setting.relied_on = relied_on;
+  setting.params.max_tokens = 2;
+  return setting;
+}
+
+test::TreeSetting WrongBlock() {
+  test::TreeSetting setting = Path(nullptr, 3, 2, 1);
+  setting.params.max_tokens = 3;
+  return setting;
+}
+
+// Reorders, removes or repeats the draws of every layer.
+std::function<void(DraftForest*)> Redrawn(
+    const std::function<std::vector<int32_t>(const DraftForest&, std::vector<int32_t>)>& change) {
+  return [change](DraftForest* forest) {
+    std::vector<int32_t> draws, begin = {0};
+    for (int layer = 0; layer < forest->depth(); ++layer) {
+      const std::vector<int32_t> old(forest->draws.begin() + forest->draws_begin[layer],
+                                     forest->draws.begin() + forest->draws_begin[layer + 1]);
+      for (int32_t node : change(*forest, old)) draws.push_back(node);
+      begin.push_back(static_cast<int32_t>(draws.size()));
+    }
+    forest->draws = draws;
+    forest->draws_begin = begin;
+  };
+}
+
+double LogQ(const DraftForest& forest, int32_t node) {
+  for (const Proposal& proposal : forest.proposals) {
+    if (proposal.node == forest.parent[node])
+      return proposal.row.log_probs[FindToken(proposal.row, forest.token[node])];
+  }
+  return 0;
+}
+
+std::vector<int32_t> SortedByQ(const DraftForest& forest, std::vector<int32_t> draws) {
+  std::stable_sort(draws.begin(), draws.end(),
+                   [&](int32_t a, int32_t b) { return LogQ(forest, a) > LogQ(forest, b); });
+  return draws;
+}
+
+std::vector<int32_t> WithoutCopies(const DraftForest&, std::vector<int32_t> draws) {
+  std::vector<int32_t> once;
+  for (int32_t node : draws) {
+    if (std::find(once.begin(), once.end(), node) == once.end()) once.push_back(node);
+  }
+  return once;
+}
+
+// "Is there another child?" answered after looking at the child.
+std::vector<int32_t> WithoutUnlikely(const DraftForest& forest, std::vector<int32_t> draws) {
+  std::vector<int32_t> kept;
+  for (int32_t node : draws) {
+    if (LogQ(forest, node) > Log(0.3)) kept.push_back(node);
+  }
+  return kept;
+}
+
+TEST(TreeLawControl, TheRuleMustMatchTheLawOfTheDrafts) {
+  EXPECT_GT(Bias(Wrong(VerifyRrsIid, ChildLaw::kWithoutReplacement, ChildLaw::kIid)), kBiased);
+  EXPECT_GT(Bias(Wrong(VerifyKSeq, ChildLaw::kWithoutReplacement, ChildLaw::kIid)), kBiased);
+  EXPECT_GT(Bias(Wrong(VerifyLuceOt, ChildLaw::kWithoutReplacement, ChildLaw::kIid)), kBiased);
+  EXPECT_GT(Bias(Wrong(VerifyRrsWithoutReplacement, ChildLaw::kIid, ChildLaw::kIid)), kBiased);
+  EXPECT_GT(Bias(Wrong(VerifyRrsWithoutReplacement, ChildLaw::kGreedy,
+                       ChildLaw::kWithoutReplacement, "2")),
+            kBiased);
+  EXPECT_GT(Bias(Wrong(VerifyRrsIid, ChildLaw::kSpecHub, ChildLaw::kIid, "2")), kBiased);
+}
+
+TEST(TreeLawControl, OrderAndCopiesOfTheDraftsCount) {
+  test::TreeSetting iid = Wrong(VerifyRrsIid, ChildLaw::kIid, ChildLaw::kIid);
+  iid.tamper = Redrawn(SortedByQ);
+  EXPECT_GT(Bias(iid), kBiased);
+  iid.tamper = Redrawn(WithoutCopies);
+  EXPECT_GT(Bias(iid), kBiased);
+  iid.tamper = Redrawn(WithoutUnlikely);
+  EXPECT_GT(Bias(iid), kBiased);
+  test::TreeSetting wor = Wrong(VerifyRrsWithoutReplacement, ChildLaw::kWithoutReplacement,
+                                ChildLaw::kWithoutReplacement, "2");
+  wor.tamper = Redrawn(SortedByQ);
+  EXPECT_GT(Bias(wor), kBiased);
+  test::TreeSetting k_seq = Wrong(VerifyKSeq, ChildLaw::kIid, ChildLaw::kIid);
+  k_seq.tamper = Redrawn(WithoutCopies);
+  EXPECT_GT(Bias(k_seq), kBiased);
+}
+
+TEST(TreeLawControl, AnInvertedRatioIsSeen) {
+  for (const test::TreeMethod& method : test::TreeMethods()) {
+    if (method.law == ChildLaw::kMostLikely) continue;  // no coin
+    SCOPED_TRACE(method.name);
+    test::TreeSetting setting = Setting(method, "2", 3, 8);
+    setting.params.max_tokens = 2;
+    EXPECT_GT(
+        Bias(setting,
+             [](ChoiceSource* choices) { return std::make_unique<test::InvertedRatio>(choices); }),
+        kBiased);
+  }
+}
+
+// Closes the draft loop with p instead of the residual.
+class NoResidual : public test::ForwardedChoices {
+ public:
+  NoResidual(ChoiceSource* choices, test::LogProbsOf target)
+      : test::ForwardedChoices(choices), target_(std::move(target)) {}
+  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
+    if (domain != Domain::kResidual) return choices_->Choose(domain, slot, law);
+    const Distribution row = test::DenseDistribution(target_(law.rows[0].hash));
+    LayerLaw whole;
+    whole.rows.resize(1);
+    whole.rows[0].hash = law.rows[0].hash;
+    whole.rows[0].sparse = &row;
+    return choices_->Choose(domain, slot, whole);
+  }
+
+ private:
+  test::LogProbsOf target_;
+};
+
+TEST(TreeLawControl, ARecoveredTokenComesFromTheResidual) {
+  for (const test::TreeMethod& method : test::TreeMethods()) {
+    if (method.law == ChildLaw::kMostLikely) continue;
+    SCOPED_TRACE(method.name);
+    test::TreeSetting setting = Setting(method, "2", 3, 9);
+    setting.params.max_tokens = 2;
+    const auto wrong = [&](ChoiceSource* choices) {
+      return std::make_unique<NoResidual>(choices, setting.target);
+    };
+    EXPECT_GT(test::TotalVariation(test::TreeLaw(setting, wrong), test::MultinomialLaw(setting)),
+              kBiased);
+  }
+}
+
+// 4.3 as printed (E21): the factor on the wrong term, (p - min(q, p / rho)) c / (1 - beta)^n with
+// negative parts cut.
+NodeVerdict PrintedKSeq(const NodeInput& input, ChoiceSource* choices) {
+  const int n = static_cast<int>(input.drafts.size());
+  const double rho = KSeqRho(*input.p, *input.q, n);
+  NodeTrial trial(input, *input.q, choices, rho);
+  for (int j = 0; j < n; ++j) {
+    if (trial.Accepts(j)) return trial.Accepted(j);
+  }
+  Distribution printed;
+  for (const EntryMass& entry : ListEntries(*input.p)) {
+    const double p = Exp(entry.log_mass);
+    const int at = FindToken(*input.q, entry.entry.token);
+    const double q = at < 0 ? 0 : Exp(input.q->log_probs[at]);
+    const double mass = p - std::min(q, p / rho);
+    if (mass <= 0) continue;
+    printed.tokens.push_back(entry.entry.token);
+    printed.log_probs.push_back(Log(mass));
+  }
+  LayerLaw law;
+  law.rows.resize(1);
+  law.rows[0].sparse = &printed;
+  NodeVerdict verdict;
+  verdict.token = choices->Choose(Domain::kResidual, 0, law).entry.token;
+  return verdict;
+}
+
+// LOT with the proposal q of the drafts instead of s of the selected one.
+NodeVerdict UnselectedLuce(const NodeInput& input, ChoiceSource* choices) {
+  const std::vector<double> log_weights = {0.0, Log(3.0)};
+  NodeTrial trial(input, *input.q, choices);
+  const int j = choices->Select(0, log_weights).index;
+  if (input.drafts[0] == input.drafts[1] ||
+      trial.Accepts(input.drafts[0] < input.drafts[1] ? j : 1 - j))
+    return trial.Accepted(input.drafts[0] < input.drafts[1] ? j : 1 - j);
+  trial.Reject();
+  return trial.DrawRest();
+}
+
+// Greedy verified with q where q' was drawn from.
+NodeVerdict GreedyAgainstQ(const NodeInput& input, ChoiceSource* choices) {
+  NodeTrial trial(input, *input.q, choices);
+  const int last = static_cast<int>(input.drafts.size()) - 1;
+  if (trial.Accepts(last)) return trial.Accepted(last);
+  trial.Reject();
+  return trial.DrawRest();
+}
+
+TEST(TreeLawControl, WrongRulesAreSeen) {
+  EXPECT_GT(Bias(Wrong(PrintedKSeq, ChildLaw::kIid, ChildLaw::kIid)), kBiased);
+  EXPECT_GT(Bias(Wrong(UnselectedLuce, ChildLaw::kIid, ChildLaw::kIid, "2")), kBiased);
+  EXPECT_GT(Bias(Wrong(GreedyAgainstQ, ChildLaw::kGreedy, ChildLaw::kGreedy, "2")), kBiased);
+}
+
+// Erratum E14: p = (1/2, 3/10, 1/5), q = (3/5, 3/10, 1/10), the argmax of q drafted and tested
+// against its soft q gives (5/6, 0, 1/6); against a one-hot proposal, p.
+TEST(TreeLawControl, SoftRowOfAnArgmaxDraft) {
+  const Distribution p{{0, 1, 2}, {Log(0.5), Log(0.3), Log(0.2)}};
+  const Distribution soft{{0, 1, 2}, {Log(0.6), Log(0.3), Log(0.1)}};
+  const Distribution one_hot{{0}, {0.0}};
+  LayerLaw law;
+  law.rows.resize(1);
+  law.rows[0].sparse = &p;
+  const std::vector<TokenId> drafts = {0};
+  std::map<TokenId, double> from_soft, from_one_hot;
+  test::EnumerateChoices([&](test::ScriptedChoices* choices) {
+    const TokenId token = VerifyRrsIid({&law, &soft, drafts}, choices).token;
+    from_soft[token] += choices->probability();
+  });
+  test::EnumerateChoices([&](test::ScriptedChoices* choices) {
+    const TokenId token = VerifyRrsIid({&law, &one_hot, drafts}, choices).token;
+    from_one_hot[token] += choices->probability();
+  });
+  EXPECT_NEAR(from_soft[0], 5.0 / 6, kExact);
+  EXPECT_NEAR(from_soft[1], 0, kExact);
+  EXPECT_NEAR(from_soft[2], 1.0 / 6, kExact);
+  EXPECT_NEAR(from_one_hot[0], 0.5, kExact);
+  EXPECT_NEAR(from_one_hot[1], 0.3, kExact);
+  EXPECT_NEAR(from_one_hot[2], 0.2, kExact);
+}
+
+// Block verification that lets a path pass by h_i = p_i.
+TEST(TreeLawControl, BlockCoinsAreNotThoseOfThePath) {
+  class AlwaysShort : public test::ForwardedChoices {
+   public:
+    using test::ForwardedChoices::ForwardedChoices;
+    Coin Accept(uint64_t hash, uint32_t slot, double a, double b) override {
+      return choices_->Accept(hash, slot, a * a, b);
+    }
+  };
+  EXPECT_GT(Bias(WrongBlock(),
+                 [](ChoiceSource* choices) { return std::make_unique<AlwaysShort>(choices); }),
+            kBiased);
+}
+
+}  // namespace
+}  // namespace coppice::decoding

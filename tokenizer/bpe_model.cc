@@ -1,0 +1,183 @@
+#include "tokenizer/bpe_model.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "tokenizer/utf8.h"
+
+namespace coppice::tokenizer {
+namespace {
+
+using Json = nlohmann::json;
+
+bool IsSet(const Json& json, const char* key) {
+  const auto it = json.find(key);
+  return it != json.end() && !it->is_null() && *it != Json("") && *it != Json(0.0);
+}
+
+uint64_t PairKey(TokenId left, TokenId right) {
+  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+}
+
+// Both spellings of a merge: "a b" and ["a", "b"].
+absl::StatusOr<std::pair<std::string, std::string>> ReadMerge(const Json& merge) {
+  if (merge.is_array() && merge.size() == 2) {
+    return std::pair{merge[0].get<std::string>(), merge[1].get<std::string>()};
+  }
+  if (merge.is_string()) {
+    const std::string text = merge.get<std::string>();
+    const size_t space = text.find(' ');
+    if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos) {
+      return std::pair{text.substr(0, space), text.substr(space + 1)};
+    }
+  }
+  return absl::InvalidArgumentError("expected \"left right\" or [left, right]");
+}
+
+}  // namespace
+
+int ByteOfToken(absl::string_view token) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+  };
+  if (token.size() != 6 || token.substr(0, 3) != "<0x" || token[5] != '>') return -1;
+  const int high = digit(token[3]), low = digit(token[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+absl::StatusOr<BpeModel> BpeModel::FromJson(const Json& json) {
+  // Files older than the field name no type; BPE is what has merges.
+  const std::string type = json.value("type", json.contains("merges") ? "BPE" : "unknown");
+  if (type != "BPE") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model: type ", type, " is not supported, expected BPE"));
+  }
+  for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (IsSet(json, key)) {
+      return absl::InvalidArgumentError(absl::StrCat("model: ", key, " is not supported"));
+    }
+  }
+  BpeModel model;
+  COPPICE_RETURN_IF_ERROR(model.ReadVocab(json.at("vocab")));
+  COPPICE_RETURN_IF_ERROR(model.ReadMerges(json.at("merges")));
+  if (IsSet(json, "unk_token")) {
+    const std::string unk = json["unk_token"].get<std::string>();
+    model.unk_id_ = model.Find(unk);
+    if (model.unk_id_ < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("model: unk_token ", unk, " is not in the vocabulary"));
+    }
+  }
+  model.fuse_unk_ = json.value("fuse_unk", false);
+  model.byte_fallback_ = json.value("byte_fallback", false);
+  model.ignore_merges_ = json.value("ignore_merges", false);
+  for (int byte = 0; byte < 256; ++byte) {
+    model.byte_id_[byte] = model.Find(absl::StrFormat("<0x%02X>", byte));
+  }
+  return model;
+}
+
+absl::Status BpeModel::ReadVocab(const Json& vocab) {
+  if (!vocab.is_object() || vocab.empty()) {
+    return absl::InvalidArgumentError("model: vocab: expected an object of token to id");
+  }
+  id_of_.reserve(vocab.size());
+  for (const auto& [token, value] : vocab.items()) {
+    if (!value.is_number_integer() || value < 0 || value >= kMaxVocab) {
+      return absl::InvalidArgumentError(absl::StrCat("model: vocab: ", token,
+                                                     ": expected an id from 0 to ", kMaxVocab - 1,
+                                                     ", got ", value.dump().substr(0, 40)));
+    }
+    const TokenId id = value.get<TokenId>();
+    if (static_cast<size_t>(id) >= tokens_.size()) tokens_.resize(id + 1);
+    if (!tokens_[id].empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("model: vocab: id ", id, " is given to both ", tokens_[id], " and ", token));
+    }
+    tokens_[id] = token;
+    id_of_[token] = id;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BpeModel::ReadMerges(const Json& merges) {
+  if (!merges.is_array()) return absl::InvalidArgumentError("model: merges: expected a list");
+  merges_.reserve(merges.size());
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const auto merge = ReadMerge(merges[i]);
+    if (!merge.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("model: merges[", i, "]: ", merge.status().message()));
+    }
+    const TokenId left = Find(merge->first), right = Find(merge->second);
+    const TokenId merged = Find(merge->first + merge->second);
+    if (left < 0 || right < 0 || merged < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("model: merges[", i, "]: ", merge->first,
+                                                     " + ", merge->second,
+                                                     ": expected all three in the vocabulary"));
+    }
+    merges_[PairKey(left, right)] = {static_cast<int32_t>(i), merged};
+  }
+  return absl::OkStatus();
+}
+
+TokenId BpeModel::Find(absl::string_view token) const {
+  const auto it = id_of_.find(token);
+  return it == id_of_.end() ? -1 : it->second;
+}
+
+std::vector<BpeSymbol> BpeModel::Symbols(absl::string_view word) const {
+  std::vector<BpeSymbol> symbols;
+  bool after_unknown = false;
+  const auto add = [&](size_t begin, size_t length, TokenId id) {
+    symbols.push_back(
+        {.begin = static_cast<int32_t>(begin), .length = static_cast<int32_t>(length), .id = id});
+    after_unknown = false;
+  };
+  for (size_t at = 0; at < word.size();) {
+    const size_t length = NextUtf8Char(word.substr(at)).length;
+    const absl::string_view bytes = word.substr(at, length);
+    const TokenId id = Find(bytes);
+    const bool has_bytes = byte_fallback_ && std::all_of(bytes.begin(), bytes.end(), [&](char c) {
+                             return byte_id_[static_cast<uint8_t>(c)] >= 0;
+                           });
+    if (id >= 0) {
+      add(at, length, id);
+    } else if (has_bytes) {
+      for (size_t i = 0; i < length; ++i) {
+        add(at + i, 1, byte_id_[static_cast<uint8_t>(bytes[i])]);
+      }
+    } else if (unk_id_ >= 0 && fuse_unk_ && after_unknown) {
+      symbols.back().length += static_cast<int32_t>(length);
+    } else if (unk_id_ >= 0) {
+      add(at, length, unk_id_);
+      after_unknown = true;
+    }
+    at += length;
+  }
+  return symbols;
+}
+
+void BpeModel::Encode(absl::string_view word, std::vector<TokenId>* ids) const {
+  if (ignore_merges_) {
+    const TokenId id = Find(word);
+    if (id >= 0) {
+      ids->push_back(id);
+      return;
+    }
+  }
+  const auto find = [&](const BpeSymbol& left, const BpeSymbol& right) -> BpeMerge<int32_t> {
+    const auto it = merges_.find(PairKey(left.id, right.id));
+    if (it == merges_.end()) return {};
+    return {.priority = it->second.rank, .id = it->second.id};
+  };
+  for (const BpeSymbol& symbol : MergeSymbols<int32_t>(Symbols(word), find)) {
+    ids->push_back(symbol.id);
+  }
+}
+
+}  // namespace coppice::tokenizer

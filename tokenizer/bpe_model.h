@@ -1,0 +1,53 @@
+// The model of a tokenizer.json: a vocabulary and ranked merges; words to ids. Immutable and
+// thread-safe.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/types.h"
+#include "tokenizer/bpe_merge.h"
+
+namespace coppice::tokenizer {
+
+// "<0xNN>" -> the byte, or -1.
+int ByteOfToken(absl::string_view token);
+
+class BpeModel {
+ public:
+  static constexpr TokenId kMaxVocab = 1 << 24;
+
+  // Errors name the field and, for a merge, its number.
+  static absl::StatusOr<BpeModel> FromJson(const nlohmann::json& json);
+
+  // By id; "" for an id that the vocabulary leaves out.
+  const std::vector<std::string>& tokens() const { return tokens_; }
+  TokenId Find(absl::string_view token) const;  // -1 = none
+  bool byte_fallback() const { return byte_fallback_; }
+
+  // word: valid UTF-8. A character that is not in the vocabulary becomes its byte tokens; without
+  // those the unknown token (one for a run with fuse_unk); without that nothing.
+  void Encode(absl::string_view word, std::vector<TokenId>* ids) const;
+
+ private:
+  struct Ranked {
+    int32_t rank;
+    TokenId id;
+  };
+  absl::Status ReadVocab(const nlohmann::json& vocab);
+  absl::Status ReadMerges(const nlohmann::json& merges);
+  std::vector<BpeSymbol> Symbols(absl::string_view word) const;
+
+  std::vector<std::string> tokens_;
+  absl::flat_hash_map<std::string, TokenId> id_of_;
+  absl::flat_hash_map<uint64_t, Ranked> merges_;  // key: left id << 32 | right id
+  TokenId unk_id_ = -1;
+  TokenId byte_id_[256];
+  bool fuse_unk_ = false, byte_fallback_ = false, ignore_merges_ = false;
+};
+
+}  // namespace coppice::tokenizer

@@ -1,0 +1,30 @@
+// What a Hugging Face folder says about special tokens beside the tokenizer file itself:
+// config.json, generation_config.json and tokenizer_config.json, each optional. Called at start-up
+// by the tokenizers.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/types.h"
+
+namespace coppice::tokenizer {
+
+struct SpecialTokenSettings {
+  std::optional<TokenId> bos_id;         // config.json
+  std::vector<TokenId> eos_ids;          // config.json and generation_config.json, ascending
+  std::string bos_token;                 // tokenizer_config.json; "" = not given
+  std::string eos_token;                 // the same
+  std::optional<bool> add_bos, add_eos;  // tokenizer_config.json
+};
+
+// Errors name the file and the key.
+absl::StatusOr<SpecialTokenSettings> ReadSpecialTokenSettings(const std::string& dir);
+
+bool FileExists(const std::string& path);
+// NotFound or Unavailable with the path and the system's reason.
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
+
+}  // namespace coppice::tokenizer

@@ -1,0 +1,69 @@
+#include "tokenizer/normalizer.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/status.h"
+#include "tokenizer/json_pattern.h"
+#include "tokenizer/nfc.h"
+
+namespace coppice::tokenizer {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string ReplaceAll(const Regex& regex, absl::string_view text, const std::string& content) {
+  std::string out;
+  size_t at = 0;
+  for (const Regex::Range& range : regex.FindAll(text)) {
+    out.append(text.data() + at, range.begin - at);
+    out += content;
+    at = range.end;
+  }
+  return out.append(text.data() + at, text.size() - at);
+}
+
+}  // namespace
+
+absl::StatusOr<Normalizer> Normalizer::FromJson(const Json& json) {
+  Normalizer normalizer;
+  if (!json.is_null()) COPPICE_RETURN_IF_ERROR(normalizer.AddSteps(json, 0));
+  return normalizer;
+}
+
+absl::Status Normalizer::AddSteps(const Json& json, int depth) {
+  const std::string type = json.at("type").get<std::string>();
+  if (type == "Sequence" && depth < kMaxNesting) {
+    for (const Json& part : json.at("normalizers")) {
+      COPPICE_RETURN_IF_ERROR(AddSteps(part, depth + 1));
+    }
+  } else if (type == "Prepend") {
+    steps_.push_back(PrependStep{json.at("prepend").get<std::string>()});
+  } else if (type == "Replace") {
+    COPPICE_ASSIGN_OR_RETURN(Regex regex, CompileJsonPattern(json.at("pattern")));
+    steps_.push_back(ReplaceStep{std::move(regex), json.at("content").get<std::string>()});
+  } else if (type == "NFC") {
+    steps_.push_back(NfcStep{});
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("normalizer: type ", type,
+                     " is not supported, expected Sequence, Prepend, Replace or NFC"));
+  }
+  return absl::OkStatus();
+}
+
+std::string Normalizer::Apply(absl::string_view text) const {
+  std::string out(text);
+  for (const Step& step : steps_) {
+    if (const auto* prepend = std::get_if<PrependStep>(&step)) {
+      if (!out.empty()) out.insert(0, prepend->prefix);
+    } else if (const auto* replace = std::get_if<ReplaceStep>(&step)) {
+      out = ReplaceAll(replace->regex, out, replace->content);
+    } else {
+      out = ToNfc(out);
+    }
+  }
+  return out;
+}
+
+}  // namespace coppice::tokenizer

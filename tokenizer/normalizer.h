@@ -1,0 +1,39 @@
+// The normalizer of a tokenizer.json, applied to each text between special tokens. Built at
+// start-up by the BPE tokenizer. Immutable and thread-safe.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tokenizer/regex.h"
+
+namespace coppice::tokenizer {
+
+class Normalizer {
+ public:
+  // json: null (identity), Sequence, Prepend, Replace or NFC. Errors name the component.
+  static absl::StatusOr<Normalizer> FromJson(const nlohmann::json& json);
+
+  std::string Apply(absl::string_view text) const;  // text: valid UTF-8
+
+ private:
+  struct PrependStep {
+    std::string prefix;  // put before a text that is not empty
+  };
+  struct ReplaceStep {
+    Regex regex;
+    std::string content;  // stands for itself
+  };
+  struct NfcStep {};
+  using Step = std::variant<PrependStep, ReplaceStep, NfcStep>;
+
+  absl::Status AddSteps(const nlohmann::json& json, int depth);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace coppice::tokenizer

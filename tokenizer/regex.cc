@@ -1,0 +1,55 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "tokenizer/regex.h"
+
+#include <pcre2.h>
+
+#include "absl/strings/str_cat.h"
+#include "tokenizer/utf8.h"
+
+namespace coppice::tokenizer {
+
+absl::StatusOr<Regex> Regex::Compile(const std::string& pattern, bool literal) {
+  if (!literal && pattern.find("&&") != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pattern ", pattern, ": set intersection && is not supported"));
+  }
+  int error = 0;
+  PCRE2_SIZE position = 0;
+  const uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP);
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                   options, &error, &position, nullptr);
+  if (code == nullptr) {
+    PCRE2_UCHAR reason[256];
+    pcre2_get_error_message(error, reason, sizeof(reason));
+    return absl::InvalidArgumentError(absl::StrCat("pattern ", pattern, ": at byte ", position,
+                                                   ": ", reinterpret_cast<const char*>(reason)));
+  }
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where it fails, matching interprets
+  Regex regex;
+  regex.code_ =
+      std::shared_ptr<void>(code, [](void* p) { pcre2_code_free(static_cast<pcre2_code*>(p)); });
+  return regex;
+}
+
+std::vector<Regex::Range> Regex::FindAll(absl::string_view text) const {
+  std::vector<Range> ranges;
+  const auto* code = static_cast<const pcre2_code*>(code_.get());
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
+      pcre2_match_data_create(1, nullptr), &pcre2_match_data_free);
+  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
+  for (size_t at = 0; at < text.size();) {
+    const auto find = [&](uint32_t options) {
+      return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
+                         PCRE2_NO_UTF_CHECK | options, match.get(), nullptr);
+    };
+    int found = find(0);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = find(PCRE2_NO_JIT);
+    if (found < 0) break;
+    if (range[1] > range[0]) ranges.push_back({range[0], range[1]});
+    // An empty match moves on by one character.
+    at = range[1] > at ? range[1] : at + NextUtf8Char(text.substr(at)).length;
+  }
+  return ranges;
+}
+
+}  // namespace coppice::tokenizer

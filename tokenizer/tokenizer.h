@@ -1,0 +1,62 @@
+// Text <-> token ids, from a Hugging Face folder: tokenizer.json (byte-level BPE, or
+// SentencePiece-like BPE with byte fallback), else tokenizer.model (SentencePiece). Immutable after
+// Load and thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/types.h"
+
+namespace coppice::tokenizer {
+
+class Tokenizer {
+ public:
+  // Errors name the file and what was expected.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& dir);
+  virtual ~Tokenizer() = default;
+
+  virtual int vocab_size() const = 0;  // ids are [0, vocab_size)
+  virtual TokenId bos_id() const = 0;  // -1 = none
+  virtual std::vector<TokenId> eos_ids() const = 0;
+  virtual bool IsSpecial(TokenId id) const = 0;
+  // add_special_tokens: what the model's own tokenizer adds (BOS for Llama). Invalid UTF-8 is read
+  // as U+FFFD.
+  virtual std::vector<TokenId> Encode(absl::string_view text, bool add_special_tokens) const = 0;
+  // The bytes of one token inside a text; not always valid UTF-8 by themselves. "" for a special
+  // token that is skipped and for an id outside the vocabulary (padded rows of a model). The
+  // Detokenizer handles rules for spaces at the start of a text.
+  virtual std::string TokenBytes(TokenId id, bool skip_special) const = 0;
+  // How many leading spaces a whole text loses (the dummy prefix of SentencePiece): 0, 1, or
+  // INT_MAX for all.
+  virtual int LeadingSpacesDropped() const { return 0; }
+  // Whole text of ids, invalid UTF-8 as U+FFFD per maximal invalid part.
+  virtual std::string Decode(absl::Span<const TokenId> ids, bool skip_special) const;
+};
+
+// Incremental text of a completion: Decode(prompt + ids) minus Decode(prompt), in pieces. Each
+// piece is valid UTF-8, and the pieces concatenate to the text that a detokenizer returns for all
+// ids at once. A character that begins in the prompt and ends in the completion is returned whole.
+class Detokenizer {
+ public:
+  // tokenizer must outlive this.
+  Detokenizer(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt, bool skip_special);
+  std::string Append(absl::Span<const TokenId> tokens);  // newly settled text
+  std::string Finish();  // text that was held back, invalid parts as U+FFFD
+
+ private:
+  void AddBytes(absl::Span<const TokenId> tokens);
+  std::string TakeSettled(size_t end);  // text of pending_[0, end)
+
+  const Tokenizer* tokenizer_;
+  bool skip_special_;
+  int spaces_to_drop_ = 0;     // > 0 while nothing but dropped spaces precedes
+  size_t prompt_pending_ = 0;  // bytes of pending_ that are the prompt's
+  std::string pending_;        // bytes of an incomplete character
+};
+
+}  // namespace coppice::tokenizer
