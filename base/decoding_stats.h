@@ -1,6 +1,6 @@
 // What decoding has cost and brought: of one round as a decoder counts it, of a sequence, of a
 // request. Everything is a sum, so that parts add up by Merge; what is shown as a mean is a method.
-// Filled by decoding/ and worker/, sent as proto::DecodingStats, shown by coordinator/. A value.
+// Filled by decoding/ and worker/, sent as proto::SequenceStats, shown by coordinator/. A value.
 #pragma once
 
 #include <cstdint>

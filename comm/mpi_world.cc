@@ -28,18 +28,6 @@ int WaitSleeping(MPI_Request* request) {
 
 }  // namespace
 
-const char* RoleName(Role role) {
-  switch (role) {
-    case Role::kCoordinator:
-      return "coordinator";
-    case Role::kWorker:
-      return "worker";
-    case Role::kDraft:
-      return "draft";
-  }
-  return "unknown";
-}
-
 bool MpiWorld::Launched() {
   return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr;
 }

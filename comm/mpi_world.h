@@ -13,7 +13,6 @@
 namespace coppice::comm {
 
 enum class Role { kCoordinator, kWorker, kDraft };
-const char* RoleName(Role role);  // "coordinator", "worker", "draft"
 
 class MpiWorld {
  public:

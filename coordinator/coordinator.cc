@@ -67,7 +67,7 @@ class CoordinatorImpl : public Coordinator {
   ~CoordinatorImpl() override { control_.reset(); }  // its thread posts to the event loop
 
   absl::Status Listen() {
-    COPPICE_ASSIGN_OR_RETURN(http_, HttpServer::Start(&io_, options_.http, &routes_));
+    COPPICE_ASSIGN_OR_RETURN(http_, HttpServer::Start(&io_, options_.http, &clock_, &routes_));
     return absl::OkStatus();
   }
 

@@ -34,6 +34,7 @@ absl::Status CheckLayers(absl::string_view field, const std::vector<int32_t>& be
 
 absl::Status CheckSiblings(const DraftForest& forest) {
   std::vector<std::pair<int32_t, TokenId>> edges;
+  edges.reserve(forest.size());
   for (int i = 0; i < forest.size(); ++i) edges.emplace_back(forest.parent[i], forest.token[i]);
   std::sort(edges.begin(), edges.end());
   auto twin = std::adjacent_find(edges.begin(), edges.end());

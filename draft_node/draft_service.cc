@@ -118,8 +118,6 @@ void DraftService::TakeCoordinatorMessages() {
     if (message->has_stop()) {
       spdlog::info("the coordinator says stop: {}", message->stop().reason());
       stopped_ = true;
-    } else if (message->has_drain()) {
-      draining_ = message->drain().on();
     }
   }
 }
@@ -158,7 +156,6 @@ void DraftService::Drop(absl::FunctionRef<bool(const Key&)> which) {
 void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   const Key key{peer, open.session_id()};
   Drop([&](const Key& other) { return other == key; });
-  if (draining_) return Fail(key, 0, "draining");
   if (static_cast<int>(slots_.size()) >= options_.max_sessions) {
     return Fail(key, 0, absl::StrCat("all ", options_.max_sessions, " sessions are taken"));
   }

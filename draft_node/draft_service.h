@@ -88,7 +88,6 @@ class DraftService {
   std::map<Key, Slot> slots_;
   Key first_;                                        // has the first turn in the next pass
   std::vector<std::pair<Key, std::string>> failed_;  // to be told at the end of the step
-  bool draining_ = false;
   bool stopped_ = false;
   double last_sweep_s_ = 0;
   double last_end_s_ = 0;     // from the head of a pass until all its levels were chosen

@@ -54,17 +54,14 @@ MappedFile::~MappedFile() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-void MappedFile::Advise(absl::Span<const char> range, int advice) const {
+// A page shared with a neighbouring tensor is read again from the file when next touched.
+void MappedFile::Drop(absl::Span<const char> range) const {
   static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(range.data()) / page * page;
   const uintptr_t end = reinterpret_cast<uintptr_t>(range.data()) + range.size();
-  madvise(reinterpret_cast<void*>(begin), end - begin, advice);  // a hint: failure changes nothing
+  // A hint: failure changes nothing.
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
-
-void MappedFile::WillNeed(absl::Span<const char> range) const { Advise(range, MADV_WILLNEED); }
-
-// A page shared with a neighbouring tensor is read again from the file when next touched.
-void MappedFile::Drop(absl::Span<const char> range) const { Advise(range, MADV_DONTNEED); }
 
 std::string MappedFile::Sample(size_t offset, size_t length) const {
   std::string sample(offset < size_ ? std::min(length, size_ - offset) : 0, '\0');

@@ -20,16 +20,13 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   absl::Span<const char> bytes() const { return {data_, size_}; }
-  // The kernel may read these pages ahead / take them back from this process; `range` lies in
-  // bytes().
-  void WillNeed(absl::Span<const char> range) const;
+  // The kernel may take these pages back from this process; `range` lies in bytes().
   void Drop(absl::Span<const char> range) const;
   // Reads from the file without mapping pages. Fewer bytes than asked only at its end.
   std::string Sample(size_t offset, size_t length) const;
 
  private:
   MappedFile() = default;
-  void Advise(absl::Span<const char> range, int advice) const;
 
   std::string path_;
   int descriptor_ = -1;

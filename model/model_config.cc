@@ -180,8 +180,6 @@ absl::Status JoinSpecialIds(const JsonFile& json, ModelConfig* config) {
     auto& ids = config->eos_ids;
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(static_cast<TokenId>(id));
   }
-  COPPICE_ASSIGN_OR_RETURN(const int64_t bos, json.IntOr("bos_token_id", 0, last, -1));
-  if (config->bos_id < 0) config->bos_id = static_cast<TokenId>(bos);
   return absl::OkStatus();
 }
 

@@ -37,7 +37,6 @@ struct ModelConfig {
   kernels::RopeConfig rope;
   kernels::DType checkpoint_dtype = kernels::DType::kF32;  // torch_dtype
   std::vector<TokenId> eos_ids;                            // config.json and generation_config.json
-  TokenId bos_id = -1;                                     // -1 = none
 };
 
 // Reads DIR/config.json (and generation_config.json for eos ids). Errors name the file, the field

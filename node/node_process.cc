@@ -102,11 +102,9 @@ proto::Register NodeRegistration(proto::NodeRole role, const std::string& id,
   model->set_max_positions(config.max_positions);
   model->set_dtype(kernels::DTypeName(runner.dtype()));
   model->set_fingerprint(runner.fingerprint());
-  model->set_bos_id(config.bos_id);
   for (TokenId eos : config.eos_ids) model->add_eos_ids(eos);
   registration.set_kv_blocks_total(runner.blocks()->counts().total);
   registration.set_kv_block_size(kBlockSize);
-  registration.set_max_rows(absl::GetFlag(FLAGS_max_rows));
   registration.set_backend(runner.backend_description());
   registration.set_version(kVersion);
   return registration;

@@ -14,7 +14,12 @@
 
 namespace coppice::proto {
 
-using namespace wire;
+using wire::Bad;
+using wire::BadEntry;
+using wire::CheckEntries;
+using wire::CheckLength;
+using wire::Fill;
+using wire::ToVector;
 
 namespace {
 

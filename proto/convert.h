@@ -37,9 +37,9 @@ proto::Hypothesis HypothesisToMessage(const decoding::Hypothesis& hypothesis);
 absl::StatusOr<decoding::Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message,
                                                            int vocab_size);
 
-proto::DecodingStats StatsToMessage(const coppice::DecodingStats& stats);
+proto::SequenceStats StatsToMessage(const DecodingStats& stats);
 // Every number is in [0, 1e15], so that sums of many can be formed; most_layers: of a draft.
-absl::StatusOr<coppice::DecodingStats> StatsFromMessage(const proto::DecodingStats& message,
+absl::StatusOr<DecodingStats> StatsFromMessage(const proto::SequenceStats& message,
                                                int most_layers);
 
 // What a leader may say of one sequence.

@@ -7,7 +7,13 @@
 
 namespace coppice::proto {
 
-using namespace wire;
+using wire::BadEntry;
+using wire::CheckEntries;
+using wire::CheckLength;
+using wire::CheckRange;
+using wire::Fill;
+using wire::kMostStatistic;
+using wire::ToVector;
 
 proto::Forest ForestToMessage(const decoding::DraftForest& forest) {
   proto::Forest message;

@@ -9,7 +9,11 @@
 
 namespace coppice::proto {
 
-using namespace wire;
+using wire::Bad;
+using wire::BadEntry;
+using wire::CheckEntries;
+using wire::CheckRange;
+using wire::kMostStatistic;
 
 namespace {
 
@@ -60,9 +64,7 @@ absl::Status CheckRegistration(const proto::Register& registration) {
   }
   COPPICE_RETURN_IF_ERROR(
       CheckRange("kv_blocks_total", registration.kv_blocks_total(), 0, kMostBlocks));
-  COPPICE_RETURN_IF_ERROR(
-      CheckRange("kv_block_size", int64_t{registration.kv_block_size()}, 0, 1 << 16));
-  return CheckRange("max_rows", int64_t{registration.max_rows()}, 0, INT32_MAX);
+  return CheckRange("kv_block_size", int64_t{registration.kv_block_size()}, 0, 1 << 16);
 }
 
 absl::Status CheckNodeStatus(const proto::NodeStatus& status) {

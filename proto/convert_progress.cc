@@ -7,7 +7,12 @@
 
 namespace coppice::proto {
 
-using namespace wire;
+using wire::Bad;
+using wire::CheckEntries;
+using wire::CheckRange;
+using wire::Fill;
+using wire::kMostStatistic;
+using wire::ToVector;
 
 namespace {
 
@@ -31,7 +36,7 @@ absl::Status CheckCount(absl::string_view field, uint64_t value) {
   return Bad(field, absl::StrCat(value, " is more than ", kMostStatistic));
 }
 
-absl::Status CheckStats(const proto::DecodingStats& stats, int most_layers) {
+absl::Status CheckStats(const proto::SequenceStats& stats, int most_layers) {
   if (stats.method() != "none" && decoding::FindMethod(stats.method()) == nullptr)
     return Bad("method", absl::StrCat("\"", stats.method(), "\" is no method"));
   const std::pair<const char*, uint64_t> counts[] = {{"rounds", stats.rounds()},
@@ -91,8 +96,8 @@ absl::StatusOr<decoding::Hypothesis> HypothesisFromMessage(const proto::Hypothes
   return hypothesis;
 }
 
-proto::DecodingStats StatsToMessage(const coppice::DecodingStats& stats) {
-  proto::DecodingStats message;
+proto::SequenceStats StatsToMessage(const DecodingStats& stats) {
+  proto::SequenceStats message;
   message.set_method(stats.method);
   message.set_lossless(stats.lossless);
   message.set_rounds(stats.rounds);
@@ -117,7 +122,7 @@ proto::DecodingStats StatsToMessage(const coppice::DecodingStats& stats) {
   return message;
 }
 
-absl::StatusOr<coppice::DecodingStats> StatsFromMessage(const proto::DecodingStats& message,
+absl::StatusOr<DecodingStats> StatsFromMessage(const proto::SequenceStats& message,
                                                int most_layers) {
   COPPICE_RETURN_IF_ERROR(CheckStats(message, most_layers));
   coppice::DecodingStats stats;

@@ -27,7 +27,7 @@ class PreTokenizer {
 
  private:
   enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
-  enum class Prepend { kNever, kFirst, kAlways };
+  enum class Prepend { kFirst, kAlways };
   struct SplitStep {
     Regex regex;
     Behavior behavior = Behavior::kIsolated;

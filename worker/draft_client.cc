@@ -115,8 +115,6 @@ void DraftClient::MarkLate(Node* node, double now_s) {
   node->late_since_s = now_s;
 }
 
-bool DraftClient::has_nodes() const { return !nodes_.empty(); }
-
 DraftClient::Node* DraftClient::PickNode() {
   Node* best = nullptr;
   for (auto& [id, node] : nodes_) {

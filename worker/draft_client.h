@@ -59,7 +59,6 @@ class DraftClient {
   // All draft nodes that are ready now; sessions on vanished ones are lost (their sequences reopen
   // elsewhere).
   void SetNodes(const proto::DraftNodes& nodes);
-  bool has_nodes() const;
 
   // Opens a session so that the node can prefill while the target does. No effect without nodes.
   void Open(const Sequence& sequence);

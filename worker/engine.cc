@@ -86,7 +86,7 @@ void Engine::TakeCoordinatorMessages() {
         stopped_ = true;
         break;
       default:
-        break;  // drain: the coordinator sends no new work; what is held is finished
+        break;
     }
   }
 }

@@ -131,8 +131,6 @@ double ForestSizer::DeepCoverage(const Learned& learned, int beam_width, int wid
                  (kPriorTrials + cover->second.deep_trials);
 }
 
-double ForestSizer::PassSeconds(int rows) const { return CostsNow().Pass(rows); }
-double ForestSizer::DraftSeconds(int depth) const { return CostsNow().Draft(depth); }
 
 double ForestSizer::Coverage(absl::string_view method, int beam_width, int width) const {
   const auto found = learned_.find({std::string(method), beam_width});

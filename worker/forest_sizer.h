@@ -49,10 +49,7 @@ class ForestSizer {
   // A draft of `depth` levels arrived `seconds` after it was asked for.
   void RecordDraft(int depth, double seconds);
 
-  // Estimates, for tests and logs. Seconds; probability that a first layer of this width is
-  // covered.
-  double PassSeconds(int rows) const;
-  double DraftSeconds(int depth) const;
+  // Estimated probability that a first layer of this width is covered.
   double Coverage(absl::string_view method, int beam_width, int width) const;
 
   static constexpr int kExploreEvery = 24;

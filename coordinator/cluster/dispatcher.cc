@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/program.h"
 #include "base/rng.h"
 #include "coordinator/request/request_log.h"
 #include "proto/convert.h"
@@ -41,7 +40,7 @@ std::string Dispatcher::Fingerprint(const Node& node) const {
   const proto::Register& info = node.registration;
   uint64_t hash = Finalize(info.model().fingerprint());
   for (const char c : absl::StrCat(info.model().dtype(), "|", info.backend(), "|",
-                                   info.ranks_size(), "|", kVersion)) {
+                                   info.ranks_size(), "|", info.version())) {
     hash = Finalize(hash ^ static_cast<unsigned char>(c));
   }
   return absl::StrCat("cop-", absl::Hex(hash >> 16, absl::kZeroPad12));
@@ -95,7 +94,7 @@ void Dispatcher::Pump() {
   while (!queue_.empty() && !registry_->ReadyReplicas().empty()) {
     const RequestPtr request = queue_.front();
     if (!Prepare(request)) {
-      End(request, "refused");
+      End(request);
       continue;
     }
     if (!StartPending(request)) break;
@@ -126,14 +125,12 @@ bool Dispatcher::StartPending(const RequestPtr& request) {
     proto::CoordinatorMessage message;
     *message.mutable_start() = request->StartMessage(i);
     message.mutable_start()->set_sequence_id(id);
-    message.mutable_start()->set_deadline_s(request->origin().arrival_s +
-                                            request->generate().timeout_s - now);
     send_(node->peer, message);
   }
   return true;
 }
 
-void Dispatcher::StopSequence(Request::Sequence* sequence, const char* reason, bool tell_replica) {
+void Dispatcher::StopSequence(Request::Sequence* sequence, bool tell_replica) {
   if (sequence->id == 0) return;
   router_.Release(sequence->replica, sequence->kv_blocks);
   running_.erase(sequence->id);
@@ -141,16 +138,15 @@ void Dispatcher::StopSequence(Request::Sequence* sequence, const char* reason, b
   if (tell_replica && node != nullptr && node->state != NodeState::kLost) {
     proto::CoordinatorMessage message;
     message.mutable_cancel()->set_sequence_id(sequence->id);
-    message.mutable_cancel()->set_reason(reason);
     send_(node->peer, message);
   }
   sequence->id = 0;
 }
 
 // The request has its answer or nobody wants one: frees what it holds.
-void Dispatcher::End(const RequestPtr& request, const char* cancel_reason) {
+void Dispatcher::End(const RequestPtr& request) {
   for (Request::Sequence& sequence : request->sequences())
-    StopSequence(&sequence, cancel_reason, true);
+    StopSequence(&sequence, /*tell_replica=*/true);
   active_.erase(std::remove(active_.begin(), active_.end(), request), active_.end());
   queue_.erase(std::remove(queue_.begin(), queue_.end(), request), queue_.end());
   Report(*request);
@@ -170,7 +166,7 @@ void Dispatcher::Disconnected(const RequestPtr& request) {
   if (request->ended()) return;
   request->Abandon();
   metrics_->Cancelled();
-  End(request, "client disconnected");
+  End(request);
   Pump();
 }
 
@@ -223,7 +219,6 @@ void Dispatcher::NodeBack(const Node& node) {
   for (const uint64_t sequence_id : std::exchange(left_behind_[node.id], {})) {
     proto::CoordinatorMessage message;
     message.mutable_cancel()->set_sequence_id(sequence_id);
-    message.mutable_cancel()->set_reason("went elsewhere while the node was lost");
     send_(node.peer, message);
   }
   left_behind_.erase(node.id);
@@ -249,7 +244,6 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
     if (update.finished() || !update.error_code().empty()) return;
     proto::CoordinatorMessage message;  // left over from before a fail-over or a cancel
     message.mutable_cancel()->set_sequence_id(update.sequence_id());
-    message.mutable_cancel()->set_reason("not wanted any more");
     return send_(peer, message);
   }
   const RequestPtr request = found->second.request;
@@ -269,12 +263,11 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
   if (!believed) {
     spdlog::error("sequence {}: {}", update.sequence_id(), request->error()->message);
     metrics_->BadUpdate(replica);
-    StopSequence(&sequence, "bad update", /*tell_replica=*/true);
+    StopSequence(&sequence, /*tell_replica=*/true);
   }
   const bool over_there = update.finished() || !update.error_code().empty();
-  if (sequence.done || over_there)
-    StopSequence(&sequence, "stop string", /*tell_replica=*/!over_there);
-  if (request->ended()) End(request, "request ended");
+  if (sequence.done || over_there) StopSequence(&sequence, /*tell_replica=*/!over_there);
+  if (request->ended()) End(request);
 }
 
 void Dispatcher::NodeLost(const std::string& id) {
@@ -292,11 +285,11 @@ void Dispatcher::NodeLost(const std::string& id) {
   for (const Running& orphan : orphans) {
     if (orphan.request->ended()) continue;
     Request::Sequence& sequence = orphan.request->sequences()[orphan.index];
-    StopSequence(&sequence, "replica lost", /*tell_replica=*/false);
+    StopSequence(&sequence, /*tell_replica=*/false);
     sequence.lost_s = clock_->NowSeconds();
     if (!orphan.request->Requeue(orphan.index)) {
       orphan.request->Fail({503, "replica_lost", LostWhileAnswering(id), "", 1});
-      End(orphan.request, "replica lost");
+      End(orphan.request);
       continue;
     }
     metrics_->Failover();
@@ -327,7 +320,7 @@ void Dispatcher::EndForsaken() {
                      absl::StrCat(LostWhileAnswering(sequence.replica),
                                   "; no other was ready within ", options_.failover_wait_s, " s"),
                      "", 5});
-      End(request, "replica lost");
+      End(request);
       break;
     }
   }
@@ -351,7 +344,7 @@ void Dispatcher::Tick() {
       request->Fail(
           {504, "deadline_exceeded", absl::StrCat("the deadline of ", seconds, " s has passed")});
     }
-    End(request, "deadline exceeded");
+    End(request);
   }
   if (!late.empty()) Pump();
 }
@@ -366,7 +359,7 @@ void Dispatcher::FailAll(const ApiError& error) {
   const std::vector<RequestPtr> all = active_;
   for (const RequestPtr& request : all) {
     request->Fail(error);
-    End(request, error.code.c_str());
+    End(request);
   }
 }
 

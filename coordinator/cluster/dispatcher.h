@@ -74,8 +74,8 @@ class Dispatcher {
   void Pump();
   bool Prepare(const RequestPtr& request);
   bool StartPending(const RequestPtr& request);
-  void StopSequence(Request::Sequence* sequence, const char* reason, bool tell_replica);
-  void End(const RequestPtr& request, const char* cancel_reason);
+  void StopSequence(Request::Sequence* sequence, bool tell_replica);
+  void End(const RequestPtr& request);
   void Report(const Request& request);
   int RetryAfter() const;
   ModelLimits LimitsOf(const Node& node) const;

@@ -39,8 +39,6 @@ const char* NodeStateName(NodeState state) {
       return "starting";
     case NodeState::kReady:
       return "ready";
-    case NodeState::kDraining:
-      return "draining";
     case NodeState::kLost:
       return "lost";
   }
@@ -240,7 +238,6 @@ proto::DraftNodes NodeRegistry::ReadyDraftNodes() const {
     proto::DraftNode* entry = message.add_nodes();
     entry->set_node_id(node->id);
     entry->set_endpoint(node->registration.draft_endpoint());
-    entry->set_vocab_size(node->registration.model().vocab_size());
   }
   return message;
 }

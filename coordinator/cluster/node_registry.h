@@ -15,7 +15,7 @@
 
 namespace coppice::coordinator {
 
-enum class NodeState { kStarting, kReady, kDraining, kLost };
+enum class NodeState { kStarting, kReady, kLost };
 const char* NodeStateName(NodeState state);
 
 struct Node {

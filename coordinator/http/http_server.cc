@@ -22,9 +22,10 @@ using asio::ip::tcp;
 
 class HttpServerImpl : public HttpServer {
  public:
-  HttpServerImpl(asio::io_context* io, const HttpOptions& options, HttpApp* app)
+  HttpServerImpl(asio::io_context* io, const HttpOptions& options, const Clock* clock, HttpApp* app)
       : acceptor_(*io), retry_(*io), state_(std::make_shared<HttpServerState>()) {
     state_->options = options;
+    state_->clock = clock;
     state_->app = app;
   }
 
@@ -107,9 +108,9 @@ absl::StatusOr<tcp::endpoint> Resolve(asio::io_context* io, const std::string& l
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(asio::io_context* io,
                                                               const HttpOptions& options,
-                                                              HttpApp* app) {
+                                                              const Clock* clock, HttpApp* app) {
   COPPICE_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, Resolve(io, options.listen));
-  auto server = std::make_unique<HttpServerImpl>(io, options, app);
+  auto server = std::make_unique<HttpServerImpl>(io, options, clock, app);
   COPPICE_RETURN_IF_ERROR(server->Listen(endpoint));
   return server;
 }

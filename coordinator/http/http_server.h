@@ -35,7 +35,7 @@ class HttpServer {
   // outlive the server.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(boost::asio::io_context* io,
                                                            const HttpOptions& options,
-                                                           HttpApp* app);
+                                                           const Clock* clock, HttpApp* app);
   virtual ~HttpServer() = default;
   virtual int port() const = 0;
   virtual std::string address() const = 0;  // "127.0.0.1:8000"

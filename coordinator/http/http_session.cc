@@ -22,7 +22,6 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "base/clock.h"
 #include "coordinator/http/api_error.h"
 #include "coordinator/http/http_exchange.h"
 
@@ -37,8 +36,6 @@ using asio::use_awaitable;
 using asio::ip::tcp;
 using boost::system::error_code;
 using Parser = http::request_parser<http::string_body>;
-
-double Now() { return SteadyClock().NowSeconds(); }
 
 std::string NewRequestId() {
   static std::mt19937_64 engine(std::random_device{}());
@@ -119,7 +116,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     request_ = HttpRequest();
     request_.request_id = NewRequestId();
     if (buffer_.size() == 0 && !co_await WaitForFirstByte()) co_return false;
-    started_s_ = Now();
+    started_s_ = state_->clock->NowSeconds();
     Parser parser;
     if (!co_await ReadHead(&parser)) co_return false;
     std::optional<HttpReply> refusal = state_->app->CheckHead(request_);
@@ -261,7 +258,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   asio::awaitable<bool> Finish(const HttpReply& reply, bool keep) {
     const std::string bytes = FormatReply(reply, request_.request_id, keep);
     const bool written = co_await Write(bytes);
-    state_->app->Observe(request_, reply.status, started_s_ > 0 ? Now() - started_s_ : 0);
+    state_->app->Observe(request_, reply.status,
+                         started_s_ > 0 ? state_->clock->NowSeconds() - started_s_ : 0);
     if (!keep) co_await Linger();
     co_return keep&& written;
   }
@@ -307,7 +305,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     if (!written) exchange->ClientWent();
     co_await StopWatching();
     const bool gone = !written || exchange->gone();
-    state_->app->Observe(seen, gone ? 0 : exchange->status(), Now() - started_s_);
+    state_->app->Observe(seen, gone ? 0 : exchange->status(),
+                         state_->clock->NowSeconds() - started_s_);
     if (!gone && !exchange->keep()) co_await Linger();
     co_return !gone && exchange->keep();
   }

@@ -91,11 +91,6 @@ bool Request::Requeue(int index) {
   return true;
 }
 
-bool Request::HasPending() const {
-  return std::any_of(sequences_.begin(), sequences_.end(),
-                     [](const Sequence& s) { return s.id == 0 && !s.done; });
-}
-
 // Takes tokens that this run sends; those that an earlier run has sent already must be the same.
 bool Request::TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens) {
   const std::vector<TokenId>& known = sequence->text->tokens();

@@ -76,7 +76,6 @@ class Request {
   const std::shared_ptr<HttpExchange>& exchange() const { return exchange_; }
   std::vector<Sequence>& sequences() { return sequences_; }
   const std::vector<Sequence>& sequences() const { return sequences_; }
-  bool HasPending() const;
   bool made() const { return !sequences_.empty(); }
   double first_token_s() const { return first_token_s_; }  // < 0: none yet
   double started_s() const { return started_s_; }          // first dispatch; < 0: none yet

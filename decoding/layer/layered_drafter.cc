@@ -26,6 +26,7 @@ LayeredDrafter::LayeredDrafter(const DecodingParams& params, const DraftState& s
 std::vector<Entry> LayeredDrafter::DrawLayer(const LayerLaw& q) {
   if (law_ == DrawLaw::kDistinct) return choices_->ChooseDistinct(Domain::kDraft, 0, q, width_);
   std::vector<Entry> draws;
+  draws.reserve(width_);
   for (int j = 0; j < width_; ++j)
     draws.push_back(choices_->Choose(Domain::kDraft, static_cast<uint32_t>(j), q).entry);
   return draws;
@@ -33,6 +34,7 @@ std::vector<Entry> LayeredDrafter::DrawLayer(const LayerLaw& q) {
 
 void LayeredDrafter::Grow(absl::Span<const Distribution> rows) {
   std::vector<LawBeam> law_beams;
+  law_beams.reserve(beams_.size());
   for (int b = 0; b < beams_.size(); ++b) {
     law_beams.push_back({beams_[b].hash, beams_[b].score, beams_[b].multiplicity, &rows[b]});
   }

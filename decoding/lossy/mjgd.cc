@@ -50,6 +50,7 @@ class MjgdDecoder : public SequenceDecoder {
 
 std::vector<Beam> MjgdDecoder::LiveBeams() const {
   std::vector<Beam> beams;
+  beams.reserve(live_.size());
   for (const Path& path : live_) beams.push_back(path.beam);
   return beams;
 }

@@ -94,6 +94,7 @@ std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::List(
   order.resize(most);
   std::sort(order.begin(), order.end());
   std::vector<Candidate> kept;
+  kept.reserve(order.size());
   for (size_t index : order) kept.push_back(all[index]);
   return kept;
 }

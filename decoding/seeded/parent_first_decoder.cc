@@ -87,6 +87,7 @@ void ParentFirstDecoder::Decide(const DraftForest& forest, RowSource* rows, Roun
     go_on = use_forest;
     std::vector<Beam> slots = DrawSlots(rows, ledger);
     std::vector<LayerOutput> outputs;
+    outputs.reserve(slots.size());
     for (const Beam& slot : slots) {
       outputs.push_back({slot.path, slot.log_score, state().is_stop(paths().token(slot.path))});
     }

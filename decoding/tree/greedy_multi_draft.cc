@@ -16,6 +16,7 @@ std::vector<TokenId> MostLikelyTokens(const Distribution& row, int count) {
     return row.log_probs[a] != row.log_probs[b] ? row.log_probs[a] > row.log_probs[b] : a < b;
   });
   std::vector<TokenId> tokens;
+  tokens.reserve(kept);
   for (int i = 0; i < kept; ++i) tokens.push_back(row.tokens[order[i]]);
   return tokens;
 }

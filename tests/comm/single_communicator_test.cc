@@ -23,12 +23,6 @@ TEST(SingleCommunicatorTest, EveryCollectiveIsTheIdentity) {
   EXPECT_TRUE(single->Barrier().ok());
 }
 
-TEST(MpiWorldTest, RoleNamesAreThoseOfTheGlossary) {
-  EXPECT_STREQ(RoleName(Role::kCoordinator), "coordinator");
-  EXPECT_STREQ(RoleName(Role::kWorker), "worker");
-  EXPECT_STREQ(RoleName(Role::kDraft), "draft");
-}
-
 TEST(MpiWorldTest, LaunchedLooksAtTheEnvironment) {
   unsetenv("OMPI_COMM_WORLD_SIZE");
   unsetenv("PMIX_RANK");

@@ -57,7 +57,7 @@ inline proto::Hypothesis MakeHypothesis(const std::vector<TokenId>& tokens, doub
   return hypothesis;
 }
 
-inline proto::DecodingStats MakeStats() {
+inline proto::SequenceStats MakeStats() {
   DecodingStats stats;
   stats.method = "pf_gumbel";
   stats.rounds = stats.target_passes = 4;

@@ -52,7 +52,6 @@ TEST(ModelConfig, ReadsALlamaFolder) {
   EXPECT_EQ(config.rope.max_positions, 256);
   EXPECT_EQ(config.rope.llama3_factor, 0);
   EXPECT_EQ(config.checkpoint_dtype, kernels::DType::kBF16);
-  EXPECT_EQ(config.bos_id, 1);
   EXPECT_THAT(config.eos_ids, ElementsAre(2));
 }
 
@@ -63,7 +62,6 @@ TEST(ModelConfig, DefaultsOfAbsentFields) {
   EXPECT_EQ(config.num_kv_heads, 4);
   EXPECT_EQ(config.rope.theta, 10000);
   EXPECT_FALSE(config.tied_head);
-  EXPECT_EQ(config.bos_id, -1);
   EXPECT_TRUE(config.eos_ids.empty());
 }
 
@@ -75,7 +73,6 @@ TEST(ModelConfig, JoinsEndTokensOfBothFiles) {
   const ModelConfig config = Read(R"({"eos_token_id": [2, 5], "bos_token_id": null})",
                                   R"({"eos_token_id": [5, 7], "bos_token_id": 3})");
   EXPECT_THAT(config.eos_ids, ElementsAre(2, 5, 7));
-  EXPECT_EQ(config.bos_id, 3);
 }
 
 TEST(ModelConfig, ReadsRopeScaling) {

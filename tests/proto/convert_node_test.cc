@@ -37,7 +37,6 @@ TEST(ConvertNodeTest, ARegistrationThatCannotBeIsRefusedByField) {
       {"kv_blocks_total", [](auto* r) { r->set_kv_blocks_total(-1); }},
       {"kv_blocks_total", [](auto* r) { r->set_kv_blocks_total(INT64_MAX); }},
       {"kv_block_size", [](auto* r) { r->set_kv_block_size(-16); }},
-      {"max_rows", [](auto* r) { r->set_max_rows(-1); }},
       {"draft_endpoint", [](auto* r) { r->set_role(proto::DRAFT_NODE); }},
       {"draft_endpoint", [](auto* r) {
          r->set_role(proto::DRAFT_NODE);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
 #include "decoding/method.h"
+#include "tests/proto/expect_invalid.h"
 #include "tests/proto/sample_messages.h"
 #include "tests/testing/decoding_message.h"
 
@@ -17,13 +18,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-template <typename Result>
-void ExpectInvalid(const Result& result, const char* names) {
-  ASSERT_FALSE(result.ok()) << "accepted, though " << names;
-  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(result.status().message()), HasSubstr(names));
-}
 
 TEST(ConvertTest, DecodingSurvivesTheRoundTrip) {
   const decoding::DecodingParams params = SampleParams();
@@ -144,110 +138,6 @@ TEST(ConvertTest, EveryScalarTravelsUnchangedInAnyOrder) {
     EXPECT_EQ(row.member.get(*back), row.member.get(params)) << row.name;
     EXPECT_FALSE(decoding::IsDefault(row, *back)) << row.name;
   }
-}
-
-TEST(ConvertTest, HypothesisSurvivesAndTellsItsStopToken) {
-  decoding::Hypothesis hypothesis{{4, 5, 2}, -1.25, -0.5, true};
-  proto::Hypothesis message = HypothesisToMessage(hypothesis);
-  EXPECT_EQ(message.stop_token(), 2);
-  auto back = HypothesisFromMessage(message, 6);
-  ASSERT_TRUE(back.ok());
-  EXPECT_EQ(back->tokens, hypothesis.tokens);
-  EXPECT_EQ(back->joint_log_probability, -1.25);
-  EXPECT_TRUE(back->finished);
-  hypothesis.finished = false;
-  EXPECT_EQ(HypothesisToMessage(hypothesis).stop_token(), -1);
-  message.set_tokens(1, -1);
-  ExpectInvalid(HypothesisFromMessage(message, 6), "tokens[1]");
-}
-
-proto::SequenceUpdate SampleUpdate() {
-  proto::SequenceUpdate update;
-  update.set_sequence_id(3);
-  update.add_stable_tokens(4);
-  update.set_finished(true);
-  *update.add_hypotheses() = HypothesisToMessage({{4, 5, 2}, -1.25, -0.5, true});
-  *update.add_hypotheses() = HypothesisToMessage({{4, 5, 7, 1}, -2.5, -0.75, false});
-  coppice::DecodingStats stats;
-  stats.method = "pf_gumbel";
-  stats.rounds = 4;
-  stats.plain_rounds = 1;
-  stats.accepted_by_layer = {3};
-  *update.mutable_stats() = StatsToMessage(stats);
-  return update;
-}
-
-TEST(ConvertTest, ProgressSurvives) {
-  const ProgressLimits limits{100, 4, 3, 2};
-  auto progress = ProgressFromMessage(SampleUpdate(), limits);
-  ASSERT_TRUE(progress.ok()) << progress.status();
-  EXPECT_THAT(progress->stable_tokens, ElementsAre(4));
-  ASSERT_EQ(progress->hypotheses.size(), 2);
-  EXPECT_THAT(progress->hypotheses[1].tokens, ElementsAre(4, 5, 7, 1));
-  EXPECT_EQ(progress->stats->rounds, 4);
-  proto::SequenceUpdate early;
-  early.add_stable_tokens(99);
-  progress = ProgressFromMessage(early, limits);
-  ASSERT_TRUE(progress.ok()) << progress.status();
-  EXPECT_FALSE(progress->finished);
-  EXPECT_FALSE(progress->stats);
-}
-
-TEST(ConvertTest, ProgressNamesTheBadField) {
-  const auto with = [](auto change) {
-    proto::SequenceUpdate message = SampleUpdate();
-    change(&message);
-    return ProgressFromMessage(message, {100, 4, 3, 2});
-  };
-  ExpectInvalid(with([](auto* m) { m->set_stable_tokens(0, 100); }), "stable_tokens[0]: 100");
-  ExpectInvalid(with([](auto* m) { m->set_stable_tokens(0, -1); }), "stable_tokens[0]: -1");
-  ExpectInvalid(with([](auto* m) { m->add_stable_tokens(1); }), "stable_tokens: length: 2");
-  ExpectInvalid(with([](auto* m) { m->clear_hypotheses(); }), "hypotheses: length: 0");
-  ExpectInvalid(with([](auto* m) { *m->add_hypotheses() = m->hypotheses(1); }),
-                "hypotheses: length: 3");
-  ExpectInvalid(with([](auto* m) { m->set_finished(false); }), "hypotheses: length: 2");
-  ExpectInvalid(with([](auto* m) { m->mutable_hypotheses(1)->set_tokens(2, 100); }),
-                "hypotheses[1].tokens[2]: 100");
-  ExpectInvalid(with([](auto* m) { m->mutable_hypotheses(1)->add_tokens(1); }),
-                "hypotheses[1].tokens: length: 5");
-  ExpectInvalid(with([](auto* m) { m->mutable_hypotheses(1)->set_score(NAN); }),
-                "hypotheses[1].score: is NaN");
-  ExpectInvalid(with([](auto* m) { m->mutable_hypotheses(0)->set_score(INFINITY); }),
-                "hypotheses[0].score: is infinite");
-  ExpectInvalid(with([](auto* m) { m->mutable_hypotheses(0)->set_joint_log_probability(NAN); }),
-                "hypotheses[0].joint_log_probability");
-  ExpectInvalid(with([](auto* m) { m->mutable_hypotheses(0)->set_stop_token(5); }),
-                "hypotheses[0].stop_token: 5, want 2");
-  ExpectInvalid(with([](auto* m) { m->mutable_hypotheses(1)->set_stop_token(1); }),
-                "hypotheses[1].stop_token: 1, want -1");
-}
-
-TEST(ConvertTest, StatisticsNameTheBadField) {
-  const auto with = [](auto change) {
-    proto::SequenceUpdate message = SampleUpdate();
-    change(message.mutable_stats());
-    return ProgressFromMessage(message, {100, 4, 3, 2});
-  };
-  ExpectInvalid(with([](auto* m) { m->set_method("magic"); }), "stats.method: \"magic\"");
-  ExpectInvalid(with([](auto* m) { m->set_plain_rounds(5); }), "stats.plain_rounds: 5");
-  ExpectInvalid(with([](auto* m) {
-                  for (int i = 0; i < 4; ++i) m->add_accepted_by_layer(1);
-                }),
-                "stats.accepted_by_layer: length: 5");
-  ExpectInvalid(with([](auto* m) { m->set_accepted_by_layer(0, 1ull << 63); }),
-                "stats.accepted_by_layer: 9223372036854775808");
-  ExpectInvalid(with([](auto* m) { m->set_rounds(~0ull); }), "stats.rounds: 18446744073709551615");
-  ExpectInvalid(with([](auto* m) { m->set_overlap_layers(2000000000000000); }),
-                "stats.overlap_layers: 2000000000000000 is more than 1e+15");
-  ExpectInvalid(with([](auto* m) { m->set_draft_width_sum(NAN); }), "stats.draft_width_sum");
-  ExpectInvalid(with([](auto* m) { m->set_draft_depth_sum(INFINITY); }), "stats.draft_depth_sum");
-  ExpectInvalid(with([](auto* m) { m->set_overlap_sum(-1); }), "stats.overlap_sum");
-  ExpectInvalid(with([](auto* m) { m->set_queue_ms(-1e-9); }), "stats.queue_ms");
-  ExpectInvalid(with([](auto* m) { m->set_prefill_ms(NAN); }), "stats.prefill_ms");
-  ExpectInvalid(with([](auto* m) { m->set_draft_ms(NAN); }), "stats.draft_ms");
-  ExpectInvalid(with([](auto* m) { m->set_draft_wait_ms(-1); }), "stats.draft_wait_ms");
-  ExpectInvalid(with([](auto* m) { m->set_verify_ms(1e300); }), "stats.verify_ms");
-  EXPECT_TRUE(with([](auto* m) { m->set_method("none"); }).ok());
 }
 
 TEST(ConvertTest, ForestSurvivesTheRoundTrip) {

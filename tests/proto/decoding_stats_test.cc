@@ -18,8 +18,8 @@ double Number(const Message& message, const FieldDescriptor* field) {
 }
 
 // Every number is another one; rounds exceed plain_rounds.
-proto::DecodingStats Filled() {
-  proto::DecodingStats message;
+proto::SequenceStats Filled() {
+  proto::SequenceStats message;
   message.set_method("dsbd");
   message.set_lossless(true);
   const auto* reflection = message.GetReflection();
@@ -37,21 +37,21 @@ proto::DecodingStats Filled() {
 }
 
 TEST(DecodingStatsTest, EveryFieldSurvivesTheRoundTrip) {
-  const proto::DecodingStats sent = Filled();
+  const proto::SequenceStats sent = Filled();
   const auto stats = StatsFromMessage(sent, /*most_layers=*/3);
   ASSERT_TRUE(stats.ok()) << stats.status();
   EXPECT_EQ(StatsToMessage(*stats).SerializeAsString(), sent.SerializeAsString());
 }
 
 TEST(DecodingStatsTest, EveryFieldAddsUp) {
-  const proto::DecodingStats one = Filled();
-  coppice::DecodingStats sum;
+  const proto::SequenceStats one = Filled();
+  DecodingStats sum;
   sum.accepted_by_layer = {1};
   for (int times = 0; times < 2; ++times) sum.Merge(*StatsFromMessage(one, 3));
   EXPECT_EQ(sum.method, "dsbd");
   EXPECT_TRUE(sum.lossless);
   EXPECT_EQ(sum.accepted_by_layer, (std::vector<int64_t>{15, 16, 18}));
-  const proto::DecodingStats both = StatsToMessage(sum);
+  const proto::SequenceStats both = StatsToMessage(sum);
   for (int i = 0; i < one.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor* field = one.GetDescriptor()->field(i);
     if (field->is_repeated() || field->cpp_type() == FieldDescriptor::CPPTYPE_STRING ||

@@ -1,98 +1,15 @@
-// The dispatcher with a manual clock and nodes that are only messages.
-#include "coordinator/cluster/dispatcher.h"
-
+// Queue, deadlines and what nodes may say; nodes that are lost: lost_node_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <random>
 
-#include "tests/coordinator/fake_exchange.h"
-#include "tests/coordinator/fake_worker.h"
+#include "tests/coordinator/cluster/dispatcher_fixture.h"
 
 namespace coppice::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
-
-class DispatcherTest : public ::testing::Test {
- protected:
-  static DispatcherOptions Options() {
-    DispatcherOptions options;
-    options.max_queue = 2;
-    options.log_requests = false;
-    return options;
-  }
-  void Join(const std::string& peer, const proto::Register& registration) {
-    proto::NodeMessage message;
-    *message.mutable_register_() = registration;
-    dispatcher_.OnNodeMessage(peer, message);
-  }
-  void JoinReplica(const std::string& id, int64_t blocks = 1000) {
-    proto::Register registration = WorkerRegistration(id);
-    registration.set_kv_blocks_total(blocks);
-    Join(id, registration);
-  }
-  void Beat(const std::string& peer, double still_s = 0) {
-    proto::NodeMessage message;
-    message.mutable_heartbeat()->mutable_status()->set_step(1);
-    message.mutable_heartbeat()->mutable_status()->set_still_s(still_s);
-    dispatcher_.OnNodeMessage(peer, message);
-  }
-  // How often a peer was told that it is given up.
-  int GivenUps(const std::string& peer) const {
-    return static_cast<int>(std::count_if(sent_.begin(), sent_.end(), [&](const auto& sent) {
-      return sent.first == peer && sent.second.has_given_up();
-    }));
-  }
-  std::shared_ptr<FakeExchange> Submit(GenerateRequest generate = {}) {
-    generate.prompts = {Bytes("hi")};
-    generate.max_tokens_given = true;
-    if (generate.params.max_tokens == 256) generate.params.max_tokens = 16;
-    auto exchange = std::make_shared<FakeExchange>();
-    Request::Origin origin;
-    origin.arrival_s = clock_.now_s;
-    requests_.push_back(
-        std::make_shared<Request>(std::move(generate), origin, &tokenizer_, exchange));
-    dispatcher_.Submit(requests_.back());
-    return exchange;
-  }
-  // The sequences started on a peer, in order.
-  std::vector<uint64_t> Started(const std::string& peer) const {
-    std::vector<uint64_t> ids;
-    for (const auto& [to, message] : sent_) {
-      if (to == peer && message.has_start()) ids.push_back(message.start().sequence_id());
-    }
-    return ids;
-  }
-  std::vector<uint64_t> Cancelled(const std::string& peer) const {
-    std::vector<uint64_t> ids;
-    for (const auto& [to, message] : sent_) {
-      if (to == peer && message.has_cancel()) ids.push_back(message.cancel().sequence_id());
-    }
-    return ids;
-  }
-  void Finish(const std::string& peer, uint64_t id) {
-    proto::NodeMessage message;
-    proto::SequenceUpdate* update = message.mutable_progress()->add_updates();
-    update->set_sequence_id(id);
-    update->set_finished(true);
-    *update->add_hypotheses() = MakeHypothesis(Bytes("ok", true), -1, true);
-    *update->mutable_stats() = MakeStats();
-    dispatcher_.OnNodeMessage(peer, message);
-  }
-
-  ManualClock clock_;
-  const ByteTokenizer tokenizer_;
-  Metrics metrics_{"demo"};
-  NodeRegistry registry_{&clock_, RegistryOptions()};
-  std::vector<std::pair<std::string, proto::CoordinatorMessage>> sent_;
-  Dispatcher dispatcher_{Options(), &clock_, &registry_, &metrics_,
-                         [this](const std::string& peer, const proto::CoordinatorMessage& message) {
-                           sent_.emplace_back(peer, message);
-                         }};
-  std::vector<std::shared_ptr<Request>> requests_;
-};
 
 TEST_F(DispatcherTest, DraftNodesAreToldToEveryLeader) {
   JoinReplica("replica-0");
@@ -186,114 +103,6 @@ TEST_F(DispatcherTest, DeadlinesCancelWhatRuns) {
   dispatcher_.Tick();
   EXPECT_EQ(late->reply->status, 504);
   EXPECT_EQ(Cancelled("replica-0"), Started("replica-0"));
-}
-
-TEST_F(DispatcherTest, ALostReplicasRequestsAreStartedElsewhereUnderNewIds) {
-  JoinReplica("replica-0");
-  const auto exchange = Submit();
-  ASSERT_EQ(Started("replica-0").size(), 1);
-  clock_.now_s = 1.0;
-  JoinReplica("replica-1");
-  clock_.now_s = 1.8;
-  dispatcher_.Tick();  // replica-0 has been silent for 1.8 s
-  ASSERT_EQ(Started("replica-1").size(), 1);
-  EXPECT_NE(Started("replica-1")[0], Started("replica-0")[0]);
-  Finish("replica-0", Started("replica-0")[0]);  // too late: not wanted any more
-  EXPECT_FALSE(exchange->reply);
-  Finish("replica-1", Started("replica-1")[0]);
-  EXPECT_EQ(exchange->reply->status, 200);
-}
-
-TEST_F(DispatcherTest, AReplicaWithoutStepsIsToldToEndAndItsRequestsGoOn) {
-  JoinReplica("replica-0");
-  const auto exchange = Submit();
-  ASSERT_EQ(Started("replica-0").size(), 1);
-  JoinReplica("replica-1");
-  Beat("replica-1");
-  Beat("replica-0", /*still_s=*/10.2);
-  clock_.now_s = 0.02;
-  dispatcher_.Tick();
-  EXPECT_EQ(registry_.Find("replica-0")->state, NodeState::kLost);
-  EXPECT_EQ(GivenUps("replica-0"), 1);
-  ASSERT_EQ(Started("replica-1").size(), 1);
-  Beat("replica-0", /*still_s=*/0);  // it steps again, too late
-  EXPECT_EQ(GivenUps("replica-0"), 2);
-  EXPECT_EQ(registry_.Find("replica-0")->state, NodeState::kLost);
-  Finish("replica-0", Started("replica-0")[0]);
-  EXPECT_FALSE(exchange->reply);
-  Finish("replica-1", Started("replica-1")[0]);
-  EXPECT_EQ(exchange->reply->status, 200);
-  EXPECT_EQ(GivenUps("replica-1"), 0);
-  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_replica_up{id=\"replica-0\"} 0"));
-}
-
-TEST_F(DispatcherTest, WithoutAnotherReplicaALostOnesRequestsEndAsReplicaLost) {
-  JoinReplica("replica-0");
-  const auto exchange = Submit();
-  Beat("replica-0", /*still_s=*/10.2);
-  dispatcher_.Tick();
-  clock_.now_s = 4.9;
-  dispatcher_.Tick();
-  EXPECT_FALSE(exchange->reply);
-  const auto fresh = Submit();  // has lost nothing: waits for a replica until its own deadline
-  clock_.now_s = 5.1;
-  dispatcher_.Tick();
-  ASSERT_TRUE(exchange->reply);
-  EXPECT_EQ(exchange->reply->status, 503);
-  EXPECT_THAT(exchange->reply->body, HasSubstr("replica_lost"));
-  EXPECT_THAT(exchange->reply->body, HasSubstr("replica replica-0 is lost: it beats but has made"));
-  EXPECT_FALSE(fresh->reply);
-  EXPECT_EQ(dispatcher_.waiting(), 1);
-}
-
-TEST_F(DispatcherTest, AReplicaThatComesInTimeTakesWhatALostOneHad) {
-  JoinReplica("replica-0");
-  const auto exchange = Submit();
-  Beat("replica-0", /*still_s=*/10.2);
-  dispatcher_.Tick();
-  clock_.now_s = 4;
-  dispatcher_.Tick();
-  JoinReplica("replica-1");
-  clock_.now_s = 5.4;
-  dispatcher_.Tick();
-  Finish("replica-1", Started("replica-1").at(0));
-  EXPECT_EQ(exchange->reply->status, 200);
-}
-
-// A replica that was silent and comes back still runs what has gone elsewhere: it is told to drop
-// that before it gets anything new, whether it beats again or registers again.
-TEST_F(DispatcherTest, AReplicaThatComesBackIsToldToDropWhatWentElsewhere) {
-  for (const bool registers : {false, true}) {
-    JoinReplica("replica-0");
-    Submit();
-    Submit();
-    const std::vector<uint64_t> old = Started("replica-0");
-    const double lost_s = clock_.now_s + 1.6;
-    while (clock_.now_s < lost_s) {
-      clock_.now_s += 0.1;
-      dispatcher_.Tick();
-    }
-    ASSERT_EQ(registry_.Find("replica-0")->state, NodeState::kLost);
-    EXPECT_EQ(Cancelled("replica-0").size(), 0);
-    if (registers) {
-      JoinReplica("replica-0");
-    } else {
-      Beat("replica-0");
-    }
-    EXPECT_THAT(Cancelled("replica-0"), ::testing::UnorderedElementsAreArray(old));
-    const std::vector<uint64_t> all = Started("replica-0");
-    ASSERT_EQ(all.size(), 4);
-    int cancelled = 0;
-    for (const auto& [peer, message] : sent_) {
-      cancelled += message.has_cancel();
-      if (message.has_start() && message.start().sequence_id() == all[2]) break;
-    }
-    EXPECT_EQ(cancelled, 2);
-    Finish("replica-0", all[2]);
-    Finish("replica-0", all[3]);
-    EXPECT_TRUE(dispatcher_.idle());
-    sent_.clear();
-  }
 }
 
 TEST_F(DispatcherTest, ProgressOfUnknownSequencesIsCancelled) {

@@ -147,7 +147,7 @@ TEST_F(RequestTest, AReplaySkipsWhatWasShown) {
   Request& request = Make(generate);
   request.OnUpdate(0, Stable("abc"), 1);
   ASSERT_TRUE(request.Requeue(0));
-  EXPECT_TRUE(request.HasPending());
+  EXPECT_EQ(request.sequences()[0].id, 0);
   request.Start(0, 9, "replica-1", "cop-0", 2);
   request.OnUpdate(0, Stable("ab"), 3);
   request.OnUpdate(0, Stable("cd"), 3);

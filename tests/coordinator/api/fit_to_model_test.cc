@@ -1,0 +1,125 @@
+// A request meets the limits of the model that serves it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/api/api.h"
+#include "decoding/method.h"
+#include "tests/coordinator/api/api_parse.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using api_text::Good;
+using api_text::ParseText;
+using ::testing::HasSubstr;
+
+ModelLimits Limits() {
+  ModelLimits limits;
+  limits.max_model_len = 100;
+  limits.vocab_size = 258;
+  limits.eos_ids = {256};
+  limits.kv_blocks_total = 1000;
+  return limits;
+}
+
+TEST(FitToModel, DefaultsToWhatTheContextLeaves) {
+  GenerateRequest request = Good("");
+  ASSERT_FALSE(FitToModel(Limits(), ApiLimits(), &request));
+  EXPECT_EQ(request.params.max_tokens, 97);
+  EXPECT_EQ(request.params.stop_ids, std::vector<TokenId>{256});
+}
+
+TEST(FitToModel, RefusesWhatExceedsTheContext) {
+  GenerateRequest request = Good(R"("max_tokens": 98)");
+  EXPECT_EQ(FitToModel(Limits(), ApiLimits(), &request)->code, "context_length_exceeded");
+  GenerateRequest fits = Good(R"("max_tokens": 97)");
+  EXPECT_FALSE(FitToModel(Limits(), ApiLimits(), &fits));
+  GenerateRequest full = std::get<GenerateRequest>(
+      ParseText(absl::StrCat("{\"prompt\": \"", std::string(99, 'a'), "\"}")));
+  EXPECT_EQ(FitToModel(Limits(), ApiLimits(), &full)->param, "prompt");
+}
+
+TEST(FitToModel, RefusesWhatNoReplicaCanHold) {
+  ModelLimits limits = Limits();
+  limits.kv_blocks_total = 10;
+  GenerateRequest request = Good(R"("max_tokens": 97)");
+  const std::optional<ApiError> error = FitToModel(limits, ApiLimits(), &request);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code, "kv_capacity_exceeded");
+  EXPECT_THAT(error->message, HasSubstr("15 KV blocks"));
+  EXPECT_THAT(error->message, HasSubstr("has 10"));
+}
+
+// 8 beams and 2^24 tokens: 2^30 values of noise a layer where every output is a draw over all.
+TEST(FitToModel, RefusesDecisionsThatWouldHoldUpEveryOtherSequence) {
+  ModelLimits limits = Limits();
+  limits.vocab_size = 1 << 24;
+  const auto fit = [&](const std::string& fields) {
+    GenerateRequest request = Good(
+        absl::StrCat(R"("max_tokens": 8, "decoding": "beam_sampling", "beam_width": 8)", fields));
+    return FitToModel(limits, ApiLimits(), &request);
+  };
+  for (const char* wide : {R"(, "speculative": {"method": "dsbd"})", R"(, "warp_mode": "joint")",
+                           R"(, "warp_mode": "rowcut", "speculative": false)"}) {
+    const std::optional<ApiError> error = fit(wide);
+    ASSERT_TRUE(error) << wide;
+    EXPECT_EQ(error->code, "unsupported_combination");
+    EXPECT_EQ(error->param, "beam_width");
+    EXPECT_THAT(error->message, HasSubstr("at most 536870912"));
+    EXPECT_THAT(error->message, HasSubstr("pf_gumbel"));
+  }
+  EXPECT_FALSE(fit(""));
+  EXPECT_FALSE(fit(R"(, "top_k": 50, "speculative": {"method": "dsbd"})"));
+  limits.vocab_size = 1 << 23;
+  EXPECT_FALSE(fit(R"(, "speculative": {"method": "dsbd"})"));
+}
+
+TEST(FitToModel, BeamsMayNeedAChainEach) {
+  const GenerateRequest plain = Good(R"("max_tokens": 32, "speculative": false)");
+  EXPECT_EQ(decoding::KvBlocksBound(plain.params, 16, 16), 3 + 1 + 1 + 5);
+  const GenerateRequest beams = Good(R"("max_tokens": 32, "num_beams": 4)");
+  EXPECT_EQ(decoding::KvBlocksBound(beams.params, 16, 16),
+            3 + 4 * 2 + (8 * 6 + 8) / 16 + 1 + 4 + 5);
+}
+
+// A path of 16 layers has 16 nodes, other forms have 4 x 16, a tree has its own number; what drafts
+// nothing keeps the target's own beams instead.
+TEST(FitToModel, TheForestThatIsReservedHasTheFormOfTheMethod) {
+  for (const decoding::MethodRow& row : decoding::Methods()) {
+    if (row.serves != std::vector<decoding::DecodingKind>{decoding::DecodingKind::kMultinomial})
+      continue;
+    decoding::DecodingParams params;
+    params.method = &row;
+    params.max_tokens = 32;
+    const auto forest = [&] { return decoding::KvBlocksBound(params, 16, 16) - (3 + 1 + 5); };
+    if (row.form == decoding::DraftForm::kNone) {
+      params.draft_beams = 1;
+      EXPECT_EQ(forest(), 1) << row.name;
+      params.draft_beams = 4;
+      params.joint_tokens = 3;  // a block for each branch, one for all rows, and 4 - 1 more to fill
+      EXPECT_EQ(forest(), row.reads("draft_beams") ? 4 * 1 + 1 + 3 : 1) << row.name;
+      continue;
+    }
+    const int width = row.form == decoding::DraftForm::kPath ? 1 : row.most_children > 0 ? 2 : 4;
+    params.draft_depth = 16;
+    EXPECT_EQ(forest(), width + 1) << row.name;
+    if (!row.reads("draft_tree")) continue;
+    params.draft_depth = 0;
+    params.draft_tree = "2-2-2-2";  // 30 nodes
+    EXPECT_EQ(forest(), 2) << row.name;
+  }
+}
+
+TEST(FitToModel, StopIdsAreTheModelsAndTheRequests) {
+  GenerateRequest both = Good(R"("stop_token_ids": [65, 256])");
+  ASSERT_FALSE(FitToModel(Limits(), ApiLimits(), &both));
+  EXPECT_EQ(both.params.stop_ids, (std::vector<TokenId>{65, 256}));
+  GenerateRequest own = Good(R"("stop_token_ids": [65], "ignore_eos": true)");
+  ASSERT_FALSE(FitToModel(Limits(), ApiLimits(), &own));
+  EXPECT_EQ(own.params.stop_ids, std::vector<TokenId>{65});
+  EXPECT_EQ(own.vocab_size, 258);
+}
+
+}  // namespace
+}  // namespace coppice::coordinator

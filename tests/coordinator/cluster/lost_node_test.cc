@@ -1,0 +1,121 @@
+// What becomes of the requests of a replica that is lost, and of the replica when it comes back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/coordinator/cluster/dispatcher_fixture.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(DispatcherTest, ALostReplicasRequestsAreStartedElsewhereUnderNewIds) {
+  JoinReplica("replica-0");
+  const auto exchange = Submit();
+  ASSERT_EQ(Started("replica-0").size(), 1);
+  clock_.now_s = 1.0;
+  JoinReplica("replica-1");
+  clock_.now_s = 1.8;
+  dispatcher_.Tick();  // replica-0 has been silent for 1.8 s
+  ASSERT_EQ(Started("replica-1").size(), 1);
+  EXPECT_NE(Started("replica-1")[0], Started("replica-0")[0]);
+  Finish("replica-0", Started("replica-0")[0]);  // too late: not wanted any more
+  EXPECT_FALSE(exchange->reply);
+  Finish("replica-1", Started("replica-1")[0]);
+  EXPECT_EQ(exchange->reply->status, 200);
+}
+
+TEST_F(DispatcherTest, AReplicaWithoutStepsIsToldToEndAndItsRequestsGoOn) {
+  JoinReplica("replica-0");
+  const auto exchange = Submit();
+  ASSERT_EQ(Started("replica-0").size(), 1);
+  JoinReplica("replica-1");
+  Beat("replica-1");
+  Beat("replica-0", /*still_s=*/10.2);
+  clock_.now_s = 0.02;
+  dispatcher_.Tick();
+  EXPECT_EQ(registry_.Find("replica-0")->state, NodeState::kLost);
+  EXPECT_EQ(GivenUps("replica-0"), 1);
+  ASSERT_EQ(Started("replica-1").size(), 1);
+  Beat("replica-0", /*still_s=*/0);  // it steps again, too late
+  EXPECT_EQ(GivenUps("replica-0"), 2);
+  EXPECT_EQ(registry_.Find("replica-0")->state, NodeState::kLost);
+  Finish("replica-0", Started("replica-0")[0]);
+  EXPECT_FALSE(exchange->reply);
+  Finish("replica-1", Started("replica-1")[0]);
+  EXPECT_EQ(exchange->reply->status, 200);
+  EXPECT_EQ(GivenUps("replica-1"), 0);
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_replica_up{id=\"replica-0\"} 0"));
+}
+
+TEST_F(DispatcherTest, WithoutAnotherReplicaALostOnesRequestsEndAsReplicaLost) {
+  JoinReplica("replica-0");
+  const auto exchange = Submit();
+  Beat("replica-0", /*still_s=*/10.2);
+  dispatcher_.Tick();
+  clock_.now_s = 4.9;
+  dispatcher_.Tick();
+  EXPECT_FALSE(exchange->reply);
+  const auto fresh = Submit();  // has lost nothing: waits for a replica until its own deadline
+  clock_.now_s = 5.1;
+  dispatcher_.Tick();
+  ASSERT_TRUE(exchange->reply);
+  EXPECT_EQ(exchange->reply->status, 503);
+  EXPECT_THAT(exchange->reply->body, HasSubstr("replica_lost"));
+  EXPECT_THAT(exchange->reply->body, HasSubstr("replica replica-0 is lost: it beats but has made"));
+  EXPECT_FALSE(fresh->reply);
+  EXPECT_EQ(dispatcher_.waiting(), 1);
+}
+
+TEST_F(DispatcherTest, AReplicaThatComesInTimeTakesWhatALostOneHad) {
+  JoinReplica("replica-0");
+  const auto exchange = Submit();
+  Beat("replica-0", /*still_s=*/10.2);
+  dispatcher_.Tick();
+  clock_.now_s = 4;
+  dispatcher_.Tick();
+  JoinReplica("replica-1");
+  clock_.now_s = 5.4;
+  dispatcher_.Tick();
+  Finish("replica-1", Started("replica-1").at(0));
+  EXPECT_EQ(exchange->reply->status, 200);
+}
+
+// A replica that was silent and comes back still runs what has gone elsewhere: it is told to drop
+// that before it gets anything new, whether it beats again or registers again.
+TEST_F(DispatcherTest, AReplicaThatComesBackIsToldToDropWhatWentElsewhere) {
+  for (const bool registers : {false, true}) {
+    JoinReplica("replica-0");
+    Submit();
+    Submit();
+    const std::vector<uint64_t> old = Started("replica-0");
+    const double lost_s = clock_.now_s + 1.6;
+    while (clock_.now_s < lost_s) {
+      clock_.now_s += 0.1;
+      dispatcher_.Tick();
+    }
+    ASSERT_EQ(registry_.Find("replica-0")->state, NodeState::kLost);
+    EXPECT_EQ(Cancelled("replica-0").size(), 0);
+    if (registers) {
+      JoinReplica("replica-0");
+    } else {
+      Beat("replica-0");
+    }
+    EXPECT_THAT(Cancelled("replica-0"), ::testing::UnorderedElementsAreArray(old));
+    const std::vector<uint64_t> all = Started("replica-0");
+    ASSERT_EQ(all.size(), 4);
+    int cancelled = 0;
+    for (const auto& [peer, message] : sent_) {
+      cancelled += message.has_cancel();
+      if (message.has_start() && message.start().sequence_id() == all[2]) break;
+    }
+    EXPECT_EQ(cancelled, 2);
+    Finish("replica-0", all[2]);
+    Finish("replica-0", all[3]);
+    EXPECT_TRUE(dispatcher_.idle());
+    sent_.clear();
+  }
+}
+
+}  // namespace
+}  // namespace coppice::coordinator

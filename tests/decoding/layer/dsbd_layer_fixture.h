@@ -1,0 +1,60 @@
+// One DSBD layer with its draft law, verified with choices that are enumerated.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "decoding/layer/dsbd_layer.h"
+#include "testing/beam_law.h"
+#include "testing/enumerate_choices.h"
+#include "tests/testing/joint_layer.h"
+
+namespace coppice::decoding {
+
+inline test::ExactLaw IidLaw(const LayerLaw& p, int width) {
+  test::ExactLaw law;
+  test::VisitLayerOutcomes(p, width, /*with_replacement=*/true,
+                           [&](const std::vector<Entry>& entries, double probability) {
+                             std::vector<uint64_t> outcome;
+                             for (const Entry& entry : entries)
+                               outcome.push_back(test::joint_layer::Key(entry));
+                             law[outcome] += probability;
+                           });
+  return law;
+}
+
+// For every width that occurs: largest difference of the law given that width from iid P.
+inline double WorstGivenWidth(const test::ExactLaw& law, const LayerLaw& p) {
+  std::map<size_t, double> mass;
+  for (const auto& [outcome, probability] : law) mass[outcome.size()] += probability;
+  double worst = 0;
+  for (const auto& [width, total] : mass) {
+    test::ExactLaw given;
+    for (const auto& [outcome, probability] : law) {
+      if (outcome.size() == width) given[outcome] = probability / total;
+    }
+    worst = std::max(worst, test::LargestDifference(given, IidLaw(p, static_cast<int>(width))));
+  }
+  return worst;
+}
+
+class DsbdLayer : public testing::Test {
+ protected:
+  void Use(const test::joint_layer::Config& config) {
+    layer_ = test::joint_layer::MakeLayer(config.target, config.draft, config.draft_target);
+    test::joint_layer::Bind(&layer_);
+    arranged_ = test::joint_layer::ArrangedProposal(layer_);
+  }
+  LayerResult Run(const std::vector<Entry>& drafts, RemovedParents rule, int width,
+                  ChoiceSource* choices, const WidthRule& rule_of_width = {}) {
+    return VerifyDsbdLayer({&layer_.p, &arranged_, drafts, width}, rule, rule_of_width, choices);
+  }
+  bool IsRemoved(Entry draft) const { return draft.beam >= layer_.p.rows.size(); }
+  test::joint_layer::Layer layer_;
+  LayerLaw arranged_;
+};
+
+}  // namespace coppice::decoding

@@ -1,0 +1,60 @@
+// Choices whose noise is shared where it must not be: mutants that seeded_law_test must see.
+#pragma once
+
+#include "testing/forwarded_choices.h"
+
+namespace coppice::decoding {
+
+// Residual draws with the noise of the draft.
+class ResidualOfDraftNoise : public test::ForwardedChoices {
+ public:
+  using test::ForwardedChoices::ForwardedChoices;
+  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
+    return choices_->Choose(domain == Domain::kResidual ? Domain::kDraft : domain, slot, law);
+  }
+};
+
+// Draws from the target with the noise of the drafts of the same slots.
+class DirectOfDraftNoise : public test::ForwardedChoices {
+ public:
+  using test::ForwardedChoices::ForwardedChoices;
+  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
+    return choices_->Choose(domain == Domain::kDirect ? Domain::kDraft : domain, slot, law);
+  }
+};
+
+// Draws from the target with the noise of the residual draw.
+class DirectOfResidualNoise : public test::ForwardedChoices {
+ public:
+  using test::ForwardedChoices::ForwardedChoices;
+  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
+    if (domain == Domain::kResidual) residual_slot_ = slot;
+    return domain == Domain::kDirect ? choices_->Choose(Domain::kResidual, residual_slot_, law)
+                                     : choices_->Choose(domain, slot, law);
+  }
+
+ private:
+  uint32_t residual_slot_ = 0;
+};
+
+// One coin for all drafts of a node.
+class OneCoin : public test::ForwardedChoices {
+ public:
+  using test::ForwardedChoices::ForwardedChoices;
+  Coin Accept(uint64_t layer_hash, uint32_t, double a, double b) override {
+    return choices_->Accept(layer_hash, 0, a, b);
+  }
+};
+
+// The same noise after every path.
+class OneNoiseForAllPaths : public test::ForwardedChoices {
+ public:
+  using test::ForwardedChoices::ForwardedChoices;
+  Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
+    LayerLaw keyless = law;
+    for (WeightedRow& row : keyless.rows) row.hash = 7;
+    return choices_->Choose(domain, slot, keyless);
+  }
+};
+
+}  // namespace coppice::decoding
