@@ -64,10 +64,11 @@ class Decoder final : public kernels::Pass {
   std::shared_ptr<const kernels::RopeTable> rope_;
   // R = max_rows, d = hidden size, D = head_dim, q, kv, f, v = this rank's query heads, KV heads,
   // MLP columns, vocabulary rows.
-  kernels::Tensor x_;          // [R, d] the residual stream
-  kernels::Tensor normed_;     // [R, d]
-  kernels::Tensor partial_;    // [R, d] this rank's term of a row-parallel product; empty with one rank
-  kernels::Tensor qkv_;        // [R, (q + 2 kv) D]
+  kernels::Tensor x_;       // [R, d] the residual stream
+  kernels::Tensor normed_;  // [R, d]
+  kernels::Tensor
+      partial_;          // [R, d] this rank's term of a row-parallel product; empty with one rank
+  kernels::Tensor qkv_;  // [R, (q + 2 kv) D]
   kernels::Tensor attended_;   // [R, q D]
   kernels::Tensor gate_up_;    // [R, 2 f]
   kernels::Tensor activated_;  // [R, f]

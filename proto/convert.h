@@ -54,7 +54,7 @@ struct SequenceProgress {
   std::vector<TokenId> stable_tokens;  // new ones
   bool finished = false;
   std::vector<decoding::Hypothesis> hypotheses;  // finished: 1 to max_hypotheses, best first
-  std::optional<coppice::DecodingStats> stats;            // finished
+  std::optional<coppice::DecodingStats> stats;   // finished
 };
 // For an update without an error; the caller looks at error_code first.
 absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate& message,

@@ -131,7 +131,6 @@ double ForestSizer::DeepCoverage(const Learned& learned, int beam_width, int wid
                  (kPriorTrials + cover->second.deep_trials);
 }
 
-
 double ForestSizer::Coverage(absl::string_view method, int beam_width, int width) const {
   const auto found = learned_.find({std::string(method), beam_width});
   return Coverage(found == learned_.end() ? Learned() : found->second, beam_width, width);

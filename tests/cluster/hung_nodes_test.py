@@ -56,7 +56,7 @@ class StoppedThread:
 
     def __enter__(self):
         if self.libc.ptrace(PTRACE_ATTACH, self.pid, None, None) != 0:
-            raise unittest.SkipTest(f"this system forbids ptrace: {os.strerror(ctypes.get_errno())}")
+            raise OSError(f"this system forbids ptrace: {os.strerror(ctypes.get_errno())}")
         return self
 
     def __exit__(self, *_):
@@ -142,7 +142,7 @@ class HungNodes(unittest.TestCase):
             self.assertEqual(self.node(cluster, "replica-0")["state"], "lost")
             self.assertIn("no progress", self.node(cluster, "replica-0")["reason"])
             self.assertEqual(cluster.api.cluster()["state"], "lost")
-            self.assert_ended(replica, "replica-0", "step 1", f"rank 1 (pid {rank}) is stopped")
+            self.assert_ended(replica, "replica-0", " has been under way for ", f"rank 1 (pid {rank}) is stopped")
             self.assertTrue(cluster.process("coordinator").alive())
 
     def test_streams_of_a_hung_replica_go_on_elsewhere(self):

@@ -102,13 +102,15 @@ class OpLog : public kernels::Ops {
   bool has_needs() const override { return needs_; }
   void CommitKv(kernels::KvPool*) override { Add("commit"); }
   void Embed(const kernels::Weight&, int64_t, kernels::Tensor) override { Add("embed"); }
-  void AddNorm(kernels::Tensor, kernels::Tensor addend, const kernels::Weight&, float, kernels::Tensor) override {
+  void AddNorm(kernels::Tensor, kernels::Tensor addend, const kernels::Weight&, float,
+               kernels::Tensor) override {
     Add(addend.empty() ? "norm" : "add-norm");
   }
   void MatMul(const kernels::Weight&, kernels::Tensor, kernels::Tensor, bool accumulate) override {
     Add(accumulate ? "matmul+" : "matmul");
   }
-  void RopeAndStoreKv(int layer, const kernels::RopeTable&, kernels::Tensor, kernels::KvPool*) override {
+  void RopeAndStoreKv(int layer, const kernels::RopeTable&, kernels::Tensor,
+                      kernels::KvPool*) override {
     Add(absl::StrCat("rope", layer));
   }
   void Attention(int layer, kernels::Tensor, const kernels::KvPool&, kernels::Tensor) override {

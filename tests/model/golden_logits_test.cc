@@ -18,11 +18,9 @@ constexpr double kTolerance = 1e-5;  // max |difference| / max |logit|, f32
 class GoldenLogits : public testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(kModel) || !std::filesystem::exists(kGolden)) {
-      GTEST_SKIP() << kModel << " and " << kGolden
-                   << " are not there; decoder_test covers the forward pass";
-    }
-    std::ifstream(kGolden) >> golden_;
+    std::ifstream file(kGolden);
+    ASSERT_TRUE(file) << kGolden << " cannot be read";
+    file >> golden_;
     auto loaded = LoadForTest({.dir = kModel, .max_rows = 64});
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     loaded_ = *std::move(loaded);

@@ -25,8 +25,8 @@ MAY_INCLUDE = {
     "draft_node": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
     "worker": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
     "tokenizer": ("base/",),
-    "coordinator": ("base/", "comm/", "proto/", "tokenizer/", "decoding/params.h", "decoding/parameter.h", "decoding/method.h", "decoding/topology.h",
-                    "decoding/decision_cost.h"),
+    "coordinator": ("base/", "comm/", "proto/", "tokenizer/", "decoding/params.h", "decoding/parameter.h", "decoding/method.h",
+                    "decoding/topology.h", "decoding/decision_cost.h"),
     "loadgen": ("base/",),
     "testing": ("base/", "decoding/"),
     "tools": (ALL_BUT_TESTS,),
@@ -222,7 +222,63 @@ def check_scripts(root):
                 yield f"{path}: {result.stderr.strip()}"
 
 
-CHECKS = (check_includes, check_subfolders, check_types, check_readmes, check_listed, check_names, check_scripts)
+# ---- citations of docs/ ----
+TEXTS = (*SOURCES, ".proto", ".py", ".sh", ".md", ".txt", ".cmake")
+NUMBER = r"\d+(?:\.\d+)*"
+SECTIONS = rf"(?P<sections>\s+{NUMBER}(?:(?:,\s+|\s+and\s+|\s+to\s+|-){NUMBER})*)?"
+CITATION = re.compile(r"(?<!\]\()\bdocs/(?P<page>[\w/]+\.md)" + SECTIONS)
+LINK = re.compile(r"\]\((?P<page>[\w./-]+)\)" + SECTIONS)
+OUTSIDE = re.compile(r"\b(?!README\b)[A-Z]{3,}\.md\b")
+HEADING = re.compile(rf"^#+ ({NUMBER})\.? ", re.M)
+
+
+def joined_comments(text):
+    """The text with line breaks and the comment marks after them as spaces: a sentence may go over lines."""
+    return re.sub(r"\n[ \t]*(?://|#)?", lambda match: " " * len(match.group()), text)
+
+
+def check_citations(root):
+    """A page of docs/ that is cited (docs/page.md 4.2, or a link in Markdown) exists and has the section."""
+    folders = [name for name in (*MAY_INCLUDE, *FREE, *OTHER, ".ci") if os.path.isdir(os.path.join(root, name))]
+    paths = [path for folder in folders for path in walk(root, folder)]
+    paths += [name for name in sorted(os.listdir(root)) if os.path.isfile(os.path.join(root, name))]
+    for path in paths:
+        if not path.endswith(TEXTS) and os.path.dirname(path) != ".ci" or path.startswith("tests/tree/"):
+            continue
+        text = read(root, path)
+        flat = joined_comments(text)
+        cited = [(match, os.path.join("docs", match["page"])) for match in CITATION.finditer(flat)]
+        if path.endswith(".md"):
+            cited += [(match, os.path.normpath(os.path.join(os.path.dirname(path), match["page"])))
+                      for match in LINK.finditer(flat)]
+        for match, page in cited:
+            place = f"{path}:{text.count(chr(10), 0, match.start()) + 1}"
+            if not os.path.isfile(os.path.join(root, page)):
+                yield f"{place}: there is no {page}"
+                continue
+            there = set(HEADING.findall(read(root, page)))
+            for section in re.findall(NUMBER, match["sections"] or ""):
+                if section not in there:
+                    yield f"{place}: {page} has no section {section}"
+        for match in OUTSIDE.finditer(text):
+            yield f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {match.group()} is not a file of this tree"
+
+
+SKIP = re.compile(r"\bGTEST_SKIP\b|\bSKIP_(?:RETURN_CODE|REGULAR_EXPRESSION)\b|\bDISABLED\b|\bDISABLED_|\bskip(?:Test|If|Unless)\b|\bSkipTest\b")
+
+
+def check_skips(root):
+    """No test skips: what it needs is in the tree or is installed for it."""
+    for path in (p for folder in ("tests", "tools", "bench") for p in walk(root, folder)):
+        if not path.endswith(TEXTS) or path.startswith("tests/tree/tree_rules"):
+            continue
+        for number, line in enumerate(read(root, path).splitlines(), 1):
+            if SKIP.search(line):
+                yield f"{path}:{number}: a test that may be skipped"
+
+
+CHECKS = (check_includes, check_subfolders, check_types, check_readmes, check_listed, check_names, check_scripts,
+          check_citations, check_skips)
 
 
 def violations(root):

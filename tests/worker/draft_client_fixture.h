@@ -37,7 +37,6 @@ class FakeDraftNode {
     proto::DraftNode node;
     node.set_node_id(id);
     node.set_endpoint(channel_->endpoint());
-    node.set_vocab_size(kVocab);
     return node;
   }
   // The next command of this kind; others are passed over. nullopt after 2 s.

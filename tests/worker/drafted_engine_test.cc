@@ -43,7 +43,6 @@ class DraftNodeThread {
     proto::DraftNode* node = nodes.add_nodes();
     node->set_node_id("draft");
     node->set_endpoint(leaders_->endpoint());
-    node->set_vocab_size(kVocab);
     return nodes;
   }
 

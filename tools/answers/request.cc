@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/status.h"
 #include "base/rng.h"
+#include "base/status.h"
 #include "decoding/draft_size.h"
 #include "decoding/method.h"
 
@@ -215,8 +215,8 @@ absl::StatusOr<decoding::DecodingParams> ParamsOf(const AnswerRequest& request) 
 std::string RequestName(const AnswerRequest& request) {
   const decoding::DecodingParams& params = request.params;
   std::string name =
-      absl::StrCat(request.number, " ", request.method, " ", decoding::DecodingKindName(params.kind),
-                   " W=", params.beam_width);
+      absl::StrCat(request.number, " ", request.method, " ",
+                   decoding::DecodingKindName(params.kind), " W=", params.beam_width);
   if (request.forest_width > 0) {
     absl::StrAppend(&name, " drafts ", request.forest_width, " x ", request.forest_depth);
   }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "decoding/params.h"
 
 namespace coppice::answers {
@@ -15,8 +15,8 @@ namespace coppice::answers {
 struct AnswerRequest {
   int number = 0;  // from 0
   std::vector<TokenId> prompt;
-  std::string method = "auto";      // a row's name, "auto", or "none": nothing is drafted
-  decoding::DecodingParams params;  // all but the method
+  std::string method = "auto";             // a row's name, "auto", or "none": nothing is drafted
+  decoding::DecodingParams params;         // all but the method
   int forest_width = 0, forest_depth = 0;  // of every draft; 0 = no drafts
   int late = 0;  // > 0: the draft of every late-th round does not come; its round is plain
 };
