@@ -44,6 +44,7 @@ RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
   RowNeed need = CutNeed(params.warp);
   if (use.likelihood && params.warp.temperature <= 0) return RowNeed();
   if (need.form != RowNeed::Form::kWhole || IsJoint(params.warp.mode)) return need;
+  if (!KeepsWholeRow(params.warp)) return need;  // a cut that no shortlist is known for
   switch (use.kind) {
     case RowUse::Kind::kLaw:
       return need;
