@@ -217,7 +217,8 @@ TEST_P(TensorParallelStep, AFailedGatherLeavesNoRows) {
   const std::vector<float> logits = RandomFloats(2 * kOddVocab, 4);
   OnEveryRank(/*failing=*/1, [&](Backend* backend, int rank) {
     RowPass pass(logits, kOddVocab, rank, GetParam());
-    ASSERT_TRUE(backend->Submit(TopPlan(2, 6), &pass).ok());
+    const StepPlan plan = TopPlan(2, 6);
+    ASSERT_TRUE(backend->Submit(plan, &pass).ok());
     EXPECT_EQ(backend->Wait().status().message(), "the line is cut");
     StepPlan fetch;
     fetch.fetch = {0};
