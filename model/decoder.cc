@@ -27,9 +27,6 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(DecoderParts parts,
 
 Decoder::Decoder(DecoderParts parts, kernels::KvPool* pool, int ranks)
     : parts_(std::move(parts)), pool_(pool), ranks_(ranks) {
-  const ModelConfig& config = parts_.config;
-  COPPICE_CHECK(config.norm == NormKind::kRmsNorm && config.position == PositionKind::kRope &&
-                config.mlp == MlpKind::kSwiGlu);
   COPPICE_CHECK(parts_.max_rows > 0);
 }
 

@@ -13,21 +13,17 @@
 namespace coppice::model {
 namespace {
 
-// One row per architecture of config.json. A family that differs only in these choices is a new
-// row; the norm, position and MLP kinds that decoder.cc does not compute yet have no row, so
-// they are refused by name.
+// One row per architecture of config.json: all of RMS norm, rotary positions and a SwiGLU MLP, which
+// is what decoder.cc computes. A family of other parts has no row, so it is refused by name.
 struct Family {
   const char* architecture;
-  NormKind norm;
-  PositionKind position;
-  MlpKind mlp;
   std::optional<bool>
       attention_bias;  // nullopt: config.json's attention_bias, on q, k, v and the output
 };
 constexpr Family kFamilies[] = {
-    {"LlamaForCausalLM", NormKind::kRmsNorm, PositionKind::kRope, MlpKind::kSwiGlu, std::nullopt},
-    {"MistralForCausalLM", NormKind::kRmsNorm, PositionKind::kRope, MlpKind::kSwiGlu, false},
-    {"Qwen2ForCausalLM", NormKind::kRmsNorm, PositionKind::kRope, MlpKind::kSwiGlu, true},
+    {"LlamaForCausalLM", std::nullopt},
+    {"MistralForCausalLM", false},
+    {"Qwen2ForCausalLM", true},
 };
 
 absl::StatusOr<const Family*> ReadFamily(const JsonFile& json) {
@@ -137,9 +133,6 @@ absl::Status CheckFullAttention(const JsonFile& json, const ModelConfig& config)
 }
 
 absl::Status ReadChoices(const JsonFile& json, const Family& family, ModelConfig* config) {
-  config->norm = family.norm;
-  config->position = family.position;
-  config->mlp = family.mlp;
   COPPICE_ASSIGN_OR_RETURN(const std::string activation, json.StringOr("hidden_act", "silu"));
   if (activation != "silu" && activation != "swish") {
     return json.Error("hidden_act", activation + ", expected silu");

@@ -1,6 +1,5 @@
-// A decoder-only transformer as data: what config.json of a Hugging Face folder says, as rows of
-// choices rather than classes per family. Llama is implemented; OPT and Qwen2 need other values,
-// not other code paths in callers.
+// A decoder-only transformer as data: what config.json of a Hugging Face folder says. The families
+// served are rows of a table that differ in such values; one of other parts is refused by name.
 #pragma once
 
 #include <string>
@@ -12,10 +11,6 @@
 
 namespace coppice::model {
 
-enum class NormKind { kRmsNorm, kLayerNorm };
-enum class PositionKind { kRope, kLearned };
-enum class MlpKind { kSwiGlu, kRelu };
-
 struct ModelConfig {
   std::string model_type;  // "llama"
   int vocab_size = 0;
@@ -26,9 +21,6 @@ struct ModelConfig {
   int num_kv_heads = 0;
   int head_dim = 0;
   int max_positions = 0;
-  NormKind norm = NormKind::kRmsNorm;
-  PositionKind position = PositionKind::kRope;
-  MlpKind mlp = MlpKind::kSwiGlu;
   bool attention_bias = false;  // on q, k, v
   bool output_bias = false;     // on the attention output
   bool mlp_bias = false;

@@ -144,6 +144,7 @@ void Metrics::Impl::Declare() {
   DeclareHistogram("verify_seconds", "Time of target passes and verdicts, per request.", Times());
   DeclareGauge("kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.");
   DeclareGauge("kv_blocks", "KV blocks by state.");
+  DeclareCounter("num_preemptions_total", "Always 0: admission reserves, nothing is preempted.");
   DeclareCounter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.");
   DeclareCounter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache.");
   DeclareCounter("spec_decode_num_drafts_total", "Forests verified.");
@@ -327,6 +328,7 @@ void Metrics::NodeUp(const Node& node, bool up) {
   }
   if (!node.worker()) return;
   impl_->counter("bad_updates_total", {{"replica", node.id}});
+  impl_->counter("num_preemptions_total", {{"replica", node.id}});
   const proto::Register& info = node.registration;
   impl_
       ->gauge("model_info", {{"model_name", impl_->model_name},

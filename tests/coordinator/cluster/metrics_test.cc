@@ -55,6 +55,8 @@ TEST(Metrics, CountersOfANodeAreFollowedOverItsRestart) {
   EXPECT_THAT(metrics.Text(),
               HasSubstr("coppice_kv_blocks{replica=\"replica-0\",state=\"free\"} 70\n"));
   EXPECT_THAT(metrics.Text(), HasSubstr("reason=\"late\",replica=\"replica-0\"} 3\n"));
+  EXPECT_THAT(metrics.Text(),
+              HasSubstr("coppice_num_preemptions_total{replica=\"replica-0\"} 0\n"));
 }
 
 TEST(Metrics, EveryFamilyHasHelpAndTypeAndCountersEndInTotal) {
