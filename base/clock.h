@@ -1,4 +1,5 @@
-// The time as an argument. Services take a Clock; tests pass a ManualClock.
+// The time as an argument. Services take a Clock; tests pass a ManualClock. Threads that wait on
+// sockets (comm/, loadgen/) read the steady clock instead: their waits are real time.
 #pragma once
 
 #include <chrono>

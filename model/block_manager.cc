@@ -12,10 +12,6 @@ BlockManager::BlockManager(const BlockManagerOptions& options)
     : impl_(std::make_unique<Impl>(options)) {}
 BlockManager::~BlockManager() = default;
 
-int64_t BlockManager::BlocksFor(int64_t tokens, int64_t scratch_nodes) const {
-  return BlocksOf(tokens) + BlocksOf(scratch_nodes);
-}
-
 SequenceHandle BlockManager::Open(absl::Span<const TokenId> prompt, int* cached_tokens) {
   SequenceHandle handle;
   if (impl_->free_handles.empty()) {

@@ -46,10 +46,6 @@ class BlockManager {
   explicit BlockManager(const BlockManagerOptions& options);
   ~BlockManager();
 
-  // Blocks that a sequence of `tokens` prefix tokens and `scratch_nodes` live nodes can need at
-  // most.
-  int64_t BlocksFor(int64_t tokens, int64_t scratch_nodes) const;
-
   // At most prompt.size() - 1 tokens come from the cache, so that one row at least is computed.
   SequenceHandle Open(absl::Span<const TokenId> prompt, int* cached_tokens);
   void Close(SequenceHandle sequence);

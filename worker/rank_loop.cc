@@ -31,7 +31,10 @@ absl::Status RunRankLoop(comm::Communicator* communicator, model::ModelRunner* r
       comm::Poll({channel->socket()}, 1000);
       continue;
     }
-    if (message.has_stop()) return absl::OkStatus();
+    if (message.has_stop()) {
+      spdlog::info("stopping: {}", message.stop().reason());
+      return absl::OkStatus();
+    }
     if (message.has_joined()) {
       on_joined();
       continue;
