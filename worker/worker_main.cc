@@ -32,7 +32,8 @@ struct Place {
   std::string coordinator;
 };
 
-// Where this process stands: its replica's communicator and the coordinator's endpoint.
+// Finds this process's place in the cluster: its replica's communicator and the coordinator's
+// endpoint.
 absl::StatusOr<Place> FindPlace(comm::MpiWorld* world, node::StartWatch* start) {
   Place place;
   std::vector<comm::MpiWorld::Peer> peers;
@@ -67,7 +68,7 @@ proto::Register Registration(const model::ModelRunner& runner, const PlanLeader&
 
 absl::Status Lead(const std::string& coordinator, comm::Communicator* communicator,
                   model::ModelRunner* runner, node::StartWatch* start) {
-  start->Over();  // what follows has deadlines that name who is missing
+  start->Over();  // what follows has its own deadlines, which name who is missing
   COPPICE_ASSIGN_OR_RETURN(const auto plans,
                            PlanLeader::Start(communicator, absl::GetFlag(FLAGS_plan_listen),
                                              absl::GetFlag(FLAGS_start_deadline)));
