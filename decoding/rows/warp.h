@@ -28,9 +28,9 @@ WarpParams WithoutCuts(WarpParams warp);
 // True when the cuts act on the flat scores of a whole layer and rows stay uncut: JOINT with a cut,
 // and JOINT and ROWCUT at temperature 0 (decoding/law/joint_law.h).
 bool CutsJointly(const WarpParams& warp);
-// Steps 2-5 on a tempered row (step 5 without its division). When x holds only the largest entries
-// of the row, they must include all that the cuts keep, and `sum` is the log-sum-exp of the whole
-// row.
+// The other steps, on a row from TemperRow: one-hot at temperature 0, the cuts, renormalisation.
+// When x holds only the largest entries of the row, they must include all that the cuts keep, and
+// `sum` is the log-sum-exp of the whole row.
 Distribution CutRow(absl::Span<const double> x, const WarpParams& warp,
                     const LogSum* sum = nullptr);
 // The first `count` tokens by (x descending, id ascending), in that order. Fewer when fewer are

@@ -1,6 +1,6 @@
 // coppice-golden FILE|DIRECTORY...: runs golden files (docs/algorithms.md 12) on the production
-// decoders, of a directory all. A line for each case, the count last. Exit status 1 when anything
-// failed, 2 when nothing is named.
+// decoders; of a directory, all of them. Prints a line for each case, and last the count. Exit
+// status 1 when a case failed, 2 when no file is given.
 #include <filesystem>
 #include <iostream>
 

@@ -106,7 +106,7 @@ std::string Readers(const decoding::ParameterRow& row) {
   return absl::StrJoin(names, ", ");
 }
 
-// Words on lines of at most kLineWidth; those after the first are indented.
+// Wraps to lines of at most kLineWidth and indents those after the first.
 std::string Wrapped(const std::string& text) {
   std::string out;
   size_t column = 0;
