@@ -134,7 +134,7 @@ void DrawOptions(Draws* draws, decoding::DecodingParams* params) {
   params->joint_tokens = draws->Between(1, 5);
 }
 
-// Sets the fields that the method reads. A few requests also get fields that it refuses.
+// Restricts the fields to what the method reads and serves, except in a few requests.
 void FitOptions(const decoding::MethodRow* row, Draws* draws, decoding::DecodingParams* params) {
   if (row == nullptr || draws->OneIn(24)) return;
   if (row->form == decoding::DraftForm::kPath)
