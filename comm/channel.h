@@ -23,9 +23,12 @@
 namespace coppice::comm {
 
 struct ChannelOptions {
+  // Largest body of a frame. Larger frames are dropped and counted. Both ends should agree.
   size_t max_message_bytes = 64 << 20;
-  int send_high_water = 10000;  // frames queued for one peer before Send returns ResourceExhausted
-  // How long closing waits, in the background, for queued frames to be sent.
+  // Frames that may be queued for one peer. Then Send returns ResourceExhausted.
+  int send_high_water = 10000;
+  // How long queued frames are still sent, in the background, after closing. Set it where the last
+  // message matters (a Goodbye).
   int linger_ms = 0;
 };
 

@@ -10,8 +10,8 @@ namespace coppice::coordinator {
 
 struct LaunchOptions {
   CoordinatorOptions coordinator;
-  std::string model;           // folder with the tokenizer
-  std::string control_listen;  // "" = depends on the kind of launch
+  std::string model;           // folder of the target, for its tokenizer
+  std::string control_listen;  // endpoint for nodes; "" = depends on the kind of launch
 };
 
 // InvalidArgument names the flag and what it must be.

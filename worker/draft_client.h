@@ -20,10 +20,15 @@
 namespace coppice::worker {
 
 struct DraftClientOptions {
+  // Vocabulary of the target. Forests with other tokens are rejected.
   int vocab_size = 0;
-  int max_rows = 512;  // of a pass: bounds one forest
-  double min_deadline_s =
-      0.02;  // a draft is late after max(min, factor x its node's mean), at most max
+  // Rows of one target pass: bounds a forest.
+  int max_rows = 512;
+  // A draft is late after deadline_factor x the mean reply time of its node, but never before
+  // min_deadline_s and always after max_deadline_s. The first draft of a session, which waits for
+  // the node's prefill, has max_deadline_s. A late draft costs one plain round. Raise
+  // min_deadline_s on a machine with many stalls.
+  double min_deadline_s = 0.02;
   double deadline_factor = 4;
   double max_deadline_s = 2.0;
 };

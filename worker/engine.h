@@ -30,7 +30,8 @@ namespace coppice::worker {
 struct EngineOptions {
   SchedulerOptions scheduler;
   DraftClientOptions drafts;
-  std::string trace_rounds;  // CSV file with the time of every round; "" = none
+  // CSV file that gets the times of every round, for measurements. "": none.
+  std::string trace_rounds;
 };
 
 class Engine {

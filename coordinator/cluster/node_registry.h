@@ -37,12 +37,12 @@ struct NodeEvent {
 };
 
 struct RegistryOptions {
-  double heartbeat_interval_s = 0.5;
-  int missed_beats = 3;
-  double stuck_after_s = 10;  // beats without progress while there is work
-  int tokenizer_vocab = 0;    // the tokenizer's ids must fit the target's vocabulary
-  std::string tokenizer_dir;  // named when they do not
-  size_t max_events = 100;
+  double heartbeat_interval_s = 0.5;  // CoordinatorOptions
+  int missed_beats = 3;               // a node that misses so many heartbeats is lost
+  double stuck_after_s = 10;          // CoordinatorOptions
+  int tokenizer_vocab = 0;    // ids of the tokenizer; the target's vocabulary must have as many
+  std::string tokenizer_dir;  // for the error message when it does not
+  size_t max_events = 100;    // kept for /cluster
 };
 
 class NodeRegistry {

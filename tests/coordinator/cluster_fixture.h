@@ -64,7 +64,7 @@ class ClusterTest : public ::testing::Test {
     client.Send(request);
     return client.ReadAnswer();
   }
-  // The value of the first sample line of /metrics that starts with `series`; -1: none does.
+  // The value of the sample `series` in /metrics; -1: there is none.
   double Metric(const std::string& series) {
     const std::string text = "\n" + Ask(Get("/metrics")).body;
     const size_t at = text.find("\n" + series + " ");

@@ -64,7 +64,7 @@ inline void Bind(Layer* layer) {
   for (int b = 0; b < layer->q.rows.size(); ++b) layer->q.rows[b].sparse = &layer->draft_rows[b];
 }
 
-// Rows of the draft beams in the order of LayerInput: first those that are target beams.
+// Row numbers of the draft beams in LayerInput: the target's beams come first, then the others.
 inline std::vector<int> RowsOfDraftBeams(const Layer& layer) {
   std::vector<int> rows;
   int next = static_cast<int>(layer.p.rows.size());
