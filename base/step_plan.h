@@ -1,7 +1,7 @@
 // What one step computes: ragged rows of mixed work (prefill chunks, forests, plain beams), what
-// the decisions need of each row afterwards, and the KV copies to do before. Flat arrays: the leader
-// builds a plan (model/step_builder.h), sends it to its ranks as it is (proto/plan.proto), and every
-// rank runs the same (model/model_runner.h).
+// the decisions need of each row afterwards, and the KV copies to do first. Flat arrays. The leader
+// builds a plan (model/step_builder.h) and sends it unchanged to its ranks (proto/plan.proto);
+// every rank runs the same plan (model/model_runner.h).
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,10 @@ struct Segment {
 };
 
 // What a decision needs of one row of logits. A shortlist (kTop, kGumbel) holds every token whose
-// key is at least the count-th largest key minus `slack`; banned tokens are never listed. The key of
-// token v is x[v] = (logit[v] + bias[v]) / temperature, in f64 with one rounding for each operation;
-// kGumbel adds the noise of a slot, G(seed, TOKEN, slot, path_hash, v) of docs/algorithms.md 2.
+// key is at least the count-th largest key minus `slack`; banned tokens are never listed. The key
+// of token v is x[v] = (logit[v] + bias[v]) / temperature, in f64 with one rounding for each
+// operation; kGumbel adds the noise of a slot, G(seed, TOKEN, slot, path_hash, v) of
+// docs/algorithms.md 2.
 struct RowNeed {
   enum class Form : uint8_t {
     kWhole,   // all logits

@@ -64,7 +64,7 @@ class ServerChannel {
   // Peers returned by Receive whose connection has ended since the last call. ZeroMQ cannot tell:
   // always empty.
   virtual std::vector<std::string> TakeGone() { return {}; }
-  virtual Pollable socket() = 0;  // for Poll; get it anew before every call
+  virtual Pollable socket() = 0;  // for Poll; get it again before every call
   virtual const ChannelCounters& counters() const = 0;
 };
 
@@ -80,8 +80,8 @@ class ClientChannel {
   virtual absl::Status Send(const google::protobuf::MessageLite& message) = 0;
   // False when none is waiting. Never blocks.
   virtual bool Receive(google::protobuf::MessageLite* message) = 0;
-  // Number of connections lost so far; messages under way were lost with them. ZeroMQ cannot tell:
-  // 0.
+  // Number of connections lost so far; messages in flight were lost with them. ZeroMQ cannot tell:
+  // always 0.
   virtual uint64_t breaks() const { return 0; }
   virtual Pollable socket() = 0;
   virtual const ChannelCounters& counters() const = 0;

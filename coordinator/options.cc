@@ -40,7 +40,7 @@ ABSL_FLAG(bool, log_requests, true, "one log line for each request");
 namespace coppice::coordinator {
 namespace {
 
-// Collects what is wrong with the flags; all of it is reported at once.
+// Collects all errors in the flags, to report them at once.
 class FlagChecker {
  public:
   template <typename T>

@@ -1,4 +1,4 @@
-// What the two kinds of node process share: flags of the model and its passes, finding the
+// The common part of the two kinds of node process: flags of the model and its passes, finding the
 // coordinator, registration, start and exit. Called only by worker_main and draft_main, from their
 // main thread.
 #pragma once
@@ -41,13 +41,13 @@ absl::StatusOr<std::string> FindCoordinator(absl::Span<const comm::MpiWorld::Pee
 // id: "" = prefix and the process id. The caller adds the fields that only its kind of node has.
 proto::Register NodeRegistration(proto::NodeRole role, const std::string& id,
                                  const std::string& prefix, const model::ModelRunner& runner);
-// *runner must outlive the agent. A node that the coordinator gives up ends its process, with a line
-// that names the step and the ranks that are stopped.
+// *runner must outlive the agent. When the coordinator gives the node up, the process ends with a
+// line that names the step and the ranks that are stopped.
 absl::StatusOr<std::unique_ptr<comm::NodeAgent>> JoinCluster(const std::string& coordinator,
                                                              proto::Register registration,
                                                              model::ModelRunner* runner);
 
-// Ends the process when its start-up stands still for --start_deadline.
+// Ends the process when its start-up makes no progress for --start_deadline.
 std::unique_ptr<StartWatch> WatchStart(const std::string& program);
 
 }  // namespace coppice::node
