@@ -59,8 +59,7 @@ absl::Status Serve(std::unique_ptr<comm::MpiWorld>* world) {
 }  // namespace
 
 int CoordinatorMain(int argc, char** argv) {
-  ParseProgramFlags(kProgram, "Serves the HTTP API of a Coppice cluster and keeps its nodes.", argc,
-                    argv);
+  ParseProgramFlags(kProgram, FlagUsage(), argc, argv);
   std::unique_ptr<comm::MpiWorld> world;
   const absl::Status status = Serve(&world);
   // Finalizing MPI would wait for ranks that did not start; leaving without it makes mpirun end

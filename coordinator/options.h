@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/program_help.h"
 #include "coordinator/coordinator.h"
 
 namespace coppice::coordinator {
@@ -14,6 +15,8 @@ struct LaunchOptions {
   std::string control_listen;  // endpoint for nodes; "" = depends on the kind of launch
 };
 
+// What --help says: every flag of options.cc, in groups.
+ProgramUsage FlagUsage();
 // InvalidArgument names the flag and what it must be.
 absl::StatusOr<LaunchOptions> OptionsFromFlags();
 

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/program_help.h"
 #include "comm/mpi_world.h"
 #include "comm/node_agent.h"
 #include "model/model_runner.h"
@@ -24,11 +25,12 @@ ABSL_DECLARE_FLAG(double, start_deadline);
 
 namespace coppice::node {
 
-// Parses the flags, then serves. `serve` may fill *world. When serving fails, *world is not
+// Parses the flags, then serves. usage has the groups of the program's own flags; those of every
+// node are added. `serve` may fill *world. When serving fails, *world is not
 // destroyed, because MPI_Finalize would wait for the other ranks. Exit status: 0 clean stop, 1
 // cannot start or failed, 2 bad flags.
 using Serve = std::function<absl::Status(std::unique_ptr<comm::MpiWorld>& world)>;
-int RunNode(const std::string& program, const std::string& usage, int argc, char** argv,
+int RunNode(const std::string& program, ProgramUsage usage, int argc, char** argv,
             const Serve& serve);
 
 // InvalidArgument names a flag that is missing or out of range.

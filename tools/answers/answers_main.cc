@@ -193,7 +193,12 @@ absl::StatusOr<int> RunProgram() {
 }  // namespace
 
 int AnswersMain(int argc, char** argv) {
-  ParseProgramFlags(kProgram, kUsage, argc, argv);
+  const ProgramUsage usage = {
+      kUsage,
+      {{"Recording", {"out", "requests", "seed", "prompts"}},
+       {"Comparing", {"compare", "only", "score_tolerance"}},
+       {"Models", {"target", "draft", "shortlists", "threads", "kernels"}}}};
+  ParseProgramFlags(kProgram, usage, argc, argv);
   const absl::StatusOr<int> differing = RunProgram();
   if (differing.ok()) return *differing > 0 ? 1 : 0;
   FailProgram(kProgram, differing.status());
