@@ -10,7 +10,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # collects garbage late: a twentieth t
 endif()
 option(COPPICE_ASAN "address and undefined-behaviour sanitizers" OFF)
 option(COPPICE_TSAN "thread sanitizer" OFF)
+set(COPPICE_SLOWDOWN 1)  # by how much tests may take longer than their limits say
 if(COPPICE_ASAN OR COPPICE_TSAN)
+  set(COPPICE_SLOWDOWN 5)
   add_compile_options(-Wno-maybe-uninitialized)  # sanitizers hide from g++ 12 what initializes Boost's optional
 endif()
 if(COPPICE_ASAN)
@@ -105,6 +107,7 @@ function(coppice_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
+  math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * ${COPPICE_SLOWDOWN}")
   coppice_program(${name} KIND test SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")

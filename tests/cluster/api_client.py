@@ -1,12 +1,15 @@
 """Plain HTTP to a coordinator: completions, server-sent events, cluster state. Standard library only."""
 import http.client
 import json
+import os
 import threading
+
+SLOWDOWN = float(os.environ.get("COPPICE_SLOWDOWN", 1))  # of the programs under test, by sanitizers
 
 
 class ApiClient:
     def __init__(self, port, timeout_s=60):
-        self.port, self.timeout_s = port, timeout_s
+        self.port, self.timeout_s = port, timeout_s * SLOWDOWN
 
     def connect(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout_s)

@@ -11,13 +11,13 @@ import subprocess
 import tempfile
 import time
 
-from api_client import ApiClient
+from api_client import SLOWDOWN, ApiClient
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("COPPICE_BIN", ROOT / "build/release/bin"))
 TARGET = ROOT / "deploy/demo/text2sql-target"
 DRAFT = ROOT / "deploy/demo/text2sql-draft"
-READY_DEADLINE_S = 60
+READY_DEADLINE_S = 60 * SLOWDOWN
 REASON = re.compile(r"^coppice-[a-z]+: .*", re.MULTILINE)
 
 
@@ -84,7 +84,7 @@ def wait_sessions_gone(sessions, seconds):
     return left
 
 
-def run_launcher(arguments, timeout=120):
+def run_launcher(arguments, timeout=120 * SLOWDOWN):
     """(pid, exit status, stdout, stderr) of a launcher script, run to its end on the programs under test."""
     process = subprocess.Popen([str(a) for a in arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=dict(os.environ, COPPICE_BIN=str(BIN)))
