@@ -9,7 +9,7 @@
 //   Retain(leaves)          frees every node that is neither a leaf nor an ancestor of one
 //   Commit(leaves)          moves what all leaves share from scratch to the end of the prefix, and
 //                           appends the KV copies that this takes
-//   EndRound()              the round's freed slots may be handed out again, never earlier
+//   EndRound()              slots freed in this round may be handed out again; not before
 //   Close()                 frees everything
 #pragma once
 
