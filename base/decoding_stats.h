@@ -1,6 +1,6 @@
-// What decoding has cost and brought: of one round as a decoder counts it, of a sequence, of a
-// request. Everything is a sum, so that parts add up by Merge; what is shown as a mean is a method.
-// Filled by decoding/ and worker/, sent as proto::SequenceStats, shown by coordinator/. A value.
+// Cost and gain of decoding, for one round, a sequence or a request. All fields are sums, so that
+// parts add up by Merge; means are methods. Filled by decoding/ and worker/, sent as
+// proto::SequenceStats, shown by coordinator/. A value.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct DecodingStats {
   void Merge(const DecodingStats& other);
 
   int64_t drafted_rounds() const { return rounds - plain_rounds; }
-  // Means; nothing where there is nothing to average.
+  // Means; nullopt when there is nothing to average.
   std::optional<double> layers_per_pass() const;
   std::optional<double> accepted_width() const;  // accepted nodes of an accepting layer; 0: none is
   std::optional<double> draft_width() const;

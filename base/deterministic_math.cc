@@ -74,7 +74,7 @@ double Exp(double x) {
   p = p * r + 1.0 / 24.0;
   p = p * r + 1.0 / 6.0;
   p = p * r + 0.5;
-  const double error = (high - r) - low;  // what rounding r lost
+  const double error = (high - r) - low;  // the rounding error of r
   double y = 1 + (r + (r * r * p + error));
   int first = k;
   if (k > 1023) {

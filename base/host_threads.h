@@ -1,5 +1,5 @@
-// Threads for the host's own work between two passes: rows to verify, a message that may leave
-// meanwhile. ThreadTeam (base/thread_team.h) has helpers; Serial() has none but the caller's.
+// Threads for host work between two passes, such as verifying rows or sending a message in the
+// background. ThreadTeam (base/thread_team.h) has helper threads; Serial() only uses the caller's.
 // Thread-compatible: one thread calls.
 #pragma once
 
@@ -22,7 +22,7 @@ class HostThreads {
   // Waits until the posted task is done. Runs it here if no thread has started it.
   virtual void Wait() = 0;
 
-  // While on, idle threads spin for the next job; when switched off they go to sleep at once.
+  // While on, idle threads spin for the next job. When switched off they go to sleep immediately.
   virtual void KeepAwake(bool on) = 0;
 
   static HostThreads* Serial();  // never null

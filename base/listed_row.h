@@ -1,4 +1,4 @@
-// A row of logits as a shortlist: what RowNeed asks for and no more. Made by the backends
+// A row of logits as a shortlist: only what RowNeed asks for. Made by the backends
 // (kernels/shortlist.h), read by decoding (WarpedRow, DraftRow).
 #pragma once
 
@@ -9,12 +9,12 @@
 
 namespace coppice {
 
-// Vocabulary chunks of every log-sum-exp; chunk c of n tokens is [c n / 16, (c + 1) n / 16). The
-// shards of tensor-parallel ranks end at chunk borders, so that the sums are the same on any number
-// of ranks.
+// Vocabulary chunks of every log-sum-exp. Of n tokens, chunk c is [c n / 16, (c + 1) n / 16).
+// Shards of tensor-parallel ranks end at chunk borders, so the sums are the same on any number of
+// ranks.
 inline constexpr int kLseChunks = 16;
 
-// Chunk by chunk: largest x and sum of exp(x - that). An empty chunk has (-inf, 0).
+// For each chunk, the largest x and the sum of exp(x - largest). An empty chunk has (-inf, 0).
 struct ChunkSums {
   double max[kLseChunks];
   double sum[kLseChunks];
@@ -30,7 +30,7 @@ struct ListedRow {
   uint32_t slots = 0;            // kGumbel: as RowNeed::slots
   ChunkSums sums;                // where they were wanted
   ChunkSums raw_sums;
-  bool overflow = false;  // more tokens are that close than a shortlist holds
+  bool overflow = false;  // more tokens are within the slack than a shortlist holds
   // The lowest token whose logit is NaN or +inf; -1 = none.
   TokenId bad_token = -1;
   float bad_logit = 0;

@@ -1,5 +1,6 @@
 #include "base/program.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -7,8 +8,6 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/reflection.h"
-#include "absl/flags/usage.h"
-#include "absl/flags/usage_config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -19,8 +18,17 @@ ABSL_FLAG(std::string, log_format, "text", "text or json");
 namespace coppice {
 namespace {
 
-bool IsHelp(absl::string_view name) {
-  return absl::StartsWith(name, "help") || name == "version" || name == "flagfile";
+bool IsBuiltIn(absl::string_view name) {
+  return name == "help" || name == "version" || name == "flagfile";
+}
+
+bool Asks(const std::vector<std::string>& arguments, const std::string& name) {
+  return std::find(arguments.begin(), arguments.end(), "--" + name) != arguments.end();
+}
+
+[[noreturn]] void PrintAndExit(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::exit(std::fflush(stdout) == 0 ? 0 : 1);
 }
 
 absl::Status BadFlag(absl::string_view flag, absl::string_view expected) {
@@ -37,7 +45,7 @@ absl::Status SetFlags(const std::vector<std::string>& arguments) {
     }
     const size_t equals = argument.find('=');
     const std::string name = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
-    if (IsHelp(name)) continue;
+    if (IsBuiltIn(name)) continue;
     absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
     std::string value = equals == std::string::npos ? "" : argument.substr(equals + 1);
     if (flag == nullptr && absl::StartsWith(name, "no") && equals == std::string::npos) {
@@ -59,19 +67,14 @@ absl::Status SetFlags(const std::vector<std::string>& arguments) {
   return absl::OkStatus();
 }
 
-void ParseProgramFlags(const std::string& program, const std::string& usage, int argc,
+void ParseProgramFlags(const std::string& program, const ProgramUsage& usage, int argc,
                        char** argv) {
-  absl::SetProgramUsageMessage(usage);
-  absl::FlagsUsageConfig config;
-  config.version_string = [program] { return program + " " + kVersion + "\n"; };
-  // --help shows the program's own flags, those of every Coppice source file.
-  const auto ours = [](absl::string_view file) { return !absl::StrContains(file, "absl/"); };
-  config.contains_help_flags = ours;
-  config.contains_helpshort_flags = ours;
-  absl::SetFlagsUsageConfig(config);
-  absl::Status status = SetFlags({argv + 1, argv + argc});
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (Asks(arguments, "help")) PrintAndExit(HelpText(program, usage));
+  if (Asks(arguments, "version")) PrintAndExit(absl::StrCat(program, " ", kVersion, "\n"));
+  absl::Status status = SetFlags(arguments);
   if (status.ok()) {
-    absl::ParseCommandLine(argc, argv);  // --help, --version, --flagfile
+    absl::ParseCommandLine(argc, argv);  // --flagfile
     status = InitLog(program, absl::GetFlag(FLAGS_log_level), absl::GetFlag(FLAGS_log_format));
   }
   if (status.ok()) return;

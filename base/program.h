@@ -5,19 +5,21 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/program_help.h"
 
 namespace coppice {
 
 inline constexpr char kVersion[] = "0.1.0";
 
-// Sets the flags. InvalidArgument names an unknown flag, a bad value or a stray argument; --help
-// and --version are left to ParseProgramFlags.
+// Sets the flags. InvalidArgument names an unknown flag, a bad value or a stray argument. Skips
+// --help, --version and --flagfile.
 absl::Status SetFlags(const std::vector<std::string>& arguments);
 
 // Parses the flags, with --help, --version, --log_level and --log_format. Refuses positional
-// arguments and starts the log. Exits after --help and --version. A bad flag exits with status 2
-// after one line that names it.
-void ParseProgramFlags(const std::string& program, const std::string& usage, int argc, char** argv);
+// arguments and starts the log. --help and --version print to stdout and exit with status 0. A bad
+// flag exits with status 2 after one line that names it.
+void ParseProgramFlags(const std::string& program, const ProgramUsage& usage, int argc,
+                       char** argv);
 
 // Prints "program: message" on stderr; the exit status of a failed start.
 int FailProgram(const std::string& program, const absl::Status& status);

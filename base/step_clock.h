@@ -1,7 +1,8 @@
-// Whether a compute thread gets on: it says when it has nothing to do, when it has work and when a
-// step, or a part of one, is done; another thread, which beats for the node, asks how long it has
-// shown no progress. Made with the model's host, moved on by engine, draft service, model and
-// start-up, read by the node agent. Look: one watching thread; all else: one compute thread.
+// Measures how long a compute thread has made no progress. The compute thread says when it has
+// nothing to do, when it has work, and when a step or a part of one is done. The thread that sends
+// the node's heartbeats reads it. Owned by the model runner; set by engine, draft service, model
+// and start-up; read by the node agent. Look is for one watching thread, everything else for one
+// compute thread.
 #pragma once
 
 #include <atomic>
@@ -11,12 +12,12 @@
 
 namespace coppice {
 
-// What the watching thread sees.
+// The result of Look.
 struct StepReport {
-  bool working = false;  // it has work
-  double still_s = 0;    // since its last progress, or since it was last seen with nothing to do
-  uint64_t steps = 0;    // done so far
-  double longest_still_s = 0;  // between two signs of progress, while it had work
+  bool working = false;        // it has work
+  double still_s = 0;          // since its last progress, or since it last had nothing to do
+  uint64_t steps = 0;          // done so far
+  double longest_still_s = 0;  // the longest time without progress while it had work
 };
 
 class StepClock {
@@ -26,13 +27,13 @@ class StepClock {
   StepClock(const StepClock&) = delete;
   StepClock& operator=(const StepClock&) = delete;
 
-  void Wait();     // nothing to do; said again each time that a bounded wait has ended
-  void Begin();    // there is work, or may be: from now on a step is due
+  void Wait();     // nothing to do; to be called again after every bounded wait
+  void Begin();    // there is work, or may be: a step is expected from now on
   void MovesOn();  // a part of a step is done: a layer, a verdict
   void Stepped();  // a step is done
 
-  // To be called regularly. Time in which the watching thread itself did not run, more than
-  // longest_gap_s between two calls, counts for nothing: the whole process was stopped or starved.
+  // To be called regularly. A gap of more than longest_gap_s between two calls is not counted: the
+  // whole process was stopped or starved.
   StepReport Look(double longest_gap_s);
 
  private:

@@ -1,7 +1,7 @@
 // What one step computes: ragged rows of mixed work (prefill chunks, forests, plain beams), what
-// the decisions need of each row afterwards, and the KV copies to do before. Flat arrays: the leader
-// builds a plan (model/step_builder.h), sends it to its ranks as it is (proto/plan.proto), and every
-// rank runs the same (model/model_runner.h).
+// the decisions need of each row afterwards, and the KV copies to do first. Flat arrays. The leader
+// builds a plan (model/step_builder.h) and sends it unchanged to its ranks (proto/plan.proto);
+// every rank runs the same plan (model/model_runner.h).
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,10 @@ struct Segment {
 };
 
 // What a decision needs of one row of logits. A shortlist (kTop, kGumbel) holds every token whose
-// key is at least the count-th largest key minus `slack`; banned tokens are never listed. The key of
-// token v is x[v] = (logit[v] + bias[v]) / temperature, in f64 with one rounding for each operation;
-// kGumbel adds the noise of a slot, G(seed, TOKEN, slot, path_hash, v) of docs/algorithms.md 2.
+// key is at least the count-th largest key minus `slack`; banned tokens are never listed. The key
+// of token v is x[v] = (logit[v] + bias[v]) / temperature, in f64 with one rounding for each
+// operation; kGumbel adds the noise of a slot, G(seed, TOKEN, slot, path_hash, v) of
+// docs/algorithms.md 2.
 struct RowNeed {
   enum class Form : uint8_t {
     kWhole,   // all logits
@@ -43,20 +44,21 @@ struct RowNeed {
   // Range of StepPlan::bias; entries of one token add up; -inf bans a token.
   int32_t bias_begin = 0, bias_end = 0;
   double temperature = 1;  // > 0
-  bool sums = false;       // the log-sum-exp of x is wanted
-  bool raw_sums = false;   // the log-sum-exp of the logits themselves is wanted
-  // kTop: where the shortlist must reach, or the row is fetched whole. The listed tokens but the
-  // last must have more than this share of the probability (needs `sums`); 0 = no condition.
+  bool sums = false;       // wants the log-sum-exp of x
+  bool raw_sums = false;   // wants the log-sum-exp of the logits themselves
+  // kTop: conditions on the shortlist; if one fails, the row is fetched whole. The listed tokens
+  // except the last must have more than this share of the probability (needs `sums`); 0 = no
+  // condition.
   double cover = 0;
   // The last listed x must be lower than the largest by more than this, nats; 0 = no condition.
   double depth = 0;
   // kGumbel: the noise.
   uint64_t seed = 0, path_hash = 0;
-  uint32_t slots = 0;  // bit w: the shortlist of slot w is wanted
+  uint32_t slots = 0;  // bit w: wants the shortlist of slot w
 };
 
 struct StepPlan {
-  uint64_t step = 0;  // 1, 2, 3, ...: guards the order between the ranks
+  uint64_t step = 0;  // 1, 2, 3, ...: checked by every rank
 
   std::vector<TokenId> token;     // [rows]
   std::vector<int32_t> position;  // [rows] absolute position of the token
@@ -74,7 +76,7 @@ struct StepPlan {
   std::vector<RowNeed> needs;
   std::vector<std::pair<TokenId, double>> bias;  // nats
   std::vector<KvCopy> commits;  // done before the pass; sources and destinations disjoint
-  // Needs of the step before whose rows are wanted whole after all. Such a plan has no rows.
+  // Needs of the previous step whose rows must now be sent whole. Such a plan has no rows.
   std::vector<int32_t> fetch;
 
   int rows() const { return static_cast<int>(token.size()); }

@@ -1,9 +1,9 @@
-// The threads of one engine: Run() spreads the chunks of an op or of the host's work over them. The
-// caller works too and never waits for a helper to wake up: a helper that comes late finds less to
-// do. Helpers spin for kSpinMicroseconds after work, so that the ops of one forward pass find them
-// awake, and sleep otherwise. Chunks must write disjoint outputs; which thread runs which chunk is
-// open. Owned by whoever makes the backend: the CPU backend computes on it, and between two passes
-// the host does (HostThreads). Thread-compatible: one thread calls.
+// The threads of one engine. Run() spreads the chunks of an op or of host work over them. The
+// caller works too and never waits for a helper to wake up: a late helper just finds fewer chunks.
+// Helpers spin for kSpinMicroseconds after work, so that they are awake for the next op of a pass;
+// then they sleep. Chunks must write disjoint outputs, and any thread may run any chunk. Owned by
+// whoever makes the backend. The CPU backend computes on it, and between two passes the host does
+// (HostThreads). Thread-compatible: one thread calls.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,8 @@ class ThreadTeam final : public HostThreads {
 
   int count() const override { return static_cast<int>(helpers_.size()) + 1; }
 
-  // function(chunk) for each chunk in [0, chunks); returns when all are done. chunks <= kMaxChunks.
+  // Calls function(chunk) for each chunk in [0, chunks) and returns when all are done.
+  // chunks <= kMaxChunks.
   template <class Function>
   void Run(int chunks, Function&& function) {
     if (chunks <= 1 || helpers_.empty()) {

@@ -23,9 +23,12 @@
 namespace coppice::comm {
 
 struct ChannelOptions {
+  // Largest body of a frame. Larger frames are dropped and counted. Both ends should agree.
   size_t max_message_bytes = 64 << 20;
-  int send_high_water = 10000;  // frames queued for one peer before Send returns ResourceExhausted
-  // How long closing waits, in the background, for queued frames to be sent.
+  // Frames that may be queued for one peer. Then Send returns ResourceExhausted.
+  int send_high_water = 10000;
+  // How long queued frames are still sent, in the background, after closing. Set it where the last
+  // message matters (a Goodbye).
   int linger_ms = 0;
 };
 
@@ -61,7 +64,7 @@ class ServerChannel {
   // Peers returned by Receive whose connection has ended since the last call. ZeroMQ cannot tell:
   // always empty.
   virtual std::vector<std::string> TakeGone() { return {}; }
-  virtual Pollable socket() = 0;  // for Poll; get it anew before every call
+  virtual Pollable socket() = 0;  // for Poll; get it again before every call
   virtual const ChannelCounters& counters() const = 0;
 };
 
@@ -77,8 +80,8 @@ class ClientChannel {
   virtual absl::Status Send(const google::protobuf::MessageLite& message) = 0;
   // False when none is waiting. Never blocks.
   virtual bool Receive(google::protobuf::MessageLite* message) = 0;
-  // Number of connections lost so far; messages under way were lost with them. ZeroMQ cannot tell:
-  // 0.
+  // Number of connections lost so far; messages in flight were lost with them. ZeroMQ cannot tell:
+  // always 0.
   virtual uint64_t breaks() const { return 0; }
   virtual Pollable socket() = 0;
   virtual const ChannelCounters& counters() const = 0;

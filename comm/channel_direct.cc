@@ -28,11 +28,11 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 constexpr auto kFirstRetry = std::chrono::milliseconds(50);
 constexpr auto kLastRetry = std::chrono::milliseconds(1000);
 constexpr auto kConnectTimeout = std::chrono::seconds(5);
-constexpr auto kAcceptAgain = std::chrono::seconds(1);  // after there was no file descriptor left
+constexpr auto kAcceptAgain = std::chrono::seconds(1);  // retry after running out of descriptors
 
 SteadyTime Now() { return std::chrono::steady_clock::now(); }
 
-// All connections behind one epoll descriptor, so that a poll waits for one thing.
+// All connections share one epoll descriptor, so that a poll waits for one descriptor.
 class DirectServerChannel final : public ServerChannel {
  public:
   explicit DirectServerChannel(const ChannelOptions& options) : options_(options) {}
@@ -65,7 +65,7 @@ class DirectServerChannel final : public ServerChannel {
   }
 
   std::optional<std::string> Receive(MessageLite* message) override {
-    // A peer that sends nothing but what is dropped must not keep the caller here.
+    // A peer that only sends frames that are dropped must not keep the caller here.
     for (int turn = 0; turn < kMostTurns; ++turn) {
       while (!unread_.empty()) {
         const uint64_t id = unread_.front();
@@ -99,14 +99,14 @@ class DirectServerChannel final : public ServerChannel {
   const ChannelCounters& counters() const override { return log_.counters(); }
 
  private:
-  static constexpr uint64_t kListener = 0, kLocal = 1;  // connections are numbered on from these
+  static constexpr uint64_t kListener = 0, kLocal = 1;  // connections have the numbers after these
   static constexpr int kMostTurns = 4;
 
   struct Connection {
     FileDescriptor fd;
     FrameStream stream;
     std::string name;
-    bool heard = false;    // its name was given out
+    bool heard = false;    // Receive has returned its name
     bool unread = false;   // is in unread_
     bool ended = false;    // nothing more will arrive
     bool writing = false;  // epoll waits for room to write
@@ -126,7 +126,7 @@ class DirectServerChannel final : public ServerChannel {
           connection->writing ? EPOLLIN | EPOLLOUT : EPOLLIN);
   }
 
-  // Moves bytes where there are any. False: there were none.
+  // Reads and writes what is possible. False: nothing was.
   bool Pump() {
     if (!accepting_ && Now() >= accept_again_) Accepting(true);
     std::array<epoll_event, 64> events;
@@ -239,7 +239,7 @@ class DirectClientChannel final : public ClientChannel {
       for (auto frame = stream_.Next(); !frame.empty(); frame = stream_.Next()) {
         may_hold_ = true;
         if (!log_.Take(endpoint_, frame, options_.max_message_bytes, message)) continue;
-        pause_ = kFirstRetry;  // it speaks our language
+        pause_ = kFirstRetry;  // the peer speaks this protocol
         return true;
       }
       may_hold_ = false;
@@ -274,7 +274,7 @@ class DirectClientChannel final : public ClientChannel {
     Advance();
   }
 
-  // Takes a connection further that is being made, or is to be made again.
+  // Continues a connection attempt, or begins the next one when it is time.
   void Advance() {
     if (connected_) return;
     if (!fd_.open()) {

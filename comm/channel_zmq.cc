@@ -16,7 +16,7 @@ namespace {
 
 using google::protobuf::MessageLite;
 
-// ZeroMQ itself cuts a connection that announces more than this; in between frames are read,
+// ZeroMQ closes a connection on a frame larger than this. Smaller oversized frames are read,
 // counted and dropped.
 size_t HardLimit(const ChannelOptions& options) {
   return 2 * options.max_message_bytes + kFrameHeaderBytes + 4096;
@@ -32,8 +32,8 @@ void SetCommonOptions(const ChannelOptions& options, ZmqSocket* socket) {
   socket->SetOption(ZMQ_HEARTBEAT_TIMEOUT, 10000);
 }
 
-// A routing id that the client keeps over reconnections, so that its peer's name for it stays. 15
-// bytes: a string of that size needs no allocation.
+// A routing id that the client keeps when it reconnects, so that its peer knows it by the same
+// name. 15 bytes: a string of that size needs no allocation.
 std::string RandomRoutingId() {
   std::string id(15, 'C');
   COPPICE_CHECK(getrandom(id.data() + 1, id.size() - 1, 0) == static_cast<ssize_t>(id.size()) - 1);

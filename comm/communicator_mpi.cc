@@ -9,9 +9,8 @@
 namespace coppice::comm {
 namespace {
 
-constexpr int64_t kMostPerCall = 1 << 28;  // elements; MPI counts are int
-constexpr int64_t kScatterFrom =
-    16 << 10;  // floats: from here on each rank sums a piece of the vector
+constexpr int64_t kMostPerCall = 1 << 28;   // elements; MPI counts are int
+constexpr int64_t kScatterFrom = 16 << 10;  // floats; in longer vectors each rank sums a piece
 
 class MpiCommunicator final : public Communicator {
  public:
@@ -105,10 +104,10 @@ class MpiCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  // Rank r sums piece r of everybody's vector, then all gather the sums: each value crosses twice
-  // instead of size_ times.
+  // Rank r sums piece r of all vectors, then all gather the sums. Each value is sent twice instead
+  // of size_ times.
   absl::Status ScatterAddGather(absl::Span<float> data) {
-    const size_t piece = data.size() / size_;  // what does not divide is gathered whole below
+    const size_t piece = data.size() / size_;  // the remainder is gathered below
     const int count = static_cast<int>(piece);
     buffer_.resize(std::max(buffer_.size(), piece * size_));
     sum_.resize(std::max(sum_.size(), piece));

@@ -32,7 +32,7 @@ FrameStream::FrameStream(size_t max_body_bytes, int max_queued_frames)
     : max_body_bytes_(max_body_bytes),
       max_queued_frames_(static_cast<size_t>(std::max(1, max_queued_frames))) {}
 
-// The buffer grows with what has really arrived, never with what a header announces.
+// The buffer grows with the bytes that have arrived, not with the length that a header announces.
 void FrameStream::MakeRoom() {
   const size_t held = end_ - begin_;
   if (held == 0 && capacity_ > kReadAtOnce) {  // a large frame is gone, and so is its memory

@@ -1,5 +1,5 @@
-// The processes that this mpirun started on this host, as the system sees them: for a message that
-// names the rank that is stopped. Any thread; reads /proc, asks no MPI.
+// The processes that this mpirun started on this host, as the system sees them, for messages that
+// name stopped ranks. Reads /proc and does not call MPI. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ struct LocalRank {
   char state = 0;   // of /proc/PID/stat: T is stopped, t stopped by a debugger
 };
 
-// This process's rank of its mpirun and the number of all, before MPI knows them; {0, 1} without.
+// This process's rank and the number of ranks of its mpirun, known before MPI_Init. {0, 1} without
+// mpirun.
 struct LaunchedRank {
   int rank = 0, size = 1;
 };
@@ -23,7 +24,7 @@ LaunchedRank ThisLaunchedRank();
 // The others, in rank order. Empty without an mpirun.
 std::vector<LocalRank> OtherLocalRanks();
 
-// "rank 1 (pid 4242) is stopped", for all that are; "" when none is.
+// "rank 1 (pid 4242) is stopped", for every stopped rank; "" when there is none.
 std::string StoppedRanks();
 
 }  // namespace coppice::comm

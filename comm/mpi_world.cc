@@ -15,7 +15,7 @@
 namespace coppice::comm {
 namespace {
 
-// MPI's own waits spin. Peers may still be loading, so this one sleeps between looks.
+// MPI's own waits spin. This one sleeps between tests, because peers may still be loading.
 int WaitSleeping(MPI_Request* request) {
   auto pause = std::chrono::microseconds(50);
   for (int done = 0;;) {

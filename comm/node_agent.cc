@@ -28,14 +28,14 @@ std::chrono::nanoseconds Seconds(double seconds) {
 }
 
 constexpr size_t kMostHeld =
-    10000;  // messages kept while there is no coordinator; then the oldest go
+    10000;  // messages kept while there is no coordinator; beyond that the oldest are dropped
 constexpr double kRegisterAgainS = 1.0;  // an unanswered Register is repeated after that
 constexpr double kRegisterUnheardS =
     5.0;  // the same while no connection was seen: it waits in the socket
 constexpr int kGoodbyeLingerMs = 100;
-constexpr double kLongestGapBeats = 4;  // later than that the process itself did not run
+constexpr double kLongestGapBeats = 4;  // after a longer gap the process itself did not run
 
-// Tells when a client's connection comes and goes.
+// Reports when a client's connection is made and lost.
 class ConnectionMonitor {
  public:
   explicit ConnectionMonitor(void* watched) : socket_(ZMQ_PAIR), watched_(watched) {
@@ -117,7 +117,7 @@ class ZmqNodeAgent final : public NodeAgent {
   std::optional<proto::CoordinatorMessage> Receive() override {
     if (!any_incoming_.load(std::memory_order_acquire)) return std::nullopt;
     std::lock_guard<std::mutex> lock(mutex_);
-    to_owner_->Drain();  // under the lock, as Notify is: never notified with nothing to take
+    to_owner_->Drain();  // under the lock, like Notify, so that a notification means a message
     proto::CoordinatorMessage message = std::move(incoming_.front());
     incoming_.pop_front();
     any_incoming_.store(!incoming_.empty(), std::memory_order_release);
@@ -179,12 +179,12 @@ class ZmqNodeAgent final : public NodeAgent {
       return;
     }
     connected_ = true;
-    if (std::exchange(register_queued_, false)) return;  // what waited leaves now
+    if (std::exchange(register_queued_, false)) return;  // the queued Register is sent now
     if (!registered_) SendRegister(registration);
   }
 
   void OnMessage(proto::Register* registration) {
-    connected_ = true;  // should the connection have been faster than the monitor
+    connected_ = true;  // in case the monitor's event comes later
     register_queued_ = false;
     if (received_.has_given_up()) {
       if (options_.on_given_up) options_.on_given_up(received_.given_up().reason());
@@ -200,7 +200,7 @@ class ZmqNodeAgent final : public NodeAgent {
     }
   }
 
-  // True when the owner should see it: an acceptance carries the draft nodes.
+  // True when the owner should see the message: an acceptance has the draft nodes.
   bool OnRegisterAck(proto::Register* registration) {
     const proto::RegisterAck& ack = received_.register_ack();
     const bool first = !acknowledged_;

@@ -17,15 +17,21 @@
 namespace coppice::comm {
 
 struct NodeAgentOptions {
-  std::string coordinator;       // tcp://host:port
-  proto::Register registration;  // who this node is; sent at start and after every lost connection
+  // Control endpoint of the coordinator, tcp://host:port.
+  std::string coordinator;
+  // Describes this node. Sent at start and after every lost connection.
+  proto::Register registration;
+  // Seconds between heartbeats. The coordinator expects this interval and calls a node lost after
+  // three missed ones: give both the same value.
   double heartbeat_interval_s = 0.5;
-  double register_deadline_s =
-      30;  // Start fails with DeadlineExceeded naming the coordinator after that
-  // What the beats say of the compute thread; must outlive the agent. nullptr: always idle.
+  // Seconds after which Start fails with a DeadlineExceeded that names the coordinator.
+  double register_deadline_s = 30;
+  // Progress of the compute thread, reported in the heartbeats. Must outlive the agent. nullptr:
+  // reported as idle.
   StepClock* steps = nullptr;
-  // The coordinator has given this node up: it beats but makes no step. Called on the agent's
-  // thread, whatever the owner's does; is to end the process. Empty: ignored.
+  // Called when the coordinator has given this node up, because it sends heartbeats but makes no
+  // step. Runs on the agent's thread, since the owner's may hang; it should end the process. Empty:
+  // nothing happens.
   std::function<void(const std::string& reason)> on_given_up;
 };
 

@@ -1,4 +1,4 @@
-// The transports behind channel.h: a function for each end of each transport.
+// The transports of channel.h: one function for each end of each transport.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
-// The assembled coordinator: HTTP server, routes, dispatcher, registry and control loop around one
-// event loop. Built by coordinator_main and by tests. Run is called by one thread, Drain by any.
+// The whole coordinator: HTTP server, routes, dispatcher, registry and control loop around one
+// event loop. Made by coordinator_main and by tests. One thread calls Run; any thread may call
+// Drain.
 #pragma once
 
 #include <memory>
@@ -13,17 +14,43 @@
 
 namespace coppice::coordinator {
 
+// Each is a flag of coppice-coordinator (coordinator/options.cc), except tokenizer_dir.
 struct CoordinatorOptions {
-  std::string tokenizer_dir;  // the folder of the tokenizer, for messages
+  // Folder of the tokenizer, for error messages.
+  std::string tokenizer_dir;
+
+  // The name that requests give as `model`, and that answers carry.
   std::string model_name;
+
   HttpOptions http;
   ApiLimits limits;
-  int max_model_len = 0;  // 0: the model's own
+
+  // Tokens of prompt and completion of one request, at most. 0: the model's own limit. Set it to
+  // keep single requests from reserving much KV.
+  int max_model_len = 0;
+
+  // Requests that may wait for a replica. One more is refused with `queue_full`. Raise it when
+  // clients would rather wait than retry.
   int max_queue = 256;
+
+  // Seconds that running requests get after SIGTERM. Then the process ends without them.
   double drain_timeout_s = 30;
+
+  // Seconds between the heartbeats of a node. A node that misses three is lost, so a smaller value
+  // finds dead nodes sooner and a larger one tolerates a busy machine. Give the nodes the same
+  // value.
   double heartbeat_interval_s = 0.5;
+
+  // Seconds without progress after which a node that has work, and still sends heartbeats, is lost
+  // and told to end. Must exceed the longest time without progress, which is about one layer of a
+  // pass. Raise it for slow machines or very large models.
   double stuck_after_s = 10;
+
+  // Seconds that the requests of a lost replica wait for another one when none is ready. Then they
+  // fail. Raise it if a replica is restarted automatically and takes longer than this.
   double failover_wait_s = 5;
+
+  // Whether each request is logged, in one line when it ends.
   bool log_requests = true;
 };
 
@@ -33,7 +60,7 @@ class Coordinator {
   static absl::StatusOr<std::unique_ptr<Coordinator>> Start(
       const CoordinatorOptions& options, std::unique_ptr<tokenizer::Tokenizer> tokenizer);
   virtual ~Coordinator() = default;
-  // Nodes may register from now on.
+  // Lets nodes register.
   virtual void ServeNodes(std::unique_ptr<comm::ServerChannel> channel) = 0;
   // SIGTERM drains within drain_timeout, SIGINT within two seconds. A second signal ends at once.
   // For programs, not for tests.

@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kProgram[] = "coppice-coordinator";
 
-// Every connection is a descriptor.
+// Every connection needs a descriptor.
 void RaiseDescriptorLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -27,7 +27,7 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Under one mpirun every rank learns the endpoint; else nodes are given it by --coordinator.
+// Under one mpirun every rank receives the endpoint. Otherwise nodes get it by --coordinator.
 absl::StatusOr<std::unique_ptr<comm::ServerChannel>> BindControl(
     const std::string& listen, std::unique_ptr<comm::MpiWorld>* world) {
   if (!comm::MpiWorld::Launched())
@@ -59,15 +59,14 @@ absl::Status Serve(std::unique_ptr<comm::MpiWorld>* world) {
 }  // namespace
 
 int CoordinatorMain(int argc, char** argv) {
-  ParseProgramFlags(kProgram, "Serves the HTTP API of a Coppice cluster and keeps its nodes.", argc,
-                    argv);
+  ParseProgramFlags(kProgram, FlagUsage(), argc, argv);
   std::unique_ptr<comm::MpiWorld> world;
   const absl::Status status = Serve(&world);
   // Finalizing MPI would wait for ranks that did not start; leaving without it makes mpirun end
   // them too.
   if (!status.ok()) std::_Exit(FailProgram(kProgram, status));
   if (world != nullptr) {
-    // MPI_Finalize waits for every rank; one that hangs must not keep us.
+    // MPI_Finalize waits for every rank; a hanging rank must not block the exit.
     std::thread([] {
       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
       std::_Exit(0);

@@ -7,40 +7,40 @@
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "address:port of the HTTP API");
 ABSL_FLAG(std::string, control_listen, "",
-          "endpoint for nodes; default tcp://127.0.0.1:7000, and under one mpirun any free port");
-ABSL_FLAG(std::string, model, "",
-          "Hugging Face folder whose tokenizer is used: the target model's");
+          "endpoint for nodes; default: tcp://127.0.0.1:7000, under one mpirun any free port");
+ABSL_FLAG(std::string, model, "", "Hugging Face folder of the target model, for its tokenizer");
 ABSL_FLAG(std::string, served_model_name, "",
-          "the model's name in the API; default: the folder's name");
-ABSL_FLAG(int, max_model_len, 0, "tokens of prompt and completion; 0 = the model's own");
-ABSL_FLAG(int, max_queue, 256, "requests that may wait");
-ABSL_FLAG(int, max_connections, 10000, "open HTTP connections");
-ABSL_FLAG(int64_t, max_body_bytes, 4 << 20, "bytes of a request body");
-ABSL_FLAG(int, max_header_bytes, 16 << 10, "bytes of a request head");
-ABSL_FLAG(int, max_n, 64, "choices of a prompt");
-ABSL_FLAG(int, max_beam_width, 64, "beams of a sequence");
-ABSL_FLAG(int, max_draft_width, 64, "draft nodes per layer that a request may ask for");
-ABSL_FLAG(int, max_draft_depth, 16, "draft layers that a request may ask for");
+          "name of the model in the API; default: the name of the folder");
+ABSL_FLAG(int, max_model_len, 0,
+          "tokens of prompt and completion together, at most; 0 = the model's own limit");
+ABSL_FLAG(int, max_queue, 256, "requests that may wait for a replica");
+ABSL_FLAG(int, max_connections, 10000, "open HTTP connections, at most");
+ABSL_FLAG(int64_t, max_body_bytes, 4 << 20, "bytes of a request body, at most");
+ABSL_FLAG(int, max_header_bytes, 16 << 10, "bytes of a request head, at most");
+ABSL_FLAG(int, max_n, 64, "largest n: choices for each prompt");
+ABSL_FLAG(int, max_beam_width, 64, "largest beam_width of a request");
+ABSL_FLAG(int, max_draft_width, 64, "largest draft_width of a request: draft nodes per layer");
+ABSL_FLAG(int, max_draft_depth, 16, "largest draft_depth of a request: draft layers");
 ABSL_FLAG(int, default_max_tokens, 256, "max_tokens of a request that gives none");
-ABSL_FLAG(double, default_timeout, 600, "seconds until the deadline of a request that gives none");
-ABSL_FLAG(double, max_timeout, 3600, "the longest deadline a request may ask for, in seconds");
+ABSL_FLAG(double, default_timeout, 600, "deadline in seconds of a request that gives none");
+ABSL_FLAG(double, max_timeout, 3600, "longest deadline in seconds that a request may ask for");
 ABSL_FLAG(double, keep_alive_interval, 15,
-          "seconds of silence after which a stream gets a comment");
+          "seconds of silence after which a stream gets a comment line");
 ABSL_FLAG(double, drain_timeout, 30, "seconds that running requests get after SIGTERM");
 ABSL_FLAG(double, heartbeat_interval, 0.5,
-          "seconds between the beats of a node; three missed beats are a loss");
+          "seconds between the heartbeats of a node; after three missed ones it is lost");
 ABSL_FLAG(double, stuck_after, 10,
           "seconds without progress after which a node that has work is lost and told to end");
 ABSL_FLAG(double, failover_wait, 5,
           "seconds that requests of a lost replica wait for another when none is ready");
 ABSL_FLAG(std::string, unknown_fields, "refuse",
-          "refuse, or ignore: name them in the header X-Coppice-Ignored");
+          "unknown fields of a request: refuse, or ignore (named in the header X-Coppice-Ignored)");
 ABSL_FLAG(bool, log_requests, true, "one log line for each request");
 
 namespace coppice::coordinator {
 namespace {
 
-// Collects what is wrong with the flags; all of it is reported at once.
+// Collects all errors in the flags, to report them at once.
 class FlagChecker {
  public:
   template <typename T>
@@ -100,6 +100,20 @@ void ReadHttp(FlagChecker* check, HttpOptions* http) {
 }
 
 }  // namespace
+
+ProgramUsage FlagUsage() {
+  return {"Serves the HTTP API of a Coppice cluster and keeps its nodes.",
+          {{"Model", {"model", "served_model_name", "max_model_len"}},
+           {"HTTP",
+            {"listen", "max_connections", "max_body_bytes", "max_header_bytes",
+             "keep_alive_interval", "log_requests"}},
+           {"What a request may ask for",
+            {"max_n", "max_beam_width", "max_draft_width", "max_draft_depth", "default_max_tokens",
+             "default_timeout", "max_timeout", "unknown_fields"}},
+           {"Cluster",
+            {"control_listen", "heartbeat_interval", "stuck_after", "failover_wait", "max_queue",
+             "drain_timeout"}}}};
+}
 
 absl::StatusOr<LaunchOptions> OptionsFromFlags() {
   LaunchOptions options;

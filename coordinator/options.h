@@ -4,16 +4,19 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/program_help.h"
 #include "coordinator/coordinator.h"
 
 namespace coppice::coordinator {
 
 struct LaunchOptions {
   CoordinatorOptions coordinator;
-  std::string model;           // folder with the tokenizer
-  std::string control_listen;  // "" = depends on the kind of launch
+  std::string model;           // folder of the target, for its tokenizer
+  std::string control_listen;  // endpoint for nodes; "" = depends on the kind of launch
 };
 
+// What --help says: every flag of options.cc, in groups.
+ProgramUsage FlagUsage();
 // InvalidArgument names the flag and what it must be.
 absl::StatusOr<LaunchOptions> OptionsFromFlags();
 

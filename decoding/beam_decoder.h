@@ -66,8 +66,8 @@ class BeamDecoder {
   // Not empty until finished. PF-Gumbel: only the distinct picked parents.
   virtual absl::Span<const PathId> roots() const = 0;
   virtual DraftState draft_state() const = 0;
-  // What it needs of every target row; what differs from row to row is left to the caller
-  // (decoding/rows/row_need.h). All methods can do with whole rows.
+  // What it needs of every target row. The caller fills in what differs from row to row
+  // (decoding/rows/row_need.h). Whole rows always suffice.
   virtual RowNeed row_need() const { return {}; }
   // Deepest useful draft now: max_tokens - 1 - layers committed, at least 0.
   virtual int max_useful_depth() const = 0;

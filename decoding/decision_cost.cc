@@ -9,16 +9,16 @@
 namespace coppice::decoding {
 namespace {
 
-// Passes over the entries of a layer. 5.6 without replacement ranks one slot: every beam runs its
-// race, the beam of an output runs its own again, and both once more for the places of ends.
+// Passes over the entries of a layer. 5.6 without replacement ranks one slot: every beam runs a
+// race, the beam of an output runs its race again, and both run once more for the places of ends.
 int64_t Passes(const MethodRow& row, const DecodingParams& params) {
   const bool one_slot =
       row.name == "gumbel_slots" && params.kind == DecodingKind::kBeamSamplingWithoutReplacement;
   return one_slot ? 4 : MostBeams(params);
 }
 
-// Entries of a layer's law. top_k cuts each row, or, in mode JOINT, the layer; what the other cuts
-// leave depends on the rows.
+// Entries of a layer's law. top_k cuts each row or, in mode JOINT, the layer. The other cuts are
+// not counted, because they depend on the rows.
 int64_t Entries(const DecodingParams& params, int vocab_size) {
   const int64_t beams = MostBeams(params);
   const WarpParams& warp = params.warp;
@@ -31,7 +31,7 @@ int64_t Entries(const DecodingParams& params, int vocab_size) {
 
 int64_t LayerNoise(const DecodingParams& params, int vocab_size) {
   const absl::StatusOr<const MethodRow*> row = ResolveMethod(params);
-  // What serves the joint warps decides over the joint layer in every mode.
+  // Methods that serve the joint warps decide over the joint layer in every mode.
   if (!row.ok() || !(*row)->joint_warps) return 0;
   return Passes(**row, params) * Entries(params, vocab_size);
 }

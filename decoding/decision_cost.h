@@ -14,8 +14,8 @@ namespace coppice::decoding {
 // The value for 64 beams over rows of 131,072 tokens: half a second to a second of one core.
 inline constexpr int64_t kMaxLayerNoise = int64_t{1} << 29;
 
-// 0 for methods that decide beam by beam, whose cost is that of reading the rows.
-// 0 for parameters that no method serves, too.
+// 0 for methods that decide beam by beam, because they cost no more than reading the rows. Also 0
+// for parameters that no method serves.
 int64_t LayerNoise(const DecodingParams& params, int vocab_size);
 
 // InvalidArgument above kMaxLayerNoise, with the limit and a remedy.

@@ -39,7 +39,7 @@ absl::Status CheckWarp(const DecodingParams& params) {
   return absl::OkStatus();
 }
 
-// What the method makes of parameters that are each in range.
+// Checks parameters, each already in its range, against the method.
 absl::Status CheckOptions(const MethodRow& row, const DecodingParams& params) {
   if (row.reads("min_width") && params.min_width > params.beam_width) {
     return Bad("min_width",

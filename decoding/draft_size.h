@@ -1,5 +1,5 @@
-// The size of a request's drafts: what its method's form (method.h) makes of the given width, depth
-// and tree. Admission, the forest sizer and the draft node all use these numbers. Pure.
+// The size of a request's drafts, from the given width, depth and tree and its method's form
+// (method.h). Admission, the forest sizer and the draft node all use these numbers. Pure.
 #pragma once
 
 #include <optional>

@@ -30,16 +30,16 @@ class Drafter {
   // rows[i] is the draft distribution after frontier()[i]. Appends the next layer to forest().
   virtual void Grow(absl::Span<const Distribution> rows) = 0;
   virtual const DraftForest& forest() const = 0;
-  // What the verifier receives when growing has ended: the forest, or the part of it that counts.
+  // What the verifier receives after the last Grow: the forest, or a part of it.
   virtual DraftForest Shipped() const { return forest(); }
 };
 
 absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& params,
                                                      const DraftState& state, int width);
 
-// The proposal of a draft row: warp as the target's (temperature, top-k, top-p, min-p, bias, stop
-// ids banned before min_tokens), then cut to the `params.draft_support` most likely tokens and
-// renormalised. JOINT and ROWCUT: bias and bans alone; the drafter warps all rows of a level
+// The proposal of a draft row: warped like a target row (temperature, top-k, top-p, min-p, bias,
+// stop ids banned before min_tokens), cut to the `params.draft_support` most likely tokens and
+// renormalised. JOINT and ROWCUT: only bias and bans; the drafter warps all rows of a level
 // together (JointLaw). length = generated tokens before this row.
 Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params,
                       int length);  // logits [vocab]

@@ -14,8 +14,7 @@ absl::Status Bad(absl::string_view field, int index, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("draft forest: ", field, "[", index, "]: ", what));
 }
 
-// begin[0] = 0, never decreasing, last = total. An absent array is right when there is nothing to
-// cut.
+// Checks begin[0] = 0, non-decreasing, last = total. The array may be absent when total is 0.
 absl::Status CheckLayers(absl::string_view field, const std::vector<int32_t>& begin, size_t total) {
   if (begin.empty()) {
     if (total == 0) return absl::OkStatus();

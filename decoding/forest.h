@@ -1,5 +1,5 @@
-// The draft forest and the structs around it: what a drafter must know (DraftState), what it made
-// (DraftForest), and what the verifier decided (Verdict). Flat arrays only (docs/architecture.md
+// The draft forest and the structs around it: what a drafter must know (DraftState), what it makes
+// (DraftForest), and what the verifier decides (Verdict). Only flat arrays (docs/architecture.md
 // 4).
 #pragma once
 

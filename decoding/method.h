@@ -1,7 +1,7 @@
-// The one table of speculation methods: name -> drafter, verifier, law, what it admits and what it
-// ships. A request's method is looked up once, by the coordinator; from there on it is a row.
-// GET /v1/models lists the rows; MakeBeamDecoder and MakeDrafter dispatch on them. A new method is
-// one row here and files of its own.
+// The table of speculation methods: name -> drafter, verifier, law, what it serves and what it
+// ships. The coordinator looks a request's method up once; from then on it is a row. GET /v1/models
+// lists the rows; MakeBeamDecoder and MakeDrafter dispatch on them. A new method is one row here
+// and its own files.
 #pragma once
 
 #include <memory>
@@ -41,7 +41,7 @@ struct MethodRow {
   bool joint_warps;             // serves JOINT and ROWCUT besides the row modes
   DraftForm form;
   absl::string_view ships;  // from the draft node: "tree", "tree and proposals"
-  // The fields it reads among those that not all methods read: of `speculative`, and
+  // Which of the optional fields it reads: fields of `speculative` that not all methods read, and
   // beam_duplicates.
   std::vector<std::string> options;
   absl::string_view source;  // section of docs/algorithms.md
@@ -52,7 +52,8 @@ struct MethodRow {
   // Checks what the verifier needs beyond DraftForest::Validate; nullptr: nothing.
   absl::Status (*check_forest)(const DraftForest& forest) = nullptr;
   int most_children = 0;  // kTree: what one node may have; 0 = any number
-  // Of what verifies the children of a node by a rule (4.6): the rule, and the law of the drafts.
+  // For methods that verify the children of a node by a rule (4.6): the rule and the children's
+  // law.
   NodeRule node_rule = nullptr;
   ChildLaw child_law = ChildLaw::kIid;
   bool greedy_only = false;  // serves multinomial at temperature 0 alone
@@ -67,10 +68,10 @@ const MethodRow* FindMethod(absl::string_view name);  // nullptr when unknown
 absl::StatusOr<const MethodRow*> FirstMethod(const DecodingParams& params);
 // InvalidArgument: the row does not serve one of them; the text names both.
 absl::Status CheckServes(const MethodRow& row, const DecodingParams& params);
-// params.method once it is known to serve the parameters; FirstMethod where it is nullptr. Done
-// once for a request, by the coordinator; the wire carries the row's name.
+// params.method, checked to serve the parameters, or FirstMethod if it is nullptr. Called once per
+// request, by the coordinator. Messages carry the row's name.
 absl::StatusOr<const MethodRow*> ResolveMethod(const DecodingParams& params);
-// What answers and statistics call it: the row's name, "none" when plain, "auto" when not resolved.
+// The name in answers and statistics: the row's, "none" when plain, "auto" when not resolved.
 absl::string_view MethodName(const DecodingParams& params);
 
 }  // namespace coppice::decoding

@@ -1,7 +1,7 @@
-// The one table of request parameters: name, member of DecodingParams, range, default, aliases, who
-// reads it. By it the API parses and refuses, messages carry scalars, GET /v1/models and
-// docs/parameters.md list what there is. A new scalar is a member, one row of
-// parameter_table.cc and the code that reads it. Pure; any thread.
+// The table of request parameters: name, member of DecodingParams, range, default, aliases,
+// readers. The API parses and refuses by it, messages carry its scalars, and GET /v1/models and
+// docs/parameters.md list it. To add a scalar, add a member, a row of parameter_table.cc and the
+// code that reads it. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ enum class ParameterType {
   kNumber,
   kFlag,
   kSeed,
-  kStructured,  // no scalar: the API and the messages have code of their own for it
+  kStructured,  // not a scalar: the API and the messages have their own code for it
 };
 absl::string_view ParameterTypeName(ParameterType type);  // "integer", "number", "boolean", ...
 
@@ -44,8 +44,8 @@ struct ParameterRange {
   bool Has(double value) const;  // false for NaN
 };
 
-// What lowers the upper end of a request's range beyond the table: a flag of the coordinator, the
-// model, or another field.
+// What further limits the upper end of a request's range: a flag of the coordinator, the model, or
+// another field.
 enum class ParameterLimit {
   kNone,
   kMaxBeamWidth,
@@ -66,15 +66,15 @@ enum class ReadBy {
 
 struct ParameterRow {
   const char* name;                 // of the member, and in messages: "stop_when_full"
-  std::vector<const char*> fields;  // in a request: its spelling, then aliases; empty = the name
-  const char* object = "";          // of the request that holds the field: "" or "speculative"
+  std::vector<const char*> fields;  // in a request: the field, then aliases; empty = the name
+  const char* object = "";          // object of the request that has the field: "", "speculative"
   ParameterMember member;
-  ParameterRange range;                  // what the algorithms take
+  ParameterRange range;                  // what the algorithms accept
   std::optional<ParameterRange> served;  // what a request may ask for; absent = range
   ParameterLimit limit = ParameterLimit::kNone;
   const char* zero_word = nullptr;    // how a request says 0: "auto"; then numbers begin at 1
-  const char* own_syntax = nullptr;   // the API reads it by code of its own; the values, in words
-  const char* own_default = nullptr;  // where the default is not the member's, in words
+  const char* own_syntax = nullptr;   // if the API has its own code to read it: values, in words
+  const char* own_default = nullptr;  // if the default is not the member's: the default, in words
   ParameterGroup group = ParameterGroup::kDecoding;
   ReadBy read_by = ReadBy::kEvery;
   const char* text;  // a paragraph for the reference page
@@ -88,14 +88,14 @@ absl::Span<const ParameterRow> Parameters();  // parameter_table.cc
 // By name; nullptr: unknown.
 const ParameterRow* FindParameter(absl::string_view name);
 
-// Of scalar rows. InvalidArgument with the row's name: of another type, or out of range.
+// For scalar rows. InvalidArgument names the row: the value has the wrong type or is out of range.
 absl::Status SetParameter(const ParameterRow& row, ParameterValue value, DecodingParams* params);
-// Every scalar is in its range; what depends on another parameter is the factory's to check.
+// Checks that every scalar is in its range. Factories check what depends on other parameters.
 absl::Status CheckParameters(const DecodingParams& params);
 
 bool IsDefault(const ParameterRow& row, const DecodingParams& params);
-// Whether a parameter of the warp changes no probability: at its default, or 0. A temperature of 0
-// does; beam search, which has no warp, ranks alike with it.
+// Whether a parameter of the warp has no effect: its value is the default, or 0. Temperature 0
+// counts as neutral, because beam search, which has no warp, ranks the same with it.
 bool IsNeutral(const ParameterRow& row, const DecodingParams& params);
 
 }  // namespace coppice::decoding

@@ -12,7 +12,7 @@ constexpr double kMostDouble = std::numeric_limits<double>::max();
 constexpr double kMostInt = std::numeric_limits<int>::max();
 constexpr char kSpeculative[] = "speculative";
 
-// Member<&DecodingParams::warp, &WarpParams::top_k>(): the scalar at the end of the path.
+// Member<&DecodingParams::warp, &WarpParams::top_k>() is the scalar at the end of the path.
 template <auto... path>
 ParameterMember Member() {
   using T = std::decay_t<decltype((std::declval<DecodingParams&>().*....*path))>;
@@ -38,55 +38,56 @@ std::vector<ParameterRow> DecodingRows() {
        .own_syntax = "`multinomial`, `beam_sampling`, `beam_sampling_without_replacement` or "
                      "`beam_search`",
        .own_default = "`multinomial`, or what `use_beam_search`, `do_sample` and the width say",
-       .text = "The law of the text: which hypotheses may come out, and how often. A method does "
-               "not change it."},
+       .text = "The law of the output: which hypotheses may come out, and how often. A lossless "
+               "method does not change it."},
       {.name = "beam_width",
        .fields = {"beam_width", "num_beams"},
        .member = Member<&DecodingParams::beam_width>(),
        .range = {1, kMostBeams},
        .limit = ParameterLimit::kMaxBeamWidth,
        .own_default = "1 for `multinomial`; with beams `best_of`, else `n` above 1, else 4",
-       .text = "W: the hypotheses that are alive at once."},
+       .text = "W: the number of hypotheses that are alive at once."},
       {.name = "num_hypotheses",
        .fields = {"n", "num_return_sequences"},
        .member = Member<&DecodingParams::num_hypotheses>(),
        .range = {1, kMostBeams},
-       .own_syntax = "an integer from 1 on, at most the beam width",
+       .own_syntax = "an integer from 1 to the beam width (without beams to `--max_n`)",
        .own_default = "1",
-       .text = "With beams the n best hypotheses of one search are the choices; without, each "
-               "choice is a sample of its own."},
+       .text = "The number of choices. With beams they are the n best hypotheses of one search. "
+               "Without beams each is an independent sample."},
       {.name = "stop_when_full",
        .fields = {"early_stopping"},
        .member = Member<&DecodingParams::stop_when_full>(),
        .own_syntax = "`true`, `false` or `\"never\"`",
        .own_default = "`true`",
        .read_by = ReadBy::kBeams,
-       .text = "`true` ends a search when enough hypotheses have ended; otherwise it goes on until "
-               "no live beam can become one of the best."},
+       .text = "`true` ends a search when W hypotheses have ended. Otherwise it continues until no "
+               "live beam can become one of the best."},
       {.name = "refill",
        .member = Member<&DecodingParams::refill>(),
        .read_by = ReadBy::kBeams,
-       .text = "Whether `beam_sampling` draws new beams in place of those that ended."},
+       .text = "Whether `beam_sampling` draws a new beam in place of each one that ended."},
       {.name = "set_semantics",
        .fields = {"beam_duplicates"},
        .member = Member<&DecodingParams::set_semantics>(),
        .own_syntax = "`count` or `once`",
        .own_default = "`count`",
        .read_by = ReadBy::kOption,
-       .text = "With `beam_sampling` a path that several beams hold weighs as often (`count`), or "
-               "once: the multiset or the set of 3.3."},
+       .text =
+           "How much a path weighs in `beam_sampling` when several beams hold it: once for each "
+           "beam (`count`) or `once`. The multiset and set semantics of 3.3."},
       {.name = "length_penalty",
        .member = Member<&DecodingParams::length_penalty>(),
        .range = {-kMostDouble, kMostDouble},
        .served = {{0, 10}},
        .read_by = ReadBy::kBeams,
        .text = "alpha: hypotheses are ranked by their log-probability divided by length^alpha. "
-               "Samples are ranked so when `best_of` is above `n`."},
+               "Independent samples are ranked in this way when `best_of` is above `n`."},
       {.name = "seed",
        .member = Member<&DecodingParams::seed>(),
-       .own_syntax = "an integer of 64 bits",
-       .own_default = "a random one",
-       .text = "Of every random choice. Sample i of a prompt has seed + i."},
+       .own_syntax = "a 64-bit integer",
+       .own_default = "random",
+       .text = "Seed of every random choice. Sample i of a prompt uses seed + i."},
   };
 }
 
@@ -97,17 +98,19 @@ std::vector<ParameterRow> LengthRows() {
        .member = Member<&DecodingParams::max_tokens>(),
        .range = {1, kMostInt},
        .own_default = "256 (`--default_max_tokens`), or what the context leaves",
-       .text = "Tokens of a hypothesis at most, the one that ends it counted."},
+       .text = "The most tokens of a hypothesis, including the one that ends it."},
       {.name = "min_tokens",
        .member = Member<&DecodingParams::min_tokens>(),
        .range = {0, kMostInt},
-       .text = "Before it the tokens that end a hypothesis have probability 0. At most "
-               "`max_tokens`."},
+       .text = "The fewest tokens of a hypothesis: until then, tokens that end it have probability "
+               "0. At most `max_tokens`."},
       {.name = "stop_ids",
        .fields = {"stop_token_ids"},
        .own_syntax = "a list of at most 64 token ids",
-       .own_default = "none beside the model's own, unless `ignore_eos`",
-       .text = "Tokens that end a hypothesis."},
+       .own_default = "none",
+       .text =
+           "Tokens that end a hypothesis, in addition to the model's own. `ignore_eos` switches "
+           "the model's own off."},
   };
   for (ParameterRow& row : rows) row.group = ParameterGroup::kLength;
   return rows;
@@ -119,24 +122,24 @@ std::vector<ParameterRow> WarpRows() {
        .member = Member<&DecodingParams::warp, &WarpParams::temperature>(),
        .range = {.low = kLeastTemperature, .or_zero = true},
        .served = {{.low = kLeastTemperature, .high = 2, .or_zero = true}},
-       .text = "Divides the logits. 0 is greedy, with `multinomial` and `beam_search`; `do_sample: "
-               "false` says the same."},
+       .text = "Divides the logits. 0 is greedy and needs `multinomial` or `beam_search`; "
+               "`do_sample: false` means the same."},
       {.name = "top_k",
        .member = Member<&DecodingParams::warp, &WarpParams::top_k>(),
        .range = {0, kMostInt},
        .served = {{-1, kMostInt}},
        .limit = ParameterLimit::kVocabulary,
-       .text = "Only the k likeliest tokens of a row are kept. 0 and -1 keep all."},
+       .text = "Keeps the k most likely tokens of a row. 0 and -1 keep all."},
       {.name = "top_p",
        .member = Member<&DecodingParams::warp, &WarpParams::top_p>(),
        .range = {0, 1},
        .served = {{.low = 0, .high = 1, .open_low = true}},
-       .text = "Of the tokens by falling probability those are kept before which the mass is at "
-               "most p. 1 keeps all."},
+       .text = "Keeps the most likely tokens, up to and including the first with which their "
+               "probabilities sum to more than p. 1 keeps all."},
       {.name = "min_p",
        .member = Member<&DecodingParams::warp, &WarpParams::min_p>(),
        .range = {0, 1},
-       .text = "Tokens are kept whose probability is at least this share of the likeliest one's. 0 "
+       .text = "Keeps the tokens whose probability is at least this share of the largest one. 0 "
                "keeps all."},
       {.name = "logit_bias",
        .own_syntax = "an object of at most 1024 token ids, each with a number in [-100, 100]",
@@ -145,7 +148,7 @@ std::vector<ParameterRow> WarpRows() {
       {.name = "warp_mode",
        .own_syntax = "`row`, `row_raw`, `joint` or `rowcut`",
        .own_default = "`row`",
-       .text = "Where the warp acts on beams: on every row, or on the flat scores of a whole layer "
+       .text = "Where the warp acts on beams: on every row, or on the scores of a whole layer "
                "(docs/algorithms.md 1)."},
   };
   for (ParameterRow& row : rows) row.group = ParameterGroup::kWarp;
@@ -156,77 +159,81 @@ std::vector<ParameterRow> DraftRows() {
   std::vector<ParameterRow> rows = {
       {.name = "method",
        .own_syntax = "`auto` or a name of the table of methods",
-       .own_default = "`auto`: the first that serves decoding, warp and duplicates",
-       .text = "What verifies the drafts; decoding.md says which to choose. Lossy methods, and a "
-               "dynamic width, need `allow_lossy: true` beside it."},
+       .own_default = "`auto`: the first that serves `decoding`, warp and `beam_duplicates`",
+       .text = "The method that verifies the drafts; decoding.md says which to choose. Lossy "
+               "methods and a dynamic width also need `allow_lossy: true`."},
       {.name = "draft_width",
        .member = Member<&DecodingParams::draft_width>(),
        .range = {0, kMostBeams},
        .limit = ParameterLimit::kMaxDraftWidth,
        .zero_word = "auto",
        .read_by = ReadBy::kDrafting,
-       .text = "W_S: nodes or draws in a layer of a draft. Methods of one path draft 1."},
+       .text = "W_S: nodes or draws in each layer of a draft. `\"auto\"` chooses from measured "
+               "costs. Methods that draft a single path use 1."},
       {.name = "draft_depth",
        .member = Member<&DecodingParams::draft_depth>(),
        .range = {0, kMostBeams},
        .limit = ParameterLimit::kMaxDraftDepth,
        .zero_word = "auto",
        .read_by = ReadBy::kDrafting,
-       .text = "gamma: layers of a draft."},
+       .text = "gamma: layers of a draft. `\"auto\"` chooses from measured costs."},
       {.name = "draft_tree",
        .own_syntax = "`chain`, `eagle`, or children per level as in `4-2-1`",
        .own_default = "none",
        .read_by = ReadBy::kOption,
-       .text = "A static tree instead of width and depth, within their limits."},
+       .text = "A static tree instead of a width and a depth. Their limits also hold for it."},
       {.name = "draft_support",
        .member = Member<&DecodingParams::draft_support>(),
        .range = {1, kMostInt},
        .served = {{1, 1024}},
        .read_by = ReadBy::kDrafting,
-       .text = "K: the entries of a draft distribution that are kept."},
+       .text = "K: how many entries of a draft distribution are kept, the most likely ones."},
       {.name = "width_threshold",
        .member = Member<&DecodingParams::width_threshold>(),
        .range = {0, 1},
        .served = {{.low = 0, .high = 1, .open_low = true}},
        .own_default = "none: the width is fixed",
        .read_by = ReadBy::kOption,
-       .text = "t of 5.3: the width follows what the draft is good for. Lossy."},
+       .text = "t of 5.3: each layer is as wide as the draft fills with at least this probability. "
+               "Lossy."},
       {.name = "min_width",
        .member = Member<&DecodingParams::min_width>(),
        .range = {1, kMostBeams},
        .limit = ParameterLimit::kBeamWidth,
        .read_by = ReadBy::kOption,
-       .text = "W_min of 5.3: the least width, where it is dynamic."},
+       .text = "W_min of 5.3: the smallest width when the width is dynamic."},
       {.name = "draft_beams",
        .member = Member<&DecodingParams::draft_beams>(),
        .range = {1, kMostBeams},
        .limit = ParameterLimit::kMaxBeamWidth,
        .read_by = ReadBy::kOption,
-       .text = "Beams of the draft's search (6.2), or of the target's own (6.1)."},
+       .text = "Width of the beam search: the draft's with `mjsd` (6.2), the target's with `mjgd` "
+               "(6.1)."},
       {.name = "mjsd_threshold",
        .member = Member<&DecodingParams::mjsd_threshold>(),
        .range = {0, 1},
        .read_by = ReadBy::kOption,
-       .text = "tau of 6.2: drafts are kept whose joint likelihood is at least this share of the "
-               "draft's own."},
+       .text = "tau of 6.2: keeps the longest drafted prefix whose probability under the target is "
+               "more than this share of its probability under the draft. 1 keeps none."},
       {.name = "fallback_threshold",
        .member = Member<&DecodingParams::fallback_threshold>(),
        .range = {0, 1},
        .read_by = ReadBy::kOption,
-       .text = "tau1 of 6.3: drafting stops where the draft's largest probability is below it."},
+       .text = "tau1 of 6.3: drafting stops where the draft's largest probability is below this."},
       {.name = "rollback_threshold",
        .member = Member<&DecodingParams::rollback_threshold>(),
        .range = {0, kMostDouble},
        .served = {{0, 1000}},
        .read_by = ReadBy::kOption,
-       .text = "tau2 of 6.3, nats: drafts are kept up to the first that the target finds less "
-               "likely than this."},
+       .text =
+           "tau2 of 6.3: keeps the drafts before the first whose negative log-probability under "
+           "the target is above this, in nats."},
       {.name = "joint_tokens",
        .member = Member<&DecodingParams::joint_tokens>(),
        .range = {1, kMostBeams},
        .served = {{1, 16}},
        .read_by = ReadBy::kOption,
-       .text = "g of 6.1: tokens that are chosen at once."},
+       .text = "g of 6.1: the number of tokens that are chosen jointly."},
   };
   for (ParameterRow& row : rows) row.object = kSpeculative;
   rows.insert(rows.begin(),
@@ -235,9 +242,9 @@ std::vector<ParameterRow> DraftRows() {
                .member = Member<&DecodingParams::plain>(),
                .own_syntax = "`true`, `false`, `\"auto\"` or an object of the fields below",
                .own_default = "`\"auto\"`",
-               .text = "`false` decodes without drafts, `true` and `\"auto\"` draft where it pays, "
-                       "an object says how. A field that would have no effect, or that a method "
-                       "cannot serve, is refused with both names."});
+               .text = "`false` decodes without drafts. `true` and `\"auto\"` draft where it pays. "
+                       "An object says how to draft. A field that would have no effect, or that "
+                       "the method cannot serve, is refused; the error names both."});
   for (ParameterRow& row : rows) row.group = ParameterGroup::kDraft;
   return rows;
 }

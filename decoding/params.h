@@ -1,5 +1,6 @@
-// The target law of one sequence and how to speculate on it: what the API validates and the worker
-// obeys. Every member is a row of decoding/parameter_table.cc.
+// The target law of one sequence and how to speculate on it. The API validates it, the worker
+// follows it. Every member is a row of decoding/parameter_table.cc; docs/parameters.md has the
+// fields of a request that set it.
 #pragma once
 
 #include <cstdint>
@@ -38,49 +39,115 @@ constexpr bool IsJoint(WarpMode mode) {
 // Smallest non-zero temperature. Dividing logits by less may overflow to infinity and then NaN.
 inline constexpr double kLeastTemperature = 1e-6;
 
-// docs/algorithms.md 1. Neutral: temperature 1, top_k 0, top_p 1, min_p 0, no bias.
+// How logits become probabilities (docs/algorithms.md 1). The defaults change nothing.
 struct WarpParams {
-  double temperature = 1.0;                            // 0 = one-hot on the argmax
-  int top_k = 0;                                       // 0 = off
-  double top_p = 1.0;                                  // 0 or 1 = off
-  double min_p = 0.0;                                  // 0 = off
-  std::vector<std::pair<TokenId, double>> logit_bias;  // nats, added first; -inf bans a token
+  // Divides the logits. Below 1 sharpens the distribution, above 1 flattens it. 0: one-hot on the
+  // argmax. Otherwise at least kLeastTemperature.
+  double temperature = 1.0;
+  // Keeps the top_k most likely tokens. 0: all.
+  int top_k = 0;
+  // Keeps the most likely tokens up to the first with which their mass exceeds top_p. 0 and 1: all.
+  double top_p = 1.0;
+  // Keeps tokens with at least this share of the largest probability. 0: all.
+  double min_p = 0.0;
+  // Nats, added to the logits before everything else. -inf bans a token.
+  std::vector<std::pair<TokenId, double>> logit_bias;
   WarpMode mode = WarpMode::kRow;
 };
 
 // Far above any policy; keeps sizes computed from parameters small.
 inline constexpr int kMostBeams = 1 << 16;
 
+// Section numbers are those of docs/algorithms.md.
 struct DecodingParams {
+  // ---- The law of the output.
   DecodingKind kind = DecodingKind::kMultinomial;
-  const MethodRow* method = nullptr;  // what decides (decoding/method.h); nullptr = the first that
-                                      // serves the rest, see ResolveMethod
-  bool plain = false;                 // the target alone: the method decides, nothing is drafted
-  int beam_width = 1;                 // W
-  int num_hypotheses = 1;             // n best returned
-  int max_tokens = 256;               // per hypothesis, EOS counted
-  int min_tokens = 0;                 // before it the stop ids have probability 0
+
+  // What verifies drafts (decoding/method.h). nullptr: the first method that serves the other
+  // parameters (ResolveMethod).
+  const MethodRow* method = nullptr;
+
+  // Decodes without drafts, by the same method.
+  bool plain = false;
+
+  // W: beams alive at once. More beams cost rows of every pass and KV. 1 unless kind has beams.
+  int beam_width = 1;
+
+  // Hypotheses returned, the best by score. At most beam_width.
+  int num_hypotheses = 1;
+
+  // Tokens of a hypothesis at most, the stop id counted. Admission reserves KV for all of them, so
+  // a smaller value lets more sequences run at once.
+  int max_tokens = 256;
+
+  // Stop ids have probability 0 before so many tokens.
+  int min_tokens = 0;
+
+  // Seed of every random choice of the sequence.
   uint64_t seed = 0;
-  double length_penalty = 1.0;    // alpha of docs/algorithms.md 8
-  bool stop_when_full = true;     // policy FIRST; false = EXACT
-  bool refill = true;             // beam_sampling only
-  bool set_semantics = false;     // beam_sampling: equal paths count once (3.3), not m_b times
-  std::vector<TokenId> stop_ids;  // ids that end a hypothesis (EOS); empty = none
+
+  // alpha of 8: hypotheses are ranked by log-probability / length^alpha. Larger values favour long
+  // ones.
+  double length_penalty = 1.0;
+
+  // When a search ends. true: when enough hypotheses have ended (policy FIRST of 8). false: when no
+  // live beam can become one of the best (EXACT), which takes longer.
+  bool stop_when_full = true;
+
+  // beam_sampling: draws new beams in place of those that ended.
+  bool refill = true;
+
+  // beam_sampling: a path held by several beams counts once (3.3), not once for each.
+  bool set_semantics = false;
+
+  // Ids that end a hypothesis (EOS). Empty: only max_tokens ends it.
+  std::vector<TokenId> stop_ids;
+
   WarpParams warp;
-  int draft_width = 0;          // W_S; 0 = auto: 4 for W = 1, else 2 W
-  int draft_depth = 0;          // gamma; 0 = auto: 4
-  int draft_support = 64;       // K
-  double width_threshold = 0;   // t of 5.3; 0 = fixed width
-  int min_width = 1;            // W_min of 5.3
-  std::string draft_tree;       // static topology of a draft tree (decoding/topology.h); "" = auto
-  int draft_beams = 4;          // mjsd: width of the draft's beam search; mjgd: M of the target's
-  double mjsd_threshold = 0.1;  // tau of 6.2, in [0, 1]
-  double fallback_threshold = 0.5;  // tau1 of 6.3: drafting stops where max q is below it
-  double rollback_threshold = 2;    // tau2 of 6.3, nats
-  int joint_tokens = 4;             // g of 6.1
+
+  // ---- Drafts. With a lossless method they change the speed, not the law.
+
+  // W_S: nodes or draws in a layer of a draft. 0: chosen by the server from measured costs, at
+  // first AutoDraftWidth.
+  int draft_width = 0;
+
+  // gamma: layers of a draft. 0: chosen by the server, at first kAutoDraftDepth.
+  int draft_depth = 0;
+
+  // K: how many entries of a draft distribution are kept, the most likely ones. More entries give
+  // better drafts and larger messages.
+  int draft_support = 64;
+
+  // ---- Options of single methods.
+
+  // t of 5.3 (DSBD with dynamic width): the width of a layer is the largest that the draft fills
+  // with at least this probability. 0: fixed width.
+  double width_threshold = 0;
+
+  // W_min of 5.3: the smallest width when the width is dynamic.
+  int min_width = 1;
+
+  // Tree methods: a static topology (decoding/topology.h) instead of width and depth. "": none.
+  std::string draft_tree;
+
+  // mjsd: width of the draft's beam search (6.2). mjgd: M, the width of the target's (6.1).
+  int draft_beams = 4;
+
+  // tau of 6.2, in [0, 1]. Smaller values accept more drafts and stray further from the target.
+  double mjsd_threshold = 0.1;
+
+  // tau1 of 6.3: drafting stops where the draft's largest probability is below it.
+  double fallback_threshold = 0.5;
+
+  // tau2 of 6.3, nats: the first draft with -log p above it, and all after it, are dropped. Smaller
+  // values stay closer to the target.
+  double rollback_threshold = 2;
+
+  // g of 6.1: tokens that are chosen jointly.
+  int joint_tokens = 4;
 };
 
-// The draft shape when the request leaves it open (draft_width or draft_depth 0): the first one,
+// The draft shape when the request leaves it open (draft_width or draft_depth 0): the first shape,
 // and the largest depth.
 int AutoDraftWidth(int beam_width);
 inline constexpr int kAutoDraftDepth = 4;

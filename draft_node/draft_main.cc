@@ -10,10 +10,9 @@
 
 ABSL_FLAG(int64_t, kv_bytes, int64_t{256} << 20, "bytes of the KV pool");
 ABSL_FLAG(int, max_sessions, 64, "sequences drafted for at the same time");
-ABSL_FLAG(std::string, node_id, "", "name of this node; default draft-PID");
+ABSL_FLAG(std::string, node_id, "", "name of this node; default: draft-PID");
 ABSL_FLAG(std::string, listen, "direct://127.0.0.1:*",
-          "where worker leaders connect: direct://host:port, read and written without a detour, or "
-          "tcp://host:port, over ZeroMQ");
+          "where worker leaders connect: direct://host:port, or tcp://host:port to use ZeroMQ");
 
 namespace coppice::draft_node {
 namespace {
@@ -58,8 +57,9 @@ absl::Status ServeDrafts(std::unique_ptr<comm::MpiWorld>& world) {
 }  // namespace
 
 int DraftMain(int argc, char** argv) {
-  return node::RunNode("coppice-draft", "Grows draft forests for the workers of a Coppice cluster.",
-                       argc, argv, ServeDrafts);
+  const ProgramUsage usage = {"Grows draft forests for the workers of a Coppice cluster.",
+                              {{"Draft node", {"node_id", "listen", "kv_bytes", "max_sessions"}}}};
+  return node::RunNode("coppice-draft", usage, argc, argv, ServeDrafts);
 }
 
 }  // namespace coppice::draft_node

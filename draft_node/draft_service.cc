@@ -13,7 +13,7 @@
 namespace coppice::draft_node {
 namespace {
 
-// Positions that the rows of a request need: the longest root's, and one for each level below it.
+// Positions that the rows of a request need: those of the longest root, and one per level below.
 int64_t PositionsNeeded(const DraftSession& session, const proto::DraftRequest& message) {
   std::vector<int64_t> length;
   int64_t longest = 0;
@@ -80,7 +80,7 @@ absl::Status DraftService::Run() {
 absl::Status DraftService::RunOnce(int timeout_ms) {
   if (!HasWork()) {
     runner_->step_clock()->Wait();
-    threads_->KeepAwake(false);  // a forest under way may have been closed
+    threads_->KeepAwake(false);  // the forest under way may have been closed
     std::vector<comm::Pollable> sockets = {leaders_->socket()};
     if (agent_ != nullptr) sockets.push_back(agent_->socket());
     if (!comm::PollAwake(sockets, awake_until_s_)) comm::Poll(sockets, timeout_ms);
@@ -150,7 +150,7 @@ void DraftService::TakeCommands() {
 
 void DraftService::Drop(absl::FunctionRef<bool(const Key&)> which) {
   std::erase_if(slots_, [&](const auto& entry) { return which(entry.first); });
-  blocks_->EndRound();  // their KV may serve the next command
+  blocks_->EndRound();  // the next command may use their KV
 }
 
 void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
@@ -182,7 +182,7 @@ void DraftService::Accept(const std::string& peer, const proto::DraftRequest& re
   auto found = slots_.find(key);
   if (found == slots_.end()) return Fail(key, request.round(), "unknown session");
   Slot& slot = found->second;
-  // A newer round replaces one in flight; what that has never run must not count as known.
+  // A newer round replaces the one in flight. Nodes whose rows never ran must not count as known.
   if (slot.builder != nullptr && !slot.builder->started()) {
     blocks_->Retain(slot.session->sequence(), {});
   }
@@ -222,7 +222,8 @@ void DraftService::Begin(const Key& key, Slot* slot) {
   slot->builder = *std::move(builder);
 }
 
-// All sessions, from the first that the last pass had no room for: under load they take turns.
+// All sessions, starting with the first that the last pass had no room for, so that they take
+// turns.
 std::vector<DraftService::Key> DraftService::Turns() const {
   std::vector<Key> turns;
   const auto first = slots_.lower_bound(first_);
@@ -276,20 +277,20 @@ absl::Status DraftService::Step() {
     const double head_begin_s = clock_->NowSeconds();
     if (last_end_s_ < options_.announce_within_s) Announce(stepped);
     const auto rows = runner_->Wait();
-    threads_->Wait();  // the announcement has left
+    threads_->Wait();  // until the announcement is sent
     COPPICE_RETURN_IF_ERROR(rows.status());
     const double model_s = clock_->NowSeconds() - begin_s;
     threads_->KeepAwake(!stepped.empty());
     for (const Key& key : stepped) Grow(key, **rows, model_s);
     if (!stepped.empty()) last_end_s_ = clock_->NowSeconds() - head_begin_s;
-    threads_->KeepAwake(Drafting());  // the next level follows at once
+    threads_->KeepAwake(Drafting());  // the next level follows immediately
   }
   FailThose();
   BeginPrefilled();
   return absl::OkStatus();
 }
 
-// One level more of a forest.
+// Adds the next level to a forest.
 void DraftService::Grow(const Key& key, const kernels::StepRows& rows, double model_s) {
   Slot& slot = slots_.at(key);
   slot.model_s += model_s;
@@ -315,7 +316,7 @@ void DraftService::FailThose() {
   }
 }
 
-// Wakes the leaders whose forests are about to be finished, while they are.
+// Wakes the leaders whose forests will be finished by this pass.
 void DraftService::Announce(absl::Span<const Key> stepped) {
   std::vector<std::string> waiting;
   for (const Key& key : stepped) {

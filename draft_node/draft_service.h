@@ -1,6 +1,6 @@
-// The draft node's engine: takes commands from worker leaders, keeps sessions, grows the forests of
-// all waiting requests together, level by level, with prefill chunks in the same passes. One thread
-// owns everything here.
+// The draft node's engine. Takes commands from worker leaders, keeps sessions, and grows the
+// forests of all waiting requests together, level by level, with prefill chunks in the same passes.
+// One thread owns everything here.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,19 @@
 namespace coppice::draft_node {
 
 struct DraftServiceOptions {
-  int max_rows = 512;       // of one pass
-  int prefill_chunk = 256;  // tokens of prefill in one pass, all sessions together
+  // Rows of one pass at most. A larger forest is refused.
+  int max_rows = 512;
+  // Prefill tokens of one pass at most, all sessions together. A smaller chunk delays the forests
+  // under way less.
+  int prefill_chunk = 256;
+  // Sequences drafted for at the same time; further ones are refused and decode without drafts.
+  // Raise it, and kv_bytes, when a node serves more sequences.
   int max_sessions = 64;
-  double session_idle_s = 300;                    // a session nobody used for so long is dropped
-  double announce_within_s = comm::kStayAwake_s;  // leaders whose forests take longer are not woken
+  // Seconds after which an unused session is dropped and its KV freed.
+  double session_idle_s = 300;
+  // Leaders are told of a reply only when, in the last pass, it took no more seconds from the head
+  // to the choice of all levels. The default is how long a leader stays awake.
+  double announce_within_s = comm::kStayAwake_s;
 };
 
 class DraftService {
@@ -37,11 +45,11 @@ class DraftService {
                comm::ServerChannel* leaders, comm::NodeAgent* agent, const Clock* clock);
   ~DraftService();
 
-  // Serves until the coordinator says stop or a stop signal arrives; an error is a failed forward
-  // pass.
+  // Serves until the coordinator says stop or a stop signal arrives. An error means a failed
+  // forward pass.
   absl::Status Run();
-  // One turn: takes what has arrived, runs at most one pass. Waits at most timeout_ms when there is
-  // nothing to do.
+  // One turn: takes what has arrived and runs at most one pass. Waits at most timeout_ms when there
+  // is nothing to do.
   absl::Status RunOnce(int timeout_ms);
   bool stopped() const { return stopped_; }
   bool Drafting() const;  // a forest is under way
@@ -66,7 +74,7 @@ class DraftService {
   void BeginPrefilled();
   std::vector<Key> Turns() const;
   absl::Status Step();
-  // Rows of forests, as many as fit; those that have rows are listed in *stepped.
+  // Adds the rows of as many forests as fit and appends their keys to *stepped.
   void AddForests(absl::Span<const Key> turns, model::StepBuilder* step, std::vector<Key>* stepped);
   void AddPrefills(absl::Span<const Key> turns, model::StepBuilder* step);
   void Grow(const Key& key, const kernels::StepRows& rows, double model_s);
@@ -87,11 +95,11 @@ class DraftService {
   const Clock* clock_;
   std::map<Key, Slot> slots_;
   Key first_;                                        // has the first turn in the next pass
-  std::vector<std::pair<Key, std::string>> failed_;  // to be told at the end of the step
+  std::vector<std::pair<Key, std::string>> failed_;  // reported at the end of the step
   bool stopped_ = false;
   double last_sweep_s_ = 0;
-  double last_end_s_ = 0;     // from the head of a pass until all its levels were chosen
-  double awake_until_s_ = 0;  // a leader has announced a request
+  double last_end_s_ = 0;     // seconds from the last head until its levels were chosen
+  double awake_until_s_ = 0;  // stay awake until then: a leader has announced a request
 };
 
 }  // namespace coppice::draft_node

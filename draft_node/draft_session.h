@@ -1,6 +1,6 @@
-// One sequence's memory on a draft node: the tokens it knows and the KV trie behind them. The trie
-// is matched against each request, so late, lost and repeated rounds cost time and never
-// correctness. Owned by DraftService's thread.
+// What a draft node remembers of one sequence: its tokens and their KV trie. Every request is
+// matched against the trie, so late, lost and repeated rounds cost time but never correctness.
+// Owned by DraftService's thread.
 #pragma once
 
 #include <cstdint>
@@ -28,20 +28,20 @@ class DraftSession {
   const decoding::DecodingParams& params() const { return params_; }
   model::SequenceHandle sequence() const { return sequence_; }
   int prompt_length() const { return prompt_length_; }
-  // True until the KV of all prompt tokens but the last is there; in a session that was opened in
-  // the middle of a sequence (fail-over), of all stable tokens but the last.
+  // True until the KV of all prompt tokens but the last is there. In a session opened in the middle
+  // of a sequence (fail-over): of all stable tokens but the last.
   bool prefilling() const;
   // Adds at most `budget` prefill rows. ResourceExhausted: the pool is full.
   absl::Status AppendPrefill(int budget, model::StepBuilder* step);
 
-  // Generated tokens that all roots share; `length` counts all, `added` are the last of them.
-  // OutOfRange when some in between never arrived.
+  // The generated tokens that all roots share are now `length`, and `added` are the last of them.
+  // OutOfRange when some before `added` never arrived.
   absl::Status ExtendStable(int length, absl::Span<const TokenId> added);
-  // Generated length and path hash at the end of what is stable.
+  // Generated length and path hash at the end of the stable tokens.
   int stable_length() const { return stable_length_; }
   uint64_t stable_hash() const { return stable_hash_; }
-  // The trie node at the end of the stable tokens; nodes that were missing (no KV yet) are appended
-  // to *missing.
+  // The trie node at the end of the stable tokens. Adds missing nodes (which have no KV yet) and
+  // appends them to *missing.
   absl::StatusOr<model::KvNode> StableNode(std::vector<std::pair<model::KvNode, TokenId>>* missing);
 
  private:

@@ -49,7 +49,7 @@ absl::Status ForestBuilder::MatchRoots() {
     root_token_.push_back(request_.trie_token[entry]);
   }
   blocks_->Retain(sequence, roots_);
-  // Roots are rows with logits; the other missing tokens are rows without.
+  // Roots are rows with logits. The other missing tokens are rows without.
   std::erase_if(missing_, [this](const auto& entry) {
     return std::find(roots_.begin(), roots_.end(), entry.first) != roots_.end();
   });
@@ -95,7 +95,7 @@ absl::Status ForestBuilder::AppendRows(model::StepBuilder* step) {
 
 namespace {
 
-// A draft row and, if one of its logits is no number, which.
+// A draft row and its first invalid logit, if any.
 struct ReadRow {
   decoding::Distribution row;
   TokenId bad_token = -1;
@@ -140,7 +140,7 @@ absl::Status ForestBuilder::Consume(const kernels::StepRows& step, HostThreads* 
   }
   drafter_->Grow(rows);
   if (level_ == 0) {
-    // All tokens of the roots have their KV now: what the roots' parents share joins the prefix.
+    // All tokens of the roots have KV now, so what the roots' parents share moves to the prefix.
     std::vector<model::KvNode> parents;
     for (model::KvNode root : roots_)
       parents.push_back(blocks_->parent(session_->sequence(), root));

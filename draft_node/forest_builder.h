@@ -1,6 +1,6 @@
-// Grows one draft forest: where decoding and model meet on the draft node. One per request in
-// flight; DraftService asks each for its rows, runs one pass for all, and hands the logits back,
-// level by level.
+// Grows one draft forest; joins decoding and model on the draft node. One per request in flight.
+// For every level, DraftService asks each builder for its rows, runs one pass for all, and gives
+// each its logits.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@
 
 namespace coppice::draft_node {
 
-// One DraftRequest, checked and in structs.
+// A DraftRequest, checked and converted.
 struct ForestRequest {
   uint32_t round = 0;
   int width = 0;                     // W_S
@@ -32,23 +32,23 @@ struct ForestRequest {
 
 class ForestBuilder {
  public:
-  // session and blocks must outlive the builder. Matches the request against the session's trie,
-  // frees what is dead. ResourceExhausted: the KV pool is full. After an error the session must be
+  // session and blocks must outlive the builder. Matches the request against the session's trie and
+  // frees dead nodes. ResourceExhausted: the KV pool is full. After an error the session must be
   // closed.
   static absl::StatusOr<std::unique_ptr<ForestBuilder>> Start(ForestRequest request,
                                                               DraftSession* session,
                                                               model::BlockManager* blocks);
 
   bool done() const { return level_ >= request_.depth || drafter_->frontier().empty(); }
-  // The next pass makes it done, as far as its depth goes.
+  // Whether the next pass is the last that its depth allows.
   bool at_last_level() const { return level_ + 1 >= request_.depth; }
-  // False: nodes of the session's trie were made, but no pass has run their rows.
+  // Whether a pass has run. Until then the new nodes of the session's trie have no KV.
   bool started() const { return level_ > 0; }
   uint32_t round() const { return request_.round; }
   int rows() const;  // of the next level
   // Adds the rows of the next level, with what the drafter needs of each.
   absl::Status AppendRows(model::StepBuilder* step);
-  // rows: of the whole step. New commits are appended to *commits.
+  // Chooses the level from its rows. rows: of the whole step. Appends new commits to *commits.
   absl::Status Consume(const kernels::StepRows& rows, HostThreads* threads,
                        std::vector<KvCopy>* commits);
   decoding::DraftForest Shipped() const { return drafter_->Shipped(); }
@@ -69,7 +69,7 @@ class ForestBuilder {
   std::vector<std::pair<model::KvNode, TokenId>>
       missing_;                         // known tokens without KV: rows of the first level
   std::vector<model::KvNode> node_kv_;  // [forest nodes], those evaluated
-  std::vector<int> need_;               // [frontier] place in the rows of the step
+  std::vector<int> need_;               // [frontier] index in the rows of the step
 };
 
 }  // namespace coppice::draft_node

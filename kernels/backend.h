@@ -1,10 +1,11 @@
-// The compute backend: the operations of the decoder over opaque tensors, in the memory of one
-// device. One implementation per device (cpu/, cuda/), chosen by MakeBackend alone.
+// The compute backend: the operations of the decoder over opaque tensors in the memory of one
+// device. One implementation per kind of device (cpu/, cuda/); only MakeBackend chooses among them.
 //
-// The life of a step: Submit uploads the plan and enqueues the ops of a pass, Wait waits for them
-// and for what the decisions need of the rows. An op is only enqueued: it takes no host data and
-// waits for nothing; positions, slots and lists come from the plan. An op that fails makes the rest
-// of the step do nothing, and Wait returns the error. Thread-compatible: one thread owns a backend.
+// The life of a step: Submit uploads the plan and enqueues the ops of a pass. Wait waits for them
+// and returns what the decisions need of the rows. Ops are only enqueued: they take no host data
+// and wait for nothing. Positions, slots and lists come from the plan. After an op has failed, the
+// rest of the step does nothing and Wait returns the error. Thread-compatible: one thread owns a
+// backend.
 #pragma once
 
 #include <cstddef>
@@ -25,20 +26,20 @@ namespace coppice::kernels {
 
 enum class DType { kF32, kBF16, kF16 };
 size_t DTypeSize(DType dtype);       // bytes
-const char* DTypeName(DType dtype);  // "F32", "BF16", "F16": the spelling of safetensors
+const char* DTypeName(DType dtype);  // "F32", "BF16", "F16", as safetensors spells them
 
-// Activations in the memory of a backend, row-major. Opaque outside of the backend that made it.
+// Activations in the memory of a backend, row-major. Only the backend that made it reads `data`.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kF32;
-  int64_t rows = 0;  // room for so many; an op works on the rows of the step
+  int64_t rows = 0;  // capacity; an op works on the rows of the step
   int64_t columns = 0;
 
   bool empty() const { return data == nullptr; }
 };
 
-// A weight in the backend's own layout, immutable: a matrix [rows, columns] (rows = outputs) with
-// the bias of its outputs, if any; or a gain, one row.
+// An immutable weight in the backend's own layout: a matrix [rows, columns] (rows = outputs) with
+// an optional bias of its outputs, or a gain (one row).
 class Weight {
  public:
   virtual ~Weight() = default;
@@ -59,8 +60,8 @@ struct MatrixSource {
 };
 
 // KV pool of one rank: for each layer K and V, [block][kv_head][kBlockSize][head_dim], stored as
-// f32 or bf16. Slot s is place s % kBlockSize of block s / kBlockSize. Block 0 is the sink: nobody
-// reads it.
+// f32 or bf16. Slot s is place s % kBlockSize of block s / kBlockSize. Block 0 is the sink, which
+// is never read.
 struct KvPoolShape {
   int layers = 0;
   int kv_heads = 0;  // of this rank
@@ -89,42 +90,42 @@ struct RopeConfig {
   double llama3_original_max_positions = 8192;
 };
 
-// The ops of one step, given to a pass. Rows are those of the plan; after GatherRows those that
-// have needs. Every rank calls the same ops in the same order.
+// The ops of one step, given to a pass. They work on the rows of the plan, and after GatherRows on
+// those with needs. Every rank calls the same ops in the same order.
 class Ops {
  public:
   virtual ~Ops() = default;
-  // What a pass may leave out: a plan may have commits alone, and rows without needs.
+  // What the plan has: it may have only commits, or rows without needs.
   virtual bool has_rows() const = 0;
   virtual bool has_needs() const = 0;
-  // The plan's commits: K and V of all layers, slot to slot.
+  // Does the plan's commits: copies K and V of all layers from slot to slot.
   virtual void CommitKv(KvPool* pool) = 0;
-  // x[r] = row token[r] - first_row of the matrix (a tied head shares it); zeros when the matrix
-  // does not hold it (vocabulary-parallel embedding). x [rows, w.columns].
+  // x[r] = row token[r] - first_row of the matrix, or zeros when the matrix does not hold that row
+  // (vocabulary-parallel embedding). A tied head shares the matrix. x [rows, w.columns].
   virtual void Embed(const Weight& w, int64_t first_row, Tensor x) = 0;
-  // x += addend, unless that is empty; out = x / sqrt(mean(x^2) + epsilon) * gain. All [rows, n].
+  // x += addend if addend is not empty; out = x / sqrt(mean(x^2) + epsilon) * gain. All [rows, n].
   virtual void AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon, Tensor out) = 0;
   // y[rows, w.rows] = x[rows, w.columns] w^T (+ bias). With accumulate: y += instead of =.
   virtual void MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) = 0;
-  // qkv [rows, (q_heads + 2 kv_heads) * head_dim]: rotates the q and k heads of each row in place,
-  // half-split convention of Hugging Face Llama, and writes K and V of the row to its slot.
+  // qkv [rows, (q_heads + 2 kv_heads) * head_dim]. Rotates the q and k heads of each row in place
+  // (the half-split convention of Hugging Face Llama) and writes K and V of the row to its slot.
   virtual void RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) = 0;
-  // Forest attention: each row over what the plan lets it see. qkv as after RopeAndStoreKv; out
-  // [rows, q_heads * head_dim]. scale = 1/sqrt(head_dim) inside.
+  // Forest attention: each row attends to the context that the plan gives it. qkv is what
+  // RopeAndStoreKv left; out [rows, q_heads * head_dim]. Scales by 1/sqrt(head_dim).
   virtual void Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) = 0;
   // gate_up [rows, 2 n]: gate then up. out[rows, n] = silu(gate) * up.
   virtual void SwiGlu(Tensor gate_up, Tensor out) = 0;
-  // Keeps the rows that have needs, in place, in order. The ops after it work on these rows.
+  // Moves the rows that have needs to the front of each tensor, in order. Later ops work on these.
   virtual void GatherRows(absl::Span<const Tensor> tensors) = 0;
   // x[rows, n] = sum over the ranks, in rank order.
   virtual void AllReduce(Tensor x) = 0;
-  // The last op: what the plan needs of the logits. logits [needs, shard]: this rank's tokens, from
-  // first_token on, of a vocabulary of `vocab`; the shards are those of VocabularyShard.
+  // The last op: takes from the logits what the plan needs. logits [needs, shard]: this rank's
+  // tokens, from first_token on, of a vocabulary of `vocab`. The shards are those of
+  // VocabularyShard.
   virtual void Select(Tensor logits, int64_t first_token, int64_t vocab) = 0;
 };
 
-// What enqueues the ops of a step. Two parts, so that the host learns when nothing but the head is
-// left to compute.
+// Enqueues the ops of a step, in two parts, so that the host learns when only the head is left.
 class Pass {
  public:
   virtual ~Pass() = default;
@@ -132,8 +133,8 @@ class Pass {
   virtual void Head(Ops* ops) = 0;  // only when the plan has needs
 };
 
-// What a step gives to the decisions: for each need of the plan the whole row, or the shortlist
-// that was asked for. A backend may serve a shortlist by the whole row, where that costs nothing.
+// What a step gives to the decisions: for each need of the plan, the whole row or the shortlist
+// asked for. Where a whole row costs nothing, a backend may give it instead of a shortlist.
 class StepRows {
  public:
   virtual ~StepRows() = default;
@@ -148,42 +149,41 @@ class Backend {
   virtual ~Backend() = default;
   virtual const char* name() const = 0;         // "cpu", "cuda"
   virtual std::string description() const = 0;  // e.g. "cpu AVX2, 2 threads"
-  // Whether the bits of a row depend on that row's inputs alone: never on the other rows of the
-  // step, on the number of threads, or on where in the KV pool its context lies.
+  // Whether the bits of a row depend only on its own inputs: not on the other rows of the step, the
+  // number of threads, or the place of its context in the KV pool.
   virtual bool batch_invariant() const = 0;
 
-  // Packs (and converts) matrices stacked along their rows as one (QKV, gate and up). dtype kF32 or
-  // kBF16 is the stored precision; f16 sources become either. bias [rows] or empty.
-  // ResourceExhausted when memory runs out; InvalidArgument names what does not fit together.
+  // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype: kF32 or
+  // kBF16. bias [rows] or empty. ResourceExhausted when memory runs out; InvalidArgument names what
+  // does not match.
   virtual absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked,
                                                        DType dtype, std::vector<float> bias) = 0;
   virtual absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) = 0;
   virtual absl::StatusOr<std::unique_ptr<KvPool>> MakeKvPool(const KvPoolShape& shape) = 0;
   virtual std::shared_ptr<const RopeTable> MakeRope(const RopeConfig& config) = 0;
-  // Lives as long as the backend. Uninitialised, so that rows never used cost no memory.
+  // Lives as long as the backend. Uninitialised, so rows that are never used cost no memory.
   virtual absl::StatusOr<Tensor> Allocate(int64_t rows, int64_t columns, DType dtype) = 0;
   virtual DType activation_dtype() const = 0;  // of the tensors between ops; the residual is f32
 
-  // Starts a step. The plan has passed CheckPlan (model/plan_check.h); plan, pass and what the pass
-  // refers to must live until Wait. A plan with `fetch` runs no pass: the named rows of the step
-  // before become whole. Errors: this rank cannot start it.
+  // Starts a step. The plan must have passed CheckPlan (model/plan_check.h). The plan, the pass and
+  // what the pass refers to must live until Wait. A plan with `fetch` runs no pass: it makes the
+  // named rows of the previous step whole. An error means that this rank cannot start the step.
   virtual absl::Status Submit(const StepPlan& plan, Pass* pass) = 0;
-  // Nothing but the head is left to compute. False: ask again.
+  // Whether only the head is left to compute. To be polled.
   virtual bool HeadReached() = 0;
-  // Until the step has run. On rank 0 the rows, valid until the next Submit (a plan with `fetch`
-  // keeps those of the step before); on other ranks nullptr.
+  // Waits until the step has run. Returns the rows on rank 0, nullptr on other ranks. They are
+  // valid until the next Submit; a plan with `fetch` keeps those of the previous step.
   virtual absl::StatusOr<const StepRows*> Wait() = 0;
 };
 
 struct BackendOptions {
   std::string kind = "cpu";                    // "cpu" or "cuda"
-  ThreadTeam* threads = nullptr;               // of the host; the CPU backend computes on them
+  ThreadTeam* threads = nullptr;               // host threads; the CPU backend computes on them
   comm::Communicator* communicator = nullptr;  // of this rank's replica
-  // Serve shortlists even where whole rows cost nothing (tests).
-  bool always_list = false;
+  bool always_list = false;  // for tests: give shortlists even where whole rows cost nothing
 };
-// Threads and communicator must outlive the backend. Unimplemented names a backend that this build
-// does not have.
+// Threads and communicator must outlive the backend. Unimplemented: this build does not have the
+// backend that it names.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options);
 
 }  // namespace coppice::kernels

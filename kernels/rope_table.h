@@ -17,11 +17,11 @@ struct RopeTable {
 
 // Angular frequency of each rotated pair, [head_dim / 2], radians per position. The llama3 scaling
 // is that of transformers' _compute_llama3_parameters: wavelengths longer than original /
-// low_freq_factor are stretched by llama3_factor, those shorter than original / high_freq_factor
-// stay, and between them the two are blended.
+// low_freq_factor are multiplied by llama3_factor, those shorter than original / high_freq_factor
+// are kept, and between them the two are blended.
 std::vector<double> RopeFrequencies(const RopeConfig& config);
 
-// Angles in double, then rounded once to f32.
+// cos and sin are computed in double and rounded once to f32.
 RopeTable BuildRopeTable(const RopeConfig& config);
 
 }  // namespace coppice::kernels

@@ -17,16 +17,16 @@ namespace coppice::kernels {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
-constexpr int kSpare = 16;        // room for tokens within the slack of the last that was asked for
-constexpr int kWorthListing = 4;  // vocabulary for each listed token below which a row goes whole
-constexpr double kRounding = 1e-9;  // relative; what another order of adding may change a sum by
+constexpr int kSpare = 16;          // room for tokens within the slack of the last one asked for
+constexpr int kWorthListing = 4;    // a list longer than vocabulary / kWorthListing is sent whole
+constexpr double kRounding = 1e-9;  // relative change of a sum by the order of its terms, at most
 
 int Capacity(const RowNeed& need) { return need.count + kSpare; }
 int Lists(const RowNeed& need) {
   return need.form == RowNeed::Form::kGumbel ? __builtin_popcount(need.slots) : 1;
 }
 
-// The record, word by word; every value is copied bit for bit.
+// Writes a record word by word. Values are copied bit for bit.
 class Writer {
  public:
   explicit Writer(float* out) : out_(out) {}
@@ -60,7 +60,7 @@ class Reader {
 
 int64_t ChunkBegin(int64_t vocab, int chunk) { return chunk * vocab / kLseChunks; }
 
-// The chunks that lie in the shard; the others are empty.
+// Sums of the chunks in this shard; the others are empty.
 ChunkSums SumShard(absl::Span<const double> x, const ShardRow& row) {
   ChunkSums sums;
   for (int c = 0; c < kLseChunks; ++c) {
@@ -74,7 +74,7 @@ ChunkSums SumShard(absl::Span<const double> x, const ShardRow& row) {
   return sums;
 }
 
-// Places of the `count` largest entries and of all others within the slack, ascending.
+// Indices of the `count` largest entries and of all others within the slack, ascending.
 std::vector<TokenId> Largest(absl::Span<const double> keys, const RowNeed& need) {
   std::vector<double> maxima;
   decoding::BlockMaxima(keys, &maxima);
@@ -105,7 +105,7 @@ class NoisyShard {
   // x: the shard's keys without noise.
   NoisyShard(const RowNeed& need, const ShardRow& row, absl::Span<const double> x)
       : need_(need), row_(row), odd_(row.tokens.begin % 2), x_(odd_ + x.size(), kNothing) {
-    // Noise comes in pairs of tokens: the piece begins with an even one.
+    // Noise is generated for pairs of tokens, so x_ begins with an even token.
     std::copy(x.begin(), x.end(), x_.begin() + odd_);
     if (need.count > 1) return;
     weights_.resize((x_.size() + decoding::kRowPadding - 1) / decoding::kRowPadding *
@@ -149,7 +149,8 @@ std::vector<double> KeysOf(const TokenList& list, const RowNeed& need,
   return decoding::TemperList(list, warp);
 }
 
-// Each rank lists its own `count` best. Below the count-th best of all, some rank's tokens lack.
+// Each rank lists its own `count` best. Below the count-th best of all ranks, tokens of some ranks
+// are missing, so the list ends there.
 void TrimList(const RowNeed& need, absl::Span<const std::pair<TokenId, double>> bias,
               TokenList* list) {
   if (static_cast<int>(list->tokens.size()) <= need.count) return;
@@ -255,11 +256,11 @@ ListedRow JoinRecords(const RowNeed& need, absl::Span<const float* const> record
 
 bool IsComplete(const RowNeed& need, const ListedRow& row,
                 absl::Span<const std::pair<TokenId, double>> bias) {
-  if (row.bad_token >= 0) return true;  // no decision will be made of it
+  if (row.bad_token >= 0) return true;  // the row is invalid: nothing is decided from it
   if (row.overflow) return false;
   if (need.cover <= 0 && need.depth <= 0) return true;
   const TokenList& list = row.lists[0];
-  if (static_cast<int>(list.tokens.size()) < need.count) return true;  // there are no more
+  if (static_cast<int>(list.tokens.size()) < need.count) return true;  // there are no more tokens
   std::vector<double> x = KeysOf(list, need, bias);
   std::sort(x.begin(), x.end(), std::greater<>());
   if (need.depth > 0 && !(x.back() < x.front() - need.depth - 1e-6)) return false;

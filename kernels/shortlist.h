@@ -1,7 +1,7 @@
-// Shortlists of rows of logits (RowNeed of base/step_plan.h): how each rank of a tensor-parallel
-// replica makes its part, in a record of fixed size, and how rank 0 joins the parts. The joined list
-// holds what was asked for and sometimes more; what decisions make of it is the same on any number
-// of ranks, bit for bit. Called by the backends; host code for all of them. Pure functions.
+// Shortlists of rows of logits (RowNeed of base/step_plan.h). Each rank of a tensor-parallel
+// replica writes its part as a record of fixed size, and rank 0 joins the parts. The joined list
+// holds at least what was asked for. Decisions made from it are the same on any number of ranks,
+// bit for bit. Host code that all backends call. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ void WriteRecord(const RowNeed& need, const ShardRow& row, float* record);
 // records[r]: RecordWords(need) words of rank r. bias: of the need.
 ListedRow JoinRecords(const RowNeed& need, absl::Span<const float* const> records,
                       absl::Span<const std::pair<TokenId, double>> bias);
-// Whether the shortlist reaches as far as the need says. False: the row must be fetched whole.
+// Whether the shortlist covers what the need asks for. If not, the row must be fetched whole.
 bool IsComplete(const RowNeed& need, const ListedRow& row,
                 absl::Span<const std::pair<TokenId, double>> bias);
 

@@ -8,8 +8,8 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
-// The engine's stream is fixed by the standard, its distributions are not: ours follow the stated
-// papers.
+// The standard fixes the stream of the engine but not the distributions, so these follow the papers
+// named.
 class GammaSource {
  public:
   explicit GammaSource(uint64_t seed) : engine_(seed) {}

@@ -48,7 +48,7 @@ struct Connection {
   beast::flat_buffer buffer;
 };
 
-// As many streams as the system lets this process have.
+// Raises the limit of open files as far as the system allows.
 void RaiseFileLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -96,7 +96,7 @@ class LoadRun {
   void StartReady();
   asio::awaitable<void> RunRequest(int k);
   asio::awaitable<ErrorCode> Connect(Connection& connection);
-  // *answered: a byte of the answer has come.
+  // *answered: whether a byte of the answer has arrived.
   asio::awaitable<ErrorCode> Exchange(Connection& connection, int k, bool* answered,
                                       bool* reusable);
   void Report() const;

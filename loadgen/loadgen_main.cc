@@ -33,7 +33,7 @@ int Fail(int status, const absl::Status& error) {
   return status;
 }
 
-// The model of the flags, else the first of /v1/models, once the server answers.
+// Waits until the server answers. Returns the model of the flags, else the first of /v1/models.
 absl::StatusOr<std::string> WaitForModel(const LoadgenOptions& options) {
   if (!options.model.empty() && options.ready_timeout_s == 0) return options.model;
   const absl::Time deadline = absl::Now() + absl::Seconds(options.ready_timeout_s);
@@ -152,7 +152,7 @@ absl::StatusOr<std::vector<RequestRecord>> Run(const LoadgenOptions& options,
   return records;
 }
 
-// A metadata key must not stand for a key of the result.
+// A metadata key must not hide a key of the result.
 absl::Status CheckMetadata(const LoadgenOptions& options) {
   RunSettings settings;
   const Json result = ResultJson(RunReport(), settings, {}, /*detailed=*/true);

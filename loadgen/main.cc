@@ -12,9 +12,8 @@ int main(int argc, char** argv) {
   arguments.insert(arguments.begin(), argv[0]);
   std::vector<char*> normalized;
   for (std::string& argument : arguments) normalized.push_back(argument.data());
-  coppice::ParseProgramFlags(
-      "coppice-loadgen", "Sends prompts to an OpenAI-compatible server and measures the streams.",
-      static_cast<int>(normalized.size()), normalized.data());
+  coppice::ParseProgramFlags("coppice-loadgen", coppice::loadgen::FlagUsage(),
+                             static_cast<int>(normalized.size()), normalized.data());
   const auto options = coppice::loadgen::ReadOptions();
   if (!options.ok()) {
     std::fprintf(stderr, "coppice-loadgen: %s\n", std::string(options.status().message()).c_str());

@@ -10,18 +10,19 @@
 #include "absl/types/optional.h"
 #include "base/status.h"
 
-ABSL_FLAG(std::string, base_url, "http://127.0.0.1:8000", "server, http://host[:port][/path]");
+ABSL_FLAG(std::string, base_url, "http://127.0.0.1:8000", "the server, http://host[:port][/path]");
 ABSL_FLAG(std::string, endpoint, "/v1/completions", "/v1/completions or /v1/chat/completions");
 ABSL_FLAG(std::string, model, "", "model name; default: the first of /v1/models");
 ABSL_FLAG(std::string, dataset_name, "random", "random token ids, or custom: a file of JSON lines");
 ABSL_FLAG(
     std::string, dataset_path, "",
-    "custom: JSON lines {prompt, output_tokens?, seed?, body?}, repeated when there are too few");
+    "custom: JSON lines {prompt, output_tokens?, seed?, body?}, repeated if there are too few");
 ABSL_FLAG(int32_t, num_prompts, 1000, "requests to send");
 ABSL_FLAG(int32_t, num_warmups, 0, "requests sent before the run and not counted");
 ABSL_FLAG(int32_t, input_len, 128, "random: prompt tokens");
 ABSL_FLAG(int32_t, output_len, 128, "max_tokens where the dataset gives none");
-ABSL_FLAG(uint64_t, seed, 0, "of arrivals and random prompts; request k is sent with seed + k");
+ABSL_FLAG(uint64_t, seed, 0,
+          "seed of arrivals and random prompts; request k is sent with seed + k");
 ABSL_FLAG(absl::optional<double>, temperature, absl::nullopt, "sampling field, absent by default");
 ABSL_FLAG(absl::optional<double>, top_p, absl::nullopt, "sampling field, absent by default");
 ABSL_FLAG(absl::optional<int32_t>, top_k, absl::nullopt, "sampling field, absent by default");
@@ -31,20 +32,23 @@ ABSL_FLAG(bool, use_beam_search, false, "send use_beam_search: true");
 ABSL_FLAG(absl::optional<int32_t>, beam_width, absl::nullopt, "beams");
 ABSL_FLAG(absl::optional<int32_t>, n, absl::nullopt, "choices for each request");
 ABSL_FLAG(std::string, method, "",
-          "speculative.method; further fields of speculative by extra_body");
+          "speculative.method; use extra-body for further fields of speculative");
 ABSL_FLAG(bool, ignore_eos, false, "generate to max_tokens (always so with random)");
 ABSL_FLAG(std::string, extra_body, "", "JSON object of further fields of every body");
 ABSL_FLAG(double, request_rate, std::numeric_limits<double>::infinity(),
-          "requests each second; inf: as soon as max_concurrency has room");
-ABSL_FLAG(double, burstiness, 1, "shape of the gamma gaps between arrivals: 1 = Poisson");
-ABSL_FLAG(int32_t, max_concurrency, 0, "most requests at a time; 0 = no limit");
-ABSL_FLAG(double, request_timeout_seconds, 600, "of one request, from sending");
-ABSL_FLAG(double, ready_check_timeout_sec, 0, "how long to wait for the server to answer at first");
-ABSL_FLAG(double, max_failed, 1, "percent of failed requests above which the exit status is 1");
-ABSL_FLAG(double, max_send_lag, 10, "ms, p99: above it the client was late and the run is invalid");
+          "requests per second; inf: as soon as max-concurrency has room");
+ABSL_FLAG(double, burstiness, 1,
+          "shape of the gamma-distributed gaps between arrivals; 1 = Poisson");
+ABSL_FLAG(int32_t, max_concurrency, 0, "requests at a time, at most; 0 = no limit");
+ABSL_FLAG(double, request_timeout_seconds, 600, "seconds that a request may take, from sending");
+ABSL_FLAG(double, ready_check_timeout_sec, 0, "seconds to wait for the server's first answer");
+ABSL_FLAG(double, max_failed, 1,
+          "percent of requests that may fail; above it the exit status is 1");
+ABSL_FLAG(double, max_send_lag, 10,
+          "p99 send lag in ms above which the client was too slow and the run is invalid");
 ABSL_FLAG(bool, save_result, false, "write the result as JSON");
-ABSL_FLAG(bool, save_detailed, false, "with save_result: also the arrays of every request");
-ABSL_FLAG(std::string, result_dir, ".", "where the result goes");
+ABSL_FLAG(bool, save_detailed, false, "with save-result: also the arrays of every request");
+ABSL_FLAG(std::string, result_dir, ".", "folder for the result");
 ABSL_FLAG(std::string, result_filename, "", "default: made from rate, model and date");
 ABSL_FLAG(std::vector<std::string>, metadata, {}, "K=V,K=V: further keys of the result");
 
@@ -131,6 +135,22 @@ std::vector<std::string> NormalizeFlagNames(const std::vector<std::string>& argu
     std::replace(argument.begin() + 2, argument.begin() + static_cast<ptrdiff_t>(end), '-', '_');
   }
   return result;
+}
+
+ProgramUsage FlagUsage() {
+  return {
+      "Sends prompts to an OpenAI-compatible server and measures the streams.",
+      {{"Server", {"base_url", "endpoint", "model", "ready_check_timeout_sec"}},
+       {"Prompts",
+        {"dataset_name", "dataset_path", "num_prompts", "num_warmups", "input_len", "output_len",
+         "seed"}},
+       {"Fields of every request",
+        {"temperature", "top_p", "top_k", "min_p", "logprobs", "use_beam_search", "beam_width", "n",
+         "method", "ignore_eos", "extra_body"}},
+       {"Arrivals", {"request_rate", "burstiness", "max_concurrency"}},
+       {"Limits", {"request_timeout_seconds", "max_failed", "max_send_lag"}},
+       {"Result", {"save_result", "save_detailed", "result_dir", "result_filename", "metadata"}}},
+      /*dashes=*/true};
 }
 
 absl::StatusOr<LoadgenOptions> ReadOptions() {

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/program_help.h"
 #include "loadgen/base_url.h"
 
 namespace coppice::loadgen {
@@ -36,6 +37,8 @@ struct LoadgenOptions {
 // --base-url=x -> --base_url=x; values stay as they are.
 std::vector<std::string> NormalizeFlagNames(const std::vector<std::string>& arguments);
 
+// What --help says: every flag of options.cc, in groups, spelled with dashes.
+ProgramUsage FlagUsage();
 // From the flags. InvalidArgument names the flag.
 absl::StatusOr<LoadgenOptions> ReadOptions();
 

@@ -31,8 +31,8 @@ int PeakConcurrent(const std::vector<RequestRecord>& records) {
   return peak;
 }
 
-// Most tokens in one whole second of the run, each request's tokens spread evenly over its text
-// events.
+// The most tokens in one whole second of the run. A request's tokens are spread evenly over its
+// text events.
 double PeakOutput(const std::vector<RequestRecord>& records) {
   std::map<int64_t, double> tokens;
   for (const RequestRecord& r : records) {

@@ -88,10 +88,10 @@ int32_t BlockManager::Impl::TakePlace(KvSequence& sequence, int32_t block, int p
   return block * kBlockSize + place;
 }
 
-// A slot for a child of `parent`, or -1 when the pool is out of blocks. In this order: the place
-// after the parent's in the parent's run, so that a long branch fills its run in order; scratch;
-// any other place of a run; a new run. So a new block is taken only when every place the sequence
-// holds is in use.
+// A slot for a child of `parent`, or -1 when the pool is out of blocks. Tries in this order: the
+// place after the parent's in the parent's run, so that a long branch fills its run in order; the
+// scratch; any other place of a run; a new run. So a sequence takes a new block only when all its
+// places are in use.
 int32_t BlockManager::Impl::TakeSlot(KvSequence& sequence, KvNode parent) {
   if (parent != kPrefixEnd) {
     const int32_t slot = sequence.nodes[parent].slot;
@@ -183,7 +183,7 @@ int BlockManager::chain_length(SequenceHandle handle, KvNode node) const {
   return impl_->LiveNode(sequence, node).position - sequence.prefix_length + 1;
 }
 
-// Its slot and its id are handed out again from the next round on.
+// Slot and id may be handed out again from the next round on.
 void BlockManager::Impl::FreeNode(SequenceHandle handle, KvNode id) {
   KvSequence& sequence = sequences[handle];
   TrieNode& node = sequence.nodes[id];
@@ -269,7 +269,7 @@ absl::StatusOr<int> BlockManager::Commit(SequenceHandle handle, absl::Span<const
     const TrieNode& node = sequence.nodes[id];
     copies->push_back({node.slot, impl_->PushPrefixToken(handle, node.token)});
   }
-  // What does not descend from the new prefix end is dead. Parents come first in `live`.
+  // Nodes that do not descend from the new prefix end are dead. Parents come first in `live`.
   for (KvNode id : sequence.live) {
     TrieNode& node = sequence.nodes[id];
     if (node.parent == common) {
@@ -285,8 +285,8 @@ absl::StatusOr<int> BlockManager::Commit(SequenceHandle handle, absl::Span<const
   return moved;
 }
 
-// Places and ids freed in the round that ends may be handed out again; runs without a live token go
-// back to the pool.
+// Makes places and ids freed in this round available again. Runs without a live token return to the
+// pool.
 void BlockManager::Impl::SettleSlots() {
   for (auto [id, handle] : settling_blocks) {
     PoolBlock& block = pool.at(id);
@@ -308,9 +308,9 @@ void BlockManager::Impl::SettleSlots() {
   settling_sequences.clear();
 }
 
-// Publishes the prefix blocks that became full, in the order in which they did, so parents come
-// first. A sequence that was closed since publishes nothing: the pass that fills its blocks may
-// never have run.
+// Publishes the prefix blocks that became full in this round, in that order, so parents come first.
+// A sequence closed in the meantime publishes nothing: the pass that fills its blocks may not have
+// run.
 void BlockManager::Impl::PublishFilled() {
   for (const Filled& full : filled) {
     KvSequence& sequence = sequences[full.sequence];

@@ -1,14 +1,16 @@
-// Host-only bookkeeping of the KV pool and of every sequence's token trie (docs/architecture.md 4):
-// stable prefix blocks (immutable when full, hashed, shared by reference count), scratch slots,
-// branch runs, commits. No device call. Thread-compatible: one engine thread owns it.
+// Bookkeeping of the KV pool and of every sequence's token trie (docs/architecture.md 4): stable
+// prefix blocks (immutable when full, hashed, shared by reference count), scratch slots, branch
+// runs, commits. Host only: no device call. Thread-compatible: one engine thread owns it.
 //
 // Life of a sequence:
-//   Open(prompt)            adopts cached full prefix blocks; tells how many prompt tokens need no
-//   prefill AppendPrefix(tokens)    slots for the next prefill chunk (prefix grows) AddNode(parent,
-//   token)  a scratch slot below the prefix end (kPrefixEnd) or below another node Retain(leaves)
-//   frees every node that is not an ancestor of (or equal to) a leaf Commit(leaves)          moves
-//   what all leaves share from scratch to the prefix tail; appends to the copy list EndRound()
-//   frees of this round take effect: no slot freed in a round is handed out again in it Close()
+//   Open(prompt)            adopts cached full prefix blocks; says how many tokens need no prefill
+//   AppendPrefix(tokens)    slots for the next prefill chunk; the prefix grows
+//   AddNode(parent, token)  a scratch slot below the prefix end (kPrefixEnd) or another node
+//   Retain(leaves)          frees every node that is neither a leaf nor an ancestor of one
+//   Commit(leaves)          moves what all leaves share from scratch to the end of the prefix, and
+//                           appends the KV copies that this takes
+//   EndRound()              the round's freed slots may be handed out again, never earlier
+//   Close()                 frees everything
 #pragma once
 
 #include <cstdint>
@@ -28,16 +30,19 @@ using KvNode = int32_t;                   // a token of the trie outside the sta
 inline constexpr KvNode kPrefixEnd = -1;  // the last token of the stable prefix
 
 struct BlockManagerOptions {
-  int64_t num_blocks = 0;  // of the pool, block 0 (the sink) included
-  int scratch_blocks = 4;  // per sequence before private chains spill to branch runs
+  // Blocks of the pool, block 0 (the sink) included.
+  int64_t num_blocks = 0;
+  // Scratch blocks per sequence. Nodes that do not fit go to branch runs, which are returned as
+  // they empty; a sequence keeps its scratch until Close.
+  int scratch_blocks = 4;
+  // Whether full prefix blocks stay after Close for prompts that begin with the same tokens.
   bool prefix_cache = true;
 };
 
 struct BlockCounts {
   int64_t total = 0;   // usable: num_blocks - 1
   int64_t used = 0;    // owned by open sequences
-  int64_t cached = 0;  // unowned but kept for the prefix cache; handed out when nothing else is
-                       // free, oldest first
+  int64_t cached = 0;  // unowned, kept for the prefix cache; evicted oldest first when none is free
   int64_t free = 0;
 };
 
@@ -46,18 +51,18 @@ class BlockManager {
   explicit BlockManager(const BlockManagerOptions& options);
   ~BlockManager();
 
-  // At most prompt.size() - 1 tokens come from the cache, so that one row at least is computed.
+  // At most prompt.size() - 1 tokens come from the cache: the last one must be computed.
   SequenceHandle Open(absl::Span<const TokenId> prompt, int* cached_tokens);
   void Close(SequenceHandle sequence);
 
-  // Slots of the new prefix tokens, in order. ResourceExhausted (and nothing changed) when the pool
-  // is out of blocks.
+  // Returns the slots of the new prefix tokens, in order. ResourceExhausted when the pool is out of
+  // blocks; then nothing has changed.
   absl::StatusOr<std::vector<int32_t>> AppendPrefix(SequenceHandle sequence,
                                                     absl::Span<const TokenId> tokens);
   int prefix_length(SequenceHandle sequence) const;
   absl::Span<const int32_t> block_table(SequenceHandle sequence) const;
 
-  // ResourceExhausted (and nothing changed) when the pool is out of blocks.
+  // ResourceExhausted when the pool is out of blocks; then nothing has changed.
   absl::StatusOr<KvNode> AddNode(SequenceHandle sequence, KvNode parent, TokenId token);
   // The child of `parent` by `token`, if there is one.
   KvNode FindChild(SequenceHandle sequence, KvNode parent, TokenId token, bool* found) const;
@@ -68,11 +73,11 @@ class BlockManager {
   int chain_length(SequenceHandle sequence, KvNode node) const;
 
   void Retain(SequenceHandle sequence, absl::Span<const KvNode> leaves);
-  // The tokens that every leaf shares (each leaf counts with itself; a leaf kPrefixEnd shares
-  // nothing) become prefix tokens. Copies are appended in an order-free list: sources and
-  // destinations disjoint, destinations unique. Leaves' KvNode stay valid, except those committed
-  // themselves, which become kPrefixEnd. Returns the number of tokens moved. ResourceExhausted:
-  // nothing changed.
+  // Moves the tokens on which all leaves agree to the prefix and returns how many there were. A
+  // leaf's own token counts; a leaf kPrefixEnd shares nothing. The copies appended may be done in
+  // any order: no slot is both source and destination, and no destination occurs twice. Leaves stay
+  // valid, except those committed themselves, which become kPrefixEnd. After ResourceExhausted
+  // nothing has changed.
   absl::StatusOr<int> Commit(SequenceHandle sequence, absl::Span<const KvNode> leaves,
                              std::vector<KvCopy>* copies);
   void EndRound();
@@ -81,8 +86,8 @@ class BlockManager {
   int nodes(SequenceHandle sequence) const;  // live scratch nodes
   uint64_t cache_queries() const;            // tokens looked up in the prefix cache
   uint64_t cache_hits() const;               // tokens found
-  // Every invariant: reference counts, free lists, table and trie shapes, no slot owned twice,
-  // hashes. Internal names the first violation.
+  // Checks every invariant: reference counts, free lists, table and trie shapes, hashes, and that
+  // no slot has two owners. Internal names the first violation.
   absl::Status CheckIntegrity() const;
 
  private:

@@ -1,5 +1,5 @@
-// What BlockManager keeps: sequences with their tries, and the queues of the running round.
-// Included by block_manager.cc (operations) and block_manager_integrity.cc (CheckIntegrity) alone.
+// The state of BlockManager: sequences with their tries, and the queues of the current round.
+// Private to block_manager.cc (operations) and block_manager_integrity.cc (CheckIntegrity).
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct TrieNode {
   KvNode first_child = -1, next_sibling = -1;
   TokenId token = 0;
   int32_t slot = -1;
-  int32_t position = 0;  // in the sequence, so it stays when the prefix grows
+  int32_t position = 0;  // in the sequence: does not change when the prefix grows
   bool live = false;
   bool marked = false;  // working space of Retain and Commit
 };
@@ -34,11 +34,11 @@ struct TrieNode {
 // One open sequence: its prefix blocks, its own blocks, its trie.
 struct KvSequence {
   bool open = false;
-  uint64_t generation = 0;  // tells a reused handle from the sequence before
+  uint64_t generation = 0;  // tells this sequence from earlier ones with the same handle
   int prefix_length = 0;
   std::vector<int32_t> table;    // prefix blocks
   std::vector<int32_t> scratch;  // kept until Close
-  std::vector<int32_t> runs;     // given back when their last token dies
+  std::vector<int32_t> runs;     // each returned to the pool when its last token is freed
   std::vector<TrieNode> nodes;
   std::vector<KvNode> live;  // parents before children
   std::vector<KvNode> free_ids;
@@ -94,8 +94,8 @@ struct BlockManager::Impl {
   std::vector<KvSequence> sequences;
   std::vector<SequenceHandle> free_handles;
   std::vector<Filled> filled;  // prefix blocks that became full in this round
-  // Blocks with places freed in this round and their sequences; sequences with node ids freed in
-  // this round.
+  // Blocks with places freed in this round, each with its sequence; and sequences with node ids
+  // freed in this round.
   std::vector<std::pair<int32_t, SequenceHandle>> settling_blocks;
   std::vector<SequenceHandle> settling_sequences;
   uint64_t generations = 0;

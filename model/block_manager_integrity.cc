@@ -1,5 +1,5 @@
-// BlockManager::CheckIntegrity: the pool, every table, every trie, and the owners of all blocks
-// counted anew.
+// BlockManager::CheckIntegrity: checks the pool, every table and every trie, and counts the owners
+// of all blocks again.
 #include <algorithm>
 #include <bit>
 

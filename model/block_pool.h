@@ -1,11 +1,11 @@
-// The blocks of one KV pool: who uses each, reference counts, the prefix cache, deferred frees.
-// BlockManager's lower half; nobody else calls it. Host-only, thread-compatible.
+// The blocks of one KV pool: use, reference counts, the prefix cache, deferred frees. Lower half of
+// BlockManager, its only caller. Host-only, thread-compatible.
 //
-// The prefix cache is a radix tree in one hash map: (parent block, 16 tokens) -> block. Tokens are
-// compared in full, and the parent is named by its block, so equal keys mean equal prefixes: no
-// hash collision can mix up two prompts. A block stays in the map while it is owned and, unowned,
-// until it is handed out again, oldest first. Since an owner of a block owns its parent and
-// releases it later, a parent always outlives its children.
+// The prefix cache is a radix tree in one hash map: (parent block, 16 tokens) -> block. A key holds
+// the tokens themselves, and the parent block stands for everything before them. So equal keys mean
+// equal prefixes, and a hash collision cannot mix up two prompts. A block stays in the map while it
+// has owners, and afterwards until it is evicted, oldest release first. An owner of a block also
+// owns its parent and releases the parent later, so a parent always outlives its children.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@
 
 namespace coppice::model {
 
-inline constexpr int32_t kCacheRoot =
-    0;  // the parent of a first block (the sink itself holds no tokens)
+// The parent of a first block. The number is the sink's, which holds no tokens.
+inline constexpr int32_t kCacheRoot = 0;
 
 enum class BlockUse : uint8_t { kSink, kFree, kPrefix, kScratch, kRun, kReleased, kCached };
 
@@ -45,20 +45,20 @@ class BlockPool {
 
   // Blocks that Take() can hand out now.
   int64_t available() const { return static_cast<int64_t>(free_.size()) + cached_; }
-  // A block with one owner; evicts the oldest cached block when none is free. available() > 0.
+  // A block with one owner. Evicts the oldest cached block if none is free. Needs available() > 0.
   int32_t Take(BlockUse use);
-  // One more owner of a published block.
+  // Adds an owner to a published block.
   void Share(int32_t block);
-  // One owner less. A block without owners becomes cached or free at EndRound.
+  // Removes an owner. A block without owners becomes cached or free at SettleReleases.
   void Release(int32_t block);
-  // Makes a block free at once; only for blocks whose last token died in an earlier round or that
-  // were never used.
+  // Frees a block at once. Only for a block that was never used or whose last token was freed in an
+  // earlier round.
   void ReleaseNow(int32_t block);
 
   // The published block that holds `tokens` after `parent`, or -1.
   int32_t Find(int32_t parent, absl::Span<const TokenId> tokens) const;
-  // Publishes a full block, or, when its twin is published already, gives it up for the twin, whose
-  // owner the caller then is. Returns the block to use.
+  // Publishes a full block and returns it. When an equal block is published already, releases this
+  // one, makes the caller an owner of the other and returns that.
   int32_t Publish(int32_t parent, int32_t block);
   void SettleReleases();
 

@@ -161,7 +161,7 @@ absl::StatusOr<uint64_t> Checkpoint::ComputeFingerprint() const {
   Fingerprint fingerprint;
   COPPICE_ASSIGN_OR_RETURN(const std::string config, ReadTextFile(dir_ + "/config.json"));
   fingerprint.Add(config);
-  for (const auto& [name, tensor] : tensors_) {  // in name order, whatever the shards
+  for (const auto& [name, tensor] : tensors_) {  // in name order, however they are sharded
     const TensorInfo& info = tensor.info;
     fingerprint.Add(absl::StrCat(name, " ", info.dtype, " ", ShapeText(info.shape)));
     const uint64_t last = info.end - std::min<uint64_t>(kSampleBytes, info.end - info.begin);

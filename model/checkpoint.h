@@ -1,6 +1,6 @@
 // The tensors of a Hugging Face folder (model.safetensors, or the shards of
-// model.safetensors.index.json), mapped read-only. weights.cc takes views of them, packs, and gives
-// the pages back. Thread-compatible.
+// model.safetensors.index.json), mapped read-only. weights.cc packs them from views and then
+// releases their pages. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace coppice::model {
 
 class Checkpoint {
  public:
-  // Reads headers alone. Errors name the file, the tensor and what was expected.
+  // Reads only the headers. Errors name the file, the tensor and what was expected.
   static absl::StatusOr<Checkpoint> Open(const std::string& dir);
 
   // The view of tensor `name`, which must be [rows, columns] of F32, F16 or BF16. Valid until
@@ -30,13 +30,13 @@ class Checkpoint {
   absl::StatusOr<std::vector<float>> Vector(const std::string& name, int64_t size, int64_t begin,
                                             int64_t end);
   absl::StatusOr<kernels::DType> TensorDType(const std::string& name) const;
-  // Gives the pages of a tensor back; its views are dead.
+  // Releases the pages of a tensor. Its views are invalid afterwards.
   void Release(const std::string& name);
 
-  // Names never asked for, without rotary_emb.inv_freq (which older folders carry and nobody
-  // reads).
+  // Tensors that nobody asked for. Leaves out rotary_emb.inv_freq, which older folders have and
+  // nothing reads.
   std::vector<std::string> UnusedNames() const;
-  // Of config.json, the headers, and samples of every tensor; touches no mapped data page.
+  // Hashes config.json, the headers and samples of every tensor. Touches no mapped data page.
   absl::StatusOr<uint64_t> ComputeFingerprint() const;
 
  private:
@@ -44,7 +44,7 @@ class Checkpoint {
     TensorInfo info;
     int file = 0;
     bool used = false;
-    std::vector<char> aligned;  // a copy, when the file holds it unaligned for its element
+    std::vector<char> aligned;  // a copy, when the data in the file is not aligned for its type
   };
   explicit Checkpoint(std::string dir) : dir_(std::move(dir)) {}
   absl::Status AddFile(const std::string& path, std::map<std::string, Tensor>* tensors);
@@ -54,7 +54,7 @@ class Checkpoint {
   absl::Span<const char> Bytes(const Tensor& tensor) const;
 
   std::string dir_;
-  std::string listing_;  // the file that says which tensors there are: for "missing" errors
+  std::string listing_;  // the file that lists the tensors: for "missing" errors
   std::vector<MappedFile> files_;
   std::map<std::string, Tensor> tensors_;
 };

@@ -1,8 +1,8 @@
-// The forward pass of one rank's shard as a pass of ops: KV commits, embedding, layers of attention
-// and MLP, head. Column-parallel QKV and gate/up, row-parallel output and down (two all-reduces a
-// layer), vocabulary-parallel embedding and head (docs/architecture.md 5). It enqueues and holds
-// no host values. Given to Backend::Submit with each plan. Thread-compatible: the thread of the
-// backend owns it.
+// The forward pass of one rank's shard as a sequence of ops: KV commits, embedding, layers of
+// attention and MLP, head. QKV and gate/up are column-parallel, output and down row-parallel (two
+// all-reduces per layer), embedding and head vocabulary-parallel (docs/architecture.md 5). It
+// only enqueues ops; it never waits for or reads a value. Backend::Submit takes it with each plan.
+// Thread-compatible: the thread of the backend owns it.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct DecoderParts {
 
 class Decoder final : public kernels::Pass {
  public:
-  // A pool of parts.kv_shape. *backend and *pool must outlive the decoder. ranks: of the replica.
-  // ResourceExhausted when the tensors between the ops find no memory.
+  // *pool has parts.kv_shape. *backend and *pool must outlive the decoder. ranks: of the replica.
+  // ResourceExhausted when there is no memory for the activations.
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(DecoderParts parts,
                                                          kernels::Backend* backend,
                                                          kernels::KvPool* pool, int ranks);
@@ -52,8 +52,8 @@ class Decoder final : public kernels::Pass {
   // attended = attention(norm(x)); without needs the last layer only stores its K and V.
   void Attend(kernels::Ops* ops, int layer);
   void Mlp(kernels::Ops* ops, const LayerWeights& w);
-  // x += sum over ranks of input w^T + bias; with several ranks the sum is left in partial_, for
-  // the next AddNorm to add.
+  // x += sum over ranks of input w^T + bias. With several ranks the sum goes to partial_ and the
+  // next AddNorm adds it.
   void AddRowParallel(kernels::Ops* ops, const kernels::Weight& w, kernels::Tensor input);
   // x += addend; normed = norm(x).
   void AddNorm(kernels::Ops* ops, kernels::Tensor addend, const kernels::Weight& gain);

@@ -1,4 +1,4 @@
-// A 64-bit hash of a model's files, the same on every machine: ranks and draft nodes compare it to
+// A 64-bit hash of a model's files, the same on every machine. Ranks and replicas compare it, to
 // know that they serve the same checkpoint. Not cryptographic.
 #pragma once
 

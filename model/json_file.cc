@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The value as it stands in the file, short and on one line.
+// The value as written in the file, on one line, shortened if long.
 std::string Shown(const Json& value) {
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";

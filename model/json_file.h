@@ -1,5 +1,5 @@
-// Typed access to the fields of one JSON object in a file; every error names the file, the field
-// and what was expected. Used by model_config.cc and checkpoint.cc. Immutable after ReadFile.
+// Typed access to the fields of a JSON object in a file. Every error names the file, the field and
+// what was expected. Used by model_config.cc and checkpoint.cc. Immutable after ReadFile.
 #pragma once
 
 #include <cstdint>

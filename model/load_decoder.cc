@@ -15,7 +15,7 @@
 namespace coppice::model {
 namespace {
 
-// The precision that weights are kept in.
+// The precision in which weights are stored in memory.
 absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Checkpoint& checkpoint) {
   if (asked == "f32") return kernels::DType::kF32;
   if (asked == "bf16") return kernels::DType::kBF16;
@@ -55,7 +55,8 @@ absl::StatusOr<DecoderParts> LoadParts(const LoadOptions& options, kernels::Back
   return parts;
 }
 
-// Collective, so that no rank waits for one that has failed. Returns this rank's own error first.
+// Collective, so that no rank waits for another that has failed. A rank that failed returns its own
+// error.
 absl::Status Agree(const std::string& dir, absl::Status mine, uint64_t fingerprint,
                    comm::Communicator* communicator) {
   std::string leader(reinterpret_cast<const char*>(&fingerprint), sizeof fingerprint);

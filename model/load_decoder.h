@@ -20,8 +20,8 @@ struct LoadOptions {
   std::function<void()> on_layer;                 // of DecoderParts
 };
 
-// Memory-maps the checkpoint and packs this rank's shard. Collective: every rank learns whether all
-// have loaded, and the same checkpoint. Errors name file, tensor and expectation.
+// Memory-maps the checkpoint and packs this rank's shard. Collective: succeeds on all ranks, and
+// only when all loaded the same checkpoint. Errors name the file, the tensor and what was expected.
 absl::StatusOr<DecoderParts> LoadDecoder(const LoadOptions& options, kernels::Backend* backend,
                                          comm::Communicator* communicator);
 

@@ -54,12 +54,12 @@ MappedFile::~MappedFile() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-// A page shared with a neighbouring tensor is read again from the file when next touched.
+// If a dropped page also holds part of another tensor, it is read again when next touched.
 void MappedFile::Drop(absl::Span<const char> range) const {
   static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(range.data()) / page * page;
   const uintptr_t end = reinterpret_cast<uintptr_t>(range.data()) + range.size();
-  // A hint: failure changes nothing.
+  // Only a hint: failure is harmless.
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 

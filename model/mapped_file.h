@@ -1,4 +1,4 @@
-// A file mapped read-only into memory. Pages are read when touched and can be given back.
+// A file mapped read-only into memory. Pages are read when touched and can be released.
 // Immutable, movable; the mapping ends with the object.
 #pragma once
 
@@ -20,9 +20,9 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   absl::Span<const char> bytes() const { return {data_, size_}; }
-  // The kernel may take these pages back from this process; `range` lies in bytes().
+  // Releases the pages of `range`, which lies in bytes(). They can still be read.
   void Drop(absl::Span<const char> range) const;
-  // Reads from the file without mapping pages. Fewer bytes than asked only at its end.
+  // Reads from the file without touching its mapping. Returns fewer bytes only at the end of file.
   std::string Sample(size_t offset, size_t length) const;
 
  private:

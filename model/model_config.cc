@@ -13,8 +13,8 @@
 namespace coppice::model {
 namespace {
 
-// One row per architecture of config.json: all of RMS norm, rotary positions and a SwiGLU MLP, which
-// is what decoder.cc computes. A family of other parts has no row, so it is refused by name.
+// One row per architecture of config.json. All have RMS norm, rotary positions and a SwiGLU MLP,
+// which decoder.cc computes. A family with other parts has no row and is refused by name.
 struct Family {
   const char* architecture;
   std::optional<bool>
@@ -71,9 +71,9 @@ absl::Status ReadSizes(const JsonFile& json, ModelConfig* config) {
   return absl::OkStatus();
 }
 
-// Llama-3 frequency scaling as in Hugging Face's modeling_rope_utils: wavelengths above original /
-// low_freq_factor are divided by factor, those below original / high_freq_factor are kept, between
-// them the two are blended.
+// Llama-3 frequency scaling, as in Hugging Face's modeling_rope_utils: frequencies of wavelengths
+// above original / low_freq_factor are divided by factor, those of wavelengths below original /
+// high_freq_factor are kept, and between them the two are blended.
 absl::Status ReadLlama3Scaling(const JsonFile& scaling, kernels::RopeConfig* rope) {
   COPPICE_ASSIGN_OR_RETURN(rope->llama3_factor, scaling.PositiveNumber("factor"));
   COPPICE_ASSIGN_OR_RETURN(rope->llama3_low_freq_factor, scaling.PositiveNumber("low_freq_factor"));
@@ -112,7 +112,7 @@ absl::Status ReadRope(const JsonFile& json, ModelConfig* config) {
                        absl::StrCat(type, " is not served yet (default, linear, llama3 are)"));
 }
 
-// A window that never closes within max_positions is full attention; a narrower one is refused.
+// A sliding window of at least max_positions is full attention. A narrower one is refused.
 absl::Status CheckFullAttention(const JsonFile& json, const ModelConfig& config) {
   COPPICE_ASSIGN_OR_RETURN(const bool used, json.BoolOr("use_sliding_window", true));
   COPPICE_ASSIGN_OR_RETURN(const int64_t window,

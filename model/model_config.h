@@ -1,5 +1,5 @@
-// A decoder-only transformer as data: what config.json of a Hugging Face folder says. The families
-// served are rows of a table that differ in such values; one of other parts is refused by name.
+// A decoder-only transformer as data, read from config.json of a Hugging Face folder. The supported
+// families differ only in these values. A family with other parts is refused by name.
 #pragma once
 
 #include <string>

@@ -1,14 +1,14 @@
-// Runs one model (shard), step by step: owner of its backend, weights, KV pool and its bookkeeping,
-// threads, pending KV copies and step clock. The engine, the draft service, the laboratory and the
-// rank loop are its clients:
+// Runs one model (or this rank's shard of it) step by step. It owns the backend, the weights, the
+// KV pool with its bookkeeping, the threads, the pending KV copies and the step clock. The engine,
+// the draft service, the laboratory and the rank loop use it like this:
 //
 //   StepBuilder step = runner->NewStep();
-//   ... AddPrefixRows, AddNodeRow: rows, and what is needed of each ...
+//   ... AddPrefixRows, AddNodeRow: rows, and what the decisions need of each ...
 //   runner->Submit(std::move(step));
 //   rows = runner->Wait();
-//   ... decide from the rows; KV copies of what lives on go to runner->commits() ...
+//   ... decide from the rows; append the KV copies for the next step to runner->commits() ...
 //
-// Thread-compatible: one engine thread owns it, but for what is said of step_clock().
+// Thread-compatible: one engine thread owns it. Any thread may read step_clock().
 #pragma once
 
 #include <cstdint>
@@ -31,18 +31,26 @@
 namespace coppice::model {
 
 struct ModelRunnerOptions {
-  std::string dir;                      // Hugging Face folder
-  std::string backend = "cpu";          // or "cuda"
-  std::string dtype = "auto";           // of the weights: auto (the checkpoint's), f32, bf16
-  int64_t kv_bytes = int64_t{1} << 30;  // of the KV pool of this rank
-  int threads = 0;                      // 0 = all cores this process may use
-  int max_rows = 512;                   // of one step
-  int scratch_blocks = 4;               // BlockManagerOptions
-  bool always_list = false;             // BackendOptions
-  std::function<void()> on_progress;    // called while weights are read; may be empty
+  std::string dir;              // Hugging Face folder
+  std::string backend = "cpu";  // "cpu" or "cuda"
+  // Precision of the weights and of the KV: auto (that of the checkpoint; F16 becomes F32), f32 or
+  // bf16. bf16 halves what an F32 checkpoint takes in memory, and rounds its weights.
+  std::string dtype = "auto";
+  // Size of this rank's KV pool. Memory is committed as blocks are used. Raise it when requests
+  // wait for KV or are refused with kv_capacity_exceeded.
+  int64_t kv_bytes = int64_t{1} << 30;
+  // Threads that compute. 0: as many as the cores that this process may use. Set it when several
+  // processes share a machine.
+  int threads = 0;
+  // Rows of one step at most. It bounds the prefill chunk and the forests of a step, and sizes the
+  // activations.
+  int max_rows = 512;
+  int scratch_blocks = 4;             // BlockManagerOptions
+  bool always_list = false;           // BackendOptions
+  std::function<void()> on_progress;  // called while weights are read; may be empty
 };
 
-// Where the leader's plans go before it runs them itself.
+// Takes the leader's plans before the leader runs them itself.
 class PlanSender {
  public:
   virtual ~PlanSender() = default;
@@ -51,8 +59,9 @@ class PlanSender {
 
 class ModelRunner {
  public:
-  // Collective over the communicator's ranks. Logs progress while loading. Errors name file, tensor
-  // and expectation, or the bytes that kv_bytes lacks. *communicator must outlive the runner.
+  // Collective over the communicator's ranks. Logs progress while loading. Errors name the file,
+  // the tensor and what was expected, or say how many KV blocks are needed and how many kv_bytes
+  // gives. *communicator must outlive the runner.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Load(const ModelRunnerOptions& options,
                                                            comm::Communicator* communicator);
   ModelRunner(const ModelRunner&) = delete;
@@ -66,33 +75,33 @@ class ModelRunner {
   std::string backend_description() const { return backend_->description(); }
   bool batch_invariant() const { return backend_->batch_invariant(); }
 
-  // Its decisions count on rank 0 alone.
+  // Used on rank 0 only: the other ranks follow its plans.
   BlockManager* blocks() { return blocks_.get(); }
   const BlockManager* blocks() const { return blocks_.get(); }
-  // For the work of the host between two steps.
+  // For host work between two steps.
   HostThreads* threads() { return &threads_; }
-  // How long the thread that drives the runner has shown no progress. Moved on by that thread, read by
-  // any other.
+  // How long ago the thread that drives the runner last made progress. Set by that thread; any
+  // thread may read it.
   StepClock* step_clock() { return &step_clock_; }
-  // KV copies to do before the next step, in the order of the verdicts.
+  // KV copies that the next step does first, in the order of the verdicts.
   std::vector<KvCopy>* commits() { return &commits_; }
 
   // ---- rank 0
-  // With followers: every plan goes to them first. Must outlive the runner.
+  // Sends every plan to the followers first. *followers must outlive the runner.
   void SendPlansTo(PlanSender* followers) { followers_ = followers; }
-  // The next step, empty. What was freed since the step before may be handed out from now on.
+  // An empty next step. KV slots freed since the previous step may be handed out again.
   StepBuilder NewStep();
   // Starts the step. The host may do other work until Wait.
   absl::Status Submit(StepBuilder step);
-  // Until nothing but the head of the step is left to compute.
+  // Blocks until only the head of the step is left to compute.
   void WaitForHead();
-  // Until the step has run: what the plan needs of the rows, in the order of the needs, valid until
-  // the next Submit.
+  // Blocks until the step has run. Returns what the plan needs of the rows, in the order of the
+  // needs, valid until the next Submit.
   absl::StatusOr<const kernels::StepRows*> Wait();
 
   // ---- the other ranks
-  // Runs the leader's next plan, already numbered. InvalidArgument names what is wrong with it;
-  // FailedPrecondition: it is not the next. The replica must end after an error.
+  // Runs the leader's next plan, which has its number. InvalidArgument names what is wrong with it.
+  // FailedPrecondition: the number is not the next. After an error the replica must end.
   absl::Status Follow(StepPlan plan);
 
   uint64_t steps() const { return step_; }  // submitted
@@ -113,7 +122,7 @@ class ModelRunner {
   StepClock step_clock_;
   std::vector<KvCopy> commits_;
   PlanSender* followers_ = nullptr;
-  StepPlan plan_;   // under way; after Wait the last one
+  StepPlan plan_;   // of the current step; after Wait, of the last one
   StepPlan fetch_;  // a follow-up of plan_
   uint64_t step_ = 0;
 };

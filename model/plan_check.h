@@ -1,6 +1,6 @@
-// Whether a StepPlan is well formed: the one check before kernels index memory by it. A plan comes
-// over a socket on all ranks but the leader, so a wrong one is an error, not a crash. Called by
-// ModelRunner alone, once for each step on each rank. Pure.
+// Whether a StepPlan is well formed: the only check before kernels index memory by it. Followers
+// get plans over a socket, so a wrong plan must be an error, not a crash. Called by ModelRunner
+// only, once per step on each rank. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ struct PlanLimits {
   int vocab_size = 0;
   int max_positions = 0;
   int64_t blocks = 0;    // of the KV pool, the sink included
-  int needs_before = 0;  // of the step before: what `fetch` may name
+  int needs_before = 0;  // needs of the previous step: what `fetch` may name
 };
 
-// InvalidArgument names the first field and index that break the contract of StepPlan or a limit.
+// InvalidArgument names the first field and index that violate the contract of StepPlan or a limit.
 // O(rows log rows + chain + table entries).
 absl::Status CheckPlan(const StepPlan& plan, const PlanLimits& limits);
 

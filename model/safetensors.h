@@ -1,6 +1,6 @@
-// The header of a safetensors file: 8 bytes little-endian length, a JSON object name -> {dtype,
-// shape, data_offsets}, then the data. Pure parsing of untrusted bytes; checkpoint.cc maps the
-// files and calls it.
+// Parses the header of a safetensors file. The file is the header's length (8 bytes,
+// little-endian), the header (a JSON object name -> {dtype, shape, data_offsets}) and the data. The
+// bytes are untrusted. Called by checkpoint.cc, which maps the files. Pure.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ struct TensorInfo {
   uint64_t end = 0;
 };
 
-// `file` is the whole file; only its header is read. Every tensor returned lies inside the file,
-// holds exactly shape x dtype bytes and overlaps no other; sorted by begin. InvalidArgument: one
-// line, PATH, tensor, expectation.
+// `file` is the whole file; only its header is read. Returns the tensors sorted by begin. Each lies
+// inside the file, has exactly the bytes of its shape and dtype, and overlaps no other.
+// InvalidArgument names PATH, the tensor and what was expected, on one line.
 absl::StatusOr<std::vector<TensorInfo>> ParseSafetensorsHeader(const std::string& path,
                                                                absl::Span<const char> file);
 

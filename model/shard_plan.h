@@ -13,12 +13,12 @@ struct Range {
   int size() const { return end - begin; }
 };
 
-// Piece `part` of [0, total) cut into `parts` consecutive pieces whose sizes differ by one at most,
-// larger first.
+// Piece `part` of [0, total), cut into `parts` consecutive pieces. Sizes differ by at most one,
+// larger pieces first.
 Range BalancedPiece(int total, int part, int parts);
 
 // With at least as many KV heads as ranks, each rank holds a run of KV heads and all query heads
-// that read them. With fewer, each KV head is replicated on several ranks, which share out its
+// that read them. With fewer KV heads, each is replicated on several ranks, and these divide its
 // query heads.
 struct ShardPlan {
   Range q_heads;
@@ -29,7 +29,7 @@ struct ShardPlan {
 };
 
 // FailedPrecondition when there are more ranks than query heads, MLP columns or chunks of the
-// vocabulary, or one of them would have no token.
+// vocabulary, or when a rank would hold no token.
 absl::StatusOr<ShardPlan> MakeShardPlan(const ModelConfig& config, int rank, int ranks);
 
 }  // namespace coppice::model

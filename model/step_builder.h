@@ -1,6 +1,6 @@
 // Packs rows of many sequences into one StepPlan, from the block manager's tries. Used by
-// worker/verify_step, worker/round_planner and draft_node/forest_builder. Made by
-// ModelRunner::NewStep, one for each step. Thread-compatible.
+// worker/verify_step, worker/step_planner and draft_node/ (forest_builder, draft_session). Made by
+// ModelRunner::NewStep, one per step. Thread-compatible.
 #pragma once
 
 #include <utility>
@@ -18,17 +18,18 @@ class StepBuilder {
   StepBuilder(const BlockManager* blocks, int vocab_size)
       : blocks_(blocks), vocab_size_(vocab_size) {}
 
-  // Prefill rows: `tokens` are the last tokens.size() tokens of the sequence's prefix, in `slots`
-  // (what AppendPrefix returned). Nothing is needed of them.
+  // Prefill rows: `tokens` are the last tokens of the sequence's prefix, `slots` what AppendPrefix
+  // returned for them. Only their KV is computed, no logits.
   void AddPrefixRows(SequenceHandle sequence, absl::Span<const TokenId> tokens,
                      absl::Span<const int32_t> slots);
-  // The row of a trie node of which nothing is needed: its KV alone.
+  // The row of a trie node. Only its KV is computed, no logits.
   void AddNodeRow(SequenceHandle sequence, KvNode node, TokenId token);
-  // The row of a trie node; returns the place of the need in StepRows. need.row is set here.
+  // The row of a trie node with what is needed of its logits. Sets need.row. Returns the index of
+  // the need in StepRows.
   int AddNodeRow(SequenceHandle sequence, KvNode node, TokenId token, RowNeed need);
 
-  // A bias that needs share; its range is theirs to name. Tokens outside of the vocabulary are left
-  // out.
+  // Adds a bias that several needs may share: each names the range. Tokens outside the vocabulary
+  // are left out.
   struct BiasRange {
     int32_t begin = 0, end = 0;
   };
@@ -39,7 +40,7 @@ class StepBuilder {
   StepPlan Take() { return std::move(plan_); }
 
  private:
-  // Rows of a sequence come together: a segment ends where another sequence begins.
+  // Rows of a sequence must be added together: a segment ends where another sequence begins.
   void ExtendSegment(SequenceHandle sequence);
   void AddRow(TokenId token, int position, int32_t slot);
 

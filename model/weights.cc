@@ -24,8 +24,8 @@ kernels::MatrixSource Columns(const kernels::MatrixSource& source, int64_t begin
   return part;
 }
 
-// A tensor of the checkpoint: its name without ".weight" or ".bias", its rows (columns of a
-// row-parallel one), and which of them this rank holds.
+// A tensor of the checkpoint: its name without ".weight" or ".bias", its rows (or columns, if
+// row-parallel), and which of them this rank holds.
 struct Shard {
   std::string name;
   int64_t size = 0;
@@ -116,8 +116,8 @@ class Loader {
     return Packed(shards[0].name, std::move(packed));
   }
 
-  // The shard's columns of a matrix [d, size]. The bias is added once in the sum over ranks: the
-  // others check it and keep nothing.
+  // The shard's columns of a matrix [d, size]. The sum over ranks has the bias once: rank 0 keeps
+  // it, the others only check it.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> RowParallel(const Shard& shard, bool has_bias) {
     const std::string name = shard.name + ".weight";
     COPPICE_ASSIGN_OR_RETURN(const kernels::MatrixSource all,

@@ -15,8 +15,8 @@
 namespace coppice::model {
 
 // D = head_dim, d = hidden_size, q, kv, f, v = this rank's query heads, KV heads, MLP columns,
-// vocabulary rows. Matrices hold their biases; those of row-parallel products (output, down) live
-// on rank 0 alone.
+// vocabulary rows. Matrices hold their biases. Biases of row-parallel products (output, down) are
+// on rank 0 only.
 struct LayerWeights {
   std::unique_ptr<kernels::Weight> attention_norm;  // gain [d]
   std::unique_ptr<kernels::Weight> qkv;             // [(q + 2 kv) D, d]
@@ -44,8 +44,8 @@ struct WeightsRequest {
   std::function<void(double fraction)> progress;  // may be empty
 };
 
-// Packs matrix by matrix and gives each one's pages back before the next, so that memory peaks at
-// the packed weights plus one matrix. Errors name file, tensor and expectation.
+// Packs one matrix at a time and releases its pages before the next, so peak memory is the packed
+// weights plus one matrix. Errors name the file, the tensor and what was expected.
 absl::StatusOr<DecoderWeights> LoadWeights(const WeightsRequest& request, Checkpoint* checkpoint,
                                            kernels::Backend* backend);
 

@@ -16,18 +16,20 @@ ABSL_FLAG(std::string, coordinator, "",
           "tcp://host:port of the coordinator's control endpoint; not needed under one mpirun");
 ABSL_FLAG(std::string, model, "", "Hugging Face folder of the model");
 ABSL_FLAG(std::string, backend, "cpu", "cpu or cuda");
-ABSL_FLAG(std::string, dtype, "auto", "weights as auto (the checkpoint's), f32 or bf16");
-ABSL_FLAG(int, threads, 0, "compute threads of each rank; 0 = all cores this process may use");
-ABSL_FLAG(int, max_rows, 512, "rows of one forward pass");
-ABSL_FLAG(int, prefill_chunk, 256, "prefill tokens in one forward pass");
+ABSL_FLAG(std::string, dtype, "auto",
+          "precision of the weights: auto (that of the checkpoint), f32 or bf16");
+ABSL_FLAG(int, threads, 0, "compute threads of each rank; 0 = all cores that this process may use");
+ABSL_FLAG(int, max_rows, 512, "rows of one forward pass, at most");
+ABSL_FLAG(int, prefill_chunk, 256, "prefill tokens of one forward pass, at most");
 ABSL_FLAG(double, start_deadline, 120,
           "seconds that a starting process waits for the others of its mpirun or replica");
-ABSL_FLAG(double, heartbeat_interval, 0.5, "seconds between heartbeats");
+ABSL_FLAG(double, heartbeat_interval, 0.5,
+          "seconds between heartbeats; the same as the coordinator's");
 
 namespace coppice::node {
 namespace {
 
-constexpr double kAnyGap_s = 3600;  // on the agent's thread, which has looked a beat ago
+constexpr double kAnyGap_s = 3600;  // no gap to discount: the agent's thread looked one beat ago
 
 absl::Status GivenUp(const std::string& id, const std::string& reason, const StepReport& report) {
   const std::string stopped = comm::StoppedRanks();
@@ -40,8 +42,11 @@ absl::Status GivenUp(const std::string& id, const std::string& reason, const Ste
 
 }  // namespace
 
-int RunNode(const std::string& program, const std::string& usage, int argc, char** argv,
+int RunNode(const std::string& program, ProgramUsage usage, int argc, char** argv,
             const Serve& serve) {
+  usage.groups.push_back(
+      {"Model and passes", {"model", "dtype", "backend", "threads", "max_rows", "prefill_chunk"}});
+  usage.groups.push_back({"Cluster", {"coordinator", "start_deadline", "heartbeat_interval"}});
   ParseProgramFlags(program, usage, argc, argv);
   InstallStopSignals();
   std::unique_ptr<comm::MpiWorld> world;

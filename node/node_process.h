@@ -1,4 +1,4 @@
-// What the two kinds of node process share: flags of the model and its passes, finding the
+// The common part of the two kinds of node process: flags of the model and its passes, finding the
 // coordinator, registration, start and exit. Called only by worker_main and draft_main, from their
 // main thread.
 #pragma once
@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/program_help.h"
 #include "comm/mpi_world.h"
 #include "comm/node_agent.h"
 #include "model/model_runner.h"
@@ -24,11 +25,12 @@ ABSL_DECLARE_FLAG(double, start_deadline);
 
 namespace coppice::node {
 
-// Parses the flags, then serves. `serve` may fill *world. When serving fails, *world is not
+// Parses the flags, then serves. usage has the groups of the program's own flags; those of every
+// node are added. `serve` may fill *world. When serving fails, *world is not
 // destroyed, because MPI_Finalize would wait for the other ranks. Exit status: 0 clean stop, 1
 // cannot start or failed, 2 bad flags.
 using Serve = std::function<absl::Status(std::unique_ptr<comm::MpiWorld>& world)>;
-int RunNode(const std::string& program, const std::string& usage, int argc, char** argv,
+int RunNode(const std::string& program, ProgramUsage usage, int argc, char** argv,
             const Serve& serve);
 
 // InvalidArgument names a flag that is missing or out of range.
@@ -41,13 +43,13 @@ absl::StatusOr<std::string> FindCoordinator(absl::Span<const comm::MpiWorld::Pee
 // id: "" = prefix and the process id. The caller adds the fields that only its kind of node has.
 proto::Register NodeRegistration(proto::NodeRole role, const std::string& id,
                                  const std::string& prefix, const model::ModelRunner& runner);
-// *runner must outlive the agent. A node that the coordinator gives up ends its process, with a line
-// that names the step and the ranks that are stopped.
+// *runner must outlive the agent. When the coordinator gives the node up, the process ends with a
+// line that names the step and the ranks that are stopped.
 absl::StatusOr<std::unique_ptr<comm::NodeAgent>> JoinCluster(const std::string& coordinator,
                                                              proto::Register registration,
                                                              model::ModelRunner* runner);
 
-// Ends the process when its start-up stands still for --start_deadline.
+// Ends the process when its start-up makes no progress for --start_deadline.
 std::unique_ptr<StartWatch> WatchStart(const std::string& program);
 
 }  // namespace coppice::node

@@ -12,7 +12,7 @@ namespace coppice::node {
 namespace {
 
 constexpr double kLook_s = 0.1;
-constexpr double kLongestGap_s = 2;  // a longer one: this process was stopped or starved itself
+constexpr double kLongestGap_s = 2;  // after a longer gap the process was stopped or starved
 
 std::string Standstill(double still_s, const std::string& what) {
   const comm::LaunchedRank self = comm::ThisLaunchedRank();

@@ -1,6 +1,6 @@
-// Ends a process whose start-up stands still, with a line that says where it waits and which ranks
-// of this host are stopped: MPI's own calls would wait for them for ever. Made and moved on by
-// worker_main and draft_main, from their main thread; a thread of its own looks at it.
+// Ends a process whose start-up hangs, with a line that says where it waits and which ranks of this
+// host are stopped. Without it, calls of MPI would wait for those ranks forever. Made and updated
+// by worker_main and draft_main, from their main thread; has its own thread that watches.
 #pragma once
 
 #include <condition_variable>
@@ -15,13 +15,14 @@ namespace coppice::node {
 
 class StartWatch {
  public:
-  // When no At has come for deadline_s, calls on_standstill with the reason, on the watch's thread.
+  // Calls on_standstill with the reason when At has not been called for deadline_s. On the watch's
+  // thread.
   StartWatch(double deadline_s, std::function<void(const std::string& reason)> on_standstill);
   ~StartWatch();
 
-  void At(const std::string& what);  // what begins now, as in "waits for MPI_Init"
+  void At(const std::string& what);  // what begins now, such as "waits for MPI_Init"
   void MovesOn() { clock_.MovesOn(); }
-  void Over();  // start-up is over, or has a deadline of another kind from here on
+  void Over();  // start-up is over, or has its own deadline from here on
 
  private:
   void Run();

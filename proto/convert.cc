@@ -23,7 +23,7 @@ using wire::ToVector;
 
 namespace {
 
-// At most 64 bytes, without control characters: what is unknown may be anything.
+// An unknown name, escaped and cut to 64 bytes, as it may contain anything.
 std::string Shown(const std::string& name) { return absl::CHexEscape(name.substr(0, 64)); }
 
 proto::Parameter ToMessage(const decoding::ParameterRow& row,

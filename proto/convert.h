@@ -42,7 +42,7 @@ proto::SequenceStats StatsToMessage(const DecodingStats& stats);
 absl::StatusOr<DecodingStats> StatsFromMessage(const proto::SequenceStats& message,
                                                int most_layers);
 
-// What a leader may say of one sequence.
+// Limits of a leader's report about one sequence.
 struct ProgressLimits {
   int vocab_size = 0;
   int max_tokens = 0;        // of a hypothesis

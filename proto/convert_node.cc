@@ -1,4 +1,4 @@
-// What a node says of itself, checked before the coordinator counts with it.
+// Checks of registrations and heartbeats before the coordinator uses them.
 #include <algorithm>
 
 #include "absl/strings/ascii.h"

@@ -20,7 +20,7 @@ int32_t StopToken(const decoding::Hypothesis& hypothesis) {
   return hypothesis.finished && !hypothesis.tokens.empty() ? hypothesis.tokens.back() : -1;
 }
 
-// -inf is the score of what has probability 0; nothing scores +inf.
+// -inf is allowed: the score of probability 0. +inf and NaN are not.
 absl::Status CheckScore(const char* field, double value) {
   if (std::isnan(value)) return Bad(field, "is NaN");
   return value == INFINITY ? Bad(field, "is infinite") : absl::OkStatus();

@@ -1,6 +1,5 @@
-// Exact laws of beam sampling from closed products of p_beam (docs/algorithms.md 3.3, 3.4): the
-// reference that every enumerated output law is compared with. Used by tests/decoding and
-// tools/golden.
+// Exact laws of beam sampling as closed products of p_beam (docs/algorithms.md 3.3, 3.4): the
+// reference for every enumerated output law. Used by tests/decoding and tools/golden.
 #pragma once
 
 #include <algorithm>

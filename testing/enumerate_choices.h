@@ -2,8 +2,10 @@
 // (docs/algorithms.md 11.1): exact output laws instead of samples. Used by tests/decoding and
 // tools/golden. Thread-compatible.
 //
-//   EnumerateChoices([&](ScriptedChoices* choices) { run(choices); law[outcome] +=
-//   choices->probability(); });
+//   EnumerateChoices([&](ScriptedChoices* choices) {
+//     run(choices);
+//     law[outcome] += choices->probability();
+//   });
 #pragma once
 
 #include <algorithm>
@@ -17,7 +19,7 @@
 
 namespace coppice::test {
 
-// Replays a script of option numbers, extends it by first options, multiplies probabilities.
+// Replays a script of option numbers, extends it with first options, and multiplies probabilities.
 class ScriptedChoices : public decoding::ChoiceSource {
  public:
   void BeginRound(uint64_t) override {}
@@ -40,7 +42,7 @@ class ScriptedChoices : public decoding::ChoiceSource {
     for (double log_weight : log_weights) weights.push_back(Exp(log_weight));
     return {Next(weights), std::numeric_limits<double>::infinity()};
   }
-  // One option, with probability proportional to its weight; options of weight 0 are never taken.
+  // Takes an option. Its probability is proportional to its weight; weight 0 is never taken.
   int Next(const std::vector<double>& weights) {
     if (depth_ == script_.size()) script_.push_back({-1, 0, 0});
     Step& step = script_[depth_++];
@@ -53,7 +55,7 @@ class ScriptedChoices : public decoding::ChoiceSource {
     return step.option;
   }
   double probability() const { return probability_; }
-  // Moves to the next script; false when every one has been replayed.
+  // Moves to the next script. False when all have been replayed.
   bool Advance() {
     while (!script_.empty() && script_.back().next < 0) script_.pop_back();
     depth_ = 0;

@@ -1,6 +1,6 @@
 // The joint readings of the warp (docs/algorithms.md 1, JOINT and ROWCUT) over every entry of a
-// layer, written as directly as the specification: the reference for decoding/law/joint_law. Used
-// by tests/decoding.
+// layer, written directly from the specification: the reference for decoding/law/joint_law. Used by
+// tests/decoding.
 #pragma once
 
 #include <cmath>

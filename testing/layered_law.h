@@ -1,6 +1,6 @@
-// The exact law of whole decodes by a layer rule: drafter and decoder of production, every choice
-// enumerated, against the closed law of beam sampling with replacement or without. Used by
-// tests/decoding and tools/golden.
+// The exact law of whole decodes by a layer rule, from enumerating every choice of the production
+// drafter and decoder; and the closed law of beam sampling, with or without replacement, to compare
+// it with. Used by tests/decoding and tools/golden.
 #pragma once
 
 #include <algorithm>
@@ -210,9 +210,9 @@ class BeamSamplingLaw {
     return layer;
   }
 
-  // docs/algorithms.md 8, written out: candidates come in the order of a sample without
-  // replacement. An end of sequence of rank below W is an output, one of a later rank is ignored;
-  // the others fill the next beams.
+  // docs/algorithms.md 8: candidates come in the order of a sample without replacement. An end of
+  // sequence of rank below W is an output, one of a later rank is ignored. The other candidates
+  // fill the next beams.
   using VisitEntries = std::function<void(const std::vector<decoding::Entry>&, double)>;
   void VisitWalk(const std::vector<decoding::EntryMass>& left, int width,
                  std::vector<decoding::Entry> passed, std::vector<decoding::Entry> outputs,

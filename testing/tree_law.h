@@ -1,5 +1,6 @@
-// The exact law of whole decodes of one sequence: drafter and decoder of production, every choice
-// enumerated, against the product of the target's rows. Used by tests/decoding and tools/golden.
+// The exact law of whole decodes of one sequence, from enumerating every choice of the production
+// drafter and decoder; and the product of the target's rows, to compare it with. Used by
+// tests/decoding and tools/golden.
 #pragma once
 
 #include <algorithm>
@@ -130,7 +131,7 @@ inline ExactLaw RoundLengthLaw(const TreeSetting& setting) {
   return law;
 }
 
-// 3.1 to the end of sequence: the product of the warped rows.
+// docs/algorithms.md 3.1 up to the end of sequence: the product of the warped rows.
 inline ExactLaw MultinomialLaw(const TreeSetting& setting) {
   ExactLaw law;
   std::vector<uint64_t> path;

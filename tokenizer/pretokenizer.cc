@@ -14,8 +14,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Radford et al. 2019, the GPT-2 encoder: contractions, then letters, digits or other signs with
-// one space before, then white space but for the last blank before a word.
+// Radford et al. 2019, the GPT-2 encoder: contractions; then letters, digits or other signs, each
+// with one optional space before; then white space except the last blank before a word.
 constexpr char kGpt2Pattern[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 

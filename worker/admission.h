@@ -1,5 +1,5 @@
-// Which sequences a replica takes: a start message, checked and turned into a Sequence. Whether its
-// KV fits now is the scheduler's to say. Called by the engine. Pure.
+// Checks a start message and turns it into a Sequence, or refuses it. Whether there is KV for it
+// now is decided by the scheduler. Called by the engine. Pure.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace coppice::worker {
 
-// Why a sequence cannot be served, in the API's words.
+// Why a sequence cannot be served, with an error code of the API.
 struct Refusal {
   std::string code;  // "invalid_value", "unsupported_combination", "kv_capacity_exceeded", ...
   std::string message;

@@ -97,7 +97,7 @@ void DraftClient::LoseSessions(Node* node) {
   node->sessions = 0;
 }
 
-// A node that lost its connection knows nothing of its sessions any more.
+// A node whose connection was lost no longer knows its sessions.
 void DraftClient::NoticeBreaks(double now_s) {
   for (auto& [id, node] : nodes_) {
     const uint64_t breaks = node.channel->breaks();
@@ -229,7 +229,7 @@ void DraftClient::Announce(absl::Span<const uint64_t> sequence_ids) {
     Node* node = session == sessions_.end() ? nullptr : NodeOf(session->second);
     if (node == nullptr || std::find(told.begin(), told.end(), node) != told.end()) continue;
     told.push_back(node);
-    node->channel->Send(command).IgnoreError();  // a request that cannot be sent will say so
+    node->channel->Send(command).IgnoreError();  // the request that follows reports the error
   }
 }
 

@@ -1,6 +1,6 @@
-// The leader's side of drafting: which draft node serves which sequence, requests out, forests in,
-// and what to do when a node is late, refuses, or dies. Never blocks; a missing draft only means a
-// plain step. Thread-compatible: the engine's.
+// The leader's side of drafting. Assigns sequences to draft nodes, sends requests, receives
+// forests, and handles nodes that are late, refuse or die. Never blocks: without a draft a sequence
+// makes a plain step. Thread-compatible: owned by the engine.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,20 @@
 namespace coppice::worker {
 
 struct DraftClientOptions {
+  // Vocabulary of the target. Forests with other tokens are rejected.
   int vocab_size = 0;
-  int max_rows = 512;  // of a pass: bounds one forest
-  double min_deadline_s =
-      0.02;  // a draft is late after max(min, factor x its node's mean), at most max
+  // Rows of one target pass: bounds a forest.
+  int max_rows = 512;
+  // A draft is late after deadline_factor x the mean reply time of its node, but never before
+  // min_deadline_s and always after max_deadline_s. The first draft of a session, which waits for
+  // the node's prefill, has max_deadline_s. A late draft costs one plain round. Raise
+  // min_deadline_s on a machine with many stalls.
+  double min_deadline_s = 0.02;
   double deadline_factor = 4;
   double max_deadline_s = 2.0;
 };
 
-// Why a round went without a draft; the reason label of draft_fallbacks_total.
+// Why a round has no draft. Label `reason` of draft_fallbacks_total.
 enum class Fallback { kNone, kLate, kDead, kRefused, kMismatch, kNoNode };
 const char* FallbackName(Fallback fallback);
 
@@ -40,15 +45,15 @@ struct DraftArrival {
   Fallback failed = Fallback::kNone;  // not kNone: there is no forest
 };
 
-// What a draft node was asked for: its answer must keep within it.
+// What a draft node was asked for. Its answer must not exceed it.
 struct AskedForest {
   const decoding::MethodRow* method = nullptr;
   int roots = 0, depth = 0;
   int nodes = 0;    // and draws, copies counted
   int support = 0;  // entries of a proposal
 };
-// InvalidArgument names what is wrong: another number of roots, more than was asked for, or what
-// the method's verifier refuses. The forest has passed DraftForest::Validate.
+// InvalidArgument names what is wrong: a different number of roots, more than was asked for, or
+// something that the method's verifier refuses. The forest must have passed DraftForest::Validate.
 absl::Status CheckForest(const decoding::DraftForest& forest, const AskedForest& limits);
 
 class DraftClient {
@@ -56,27 +61,28 @@ class DraftClient {
   explicit DraftClient(const DraftClientOptions& options);
   ~DraftClient();
 
-  // All draft nodes that are ready now; sessions on vanished ones are lost (their sequences reopen
-  // elsewhere).
+  // nodes: all that are ready now. Sessions on nodes that are gone are lost; their sequences open
+  // new ones elsewhere.
   void SetNodes(const proto::DraftNodes& nodes);
 
-  // Opens a session so that the node can prefill while the target does. No effect without nodes.
+  // Opens a session, so that the draft node prefills while the target does. Does nothing when there
+  // are no nodes.
   void Open(const Sequence& sequence);
-  // Asks for the forest of the sequence's next round. kNone: it is on the way, until *deadline_s
-  // (absolute). Otherwise the round must go plain for this reason. A node that is known to be late
-  // is not waited for.
+  // Asks for the forest of the sequence's next round. kNone: the request is out, to be waited for
+  // until *deadline_s (absolute). Otherwise the round must go plain, for the reason returned. It
+  // does not wait for a node that is known to be late.
   Fallback Ask(const Sequence& sequence, int width, int depth, double now_s, double* deadline_s);
-  // Tells the nodes of these sequences that requests follow within microseconds. Any thread, as
-  // long as no other calls.
+  // Tells the nodes of these sequences that requests follow within microseconds. May be called from
+  // any thread, but not while another thread is in a call.
   void Announce(absl::Span<const uint64_t> sequence_ids);
-  // The round of this sequence went on without its draft.
+  // Tells the client that the round of this sequence went on without its draft.
   void GaveUp(uint64_t sequence_id, double now_s);
   void Close(uint64_t sequence_id);
 
-  // Forests and failures of current rounds that have arrived.
+  // Returns the forests and failures of current rounds that have arrived.
   std::vector<DraftArrival> Receive(double now_s);
   std::vector<comm::Pollable> sockets() const;
-  // A node has announced a forest: until then its arrival is worth staying awake for.
+  // Until when to stay awake for a forest that a node has announced.
   double awake_until_s() const;
   uint64_t bytes() const;  // sent and received
   int sessions_on(const std::string& node_id) const;
@@ -86,11 +92,11 @@ class DraftClient {
     std::string id, endpoint;
     std::unique_ptr<comm::ClientChannel> channel;
     double mean_reply_s = 0;  // moving; 0 = none yet
-    bool late = false;        // missed a deadline and has answered nothing since
+    bool late = false;        // missed a deadline and has not answered since
     double late_since_s = 0;
     int sessions = 0;
     uint64_t breaks_seen = 0;  // connections that were lost
-    double awake_until_s = 0;  // it has announced a forest
+    double awake_until_s = 0;  // stay awake until then: it has announced a forest
   };
   struct Session {
     std::string node;          // "" = none
@@ -101,7 +107,7 @@ class DraftClient {
     double asked_s = 0;
     uint32_t stable_sent = 0;    // generated tokens the node knows as stable
     bool warm = false;           // has answered once: its prefill is done
-    double refused_until_s = 0;  // the node said no; not asked again before
+    double refused_until_s = 0;  // the node refused; not asked again before
   };
 
   Node* PickNode();
@@ -121,7 +127,7 @@ class DraftClient {
   std::map<uint64_t, uint64_t> sequence_of_wire_;  // wire id -> sequence id
   std::vector<DraftArrival> lost_;                 // failures found outside Receive
   uint64_t next_wire_id_ = 1;
-  proto::DraftReply reply_;  // the last one; kept for its memory
+  proto::DraftReply reply_;  // the last one; kept to reuse its memory
 };
 
 }  // namespace coppice::worker

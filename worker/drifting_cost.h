@@ -1,8 +1,8 @@
-// What steps of several sizes cost on a machine whose speed drifts: other tenants, clocks and heat
-// slow all sizes alike, and sizes are measured at different times. A measurement is level x typical
-// cost of its size; the level follows every measurement quickly, the typical costs slowly. So a
-// size that was last measured in a bad minute is not held for dear, and one from a good minute not
-// for cheap. Thread-compatible.
+// What steps of several sizes cost on a machine whose speed drifts. Other tenants, clocks and heat
+// slow all sizes alike, and sizes are measured at different times. So a measurement is modelled as
+// level x typical cost of its size. Every measurement moves the level quickly and the typical cost
+// slowly. A size that was last measured while the machine was slow is not mistaken for an expensive
+// one, nor one measured while it was fast for a cheap one. Thread-compatible.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@ namespace coppice::worker {
 class DriftingCost {
  public:
   void Record(int size, double seconds);  // seconds > 0
-  // Sizes that were measured, and what each would take now, seconds.
+  // The sizes that were measured, each with the seconds that it would take now.
   std::map<int, double> Now() const;
   bool empty() const { return typical_.empty(); }
 

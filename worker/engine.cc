@@ -191,7 +191,7 @@ absl::Status Engine::Step() {
     AnnounceRequests(planned.participants);
   }
   const auto rows = runner_->Wait();
-  runner_->threads()->Wait();  // the announcement has left
+  runner_->threads()->Wait();  // until the announcement is sent
   COPPICE_RETURN_IF_ERROR(rows.status());
   clock_.PassEnds();
   sizer_.RecordPass(row_count, clock_.pass_s());
@@ -202,8 +202,8 @@ absl::Status Engine::Step() {
   return absl::OkStatus();
 }
 
-// Draft nodes are told that they will be asked, so that they wake up meanwhile, unless it takes
-// longer than they would stay awake.
+// Tells draft nodes that requests will follow, so that they wake up in time. Not done when the
+// requests would come after they have gone back to sleep.
 void Engine::AnnounceRequests(const std::vector<Participant>& participants) {
   asking_.clear();
   for (const Participant& participant : participants) {
@@ -213,8 +213,8 @@ void Engine::AnnounceRequests(const std::vector<Participant>& participants) {
   runner_->threads()->Post([this] { drafts_.Announce(asking_); });
 }
 
-// Verdicts of as many sequences at a time as there are threads, or of one with its rows on all of
-// them, and then their requests for drafts.
+// Decides as many sequences at a time as there are threads, or one with its rows spread over all
+// threads. Requests their drafts after that.
 void Engine::DecideAll(const kernels::StepRows& rows, std::vector<Participant>* participants,
                        proto::Progress* progress) {
   const int total = static_cast<int>(participants->size());
@@ -234,7 +234,7 @@ void Engine::DecideAll(const kernels::StepRows& rows, std::vector<Participant>* 
       threads->RunJobs(end - begin, [&](int i) { verify(begin + i, HostThreads::Serial()); });
     }
     if (begin == 0) clock_.FirstVerdictsEnd();
-    if (end == total) threads->KeepAwake(false);  // the core may be the draft node's
+    if (end == total) threads->KeepAwake(false);  // the draft node may need the core
     for (int i = begin; i < end; ++i) Decide(&(*participants)[i], progress);
   }
 }
@@ -257,7 +257,7 @@ void Engine::Decide(Participant* participant, proto::Progress* progress) {
   Remove(sequence);
 }
 
-// First the request for a draft, so that the draft node works while the KV is put in order.
+// Sends the request for a draft first, so that the draft node works while the KV is committed.
 void Engine::GoOn(const Participant& participant, proto::Progress* progress) {
   Sequence* sequence = participant.sequence;
   const decoding::Verdict& verdict = *participant.verdict;
@@ -269,7 +269,7 @@ void Engine::GoOn(const Participant& participant, proto::Progress* progress) {
   const absl::Status status = CommitVerdict(verdict, participant.rows.node_kv, sequence,
                                             runner_->blocks(), runner_->commits());
   if (!status.ok()) return FailInternally(sequence, status);
-  if (sequence->phase == SequencePhase::kDrafting) {  // a choice costs nothing while one waits
+  if (sequence->phase == SequencePhase::kDrafting) {  // choose now, while waiting for the draft
     sequence->next_shape =
         sizer_.Choose(sequence->params.method->name, scheduler_.ForestLimits(*sequence));
   }

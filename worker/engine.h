@@ -1,9 +1,9 @@
-// The leader's loop: takes sequences from the coordinator, forests from the draft nodes, and runs
-// one step of the target after another over whatever is ready (docs/architecture.md 2, steps
-// 3-10). It joins the parts that decide: SequenceTable (who is where), Scheduler and StartSequence
-// (who is taken), StepPlanner (who is in the next step), ForestSizer (which draft is asked for). One
-// thread owns everything here, and lends verdicts and announcements to the runner's threads while it
-// waits for them.
+// The leader's loop: takes sequences from the coordinator and forests from the draft nodes, and
+// runs step after step of the target over whatever is ready (docs/architecture.md 2, steps 3-10).
+// The decisions are made by its parts: SequenceTable (the phase of each sequence), Scheduler
+// and StartSequence (admission), StepPlanner (rows of the next step), ForestSizer (size of the next
+// draft). One thread owns everything here. It runs verdicts and announcements on the runner's
+// threads and waits for them.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,8 @@ namespace coppice::worker {
 struct EngineOptions {
   SchedulerOptions scheduler;
   DraftClientOptions drafts;
-  std::string trace_rounds;  // CSV file with the time of every round; "" = none
+  // CSV file that gets the times of every round, for measurements. "": none.
+  std::string trace_rounds;
 };
 
 class Engine {
@@ -40,7 +41,7 @@ class Engine {
          comm::NodeAgent* agent, const Clock* clock);
   ~Engine();
 
-  // Serves until the coordinator says stop or a stop signal arrives; an error is a failed step.
+  // Serves until the coordinator says stop or a stop signal arrives. An error means a failed step.
   absl::Status Run();
 
  private:

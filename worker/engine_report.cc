@@ -1,4 +1,4 @@
-// The engine's reports: progress and ends of sequences, the node's status, the trace of rounds.
+// The engine's reports: progress and end of sequences, status of the node, trace of rounds.
 #include <algorithm>
 #include <utility>
 

@@ -11,22 +11,20 @@
 namespace coppice::worker {
 namespace {
 
-constexpr double kForget = 0.98;  // of coverage counts, per round: about 50 rounds of memory
+constexpr double kForget = 0.98;  // decay of coverage counts per round: a memory of about 50 rounds
 constexpr double kPriorTrials = 10;
 constexpr double kWorthExploring = 0.75;
-constexpr double kMessageShare = 0.3;  // of the wait for a draft of one level
+constexpr double kMessageShare = 0.3;  // share of messages in the wait for a draft of one level
 
-// Rows of a pass are told apart finely where it matters: 1, 2, 3, ... 8, then in steps of a
-// quarter.
+// Buckets of rows of a pass, fine where it matters: 1, 2, 3, ... 8, then steps of a quarter.
 int Bucket(int rows) {
   if (rows <= 8) return std::max(1, rows);
   const int step = 1 << std::max(0, static_cast<int>(std::log2(rows)) - 2);
   return rows / step * step;
 }
 
-// Probability that a layer of this width is missed, before anything was measured: 0.5 at one node,
-// 0.3 at 2 W (docs/algorithms.md 10.1). What is measured scales the curve and corrects single
-// widths.
+// Prior probability that a layer of this width is missed: 0.5 at one node, 0.3 at 2 W
+// (docs/algorithms.md 10.1). Measurements scale the curve and correct single widths.
 double PriorMiss(int width, int beam_width) {
   return 0.5 / std::pow(1 + 2.0 * (width - 1) / std::max(2, beam_width), 0.37);
 }
@@ -54,12 +52,12 @@ std::vector<DraftShape> Candidates(const SizerLimits& limits) {
       if (shape.depth > 0) shapes.push_back(shape);
     }
   }
-  // No draft is a shape too, unless the request asks for one.
+  // No draft is also a choice, unless the request asks for a draft.
   if (!limits.draft.chosen) shapes.push_back({});
   return shapes;
 }
 
-// What the first rounds of a method try, to learn what rows cost and how good the drafts are.
+// Shapes that the first rounds of a method try, to learn what rows cost and how good drafts are.
 std::vector<DraftShape> FirstShapes(const SizerLimits& limits) {
   const int widest = Widest(limits);
   const int half = (widest + 1) / 2;
@@ -92,7 +90,7 @@ double ForestSizer::Costs::Pass(int rows) const {
   const auto from = std::lower_bound(pass.begin(), pass.end(), bucket,
                                      [](const Measured& m, int size) { return m.size < size; });
   if (from == pass.end()) {
-    // Beyond what was seen: in proportion to the rows, at worst.
+    // More rows than were measured: assume the worst, time in proportion to the rows.
     return pass.back().seconds * rows / pass.back().size;
   }
   if (from->size == bucket || from == pass.begin()) return from->least;
@@ -104,8 +102,8 @@ double ForestSizer::Costs::Pass(int rows) const {
 
 double ForestSizer::Costs::Draft(int depth) const {
   if (depth == 0 || draft.empty()) return 0;
-  // The nearest depth that was measured; a part of every wait is messages, the rest grows with the
-  // levels.
+  // Scale from the nearest depth that was measured. A part of every wait is messages; the rest is
+  // proportional to the levels.
   auto nearest = std::lower_bound(draft.begin(), draft.end(), depth,
                                   [](const Measured& m, int size) { return m.size < size; });
   if (nearest == draft.end()) nearest = std::prev(nearest);
@@ -162,7 +160,7 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     std::vector<double> rates;
     rates.reserve(candidates.size());
     Covered covered;
-    int covered_width = -1;  // whose: candidates of one width follow each other
+    int covered_width = -1;  // of `covered`: candidates of one width are adjacent
     for (const DraftShape shape : candidates) {
       if (shape.depth > 0 && std::exchange(covered_width, shape.width) != shape.width) {
         covered = {Coverage(learned, limits.beam_width, shape.width),
@@ -173,7 +171,7 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     const size_t top = std::max_element(rates.begin(), rates.end()) - rates.begin();
     best = candidates[top];
     if (free && round % kExploreEvery == 0) {
-      // The shape that was used least of those that may be as good.
+      // Explore: of the shapes that may be as good, the least used.
       for (size_t i = 0; i < candidates.size(); ++i) {
         if (rates[i] >= kWorthExploring * rates[top] &&
             learned.Used(candidates[i]) < learned.Used(best)) {
@@ -200,7 +198,7 @@ void ForestSizer::RecordRound(absl::string_view method, int beam_width, DraftSha
   cover.trials = kForget * cover.trials + 1;
   cover.missed = kForget * cover.missed + first_missed;
   const int deep_trials = std::min(covered + 1, shape.depth) - 1;
-  if (deep_trials <= 0) return;  // the first was missed, or there is no other
+  if (deep_trials <= 0) return;  // the first layer was missed, or there is no other
   cover.deep_trials = kForget * cover.deep_trials + deep_trials;
   cover.deep_missed = kForget * cover.deep_missed + (deep_trials - (covered - 1));
 }

@@ -1,9 +1,9 @@
 // Chooses the size of the next forest when a request leaves it to the server: the shape with the
-// most expected layers per second, from what this replica has measured (time of a pass by its rows,
-// time of a draft by its levels, how often a layer of a given width is covered, and how much less
-// often one below the first). The output of the default methods does not depend on the shape
-// (docs/algorithms.md 10.4), so it may change from round to round. Thread-compatible: the engine
-// thread owns it.
+// most expected layers per second. The expectation comes from what this replica has measured: the
+// time of a pass by its rows, the time of a draft by its levels, how often a first layer of a given
+// width is covered, and how much less often a deeper one. The shape may change every round, because
+// the output of the default methods does not depend on it (docs/algorithms.md 10.4).
+// Thread-compatible: the engine thread owns it.
 #pragma once
 
 #include <cstdint>
@@ -35,16 +35,15 @@ struct SizerLimits {
 
 class ForestSizer {
  public:
-  // The first rounds try a ladder of shapes from 2 W (4 for W = 1) x 4 downwards; later one in
-  // kExploreEvery does.
+  // The first rounds try a series of shapes, from 2 W x 4 (4 x 4 for W = 1) downwards. Later, one
+  // round in kExploreEvery explores.
   DraftShape Choose(absl::string_view method, const SizerLimits& limits);
-  // A shape as deep as the limits allow; no draft when that is no layer at all.
+  // The shape, cut to the depth that the limits allow. No draft when they allow no layer.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
 
   // A pass of `rows` rows took `seconds`.
   void RecordPass(int rows, double seconds);
-  // A forest of `shape` had `layers` layers decided by its pass (1 = none of its own layers was
-  // covered).
+  // The pass of a forest of `shape` decided `layers` layers (1 = none of the forest's was covered).
   void RecordRound(absl::string_view method, int beam_width, DraftShape shape, int layers);
   // A draft of `depth` levels arrived `seconds` after it was asked for.
   void RecordDraft(int depth, double seconds);
@@ -57,11 +56,11 @@ class ForestSizer {
  private:
   struct Cover {  // layers, decayed
     double trials = 0, missed = 0;
-    // Below the first layer: those rest on drafts themselves.
+    // Layers below the first. Their parents are drafts too.
     double deep_trials = 0, deep_missed = 0;
   };
   struct Learned {
-    // First layers over all widths; expected: by the prior curve.
+    // First layers, over all widths: missed, and expected to be by the prior curve.
     double missed = 0, expected_missed = 0;
     std::map<int, Cover> by_width;
     std::map<std::pair<int, int>, uint64_t> used;  // shape -> rounds
@@ -71,12 +70,12 @@ class ForestSizer {
       return found == used.end() ? 0 : found->second;
     }
   };
-  // What one choice reads, gathered once: it weighs some sixty shapes.
+  // What a choice reads, gathered once, since it compares about sixty shapes.
   struct Measured {
     int size;
     double seconds;
-    // The least seconds from this size on, and where: more rows never take less, so a size that was
-    // measured slower than a later one was disturbed.
+    // The least seconds of this size and all larger ones, and whose they are. More rows never take
+    // less time: a size that was measured slower than a larger one was disturbed.
     double least;
     int least_size;
   };
@@ -88,7 +87,7 @@ class ForestSizer {
   static std::vector<Measured> List(const DriftingCost& cost);
   Costs CostsNow() const { return {List(pass_), List(draft_)}; }
   static double Coverage(const Learned& learned, int beam_width, int width);
-  // Of a layer below the first, when those above it were covered.
+  // Probability that a layer below the first is covered when those above it were.
   static double DeepCoverage(const Learned& learned, int beam_width, int width);
   struct Covered {
     double first = 0, deep = 0;  // Coverage, DeepCoverage

@@ -12,7 +12,7 @@ absl::Status CommitVerdict(const decoding::Verdict& verdict,
     if (verdict.node_path[i] >= 0) sequence->SetKv(verdict.node_path[i], node_kv[i]);
   }
   const decoding::PathTree& paths = sequence->decoder->paths();
-  std::vector<model::KvNode> leaves;   // last tokens with KV on the way to each root
+  std::vector<model::KvNode> leaves;   // for each root, the last token on its path that has KV
   std::vector<model::KvNode> parents;  // of the roots: a root itself is a row of the next pass
   for (decoding::PathId root : sequence->decoder->roots()) {
     const model::KvNode parent = sequence->KvOf(paths.parent(root));

@@ -1,5 +1,5 @@
-// After a verdict: the KV of what lives on is kept, what all live roots share moves to the stable
-// prefix, the rest of the scratch is freed (docs/architecture.md 4).
+// After a verdict: keeps the KV of the live beams, moves what all live roots share to the stable
+// prefix, and frees the rest of the scratch (docs/architecture.md 4).
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@
 
 namespace coppice::worker {
 
-// node_kv[i]: the trie node of forest node i in the pass just run. Copies to do before the next
-// pass are appended.
+// node_kv[i]: the trie node of forest node i in the last pass. Appends the copies that must be done
+// before the next pass.
 absl::Status CommitVerdict(const decoding::Verdict& verdict,
                            absl::Span<const model::KvNode> node_kv, Sequence* sequence,
                            model::BlockManager* blocks, std::vector<KvCopy>* copies);

@@ -1,6 +1,6 @@
-// Leader -> followers of one replica: the plan of every step over ZeroMQ, so that an idle follower
-// blocks in a socket and not in a spinning collective. Step numbers guard the order: a gap or a
-// repeat ends the replica with a message.
+// Sends the plan of every step from a replica's leader to its followers, over ZeroMQ, so that an
+// idle follower blocks on a socket instead of spinning in a collective. Steps are numbered: a gap
+// or a repeat ends the replica with an error.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A follower's life: block for the leader's next plan, run it, again, until told to stop.
+// A follower's loop: waits for the leader's next plan and runs it, until told to stop.
 #pragma once
 
 #include <functional>

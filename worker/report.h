@@ -1,4 +1,4 @@
-// What the leader tells the coordinator of a sequence. Called by the engine.
+// What the leader tells the coordinator about a sequence. Called by the engine.
 #pragma once
 
 #include "proto/control.pb.h"

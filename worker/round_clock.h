@@ -1,5 +1,6 @@
-// When the parts of a step happen, as the leader sees them: how long passes take, and whether an
-// announcement to the draft nodes would come in time. Thread-compatible: the engine's.
+// Times of the parts of a step, as the leader sees them: how long passes take, and whether draft
+// nodes that are told when the head begins are still awake at the first request. Thread-compatible:
+// owned by the engine.
 #pragma once
 
 #include "base/clock.h"
@@ -8,18 +9,19 @@ namespace coppice::worker {
 
 class RoundClock {
  public:
-  // stay_awake_s: how long a draft node that was told stays awake.
+  // stay_awake_s: how long a draft node stays awake after an announcement.
   RoundClock(const Clock* clock, double stay_awake_s)
       : clock_(clock), stay_awake_s_(stay_awake_s) {}
 
   double Now() const { return clock_->NowSeconds(); }
   void PassBegins() { begin_s_ = Now(); }
-  void HeadBegins() { head_begin_s_ = Now(); }  // nothing but the head is left to compute
+  void HeadBegins() { head_begin_s_ = Now(); }  // only the head is left to compute
   void PassEnds() { end_s_ = Now(); }
   void FirstVerdictsEnd() { last_end_s_ = Now() - head_begin_s_; }
 
   double pass_s() const { return end_s_ - begin_s_; }  // of the last pass
-  // From the head to the first verdicts took no longer, last time, than who is told stays awake.
+  // Whether, in the last step, the time from the head to the first verdicts was within
+  // stay_awake_s.
   bool AnnouncementsComeInTime() const { return last_end_s_ <= stay_awake_s_; }
 
  private:

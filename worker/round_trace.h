@@ -1,5 +1,5 @@
-// Where the time of each round went, as a CSV file for measurements. Rows are kept until Write, so
-// that the file is written while the draft node works. Thread-compatible.
+// The time of each round by its parts, as a CSV file for measurements. Rows are buffered until
+// Write, so that the file is written while the draft node works. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@ struct RoundTimes {
   uint64_t sequence = 0;
   uint32_t round = 0;
   int rows = 0;              // of the sequence in the target pass
-  int width = 0, depth = 0;  // of the forest that was asked for; depth 0 = none
+  int width = 0, depth = 0;  // of the forest asked for; depth 0 = none
   int layers = 0;            // decided
-  // Seconds: from verdict to verdict, of which in the target pass; from asking for a draft to its
-  // arrival, of which on the draft node, of which in its passes.
+  // Seconds. round_s: from verdict to verdict; forward_s: the target pass in it. draft_wait_s: from
+  // asking for a draft to its arrival; draft_s: the draft node's part of it; draft_model_s: its
+  // passes.
   double round_s = 0, forward_s = 0, draft_wait_s = 0, draft_s = 0, draft_model_s = 0;
 };
 

@@ -1,6 +1,6 @@
-// Decisions of the leader that need no socket and no model: who is admitted, how large a forest may
-// be, and in which order sequences enter a pass. Admission reserves the most KV that a sequence can
-// ever need, so the pool never runs out under way and nothing is preempted.
+// Decides which sequences are admitted and how large a forest may be. Needs no socket and no model.
+// Admission reserves the most KV that a sequence can ever need, so the pool never runs out later
+// and no sequence is preempted.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +12,32 @@
 namespace coppice::worker {
 
 struct SchedulerOptions {
-  int64_t kv_blocks = 0;  // usable blocks of the pool
-  int scratch_blocks =
-      4;  // private token-granular blocks of a sequence before chains spill to branch runs
-  int max_rows = 512;       // of one pass
-  int prefill_chunk = 256;  // prefill tokens of one pass
+  int64_t kv_blocks = 0;   // usable blocks of the pool
+  int scratch_blocks = 4;  // of each sequence: BlockManagerOptions
+  // Rows of one pass at most: those of beams and forests first, prefill in the rest. Raise it for
+  // many concurrent sequences on a machine where additional rows are cheap.
+  int max_rows = 512;
+  // Prefill tokens of one pass at most, all sequences together. A larger chunk finishes prompts
+  // sooner; a smaller one delays running sequences less.
+  int prefill_chunk = 256;
 };
 
 class Scheduler {
  public:
   explicit Scheduler(const SchedulerOptions& options) : options_(options) {}
 
-  // What admission reserves for it: KvBlocksBound.
+  // Blocks that admission reserves for the sequence: KvBlocksBound.
   int64_t BlocksNeeded(const Sequence& sequence) const;
-  // ResourceExhausted with needed and available blocks, or beams and rows, when it can never fit.
+  // ResourceExhausted when the sequence can never fit; names the blocks needed and available, or
+  // its beams and the rows of a pass.
   absl::Status CheckFits(const Sequence& sequence) const;
-  // Reserves and returns true when its blocks are free now.
+  // Reserves the sequence's blocks if they are free now. False: they are not.
   bool Admit(Sequence* sequence);
   void Release(Sequence* sequence);
   int64_t reserved_blocks() const { return reserved_; }
   int running() const { return running_; }
 
-  // What bounds the next forest of this sequence: the request's own numbers, what it can still use,
+  // The bounds of this sequence's next forest: the request's own numbers, what it can still use,
   // and its share of a pass.
   SizerLimits ForestLimits(const Sequence& sequence) const;
 

@@ -1,5 +1,5 @@
-// One sequence on a worker: its decoder, its KV trie, what it waits for, and its statistics. Pure
-// bookkeeping: the engine moves it from state to state. Owned by the engine thread.
+// One sequence on a worker: its decoder, its KV trie, its phase and its statistics. Only
+// bookkeeping: the engine moves it from phase to phase. Owned by the engine thread.
 #pragma once
 
 #include <algorithm>
@@ -22,15 +22,15 @@
 
 namespace coppice::worker {
 
-// Where a sequence stands. SequenceTable moves it and remembers the order.
+// The phase of a sequence. SequenceTable changes it and keeps the order.
 enum class SequencePhase {
   kWaiting,   // not admitted: no KV reserved
-  kPrefill,   // prompt tokens left to run
-  kDrafting,  // its forest is on the way, until draft_deadline_s
-  kReady,     // has what the next pass needs (a forest, perhaps an empty one)
+  kPrefill,   // has prompt tokens to prefill
+  kDrafting,  // waits for its forest, until draft_deadline_s
+  kReady,     // can join the next pass, with a forest or without
 };
 
-// A row that the last pass evaluated as that of a forest node which is a root now.
+// The row of a root, if the last pass evaluated it already, as a forest node.
 struct KnownRow {
   std::vector<float> whole;         // [vocab], or
   std::optional<ListedRow> listed;  // the shortlist
@@ -48,8 +48,8 @@ struct Sequence {
   uint64_t phase_order = 0;  // grows with every change of phase of any sequence
   int64_t reserved_blocks = 0;
 
-  // KV. kv_of_path[p]: the trie node of generated path p; kNoKv when it has none. Committed paths
-  // are kPrefixEnd.
+  // kv_of_path[p]: the trie node of generated path p, kNoKv when it has none, kPrefixEnd when it is
+  // committed.
   static constexpr model::KvNode kNoKv = -2;
   model::SequenceHandle kv = -1;
   std::vector<model::KvNode> kv_of_path;
@@ -62,8 +62,8 @@ struct Sequence {
     kv_of_path[path] = node;
   }
 
-  // [roots] With a forest the known ones need no row in the next pass: their KV is there, and
-  // batch-invariance makes the bits the same.
+  // [roots] In a pass with a forest, known roots need no row: their KV is there, and since the
+  // backend is batch-invariant the bits would be the same.
   std::vector<KnownRow> known_roots;
   int unknown_roots() const {
     return static_cast<int>(decoder->roots().size()) -
@@ -74,13 +74,13 @@ struct Sequence {
   // The round.
   uint32_t round = 0;
   decoding::DraftForest forest;          // of the next pass
-  std::optional<DraftShape> next_shape;  // of the round after this one, when chosen already
+  std::optional<DraftShape> next_shape;  // of the next round, when already chosen
   DraftShape draft_shape;                // asked for this round
   bool draft_came = false;      // the draft of this round was in time; its forest may be empty
   double draft_asked_s = 0;     // when the draft of this round was asked for
-  double draft_deadline_s = 0;  // when the round goes on without it
+  double draft_deadline_s = 0;  // then the round goes on without it
   double last_verdict_s = 0;
-  double draft_wait_s = 0;   // from asking for this round's draft to its arrival (or giving it up)
+  double draft_wait_s = 0;   // from asking for this round's draft to its arrival or giving up
   double draft_s = 0;        // the draft node's own time for it
   double draft_model_s = 0;  // of which forward passes
   size_t stable_sent = 0;    // tokens already reported to the coordinator

@@ -1,5 +1,5 @@
-// The leader's sequences: each in one phase, and in each phase in order of arrival there. Pure
-// bookkeeping. Owned by the engine thread.
+// The leader's sequences by phase; within a phase, in order of arrival there. Owned by the engine
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace coppice::worker {
 
 class SequenceTable {
  public:
-  // nullptr, and nothing changed, when a sequence of this id is there. Phase kWaiting.
+  // Inserts in phase kWaiting. Returns nullptr and changes nothing when the id is taken.
   Sequence* Insert(std::unique_ptr<Sequence> sequence);
   Sequence* Find(uint64_t id) const;  // nullptr when there is none
   void Erase(uint64_t id);
-  // Last in line in its new phase.
+  // Puts the sequence last in its new phase.
   void Move(Sequence* sequence, SequencePhase phase);
 
   // In order of arrival in the phase.
@@ -25,7 +25,7 @@ class SequenceTable {
   // The first in the phase, or nullptr.
   Sequence* First(SequencePhase phase) const;
   int Count(SequencePhase phase) const;
-  // Of a sequence in kDrafting; +infinity when there is none.
+  // Over the sequences in kDrafting; +infinity when there are none.
   double EarliestDraftDeadline() const;
   bool empty() const { return sequences_.empty(); }
 

@@ -17,7 +17,7 @@ StepPlanner::Planned StepPlanner::Plan() {
   return planned;
 }
 
-// A sequence that does not fit stays ready: it has waited longest in the next step. One that fits in
+// A sequence that does not fit stays ready and comes first in the next step. One that would fit in
 // no step gives up its forest.
 bool StepPlanner::Join(Sequence* sequence, Planned* planned) {
   const int roots = static_cast<int>(sequence->decoder->roots().size());

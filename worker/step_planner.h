@@ -1,5 +1,5 @@
-// Which rows the next step has: the forests that are ready, plain beams whose draft is late, and
-// chunks of prefill in what room is left. Called by the engine. Thread-compatible.
+// Chooses the rows of the next step: forests that are ready, plain beams whose draft is late, and
+// prefill chunks in the remaining room. Called by the engine. Thread-compatible.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace coppice::worker {
 
-// A sequence whose roots (and forest) are in a step, and later what came of it.
+// A sequence whose roots (and forest) are in a step, and later its verdict.
 struct Participant {
   Sequence* sequence;
   VerifyRows rows;
@@ -29,7 +29,7 @@ class StepPlanner {
   struct Planned {
     model::StepBuilder step;
     std::vector<Participant> participants;
-    // Sequences that cannot go on, and why; they have no rows.
+    // Sequences that cannot continue, and why. They have no rows.
     std::vector<std::pair<Sequence*, std::string>> failed;
   };
   Planned Plan();
@@ -37,7 +37,7 @@ class StepPlanner {
   bool HasWork() const;
 
  private:
-  // Gives the sequence its rows in the step. False: they do not fit any more.
+  // Gives the sequence its rows in the step. False: the step has no room left for them.
   bool Join(Sequence* sequence, Planned* planned);
   void AddVerifications(Planned* planned);
   void AddPrefills(Planned* planned);

@@ -16,14 +16,14 @@
 namespace coppice::worker {
 namespace {
 
-// What the step knows of each row of one sequence.
+// The rows of one sequence, read from the step.
 class RoundRows : public decoding::RowSource {
  public:
   RoundRows(const VerifyRows& rows, const kernels::StepRows& step, int vocab_size,
             const Sequence& sequence, HostThreads* threads)
       : rows_(rows), step_(step), vocab_size_(vocab_size), sequence_(sequence), threads_(threads) {}
   HostThreads* threads() override { return threads_; }
-  // A row that breaks the rules is remembered and read as all zeros.
+  // An invalid row is recorded in status_ and read as all zeros.
   absl::Span<const float> Logits(int row) override {
     if (const ListedRow* listed = Shortlist(row)) {
       Refuse(row, listed->bad_token, listed->bad_logit);
@@ -41,7 +41,7 @@ class RoundRows : public decoding::RowSource {
   }
   const absl::Status& status() const { return status_; }
 
-  // As the step left it.
+  // A copy of the row, whole or as a shortlist.
   KnownRow Copy(int row) const {
     KnownRow known;
     if (const ListedRow* listed = Shortlist(row)) {
@@ -64,7 +64,7 @@ class RoundRows : public decoding::RowSource {
   }
   void Refuse(int row, TokenId token, float logit) {
     const std::lock_guard<std::mutex> lock(bad_row_);
-    if (!status_.ok() && row >= lowest_bad_) return;  // rows may be read at the same time
+    if (!status_.ok() && row >= lowest_bad_) return;  // rows are read concurrently: keep the lowest
     lowest_bad_ = row;
     status_ = absl::InvalidArgumentError(
         absl::StrCat("target logits of row ", row, " of the round: token ", token, " is ", logit));
@@ -86,7 +86,7 @@ class RoundRows : public decoding::RowSource {
   HostThreads* threads_;
 };
 
-// Rows of the roots that the verdict made of forest nodes.
+// Rows of the new roots that were forest nodes.
 std::vector<KnownRow> KnownRoots(const decoding::Verdict& verdict, const RoundRows& rows,
                                  size_t old_roots, const Sequence& sequence) {
   const auto roots = sequence.decoder->roots();
@@ -117,7 +117,7 @@ class NeedsOfRound {
   }
 
  private:
-  // One range while the stop ids are banned, another afterwards.
+  // One range while stop ids are banned (min_tokens), another afterwards.
   const model::StepBuilder::BiasRange& Bias(int length) {
     std::optional<model::StepBuilder::BiasRange>& range =
         length < sequence_.params.min_tokens ? banned_ : free_;

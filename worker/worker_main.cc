@@ -15,13 +15,13 @@
 ABSL_FLAG(int64_t, kv_bytes, int64_t{1} << 30, "bytes of the KV pool of each rank");
 ABSL_FLAG(int, tp, 0, "ranks of one replica; 0 = all worker ranks of this mpirun are one replica");
 ABSL_FLAG(int, scratch_blocks, 4,
-          "token-granular KV blocks of a sequence before private chains take whole blocks");
-ABSL_FLAG(std::string, replica_id, "", "name of this replica; default replica-PID of its leader");
+          "KV blocks of a sequence for unshared tokens, before private chains take whole blocks");
+ABSL_FLAG(std::string, replica_id, "", "name of this replica; default: replica-PID of its leader");
 ABSL_FLAG(std::string, plan_listen, "tcp://127.0.0.1:*",
           "where the followers of a replica connect to its leader: tcp:// (ZeroMQ) or direct://");
 ABSL_FLAG(double, draft_deadline_min, 0.02,
-          "seconds a draft may always take before its round goes on without it");
-ABSL_FLAG(double, draft_deadline_max, 2.0, "seconds a draft may take at most");
+          "seconds that a draft may always take before its round goes on without it");
+ABSL_FLAG(double, draft_deadline_max, 2.0, "seconds that a draft may take at most");
 ABSL_FLAG(std::string, trace_rounds, "", "CSV file that receives the times of every round");
 
 namespace coppice::worker {
@@ -32,7 +32,8 @@ struct Place {
   std::string coordinator;
 };
 
-// Where this process stands: its replica's communicator and the coordinator's endpoint.
+// Finds this process's place in the cluster: its replica's communicator and the coordinator's
+// endpoint.
 absl::StatusOr<Place> FindPlace(comm::MpiWorld* world, node::StartWatch* start) {
   Place place;
   std::vector<comm::MpiWorld::Peer> peers;
@@ -67,7 +68,7 @@ proto::Register Registration(const model::ModelRunner& runner, const PlanLeader&
 
 absl::Status Lead(const std::string& coordinator, comm::Communicator* communicator,
                   model::ModelRunner* runner, node::StartWatch* start) {
-  start->Over();  // what follows has deadlines that name who is missing
+  start->Over();  // what follows has its own deadlines, which name who is missing
   COPPICE_ASSIGN_OR_RETURN(const auto plans,
                            PlanLeader::Start(communicator, absl::GetFlag(FLAGS_plan_listen),
                                              absl::GetFlag(FLAGS_start_deadline)));
@@ -111,9 +112,12 @@ absl::Status ServeRank(std::unique_ptr<comm::MpiWorld>& world) {
 }  // namespace
 
 int WorkerMain(int argc, char** argv) {
-  return node::RunNode("coppice-worker",
-                       "One tensor-parallel rank of the target model of a Coppice cluster.", argc,
-                       argv, ServeRank);
+  const ProgramUsage usage = {"One tensor-parallel rank of the target model of a Coppice cluster.",
+                              {{"Replica", {"tp", "replica_id", "plan_listen"}},
+                               {"KV cache", {"kv_bytes", "scratch_blocks"}},
+                               {"Drafts", {"draft_deadline_min", "draft_deadline_max"}},
+                               {"Measurements", {"trace_rounds"}}}};
+  return node::RunNode("coppice-worker", usage, argc, argv, ServeRank);
 }
 
 }  // namespace coppice::worker

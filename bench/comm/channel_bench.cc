@@ -1,5 +1,4 @@
-// Round trip of a message between two threads over TCP loopback: what one hop pair of each
-// transport costs.
+// Round trip of a message between two threads over TCP loopback, for each transport.
 //   bin/bench_channel
 #include <benchmark/benchmark.h>
 
@@ -22,8 +21,8 @@ proto::DraftReply Reply(int64_t bytes) {
   return reply;
 }
 
-// One echo; with `pause` each one comes after 15 ms without traffic, as between two rounds of a
-// request, when the threads on the way have gone to sleep.
+// One echo. With `pause` each comes after a time without traffic, as between two rounds of a
+// request, when the threads involved have gone to sleep.
 void Echo(benchmark::State& state, const char* transport, std::chrono::milliseconds pause) {
   auto server = comm::ServerChannel::Bind(absl::StrCat(transport, "://127.0.0.1:*"));
   if (!server.ok()) return state.SkipWithError(server.status().ToString().c_str());

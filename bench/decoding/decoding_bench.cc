@@ -1,7 +1,7 @@
-// What deciding one drafted round costs, apart from any model: the time (CPU time of the thread) of
-// BeamDecoder::Advance, and apart from it that of drafting from ready logits. Depth 4. Three kinds
-// of rows, all made before the clock starts:
-//   Reduced   64 logits a row: what is left of a vocabulary once top_k = 64 has been taken
+// What it costs to decide one drafted round, without any model: the CPU time of
+// BeamDecoder::Advance and, measured separately, of drafting from given logits. Depth 4. Three
+// kinds of rows, all made before the clock starts:
+//   Reduced   64 logits a row: what top_k = 64 leaves of a vocabulary
 //   Vocab128k 131072 f32 logits a row and top_k = 64: the reduction is part of the time
 //   Vocab4k   4096 f32 logits a row, nothing cut
 //   bench_decoding --benchmark_min_time=1
@@ -31,7 +31,7 @@ constexpr int kReduced = 64;
 constexpr int kVocab = 4096;
 constexpr int kLargeVocab = 131072;
 
-// Gaussian logits (sd 3) that depend on the path alone: a window of one long table.
+// Gaussian logits (sd 3) that depend only on the path: a window of one long table.
 absl::Span<const float> TargetLogits(uint64_t hash, int vocab) {
   constexpr size_t kOffsets = size_t{1} << 20;
   static const auto* table = [] {
@@ -75,7 +75,7 @@ class ReadyRows : public decoding::RowSource {
   std::vector<uint64_t> hashes_;
 };
 
-// CPU time of this thread: what else runs on the machine does not count.
+// CPU time of this thread, so that other load on the machine does not count.
 double ThreadSeconds() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -228,8 +228,8 @@ const bool registered = [] {
   return true;
 }();
 
-// The parts: a row cut to its 64 largest logits (argument: logits in the row), one log-sum-exp and
-// one noisy argmax over a row.
+// Single parts: a row cut to its 64 largest logits (argument: logits in the row), one log-sum-exp
+// and one noisy argmax over a row.
 void TopOfRow(benchmark::State& state) {
   decoding::WarpParams warp;
   warp.top_k = 64;

@@ -1,10 +1,9 @@
 // Speed of the CPU kernels at the shapes of a 24-layer decoder (hidden 768, intermediate 2048,
 // vocabulary 4096).
 //   coppice-bench-kernels --benchmark_filter=Forward     cost of a batch of rows against one row
-//   coppice-bench-kernels --benchmark_filter=DramRead    what the memory gives, to compare GB/s
-//   with
+//   coppice-bench-kernels --benchmark_filter=DramRead    memory bandwidth, to compare GB/s with
 // The weights of single products stay in the last-level cache; those of Forward (340 MB in bf16) do
-// not. Threads: COPPICE_BENCH_THREADS, all cores by default.
+// not. COPPICE_BENCH_THREADS sets the number of threads; default: all cores.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -57,7 +56,7 @@ void RunStep(const StepPlan& plan, absl::FunctionRef<void(kernels::Ops*)> body) 
   COPPICE_CHECK(SharedBackend().Wait().ok());
 }
 
-// Rows of one request; row r sees `context` tokens of its table and itself, in a slot behind them.
+// Rows of one request. Row r sees `context` tokens of its table and itself, in a slot after them.
 StepPlan MakePlan(int rows, int context) {
   const int blocks = (context + kBlockSize - 1) / kBlockSize;
   StepPlan plan;
@@ -213,7 +212,7 @@ void Pack(benchmark::State& state) {
 }
 BENCHMARK(Pack)->Unit(benchmark::kMillisecond)->UseRealTime();
 
-// Reads 512 MB with that many threads. Argument: threads.
+// Reads 512 MB. Argument: threads.
 void DramRead(benchmark::State& state) {
   const int threads = static_cast<int>(state.range(0));
   const std::vector<uint64_t> data(size_t{64} << 20, 1);

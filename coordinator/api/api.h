@@ -15,15 +15,33 @@
 
 namespace coppice::coordinator {
 
+// What a request may ask for, and what it gets when it leaves a field out. Each is a flag of
+// coppice-coordinator, except max_json_depth.
 struct ApiLimits {
+  // Largest `n` and `best_of`. Without beams, each choice is a sequence of its own.
   int max_n = 64;
+
+  // Largest beam_width. Each beam is a row of every pass and needs KV of its own, so this bounds
+  // what one request can cost.
   int max_beam_width = 64;
+
+  // Largest draft_width (nodes of a drafted layer) and draft_depth (layers). Their product bounds
+  // the rows that a request can add to a pass.
   int max_draft_width = 64;
   int max_draft_depth = 16;
+
+  // max_tokens of a request that gives none.
   int default_max_tokens = 256;
+
+  // Deadline of a request that gives none, and the longest that it may ask for. Seconds.
   double default_timeout_s = 600;
   double max_timeout_s = 3600;
+
+  // Whether unknown fields are ignored and named in the header X-Coppice-Ignored, instead of being
+  // refused. For clients that send fields of other servers.
   bool ignore_unknown_fields = false;
+
+  // Nesting of a request's JSON. Protects the parser.
   int max_json_depth = 32;
 };
 

@@ -1,5 +1,5 @@
-// Derives the decoding from the fields that were given and refuses bad combinations (docs/api.md
-// 2.1). Pure.
+// Derives the decoding from the fields of a request and refuses bad combinations (docs/api.md 2.1).
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace coppice::coordinator {
 
-// What the request said beside the scalars of the parameter table; absent fields are nullopt.
+// Fields that are not scalars of the parameter table; absent ones are nullopt.
 struct DecodingFields {
   std::optional<std::string> decoding;
   std::optional<bool> use_beam_search, do_sample;
@@ -25,8 +25,8 @@ struct DecodingFields {
   GivenParameters parameters;  // read into the request's params already
 };
 
-// Fills kind, widths, counts, warp mode and ranking of *request, whose scalars are read, and
-// refuses what does not go together. Errors go to *fields.
+// Fills kind, widths, counts, warp mode and ranking of *request, whose scalars are already read,
+// and refuses bad combinations. Errors go to *fields.
 void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* fields,
                    GenerateRequest* request);
 

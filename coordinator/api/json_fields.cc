@@ -9,7 +9,7 @@
 namespace coppice::coordinator {
 namespace {
 
-// Nesting of brackets outside strings; judged before parsing, so that depth costs no stack.
+// Nesting of brackets outside strings. Checked before parsing, so that deep nesting uses no stack.
 int Depth(const std::string& text) {
   int depth = 0, deepest = 0;
   bool in_string = false;

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a request may ask for.
+// The range that a request may ask for.
 decoding::ParameterRange ServedRange(const decoding::ParameterRow& row, const ApiLimits& limits,
                                      double vocabulary, double beam_width) {
   decoding::ParameterRange range = row.served_range();
@@ -114,7 +114,7 @@ Json Scalar(const decoding::ParameterValue& value) {
   return std::visit([](auto scalar) { return Json(scalar); }, value);
 }
 
-// An integer where the parameter is one; null where nothing bounds it.
+// An end of a range: an integer if the parameter is one, null if there is no bound.
 Json End(const decoding::ParameterRow& row, double end) {
   if (std::fabs(end) >= std::numeric_limits<int>::max()) return Json();
   return row.member.type == decoding::ParameterType::kInteger ? Json(static_cast<int64_t>(end))

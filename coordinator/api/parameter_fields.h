@@ -1,6 +1,6 @@
-// Reads the scalars of the parameter table (decoding/parameter.h) from a request's JSON, and tells
-// what it may ask for. Fields with a syntax of their own are api's, decoding_rules' and
-// speculative_fields'. Pure.
+// Reads the scalars of the parameter table (decoding/parameter.h) from a request's JSON, and lists
+// the table for clients. Fields with their own syntax are read by api, decoding_rules and
+// speculative_fields. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,7 +14,7 @@ namespace coppice::coordinator {
 
 struct ApiLimits;
 
-// The parameters that a request names, whatever their values.
+// The parameters that a request gives, whatever their values.
 class GivenParameters {
  public:
   bool Has(absl::string_view name) const { return names_.count(name) > 0; }
@@ -24,8 +24,8 @@ class GivenParameters {
   std::set<absl::string_view> names_;  // of rows
 };
 
-// Scalars of the rows whose fields stand in `object` ("" or "speculative") of a request, into
-// *params and *given; what is absent stays as it is. Errors go to *fields, whose object it is.
+// Reads the scalars whose fields belong to `object` ("" or "speculative") of a request into *params
+// and *given. Absent ones stay unchanged. *fields reads that object and receives the errors.
 void ReadParameters(absl::string_view object, const ApiLimits& limits, int vocab_size,
                     JsonFields* fields, decoding::DecodingParams* params, GivenParameters* given);
 

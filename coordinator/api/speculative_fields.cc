@@ -23,7 +23,7 @@ std::string KnownMethods() {
   return known;
 }
 
-// A static tree; it stays within the limits of draft_width and draft_depth. "" = auto.
+// Reads a static tree and checks it against the limits of draft_width and draft_depth. "" = auto.
 std::string ReadTree(const ApiLimits& limits, JsonFields* fields) {
   const std::string text = fields->String({"draft_tree"}).value_or("");
   const absl::StatusOr<decoding::Topology> tree = decoding::ParseTopology(text);
@@ -41,8 +41,7 @@ std::string ReadTree(const ApiLimits& limits, JsonFields* fields) {
   return text;
 }
 
-// Fields that only some methods read are refused where the method is not one of them and the value
-// is not the default.
+// Refuses options that the method does not read, unless they have their default value.
 void CheckOptions(const decoding::MethodRow& row, const decoding::DecodingParams& params,
                   JsonFields* fields) {
   const auto check = [&](const char* name, bool given) {
@@ -57,7 +56,7 @@ void CheckOptions(const decoding::MethodRow& row, const decoding::DecodingParams
   }
 }
 
-// The shape of the draft, as far as the method and the other fields leave it open.
+// Checks the shape of the draft against the method and the other fields.
 void CheckShape(const decoding::MethodRow& row, const decoding::DecodingParams& params,
                 JsonFields* fields) {
   const std::string method = absl::StrCat("method ", row.name);
@@ -90,7 +89,7 @@ void CheckShape(const decoding::MethodRow& row, const decoding::DecodingParams& 
   }
 }
 
-// Of parameters whose method is resolved.
+// The method of the parameters must be resolved.
 void CheckMethod(const decoding::DecodingParams& params, bool allow_lossy, JsonFields* fields) {
   const decoding::MethodRow* row = params.method;
   CheckOptions(*row, params, fields);
@@ -148,7 +147,7 @@ void ApplySpeculative(const ApiLimits& limits, JsonFields* fields, GenerateReque
     const absl::StatusOr<const decoding::MethodRow*> first = decoding::FirstMethod(request->params);
     if (first.ok()) {
       request->params.method = *first;
-    } else {  // the field that nothing serves was refused with its name
+    } else {  // the field that no method serves has been refused by name
       fields->Fail(kCombination, "speculative", std::string(first.status().message()));
     }
   } else if (value->is_object()) {

@@ -26,7 +26,7 @@ Json KvJson(const Node& node) {
 
 double Milliseconds(double seconds) { return std::round(seconds * 1000) / 1000; }
 
-// What every node has: who it is, whether it gets on, and why it is lost if it is.
+// The fields of every node: its identity, its state, its progress, and why it is lost.
 Json NodeJson(const Node& node, double now_s) {
   Json json;
   json["id"] = node.id;

@@ -75,8 +75,8 @@ void Dispatcher::Submit(const RequestPtr& request) {
   Pump();
 }
 
-// Makes the sequences of a request that came before any replica. False: the model does not allow
-// it, it has failed.
+// Makes the sequences of a request, if that had to wait for the first replica. False: the model
+// does not allow the request, and it has failed.
 bool Dispatcher::Prepare(const RequestPtr& request) {
   if (request->made()) return true;
   const Node& node = *registry_->ReadyReplicas().front();
@@ -143,7 +143,7 @@ void Dispatcher::StopSequence(Request::Sequence* sequence, bool tell_replica) {
   sequence->id = 0;
 }
 
-// The request has its answer or nobody wants one: frees what it holds.
+// Frees what a request holds, after it has been answered or abandoned.
 void Dispatcher::End(const RequestPtr& request) {
   for (Request::Sequence& sequence : request->sequences())
     StopSequence(&sequence, /*tell_replica=*/true);
@@ -178,14 +178,14 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
       const Node* known = registry_->FindPeer(peer);
       if (known == nullptr) return;
       const absl::Status fields = proto::CheckNodeStatus(message.heartbeat().status());
-      if (!fields.ok()) {  // a node that goes on so is lost like a silent one
+      if (!fields.ok()) {  // ignored, so three bad heartbeats mark the node lost
         spdlog::warn("{}: heartbeat dropped: {}", known->id, std::string(fields.message()));
         return metrics_->BadUpdate(known->id);
       }
       const bool was_ready = known->state == NodeState::kReady;
       const Node* node = registry_->OnHeartbeat(peer, message.heartbeat().status());
       metrics_->NodeStatus(*node);
-      if (node->given_up) return TellGivenUp(*node);  // again: it may not have heard
+      if (node->given_up) return TellGivenUp(*node);  // again: the first message may be lost
       if (!was_ready && node->state == NodeState::kReady) NodeBack(*node);
       return;
     }
@@ -308,7 +308,7 @@ std::string Dispatcher::LostWhileAnswering(const std::string& replica) const {
   return absl::StrCat("replica ", replica, " ", node->why_lost, "; it was answering this request");
 }
 
-// What ran on a lost replica waits for another one, but not as long as its own deadline allows.
+// Fails requests of a lost replica that have waited failover_wait for another one.
 void Dispatcher::EndForsaken() {
   if (!registry_->ReadyReplicas().empty()) return;
   const double lost_before_s = clock_->NowSeconds() - options_.failover_wait_s;

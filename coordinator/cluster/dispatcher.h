@@ -20,12 +20,12 @@
 
 namespace coppice::coordinator {
 
+// Members are described at CoordinatorOptions.
 struct DispatcherOptions {
   int max_queue = 256;
-  int max_model_len = 0;  // 0: the model's own
+  int max_model_len = 0;
   ApiLimits limits;
   bool log_requests = true;
-  // So long what ran on a lost replica waits for another one when none is ready.
   double failover_wait_s = 5;
 };
 

@@ -62,7 +62,7 @@ constexpr const char* kFallbacks[] = {"late", "dead", "refused", "mismatch", "no
 struct Metrics::Impl {
   prometheus::Registry registry;
   std::string model_name;
-  // By name and labels, so that a series is found again without a lookup of our own per metric.
+  // By name, so that all metrics share one lookup of a series.
   std::map<std::string, Family<Counter>*> counters;
   std::map<std::string, Family<Gauge>*> gauges;
   std::map<std::string, std::pair<Family<Histogram>*, Buckets>> histograms;
@@ -94,7 +94,7 @@ struct Metrics::Impl {
     labels["model_name"] = model_name;
     return labels;
   }
-  // A node's counter since its start, as a counter that survives the node's restart.
+  // Adds the increase of a node's counter, which restarts with the node, to one that does not.
   void Follow(const std::string& node, const std::string& name, const Labels& labels,
               double value) {
     std::string key = name;

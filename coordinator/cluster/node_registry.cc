@@ -14,9 +14,9 @@
 namespace coppice::coordinator {
 namespace {
 
-constexpr double kOwnGap_s = 0.5;  // of calls that come every few hundredths of a second
+constexpr double kOwnGap_s = 0.5;  // after a longer gap the coordinator itself did not run
 
-// The same process, come back on another connection.
+// The same process on another connection.
 bool SameProcess(const proto::Register& a, const proto::Register& b) {
   if (a.role() != b.role() || a.ranks_size() != b.ranks_size()) return false;
   if (a.draft_endpoint() != b.draft_endpoint()) return false;
@@ -125,7 +125,7 @@ proto::RegisterAck NodeRegistry::OnRegister(const std::string& peer,
   node.state = given_up ? NodeState::kStarting : NodeState::kReady;
   node.given_up = false;
   node.why_lost.clear();
-  node.status.set_still_s(0);  // of the time before
+  node.status.set_still_s(0);  // the old value is from before
   node.last_beat_s = node.last_progress_s = clock_->NowSeconds();
   AddEvent(absl::StrCat(RoleWord(registration), " ", id, again ? " is back" : " joined"));
   ack.set_accepted(true);
@@ -165,7 +165,7 @@ std::string NodeRegistry::OnGoodbye(const std::string& peer, const std::string& 
   return found->id;
 }
 
-// By the node's own clock: a late beat is no standstill.
+// By the node's own clock, so that a late heartbeat does not count.
 bool NodeRegistry::Stuck(const Node& node) const {
   return node.status.still_s() > options_.stuck_after_s;
 }

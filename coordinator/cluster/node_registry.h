@@ -1,6 +1,6 @@
-// The nodes of the cluster: registrations, states, heartbeats with step counts, recent events. Says
-// who is alive; decides nothing about requests. No socket, no thread; the clock is an argument.
-// Event-loop thread.
+// The nodes of the cluster: registrations, states, heartbeats with step counts, recent events.
+// Decides which nodes are alive, and nothing about requests. No socket, no thread; the clock is an
+// argument. Event-loop thread.
 #pragma once
 
 #include <deque>
@@ -25,8 +25,8 @@ struct Node {
   proto::NodeStatus status;
   NodeState state = NodeState::kReady;
   double last_beat_s = 0;
-  double last_progress_s = 0;  // when it made a step or had nothing to do, as its beats tell
-  bool given_up = false;       // it beats but makes no step: it was told to end
+  double last_progress_s = 0;  // when it made progress or had nothing to do, by its heartbeats
+  bool given_up = false;       // told to end: it sends heartbeats but makes no step
   std::string why_lost;        // "" while it is not lost
   bool worker() const { return registration.role() == proto::WORKER_LEADER; }
 };
@@ -37,12 +37,12 @@ struct NodeEvent {
 };
 
 struct RegistryOptions {
-  double heartbeat_interval_s = 0.5;
-  int missed_beats = 3;
-  double stuck_after_s = 10;  // beats without progress while there is work
-  int tokenizer_vocab = 0;    // the tokenizer's ids must fit the target's vocabulary
-  std::string tokenizer_dir;  // named when they do not
-  size_t max_events = 100;
+  double heartbeat_interval_s = 0.5;  // CoordinatorOptions
+  int missed_beats = 3;               // a node that misses so many heartbeats is lost
+  double stuck_after_s = 10;          // CoordinatorOptions
+  int tokenizer_vocab = 0;    // ids of the tokenizer; the target's vocabulary must have as many
+  std::string tokenizer_dir;  // for the error message when it does not
+  size_t max_events = 100;    // kept for /cluster
 };
 
 class NodeRegistry {
@@ -51,21 +51,21 @@ class NodeRegistry {
   NodeRegistry(const Clock* clock, const RegistryOptions& options)
       : clock_(clock), options_(options) {}
 
-  // Accepts a node, or refuses it with a reason: an impossible field, a vocabulary of another size
-  // (the reason names both), another model than that of the other replicas. A node that registers
-  // again over a new connection keeps its entry. `replaced` receives the id of a lost node of the
+  // Accepts a node, or refuses it with a reason: an invalid field, a vocabulary of another size
+  // (the reason names both), or another model than the other replicas have. A node that registers
+  // again over a new connection keeps its entry. *replaced receives the id of a lost node of the
   // same name whose work must move, or "".
   proto::RegisterAck OnRegister(const std::string& peer, const proto::Register& registration,
                                 std::string* replaced);
-  // Null when the peer is not registered. The status has been checked (CheckNodeStatus). A node
-  // that was silent is ready again; one that was given up stays lost until it registers anew, and
-  // then is ready when a beat shows that it gets on.
+  // Null when the peer is not registered. The status must have passed CheckNodeStatus. A node that
+  // was lost by missed heartbeats is ready again. One that was given up stays lost until it
+  // registers again and a heartbeat shows progress.
   const Node* OnHeartbeat(const std::string& peer, const proto::NodeStatus& status);
   // The id of the node that left, "" when unknown.
   std::string OnGoodbye(const std::string& peer, const std::string& reason);
-  // Nodes that have missed their beats, or beat without progress (given_up); each is told once. To
-  // be called every few hundredths of a second: time in which the coordinator itself did not run is
-  // not counted as a node's silence.
+  // Nodes newly lost, because they missed heartbeats or made no progress (given_up). Each is
+  // returned once. To be called every few hundredths of a second: time in which the coordinator
+  // itself did not run does not count as missed heartbeats.
   std::vector<std::string> CollectLost();
 
   const Node* Find(absl::string_view id) const;

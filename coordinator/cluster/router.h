@@ -1,5 +1,5 @@
-// Picks the replica of a sequence. It must have room in its KV pool; then the freest wins, then one
-// that has seen the start of the prompt, then the least busy. Keeps track of its reservations. No
+// Picks the replica of a sequence among those with room in the KV pool. Prefers the freest, then
+// one that has seen the start of the prompt, then the least busy. Keeps track of reservations. No
 // socket; event-loop thread.
 #pragma once
 
@@ -22,7 +22,7 @@ class Router {
                    int64_t kv_blocks) const;
   void Reserve(const std::string& replica, absl::Span<const TokenId> prompt, int64_t kv_blocks);
   void Release(const std::string& replica, int64_t kv_blocks);
-  void Forget(const std::string& replica);  // drops what is kept of a lost replica
+  void Forget(const std::string& replica);  // drops all data of a lost replica
   int64_t reserved(const std::string& replica) const;
   int running(const std::string& replica) const;
 

@@ -69,7 +69,7 @@ class HttpServerImpl : public HttpServer {
     });
   }
 
-  // Out of descriptors, most likely: some will come back.
+  // Most likely out of descriptors: some will be closed.
   void AcceptLater(const boost::system::error_code& ec) {
     spdlog::warn("accept: {}", ec.message());
     retry_.expires_after(std::chrono::milliseconds(50));

@@ -17,16 +17,29 @@ class io_context;
 namespace coppice::coordinator {
 
 struct HttpOptions {
-  std::string listen = "127.0.0.1:8000";  // address:port; port 0 picks one
+  // address:port to listen on; port 0 picks a free one. The default serves only this host. There is
+  // no authentication: put a proxy in front before you listen on other addresses.
+  std::string listen = "127.0.0.1:8000";
+
+  // Largest request head, URI and body. A larger one is refused with 431, 414 or 413. Raise
+  // max_body_bytes for very long prompts.
   size_t max_header_bytes = 16 << 10;
   size_t max_uri_bytes = 8 << 10;
   size_t max_body_bytes = 4 << 20;
+
+  // Open connections, at most. Further ones get a 503.
   int max_connections = 10000;
-  double idle_timeout_s = 75;  // between requests of one connection
+
+  // Seconds that a connection may be idle between requests, that a request head may take to arrive,
+  // that a body may take, and that a client may not read before it is disconnected.
+  double idle_timeout_s = 75;
   double header_timeout_s = 10;
   double body_timeout_s = 30;
-  double write_timeout_s = 60;        // until a client that does not read is disconnected
-  double keep_alive_interval_s = 15;  // of silence in a stream
+  double write_timeout_s = 60;
+
+  // Seconds of silence in a stream after which it gets a comment line. Keep it below the idle
+  // timeout of any proxy in between.
+  double keep_alive_interval_s = 15;
 };
 
 class HttpServer {

@@ -147,7 +147,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   asio::awaitable<bool> ReadHead(Parser* parser) {
     parser->header_limit(static_cast<uint32_t>(state_->options.max_header_bytes));
-    parser->body_limit(std::numeric_limits<uint64_t>::max());  // Content-Length is judged below
+    parser->body_limit(std::numeric_limits<uint64_t>::max());  // Content-Length is checked below
     error_code ec;
     deadline_->Arm(state_->options.header_timeout_s);
     co_await http::async_read_header(socket_, buffer_, *parser, redirect_error(use_awaitable, ec));
@@ -200,7 +200,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
             absl::StrCat("the body exceeds ", state_->options.max_body_bytes, " bytes")};
   }
 
-  // nullopt: nobody is there to be told.
+  // nullopt: the client has gone.
   std::optional<ApiError> HeadError(const error_code& ec, const Parser& parser) const {
     if (deadline_->expired())
       return ApiError{408, "client_too_slow", "the request head did not arrive in time"};
@@ -247,8 +247,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     co_return false;
   }
 
-  // A refusal of the transport: answer, then close without a reset that could take the answer
-  // along.
+  // Refuses a request at the transport level. Answers, then closes gently: a reset could destroy
+  // the answer.
   asio::awaitable<void> Refuse(const ApiError& error) {
     // Named: GCC 12 copies class temporaries in a co_await expression byte by byte.
     const HttpReply reply = ErrorReply(error);
@@ -284,7 +284,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     deadline_->Disarm();
   }
 
-  // Hands the request to the app and writes what it produces, watching for the client to go.
+  // Gives the request to the app and writes what it produces, watching for a disconnect.
   asio::awaitable<bool> Answer(bool keep, bool chunked) {
     auto exchange = std::make_shared<SessionExchange>(request_.request_id, keep, chunked,
                                                       [this] { wake_.cancel(); });

@@ -19,7 +19,7 @@ bool Contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-// What a replica finds wrong with a sequence is the request's fault if the code says so.
+// HTTP status of a replica's error: the code tells whether the request is at fault.
 int StatusOfReplicaError(const std::string& code) {
   for (const char* fault : {"kv_capacity_exceeded", "context_length_exceeded", "invalid_value",
                             "unsupported_combination"}) {
@@ -91,7 +91,7 @@ bool Request::Requeue(int index) {
   return true;
 }
 
-// Takes tokens that this run sends; those that an earlier run has sent already must be the same.
+// Takes tokens of this run. Those that an earlier run has sent already must be the same.
 bool Request::TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens) {
   const std::vector<TokenId>& known = sequence->text->tokens();
   while (!tokens.empty() && sequence->received < known.size()) {
@@ -204,7 +204,7 @@ std::vector<Choice> Request::PromptChoices(int prompt) const {
   return choices;
 }
 
-// Leaves of a whole choice what no event has shown, and marks it as shown.
+// Cuts a whole choice to what no event has shown yet, and marks that as shown.
 void Request::CutToNew(const Sequence& sequence, Choice* choice) {
   Sent& sent = sent_[&sequence - sequences_.data()];
   choice->text.erase(0, sent.text);

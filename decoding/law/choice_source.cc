@@ -62,8 +62,8 @@ void OfferListed(int beam, const std::vector<TokenId>& tokens, const std::vector
   for (int i = 0; i < tokens.size(); ++i) race->Offer({beam, tokens[i]}, keys[i]);
 }
 
-// A whole row's race is run by the pruned kernel; its runner-up is known up to kMarginCap, which is
-// where a margin stops mattering.
+// The pruned kernel runs a whole row's race. It knows the runner-up up to kMarginCap; larger
+// margins do not matter.
 void RaceWhole(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race* race) {
   OfferListed(beam, row.changed, ListedKeys(row.changed, row.changed_log_mass, 0.0, noise_key),
               race);
@@ -80,7 +80,7 @@ void RaceWhole(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race
   if (key > before && key - winner.margin > race->second) race->second = key - winner.margin;
 }
 
-// Offers a row's entries, or of a whole row those that can be its best and second best.
+// Offers the entries of a row; of a whole row only those that can be best or second best.
 void RaceRow(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race* race) {
   if (row.whole != nullptr) {
     RaceWhole(beam, row, noise_key, race);
@@ -150,7 +150,7 @@ std::vector<Entry> SeededChoices::LargestOfListed(Domain domain, uint32_t slot, 
   return drawn;
 }
 
-// What was drawn changes the race of its own beam alone.
+// A draw only changes the race of its own beam.
 std::vector<Entry> SeededChoices::LargestOneByOne(Domain domain, uint32_t slot, LayerLaw left,
                                                   int count) const {
   std::vector<Race> races(left.rows.size());

@@ -11,9 +11,9 @@ namespace coppice::decoding {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
-constexpr double kFloorSlack = 1e-6;  // nats; far above what rounding can move
+constexpr double kFloorSlack = 1e-6;  // nats; far above any rounding error
 
-// The cuts alone, for scores that have their bias and temperature.
+// Only the cuts, for scores that already have bias and temperature.
 WarpParams CutsOf(WarpParams warp) {
   warp.logit_bias.clear();
   warp.mode = WarpMode::kRow;
@@ -41,7 +41,7 @@ struct FlatScores {
   }
 };
 
-// Entries below `floor`, if there is one, are not kept.
+// Drops entries below `floor`.
 void AddWhole(const WarpedRow& row, double score, int top_k, double floor, FlatScores* flat) {
   const absl::Span<const double> x = row.values();
   std::vector<TokenId> tokens;
@@ -71,7 +71,8 @@ double JointLaw::FlatScore(const LawBeam& beam) const {
   return warp_.temperature > 0 ? score / warp_.temperature : score;
 }
 
-// What min-p, or temperature 0, cannot keep, up to rounding; -inf when top-p needs all masses.
+// A score below which min-p or temperature 0 keeps nothing, with slack for rounding. -inf when
+// top-p needs all masses.
 double JointLaw::Floor(absl::Span<const LawBeam> beams) const {
   const bool one_hot = warp_.temperature <= 0;
   const bool has_top_p = warp_.top_p > 0 && warp_.top_p < 1;
@@ -90,7 +91,7 @@ LayerLaw JointLaw::Make(absl::Span<const LawBeam> beams) {
   return CutsJointly(warp_) ? CutLayer(beams) : WeighRows(beams);
 }
 
-// No cut, or cuts inside each row: a beam weighs what its row keeps.
+// No cut, or cuts inside each row: the weight of a beam includes what its row keeps.
 LayerLaw JointLaw::WeighRows(absl::Span<const LawBeam> beams) {
   std::vector<LawBeam> weighed(beams.begin(), beams.end());
   for (size_t b = 0; b < weighed.size(); ++b) {
@@ -118,7 +119,7 @@ LayerLaw JointLaw::CutLayer(absl::Span<const LawBeam> beams) {
       AddSparse(*beam.sparse, Tempered(*beam.sparse, warp_), FlatScore(beam), &flat);
     } else if (beam.warped->whole()) {
       AddWhole(*beam.warped, FlatScore(beam), warp_.top_k, floor, &flat);
-    } else {  // a row of nothing
+    } else {  // a row without finite logits
       AddSparse(beam.warped->sparse(), beam.warped->sparse().log_probs, FlatScore(beam), &flat);
     }
     flat.end.push_back(flat.values.size());

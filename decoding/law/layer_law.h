@@ -1,7 +1,7 @@
 // The joint law of one layer over entries (beam, token): one weighted row per beam. It is P or Q of
-// docs/algorithms.md 5.1, or what is left of P after rejections (decoding/law/residual.h). Verifier and
-// drafter draw from it through decoding/law/choice_source.h. Thread-compatible; refers to rows that
-// must outlive it.
+// docs/algorithms.md 5.1, or what is left of P after rejections (decoding/law/residual.h). Verifier
+// and drafter draw from it through decoding/law/choice_source.h. Thread-compatible; refers to rows
+// that must outlive it.
 #pragma once
 
 #include <cstdint>

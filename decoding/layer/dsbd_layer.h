@@ -1,7 +1,7 @@
 // One layer of DSBD (dynamic-width speculative beam decoding): rejection of a layer's iid drafts
 // against the target's joint law, docs/algorithms.md 5.1-5.3. Law: given the width, the outputs are
-// iid draws from P (3.3), whatever the drafts. The layer rule of decoding/layer/dsbd.cc. Pure but for the
-// ChoiceSource.
+// iid draws from P (3.3), whatever the drafts. The layer rule of decoding/layer/dsbd.cc. Pure
+// except for the ChoiceSource.
 #pragma once
 
 #include "decoding/law/choice_source.h"

@@ -1,6 +1,6 @@
-// How one layer of a joint law is decided, with drafts or without: the part in which the methods of
-// docs/algorithms.md 5.1-5.5 differ. decoding/layer/layered_decoder.h runs the layers. Rules are pure but
-// for the ChoiceSource.
+// How one layer of a joint law is decided, with drafts or without. The methods of
+// docs/algorithms.md 5.1-5.5 differ only in this rule. decoding/layer/layered_decoder.h runs the
+// layers. Rules are pure except for the ChoiceSource.
 #pragma once
 
 #include <vector>

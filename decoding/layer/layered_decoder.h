@@ -1,8 +1,8 @@
 // Decoder of the methods that verify joint layers by rejection (docs/algorithms.md 5.1-5.5): the
-// law of each layer, the forest's drafts of it, beams, pool and statistics. What a layer makes of
-// its drafts is the rule's (decoding/layer/layer_rule.h). The output depends on where rounds begin, not
-// on the seed alone. Drafts come from decoding/layer/layered_drafter.h. Made by decoding/layer/dsbd.cc,
-// single_kv.cc and wor_reuse.cc. Thread-compatible.
+// law of each layer, its drafts from the forest, beams, pool and statistics. The layer rule
+// (decoding/layer/layer_rule.h) decides each layer. The output depends not only on the seed but
+// also on where rounds begin. Drafts come from decoding/layer/layered_drafter.h. Made by
+// decoding/layer/dsbd.cc, single_kv.cc and wor_reuse.cc. Thread-compatible.
 #pragma once
 
 #include <memory>

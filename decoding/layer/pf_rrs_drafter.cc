@@ -11,7 +11,7 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr double kHedgeDecay = 0.7;  // nats that a draft loses by draft beyond the slots' number
+constexpr double kHedgeDecay = 0.7;  // nats that each draft beyond the number of slots costs
 
 class PfRrsDrafter : public Drafter {
  public:
@@ -26,7 +26,7 @@ class PfRrsDrafter : public Drafter {
   struct Node {
     uint64_t hash;
     double score;  // dls, nats
-    double reach;  // 1: predicted to be an output of its layer; less for a hedge
+    double reach;  // probability of being an output: 1 if predicted to be one, less for a hedge
   };
   // The drafts of one parent: the first `count` of a sample without replacement.
   struct Drafts {
@@ -46,7 +46,7 @@ class PfRrsDrafter : public Drafter {
   const int width_;
   const std::shared_ptr<ChoiceSource> choices_;
   std::vector<double> root_slots_;  // [roots] slots that picked each root
-  int slots_ = 0;                   // of the level at hand
+  int slots_ = 0;                   // of the current level
   std::vector<int32_t> frontier_;
   std::vector<Node> level_;  // [frontier]
   DraftForest forest_;
@@ -68,8 +68,8 @@ PfRrsDrafter::PfRrsDrafter(const DecodingParams& params, const DraftState& state
   choices_->BeginRound(state.layers_committed);
 }
 
-// How many slots pick each node: at level 0 known, below by the shared noise against the best of
-// the predicted outputs.
+// How many slots pick each node. Known at level 0; below it, predicted with the shared noise from
+// the best of the predicted outputs.
 std::vector<double> PfRrsDrafter::Demand() const {
   if (forest_.size() == 0) return root_slots_;
   std::vector<double> demand(level_.size(), 0.0), key(level_.size());
@@ -100,15 +100,15 @@ PfRrsDrafter::Drafts PfRrsDrafter::DrawOrder(const Node& parent, const Distribut
   return drafts;
 }
 
-// How likely the parent's next draft becomes an output: some slot picks the parent, the drafts
-// before it did not fill all of its slots, and what they leave of q is worth a draft.
+// How likely the parent's next draft becomes an output: a slot picks the parent, the drafts before
+// it do not fill all of the parent's slots, and they leave enough of q.
 double PfRrsDrafter::Worth(const Drafts& parent) {
   const double beyond = std::max(0.0, parent.count + 1 - parent.demand);
   return std::min(1.0, parent.demand) * parent.left[parent.count] * Exp(-kHedgeDecay * beyond);
 }
 
-// One draft after the other goes to the parent where it is worth most. Whether a parent gets
-// another draft depends on the noise of the picks and on the drafts before it, as the law demands.
+// Gives each draft to the parent where it is worth most. As the law demands, whether a parent gets
+// another draft depends only on the noise of the picks and on its drafts so far.
 void PfRrsDrafter::ShareOut(std::vector<Drafts>* drafts) const {
   for (int spent = 0; spent < width_; ++spent) {
     Drafts* best = nullptr;

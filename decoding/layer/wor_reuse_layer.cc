@@ -12,11 +12,11 @@ namespace coppice::decoding {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Drafts are read while at least this much of the proposal is left: below, f64 loses its entries.
-// To stop reading is admissible, it depends on the drafts read alone.
+// Drafts are read while at least this mass of the proposal is left; below it f64 loses entries. The
+// law allows stopping, because that depends only on the drafts already read.
 constexpr double kLeastProposal = 1e-200;
 
-// b of 5.5: the proposal's entries that no draft has taken yet, over its first `rows` rows.
+// b of 5.5: the proposal's entries not yet taken by a draft, over its first `rows` rows.
 class ProposalLeft {
  public:
   ProposalLeft(const LayerLaw& q, int rows) : q_(q), mass_(rows), row_mass_(rows, 0.0) {
@@ -38,7 +38,7 @@ class ProposalLeft {
   }
 
  private:
-  // What remains is summed, never subtracted from what was.
+  // The rest is summed anew, never computed by subtraction.
   void Sum(int row) {
     row_mass_[row] = 0;
     for (double mass : mass_[row]) row_mass_[row] += mass;
@@ -65,7 +65,7 @@ class Reuse {
   Residual& a() { return a_; }
   const std::vector<RuleOutput>& outputs() const { return result_.outputs; }
 
-  // The next output: the first draft left that passes, or a draw from what the others left over.
+  // The next output: the first remaining draft that passes, or a draw from the residual.
   Entry DrawOutput() {
     a_.Reset();
     while (next_ < input_.drafts.size() && b_.Mass() > kLeastProposal) {
@@ -139,7 +139,7 @@ void DrawDistinct(int count, LayerLaw* left, ChoiceSource* choices, LayerResult*
   }
 }
 
-// The outputs that the walk still needs after those it has.
+// Draws the outputs that the walk still needs.
 void CompleteWalk(const LayerLaw& p, int width, absl::Span<const TokenId> stop_ids,
                   ChoiceSource* choices, LayerResult* result) {
   LayerLaw left = p;
@@ -180,7 +180,7 @@ LayerResult VerifyDistinctWithReuse(const LayerInput& input, RemovedParents rule
   }
   LayerResult result = std::move(reuse).Finish();
   if (result.outputs.size() == width + ends) return result;
-  // Only entries are left whose masses are too small for f64, or none.
+  // No entries are left, or only entries whose masses are too small for f64.
   const size_t verified = result.outputs.size();
   CompleteWalk(*input.p, input.width, stop_ids, choices, &result);
   result.full = result.full && result.outputs.size() == verified;

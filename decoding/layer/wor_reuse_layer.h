@@ -1,8 +1,9 @@
-// One layer whose drafts were drawn without replacement: every draft that was read can serve again
-// for later outputs, since the residual keeps its target mass (docs/algorithms.md 5.5). Law:
-// outputs iid from P (3.3), or, with a target without replacement (3.4), what the walk of
-// docs/algorithms.md 8 takes from the sequential sample of P; whatever the drafts. The layer rule
-// of decoding/layer/wor_reuse.cc, and of each parent's slots in PF-RRS. Pure but for the ChoiceSource.
+// One layer whose drafts were drawn without replacement. A draft that was read can be used again
+// for later outputs, since the residual keeps its target mass (docs/algorithms.md 5.5). Law,
+// whatever the drafts: outputs iid from P (3.3), or, with a target without replacement (3.4), what
+// the walk of docs/algorithms.md 8 takes from a sequential sample of P. The layer rule of
+// decoding/layer/wor_reuse.cc, and of each parent's slots in PF-RRS. Pure except for the
+// ChoiceSource.
 #pragma once
 
 #include <vector>

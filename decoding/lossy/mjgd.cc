@@ -85,8 +85,8 @@ std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(RowSource* rows)
   return candidates;
 }
 
-// One token more for every beam, by the walk of docs/algorithms.md 8: an end counts among the M
-// best alone, the others fill the M beams.
+// Extends every beam by one token, by the walk of docs/algorithms.md 8: an end counts only among
+// the M best; the others fill the M beams.
 void MjgdDecoder::Step(RowSource* rows, RoundLedger* ledger) {
   const size_t width = static_cast<size_t>(params().draft_beams);
   const std::vector<Candidate> candidates = ListCandidates(rows);
@@ -116,7 +116,7 @@ bool MjgdDecoder::WindowCloses() const {
                      [this](const Path& path) { return path.likelihood > live_[0].likelihood; });
 }
 
-// The window's best path is all that lives on.
+// Keeps only the window's best path.
 void MjgdDecoder::Choose() {
   live_.insert(live_.end(), ended_.begin(), ended_.end());
   const auto better = [this](const Path& a, const Path& b) { return Better(a, b); };

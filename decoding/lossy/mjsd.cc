@@ -40,7 +40,7 @@ class MjsdDecoder : public PathDecoder {
   WarpedRow later_row_;   // the row after the drafts beyond it
 };
 
-// eta = the longest prefix with min(0, lp - lq) > log tau, whatever shorter ones do.
+// eta = the longest prefix with min(0, lp - lq) > log tau, even if a shorter one fails.
 PathDecoder::Kept MjsdDecoder::Keep(const DraftForest& forest, absl::Span<const TokenId> path,
                                     RowSource* rows) {
   if (!CheckMjsdForest(forest).ok()) path = {};

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-// The search ranks what it drafts, not what came before.
+// The search ranks only drafted tokens, not earlier ones.
 DraftState Unscored(DraftState state) {
   state.root_score.assign(state.root_score.size(), 0.0);
   return state;
@@ -27,7 +27,7 @@ class MjsdDrafter : public TreeDrafter {
   DraftForest Shipped() const override;
 
  private:
-  // A path that ended: behind `node`, by a stop id.
+  // A path that ended with a stop id after `node`.
   struct Ended {
     double score = kNothing;  // ls / len^alpha of the drafted tokens
     int32_t node = -1;

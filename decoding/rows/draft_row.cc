@@ -31,13 +31,13 @@ Distribution Supported(Distribution row, const WarpParams& warp, const DecodingP
 WarpParams DraftWarp(const DecodingParams& params, int length) {
   WarpParams warp = WarpAt(params, length);
   if (warp.temperature <= 0 || IsJoint(warp.mode)) {
-    // Greedy: the target takes its argmax; the draft ranks guesses by the plain row. JOINT, ROWCUT:
-    // the drafter warps the layer (decoding/law/joint_law.h).
+    // Greedy: the target takes its argmax, and the draft ranks its guesses by the unwarped row.
+    // JOINT, ROWCUT: the drafter warps the layer (decoding/law/joint_law.h).
     warp = Uncut(warp);
   }
   warp.mode = WarpMode::kRow;
   const int support = std::max(1, params.draft_support);
-  // Without top-p every cut is a prefix of one order, so cutting early is cutting the same.
+  // Without top-p every cut is a prefix of the same order, so cutting early changes nothing.
   if (!HasTopP(warp)) warp.top_k = warp.top_k > 0 ? std::min(warp.top_k, support) : support;
   return warp;
 }

@@ -31,10 +31,10 @@ struct NoisyWinner {
   TokenId token;
   double margin;  // winner's key minus runner-up's, at most kMarginCap
 };
-// argmax over v of min(0, x[v] - sum.log) + Gumbel(key, v), the lowest token on ties. `weights` as
-// ChunkedLogSumExp made them. Only tokens that a conservative test on 32 bits of the noise cannot
-// discard are evaluated. x may be a piece of a row that begins with token `first`, an even number;
-// `sum` is the piece's, the winner a token of the row.
+// argmax over v of min(0, x[v] - sum.log) + Gumbel(key, v), the lowest token on ties. `weights` are
+// those of ChunkedLogSumExp. Evaluates only tokens that a conservative test on 32 bits of the noise
+// cannot discard. x may be a piece of a row that begins with token `first`, an even number; then
+// `sum` is that of the piece, and the winner is a token of the row.
 NoisyWinner ArgmaxWithNoise(absl::Span<const double> x, const float* weights, const LogSum& sum,
                             const NoiseKey& key, TokenId first = 0);
 

@@ -207,7 +207,7 @@ void SumChunkOf(absl::Span<const double> x, double* max, double* sum, float* wei
   *sum = HWY_DYNAMIC_DISPATCH(ChunkSumImpl)(x.data(), x.size(), *max, weights);
 }
 
-// What a chunk's sum counts for in the whole.
+// The factor of a chunk's sum in the sum of the whole row.
 double ChunkScale(const ChunkSums& chunks, int c, double max) {
   return chunks.sum[c] == 0 ? 0 : Exp(chunks.max[c] - max);
 }

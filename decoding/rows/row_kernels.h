@@ -1,7 +1,7 @@
-// The vector loops over one row of the vocabulary: log-sum-exp and selection. Called by warp and
-// warped_row. Highway picks the instruction set at run time; the bits do not depend on
-// which: no fma, and every sum runs over eight accumulators in a fixed order, whatever the vector
-// width. Pure functions.
+// Vector loops over one row of the vocabulary: log-sum-exp and selection. Called by warp and
+// warped_row. Highway picks the instruction set at run time. The bits do not depend on it: no fma,
+// and every sum uses eight accumulators in a fixed order, whatever the vector width. Pure
+// functions.
 #pragma once
 
 #include <cstddef>
@@ -44,8 +44,8 @@ void BlockMaxima(absl::Span<const double> x, std::vector<double>* maxima);
 void CollectAtLeast(absl::Span<const double> x, absl::Span<const double> block_maxima,
                     double threshold, std::vector<TokenId>* tokens);
 
-// The tokens of the `count` largest logits, and any others not below the search bound; ascending.
-// NaN counts as -inf, which is never listed.
+// The tokens of the `count` largest logits, and possibly some more; ascending. NaN counts as -inf,
+// which is never listed.
 std::vector<TokenId> LargestLogits(absl::Span<const float> logits, size_t count);
 
 }  // namespace coppice::decoding

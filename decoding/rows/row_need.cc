@@ -12,11 +12,11 @@ namespace coppice::decoding {
 namespace {
 
 constexpr int kMostSlots = 32;       // bits of a slot mask
-constexpr int kMostByMass = 1024;    // tokens that top-p and min-p look among, without top-k
-constexpr double kRankSlack = 4e-6;  // nats; above what TopCandidates and ChildKeys add to a rank
+constexpr int kMostByMass = 1024;    // tokens listed for top-p and min-p without top-k
+constexpr double kRankSlack = 4e-6;  // nats; more than the slack of TopCandidates and ChildKeys
 constexpr double kDrawSlack = kMarginCap;  // nats; margins up to the cap are exact
 
-// Of a row that WarpRow or a WarpedRow cuts: whole when nothing is cut.
+// The need of a row that WarpRow or a WarpedRow cuts; whole when nothing is cut.
 RowNeed CutNeed(const WarpParams& warp) {
   RowNeed need;
   if (IsJoint(warp.mode)) return need;
@@ -44,7 +44,7 @@ RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
   RowNeed need = CutNeed(params.warp);
   if (use.likelihood && params.warp.temperature <= 0) return RowNeed();
   if (need.form != RowNeed::Form::kWhole || IsJoint(params.warp.mode)) return need;
-  if (!KeepsWholeRow(params.warp)) return need;  // a cut that no shortlist is known for
+  if (!KeepsWholeRow(params.warp)) return need;  // no shortlist serves this cut
   switch (use.kind) {
     case RowUse::Kind::kLaw:
       return need;

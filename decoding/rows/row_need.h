@@ -1,6 +1,6 @@
 // What a decision needs of a row of logits, stated before the pass (RowNeed of base/step_plan.h).
-// With it a GPU, or a rank of a tensor-parallel target, sends a shortlist in place of a row of the
-// whole vocabulary, and the decision is the same bit for bit. Called by worker/verify_step for
+// Knowing it, a GPU or a rank of a tensor-parallel target sends a shortlist instead of a row over
+// the whole vocabulary. The decision is the same, bit for bit. Called by worker/verify_step for
 // target rows and by draft_node/forest_builder for draft rows. Pure functions.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace coppice::decoding {
 
-// How a decoder uses its target rows, where the warp keeps every token. A warp that cuts leaves a
+// How a decoder uses its target rows when the warp keeps every token. A warp that cuts leaves a
 // short row, which serves every use.
 struct RowUse {
   enum class Kind {
@@ -23,8 +23,9 @@ struct RowUse {
   bool likelihood = false;  // read with LikelihoodParams
 };
 
-// Row, path_hash and the range of the bias are left to the caller. Draws: of all output slots, for any
-// slot may pick any beam as its parent; with more than 32 slots the row is needed whole.
+// The caller sets row, path_hash and the range of the bias. kDraws asks for the draws of all output
+// slots, because any slot may pick any beam as its parent. With more than 32 slots the row is
+// needed whole.
 RowNeed TargetNeed(const DecodingParams& params, const RowUse& use);
 // For DraftRow.
 RowNeed DraftNeed(const DecodingParams& params);

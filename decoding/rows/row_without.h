@@ -1,4 +1,4 @@
-// A whole target row without some tokens: what a residual keeps of P where nothing was proposed.
+// A whole target row without some tokens: what a residual keeps of P outside the proposed tokens.
 // Built once per beam and layer by decoding/law/residual.cc. Immutable.
 #pragma once
 

@@ -1,6 +1,6 @@
-// From raw target or draft logits to the row that a decision reads: stop ids banned before
-// min_tokens, logit bias, warp. The one place that does so for target and draft alike. Called by
-// every decoder. Thread-compatible.
+// Turns raw logits of target or draft into the row that a decision reads: bans stop ids before
+// min_tokens, adds the logit bias, applies the warp. The only place that does so. Called by every
+// decoder. Thread-compatible.
 #pragma once
 
 #include <vector>
@@ -19,10 +19,10 @@ struct TargetRow {
       score_log_probs;  // [row.size()] log pt in mode ROW, unwarped log p in ROW_RAW; nats
 };
 
-// The warp in force after `length` generated tokens: params.warp with the stop ids banned while
+// The warp after `length` generated tokens: params.warp, with the stop ids banned while
 // length < min_tokens.
 WarpParams WarpAt(const DecodingParams& params, int length);
-// The row itself: the warp's bias and bans alone, temperature 1, nothing cut.
+// Only the warp's bias and bans: temperature 1, nothing cut.
 WarpParams Uncut(WarpParams warp);
 // Row `row` of the source, for a path of `length` generated tokens.
 TargetRow ReadTargetRow(RowSource* rows, int row, const DecodingParams& params, int length);

@@ -12,15 +12,15 @@ namespace coppice::decoding {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
-constexpr size_t kWorthGathering = 4;  // logits per kept token from which the others are left out
+constexpr size_t kWorthGathering = 4;  // gather when less than 1 of so many logits may be kept
 
 bool HasTopP(const WarpParams& warp) { return warp.top_p > 0 && warp.top_p < 1; }
 
 Distribution OneHot(TokenId token) { return {{token}, {0.0}}; }
 
-// Length of the prefix of `order` that top-p keeps: a token stays iff the mass before it is at most
-// top_p. `total` is the mass of the tokens that top-p chooses from, relative to exp(max).
-// order.size() when `order` ends before the cut.
+// Length of the prefix of `order` that top-p keeps; order.size() when `order` ends before the cut.
+// A token is kept iff the mass before it is at most top_p. `total` is the mass of the tokens that
+// top-p chooses from, relative to exp(max).
 size_t TopPPrefix(absl::Span<const double> x, absl::Span<const TokenId> order, double max,
                   double total, double top_p) {
   double before = 0;
@@ -64,7 +64,7 @@ std::vector<TokenId> TopSet(absl::Span<const double> x, size_t count) {
   return tokens;
 }
 
-// Steps 2 and 3: the tokens that top-k and top-p keep; in order when there is a top-p.
+// Steps 2 and 3: the tokens that top-k and top-p keep; with top-p, in order.
 std::vector<TokenId> KeptByRank(absl::Span<const double> x, const WarpParams& warp,
                                 const LogSum* whole) {
   std::vector<TokenId> order;
@@ -79,7 +79,7 @@ std::vector<TokenId> KeptByRank(absl::Span<const double> x, const WarpParams& wa
   }
   const LogSum sum = whole != nullptr ? *whole : ChunkedLogSumExp(x, nullptr);
   const double total = Exp(sum.log - sum.max);
-  for (size_t count = 64;; count *= 4) {  // rarely more than a few dozen tokens carry the mass
+  for (size_t count = 64;; count *= 4) {  // a few dozen tokens usually have the mass
     order = TopTokens(x, count);
     const size_t kept = TopPPrefix(x, order, sum.max, total, warp.top_p);
     if (kept < order.size() || order.size() < count) {
@@ -101,7 +101,7 @@ std::vector<TokenId> KeptByMinP(absl::Span<const double> x, double min_p) {
 }
 
 Distribution Renormalise(absl::Span<const double> x, std::vector<TokenId> tokens) {
-  // A row that was cut before it came has its tokens in order.
+  // The tokens of a row that was already cut are in order.
   if (!std::is_sorted(tokens.begin(), tokens.end())) std::sort(tokens.begin(), tokens.end());
   double max = kNothing;
   Distribution row;

@@ -10,7 +10,7 @@ namespace coppice::decoding {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
-constexpr double kTieSlack = 1e-6;  // nats; far above what adding a score can round away
+constexpr double kTieSlack = 1e-6;  // nats; far above the rounding error of adding a score
 
 // The tokens of all lists, ascending, each once.
 TokenList Union(const std::vector<TokenList>& lists) {
@@ -69,12 +69,12 @@ void WarpedRow::Read(RowSource* rows, int row, int length) {
     const bool weigh = for_draws_ && !uncut;
     if (weigh) weights_.resize((x_.size() + kRowPadding - 1) / kRowPadding * kRowPadding);
     sum_ = ChunkedLogSumExp(x_, weigh ? weights_.data() : nullptr);
-    if (sum_.max == kNothing) form_ = Form::kCut;  // a row of nothing is one-hot on token 0
+    if (sum_.max == kNothing) form_ = Form::kCut;  // without finite logits: one-hot on token 0
   }
   if (form_ == Form::kCut) sparse_ = CutRow(x_, warp);
 }
 
-// A shortlist serves rows that are warped one by one: ROW and ROW_RAW.
+// Shortlists are only for modes that warp each row by itself: ROW and ROW_RAW.
 void WarpedRow::ReadList(const ListedRow& row, const WarpParams& warp) {
   COPPICE_CHECK_MSG(!IsJoint(warp.mode), "a layer's warp needs whole rows");
   const TokenList list = row.lists.size() == 1 ? row.lists[0] : Union(row.lists);
@@ -116,7 +116,7 @@ WarpedRow::Draw WarpedRow::DrawToken(const NoiseKey& key) const {
   return DrawListed(key);
 }
 
-// The best of the entries of a cut row or a shortlist.
+// Draws from the entries of a cut row or a shortlist.
 WarpedRow::Draw WarpedRow::DrawListed(const NoiseKey& key) const {
   const bool cut = form_ == Form::kCut;
   const std::vector<TokenId>& tokens = cut ? sparse_.tokens : tokens_;
@@ -147,7 +147,7 @@ void WarpedRow::TopCandidates(size_t count, std::vector<Candidate>* out) const {
       out->push_back(At(sparse_.tokens[i], sparse_.log_probs[i]));
     return;
   }
-  const std::vector<TokenId> top = TopTokens(x_, count);  // places of x_
+  const std::vector<TokenId> top = TopTokens(x_, count);  // indices of x_
   std::vector<double> maxima;
   BlockMaxima(x_, &maxima);
   std::vector<TokenId> places;

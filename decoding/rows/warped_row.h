@@ -1,6 +1,6 @@
-// One warped target row in the form that a decision reads fastest: whole rows stay an array over
-// the vocabulary, cut rows become a sparse list, and an uncut row that came as a shortlist stays
-// one. Holds its buffers from row to row. Owned by a decoder; thread-compatible.
+// One warped target row in the form that a decision reads fastest: a whole row is an array over the
+// vocabulary, a cut row a sparse list, an uncut row received as a shortlist that shortlist. Reuses
+// its buffers from row to row. Owned by a decoder. Thread-compatible.
 #pragma once
 
 #include <algorithm>
@@ -30,40 +30,40 @@ class WarpedRow {
   // for_draws: DrawToken will be called.
   explicit WarpedRow(const DecodingParams& params, bool for_draws = true);
 
-  // Row `row` of the source, for a path of `length` generated tokens. Replaces what was read
-  // before.
+  // Reads row `row` of the source, for a path of `length` generated tokens. Replaces the previous
+  // row.
   void Read(RowSource* rows, int row, int length);
-  // argmax log pt(v) + Gumbel(key, v), the lowest token on ties. Any number of threads at a time.
-  // Of a shortlist: for a key that it was made for.
+  // argmax log pt(v) + Gumbel(key, v), the lowest token on ties. Several threads may call it at
+  // once. A shortlist must have been made for the key.
   Draw DrawToken(const NoiseKey& key) const;
-  // Every entry that can be among the `count` largest log pt, and every one that a sum could round
-  // to a tie with them; tokens ascending.
+  // Every entry that can be among the `count` largest log pt, or that rounding in a sum could tie
+  // with them. Tokens ascending.
   void TopCandidates(size_t count, std::vector<Candidate>* out) const;
-  // All entries, tokens ascending; of a shortlist, those listed.
+  // All entries, or those of a shortlist. Tokens ascending.
   TargetRow Materialise() const;
-  // log pt(token); -inf when cut. Of a shortlist: a listed token.
+  // log pt(token); -inf when cut. A shortlist must list the token.
   double LogProb(TokenId token) const;
-  // A token that is not cut.
+  // The token must not be cut.
   Candidate Find(TokenId token) const { return At(token, LogProb(token)); }
 
-  // The stored form. whole(): log pt(v) = min(0, values()[v] - log_sum().log), weights() as
-  // ArgmaxWithNoise wants them. cut(): the entries of sparse(). Neither: a shortlist of an uncut
-  // row. Where cuts act on the layer (CutsJointly) the row is stored uncut, without weights.
+  // The stored form. whole(): log pt(v) = min(0, values()[v] - log_sum().log), and weights() is for
+  // ArgmaxWithNoise. cut(): the entries are sparse(). Neither: a shortlist of an uncut row. When
+  // cuts act on the layer (CutsJointly) the row is stored uncut, without weights.
   bool whole() const { return form_ == Form::kWhole; }
   bool cut() const { return form_ == Form::kCut; }
   absl::Span<const double> values() const { return x_; }
   const LogSum& log_sum() const { return sum_; }
   const float* weights() const { return weights_.data(); }
   const Distribution& sparse() const { return sparse_; }
-  // JOINT, ROWCUT: log of the sum over the stored entries of exp((log p + bias) / T), nats; there
-  // values() are (log p + bias) / T.
+  // For JOINT and ROWCUT, where values() are (log p + bias) / T: log of the sum of exp(value) over
+  // the stored entries, nats.
   double log_kept_mass() const;
 
  private:
   enum class Form { kWhole, kCut, kListed };
   void ReadList(const ListedRow& row, const WarpParams& warp);
   Candidate At(TokenId token, double log_prob) const;
-  // Of the token at place i of x_.
+  // The token at index i of x_.
   TokenId TokenAt(size_t i) const { return gathered_ ? tokens_[i] : static_cast<TokenId>(i); }
   double UncutLogProb(size_t i) const { return std::min(0.0, x_[i] - sum_.log); }
   Draw DrawListed(const NoiseKey& key) const;

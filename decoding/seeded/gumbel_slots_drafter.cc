@@ -15,16 +15,16 @@ namespace coppice::decoding {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kHedgeCost = 1;     // what the children of a hedge pay of its own gap
+constexpr double kHedgeCost = 1;     // share of a hedge's own gap that its children pay
 constexpr double kCutCost = 0.1;     // nats; of an entry that the draft's joint cut leaves out
 constexpr int kMostNoise = 1 << 20;  // values drawn for one law: they bound the time of a level
 
-// The draft rule of 5.6: the target's keys with the draft's law Q and the same noise; an entry
-// costs its gap to what its slot takes. Q is taken over the beams predicted to be current, which
-// says what the slots take if the draft is right, and over all nodes of the level, which hedges.
-// The target's joint cut may keep what the draft's leaves out: such an entry also pays for its
-// distance to the cut. Of a law with more than kMostNoise entries times slots the
-// likeliest entries alone are ranked, which changes what is drafted, never what is decided.
+// The draft rule of 5.6: keys as the target makes them, with the draft's law Q and the same noise.
+// An entry costs its gap to what its slot takes. Q is taken over the beams predicted to be current,
+// which gives what the slots take if the draft is right, and over all nodes of the level, which
+// hedges. The target's joint cut may keep entries that the draft's cut drops; these also pay for
+// their distance to the cut. If entries times slots exceed kMostNoise, only the most likely entries
+// are ranked. That changes what is drafted, never what is decided.
 class GumbelSlotsDrafter : public TreeDrafter {
  public:
   GumbelSlotsDrafter(const DecodingParams& params, const DraftState& state, int width)
@@ -46,7 +46,7 @@ class GumbelSlotsDrafter : public TreeDrafter {
     int position;     // in the node's draft row
     double log_mass;  // without the joint cut
     double cut_mass;  // log Q; -inf where the cut leaves the entry out
-    double noise;     // of the slot at hand
+    double noise;     // of the current slot
 
     double key() const { return cut_mass + noise; }
   };
@@ -67,8 +67,8 @@ class GumbelSlotsDrafter : public TreeDrafter {
   std::vector<std::vector<double>> costs_;  // [nodes][support] least over slots and laws
 };
 
-// The entries of the law over `nodes` in canonical order; of a law too large to draw noise for, the
-// likeliest. q.rows[k] is that of nodes[k].
+// The entries of the law over `nodes` in canonical order; only the most likely ones when there are
+// too many to draw noise for. q.rows[k] is the row of nodes[k].
 std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::List(
     absl::Span<const Distribution> rows, absl::Span<const int> nodes, const LayerLaw& q,
     const LayerLaw& uncut) const {
@@ -142,8 +142,9 @@ std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::Taken(
   return taken;
 }
 
-// Lowers the costs by the gaps under the law over `nodes`; returns what the slots take. A law with
-// hedges holds only if one of them is current, so all its entries pay for the likeliest.
+// Lowers the costs to the gaps under the law over `nodes`, and returns what the slots take. A law
+// with hedges applies only if one of them is current, so all its entries also pay for the most
+// likely hedge.
 std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::RankEntries(
     absl::Span<const Distribution> rows, absl::Span<const int> nodes) {
   std::vector<LawBeam> beams;

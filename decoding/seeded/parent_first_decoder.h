@@ -1,7 +1,7 @@
-// What the parent-first decoders share (docs/algorithms.md 5.7): each slot of a layer first picks
-// its parent among the distinct paths of the slots before, with noise that draft and target share,
-// and then a token. Only picked parents need a row, and they are known before any model pass. The
-// derived decoder draws the tokens. Base of PF-Gumbel and PF-RRS. Thread-compatible.
+// Base of the parent-first decoders PF-Gumbel and PF-RRS (docs/algorithms.md 5.7). Each slot of a
+// layer first picks its parent among the distinct paths of the previous slots, with noise that
+// draft and target share, and then a token. Only picked parents need a row, and they are known
+// before any model pass. The derived decoder draws the tokens. Thread-compatible.
 #pragma once
 
 #include <vector>
@@ -31,7 +31,7 @@ class ParentFirstDecoder : public SequenceDecoder {
 
  private:
   void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) final;
-  // Beams that were not picked are gone for good.
+  // Beams that were not picked never come back.
   std::vector<Beam> LiveBeams() const final { return parents_; }
   bool RowsKnown() const;
   void PickParents(absl::Span<const Beam> slots, RoundLedger* ledger);

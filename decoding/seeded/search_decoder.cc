@@ -42,7 +42,8 @@ class SearchDecoder : public SequenceDecoder {
     return {noisy_ ? RowUse::Kind::kNoisyRanks : RowUse::Kind::kRanks, static_cast<int>(reach())};
   }
   size_t width() const { return params().beam_width; }
-  // Children of one beam that the walk can reach: its best W and the stop ids among and beside them.
+  // Children of one beam that the walk can reach: its best W and the stop ids among and beside
+  // them.
   size_t reach() const { return width() + params().stop_ids.size(); }
   // No child of the beam has a larger key.
   double KeyBound(const Beam& beam) const {

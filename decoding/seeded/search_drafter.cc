@@ -13,9 +13,9 @@ namespace {
 constexpr double kHedgeCost = 2;           // of a nat below the W-th key, in nats of its bound
 constexpr double kShareThatMatters = 0.3;  // of the beams, about: docs/decisions.md
 
-// Draft of 5.9 (by draft score) and of 5.8 (by draft key). Looking ahead (5.8 only): the bound M_b
-// on a beam's children is known before its row, and a beam whose bound is low need not be a node,
-// because the certificate does without it.
+// Draft of 5.9 (by draft score) and of 5.8 (by draft key). Look-ahead (5.8 only): the bound M_b on
+// a beam's children is known before its row. A beam with a low bound need not be a node, because
+// the certificate does not need its row.
 class SearchDrafter : public TreeDrafter {
  public:
   SearchDrafter(const DecodingParams& params, const DraftState& state, int width, bool look_ahead)

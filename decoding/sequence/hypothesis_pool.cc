@@ -34,8 +34,8 @@ void HypothesisPool::Insert(const PathTree& paths, PathId path, double log_score
   if (entries_.size() > capacity_) entries_.pop_back();
 }
 
-// ls only falls, and ls <= 0: for alpha > 0 the longest continuation divides by most, for alpha < 0
-// the next one.
+// ls <= 0 and never rises. So for alpha > 0 the longest continuation has the best bound, and for
+// alpha < 0 the shortest.
 double HypothesisPool::Bound(double log_score, int length) const {
   const int at = alpha_ >= 0 ? max_tokens_ : std::min(length + 1, max_tokens_);
   return NormalisedScore(log_score, at, alpha_);

@@ -11,7 +11,7 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr double kUndefinedMass = 1e-14;  // docs/algorithms.md 0: such a residual stays what it was
+constexpr double kUndefinedMass = 1e-14;  // docs/algorithms.md 0: a smaller residual is not used
 
 // The n - 1 most likely tokens of q (ties: lower id) come first; fewer when the support ends.
 std::vector<TokenId> TopOf(absl::Span<const double> q, size_t count) {

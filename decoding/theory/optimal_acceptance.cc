@@ -13,7 +13,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kStep = 0.1;  // of s = log t
 constexpr double kNoChance = 1e-16;
-constexpr double kLongest = 40;  // exp(-40) is nothing
+constexpr double kLongest = 40;  // exp(-40) is negligible
 constexpr double kLatest = 700;  // s; exp(s) stays finite
 constexpr double kRang = 1e-20;  // Pr[fewer than n rang] below this is 0
 
@@ -23,14 +23,14 @@ double RingProbability(double x) {
   return x * (1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6)))));
 }
 
-// The quadrature of PrefixLawWithoutReplacement: nodes in time, and for each the chances that
+// The quadrature of PrefixLawWithoutReplacement: nodes in time, each with the probabilities that
 // exactly 0..n-1 of the tokens added so far have rung.
 class Clocks {
  public:
-  // smallest: the least positive r that Probability will be asked for.
+  // smallest: the smallest positive r for which Probability will be called.
   Clocks(int n, double smallest) : n_(n) {
     const double last = std::min(kLatest, Log(kLongest / smallest));
-    // A node weighs r t, and n clocks have rung by t with a chance of at most t^n.
+    // A node has weight r t, and n clocks have rung by t with probability at most t^n.
     const double first = Log(kNoChance) / (n + 1);
     for (double s = first; s < last + kStep; s += kStep) time_.push_back(Exp(s));
     exactly_.assign(time_.size() * n, 0.0);
@@ -38,7 +38,7 @@ class Clocks {
     undecided_ = time_.size();
   }
 
-  // A token of rate q > 0 joins H.
+  // Adds a token of rate q > 0 to H.
   void Add(double q) {
     for (size_t node = 0; node < undecided_; ++node) {
       const double rang = RingProbability(q * time_[node]);

@@ -1,6 +1,6 @@
 // Block verification of one drafted path, docs/algorithms.md 4.7: decides for the whole path at
-// once how much of it stays. Law: multinomial sampling (3.1). Keeps at least as many tokens on
-// average as 4.1. Called through MakeBeamDecoder; drafts are chains of
+// once how many of its tokens are kept. Law: multinomial sampling (3.1). On average keeps at least
+// as many tokens as 4.1. Called through MakeBeamDecoder; drafts are chains of
 // decoding/tree/topology_drafter.h. Thread-compatible.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace coppice::decoding {
 
 // p_i and h_i of 4.7 for a drafted path.
 struct BlockChances {
-  std::vector<double> kept;    // [gamma + 1] p_0 = 1, p_i: chance of the path up to x_i
+  std::vector<double> kept;    // [gamma + 1] p_0 = 1, p_i: probability of the path up to x_i
   std::vector<double> passes;  // [gamma] h_1..h_gamma
 };
 // rows[i], proposals[i]: laws of one beam after i drafts. rows has one more entry than proposals

@@ -25,7 +25,7 @@ TokenId DrawOne(const Distribution& row, uint64_t hash, int slot, ChoiceSource* 
       .entry.token;
 }
 
-// T in order of likelihood, then the one that is drawn from the rest.
+// T in order of likelihood, then one token drawn from the rest.
 std::vector<TokenId> DrawGreedy(const Distribution& q, uint64_t hash, int n,
                                 ChoiceSource* choices) {
   GreedyProposal proposal = SplitProposal(q, n);

@@ -1,6 +1,6 @@
 // How the children of one node of a draft tree are drawn from the draft's row there,
-// docs/algorithms.md 4.2-4.5: every rule of decoding/tree/node_rule.h is exact for one of these laws
-// alone. Called by the drafter of trees, and by the verifier to check what was shipped. Pure but
+// docs/algorithms.md 4.2-4.5. Each rule of decoding/tree/node_rule.h is exact for only one of these
+// laws. Called by the drafter of trees, and by the verifier to check what was shipped. Pure except
 // for the ChoiceSource.
 #pragma once
 

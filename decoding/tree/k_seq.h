@@ -1,7 +1,7 @@
 // K-SEQ (SpecTr): tests the n iid drafts of a node independently against p / rho,
 // docs/algorithms.md 4.3 with erratum E21 (the residual). Law: the target's row. Called by
-// decoding/tree/tree_decoder.h; the methods k_seq (a tree of iid children) and spectr (iid sequences)
-// use it. Pure but for the ChoiceSource.
+// decoding/tree/tree_decoder.h; the methods k_seq (a tree of iid children) and spectr (iid
+// sequences) use it. Pure except for the ChoiceSource.
 #pragma once
 
 #include "absl/types/span.h"

@@ -8,10 +8,10 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr double kTiny = 1e-12;   // what stands in for a mass of 0
+constexpr double kTiny = 1e-12;   // replaces a mass of 0
 constexpr double kFloor = 1e-10;  // smallest weight
-// Smallest q that is divided by; a token below it is never drafted, and its selection mass is 0 or
-// next to it whatever its weight.
+// Smallest q by which we divide. A token below it is never drafted, and its selection mass is close
+// to 0 whatever its weight.
 constexpr double kLeastProposal = 1e-200;
 constexpr double kLogTimeBegin = -38;  // trapezoid in log t
 constexpr double kLogTimeStep = 0.3;

@@ -8,8 +8,8 @@
 namespace coppice::decoding {
 namespace {
 
-// Drafts without replacement are read while at least this much of the proposal is left: below, f64
-// loses its entries. To stop is admissible, it depends on the drafts read alone.
+// Drafts without replacement are read while at least this mass of the proposal is left; below it
+// f64 loses entries. The law allows stopping, because that depends only on the drafts already read.
 constexpr double kLeastProposal = 1e-200;
 
 LayerLaw ProposalLaw(const LayerLaw& p, const Distribution& proposal, double scale) {
@@ -81,7 +81,7 @@ NodeVerdict NodeTrial::DrawRest() {
   return verdict;
 }
 
-// A repeated draft that was rejected once is rejected again: its residual is 0.
+// A copy of a rejected draft is rejected too: its residual is 0.
 NodeVerdict VerifyRrsIid(const NodeInput& input, ChoiceSource* choices) {
   NodeTrial trial(input, *input.q, choices);
   for (int j = 0; j < input.drafts.size(); ++j) {

@@ -1,7 +1,8 @@
 // Verification of one node of a draft tree: the children drafted there against the target's row,
 // docs/algorithms.md 4.1-4.5 and 4.8. Law of every rule: the token follows the target's row
-// exactly, provided that the drafts were drawn by the rule's own law (decoding/tree/child_law.h) and are
-// listed as drawn. Called by decoding/tree/tree_decoder.h. Pure but for the ChoiceSource.
+// exactly, provided that the drafts were drawn by the rule's own law (decoding/tree/child_law.h)
+// and are listed as drawn. Called by decoding/tree/tree_decoder.h. Pure except for the
+// ChoiceSource.
 #pragma once
 
 #include "absl/types/span.h"

@@ -1,8 +1,9 @@
-// Multinomial sampling verified on draft trees, docs/algorithms.md 4.6 (errata E23): from the root,
-// each node's children meet the node rule; a token that is a child is followed, and the last node
-// gives one token of its own. Law: multinomial sampling (3.1), whatever the draft model and the
-// shape of the tree, when rule and law of the children belong together. Chains are trees: 4.1.
-// Called through MakeBeamDecoder; drafts come from decoding/tree/topology_drafter.h. Thread-compatible.
+// Multinomial sampling verified on draft trees, docs/algorithms.md 4.6 (errata E23). From the root
+// on, the node rule chooses a token at each node. If it is a drafted child, the walk continues
+// there; otherwise the round ends with it. Law: multinomial sampling (3.1), whatever the draft
+// model and the shape of the tree, if the rule matches the law of the children. Chains are trees:
+// 4.1. Called through MakeBeamDecoder; drafts come from decoding/tree/topology_drafter.h.
+// Thread-compatible.
 #pragma once
 
 #include <memory>

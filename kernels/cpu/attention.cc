@@ -18,7 +18,7 @@
 #define COPPICE_KERNELS_CPU_ATTENTION_UNIT_
 namespace coppice::kernels::cpu {
 
-// Rows [begin, end) of one table, all heads of one GQA group: what one thread does at a time.
+// What one thread does at a time: rows [begin, end) of one table, all heads of one GQA group.
 struct AttentionUnit {
   int64_t begin = 0;
   int64_t end = 0;
@@ -88,8 +88,7 @@ class UnitRunner {
     return args_.qkv + (unit_.begin + query / group_) * width + HeadOf(query) * shape_.head_dim;
   }
 
-  // Positions of the row's context in the chunk that begins at `first`; whether they lie in one
-  // prefix block.
+  // Number of positions of the row's context in the chunk that begins at `first`.
   int PositionsOf(int64_t row, int32_t first) const {
     return std::clamp(ContextLength(context_, row) - first, 0, kBlockSize);
   }
@@ -106,7 +105,7 @@ class UnitRunner {
     return context_.table[context_.table_begin[context_.row_table[row]] + position / kBlockSize];
   }
 
-  // Rows whose chunk is a prefix block share it; the others gather theirs slot by slot.
+  // Rows whose chunk is a prefix block share it. Other rows gather their chunk slot by slot.
   template <class T>
   void RunChunk(int32_t first) {
     int most = 0;
@@ -160,7 +159,7 @@ class UnitRunner {
       AttendChunk(chunk, dim_, &states_[(row - unit_.begin) * group_ + g]);
   }
 
-  // K and V of one position into place t of the f32 chunk; the padding up to dim_ stays zero.
+  // Copies K and V of one position to place t of the f32 chunk. The padding up to dim_ stays zero.
   template <class T>
   void CopyPosition(const T* k, const T* v, int t) {
     float* k_out = k_ + t * dim_;
@@ -175,7 +174,7 @@ class UnitRunner {
   static float ToFloat(float value) { return value; }
   static float ToFloat(uint16_t bits) { return Bf16ToFloat(bits); }
 
-  static constexpr int64_t kWorthWidening = 3;  // queries that read a bf16 block
+  static constexpr int64_t kWorthWidening = 3;  // widen a bf16 block that so many queries read
 
   const AttentionArgs& args_;
   const AttentionContext& context_;

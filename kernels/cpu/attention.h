@@ -1,9 +1,9 @@
-// Forest attention over the paged pool. A row's context is cut into chunks of 16 positions counted
-// from position 0, wherever the tokens lie (prefix block, scratch, branch run); softmax runs online
-// from chunk to chunk. So the bits of a row depend on its query and its context alone. Rows of one
-// table pass together over each block (all heads of a GQA group too), which reads K and V from
-// memory once. Online softmax: Milakov and Gimelshein, "Online normalizer calculation for softmax",
-// 2018, algorithm 3.
+// Forest attention over the paged pool. A row's context is cut into chunks of 16 positions, counted
+// from position 0 wherever the tokens lie (prefix block, scratch, branch run), with an online
+// softmax from chunk to chunk. So the bits of a row depend only on its query and its context. All
+// rows of a block table, and all heads of a GQA group, visit a block together, so its K and V are
+// read from memory once. Online softmax: Milakov and Gimelshein, "Online normalizer calculation for
+// softmax", 2018, algorithm 3.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace coppice::kernels::cpu {
 
-// What each row of a pass may see, as flat arrays. Row r sees, in position order: the first
+// The context of each row of a pass, as flat arrays. Row r sees, in position order, the first
 // prefix_len[r] tokens of block table row_table[r], then the tokens in the slots
-// chain[chain_begin[r] .. chain_begin[r+1]). A row always sees itself: its own slot is the last of
-// its context (the last chain entry, or, for a prefill row, place prefix_len[r] - 1 of its table).
+// chain[chain_begin[r] .. chain_begin[r+1]). The last of these is always the row's own slot: the
+// last chain entry, or, for a prefill row, place prefix_len[r] - 1 of its table.
 // Context length = prefix_len + chain length = position + 1.
 struct AttentionContext {
   absl::Span<const int32_t> row_table;    // [rows] index into table_begin

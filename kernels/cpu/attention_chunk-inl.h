@@ -32,7 +32,7 @@ HWY_INLINE VA LoadFloats(const uint16_t* bf16) {
   return hn::BitCast(DA(), hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, bf16))));
 }
 
-// K and V of a chunk: `stride` elements from position to position, dim (a multiple of 8) of them
+// K and V of a chunk. Positions are `stride` elements apart; the first dim (a multiple of 8) are
 // used.
 template <class T>
 struct Chunk {
@@ -72,7 +72,7 @@ HWY_INLINE void SumsOfLanes8(const VA (&acc)[8], float* HWY_RESTRICT out) {
 #endif
 }
 
-// scores[i] of positions first + i, i < 8; those past the end repeat the last one.
+// scores[i] of positions first + i, i < 8. Scores past the end repeat the last one.
 template <class T>
 HWY_INLINE void Scores8(const Chunk<T>& chunk, int first, const float* query, int64_t dim,
                         float* scores) {
@@ -91,8 +91,8 @@ HWY_INLINE void Scores8(const Chunk<T>& chunk, int first, const float* query, in
   SumsOfLanes8(acc, scores);
 }
 
-// sum = sum * correction + sum over positions of weight[t] v[t], positions in order, kWidth vectors
-// of dims at a time.
+// sum = sum * correction + sum over positions of weight[t] v[t], in order of position. Does kWidth
+// vectors of dims at a time.
 template <int kWidth, class T>
 HWY_INLINE void AddValues(const Chunk<T>& chunk, const float* weights, float correction, int64_t j,
                           float* sum) {
@@ -116,7 +116,7 @@ HWY_INLINE void AddValues(const Chunk<T>& chunk, const float* weights, float cor
 template <class T>
 HWY_NOINLINE void AttendChunk(const Chunk<T>& chunk, int64_t dim, QueryState* state) {
   const DA d;
-  // Absent positions score -infinity and weigh 0.
+  // Absent positions score -infinity, so their weight is 0.
   HWY_ALIGN float scores[kBlockSize] = {};
   Scores8(chunk, 0, state->query, dim, scores);
   if (chunk.positions > 8) Scores8(chunk, 8, state->query, dim, scores + 8);
@@ -135,7 +135,7 @@ HWY_NOINLINE void AttendChunk(const Chunk<T>& chunk, int64_t dim, QueryState* st
     hn::Store(weights, d, scores + t);
     sum = hn::Add(sum, weights);
   }
-  // What is summed so far was relative to the old maximum; exp(0) is exactly 1.
+  // The sums so far are relative to the old maximum. exp(0) is exactly 1.
   const float correction =
       max == state->max ? 1.0f : hn::GetLane(ExpOfNegative(d, hn::Set(d, state->max - max)));
   state->total = state->total * correction + hn::GetLane(hn::SumOfLanes(d, sum));

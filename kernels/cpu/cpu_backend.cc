@@ -60,8 +60,8 @@ class CpuBackend final : public Backend {
   CpuOps ops_;
   std::vector<std::unique_ptr<float[]>> tensors_;
   bool submitted_ = false;
-  Pass* head_ = nullptr;  // whose head is still to run
-  absl::Status outcome_;  // of the step, its head aside
+  Pass* head_ = nullptr;  // the pass whose head must still run
+  absl::Status outcome_;  // of the step without its head
 };
 
 absl::StatusOr<Tensor> CpuBackend::Allocate(int64_t rows, int64_t columns, DType dtype) {

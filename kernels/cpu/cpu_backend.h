@@ -1,6 +1,5 @@
-// The CPU backend: binds kernels/backend.h to the kernels of this folder. It has no queue: Submit
-// computes the body of the pass before it returns, Wait its head. Made by MakeBackend;
-// thread-compatible.
+// The CPU backend: implements kernels/backend.h with the kernels of this folder. It has no queue:
+// Submit computes the body of the pass, Wait its head. Made by MakeBackend. Thread-compatible.
 #pragma once
 
 #include <memory>
@@ -10,7 +9,7 @@
 
 namespace coppice::kernels::cpu {
 
-// InvalidArgument when threads or communicator lack.
+// InvalidArgument when threads or communicator is null.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const BackendOptions& options);
 
 }  // namespace coppice::kernels::cpu

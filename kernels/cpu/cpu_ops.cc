@@ -109,7 +109,7 @@ void CpuOps::SwiGlu(Tensor gate_up, Tensor out) {
   });
 }
 
-// Needs ascend by row, so a row never moves over one that is still to move.
+// Needs are in ascending order of row, so no row is overwritten before it has moved.
 void CpuOps::GatherRows(absl::Span<const Tensor> tensors) {
   if (!status_.ok()) return;
   for (const Tensor& tensor : tensors) {

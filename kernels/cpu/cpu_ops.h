@@ -1,6 +1,6 @@
-// The ops of a step on the CPU: each runs at once, spread over a team of threads. Begin() turns the
-// plan into what the kernels read; the first error of a collective makes the later ops do nothing.
-// Owned by CpuBackend. Thread-compatible.
+// The ops of a step on the CPU. Each op runs immediately, spread over a team of threads. Begin()
+// turns the plan into the arrays that the kernels read. After an error of a collective the later
+// ops do nothing. Owned by CpuBackend. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -40,14 +40,14 @@ class CpuOps final : public Ops {
   void Select(Tensor logits, int64_t first_token, int64_t vocab) override;
 
  private:
-  // The values of a tensor that must hold the step's rows of so many columns.
+  // The values of a tensor. Checks that it has `columns` columns and room for the step's rows.
   float* Rows(const Tensor& tensor, int64_t columns) const;
 
   ThreadTeam* const team_;
   comm::Communicator* const communicator_;
   CpuStepRows* const step_rows_;
   const StepPlan* plan_ = nullptr;
-  int64_t rows_ = 0;  // that the next op works on
+  int64_t rows_ = 0;  // number of rows that the next op works on
   absl::Status status_;
   std::vector<int32_t> row_table_, prefix_len_;  // of AttentionContext
 };

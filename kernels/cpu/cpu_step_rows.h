@@ -1,7 +1,7 @@
-// What the decisions need of a step's logits, on the CPU. With one rank the logits themselves are
-// the answer. With several, each rank sends one piece for all needs: its shard of a row, or its
-// record of a shortlist (kernels/shortlist.h); rank 0 puts rows and shortlists together. Owned by
-// CpuBackend. Thread-compatible; the const calls may come from any thread.
+// What the decisions need of a step's logits, on the CPU. With one rank, the logits themselves.
+// With several, each rank sends one piece for all needs: its shard of each whole row and its record
+// of each shortlist (kernels/shortlist.h); rank 0 joins them. Owned by CpuBackend.
+// Thread-compatible; the const calls may come from any thread.
 #pragma once
 
 #include <cstdint>
@@ -26,20 +26,20 @@ class CpuStepRows final : public StepRows {
 
   // Forgets the step before.
   void Clear();
-  // logits [needs, this rank's tokens], first_token and vocab as in Ops::Select; the logits must
-  // stay until Clear. Collective, unless one rank serves them as they are.
+  // logits [needs, this rank's tokens]; first_token and vocab as in Ops::Select. The logits must
+  // live until Clear. Collective when there are several ranks or lists are forced.
   absl::Status Select(const StepPlan& plan, const float* logits, int64_t first_token,
                       int64_t vocab);
   // InvalidArgument names a need that the last step did not have.
   absl::Status CheckFetch(absl::Span<const int32_t> needs) const;
-  // The rows of these needs become whole. Collective.
+  // Makes the rows of these needs whole. Collective.
   absl::Status Fetch(absl::Span<const int32_t> needs);
 
   absl::Span<const float> Whole(int need) const override;
   const ListedRow* Listed(int need) const override;
 
  private:
-  // A need in every rank's piece.
+  // One need's part of every rank's piece.
   struct Part {
     int need = 0;
     size_t offset = 0, words = 0;
@@ -53,7 +53,7 @@ class CpuStepRows final : public StepRows {
 
     void Add(int need, bool whole, size_t words);
   };
-  // Grows, and does not keep what it held then.
+  // Memory that grows on demand. Growing discards its contents.
   struct Buffer {
     float* AtLeast(size_t count);
 
@@ -61,8 +61,8 @@ class CpuStepRows final : public StepRows {
     size_t size = 0;
   };
 
-  // Collective: fills whole_ and, of plan's shortlists, listed_. plan may be null without any.
-  // After an error there are no rows.
+  // Collective. Fills whole_, and listed_ for the shortlists of the plan; plan may be null when
+  // there are none. After an error there are no rows.
   absl::Status Exchange(const StepPlan* plan, Piece* piece);
   absl::Status GatherAndJoin(const StepPlan* plan, Piece* piece);
   void WritePart(const StepPlan* plan, const Part& part, float* piece) const;

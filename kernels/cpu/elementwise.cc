@@ -51,8 +51,8 @@ void RmsNormRows(const float* x, const float* HWY_RESTRICT gain, float epsilon, 
   }
 }
 
-// With e = exp(-|gate|) nothing overflows: gate / (1 + e) for gate >= 0, gate e / (1 + e)
-// otherwise.
+// gate / (1 + e) for gate >= 0, otherwise gate e / (1 + e), with e = exp(-|gate|), which cannot
+// overflow.
 template <class D>
 HWY_INLINE hn::Vec<D> SiluTimes(D d, hn::Vec<D> gate, hn::Vec<D> up) {
   const auto e = ExpOfNegative(d, hn::Neg(hn::Abs(gate)));
@@ -68,7 +68,7 @@ void SwiGluRows(const float* gate_up, int64_t rows, int64_t n, float* out) {
     for (; i + kLanes8 <= n; i += kLanes8) {
       hn::StoreU(SiluTimes(d, hn::LoadU(d, gate_up + i), hn::LoadU(d, up + i)), d, out + i);
     }
-    if (i < n) {  // the same instructions on a padded copy: the same bits in every lane
+    if (i < n) {  // the tail, padded: the same instructions give the same bits
       HWY_ALIGN float padded[2][8] = {};
       for (int64_t j = i; j < n; ++j) padded[0][j - i] = gate_up[j], padded[1][j - i] = up[j];
       hn::Store(SiluTimes(d, hn::Load(d, padded[0]), hn::Load(d, padded[1])), d, padded[0]);

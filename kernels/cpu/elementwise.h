@@ -1,4 +1,4 @@
-// RMSNorm, SwiGLU and addition over rows; a row's bits depend on that row alone.
+// RMSNorm, SwiGLU and addition over rows. The bits of a row depend only on that row.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// Rows of a packed matrix as token embeddings (the tied head and the embedding share one packed
-// matrix).
+// Token embeddings, read from a packed matrix, because a tied head and the embedding share one.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +9,8 @@
 
 namespace coppice::kernels::cpu {
 
-// out[i] = row tokens[i] - first_row, zeros when the matrix does not hold it. out [tokens,
-// columns].
+// out[i] = row tokens[i] - first_row of the matrix, or zeros when the matrix does not hold it.
+// out [tokens, columns].
 void Embed(const CpuMatrix& w, int64_t first_row, absl::Span<const TokenId> tokens, float* out);
 
 }  // namespace coppice::kernels::cpu

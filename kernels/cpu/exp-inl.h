@@ -1,5 +1,5 @@
-// exp(x) of f32 vectors for x <= 0 (softmax after the maximum is taken away, SiLU): every lane has
-// the same bits for the same x. Compiled once per target.
+// exp(x) of f32 vectors for x <= 0 (SiLU, and softmax after subtracting the maximum). The same x
+// gives the same bits in every lane. Compiled once per target.
 #if defined(COPPICE_KERNELS_CPU_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef COPPICE_KERNELS_CPU_EXP_INL_H_
 #undef COPPICE_KERNELS_CPU_EXP_INL_H_

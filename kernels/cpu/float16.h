@@ -1,5 +1,4 @@
-// Scalar conversions between f32 and the two 16-bit floats, which are kept as their bits
-// (uint16_t).
+// Scalar conversions between f32 and the two 16-bit float formats, given as their bits (uint16_t).
 #pragma once
 
 #include <bit>
@@ -24,7 +23,7 @@ inline float Fp16ToFloat(uint16_t half) {
   const uint32_t magnitude = half & 0x7fffu;
   if (magnitude >= 0x7c00u)
     return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-  // Shifted into place, the exponent is 112 short; the multiplication adds it and normalises
+  // After the shift the exponent is too small by 112. The multiplication corrects it and normalises
   // subnormals.
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(scaled));

@@ -3,7 +3,7 @@
 
 namespace coppice::kernels::cpu {
 
-// "AVX-512", "AVX2", "scalar": the best that both the processor and this build have.
+// "AVX-512", "AVX2" or "scalar": the best that both the processor and this build support.
 const char* KernelTargetName();
 
 }  // namespace coppice::kernels::cpu

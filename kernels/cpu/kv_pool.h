@@ -1,5 +1,5 @@
 // The KV pool in host memory: per layer K then V, each [block][kv_head][kBlockSize][head_dim] of
-// f32 or bf16. Memory is zero and touched lazily, 64-byte aligned.
+// f32 or bf16. Memory is 64-byte aligned, zero, and committed on first use.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class CpuKvPool : public KvPool {
   PageBuffer storage;
 };
 
-// InvalidArgument names a field out of range; ResourceExhausted a pool larger than memory.
+// InvalidArgument names a field out of range. ResourceExhausted: the pool is larger than memory.
 absl::StatusOr<std::unique_ptr<KvPool>> MakeCpuKvPool(const KvPoolShape& shape);
 
 void CopyKv(absl::Span<const KvCopy> copies, CpuKvPool* pool);

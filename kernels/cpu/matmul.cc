@@ -14,8 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// Rows that fit one tile: the weights are read once, in `Panels` streams that are each contiguous
-// in memory.
+// All rows fit one tile: the weights are read once, in `Panels` streams, each contiguous in memory.
 template <class Weights, int kRows>
 void OneRowTile(const MatMulArgs& args, int64_t begin, int64_t end) {
   constexpr int kStreams = PanelsFor(kRows);
@@ -27,7 +26,7 @@ void OneRowTile(const MatMulArgs& args, int64_t begin, int64_t end) {
     Tile<Weights, kRows, 1>(args, 0, p, 1);
 }
 
-// More rows: groups of panels that stay in the second-level cache while all rows pass over them.
+// More rows: takes groups of panels that stay in the second-level cache while all rows use them.
 template <class Weights, int kRows, int kPanels>
 HWY_INLINE void TilesOfGroup(const MatMulArgs& args, int64_t row, int64_t begin, int64_t end,
                              Ahead ahead) {
@@ -46,7 +45,7 @@ void ManyRowTiles(const MatMulArgs& args, int64_t begin, int64_t end) {
   for (int64_t p = begin; p < end; p += group) {
     const int64_t stop = std::min(end, p + group);
     for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t row = args.rows * tile / tiles;  // tiles differ by one row at most
+      const int64_t row = args.rows * tile / tiles;  // tiles differ by at most one row
       Ahead ahead;
       if (group == 1) {  // few tiles share the loading of the next panel
         const auto bytes = static_cast<int64_t>(args.w->panel_bytes());
@@ -109,7 +108,7 @@ HWY_EXPORT(MatMulRange);
 
 namespace {
 
-// Rough time of the op on one thread, for deciding how far to split it.
+// Rough time of the op on one thread; decides into how many parts it is split.
 double EstimateMicroseconds(const MatMulArgs& args) {
   const double stream = static_cast<double>(args.w->bytes) / 20e3;                 // 20 GB/s
   const double compute = 2.0 * args.rows * args.w->rows * args.w->columns / 60e3;  // 60 GFLOP/s

@@ -1,5 +1,5 @@
-// y = x W^T over a packed matrix. Each y[r][n] is bias + one chain of multiply-adds over k = 0, 1,
-// 2, ...: the bits do not depend on the batch, the tile or the thread that computes it.
+// y = x W^T over a packed matrix. Each y[r][n] is the bias plus one chain of multiply-adds over
+// k = 0, 1, 2, ... So its bits do not depend on the batch, the tile or the thread.
 #pragma once
 
 #include <cstdint>

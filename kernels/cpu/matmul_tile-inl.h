@@ -1,5 +1,5 @@
-// The register tile of MatMul: kRows rows of x times kPanels panels of W, all of K. Compiled once
-// per target. The prefetch distance and the shapes are measured (bench/kernels).
+// The register tile of MatMul: kRows rows of x times kPanels panels of W, over all of K. Compiled
+// once per target. The prefetch distance and the shapes were chosen by measurement (bench/kernels).
 #if defined(COPPICE_KERNELS_CPU_MATMUL_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef COPPICE_KERNELS_CPU_MATMUL_TILE_INL_H_
 #undef COPPICE_KERNELS_CPU_MATMUL_TILE_INL_H_
@@ -24,14 +24,15 @@ using DU = hn::RebindToUnsigned<DF>;
 using VF = hn::Vec<DF>;
 inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
 inline constexpr int kVectors = kPanelWidth / kLanes;  // per panel
-// Loops over registers are unrolled, unless a vector is one float: then sums do not fit registers.
+// Loops over registers are unrolled, except when a vector is one float: then the sums do not fit
+// the registers.
 inline constexpr int kUnroll = kLanes > 1 ? 16 : 1;
 inline constexpr int kMaxTileRows = 6;
 inline constexpr int64_t kGroupBytes = 192 << 10;  // of weights kept in the second-level cache
 inline constexpr int64_t kPrefetchBytes = 4096;
 
-// Panels of a tile of that many rows: enough independent accumulators to hide the latency of a
-// multiply-add.
+// Panels of a tile of that many rows: enough independent accumulators to hide the latency of
+// multiply-adds.
 constexpr int PanelsFor(int rows) {
   constexpr int kPerVector[kMaxTileRows + 1] = {0, 8, 4, 4, 2, 2, 2};
   return std::max(1, kPerVector[rows] / kVectors);
@@ -54,7 +55,7 @@ struct Bf16Weights {
   static HWY_INLINE VF Load(const uint8_t* step, int vector, int depth) {
     const auto words = hn::Load(DU(), reinterpret_cast<const uint32_t*>(step) + vector * kLanes);
     if (depth == 0) return hn::BitCast(DF(), hn::ShiftLeft<16>(words));
-    if constexpr (kTight) {  // a mask is quicker but holds a register
+    if constexpr (kTight) {  // a mask would be faster but occupies a register
       return hn::BitCast(DF(), hn::ShiftLeft<16>(hn::ShiftRight<16>(words)));
     } else {
       return hn::BitCast(DF(), hn::And(words, hn::Set(DU(), 0xffff0000u)));
@@ -62,8 +63,8 @@ struct Bf16Weights {
   }
 };
 
-// acc += x[:, k + depth] times the weights of one step. Few rows: their broadcasts stay in
-// registers while the vectors of weights pass by; otherwise the other way round.
+// acc += x[:, k + depth] times the weights of one step. With few rows, their broadcasts stay in
+// registers and the weight vectors are loaded in turn; with many, the weight vectors stay.
 template <class Weights, int kRows, int kPanels>
 HWY_INLINE void Step(const float* HWY_RESTRICT x, int64_t stride, const uint8_t* HWY_RESTRICT w,
                      int64_t panel_stride, int depth, VF (&acc)[kRows][kPanels * kVectors]) {
@@ -92,8 +93,8 @@ HWY_INLINE void Step(const float* HWY_RESTRICT x, int64_t stride, const uint8_t*
   }
 }
 
-// y[row][panel's outputs] of the last panel, which is not full. Not inlined: every tile ends with
-// it.
+// y[row][panel's outputs] of the last panel, when it is not full. Not inlined, as every tile shape
+// has a call.
 HWY_NOINLINE void StoreLastPanel(const MatMulArgs& args, int64_t row, int64_t first,
                                  const float* sums) {
   float* y = args.y + row * args.w->rows + first;
@@ -124,9 +125,9 @@ HWY_INLINE void StorePanel(const MatMulArgs& args, int64_t row, int64_t panel, c
   }
 }
 
-// What a tile asks memory for while it computes: itself, kPrefetchBytes ahead, when it is the only
-// tile to read its panels; or its share of the panel that comes next, so that all tiles over a
-// panel hide its loading together.
+// What a tile prefetches while it computes. If no other tile reads its panels: its own weights,
+// kPrefetchBytes ahead. Otherwise its share of the next panel, so that the tiles over a panel
+// together load the next one.
 struct Ahead {
   const uint8_t* next = nullptr;  // nullptr: itself
   int64_t step = 0;               // bytes for each step along K

@@ -13,8 +13,7 @@
 namespace coppice::kernels::cpu {
 namespace {
 
-// Elements of a checkpoint need not be aligned: they are loaded byte by byte, as far as the
-// language is concerned.
+// Elements of a checkpoint may be unaligned, so they are read with memcpy.
 template <class T>
 T LoadUnaligned(const uint8_t* address) {
   T value;
@@ -43,7 +42,7 @@ struct PanelRows {
   const uint8_t* row[kPanelWidth];
 };
 
-// Columns are walked in strips, so that the 16 rows read and the strip written stay in the
+// Columns are packed in strips, so that the 16 rows read and the strip written stay in the
 // first-level cache.
 constexpr int64_t kStrip = 64;
 

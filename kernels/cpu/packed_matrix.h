@@ -1,9 +1,9 @@
-// A weight matrix in panels of 16 outputs, so that SIMD lanes run over outputs and each output is
-// one chain of multiply-adds in input order, whatever the batch. Panel p holds outputs 16 p .. 16 p
-// + 15 (absent ones are zeros):
+// A weight matrix in panels of 16 outputs. SIMD lanes run over outputs, so each output is one chain
+// of multiply-adds in input order, whatever the batch. Panel p holds outputs 16 p .. 16 p + 15
+// (absent ones are zeros):
 //   f32   [columns][16]
-//   bf16  [ceil(columns / 2)][16][2]: the 32-bit word of a lane holds inputs 2 k (low half) and 2 k
-//   + 1 (high half)
+//   bf16  [ceil(columns / 2)][16][2]: the 32-bit word of a lane holds inputs 2 k (low half) and
+//         2 k + 1 (high half)
 // Immutable once packed.
 #pragma once
 
@@ -24,7 +24,7 @@ inline constexpr int64_t kPanelWidth = 16;
 class CpuMatrix : public Weight {
  public:
   int64_t panels() const { return (rows + kPanelWidth - 1) / kPanelWidth; }
-  // Of the f32 or bf16 values of one panel; asked for by every tile.
+  // Bytes of the f32 or bf16 values of one panel.
   size_t panel_bytes() const {
     const int64_t words = dtype == DType::kF32 ? columns : (columns + 1) / 2;
     return static_cast<size_t>(words * kPanelWidth) * sizeof(uint32_t);
@@ -35,8 +35,8 @@ class CpuMatrix : public Weight {
   std::vector<float> bias;  // [rows] or empty
 };
 
-// Stacks the sources along their rows. InvalidArgument names what does not fit together;
-// ResourceExhausted when memory runs out. Each source is read once.
+// Stacks the sources along their rows. Reads each source once. InvalidArgument names what does not
+// match; ResourceExhausted when memory runs out.
 absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
                                                       DType dtype, std::vector<float> bias,
                                                       ThreadTeam* team);

@@ -1,5 +1,5 @@
-// Zeroed memory straight from the operating system, touched lazily: weights and KV pools live in
-// it. Movable, immutable in size; owner's thread rule.
+// Zeroed memory from the operating system, committed on first use, for weights and KV pools.
+// Movable; the size is fixed. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace coppice::kernels::cpu {
 
 class PageBuffer {
  public:
-  // huge_pages: ask for 2 MiB pages (weights, which are streamed whole). ResourceExhausted names
+  // huge_pages: ask for 2 MiB pages (for weights, which are streamed). ResourceExhausted names
   // `what`, the bytes wanted and the bytes that this machine (or its memory cgroup) has.
   static absl::StatusOr<PageBuffer> Allocate(size_t bytes, bool huge_pages, std::string_view what);
   PageBuffer() = default;
@@ -28,7 +28,7 @@ class PageBuffer {
   size_t size_ = 0;
 };
 
-// The most memory that this process may ever hold: physical memory or the cgroup's limit, in bytes.
+// The memory that this process can have at most, in bytes: physical memory or the cgroup's limit.
 size_t MemoryLimitBytes();
 
 }  // namespace coppice::kernels::cpu

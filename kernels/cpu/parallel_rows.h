@@ -1,4 +1,4 @@
-// How the ops that treat row by row are spread over the threads of a team.
+// Spreads ops that work row by row over the threads of a team.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace coppice::kernels::cpu {
 
-// function(begin, end) over ranges that cover [0, rows), in parallel when there is enough to do.
-// work: simple operations a row.
+// Calls function(begin, end) for ranges that cover [0, rows), in parallel when there is enough
+// work. work: simple operations per row.
 template <class Function>
 void ForRows(int64_t rows, int64_t work, ThreadTeam* team, Function&& function) {
   constexpr int64_t kWorkPerChunk = 64 << 10;  // about 20 us

@@ -1,4 +1,4 @@
-// Rotary positions applied to q and k, and the store of K and V into the pool.
+// Applies rotary positions to q and k, and stores K and V in the pool.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Ends of a channel on this machine, and waiting for what comes through it, for tests.
+// Both ends of a channel on this machine, and waiting for its messages, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@
 
 namespace coppice::comm {
 
-// Where a test's server binds. A direct server at one address is found at a Unix socket by the
-// clients of its host; one at all addresses is not, and they go over TCP.
+// Where a test's server binds. Clients on the same host reach a direct server that listens on one
+// address through a Unix socket, and one that listens on all addresses over TCP.
 struct Transport {
   const char* name;
   const char* endpoint;
@@ -43,7 +43,7 @@ inline uint64_t Step(const proto::NodeMessage& message) {
   return message.heartbeat().status().step();
 }
 
-// 20 MB that differ from one another.
+// A message of 20 MB, different for each number.
 inline proto::NodeMessage Large(int number) {
   proto::NodeMessage message;
   message.mutable_goodbye()->set_reason(std::string(20 << 20, 'a' + number) + absl::StrCat(number));
@@ -62,7 +62,7 @@ inline std::string GoodFrame(const google::protobuf::MessageLite& message) {
   return frame + body;
 }
 
-// Until the condition holds; false after `seconds` without.
+// Waits until the condition holds. False: it did not within `seconds`.
 template <typename Condition>
 bool Eventually(Condition condition, double seconds = 20) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
@@ -75,7 +75,7 @@ bool Eventually(Condition condition, double seconds = 20) {
 inline std::unique_ptr<ServerChannel> BindTo(const std::string& endpoint,
                                              const ChannelOptions& options = {}) {
   auto server = ServerChannel::Bind(endpoint, options);
-  // A port that was just closed is let go in the background.
+  // A port that was just closed is released in the background.
   for (int i = 0; i < 500 && !server.ok(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     server = ServerChannel::Bind(endpoint, options);
@@ -118,7 +118,7 @@ inline bool WaitFor(ClientChannel& client, google::protobuf::MessageLite* messag
   });
 }
 
-// The name under which the server knows the client, which has said one thing.
+// Sends one message and returns the name under which the server knows the client.
 inline std::string Meet(ServerChannel& server, ClientChannel& client) {
   EXPECT_TRUE(client.Send(Beat(0)).ok());
   proto::NodeMessage message;

@@ -51,7 +51,7 @@ inline int PortOf(const std::string& endpoint) {
 // One end of a TCP connection.
 class RawTcpPeer {
  public:
-  // The socket is there, not yet the connection.
+  // Has a socket but no connection yet.
   RawTcpPeer() : RawTcpPeer(FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))) {}
   explicit RawTcpPeer(FileDescriptor fd) : fd_(std::move(fd)) {
     const int on = 1;
@@ -67,7 +67,7 @@ class RawTcpPeer {
     return send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
-  // `size` bytes, fewer when the other end closes or says nothing for 5 s.
+  // Receives `size` bytes; fewer when the other end closes or sends nothing for 5 s.
   std::string Receive(size_t size) {
     std::string bytes(size, '\0');
     size_t got = 0;
@@ -81,7 +81,7 @@ class RawTcpPeer {
     bytes.resize(got);
     return bytes;
   }
-  // The other end has closed, now.
+  // Whether the other end has closed by now.
   bool Closed() const {
     char byte;
     const ssize_t result = recv(fd_.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK);
@@ -94,7 +94,7 @@ class RawTcpPeer {
   FileDescriptor fd_;
 };
 
-// Listens at a port of this machine; at any that is free when the one that was asked for is not.
+// Listens on a port of this machine, or on any free port when the port asked for is taken.
 class RawTcpServer {
  public:
   explicit RawTcpServer(int port = 0) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

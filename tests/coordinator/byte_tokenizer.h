@@ -1,5 +1,4 @@
-// A tokenizer whose ids are bytes: text is what was said, byte by byte. Id 256 is EOS, special; 257
-// is BOS.
+// A tokenizer whose ids are the bytes of the text. Id 256 is EOS (special), 257 is BOS.
 #pragma once
 
 #include "tokenizer/tokenizer.h"

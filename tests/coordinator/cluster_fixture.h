@@ -1,4 +1,4 @@
-// A whole coordinator in this process: a thread of its own, free ports, the byte tokenizer.
+// A whole coordinator in this process, with its own thread, free ports and the byte tokenizer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace coppice::coordinator {
 
-// True once the condition holds; false after twenty seconds.
+// Waits until the condition holds. False: it did not within twenty seconds.
 inline bool Eventually(const std::function<bool()>& condition) {
   for (int i = 0; i < 4000; ++i) {
     if (condition()) return true;
@@ -64,7 +64,7 @@ class ClusterTest : public ::testing::Test {
     client.Send(request);
     return client.ReadAnswer();
   }
-  // The value of a metric's sample line that starts with `series`, -1 when there is none.
+  // The value of the sample `series` in /metrics; -1: there is none.
   double Metric(const std::string& series) {
     const std::string text = "\n" + Ask(Get("/metrics")).body;
     const size_t at = text.find("\n" + series + " ");

@@ -1,4 +1,4 @@
-// An HTTP exchange that remembers what was answered.
+// An HTTP exchange that records the answer.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ class FakeExchange : public HttpExchange {
   void OnDisconnect(std::function<void()>) override {}
 
   nlohmann::json body() const { return nlohmann::json::parse(reply->body); }
-  // The text of one index, put together from the events.
+  // The text of one choice, joined from the events.
   std::string Streamed(int index) const {
     std::string text;
     for (const std::string& event : events) {

@@ -1,5 +1,5 @@
-// A replica without a model: registers over the control channel and says what a script makes of
-// each StartSequence.
+// A replica without a model. Registers over the control channel and answers each StartSequence with
+// the updates of a script.
 #pragma once
 
 #include <atomic>
@@ -74,7 +74,8 @@ inline proto::SequenceStats MakeStats() {
 
 class FakeWorker {
  public:
-  // One update per step; empty at the end. An endless script never finishes by itself.
+  // Makes the updates of a sequence, one per step; empty at the end. An endless script never
+  // finishes by itself.
   using Script = std::function<std::vector<proto::SequenceUpdate>(const proto::StartSequence&)>;
 
   FakeWorker(const std::string& endpoint, const std::string& id, Script script,
@@ -86,7 +87,7 @@ class FakeWorker {
         thread_([this] { Run(); }) {}
   ~FakeWorker() { Stop(); }
 
-  // Falls silent without a goodbye.
+  // Stops without saying Goodbye.
   void Stop() {
     stop_ = true;
     if (thread_.joinable()) thread_.join();
@@ -172,7 +173,7 @@ class FakeWorker {
   std::thread thread_;
 };
 
-// Says the text one byte at a time, then EOS.
+// The text, one byte per update, then EOS.
 inline std::vector<proto::SequenceUpdate> SayText(const std::string& text) {
   std::vector<proto::SequenceUpdate> updates;
   const std::vector<TokenId> tokens = Bytes(text, /*eos=*/true);

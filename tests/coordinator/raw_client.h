@@ -1,4 +1,4 @@
-// A TCP client that sends bytes as they are and reads answers, to try HTTP from the outside.
+// A TCP client that sends raw bytes and reads HTTP answers.
 #pragma once
 
 #include <arpa/inet.h>
@@ -55,15 +55,14 @@ class RawClient {
     buffer_.append(bytes, count);
     return true;
   }
-  // Reads until the text is in what has been received and not taken yet; returns all of it, "" when
-  // it never comes.
+  // Reads until the received bytes contain the text, and returns them all; "" when it never comes.
   std::string ReadUntil(const std::string& text) {
     while (buffer_.find(text) == std::string::npos) {
       if (!ReadSome()) return "";
     }
     return buffer_;
   }
-  // The next whole answer; status 0 when the connection ends first.
+  // Reads the next whole answer. Status 0: the connection ended first.
   RawAnswer ReadAnswer() {
     RawAnswer answer;
     if (ReadUntil("\r\n\r\n").empty()) return answer;

@@ -23,7 +23,7 @@ struct DecodeSetting {
   test::DraftQuality quality;
 };
 
-// The numbers of one seed, one after the other.
+// The sequence of pseudo-random numbers of one seed.
 class Picker {
  public:
   explicit Picker(uint64_t seed) : seed_(seed) {}
@@ -90,7 +90,7 @@ inline bool SameBits(const test::DecodeRun& a, const test::DecodeRun& b) {
          std::equal(a.result.begin(), a.result.end(), b.result.begin(), equal);
 }
 
-// Which values of the grid a test has met.
+// Records which values of the grid a test has covered.
 class GridCoverage {
  public:
   void Add(const DecodeSetting& s, const test::DecodeRun& run) {

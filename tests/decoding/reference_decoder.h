@@ -1,6 +1,6 @@
-// The non-speculative algorithms of docs/algorithms.md 3.5, 5.6, 5.7, 5.8 and 8, written down
-// again as plainly as the text: the reference that the decoders must equal token for token. Rows of
-// any model, no pruning, std::log and std::exp.
+// A second implementation of the non-speculative algorithms of docs/algorithms.md 3.5, 5.6, 5.7,
+// 5.8 and 8, as plain as the text: the reference that the decoders must equal token for token. Rows
+// of any model, no pruning, std::log and std::exp.
 #pragma once
 
 #include <algorithm>
@@ -64,7 +64,7 @@ class ReferenceDecoder {
     }
     return pool_;
   }
-  // The slots after `count` layers; no stop rules.
+  // The slots after `count` layers, without stop rules.
   std::vector<ReferenceBeam> RunLayers(int count) const {
     std::vector<ReferenceBeam> active(params_.beam_width);
     for (int i = 0; i < count; ++i) active = Layer(active);
@@ -109,7 +109,7 @@ class ReferenceDecoder {
     return RankedLayer(active);
   }
 
-  // Equal paths merged, with how often each counts.
+  // Merges equal paths and counts their copies.
   std::vector<ReferenceBeam> Merge(const std::vector<ReferenceBeam>& active,
                                    std::vector<int>* multiplicity) const {
     std::vector<ReferenceBeam> beams;

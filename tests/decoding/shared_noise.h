@@ -1,4 +1,4 @@
-// Choices whose noise is shared where it must not be: mutants that seeded_law_test must see.
+// Choice sources that wrongly share noise: mutants that seeded_law_test must detect.
 #pragma once
 
 #include "testing/forwarded_choices.h"

@@ -20,7 +20,7 @@
 namespace coppice::draft_node {
 
 inline constexpr int kVocab = 24;
-inline constexpr double kAlways = 1e9;  // seconds: however slow the machine is
+inline constexpr double kAlways = 1e9;  // seconds: longer than any machine takes
 
 class DraftServiceTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -55,8 +55,8 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
     *command.mutable_open()->mutable_decoding() = proto::DecodingToMessage(params);
     Send(command);
   }
-  // A request for one root whose last token is `token`, below `stable` generated tokens of which
-  // all are sent.
+  // A request for one root with last token `token` after `stable` generated tokens, all of which
+  // are sent.
   static proto::DraftCommand Request(uint64_t id, uint32_t round,
                                      const std::vector<TokenId>& stable, size_t already_sent,
                                      TokenId token) {

@@ -1,5 +1,5 @@
-// Runs a test once for every instruction set that this processor and this build share, and single
-// ops as the pass of a step.
+// Runs a test once for every instruction set that both this processor and this build support. Runs
+// single ops as the pass of a step.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace coppice::kernels {
 
-// Backends of one and of three threads on the target that is the test's parameter.
+// Backends with one and with three threads, on the instruction set given by the test's parameter.
 class KernelTest : public testing::TestWithParam<int64_t> {
  protected:
   void SetUp() override;
@@ -38,16 +38,16 @@ std::string TargetParamName(const testing::TestParamInfo<int64_t>& info);
   INSTANTIATE_TEST_SUITE_P(Targets, Suite, testing::ValuesIn(SupportedKernelTargets()), \
                            TargetParamName)
 
-// count values in [-1, 1), the same for the same seed.
+// `count` values in [-1, 1); the same seed gives the same values.
 std::vector<float> RandomFloats(int64_t count, uint64_t seed);
 
-// Prefill rows of token 0 at position 0, which write the sink; without a block table.
+// Prefill rows of token 0 at position 0, which write to the sink. No block table.
 StepPlan PlanOfRows(int64_t rows);
 
 // Runs the ops as the body of a pass, waits for them, and expects no error.
 void RunOps(Backend* backend, const StepPlan& plan, absl::FunctionRef<void(Ops*)> body);
 
-// Values of the test as a tensor; they must outlive it.
+// A tensor over values of the test, which must outlive it.
 Tensor TensorOf(float* values, int64_t rows, int64_t columns);
 Tensor TensorOf(std::vector<float>* values, int64_t columns);
 

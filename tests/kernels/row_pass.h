@@ -1,4 +1,4 @@
-// A pass whose logits are given, and plans and checks of the rows that come of it.
+// A pass with given logits, and plans and checks for its rows.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ struct RowPass : Pass {
   TokenRange shard;
 };
 
-// `needs` rows, of each the `count` most likely tokens and the sums.
+// A plan that needs of each of `needs` rows the `count` most likely tokens and the sums.
 inline StepPlan TopPlan(int needs, int count) {
   StepPlan plan = PlanOfRows(needs);
   for (int row = 0; row < needs; ++row) {
@@ -59,7 +59,7 @@ inline absl::StatusOr<const StepRows*> RunStep(Backend* backend, const StepPlan&
   return backend->Wait();
 }
 
-// The list holds the `count` largest of the row, and of every token it holds the logit.
+// Expects the list to hold the `count` largest logits of the row, and correct logits throughout.
 inline void ExpectListsTop(const ListedRow& listed, const std::vector<float>& row, size_t count) {
   ASSERT_EQ(listed.lists.size(), 1u);
   const TokenList& list = listed.lists[0];

@@ -1,5 +1,5 @@
-// An OpenAI-shaped server that computes nothing, for tests of the load generator: a thread for each
-// connection, plain sockets. What it answers is chosen by fields of the request.
+// A server with an OpenAI-like API that computes nothing, for tests of the load generator. Plain
+// sockets, one thread per connection. Fields of the request choose the answer.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@
 
 namespace coppice::loadgen {
 
-// Streams `max_tokens` events "x" with 1 ms between them, then usage and [DONE]. Request fields
-// that change it: "null_delay_ms" before the first event; "null_error" "status" (400 with an error
-// body), "event" (an error event after one text), "cut" (the connection ends after one text).
+// Streams `max_tokens` events "x" 1 ms apart, then usage and [DONE]. Request fields that change
+// this: "null_delay_ms": a delay before the first event. "null_error": "status" (400 with an error
+// body), "event" (an error event after one text) or "cut" (the connection ends after one text).
 class NullServer {
  public:
   NullServer();  // listens on a free port of 127.0.0.1

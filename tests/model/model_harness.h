@@ -1,6 +1,6 @@
-// A loaded decoder with its backend and KV pool, and plans made by hand for one sequence: prefix
-// rows in the blocks 1, 2, ..., forest rows in scratch slots behind them. Shared by the tests of
-// the forward pass.
+// A loaded decoder with its backend and KV pool, and hand-made plans for one sequence: prefix rows
+// in blocks 1, 2, ..., forest rows in scratch slots after them. Shared by the tests of the forward
+// pass.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,8 @@ struct LoadedModel {
   std::unique_ptr<Decoder> decoder;
 
   const DecoderParts& parts() const { return decoder->parts(); }
-  // The whole rows that the plan needs, one after the other, copied; empty but on rank 0.
+  // Returns a copy of the whole rows that the plan needs, concatenated; empty on ranks other than
+  // 0.
   absl::StatusOr<std::vector<float>> Run(const StepPlan& plan);
 };
 
@@ -42,12 +43,12 @@ struct ForestNode {
 
 class PlanSketch {
  public:
-  // One block table that covers `capacity` tokens; scratch slots follow it.
+  // One block table for `capacity` tokens. Scratch slots follow it.
   explicit PlanSketch(int capacity);
-  // Tokens [begin, end) of the sequence as prefix rows; logits of the last `logits` of them.
+  // Adds tokens [begin, end) of the sequence as prefix rows. Needs logits of the last `logits`.
   PlanSketch& Prefix(const std::vector<TokenId>& tokens, int begin, int end, int logits);
-  // A forest behind a prefix of `prefix` tokens; logits of every node. Node i lives in scratch slot
-  // i.
+  // Adds a forest after a prefix of `prefix` tokens. Needs logits of every node. Node i is in
+  // scratch slot i.
   PlanSketch& Forest(int prefix, const std::vector<ForestNode>& nodes);
   int32_t prefix_slot(int position) const { return kBlockSize + position; }
   int32_t scratch_slot(int node) const { return (1 + blocks_) * kBlockSize + node; }

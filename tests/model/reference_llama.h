@@ -1,5 +1,5 @@
-// A Llama forward pass written a second time, naively, in double precision over the stored weights:
-// what decoder_test compares the product with. Shares no code with model/ or kernels/.
+// A second, naive Llama forward pass, in double precision over the stored weights: the reference of
+// decoder_test. Shares no code with model/ or kernels/.
 #pragma once
 
 #include <vector>

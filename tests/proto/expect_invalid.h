@@ -1,4 +1,4 @@
-// A conversion that must fail with InvalidArgument and name something.
+// Expects a conversion to fail with InvalidArgument and a message that names something.
 #pragma once
 
 #include <gmock/gmock.h>

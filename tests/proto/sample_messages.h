@@ -1,4 +1,4 @@
-// Valid structs with every field in use, for the conversion tests.
+// Valid structs with every field set, for the conversion tests.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace coppice::proto {
 
-// In the range of the row, and not its default.
+// A value in the range of the row that is not its default.
 inline decoding::ParameterValue OtherValue(const decoding::ParameterRow& row) {
   const decoding::ParameterValue value = row.member.get(decoding::DecodingParams());
   if (const auto* flag = std::get_if<bool>(&value)) return !*flag;
@@ -58,8 +58,8 @@ inline model::PlanLimits SampleLimits() {
   return {.max_rows = 16, .vocab_size = 100, .max_positions = 64, .blocks = 8, .needs_before = 2};
 }
 
-// Two prefill rows of one request (positions 16, 17), a root and its child of another; what is
-// needed of the two, two commits.
+// Two prefill rows of one request (positions 16, 17), a root and its child of another with their
+// needs, and two commits.
 inline coppice::StepPlan SamplePlan() {
   coppice::StepPlan plan;
   plan.step = 17;

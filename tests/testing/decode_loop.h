@@ -1,5 +1,5 @@
-// Runs a decoder on HashLM rounds, with drafts of a chosen quality or without, and checks after
-// every round what a worker relies on. RunDecode runs one to its end; DecodeLoop goes round by
+// Runs a decoder on HashLM rounds, with drafts of a chosen quality or without drafts. After every
+// round it checks what a worker relies on. RunDecode runs to the end; DecodeLoop goes round by
 // round. Used by tests/decoding.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace coppice::test {
 
-// kAdversarial: always the token that the target likes least.
+// kAdversarial: always the target's least likely token.
 enum class DraftQuality { kNone, kGood, kRandom, kConstant, kAdversarial, kIdentical };
 
 struct DecodeRun {
@@ -63,7 +63,7 @@ inline decoding::DraftForest HashLmForest(const HashLm& lm, const decoding::Draf
   return drafter->Shipped();
 }
 
-// node_path names exactly the nodes on the way to new roots, each with its own path.
+// Checks that node_path has exactly the nodes on paths to new roots, each with its own path.
 inline void CheckNodePaths(const decoding::BeamDecoder& decoder, const decoding::DraftState& before,
                            const decoding::DraftForest& forest, const decoding::Verdict& verdict) {
   ASSERT_EQ(verdict.node_path.size(), forest.token.size());
@@ -116,14 +116,14 @@ class DecodeLoop {
     EXPECT_GE(verdict.stats.layers, 1);
     EXPECT_LE(rows.rows_read(), static_cast<int>(state.root_hash.size()) + forest.size());
     run_.layers_per_round.push_back(verdict.stats.layers);
-    // The stable prefix never retracts.
+    // The stable prefix never shrinks or changes.
     const std::vector<TokenId> prefix = decoder_->StablePrefix();
     EXPECT_TRUE(prefix.size() >= stable_.size() &&
                 std::equal(stable_.begin(), stable_.end(), prefix.begin()));
     stable_ = prefix;
   }
 
-  // After finished().
+  // To be called after finished().
   DecodeRun Finish() {
     if (failed_) return run_;
     EXPECT_TRUE(decoder_->roots().empty());

@@ -1,6 +1,6 @@
 // G-test of counts, or of a sampler, against an exact law (docs/algorithms.md 11.3). Seeds are
-// fixed; a test that rejects at 1e-6 is run again with other seeds before it counts, so that a
-// false alarm has level 1e-12. Used by tests/decoding.
+// fixed. A test that rejects at level 1e-6 is run again with other seeds and fails only if it
+// rejects again, so false alarms have probability 1e-12. Used by tests/decoding.
 #pragma once
 
 #include <cmath>
@@ -12,20 +12,19 @@
 
 namespace coppice::test {
 
-// One outcome of a seed; false: the run is not counted.
+// Makes the outcome of a seed. False: do not count this run.
 template <typename Outcome>
 using Sampler = std::function<bool(uint64_t seed, Outcome*)>;
 
-// Samples that see a bias of total variation `tv` with power 0.999 where a law has this many
-// outcomes: the noncentrality 4 N tv^2 of the table in 11.3, which 52 + 11.35 sqrt(df) gives to
-// 1 %. Ten times as many in long runs.
+// Number of samples that detects a bias of total variation `tv` with power 0.999 in a law with this
+// many outcomes. The table in 11.3 gives the noncentrality 4 N tv^2; 52 + 11.35 sqrt(df) fits it to
+// 1 %. Long runs take ten times as many.
 inline int SamplesToSee(double tv, size_t outcomes) {
   const double noncentrality = 52 + 11.35 * std::sqrt(static_cast<double>(outcomes) - 1);
   return Samples(static_cast<int>(noncentrality / (4 * tv * tv)));
 }
 
-// G = 2 sum O log(O / E) with cells of E < 8 pooled; true when the counts fit the law at level
-// 1e-6.
+// Whether the counts fit the law at level 1e-6: G = 2 sum O log(O / E), cells of E < 8 pooled.
 template <typename Outcome>
 bool CountsFit(const std::map<Outcome, double>& law, const std::map<Outcome, int>& counts) {
   int total = 0;

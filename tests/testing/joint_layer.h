@@ -1,4 +1,4 @@
-// Small joint layers with their drafts, and the exact law of what a verifier makes of one: for the
+// Small joint layers with drafts, and the exact law of a verifier's output on one, for the
 // exhaustive tests of layer rules. Used by tests/decoding.
 #pragma once
 
@@ -26,7 +26,7 @@ inline decoding::Distribution Row(const std::vector<double>& weights) {
   return row;
 }
 
-// A layer: target beams with multiplicities; draft beams, of which the first ones may be current
+// A layer: target beams with multiplicities, and draft beams, the first of which may be current
 // target beams.
 struct Layer {
   std::vector<decoding::Distribution> target_rows;
@@ -58,13 +58,13 @@ inline Layer MakeLayer(const std::vector<LayerBeam>& target, const std::vector<L
   return layer;
 }
 
-// The laws refer to rows that live in the layer; set after the layer has its final place.
+// Makes the laws refer to the layer's own rows. To be called when the layer no longer moves.
 inline void Bind(Layer* layer) {
   for (int b = 0; b < layer->p.rows.size(); ++b) layer->p.rows[b].sparse = &layer->target_rows[b];
   for (int b = 0; b < layer->q.rows.size(); ++b) layer->q.rows[b].sparse = &layer->draft_rows[b];
 }
 
-// Rows of the draft beams in the order of LayerInput: those of the target's beams, then the others.
+// Row numbers of the draft beams in LayerInput: the target's beams come first, then the others.
 inline std::vector<int> RowsOfDraftBeams(const Layer& layer) {
   std::vector<int> rows;
   int next = static_cast<int>(layer.p.rows.size());
@@ -150,7 +150,7 @@ inline const std::vector<Config>& Configs() {
   return *configs;
 }
 
-// P and Q far apart, one removed parent.
+// Very different P and Q, and one removed parent.
 inline const Config& HardCase() {
   static const auto* config = new Config{"hard",
                                          {{2, 1, {3, 1}}, {1, 1, {1, 4}}},

@@ -1,5 +1,5 @@
-// How many samples a statistical test takes: the quick number, or ten times it where ctest runs the
-// test a second time under the label `long` (COPPICE_LONG is set). Used by tests/decoding.
+// The number of samples of a statistical test: the quick number, or ten times as many when ctest
+// runs the test a second time under the label `long` (COPPICE_LONG is set). Used by tests/decoding.
 #pragma once
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Whole decodes by the name of a method, decoder and drafter made as the worker and the draft node
-// make them, over models that are functions of the path hash. Used by tests/decoding.
+// Whole decodes by the name of a method, over models that are functions of the path hash. Decoder
+// and drafter are made as the worker and the draft node make them. Used by tests/decoding.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +57,7 @@ inline NamedRun RunNamed(const NamedSetting& setting) {
   return run;
 }
 
-// Rows are worked out once: for many decodes of one small model.
+// Caches the rows of a model, for many decodes of one small model.
 inline LogProbsOf Remembered(LogProbsOf model) {
   const auto known = std::make_shared<std::unordered_map<uint64_t, std::vector<double>>>();
   return [model = std::move(model), known](uint64_t hash) {
@@ -66,7 +66,7 @@ inline LogProbsOf Remembered(LogProbsOf model) {
   };
 }
 
-// The methods that serve a kind at temperature 1, those without drafts left out.
+// The methods with drafts that serve a kind at temperature 1.
 inline std::vector<const decoding::MethodRow*> MethodsThatServe(decoding::DecodingKind kind) {
   std::vector<const decoding::MethodRow*> rows;
   decoding::DecodingParams params;

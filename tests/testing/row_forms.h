@@ -1,5 +1,5 @@
-// The same target rows in both forms that a decision can read: whole, an array over the vocabulary
-// drawn from by the pruned kernel, and listed entry by entry. Used by tests/decoding.
+// The same target rows in both forms that a decision can read: as an array over the vocabulary,
+// from which the pruned kernel draws, and as a list of entries. Used by tests/decoding.
 #pragma once
 
 #include <limits>
@@ -14,7 +14,7 @@
 
 namespace coppice::test {
 
-// The tokens of positive mass with their logs; masses as they are, not normalised.
+// The tokens of positive mass with the logs of their masses, not normalised.
 inline decoding::Distribution SparseRow(const std::vector<double>& mass) {
   decoding::Distribution row;
   for (int v = 0; v < mass.size(); ++v) {
@@ -44,8 +44,8 @@ class LogitRows : public decoding::RowSource {
   std::vector<float> logits_;
 };
 
-// A layer of `beams` beams of unlike scores and multiplicities, and a proposal of `support` tokens
-// for each. One beam: weight 1, as a node's row.
+// A layer of `beams` beams with different scores and multiplicities, and a proposal of `support`
+// tokens for each. With one beam its weight is 1, like a node's row.
 struct RowForms {
   RowForms(int beams, int vocab, int support, uint64_t seed, int hole = 0) : proposals(beams) {
     LogitRows rows(vocab, seed, hole);

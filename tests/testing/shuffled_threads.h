@@ -1,5 +1,5 @@
-// Host threads that run jobs at the same time and in another order each time. Used by
-// tests/decoding, which has no backend to lend them.
+// Host threads that run jobs concurrently, each time in another order. Used by tests/decoding,
+// which has no backend.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class ShuffledThreads final : public HostThreads {
     std::atomic<int> begun{0};
     const auto work = [&](int worker) {
       ++begun;
-      while (begun < workers) std::this_thread::yield();  // at the same time
+      while (begun < workers) std::this_thread::yield();  // all start together
       for (int i = worker; i < jobs; i += workers) job(order[i]);
     };
     std::vector<std::thread> others;

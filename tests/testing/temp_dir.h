@@ -1,4 +1,4 @@
-// A folder of its own for one test, removed with everything in it at the end of the scope.
+// A temporary folder for one test, removed with its contents at the end of the scope.
 #pragma once
 
 #include <stdlib.h>

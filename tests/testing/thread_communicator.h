@@ -1,5 +1,5 @@
-// A replica inside one process: T communicators that T threads share, with the contract of
-// comm/communicator.h (sums in rank order). RunRanks starts the threads and joins them.
+// The ranks of a replica as threads of one process: one communicator per thread, with the contract
+// of comm/communicator.h (sums in rank order). RunRanks starts the threads and joins them.
 #pragma once
 
 #include <barrier>

@@ -44,7 +44,7 @@ struct TinyLlama {
 
 namespace tiny_llama {
 
-// What a value stored in two bytes stands for.
+// The value of two stored bytes.
 float FromBf16(uint16_t bits);
 float FromHalf(uint16_t bits);
 // One safetensors file with these tensors, as bytes.
@@ -57,8 +57,8 @@ TinyLlama MakeTinyLlama(const TinyLlamaOptions& o);
 // value: JSON.
 void SetConfig(TinyLlama* model, const std::string& field, const std::string& value);
 
-// Into a folder that exists: config.json and the safetensors file, or its shards (round robin by
-// name) and index.
+// Writes config.json and the safetensors file, or its shards (round robin by name) and index, into
+// a folder that exists.
 void WriteTinyLlama(const TinyLlama& model, const std::string& dir);
 
 }  // namespace coppice::test

@@ -1,5 +1,5 @@
-// A tiny Llama as a process runs it: written, loaded, with its KV pool. Used by the tests of the
-// worker and of the draft node.
+// A tiny Llama, written, loaded and with its KV pool, as a process runs it. Used by the tests of
+// the worker and of the draft node.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
-// The fixtures that tools/make_tokenizer_fixtures.py makes. Tests run in the root of the source
-// tree.
+// Fixtures made by tools/make_tokenizer_fixtures.py. Tests run in the root of the source tree.
 #pragma once
 
 #include <fstream>

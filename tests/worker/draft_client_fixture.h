@@ -39,7 +39,7 @@ class FakeDraftNode {
     node.set_endpoint(channel_->endpoint());
     return node;
   }
-  // The next command of this kind; others are passed over. nullopt after 2 s.
+  // The next command of this kind; skips others. nullopt after 2 s.
   std::optional<proto::DraftCommand> Next(proto::DraftCommand::KindCase kind) {
     proto::DraftCommand command;
     for (int i = 0; i < 200; ++i) {
@@ -53,7 +53,7 @@ class FakeDraftNode {
     }
     return std::nullopt;
   }
-  int announced() const { return announced_; }  // requests, as far as Next has read
+  int announced() const { return announced_; }  // announcements that Next has read
   void Send(const proto::DraftReply& reply) { ASSERT_TRUE(channel_->Send(peer_, reply).ok()); }
 
  private:
@@ -118,7 +118,7 @@ class DraftClientTest : public ::testing::TestWithParam<const char*> {
     reply.set_announces(true);
     node_.Send(reply);
   }
-  // What an announcement on its way makes of it; nothing else may come.
+  // awake_until_s after an announcement that is on its way. Nothing else may arrive.
   double AwakeUntil(double now_s) {
     const double before_s = client_->awake_until_s();
     for (int i = 0; i < 200 && client_->awake_until_s() == before_s; ++i) {

@@ -1,4 +1,4 @@
-// An engine on a tiny model, with a coordinator that is a queue, for tests.
+// An engine on a tiny model, with a queue as its coordinator, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace coppice::worker {
 
 inline constexpr int kVocab = 96, kPositions = 64;
 
-// Says stop once as many sequences have ended as it was told to wait for.
+// Says stop when the expected number of sequences has ended.
 class QueuedCoordinator : public comm::NodeAgent {
  public:
   void Send(const proto::NodeMessage& message) override {
@@ -87,7 +87,7 @@ class EngineTest : public ::testing::Test {
     params.max_tokens = 6;
     return params;
   }
-  // Resolved, as the coordinator sends it.
+  // A start message with the method resolved, as the coordinator sends it.
   static proto::StartSequence MakeStart(uint64_t id, decoding::DecodingParams params) {
     if (params.method == nullptr) params.method = decoding::FirstMethod(params).value();
     proto::StartSequence start;

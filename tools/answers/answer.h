@@ -1,4 +1,4 @@
-// The answer to a request and how it came about, round by round, decoded by a LocalReplica: the
+// The answer to a request, with what happened in each round. Decoded by a LocalReplica: the
 // production prefill, forest, verdict and commit. Thread-compatible.
 #pragma once
 
@@ -13,16 +13,16 @@
 namespace coppice::answers {
 
 struct Answer {
-  absl::Status refused;                          // why no decoder or drafter serves the request
+  absl::Status refused;                          // why no decoder or drafter serves it, if so
   std::vector<decoding::Hypothesis> hypotheses;  // best first
   // Of every round:
   std::vector<int> layers;          // decided
   std::vector<int> drafted_nodes;   // verified
-  std::vector<int> accepted_nodes;  // that became beams
+  std::vector<int> accepted_nodes;  // those that became beams
   std::vector<int> stable_prefix;   // tokens, after the round
 };
 
-// A status other than InvalidArgument is an error of the program or of its memory, not an answer.
+// A refusal is an answer. An error means that the program failed, for example for lack of memory.
 absl::StatusOr<Answer> RunRequest(const AnswerRequest& request, lab::LocalReplica* replica);
 
 }  // namespace coppice::answers

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// visit(name, member) for every member of a request: the one list for writing and reading.
+// Calls visit(name, member) for every member of a request, for both writing and reading.
 template <typename Request, typename Visit>
 void VisitFields(Request* request, Visit visit) {
   auto& params = request->params;
@@ -61,7 +61,7 @@ Json ValueToJson(decoding::DecodingKind kind) {
   return std::string(decoding::DecodingKindName(kind));
 }
 Json ValueToJson(decoding::WarpMode mode) { return std::string(decoding::WarpModeName(mode)); }
-// [[token, nats]]; null bans the token, for JSON has no infinity.
+// [[token, nats]]. null bans the token, because JSON has no infinity.
 Json ValueToJson(const std::vector<std::pair<TokenId, double>>& bias) {
   Json json = Json::array();
   const double ban = -std::numeric_limits<double>::infinity();

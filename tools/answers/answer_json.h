@@ -1,5 +1,5 @@
 // Requests and answers as JSON: the lines of a recording. Scores are hexadecimal floats, so equal
-// text is equal bits. Fields of a request that have their default value are left out. Pure.
+// text means equal bits. Fields of a request with their default value are left out. Pure.
 #pragma once
 
 #include <nlohmann/json.hpp>

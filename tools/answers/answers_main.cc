@@ -95,7 +95,7 @@ absl::StatusOr<RecordedAnswer> Run(const AnswerRequest& request, lab::LocalRepli
   return RecordedAnswer{request, AnswerToJson(*answer), std::string(answer->refused.message())};
 }
 
-// Requests of each method, how many were refused, and what their rounds came to.
+// Prints for each method its requests, how many were refused, and statistics of the rounds.
 void PrintCounts(const std::vector<RecordedAnswer>& answers) {
   struct Count {
     int answered = 0, refused = 0, drafted = 0, rounds = 0, layers = 0;
@@ -193,7 +193,12 @@ absl::StatusOr<int> RunProgram() {
 }  // namespace
 
 int AnswersMain(int argc, char** argv) {
-  ParseProgramFlags(kProgram, kUsage, argc, argv);
+  const ProgramUsage usage = {
+      kUsage,
+      {{"Recording", {"out", "requests", "seed", "prompts"}},
+       {"Comparing", {"compare", "only", "score_tolerance"}},
+       {"Models", {"target", "draft", "shortlists", "threads", "kernels"}}}};
+  ParseProgramFlags(kProgram, usage, argc, argv);
   const absl::StatusOr<int> differing = RunProgram();
   if (differing.ok()) return *differing > 0 ? 1 : 0;
   FailProgram(kProgram, differing.status());

@@ -1,4 +1,4 @@
-// The program coppice-answers: records answers, and compares those of this build with a recording.
+// The program coppice-answers: records answers, or compares this build's answers with a recording.
 #pragma once
 
 namespace coppice::answers {

@@ -9,7 +9,7 @@
 namespace coppice::answers {
 
 // "best", "AVX-512", "AVX2" or "scalar". InvalidArgument: another name. Unimplemented: this machine
-// or this build lacks it.
+// or this build does not support it.
 absl::Status ChooseKernels(const std::string& name);
 
 }  // namespace coppice::answers

@@ -60,7 +60,7 @@ absl::Status ParseLine(const std::string& text, bool first, Recording* recording
   return absl::OkStatus();
 }
 
-// Keys of either object; first those that say most about a difference.
+// Keys of either object, the most telling about a difference first.
 std::vector<std::string> KeysOf(const Json& a, const Json& b) {
   std::set<std::string> keys;
   for (const Json* json : {&a, &b}) {
@@ -104,7 +104,7 @@ std::string ValueText(const std::string& field, const Json& json) {
   return absl::StrFormat("%s (%.9g)", json.get<std::string>(), *score);
 }
 
-// Goes down both answers. `field` names a place without its indices.
+// Walks both answers in parallel. `field` is a path without indices.
 class Comparison {
  public:
   explicit Comparison(double score_tolerance) : score_tolerance_(score_tolerance) {}

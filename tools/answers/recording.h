@@ -1,5 +1,5 @@
-// A recording: answers to requests, as a file of JSON lines. The first line says which models made
-// it; each other line has one request and its answer. Thread-compatible.
+// A recording of answers to requests, as a file of JSON lines. The first line names the models;
+// each other line has one request and its answer. Thread-compatible.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ namespace coppice::answers {
 struct RecordedAnswer {
   AnswerRequest request;
   nlohmann::json answer;  // AnswerToJson
-  std::string refusal;    // why it was refused; for the reader, not compared
+  std::string refusal;    // why it was refused; for people, not compared
 };
 
 struct Recording {
@@ -31,12 +31,12 @@ absl::StatusOr<std::string> FolderFingerprint(const std::string& dir);
 absl::Status WriteRecording(const Recording& recording, const std::string& path);
 absl::StatusOr<Recording> ReadRecording(const std::string& path);
 
-// Where two answers first differ: tokens before scores before rounds.
+// The first difference between two answers: in tokens, else in scores, else in rounds.
 struct Difference {
   std::string field;  // "hypotheses.tokens"; empty: the answers are the same
   std::string text;   // "hypotheses[0].tokens[5]: recorded 17, now 23"
 };
-// score_tolerance: by how much scores may differ, nats; 0 = every bit counts.
+// score_tolerance: how much scores may differ, nats; 0 = compare every bit.
 Difference FirstDifference(const nlohmann::json& recorded, const nlohmann::json& now,
                            double score_tolerance);
 

@@ -36,7 +36,7 @@ std::vector<MethodCase> MethodCases() {
   return cases;
 }
 
-// The numbers that one request is made of.
+// The pseudo-random numbers of one request.
 class Draws {
  public:
   Draws(uint64_t seed, int number) : seed_(seed), number_(static_cast<uint32_t>(number)) {}
@@ -61,7 +61,7 @@ class Draws {
   uint32_t number_, next_ = 0;
 };
 
-// The first 5 to 30 tokens of a prompt, one in eight a whole one; one in four tokens at random.
+// The first 5 to 30 tokens of a prompt; one in eight a whole prompt, one in four random tokens.
 std::vector<TokenId> DrawPrompt(const RequestSource& source, Draws* draws) {
   std::vector<TokenId> prompt =
       source.prompts[draws->Below(static_cast<int>(source.prompts.size()))];
@@ -75,7 +75,8 @@ std::vector<TokenId> DrawPrompt(const RequestSource& source, Draws* draws) {
   return prompt;
 }
 
-// Tokens of the prompt come back in the text: as stop ids they end it, and their biases count.
+// Tokens of the prompt are likely in the text, so as stop ids they end it and as biases they
+// matter.
 TokenId DrawToken(const RequestSource& source, const std::vector<TokenId>& prompt, Draws* draws) {
   return draws->OneIn(4) ? draws->Below(source.vocab_size)
                          : prompt[draws->Below(static_cast<int>(prompt.size()))];
@@ -133,7 +134,7 @@ void DrawOptions(Draws* draws, decoding::DecodingParams* params) {
   params->joint_tokens = draws->Between(1, 5);
 }
 
-// Fields that a method refuses or does not read stay as they are, but for a few requests.
+// Restricts the fields to what the method reads and serves, except in a few requests.
 void FitOptions(const decoding::MethodRow* row, Draws* draws, decoding::DecodingParams* params) {
   if (row == nullptr || draws->OneIn(24)) return;
   if (row->form == decoding::DraftForm::kPath)

@@ -1,5 +1,5 @@
-// One request of the recorded answers: what is decoded, and the shape of its drafts. Values. Made
-// by MakeRequest, or read from a recording (answer_json.h).
+// One request of a recording: what to decode and the shape of its drafts. Made by MakeRequest, or
+// read from a recording (answer_json.h). Values.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct AnswerRequest {
   std::string method = "auto";             // a row's name, "auto", or "none": nothing is drafted
   decoding::DecodingParams params;         // all but the method
   int forest_width = 0, forest_depth = 0;  // of every draft; 0 = no drafts
-  int late = 0;  // > 0: the draft of every late-th round does not come; its round is plain
+  int late = 0;                            // > 0: every late-th round gets no draft and is plain
 };
 
 struct RequestSource {
@@ -28,9 +28,9 @@ struct RequestSource {
   std::vector<std::vector<TokenId>> prompts;  // requests begin with parts of these; not empty
 };
 
-// Request `number` of a source: a pure function of both, in integers alone. Numbers go through
-// every method of the table with every decoding that it serves, "auto" and "none" included; all
-// other parameters are drawn. A few requests ask for what no decoder serves.
+// Request `number` of a source: a pure function of both, in integer arithmetic. Successive numbers
+// go through every method of the table, "auto" and "none" included, with every decoding that it
+// serves. The other parameters are drawn. A few requests ask for something that no decoder serves.
 AnswerRequest MakeRequest(const RequestSource& source, int number);
 // The parameters with their method. InvalidArgument: no such method.
 absl::StatusOr<decoding::DecodingParams> ParamsOf(const AnswerRequest& request);

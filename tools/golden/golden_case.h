@@ -1,5 +1,5 @@
-// One case of a golden file (docs/algorithms.md 12): what its runner reads, and the comparison
-// that remembers the first mismatch. Used by every file of this folder.
+// One case of a golden file (docs/algorithms.md 12): readers for its inputs, and comparisons that
+// record the first mismatch. Used by every file of this folder.
 #pragma once
 
 #include <cstdint>

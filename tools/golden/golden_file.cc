@@ -20,7 +20,7 @@ struct Algorithm {
   CaseRunner run;
 };
 
-// The longest part of each name that is about the algorithm and not about where it is specified.
+// Prefixes of the field `algorithm`, without the section numbers that follow.
 constexpr Algorithm kAlgorithms[] = {
     {"counter-based RNG", RunRng},
     {"HashLM test model", RunHashLm},

@@ -12,11 +12,11 @@ struct Tally {
   int failed = 0;
 };
 
-// A file that cannot be read, or whose algorithm is unknown, counts as one failure and says why.
+// A file that cannot be read, or whose algorithm is unknown, counts as one failure; prints why.
 Tally RunGoldenFile(const std::string& file);
 
-// Every *.json of the directory, by name. An algorithm that this program knows and that no file
-// there tests counts as one failure.
+// Runs every *.json of the directory, by name. An algorithm that no file there tests counts as one
+// failure.
 Tally RunGoldenDirectory(const std::string& directory);
 
 // Prints the line of one case and counts it. `error`: why it could not be run; "" = see `check`.

@@ -1,14 +1,22 @@
 // coppice-golden FILE|DIRECTORY...: runs golden files (docs/algorithms.md 12) on the production
-// decoders, of a directory all. A line for each case, the count last. Exit status 1 when anything
-// failed, 2 when nothing is named.
+// decoders; of a directory, all of them. Prints a line for each case, and last the count. Exit
+// status 1 when a case failed, 2 when no file is given.
 #include <filesystem>
 #include <iostream>
+#include <string_view>
 
 #include "tools/golden/golden_file.h"
 
 int main(int argc, char** argv) {
+  constexpr char kUsage[] =
+      "usage: coppice-golden FILE|DIRECTORY...\n"
+      "Runs golden files on the production decoders; of a directory, all of them.\n";
+  if (argc == 2 && std::string_view(argv[1]) == "--help") {
+    std::cout << kUsage;
+    return 0;
+  }
   if (argc < 2) {
-    std::cerr << "usage: coppice-golden FILE|DIRECTORY...\n";
+    std::cerr << kUsage;
     return 2;
   }
   coppice::golden::Tally total;

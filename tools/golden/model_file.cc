@@ -75,7 +75,7 @@ double MeanNll(const std::vector<std::vector<float>>& rows, const std::vector<To
   return nll / static_cast<double>(ids.size() - 1);
 }
 
-// Token for token, up to where two tokens are too close to tell by f32.
+// Compares token for token, up to a position where f32 cannot tell the two best tokens apart.
 void CheckGreedy(std::vector<float> row, const std::vector<TokenId>& want, Continuation* sequence,
                  CaseCheck* check) {
   for (size_t i = 0; i < want.size(); ++i) {

@@ -1,5 +1,5 @@
-// Verification of one node: docs/algorithms.md 4.2-4.5 and 4.8. Laws by enumeration of every choice
-// of the production rules; what a rule does after rejections is seen by rejecting in its place.
+// Verification of one node: docs/algorithms.md 4.2-4.5 and 4.8. Laws come from enumerating every
+// choice of the production rules. To see what a rule does after rejections, the test rejects.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -37,7 +37,7 @@ std::vector<double> Dense(const decoding::LayerLaw& law, int vocab) {
   return dense;
 }
 
-// Rejects every draft that can be rejected, and remembers the coins and the last draw.
+// Rejects every draft that can be rejected, and records the coins and the last draw.
 class Rejecting : public test::ScriptedChoices {
  public:
   explicit Rejecting(int vocab) : vocab_(vocab) {}
@@ -73,7 +73,7 @@ test::ExactLaw LawGivenDrafts(decoding::NodeRule rule, const GoldenNode& node,
   return law;
 }
 
-// Drafts at random: P(the output is one of them), and the law of the output, which must be p.
+// With random drafts: P(the output is one of them), and the law of the output, which must be p.
 double AcceptanceOverDrafts(decoding::NodeRule rule, decoding::ChildLaw law, const GoldenNode& node,
                             int n, CaseCheck* check) {
   double accepted = 0;
@@ -142,7 +142,7 @@ void RunKSeq(const Json& inputs, const Json& expected, CaseCheck* check) {
               k_seq.acceptance, kSeqTolerance);
   check->Near("acceptance", k_seq.acceptance, expected.at("acceptance").get<double>(),
               kSeqTolerance);
-  // Where hardly anything is left over, rho is ill-conditioned and only the laws above are fixed.
+  // When almost no mass is left, rho is ill-conditioned; then only the laws above are compared.
   if (1 - k_seq.acceptance < kSeqTolerance) return;
   check->Near("rho", decoding::KSeqRho(node.p, node.q_row, n), expected.at("rho").get<double>(),
               kSeqTolerance);

@@ -1,6 +1,5 @@
-// A ChoiceSource that remembers what it was asked and what it answered, and the comparison of a
-// seeded draw with a golden one, uniform by uniform (docs/algorithms.md 2). Used by the seeded
-// cases of this folder.
+// A ChoiceSource that records its calls and answers, and the comparison of a seeded draw with a
+// golden one, uniform by uniform (docs/algorithms.md 2). Used by the seeded cases of this folder.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // Seeded iterations of the rejection verifiers of joint layers, every uniform compared:
-// docs/algorithms.md 2 (domains 3-6, epoch, layer hash) with 5.1, 5.2 and 5.5. Production
-// drafter and decoder, their choices recorded on the way.
+// docs/algorithms.md 2 (domains 3-6, epoch, layer hash) with 5.1, 5.2 and 5.5. Runs the production
+// drafter and decoder and records their choices.
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
 // Seeded rounds of one sequence, every uniform compared: docs/algorithms.md 2 (domains 3-6,
-// epoch) with 4.1, 4.2 and 4.7. Production drafter and decoder, their choices recorded on the way.
+// epoch) with 4.1, 4.2 and 4.7. Runs the production drafter and decoder and records their choices.
 #include <memory>
 
 #include "absl/strings/str_cat.h"

@@ -15,7 +15,7 @@
 namespace coppice::lab {
 namespace {
 
-// Sums of one cell, by group of sequences that share a prompt.
+// Sums of one cell, grouped by prompt.
 struct Sums {
   Sums(int groups, int depth)
       : layers(groups),
@@ -95,7 +95,7 @@ class CellRun {
       sums_.width.Add(group, verdict.outputs_by_layer[layer], 1);
       sums_.distinct.Add(group, verdict.distinct_by_layer[layer], 1);
     }
-    // A layer that ends the sequence says nothing of whether its outputs could have gone on.
+    // A layer that ends the sequence does not show whether the next could have been decided.
     const int64_t tried = std::min<int64_t>(drafted, stats.layers - (decoder.finished() ? 1 : 0));
     for (int64_t layer = 0; layer < tried; ++layer) {
       sums_.acceptance[layer].Add(group, stats.layers > layer + 1, 1);

@@ -25,8 +25,8 @@ std::vector<std::string> Join(std::vector<std::vector<std::string>> lists) {
   return out;
 }
 
-// Beam sampling alone at W = 1..4, and DSBD with t, W_min and W_S as section 4.2 of the paper
-// varies them. W counts only for the layer after the drafted ones.
+// Plain beam sampling at W = 1..4, and DSBD with t, W_min and W_S as section 4.2 of the paper
+// varies them. W only affects the layer after the drafted ones.
 std::vector<Grid> DsbdGrids(std::vector<int> draft_widths,
                             std::vector<absl::string_view> thresholds,
                             std::vector<absl::string_view> minimums) {

@@ -1,5 +1,5 @@
-// The named experiments of the laboratory: what each of the papers' tables and figures varies, on
-// whatever pair is given. Values.
+// The named experiments of the laboratory. Each varies what a table or figure of the papers varies,
+// on any pair. Values.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ namespace coppice::lab {
 struct Experiment {
   absl::string_view name;
   absl::string_view what;
-  std::vector<Grid> grids;                  // sequences; empty: a study of single nodes
-  std::vector<std::string> methods, warps;  // of the study of single nodes
+  std::vector<Grid> grids;                  // runs of sequences; empty: a study of single nodes
+  std::vector<std::string> methods, warps;  // of a study of single nodes
   std::vector<int> drafts;
   bool single_nodes() const { return grids.empty(); }
 };

@@ -24,8 +24,8 @@ constexpr decoding::DecodingKind kAllKinds[] = {
     decoding::DecodingKind::kMultinomial, decoding::DecodingKind::kBeamSampling,
     decoding::DecodingKind::kBeamSamplingWithoutReplacement, decoding::DecodingKind::kBeamSearch};
 
-// What a method may be given by name: the scalars of drafts and methods, but the draft's width and
-// depth, which are lists of the grid.
+// Whether a method may be given this parameter as an option: a scalar of drafts and methods, except
+// the draft's width and depth, which are lists of the grid.
 bool IsOption(const decoding::ParameterRow& row) {
   const bool of_drafts =
       row.read_by == decoding::ReadBy::kOption || row.read_by == decoding::ReadBy::kDrafting;
@@ -120,7 +120,7 @@ absl::StatusOr<std::vector<MethodSpec>> ParseMethods(const std::vector<std::stri
   return specs;
 }
 
-// One combination, with what the method's form makes of the draft's shape.
+// One combination. The method's form may change the draft's shape.
 Cell MakeCell(const MethodSpec& spec, decoding::DecodingKind kind, int width, int draft_width,
               int depth, const decoding::WarpParams& warp) {
   Cell cell;

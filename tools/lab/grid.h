@@ -1,4 +1,4 @@
-// Lists of methods, widths, drafts and warps, made into the cells that the method table admits.
+// Combines lists of methods, widths, drafts and warps into the cells that the method table admits.
 // Pure functions.
 #pragma once
 
@@ -31,8 +31,8 @@ struct GridCells {
   std::vector<SkippedCell> skipped;  // combinations that the table or the parameters refuse
 };
 
-// `base` carries what all cells share: max_tokens, stop_ids, draft_support. InvalidArgument: a
-// name, option, warp or number that means nothing, or no cell at all.
+// `base` has what all cells share: max_tokens, stop_ids, draft_support. InvalidArgument names an
+// invalid name, option, warp or number, or says that no cell is left.
 absl::StatusOr<GridCells> MakeCells(const Grid& grid, const decoding::DecodingParams& base);
 
 }  // namespace coppice::lab

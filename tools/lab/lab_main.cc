@@ -67,6 +67,20 @@ constexpr char kUsage[] =
     "  coppice-lab --source=zipf --methods=pf_gumbel,dsbd,none --widths=2,4 --depths=2,4\n\n"
     "tools/plot_lab.py draws what --json wrote.";
 
+ProgramUsage FlagUsage() {
+  return {kUsage,
+          {{"Experiment", {"list", "experiment", "seed", "json"}},
+           {"Cells",
+            {"methods", "decodings", "widths", "draft_widths", "depths", "warps", "draft_support",
+             "sequences", "tokens", "optimum_nodes"}},
+           {"Single nodes", {"drafts", "nodes", "repeats"}},
+           {"Source", {"source"}},
+           {"Two models (--source=pair)",
+            {"target", "draft", "prompts", "ignore_eos", "threads", "kv_bytes"}},
+           {"Toy rows (--source=random, zipf, hashlm)",
+            {"vocabulary", "table_seed", "noise", "zipf_exponent", "spread", "power"}}}};
+}
+
 absl::StatusOr<std::vector<int>> Numbers(const char* flag, const Words& words) {
   std::vector<int> out;
   for (const std::string& word : words) {
@@ -237,7 +251,7 @@ absl::Status Run() {
 }  // namespace
 
 int LabMain(int argc, char** argv) {
-  ParseProgramFlags(kProgram, kUsage, argc, argv);
+  ParseProgramFlags(kProgram, FlagUsage(), argc, argv);
   if (absl::GetFlag(FLAGS_list)) {
     PrintLists();
     return 0;

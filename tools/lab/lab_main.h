@@ -1,4 +1,5 @@
-// The program coppice-lab: flags to an experiment, the experiment on a pair, the report.
+// The program coppice-lab: reads an experiment from the flags, runs it on a pair, prints the
+// report.
 #pragma once
 
 namespace coppice::lab {

@@ -13,7 +13,7 @@
 namespace coppice::lab {
 namespace {
 
-constexpr int kChunk = 256;  // rows of one pass of prompt or path tokens
+constexpr int kChunk = 256;  // prompt or path tokens of one pass
 
 absl::StatusOr<const kernels::StepRows*> Run(model::ModelRunner* runner, model::StepBuilder step) {
   COPPICE_RETURN_IF_ERROR(runner->Submit(std::move(step)));
@@ -114,7 +114,7 @@ absl::StatusOr<decoding::DraftForest> LocalReplica::Draft(int width, int depth) 
   const auto added = absl::MakeConstSpan(tokens).subspan(session_->stable_length());
   COPPICE_RETURN_IF_ERROR(session_->ExtendStable(static_cast<int>(tokens.size()), added));
   COPPICE_RETURN_IF_ERROR(PrefillDraft());
-  draft_node::ForestRequest request;  // as the wire would carry it
+  draft_node::ForestRequest request;  // as a worker would send it
   request.trie_parent = std::move(trie.parent);
   request.trie_token = std::move(trie.token);
   request.root_trie = std::move(trie.root);

@@ -1,6 +1,6 @@
-// A target and a draft model in one process: the production prefill, forest builder, verify step
-// and commit without a socket, one sequence at a time. coppice-lab measures methods on it and
-// tests/worker compares what it decodes with and without drafts. Thread-compatible.
+// A target and a draft model in one process, with the production prefill, forest builder, verify
+// step and commit, but no sockets. One sequence at a time. coppice-lab measures methods on it, and
+// tests/worker compares its results with and without drafts. Thread-compatible.
 //
 //   replica->Open(prompt, params, /*drafts=*/true);
 //   while (!replica->decoder().finished()) {
@@ -29,7 +29,7 @@ struct LocalReplicaOptions {
   std::string draft_dir;                  // empty: no draft model
   int64_t kv_bytes = int64_t{256} << 20;  // of either pool
   int threads = 1;
-  bool always_list = false;  // rows as shortlists, as ranks of a tensor-parallel target send them
+  bool always_list = false;  // give rows as shortlists, like the ranks of a tensor-parallel target
 };
 
 class LocalReplica {
@@ -46,10 +46,9 @@ class LocalReplica {
   absl::Status Open(const std::vector<TokenId>& prompt, const decoding::DecodingParams& params,
                     bool drafts);
   const decoding::BeamDecoder& decoder() const { return *sequence_->decoder; }
-  // The forest that a draft node would ship now. The first round has none: its root is the prompt
-  // itself.
+  // The forest that a draft node would send now. Not for the first round, whose root is the prompt.
   absl::StatusOr<decoding::DraftForest> Draft(int width, int depth);
-  // One target pass over the roots and the forest, the verdict, and the commit of what lives on.
+  // One target pass over the roots and the forest, the verdict, and the KV commit.
   absl::StatusOr<decoding::Verdict> Round(decoding::DraftForest forest);
   void Close();
 
@@ -60,7 +59,7 @@ class LocalReplica {
   absl::StatusOr<std::vector<float>> DraftLogits(const std::vector<TokenId>& prompt,
                                                  absl::Span<const TokenId> tokens);
 
-  // Both KV tries obey every invariant.
+  // Checks the invariants of both KV tries.
   absl::Status CheckIntegrity() const;
   int64_t target_blocks_used() const { return target_->blocks()->counts().used; }
   int64_t draft_blocks_used() const { return draft_->blocks()->counts().used; }

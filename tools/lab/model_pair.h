@@ -1,6 +1,6 @@
-// A target and a draft that the laboratory runs sequences on: toy rows (table_pair.h) or two
-// Hugging Face folders (replica_pair.h). The runner drives both alike, with the decoders and
-// drafters of the method table. Thread-compatible; one sequence at a time.
+// A target and a draft on which the laboratory runs sequences: toy rows (row_model.h) or two
+// Hugging Face folders (replica_pair.h). Both use the decoders and drafters of the method table.
+// One sequence at a time. Thread-compatible.
 #pragma once
 
 #include <memory>
@@ -16,13 +16,13 @@
 
 namespace coppice::lab {
 
-// One sequence. Every round but the first may have a draft; the first decides the layer below the
-// prompt, as the pass that ends a prefill does.
+// One sequence. The first round decides the layer below the prompt, like the pass that ends a
+// prefill. Every later round may have a draft.
 class PairSequence {
  public:
   virtual ~PairSequence() = default;
   virtual const decoding::BeamDecoder& decoder() const = 0;
-  // What a draft node would ship for the roots of decoder().
+  // The forest that a draft node would send for the roots of decoder().
   virtual absl::StatusOr<decoding::DraftForest> Draft(int width, int depth) = 0;
   // One target pass and its verdict.
   virtual absl::StatusOr<decoding::Verdict> Round(decoding::DraftForest forest) = 0;
@@ -46,7 +46,7 @@ struct PathRows {
 class ModelPair {
  public:
   virtual ~ModelPair() = default;
-  // Name and value of what defines the pair, for the report.
+  // Names and values that define the pair, for the report.
   virtual std::vector<std::pair<std::string, std::string>> Describe() const = 0;
   virtual int vocab_size() const = 0;
   virtual std::vector<TokenId> stop_ids() const = 0;
@@ -54,8 +54,8 @@ class ModelPair {
   // The sequence must end before the next one starts.
   virtual absl::StatusOr<std::unique_ptr<PairSequence>> Start(
       int prompt, const decoding::DecodingParams& params) = 0;
-  // Rows after prompt and tokens[0, i), i = 0..tokens.size() - 1: those that the tokens were chosen
-  // from. No sequence may be running.
+  // The rows from which the tokens were chosen: after prompt and tokens[0, i), for
+  // i = 0..tokens.size() - 1. No sequence may be running.
   virtual absl::StatusOr<PathRows> RowsAlong(int prompt, absl::Span<const TokenId> tokens) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Target and draft rows at one node as the calculators of docs/algorithms.md 7 want them, and
-// what those say. Pure functions.
+// Target and draft rows at one node in the form that the calculators of docs/algorithms.md 7 take,
+// and their results. Pure functions.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace coppice::lab {
 
-// p and q [entries], over the tokens that either may emit, each summing to 1.
+// p and q [entries], over the tokens that have probability in either. Each sums to 1.
 struct NodeRows {
   std::vector<double> p, q;
 };

@@ -21,7 +21,7 @@ constexpr char kIid[] = "alpha*_iid";
 constexpr char kWithoutReplacement[] = "alpha*_wor";
 constexpr char kGreedy[] = "alpha_greedy";
 
-// What bounds a method that verifies the children of a node: the optimum of the law that they have.
+// The column that bounds a method: the optimum for the law of its children.
 std::string OptimumOf(absl::string_view method) {
   const decoding::MethodRow* row = decoding::FindMethod(method);
   if (row == nullptr || row->node_rule == nullptr) return "";
@@ -34,7 +34,7 @@ std::string OptimumOf(absl::string_view method) {
     case decoding::ChildLaw::kSpecHub:
       return kGreedy;
     case decoding::ChildLaw::kMostLikely:
-      break;  // drafts that are certain have no such optimum
+      break;  // deterministic drafts have no such optimum
   }
   return "";
 }
@@ -72,7 +72,7 @@ class NodeStudy {
  public:
   NodeStudy(const NodeStudyOptions& options, ModelPair* pair) : options_(options), pair_(pair) {}
 
-  // Samples paths from the target under the warp and keeps rows evenly along them.
+  // Samples paths from the target under the warp and keeps rows evenly spaced along them.
   absl::StatusOr<Nodes> Collect(const decoding::WarpParams& warp) {
     Nodes nodes;
     nodes.rows.vocab_size = pair_->vocab_size();
@@ -110,8 +110,8 @@ class NodeStudy {
     return values;
   }
 
-  // How often the method's verifier emits a draft at each node: a sequence on the node's rows
-  // alone, whose second round has one drafted layer.
+  // How often the method's verifier emits a draft at each node. Runs a sequence that has the node's
+  // rows everywhere, with one drafted layer in its second round.
   absl::StatusOr<Values> Measure(const std::string& method, const Nodes& nodes,
                                  const decoding::WarpParams& warp, int n) {
     decoding::DecodingParams params = options_.base;

@@ -1,7 +1,7 @@
-// Acceptance at single nodes, as Table 1 and Figures 1 and 2 of optimal_multi_draft measure it:
-// rows of both models along the target's own samples; at every node the closed forms and optima of
-// docs/algorithms.md 7, and how often the production verifiers emit one of their drafts there.
-// Thread-compatible.
+// Acceptance at single nodes, as in Table 1 and Figures 1 and 2 of optimal_multi_draft. Takes rows
+// of both models along samples from the target. At every node computes the closed forms and optima
+// of docs/algorithms.md 7, and measures how often the production verifiers emit one of their
+// drafts. Thread-compatible.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ struct NodeStudyOptions {
   std::vector<int> drafts = {3};     // n
   std::vector<std::string> methods;  // measured; empty: every method that serves multinomial
   int sequences = 64;                // sampled paths, one after another from the prompts
-  int nodes = 256;                   // in all, evenly along the paths
+  int nodes = 256;                   // in total, evenly spaced along the paths
   int repeats = 16;                  // seeds of every method at every node
   uint64_t seed = 1;
   decoding::DecodingParams base;  // max_tokens, stop_ids, draft_support
@@ -41,7 +41,7 @@ struct NodeResult {
   std::vector<NodeColumn> columns;
 };
 
-// progress is told what is being measured.
+// Calls progress with the name of what is being measured.
 absl::StatusOr<std::vector<NodeResult>> RunNodeStudy(
     const NodeStudyOptions& options, ModelPair* pair,
     const std::function<void(const std::string&)>& progress);

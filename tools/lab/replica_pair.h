@@ -1,5 +1,5 @@
-// Two Hugging Face folders as a pair of the laboratory: prompts from a file, decoding by the
-// production classes in one process (local_replica.h). Thread-compatible.
+// Two Hugging Face folders as a pair of the laboratory. Prompts come from a file; the production
+// classes decode in one process (local_replica.h). Thread-compatible.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What the laboratory says: tables for people, JSON for tools/plot_lab.py. Pure functions.
+// Reports of the laboratory: tables for people, JSON for tools/plot_lab.py. Pure functions.
 #pragma once
 
 #include <string>

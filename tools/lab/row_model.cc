@@ -12,7 +12,7 @@
 namespace coppice::lab {
 namespace {
 
-constexpr int kEndless = std::numeric_limits<int>::max();  // prompts of a model made by a function
+constexpr int kEndless = std::numeric_limits<int>::max();  // prompts of a model given by a function
 
 // Slots of the uniforms of one row.
 enum Noise : uint32_t { kTargetNoise = 0, kDraftNoise = 1 };

@@ -1,4 +1,4 @@
-// Toy models for the laboratory: a row is a pure function of the prompt and of the path hash, so
+// Toy models for the laboratory. A row is a pure function of the prompt and the path hash, so
 // sequences need no state. Immutable.
 #pragma once
 
@@ -24,8 +24,8 @@ class RowModel {
   virtual std::vector<std::pair<std::string, std::string>> Describe() const = 0;
 };
 
-// How a table's target row is shaped. The draft's logits are the target's plus `noise` times
-// independent logistic noise: 0 = the same model.
+// The shape of a table's rows. The draft's logits are the target's plus `noise` times independent
+// logistic noise; 0 = the same model.
 struct TableOptions {
   int vocab_size = 64;
   uint64_t seed = 1;
@@ -35,8 +35,7 @@ struct TableOptions {
 };
 std::unique_ptr<RowModel> MakeRandomTables(const TableOptions& options);
 
-// HashLM of docs/algorithms.md 12; noise 0 is a draft of the same kind, the larger the seed of
-// the noise the other.
+// HashLM of docs/algorithms.md 12: salt selects the target, noise the draft.
 struct HashLmOptions {
   int vocab_size = 32;
   uint64_t salt = 1;
@@ -45,7 +44,7 @@ struct HashLmOptions {
 };
 std::unique_ptr<RowModel> MakeHashLmRows(const HashLmOptions& options);
 
-// Rows given: prompt i has rows.TargetRow(i) and rows.DraftRow(i) after every path.
+// Given rows: prompt i has rows.TargetRow(i) and rows.DraftRow(i) after every path.
 std::unique_ptr<RowModel> MakeRecordedRows(PathRows rows);
 
 // A pair that decodes on the rows of a model.

@@ -1,6 +1,6 @@
-// Ratios with standard errors. Every figure of the laboratory is a sum over a sum (layers over
-// passes, accepted over tried), and what is independent is the prompt, so the error is a
-// delete-one jackknife over prompts. Thread-compatible.
+// Ratios with standard errors. Every figure of the laboratory is a ratio of sums (layers over
+// passes, accepted over tried). Only prompts are independent, so the error is a delete-one
+// jackknife over prompts. Thread-compatible.
 #pragma once
 
 #include <vector>

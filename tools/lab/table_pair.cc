@@ -1,4 +1,4 @@
-// Decoding on the rows of a RowModel: what the worker and the draft node do, without models.
+// Decodes on the rows of a RowModel as worker and draft node do, without running a model.
 #include <utility>
 
 #include "base/status.h"

@@ -21,11 +21,13 @@ constexpr size_t kLineWidth = 120;
 constexpr char kHead[] =
     R"(# Parameters of a request
 
-What decides the tokens of `POST /v1/completions`: one entry for every row of `decoding/parameter_table.cc`. This page is
-written by `coppice-reference > docs/parameters.md`; a test fails when it is stale. `GET /v1/models` lists the same under
-`capabilities.parameters`, with the limits of the running server; those below are the defaults of its flags. Fields that
-say what to decode and how to answer (`prompt`, `best_of`, `stop`, `stream`, `timeout`) are not here. A value beyond its
-range, of another type, or without effect is refused with a 400 whose `error.param` is the field.
+The fields of `POST /v1/completions` that decide its tokens, one entry for every row of `decoding/parameter_table.cc`.
+`GET /v1/models` lists the same under `capabilities.parameters`, with the limits of the running server; the limits below
+are the defaults of its flags. Fields that say what to decode and how to answer (`prompt`, `best_of`, `stop`, `stream`,
+`timeout`) are in [api.md](api.md) 2. A value that is out of range, of the wrong type or without effect is refused with
+a 400 whose `error.param` is the field. Section numbers such as 5.3 are those of [algorithms.md](algorithms.md).
+
+`coppice-reference > docs/parameters.md` writes this page; a test fails when it is stale.
 )";
 
 std::string Quoted(absl::string_view name) { return absl::StrCat("`", name, "`"); }
@@ -77,7 +79,7 @@ std::string Values(const decoding::ParameterRow& row, const Json& json) {
   const std::string low = Number(json["minimum"]), high = HighEnd(row, json["maximum"]);
   std::string range =
       json["exclusive_minimum"] ? absl::StrCat("above ", low) : absl::StrCat("from ", low);
-  absl::StrAppend(&range, high.empty() ? " on" : absl::StrCat(" to ", high));
+  absl::StrAppend(&range, high.empty() ? " upwards" : absl::StrCat(" to ", high));
   if (row.zero_word != nullptr) absl::StrAppend(&range, ", or `\"", row.zero_word, "\"`");
   if (row.range.or_zero) absl::StrAppend(&range, ", or 0");
   return absl::StrCat(type, " ", range);
@@ -106,7 +108,7 @@ std::string Readers(const decoding::ParameterRow& row) {
   return absl::StrJoin(names, ", ");
 }
 
-// Words on lines of at most kLineWidth; those after the first are indented.
+// Wraps to lines of at most kLineWidth and indents those after the first.
 std::string Wrapped(const std::string& text) {
   std::string out;
   size_t column = 0;

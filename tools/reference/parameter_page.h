@@ -1,5 +1,5 @@
-// docs/parameters.md, written from the tables of parameters and methods. The program
-// coppice-reference prints it; tests/reference says when the page in the tree is stale. Pure.
+// Writes docs/parameters.md from the tables of parameters and methods. The program
+// coppice-reference prints it; tests/reference fails when the page in the tree is stale. Pure.
 #pragma once
 
 #include <string>

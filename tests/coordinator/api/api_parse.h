@@ -1,5 +1,5 @@
-// Requests of the completions API as text, parsed with the server's context: what the tests of
-// coordinator/api/api.h share.
+// Parses requests of the completions API from text, with a server's context. Shared by the tests of
+// coordinator/api/api.h.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ inline Parsed ParseText(const std::string& body, const std::string& timeout = ""
   return ParseCompletion(body, timeout, context);
 }
 
-// The fields, with a prompt.
+// Parses a request of these fields and a prompt.
 inline Parsed Parse(const std::string& fields) {
   return ParseText(absl::StrCat(R"({"prompt": "hi")", fields.empty() ? "" : ", ", fields, "}"));
 }

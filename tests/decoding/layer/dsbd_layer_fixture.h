@@ -1,4 +1,4 @@
-// One DSBD layer with its draft law, verified with choices that are enumerated.
+// One DSBD layer with its draft law, verified under enumerated choices.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ inline test::ExactLaw IidLaw(const LayerLaw& p, int width) {
   return law;
 }
 
-// For every width that occurs: largest difference of the law given that width from iid P.
+// The largest difference, over all widths that occur, of the law given the width from iid P.
 inline double WorstGivenWidth(const test::ExactLaw& law, const LayerLaw& p) {
   std::map<size_t, double> mass;
   for (const auto& [outcome, probability] : law) mass[outcome.size()] += probability;

@@ -1,0 +1,27 @@
+// The text of --help: what a program does, and its flags in groups with their defaults. Called by
+// base/program. Reads the table of flags; otherwise pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace coppice {
+
+// A heading of --help and the flags under it, in this order.
+struct FlagGroup {
+  std::string title;
+  std::vector<std::string> flags;  // as declared, without dashes
+};
+
+struct ProgramUsage {
+  std::string text;  // what the program does: sentences, examples
+  // Every flag of the program's own sources. Flags of base/ (--log_level, ...) are added.
+  std::vector<FlagGroup> groups;
+  // Spells flags with dashes instead of underscores, for a program whose pages do.
+  bool dashes = false;
+};
+
+// Flags that no group names come last, under "Other flags". A group must not name an unknown flag.
+std::string HelpText(const std::string& program, const ProgramUsage& usage);
+
+}  // namespace coppice
