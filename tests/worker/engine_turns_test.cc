@@ -201,7 +201,7 @@ TEST_F(EngineTurnsTest, ADraftThatIsThereIsTakenThoughItsDeadlineHasPassed) {
 TEST_F(EngineTurnsTest, AForestWithoutRoomInThePoolMakesAPlainRound) {
   constexpr int kSmallPool = 9 * 4096;  // blocks, one of them the sink
   decoding::DecodingParams params = DraftedParams(1);
-  params.max_tokens = 12;
+  params.max_tokens = 12;  // the prefix stays in its first block
   params.draft_width = 100;
   const proto::SequenceUpdate alone = Undisturbed(1, params);
   test::TempDir dir;
