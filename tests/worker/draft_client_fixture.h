@@ -1,17 +1,15 @@
-// A draft client, a sequence to draft for, and fake draft nodes on real sockets, for tests.
+// A draft client, and a sequence to draft for, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "comm/channel.h"
 #include "decoding/method.h"
-#include "proto/convert.h"
+#include "tests/worker/fake_draft_node.h"
 #include "worker/draft_client.h"
 
 namespace coppice::worker {
@@ -27,52 +25,6 @@ class OneRow : public decoding::RowSource {
  private:
   std::vector<float> logits_;
 };
-
-class FakeDraftNode {
- public:
-  explicit FakeDraftNode(const std::string& endpoint)
-      : channel_(*comm::ServerChannel::Bind(endpoint)) {}
-  const std::string& endpoint() const { return channel_->endpoint(); }
-  proto::DraftNode Announce(const std::string& id) const {
-    proto::DraftNode node;
-    node.set_node_id(id);
-    node.set_endpoint(channel_->endpoint());
-    return node;
-  }
-  // The next command of this kind; skips others. nullopt after 2 s.
-  std::optional<proto::DraftCommand> Next(proto::DraftCommand::KindCase kind) {
-    proto::DraftCommand command;
-    for (int i = 0; i < 200; ++i) {
-      if (auto peer = channel_->Receive(&command)) {
-        peer_ = *peer;
-        announced_ += command.kind_case() == proto::DraftCommand::kAnnounce ? 1 : 0;
-        if (command.kind_case() == kind) return command;
-        continue;
-      }
-      comm::Poll({channel_->socket()}, 10);
-    }
-    return std::nullopt;
-  }
-  int announced() const { return announced_; }  // announcements that Next has read
-  void Send(const proto::DraftReply& reply) { ASSERT_TRUE(channel_->Send(peer_, reply).ok()); }
-
- private:
-  std::unique_ptr<comm::ServerChannel> channel_;
-  std::string peer_;
-  int announced_ = 0;
-};
-
-inline proto::DraftReply ReplyTo(const proto::DraftRequest& request) {
-  decoding::DraftForest forest = decoding::DraftForest::Empty(request.state().root_trie_size());
-  forest.token = {3};
-  forest.parent = {-1};
-  forest.layer_begin = {0, 1};
-  proto::DraftReply reply;
-  reply.set_session_id(request.session_id());
-  reply.set_round(request.round());
-  *reply.mutable_forest() = proto::ForestToMessage(forest);
-  return reply;
-}
 
 class DraftClientTest : public ::testing::TestWithParam<const char*> {
  protected:

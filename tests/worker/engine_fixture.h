@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "decoding/method.h"
@@ -30,6 +33,51 @@ class QueuedCoordinator : public comm::NodeAgent {
     }
   }
   std::optional<proto::CoordinatorMessage> Receive() override {
+    if (std::exchange(turn_begins_, false) && act_) BeginTurn();
+    std::optional<proto::CoordinatorMessage> message = Next();
+    turn_begins_ = !message.has_value();
+    return message;
+  }
+  comm::Pollable socket() override {
+    comm::Pollable pollable;
+    pollable.ready = act_ || !queue_.empty() || to_wait_for_ <= 0;
+    return pollable;
+  }
+  void SetStatus(const proto::NodeStatus&) override {}
+
+  // Calls act(0), act(1), ... on the engine's thread when it begins a turn; the engine never sleeps
+  // then. A run of kMostTurns has failed.
+  static constexpr int kMostTurns = 1000;
+  void EveryTurn(std::function<void(int)> act) {
+    act_ = std::move(act);
+    turn_ = 0;
+  }
+  // Ends to wait for besides those of Start.
+  void WaitFor(int ends) {
+    to_wait_for_ += ends;
+    stopped_ = false;
+  }
+  void Start(const proto::StartSequence& start, bool will_end = true) {
+    *queue_.emplace_back().mutable_start() = start;
+    WaitFor(will_end ? 1 : 0);
+  }
+  void Send(const proto::DraftNodes& nodes) {
+    *queue_.emplace_back().mutable_draft_nodes() = nodes;
+  }
+  void Cancel(uint64_t id) { queue_.emplace_back().mutable_cancel()->set_sequence_id(id); }
+  const std::map<uint64_t, proto::SequenceUpdate>& errors() const { return errors_; }
+  const std::map<uint64_t, proto::SequenceUpdate>& finished() const { return finished_; }
+
+ private:
+  void BeginTurn() {
+    if (turn_ == kMostTurns) {
+      ADD_FAILURE() << to_wait_for_ << " sequences have not ended after " << turn_ << " turns";
+      to_wait_for_ = 0;
+      return;
+    }
+    act_(turn_++);
+  }
+  std::optional<proto::CoordinatorMessage> Next() {
     proto::CoordinatorMessage message;
     if (!queue_.empty()) {
       message = queue_.front();
@@ -41,31 +89,23 @@ class QueuedCoordinator : public comm::NodeAgent {
     message.mutable_stop()->set_reason("the test ends");
     return message;
   }
-  comm::Pollable socket() override {
-    comm::Pollable pollable;
-    pollable.ready = !queue_.empty() || to_wait_for_ <= 0;
-    return pollable;
-  }
-  void SetStatus(const proto::NodeStatus&) override {}
 
-  void Start(const proto::StartSequence& start, bool will_end = true) {
-    *queue_.emplace_back().mutable_start() = start;
-    to_wait_for_ += will_end ? 1 : 0;
-    stopped_ = false;
-  }
-  void Send(const proto::DraftNodes& nodes) {
-    *queue_.emplace_back().mutable_draft_nodes() = nodes;
-  }
-  void Cancel(uint64_t id) { queue_.emplace_back().mutable_cancel()->set_sequence_id(id); }
-  const std::map<uint64_t, proto::SequenceUpdate>& errors() const { return errors_; }
-  const std::map<uint64_t, proto::SequenceUpdate>& finished() const { return finished_; }
-
- private:
   std::deque<proto::CoordinatorMessage> queue_;
   std::map<uint64_t, proto::SequenceUpdate> errors_, finished_;
+  std::function<void(int)> act_;
+  int turn_ = 0;
+  bool turn_begins_ = true;
   int to_wait_for_ = 0;
   bool stopped_ = false;
 };
+
+inline void ExpectSameAnswer(const proto::SequenceUpdate& one, const proto::SequenceUpdate& other) {
+  ASSERT_GT(one.hypotheses_size(), 0);
+  ASSERT_EQ(one.hypotheses_size(), other.hypotheses_size());
+  for (int i = 0; i < one.hypotheses_size(); ++i) {
+    EXPECT_EQ(one.hypotheses(i).SerializeAsString(), other.hypotheses(i).SerializeAsString());
+  }
+}
 
 class EngineTest : public ::testing::Test {
  protected:
@@ -88,24 +128,29 @@ class EngineTest : public ::testing::Test {
     return params;
   }
   // A start message with the method resolved, as the coordinator sends it.
-  static proto::StartSequence MakeStart(uint64_t id, decoding::DecodingParams params) {
+  static proto::StartSequence MakeStart(uint64_t id, decoding::DecodingParams params,
+                                        const std::vector<TokenId>& prompt = {5, 6, 7}) {
     if (params.method == nullptr) params.method = decoding::FirstMethod(params).value();
     proto::StartSequence start;
     start.set_sequence_id(id);
-    for (TokenId token : {5, 6, 7}) start.add_prompt(token);
+    for (TokenId token : prompt) start.add_prompt(token);
     *start.mutable_decoding() = proto::DecodingToMessage(params);
     return start;
   }
   void Run() { RunOn(runner_.get()); }
-  void RunOn(model::ModelRunner* runner) {
-    const int64_t used = runner->blocks()->counts().used;
+  static EngineOptions Options(model::ModelRunner* runner) {
     EngineOptions options;
     options.scheduler.kv_blocks = runner->blocks()->counts().total;
     options.scheduler.max_rows = 64;
     options.scheduler.prefill_chunk = 32;
     options.drafts.vocab_size = kVocab;
     options.drafts.max_rows = 64;
-    ASSERT_TRUE(Engine(options, runner, plans_.get(), &coordinator_, &clock_).Run().ok());
+    return options;
+  }
+  void RunOn(model::ModelRunner* runner) { RunOn(runner, Options(runner), clock_); }
+  void RunOn(model::ModelRunner* runner, const EngineOptions& options, const Clock& clock) {
+    const int64_t used = runner->blocks()->counts().used;
+    ASSERT_TRUE(Engine(options, runner, plans_.get(), &coordinator_, &clock).Run().ok());
     EXPECT_EQ(runner->blocks()->counts().used, used);
     EXPECT_TRUE(runner->blocks()->CheckIntegrity().ok()) << runner->blocks()->CheckIntegrity();
   }

@@ -106,11 +106,7 @@ TEST_F(EngineTest, AnswersAreTheSameAloneAndAmongOthers) {
     coordinator_.Start(MakeStart(id, params));
   }
   Run();
-  const proto::SequenceUpdate& among = coordinator_.finished().at(5);
-  ASSERT_EQ(among.hypotheses_size(), alone.hypotheses_size());
-  for (int i = 0; i < alone.hypotheses_size(); ++i) {
-    EXPECT_EQ(among.hypotheses(i).SerializeAsString(), alone.hypotheses(i).SerializeAsString());
-  }
+  ExpectSameAnswer(coordinator_.finished().at(5), alone);
   EXPECT_NE(coordinator_.finished().at(6).hypotheses(0).SerializeAsString(),
             alone.hypotheses(0).SerializeAsString());
 }
@@ -138,12 +134,7 @@ TEST_F(EngineTest, AnswersAreTheSameOnSeveralThreads) {
     }
     EXPECT_THAT(coordinator_.errors(), IsEmpty());
     for (int id = 1; id <= sequences; ++id) {
-      const proto::SequenceUpdate &one = finished[0].at(id), &other = finished[1].at(id);
-      ASSERT_GT(one.hypotheses_size(), 0);
-      ASSERT_EQ(one.hypotheses_size(), other.hypotheses_size());
-      for (int i = 0; i < one.hypotheses_size(); ++i) {
-        EXPECT_EQ(one.hypotheses(i).SerializeAsString(), other.hypotheses(i).SerializeAsString());
-      }
+      ExpectSameAnswer(finished[0].at(id), finished[1].at(id));
     }
   }
 }
@@ -182,11 +173,7 @@ TEST_F(EngineTest, ABadRowEndsItsSequenceAmongOthers) {
                   HasSubstr("target logits of row 0 of the round: token 0 is nan"));
       continue;
     }
-    const proto::SequenceUpdate& among = coordinator_.finished().at(id);
-    ASSERT_EQ(among.hypotheses_size(), alone.hypotheses_size());
-    for (int i = 0; i < alone.hypotheses_size(); ++i) {
-      EXPECT_EQ(among.hypotheses(i).SerializeAsString(), alone.hypotheses(i).SerializeAsString());
-    }
+    ExpectSameAnswer(coordinator_.finished().at(id), alone);
   }
 }
 

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""--help of every program: exit status 0, flags in groups, no source file; and every flag that the pages name is one that a
+program or a script has, in that spelling."""
+import re
+import subprocess
+import unittest
+
+from cluster import BIN, ROOT
+
+PROGRAMS = ("coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen", "coppice-lab", "coppice-answers")
+WITHOUT_FLAGS = ("coppice-golden", "coppice-reference")
+FLAG = re.compile(r"(?<![\w-])--([a-z][\w-]*\w)")
+ENTRY = re.compile(r"^  --([\w-]+)(.*)$", re.MULTILINE)
+CODE = re.compile(r"`[^`\n]+`|^    .*$", re.MULTILINE)
+# Options of tools that the pages mention: Google Benchmark, mpirun, CMake.
+FOREIGN = re.compile(r"benchmark_\w+|preset|target|parallel|mca")
+
+
+def help_of(program):
+    return subprocess.run([BIN / program, "--help"], capture_output=True, text=True, timeout=30)
+
+
+def flags_of_scripts():
+    """Options that the text of a script names."""
+    names = set()
+    for pattern in ("deploy/*.sh", "deploy/*.py", "tools/**/*.py", "bench/**/*.py", "tests/**/*.py"):
+        for path in ROOT.glob(pattern):
+            names.update(FLAG.findall(path.read_text(encoding="utf8")))
+    return {name for name in names if "_" not in name}
+
+
+class Help(unittest.TestCase):
+    def test_exit_status_groups_and_no_source_file(self):
+        for program in PROGRAMS:
+            with self.subTest(program):
+                result = help_of(program)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertTrue(result.stdout.startswith(program + ": "), result.stdout)
+                self.assertEqual(result.stderr, "")
+                self.assertGreaterEqual(len(re.findall(r"^\S.*:$", result.stdout, re.MULTILINE)), 3, result.stdout)
+                self.assertNotIn("Other flags", result.stdout)
+                self.assertNotRegex(result.stdout, r"\.cc\b")
+                self.assertNotIn(str(ROOT), result.stdout)
+                for line in result.stdout.splitlines():
+                    self.assertLessEqual(len(line), 100, line)
+
+    def test_programs_without_flags_say_how_they_are_called(self):
+        for program in WITHOUT_FLAGS:
+            with self.subTest(program):
+                result = help_of(program)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertTrue(result.stdout.startswith(f"usage: {program} "), result.stdout)
+
+    def test_flags_of_the_pages_exist_in_their_spelling(self):
+        known = {name for program in PROGRAMS for name, _ in ENTRY.findall(help_of(program).stdout)}
+        known |= flags_of_scripts()
+        for path in sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("*/README.md")) + sorted(ROOT.glob("docs/*.md")):
+            for code in CODE.findall(path.read_text(encoding="utf8")):
+                for name in FLAG.findall(code):
+                    if not FOREIGN.fullmatch(name):
+                        self.assertIn(name, known, f"{path.relative_to(ROOT)}: {code}")
+
+    def test_the_table_of_flags_names_flags_of_its_program(self):
+        table = (ROOT / "docs/operating.md").read_text(encoding="utf8").split("\n## Flags\n")[1].split("\n## ")[0]
+        program = None
+        for line in table.splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if not line.startswith("|") or len(cells) != 4:
+                continue
+            program = f"coppice-{cells[0]}" if cells[0] in ("coordinator", "worker", "draft") else program
+            for name in FLAG.findall(cells[1]):
+                with self.subTest(program=program, flag=name):
+                    self.assertIn(name, dict(ENTRY.findall(help_of(program).stdout)))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,250 @@
+// The leader's loop turn by turn, with a clock and a draft node that do what a test says on the
+// engine's own thread: prefill in chunks, sequences that are cancelled wherever they stand, drafts
+// that come for nobody, with their deadline, or find no room.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/worker/engine_fixture.h"
+#include "tests/worker/fake_draft_node.h"
+
+namespace coppice::worker {
+namespace {
+
+using ::testing::IsEmpty;
+
+class EngineTurnsTest : public EngineTest {
+ protected:
+  static decoding::DecodingParams DraftedParams(uint64_t seed) {
+    decoding::DecodingParams params = Params();
+    params.method = decoding::FindMethod("pf_gumbel");
+    params.plain = false;
+    params.seed = seed;
+    params.draft_width = 4;
+    params.draft_depth = 2;
+    return params;
+  }
+  static std::vector<TokenId> Prompt(int length, int first = 3) {
+    std::vector<TokenId> prompt;
+    for (int i = 0; i < length; ++i) prompt.push_back((first + 7 * i) % kVocab);
+    return prompt;
+  }
+  static std::unique_ptr<model::ModelRunner> Load(const test::TempDir& dir, int64_t kv_bytes,
+                                                  comm::Communicator* single) {
+    test::WriteTinyLlama(Tiny(), dir.path());
+    model::ModelRunnerOptions options;
+    options.dir = dir.path();
+    options.kv_bytes = kv_bytes;
+    options.threads = 1;
+    return model::ModelRunner::Load(options, single).value();
+  }
+  proto::DraftNodes Nodes() const {
+    proto::DraftNodes nodes;
+    *nodes.add_nodes() = node_.Announce("draft");
+    return nodes;
+  }
+  void RunTurns(model::ModelRunner* runner, const EngineOptions& options) {
+    RunOn(runner, options, manual_);
+    coordinator_.EveryTurn(nullptr);
+    EXPECT_THAT(coordinator_.errors(), IsEmpty());
+  }
+  void RunTurns() { RunTurns(runner_.get(), Options(runner_.get())); }
+  // What the sequence says when nothing happens to it.
+  proto::SequenceUpdate Undisturbed(uint64_t id, decoding::DecodingParams params,
+                                    const std::vector<TokenId>& prompt = {5, 6, 7}) {
+    params.plain = true;
+    coordinator_.Start(MakeStart(id, params, prompt));
+    Run();
+    return coordinator_.finished().at(id);
+  }
+
+  ManualClock manual_;
+  FakeDraftNode node_{"direct://127.0.0.1:*"};
+};
+
+TEST_F(EngineTurnsTest, TheFirstRoundComesAfterTheLastChunkOfThePrompt) {
+  constexpr int kLength = 40;
+  std::map<uint64_t, proto::SequenceUpdate> whole;
+  for (const int chunk : {64, 1, 7, 13, kLength - 2, kLength - 1}) {
+    SCOPED_TRACE(chunk);
+    test::TempDir dir;  // a new runner: nothing of the prompts is cached
+    const auto runner = test::LoadTinyRunner(Tiny(), dir.path(), single_.get());
+    EngineOptions options = Options(runner.get());
+    options.scheduler.prefill_chunk = chunk;
+    decoding::DecodingParams params = Params();
+    coordinator_.Start(MakeStart(1, params, Prompt(kLength)));
+    RunTurns(runner.get(), options);
+    // The last chunk shares its pass with the first round.
+    const int chunks = (kLength - 1 + chunk - 1) / chunk;
+    EXPECT_EQ(static_cast<int>(runner->steps()), chunks - 1 + params.max_tokens);
+    // The second has what the first leaves of a chunk.
+    for (const uint64_t id : {2, 3}) {
+      params.seed = id;
+      coordinator_.Start(MakeStart(id, params, Prompt(kLength - 1, 10 + static_cast<int>(id))));
+    }
+    RunTurns(runner.get(), options);
+    if (whole.empty()) whole = coordinator_.finished();
+    for (const uint64_t id : {1, 2, 3}) {
+      EXPECT_EQ(coordinator_.finished().at(id).stats().cached_tokens(), 0u);
+      ExpectSameAnswer(coordinator_.finished().at(id), whole.at(id));
+    }
+  }
+}
+
+// Prefill takes three turns, the last one with the first round; then it waits for drafts that never
+// come, or is ready.
+TEST_F(EngineTurnsTest, ACancelledSequenceGivesItsBlocksBackWhereverItStands) {
+  uint64_t id = 0;
+  for (const bool drafted : {false, true}) {
+    for (int turn_of_cancel = 1; turn_of_cancel < 7; ++turn_of_cancel) {
+      SCOPED_TRACE(testing::Message() << "drafted " << drafted << ", turn " << turn_of_cancel);
+      decoding::DecodingParams params = DraftedParams(1);
+      params.plain = !drafted;
+      EngineOptions options = Options(runner_.get());
+      options.scheduler.prefill_chunk = 8;
+      options.scheduler.kv_blocks = decoding::KvBlocksBound(params, 21, kBlockSize);  // of one
+      const uint64_t cancelled = ++id, next = ++id;
+      const std::vector<TokenId> prompt = Prompt(21, static_cast<int>(id));  // not cached
+      coordinator_.WaitFor(1);
+      coordinator_.EveryTurn([&](int turn) {
+        if (turn == 0) {
+          if (drafted) coordinator_.Send(Nodes());
+          coordinator_.Start(MakeStart(cancelled, params, prompt), /*will_end=*/false);
+        }
+        if (turn == turn_of_cancel) {
+          EXPECT_GT(runner_->blocks()->counts().used, 0);
+          coordinator_.Cancel(cancelled);
+        }
+        if (turn == turn_of_cancel + 1) {
+          EXPECT_EQ(runner_->blocks()->counts().used, 0);
+          if (drafted) {
+            EXPECT_TRUE(node_.Next(proto::DraftCommand::kClose).has_value());
+          }
+          params.plain = true;
+          coordinator_.Start(MakeStart(next, params, prompt), /*will_end=*/false);
+        }
+      });
+      RunTurns(runner_.get(), options);
+      EXPECT_EQ(coordinator_.finished().count(cancelled), 0u);
+      EXPECT_EQ(coordinator_.finished().count(next), 1u);
+    }
+  }
+}
+
+// The draft node leaves while a sequence waits for it, which is cancelled in the same turn; one of
+// the same number may have been started by then, and has not asked for anything.
+TEST_F(EngineTurnsTest, AFailedDraftThatNobodyAwaitsIsPassedOver) {
+  const proto::SequenceUpdate alone = Undisturbed(1, DraftedParams(1));
+  const proto::SequenceUpdate other = Undisturbed(2, DraftedParams(2));
+  uint64_t id = 10;
+  for (const bool again : {false, true}) {
+    SCOPED_TRACE(again);
+    const uint64_t left = ++id, second = ++id;
+    coordinator_.WaitFor(again ? 2 : 1);
+    coordinator_.EveryTurn([&](int turn) {
+      if (turn == 0) {
+        coordinator_.Send(Nodes());
+        coordinator_.Start(MakeStart(left, DraftedParams(1)), false);
+      }
+      if (turn != 1) return;
+      EXPECT_EQ(node_.Requests().size(), 1u);
+      coordinator_.Send(proto::DraftNodes());
+      coordinator_.Cancel(left);
+      if (again) coordinator_.Start(MakeStart(left, DraftedParams(1)), false);
+      coordinator_.Start(MakeStart(second, DraftedParams(2)), false);
+    });
+    RunTurns();
+    EXPECT_EQ(coordinator_.finished().count(left), again ? 1u : 0u);
+    if (again) ExpectSameAnswer(coordinator_.finished().at(left), alone);
+    ASSERT_EQ(coordinator_.finished().count(second), 1u);
+    ExpectSameAnswer(coordinator_.finished().at(second), other);
+  }
+}
+
+// Two drafts have the same deadline, and the engine looks again after it: one has come.
+TEST_F(EngineTurnsTest, ADraftThatIsThereIsTakenThoughItsDeadlineHasPassed) {
+  const proto::SequenceUpdate alone[] = {Undisturbed(1, DraftedParams(1)),
+                                         Undisturbed(2, DraftedParams(2))};
+  for (const size_t in_time : {0, 1}) {
+    SCOPED_TRACE(in_time);
+    const uint64_t first = 11 + 10 * in_time;
+    coordinator_.WaitFor(2);
+    coordinator_.EveryTurn([&](int turn) {
+      if (turn == 0) {
+        coordinator_.Send(Nodes());
+        for (uint64_t i : {0, 1}) {
+          coordinator_.Start(MakeStart(first + i, DraftedParams(1 + i)), false);
+        }
+      }
+      if (turn != 1) return;
+      const std::vector<proto::DraftRequest> requests = node_.Requests();
+      ASSERT_EQ(requests.size(), 2u);
+      node_.Send(ReplyTo(requests[in_time]));
+      manual_.now_s += DraftClientOptions().max_deadline_s + 1;
+    });
+    RunTurns();
+    for (const size_t i : {0, 1}) {
+      ASSERT_EQ(coordinator_.finished().count(first + i), 1u);
+      const proto::SequenceUpdate& update = coordinator_.finished().at(first + i);
+      EXPECT_EQ(update.stats().drafted_nodes(), i == in_time ? 1u : 0u);
+      ExpectSameAnswer(update, alone[i]);
+    }
+  }
+}
+
+// Every other forest is too large for the pool, which has fewer blocks than admission is told.
+TEST_F(EngineTurnsTest, AForestWithoutRoomInThePoolMakesAPlainRound) {
+  constexpr int kSmallPool = 9 * 4096;  // blocks, one of them the sink
+  decoding::DecodingParams params = DraftedParams(1);
+  params.max_tokens = 12;  // the prefix stays in its first block
+  params.draft_width = 100;
+  const proto::SequenceUpdate alone = Undisturbed(1, params);
+  test::TempDir dir;
+  const auto runner = Load(dir, kSmallPool, single_.get());
+  EngineOptions options = Options(runner.get());
+  options.scheduler.kv_blocks = 1000;
+  options.scheduler.max_rows = 300;
+  int asked = 0, large = 0, fitting = 0;
+  coordinator_.WaitFor(1);
+  coordinator_.EveryTurn([&](int turn) {
+    ASSERT_TRUE(runner->blocks()->CheckIntegrity().ok()) << runner->blocks()->CheckIntegrity();
+    if (turn == 0) {
+      coordinator_.Send(Nodes());
+      coordinator_.Start(MakeStart(2, params), false);
+    }
+    for (const proto::DraftRequest& request : node_.Requests()) {
+      proto::DraftReply reply = ReplyTo(request);
+      if (++asked % 2 == 0) {
+        ++fitting;
+        node_.Send(reply);
+        continue;
+      }
+      ++large;
+      decoding::DraftForest forest = decoding::DraftForest::Empty(request.state().root_trie_size());
+      for (TokenId token = 0; token < 80; ++token) {
+        forest.token.push_back(token);
+        forest.parent.push_back(-1);
+      }
+      for (TokenId token = 0; token < 80; ++token) {
+        forest.token.push_back(token);
+        forest.parent.push_back(token);
+      }
+      forest.layer_begin = {0, 80, 160};
+      *reply.mutable_forest() = proto::ForestToMessage(forest);
+      node_.Send(reply);
+    }
+  });
+  RunTurns(runner.get(), options);
+  EXPECT_GT(large, 3);
+  ASSERT_EQ(coordinator_.finished().count(2), 1u);
+  ExpectSameAnswer(coordinator_.finished().at(2), alone);
+  EXPECT_EQ(coordinator_.finished().at(2).stats().drafted_nodes(), static_cast<uint64_t>(fitting));
+}
+
+}  // namespace
+}  // namespace coppice::worker

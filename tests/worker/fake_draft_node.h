@@ -1,0 +1,73 @@
+// A draft node on a real socket that answers what a test says.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/channel.h"
+#include "decoding/forest.h"
+#include "proto/convert.h"
+
+namespace coppice::worker {
+
+class FakeDraftNode {
+ public:
+  explicit FakeDraftNode(const std::string& endpoint)
+      : channel_(*comm::ServerChannel::Bind(endpoint)) {}
+  const std::string& endpoint() const { return channel_->endpoint(); }
+  proto::DraftNode Announce(const std::string& id) const {
+    proto::DraftNode node;
+    node.set_node_id(id);
+    node.set_endpoint(channel_->endpoint());
+    return node;
+  }
+  // The next command of this kind; others are passed over. nullopt after 2 s.
+  std::optional<proto::DraftCommand> Next(proto::DraftCommand::KindCase kind) {
+    proto::DraftCommand command;
+    for (int i = 0; i < 200; ++i) {
+      if (auto peer = channel_->Receive(&command)) {
+        peer_ = *peer;
+        announced_ += command.kind_case() == proto::DraftCommand::kAnnounce ? 1 : 0;
+        if (command.kind_case() == kind) return command;
+        continue;
+      }
+      comm::Poll({channel_->socket()}, 10);
+    }
+    return std::nullopt;
+  }
+  // The requests for drafts that have arrived; other commands are passed over.
+  std::vector<proto::DraftRequest> Requests() {
+    std::vector<proto::DraftRequest> requests;
+    proto::DraftCommand command;
+    while (auto peer = channel_->Receive(&command)) {
+      peer_ = *peer;
+      if (command.has_draft()) requests.push_back(command.draft());
+    }
+    return requests;
+  }
+  int announced() const { return announced_; }  // requests, as far as Next has read
+  void Send(const proto::DraftReply& reply) { ASSERT_TRUE(channel_->Send(peer_, reply).ok()); }
+
+ private:
+  std::unique_ptr<comm::ServerChannel> channel_;
+  std::string peer_;
+  int announced_ = 0;
+};
+
+inline proto::DraftReply ReplyTo(const proto::DraftRequest& request) {
+  decoding::DraftForest forest = decoding::DraftForest::Empty(request.state().root_trie_size());
+  forest.token = {3};
+  forest.parent = {-1};
+  forest.layer_begin = {0, 1};
+  proto::DraftReply reply;
+  reply.set_session_id(request.session_id());
+  reply.set_round(request.round());
+  *reply.mutable_forest() = proto::ForestToMessage(forest);
+  return reply;
+}
+
+}  // namespace coppice::worker

@@ -1,0 +1,175 @@
+// Which rows a sequence has in a step, and what it holds of the KV pool: with known roots, with a
+// forest that finds no room.
+#include "worker/verify_step.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "decoding/method.h"
+#include "worker/kv_commit.h"
+
+namespace coppice::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::IsEmpty;
+
+constexpr int kTokens = 64;
+
+// Every token is as likely as any other.
+class FlatRows : public decoding::RowSource {
+ public:
+  absl::Span<const float> Logits(int) override { return logits_; }
+
+ private:
+  std::vector<float> logits_ = std::vector<float>(kTokens, 0.0f);
+};
+
+// Every root with this number of children.
+decoding::DraftForest OneLayer(int roots, int children) {
+  decoding::DraftForest forest = decoding::DraftForest::Empty(roots);
+  for (int root = 0; root < roots; ++root) {
+    for (TokenId token = 0; token < children; ++token) {
+      forest.token.push_back(token);
+      forest.parent.push_back(-1 - root);
+    }
+  }
+  forest.layer_begin = {0, forest.size()};
+  return forest;
+}
+
+// More nodes than eight blocks have slots.
+decoding::DraftForest TooLarge(int roots) {
+  decoding::DraftForest forest = OneLayer(roots, 60);
+  const int first = forest.size();
+  for (int parent = 0; parent < 60; ++parent) {
+    for (TokenId token = 0; token < 2; ++token) {
+      forest.token.push_back(token);
+      forest.parent.push_back(parent);
+    }
+  }
+  forest.layer_begin = {0, first, forest.size()};
+  return forest;
+}
+
+// A sequence of three beams that goes from round to round without a model.
+class Beams {
+ public:
+  explicit Beams(int num_blocks) : blocks_({.num_blocks = num_blocks, .prefix_cache = false}) {
+    sequence_.prompt = {1, 2, 3, 4};
+    sequence_.params.kind = decoding::DecodingKind::kBeamSampling;
+    sequence_.params.method = decoding::FindMethod("dsbd");
+    sequence_.params.beam_width = sequence_.params.num_hypotheses = 3;
+    sequence_.params.max_tokens = 50;
+    sequence_.params.seed = 3;
+    sequence_.decoder = *decoding::MakeBeamDecoder(sequence_.params);
+    sequence_.kv = blocks_.Open(sequence_.prompt, nullptr);
+    EXPECT_TRUE(blocks_.AppendPrefix(sequence_.kv, {1, 2, 3}).ok());
+    sequence_.forest = decoding::DraftForest::Empty(1);
+    EXPECT_TRUE(Round().ok());
+  }
+  Sequence& sequence() { return sequence_; }
+  model::BlockManager& blocks() { return blocks_; }
+  int roots() const { return static_cast<int>(sequence_.decoder->roots().size()); }
+  void KnowRoots(int count) {
+    sequence_.known_roots.assign(roots(), {});
+    for (int root = 0; root < count; ++root) {
+      sequence_.known_roots[root].whole.assign(kTokens, 0.0f);
+    }
+  }
+  // Reserves the rows of the next round. *step gets them.
+  VerifyRows Rows(model::StepBuilder* step) {
+    auto rows = ReserveRows(&sequence_, &blocks_);
+    EXPECT_TRUE(rows.ok()) << rows.status();
+    AppendRows(sequence_, step, &*rows);
+    return *std::move(rows);
+  }
+  absl::Status Round() {
+    model::StepBuilder step(&blocks_, kTokens);
+    const VerifyRows rows = Rows(&step);
+    FlatRows logits;
+    const decoding::Verdict verdict = sequence_.decoder->Advance(sequence_.forest, &logits);
+    std::vector<KvCopy> copies;
+    const absl::Status status = CommitVerdict(verdict, rows.node_kv, &sequence_, &blocks_, &copies);
+    blocks_.EndRound();
+    sequence_.forest = decoding::DraftForest::Empty(roots());
+    return status;
+  }
+
+ private:
+  model::BlockManager blocks_;
+  Sequence sequence_;
+};
+
+constexpr int kRoomy = 100;
+
+TEST(VerifyStepTest, WithAForestAKnownRootNeedsNoRow) {
+  Beams beams(kRoomy);
+  ASSERT_EQ(beams.roots(), 3);
+  beams.sequence().forest = OneLayer(3, 1);
+  beams.KnowRoots(2);
+  model::StepBuilder step(&beams.blocks(), kTokens);
+  EXPECT_THAT(beams.Rows(&step).need, ElementsAre(-1, -1, 0, 1, 2, 3));
+  EXPECT_EQ(step.rows(), 4);
+}
+
+// A verdict needs a pass. Where all roots are known, a round without a draft runs them again.
+TEST(VerifyStepTest, WithoutAForestEveryRootHasARow) {
+  for (const int known : {0, 1, 3}) {
+    SCOPED_TRACE(known);
+    Beams beams(kRoomy);
+    ASSERT_EQ(beams.roots(), 3);
+    beams.KnowRoots(known);
+    model::StepBuilder step(&beams.blocks(), kTokens);
+    EXPECT_THAT(beams.Rows(&step).need, ElementsAre(0, 1, 2));
+    EXPECT_EQ(step.rows(), 3);
+  }
+}
+
+// The known rows of a forest that is given up count for nothing either.
+TEST(VerifyStepTest, AForestWithoutRoomIsGivenUp) {
+  Beams beams(8);
+  ASSERT_EQ(beams.roots(), 3);
+  beams.KnowRoots(3);
+  beams.sequence().forest = TooLarge(3);
+  model::StepBuilder step(&beams.blocks(), kTokens);
+  const VerifyRows rows = beams.Rows(&step);
+  EXPECT_EQ(rows.root_kv.size(), 3u);
+  EXPECT_THAT(rows.node_kv, IsEmpty());
+  EXPECT_THAT(rows.need, ElementsAre(0, 1, 2));
+  EXPECT_EQ(step.rows(), 3);
+  EXPECT_EQ(beams.sequence().forest.size(), 0);
+  EXPECT_EQ(beams.sequence().forest.num_roots, 3);
+}
+
+// The same beams with forests of which none fits, and without: they hold the same.
+TEST(VerifyStepTest, WhatAForestWithoutRoomHadTakenIsThereForTheNext) {
+  Beams beams(8), plain(8);
+  for (int round = 0; round < 10; ++round) {
+    SCOPED_TRACE(round);
+    ASSERT_EQ(beams.roots(), plain.roots());
+    beams.sequence().forest = TooLarge(beams.roots());
+    ASSERT_TRUE(beams.Round().ok());
+    ASSERT_TRUE(plain.Round().ok());
+    ASSERT_TRUE(beams.blocks().CheckIntegrity().ok()) << beams.blocks().CheckIntegrity();
+    EXPECT_EQ(beams.blocks().nodes(beams.sequence().kv), plain.blocks().nodes(plain.sequence().kv));
+    EXPECT_EQ(beams.sequence().decoder->layers_committed(), round + 2);
+    EXPECT_THAT(beams.sequence().decoder->roots(),
+                ElementsAreArray(plain.sequence().decoder->roots()));
+  }
+  beams.sequence().forest = OneLayer(beams.roots(), 4);
+  const int nodes = beams.sequence().forest.size();
+  model::StepBuilder step(&beams.blocks(), kTokens);
+  EXPECT_EQ(static_cast<int>(beams.Rows(&step).node_kv.size()), nodes);
+  EXPECT_EQ(beams.sequence().forest.size(), nodes);
+  beams.blocks().Close(beams.sequence().kv);
+  beams.blocks().EndRound();
+  EXPECT_EQ(beams.blocks().counts().used, 0);
+  EXPECT_TRUE(beams.blocks().CheckIntegrity().ok()) << beams.blocks().CheckIntegrity();
+}
+
+}  // namespace
+}  // namespace coppice::worker
