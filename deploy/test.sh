@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, runs every test but the long ones. Arguments: --label NAME runs the tests with that
-# label only (`long`: the statistical tests with ten times the samples); the rest goes to ctest (-R PATTERN, -V, ...).
+# label only (`long`: the statistical tests with ten times the samples); --preset NAME builds and tests another preset
+# (asan, tsan); the rest goes to ctest (-R PATTERN, -V, ...).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-preset=release arguments=()
+build=release preset=release arguments=()
 while [ $# -gt 0 ]; do
   case $1 in
     --label)
@@ -12,13 +13,17 @@ while [ $# -gt 0 ]; do
       # The other presets leave the long tests out.
       if [ "$2" = long ]; then preset=release-long; else arguments+=(-L "$2"); fi
       shift 2 ;;
-    -h | --help) sed -n '2,3s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --preset)
+      [ $# -ge 2 ] || { echo "test: --preset needs a name" >&2; exit 2; }
+      build=$2 preset=$2
+      shift 2 ;;
+    -h | --help) sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) arguments+=("$1"); shift ;;
   esac
 done
 
 deploy/setup.sh --tests
-deploy/build.sh release
+deploy/build.sh "$build"
 # shellcheck source=deploy/environment.sh
 . deploy/environment.sh
 ctest --preset "$preset" --no-tests=error "${arguments[@]}"
