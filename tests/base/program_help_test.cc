@@ -38,7 +38,7 @@ TEST(ProgramHelpTest, NoLineIsLongerThanTheScreen) {
   for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     EXPECT_LE(end - begin, 100u) << text.substr(begin, end - begin);
   }
-  EXPECT_THAT(text, HasSubstr("the\n                            "));
+  EXPECT_THAT(text, HasSubstr("line\n                            of"));
 }
 
 TEST(ProgramHelpTest, FlagsWithoutAGroupComeLast) {
