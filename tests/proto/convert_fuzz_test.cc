@@ -35,7 +35,7 @@ int32_t RandomInt(Random& random) {
 
 int64_t RandomInt64(Random& random) {
   const int64_t small = RandomInt(random);
-  return random() % 4 == 0 ? small * (int64_t{1} << 33) : small;
+  return random() % 4 == 0 ? small * (int64_t{1} << 32) : small;
 }
 
 double RandomDouble(Random& random) {
