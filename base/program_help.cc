@@ -22,6 +22,21 @@ const absl::CommandLineFlag& Flag(const std::string& name) {
   return *flag;
 }
 
+// Lines of at most kLineWidth. Lines that begin with a space are examples and stay as they are.
+std::string Wrapped(absl::string_view text) {
+  std::string out;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    while (line.size() > kLineWidth && line[0] != ' ') {
+      const size_t end = line.rfind(' ', kLineWidth);
+      if (end == absl::string_view::npos) break;
+      absl::StrAppend(&out, line.substr(0, end), "\n");
+      line.remove_prefix(end + 1);
+    }
+    absl::StrAppend(&out, line, "\n");
+  }
+  return out;
+}
+
 // "  --name    text", the text wrapped in a column of its own.
 std::string Entry(absl::string_view name, absl::string_view text) {
   std::string out = absl::StrCat("  --", name);
@@ -65,7 +80,7 @@ std::string HelpText(const std::string& program, const ProgramUsage& usage) {
   std::set<std::string> grouped;
   for (const FlagGroup& group : groups) grouped.insert(group.flags.begin(), group.flags.end());
 
-  std::string out = absl::StrCat(program, ": ", usage.text, "\n");
+  std::string out = Wrapped(absl::StrCat(program, ": ", usage.text));
   for (const FlagGroup& group : groups) {
     absl::StrAppend(&out, "\n", group.title, ":\n");
     for (const std::string& name : group.flags) out += FlagEntry(Flag(name), usage.dashes);
