@@ -42,6 +42,9 @@ set(COPPICE_FLAGS_node "")
 set(COPPICE_FLAGS_service -O1 -Wno-maybe-uninitialized)
 set(COPPICE_FLAGS_tool -O1 -Wno-maybe-uninitialized)
 set(COPPICE_FLAGS_test -Og -Wno-maybe-uninitialized)
+if(COPPICE_TSAN)
+  list(APPEND COPPICE_FLAGS_tool -Wno-tsan)  # flags of an optional number are read behind a fence, which g++ cannot instrument
+endif()
 # Their definitions are part of the headers.
 set(COPPICE_HEADERS_DEPS_node coppice_messages spdlog::spdlog)
 set(COPPICE_HEADERS_DEPS_service coppice_messages spdlog::spdlog)
