@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/kv_pool_shape.h"
 #include "kernels/matrix_source.h"
 
@@ -69,6 +70,11 @@ absl::StatusOr<std::unique_ptr<CudaKvPool>> DeviceLoader::MakeKvPool(const KvPoo
   pool->shape = shape;
   const std::string what = KvPoolName(shape);
   COPPICE_ASSIGN_OR_RETURN(pool->bytes, KvPoolBytes(shape));
+  if (shape.head_dim % kHeadDimUnit != 0 || shape.head_dim > kMaxHeadDim) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": the CUDA kernels take heads of a multiple of ", kHeadDimUnit,
+                     ", at most ", kMaxHeadDim));
+  }
   COPPICE_ASSIGN_OR_RETURN(pool->storage, DeviceBuffer::Allocate(pool->bytes, what));
   COPPICE_RETURN_IF_ERROR(stream_->FillZero(pool->storage.data(), pool->bytes, what));
   COPPICE_RETURN_IF_ERROR(stream_->Synchronize(what));

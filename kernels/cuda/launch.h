@@ -29,6 +29,9 @@ struct DeviceStep {
   int32_t rows = 0, needs = 0, commit_count = 0;
 };
 
+// What the kernels of attention and KV take as head_dim.
+inline constexpr int kHeadDimUnit = 8, kMaxHeadDim = 256;
+
 // One pool for all layers: [layer][K then V][block][kv_head][kBlockSize][head_dim].
 struct DevicePool {
   void* data = nullptr;
