@@ -64,10 +64,10 @@ TEST(Simt, WarpOperations) {
 // One tile d = a b by ldmatrix and mma; b is given by rows of 8 columns.
 DEV_KERNEL void MultiplyTile(const dev::bf16* a, const dev::bf16* b, float* d) {
   DEV_SHARED(dev::bf16, tile_a, 16 * 16);
-  DEV_SHARED(dev::bf16, tile_b, 16 * 8);
+  DEV_SHARED(dev::bf16, tile_b, 32 * 8);  // the second half is zero
   const int lane = static_cast<int>(threadIdx.x);
   dev::CopyAsync16(tile_a + lane * 8, a + lane * 8);
-  dev::CopyAsync16(tile_b + lane % 16 * 8, b + lane % 16 * 8, lane < 16);
+  dev::CopyAsync16(tile_b + lane * 8, b + lane % 16 * 8, lane < 16);
   dev::CopyCommit();
   dev::CopyWait<0>();
   __syncthreads();
@@ -77,6 +77,7 @@ DEV_KERNEL void MultiplyTile(const dev::bf16* a, const dev::bf16* b, float* d) {
   float sum[4] = {0, 0, 0, 0};
   const uint32_t pair[2] = {fragment_b[0], fragment_b[1]};
   dev::MmaBf16(sum, fragment_a, pair);
+  sum[0] += dev::ToFloat(tile_b[128 + lane * 4]);
   for (int i = 0; i < 4; ++i) d[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sum[i];
 }
 
@@ -160,8 +161,12 @@ DEV_KERNEL void LeaveCopiesInFlight(const float* in) {
   DEV_SHARED(float, copy, 128);
   dev::CopyAsync16(copy + threadIdx.x * 4, in + threadIdx.x * 4);
 }
-DEV_KERNEL void ShuffleInHalfAWarp() {
-  if (threadIdx.x < 16) __shfl_sync(dev::kFullWarp, 1, 0);
+DEV_KERNEL void PartTheWarp() {
+  if (threadIdx.x < 16) {
+    __shfl_sync(dev::kFullWarp, 1, 0);
+  } else {
+    __ballot_sync(dev::kFullWarp, true);
+  }
 }
 DEV_KERNEL void DoNothing() {}
 
@@ -174,7 +179,7 @@ TEST(SimtDeathTest, ReportsWhatIsWrong) {
                "copies in flight");
   EXPECT_DEATH(dev::Launch(DoNothing, dim3(0), dim3(32), 0, nullptr), "device refuses");
   EXPECT_DEATH(dev::Launch(DoNothing, dim3(1), dim3(2048), 0, nullptr), "device refuses");
-  EXPECT_DEATH(dev::Launch(ShuffleInHalfAWarp, dim3(1), dim3(32), 0, nullptr), "");
+  EXPECT_DEATH(dev::Launch(PartTheWarp, dim3(1), dim3(32), 0, nullptr), "deadlock");
 }
 
 }  // namespace
