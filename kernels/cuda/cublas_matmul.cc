@@ -124,10 +124,9 @@ absl::Status CublasMatMul::Choose(const MatMulArgs& args, int64_t rows,
       CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   cublasLtMatmulPreferenceOpaque_t preference;
   cublasStatus_t status = cublasLtMatmulPreferenceInit(&preference);
-  if (status == CUBLAS_STATUS_SUCCESS) {
-    status = cublasLtMatmulPreferenceSetAttribute(
-        &preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
-  }
+  if (status != CUBLAS_STATUS_SUCCESS) return Failed(status, "cublasLtMatmulPreferenceInit", args);
+  status = cublasLtMatmulPreferenceSetAttribute(
+      &preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
   if (status == CUBLAS_STATUS_SUCCESS) {
     status = cublasLtMatmulPreferenceSetAttribute(
         &preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions);

@@ -162,8 +162,10 @@ TEST_F(FailureTest, MemoryThatIsNotThereIsNamedWithWhatIs) {
   const absl::Status status = LoadAndRun();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("a KV pool of "));
-  EXPECT_THAT(status.message(), testing::ContainsRegex("cudaMalloc of [0-9]+ bytes .6[34] MiB."));
-  EXPECT_THAT(status.message(), testing::ContainsRegex("has 1[0-9] MiB free of 48 MiB"));
+  EXPECT_THAT(std::string(status.message()),
+              testing::ContainsRegex("cudaMalloc of [0-9]+ bytes .6[34] MiB."));
+  EXPECT_THAT(std::string(status.message()),
+              testing::ContainsRegex("has 1[0-9] MiB free of 48 MiB"));
   EXPECT_EQ(fake::CountLive().total(), 0);
 }
 
