@@ -110,6 +110,7 @@ absl::StatusOr<const cublasLtMatmulAlgo_t*> CublasMatMul::Algorithm(const MatMul
       cublasLtMatmulAlgoCheck(handle_, &layouts.product, &layouts.w, &layouts.x, &layouts.y,
                               &layouts.y, &algorithm, &result);
   if (fits != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kWorkspaceBytes) {
+    cudaGetLastError();  // a refusal would be taken for the error of the next launch
     COPPICE_RETURN_IF_ERROR(Choose(args, args.rows, &algorithm));
   }
   return &(by_rows_[key(args.rows)] = algorithm);

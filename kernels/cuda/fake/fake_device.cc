@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kAlignment = 256;
+constexpr size_t kPoisoned = size_t{4} << 20;  // of each buffer: more would only take time
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -56,7 +57,7 @@ cudaError_t DeviceState::Allocate(Place place, size_t bytes, void** out) {
   if (buffer.mapping == MAP_FAILED) return cudaErrorMemoryAllocation;
   auto* begin = static_cast<uint8_t*>(buffer.mapping);
   uint8_t* data = begin + buffer.accessible - RoundUp(bytes, kAlignment);
-  std::memset(data, 0xff, bytes);
+  std::memset(data, 0xff, std::min(bytes, kPoisoned));
   mprotect(begin + buffer.accessible, kPage, PROT_NONE);
   if (device && settings.protect) mprotect(begin, buffer.accessible, PROT_NONE);
   buffers_[reinterpret_cast<uintptr_t>(data)] = buffer;
