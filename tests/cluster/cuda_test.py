@@ -3,6 +3,7 @@
 token ids and scores with drafts and without, requests together too; what cannot start says why."""
 import json
 import os
+import pathlib
 import tempfile
 import unittest
 
@@ -40,6 +41,12 @@ class Cuda(unittest.TestCase):
                     self.assertGreater(answer["usage"]["speculation"]["drafted_nodes"], 0)
                     accepted += answer["usage"]["speculation"]["accepted_nodes"]
             self.assertGreater(accepted, 0)
+            for decoding in ("multinomial", "beam_sampling"):
+                with self.subTest("gumbel_slots, whatever is drafted", decoding=decoding):
+                    body = dict(LAWS[decoding.replace("_", " ")], prompt=PROMPTS[0], max_tokens=12, return_token_ids=True)
+                    shapes = [dict(draft_width=1, draft_depth=1), dict(draft_width=3, draft_depth=2)]
+                    answers = [cluster.api.complete(dict(body, speculative=dict(shape, method="gumbel_slots"))) for shape in shapes]
+                    self.assertEqual(outcome(answers[0]), outcome(answers[1]))
             together = cluster.api.complete_all([dict(body, **DRAFTED) for _, body in requests()])
             for (name, _), answer in zip(requests(), together):
                 with self.subTest("together", request=name):
@@ -76,7 +83,7 @@ class Cuda(unittest.TestCase):
             try:
                 body = dict(prompt=PROMPTS[0], max_tokens=4, temperature=0)
                 self.assertTrue(ApiClient(port).complete(body)["choices"][0]["text"])
-                logs = [open(os.path.join(state, name)).read() for name in ("replica-0.log", "draft-0.log")]
+                logs = [pathlib.Path(state, name).read_text() for name in ("replica-0.log", "draft-0.log")]
                 self.assertTrue(all("cuda simulated device" in log for log in logs), json.dumps(logs))
             finally:
                 self.assertEqual(run_launcher([launcher, "down", *at])[1], 0)
