@@ -29,6 +29,8 @@ class Mutant:
 
 
 ATTENTION = "CudaAttention.*"
+TILES = "CudaAttentionTiles.EveryGroup:CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
+TILES_SMALL = "CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
 MUTANTS = (
     # Barriers: values may well be right on a CPU, but the thread sanitizer sees the race.
     Mutant("norm: no barrier before the sums of the warps", "norm.cu", "sums[warp] = value;\n  __syncthreads();",
@@ -76,6 +78,71 @@ MUTANTS = (
     Mutant("attention: no maximum is taken off", "attention.cu", "dev::Exp2(score - max)", "dev::Exp2(score)", ATTENTION),
     Mutant("attention: a row that sees nothing divides by zero", "attention.cu", "all == 0.0f ? 0.0f : sum / all",
            "sum / all", ATTENTION),
+    # Attention by tiles: the pipeline of copies.
+    Mutant("tiles: no barrier after the copies", "attention_tiles.cu", "dev::CopyWait<1>();\n      __syncthreads();",
+           "dev::CopyWait<1>();", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: a stage is overwritten while it is read", "attention_tiles.cu",
+           "__syncthreads();  // the next copies overwrite this stage", "", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: the copies are not waited for", "attention_tiles.cu", "dev::CopyWait<1>();", "", TILES),
+    Mutant("tiles: waits for a group too early", "attention_tiles.cu", "dev::CopyWait<1>();", "dev::CopyWait<2>();", TILES),
+    Mutant("tiles: the next tile goes to the stage that is read", "attention_tiles.cu",
+           "LoadTile(first + kKvTile, 1 - stage)", "LoadTile(first + kKvTile, stage)", TILES),
+    Mutant("tiles: V of the other stage", "attention_tiles.cu", "AddValues(Tile(stage, true)", "AddValues(Tile(1 - stage, true)",
+           TILES),
+    Mutant("tiles: K in the place of V", "attention_tiles.cu", "AddValues(Tile(stage, true)", "AddValues(Tile(stage, false)",
+           TILES),
+    Mutant("tiles: tokens behind the last are read", "attention_tiles.cu", "const bool seen = first + t < item.kv_end;",
+           "const bool seen = true;", TILES),
+    # Fragments.
+    Mutant("tiles: K fragments with tokens and dims exchanged", "attention_tiles.cu",
+           "(TokenWarp() * S::kTokens + lane / 16 * 8 + lane % 8) * S::kStride + lane / 8 % 2 * 8",
+           "(TokenWarp() * S::kTokens + lane / 8 % 2 * 8 + lane % 8) * S::kStride + lane / 16 * 8", TILES),
+    Mutant("tiles: q fragments with rows and dims exchanged", "attention_tiles.cu",
+           "(RowWarp() * 16 + lane % 16) * S::kStride + lane / 16 * 8",
+           "(RowWarp() * 16 + lane / 16 * 8 + lane % 8) * S::kStride + lane / 8 % 2 * 8", TILES),
+    Mutant("tiles: rows of the weights exchanged", "attention_tiles.cu", "dev::PackBf16(weight[2 * t][2], weight[2 * t][3])",
+           "dev::PackBf16(weight[2 * t][0], weight[2 * t][1])", TILES),
+    Mutant("tiles: V fragments one row off", "attention_tiles.cu", "(TokenWarp() * S::kTokens + lane % 16) * S::kStride",
+           "(TokenWarp() * S::kTokens + (lane + 1) % 16) * S::kStride", TILES),
+    # Masks and tokens.
+    Mutant("tiles: masks off by one bit", "attention_tiles.cu", "S::kTokens + Lane() % 4 * 2;",
+           "S::kTokens + Lane() % 4 * 2 + 1;", TILES),
+    Mutant("tiles: the first masked tile is not masked", "attention_tiles.cu", "first / kKvTile >= item.mask_tile",
+           "first / kKvTile > item.mask_tile", TILES),
+    Mutant("tiles: masks of the wrong row", "attention_tiles.cu", "packed / Group() * item.mask_words",
+           "packed % item.rows * item.mask_words", TILES),
+    Mutant("tiles: the chain starts one token late", "attention_tiles.cu", "if (token >= item.prefix) return",
+           "if (token > item.prefix) return", TILES),
+    Mutant("tiles: heads of the groups exchanged", "attention_tiles.cu", "item.kv_head * Group() + packed % Group()",
+           "packed % Group() * pool.kv_heads + item.kv_head", TILES),
+    Mutant("work list: a row does not see itself", "work_list.cc", "i < plan.chain_begin[r + 1]; ++i) {\n      set",
+           "i < plan.chain_begin[r + 1] - 1; ++i) {\n      set", TILES + ":CudaWorkList.Covers*"),
+    Mutant("work list: prefill rows see the next token", "work_list.cc", "t < plan.prefix_length(r); ++t) set(t);",
+           "t < std::min(plan.prefix_length(r) + 1, item->prefix); ++t) set(t);", TILES + ":CudaWorkList.Covers*"),
+    Mutant("work list: partial results overlap", "work_list.cc", "int64_t{splits} * PartialFloats", "int64_t{1} * PartialFloats",
+           "CudaWorkList.Covers*"),
+    Mutant("work list: the last worker gets what cuts cost", "work_list.cc", "(others - 1) * kItemCost : 0)", "0 : 0)",
+           "CudaWorkList.Balances*"),
+    # Merges.
+    Mutant("tiles: merge without the weights of the parts", "attention_tiles.cu",
+           "const float weight = dev::Exp2(stats[i * stat_stride] - max);", "const float weight = 1.0f;", TILES),
+    Mutant("tiles: merge divides by the last total", "attention_tiles.cu", "total += stats[i * stat_stride + 1] * weight;",
+           "total = stats[i * stat_stride + 1] * weight;", TILES),
+    Mutant("tiles: counters stay", "attention_tiles.cu", "if (Thread() == 0) work.counters[item.merge] = 0;", "", TILES),
+    Mutant("tiles: the first block to arrive merges", "attention_tiles.cu",
+           "if (*arrived + 1 != static_cast<uint32_t>(item.splits)) return;", "if (*arrived != 0) return;",
+           "CudaAttentionTiles.Splits*"),
+    Mutant("tiles: no barrier before the arrival is counted", "attention_tiles.cu",
+           "__syncthreads();\n    if (Thread() == 0) *arrived", "if (Thread() == 0) *arrived", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: no barrier after the arrival is counted", "attention_tiles.cu",
+           "item.merge, 1);\n    __syncthreads();", "item.merge, 1);", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: no barrier before the warps are merged", "attention_tiles.cu",
+           "    __syncthreads();\n    for (int i = Thread(); i < 16 *", "    for (int i = Thread(); i < 16 *", TILES_SMALL,
+           thread_sanitizer=True),
+    Mutant("tiles: no barrier between items", "attention_tiles.cu",
+           "__syncthreads();  // the next item overwrites shared memory", "", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: the total is not corrected for a new maximum", "attention_tiles.cu",
+           "state->total[half] * correction + total", "state->total[half] + total", TILES),
     # Elementwise.
     Mutant("norm: the addend stays out of the residual", "norm.cu", "dev::StorePack(x + c, in);", "", "CudaNorm.*"),
     Mutant("norm: epsilon outside of the root", "norm.cu", "sqrtf(mean + args.epsilon)", "(sqrtf(mean) + args.epsilon)",
@@ -145,7 +212,7 @@ def survives(mutant, build):
                 sys.exit(f"{mutant.name} does not compile:\n{compiled.stderr}")
         tests = sorted((build / "tests/kernels/cuda/CMakeFiles/cuda_kernels_test.dir").rglob("*.o"))
         libraries = [build / "kernels/cuda/device/libcoppice_cuda_kernels_sim.a",
-                     build / "kernels/cuda/device/libcoppice_simt.a", *sorted((build / "kernels/cuda").glob("libcoppice_*plan*.a")),
+                     build / "kernels/cuda/device/libcoppice_simt.a", build / "kernels/cuda/libcoppice_cuda_plan.a",
                      build / "base/libcoppice_base.a"]
         program = folder / "test"
         linked = run(["g++", "-pthread", *sanitize, *objects, *tests, *libraries, "-lgmock", "-lgtest", "-lgtest_main", "-o",
