@@ -10,6 +10,7 @@
 
 #include "base/step_plan.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/work_list.h"
 
 namespace coppice::kernels::cuda {
 
@@ -88,6 +89,29 @@ struct AttentionArgs {
 };
 void Attention(const DeviceStep& step, const AttentionArgs& args, const DevicePool& pool,
                cudaStream_t stream);
+
+// A WorkList (work_list.h) of the step in device memory.
+struct DeviceWork {
+  struct OfClass {
+    const AttentionItem* items = nullptr;
+    const int32_t* worker_begin = nullptr;  // [workers + 1]
+    int32_t workers = 0;
+  };
+  OfClass classes[kTileClasses];
+  const int32_t* chain = nullptr;
+  const uint64_t* masks = nullptr;
+  float* partials = nullptr;     // [partial_floats]
+  uint32_t* counters = nullptr;  // [merges], zero before the first launch; launches leave them zero
+};
+// The same as Attention, by tensor cores, with K and V read once for the rows of a request. The bits
+// of a row depend on the work list too. Only what CanTileAttention says: bf16 activations and pool,
+// head_dim up to 128.
+bool CanTileAttention(DType activations, const DevicePool& pool);
+// Blocks that are resident on a multiprocessor with so much shared memory: WorkShape::workers is
+// this times the number of multiprocessors. More workers are right too, but wait for others.
+int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes);
+void TiledAttention(const DeviceStep& step, const AttentionArgs& args, const DeviceWork& work,
+                    const DevicePool& pool, cudaStream_t stream);
 
 // gate_up [rows, 2 columns]: gate then up. out [rows, columns] = silu(gate) * up.
 void SwiGlu(const void* gate_up, void* out, DType dtype, int64_t rows, int64_t columns,

@@ -26,6 +26,8 @@ inline constexpr int kWarpSize = 32;
 #define DEV_FUNCTION __device__ __forceinline__
 // Most threads of a block and least blocks on a multiprocessor.
 #define DEV_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
+// Before a loop whose arrays must stay in registers.
+#define DEV_UNROLL _Pragma("unroll")
 // An array of the block, 16-byte aligned. At function scope.
 #define DEV_SHARED(T, name, n) __shared__ __align__(16) T name[n]
 // The launch's dynamic shared memory, 16-byte aligned.
@@ -131,6 +133,12 @@ DEV_FUNCTION T FromFloat(float value) {
   } else {
     return value;
   }
+}
+
+// Two values as the fragments of MmaBf16 hold them: the first in the low half.
+DEV_FUNCTION uint32_t PackBf16(float low, float high) {
+  return static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(low))) |
+         static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(high))) << 16;
 }
 
 // N neighbouring values, loaded and stored at once; N sizeof(T) <= 16 and aligned to that.

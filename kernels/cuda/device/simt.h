@@ -209,6 +209,7 @@ inline float __uint_as_float(unsigned bits) {
 #define DEV_KERNEL
 #define DEV_FUNCTION inline
 #define DEV_BOUNDS(threads, blocks)
+#define DEV_UNROLL
 #define DEV_SHARED(T, name, n)          \
   static const char dev_key_##name = 0; \
   T* const name = static_cast<T*>(      \

@@ -1,13 +1,13 @@
-// Random forests over a paged pool, and attention over them in double precision.
+// Attention over random forests in a paged pool, against double precision.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
+#include "tests/kernels/cuda/random_forest.h"
 #include "tests/kernels/cuda/step_fixture.h"
 
 namespace coppice::kernels::cuda {
@@ -19,21 +19,6 @@ struct AttentionShape {
   int q_heads() const { return group * kv_heads; }
 };
 
-// The rows of one request: prefill rows that end at position prefix - 1, then rows with chains.
-struct RequestSpec {
-  int prefix = 0;        // tokens
-  int prefill_rows = 0;  // at most prefix
-  std::vector<int> chains;
-};
-
-// Rows in a forest of draft nodes: node i has chain 1 + its depth, depths at random.
-inline std::vector<int> RandomChains(int nodes, int deepest, uint64_t seed) {
-  std::mt19937_64 generator(seed);
-  std::vector<int> chains(nodes);
-  for (int& chain : chains) chain = 1 + static_cast<int>(generator() % deepest);
-  return chains;
-}
-
 // Lays requests out at random places of a pool of P; T are the activations. Slots that no row sees
 // hold NaN.
 template <class T, class P>
@@ -42,16 +27,10 @@ class AttentionCase {
   AttentionCase(const AttentionShape& shape, const std::vector<RequestSpec>& requests,
                 uint64_t seed, float query_size = 2.0f)
       : shape_(shape) {
-    int64_t blocks = 1;
-    int64_t scratch_blocks = 1;
-    for (const RequestSpec& request : requests) {
-      blocks += (request.prefix + kBlockSize - 1) / kBlockSize;
-      const int chained = std::accumulate(request.chains.begin(), request.chains.end(), 0);
-      scratch_blocks += chained * 2 / kBlockSize + 1;  // half of the scratch slots stay dead
-    }
-    MakePlan(requests, blocks, scratch_blocks, seed);
-    pool_ = std::make_unique<TestPool<P>>(kLayers, shape.kv_heads, shape.head_dim,
-                                          blocks + scratch_blocks, seed + 1);
+    const Forest forest = MakeForest(requests, seed);
+    plan_ = forest.plan;
+    pool_ = std::make_unique<TestPool<P>>(kLayers, shape.kv_heads, shape.head_dim, forest.blocks,
+                                          seed + 1);
     step_ = std::make_unique<TestStep>(plan_);
     HideUnseen();
     const size_t width = size_t(shape.q_heads() + 2 * shape.kv_heads) * shape.head_dim;
@@ -96,71 +75,11 @@ class AttentionCase {
     ASSERT_EQ(std::memcmp(after.data(), before_.data(), before_.size() * sizeof(P)), 0) << what;
   }
 
-  // What row r sees, in position order, by the definition of StepPlan.
-  std::vector<int32_t> SlotsOf(int r) const {
-    std::vector<int32_t> slots;
-    size_t segment = 0;
-    while (r >= plan_.segments[segment].first_row + plan_.segments[segment].rows) ++segment;
-    for (int32_t position = 0; position < plan_.prefix_length(r); ++position) {
-      const int32_t block = plan_.table[plan_.table_begin[segment] + position / kBlockSize];
-      slots.push_back(block * kBlockSize + position % kBlockSize);
-    }
-    for (int32_t i = plan_.chain_begin[r]; i < plan_.chain_begin[r + 1]; ++i) {
-      slots.push_back(plan_.chain[i]);
-    }
-    return slots;
-  }
+  std::vector<int32_t> SlotsOf(int r) const { return VisibleSlots(plan_, r); }
 
   static constexpr int kLayers = 2, kLayer = 1;
 
  private:
-  void MakePlan(const std::vector<RequestSpec>& requests, int64_t blocks, int64_t scratch_blocks,
-                uint64_t seed) {
-    std::mt19937_64 generator(seed);
-    std::vector<int32_t> free_blocks(blocks + scratch_blocks - 1);
-    std::iota(free_blocks.begin(), free_blocks.end(), 1);
-    std::shuffle(free_blocks.begin(), free_blocks.end(), generator);
-    std::vector<int32_t> free_slots;
-    for (int64_t i = 0; i < scratch_blocks; ++i) {
-      for (int place = 0; place < kBlockSize; ++place) {
-        free_slots.push_back(free_blocks.back() * kBlockSize + place);
-      }
-      free_blocks.pop_back();
-    }
-    std::shuffle(free_slots.begin(), free_slots.end(), generator);
-    for (const RequestSpec& request : requests) {
-      Segment segment;
-      segment.first_row = plan_.rows();
-      segment.prefix_len = request.prefix;
-      for (int i = 0; i < request.prefix; i += kBlockSize) {
-        plan_.table.push_back(free_blocks.back());
-        free_blocks.pop_back();
-      }
-      plan_.table_begin.push_back(static_cast<int32_t>(plan_.table.size()));
-      for (int i = request.prefix - request.prefill_rows; i < request.prefix; ++i) AddRow(i);
-      std::vector<int32_t> deepest;  // nodes of later rows share slots with it, as in a tree
-      for (const int length : request.chains) {
-        std::vector<int32_t> chain(deepest.begin(),
-                                   deepest.begin() + std::min<size_t>(deepest.size(), length - 1));
-        while (static_cast<int>(chain.size()) < length) {
-          chain.push_back(free_slots.back());
-          free_slots.pop_back();
-        }
-        if (chain.size() > deepest.size()) deepest = chain;
-        plan_.chain.insert(plan_.chain.end(), chain.begin(), chain.end());
-        AddRow(request.prefix + length - 1);
-      }
-      segment.rows = plan_.rows() - segment.first_row;
-      plan_.segments.push_back(segment);
-    }
-  }
-  void AddRow(int position) {
-    plan_.token.push_back(0);
-    plan_.position.push_back(position);
-    plan_.slot.push_back(0);
-    plan_.chain_begin.push_back(static_cast<int32_t>(plan_.chain.size()));
-  }
-
   void HideUnseen() {
     std::vector<bool> seen(pool_->view.blocks * kBlockSize);
     for (int r = 0; r < rows(); ++r) {
