@@ -21,17 +21,17 @@ namespace {
 
 // What the device gives to a backend, in the order in which it may be taken away again.
 struct DeviceParts {
-  std::string description;
+  DeviceFacts facts;
   DeviceStream stream;
   DeviceEvent body_done, step_done;
 };
 
 absl::StatusOr<DeviceParts> MakeParts() {
-  COPPICE_ASSIGN_OR_RETURN(std::string description, UseDevice());
+  COPPICE_ASSIGN_OR_RETURN(DeviceFacts facts, UseDevice());
   COPPICE_ASSIGN_OR_RETURN(DeviceStream stream, DeviceStream::Create("the stream of the steps"));
   COPPICE_ASSIGN_OR_RETURN(DeviceEvent body, DeviceEvent::Create("the end of the body"));
   COPPICE_ASSIGN_OR_RETURN(DeviceEvent step, DeviceEvent::Create("the end of a step"));
-  return DeviceParts{std::move(description), std::move(stream), std::move(body), std::move(step)};
+  return DeviceParts{std::move(facts), std::move(stream), std::move(body), std::move(step)};
 }
 
 class CudaBackend final : public Backend {
@@ -45,7 +45,9 @@ class CudaBackend final : public Backend {
   absl::Status Init();
 
   const char* name() const override { return "cuda"; }
-  std::string description() const override { return absl::StrCat("cuda ", parts_.description); }
+  std::string description() const override {
+    return absl::StrCat("cuda ", parts_.facts.description);
+  }
   bool batch_invariant() const override { return false; }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
@@ -89,7 +91,7 @@ class CudaBackend final : public Backend {
 
 absl::Status CudaBackend::Init() {
   COPPICE_ASSIGN_OR_RETURN(products_, CublasMatMul::Create(&parts_.stream));
-  ops_ = std::make_unique<CudaOps>(&parts_.stream, products_.get(), &step_rows_);
+  ops_ = std::make_unique<CudaOps>(parts_.facts, &parts_.stream, products_.get(), &step_rows_);
   return absl::OkStatus();
 }
 

@@ -36,6 +36,7 @@ void CudaOps::Begin(const StepPlan& plan, const DeviceStep& step) {
   step_ = step;
   rows_ = plan.rows();
   status_ = absl::OkStatus();
+  work_made_ = false;
 }
 
 void CudaOps::CheckRows(const Tensor& tensor, int64_t columns) const {
@@ -125,9 +126,32 @@ void CudaOps::Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) {
   CheckRows(out, int64_t{q_heads} * shape.head_dim);
   COPPICE_CHECK(qkv.dtype == out.dtype);
   COPPICE_CHECK(layer >= 0 && layer < shape.layers);
-  cuda::Attention(step_, {qkv.data, out.data, qkv.dtype, q_heads, layer}, PoolOf(pool),
-                  stream_->get());
+  const DevicePool device_pool = PoolOf(pool);
+  const AttentionArgs args = {qkv.data, out.data, qkv.dtype, q_heads, layer};
+  const int group = q_heads / shape.kv_heads;
+  if (!CanTileAttention(qkv.dtype, device_pool) || group > kTileRows[kTileClasses - 1]) {
+    cuda::Attention(step_, args, device_pool, stream_->get());
+  } else if (MakeWork(device_pool, q_heads)) {
+    TiledAttention(step_, args, work_.work(), device_pool, stream_->get());
+  } else {
+    return;
+  }
   Launched("attention", layer);
+}
+
+bool CudaOps::MakeWork(const DevicePool& pool, int q_heads) {
+  if (work_made_) return true;
+  WorkShape shape;
+  shape.group = q_heads / pool.kv_heads;
+  shape.kv_heads = pool.kv_heads;
+  shape.head_dim = pool.head_dim;
+  for (int c = 0; c < kTileClasses; ++c) {
+    shape.workers[c] = device_.multiprocessors *
+                       TileBlocksPerMultiprocessor(c, pool.head_dim, device_.shared_bytes);
+  }
+  status_ = work_.Upload(*plan_, shape, stream_);
+  work_made_ = status_.ok();
+  return work_made_;
 }
 
 void CudaOps::SwiGlu(Tensor gate_up, Tensor out) {

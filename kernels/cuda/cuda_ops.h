@@ -12,16 +12,19 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/cublas_matmul.h"
 #include "kernels/cuda/cuda_step_rows.h"
+#include "kernels/cuda/device_check.h"
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/work_upload.h"
 
 namespace coppice::kernels::cuda {
 
 class CudaOps final : public Ops {
  public:
   // All must outlive the ops.
-  CudaOps(DeviceStream* stream, CublasMatMul* products, CudaStepRows* step_rows)
-      : stream_(stream), products_(products), step_rows_(step_rows) {}
+  CudaOps(const DeviceFacts& device, DeviceStream* stream, CublasMatMul* products,
+          CudaStepRows* step_rows)
+      : device_(device), stream_(stream), products_(products), step_rows_(step_rows) {}
 
   // step: the plan in device memory. plan must live until the step has run.
   void Begin(const StepPlan& plan, const DeviceStep& step);
@@ -48,12 +51,19 @@ class CudaOps final : public Ops {
   // Takes the error of a launch, if it failed. layer: -1 = of none.
   void Launched(absl::string_view kernel, int layer = -1);
 
+  // The work list of this step, for a pool and query heads that are those of every layer. False
+  // after an error.
+  bool MakeWork(const DevicePool& pool, int q_heads);
+
+  const DeviceFacts device_;
   DeviceStream* const stream_;
   CublasMatMul* const products_;
   CudaStepRows* const step_rows_;
   const StepPlan* plan_ = nullptr;
   DeviceStep step_;
   int64_t rows_ = 0;  // that the next op works on
+  WorkUpload work_;
+  bool work_made_ = false;  // of this step
   absl::Status status_;
 };
 

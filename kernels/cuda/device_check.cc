@@ -32,7 +32,7 @@ absl::Status DriverTooOld() {
 
 }  // namespace
 
-absl::StatusOr<std::string> UseDevice() {
+absl::StatusOr<DeviceFacts> UseDevice() {
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
   if (error == cudaErrorInsufficientDriver) return DriverTooOld();
@@ -52,7 +52,8 @@ absl::StatusOr<std::string> UseDevice() {
   }
   COPPICE_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(0), "cudaSetDevice", kWhat));
   const size_t gib = (device.totalGlobalMem + (size_t{1} << 29)) >> 30;
-  return absl::StrCat(device.name, ", ", gib, " GiB");
+  return DeviceFacts{absl::StrCat(device.name, ", ", gib, " GiB"), device.multiProcessorCount,
+                     static_cast<int64_t>(device.sharedMemPerMultiprocessor)};
 }
 
 }  // namespace coppice::kernels::cuda

@@ -1,9 +1,6 @@
 #include "kernels/cuda/plan_upload.h"
 
-#include <algorithm>
-#include <bit>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "base/status.h"
@@ -12,32 +9,6 @@ namespace coppice::kernels::cuda {
 namespace {
 
 constexpr char kWhat[] = "the plan of a step";
-constexpr size_t kLeastBytes = size_t{64} << 10;
-constexpr size_t kAlignment = 16;
-
-// Places arrays one after the other in a block: first without memory, to learn the size, then with
-// it.
-class Layout {
- public:
-  Layout() = default;
-  Layout(uint8_t* host, const void* device)
-      : host_(host), device_(static_cast<const uint8_t*>(device)) {}
-
-  template <class T>
-  const T* Add(const std::vector<T>& values) {
-    const size_t offset = bytes_, size = values.size() * sizeof(T);
-    bytes_ = (offset + size + kAlignment - 1) / kAlignment * kAlignment;
-    if (host_ == nullptr) return nullptr;
-    if (size > 0) std::memcpy(host_ + offset, values.data(), size);
-    return reinterpret_cast<const T*>(device_ + offset);
-  }
-  size_t bytes() const { return bytes_; }
-
- private:
-  uint8_t* host_ = nullptr;
-  const uint8_t* device_ = nullptr;
-  size_t bytes_ = 0;
-};
 
 // What follows from the plan row by row.
 struct RowFacts {
@@ -56,7 +27,7 @@ struct RowFacts {
   std::vector<int32_t> need_row;             // [needs]
 };
 
-DeviceStep Place(const StepPlan& plan, const RowFacts& facts, Layout* layout) {
+DeviceStep Place(const StepPlan& plan, const RowFacts& facts, BlockLayout* layout) {
   DeviceStep step;
   step.token = layout->Add(plan.token);
   step.position = layout->Add(plan.position);
@@ -79,24 +50,11 @@ DeviceStep Place(const StepPlan& plan, const RowFacts& facts, Layout* layout) {
 
 absl::Status PlanUpload::Upload(const StepPlan& plan, DeviceStream* stream) {
   const RowFacts facts(plan);
-  Layout sizes;
-  Place(plan, facts, &sizes);
-  Block& block = blocks_[next_];
-  COPPICE_RETURN_IF_ERROR(Grow(sizes.bytes(), &block));
-  Layout layout(block.host.data(), block.device.data());
-  const DeviceStep step = Place(plan, facts, &layout);
-  COPPICE_RETURN_IF_ERROR(
-      stream->CopyToDevice(block.device.data(), block.host.data(), layout.bytes(), kWhat));
+  DeviceStep step;
+  COPPICE_RETURN_IF_ERROR(blocks_[next_].Upload(
+      stream, kWhat, [&](BlockLayout* layout) { step = Place(plan, facts, layout); }));
   next_ = 1 - next_;
   step_ = step;
-  return absl::OkStatus();
-}
-
-absl::Status PlanUpload::Grow(size_t bytes, Block* block) {
-  if (block->device.size() >= bytes && block->host.size() >= bytes) return absl::OkStatus();
-  const size_t size = std::bit_ceil(std::max(bytes, kLeastBytes));
-  COPPICE_ASSIGN_OR_RETURN(block->host, PinnedBuffer::Allocate(size, kWhat));
-  COPPICE_ASSIGN_OR_RETURN(block->device, DeviceBuffer::Allocate(size, kWhat));
   return absl::OkStatus();
 }
 

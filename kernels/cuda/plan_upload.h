@@ -4,13 +4,12 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 
 #include "absl/status/status.h"
 #include "base/step_plan.h"
-#include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/upload_block.h"
 
 namespace coppice::kernels::cuda {
 
@@ -24,13 +23,7 @@ class PlanUpload {
   const DeviceStep& step() const { return step_; }
 
  private:
-  struct Block {
-    PinnedBuffer host;
-    DeviceBuffer device;
-  };
-  static absl::Status Grow(size_t bytes, Block* block);
-
-  std::array<Block, 2> blocks_;
+  std::array<UploadBlock, 2> blocks_;
   int next_ = 0;
   DeviceStep step_;
 };

@@ -86,6 +86,8 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* device, int number
     device->major = settings.major;
     device->minor = settings.minor;
     device->totalGlobalMem = settings.memory;
+    device->multiProcessorCount = 4;
+    device->sharedMemPerMultiprocessor = 228 << 10;
     return cudaSuccess;
   });
 }

@@ -40,6 +40,7 @@ class FailureTest : public testing::Test {
     options.threads = 1;
     options.max_rows = 16;
     options.always_list = true;
+    options.dtype = "bf16";  // the type with the most calls
     COPPICE_ASSIGN_OR_RETURN(const auto runner, ModelRunner::Load(options, one_.get()));
     const absl::Status status = RunSteps(runner.get());
     calls_until_the_end_ = fake::CountCalls();
@@ -92,6 +93,7 @@ TEST_F(FailureTest, EveryCallInTurn) {
   const int64_t calls = calls_until_the_end_ - begin;
   ASSERT_GT(calls, 200);
   std::set<std::string> failed;
+  std::string messages;
   for (const cudaError_t error : {cudaErrorLaunchFailure, cudaErrorMemoryAllocation}) {
     for (int64_t n = 0; n < calls; ++n) {
       fake::FailCall(n, error);
@@ -100,6 +102,7 @@ TEST_F(FailureTest, EveryCallInTurn) {
       ASSERT_NE(call, "") << "call " << n << " was not made";
       failed.insert(call);
       if (!status.ok()) {
+        absl::StrAppend(&messages, status.message(), "\n");
         const std::string name = call == "cudaGetLastError" ? "kernel launch" : call;
         // What it was for, the call, the error.
         EXPECT_THAT(std::string(status.message()),
@@ -121,6 +124,12 @@ TEST_F(FailureTest, EveryCallInTurn) {
   for (const char* call : {"cudaMalloc", "cudaHostAlloc", "cudaMemcpyAsync", "cudaEventQuery",
                            "cudaEventRecord", "kernel launch", "cublasLtMatmul"})
     EXPECT_TRUE(failed.count(call)) << call;
+  for (const char* purpose :
+       {"a weight of ", "a gain of ", "the bias of ", "a KV pool of ", "a rotary table of ",
+        "a tensor BF16 [16, ", "the workspace of cuBLASLt", "the plan of a step",
+        "the work list of attention", "a product of 5 rows by ", "embedding: ",
+        "attention of layer 0", "commit of KV", "the logits of a step", "the end of a step"})
+    EXPECT_THAT(messages, HasSubstr(purpose));
 }
 
 // The device fails while it works: who waits is told, and the device stays lost.

@@ -22,7 +22,7 @@ class FakeDeviceTest : public testing::Test {
   static std::string CheckMessage(const fake::DeviceSettings& settings) {
     fake::Configure(settings);
     const auto device = UseDevice();
-    return device.ok() ? *device : std::string(device.status().message());
+    return device.ok() ? device->description : std::string(device.status().message());
   }
 
   DeviceStream stream_ = DeviceStream::Create("a test").value();
