@@ -119,7 +119,7 @@ TEST(CudaAttentionTiles, SplitsAreMergedInOrder) {
   for (const int workers : {1, 2, 5, 40}) {
     TestTiles({4, 2, 64}, {{400, 0, {1, 2, 3}}}, workers);
     TestTiles({4, 1, 64}, {{400, 0, RandomChains(12, 4, 3)}}, workers);
-    TestTiles({8, 1, 64}, {{400, 0, RandomChains(16, 4, 4)}}, workers);
+    TestTiles({8, 1, 64}, {{200, 0, RandomChains(16, 4, 4)}}, workers);
   }
 }
 
