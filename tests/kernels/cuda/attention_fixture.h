@@ -60,7 +60,10 @@ class AttentionCase {
     args.layer = kLayer;
     return args;
   }
-  void Run() { Attention(step(), Args(), pool(), nullptr); }
+  void Run() {
+    Attention(step(), Args(), pool(), nullptr);
+    WaitForDevice();
+  }
 
   // Every element, and that the pool is as it was.
   void Check(const std::string& what) {

@@ -56,6 +56,7 @@ TEST(CudaAttention, RowThatSeesNothingGivesZero) {
   step.prefix_len = nothing.data();
   step.chain_begin = nothing.data();
   Attention(step, attention.Args(), attention.pool(), nullptr);
+  WaitForDevice();
   for (size_t i = 0; i < attention.out().size(); ++i) {
     ASSERT_EQ(dev::ToFloat(attention.out()[i]), 0.0f);
   }

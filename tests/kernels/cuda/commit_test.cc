@@ -29,6 +29,7 @@ void TestCommit(int layers, int kv_heads, int head_dim, int copies) {
   }
   const TestStep step(plan);
   CommitKv(step.view, pool.view, nullptr);
+  WaitForDevice();
   ASSERT_EQ(std::memcmp(pool.values.data(), want.data(), want.size() * sizeof(P)), 0)
       << layers << " layers, " << kv_heads << " heads, dim " << head_dim << ", " << copies;
 }

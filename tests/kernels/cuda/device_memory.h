@@ -1,12 +1,10 @@
-// Memory that kernels and the test both reach, between guard bands. In simulation it is host
-// memory; on a GPU it would be managed memory.
+// Memory that kernels and the test both reach, between guard bands.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -18,6 +16,13 @@
 
 namespace coppice::kernels::cuda {
 
+// Host memory for the simulator (device_memory_sim.cc), managed memory on a GPU
+// (device_memory_gpu.cc). 256-byte aligned.
+void* AllocateForDevice(size_t bytes);
+void FreeForDevice(void* memory);
+// Until all launches have run; ends the program when one failed.
+void WaitForDevice();
+
 // count values of T, 256-byte aligned, with a guard band on each side. Poisoned with 0xff: NaN as a
 // float, -1 as an integer.
 template <class T>
@@ -25,7 +30,7 @@ class DeviceArray {
  public:
   explicit DeviceArray(size_t count) : count_(count) {
     bytes_ = (count * sizeof(T) + 255) / 256 * 256 + 2 * kGuard;
-    memory_ = static_cast<uint8_t*>(std::aligned_alloc(256, bytes_));
+    memory_ = static_cast<uint8_t*>(AllocateForDevice(bytes_));
     std::memset(memory_, kGuardByte, bytes_);
     std::memset(memory_ + kGuard, 0xff, count * sizeof(T));
   }
@@ -33,6 +38,7 @@ class DeviceArray {
     if (!values.empty()) std::memcpy(data(), values.data(), values.size() * sizeof(T));
   }
   ~DeviceArray() {
+    WaitForDevice();
     for (size_t i = 0; i < bytes_; ++i) {
       if (i == kGuard) i += count_ * sizeof(T);
       if (i < bytes_ && memory_[i] != kGuardByte) {
@@ -41,7 +47,7 @@ class DeviceArray {
         break;
       }
     }
-    std::free(memory_);
+    FreeForDevice(memory_);
   }
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;

@@ -30,6 +30,7 @@ void TestEmbed(int rows, int64_t columns, int64_t matrix_rows, int64_t first_row
   args.first_row = first_row;
   args.x = x.data();
   Embed(step.view, args, nullptr);
+  WaitForDevice();
   for (int r = 0; r < rows; ++r) {
     const int64_t row = plan.token[r] - first_row;
     for (int64_t c = 0; c < columns; ++c) {

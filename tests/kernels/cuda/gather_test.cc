@@ -17,6 +17,7 @@ void TestGather(int rows, std::vector<int> needed, int64_t words) {
   std::iota(before.begin(), before.end(), 7u);
   DeviceArray<uint32_t> values(before);
   GatherRows(step.view, values.data(), words * 4, nullptr);
+  WaitForDevice();
   for (size_t i = 0; i < needed.size(); ++i) {
     for (int64_t c = 0; c < words; ++c) {
       ASSERT_EQ(values[i * words + c], before[needed[i] * words + c])

@@ -219,7 +219,7 @@ def survives(mutant, build):
                       program])
         if linked.returncode != 0:
             sys.exit(f"{mutant.name} does not link:\n{linked.stderr}")
-        environment = {**os.environ, "DEV_ORDER": "random", "DEV_SEED": "7", "TSAN_OPTIONS": "symbolize=0 exitcode=66"}
+        environment = {**os.environ, "DEV_ORDER": "random", "DEV_SEED": "7", "TSAN_OPTIONS": "halt_on_error=1 symbolize=0 exitcode=66"}
         try:
             return run([program, f"--gtest_filter={mutant.tests}"], env=environment, timeout=600).returncode == 0
         except subprocess.TimeoutExpired:

@@ -24,6 +24,7 @@ void TestAddNorm(int64_t rows, int64_t columns, bool with_addend) {
   args.columns = columns;
   args.epsilon = 1e-5f;
   AddNorm(args, nullptr);
+  WaitForDevice();
   for (int64_t r = 0; r < rows; ++r) {
     double squares = 0;
     for (int64_t c = 0; c < columns; ++c) {
@@ -74,6 +75,7 @@ TEST(CudaNorm, ZeroRowStaysZero) {
   args.columns = 96;
   args.epsilon = 1e-6f;
   AddNorm(args, nullptr);
+  WaitForDevice();
   for (int i = 0; i < 96; ++i) ASSERT_EQ(out[i], 0.0f);
 }
 
@@ -83,6 +85,7 @@ void TestAddBias(int64_t rows, int64_t columns) {
   DeviceArray<T> y(before);
   DeviceArray<float> bias(RandomValues<float>(columns, columns));
   AddBias(y.data(), kTypeOf<T>, bias.data(), rows, columns, nullptr);
+  WaitForDevice();
   for (int64_t i = 0; i < rows * columns; ++i) {
     const double want = double{dev::ToFloat(before[i])} + bias[i % columns];
     ExpectNear(y[i], want, 1.0, 1e-6, "bias");

@@ -53,6 +53,7 @@ void TestRope(int group, int kv_heads, int dim, int rows, int32_t last = 1000) {
   args.cos = angles.cos.data();
   args.sin = angles.sin.data();
   RopeAndStoreKv(step.view, args, pool.view, nullptr);
+  WaitForDevice();
   for (int r = 0; r < rows; ++r) {
     for (int head = 0; head < q_heads + 2 * kv_heads; ++head) {
       for (int d = 0; d < dim; ++d) {

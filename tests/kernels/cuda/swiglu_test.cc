@@ -10,6 +10,7 @@ void TestSwiGlu(int64_t rows, int64_t columns, float size) {
   DeviceArray<T> gate_up(RandomValues<T>(rows * 2 * columns, rows * 10007 + columns, size));
   DeviceArray<T> out(rows * columns);
   SwiGlu(gate_up.data(), out.data(), kTypeOf<T>, rows, columns, nullptr);
+  WaitForDevice();
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) {
       const double gate = dev::ToFloat(gate_up[r * 2 * columns + c]);
@@ -40,6 +41,7 @@ TEST(CudaSwiGlu, LargeGatesStayFinite) {
   DeviceArray<float> gate_up(values);
   DeviceArray<float> out(8);
   SwiGlu(gate_up.data(), out.data(), DType::kF32, 1, 8, nullptr);
+  WaitForDevice();
   for (int i = 0; i < 8; ++i) {
     const double gate = gates[i];
     const double want = gate < -80 ? 0.0 : gate / (1.0 + std::exp(-gate)) * 2.0;

@@ -32,22 +32,24 @@ bool Sees(const WorkList& list, const AttentionItem& item, int row, int token) {
 
 // Every (row, slot that it sees, KV head) is in one item once, and nothing else is.
 void CheckCoverage(const StepPlan& plan, const WorkShape& shape, const WorkList& list) {
-  std::map<std::pair<int, int>, std::multiset<int32_t>> seen;  // (row, head) -> slots
+  std::map<std::pair<int, int>, std::vector<int32_t>> seen;  // (row, head) -> slots
   for (const WorkList::OfClass& work : list.classes) {
     for (const AttentionItem& item : work.items) {
       ASSERT_EQ(item.kv_begin % kKvTile, 0);
       for (int row = item.first_row; row < item.first_row + item.rows; ++row) {
-        std::multiset<int32_t>& slots = seen[{row, item.kv_head}];
+        std::vector<int32_t>& slots = seen[{row, item.kv_head}];
         for (int token = item.kv_begin; token < item.kv_end; ++token) {
-          if (Sees(list, item, row, token)) slots.insert(SlotOf(plan, list, item, token));
+          if (Sees(list, item, row, token)) slots.push_back(SlotOf(plan, list, item, token));
         }
       }
     }
   }
   ASSERT_EQ(seen.size(), static_cast<size_t>(plan.rows() * shape.kv_heads));
-  for (const auto& [place, slots] : seen) {
-    const std::vector<int32_t> want = VisibleSlots(plan, place.first);
-    ASSERT_EQ(slots, std::multiset<int32_t>(want.begin(), want.end())) << "row " << place.first;
+  for (auto& [place, slots] : seen) {
+    std::vector<int32_t> want = VisibleSlots(plan, place.first);
+    std::sort(want.begin(), want.end());
+    std::sort(slots.begin(), slots.end());
+    ASSERT_EQ(slots, want) << "row " << place.first;
   }
 }
 
@@ -117,7 +119,7 @@ void CheckAll(const StepPlan& plan, const WorkShape& shape) {
 
 TEST(CudaWorkList, CoversEveryRowTokenAndHeadOnce) {
   std::mt19937_64 generator(1);
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int trial = 0; trial < 40; ++trial) {
     std::vector<RequestSpec> requests(1 + generator() % 5);
     for (RequestSpec& request : requests) {
       request.prefix =
