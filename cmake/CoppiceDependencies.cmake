@@ -14,10 +14,13 @@ pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 
-# The seam of the CUDA build: kernels/cuda (behind kernels/backend.h) and the NCCL communicator add their sources where this is
-# on. They are not written yet, so the preset proves the toolkit and builds the CPU backend alone.
-option(COPPICE_CUDA "find the CUDA toolkit for the CUDA backend" OFF)
+# The CUDA backend (kernels/cuda, behind kernels/backend.h) is built in one of two ways: for a device, or for tests that need
+# none, with kernels that run on the processor and the toolkit's headers alone.
+option(COPPICE_CUDA "the CUDA backend" OFF)
+option(COPPICE_CUDA_SIM "the CUDA backend over a simulated device" OFF)
+if(COPPICE_CUDA AND COPPICE_CUDA_SIM)
+  message(FATAL_ERROR "COPPICE_CUDA and COPPICE_CUDA_SIM exclude each other")
+endif()
 if(COPPICE_CUDA)
   find_package(CUDAToolkit 12 REQUIRED)
-  message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} found; this tree has no CUDA backend yet, only the CPU backend is built")
 endif()

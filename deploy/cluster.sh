@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # cluster.sh up --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D] [--port P] [--dtype auto|f32|bf16]
 #               [--kv-bytes N] [--draft-kv-bytes N] [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
-#               [--stuck-after SECONDS]
+#               [--stuck-after SECONDS] [--backend cpu|cuda] [--preset NAME]
 # cluster.sh down [--port P | --state DIR]
 # cluster.sh status [--port P | --state DIR]
 # up starts a cluster of your own models on this host, in the background: a coordinator, R replicas of T ranks (one
 # mpirun each, so that a failure stays in its replica), D draft nodes (none without --draft), and returns 0 when all of
 # them are ready; else non-zero with the reason, leaving nothing behind. down ends it. status exits 0 when it is ready.
+# --backend is what replicas and draft nodes compute on; cuda needs programs built with it: --preset cuda takes those
+# of build/cuda (the default is release, or $COPPICE_BIN). CUDA_VISIBLE_DEVICES says which device a process gets.
 # A replica or draft node that hangs ends its processes and stays down; status names it, its log says why.
 # Logs and process ids are in ${XDG_STATE_HOME:-~/.local/state}/coppice/PORT.
 set -euo pipefail
@@ -18,11 +20,11 @@ usage() { echo "cluster: $* (see --help)" >&2; exit 2; }
 command=${1:-}
 case $command in
   up | down | status) shift ;;
-  -h | --help) sed -n '2,11s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h | --help) sed -n '2,13s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
   *) usage "expected up, down or status, got '$command'" ;;
 esac
 
-declare -A option=([tp]=1 [replicas]=1 [drafts]=1 [port]=8000 [dtype]=auto [deadline]=120)
+declare -A option=([tp]=1 [replicas]=1 [drafts]=1 [port]=8000 [dtype]=auto [deadline]=120 [backend]=cpu)
 while [ $# -gt 0 ]; do
   [[ $1 == --* ]] || usage "unexpected argument '$1'"
   name=${1#--}
@@ -36,7 +38,7 @@ while [ $# -gt 0 ]; do
   fi
   case $command:$name in
     *:port | *:state) ;;
-    up:target | up:draft | up:tp | up:replicas | up:drafts | up:dtype | up:kv-bytes | up:draft-kv-bytes | up:threads | up:name | up:deadline | up:stuck-after) ;;
+    up:target | up:draft | up:tp | up:replicas | up:drafts | up:dtype | up:kv-bytes | up:draft-kv-bytes | up:threads | up:name | up:deadline | up:stuck-after | up:backend | up:preset) ;;
     *) usage "unknown option --$name of $command" ;;
   esac
   option[$name]=$value
@@ -46,6 +48,7 @@ for name in tp replicas drafts port deadline stuck-after kv-bytes draft-kv-bytes
   [ -z "$value" ] || [[ $value =~ ^[0-9]{1,18}$ ]] || usage "--$name must be a number, got '$value'"
 done
 for name in tp replicas; do [ "${option[$name]}" -ge 1 ] || usage "--$name must be at least 1"; done
+case ${option[backend]} in cpu | cuda) ;; *) usage "--backend must be cpu or cuda, got '${option[backend]}'" ;; esac
 port=${option[port]}
 if [ "$port" -lt 1 ] || [ "$port" -gt 65535 ]; then usage "--port must be between 1 and 65535, got $port"; fi
 state=${option[state]:-${XDG_STATE_HOME:-$HOME/.local/state}/coppice/$port}
@@ -54,6 +57,7 @@ url=http://127.0.0.1:$port
 
 # shellcheck source=deploy/environment.sh
 . "$here/environment.sh"
+[ -z "${option[preset]:-}" ] || coppice_bin=$coppice_root/build/${option[preset]}/bin
 
 # The time at which process $1 started, in clock ticks since boot: tells a process from a later one of the same id.
 started_at() {
@@ -99,7 +103,7 @@ up() {
     [ -d "$folder" ] || fail "$folder: no such folder; expected a Hugging Face model folder with config.json and model.safetensors"
   done
   for name in coppice-coordinator coppice-worker coppice-draft; do
-    [ -x "$coppice_bin/$name" ] || fail "$coppice_bin/$name is missing; run deploy/setup.sh and deploy/build.sh first"
+    [ -x "$coppice_bin/$name" ] || fail "$coppice_bin/$name is missing; run deploy/setup.sh and deploy/build.sh${option[preset]:+ ${option[preset]}} first"
   done
   if [ -f "$state/processes" ]; then
     [ -z "$(running)" ] || fail "a cluster with its state in $state is already up; end it with: cluster.sh down --port $port"
@@ -128,12 +132,12 @@ up() {
     # A session folder for each mpirun: two that start at once race to make what they would share, and one fails.
     mkdir "${coppice_run_folders[0]}/replica-$i"
     start "replica-$i" env "OMPI_MCA_orte_tmpdir_base=${coppice_run_folders[0]}/replica-$i" mpirun -q -np "${option[tp]}" "$coppice_bin/coppice-worker" --coordinator="$control" \
-      --replica_id="replica-$i" --tp="${option[tp]}" --model="$target" --dtype="${option[dtype]}" --threads="$threads" \
+      --replica_id="replica-$i" --tp="${option[tp]}" --model="$target" --backend="${option[backend]}" --dtype="${option[dtype]}" --threads="$threads" \
       ${option[kv-bytes]:+--kv_bytes="${option[kv-bytes]}"}
   done
   for ((i = 0; i < drafts; i++)); do
     start "draft-$i" "$coppice_bin/coppice-draft" --coordinator="$control" --node_id="draft-$i" --model="$draft" \
-      --dtype="${option[dtype]}" --threads="$threads" ${option[draft-kv-bytes]:+--kv_bytes="${option[draft-kv-bytes]}"}
+      --backend="${option[backend]}" --dtype="${option[dtype]}" --threads="$threads" ${option[draft-kv-bytes]:+--kv_bytes="${option[draft-kv-bytes]}"}
   done
   wait_ready "$drafts"
   trap - EXIT

@@ -4,6 +4,10 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/cpu_backend.h"
 
+#ifdef COPPICE_HAS_CUDA
+#include "kernels/cuda/cuda_backend.h"
+#endif
+
 namespace coppice::kernels {
 
 size_t DTypeSize(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
@@ -22,7 +26,14 @@ const char* DTypeName(DType dtype) {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options) {
   if (options.kind == "cpu") return cpu::MakeCpuBackend(options);
-  if (options.kind == "cuda") return absl::UnimplementedError("this build has no CUDA backend");
+  if (options.kind == "cuda") {
+#ifdef COPPICE_HAS_CUDA
+    return cuda::MakeCudaBackend(options);
+#else
+    return absl::UnimplementedError(
+        "this build has no CUDA backend; one that has is built with: deploy/build.sh cuda");
+#endif
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("backend must be cpu or cuda, got \"", options.kind, "\""));
 }

@@ -76,7 +76,13 @@ class KvPool {
   size_t bytes = 0;
 };
 
-struct RopeTable;  // cos and sin per position, made by Backend::MakeRope
+// cos and sin per position in the memory of a backend (kernels/rope_table.h). Immutable.
+class RopeTable {
+ public:
+  virtual ~RopeTable() = default;
+  int head_dim = 0;
+  int max_positions = 0;
+};
 
 struct RopeConfig {
   int head_dim = 0;
@@ -160,7 +166,7 @@ class Backend {
                                                        DType dtype, std::vector<float> bias) = 0;
   virtual absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) = 0;
   virtual absl::StatusOr<std::unique_ptr<KvPool>> MakeKvPool(const KvPoolShape& shape) = 0;
-  virtual std::shared_ptr<const RopeTable> MakeRope(const RopeConfig& config) = 0;
+  virtual absl::StatusOr<std::shared_ptr<const RopeTable>> MakeRope(const RopeConfig& config) = 0;
   // Lives as long as the backend. Uninitialised, so rows that are never used cost no memory.
   virtual absl::StatusOr<Tensor> Allocate(int64_t rows, int64_t columns, DType dtype) = 0;
   virtual DType activation_dtype() const = 0;  // of the tensors between ops; the residual is f32

@@ -31,12 +31,12 @@ std::vector<double> RopeFrequencies(const RopeConfig& config) {
   return frequencies;
 }
 
-RopeTable BuildRopeTable(const RopeConfig& config) {
+HostRopeTable BuildRopeTable(const RopeConfig& config) {
   COPPICE_CHECK_MSG(config.head_dim > 0 && config.head_dim % 2 == 0,
                     absl::StrCat("head_dim=", config.head_dim));
   COPPICE_CHECK_MSG(config.max_positions > 0, absl::StrCat("max_positions=", config.max_positions));
   const std::vector<double> frequencies = RopeFrequencies(config);
-  RopeTable table;
+  HostRopeTable table;
   table.head_dim = config.head_dim;
   table.max_positions = config.max_positions;
   table.cos.reserve(frequencies.size() * config.max_positions);

@@ -1,5 +1,6 @@
 // Rotary position embedding as host tables of cos and sin, with the frequency scalings of Hugging
-// Face (linear, llama3). Made by Backend::MakeRope; immutable, shared by threads.
+// Face (linear, llama3). What the CPU backend reads and what a device is given; immutable, shared by
+// threads.
 #pragma once
 
 #include <vector>
@@ -8,9 +9,7 @@
 
 namespace coppice::kernels {
 
-struct RopeTable {
-  int head_dim = 0;
-  int max_positions = 0;
+struct HostRopeTable : RopeTable {
   std::vector<float> cos;  // [max_positions, head_dim / 2]
   std::vector<float> sin;  // [max_positions, head_dim / 2]
 };
@@ -22,6 +21,6 @@ struct RopeTable {
 std::vector<double> RopeFrequencies(const RopeConfig& config);
 
 // cos and sin are computed in double and rounded once to f32.
-RopeTable BuildRopeTable(const RopeConfig& config);
+HostRopeTable BuildRopeTable(const RopeConfig& config);
 
 }  // namespace coppice::kernels

@@ -37,7 +37,7 @@ absl::Status Decoder::Allocate(kernels::Backend* backend) {
   const auto make = [&](int64_t columns, kernels::DType dtype) {
     return backend->Allocate(parts_.max_rows, columns, dtype);
   };
-  rope_ = backend->MakeRope(parts_.config.rope);
+  COPPICE_ASSIGN_OR_RETURN(rope_, backend->MakeRope(parts_.config.rope));
   const kernels::DType dtype = backend->activation_dtype();
   COPPICE_ASSIGN_OR_RETURN(x_, make(d, kernels::DType::kF32));
   COPPICE_ASSIGN_OR_RETURN(normed_, make(d, dtype));

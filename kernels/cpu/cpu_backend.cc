@@ -8,11 +8,11 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/cpu/cpu_step_rows.h"
 #include "kernels/cpu/gain.h"
 #include "kernels/cpu/kernel_target.h"
 #include "kernels/cpu/kv_pool.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/host_step_rows.h"
 #include "kernels/rope_table.h"
 
 namespace coppice::kernels::cpu {
@@ -43,8 +43,8 @@ class CpuBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<KvPool>> MakeKvPool(const KvPoolShape& shape) override {
     return MakeCpuKvPool(shape);
   }
-  std::shared_ptr<const RopeTable> MakeRope(const RopeConfig& config) override {
-    return std::make_shared<RopeTable>(BuildRopeTable(config));
+  absl::StatusOr<std::shared_ptr<const RopeTable>> MakeRope(const RopeConfig& config) override {
+    return std::make_shared<HostRopeTable>(BuildRopeTable(config));
   }
   absl::StatusOr<Tensor> Allocate(int64_t rows, int64_t columns, DType dtype) override;
   DType activation_dtype() const override { return DType::kF32; }
@@ -56,7 +56,7 @@ class CpuBackend final : public Backend {
  private:
   ThreadTeam* const team_;
   comm::Communicator* const communicator_;
-  CpuStepRows step_rows_;
+  HostStepRows step_rows_;
   CpuOps ops_;
   std::vector<std::unique_ptr<float[]>> tensors_;
   bool submitted_ = false;

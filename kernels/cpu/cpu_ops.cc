@@ -23,7 +23,7 @@ int QHeads(const Tensor& qkv, const KvPoolShape& shape) {
 
 }  // namespace
 
-CpuOps::CpuOps(ThreadTeam* team, comm::Communicator* communicator, CpuStepRows* step_rows)
+CpuOps::CpuOps(ThreadTeam* team, comm::Communicator* communicator, HostStepRows* step_rows)
     : team_(team), communicator_(communicator), step_rows_(step_rows) {}
 
 void CpuOps::Begin(const StepPlan& plan) {
@@ -82,8 +82,12 @@ void CpuOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
 
 void CpuOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) {
   if (!status_.ok()) return;
-  const RopeAndStoreArgs args = {Rows(qkv, qkv.columns),       plan_->position, plan_->slot,
-                                 QHeads(qkv, pool->shape),     &rope,           layer,
+  const RopeAndStoreArgs args = {Rows(qkv, qkv.columns),
+                                 plan_->position,
+                                 plan_->slot,
+                                 QHeads(qkv, pool->shape),
+                                 static_cast<const HostRopeTable*>(&rope),
+                                 layer,
                                  static_cast<CpuKvPool*>(pool)};
   ForRows(rows_, 2 * qkv.columns, team_,
           [&](int64_t begin, int64_t end) { cpu::RopeAndStoreKv(args, begin, end); });

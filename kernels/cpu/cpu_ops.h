@@ -13,14 +13,14 @@
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/cpu_step_rows.h"
+#include "kernels/host_step_rows.h"
 
 namespace coppice::kernels::cpu {
 
 class CpuOps final : public Ops {
  public:
   // All must outlive the ops.
-  CpuOps(ThreadTeam* team, comm::Communicator* communicator, CpuStepRows* step_rows);
+  CpuOps(ThreadTeam* team, comm::Communicator* communicator, HostStepRows* step_rows);
 
   // plan must live until the last op of the step.
   void Begin(const StepPlan& plan);
@@ -45,7 +45,7 @@ class CpuOps final : public Ops {
 
   ThreadTeam* const team_;
   comm::Communicator* const communicator_;
-  CpuStepRows* const step_rows_;
+  HostStepRows* const step_rows_;
   const StepPlan* plan_ = nullptr;
   int64_t rows_ = 0;  // number of rows that the next op works on
   absl::Status status_;

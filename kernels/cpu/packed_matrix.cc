@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "kernels/cpu/float16.h"
+#include "kernels/matrix_source.h"
 
 namespace coppice::kernels::cpu {
 namespace {
@@ -102,38 +103,12 @@ PanelRows RowsOfPanel(absl::Span<const MatrixSource> sources, int64_t first_row)
   return rows;
 }
 
-absl::Status CheckSources(absl::Span<const MatrixSource> sources, DType dtype, size_t bias) {
-  if (dtype == DType::kF16)
-    return absl::InvalidArgumentError("pack: weights are stored as F32 or BF16, not F16");
-  if (sources.empty()) return absl::InvalidArgumentError("pack: no source");
-  int64_t rows = 0;
-  for (const MatrixSource& source : sources) {
-    rows += source.rows;
-    if (source.data == nullptr || source.rows <= 0 || source.columns <= 0 ||
-        source.row_stride < source.columns) {
-      return absl::InvalidArgumentError(absl::StrCat("pack: bad source: rows ", source.rows,
-                                                     ", columns ", source.columns, ", row stride ",
-                                                     source.row_stride));
-    }
-    if (source.columns != sources[0].columns || source.dtype != sources[0].dtype) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "pack: stacked sources differ: columns ", sources[0].columns, " ",
-          DTypeName(sources[0].dtype), " and ", source.columns, " ", DTypeName(source.dtype)));
-    }
-  }
-  if (bias != 0 && static_cast<int64_t>(bias) != rows) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pack: a bias of ", bias, " values for ", rows, " rows"));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
                                                       DType dtype, std::vector<float> bias,
                                                       ThreadTeam* team) {
-  COPPICE_RETURN_IF_ERROR(CheckSources(sources, dtype, bias.size()));
+  COPPICE_RETURN_IF_ERROR(CheckStack(sources, dtype, bias.size()));
   auto matrix = std::make_unique<CpuMatrix>();
   for (const MatrixSource& source : sources) matrix->rows += source.rows;
   matrix->columns = sources[0].columns;

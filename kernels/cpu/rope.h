@@ -14,7 +14,7 @@ struct RopeAndStoreArgs {
   absl::Span<const int32_t> positions;  // [rows]
   absl::Span<const int32_t> slots;      // [rows]
   int q_heads = 0;
-  const RopeTable* rope = nullptr;
+  const HostRopeTable* rope = nullptr;
   int layer = 0;
   CpuKvPool* pool = nullptr;
 };

@@ -44,7 +44,7 @@ class Layout {
     RopeConfig config;
     config.head_dim = shape.head_dim;
     config.max_positions = 1;  // position 0 rotates by nothing
-    rope_ = backend->MakeRope(config);
+    rope_ = backend->MakeRope(config).value();
     std::mt19937_64 generator(seed);
     free_blocks_.resize(blocks_ / 2 - 1);
     std::iota(free_blocks_.begin(), free_blocks_.end(), 1);
@@ -249,7 +249,7 @@ TEST_P(AttentionTest, LargeScoresStayFinite) {
   RopeConfig config;
   config.head_dim = 8;
   config.max_positions = 1;
-  const auto rope = single_->MakeRope(config);
+  const auto rope = single_->MakeRope(config).value();
   std::vector<float> row(3 * 8, 0.0f);
   for (int t = 0; t < 64; ++t) {
     std::fill_n(row.begin() + 8, 8, static_cast<float>(t) * 50.0f);  // K

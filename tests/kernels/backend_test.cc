@@ -11,12 +11,6 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(MakeBackendTest, NamesWhatThisBuildLacks) {
-  const auto cuda = MakeBackend({.kind = "cuda"});
-  EXPECT_EQ(cuda.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(cuda.status().message()), HasSubstr("no CUDA backend"));
-}
-
 TEST(MakeBackendTest, RefusesUnknownKindsAndMissingThreads) {
   const auto tpu = MakeBackend({.kind = "tpu"});
   EXPECT_EQ(tpu.status().code(), absl::StatusCode::kInvalidArgument);

@@ -35,9 +35,9 @@ TEST(RopeTableTest, LinearScalingStretchesPositions) {
   RopeConfig config;
   config.head_dim = 8;
   config.max_positions = 9;
-  const RopeTable plain = BuildRopeTable(config);
+  const HostRopeTable plain = BuildRopeTable(config);
   config.linear_factor = 4.0;
-  const RopeTable scaled = BuildRopeTable(config);
+  const HostRopeTable scaled = BuildRopeTable(config);
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(scaled.cos[8 * 4 + i], plain.cos[2 * 4 + i]);
     EXPECT_EQ(scaled.sin[8 * 4 + i], plain.sin[2 * 4 + i]);
@@ -55,7 +55,7 @@ TEST_P(RopeTest, RotatesHalvesAndStoresKAndV) {
       RopeConfig config;
       config.head_dim = head_dim;
       config.max_positions = 100;
-      const auto rope = single_->MakeRope(config);
+      const auto rope = single_->MakeRope(config).value();
       const auto pool = single_->MakeKvPool({2, kKvHeads, head_dim, 5, dtype}).value();
       const auto& host = static_cast<const cpu::CpuKvPool&>(*pool);
       const std::vector<float> before = RandomFloats(kRows * width, head_dim);
@@ -101,7 +101,7 @@ TEST_P(RopeTest, BitsOfARowDoNotDependOnBatchOrThreads) {
   RopeConfig config;
   config.head_dim = kHeadDim;
   config.max_positions = kRows;
-  const auto rope = single_->MakeRope(config);
+  const auto rope = single_->MakeRope(config).value();
   const auto pool = single_->MakeKvPool({1, 4, kHeadDim, 5, DType::kF32}).value();
   std::vector<float> batch = RandomFloats(kRows * kWidth, 1);
   std::vector<float> rows = batch;

@@ -148,7 +148,7 @@ TEST_F(StepTest, CommitsNeedNoRows) {
   RopeConfig config;
   config.head_dim = 8;
   config.max_positions = 1;
-  const auto rope = plain_->MakeRope(config);
+  const auto rope = plain_->MakeRope(config).value();
   std::vector<float> qkv = RandomFloats(3 * 8, 1), seen(8);
   StepPlan store = PlanOfRows(1);
   store.slot = {20};

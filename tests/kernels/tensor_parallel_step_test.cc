@@ -153,7 +153,7 @@ struct ReducingPass : Pass {
     const MatrixSource source = {matrix.data(), DType::kF32, 8, 8, 8};
     weight = backend->Pack({source}, DType::kF32, {}).value();
     pool = backend->MakeKvPool({1, 1, 2, 3, DType::kF32}).value();
-    rope = backend->MakeRope({.head_dim = 2, .max_positions = 4});
+    rope = backend->MakeRope({.head_dim = 2, .max_positions = 4}).value();
   }
   void Body(Ops* ops) override {
     ops->AllReduce(TensorOf(&x, 8));

@@ -83,6 +83,20 @@ def check_includes(root):
                     yield f"{path}:{number}: {folder}/ may not include {included}"
 
 
+CUDA_HEADER = re.compile(r"^\s*#\s*include\s+<(?:cuda|cublas|nccl|device_launch)[\w/]*\.h>")
+CUDA_FOLDERS = ("kernels/cuda/", "tests/kernels/cuda/")
+
+
+def check_cuda_headers(root):
+    """The headers of the CUDA toolkit are for the CUDA backend and its tests: everything else compiles without a toolkit."""
+    for path in (p for folder in (*MAY_INCLUDE, *FREE) for p in walk(root, folder)):
+        if not path.endswith(SOURCES) or path.startswith(CUDA_FOLDERS):
+            continue
+        for number, line in enumerate(read(root, path).splitlines(), 1):
+            if CUDA_HEADER.match(line):
+                yield f"{path}:{number}: a header of the CUDA toolkit outside of {CUDA_FOLDERS[0]}"
+
+
 def check_subfolders(root):
     """The subfolders of a folder include each other in one direction. A header of the folder itself stands for itself alone, for
     both those below and those above may need it; a source of the folder itself may include anything, since nothing includes it."""
@@ -277,7 +291,7 @@ def check_skips(root):
                 yield f"{path}:{number}: a test that may be skipped"
 
 
-CHECKS = (check_includes, check_subfolders, check_types, check_readmes, check_listed, check_names, check_scripts,
+CHECKS = (check_includes, check_cuda_headers, check_subfolders, check_types, check_readmes, check_listed, check_names, check_scripts,
           check_citations, check_skips)
 
 

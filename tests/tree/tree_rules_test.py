@@ -51,6 +51,14 @@ class TreeRules(unittest.TestCase):
         self.write("base/a.cc", '#include "a.h"\n')
         self.assertEqual(len(self.found(tree_rules.check_includes)), 1)
 
+    def test_catches_cuda_headers_outside_of_the_backend(self):
+        for path in ("kernels/cuda/a.cc", "kernels/cuda/fake/a.h", "tests/kernels/cuda/a.cc"):
+            self.write(path, "#include <cuda_runtime_api.h>\n#include <cublasLt.h>\n")
+        self.assertEqual(self.found(tree_rules.check_cuda_headers), [])
+        self.write("kernels/backend.cc", "#include <cuda_runtime_api.h>\n")
+        self.write("model/a.h", "\n#include <cublasLt.h>\n")
+        self.assertEqual([v.split(": ")[0] for v in self.found(tree_rules.check_cuda_headers)], ["kernels/backend.cc:1", "model/a.h:2"])
+
     def test_accepts_subfolders_that_include_one_way(self):
         self.write("decoding/forest.h", '#include "decoding/params.h"\n')
         self.write("decoding/factory.cc", '#include "decoding/tree/a.h"\n#include "decoding/factory.h"\n')

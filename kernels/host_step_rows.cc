@@ -1,4 +1,4 @@
-#include "kernels/cpu/cpu_step_rows.h"
+#include "kernels/host_step_rows.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "kernels/cpu/parallel_rows.h"
 
-namespace coppice::kernels::cpu {
+namespace coppice::kernels {
 namespace {
 
 absl::Span<const std::pair<TokenId, double>> BiasOf(const StepPlan& plan, const RowNeed& need) {
@@ -17,15 +17,15 @@ absl::Span<const std::pair<TokenId, double>> BiasOf(const StepPlan& plan, const 
 
 }  // namespace
 
-CpuStepRows::CpuStepRows(ThreadTeam* team, comm::Communicator* communicator, bool always_list)
+HostStepRows::HostStepRows(ThreadTeam* team, comm::Communicator* communicator, bool always_list)
     : team_(team), communicator_(communicator), always_list_(always_list) {}
 
-void CpuStepRows::Piece::Add(int need, bool whole, size_t part_words) {
+void HostStepRows::Piece::Add(int need, bool whole, size_t part_words) {
   parts.push_back({need, words, part_words, whole});
   words += part_words;
 }
 
-float* CpuStepRows::Buffer::AtLeast(size_t count) {
+float* HostStepRows::Buffer::AtLeast(size_t count) {
   if (size < count) {
     data.reset(new float[count]);
     size = count;
@@ -33,7 +33,7 @@ float* CpuStepRows::Buffer::AtLeast(size_t count) {
   return data.get();
 }
 
-void CpuStepRows::Clear() {
+void HostStepRows::Clear() {
   logits_ = nullptr;
   came_whole_.clear();
   whole_.clear();
@@ -41,8 +41,8 @@ void CpuStepRows::Clear() {
   rows_used_ = 0;
 }
 
-absl::Status CpuStepRows::Select(const StepPlan& plan, const float* logits, int64_t first_token,
-                                 int64_t vocab) {
+absl::Status HostStepRows::Select(const StepPlan& plan, const float* logits, int64_t first_token,
+                                  int64_t vocab) {
   Clear();
   if (vocab != vocab_) rows_.clear();
   logits_ = logits;
@@ -67,7 +67,7 @@ absl::Status CpuStepRows::Select(const StepPlan& plan, const float* logits, int6
   return Exchange(&plan, &piece);
 }
 
-absl::Status CpuStepRows::CheckFetch(absl::Span<const int32_t> needs) const {
+absl::Status HostStepRows::CheckFetch(absl::Span<const int32_t> needs) const {
   for (const int32_t need : needs) {
     if (need >= 0 && need < static_cast<int64_t>(came_whole_.size())) continue;
     return absl::InvalidArgumentError(absl::StrCat("fetch of need ", need, ": the step before had ",
@@ -76,7 +76,7 @@ absl::Status CpuStepRows::CheckFetch(absl::Span<const int32_t> needs) const {
   return absl::OkStatus();
 }
 
-absl::Status CpuStepRows::Fetch(absl::Span<const int32_t> needs) {
+absl::Status HostStepRows::Fetch(absl::Span<const int32_t> needs) {
   const int64_t padded = LargestShard(vocab_, communicator_->size());
   Piece piece;
   for (const int32_t need : needs) {
@@ -87,26 +87,26 @@ absl::Status CpuStepRows::Fetch(absl::Span<const int32_t> needs) {
   return piece.parts.empty() ? absl::OkStatus() : Exchange(nullptr, &piece);
 }
 
-absl::Span<const float> CpuStepRows::Whole(int need) const {
+absl::Span<const float> HostStepRows::Whole(int need) const {
   const float* row = whole_.at(need);
   return {row, row == nullptr ? 0 : static_cast<size_t>(vocab_)};
 }
 
-const ListedRow* CpuStepRows::Listed(int need) const {
+const ListedRow* HostStepRows::Listed(int need) const {
   return whole_.at(need) == nullptr ? &listed_[need] : nullptr;
 }
 
-absl::Status CpuStepRows::Exchange(const StepPlan* plan, Piece* piece) {
+absl::Status HostStepRows::Exchange(const StepPlan* plan, Piece* piece) {
   const absl::Status status = GatherAndJoin(plan, piece);
   if (!status.ok()) Clear();
   return status;
 }
 
-absl::Status CpuStepRows::GatherAndJoin(const StepPlan* plan, Piece* piece) {
+absl::Status HostStepRows::GatherAndJoin(const StepPlan* plan, Piece* piece) {
   const auto parts = static_cast<int64_t>(piece->parts.size());
   const int ranks = communicator_->size();
   float* mine = mine_.AtLeast(piece->words);
-  ForRows(parts, 4 * shard_.size(), team_, [&](int64_t begin, int64_t end) {
+  cpu::ForRows(parts, 4 * shard_.size(), team_, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) WritePart(plan, piece->parts[i], mine);
   });
   const bool leader = communicator_->rank() == 0;
@@ -118,13 +118,13 @@ absl::Status CpuStepRows::GatherAndJoin(const StepPlan* plan, Piece* piece) {
     if (part.whole) part.row = NewRow();
   }
   const int64_t work = 2 * static_cast<int64_t>(gathered) / std::max<int64_t>(1, parts);
-  ForRows(parts, work, team_, [&](int64_t begin, int64_t end) {
+  cpu::ForRows(parts, work, team_, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) JoinPart(plan, piece->parts[i], piece->words);
   });
   return absl::OkStatus();
 }
 
-void CpuStepRows::WritePart(const StepPlan* plan, const Part& part, float* piece) const {
+void HostStepRows::WritePart(const StepPlan* plan, const Part& part, float* piece) const {
   float* out = piece + part.offset;
   const float* row = logits_ + part.need * shard_.size();
   if (part.whole) {
@@ -137,7 +137,7 @@ void CpuStepRows::WritePart(const StepPlan* plan, const Part& part, float* piece
   WriteRecord(need, {logits, shard_, vocab_, BiasOf(*plan, need)}, out);
 }
 
-void CpuStepRows::JoinPart(const StepPlan* plan, const Part& part, size_t piece_words) {
+void HostStepRows::JoinPart(const StepPlan* plan, const Part& part, size_t piece_words) {
   const int ranks = communicator_->size();
   std::array<const float*, kLseChunks> of_rank;
   for (int r = 0; r < ranks; ++r) of_rank[r] = all_.data.get() + r * piece_words + part.offset;
@@ -153,9 +153,9 @@ void CpuStepRows::JoinPart(const StepPlan* plan, const Part& part, size_t piece_
   whole_[part.need] = part.row;
 }
 
-float* CpuStepRows::NewRow() {
+float* HostStepRows::NewRow() {
   if (rows_used_ == rows_.size()) rows_.emplace_back(new float[static_cast<size_t>(vocab_)]);
   return rows_[rows_used_++].get();
 }
 
-}  // namespace coppice::kernels::cpu
+}  // namespace coppice::kernels

@@ -1,6 +1,6 @@
-// What the decisions need of a step's logits, on the CPU. With one rank, the logits themselves.
-// With several, each rank sends one piece for all needs: its shard of each whole row and its record
-// of each shortlist (kernels/shortlist.h); rank 0 joins them. Owned by CpuBackend.
+// What the decisions need of a step's logits, once these are in host memory. With one rank, the
+// logits themselves. With several, each rank sends one piece for all needs: its shard of each whole
+// row and its record of each shortlist (kernels/shortlist.h); rank 0 joins them. Owned by a backend.
 // Thread-compatible; the const calls may come from any thread.
 #pragma once
 
@@ -17,12 +17,12 @@
 #include "kernels/backend.h"
 #include "kernels/shortlist.h"
 
-namespace coppice::kernels::cpu {
+namespace coppice::kernels {
 
-class CpuStepRows final : public StepRows {
+class HostStepRows final : public StepRows {
  public:
   // *team and *communicator must outlive the rows. always_list: BackendOptions.
-  CpuStepRows(ThreadTeam* team, comm::Communicator* communicator, bool always_list);
+  HostStepRows(ThreadTeam* team, comm::Communicator* communicator, bool always_list);
 
   // Forgets the step before.
   void Clear();
@@ -87,4 +87,4 @@ class CpuStepRows final : public StepRows {
   Buffer mine_, all_;
 };
 
-}  // namespace coppice::kernels::cpu
+}  // namespace coppice::kernels

@@ -1,0 +1,382 @@
+// Forest attention by tiles: the rows of a request pass together over its tokens, so that K and V
+// are read once for all of them (work_list.h). bf16 tensor cores, sums in f32. Softmax runs online
+// over KV tiles of 64 tokens (Milakov and Gimelshein, "Online normalizer calculation for softmax",
+// 2018, algorithm 3, in base 2), the weights rounded to bf16 before they meet V.
+#include <algorithm>
+
+#include "kernels/cuda/kernel_types.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+using dev::bf16;
+
+constexpr int kStages = 2;           // KV tiles in shared memory
+constexpr float kLowest = -3.0e38f;  // finite: differences of maxima are never NaN
+constexpr float kLog2E = 1.44269504f;
+
+// One warp holds 16 packed rows and 64 / kTokenWarps tokens of a KV tile. kDim: head_dim, padded
+// with zeros in shared memory.
+template <int kDim_, int kRowWarps_, int kTokenWarps_>
+struct Shape {
+  static constexpr int kDim = kDim_, kRowWarps = kRowWarps_, kTokenWarps = kTokenWarps_;
+  static constexpr int kRows = 16 * kRowWarps;
+  static constexpr int kThreads = dev::kWarpSize * kRowWarps * kTokenWarps;
+  static constexpr int kTokens = kKvTile / kTokenWarps;  // of a warp
+  static constexpr int kStride = kDim + 8;               // elements; rows of a matrix miss no bank
+  static constexpr int kTile = kKvTile * kStride;        // elements of K or V of a stage
+  static constexpr int kQueryElements = kRows * kStride;
+  static constexpr int kSharedBytes = (kQueryElements + kStages * 2 * kTile) * 2;
+};
+
+// What one lane holds of its warp's rows g and g + 8, g = lane / 4.
+template <class S>
+struct RowState {
+  float sum[S::kDim / 8][4] = {};  // of V: dims 8 j + 2 (lane % 4) and the next, of both rows
+  float max[2] = {kLowest, kLowest};
+  float total[2] = {0.0f, 0.0f};  // of the lane's own tokens
+};
+
+template <class S>
+struct Block {
+  const DeviceStep& step;
+  const AttentionArgs& args;
+  const DeviceWork& work;
+  const DevicePool& pool;
+  const AttentionItem& item;
+  bf16* query;  // [kRows, kStride]
+  bf16* tiles;  // [kStages][K then V][kKvTile, kStride]
+
+  DEV_FUNCTION int Thread() const { return static_cast<int>(threadIdx.x); }
+  DEV_FUNCTION int Lane() const { return Thread() % dev::kWarpSize; }
+  DEV_FUNCTION int RowWarp() const { return Thread() / dev::kWarpSize / S::kTokenWarps; }
+  DEV_FUNCTION int TokenWarp() const { return Thread() / dev::kWarpSize % S::kTokenWarps; }
+  DEV_FUNCTION int Group() const { return args.q_heads / pool.kv_heads; }
+  DEV_FUNCTION int PackedRows() const { return item.rows * Group(); }
+  // Which q head of which row, as an index into [rows, q_heads].
+  DEV_FUNCTION int64_t RowHead(int packed) const {
+    const int64_t row = item.first_row + packed / Group();
+    return row * args.q_heads + item.kv_head * Group() + packed % Group();
+  }
+  DEV_FUNCTION bf16* Tile(int stage, bool value) const {
+    return tiles + (stage * 2 + value) * S::kTile;
+  }
+
+  DEV_FUNCTION void LoadQuery() const {
+    constexpr int kPieces = S::kDim / 8;
+    for (int i = Thread(); i < S::kRows * kPieces; i += S::kThreads) {
+      const int packed = i / kPieces, dim = i % kPieces * 8;
+      const bool valid = packed < PackedRows() && dim < pool.head_dim;
+      const int64_t head =
+          RowHead(packed) + int64_t{2} * pool.kv_heads * (item.first_row + packed / Group());
+      const bf16* source = static_cast<const bf16*>(args.qkv) + head * pool.head_dim + dim;
+      dev::CopyAsync16(query + packed * S::kStride + dim, valid ? source : args.qkv, valid);
+    }
+  }
+
+  DEV_FUNCTION int32_t SlotOf(int32_t token) const {
+    if (token >= item.prefix) return work.chain[item.chain_begin + token - item.prefix];
+    return step.table[item.table_begin + token / kBlockSize] * kBlockSize + token % kBlockSize;
+  }
+
+  // Eight threads copy a token, 128 bytes at a time. Tokens behind the item's are zeros.
+  DEV_FUNCTION void LoadTile(int32_t first, int stage) const {
+    for (int t = Thread() / 8; t < kKvTile; t += S::kThreads / 8) {
+      const bool seen = first + t < item.kv_end;
+      const int32_t slot = seen ? SlotOf(first + t) : 0;
+      const bf16* k = PoolRow<const bf16>(pool, args.layer, /*value=*/false, slot, item.kv_head);
+      const bf16* v = PoolRow<const bf16>(pool, args.layer, /*value=*/true, slot, item.kv_head);
+      for (int dim = Thread() % 8 * 8; dim < S::kDim; dim += 64) {
+        const bool valid = seen && dim < pool.head_dim;
+        const int place = t * S::kStride + dim, offset = valid ? dim : 0;
+        dev::CopyAsync16(Tile(stage, false) + place, k + offset, valid);
+        dev::CopyAsync16(Tile(stage, true) + place, v + offset, valid);
+      }
+    }
+  }
+
+  // The warp's scores of its 16 rows and kTokens tokens, not scaled.
+  DEV_FUNCTION void Score(const bf16* k, float (&score)[S::kTokens / 8][4]) const {
+    const int lane = Lane();
+    const bf16* q_row = query + (RowWarp() * 16 + lane % 16) * S::kStride + lane / 16 * 8;
+    const bf16* k_row =
+        k + (TokenWarp() * S::kTokens + lane / 16 * 8 + lane % 8) * S::kStride + lane / 8 % 2 * 8;
+    DEV_UNROLL
+    for (int n = 0; n < S::kTokens / 8; ++n) {
+      for (int e = 0; e < 4; ++e) score[n][e] = 0.0f;
+    }
+    DEV_UNROLL
+    for (int d = 0; d < S::kDim; d += 16) {
+      uint32_t a[4];
+      dev::LoadMatrix4(a, q_row + d);
+      DEV_UNROLL
+      for (int n = 0; n < S::kTokens / 8; n += 2) {
+        uint32_t b[4];
+        dev::LoadMatrix4(b, k_row + n * 8 * S::kStride + d);
+        dev::MmaBf16(score[n], a, {b[0], b[1]});
+        dev::MmaBf16(score[n + 1], a, {b[2], b[3]});
+      }
+    }
+  }
+
+  // Scores of tokens that the row does not see become -inf.
+  DEV_FUNCTION void Mask(int tile, float (&score)[S::kTokens / 8][4]) const {
+    for (int half = 0; half < 2; ++half) {
+      const int packed = RowWarp() * 16 + Lane() / 4 + half * 8;
+      uint64_t word = 0;
+      if (packed < PackedRows()) {
+        word = work.masks[item.mask_begin + packed / Group() * item.mask_words + tile -
+                          item.mask_tile];
+      }
+      word >>= TokenWarp() * S::kTokens + Lane() % 4 * 2;
+      DEV_UNROLL
+      for (int n = 0; n < S::kTokens / 8; ++n) {
+        if (!(word >> (n * 8) & 1)) score[n][half * 2] = -INFINITY;
+        if (!(word >> (n * 8 + 1) & 1)) score[n][half * 2 + 1] = -INFINITY;
+      }
+    }
+  }
+
+  // Scores become weights relative to the new maximum.
+  DEV_FUNCTION void Weigh(float scale, float (&score)[S::kTokens / 8][4],
+                          RowState<S>* state) const {
+    for (int half = 0; half < 2; ++half) {
+      float max = state->max[half];
+      DEV_UNROLL
+      for (int n = 0; n < S::kTokens / 8; ++n) {
+        max = fmaxf(max, fmaxf(score[n][half * 2], score[n][half * 2 + 1]) * scale);
+      }
+      max = fmaxf(max, __shfl_xor_sync(dev::kFullWarp, max, 1));
+      max = fmaxf(max, __shfl_xor_sync(dev::kFullWarp, max, 2));
+      const float correction = dev::Exp2(state->max[half] - max);
+      state->max[half] = max;
+      float total = 0.0f;
+      DEV_UNROLL
+      for (int n = 0; n < S::kTokens / 8; ++n) {
+        for (int e = half * 2; e < half * 2 + 2; ++e) {
+          score[n][e] = dev::Exp2(score[n][e] * scale - max);
+          total += score[n][e];
+        }
+      }
+      state->total[half] = state->total[half] * correction + total;
+      DEV_UNROLL
+      for (int j = 0; j < S::kDim / 8; ++j) {
+        state->sum[j][half * 2] *= correction;
+        state->sum[j][half * 2 + 1] *= correction;
+      }
+    }
+  }
+
+  // Adds the weighted V of the warp's tokens.
+  DEV_FUNCTION void AddValues(const bf16* v, const float (&weight)[S::kTokens / 8][4],
+                              RowState<S>* state) const {
+    const int lane = Lane();
+    const bf16* v_row = v + (TokenWarp() * S::kTokens + lane % 16) * S::kStride + lane / 16 * 8;
+    DEV_UNROLL
+    for (int t = 0; t < S::kTokens / 16; ++t) {
+      const uint32_t a[4] = {dev::PackBf16(weight[2 * t][0], weight[2 * t][1]),
+                             dev::PackBf16(weight[2 * t][2], weight[2 * t][3]),
+                             dev::PackBf16(weight[2 * t + 1][0], weight[2 * t + 1][1]),
+                             dev::PackBf16(weight[2 * t + 1][2], weight[2 * t + 1][3])};
+      DEV_UNROLL
+      for (int j = 0; j < S::kDim / 8; j += 2) {
+        uint32_t b[4];
+        dev::LoadMatrix4Transposed(b, v_row + t * 16 * S::kStride + j * 8);
+        dev::MmaBf16(state->sum[j], a, {b[0], b[1]});
+        dev::MmaBf16(state->sum[j + 1], a, {b[2], b[3]});
+      }
+    }
+  }
+
+  // Passes over all tokens of the item. Copies of the next KV tile run behind the arithmetic.
+  DEV_FUNCTION void Accumulate(RowState<S>* state) const {
+    const float scale = kLog2E / sqrtf(static_cast<float>(pool.head_dim));
+    if (item.kv_begin < item.kv_end) {
+      LoadQuery();
+      LoadTile(item.kv_begin, 0);
+    }
+    dev::CopyCommit();
+    for (int32_t first = item.kv_begin, stage = 0; first < item.kv_end;
+         first += kKvTile, stage = 1 - stage) {
+      if (first + kKvTile < item.kv_end) LoadTile(first + kKvTile, 1 - stage);
+      dev::CopyCommit();
+      dev::CopyWait<1>();
+      __syncthreads();
+      float score[S::kTokens / 8][4];
+      Score(Tile(stage, false), score);
+      if (first / kKvTile >= item.mask_tile) Mask(first / kKvTile, score);
+      Weigh(scale, score, state);
+      AddValues(Tile(stage, true), score, state);
+      __syncthreads();  // the next copies overwrite this stage
+    }
+    dev::CopyWait<0>();
+    for (int half = 0; half < 2; ++half) {
+      float total = state->total[half];
+      total += __shfl_xor_sync(dev::kFullWarp, total, 1);
+      total += __shfl_xor_sync(dev::kFullWarp, total, 2);
+      state->total[half] = total;
+    }
+  }
+
+  // Two neighbouring dims of one packed row: into the output, or into the partial result.
+  DEV_FUNCTION void Emit(int packed, int dim, float a, float b, float max, float total) const {
+    if (packed >= PackedRows() || dim >= pool.head_dim) return;
+    if (item.splits == 1) {
+      Store(packed, dim, a, b, total);
+      return;
+    }
+    float* partial = work.partials + item.partial + item.split * PartialSize();
+    dev::StorePack(partial + packed * pool.head_dim + dim, dev::Pack<float, 2>{{a, b}});
+    if (dim == 0) {
+      dev::StorePack(partial + S::kRows * pool.head_dim + 2 * packed,
+                     dev::Pack<float, 2>{{max, total}});
+    }
+  }
+  DEV_FUNCTION int PartialSize() const { return S::kRows * (pool.head_dim + 2); }
+  DEV_FUNCTION void Store(int packed, int dim, float a, float b, float total) const {
+    const float scale = total == 0.0f ? 0.0f : 1.0f / total;  // a row that sees nothing: 0
+    const dev::Pack<bf16, 2> pair = {
+        {dev::FromFloat<bf16>(a * scale), dev::FromFloat<bf16>(b * scale)}};
+    dev::StorePack(static_cast<bf16*>(args.out) + RowHead(packed) * pool.head_dim + dim, pair);
+  }
+
+  DEV_FUNCTION void Finish(const RowState<S>& state) const {
+    const int lane = Lane();
+    if constexpr (S::kTokenWarps == 1) {
+      DEV_UNROLL
+      for (int j = 0; j < S::kDim / 8; ++j) {
+        for (int half = 0; half < 2; ++half) {
+          Emit(RowWarp() * 16 + lane / 4 + half * 8, j * 8 + lane % 4 * 2, state.sum[j][half * 2],
+               state.sum[j][half * 2 + 1], state.max[half], state.total[half]);
+        }
+      }
+    } else {
+      MergeWarps(state);
+    }
+  }
+
+  // The warps that share the rows meet in shared memory, where the KV tiles were.
+  DEV_FUNCTION void MergeWarps(const RowState<S>& state) const {
+    static_assert(S::kRowWarps == 1 &&
+                  S::kTokenWarps * 16 * (S::kDim + 2) * 4 <= kStages * 2 * S::kTile * 2);
+    const int lane = Lane();
+    float* sums = reinterpret_cast<float*>(tiles);        // [kTokenWarps][16][kDim]
+    float* stats = sums + S::kTokenWarps * 16 * S::kDim;  // [kTokenWarps][16][max, total]
+    for (int half = 0; half < 2; ++half) {
+      const int row = TokenWarp() * 16 + lane / 4 + half * 8;
+      DEV_UNROLL
+      for (int j = 0; j < S::kDim / 8; ++j) {
+        dev::StorePack(sums + row * S::kDim + j * 8 + lane % 4 * 2,
+                       dev::Pack<float, 2>{{state.sum[j][half * 2], state.sum[j][half * 2 + 1]}});
+      }
+      if (lane % 4 == 0) {
+        dev::StorePack(stats + 2 * row, dev::Pack<float, 2>{{state.max[half], state.total[half]}});
+      }
+    }
+    __syncthreads();
+    for (int i = Thread(); i < 16 * (S::kDim / 2); i += S::kThreads) {
+      const int row = i / (S::kDim / 2), dim = i % (S::kDim / 2) * 2;
+      MergeAndEmit(row, dim, S::kTokenWarps, sums + row * S::kDim + dim, 16 * S::kDim,
+                   stats + 2 * row, 32);
+    }
+  }
+
+  // Joins `count` states of one row in order: sums and stats (max, total) at their strides.
+  DEV_FUNCTION void MergeAndEmit(int packed, int dim, int count, const float* sums, int sum_stride,
+                                 const float* stats, int stat_stride, bool last = false) const {
+    float max = kLowest;
+    for (int i = 0; i < count; ++i) max = fmaxf(max, stats[i * stat_stride]);
+    float a = 0.0f, b = 0.0f, total = 0.0f;
+    for (int i = 0; i < count; ++i) {
+      const float weight = dev::Exp2(stats[i * stat_stride] - max);
+      const dev::Pack<float, 2> pair = dev::LoadPack<2>(sums + i * sum_stride);
+      total += stats[i * stat_stride + 1] * weight;
+      a += pair.value[0] * weight;
+      b += pair.value[1] * weight;
+    }
+    if (last) {
+      Store(packed, dim, a, b, total);
+    } else {
+      Emit(packed, dim, a, b, max, total);
+    }
+  }
+
+  // The block that finishes last merges the partial results in the order of the list.
+  DEV_FUNCTION void MergeSplits(uint32_t* arrived) const {
+    __syncthreads();
+    if (Thread() == 0) *arrived = dev::AtomicAddAcqRel(work.counters + item.merge, 1);
+    __syncthreads();
+    if (*arrived + 1 != static_cast<uint32_t>(item.splits)) return;
+    const float* partials = work.partials + item.partial;
+    const int pairs = pool.head_dim / 2;
+    for (int i = Thread(); i < PackedRows() * pairs; i += S::kThreads) {
+      const int packed = i / pairs, dim = i % pairs * 2;
+      MergeAndEmit(packed, dim, item.splits, partials + packed * pool.head_dim + dim, PartialSize(),
+                   partials + S::kRows * pool.head_dim + 2 * packed, PartialSize(),
+                   /*last=*/true);
+    }
+    if (Thread() == 0) work.counters[item.merge] = 0;  // for the next layer
+  }
+};
+
+template <class S>
+DEV_KERNEL void DEV_BOUNDS(S::kThreads, 1)
+    AttendTiles(DeviceStep step, AttentionArgs args, DeviceWork work, DevicePool pool,
+                const AttentionItem* items, const int32_t* worker_begin) {
+  DEV_DYNAMIC_SHARED(bf16, memory);
+  DEV_SHARED(uint32_t, arrived, 1);
+  const int end = worker_begin[blockIdx.x + 1];
+  for (int i = worker_begin[blockIdx.x]; i < end; ++i) {
+    const AttentionItem item = items[i];
+    const Block<S> block = {step, args, work, pool, item, memory, memory + S::kQueryElements};
+    RowState<S> state;
+    block.Accumulate(&state);
+    block.Finish(state);
+    if (item.splits > 1) block.MergeSplits(arrived);
+    __syncthreads();  // the next item overwrites shared memory
+  }
+}
+
+template <class S>
+void LaunchClass(int tile_class, const DeviceStep& step, const AttentionArgs& args,
+                 const DeviceWork& work, const DevicePool& pool, cudaStream_t stream) {
+  const DeviceWork::OfClass& list = work.classes[tile_class];
+  if (list.workers == 0) return;
+  dev::Launch(AttendTiles<S>, dim3(static_cast<unsigned>(list.workers)), dim3(S::kThreads),
+              S::kSharedBytes, stream, step, args, work, pool, list.items, list.worker_begin);
+}
+
+template <int kDim>
+void LaunchAll(const DeviceStep& step, const AttentionArgs& args, const DeviceWork& work,
+               const DevicePool& pool, cudaStream_t stream) {
+  LaunchClass<Shape<kDim, 1, 4>>(0, step, args, work, pool, stream);
+  LaunchClass<Shape<kDim, 4, 1>>(1, step, args, work, pool, stream);
+  LaunchClass<Shape<kDim, 8, 1>>(2, step, args, work, pool, stream);
+}
+
+}  // namespace
+
+bool CanTileAttention(DType activations, const DevicePool& pool) {
+  return activations == DType::kBF16 && pool.dtype == DType::kBF16 && pool.head_dim <= 128;
+}
+
+int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes) {
+  const int padded = head_dim <= 64 ? 64 : head_dim <= 96 ? 96 : 128;
+  const int64_t block_bytes =
+      int64_t{kTileRows[tile_class] + kStages * 2 * kKvTile} * (padded + 8) * 2 + 2048;
+  constexpr int64_t kMost[kTileClasses] = {3, 2, 1};  // by registers
+  return static_cast<int>(std::clamp<int64_t>(shared_bytes / block_bytes, 1, kMost[tile_class]));
+}
+
+void TiledAttention(const DeviceStep& step, const AttentionArgs& args, const DeviceWork& work,
+                    const DevicePool& pool, cudaStream_t stream) {
+  if (pool.head_dim <= 64) {
+    LaunchAll<64>(step, args, work, pool, stream);
+  } else if (pool.head_dim <= 96) {
+    LaunchAll<96>(step, args, work, pool, stream);
+  } else {
+    LaunchAll<128>(step, args, work, pool, stream);
+  }
+}
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,18 @@
+// The CUDA backend: binds kernels/backend.h to a device. Submit enqueues a whole step and returns;
+// Wait asks the device, again and again, until the step has run. Made by MakeBackend;
+// thread-compatible.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+
+namespace coppice::kernels::cuda {
+
+// On the first device that CUDA shows to this process. InvalidArgument: threads or communicator lack.
+// FailedPrecondition says what this machine lacks: a driver, a device, or one of compute capability
+// 8.0. Unimplemented: more than one rank.
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const BackendOptions& options);
+
+}  // namespace coppice::kernels::cuda

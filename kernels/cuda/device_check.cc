@@ -1,0 +1,59 @@
+#include "kernels/cuda/device_check.h"
+
+#include <cuda_runtime_api.h>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "kernels/cuda/device_error.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+constexpr int kLeastMajor = 8;
+constexpr char kWhat[] = "the CUDA backend";
+
+std::string VersionName(int version) {
+  return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
+absl::Status DriverTooOld() {
+  int driver = 0, runtime = 0;
+  cudaGetLastError();
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  if (driver == 0) {
+    return absl::FailedPreconditionError(
+        "the CUDA backend needs an NVIDIA driver, and this machine has none (libcuda.so.1)");
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("the NVIDIA driver of this machine is too old: it serves CUDA ",
+                   VersionName(driver), ", this build needs ", VersionName(runtime)));
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceFacts> UseDevice() {
+  int devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error == cudaErrorInsufficientDriver) return DriverTooOld();
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && devices == 0)) {
+    cudaGetLastError();
+    return absl::FailedPreconditionError(
+        "the CUDA backend finds no device: see nvidia-smi and CUDA_VISIBLE_DEVICES");
+  }
+  COPPICE_RETURN_IF_ERROR(CudaStatus(error, "cudaGetDeviceCount", kWhat));
+  cudaDeviceProp device;
+  COPPICE_RETURN_IF_ERROR(
+      CudaStatus(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties", kWhat));
+  if (device.major < kLeastMajor) {
+    return absl::FailedPreconditionError(absl::StrCat("the CUDA backend needs compute capability ",
+                                                      kLeastMajor, ".0, ", device.name, " has ",
+                                                      device.major, ".", device.minor));
+  }
+  COPPICE_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(0), "cudaSetDevice", kWhat));
+  const size_t gib = (device.totalGlobalMem + (size_t{1} << 29)) >> 30;
+  return DeviceFacts{absl::StrCat(device.name, ", ", gib, " GiB"), device.multiProcessorCount,
+                     static_cast<int64_t>(device.sharedMemPerMultiprocessor)};
+}
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,19 @@
+// Whether this machine has a device that the CUDA backend can use.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace coppice::kernels::cuda {
+
+struct DeviceFacts {
+  std::string description;  // "NVIDIA H100 80GB HBM3, 79 GiB"
+  int multiprocessors = 0;
+  int64_t shared_bytes = 0;  // of a multiprocessor
+};
+// Makes the first device the current one. FailedPrecondition says in one sentence what is missing.
+absl::StatusOr<DeviceFacts> UseDevice();
+
+}  // namespace coppice::kernels::cuda

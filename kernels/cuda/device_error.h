@@ -1,0 +1,23 @@
+// Errors of the CUDA runtime and of cuBLASLt as statuses that name the call and what it was for.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace coppice::kernels::cuda {
+
+// "what: call: cudaErrorName: its text". ResourceExhausted when memory ran out, else Internal.
+// Takes the error out of cudaGetLastError.
+absl::Status CudaStatus(cudaError_t error, absl::string_view call, absl::string_view what);
+absl::Status CublasStatus(cublasStatus_t status, absl::string_view call, absl::string_view what);
+
+// As CudaStatus for a call that was to allocate so many bytes; names them and those free.
+absl::Status AllocationStatus(cudaError_t error, absl::string_view call, absl::string_view what,
+                              size_t bytes);
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,367 @@
+// The functions of cuBLASLt that the backend calls, for products of f32 or bf16 with f32 sums.
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/float16.h"
+#include "kernels/cuda/fake/device_state.h"
+
+namespace fake = coppice::kernels::cuda::fake;
+using fake::Call;
+using fake::DeviceState;
+using fake::Place;
+
+struct cublasLtContext {};
+
+namespace coppice::kernels::cuda::fake {
+namespace {
+
+// What stands in the opaque descriptors.
+struct LayoutFields {
+  cudaDataType type;
+  uint64_t rows, columns;
+  int64_t leading;  // elements from one column to the next
+};
+struct ProductFields {
+  cublasComputeType_t compute;
+  cudaDataType_t scale;
+  cublasOperation_t transpose_a, transpose_b;
+};
+struct PreferenceFields {
+  uint64_t workspace;
+  uint32_t reductions;
+};
+// An algorithm: the product that it was chosen for.
+struct AlgorithmFields {
+  uint64_t height, width, depth, workspace;
+  cudaDataType a_type, d_type;
+};
+
+template <class Fields, class Opaque>
+Fields Read(const Opaque* opaque) {
+  static_assert(sizeof(Fields) <= sizeof(Opaque));
+  Fields fields;
+  std::memcpy(&fields, opaque, sizeof fields);
+  return fields;
+}
+
+template <class Fields, class Opaque>
+void Write(const Fields& fields, Opaque* opaque) {
+  static_assert(sizeof(Fields) <= sizeof(Opaque));
+  std::memset(opaque, 0, sizeof *opaque);
+  std::memcpy(opaque, &fields, sizeof fields);
+}
+
+size_t SizeOf(cudaDataType type) { return type == CUDA_R_32F ? 4 : 2; }
+
+// Bytes from the first to the last element.
+size_t Span(const LayoutFields& layout) {
+  return ((layout.columns - 1) * layout.leading + layout.rows) * SizeOf(layout.type);
+}
+
+float Load(const void* data, cudaDataType type, size_t index) {
+  if (type == CUDA_R_32F) return static_cast<const float*>(data)[index];
+  return cpu::Bf16ToFloat(static_cast<const uint16_t*>(data)[index]);
+}
+
+// The column of op(matrix) as floats.
+void LoadColumn(const void* data, const LayoutFields& layout, bool transposed, size_t column,
+                std::vector<float>* out) {
+  for (size_t i = 0; i < out->size(); ++i) {
+    const size_t index = transposed ? i * layout.leading + column : column * layout.leading + i;
+    (*out)[i] = Load(data, layout.type, index);
+  }
+}
+
+float Dot(const std::vector<float>& a, const std::vector<float>& b) {
+  constexpr size_t kLanes = 8;
+  float sums[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= a.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += a[i + lane] * b[i + lane];
+  }
+  for (; i < a.size(); ++i) sums[i % kLanes] += a[i] * b[i];
+  float sum = 0;
+  for (const float lane : sums) sum += lane;
+  return sum;
+}
+
+struct Product {
+  ProductFields fields;
+  LayoutFields a, b, c, d;
+  const void* a_data = nullptr;
+  const void* b_data = nullptr;
+  const void* c_data = nullptr;
+  void* d_data = nullptr;
+  float alpha = 0, beta = 0;
+
+  uint64_t depth() const { return fields.transpose_a == CUBLAS_OP_T ? a.rows : a.columns; }
+
+  // Column-major: d = alpha op(a) op(b) + beta c.
+  void Run() const {
+    std::vector<std::vector<float>> right(d.columns, std::vector<float>(depth()));
+    for (size_t j = 0; j < d.columns; ++j)
+      LoadColumn(b_data, b, fields.transpose_b == CUBLAS_OP_T, j, &right[j]);
+    std::vector<float> left(depth());
+    for (size_t i = 0; i < d.rows; ++i) {
+      // Row i of op(a) is column i of its transpose.
+      LoadColumn(a_data, a, fields.transpose_a != CUBLAS_OP_T, i, &left);
+      for (size_t j = 0; j < d.columns; ++j) {
+        float value = alpha * Dot(left, right[j]);
+        if (beta != 0) value += beta * Load(c_data, c.type, j * c.leading + i);
+        Store(j * d.leading + i, value);
+      }
+    }
+  }
+  void Store(size_t index, float value) const {
+    if (d.type == CUDA_R_32F) {
+      static_cast<float*>(d_data)[index] = value;
+    } else {
+      static_cast<uint16_t*>(d_data)[index] = cpu::FloatToBf16(value);
+    }
+  }
+};
+
+bool IsKnownType(cudaDataType type) { return type == CUDA_R_32F || type == CUDA_R_16BF; }
+
+cublasStatus_t Check(const Product& p) {
+  for (const LayoutFields* layout : {&p.a, &p.b, &p.c, &p.d}) {
+    if (layout->rows == 0 || layout->columns == 0 ||
+        layout->leading < static_cast<int64_t>(layout->rows))
+      return CUBLAS_STATUS_INVALID_VALUE;
+    if (!IsKnownType(layout->type)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  const bool ta = p.fields.transpose_a == CUBLAS_OP_T, tb = p.fields.transpose_b == CUBLAS_OP_T;
+  const uint64_t depth_b = tb ? p.b.columns : p.b.rows;
+  if ((ta ? p.a.columns : p.a.rows) != p.d.rows || (tb ? p.b.rows : p.b.columns) != p.d.columns ||
+      p.depth() != depth_b || p.c.rows != p.d.rows || p.c.columns != p.d.columns)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (p.fields.compute != CUBLAS_COMPUTE_32F || p.fields.scale != CUDA_R_32F ||
+      p.a.type != p.b.type || p.c.type != p.d.type ||
+      (p.a.type == CUDA_R_32F && p.d.type != CUDA_R_32F))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+Product Describe(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                 cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d) {
+  return {Read<ProductFields>(product), Read<LayoutFields>(a), Read<LayoutFields>(b),
+          Read<LayoutFields>(c), Read<LayoutFields>(d)};
+}
+
+cublasStatus_t Fits(const DeviceState& state, const AlgorithmFields& algorithm, const Product& p) {
+  const bool width = state.settings.algorithms_fit_one_size ? algorithm.width == p.d.columns
+                                                            : algorithm.width >= p.d.columns;
+  return width && algorithm.height == p.d.rows && algorithm.depth == p.depth() &&
+                 algorithm.a_type == p.a.type && algorithm.d_type == p.d.type
+             ? CUBLAS_STATUS_SUCCESS
+             : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t CheckPlaces(DeviceState& state, const Product& p) {
+  const auto holds = [&](const void* data, const LayoutFields& layout) {
+    return state.Holds(Place::kDevice, data, Span(layout)) &&
+           reinterpret_cast<uintptr_t>(data) % 256 == 0;
+  };
+  if (holds(p.a_data, p.a) && holds(p.b_data, p.b) && holds(p.c_data, p.c) && holds(p.d_data, p.d))
+    return CUBLAS_STATUS_SUCCESS;
+  state.Violate("a product of a matrix beyond its buffer, or not aligned");
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+// A call that returns the statuses of this library.
+template <class Body>
+cublasStatus_t LtCall(const char* name, Body&& body, bool always = false) {
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  const cudaError_t error = Call(
+      name,
+      [&](DeviceState& state) {
+        status = body(state);
+        return cudaSuccess;
+      },
+      always);
+  if (error == cudaSuccess) return status;
+  return error == cudaErrorMemoryAllocation ? CUBLAS_STATUS_ALLOC_FAILED
+                                            : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+}  // namespace
+}  // namespace coppice::kernels::cuda::fake
+
+using namespace coppice::kernels::cuda::fake;  // NOLINT: the functions below are of this file
+
+extern "C" {
+
+cublasStatus_t CUBLASWINAPI cublasLtCreate(cublasLtHandle_t* handle) {
+  return LtCall("cublasLtCreate", [&](DeviceState& state) {
+    *handle = new cublasLtContext();
+    ++state.live.handles;
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t CUBLASWINAPI cublasLtDestroy(cublasLtHandle_t handle) {
+  return LtCall(
+      "cublasLtDestroy",
+      [&](DeviceState& state) {
+        delete handle;
+        --state.live.handles;
+        return CUBLAS_STATUS_SUCCESS;
+      },
+      true);
+}
+
+cublasStatus_t CUBLASWINAPI cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t,
+                                                              cudaDataType type, uint64_t rows,
+                                                              uint64_t columns, int64_t leading) {
+  return LtCall("cublasLtMatrixLayoutInit", [&](DeviceState&) {
+    Write(LayoutFields{type, rows, columns, leading}, layout);
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t CUBLASWINAPI cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t product, size_t,
+                                                            cublasComputeType_t compute,
+                                                            cudaDataType_t scale) {
+  return LtCall("cublasLtMatmulDescInit", [&](DeviceState&) {
+    Write(ProductFields{compute, scale, CUBLAS_OP_N, CUBLAS_OP_N}, product);
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t CUBLASWINAPI cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
+                                                           cublasLtMatmulDescAttributes_t attribute,
+                                                           const void* value, size_t size) {
+  return LtCall("cublasLtMatmulDescSetAttribute", [&](DeviceState&) {
+    ProductFields fields = Read<ProductFields>(product);
+    if (size != sizeof(cublasOperation_t)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (attribute == CUBLASLT_MATMUL_DESC_TRANSA) {
+      std::memcpy(&fields.transpose_a, value, size);
+    } else if (attribute == CUBLASLT_MATMUL_DESC_TRANSB) {
+      std::memcpy(&fields.transpose_b, value, size);
+    } else {
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    Write(fields, product);
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t CUBLASWINAPI
+cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t preference, size_t) {
+  return LtCall("cublasLtMatmulPreferenceInit", [&](DeviceState&) {
+    Write(PreferenceFields{0, CUBLASLT_REDUCTION_SCHEME_MASK}, preference);
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t CUBLASWINAPI cublasLtMatmulPreferenceSetAttribute(
+    cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+    const void* value, size_t size) {
+  return LtCall("cublasLtMatmulPreferenceSetAttribute", [&](DeviceState&) {
+    PreferenceFields fields = Read<PreferenceFields>(preference);
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && size == sizeof(uint64_t)) {
+      std::memcpy(&fields.workspace, value, size);
+    } else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK &&
+               size == sizeof(uint32_t)) {
+      std::memcpy(&fields.reductions, value, size);
+    } else {
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    Write(fields, preference);
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+    cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t results[],
+    int* found) {
+  return LtCall("cublasLtMatmulAlgoGetHeuristic", [&](DeviceState&) {
+    *found = 0;
+    const Product p = Describe(product, a, b, c, d);
+    const cublasStatus_t status = Check(p);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
+    const uint64_t room = Read<PreferenceFields>(preference).workspace;
+    const uint64_t workspace = std::min<uint64_t>(room, p.d.rows * p.d.columns * sizeof(float));
+    results[0] = {};
+    Write(AlgorithmFields{p.d.rows, p.d.columns, p.depth(), workspace, p.a.type, p.d.type},
+          &results[0].algo);
+    results[0].workspaceSize = workspace;
+    results[0].state = CUBLAS_STATUS_SUCCESS;
+    *found = 1;
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoCheck(
+    cublasLtHandle_t, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+    const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
+  return LtCall("cublasLtMatmulAlgoCheck", [&](DeviceState& state) {
+    const Product p = Describe(product, a, b, c, d);
+    const auto fields = Read<AlgorithmFields>(algorithm);
+    result->workspaceSize = fields.workspace;
+    const cublasStatus_t status = Check(p);
+    return status == CUBLAS_STATUS_SUCCESS ? Fits(state, fields, p) : status;
+  });
+}
+
+cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product,
+                                           const void* alpha, const void* a_data,
+                                           cublasLtMatrixLayout_t a, const void* b_data,
+                                           cublasLtMatrixLayout_t b, const void* beta,
+                                           const void* c_data, cublasLtMatrixLayout_t c,
+                                           void* d_data, cublasLtMatrixLayout_t d,
+                                           const cublasLtMatmulAlgo_t* algorithm, void* workspace,
+                                           size_t workspace_bytes, cudaStream_t stream) {
+  return LtCall("cublasLtMatmul", [&](DeviceState& state) {
+    Product p = Describe(product, a, b, c, d);
+    p.a_data = a_data;
+    p.b_data = b_data;
+    p.c_data = c_data;
+    p.d_data = d_data;
+    std::memcpy(&p.alpha, alpha, sizeof p.alpha);
+    std::memcpy(&p.beta, beta, sizeof p.beta);
+    const auto fields = Read<AlgorithmFields>(algorithm);
+    cublasStatus_t status = Check(p);
+    if (status == CUBLAS_STATUS_SUCCESS) status = Fits(state, fields, p);
+    if (status == CUBLAS_STATUS_SUCCESS) status = CheckPlaces(state, p);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    if (!state.IsStream(stream) || workspace_bytes < fields.workspace ||
+        !state.Holds(Place::kDevice, workspace, workspace_bytes)) {
+      state.Violate("a product without its stream or workspace");
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    state.Queue(stream, [p] {
+      p.Run();
+      return cudaSuccess;
+    });
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+const char* CUBLASWINAPI cublasLtGetStatusName(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+      return "CUBLAS_STATUS_NOT_SUPPORTED";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+      return "CUBLAS_STATUS_ALLOC_FAILED";
+    default:
+      return "CUBLAS_STATUS_EXECUTION_FAILED";
+  }
+}
+
+const char* CUBLASWINAPI cublasLtGetStatusString(cublasStatus_t) {
+  return "an error of the simulated device";
+}
+
+}  // extern "C"

@@ -1,0 +1,99 @@
+// The state behind the stand-ins of the runtime: memory, streams, failures to come. All of it under
+// one lock, held by Call().
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/fake/fake_device.h"
+
+// The runtime's own names for what its handles point to.
+struct CUstream_st {
+  std::deque<std::function<cudaError_t()>> work;
+  uint64_t queued = 0, done = 0;
+};
+struct CUevent_st {
+  CUstream_st* stream = nullptr;  // nullptr: never recorded
+  uint64_t mark = 0;              // reached when so much of the stream's work is done
+};
+
+namespace coppice::kernels::cuda::fake {
+
+enum class Place { kDevice, kPinned };
+
+class DeviceState {
+ public:
+  static DeviceState& Get();
+
+  std::mutex mutex;
+  DeviceSettings settings;
+  LiveCounts live;
+  int64_t calls = 0;
+  cudaError_t last_error = cudaSuccess;
+  cudaError_t lasting_error = cudaSuccess;  // of failed work: the device is lost
+  std::vector<std::string> violations;
+
+  // Failures to come, by the number of the call or piece of work; -1 = none.
+  int64_t failing_call = -1, failing_work = -1, works = 0;
+  cudaError_t call_error = cudaSuccess, work_error = cudaSuccess;
+  std::string failed;
+
+  // The error that this call is to return before it does anything.
+  cudaError_t Begin(const char* call);
+
+  cudaError_t Allocate(Place place, size_t bytes, void** out);
+  cudaError_t Free(Place place, void* data);
+  // Whether [data, data + bytes) lies in one buffer of that kind.
+  bool Holds(Place place, const void* data, size_t bytes) const;
+
+  void AddStream(CUstream_st* stream);
+  bool IsStream(const CUstream_st* stream) const;
+  void RemoveStream(CUstream_st* stream);
+  void Queue(CUstream_st* stream, std::function<cudaError_t()> work);
+  // At most so many pieces.
+  void RunSome(CUstream_st* stream, uint64_t pieces);
+  void Drain(CUstream_st* stream) { RunSome(stream, UINT64_MAX); }
+  void DrainAll();
+
+  cudaError_t Violate(const std::string& rule);
+
+ private:
+  struct Buffer {
+    Place place = Place::kDevice;
+    size_t bytes = 0;
+    void* mapping = nullptr;
+    size_t mapped = 0;      // the page that must not be touched included
+    size_t accessible = 0;  // without it
+  };
+  void ProtectDevice(bool on);
+
+  std::map<uintptr_t, Buffer> buffers_;  // by address
+  std::vector<CUstream_st*> streams_;
+};
+
+// One call of the runtime: body() unless the call is to fail. always: body runs nevertheless (it
+// frees something).
+template <class Body>
+cudaError_t Call(const char* name, Body&& body, bool always = false) {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  const cudaError_t first = state.Begin(name);
+  cudaError_t error = first;
+  if (first == cudaSuccess || always) {
+    const cudaError_t done = body(state);
+    if (first == cudaSuccess) error = done;
+  }
+  if (error != cudaSuccess) state.last_error = error;
+  return error;
+}
+
+}  // namespace coppice::kernels::cuda::fake

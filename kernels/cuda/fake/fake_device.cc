@@ -1,0 +1,202 @@
+#include "kernels/cuda/fake/fake_device.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "kernels/cuda/fake/device_state.h"
+
+namespace coppice::kernels::cuda::fake {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kAlignment = 256;
+constexpr size_t kPoisoned = size_t{4} << 20;  // of each buffer: more would only take time
+
+size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+DeviceState& DeviceState::Get() {
+  static DeviceState* const state = new DeviceState();
+  return *state;
+}
+
+cudaError_t DeviceState::Begin(const char* call) {
+  const int64_t number = calls++;
+  if (number == failing_call) {
+    failing_call = -1;
+    failed = call;
+    return call_error;
+  }
+  return lasting_error;
+}
+
+cudaError_t DeviceState::Violate(const std::string& rule) {
+  std::fprintf(stderr, "simulated device: %s\n", rule.c_str());
+  violations.push_back(rule);
+  return cudaErrorInvalidValue;
+}
+
+// The data ends where the page begins that must not be touched, up to its alignment.
+cudaError_t DeviceState::Allocate(Place place, size_t bytes, void** out) {
+  *out = nullptr;
+  if (bytes == 0) return Violate("an allocation of nothing");
+  const bool device = place == Place::kDevice;
+  if (device && bytes > settings.memory - std::min(settings.memory, live.device_bytes)) {
+    return cudaErrorMemoryAllocation;
+  }
+  Buffer buffer{place, bytes};
+  buffer.accessible = RoundUp(bytes, kPage);
+  buffer.mapped = buffer.accessible + kPage;
+  buffer.mapping = mmap(nullptr, buffer.mapped, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (buffer.mapping == MAP_FAILED) return cudaErrorMemoryAllocation;
+  auto* begin = static_cast<uint8_t*>(buffer.mapping);
+  uint8_t* data = begin + buffer.accessible - RoundUp(bytes, kAlignment);
+  std::memset(data, 0xff, std::min(bytes, kPoisoned));
+  mprotect(begin + buffer.accessible, kPage, PROT_NONE);
+  if (device && settings.protect) mprotect(begin, buffer.accessible, PROT_NONE);
+  buffers_[reinterpret_cast<uintptr_t>(data)] = buffer;
+  (device ? live.device_buffers : live.pinned_buffers) += 1;
+  if (device) live.device_bytes += bytes;
+  *out = data;
+  return cudaSuccess;
+}
+
+// As on a device, freeing waits for what is queued.
+cudaError_t DeviceState::Free(Place place, void* data) {
+  if (data == nullptr) return cudaSuccess;
+  DrainAll();
+  const auto found = buffers_.find(reinterpret_cast<uintptr_t>(data));
+  if (found == buffers_.end() || found->second.place != place) {
+    return Violate("memory is freed that is not allocated");
+  }
+  const Buffer& buffer = found->second;
+  const bool device = place == Place::kDevice;
+  (device ? live.device_buffers : live.pinned_buffers) -= 1;
+  if (device) live.device_bytes -= buffer.bytes;
+  munmap(buffer.mapping, buffer.mapped);
+  buffers_.erase(found);
+  return cudaSuccess;
+}
+
+bool DeviceState::Holds(Place place, const void* data, size_t bytes) const {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  auto after = buffers_.upper_bound(address);
+  if (after == buffers_.begin()) return false;
+  const auto& [begin, buffer] = *--after;
+  return buffer.place == place && address + bytes <= begin + buffer.bytes;
+}
+
+void DeviceState::AddStream(CUstream_st* stream) {
+  streams_.push_back(stream);
+  ++live.streams;
+}
+
+bool DeviceState::IsStream(const CUstream_st* stream) const {
+  return std::find(streams_.begin(), streams_.end(), stream) != streams_.end();
+}
+
+void DeviceState::RemoveStream(CUstream_st* stream) {
+  streams_.erase(std::find(streams_.begin(), streams_.end(), stream));
+  --live.streams;
+}
+
+void DeviceState::Queue(CUstream_st* stream, std::function<cudaError_t()> work) {
+  stream->work.push_back(std::move(work));
+  ++stream->queued;
+}
+
+// A device that is lost runs nothing more.
+void DeviceState::RunSome(CUstream_st* stream, uint64_t pieces) {
+  if (stream->work.empty()) return;
+  if (settings.protect) ProtectDevice(false);
+  for (; pieces > 0 && !stream->work.empty(); --pieces) {
+    const std::function<cudaError_t()> work = std::move(stream->work.front());
+    stream->work.pop_front();
+    ++stream->done;
+    if (lasting_error != cudaSuccess) continue;
+    if (works++ == failing_work) {
+      failing_work = -1;
+      failed = "work";
+      lasting_error = work_error;
+      continue;
+    }
+    lasting_error = work();
+  }
+  if (settings.protect) ProtectDevice(true);
+}
+
+void DeviceState::DrainAll() {
+  for (CUstream_st* stream : streams_) Drain(stream);
+}
+
+void DeviceState::ProtectDevice(bool on) {
+  for (const auto& [address, buffer] : buffers_) {
+    if (buffer.place != Place::kDevice) continue;
+    mprotect(buffer.mapping, buffer.accessible, on ? PROT_NONE : PROT_READ | PROT_WRITE);
+  }
+}
+
+// ---- What tests call
+
+void Configure(const DeviceSettings& settings) {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  state.settings = settings;
+}
+
+LiveCounts CountLive() {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  return state.live;
+}
+
+int64_t CountCalls() {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  return state.calls;
+}
+
+void FailCall(int64_t n, cudaError_t error) {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  state.failing_call = state.calls + n;
+  state.call_error = error;
+  state.failed.clear();
+}
+
+void FailWork(int64_t n, cudaError_t error) {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  state.failing_work = state.works + n;
+  state.work_error = error;
+  state.failed.clear();
+}
+
+std::string FailedCall() {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  return state.failed;
+}
+
+void Recover() {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  state.failing_call = state.failing_work = -1;
+  state.failed.clear();
+  state.violations.clear();
+  state.last_error = state.lasting_error = cudaSuccess;
+}
+
+std::vector<std::string> Violations() {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  return state.violations;
+}
+
+}  // namespace coppice::kernels::cuda::fake

@@ -1,0 +1,59 @@
+// A device made of host memory, for tests: link-time stand-ins for the CUDA runtime and cuBLASLt
+// (cudart.cc, cublaslt.cc) behind the toolkit's own headers. What it is stricter about than a device
+// may be:
+//   - Work that is queued runs only when the host waits for its stream, or asks for an event of it,
+//     and then piece by piece. So whoever reads a result too early reads what was there before.
+//   - Memory is full of 0xFF at first (NaN as a float, -1 as an id); a page that must not be
+//     touched follows each buffer. With `protect` the host can not touch device memory at all.
+//   - Copies must stay inside of buffers that live, and host memory must be pinned.
+// Work runs in the thread that waits. Thread-safe.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace coppice::kernels::cuda::fake {
+
+struct DeviceSettings {
+  int devices = 1;
+  std::string name = "simulated device";
+  int major = 9, minor = 0;              // compute capability
+  size_t memory = size_t{8} << 30;       // bytes
+  int driver_version = CUDART_VERSION;   // 0: no driver
+  int work_per_query = 4;                // pieces of work that one question after an event runs
+  bool protect = false;                  // a host that touches device memory is ended by a signal
+  bool algorithms_fit_one_size = false;  // cuBLASLt takes an algorithm for its own row count alone
+};
+// Of everything made from now on.
+void Configure(const DeviceSettings& settings);
+
+// What lives.
+struct LiveCounts {
+  int64_t device_buffers = 0, pinned_buffers = 0, streams = 0, events = 0, handles = 0;
+  size_t device_bytes = 0;
+
+  int64_t total() const { return device_buffers + pinned_buffers + streams + events + handles; }
+};
+LiveCounts CountLive();
+
+// Calls of the runtime, launches of kernels included, since the program began.
+int64_t CountCalls();
+// The n-th call from now on (0 = the next) returns this error and does nothing; if it frees
+// something, that is freed nevertheless.
+void FailCall(int64_t n, cudaError_t error);
+// The n-th piece of work from now on fails on the device: from then on every call returns this error.
+void FailWork(int64_t n, cudaError_t error);
+// The call, or "work", that FailCall or FailWork has hit; "" = none yet.
+std::string FailedCall();
+// No failure to come, and the device works again.
+void Recover();
+
+// Rules that the host has broken since the last Recover, in words.
+std::vector<std::string> Violations();
+
+}  // namespace coppice::kernels::cuda::fake

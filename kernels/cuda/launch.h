@@ -1,0 +1,124 @@
+// The kernels of the CUDA backend as host functions: each enqueues one launch on a stream and
+// returns. Arguments are checked by the caller (cuda_ops.cc). No function waits, allocates or reads
+// device memory; launch errors are left for cudaGetLastError. Pointers are to device memory.
+// Activations (`void*` beside a DType) are f32 or bf16; the residual stream and the logits are f32.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "base/step_plan.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/work_list.h"
+
+namespace coppice::kernels::cuda {
+
+// The arrays of a StepPlan that kernels read, in device memory. What a row sees: base/step_plan.h.
+struct DeviceStep {
+  const int32_t* token = nullptr;        // [rows]
+  const int32_t* position = nullptr;     // [rows]
+  const int32_t* slot = nullptr;         // [rows]
+  const int32_t* segment = nullptr;      // [rows] index of the row's segment
+  const int32_t* prefix_len = nullptr;   // [rows] tokens of the block table that the row sees
+  const int32_t* chain_begin = nullptr;  // [rows + 1]
+  const int32_t* chain = nullptr;        // slots
+  const int32_t* table_begin = nullptr;  // [segments + 1]
+  const int32_t* table = nullptr;        // block ids
+  const int32_t* need_row = nullptr;     // [needs], ascending
+  const KvCopy* commits = nullptr;       // [commit_count]
+  int32_t rows = 0, needs = 0, commit_count = 0;
+};
+
+// What the kernels of attention and KV take as head_dim.
+inline constexpr int kHeadDimUnit = 8, kMaxHeadDim = 256;
+
+// One pool for all layers: [layer][K then V][block][kv_head][kBlockSize][head_dim].
+struct DevicePool {
+  void* data = nullptr;
+  DType dtype = DType::kBF16;
+  int32_t layers = 0, kv_heads = 0, head_dim = 0;
+  int64_t blocks = 0;
+};
+
+void CommitKv(const DeviceStep& step, const DevicePool& pool, cudaStream_t stream);
+
+// x[r] = row token[r] - first_row of matrix [matrix_rows, columns] of `dtype`, else zeros.
+struct EmbedArgs {
+  const void* matrix = nullptr;
+  DType dtype = DType::kBF16;
+  int64_t matrix_rows = 0, columns = 0, first_row = 0;
+  float* x = nullptr;
+};
+void Embed(const DeviceStep& step, const EmbedArgs& args, cudaStream_t stream);
+
+// x += addend, unless that is null; out = x / sqrt(mean(x^2) + epsilon) * gain.
+struct AddNormArgs {
+  float* x = nullptr;             // [rows, columns]
+  const float* addend = nullptr;  // [rows, columns]
+  const float* gain = nullptr;    // [columns]
+  void* out = nullptr;            // [rows, columns] of `dtype`
+  DType dtype = DType::kBF16;
+  int64_t rows = 0, columns = 0;
+  float epsilon = 0;
+};
+void AddNorm(const AddNormArgs& args, cudaStream_t stream);
+
+// y[r] += bias.
+void AddBias(void* y, DType dtype, const float* bias, int64_t rows, int64_t columns,
+             cudaStream_t stream);
+
+// qkv [rows, (q_heads + 2 kv_heads) head_dim] of `dtype`: rotates q and k in place (half-split
+// convention), writes K and V to the row's slot. cos, sin [max_positions, head_dim / 2].
+struct RopeArgs {
+  void* qkv = nullptr;
+  DType dtype = DType::kBF16;
+  int32_t q_heads = 0, layer = 0;
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+};
+void RopeAndStoreKv(const DeviceStep& step, const RopeArgs& args, const DevicePool& pool,
+                    cudaStream_t stream);
+
+// out [rows, q_heads head_dim] of `dtype`; scale 1/sqrt(head_dim) inside; sums in f32.
+struct AttentionArgs {
+  const void* qkv = nullptr;
+  void* out = nullptr;
+  DType dtype = DType::kBF16;
+  int32_t q_heads = 0, layer = 0;
+};
+void Attention(const DeviceStep& step, const AttentionArgs& args, const DevicePool& pool,
+               cudaStream_t stream);
+
+// A WorkList (work_list.h) of the step in device memory.
+struct DeviceWork {
+  struct OfClass {
+    const AttentionItem* items = nullptr;
+    const int32_t* worker_begin = nullptr;  // [workers + 1]
+    int32_t workers = 0;
+  };
+  OfClass classes[kTileClasses];
+  const int32_t* chain = nullptr;
+  const uint64_t* masks = nullptr;
+  float* partials = nullptr;     // [partial_floats]
+  uint32_t* counters = nullptr;  // [merges], zero before the first launch; launches leave them zero
+};
+// The same as Attention, by tensor cores, with K and V read once for the rows of a request. The bits
+// of a row depend on the work list too. Only what CanTileAttention says: bf16 activations and pool,
+// head_dim up to 128.
+bool CanTileAttention(DType activations, const DevicePool& pool);
+// Blocks that are resident on a multiprocessor with so much shared memory: WorkShape::workers is
+// this times the number of multiprocessors. More workers are right too, but wait for others.
+int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes);
+void TiledAttention(const DeviceStep& step, const AttentionArgs& args, const DeviceWork& work,
+                    const DevicePool& pool, cudaStream_t stream);
+
+// gate_up [rows, 2 columns]: gate then up. out [rows, columns] = silu(gate) * up.
+void SwiGlu(const void* gate_up, void* out, DType dtype, int64_t rows, int64_t columns,
+            cudaStream_t stream);
+
+// Row i = row need_row[i], in place, for i ascending. values [rows, row_bytes]; row_bytes a
+// multiple of 4.
+void GatherRows(const DeviceStep& step, void* values, int64_t row_bytes, cudaStream_t stream);
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,76 @@
+// Rotary embedding of q and k in place, and K and V of the rows into the pool.
+#include "kernels/cuda/kernel_types.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kPack = 4;  // head_dim is a multiple of 8, its half of 4
+
+template <class P, class T>
+DEV_FUNCTION void StoreAs(P* place, const dev::Pack<T, kPack>& values) {
+  dev::Pack<P, kPack> out;
+  for (int i = 0; i < kPack; ++i) {
+    out.value[i] = dev::FromFloat<P>(dev::ToFloat(values.value[i]));
+  }
+  dev::StorePack(place, out);
+}
+
+// Block (row, piece of the work of the row). A unit of work is kPack pairs of a q or k head, or
+// kPack values of a v head. Rows of the sink store nothing: nobody reads it.
+template <class T, class P>
+DEV_KERNEL void RotateAndStore(DeviceStep step, RopeArgs args, DevicePool pool) {
+  const int64_t r = blockIdx.x;
+  const int dim = pool.head_dim, half = dim / 2;
+  const int heads = args.q_heads + pool.kv_heads;  // that rotate
+  const int rotations = heads * (half / kPack);
+  const int unit = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
+  const int32_t slot = step.slot[r];
+  const bool stored = slot >= kBlockSize;
+  T* row = static_cast<T*>(args.qkv) + r * (heads + pool.kv_heads) * dim;
+  if (unit < rotations) {
+    const int head = unit / (half / kPack), offset = unit % (half / kPack) * kPack;
+    const int64_t angle = int64_t{step.position[r]} * half + offset;
+    const dev::Pack<float, kPack> cos = dev::LoadPack<kPack>(args.cos + angle);
+    const dev::Pack<float, kPack> sin = dev::LoadPack<kPack>(args.sin + angle);
+    T* place = row + head * dim + offset;
+    dev::Pack<T, kPack> low = dev::LoadPack<kPack>(place);
+    dev::Pack<T, kPack> high = dev::LoadPack<kPack>(place + half);
+    for (int i = 0; i < kPack; ++i) {
+      const float a = dev::ToFloat(low.value[i]), b = dev::ToFloat(high.value[i]);
+      low.value[i] = dev::FromFloat<T>(a * cos.value[i] - b * sin.value[i]);
+      high.value[i] = dev::FromFloat<T>(b * cos.value[i] + a * sin.value[i]);
+    }
+    dev::StorePack(place, low);
+    dev::StorePack(place + half, high);
+    if (stored && head >= args.q_heads) {
+      P* k = PoolRow<P>(pool, args.layer, /*value=*/false, slot, head - args.q_heads) + offset;
+      StoreAs(k, low);
+      StoreAs(k + half, high);
+    }
+  } else if (stored && unit - rotations < pool.kv_heads * (dim / kPack)) {
+    const int head = (unit - rotations) / (dim / kPack);
+    const int offset = (unit - rotations) % (dim / kPack) * kPack;
+    const dev::Pack<T, kPack> v = dev::LoadPack<kPack>(row + (heads + head) * dim + offset);
+    StoreAs(PoolRow<P>(pool, args.layer, /*value=*/true, slot, head) + offset, v);
+  }
+}
+
+}  // namespace
+
+void RopeAndStoreKv(const DeviceStep& step, const RopeArgs& args, const DevicePool& pool,
+                    cudaStream_t stream) {
+  if (step.rows == 0) return;
+  const int64_t units = (int64_t{args.q_heads + pool.kv_heads} * (pool.head_dim / 2) +
+                         int64_t{pool.kv_heads} * pool.head_dim) /
+                        kPack;
+  const dim3 grid(static_cast<unsigned>(step.rows), CeilDiv(units, kThreads));
+  WithType(args.dtype, [&](auto activation) {
+    WithType(pool.dtype, [&](auto element) {
+      dev::Launch(RotateAndStore<decltype(activation), decltype(element)>, grid, dim3(kThreads), 0,
+                  stream, step, args, pool);
+    });
+  });
+}
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,18 @@
+// What every backend asks of the shape of a KV pool. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+
+namespace coppice::kernels {
+
+// "a KV pool of 12 blocks, ...", for errors.
+std::string KvPoolName(const KvPoolShape& shape);
+// Memory of the pool. InvalidArgument names a shape that makes no sense; ResourceExhausted: more
+// slots than can be addressed.
+absl::StatusOr<size_t> KvPoolBytes(const KvPoolShape& shape);
+
+}  // namespace coppice::kernels

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""A cluster whose target and drafts run on the CUDA backend, with the simulated device: reproducible methods give the same
+token ids and scores with drafts and without, requests together too; what cannot start says why."""
+import json
+import os
+import pathlib
+import tempfile
+import unittest
+
+from api_client import ApiClient, outcome
+from cluster import BIN, ROOT, Cluster, StartFailure, free_port, run_launcher
+
+MODEL = ROOT / "tests/models/stories260k"
+PROMPTS = ["Once upon a time, there was a little girl", "The big dog"]
+LAWS = {
+    "multinomial": dict(decoding="multinomial", seed=11, temperature=0.9),
+    "greedy": dict(decoding="multinomial", temperature=0),
+    "beam sampling": dict(decoding="beam_sampling", beam_width=3, n=3, seed=12),
+    "beam search": dict(decoding="beam_search", beam_width=3, n=3),
+}
+DRAFTED = dict(speculative=dict(draft_width=3, draft_depth=2))
+CUDA = ("--backend=cuda", f"--kv_bytes={4 << 20}")
+
+
+def requests():
+    return [(f"{law}, prompt {i}", dict(fields, prompt=prompt, max_tokens=12, return_token_ids=True))
+            for law, fields in LAWS.items() for i, prompt in enumerate(PROMPTS)]
+
+
+class Cuda(unittest.TestCase):
+    def test_drafts_change_no_token(self):
+        with Cluster(target=MODEL, draft=MODEL, worker_flags=CUDA, draft_flags=CUDA) as cluster:
+            self.assertIn("cuda simulated device", cluster.process("replica-0").output())
+            self.assertIn("cuda simulated device", cluster.process("draft-0").output())
+            plain = {name: outcome(cluster.api.complete(dict(body, speculative=False))) for name, body in requests()}
+            accepted = 0
+            for name, body in requests():
+                with self.subTest("alone", request=name):
+                    answer = cluster.api.complete(dict(body, **DRAFTED))
+                    self.assertEqual(outcome(answer), plain[name])
+                    self.assertGreater(answer["usage"]["speculation"]["drafted_nodes"], 0)
+                    accepted += answer["usage"]["speculation"]["accepted_nodes"]
+            self.assertGreater(accepted, 0)
+            with self.subTest("gumbel_slots, whatever is drafted"):
+                body = dict(LAWS["beam sampling"], prompt=PROMPTS[0], max_tokens=12, return_token_ids=True)
+                shapes = [dict(draft_width=1, draft_depth=1), dict(draft_width=3, draft_depth=2)]
+                answers = [cluster.api.complete(dict(body, speculative=dict(shape, method="gumbel_slots"))) for shape in shapes]
+                self.assertEqual(outcome(answers[0]), outcome(answers[1]))
+            together = cluster.api.complete_all([dict(body, **DRAFTED) for _, body in requests()])
+            for (name, _), answer in zip(requests(), together):
+                with self.subTest("together", request=name):
+                    self.assertEqual(outcome(answer), plain[name])
+
+    def test_two_ranks_are_refused(self):
+        with self.assertRaises(StartFailure) as failure:
+            with Cluster(target=MODEL, drafts=0, tp=2, worker_flags=CUDA):
+                pass
+        self.assertIn("tensor parallelism on CUDA is not built yet", str(failure.exception))
+
+    def test_memory_that_is_not_there(self):
+        with self.assertRaises(StartFailure) as failure:
+            with Cluster(target=MODEL, drafts=0, worker_flags=("--backend=cuda", f"--kv_bytes={1 << 40}")):
+                pass
+        self.assertRegex(str(failure.exception), r"a KV pool of .*cudaMalloc of .* MiB free of ")
+
+    def test_the_launcher_passes_the_backend_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            state, port = os.path.join(folder, "state"), free_port()
+            launcher = ROOT / "deploy/cluster.sh"
+            at = ["--port", port, "--state", state]
+            up = ["up", "--target", MODEL, "--draft", MODEL, "--kv-bytes", 4 << 20, "--draft-kv-bytes", 4 << 20]
+            _, status, _, errors = run_launcher([launcher, *up, *at, "--backend", "gpu"])
+            self.assertEqual(status, 2)
+            self.assertIn("--backend must be cpu or cuda, got 'gpu'", errors)
+            _, status, _, errors = run_launcher([launcher, *up, *at, "--preset", "none-such"])
+            self.assertEqual(status, 1)
+            self.assertIn("build/none-such/bin/coppice-coordinator is missing", errors)
+            self.assertIn("deploy/build.sh none-such", errors)
+            preset = ["--preset", BIN.parent.name] if BIN == ROOT / "build" / BIN.parent.name / "bin" else []
+            _, status, output, errors = run_launcher([launcher, *up, *at, "--backend", "cuda", *preset])
+            self.assertEqual(status, 0, output + errors)
+            try:
+                body = dict(prompt=PROMPTS[0], max_tokens=4, temperature=0)
+                self.assertTrue(ApiClient(port).complete(body)["choices"][0]["text"])
+                logs = [pathlib.Path(state, name).read_text() for name in ("replica-0.log", "draft-0.log")]
+                self.assertTrue(all("cuda simulated device" in log for log in logs), json.dumps(logs))
+            finally:
+                self.assertEqual(run_launcher([launcher, "down", *at])[1], 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

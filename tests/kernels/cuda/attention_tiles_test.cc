@@ -1,0 +1,204 @@
+#include <cstdlib>
+#include <optional>
+
+#include "kernels/cuda/work_list.h"
+#include "tests/kernels/cuda/attention_fixture.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+using dev::bf16;
+
+// A work list where the kernel can read it. Partial results are poisoned, counters zero.
+class TestWork {
+ public:
+  TestWork(const StepPlan& plan, const WorkShape& shape)
+      : list(MakeWorkList(plan, shape)),
+        chain_(list.chain),
+        masks_(list.masks),
+        partials_(list.partial_floats),
+        counters_(std::vector<uint32_t>(list.merges, 0)) {
+    for (int c = 0; c < kTileClasses; ++c) {
+      items_.push_back(std::make_unique<DeviceArray<AttentionItem>>(list.classes[c].items));
+      begins_.push_back(std::make_unique<DeviceArray<int32_t>>(list.classes[c].worker_begin));
+      view.classes[c].items = items_.back()->data();
+      view.classes[c].worker_begin = begins_.back()->data();
+      view.classes[c].workers = static_cast<int32_t>(begins_.back()->size()) - 1;
+    }
+    view.chain = chain_.data();
+    view.masks = masks_.data();
+    view.partials = partials_.data();
+    view.counters = counters_.data();
+  }
+  void ExpectCountersZero() {
+    for (size_t i = 0; i < counters_.size(); ++i) ASSERT_EQ(counters_[i], 0u);
+  }
+
+  WorkList list;
+  DeviceWork view;
+
+ private:
+  DeviceArray<int32_t> chain_;
+  DeviceArray<uint64_t> masks_;
+  DeviceArray<float> partials_;
+  DeviceArray<uint32_t> counters_;
+  std::vector<std::unique_ptr<DeviceArray<AttentionItem>>> items_;
+  std::vector<std::unique_ptr<DeviceArray<int32_t>>> begins_;
+};
+
+// Sets a variable of the environment, and puts back what was there.
+class ScopedEnvironment {
+ public:
+  ScopedEnvironment(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    setenv(name, value, /*overwrite=*/1);
+  }
+  ~ScopedEnvironment() {
+    if (before_.has_value()) {
+      setenv(name_, before_->c_str(), 1);
+    } else {
+      unsetenv(name_);
+    }
+  }
+  ScopedEnvironment(const ScopedEnvironment&) = delete;
+  ScopedEnvironment& operator=(const ScopedEnvironment&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+WorkShape ShapeOf(const AttentionShape& shape, int workers, int least_tiles) {
+  WorkShape work;
+  work.group = shape.group;
+  work.kv_heads = shape.kv_heads;
+  work.head_dim = shape.head_dim;
+  for (int& count : work.workers) count = workers;
+  work.least_tiles = least_tiles;
+  return work;
+}
+
+// Twice with one list, as two layers: the second pass finds the counters as the first left them.
+void TestTiles(const AttentionShape& shape, const std::vector<RequestSpec>& requests, int workers,
+               int least_tiles = 1) {
+  AttentionCase<bf16, bf16> attention(shape, requests, shape.head_dim * 31 + workers);
+  TestWork work(attention.plan(), ShapeOf(shape, workers, least_tiles));
+  attention.slack = 4e-3;  // the weights are rounded to bf16
+  for (int pass = 0; pass < 2; ++pass) {
+    TiledAttention(attention.step(), attention.Args(), work.view, attention.pool(), nullptr);
+    WaitForDevice();
+    attention.Check("group " + std::to_string(shape.group) + " dim " +
+                    std::to_string(shape.head_dim) + " workers " + std::to_string(workers) +
+                    " prefix " + std::to_string(requests[0].prefix));
+    work.ExpectCountersZero();
+  }
+}
+
+TEST(CudaAttentionTiles, EveryHeadDimInEachClass) {
+  for (const int dim : {32, 64, 72, 80, 96, 128}) {
+    TestTiles({4, 1, dim}, {{70, 0, {1, 2, 1}}}, 1);               // 12 packed rows
+    TestTiles({4, 1, dim}, {{70, 0, RandomChains(9, 4, 1)}}, 2);   // 36
+    TestTiles({4, 1, dim}, {{70, 0, RandomChains(31, 4, 2)}}, 1);  // 124
+  }
+}
+
+TEST(CudaAttentionTiles, EveryGroup) {
+  for (const int group : {1, 4, 5, 7, 8}) {
+    TestTiles({group, 2, 64}, {{65, 1, RandomChains(5, 3, group)}}, 3);
+    TestTiles({group, 1, 64}, {{17, 0, RandomChains(33, 5, group)}}, 1);
+  }
+}
+
+TEST(CudaAttentionTiles, EveryPrefixLength) {
+  for (const int prefix : {0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 300}) {
+    TestTiles({2, 1, 64}, {{prefix, std::min(prefix, 1), {1, 2, 17}}}, 2);
+  }
+}
+
+TEST(CudaAttentionTiles, SplitsAreMergedInOrder) {
+  for (const int workers : {1, 2, 5, 40}) {
+    TestTiles({4, 2, 64}, {{400, 0, {1, 2, 3}}}, workers);
+    TestTiles({4, 1, 64}, {{400, 0, RandomChains(12, 4, 3)}}, workers);
+    TestTiles({8, 1, 64}, {{200, 0, RandomChains(16, 4, 4)}}, workers);
+  }
+}
+
+TEST(CudaAttentionTiles, LongChainsAndPrefill) {
+  TestTiles({2, 1, 64}, {{7, 0, {100, 1, 31, 64, 65}}}, 2);
+  TestTiles({4, 1, 64}, {{100, 70, {}}}, 3);       // row tiles of 32 rows, causal
+  TestTiles({1, 1, 64}, {{130, 130, {2, 1}}}, 2);  // 132 rows: two row tiles
+}
+
+TEST(CudaAttentionTiles, MixedRequests) {
+  TestTiles({4, 2, 64},
+            {{65, 0, RandomChains(32, 5, 1)},
+             {17, 17, {}},
+             {0, 0, {1}},
+             {200, 1, {}},
+             {1, 1, {}},
+             {40, 0, {1, 1, 1, 1}},
+             {0, 0, RandomChains(9, 4, 2)}},
+            4);
+}
+
+TEST(CudaAttentionTiles, RowThatSeesNothingGivesZero) {
+  StepPlan plan;
+  plan.token = plan.slot = {0, 0};
+  plan.position = {-1, -1};
+  plan.chain_begin = {0, 0, 0};
+  plan.segments = {{0, 2, 0}};
+  plan.table_begin = {0, 0};
+  const TestStep step(plan);
+  TestPool<bf16> pool(1, 1, 64, 2, 1);
+  TestWork work(plan, ShapeOf({2, 1, 64}, 1, 1));
+  DeviceArray<bf16> qkv(RandomValues<bf16>(2 * 4 * 64, 1)), out(2 * 2 * 64);
+  AttentionArgs args;
+  args.qkv = qkv.data();
+  args.out = out.data();
+  args.q_heads = 2;
+  TiledAttention(step.view, args, work.view, pool.view, nullptr);
+  WaitForDevice();
+  for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(dev::ToFloat(out[i]), 0.0f);
+}
+
+TEST(CudaAttentionTiles, LargeScoresStayFinite) {
+  const AttentionShape shape = {1, 1, 64};
+  AttentionCase<bf16, bf16> attention(shape, {{300, 0, {1, 40}}}, 4, 1e4f);
+  TestWork work(attention.plan(), ShapeOf(shape, 3, 1));
+  TiledAttention(attention.step(), attention.Args(), work.view, attention.pool(), nullptr);
+  WaitForDevice();
+  attention.slack = 0.05;
+  attention.Check("large scores");
+}
+
+// The same bits from run to run, whichever block of a row tile finishes last.
+TEST(CudaAttentionTiles, BitsDoNotDependOnTheOrderOfBlocks) {
+  const AttentionShape shape = {4, 2, 64};
+  AttentionCase<bf16, bf16> attention(shape, {{700, 0, {1, 2, 3}}}, 5);
+  TestWork work(attention.plan(), ShapeOf(shape, 9, 1));
+  std::vector<bf16> first;
+  for (const char* order : {"forward", "reverse", "random"}) {
+    const ScopedEnvironment in_order("DEV_ORDER", order);
+    const ScopedEnvironment resident("DEV_RESIDENT", "5");
+    TiledAttention(attention.step(), attention.Args(), work.view, attention.pool(), nullptr);
+    WaitForDevice();
+    if (first.empty()) first = attention.out().Copy();
+    EXPECT_EQ(std::memcmp(first.data(), attention.out().data(), first.size() * sizeof(bf16)), 0)
+        << order;
+  }
+}
+
+TEST(CudaAttentionTiles, SaysWhatItCan) {
+  DevicePool pool;
+  pool.head_dim = 128;
+  EXPECT_TRUE(CanTileAttention(DType::kBF16, pool));
+  EXPECT_FALSE(CanTileAttention(DType::kF32, pool));
+  pool.head_dim = 136;
+  EXPECT_FALSE(CanTileAttention(DType::kBF16, pool));
+  pool.head_dim = 64;
+  pool.dtype = DType::kF32;
+  EXPECT_FALSE(CanTileAttention(DType::kBF16, pool));
+}
+
+}  // namespace
+}  // namespace coppice::kernels::cuda

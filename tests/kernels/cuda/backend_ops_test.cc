@@ -1,0 +1,306 @@
+// Every op of the CUDA backend against that of the CPU backend, given the same values.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "tests/kernels/cuda/test_backend.h"
+#include "tests/kernels/kernel_fixture.h"
+
+namespace coppice::kernels {
+namespace {
+
+// The type of weights, activations and pool.
+class BackendOpsTest : public testing::TestWithParam<DType> {
+ protected:
+  // What both backends make of the same, one after the other.
+  void ExpectSame(const std::function<std::vector<float>(TestBackend*)>& run,
+                  const std::string& what) {
+    const std::vector<float> want = run(cpu_.get()), got = run(cuda_.get());
+    ASSERT_EQ(got.size(), want.size());
+    EXPECT_LT(RelativeDistance(got, want), Tolerance()) << what;
+  }
+  static double Tolerance() { return GetParam() == DType::kF32 ? 1e-5 : 3e-3; }
+
+  std::unique_ptr<TestBackend> cpu_ = TestBackend::Make("cpu");
+  std::unique_ptr<TestBackend> cuda_ = TestBackend::Make("cuda");
+};
+
+std::string TypeName(const testing::TestParamInfo<DType>& info) { return DTypeName(info.param); }
+INSTANTIATE_TEST_SUITE_P(Types, BackendOpsTest, testing::Values(DType::kF32, DType::kBF16),
+                         TypeName);
+
+struct Product {
+  int64_t rows, outputs, inputs;
+  bool bias = false, accumulate = false, to_f32 = false;
+};
+
+std::vector<float> RunProduct(TestBackend* backend, const Product& p, DType dtype) {
+  const std::vector<float> weights = RandomFloats(p.outputs * p.inputs, p.outputs + p.inputs);
+  const MatrixSource source = {weights.data(), DType::kF32, p.outputs, p.inputs, p.inputs};
+  const auto w =
+      (*backend)->Pack({source}, dtype, p.bias ? RandomFloats(p.outputs, 7) : std::vector<float>());
+  EXPECT_TRUE(w.ok()) << w.status();
+  const Tensor x = backend->Put(RandomFloats(p.rows * p.inputs, p.rows), p.inputs, dtype);
+  const DType y_type = p.to_f32 ? DType::kF32 : dtype;
+  const Tensor y = p.accumulate
+                       ? backend->Put(RandomFloats(p.rows * p.outputs, 3), p.outputs, y_type)
+                       : backend->Poisoned(p.rows, p.outputs, y_type);
+  RunOps(backend->get(), PlanOfRows(p.rows),
+         [&](Ops* ops) { ops->MatMul(**w, x, y, p.accumulate); });
+  return backend->Read(y);
+}
+
+TEST_P(BackendOpsTest, Products) {
+  for (const auto& [outputs, inputs] :
+       std::vector<std::pair<int, int>>{{40, 72}, {1, 64}, {33, 77}, {96, 32}, {515, 129}}) {
+    for (const int rows : {1, 2, 3, 7, 8, 9, 17, 34, 40, 63, 64, 65, 136}) {
+      ExpectSame(
+          [&](TestBackend* b) {
+            return RunProduct(b, {rows, outputs, inputs}, GetParam());
+          },
+          absl::StrCat(rows, " rows, ", outputs, " x ", inputs));
+    }
+  }
+}
+
+TEST_P(BackendOpsTest, ProductsThatAddThatHaveABiasAndThatWidenToF32) {
+  for (const bool bias : {false, true}) {
+    for (const bool accumulate : {false, true}) {
+      for (const bool to_f32 : {false, true}) {
+        const Product product = {5, 48, 24, bias, accumulate, to_f32};
+        ExpectSame([&](TestBackend* b) { return RunProduct(b, product, GetParam()); },
+                   absl::StrCat(bias, accumulate, to_f32));
+      }
+    }
+  }
+}
+
+// More rows than one piece of the staging holds, from sources in every type, not aligned.
+TEST_P(BackendOpsTest, PackKeepsEveryValue) {
+  const int64_t columns = 1021, stride = 1024;
+  std::vector<uint8_t> bytes(9000 * stride);  // never a NaN, of whatever type
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(0x30 + i * i % 13);
+  const uint8_t* odd = bytes.data() + 1;
+  for (const DType from : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const int64_t rows = from == DType::kF32 ? 1000 : 2000;
+    const std::vector<MatrixSource> stacked = {
+        {odd, from, 3, columns, stride},
+        {odd + 3 * stride * DTypeSize(from), from, rows, columns, stride}};
+    const std::vector<TokenId> tokens = {0, 2, 3, static_cast<TokenId>(rows + 2), 999};
+    const auto read = [&](TestBackend* backend) {
+      const auto w = (*backend)->Pack(stacked, GetParam(), {}).value();
+      EXPECT_EQ(w->rows, rows + 3);
+      EXPECT_EQ(w->dtype, GetParam());
+      const Tensor x = backend->Poisoned(5, columns, DType::kF32);
+      StepPlan plan = PlanOfRows(5);
+      plan.token = tokens;
+      RunOps(backend->get(), plan, [&](Ops* ops) { ops->Embed(*w, 0, x); });
+      return backend->Read(x);
+    };
+    EXPECT_EQ(read(cpu_.get()), read(cuda_.get())) << DTypeName(from);
+  }
+}
+
+TEST_P(BackendOpsTest, PackHoldsTheWeightsAndNoMore) {
+  const std::vector<float> values(100 * 30);
+  const MatrixSource source = {values.data(), DType::kF32, 100, 30, 30};
+  const size_t size = DTypeSize(GetParam());
+  EXPECT_EQ((*cuda_)->Pack({source}, GetParam(), {}).value()->bytes, 3000 * size);
+  EXPECT_EQ((*cuda_)->Pack({source}, GetParam(), RandomFloats(100, 1)).value()->bytes,
+            3000 * size + 400);
+  EXPECT_EQ((*cuda_)->PackGain(RandomFloats(30, 1)).value()->bytes, 120u);
+}
+
+TEST_P(BackendOpsTest, AbsentTokensAreZeros) {
+  const std::vector<float> source = RandomFloats(20 * 3, 1);
+  const auto run = [&](TestBackend* backend) {
+    const auto w = PackOne(backend->get(), {source.data(), DType::kF32, 20, 3, 3}, GetParam());
+    const Tensor x = backend->Poisoned(5, 3, DType::kF32);
+    StepPlan plan = PlanOfRows(5);
+    plan.token = {99, 100, 119, 120, 118};
+    RunOps(backend->get(), plan, [&](Ops* ops) { ops->Embed(*w, 100, x); });
+    return backend->Read(x);
+  };
+  EXPECT_EQ(run(cpu_.get()), run(cuda_.get()));
+}
+
+TEST_P(BackendOpsTest, Norms) {
+  for (const int64_t n : {1, 33, 64, 768}) {
+    for (const int64_t rows : {1, 5, 34}) {
+      for (const bool add : {false, true}) {
+        ExpectSame(
+            [&](TestBackend* backend) {
+              const auto gain = (*backend)->PackGain(RandomFloats(n, 1)).value();
+              const Tensor x = backend->Put(RandomFloats(rows * n, 2), n, DType::kF32);
+              const Tensor addend =
+                  add ? backend->Put(RandomFloats(rows * n, 3), n, DType::kF32) : Tensor();
+              const Tensor out = backend->Poisoned(rows, n, GetParam());
+              RunOps(backend->get(), PlanOfRows(rows),
+                     [&](Ops* ops) { ops->AddNorm(x, addend, *gain, 1e-5f, out); });
+              std::vector<float> both = backend->Read(out);
+              const std::vector<float> sum = backend->Read(x);
+              both.insert(both.end(), sum.begin(), sum.end());
+              return both;
+            },
+            absl::StrCat(rows, " x ", n, add ? " with an addend" : ""));
+      }
+    }
+  }
+}
+
+TEST_P(BackendOpsTest, Gates) {
+  for (const int64_t n : {1, 37, 64, 1000}) {
+    ExpectSame(
+        [&](TestBackend* backend) {
+          std::vector<float> values = RandomFloats(3 * 2 * n, 1);
+          for (float& value : values) value *= 8;
+          const Tensor in = backend->Put(values, 2 * n, GetParam());
+          const Tensor out = backend->Poisoned(3, n, GetParam());
+          RunOps(backend->get(), PlanOfRows(3), [&](Ops* ops) { ops->SwiGlu(in, out); });
+          return backend->Read(out);
+        },
+        absl::StrCat(n, " columns"));
+  }
+}
+
+// The op after GatherRows works on the rows with needs alone.
+TEST_P(BackendOpsTest, GatheredRows) {
+  for (const auto& needs : std::vector<std::vector<int>>{{0}, {4}, {1, 4}, {0, 1, 2, 3, 4}}) {
+    StepPlan plan = PlanOfRows(5);
+    for (const int row : needs) plan.needs.push_back({.row = row});
+    const auto run = [&](TestBackend* backend) {
+      const Tensor x = backend->Put(RandomFloats(5 * 6, 1), 6, DType::kF32);
+      const Tensor wide = backend->Put(RandomFloats(5 * 20, 2), 20, GetParam());
+      const Tensor out = backend->Put(std::vector<float>(5 * 10, -1.0f), 10, GetParam());
+      RunOps(backend->get(), plan, [&](Ops* ops) {
+        ops->GatherRows({x, wide});
+        ops->SwiGlu(wide, out);
+      });
+      std::vector<float> all;
+      for (const Tensor& tensor : {x, wide, out}) {
+        std::vector<float> values = backend->Read(tensor);
+        if (tensor.data != out.data) values.resize(needs.size() * tensor.columns);
+        all.insert(all.end(), values.begin(), values.end());
+      }
+      return all;
+    };
+    ExpectSame(run, absl::StrCat(needs.size(), " needs"));
+  }
+}
+
+struct Heads {
+  int q, kv, dim;
+};
+
+// Two requests: one prefills `prefill` rows behind `cached` tokens, one has a forest of two branches
+// behind its prefix. Then some slots are committed, and the forest is asked again.
+struct AttentionPlans {
+  explicit AttentionPlans(int cached, int prefill, int prefix) {
+    const int blocks = (cached + prefill + prefix) / kBlockSize + 3;
+    std::vector<int32_t> table(blocks);
+    std::iota(table.rbegin(), table.rend(), 1);  // descending: not in the order of the pool
+    const int first_blocks = (cached + prefill + kBlockSize - 1) / kBlockSize;
+    const std::vector<int32_t> first(table.begin(), table.begin() + first_blocks);
+    const std::vector<int32_t> second(table.begin() + first_blocks, table.end());
+    const auto slot = [](const std::vector<int32_t>& of, int position) {
+      return of[position / kBlockSize] * kBlockSize + position % kBlockSize;
+    };
+    fill = PlanOfRows(cached + prefix);
+    for (int p = 0; p < cached + prefix; ++p) {
+      fill.position[p] = p < cached ? p : p - cached;
+      fill.slot[p] = p < cached ? slot(first, p) : slot(second, p - cached);
+    }
+    scratch = (blocks + 1) * kBlockSize;
+    for (int p = cached; p < cached + prefill; ++p) AddRow(p, slot(first, p), {});
+    step.segments.push_back({0, prefill, cached + prefill});
+    AddTable(first);
+    // A root, a chain of two below it, and a sibling.
+    const std::vector<std::vector<int>> chains = {{5}, {5, 2}, {5, 2, 9}, {5, 0}};
+    for (const std::vector<int>& chain : chains) {
+      std::vector<int32_t> slots;
+      for (const int node : chain) slots.push_back(scratch + node);
+      AddRow(prefix + static_cast<int>(chain.size()) - 1, slots.back(), slots);
+    }
+    step.segments.push_back({prefill, static_cast<int32_t>(chains.size()), prefix});
+    AddTable(second);
+    again = step;
+    again.commits = {{scratch + 5, scratch + 20}, {scratch + 2, scratch + 17}};
+    for (int32_t& at : again.chain) {
+      if (at == scratch + 5) at = scratch + 20;
+      if (at == scratch + 2) at = scratch + 17;
+    }
+    blocks_needed = blocks + 4;
+  }
+  void AddRow(int position, int32_t slot, const std::vector<int32_t>& chain) {
+    step.token.push_back(0);
+    step.position.push_back(position);
+    step.slot.push_back(slot);
+    step.chain.insert(step.chain.end(), chain.begin(), chain.end());
+    step.chain_begin.push_back(static_cast<int32_t>(step.chain.size()));
+  }
+  void AddTable(const std::vector<int32_t>& table) {
+    step.table.insert(step.table.end(), table.begin(), table.end());
+    step.table_begin.push_back(static_cast<int32_t>(step.table.size()));
+  }
+
+  StepPlan fill, step, again;
+  int32_t scratch = 0;
+  int64_t blocks_needed = 0;
+};
+
+// Rotated rows and what attention makes of them, before and after the commits.
+std::vector<float> RunAttention(TestBackend* backend, const Heads& heads,
+                                const AttentionPlans& plans, DType dtype) {
+  const int64_t width = int64_t{heads.q + 2 * heads.kv} * heads.dim;
+  const auto pool =
+      (*backend)->MakeKvPool({2, heads.kv, heads.dim, plans.blocks_needed, dtype}).value();
+  const auto rope = (*backend)->MakeRope({.head_dim = heads.dim, .max_positions = 4096}).value();
+  const auto put = [&](int64_t rows, uint64_t seed) {
+    return backend->Put(RandomFloats(rows * width, seed), width, dtype);
+  };
+  if (plans.fill.rows() > 0) {
+    const Tensor qkv = put(plans.fill.rows(), 1);
+    RunOps(backend->get(), plans.fill, [&](Ops* ops) {
+      ops->RopeAndStoreKv(0, *rope, qkv, pool.get());
+      ops->RopeAndStoreKv(1, *rope, qkv, pool.get());
+    });
+  }
+  const int64_t rows = plans.step.rows();
+  const Tensor qkv = put(rows, 2), later = put(rows, 3);
+  const Tensor out = backend->Poisoned(rows, heads.q * heads.dim, dtype);
+  const Tensor again = backend->Poisoned(rows, heads.q * heads.dim, dtype);
+  RunOps(backend->get(), plans.step, [&](Ops* ops) {
+    ops->RopeAndStoreKv(1, *rope, qkv, pool.get());
+    ops->Attention(1, qkv, *pool, out);
+  });
+  RunOps(backend->get(), plans.again, [&](Ops* ops) {
+    ops->CommitKv(pool.get());
+    ops->Attention(1, later, *pool, again);
+  });
+  std::vector<float> all;
+  for (const Tensor& tensor : {qkv, out, again}) {
+    const std::vector<float> values = backend->Read(tensor);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+TEST_P(BackendOpsTest, RotatedRowsAndAttention) {
+  for (const Heads& heads :
+       {Heads{1, 1, 8}, Heads{8, 2, 64}, Heads{5, 5, 8}, Heads{4, 1, 128}, Heads{2, 1, 80}}) {
+    for (const auto& [cached, prefill, prefix] : std::vector<std::tuple<int, int, int>>{
+             {0, 1, 1}, {0, 17, 15}, {16, 3, 64}, {33, 5, 100}}) {
+      const AttentionPlans plans(cached, prefill, prefix);
+      ExpectSame([&](TestBackend* b) { return RunAttention(b, heads, plans, GetParam()); },
+                 absl::StrCat(heads.q, "/", heads.kv, " heads of ", heads.dim, ", ", cached, " + ",
+                              prefill, " and ", prefix));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice::kernels

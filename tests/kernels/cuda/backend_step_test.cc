@@ -1,0 +1,176 @@
+// The life of a step: how rows are served, what is refused, and what runs when. On both backends
+// where both promise the same.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/cublas_matmul.h"
+#include "tests/kernels/cuda/test_backend.h"
+#include "tests/kernels/kernel_fixture.h"
+#include "tests/kernels/row_pass.h"
+#include "tests/testing/thread_communicator.h"
+
+namespace coppice::kernels {
+namespace {
+
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+
+constexpr int64_t kVocab = 600;
+
+class BackendStepTest : public testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<TestBackend> plain_ = TestBackend::Make(GetParam());
+  std::unique_ptr<TestBackend> listing_ = TestBackend::Make(GetParam(), /*always_list=*/true);
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, BackendStepTest, testing::Values("cpu", "cuda"),
+                         [](const auto& info) { return info.param; });
+
+// The head gives logits of the backend's own memory to Select.
+struct LogitsPass : Pass {
+  LogitsPass(TestBackend* backend, int needs, uint64_t seed)
+      : values(RandomFloats(needs * kVocab, seed)),
+        tensor(backend->Put(values, kVocab, DType::kF32)) {}
+  void Body(Ops*) override { ++bodies; }
+  void Head(Ops* ops) override { ops->Select(tensor, 0, kVocab); }
+  std::vector<float> Row(int need) const {
+    return {values.begin() + need * kVocab, values.begin() + (need + 1) * kVocab};
+  }
+
+  std::vector<float> values;
+  Tensor tensor;
+  int bodies = 0;
+};
+
+TEST_P(BackendStepTest, ServesWholeRowsWhereTheyCostNothing) {
+  LogitsPass pass(plain_.get(), 3, 1);
+  const StepRows* rows = RunStep(plain_->get(), TopPlan(3, 4), &pass).value();
+  for (int need = 0; need < 3; ++need) {
+    EXPECT_THAT(rows->Whole(need), ElementsAreArray(pass.Row(need)));
+    EXPECT_EQ(rows->Listed(need), nullptr);
+  }
+}
+
+TEST_P(BackendStepTest, EachStepHasItsOwnRows) {
+  for (const int needs : {3, 1, 40, 2}) {
+    LogitsPass pass(plain_.get(), needs, needs);
+    const StepRows* rows = RunStep(plain_->get(), TopPlan(needs, 4), &pass).value();
+    for (int need = 0; need < needs; ++need)
+      EXPECT_THAT(rows->Whole(need), ElementsAreArray(pass.Row(need)));
+  }
+}
+
+TEST_P(BackendStepTest, ListsWhereAskedToAndFetches) {
+  LogitsPass pass(listing_.get(), 3, 3);
+  StepPlan plan = TopPlan(3, 4);
+  plan.needs[1].form = RowNeed::Form::kWhole;
+  const StepRows* rows = RunStep(listing_->get(), plan, &pass).value();
+  EXPECT_THAT(rows->Whole(1), ElementsAreArray(pass.Row(1)));
+  for (const int need : {0, 2}) {
+    ASSERT_NE(rows->Listed(need), nullptr);
+    ExpectListsTop(*rows->Listed(need), pass.Row(need), 4);
+  }
+  StepPlan fetch;
+  fetch.fetch = {2};
+  ASSERT_EQ(RunStep(listing_->get(), fetch, nullptr).value(), rows);
+  EXPECT_THAT(rows->Whole(2), ElementsAreArray(pass.Row(2)));
+  ExpectListsTop(*rows->Listed(0), pass.Row(0), 4);
+  fetch.fetch = {3};
+  EXPECT_THAT((*listing_)->Submit(fetch, nullptr).message(), HasSubstr("had 3 needs"));
+}
+
+TEST_P(BackendStepTest, CommitsAloneForgetNoRows) {
+  LogitsPass pass(listing_.get(), 1, 3);
+  ASSERT_TRUE(RunStep(listing_->get(), TopPlan(1, 4), &pass).ok());
+  RunOps(listing_->get(), StepPlan(), [](Ops* ops) { EXPECT_FALSE(ops->has_rows()); });
+  StepPlan fetch;
+  fetch.fetch = {0};
+  const StepRows* rows = RunStep(listing_->get(), fetch, nullptr).value();
+  EXPECT_THAT(rows->Whole(0), ElementsAreArray(pass.Row(0)));
+  RunOps(listing_->get(), PlanOfRows(1), [](Ops*) {});
+  EXPECT_THAT((*listing_)->Submit(fetch, nullptr).message(), HasSubstr("had 0 needs"));
+}
+
+TEST_P(BackendStepTest, TheHeadIsReachedInTheEnd) {
+  LogitsPass pass(plain_.get(), 2, 1);
+  const StepPlan plan = TopPlan(2, 4);
+  ASSERT_TRUE((*plain_)->Submit(plan, &pass).ok());
+  EXPECT_EQ(pass.bodies, 1);
+  while (!(*plain_)->HeadReached()) {
+  }
+  EXPECT_TRUE((*plain_)->HeadReached());
+  EXPECT_THAT((*plain_)->Wait().value()->Whole(1), ElementsAreArray(pass.Row(1)));
+}
+
+TEST_P(BackendStepTest, RefusesWhatDoesNotFitTogether) {
+  const std::vector<float> source(100);
+  const MatrixSource good = {source.data(), DType::kF32, 10, 10, 10};
+  const MatrixSource narrow = {source.data(), DType::kF32, 10, 9, 10};
+  Backend* backend = plain_->get();
+  for (const auto& status : {backend->Pack({good}, DType::kF16, {}).status(),
+                             backend->Pack({}, DType::kF32, {}).status(),
+                             backend->Pack({good, good}, DType::kF32, source).status(),
+                             backend->Pack({good, narrow}, DType::kF32, {}).status(),
+                             backend->MakeKvPool({1, 1, 0, 4, DType::kF32}).status(),
+                             backend->MakeKvPool({1, 1, 8, 4, DType::kF16}).status(),
+                             backend->Allocate(0, 4, DType::kF32).status(),
+                             backend->Allocate(1, 4, DType::kF16).status()})
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  const KvPoolShape endless = {1, 1, 8, int64_t{1} << 40, DType::kF32};
+  EXPECT_EQ(backend->MakeKvPool(endless).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+// ---- What is of CUDA alone
+
+class CudaStepTest : public testing::Test {
+ protected:
+  std::unique_ptr<TestBackend> cuda_ = TestBackend::Make("cuda");
+};
+
+TEST_F(CudaStepTest, SaysWhatItIs) {
+  EXPECT_STREQ((*cuda_)->name(), "cuda");
+  EXPECT_THAT((*cuda_)->description(), testing::MatchesRegex("cuda .*, [0-9]+ GiB"));
+  EXPECT_FALSE((*cuda_)->batch_invariant());
+}
+
+TEST_F(CudaStepTest, ActivationsHaveTheTypeOfTheMatrices) {
+  const std::vector<float> source(6, 1.0f);
+  const MatrixSource matrix = {source.data(), DType::kF32, 2, 3, 3};
+  ASSERT_TRUE((*cuda_)->Pack({matrix}, DType::kBF16, {}).ok());
+  EXPECT_EQ((*cuda_)->activation_dtype(), DType::kBF16);
+  const auto other = (*cuda_)->Pack({matrix}, DType::kF32, {});
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(other.status().message(), HasSubstr("F32 after BF16"));
+}
+
+TEST_F(CudaStepTest, HeadsThatTheKernelsDoNotTakeAreRefusedBeforeAnyStep) {
+  for (const int head_dim : {4, 12, 264}) {
+    const auto pool = (*cuda_)->MakeKvPool({1, 1, head_dim, 4, DType::kF32});
+    EXPECT_EQ(pool.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(pool.status().message(), HasSubstr(absl::StrCat("heads of ", head_dim)));
+  }
+}
+
+TEST(MakeCudaBackendTest, NeedsThreadsACommunicatorAndOneRank) {
+  EXPECT_THAT(MakeBackend({.kind = "cuda"}).status().message(), HasSubstr("needs threads"));
+  test::RunRanks(2, [](comm::Communicator* communicator) {
+    ThreadTeam threads(1);
+    const auto backend =
+        MakeBackend({.kind = "cuda", .threads = &threads, .communicator = communicator});
+    EXPECT_EQ(backend.status().code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(backend.status().message(), HasSubstr("tensor parallelism on CUDA is not built"));
+  });
+}
+
+TEST(RowBucketTest, HoldsTheRowsAndIsOfATable) {
+  for (int64_t rows = 1; rows < 3000; ++rows) {
+    const int64_t bucket = cuda::RowBucket(rows);
+    EXPECT_GE(bucket, rows);
+    EXPECT_EQ(cuda::RowBucket(bucket), bucket);
+  }
+  EXPECT_EQ(cuda::RowBucket(34), 40);
+  EXPECT_EQ(cuda::RowBucket(513), 768);
+}
+
+}  // namespace
+}  // namespace coppice::kernels

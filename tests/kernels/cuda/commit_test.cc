@@ -1,0 +1,49 @@
+#include <algorithm>
+#include <numeric>
+
+#include "tests/kernels/cuda/step_fixture.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+// Copies between disjoint random slots; everything else keeps its bits.
+template <class P>
+void TestCommit(int layers, int kv_heads, int head_dim, int copies) {
+  constexpr int kBlocks = 9;
+  TestPool<P> pool(layers, kv_heads, head_dim, kBlocks, head_dim + copies);
+  std::vector<int32_t> slots((kBlocks - 1) * kBlockSize);
+  std::iota(slots.begin(), slots.end(), kBlockSize);
+  std::shuffle(slots.begin(), slots.end(), std::mt19937_64(copies));
+  StepPlan plan;
+  for (int i = 0; i < copies; ++i) plan.commits.push_back({slots[2 * i], slots[2 * i + 1]});
+  std::vector<P> want = pool.values.Copy();
+  for (int layer = 0; layer < layers; ++layer) {
+    for (int value = 0; value < 2; ++value) {
+      for (int head = 0; head < kv_heads; ++head) {
+        for (const KvCopy& copy : plan.commits) {
+          std::copy_n(&want[pool.Index(layer, value, copy.source, head)], head_dim,
+                      &want[pool.Index(layer, value, copy.destination, head)]);
+        }
+      }
+    }
+  }
+  const TestStep step(plan);
+  CommitKv(step.view, pool.view, nullptr);
+  WaitForDevice();
+  ASSERT_EQ(std::memcmp(pool.values.data(), want.data(), want.size() * sizeof(P)), 0)
+      << layers << " layers, " << kv_heads << " heads, dim " << head_dim << ", " << copies;
+}
+
+TEST(CudaCommit, CopiesAllLayersAndKeepsTheRest) {
+  for (const int head_dim : {8, 64, 80, 96, 128, 256}) {
+    for (const int kv_heads : {1, 3, 8}) {
+      for (const int copies : {0, 1, 5, 33}) {
+        TestCommit<float>(2, kv_heads, head_dim, copies);
+        TestCommit<dev::bf16>(3, kv_heads, head_dim, copies);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice::kernels::cuda

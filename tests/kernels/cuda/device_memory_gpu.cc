@@ -1,0 +1,28 @@
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/kernels/cuda/device_memory.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+void Check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
+  std::exit(1);
+}
+
+}  // namespace
+
+void* AllocateForDevice(size_t bytes) {
+  void* memory = nullptr;
+  Check(cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+  return memory;
+}
+void FreeForDevice(void* memory) { Check(cudaFree(memory), "cudaFree"); }
+void WaitForDevice() {
+  Check(cudaGetLastError(), "launch");
+  Check(cudaDeviceSynchronize(), "kernel");
+}
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,82 @@
+// The simulated device is as strict as it says, and the check of the device says what is missing.
+#include "kernels/cuda/fake/fake_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/device_check.h"
+#include "kernels/cuda/device_stream.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+class FakeDeviceTest : public testing::Test {
+ protected:
+  ~FakeDeviceTest() override {
+    fake::Configure({});
+    fake::Recover();
+  }
+  static std::string CheckMessage(const fake::DeviceSettings& settings) {
+    fake::Configure(settings);
+    const auto device = UseDevice();
+    return device.ok() ? device->description : std::string(device.status().message());
+  }
+
+  DeviceStream stream_ = DeviceStream::Create("a test").value();
+  DeviceBuffer device_ = DeviceBuffer::Allocate(100, "a test").value();
+  PinnedBuffer pinned_ = PinnedBuffer::Allocate(100, "a test").value();
+};
+
+TEST_F(FakeDeviceTest, WorkRunsOnlyWhenSomebodyWaits) {
+  DeviceEvent event = DeviceEvent::Create("a test").value();
+  ASSERT_TRUE(stream_.FillZero(device_.data(), 100, "a test").ok());
+  ASSERT_TRUE(stream_.CopyToHost(pinned_.data(), device_.data(), 100, "a test").ok());
+  ASSERT_TRUE(event.Record(stream_, "a test").ok());
+  EXPECT_EQ(pinned_.data()[0], 0xff);
+  EXPECT_FALSE(event.Reached("a test").value());
+  while (!event.Reached("a test").value()) {
+  }
+  EXPECT_EQ(pinned_.data()[0], 0);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);  // "not ready" is no error to a later launch
+}
+
+TEST_F(FakeDeviceTest, CopiesStayInsideOfBuffersAndOfPinnedMemory) {
+  std::vector<uint8_t> pageable(100);
+  EXPECT_FALSE(stream_.CopyToDevice(device_.data(), pinned_.data(), 101, "a test").ok());
+  EXPECT_FALSE(stream_.CopyToDevice(device_.data(), pinned_.data() + 1, 100, "a test").ok());
+  EXPECT_FALSE(stream_.CopyToDevice(device_.data(), pageable.data(), 100, "a test").ok());
+  EXPECT_FALSE(stream_.CopyToHost(device_.data(), pinned_.data(), 100, "a test").ok());
+  EXPECT_EQ(fake::Violations().size(), 4u);
+}
+
+TEST_F(FakeDeviceTest, TheHostCannotTouchDeviceMemoryNorAnybodyWhatLiesBehind) {
+  fake::Configure({.protect = true});
+  const DeviceBuffer device = DeviceBuffer::Allocate(512, "a test").value();
+  EXPECT_DEATH(static_cast<volatile uint8_t*>(device.data())[0], "");
+  EXPECT_DEATH(static_cast<volatile uint8_t*>(device_.data())[256], "");
+}
+
+TEST_F(FakeDeviceTest, MemoryEnds) {
+  fake::Configure({.memory = 1000});
+  const auto buffer = DeviceBuffer::Allocate(901, "a big thing");
+  EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(buffer.status().message(), HasSubstr("a big thing: cudaMalloc of 901 bytes"));
+  EXPECT_TRUE(DeviceBuffer::Allocate(900, "a big thing").ok());
+}
+
+TEST_F(FakeDeviceTest, TheCheckSaysWhatIsMissing) {
+  EXPECT_THAT(CheckMessage({.driver_version = 0}), HasSubstr("needs an NVIDIA driver"));
+  EXPECT_THAT(CheckMessage({.driver_version = 12040}),
+              HasSubstr("too old: it serves CUDA 12.4, this build needs 1"));
+  EXPECT_THAT(CheckMessage({.devices = 0}), HasSubstr("finds no device"));
+  EXPECT_THAT(CheckMessage({.name = "Tesla T4", .major = 7, .minor = 5}),
+              HasSubstr("needs compute capability 8.0, Tesla T4 has 7.5"));
+  EXPECT_EQ(CheckMessage({.name = "NVIDIA H100 80GB HBM3", .memory = size_t{80994} << 20}),
+            "NVIDIA H100 80GB HBM3, 79 GiB");
+}
+
+}  // namespace
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""Plants one mistake after another in the CUDA kernels and shows that the tests in simulation find each.
+
+  mutants.py BUILD_DIR [WORD]
+
+BUILD_DIR: a build without sanitizers that has cuda_kernels_test. WORD: only the mutants whose name has it. A mutant replaces one
+text, which must occur exactly once; only what includes the file is compiled again, plainly or with the thread sanitizer, and is
+linked in front of the kernels of the build. Nothing in the tree is written. Exit status 1 when a mutant survives."""
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+KERNELS = ROOT / "kernels/cuda"
+
+
+@dataclasses.dataclass
+class Mutant:
+    name: str
+    file: str  # in kernels/cuda
+    old: str
+    new: str
+    tests: str  # the filter of GoogleTest
+    thread_sanitizer: bool = False
+    units: tuple = ()  # what to compile when the file is a header
+
+
+ATTENTION = "CudaAttention.*"
+TILES = "CudaAttentionTiles.EveryGroup:CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
+TILES_SMALL = "CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
+MUTANTS = (
+    # Barriers: values may well be right on a CPU, but the thread sanitizer sees the race.
+    Mutant("norm: no barrier before the sums of the warps", "norm.cu", "sums[warp] = value;\n  __syncthreads();",
+           "sums[warp] = value;", "CudaNorm.ZeroRow*:CudaNorm.ManyRows*", thread_sanitizer=True),
+    Mutant("attention: no barrier after the query", "attention.cu", "* scale;\n  }\n  __syncthreads();", "* scale;\n  }",
+           "CudaAttention.MixedTypes", thread_sanitizer=True),
+    Mutant("attention: no barrier before the merge", "attention.cu", "state.sum[j][i];\n    }\n  }\n  __syncthreads();",
+           "state.sum[j][i];\n    }\n  }", "CudaAttention.MixedTypes", thread_sanitizer=True),
+    Mutant("gather: a row is written before it is read", "gather.cu",
+           "if (first + i < step.needs) moved[i] = values[step.need_row[first + i] * row_words + c];",
+           "if (first + i < step.needs) moved[i] = values[step.need_row[first + i] * row_words + c];"
+           " if (first + i < step.needs) values[(step.needs - 1 - first - i) * row_words + c] = moved[i];",
+           "CudaGather.*"),
+    # Visibility.
+    Mutant("attention: sees one token too few", "attention.cu", "position < view.length;", "position < view.length - 1;",
+           ATTENTION),
+    Mutant("attention: sees one token too many", "attention.cu", "prefix + end - begin}", "prefix + end - begin + 1}",
+           ATTENTION),
+    Mutant("attention: the chain starts one token late", "attention.cu", "if (position >= prefix) return",
+           "if (position > prefix) return", ATTENTION),
+    Mutant("attention: the table of the segment before", "attention.cu",
+           "step.table_begin[step.segment[row]]", "step.table_begin[0 * step.segment[row]]", ATTENTION),
+    # Heads and planes.
+    Mutant("attention: K and V change places", "attention.cu", "/*value=*/false, slot, kv_head)",
+           "/*value=*/true, slot, kv_head)", ATTENTION),
+    Mutant("attention: KV head of the neighbour", "attention.cu", "head / (args.q_heads / pool.kv_heads);",
+           "head % pool.kv_heads;", ATTENTION),
+    Mutant("attention: the layer before", "attention.cu", "query, pool, args.layer, kv_head", "query, pool, 0, kv_head",
+           ATTENTION),
+    Mutant("pool: heads and places change places", "kernel_types.h", "(tile * kBlockSize + slot % kBlockSize)",
+           "(tile * kBlockSize + (kBlockSize - 1 - slot % kBlockSize))",
+           "CudaRope.Mixed*:CudaAttention.Mixed*", units=("rope.cu", "attention.cu")),
+    Mutant("pool: K and V planes of a layer apart", "kernel_types.h", "int64_t{2} * layer + value",
+           "int64_t{pool.layers} * value + layer", "CudaRope.Mixed*:CudaAttention.Mixed*", units=("rope.cu", "attention.cu")),
+    # Softmax.
+    Mutant("attention: merge without the weights of the warps", "attention.cu",
+           "sums[w * kMaxDim + d] * dev::Exp2(maxima[w] - max)", "sums[w * kMaxDim + d]", ATTENTION),
+    Mutant("attention: totals without the weights of the warps", "attention.cu",
+           "totals[w] * dev::Exp2(maxima[w] - max)", "totals[w]", ATTENTION),
+    Mutant("attention: the sum is not corrected for a new maximum", "attention.cu", "state->sum[j][i] *= correction;",
+           "state->sum[j][i] *= 1.0f;", ATTENTION),
+    Mutant("attention: the total is not corrected for a new maximum", "attention.cu",
+           "state->total * correction + weight", "state->total + weight", ATTENTION),
+    Mutant("attention: base e instead of base 2", "attention.cu", "kLog2E = 1.44269504f", "kLog2E = 1.0f", ATTENTION),
+    Mutant("attention: no maximum is taken off", "attention.cu", "dev::Exp2(score - max)", "dev::Exp2(score)", ATTENTION),
+    Mutant("attention: a row that sees nothing divides by zero", "attention.cu", "all == 0.0f ? 0.0f : sum / all",
+           "sum / all", ATTENTION),
+    # Attention by tiles: the pipeline of copies.
+    Mutant("tiles: no barrier after the copies", "attention_tiles.cu", "dev::CopyWait<1>();\n      __syncthreads();",
+           "dev::CopyWait<1>();", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: a stage is overwritten while it is read", "attention_tiles.cu",
+           "__syncthreads();  // the next copies overwrite this stage", "", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: the copies are not waited for", "attention_tiles.cu", "dev::CopyWait<1>();", "", TILES),
+    Mutant("tiles: waits for a group too early", "attention_tiles.cu", "dev::CopyWait<1>();", "dev::CopyWait<2>();", TILES),
+    Mutant("tiles: the next tile goes to the stage that is read", "attention_tiles.cu",
+           "LoadTile(first + kKvTile, 1 - stage)", "LoadTile(first + kKvTile, stage)", TILES),
+    Mutant("tiles: V of the other stage", "attention_tiles.cu", "AddValues(Tile(stage, true)", "AddValues(Tile(1 - stage, true)",
+           TILES),
+    Mutant("tiles: K in the place of V", "attention_tiles.cu", "AddValues(Tile(stage, true)", "AddValues(Tile(stage, false)",
+           TILES),
+    Mutant("tiles: tokens behind the last are read", "attention_tiles.cu", "const bool seen = first + t < item.kv_end;",
+           "const bool seen = true;", TILES),
+    # Fragments.
+    Mutant("tiles: K fragments with tokens and dims exchanged", "attention_tiles.cu",
+           "(TokenWarp() * S::kTokens + lane / 16 * 8 + lane % 8) * S::kStride + lane / 8 % 2 * 8",
+           "(TokenWarp() * S::kTokens + lane / 8 % 2 * 8 + lane % 8) * S::kStride + lane / 16 * 8", TILES),
+    Mutant("tiles: q fragments with rows and dims exchanged", "attention_tiles.cu",
+           "(RowWarp() * 16 + lane % 16) * S::kStride + lane / 16 * 8",
+           "(RowWarp() * 16 + lane / 16 * 8 + lane % 8) * S::kStride + lane / 8 % 2 * 8", TILES),
+    Mutant("tiles: rows of the weights exchanged", "attention_tiles.cu", "dev::PackBf16(weight[2 * t][2], weight[2 * t][3])",
+           "dev::PackBf16(weight[2 * t][0], weight[2 * t][1])", TILES),
+    Mutant("tiles: V fragments one row off", "attention_tiles.cu", "(TokenWarp() * S::kTokens + lane % 16) * S::kStride",
+           "(TokenWarp() * S::kTokens + (lane + 1) % 16) * S::kStride", TILES),
+    # Masks and tokens.
+    Mutant("tiles: masks off by one bit", "attention_tiles.cu", "S::kTokens + Lane() % 4 * 2;",
+           "S::kTokens + Lane() % 4 * 2 + 1;", TILES),
+    Mutant("tiles: the first masked tile is not masked", "attention_tiles.cu", "first / kKvTile >= item.mask_tile",
+           "first / kKvTile > item.mask_tile", TILES),
+    Mutant("tiles: masks of the wrong row", "attention_tiles.cu", "packed / Group() * item.mask_words",
+           "packed % item.rows * item.mask_words", TILES),
+    Mutant("tiles: the chain starts one token late", "attention_tiles.cu", "if (token >= item.prefix) return",
+           "if (token > item.prefix) return", TILES),
+    Mutant("tiles: heads of the groups exchanged", "attention_tiles.cu", "item.kv_head * Group() + packed % Group()",
+           "packed % Group() * pool.kv_heads + item.kv_head", TILES),
+    Mutant("work list: a row does not see itself", "work_list.cc", "i < plan.chain_begin[r + 1]; ++i) {\n      set",
+           "i < plan.chain_begin[r + 1] - 1; ++i) {\n      set", TILES + ":CudaWorkList.Covers*"),
+    Mutant("work list: prefill rows see the next token", "work_list.cc", "t < plan.prefix_length(r); ++t) set(t);",
+           "t < std::min(plan.prefix_length(r) + 1, item->prefix); ++t) set(t);", TILES + ":CudaWorkList.Covers*"),
+    Mutant("work list: partial results overlap", "work_list.cc", "int64_t{splits} * PartialFloats", "int64_t{1} * PartialFloats",
+           "CudaWorkList.Covers*"),
+    Mutant("work list: the last worker gets what cuts cost", "work_list.cc", "(others - 1) * kItemCost : 0)", "0 : 0)",
+           "CudaWorkList.Balances*"),
+    # Merges.
+    Mutant("tiles: merge without the weights of the parts", "attention_tiles.cu",
+           "const float weight = dev::Exp2(stats[i * stat_stride] - max);", "const float weight = 1.0f;", TILES),
+    Mutant("tiles: merge divides by the last total", "attention_tiles.cu", "total += stats[i * stat_stride + 1] * weight;",
+           "total = stats[i * stat_stride + 1] * weight;", TILES),
+    Mutant("tiles: counters stay", "attention_tiles.cu", "if (Thread() == 0) work.counters[item.merge] = 0;", "", TILES),
+    Mutant("tiles: the first block to arrive merges", "attention_tiles.cu",
+           "if (*arrived + 1 != static_cast<uint32_t>(item.splits)) return;", "if (*arrived != 0) return;",
+           "CudaAttentionTiles.Splits*"),
+    Mutant("tiles: no barrier before the arrival is counted", "attention_tiles.cu",
+           "__syncthreads();\n    if (Thread() == 0) *arrived", "if (Thread() == 0) *arrived", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: no barrier after the arrival is counted", "attention_tiles.cu",
+           "item.merge, 1);\n    __syncthreads();", "item.merge, 1);", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: no barrier before the warps are merged", "attention_tiles.cu",
+           "    __syncthreads();\n    for (int i = Thread(); i < 16 *", "    for (int i = Thread(); i < 16 *", TILES_SMALL,
+           thread_sanitizer=True),
+    Mutant("tiles: no barrier between items", "attention_tiles.cu",
+           "__syncthreads();  // the next item overwrites shared memory", "", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: the total is not corrected for a new maximum", "attention_tiles.cu",
+           "state->total[half] * correction + total", "state->total[half] + total", TILES),
+    # Elementwise.
+    Mutant("norm: the addend stays out of the residual", "norm.cu", "dev::StorePack(x + c, in);", "", "CudaNorm.*"),
+    Mutant("norm: epsilon outside of the root", "norm.cu", "sqrtf(mean + args.epsilon)", "(sqrtf(mean) + args.epsilon)",
+           "CudaNorm.*"),
+    Mutant("norm: the last warp is left out", "norm.cu", "i < kWarps; ++i) total", "i < kWarps - 1; ++i) total", "CudaNorm.*"),
+    Mutant("bias: packs over the end of a row", "norm.cu", "const bool whole = columns % 4 == 0;",
+           "const bool whole = columns % 2 == 0 || columns % 4 == 0 || columns > 8;", "CudaNorm.AddsBias"),
+    Mutant("rope: interleaved instead of half-split", "rope.cu", "dev::LoadPack<kPack>(place + half);",
+           "dev::LoadPack<kPack>(place + kPack);", "CudaRope.*"),
+    Mutant("rope: rotates the other way", "rope.cu", "a * cos.value[i] - b * sin.value[i]",
+           "a * cos.value[i] + b * sin.value[i]", "CudaRope.*"),
+    Mutant("rope: q heads are stored as K", "rope.cu", "slot, head - args.q_heads) + offset", "slot, 0) + offset",
+           "CudaRope.*"),
+    Mutant("rope: angles of the next position", "rope.cu", "int64_t{step.position[r]} * half",
+           "(int64_t{step.position[r]} + 1) * half", "CudaRope.*"),
+    Mutant("commit: source and destination change places", "commit.cu",
+           "dev::StorePack(destination, dev::LoadPack<kPack>(source));",
+           "dev::StorePack(const_cast<T*>(source), dev::LoadPack<kPack>(destination));", "CudaCommit.*"),
+    Mutant("commit: only K", "commit.cu", "blockIdx.y % 2 != 0", "false", "CudaCommit.*"),
+    Mutant("embed: the row behind the matrix counts as held", "embed.cu", "row < args.matrix_rows", "row <= args.matrix_rows",
+           "CudaEmbed.*"),
+    Mutant("embed: rows that are not held keep what was there", "embed.cu", "held ? row : 0) * args.columns;",
+           "held ? row : 0) * args.columns; if (!held) return;", "CudaEmbed.*"),
+    Mutant("swiglu: gate and up change places", "swiglu.cu",
+           "Silu(dev::ToFloat(gate.value[i])) * dev::ToFloat(up.value[i])",
+           "Silu(dev::ToFloat(up.value[i])) * dev::ToFloat(gate.value[i])", "CudaSwiGlu.*"),
+    Mutant("swiglu: overflows for large gates", "swiglu.cu", "return (gate >= 0.0f ? gate : gate * e) / (1.0f + e);",
+           "const float f = expf(gate); return gate * f / (1.0f + f) + 0 * e;", "CudaSwiGlu.*"),
+)
+
+
+def run(command, **options):
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+
+
+def plant(mutant, folder):
+    """The tree's path of the mutated copy below folder."""
+    text = (KERNELS / mutant.file).read_text(encoding="utf8")
+    if text.count(mutant.old) != 1:
+        sys.exit(f"{mutant.name}: {mutant.old!r} occurs {text.count(mutant.old)} times in {mutant.file}")
+    place = folder / "kernels/cuda" / mutant.file
+    place.parent.mkdir(parents=True)
+    place.write_text(text.replace(mutant.old, mutant.new), encoding="utf8")
+
+
+def cuda_include(build):
+    for line in (build / "CMakeCache.txt").read_text(encoding="utf8").splitlines():
+        if line.startswith("COPPICE_CUDA_INCLUDE:"):
+            return line.split("=", 1)[1]
+    sys.exit(f"{build} was configured without the headers of the CUDA toolkit")
+
+
+def survives(mutant, build):
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        plant(mutant, folder)
+        sanitize = ["-fsanitize=thread", "-g1"] if mutant.thread_sanitizer else []
+        objects = []
+        for unit in mutant.units or (mutant.file,):
+            source = folder / "kernels/cuda" / unit
+            if not source.exists():
+                source = KERNELS / unit
+            objects.append(folder / f"{unit}.o")
+            compiled = run(["g++", "-std=c++20", "-O1", "-fPIC", *sanitize, f"-I{folder}", f"-I{ROOT}", "-isystem",
+                            cuda_include(build), "-x", "c++", "-c", source, "-o", objects[-1]])
+            if compiled.returncode != 0:
+                sys.exit(f"{mutant.name} does not compile:\n{compiled.stderr}")
+        tests = sorted((build / "tests/kernels/cuda/CMakeFiles/cuda_kernels_test.dir").rglob("*.o"))
+        libraries = [build / "kernels/cuda/device/libcoppice_cuda_kernels_sim.a",
+                     build / "kernels/cuda/device/libcoppice_simt.a", build / "kernels/cuda/libcoppice_cuda_plan.a",
+                     build / "base/libcoppice_base.a"]
+        program = folder / "test"
+        linked = run(["g++", "-pthread", *sanitize, *objects, *tests, *libraries, "-lgmock", "-lgtest", "-lgtest_main", "-o",
+                      program])
+        if linked.returncode != 0:
+            sys.exit(f"{mutant.name} does not link:\n{linked.stderr}")
+        environment = {**os.environ, "DEV_ORDER": "random", "DEV_SEED": "7", "TSAN_OPTIONS": "halt_on_error=1 symbolize=0 exitcode=66"}
+        try:
+            return run([program, f"--gtest_filter={mutant.tests}"], env=environment, timeout=600).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False  # a kernel that never ends
+
+
+def main():
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    build = pathlib.Path(sys.argv[1]).resolve()
+    chosen = [m for m in MUTANTS if len(sys.argv) == 2 or sys.argv[2] in m.name]
+    survivors = 0
+    for mutant in chosen:
+        survived = survives(mutant, build)
+        survivors += survived
+        print(f"{'SURVIVES' if survived else 'found'}: {mutant.name}", flush=True)
+    print(f"{len(chosen) - survivors} of {len(chosen)} mutants are found")
+    sys.exit(1 if survivors or not chosen else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+// A pool with random content and the arrays of a step, where kernels can read them.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/step_plan.h"
+#include "tests/kernels/cuda/device_memory.h"
+
+namespace coppice::kernels::cuda {
+
+// Every element is random. P: float or dev::bf16.
+template <class P>
+class TestPool {
+ public:
+  TestPool(int layers, int kv_heads, int head_dim, int64_t blocks, uint64_t seed)
+      : values(
+            RandomValues<P>(size_t{2} * layers * blocks * kv_heads * kBlockSize * head_dim, seed)) {
+    view.data = values.data();
+    view.dtype = kTypeOf<P>;
+    view.layers = layers;
+    view.kv_heads = kv_heads;
+    view.head_dim = head_dim;
+    view.blocks = blocks;
+  }
+  // Index of the vector [head_dim], by the definition of the layout:
+  // [layer][K then V][block][kv_head][kBlockSize][head_dim].
+  size_t Index(int layer, int value, int32_t slot, int head) const {
+    size_t index = layer;
+    index = index * 2 + value;
+    index = index * view.blocks + slot / kBlockSize;
+    index = index * view.kv_heads + head;
+    index = index * kBlockSize + slot % kBlockSize;
+    return index * view.head_dim;
+  }
+
+  DeviceArray<P> values;
+  DevicePool view;
+};
+
+// The arrays of a plan. The plan's vectors are copied.
+class TestStep {
+ public:
+  explicit TestStep(const StepPlan& plan) {
+    const int rows = plan.rows();
+    view.token = Keep(plan.token);
+    view.position = Keep(plan.position);
+    view.slot = Keep(plan.slot);
+    std::vector<int32_t> segment(rows), prefix(rows), need_rows;
+    for (size_t s = 0; s < plan.segments.size(); ++s) {
+      for (int r = 0; r < plan.segments[s].rows; ++r) {
+        const int row = plan.segments[s].first_row + r;
+        segment[row] = static_cast<int32_t>(s);
+        prefix[row] = plan.prefix_length(row);
+      }
+    }
+    for (const RowNeed& need : plan.needs) need_rows.push_back(need.row);
+    view.segment = Keep(segment);
+    view.prefix_len = Keep(prefix);
+    view.chain_begin = Keep(plan.chain_begin);
+    view.chain = Keep(plan.chain);
+    view.table_begin = Keep(plan.table_begin);
+    view.table = Keep(plan.table);
+    view.need_row = Keep(need_rows);
+    commits_ = std::make_unique<DeviceArray<KvCopy>>(plan.commits);
+    view.commits = commits_->data();
+    view.rows = rows;
+    view.needs = static_cast<int32_t>(plan.needs.size());
+    view.commit_count = static_cast<int32_t>(plan.commits.size());
+  }
+
+  DeviceStep view;
+
+ private:
+  const int32_t* Keep(const std::vector<int32_t>& values) {
+    arrays_.push_back(std::make_unique<DeviceArray<int32_t>>(values));
+    return arrays_.back()->data();
+  }
+  std::vector<std::unique_ptr<DeviceArray<int32_t>>> arrays_;
+  std::unique_ptr<DeviceArray<KvCopy>> commits_;
+};
+
+}  // namespace coppice::kernels::cuda

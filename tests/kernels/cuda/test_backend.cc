@@ -1,0 +1,99 @@
+#include "tests/kernels/cuda/test_backend.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/cpu/float16.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/device_stream.h"
+
+namespace coppice::kernels {
+namespace {
+
+class TestCpu : public TestBackend {
+ public:
+  explicit TestCpu(bool always_list) {
+    backend_ = MakeBackend({"cpu", &threads_, communicator_.get(), always_list}).value();
+  }
+  Tensor Put(const std::vector<float>& values, int64_t columns, DType dtype) override {
+    const int64_t rows = static_cast<int64_t>(values.size()) / columns;
+    const Tensor tensor = backend_->Allocate(rows, columns, DType::kF32).value();
+    const std::vector<float> rounded = Rounded(values, dtype);
+    std::memcpy(tensor.data, rounded.data(), rounded.size() * sizeof(float));
+    return tensor;
+  }
+  std::vector<float> Read(const Tensor& tensor) override {
+    const auto* values = static_cast<const float*>(tensor.data);
+    return {values, values + tensor.rows * tensor.columns};
+  }
+};
+
+class TestCuda : public TestBackend {
+ public:
+  explicit TestCuda(bool always_list) {
+    backend_ = MakeBackend({"cuda", &threads_, communicator_.get(), always_list}).value();
+  }
+  Tensor Put(const std::vector<float>& values, int64_t columns, DType dtype) override {
+    const int64_t rows = static_cast<int64_t>(values.size()) / columns;
+    const Tensor tensor = backend_->Allocate(rows, columns, dtype).value();
+    const size_t bytes = values.size() * DTypeSize(dtype);
+    const auto staging = cuda::PinnedBuffer::Allocate(bytes, "a test").value();
+    if (dtype == DType::kF32) {
+      std::memcpy(staging.data(), values.data(), bytes);
+    } else {
+      auto* bits = reinterpret_cast<uint16_t*>(staging.data());
+      for (size_t i = 0; i < values.size(); ++i) bits[i] = cpu::FloatToBf16(values[i]);
+    }
+    COPPICE_CHECK(stream_.CopyToDevice(tensor.data, staging.data(), bytes, "a test").ok());
+    COPPICE_CHECK(stream_.Synchronize("a test").ok());
+    return tensor;
+  }
+  std::vector<float> Read(const Tensor& tensor) override {
+    std::vector<float> values(tensor.rows * tensor.columns);
+    const size_t bytes = values.size() * DTypeSize(tensor.dtype);
+    const auto staging = cuda::PinnedBuffer::Allocate(bytes, "a test").value();
+    COPPICE_CHECK(stream_.CopyToHost(staging.data(), tensor.data, bytes, "a test").ok());
+    COPPICE_CHECK(stream_.Synchronize("a test").ok());
+    if (tensor.dtype == DType::kF32) {
+      std::memcpy(values.data(), staging.data(), bytes);
+    } else {
+      const auto* bits = reinterpret_cast<const uint16_t*>(staging.data());
+      for (size_t i = 0; i < values.size(); ++i) values[i] = cpu::Bf16ToFloat(bits[i]);
+    }
+    return values;
+  }
+
+ private:
+  cuda::DeviceStream stream_ = cuda::DeviceStream::Create("a test").value();
+};
+
+}  // namespace
+
+std::unique_ptr<TestBackend> TestBackend::Make(const std::string& kind, bool always_list) {
+  if (kind == "cpu") return std::make_unique<TestCpu>(always_list);
+  return std::make_unique<TestCuda>(always_list);
+}
+
+Tensor TestBackend::Poisoned(int64_t rows, int64_t columns, DType dtype) {
+  return Put(std::vector<float>(rows * columns, NAN), columns, dtype);
+}
+
+std::vector<float> Rounded(std::vector<float> values, DType dtype) {
+  if (dtype == DType::kF32) return values;
+  for (float& value : values) value = cpu::Bf16ToFloat(cpu::FloatToBf16(value));
+  return values;
+}
+
+double RelativeDistance(const std::vector<float>& got, const std::vector<float>& want) {
+  COPPICE_CHECK(got.size() == want.size());
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (!std::isfinite(got[i])) return INFINITY;
+    difference += (double{got[i]} - want[i]) * (double{got[i]} - want[i]);
+    size += double{want[i]} * want[i];
+  }
+  return size == 0 ? std::sqrt(difference) : std::sqrt(difference / size);
+}
+
+}  // namespace coppice::kernels

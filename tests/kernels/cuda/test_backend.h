@@ -1,0 +1,43 @@
+// The CPU backend and the CUDA backend behind one face for tests: tensors are made of values and read
+// as values, wherever they lie.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/step_plan.h"
+#include "base/thread_team.h"
+#include "comm/communicator.h"
+#include "kernels/backend.h"
+
+namespace coppice::kernels {
+
+class TestBackend {
+ public:
+  static std::unique_ptr<TestBackend> Make(const std::string& kind, bool always_list = false);
+  virtual ~TestBackend() = default;
+
+  Backend* get() const { return backend_.get(); }
+  Backend* operator->() const { return backend_.get(); }
+  // values [rows, columns] as activations of this type. The CPU backend keeps them as f32, with the
+  // values that the type can hold.
+  virtual Tensor Put(const std::vector<float>& values, int64_t columns, DType dtype) = 0;
+  // rows * columns values that are NaN.
+  Tensor Poisoned(int64_t rows, int64_t columns, DType dtype);
+  virtual std::vector<float> Read(const Tensor& tensor) = 0;
+
+ protected:
+  ThreadTeam threads_{2};
+  std::unique_ptr<comm::Communicator> communicator_ = comm::MakeSingleCommunicator();
+  std::unique_ptr<Backend> backend_;
+};
+
+// values as the type holds them.
+std::vector<float> Rounded(std::vector<float> values, DType dtype);
+
+// ||got - want|| / ||want||; infinite where got is not a number.
+double RelativeDistance(const std::vector<float>& got, const std::vector<float>& want);
+
+}  // namespace coppice::kernels

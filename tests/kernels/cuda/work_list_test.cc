@@ -1,0 +1,200 @@
+#include "kernels/cuda/work_list.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "tests/kernels/cuda/random_forest.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+int64_t TilesOf(const AttentionItem& item) {
+  return (item.kv_end - item.kv_begin + kKvTile - 1) / kKvTile;
+}
+
+// The slot of a token of the item's KV index space.
+int32_t SlotOf(const StepPlan& plan, const WorkList& list, const AttentionItem& item, int token) {
+  if (token >= item.prefix) return list.chain[item.chain_begin + token - item.prefix];
+  return plan.table[item.table_begin + token / kBlockSize] * kBlockSize + token % kBlockSize;
+}
+
+bool Sees(const WorkList& list, const AttentionItem& item, int row, int token) {
+  const int tile = token / kKvTile;
+  if (tile < item.mask_tile) return true;
+  const int word = (row - item.first_row) * item.mask_words + tile - item.mask_tile;
+  return list.masks[item.mask_begin + word] >> token % kKvTile & 1;
+}
+
+// Every (row, slot that it sees, KV head) is in one item once, and nothing else is.
+void CheckCoverage(const StepPlan& plan, const WorkShape& shape, const WorkList& list) {
+  std::map<std::pair<int, int>, std::vector<int32_t>> seen;  // (row, head) -> slots
+  for (const WorkList::OfClass& work : list.classes) {
+    for (const AttentionItem& item : work.items) {
+      ASSERT_EQ(item.kv_begin % kKvTile, 0);
+      for (int row = item.first_row; row < item.first_row + item.rows; ++row) {
+        std::vector<int32_t>& slots = seen[{row, item.kv_head}];
+        for (int token = item.kv_begin; token < item.kv_end; ++token) {
+          if (Sees(list, item, row, token)) slots.push_back(SlotOf(plan, list, item, token));
+        }
+      }
+    }
+  }
+  ASSERT_EQ(seen.size(), static_cast<size_t>(plan.rows() * shape.kv_heads));
+  for (auto& [place, slots] : seen) {
+    std::vector<int32_t> want = VisibleSlots(plan, place.first);
+    std::sort(want.begin(), want.end());
+    std::sort(slots.begin(), slots.end());
+    ASSERT_EQ(slots, want) << "row " << place.first;
+  }
+}
+
+// Mask words have no bit behind the item's tokens: those tokens are zeros in shared memory.
+void CheckMasks(const WorkList& list) {
+  for (const WorkList::OfClass& work : list.classes) {
+    for (const AttentionItem& item : work.items) {
+      if (item.split + 1 != item.splits || item.mask_words == 0 || item.kv_end % kKvTile == 0) {
+        continue;
+      }
+      for (int r = 0; r < item.rows; ++r) {
+        const uint64_t last = list.masks[item.mask_begin + (r + 1) * item.mask_words - 1];
+        ASSERT_EQ(last >> item.kv_end % kKvTile, 0u);
+      }
+    }
+  }
+}
+
+// Partial results and counters of different row tiles are disjoint and inside of the buffers.
+void CheckPartials(const WorkShape& shape, const WorkList& list) {
+  std::set<int32_t> merges;
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  for (int c = 0; c < kTileClasses; ++c) {
+    const std::vector<AttentionItem>& items = list.classes[c].items;
+    for (size_t i = 0; i < items.size(); ++i) {
+      ASSERT_LE(items[i].rows * shape.group, kTileRows[c]);
+      ASSERT_LT(items[i].split, items[i].splits);
+      if (items[i].split > 0) {
+        ASSERT_EQ(items[i].split, items[i - 1].split + 1);
+        ASSERT_EQ(items[i].kv_begin, items[i - 1].kv_end);
+        ASSERT_EQ(items[i].merge, items[i - 1].merge);
+        ASSERT_EQ(items[i].partial, items[i - 1].partial);
+      } else if (items[i].splits > 1) {
+        ASSERT_TRUE(merges.insert(items[i].merge).second);
+        ASSERT_LT(items[i].merge, list.merges);
+        ranges.emplace_back(items[i].partial,
+                            int64_t{items[i].splits} * PartialFloats(c, shape.head_dim));
+      }
+    }
+  }
+  std::sort(ranges.begin(), ranges.end());
+  int64_t end = 0;
+  for (const auto& [begin, floats] : ranges) {
+    ASSERT_GE(begin, end);
+    end = begin + floats;
+  }
+  ASSERT_LE(end, list.partial_floats);
+}
+
+void CheckWorkers(const WorkShape& shape, const WorkList& list) {
+  for (int c = 0; c < kTileClasses; ++c) {
+    const WorkList::OfClass& work = list.classes[c];
+    ASSERT_LE(work.worker_begin.size(), static_cast<size_t>(shape.workers[c]) + 1);
+    ASSERT_EQ(work.worker_begin.front(), 0);
+    ASSERT_EQ(work.worker_begin.back(), static_cast<int32_t>(work.items.size()));
+    ASSERT_TRUE(std::is_sorted(work.worker_begin.begin(), work.worker_begin.end()));
+  }
+}
+
+void CheckAll(const StepPlan& plan, const WorkShape& shape) {
+  const WorkList list = MakeWorkList(plan, shape);
+  CheckWorkers(shape, list);
+  CheckPartials(shape, list);
+  CheckMasks(list);
+  CheckCoverage(plan, shape, list);
+}
+
+TEST(CudaWorkList, CoversEveryRowTokenAndHeadOnce) {
+  std::mt19937_64 generator(1);
+  for (int trial = 0; trial < 40; ++trial) {
+    std::vector<RequestSpec> requests(1 + generator() % 5);
+    for (RequestSpec& request : requests) {
+      request.prefix =
+          static_cast<int>(generator() % 3 == 0 ? generator() % 700 : generator() % 70);
+      request.prefill_rows = static_cast<int>(generator() % (std::min(request.prefix, 90) + 1));
+      request.chains = RandomChains(static_cast<int>(generator() % 70), 6, generator());
+    }
+    WorkShape shape;
+    shape.group = std::vector<int>{1, 4, 5, 7, 8}[trial % 5];
+    shape.kv_heads = 1 + trial % 3;
+    shape.head_dim = 64;
+    shape.least_tiles = 1 + trial % 4;
+    for (int& workers : shape.workers) workers = 1 + static_cast<int>(generator() % 40);
+    CheckAll(MakeForest(requests, trial).plan, shape);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(CudaWorkList, EmptyPlanAndRowsThatSeeNothing) {
+  WorkShape shape;
+  shape.head_dim = 64;
+  const WorkList nothing = MakeWorkList(StepPlan(), shape);
+  for (const WorkList::OfClass& work : nothing.classes) EXPECT_TRUE(work.items.empty());
+  StepPlan plan;
+  plan.token = plan.slot = {0, 0};
+  plan.position = {-1, -1};  // padded rows
+  plan.chain_begin = {0, 0, 0};
+  plan.segments = {{0, 2, 0}};
+  plan.table_begin = {0, 0};
+  const WorkList padded = MakeWorkList(plan, shape);
+  ASSERT_EQ(padded.classes[0].items.size(), 1u);  // it writes their zeros
+  EXPECT_EQ(padded.classes[0].items[0].kv_end, 0);
+}
+
+// The most loaded worker has at most 15 % more than the mean, or the few KV tiles more that an item
+// may not be cut below.
+void CheckBalance(const std::vector<RequestSpec>& requests, int group, int kv_heads, int workers) {
+  WorkShape shape;
+  shape.group = group;
+  shape.kv_heads = kv_heads;
+  shape.head_dim = 128;
+  for (int& count : shape.workers) count = workers;
+  const WorkList list = MakeWorkList(MakeForest(requests, 7).plan, shape);
+  for (const WorkList::OfClass& work : list.classes) {
+    if (work.items.empty()) continue;
+    double total = 0, most = 0;
+    for (size_t w = 0; w + 1 < work.worker_begin.size(); ++w) {
+      double cost = 0;
+      for (int i = work.worker_begin[w]; i < work.worker_begin[w + 1]; ++i) {
+        cost += kItemCost + static_cast<double>(TilesOf(work.items[i]));
+      }
+      total += cost;
+      most = std::max(most, cost);
+    }
+    const double mean = total / workers;
+    const double grain = shape.least_tiles + kItemCost;
+    EXPECT_LE(most, std::max(1.15 * mean, mean + grain))
+        << requests.size() << " requests, " << kv_heads << " heads, " << workers << " workers";
+  }
+}
+
+TEST(CudaWorkList, BalancesWithin15Percent) {
+  const std::vector<int> forest = RandomChains(32, 5, 1);
+  for (const int workers : {1, 7, 66, 132, 264}) {
+    for (const int kv_heads : {1, 2, 8}) {
+      CheckBalance({{8192, 0, forest}}, 4, kv_heads, workers);
+      CheckBalance(std::vector<RequestSpec>(8, {4097, 0, forest}), 4, kv_heads, workers);
+      CheckBalance(std::vector<RequestSpec>(64, {1000, 0, {1}}), 4, kv_heads, workers);
+      std::vector<RequestSpec> mixed;
+      for (int i = 0; i < 24; ++i) mixed.push_back({37 * i * i, std::min(i, 3), {1, 2, 2, 3}});
+      CheckBalance(mixed, 8, kv_heads, workers);
+      CheckBalance({{3000, 512, {}}, {9000, 0, forest}}, 4, kv_heads, workers);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice::kernels::cuda
