@@ -136,6 +136,8 @@ MUTANTS = (
            "__syncthreads();\n    if (Thread() == 0) *arrived", "if (Thread() == 0) *arrived", TILES_SMALL, thread_sanitizer=True),
     Mutant("tiles: no barrier after the arrival is counted", "attention_tiles.cu",
            "item.merge, 1);\n    __syncthreads();", "item.merge, 1);", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: the count of arrivals orders no memory", "device/simt.h", "__ATOMIC_ACQ_REL", "__ATOMIC_RELAXED", TILES_SMALL,
+           thread_sanitizer=True, units=("attention_tiles.cu",)),
     Mutant("tiles: no barrier before the warps are merged", "attention_tiles.cu",
            "    __syncthreads();\n    for (int i = Thread(); i < 16 *", "    for (int i = Thread(); i < 16 *", TILES_SMALL,
            thread_sanitizer=True),
