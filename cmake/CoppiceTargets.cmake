@@ -105,6 +105,12 @@ function(coppice_program name)
   coppice_compile(${name} ${ARG_KIND})
 endfunction()
 
+# A time limit in seconds for tests of other kinds; longer under sanitizers.
+function(coppice_set_timeout timeout)
+  math(EXPR timeout "${timeout} * ${COPPICE_SLOWDOWN}")
+  set_tests_properties(${ARGN} PROPERTIES TIMEOUT ${timeout})
+endfunction()
+
 # A GoogleTest binary, run as one ctest entry. TIMEOUT in seconds (default 300), LABELS optional. LONG: a second entry,
 # name_long with the label `long`, takes ten times the samples (tests/testing/long_run.h); the test presets leave it out.
 function(coppice_test name)
