@@ -130,8 +130,8 @@ MUTANTS = (
            "total = stats[i * stat_stride + 1] * weight;", TILES),
     Mutant("tiles: counters stay", "attention_tiles.cu", "if (Thread() == 0) work.counters[item.merge] = 0;", "", TILES),
     Mutant("tiles: the first block to arrive merges", "attention_tiles.cu",
-           "if (*arrived + 1 != static_cast<uint32_t>(item.splits)) return;", "if (*arrived != 0) return;",
-           "CudaAttentionTiles.Splits*"),
+           "if (*arrived + 1 != static_cast<uint32_t>(item.splits)) return;", "if (*arrived != 0) return;", TILES_SMALL,
+           thread_sanitizer=True),  # the counter is zero again, so every block merges, the last one rightly
     Mutant("tiles: no barrier before the arrival is counted", "attention_tiles.cu",
            "__syncthreads();\n    if (Thread() == 0) *arrived", "if (Thread() == 0) *arrived", TILES_SMALL, thread_sanitizer=True),
     Mutant("tiles: no barrier after the arrival is counted", "attention_tiles.cu",
