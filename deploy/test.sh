@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, runs every test but the long ones. Arguments: --label NAME runs the tests with that
-# label only (`long`: the statistical tests with ten times the samples); the rest goes to ctest (-R PATTERN, -V, ...).
+# label only (`long`: ten times the samples, and tests/mutants); the rest goes to ctest (-R PATTERN, -V, ...).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -6,7 +6,9 @@ First every test that is needed runs without a bug and must pass. Exit status 1 
 build, or has an old text that its file does not hold exactly once.
 """
 import argparse
+import contextlib
 import dataclasses
+import fcntl
 import os
 import re
 import resource
@@ -16,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 
 import bug_list
 
@@ -57,6 +60,20 @@ def limit_memory():
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
 
 
+def end_group(process):
+    """Ends what is left of a process and its group. First politely: ninja then ends its compilers, which are in no group
+    of its own."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(5)
+        except ProcessLookupError:
+            break
+        except subprocess.TimeoutExpired:
+            pass
+    process.wait()
+
+
 def run(command, cwd, environment, timeout_s, limited=False):
     """Runs a command in a process group of its own, which is gone when this returns or is interrupted."""
     begin_s = time.monotonic()
@@ -70,11 +87,7 @@ def run(command, cwd, environment, timeout_s, limited=False):
         except subprocess.TimeoutExpired:
             timed_out = True
         finally:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            process.wait()
+            end_group(process)
         output.seek(0)
         text = output.read().decode("utf8", "replace")
     return Ended(process.returncode, text, time.monotonic() - begin_s, timed_out)
@@ -130,7 +143,8 @@ class Workshop:
         self.environment = dict(os.environ, CCACHE_BASEDIR=copy, CCACHE_NOHASHDIR="1", PYTHONDONTWRITEBYTECODE="1")
 
     def configure(self):
-        ended = run(["cmake", "--preset", PRESET], self.copy, self.environment, LONGEST_BUILD_S)
+        # A file that a bug is planted in is compiled alone; tests, which have none, six at a time.
+        ended = run(["cmake", "--preset", PRESET, "-DCOPPICE_UNITY_KINDS=test"], self.copy, self.environment, LONGEST_BUILD_S)
         if ended.status != 0:
             raise Stop(f"cmake --preset {PRESET} failed:\n{ended.output}")
 
@@ -179,13 +193,34 @@ def plant_and_test(workshop, bug, timeout_s):
             file.write(planted)
         built = workshop.build([bug.target])
         if built.status != 0 or built.timed_out:
-            errors = [line for line in built.output.splitlines() if "error" in line]
-            return Outcome(NOT_BUILT, errors[0].strip() if errors else "")
+            errors = re.findall(r"^.*\berror: (.*)$", built.output, re.M)
+            return Outcome(NOT_BUILT, errors[0] if errors else "")
         ended = workshop.test(bug, timeout_s)
     finally:
         with open(path, "w", encoding="utf8") as file:
             file.write(original)
     return Outcome(SURVIVED) if passes(bug, ended) else Outcome(CAUGHT, how_caught(bug, ended))
+
+
+@contextlib.contextmanager
+def workplace(kept):
+    """The folder for the copy: `kept`, or a temporary one that is removed at the end. The temporary one has the same name
+    in every run, so that what ccache keeps of one run serves the next, even the files with bugs."""
+    stem = os.path.realpath(kept or os.path.join(tempfile.gettempdir(), f"coppice-mutants-{zlib.crc32(ROOT.encode()):08x}"))
+    with open(stem + ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Stop(f"{stem}: another run is at work there; give this one a --folder of its own") from error
+        if not kept:
+            shutil.rmtree(stem, ignore_errors=True)  # of a run that was killed
+        os.makedirs(stem, mode=0o700, exist_ok=True)
+        try:
+            yield stem
+        finally:
+            if not kept:
+                shutil.rmtree(stem, ignore_errors=True)
+            os.remove(stem + ".lock")
 
 
 def minutes(seconds):
@@ -275,7 +310,8 @@ def parse_options():
 
 def main():
     options = parse_options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: what was made is removed
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where the shell has told it to ignore Ctrl-C
+        signal.signal(number, signal.default_int_handler)
     try:
         bugs = select(bug_list.read_bugs(), options.only)
         if options.list:
@@ -283,11 +319,8 @@ def main():
                 print(f"{bug.id}\n    {bug.file}: {bug.what}\n    {bug.test_name()}")
             print(f"{len(bugs)} bugs")
             return 0
-        if options.folder:
-            os.makedirs(options.folder, exist_ok=True)
-            return work(options, bugs, os.path.realpath(options.folder))
-        with tempfile.TemporaryDirectory(prefix="coppice-mutants-") as copy:
-            return work(options, bugs, os.path.realpath(copy))
+        with workplace(options.folder) as copy:
+            return work(options, bugs, copy)
     except (Stop, bug_list.ListError) as error:
         print(error, file=sys.stderr)
         return 1
