@@ -56,7 +56,7 @@ set(COPPICE_HEADERS_DEPS_test GTest::gmock)
 # compiled as one, a fifth less time for the whole build. Libraries and nodes stay one file at a time: names of one file are never
 # seen by another there. To see the errors of each file alone, or when one file is compiled again and again: OFF.
 option(COPPICE_UNITY "compile services, tools and tests six files at a time" ON)
-set(COPPICE_UNITY_KINDS service tool test)
+set(COPPICE_UNITY_KINDS service tool test CACHE STRING "kinds of code that are compiled so")
 
 # Flags and precompiled headers of a target of this kind; -fpch-preprocess is for ccache.
 function(coppice_compile target kind)

@@ -30,6 +30,8 @@ TEST(FrameTest, EveryFaultIsTold) {
   EXPECT_EQ(CheckFrame(frame.data(), frame.size(), 7, 9), FrameFault::kOversized);
   EXPECT_EQ(CheckFrame(frame.data(), frame.size(), 8, 10), FrameFault::kMalformed);
   EXPECT_EQ(CheckFrame(frame.data(), frame.size() - 1, 7, 10), FrameFault::kMalformed);
+  EXPECT_EQ(CheckFrame(Frame(7, 9).data(), kFrameHeaderBytes + 9 + 1, 7, 10),
+            FrameFault::kMalformed);
   EXPECT_EQ(CheckFrame(frame.data(), 3, 7, 10), FrameFault::kMalformed);
   EXPECT_EQ(CheckFrame(frame.data(), 0, 7, 10), FrameFault::kMalformed);
   frame[5] = 1;

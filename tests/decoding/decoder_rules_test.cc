@@ -25,6 +25,7 @@ TEST(PathTreeTest, EqualPathsAreOneAndShareTheirPrefix) {
   const PathId b = paths.Extend(paths.Extend(paths.parent(a), 6), 7);
   EXPECT_THAT(paths.Tokens(b), ElementsAre(4, 6, 7));
   EXPECT_EQ(paths.CommonAncestor({a, b}), paths.parent(a));
+  EXPECT_EQ(paths.CommonAncestor({b, a}), paths.parent(a));
   EXPECT_EQ(paths.CommonAncestor({b}), b);
   EXPECT_EQ(paths.CommonAncestor({}), kRootPath);
 }
@@ -49,6 +50,7 @@ TEST(HypothesisPoolTest, KeepsTheBestAndDropsTheWorst) {
   EXPECT_EQ(pool.entries().size(), 1u);
   pool.Insert(paths, two, -4, true);
   pool.Insert(paths, three, -9, true);  // -3 like the first, but later
+  EXPECT_EQ(pool.entries().size(), 2u);
   EXPECT_THAT(pool.Result(paths)[0].tokens, ElementsAre(1, 2));
   EXPECT_THAT(pool.Result(paths)[1].tokens, ElementsAre(1));
 }

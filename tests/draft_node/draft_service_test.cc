@@ -55,6 +55,72 @@ TEST_P(DraftServiceTest, TheSameQuestionHasTheSameAnswerWhateverTheSessionSawBef
   EXPECT_EQ(warm->forest().SerializeAsString(), cold->forest().SerializeAsString());
 }
 
+TEST_P(DraftServiceTest, StableTokensThatTheSessionHasAlreadyAreNotTakenTwice) {
+  Open(1, 20);
+  Send(Request(1, 1, {5, 7}, 0, 9));
+  ASSERT_TRUE(Reply().has_value());
+  Send(Request(1, 2, {5, 7, 9}, 1, 11));  // 7 once more
+  const auto repeated = Reply();
+  Open(2, 20);
+  Send(Request(2, 1, {5, 7, 9}, 0, 11));
+  const auto once = Reply();
+  ASSERT_TRUE(repeated.has_value() && once.has_value());
+  ASSERT_EQ(repeated->error() + once->error(), "");
+  EXPECT_EQ(repeated->forest().SerializeAsString(), once->forest().SerializeAsString());
+}
+
+// Two roots, each below a token of its own that is no root.
+proto::DraftCommand AskBelowTwoBranches(proto::DraftCommand command) {
+  proto::DraftRequest* request = command.mutable_draft();
+  request->clear_trie_parent();
+  request->clear_trie_token();
+  request->clear_state();
+  for (int branch = 0; branch < 2; ++branch) {
+    request->add_trie_parent(-1);
+    request->add_trie_token(5 + branch);
+    request->add_trie_parent(2 * branch);
+    request->add_trie_token(8 + branch);
+    request->mutable_state()->add_root_trie(2 * branch + 1);
+    request->mutable_state()->add_root_score(-1.0);
+    request->mutable_state()->add_root_multiplicity(1);
+    request->mutable_state()->add_slot_root(branch);
+  }
+  request->mutable_state()->set_layers_committed(2);
+  return command;
+}
+
+TEST_P(DraftServiceTest, TokensBetweenThePrefixAndARootAreRun) {
+  decoding::DecodingParams params;
+  params.kind = decoding::DecodingKind::kBeamSampling;
+  params.method = decoding::FindMethod("dsbd");  // ships what the draft model says
+  params.beam_width = 2;
+  Open(1, 20, params);
+  for (uint32_t round = 1; round <= 2; ++round) {  // both tokens have been roots themselves
+    Send(Request(1, round, {}, 0, 4 + static_cast<int>(round)));
+    ASSERT_EQ(Reply()->error(), "");
+  }
+  Send(AskBelowTwoBranches(Request(1, 3, {}, 0, 0)));
+  const auto warm = Reply();
+  Open(2, 20, params);
+  Send(AskBelowTwoBranches(Request(2, 1, {}, 0, 0)));
+  const auto cold = Reply();
+  ASSERT_TRUE(warm.has_value() && cold.has_value());
+  ASSERT_EQ(warm->error() + cold->error(), "");
+  EXPECT_GT(cold->forest().proposal_size(), 0);
+  EXPECT_EQ(warm->forest().SerializeAsString(), cold->forest().SerializeAsString());
+}
+
+TEST_P(DraftServiceTest, AForestLeavesNothingBehindForTheNextRound) {
+  Open(1, 30);
+  int64_t used = 0;
+  for (uint32_t round = 1; round <= 20; ++round) {
+    Send(Request(1, round, {}, 0, 3 + static_cast<int>(round)));  // another root each time
+    ASSERT_EQ(Reply()->error(), "");
+    if (round == 1) used = runner_->blocks()->counts().used;
+    EXPECT_EQ(runner_->blocks()->counts().used, used) << "round " << round;
+  }
+}
+
 TEST_P(DraftServiceTest, RefusesWhatItCannotServeByName) {
   Send(Request(9, 1, {}, 0, 5));
   EXPECT_NE(Reply()->error().find("unknown session"), std::string::npos);

@@ -268,6 +268,22 @@ TEST(BlockManagerTest, LongBranchFillsItsRunsInOrder) {
   EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
 }
 
+TEST(BlockManagerTest, ABranchGoesOnInItsRunThoughAnEarlierRunHasRoom) {
+  BlockManager blocks = Make(20, /*scratch_blocks=*/0);
+  const SequenceHandle a = blocks.Open({}, nullptr);
+  KvNode fork = kPrefixEnd, node = kPrefixEnd;
+  for (int i = 0; i < kBlockSize; ++i) {
+    node = *blocks.AddNode(a, node, i);
+    if (i == 7) fork = node;
+  }
+  for (int i = 0; i < 3; ++i) fork = *blocks.AddNode(a, fork, 100 + i);  // in a second run
+  blocks.Retain(a, {fork});
+  blocks.EndRound();
+  const KvNode next = *blocks.AddNode(a, fork, 200);
+  EXPECT_EQ(blocks.slot(a, next), blocks.slot(a, fork) + 1);
+  EXPECT_EQ(blocks.counts().used, 2);
+}
+
 TEST(BlockManagerTest, ANewRunIsTakenOnlyWhenEveryPlaceIsInUse) {
   BlockManager blocks = Make(100, /*scratch_blocks=*/2);
   const SequenceHandle a = blocks.Open({}, nullptr);

@@ -63,6 +63,7 @@ TEST(ConvertTest, DecodingNamesTheBadField) {
   ExpectInvalid(with([](auto* m) { m->set_bias_tokens(1, -1); }), "bias_tokens[1]");
   ExpectInvalid(with([](auto* m) { m->add_bias_tokens(1); }), "bias_values");
   ExpectInvalid(with([](auto* m) { m->set_bias_values(0, INFINITY); }), "bias_values[0]");
+  ExpectInvalid(with([](auto* m) { m->set_bias_values(0, NAN); }), "bias_values[0]");
   ExpectInvalid(with([](auto* m) { test::SetInteger("draft_support", 0, m); }), "draft_support");
   ExpectInvalid(with([](auto* m) { test::SetInteger("draft_width", -1, m); }), "draft_width");
   ExpectInvalid(with([](auto* m) { test::SetInteger("draft_depth", 1 << 20, m); }), "draft_depth");
@@ -247,6 +248,7 @@ TEST(ConvertTest, DraftStateNamesTheBadField) {
   ExpectInvalid(with([](auto* m) { m->set_root_trie(0, -2); }), "root_trie[0]");
   ExpectInvalid(with([](auto* m) { m->add_root_score(0); }), "root_score");
   ExpectInvalid(with([](auto* m) { m->set_root_score(1, NAN); }), "root_score[1]");
+  ExpectInvalid(with([](auto* m) { m->set_root_score(1, -INFINITY); }), "root_score[1]");
   ExpectInvalid(with([](auto* m) { m->clear_root_multiplicity(); }), "root_multiplicity");
   ExpectInvalid(with([](auto* m) { m->set_root_multiplicity(0, 0); }), "root_multiplicity[0]");
   ExpectInvalid(with([](auto* m) { m->add_slot_root(2); }), "slot_root[0]");

@@ -25,6 +25,8 @@ TEST(Nfc, HangulIsArithmetic) {
   EXPECT_EQ(ToNfc(Utf8(u8"\u1112\u1161\u11AB")), Utf8(u8"\uD55C"));
   EXPECT_EQ(ToNfc(Utf8(u8"\uD558\u11AB")), Utf8(u8"\uD55C"));
   EXPECT_EQ(ToNfc(Utf8(u8"\uD55C")), Utf8(u8"\uD55C"));
+  // The first trailing consonant is U+11A8; what stands before it does not compose.
+  EXPECT_EQ(ToNfc(Utf8(u8"\uD558\u11A7")), Utf8(u8"\uD558\u11A7"));
 }
 
 }  // namespace

@@ -29,6 +29,8 @@ class QueuedCoordinator : public comm::NodeAgent {
     for (const proto::SequenceUpdate& update : message.progress().updates()) {
       if (!update.error_code().empty()) errors_[update.sequence_id()] = update;
       if (update.finished()) finished_[update.sequence_id()] = update;
+      std::vector<TokenId>& stable = stable_[update.sequence_id()];
+      stable.insert(stable.end(), update.stable_tokens().begin(), update.stable_tokens().end());
       if (update.finished() || !update.error_code().empty()) --to_wait_for_;
     }
   }
@@ -67,6 +69,8 @@ class QueuedCoordinator : public comm::NodeAgent {
   void Cancel(uint64_t id) { queue_.emplace_back().mutable_cancel()->set_sequence_id(id); }
   const std::map<uint64_t, proto::SequenceUpdate>& errors() const { return errors_; }
   const std::map<uint64_t, proto::SequenceUpdate>& finished() const { return finished_; }
+  // What all updates of a sequence declared stable.
+  const std::vector<TokenId>& stable(uint64_t id) const { return stable_.at(id); }
 
  private:
   void BeginTurn() {
@@ -92,6 +96,7 @@ class QueuedCoordinator : public comm::NodeAgent {
 
   std::deque<proto::CoordinatorMessage> queue_;
   std::map<uint64_t, proto::SequenceUpdate> errors_, finished_;
+  std::map<uint64_t, std::vector<TokenId>> stable_;
   std::function<void(int)> act_;
   int turn_ = 0;
   bool turn_begins_ = true;

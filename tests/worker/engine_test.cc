@@ -53,6 +53,9 @@ TEST_F(EngineTest, WhatCannotBeServedIsRefusedByNameAndTheRestGoesOn) {
     coordinator_.Start(start);
   }
   coordinator_.Start(MakeStart(100, Params()));
+  proto::StartSequence longest = MakeStart(101, Params());
+  test::SetInteger("max_tokens", kPositions - longest.prompt_size(), longest.mutable_decoding());
+  coordinator_.Start(longest);
   Run();
   id = 0;
   for (const Case& refused : cases) {
@@ -62,8 +65,9 @@ TEST_F(EngineTest, WhatCannotBeServedIsRefusedByNameAndTheRestGoesOn) {
     EXPECT_THAT(error.error_message(), HasSubstr(refused.names));
   }
   EXPECT_EQ(coordinator_.errors().size(), id);
-  ASSERT_EQ(coordinator_.finished().size(), 1u);
+  ASSERT_EQ(coordinator_.finished().size(), 2u);
   EXPECT_GT(coordinator_.finished().at(100).hypotheses_size(), 0);
+  EXPECT_GT(coordinator_.finished().at(101).hypotheses_size(), 0);
 }
 
 TEST_F(EngineTest, EveryStepMovesTheClockOn) {
@@ -92,6 +96,27 @@ TEST_F(EngineTest, ACancelledSequenceReportsNothingAndFreesItsBlocks) {
   EXPECT_THAT(coordinator_.errors(), IsEmpty());
   EXPECT_EQ(coordinator_.finished().count(1), 0u);
   EXPECT_EQ(coordinator_.finished().count(2), 1u);
+}
+
+TEST_F(EngineTest, StableTokensAreToldOnceAndBeginTheAnswer) {
+  decoding::DecodingParams params = Params();
+  params.beam_width = params.num_hypotheses = 1;
+  params.max_tokens = 20;
+  coordinator_.Start(MakeStart(1, params));
+  Run();
+  const auto& tokens = coordinator_.finished().at(1).hypotheses(0).tokens();
+  EXPECT_EQ(coordinator_.stable(1), std::vector<TokenId>(tokens.begin(), tokens.end()));
+}
+
+TEST_F(EngineTest, ASequenceMayFillAPass) {
+  decoding::DecodingParams params = Params();
+  params.kind = decoding::DecodingKind::kBeamSearch;
+  params.beam_width = 64;  // max_rows
+  params.num_hypotheses = 1;
+  coordinator_.Start(MakeStart(1, params));
+  Run();
+  EXPECT_THAT(coordinator_.errors(), IsEmpty());
+  EXPECT_EQ(coordinator_.finished().size(), 1u);
 }
 
 // What a sequence says does not depend on what shares its passes.

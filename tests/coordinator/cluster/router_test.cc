@@ -46,6 +46,7 @@ TEST_F(RouterTest, NobodyWithoutRoom) {
   router_.Reserve("replica-0", prompt_, 75);
   router_.Reserve("replica-1", prompt_, 75);
   EXPECT_EQ(router_.Pick(ready_, prompt_, 6), "");
+  EXPECT_EQ(router_.Pick(ready_, prompt_, 5), "replica-1");
   router_.Release("replica-0", 75);
   EXPECT_EQ(router_.Pick(ready_, prompt_, 6), "replica-0");
   EXPECT_EQ(router_.reserved("replica-0"), 0);

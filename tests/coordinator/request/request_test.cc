@@ -119,6 +119,18 @@ TEST_F(RequestTest, BestOfReturnsTheBestScores) {
   EXPECT_EQ(body["usage"]["completion_tokens"], 2);
 }
 
+TEST_F(RequestTest, CachedTokensCountOnceForAPrompt) {
+  GenerateRequest generate;
+  generate.n = generate.samples = 2;
+  Request& request = Make(generate);
+  for (int i = 0; i < 2; ++i) {
+    proto::SequenceUpdate update = Finished({MakeHypothesis(Bytes("a"), -1, false)});
+    update.mutable_stats()->set_cached_tokens(16);
+    request.OnUpdate(i, update, 1);
+  }
+  EXPECT_EQ(exchange_->body()["usage"]["prompt_tokens_details"]["cached_tokens"], 16);
+}
+
 TEST_F(RequestTest, SamplesStartWithTheirSeeds) {
   GenerateRequest generate;
   generate.n = generate.samples = 2;
