@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, runs every test but the long ones. Arguments: --label NAME runs the tests with that
-# label only (`long`: the statistical tests with ten times the samples); --preset NAME builds and tests another preset
-# (asan, tsan); the rest goes to ctest (-R PATTERN, -V, ...).
+# Installs what is missing, builds, runs every test but the long ones; then, where the headers of the CUDA toolkit are, those of
+# the CUDA backend over a simulated device. Arguments: --label NAME runs the tests with that label only (`long`: the statistical
+# tests with ten times the samples); --preset NAME builds and tests another preset (asan, tsan); the rest goes to ctest
+# (-R PATTERN, -V, ...), which then runs alone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -17,7 +18,7 @@ while [ $# -gt 0 ]; do
       [ $# -ge 2 ] || { echo "test: --preset needs a name" >&2; exit 2; }
       build=$2 preset=$2
       shift 2 ;;
-    -h | --help) sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) arguments+=("$1"); shift ;;
   esac
 done
@@ -27,3 +28,10 @@ deploy/build.sh "$build"
 # shellcheck source=deploy/environment.sh
 . deploy/environment.sh
 ctest --preset "$preset" --no-tests=error "${arguments[@]}"
+
+# Where the headers of the CUDA toolkit are: the CUDA backend over a simulated device, and a cluster of it.
+cuda=${CUDA_PATH:-/usr/local/cuda}
+if [ "$preset" = release ] && [ ${#arguments[@]} -eq 0 ] && [ -f "$cuda/include/cuda_bf16.h" ]; then
+  deploy/build.sh cuda-sim coppice-coordinator coppice-worker coppice-draft cuda_backend_test cuda_device_test
+  ctest --preset cuda-sim --no-tests=error -R '^(cuda_backend_test|cuda_device_test|cluster_cuda)$'
+fi
