@@ -187,6 +187,12 @@ run() {
   return $failed
 }
 
+count_tests() {
+  local list
+  list=$("$bin/$1" --gtest_list_tests) || return 1
+  echo "$1: $(grep -c '^  ' <<<"$list" || true) tests"
+}
+
 dry_run() {
   local entry name seconds what broken=0
   find_programs || broken=1
@@ -195,8 +201,8 @@ dry_run() {
     printf '%-10s at most %3s s  %s\n' "$name" "$seconds" "$what"
     [ $broken = 0 ] || continue
     case $name in
-      kernels) "$bin/cuda_kernels_gpu_test" --gtest_list_tests | grep -c '^  ' | sed 's/$/ tests/' ;;
-      backend) "$bin/cuda_backend_test" --gtest_list_tests | grep -c '^  ' | sed 's/$/ tests/' ;;
+      kernels) count_tests cuda_kernels_gpu_test || broken=1 ;;
+      backend) count_tests cuda_backend_test || broken=1 ;;
       probe | memcheck | racecheck) ;;
       *) "$bin/coppice-bench-cuda" "$name" --list || broken=1 ;;
     esac

@@ -38,6 +38,7 @@ DEV_KERNEL void Copy(const uint32_t* first, const uint32_t* second, uint32_t val
   uint32_t* mine = tile + lane * 8;
   const bool is_valid = (valid >> lane & 1) != 0;
   for (int i = 0; i < 8; ++i) mine[i] = 0xdeadbeefu;
+  __syncthreads();  // orders this before the copies
   dev::CopyAsync16(mine, first + lane * 4, is_valid);
   dev::CopyCommit();
   dev::CopyAsync16(mine + 4, second + lane * 4, is_valid);
