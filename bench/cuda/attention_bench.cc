@@ -63,7 +63,7 @@ absl::StatusOr<Timing> TimeAttention(const BenchPlan& forest, DeviceTimer* timer
 
 absl::Status BenchAttention(Report* report, DeviceTimer* timer) {
   for (const int requests : {1, 8}) {
-    for (const int context : {1024, 8192}) {
+    for (const int context : kContexts) {
       const double bytes =
           static_cast<double>(requests) * (context + kRowsOfRequest) * kKvTokenBytes;
       const BenchCase bench_case = {"attention",

@@ -1,6 +1,8 @@
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "bench/cuda/bench_parts.h"
 #include "bench/cuda/device_random.h"
+#include "bench/cuda/llama_shape.h"
 #include "kernels/cuda/cublas_matmul.h"
 #include "kernels/cuda/device_error.h"
 
@@ -14,7 +16,7 @@ using kernels::cuda::DeviceBuffer;
 constexpr char kWhat[] = "a ceiling";
 
 absl::Status Copy(Report* report, DeviceTimer* timer) {
-  constexpr int64_t kBytes = int64_t{2} << 30;
+  constexpr int64_t kBytes = kCopyBytes;
   COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer from,
                            RandomBuffer(kBytes / 2, DType::kBF16, 1, 1, timer->stream()));
   COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer to, DeviceBuffer::Allocate(kBytes, kWhat));
@@ -31,7 +33,7 @@ absl::Status Copy(Report* report, DeviceTimer* timer) {
 }
 
 absl::Status Product(Report* report, DeviceTimer* timer) {
-  constexpr int64_t kSide = 8192;
+  constexpr int64_t kSide = kProductSide;
   COPPICE_ASSIGN_OR_RETURN(const std::unique_ptr<CublasMatMul> products,
                            CublasMatMul::Create(timer->stream()));
   COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer w,
@@ -44,7 +46,7 @@ absl::Status Product(Report* report, DeviceTimer* timer) {
                               kSide, kSide, /*accumulate=*/false});
   };
   COPPICE_ASSIGN_OR_RETURN(const Timing timing, timer->Time(product));
-  report->AddCeiling("bf16 product of 8192 x 8192 x 8192", "flops_per_second",
+  report->AddCeiling(absl::StrCat("bf16 product of ", kSide, " cubed"), "flops_per_second",
                      2e6 * kSide * kSide * kSide / timing.us, timing.spread);
   return absl::OkStatus();
 }
@@ -54,8 +56,8 @@ absl::Status Product(Report* report, DeviceTimer* timer) {
 absl::Status BenchCeilings(Report* report, DeviceTimer* timer) {
   const BenchCase empty = {"ceilings", "nothing between two events", 0};
   if (!report->Wants(empty)) {
-    report->Wants({"ceilings", "copy of 2 GiB", 0});
-    report->Wants({"ceilings", "bf16 product of 8192 x 8192 x 8192", 0});
+    report->Wants({"ceilings", absl::StrCat("copy of ", kCopyBytes, " bytes"), 0});
+    report->Wants({"ceilings", absl::StrCat("bf16 product of ", kProductSide, " cubed"), 0});
     return absl::OkStatus();
   }
   COPPICE_RETURN_IF_ERROR(Copy(report, timer));

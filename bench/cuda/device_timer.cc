@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/status.h"
+#include "bench/cuda/llama_shape.h"
 #include "kernels/cuda/device_error.h"
 
 namespace coppice::bench {
@@ -11,7 +12,6 @@ namespace {
 using kernels::cuda::CudaStatus;
 
 constexpr char kWhat[] = "a benchmark";
-constexpr size_t kCoverBytes = size_t{256} << 20;  // several times the L2 of any device
 constexpr int kWarmUps = 3;
 
 }  // namespace
@@ -46,9 +46,9 @@ absl::Status DeviceTimer::OverwriteCache(int value) {
                     "cudaMemsetAsync", kWhat);
 }
 
-absl::StatusOr<Timing> DeviceTimer::Time(absl::FunctionRef<absl::Status()> enqueue, int runs) {
+absl::StatusOr<Timing> DeviceTimer::Time(absl::FunctionRef<absl::Status()> enqueue) {
   std::vector<double> us;
-  for (int run = -kWarmUps; run < runs; ++run) {
+  for (int run = -kWarmUps; run < kRuns; ++run) {
     COPPICE_RETURN_IF_ERROR(OverwriteCache(run & 0xff));
     COPPICE_RETURN_IF_ERROR(
         CudaStatus(cudaEventRecord(begin_, stream_.get()), "cudaEventRecord", kWhat));

@@ -32,7 +32,7 @@ class DeviceTimer {
   kernels::cuda::DeviceStream* stream() { return &stream_; }
   const kernels::cuda::DeviceFacts& facts() const { return facts_; }
   // `enqueue` enqueues the work on stream(); errors of launches are found here.
-  absl::StatusOr<Timing> Time(absl::FunctionRef<absl::Status()> enqueue, int runs = 25);
+  absl::StatusOr<Timing> Time(absl::FunctionRef<absl::Status()> enqueue);
 
  private:
   DeviceTimer(kernels::cuda::DeviceFacts facts, kernels::cuda::DeviceStream stream)

@@ -12,7 +12,7 @@ namespace {
 using kernels::DType;
 using kernels::cuda::DeviceBuffer;
 
-constexpr int kContext = 1024;
+constexpr int kContext = kContexts[0];
 constexpr int kRows[] = {1, 34, 64};
 
 absl::StatusOr<Timing> TimeNorm(int64_t rows, DeviceTimer* timer) {
