@@ -84,11 +84,11 @@ def check_includes(root):
 
 
 CUDA_HEADER = re.compile(r"^\s*#\s*include\s+<(?:cuda|cublas|nccl|device_launch)[\w/]*\.h>")
-CUDA_FOLDERS = ("kernels/cuda/", "tests/kernels/cuda/")
+CUDA_FOLDERS = ("kernels/cuda/", "tests/kernels/cuda/", "bench/cuda/")
 
 
 def check_cuda_headers(root):
-    """The headers of the CUDA toolkit are for the CUDA backend and its tests: everything else compiles without a toolkit."""
+    """The headers of the CUDA toolkit are for the CUDA backend, its tests and benchmarks: everything else compiles without a toolkit."""
     for path in (p for folder in (*MAY_INCLUDE, *FREE) for p in walk(root, folder)):
         if not path.endswith(SOURCES) or path.startswith(CUDA_FOLDERS):
             continue

@@ -217,6 +217,18 @@ cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
   });
 }
 
+// The simulated device has no clock: always a millisecond.
+cudaError_t CUDARTAPI cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
+  return Call("cudaEventElapsedTime", [&](DeviceState& state) {
+    for (const cudaEvent_t event : {begin, end}) {
+      if (event->stream == nullptr) return cudaErrorInvalidResourceHandle;
+      if (event->stream->done < event->mark) return cudaErrorNotReady;
+    }
+    *ms = 1;
+    return state.lasting_error;
+  });
+}
+
 cudaError_t CUDARTAPI cudaGetLastError(void) {
   cudaError_t last = cudaSuccess;
   const cudaError_t error = Call("cudaGetLastError", [&](DeviceState& state) {

@@ -1,0 +1,85 @@
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "bench/cuda/bench_parts.h"
+#include "bench/cuda/device_random.h"
+#include "bench/cuda/forest_plan.h"
+#include "bench/cuda/llama_shape.h"
+#include "kernels/cuda/plan_upload.h"
+#include "kernels/cuda/work_upload.h"
+#include "model/plan_check.h"
+
+namespace coppice::bench {
+namespace {
+
+using kernels::DType;
+using kernels::cuda::DeviceBuffer;
+
+constexpr int kRowsOfRequest = 32;
+
+kernels::cuda::WorkShape ShapeOfWork(const kernels::cuda::DeviceFacts& facts) {
+  kernels::cuda::WorkShape shape;
+  shape.group = kQHeads / kKvHeads;
+  shape.kv_heads = kKvHeads;
+  shape.head_dim = kHeadDim;
+  for (int c = 0; c < kernels::cuda::kTileClasses; ++c) {
+    shape.workers[c] = facts.multiprocessors *
+                       kernels::cuda::TileBlocksPerMultiprocessor(c, kHeadDim, facts.shared_bytes);
+  }
+  return shape;
+}
+
+absl::StatusOr<Timing> TimeAttention(const BenchPlan& forest, DeviceTimer* timer) {
+  kernels::cuda::DeviceStream* const stream = timer->stream();
+  kernels::cuda::PlanUpload plan;
+  kernels::cuda::WorkUpload work;
+  COPPICE_RETURN_IF_ERROR(plan.Upload(forest.plan, stream));
+  COPPICE_RETURN_IF_ERROR(work.Upload(forest.plan, ShapeOfWork(timer->facts()), stream));
+  const int64_t pool_values = forest.blocks * kBlockSize * 2 * kKvHeads * kHeadDim;
+  const int64_t rows = forest.plan.rows();
+  COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer storage,
+                           RandomBuffer(pool_values, DType::kBF16, 1, 1, stream));
+  COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer qkv,
+                           RandomBuffer(rows * kQkvColumns, DType::kBF16, 1, 2, stream));
+  COPPICE_ASSIGN_OR_RETURN(
+      const DeviceBuffer out,
+      DeviceBuffer::Allocate(rows * kQHeads * kHeadDim * kValueBytes, "attention"));
+  kernels::cuda::DevicePool pool;
+  pool.data = storage.data();
+  pool.layers = 1;
+  pool.kv_heads = kKvHeads;
+  pool.head_dim = kHeadDim;
+  pool.blocks = forest.blocks;
+  kernels::cuda::AttentionArgs args;
+  args.qkv = qkv.data();
+  args.out = out.data();
+  args.q_heads = kQHeads;
+  return timer->Time([&] {
+    kernels::cuda::TiledAttention(plan.step(), args, work.work(), pool, stream->get());
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+absl::Status BenchAttention(Report* report, DeviceTimer* timer) {
+  for (const int requests : {1, 8}) {
+    for (const int context : kContexts) {
+      const double bytes =
+          static_cast<double>(requests) * (context + kRowsOfRequest) * kKvTokenBytes;
+      const BenchCase bench_case = {"attention",
+                                    absl::StrCat(requests, " x ", kRowsOfRequest, " rows over ",
+                                                 context, " tokens, one layer"),
+                                    bytes};
+      const BenchPlan forest = ForestPlan(requests, context, kRowsOfRequest);
+      COPPICE_RETURN_IF_ERROR(model::CheckPlan(
+          forest.plan, {requests * kRowsOfRequest, kVocabulary, context + kRowsOfRequest,
+                        forest.blocks, /*needs_before=*/0}));
+      if (!report->Wants(bench_case)) continue;
+      COPPICE_ASSIGN_OR_RETURN(const Timing timing, TimeAttention(forest, timer));
+      report->Add(bench_case, timing);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace coppice::bench

@@ -1,0 +1,21 @@
+// The parts of the benchmark, one file each. timer is nullptr when the report only lists cases.
+#pragma once
+
+#include "absl/status/status.h"
+#include "bench/cuda/device_timer.h"
+#include "bench/cuda/report.h"
+
+namespace coppice::bench {
+
+// What the device can do: bytes and operations per second.
+absl::Status BenchCeilings(Report* report, DeviceTimer* timer);
+// Every matrix product of a layer and the head.
+absl::Status BenchMatMul(Report* report, DeviceTimer* timer);
+// Tiled attention of one layer over forests.
+absl::Status BenchAttention(Report* report, DeviceTimer* timer);
+// Norm, rotary positions with the store of K and V, SwiGLU.
+absl::Status BenchElementwise(Report* report, DeviceTimer* timer);
+// Whole steps through kernels::Backend, by the clock of the host.
+absl::Status BenchStep(Report* report, DeviceTimer* timer);
+
+}  // namespace coppice::bench

@@ -1,0 +1,104 @@
+// Speed of the CUDA backend against floors: what must be read and written, over the bandwidth that
+// the device was measured to have. Its usage is kUsage.
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
+#include "bench/cuda/bench_parts.h"
+
+namespace coppice::bench {
+namespace {
+
+constexpr char kUsage[] =
+    "coppice-bench-cuda PART [--bandwidth=BYTES_PER_SECOND] [--json=FILE] [--list]\n"
+    "PART: facts, ceilings, matmul, attention, small, step.\n"
+    "--bandwidth gives floors; `ceilings` measures it. --json: one object a line, appended.\n"
+    "--list measures nothing and needs no device: it prints the cases and their bytes.\n";
+
+struct Part {
+  const char* name;
+  absl::Status (*run)(Report* report, DeviceTimer* timer);
+};
+
+absl::Status PrintFacts(Report* report, DeviceTimer* timer) {
+  if (!report->Wants({"facts", "name, memory, multiprocessors, driver", 0})) {
+    return absl::OkStatus();
+  }
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  const kernels::cuda::DeviceFacts& facts = timer->facts();
+  std::printf("%s, %d multiprocessors, driver for CUDA %d.%d, runtime %d.%d\n",
+              facts.description.c_str(), facts.multiprocessors, driver / 1000, driver % 1000 / 10,
+              runtime / 1000, runtime % 1000 / 10);
+  return absl::OkStatus();
+}
+
+constexpr Part kParts[] = {{"facts", PrintFacts},       {"ceilings", BenchCeilings},
+                           {"matmul", BenchMatMul},     {"attention", BenchAttention},
+                           {"small", BenchElementwise}, {"step", BenchStep}};
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "coppice-bench-cuda: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+absl::Status RunPart(const Part& part, double bandwidth, std::FILE* json, bool listing) {
+  Report report(bandwidth, json, listing);
+  std::unique_ptr<DeviceTimer> timer;
+  if (!listing) {
+    absl::StatusOr<std::unique_ptr<DeviceTimer>> created = DeviceTimer::Create();
+    if (!created.ok()) return created.status();
+    timer = *std::move(created);
+  }
+  return part.run(&report, timer.get());
+}
+
+int Main(int argc, char** argv) {
+  const Part* wanted = nullptr;
+  double bandwidth = 0;
+  std::string json_path;
+  bool listing = false;
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view argument = argv[i];
+    if (argument == "--help") {
+      std::fputs(kUsage, stdout);
+      return 0;
+    }
+    bool known = argument == "--list";
+    listing |= known;
+    if (absl::ConsumePrefix(&argument, "--bandwidth=")) {
+      known = absl::SimpleAtod(argument, &bandwidth) && bandwidth > 0;
+    } else if (absl::ConsumePrefix(&argument, "--json=")) {
+      json_path = std::string(argument);
+      known = true;
+    }
+    for (const Part& part : kParts) {
+      if (wanted != nullptr || argument != part.name) continue;
+      wanted = &part;
+      known = true;
+    }
+    if (known) continue;
+    std::fprintf(stderr, "coppice-bench-cuda: unknown argument '%s'\n%s", argv[i], kUsage);
+    return 2;
+  }
+  if (wanted == nullptr) {
+    std::fputs(kUsage, stderr);
+    return 2;
+  }
+  std::FILE* json = json_path.empty() ? nullptr : std::fopen(json_path.c_str(), "a");
+  if (json == nullptr && !json_path.empty())
+    return Fail(absl::NotFoundError(json_path + " cannot be written"));
+  const absl::Status status = RunPart(*wanted, bandwidth, json, listing);
+  if (json != nullptr) std::fclose(json);
+  return status.ok() ? 0 : Fail(status);
+}
+
+}  // namespace
+}  // namespace coppice::bench
+
+int main(int argc, char** argv) { return coppice::bench::Main(argc, argv); }

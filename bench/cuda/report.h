@@ -1,0 +1,42 @@
+// What was measured, against its floor: a line of text on stdout and a line of JSON in a file for
+// each case. Without a device it lists the cases, with the floors that follow from shapes.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+namespace coppice::bench {
+
+// Something to measure, and what it cannot do without.
+struct BenchCase {
+  std::string part, name;
+  double bytes = 0;  // moved in device memory at least; 0: no floor
+};
+
+struct Timing {
+  double us = 0;      // median
+  double spread = 0;  // (ninth decile - first decile) / median
+};
+
+class Report {
+ public:
+  // bandwidth: bytes per second, 0 when it is not known. json may be nullptr. listing: nothing is
+  // measured.
+  Report(double bandwidth, std::FILE* json, bool listing)
+      : bandwidth_(bandwidth), json_(json), listing_(listing) {}
+
+  // Whether to measure this case. False when listing, after a line for it.
+  bool Wants(const BenchCase& bench_case);
+  void Add(const BenchCase& bench_case, const Timing& timing);
+  // A rate that others are compared with: unit "bytes_per_second" or "flops_per_second".
+  void AddCeiling(const std::string& name, const std::string& unit, double rate, double spread);
+
+ private:
+  double FloorUs(const BenchCase& bench_case) const;
+
+  const double bandwidth_;
+  std::FILE* const json_;
+  const bool listing_;
+};
+
+}  // namespace coppice::bench

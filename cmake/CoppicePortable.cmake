@@ -1,0 +1,22 @@
+# Programs for machines that lack the libraries of CoppiceDependencies.cmake (COPPICE_PORTABLE): what has an archive is linked
+# from it, what a program does not use is not asked for, and the rest is looked for beside the program. glibc, the driver and
+# cuBLASLt stay with the machine.
+get_property(imported DIRECTORY PROPERTY IMPORTED_TARGETS)
+foreach(target IN LISTS imported)
+  get_target_property(type ${target} TYPE)
+  if(NOT target MATCHES "^absl::" OR NOT type STREQUAL "SHARED_LIBRARY")
+    continue()
+  endif()
+  get_target_property(location ${target} LOCATION)
+  string(REGEX REPLACE "\\.so[.0-9]*$" ".a" archive "${location}")
+  if(NOT EXISTS ${archive})
+    message(FATAL_ERROR "COPPICE_PORTABLE: ${target} has no archive ${archive}")
+  endif()
+  get_target_property(configurations ${target} IMPORTED_CONFIGURATIONS)
+  foreach(configuration IN LISTS configurations)
+    set_target_properties(${target} PROPERTIES IMPORTED_LOCATION_${configuration} ${archive})
+  endforeach()
+endforeach()
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
+set(CMAKE_INSTALL_RPATH "$ORIGIN")
+add_link_options(-static-libstdc++ -static-libgcc -s LINKER:--as-needed LINKER:--disable-new-dtags)

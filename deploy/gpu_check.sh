@@ -1,0 +1,237 @@
+#!/usr/bin/env bash
+# gpu_check.sh pack | run [--out DIR] [--dry-run]
+# What only a GPU can tell, in one call of less than ten minutes: whether the CUDA backend computes what it should, and how
+# fast it is against what the device can do.
+#   pack  on a machine that builds Coppice: programs for sm_80 and sm_90 that need glibc, the driver and cuBLASLt alone, in
+#         build/gpu_check, with this script. That folder is all that a GPU machine needs.
+#   run   on a machine with a GPU and the CUDA toolkit. Each part has its own time limit, and one that fails stops no other.
+#         Writes DIR/gpu_check.json and a log for each part (DIR: ./gpu_check_out), prints a table last. Status 1 when a
+#         part failed or was not run.
+#   --dry-run  lists the parts and says whether the programs are there and load. Needs no GPU and measures nothing.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+programs=(cuda_kernels_gpu_test cuda_backend_test coppice-bench-cuda)
+most_bytes=$((64 << 20))
+
+say() { echo "gpu_check: $*"; }
+fail() { echo "gpu_check: $*" >&2; exit "${2:-1}"; }
+
+pack() {
+  local root build out program library libraries foreign bytes
+  root=$(cd "$here/.." && pwd)
+  build=$root/build/gpu_pack
+  out=$root/build/gpu_check
+  if [ ! -f "$build/build.ninja" ]; then
+    cmake -G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCOPPICE_CUDA=ON -DCOPPICE_PORTABLE=ON \
+      "-DCOPPICE_FOLDERS=base;decoding;comm;kernels;proto;model;bench;tests"
+  fi
+  cmake --build "$build" --target "${programs[@]}"
+  rm -rf "$out"
+  mkdir -p "$out"
+  for program in "${programs[@]}"; do cp "$build/bin/$program" "$out/"; done
+  # Debian has no archive of Highway: the library lies beside the programs, which look for it there.
+  libraries=$(for program in "${programs[@]}"; do ldd "$build/bin/$program"; done | awk '/libhwy/ {print $3}' | sort -u)
+  for library in $libraries; do cp -L "$library" "$out/"; done
+  cp "$here/gpu_check.sh" "$out/"
+  foreign=$(for program in "${programs[@]}"; do ldd "$out/$program"; done | awk '{print $1}' | sort -u |
+    grep -Ev '^(linux-vdso|/lib|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|hwy|cublasLt)\.so|statically)' || true)
+  [ -z "$foreign" ] || fail "the programs need libraries that a bare machine lacks: $foreign"
+  bytes=$(du -sb "$out" | cut -f1)
+  [ "$bytes" -le $most_bytes ] || fail "$out has $bytes bytes, more than $most_bytes"
+  say "$out: $((bytes >> 10)) KiB; on the GPU machine: gpu_check/gpu_check.sh run --out DIR"
+}
+
+# Folders that may have cuBLASLt, after those of LD_LIBRARY_PATH.
+library_folders() {
+  local toolkit folder compiler
+  compiler=$(command -v nvcc || true)
+  for toolkit in ${CUDA_HOME:+"$CUDA_HOME"} ${CUDA_PATH:+"$CUDA_PATH"} ${compiler:+"$(dirname "$(dirname "$compiler")")"} \
+    /usr/local/cuda /usr/local/cuda-*; do
+    for folder in "$toolkit/lib64" "$toolkit/targets/x86_64-linux/lib"; do
+      [ ! -d "$folder" ] || printf ':%s' "$folder"
+    done
+  done
+}
+
+find_programs() {
+  bin=$here
+  [ -x "$bin/${programs[0]}" ] || bin=$here/../build/gpu_check
+  export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}$(library_folders)"
+  LD_LIBRARY_PATH=${LD_LIBRARY_PATH#:}
+  local program missing broken=0
+  for program in "${programs[@]}"; do
+    if [ ! -x "$bin/$program" ]; then
+      say "$program is missing in $bin: run 'deploy/gpu_check.sh pack' first"
+      broken=1
+    elif missing=$(ldd "$bin/$program" 2>&1 | grep 'not found'); then
+      say "$program does not load: $(echo "$missing" | tr -s '\t\n ' ' ')"
+      broken=1
+    fi
+  done
+  return $broken
+}
+
+# Parts: name, seconds, what it is. The command of part NAME is the function part_NAME.
+parts=(
+  "facts|20|device and driver"
+  "ceilings|40|bandwidth of a copy, rate of a bf16 product"
+  "kernels|90|every kernel against double precision"
+  "backend|80|the CUDA backend against the CPU backend"
+  "probe|20|every instruction that is written in assembly, bit by bit"
+  "memcheck|65|compute-sanitizer: accesses outside of memory"
+  "racecheck|65|compute-sanitizer: races in shared memory"
+  "matmul|45|products of Llama-3.1-8B, 1 to 64 rows"
+  "attention|30|forest attention of one layer"
+  "small|20|norm, rotary positions, SwiGLU"
+  "step|75|whole steps of an 8B decoder with random weights"
+)
+reduced='CudaNorm.ZeroRow*:CudaAttention.MixedTypes:CudaAttentionTiles.MixedRequests:CudaCommit.*:DeviceProbe.*'
+
+part_facts() {
+  nvidia-smi --query-gpu=name,memory.total,driver_version,clocks.max.sm,clocks.max.memory --format=csv || true
+  uname -a
+  nvcc --version 2>/dev/null | tail -2 || echo "no nvcc"
+  bench facts
+}
+part_kernels() { "$bin/cuda_kernels_gpu_test" --gtest_filter='-DeviceProbe.*'; }
+part_backend() { "$bin/cuda_backend_test"; }
+part_probe() { "$bin/cuda_kernels_gpu_test" --gtest_filter='DeviceProbe.*'; }
+part_memcheck() { sanitizer memcheck; }
+part_racecheck() { sanitizer racecheck; }
+part_ceilings() { bench ceilings; }
+part_matmul() { bench matmul; }
+part_attention() { bench attention; }
+part_small() { bench small; }
+part_step() { bench step; }
+
+bench() {
+  local bandwidth
+  bandwidth=$(sed -n 's/.*"bytes_per_second":\([0-9.e+]*\).*/\1/p' "$out/measured.jsonl" 2>/dev/null | tail -1)
+  "$bin/coppice-bench-cuda" "$1" --json="$out/measured.jsonl" ${bandwidth:+"--bandwidth=$bandwidth"}
+}
+
+# Status 77: the tool is missing or does not serve this machine; its output says which.
+sanitizer() {
+  local tool=compute-sanitizer status=0
+  command -v $tool >/dev/null || tool=${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer
+  if [ ! -x "$(command -v "$tool")" ]; then
+    echo "compute-sanitizer is not installed"
+    return 77
+  fi
+  "$tool" --tool "$1" --error-exitcode 9 "$bin/cuda_kernels_gpu_test" --gtest_filter="$reduced" >"$out/$1.tool" 2>&1 || status=$?
+  cat "$out/$1.tool"
+  if grep -qiE 'device not supported|not supported on this|failed to initialize' "$out/$1.tool"; then
+    echo "compute-sanitizer refuses this machine"
+    return 77
+  fi
+  return $status
+}
+
+# One part in a process of its own; the answer in `outcome`.
+run_part() {
+  local name=$1 seconds=$2 status=0 begin=$SECONDS
+  if [ "$name" != facts ] && [ $device = 0 ]; then
+    outcome="not run: no device"
+    echo "$outcome" >"$out/$name.log"
+    return
+  fi
+  out=$out bin=$bin timeout -k 5 "$seconds" bash "${BASH_SOURCE[0]}" part "$name" >"$out/$name.log" 2>&1 || status=$?
+  case $status in
+    0) outcome=ok ;;
+    77) outcome="not run: $(tail -1 "$out/$name.log")" ;;
+    124 | 137) outcome="stopped after $seconds s" ;;
+    *) outcome="failed (status $status): $(grep -v '^ *$' "$out/$name.log" | tail -1)" ;;
+  esac
+  took=$((SECONDS - begin))
+}
+
+quoted() { printf '"%s"' "$(printf '%s' "$1" | tr -d '\000-\037' | sed 's/[\\"]/\\&/g')"; }
+
+run() {
+  local entry name seconds what outcome took device=1 failed=0 separator=
+  mkdir -p "$out"
+  out=$(cd "$out" && pwd)
+  rm -f "$out"/measured.jsonl "$out"/*.log "$out"/*.tool
+  : >"$out/measured.jsonl"
+  local summary=()
+  {
+    printf '{"started":%s,"host":%s,"parts":[' "$(quoted "$(date -u +%FT%TZ)")" "$(quoted "$(uname -srm)")"
+    for entry in "${parts[@]}"; do
+      IFS='|' read -r name seconds what <<<"$entry"
+      took=0
+      run_part "$name" "$seconds"
+      [ "$outcome" = ok ] || failed=1
+      if [ "$name" = facts ] && [ "$outcome" != ok ]; then device=0; fi
+      say "$name ($what): $outcome, $took s" >&2
+      summary+=("$(printf '%-10s %5s s  %s' "$name" "$took" "$outcome")")
+      printf '%s\n{"part":%s,"outcome":%s,"seconds":%s}' "$separator" "$(quoted "$name")" "$(quoted "$outcome")" "$took"
+      separator=,
+    done
+    printf '],\n"measured":['
+    sed '$!s/$/,/' "$out/measured.jsonl"
+    printf ']}\n'
+  } >"$out/gpu_check.json"
+  echo
+  grep -v '^ *$' "$out/facts.log" || true
+  printf '%s\n' "${summary[@]}"
+  echo
+  printf '%-10s %-44s %10s %10s %6s\n' part case "us" "floor us" "floor"
+  for name in ceilings matmul attention small step; do
+    if [ "$(grep -c "^$name" "$out/$name.log")" = 0 ]; then
+      echo "$name: nothing was measured: $(tail -1 "$out/$name.log")"
+    else
+      grep "^$name" "$out/$name.log"
+    fi
+  done
+  [ $device = 1 ] || say "no GPU could be used: nothing was tested and nothing was measured"
+  return $failed
+}
+
+count_tests() {
+  local list
+  list=$("$bin/$1" --gtest_list_tests) || return 1
+  echo "$1: $(grep -c '^  ' <<<"$list" || true) tests"
+}
+
+dry_run() {
+  local entry name seconds what broken=0
+  find_programs || broken=1
+  for entry in "${parts[@]}"; do
+    IFS='|' read -r name seconds what <<<"$entry"
+    printf '%-10s at most %3s s  %s\n' "$name" "$seconds" "$what"
+    [ $broken = 0 ] || continue
+    case $name in
+      kernels) count_tests cuda_kernels_gpu_test || broken=1 ;;
+      backend) count_tests cuda_backend_test || broken=1 ;;
+      probe | memcheck | racecheck) ;;
+      *) "$bin/coppice-bench-cuda" "$name" --list || broken=1 ;;
+    esac
+  done
+  say "dry run: nothing ran on a device, nothing was tested or measured"
+  return $broken
+}
+
+mode=${1:-}
+shift || true
+case $mode in
+  pack) [ $# = 0 ] || fail "pack takes no arguments (see --help)" 2; pack; exit ;;
+  part) "part_$1"; exit ;;  # run_part, for its time limit
+  -h | --help) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
+  run) ;;
+  *) fail "pack or run, not '$mode' (see --help)" 2 ;;
+esac
+out=gpu_check_out dry=0
+while [ $# -gt 0 ]; do
+  case $1 in
+    --out) [ $# -gt 1 ] || fail "--out needs a folder" 2; out=$2; shift 2 ;;
+    --out=*) out=${1#*=}; shift ;;
+    --dry-run) dry=1; shift ;;
+    *) fail "unknown argument '$1' (see --help)" 2 ;;
+  esac
+done
+if [ $dry = 1 ]; then
+  dry_run
+  exit
+fi
+find_programs || fail "the programs cannot run here"
+run

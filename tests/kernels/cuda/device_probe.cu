@@ -1,0 +1,121 @@
+#include "tests/kernels/cuda/device_probe.h"
+
+#include "kernels/cuda/device/device.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+DEV_KERNEL void Mma(const uint32_t* a, const uint32_t* b, float* d) {
+  const unsigned lane = threadIdx.x;
+  uint32_t of_a[4], of_b[2];
+  float of_d[4];
+  for (int i = 0; i < 4; ++i) of_a[i] = a[lane * 4 + i];
+  for (int i = 0; i < 2; ++i) of_b[i] = b[lane * 2 + i];
+  for (int i = 0; i < 4; ++i) of_d[i] = d[lane * 4 + i];
+  dev::MmaBf16(of_d, of_a, of_b);
+  for (int i = 0; i < 4; ++i) d[lane * 4 + i] = of_d[i];
+}
+
+DEV_KERNEL void LoadMatrix(const uint16_t* rows, const int32_t* order, bool transposed,
+                           uint32_t* out) {
+  DEV_SHARED(uint16_t, tile, 32 * 8);
+  const unsigned lane = threadIdx.x;
+  for (int i = 0; i < 8; ++i) tile[lane * 8 + i] = rows[lane * 8 + i];
+  __syncthreads();
+  uint32_t got[4];
+  if (transposed) {
+    dev::LoadMatrix4Transposed(got, tile + order[lane] * 8);
+  } else {
+    dev::LoadMatrix4(got, tile + order[lane] * 8);
+  }
+  for (int i = 0; i < 4; ++i) out[lane * 4 + i] = got[i];
+}
+
+DEV_KERNEL void Copy(const uint32_t* first, const uint32_t* second, uint32_t valid, uint32_t* early,
+                     uint32_t* late) {
+  DEV_SHARED(uint32_t, tile, 32 * 8);
+  const unsigned lane = threadIdx.x;
+  uint32_t* mine = tile + lane * 8;
+  const bool is_valid = (valid >> lane & 1) != 0;
+  for (int i = 0; i < 8; ++i) mine[i] = 0xdeadbeefu;
+  __syncthreads();  // orders this before the copies
+  dev::CopyAsync16(mine, first + lane * 4, is_valid);
+  dev::CopyCommit();
+  dev::CopyAsync16(mine + 4, second + lane * 4, is_valid);
+  dev::CopyCommit();
+  dev::CopyWait<1>();
+  for (int i = 0; i < 4; ++i) early[lane * 4 + i] = mine[i];
+  dev::CopyWait<0>();
+  __syncthreads();
+  const uint32_t* other = tile + (lane + 1) % 32 * 8;  // copied by another lane
+  for (int i = 0; i < 8; ++i) late[(lane + 1) % 32 * 8 + i] = other[i];
+}
+
+DEV_KERNEL void Atomic(uint32_t* counter, uint32_t* before) {
+  before[blockIdx.x * blockDim.x + threadIdx.x] = dev::AtomicAddAcqRel(counter, 1);
+}
+
+DEV_KERNEL void LastBlock(uint32_t* counter, uint32_t* values, uint32_t* sum) {
+  DEV_SHARED(uint32_t, arrived, 1);
+  const unsigned thread = threadIdx.x;
+  values[blockIdx.x * blockDim.x + thread] = blockIdx.x * blockDim.x + thread + 1;
+  __syncthreads();
+  if (thread == 0) arrived[0] = dev::AtomicAddAcqRel(counter, 1);
+  __syncthreads();
+  if (arrived[0] + 1 != gridDim.x || thread != 0) return;
+  uint32_t total = 0;
+  for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) total += values[i];
+  *sum = total;
+}
+
+DEV_KERNEL void Values(int count, const float* x, float* exp2, uint32_t* pair) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= count) return;
+  exp2[i] = dev::Exp2(x[i]);
+  pair[i] = dev::PackBf16(x[i], -x[i]);
+}
+
+DEV_KERNEL void Warp(const float* x, float* sum, float* max) {
+  const float value = x[threadIdx.x];
+  sum[threadIdx.x] = dev::WarpSum(value);
+  max[threadIdx.x] = dev::WarpMax(value);
+}
+
+DEV_KERNEL void DynamicShared(int count, uint32_t seed, uint32_t* out) {
+  DEV_DYNAMIC_SHARED(uint32_t, tile);
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  for (int i = thread; i < count; i += threads) tile[i] = static_cast<uint32_t>(i) + seed;
+  __syncthreads();
+  for (int i = thread; i < count; i += threads) out[count - 1 - i] = tile[count - 1 - i];
+}
+
+}  // namespace
+
+void ProbeMma(const uint32_t* a, const uint32_t* b, float* d) {
+  dev::Launch(Mma, dim3(1), dim3(32), 0, nullptr, a, b, d);
+}
+void ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool transposed, uint32_t* out) {
+  dev::Launch(LoadMatrix, dim3(1), dim3(32), 0, nullptr, rows, order, transposed, out);
+}
+void ProbeCopy(const uint32_t* first, const uint32_t* second, uint32_t valid, uint32_t* early,
+               uint32_t* late) {
+  dev::Launch(Copy, dim3(1), dim3(32), 0, nullptr, first, second, valid, early, late);
+}
+void ProbeAtomic(int blocks, int threads, uint32_t* counter, uint32_t* before) {
+  dev::Launch(Atomic, dim3(blocks), dim3(threads), 0, nullptr, counter, before);
+}
+void ProbeLastBlock(int blocks, int threads, uint32_t* counter, uint32_t* values, uint32_t* sum) {
+  dev::Launch(LastBlock, dim3(blocks), dim3(threads), 0, nullptr, counter, values, sum);
+}
+void ProbeValues(int count, const float* x, float* exp2, uint32_t* pair) {
+  dev::Launch(Values, dim3((count + 63) / 64), dim3(64), 0, nullptr, count, x, exp2, pair);
+}
+void ProbeWarp(const float* x, float* sum, float* max) {
+  dev::Launch(Warp, dim3(1), dim3(32), 0, nullptr, x, sum, max);
+}
+void ProbeDynamicShared(int count, uint32_t seed, uint32_t* out) {
+  dev::Launch(DynamicShared, dim3(1), dim3(256), count * sizeof(uint32_t), nullptr, count, seed,
+              out);
+}
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,36 @@
+// Kernels that do one thing each: what a wrapper of kernels/cuda/device/device.h does, with its
+// registers as the lanes hold them. Arrays are device memory; each function is one launch.
+#pragma once
+
+#include <cstdint>
+
+namespace coppice::kernels::cuda {
+
+// One warp. d [32][4] += a [32][4] times b [32][2], the registers of MmaBf16 by lane.
+void ProbeMma(const uint32_t* a, const uint32_t* b, float* d);
+
+// One warp. Lane l gives row order[l] of rows [32][8] to LoadMatrix4, or to its transposed form;
+// out [32][4].
+void ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool transposed, uint32_t* out);
+
+// One warp. Lane l copies 16 bytes of first and of second [32][4], as two groups, where its bit in
+// `valid` is set. early [32][4]: the first after CopyWait<1>; late [32][8]: both after CopyWait<0>.
+void ProbeCopy(const uint32_t* first, const uint32_t* second, uint32_t valid, uint32_t* early,
+               uint32_t* late);
+
+// blocks x threads. before: what every thread's AtomicAddAcqRel(counter, 1) gave.
+void ProbeAtomic(int blocks, int threads, uint32_t* counter, uint32_t* before);
+
+// Every block writes `threads` values and counts itself in; the last adds up those of all.
+void ProbeLastBlock(int blocks, int threads, uint32_t* counter, uint32_t* values, uint32_t* sum);
+
+// One thread for each value. exp2[i] = Exp2(x[i]), pair[i] = PackBf16(x[i], -x[i]).
+void ProbeValues(int count, const float* x, float* exp2, uint32_t* pair);
+
+// One warp. sum, max [32]: WarpSum and WarpMax of x [32].
+void ProbeWarp(const float* x, float* sum, float* max);
+
+// One block of 256 threads: out[i] = i + seed for count values, by way of dynamic shared memory.
+void ProbeDynamicShared(int count, uint32_t seed, uint32_t* out);
+
+}  // namespace coppice::kernels::cuda

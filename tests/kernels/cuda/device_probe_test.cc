@@ -1,0 +1,214 @@
+// Every wrapper of device.h against its definition, bit by bit, with a value of its own in each
+// register of each lane: a fragment that lies elsewhere shows by the value that turns up. It says
+// whether hardware and simulator mean the same.
+#include "tests/kernels/cuda/device_probe.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "tests/kernels/cuda/device_memory.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+uint32_t Bits(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+uint32_t Bf16Bits(int value) { return Bits(static_cast<float>(value)) >> 16; }  // exact up to 256
+
+using Entry = std::function<int(int row, int column)>;
+
+// Fragments by the comment of MmaBf16: lane l, g = l / 4, t = l % 4.
+std::vector<uint32_t> FragmentA(const Entry& a) {
+  std::vector<uint32_t> registers(32 * 4);
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 4 + i % 2 * 8, column = lane % 4 * 2 + i / 2 * 8;
+      registers[lane * 4 + i] = Bf16Bits(a(row, column)) | Bf16Bits(a(row, column + 1)) << 16;
+    }
+  }
+  return registers;
+}
+std::vector<uint32_t> FragmentB(const Entry& b) {
+  std::vector<uint32_t> registers(32 * 2);
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 2; ++i) {
+      const int row = lane % 4 * 2 + i * 8, column = lane / 4;
+      registers[lane * 2 + i] = Bf16Bits(b(row, column)) | Bf16Bits(b(row + 1, column)) << 16;
+    }
+  }
+  return registers;
+}
+
+void CheckProduct(const Entry& a, const Entry& b, const std::string& what) {
+  const DeviceArray<uint32_t> of_a(FragmentA(a)), of_b(FragmentB(b));
+  DeviceArray<float> d(32 * 4);
+  for (int i = 0; i < 32 * 4; ++i) d[i] = static_cast<float>(100000 + i);
+  ProbeMma(of_a.data(), of_b.data(), d.data());
+  WaitForDevice();
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      int want = 100000 + lane * 4 + i;
+      for (int k = 0; k < 16; ++k) want += a(row, k) * b(k, column);
+      ASSERT_EQ(Bits(d[lane * 4 + i]), Bits(static_cast<float>(want)))
+          << what << ": lane " << lane << " register " << i << " holds " << d[lane * 4 + i]
+          << ", expected " << want;
+    }
+  }
+}
+
+int NumberOfA(int row, int k) { return row * 16 + k + 1; }
+int NumberOfB(int k, int column) { return k * 8 + column + 1; }
+
+TEST(DeviceProbe, MmaHoldsEveryElementOfAWhereItSays) {
+  for (int k = 0; k < 16; ++k) {
+    CheckProduct(
+        NumberOfA, [k](int row, int) { return row == k ? 1 : 0; }, "column " + std::to_string(k));
+  }
+}
+
+TEST(DeviceProbe, MmaHoldsEveryElementOfBWhereItSays) {
+  for (int k = 0; k < 16; ++k) {
+    CheckProduct([k](int, int column) { return column == k ? 1 : 0; }, NumberOfB,
+                 "row " + std::to_string(k));
+  }
+}
+
+TEST(DeviceProbe, MmaSumsExactlyWhatIsSmall) {
+  CheckProduct([](int row, int k) { return row * 7 % 13 - k; },
+               [](int k, int column) { return column * 5 % 11 - k % 9; }, "small integers");
+}
+
+void CheckLoadMatrix(bool transposed) {
+  std::vector<uint16_t> values(32 * 8);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(0x0102 + i * 251);
+  std::vector<int32_t> order(32);
+  for (int lane = 0; lane < 32; ++lane) order[lane] = (lane * 11 + 5) % 32;
+  const DeviceArray<uint16_t> rows(values);
+  const DeviceArray<int32_t> of_lane(order);
+  DeviceArray<uint32_t> out(32 * 4);
+  ProbeLoadMatrix(rows.data(), of_lane.data(), transposed, out.data());
+  WaitForDevice();
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      const auto element = [&](int row, int column) -> uint32_t {
+        return values[order[8 * i + row] * 8 + column];
+      };
+      const int line = lane / 4, first = lane % 4 * 2;
+      const uint32_t want = transposed ? element(first, line) | element(first + 1, line) << 16
+                                       : element(line, first) | element(line, first + 1) << 16;
+      ASSERT_EQ(out[lane * 4 + i], want) << "lane " << lane << " matrix " << i;
+    }
+  }
+}
+
+TEST(DeviceProbe, LoadMatrix4) { CheckLoadMatrix(false); }
+TEST(DeviceProbe, LoadMatrix4Transposed) { CheckLoadMatrix(true); }
+
+TEST(DeviceProbe, CopyAsync16ByGroupsAndZeros) {
+  std::vector<uint32_t> first(32 * 4), second(32 * 4);
+  std::iota(first.begin(), first.end(), 0x10000000u);
+  std::iota(second.begin(), second.end(), 0x20000000u);
+  const DeviceArray<uint32_t> from_first(first), from_second(second);
+  for (const uint32_t valid : {0xffffffffu, 0u, 0x5a5a3c01u}) {
+    DeviceArray<uint32_t> early(32 * 4), late(32 * 8);
+    ProbeCopy(from_first.data(), from_second.data(), valid, early.data(), late.data());
+    WaitForDevice();
+    for (int i = 0; i < 32 * 4; ++i) {
+      const int lane = i / 4;
+      const bool copied = (valid >> lane & 1) != 0;
+      const uint32_t want_first = copied ? first[i] : 0, want_second = copied ? second[i] : 0;
+      ASSERT_EQ(early[i], want_first) << "lane " << lane << " after the first group";
+      ASSERT_EQ(late[lane * 8 + i % 4], want_first) << "lane " << lane;
+      ASSERT_EQ(late[lane * 8 + 4 + i % 4], want_second) << "lane " << lane;
+    }
+  }
+}
+
+TEST(DeviceProbe, AtomicAddGivesEveryCountOnce) {
+  constexpr int kBlocks = 24, kThreads = 64;
+  DeviceArray<uint32_t> counter(std::vector<uint32_t>{7});
+  DeviceArray<uint32_t> before(kBlocks * kThreads);
+  ProbeAtomic(kBlocks, kThreads, counter.data(), before.data());
+  WaitForDevice();
+  std::vector<uint32_t> counts = before.Copy();
+  std::sort(counts.begin(), counts.end());
+  for (size_t i = 0; i < counts.size(); ++i) ASSERT_EQ(counts[i], 7 + i);
+  EXPECT_EQ(counter[0], 7u + kBlocks * kThreads);
+}
+
+TEST(DeviceProbe, TheLastBlockSeesWhatAllWrote) {
+  constexpr int kBlocks = 40, kThreads = 64, kRounds = 20, kCount = kBlocks * kThreads;
+  for (int round = 0; round < kRounds; ++round) {
+    DeviceArray<uint32_t> counter(std::vector<uint32_t>{0});
+    DeviceArray<uint32_t> values(kCount), sum(1);
+    ProbeLastBlock(kBlocks, kThreads, counter.data(), values.data(), sum.data());
+    WaitForDevice();
+    ASSERT_EQ(sum[0], static_cast<uint32_t>(kCount * (kCount + 1) / 2)) << "round " << round;
+  }
+}
+
+TEST(DeviceProbe, Exp2) {
+  std::vector<float> x = {-INFINITY, -200.0f, -0.0f, 0.0f, INFINITY};
+  for (int i = -12500; i <= 12700; i += 3) x.push_back(static_cast<float>(i) / 100.0f);
+  const DeviceArray<float> of_x(x);
+  DeviceArray<float> exp2(x.size());
+  DeviceArray<uint32_t> pair(x.size());
+  ProbeValues(static_cast<int>(x.size()), of_x.data(), exp2.data(), pair.data());
+  WaitForDevice();
+  EXPECT_EQ(Bits(exp2[0]), 0u);
+  EXPECT_EQ(Bits(exp2[1]), 0u);
+  EXPECT_EQ(exp2[2], 1.0f);
+  EXPECT_EQ(exp2[3], 1.0f);
+  EXPECT_EQ(exp2[4], INFINITY);
+  for (size_t i = 5; i < x.size(); ++i) {
+    const double want = std::exp2(double{x[i]});
+    ASSERT_LE(std::abs(exp2[i] - want), want * 0x1p-21) << "2^" << x[i];
+  }
+}
+
+TEST(DeviceProbe, PackBf16RoundsToEvenLowHalfFirst) {
+  // 1 + n 2^-8 lies on a place of bf16 for even n and in the middle between two for odd n.
+  std::vector<float> x;
+  for (int n = 0; n < 256; ++n) x.push_back(1.0f + static_cast<float>(n) / 256.0f);
+  const DeviceArray<float> of_x(x);
+  DeviceArray<float> exp2(x.size());
+  DeviceArray<uint32_t> pair(x.size());
+  ProbeValues(256, of_x.data(), exp2.data(), pair.data());
+  WaitForDevice();
+  for (uint32_t n = 0; n < 256; ++n) {
+    const uint32_t down = 0x3f80 + n / 2;
+    const uint32_t want = n % 2 == 0 ? down : down + down % 2;
+    ASSERT_EQ(pair[n], want | (want | 0x8000) << 16) << n;
+  }
+}
+
+TEST(DeviceProbe, WarpSumAndMax) {
+  std::vector<float> x(32);
+  for (int lane = 0; lane < 32; ++lane) x[lane] = static_cast<float>((lane * 13 + 5) % 32 - 40);
+  const DeviceArray<float> of_x(x);
+  DeviceArray<float> sum(32), max(32);
+  ProbeWarp(of_x.data(), sum.data(), max.data());
+  WaitForDevice();
+  for (int lane = 0; lane < 32; ++lane) {
+    ASSERT_EQ(sum[lane], 31.0f * 16 - 40 * 32);
+    ASSERT_EQ(max[lane], -9.0f);
+  }
+}
+
+TEST(DeviceProbe, DynamicSharedMemoryBelowAndAbove48KiB) {
+  for (const int count : {1, 12 << 10, 24 << 10}) {
+    DeviceArray<uint32_t> out(count);
+    ProbeDynamicShared(count, 0x1000, out.data());
+    WaitForDevice();
+    for (int i = 0; i < count; ++i) ASSERT_EQ(out[i], 0x1000u + i) << count;
+  }
+}
+
+}  // namespace
+}  // namespace coppice::kernels::cuda
