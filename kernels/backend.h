@@ -150,6 +150,14 @@ class StepRows {
   virtual const ListedRow* Listed(int need) const = 0;
 };
 
+// Memory that weights, activations and the KV pool share, in bytes. 0, 0: not known.
+struct MemoryFacts {
+  int64_t free = 0;
+  int64_t total = 0;
+  // Of a device: the KV pool takes all of its memory at once. On a host it takes it block by block.
+  bool of_device = false;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -158,6 +166,7 @@ class Backend {
   // Whether the bits of a row depend only on its own inputs: not on the other rows of the step, the
   // number of threads, or the place of its context in the KV pool.
   virtual bool batch_invariant() const = 0;
+  virtual absl::StatusOr<MemoryFacts> Memory() const = 0;  // now
 
   // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype: kF32 or
   // kBF16. bias [rows] or empty. ResourceExhausted when memory runs out; InvalidArgument names what

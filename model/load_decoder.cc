@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "model/checkpoint.h"
 #include "model/model_config.h"
+#include "model/model_memory.h"
 #include "model/shard_plan.h"
 #include "model/weights.h"
 
@@ -43,11 +44,15 @@ absl::StatusOr<DecoderParts> LoadParts(const LoadOptions& options, kernels::Back
   DecoderParts parts;
   parts.max_rows = options.max_rows;
   parts.on_layer = options.on_layer;
-  parts.on_layer = options.on_layer;
   COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
   COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
   COPPICE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.dir));
   COPPICE_ASSIGN_OR_RETURN(parts.dtype, StoredDType(options.dtype, checkpoint));
+  COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend->Memory());
+  COPPICE_RETURN_IF_ERROR(CheckFits(
+      options.dir,
+      PredictMemory(parts.config, parts.plan, parts.dtype, parts.dtype, parts.max_rows, ranks),
+      memory.of_device ? options.kv_bytes : 0, parts.dtype, memory));
   COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, checkpoint.ComputeFingerprint());
   const WeightsRequest request{&parts.config, parts.plan, rank, parts.dtype, options.progress};
   COPPICE_ASSIGN_OR_RETURN(parts.weights, LoadWeights(request, &checkpoint, backend));

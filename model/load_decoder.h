@@ -16,12 +16,14 @@ struct LoadOptions {
   std::string dir;             // Hugging Face folder
   std::string dtype = "auto";  // auto (the checkpoint's; F16 becomes F32), f32, bf16
   int max_rows = 512;          // of a step
+  int64_t kv_bytes = 0;        // of the KV pool that is to have room beside the weights
   std::function<void(double fraction)> progress;  // 0..1, may be empty
   std::function<void()> on_layer;                 // of DecoderParts
 };
 
 // Memory-maps the checkpoint and packs this rank's shard. Collective: succeeds on all ranks, and
 // only when all loaded the same checkpoint. Errors name the file, the tensor and what was expected.
+// ResourceExhausted before anything is loaded when this rank lacks the memory.
 absl::StatusOr<DecoderParts> LoadDecoder(const LoadOptions& options, kernels::Backend* backend,
                                          comm::Communicator* communicator);
 

@@ -4,8 +4,8 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "kernels/shortlist.h"
 #include "model/load_decoder.h"
+#include "model/model_memory.h"
 #include "model/plan_check.h"
 
 namespace coppice::model {
@@ -20,13 +21,22 @@ namespace {
 
 constexpr int64_t kLeastBlocks = 8;
 
-// Every rank's pool has as many blocks as rank 0's, so that block ids mean the same everywhere.
+// Every rank's pool has as many blocks as the smallest, so that block ids mean the same everywhere.
+// Collective.
 absl::StatusOr<int64_t> AgreeOnBlocks(int64_t mine, comm::Communicator* communicator) {
-  std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
-  COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&bytes));
-  int64_t blocks = 0;
-  std::memcpy(&blocks, bytes.data(), std::min(sizeof blocks, bytes.size()));
-  return blocks;
+  // Two floats hold the count exactly.
+  constexpr int64_t kHalf = 1 << 20;
+  mine = std::clamp<int64_t>(mine, 0, kHalf * kHalf - 1);
+  std::vector<float> halves(2 * communicator->size());
+  halves[2 * communicator->rank()] = static_cast<float>(mine / kHalf);
+  halves[2 * communicator->rank() + 1] = static_cast<float>(mine % kHalf);
+  COPPICE_RETURN_IF_ERROR(communicator->AllReduceSum(absl::MakeSpan(halves)));
+  int64_t least = mine;
+  for (size_t i = 0; i < halves.size(); i += 2) {
+    least = std::min(least,
+                     static_cast<int64_t>(halves[i]) * kHalf + static_cast<int64_t>(halves[i + 1]));
+  }
+  return least;
 }
 
 }  // namespace
@@ -36,6 +46,10 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(const ModelRunner
   if (options.threads < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("threads: ", options.threads, ", expected at least 0"));
+  }
+  if (options.kv_bytes < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv_bytes: ", options.kv_bytes, ", expected at least 0"));
   }
   const int threads = options.threads > 0 ? options.threads : AvailableCores();
   std::unique_ptr<ModelRunner> runner(new ModelRunner(options, threads));
@@ -52,6 +66,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   load.dir = options_.dir;
   load.dtype = options_.dtype;
   load.max_rows = options_.max_rows;
+  load.kv_bytes = options_.kv_bytes;
   load.on_layer = [this] { step_clock_.MovesOn(); };
   double last_log_s = begin_s;
   load.progress = [&](double fraction) {
@@ -62,12 +77,14 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   };
   COPPICE_ASSIGN_OR_RETURN(DecoderParts parts, LoadDecoder(load, backend_.get(), communicator));
   const auto block_bytes = static_cast<int64_t>(parts.kv_block_bytes());
+  COPPICE_ASSIGN_OR_RETURN(const int64_t kv_bytes, KvBytes(parts, communicator->size()));
   COPPICE_ASSIGN_OR_RETURN(const int64_t blocks,
-                           AgreeOnBlocks(options_.kv_bytes / block_bytes, communicator));
+                           AgreeOnBlocks(kv_bytes / block_bytes, communicator));
   if (blocks < kLeastBlocks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--kv_bytes: ", options_.kv_bytes, " bytes are ", blocks, " KV blocks of ",
-                     block_bytes, " bytes; at least ", kLeastBlocks, " are needed"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--kv_bytes: ", kv_bytes, " bytes", options_.kv_bytes > 0 ? "" : ", all that is free,",
+        " are ", blocks, " KV blocks of ", block_bytes, " bytes; at least ", kLeastBlocks,
+        " are needed"));
   }
   COPPICE_ASSIGN_OR_RETURN(pool_, backend_->MakeKvPool(parts.kv_shape(blocks)));
   blocks_ = std::make_unique<BlockManager>(
@@ -75,10 +92,21 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   COPPICE_ASSIGN_OR_RETURN(decoder_, Decoder::Create(std::move(parts), backend_.get(), pool_.get(),
                                                      communicator->size()));
   COPPICE_RETURN_IF_ERROR(communicator->Barrier());
-  spdlog::info("{} ready in {:.2f} s: {:.1f} MB of weights ({}), {} KV blocks of {} KB, {}",
-               options_.dir, clock.NowSeconds() - begin_s, decoder_->parts().weights.bytes / 1e6,
-               kernels::DTypeName(dtype()), blocks, block_bytes / 1024, backend_->description());
+  spdlog::info(
+      "{} ready in {:.2f} s: {:.1f} MB of weights ({}), KV pool of {:.1f} MB for {} tokens, {}",
+      options_.dir, clock.NowSeconds() - begin_s, decoder_->parts().weights.bytes / 1e6,
+      kernels::DTypeName(dtype()), pool_->bytes / 1e6, (blocks - 1) * kBlockSize,
+      backend_->description());
   return absl::OkStatus();
+}
+
+// The size asked for, or one that fits.
+absl::StatusOr<int64_t> ModelRunner::KvBytes(const DecoderParts& parts, int ranks) const {
+  if (options_.kv_bytes > 0) return options_.kv_bytes;
+  COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend_->Memory());
+  const ModelMemory model = PredictMemory(parts.config, parts.plan, parts.dtype,
+                                          backend_->activation_dtype(), parts.max_rows, ranks);
+  return DefaultKvBytes(model, memory);
 }
 
 StepBuilder ModelRunner::NewStep() {

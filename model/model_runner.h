@@ -36,9 +36,10 @@ struct ModelRunnerOptions {
   // Precision of the weights and of the KV: auto (that of the checkpoint; F16 becomes F32), f32 or
   // bf16. bf16 halves what an F32 checkpoint takes in memory, and rounds its weights.
   std::string dtype = "auto";
-  // Size of this rank's KV pool. Memory is committed as blocks are used. Raise it when requests
-  // wait for KV or are refused with kv_capacity_exceeded.
-  int64_t kv_bytes = int64_t{1} << 30;
+  // Size of this rank's KV pool. 0: on a device what is free beside the weights, less a tenth of
+  // its memory; on a host 1 GiB. A host commits the memory as blocks are used. Raise it when
+  // requests wait for KV or are refused with kv_capacity_exceeded.
+  int64_t kv_bytes = 0;
   // Threads that compute. 0: as many as the cores that this process may use. Set it when several
   // processes share a machine.
   int threads = 0;
@@ -61,7 +62,8 @@ class ModelRunner {
  public:
   // Collective over the communicator's ranks. Logs progress while loading. Errors name the file,
   // the tensor and what was expected, or say how many KV blocks are needed and how many kv_bytes
-  // gives. *communicator must outlive the runner.
+  // gives, or how much memory the model needs and how much is free. *communicator must outlive the
+  // runner.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Load(const ModelRunnerOptions& options,
                                                            comm::Communicator* communicator);
   ModelRunner(const ModelRunner&) = delete;
@@ -110,6 +112,7 @@ class ModelRunner {
   ModelRunner(const ModelRunnerOptions& options, int threads)
       : options_(options), threads_(threads) {}
   absl::Status Init(comm::Communicator* communicator);
+  absl::StatusOr<int64_t> KvBytes(const DecoderParts& parts, int ranks) const;
   absl::Status Start(StepPlan plan);
   absl::StatusOr<const kernels::StepRows*> FetchIncomplete(const kernels::StepRows* rows);
 

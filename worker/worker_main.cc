@@ -12,7 +12,9 @@
 #include "worker/plan_link.h"
 #include "worker/rank_loop.h"
 
-ABSL_FLAG(int64_t, kv_bytes, int64_t{1} << 30, "bytes of the KV pool of each rank");
+ABSL_FLAG(int64_t, kv_bytes, 0,
+          "bytes of the KV pool of each rank; 0 = on a GPU what is free beside the weights, less a "
+          "tenth of its memory; on a CPU 1 GiB");
 ABSL_FLAG(int, tp, 0, "ranks of one replica; 0 = all worker ranks of this mpirun are one replica");
 ABSL_FLAG(int, scratch_blocks, 4,
           "KV blocks of a sequence for unshared tokens, before private chains take whole blocks");

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/host_memory.h"
 #include "base/status.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/gain.h"
@@ -32,6 +33,10 @@ class CpuBackend final : public Backend {
                         team_->count() == 1 ? " thread" : " threads");
   }
   bool batch_invariant() const override { return true; }
+  absl::StatusOr<MemoryFacts> Memory() const override {
+    const HostMemory memory = ReadHostMemory();
+    return MemoryFacts{memory.free, memory.total, /*of_device=*/false};
+  }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override {

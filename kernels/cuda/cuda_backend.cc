@@ -49,6 +49,7 @@ class CudaBackend final : public Backend {
     return absl::StrCat("cuda ", parts_.facts.description);
   }
   bool batch_invariant() const override { return false; }
+  absl::StatusOr<MemoryFacts> Memory() const override { return DeviceMemory(); }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override;

@@ -56,4 +56,10 @@ absl::StatusOr<DeviceFacts> UseDevice() {
                      static_cast<int64_t>(device.sharedMemPerMultiprocessor)};
 }
 
+absl::StatusOr<MemoryFacts> DeviceMemory() {
+  size_t free = 0, total = 0;
+  COPPICE_RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", kWhat));
+  return MemoryFacts{static_cast<int64_t>(free), static_cast<int64_t>(total), /*of_device=*/true};
+}
+
 }  // namespace coppice::kernels::cuda

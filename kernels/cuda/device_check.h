@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "kernels/backend.h"
 
 namespace coppice::kernels::cuda {
 
@@ -15,5 +16,7 @@ struct DeviceFacts {
 };
 // Makes the first device the current one. FailedPrecondition says in one sentence what is missing.
 absl::StatusOr<DeviceFacts> UseDevice();
+// Of the current device, now.
+absl::StatusOr<MemoryFacts> DeviceMemory();
 
 }  // namespace coppice::kernels::cuda

@@ -168,7 +168,9 @@ class Cluster:
     """with Cluster(tp=2, drafts=1) as cluster: cluster.api.complete({...})"""
 
     def __init__(self, target=TARGET, draft=DRAFT, tp=1, replicas=1, drafts=1, together=False, dtype="f32",
-                 coordinator_flags=(), worker_flags=(), draft_flags=(), wait_for_drafts=True, stuck_after=60):
+                 coordinator_flags=(), worker_flags=(), draft_flags=(), wait_for_drafts=True, stuck_after=60,
+                 environments=None):
+        """environments: by the name of a process started apart, variables for it alone."""
         self.target, self.draft = target, draft
         self.tp, self.replicas, self.drafts, self.together, self.dtype = tp, replicas, drafts, together, dtype
         # A busy test machine makes drafts late, and a late draft is a plain round; so wait for them if not told otherwise.
@@ -179,6 +181,7 @@ class Cluster:
         self.port = free_port()
         self.api = ApiClient(self.port)
         self.launched = []
+        self.environments = environments or {}
 
     def __enter__(self):
         self.start()
@@ -238,7 +241,8 @@ class Cluster:
                                               f"--coordinator={self.control}", f"--node_id={name}"))
 
     def launch(self, name, arguments):
-        self.launched.append(Launched(name, arguments, self.folder, self.environment))
+        environment = dict(self.environment, **self.environments.get(name, {}))
+        self.launched.append(Launched(name, arguments, self.folder, environment))
         return self.launched[-1]
 
     def process(self, name):

@@ -51,6 +51,20 @@ class Cuda(unittest.TestCase):
                 with self.subTest("together", request=name):
                     self.assertEqual(outcome(answer), plain[name])
 
+    def test_a_device_that_is_lost(self):
+        """Its replica ends with a message. What ran there goes on elsewhere, with the same tokens."""
+        body = dict(LAWS["multinomial"], prompt=PROMPTS[0], max_tokens=40, return_token_ids=True)
+        with Cluster(target=MODEL, draft=MODEL, drafts=0, replicas=2, worker_flags=CUDA,
+                     environments={"replica-0": {"DEV_FAIL_WORK": "2000"}}) as cluster:
+            lost = cluster.process("replica-0")
+            answers = []
+            while lost.alive():
+                answers += cluster.api.complete_all([body] * 4)
+                self.assertLess(len(answers), 400, "the device was to fail")
+            self.assertRegex(lost.output(), r"step \d+: .*cudaErrorIllegalAddress")
+            answers.append(cluster.api.complete(body))
+            self.assertEqual({json.dumps(outcome(answer)) for answer in answers}, {json.dumps(outcome(answers[0]))})
+
     def test_two_ranks_are_refused(self):
         with self.assertRaises(StartFailure) as failure:
             with Cluster(target=MODEL, drafts=0, tp=2, worker_flags=CUDA):
@@ -61,7 +75,7 @@ class Cuda(unittest.TestCase):
         with self.assertRaises(StartFailure) as failure:
             with Cluster(target=MODEL, drafts=0, worker_flags=("--backend=cuda", f"--kv_bytes={1 << 40}")):
                 pass
-        self.assertRegex(str(failure.exception), r"a KV pool of .*cudaMalloc of .* MiB free of ")
+        self.assertRegex(str(failure.exception), r"does not fit: it needs 1099\.\d+ GB on this rank .* the device has 2\.\d+ GB free of 2\.\d+ GB")
 
     def test_the_launcher_passes_the_backend_on(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -83,7 +83,7 @@ class StartFailure(unittest.TestCase):
 
     def test_bad_flags(self):
         elsewhere = "--coordinator=tcp://127.0.0.1:1"
-        cases = [("coordinator", "--listen=nowhere"), ("worker", "--dtype=f8", elsewhere), ("worker", "--kv_bytes=0", elsewhere),
+        cases = [("coordinator", "--listen=nowhere"), ("worker", "--dtype=f8", elsewhere), ("worker", "--kv_bytes=-1", elsewhere),
                  ("worker", "--max_rows=1", elsewhere), ("draft", "--threads=-1", elsewhere), ("draft", "--no_such_flag"),
                  ("worker", "--log_level=loud"), ("worker", "--tp=1")]
         for role, flag, *others in cases:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -21,7 +22,14 @@ size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * u
 }  // namespace
 
 DeviceState& DeviceState::Get() {
-  static DeviceState* const state = new DeviceState();
+  static DeviceState* const state = [] {
+    auto* made = new DeviceState();
+    if (const char* work = std::getenv("DEV_FAIL_WORK")) {
+      made->failing_work = std::atoll(work);
+      made->work_error = cudaErrorIllegalAddress;
+    }
+    return made;
+  }();
   return *state;
 }
 

@@ -6,7 +6,8 @@
 //   - Memory is full of 0xFF at first (NaN as a float, -1 as an id); a page that must not be
 //     touched follows each buffer. With `protect` the host can not touch device memory at all.
 //   - Copies must stay inside of buffers that live, and host memory must be pinned.
-// Work runs in the thread that waits. Thread-safe.
+// Work runs in the thread that waits. Thread-safe. With DEV_FAIL_WORK=n in the environment the device
+// fails for good at its n-th piece of work, so that a test can take it from a running program.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,7 +24,7 @@ struct DeviceSettings {
   int devices = 1;
   std::string name = "simulated device";
   int major = 9, minor = 0;              // compute capability
-  size_t memory = size_t{8} << 30;       // bytes
+  size_t memory = size_t{2} << 30;       // bytes
   int driver_version = CUDART_VERSION;   // 0: no driver
   int work_per_query = 4;                // pieces of work that one question after an event runs
   bool protect = false;                  // a host that touches device memory is ended by a signal

@@ -116,6 +116,10 @@ TEST_F(FailureTest, EveryCallInTurn) {
       } else {
         EXPECT_TRUE(kHarmless.count(call)) << call << " " << n << " failed, and nobody said so";
       }
+      if (call == "cudaMalloc" && error == cudaErrorMemoryAllocation) {
+        EXPECT_THAT(std::string(status.message()),
+                    testing::ContainsRegex("cudaMalloc of [0-9]+ bytes .* MiB free of 2048 MiB"));
+      }
       EXPECT_EQ(fake::CountLive().total(), 0) << call << " " << n;
       EXPECT_THAT(fake::Violations(), testing::IsEmpty()) << call << " " << n;
       fake::Recover();
@@ -127,8 +131,9 @@ TEST_F(FailureTest, EveryCallInTurn) {
   for (const char* purpose :
        {"a weight of ", "a gain of ", "the bias of ", "a KV pool of ", "a rotary table of ",
         "a tensor BF16 [16, ", "the workspace of cuBLASLt", "the plan of a step",
-        "the work list of attention", "a product of 5 rows by ", "embedding: ",
-        "attention of layer 0", "commit of KV", "the logits of a step", "the end of a step"})
+        "the work list of attention", "the CUDA backend: ", "a product of 5 rows by ",
+        "embedding: ", "attention of layer 0", "commit of KV", "the logits of a step",
+        "the end of a step"})
     EXPECT_THAT(messages, HasSubstr(purpose));
 }
 
@@ -165,16 +170,42 @@ TEST_F(FailureTest, AStepThatFailedNamesItself) {
   EXPECT_THAT(status.message(), HasSubstr("unspecified launch failure"));
 }
 
-TEST_F(FailureTest, MemoryThatIsNotThereIsNamedWithWhatIs) {
+TEST_F(FailureTest, AModelThatDoesNotFitIsRefusedBeforeItIsLoaded) {
   fake::Configure({.memory = size_t{48} << 20});
   kv_bytes_ = 64 << 20;
+  const int64_t begin = fake::CountCalls();
   const absl::Status status = LoadAndRun();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.message(), HasSubstr("a KV pool of "));
   EXPECT_THAT(std::string(status.message()),
-              testing::ContainsRegex("cudaMalloc of [0-9]+ bytes .6[34] MiB."));
-  EXPECT_THAT(std::string(status.message()),
-              testing::ContainsRegex("has 1[0-9] MiB free of 48 MiB"));
+              testing::ContainsRegex("does not fit: it needs 0.07 GB on this rank .weights in BF16 "
+                                     "0.00 GB, activations 0.00 GB, KV pool 0.07 GB.; the device "
+                                     "has 0.0[0-9] GB free of 0.05 GB"));
+  EXPECT_EQ(fake::CountLive().total(), 0);
+  EXPECT_LT(fake::CountCalls() - begin, 40) << "weights were uploaded";
+}
+
+TEST_F(FailureTest, WithoutASizeTheKvPoolTakesNineTenthsOfTheDevice) {
+  constexpr int64_t kMemory = int64_t{256} << 20;
+  fake::Configure({.memory = kMemory});
+  ModelRunnerOptions options;
+  options.dir = dir_.path();
+  options.backend = "cuda";
+  options.threads = 1;
+  options.max_rows = 16;
+  const auto runner = ModelRunner::Load(options, one_.get());
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto held = static_cast<int64_t>(fake::CountLive().device_bytes);
+  EXPECT_LT(held, kMemory * 9 / 10 + 65536);
+  EXPECT_GT(held, kMemory * 9 / 10 - 65536);
+  EXPECT_TRUE(RunSteps(runner->get()).ok());
+}
+
+TEST_F(FailureTest, NoRoomForTheKvPoolIsSaid) {
+  fake::Configure({.memory = size_t{34} << 20});  // the workspace of cuBLASLt takes 32 MiB
+  kv_bytes_ = 0;
+  const absl::Status status = LoadAndRun();
+  EXPECT_THAT(status.message(),
+              HasSubstr("--kv_bytes: 0 bytes, all that is free, are 0 KV blocks"));
   EXPECT_EQ(fake::CountLive().total(), 0);
 }
 

@@ -1,0 +1,109 @@
+#include "model/model_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/load_decoder.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/thread_communicator.h"
+#include "tests/testing/tiny_llama.h"
+
+namespace coppice::model {
+namespace {
+
+using kernels::DType;
+using kernels::MemoryFacts;
+using testing::HasSubstr;
+
+// Llama-3.1-8B: 8,030,261,248 parameters, all of them but the gains in matrices.
+ModelConfig Llama8B() {
+  ModelConfig config;
+  config.hidden_size = 4096;
+  config.num_layers = 32;
+  config.num_heads = 32;
+  config.num_kv_heads = 8;
+  config.head_dim = 128;
+  config.intermediate_size = 14336;
+  config.vocab_size = 128256;
+  config.rope.head_dim = 128;
+  config.rope.max_positions = 131072;
+  return config;
+}
+
+TEST(ModelMemory, OfAKnownModel) {
+  const ModelConfig config = Llama8B();
+  const ShardPlan plan = MakeShardPlan(config, 0, 1).value();
+  const ModelMemory memory = PredictMemory(config, plan, DType::kBF16, DType::kBF16, 512, 1);
+  constexpr int64_t kParameters = 8030261248, kGains = 65 * 4096;
+  EXPECT_EQ(memory.weights, (kParameters - kGains) * 2 + kGains * 4);
+  // x, normed, qkv, attended, gate and up, their product, logits.
+  constexpr int64_t kRow = 4 * 4096 + 2 * (4096 + 6144 + 4096 + 28672 + 14336) + 4 * 128256;
+  EXPECT_EQ(memory.activations, 512 * kRow + 131072 * 128 * 4);
+}
+
+// What a rank really packs, biases and shares of several ranks included.
+TEST(ModelMemory, OfWhatIsLoaded) {
+  for (const int ranks : {1, 2}) {
+    test::TempDir dir;
+    test::TinyLlamaOptions tiny;
+    tiny.attention_bias = tiny.mlp_bias = true;
+    tiny.vocab = 256;
+    tiny.intermediate = 64;
+    tiny.tied = ranks == 2;
+    test::WriteTinyLlama(test::MakeTinyLlama(tiny), dir.path());
+    test::RunRanks(ranks, [&](comm::Communicator* communicator) {
+      ThreadTeam team(1);
+      const auto backend = kernels::MakeBackend({"cpu", &team, communicator}).value();
+      LoadOptions options;
+      options.dir = dir.path();
+      const auto parts = LoadDecoder(options, backend.get(), communicator);
+      ASSERT_TRUE(parts.ok()) << parts.status();
+      int64_t values = 0;
+      const auto count = [&](const kernels::Weight& weight, int64_t biases) {
+        values += weight.rows * weight.columns + biases;
+      };
+      count(*parts->weights.embedding, 0);
+      if (parts->weights.own_head != nullptr) count(*parts->weights.own_head, 0);
+      count(*parts->weights.final_norm, 0);
+      const bool first = communicator->rank() == 0;
+      for (const LayerWeights& layer : parts->weights.layers) {
+        count(*layer.attention_norm, 0);
+        count(*layer.qkv, layer.qkv->rows);
+        count(*layer.output, first ? layer.output->rows : 0);
+        count(*layer.mlp_norm, 0);
+        count(*layer.gate_up, layer.gate_up->rows);
+        count(*layer.down, first ? layer.down->rows : 0);
+      }
+      const ModelMemory memory =
+          PredictMemory(parts->config, parts->plan, DType::kF32, DType::kF32, 8, ranks);
+      // Biases that only the first rank keeps are counted on each.
+      const int64_t not_kept = first ? 0 : 2 * int64_t{tiny.layers} * tiny.hidden;
+      EXPECT_EQ(memory.weights, 4 * (values + not_kept));
+    });
+  }
+}
+
+TEST(ModelMemory, WhatDoesNotFitIsRefusedWithFigures) {
+  const ModelMemory model{16'000'000'000, 400'000'000};
+  const MemoryFacts device{24'000'000'000, 25'000'000'000, true};
+  EXPECT_TRUE(CheckFits("m", model, 7'600'000'000, DType::kBF16, device).ok());
+  const absl::Status status = CheckFits("models/8b", model, 7'600'000'001, DType::kBF16, device);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  for (const char* words :
+       {"models/8b does not fit", "it needs 24.00 GB", "weights in BF16 16.00 GB",
+        "activations 0.40 GB", "KV pool 7.60 GB", "the device has 24.00 GB free of 25.00 GB"})
+    EXPECT_THAT(status.message(), HasSubstr(words));
+  EXPECT_THAT(CheckFits("m", model, 0, DType::kF32, {1, 2, false}).message(),
+              HasSubstr("this host has"));
+  EXPECT_TRUE(CheckFits("m", model, 0, DType::kF32, MemoryFacts()).ok()) << "nothing is known";
+}
+
+TEST(ModelMemory, TheKvPoolTakesWhatIsLeftOfADevice) {
+  const ModelMemory model{0, 400};
+  EXPECT_EQ(DefaultKvBytes(model, {9000, 10000, true}), 9000 - 400 - 1000);
+  EXPECT_EQ(DefaultKvBytes(model, {1000, 10000, true}), 0);
+  EXPECT_EQ(DefaultKvBytes(model, {int64_t{1} << 40, int64_t{1} << 41, false}), int64_t{1} << 30);
+}
+
+}  // namespace
+}  // namespace coppice::model
