@@ -215,6 +215,29 @@ TEST_P(ModelRunnerTest, FetchesWhatAShortlistDoesNotCover) {
   });
 }
 
+class PoolTest : public ModelRunnerTest {};
+
+// Block ids mean the same on every rank, so the rank with the smallest pool decides.
+TEST_F(PoolTest, RanksTakeTheSmallestPool) {
+  int64_t alone = 0;
+  for (const bool smaller : {false, true}) {
+    test::RunRanks(2, [&](comm::Communicator* communicator) {
+      ModelRunnerOptions options = Options();
+      if (smaller && communicator->rank() == 1) options.kv_bytes /= 4;
+      const auto runner = ModelRunner::Load(options, communicator);
+      ASSERT_TRUE(runner.ok()) << runner.status();
+      const int64_t blocks = (*runner)->blocks()->counts().total;
+      if (communicator->rank() > 0) return;
+      if (smaller) {
+        EXPECT_LE(blocks, alone / 4);
+        EXPECT_GE(blocks, alone / 4 - 2);  // one is the sink
+      } else {
+        alone = blocks;
+      }
+    });
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, ModelRunnerTest, ::testing::Values(1, 2, 4));
 
 class FollowerTest : public ModelRunnerTest {
