@@ -20,7 +20,8 @@ namespace {
 
 constexpr int64_t kLeastBlocks = 8;
 
-// Every rank's pool has as many blocks as rank 0's, so that block ids mean the same everywhere.
+// The pool of every rank has as many blocks as that of rank 0, so block ids are the same
+// everywhere.
 absl::StatusOr<int64_t> AgreeOnBlocks(int64_t mine, comm::Communicator* communicator) {
   std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
   COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&bytes));
@@ -93,7 +94,7 @@ absl::Status ModelRunner::Submit(StepBuilder step) {
   return Start(std::move(plan));
 }
 
-// The same on every rank.
+// Runs the same on every rank.
 absl::Status ModelRunner::Start(StepPlan plan) {
   const PlanLimits limits{max_rows(), vocab_size(), config().max_positions, pool_->shape.blocks,
                           static_cast<int>(plan_.needs.size())};
