@@ -44,7 +44,7 @@ class FailingCommunicator : public comm::Communicator {
 
 class TensorParallelStep : public testing::TestWithParam<int> {
  protected:
-  // Runs body(backend, rank) on each rank. Collective number `failing` of every rank fails; 0: none.
+  // Runs body(backend, rank) on each rank. The collective number `failing` fails on all; 0: none.
   static void OnEveryRank(int failing, const std::function<void(Backend*, int)>& body) {
     test::RunRanks(GetParam(), [&](comm::Communicator* inner) {
       FailingCommunicator communicator(inner, failing);
