@@ -20,8 +20,7 @@ namespace {
 
 constexpr int64_t kLeastBlocks = 8;
 
-// The pool of every rank has as many blocks as that of rank 0, so block ids are the same
-// everywhere.
+// Every rank's pool has as many blocks as rank 0's, so that block ids mean the same everywhere.
 absl::StatusOr<int64_t> AgreeOnBlocks(int64_t mine, comm::Communicator* communicator) {
   std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
   COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&bytes));

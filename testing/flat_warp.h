@@ -1,6 +1,6 @@
-// The joint forms of the warp (docs/algorithms.md 1, JOINT and ROWCUT) over all entries of a layer,
-// written directly from the specification. They are the reference for decoding/law/joint_law. Used
-// by tests/decoding.
+// The joint readings of the warp (docs/algorithms.md 1, JOINT and ROWCUT) over every entry of a
+// layer, written directly from the specification: the reference for decoding/law/joint_law. Used by
+// tests/decoding.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace coppice::test {
 
-// The beams of one layer. Equal paths are one beam with a multiplicity.
+// The beams of one layer; equal paths merged, multiplicity counted.
 struct FlatLayer {
   std::vector<double> log_score;               // [beams] ls, nats
   std::vector<int> multiplicity;               // [beams]
@@ -25,13 +25,13 @@ inline void AddBias(const decoding::WarpParams& warp, std::vector<double>* row) 
   }
 }
 
-// p_beam over the flat space beam * vocab + token: probabilities, 0 = cut. The bias is added to the
+// p_beam over the flat space beam * vocab + token; probabilities, 0 = cut. The bias is added to the
 // rows first.
 inline std::vector<double> FlatWarp(const FlatLayer& layer, const decoding::WarpParams& warp) {
   decoding::WarpParams no_bias = warp;
   no_bias.logit_bias.clear();
   std::vector<double> flat;  // ls + log m + log p
-  std::vector<bool> kept;    // by the warp of the row alone
+  std::vector<bool> kept;    // by the row's own warp
   for (size_t b = 0; b < layer.log_probs.size(); ++b) {
     std::vector<double> row = layer.log_probs[b];
     AddBias(warp, &row);

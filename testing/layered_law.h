@@ -112,8 +112,8 @@ inline ExactLaw LayeredLaw(const LayeredSetting& setting, const Wrong& wrong = n
   return law;
 }
 
-// The closed law of the same decode. Every layer is drawn from p_beam of the live beams: iid (3.3),
-// or without replacement (3.4) with the walk of docs/algorithms.md 8.
+// The closed law of the same decode: every layer drawn from p_beam of the live beams, iid (3.3) or
+// without replacement (3.4) with the walk of docs/algorithms.md 8.
 class BeamSamplingLaw {
  public:
   explicit BeamSamplingLaw(const LayeredSetting& setting, bool with_replacement = true)
@@ -196,7 +196,7 @@ class BeamSamplingLaw {
         decoding::IsJoint(warp.mode) ? FlatWarp(flat, warp) : std::vector<double>();
     const size_t vocab = layer.score.empty() ? 0 : layer.score[0].size();
     for (size_t b = 0; b < layer.beams.size(); ++b) {
-      if (decoding::IsJoint(warp.mode)) {  // the row holds joint masses and has weight 1
+      if (decoding::IsJoint(warp.mode)) {  // the row holds joint masses and weighs 1
         std::vector<double> log_mass;
         for (size_t v = 0; v < vocab; ++v) log_mass.push_back(Log(p_beam[b * vocab + v]));
         layer.rows[b] = DenseDistribution(log_mass);

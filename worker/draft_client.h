@@ -96,7 +96,7 @@ class DraftClient {
     double late_since_s = 0;
     int sessions = 0;
     uint64_t breaks_seen = 0;  // connections that were lost
-    double awake_until_s = 0;  // stay awake until then, since it has announced a forest
+    double awake_until_s = 0;  // stay awake until then: it has announced a forest
   };
   struct Session {
     std::string node;          // "" = none
@@ -107,7 +107,7 @@ class DraftClient {
     double asked_s = 0;
     uint32_t stable_sent = 0;    // generated tokens that the node knows to be stable
     bool warm = false;           // has answered once: its prefill is done
-    double refused_until_s = 0;  // the node refused, and is not asked again before this time
+    double refused_until_s = 0;  // the node refused; not asked again before
   };
 
   Node* PickNode();

@@ -202,8 +202,8 @@ absl::Status Engine::Step() {
   return absl::OkStatus();
 }
 
-// Tells draft nodes that requests will follow, so that they wake up in time. Does nothing if the
-// requests would come after the nodes have gone back to sleep.
+// Tells draft nodes that requests will follow, so that they wake up in time. Not done when the
+// requests would come after they have gone back to sleep.
 void Engine::AnnounceRequests(const std::vector<Participant>& participants) {
   asking_.clear();
   for (const Participant& participant : participants) {

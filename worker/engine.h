@@ -84,7 +84,7 @@ class Engine {
   DraftClient drafts_;
   RoundClock clock_;
   RoundTrace trace_;
-  std::vector<uint64_t> asking_;  // sequences whose drafts will be requested next
+  std::vector<uint64_t> asking_;  // sequences whose drafts are about to be asked for
   proto::NodeCounters counters_;
   bool stopped_ = false;
   double last_status_s_ = 0;

@@ -152,7 +152,7 @@ TEST(WarpTest, DraftRowIsCutToItsSupportAndRenormalised) {
   }
 }
 
-// The short cut over the largest logits gives the same as the plain warp, also for ties and NaN.
+// The short cut over the largest logits is the plain warp, ties and NaN included.
 TEST(WarpTest, DraftRowLooksAtTheLargestLogitsAlone) {
   for (int n : {1, 5, 31, 500, 3000}) {
     std::vector<float> logits;

@@ -86,7 +86,7 @@ TEST(TreeLaw, EndOfSequenceInsideTheTree) {
   }
 }
 
-// Draft and target are warped differently. Any proposal is allowed.
+// Draft and target warped differently: any proposal is admissible.
 TEST(TreeLaw, WarpedTargetAndForeignDraft) {
   for (const test::TreeMethod& method : test::TreeMethods()) {
     SCOPED_TRACE(method.name);
