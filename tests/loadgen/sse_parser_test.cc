@@ -49,11 +49,11 @@ TEST(SseParser, OverlongEventEndsTheStream) {
 TEST(CompletionStream, ReadsTextEventsAndUsage) {
   RequestRecord record;
   CompletionStream stream(&record);
-  stream.OnData(R"({"choices":[{"text":""}]})", 0.5);  // no text, so not the first token
+  stream.OnData(R"({"choices":[{"text":""}]})", 0.5);  // no text: not the first token
   stream.OnData(R"({"choices":[{"text":"a"}],"usage":null})", 1.0);
   stream.OnData(R"({"choices":[{"delta":{"content":"b"}}]})", 2.0);
   stream.OnData(R"({"choices":[{"delta":{"role":"assistant"}}]})", 2.5);
-  EXPECT_EQ(record.output_tokens, 2);  // counts events until usage comes
+  EXPECT_EQ(record.output_tokens, 2);  // events, until usage comes
   stream.OnData(R"({"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":9}})", 3.0);
   stream.OnData("[DONE]", 3.0);
   stream.Finish();
