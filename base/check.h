@@ -1,5 +1,5 @@
 // COPPICE_CHECK, for conditions that only a bug can violate. Prints file, line and message, then
-// aborts. Never use it on input.
+// aborts. Never use it to check input.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,6 @@
-// The time as an argument. Services take a Clock; tests pass a ManualClock. Threads that wait on
-// sockets (comm/, loadgen/) read the steady clock instead: their waits are real time.
+// A clock that is passed as an argument. Services take a Clock; tests pass a ManualClock. Threads
+// that wait on sockets (comm/, loadgen/) read the steady clock instead, since they wait in real
+// time.
 #pragma once
 
 #include <chrono>

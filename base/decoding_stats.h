@@ -1,6 +1,6 @@
-// Cost and gain of decoding, for one round, a sequence or a request. All fields are sums, so that
-// parts add up by Merge; means are methods. Filled by decoding/ and worker/, sent as
-// proto::SequenceStats, shown by coordinator/. A value.
+// Cost and gain of decoding, for one round, a sequence or a request. Fields are sums, which Merge
+// adds up; means are methods. Filled by decoding/ and worker/, sent as proto::SequenceStats, shown
+// by coordinator/. A value.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,31 @@ struct DecodingStats {
   std::string method = "none";  // of speculation
   bool lossless = true;
   int64_t rounds = 0;        // after prefill
-  int64_t plain_rounds = 0;  // of which without a draft
+  int64_t plain_rounds = 0;  // those without a draft
   int64_t target_passes = 0;
-  int64_t layers = 0;       // decided by those passes
+  int64_t layers = 0;       // decided by these passes
   int64_t beam_tokens = 0;  // layers of W beams
   int64_t drafted_nodes = 0;
   int64_t accepted_nodes = 0;  // distinct forest nodes that became (part of) output beams
   std::vector<int64_t> accepted_by_layer;
   int64_t accepting_layers = 0;                     // drafted layers with an accepted node
   double draft_width_sum = 0, draft_depth_sum = 0;  // over rounds with a draft; nodes per layer
-  double overlap_sum = 0;      // over layers with a shipped q: sum of min(p, q)
-  int64_t overlap_layers = 0;  // those layers
-  int64_t cached_tokens = 0;   // of the prompt, found in the prefix cache
-  double queue_ms = 0;         // the longest wait for admission
+  double overlap_sum = 0;                           // sum of min(p, q) over layers whose q was sent
+  int64_t overlap_layers = 0;                       // number of these layers
+  int64_t cached_tokens = 0;                        // of the prompt, found in the prefix cache
+  double queue_ms = 0;                              // the longest wait for admission
   double prefill_ms = 0;
   double draft_ms = 0;       // draft nodes' own time
-  double draft_wait_ms = 0;  // waited for drafts
+  double draft_wait_ms = 0;  // time spent waiting for drafts
   double verify_ms = 0;      // target passes
 
-  // Names the method of the part that has one; lossless when both are.
+  // Adds `other`. The method is that of the part that has one. Lossless if both are.
   void Merge(const DecodingStats& other);
 
   int64_t drafted_rounds() const { return rounds - plain_rounds; }
   // Means; nullopt when there is nothing to average.
   std::optional<double> layers_per_pass() const;
-  std::optional<double> accepted_width() const;  // accepted nodes of an accepting layer; 0: none is
+  std::optional<double> accepted_width() const;  // accepted nodes per accepting layer; 0: none is
   std::optional<double> draft_width() const;
   std::optional<double> draft_depth() const;
   std::optional<double> overlap() const;

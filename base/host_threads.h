@@ -1,6 +1,6 @@
 // Threads for host work between two passes, such as verifying rows or sending a message in the
-// background. ThreadTeam (base/thread_team.h) has helper threads; Serial() only uses the caller's.
-// Thread-compatible: one thread calls.
+// background. ThreadTeam (base/thread_team.h) has helper threads. Serial() uses only the caller's
+// thread. Thread-compatible: one thread calls.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace coppice {
 class HostThreads {
  public:
   virtual ~HostThreads() = default;
-  virtual int count() const = 0;  // >= 1, the caller's included
+  virtual int count() const = 0;  // >= 1, including the caller's
   // Calls job(i) for each i in [0, jobs), in any order and in parallel, also on the caller's
   // thread. Returns when all are done. Must not be called from a job or a task.
   virtual void RunJobs(int jobs, absl::FunctionRef<void(int)> job) = 0;

@@ -1,4 +1,4 @@
-// A row of logits as a shortlist: only what RowNeed asks for. Made by the backends
+// A row of logits as a shortlist, which holds only what a RowNeed needs. Made by the backends
 // (kernels/shortlist.h), read by decoding (WarpedRow, DraftRow).
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace coppice {
 
-// Vocabulary chunks of every log-sum-exp. Of n tokens, chunk c is [c n / 16, (c + 1) n / 16).
-// Shards of tensor-parallel ranks end at chunk borders, so the sums are the same on any number of
-// ranks.
+// Every log-sum-exp adds the vocabulary in this many chunks. Of n tokens, chunk c is
+// [c n / 16, (c + 1) n / 16). Shards of tensor-parallel ranks end at chunk borders, so the sums are
+// the same for any number of ranks.
 inline constexpr int kLseChunks = 16;
 
 // For each chunk, the largest x and the sum of exp(x - largest). An empty chunk has (-inf, 0).

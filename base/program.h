@@ -21,7 +21,7 @@ absl::Status SetFlags(const std::vector<std::string>& arguments);
 void ParseProgramFlags(const std::string& program, const ProgramUsage& usage, int argc,
                        char** argv);
 
-// Prints "program: message" on stderr; the exit status of a failed start.
+// Prints "program: message" on stderr. Returns the exit status of a failed start.
 int FailProgram(const std::string& program, const absl::Status& status);
 
 }  // namespace coppice

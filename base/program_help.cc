@@ -37,7 +37,7 @@ std::string Wrapped(absl::string_view text) {
   return out;
 }
 
-// "  --name    text", the text wrapped in a column of its own.
+// "  --name    text", with the text wrapped in its own column.
 std::string Entry(absl::string_view name, absl::string_view text) {
   std::string out = absl::StrCat("  --", name);
   size_t column = out.size() + 2 > kTextColumn ? kLineWidth : out.size();

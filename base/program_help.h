@@ -17,7 +17,7 @@ struct ProgramUsage {
   std::string text;  // what the program does: sentences, examples
   // Every flag of the program's own sources. Flags of base/ (--log_level, ...) are added.
   std::vector<FlagGroup> groups;
-  // Spells flags with dashes instead of underscores, for a program whose pages do.
+  // Writes flags with dashes instead of underscores, for programs whose pages do so.
   bool dashes = false;
 };
 

@@ -1,5 +1,6 @@
-// Counter-based random numbers (docs/algorithms.md 2): every draw is a pure function of the request
-// seed and of what is being decided. Philox4x32-10, path hashes, uniforms of 52 bits, Gumbel noise.
+// Counter-based random numbers (docs/algorithms.md 2). Every draw is a pure function of the
+// request's seed and of what is decided. Philox4x32-10, path hashes, uniforms of 52 bits, Gumbel
+// noise.
 #pragma once
 
 #include <array>

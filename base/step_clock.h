@@ -27,13 +27,13 @@ class StepClock {
   StepClock(const StepClock&) = delete;
   StepClock& operator=(const StepClock&) = delete;
 
-  void Wait();     // nothing to do; to be called again after every bounded wait
+  void Wait();     // nothing to do; call it again after every bounded wait
   void Begin();    // there is work, or may be: a step is expected from now on
   void MovesOn();  // a part of a step is done: a layer, a verdict
   void Stepped();  // a step is done
 
-  // To be called regularly. A gap of more than longest_gap_s between two calls is not counted: the
-  // whole process was stopped or starved.
+  // Call it regularly. A gap of more than longest_gap_s between two calls is not counted, because
+  // the whole process was then stopped or starved.
   StepReport Look(double longest_gap_s);
 
  private:

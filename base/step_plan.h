@@ -1,7 +1,7 @@
-// What one step computes: ragged rows of mixed work (prefill chunks, forests, plain beams), what
-// the decisions need of each row afterwards, and the KV copies to do first. Flat arrays. The leader
-// builds a plan (model/step_builder.h) and sends it unchanged to its ranks (proto/plan.proto);
-// every rank runs the same plan (model/model_runner.h).
+// What one step computes: the KV copies to do first, the rows of all requests (prefill chunks,
+// forests, plain beams), and what the decisions need of each row afterwards. Flat arrays. The
+// leader builds a plan (model/step_builder.h) and sends it unchanged to its ranks
+// (proto/plan.proto). Every rank runs the same plan (model/model_runner.h).
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 namespace coppice {
 namespace {
 
-constexpr int kTurnsAlone = 8;  // of 16 pauses: some 2 to 5 us
+constexpr int kTurnsAlone = 8;  // of 16 pauses each: about 2 to 5 us
 
 void Pause() {
 #if defined(__x86_64__)
@@ -122,7 +122,7 @@ void ThreadTeam::HelperLoop() {
       if (!kept && (was_kept || Clock::now() >= deadline)) break;
       was_kept = kept;
       for (int i = 0; i < 16; ++i) Pause();
-      // The next op of a pass would be here by now; another process may want this core.
+      // The next op of a pass would have come by now. Another process may need this core.
       if (turn >= kTurnsAlone) sched_yield();
     }
     if (!fresh) epoch_.wait(seen, std::memory_order_acquire);

@@ -22,7 +22,7 @@ class ThreadTeam final : public HostThreads {
   static constexpr int kMaxChunks = 0xffff;
   static constexpr int kSpinMicroseconds = 40;
 
-  explicit ThreadTeam(int threads);  // >= 1, the caller included
+  explicit ThreadTeam(int threads);  // >= 1, including the caller
   ~ThreadTeam() override;
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
@@ -52,8 +52,8 @@ class ThreadTeam final : public HostThreads {
   enum class TaskState { kNone, kPosted, kRunning };
   using ChunkFunction = void (*)(void* context, int chunk);
   void RunOnTeam(int chunks, ChunkFunction function, void* context);
-  bool RunOneChunk();  // false when none is left to claim
-  bool RunTask();      // false when none is posted
+  bool RunOneChunk();  // false if no chunk is left
+  bool RunTask();      // false if no task is posted
   void HelperLoop();
 
   std::vector<std::thread> helpers_;
@@ -64,10 +64,10 @@ class ThreadTeam final : public HostThreads {
   // so a late helper cannot claim from a job that is over.
   alignas(64) std::atomic<uint64_t> job_{0};
   alignas(64) std::atomic<int> done_{0};
-  alignas(64) std::atomic<uint32_t> epoch_{0};  // what helpers sleep on
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // helpers sleep on it
   std::atomic<bool> stopping_{false};
   std::atomic<bool> kept_awake_{false};
-  std::function<void()> task_;  // of whoever made task_state_ kRunning
+  std::function<void()> task_;  // belongs to the thread that set task_state_ to kRunning
   std::atomic<TaskState> task_state_{TaskState::kNone};
 };
 

@@ -1,4 +1,4 @@
-# Every third-party library, from Debian 12 packages (deploy/setup.sh lists them).
+# All third-party libraries. They come from Debian 12 packages, which deploy/setup.sh lists.
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(Protobuf REQUIRED)
@@ -14,8 +14,8 @@ pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 
-# The CUDA backend (kernels/cuda, behind kernels/backend.h) is built in one of two ways: for a device, or for tests that need
-# none, with kernels that run on the processor and the toolkit's headers alone.
+# The CUDA backend (kernels/cuda, behind kernels/backend.h) is built in one of two ways: for a device, or for tests that need no
+# device. For those, the kernels run on the CPU and only the toolkit's headers are used.
 option(COPPICE_CUDA "the CUDA backend" OFF)
 option(COPPICE_CUDA_SIM "the CUDA backend over a simulated device" OFF)
 if(COPPICE_CUDA AND COPPICE_CUDA_SIM)

@@ -1,6 +1,6 @@
-# Programs for machines that lack the libraries of CoppiceDependencies.cmake (COPPICE_PORTABLE): what has an archive is linked
-# from it, what a program does not use is not asked for, and the rest is looked for beside the program. glibc, the driver and
-# cuBLASLt stay with the machine.
+# For programs that run on machines without the libraries of CoppiceDependencies.cmake (COPPICE_PORTABLE). A library that has an
+# archive is linked statically. Libraries that a program does not use are not linked. The rest is searched for beside the program.
+# glibc, the driver and cuBLASLt come from the machine.
 get_property(imported DIRECTORY PROPERTY IMPORTED_TARGETS)
 foreach(target IN LISTS imported)
   get_target_property(type ${target} TYPE)

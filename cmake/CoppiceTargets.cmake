@@ -1,19 +1,19 @@
-# coppice_library(NAME SOURCES ... DEPS ...), coppice_program(...), coppice_test(...): one library per
-# folder, sources listed, warnings as errors.
+# coppice_library(NAME SOURCES ... DEPS ...), coppice_program(...), coppice_test(...). There is one
+# library per folder, sources are listed by name, and warnings are errors.
 set(COPPICE_WARNINGS -Wall -Wextra -Werror -Wno-sign-compare -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
-  list(APPEND COPPICE_WARNINGS -Wno-dangling-reference)  # takes an element of an absl::Span for a part of it
+  list(APPEND COPPICE_WARNINGS -Wno-dangling-reference)  # false alarms: it assumes that an absl::Span owns its elements
 endif()
 set(COPPICE_FLAGS ${COPPICE_WARNINGS} -ffp-contract=off -fno-math-errno)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # collects garbage late: a twentieth to an eighth less time
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # g++ collects garbage less often: saves 5 to 12 % of the time
   list(APPEND COPPICE_FLAGS "SHELL:--param ggc-min-expand=1000" "SHELL:--param ggc-min-heapsize=1000000")
 endif()
 option(COPPICE_ASAN "address and undefined-behaviour sanitizers" OFF)
 option(COPPICE_TSAN "thread sanitizer" OFF)
-set(COPPICE_SLOWDOWN 1)  # by how much tests may take longer than their limits say
+set(COPPICE_SLOWDOWN 1)  # the time limits of tests are multiplied by this
 if(COPPICE_ASAN OR COPPICE_TSAN)
   set(COPPICE_SLOWDOWN 5)
-  add_compile_options(-Wno-maybe-uninitialized)  # sanitizers hide from g++ 12 what initializes Boost's optional
+  add_compile_options(-Wno-maybe-uninitialized)  # false alarms of g++ 12 about Boost's optional under sanitizers
 endif()
 if(COPPICE_ASAN)
   add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -g1)
@@ -23,19 +23,19 @@ elseif(COPPICE_TSAN)
   add_link_options(-fsanitize=thread)
 endif()
 
-# Every definition of one program is seen at its link: types of one qualified name that differ are an error.
+# The linker sees all definitions of a program. Two different types with one qualified name are an error.
 option(COPPICE_LTO_ODR "link-time optimization that compares the types of every file" OFF)
 if(COPPICE_LTO_ODR)
   set(CMAKE_INTERPROCEDURAL_OPTIMIZATION ON)
-  add_compile_options(-Wno-maybe-uninitialized)  # with -Og g++ 12 does not see what initializes an optional
+  add_compile_options(-Wno-maybe-uninitialized)  # false alarms of g++ 12 about std::optional with -Og
   add_link_options(-Wodr -Werror=odr -Werror=lto-type-mismatch)
 endif()
 
-# Code is of one of five kinds: `library`; `node` (the programs of the nodes and the conversions: messages and the log);
-# `service` (the coordinator: JSON besides); `tool` and `test`. The last three are compiled with less optimization, a third
-# faster: what is hot in them is in the libraries. Each kind has headers that most of its files include, parsed once; a
-# header that few files of a kind include stays out, for its inline functions cost every file (JSON 0.7 s). With
-# COPPICE_PRECOMPILE=OFF every file must still compile: each includes what it uses.
+# There are five kinds of code. `library`. `node`: the programs of the nodes and the conversions, which use messages and the log.
+# `service`: the coordinator, which also uses JSON. `tool`. `test`. The last three are compiled with less optimization, which takes
+# a third less time; their hot code is in the libraries. Each kind has a precompiled header of what most of its files include.
+# Headers that only a few files include are left out, because their inline functions cost time in every file (JSON: 0.7 s).
+# Each file still includes what it uses, so everything compiles with COPPICE_PRECOMPILE=OFF.
 option(COPPICE_PRECOMPILE "precompiled headers" ON)
 set(COPPICE_FLAGS_library "")
 set(COPPICE_FLAGS_node "")
@@ -47,18 +47,18 @@ if(COPPICE_TSAN)  # Abseil and Asio have fences in their headers, which g++ cann
     list(APPEND COPPICE_FLAGS_${kind} -Wno-tsan)
   endforeach()
 endif()
-# Their definitions are part of the headers.
+# What the precompiled headers need in order to compile.
 set(COPPICE_HEADERS_DEPS_node coppice_messages spdlog::spdlog)
 set(COPPICE_HEADERS_DEPS_service coppice_messages spdlog::spdlog)
 set(COPPICE_HEADERS_DEPS_test GTest::gmock)
 
-# What a service, a tool or a test makes of templates (JSON, Boost, GoogleTest) it makes in most of its files: six of them are
-# compiled as one, a fifth less time for the whole build. Libraries and nodes stay one file at a time: names of one file are never
-# seen by another there. To see the errors of each file alone, or when one file is compiled again and again: OFF.
+# Most files of a service, a tool or a test instantiate the same templates (JSON, Boost, GoogleTest). So six files are compiled as
+# one, which saves a fifth of the build time. Libraries and nodes are compiled one file at a time, so that no file sees the names
+# of another. Turn this OFF to see the errors of each file by itself, or while you compile one file again and again.
 option(COPPICE_UNITY "compile services, tools and tests six files at a time" ON)
 set(COPPICE_UNITY_KINDS service tool test CACHE STRING "kinds of code that are compiled so")
 
-# Flags and precompiled headers of a target of this kind; -fpch-preprocess is for ccache.
+# Sets the flags and precompiled headers of a target of this kind. ccache needs -fpch-preprocess.
 function(coppice_compile target kind)
   target_compile_options(${target} PRIVATE ${COPPICE_FLAGS} ${COPPICE_FLAGS_${kind}})
   if(COPPICE_UNITY AND kind IN_LIST COPPICE_UNITY_KINDS)
@@ -99,20 +99,20 @@ function(coppice_program name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${name} PRIVATE -fPIC)  # as the libraries: the precompiled headers are the same
+  target_compile_options(${name} PRIVATE -fPIC)  # as for the libraries, so that both can use the same precompiled headers
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   coppice_compile(${name} ${ARG_KIND})
 endfunction()
 
-# A time limit in seconds for tests of other kinds; longer under sanitizers.
+# Sets the time limit, in seconds, of tests that coppice_test did not make. It is longer under sanitizers.
 function(coppice_set_timeout timeout)
   math(EXPR timeout "${timeout} * ${COPPICE_SLOWDOWN}")
   set_tests_properties(${ARGN} PROPERTIES TIMEOUT ${timeout})
 endfunction()
 
-# A GoogleTest binary, run as one ctest entry. TIMEOUT in seconds (default 300), LABELS optional. LONG: a second entry,
-# name_long with the label `long`, takes ten times the samples (tests/testing/long_run.h); the test presets leave it out.
+# A GoogleTest binary, run as one ctest entry. TIMEOUT in seconds (default 300), LABELS optional. With LONG there is a second
+# entry, name_long with the label `long`. It takes ten times the samples (tests/testing/long_run.h). The test presets leave it out.
 function(coppice_test name)
   cmake_parse_arguments(ARG "LONG" "TIMEOUT;LABELS" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)

@@ -28,11 +28,11 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 constexpr auto kFirstRetry = std::chrono::milliseconds(50);
 constexpr auto kLastRetry = std::chrono::milliseconds(1000);
 constexpr auto kConnectTimeout = std::chrono::seconds(5);
-constexpr auto kAcceptAgain = std::chrono::seconds(1);  // retry after running out of descriptors
+constexpr auto kAcceptAgain = std::chrono::seconds(1);  // pause if no file descriptor is left
 
 SteadyTime Now() { return std::chrono::steady_clock::now(); }
 
-// All connections share one epoll descriptor, so that a poll waits for one descriptor.
+// All connections share one epoll descriptor, so a poll waits for only one descriptor.
 class DirectServerChannel final : public ServerChannel {
  public:
   explicit DirectServerChannel(const ChannelOptions& options) : options_(options) {}
@@ -65,7 +65,7 @@ class DirectServerChannel final : public ServerChannel {
   }
 
   std::optional<std::string> Receive(MessageLite* message) override {
-    // A peer that only sends frames that are dropped must not keep the caller here.
+    // A peer whose frames are all dropped must not keep the caller in this loop.
     for (int turn = 0; turn < kMostTurns; ++turn) {
       while (!unread_.empty()) {
         const uint64_t id = unread_.front();
@@ -126,7 +126,7 @@ class DirectServerChannel final : public ServerChannel {
           connection->writing ? EPOLLIN | EPOLLOUT : EPOLLIN);
   }
 
-  // Reads and writes what is possible. False: nothing was.
+  // Reads and writes as much as possible. Returns false if nothing was possible.
   bool Pump() {
     if (!accepting_ && Now() >= accept_again_) Accepting(true);
     std::array<epoll_event, 64> events;
@@ -239,7 +239,7 @@ class DirectClientChannel final : public ClientChannel {
       for (auto frame = stream_.Next(); !frame.empty(); frame = stream_.Next()) {
         may_hold_ = true;
         if (!log_.Take(endpoint_, frame, options_.max_message_bytes, message)) continue;
-        pause_ = kFirstRetry;  // the peer speaks this protocol
+        pause_ = kFirstRetry;  // the peer uses this protocol
         return true;
       }
       may_hold_ = false;
@@ -274,7 +274,7 @@ class DirectClientChannel final : public ClientChannel {
     Advance();
   }
 
-  // Continues a connection attempt, or begins the next one when it is time.
+  // Continues a connection attempt, or starts the next one when it is due.
   void Advance() {
     if (connected_) return;
     if (!fd_.open()) {
@@ -308,10 +308,10 @@ class DirectClientChannel final : public ClientChannel {
   const ChannelOptions options_;
   const std::string endpoint_;
   const SocketAddress address_;
-  FileDescriptor fd_;  // closed: no connection, the next attempt is at retry_
+  FileDescriptor fd_;  // closed if there is no connection; the next attempt is at retry_
   FrameStream stream_;
   bool connected_ = false;
-  bool ended_ = false;     // by the peer; what was read before is still taken
+  bool ended_ = false;     // by the peer; frames that were read before are still returned
   bool may_hold_ = false;  // the stream may hold another frame
   uint64_t breaks_ = 0;
   SteadyTime retry_, give_up_;

@@ -16,7 +16,7 @@ namespace {
 
 using google::protobuf::MessageLite;
 
-// ZeroMQ closes a connection on a frame larger than this. Smaller oversized frames are read,
+// ZeroMQ closes a connection if a frame is larger than this. Smaller oversized frames are read,
 // counted and dropped.
 size_t HardLimit(const ChannelOptions& options) {
   return 2 * options.max_message_bytes + kFrameHeaderBytes + 4096;
@@ -32,8 +32,8 @@ void SetCommonOptions(const ChannelOptions& options, ZmqSocket* socket) {
   socket->SetOption(ZMQ_HEARTBEAT_TIMEOUT, 10000);
 }
 
-// A routing id that the client keeps when it reconnects, so that its peer knows it by the same
-// name. 15 bytes: a string of that size needs no allocation.
+// A routing id that the client keeps when it reconnects, so its peer knows it by the same name. 15
+// bytes, because a string of that size needs no allocation.
 std::string RandomRoutingId() {
   std::string id(15, 'C');
   COPPICE_CHECK(getrandom(id.data() + 1, id.size() - 1, 0) == static_cast<ssize_t>(id.size()) - 1);
@@ -48,7 +48,7 @@ class MessagePart {
   MessagePart(const MessagePart&) = delete;
   MessagePart& operator=(const MessagePart&) = delete;
 
-  // False when nothing is waiting.
+  // Returns false if nothing is waiting.
   bool Receive(void* socket) {
     int result;
     do {
@@ -64,7 +64,7 @@ class MessagePart {
   zmq_msg_t part_;
 };
 
-// What both ends share: framing, counting, the rate limit of the log.
+// The common part of both ends: framing, counting, the rate limit of the log.
 class FramedSocket {
  public:
   FramedSocket(int type, const ChannelOptions& options) : socket_(type), options_(options) {
@@ -93,8 +93,8 @@ class FramedSocket {
     return absl::OkStatus();
   }
 
-  // The next good frame into *message; bad ones on the way are dropped. *peer when not null: who
-  // sent it.
+  // Parses the next good frame into *message and drops bad ones before it. Sets *peer, unless null,
+  // to the sender.
   bool Receive(std::string* peer, const std::string& name, MessageLite* message) {
     while (part_.Receive(socket_.get())) {
       if (peer != nullptr) {
@@ -140,7 +140,7 @@ class FramedSocket {
 class ZmqServerChannel final : public ServerChannel {
  public:
   explicit ZmqServerChannel(const ChannelOptions& options) : framed_(ZMQ_ROUTER, options) {
-    framed_.socket().SetOption(ZMQ_ROUTER_MANDATORY, 1);  // Send to nobody is an error
+    framed_.socket().SetOption(ZMQ_ROUTER_MANDATORY, 1);  // sending to an unknown peer is an error
     framed_.socket().SetOption(ZMQ_ROUTER_HANDOVER, 1);   // a reconnecting peer keeps its name
   }
 

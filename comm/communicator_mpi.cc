@@ -10,7 +10,7 @@ namespace coppice::comm {
 namespace {
 
 constexpr int64_t kMostPerCall = 1 << 28;   // elements; MPI counts are int
-constexpr int64_t kScatterFrom = 16 << 10;  // floats; in longer vectors each rank sums a piece
+constexpr int64_t kScatterFrom = 16 << 10;  // floats; from here on each rank sums a piece
 
 class MpiCommunicator final : public Communicator {
  public:
@@ -73,7 +73,7 @@ class MpiCommunicator final : public Communicator {
                                                             : ScatterAddGather(data);
   }
 
-  // Two ranks: a + b == b + a bit for bit, so each adds what the other sent.
+  // Two ranks: a + b == b + a bit for bit, so each rank adds the other's data to its own.
   absl::Status ExchangeAndAdd(absl::Span<float> data) {
     buffer_.resize(std::max(buffer_.size(), data.size()));
     const int count = static_cast<int>(data.size());
@@ -85,7 +85,7 @@ class MpiCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  // pieces: size_ pieces of `count`, rank by rank; their sum, ((p0 + p1) + p2) + ...
+  // Adds size_ pieces of `count` values in rank order: ((p0 + p1) + p2) + ...
   void SumInRankOrder(const float* pieces, size_t count, float* sum) const {
     for (size_t i = 0; i < count; ++i) sum[i] = pieces[i] + pieces[count + i];
     for (int r = 2; r < size_; ++r) {
@@ -104,8 +104,8 @@ class MpiCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  // Rank r sums piece r of all vectors, then all gather the sums. Each value is sent twice instead
-  // of size_ times.
+  // Rank r sums piece r of all vectors. Then all ranks gather the sums. Each value is sent twice
+  // instead of size_ times.
   absl::Status ScatterAddGather(absl::Span<float> data) {
     const size_t piece = data.size() / size_;  // the remainder is gathered below
     const int count = static_cast<int>(piece);
@@ -123,7 +123,7 @@ class MpiCommunicator final : public Communicator {
 
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
-  std::vector<float> buffer_, sum_;  // kept from call to call
+  std::vector<float> buffer_, sum_;  // kept to reuse their memory
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Communicator over one MPI communicator, made by MpiWorld::Split alone. Sums are formed in rank
-// order on every rank, so their bits depend on the data alone, not on the MPI algorithm.
+// Communicator over one MPI communicator. Only MpiWorld::Split makes it. Sums are formed in rank
+// order on every rank, so their bits depend only on the data, not on the MPI algorithm.
 #pragma once
 
 #include <mpi.h>

@@ -13,7 +13,7 @@
 namespace coppice::comm {
 namespace {
 
-// Bytes that the socket took; -1: the connection has ended.
+// Returns the number of bytes that the socket took, or -1 if the connection has ended.
 ssize_t SendSome(int fd, const char* data, size_t size) {
   size_t sent = 0;
   while (sent < size) {
@@ -35,7 +35,7 @@ FrameStream::FrameStream(size_t max_body_bytes, int max_queued_frames)
 // The buffer grows with the bytes that have arrived, not with the length that a header announces.
 void FrameStream::MakeRoom() {
   const size_t held = end_ - begin_;
-  if (held == 0 && capacity_ > kReadAtOnce) {  // a large frame is gone, and so is its memory
+  if (held == 0 && capacity_ > kReadAtOnce) {  // free the memory of a large frame
     in_.reset();
     capacity_ = 0;
   }
@@ -63,7 +63,7 @@ bool FrameStream::Read(int fd) {
     if (result == 0) return false;
     end_ += static_cast<size_t>(result);
     total += static_cast<size_t>(result);
-    if (static_cast<size_t>(result) < room) return true;  // no need to ask once more
+    if (static_cast<size_t>(result) < room) return true;  // nothing more has arrived
   }
   return true;
 }

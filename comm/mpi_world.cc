@@ -15,7 +15,7 @@
 namespace coppice::comm {
 namespace {
 
-// MPI's own waits spin. This one sleeps between tests, because peers may still be loading.
+// The waits of MPI spin. This one sleeps between tests, because peers may still be loading.
 int WaitSleeping(MPI_Request* request) {
   auto pause = std::chrono::microseconds(50);
   for (int done = 0;;) {

@@ -29,9 +29,9 @@ std::chrono::nanoseconds Seconds(double seconds) {
 
 constexpr size_t kMostHeld =
     10000;  // messages kept while there is no coordinator; beyond that the oldest are dropped
-constexpr double kRegisterAgainS = 1.0;  // an unanswered Register is repeated after that
+constexpr double kRegisterAgainS = 1.0;  // an unanswered Register is repeated after this time
 constexpr double kRegisterUnheardS =
-    5.0;  // the same while no connection was seen: it waits in the socket
+    5.0;  // the same while there is no connection: the message waits in the socket
 constexpr int kGoodbyeLingerMs = 100;
 constexpr double kLongestGapBeats = 4;  // after a longer gap the process itself did not run
 
@@ -135,7 +135,7 @@ class ZmqNodeAgent final : public NodeAgent {
  private:
   std::string Name() const { return absl::StrCat("node ", options_.registration.node_id()); }
 
-  // The agent thread; the only user of channel_ once it runs.
+  // The agent's thread. Once it runs, nothing else uses channel_.
   void Run() {
     auto monitor = std::make_unique<ConnectionMonitor>(channel_->socket().zmq);
     proto::Register registration = options_.registration;
@@ -184,7 +184,7 @@ class ZmqNodeAgent final : public NodeAgent {
   }
 
   void OnMessage(proto::Register* registration) {
-    connected_ = true;  // in case the monitor's event comes later
+    connected_ = true;  // the monitor's event may come later
     register_queued_ = false;
     if (received_.has_given_up()) {
       if (options_.on_given_up) options_.on_given_up(received_.given_up().reason());
@@ -200,7 +200,7 @@ class ZmqNodeAgent final : public NodeAgent {
     }
   }
 
-  // True when the owner should see the message: an acceptance has the draft nodes.
+  // Returns true if the owner must see the message: an acceptance lists the draft nodes.
   bool OnRegisterAck(proto::Register* registration) {
     const proto::RegisterAck& ack = received_.register_ack();
     const bool first = !acknowledged_;
@@ -257,18 +257,18 @@ class ZmqNodeAgent final : public NodeAgent {
   std::unique_ptr<ClientChannel> channel_;
   std::atomic<bool> stopping_ = false;
 
-  // Agent thread only.
+  // Used only by the agent's thread.
   bool connected_ = false, registered_ = false, acknowledged_ = false, register_queued_ = false;
   SteadyTime next_beat_, next_register_;
   proto::CoordinatorMessage received_;
   std::deque<proto::NodeMessage> leaving_;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable answered_;
   std::optional<proto::RegisterAck> first_ack_;
   std::deque<proto::NodeMessage> outgoing_;
   std::deque<proto::CoordinatorMessage> incoming_;
-  std::atomic<bool> any_incoming_{false};  // spares the owner a system call and the lock
+  std::atomic<bool> any_incoming_{false};  // saves the owner a system call and the lock
   proto::NodeStatus status_;
 
   std::thread thread_;

@@ -39,7 +39,7 @@ class EventWaker final : public Waker {
   FileDescriptor event_;
 };
 
-// Both as zmq_poll and poll(2): entries in *items with their revents set.
+// For zmq_poll and poll(2). Fills *items, waits and sets their revents.
 template <typename Item, typename Wait>
 bool PollItems(absl::Span<const Pollable> sockets, std::vector<Item>* items, Wait wait,
                std::vector<bool>* ready) {
@@ -73,7 +73,7 @@ bool Poll(absl::Span<const Pollable> sockets, int timeout_ms, std::vector<bool>*
         [&](auto* first, size_t count) { zmq_poll(first, static_cast<int>(count), timeout_ms); },
         ready);
   }
-  thread_local std::vector<pollfd> items;  // poll(2) alone is cheaper
+  thread_local std::vector<pollfd> items;  // without ZeroMQ sockets, poll(2) is cheaper
   items.clear();
   for (const Pollable& socket : sockets) {
     const int events = POLLIN | (socket.writing ? POLLOUT : 0);
@@ -83,7 +83,7 @@ bool Poll(absl::Span<const Pollable> sockets, int timeout_ms, std::vector<bool>*
       sockets, &items,
       [&](auto* first, size_t count) {
         if (poll(first, count, timeout_ms) < 0) {
-          for (pollfd& item : items) item.revents = 0;  // a signal
+          for (pollfd& item : items) item.revents = 0;  // interrupted by a signal
         }
       },
       ready);

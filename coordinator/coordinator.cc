@@ -26,7 +26,7 @@ namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds kTick(20);
 constexpr double kInterruptDrain_s = 2;
-constexpr double kFarewell_s = 1;  // for nodes to leave after Stop
+constexpr double kFarewell_s = 1;  // time for nodes to leave after Stop
 
 RegistryOptions ForRegistry(const CoordinatorOptions& options,
                             const tokenizer::Tokenizer& tokenizer) {

@@ -62,11 +62,10 @@ int CoordinatorMain(int argc, char** argv) {
   ParseProgramFlags(kProgram, FlagUsage(), argc, argv);
   std::unique_ptr<comm::MpiWorld> world;
   const absl::Status status = Serve(&world);
-  // Finalizing MPI would wait for ranks that did not start; leaving without it makes mpirun end
-  // them too.
+  // MPI_Finalize would wait for ranks that did not start. Without it, mpirun ends them too.
   if (!status.ok()) std::_Exit(FailProgram(kProgram, status));
   if (world != nullptr) {
-    // MPI_Finalize waits for every rank; a hanging rank must not block the exit.
+    // MPI_Finalize waits for every rank. A hanging rank must not block the exit.
     std::thread([] {
       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
       std::_Exit(0);

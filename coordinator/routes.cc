@@ -61,7 +61,7 @@ std::string Unescaped(const std::string& text) {
   return plain;
 }
 
-// The names in a form that is safe in a header line.
+// The names, written so that they are safe in a header line.
 std::string HeaderList(const std::vector<std::string>& names) {
   std::string list;
   for (const std::string& name : names) {

@@ -66,8 +66,8 @@ class BeamDecoder {
   // Not empty until finished. PF-Gumbel: only the distinct picked parents.
   virtual absl::Span<const PathId> roots() const = 0;
   virtual DraftState draft_state() const = 0;
-  // What it needs of every target row. The caller fills in what differs from row to row
-  // (decoding/rows/row_need.h). Whole rows always suffice.
+  // What it needs of every target row. The caller fills in the fields that differ from row to row
+  // (decoding/rows/row_need.h). Whole rows are always enough.
   virtual RowNeed row_need() const { return {}; }
   // Deepest useful draft now: max_tokens - 1 - layers committed, at least 0.
   virtual int max_useful_depth() const = 0;

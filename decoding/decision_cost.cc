@@ -9,8 +9,9 @@
 namespace coppice::decoding {
 namespace {
 
-// Passes over the entries of a layer. 5.6 without replacement ranks one slot: every beam runs a
-// race, the beam of an output runs its race again, and both run once more for the places of ends.
+// Number of passes over the entries of a layer. 5.6 without replacement ranks one slot: every beam
+// runs a race, and the beam of an output runs its race again. Both may happen a second time, to
+// fill the places of ends.
 int64_t Passes(const MethodRow& row, const DecodingParams& params) {
   const bool one_slot =
       row.name == "gumbel_slots" && params.kind == DecodingKind::kBeamSamplingWithoutReplacement;
@@ -31,7 +32,7 @@ int64_t Entries(const DecodingParams& params, int vocab_size) {
 
 int64_t LayerNoise(const DecodingParams& params, int vocab_size) {
   const absl::StatusOr<const MethodRow*> row = ResolveMethod(params);
-  // Methods that serve the joint warps decide over the joint layer in every mode.
+  // The methods that serve the joint warps decide over the joint layer, in every mode.
   if (!row.ok() || !(*row)->joint_warps) return 0;
   return Passes(**row, params) * Entries(params, vocab_size);
 }

@@ -39,7 +39,7 @@ absl::Status CheckWarp(const DecodingParams& params) {
   return absl::OkStatus();
 }
 
-// Checks parameters, each already in its range, against the method.
+// Checks the parameters against the method. Each is already in its range.
 absl::Status CheckOptions(const MethodRow& row, const DecodingParams& params) {
   if (row.reads("min_width") && params.min_width > params.beam_width) {
     return Bad("min_width",
@@ -75,7 +75,7 @@ absl::Status CheckParams(const DecodingParams& params) {
   return CheckWarp(params);
 }
 
-// Beam search ranks raw log-probabilities; its temperature 0 means the same.
+// Beam search ranks raw log-probabilities. Temperature 0 does not change that.
 DecodingParams Neutralised(DecodingParams params) {
   if (params.kind == DecodingKind::kBeamSearch) params.warp.temperature = 1;
   return params;

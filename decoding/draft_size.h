@@ -12,18 +12,18 @@ namespace coppice::decoding {
 struct DraftSize {
   bool drafts = false;  // false: plain, or a method that drafts nothing
   bool chosen = false;  // the request names width, depth or tree
-  int width = 0;        // nodes of the first layer that request or form fix; 0 = free
-  int depth = 0;        // layers that the request fixes; 0 = free
-  int beams = 0;        // rows that the draft model evaluates in a level, when not those of a layer
+  int width = 0;        // nodes of the first layer, if request or form prescribe them; 0 = free
+  int depth = 0;        // layers, if the request prescribes them; 0 = free
+  int beams = 0;        // rows of a level of the draft model, if not those of a layer
   std::optional<Topology> tree;  // the static tree; absent: as many nodes in every layer
 
-  // The most nodes that a draft of this shape ships.
+  // The most nodes that are sent for a draft of this shape.
   int Nodes(int shape_width, int shape_depth) const;
   // The most layers of this width whose nodes fit in max_nodes.
   int DeepestWithin(int shape_width, int max_nodes) const;
 };
 
-// Nothing where no method serves the parameters.
+// Empty (no drafts) if no method serves the parameters.
 DraftSize DraftSizeOf(const DecodingParams& params);
 
 }  // namespace coppice::decoding

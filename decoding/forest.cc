@@ -14,7 +14,8 @@ absl::Status Bad(absl::string_view field, int index, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("draft forest: ", field, "[", index, "]: ", what));
 }
 
-// Checks begin[0] = 0, non-decreasing, last = total. The array may be absent when total is 0.
+// Checks that begin[0] = 0, that begin never decreases, and that it ends with total. The array may
+// be absent if total is 0.
 absl::Status CheckLayers(absl::string_view field, const std::vector<int32_t>& begin, size_t total) {
   if (begin.empty()) {
     if (total == 0) return absl::OkStatus();

@@ -35,7 +35,7 @@ bool IsGreedy(const DecodingParams& params) {
   return params.kind == kMultinomial && params.warp.temperature == 0;
 }
 
-// At temperature 0 there is no noise to replay: the draft ranks guesses by score.
+// At temperature 0 there is no noise to replay, so the draft ranks its guesses by score.
 std::unique_ptr<Drafter> DraftPfGumbel(const DecodingParams& params, const DraftState& state,
                                        int width) {
   if (IsGreedy(params)) return MakeSearchDrafter(params, state, width, /*look_ahead=*/false);
@@ -52,13 +52,13 @@ std::unique_ptr<Drafter> DraftHierarchicalGumbel(const DecodingParams& params,
   return MakeSearchDrafter(params, state, width, /*look_ahead=*/true);
 }
 
-// Greedy is the verifier of 5.7 at width 1 on one-hot rows: the argmax chain.
+// Greedy decoding is the verifier of 5.7 at width 1 on one-hot rows: the argmax chain.
 std::unique_ptr<BeamDecoder> DecodeCertified(const DecodingParams& params) {
   if (params.kind == kMultinomial) return MakePfGumbelDecoder(params);
   return MakeSearchDecoder(params, /*certified=*/true);
 }
 
-// A rule for the nodes of a draft tree together with the law of their children (4.6).
+// A decoder with a rule for the nodes of a draft tree and the law of their children (4.6).
 template <NodeRule rule, ChildLaw law>
 MethodRow DraftedTree(absl::string_view name, absl::string_view source) {
   return {.name = name,

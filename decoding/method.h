@@ -51,12 +51,12 @@ struct MethodRow {
                                            int width);
   // Checks what the verifier needs beyond DraftForest::Validate; nullptr: nothing.
   absl::Status (*check_forest)(const DraftForest& forest) = nullptr;
-  int most_children = 0;  // kTree: what one node may have; 0 = any number
+  int most_children = 0;  // kTree: the most children of a node; 0 = any number
   // For methods that verify the children of a node by a rule (4.6): the rule and the children's
   // law.
   NodeRule node_rule = nullptr;
   ChildLaw child_law = ChildLaw::kIid;
-  bool greedy_only = false;  // serves multinomial at temperature 0 alone
+  bool greedy_only = false;  // serves multinomial only at temperature 0
 
   bool reads(absl::string_view option) const;
 };

@@ -39,7 +39,7 @@ struct ParameterRange {
   double low = 0;
   double high = std::numeric_limits<double>::max();
   bool open_low = false;  // low itself is refused
-  bool or_zero = false;   // 0 is served too, though below low
+  bool or_zero = false;   // 0 is served too, although it is below low
 
   bool Has(double value) const;  // false for NaN
 };
@@ -70,9 +70,9 @@ struct ParameterRow {
   const char* object = "";          // object of the request that has the field: "", "speculative"
   ParameterMember member;
   ParameterRange range;                  // what the algorithms accept
-  std::optional<ParameterRange> served;  // what a request may ask for; absent = range
+  std::optional<ParameterRange> served;  // range of a request; absent = `range`
   ParameterLimit limit = ParameterLimit::kNone;
-  const char* zero_word = nullptr;    // how a request says 0: "auto"; then numbers begin at 1
+  const char* zero_word = nullptr;    // the word for 0 in a request: "auto"; numbers start at 1
   const char* own_syntax = nullptr;   // if the API has its own code to read it: values, in words
   const char* own_default = nullptr;  // if the default is not the member's: the default, in words
   ParameterGroup group = ParameterGroup::kDecoding;

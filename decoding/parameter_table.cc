@@ -12,7 +12,7 @@ constexpr double kMostDouble = std::numeric_limits<double>::max();
 constexpr double kMostInt = std::numeric_limits<int>::max();
 constexpr char kSpeculative[] = "speculative";
 
-// Member<&DecodingParams::warp, &WarpParams::top_k>() is the scalar at the end of the path.
+// Member<&DecodingParams::warp, &WarpParams::top_k>() is the scalar at the end of this path.
 template <auto... path>
 ParameterMember Member() {
   using T = std::decay_t<decltype((std::declval<DecodingParams&>().*....*path))>;

@@ -67,13 +67,13 @@ bool IsStopId(const DecodingParams& params, TokenId token) {
 }
 
 int MostBeams(const DecodingParams& params) {
-  // 5.3: a dynamic width may pass W, up to the drafts of a layer.
+  // 5.3: a dynamic width may be larger than W, up to the number of drafts of a layer.
   if (params.width_threshold > 0) {
     const int drafts =
         params.draft_width > 0 ? params.draft_width : AutoDraftWidth(params.beam_width);
     return std::max({params.beam_width, params.min_width, drafts});
   }
-  // What drafts nothing and still reads draft_beams (6.1) searches with the target itself.
+  // A method that drafts nothing but reads draft_beams (6.1) searches with the target itself.
   const MethodRow* row = params.method;
   const bool searches =
       row != nullptr && row->form == DraftForm::kNone && row->reads("draft_beams");

@@ -55,7 +55,7 @@ struct WarpParams {
   WarpMode mode = WarpMode::kRow;
 };
 
-// Far above any policy; keeps sizes computed from parameters small.
+// Far above any limit in use. Keeps sizes that are computed from parameters small.
 inline constexpr int kMostBeams = 1 << 16;
 
 // Section numbers are those of docs/algorithms.md.
@@ -76,11 +76,11 @@ struct DecodingParams {
   // Hypotheses returned, the best by score. At most beam_width.
   int num_hypotheses = 1;
 
-  // Tokens of a hypothesis at most, the stop id counted. Admission reserves KV for all of them, so
-  // a smaller value lets more sequences run at once.
+  // The most tokens of a hypothesis, including the stop id. Admission reserves KV for all of them,
+  // so a smaller value lets more sequences run at once.
   int max_tokens = 256;
 
-  // Stop ids have probability 0 before so many tokens.
+  // Before this many tokens, stop ids have probability 0.
   int min_tokens = 0;
 
   // Seed of every random choice of the sequence.
@@ -153,7 +153,7 @@ int AutoDraftWidth(int beam_width);
 inline constexpr int kAutoDraftDepth = 4;
 inline constexpr int kMaxAutoDraftDepth = 6;
 
-// Whether a token ends its hypothesis.
+// True if the token ends its hypothesis.
 bool IsStopId(absl::Span<const TokenId> stop_ids, TokenId token);
 bool IsStopId(const DecodingParams& params, TokenId token);
 

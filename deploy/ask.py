@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Asks a Coppice cluster the questions of a JSON lines file, each with drafts and without, and prints every
-hypothesis, its score, and what the drafts saved. With --tour it asks every question by every verification method
-that the server lists, and prints a line for each method. Python standard library only.
+"""Sends the questions of a JSON lines file to a Coppice cluster, each once with drafts and once without. Prints every
+hypothesis, its score, and what the drafts saved. With --tour, sends every question once for each verification method
+that the server lists, and prints one line per method. Uses only the Python standard library.
 
 A line of the file: {"prompt": ..., "title": ..., "body": {further fields of POST /v1/completions}}.
-Exit status 1 when a request fails, when the hypotheses with and without drafts differ, or when no draft was used.
+Exit status 1 if a request fails, if the hypotheses with and without drafts differ, or if no draft was used.
 """
 import argparse
 import json
@@ -15,7 +15,7 @@ import urllib.request
 
 
 def fetch(url, path, body=None):
-    """The JSON of a GET, or of a POST of `body`. SystemExit with the server's own message when it refuses."""
+    """Returns the JSON of a GET, or of a POST if there is a `body`. Exits with the server's message on an error status."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"})
     try:
@@ -34,7 +34,7 @@ def complete(url, body):
 
 
 def hypotheses(answer):
-    """What must be equal with and without drafts: ids, scores and ends of the choices, in order."""
+    """What must be the same with and without drafts: token ids, text, scores and finish reasons, in order."""
     return [(c.get("token_ids"), c["text"], c.get("score"), c.get("joint_logprob"), c["finish_reason"])
             for c in answer["choices"]]
 
@@ -48,7 +48,7 @@ def describe(name, answer, seconds):
 
 
 def ask(url, question, number, total):
-    """Prints one question; returns (hypotheses equal, drafted nodes, layers and passes with drafts)."""
+    """Asks and prints one question. Returns (hypotheses equal?, drafted nodes, layers, target passes); the counts are with drafts."""
     body = dict(question.get("body", {}), prompt=question["prompt"], return_token_ids=True)
     drafted, drafted_s = complete(url, body)
     plain, plain_s = complete(url, dict(body, speculative=False))
@@ -67,7 +67,7 @@ def ask(url, question, number, total):
 
 
 def by_method(question, method, decoding):
-    """The question's body, asked for with this decoding of a row of /v1/models' capabilities.methods."""
+    """The request body for this question with one method and one of its decodings, as /v1/models lists them."""
     body = dict(question.get("body", {}), prompt=question["prompt"], decoding=decoding)
     if decoding == "multinomial":
         body.pop("beam_width", None)
@@ -86,7 +86,7 @@ def by_method(question, method, decoding):
 
 
 def tour(url, questions):
-    """Every question by every method and decoding; a line of sums for each."""
+    """Asks every question with every method and decoding. Prints one line of totals for each method and decoding."""
     print(f"{'method':<25}{'decoding':<34}{'law':<10}{'layers per pass':>15}{'drafted':>9}{'accepted':>9}{'ms each':>9}  first answer")
     for method in fetch(url, "/v1/models")["data"][0]["capabilities"]["methods"]:
         for decoding in method["decodings"]:
@@ -106,7 +106,7 @@ def tour(url, questions):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8000")
-    parser.add_argument("--tour", action="store_true", help="every question by every method that the server lists")
+    parser.add_argument("--tour", action="store_true", help="ask every question with every method that the server lists")
     parser.add_argument("file")
     args = parser.parse_args()
     with open(args.file, encoding="utf8") as lines:
@@ -116,9 +116,9 @@ def main():
         return
     results = [ask(args.url, question, i + 1, len(questions)) for i, question in enumerate(questions)]
     layers, passes = sum(r[2] for r in results), sum(r[3] for r in results)
-    print(f"\nIn all {layers} layers in {passes} target passes with drafts ({layers / max(passes, 1):.2f} layers per pass; "
-          "without drafts it is 1).\nA pass of this small target takes about a millisecond; with a large one the passes "
-          "are the time.")
+    print(f"\nTotal with drafts: {layers} layers in {passes} target passes ({layers / max(passes, 1):.2f} layers per pass; "
+          "without drafts it is 1).\nA pass of this small target takes about a millisecond. With a large target, the passes "
+          "take most of the time.")
     if not all(r[0] for r in results):
         sys.exit("ask: hypotheses differ with and without drafts")
     if not any(r[1] for r in results):

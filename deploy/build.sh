@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Configures and builds one preset (release unless named) with progress on the screen: build.sh [PRESET] [TARGET...]
+# build.sh [PRESET] [TARGET...]: configures and builds one preset (default: release), with progress on the screen.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=${1:-release}

@@ -4,12 +4,12 @@
 #               [--stuck-after SECONDS] [--backend cpu|cuda] [--preset NAME]
 # cluster.sh down [--port P | --state DIR]
 # cluster.sh status [--port P | --state DIR]
-# up starts a cluster of your own models on this host, in the background: a coordinator, R replicas of T ranks (one
-# mpirun each, so that a failure stays in its replica), D draft nodes (none without --draft), and returns 0 when all of
-# them are ready; else non-zero with the reason, leaving nothing behind. down ends it. status exits 0 when it is ready.
-# --backend is what replicas and draft nodes compute on; cuda needs programs built with it: --preset cuda takes those
-# of build/cuda (the default is release, or $COPPICE_BIN). CUDA_VISIBLE_DEVICES says which device a process gets.
-# A replica or draft node that hangs ends its processes and stays down; status names it, its log says why.
+# up starts a cluster of your own models on this host, in the background: a coordinator, R replicas of T ranks (each has
+# its own mpirun, so a failure stays in its replica) and D draft nodes (none without --draft). It returns 0 when all are
+# ready. Otherwise it stops everything, says why and returns non-zero. down stops the cluster. status exits 0 if it is ready.
+# --backend says where replicas and draft nodes compute. cuda needs a CUDA build: --preset cuda uses the programs of
+# build/cuda (default: release, or $COPPICE_BIN). CUDA_VISIBLE_DEVICES selects the device of a process.
+# If a replica or draft node hangs, its processes end and it stays down. status names it; its log says why.
 # Logs and process ids are in ${XDG_STATE_HOME:-~/.local/state}/coppice/PORT.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -59,7 +59,7 @@ url=http://127.0.0.1:$port
 . "$here/environment.sh"
 [ -z "${option[preset]:-}" ] || coppice_bin=$coppice_root/build/${option[preset]}/bin
 
-# The time at which process $1 started, in clock ticks since boot: tells a process from a later one of the same id.
+# The start time of process $1, in clock ticks since boot. It tells a process from a later one with the same id.
 started_at() {
   local line
   { IFS= read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
@@ -67,7 +67,7 @@ started_at() {
   [ "${line[0]}" != Z ] && echo "${line[19]}"
 }
 
-# Lines "name pid" of the processes of $state/processes ("name pid start") that still run.
+# Prints a line "name pid" for each process of $state/processes ("name pid start") that still runs.
 running() {
   local name pid start
   while read -r name pid start; do
@@ -75,7 +75,7 @@ running() {
   done <"$state/processes"
 }
 
-# Starts a process "$2..." called $1 in a session of its own, its output in the log of that name.
+# Starts the command "$2..." in a new session. Its name is $1, and its output goes to $1.log.
 start() {
   local name=$1
   shift
@@ -129,7 +129,7 @@ up() {
     --model="$target" ${option[name]:+--served_model_name="${option[name]}"} \
     ${option[stuck-after]:+--stuck_after="${option[stuck-after]}"}
   for ((i = 0; i < option[replicas]; i++)); do
-    # A session folder for each mpirun: two that start at once race to make what they would share, and one fails.
+    # Each mpirun gets its own session folder. Two that start at once would race to create a shared one, and one would fail.
     mkdir "${coppice_run_folders[0]}/replica-$i"
     start "replica-$i" env "OMPI_MCA_orte_tmpdir_base=${coppice_run_folders[0]}/replica-$i" mpirun -q -np "${option[tp]}" "$coppice_bin/coppice-worker" --coordinator="$control" \
       --replica_id="replica-$i" --tp="${option[tp]}" --model="$target" --backend="${option[backend]}" --dtype="${option[dtype]}" --threads="$threads" \
@@ -144,7 +144,7 @@ up() {
   echo "cluster: ready at $url, logs in $state"
 }
 
-# Waits until the replicas and $1 draft nodes are ready; fails with the reason of the first process that ends.
+# Waits until the replicas and $1 draft nodes are ready. If a process ends first, prints its reason and fails.
 wait_ready() {
   local expected begun=$SECONDS reason last='' name pid start
   expected=$(wc -l <"$state/processes")

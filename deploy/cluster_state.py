@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Asks a coordinator whether its cluster is ready. Python standard library only.
+"""Asks a coordinator whether its cluster is ready. Uses only the Python standard library.
 
-  cluster_state.py ready --url URL [--replicas R] [--drafts D]   exit 0 when /ready is 200 and so many nodes are ready;
-                                                                 else prints what is missing and exits 1
-  cluster_state.py show --url URL                                prints /cluster as a short table; exit 1 when not ready
+  cluster_state.py ready --url URL [--replicas R] [--drafts D]   exits 0 if /ready answers 200 and R replicas and D draft
+                                                                 nodes are ready; else prints what is missing, exits 1
+  cluster_state.py show --url URL                                prints /cluster as a short table; exits 1 if not ready
 """
 import argparse
 import json
@@ -13,7 +13,7 @@ import urllib.request
 
 
 def get(url):
-    """(status, body text) of a GET; OSError when nobody answers."""
+    """(status, body text) of a GET. Raises OSError if there is no answer."""
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
             return answer.status, answer.read().decode()
@@ -22,7 +22,7 @@ def get(url):
 
 
 def reason_of(body):
-    """The message of an error or state body, whatever its shape."""
+    """The message in the body of an error or a state answer. The body may be JSON of several shapes, or plain text."""
     try:
         content = json.loads(body)
     except ValueError:
@@ -34,7 +34,7 @@ def reason_of(body):
 
 
 def missing_nodes(cluster, replicas, drafts):
-    """What keeps the cluster from being complete, or None."""
+    """Says which nodes are missing, or None if the cluster is complete."""
     for kind, key, wanted in (("replica", "replicas", replicas), ("draft node", "draft_nodes", drafts)):
         ready = sum(node.get("state") == "ready" for node in cluster.get(key, []))
         if ready < wanted:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # demo.sh [--once] [--tour] [--port N] [--no-build]
-# Installs what is missing, builds, starts one cluster under one mpirun (a coordinator, a target replica of two
-# tensor-parallel ranks, a draft node) on the model pair in deploy/demo, asks it the questions there, and serves at
-# http://127.0.0.1:8000 until Ctrl-C. --once: stop after the questions; non-zero when anything failed. --tour: the questions
-# by every verification method that there is, a line for each.
+# Installs what is missing, builds, and starts a cluster under one mpirun: a coordinator, a target replica of two
+# tensor-parallel ranks and a draft node, with the model pair in deploy/demo. Asks it the questions in deploy/demo, then serves
+# at http://127.0.0.1:8000 until Ctrl-C. --once: exits after the questions, non-zero if anything failed. --tour: asks the
+# questions with every verification method and prints one line for each.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -44,7 +44,7 @@ finish() {
   trap - EXIT
   trap '' INT TERM HUP
   if [ -n "$session" ]; then
-    coppice_end_sessions 2 "$session"  # one signal: a second makes mpirun skip its clean-up
+    coppice_end_sessions 2 "$session"  # sends one SIGTERM: after a second one, mpirun would skip its clean-up
     wait "$session" 2>/dev/null || true
   fi
   rm -rf "${coppice_run_folders[@]}"
@@ -56,7 +56,7 @@ trap 'exit 143' TERM HUP
 
 target=deploy/demo/text2sql-target draft=deploy/demo/text2sql-draft
 threads=$(coppice_threads 2)
-# A session of its own, so that Ctrl-C comes to this script alone, which then ends mpirun.
+# mpirun gets its own session, so Ctrl-C reaches only this script. The script then ends mpirun.
 setsid setpriv --pdeathsig TERM mpirun -q \
   -np 1 "$coppice_bin/coppice-coordinator" --listen="127.0.0.1:$port" --model=$target --served_model_name=text2sql : \
   -np 2 "$coppice_bin/coppice-worker" --model=$target --tp=2 --dtype=f32 --threads="$threads" : \

@@ -1,5 +1,5 @@
-# Sourced by the launchers and tests: settings under which MPI and OpenMP behave on one host. A variable that the
-# user has set stays as it is. Why each one: docs/operating.md, "Settings of MPI and OpenMP".
+# Sourced by the launchers and tests. Sets what MPI and OpenMP need to work well on one host. A variable that the user has
+# already set is not changed. The reason for each setting: docs/operating.md, "Settings of MPI and OpenMP".
 # shellcheck shell=bash
 
 coppice_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -20,20 +20,20 @@ if [ "$(id -u)" -eq 0 ]; then
   coppice_default OMPI_ALLOW_RUN_AS_ROOT 1
   coppice_default OMPI_ALLOW_RUN_AS_ROOT_CONFIRM 1
 fi
-# Cross-memory attach is refused to siblings by Yama and by the seccomp filters of containers.
+# Yama and the seccomp filters of containers forbid cross-memory attach between sibling processes.
 if [ "$(cat /proc/sys/kernel/yama/ptrace_scope 2>/dev/null || echo 0)" != 0 ] ||
   grep -q '^Seccomp:[[:space:]]*2' /proc/self/status 2>/dev/null; then
   coppice_default OMPI_MCA_btl_vader_single_copy_mechanism none
 fi
 
-# Threads for each of $1 processes that compute at the same time on this host; at least 1.
+# Prints how many threads each of $1 processes gets when all of them compute at the same time on this host; at least 1.
 coppice_threads() {
   local each=$(($(nproc) / $1))
   echo $((each > 0 ? each : 1))
 }
 
-# Makes the folders in which MPI keeps its session files and shared-memory segments, private to one launch, so that
-# whoever made them can remove them whatever happened: sets coppice_run_folders.
+# Makes the folders for MPI's session files and shared-memory segments and sets coppice_run_folders to them. They belong to
+# this launch alone, so the caller can always remove them.
 coppice_make_run_folders() {
   local session
   session=$(mktemp -d "${TMPDIR:-/tmp}/coppice.$$.XXXXXX")
@@ -45,19 +45,19 @@ coppice_make_run_folders() {
   fi
 }
 
-# Pids of the processes in session $1 (mpirun gives its ranks process groups of their own, but not sessions).
+# Prints the pids of the processes in session $1. (mpirun puts its ranks in new process groups, but not in new sessions.)
 coppice_session_pids() {
   local stat line pid state parent group session rest
   for stat in /proc/[0-9]*/stat; do
     { IFS= read -r line <"$stat"; } 2>/dev/null || continue
     pid=${line%% *}
-    # shellcheck disable=SC2034  # the fields before and after are read past
+    # shellcheck disable=SC2034  # only state and session are used
     read -r state parent group session rest <<<"${line##*) }"
     if [ "$session" = "$1" ] && [ "$state" != Z ]; then echo "$pid"; fi
   done
 }
 
-# Ends the sessions $2...: SIGTERM to their leaders, SIGKILL to all that is left $1 seconds later.
+# Ends the sessions $2...: sends SIGTERM to their leaders, and after $1 seconds SIGKILL to every process that is left.
 coppice_end_sessions() {
   local grace=$1 session left deadline
   shift
@@ -73,5 +73,5 @@ coppice_end_sessions() {
   kill -KILL "${left[@]}" 2>/dev/null || true
 }
 
-# The reason lines that programs printed to the logs $@ before they ended ("coppice-worker: ...").
+# Prints the lines of the logs $@ in which a program says why it ended ("coppice-worker: ...").
 coppice_reasons() { grep -hE '^coppice-[a-z]+: ' "$@" 2>/dev/null | sort -u | head -n 8; }

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # gpu_check.sh pack | run [--out DIR] [--dry-run]
-# What only a GPU can tell, in one call of less than ten minutes: whether the CUDA backend computes what it should, and how
-# fast it is against what the device can do.
-#   pack  on a machine that builds Coppice: programs for sm_80 and sm_90 that need glibc, the driver and cuBLASLt alone, in
-#         build/gpu_check, with this script. That folder is all that a GPU machine needs.
-#   run   on a machine with a GPU and the CUDA toolkit. Each part has its own time limit, and one that fails stops no other.
-#         Writes DIR/gpu_check.json and a log for each part (DIR: ./gpu_check_out), prints a table last. Status 1 when a
-#         part failed or was not run.
-#   --dry-run  lists the parts and says whether the programs are there and load. Needs no GPU and measures nothing.
+# Tests and measures the CUDA backend on a GPU, in less than ten minutes: whether its results are correct, and how fast it is
+# compared with the limits of the device.
+#   pack  on a machine that builds Coppice: puts the programs for sm_80 and sm_90 and this script into build/gpu_check. They
+#         need only glibc, the driver and cuBLASLt. That folder is all that the GPU machine needs from here.
+#   run   on a machine with a GPU and the CUDA toolkit. Each part has its own time limit; after a failure the others still
+#         run. Writes DIR/gpu_check.json and one log per part (default DIR: ./gpu_check_out), then prints a table. Exit
+#         status 1 if a part failed or was not run.
+#   --dry-run  lists the parts and says whether the programs exist and load. Needs no GPU and measures nothing.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 programs=(cuda_kernels_gpu_test cuda_backend_test coppice-bench-cuda)
@@ -29,7 +29,7 @@ pack() {
   rm -rf "$out"
   mkdir -p "$out"
   for program in "${programs[@]}"; do cp "$build/bin/$program" "$out/"; done
-  # Debian has no archive of Highway: the library lies beside the programs, which look for it there.
+  # Debian has no static library of Highway. The shared one goes beside the programs, which look for it there.
   libraries=$(for program in "${programs[@]}"; do ldd "$build/bin/$program"; done | awk '/libhwy/ {print $3}' | sort -u)
   for library in $libraries; do cp -L "$library" "$out/"; done
   cp "$here/gpu_check.sh" "$out/"
@@ -41,7 +41,7 @@ pack() {
   say "$out: $((bytes >> 10)) KiB; on the GPU machine: gpu_check/gpu_check.sh run --out DIR"
 }
 
-# Folders that may have cuBLASLt, after those of LD_LIBRARY_PATH.
+# Prints the folders in which cuBLASLt may be, each after a colon, to be appended to LD_LIBRARY_PATH.
 library_folders() {
   local toolkit folder compiler
   compiler=$(command -v nvcc || true)
@@ -71,7 +71,7 @@ find_programs() {
   return $broken
 }
 
-# Parts: name, seconds, what it is. The command of part NAME is the function part_NAME.
+# Parts: name, time limit in seconds, description. The function part_NAME runs part NAME.
 parts=(
   "facts|20|device and driver"
   "ceilings|40|bandwidth of a copy, rate of a bf16 product"
@@ -110,7 +110,7 @@ bench() {
   "$bin/coppice-bench-cuda" "$1" --json="$out/measured.jsonl" ${bandwidth:+"--bandwidth=$bandwidth"}
 }
 
-# Status 77: the tool is missing or does not serve this machine; its output says which.
+# Returns 77 if the tool is missing or does not work on this machine; the output says which.
 sanitizer() {
   local tool=compute-sanitizer status=0
   command -v $tool >/dev/null || tool=${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer
@@ -127,7 +127,7 @@ sanitizer() {
   return $status
 }
 
-# One part in a process of its own; the answer in `outcome`.
+# Runs one part in a new process. Sets `outcome`, and `took` in seconds.
 run_part() {
   local name=$1 seconds=$2 status=0 begin=$SECONDS
   if [ "$name" != facts ] && [ $device = 0 ]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what building and running Coppice needs and this machine lacks, from the distribution's own packages
-# (Debian 12, Ubuntu 24.04). With --tests also what only the tests need. Returns at once when nothing is missing. Called by
-# demo.sh and test.sh; safe to run again.
+# Installs the packages that Coppice needs to build and run and that this machine lacks, from the distribution (Debian 12,
+# Ubuntu 24.04). With --tests, also those that only the tests need. Returns at once if nothing is missing. Called by demo.sh
+# and test.sh; safe to run again.
 set -euo pipefail
 
 packages=(
@@ -51,10 +51,10 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 export DEBIAN_FRONTEND=noninteractive
 echo "setup: reading the package lists"
-"${as_root[@]}" apt-get update -q || echo "setup: package lists could not be refreshed; trying with those at hand" >&2
+"${as_root[@]}" apt-get update -q || echo "setup: the package lists could not be refreshed; trying with the old ones" >&2
 echo "setup: installing"
 if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; then
-  echo "setup: apt-get could not install the packages (its own message is above)" >&2
+  echo "setup: apt-get could not install the packages (its message is above)" >&2
   exit 1
 fi
 echo "setup: done"

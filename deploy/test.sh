@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, runs every test but the long ones; then, where the headers of the CUDA toolkit are, those of
-# the CUDA backend over a simulated device. Arguments: --label NAME runs the tests with that label only (`long`: the statistical
-# tests with ten times the samples, and tests/mutants); --preset NAME builds and tests another preset (asan, tsan); the rest goes to ctest
-# (-R PATTERN, -V, ...), which then runs alone.
+# Installs what is missing, builds, and runs every test except the long ones. If the headers of the CUDA toolkit are installed, then
+# also tests the CUDA backend on a simulated device. --label NAME: only tests with that label (`long`: the statistical tests with ten
+# times the samples, and tests/mutants). --preset NAME: builds and tests another preset (asan, tsan). Other arguments go to ctest
+# (-R PATTERN, -V, ...). With --label, --preset or other arguments, the CUDA tests are left out.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,7 +11,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --label)
       [ $# -ge 2 ] || { echo "test: --label needs a name" >&2; exit 2; }
-      # The other presets leave the long tests out.
+      # Only the preset release-long runs the long tests.
       if [ "$2" = long ]; then preset=release-long; else arguments+=(-L "$2"); fi
       shift 2 ;;
     --preset)
@@ -29,7 +29,7 @@ deploy/build.sh "$build"
 . deploy/environment.sh
 ctest --preset "$preset" --no-tests=error "${arguments[@]}"
 
-# Where the headers of the CUDA toolkit are: the CUDA backend over a simulated device, and a cluster of it.
+# If the headers of the CUDA toolkit are installed: the CUDA backend on a simulated device, and a cluster that uses it.
 cuda=${CUDA_PATH:-/usr/local/cuda}
 if [ "$preset" = release ] && [ ${#arguments[@]} -eq 0 ] && [ -f "$cuda/include/cuda_bf16.h" ]; then
   deploy/build.sh cuda-sim coppice-coordinator coppice-worker coppice-draft cuda_backend_test cuda_device_test

@@ -13,7 +13,8 @@
 namespace coppice::draft_node {
 namespace {
 
-// Positions that the rows of a request need: those of the longest root, and one per level below.
+// The number of positions that a request needs: those of the longest root, and one per level below
+// it.
 int64_t PositionsNeeded(const DraftSession& session, const proto::DraftRequest& message) {
   std::vector<int64_t> length;
   int64_t longest = 0;
@@ -80,7 +81,7 @@ absl::Status DraftService::Run() {
 absl::Status DraftService::RunOnce(int timeout_ms) {
   if (!HasWork()) {
     runner_->step_clock()->Wait();
-    threads_->KeepAwake(false);  // the forest under way may have been closed
+    threads_->KeepAwake(false);  // the current forest may have been closed
     std::vector<comm::Pollable> sockets = {leaders_->socket()};
     if (agent_ != nullptr) sockets.push_back(agent_->socket());
     if (!comm::PollAwake(sockets, awake_until_s_)) comm::Poll(sockets, timeout_ms);
@@ -222,8 +223,7 @@ void DraftService::Begin(const Key& key, Slot* slot) {
   slot->builder = *std::move(builder);
 }
 
-// All sessions, starting with the first that the last pass had no room for, so that they take
-// turns.
+// All sessions, so that they take turns: the first is the one that did not fit into the last pass.
 std::vector<DraftService::Key> DraftService::Turns() const {
   std::vector<Key> turns;
   const auto first = slots_.lower_bound(first_);

@@ -25,16 +25,17 @@ namespace coppice::draft_node {
 struct DraftServiceOptions {
   // Rows of one pass at most. A larger forest is refused.
   int max_rows = 512;
-  // Prefill tokens of one pass at most, all sessions together. A smaller chunk delays the forests
-  // under way less.
+  // Prefill tokens of one pass at most, for all sessions together. With a smaller chunk, other
+  // forests wait less.
   int prefill_chunk = 256;
-  // Sequences drafted for at the same time; further ones are refused and decode without drafts.
-  // Raise it, and kv_bytes, when a node serves more sequences.
+  // The most sequences that it drafts for at the same time. Further ones are refused and decode
+  // without drafts. Raise it, and kv_bytes, if a node serves more sequences.
   int max_sessions = 64;
   // Seconds after which an unused session is dropped and its KV freed.
   double session_idle_s = 300;
-  // Leaders are told of a reply only when, in the last pass, it took no more seconds from the head
-  // to the choice of all levels. The default is how long a leader stays awake.
+  // A reply is announced to its leader only if, in the last pass, the time from the start of the
+  // head until all levels were chosen was shorter than this. Seconds. The default is how long a
+  // leader stays awake.
   double announce_within_s = comm::kStayAwake_s;
 };
 
@@ -99,7 +100,7 @@ class DraftService {
   bool stopped_ = false;
   double last_sweep_s_ = 0;
   double last_end_s_ = 0;     // seconds from the last head until its levels were chosen
-  double awake_until_s_ = 0;  // stay awake until then: a leader has announced a request
+  double awake_until_s_ = 0;  // stay awake until then, since a leader has announced a request
 };
 
 }  // namespace coppice::draft_node

@@ -1,5 +1,5 @@
-// What a draft node remembers of one sequence: its tokens and their KV trie. Every request is
-// matched against the trie, so late, lost and repeated rounds cost time but never correctness.
+// The state that a draft node keeps for one sequence: its tokens and their KV trie. Every request
+// is matched against the trie, so late, lost and repeated rounds cost time but never correctness.
 // Owned by DraftService's thread.
 #pragma once
 
@@ -28,14 +28,14 @@ class DraftSession {
   const decoding::DecodingParams& params() const { return params_; }
   model::SequenceHandle sequence() const { return sequence_; }
   int prompt_length() const { return prompt_length_; }
-  // True until the KV of all prompt tokens but the last is there. In a session opened in the middle
-  // of a sequence (fail-over): of all stable tokens but the last.
+  // True until the KV of all prompt tokens except the last has been computed. If the session was
+  // opened in the middle of a sequence (fail-over): of all stable tokens except the last.
   bool prefilling() const;
   // Adds at most `budget` prefill rows. ResourceExhausted: the pool is full.
   absl::Status AppendPrefill(int budget, model::StepBuilder* step);
 
-  // The generated tokens that all roots share are now `length`, and `added` are the last of them.
-  // OutOfRange when some before `added` never arrived.
+  // All roots now share `length` generated tokens, and `added` are the last of them. OutOfRange if
+  // some tokens before `added` never arrived.
   absl::Status ExtendStable(int length, absl::Span<const TokenId> added);
   // Generated length and path hash at the end of the stable tokens.
   int stable_length() const { return stable_length_; }

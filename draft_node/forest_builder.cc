@@ -49,7 +49,7 @@ absl::Status ForestBuilder::MatchRoots() {
     root_token_.push_back(request_.trie_token[entry]);
   }
   blocks_->Retain(sequence, roots_);
-  // Roots are rows with logits. The other missing tokens are rows without.
+  // Roots become rows with logits. The other missing tokens become rows without logits.
   std::erase_if(missing_, [this](const auto& entry) {
     return std::find(roots_.begin(), roots_.end(), entry.first) != roots_.end();
   });
@@ -140,7 +140,8 @@ absl::Status ForestBuilder::Consume(const kernels::StepRows& step, HostThreads* 
   }
   drafter_->Grow(rows);
   if (level_ == 0) {
-    // All tokens of the roots have KV now, so what the roots' parents share moves to the prefix.
+    // All tokens of the roots now have KV, so the tokens that the roots' parents share move to the
+    // prefix.
     std::vector<model::KvNode> parents;
     for (model::KvNode root : roots_)
       parents.push_back(blocks_->parent(session_->sequence(), root));

@@ -40,9 +40,9 @@ class ForestBuilder {
                                                               model::BlockManager* blocks);
 
   bool done() const { return level_ >= request_.depth || drafter_->frontier().empty(); }
-  // Whether the next pass is the last that its depth allows.
+  // True if the next pass is the last that its depth allows.
   bool at_last_level() const { return level_ + 1 >= request_.depth; }
-  // Whether a pass has run. Until then the new nodes of the session's trie have no KV.
+  // True if a pass has run. Until then, the new nodes of the session's trie have no KV.
   bool started() const { return level_ > 0; }
   uint32_t round() const { return request_.round; }
   int rows() const;  // of the next level

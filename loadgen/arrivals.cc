@@ -8,8 +8,8 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
-// The standard fixes the stream of the engine but not the distributions, so these follow the papers
-// named.
+// The C++ standard specifies the engine exactly, but not the distributions. So these distributions
+// are implemented here, from the papers named below.
 class GammaSource {
  public:
   explicit GammaSource(uint64_t seed) : engine_(seed) {}

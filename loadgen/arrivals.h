@@ -1,6 +1,6 @@
-// The times at which the requests of an open loop are to be sent. They are fixed from the seed
-// before the run, so a slow server never delays them (no coordinated omission). Called by main.
-// Pure function.
+// The times at which the requests of an open loop are sent. They are computed from the seed before
+// the run, so a slow server never delays them (no coordinated omission). Called by main. Pure
+// function.
 #pragma once
 
 #include <cstdint>

@@ -96,7 +96,7 @@ class LoadRun {
   void StartReady();
   asio::awaitable<void> RunRequest(int k);
   asio::awaitable<ErrorCode> Connect(Connection& connection);
-  // *answered: whether a byte of the answer has arrived.
+  // Sets *answered if a byte of the answer has arrived.
   asio::awaitable<ErrorCode> Exchange(Connection& connection, int k, bool* answered,
                                       bool* reusable);
   void Report() const;

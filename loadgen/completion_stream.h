@@ -24,7 +24,8 @@ class CompletionStream {
   bool done_ = false;
 };
 
-// The message of an error body: the OpenAI shape's code and message, else its first characters.
+// The message of an error body: code and message if it has the shape of OpenAI, else its first
+// characters.
 std::string ErrorText(std::string_view body);
 
 }  // namespace coppice::loadgen

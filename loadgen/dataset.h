@@ -1,5 +1,5 @@
-// The prompts of a run and the JSON bodies made from them. Called by main before the run. Pure but
-// for reading the file.
+// The prompts of a run and the JSON bodies made from them. Called by main before the run. Pure,
+// except for reading the file.
 #pragma once
 
 #include <cstdint>

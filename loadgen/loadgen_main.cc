@@ -33,7 +33,8 @@ int Fail(int status, const absl::Status& error) {
   return status;
 }
 
-// Waits until the server answers. Returns the model of the flags, else the first of /v1/models.
+// Waits until the server answers. Returns the model that the flags name, else the first of
+// /v1/models.
 absl::StatusOr<std::string> WaitForModel(const LoadgenOptions& options) {
   if (!options.model.empty() && options.ready_timeout_s == 0) return options.model;
   const absl::Time deadline = absl::Now() + absl::Seconds(options.ready_timeout_s);

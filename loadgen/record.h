@@ -1,4 +1,4 @@
-// What was measured of one request. Written by the client and completion_stream, read by report.
+// The measurements of one request. Written by the client and completion_stream, read by report.
 // Plain data.
 #pragma once
 

@@ -18,7 +18,7 @@ void AddStatistics(const std::string& name, const SampleStatistics& s, Json* jso
   }
 }
 
-// null where the denominator is 0.
+// null if the denominator is 0.
 Json Ratio(double numerator, double denominator) {
   return denominator > 0 ? Json(numerator / denominator) : Json();
 }

@@ -44,7 +44,7 @@ void BlockManager::Close(SequenceHandle handle) {
   KvSequence& sequence = impl_->Get(handle);
   for (int32_t block : sequence.runs) impl_->pool.Release(block);
   for (int32_t block : sequence.scratch) impl_->pool.Release(block);
-  // Tail first: a block becomes evictable before its parent does.
+  // Tail first, so a block can be evicted before its parent.
   for (size_t i = sequence.table.size(); i-- > 0;) impl_->pool.Release(sequence.table[i]);
   sequence = KvSequence();
   impl_->free_handles.push_back(handle);

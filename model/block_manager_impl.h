@@ -34,7 +34,7 @@ struct TrieNode {
 // One open sequence: its prefix blocks, its own blocks, its trie.
 struct KvSequence {
   bool open = false;
-  uint64_t generation = 0;  // tells this sequence from earlier ones with the same handle
+  uint64_t generation = 0;  // distinguishes this sequence from earlier ones with the same handle
   int prefix_length = 0;
   std::vector<int32_t> table;    // prefix blocks
   std::vector<int32_t> scratch;  // kept until Close

@@ -28,7 +28,7 @@ absl::StatusOr<kernels::DType> ServedDType(const MappedFile& file, const TensorI
                                                  info.dtype, ", expected F32, F16 or BF16"));
 }
 
-// A shard is a file beside its index, never a path out of the folder.
+// A shard must be a file in the folder of its index, never a path out of that folder.
 bool IsPlainFileName(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && !absl::StrContains(name, '/') &&
          !absl::StrContains(name, std::string(1, '\0'));
@@ -161,7 +161,7 @@ absl::StatusOr<uint64_t> Checkpoint::ComputeFingerprint() const {
   Fingerprint fingerprint;
   COPPICE_ASSIGN_OR_RETURN(const std::string config, ReadTextFile(dir_ + "/config.json"));
   fingerprint.Add(config);
-  for (const auto& [name, tensor] : tensors_) {  // in name order, however they are sharded
+  for (const auto& [name, tensor] : tensors_) {  // sorted by name, whatever the shards
     const TensorInfo& info = tensor.info;
     fingerprint.Add(absl::StrCat(name, " ", info.dtype, " ", ShapeText(info.shape)));
     const uint64_t last = info.end - std::min<uint64_t>(kSampleBytes, info.end - info.begin);

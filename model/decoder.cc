@@ -55,7 +55,7 @@ absl::Status Decoder::Allocate(kernels::Backend* backend) {
 void Decoder::Body(kernels::Ops* ops) {
   ops->CommitKv(pool_);
   if (!ops->has_rows()) return;
-  // Each token's row is on one rank, and the other ranks add zeros: the sum is exact.
+  // Each token's row is on one rank and the other ranks add zeros, so the sum is exact.
   ops->Embed(*parts_.weights.embedding, parts_.plan.vocab.begin, x_);
   if (ranks_ > 1) ops->AllReduce(x_);
   const int layers = parts_.config.num_layers;

@@ -25,7 +25,7 @@ struct DecoderParts {
   kernels::DType dtype = kernels::DType::kF32;  // of weights and KV
   uint64_t fingerprint = 0;                     // of the model's files; equal on every rank
   int max_rows = 0;                             // of a step
-  std::function<void()> on_layer;               // after the ops of each layer, may be empty
+  std::function<void()> on_layer;               // called after the ops of each layer; may be empty
 
   // Of this rank.
   kernels::KvPoolShape kv_shape(int64_t blocks) const;

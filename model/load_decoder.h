@@ -1,5 +1,5 @@
-// A Hugging Face folder as the parts of a decoder: configuration, this rank's shard and its packed
-// weights. Called once by whoever starts a model (model/model_runner.h).
+// Reads a Hugging Face folder into the parts of a decoder: configuration, this rank's shard and its
+// packed weights. Called once when a model starts (model/model_runner.h).
 #pragma once
 
 #include <functional>

@@ -71,9 +71,9 @@ absl::Status ReadSizes(const JsonFile& json, ModelConfig* config) {
   return absl::OkStatus();
 }
 
-// Llama-3 frequency scaling, as in Hugging Face's modeling_rope_utils: frequencies of wavelengths
-// above original / low_freq_factor are divided by factor, those of wavelengths below original /
-// high_freq_factor are kept, and between them the two are blended.
+// Llama-3 frequency scaling, as in Hugging Face's modeling_rope_utils. If a wavelength is above
+// original / low_freq_factor, its frequency is divided by factor. If it is below original /
+// high_freq_factor, its frequency is kept. Between the two, the results are blended.
 absl::Status ReadLlama3Scaling(const JsonFile& scaling, kernels::RopeConfig* rope) {
   COPPICE_ASSIGN_OR_RETURN(rope->llama3_factor, scaling.PositiveNumber("factor"));
   COPPICE_ASSIGN_OR_RETURN(rope->llama3_low_freq_factor, scaling.PositiveNumber("low_freq_factor"));

@@ -121,7 +121,7 @@ absl::Status ModelRunner::Submit(StepBuilder step) {
   return Start(std::move(plan));
 }
 
-// The same on every rank.
+// Runs the same on every rank.
 absl::Status ModelRunner::Start(StepPlan plan) {
   const PlanLimits limits{max_rows(), vocab_size(), config().max_positions, pool_->shape.blocks,
                           static_cast<int>(plan_.needs.size())};

@@ -36,7 +36,7 @@ absl::Status CheckEntries(absl::string_view field, absl::Span<const int32_t> val
   return absl::OkStatus();
 }
 
-// offsets [n + 1], non-decreasing from 0 to `size`.
+// offsets [n + 1] must not decrease and must go from 0 to `size`.
 absl::Status CheckOffsets(absl::string_view field, absl::Span<const int32_t> offsets, size_t n,
                           size_t size) {
   COPPICE_RETURN_IF_ERROR(CheckLength(field, offsets.size(), n + 1));
@@ -74,8 +74,8 @@ absl::Status CheckArrays(const StepPlan& plan, const PlanLimits& limits) {
   return CheckUnique("slot", plan.slot);
 }
 
-// A row with a chain sees its whole prefix; one without may see less. The last slot that it sees
-// must be the one that it writes.
+// A row with a chain sees its whole prefix. A row without one may see less. The last slot that a
+// row sees must be the one that it writes.
 absl::Status CheckRow(const StepPlan& plan, int s, int row) {
   const Segment& segment = plan.segments[s];
   const int prefix = plan.prefix_length(row), chain = plan.chain_length(row);

@@ -1,6 +1,6 @@
-// Whether a StepPlan is well formed: the only check before kernels index memory by it. Followers
-// get plans over a socket, so a wrong plan must be an error, not a crash. Called by ModelRunner
-// only, once per step on each rank. Pure.
+// Checks that a StepPlan is well formed. It is the only check before kernels index memory with the
+// plan. Followers get plans over a socket, so a wrong plan must be an error, not a crash. Called
+// only by ModelRunner, once per step on each rank. Pure.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ absl::Status TensorError(const std::string& path, const std::string& name,
   return FileError(path, absl::StrCat(absl::Utf8SafeCEscape(name.substr(0, 200)), ": ", what));
 }
 
-// Elements x bytes, or nullopt when that does not fit in 63 bits or a size is negative.
+// Elements x bytes, or nullopt if that does not fit into 63 bits or a size is negative.
 std::optional<uint64_t> ByteCount(const std::vector<int64_t>& shape, uint64_t element_bytes) {
   uint64_t total = element_bytes;
   for (const int64_t size : shape) {

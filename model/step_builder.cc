@@ -15,7 +15,7 @@ void StepBuilder::ExtendSegment(SequenceHandle sequence) {
   ++plan_.segments.back().rows;
 }
 
-// To be called after its chain has been appended.
+// Call it after the chain of the row has been appended.
 void StepBuilder::AddRow(TokenId token, int position, int32_t slot) {
   plan_.token.push_back(token);
   plan_.position.push_back(position);

@@ -96,7 +96,7 @@ class Loader {
     return absl::OkStatus();
   }
 
-  // The rows of every shard, one below the other: [sum of rows, d].
+  // The rows of all shards, stacked: [sum of rows, d].
   absl::StatusOr<std::unique_ptr<kernels::Weight>> ColumnParallel(const std::vector<Shard>& shards,
                                                                   bool has_bias) {
     std::vector<kernels::MatrixSource> sources;
@@ -116,8 +116,8 @@ class Loader {
     return Packed(shards[0].name, std::move(packed));
   }
 
-  // The shard's columns of a matrix [d, size]. The sum over ranks has the bias once: rank 0 keeps
-  // it, the others only check it.
+  // The shard's columns of a matrix [d, size]. The sum over ranks must have the bias once. So rank
+  // 0 keeps it and the others only check it.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> RowParallel(const Shard& shard, bool has_bias) {
     const std::string name = shard.name + ".weight";
     COPPICE_ASSIGN_OR_RETURN(const kernels::MatrixSource all,

@@ -29,7 +29,7 @@ ABSL_FLAG(double, heartbeat_interval, 0.5,
 namespace coppice::node {
 namespace {
 
-constexpr double kAnyGap_s = 3600;  // no gap to discount: the agent's thread looked one beat ago
+constexpr double kAnyGap_s = 3600;  // counts every gap: the agent's thread looked one beat ago
 
 absl::Status GivenUp(const std::string& id, const std::string& reason, const StepReport& report) {
   const std::string stopped = comm::StoppedRanks();

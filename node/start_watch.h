@@ -15,12 +15,12 @@ namespace coppice::node {
 
 class StartWatch {
  public:
-  // Calls on_standstill with the reason when At has not been called for deadline_s. On the watch's
+  // If there is no progress for deadline_s, calls on_standstill with the reason, on the watch's
   // thread.
   StartWatch(double deadline_s, std::function<void(const std::string& reason)> on_standstill);
   ~StartWatch();
 
-  void At(const std::string& what);  // what begins now, such as "waits for MPI_Init"
+  void At(const std::string& what);  // the part that begins now, such as "waits for MPI_Init"
   void MovesOn() { clock_.MovesOn(); }
   void Over();  // start-up is over, or has its own deadline from here on
 
@@ -30,7 +30,7 @@ class StartWatch {
   const double deadline_s_;
   const std::function<void(const std::string&)> on_standstill_;
   StepClock clock_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable over_changed_;
   std::string what_;
   bool over_ = false;

@@ -54,7 +54,7 @@ std::optional<decoding::ParameterValue> ValueOf(const proto::Parameter& message)
   return std::nullopt;
 }
 
-// Every scalar of the table exactly once, in any order.
+// The message must have every scalar of the table exactly once, in any order.
 absl::Status ReadParameters(const proto::Decoding& message, decoding::DecodingParams* params) {
   std::set<const decoding::ParameterRow*> seen;
   for (int i = 0; i < message.parameters_size(); ++i) {

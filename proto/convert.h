@@ -38,7 +38,7 @@ absl::StatusOr<decoding::Hypothesis> HypothesisFromMessage(const proto::Hypothes
                                                            int vocab_size);
 
 proto::SequenceStats StatsToMessage(const DecodingStats& stats);
-// Every number is in [0, 1e15], so that sums of many can be formed; most_layers: of a draft.
+// Every number must be in [0, 1e15], so that sums of many stay finite. most_layers: of a draft.
 absl::StatusOr<DecodingStats> StatsFromMessage(const proto::SequenceStats& message,
                                                int most_layers);
 
@@ -60,12 +60,12 @@ struct SequenceProgress {
 absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate& message,
                                                      const ProgressLimits& limits);
 
-// Check what a node registers with and what its heartbeats carry: names are printable and short,
-// numbers are in range, ranks are in order.
+// Check the registration and the heartbeats of a node: names are printable and short, numbers are
+// in range, ranks are in order.
 absl::Status CheckRegistration(const proto::Register& registration);
 absl::Status CheckNodeStatus(const proto::NodeStatus& status);
 
-// Every token in [0, vocab_size); the error names `field` and the index.
+// Every token must be in [0, vocab_size). The error names `field` and the index.
 absl::Status CheckTokens(absl::Span<const int32_t> tokens, int vocab_size, const char* field);
 
 // ---- draft.proto
@@ -89,7 +89,7 @@ absl::StatusOr<decoding::DraftState> DraftStateFromMessage(const proto::RoundSta
 
 // ---- plan.proto
 proto::StepPlan PlanToMessage(const coppice::StepPlan& plan);
-// The arrays as they came. Whether the plan can be run is checked once, by ModelRunner
+// Copies the arrays without a check. ModelRunner checks once whether the plan can be run
 // (model/plan_check.h).
 absl::StatusOr<coppice::StepPlan> PlanFromMessage(const proto::StepPlan& message);
 

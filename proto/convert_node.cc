@@ -17,12 +17,12 @@ using wire::kMostStatistic;
 
 namespace {
 
-constexpr int64_t kMostBlocks = int64_t{1} << 40;  // sums and products with grades stay in 64 bits
+constexpr int64_t kMostBlocks = int64_t{1} << 40;  // sums and products of it fit into 64 bits
 constexpr int kMostRanks = 1 << 16;
 constexpr size_t kLongestName = 256;
 constexpr int kMostReasons = 32;
 
-// Names become labels, log lines and JSON.
+// Names appear in labels, log lines and JSON.
 absl::Status CheckName(absl::string_view field, absl::string_view name) {
   if (name.size() > kLongestName) {
     return Bad(field, absl::StrCat(name.size(), " bytes, at most ", kLongestName));

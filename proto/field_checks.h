@@ -13,7 +13,7 @@
 
 namespace coppice::proto::wire {
 
-// Far above any time in ms and any mean; sums of them stay finite.
+// Far above any time in ms and any mean. Sums of such values stay finite.
 inline constexpr double kMostStatistic = 1e15;
 
 inline absl::Status Bad(absl::string_view field, absl::string_view what) {

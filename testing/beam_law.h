@@ -1,5 +1,5 @@
-// Exact laws of beam sampling as closed products of p_beam (docs/algorithms.md 3.3, 3.4): the
-// reference for every enumerated output law. Used by tests/decoding and tools/golden.
+// Exact laws of beam sampling, computed as products of p_beam (docs/algorithms.md 3.3, 3.4). They
+// are the reference for every enumerated output law. Used by tests/decoding and tools/golden.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace coppice::test {
 
-// An outcome is a list of numbers that the test chooses. An outcome that is not listed has
+// The test chooses the numbers that describe an outcome. An outcome that is not in the map has
 // probability 0.
 using ExactLaw = std::map<std::vector<uint64_t>, double>;
 
@@ -52,7 +52,7 @@ inline void VisitLayerOutcomes(const decoding::LayerLaw& law, int width, bool wi
   std::vector<decoding::Entry> drawn;
   const std::function<void(double)> extend = [&](double probability) {
     if (drawn.size() == width) return visit(drawn, probability);
-    double left = 0;  // summed over what remains
+    double left = 0;  // mass of the entries that remain
     const auto gone = [&](const decoding::Entry& entry) {
       return !with_replacement && std::find(drawn.begin(), drawn.end(), entry) != drawn.end();
     };

@@ -1,6 +1,6 @@
-// Exhaustive replay of every choice that code under test makes through ChoiceSource
-// (docs/algorithms.md 11.1): exact output laws instead of samples. Used by tests/decoding and
-// tools/golden. Thread-compatible.
+// Runs code once for every sequence of choices that it can make through ChoiceSource
+// (docs/algorithms.md 11.1). This gives exact output laws instead of samples. Used by
+// tests/decoding and tools/golden. Thread-compatible.
 //
 //   EnumerateChoices([&](ScriptedChoices* choices) {
 //     run(choices);
@@ -19,7 +19,8 @@
 
 namespace coppice::test {
 
-// Replays a script of option numbers, extends it with first options, and multiplies probabilities.
+// Replays a script of option numbers, extends it by first options, and multiplies the
+// probabilities.
 class ScriptedChoices : public decoding::ChoiceSource {
  public:
   void BeginRound(uint64_t) override {}
@@ -42,7 +43,8 @@ class ScriptedChoices : public decoding::ChoiceSource {
     for (double log_weight : log_weights) weights.push_back(Exp(log_weight));
     return {Next(weights), std::numeric_limits<double>::infinity()};
   }
-  // Takes an option. Its probability is proportional to its weight; weight 0 is never taken.
+  // Takes an option. Its probability is proportional to its weight. An option of weight 0 is never
+  // taken.
   int Next(const std::vector<double>& weights) {
     if (depth_ == script_.size()) script_.push_back({-1, 0, 0});
     Step& step = script_[depth_++];
@@ -55,7 +57,7 @@ class ScriptedChoices : public decoding::ChoiceSource {
     return step.option;
   }
   double probability() const { return probability_; }
-  // Moves to the next script. False when all have been replayed.
+  // Moves to the next script. Returns false when all have been replayed.
   bool Advance() {
     while (!script_.empty() && script_.back().next < 0) script_.pop_back();
     depth_ = 0;
@@ -82,7 +84,7 @@ class ScriptedChoices : public decoding::ChoiceSource {
   double probability_ = 1;
 };
 
-// Calls run once for every sequence of choices; returns their number.
+// Calls run once for every sequence of choices. Returns the number of sequences.
 inline int64_t EnumerateChoices(const std::function<void(ScriptedChoices*)>& run) {
   ScriptedChoices choices;
   int64_t runs = 0;

@@ -1,5 +1,5 @@
-// A ChoiceSource that forwards every call. Base of deliberately wrong variants, which law tests
-// must reject, and of recorders. Used by tests/decoding and tools/golden.
+// A ChoiceSource that forwards every call. It is the base class of recorders and of deliberately
+// wrong variants, which law tests must reject. Used by tests/decoding and tools/golden.
 #pragma once
 
 #include "decoding/law/choice_source.h"

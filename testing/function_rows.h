@@ -1,5 +1,5 @@
-// Target rows from a function of the path hash, f64 or as f32 logits. Used by tests/decoding and
-// tools/golden.
+// Target rows from a function of the path hash, as f64 log-probabilities or f32 logits. Used by
+// tests/decoding and tools/golden.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The exact law of whole decodes by a layer rule, from enumerating every choice of the production
-// drafter and decoder; and the closed law of beam sampling, with or without replacement, to compare
-// it with. Used by tests/decoding and tools/golden.
+// The exact law of whole decodes by a layer rule: all choices of the production drafter and decoder
+// are enumerated. And the closed law of beam sampling, with or without replacement, for comparison.
+// Used by tests/decoding and tools/golden.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ inline std::unique_ptr<decoding::LayerRule> DsbdRuleOf(const decoding::DecodingP
 
 struct LayeredSetting {
   decoding::DecodingParams
-      params;  // beam_width, max_tokens = layers in all, width rule, stop ids, warp
+      params;  // beam_width, max_tokens = total layers, width rule, stop ids, warp
   decoding::RemovedParents removed = decoding::RemovedParents::kReject;
   std::unique_ptr<decoding::LayerRule> (*rule)(const decoding::DecodingParams&,
                                                decoding::RemovedParents) = DsbdRuleOf;
@@ -49,7 +49,7 @@ inline decoding::LayeredDecoder MakeLayered(const LayeredSetting& setting,
                                   setting.drafts, std::move(choices), setting.kept);
 }
 
-// Grows one round as the draft node does.
+// Grows the forest of one round, as the draft node does.
 inline decoding::DraftForest GrowForest(const LogProbsOf& draft, const decoding::DraftState& state,
                                         int depth, decoding::Drafter* drafter) {
   for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {
@@ -125,7 +125,7 @@ class BeamSamplingLaw {
     bool finished;
   };
   using Visit = std::function<void(const std::vector<Slot>&, double)>;
-  // Law of the next layer's outputs (ordered) after the slots of the layer before.
+  // The law of the next layer's outputs, in order, given the slots of the previous layer.
   void NextLayer(const std::vector<Slot>& slots, int width, int length, const Visit& visit) const {
     const Layer layer = MakeLayer(slots, length);
     const auto visit_entries = [&](const std::vector<decoding::Entry>& entries,
@@ -211,8 +211,8 @@ class BeamSamplingLaw {
   }
 
   // docs/algorithms.md 8: candidates come in the order of a sample without replacement. An end of
-  // sequence of rank below W is an output, one of a later rank is ignored. The other candidates
-  // fill the next beams.
+  // sequence with a rank below W is an output; one with a later rank is ignored. The other
+  // candidates fill the next beams.
   using VisitEntries = std::function<void(const std::vector<decoding::Entry>&, double)>;
   void VisitWalk(const std::vector<decoding::EntryMass>& left, int width,
                  std::vector<decoding::Entry> passed, std::vector<decoding::Entry> outputs,
@@ -239,7 +239,7 @@ class BeamSamplingLaw {
   const bool with_replacement_;
 };
 
-// Fixed width: the law of whole decodes in the same outcomes as LayeredLaw.
+// For a fixed width: the law of whole decodes, with the same outcomes as LayeredLaw.
 inline ExactLaw ClosedFixedWidthLaw(const LayeredSetting& setting, bool with_replacement = true) {
   ExactLaw law;
   const BeamSamplingLaw closed(setting, with_replacement);
@@ -269,7 +269,7 @@ inline ExactLaw ClosedFixedWidthLaw(const LayeredSetting& setting, bool with_rep
             if (std::find(finished.begin(), finished.end(), slot.hash) == finished.end())
               finished.push_back(slot.hash);
           }
-          // Equal paths are pooled once; paths of different layers differ.
+          // Equal paths enter the pool once. Paths of different layers always differ.
           walk(next, length + 1, ended + more, pooled + static_cast<int>(finished.size()), longer,
                probability * part);
         });

@@ -1,6 +1,6 @@
-// The exact law of whole decodes of one sequence, from enumerating every choice of the production
-// drafter and decoder; and the product of the target's rows, to compare it with. Used by
-// tests/decoding and tools/golden.
+// The exact law of whole decodes of one sequence: all choices of the production drafter and decoder
+// are enumerated. And the product of the target's rows, for comparison. Used by tests/decoding and
+// tools/golden.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@
 
 namespace coppice::test {
 
-// The rows of the table that verify trees, and the law of children that each relies on.
+// The methods of the table that verify trees, and the law of children that each relies on.
 struct TreeMethod {
   std::string name;
   decoding::NodeRule rule;
@@ -44,8 +44,8 @@ inline std::vector<TreeMethod> TreeMethods() {
 }
 
 struct TreeSetting {
-  decoding::DecodingParams params;    // max_tokens = tokens in all, stop ids, warp, draft_tree
-  decoding::NodeRule rule = nullptr;  // of the tree decoder; nullptr: block verification
+  decoding::DecodingParams params;    // max_tokens = total tokens, stop ids, warp, draft_tree
+  decoding::NodeRule rule = nullptr;  // rule of the tree decoder; nullptr: block verification
   decoding::ChildLaw law = decoding::ChildLaw::kIid;        // how children are drawn
   decoding::ChildLaw relied_on = decoding::ChildLaw::kIid;  // what the decoder assumes
   int draft_depth = 2;
@@ -62,7 +62,7 @@ inline std::unique_ptr<decoding::SingleSequenceDecoder> MakeTreeOrBlockDecoder(
                                                  std::move(choices));
 }
 
-// One round's draft, grown as the draft node does.
+// Grows the draft of one round, as the draft node does.
 inline decoding::DraftForest DraftTreeRound(const TreeSetting& setting,
                                             const decoding::DraftState& state, int depth,
                                             std::shared_ptr<decoding::ChoiceSource> choices) {
@@ -86,7 +86,7 @@ struct TreeRun {
   std::vector<int> layers;  // of every round
 };
 
-// One decode to its end, or `rounds` rounds of it.
+// Runs one decode to its end, or `rounds` rounds of it.
 inline TreeRun RunTree(const TreeSetting& setting, decoding::ChoiceSource* source,
                        int rounds = 1 << 20) {
   const auto choices = std::make_shared<ForwardedChoices>(source);

@@ -29,7 +29,7 @@ size_t LeadingWhiteSpace(absl::string_view text) {
 }
 
 size_t TrailingWhiteSpace(absl::string_view text) {
-  size_t kept = 0;  // bytes up to the last character that is no white space
+  size_t kept = 0;  // bytes up to the last character that is not white space
   for (size_t at = 0; at < text.size();) {
     const Utf8Char c = NextUtf8Char(text.substr(at));
     at += c.length;
@@ -68,7 +68,7 @@ absl::StatusOr<AddedTokens> AddedTokens::FromJson(const Json& json, const Normal
 }
 
 void AddedTokens::AddNeedle(const std::string& text, int token, Matcher* matcher) {
-  if (text.empty()) return;  // normalized away: never found
+  if (text.empty()) return;  // nothing is left after normalization, so it is never found
   std::vector<Needle>& needles = matcher->by_first_byte[static_cast<uint8_t>(text[0])];
   const auto longer = [](const Needle& a, const Needle& b) {
     return a.text.size() > b.text.size();

@@ -17,10 +17,10 @@ namespace coppice::tokenizer {
 struct AddedToken {
   TokenId id = -1;
   std::string content;
-  std::string text;  // what is looked for: the content, normalized where that is asked for
+  std::string text;  // the text to search for: the content, normalized if `normalized`
   bool special = false;
-  bool normalized = false;  // looked for in the normalized text, as its own normalized content
-  bool strip_left = false, strip_right = false;  // takes the white space beside it
+  bool normalized = false;                       // searched for in the normalized text
+  bool strip_left = false, strip_right = false;  // includes the white space next to it
 };
 
 class AddedTokens {

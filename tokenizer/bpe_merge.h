@@ -1,7 +1,6 @@
-// The merge loop that both kinds of byte-pair encoding share. Merges the adjacent pair of lowest
-// priority, leftmost on ties, until no pair merges. Heap over a linked list, O(n log n). Pure
-// function. Source: Sennrich et al., https://arxiv.org/abs/1508.07909, algorithm 1 with ranked
-// merges.
+// The merge loop of both kinds of byte-pair encoding. Merges the adjacent pair of lowest priority,
+// the leftmost on ties, until no pair merges. Heap over a linked list, O(n log n). Pure function.
+// Source: Sennrich et al., https://arxiv.org/abs/1508.07909, algorithm 1 with ranked merges.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +32,10 @@ std::vector<BpeSymbol> MergeSymbols(std::vector<BpeSymbol> symbols, const Find& 
   struct Candidate {
     Priority priority;
     int32_t left, right;
-    int32_t length;  // of the merged symbol; another one means that either side has changed
+    int32_t length;  // of the merged symbol; if it differs, one side has changed
     TokenId id;
     bool operator<(
-        const Candidate& other) const {  // a max-heap: the lowest priority is the greatest
+        const Candidate& other) const {  // for a max-heap, so the lowest priority is the greatest
       return other.priority < priority || (!(priority < other.priority) && other.left < left);
     }
   };

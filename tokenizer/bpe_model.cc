@@ -21,7 +21,7 @@ uint64_t PairKey(TokenId left, TokenId right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-// Both spellings of a merge: "a b" and ["a", "b"].
+// Reads a merge in both notations: "a b" and ["a", "b"].
 absl::StatusOr<std::pair<std::string, std::string>> ReadMerge(const Json& merge) {
   if (merge.is_array() && merge.size() == 2) {
     return std::pair{merge[0].get<std::string>(), merge[1].get<std::string>()};
@@ -50,7 +50,7 @@ int ByteOfToken(absl::string_view token) {
 }
 
 absl::StatusOr<BpeModel> BpeModel::FromJson(const Json& json) {
-  // Files older than the field name no type; BPE is what has merges.
+  // Old files have no type. A model with merges is BPE.
   const std::string type = json.value("type", json.contains("merges") ? "BPE" : "unknown");
   if (type != "BPE") {
     return absl::InvalidArgumentError(

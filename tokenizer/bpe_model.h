@@ -24,13 +24,14 @@ class BpeModel {
   // Errors name the field and, for a merge, its number.
   static absl::StatusOr<BpeModel> FromJson(const nlohmann::json& json);
 
-  // By id; "" for an id that the vocabulary leaves out.
+  // By id; "" for an id that is not in the vocabulary.
   const std::vector<std::string>& tokens() const { return tokens_; }
   TokenId Find(absl::string_view token) const;  // -1 = none
   bool byte_fallback() const { return byte_fallback_; }
 
-  // word: valid UTF-8. A character that is not in the vocabulary becomes its byte tokens; without
-  // those the unknown token (one for a run with fuse_unk); without that nothing.
+  // word: valid UTF-8. A character that is not in the vocabulary becomes its byte tokens. If there
+  // are none, it becomes the unknown token (one for a whole run, with fuse_unk), or nothing if
+  // there is none.
   void Encode(absl::string_view word, std::vector<TokenId>* ids) const;
 
  private:

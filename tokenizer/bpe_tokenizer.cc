@@ -47,7 +47,7 @@ class BpeTokenizer : public Tokenizer {
   PreTokenizer pre_tokenizer_;
   AddedTokens added_;
   PostProcessor post_processor_;
-  std::vector<std::string> bytes_;  // [vocab_size] what each token stands for
+  std::vector<std::string> bytes_;  // [vocab_size] the bytes of each token
   std::vector<bool> special_;       // [vocab_size]
   TokenId bos_id_ = -1;
   std::vector<TokenId> eos_ids_;
@@ -168,7 +168,7 @@ std::vector<TokenId> BpeTokenizer::Encode(absl::string_view text, bool add_speci
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& path,
                                                             const SpecialTokenSettings& settings) {
   COPPICE_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  try {  // the JSON library reports a field that is missing or of the wrong type by exception
+  try {  // the JSON library throws if a field is missing or has the wrong type
     const Json json = Json::parse(text);
     auto tokenizer = BpeTokenizer::FromJson(json, settings);
     if (tokenizer.ok()) return tokenizer;

@@ -8,7 +8,7 @@
 namespace coppice::tokenizer {
 namespace {
 
-constexpr int kAlphabetEnd = 256 + 68;  // 68 bytes do not print in Latin-1
+constexpr int kAlphabetEnd = 256 + 68;  // 68 bytes are not printable in Latin-1
 
 constexpr bool PrintsInLatin1(int byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;

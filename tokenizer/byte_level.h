@@ -1,6 +1,6 @@
-// The byte alphabet of GPT-2: each of the 256 bytes as one printable character, so that a
-// vocabulary of text covers every byte string. Printable Latin-1 bytes stand for themselves; the
-// others are U+0100 and up, in byte order. Pure functions.
+// The byte alphabet of GPT-2: each of the 256 bytes is one printable character, so a vocabulary of
+// text covers every byte string. Printable Latin-1 bytes stand for themselves. The others are
+// U+0100 and up, in byte order. Pure functions.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace coppice::tokenizer {
 // "a b" -> "aĠb".
 std::string BytesToByteLevel(absl::string_view bytes);
 
-// The inverse; nullopt when a character is none of the 256.
+// The inverse. nullopt if a character is not one of the 256.
 std::optional<std::string> ByteLevelToBytes(absl::string_view text);
 
 }  // namespace coppice::tokenizer

@@ -32,7 +32,8 @@ void Detokenizer::AddBytes(absl::Span<const TokenId> tokens) {
 std::string Detokenizer::TakeSettled(size_t end) {
   size_t begin = 0;
   if (prompt_pending_ > 0 && end > 0) {
-    // An invalid part that the prompt began is U+FFFD at the end of the prompt's own text already.
+    // If an invalid part starts in the prompt, the prompt's own text already ends with U+FFFD for
+    // it.
     const Utf8Char c = NextUtf8Char(absl::string_view(pending_).substr(0, end));
     if (!c.valid) begin = c.length;
     prompt_pending_ = 0;

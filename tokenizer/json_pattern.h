@@ -1,5 +1,5 @@
-// What the components of a tokenizer.json share: the {"String": s} or {"Regex": r} patterns of some
-// of them, and how deep a "Sequence" of them may nest. Called at start-up by the components.
+// The common parts of the components of a tokenizer.json: {"String": s} and {"Regex": r} patterns,
+// and how deep a "Sequence" may nest. Called at start-up by the components.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

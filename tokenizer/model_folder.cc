@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The object in dir/name, or an empty one when there is no such file.
+// The object in dir/name, or an empty one if there is no such file.
 absl::StatusOr<Json> ReadOptionalObject(const std::string& dir, const std::string& name) {
   const std::string path = dir + "/" + name;
   if (!FileExists(path)) return Json::object();
@@ -46,7 +46,7 @@ absl::Status AddEosIds(const Json& json, const std::string& path, std::vector<To
   return absl::OkStatus();
 }
 
-// A token of tokenizer_config.json is its content, or an object that holds it.
+// A token of tokenizer_config.json is a string, or an object with the string as its content.
 std::string TokenContent(const Json& json, const char* key) {
   const auto it = json.find(key);
   if (it == json.end()) return "";

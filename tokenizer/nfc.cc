@@ -23,7 +23,7 @@ struct CombiningClass {
 
 #include "tokenizer/nfc_tables.inc"
 
-constexpr uint32_t kFirstChanged = 0x300;  // every character below is in NFC and no mark
+constexpr uint32_t kFirstChanged = 0x300;  // all characters below are in NFC and are not marks
 // Hangul syllables are arithmetic: Unicode 15.0, section 3.12.
 constexpr uint32_t kHangul = 0xAC00, kLead = 0x1100, kVowel = 0x1161, kTrail = 0x11A7;
 constexpr uint32_t kLeads = 19, kVowels = 21, kTrails = 28;
@@ -80,7 +80,7 @@ uint32_t Compose(uint32_t first, uint32_t second) {
   return it != pairs->end() && it->first == key ? it->second : 0;
 }
 
-// UAX 15: each character joins the last starter before it unless a character between blocks it.
+// UAX 15: each character joins the last starter before it, unless a character between blocks it.
 std::vector<Char> ComposeAll(const std::vector<Char>& chars) {
   std::vector<Char> out;
   int starter = -1;
@@ -112,7 +112,7 @@ std::string ToNfc(absl::string_view text) {
     rest.remove_prefix(c.length);
   }
   if (!changed) return std::string(text);
-  for (size_t i = 0; i < chars.size();) {  // canonical order: each run of marks by class, stably
+  for (size_t i = 0; i < chars.size();) {  // canonical order: sort each run of marks by class
     size_t end = i;
     while (end < chars.size() && chars[end].combining_class != 0) ++end;
     std::stable_sort(chars.begin() + i, chars.begin() + end, [](const Char& a, const Char& b) {

@@ -40,7 +40,7 @@ absl::StatusOr<PostProcessor> PostProcessor::FromJson(const Json& json, int dept
   PostProcessor result;
   if (json.is_null()) return result;
   const std::string type = json.at("type").get<std::string>();
-  if (type == "ByteLevel") return result;  // offsets only
+  if (type == "ByteLevel") return result;  // changes only offsets
   if (type == "TemplateProcessing") return FromTemplate(json);
   if (type == "RobertaProcessing" || type == "BertProcessing") {
     result.before = {json.at("cls").at(1).get<TokenId>()};

@@ -14,8 +14,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Radford et al. 2019, the GPT-2 encoder: contractions; then letters, digits or other signs, each
-// with one optional space before; then white space except the last blank before a word.
+// Radford et al. 2019, the GPT-2 encoder. Matches contractions; runs of letters, of digits or of
+// other signs, each with an optional space before it; and white space except the last blank before
+// a word.
 constexpr char kGpt2Pattern[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -124,7 +125,7 @@ void PreTokenizer::Cut(const SplitStep& step, absl::string_view word, Words* wor
       begin = part.end;
       continue;
     }
-    bool join_next = false;  // this part and the next are one word
+    bool join_next = false;  // this part and the next form one word
     if (!last && step.behavior == Behavior::kMergedWithPrevious) {
       join_next = !part.match && parts[i + 1].match;
     } else if (!last && step.behavior == Behavior::kMergedWithNext) {

@@ -31,9 +31,9 @@ class PreTokenizer {
   struct SplitStep {
     Regex regex;
     Behavior behavior = Behavior::kIsolated;
-    bool invert = false;  // the gaps between matches are what the behavior is about
+    bool invert = false;  // the behavior applies to the gaps between matches
   };
-  struct PrefixStep {  // puts mark before a word that does not start with it
+  struct PrefixStep {  // puts `mark` before a word that does not start with it
     std::string mark;
     Prepend prepend = Prepend::kAlways;
   };

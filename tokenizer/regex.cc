@@ -24,7 +24,7 @@ absl::StatusOr<Regex> Regex::Compile(const std::string& pattern, bool literal) {
     return absl::InvalidArgumentError(absl::StrCat("pattern ", pattern, ": at byte ", position,
                                                    ": ", reinterpret_cast<const char*>(reason)));
   }
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where it fails, matching interprets
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // if this fails, matching is interpreted
   Regex regex;
   regex.code_ =
       std::shared_ptr<void>(code, [](void* p) { pcre2_code_free(static_cast<pcre2_code*>(p)); });
@@ -46,7 +46,7 @@ std::vector<Regex::Range> Regex::FindAll(absl::string_view text) const {
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = find(PCRE2_NO_JIT);
     if (found < 0) break;
     if (range[1] > range[0]) ranges.push_back({range[0], range[1]});
-    // An empty match moves on by one character.
+    // After an empty match, continue one character later.
     at = range[1] > at ? range[1] : at + NextUtf8Char(text.substr(at)).length;
   }
   return ranges;

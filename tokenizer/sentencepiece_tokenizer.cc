@@ -46,12 +46,12 @@ class SentencePieceTokenizer : public Tokenizer {
   absl::Status IndexPieces(const std::string& path);
   absl::Status SetSpecialTokens(const std::string& path, const SpecialTokenSettings& settings);
   std::string Normalize(absl::string_view text) const;
-  // Bytes of the longest user-defined piece that text starts with; 0 = none.
+  // Length in bytes of the longest user-defined piece at the start of text; 0 = none.
   size_t UserDefinedPrefix(absl::string_view text) const;
   std::vector<BpeSymbol> Symbols(absl::string_view text) const;
-  // Bytes of the left part that a piece marked unused was merged from.
+  // For each piece that is marked unused: the length in bytes of the left part of its merge.
   using UnusedSplits = absl::flat_hash_map<absl::string_view, int32_t>;
-  // A piece marked unused is split back into the two it was merged from.
+  // Splits a piece that is marked unused into the two parts that it was merged from.
   void AppendPiece(absl::string_view piece, const UnusedSplits& splits,
                    std::vector<TokenId>* ids) const;
   void AppendUnknown(absl::string_view piece, std::vector<TokenId>* ids) const;

@@ -55,7 +55,7 @@ absl::Status TokenDecoder::Add(const Json& json, int depth) {
   return absl::OkStatus();
 }
 
-// Only what an incremental decoder can do: drop spaces at the start of the whole text.
+// Supports only what an incremental decoder can do: drop spaces at the start of the whole text.
 absl::Status TokenDecoder::AddStrip(const Json& json) {
   const int start = json.at("start").get<int>();
   if (!fused_ || json.at("content") != " " || json.at("stop") != 0 || start < 0) {

@@ -24,8 +24,8 @@ class Tokenizer {
   virtual TokenId bos_id() const = 0;  // -1 = none
   virtual std::vector<TokenId> eos_ids() const = 0;
   virtual bool IsSpecial(TokenId id) const = 0;
-  // add_special_tokens: what the model's own tokenizer adds (BOS for Llama). Invalid UTF-8 is read
-  // as U+FFFD.
+  // add_special_tokens: adds the tokens that the model's own tokenizer adds (BOS for Llama).
+  // Invalid UTF-8 is read as U+FFFD.
   virtual std::vector<TokenId> Encode(absl::string_view text, bool add_special_tokens) const = 0;
   // The bytes of one token inside a text; not always valid UTF-8 by themselves. "" for a special
   // token that is skipped and for an id outside the vocabulary (padded rows of a model). The
@@ -34,7 +34,7 @@ class Tokenizer {
   // How many leading spaces a whole text loses (the dummy prefix of SentencePiece): 0, 1, or
   // INT_MAX for all.
   virtual int LeadingSpacesDropped() const { return 0; }
-  // Whole text of ids, invalid UTF-8 as U+FFFD per maximal invalid part.
+  // The whole text of the ids. Each maximal invalid part of UTF-8 becomes U+FFFD.
   virtual std::string Decode(absl::Span<const TokenId> ids, bool skip_special) const;
 };
 
@@ -45,8 +45,8 @@ class Detokenizer {
  public:
   // tokenizer must outlive this.
   Detokenizer(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt, bool skip_special);
-  std::string Append(absl::Span<const TokenId> tokens);  // newly settled text
-  std::string Finish();  // text that was held back, invalid parts as U+FFFD
+  std::string Append(absl::Span<const TokenId> tokens);  // the text that is now final
+  std::string Finish();  // the text that was held back, with invalid parts as U+FFFD
 
  private:
   void AddBytes(absl::Span<const TokenId> tokens);
@@ -54,8 +54,8 @@ class Detokenizer {
 
   const Tokenizer* tokenizer_;
   bool skip_special_;
-  int spaces_to_drop_ = 0;     // > 0 while nothing but dropped spaces precedes
-  size_t prompt_pending_ = 0;  // bytes of pending_ that are the prompt's
+  int spaces_to_drop_ = 0;     // > 0 while there were only dropped spaces so far
+  size_t prompt_pending_ = 0;  // bytes of pending_ that belong to the prompt
   std::string pending_;        // bytes of an incomplete character
 };
 

@@ -14,7 +14,8 @@ Utf8Char NextUtf8Char(absl::string_view text) {
   Utf8Char c{.code_point = 0xFFFD};
   const uint8_t lead = byte(0);
   if (lead < 0x80) return {.code_point = lead, .length = 1, .valid = true};
-  // Table 3-7 of the Unicode standard: length and the range of the second byte by lead byte.
+  // Table 3-7 of the Unicode standard: for each lead byte, the length and the range of the second
+  // byte.
   int length = 0;
   uint8_t low = 0x80, high = 0xBF;
   if (lead >= 0xC2 && lead <= 0xDF) {

@@ -1,12 +1,12 @@
-"""Writes a Llama model folder in Hugging Face format: config.json and model.safetensors. Standard library only, so that
-the training tool and the tests share it."""
+"""Writes a Llama model folder in Hugging Face format: config.json and model.safetensors. The training tool and the tests share
+this file, so it uses only the Python standard library."""
 import json
 import os
 import struct
 
 
 def tensor_shapes(hidden, layers, heads, kv_heads, ffn, vocab):
-    """Name -> shape of every tensor of a Llama with a tied head, in file order. Linear weights are [out, in]."""
+    """{name: shape} of every tensor of a Llama with a tied head, in file order. Linear weights are [out, in]."""
     head_dim = hidden // heads
     shapes = {"model.embed_tokens.weight": (vocab, hidden), "model.norm.weight": (hidden,)}
     for layer in range(layers):
@@ -26,7 +26,7 @@ def tensor_shapes(hidden, layers, heads, kv_heads, ffn, vocab):
 
 
 def config(hidden, layers, heads, kv_heads, ffn, vocab, context):
-    """config.json of a float32 Llama with a tied head; ids 1 and 2 are BOS and EOS."""
+    """The content of config.json for a float32 Llama with a tied head. Ids 1 and 2 are BOS and EOS."""
     return {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
         "hidden_size": hidden, "intermediate_size": ffn, "num_hidden_layers": layers,

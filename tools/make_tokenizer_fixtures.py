@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/tokenizer/fixtures: small tokenizers of every kind that is served, and what the reference libraries answer.
+"""Makes tests/tokenizer/fixtures: small tokenizers of every kind that is served, and the results of the reference libraries.
 
   pip install tokenizers sentencepiece
   tools/make_tokenizer_fixtures.py --out tests/tokenizer/fixtures
 
-texts.json holds the texts; each fixture is a folder as models have them (tokenizer.json or tokenizer.model) plus
-expected.json: the special tokens that come before a text, and per text its ids and what they decode to.
+texts.json holds the texts. Each fixture is a folder with tokenizer.json or tokenizer.model, as in a model folder, and
+expected.json: the special tokens before a text, and for each text its ids and the text that they decode to.
 """
 import argparse
 import json
@@ -94,7 +94,7 @@ def llama3():
         processors.TemplateProcessing(single="<|begin|> $A", special_tokens=[("<|begin|>", begin)])])
     data = json.loads(tok.to_str())
     data["model"]["ignore_merges"] = True
-    # A word that no merge makes: only ignore_merges finds it.
+    # No merge makes this word; only ignore_merges finds it.
     data["model"]["vocab"]["Ġcuts"] = data["model"]["vocab"].get("Ġcuts", begin + 2)
     return data
 
@@ -137,7 +137,7 @@ def sentencepiece_like(metaspace):
 
 
 def byte_fallback_off():
-    """Unknown characters become <unk>, one for a run; digits alone; a space before the first word."""
+    """A run of unknown characters becomes one <unk>. Digits are split. A space is added before the first word."""
     tok = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
     tok.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.Metaspace(prepend_scheme="always")])

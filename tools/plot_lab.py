@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws reports of coppice-lab --json as PNG or SVG (by the name of the output). Needs matplotlib (Debian:
+"""Plots reports of coppice-lab --json as PNG or SVG, depending on the name of the output. Needs matplotlib (Debian:
 python3-matplotlib).
 
   plot_lab.py temperature REPORT.json OUT.svg   acceptance at single nodes against temperature (optimal_figure1)
@@ -50,7 +50,7 @@ def error_of(estimate):
 
 
 def draw_series(axes, series, dashed=()):
-    """series: label -> [(x, estimate)]; one line each, with standard errors."""
+    """Draws one line with standard errors for each entry of series, which is {label: [(x, estimate)]}."""
     for number, (label, points) in enumerate(series.items()):
         points = sorted((x, y) for x, y in ((x, (y["value"], error_of(y))) for x, y in points))
         axes.errorbar([x for x, _ in points], [y for _, (y, _) in points], yerr=[e for _, (_, e) in points],
@@ -59,7 +59,8 @@ def draw_series(axes, series, dashed=()):
 
 
 def node_series(report, x_of):
-    """Acceptance of every column; what is measured gives the closed form of the same method its place."""
+    """The acceptance of every column, and the names of the closed forms, which are drawn dashed. Closed forms other than alpha
+    are left out, because the same methods are measured too."""
     series, dashed = {}, []
     for result in report["nodes"]:
         for column in result["columns"]:
@@ -128,7 +129,7 @@ def plot_depth(pyplot, report):
 
 
 def pareto_front(points):
-    """Points that no other exceeds in both coordinates, from left to right."""
+    """The points that no other point exceeds in both coordinates, from left to right."""
     front, best = [], float("-inf")
     for x, y in sorted(points, reverse=True):
         if y > best:
@@ -179,7 +180,7 @@ def plot_width(pyplot, report):
 
 
 def shorten_svg(path):
-    """Two decimals are enough for a page; comments and line ends go."""
+    """Rounds to two decimals, which is enough for a page. Removes comments and line ends."""
     with open(path, encoding="utf8") as file:
         text = file.read()
     text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text, flags=re.DOTALL)

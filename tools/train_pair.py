@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Trains a target and a draft model that share a tokenizer, from JSON lines {"prompt": ..., "completion": ...}, and
-writes them as Hugging Face Llama folders that coppice-worker and coppice-draft serve.
+"""Trains a target and a draft model that share a tokenizer, from JSON lines {"prompt": ..., "completion": ...}. Writes them
+as Hugging Face Llama folders, which coppice-worker and coppice-draft can load.
 
   train_pair.py tokenizer --data train.jsonl --out DIR [--vocab 2048]
   train_pair.py model     --data train.jsonl --tokenizer DIR/tokenizer.model --out DIR [--hidden 192 --layers 4 ...]
@@ -8,9 +8,9 @@ writes them as Hugging Face Llama folders that coppice-worker and coppice-draft 
                           -> DIR/NAME-target and DIR/NAME-draft (--name, default text2sql)
   train_pair.py compare   --data dev.jsonl --target DIR --draft DIR   mean overlap and greedy agreement of a pair
 
-The models in deploy/demo have the shapes that `pair` uses by default. Needs PyTorch >= 1.13, NumPy and the Python
-package of SentencePiece (Debian: python3-torch python3-numpy python3-sentencepiece); nothing else in Coppice does.
-The loss weighs completion tokens 1 and prompt tokens 0.1. A model trains on whatever time it is given.
+The models in deploy/demo have the shapes that `pair` uses by default. Needs PyTorch >= 1.13, NumPy and the Python package of
+SentencePiece (Debian: python3-torch python3-numpy python3-sentencepiece). Nothing else in Coppice needs them. In the loss,
+completion tokens have weight 1 and prompt tokens 0.1. Training stops when the given time is over.
 """
 import argparse
 import json
@@ -51,7 +51,7 @@ def import_or_exit(name, package):
 # ---- tokenizer
 
 def train_tokenizer(data, vocab, out):
-    """SentencePiece BPE with byte fallback; line feeds are tokens of their own, digits are split."""
+    """Trains a SentencePiece BPE model with byte fallback. A line feed is a separate token. Digits are split."""
     sentencepiece = import_or_exit("sentencepiece", "python3-sentencepiece")
     os.makedirs(out, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", encoding="utf8", suffix=".txt") as corpus:
@@ -156,7 +156,7 @@ class Llama:
 # ---- training
 
 def batches(random, lengths, size):
-    """Endless batches of example numbers, of similar length within a batch, shuffled."""
+    """Yields batches of example numbers without end, shuffled. The examples of a batch have similar lengths."""
     while True:
         for part in _parts(random.sample(range(len(lengths)), len(lengths)), 4096):
             part.sort(key=lengths.__getitem__)
@@ -184,7 +184,7 @@ def collate(torch, examples, context, device):
 
 
 def train_model(args, tokenizer_file, out, shape, minutes):
-    """AdamW, cosine learning rate over the given minutes; writes the folder at the end."""
+    """Trains with AdamW and a cosine learning rate for the given minutes. Writes the folder at the end."""
     import random
     torch = import_or_exit("torch", "python3-torch")
     sentencepiece = import_or_exit("sentencepiece", "python3-sentencepiece")
@@ -223,7 +223,7 @@ def train_model(args, tokenizer_file, out, shape, minutes):
 
 
 def compare(args):
-    """Over reference completions: mean of sum min(p, q) at temperature 1, and how often the two greedy tokens agree."""
+    """Over the reference completions, prints the mean of sum min(p, q) at temperature 1, and how often the greedy tokens agree."""
     torch = import_or_exit("torch", "python3-torch")
     sentencepiece = import_or_exit("sentencepiece", "python3-sentencepiece")
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=os.path.join(args.target, "tokenizer.model"))

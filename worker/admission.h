@@ -1,5 +1,5 @@
-// Checks a start message and turns it into a Sequence, or refuses it. Whether there is KV for it
-// now is decided by the scheduler. Called by the engine. Pure.
+// Checks a start message and turns it into a Sequence, or refuses it. The scheduler decides later
+// whether there is KV for it. Called by the engine. Pure.
 #pragma once
 
 #include <memory>

@@ -41,15 +41,15 @@ struct DraftArrival {
   uint64_t sequence_id = 0;
   decoding::DraftForest forest;
   double draft_s = 0;                 // the node's own time for it
-  double model_s = 0;                 // of which forward passes
+  double model_s = 0;                 // the part of it in forward passes
   Fallback failed = Fallback::kNone;  // not kNone: there is no forest
 };
 
-// What a draft node was asked for. Its answer must not exceed it.
+// The limits of a request to a draft node. The answer must not exceed them.
 struct AskedForest {
   const decoding::MethodRow* method = nullptr;
   int roots = 0, depth = 0;
-  int nodes = 0;    // and draws, copies counted
+  int nodes = 0;    // the same limit holds for draws, including copies
   int support = 0;  // entries of a proposal
 };
 // InvalidArgument names what is wrong: a different number of roots, more than was asked for, or
@@ -68,9 +68,9 @@ class DraftClient {
   // Opens a session, so that the draft node prefills while the target does. Does nothing when there
   // are no nodes.
   void Open(const Sequence& sequence);
-  // Asks for the forest of the sequence's next round. kNone: the request is out, to be waited for
-  // until *deadline_s (absolute). Otherwise the round must go plain, for the reason returned. It
-  // does not wait for a node that is known to be late.
+  // Requests the forest of the sequence's next round. kNone: the request was sent, and the answer
+  // should be awaited until *deadline_s (absolute). Otherwise the round must be plain, for the
+  // returned reason. It sends nothing to a node that is known to be late.
   Fallback Ask(const Sequence& sequence, int width, int depth, double now_s, double* deadline_s);
   // Tells the nodes of these sequences that requests follow within microseconds. May be called from
   // any thread, but not while another thread is in a call.
@@ -82,7 +82,7 @@ class DraftClient {
   // Returns the forests and failures of current rounds that have arrived.
   std::vector<DraftArrival> Receive(double now_s);
   std::vector<comm::Pollable> sockets() const;
-  // Until when to stay awake for a forest that a node has announced.
+  // The time until which to stay awake for a forest that a node has announced.
   double awake_until_s() const;
   uint64_t bytes() const;  // sent and received
   int sessions_on(const std::string& node_id) const;
@@ -102,10 +102,10 @@ class DraftClient {
     std::string node;          // "" = none
     uint64_t wire_id = 0;      // session_id on the wire: never used twice
     uint32_t asked_round = 0;  // 0 = no request outstanding
-    AskedForest asked;         // of the answer to it
+    AskedForest asked;         // limits of the answer to it
     bool waiting = false;      // the engine still wants the answer
     double asked_s = 0;
-    uint32_t stable_sent = 0;    // generated tokens the node knows as stable
+    uint32_t stable_sent = 0;    // generated tokens that the node knows to be stable
     bool warm = false;           // has answered once: its prefill is done
     double refused_until_s = 0;  // the node refused; not asked again before
   };

@@ -213,8 +213,8 @@ void Engine::AnnounceRequests(const std::vector<Participant>& participants) {
   runner_->threads()->Post([this] { drafts_.Announce(asking_); });
 }
 
-// Decides as many sequences at a time as there are threads, or one with its rows spread over all
-// threads. Requests their drafts after that.
+// Decides as many sequences at a time as there are threads. A single sequence spreads its rows over
+// all threads. Then requests their drafts.
 void Engine::DecideAll(const kernels::StepRows& rows, std::vector<Participant>* participants,
                        proto::Progress* progress) {
   const int total = static_cast<int>(participants->size());
@@ -269,7 +269,7 @@ void Engine::GoOn(const Participant& participant, proto::Progress* progress) {
   const absl::Status status = CommitVerdict(verdict, participant.rows.node_kv, sequence,
                                             runner_->blocks(), runner_->commits());
   if (!status.ok()) return FailInternally(sequence, status);
-  if (sequence->phase == SequencePhase::kDrafting) {  // choose now, while waiting for the draft
+  if (sequence->phase == SequencePhase::kDrafting) {  // choose it now, while waiting for the draft
     sequence->next_shape =
         sizer_.Choose(sequence->params.method->name, scheduler_.ForestLimits(*sequence));
   }

@@ -11,12 +11,12 @@
 namespace coppice::worker {
 namespace {
 
-constexpr double kForget = 0.98;  // decay of coverage counts per round: a memory of about 50 rounds
+constexpr double kForget = 0.98;  // decay of coverage counts per round; memory of about 50 rounds
 constexpr double kPriorTrials = 10;
 constexpr double kWorthExploring = 0.75;
 constexpr double kMessageShare = 0.3;  // share of messages in the wait for a draft of one level
 
-// Buckets of rows of a pass, fine where it matters: 1, 2, 3, ... 8, then steps of a quarter.
+// Buckets for the rows of a pass, fine for small numbers: 1, 2, 3, ... 8, then steps of a quarter.
 int Bucket(int rows) {
   if (rows <= 8) return std::max(1, rows);
   const int step = 1 << std::max(0, static_cast<int>(std::log2(rows)) - 2);
@@ -52,7 +52,7 @@ std::vector<DraftShape> Candidates(const SizerLimits& limits) {
       if (shape.depth > 0) shapes.push_back(shape);
     }
   }
-  // No draft is also a choice, unless the request asks for a draft.
+  // No draft is also a choice, unless the request prescribes one.
   if (!limits.draft.chosen) shapes.push_back({});
   return shapes;
 }
@@ -90,7 +90,7 @@ double ForestSizer::Costs::Pass(int rows) const {
   const auto from = std::lower_bound(pass.begin(), pass.end(), bucket,
                                      [](const Measured& m, int size) { return m.size < size; });
   if (from == pass.end()) {
-    // More rows than were measured: assume the worst, time in proportion to the rows.
+    // There are more rows than were measured. Assume the worst: time proportional to the rows.
     return pass.back().seconds * rows / pass.back().size;
   }
   if (from->size == bucket || from == pass.begin()) return from->least;
@@ -102,7 +102,7 @@ double ForestSizer::Costs::Pass(int rows) const {
 
 double ForestSizer::Costs::Draft(int depth) const {
   if (depth == 0 || draft.empty()) return 0;
-  // Scale from the nearest depth that was measured. A part of every wait is messages; the rest is
+  // Scale from the nearest measured depth. A part of every wait is for messages. The rest is
   // proportional to the levels.
   auto nearest = std::lower_bound(draft.begin(), draft.end(), depth,
                                   [](const Measured& m, int size) { return m.size < size; });
@@ -171,7 +171,7 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     const size_t top = std::max_element(rates.begin(), rates.end()) - rates.begin();
     best = candidates[top];
     if (free && round % kExploreEvery == 0) {
-      // Explore: of the shapes that may be as good, the least used.
+      // Explore: of the shapes that may be equally good, take the least used.
       for (size_t i = 0; i < candidates.size(); ++i) {
         if (rates[i] >= kWorthExploring * rates[top] &&
             learned.Used(candidates[i]) < learned.Used(best)) {
@@ -198,7 +198,7 @@ void ForestSizer::RecordRound(absl::string_view method, int beam_width, DraftSha
   cover.trials = kForget * cover.trials + 1;
   cover.missed = kForget * cover.missed + first_missed;
   const int deep_trials = std::min(covered + 1, shape.depth) - 1;
-  if (deep_trials <= 0) return;  // the first layer was missed, or there is no other
+  if (deep_trials <= 0) return;  // the first layer was missed, or it is the only one
   cover.deep_trials = kForget * cover.deep_trials + deep_trials;
   cover.deep_missed = kForget * cover.deep_missed + (deep_trials - (covered - 1));
 }

@@ -27,10 +27,10 @@ struct SizerLimits {
   int beam_width = 1;         // W
   int roots = 1;              // rows that the sequence has besides its forest
   int plain_rows = 1;         // rows of a round without a forest
-  int max_depth = 0;          // what the sequence can still use, or its own number
+  int max_depth = 0;          // layers that the sequence can still use, or its own number
   int max_nodes = 0;          // of one forest: room in a pass
   int running = 1;            // sequences that share a pass
-  decoding::DraftSize draft;  // what the request and its method fix
+  decoding::DraftSize draft;  // what the request and its method prescribe
 };
 
 class ForestSizer {
@@ -43,9 +43,9 @@ class ForestSizer {
 
   // A pass of `rows` rows took `seconds`.
   void RecordPass(int rows, double seconds);
-  // The pass of a forest of `shape` decided `layers` layers (1 = none of the forest's was covered).
+  // The pass of a forest of `shape` decided `layers` layers (1: none of the forest was covered).
   void RecordRound(absl::string_view method, int beam_width, DraftShape shape, int layers);
-  // A draft of `depth` levels arrived `seconds` after it was asked for.
+  // A draft of `depth` levels arrived `seconds` after its request.
   void RecordDraft(int depth, double seconds);
 
   // Estimated probability that a first layer of this width is covered.
@@ -60,7 +60,7 @@ class ForestSizer {
     double deep_trials = 0, deep_missed = 0;
   };
   struct Learned {
-    // First layers, over all widths: missed, and expected to be by the prior curve.
+    // First layers, over all widths: how many were missed, and how many the prior curve predicts.
     double missed = 0, expected_missed = 0;
     std::map<int, Cover> by_width;
     std::map<std::pair<int, int>, uint64_t> used;  // shape -> rounds
@@ -70,12 +70,12 @@ class ForestSizer {
       return found == used.end() ? 0 : found->second;
     }
   };
-  // What a choice reads, gathered once, since it compares about sixty shapes.
+  // The data of a choice. Gathered once, since a choice compares about sixty shapes.
   struct Measured {
     int size;
     double seconds;
-    // The least seconds of this size and all larger ones, and whose they are. More rows never take
-    // less time: a size that was measured slower than a larger one was disturbed.
+    // The least seconds of this size and all larger ones, and the size that has them. More rows
+    // never take less time, so a size that seems slower than a larger one was disturbed.
     double least;
     int least_size;
   };

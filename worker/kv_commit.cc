@@ -13,7 +13,7 @@ absl::Status CommitVerdict(const decoding::Verdict& verdict,
   }
   const decoding::PathTree& paths = sequence->decoder->paths();
   std::vector<model::KvNode> leaves;   // for each root, the last token on its path that has KV
-  std::vector<model::KvNode> parents;  // of the roots: a root itself is a row of the next pass
+  std::vector<model::KvNode> parents;  // of the roots; a root itself is a row of the next pass
   for (decoding::PathId root : sequence->decoder->roots()) {
     const model::KvNode parent = sequence->KvOf(paths.parent(root));
     COPPICE_CHECK_MSG(parent != Sequence::kNoKv, "the parent of a root has no KV");

@@ -9,8 +9,9 @@
 
 namespace coppice::worker {
 
-// Collective with PlanLeader::Start on rank 0. Returns OK after a stop plan or a stop signal;
-// otherwise why the replica must end. on_joined: the replica has joined the cluster.
+// Collective with PlanLeader::Start on rank 0. Returns OK after a stop plan or a stop signal.
+// Otherwise the error says why the replica must end. on_joined is called when the replica has
+// joined the cluster.
 absl::Status RunRankLoop(comm::Communicator* communicator, model::ModelRunner* runner,
                          const std::function<void()>& on_joined);
 

@@ -1,4 +1,4 @@
-// What the leader tells the coordinator about a sequence. Called by the engine.
+// The leader's report to the coordinator about a sequence. Called by the engine.
 #pragma once
 
 #include "proto/control.pb.h"
@@ -6,8 +6,8 @@
 
 namespace coppice::worker {
 
-// New stable tokens and, when the decoder has finished, hypotheses and statistics. False: there is
-// nothing to tell.
+// Fills in new stable tokens and, if the decoder has finished, hypotheses and statistics. Returns
+// false if there is nothing to report.
 bool FillUpdate(Sequence* sequence, proto::SequenceUpdate* update);
 
 }  // namespace coppice::worker

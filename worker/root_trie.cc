@@ -14,7 +14,7 @@ RootTrie MakeRootTrie(const decoding::PathTree& paths, absl::Span<const decoding
     for (decoding::PathId path = root; path != trie.stable; path = paths.parent(path))
       entries.push_back(path);
   }
-  std::sort(entries.begin(), entries.end());  // a parent's id is smaller than its children's
+  std::sort(entries.begin(), entries.end());  // so parents come before their children
   entries.erase(std::unique(entries.begin(), entries.end()), entries.end());
   const auto index = [&](decoding::PathId path) {
     if (path == trie.stable) return -1;

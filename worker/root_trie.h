@@ -1,4 +1,4 @@
-// The roots of a round in the form that a draft node gets: the path that all share, and the trie of
+// The roots of a round as they are sent to a draft node: the path that all share, and the trie of
 // their tokens below it. Called by draft_client, and by coppice-lab, which sends no messages. Pure.
 #pragma once
 

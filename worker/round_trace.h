@@ -13,11 +13,11 @@ struct RoundTimes {
   uint64_t sequence = 0;
   uint32_t round = 0;
   int rows = 0;              // of the sequence in the target pass
-  int width = 0, depth = 0;  // of the forest asked for; depth 0 = none
+  int width = 0, depth = 0;  // of the requested forest; depth 0 = none
   int layers = 0;            // decided
-  // Seconds. round_s: from verdict to verdict; forward_s: the target pass in it. draft_wait_s: from
-  // asking for a draft to its arrival; draft_s: the draft node's part of it; draft_model_s: its
-  // passes.
+  // Seconds. round_s: from verdict to verdict. forward_s: the target pass in it. draft_wait_s: from
+  // the request for a draft to its arrival. draft_s: the draft node's part of that. draft_model_s:
+  // the draft node's passes.
   double round_s = 0, forward_s = 0, draft_wait_s = 0, draft_s = 0, draft_model_s = 0;
 };
 

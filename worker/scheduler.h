@@ -14,11 +14,11 @@ namespace coppice::worker {
 struct SchedulerOptions {
   int64_t kv_blocks = 0;   // usable blocks of the pool
   int scratch_blocks = 4;  // of each sequence: BlockManagerOptions
-  // Rows of one pass at most: those of beams and forests first, prefill in the rest. Raise it for
+  // The most rows of one pass. Beams and forests come first, prefill gets the rest. Raise it for
   // many concurrent sequences on a machine where additional rows are cheap.
   int max_rows = 512;
-  // Prefill tokens of one pass at most, all sequences together. A larger chunk finishes prompts
-  // sooner; a smaller one delays running sequences less.
+  // The most prefill tokens of one pass, for all sequences together. A larger chunk finishes
+  // prompts sooner. A smaller one delays running sequences less.
   int prefill_chunk = 256;
 };
 
@@ -31,7 +31,7 @@ class Scheduler {
   // ResourceExhausted when the sequence can never fit; names the blocks needed and available, or
   // its beams and the rows of a pass.
   absl::Status CheckFits(const Sequence& sequence) const;
-  // Reserves the sequence's blocks if they are free now. False: they are not.
+  // Reserves the sequence's blocks. Returns false if they are not free now.
   bool Admit(Sequence* sequence);
   void Release(Sequence* sequence);
   int64_t reserved_blocks() const { return reserved_; }

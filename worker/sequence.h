@@ -62,8 +62,8 @@ struct Sequence {
     kv_of_path[path] = node;
   }
 
-  // [roots] In a pass with a forest, known roots need no row: their KV is there, and since the
-  // backend is batch-invariant the bits would be the same.
+  // [roots] In a pass with a forest, known roots need no row. Their KV exists already, and since
+  // the backend is batch-invariant, their logits would have the same bits.
   std::vector<KnownRow> known_roots;
   int unknown_roots() const {
     return static_cast<int>(decoder->roots().size()) -
@@ -75,14 +75,14 @@ struct Sequence {
   uint32_t round = 0;
   decoding::DraftForest forest;          // of the next pass
   std::optional<DraftShape> next_shape;  // of the next round, when already chosen
-  DraftShape draft_shape;                // asked for this round
+  DraftShape draft_shape;                // requested for this round
   bool draft_came = false;      // the draft of this round was in time; its forest may be empty
-  double draft_asked_s = 0;     // when the draft of this round was asked for
-  double draft_deadline_s = 0;  // then the round goes on without it
+  double draft_asked_s = 0;     // when the draft of this round was requested
+  double draft_deadline_s = 0;  // after this, the round goes on without it
   double last_verdict_s = 0;
-  double draft_wait_s = 0;   // from asking for this round's draft to its arrival or giving up
+  double draft_wait_s = 0;   // from the request for this draft until it came or was given up
   double draft_s = 0;        // the draft node's own time for it
-  double draft_model_s = 0;  // of which forward passes
+  double draft_model_s = 0;  // the part of it in forward passes
   size_t stable_sent = 0;    // tokens already reported to the coordinator
   double arrival_s = 0, admitted_s = 0;
   DecodingStats stats;  // of params.method

@@ -17,8 +17,8 @@ StepPlanner::Planned StepPlanner::Plan() {
   return planned;
 }
 
-// A sequence that does not fit stays ready and comes first in the next step. One that would fit in
-// no step gives up its forest.
+// A sequence that does not fit stays ready and comes first in the next step. If it would fit into
+// no step, it gives up its forest.
 bool StepPlanner::Join(Sequence* sequence, Planned* planned) {
   const int roots = static_cast<int>(sequence->decoder->roots().size());
   const int rows = roots + sequence->forest.size();

@@ -33,15 +33,15 @@ class StepPlanner {
     std::vector<std::pair<Sequence*, std::string>> failed;
   };
   Planned Plan();
-  // Whether a step would have rows.
+  // True if a step would have rows.
   bool HasWork() const;
 
  private:
-  // Gives the sequence its rows in the step. False: the step has no room left for them.
+  // Adds the rows of the sequence to the step. Returns false if there is no room left for them.
   bool Join(Sequence* sequence, Planned* planned);
   void AddVerifications(Planned* planned);
   void AddPrefills(Planned* planned);
-  // The next `count` prompt tokens. False: the sequence has failed.
+  // Adds the next `count` prompt tokens. Returns false if the sequence has failed.
   bool AddPrefill(Sequence* sequence, int begin, int count, Planned* planned);
 
   const SchedulerOptions options_;

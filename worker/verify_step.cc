@@ -86,7 +86,7 @@ class RoundRows : public decoding::RowSource {
   HostThreads* threads_;
 };
 
-// Rows of the new roots that were forest nodes.
+// The rows of those new roots that were forest nodes.
 std::vector<KnownRow> KnownRoots(const decoding::Verdict& verdict, const RoundRows& rows,
                                  size_t old_roots, const Sequence& sequence) {
   const auto roots = sequence.decoder->roots();
@@ -99,7 +99,7 @@ std::vector<KnownRow> KnownRoots(const decoding::Verdict& verdict, const RoundRo
   return known;
 }
 
-// What the decoder needs of the rows of one round, row by row.
+// The needs of the decoder for each row of one round.
 class NeedsOfRound {
  public:
   NeedsOfRound(const Sequence& sequence, model::StepBuilder* step)
@@ -117,7 +117,7 @@ class NeedsOfRound {
   }
 
  private:
-  // One range while stop ids are banned (min_tokens), another afterwards.
+  // There is one range while stop ids are banned (min_tokens), and another afterwards.
   const model::StepBuilder::BiasRange& Bias(int length) {
     std::optional<model::StepBuilder::BiasRange>& range =
         length < sequence_.params.min_tokens ? banned_ : free_;

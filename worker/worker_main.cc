@@ -70,7 +70,7 @@ proto::Register Registration(const model::ModelRunner& runner, const PlanLeader&
 
 absl::Status Lead(const std::string& coordinator, comm::Communicator* communicator,
                   model::ModelRunner* runner, node::StartWatch* start) {
-  start->Over();  // what follows has its own deadlines, which name who is missing
+  start->Over();  // the next parts have their own deadlines, which name the missing ranks
   COPPICE_ASSIGN_OR_RETURN(const auto plans,
                            PlanLeader::Start(communicator, absl::GetFlag(FLAGS_plan_listen),
                                              absl::GetFlag(FLAGS_start_deadline)));

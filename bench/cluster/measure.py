@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measures a running cluster on a synthetic pair: load time and memory, the control plane's share of a round, and beam sampling
-of width 4 with drafts against the same without, one request at a time, alternating in one run.
+"""Starts a cluster with a synthetic pair and measures it: load time, memory, the share of the control plane in a round, and
+decoding with and without drafts. It sends one request at a time; requests with and without drafts alternate in one run.
 
   bench/cluster/measure.py --pair DIR [--tp 1] [--requests 6] [--tokens 128] [--dtype bf16] [--json FILE]
 
 DIR holds target/ and draft/; tools/make_pair.py makes it (needs numpy), for example
   tools/make_pair.py --layers 24 --hidden 768 --heads 12 --kv-heads 12 --ffn 2048 --vocab 4096 --draft-layers 1 \\
                      --overlap 0.75 --dtype bf16 --out DIR
-Standard library only. The binaries must have been built (deploy/build.sh). Kinds can be chosen with --kinds.
+Uses only the Python standard library. Build the programs first (deploy/build.sh). --kinds selects the kinds of requests.
 """
 import argparse
 import csv
@@ -22,18 +22,18 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/cluster"))
-from cluster import Cluster  # noqa: E402  the launcher of the cluster tests
+from cluster import Cluster  # noqa: E402  starts clusters for tests
 
 
 def byte_characters():
-    """The 256 characters by which byte-level tokenizers write bytes."""
+    """The 256 characters that byte-level tokenizers use for bytes."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [b for b in range(256) if b not in printable]
     return [chr(b) for b in printable] + [chr(256 + i) for i in range(len(rest))]
 
 
 def give_tokenizer(folder, vocab):
-    """The synthetic pair has no text; a tokenizer of single bytes and numbered tokens lets it be served."""
+    """Writes a tokenizer of single bytes and numbered tokens. The synthetic pair has none, and a server needs one."""
     path = folder / "tokenizer.json"
     if path.exists():
         return
@@ -56,7 +56,7 @@ def resident_mb(pid, field):
 
 
 def prompt_ids(seed, vocab, length=48):
-    """Tokens as the synthetic models expect them: Zipf-like, no special ones."""
+    """Token ids as the synthetic models expect them: Zipf-like, without special tokens."""
     rng = random.Random(seed)
     weights = [1 / (i + 2.7) ** 1.2 for i in range(vocab - 3)]
     return rng.choices(range(3, vocab), weights, k=length)
@@ -77,7 +77,7 @@ def ask(cluster, kind, seed, tokens, vocab, speculative, shape):
 
 
 def compare(cluster, kind, arguments, vocab):
-    """Alternates plain and speculative requests; returns the figures of this kind."""
+    """Alternates requests with and without drafts. Returns the figures of this kind."""
     seconds = {True: [], False: []}
     layers = passes = plain_rounds = 0
     for i in range(arguments.requests + 1):
@@ -101,9 +101,9 @@ def compare(cluster, kind, arguments, vocab):
 
 
 def control_plane(trace):
-    """Medians over the drafted rounds, microseconds. control = messages, scheduling, verification and commit: the two messages
-    and what the leader does between a draft's arrival and the next request. overhead = all of the round but the target's and
-    the draft's passes: control, and what the drafter does besides its passes, which is to choose the forest."""
+    """Medians over the drafted rounds, in microseconds. `control` is messages, scheduling, verification and commit: the two
+    messages, and the leader's work between the arrival of a draft and its next request. `overhead` is the whole round without
+    the passes of target and draft: `control`, and the draft node's work outside its passes, which is to choose the forest."""
     rows = [{k: float(v) for k, v in r.items()} for r in csv.DictReader(open(trace)) if float(r["draft_model_us"]) > 0]
     middle = lambda value: round(statistics.median(map(value, rows)), 1)
     return {"rounds": len(rows), "rows": middle(lambda r: r["rows"]), "round_us": middle(lambda r: r["round_us"]),
@@ -119,7 +119,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pair", required=True, type=pathlib.Path)
     parser.add_argument("--tp", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=0, help="of each worker rank and of the draft node; 0 = all cores")
+    parser.add_argument("--threads", type=int, default=0, help="threads of each worker rank and of the draft node; 0: all cores")
     parser.add_argument("--requests", type=int, default=6, help="measured requests of each kind, after one warm-up")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--dtype", default="bf16")

@@ -21,8 +21,8 @@ proto::DraftReply Reply(int64_t bytes) {
   return reply;
 }
 
-// One echo. With `pause` each comes after a time without traffic, as between two rounds of a
-// request, when the threads involved have gone to sleep.
+// One echo. With `pause`, nothing is sent for a while before each echo, as between two rounds of a
+// request. By then the threads are asleep.
 void Echo(benchmark::State& state, const char* transport, std::chrono::milliseconds pause) {
   auto server = comm::ServerChannel::Bind(absl::StrCat(transport, "://127.0.0.1:*"));
   if (!server.ok()) return state.SkipWithError(server.status().ToString().c_str());

@@ -10,7 +10,7 @@
 namespace coppice::bench {
 namespace {
 
-// softmax of Gaussian logits (sd 3), and of the same plus noise (sd 0.7).
+// Softmax of Gaussian logits (sd 3), and of the same logits plus noise (sd 0.7).
 struct Pair {
   std::vector<double> p, q;
 };

@@ -1,9 +1,9 @@
-// What it costs to decide one drafted round, without any model: the CPU time of
-// BeamDecoder::Advance and, measured separately, of drafting from given logits. Depth 4. Three
-// kinds of rows, all made before the clock starts:
-//   Reduced   64 logits a row: what top_k = 64 leaves of a vocabulary
-//   Vocab128k 131072 f32 logits a row and top_k = 64: the reduction is part of the time
-//   Vocab4k   4096 f32 logits a row, nothing cut
+// The cost of deciding one drafted round, without any model: the CPU time of BeamDecoder::Advance
+// and, measured separately, of drafting from given logits. Depth 4. There are three kinds of rows,
+// all made before the clock starts:
+//   Reduced   64 logits per row: what top_k = 64 leaves of a vocabulary
+//   Vocab128k 131072 f32 logits per row and top_k = 64: the reduction is part of the time
+//   Vocab4k   4096 f32 logits per row, nothing is cut
 //   bench_decoding --benchmark_min_time=1
 #include <benchmark/benchmark.h>
 #include <time.h>
@@ -31,7 +31,7 @@ constexpr int kReduced = 64;
 constexpr int kVocab = 4096;
 constexpr int kLargeVocab = 131072;
 
-// Gaussian logits (sd 3) that depend only on the path: a window of one long table.
+// Gaussian logits (sd 3) that depend only on the path: each row is a window of one long table.
 absl::Span<const float> TargetLogits(uint64_t hash, int vocab) {
   constexpr size_t kOffsets = size_t{1} << 20;
   static const auto* table = [] {
@@ -44,7 +44,7 @@ absl::Span<const float> TargetLogits(uint64_t hash, int vocab) {
   return absl::MakeConstSpan(table->data() + Finalize(hash) % kOffsets, vocab);
 }
 
-// The target's plus noise (sd 0.7).
+// The target's logits plus noise (sd 0.7).
 std::vector<float> DraftLogits(uint64_t hash, int vocab) {
   const absl::Span<const float> target = TargetLogits(hash, vocab);
   const absl::Span<const float> noise = TargetLogits(~hash, vocab);
@@ -90,7 +90,7 @@ struct Setting {
   Timed timed = Timed::kVerdict;
 };
 
-// Drafts one forest; returns it and the seconds that DraftRow and Grow took.
+// Drafts one forest. Returns it and the seconds that DraftRow and Grow took.
 std::pair<decoding::DraftForest, double> Draft(const Setting& setting,
                                                const decoding::BeamDecoder& decoder) {
   const decoding::DraftState state = decoder.draft_state();
@@ -192,7 +192,7 @@ void RegisterRounds(const Method& method) {
          {std::pair("Verdict", Timed::kVerdict), std::pair("Draft", Timed::kDraft)}) {
       Setting setting = Request(method.name, method.kind, 4);
       setting.vocab = rows.vocab;
-      // Beam search takes no warp: its reduced rows have 64 tokens, the others are whole.
+      // Beam search takes no warp. Its reduced rows have 64 tokens; its other rows are not cut.
       if (method.kind != decoding::DecodingKind::kBeamSearch)
         setting.params.warp.top_k = rows.top_k;
       setting.timed = timed;
@@ -228,8 +228,8 @@ const bool registered = [] {
   return true;
 }();
 
-// Single parts: a row cut to its 64 largest logits (argument: logits in the row), one log-sum-exp
-// and one noisy argmax over a row.
+// Parts of a decision: cutting a row to its 64 largest logits (argument: logits in the row), one
+// log-sum-exp and one noisy argmax over a row.
 void TopOfRow(benchmark::State& state) {
   decoding::WarpParams warp;
   warp.top_k = 64;

@@ -1,9 +1,9 @@
 // Speed of the CPU kernels at the shapes of a 24-layer decoder (hidden 768, intermediate 2048,
 // vocabulary 4096).
-//   coppice-bench-kernels --benchmark_filter=Forward     cost of a batch of rows against one row
-//   coppice-bench-kernels --benchmark_filter=DramRead    memory bandwidth, to compare GB/s with
-// The weights of single products stay in the last-level cache; those of Forward (340 MB in bf16) do
-// not. COPPICE_BENCH_THREADS sets the number of threads; default: all cores.
+//   coppice-bench-kernels --benchmark_filter=Forward     cost of several rows, compared with one
+//   coppice-bench-kernels --benchmark_filter=DramRead    memory bandwidth, for comparison
+// The weights of single products stay in the last-level cache. Those of Forward (340 MB in bf16) do
+// not. COPPICE_BENCH_THREADS sets the number of threads (default: all cores).
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -39,7 +39,7 @@ kernels::Backend& SharedBackend() {
   return *backend;
 }
 
-// Ops as the body of a step.
+// Runs ops as the body of a step.
 class BodyAlone : public kernels::Pass {
  public:
   explicit BodyAlone(absl::FunctionRef<void(kernels::Ops*)> body) : body_(body) {}
@@ -56,7 +56,8 @@ void RunStep(const StepPlan& plan, absl::FunctionRef<void(kernels::Ops*)> body) 
   COPPICE_CHECK(SharedBackend().Wait().ok());
 }
 
-// Rows of one request. Row r sees `context` tokens of its table and itself, in a slot after them.
+// Rows of one request. Row r sees the `context` tokens of its table and itself, in a slot after
+// them.
 StepPlan MakePlan(int rows, int context) {
   const int blocks = (context + kBlockSize - 1) / kBlockSize;
   StepPlan plan;
@@ -115,7 +116,7 @@ BENCHMARK(MatMul)
     ->ArgsProduct({{1, 4, 8, 16, 20, 32, 256}, {kIntermediate}, {kHidden}, {0, 1}})
     ->UseRealTime();
 
-// Every product of one forward pass, on weights that do not fit any cache. Arguments: rows, bf16.
+// All products of one forward pass, with weights that fit no cache. Arguments: rows, bf16.
 class Products : public kernels::Pass {
  public:
   explicit Products(kernels::DType dtype) {

@@ -15,7 +15,7 @@
 
 namespace coppice::coordinator {
 
-// What a request may ask for, and what it gets when it leaves a field out. Each is a flag of
+// Limits of a request, and the defaults of fields that it leaves out. Each is a flag of
 // coppice-coordinator, except max_json_depth.
 struct ApiLimits {
   // Largest `n` and `best_of`. Without beams, each choice is a sequence of its own.
@@ -64,8 +64,8 @@ struct ModelLimits {
   int kv_block_size = 16;
 };
 
-// Fills what depends on the model (vocabulary, stop ids, default max_tokens) and checks context
-// length and KV need. Called once the model is known, before sequences are made.
+// Fills the fields that depend on the model (vocabulary, stop ids, default max_tokens) and checks
+// context length and KV need. Called when the model is known, before sequences are made.
 std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& limits,
                                    GenerateRequest* request);
 

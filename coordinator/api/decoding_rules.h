@@ -12,7 +12,7 @@
 
 namespace coppice::coordinator {
 
-// Fields that are not scalars of the parameter table; absent ones are nullopt.
+// Fields that are not scalars of the parameter table. Absent ones are nullopt.
 struct DecodingFields {
   std::optional<std::string> decoding;
   std::optional<bool> use_beam_search, do_sample;
@@ -22,7 +22,7 @@ struct DecodingFields {
   std::optional<std::string> beam_duplicates;  // "count" or "once"
   bool has_stop = false;
   bool stream = false;
-  GivenParameters parameters;  // read into the request's params already
+  GivenParameters parameters;  // already read into the request's params
 };
 
 // Fills kind, widths, counts, warp mode and ranking of *request, whose scalars are already read,

@@ -1,4 +1,4 @@
-// A validated request. Made by api from the JSON, carried out by request. Value type.
+// A validated request. Made from the JSON by api, run by request. Value type.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct GenerateRequest {
   bool ignore_eos = false;
   std::vector<TokenId> own_stop_ids;
   int vocab_size = 0;             // of the model; FitToModel fills it
-  std::vector<TokenId> eos_ids;   // the model's that end a hypothesis; FitToModel fills it
+  std::vector<TokenId> eos_ids;   // of the model; they end a hypothesis; FitToModel fills it
   std::vector<std::string> stop;  // multinomial only
   bool include_stop = false;
   bool stream = false;

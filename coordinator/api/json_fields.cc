@@ -9,7 +9,8 @@
 namespace coppice::coordinator {
 namespace {
 
-// Nesting of brackets outside strings. Checked before parsing, so that deep nesting uses no stack.
+// The depth of nested brackets outside strings. It is checked before parsing, so deep nesting uses
+// no stack.
 int Depth(const std::string& text) {
   int depth = 0, deepest = 0;
   bool in_string = false;

@@ -39,15 +39,15 @@ class JsonFields {
   std::vector<int64_t> Integers(Names names, int64_t low, int64_t high, size_t max_count);
   // Fields that are known but have no effect here.
   void Ignore(Names names) { Find(names); }
-  // A field that is accepted at `neutral` only, else unsupported_field.
+  // A field that may only have the value `neutral`. Otherwise: unsupported_field.
   void Neutral(const char* name, const nlohmann::json& neutral);
-  // Names in the object that no call above has asked for.
+  // The names in the object that no call above has requested.
   std::vector<std::string> Unknown() const;
 
   // Records an error about a field, unless one is recorded already. Puts the path of the field
   // before the message.
   void Fail(const char* code, absl::string_view name, absl::string_view what);
-  // The spelling under which the client gave the field, as a path.
+  // The path of the field, with the name that the client used.
   std::string Path(absl::string_view name) const;
   const std::optional<ApiError>& error() const { return error_; }
   void set_error(ApiError error);
@@ -61,7 +61,7 @@ class JsonFields {
   std::optional<ApiError> error_;
 };
 
-// 4 and 4.0, not 4.5, true or "4".
+// Accepts 4 and 4.0, but not 4.5, true or "4".
 std::optional<int64_t> AsInteger(const nlohmann::json& value);
 
 }  // namespace coppice::coordinator

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The range that a request may ask for.
+// The range that a request may use.
 decoding::ParameterRange ServedRange(const decoding::ParameterRow& row, const ApiLimits& limits,
                                      double vocabulary, double beam_width) {
   decoding::ParameterRange range = row.served_range();
@@ -61,7 +61,7 @@ std::optional<decoding::ParameterValue> ReadInteger(const decoding::ParameterRow
   }
   const std::optional<int64_t> value = fields->Integer(row.fields, low, high);
   if (!value) return std::nullopt;
-  return std::max(*value, static_cast<int64_t>(row.range.low));  // top_k -1: 0
+  return std::max(*value, static_cast<int64_t>(row.range.low));  // for example top_k -1 becomes 0
 }
 
 std::optional<decoding::ParameterValue> ReadNumber(const decoding::ParameterRow& row,

@@ -147,7 +147,7 @@ void ApplySpeculative(const ApiLimits& limits, JsonFields* fields, GenerateReque
     const absl::StatusOr<const decoding::MethodRow*> first = decoding::FirstMethod(request->params);
     if (first.ok()) {
       request->params.method = *first;
-    } else {  // the field that no method serves has been refused by name
+    } else {  // if no method serves a single field, that field was already refused by name
       fields->Fail(kCombination, "speculative", std::string(first.status().message()));
     }
   } else if (value->is_object()) {

@@ -75,8 +75,8 @@ void Dispatcher::Submit(const RequestPtr& request) {
   Pump();
 }
 
-// Makes the sequences of a request, if that had to wait for the first replica. False: the model
-// does not allow the request, and it has failed.
+// Makes the sequences of a request, if this had to wait for the first replica. Returns false if the
+// model does not allow the request; then it has failed.
 bool Dispatcher::Prepare(const RequestPtr& request) {
   if (request->made()) return true;
   const Node& node = *registry_->ReadyReplicas().front();
@@ -103,7 +103,7 @@ void Dispatcher::Pump() {
   metrics_->SetWaiting(waiting());
 }
 
-// True when every sequence of the request runs or is done.
+// Starts what can be started. Returns true if every sequence of the request runs or is done.
 bool Dispatcher::StartPending(const RequestPtr& request) {
   const double now = clock_->NowSeconds();
   const std::vector<const Node*> ready = registry_->ReadyReplicas();
@@ -185,7 +185,7 @@ void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage
       const bool was_ready = known->state == NodeState::kReady;
       const Node* node = registry_->OnHeartbeat(peer, message.heartbeat().status());
       metrics_->NodeStatus(*node);
-      if (node->given_up) return TellGivenUp(*node);  // again: the first message may be lost
+      if (node->given_up) return TellGivenUp(*node);  // again, since the first may be lost
       if (!was_ready && node->state == NodeState::kReady) NodeBack(*node);
       return;
     }
@@ -242,7 +242,7 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
   const auto found = running_.find(update.sequence_id());
   if (found == running_.end()) {
     if (update.finished() || !update.error_code().empty()) return;
-    proto::CoordinatorMessage message;  // left over from before a fail-over or a cancel
+    proto::CoordinatorMessage message;  // the sequence was moved or cancelled
     message.mutable_cancel()->set_sequence_id(update.sequence_id());
     return send_(peer, message);
   }
@@ -250,7 +250,7 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
   const int index = found->second.index;
   const Node* sender = registry_->FindPeer(peer);
   const std::string& replica = request->sequences()[index].replica;
-  if (sender != nullptr && sender->id != replica) {  // null: of a connection not registered yet
+  if (sender != nullptr && sender->id != replica) {  // null: the connection is not registered yet
     spdlog::warn("{}: update of sequence {}, which runs on {}: ignored", sender->id,
                  update.sequence_id(), replica);
     return metrics_->BadUpdate(sender->id);

@@ -1,6 +1,6 @@
 // Dispatches requests: the queue, which sequence runs where, deadlines, cancellation, fail-over.
-// Connects registry, router and requests, and sends to nodes through a callback. Event-loop thread.
-// No socket; the clock is an argument.
+// Connects the registry, the router and the requests, and sends to nodes through a callback.
+// Event-loop thread. No socket; the clock is an argument.
 #pragma once
 
 #include <deque>
@@ -37,8 +37,7 @@ class Dispatcher {
   Dispatcher(const DispatcherOptions& options, const Clock* clock, NodeRegistry* registry,
              Metrics* metrics, Send send);
 
-  // Queues or starts the request, or fails it: draining, queue_full, or beyond what the model
-  // allows.
+  // Queues or starts the request, or fails it: draining, queue_full, or not allowed by the model.
   void Submit(const std::shared_ptr<Request>& request);
   void Disconnected(const std::shared_ptr<Request>& request);
   void OnNodeMessage(const std::string& peer, const proto::NodeMessage& message);
@@ -93,7 +92,7 @@ class Dispatcher {
   // Sequences that a lost node may still run; it is told to drop them before it gets new ones.
   std::map<std::string, std::vector<uint64_t>> left_behind_;
   uint64_t next_sequence_id_ = 1;
-  double seconds_per_request_ = 0.1;  // between ends of requests, smoothed
+  double seconds_per_request_ = 0.1;  // mean time between ends of requests, smoothed
   double last_end_s_ = -1;
   bool draining_ = false;
 };

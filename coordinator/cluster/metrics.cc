@@ -62,7 +62,7 @@ constexpr const char* kFallbacks[] = {"late", "dead", "refused", "mismatch", "no
 struct Metrics::Impl {
   prometheus::Registry registry;
   std::string model_name;
-  // By name, so that all metrics share one lookup of a series.
+  // By name, so all metrics share one lookup of a series.
   std::map<std::string, Family<Counter>*> counters;
   std::map<std::string, Family<Gauge>*> gauges;
   std::map<std::string, std::pair<Family<Histogram>*, Buckets>> histograms;
@@ -94,7 +94,7 @@ struct Metrics::Impl {
     labels["model_name"] = model_name;
     return labels;
   }
-  // Adds the increase of a node's counter, which restarts with the node, to one that does not.
+  // Adds the increase of a node's counter, which starts at 0 with the node, to one of the cluster.
   void Follow(const std::string& node, const std::string& name, const Labels& labels,
               double value) {
     std::string key = name;

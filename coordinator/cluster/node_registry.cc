@@ -117,7 +117,7 @@ proto::RegisterAck NodeRegistry::OnRegister(const std::string& peer,
                                             SameProcess(it->second.registration, registration));
   if (it != nodes_.end() && !again) *replaced = id;
   Node& node = nodes_[id];
-  const bool given_up = again && node.given_up;  // the same process, or one that looks like it
+  const bool given_up = again && node.given_up;  // perhaps another process that looks the same
   if (!again) node = Node();
   node.id = id;
   node.peer = peer;
@@ -125,7 +125,7 @@ proto::RegisterAck NodeRegistry::OnRegister(const std::string& peer,
   node.state = given_up ? NodeState::kStarting : NodeState::kReady;
   node.given_up = false;
   node.why_lost.clear();
-  node.status.set_still_s(0);  // the old value is from before
+  node.status.set_still_s(0);  // the old value belongs to the time before
   node.last_beat_s = node.last_progress_s = clock_->NowSeconds();
   AddEvent(absl::StrCat(RoleWord(registration), " ", id, again ? " is back" : " joined"));
   ack.set_accepted(true);

@@ -63,9 +63,9 @@ class NodeRegistry {
   const Node* OnHeartbeat(const std::string& peer, const proto::NodeStatus& status);
   // The id of the node that left, "" when unknown.
   std::string OnGoodbye(const std::string& peer, const std::string& reason);
-  // Nodes newly lost, because they missed heartbeats or made no progress (given_up). Each is
-  // returned once. To be called every few hundredths of a second: time in which the coordinator
-  // itself did not run does not count as missed heartbeats.
+  // The nodes that are newly lost, because they missed heartbeats or made no progress (given_up).
+  // Each is returned once. Call it every few hundredths of a second: longer gaps mean that the
+  // coordinator itself did not run, and do not count as missed heartbeats.
   std::vector<std::string> CollectLost();
 
   const Node* Find(absl::string_view id) const;

@@ -8,9 +8,9 @@
 namespace coppice::coordinator {
 namespace {
 
-constexpr size_t kPrefixTokens = 32;  // two KV blocks: enough to tell system prompts apart
+constexpr size_t kPrefixTokens = 32;  // two KV blocks, enough to distinguish system prompts
 constexpr size_t kMaxPrefixes = 65536;
-constexpr int kFreeGrades = 8;  // replicas with the same eighth of the pool free are equally free
+constexpr int kFreeGrades = 8;  // free space is compared in eighths of the pool
 
 uint64_t PrefixKey(absl::Span<const TokenId> prompt) {
   return HashPath(prompt.subspan(0, kPrefixTokens));

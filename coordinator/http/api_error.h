@@ -18,7 +18,7 @@ struct ApiError {
 
 // {"error": {message, type, param, code}}, one line.
 std::string ErrorBody(const ApiError& error);
-// With Retry-After and x-should-retry where docs/api.md 3.1 asks for them.
+// With the headers Retry-After and x-should-retry, if docs/api.md 3.1 requires them.
 HttpReply ErrorReply(const ApiError& error);
 
 }  // namespace coppice::coordinator

@@ -38,8 +38,8 @@ class HttpExchange {
   // Adds a header to the answer, of either kind. Call it before the answer begins.
   virtual void AddHeader(const std::string& name, const std::string& value) = 0;
   virtual void Reply(HttpReply reply) = 0;
-  // Announces a stream: from now on `: keep-alive` comments fill silence. The first one sends
-  // status and headers.
+  // Announces a stream: from now on, `: keep-alive` comments are sent when there is no output. The
+  // first comment sends status and headers.
   virtual void ExpectStream() = 0;
   virtual bool stream_open() const = 0;  // status and headers have been sent
   // Sends one event: `data: `, data, two line feeds. data has no line feed. Opens the stream if

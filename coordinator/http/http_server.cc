@@ -69,7 +69,7 @@ class HttpServerImpl : public HttpServer {
     });
   }
 
-  // Most likely out of descriptors: some will be closed.
+  // Most likely there is no file descriptor left. Some will be closed soon.
   void AcceptLater(const boost::system::error_code& ec) {
     spdlog::warn("accept: {}", ec.message());
     retry_.expires_after(std::chrono::milliseconds(50));

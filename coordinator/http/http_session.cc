@@ -200,7 +200,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
             absl::StrCat("the body exceeds ", state_->options.max_body_bytes, " bytes")};
   }
 
-  // nullopt: the client has gone.
+  // The error of a bad request head. nullopt if the client has gone.
   std::optional<ApiError> HeadError(const error_code& ec, const Parser& parser) const {
     if (deadline_->expired())
       return ApiError{408, "client_too_slow", "the request head did not arrive in time"};
@@ -250,7 +250,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   // Refuses a request at the transport level. Answers, then closes gently: a reset could destroy
   // the answer.
   asio::awaitable<void> Refuse(const ApiError& error) {
-    // Named: GCC 12 copies class temporaries in a co_await expression byte by byte.
+    // Not a temporary: GCC 12 copies temporaries in a co_await expression byte by byte.
     const HttpReply reply = ErrorReply(error);
     co_await Finish(reply, /*keep=*/false);
   }
@@ -284,7 +284,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     deadline_->Disarm();
   }
 
-  // Gives the request to the app and writes what it produces, watching for a disconnect.
+  // Gives the request to the app and writes its output. Watches for a disconnect.
   asio::awaitable<bool> Answer(bool keep, bool chunked) {
     auto exchange = std::make_shared<SessionExchange>(request_.request_id, keep, chunked,
                                                       [this] { wake_.cancel(); });
@@ -327,8 +327,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     if (!ec) exchange->Silence();
   }
 
-  // Reads while the app works: end of file or an error means that the client has gone; data is the
-  // next request.
+  // Reads while the app works. End of file or an error means that the client has gone. Data belongs
+  // to the next request.
   void Watch(const std::shared_ptr<SessionExchange>& exchange) {
     constexpr size_t kPipelined = 64 << 10;
     if (buffer_.size() >= kPipelined) return;

@@ -11,7 +11,7 @@ namespace coppice::coordinator {
 
 struct HttpServerState {
   HttpOptions options;
-  const Clock* clock = nullptr;  // of the durations that the app observes
+  const Clock* clock = nullptr;  // measures the durations that the app observes
   HttpApp* app = nullptr;
   int connections = 0;
 };

@@ -20,13 +20,13 @@ class ChoiceText {
   ChoiceText(const tokenizer::Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
              const GenerateRequest& request);
 
-  // Newly settled text. Tokens after a stop string are not taken.
+  // Returns the text that is now final. Tokens after a stop string are dropped.
   std::string Append(absl::Span<const TokenId> tokens);
   // The rest of the text: what was held back.
   std::string Finish();
 
-  const std::vector<TokenId>& tokens() const { return tokens_; }  // those taken
-  const std::string& text() const { return text_; }               // all settled text
+  const std::vector<TokenId>& tokens() const { return tokens_; }  // without dropped tokens
+  const std::string& text() const { return text_; }               // all final text
   const std::optional<std::string>& stop() const { return matcher_.matched(); }
 
  private:

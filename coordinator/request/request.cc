@@ -19,7 +19,7 @@ bool Contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-// HTTP status of a replica's error: the code tells whether the request is at fault.
+// The HTTP status of a replica's error. The code says whether the request caused it.
 int StatusOfReplicaError(const std::string& code) {
   for (const char* fault : {"kv_capacity_exceeded", "context_length_exceeded", "invalid_value",
                             "unsupported_combination"}) {
@@ -91,7 +91,7 @@ bool Request::Requeue(int index) {
   return true;
 }
 
-// Takes tokens of this run. Those that an earlier run has sent already must be the same.
+// Takes tokens of this run. Tokens that an earlier run has already sent must be the same.
 bool Request::TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens) {
   const std::vector<TokenId>& known = sequence->text->tokens();
   while (!tokens.empty() && sequence->received < known.size()) {
@@ -204,7 +204,7 @@ std::vector<Choice> Request::PromptChoices(int prompt) const {
   return choices;
 }
 
-// Cuts a whole choice to what no event has shown yet, and marks that as shown.
+// Cuts a whole choice to the part that no event has shown yet, and marks that part as shown.
 void Request::CutToNew(const Sequence& sequence, Choice* choice) {
   Sent& sent = sent_[&sequence - sequences_.data()];
   choice->text.erase(0, sent.text);
@@ -266,7 +266,7 @@ void Request::Summarize(const std::vector<Choice>& choices, double now_s) {
   for (const Sequence& sequence : sequences_) {
     if (!sequence.stats) continue;
     DecodingStats stats = *sequence.stats;
-    if (sequence.sample > 0) stats.cached_tokens = 0;  // once for each prompt
+    if (sequence.sample > 0) stats.cached_tokens = 0;  // counted once per prompt
     usage_.decoding.Merge(stats);
   }
   for (const auto& prompt : request_.prompts) usage_.prompt_tokens += prompt.size();

@@ -1,4 +1,4 @@
-// The life of one request: its sequences, what each has produced so far, the events and the final
+// One request from start to end: its sequences, their output so far, the events and the final
 // answer. Receives updates from the dispatcher and writes to the HTTP exchange. Owns no socket and
 // no timer. Event-loop thread.
 #pragma once
@@ -37,7 +37,7 @@ class Request {
     uint64_t id = 0;        // of the running StartSequence; 0 = pending or done
     std::string replica;    // where it runs or ran
     int64_t kv_blocks = 0;  // reserved there
-    double lost_s = -1;     // when the replica was lost on which it last ran; < 0 while it runs
+    double lost_s = -1;     // when its last replica was lost; < 0 while it runs
     size_t received = 0;    // tokens that this run has sent
     bool shown = false;     // some of its text has been sent to the client
     bool done = false;
@@ -79,7 +79,7 @@ class Request {
   bool made() const { return !sequences_.empty(); }
   double first_token_s() const { return first_token_s_; }  // < 0: none yet
   double started_s() const { return started_s_; }          // first dispatch; < 0: none yet
-  // For the log and the metrics, once the request has ended well.
+  // For the log and the metrics, after the request has ended successfully.
   const Usage& usage() const { return usage_; }
   const std::vector<std::string>& finish_reasons() const { return finish_reasons_; }
 
@@ -107,7 +107,7 @@ class Request {
     size_t text = 0, tokens = 0;
     bool any = false;
   };
-  std::vector<Sent> sent_;  // per sequence: what its events have shown
+  std::vector<Sent> sent_;  // per sequence: the part that events have shown
   bool ended_ = false;
   std::optional<ApiError> error_;
   double first_token_s_ = -1, started_s_ = -1;

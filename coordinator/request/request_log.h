@@ -1,4 +1,5 @@
-// The one log line of a request (docs/api.md 4). Never prompt, output, ids, stop strings or bias.
+// The log line of a request (docs/api.md 4). It never has the prompt, output, ids, stop strings or
+// bias.
 #pragma once
 
 #include <string>
@@ -7,7 +8,7 @@
 
 namespace coppice::coordinator {
 
-// stop, length, abort, error or timeout: how the request as a whole ended.
+// How the request as a whole ended: stop, length, abort, error or timeout.
 std::string FinishedReason(const Request& request);
 void LogRequest(const Request& request, double now_s, bool enabled);
 

@@ -21,26 +21,26 @@ struct AnswerIdentity {
 
 struct Choice {
   int index = 0;
-  std::string text;           // in an event: what is new
+  std::string text;           // in an event: the new text
   std::string finish_reason;  // "" = not finished: null
   std::optional<std::string> stop_string;
   std::optional<TokenId> stop_token;
   int64_t seed = 0;
   std::optional<double> score, joint_logprob;
   size_t num_tokens = 0;                          // of the whole choice
-  std::optional<std::vector<TokenId>> token_ids;  // in an event: what is new
+  std::optional<std::vector<TokenId>> token_ids;  // in an event: the new ones
   std::optional<std::vector<TokenId>> prompt_token_ids;
 };
 
 struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0;
-  DecodingStats decoding;  // of all sequences; queue_ms with the coordinator's own queue
+  DecodingStats decoding;  // of all sequences; queue_ms includes the coordinator's queue
   double first_token_ms = 0, total_ms = 0;  // since the request's arrival
 };
 
 std::string CompletionBody(const AnswerIdentity& identity, const std::vector<Choice>& choices,
                            const Usage& usage);
-// A stream event. usage_null: the request asked for usage, so each event says `usage: null`.
+// A stream event. usage_null: the request wants usage, so each event has `usage: null`.
 std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Choice>& choices,
                             bool usage_null);
 // The event after the last choice: no choices, usage and timings.

@@ -1,6 +1,6 @@
 // Finds stop strings in text that arrives in pieces, and holds back text that could be the start of
-// one. The result does not depend on the pieces: the match that ends first wins; of several, the
-// one that starts first.
+// one. The result does not depend on the pieces. The match that ends first wins; if several end
+// there, the one that starts first.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@ namespace coppice::coordinator {
 
 class StopMatcher {
  public:
-  // include: the text ends after the match instead of before it. Without stops all text passes at
-  // once.
+  // include: the text ends after the match instead of before it. Without stop strings, all text
+  // passes at once.
   StopMatcher(std::vector<std::string> stops, bool include)
       : stops_(std::move(stops)), include_(include) {}
 

@@ -15,7 +15,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr uint32_t kSelectionSlot = 0x800000;  // domain ACCEPT: above every draft's coin
 
-// The best and second best key so far; entries arrive in any order, ties go to the canonical first.
+// The best and the second best key so far. Entries arrive in any order. Ties go to the entry that
+// comes first in canonical order.
 struct Race {
   Entry entry;
   double best = -kInfinity;
@@ -34,7 +35,7 @@ struct Race {
   }
 };
 
-// log mass + noise of listed entries.
+// log mass + noise of the listed entries.
 std::vector<double> ListedKeys(const std::vector<TokenId>& tokens,
                                const std::vector<double>& log_mass, double log_weight,
                                const NoiseKey& noise_key) {
@@ -62,8 +63,8 @@ void OfferListed(int beam, const std::vector<TokenId>& tokens, const std::vector
   for (int i = 0; i < tokens.size(); ++i) race->Offer({beam, tokens[i]}, keys[i]);
 }
 
-// The pruned kernel runs a whole row's race. It knows the runner-up up to kMarginCap; larger
-// margins do not matter.
+// The pruned kernel runs the race of a whole row. It reports margins only up to kMarginCap; larger
+// ones do not matter.
 void RaceWhole(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race* race) {
   OfferListed(beam, row.changed, ListedKeys(row.changed, row.changed_log_mass, 0.0, noise_key),
               race);
@@ -80,7 +81,7 @@ void RaceWhole(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race
   if (key > before && key - winner.margin > race->second) race->second = key - winner.margin;
 }
 
-// Offers the entries of a row; of a whole row only those that can be best or second best.
+// Offers the entries of a row. Of a whole row, offers only those that can be best or second best.
 void RaceRow(int beam, const WeightedRow& row, const NoiseKey& noise_key, Race* race) {
   if (row.whole != nullptr) {
     RaceWhole(beam, row, noise_key, race);
@@ -102,8 +103,8 @@ std::vector<Entry> ChoiceSource::ChooseDistinct(Domain domain, uint32_t slot, co
   return drawn;
 }
 
-// argmax over the canonical entries of log mass + Gumbel; the noise of (b, v) uses h'(b) and index
-// v.
+// argmax over the entries, in canonical order, of log mass + Gumbel. The noise of (b, v) uses h'(b)
+// and index v.
 Draw SeededChoices::Choose(Domain domain, uint32_t slot, const LayerLaw& law) {
   Race race;
   for (int beam = 0; beam < law.rows.size(); ++beam) {
@@ -177,7 +178,7 @@ Coin SeededChoices::Accept(uint64_t layer_hash, uint32_t slot, double a, double 
   return {u * b<a, a> 0 ? std::fabs(Log(u * b) - Log(a)) : kInfinity};
 }
 
-// argmax over the drafts of log weight + Gumbel(ACCEPT, h', 0x800000 + j, 0), the first on ties.
+// argmax over the drafts of log weight + Gumbel(ACCEPT, h', 0x800000 + j, 0). On ties, the first.
 Selection SeededChoices::Select(uint64_t layer_hash, absl::Span<const double> log_weights) {
   Selection selection;
   double best = -kInfinity, second = -kInfinity;

@@ -46,8 +46,8 @@ class ChoiceSource {
   virtual Selection Select(uint64_t layer_hash, absl::Span<const double> log_weights) = 0;
 };
 
-// docs/algorithms.md 2: domains DRAFT, ACCEPT, RESIDUAL, DIRECT with the epoch step h'; TOKEN,
-// which draft, target and successive rounds share, without.
+// docs/algorithms.md 2. The domains DRAFT, ACCEPT, RESIDUAL and DIRECT use the epoch step h'. TOKEN
+// does not, because draft, target and successive rounds share its noise.
 class SeededChoices : public ChoiceSource {
  public:
   explicit SeededChoices(uint64_t seed) : seed_(seed) {}

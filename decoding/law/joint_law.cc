@@ -13,7 +13,7 @@ namespace {
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 constexpr double kFloorSlack = 1e-6;  // nats; far above any rounding error
 
-// Only the cuts, for scores that already have bias and temperature.
+// The warp with only its cuts, for scores that already include bias and temperature.
 WarpParams CutsOf(WarpParams warp) {
   warp.logit_bias.clear();
   warp.mode = WarpMode::kRow;
@@ -29,7 +29,7 @@ std::vector<double> Tempered(const Distribution& row, const WarpParams& warp) {
   return x;
 }
 
-// The flat scores of a layer that its joint cut can keep, in canonical order.
+// Those flat scores of a layer that its joint cut can keep, in canonical order.
 struct FlatScores {
   std::vector<double> values;
   std::vector<TokenId> tokens;  // [values]
@@ -45,7 +45,7 @@ struct FlatScores {
 void AddWhole(const WarpedRow& row, double score, int top_k, double floor, FlatScores* flat) {
   const absl::Span<const double> x = row.values();
   std::vector<TokenId> tokens;
-  if (top_k > 0) {  // the joint top-k is among every row's top-k
+  if (top_k > 0) {  // an entry of the joint top-k is in the top-k of its row
     tokens = TopTokens(x, static_cast<size_t>(top_k));
     std::sort(tokens.begin(), tokens.end());
   } else if (floor > kNothing) {
@@ -71,8 +71,8 @@ double JointLaw::FlatScore(const LawBeam& beam) const {
   return warp_.temperature > 0 ? score / warp_.temperature : score;
 }
 
-// A score below which min-p or temperature 0 keeps nothing, with slack for rounding. -inf when
-// top-p needs all masses.
+// A score below which min-p or temperature 0 keeps nothing, with slack for rounding. -inf if top-p
+// needs all masses.
 double JointLaw::Floor(absl::Span<const LawBeam> beams) const {
   const bool one_hot = warp_.temperature <= 0;
   const bool has_top_p = warp_.top_p > 0 && warp_.top_p < 1;
@@ -91,7 +91,7 @@ LayerLaw JointLaw::Make(absl::Span<const LawBeam> beams) {
   return CutsJointly(warp_) ? CutLayer(beams) : WeighRows(beams);
 }
 
-// No cut, or cuts inside each row: the weight of a beam includes what its row keeps.
+// For no cut, or cuts inside each row. The weight of a beam includes the mass that its row keeps.
 LayerLaw JointLaw::WeighRows(absl::Span<const LawBeam> beams) {
   std::vector<LawBeam> weighed(beams.begin(), beams.end());
   for (size_t b = 0; b < weighed.size(); ++b) {

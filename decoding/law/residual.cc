@@ -50,7 +50,7 @@ std::vector<TokenId> Residual::InsideTokens(int beam) const {
   return tokens;
 }
 
-// The outside mass is summed entry by entry, never as 1 - sum.
+// Sums the outside mass entry by entry, never as 1 - sum.
 void Residual::FindOutside(int beam) {
   const WeightedRow& target = p_.rows[beam];
   const std::vector<TokenId> inside = InsideTokens(beam);

@@ -87,7 +87,7 @@ LayerResult VerifyDsbdLayer(const LayerInput& input, RemovedParents rule, const 
     }
   }
   result.full = result.outputs.size() == outputs;
-  if (!result.full && m > 0) {  // t ~ a closes the draft loop, even when a is P again
+  if (!result.full && m > 0) {  // one draw t ~ a ends the draft loop, even if a is P again
     DrawInto(Domain::kResidual, a.Law(), choices, &result);
     ++result.residual_draws;
   }

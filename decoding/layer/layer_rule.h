@@ -11,7 +11,7 @@
 
 namespace coppice::decoding {
 
-// How drafts are treated whose parent is not a current beam (5.2).
+// How to treat drafts whose parent is not a current beam (5.2).
 enum class RemovedParents {
   kReject,       // rule E: each counts as a rejection against the restricted, unnormalised Q
   kRenormalise,  // rule N: they are dropped and Q is renormalised over the current beams

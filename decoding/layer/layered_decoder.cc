@@ -34,7 +34,7 @@ void LayeredDecoder::StartFrom(absl::Span<const StartSlot> slots) {
 
 int LayeredDecoder::Width() const { return std::max(1, params().beam_width - ended_slots_); }
 
-// All beams have the same length, so the lowest perplexity is the largest ls.
+// All beams have the same length, so the beam of lowest perplexity is the one with the largest ls.
 void LayeredDecoder::KeepBestBeam() {
   if (beams_.beams().empty()) return;
   const Beam best =

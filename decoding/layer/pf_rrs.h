@@ -22,8 +22,8 @@ std::unique_ptr<BeamDecoder> MakePfRrsDecoder(const DecodingParams& params);
 std::unique_ptr<Drafter> MakePfRrsDrafter(const DecodingParams& params, const DraftState& state,
                                           int width);
 
-// With other choices than seeded ones, for exact laws. Picks stay seeded: the laws hold given the
-// noise of the picks.
+// With choices that are not seeded, for exact laws. Picks stay seeded, because the laws hold given
+// the noise of the picks.
 std::unique_ptr<BeamDecoder> MakePfRrsDecoder(const DecodingParams& params,
                                               std::shared_ptr<ChoiceSource> choices);
 std::unique_ptr<Drafter> MakePfRrsDrafter(const DecodingParams& params, const DraftState& state,

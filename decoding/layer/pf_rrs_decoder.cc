@@ -43,7 +43,8 @@ bool PfRrsDecoder::BeginRound(const DraftForest& forest) {
   return true;
 }
 
-// The tokens of the slots that picked one parent, whose row has been read: a layer of one beam.
+// Draws the tokens of the slots that picked one parent. Its row has been read. This is a layer with
+// one beam.
 LayerResult PfRrsDecoder::DrawTokens(const Beam& parent, int slots) {
   LawBeam beam;
   beam.hash = paths().hash(parent.path);

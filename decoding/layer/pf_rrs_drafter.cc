@@ -68,8 +68,8 @@ PfRrsDrafter::PfRrsDrafter(const DecodingParams& params, const DraftState& state
   choices_->BeginRound(state.layers_committed);
 }
 
-// How many slots pick each node. Known at level 0; below it, predicted with the shared noise from
-// the best of the predicted outputs.
+// How many slots pick each node. At level 0 this is known. Below it, it is predicted with the
+// shared noise, relative to the best of the predicted outputs.
 std::vector<double> PfRrsDrafter::Demand() const {
   if (forest_.size() == 0) return root_slots_;
   std::vector<double> demand(level_.size(), 0.0), key(level_.size());
@@ -100,15 +100,15 @@ PfRrsDrafter::Drafts PfRrsDrafter::DrawOrder(const Node& parent, const Distribut
   return drafts;
 }
 
-// How likely the parent's next draft becomes an output: a slot picks the parent, the drafts before
-// it do not fill all of the parent's slots, and they leave enough of q.
+// How likely the parent's next draft becomes an output: a slot must pick the parent, the drafts
+// before it must not fill all of the parent's slots, and they must leave enough of q.
 double PfRrsDrafter::Worth(const Drafts& parent) {
   const double beyond = std::max(0.0, parent.count + 1 - parent.demand);
   return std::min(1.0, parent.demand) * parent.left[parent.count] * Exp(-kHedgeDecay * beyond);
 }
 
-// Gives each draft to the parent where it is worth most. As the law demands, whether a parent gets
-// another draft depends only on the noise of the picks and on its drafts so far.
+// Gives each draft to the parent where it is worth most. Whether a parent gets another draft
+// depends only on the noise of the picks and on its drafts so far, as the law requires.
 void PfRrsDrafter::ShareOut(std::vector<Drafts>* drafts) const {
   for (int spent = 0; spent < width_; ++spent) {
     Drafts* best = nullptr;

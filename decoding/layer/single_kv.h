@@ -1,6 +1,7 @@
-// DSBD that keeps only one beam between rounds, the output of lowest perplexity, and so one branch
-// of KV (docs/algorithms.md 5.4, rule E). Lossy: the law depends on where rounds end, hence on the
-// draft. Row "single_kv" of decoding/method.h. Drafts as in DSBD. Parameters have been checked.
+// DSBD that keeps only one beam between rounds, the output of lowest perplexity. So it has only one
+// branch of KV (docs/algorithms.md 5.4, rule E). Lossy: the law depends on where rounds end, and so
+// on the draft. Row "single_kv" of decoding/method.h. Drafts as in DSBD. Parameters have been
+// checked.
 #pragma once
 
 #include <memory>

@@ -12,8 +12,8 @@ namespace coppice::decoding {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Drafts are read while at least this mass of the proposal is left; below it f64 loses entries. The
-// law allows stopping, because that depends only on the drafts already read.
+// Drafts are read while at least this mass of the proposal is left. Below it, entries underflow in
+// f64. The law allows this, because stopping depends only on the drafts already read.
 constexpr double kLeastProposal = 1e-200;
 
 // b of 5.5: the proposal's entries not yet taken by a draft, over its first `rows` rows.
@@ -38,7 +38,7 @@ class ProposalLeft {
   }
 
  private:
-  // The rest is summed anew, never computed by subtraction.
+  // Sums the rest again. It is never computed by subtraction.
   void Sum(int row) {
     row_mass_[row] = 0;
     for (double mass : mass_[row]) row_mass_[row] += mass;
@@ -180,7 +180,7 @@ LayerResult VerifyDistinctWithReuse(const LayerInput& input, RemovedParents rule
   }
   LayerResult result = std::move(reuse).Finish();
   if (result.outputs.size() == width + ends) return result;
-  // No entries are left, or only entries whose masses are too small for f64.
+  // No entries are left, or only entries whose masses underflow in f64.
   const size_t verified = result.outputs.size();
   CompleteWalk(*input.p, input.width, stop_ids, choices, &result);
   result.full = result.full && result.outputs.size() == verified;

@@ -39,7 +39,7 @@ class MjgdDecoder : public SequenceDecoder {
   void Step(RowSource* rows, RoundLedger* ledger);
   bool WindowCloses() const;
   void Choose();
-  // Whether `a` comes before `b` as the window's choice.
+  // True if `a` comes before `b` in the choice of the window.
   bool Better(const Path& a, const Path& b) const;
 
   WarpedRow row_;
@@ -85,8 +85,8 @@ std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(RowSource* rows)
   return candidates;
 }
 
-// Extends every beam by one token, by the walk of docs/algorithms.md 8: an end counts only among
-// the M best; the others fill the M beams.
+// Extends every beam by one token, by the walk of docs/algorithms.md 8. An end counts only if it is
+// among the M best. The other candidates fill the M beams.
 void MjgdDecoder::Step(RowSource* rows, RoundLedger* ledger) {
   const size_t width = static_cast<size_t>(params().draft_beams);
   const std::vector<Candidate> candidates = ListCandidates(rows);
@@ -108,7 +108,7 @@ void MjgdDecoder::Step(RowSource* rows, RoundLedger* ledger) {
   if (!mutable_state()->EndLayer({{best.path, best.log_score, ends}})) live_.clear();
 }
 
-// After g tokens, at max_tokens, or when no beam can catch up with a path that has ended.
+// True after g tokens, at max_tokens, or if no beam can become better than a path that has ended.
 bool MjgdDecoder::WindowCloses() const {
   if (live_.empty() || steps_ == params().joint_tokens) return true;
   if (state().layers() + 1 == params().max_tokens) return true;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-// log q(token) of the proposal at `node`; -inf when it was not shipped or does not list the token.
+// log q(token) of the proposal at `node`; -inf if it was not sent or does not list the token.
 double LogProposal(const DraftForest& forest, int32_t node, TokenId token) {
   for (const Proposal& proposal : forest.proposals) {
     if (proposal.node != node) continue;
@@ -52,7 +52,7 @@ PathDecoder::Kept MjsdDecoder::Keep(const DraftForest& forest, absl::Span<const 
   double lp = 0, lq = 0;
   for (int i = 0; i < static_cast<int>(path.size()); ++i) {
     const double log_prob = row->LogProb(path[i]);
-    if (log_prob == kNothing) break;  // nothing longer can pass
+    if (log_prob == kNothing) break;  // no longer prefix can pass
     lp += log_prob;
     lq += LogProposal(forest, i - 1, path[i]);
     scores.push_back(row->Find(path[i]).score_log_prob);

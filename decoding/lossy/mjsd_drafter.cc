@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-// The search ranks only drafted tokens, not earlier ones.
+// The search scores only drafted tokens, so the roots start with score 0.
 DraftState Unscored(DraftState state) {
   state.root_score.assign(state.root_score.size(), 0.0);
   return state;
@@ -58,7 +58,7 @@ void MjsdDrafter::Grow(absl::Span<const Distribution> rows) {
   }
   ++length_;
   const size_t beams = static_cast<size_t>(width());
-  // an end counts among the best W alone (docs/algorithms.md 8)
+  // an end counts only if it is among the best W (docs/algorithms.md 8)
   if (!ended.empty() && costs.size() > beams) {
     std::nth_element(costs.begin(), costs.begin() + (beams - 1), costs.end());
     const double worst = costs[beams - 1];
@@ -73,7 +73,7 @@ void MjsdDrafter::Grow(absl::Span<const Distribution> rows) {
   AppendLayer(live);
 }
 
-// One more node at the end of a path, with the row after `row_of` as its proposal.
+// Adds a node at the end of a path. Its proposal is the row after `row_of`.
 void MjsdDrafter::Append(int32_t row_of, TokenId token, DraftForest* path) const {
   const int32_t node = path->size();
   const int32_t parent = node > 0 ? node - 1 : row_of;

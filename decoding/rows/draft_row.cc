@@ -20,7 +20,7 @@ Distribution KeepMostLikely(const Distribution& row, size_t support) {
 
 bool HasTopP(const WarpParams& warp) { return warp.top_p > 0 && warp.top_p < 1; }
 
-// With top-p the row is cut to the support after the warp.
+// With top-p, cuts the row to the support after the warp.
 Distribution Supported(Distribution row, const WarpParams& warp, const DecodingParams& params) {
   if (!HasTopP(warp)) return row;
   return KeepMostLikely(row, std::max(1, params.draft_support));
@@ -31,8 +31,8 @@ Distribution Supported(Distribution row, const WarpParams& warp, const DecodingP
 WarpParams DraftWarp(const DecodingParams& params, int length) {
   WarpParams warp = WarpAt(params, length);
   if (warp.temperature <= 0 || IsJoint(warp.mode)) {
-    // Greedy: the target takes its argmax, and the draft ranks its guesses by the unwarped row.
-    // JOINT, ROWCUT: the drafter warps the layer (decoding/law/joint_law.h).
+    // Greedy: the target takes its argmax, so the draft ranks its guesses by the unwarped row.
+    // JOINT and ROWCUT: the drafter warps the whole layer (decoding/law/joint_law.h).
     warp = Uncut(warp);
   }
   warp.mode = WarpMode::kRow;

@@ -22,7 +22,7 @@ using VF64 = hn::Vec<F64>;
 using VU64 = hn::Vec<U64>;
 
 constexpr size_t kLanes = hn::MaxLanes(F64());
-// log(x) for positive normal x, operation for operation as Log of base/deterministic_math.cc.
+// log(x) for positive normal x, with the same operations as Log of base/deterministic_math.cc.
 HWY_INLINE VF64 LogNormal(VF64 x) {
   const F64 d;
   const U64 du;
@@ -67,13 +67,13 @@ HWY_INLINE VU64 MulLow32(VU64 a, VU64 b) {
 #endif
 }
 
-// Philox4x32-10 of one counter per 64-bit lane; the upper half of every word is garbage until the
-// end.
+// Philox4x32-10 of one counter per 64-bit lane. Until the end, the upper half of every word is
+// undefined.
 struct PhiloxWords {
   VU64 x0, x1, x2, x3;
 };
 
-// What all counters of one draw share.
+// The values that all counters of one draw share.
 struct PhiloxKeys {
   VU64 c1, c3;
   VU64 k0[10], k1[10];
@@ -93,7 +93,8 @@ HWY_INLINE PhiloxKeys SpreadKey(const NoiseKey& key) {
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  // The first round's product of c2 is the same for all: fold its words into c1 and the first key.
+  // In the first round, the product of c2 is the same for all. Fold its words into c1 and the first
+  // key.
   const VU64 product = MulLow32(c2, hn::Set(d, 0xCD9E8D57u));
   keys.k0[0] = hn::Xor(hn::Xor(keys.k0[0], keys.c1), hn::ShiftRight<32>(product));
   keys.k1[0] = hn::Xor(keys.k1[0], keys.c3);
@@ -117,7 +118,7 @@ HWY_INLINE void NextRound(int round, const PhiloxKeys& keys, PhiloxWords* c) {
   c->x3 = a;
 }
 
-// Gumbel variables of the 52 bits in two words of each lane.
+// Gumbel variables, from the 52 bits in two words of each lane.
 HWY_INLINE VF64 GumbelOfWords(VU64 first, VU64 second) {
   const F64 d;
   const U64 du;
@@ -130,7 +131,7 @@ HWY_INLINE VF64 GumbelOfWords(VU64 first, VU64 second) {
   return hn::Neg(LogNormal(hn::Neg(LogNormal(u))));
 }
 
-// Noise of the tokens in `v` from the words of their Philox blocks.
+// The noise of the tokens in `v`, from the words of their Philox blocks.
 HWY_INLINE VF64 GumbelOfTokens(VU64 v, const PhiloxWords& words) {
   const U64 du;
   const auto even = hn::Eq(hn::And(v, hn::Set(du, 1)), hn::Zero(du));
@@ -138,7 +139,7 @@ HWY_INLINE VF64 GumbelOfTokens(VU64 v, const PhiloxWords& words) {
                        hn::IfThenElse(even, words.x1, words.x3));
 }
 
-// Two vectors at a time: independent chains keep the multipliers busy.
+// Two vectors at a time, since independent chains keep the multipliers busy.
 void GumbelManyImpl(const NoiseKey& key, absl::Span<const TokenId> tokens, double* noise) {
   const F64 d;
   const U64 du;
@@ -186,9 +187,9 @@ void GumbelOfHashesImpl(const NoiseKey& key, absl::Span<const uint64_t> hashes, 
   }
 }
 
-// Which tokens of kLanes Philox blocks, from token 2 * block on, a winner may be among: bit t is
-// token 2 * block + t. Token v is out when (1 - u) 2^31 > weights[v] * factor, with 1 - u bounded
-// from below by the complement of u's upper 32 bits.
+// The tokens of kLanes Philox blocks, from token 2 * block on, that may win: bit t stands for token
+// 2 * block + t. Token v cannot win if (1 - u) 2^31 > weights[v] * factor. The complement of u's
+// upper 32 bits is a lower bound of 1 - u.
 HWY_INLINE uint32_t SurvivorBits(const PhiloxWords& words, const float* HWY_RESTRICT weights,
                                  float factor) {
 #if HWY_TARGET == HWY_SCALAR
@@ -217,8 +218,8 @@ HWY_INLINE uint32_t SurvivorBits(const PhiloxWords& words, const float* HWY_REST
 #endif
 }
 
-// The same for 2 * kLanes blocks, whose numbers are `block` and the next vector of them: two
-// independent chains keep the multipliers busy.
+// The same for 2 * kLanes blocks: those of `block` and the next vector of them. Two independent
+// chains keep the multipliers busy.
 HWY_INLINE uint32_t SurvivorBitsOfTwo(VU64 block, const float* HWY_RESTRICT weights, float factor,
                                       const PhiloxKeys& keys) {
   const U64 d;
@@ -234,9 +235,9 @@ HWY_INLINE uint32_t SurvivorBitsOfTwo(VU64 block, const float* HWY_RESTRICT weig
 
 NoisyWinner ArgmaxWithNoiseImpl(absl::Span<const double> x, const float* HWY_RESTRICT weights,
                                 const LogSum& sum, const NoiseKey& key, TokenId first) {
-  // The race: v beats a key K iff -log(u) < p(v) / exp(K), and -log(u) >= 1 - u. The most likely
-  // token sets the first mark, so the factor never overflows: a Gumbel variable of 52 bits is at
-  // least -log(52 log 2 + log 2).
+  // The race: v beats a key K iff -log(u) < p(v) / exp(K), and -log(u) >= 1 - u. The first key to
+  // beat is that of the most likely token. So the factor never overflows, because a Gumbel variable
+  // of 52 bits is at least -log(52 log 2 + log 2).
   TokenId best = sum.argmax;
   const TokenId likeliest = best;
   const auto key_of = [&](TokenId v) HWY_ATTR {

@@ -12,7 +12,7 @@ constexpr int IsBad(float logit) { return (logit > kMost) | (logit != logit); }
 }  // namespace
 
 int FirstBadLogit(absl::Span<const float> logits) {
-  // A whole row first, without a branch in the loop.
+  // First checks the whole row, without a branch in the loop.
   int bad = 0;
   for (const float logit : logits) bad |= IsBad(logit);
   if (bad == 0) return -1;

@@ -35,7 +35,8 @@ HWY_INLINE VF64 Quad(VF64 r, VF64 r2, double c0, double c1, double c2, double c3
   return hn::Add(low, hn::Mul(high, r2));
 }
 
-// exp(x) for x <= 0, 0 below -700: the polynomial of base/deterministic_math.cc, summed pairwise.
+// exp(x) for x <= 0, and 0 below -700. The polynomial of base/deterministic_math.cc, summed
+// pairwise.
 HWY_INLINE VF64 ExpNonPositive(VF64 x) {
   const F64 d;
   const U64 du;
@@ -123,7 +124,7 @@ void FloatBlockMaximaImpl(const float* HWY_RESTRICT x, size_t n, float* HWY_REST
   }
 }
 
-// Eight entries: exp(x - max) into the accumulators and, if wanted, as f32.
+// Adds exp(x - max) of eight entries to the accumulators and, if wanted, stores it as f32.
 HWY_INLINE void AccumulateEight(const double* HWY_RESTRICT x, VF64 max, VF64* sums,
                                 float* HWY_RESTRICT weights) {
   const F64 d;
@@ -135,7 +136,7 @@ HWY_INLINE void AccumulateEight(const double* HWY_RESTRICT x, VF64 max, VF64* su
   }
 }
 
-// sum exp(x - max) over one chunk; weights as f32 relative to the chunk's maximum.
+// sum exp(x - max) over one chunk. The weights are f32, relative to the chunk's maximum.
 double ChunkSumImpl(const double* HWY_RESTRICT x, size_t n, double max,
                     float* HWY_RESTRICT weights) {
   const F64 d;

@@ -30,8 +30,8 @@ struct LogSum {
 // exp(x - chunk maximum) below exp(-700) counts as 0. `weights`, if not null, receives max(exp(x -
 // max), FLT_MIN) as f32; it has room for x.size() rounded up to kRowPadding, the padding is zeroed.
 LogSum ChunkedLogSumExp(absl::Span<const double> x, float* weights);
-// One chunk: its largest x (-inf when every x is), and the sum of exp(x - that); (-inf, 0) when
-// empty.
+// For one chunk: its largest x (-inf if every x is), and the sum of exp(x - largest). (-inf, 0) if
+// it is empty.
 void SumChunk(absl::Span<const double> x, double* max, double* sum);
 // The log-sum-exp of all chunks, the same bits as ChunkedLogSumExp; argmax is not known: -1.
 LogSum JoinChunks(const ChunkSums& chunks);

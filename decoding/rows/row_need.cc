@@ -16,7 +16,7 @@ constexpr int kMostByMass = 1024;    // tokens listed for top-p and min-p withou
 constexpr double kRankSlack = 4e-6;  // nats; more than the slack of TopCandidates and ChildKeys
 constexpr double kDrawSlack = kMarginCap;  // nats; margins up to the cap are exact
 
-// The need of a row that WarpRow or a WarpedRow cuts; whole when nothing is cut.
+// The need of a row that WarpRow or a WarpedRow cuts. The whole row if nothing is cut.
 RowNeed CutNeed(const WarpParams& warp) {
   RowNeed need;
   if (IsJoint(warp.mode)) return need;

@@ -12,13 +12,13 @@ namespace coppice::decoding {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
-constexpr size_t kWorthGathering = 4;  // gather when less than 1 of so many logits may be kept
+constexpr size_t kWorthGathering = 4;  // gather if fewer than 1 in 4 logits may be kept
 
 bool HasTopP(const WarpParams& warp) { return warp.top_p > 0 && warp.top_p < 1; }
 
 Distribution OneHot(TokenId token) { return {{token}, {0.0}}; }
 
-// Length of the prefix of `order` that top-p keeps; order.size() when `order` ends before the cut.
+// Length of the prefix of `order` that top-p keeps, or order.size() if `order` ends before the cut.
 // A token is kept iff the mass before it is at most top_p. `total` is the mass of the tokens that
 // top-p chooses from, relative to exp(max).
 size_t TopPPrefix(absl::Span<const double> x, absl::Span<const TokenId> order, double max,
@@ -38,17 +38,17 @@ double MassOf(absl::Span<const double> x, absl::Span<const TokenId> tokens, doub
   return SumOfExp(gathered, max);
 }
 
-// (x descending, id ascending).
+// Orders by x descending, then id ascending.
 struct Before {
   absl::Span<const double> x;
   bool operator()(TokenId a, TokenId b) const { return x[a] > x[b] || (x[a] == x[b] && a < b); }
 };
 
-// TopTokens in any order.
+// The tokens of TopTokens, in any order.
 std::vector<TokenId> TopSet(absl::Span<const double> x, size_t count) {
   std::vector<double> maxima;
   BlockMaxima(x, &maxima);
-  // The count-th largest block maximum is a lower bound of the count-th largest entry.
+  // The count-th largest block maximum is a lower bound for the count-th largest entry.
   double threshold = std::numeric_limits<double>::lowest();
   if (count <= maxima.size()) {
     std::vector<double> sorted = maxima;
@@ -64,7 +64,7 @@ std::vector<TokenId> TopSet(absl::Span<const double> x, size_t count) {
   return tokens;
 }
 
-// Steps 2 and 3: the tokens that top-k and top-p keep; with top-p, in order.
+// Steps 2 and 3: the tokens that top-k and top-p keep. With top-p, they are in order.
 std::vector<TokenId> KeptByRank(absl::Span<const double> x, const WarpParams& warp,
                                 const LogSum* whole) {
   std::vector<TokenId> order;
@@ -79,7 +79,7 @@ std::vector<TokenId> KeptByRank(absl::Span<const double> x, const WarpParams& wa
   }
   const LogSum sum = whole != nullptr ? *whole : ChunkedLogSumExp(x, nullptr);
   const double total = Exp(sum.log - sum.max);
-  for (size_t count = 64;; count *= 4) {  // a few dozen tokens usually have the mass
+  for (size_t count = 64;; count *= 4) {  // usually a few dozen tokens have enough mass
     order = TopTokens(x, count);
     const size_t kept = TopPPrefix(x, order, sum.max, total, warp.top_p);
     if (kept < order.size() || order.size() < count) {
@@ -101,7 +101,7 @@ std::vector<TokenId> KeptByMinP(absl::Span<const double> x, double min_p) {
 }
 
 Distribution Renormalise(absl::Span<const double> x, std::vector<TokenId> tokens) {
-  // The tokens of a row that was already cut are in order.
+  // The tokens of a row that was already cut are sorted.
   if (!std::is_sorted(tokens.begin(), tokens.end())) std::sort(tokens.begin(), tokens.end());
   double max = kNothing;
   Distribution row;
@@ -134,7 +134,7 @@ Distribution WarpInPlace(absl::Span<double> x, const WarpParams& warp) {
   return CutRow(x, warp);
 }
 
-// The tokens that may be among the `count` first once the bias is added; ascending.
+// The tokens that may be among the first `count` after the bias has been added; ascending.
 std::vector<TokenId> Contenders(absl::Span<const float> logits, const WarpParams& warp,
                                 size_t count) {
   std::vector<TokenId> tokens = LargestLogits(logits, count + warp.logit_bias.size());
@@ -147,7 +147,7 @@ std::vector<TokenId> Contenders(absl::Span<const float> logits, const WarpParams
   return tokens;
 }
 
-// CutRow when only the listed tokens can survive.
+// CutRow, if only the listed tokens can survive.
 Distribution CutList(const TokenList& list, const WarpParams& warp, const LogSum* sum) {
   const std::vector<double> x = TemperList(list, warp);
   if (x.empty() || *std::max_element(x.begin(), x.end()) == kNothing) return OneHot(0);

@@ -12,7 +12,7 @@ namespace {
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 constexpr double kTieSlack = 1e-6;  // nats; far above the rounding error of adding a score
 
-// The tokens of all lists, ascending, each once.
+// The tokens of all lists, ascending, without repetitions.
 TokenList Union(const std::vector<TokenList>& lists) {
   std::vector<std::pair<TokenId, float>> all;
   for (const TokenList& list : lists) {
@@ -69,7 +69,7 @@ void WarpedRow::Read(RowSource* rows, int row, int length) {
     const bool weigh = for_draws_ && !uncut;
     if (weigh) weights_.resize((x_.size() + kRowPadding - 1) / kRowPadding * kRowPadding);
     sum_ = ChunkedLogSumExp(x_, weigh ? weights_.data() : nullptr);
-    if (sum_.max == kNothing) form_ = Form::kCut;  // without finite logits: one-hot on token 0
+    if (sum_.max == kNothing) form_ = Form::kCut;  // no finite logit, so one-hot on token 0
   }
   if (form_ == Form::kCut) sparse_ = CutRow(x_, warp);
 }

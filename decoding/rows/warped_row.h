@@ -1,6 +1,6 @@
-// One warped target row in the form that a decision reads fastest: a whole row is an array over the
-// vocabulary, a cut row a sparse list, an uncut row received as a shortlist that shortlist. Reuses
-// its buffers from row to row. Owned by a decoder. Thread-compatible.
+// One warped target row, stored in the form that a decision reads fastest. A whole row is an array
+// over the vocabulary. A cut row is a sparse list. An uncut row that came as a shortlist stays a
+// shortlist. Reuses its buffers from row to row. Owned by a decoder. Thread-compatible.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +33,8 @@ class WarpedRow {
   // Reads row `row` of the source, for a path of `length` generated tokens. Replaces the previous
   // row.
   void Read(RowSource* rows, int row, int length);
-  // argmax log pt(v) + Gumbel(key, v), the lowest token on ties. Several threads may call it at
-  // once. A shortlist must have been made for the key.
+  // argmax log pt(v) + Gumbel(key, v), the lowest token on ties. Several threads may call it
+  // concurrently. A shortlist must have been made for the key.
   Draw DrawToken(const NoiseKey& key) const;
   // Every entry that can be among the `count` largest log pt, or that rounding in a sum could tie
   // with them. Tokens ascending.

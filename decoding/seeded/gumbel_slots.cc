@@ -78,7 +78,7 @@ SlotDraws DrawSlots(const LayerLaw& p, const DecodingParams& params, int slots) 
 
 SlotDraws DrawDistinct(const LayerLaw& p, const DecodingParams& params) {
   SeededChoices noise(params.seed);
-  // One more than is taken, for the margin.
+  // Ranks one more than is taken, for the margin.
   std::vector<Entry> ranked =
       noise.ChooseDistinct(Domain::kToken, /*slot=*/0, p, params.beam_width + 1);
   size_t taken = std::min<size_t>(ranked.size(), params.beam_width);
@@ -87,7 +87,7 @@ SlotDraws DrawDistinct(const LayerLaw& p, const DecodingParams& params) {
   });
   if (ends > 0) {
     ranked.resize(taken);
-    LayerLaw left = p;  // noise is keyed by entry: the rest keeps its order
+    LayerLaw left = p;  // noise belongs to entries, so the rest keeps its order
     for (const Entry& entry : ranked) RemoveEntry(entry, &left);
     for (size_t beam = 0; beam < left.rows.size(); ++beam) {
       RemoveTokens(static_cast<int>(beam), params.stop_ids, &left);

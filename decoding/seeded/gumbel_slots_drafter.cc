@@ -15,16 +15,17 @@ namespace coppice::decoding {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kHedgeCost = 1;     // share of a hedge's own gap that its children pay
-constexpr double kCutCost = 0.1;     // nats; of an entry that the draft's joint cut leaves out
-constexpr int kMostNoise = 1 << 20;  // values drawn for one law: they bound the time of a level
+constexpr double kHedgeCost = 1;     // share of a hedge's own gap that its children also pay
+constexpr double kCutCost = 0.1;     // nats; for an entry that the draft's joint cut drops
+constexpr int kMostNoise = 1 << 20;  // noise values for one law, to limit the time of a level
 
 // The draft rule of 5.6: keys as the target makes them, with the draft's law Q and the same noise.
-// An entry costs its gap to what its slot takes. Q is taken over the beams predicted to be current,
-// which gives what the slots take if the draft is right, and over all nodes of the level, which
-// hedges. The target's joint cut may keep entries that the draft's cut drops; these also pay for
-// their distance to the cut. If entries times slots exceed kMostNoise, only the most likely entries
-// are ranked. That changes what is drafted, never what is decided.
+// The cost of an entry is its gap to the entry that its slot takes. Q is taken twice: over the
+// beams that are predicted to be current, which gives the right entries if the draft is right, and
+// over all nodes of the level, as a hedge. The target's joint cut may keep entries that the draft's
+// cut drops; these also pay for their distance to the cut. If entries times slots exceed
+// kMostNoise, only the most likely entries are ranked. That changes the draft, but never the
+// decision.
 class GumbelSlotsDrafter : public TreeDrafter {
  public:
   GumbelSlotsDrafter(const DecodingParams& params, const DraftState& state, int width)
@@ -45,7 +46,7 @@ class GumbelSlotsDrafter : public TreeDrafter {
     int node;
     int position;     // in the node's draft row
     double log_mass;  // without the joint cut
-    double cut_mass;  // log Q; -inf where the cut leaves the entry out
+    double cut_mass;  // log Q; -inf if the cut drops the entry
     double noise;     // of the current slot
 
     double key() const { return cut_mass + noise; }
@@ -62,13 +63,13 @@ class GumbelSlotsDrafter : public TreeDrafter {
   void Predict(absl::Span<const Candidate> taken, absl::Span<const Child> layer);
 
   JointLaw law_, uncut_law_;
-  std::vector<int> multiplicity_;  // [nodes of the level] how often a predicted beam counts, else 0
+  std::vector<int> multiplicity_;  // [nodes of the level] of a predicted beam; 0 for other nodes
   int slots_;                      // of the next layer, with replacement
   std::vector<std::vector<double>> costs_;  // [nodes][support] least over slots and laws
 };
 
-// The entries of the law over `nodes` in canonical order; only the most likely ones when there are
-// too many to draw noise for. q.rows[k] is the row of nodes[k].
+// The entries of the law over `nodes`, in canonical order. If there are too many to draw noise for
+// all, only the most likely ones. q.rows[k] is the row of nodes[k].
 std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::List(
     absl::Span<const Distribution> rows, absl::Span<const int> nodes, const LayerLaw& q,
     const LayerLaw& uncut) const {
@@ -99,7 +100,7 @@ std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::List(
   return kept;
 }
 
-// G(TOKEN, slot) of every candidate.
+// Adds G(TOKEN, slot) of every candidate.
 void GumbelSlotsDrafter::AddNoise(const LayerLaw& q, int slot,
                                   std::vector<Candidate>* candidates) const {
   std::vector<TokenId> tokens;
@@ -117,8 +118,8 @@ void GumbelSlotsDrafter::AddNoise(const LayerLaw& q, int slot,
   }
 }
 
-// What one slot takes: the best entry or, without replacement, the W best that do not end and the
-// ends among the W best.
+// The entries that one slot takes: the best one. Without replacement: the W best that do not end,
+// and the ends among the W best.
 std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::Taken(
     absl::Span<const Candidate> candidates) const {
   const auto before = [](const Candidate& a, const Candidate& b) { return a.key() > b.key(); };
@@ -142,9 +143,9 @@ std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::Taken(
   return taken;
 }
 
-// Lowers the costs to the gaps under the law over `nodes`, and returns what the slots take. A law
-// with hedges applies only if one of them is current, so all its entries also pay for the most
-// likely hedge.
+// Lowers the costs to the gaps under the law over `nodes`. Returns the entries that the slots take.
+// A law with hedges applies only if one of the hedges is current. So all its entries also pay for
+// the most likely hedge.
 std::vector<GumbelSlotsDrafter::Candidate> GumbelSlotsDrafter::RankEntries(
     absl::Span<const Distribution> rows, absl::Span<const int> nodes) {
   std::vector<LawBeam> beams;

@@ -21,7 +21,7 @@ std::vector<double> ChildKeys(uint64_t seed, uint64_t hash, double log_score, do
   GumbelMany({seed, Domain::kToken, hash, 0}, tokens, keys.data());
   for (size_t i = 0; i < keys.size(); ++i) keys[i] = log_score + log_probs[i] + keys[i];
   const double largest = *std::max_element(keys.begin(), keys.end());
-  // The conditioning keeps the order of the noisy scores up to rounding.
+  // The conditioning keeps the order of the noisy scores, except for rounding.
   double least = -std::numeric_limits<double>::infinity();
   if (keys.size() > count) {
     std::vector<double> best(count);

@@ -10,7 +10,7 @@
 namespace coppice::decoding {
 
 ParentFirstDecoder::ParentFirstDecoder(const DecodingParams& params) : SequenceDecoder(params) {
-  // The first layer draws every slot from the root; its multiplicity cancels.
+  // In the first layer, every slot is drawn from the root. Its multiplicity cancels out.
   parents_.push_back(Beam{});
   picks_.assign(params.beam_width, 0);
   multiplicity_.assign(1, params.beam_width);

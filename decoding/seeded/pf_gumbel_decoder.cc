@@ -21,14 +21,14 @@ class PfGumbelDecoder : public ParentFirstDecoder {
   void EndRound(RowSource* rows) override;
   void DrawTokens(RowSource* rows, absl::Span<const size_t> chosen);
 
-  std::vector<std::unique_ptr<WarpedRow>> rows_;  // buffers of the rows that are read at a time
-  // [slots] what a slot of the next layer outputs; nothing where the row of its parent is not known
-  // yet.
+  std::vector<std::unique_ptr<WarpedRow>> rows_;  // buffers for the rows that are read together
+  // [slots] The output of each slot of the next layer; nothing if the row of its parent is not
+  // known yet.
   std::vector<std::optional<WarpedRow::Draw>> draws_;
 };
 
-// The tokens of the slots that picked one of these parents b: v_w = argmax log pt(v|b) + G(TOKEN,
-// w, H(b), v). Rows are read at the same time, and so are slots drawn.
+// Draws the tokens of the slots that picked one of these parents b: v_w = argmax log pt(v|b) +
+// G(TOKEN, w, H(b), v). Rows are read in parallel, and slots are drawn in parallel.
 void PfGumbelDecoder::DrawTokens(RowSource* rows, absl::Span<const size_t> chosen) {
   std::vector<int> place(parents().size(), -1);  // index into rows_
   for (size_t i = 0; i < chosen.size(); ++i) {

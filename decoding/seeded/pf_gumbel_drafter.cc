@@ -17,16 +17,16 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kHedgeCost = 1;     // hc
 constexpr size_t kNodesPerSlot = 4;  // "its 4 cheapest n"
-constexpr int kLeastHedges = 24;     // candidates beyond the width that are ranked
+constexpr int kLeastHedges = 24;     // number of ranked candidates beyond the width
 
-// More slots than this are not looked ahead for: the noise of every slot and candidate would cost
-// more than it saves.
+// With more slots than this there is no look-ahead, because the noise of every slot and candidate
+// would cost more than it saves.
 constexpr int kMostSlotsAhead = 64;
 
-// The draft rule of 5.7: replay the target's picks and draws with the draft's rows, and hedge
-// around them by the gap to each winner. On top of it, every candidate is ranked by how nearly a
-// slot of the next layer picks it: only picked beams need a row, and their picks need none
-// (docs/decisions.md, "Drafts look one pick ahead").
+// The draft rule of 5.7: replays the target's picks and draws with the draft's rows, and hedges
+// around them by the gap to each winner. In addition, every candidate is ranked by how close it is
+// to being picked by a slot of the next layer. Only picked beams need a row, and the picks
+// themselves need no row (docs/decisions.md, "Drafts look one pick ahead").
 class PfGumbelDrafter : public TreeDrafter {
  public:
   PfGumbelDrafter(const DecodingParams& params, const DraftState& state, int width)
@@ -45,18 +45,18 @@ class PfGumbelDrafter : public TreeDrafter {
   struct Prediction {  // an output of the layer being drafted
     int node;
     TokenId token;
-    int candidate = -1;  // of the children; -1: ends, or is not listed
+    int candidate = -1;  // index among the children; -1: it ends, or is not listed
   };
   struct Listed {
     Child child;
     int replaces;  // index into predictions_
   };
   struct Cost {                 // of a token of a node
-    double output = kInfinity;  // least over the slots: how nearly it becomes an output
+    double output = kInfinity;  // distance from being an output, least over the slots
     int prediction = -1;        // the output that it would replace
   };
 
-  // log m_b of a beam that `slots` slots are predicted to hold.
+  // log m_b of a beam which `slots` slots are predicted to hold.
   double LogCount(int slots) const { return params().set_semantics ? 0 : Log(std::max(1, slots)); }
   void BeginLevel();
   std::vector<Reach> PickNodes(int slot);
@@ -80,14 +80,15 @@ class PfGumbelDrafter : public TreeDrafter {
   std::vector<std::vector<Cost>> costs_;  // [nodes][support]
   std::vector<Prediction> predictions_;   // this level's, [slots]
   std::vector<double> noise_;
-  // Of the level's nodes: slots predicted to hold one, H, and score with log m_b; buffer of keys.
+  // For each node of the level: number of slots predicted to hold it, H, and score with log m_b.
+  // And a buffer for keys.
   std::vector<int> multiplicity_;
   std::vector<uint64_t> hashes_;
   std::vector<double> weights_, keys_;
   bool any_predicted_ = false;
 };
 
-// Where each child stands in a list, by node and token.
+// The index of each child in a list, by node and token.
 using ChildPlaces = absl::flat_hash_map<std::pair<int, TokenId>, int>;
 template <typename Child>
 ChildPlaces PlacesOf(const std::vector<Child>& children) {
@@ -117,8 +118,8 @@ void PfGumbelDrafter::BeginLevel() {
   }
 }
 
-// The nodes that slot w may pick, cheapest first. Level 0: the exact pick alone. The first one is
-// the prediction.
+// The nodes that slot w may pick, cheapest first. The first one is the prediction. At level 0 there
+// is only the exact pick.
 std::vector<PfGumbelDrafter::Reach> PfGumbelDrafter::PickNodes(int slot) {
   if (depth_ == 0) return {{0.0, predicted_[slot]}};
   PickKeys(slot, hashes_, weights_, &keys_);
@@ -141,7 +142,7 @@ std::vector<PfGumbelDrafter::Reach> PfGumbelDrafter::PickNodes(int slot) {
   return reaches;
 }
 
-// keys[i] = weights[i] + G(PARENT, slot, hashes[i], 0): by which a slot picks its parent.
+// keys[i] = weights[i] + G(PARENT, slot, hashes[i], 0): the keys by which a slot picks its parent.
 void PfGumbelDrafter::PickKeys(int slot, absl::Span<const uint64_t> hashes,
                                absl::Span<const double> weights, std::vector<double>* keys) const {
   GumbelOfHashes({params().seed, Domain::kParent, 0, static_cast<uint32_t>(slot)}, hashes,
@@ -167,7 +168,7 @@ void PfGumbelDrafter::DrawTokens(int slot, const Reach& reach, const Distributio
   }
 }
 
-// Outputs that are certain, the draft's support aside; with equal slots listed once.
+// Lists the outputs that are certain, whatever the draft's support. Equal slots are listed once.
 void PfGumbelDrafter::ListKnown(std::vector<Listed>* listed) const {
   for (int slot = 0; slot < static_cast<int>(predictions_.size()); ++slot) {
     if (!IsKnown(slot)) continue;
@@ -181,8 +182,8 @@ void PfGumbelDrafter::ListKnown(std::vector<Listed>* listed) const {
   }
 }
 
-// The likeliest outputs of the layer, canonical order; replaces[c] = the prediction that candidate
-// c would take the place of. Sets Prediction::candidate.
+// The likeliest outputs of the layer in canonical order. replaces[c] = the prediction that
+// candidate c would replace. Sets Prediction::candidate.
 std::vector<TreeDrafter::Child> PfGumbelDrafter::ListCandidates(absl::Span<const Distribution> rows,
                                                                 std::vector<int>* replaces) {
   std::vector<Listed> listed;
@@ -223,9 +224,9 @@ int PfGumbelDrafter::NextSlots() const {
                     [&](const Prediction& prediction) { return !is_stop(prediction.token); }));
 }
 
-// Adds to every candidate's cost how far it is from being picked: the least gap, over the slots of
-// the next layer, between its pick key and the best of the predicted outputs. A hedge takes the
-// place of the output it replaces, so that one does not compete with it.
+// Adds to every candidate's cost its distance from being picked: the least gap, over the slots of
+// the next layer, between its pick key and the best of the predicted outputs. A hedge does not
+// compete with the output that it would replace.
 void PfGumbelDrafter::RankByNextPicks(absl::Span<const int> replaces,
                                       std::vector<Child>* candidates) {
   const int slots = NextSlots();
@@ -237,7 +238,7 @@ void PfGumbelDrafter::RankByNextPicks(absl::Span<const int> replaces,
   }
   std::vector<double> gap(count, kInfinity), key(count), score(count);
   std::vector<uint64_t> hash(count);
-  std::vector<int> replaced(count, -1);  // candidate that would no longer be an output
+  std::vector<int> replaced(count, -1);  // the candidate that would no longer be an output
   for (size_t c = 0; c < count; ++c) {
     const Child& child = (*candidates)[c];
     hash[c] = ExtendHash(level()[child.node].hash, child.token);
@@ -289,7 +290,7 @@ void PfGumbelDrafter::Grow(absl::Span<const Distribution> rows) {
   std::vector<Child> candidates = ListCandidates(rows, &replaces);
   RankByNextPicks(replaces, &candidates);
   const std::vector<Child> layer = AppendLayer(candidates);
-  // The slots of the next level: a slot predicted to end is refilled, or gone.
+  // The slots of the next level. A slot that is predicted to end is refilled or gone.
   const ChildPlaces places = PlacesOf(layer);
   std::vector<int> next;
   for (const Prediction& prediction : predictions_) {

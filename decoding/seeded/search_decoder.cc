@@ -14,7 +14,7 @@ namespace {
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
 struct Candidate {
-  double key;  // decides: ls + log pt, or the key of 5.8
+  double key;  // ls + log pt, or the key of 5.8
   int beam;
   TokenId token;
   double log_score;  // ls of the child
@@ -42,8 +42,7 @@ class SearchDecoder : public SequenceDecoder {
     return {noisy_ ? RowUse::Kind::kNoisyRanks : RowUse::Kind::kRanks, static_cast<int>(reach())};
   }
   size_t width() const { return params().beam_width; }
-  // Children of one beam that the walk can reach: its best W and the stop ids among and beside
-  // them.
+  // The number of children of one beam that the walk can reach: the best W and all stop ids.
   size_t reach() const { return width() + params().stop_ids.size(); }
   // No child of the beam has a larger key.
   double KeyBound(const Beam& beam) const {
@@ -51,7 +50,7 @@ class SearchDecoder : public SequenceDecoder {
                   : beam.log_score;
   }
   void AddCandidates(int beam, double bound, RowSource* rows);
-  // Key of the W-th best candidate that does not end; -inf when there are fewer.
+  // Key of the W-th best candidate that does not end; -inf if there are fewer.
   double WidthThKey() const { return best_keys_.size() < width() ? kNothing : best_keys_.front(); }
   void AddKey(double key);
   void RankCandidates(double* below);
@@ -110,8 +109,8 @@ void SearchDecoder::AddKey(double key) {
   std::push_heap(best_keys_.begin(), best_keys_.end(), std::greater<>());
 }
 
-// Sorts the candidates that the walk can reach and drops the others: those below the W-th that does
-// not end. *below = the best key among the dropped.
+// Sorts the candidates that the walk can reach. Drops the others, which are below the W-th
+// candidate that does not end. *below = the best key among the dropped ones.
 void SearchDecoder::RankCandidates(double* below) {
   const double least = WidthThKey();
   const auto end = std::partition(candidates_.begin(), candidates_.end(),
@@ -124,8 +123,8 @@ void SearchDecoder::RankCandidates(double* below) {
   std::sort(candidates_.begin(), candidates_.end());
 }
 
-// docs/algorithms.md 8: rank counts all candidates; an end of rank below W is an output, the others
-// fill the next beams.
+// docs/algorithms.md 8: ranks count all candidates. An end with a rank below W is an output. The
+// candidates that do not end fill the next beams.
 void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
                          std::vector<LayerOutput>* outputs) {
   double below;
@@ -145,9 +144,9 @@ void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
   }
 }
 
-// False when the known rows do not decide the layer. Beams are read by decreasing bound, and one
-// whose bound is below the W-th candidate is not read at all; a beam without a row stops the layer
-// unless that certificate covers it.
+// Returns false if the known rows do not decide the layer. Beams are read by decreasing bound. With
+// the certificate, a beam whose bound is below the W-th candidate needs no row. Any other beam
+// without a row stops the layer.
 bool SearchDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
   std::vector<double> bound(beams_.size());
   std::vector<int> order(beams_.size());

@@ -10,8 +10,8 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr double kHedgeCost = 2;           // of a nat below the W-th key, in nats of its bound
-constexpr double kShareThatMatters = 0.3;  // of the beams, about: docs/decisions.md
+constexpr double kHedgeCost = 2;           // cost of a nat below the W-th key, in nats of the bound
+constexpr double kShareThatMatters = 0.3;  // rough share of the beams: docs/decisions.md
 
 // Draft of 5.9 (by draft score) and of 5.8 (by draft key). Look-ahead (5.8 only): the bound M_b on
 // a beam's children is known before its row. A beam with a low bound need not be a node, because
@@ -61,8 +61,8 @@ void SearchDrafter::Grow(absl::Span<const Distribution> rows) {
   AppendLayer(children);
 }
 
-// Cost = kHedgeCost times the distance of the key below the W-th, plus the distance of the bound
-// below that of the k-th predicted beam. Equal costs: the larger key first.
+// Cost = kHedgeCost times the distance of the key below the W-th key, plus the distance of the
+// bound below that of the k-th predicted beam. For equal costs, the larger key comes first.
 void SearchDrafter::RankByBounds(std::vector<Child>* children) const {
   const size_t listed = std::min<size_t>(children->size(), 4 * width() + params().beam_width);
   std::partial_sort(children->begin(), children->begin() + listed, children->end(),

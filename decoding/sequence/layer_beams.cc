@@ -5,7 +5,7 @@
 namespace coppice::decoding {
 
 LayerBeams::LayerBeams(const DecodingParams& params) : params_(params), law_(params.warp) {
-  // The first layer draws every slot from the root; its multiplicity cancels.
+  // In the first layer, every slot is drawn from the root. Its multiplicity cancels out.
   const bool slots = params.kind == DecodingKind::kBeamSampling;
   Set(std::vector<Beam>(slots ? params.beam_width : 1));
 }

@@ -1,6 +1,6 @@
-// What the decoders of BeamDecoder share: one SequenceState answers for paths, layers, end and
-// result, and every round is a ledger over the beams that live. Base of all of them: a decoder adds
-// how a round decides its layers, and which beams live. Thread-compatible.
+// The base of all decoders. A SequenceState holds paths, layers, end and result. Every round keeps
+// a ledger over the live beams. A decoder adds how a round decides its layers, and which beams are
+// live. Thread-compatible.
 #pragma once
 
 #include <vector>
@@ -16,7 +16,7 @@ class SequenceDecoder : public BeamDecoder {
  public:
   const PathTree& paths() const final { return state_.paths(); }
   absl::Span<const PathId> roots() const final { return roots_; }
-  // Every live beam counts once, and no slots.
+  // Every live beam counts once. There are no slots.
   DraftState draft_state() const override;
   int max_useful_depth() const final { return state_.max_useful_depth(); }
   Verdict Advance(const DraftForest& forest, RowSource* rows) final;
@@ -35,15 +35,15 @@ class SequenceDecoder : public BeamDecoder {
   virtual void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) = 0;
   // How every target row is used.
   virtual RowUse row_use() const { return {}; }
-  // The beams that the next layer continues, distinct; their rows are those of the round so far.
-  // Means nothing once the sequence has ended.
+  // The distinct beams that the next layer continues. Their rows are those of the round so far.
+  // Undefined after the sequence has ended.
   virtual std::vector<Beam> LiveBeams() const = 0;
 
   const SequenceState& state() const { return state_; }
   SequenceState* mutable_state() { return &state_; }
   const DecodingParams& params() const { return state_.params(); }
-  // Before the first round, when LiveBeams() gives the paths of `slots`, of `layers` tokens each:
-  // the sequence continues them instead of the prompt (exact laws, golden files).
+  // Call before the first round, if LiveBeams() returns the paths of `slots`, each of `layers`
+  // tokens. The sequence then continues them instead of the prompt (exact laws, golden files).
   void ContinueFrom(std::vector<LayerOutput> slots, int layers);
 
  private:

@@ -1,6 +1,6 @@
-// What the rejection verifiers of one sequence share: its beam, the row at hand as a law, and how a
-// decided token becomes a layer. Base of decoding/tree/tree_decoder.h and block_verification.h.
-// Thread-compatible.
+// The common part of the rejection verifiers for one sequence: its beam, the current row as a law,
+// and how a decided token becomes a layer. Base of decoding/tree/tree_decoder.h and
+// block_verification.h. Thread-compatible.
 #pragma once
 
 #include <memory>

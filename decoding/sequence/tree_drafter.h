@@ -1,5 +1,5 @@
-// What the drafters that ship only the tree share: the current level, and how its best children
-// become the next layer of the forest. Base of the PF-Gumbel and search drafters.
+// The common part of the drafters that send only the tree: the current level, and how its best
+// children become the next layer of the forest. Base of the PF-Gumbel and search drafters.
 // Thread-compatible.
 #pragma once
 

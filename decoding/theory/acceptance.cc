@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kUndefinedMass = 1e-14;  // docs/algorithms.md 0: a smaller residual is not used
 
-// The n - 1 most likely tokens of q (ties: lower id) come first; fewer when the support ends.
+// The `count` most likely tokens of q, ties to the lower id. Fewer if the support has fewer.
 std::vector<TokenId> TopOf(absl::Span<const double> q, size_t count) {
   std::vector<TokenId> order(q.size());
   std::iota(order.begin(), order.end(), 0);

@@ -1,7 +1,7 @@
 // Acceptance in closed form (docs/algorithms.md 7): how often the single-position verifiers of
-// 4.1-4.5 and 4.8 emit one of their n drafts. That of K-SEQ is in tree/k_seq.h, where its verifier
-// needs it, that of a DSBD layer in layer/dsbd_width.h, the optimum in optimal_acceptance.h. Called
-// by coppice-lab and by tests. Pure functions.
+// 4.1-4.5 and 4.8 emit one of their n drafts. For K-SEQ see tree/k_seq.h, whose verifier needs it;
+// for a DSBD layer layer/dsbd_width.h; for the optimum optimal_acceptance.h. Called by coppice-lab
+// and by tests. Pure functions.
 //
 // Rows are dense: p, q f64 [V], each summing to 1; token = index. n >= 1 drafts.
 #pragma once

@@ -15,7 +15,7 @@ constexpr double kStep = 0.1;  // of s = log t
 constexpr double kNoChance = 1e-16;
 constexpr double kLongest = 40;  // exp(-40) is negligible
 constexpr double kLatest = 700;  // s; exp(s) stays finite
-constexpr double kRang = 1e-20;  // Pr[fewer than n rang] below this is 0
+constexpr double kRang = 1e-20;  // Pr[fewer than n have rung] below this counts as 0
 
 // 1 - exp(-x), x >= 0, without cancellation.
 double RingProbability(double x) {
@@ -23,14 +23,14 @@ double RingProbability(double x) {
   return x * (1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6)))));
 }
 
-// The quadrature of PrefixLawWithoutReplacement: nodes in time, each with the probabilities that
-// exactly 0..n-1 of the tokens added so far have rung.
+// The quadrature of PrefixLawWithoutReplacement. Its nodes are times. Each holds the probabilities
+// that exactly 0..n-1 of the tokens added so far have rung.
 class Clocks {
  public:
   // smallest: the smallest positive r for which Probability will be called.
   Clocks(int n, double smallest) : n_(n) {
     const double last = std::min(kLatest, Log(kLongest / smallest));
-    // A node has weight r t, and n clocks have rung by t with probability at most t^n.
+    // A node has weight r t. By time t, n clocks have rung with probability at most t^n.
     const double first = Log(kNoChance) / (n + 1);
     for (double s = first; s < last + kStep; s += kStep) time_.push_back(Exp(s));
     exactly_.assign(time_.size() * n, 0.0);
@@ -46,7 +46,7 @@ class Clocks {
       for (int j = n_ - 1; j > 0; --j) exactly[j] += (exactly[j - 1] - exactly[j]) * rang;
       exactly[0] -= exactly[0] * rang;
     }
-    // Pr[fewer than n] falls with time and with every token.
+    // Pr[fewer than n have rung] decreases with time and with every token.
     while (undecided_ > 0 && Fewer(undecided_ - 1) < kRang) --undecided_;
   }
 
@@ -71,7 +71,7 @@ class Clocks {
   int n_;
   std::vector<double> time_;     // [nodes]
   std::vector<double> exactly_;  // [nodes][n]
-  size_t undecided_;             // nodes from here on: n tokens have rung for certain
+  size_t undecided_;             // at nodes from here on, n tokens have rung for certain
 };
 
 OptimalAcceptance Scan(absl::Span<const double> p, absl::Span<const TokenId> order,

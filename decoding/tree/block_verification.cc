@@ -77,7 +77,7 @@ absl::Status CheckPathForest(const DraftForest& forest) {
 }
 
 void BlockDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
-  // The path: node i of the forest is x_{i+1}. A stop id ends it.
+  // The drafted path: node i of the forest is x_{i+1}. A stop id ends it.
   std::vector<TokenId> draft;
   std::vector<const Distribution*> proposals;
   std::vector<uint64_t> hashes = {state().paths().hash(beam().path)};

@@ -25,7 +25,7 @@ TokenId DrawOne(const Distribution& row, uint64_t hash, int slot, ChoiceSource* 
       .entry.token;
 }
 
-// T in order of likelihood, then one token drawn from the rest.
+// The tokens of T, most likely first, then one token drawn from the rest.
 std::vector<TokenId> DrawGreedy(const Distribution& q, uint64_t hash, int n,
                                 ChoiceSource* choices) {
   GreedyProposal proposal = SplitProposal(q, n);
@@ -48,9 +48,9 @@ std::vector<TokenId> DrawSpecHub(const Distribution& q, uint64_t hash, int n,
   return drafts;
 }
 
-// The drafts are T and one more token, or all of q.
+// True if the drafts are T and one more token, or all tokens of q.
 bool IsGreedyDraw(const Distribution& q, const std::vector<TokenId>& drafts) {
-  if (drafts.size() >= q.size()) return true;  // distinct ones: all of q
+  if (drafts.size() >= q.size()) return true;  // they are distinct, so they are all tokens of q
   const std::vector<TokenId> top = MostLikelyTokens(q, static_cast<int>(drafts.size()) - 1);
   return std::all_of(top.begin(), top.end(),
                      [&](TokenId token) { return FindDraft(drafts, token) >= 0; });
@@ -109,7 +109,7 @@ std::vector<TokenId> DraftsBelow(const DraftForest& forest, int row, int layer) 
 
 absl::Status CheckChildren(ChildLaw law, const DraftForest& forest) {
   switch (law) {
-    case ChildLaw::kMostLikely:  // draws would be verified against proposals, which are not shipped
+    case ChildLaw::kMostLikely:  // draws would need proposals, which are not sent
       return forest.draws.empty() ? absl::OkStatus()
                                   : absl::InvalidArgumentError(absl::StrCat(
                                         "draft forest: draws[0]: node ", forest.draws[0],

@@ -34,7 +34,8 @@ GreedyProposal SplitProposal(const Distribution& q, int n) {
   return proposal;
 }
 
-// q' is 0 on T, which keeps its whole mass of p in the residual: a hit there is an accepted draft.
+// q' is 0 on T, so the residual keeps the whole mass of p on T. A draw that hits T is an accepted
+// draft.
 NodeVerdict VerifyGreedy(const NodeInput& input, ChoiceSource* choices) {
   if (input.drafts.size() == input.q->size()) return SampleAndCheck(input, choices);
   const GreedyProposal proposal = SplitProposal(*input.q, static_cast<int>(input.drafts.size()));

@@ -39,7 +39,7 @@ KSeqAcceptance AcceptanceKSeq(absl::Span<const double> p, absl::Span<const doubl
 }
 
 double KSeqRho(const LayerLaw& p, const Distribution& q, int n) {
-  std::vector<double> p_mass, q_mass;  // on the support of q; elsewhere min(p / rho, q) is 0
+  std::vector<double> p_mass, q_mass;  // on the support of q; outside, min(p / rho, q) is 0
   for (int i = 0; i < q.size(); ++i) {
     p_mass.push_back(Exp(LogMass(p, {0, q.tokens[i]})));
     q_mass.push_back(Exp(q.log_probs[i]));
@@ -47,7 +47,7 @@ double KSeqRho(const LayerLaw& p, const Distribution& q, int n) {
   return AcceptanceKSeq(p_mass, q_mass, n).rho;
 }
 
-// Every draft has its own coin, a repeated one too; the residual is norm(max(0, p - rho q)).
+// Every draft has its own coin, even a repeated one. The residual is norm(max(0, p - rho q)).
 NodeVerdict VerifyKSeq(const NodeInput& input, ChoiceSource* choices) {
   const int n = static_cast<int>(input.drafts.size());
   NodeTrial trial(input, *input.q, choices, KSeqRho(*input.p, *input.q, n));

@@ -10,14 +10,14 @@ namespace {
 
 constexpr double kTiny = 1e-12;   // replaces a mass of 0
 constexpr double kFloor = 1e-10;  // smallest weight
-// Smallest q by which we divide. A token below it is never drafted, and its selection mass is close
-// to 0 whatever its weight.
+// The smallest q that is used as a divisor. A token below it is never drafted, and its selection
+// mass is close to 0 for any weight.
 constexpr double kLeastProposal = 1e-200;
 constexpr double kLogTimeBegin = -38;  // trapezoid in log t
 constexpr double kLogTimeStep = 0.3;
 constexpr double kLongestDecay = 40;  // exp(-t w) is negligible beyond t w = 40
 
-// Scaled to a largest weight of 1.
+// Scales the weights so that the largest is 1.
 void Normalise(std::vector<double>* weights) {
   const double largest = *std::max_element(weights->begin(), weights->end());
   for (double& w : *weights) w = std::max(w / largest, kFloor);

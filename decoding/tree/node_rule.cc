@@ -8,8 +8,9 @@
 namespace coppice::decoding {
 namespace {
 
-// Drafts without replacement are read while at least this mass of the proposal is left; below it
-// f64 loses entries. The law allows stopping, because that depends only on the drafts already read.
+// Drafts without replacement are read while at least this mass of the proposal is left. Below it,
+// entries underflow in f64. The law allows this, because stopping depends only on the drafts
+// already read.
 constexpr double kLeastProposal = 1e-200;
 
 LayerLaw ProposalLaw(const LayerLaw& p, const Distribution& proposal, double scale) {
@@ -81,7 +82,7 @@ NodeVerdict NodeTrial::DrawRest() {
   return verdict;
 }
 
-// A copy of a rejected draft is rejected too: its residual is 0.
+// A copy of a rejected draft is rejected too, since its residual is 0.
 NodeVerdict VerifyRrsIid(const NodeInput& input, ChoiceSource* choices) {
   NodeTrial trial(input, *input.q, choices);
   for (int j = 0; j < input.drafts.size(); ++j) {

@@ -26,7 +26,7 @@ TopologyDrafter::TopologyDrafter(const DecodingParams& params, const DraftState&
   choices_->BeginRound(state.layers_committed);
 }
 
-// Of the node's children, in drawing order.
+// The places of the node's children, in drawing order.
 std::vector<int> TopologyDrafter::PlacesBelow(const Node& node) const {
   std::vector<int> places;
   const int level = forest_.depth();

@@ -17,7 +17,7 @@ void TreeDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, Round
     std::vector<TokenId> drafts;
     if (fits) drafts = DraftsBelow(forest, row, layer);
     NodeVerdict verdict;
-    if (drafts.empty()) {  // a leaf, or its children need no proposals
+    if (drafts.empty()) {  // a leaf, or a node whose children need no proposals
       verdict = SampleAndCheck({&p, nullptr, drafts}, choices());
     } else {
       const Distribution& q = proposals.Find(row)->row;

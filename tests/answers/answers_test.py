@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Requests over all methods give the recorded tokens, score bits and rounds, on every instruction set of this processor;
-and an answer, a request or a model that was changed is noticed.
+"""Requests with all methods give the recorded tokens, score bits and rounds, with every instruction set of this processor.
+A changed answer, request or model is detected.
 
   answers_test.py COPPICE_ANSWERS
 """
@@ -15,8 +15,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECORDING = pathlib.Path(__file__).resolve().parent / "demo_pair.jsonl"
 PROGRAM = ""
-# The scalar kernels round after every product, where the others fuse it with the sum: scores differ from the fifth digit on,
-# and a decision may fall the other way where two beams or tokens are that close.
+# The scalar kernels round after every product. The others fuse product and sum. So scores differ from the fifth digit on, and a
+# decision may differ if two beams or tokens are that close.
 SCALAR = ("--kernels=scalar", "--score_tolerance=1e-3")
 SCALAR_MAY_DIFFER = 0.03  # of the answers
 
@@ -49,7 +49,7 @@ class Answers(unittest.TestCase):
             self.assert_scalar()
 
     def has(self, kernels):
-        """Whether this processor has the instruction set."""
+        """True if this processor has the instruction set."""
         result = run(f"--kernels={kernels}", f"--compare={RECORDING}", "--only=0")
         if "this processor has no" in result.stderr:
             print(f"not compared: {result.stderr.strip()}")
@@ -72,7 +72,7 @@ class Answers(unittest.TestCase):
         self.assertLessEqual(differing, SCALAR_MAY_DIFFER * compared, output)
 
     def changed(self, change):
-        """A recording of the first answered request with a draft, changed."""
+        """Writes a recording of one entry: the first answered request that has a draft, after `change`. Returns its path."""
         entries = map(json.loads, self.lines[1:])
         entry = next(e for e in entries if "forest_width" in e["request"] and "hypotheses" in e["answer"])
         change(entry)

@@ -15,7 +15,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kValues = 1000000;
 
-// Distance of `got` from the long double truth, in units of the last place of the result.
+// Distance of `got` from the exact value, in units in the last place of the result.
 double UlpError(double got, long double truth) {
   const double rounded = static_cast<double>(truth);
   const double ulp = std::nextafter(std::abs(rounded), kInfinity) - std::abs(rounded);
@@ -26,7 +26,7 @@ double Draw(int i, double low, double high) {
   return low + (high - low) * Uniform(5, Domain::kDirect, kRootHash, 0, static_cast<uint32_t>(i));
 }
 
-// Any positive normal or subnormal double, uniform in its bits.
+// A positive normal or subnormal double with random bits.
 double AnyPositive(int i) {
   const double u = Uniform(6, Domain::kDirect, kRootHash, 0, static_cast<uint32_t>(i));
   return std::bit_cast<double>(1 + static_cast<uint64_t>(u * 0x7FEFFFFFFFFFFFFEull));

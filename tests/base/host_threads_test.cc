@@ -26,7 +26,7 @@ TEST(HostThreadsTest, SerialRunsJobsInOrderOnTheCaller) {
 
 TEST(HostThreadsTest, SerialRunsATaskAtOnce) {
   HostThreads* serial = HostThreads::Serial();
-  serial->Wait();  // for nothing
+  serial->Wait();  // nothing runs, so it returns at once
   int runs = 0;
   for (int i = 1; i <= 3; ++i) {
     serial->Post([&] { ++runs; });

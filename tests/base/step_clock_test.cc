@@ -12,7 +12,7 @@ constexpr double kGap_s = 1;
 
 class StepClockTest : public ::testing::Test {
  protected:
-  // Looks every half second until `end_s`, as a node agent does; what the last look saw.
+  // Looks every half second until `end_s`, as a node agent does. Returns the last report.
   StepReport LookUntil(double end_s) {
     while (clock_.now_s + 0.5 < end_s) {
       clock_.now_s += 0.5;
@@ -41,7 +41,7 @@ TEST_F(StepClockTest, WorkWithoutAStepIsStandingStill) {
 TEST_F(StepClockTest, AStepIsProgressAndTheLongestTimeWithoutIsKept) {
   LookUntil(5);
   steps_.Wait();
-  LookUntil(10);  // with nothing to do: not counted
+  LookUntil(10);  // there is no work, so this time does not count
   steps_.Begin();
   LookUntil(12);
   steps_.Stepped();
@@ -56,7 +56,7 @@ TEST_F(StepClockTest, AStepIsProgressAndTheLongestTimeWithoutIsKept) {
   EXPECT_DOUBLE_EQ(LookUntil(16.2).longest_still_s, 3.5);
 }
 
-// A long pass of many layers is no standstill.
+// A long pass of many layers is not a standstill.
 TEST_F(StepClockTest, PartsOfAStepAreProgress) {
   steps_.Begin();
   for (int layer = 1; layer <= 16; ++layer) {
@@ -72,7 +72,7 @@ TEST_F(StepClockTest, PartsOfAStepAreProgress) {
 TEST_F(StepClockTest, WorkThatGoesOnWithoutStepsDoesNotRenewItself) {
   steps_.Begin();
   for (double end_s = 0.5; end_s <= 12; end_s += 0.5) {
-    steps_.Begin();  // it turns, it makes no step
+    steps_.Begin();  // the loop goes round but finishes no step
     EXPECT_DOUBLE_EQ(LookUntil(end_s).still_s, end_s);
   }
 }
@@ -91,7 +91,7 @@ TEST_F(StepClockTest, AThreadThatNeverComesBackFromItsWaitIsNot) {
   EXPECT_DOUBLE_EQ(LookUntil(40).still_s, 40);
 }
 
-// A process that was stopped whole finds that its last step is long ago; that is no standstill.
+// If the whole process was stopped, its last step is long ago. That is not a standstill.
 TEST_F(StepClockTest, TimeInWhichTheWatcherDidNotRunDoesNotCount) {
   steps_.Begin();
   EXPECT_DOUBLE_EQ(LookUntil(3).still_s, 3);

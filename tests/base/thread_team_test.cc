@@ -102,14 +102,14 @@ TEST(ThreadTeamTest, WaitsForATaskThatAHelperHasBegun) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       done = true;
     });
-    while (!begun) std::this_thread::yield();  // on another thread: this one does not wait yet
+    while (!begun) std::this_thread::yield();  // on a helper, since this thread does not wait yet
     team.Wait();
     EXPECT_TRUE(done);
     EXPECT_NE(ran_by, std::this_thread::get_id());
   }
 }
 
-// A helper that sleeps takes longer to wake up than Wait takes to begin.
+// A sleeping helper takes longer to wake up than Wait takes to begin. So Wait runs the task.
 TEST(ThreadTeamTest, WaitRunsWhatNoHelperHasBegun) {
   ThreadTeam team(2);
   std::thread::id ran_by;
@@ -175,7 +175,7 @@ TEST(ThreadTeamTest, EndsWithItsTaskDone) {
   }
 }
 
-// Kept awake or not, for long or not, a team does what it is told.
+// Helpers take jobs whether they are kept awake or not, and for whatever time.
 TEST(ThreadTeamTest, KeptAwakeHelpersTakeJobsAndSleepAgain) {
   ThreadTeam team(3);
   EXPECT_EQ(team.count(), 3);
@@ -187,10 +187,10 @@ TEST(ThreadTeamTest, KeptAwakeHelpersTakeJobsAndSleepAgain) {
     ASSERT_EQ(sum.load(), 45);
     if (round % 3 == 0) team.KeepAwake(false);
   }
-  team.KeepAwake(true);  // and ends all the same
+  team.KeepAwake(true);  // the team still ends
 }
 
-// Helpers spin, yield and sleep between the rounds, whichever the time allows.
+// Between the rounds, helpers spin, yield or sleep, depending on the time.
 TEST(ThreadTeamTest, LosesNothingInManyRounds) {
   for (const int threads : {2, 4}) {
     ThreadTeam team(threads);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What an answer holds: shapes, ranking, usage, determinism, DSBD with its statistics, in a cluster under one mpirun of
-two tensor-parallel ranks."""
+"""The content of answers: shapes, ranking, usage, determinism, and DSBD with its statistics. The cluster runs under one mpirun
+and has two tensor-parallel ranks."""
 import json
 import unittest
 

@@ -4,7 +4,7 @@ import json
 import os
 import threading
 
-SLOWDOWN = float(os.environ.get("COPPICE_SLOWDOWN", 1))  # of the programs under test, by sanitizers
+SLOWDOWN = float(os.environ.get("COPPICE_SLOWDOWN", 1))  # how much slower sanitizers make the programs under test
 
 
 class ApiClient:
@@ -28,7 +28,7 @@ class ApiClient:
         return json.loads(self.get("/cluster")[1])
 
     def post_raw(self, data, path="/v1/completions", headers=None):
-        """(status, parsed answer) of a body given as bytes."""
+        """Posts a body of bytes. Returns (status, parsed answer)."""
         connection = self.connect()
         try:
             connection.request("POST", path, data, headers or {"Content-Type": "application/json"})
@@ -41,7 +41,7 @@ class ApiClient:
         return self.post_raw(json.dumps(body).encode(), path)
 
     def complete(self, body):
-        """The answer of a completion that must succeed."""
+        """Returns the answer of a completion, which must succeed."""
         status, answer = self.post(body)
         if status != 200:
             raise AssertionError(f"status {status}: {answer}")
@@ -91,7 +91,7 @@ class ApiClient:
 
 
 def read_events(response):
-    """Events of a text/event-stream body; comments are skipped. Each must be valid UTF-8 by itself."""
+    """Yields the events of a text/event-stream body and leaves out comments. Each line must be valid UTF-8 by itself."""
     for line in response:
         text = line.decode("utf8").rstrip("\n")
         if text.startswith("data: "):
@@ -102,6 +102,6 @@ def read_events(response):
 
 
 def outcome(answer):
-    """What must not depend on speculation, batch or draft node: ids, text, scores and ends of the choices, in order."""
+    """What must not depend on speculation, batch or draft node: token ids, text, scores and finish reasons, in order."""
     return [(c["index"], c["token_ids"], c["text"], c.get("score"), c.get("joint_logprob"), c["finish_reason"])
             for c in answer["choices"]]

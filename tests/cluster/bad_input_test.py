@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Bad requests through the whole cluster: a 4xx with an OpenAI-style error that names the field, and the cluster serves
-on. One row per rule of the API."""
+"""Bad requests to a whole cluster. Each gets a 4xx with an OpenAI-style error that names the field, and the cluster goes on
+serving. There is one row for each rule of the API."""
 import json
 import re
 import tempfile
@@ -204,7 +204,8 @@ class KvCapacity(unittest.TestCase):
 
 
 class BrokenModels(unittest.TestCase):
-    """Models whose logits are not numbers: an error that says so for the target, plain rounds for the draft."""
+    """Models with NaN logits. If the target's are NaN, the request fails with an error that says so. If the draft's are NaN,
+    the rounds are plain."""
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -225,7 +226,7 @@ class BrokenModels(unittest.TestCase):
             self.assertEqual(outcome(answer), outcome(cluster.api.complete(dict(body, speculative=False))))
             self.assertEqual(answer["usage"]["speculation"]["drafted_nodes"], 0)
             self.assertIn("draft logits after node -1: token 7 is", cluster.process("replica-0").output())
-            deadline = time.monotonic() + 5  # counters come with the heartbeats
+            deadline = time.monotonic() + 5  # counters arrive with the heartbeats
             while not (counted := re.search(r'draft_fallbacks_total{reason="refused"[^}]*} [1-9]', cluster.api.get("/metrics")[1])):
                 if time.monotonic() > deadline:
                     break

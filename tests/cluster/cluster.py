@@ -1,5 +1,5 @@
-"""A real cluster for tests: coordinator, worker ranks and draft nodes as processes, all in one mpirun or apart. Every
-process group is in a session of its own and is gone when the `with` block ends, whatever happened inside."""
+"""A real cluster for tests. Coordinator, worker ranks and draft nodes are processes, under one mpirun or started separately.
+Every process that is launched has its own session. All of them have ended when the `with` block ends, whatever happened."""
 import os
 import pathlib
 import random
@@ -22,7 +22,7 @@ REASON = re.compile(r"^coppice-[a-z]+: .*", re.MULTILINE)
 
 
 def free_port():
-    """Below the ports that the system gives to outgoing connections, so that none of them takes it meanwhile."""
+    """A free port below the range for outgoing connections, so that no connection takes it in the meantime."""
     while True:
         port = random.SystemRandom().randrange(10000, 32000)
         with socket.socket() as s:
@@ -55,7 +55,7 @@ def session_processes(session):
 
 
 def processes_naming(text):
-    """[(pid, command line)] of the processes that were started with the text in an argument, the caller apart."""
+    """[(pid, command line)] of all processes whose command line contains the text, except the caller."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -75,7 +75,8 @@ def send_signal(pid, number):
 
 
 def wait_sessions_gone(sessions, seconds):
-    """What is left of the sessions after at most so many seconds; orphans count until init has reaped them."""
+    """Waits until the sessions are empty, at most so many seconds. Returns the processes that are left, with orphans that
+    init has not reaped yet."""
     deadline = time.monotonic() + seconds
     while left := [process for session in sessions for process in session_processes(session)]:
         if time.monotonic() > deadline:
@@ -85,7 +86,7 @@ def wait_sessions_gone(sessions, seconds):
 
 
 def run_launcher(arguments, timeout=120 * SLOWDOWN):
-    """(pid, exit status, stdout, stderr) of a launcher script, run to its end on the programs under test."""
+    """Runs a launcher script to its end with the programs under test. Returns (pid, exit status, stdout, stderr)."""
     process = subprocess.Popen([str(a) for a in arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=dict(os.environ, COPPICE_BIN=str(BIN)))
     output, errors = process.communicate(timeout=timeout)
@@ -93,18 +94,18 @@ def run_launcher(arguments, timeout=120 * SLOWDOWN):
 
 
 def folders_left(pid):
-    """Folders for session files and shared memory that a launcher of this pid made and that still exist."""
+    """The folders for session files and shared memory that the launcher with this pid made and that still exist."""
     places = (pathlib.Path("/dev/shm"), pathlib.Path(os.environ.get("TMPDIR", "/tmp")))
     return [folder for place in places for folder in place.glob(f"coppice.{pid}.*")]
 
 
 class Launched:
-    """One process started by a test, leader of its session, output in a file."""
+    """A process that a test has started. It is the leader of its session and writes its output to a file."""
 
     def __init__(self, name, arguments, folder, environment):
         self.name = name
         self.log = pathlib.Path(folder) / f"{name}.log"
-        # A test that is killed takes its processes with it, those that it has stopped too. Only mpirun must clean up.
+        # If the test is killed, its processes end too, even stopped ones. mpirun gets SIGTERM, because it must clean up.
         guard = ["setpriv", "--pdeathsig", "TERM" if arguments[0] == "mpirun" else "KILL"]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(guard + [str(a) for a in arguments], stdout=log, stderr=log,
@@ -121,12 +122,12 @@ class Launched:
         return self.process.poll() is None
 
     def left(self):
-        """Processes of the session that still exist, after the leader was reaped."""
+        """Reaps the leader if it has ended. Returns the processes of the session that still exist."""
         self.process.poll()
         return session_processes(self.session)
 
     def wait_gone(self, seconds):
-        """True when nothing of the session is left within so many seconds."""
+        """Waits at most so many seconds. True if no process of the session is left."""
         deadline = time.monotonic() + seconds
         while self.left():  # reaps the leader
             if time.monotonic() > deadline:
@@ -161,7 +162,7 @@ class Launched:
 
 
 class StartFailure(Exception):
-    """The cluster ended or hung before it was ready; says which process and with what reason."""
+    """The cluster ended or hung before it was ready. The message names the process and its reason."""
 
 
 class Cluster:
@@ -173,9 +174,9 @@ class Cluster:
         """environments: by the name of a process started apart, variables for it alone."""
         self.target, self.draft = target, draft
         self.tp, self.replicas, self.drafts, self.together, self.dtype = tp, replicas, drafts, together, dtype
-        # A busy test machine makes drafts late, and a late draft is a plain round; so wait for them if not told otherwise.
+        # On a busy machine drafts are late, and a round without its draft is plain. So by default, rounds wait for drafts.
         patience = ("--draft_deadline_min=2", "--draft_deadline_max=4") if wait_for_drafts else ()
-        # For the same reason no honest step counts as a hung one. None: the coordinator's own limit.
+        # For the same reason, a slow step must not count as hung. None: the coordinator's default limit.
         limit = () if stuck_after is None else (f"--stuck_after={stuck_after}",)
         self.flags = {"coordinator": (*limit, *coordinator_flags), "worker": (*patience, *worker_flags), "draft": draft_flags}
         self.port = free_port()
@@ -226,7 +227,7 @@ class Cluster:
         self.launch("coordinator", self.program("coordinator", f"--listen=127.0.0.1:{self.port}",
                                                 f"--control_listen={self.control}", f"--model={self.target}"))
         for i in range(self.replicas):
-            # A session folder for each mpirun: two that start at once race to make what they would share.
+            # Each mpirun gets its own session folder. Two that start at once would race to create a shared one.
             session = pathlib.Path(self.folder, f"session-{i}")
             session.mkdir()
             self.environment["OMPI_MCA_orte_tmpdir_base"] = str(session)

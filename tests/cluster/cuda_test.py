@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A cluster whose target and drafts run on the CUDA backend, with the simulated device: reproducible methods give the same
-token ids and scores with drafts and without, requests together too; what cannot start says why."""
+"""A cluster whose target and drafts run on the CUDA backend with the simulated device. Reproducible methods give the same token
+ids and scores with and without drafts, also for concurrent requests. A cluster that cannot start says why."""
 import json
 import os
 import pathlib

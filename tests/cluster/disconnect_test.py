@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A client that goes away, streaming or not, has its work stopped and its KV blocks freed."""
+"""When a client disconnects, streaming or not, its work stops and its KV blocks are freed."""
 import json
 import socket
 import time
@@ -10,7 +10,7 @@ from cluster import Cluster
 
 BODY = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_sampling", beam_width=8, n=8, max_tokens=200,
             ignore_eos=True, early_stopping="never", seed=3)
-FREED_WITHIN_S = 4 * SLOWDOWN  # heartbeats carry the figures twice a second; the machine may stall
+FREED_WITHIN_S = 4 * SLOWDOWN  # heartbeats bring the figures twice a second, and a busy machine may be slow
 
 
 class Disconnect(unittest.TestCase):
@@ -40,7 +40,7 @@ class Disconnect(unittest.TestCase):
         return True
 
     def open_many(self, count, **fields):
-        """Sockets with a request under way on each."""
+        """Returns sockets, each with a request that has started."""
         sockets = []
         for i in range(count):
             data = json.dumps(dict(BODY, seed=i, **fields)).encode()

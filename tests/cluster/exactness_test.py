@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Through the whole cluster, PF-Gumbel and beam search give the same token ids and scores with drafts and without, alone
-and among 8 other requests, with a good draft model, with a random one, and with the draft node killed half-way.
+"""In a whole cluster, PF-Gumbel and beam search give the same token ids and scores with and without drafts: alone, among 8 other
+requests, with a good draft model, with a random one, and when the draft node is killed halfway.
 
-  exactness_test.py TP      ranks of the one replica
+  exactness_test.py TP      number of ranks of the replica
 """
 import os
 import signal
@@ -29,13 +29,13 @@ LAWS = {
     "beam search, every score": dict(decoding="beam_search", beam_width=3, n=2, early_stopping="never", length_penalty=0.5),
 }
 LONG = dict(max_tokens=150, ignore_eos=True, return_token_ids=True)
-# Forests of a fixed size: left to itself a replica drafts less where drafts do not pay.
+# Forests have a fixed size. Otherwise a replica drafts less when drafts do not pay.
 DRAFTED = dict(speculative=dict(draft_width=8, draft_depth=4))
 TP = 1
 
 
 def requests():
-    """[(name, body)]: each law on each prompt."""
+    """[(name, body)]: every law with every prompt."""
     return [(f"{law}, prompt {i}", dict(fields, prompt=prompt, max_tokens=40, return_token_ids=True))
             for law, fields in LAWS.items() for i, prompt in enumerate(PROMPTS)]
 
@@ -51,7 +51,7 @@ def speculation(answer):
 
 
 class Exactness(unittest.TestCase):
-    plain = {}  # name -> outcome without drafts, alone
+    plain = {}  # name -> outcome of the request alone, without drafts
 
     @classmethod
     def setUpClass(cls):
@@ -88,7 +88,7 @@ class Exactness(unittest.TestCase):
             self.among_others(cluster)
 
     def among_others(self, cluster):
-        """Each request while 8 others are kept running."""
+        """Runs each request while 8 others run."""
         stop = threading.Event()
         failures = []
 
@@ -147,7 +147,7 @@ class Exactness(unittest.TestCase):
             spec = next(e["usage"] for e in events if e != "[DONE]" and e.get("usage"))["speculation"]
             self.assertGreater(spec["plain_rounds"], 0)
             self.assertGreater(spec["rounds"], spec["plain_rounds"])
-            # And the cluster serves on without a draft node.
+            # The cluster goes on serving without a draft node.
             self.assertEqual([outcome(answer) for answer in cluster.api.complete_all(bodies)], plain)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""--help of every program: exit status 0, flags in groups, no source file; and every flag that the pages name is one that a
-program or a script has, in that spelling."""
+"""--help of every program exits with 0, groups its flags and names no source file. Every flag that the pages name exists in a
+program or a script, with the same spelling."""
 import re
 import subprocess
 import unittest

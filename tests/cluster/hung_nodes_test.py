@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Nodes that hang while they serve: a rank of a replica, a leader stopped whole, a draft node stopped whole, and nodes
-that beat while the thread that computes is stopped. Their requests go elsewhere or end as replica_lost, and who comes
-back is taken back clean or has ended.
+"""Nodes that hang while they serve: a rank of a replica; a leader whose whole process is stopped; a draft node whose whole
+process is stopped; nodes that send heartbeats while their computing thread is stopped. Their requests move to another replica
+or end as replica_lost. A node that comes back either starts clean or has ended.
 
-COPPICE_STUCK_AFTER: seconds without a step after which a node is lost here; empty: the coordinator's own limit."""
+COPPICE_STUCK_AFTER: seconds without a step after which these tests' clusters count a node as lost. Empty: the coordinator's
+default."""
 import ctypes
 import os
 import signal
@@ -31,7 +32,7 @@ def parent_of(pid):
 
 
 def ended(pid):
-    """True for a process that is gone, or that only waits to be taken note of."""
+    """True if the process is gone or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf8") as stat:
             return stat.read().rpartition(") ")[2][0] in "ZX"
@@ -49,7 +50,7 @@ def wait_until(condition, seconds=NOTICED_WITHIN_S):
 
 
 class StoppedThread:
-    """One thread of a process stopped, its main one, while the others run: what a debugger does. Used by one thread."""
+    """Stops the main thread of a process, as a debugger does, while its other threads run. Use it from one thread only."""
 
     def __init__(self, pid):
         self.pid, self.libc = pid, ctypes.CDLL(None, use_errno=True)
@@ -61,7 +62,7 @@ class StoppedThread:
 
     def __exit__(self, *_):
         self.libc.ptrace(PTRACE_DETACH, self.pid, None, None)
-        try:  # of another parent: it learns of the end when this one has taken note
+        try:  # not our child: its parent sees the end only after this process has waited for it
             if parent_of(self.pid) != os.getpid():
                 os.waitpid(self.pid, os.WNOHANG | WALL)
         except OSError:
@@ -69,7 +70,7 @@ class StoppedThread:
 
 
 class Stream(threading.Thread):
-    """A streamed completion that goes on in the background: its events so far, and what ended it if not [DONE]."""
+    """A streamed completion that runs in the background. Holds its events so far, and the error if it did not end with [DONE]."""
 
     def __init__(self, api, body, on_first=None):
         super().__init__(daemon=True)
@@ -114,7 +115,7 @@ class HungNodes(unittest.TestCase):
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{"))
 
     def assert_ended(self, process, *words):
-        """By itself, with one line that holds the words, and nothing of it is left."""
+        """Checks that the process ends by itself, prints one line that holds the words, and leaves no process behind."""
         self.assertTrue(process.wait_gone(NOTICED_WITHIN_S), process.left())
         self.assertNotEqual(process.process.returncode, 0)
         reasons = process.reasons()
@@ -123,7 +124,7 @@ class HungNodes(unittest.TestCase):
             self.assertIn(word, reasons[0])
 
     def test_rank_that_hangs_is_noticed(self):
-        """The only replica: what it had ends as replica_lost long before its deadline, and the replica's processes end."""
+        """A rank of the only replica hangs. Its requests end as replica_lost long before their deadline, and its processes end."""
         with self.cluster(tp=2, drafts=0) as cluster:
             replica = cluster.process("replica-0")
             rank = replica.ranks()[1]
@@ -146,7 +147,7 @@ class HungNodes(unittest.TestCase):
             self.assertTrue(cluster.process("coordinator").alive())
 
     def test_streams_of_a_hung_replica_go_on_elsewhere(self):
-        """Where they were; what cannot be reproduced has shown text and ends."""
+        """They continue where they were. A request that cannot be reproduced and has already streamed text ends."""
         with self.cluster(tp=2, replicas=2, drafts=0) as cluster:
             bodies = [dict(LONG, seed=seed) for seed in range(6)]
             wanted = [answer["choices"][0]["token_ids"] for answer in cluster.api.complete_all(bodies)]
@@ -192,7 +193,7 @@ class HungNodes(unittest.TestCase):
             self.assertTrue(self.state_is(cluster, "replica-0", "lost"))
             self.assertIn("no heartbeat", self.node(cluster, "replica-0")["reason"])
             self.assertGreater(self.metric(cluster, "coppice_failovers_total"), 0)
-            # Back while the others still decode what was its own.
+            # It comes back while the others still decode the requests that it had.
             time.sleep(float(STUCK_AFTER or 10) + 1)
             os.kill(leader, signal.SIGCONT)
             self.assertTrue(self.state_is(cluster, "replica-0", "ready"))
@@ -257,7 +258,7 @@ class HungNodes(unittest.TestCase):
             self.assertEqual(answer["usage"]["speculation"]["drafted_nodes"], 0)
 
     def test_leader_that_beats_and_does_not_compute(self):
-        """It never takes the request from its inbox: nothing in it says that it has work."""
+        """It never takes the request from its inbox, so its heartbeats do not say that it has work."""
         with self.cluster(drafts=0) as cluster:
             replica = cluster.process("replica-0")
             leader = replica.ranks()[0]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A rank that stops while its replica starts: the others end with a line that names it, and nothing is left. One that
-comes back in time is waited for."""
+"""A rank is stopped while its replica starts. The others end with a line that names it, and no process is left. If the rank
+continues in time, the others wait for it."""
 import os
 import pathlib
 import signal
@@ -31,7 +31,7 @@ class HungStart(unittest.TestCase):
         cls.folder.cleanup()
 
     def stop_rank(self, process, rank, when=lambda pid: True):
-        """Stops the rank of an mpirun as soon as it exists and the condition holds; its pid."""
+        """Stops a rank of an mpirun as soon as it exists and the condition holds. Returns its pid."""
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             pid = process.ranks().get(rank)

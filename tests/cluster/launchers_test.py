@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The launchers: Ctrl-C ends every process within 3 seconds and leaves nothing; cluster.sh does what its verbs say; the
-demo asks its questions and exits 0."""
+"""The launchers. Ctrl-C ends every process within 3 seconds and leaves nothing behind. The commands of cluster.sh work. The demo
+asks its questions and exits with 0."""
 import os
 import signal
 import socket
@@ -16,7 +16,7 @@ from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, free_port, 
 LONG = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=8, n=8, max_tokens=200,
             ignore_eos=True)
 ENVIRONMENT = dict(os.environ, COPPICE_BIN=str(BIN))
-END_WITHIN_S = 6  # 3 wanted; the machine may be busy with other work
+END_WITHIN_S = 6  # 3 s on an idle machine; this one may be busy
 
 
 def listening(port):
@@ -25,7 +25,7 @@ def listening(port):
 
 
 def children(pid):
-    """Sessions led by direct children of a process: what a launcher put in a session of its own."""
+    """The sessions whose leaders are direct children of a process: those that a launcher has started."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -41,7 +41,7 @@ def children(pid):
 
 class Launchers(unittest.TestCase):
     def keep_busy(self, port, count=4):
-        """Requests that run while the cluster is ended; what becomes of them does not matter."""
+        """Starts requests that run while the cluster is being ended. Their outcome does not matter."""
         def run():
             try:
                 ApiClient(port, timeout_s=10).post(LONG)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Nodes join and leave a running cluster: a draft node, and a replica of one plain process without mpirun."""
+"""Nodes join and leave a running cluster: a draft node, and a replica of one process without mpirun."""
 import os
 import signal
 import time

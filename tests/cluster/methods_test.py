@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every method that GET /v1/models lists, asked for by name through the whole cluster: with each decoding that it serves,
-shapes, warps and ends, alone and together, streamed, and with the draft node killed under way."""
+"""Requests every method that GET /v1/models lists, by name, from a whole cluster: with each decoding that it serves, with many
+shapes, warps and stop conditions, alone and concurrently, streamed, and with the draft node killed on the way."""
 import itertools
 import json
 import os
@@ -18,14 +18,14 @@ PROMPTS = [
 EOS = 2
 TOGETHER = 8
 BEAMS = dict(beam_width=3)
-# What may be asked of any method that takes a warp; beam search has none.
+# Fields for any method that takes a warp. Beam search takes none.
 WARPS = [dict(temperature=0.7), dict(top_k=20, top_p=0.9), dict(min_p=0.05, temperature=1.3)]
 ENDS = [dict(max_tokens=3), dict(max_tokens=1), dict(stop_token_ids=[EOS], ignore_eos=True), dict(min_tokens=6, max_tokens=9)]
-OPTIONS = {}  # fields that only some methods read, with a value other than the default: from GET /v1/models
+OPTIONS = {}  # fields that only some methods read, with values that are not the default, from GET /v1/models
 
 
 def other_value(parameter):
-    """In the range of a listed parameter, and not its default."""
+    """A value in the range of a listed parameter that is not its default."""
     low, high = parameter["minimum"], parameter["maximum"]
     if parameter["type"] == "integer":
         return parameter["default"] - 1 if parameter["default"] > low else low + 1
@@ -33,7 +33,7 @@ def other_value(parameter):
 
 
 def shapes(row):
-    """Draft shapes besides auto that the method's form and options admit."""
+    """The draft shapes, besides auto, that the method's form and options allow."""
     if row["draft_form"] == "none":
         return
     yield dict(draft_width=1, draft_depth=3)
@@ -46,7 +46,7 @@ def shapes(row):
 
 
 def requests(row, decoding):
-    """Bodies without prompt and seed: (fields, fields of `speculative`)."""
+    """Request bodies without prompt and seed, as (fields, fields of `speculative`)."""
     warped = decoding != "beam_search" and not row["greedy_only"]
     yield {}, {}
     for shape in shapes(row):
@@ -77,7 +77,7 @@ class Methods(unittest.TestCase):
         cls.api = cls.cluster.api
         capabilities = json.loads(cls.api.get("/v1/models")[1])["data"][0]["capabilities"]
         cls.rows = capabilities["methods"]
-        # Without a maximum of its own: min_width, which goes with width_threshold alone.
+        # A parameter without a maximum in the list: min_width, which is only allowed with width_threshold.
         OPTIONS.update((p["name"], other_value(p)) for p in capabilities["parameters"]
                        if p["read_by"] == "option" and p.get("maximum") is not None)
         cls.known = {}
@@ -101,20 +101,20 @@ class Methods(unittest.TestCase):
         return [self.body(row, *pair, index=i) for i, pair in enumerate(pairs)]
 
     def ask(self, bodies):
-        """Answers, in order; TOGETHER at a time."""
+        """The answers, in order. Sends TOGETHER requests at a time."""
         answers = []
         for begin in range(0, len(bodies), TOGETHER):
             answers += self.api.complete_all(bodies[begin:begin + TOGETHER])
         return answers
 
     def is_plain(self, row, body):
-        """Whether decoding without drafts is this method's: the first that serves decoding and warp."""
+        """True if this is the method that decodes without drafts: the first in the list that serves the decoding and the warp."""
         mode, once = body.get("warp_mode", "row"), body.get("beam_duplicates") == "once"
         return row is next(r for r in self.rows if body["decoding"] in r["decodings"] and mode in r["warp_modes"]
                            and ("beam_duplicates" in r["options"] or not once))
 
     def references(self, row, bodies):
-        """Outcomes without drafts; of a method that is not the plain one, with the smallest draft."""
+        """Outcomes without drafts. If the method is not the plain one, outcomes with the smallest draft."""
         smallest = dict(method=row["name"], draft_width=1, draft_depth=1)
         bodies = [dict(body, speculative=False if self.is_plain(row, body) else smallest) for body in bodies]
         keys = [json.dumps(body, sort_keys=True) for body in bodies]
@@ -137,7 +137,7 @@ class Methods(unittest.TestCase):
                         self.assertGreater(len(choice["token_ids"]), body.get("min_tokens", 0) - 1)
                     self.assertLessEqual(sum(spec["accepted_by_layer"]), spec["drafted_nodes"], body)
                     self.assertEqual(sum(spec["accepted_by_layer"]), spec["accepted_nodes"], body)
-                # Of fixed shapes: an automatic one may be none where a draft does not pay on the machine at hand.
+                # Only fixed shapes: with an automatic one, nothing may be drafted on a machine where drafts do not pay.
                 shaped = [a for b, a in zip(bodies, answers) if {"draft_width", "draft_tree"} & b["speculative"].keys()]
                 layers, passes = (sum(speculation(a)[key] for a in shaped) for key in ("layers", "target_passes"))
                 if row["draft_form"] == "none":

@@ -1,4 +1,4 @@
-"""Model folders that tests make: random weights, and copies of the demo target broken in one way each."""
+"""Makes model folders for tests: with random weights, or copies of the demo target with one mistake each."""
 import json
 import pathlib
 import random
@@ -13,7 +13,7 @@ import llama_folder  # noqa: E402
 
 
 def random_llama(out, vocab=2048, seed=5, hidden=32, layers=1, heads=2, ffn=48, context=256):
-    """A Llama whose weights are noise, with logits spread enough that its drafts are confident and wrong."""
+    """A Llama with random weights. Its logits are so far apart that its drafts are confident and wrong."""
     source = random.Random(seed)
     tensors = {}
     for name, shape in llama_folder.tensor_shapes(hidden, layers, heads, heads, ffn, vocab).items():
@@ -28,7 +28,7 @@ def random_llama(out, vocab=2048, seed=5, hidden=32, layers=1, heads=2, ffn=48, 
 
 
 def large_llama(out, vocab=2048, hidden=1024, layers=8, heads=8, ffn=4096, context=256):
-    """A Llama of 0.4 GB that takes a while to load; all its weights are 0."""
+    """A Llama of 0.4 GB, so that it takes a while to load. All its weights are 0."""
     tensors = {}
     for name, shape in llama_folder.tensor_shapes(hidden, layers, heads, heads, ffn, vocab).items():
         count = 1
@@ -59,7 +59,7 @@ def truncated(out, keep=0.5):
 
 
 def with_wrong_shape(out, tensor="model.layers.1.mlp.up_proj.weight"):
-    """The tensor keeps its bytes, but its shape is transposed."""
+    """Transposes the shape of the tensor, but keeps its bytes."""
     folder = copy_of_target(out)
     file = folder / "model.safetensors"
     data = file.read_bytes()
@@ -72,7 +72,7 @@ def with_wrong_shape(out, tensor="model.layers.1.mlp.up_proj.weight"):
 
 
 def with_nan(out, token=7, tensor="model.embed_tokens.weight"):
-    """The token's row of the embedding, which is the output matrix too, is NaN in any type: so is its logit after every prompt."""
+    """Makes the token's row of the embedding NaN, in any type. It is also the output matrix, so this token's logit is always NaN."""
     folder = copy_of_target(out)
     file = folder / "model.safetensors"
     data = bytearray(file.read_bytes())
@@ -99,7 +99,7 @@ def without_tensor(out, tensor="model.layers.2.self_attn.k_proj.weight"):
 
 
 def with_larger_tokenizer(out, extra=40):
-    """Pieces beyond the model's vocabulary, appended to the SentencePiece file (a repeated protobuf field)."""
+    """Appends pieces beyond the model's vocabulary to the SentencePiece file (a repeated Protobuf field)."""
     folder = copy_of_target(out)
     with open(folder / "tokenizer.model", "ab") as file:
         for i in range(extra):
@@ -116,7 +116,7 @@ def without_tokenizer(out):
 
 
 def with_config(out, **changes):
-    """config.json with fields changed; None removes one."""
+    """Changes fields of config.json. The value None removes a field."""
     folder = copy_of_target(out)
     config = json.loads((folder / "config.json").read_text())
     for key, value in changes.items():

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A cluster that cannot start says why in one line that names file, tensor and expectation, ends with a non-zero status,
-and leaves no process and no shared memory: under one mpirun, apart, and through deploy/cluster.sh."""
+"""A cluster that cannot start says why in one line, which names the file, the tensor and what was expected. It ends with a
+non-zero status and leaves no process and no shared memory: under one mpirun, as separate processes, and through
+deploy/cluster.sh."""
 import os
 import subprocess
 import tempfile
@@ -10,7 +11,7 @@ import unittest
 import model_folders
 from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, free_port, processes_naming, run_launcher
 
-# What is broken in the target: (maker, words that the one line must hold)
+# What is wrong with the target: (function that makes it, words that the one line must hold)
 BROKEN_TARGETS = {
     "missing checkpoint": (model_folders.without_checkpoint, ["model.safetensors"]),
     "truncated checkpoint": (model_folders.truncated, ["model.safetensors"]),
@@ -38,7 +39,8 @@ class StartFailure(unittest.TestCase):
         return os.path.join(self.folder.name, name)
 
     def ends_with(self, cluster, words):
-        """The first process of the cluster that ends does so by itself, in time, with one line that holds the words."""
+        """Checks that a process of the cluster ends by itself and in time, and that the first to end prints one line that holds
+        the words."""
         cluster.start()
         try:
             deadline = time.monotonic() + 30
@@ -91,7 +93,7 @@ class StartFailure(unittest.TestCase):
                 result = subprocess.run([BIN / f"coppice-{role}", f"--model={TARGET}", flag, *others],
                                         capture_output=True, text=True, timeout=60)
                 self.assertNotEqual(result.returncode, 0)
-                named = "coordinator" if flag == "--tp=1" else flag.split("=")[0].lstrip("-")  # started apart from whom?
+                named = "coordinator" if flag == "--tp=1" else flag.split("=")[0].lstrip("-")  # without mpirun, a worker also needs --coordinator
                 self.assertIn(named, result.stderr)
 
     def test_cluster_script_passes_the_reason_on(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Streams: the deltas of every index concatenate to the plain answer, nothing is retracted, usage comes when asked for."""
+"""Streams. The deltas of every index join to the answer without streaming. Nothing is taken back. Usage is sent if requested."""
 import unittest
 
 from cluster import Cluster
@@ -18,7 +18,7 @@ LAWS = {
 
 
 def concatenated(events):
-    """index -> (text, ids, finish_reason, score) of a stream's choices."""
+    """{index: (text, ids, finish_reason, score)} of the choices of a stream."""
     found = {}
     for event in events:
         for choice in event["choices"]:

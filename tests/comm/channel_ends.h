@@ -1,4 +1,4 @@
-// Both ends of a channel on this machine, and waiting for its messages, for tests.
+// For tests: both ends of a channel on this machine, and functions that wait for its messages.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ inline std::string GoodFrame(const google::protobuf::MessageLite& message) {
   return frame + body;
 }
 
-// Waits until the condition holds. False: it did not within `seconds`.
+// Waits until the condition holds. Returns false if it does not within `seconds`.
 template <typename Condition>
 bool Eventually(Condition condition, double seconds = 20) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);

@@ -1,4 +1,4 @@
-// What holds for every transport, and for both ways of the direct one.
+// Tests for every transport, and for both ways to connect of the direct one.
 #include "comm/channel.h"
 
 #include <gmock/gmock.h>
@@ -116,7 +116,7 @@ TEST_P(ChannelTest, OversizedMessagesAreRefusedBySenderAndDroppedByReceiver) {
   small.max_message_bytes = 1000;
   auto server = Bind(small);
   auto strict = ConnectTo(*server, small);
-  auto client = ConnectTo(*server);  // allows 64 MiB
+  auto client = ConnectTo(*server);  // it allows 64 MiB
   proto::NodeMessage big;
   big.mutable_goodbye()->set_reason(std::string(2000, 'x'));
   EXPECT_EQ(strict->Send(big).code(), absl::StatusCode::kInvalidArgument);
@@ -129,7 +129,7 @@ TEST_P(ChannelTest, OversizedMessagesAreRefusedBySenderAndDroppedByReceiver) {
     EXPECT_FALSE(server->Receive(&message).has_value());
     return server->counters().dropped_oversized == 1;
   }));
-  // The sender may have lost its connection by it, but is heard again; others notice nothing.
+  // The sender may have lost its connection by this, but it is heard again. Others notice nothing.
   ASSERT_TRUE(Eventually([&] {
     client->Receive(&message);
     client->Send(Beat(5)).IgnoreError();
@@ -166,15 +166,15 @@ TEST_P(ChannelTest, ClientComesBackToARestartedServer) {
   for (uint64_t restart = 1; restart <= 2; ++restart) {
     proto::NodeMessage message;
     server.reset();
-    if (GetParam().direct() && restart == 2) {  // noticed by reading; the first time by sending
+    if (GetParam().direct() && restart == 2) {  // noticed by reading; the first time, by sending
       EXPECT_TRUE(Eventually([&] {
         EXPECT_FALSE(client->Receive(&message));
         return client->breaks() == restart;
       }));
     }
     server = BindTo(endpoint);
-    // What is sent before the client has noticed that the old connection is gone is lost with it,
-    // as heartbeats are; so a client sends until it is heard.
+    // Messages are lost if they are sent before the client notices that the old connection is gone.
+    // So the client sends until it is heard.
     std::optional<std::string> after;
     ASSERT_TRUE(Eventually([&] {
       const absl::Status status = client->Send(Beat(restart));

@@ -1,4 +1,4 @@
-// A direct client, and both ends under large frames and when connections end.
+// A direct client. Both ends with large frames, and when connections end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 int OpenFileDescriptors() {
-  int count = -1;  // the listing's own
+  int count = -1;  // do not count the descriptor of the listing
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     (void)entry;
     ++count;
@@ -58,7 +58,7 @@ TEST(DirectClientTest, WhatTheServerSaidBeforeItLeftIsHeard) {
   proto::NodeMessage message;
   message.mutable_goodbye()->set_reason(std::string(60000, 'x'));
   const std::string said = GoodFrame(Beat(2)) + GoodFrame(Beat(3)) + "COPP";
-  // 64 KiB in all, as much as is read at first: the end comes together with what was said.
+  // 64 KiB in total, which is what the first read takes. So the end arrives with the last message.
   message.mutable_goodbye()->mutable_reason()->append(
       (64 << 10) - said.size() - GoodFrame(message).size(), 'x');
   ASSERT_TRUE(peer.Send(GoodFrame(message) + said));
@@ -96,12 +96,12 @@ TEST(DirectClientTest, WithoutAServerItNeitherSpinsNorLeaks) {
   EXPECT_EQ(OpenFileDescriptors(), before);
 }
 
-// The kernel walks through the ports it hands out, so sooner or later it hands out the one that is
-// called: without a listener there the connection comes about, with oneself.
+// The kernel goes through the ports that it gives to clients. Sooner or later it gives a client the
+// very port that it connects to. If nobody listens there, the client is connected to itself.
 TEST(DirectClientTest, NeverTalksToItself) {
   int low = 0, high = 0;
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> low >> high;
-  int port = 0;  // of the parity that connecting looks at first
+  int port = 0;  // with the parity that the kernel tries first
   for (int i = 0; i < 100 && (port < low || port % 2 != low % 2); ++i) {
     const int odd = PortOf(RawTcpServer().endpoint());
     port = PortOf(RawTcpServer(odd - 1).endpoint());
@@ -144,10 +144,10 @@ TEST_P(DirectChannelTest, LargeFramesForASlowClientWaitAndKeepTheirOrder) {
   proto::NodeMessage message;
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(server->Send(peer, Large(i)).ok());
   EXPECT_FALSE(server->Receive(&message).has_value());
-  EXPECT_FALSE(Poll({server->socket()}, 0));  // there is no room yet
+  EXPECT_FALSE(Poll({server->socket()}, 0));  // there is no room to write yet
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(Eventually([&] {
-      // Only what is ready is moved: room to write must make the server ready.
+      // The server is served only when it is ready. So room to write must make it ready.
       if (Poll({server->socket()}, 0)) {
         EXPECT_FALSE(server->Receive(&message).has_value());
       }
@@ -156,7 +156,7 @@ TEST_P(DirectChannelTest, LargeFramesForASlowClientWaitAndKeepTheirOrder) {
     EXPECT_TRUE(IsLarge(message, i));
   }
   EXPECT_FALSE(client->Receive(&message));
-  EXPECT_FALSE(Poll({server->socket(), client->socket()}, 0));  // nor is room waited for any more
+  EXPECT_FALSE(Poll({server->socket(), client->socket()}, 0));  // neither waits for room any more
   EXPECT_EQ(client->breaks(), 0);
 }
 
@@ -239,7 +239,7 @@ TEST_P(DirectChannelTest, TakeGoneNamesExactlyThePeersThatEnded) {
     names.push_back(Meet(*server, *clients.back()));
   }
   EXPECT_THAT(server->TakeGone(), IsEmpty());
-  ConnectTo(*server).reset();  // said nothing: nobody knows it
+  ConnectTo(*server).reset();  // it sent nothing, so the server does not know it
   clients[1].reset();
   clients[3].reset();
   proto::NodeMessage message;
@@ -254,7 +254,7 @@ TEST_P(DirectChannelTest, TakeGoneNamesExactlyThePeersThatEnded) {
     return gone.size() >= 2;
   }));
   EXPECT_THAT(gone, UnorderedElementsAre(names[1], names[3]));
-  clients[0].reset();  // found by sending
+  clients[0].reset();  // the server notices when it sends
   EXPECT_TRUE(Eventually([&] { return !server->Send(names[0], Beat(1)).ok(); }));
   gone.clear();
   for (int i = 0; i < 10; ++i) take();

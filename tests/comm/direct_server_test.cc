@@ -1,4 +1,4 @@
-// A direct server and what peers do to it: bytes cut anywhere, garbage, silence, leaving.
+// A direct server with bad peers: they cut frames anywhere, send garbage, are silent or leave.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -27,7 +27,7 @@ std::unique_ptr<ServerChannel> Bind(const ChannelOptions& options = {}) {
   return BindTo(kDirectTcp.endpoint, options);
 }
 
-// Address space of this process in bytes: touched or not.
+// Size of the address space of this process in bytes, including untouched memory.
 size_t AddressSpace() {
   size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
@@ -104,7 +104,7 @@ TEST(DirectServerTest, TenThousandMutatedFramesDoNoHarm) {
       ++connections;
     }
     std::string frame = GoodFrame(Beat(1));
-    if (random() % 4 == 0) frame.assign(1 + random() % 64, '\0');  // or something else altogether
+    if (random() % 4 == 0) frame.assign(1 + random() % 64, '\0');  // sometimes not a frame at all
     const size_t changes = frame[0] == '\0' ? frame.size() : 1 + random() % 3;
     for (size_t k = 0; k < changes; ++k) {
       frame[random() % frame.size()] = static_cast<char>(random());
@@ -135,7 +135,7 @@ TEST(DirectServerTest, TenThousandMutatedFramesDoNoHarm) {
   raw.clear();
   heard.erase(name);
   EXPECT_GT(heard.size(), 100);
-  EXPECT_LT(heard.size(), connections);  // who said nothing good is not told of when it goes
+  EXPECT_LT(heard.size(), connections);  // peers without a good frame are not reported as gone
   std::vector<std::string> gone = server->TakeGone();
   EXPECT_TRUE(Eventually([&] {
     EXPECT_FALSE(server->Receive(&message).has_value());
@@ -159,7 +159,7 @@ TEST(DirectServerTest, AnnouncedBytesTakeNoMemoryBeforeTheyCome) {
     ASSERT_TRUE(Poll({server->socket()}, 5000));
     EXPECT_FALSE(server->Receive(&message).has_value());
   }
-  EXPECT_FALSE(Poll({server->socket()}, 0));  // all has been read
+  EXPECT_FALSE(Poll({server->socket()}, 0));  // everything has been read
   EXPECT_LT(AddressSpace(), before + (50 << 20));
   EXPECT_THAT(server->TakeGone(), IsEmpty());
 }
@@ -183,11 +183,11 @@ TEST(DirectServerTest, ABadHeaderEndsItsConnectionOnly) {
   for (const auto& [bad, dropped] : cases) {
     RawTcpPeer raw(server->endpoint());
     ASSERT_TRUE(raw.Send(GoodFrame(Beat(2)) + bad + GoodFrame(Beat(3))));
-    const auto sender = WaitFor(*server, &message);  // what came before it
+    const auto sender = WaitFor(*server, &message);  // the frame before the bad one
     ASSERT_TRUE(sender.has_value());
     EXPECT_EQ(Step(message), 2);
     EXPECT_FALSE(raw.Closed());
-    EXPECT_FALSE(server->Receive(&message).has_value());  // what came after it
+    EXPECT_FALSE(server->Receive(&message).has_value());  // not the frame after the bad one
     EXPECT_EQ(*dropped, 1);
     EXPECT_TRUE(Eventually([&] { return raw.Closed(); }));
     EXPECT_THAT(server->TakeGone(), ElementsAre(*sender));
@@ -205,7 +205,7 @@ TEST(DirectServerTest, WhatAPeerSaidBeforeItLeftIsHeard) {
   proto::NodeMessage message;
   for (const bool half_closed : {true, false}) {
     RawTcpPeer raw(server->endpoint());
-    std::thread sender([&] {  // more than is read at once
+    std::thread sender([&] {  // more than one read takes
       EXPECT_TRUE(raw.Send(large + frame + frame.substr(0, 20)));
       if (half_closed) raw.EndSending();
       if (!half_closed) raw.Close();
@@ -226,7 +226,8 @@ TEST(DirectServerTest, WhatAPeerSaidBeforeItLeftIsHeard) {
   EXPECT_EQ(server->counters().dropped_malformed, 0);
 }
 
-// It closes with bytes unread, so that the server's next write fails; its own words come first.
+// The peer closes with unread bytes, so the server's next write fails. The peer's frames are still
+// delivered first.
 TEST(DirectServerTest, WhatAPeerSaidIsHeardThoughItTakesNothingAnyMore) {
   auto server = Bind();
   RawTcpPeer raw(server->endpoint());
@@ -234,7 +235,7 @@ TEST(DirectServerTest, WhatAPeerSaidIsHeardThoughItTakesNothingAnyMore) {
   proto::NodeMessage message;
   const auto name = WaitFor(*server, &message);
   ASSERT_TRUE(name.has_value());
-  ASSERT_TRUE(server->Send(*name, Large(1)).ok());  // most of it waits for room
+  ASSERT_TRUE(server->Send(*name, Large(1)).ok());  // most of it waits until there is room
   ASSERT_TRUE(raw.Send(GoodFrame(Beat(2)) + GoodFrame(Beat(3))));
   raw.Close();
   EXPECT_EQ(WaitFor(*server, &message), name);

@@ -24,7 +24,7 @@ proto::NodeMessage Goodbye(const std::string& reason) {
   return message;
 }
 
-// A stream at one end of a connection; the test itself holds the other.
+// A stream at one end of a connection. The test holds the other end.
 class FrameStreamTest : public ::testing::Test {
  protected:
   FrameStreamTest() {
@@ -36,7 +36,7 @@ class FrameStreamTest : public ::testing::Test {
   absl::Status Write(const google::protobuf::MessageLite& message) {
     return stream_.Write(near_.get(), "the stream", message, message.ByteSizeLong());
   }
-  absl::Status Queue(const google::protobuf::MessageLite& message) {  // there is no connection
+  absl::Status Queue(const google::protobuf::MessageLite& message) {  // writes without a connection
     return stream_.Write(-1, "the stream", message, message.ByteSizeLong());
   }
   void Arrive(const std::string& bytes) {
@@ -46,7 +46,7 @@ class FrameStreamTest : public ::testing::Test {
     const absl::Span<const uint8_t> frame = stream_.Next();
     return std::string(frame.begin(), frame.end());
   }
-  // What is in the socket on the far side.
+  // The bytes that have arrived at the other end.
   std::string Left() {
     std::string all, some(1 << 16, '\0');
     for (ssize_t got; (got = recv(far_.get(), some.data(), some.size(), 0)) > 0;) {
@@ -68,7 +68,7 @@ TEST_F(FrameStreamTest, AFrameIsThereWithItsLastByteAndNotBefore) {
   }
   EXPECT_EQ(Next(), frame);
   EXPECT_EQ(Next(), "");
-  EXPECT_TRUE(stream_.Read(near_.get()));  // nothing has arrived: no harm
+  EXPECT_TRUE(stream_.Read(near_.get()));  // nothing has arrived, which is not an error
   EXPECT_EQ(Next(), "");
 }
 
@@ -76,7 +76,7 @@ TEST_F(FrameStreamTest, FramesCutAnywhereComeOutWhole) {
   std::mt19937_64 random(5);
   std::vector<std::string> frames;
   std::string bytes;
-  for (int i = 0; i < 300; ++i) {  // some larger than what is read at once
+  for (int i = 0; i < 300; ++i) {  // some are larger than what one read takes
     const size_t most = i % 100 == 50 ? 3 << 20 : i % 10 == 0 ? 200000 : 300;
     frames.push_back(GoodFrame(Goodbye(std::string(random() % most, 'a' + i % 26))));
     bytes += frames.back();
@@ -87,7 +87,7 @@ TEST_F(FrameStreamTest, FramesCutAnywhereComeOutWhole) {
     const ssize_t sent = send(far_.get(), bytes.data() + arrived,
                               std::min(1 + random() % most, bytes.size() - arrived), MSG_NOSIGNAL);
     if (sent > 0) arrived += static_cast<size_t>(sent);
-    if (sent > 0 && random() % 3 == 0) continue;  // read two or more together
+    if (sent > 0 && random() % 3 == 0) continue;  // so that one read takes two or more
     ASSERT_TRUE(stream_.Read(near_.get()));
     for (std::string frame = Next(); !frame.empty(); frame = Next()) {
       ASSERT_TRUE(frame == frames.at(next)) << next;
@@ -108,7 +108,7 @@ TEST_F(FrameStreamTest, HalfAFrameIsKeptWhenItsBufferGrows) {
   std::string numbers;
   for (int i = 0; i < 20000; ++i) absl::StrAppend(&numbers, i, " ");
   const std::string large = GoodFrame(Goodbye(numbers));
-  Arrive(small + large.substr(0, 60000));  // nearly as much as the buffer holds at first
+  Arrive(small + large.substr(0, 60000));  // nearly fills the initial buffer
   ASSERT_TRUE(stream_.Read(near_.get()));
   EXPECT_EQ(Next(), small);
   EXPECT_EQ(Next(), "");
@@ -126,7 +126,7 @@ TEST_F(FrameStreamTest, WhatTheSocketDoesNotTakeIsQueuedAndFollowsInOrder) {
     expected += GoodFrame(message);
   }
   ASSERT_TRUE(stream_.Flush(near_.get()));
-  EXPECT_TRUE(stream_.writing());  // there is no room yet
+  EXPECT_TRUE(stream_.writing());  // there is no room to write yet
   while (stream_.writing()) {
     const std::string more = Left();
     ASSERT_FALSE(more.empty());
@@ -178,7 +178,7 @@ TEST_F(FrameStreamTest, ResetForgetsHalfAFrameAndAllThatIsQueued) {
   EXPECT_FALSE(stream_.writing());
   ASSERT_TRUE(stream_.Flush(near_.get()));
   EXPECT_EQ(Left(), "");
-  // A frame that is queued now is written from its beginning.
+  // A frame that is queued now must be written from its start.
   ASSERT_TRUE(Queue(Beat(2)).ok());
   ASSERT_TRUE(stream_.Flush(near_.get()));
   EXPECT_EQ(Left(), GoodFrame(Beat(2)));

@@ -1,5 +1,5 @@
-// Runs under mpirun with 1 to 4 ranks (tests/comm/CMakeLists.txt). Every rank checks; a failure on
-// any ends the job with a non-zero status. With --measure it prints the time of an all-reduce
+// Runs under mpirun with 1 to 4 ranks (tests/comm/CMakeLists.txt). Every rank checks. A failure on
+// any rank ends the job with a non-zero status. With --measure it prints the time of an all-reduce
 // instead.
 #include <algorithm>
 #include <chrono>
@@ -22,8 +22,8 @@ bool SameBits(const float* a, const float* b, size_t count) {
   return count == 0 || std::memcmp(a, b, count * sizeof(float)) == 0;
 }
 
-// The values of one rank, which every rank can compute: of very different sizes, so that order
-// shows in the sum.
+// The values of one rank, which every rank can compute. Their sizes differ so much that the order
+// of the summands changes the sum.
 std::vector<float> Values(int rank, size_t count, uint64_t seed) {
   std::mt19937_64 random(seed * 1000 + rank);
   std::vector<float> values(count);
@@ -54,10 +54,10 @@ void CheckSums(Communicator& communicator) {
                       absl::StrCat("sum of ", count, " values is not in rank order"));
     order_shows |= !SameBits(backward.data(), forward.data(), count);
   }
-  COPPICE_CHECK(size <= 2 || order_shows);  // else the test above could not fail
+  COPPICE_CHECK(size <= 2 || order_shows);  // otherwise the check above could not fail
 }
 
-// A vector cut into calls of other sizes gives the same bits.
+// A vector that is split over several calls gives the same bits.
 void CheckSizesDoNotMatter(Communicator& communicator) {
   const size_t count = 50000;
   std::vector<float> whole = Values(communicator.rank(), count, 77), pieces = whole;

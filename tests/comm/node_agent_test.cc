@@ -12,12 +12,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Answers like a coordinator, on the test's own thread: Step() waits for the next message.
+// Acts as the coordinator, on the test's own thread. Next() waits for a message of the node.
 class FakeCoordinator {
  public:
   explicit FakeCoordinator(const std::string& endpoint = "tcp://127.0.0.1:*") {
     auto server = ServerChannel::Bind(endpoint);
-    // A port that was just closed is let go in the background.
+    // A port that was just closed is released in the background.
     for (int i = 0; i < 500 && !server.ok(); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       server = ServerChannel::Bind(endpoint);
@@ -27,7 +27,7 @@ class FakeCoordinator {
   }
   const std::string& endpoint() const { return server_->endpoint(); }
 
-  // The next message of the node; heartbeats are skipped unless asked for.
+  // The next message of the node. Leaves out heartbeats unless `beats` is set.
   std::optional<proto::NodeMessage> Next(bool beats = false, int timeout_ms = 5000) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
     proto::NodeMessage message;
@@ -96,7 +96,7 @@ std::optional<proto::CoordinatorMessage> WaitFor(NodeAgent& agent) {
 TEST(NodeAgentTest, RegistersBeatsAndSaysGoodbye) {
   FakeCoordinator coordinator;
   auto agent = StartAccepted(coordinator);
-  auto ack = WaitFor(*agent);  // the owner sees the acceptance: it carries the draft nodes
+  auto ack = WaitFor(*agent);  // the owner sees the acceptance, since it holds the draft nodes
   ASSERT_TRUE(ack.has_value());
   EXPECT_EQ(ack->register_ack().node_id(), "replica-0b");
   proto::NodeStatus status;
@@ -117,7 +117,7 @@ TEST(NodeAgentTest, RegistersBeatsAndSaysGoodbye) {
   EXPECT_TRUE(last->has_goodbye());
 }
 
-// The owner's thread does nothing at all: the beats tell how long it has stood still.
+// The owner's thread does nothing. The heartbeats say for how long.
 TEST(NodeAgentTest, BeatsTellThatTheOwnerStandsStill) {
   FakeCoordinator coordinator;
   StepClock steps;
@@ -221,8 +221,8 @@ TEST(NodeAgentTest, RegistersAgainUnderItsGivenNameAfterARestart) {
   ASSERT_TRUE(WaitFor(*agent).has_value());
   coordinator.reset();
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  proto::NodeMessage
-      held;  // said while nobody listens: held back until the node is registered again
+  // Sent while nobody listens, so it is held back until the node is registered again.
+  proto::NodeMessage held;
   held.mutable_progress()->add_updates()->set_sequence_id(5);
   agent->Send(held);
   coordinator = std::make_unique<FakeCoordinator>(endpoint);

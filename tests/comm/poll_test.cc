@@ -24,7 +24,7 @@ TEST(PollTest, WhatIsReadyAlreadyIsNotWaitedFor) {
   EXPECT_EQ(ready, (std::vector<bool>{false, true}));
   EXPECT_TRUE(Poll({zmq->socket(), held, waker->socket()}, 60000, &ready));
   EXPECT_EQ(ready, (std::vector<bool>{false, true, false}));
-  waker->Notify();  // and the others are still looked at
+  waker->Notify();  // Poll must still look at the others
   EXPECT_TRUE(Poll({waker->socket(), held}, 60000, &ready));
   EXPECT_EQ(ready, (std::vector<bool>{true, true}));
   EXPECT_TRUE(Poll({zmq->socket(), held, waker->socket()}, 60000, &ready));
@@ -48,7 +48,7 @@ TEST(PollTest, ZmqDirectAndWakersAreWaitedForTogether) {
   auto zmq = BindTo(kZmq.endpoint), direct = BindTo(kDirectLocal.endpoint);
   auto waker = Waker::Create();
   auto zmq_client = ConnectTo(*zmq), direct_client = ConnectTo(*direct);
-  auto nobody = ConnectTo("direct://127.0.0.1:1");  // waits for nothing between its attempts
+  auto nobody = ConnectTo("direct://127.0.0.1:1");  // between attempts it waits for no event
   Meet(*zmq, *zmq_client);
   Meet(*direct, *direct_client);
   proto::NodeMessage message;
@@ -104,7 +104,7 @@ TEST(PollAwakeTest, WhenItsTimeIsOverItDoesNotLook) {
   waker->Notify();
   EXPECT_FALSE(PollAwake({waker->socket()}, Now() - 1));
   EXPECT_FALSE(PollAwake({waker->socket()}, 0));
-  EXPECT_TRUE(Poll({waker->socket()}, 0));  // and takes nothing
+  EXPECT_TRUE(Poll({waker->socket()}, 0));  // the notification is still there
 }
 
 TEST(PollAwakeTest, SeesWhatAnotherThreadSends) {

@@ -1,4 +1,4 @@
-// Peers that speak ZeroMQ or TCP but not our frames, for tests.
+// For tests: peers that use ZeroMQ or TCP but do not send our frames.
 #pragma once
 
 #include <arpa/inet.h>
@@ -51,23 +51,23 @@ inline int PortOf(const std::string& endpoint) {
 // One end of a TCP connection.
 class RawTcpPeer {
  public:
-  // Has a socket but no connection yet.
+  // With a socket, but not connected yet.
   RawTcpPeer() : RawTcpPeer(FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))) {}
   explicit RawTcpPeer(FileDescriptor fd) : fd_(std::move(fd)) {
     const int on = 1;
     setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   }
   explicit RawTcpPeer(const std::string& endpoint) : RawTcpPeer() { Connect(endpoint); }
-  bool Connect(const std::string& endpoint) {  // on this machine
+  bool Connect(const std::string& endpoint) {  // the endpoint is on this machine
     const sockaddr_in address = LoopbackAddress(PortOf(endpoint));
     return connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
   }
-  // False: the other end has closed.
+  // Returns false if the other end has closed.
   bool Send(const std::string& bytes) {
     return send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
-  // Receives `size` bytes; fewer when the other end closes or sends nothing for 5 s.
+  // Receives `size` bytes, or fewer if the other end closes or sends nothing for 5 s.
   std::string Receive(size_t size) {
     std::string bytes(size, '\0');
     size_t got = 0;
@@ -81,7 +81,7 @@ class RawTcpPeer {
     bytes.resize(got);
     return bytes;
   }
-  // Whether the other end has closed by now.
+  // True if the other end has closed.
   bool Closed() const {
     char byte;
     const ssize_t result = recv(fd_.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK);
@@ -94,7 +94,7 @@ class RawTcpPeer {
   FileDescriptor fd_;
 };
 
-// Listens on a port of this machine, or on any free port when the port asked for is taken.
+// Listens on a port of this machine, or on any free port if that one is taken.
 class RawTcpServer {
  public:
   explicit RawTcpServer(int port = 0) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

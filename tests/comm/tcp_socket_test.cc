@@ -18,7 +18,7 @@ TEST(ResolveEndpointTest, TakesHostsAndPorts) {
       const auto address = ResolveEndpoint(good, listen);
       ASSERT_TRUE(address.ok()) << address.status();
       const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address->storage);
-      EXPECT_EQ(ntohs(v4->sin_port), 7100) << good;  // in the same place of both families
+      EXPECT_EQ(ntohs(v4->sin_port), 7100) << good;  // both families have it at one place
     }
   }
   EXPECT_TRUE(ResolveEndpoint("direct://*:*", true).ok());
@@ -34,13 +34,13 @@ TEST(ResolveEndpointTest, NamesWhatIsNoAddress) {
       EXPECT_THAT(std::string(address.status().message()), HasSubstr(bad));
     }
   }
-  for (const char* port : {"*", "0"}) {  // any port: for a listener only
+  for (const char* port : {"*", "0"}) {  // any port, which only a listener may use
     EXPECT_TRUE(ResolveEndpoint(std::string("direct://127.0.0.1:") + port, true).ok());
     EXPECT_FALSE(ResolveEndpoint(std::string("direct://127.0.0.1:") + port, false).ok());
   }
 }
 
-// 0 or an errno, once connecting has come to an end.
+// Waits until connecting has ended. Returns 0 or an errno.
 int Outcome(const FileDescriptor& fd) {
   pollfd waiting = {fd.get(), POLLOUT, 0};
   EXPECT_EQ(poll(&waiting, 1, 5000), 1);
@@ -83,7 +83,7 @@ TEST(TcpSocketTest, ALocalClientFindsTheListenerOfItsAddressOnly) {
   EXPECT_FALSE(connect(one).open());
   FileDescriptor local = ListenLocal(one);
   ASSERT_TRUE(local.open());
-  EXPECT_FALSE(ListenLocal(one).open());  // there is one already
+  EXPECT_FALSE(ListenLocal(one).open());  // there is already one
   const FileDescriptor fd = connect(one);
   EXPECT_TRUE(fd.open());
   EXPECT_EQ(Outcome(fd), 0);

@@ -1,4 +1,4 @@
-// What is ZeroMQ's own among the channels: names that stay, frames within frames.
+// What only ZeroMQ channels have: names that persist, and frames within frames.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,8 @@ TEST(ZmqChannelTest, AfterAnOversizedFrameTheConnectionStands) {
   ASSERT_TRUE(WaitFor(*server, &message).has_value());
   EXPECT_EQ(Step(message), 5);
   EXPECT_EQ(server->counters().dropped_oversized, 1);
-  // Far beyond the limit ZeroMQ cuts the connection; the server lives on and the client comes back.
+  // If a message is far above the limit, ZeroMQ closes the connection. The server goes on and the
+  // client connects again.
   big.mutable_goodbye()->set_reason(std::string(1 << 20, 'x'));
   ASSERT_TRUE(client->Send(big).ok());
   auto other = ConnectTo(*server);

@@ -29,7 +29,7 @@ class ByteTokenizer : public tokenizer::Tokenizer {
   }
 };
 
-// The ids of a text, with EOS at the end if asked for.
+// The ids of a text, followed by EOS if `eos` is set.
 inline std::vector<TokenId> Bytes(absl::string_view text, bool eos = false) {
   std::vector<TokenId> ids = ByteTokenizer().Encode(text, false);
   if (eos) ids.push_back(ByteTokenizer::kEos);

@@ -1,4 +1,4 @@
-// A whole coordinator in this process, with its own thread, free ports and the byte tokenizer.
+// A whole coordinator in this process, with its own thread, free ports and a byte tokenizer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace coppice::coordinator {
 
-// Waits until the condition holds. False: it did not within twenty seconds.
+// Waits until the condition holds. Returns false if it does not within twenty seconds.
 inline bool Eventually(const std::function<bool()>& condition) {
   for (int i = 0; i < 4000; ++i) {
     if (condition()) return true;
@@ -64,7 +64,7 @@ class ClusterTest : public ::testing::Test {
     client.Send(request);
     return client.ReadAnswer();
   }
-  // The value of the sample `series` in /metrics; -1: there is none.
+  // The value of the sample `series` in /metrics, or -1 if there is none.
   double Metric(const std::string& series) {
     const std::string text = "\n" + Ask(Get("/metrics")).body;
     const size_t at = text.find("\n" + series + " ");

@@ -1,5 +1,5 @@
-// A replica without a model. Registers over the control channel and answers each StartSequence with
-// the updates of a script.
+// A replica without a model. It registers over the control channel and answers each StartSequence
+// with the updates of a script.
 #pragma once
 
 #include <atomic>
@@ -74,7 +74,7 @@ inline proto::SequenceStats MakeStats() {
 
 class FakeWorker {
  public:
-  // Makes the updates of a sequence, one per step; empty at the end. An endless script never
+  // Makes the updates of a sequence, one per step. An empty result ends it. An endless script never
   // finishes by itself.
   using Script = std::function<std::vector<proto::SequenceUpdate>(const proto::StartSequence&)>;
 
@@ -87,7 +87,7 @@ class FakeWorker {
         thread_([this] { Run(); }) {}
   ~FakeWorker() { Stop(); }
 
-  // Stops without saying Goodbye.
+  // Stops without sending Goodbye.
   void Stop() {
     stop_ = true;
     if (thread_.joinable()) thread_.join();

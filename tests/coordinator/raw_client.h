@@ -16,7 +16,7 @@ namespace coppice::coordinator {
 struct RawAnswer {
   int status = 0;
   std::string head;  // with the status line, without the empty line
-  std::string body;  // de-chunked
+  std::string body;  // without the chunk headers
 };
 
 class RawClient {
@@ -47,7 +47,7 @@ class RawClient {
     if (fd_ >= 0) close(fd_);
     fd_ = -1;
   }
-  // False at the end of the stream or after ten seconds of silence.
+  // Returns false at the end of the stream or after ten seconds without data.
   bool ReadSome() {
     char bytes[65536];
     const ssize_t count = recv(fd_, bytes, sizeof(bytes), 0);
@@ -55,14 +55,14 @@ class RawClient {
     buffer_.append(bytes, count);
     return true;
   }
-  // Reads until the received bytes contain the text, and returns them all; "" when it never comes.
+  // Reads until the received bytes contain the text. Returns all of them, or "" if it never comes.
   std::string ReadUntil(const std::string& text) {
     while (buffer_.find(text) == std::string::npos) {
       if (!ReadSome()) return "";
     }
     return buffer_;
   }
-  // Reads the next whole answer. Status 0: the connection ended first.
+  // Reads the next whole answer. Its status is 0 if the connection ends first.
   RawAnswer ReadAnswer() {
     RawAnswer answer;
     if (ReadUntil("\r\n\r\n").empty()) return answer;

@@ -1,4 +1,4 @@
-// Requests through the whole coordinator to a fake replica over the control channel: answers,
+// Requests go through a whole coordinator to a fake replica on the control channel: answers,
 // streams, disconnects, deadlines, fail-over, drain.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ std::vector<std::string> Events(const std::string& body) {
   return events;
 }
 
-// The choices' texts, finish reasons and ids of a stream, put together.
+// The texts, finish reasons and ids of the choices of a stream, joined from its events.
 struct Assembled {
   std::map<int, std::string> text, finish;
   std::map<int, std::vector<int>> ids;
@@ -49,7 +49,8 @@ Assembled Assemble(const std::vector<std::string>& events) {
   return all;
 }
 
-// Multinomial says the seed's parity; beams stabilise "be" and end with up to two hypotheses.
+// Multinomial: the text is the parity of the seed. Beams: "be" becomes stable, then up to two
+// hypotheses end.
 std::vector<proto::SequenceUpdate> Script(const proto::StartSequence& start) {
   if (start.decoding().kind() == "multinomial") {
     return SayText(test::ParameterNamed("seed", start.decoding()).seed() % 2 == 0
@@ -315,7 +316,7 @@ TEST_F(ServingTest, ModelsListWhatIsServed) {
   EXPECT_EQ(list["data"][0]["max_model_len"], 512);
   EXPECT_EQ(json::parse(Ask(Get("/v1/models/demo")).body), list["data"][0]);
   EXPECT_EQ(Ask(Get("/v1/models/other")).status, 404);
-  // Every pair that is listed is served, or refused as a combination.
+  // Every pair that is listed is served or refused as a combination.
   const json& can = list["data"][0]["capabilities"];
   ASSERT_EQ(can["parameters"].size(), decoding::Parameters().size());
   EXPECT_EQ(can["parameters"][1]["name"], "beam_width");
@@ -331,7 +332,7 @@ TEST_F(ServingTest, ModelsListWhatIsServed) {
       EXPECT_TRUE(method != "auto" || answer.status == 200) << decoding;
     }
   }
-  // `methods` says of every name but auto what it does.
+  // `methods` describes every name except auto.
   ASSERT_EQ(can["methods"].size() + 1, can["speculative_methods"].size());
   for (size_t i = 0; i < can["methods"].size(); ++i) {
     const json& method = can["methods"][i];

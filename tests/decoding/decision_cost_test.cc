@@ -1,4 +1,4 @@
-// What a layer's decision costs, and which requests are refused for it.
+// The cost of deciding a layer, and the requests that are refused because it is too high.
 #include "decoding/decision_cost.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kVocab = 131072;
 
-// An unknown name: the first method that serves.
+// If the name is unknown, takes the first method that serves the kind.
 DecodingParams Wide(const std::string& method, DecodingKind kind, int beam_width) {
   DecodingParams params;
   params.kind = kind;
@@ -50,7 +50,7 @@ TEST(DecisionCost, PlainDecodingCostsWhatTheMethodOfAutoDoes) {
   }
 }
 
-// top_k bounds a row, in mode JOINT the layer; top_p and min_p may leave every entry.
+// top_k limits a row, or the layer in mode JOINT. top_p and min_p may keep every entry.
 TEST(DecisionCost, TopKAloneBoundsTheEntries) {
   DecodingParams params = Wide("dsbd", DecodingKind::kBeamSampling, 1024);
   params.warp.top_p = 0.5;

@@ -1,6 +1,6 @@
-// Invariants of docs/algorithms.md 11.6 and 11.7 for whole decodes by every method by name, the
-// Gumbel methods included: drafts equal to the target or disjoint from it, rows in either form,
-// logits of -inf, scores as sums in path order.
+// Invariants of docs/algorithms.md 11.6 and 11.7 for whole decodes by every method, including the
+// Gumbel methods: drafts equal to the target or disjoint from it, rows in both forms, logits of
+// -inf, scores as sums in path order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ void ExpectSameText(const test::NamedRun& a, const test::NamedRun& b) {
   }
 }
 
-// A top-k that keeps everything lists every row; without it a row stays whole.
+// With a top-k that keeps everything, rows are lists. Without top-k, rows stay whole.
 TEST(DecodeInvariants, WholeAndListedRowsDecideAlike) {
   ForEveryService(/*vocab=*/40, /*seeds=*/8, [](const MethodRow&, test::NamedSetting whole) {
     if (whole.params.kind == DecodingKind::kBeamSearch) return;  // takes no top-k
@@ -78,16 +78,16 @@ TEST(DecodeInvariants, WholeAndListedRowsDecideAlike) {
     whole.params.warp.mode = WarpMode::kJoint;
     whole.params.warp.temperature = 0.9;
     test::NamedSetting listed = whole;
-    listed.params.warp.top_k = 12 * 8;  // beams, ended ones beside them
+    listed.params.warp.top_k = 12 * 8;  // enough for all live and ended beams
     ExpectSameText(test::RunNamed(whole), test::RunNamed(listed));
     whole.params.warp.mode = listed.params.warp.mode = WarpMode::kRowCut;
     ExpectSameText(test::RunNamed(whole), test::RunNamed(listed));
   });
 }
 
-// The one list of methods by hand: a new one is added here, and none is lost unseen. True: a draft
-// equal to the target is kept whole. Not kept, or not always: drafts by score where outputs are
-// drawn, fewer drafts than a layer's outputs need, none.
+// This list of methods is kept by hand. A new method must be added, and a lost one is noticed.
+// True: a draft equal to the target is always kept whole. False: the method drafts by score but
+// draws its outputs, or it drafts fewer nodes than a layer's outputs need, or none.
 const std::map<std::string, bool> kKeepsEqualDrafts = {{"pf_gumbel", true},
                                                        {"hg_wor", false},
                                                        {"certified", true},
@@ -120,8 +120,8 @@ TEST(DecodeInvariants, TheTableHasTheMethodsOfTheListAndNoOther) {
   EXPECT_EQ(rows, listed);
 }
 
-// W = 1 for the methods whose distinct drafts verify independent outputs: the second output of one
-// parent is of another law than the second draft.
+// W = 1 for the methods that use distinct drafts for independent outputs: the second output of a
+// parent has another law than the second draft.
 TEST(DecodeInvariants, EqualDraftsAreKeptWhole) {
   std::set<std::string> seen;
   ForEveryService(/*vocab=*/7, /*seeds=*/12, [&](const MethodRow& row, test::NamedSetting setting) {
@@ -143,7 +143,7 @@ TEST(DecodeInvariants, EqualDraftsAreKeptWhole) {
   for (const auto& [name, keeps] : kKeepsEqualDrafts) EXPECT_EQ(seen.count(name), keeps) << name;
 }
 
-// The target keeps its two likeliest tokens, the draft has only the others.
+// The target keeps only its two likeliest tokens. The draft has only the others.
 TEST(DecodeInvariants, DisjointDraftsDecideOneLayerAPass) {
   ForEveryService(/*vocab=*/9, /*seeds=*/12, [](const MethodRow& row, test::NamedSetting setting) {
     if (!row.lossless) return;
@@ -167,8 +167,8 @@ TEST(DecodeInvariants, DisjointDraftsDecideOneLayerAPass) {
   });
 }
 
-// Logits of -inf in most places, rows of one token and rows of nothing (one-hot on token 0), in f64
-// and in f32.
+// Rows in which most logits are -inf, rows with one token and rows with none (one-hot on token 0),
+// in f64 and in f32.
 std::vector<double> Holed(std::vector<double> row, uint64_t hash) {
   const int keep = static_cast<int>(hash % 4);  // 0: nothing is left
   int kept = 0;
@@ -209,8 +209,8 @@ TEST(DecodeInvariants, TokensWithoutMassAreNeverEmitted) {
   EXPECT_GT(rows_of_nothing, 100);
 }
 
-// 11.7: ls is summed in path order in f64, what a layer adds being what its row says, bit for bit;
-// the score divides it by len^alpha. exp(-ls / len) is the perplexity.
+// 11.7: ls is the sum in path order, in f64, of exactly what the rows give, bit for bit. The score
+// is ls / len^alpha. exp(-ls / len) is the perplexity.
 TEST(DecodeInvariants, ScoresAreSumsInPathOrder) {
   ForEveryService(/*vocab=*/9, /*seeds=*/12, [](const MethodRow&, test::NamedSetting setting) {
     setting.params.stop_ids = {2};

@@ -1,4 +1,4 @@
-// The small parts: pool, path tree, forest rules, method table, factory.
+// Small parts: the pool, the path tree, the rules of forests, the method table, the factory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ TEST(HypothesisPoolTest, KeepsTheBestAndDropsTheWorst) {
   pool.Insert(paths, one, -3, true);
   EXPECT_EQ(pool.entries().size(), 1u);
   pool.Insert(paths, two, -4, true);
-  pool.Insert(paths, three, -9, true);  // -3 like the first, but later
+  pool.Insert(paths, three, -9, true);  // score -3 like the first, but later
   EXPECT_EQ(pool.entries().size(), 2u);
   EXPECT_THAT(pool.Result(paths)[0].tokens, ElementsAre(1, 2));
   EXPECT_THAT(pool.Result(paths)[1].tokens, ElementsAre(1));
@@ -145,7 +145,7 @@ TEST(MethodTest, ANameForAnswersWhateverIsResolved) {
   EXPECT_FALSE(DraftSizeOf(params).drafts);
 }
 
-// Width and depth of the wire's limits: their product has more than 32 bits.
+// The largest width and depth of a message: their product has more than 32 bits.
 TEST(DraftSizeTest, ADraftBeyondAllBoundsDoesNotLookSmall) {
   DecodingParams params;
   params.draft_width = params.draft_depth = 1 << 16;

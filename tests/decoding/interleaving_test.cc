@@ -1,5 +1,5 @@
-// docs/algorithms.md 11.2, batches: requests whose rounds are decided in any order among those of
-// others get what they get alone, bit for bit, whatever their methods.
+// docs/algorithms.md 11.2, batches: the rounds of requests are interleaved in any order. Every
+// request gets the result that it gets alone, bit for bit, whatever their methods are.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ DecodeSetting RandomRequest(uint64_t seed, const Served& served) {
   DecodeSetting s = RandomSetting(seed, served.kind);
   s.params.method = served.row;
   s.params.set_semantics = s.params.set_semantics && served.row->reads("beam_duplicates");
-  if (!ResolveMethod(s.params).ok()) s.params.warp.temperature = 0;  // greedy only
+  if (!ResolveMethod(s.params).ok()) s.params.warp.temperature = 0;  // serves only greedy decoding
   if (served.row->joint_warps && seed % 2 == 0) s.params.warp.mode = WarpMode::kJoint;
   if (served.row->form == DraftForm::kNone) s.quality = test::DraftQuality::kNone;
   return s;
@@ -89,7 +89,7 @@ TEST(InterleavingTest, EveryRequestOfABatchIsDecidedAsAlone) {
   EXPECT_GT(more_than_one_round, 400);
 }
 
-// The same request twice in a batch: nothing is drawn from what the other has drawn.
+// The same request twice in a batch: neither changes the draws of the other.
 TEST(InterleavingTest, TwinsGetTheSame) {
   for (const Served& served : EveryService()) {
     SCOPED_TRACE(std::string(served.row->name));

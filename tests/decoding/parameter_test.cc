@@ -1,5 +1,5 @@
-// The table of parameters: names, ranges, defaults. What the API and the messages make of its rows:
-// tests/coordinator/api/parameter_fields_test.cc and tests/proto.
+// The table of parameters: names, ranges, defaults. How the API and the messages use its rows is
+// tested in tests/coordinator/api/parameter_fields_test.cc and tests/proto.
 #include "decoding/parameter.h"
 
 #include <gmock/gmock.h>
@@ -46,7 +46,7 @@ TEST(ParameterTest, NamesAndFieldsAreUniqueAndFound) {
       EXPECT_TRUE(fields.insert(std::string(row.object) + "." + field).second) << field;
     }
     EXPECT_TRUE(row.scalar() || row.own_syntax != nullptr) << row.name;
-    // Where options are held against the method.
+    // Only options are checked against the method.
     EXPECT_TRUE(row.read_by != ReadBy::kOption || row.own_syntax != nullptr ||
                 std::string(row.object) == "speculative")
         << row.name;
@@ -54,7 +54,7 @@ TEST(ParameterTest, NamesAndFieldsAreUniqueAndFound) {
   }
   EXPECT_EQ(FindParameter("magic"), nullptr);
   EXPECT_EQ(FindParameter(""), nullptr);
-  // What requests have named so far; a row may be added, none may be lost.
+  // The names that requests use today. A row may be added, but none may be lost.
   for (const char* name : {"kind",
                            "method",
                            "plain",
@@ -143,7 +143,7 @@ TEST(ParameterTest, AWrongTypeIsRefusedAndChangesNothing) {
   }
 }
 
-// Each row reaches a member of its own: what one row puts, no other row's value shows.
+// Each row has its own member: if one row puts a value, no other row's value changes.
 TEST(ParameterTest, EveryRowHasItsOwnMember) {
   for (const ParameterRow& row : Parameters()) {
     if (!row.scalar()) continue;
@@ -161,7 +161,7 @@ TEST(ParameterTest, EveryRowHasItsOwnMember) {
   }
 }
 
-// Served is never wider than what the algorithms take, but where the API maps a value into it.
+// The API never accepts a wider range than the algorithms, unless it maps the value into theirs.
 TEST(ParameterTest, TheApiServesNoMoreThanTheAlgorithmsTake) {
   for (const ParameterRow* row : Numbers()) {
     const ParameterRange served = row->served_range();

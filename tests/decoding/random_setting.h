@@ -1,4 +1,4 @@
-// Random points of the grid of docs/algorithms.md 11.2 for the equality tests: gamma 0..6 x W 1..8
+// Random points of the grid of docs/algorithms.md 11.2, for the equality tests: gamma 0..6 x W 1..8
 // x W_S W..4W x draft quality x warp x ends x policy x refill x semantics.
 #pragma once
 
@@ -111,7 +111,7 @@ class GridCoverage {
     for (int more = 0; more <= 3 * *widths_.rbegin(); ++more) EXPECT_EQ(hedges_.count(more), 1u);
     EXPECT_THAT(ratios_, testing::ElementsAre(1, 2, 3, 4));
     EXPECT_EQ(qualities_.size(), 5u);
-    EXPECT_EQ(*max_tokens_.begin(), 1);       // its first layer is its last
+    EXPECT_EQ(*max_tokens_.begin(), 1);       // the first layer is the last
     EXPECT_THAT(ended_, testing::SizeIs(2));  // by EOS, and by max_tokens
   }
 

@@ -1,6 +1,6 @@
 // A second implementation of the non-speculative algorithms of docs/algorithms.md 3.5, 5.6, 5.7,
-// 5.8 and 8, as plain as the text: the reference that the decoders must equal token for token. Rows
-// of any model, no pruning, std::log and std::exp.
+// 5.8 and 8, written directly from the specification. The decoders must give the same tokens. It
+// takes rows of any model, does not prune, and uses std::log and std::exp.
 #pragma once
 
 #include <algorithm>
@@ -246,7 +246,7 @@ class ReferenceDecoder {
     return Walk(std::move(entries));
   }
 
-  // docs/algorithms.md 8: by rank, ends below rank W and others until there are W.
+  // docs/algorithms.md 8: in rank order, takes ends with a rank below W, and W other entries.
   std::vector<ReferenceBeam> Walk(std::vector<Entry> entries) const {
     std::stable_sort(entries.begin(), entries.end(),
                      [](const Entry& a, const Entry& b) { return a.key > b.key; });

@@ -1,7 +1,8 @@
-// docs/algorithms.md 11.3 end to end: decodes by every lossless method by name, production drafter,
-// decoder and seeded randomness, three layers of which two are drafted, follow the law of their
-// decoding. The exhaustive tests prove the rules; these prove that the noise of draft, coin and
-// residual is independent where it must be. G-tests at 1e-6, sized to see a bias of kBias.
+// docs/algorithms.md 11.3 end to end. Decodes by every lossless method follow the law of their
+// decoding, with the production drafter, decoder and seeded randomness, over three layers of which
+// two are drafted. The exhaustive tests prove the rules. These prove that the noise of draft, coin
+// and residual is independent where it must be. G-tests at 1e-6, large enough to detect a bias of
+// kBias.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,18 +40,19 @@ Models HashModels(int vocab) {
           test::Remembered([lm](uint64_t hash) { return lm.DraftLogProbs(hash); })};
 }
 
-// Pairs of rows at which noise that is drawn twice shows.
+// Pairs of rows that reveal noise that is used twice.
 struct RowPair {
   std::vector<double> p, q;
 };
-// A drafted token 0 is rejected, and the noise of the race that it won tells 1 and 2 apart: of the
-// residual (1/5, 4/5) the same noise makes (2/25, 23/25).
+// When a drafted token 0 is rejected, the noise of the race that it won also says something about
+// tokens 1 and 2. If the residual (1/5, 4/5) is drawn with the same noise, its law becomes
+// (2/25, 23/25).
 RowPair ForTheRace() { return {{0.01, 0.495, 0.495}, {0.5, 0.4, 0.1}}; }
-// A drafted token 0 is rejected by coins above 1/2; then a drafted token 1 passes by coins below
-// 0.61.
+// A drafted token 0 is rejected by coins above 1/2. Then a drafted token 1 is accepted by coins
+// below 0.61.
 RowPair ForTheCoin() { return {{0.275, 0.35, 0.375}, {0.55, 0.3, 0.15}}; }
 
-// One pair after the prompt, the other below.
+// One pair is used after the prompt, the other in later layers.
 Models TellingModels(const RowPair& root, const RowPair& below) {
   const auto model = [](const std::vector<double>& first, const std::vector<double>& others) {
     const auto logs = [](const std::vector<double>& masses) {
@@ -101,7 +103,7 @@ test::ExactLaw SequenceLaw(const test::NamedSetting& setting) {
   return test::MultinomialLaw(closed);
 }
 
-// A stop id that the first token cannot be makes some sequences shorter.
+// With a stop id that cannot be the first token, some sequences are shorter.
 test::NamedSetting EndingSetting(const MethodRow& row) {
   test::NamedSetting setting = SequenceSetting(row, HashModels(3));
   setting.params.stop_ids = {2};
@@ -137,7 +139,7 @@ TEST(SeededLaw, LossyMethodsAreSeen) {
 
 // ---- beams ----
 
-// The last layer, its slots in order of size: their paths hold all layers.
+// The last layer with its slots sorted. Their paths hold all layers.
 test::Sampler<Outcome> LastLayer(const test::NamedSetting& setting) {
   return [setting](uint64_t seed, Outcome* outcome) {
     test::NamedSetting seeded = setting;
@@ -148,7 +150,7 @@ test::Sampler<Outcome> LastLayer(const test::NamedSetting& setting) {
   };
 }
 
-// The same of an exact law over all layers, each a width and so many outputs.
+// The same for an exact law over all layers. Each layer is its width and then its outputs.
 test::ExactLaw OfLastLayer(const test::ExactLaw& law) {
   test::ExactLaw last;
   for (const auto& [outcome, mass] : law) {
@@ -208,7 +210,7 @@ std::unique_ptr<ChoiceSource> MakeVariant(ChoiceSource* choices) {
   return std::make_unique<Variant>(choices);
 }
 
-// The pipeline of TreeLaw with seeded choices; a variant of them, or as they are.
+// The decodes of TreeLaw with seeded choices, or with a wrong variant of them.
 test::Sampler<Outcome> Trees(const test::TreeSetting& setting, const test::WrongChoices& wrong) {
   return [setting, wrong](uint64_t seed, Outcome* outcome) {
     SeededChoices choices(seed);
@@ -293,8 +295,8 @@ TEST(SeededLawControl, SharedNoiseIsSeenInBeams) {
 
 // ---- drafts and outputs together ----
 
-// Outputs alone hide noise that drafts and outputs share: the sum over the drafts comes out nearly
-// right. Outcome: the drafts of one DSBD layer in drawing order, then its outputs.
+// If drafts and outputs share noise, the outputs alone hardly show it, because the sum over the
+// drafts is nearly right. Outcome: the drafts of one DSBD layer in drawing order, then its outputs.
 struct OneLayer {
   OneLayer(const RowPair& pair, int width, int drafts)
       : layer(test::joint_layer::MakeLayer({{1, 1, pair.p}}, {{1, 1, pair.q}}, {0})),

@@ -1,5 +1,5 @@
-// Where a row source lends threads, rows are read and slots drawn at the same time: every round
-// decides what it decides on one thread, bit for bit.
+// If a row source offers threads, rows are read and slots are drawn concurrently. Every round must
+// decide the same as on one thread, bit for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@
 namespace coppice::decoding {
 namespace {
 
-// All rows of a round, worked out before any is asked for.
+// All rows of a round, computed before any is requested.
 class StoredRows : public RowSource {
  public:
   StoredRows(const test::HashLm& lm, absl::Span<const uint64_t> root_hash,
@@ -43,7 +43,7 @@ class StoredRows : public RowSource {
 
   void Lend(HostThreads* threads) { threads_ = threads; }
   int TakeRowsRead() { return read_.exchange(0); }
-  bool read_elsewhere() const { return read_elsewhere_; }  // than where the rows were made
+  bool read_elsewhere() const { return read_elsewhere_; }  // on another thread than made the rows
 
  private:
   void CountRead() {
@@ -114,7 +114,7 @@ void ExpectSame(const BeamDecoder& a, const BeamDecoder& b) {
   }
 }
 
-// Rounds in which the rows of several beams of one layer were read at the same time.
+// Counts rounds in which rows of several beams of one layer were read concurrently.
 struct Together {
   int whole = 0, sparse = 0, in_f32 = 0, joint = 0;
 };
@@ -151,8 +151,8 @@ struct Case {
   const MethodRow* method;
   DecodingKind kind;
 
-  // What decides over the joint layer or parent first reads the rows of a layer at the same time;
-  // single_kv, the lossy one, mostly has one row.
+  // Methods that decide over the joint layer, or parent first, read the rows of a layer
+  // concurrently. single_kv, which is lossy, mostly has one row.
   bool reads_together() const {
     return (method->joint_warps && method->lossless) || method->name == "pf_gumbel";
   }
@@ -208,7 +208,8 @@ TEST_P(ThreadedRowsTest, DecideAsOnOneThread) {
   }
 }
 
-// Rows of several blocks of the kernels, cut to lists of unlike lengths by top-p and min-p.
+// Rows that are longer than a block of the kernels. Top-p and min-p cut them to lists of different
+// lengths.
 TEST_P(ThreadedRowsTest, DecideLargeRowsAsOnOneThread) {
   Together together;
   for (uint64_t seed = 0; seed < 12; ++seed) {
@@ -218,7 +219,7 @@ TEST_P(ThreadedRowsTest, DecideLargeRowsAsOnOneThread) {
     s.params.beam_width = s.params.num_hypotheses = 3 + static_cast<int>(seed % 6);
     s.draft_width = s.params.beam_width + 2;
     s.depth = std::min(s.depth, 3);
-    if (s.params.kind != DecodingKind::kBeamSearch) {  // which takes no warp
+    if (s.params.kind != DecodingKind::kBeamSearch) {  // beam search takes no warp
       s.params.warp.mode = seed % 2 == 0 ? WarpMode::kRow : WarpMode::kRowRaw;
       s.params.warp.top_k = seed % 4 == 3 ? 40 : 0;
       s.params.warp.top_p = seed % 4 == 1 || seed % 4 == 3 ? 0.7 : 1;

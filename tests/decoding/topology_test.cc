@@ -1,4 +1,4 @@
-// Static draft trees: what the spellings mean and what is refused.
+// Static draft trees: what each notation means, and what is refused.
 #include "decoding/topology.h"
 
 #include <gmock/gmock.h>
@@ -44,7 +44,7 @@ TEST(TopologyTest, EagleIsThePublishedTree) {
   EXPECT_EQ(eagle.depth(), 5);
   EXPECT_EQ(eagle.Nodes(5), 25);
   EXPECT_EQ(eagle.Widest(5), 8);
-  // Every level lists as many nodes as the level before has children.
+  // Every level lists as many nodes as the previous level has children.
   for (int level = 1; level < eagle.depth(); ++level) {
     EXPECT_EQ(eagle.children[level].size(), eagle.Nodes(level) - eagle.Nodes(level - 1));
   }

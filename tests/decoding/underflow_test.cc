@@ -1,5 +1,5 @@
-// At low temperature most entries of a row have masses that f64 cannot hold (exp(-745) and below):
-// the laws hold all the same.
+// At low temperature, most entries of a row have masses that underflow in f64 (exp(-745) and
+// below). The laws must still hold.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -14,7 +14,8 @@ namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-// A flat target below a draft that is sure of one token: the second draft comes from what is left.
+// The target is flat, and the draft is almost certain of one token. The second draft is drawn from
+// the rest.
 TEST(UnderflowTest, EveryRuleOfATreeIsExactBelowADraftThatIsSure) {
   const std::vector<std::vector<double>> drafts = {
       {0, -800, -900, -800}, {0, -800, kNothing, kNothing}, {0, -710, -740, -744}};
@@ -39,14 +40,14 @@ TEST(UnderflowTest, EveryRuleOfATreeIsExactBelowADraftThatIsSure) {
   }
 }
 
-// p = q: the draft's own token is always taken, however unlikely the others.
+// p = q: the draft is always accepted, however unlikely the other tokens are.
 TEST(UnderflowTest, LuceAcceptsTheTokenThatBothAreSureOf) {
   const LuceWeights luce = FindLuceWeights({{1.0, 0.0, 0.0}}, {{1.0, 0.0, 1e-320}}, /*n=*/2);
   EXPECT_NEAR(luce.acceptance, 1, 1e-12);
   EXPECT_NEAR(luce.selection[0], 1, 1e-12);
 }
 
-// What is left of P after its likely entry was drawn cannot be normalised in f64.
+// After its likely entry has been drawn, the rest of P cannot be normalised in f64.
 TEST(UnderflowTest, DistinctOutputsOfALayerWhoseRestIsTooSmall) {
   test::joint_layer::Layer layer =
       test::joint_layer::MakeLayer({{1, 1, {1, 1, 1}}}, {{1, 1, {1, 1, 1}}}, {0});

@@ -1,5 +1,5 @@
-// What a draft node announces to its leaders, what it makes of their announcements, and that
-// nothing stays awake without need.
+// What a draft node announces to its leaders, what it does with their announcements, and that no
+// thread stays awake without need.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -17,7 +17,7 @@ class AnnouncementTest : public DraftServiceTest {};
 INSTANTIATE_TEST_SUITE_P(Transports, AnnouncementTest, kTransports, TransportName);
 
 TEST_P(AnnouncementTest, AForestIsAnnouncedOnceWhateverItsDepth) {
-  Open(1, 50);  // and not while the prompt is prefilled
+  Open(1, 50);  // there is no announcement during the prefill
   std::vector<TokenId> stable;
   for (uint32_t round = 1; round <= 4; ++round) {
     proto::DraftCommand command = Request(1, round, stable, stable.empty() ? 0 : round - 2, 5);
@@ -62,7 +62,8 @@ TEST_P(AnnouncementTest, ForestsOfOnePassAreAnnouncedTogether) {
   }
 }
 
-// Who would fall asleep again before the forest comes is not woken: the level before tells.
+// A leader is not woken if it would fall asleep again before the forest comes. The time of the
+// previous level decides this.
 TEST_P(AnnouncementTest, ForestsThatTakeLongAreNotAnnounced) {
   DraftServiceOptions options;
   options.announce_within_s = 1e-9;
@@ -78,7 +79,7 @@ TEST_P(AnnouncementTest, ForestsThatTakeLongAreNotAnnounced) {
   }
 }
 
-// The turns begin in the middle: sessions of one leader do not stand side by side.
+// The turns start in the middle, so the sessions of one leader are not next to each other.
 TEST_P(AnnouncementTest, ALeaderIsToldOnceWhereverTheTurnsBegin) {
   DraftServiceOptions options;
   options.announce_within_s = kAlways;
@@ -151,7 +152,7 @@ TEST_P(AnnouncementTest, AnAnnouncementThatNothingFollowsDoesNoHarm) {
   const auto stranger = *comm::ClientChannel::Connect(leaders_->endpoint());
   for (int i = 0; i < 50; ++i) {
     ASSERT_TRUE(stranger->Send(Announcement()).ok());
-    Send(Announcement());  // with no session either
+    Send(Announcement());  // also without a session
     ASSERT_TRUE(service_->RunOnce(2).ok());
   }
   proto::DraftReply none;
@@ -166,14 +167,14 @@ TEST_P(AnnouncementTest, AnAnnouncementThatNothingFollowsDoesNoHarm) {
   EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
 }
 
-// Where the announcement leaves from a thread of its own.
+// A service that sends announcements from a separate thread.
 class ThreadedAnnouncementTest : public DraftServiceTest {
  protected:
   ThreadedAnnouncementTest() : DraftServiceTest(GetParam(), 3) {}
 };
 INSTANTIATE_TEST_SUITE_P(Transports, ThreadedAnnouncementTest, kTransports, TransportName);
 
-// Threads that wait for the next level sleep when there will be none.
+// Threads that wait for the next level must sleep if there will be none.
 TEST_P(ThreadedAnnouncementTest, AForestClosedHalfWayLetsTheThreadsSleep) {
   Open(1, 5);
   Send(Request(1, 1, {}, 0, 3));
@@ -186,7 +187,7 @@ TEST_P(ThreadedAnnouncementTest, AForestClosedHalfWayLetsTheThreadsSleep) {
   Send(close);
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(service_->RunOnce(5).ok());
   ASSERT_FALSE(service_->Drafting());
-  const std::clock_t before = std::clock();  // of all threads
+  const std::clock_t before = std::clock();  // CPU time of all threads
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.1);
 }

@@ -1,5 +1,5 @@
-// A draft node's service on a tiny model over a real socket, and a leader that talks to it, for
-// tests.
+// For tests: a draft node's service with a tiny model on a real socket, and a leader that talks to
+// it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 namespace coppice::draft_node {
 
 inline constexpr int kVocab = 24;
-inline constexpr double kAlways = 1e9;  // seconds: longer than any machine takes
+inline constexpr double kAlways = 1e9;  // seconds; no machine takes that long
 
 class DraftServiceTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -55,8 +55,8 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
     *command.mutable_open()->mutable_decoding() = proto::DecodingToMessage(params);
     Send(command);
   }
-  // A request for one root with last token `token` after `stable` generated tokens, all of which
-  // are sent.
+  // A request with one root. `stable` are the generated tokens before it, all of which are sent;
+  // `token` is its last token.
   static proto::DraftCommand Request(uint64_t id, uint32_t round,
                                      const std::vector<TokenId>& stable, size_t already_sent,
                                      TokenId token) {
@@ -83,7 +83,7 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
     command.mutable_announce();
     return command;
   }
-  // The next forest or failure; announced() is how many announcements came before it.
+  // The next forest or failure. announced() counts the announcements that came before it.
   std::optional<proto::DraftReply> Reply() { return ReplyTo(leader_.get()); }
   std::optional<proto::DraftReply> ReplyTo(comm::ClientChannel* leader) {
     proto::DraftReply reply;

@@ -1,4 +1,5 @@
-// The draft node's loop on a tiny model over a real socket: what a leader may and may not ask.
+// The draft node's loop with a tiny model on a real socket: which requests of a leader are served
+// and which are refused.
 #include "draft_node/draft_service.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +49,7 @@ TEST_P(DraftServiceTest, TheSameQuestionHasTheSameAnswerWhateverTheSessionSawBef
   Send(Request(1, 2, {5, 7}, 0, 9));  // 7 may or may not have been drafted
   const auto warm = Reply();
   Open(2, 20);
-  Send(Request(2, 1, {5, 7}, 0, 9));  // opened in the middle: all stable tokens at once
+  Send(Request(2, 1, {5, 7}, 0, 9));  // a late session, which gets all stable tokens at once
   const auto cold = Reply();
   ASSERT_TRUE(warm.has_value() && cold.has_value());
   ASSERT_EQ(warm->error() + cold->error(), "");
@@ -59,7 +60,7 @@ TEST_P(DraftServiceTest, StableTokensThatTheSessionHasAlreadyAreNotTakenTwice) {
   Open(1, 20);
   Send(Request(1, 1, {5, 7}, 0, 9));
   ASSERT_TRUE(Reply().has_value());
-  Send(Request(1, 2, {5, 7, 9}, 1, 11));  // 7 once more
+  Send(Request(1, 2, {5, 7, 9}, 1, 11));  // sends 7 again
   const auto repeated = Reply();
   Open(2, 20);
   Send(Request(2, 1, {5, 7, 9}, 0, 11));
@@ -69,7 +70,7 @@ TEST_P(DraftServiceTest, StableTokensThatTheSessionHasAlreadyAreNotTakenTwice) {
   EXPECT_EQ(repeated->forest().SerializeAsString(), once->forest().SerializeAsString());
 }
 
-// Two roots, each below a token of its own that is no root.
+// Two roots. Each is below a different token, which is not a root.
 proto::DraftCommand AskBelowTwoBranches(proto::DraftCommand command) {
   proto::DraftRequest* request = command.mutable_draft();
   request->clear_trie_parent();
@@ -92,10 +93,10 @@ proto::DraftCommand AskBelowTwoBranches(proto::DraftCommand command) {
 TEST_P(DraftServiceTest, TokensBetweenThePrefixAndARootAreRun) {
   decoding::DecodingParams params;
   params.kind = decoding::DecodingKind::kBeamSampling;
-  params.method = decoding::FindMethod("dsbd");  // ships what the draft model says
+  params.method = decoding::FindMethod("dsbd");  // its forests hold the draft model's distributions
   params.beam_width = 2;
   Open(1, 20, params);
-  for (uint32_t round = 1; round <= 2; ++round) {  // both tokens have been roots themselves
+  for (uint32_t round = 1; round <= 2; ++round) {  // so that both tokens have been roots
     Send(Request(1, round, {}, 0, 4 + static_cast<int>(round)));
     ASSERT_EQ(Reply()->error(), "");
   }
@@ -114,7 +115,7 @@ TEST_P(DraftServiceTest, AForestLeavesNothingBehindForTheNextRound) {
   Open(1, 30);
   int64_t used = 0;
   for (uint32_t round = 1; round <= 20; ++round) {
-    Send(Request(1, round, {}, 0, 3 + static_cast<int>(round)));  // another root each time
+    Send(Request(1, round, {}, 0, 3 + static_cast<int>(round)));  // a different root each time
     ASSERT_EQ(Reply()->error(), "");
     if (round == 1) used = runner_->blocks()->counts().used;
     EXPECT_EQ(runner_->blocks()->counts().used, used) << "round " << round;
@@ -141,7 +142,7 @@ TEST_P(DraftServiceTest, RefusesWhatItCannotServeByName) {
   }
   Send(command);
   EXPECT_NE(Reply()->error().find("slot_token"), std::string::npos);
-  // A failed session is closed: both places are free again.
+  // A failed session is closed, so both places are free again.
   Open(4, 4);
   Open(5, 4);
   Send(Request(5, 1, {}, 0, 5));
@@ -197,21 +198,21 @@ TEST_P(DraftServiceTest, MoreRootsThanBeamsAreRefusedAndTheNodeLivesOn) {
 TEST_P(DraftServiceTest, ARequestThatTakesSharedTokensBackIsRefusedAndTheNodeLivesOn) {
   Open(1, 4);
   proto::DraftCommand command = Request(1, 1, {}, 0, 5);
-  for (int i = 0; i < 3; ++i) {  // the only root is a chain of four tokens: three are shared
+  for (int i = 0; i < 3; ++i) {  // the only root has four tokens, of which three are shared
     command.mutable_draft()->add_trie_parent(i);
     command.mutable_draft()->add_trie_token(6 + i);
   }
   command.mutable_draft()->mutable_state()->set_root_trie(0, 3);
   Send(command);
   EXPECT_EQ(Reply()->error(), "");
-  Send(Request(1, 2, {}, 0, 5));  // none of them
+  Send(Request(1, 2, {}, 0, 5));  // repeats none of the shared tokens
   EXPECT_NE(Reply()->error().find("stable_length"), std::string::npos);
   Open(2, 4);
   Send(Request(2, 1, {}, 0, 5));
   EXPECT_EQ(Reply()->error(), "");
 }
 
-// The replaced request had made room for tokens whose rows were never run.
+// The replaced request reserved KV for tokens that were never run.
 TEST_P(DraftServiceTest, WhatAReplacedRequestNeverRanIsRunForTheNext) {
   Open(1, 4);
   Send(Request(1, 1, {}, 0, 5));
@@ -244,8 +245,8 @@ TEST_P(DraftServiceTest, ClosedSessionsGiveTheirBlocksBack) {
   EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
 }
 
-// Levels of 20 roots and of 15 nodes do not fit in one pass of 32 rows: the session that waits
-// comes between the two levels of the other.
+// Levels of 20 roots and of 15 nodes do not fit into one pass of 32 rows. So the waiting session
+// gets its turn between the two levels of the other.
 TEST_P(DraftServiceTest, WhatAPassHadNoRoomForHasTheFirstTurnInTheNext) {
   decoding::DecodingParams params;
   params.kind = decoding::DecodingKind::kBeamSampling;
@@ -294,8 +295,8 @@ TEST_P(DraftServiceTest, ANewRoundReplacesTheOneInFlight) {
   EXPECT_EQ(reply->round(), 2u);
 }
 
-// A direct connection tells when it ends, and with it end its sessions. Two leaders number theirs
-// alike.
+// A direct connection reports its end, and its sessions end too. Two leaders use the same session
+// ids.
 class LeavingLeaderTest : public DraftServiceTest {
  protected:
   LeavingLeaderTest() : DraftServiceTest("direct://127.0.0.1:*") {}
@@ -308,7 +309,7 @@ class LeavingLeaderTest : public DraftServiceTest {
 TEST_F(LeavingLeaderTest, GivesItsSessionsAndBlocksBack) {
   for (int leader = 0; leader < 3; ++leader) {
     Open(1, 40);
-    Open(2, 40);  // as many as there may be
+    Open(2, 40);  // now the maximum number is open
     Send(Request(1, 1, {}, 0, 5));
     ASSERT_EQ(Reply()->error(), "");
     Turns(10);

@@ -19,8 +19,8 @@ struct Shape {
   DType dtype;
 };
 
-// A token's K, V [kv_heads * head_dim] (as stored) and query [q_heads * head_dim] are functions of
-// its number.
+// K and V [kv_heads * head_dim] of a token, as stored, or its query [q_heads * head_dim]. They
+// depend only on the token's number.
 std::vector<float> TokenVector(const Shape& shape, int token, int which) {
   const int heads = which == 0 ? shape.q_heads : shape.kv_heads;
   std::vector<float> values = RandomFloats(int64_t{heads} * shape.head_dim, token * 3 + which);
@@ -32,10 +32,10 @@ std::vector<float> TokenVector(const Shape& shape, int token, int which) {
   return values;
 }
 
-// One row: the last token of `context` asks, and sees all of `context`.
+// A row. Its query is that of the last token of `context`, and it sees all of `context`.
 using Context = std::vector<int>;
 
-// Lays contexts out in a pool, at places that depend on the seed, and runs attention over them.
+// Places contexts in a pool, in slots that depend on the seed, and runs attention over them.
 class Layout {
  public:
   Layout(Backend* backend, const Shape& shape, uint64_t seed)
@@ -43,7 +43,7 @@ class Layout {
     pool_ = backend->MakeKvPool({2, shape.kv_heads, shape.head_dim, blocks_, shape.dtype}).value();
     RopeConfig config;
     config.head_dim = shape.head_dim;
-    config.max_positions = 1;  // position 0 rotates by nothing
+    config.max_positions = 1;  // position 0 is not rotated
     rope_ = backend->MakeRope(config).value();
     std::mt19937_64 generator(seed);
     free_blocks_.resize(blocks_ / 2 - 1);
@@ -67,8 +67,8 @@ class Layout {
     plan_.segments.push_back({plan_.rows(), 0, static_cast<int32_t>(tokens.size())});
   }
 
-  // A row of the segment: the context's first prefix_len tokens are in its table, the others go to
-  // scratch.
+  // Adds a row to the segment. The first prefix_len tokens of the context are in its table, the
+  // others go to scratch.
   void AddRow(const Context& context, int prefix_len) {
     for (size_t i = prefix_len; i < context.size(); ++i) {
       Store(context[i], free_slots_.back());
@@ -155,7 +155,7 @@ Context Tokens(int count, int first = 0) {
   return context;
 }
 
-// Beams: a shared prefix and for each row a chain of its own of the length given.
+// Beams: a shared prefix, and for each row a chain of the given length.
 std::vector<Context> Beams(int prefix, const std::vector<int>& chains) {
   std::vector<Context> rows;
   for (size_t r = 0; r < chains.size(); ++r) {
@@ -172,7 +172,7 @@ class AttentionTest : public KernelTest {
   static void ExpectClose(const std::vector<float>& got, const std::vector<double>& want,
                           const std::string& what) {
     ASSERT_EQ(got.size(), want.size());
-    // Scores are of size 10, weights relative errors of some 1e-6 then, values of size 2.
+    // Scores are about 10, so weights have relative errors of about 1e-6. Values are about 2.
     for (size_t i = 0; i < got.size(); ++i)
       ASSERT_NEAR(got[i], want[i], 1e-5) << what << ", element " << i;
   }
@@ -195,7 +195,7 @@ TEST_P(AttentionTest, MatchesDoublePrecision) {
   }
 }
 
-// A batch of beams on a shared prefix, prefill rows of another request, and the same rows alone.
+// Beams on a shared prefix together with prefill rows of another request, and the same rows alone.
 TEST_P(AttentionTest, BitsOfARowDoNotDependOnBatchOrThreads) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const Shape& shape :
@@ -243,7 +243,7 @@ TEST_P(AttentionTest, BitsDoNotDependOnWhereTheContextLies) {
   }
 }
 
-// Scores far apart: the running maximum changes chunk by chunk and nothing overflows.
+// The scores are far apart, so the running maximum changes from chunk to chunk. Nothing overflows.
 TEST_P(AttentionTest, LargeScoresStayFinite) {
   const auto pool = single_->MakeKvPool({1, 1, 8, 6, DType::kF32}).value();
   RopeConfig config;

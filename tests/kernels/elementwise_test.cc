@@ -10,7 +10,7 @@ namespace {
 
 class ElementwiseTest : public KernelTest {
  protected:
-  // out = norm(x) * gain over rows of gain.size(); x += addend first, where there is one.
+  // out = norm(x) * gain over rows of gain.size(). If there is an addend, x += addend comes first.
   static void AddNorm(Backend* backend, Tensor x, Tensor addend, const std::vector<float>& gain,
                       float epsilon, Tensor out) {
     const auto weight = backend->PackGain(gain).value();
@@ -78,7 +78,7 @@ TEST_P(ElementwiseTest, SwiGluOfExtremesIsFinite) {
   EXPECT_EQ(out, (std::vector<float>{0.0f, 0.0f, 0.0f, 200.0f, 1e30f}));
 }
 
-// The residual takes the sum, and the norm is that of the sum, bit for bit.
+// The sum is stored in the residual, and the norm is that of the sum, bit for bit.
 TEST_P(ElementwiseTest, AddNormAddsThenNorms) {
   constexpr int64_t kRows = 130, kWidth = 1003;
   const std::vector<float> x = RandomFloats(kRows * kWidth, 1), gain = RandomFloats(kWidth, 3);
@@ -111,7 +111,8 @@ TEST_P(ElementwiseTest, BitsOfARowDoNotDependOnBatchOrThreads) {
   }
 }
 
-// exp must not know its lane: the same gate at every place of a vector and in the remainder.
+// exp must not depend on the lane: the same gate is used at every place of a vector and in the
+// remainder.
 TEST_P(ElementwiseTest, SwiGluGivesTheSameBitsInEveryLane) {
   constexpr int64_t kWidth = 29;
   for (const float gate : RandomFloats(50, 9)) {

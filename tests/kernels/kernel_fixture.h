@@ -1,4 +1,4 @@
-// Runs a test once for every instruction set that both this processor and this build support. Runs
+// Runs a test once for every instruction set that this processor and this build support. Runs
 // single ops as the pass of a step.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace coppice::kernels {
 
-// Backends with one and with three threads, on the instruction set given by the test's parameter.
+// Backends with one and with three threads. The test's parameter selects the instruction set.
 class KernelTest : public testing::TestWithParam<int64_t> {
  protected:
   void SetUp() override;
@@ -51,7 +51,7 @@ void RunOps(Backend* backend, const StepPlan& plan, absl::FunctionRef<void(Ops*)
 Tensor TensorOf(float* values, int64_t rows, int64_t columns);
 Tensor TensorOf(std::vector<float>* values, int64_t columns);
 
-// One whole matrix, without a bias.
+// Packs one whole matrix, without a bias.
 std::unique_ptr<Weight> PackOne(Backend* backend, const MatrixSource& source, DType dtype);
 
 }  // namespace coppice::kernels

@@ -53,7 +53,7 @@ TEST(KvPoolTest, RefusesAPoolLargerThanMemory) {
   EXPECT_EQ(pool.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(pool.status().message()), HasSubstr("67108864 blocks"));
   EXPECT_THAT(std::string(pool.status().message()), HasSubstr("MiB"));
-  // Sizes that overflow are refused by the same name.
+  // Sizes that overflow are refused with the same status.
   EXPECT_EQ(cpu::MakeCpuKvPool({80, 8, 128, INT64_MAX / 2, DType::kF32}).status().code(),
             absl::StatusCode::kResourceExhausted);
 }

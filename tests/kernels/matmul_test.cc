@@ -41,8 +41,8 @@ class MatMulTest : public KernelTest {
     });
   }
 
-  // Against double precision; the tolerance is the bound of a chain of n roundings, (n + 2) 2^-24
-  // sum |x w|.
+  // Compares with double precision. The tolerance is the bound for a chain of n roundings,
+  // (n + 2) 2^-24 sum |x w|.
   static void ExpectCloseToReference(const Problem& problem, const std::vector<float>& x,
                                      int64_t rows, const std::vector<float>& y) {
     for (int64_t r = 0; r < rows; ++r) {

@@ -13,7 +13,7 @@ namespace {
 
 class PackTest : public KernelTest {
  protected:
-  // Row `row` as the backend holds it.
+  // Row `row` as the backend stores it.
   std::vector<float> ReadRow(const Weight& matrix, TokenId row) {
     std::vector<float> out(matrix.columns);
     StepPlan plan = PlanOfRows(1);
@@ -48,7 +48,7 @@ TEST_P(PackTest, EveryFiniteHalfIsExactInF32) {
 }
 
 TEST_P(PackTest, RoundsToNearestEvenBf16) {
-  // 1 + 2^-8 lies half-way between 1 and 1 + 2^-7: to even, down. 1 + 3 2^-8: to even, up.
+  // 1 + 2^-8 is halfway between 1 and 1 + 2^-7, so it rounds to even, down. 1 + 3 2^-8 rounds up.
   const std::vector<float> source = {1.0f + 0x1p-8f, 1.0f + 3 * 0x1p-8f, 1.0f + 0x1.1p-8f, -2.5f,
                                      0.0f};
   const auto packed = PackOne(single_.get(), {source.data(), DType::kF32, 1, 5, 5}, DType::kBF16);

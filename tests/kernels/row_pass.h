@@ -1,4 +1,4 @@
-// A pass with given logits, and plans and checks for its rows.
+// A pass with given logits, plans for its rows, and checks of its rows.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@
 
 namespace coppice::kernels {
 
-// The head gives this rank's tokens of `logits` [needs, vocab] to Select.
+// Its head passes this rank's part of `logits` [needs, vocab] to Select.
 struct RowPass : Pass {
   RowPass(std::vector<float> all, int64_t vocab_size, int rank, int ranks)
       : logits(std::move(all)), vocab(vocab_size), shard(VocabularyShard(vocab, rank, ranks)) {
@@ -39,7 +39,7 @@ struct RowPass : Pass {
   TokenRange shard;
 };
 
-// A plan that needs of each of `needs` rows the `count` most likely tokens and the sums.
+// A plan that needs the `count` most likely tokens and the sums of each of `needs` rows.
 inline StepPlan TopPlan(int needs, int count) {
   StepPlan plan = PlanOfRows(needs);
   for (int row = 0; row < needs; ++row) {

@@ -1,5 +1,5 @@
-// Shortlists against whole rows: for any number of ranks, what decoding makes of a joined list must
-// be what it makes of the whole row, bit for bit.
+// Shortlists compared with whole rows. For any number of ranks, decoding from a joined list must
+// give the same as from the whole row, bit for bit.
 #include "kernels/shortlist.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ std::vector<float> RandomRow(int vocab, double spread, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(0, static_cast<float>(spread));
   std::vector<float> row(vocab);
-  for (float& logit : row) logit = std::round(normal(random) * 64) / 64;  // ties happen
+  for (float& logit : row) logit = std::round(normal(random) * 64) / 64;  // so there are ties
   return row;
 }
 
@@ -72,7 +72,7 @@ void ExpectSameCandidate(const decoding::WarpedRow::Candidate& got,
   EXPECT_EQ(got.score_log_prob, want.score_log_prob);
 }
 
-// Everything that a decoder with this use asks of a row.
+// Everything that a decoder with this use reads from a row.
 void ExpectSameRow(const decoding::WarpedRow& got, const decoding::WarpedRow& want,
                    const decoding::DecodingParams& params, decoding::RowUse use) {
   if (want.cut()) {
@@ -257,7 +257,7 @@ TEST(ShortlistEdgeTest, TheLowestBadLogitIsNamedOnWhicheverRankItLies) {
     EXPECT_EQ(row.bad_token, 700);
     EXPECT_EQ(row.bad_logit, std::numeric_limits<float>::infinity());
   }
-  logits.assign(1000, -std::numeric_limits<float>::infinity());  // bans are no error
+  logits.assign(1000, -std::numeric_limits<float>::infinity());  // banned tokens are not an error
   EXPECT_EQ(ListOnRanks(need, logits, 2, {}).bad_token, -1);
   EXPECT_TRUE(ListOnRanks(need, logits, 2, {}).lists[0].tokens.empty());
 }

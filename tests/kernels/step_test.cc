@@ -1,5 +1,4 @@
-// The life of a step on one rank: what runs when, which rows the ops work on, and how rows are
-// served.
+// A step on one rank: what runs when, which rows the ops work on, and how rows are delivered.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +28,7 @@ class StepTest : public testing::Test {
   std::unique_ptr<Backend> plain_ = Make(false), listing_ = Make(true);
 };
 
-// Writes down what is called.
+// Logs the calls.
 class LoggedPass : public Pass {
  public:
   void Body(Ops* ops) override {
@@ -117,7 +116,7 @@ TEST_F(StepTest, FetchMakesListedRowsWholeAndKeepsTheOthers) {
   EXPECT_THAT(fetched, testing::ElementsAreArray(pass.Row(2)));
   ExpectListsTop(*rows->Listed(0), pass.Row(0), 4);
 
-  fetch.fetch = {0, 2};  // once more, and one that is whole already
+  fetch.fetch = {0, 2};  // one that was fetched before, and one that is already whole
   ASSERT_TRUE(RunStep(listing_.get(), fetch, nullptr).ok());
   EXPECT_THAT(rows->Whole(0), testing::ElementsAreArray(pass.Row(0)));
   EXPECT_EQ(rows->Whole(2).data(), fetched.data());
@@ -135,7 +134,7 @@ TEST_F(StepTest, FetchNamesANeedThatTheStepBeforeDidNotHave) {
     EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("need ", need)));
     EXPECT_THAT(status.message(), HasSubstr("had 3 needs"));
   }
-  // Commits alone forget nothing, rows do.
+  // A step with only commits keeps the rows of the last one. A step with rows does not.
   fetch.fetch = {0};
   RunOps(listing_.get(), StepPlan(), [](Ops*) {});
   EXPECT_TRUE(RunStep(listing_.get(), fetch, nullptr).ok());
@@ -157,7 +156,7 @@ TEST_F(StepTest, CommitsNeedNoRows) {
   StepPlan commit;
   commit.commits = {{20, 48}};
   RunOps(plain_.get(), commit, [&](Ops* ops) { ops->CommitKv(pool.get()); });
-  StepPlan read = PlanOfRows(1);  // sees the one token that was moved, so its value comes back
+  StepPlan read = PlanOfRows(1);  // sees only the token that was moved, so it returns its value
   read.table = {3};
   read.table_begin = {0, 1};
   RunOps(plain_.get(), read,

@@ -1,5 +1,5 @@
-// Steps of several ranks, as threads of this process: rows put together from shards, and errors of
-// a collective.
+// Steps of several ranks, which are threads of this process: rows are joined from shards, and
+// collectives fail.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,9 +16,9 @@ namespace {
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr int64_t kOddVocab = 611;  // no multiple of chunks or ranks
+constexpr int64_t kOddVocab = 611;  // not a multiple of the chunk size or of a number of ranks
 
-// Fails the collective with this number, counted from 1; the others are passed on.
+// Fails the collective with this number, counted from 1. Passes on the others.
 class FailingCommunicator : public comm::Communicator {
  public:
   FailingCommunicator(comm::Communicator* inner, int failing) : inner_(inner), failing_(failing) {}
@@ -44,7 +44,7 @@ class FailingCommunicator : public comm::Communicator {
 
 class TensorParallelStep : public testing::TestWithParam<int> {
  protected:
-  // body(backend, rank) on each rank; the failing-th collective of every rank fails, 0 = none.
+  // Runs body(backend, rank) on each rank. The collective number `failing` fails on all; 0: none.
   static void OnEveryRank(int failing, const std::function<void(Backend*, int)>& body) {
     test::RunRanks(GetParam(), [&](comm::Communicator* inner) {
       FailingCommunicator communicator(inner, failing);
@@ -72,19 +72,19 @@ TEST_P(TensorParallelStep, GathersWholeRows) {
       }
       if (rank != 0) continue;
       if (first == nullptr) first = rows->Whole(0).data();
-      EXPECT_EQ(rows->Whole(0).data(), first);  // memory is taken again
+      EXPECT_EQ(rows->Whole(0).data(), first);  // the memory is reused
     }
   });
 }
 
-// The sums have the bits of one rank; the lists reach as far.
+// The sums have the same bits as on one rank, and the lists are as long.
 TEST_P(TensorParallelStep, JoinsShortlistsBesideWholeRows) {
   std::vector<float> logits = RandomFloats(4 * kOddVocab, 2);
   StepPlan plan = TopPlan(4, 6);
   plan.needs[2].form = RowNeed::Form::kWhole;
   plan.bias = {{7, 3.0}};
   plan.needs[3].bias_end = 1;
-  logits[3 * kOddVocab + 7] = 0.5f;  // the first by its bias
+  logits[3 * kOddVocab + 7] = 0.5f;  // its bias makes it the first
   ThreadTeam threads(1);
   const auto one = comm::MakeSingleCommunicator();
   const auto alone =
@@ -146,7 +146,7 @@ TEST_P(TensorParallelStep, SumsOverTheRanksInRankOrder) {
   });
 }
 
-// A pass of one all-reduce, and ops behind it that write over every output.
+// A pass with one all-reduce, followed by ops that overwrite every output.
 struct ReducingPass : Pass {
   explicit ReducingPass(Backend* backend) {
     gain = backend->PackGain(std::vector<float>(8, 1.0f)).value();
@@ -202,7 +202,7 @@ TEST_P(TensorParallelStep, AFailedCollectiveStopsTheStepAndIsTold) {
     EXPECT_EQ(pass.qkv, RandomFloats(16, 3));
     EXPECT_EQ(pass.kept, RandomFloats(16, 4));
     EXPECT_EQ(pass.heads, 0);
-    // The next step begins anew, and each of those ops has something to say.
+    // The next step starts without an error, and each of those ops writes its output.
     ASSERT_TRUE(backend->Submit(plan, &pass).ok());
     EXPECT_TRUE(backend->Wait().ok());
     for (const std::vector<float>& out : absl::MakeConstSpan(pass.out).first(6))

@@ -34,7 +34,7 @@ TEST(GridTest, HasACellOrAReasonForEveryRowAndKind) {
     EXPECT_TRUE(seen.count(std::string(row.name))) << row.name;
   }
   EXPECT_TRUE(seen.count("none"));
-  // Greedy's method is refused at temperature 1, with the reason.
+  // A method that is only for greedy decoding is refused at temperature 1, with the reason.
   bool refused = false;
   for (const SkippedCell& cell : made->skipped) {
     refused = refused || (cell.name.find("certified multinomial") == 0 && !cell.reason.empty());

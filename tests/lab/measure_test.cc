@@ -1,5 +1,5 @@
-// What the laboratory measures, where a closed form or an identity says what it must be. Seeds are
-// fixed; 4.5 standard errors: a false alarm of 1e-5 for each comparison.
+// Measurements of the laboratory for which a closed form or an identity gives the right value.
+// Seeds are fixed. Comparisons use 4.5 standard errors, so each has a false alarm of 1e-5.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ const NodeColumn& Column(const NodeResult& result, const std::string& name) {
   return result.columns[0];
 }
 
-// 0/1 trials at `nodes` nodes, `repeats` at each: the error of measuring, the nodes given.
+// The error of measuring with 0/1 trials at `nodes` given nodes, `repeats` at each.
 double ErrorOfMeasuring(double acceptance, const NodeStudyOptions& options) {
   return std::sqrt(acceptance * (1 - acceptance) / (options.nodes * options.repeats));
 }
@@ -65,7 +65,7 @@ TEST(NodeStudyTest, VerifiersAcceptAsOftenAsTheirClosedForms) {
   expect(1, "recursive_rejection", "RRS");
   expect(1, "k_seq", "K-SEQ");
   expect(1, "greedy_multi_draft", "alpha_greedy");
-  // The comparison sees what is not equal: three drafts are accepted more often than one.
+  // The comparison can detect a difference: three drafts are accepted more often than one.
   const double one = Column((*results)[0], "overlap").acceptance.value;
   EXPECT_GT(Column((*results)[1], "recursive_rejection").acceptance.value,
             one + kErrors * ErrorOfMeasuring(one, options));
@@ -104,7 +104,7 @@ absl::StatusOr<std::vector<MeasuredCell>> MeasureGrid(Grid grid, ModelPair* pair
   return out;
 }
 
-// One drafted layer: a pass decides one layer, and one more when the draft was accepted.
+// With one drafted layer, a pass decides one layer, and one more if the draft was accepted.
 TEST(CellTest, LayersPerPassIsOnePlusTheAcceptanceOfOneLayer) {
   Grid grid;
   grid.methods = {"rejection", "pf_gumbel", "dsbd", "certified"};
@@ -115,7 +115,7 @@ TEST(CellTest, LayersPerPassIsOnePlusTheAcceptanceOfOneLayer) {
   ASSERT_TRUE(cells.ok()) << cells.status();
   for (const MeasuredCell& cell : *cells) {
     const CellResult& result = cell.result;
-    // Passes without room for a draft (the last one) decide one layer and try nothing.
+    // A pass without room for a draft (the last one) decides one layer and tests no draft.
     const double tried = result.acceptance[0].count / result.layers_per_pass.count;
     EXPECT_NEAR(result.layers_per_pass.value, 1 + tried * result.acceptance[0].value, 1e-9)
         << CellName(cell.cell);
@@ -141,7 +141,7 @@ TEST(CellTest, AnEqualDraftIsAlwaysAcceptedAndPlainPassesDecideOneLayer) {
     EXPECT_GT(result.bytes_per_accepted.value, 0);
     EXPECT_NEAR(result.score.value, result.log_likelihood.value, 1e-6);  // T = 1: no warp
   }
-  // The tree alone is smaller than the tree with its proposals.
+  // A tree without proposals is smaller than a tree with its proposals.
   EXPECT_LT((*cells)[2].result.bytes_per_accepted.value,
             (*cells)[1].result.bytes_per_accepted.value);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""coppice-lab and plot_lab.py as programs: a run with JSON and a plot of it, the same numbers at the same seed, and
-what bad arguments are answered with.
+"""coppice-lab and plot_lab.py as programs: a run that writes JSON, a plot of it, equal figures for equal seeds, and the messages
+for bad arguments.
 
   program_test.py COPPICE-LAB PLOT_LAB.PY
 """

@@ -7,7 +7,7 @@
 namespace coppice::lab {
 namespace {
 
-// With equal denominators the jackknife of a ratio is the classical error of a mean.
+// With equal denominators, the jackknife of a ratio is the usual error of a mean.
 TEST(RatioSampleTest, IsTheErrorOfTheMeanForEqualDenominators) {
   const double values[] = {1, 4, 2, 7, 6};
   RatioSample sample(5);

@@ -25,9 +25,9 @@ GapMoments Gaps(const std::vector<double>& times) {
   return {mean, squares / times.size() - mean * mean};
 }
 
-// Gamma gaps of shape B and mean 1/R have variance 1/(B R^2). With 100,000 gaps the standard error
-// of the mean is 1/(R sqrt(1e5 B)) and that of the variance sqrt((2 + 6/B) / 1e5) relative: five of
-// them, fixed seeds.
+// Gamma gaps of shape B and mean 1/R have variance 1/(B R^2). With 100,000 gaps, the standard error
+// of the mean is 1/(R sqrt(1e5 B)). The relative standard error of the variance is
+// sqrt((2 + 6/B) / 1e5). The test allows five of them. Seeds are fixed.
 TEST(Arrivals, GapsHaveTheMomentsOfTheGammaLaw) {
   constexpr int kCount = 100000;
   constexpr double kRate = 5;

@@ -122,7 +122,7 @@ TEST_F(Flags, DashesAndUnderscoresAreEqual) {
   EXPECT_EQ(options.body_fields["use_beam_search"], true);
   EXPECT_EQ(options.body_fields["top_p"], 0.25);
   EXPECT_EQ(options.body_fields["best_of"], 4);
-  EXPECT_EQ(options.body_fields["ignore_eos"], true);  // random prompts have no end of their own
+  EXPECT_EQ(options.body_fields["ignore_eos"], true);  // random prompts have no natural end
   EXPECT_FALSE(options.body_fields.contains("temperature"));
 }
 

@@ -42,7 +42,7 @@ class AgainstNullServer : public ::testing::Test {
 TEST_F(AgainstNullServer, MeasuresEveryStream) {
   for (int i = 0; i < 20; ++i) Add(json::object());
   plan_.max_concurrency = 4;
-  int spread = 0;  // streams whose events arrived one by one: a busy machine may delay the client
+  int spread = 0;  // streams whose events arrived one by one; a busy machine may delay the client
   for (const RequestRecord& r : Run()) {
     EXPECT_TRUE(r.ok) << r.error;
     EXPECT_EQ(r.status, 200);
@@ -68,7 +68,7 @@ TEST_F(AgainstNullServer, ClosedLoopKeepsToItsConcurrency) {
   }
 }
 
-// The server stalls its first answer; the later requests are still sent when they were meant to be.
+// The server stalls its first answer. The later requests are still sent on time.
 TEST_F(AgainstNullServer, OpenLoopDoesNotWaitForAnswers) {
   Add({{"null_delay_ms", 1500}});
   for (int i = 0; i < 9; ++i) Add(json::object());

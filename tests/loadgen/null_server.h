@@ -1,5 +1,5 @@
-// A server with an OpenAI-like API that computes nothing, for tests of the load generator. Plain
-// sockets, one thread per connection. Fields of the request choose the answer.
+// A server for tests of the load generator. It has an OpenAI-like API but computes nothing. It uses
+// plain sockets and one thread per connection. Fields of the request select the answer.
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,12 @@ class NullServer {
   ~NullServer();
 
   std::string base_url() const;
-  std::vector<std::string> bodies();  // received so far
+  std::vector<std::string> bodies();  // of the requests received so far
 
  private:
   void Accept();
   void Serve(int socket);
-  bool Answer(int socket, const std::string& body);  // false: close the connection
+  bool Answer(int socket, const std::string& body);  // returns false to close the connection
 
   int listener_ = -1, port_ = 0;
   std::atomic<bool> stopping_ = false;

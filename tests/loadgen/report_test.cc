@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Sent at 1 s (meant for 0.5 s), texts at 1.2, 1.3 and 1.5 s, ends at 1.6 s with 5 tokens.
+// Due at 0.5 s and sent at 1 s. Texts at 1.2, 1.3 and 1.5 s. Ends at 1.6 s with 5 tokens.
 RequestRecord GoodRecord() {
   RequestRecord r;
   r.intended_s = 0.5;

@@ -1,7 +1,7 @@
-// 100,000 random operations against a naive model that simulates the KV pool: every slot holds the
-// hash of the path of the token that was computed into it. Passes write slots, commits copy them;
-// every chain must read back as the path it stands for, so a wrong copy, an early reuse or a
-// wrongly shared block shows.
+// 100,000 random operations, compared with a naive model of the KV pool. In the model, a slot holds
+// the hash of the path of the token that was computed into it. Passes write slots and commits copy
+// them. Every chain must read back as its path. So a wrong copy, a slot that is reused too early
+// and a wrongly shared block are all detected.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,14 +38,14 @@ class RandomOperations {
   RandomOperations(const BlockManagerOptions& options, uint64_t seed)
       : blocks_(options), random_(seed), kv_(options.num_blocks * kBlockSize, 0) {}
 
-  // One round: growth, a pass over it, verdicts, EndRound.
+  // One round: new nodes, a pass over them, verdicts, EndRound.
   void Round() {
     for (int i = Below(12); i > 0; --i) Grow();
     Pass();
     for (int i = Below(6); i > 0; --i) Shrink();
     blocks_.EndRound();
     freed_.clear();
-    if (Below(8) == 0) {  // a second EndRound before the pass, as after a cancelled request
+    if (Below(8) == 0) {  // a second EndRound before the pass, as when a request is cancelled
       if (!sequences_.empty()) Close(Below(sequences_.size()));
       blocks_.EndRound();
       freed_.clear();
@@ -255,7 +255,7 @@ class RandomOperations {
     Done();
   }
 
-  // The forward pass: the commits as one unordered list, then what the rows of this round write.
+  // The forward pass: first the commits, as an unordered list, then the writes of this round.
   void Pass() {
     std::set<int32_t> sources, destinations;
     for (const KvCopy& copy : copies_) {
@@ -307,7 +307,7 @@ class RandomOperations {
   std::mt19937_64 random_;
   std::vector<uint64_t> kv_;  // slot -> hash of the path whose last token it holds
   std::vector<ModelSequence> sequences_;
-  std::vector<KvCopy> copies_;                        // for the next pass
+  std::vector<KvCopy> copies_;                        // of the next pass
   std::vector<std::pair<int32_t, uint64_t>> writes_;  // prefix slots of the next pass
   std::set<int32_t> freed_;                           // slots freed in this round
 };
@@ -319,7 +319,7 @@ void RunOperations(const BlockManagerOptions& options, uint64_t seed, int64_t op
     random.Round();
     ASSERT_FALSE(random.failed()) << "after operation " << random.operations;
   }
-  // The walk must have met what it is there for.
+  // The random walk must have covered these cases.
   EXPECT_GT(random.moved, operations / 50);
   if (options.prefix_cache) {
     EXPECT_GT(random.adopted, 0);

@@ -21,7 +21,7 @@ BlockManager Make(int64_t blocks, int scratch_blocks = 4, bool cache = true) {
       {.num_blocks = blocks, .scratch_blocks = scratch_blocks, .prefix_cache = cache});
 }
 
-// Opens, prefills everything that is not cached, ends the round.
+// Opens a sequence, prefills everything that is not cached, and ends the round.
 SequenceHandle OpenFilled(BlockManager& blocks, const std::vector<TokenId>& prompt) {
   int cached = 0;
   const SequenceHandle sequence = blocks.Open(prompt, &cached);
@@ -64,7 +64,7 @@ TEST(BlockManagerTest, DivergingPromptsShareOnlyWhatIsEqualFromTheStart) {
   blocks.Open(prompt, &cached);
   EXPECT_EQ(cached, 16);
   prompt = Iota(48);
-  prompt[0] = 999;  // the later blocks' tokens are equal, their prefix is not
+  prompt[0] = 999;  // the tokens of the later blocks are equal, but their prefix is not
   blocks.Open(prompt, &cached);
   EXPECT_EQ(cached, 0);
 }
@@ -116,7 +116,7 @@ TEST(BlockManagerTest, UnownedBlocksStayCachedAndTheOldestGoFirst) {
   const SequenceHandle c = blocks.Open({}, nullptr);
   ASSERT_TRUE(blocks.AppendPrefix(c, Iota(1, 500)).ok());
   int cached = -1;
-  // The tail of the oldest prompt went, its head can still be used.
+  // The tail of the oldest prompt was evicted. Its head can still be used.
   SequenceHandle again = blocks.Open(Iota(33), &cached);
   EXPECT_EQ(cached, 16);
   blocks.Close(again);
@@ -129,8 +129,8 @@ TEST(BlockManagerTest, ABlockReleasedTwiceInARoundIsEvictedAfterItsChild) {
   BlockManager blocks = Make(1 + 2);
   blocks.Close(OpenFilled(blocks, Iota(32)));
   blocks.EndRound();
-  blocks.Close(blocks.Open(Iota(17), nullptr));  // owned the head alone
-  blocks.Close(blocks.Open(Iota(33), nullptr));  // then, in the same round, both
+  blocks.Close(blocks.Open(Iota(17), nullptr));  // it had only the head
+  blocks.Close(blocks.Open(Iota(33), nullptr));  // in the same round, this one had both
   blocks.EndRound();
   const SequenceHandle a = blocks.Open({}, nullptr);
   ASSERT_TRUE(blocks.AppendPrefix(a, Iota(1, 500)).ok());  // evicts the tail
@@ -205,10 +205,10 @@ TEST(BlockManagerTest, CommitMovesWhatAllLeavesShare) {
   EXPECT_EQ(copies[1].source, from_y);
   EXPECT_EQ(copies[1].destination, blocks.block_table(a)[1] * kBlockSize);
   EXPECT_EQ(blocks.prefix_length(a), 17);
-  EXPECT_EQ(blocks.nodes(a), 2);  // `dead` hung off a committed token
+  EXPECT_EQ(blocks.nodes(a), 2);  // `dead` was the child of a committed token
   EXPECT_EQ(blocks.parent(a, left), kPrefixEnd);
   EXPECT_EQ(blocks.chain_length(a, right), 1);
-  EXPECT_EQ(*blocks.Commit(a, {left}, &copies), 1);  // a leaf shares itself
+  EXPECT_EQ(*blocks.Commit(a, {left}, &copies), 1);  // a single leaf is shared as a whole
   EXPECT_EQ(blocks.nodes(a), 0);
   EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
 }
@@ -264,7 +264,7 @@ TEST(BlockManagerTest, LongBranchFillsItsRunsInOrder) {
   blocks.Retain(a, {run[kBlockSize - 1]});
   EXPECT_EQ(blocks.counts().used, 3);
   blocks.EndRound();
-  EXPECT_EQ(blocks.counts().used, 2);  // the second run is dead, the first goes on where it is
+  EXPECT_EQ(blocks.counts().used, 2);  // the second run is dead; the first stays where it is
   EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
 }
 

@@ -1,5 +1,5 @@
-// Folders that cannot be served: one line that names file, tensor and expectation, through
-// LoadDecoder.
+// Folders that cannot be served. LoadDecoder fails with one line that names the file, the tensor
+// and what was expected.
 #include "model/checkpoint.h"
 
 #include <gmock/gmock.h>
@@ -120,7 +120,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "model.safetensors: model.embed_tokens.weight: shape [96, 32], expected [100, "
                   "32] by config.json"},
         BadFolder{"IntegerMatrix", nullptr,
-                  // I32 is four bytes an element, as F32: only the name in the header changes.
+                  // I32 has four bytes per element, like F32. So only the name in the header
+                  // changes.
                   [](const test::TempDir& dir) {
                     std::string file = Slurp(dir.File("model.safetensors"));
                     file[file.find("F32", file.find(kDown))] = 'I';
@@ -182,7 +183,7 @@ TEST(Checkpoint, ExtraTensorsAreNotFatalAndRotaryFrequenciesIgnored) {
   EXPECT_THAT(unused, Not(testing::Contains(HasSubstr("inv_freq"))));
 }
 
-// Data that starts at an odd byte, as files of early writers do.
+// Data that starts at an odd byte, as in files of early writers.
 TEST(Checkpoint, ReadsUnalignedTensors) {
   const test::TempDir dir;
   const test::TinyLlama tiny = test::MakeTinyLlama({});
@@ -200,7 +201,8 @@ TEST(Checkpoint, ReadsUnalignedTensors) {
   EXPECT_EQ(*LoadForTest({.dir = dir.path(), .max_rows = 8})->Run(sketch.plan), aligned);
 }
 
-// Damage anywhere in the header or in the length of the file: an error or a model, never a crash.
+// If the header or the length of the file is damaged, loading gives an error or a model, but never
+// a crash.
 TEST(Checkpoint, LoadSurvivesRandomDamage) {
   const test::TempDir dir;
   test::WriteTinyLlama(

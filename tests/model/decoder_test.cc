@@ -1,5 +1,5 @@
-// The forward pass against the naive double-precision reference, over every kind of folder that is
-// served.
+// The forward pass compared with the naive double-precision reference, for every kind of folder
+// that is served.
 #include "model/decoder.h"
 
 #include <gmock/gmock.h>
@@ -67,9 +67,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"AttentionAndMlpBias", {.attention_bias = true, .mlp_bias = true}},
         Case{"Qwen2", {.architecture = "Qwen2ForCausalLM"}},
         Case{"Mistral", {.architecture = "MistralForCausalLM"}},
-        // f16 is kept as f32, so it is exact; so is bf16 when asked for f32.
+        // f16 is stored as f32, so it is exact. So is bf16 if f32 is requested.
         Case{"F16", {.dtype = "F16"}}, Case{"BF16KeptAsF32", {.dtype = "BF16"}, "f32"},
-        // bf16 weights, KV and multiplicands: 8 bits of significand.
+        // bf16 weights, KV and factors have 8 bits of significand.
         Case{"BF16", {.dtype = "BF16", .shards = 2}, "auto", 4e-2},
         Case{"F32KeptAsBF16", {.tied = true}, "bf16", 4e-2}),
     [](const auto& info) { return info.param.name; });
@@ -94,7 +94,7 @@ TEST(Decoder, GivesLogitsOfTheWantedRowsAlone) {
   EXPECT_THAT(*loaded->Run(plan), testing::IsEmpty());
 }
 
-// Writes down the ops of a pass.
+// Logs the ops of a pass.
 class OpLog : public kernels::Ops {
  public:
   OpLog(bool rows, bool needs) : rows_(rows), needs_(needs) {}
@@ -143,7 +143,7 @@ std::string HeadOps(Decoder* decoder) {
   return ops.log;
 }
 
-// Nothing but the head is left after the body, and no row is computed further than it is needed.
+// After the body, only the head is left. No row is computed further than it is needed.
 TEST(Decoder, BodyStopsBeforeTheHeadAndWhereNothingIsNeeded) {
   const test::TempDir dir;
   test::WriteTinyLlama(test::MakeTinyLlama({}), dir.path());
@@ -159,7 +159,7 @@ TEST(Decoder, BodyStopsBeforeTheHeadAndWhereNothingIsNeeded) {
   EXPECT_EQ(HeadOps(decoder), "norm matmul select");
 }
 
-// Two sums a layer and one of the embedding; the last of the body is added by the head.
+// There are two sums per layer and one for the embedding. The head adds the last sum of the body.
 TEST(Decoder, SumsRowParallelProductsOverTheRanks) {
   const test::TempDir dir;
   test::WriteTinyLlama(test::MakeTinyLlama({}), dir.path());

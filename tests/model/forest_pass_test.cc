@@ -1,6 +1,6 @@
-// Batch invariance of whole passes: a forest row's logits are, bit for bit, those of the same row
-// decoded alone with its tokens in the prefix, whatever else is in the batch, and after a commit as
-// before it.
+// Batch invariance of whole passes. The logits of a forest row are, bit for bit, those of the same
+// row decoded alone with its tokens in the prefix. This holds whatever else is in the batch, and
+// before and after a commit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,8 @@ std::vector<float> Row(const std::vector<float>& logits, int row) {
   return {logits.begin() + row * kVocab, logits.begin() + (row + 1) * kVocab};
 }
 
-// The last token of a sequence, decoded alone over a prefix made token by token.
+// The logits of the last token of a sequence, decoded alone after a prefix that was built one token
+// at a time.
 std::vector<float> DecodedAlone(LoadedModel* loaded, const std::vector<TokenId>& tokens) {
   std::vector<float> logits;
   for (int t = 0; t < static_cast<int>(tokens.size()); ++t) {
@@ -61,7 +62,7 @@ class ForestPass : public testing::TestWithParam<std::tuple<std::string, int>> {
     test::WriteTinyLlama(tiny_, dir_.path());
   }
 
-  // body(model) on every rank; its result of rank 0.
+  // Runs body(model) on every rank. Returns the result of rank 0.
   template <typename Body>
   void OnEveryRank(const Body& body) {
     test::RunRanks(std::get<1>(GetParam()), [&](comm::Communicator* communicator) {
@@ -93,7 +94,7 @@ TEST_P(ForestPass, RowDoesNotDependOnItsNeighbours) {
     const PlanSketch alone = PlanSketch(64).Forest(kPrefix, kForest);
     ASSERT_TRUE(loaded->Run(PlanSketch(64).Prefix(Prompt(), 0, kPrefix, 0).plan).ok());
     const std::vector<float> expected = *loaded->Run(alone.plan);
-    // The whole prompt and the forest in one batch: the forest rows follow the prefix rows.
+    // The whole prompt and the forest in one batch. The forest rows follow the prefix rows.
     const PlanSketch both = PlanSketch(64).Prefix(Prompt(), 0, kPrefix, 0).Forest(kPrefix, kForest);
     const std::vector<float> mixed = *loaded->Run(both.plan);
     if (leader) {
@@ -106,7 +107,7 @@ TEST_P(ForestPass, CommittedTokensReadLikePrefix) {
   OnEveryRank([](LoadedModel* loaded, bool leader) {
     PlanSketch round = PlanSketch(64).Prefix(Prompt(), 0, kPrefix, 0).Forest(kPrefix, kForest);
     ASSERT_TRUE(loaded->Run(round.plan).ok());
-    // Nodes 0 and 2 survive and move to the prefix; then node 6's token follows them.
+    // Nodes 0 and 2 survive and move to the prefix. Then the token of node 6 follows them.
     PlanSketch next(64);
     next.plan.commits = {{next.scratch_slot(0), next.prefix_slot(kPrefix)},
                          {next.scratch_slot(2), next.prefix_slot(kPrefix + 1)}};
@@ -126,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(DTypesAndRanks, ForestPass,
                                   std::to_string(std::get<1>(info.param));
                          });
 
-// The bits above would also agree if every row ignored the tree; this pins what they are.
+// The bits above would also agree if every row ignored the tree. This test checks the values.
 TEST(ForestPassValues, RowSeesItsOwnAncestorsAlone) {
   const test::TempDir dir;
   const test::TinyLlama tiny = test::MakeTinyLlama({.vocab = kVocab});

@@ -1,4 +1,4 @@
-// A real model against float64 logits computed elsewhere (docs/algorithms.md 12.1).
+// A real model compared with float64 logits of another program (docs/algorithms.md 12.1).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ TEST_F(GoldenLogits, GreedyContinuationsTokenForToken) {
       const double top = *best;
       *best = -1e30f;
       const double margin = top - *std::max_element(logits.begin(), logits.end());
-      if (margin < kTolerance * std::abs(top)) break;  // too close to tell by this precision
+      if (margin < kTolerance * std::abs(top)) break;  // too close for this precision
       ASSERT_EQ(token, next) << item["text"] << " token " << compared;
       begin = end;
       ids.push_back(next);

@@ -1,4 +1,4 @@
-// What loading a folder tells and refuses; several ranks are in tensor_parallel_test.
+// What loading a folder reports and refuses. For several ranks see tensor_parallel_test.cc.
 #include "model/load_decoder.h"
 
 #include <gmock/gmock.h>

@@ -48,7 +48,7 @@ PlanSketch::PlanSketch(int capacity) : blocks_((capacity + kBlockSize - 1) / kBl
   plan.segments = {{0, 0, 0}};
 }
 
-// The chain of the row, if any, is in place.
+// The chain of the row, if it has one, is already in the plan.
 void PlanSketch::AddRow(TokenId token, int position, int32_t slot, bool logits) {
   if (logits) {
     RowNeed need;

@@ -1,6 +1,6 @@
-// A loaded decoder with its backend and KV pool, and hand-made plans for one sequence: prefix rows
-// in blocks 1, 2, ..., forest rows in scratch slots after them. Shared by the tests of the forward
-// pass.
+// A loaded decoder with its backend and KV pool, and hand-made plans for one sequence. Prefix rows
+// are in blocks 1, 2, ..., forest rows in scratch slots after them. Shared by the tests of the
+// forward pass.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@
 namespace coppice::model {
 
 struct LoadedModel {
-  std::unique_ptr<comm::Communicator> single;  // when no communicator was given
+  std::unique_ptr<comm::Communicator> single;  // used if no communicator was given
   std::unique_ptr<ThreadTeam> threads;
   std::unique_ptr<kernels::Backend> backend;
   std::unique_ptr<kernels::KvPool> pool;
@@ -30,9 +30,9 @@ struct LoadedModel {
   absl::StatusOr<std::vector<float>> Run(const StepPlan& plan);
 };
 
-inline constexpr int kTestBlocks = 40;  // of the pool, the sink included
+inline constexpr int kTestBlocks = 40;  // of the pool, including the sink
 
-// communicator nullptr = one rank; else *communicator must outlive the result.
+// communicator: nullptr means one rank. Otherwise *communicator must outlive the result.
 absl::StatusOr<LoadedModel> LoadForTest(const LoadOptions& options,
                                         comm::Communicator* communicator = nullptr);
 
@@ -45,10 +45,10 @@ class PlanSketch {
  public:
   // One block table for `capacity` tokens. Scratch slots follow it.
   explicit PlanSketch(int capacity);
-  // Adds tokens [begin, end) of the sequence as prefix rows. Needs logits of the last `logits`.
+  // Adds tokens [begin, end) of the sequence as prefix rows. The last `logits` rows need logits.
   PlanSketch& Prefix(const std::vector<TokenId>& tokens, int begin, int end, int logits);
-  // Adds a forest after a prefix of `prefix` tokens. Needs logits of every node. Node i is in
-  // scratch slot i.
+  // Adds a forest after a prefix of `prefix` tokens. Every node needs logits. Node i is in scratch
+  // slot i.
   PlanSketch& Forest(int prefix, const std::vector<ForestNode>& nodes);
   int32_t prefix_slot(int position) const { return kBlockSize + position; }
   int32_t scratch_slot(int node) const { return (1 + blocks_) * kBlockSize + node; }

@@ -1,6 +1,5 @@
-// One runner on each rank, as a replica has them, in the threads of one process: the leader's plans
-// reach the others as they would by the wire, and what comes back serves the decisions alike in
-// every form.
+// One runner per rank, as in a replica, but on the threads of one process. The leader's plans reach
+// the others as messages. In every form, the returned rows lead to the same decisions.
 #include "model/model_runner.h"
 
 #include <gmock/gmock.h>
@@ -75,7 +74,7 @@ class ModelRunnerTest : public ::testing::TestWithParam<int> {
     options.max_rows = 64;
     return options;
   }
-  // body(leader, plans) on rank 0, while the others follow.
+  // Runs body(leader, plans) on rank 0, while the others follow.
   void OnRanks(int ranks, const std::function<void(ModelRunner*, QueuedPlans*)>& body) {
     QueuedPlans plans(ranks);
     test::RunRanks(ranks, [&](comm::Communicator* communicator) {
@@ -107,7 +106,7 @@ struct Request {
     blocks->Close(sequence);
     blocks->EndRound();
   }
-  // Rows of prefill, root and nodes, each node with this need.
+  // Adds the rows of the prefill, the root and the nodes. Each node has this need.
   std::vector<int> Fill(const RowNeed& need, StepBuilder* step) {
     if (blocks->prefix_length(sequence) == 0) {
       const auto slots = blocks->AppendPrefix(sequence, {4, 5, 6, 7});
@@ -163,7 +162,7 @@ TEST_P(ModelRunnerTest, DrawsFromShortlistsAreThoseFromWholeRowsOnTheSameRanks) 
       const std::vector<int> needs = request.Fill(need, &step);
       const kernels::StepRows* rows = RunStep(runner, std::move(step));
       for (int i : needs) {
-        // One rank has the whole row for nothing.
+        // A single rank always has the whole row.
         EXPECT_EQ(rows->Listed(i) != nullptr, listed && ranks > 1);
         OneRow source(rows, i);
         decoding::WarpedRow row(params);
@@ -182,7 +181,7 @@ TEST_P(ModelRunnerTest, DrawsFromShortlistsAreThoseFromWholeRowsOnTheSameRanks) 
   });
 }
 
-// A shortlist that does not reach far enough costs a follow-up plan, and the row comes whole.
+// If a shortlist is too short, a follow-up plan fetches the whole row.
 TEST_P(ModelRunnerTest, FetchesWhatAShortlistDoesNotCover) {
   const int ranks = GetParam();
   OnRanks(ranks, [&](ModelRunner* runner, QueuedPlans* plans) {
@@ -197,7 +196,7 @@ TEST_P(ModelRunnerTest, FetchesWhatAShortlistDoesNotCover) {
     need.form = RowNeed::Form::kTop;
     need.count = 20;
     need.sums = true;
-    need.cover = 0.999;  // 20 tokens of a random model never have it
+    need.cover = 0.999;  // 20 tokens of a random model never cover this
     StepBuilder step = runner->NewStep();
     request.Fill(need, &step);
     const int before = plans->sent();
@@ -208,7 +207,7 @@ TEST_P(ModelRunnerTest, FetchesWhatAShortlistDoesNotCover) {
       EXPECT_EQ(std::vector<float>(rows->Whole(needs[i]).begin(), rows->Whole(needs[i]).end()),
                 want[i]);
     }
-    // The steps go on in order.
+    // The next step follows in order.
     StepBuilder next = runner->NewStep();
     request.Fill(RowNeed(), &next);
     RunStep(runner, std::move(next));

@@ -1,5 +1,5 @@
-// A second, naive Llama forward pass, in double precision over the stored weights: the reference of
-// decoder_test. Shares no code with model/ or kernels/.
+// A second, naive Llama forward pass in double precision, with the stored weights. It is the
+// reference of decoder_test and shares no code with model/ or kernels/.
 #pragma once
 
 #include <vector>

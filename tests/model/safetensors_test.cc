@@ -102,8 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "a\\nb: expected {dtype, shape, data_offsets}"}),
     [](const auto& info) { return info.param.name; });
 
-// Whatever the bytes, the parser ends with an error of one line or with tensors that lie inside the
-// file.
+// For any bytes, the parser returns an error of one line, or tensors that lie inside the file.
 TEST(Safetensors, SurvivesRandomDamage) {
   const std::string good = test::tiny_llama::Serialize(
       test::MakeTinyLlama({.hidden = 8, .layers = 1, .intermediate = 8, .vocab = 8}).tensors);

@@ -18,8 +18,8 @@ ModelConfig Config(int heads, int kv_heads) {
   return config;
 }
 
-// Every head, column and token is on exactly one rank, no rank is without, and a rank's query heads
-// read its KV heads.
+// Every head, column and token is on exactly one rank, no rank is empty, and the query heads of a
+// rank read its KV heads.
 TEST(ShardPlan, CoversEverythingOnce) {
   for (const int kv_heads : {1, 2, 3, 4, 8}) {
     for (const int group : {1, 2, 3, 7}) {
@@ -81,7 +81,7 @@ TEST(ShardPlan, RefusesMoreRanksThanChunksOfTheVocabulary) {
   EXPECT_THAT(many.message(), testing::HasSubstr("expected at most 16 ranks"));
   ModelConfig config = Config(12, 12);
   config.vocab_size = 11;
-  for (int rank = 0; rank < 11; ++rank) {  // every rank says the same
+  for (int rank = 0; rank < 11; ++rank) {  // every rank gives the same error
     const absl::Status empty = MakeShardPlan(config, rank, 11).status();
     EXPECT_EQ(empty.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(empty.message(), testing::HasSubstr("of 11 tokens none is left for rank 0"));

@@ -1,5 +1,5 @@
-// Several ranks as threads of this process: the same logits as one rank, and errors instead of
-// hangs.
+// Several ranks as threads of this process. They give the same logits as one rank. If one fails,
+// all return errors and none hangs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -84,7 +84,7 @@ TEST(TensorParallelLoad, WeightsAreDividedAmongRanks) {
   });
 }
 
-// The status of each rank's load when rank r reads dirs[r].
+// The status of loading on each rank, if rank r reads dirs[r].
 std::vector<absl::Status> LoadStatuses(const std::vector<std::string>& dirs) {
   std::vector<absl::Status> statuses(dirs.size());
   test::RunRanks(static_cast<int>(dirs.size()), [&](comm::Communicator* communicator) {

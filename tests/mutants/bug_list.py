@@ -1,4 +1,4 @@
-"""The list of planted bugs, bugs/*.toml, one file for each folder of the tree: reading it and finding its mistakes."""
+"""Reads the list of planted bugs, bugs/*.toml, and finds mistakes in it. There is one file for each folder of the tree."""
 import dataclasses
 import glob
 import os
@@ -67,7 +67,7 @@ def read(root, path):
 
 
 class Tests:
-    """The names of what tests/ makes."""
+    """The names of all targets, ctest entries and test cases below tests/."""
 
     def __init__(self, root):
         self.targets, self.ctests, self.cases = [], [], set()
@@ -87,7 +87,7 @@ class Tests:
 
     @staticmethod
     def among(made, name):
-        """True when the name is one of these, in full or as a_${x}_b with x a word of the same CMakeLists.txt."""
+        """True if the name is in `made`, in full or as a_${x}_b, where x is a word of the same CMakeLists.txt."""
         for pattern, words in made:
             match = re.fullmatch(re.sub(r"\\\$\\\{\w+\\\}", r"(\\w+)", re.escape(pattern)), name)
             if match and words.issuperset(match.groups()):
@@ -95,13 +95,13 @@ class Tests:
         return False
 
     def unknown(self, filter_text):
-        """The patterns of a GoogleTest filter that name no test: want Suite.Test, Suite.*, or with parameters */Suite.Test/*."""
+        """The patterns of a GoogleTest filter that name no test. A pattern is Suite.Test, Suite.*, or with parameters */Suite.Test/*."""
         return [pattern for pattern in filter_text.split(":")
                 if tuple(re.sub(r"(?<=\w)/[\w*]+$", "", pattern).split(".")) not in self.cases]
 
 
 def mistakes(root, bugs, least=LEAST_BUGS):
-    """What is wrong with the list, one line each: nothing of it needs a build."""
+    """Returns one line for each mistake in the list. Finds only mistakes that can be seen without a build."""
     found = []
     seen = set()
     tests = Tests(root)

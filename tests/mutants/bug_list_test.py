@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The check of the list names each mistake of a list made to have it, and accepts one that has none."""
+"""The check names each mistake that is put into a list of bugs, and accepts a list without mistakes."""
 import os
 import tempfile
 import unittest

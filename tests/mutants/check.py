@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the list of planted bugs without building anything: every old text still occurs exactly once in its file, targets and
-tests exist, ids are unique, and there are enough of them. Prints what is wrong; exit status 1 when anything is.
+"""Checks the list of planted bugs without building anything. Every old text occurs exactly once in its file, all targets and
+tests exist, ids are unique, and there are enough bugs. Prints every mistake; exit status 1 if there is any.
 
   check.py ROOT
 """

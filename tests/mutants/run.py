@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Plants bugs, one at a time, in a copy of the tree, and runs the test that must catch each: it must fail, crash or hang.
-The list is bugs/*.toml; README.md says how to add to it. The tree itself is never changed.
+"""Plants bugs in a copy of the tree, one at a time, and runs the test that must catch each bug. The test must fail, crash or
+hang. The list is bugs/*.toml; README.md says how to add to it. The tree itself is never changed.
 
-First every test that is needed runs without a bug and must pass. Exit status 1 when a bug survives its test, does not
-build, or has an old text that its file does not hold exactly once.
+First, all these tests run without a bug and must pass. Exit status 1 if a bug survives its test or does not build, or if its
+old text does not occur exactly once in its file.
 """
 import argparse
 import contextlib
@@ -25,18 +25,18 @@ import bug_list
 ROOT = os.path.dirname(os.path.dirname(bug_list.HERE))
 PRESET = "release"
 BUILD = os.path.join("build", PRESET)
-MOST_MEMORY = 16 << 30       # bytes of address space of a test: a bug may allocate without end
+MOST_MEMORY = 16 << 30       # bytes of address space that a test may use: a bug may allocate without end
 LONGEST_BUILD_S = 3600
 LONGEST_CLEAN_TEST_S = 600
-PATIENCE = 5                 # a test with a bug hangs when it takes that many times as long as without, and LEAST_WAIT_S
+PATIENCE = 5                 # a test hangs if, with the bug, it takes longer than this times its usual time, plus LEAST_WAIT_S
 LEAST_WAIT_S = 15
 
-# What became of a bug.
+# Kinds of outcome.
 CAUGHT, SURVIVED, NOT_BUILT, NOT_FOUND = "caught", "SURVIVED", "did not build", "old text not found once"
 
 
 class Stop(Exception):
-    """A message to end with."""
+    """Ends the program with this message."""
 
 
 @dataclasses.dataclass
@@ -61,8 +61,8 @@ def limit_memory():
 
 
 def end_group(process):
-    """Ends what is left of a process and its group. First politely: ninja then ends its compilers, which are in no group
-    of its own."""
+    """Ends a process and what is left of its group: first with SIGTERM, after which ninja stops its compilers (they are not in
+    this group), then with SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -75,7 +75,7 @@ def end_group(process):
 
 
 def run(command, cwd, environment, timeout_s, limited=False):
-    """Runs a command in a process group of its own, which is gone when this returns or is interrupted."""
+    """Runs a command in a new process group. The whole group has ended when this returns or is interrupted."""
     begin_s = time.monotonic()
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=output,
@@ -94,7 +94,7 @@ def run(command, cwd, environment, timeout_s, limited=False):
 
 
 def tree_files(root):
-    """What git would commit; without git, everything but what a build leaves."""
+    """The files that git would commit. Without git, all files except those in build folders."""
     listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
                             capture_output=True)
     if listed.returncode == 0:
@@ -114,14 +114,14 @@ def same_bytes(a, b):
 
 
 def copy_tree(root, copy):
-    """Makes `copy` the tree, build folders aside. A file that is there already with the same bytes keeps its time."""
+    """Makes `copy` equal to the tree, except for build folders. A file that already has the same bytes keeps its time stamp."""
     names = tree_files(root)
     for name in names:
         source, target = os.path.join(root, name), os.path.join(copy, name)
         if same_bytes(source, target):
             continue
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        shutil.copyfile(source, target)  # a new time, so that it is built again
+        shutil.copyfile(source, target)  # has a new time stamp, so it is built again
         shutil.copymode(source, target)
     wanted = set(names)
     for directory, folders, files in os.walk(copy):
@@ -134,16 +134,16 @@ def copy_tree(root, copy):
 
 
 class Workshop:
-    """A copy of the tree with its build folder."""
+    """A copy of the tree and its build folder."""
 
     def __init__(self, copy, jobs):
         self.copy = copy
         self.jobs = jobs
-        # Objects are found in ccache wherever the copy lies.
+        # With these, ccache finds objects wherever the copy is.
         self.environment = dict(os.environ, CCACHE_BASEDIR=copy, CCACHE_NOHASHDIR="1", PYTHONDONTWRITEBYTECODE="1")
 
     def configure(self):
-        # A file that a bug is planted in is compiled alone; tests, which have none, six at a time.
+        # Sources are compiled one at a time, since bugs are planted in them. Tests have no bugs and are compiled six at a time.
         ended = run(["cmake", "--preset", PRESET, "-DCOPPICE_UNITY_KINDS=test"], self.copy, self.environment, LONGEST_BUILD_S)
         if ended.status != 0:
             raise Stop(f"cmake --preset {PRESET} failed:\n{ended.output}")
@@ -161,13 +161,13 @@ class Workshop:
 
 
 def passes(bug, ended):
-    """Whether the test ran and passed; a filter that selects nothing does not."""
+    """True if the test ran and passed. If the filter selects no test, it has not passed."""
     return ended.status == 0 and not ended.timed_out and (
         bool(bug.ctest) or re.search(r"^\[  PASSED  \] [1-9]", ended.output, re.M) is not None)
 
 
 def how_caught(bug, ended):
-    """Which test noticed the bug, and how."""
+    """Which test caught the bug, and how."""
     if bug.ctest:
         return f"{bug.ctest} ({'hung' if ended.timed_out else 'failed'})"
     failed = re.findall(r"^\[  FAILED  \] ([\w/]+\.[\w/]+)", ended.output, re.M)
@@ -204,8 +204,8 @@ def plant_and_test(workshop, bug, timeout_s):
 
 @contextlib.contextmanager
 def workplace(kept):
-    """The folder for the copy: `kept`, or a temporary one that is removed at the end. The temporary one has the same name
-    in every run, so that what ccache keeps of one run serves the next, even the files with bugs."""
+    """The folder for the copy: `kept`, or a temporary one that is removed at the end. The temporary one has the same name in
+    every run, so that ccache can use its objects from earlier runs, even those of files with bugs."""
     stem = os.path.realpath(kept or os.path.join(tempfile.gettempdir(), f"coppice-mutants-{zlib.crc32(ROOT.encode()):08x}"))
     with open(stem + ".lock", "w") as lock:
         try:
@@ -213,7 +213,7 @@ def workplace(kept):
         except OSError as error:
             raise Stop(f"{stem}: another run is at work there; give this one a --folder of its own") from error
         if not kept:
-            shutil.rmtree(stem, ignore_errors=True)  # of a run that was killed
+            shutil.rmtree(stem, ignore_errors=True)  # left by a run that was killed
         os.makedirs(stem, mode=0o700, exist_ok=True)
         try:
             yield stem
@@ -228,14 +228,14 @@ def minutes(seconds):
 
 
 def run_without_bugs(workshop, bugs):
-    """Builds all targets and runs all tests as they are; returns the seconds that each test takes."""
+    """Builds all targets and runs all tests without a bug. Returns the seconds that each test takes."""
     targets = sorted({bug.target for bug in bugs})
     begin_s = time.monotonic()
-    print(f"builds {len(targets)} tests without a bug", flush=True)
+    print(f"building {len(targets)} tests without a bug", flush=True)
     built = workshop.build(targets)
     if built.status != 0 or built.timed_out:
         raise Stop(f"the tree does not build:\n{built.output[-4000:]}")
-    print(f"built in {minutes(time.monotonic() - begin_s)} min; runs them", flush=True)
+    print(f"built in {minutes(time.monotonic() - begin_s)} min; running them", flush=True)
     seconds = {}
     for bug in bugs:
         if bug.test_name() in seconds:
@@ -249,7 +249,7 @@ def run_without_bugs(workshop, bugs):
 
 
 def run_bugs(workshop, bugs, clean_s, keep_going):
-    """Bug by bug, those of one test and one file together: less is built again."""
+    """Plants and tests all bugs, ordered by test and file, so that less must be rebuilt."""
     outcomes = {}
     ordered = sorted(bugs, key=lambda bug: (bug.target, bug.file))
     begin_s = time.monotonic()
@@ -301,16 +301,16 @@ def parse_options():
     parser.add_argument("--only", action="append", default=[], metavar="ID|FOLDER",
                         help="plant this bug, or the bugs of this folder; may be repeated")
     parser.add_argument("--list", action="store_true", help="print the bugs and end")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="compilers at a time (default: all cores)")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="number of parallel compilers (default: all cores)")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first bug that is not caught")
-    parser.add_argument("--folder", help="a folder for the copy, kept for the next run, which builds less "
-                                         "(default: a temporary one, removed at the end)")
+    parser.add_argument("--folder", help="folder for the copy; it is kept, so the next run builds less "
+                                         "(default: a temporary folder, removed at the end)")
     return parser.parse_args()
 
 
 def main():
     options = parse_options()
-    for number in (signal.SIGINT, signal.SIGTERM):  # also where the shell has told it to ignore Ctrl-C
+    for number in (signal.SIGINT, signal.SIGTERM):  # even if the shell has made this process ignore Ctrl-C
         signal.signal(number, signal.default_int_handler)
     try:
         bugs = select(bug_list.read_bugs(), options.only)

@@ -1,6 +1,6 @@
-// Random changes to valid messages, field by field through reflection, and random bytes in the
-// serialized form: the result is a struct that keeps its promises or InvalidArgument with a text,
-// never a crash. Run it under asan too.
+// Changes valid messages at random: field by field through reflection, and bytes of the serialized
+// form. A conversion must give a valid struct or InvalidArgument with a message, and never crash.
+// Run it under asan too.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -101,13 +101,13 @@ void MutateBytes(Random& random, MessageType* message) {
   for (size_t i = 1 + random() % 4; i > 0 && !bytes.empty(); --i) {
     bytes[random() % bytes.size()] = static_cast<char>(random());
   }
-  const google::protobuf::LogSilencer silencer;  // it speaks of bad UTF-8
+  const google::protobuf::LogSilencer silencer;  // Protobuf logs bad UTF-8
   MessageType changed;
   if (changed.ParseFromString(bytes)) *message = std::move(changed);
 }
 
-// Calls convert(message) on `count` mutants; convert returns a StatusOr and checks what was
-// accepted itself.
+// Calls convert(message) on `count` changed messages. `convert` returns a StatusOr and itself
+// checks what was accepted.
 template <typename MessageType, typename Convert>
 void Fuzz(uint64_t seed, int count, const MessageType& valid, Convert convert) {
   Random random(seed);
@@ -143,12 +143,12 @@ TEST(ConvertFuzzTest, Decoding) {
   });
 }
 
-// Scalars alone: most mutants of a whole message are refused for another field.
+// Changes only the scalars, since most changes of a whole message are refused for other fields.
 TEST(ConvertFuzzTest, Parameters) {
   const proto::Decoding valid = DecodingToMessage(SampleParams());
   Random random(9);
   int accepted = 0, refused = 0;
-  std::set<std::string> named;  // by the refusals
+  std::set<std::string> named;  // the fields that refusals have named
   for (int i = 0; i < 40000; ++i) {
     proto::Decoding message = valid;
     proto::Parameter* changed =
@@ -225,7 +225,7 @@ TEST(ConvertFuzzTest, DraftState) {
   });
 }
 
-// Walks every index as a step would.
+// Follows every index, as a step does.
 void ExpectRunnable(const coppice::StepPlan& plan, const model::PlanLimits& limits) {
   std::vector<char> pool(limits.blocks * kBlockSize, 0);
   for (const KvCopy& copy : plan.commits) pool.at(copy.destination) = pool.at(copy.source);

@@ -1,4 +1,4 @@
-// What a node says of itself: every field that cannot be right is named.
+// What a node reports about itself. Every impossible field is named.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

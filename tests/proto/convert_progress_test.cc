@@ -1,4 +1,4 @@
-// What a leader reports of a sequence: hypotheses, progress, statistics.
+// What a leader reports about a sequence: hypotheses, progress, statistics.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -34,7 +34,7 @@ TEST(ConvertTest, DefaultParamsAreValid) {
   decoding::DecodingParams params;
   params.method = decoding::FindMethod("pf_gumbel");
   EXPECT_TRUE(DecodingFromMessage(DecodingToMessage(params)).ok());
-  params.method = nullptr;  // the sender resolves
+  params.method = nullptr;  // the sender must resolve it
   ExpectInvalid(DecodingFromMessage(DecodingToMessage(params)), "method");
 }
 
@@ -80,7 +80,7 @@ TEST(ConvertTest, DecodingNamesTheBadField) {
   ExpectInvalid(with([](auto* m) { m->set_draft_tree("2-0"); }), "draft_tree");
 }
 
-// Scalars travel by name: each of the table's once, with the type of its row.
+// Scalars are sent by name: each row of the table once, with its type.
 TEST(ConvertTest, ParametersAreRefusedByName) {
   const auto with = [](auto change) {
     proto::Decoding message = DecodingToMessage(SampleParams());
@@ -120,7 +120,7 @@ TEST(ConvertTest, ParametersAreRefusedByName) {
                 "\"magic\" is no parameter");
   ExpectInvalid(with([](auto* m) { test::SetInteger("", 1, m); }), "\"\" is no parameter");
   ExpectInvalid(with([](auto* m) { test::SetInteger("stop_ids", 1, m); }),
-                "\"stop_ids\" is no parameter");  // in the table, but no scalar
+                "\"stop_ids\" is no parameter");  // it is in the table, but not a scalar
   ExpectInvalid(with([](auto* m) { test::SetInteger("a\nb", 1, m); }), "\"a\\nb\" is no parameter");
   const std::string long_name(1000, 'x');
   EXPECT_LT(with([&](auto* m) { test::SetInteger(long_name, 1, m); }).status().message().size(),
@@ -169,8 +169,8 @@ TEST(ConvertTest, ForestNamesTheBadFieldAndNode) {
     return ForestFromMessage(message, 100);
   };
   ExpectInvalid(with([](auto* m) { m->set_parent(2, 1 << 20); }), "parent[2]: 1048576");
-  ExpectInvalid(with([](auto* m) { m->set_parent(2, 2); }), "parent[2]");   // its own parent
-  ExpectInvalid(with([](auto* m) { m->set_parent(2, -1); }), "parent[2]");  // a root, from layer 1
+  ExpectInvalid(with([](auto* m) { m->set_parent(2, 2); }), "parent[2]");   // is its own parent
+  ExpectInvalid(with([](auto* m) { m->set_parent(2, -1); }), "parent[2]");  // skips a layer
   ExpectInvalid(with([](auto* m) { m->set_parent(0, 2); }), "parent[0]");   // a cycle: 2 is below 0
   ExpectInvalid(with([](auto* m) { m->set_parent(0, -3); }), "parent[0]");
   ExpectInvalid(with([](auto* m) { m->add_parent(0); }), "4 parents");

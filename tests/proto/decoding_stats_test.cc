@@ -1,5 +1,5 @@
-// What a new statistic can be forgotten in: the conversion, both ways, and Merge. Both tests go by
-// the fields of the message, so that a field which nobody converts or adds up fails.
+// A new statistic may be forgotten in the conversions or in Merge. Both tests go through the fields
+// of the message, so a field that is not converted or not added fails.
 #include <google/protobuf/descriptor.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ double Number(const Message& message, const FieldDescriptor* field) {
              : static_cast<double>(message.GetReflection()->GetUInt64(message, field));
 }
 
-// Every number is another one; rounds exceed plain_rounds.
+// All numbers differ, and rounds is larger than plain_rounds.
 proto::SequenceStats Filled() {
   proto::SequenceStats message;
   message.set_method("dsbd");
@@ -57,7 +57,7 @@ TEST(DecodingStatsTest, EveryFieldAddsUp) {
     if (field->is_repeated() || field->cpp_type() == FieldDescriptor::CPPTYPE_STRING ||
         field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL)
       continue;
-    const double factor = field->name() == "queue_ms" ? 1 : 2;  // the longest wait
+    const double factor = field->name() == "queue_ms" ? 1 : 2;  // queue_ms is the longest wait
     EXPECT_EQ(Number(both, field), factor * Number(one, field)) << field->name();
   }
 }
@@ -90,7 +90,7 @@ TEST(DecodingStatsTest, MeansAreOfSums) {
   EXPECT_EQ(stats.layers_per_pass(), 2);
   EXPECT_EQ(stats.draft_width(), 4);
   EXPECT_EQ(stats.draft_depth(), 2);
-  EXPECT_EQ(stats.accepted_width(), 0);  // drafted, and no layer accepts
+  EXPECT_EQ(stats.accepted_width(), 0);  // drafted, but no layer accepted anything
   stats.accepting_layers = 6;
   EXPECT_EQ(stats.accepted_width(), 1.5);
   EXPECT_FALSE(stats.overlap());

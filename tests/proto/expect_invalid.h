@@ -1,4 +1,4 @@
-// Expects a conversion to fail with InvalidArgument and a message that names something.
+// Expects a conversion to fail with InvalidArgument and a message that contains a given text.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -12,7 +12,7 @@
 
 namespace coppice::proto {
 
-// A value in the range of the row that is not its default.
+// A value in the range of the parameter that is not its default.
 inline decoding::ParameterValue OtherValue(const decoding::ParameterRow& row) {
   const decoding::ParameterValue value = row.member.get(decoding::DecodingParams());
   if (const auto* flag = std::get_if<bool>(&value)) return !*flag;
@@ -58,8 +58,8 @@ inline model::PlanLimits SampleLimits() {
   return {.max_rows = 16, .vocab_size = 100, .max_positions = 64, .blocks = 8, .needs_before = 2};
 }
 
-// Two prefill rows of one request (positions 16, 17), a root and its child of another with their
-// needs, and two commits.
+// Two prefill rows of one request (positions 16, 17), a root and its child of another request with
+// their needs, and two commits.
 inline coppice::StepPlan SamplePlan() {
   coppice::StepPlan plan;
   plan.step = 17;

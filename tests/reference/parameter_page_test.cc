@@ -1,4 +1,4 @@
-// The page of the parameters in the tree is the one that the tables give.
+// docs/parameters.md is exactly the page that the tables give.
 #include "tools/reference/parameter_page.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string PageInTree() {
-  std::ifstream file("docs/parameters.md");  // tests run in the root of the tree
+  std::ifstream file("docs/parameters.md");  // tests run in the root of the source tree
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 

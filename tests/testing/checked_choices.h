@@ -1,6 +1,6 @@
-// A ChoiceSource that forwards every call and checks the arguments (docs/algorithms.md 11.6): no
-// NaN, laws that are not empty, probabilities in [0, 1]. Records the laws of residual draws. Used
-// by tests/decoding.
+// A ChoiceSource that forwards every call and checks the arguments (docs/algorithms.md 11.6): there
+// is no NaN, no law is empty, and probabilities are in [0, 1]. Records the laws of residual draws.
+// Used by tests/decoding.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A LocalReplica that decodes whole sequences and CHECKs every step, including the integrity of
-// both KV tries. Tests compare its results with and without drafts.
+// A LocalReplica that decodes whole sequences. It CHECKs every step and the integrity of both KV
+// tries. Tests compare its results with and without drafts.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Runs a decoder on HashLM rounds, with drafts of a chosen quality or without drafts. After every
-// round it checks what a worker relies on. RunDecode runs to the end; DecodeLoop goes round by
-// round. Used by tests/decoding.
+// round it checks what a worker relies on. RunDecode runs to the end. DecodeLoop runs one round at
+// a time. Used by tests/decoding.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -123,7 +123,7 @@ class DecodeLoop {
     stable_ = prefix;
   }
 
-  // To be called after finished().
+  // Call it after finished() is true.
   DecodeRun Finish() {
     if (failed_) return run_;
     EXPECT_TRUE(decoder_->roots().empty());

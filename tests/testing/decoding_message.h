@@ -1,4 +1,4 @@
-// The scalars of a Decoding message by name, for tests that read or change one of them.
+// Finds a scalar of a Decoding message by name, for tests that read or change it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace coppice::test {
 
-// Added when the message has none of this name.
+// Adds the parameter if the message does not have it.
 inline proto::Parameter* ParameterNamed(absl::string_view name, proto::Decoding* message) {
   for (proto::Parameter& parameter : *message->mutable_parameters()) {
     if (parameter.name() == name) return &parameter;
@@ -19,7 +19,7 @@ inline proto::Parameter* ParameterNamed(absl::string_view name, proto::Decoding*
   return added;
 }
 
-// The default instance when the message has none of this name.
+// Returns the default instance if the message does not have the parameter.
 inline const proto::Parameter& ParameterNamed(absl::string_view name,
                                               const proto::Decoding& message) {
   for (const proto::Parameter& parameter : message.parameters()) {

@@ -12,19 +12,20 @@
 
 namespace coppice::test {
 
-// Makes the outcome of a seed. False: do not count this run.
+// Makes the outcome of a seed. Returns false if this run does not count.
 template <typename Outcome>
 using Sampler = std::function<bool(uint64_t seed, Outcome*)>;
 
-// Number of samples that detects a bias of total variation `tv` with power 0.999 in a law with this
-// many outcomes. The table in 11.3 gives the noncentrality 4 N tv^2; 52 + 11.35 sqrt(df) fits it to
-// 1 %. Long runs take ten times as many.
+// The number of samples with which a bias of total variation `tv` is detected with power 0.999, in
+// a law with this many outcomes. The table in 11.3 gives the noncentrality 4 N tv^2;
+// 52 + 11.35 sqrt(df) fits it to 1 %. Long runs take ten times as many samples.
 inline int SamplesToSee(double tv, size_t outcomes) {
   const double noncentrality = 52 + 11.35 * std::sqrt(static_cast<double>(outcomes) - 1);
   return Samples(static_cast<int>(noncentrality / (4 * tv * tv)));
 }
 
-// Whether the counts fit the law at level 1e-6: G = 2 sum O log(O / E), cells of E < 8 pooled.
+// True if the counts fit the law at level 1e-6. G = 2 sum O log(O / E); cells with E < 8 are
+// pooled.
 template <typename Outcome>
 bool CountsFit(const std::map<Outcome, double>& law, const std::map<Outcome, int>& counts) {
   int total = 0;

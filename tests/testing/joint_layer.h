@@ -1,4 +1,4 @@
-// Small joint layers with drafts, and the exact law of a verifier's output on one, for the
+// Small joint layers with drafts, and the exact law of a verifier's output on such a layer. For the
 // exhaustive tests of layer rules. Used by tests/decoding.
 #pragma once
 
@@ -26,14 +26,14 @@ inline decoding::Distribution Row(const std::vector<double>& weights) {
   return row;
 }
 
-// A layer: target beams with multiplicities, and draft beams, the first of which may be current
+// A layer: target beams with multiplicities, and draft beams. The first draft beams may be current
 // target beams.
 struct Layer {
   std::vector<decoding::Distribution> target_rows;
   std::vector<decoding::Distribution> draft_rows;
   decoding::LayerLaw p;
   decoding::LayerLaw q;           // all draft beams, mass 1
-  std::vector<int> draft_target;  // [draft beams] target beam or -1 = removed parent
+  std::vector<int> draft_target;  // [draft beams] its target beam, or -1: its parent was removed
 };
 
 struct LayerBeam {
@@ -58,13 +58,13 @@ inline Layer MakeLayer(const std::vector<LayerBeam>& target, const std::vector<L
   return layer;
 }
 
-// Makes the laws refer to the layer's own rows. To be called when the layer no longer moves.
+// Makes the laws point to the layer's own rows. Call it when the layer is no longer moved.
 inline void Bind(Layer* layer) {
   for (int b = 0; b < layer->p.rows.size(); ++b) layer->p.rows[b].sparse = &layer->target_rows[b];
   for (int b = 0; b < layer->q.rows.size(); ++b) layer->q.rows[b].sparse = &layer->draft_rows[b];
 }
 
-// Row numbers of the draft beams in LayerInput: the target's beams come first, then the others.
+// The row numbers of the draft beams in LayerInput. The target's beams come first, then the others.
 inline std::vector<int> RowsOfDraftBeams(const Layer& layer) {
   std::vector<int> rows;
   int next = static_cast<int>(layer.p.rows.size());
@@ -150,7 +150,7 @@ inline const std::vector<Config>& Configs() {
   return *configs;
 }
 
-// Very different P and Q, and one removed parent.
+// P and Q differ a lot, and one parent has been removed.
 inline const Config& HardCase() {
   static const auto* config = new Config{"hard",
                                          {{2, 1, {3, 1}}, {1, 1, {1, 4}}},

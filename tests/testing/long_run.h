@@ -1,5 +1,5 @@
-// The number of samples of a statistical test: the quick number, or ten times as many when ctest
-// runs the test a second time under the label `long` (COPPICE_LONG is set). Used by tests/decoding.
+// The number of samples of a statistical test. ctest runs such a test a second time under the label
+// `long`, with COPPICE_LONG set; then it takes ten times as many samples. Used by tests/decoding.
 #pragma once
 
 #include <cstdlib>

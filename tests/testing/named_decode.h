@@ -1,5 +1,5 @@
-// Whole decodes by the name of a method, over models that are functions of the path hash. Decoder
-// and drafter are made as the worker and the draft node make them. Used by tests/decoding.
+// Whole decodes by a method, which is given by name. The models are functions of the path hash.
+// Decoder and drafter are made as the worker and the draft node make them. Used by tests/decoding.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct NamedSetting {
   int draft_depth = 2;              // gamma; 0: no drafts
   LogProbsOf target;
   LogProbsOf draft;
-  bool logits_in_f32 = false;  // the target's rows, instead of log-probabilities in f64
+  bool logits_in_f32 = false;  // target rows are f32 logits instead of f64 log-probabilities
 };
 
 struct NamedRun {
@@ -57,7 +57,7 @@ inline NamedRun RunNamed(const NamedSetting& setting) {
   return run;
 }
 
-// Caches the rows of a model, for many decodes of one small model.
+// Caches the rows of a model, for many decodes with one small model.
 inline LogProbsOf Remembered(LogProbsOf model) {
   const auto known = std::make_shared<std::unordered_map<uint64_t, std::vector<double>>>();
   return [model = std::move(model), known](uint64_t hash) {

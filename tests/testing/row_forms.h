@@ -1,4 +1,4 @@
-// The same target rows in both forms that a decision can read: as an array over the vocabulary,
+// The same target rows in the two forms that a decision can read: as an array over the vocabulary,
 // from which the pruned kernel draws, and as a list of entries. Used by tests/decoding.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace coppice::test {
 
-// The tokens of positive mass with the logs of their masses, not normalised.
+// The tokens of positive mass, with the logarithms of their masses. Not normalised.
 inline decoding::Distribution SparseRow(const std::vector<double>& mass) {
   decoding::Distribution row;
   for (int v = 0; v < mass.size(); ++v) {
@@ -25,7 +25,7 @@ inline decoding::Distribution SparseRow(const std::vector<double>& mass) {
   return row;
 }
 
-// Random f32 logits behind a RowSource; every `hole`-th token is -inf, 0: none.
+// A RowSource of random f32 logits. Every `hole`-th token is -inf; 0: none is.
 class LogitRows : public decoding::RowSource {
  public:
   LogitRows(int vocab, uint64_t seed, int hole = 0) : seed_(seed), hole_(hole), logits_(vocab) {}
@@ -45,7 +45,7 @@ class LogitRows : public decoding::RowSource {
 };
 
 // A layer of `beams` beams with different scores and multiplicities, and a proposal of `support`
-// tokens for each. With one beam its weight is 1, like a node's row.
+// tokens for each. A single beam has weight 1, like a node's row.
 struct RowForms {
   RowForms(int beams, int vocab, int support, uint64_t seed, int hole = 0) : proposals(beams) {
     LogitRows rows(vocab, seed, hole);

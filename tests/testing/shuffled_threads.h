@@ -1,4 +1,4 @@
-// Host threads that run jobs concurrently, each time in another order. Used by tests/decoding,
+// Host threads that run jobs concurrently, in a different order each time. Used by tests/decoding,
 // which has no backend.
 #pragma once
 
@@ -20,7 +20,7 @@ class ShuffledThreads final : public HostThreads {
   ShuffledThreads(int threads, uint64_t seed) : threads_(threads), seed_(seed) {}
 
   int count() const override { return threads_; }
-  // Every thread takes its share, so that two jobs are always on two threads.
+  // Every thread takes its share, so two jobs always run on two threads.
   void RunJobs(int jobs, absl::FunctionRef<void(int)> job) override {
     std::vector<int> order(jobs);
     std::iota(order.begin(), order.end(), 0);

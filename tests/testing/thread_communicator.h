@@ -1,5 +1,5 @@
-// The ranks of a replica as threads of one process: one communicator per thread, with the contract
-// of comm/communicator.h (sums in rank order). RunRanks starts the threads and joins them.
+// The ranks of a replica as threads of one process. Each thread has a communicator, which keeps the
+// contract of comm/communicator.h (sums are in rank order). RunRanks starts and joins the threads.
 #pragma once
 
 #include <barrier>

@@ -32,7 +32,7 @@ uint16_t ToBf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-// |value| < 65504; to nearest, ties to even.
+// Rounds to nearest, ties to even. |value| < 65504.
 uint16_t ToHalf(float value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const double magnitude = std::fabs(static_cast<double>(value));

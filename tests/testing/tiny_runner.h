@@ -1,5 +1,5 @@
-// A tiny Llama, written, loaded and with its KV pool, as a process runs it. Used by the tests of
-// the worker and of the draft node.
+// Writes a tiny Llama and loads it with its KV pool, as a process does. Used by the tests of the
+// worker and of the draft node.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace coppice::test {
 
-// dir: a folder that exists. communicator must outlive the runner.
+// `dir` must exist. *communicator must outlive the runner.
 inline std::unique_ptr<model::ModelRunner> LoadTinyRunner(const TinyLlama& tiny,
                                                           const std::string& dir,
                                                           comm::Communicator* communicator,

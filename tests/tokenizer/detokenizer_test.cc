@@ -85,7 +85,7 @@ TEST(Detokenizer, RandomBytesGiveTheSameTextHoweverSplit) {
   const auto next = [&] { return (state = state * 1664525u + 1013904223u) >> 16; };
   for (int n = 0; n < 2000; ++n) {
     Ids ids;
-    // Mostly bytes that begin or continue characters, so that many parts are nearly valid.
+    // Mostly bytes that start or continue characters, so many texts are nearly valid.
     for (uint32_t i = 0, length = next() % 12; i < length; ++i) {
       ids.push_back(next() % 3 == 0 ? next() % 257 : 0x80 + next() % 0x80);
     }
@@ -119,7 +119,7 @@ TEST(Detokenizer, CharacterBegunByThePromptIsGivenOnce) {
   EXPECT_EQ(InPieces(tokenizer, {'a', 0xC3}, {0xA9, 'b'}, 1),
             "\xC3\xA9"
             "b");
-  EXPECT_EQ(InPieces(tokenizer, {'a', 0xC3}, {'b'}, 1), "b");  // U+FFFD is the prompt's
+  EXPECT_EQ(InPieces(tokenizer, {'a', 0xC3}, {'b'}, 1), "b");  // U+FFFD belongs to the prompt
   EXPECT_EQ(InPieces(tokenizer, {'a', 0xC3}, {}, 1), "");
 }
 

@@ -32,7 +32,7 @@ class MalformedTokenizer : public ::testing::Test {
     std::ifstream file(kFixtures + name, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // "" when it loads.
+  // Returns "" if it loads.
   std::string LoadError() {
     const auto tokenizer = Tokenizer::Load(dir_.string());
     if (tokenizer.ok()) return "";

@@ -10,7 +10,7 @@ std::string Utf8(const char8_t* text) { return reinterpret_cast<const char*>(tex
 TEST(Nfc, ComposesAndReorders) {
   EXPECT_EQ(ToNfc("plain text"), "plain text");
   EXPECT_EQ(ToNfc(Utf8(u8"e\u0301")), Utf8(u8"\u00e9"));
-  // UAX 15, figure 5 and table 1: marks of another class do not block, marks of the same class do.
+  // UAX 15, figure 5 and table 1: marks of the same class block composition, other marks do not.
   EXPECT_EQ(ToNfc(Utf8(u8"q\u0307\u0323")), Utf8(u8"q\u0323\u0307"));
   EXPECT_EQ(ToNfc(Utf8(u8"d\u0307\u0323")), Utf8(u8"\u1E0D\u0307"));
   EXPECT_EQ(ToNfc(Utf8(u8"a\u0305\u0301")), Utf8(u8"a\u0305\u0301"));
@@ -25,7 +25,7 @@ TEST(Nfc, HangulIsArithmetic) {
   EXPECT_EQ(ToNfc(Utf8(u8"\u1112\u1161\u11AB")), Utf8(u8"\uD55C"));
   EXPECT_EQ(ToNfc(Utf8(u8"\uD558\u11AB")), Utf8(u8"\uD55C"));
   EXPECT_EQ(ToNfc(Utf8(u8"\uD55C")), Utf8(u8"\uD55C"));
-  // The first trailing consonant is U+11A8; what stands before it does not compose.
+  // The first trailing consonant is U+11A8. The character before it does not compose.
   EXPECT_EQ(ToNfc(Utf8(u8"\uD558\u11A7")), Utf8(u8"\uD558\u11A7"));
 }
 

@@ -93,7 +93,7 @@ TEST_P(EveryTokenizer, IdsOutsideTheVocabularyHaveNoBytes) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, EveryTokenizer, ::testing::ValuesIn(kFixtureNames),
                          [](const auto& info) { return info.param; });
 
-// Those that lose nothing: no normalization of their own, every byte has a token.
+// Tokenizers that lose nothing: they do not normalize, and every byte has a token.
 class LosslessTokenizer : public EveryTokenizer {};
 
 TEST_P(LosslessTokenizer, DecodeInvertsEncode) {
@@ -127,7 +127,7 @@ TEST(Tokenizer, BosAndEosComeFromTheFolder) {
 TEST(Tokenizer, BytePiecesAreBytes) {
   const auto tokenizer = LoadFixture("sentencepiece_prefix");
   const Ids ids =
-      tokenizer->Encode("\xF0\x9F\xAA\xB5", false);  // a character that the corpus lacks
+      tokenizer->Encode("\xF0\x9F\xAA\xB5", false);  // a character that is not in the corpus
   std::string bytes;
   for (const TokenId id : ids) bytes += tokenizer->TokenBytes(id, false);
   EXPECT_EQ(bytes, " \xF0\x9F\xAA\xB5");

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the rules of the source tree: who may include whom, that subfolders include each other in one direction, that no two
-types share a name, that sources are listed, that every folder has a README, that names say something, that scripts parse. Prints each violation as file:line: reason; exit status 1 when any.
+"""Checks the rules of the source tree. A folder includes only the folders that it may. Subfolders include each other in one
+direction. No two types share a name. Sources are listed. Every folder has a README. Names say something. Scripts parse.
+Citations of docs/ exist. No test skips. Prints each violation as file:line: reason. Exit status 1 if there is any.
 
   tree_rules.py ROOT
 """
@@ -32,7 +33,7 @@ MAY_INCLUDE = {
     "tools": (ALL_BUT_TESTS,),
     "bench": (ALL_BUT_TESTS,),
 }
-# These may use everything; they are checked for the rest.
+# These may include everything. The other rules apply to them.
 FREE = ("tests",)
 OTHER = ("deploy", "docs", "cmake")
 WORDLESS = re.compile(r"(^|_)(utils?|commons?|helpers?|misc)(_|$)")
@@ -66,7 +67,7 @@ def allowed(folder, included):
 
 
 def check_includes(root):
-    """Only the project's own headers count: those whose first folder is one of the table or free."""
+    """Each folder includes only what MAY_INCLUDE allows. Checks the project's own headers: those below a folder of the tables."""
     own = set(MAY_INCLUDE) | set(FREE)
     for folder in MAY_INCLUDE:
         for path in walk(root, folder):
@@ -88,7 +89,7 @@ CUDA_FOLDERS = ("kernels/cuda/", "tests/kernels/cuda/", "bench/cuda/")
 
 
 def check_cuda_headers(root):
-    """The headers of the CUDA toolkit are for the CUDA backend, its tests and benchmarks: everything else compiles without a toolkit."""
+    """Only the CUDA backend, its tests and benchmarks include headers of the CUDA toolkit. All other code compiles without it."""
     for path in (p for folder in (*MAY_INCLUDE, *FREE) for p in walk(root, folder)):
         if not path.endswith(SOURCES) or path.startswith(CUDA_FOLDERS):
             continue
@@ -98,8 +99,9 @@ def check_cuda_headers(root):
 
 
 def check_subfolders(root):
-    """The subfolders of a folder include each other in one direction. A header of the folder itself stands for itself alone, for
-    both those below and those above may need it; a source of the folder itself may include anything, since nothing includes it."""
+    """The subfolders of a folder include each other in one direction. A header directly in the folder is a place of its own, since
+    subfolders may include it and it may include subfolders. A source directly in the folder may include anything, since nothing
+    includes it."""
     def place(path):
         parts = path.split("/")
         return "/".join(parts[:2]) + "/" if len(parts) > 2 else path
@@ -133,7 +135,7 @@ def cycles(uses):
             yield from visit(node, [node])
 
 
-# What a type's name is found by, once comments, texts and directives are blank.
+# BLANK matches comments, strings and directives, which are blanked out. Then SCOPE finds the names of types.
 BLANK = re.compile(r'''//[^\n]*|/\*.*?\*/|R"(?P<d>[^()\s]*)\(.*?\)(?P=d)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'(?!\w)'''
                    r'''|^[ \t]*\#(?:\\\n|[^\n])*''', re.S | re.M)
 SCOPE = re.compile(r"\bnamespace\s*(?P<space>[\w:]*)\s*\{"
@@ -143,7 +145,7 @@ MESSAGE = re.compile(r"^(?:message|enum) (\w+)", re.M)
 
 
 def types_of(text):
-    """(qualified name, line) of every type that the text defines; not those of anonymous namespaces and of functions."""
+    """(qualified name, line) of every type that the text defines, except in anonymous namespaces and inside functions."""
     text = BLANK.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text)
     scopes = []  # names; None: a block, or an anonymous namespace
     for match in SCOPE.finditer(text):
@@ -160,7 +162,7 @@ def types_of(text):
 
 
 def check_types(root):
-    """No two types of one program's parts share a qualified name: the linker would take them for one."""
+    """No two types share a qualified name. In one program, the linker would merge their functions."""
     first = {}
     for path in (p for folder in MAY_INCLUDE for p in walk(root, folder)):
         if path.endswith(SOURCES):
@@ -186,7 +188,7 @@ def check_readmes(root):
 
 
 def names_source(lists, name):
-    """True when the text of a CMakeLists.txt names a source, in full or as ${x}_test.cc with x from a list of words."""
+    """True if the text of a CMakeLists.txt names the source, in full or as ${x}_test.cc with x from a list of words."""
     def word(text):
         return re.search(r"(?<![\w/.])" + re.escape(text) + r"(?![\w/.])", lists)
 
@@ -247,12 +249,12 @@ HEADING = re.compile(rf"^#+ ({NUMBER})\.? ", re.M)
 
 
 def joined_comments(text):
-    """The text with line breaks and the comment marks after them as spaces: a sentence may go over lines."""
+    """The text with line breaks, and comment marks after them, replaced by spaces. So a citation may span lines."""
     return re.sub(r"\n[ \t]*(?://|#)?", lambda match: " " * len(match.group()), text)
 
 
 def check_citations(root):
-    """A page of docs/ that is cited (docs/page.md 4.2, or a link in Markdown) exists and has the section."""
+    """Each cited page of docs/ (docs/page.md 4.2, or a link in Markdown) exists and has the section."""
     folders = [name for name in (*MAY_INCLUDE, *FREE, *OTHER, ".ci") if os.path.isdir(os.path.join(root, name))]
     paths = [path for folder in folders for path in walk(root, folder)]
     paths += [name for name in sorted(os.listdir(root)) if os.path.isfile(os.path.join(root, name))]
@@ -282,7 +284,7 @@ SKIP = re.compile(r"\bGTEST_SKIP\b|\bSKIP_(?:RETURN_CODE|REGULAR_EXPRESSION)\b|\
 
 
 def check_skips(root):
-    """No test skips: what it needs is in the tree or is installed for it."""
+    """No test skips. Everything that a test needs is in the tree or is installed by deploy/setup.sh."""
     for path in (p for folder in ("tests", "tools", "bench") for p in walk(root, folder)):
         if not path.endswith(TEXTS) or path.startswith("tests/tree/tree_rules"):
             continue

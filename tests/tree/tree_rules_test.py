@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each rule of tree_rules.py catches a tree made to break it, and accepts one that does not."""
+"""Each rule of tree_rules.py finds the mistake in a tree that breaks it, and accepts a tree that does not."""
 import os
 import tempfile
 import unittest

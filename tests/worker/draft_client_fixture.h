@@ -1,4 +1,4 @@
-// A draft client, and a sequence to draft for, for tests.
+// For tests: a draft client and a sequence that it drafts for.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace coppice::worker {
 
 inline constexpr int kVocab = 16;
 
-// Rows in which token `likely` has almost all probability.
+// Rows in which token `likely` has almost all the probability.
 class OneRow : public decoding::RowSource {
  public:
   explicit OneRow(TokenId likely) : logits_(kVocab, 0.0f) { logits_[likely] = 50; }
@@ -45,7 +45,7 @@ class DraftClientTest : public ::testing::TestWithParam<const char*> {
     sequence->decoder = *decoding::MakeBeamDecoder(sequence->params);
     Decide(sequence);
   }
-  static void Decide(Sequence* sequence) {  // one plain layer
+  static void Decide(Sequence* sequence) {  // decides one plain layer
     OneRow rows(5);
     sequence->decoder->Advance(decoding::DraftForest::Empty(1), &rows);
     ++sequence->round;
@@ -70,7 +70,7 @@ class DraftClientTest : public ::testing::TestWithParam<const char*> {
     reply.set_announces(true);
     node_.Send(reply);
   }
-  // awake_until_s after an announcement that is on its way. Nothing else may arrive.
+  // Waits for an announcement that was sent and returns awake_until_s. Nothing else may arrive.
   double AwakeUntil(double now_s) {
     const double before_s = client_->awake_until_s();
     for (int i = 0; i < 200 && client_->awake_until_s() == before_s; ++i) {

@@ -1,4 +1,4 @@
-// The leader's side of drafting against a fake draft node on a real socket.
+// The leader's side of drafting, with a fake draft node on a real socket.
 #include "worker/draft_client.h"
 
 #include <gtest/gtest.h>
@@ -33,14 +33,14 @@ TEST_P(DraftClientTest, OpensASessionAsksAndTakesTheForest) {
   Join({{&node_, "a"}});
   client_->Open(sequence_);
   ASSERT_EQ(Ask(1), Fallback::kNone);
-  EXPECT_DOUBLE_EQ(deadline_s_,
-                   1.5);  // the first answer includes the node's prefill: full patience
+  // The first answer includes the node's prefill, so it gets the longest deadline.
+  EXPECT_DOUBLE_EQ(deadline_s_, 1.5);
   const auto open = node_.Next(proto::DraftCommand::kOpen);
   ASSERT_TRUE(open.has_value());
   EXPECT_EQ(open->open().prompt_size(), 3);
   const auto request = node_.Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
-  EXPECT_EQ(request->draft().trie_token_size(), 1);  // the one generated token is the root itself
+  EXPECT_EQ(request->draft().trie_token_size(), 1);  // the only generated token is the root
   node_.Send(ReplyTo(request->draft()));
   ExpectForestOfSeven(Arrivals(1.01));
 }
@@ -68,7 +68,7 @@ TEST_P(DraftClientTest, ALateNodeIsNotWaitedForUntilItAnswersAgain) {
   Decide();
   EXPECT_EQ(Ask(1.6), Fallback::kLate);
   node_.Send(ReplyTo(request->draft()));
-  for (int i = 0; i < 20; ++i) {  // the old round's forest must not come out
+  for (int i = 0; i < 20; ++i) {  // the forest of the old round must not be returned
     EXPECT_TRUE(client_->Receive(1.7).empty());
     comm::Poll(client_->sockets(), 5);
   }
@@ -142,7 +142,7 @@ TEST_P(DraftClientTest, ATimeThatIsNoneIsAMismatch) {
   }
 }
 
-// What a node says must be a forest, of the size that was asked for (4 nodes in 2 layers at most).
+// The answer must be a forest of at most the requested size (4 nodes in 2 layers).
 TEST_P(DraftClientTest, AForestThatBreaksTheRulesIsAMismatch) {
   Join({{&node_, "a"}});
   const std::vector<std::function<void(proto::Forest*)>> spoilers = {
@@ -190,7 +190,7 @@ TEST_P(DraftClientTest, RequestsAreAnnouncedOnceToEachNodeConcerned) {
   client_->Open(elsewhere);
   ASSERT_EQ(client_->sessions_on("a"), 2);
   ASSERT_EQ(client_->sessions_on("b"), 1);
-  // Behind each announcement a close, so that Next has read what came before it.
+  // A close follows each announcement. When Next returns it, the announcement has been read.
   const auto announced = [&](std::vector<uint64_t> ids) {
     const int before[] = {node_.announced(), other_.announced()};
     client_->Announce(ids);
@@ -198,7 +198,7 @@ TEST_P(DraftClientTest, RequestsAreAnnouncedOnceToEachNodeConcerned) {
     client_->Close(9);
     EXPECT_TRUE(node_.Next(proto::DraftCommand::kClose).has_value());
     EXPECT_TRUE(other_.Next(proto::DraftCommand::kClose).has_value());
-    client_->Open(elsewhere);  // on "b", which has the fewest
+    client_->Open(elsewhere);  // on "b", which has the fewest sessions
     client_->Open(second);
     return std::pair(node_.announced() - before[0], other_.announced() - before[1]);
   };
@@ -206,7 +206,7 @@ TEST_P(DraftClientTest, RequestsAreAnnouncedOnceToEachNodeConcerned) {
   EXPECT_EQ(announced({9}), std::pair(0, 1));
   EXPECT_EQ(announced({7, 9, 8}), std::pair(1, 1));
   EXPECT_EQ(announced({77, 7, 7}), std::pair(1, 0));
-  EXPECT_EQ(announced({77}), std::pair(0, 0));  // never opened
+  EXPECT_EQ(announced({77}), std::pair(0, 0));  // was never opened
   EXPECT_EQ(announced({}), std::pair(0, 0));
 }
 
@@ -245,7 +245,7 @@ TEST_P(DraftClientTest, AnAnnouncementIsNoAnswer) {
   Join({{&node_, "a"}});
   client_->Open(sequence_);
   ASSERT_TRUE(node_.Next(proto::DraftCommand::kOpen).has_value());
-  SendAnnouncement();  // nothing was asked
+  SendAnnouncement();  // nothing was requested
   EXPECT_DOUBLE_EQ(AwakeUntil(0.5), 0.5 + comm::kStayAwake_s);
   ASSERT_EQ(Ask(1), Fallback::kNone);
   const auto request = node_.Next(proto::DraftCommand::kDraft);
@@ -256,7 +256,7 @@ TEST_P(DraftClientTest, AnAnnouncementIsNoAnswer) {
   SendAnnouncement();
   EXPECT_DOUBLE_EQ(AwakeUntil(1.65), 1.65 + comm::kStayAwake_s);
   EXPECT_EQ(Ask(1.7), Fallback::kLate);
-  node_.Send(ReplyTo(request->draft()));  // of an old round
+  node_.Send(ReplyTo(request->draft()));  // for an old round
   for (int i = 0; i < 200 && client_->awake_until_s() > 0; ++i) {
     EXPECT_TRUE(client_->Receive(1.75).empty());
     comm::Poll(client_->sockets(), 10);
@@ -265,7 +265,7 @@ TEST_P(DraftClientTest, AnAnnouncementIsNoAnswer) {
   EXPECT_EQ(Ask(1.8), Fallback::kNone);
 }
 
-// Copies among the draws and long rows cost time and memory of their own.
+// Repeated draws and long rows also cost time and memory.
 TEST(CheckForestTest, DrawsAndProposalsStayWithinWhatWasAskedFor) {
   decoding::DraftForest forest = decoding::DraftForest::Empty(1);
   forest.token = {3};
@@ -298,7 +298,7 @@ TEST_P(DraftClientTest, WhatTheVerifierCannotUseIsAMismatch) {
   ASSERT_EQ(Ask(1), Fallback::kNone);
   const auto request = node_.Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
-  node_.Send(ReplyTo(request->draft()));  // a tree without the draws and proposals behind it
+  node_.Send(ReplyTo(request->draft()));  // a tree without its draws and proposals
   const auto arrivals = Arrivals(1.1);
   ASSERT_EQ(arrivals.size(), 1u);
   EXPECT_EQ(arrivals[0].failed, Fallback::kMismatch);

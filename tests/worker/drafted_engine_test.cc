@@ -1,5 +1,5 @@
-// The leader's loop with a draft node beside it, each with threads of its own: what comes back is
-// what comes back without drafts.
+// The leader's loop with a draft node, each on its own threads. The answers must be those without
+// drafts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using ::testing::IsEmpty;
 
 constexpr int kThreads = 3;
 
-// Serves until it ends.
+// Runs a draft node on a thread until this object is destroyed.
 class DraftNodeThread {
  public:
   DraftNodeThread(const test::TinyLlama& model, const std::string& endpoint)

@@ -7,7 +7,7 @@
 namespace coppice::worker {
 namespace {
 
-constexpr double kRatio = 1.2;  // what size 5 costs, in units of size 3
+constexpr double kRatio = 1.2;  // cost of size 5 divided by cost of size 3
 
 double Cost(int size) { return size == 5 ? 0.010 * kRatio : 0.010; }
 
@@ -24,8 +24,9 @@ TEST(DriftingCostTest, AConstantMachineGivesItsMeans) {
   EXPECT_NEAR(cost.Now().at(5), 0.012, 0.0005);
 }
 
-// The machine is 1.5 times as slow in every second stretch of 40 steps. Size 5 is measured in slow
-// stretches only; a mean of each size by itself would hold it for 1.8 times as dear as size 3.
+// In every second stretch of 40 steps, the machine takes 1.5 times as long. Size 5 is measured only
+// in these stretches. With a separate mean for each size, it would seem 1.8 times as expensive as
+// size 3.
 TEST(DriftingCostTest, TheRatioOfSizesSurvivesADriftingMachine) {
   DriftingCost cost;
   for (int i = 0; i < 30; ++i) cost.Record(i % 2 == 0 ? 3 : 5, Cost(i % 2 == 0 ? 3 : 5));
@@ -55,7 +56,7 @@ TEST(DriftingCostTest, OneStallIsNotBelieved) {
   for (int i = 0; i < 100; ++i) cost.Record(3, 0.010);
   cost.Record(3, 10.0);
   EXPECT_LT(cost.Now().at(3), 0.012);
-  cost.Record(3, 0);  // no time at all says nothing
+  cost.Record(3, 0);  // a time of 0 is ignored
   EXPECT_LT(cost.Now().at(3), 0.012);
   EXPECT_GT(cost.Now().at(3), 0.009);
 }

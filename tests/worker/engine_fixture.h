@@ -1,4 +1,4 @@
-// An engine on a tiny model, with a queue as its coordinator, for tests.
+// For tests: an engine with a tiny model. A queue acts as its coordinator.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace coppice::worker {
 
 inline constexpr int kVocab = 96, kPositions = 64;
 
-// Says stop when the expected number of sequences has ended.
+// Stops the engine when the expected number of sequences has ended.
 class QueuedCoordinator : public comm::NodeAgent {
  public:
   void Send(const proto::NodeMessage& message) override {
@@ -47,14 +47,14 @@ class QueuedCoordinator : public comm::NodeAgent {
   }
   void SetStatus(const proto::NodeStatus&) override {}
 
-  // Calls act(0), act(1), ... on the engine's thread when it begins a turn; the engine never sleeps
-  // then. A run of kMostTurns has failed.
+  // Calls act(0), act(1), ... on the engine's thread at the start of each turn. The engine then
+  // never sleeps. A run of kMostTurns has failed.
   static constexpr int kMostTurns = 1000;
   void EveryTurn(std::function<void(int)> act) {
     act_ = std::move(act);
     turn_ = 0;
   }
-  // Ends to wait for besides those of Start.
+  // Makes the run wait until `ends` more sequences have ended, besides those of Start.
   void WaitFor(int ends) {
     to_wait_for_ += ends;
     stopped_ = false;
@@ -69,7 +69,7 @@ class QueuedCoordinator : public comm::NodeAgent {
   void Cancel(uint64_t id) { queue_.emplace_back().mutable_cancel()->set_sequence_id(id); }
   const std::map<uint64_t, proto::SequenceUpdate>& errors() const { return errors_; }
   const std::map<uint64_t, proto::SequenceUpdate>& finished() const { return finished_; }
-  // What all updates of a sequence declared stable.
+  // All stable tokens of a sequence, from all its updates.
   const std::vector<TokenId>& stable(uint64_t id) const { return stable_.at(id); }
 
  private:

@@ -1,5 +1,5 @@
-// The leader's loop on a tiny model, with a coordinator that is a queue: what a start may ask, what
-// comes back, and that nothing is held afterwards.
+// The leader's loop with a tiny model and a queue as coordinator: what a start may request, what is
+// returned, and that nothing is held afterwards.
 #include "worker/engine.h"
 
 #include <gmock/gmock.h>
@@ -90,7 +90,7 @@ TEST_F(EngineTest, ASecondStartOfASequenceIsDropped) {
 TEST_F(EngineTest, ACancelledSequenceReportsNothingAndFreesItsBlocks) {
   coordinator_.Start(MakeStart(1, Params()), /*will_end=*/false);
   coordinator_.Cancel(1);
-  coordinator_.Cancel(77);  // never heard of
+  coordinator_.Cancel(77);  // an unknown sequence
   coordinator_.Start(MakeStart(2, Params()));
   Run();
   EXPECT_THAT(coordinator_.errors(), IsEmpty());
@@ -119,7 +119,7 @@ TEST_F(EngineTest, ASequenceMayFillAPass) {
   EXPECT_EQ(coordinator_.finished().size(), 1u);
 }
 
-// What a sequence says does not depend on what shares its passes.
+// The answer of a sequence does not depend on the sequences that share its passes.
 TEST_F(EngineTest, AnswersAreTheSameAloneAndAmongOthers) {
   coordinator_.Start(MakeStart(1, Params()));
   Run();
@@ -136,7 +136,8 @@ TEST_F(EngineTest, AnswersAreTheSameAloneAndAmongOthers) {
             alone.hypotheses(0).SerializeAsString());
 }
 
-// Sequences that share a pass are verified at the same time; one alone spreads its rows.
+// Sequences that share a pass are verified concurrently. A single sequence spreads its rows over
+// the threads.
 TEST_F(EngineTest, AnswersAreTheSameOnSeveralThreads) {
   test::TempDir dir;
   const auto threaded = test::LoadTinyRunner(Tiny(), dir.path(), single_.get(), /*threads=*/3);
@@ -164,7 +165,7 @@ TEST_F(EngineTest, AnswersAreTheSameOnSeveralThreads) {
   }
 }
 
-// A model whose rows below these tokens are no numbers.
+// A model whose logits after these tokens are NaN.
 test::TinyLlama WithBadTokens(test::TinyLlama model, TokenId first, TokenId end) {
   test::TinyTensor& embeddings = model.tensors.at("model.embed_tokens.weight");
   const int64_t hidden = embeddings.shape[1];
@@ -202,7 +203,7 @@ TEST_F(EngineTest, ABadRowEndsItsSequenceAmongOthers) {
   }
 }
 
-// All beams of the second layer, read at the same time.
+// All beams of the second layer have bad rows, which are read concurrently.
 TEST_F(EngineTest, SeveralBadRowsOfALayerEndTheirSequence) {
   test::TempDir dir;
   const auto runner =

@@ -1,6 +1,6 @@
-// The leader's loop turn by turn, with a clock and a draft node that do what a test says on the
-// engine's own thread: prefill in chunks, sequences that are cancelled wherever they stand, drafts
-// that come for nobody, with their deadline, or find no room.
+// The leader's loop turn by turn. The test controls the clock and the draft node on the engine's
+// own thread. Prefill in chunks; sequences that are cancelled in any phase; drafts that nobody
+// awaits, that arrive at their deadline or for which there is no room.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ class EngineTurnsTest : public EngineTest {
     EXPECT_THAT(coordinator_.errors(), IsEmpty());
   }
   void RunTurns() { RunTurns(runner_.get(), Options(runner_.get())); }
-  // What the sequence says when nothing happens to it.
+  // The answer of the sequence if nothing disturbs it.
   proto::SequenceUpdate Undisturbed(uint64_t id, decoding::DecodingParams params,
                                     const std::vector<TokenId>& prompt = {5, 6, 7}) {
     params.plain = true;
@@ -72,7 +72,7 @@ TEST_F(EngineTurnsTest, TheFirstRoundComesAfterTheLastChunkOfThePrompt) {
   std::map<uint64_t, proto::SequenceUpdate> whole;
   for (const int chunk : {64, 1, 7, 13, kLength - 2, kLength - 1}) {
     SCOPED_TRACE(chunk);
-    test::TempDir dir;  // a new runner: nothing of the prompts is cached
+    test::TempDir dir;  // a new runner, so no part of the prompts is cached
     const auto runner = test::LoadTinyRunner(Tiny(), dir.path(), single_.get());
     EngineOptions options = Options(runner.get());
     options.scheduler.prefill_chunk = chunk;
@@ -82,7 +82,7 @@ TEST_F(EngineTurnsTest, TheFirstRoundComesAfterTheLastChunkOfThePrompt) {
     // The last chunk shares its pass with the first round.
     const int chunks = (kLength - 1 + chunk - 1) / chunk;
     EXPECT_EQ(static_cast<int>(runner->steps()), chunks - 1 + params.max_tokens);
-    // The second has what the first leaves of a chunk.
+    // The second gets what the first leaves of a chunk.
     for (const uint64_t id : {2, 3}) {
       params.seed = id;
       coordinator_.Start(MakeStart(id, params, Prompt(kLength - 1, 10 + static_cast<int>(id))));
@@ -96,8 +96,8 @@ TEST_F(EngineTurnsTest, TheFirstRoundComesAfterTheLastChunkOfThePrompt) {
   }
 }
 
-// Prefill takes three turns, the last one with the first round; then it waits for drafts that never
-// come, or is ready.
+// Prefill takes three turns; the last one includes the first round. Then the sequence waits for
+// drafts that never come, or is ready.
 TEST_F(EngineTurnsTest, ACancelledSequenceGivesItsBlocksBackWhereverItStands) {
   uint64_t id = 0;
   for (const bool drafted : {false, true}) {
@@ -107,7 +107,7 @@ TEST_F(EngineTurnsTest, ACancelledSequenceGivesItsBlocksBackWhereverItStands) {
       params.plain = !drafted;
       EngineOptions options = Options(runner_.get());
       options.scheduler.prefill_chunk = 8;
-      options.scheduler.kv_blocks = decoding::KvBlocksBound(params, 21, kBlockSize);  // of one
+      options.scheduler.kv_blocks = decoding::KvBlocksBound(params, 21, kBlockSize);  // for one
       const uint64_t cancelled = ++id, next = ++id;
       const std::vector<TokenId> prompt = Prompt(21, static_cast<int>(id));  // not cached
       coordinator_.WaitFor(1);
@@ -136,8 +136,9 @@ TEST_F(EngineTurnsTest, ACancelledSequenceGivesItsBlocksBackWhereverItStands) {
   }
 }
 
-// The draft node leaves while a sequence waits for it, which is cancelled in the same turn; one of
-// the same number may have been started by then, and has not asked for anything.
+// The draft node leaves while a sequence waits for it, and the sequence is cancelled in the same
+// turn. Another sequence with the same id may have been started by then. It has not requested
+// anything.
 TEST_F(EngineTurnsTest, AFailedDraftThatNobodyAwaitsIsPassedOver) {
   const proto::SequenceUpdate alone = Undisturbed(1, DraftedParams(1));
   const proto::SequenceUpdate other = Undisturbed(2, DraftedParams(2));
@@ -166,7 +167,7 @@ TEST_F(EngineTurnsTest, AFailedDraftThatNobodyAwaitsIsPassedOver) {
   }
 }
 
-// Two drafts have the same deadline, and the engine looks again after it: one has come.
+// Two drafts have the same deadline. When the engine looks again after it, one has arrived.
 TEST_F(EngineTurnsTest, ADraftThatIsThereIsTakenThoughItsDeadlineHasPassed) {
   const proto::SequenceUpdate alone[] = {Undisturbed(1, DraftedParams(1)),
                                          Undisturbed(2, DraftedParams(2))};
@@ -197,9 +198,9 @@ TEST_F(EngineTurnsTest, ADraftThatIsThereIsTakenThoughItsDeadlineHasPassed) {
   }
 }
 
-// Every other forest is too large for the pool, which has fewer blocks than admission is told.
+// Every second forest is too large for the pool, which has fewer blocks than admission knows.
 TEST_F(EngineTurnsTest, AForestWithoutRoomInThePoolMakesAPlainRound) {
-  constexpr int kSmallPool = 9 * 4096;  // blocks, one of them the sink
+  constexpr int kSmallPool = 9 * 4096;  // bytes of nine blocks, one of which is the sink
   decoding::DecodingParams params = DraftedParams(1);
   params.max_tokens = 12;  // the prefix stays in its first block
   params.draft_width = 100;

@@ -1,4 +1,4 @@
-// A draft node on a real socket that answers what a test says.
+// A draft node on a real socket. The test decides its answers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class FakeDraftNode {
     node.set_endpoint(channel_->endpoint());
     return node;
   }
-  // The next command of this kind; others are passed over. nullopt after 2 s.
+  // The next command of this kind. Others are skipped. Returns nullopt after 2 s.
   std::optional<proto::DraftCommand> Next(proto::DraftCommand::KindCase kind) {
     proto::DraftCommand command;
     for (int i = 0; i < 200; ++i) {
@@ -39,7 +39,7 @@ class FakeDraftNode {
     }
     return std::nullopt;
   }
-  // The requests for drafts that have arrived; other commands are passed over.
+  // The requests for drafts that have arrived. Other commands are skipped.
   std::vector<proto::DraftRequest> Requests() {
     std::vector<proto::DraftRequest> requests;
     proto::DraftCommand command;
@@ -49,7 +49,7 @@ class FakeDraftNode {
     }
     return requests;
   }
-  int announced() const { return announced_; }  // requests, as far as Next has read
+  int announced() const { return announced_; }  // announcements that Next has read
   void Send(const proto::DraftReply& reply) { ASSERT_TRUE(channel_->Send(peer_, reply).ok()); }
 
  private:

@@ -92,7 +92,7 @@ TEST(ForestSizerTest, ExploresNowAndThenAndComesBackWhenDraftsImprove) {
   EXPECT_LE(shape.first * shape.second, 8);
 }
 
-// The first layer alone would suggest four layers: 1 + 0.9 + ... for little more time.
+// The first layer alone would suggest four layers: 1 + 0.9 + ... layers for little more time.
 TEST(ForestSizerTest, DeepLayersThatAreSeldomCoveredAreLeftOut) {
   const auto cost = [](int rows) { return 0.010 + 0.001 * rows; };
   ForestSizer deep, shallow;
@@ -124,7 +124,7 @@ TEST(ForestSizerTest, KeepsToTheRequestsNumbersAndToTheRoom) {
 TEST(ForestSizerTest, APathHasOneNodeALayerAndMayBeLeftOut) {
   ForestSizer paying, wasting;
   SizerLimits limits = Limits(1);
-  limits.draft.width = 1;  // by the method's form: the request leaves the shape open
+  limits.draft.width = 1;  // from the method's form, since the request leaves the shape open
   const auto chosen = Simulate(
       &paying, limits, 200, [](int) { return 0.010; }, 0.0001, /*coverage=*/0.9);
   for (const auto& [shape, count] : chosen) EXPECT_LE(shape.first, 1);

@@ -1,7 +1,7 @@
-// What a draft node may send, good or not: forests that honest drafters made, changed at random, go
-// the way of the wire (message, DraftForest::Validate, CheckForest) into every method's verifier.
-// Nothing crashes, every refusal says what and where, and whatever is let through, the sequence
-// goes on to its end. Run it under asan too.
+// Bad forests from a draft node. Forests of real drafters are changed at random. They go through
+// the same checks as a message (conversion, DraftForest::Validate, CheckForest) into the verifier
+// of every method. Nothing crashes. Every refusal says what is wrong and where. After a forest that
+// passes, the sequence still runs to its end. Run it under asan too.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,8 +33,8 @@ struct Setting {
   decoding::DecodingParams params;
 };
 
-// Every method that drafts, with every decoding and one warp of each sort that it serves. At
-// temperature 0.01 most of a row's mass is below what f64 holds.
+// Every method that drafts, with every decoding and one warp of each kind that it serves. At
+// temperature 0.01, most masses of a row underflow in f64.
 std::vector<Setting> Settings() {
   std::vector<Setting> settings;
   for (const decoding::MethodRow& row : decoding::Methods()) {
@@ -85,7 +85,7 @@ decoding::DraftForest HonestForest(const decoding::DecodingParams& params,
   return (*drafter)->Shipped();
 }
 
-// One change that leaves most of the structure whole, so that many mutants reach a verifier.
+// Makes one change that keeps most of the structure, so many changed forests reach a verifier.
 class Mutator {
  public:
   explicit Mutator(uint64_t seed) : random_(seed) {}
@@ -119,7 +119,7 @@ class Mutator {
     field->Set(static_cast<int>(Below(field->size())), AnyInt());
   }
 
-  // Begins of layers that were right stay right when an entry of layer `layer` comes or goes.
+  // Keeps the layer begins right after an entry of one layer was added or removed.
   static void Shift(google::protobuf::RepeatedField<int32_t>* begins, int from, int by) {
     for (int layer = from; layer < begins->size(); ++layer) {
       begins->Set(layer, begins->Get(layer) + by);
@@ -130,25 +130,25 @@ class Mutator {
     auto* draws = forest->mutable_draw();
     auto* begins = forest->mutable_draw_begin();
     switch (Below(5)) {
-      case 0:  // no draws at all
+      case 0:  // removes all draws
         draws->Clear();
         begins->Clear();
         return;
-      case 1:  // draws of a tree that should have none, or others
+      case 1:  // adds draws to a tree that should have none, or replaces them
         *begins = forest->layer_begin();
         draws->Clear();
         for (int node = 0; node < forest->token_size(); ++node) draws->Add(node);
         return;
-      case 2:  // another layer begins elsewhere
+      case 2:  // moves the begin of a layer
         if (begins->size() > 2) Shift(begins, 1 + static_cast<int>(Below(begins->size() - 2)), 1);
         return;
-      case 3:  // another node
+      case 3:  // changes the node of a draw
         if (!draws->empty()) {
           draws->Set(static_cast<int>(Below(draws->size())),
                      static_cast<int32_t>(Below(forest->token_size() + 1)));
         }
         return;
-      case 4: {  // one more copy
+      case 4: {  // adds a copy of a draw
         if (begins->size() < 2) return;
         const int layer = static_cast<int>(Below(begins->size() - 1));
         const int at = begins->Get(layer);
@@ -184,7 +184,7 @@ class Mutator {
           proposal->set_log_q(static_cast<int>(Below(proposal->log_q_size())), AnyLog());
         }
         return;
-      case 6: {  // all mass on one token; the others have none that f64 holds
+      case 6: {  // gives all mass to one token; the others underflow in f64
         const int likely = static_cast<int>(Below(proposal->log_q_size() + 1));
         for (int i = 0; i < proposal->log_q_size(); ++i) {
           proposal->set_log_q(i, i == likely ? 0.0 : -800.0);
@@ -206,7 +206,7 @@ class Mutator {
         return Below(4) == 0 ? forest->set_num_roots(AnyInt()) : ChangeDraws(forest);
       case 4:
         return ChangeInt(Below(2) == 0 ? forest->mutable_draw() : forest->mutable_draw_begin());
-      case 5:  // parts of another forest
+      case 5:  // takes parts from another forest
         if (Below(2) == 0) *forest->mutable_proposal() = other.proposal();
         if (Below(2) == 0) *forest->mutable_token() = other.token();
         if (Below(2) == 0) *forest->mutable_draw() = other.draw();
@@ -221,7 +221,7 @@ class Mutator {
   Random random_;
 };
 
-// Names a field of the forest, or what was asked for, and a place in it or a number.
+// The message must name a field of the forest or the request, and a place in it or a number.
 void ExpectNamed(const absl::Status& status) {
   ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   const std::string text(status.message());
@@ -295,7 +295,7 @@ TEST(HostileForestTest, EveryMethodRefusesByNameOrGoesOn) {
       const absl::Status status = CheckForest(*forest, asked);
       if (!status.ok()) ExpectNamed(status);
       refused += !status.ok();
-      // Whether refused or not: what a verifier cannot use makes its round a plain step.
+      // If the verifier cannot use the forest, its round is a plain step.
       Sequence sequence(setting);
       sequence.Round(*forest);
       sequence.Finish();

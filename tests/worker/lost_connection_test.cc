@@ -10,11 +10,11 @@
 namespace coppice::worker {
 namespace {
 
-// A direct connection tells when it ends; nobody waits for the deadline of the draft then.
+// A direct connection reports its end. Then nobody waits for the deadline of the draft.
 class LostConnectionTest : public DraftClientTest {
  protected:
   LostConnectionTest() : DraftClientTest("direct://127.0.0.1:*") {}
-  // A place for a node that a test can take away.
+  // A draft node that the test can destroy.
   std::unique_ptr<FakeDraftNode> frail_ = std::make_unique<FakeDraftNode>("direct://127.0.0.1:*");
 };
 
@@ -37,9 +37,9 @@ TEST_F(LostConnectionTest, EveryAwaitedDraftFailsAtOnce) {
   }
   EXPECT_EQ(failed, (std::vector<uint64_t>{7, 8}));
   EXPECT_EQ(client_->sessions_on("a"), 0);
-  EXPECT_TRUE(client_->Receive(1.2).empty());  // told once
+  EXPECT_TRUE(client_->Receive(1.2).empty());  // it is reported only once
   Decide();
-  EXPECT_EQ(Ask(1.3), Fallback::kLate);  // nor is it waited for
+  EXPECT_EQ(Ask(1.3), Fallback::kLate);  // nothing is requested from the lost node
 }
 
 TEST_F(LostConnectionTest, WhatWasAnsweredBeforeIsTakenFirst) {
@@ -66,7 +66,7 @@ TEST_F(LostConnectionTest, TheNextRoundAsksANodeThatIsThere) {
   EXPECT_TRUE(other_.Next(proto::DraftCommand::kOpen).has_value());
   const auto request = other_.Next(proto::DraftCommand::kDraft);
   ASSERT_TRUE(request.has_value());
-  EXPECT_EQ(request->draft().stable_length(), 1u);  // it is told everything
+  EXPECT_EQ(request->draft().stable_length(), 1u);  // all stable tokens are sent
   EXPECT_EQ(request->draft().stable_tokens_size(), 1);
   other_.Send(ReplyTo(request->draft()));
   const auto arrivals = Arrivals(1.3);

@@ -8,7 +8,7 @@ namespace {
 TEST(RoundClockTest, TimesAPassAndTellsWhetherAnAnnouncementComesInTime) {
   ManualClock clock;
   RoundClock round(&clock, /*stay_awake_s=*/0.001);
-  EXPECT_TRUE(round.AnnouncementsComeInTime());  // nothing speaks against the first
+  EXPECT_TRUE(round.AnnouncementsComeInTime());  // assumed for the first, without a measurement
   clock.now_s = 5;
   round.PassBegins();
   clock.now_s = 5.010;

@@ -1,4 +1,4 @@
-// The whole round on real (tiny) models without sockets: what comes out must not depend on the
+// Whole rounds with real (tiny) models and without sockets. The result must not depend on the
 // draft.
 #include <gtest/gtest.h>
 
@@ -99,8 +99,8 @@ INSTANTIATE_TEST_SUITE_P(
              "_W" + std::to_string(info.param.width);
     });
 
-// DSBD promises the law, not the text: here only that rounds go on, drafts are accepted and nothing
-// leaks.
+// DSBD keeps the law but not the text. So this test checks only that rounds go on, that drafts are
+// accepted and that nothing leaks.
 TEST(DsbdRoundTest, RunsOnRealModelsAndAcceptsAnEqualDraft) {
   test::TempDir target;
   Write(target.path(), 1, 2);

@@ -72,7 +72,7 @@ TEST(SchedulerTest, ForestsShareAPassAndNeverReachBeyondTheEnd) {
     ASSERT_TRUE(scheduler.Admit(&running.back()));
   }
   EXPECT_LE(3 * (scheduler.ForestLimits(running[0]).max_nodes + 1), 64);
-  running[0].params.draft_width = 16;  // a request's own number may fill a pass
+  running[0].params.draft_width = 16;  // a width that a request asks for may fill a pass
   running[0].draft = decoding::DraftSizeOf(running[0].params);
   EXPECT_EQ(scheduler.ForestLimits(running[0]).max_nodes, 63);
   wide.params.plain = true;

@@ -31,7 +31,7 @@ TEST(SequenceTableTest, KeepsTheOrderOfArrivalInEachPhase) {
   table.Move(table.Find(9), SequencePhase::kReady);
   EXPECT_THAT(IdsIn(table, SequencePhase::kReady), ElementsAre(5, 9));
   EXPECT_THAT(IdsIn(table, SequencePhase::kWaiting), ElementsAre(3));
-  table.Move(table.Find(5), SequencePhase::kReady);  // again: last in line
+  table.Move(table.Find(5), SequencePhase::kReady);  // moved again, so it is last
   EXPECT_THAT(IdsIn(table, SequencePhase::kReady), ElementsAre(9, 5));
   EXPECT_EQ(table.First(SequencePhase::kReady)->id, 9u);
   EXPECT_EQ(table.First(SequencePhase::kPrefill), nullptr);

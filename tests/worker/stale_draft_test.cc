@@ -1,4 +1,5 @@
-// Answers of a draft node that nobody awaits: of an old round, of no round, of nobody, twice.
+// Answers of a draft node that nobody awaits: for an old round, for no round, for an unknown
+// session, and repeated.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -22,7 +23,7 @@ class StaleDraftTest : public DraftClientTest {
     reply.mutable_forest()->set_token(0, token);
     return reply;
   }
-  // Nothing comes of the answer. An announcement behind it tells when it has been read.
+  // Sends an answer that must have no effect. An announcement after it shows when it was read.
   void SendToNobody(const proto::DraftReply& reply, double now_s) {
     node_.Send(reply);
     SendAnnouncement();
@@ -57,7 +58,7 @@ TEST_P(StaleDraftTest, ALateForestOfTheRoundBeforeIsNotTakenForThisRounds) {
     const proto::DraftRequest before = Request();
     client_->GaveUp(7, now_s + 0.5);
     Decide();
-    ASSERT_EQ(Ask(now_s + 2), Fallback::kNone);  // a late node is tried again
+    ASSERT_EQ(Ask(now_s + 2), Fallback::kNone);  // a late node is asked again
     const proto::DraftRequest now = Request();
     ASSERT_EQ(now.session_id(), before.session_id());
     ASSERT_NE(now.round(), before.round());
@@ -98,7 +99,7 @@ TEST_P(StaleDraftTest, AnAnswerForNobodyIsPassedOver) {
   SendToNobody(unknown, 1.2);
   node_.Send(ReplyWith(request, 3));
   ExpectForest(3, 1.3);
-  SendToNobody(ReplyWith(request, 9), 1.4);  // again
+  SendToNobody(ReplyWith(request, 9), 1.4);  // the same answer again
   Decide();
   ASSERT_EQ(Ask(2), Fallback::kNone);
   const proto::DraftRequest next = Request();
@@ -107,7 +108,7 @@ TEST_P(StaleDraftTest, AnAnswerForNobodyIsPassedOver) {
   EXPECT_EQ(client_->sessions_on("a"), 0);
 }
 
-// A refusal of a round that was given up closes the session, and tells nobody.
+// A refusal of a round that was given up closes the session. It is not reported.
 TEST_P(StaleDraftTest, ALateRefusalIsPassedOver) {
   Join({{&node_, "a"}});
   ASSERT_EQ(Ask(1), Fallback::kNone);

@@ -1,5 +1,5 @@
-// The leader's loop and a draft node on one thread, turn by turn. The node leaves in the middle, and
-// the sequence goes on from where its last draft has brought it.
+// The leader's loop and a draft node run on one thread, turn by turn. The node leaves in the
+// middle. The sequence goes on from the end of its last draft.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::IsEmpty;
 
-constexpr int kTurnsOfADraft = 5;  // more than it takes
+constexpr int kTurnsOfADraft = 5;  // more than a draft takes
 
 class VanishingDraftNodeTest : public EngineTest {
  protected:
@@ -40,15 +40,15 @@ class VanishingDraftNodeTest : public EngineTest {
   std::unique_ptr<draft_node::DraftService> service_;
 };
 
-// Where DSBD has not filled a layer with drafts it decides no layer more. When all four tokens that
-// may come were drafted, the row of every new root is known then, and without a draft there is no
-// other row that would make a pass.
+// If drafts do not fill a layer, DSBD decides no further layer. If all four possible tokens were
+// drafted, the row of every new root is then already known. Without a draft, no other row would be
+// left for a pass.
 TEST_F(VanishingDraftNodeTest, ARoundWhoseRootsAreAllKnownNeedsNoDraft) {
   decoding::DecodingParams params = Params();
   params.method = decoding::FindMethod("dsbd");
   params.plain = false;
   params.beam_width = params.num_hypotheses = 4;
-  params.warp.logit_bias = {{10, 1e4}, {20, 1e4}};  // no other token comes up
+  params.warp.logit_bias = {{10, 1e4}, {20, 1e4}};  // no other token is possible
   params.warp.temperature = 8;
   params.draft_width = 5;
   params.draft_depth = 1;

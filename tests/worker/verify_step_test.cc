@@ -1,5 +1,5 @@
-// Which rows a sequence has in a step, and what it holds of the KV pool: with known roots, with a
-// forest that finds no room.
+// Which rows a sequence has in a step, and what it holds of the KV pool: with known roots, and with
+// a forest for which there is no room.
 #include "worker/verify_step.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ class FlatRows : public decoding::RowSource {
   std::vector<float> logits_ = std::vector<float>(kTokens, 0.0f);
 };
 
-// Every root with this number of children.
+// A forest of one layer in which every root has this number of children.
 decoding::DraftForest OneLayer(int roots, int children) {
   decoding::DraftForest forest = decoding::DraftForest::Empty(roots);
   for (int root = 0; root < roots; ++root) {
@@ -41,7 +41,7 @@ decoding::DraftForest OneLayer(int roots, int children) {
   return forest;
 }
 
-// More nodes than eight blocks have slots.
+// A forest with more nodes than eight blocks have slots.
 decoding::DraftForest TooLarge(int roots) {
   decoding::DraftForest forest = OneLayer(roots, 60);
   const int first = forest.size();
@@ -55,7 +55,7 @@ decoding::DraftForest TooLarge(int roots) {
   return forest;
 }
 
-// A sequence of three beams that goes from round to round without a model.
+// A sequence of three beams that runs its rounds without a model.
 class Beams {
  public:
   explicit Beams(int num_blocks) : blocks_({.num_blocks = num_blocks, .prefix_cache = false}) {
@@ -80,7 +80,7 @@ class Beams {
       sequence_.known_roots[root].whole.assign(kTokens, 0.0f);
     }
   }
-  // Reserves the rows of the next round. *step gets them.
+  // Reserves the rows of the next round and adds them to *step.
   VerifyRows Rows(model::StepBuilder* step) {
     auto rows = ReserveRows(&sequence_, &blocks_);
     EXPECT_TRUE(rows.ok()) << rows.status();
@@ -116,7 +116,7 @@ TEST(VerifyStepTest, WithAForestAKnownRootNeedsNoRow) {
   EXPECT_EQ(step.rows(), 4);
 }
 
-// A verdict needs a pass. Where all roots are known, a round without a draft runs them again.
+// A verdict needs a pass. If all roots are known, a round without a draft runs them again.
 TEST(VerifyStepTest, WithoutAForestEveryRootHasARow) {
   for (const int known : {0, 1, 3}) {
     SCOPED_TRACE(known);
@@ -129,7 +129,7 @@ TEST(VerifyStepTest, WithoutAForestEveryRootHasARow) {
   }
 }
 
-// The known rows of a forest that is given up count for nothing either.
+// If a forest is given up, its known rows are not used either.
 TEST(VerifyStepTest, AForestWithoutRoomIsGivenUp) {
   Beams beams(8);
   ASSERT_EQ(beams.roots(), 3);
@@ -145,7 +145,7 @@ TEST(VerifyStepTest, AForestWithoutRoomIsGivenUp) {
   EXPECT_EQ(beams.sequence().forest.num_roots, 3);
 }
 
-// The same beams with forests of which none fits, and without: they hold the same.
+// The same beams hold the same blocks with forests that never fit and without forests.
 TEST(VerifyStepTest, WhatAForestWithoutRoomHadTakenIsThereForTheNext) {
   Beams beams(8), plain(8);
   for (int round = 0; round < 10; ++round) {

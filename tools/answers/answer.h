@@ -1,4 +1,4 @@
-// The answer to a request, with what happened in each round. Decoded by a LocalReplica: the
+// The answer to a request, with the results of each round. A LocalReplica decodes it, with the
 // production prefill, forest, verdict and commit. Thread-compatible.
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace coppice::answers {
 
 struct Answer {
-  absl::Status refused;                          // why no decoder or drafter serves it, if so
+  absl::Status refused;                          // the reason, if no decoder or drafter serves it
   std::vector<decoding::Hypothesis> hypotheses;  // best first
   // Of every round:
   std::vector<int> layers;          // decided

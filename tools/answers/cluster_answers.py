@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Answers of a whole cluster over HTTP, tokens and scores: records them, or sends the recorded requests to this build and
-compares. Each request is sent alone and then among others; both must give the recorded answer.
+"""Records the answers of a whole cluster over HTTP, tokens and scores. Or sends the recorded requests to this build and compares
+the answers. Each request is sent alone and then among others; both must give the recorded answer.
 
   cluster_answers.py --tp 2 --dtype f32 --out FILE        records
   cluster_answers.py --compare FILE                       exit status 1 when an answer differs
 
-Half of the requests go to a cluster with a draft node: the methods whose text is a function of seed and target. Half go to
-a cluster without one: all methods, where every round is plain. COPPICE_BIN names the folder of the programs.
+Half of the requests go to a cluster with a draft node. They use the methods whose text depends only on seed and target. The other
+half go to a cluster without a draft node, where every round is plain. They use all methods. COPPICE_BIN names the folder of the
+programs.
 """
 import argparse
 import concurrent.futures
@@ -96,20 +97,20 @@ def make_body(row, decoding, drafted, draw):
 
 
 def make_requests(rows, count, seed, drafted):
-    """Bodies over all methods and decodings in turn; drafted: those of the reproducible methods."""
+    """Request bodies for all methods and decodings in turn. If `drafted`, only for the reproducible methods."""
     pairs = [(row, decoding) for row in rows if row["reproducible"] or not drafted for decoding in row["decodings"]]
     return [make_body(*pairs[i % len(pairs)], drafted, random.Random(f"{seed} {drafted} {i}")) for i in range(count)]
 
 
 def ask(api, body):
-    """The part of the answer that is compared, as it would come back from a file."""
+    """The part of the answer that is compared, as it would be read from a file."""
     status, answer = api.post(body)
     result = outcome(answer) if status == 200 else [status, answer["error"]["code"], answer["error"]["param"]]
     return json.loads(json.dumps(result))
 
 
 def ask_together(api, bodies):
-    """Every answer with others under way, in another order than alone."""
+    """All answers when requests run concurrently, in another order than alone."""
     order = sorted(range(len(bodies)), key=lambda i: (i * 7919) % len(bodies))
     answers = [None] * len(bodies)
     for begin in range(0, len(order), TOGETHER):
@@ -125,7 +126,7 @@ def together(api, bodies):
 
 
 def first_difference(recorded, now, place=""):
-    """Where two answers first differ, as text; None when they are the same."""
+    """Says where two answers first differ, or None if they are the same."""
     if recorded == now and type(recorded) is type(now):
         return None
     if isinstance(recorded, list) and isinstance(now, list) and len(recorded) == len(now):
@@ -134,7 +135,7 @@ def first_difference(recorded, now, place=""):
 
 
 def report(name, bodies, recorded, answers):
-    """Prints how many answers differ, and the first that does; returns the number."""
+    """Prints how many answers differ, and the first that does. Returns the number."""
     differing = [(i, d) for i, d in enumerate(map(first_difference, recorded, answers)) if d]
     print(f"{name}: {len(differing)} of {len(bodies)} answers differ", flush=True)
     for i, difference in differing[:1]:
@@ -180,12 +181,12 @@ def compare(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tp", type=int, default=1, help="recording: ranks of the replica")
-    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="recording: type of the weights")
-    parser.add_argument("--requests", type=int, default=300, help="recording: how many")
-    parser.add_argument("--seed", type=int, default=1, help="recording: which requests")
+    parser.add_argument("--tp", type=int, default=1, help="for a recording: number of ranks of the replica")
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="for a recording: type of the weights")
+    parser.add_argument("--requests", type=int, default=300, help="for a recording: number of requests")
+    parser.add_argument("--seed", type=int, default=1, help="for a recording: which requests")
     action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--out", help="file that receives the recording")
+    action.add_argument("--out", help="file to write the recording to")
     action.add_argument("--compare", help="recording to compare with")
     options = parser.parse_args()
     sys.exit(1 if (record(options) if options.out else compare(options)) else 0)

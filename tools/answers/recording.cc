@@ -60,7 +60,7 @@ absl::Status ParseLine(const std::string& text, bool first, Recording* recording
   return absl::OkStatus();
 }
 
-// Keys of either object, the most telling about a difference first.
+// The keys of both objects, in the order in which differences are most useful.
 std::vector<std::string> KeysOf(const Json& a, const Json& b) {
   std::set<std::string> keys;
   for (const Json* json : {&a, &b}) {

@@ -61,7 +61,8 @@ class Draws {
   uint32_t number_, next_ = 0;
 };
 
-// The first 5 to 30 tokens of a prompt; one in eight a whole prompt, one in four random tokens.
+// The first 5 to 30 tokens of a prompt. In one of eight cases a whole prompt, in one of four random
+// tokens.
 std::vector<TokenId> DrawPrompt(const RequestSource& source, Draws* draws) {
   std::vector<TokenId> prompt =
       source.prompts[draws->Below(static_cast<int>(source.prompts.size()))];
@@ -75,8 +76,8 @@ std::vector<TokenId> DrawPrompt(const RequestSource& source, Draws* draws) {
   return prompt;
 }
 
-// Tokens of the prompt are likely in the text, so as stop ids they end it and as biases they
-// matter.
+// Tokens of the prompt are likely in the text. So stop ids among them end the text, and biases on
+// them have an effect.
 TokenId DrawToken(const RequestSource& source, const std::vector<TokenId>& prompt, Draws* draws) {
   return draws->OneIn(4) ? draws->Below(source.vocab_size)
                          : prompt[draws->Below(static_cast<int>(prompt.size()))];
@@ -95,7 +96,7 @@ void DrawWarp(const RequestSource& source, const AnswerRequest& request, bool jo
     warp.temperature = draws->Of({1.0, 1.0, 0.0});
     return;
   }
-  // Beam sampling has no temperature 0; a few requests ask for it and are refused.
+  // Beam sampling has no temperature 0. A few requests use it and are refused.
   const bool zero =
       params->kind == decoding::DecodingKind::kMultinomial ? draws->OneIn(4) : draws->OneIn(40);
   warp.temperature = zero ? 0 : draws->Of({0.6, 1.0, 1.3});
@@ -134,7 +135,7 @@ void DrawOptions(Draws* draws, decoding::DecodingParams* params) {
   params->joint_tokens = draws->Between(1, 5);
 }
 
-// Restricts the fields to what the method reads and serves, except in a few requests.
+// Restricts the fields to those that the method reads and serves, except in a few requests.
 void FitOptions(const decoding::MethodRow* row, Draws* draws, decoding::DecodingParams* params) {
   if (row == nullptr || draws->OneIn(24)) return;
   if (row->form == decoding::DraftForm::kPath)

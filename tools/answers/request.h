@@ -16,7 +16,7 @@ struct AnswerRequest {
   int number = 0;  // from 0
   std::vector<TokenId> prompt;
   std::string method = "auto";             // a row's name, "auto", or "none": nothing is drafted
-  decoding::DecodingParams params;         // all but the method
+  decoding::DecodingParams params;         // all except the method
   int forest_width = 0, forest_depth = 0;  // of every draft; 0 = no drafts
   int late = 0;                            // > 0: every late-th round gets no draft and is plain
 };
@@ -29,8 +29,8 @@ struct RequestSource {
 };
 
 // Request `number` of a source: a pure function of both, in integer arithmetic. Successive numbers
-// go through every method of the table, "auto" and "none" included, with every decoding that it
-// serves. The other parameters are drawn. A few requests ask for something that no decoder serves.
+// go through every method of the table, "auto" and "none", with every decoding that it serves. The
+// other parameters are drawn at random. A few requests are not served by any decoder.
 AnswerRequest MakeRequest(const RequestSource& source, int number);
 // The parameters with their method. InvalidArgument: no such method.
 absl::StatusOr<decoding::DecodingParams> ParamsOf(const AnswerRequest& request);

@@ -1,4 +1,4 @@
-// Acceptance calculators against exact values and linear programs: docs/algorithms.md 7.
+// Acceptance calculators compared with exact values and linear programs: docs/algorithms.md 7.
 #include <algorithm>
 
 #include "base/deterministic_math.h"

@@ -1,4 +1,4 @@
-// Whole decodes that are functions of seed and target: PF-Gumbel, HG-WOR, beam search, plain and
+// Whole decodes that depend only on seed and target: PF-Gumbel, HG-WOR, beam search, plain and
 // speculative, with and without an end of sequence. docs/algorithms.md 3.5, 5.7-5.9, 8.
 #include <algorithm>
 #include <functional>
@@ -75,7 +75,7 @@ Decode Run(const test::HashLm& lm, const decoding::DecodingParams& params,
   return decode;
 }
 
-// Null, and a failed case, when the parameters are refused.
+// If the parameters are refused, fails the case and returns null.
 std::unique_ptr<decoding::BeamDecoder> Make(const decoding::DecodingParams& params,
                                             CaseCheck* check) {
   absl::StatusOr<std::unique_ptr<decoding::BeamDecoder>> decoder =

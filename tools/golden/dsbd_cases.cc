@@ -1,5 +1,5 @@
-// One DSBD layer against exact laws: docs/algorithms.md 5.1-5.3, every choice of production code
-// enumerated.
+// One DSBD layer compared with exact laws: docs/algorithms.md 5.1-5.3. All choices of production
+// code are enumerated.
 #include <algorithm>
 #include <map>
 

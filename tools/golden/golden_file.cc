@@ -16,7 +16,7 @@ namespace coppice::golden {
 namespace {
 
 struct Algorithm {
-  absl::string_view name;  // how the file's field `algorithm` begins
+  absl::string_view name;  // the start of the file's field `algorithm`
   CaseRunner run;
 };
 
@@ -63,7 +63,7 @@ const Algorithm* FindAlgorithm(const std::string& algorithm) {
   return nullptr;
 }
 
-// Malformed cases fail with what the JSON reader says.
+// Malformed cases fail with the message of the JSON reader.
 CaseCheck RunCase(CaseRunner run, const Json& item, std::string* error) {
   CaseCheck check;
   try {

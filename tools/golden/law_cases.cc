@@ -30,7 +30,7 @@ void RunBeamSampling(const Json& inputs, const Json& expected, CaseCheck* check)
   for (const Json& row : inputs.at("rows")) rows.push_back(RowOf(Vec(row)));
   const int vocab = static_cast<int>(Vec(inputs.at("rows").at(0)).size());
   std::vector<decoding::LawBeam> listed, merged,
-      once;                  // copies apart, merged with multiplicity, as a set
+      once;                  // copies separate, merged with multiplicity, as a set
   std::map<int, int> place;  // beam -> index in merged
   for (int b = 0; b < static_cast<int>(weights.size()); ++b) {
     decoding::LawBeam beam{static_cast<uint64_t>(b), Log(weights[b]), 1, &rows[b]};

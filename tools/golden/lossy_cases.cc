@@ -1,4 +1,4 @@
-// The lossy methods, drafter and decoder of production: docs/algorithms.md 6.1-6.3.
+// The lossy methods, with the production drafter and decoder: docs/algorithms.md 6.1-6.3.
 #include <map>
 #include <memory>
 #include <utility>

@@ -18,7 +18,7 @@ namespace {
 constexpr double kLogitTolerance = 1e-5;  // max |difference| / max |logit|, f32 against float64
 constexpr double kNllTolerance = 1e-4;    // nats
 
-// One sequence that grows by tokens; every pass gives the logits after each new token.
+// One sequence that is extended by tokens. Every pass gives the logits after each new token.
 class Continuation {
  public:
   explicit Continuation(model::ModelRunner* runner) : runner_(runner) {

@@ -63,7 +63,7 @@ void CheckLayer(const std::string& name, const decoding::LayeredDecoder& decoder
                want.at("full"));
 }
 
-// Coins in order; a removed draft has none.
+// Checks the coins in order. A removed draft has none.
 void CheckCoins(const std::string& name, const Seeding& seeding, const RecordedChoices& decided,
                 const Json& coins, size_t* next, CaseCheck* check) {
   for (const Json& want : coins) {

@@ -88,7 +88,7 @@ void RunSeededSequence(const Json& inputs, const Json& expected, CaseCheck* chec
     check->Equal("token", emitted.at(0), expected.at("token"));
     const int matched = decoding::FindDraft(forest.token, emitted.at(0));
     check->Equal("matched_draft", matched, expected.at("matched_draft"));
-    if (matched >= 0) return;  // the round goes on behind the matched draft
+    if (matched >= 0) return;  // the round goes on after the matched draft
   } else {
     check->Equal("draft", forest.token, expected.at("draft"));
     check->Equal("accepted", verdict.stats.accepted_nodes, expected.at("accepted"));

@@ -1,5 +1,5 @@
-// Whole rounds of one sequence: docs/algorithms.md 4.1, 4.6 and 4.7. Production decoders and
-// drafters, every choice enumerated.
+// Whole rounds of one sequence: docs/algorithms.md 4.1, 4.6 and 4.7. All choices of the production
+// decoders and drafters are enumerated.
 #include <map>
 
 #include "absl/strings/str_cat.h"

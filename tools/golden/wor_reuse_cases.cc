@@ -1,5 +1,5 @@
-// One layer verified with reuse against exact laws: docs/algorithms.md 5.5, every choice of
-// production code enumerated, drafts fixed or drawn.
+// One layer verified with reuse, compared with exact laws: docs/algorithms.md 5.5. All choices of
+// production code are enumerated. Drafts are fixed or drawn.
 #include "absl/strings/str_cat.h"
 #include "decoding/layer/wor_reuse_layer.h"
 #include "testing/enumerate_choices.h"

@@ -95,7 +95,7 @@ class CellRun {
       sums_.width.Add(group, verdict.outputs_by_layer[layer], 1);
       sums_.distinct.Add(group, verdict.distinct_by_layer[layer], 1);
     }
-    // A layer that ends the sequence does not show whether the next could have been decided.
+    // After a layer that ends the sequence, it is unknown whether the next could have been decided.
     const int64_t tried = std::min<int64_t>(drafted, stats.layers - (decoder.finished() ? 1 : 0));
     for (int64_t layer = 0; layer < tried; ++layer) {
       sums_.acceptance[layer].Add(group, stats.layers > layer + 1, 1);

@@ -1,5 +1,5 @@
-// One cell of the laboratory: one method with one draft shape, run over many sequences, and what
-// was counted. Thread-compatible.
+// One cell of the laboratory: one method with one draft shape, run over many sequences, and the
+// results. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct CellResult {
   std::vector<Estimate> acceptance;
   Estimate accepted_width;  // distinct drafted nodes that became beams, per drafted layer reached
   Estimate width;           // outputs of a layer, copies counted
-  Estimate distinct_beams;  // of which distinct paths
+  Estimate distinct_beams;  // distinct paths among these
   Estimate log_likelihood;  // of the chosen hypothesis: unwarped target, nats per token
   Estimate score;           // the same by the method's own score, warped
   Estimate tokens;          // of the chosen hypothesis

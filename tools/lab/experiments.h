@@ -1,5 +1,5 @@
-// The named experiments of the laboratory. Each varies what a table or figure of the papers varies,
-// on any pair. Values.
+// The named experiments of the laboratory. Each varies the same parameters as a table or figure of
+// the papers, on any pair. Values.
 #pragma once
 
 #include <string>

@@ -24,8 +24,8 @@ constexpr decoding::DecodingKind kAllKinds[] = {
     decoding::DecodingKind::kMultinomial, decoding::DecodingKind::kBeamSampling,
     decoding::DecodingKind::kBeamSamplingWithoutReplacement, decoding::DecodingKind::kBeamSearch};
 
-// Whether a method may be given this parameter as an option: a scalar of drafts and methods, except
-// the draft's width and depth, which are lists of the grid.
+// True if this parameter can be an option of a method: a scalar of drafts and methods, except the
+// draft's width and depth, which are lists of the grid.
 bool IsOption(const decoding::ParameterRow& row) {
   const bool of_drafts =
       row.read_by == decoding::ReadBy::kOption || row.read_by == decoding::ReadBy::kDrafting;

@@ -31,8 +31,8 @@ struct GridCells {
   std::vector<SkippedCell> skipped;  // combinations that the table or the parameters refuse
 };
 
-// `base` has what all cells share: max_tokens, stop_ids, draft_support. InvalidArgument names an
-// invalid name, option, warp or number, or says that no cell is left.
+// `base` has the parameters that all cells share: max_tokens, stop_ids, draft_support.
+// InvalidArgument names an invalid name, option, warp or number, or says that no cell is left.
 absl::StatusOr<GridCells> MakeCells(const Grid& grid, const decoding::DecodingParams& base);
 
 }  // namespace coppice::lab

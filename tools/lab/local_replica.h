@@ -41,8 +41,8 @@ class LocalReplica {
   int max_positions() const;
   bool has_draft() const { return draft_ != nullptr; }
 
-  // Starts a sequence and prefills all of its prompt but the last token. InvalidArgument: empty
-  // prompt, or parameters that no decoder serves.
+  // Starts a sequence and prefills its prompt except the last token. InvalidArgument: the prompt is
+  // empty, or no decoder serves the parameters.
   absl::Status Open(const std::vector<TokenId>& prompt, const decoding::DecodingParams& params,
                     bool drafts);
   const decoding::BeamDecoder& decoder() const { return *sequence_->decoder; }

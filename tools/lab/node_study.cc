@@ -158,7 +158,7 @@ Estimate Mean(const Nodes& nodes, const Values& values) {
   return sample.Get();
 }
 
-// The columns of one warp and n.
+// The columns for one warp and one n.
 class Columns {
  public:
   Columns(const Nodes& nodes, NodeResult* result) : nodes_(nodes), result_(result) {}

@@ -41,7 +41,7 @@ struct NodeResult {
   std::vector<NodeColumn> columns;
 };
 
-// Calls progress with the name of what is being measured.
+// Calls progress with the name of the current measurement.
 absl::StatusOr<std::vector<NodeResult>> RunNodeStudy(
     const NodeStudyOptions& options, ModelPair* pair,
     const std::function<void(const std::string&)>& progress);

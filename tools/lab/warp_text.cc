@@ -17,7 +17,7 @@ bool IsNumberOfWarp(const decoding::ParameterRow& row) {
   return row.group == decoding::ParameterGroup::kWarp && row.scalar();
 }
 
-// The name of the parameter, but T for the temperature.
+// The name of the parameter, or T for the temperature.
 absl::string_view Letter(const decoding::ParameterRow& row) {
   return absl::string_view(row.name) == "temperature" ? "T" : row.name;
 }
@@ -58,7 +58,7 @@ std::string WarpText(const decoding::WarpParams& warp) {
   params.warp = warp;
   std::string text;
   for (const decoding::ParameterRow& row : decoding::Parameters()) {
-    const bool first = text.empty();  // the temperature, which is always there
+    const bool first = text.empty();  // the temperature, which is always written
     if (!IsNumberOfWarp(row) || (!first && decoding::IsNeutral(row, params))) continue;
     std::visit(
         [&](auto value) { absl::StrAppend(&text, first ? "" : "/", Letter(row), "=", value); },

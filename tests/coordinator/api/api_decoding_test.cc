@@ -1,5 +1,5 @@
-// How a request says what to decode and how to speculate: what follows from what, which
-// combinations are refused, and that the table of methods decides.
+// The fields of a request that choose the decoding and the speculation: what follows from them,
+// which combinations are refused, and that the table of methods decides this.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -136,7 +136,7 @@ TEST(Api, Speculative) {
   EXPECT_EQ(request.params.min_width, 2);
 }
 
-// Whatever rows the table has: each is served as it says, and nothing else of it.
+// Each method is served exactly as its row of the table says, whatever rows there are.
 TEST(Api, TheMethodTableDecides) {
   const auto body = [](const decoding::MethodRow& row, decoding::DecodingKind kind,
                        const std::string& fields, bool allow_lossy = true) {

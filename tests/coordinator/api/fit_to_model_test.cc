@@ -1,4 +1,4 @@
-// A request meets the limits of the model that serves it.
+// Requests are checked against the limits of the model that serves them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +51,8 @@ TEST(FitToModel, RefusesWhatNoReplicaCanHold) {
   EXPECT_THAT(error->message, HasSubstr("has 10"));
 }
 
-// 8 beams and 2^24 tokens: 2^30 values of noise a layer where every output is a draw over all.
+// 8 beams and 2^24 tokens: if every output is a draw over all tokens, a layer needs 2^30 values of
+// noise.
 TEST(FitToModel, RefusesDecisionsThatWouldHoldUpEveryOtherSequence) {
   ModelLimits limits = Limits();
   limits.vocab_size = 1 << 24;
@@ -83,8 +84,8 @@ TEST(FitToModel, BeamsMayNeedAChainEach) {
             3 + 4 * 2 + (8 * 6 + 8) / 16 + 1 + 4 + 5);
 }
 
-// A path of 16 layers has 16 nodes, other forms have 4 x 16, a tree has its own number; what drafts
-// nothing keeps the target's own beams instead.
+// A path of 16 layers has 16 nodes. A static tree has its own number of nodes. Other forms have
+// 4 x 16. Without drafts, room for the target's own beams is reserved instead.
 TEST(FitToModel, TheForestThatIsReservedHasTheFormOfTheMethod) {
   for (const decoding::MethodRow& row : decoding::Methods()) {
     if (row.serves != std::vector<decoding::DecodingKind>{decoding::DecodingKind::kMultinomial})
@@ -97,7 +98,7 @@ TEST(FitToModel, TheForestThatIsReservedHasTheFormOfTheMethod) {
       params.draft_beams = 1;
       EXPECT_EQ(forest(), 1) << row.name;
       params.draft_beams = 4;
-      params.joint_tokens = 3;  // a block for each branch, one for all rows, and 4 - 1 more to fill
+      params.joint_tokens = 3;  // a block for each branch, one for all rows, and 4 - 1 more
       EXPECT_EQ(forest(), row.reads("draft_beams") ? 4 * 1 + 1 + 3 : 1) << row.name;
       continue;
     }

@@ -1,4 +1,4 @@
-// Every scalar of the parameter table through a request's JSON.
+// Every scalar of the parameter table, read from the JSON of a request.
 #include "coordinator/api/parameter_fields.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ std::vector<const decoding::ParameterRow*> Rows() {
   return rows;
 }
 
-// The ends of a request's range, as GET /v1/models gives them or the vocabulary and the beam width.
+// The ends of a field's range: from GET /v1/models, or given by the vocabulary or the beam width.
 json End(const decoding::ParameterRow& row, const char* which) {
   for (const auto& listed : ParametersJson(ApiLimits())) {
     if (listed["name"] != row.field() || listed["object"] != row.object) continue;
@@ -119,7 +119,7 @@ TEST(ParameterFieldsTest, AnotherTypeIsRefusedByName) {
          {json("1"), flag ? json(1) : json(true), json::array({1}), json::object({{"1", 1}})}) {
       const Reading reading = Read(row->object, {{row->field(), value}});
       ASSERT_TRUE(reading.error) << row->name << " " << value;
-      // Where a word stands for 0, another word is a wrong value.
+      // If a word stands for 0, any other word is an invalid value.
       EXPECT_EQ(reading.error->code,
                 row->zero_word != nullptr && value.is_string() ? "invalid_value" : "invalid_type");
     }

@@ -40,7 +40,7 @@ class DispatcherTest : public ::testing::Test {
     message.mutable_heartbeat()->mutable_status()->set_still_s(still_s);
     dispatcher_.OnNodeMessage(peer, message);
   }
-  // How many times a peer was told that it is given up.
+  // How many times a peer was told that it has been given up.
   int GivenUps(const std::string& peer) const {
     return static_cast<int>(std::count_if(sent_.begin(), sent_.end(), [&](const auto& sent) {
       return sent.first == peer && sent.second.has_given_up();

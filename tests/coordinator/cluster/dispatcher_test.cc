@@ -1,4 +1,5 @@
-// Queue, deadlines and what nodes may say; nodes that are lost: lost_node_test.cc.
+// The queue, deadlines, and messages of nodes that are refused. For lost nodes see
+// lost_node_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -128,11 +129,11 @@ TEST_F(DispatcherTest, AnUpdateThatCannotBeIsCountedAndCancelledAtItsNode) {
   EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-0\"} 1\n"));
   EXPECT_TRUE(dispatcher_.idle());
   EXPECT_EQ(dispatcher_.router().reserved("replica-0"), 0);
-  Finish("replica-0", id);  // after the end: nobody's any more
+  Finish("replica-0", id);  // the sequence has already ended
   EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_bad_updates_total{replica=\"replica-0\"} 1\n"));
 }
 
-// A node whose beats make no sense is as good as silent.
+// A node with impossible heartbeats counts as silent.
 TEST_F(DispatcherTest, AHeartbeatThatCannotBeIsCountedAndDoesNotKeepANode) {
   JoinReplica("replica-0");
   JoinReplica("replica-1");
@@ -185,7 +186,8 @@ TEST_F(DispatcherTest, ADrainRefuses) {
   EXPECT_TRUE(sent_.back().second.has_stop());
 }
 
-// Requests come, end, go and time out at random while replicas come and go: nothing is left over.
+// Requests start, end, are cancelled and time out at random while replicas come and go. Nothing is
+// left over.
 TEST_F(DispatcherTest, RandomLifeLeavesNothingBehind) {
   std::mt19937 random(7);
   std::vector<std::shared_ptr<FakeExchange>> exchanges;

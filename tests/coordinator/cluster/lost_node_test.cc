@@ -1,4 +1,4 @@
-// What becomes of the requests of a replica that is lost, and of the replica when it comes back.
+// What happens to the requests of a lost replica, and to the replica when it comes back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ TEST_F(DispatcherTest, ALostReplicasRequestsAreStartedElsewhereUnderNewIds) {
   dispatcher_.Tick();  // replica-0 has been silent for 1.8 s
   ASSERT_EQ(Started("replica-1").size(), 1);
   EXPECT_NE(Started("replica-1")[0], Started("replica-0")[0]);
-  Finish("replica-0", Started("replica-0")[0]);  // too late: not wanted any more
+  Finish("replica-0", Started("replica-0")[0]);  // too late: the request has moved
   EXPECT_FALSE(exchange->reply);
   Finish("replica-1", Started("replica-1")[0]);
   EXPECT_EQ(exchange->reply->status, 200);
@@ -37,7 +37,7 @@ TEST_F(DispatcherTest, AReplicaWithoutStepsIsToldToEndAndItsRequestsGoOn) {
   EXPECT_EQ(registry_.Find("replica-0")->state, NodeState::kLost);
   EXPECT_EQ(GivenUps("replica-0"), 1);
   ASSERT_EQ(Started("replica-1").size(), 1);
-  Beat("replica-0", /*still_s=*/0);  // it steps again, too late
+  Beat("replica-0", /*still_s=*/0);  // it makes steps again, but too late
   EXPECT_EQ(GivenUps("replica-0"), 2);
   EXPECT_EQ(registry_.Find("replica-0")->state, NodeState::kLost);
   Finish("replica-0", Started("replica-0")[0]);
@@ -56,7 +56,7 @@ TEST_F(DispatcherTest, WithoutAnotherReplicaALostOnesRequestsEndAsReplicaLost) {
   clock_.now_s = 4.9;
   dispatcher_.Tick();
   EXPECT_FALSE(exchange->reply);
-  const auto fresh = Submit();  // has lost nothing: waits for a replica until its own deadline
+  const auto fresh = Submit();  // was on no lost replica: waits for one until its own deadline
   clock_.now_s = 5.1;
   dispatcher_.Tick();
   ASSERT_TRUE(exchange->reply);
@@ -81,8 +81,9 @@ TEST_F(DispatcherTest, AReplicaThatComesInTimeTakesWhatALostOneHad) {
   EXPECT_EQ(exchange->reply->status, 200);
 }
 
-// A replica that was silent and comes back still runs what has gone elsewhere: it is told to drop
-// that before it gets anything new, whether it beats again or registers again.
+// A replica that was silent and comes back still runs requests that have moved to another replica.
+// It must be told to drop them before it gets anything new, whether it sends a heartbeat or
+// registers.
 TEST_F(DispatcherTest, AReplicaThatComesBackIsToldToDropWhatWentElsewhere) {
   for (const bool registers : {false, true}) {
     JoinReplica("replica-0");

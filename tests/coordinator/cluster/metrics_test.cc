@@ -48,7 +48,7 @@ TEST(Metrics, CountersOfANodeAreFollowedOverItsRestart) {
   metrics.NodeStatus(Replica(15));
   const std::string series = "coppice_prefix_cache_queries_total{replica=\"replica-0\"} ";
   EXPECT_THAT(metrics.Text(), HasSubstr(series + "15\n"));
-  metrics.NodeStatus(Replica(4));  // a new process counts from 0
+  metrics.NodeStatus(Replica(4));  // a new process starts to count at 0
   EXPECT_THAT(metrics.Text(), HasSubstr(series + "19\n"));
   EXPECT_THAT(metrics.Text(),
               HasSubstr("coppice_kv_cache_usage_perc{replica=\"replica-0\"} 0.25\n"));

@@ -30,7 +30,8 @@ class NodeRegistryTest : public ::testing::Test {
     status.set_still_s(still_s);
     registry_.OnHeartbeat(peer, status);
   }
-  // Who is lost until then; as the coordinator does, it looks more often than nodes beat.
+  // The nodes that are lost until then. Looks more often than nodes send heartbeats, as the
+  // coordinator does.
   std::vector<std::string> LostUntil(double end_s) {
     std::vector<std::string> lost;
     while (clock_.now_s < end_s) {
@@ -61,7 +62,7 @@ TEST_F(NodeRegistryTest, ThreeMissedBeatsAreALoss) {
   EXPECT_EQ(registry_.Find("replica-0")->why_lost, "");
 }
 
-// A coordinator that was stopped itself has heard nobody; that is nobody's silence.
+// A coordinator that was stopped has heard no node. That does not make the nodes silent.
 TEST_F(NodeRegistryTest, TimeInWhichTheCoordinatorDidNotRunIsNoSilence) {
   Join("a", WorkerRegistration("replica-0"));
   EXPECT_THAT(LostUntil(1.0), IsEmpty());
@@ -99,7 +100,7 @@ TEST_F(NodeRegistryTest, AnIdleNodeIsNotStuck) {
   }
 }
 
-// Progress is what the node's clock says: a late beat adds nothing.
+// The node's own clock says how long it has made no progress. A late heartbeat adds nothing.
 TEST_F(NodeRegistryTest, ABeatThatComesLateIsNoStandstill) {
   Join("a", WorkerRegistration("replica-0"));
   Beat("a", /*still_s=*/9.9);
@@ -117,8 +118,8 @@ TEST_F(NodeRegistryTest, AGivenUpNodeStaysLostThoughItStepsAgain) {
   EXPECT_TRUE(registry_.Find("replica-0")->given_up);
 }
 
-// Whoever looks like it, such as a process of the same id in a new container, must show that it
-// gets on before it gets work.
+// A node that registers under a given-up name may be the same hung process, or another process with
+// the same id in a new container. It must show progress before it gets work.
 TEST_F(NodeRegistryTest, AGivenUpNodeThatRegistersAgainIsReadyWhenABeatShowsThatItGetsOn) {
   Join("a", WorkerRegistration("replica-0"));
   Beat("a", /*still_s=*/11);
@@ -134,7 +135,8 @@ TEST_F(NodeRegistryTest, AGivenUpNodeThatRegistersAgainIsReadyWhenABeatShowsThat
   EXPECT_THAT(LostUntil(0.3), IsEmpty());
 }
 
-// Stopped whole and come back: its clock does not count the time in which it did not run.
+// The whole process was stopped and has come back. Its clock does not count the time in which it
+// did not run.
 TEST_F(NodeRegistryTest, ASilentNodeIsTakenBackByABeatThatShowsProgress) {
   Join("a", WorkerRegistration("replica-0"));
   EXPECT_THAT(LostUntil(20), ElementsAre("replica-0"));

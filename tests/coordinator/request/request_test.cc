@@ -197,7 +197,7 @@ TEST_F(RequestTest, WithoutReproductionOnlyAnUnshownRequestIsReplayed) {
   EXPECT_EQ(exchange_->body()["choices"][0]["text"], "xy");
 }
 
-// Best of 3 with a score that has no order: it must not reach the sort.
+// Best of 3 with a NaN score. It must not reach the sort, since NaN has no order.
 TEST_F(RequestTest, ANanScoreFailsTheRequestAndIsNamed) {
   GenerateRequest generate;
   generate.n = 2;

@@ -5,7 +5,7 @@
 namespace coppice::coordinator {
 namespace {
 
-// What comes out when the text arrives in pieces of `size` bytes.
+// The text that is shown when the text arrives in pieces of `size` bytes.
 std::string Shown(const std::vector<std::string>& stops, bool include, const std::string& text,
                   size_t size, std::string* matched = nullptr) {
   StopMatcher matcher(stops, include);

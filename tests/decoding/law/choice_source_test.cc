@@ -1,5 +1,5 @@
-// Draws without replacement from whole rows and from listed ones: the same entries in the same
-// order, however they are found; and the walk of docs/algorithms.md 8 over them.
+// Draws without replacement from whole rows and from lists give the same entries in the same order.
+// And the walk of docs/algorithms.md 8 over them.
 #include "decoding/law/choice_source.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class RandomRows : public RowSource {
   std::vector<float> logits_;
 };
 
-// A layer of three beams, the second of which keeps `top_k` tokens, or all of them.
+// A layer of three beams. The second keeps `top_k` tokens or all of them.
 class Layer {
  public:
   Layer(uint64_t seed, int top_k) {
@@ -88,7 +88,7 @@ TEST(ChoiceSourceTest, TokensRemovedAtOnceAreThoseRemovedOneByOne) {
   }
 }
 
-// All entries ranked by their keys, walked as section 8 says.
+// All entries, ranked by their keys and walked as section 8 says.
 TEST(ChoiceSourceTest, DistinctSlotsWalkTheWholeRanking) {
   int ended = 0;
   for (uint64_t seed = 0; seed < 24; ++seed) {

@@ -1,5 +1,5 @@
-// p_beam of one layer against the flat warp written as plainly as the text (testing/flat_warp.h),
-// for target rows in either form and for draft rows.
+// p_beam of one layer against the flat warp, which is written directly from the specification
+// (testing/flat_warp.h), for target rows in both forms and for draft rows.
 #include "decoding/law/joint_law.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ void ExpectNear(const std::vector<double>& got, const std::vector<double>& want)
   }
 }
 
-// Log-probabilities in steps, so that ties inside a row are common.
+// Log-probabilities are rounded to steps, so ties inside a row are common.
 test::FlatLayer RandomLayer(uint64_t seed, int beams, int vocab) {
   test::FlatLayer layer;
   const auto uniform = [&](int beam, int i) {
@@ -96,7 +96,7 @@ TEST(JointLawTest, TargetLawIsTheFlatWarp) {
       JointLaw law(warp);
       const std::vector<double> flat = test::FlatWarp(layer, warp);
       ExpectNear(test::FlatMass(law.Make(law_beams), vocab), flat);
-      for (size_t i = 0; i < flat.size(); ++i) {  // ls takes the unwarped log p
+      for (size_t i = 0; i < flat.size(); ++i) {  // the unwarped log p is added to ls
         if (flat[i] == 0) continue;
         const int b = static_cast<int>(i) / vocab, v = static_cast<int>(i) % vocab;
         ASSERT_NEAR(rows[b]->Find(v).score_log_prob, layer.log_probs[b][v], 1e-12);
@@ -108,7 +108,7 @@ TEST(JointLawTest, TargetLawIsTheFlatWarp) {
 TEST(JointLawTest, DraftLawIsTheFlatWarpOfTheShippedRows) {
   uint64_t seed = 1000;
   for (WarpParams warp : Warps()) {
-    warp.logit_bias.clear();  // DraftRow has added it
+    warp.logit_bias.clear();  // DraftRow has already added it
     const test::FlatLayer layer = RandomLayer(++seed, 3, 12);
     std::vector<Distribution> rows;
     std::vector<LawBeam> law_beams;
@@ -122,7 +122,7 @@ TEST(JointLawTest, DraftLawIsTheFlatWarpOfTheShippedRows) {
   }
 }
 
-// Four copies of a path weigh 4^(1/T), not 4.
+// Four copies of a path have weight 4^(1/T), not 4.
 TEST(JointLawTest, CountsMultiplicityBeforeTheTemperature) {
   const Distribution certain{{0}, {0.0}};
   const std::vector<LawBeam> beams = {{1, -1, 4, &certain, nullptr}, {2, -1, 1, &certain, nullptr}};

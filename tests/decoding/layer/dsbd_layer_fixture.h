@@ -26,7 +26,7 @@ inline test::ExactLaw IidLaw(const LayerLaw& p, int width) {
   return law;
 }
 
-// The largest difference, over all widths that occur, of the law given the width from iid P.
+// The largest distance from iid P, over all widths that occur, of the law given the width.
 inline double WorstGivenWidth(const test::ExactLaw& law, const LayerLaw& p) {
   std::map<size_t, double> mass;
   for (const auto& [outcome, probability] : law) mass[outcome.size()] += probability;

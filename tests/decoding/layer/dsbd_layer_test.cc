@@ -1,5 +1,5 @@
-// One DSBD layer, every choice enumerated: exact for every draft law, width rule and survivor rule;
-// wrong for every known wrong variant (docs/algorithms.md 5.1-5.3, 9).
+// One DSBD layer with all choices enumerated. Its law is exact for every draft law, width rule and
+// survivor rule (docs/algorithms.md 5.1-5.3, 9).
 #include "decoding/layer/dsbd_layer.h"
 
 #include <set>

@@ -1,5 +1,5 @@
-// Known wrong variants of one DSBD layer: the comparison of dsbd_layer_test must fail for each, by
-// the margin stated.
+// Known wrong variants of one DSBD layer. The comparison of dsbd_layer_test must fail for each, by
+// the stated margin.
 #include <algorithm>
 #include <functional>
 #include <vector>
@@ -51,8 +51,8 @@ class DsbdNegativeControl : public DsbdLayer {
   }
 };
 
-// The printed variants on p = (7, 8, 6, 4)/25, q = (12, 7, 3, 10)/32, m = 3, W = 2: their distances
-// were worked out apart from this code, by summing over all drafts.
+// The variants as printed, for p = (7, 8, 6, 4)/25, q = (12, 7, 3, 10)/32, m = 3, W = 2. Their
+// distances were computed independently of this code, by summing over all drafts.
 TEST_F(DsbdNegativeControl, PrintedVariantsAreAsFarOffAsWorkedOut) {
   Use({"four entries", {{1, 1, {7, 8, 6, 4}}}, {{1, 1, {12, 7, 3, 10}}}, {0}});
   const auto bias = [&](const std::function<LayerResult(std::vector<Entry>, ChoiceSource*)>& run) {
@@ -80,12 +80,12 @@ TEST_F(DsbdNegativeControl, PrintedVariantsAreAsFarOffAsWorkedOut) {
                 ResidualFromTarget wrong(choices, &layer_.p);
                 return verify(drafts, &wrong);
               }),
-              0.1189, 1e-4);  // E5: all missing from P
+              0.1189, 1e-4);  // E5: all missing outputs from P
   EXPECT_NEAR(bias([&](const std::vector<Entry>& drafts, ChoiceSource* choices) {
                 AllFromResidual wrong(choices);
                 return verify(drafts, &wrong);
               }),
-              0.0790, 1e-4);  // E5: all from the residual
+              0.0790, 1e-4);  // E5: all missing outputs from the residual
   EXPECT_NEAR(bias([&](const std::vector<Entry>& drafts, ChoiceSource* choices) {
                 const LayerResult result = verify(drafts, choices);
                 return result.full ? result : DrawLayer(layer_.p, 2, choices);
@@ -125,7 +125,7 @@ TEST_F(DsbdNegativeControl, LiteralLineTenIsAsFarOffAsWorkedOut) {
               0.1651, 1e-4);
 }
 
-// E1: at m = W = 1 the printed rule outputs q instead of p; section 7's worked example.
+// E1: for m = W = 1, the printed rule outputs q instead of p. The example of section 7.
 TEST_F(DsbdNegativeControl, PrintedRatioOutputsTheProposal) {
   Use({"worked example", {{1, 1, {2, 1, 1}}}, {{1, 1, {1, 1, 2}}}, {0}});
   const test::ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
@@ -234,7 +234,7 @@ TEST_F(DsbdNegativeControl,
 }
 
 TEST_F(DsbdNegativeControl,
-       WidthFromDistinctDraftsIsRejected) {  // E9: the width must not tell the drafted values
+       WidthFromDistinctDraftsIsRejected) {  // E9: the width must not depend on the drafted values
   Use(EasyCase());
   const test::ExactLaw law = EnumeratedLaw([&](ChoiceSource* choices) {
     const std::vector<Entry> drafts = DrawDrafts(layer_, 2, choices);

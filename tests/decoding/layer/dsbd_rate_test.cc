@@ -1,6 +1,6 @@
-// docs/algorithms.md 11.4 for 5.1: how many of the seeded drafts of a layer DSBD accepts, against
-// P(m, k) (erratum E2) worked out forwards from dense rows, under both rules of 5.2. G-tests at
-// 1e-6; rates within five standard errors. Seeds are fixed.
+// docs/algorithms.md 11.4 for 5.1: how many of the seeded drafts of a layer DSBD accepts, compared
+// with P(m, k) (erratum E2), under both rules of 5.2. P(m, k) is computed draft by draft from dense
+// rows. G-tests at 1e-6; rates within five standard errors. Seeds are fixed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using namespace test::joint_layer;  // NOLINT: the whole file is about its layer
 
 constexpr double kErrors = 5;
 constexpr int kDraws = 100000;
-constexpr int kVocab = 4;  // of the largest configuration
+constexpr int kVocab = 4;  // the largest of the configurations
 constexpr int kDrafts = 6;
 using Flat = std::vector<double>;
 
@@ -40,8 +40,8 @@ Flat AcceptanceOfDrafts(Flat a, const Flat& q, int m) {
   return alpha;
 }
 
-// P(m, k), draft by draft: what is known is how many were accepted and how many were rejected
-// since.
+// P(m, k), draft by draft. The state is how many were accepted and how many were rejected since the
+// last acceptance.
 Flat CountLaw(const Flat& alpha) {
   const int m = static_cast<int>(alpha.size());
   std::vector<Flat> chance(m + 1, Flat(m + 1, 0.0));  // [accepted][rejected since]
@@ -64,7 +64,7 @@ Flat CountLaw(const Flat& alpha) {
   return law;
 }
 
-// Outcome: drafts whose parent is current (all of them under rule E), accepted ones.
+// Outcome: number of drafts whose parent is current (all drafts under rule E), number accepted.
 using Counts = std::pair<int, int>;
 
 struct CountedLayer {
@@ -74,7 +74,7 @@ struct CountedLayer {
     arranged = ArrangedProposal(layer);
     p = test::FlatMass(layer.p, kVocab);
     q = test::FlatMass(arranged, kVocab);
-    q.resize(p.size());  // of the current beams
+    q.resize(p.size());  // only the current beams
     for (double mass : q) current += mass;
   }
   CountedLayer(const CountedLayer&) = delete;
@@ -88,7 +88,7 @@ struct CountedLayer {
     return VerifyDsbdLayer({&layer.p, &arranged, drafts, width}, rule, WidthRule(), &choices);
   }
 
-  // P(m, .) of m drafts under a rule.
+  // P(m, .) for m drafts under a rule.
   Flat Law(RemovedParents rule, int m) const {
     Flat proposal = q;
     if (rule == RemovedParents::kRenormalise) {
@@ -149,7 +149,7 @@ TEST(DsbdRate, AcceptedDraftsFollowTheClosedLaw) {
   }
 }
 
-// The two rules count differently once a parent is gone, and the test sees it.
+// The two rules count differently if a parent was removed, and the test detects it.
 TEST(DsbdRate, RulesAreToldApart) {
   const CountedLayer layer(HardCase());
   std::map<Counts, double> law;
@@ -158,7 +158,7 @@ TEST(DsbdRate, RulesAreToldApart) {
   EXPECT_FALSE(test::CountsFit(law, CountAccepted(layer, RemovedParents::kReject, kDraws)));
 }
 
-// Erratum E2: without P(m, 0) = prod (1 - alpha_j) the recursion is no law.
+// Erratum E2: without P(m, 0) = prod (1 - alpha_j), the recursion does not give a law.
 TEST(DsbdRate, ProductionLawIsTheOneWorkedOutForwards) {
   for (const Config* config : RateConfigs()) {
     const CountedLayer layer(*config);

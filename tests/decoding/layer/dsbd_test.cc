@@ -1,5 +1,5 @@
-// The DSBD decoder and drafter as the worker and the draft node use them: seeded, through the
-// factories.
+// The DSBD decoder and drafter, seeded and made by the factories, as in the worker and the draft
+// node.
 #include "decoding/layer/dsbd.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ test::LayeredSetting Setting(int vocab, int width, uint64_t draft_salt) {
   return setting;
 }
 
-// A whole row drawn by the pruned kernel and the same row listed entry by entry decide the same,
+// A whole row, drawn by the pruned kernel, gives the same decisions as the same row as a list,
 // before and after rejections.
 TEST(SeededChoices, WholeRowsDrawAsListedRowsDo) {
   const test::RowForms rows(/*beams=*/3, /*vocab=*/300, /*support=*/20, /*seed=*/99);
@@ -60,7 +60,7 @@ TEST(SeededChoices, WholeRowsDrawAsListedRowsDo) {
   }
 }
 
-// Seeded decodes, both layers of them, by G-test at 1e-6.
+// Both layers of seeded decodes, by G-test at 1e-6.
 TEST(DsbdDecoder, SeededDecodesFollowTheBeamSamplingLaw) {
   test::LayeredSetting setting = Setting(2, 2, 8);
   setting.params.max_tokens = 2;
@@ -87,7 +87,7 @@ TEST(DsbdDecoder, DraftEqualToTheTargetIsAcceptedWhole) {
     setting.params.seed = seed;
     LayeredDecoder decoder = test::MakeLayered(setting, std::make_shared<SeededChoices>(seed));
     const DraftState state = decoder.draft_state();
-    setting.draft_width = 3;  // every draft is needed, so every drafted beam survives
+    setting.draft_width = 3;  // all drafts are needed, so all drafted beams survive
     const DraftForest forest =
         test::DraftLayeredRound(setting, state, 3, std::make_shared<SeededChoices>(seed));
     ASSERT_TRUE(forest.Validate(6).ok());
@@ -99,7 +99,7 @@ TEST(DsbdDecoder, DraftEqualToTheTargetIsAcceptedWhole) {
   }
 }
 
-// Whole decodes with stop ids and refills: what a worker relies on after every round.
+// Whole decodes with stop ids and refills. Checks what a worker relies on after every round.
 TEST(DsbdDecoder, RoundsKeepTheirPromises) {
   for (double threshold : {0.0, 0.6}) {
     for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -150,8 +150,8 @@ TEST(DsbdDecoder, RoundsKeepTheirPromises) {
   }
 }
 
-// 5.3 and docs/algorithms.md 8: without refill a slot whose hypothesis has ended is gone, from a
-// dynamic width too. The draft is the target, so that the width goes as far as it may.
+// 5.3 and docs/algorithms.md 8: without refill, a slot whose hypothesis has ended is gone, also
+// from a dynamic width. The draft is the target, so the width is as large as it may be.
 TEST(DsbdDecoder, DynamicWidthHasNoRoomForEndedSlotsWithoutRefill) {
   constexpr int kMostWidth = 6;
   int tight = 0;

@@ -1,6 +1,6 @@
-// Whole DSBD decodes of production code (drafter, decoder, pool), every choice sequence replayed:
-// the exact law of all layers equals the closed law of beam sampling to 1e-12
-// (docs/algorithms.md 11.1), and wrong variants are told apart.
+// Whole DSBD decodes by the production drafter, decoder and pool, with all choices enumerated. The
+// exact law of all layers equals the closed law of beam sampling to 1e-12
+// (docs/algorithms.md 11.1), and wrong variants differ from it.
 #include <memory>
 #include <set>
 #include <string>
@@ -55,7 +55,7 @@ TEST(DsbdEnumeration, TwoLayersFromThePromptAreBeamSampling) {
   }
 }
 
-// Three layers in all, so that two drafted layers are verified in one round and the third is drawn.
+// There are three layers: two drafted layers are verified in one round, and the third is drawn.
 TEST(DsbdEnumeration, TwoDraftedLayersWithRemovedParentsAreBeamSampling) {
   for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
     test::LayeredSetting setting = HashLmSetting(2, 1, 2, 2, 3);
@@ -64,8 +64,8 @@ TEST(DsbdEnumeration, TwoDraftedLayersWithRemovedParentsAreBeamSampling) {
   }
 }
 
-// One root beam per start slot: weights, a multiplicity of 2, two drafted layers of which the last
-// is verified last.
+// Decodes that start from several root beams: with different weights, and with a beam of
+// multiplicity 2.
 TEST(DsbdEnumeration, DecodeFromWeightedBeamsIsBeamSampling) {
   test::LayeredSetting setting = HashLmSetting(2, 2, 2, 2, 3);
   setting.start = {{{0}, Log(2.0 / 3)}, {{1}, Log(1.0 / 3)}};
@@ -76,8 +76,8 @@ TEST(DsbdEnumeration, DecodeFromWeightedBeamsIsBeamSampling) {
   ExpectExact(setting, "multiplicity 2");
 }
 
-// Laws over two layers that end a round in the middle: the second drafted layer is verified too
-// (max_tokens leaves room).
+// Laws over the first two layers. The second drafted layer is verified in the same round, since
+// max_tokens leaves room.
 TEST(DsbdEnumeration, SecondDraftedLayerIsBeamSamplingUnderBothRules) {
   for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
     test::LayeredSetting setting = HashLmSetting(2, 2, 2, 2, 3);
@@ -114,7 +114,8 @@ TEST(DsbdEnumeration, WarpsAreBeamSampling) {
   }
 }
 
-// JOINT and ROWCUT: P is warped over the whole layer, the proposal by the draft's own layer.
+// JOINT and ROWCUT: P is warped over the whole layer. The proposal is warped over the draft's own
+// layer.
 TEST(DsbdEnumeration, JointWarpsAndSetSemanticsAreBeamSampling) {
   for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
     for (WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
@@ -162,11 +163,10 @@ TEST(DsbdEnumeration, ExtremeRowsAreBeamSampling) {
   }
 }
 
-// ---- dynamic width: the law of a layer given everything before it and its width
-// -------------------------------------
+// ---- dynamic width: the law of a layer, given its width and everything before it ----
 
 double WorstGivenWidths(const test::LayeredSetting& setting, std::set<size_t>* widths) {
-  // law of (layer 1, layer 2) -> conditional laws of each layer.
+  // Turns the law of (layer 1, layer 2) into the conditional law of each layer.
   std::map<std::vector<uint64_t>, test::ExactLaw> given;  // history + width -> outputs -> mass
   for (const auto& [outcome, probability] : test::LayeredLaw(setting)) {
     std::vector<uint64_t> history;
@@ -228,8 +228,7 @@ TEST(DsbdEnumeration, DynamicWidthIsBeamSamplingGivenTheWidths) {
   EXPECT_GT(widths.size(), 1u);
 }
 
-// ---- negative controls over two layers
-// ------------------------------------------------------------------------------
+// ---- negative controls over two layers ----
 
 // Erratum E5: the first missing beam from P instead of the residual.
 class DirectInsteadOfResidual : public test::ForwardedChoices {
@@ -237,7 +236,7 @@ class DirectInsteadOfResidual : public test::ForwardedChoices {
   using test::ForwardedChoices::ForwardedChoices;
   Draw Choose(Domain domain, uint32_t slot, const LayerLaw& law) override {
     if (domain != Domain::kResidual) return test::ForwardedChoices::Choose(domain, slot, law);
-    LayerLaw whole = law;  // only right where nothing was rejected: P's own masses, up to a factor
+    LayerLaw whole = law;  // right only if nothing was rejected: P's own masses, up to a factor
     for (WeightedRow& row : whole.rows) {
       row.changed.clear();
       row.changed_log_mass.clear();
@@ -257,7 +256,7 @@ TEST(DsbdEnumeration, WrongVariantsDifferByMoreThanTheirMargin) {
   EXPECT_GT(test::TotalVariation(direct, closed), 0.01);
 }
 
-// Erratum E6: set semantics is another target once a path fills two of three slots.
+// Erratum E6: with set semantics the target differs if a path fills two of three slots.
 TEST(DsbdEnumeration, SetSemanticsDiffers) {
   test::LayeredSetting setting = HashLmSetting(2, 3, 2, 1, 2);
   test::LayeredSetting merged = setting;

@@ -1,6 +1,6 @@
 // Invariants of docs/algorithms.md 11.6 for the layer rules of 5.1-5.5: DSBD under both rules of
-// 5.2, and reuse of distinct drafts for a target with replacement and without. Every choice is
-// enumerated; what is drawn from is checked on the way.
+// 5.2, and reuse of distinct drafts for targets with and without replacement. All choices are
+// enumerated, and the laws of the draws are checked.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ const std::vector<Method>& LayerMethods() {
   return *methods;
 }
 
-// Two rows of masses as they are, not normalised: one beam.
+// One beam with two rows of masses, which are not normalised.
 struct OneBeam {
   OneBeam(const std::vector<double>& p_mass, const std::vector<double>& q_mass)
       : p_row(test::SparseRow(p_mass)), q_row(test::SparseRow(q_mass)) {
@@ -80,9 +80,9 @@ std::vector<Entry> Draw(const Method& method, const LayerLaw& q, int count, Choi
   return drafts;
 }
 
-constexpr double kRounding = 1e-13;  // a coin of 1 - 1e-16 has another side
+constexpr double kRounding = 1e-13;  // a coin of probability 1 - 1e-16 can fail
 
-// The law of the outputs; visits what drafts and verifier make of the pair.
+// The law of the outputs. Visits every result of drafting and verifying.
 using Visit = std::function<void(const LayerResult&, const test::CheckedChoices&)>;
 test::ExactLaw VisitLayers(const Method& method, const OneBeam& rows, int width, int drafts,
                            const Visit& visit = nullptr, double tolerance = 1e-12) {
@@ -116,7 +116,7 @@ void ExpectTargetLaw(const Method& method, const OneBeam& rows, int width, int d
 
 class LayerInvariants : public testing::TestWithParam<Method> {};
 
-// p = q. With replacement the second of two distinct drafts is of another law: W = 1.
+// p = q. With replacement W is 1, because the second of two distinct drafts has another law.
 TEST_P(LayerInvariants, EqualLawsAcceptWithoutAResidualDraw) {
   const OneBeam rows({0.5, 0.3, 0.15, 0.05}, {0.5, 0.3, 0.15, 0.05});
   const bool one = GetParam().distinct_drafts && GetParam().with_replacement;
@@ -150,8 +150,8 @@ TEST_P(LayerInvariants, DisjointSupportsAcceptNothingAndLeaveTheTarget) {
 
 TEST_P(LayerInvariants, ExtremeRowsKeepTheLaw) {
   const std::vector<double> some = {0.5, 0.3, 0.2};
-  for (int width : {1, 2, 4}) {  // 4: more outputs than entries
-    for (int drafts : {1, 3}) {  // 3: more drafts than the proposal has tokens
+  for (int width : {1, 2, 4}) {  // 4 is more outputs than entries
+    for (int drafts : {1, 3}) {  // 3 is more drafts than the proposal has tokens
       ExpectTargetLaw(GetParam(), OneBeam({0, 1, 0}, some), width, drafts);
       ExpectTargetLaw(GetParam(), OneBeam(some, {0, 1, 0}), width, drafts);
       ExpectTargetLaw(GetParam(), OneBeam({0, 1, 0}, {1, 0, 0}), width, drafts);
@@ -162,7 +162,7 @@ TEST_P(LayerInvariants, ExtremeRowsKeepTheLaw) {
   }
 }
 
-// Rows that sum to 1 - 1e-7, as rows of f32 do.
+// Rows that sum to 1 - 1e-7, as f32 rows may.
 TEST_P(LayerInvariants, RowsOfF32KeepTheLawToTheirPrecision) {
   for (int width : {1, 2}) {
     ExpectTargetLaw(GetParam(), OneBeam({0.5 - 1e-7, 0.3, 0.2}, {0.2, 0.5, 0.3 - 1e-7}), width, 3,
@@ -172,7 +172,8 @@ TEST_P(LayerInvariants, RowsOfF32KeepTheLawToTheirPrecision) {
   }
 }
 
-// A residual of 1e-16 is undefined: what was there stays, and nothing is divided by it.
+// A residual of mass 1e-16 counts as undefined: the previous law stays, and nothing is divided by
+// that mass.
 TEST_P(LayerInvariants, ResidualsOfNextToNothingKeepTheLaw) {
   const double near = 1.2e-16;
   for (int width : {1, 2}) {

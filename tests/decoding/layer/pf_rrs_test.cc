@@ -1,6 +1,6 @@
-// PF-RRS (docs/algorithms.md 5.7, variant): the picks' noise is the request's; given it, every
-// choice of the production drafter and decoder is enumerated, and the law of the outputs must be
-// the product of the picked parents' rows.
+// PF-RRS (docs/algorithms.md 5.7, variant). The noise that picks the parents is fixed by the
+// request. Given it, all choices of the production drafter and decoder are enumerated. The law of
+// the outputs must be the product of the rows of the picked parents.
 #include "decoding/layer/pf_rrs.h"
 
 #include <algorithm>
@@ -39,10 +39,10 @@ Setting MakeSetting(int vocab, int width, int draft_width, int draft_depth, int 
   return setting;
 }
 
-// How the shipped forest is spoilt on its way.
+// Changes the forest between draft node and decoder, to make it wrong.
 using Spoil = std::function<void(DraftForest*)>;
 
-// Outputs of the last layer (their paths hold all layers), in slot order.
+// The outputs of the last layer, in slot order. Their paths hold all layers.
 std::vector<uint64_t> Decode(const Setting& setting, const Spoil& spoil, ChoiceSource* source) {
   const auto choices = std::make_shared<test::ForwardedChoices>(source);
   const std::unique_ptr<BeamDecoder> decoder = MakePfRrsDecoder(setting.params, choices);
@@ -70,7 +70,7 @@ test::ExactLaw EnumeratedLaw(const Setting& setting, const Spoil& spoil = nullpt
   return law;
 }
 
-// 5.7's definition with the tokens' noise integrated out.
+// The definition of 5.7, averaged over the noise of the tokens.
 class ClosedLaw {
  public:
   explicit ClosedLaw(const Setting& setting) : setting_(setting) {
@@ -187,7 +187,7 @@ TEST(PfRrsEnumeration, StopIdsRefillAndWarpsKeepTheLaw) {
   ExpectExact(once, "set semantics");
 }
 
-// One-hot rows, disjoint and equal ones, fewer tokens than slots or drafts.
+// One-hot rows, disjoint and equal rows, fewer tokens than slots or drafts.
 TEST(PfRrsEnumeration, ExtremeRowsKeepTheLaw) {
   const auto everywhere = [](const std::vector<double>& masses) {
     std::vector<double> row;
@@ -222,7 +222,8 @@ TEST(PfRrsEnumeration, InvertedRatioIsToldApart) {
   }
 }
 
-// Drafts of a parent by decreasing q instead of drawing order: no sample without replacement.
+// Drafts of a parent by decreasing q instead of drawing order: they are then not a sample without
+// replacement.
 TEST(PfRrsEnumeration, ResortedDraftsAreToldApart) {
   for (const auto& [vocab, width] : {std::pair(4, 1), {3, 2}}) {
     const Setting setting = MakeSetting(vocab, width, 3, 1, 2);
@@ -258,7 +259,7 @@ TEST(PfRrs, RoundsKeepTheirPromises) {
   }
 }
 
-// A draft identical to the target: the drafts of the picked parents are nearly always enough.
+// The draft is the target, so the drafts of the picked parents are nearly always enough.
 TEST(PfRrs, EqualDraftGivesMoreThanTwoLayersPerRound) {
   const test::HashLm lm{16, 5, 8, 0};
   double layers = 0, rounds = 0;

@@ -1,5 +1,5 @@
-// Single KV (docs/algorithms.md 5.4): lossy, and by how much: the exact law of two layers depends
-// on the draft model, because the ends of rounds do.
+// Single KV (docs/algorithms.md 5.4) is lossy. The exact law of two layers depends on the draft
+// model, because the ends of the rounds depend on it.
 #include "decoding/layer/single_kv.h"
 
 #include <algorithm>
@@ -29,8 +29,8 @@ test::LayeredSetting Setting(uint64_t draft_salt) {
   return setting;
 }
 
-// A draft equal to the target fills every layer: no round ends early and nothing is lost. Others
-// give other laws.
+// If the draft is the target, every layer is filled, no round ends early and nothing is lost. Other
+// drafts give other laws.
 TEST(SingleKv, LawDependsOnTheDraft) {
   std::vector<test::ExactLaw> laws;
   for (uint64_t draft_salt : {47, 1136, 9}) {
@@ -76,7 +76,7 @@ TEST(SingleKv, KeepsTheBestOutputOfEveryRound) {
       }
       ASSERT_NE(best, nullptr);
       EXPECT_EQ(decoder->roots()[0], best->path);
-      // No other beam can still be ranked first, but finished hypotheses can.
+      // No other beam can become the best, but finished hypotheses can.
       EXPECT_LE(decoder->StablePrefix().size(), decoder->paths().Tokens(best->path).size());
     }
     EXPECT_FALSE(decoder->Result().empty());

@@ -1,6 +1,6 @@
-// One layer verified with reuse, every choice enumerated: exact for iid targets and for targets
-// without replacement, under both survivor rules, with ends of sequence; wrong for wrong variants
-// (docs/algorithms.md 5.5, 9).
+// One layer verified with reuse (docs/algorithms.md 5.5, 9), with all choices enumerated. Its law
+// is exact for targets with and without replacement, under both survivor rules, with ends of
+// sequence. Wrong variants are detected.
 #include "decoding/layer/wor_reuse_layer.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::vector<Entry> DrawDistinctDrafts(const Layer& layer, int count, ChoiceSourc
   return drafts;
 }
 
-// Sequential draws from P, iid or without replacement (fewer when P has fewer entries).
+// Sequential draws from P, iid or without replacement (fewer if P has fewer entries).
 test::ExactLaw SequentialLaw(const LayerLaw& p, int width, bool with_replacement) {
   test::ExactLaw law;
   const int entries = static_cast<int>(ListEntries(p).size());
@@ -41,8 +41,8 @@ test::ExactLaw SequentialLaw(const LayerLaw& p, int width, bool with_replacement
   return law;
 }
 
-// docs/algorithms.md 8 on a full ranking of P: an end of rank below W is an output, a later one is
-// passed over, the others are outputs until W of them are.
+// docs/algorithms.md 8 on a full ranking of P. An end with a rank below W is an output; a later end
+// is skipped. The first W other entries are outputs.
 test::ExactLaw WalkLaw(const LayerLaw& p, int width, absl::Span<const TokenId> stop_ids) {
   test::ExactLaw law;
   test::VisitLayerOutcomes(p, static_cast<int>(ListEntries(p).size()), /*with_replacement=*/false,
@@ -116,7 +116,7 @@ TEST_F(WorReuseLayer, DistinctOutputsAreTheTargetsSampleWithoutReplacement) {
   }
 }
 
-// Ends among the first W ranks make room for later ranks, drafted and not.
+// Ends among the first W ranks make room for entries of later ranks, drafted or not.
 TEST_F(WorReuseLayer, DistinctOutputsWalkPastEnds) {
   std::set<size_t> sizes;
   for (const Config& config : Configs()) {
@@ -141,7 +141,7 @@ TEST_F(WorReuseLayer, DistinctOutputsWalkPastEnds) {
   EXPECT_TRUE(sizes.count(3) == 1 && sizes.count(4) == 1);
 }
 
-// p = q: the first W drafts are accepted, whatever they are (iid: as the residual's too).
+// p = q: the first W drafts are accepted, whatever they are (iid: also for the residual).
 TEST_F(WorReuseLayer, EqualLawsAcceptTheFirstDraftsOfADistinctTarget) {
   Use(Configs()[8]);
   test::EnumerateChoices([&](test::ScriptedChoices* choices) {
@@ -164,7 +164,7 @@ TEST_F(WorReuseLayer, DisjointSupportsCoverNothing) {
   });
 }
 
-// The gains of 5.5: distinct drafts, each of which can serve again.
+// The gain of 5.5: drafts are distinct, and each can be used again.
 TEST_F(WorReuseLayer, CoversMoreThanDsbdFills) {
   for (const Config& config : {EasyCase(), HardCase()}) {
     Use(config);
@@ -188,7 +188,7 @@ TEST_F(WorReuseLayer, CoversMoreThanDsbdFills) {
   }
 }
 
-// Masses that f64 cannot hold beside 1 still come last, as in the target's own sample.
+// Entries whose mass is lost when 1 is added in f64 are drawn last, as in the target's own sample.
 TEST_F(WorReuseLayer, VanishingMassesAreDrawnLast) {
   Distribution row;
   row.tokens = {0, 1, 2};
@@ -206,7 +206,8 @@ TEST_F(WorReuseLayer, VanishingMassesAreDrawnLast) {
   });
 }
 
-// Seeded draws without replacement: the override's one pass is the default's draw by draw.
+// Seeded draws without replacement: the override draws all at once and must give the same as the
+// default, which draws one by one.
 TEST_F(WorReuseLayer, SeededDistinctDrawsAreTheLargestKeys) {
   Use(HardCase());
   for (uint64_t seed = 0; seed < 200; ++seed) {
@@ -233,7 +234,7 @@ TEST_F(WorReuseNegativeControl, InvertedRatioIsRejected) {
             0.05);
 }
 
-TEST_F(WorReuseNegativeControl, IndependentDraftsAreRejected) {  // the law of the drafts is used
+TEST_F(WorReuseNegativeControl, IndependentDraftsAreRejected) {  // the rule relies on their law
   Use(EasyCase());
   EXPECT_GT(Bias(2, true,
                  [&](ChoiceSource* choices) {
@@ -280,7 +281,8 @@ TEST_F(WorReuseNegativeControl, DroppingWithoutRenormalisingIsRejected) {
             0.01);
 }
 
-// 5.3: with drafts without replacement not even rule N may read the survivors' number.
+// 5.3: if drafts are without replacement, the width may not depend on the number of survivors, not
+// even under rule N.
 TEST_F(WorReuseNegativeControl, WidthFromSurvivorsIsRejected) {
   Use(HardCase());
   for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
@@ -302,7 +304,7 @@ TEST_F(WorReuseNegativeControl, WidthFromSurvivorsIsRejected) {
   }
 }
 
-// An end of rank W or later that is kept would be an output too many.
+// If an end of rank W or later is kept, there is one output too many.
 TEST_F(WorReuseNegativeControl, KeepingLateEndsIsRejected) {
   Use(Configs()[0]);
   const std::vector<TokenId> stop_ids = {0};

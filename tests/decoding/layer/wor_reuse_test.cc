@@ -1,6 +1,6 @@
-// Whole decodes with drafts without replacement and reuse (docs/algorithms.md 5.5), every choice of
-// the production drafter and decoder replayed: the law of all layers is that of beam sampling with
-// replacement or without, to 1e-12. The latter is HG-WOR's.
+// Whole decodes with drafts without replacement and reuse (docs/algorithms.md 5.5). All choices of
+// the production drafter and decoder are enumerated. The law of all layers is that of beam sampling
+// with or without replacement, to 1e-12. The latter is also the law of HG-WOR.
 #include "decoding/layer/wor_reuse.h"
 
 #include <memory>
@@ -45,7 +45,7 @@ void ExpectExact(const test::LayeredSetting& setting, const std::string& what) {
       << what;
 }
 
-// Three layers of gamma 2 verify a second drafted layer, with removed parents.
+// With three layers and gamma 2, a second drafted layer with removed parents is verified.
 TEST(WorReuseEnumeration, DecodesAreBeamSampling) {
   for (bool with_replacement : {true, false}) {
     for (const Size& size : {Size{2, 2, 2, 1, 2},
@@ -103,8 +103,8 @@ TEST(WorReuseEnumeration, InvertedRatioIsToldApart) {
   }
 }
 
-// HG-WOR's sampled decodes, with ends, follow the closed law that the tests above enumerate: the
-// two methods have one law. G-test, false alarm 1e-6.
+// Sampled decodes of HG-WOR, with ends, follow the closed law that the tests above enumerate. So
+// the two methods have the same law. G-test with false alarm 1e-6.
 TEST(WorReuse, ClosedLawWithEndsIsThatOfHgWor) {
   test::LayeredSetting setting = Setting({3, 2, 2, 1, 2}, false);
   setting.params.method = FindMethod("hg_wor");
@@ -156,7 +156,7 @@ TEST(WorReuse, RoundsKeepTheirPromises) {
   }
 }
 
-// At low temperature most of what is drafted has masses that f64 cannot hold.
+// At low temperature, most drafts have masses that underflow in f64.
 TEST(WorReuse, VanishingDraftMassesDoNotStopTheWalk) {
   const test::HashLm lm{9, 5, 8, 3};
   for (DecodingKind kind :

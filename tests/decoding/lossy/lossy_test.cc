@@ -1,5 +1,5 @@
-// MJSD, BiLD and MJGD (docs/algorithms.md 6): what they keep, where they stop, and that they are
-// lossy.
+// MJSD, BiLD and MJGD (docs/algorithms.md 6): which drafts they keep, where they stop, and that
+// they are lossy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -61,7 +61,7 @@ DraftForest ZeroPath(int length) {
   return forest;
 }
 
-// Drafts that stay of ZeroPath(3) when the target gives token 0 these probabilities.
+// How many drafts of ZeroPath(3) are kept if the target gives token 0 these probabilities.
 int MjsdKeeps(std::vector<double> p, double tau) {
   DecodingParams params = Params("mjsd", 10);
   params.mjsd_threshold = tau;
@@ -100,7 +100,7 @@ TEST(MjsdTest, DrafterShipsTheBestPathAlone) {
   params.stop_ids = {2};
   const DraftState state = MakeMjsdDecoder(params)->draft_state();
   auto drafter = MakeMjsdDrafter(params, state, 1);
-  // Greedily 0 first; the best pair is 1, 0. The end after one token is too unlikely.
+  // Greedy decoding starts with 0. The best pair is 1, 0. An end after one token is too unlikely.
   drafter->Grow({Distribution{{0, 1, 2}, {Log(0.5), Log(0.4), Log(0.1)}}});
   ASSERT_EQ(drafter->frontier().size(), 2u);
   drafter->Grow(
@@ -109,7 +109,7 @@ TEST(MjsdTest, DrafterShipsTheBestPathAlone) {
   EXPECT_THAT(path.token, ElementsAre(1, 0));
   EXPECT_TRUE(path.Validate(3).ok()) << path.Validate(3);
   EXPECT_TRUE(CheckMjsdForest(path).ok());
-  // An end that is likelier than what goes on is drafted, and ends the path.
+  // An end that is likelier than every continuation is drafted, and ends the path.
   auto ending = MakeMjsdDrafter(params, state, 1);
   ending->Grow({Distribution{{0, 1, 2}, {Log(0.2), Log(0.1), Log(0.7)}}});
   EXPECT_THAT(ending->Shipped().token, ElementsAre(2));
@@ -130,7 +130,7 @@ TEST(BildTest, RollsBackToTheFirstUnlikelyToken) {
   EXPECT_EQ(BildKeeps({0.9, 0.9, 0.9}, 1), 3);
   EXPECT_EQ(BildKeeps({0.9, 0.3, 0.9}, 1), 1);  // -log 0.3 = 1.2
   EXPECT_EQ(BildKeeps({0.3, 0.9, 0.9}, 1), 0);
-  EXPECT_EQ(BildKeeps({0.5, 0.5, 0.5}, -Log(0.5)), 3);  // strict
+  EXPECT_EQ(BildKeeps({0.5, 0.5, 0.5}, -Log(0.5)), 3);  // the comparison is strict
   EXPECT_EQ(BildKeeps({0.9, 0, 0.9}, 1e300), 1);
 }
 
@@ -147,7 +147,7 @@ TEST(BildTest, DraftsWhileTheDraftIsSure) {
   EXPECT_EQ(drafter->Shipped().size(), 1);
 }
 
-// The law of the first two tokens of a decode, every choice enumerated.
+// The law of the first two tokens of a decode, with all choices enumerated.
 test::ExactLaw LawOfTwoTokens(const std::string& method, int depth) {
   const DecodingParams params = Params(method, 2);
   test::ExactLaw law;
@@ -182,7 +182,7 @@ test::ExactLaw Multinomial() {
   return law;
 }
 
-// Without drafts both are multinomial sampling; with them they are something else altogether.
+// Without drafts, both are multinomial sampling. With drafts, their laws are different.
 TEST(LossyTest, TheLawIsTheTargetsOnlyWithoutDrafts) {
   for (const std::string method : {"mjsd", "bild"}) {
     EXPECT_LT(test::TotalVariation(LawOfTwoTokens(method, 0), Multinomial()), 1e-12) << method;
@@ -191,7 +191,8 @@ TEST(LossyTest, TheLawIsTheTargetsOnlyWithoutDrafts) {
   EXPECT_GT(test::TotalVariation(LawOfTwoTokens("bild", 1), Multinomial()), 0.05);
 }
 
-// Whole decodes by name: end of sequence, max_tokens, forests that do not fit, the stable prefix.
+// Whole decodes by every method: end of sequence, max_tokens, forests that do not fit, the stable
+// prefix.
 TEST(LossyTest, DecodesEndAsTheyMust) {
   for (const std::string method : {"mjsd", "bild", "mjgd"}) {
     for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -238,7 +239,7 @@ TEST(LossyTest, GreedyModeWithoutDraftsIsTheArgmaxChain) {
   }
 }
 
-// The likeliest of all paths of `steps` more tokens, lexicographically first on ties.
+// The likeliest path of `steps` more tokens; of equal ones the lexicographically first.
 std::pair<double, std::vector<TokenId>> Likeliest(const test::HashLm& lm, uint64_t hash,
                                                   int steps) {
   if (steps == 0) return {0, {}};
@@ -273,7 +274,7 @@ TEST(MjgdTest, WideSearchFindsTheLikeliestWindow) {
   }
 }
 
-// Whatever forest comes along, the tokens are the same; a good one saves rounds.
+// The tokens do not depend on the forest. A good forest saves rounds.
 TEST(MjgdTest, ForestsChangeNothingButTheNumberOfRounds) {
   size_t rounds = 0, plain_rounds = 0;
   for (uint64_t salt = 1; salt <= 20; ++salt) {

@@ -1,4 +1,5 @@
-// Logits that no softmax can take are found wherever they stand; -inf is a banned token.
+// Logits that a softmax cannot take (NaN, +inf) are found at every position. -inf means a banned
+// token.
 #include "decoding/rows/logit_check.h"
 
 #include <gtest/gtest.h>

@@ -27,7 +27,7 @@ std::vector<float> WeightsFor(size_t n) {
   return std::vector<float>((n + kRowPadding - 1) / kRowPadding * kRowPadding);
 }
 
-// Every key worked out, no pruning.
+// Computes every key, without pruning.
 NoisyWinner PlainArgmax(const std::vector<double>& x, double log_sum, const NoiseKey& key) {
   double best = kNothing, second = kNothing;
   TokenId token = 0;
@@ -78,7 +78,7 @@ TEST(RowKernelsTest, PrunedArgmaxIsThePlainArgmax) {
     ASSERT_EQ(got.margin, want.margin) << i;
     small_margins += got.margin < kMarginCap ? 1 : 0;
   }
-  EXPECT_GT(small_margins, 3);  // the runner-up was followed where it matters
+  EXPECT_GT(small_margins, 3);  // there were cases in which the second best matters
 }
 
 TEST(RowKernelsTest, NoiseIsThatOfTheGenerator) {
@@ -108,7 +108,7 @@ TEST(RowKernelsTest, LogSumExpIsAccurate) {
   EXPECT_EQ(ChunkedLogSumExp(std::vector<double>(5, kNothing), nullptr).log, kNothing);
 }
 
-// The same bits from every instruction set that this machine has.
+// Every instruction set of this machine gives the same bits.
 TEST(RowKernelsTest, EveryInstructionSetGivesTheSameBits) {
   std::vector<float> logits;
   for (double value : RandomRow(9, 3001, 4)) logits.push_back(static_cast<float>(value));

@@ -62,8 +62,8 @@ TEST(WarpTest, TopPKeepsTheTokenThatCrosses) {
   EXPECT_THAT(Warp({0, 4, 0, 0}, warp).tokens, ElementsAre(1));
 }
 
-// A token stays iff the mass before it is at most top_p; the cut looks at more and more tokens
-// until it has found the one that does not.
+// A token is kept iff the mass before it is at most top_p. The cut examines more and more tokens
+// until it finds one that is not kept.
 TEST(WarpTest, TopPKeepsAsManyEqualTokensAsItNeeds) {
   const auto kept = [](int vocab, int top_k, double top_p) {
     WarpParams warp;
@@ -87,7 +87,7 @@ TEST(WarpTest, TopPKeepsAsManyEqualTokensAsItNeeds) {
 }
 
 TEST(WarpTest, TopPOfASlowlyFallingRowIsThatOfTheDefinition) {
-  std::vector<double> logits;  // falls with the token id
+  std::vector<double> logits;  // decreasing with the token id
   for (int v = 0; v < 3000; ++v) logits.push_back(-0.002 * v);
   double total = 0;
   for (double logit : logits) total += std::exp(logit);
@@ -173,7 +173,7 @@ TEST(WarpTest, DraftRowLooksAtTheLargestLogitsAlone) {
   }
 }
 
-// A warp with top-k looks at few of the f32 logits; the bits are those of the whole row.
+// A warp with top-k examines only a few of the f32 logits. The bits are those of the whole row.
 TEST(WarpTest, FewLogitsGiveTheRowOfAllLogits) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 bits(seed);
@@ -200,7 +200,7 @@ TEST(WarpTest, FewLogitsGiveTheRowOfAllLogits) {
   }
 }
 
-// What stands first may be banned or biased away: the short cut must have looked at those behind.
+// The largest logits may be banned or biased down. So the short cut must examine the next ones too.
 TEST(WarpTest, FewLogitsGiveTheRowOfAllLogitsWhereTheFirstAreBanned) {
   std::vector<float> logits;
   for (double logit : ManyLogits(700)) logits.push_back(static_cast<float>(logit));
@@ -236,7 +236,7 @@ class OneRow : public RowSource {
   std::vector<float> logits_;
 };
 
-// The end of sequence is the argmax and may not come yet: what comes is the best of the others.
+// The end of sequence is the argmax but is not allowed yet. The best of the other tokens is taken.
 TEST(WarpTest, GreedyBeforeMinTokensTakesTheBestThatDoesNotEnd) {
   std::vector<float> logits(500);
   for (size_t v = 0; v < logits.size(); ++v) logits[v] = static_cast<float>(v % 17) / 4;

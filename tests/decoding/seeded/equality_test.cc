@@ -1,5 +1,5 @@
-// docs/algorithms.md 11.2: with drafts of any quality, any width and depth, the output is that of
-// the reference without drafts, token for token and score to 1e-12.
+// docs/algorithms.md 11.2: with drafts of any quality, width and depth, the output equals that of
+// the reference without drafts: the same tokens, and scores to 1e-12.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ void ExpectSame(const test::DecodeRun& run, const std::vector<ReferenceBeam>& wa
   }
 }
 
-// Each seed is one point of the grid; together they meet every value of it.
+// Each seed is one point of the grid. Together, the seeds cover every value of the grid.
 void ExpectEqualOverSeeds(DecodingKind kind, int seeds) {
   GridCoverage coverage;
   for (int seed = 0; seed < seeds && !testing::Test::HasFailure(); ++seed) {
@@ -57,7 +57,7 @@ TEST(EqualityTest, SamplingWithoutReplacementIsItsReferenceWithAnyDraft) {
   ExpectEqualOverSeeds(DecodingKind::kBeamSamplingWithoutReplacement, 1500);
 }
 
-// Without multiplicities the reference is another algorithm, and the comparison sees it.
+// Without multiplicities the reference is another algorithm, and the comparison detects it.
 TEST(EqualityTest, SetSemanticsIsNoticed) {
   int different = 0;
   for (int seed = 0; seed < 200; ++seed) {
@@ -76,7 +76,7 @@ TEST(EqualityTest, SetSemanticsIsNoticed) {
   EXPECT_GT(different, 20);
 }
 
-// Greedy at temperature 0: the argmax chain, drafted or not, by either method that serves it.
+// Temperature 0 gives the argmax chain, with and without drafts, by both methods that serve it.
 TEST(EqualityTest, GreedyIsTheArgmaxChain) {
   for (int seed = 0; seed < 200; ++seed) {
     DecodeSetting s = RandomSetting(seed, DecodingKind::kMultinomial);
@@ -108,8 +108,8 @@ test::DecodeRun RunIdenticalDraft(DecodingKind kind, int seed, int gamma) {
                          test::DraftQuality::kIdentical, width, gamma);
 }
 
-// A draft that is the target decides gamma + 1 layers every round: W_S = W for beam search, any
-// W_S >= W for PF-Gumbel.
+// If the draft is the target, every round decides gamma + 1 layers: for beam search with W_S = W,
+// for PF-Gumbel with any W_S >= W.
 TEST(EqualityTest, IdenticalDraftDecidesEveryLayer) {
   for (DecodingKind kind :
        {DecodingKind::kMultinomial, DecodingKind::kBeamSampling, DecodingKind::kBeamSearch}) {
@@ -122,8 +122,8 @@ TEST(EqualityTest, IdenticalDraftDecidesEveryLayer) {
   }
 }
 
-// The standard draft of 5.8, the W_S = W largest keys, when it is the target. So the certificate
-// and the keys lose nothing.
+// The standard draft of 5.8 (the W_S = W largest keys) if the draft model is the target. So the
+// certificate and the keys lose nothing.
 TEST(EqualityTest, IdenticalStandardDraftDecidesEveryLayerWithoutReplacement) {
   for (int seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
@@ -146,8 +146,8 @@ TEST(EqualityTest, IdenticalStandardDraftDecidesEveryLayerWithoutReplacement) {
   }
 }
 
-// At W_S = W the shipped draft of HG-WOR leaves out beams whose bound is low for hedges: it trusts
-// no draft wholly, so a perfect one now and then costs a round.
+// With W_S = W, the production drafter of HG-WOR replaces beams with a low bound by hedges, because
+// it does not fully trust the draft model. So even a perfect draft model sometimes costs a round.
 TEST(EqualityTest, IdenticalDraftDecidesNearlyEveryLayerWithoutReplacement) {
   int rounds = 0, fewest = 0;
   for (int seed = 0; seed < 60; ++seed) {
@@ -160,8 +160,7 @@ TEST(EqualityTest, IdenticalDraftDecidesNearlyEveryLayerWithoutReplacement) {
   EXPECT_LT(rounds, 1.25 * fewest) << rounds << " of " << fewest;
 }
 
-// A draft that knows nothing costs speed alone, and the plain rule stops no later than the
-// certified one.
+// A useless draft costs only speed. The plain rule stops no later than the certified one.
 TEST(EqualityTest, CertificateNeverStopsEarlierThanThePlainRule) {
   int rounds_certified = 0, rounds_plain = 0;
   for (int seed = 0; seed < 200; ++seed) {

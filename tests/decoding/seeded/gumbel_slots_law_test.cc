@@ -1,6 +1,6 @@
-// The law of two layers of beam sampling under every warp mode, with and without replacement, in
-// both semantics of equal paths (docs/algorithms.md 3.3, 3.4): decoders by G-test against closed
-// products of p_beam, which is warped as plainly as the text.
+// The law of two layers of beam sampling in every warp mode, with and without replacement, and in
+// both semantics of equal paths (docs/algorithms.md 3.3, 3.4). The decoders are compared by G-test
+// with products of p_beam, which is warped directly as specified.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace coppice::decoding {
 namespace {
 
 const int kRuns = test::Samples(15000);
-using Outcome = std::vector<uint64_t>;  // hashes of the outputs, each layer's in order of size
+using Outcome = std::vector<uint64_t>;  // hashes of the outputs, sorted within each layer
 
 struct Slot {
   uint64_t hash = kRootHash;
@@ -89,7 +89,7 @@ class ClosedLaw {
     const Distribution row = WarpedRow(layer, entry.beam);
     return row.log_probs[FindToken(row, entry.token)];
   }
-  // p_beam as one row per beam; the masses are the entries'.
+  // p_beam as one row per beam. The masses are those of the entries.
   LayerLaw Law(const test::FlatLayer& layer, std::vector<Distribution>* rows) const {
     std::vector<double> flat;
     if (IsJoint(params_.warp.mode)) {
@@ -184,7 +184,7 @@ TEST(GumbelSlotsLawTest, TwoLayersFollowTheClosedLawInEveryMode) {
   }
 }
 
-// Equal paths counted once are another target from W = 3 on, under every method that knows both.
+// If equal paths count once, the target differs for W >= 3, with every method that serves both.
 TEST(GumbelSlotsLawTest, SetSemanticsIsItsOwnLaw) {
   const test::HashLm lm{2, 47, 2, 0};
   for (WarpMode mode : {WarpMode::kRow, WarpMode::kJoint}) {
@@ -212,8 +212,8 @@ TEST(GumbelSlotsLawTest, SetSemanticsIsItsOwnLaw) {
   EXPECT_LT(test::TotalVariation(law, ClosedLaw(pair, lm).TwoLayers()), 1e-12);
 }
 
-// The noise of an entry belongs to its path: with one key for all beams of a layer, or with one for
-// all layers, the law is another.
+// The noise of an entry belongs to its path. With one key for all beams of a layer, or for all
+// layers, the law is different.
 TEST(GumbelSlotsLawTest, NoiseOfAnotherKeyIsNoticed) {
   const test::HashLm lm{3, 21, 3, 0};
   WarpParams warp;

@@ -1,6 +1,6 @@
-// Gumbel slots on the joint space (docs/algorithms.md 5.6): with drafts of any quality, width and
-// depth the output is that of the plain run bit for bit, and that of the reference token for token,
-// in every warp mode, with and without replacement.
+// Gumbel slots on the joint space (docs/algorithms.md 5.6). With drafts of any quality, width and
+// depth, the output equals the plain run bit for bit and the reference token for token. In every
+// warp mode, with and without replacement.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ namespace {
 constexpr DecodingKind kBoth[] = {DecodingKind::kBeamSampling,
                                   DecodingKind::kBeamSamplingWithoutReplacement};
 
-// A point of the grid in any warp mode, the joint ones most often.
+// A point of the grid in any warp mode; the joint modes are the most frequent.
 DecodeSetting RandomSlots(uint64_t seed, DecodingKind kind) {
   DecodeSetting s = RandomSetting(seed, kind);
   s.params.method = FindMethod("gumbel_slots");
@@ -64,7 +64,7 @@ TEST(GumbelSlotsTest, PlainRunIsItsReferenceAndDraftsDoNotChangeABit) {
   }
 }
 
-// Every property that the comparison is about is one it can see.
+// The comparison can detect every property that it is about.
 TEST(GumbelSlotsTest, OtherNoiseOtherSemanticsAndOtherModesAreNoticed) {
   for (DecodingKind kind : kBoth) {
     int other_noise = 0, other_semantics = 0, other_mode = 0;
@@ -98,7 +98,7 @@ TEST(GumbelSlotsTest, OtherNoiseOtherSemanticsAndOtherModesAreNoticed) {
   }
 }
 
-// The joint modes have no other decoder: it is the first that serves them.
+// It is the first method that serves the joint modes, so they get it by default.
 TEST(GumbelSlotsTest, DecodesTheJointModesWithoutBeingNamed) {
   for (DecodingKind kind : kBoth) {
     for (WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
@@ -116,7 +116,7 @@ TEST(GumbelSlotsTest, DecodesTheJointModesWithoutBeingNamed) {
   }
 }
 
-// One slot in mode ROW draws what PF-Gumbel draws: the parent is certain, the noise is the same.
+// With one slot in mode ROW it draws the same as PF-Gumbel: one parent, the same noise.
 TEST(GumbelSlotsTest, OneSlotIsPfGumbel) {
   for (int seed = 0; seed < 100; ++seed) {
     DecodeSetting s = RandomSlots(seed, DecodingKind::kBeamSampling);
@@ -128,8 +128,8 @@ TEST(GumbelSlotsTest, OneSlotIsPfGumbel) {
   }
 }
 
-// Draws of the noise are bounded: of 64 rows of 1024 entries in 64 slots the 2^20 / 64 likeliest
-// entries take part, here 256 of each row; 4 rows take part whole.
+// The number of noise values is limited. With 64 rows of 1024 entries and 64 slots, only the
+// 2^20 / 64 likeliest entries take part, here 256 of each row. With 4 rows, all entries take part.
 TEST(GumbelSlotsTest, OfALargeLawTheLikeliestEntriesAreDrafted) {
   Distribution row;
   for (int v = 0; v < 1024; ++v) {
@@ -161,7 +161,7 @@ TEST(GumbelSlotsTest, OfALargeLawTheLikeliestEntriesAreDrafted) {
   }
 }
 
-// W_S = W nodes of a draft that is the target cover every layer.
+// If the draft is the target, W_S = W nodes cover every layer.
 TEST(GumbelSlotsTest, IdenticalDraftDecidesEveryLayer) {
   for (DecodingKind kind : kBoth) {
     for (WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kRowCut}) {
@@ -169,7 +169,7 @@ TEST(GumbelSlotsTest, IdenticalDraftDecidesEveryLayer) {
         SCOPED_TRACE(testing::Message() << WarpModeName(mode) << " " << seed);
         DecodeSetting s = RandomSlots(seed, kind);
         const int gamma = 1 + seed % 4;
-        const bool warped = IsJoint(mode);  // the drafter warps these rows itself
+        const bool warped = IsJoint(mode);  // then the drafter warps the rows itself
         s.params.warp = WarpParams();
         s.params.warp.mode = mode;
         if (warped) {

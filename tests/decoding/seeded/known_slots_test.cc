@@ -1,5 +1,5 @@
-// PF-Gumbel: when the forest held the row of a picked parent, what its slots output next is known
-// before that layer is decided, and the drafter is told.
+// PF-Gumbel: if the forest held the row of a picked parent, the next outputs of its slots are known
+// before that layer is decided. The drafter is told.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 namespace coppice::decoding {
 namespace {
 
-// A decoder whose rounds are drafted by hand.
+// A decoder, with a drafter that the test calls itself.
 class KnownSlots {
  public:
   explicit KnownSlots(const DecodeSetting& setting)
       : setting_(setting), decoder_(MakeBeamDecoder(setting.params).value()) {}
 
   const BeamDecoder& decoder() const { return *decoder_; }
-  // Of a state that the caller may have changed.
+  // Drafts from a state, which the caller may have changed.
   DraftForest Draft(const DraftState& state) const {
     auto drafter = MakeDrafter(setting_.params, state, setting_.draft_width);
     EXPECT_TRUE(drafter.ok()) << drafter.status();
@@ -30,7 +30,7 @@ class KnownSlots {
     test::HashLmRows rows(setting_.lm, state.root_hash, forest);
     return decoder_->Advance(forest, &rows).stats.layers;
   }
-  // Exactly one layer.
+  // Decides exactly one layer.
   void AdvancePlainly() { Advance(DraftForest::Empty(static_cast<int>(decoder_->roots().size()))); }
 
  private:
@@ -105,7 +105,7 @@ TEST(KnownSlotsTest, AreDraftedWhateverTheDraftModelSays) {
   EXPECT_GT(drafted, 300);
 }
 
-// The same forest sizes cover more layers when the drafter is told.
+// A forest of the same size covers more layers if the drafter is told.
 TEST(KnownSlotsTest, SaveRounds) {
   int told = 0, untold = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {

@@ -24,7 +24,7 @@ using TwoLayerSampler = test::Sampler<Outcome>;
 
 const int kRuns = test::Samples(30000);
 
-// HashLM below given first tokens, which the root draws by given weights.
+// HashLM after the first token, which the root draws with given weights.
 class StartRows : public RowSource {
  public:
   StartRows(const test::HashLm& lm, const BeamDecoder& decoder, absl::Span<const double> start)
@@ -50,8 +50,8 @@ Layer PathsOf(const BeamDecoder& decoder) {
   return layer;
 }
 
-// Two layers of the decoder. With start weights a layer before them draws the input beams, and only
-// runs where it drew each of them once are counted.
+// Two layers of the decoder. With start weights, a layer before them draws the input beams, and
+// only runs that draw each of them once are counted.
 TwoLayerSampler DecoderSampler(DecodingKind kind, int width, const test::HashLm& lm,
                                const std::vector<double>& start) {
   return [=](uint64_t seed, Outcome* outcome) {
@@ -81,7 +81,7 @@ struct Slot {
   double weight;
 };
 
-// Every outcome of `width` independent draws from p_beam, multiset semantics, straight from 3.3.
+// Every outcome of `width` independent draws from p_beam with multiset semantics, as in 3.3.
 void VisitLayers(const test::HashLm& lm, const std::vector<Slot>& slots, int width,
                  double probability, int layers, std::vector<Layer>* done, Law* law) {
   if (layers == 0) {
@@ -181,7 +181,7 @@ TEST(PfGumbelLawTest, GoldenLawsOfTwoLayers) {
                                          : DecodingKind::kBeamSamplingWithoutReplacement;
       EXPECT_TRUE(test::FitsOnceOfTwice(law, DecoderSampler(kind, inputs["W"], lm, start), kRuns))
           << key;
-      // A model that is off by a little must be seen: the same law, another salt.
+      // A slightly different model, with another salt, must be detected.
       test::HashLm wrong = lm;
       wrong.salt += 1;
       EXPECT_FALSE(

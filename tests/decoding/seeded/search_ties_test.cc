@@ -1,7 +1,7 @@
-// Certified search where the certificate meets ties (docs/algorithms.md 3.5, 5.9): rows of
-// log-probability exactly 0 and equal scores, so that a beam whose row is missing or was not read
-// could still give a candidate of the W-th key. Ties go to the beam of lower rank, then to the
-// lower token; whatever is drafted, the answer is that of the reference.
+// Certified search with ties in the certificate (docs/algorithms.md 3.5, 5.9). Rows have
+// log-probability exactly 0 and scores are equal. So a beam whose row is missing or was not read
+// may still give a candidate with the W-th key. Ties go to the beam of lower rank, then to the
+// lower token. Whatever is drafted, the answer must be that of the reference.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -20,7 +20,7 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();
 constexpr int kVocab = 6;
 constexpr TokenId kBanned = 5;  // never the only token of a row
 
-// Rows of one token, or of two or four that are equally likely.
+// Rows of one token, or of two or four equally likely tokens.
 std::vector<double> TyingRow(uint64_t hash, uint64_t salt) {
   const uint64_t bits = Finalize(hash ^ Finalize(salt));
   const int first = static_cast<int>(bits % kBanned);
@@ -34,7 +34,7 @@ test::LogProbsOf TyingModel(uint64_t salt) {
   return [salt](uint64_t hash) { return TyingRow(hash, salt); };
 }
 
-// Half of the rows are the target's.
+// A draft in which half of the rows are those of the target.
 test::LogProbsOf HalfRightDraft(uint64_t target_salt) {
   return [target_salt](uint64_t hash) {
     const bool wrong = Finalize(hash + 3) % 2 == 0;
@@ -52,7 +52,7 @@ test::NamedSetting TyingSetting(uint64_t seed) {
   s.params.max_tokens = 2 + pick(6);
   s.params.stop_when_full = pick(2) == 0;
   if (pick(3) == 0) s.params.stop_ids = {4};
-  // With a ban the raw scores of beams are not in the order of their keys.
+  // With a ban, the raw scores of beams are not in the order of their keys.
   if (pick(2) == 0) {
     s.params.warp.mode = WarpMode::kRowRaw;
     s.params.warp.logit_bias = {{kBanned, kNothing}};
@@ -90,9 +90,9 @@ TEST(SearchTiesTest, TiedBeamsAreThoseOfTheReferenceWithAnyDraft) {
   EXPECT_GT(longer_rounds, 1000);
 }
 
-// The smallest case of a missing row. Three beams of one layer: A above, B and C tied below it. The
-// draft has A and C, not B. A gives two candidates above B; C gives one whose key is exactly B's
-// bound, but B's only child has that key too and comes first.
+// The smallest case of a missing row. A layer has three beams: A is the best, B and C are tied. The
+// draft has A and C but not B. A gives two candidates above B. C gives one with a key equal to B's
+// bound. But B's only child has the same key and comes first.
 TEST(SearchTiesTest, AMissingBeamThatTiesWithTheLastCandidateIsWaitedFor) {
   const auto row = [](std::vector<std::pair<TokenId, double>> masses) {
     std::vector<double> logs(kVocab, kNothing);
@@ -114,7 +114,7 @@ TEST(SearchTiesTest, AMissingBeamThatTiesWithTheLastCandidateIsWaitedFor) {
   };
   s.draft = [&](uint64_t) { return row({{0, 0.5}, {2, 0.5}}); };
   const test::NamedRun run = test::RunNamed(s);
-  ASSERT_EQ(run.layers, (std::vector<int>{1, 1}));  // B's row is asked for
+  ASSERT_EQ(run.layers, (std::vector<int>{1, 1}));  // the second round gets B's row
   ASSERT_EQ(run.result.size(), 3u);
   std::vector<std::vector<TokenId>> paths;
   for (const Hypothesis& hypothesis : run.result) {

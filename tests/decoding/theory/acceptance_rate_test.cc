@@ -1,6 +1,6 @@
-// docs/algorithms.md 11.4: how often the production verifiers, with seeded choices, accept what the
-// production drafters' draws, against the closed forms of 4.1-4.5, 4.8 and 5.1. Seeds are fixed;
-// five standard errors, 6e-7 for each comparison; G-tests at 1e-6.
+// docs/algorithms.md 11.4: how often the production verifiers accept the drafts of the production
+// drafters, with seeded choices, compared with the closed forms of 4.1-4.5, 4.8 and 5.1. Seeds are
+// fixed. Rates agree within five standard errors (false alarm 6e-7 each); G-tests at 1e-6.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -46,7 +46,7 @@ Row ResidualOf(const Row& a, const Row& b) {
   return Normalised(rest);
 }
 
-// 4.2 without replacement has no closed form: its definition, summed over every list of drafts.
+// 4.2 without replacement has no closed form. This sums its definition over all lists of drafts.
 double AcceptanceWithoutReplacement(const Row& a, const Row& b, int n) {
   double accepted = 0;
   for (size_t d = 0; d < b.size(); ++d) {
@@ -107,7 +107,7 @@ struct Case {
   ChildLaw law;
   int drafts;
   double (*closed_form)(const Row& p, const Row& q, int n);
-  bool by_coin = false;  // the closed form counts what a coin accepted, not residual hits
+  bool by_coin = false;  // the closed form counts drafts accepted by a coin, not residual hits
 };
 
 const std::vector<Case>& Cases() {
@@ -142,7 +142,7 @@ struct Measured {
   std::map<TokenId, int> tokens;
 };
 
-// One node after the prompt, drafted and verified with every seed.
+// Drafts and verifies one node after the prompt, once with each seed.
 Measured Measure(const Case& rule, const RowPair& rows, int draws) {
   const Distribution p_row = Sparse(rows.p), q = Sparse(rows.q);
   LayerLaw p;
@@ -182,7 +182,7 @@ TEST(AcceptanceRate, NodeRulesAcceptAsOftenAsTheirClosedForms) {
   }
 }
 
-// What the comparison above must see: a draft more or less, and drafts of another law.
+// The comparison above must detect one draft more or less, and drafts of another law.
 TEST(AcceptanceRate, OtherRatesAreTellable) {
   const RowPair rows = RowPairs()[0];
   for (const Case& rule : Cases()) {
@@ -197,7 +197,7 @@ TEST(AcceptanceRate, OtherRatesAreTellable) {
             10 * StandardError(iid, kDraws));
 }
 
-// The rows of a context-free pair: the same at every node.
+// A pair of models without context: the rows are the same at every node.
 test::TreeSetting ContextFree(NodeRule rule, const RowPair& rows, int depth) {
   test::TreeSetting setting;
   setting.params.draft_tree = "chain";
@@ -244,7 +244,7 @@ TEST(AcceptanceRate, TokensOfAPathAreGeometric) {
   EXPECT_TRUE(test::CountsFit(law, counts));
 }
 
-// 4.7 with seeded choices keeps what its enumerated law says, which is more than 4.1 keeps.
+// 4.7 with seeded choices keeps as many tokens as its enumerated law says, which is more than 4.1.
 TEST(AcceptanceRate, TokensOfABlockFollowTheEnumeratedLaw) {
   const RowPair rows = {"two tokens", {0.6, 0.4}, {0.3, 0.7}};
   const int gamma = 3, draws = test::Samples(kDraws);

@@ -40,7 +40,7 @@ double Mass(const Row& row, uint32_t set) {
   return sum;
 }
 
-// Probability that n draws without replacement all lie in the set; `drawn` are gone already.
+// Probability that n draws without replacement all lie in the set. `drawn` are already taken.
 double WithoutReplacement(const Row& q, uint32_t set, int n, uint32_t drawn = 0) {
   const uint32_t all = (1u << q.size()) - 1;
   if (n == 0 || Mass(q, all & ~drawn) == 0) return 1;
@@ -101,7 +101,7 @@ TEST(OptimalAcceptanceTest, WorkedExample) {
   EXPECT_DOUBLE_EQ(AcceptanceGreedy(p, q, 2), 1);
 }
 
-// Erratum E20: the printed ratio of generating functions is another law.
+// Erratum E20: the printed ratio of generating functions gives another law.
 TEST(OptimalAcceptanceTest, PrefixLawIsThatOfSequentialDraws) {
   const Row q = {0.5, 0.3, 0.2};
   const Row law = PrefixLawWithoutReplacement(q, {0, 1, 2}, 2);

@@ -1,6 +1,6 @@
-// Invariants of docs/algorithms.md 11.6 for block verification (4.7): every choice of drafter and
-// decoder enumerated over two drafted tokens; what is drawn from is checked on the way. Its law on
-// ordinary rows is in tree_law_test.cc, its rates in acceptance_rate_test.cc.
+// Invariants of docs/algorithms.md 11.6 for block verification (4.7). All choices of drafter and
+// decoder are enumerated over two drafted tokens, and the laws of the draws are checked. For its
+// law on ordinary rows see tree_law_test.cc, for its rates acceptance_rate_test.cc.
 #include "decoding/tree/block_verification.h"
 
 #include <gtest/gtest.h>
@@ -18,10 +18,10 @@
 namespace coppice::decoding {
 namespace {
 
-constexpr double kRounding = 1e-13;  // a coin of 1 - 1e-16 has another side
+constexpr double kRounding = 1e-13;  // a coin of probability 1 - 1e-16 can fail
 using Masses = std::vector<double>;
 
-// The first row is unlike those below it; masses as they are, not normalised.
+// The first row differs from those below it. The masses are not normalised.
 test::LogProbsOf Rows(const Masses& root, const Masses& below) {
   const auto logs = [](const Masses& masses) {
     std::vector<double> row;
@@ -98,14 +98,14 @@ TEST(BlockVerification, RoundedRowsKeepTheLaw) {
   const Masses f32 = {0.5 - 1e-7, 0.3, 0.2};  // sums to 1 - 1e-7
   ExpectExact(Setting(Rows(f32, other), Rows(plain, f32)), nullptr, 1e-6);
   ExpectExact(Setting(Rows(plain, f32), Rows(f32, other)), nullptr, 1e-6);
-  const double near = 1.2e-16;  // residuals of next to nothing
+  const double near = 1.2e-16;  // makes residuals of almost no mass
   const Masses up = {0.5 + near, 0.3, 0.2 - near}, down = {0.5 - near, 0.3, 0.2 + near};
   ExpectExact(Setting(Rows(plain, up), Rows(down, plain)));
   ExpectExact(Setting(Rows(up, down), Rows(plain, plain)));
   ExpectExact(Setting(Rows({1 - 1e-15, 1e-15}, {0.5, 0.5}), Rows({1e-15, 1 - 1e-15}, {0.5, 0.5})));
 }
 
-// The chances and the residual of 4.7 from whole rows are those from the same rows listed.
+// 4.7 gives the same probabilities and residual from whole rows as from the same rows as lists.
 TEST(BlockVerification, WholeAndListedRowsGiveTheSameChances) {
   for (int hole : {0, 3}) {
     const test::RowForms rows(/*beams=*/3, /*vocab=*/60, /*support=*/12, /*seed=*/5, hole);

@@ -1,5 +1,5 @@
-// Invariants of docs/algorithms.md 11.6 for the single-sequence verifiers, and whole decodes of
-// every method of docs/algorithms.md 4 by name: what a worker relies on after every round.
+// Invariants of docs/algorithms.md 11.6 for the single-sequence verifiers. And whole decodes by
+// every method of docs/algorithms.md 4, which check what a worker relies on after every round.
 #include "decoding/tree/node_rule.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 namespace coppice::decoding {
 namespace {
 
-// A row of masses as they are, not normalised.
+// Rows of masses, which are not normalised.
 struct Rows {
   Rows(const std::vector<double>& p_mass, const std::vector<double>& q_mass)
       : mass(p_mass), p_row(test::SparseRow(p_mass)), q(test::SparseRow(q_mass)) {
@@ -33,9 +33,9 @@ struct Rows {
   LayerLaw p;
 };
 
-constexpr double kRounding = 1e-13;  // a coin of 1 - 1e-16 has another side
+constexpr double kRounding = 1e-13;  // a coin of probability 1 - 1e-16 can fail
 
-// Checks the law of the output, and what is drawn from; returns P(the output is a draft).
+// Checks the law of the output and the laws of the draws. Returns P(the output is a draft).
 using Visit = std::function<void(const NodeVerdict&, const test::CheckedChoices&)>;
 double Acceptance(const test::TreeMethod& pair, const Rows& rows, int n, double tolerance = 1e-12,
                   const Visit& visit = nullptr) {
@@ -58,11 +58,11 @@ class NodeRuleInvariants : public testing::TestWithParam<test::TreeMethod> {
  protected:
   int MostDrafts() const {
     if (GetParam().law == ChildLaw::kSpecHub) return 2;
-    return GetParam().rule == VerifyLuceOt ? 3 : 4;  // Luce-OT: a quadrature for every list of them
+    return GetParam().rule == VerifyLuceOt ? 3 : 4;  // Luce-OT needs a quadrature for every list
   }
 };
 
-// p = q, for greedy drafts p = q': accepted, and no residual is drawn from.
+// p = q (for greedy drafts p = q'): a draft is accepted, and no residual is drawn from.
 TEST_P(NodeRuleInvariants, EqualRowsAcceptWithoutAResidualDraw) {
   const ChildLaw law = GetParam().law;
   if (law == ChildLaw::kMostLikely) return;  // no coin, no residual
@@ -111,7 +111,7 @@ TEST_P(NodeRuleInvariants, OneHotRowsAndShortSupportsKeepTheLaw) {
   }
 }
 
-// Rows that sum to 1 - 1e-7, as rows of f32 do.
+// Rows that sum to 1 - 1e-7, as f32 rows may.
 TEST_P(NodeRuleInvariants, RowsOfF32KeepTheLawToTheirPrecision) {
   for (int n = 1; n <= std::min(3, MostDrafts()); ++n) {
     Acceptance(GetParam(), Rows({0.5 - 1e-7, 0.3, 0.2}, {0.2, 0.5, 0.3 - 1e-7}), n, 1e-6);
@@ -120,7 +120,8 @@ TEST_P(NodeRuleInvariants, RowsOfF32KeepTheLawToTheirPrecision) {
   }
 }
 
-// A residual of 1e-16 is undefined: what was there stays, and nothing is divided by it.
+// A residual of mass 1e-16 counts as undefined: the previous law stays, and nothing is divided by
+// that mass.
 TEST_P(NodeRuleInvariants, ResidualsOfNextToNothingKeepTheLaw) {
   const double near = 1.2e-16;
   for (int n = 1; n <= std::min(3, MostDrafts()); ++n) {
@@ -160,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(All, NodeRuleInvariants, testing::ValuesIn(test::TreeMe
                            return info.param.name;
                          });
 
-// Lossless rejection of drafts of one sequence; greedy and seeded rows serve beams too.
+// The lossless methods with rejection for one sequence. Greedy and seeded ones also serve beams.
 std::vector<const MethodRow*> SectionFourMethods() {
   std::vector<const MethodRow*> rows;
   for (const MethodRow& row : Methods()) {
@@ -191,7 +192,7 @@ TEST(SectionFour, DecodesByNameKeepTheirPromises) {
   }
 }
 
-// One-hot rows emit the argmax whatever the drafts; a draft equal to the target is kept whole.
+// One-hot rows give the argmax, whatever the drafts. A draft equal to the target is kept whole.
 TEST(SectionFour, TemperatureZeroIsGreedyAndPerfectDraftsAreKept) {
   const test::HashLm lm{7, 5, 6, 9};
   DecodingParams greedy;

@@ -1,7 +1,7 @@
-// docs/algorithms.md 11.1 and 11.5 for docs/algorithms.md 4: whole decodes by every single-sequence
-// verifier, all choices of the production drafter and decoder enumerated, follow the product of the
-// target's rows to 1e-12, over trees, consecutive rounds and ends of sequence; variants that must
-// not, do not.
+// docs/algorithms.md 11.1 and 11.5 for docs/algorithms.md 4. Whole decodes by every single-sequence
+// verifier follow the product of the target's rows to 1e-12, over trees, consecutive rounds and
+// ends of sequence. All choices of the production drafter and decoder are enumerated. Wrong
+// variants must not follow it.
 #include "testing/tree_law.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace coppice::decoding {
 namespace {
 
 constexpr double kExact = 1e-12;
-constexpr double kBiased = 1e-4;  // what a wrong variant must at least be off
+constexpr double kBiased = 1e-4;  // the least bias that a wrong variant must have
 
 test::TreeSetting Setting(const test::TreeMethod& method, const std::string& tree, int vocab,
                           uint64_t salt) {
@@ -47,7 +47,7 @@ void ExpectExact(const test::TreeSetting& setting) {
   EXPECT_GE(runs, static_cast<int64_t>(target.size()));
 }
 
-// max_tokens = 3 makes a second and a third round of what the first leaves open.
+// With max_tokens = 3, a second and a third round decide what the first leaves open.
 TEST(TreeLaw, EveryRuleOnATreeOverConsecutiveRounds) {
   for (const test::TreeMethod& method : test::TreeMethods()) {
     for (const char* tree : {"2-1", "2-2"}) {
@@ -116,7 +116,7 @@ TEST(TreeLaw, PathsAndBlocks) {
   }
 }
 
-// Sequences that part and meet: a token drawn by several places goes on with all of them.
+// Sequences that split and join: a token that several of them draw continues all of them.
 TEST(TreeLaw, SequencesOfSpecTr) {
   for (NodeRule rule : {NodeRule{VerifyKSeq}, NodeRule{VerifyRrsIid}}) {
     test::TreeSetting setting = Setting({"spectr", rule, ChildLaw::kIid}, "3-1-1", 2, 17);
@@ -140,7 +140,7 @@ TEST(TreeLaw, BlocksKeepMoreThanTokens) {
 
 // ---- What must not pass ----
 
-// Largest over some models.
+// The largest bias over some models.
 double Bias(test::TreeSetting setting, const test::WrongChoices& wrong = nullptr) {
   double largest = 0;
   for (uint64_t salt : {8, 9, 10, 11}) {
@@ -204,7 +204,7 @@ std::vector<int32_t> WithoutCopies(const DraftForest&, std::vector<int32_t> draw
   return once;
 }
 
-// "Is there another child?" answered after looking at the child.
+// Decides whether there is another child after looking at that child, which is wrong.
 std::vector<int32_t> WithoutUnlikely(const DraftForest& forest, std::vector<int32_t> draws) {
   std::vector<int32_t> kept;
   for (int32_t node : draws) {
@@ -254,7 +254,7 @@ TEST(TreeLawControl, AnInvertedRatioIsSeen) {
   }
 }
 
-// Closes the draft loop with p instead of the residual.
+// After the last draft, draws from p instead of the residual.
 class NoResidual : public test::ForwardedChoices {
  public:
   NoResidual(ChoiceSource* choices, test::LogProbsOf target)
@@ -287,7 +287,7 @@ TEST(TreeLawControl, ARecoveredTokenComesFromTheResidual) {
   }
 }
 
-// 4.3 as printed (E21): the factor on the wrong term, (p - min(q, p / rho)) c / (1 - beta)^n with
+// 4.3 as printed (E21), with the factor on the wrong term: (p - min(q, p / rho)) c / (1 - beta)^n,
 // negative parts cut.
 NodeVerdict PrintedKSeq(const NodeInput& input, ChoiceSource* choices) {
   const int n = static_cast<int>(input.drafts.size());
@@ -326,7 +326,7 @@ NodeVerdict UnselectedLuce(const NodeInput& input, ChoiceSource* choices) {
   return trial.DrawRest();
 }
 
-// Greedy verified with q where q' was drawn from.
+// Greedy, verified with q although the drafts were drawn from q'.
 NodeVerdict GreedyAgainstQ(const NodeInput& input, ChoiceSource* choices) {
   NodeTrial trial(input, *input.q, choices);
   const int last = static_cast<int>(input.drafts.size()) - 1;
@@ -341,8 +341,8 @@ TEST(TreeLawControl, WrongRulesAreSeen) {
   EXPECT_GT(Bias(Wrong(GreedyAgainstQ, ChildLaw::kGreedy, ChildLaw::kGreedy, "2")), kBiased);
 }
 
-// Erratum E14: p = (1/2, 3/10, 1/5), q = (3/5, 3/10, 1/10), the argmax of q drafted and tested
-// against its soft q gives (5/6, 0, 1/6); against a one-hot proposal, p.
+// Erratum E14: p = (1/2, 3/10, 1/5), q = (3/5, 3/10, 1/10). The draft is the argmax of q. If it is
+// tested against the soft q, the output law is (5/6, 0, 1/6). Against a one-hot proposal it is p.
 TEST(TreeLawControl, SoftRowOfAnArgmaxDraft) {
   const Distribution p{{0, 1, 2}, {Log(0.5), Log(0.3), Log(0.2)}};
   const Distribution soft{{0, 1, 2}, {Log(0.6), Log(0.3), Log(0.1)}};
@@ -368,7 +368,7 @@ TEST(TreeLawControl, SoftRowOfAnArgmaxDraft) {
   EXPECT_NEAR(from_one_hot[2], 0.2, kExact);
 }
 
-// Block verification that lets a path pass by h_i = p_i.
+// Block verification that accepts a path with h_i = p_i.
 TEST(TreeLawControl, BlockCoinsAreNotThoseOfThePath) {
   class AlwaysShort : public test::ForwardedChoices {
    public:
