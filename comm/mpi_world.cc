@@ -1,19 +1,30 @@
 #include "comm/mpi_world.h"
 
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "comm/communicator_mpi.h"
 
 namespace coppice::comm {
 namespace {
+
+constexpr char kSeparator[] = "\n";  // between endpoint and host
+
+std::string HostName() {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  return host;
+}
 
 // The waits of MPI spin. This one sleeps between tests, because peers may still be loading.
 int WaitSleeping(MPI_Request* request) {
@@ -63,7 +74,8 @@ int MpiWorld::size() const {
 absl::StatusOr<std::vector<MpiWorld::Peer>> MpiWorld::Exchange(Role role,
                                                                const std::string& endpoint) {
   const int ranks = size(), me = rank();
-  const int mine[2] = {static_cast<int>(role), static_cast<int>(endpoint.size())};
+  const std::string text = absl::StrCat(endpoint, kSeparator, HostName());
+  const int mine[2] = {static_cast<int>(role), static_cast<int>(text.size())};
   std::vector<int> heads(2 * ranks);
   MPI_Request request;
   COPPICE_RETURN_IF_ERROR(MpiStatus(
@@ -76,7 +88,7 @@ absl::StatusOr<std::vector<MpiWorld::Peer>> MpiWorld::Exchange(Role role,
   std::exclusive_scan(length.begin(), length.end(), begin.begin(), 0);
   std::string all(begin.back() + length.back(), '\0');
   COPPICE_RETURN_IF_ERROR(
-      MpiStatus(MPI_Iallgatherv(endpoint.data(), mine[1], MPI_CHAR, all.data(), length.data(),
+      MpiStatus(MPI_Iallgatherv(text.data(), mine[1], MPI_CHAR, all.data(), length.data(),
                                 begin.data(), MPI_CHAR, MPI_COMM_WORLD, &request),
                 "MPI_Iallgatherv", me, ranks));
   COPPICE_RETURN_IF_ERROR(MpiStatus(WaitSleeping(&request), "MPI_Test", me, ranks));
@@ -87,9 +99,19 @@ absl::StatusOr<std::vector<MpiWorld::Peer>> MpiWorld::Exchange(Role role,
     if (code < 0 || code > static_cast<int>(Role::kDraft)) {
       return absl::InternalError(absl::StrCat("rank ", r, " of ", ranks, ": unknown role ", code));
     }
-    peers.push_back({static_cast<Role>(code), all.substr(begin[r], length[r]), r});
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(all.substr(begin[r], length[r]), kSeparator);
+    peers.push_back({static_cast<Role>(code), parts.first, r, parts.second});
   }
   return peers;
+}
+
+int MpiWorld::PlaceOnHost(absl::Span<const Peer> peers, int rank) {
+  const Peer& self = peers[rank];
+  return static_cast<int>(std::count_if(peers.begin(), peers.end(), [&](const Peer& peer) {
+    return peer.host == self.host && peer.role != Role::kCoordinator &&
+           std::pair(peer.role, peer.rank) < std::pair(self.role, self.rank);
+  }));
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> MpiWorld::Split(int color) {

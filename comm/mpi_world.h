@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "comm/communicator.h"
 
 namespace coppice::comm {
@@ -29,9 +30,13 @@ class MpiWorld {
     Role role;
     std::string endpoint;  // "" when it offers none
     int rank;
+    std::string host;  // its name
   };
-  // Collective over all ranks. Returns the role and endpoint of every rank, in rank order.
+  // Collective over all ranks. Returns what every rank is and where, in rank order.
   absl::StatusOr<std::vector<Peer>> Exchange(Role role, const std::string& endpoint);
+  // How many ranks with a model come before this one on its host, workers first: ranks that take
+  // the device of their place share none as long as there are enough. Pure.
+  static int PlaceOnHost(absl::Span<const Peer> peers, int rank);
   // Collective over all ranks. Ranks with equal `color` form one communicator, in rank order. color
   // < 0: nullptr.
   absl::StatusOr<std::unique_ptr<Communicator>> Split(int color);

@@ -17,12 +17,22 @@ ABSL_FLAG(std::string, listen, "direct://127.0.0.1:*",
 namespace coppice::draft_node {
 namespace {
 
+struct Place {
+  std::string coordinator;
+  int on_host = 0;  // which of the ranks on this host it is
+};
+
 // Collective over all ranks of this mpirun, if there is one.
-absl::StatusOr<std::string> Coordinator(comm::MpiWorld* world, const std::string& endpoint) {
-  if (world == nullptr) return node::FindCoordinator({});
-  COPPICE_ASSIGN_OR_RETURN(const auto peers, world->Exchange(comm::Role::kDraft, endpoint));
-  COPPICE_RETURN_IF_ERROR(world->Split(-1).status());
-  return node::FindCoordinator(peers);
+absl::StatusOr<Place> FindPlace(comm::MpiWorld* world, const std::string& endpoint) {
+  Place place;
+  std::vector<comm::MpiWorld::Peer> peers;
+  if (world != nullptr) {
+    COPPICE_ASSIGN_OR_RETURN(peers, world->Exchange(comm::Role::kDraft, endpoint));
+    COPPICE_RETURN_IF_ERROR(world->Split(-1).status());
+    place.on_host = comm::MpiWorld::PlaceOnHost(peers, world->rank());
+  }
+  COPPICE_ASSIGN_OR_RETURN(place.coordinator, node::FindCoordinator(peers));
+  return place;
 }
 
 absl::Status ServeDrafts(std::unique_ptr<comm::MpiWorld>& world) {
@@ -34,18 +44,18 @@ absl::Status ServeDrafts(std::unique_ptr<comm::MpiWorld>& world) {
   COPPICE_ASSIGN_OR_RETURN(const auto leaders,
                            comm::ServerChannel::Bind(absl::GetFlag(FLAGS_listen)));
   start->At("waits for the endpoints of this mpirun");
-  COPPICE_ASSIGN_OR_RETURN(const std::string coordinator,
-                           Coordinator(world.get(), leaders->endpoint()));
+  COPPICE_ASSIGN_OR_RETURN(const Place place, FindPlace(world.get(), leaders->endpoint()));
   start->Over();
   model::ModelRunnerOptions options = node::RunnerOptionsFromFlags();
   options.kv_bytes = absl::GetFlag(FLAGS_kv_bytes);
+  options.collectives.place = place.on_host;
   const auto single = comm::MakeSingleCommunicator();
   COPPICE_ASSIGN_OR_RETURN(const auto runner, model::ModelRunner::Load(options, single.get()));
   proto::Register registration =
       node::NodeRegistration(proto::DRAFT_NODE, absl::GetFlag(FLAGS_node_id), "draft-", *runner);
   registration.set_draft_endpoint(leaders->endpoint());
   COPPICE_ASSIGN_OR_RETURN(const auto agent,
-                           node::JoinCluster(coordinator, registration, runner.get()));
+                           node::JoinCluster(place.coordinator, registration, runner.get()));
   DraftServiceOptions service;
   service.max_rows = absl::GetFlag(FLAGS_max_rows);
   service.prefill_chunk = absl::GetFlag(FLAGS_prefill_chunk);

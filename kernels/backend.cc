@@ -25,7 +25,11 @@ const char* DTypeName(DType dtype) {
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options) {
-  if (options.kind == "cpu") return cpu::MakeCpuBackend(options);
+  if (options.kind == "cpu") {
+    if (options.collectives.kind != "nccl") return cpu::MakeCpuBackend(options);
+    return absl::InvalidArgumentError(
+        "--communicator=nccl: NCCL is for GPUs; the ranks of the CPU backend exchange through MPI");
+  }
   if (options.kind == "cuda") {
 #ifdef COPPICE_HAS_CUDA
     return cuda::MakeCudaBackend(options);

@@ -192,6 +192,21 @@ class Backend {
   virtual absl::StatusOr<const StepRows*> Wait() = 0;
 };
 
+// What the ranks of a replica do together on devices. The CPU backend and a single rank need none of
+// it.
+struct CollectiveOptions {
+  // auto: NCCL where every rank has it and a device of its own, else the host. nccl: an error
+  // instead. host: sums go through host memory and the communicator, in rank order.
+  std::string kind = "auto";
+  double start_deadline_s = 60;  // for the ranks to find each other
+  double step_deadline_s = 30;   // for one step
+  int place = 0;                 // of this rank among those of its host: which device it takes
+  // Called from a thread of the backend when a step was aborted, by its deadline or by a failure of
+  // the collectives, and the thread of the steps does not come back. It should end the process. May
+  // be empty.
+  std::function<void(const absl::Status&)> on_hang;
+};
+
 struct BackendOptions {
   std::string kind = "cpu";                    // "cpu" or "cuda"
   ThreadTeam* threads = nullptr;               // host threads; the CPU backend computes on them
@@ -205,6 +220,7 @@ struct BackendOptions {
   // Called, by the thread of the backend, when HeadReached or Wait sees that the device has done a
   // part of a step. May be empty. The CPU backend computes while ops are given to it.
   std::function<void()> on_part;
+  CollectiveOptions collectives;
 };
 // Threads and communicator must outlive the backend. Unimplemented: this build does not have the
 // backend that it names.

@@ -63,6 +63,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   kernels::BackendOptions backend = {options_.backend, &threads_, communicator};
   backend.always_list = options_.always_list;
   backend.graphs = options_.graphs;
+  backend.collectives = options_.collectives;
   backend.warn = [](const std::string& message) { spdlog::warn("{}", message); };
   backend.on_part = [this] { step_clock_.MovesOn(); };
   COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend(backend));

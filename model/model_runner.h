@@ -46,10 +46,11 @@ struct ModelRunnerOptions {
   // Rows of one step at most. It bounds the prefill chunk and the forests of a step, and sizes the
   // activations.
   int max_rows = 512;
-  int scratch_blocks = 4;             // BlockManagerOptions
-  bool always_list = false;           // BackendOptions
-  bool graphs = true;                 // BackendOptions
-  std::function<void()> on_progress;  // called while weights are read; may be empty
+  int scratch_blocks = 4;                  // BlockManagerOptions
+  bool always_list = false;                // BackendOptions
+  bool graphs = true;                      // BackendOptions
+  kernels::CollectiveOptions collectives;  // BackendOptions
+  std::function<void()> on_progress;       // called while weights are read; may be empty
 };
 
 // Takes the leader's plans before the leader runs them itself.

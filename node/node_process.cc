@@ -31,6 +31,13 @@ namespace {
 
 constexpr double kAnyGap_s = 3600;  // counts every gap: the agent's thread looked one beat ago
 
+// A deadline has passed: which ranks may be the reason.
+absl::Status NameStoppedRanks(const absl::Status& status) {
+  const std::string stopped = comm::StoppedRanks();
+  if (!absl::IsDeadlineExceeded(status) || stopped.empty()) return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(), "; ", stopped));
+}
+
 absl::Status GivenUp(const std::string& id, const std::string& reason, const StepReport& report) {
   const std::string stopped = comm::StoppedRanks();
   return absl::AbortedError(
@@ -53,6 +60,7 @@ int RunNode(const std::string& program, ProgramUsage usage, int argc, char** arg
   absl::Status status = CheckNodeFlags();
   if (status.ok()) status = serve(world);
   if (status.ok()) return 0;
+  status = NameStoppedRanks(status);
   // Leaving without MPI_Finalize makes mpirun end the others too.
   std::_Exit(FailProgram(program, status));
 }
@@ -84,6 +92,10 @@ model::ModelRunnerOptions RunnerOptionsFromFlags() {
   options.threads = absl::GetFlag(FLAGS_threads);
   options.max_rows = absl::GetFlag(FLAGS_max_rows);
   return options;
+}
+
+void EndHungProcess(const std::string& program, const absl::Status& status) {
+  std::_Exit(FailProgram(program, NameStoppedRanks(status)));
 }
 
 absl::StatusOr<std::string> FindCoordinator(absl::Span<const comm::MpiWorld::Peer> peers) {

@@ -49,6 +49,10 @@ absl::StatusOr<std::unique_ptr<comm::NodeAgent>> JoinCluster(const std::string& 
                                                              proto::Register registration,
                                                              model::ModelRunner* runner);
 
+// Ends the process at once, with a line that says why and which ranks of this host are stopped. Any
+// thread.
+[[noreturn]] void EndHungProcess(const std::string& program, const absl::Status& status);
+
 // Ends the process when its start-up makes no progress for --start_deadline.
 std::unique_ptr<StartWatch> WatchStart(const std::string& program);
 

@@ -21,6 +21,12 @@ ABSL_FLAG(int, scratch_blocks, 4,
 ABSL_FLAG(std::string, replica_id, "", "name of this replica; default: replica-PID of its leader");
 ABSL_FLAG(std::string, plan_listen, "tcp://127.0.0.1:*",
           "where the followers of a replica connect to its leader: tcp:// (ZeroMQ) or direct://");
+ABSL_FLAG(std::string, communicator, "auto",
+          "how the GPUs of a replica form sums: nccl, host (through host memory and MPI), or auto: "
+          "nccl where every rank has it and a GPU of its own");
+ABSL_FLAG(
+    double, step_deadline, 30,
+    "seconds that a step of a replica with several GPUs may take; after them the replica ends");
 ABSL_FLAG(double, draft_deadline_min, 0.02,
           "seconds that a draft may always take before its round goes on without it");
 ABSL_FLAG(double, draft_deadline_max, 2.0, "seconds that a draft may take at most");
@@ -32,6 +38,7 @@ namespace {
 struct Place {
   std::unique_ptr<comm::Communicator> communicator;  // of this rank's replica
   std::string coordinator;
+  int on_host = 0;  // which of the ranks on this host it is
 };
 
 // Finds this process's place in the cluster: its replica's communicator and the coordinator's
@@ -56,9 +63,28 @@ absl::StatusOr<Place> FindPlace(comm::MpiWorld* world, node::StartWatch* start) 
           absl::StrCat("--tp: ", workers, " worker ranks do not make replicas of ", tp));
     }
     COPPICE_ASSIGN_OR_RETURN(place.communicator, world->Split(before_me / tp));
+    place.on_host = comm::MpiWorld::PlaceOnHost(peers, world->rank());
   }
   COPPICE_ASSIGN_OR_RETURN(place.coordinator, node::FindCoordinator(peers));
   return place;
+}
+
+constexpr char kProgram[] = "coppice-worker";
+
+absl::StatusOr<kernels::CollectiveOptions> CollectivesFromFlags(const Place& place) {
+  kernels::CollectiveOptions options;
+  options.kind = absl::GetFlag(FLAGS_communicator);
+  options.place = place.on_host;
+  // Before the whole start is given up, so that this error is the one that is told.
+  options.start_deadline_s = 0.75 * absl::GetFlag(FLAGS_start_deadline);
+  options.step_deadline_s = absl::GetFlag(FLAGS_step_deadline);
+  options.on_hang = [](const absl::Status& status) { node::EndHungProcess(kProgram, status); };
+  if (options.kind != "auto" && options.kind != "nccl" && options.kind != "host") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--communicator must be auto, nccl or host, got \"", options.kind, "\""));
+  }
+  if (options.step_deadline_s > 0) return options;
+  return absl::InvalidArgumentError("--step_deadline: must be more than 0 s");
 }
 
 proto::Register Registration(const model::ModelRunner& runner, const PlanLeader& plans) {
@@ -91,7 +117,7 @@ absl::Status Lead(const std::string& coordinator, comm::Communicator* communicat
 }
 
 absl::Status ServeRank(std::unique_ptr<comm::MpiWorld>& world) {
-  const std::unique_ptr<node::StartWatch> start = node::WatchStart("coppice-worker");
+  const std::unique_ptr<node::StartWatch> start = node::WatchStart(kProgram);
   if (comm::MpiWorld::Launched()) {
     start->At("waits in MPI_Init");
     COPPICE_ASSIGN_OR_RETURN(world, comm::MpiWorld::Init());
@@ -100,6 +126,7 @@ absl::Status ServeRank(std::unique_ptr<comm::MpiWorld>& world) {
   model::ModelRunnerOptions options = node::RunnerOptionsFromFlags();
   options.kv_bytes = absl::GetFlag(FLAGS_kv_bytes);
   options.scratch_blocks = absl::GetFlag(FLAGS_scratch_blocks);
+  COPPICE_ASSIGN_OR_RETURN(options.collectives, CollectivesFromFlags(place));
   options.on_progress = [&] { start->MovesOn(); };
   start->At("loads the model with the other ranks");
   COPPICE_ASSIGN_OR_RETURN(const auto runner,
@@ -114,12 +141,13 @@ absl::Status ServeRank(std::unique_ptr<comm::MpiWorld>& world) {
 }  // namespace
 
 int WorkerMain(int argc, char** argv) {
-  const ProgramUsage usage = {"One tensor-parallel rank of the target model of a Coppice cluster.",
-                              {{"Replica", {"tp", "replica_id", "plan_listen"}},
-                               {"KV cache", {"kv_bytes", "scratch_blocks"}},
-                               {"Drafts", {"draft_deadline_min", "draft_deadline_max"}},
-                               {"Measurements", {"trace_rounds"}}}};
-  return node::RunNode("coppice-worker", usage, argc, argv, ServeRank);
+  const ProgramUsage usage = {
+      "One tensor-parallel rank of the target model of a Coppice cluster.",
+      {{"Replica", {"tp", "replica_id", "plan_listen", "communicator", "step_deadline"}},
+       {"KV cache", {"kv_bytes", "scratch_blocks"}},
+       {"Drafts", {"draft_deadline_min", "draft_deadline_max"}},
+       {"Measurements", {"trace_rounds"}}}};
+  return node::RunNode(kProgram, usage, argc, argv, ServeRank);
 }
 
 }  // namespace coppice::worker

@@ -16,11 +16,14 @@
 #include "kernels/cuda/cuda_step_rows.h"
 #include "kernels/cuda/cuda_weights.h"
 #include "kernels/cuda/device_check.h"
+#include "kernels/cuda/device_collectives.h"
 #include "kernels/cuda/device_op.h"
 #include "kernels/cuda/graph_cache.h"
+#include "kernels/cuda/rank_agreement.h"
 #include "kernels/cuda/row_bucket.h"
 #include "kernels/cuda/step_marks.h"
 #include "kernels/cuda/step_upload.h"
+#include "kernels/cuda/step_watch.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -36,8 +39,8 @@ struct DeviceParts {
   StepMarks marks;
 };
 
-absl::StatusOr<DeviceParts> MakeParts() {
-  COPPICE_ASSIGN_OR_RETURN(DeviceFacts facts, UseDevice());
+absl::StatusOr<DeviceParts> MakeParts(int place) {
+  COPPICE_ASSIGN_OR_RETURN(DeviceFacts facts, UseDevice(place));
   COPPICE_ASSIGN_OR_RETURN(DeviceStream stream, DeviceStream::Create("the stream of the steps"));
   COPPICE_ASSIGN_OR_RETURN(StepMarks marks, StepMarks::Create());
   return DeviceParts{std::move(facts), std::move(stream), std::move(marks)};
@@ -54,11 +57,12 @@ class CudaBackend final : public Backend {
         loader_(options.threads, &parts_.stream),
         step_rows_(options.threads, options.communicator, options.always_list) {}
   ~CudaBackend() override;
-  absl::Status Init();
+  absl::Status Init(const BackendOptions& options);
 
   const char* name() const override { return "cuda"; }
   std::string description() const override {
-    return absl::StrCat("cuda ", parts_.facts.description);
+    return absl::StrCat("cuda ", parts_.facts.description, ranks_ == nullptr ? "" : ", ",
+                        ranks_ == nullptr ? "" : ranks_->description());
   }
   bool batch_invariant() const override { return false; }
   absl::StatusOr<MemoryFacts> Memory() const override { return DeviceMemory(); }
@@ -82,12 +86,17 @@ class CudaBackend final : public Backend {
   absl::StatusOr<const StepRows*> Wait() override;
 
  private:
+  absl::Status Start(const StepPlan& plan, Pass* pass);
   absl::Status Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head);
   absl::Status EnqueueBody(const OpList& body);
   absl::Status EnqueueHead(const OpList& head);
   // The marks of the step that are reached by now; whoever watches hears of each.
   absl::StatusOr<int> LookAtMarks();
   absl::Status Finish();
+  // Not OK once the ranks' work has been aborted.
+  absl::Status GoOn() { return watch_ && watch_->alarmed() ? ranks_->Failure() : absl::OkStatus(); }
+  // What is queued ends, though other ranks may be waited for in it.
+  void Abandon(const absl::Status& why);
   void PartDone() const {
     if (on_part_) on_part_();
   }
@@ -101,6 +110,8 @@ class CudaBackend final : public Backend {
   StepUpload upload_;
   std::unique_ptr<CublasMatMul> products_;
   CudaStepRows step_rows_;
+  std::unique_ptr<DeviceCollectives> ranks_;  // of several ranks; goes after the graphs
+  std::unique_ptr<StepWatch> watch_;
   std::unique_ptr<CudaOps> ops_;
   std::unique_ptr<GraphCache> graphs_;
   std::vector<DeviceBuffer> tensors_;
@@ -115,15 +126,33 @@ class CudaBackend final : public Backend {
   absl::Status outcome_;  // of what was enqueued
 };
 
-absl::Status CudaBackend::Init() {
-  COPPICE_ASSIGN_OR_RETURN(products_, CublasMatMul::Create(&parts_.stream));
-  ops_ = std::make_unique<CudaOps>(parts_.facts);
+absl::Status CudaBackend::Init(const BackendOptions& options) {
+  auto products = CublasMatMul::Create(&parts_.stream);
+  COPPICE_RETURN_IF_ERROR(Agree(communicator_, products.status()));
+  products_ = *std::move(products);
+  if (communicator_->size() > 1) {
+    COPPICE_ASSIGN_OR_RETURN(ranks_, MakeDeviceCollectives(options, parts_.facts, &parts_.stream));
+    const CollectiveOptions& wanted = options.collectives;
+    watch_ = std::make_unique<StepWatch>(ranks_.get(), wanted.step_deadline_s, wanted.on_hang);
+  }
+  ops_ = std::make_unique<CudaOps>(parts_.facts, ranks_.get());
   graphs_ = std::make_unique<GraphCache>(products_.get(), &parts_.stream, with_graphs_, warn_);
   return absl::OkStatus();
 }
 
 // Queued work may still use what goes next; whether it fails no longer matters.
-CudaBackend::~CudaBackend() { parts_.stream.Synchronize("the end of the backend").IgnoreError(); }
+CudaBackend::~CudaBackend() {
+  if (state_ == State::kIdle) {
+    parts_.stream.Synchronize("the end of the backend").IgnoreError();
+  } else {
+    Abandon(absl::CancelledError("the backend ends in the middle of a step"));
+  }
+}
+
+void CudaBackend::Abandon(const absl::Status& why) {
+  if (ranks_ != nullptr) ranks_->Abort(why);
+  parts_.stream.Synchronize("a step that failed").IgnoreError();
+}
 
 absl::StatusOr<std::unique_ptr<Weight>> CudaBackend::Pack(absl::Span<const MatrixSource> stacked,
                                                           DType dtype, std::vector<float> bias) {
@@ -153,6 +182,16 @@ absl::StatusOr<Tensor> CudaBackend::Allocate(int64_t rows, int64_t columns, DTyp
 absl::Status CudaBackend::Submit(const StepPlan& plan, Pass* pass) {
   COPPICE_CHECK_MSG(state_ == State::kIdle, "the step before was not waited for");
   step_ = plan.step;
+  if (ranks_ != nullptr) {
+    COPPICE_RETURN_IF_ERROR(ranks_->Failure());
+    watch_->Begin(plan.step);
+  }
+  const absl::Status started = Start(plan, pass);
+  if (!started.ok() && watch_ != nullptr) watch_->End();
+  return started;
+}
+
+absl::Status CudaBackend::Start(const StepPlan& plan, Pass* pass) {
   if (!plan.fetch.empty()) {  // the rows are in host memory already
     COPPICE_RETURN_IF_ERROR(step_rows_.CheckFetch(plan.fetch));
     state_ = State::kFetch;
@@ -232,6 +271,8 @@ absl::StatusOr<int> CudaBackend::LookAtMarks() {
 // After an error there is nothing to wait for: Wait returns it.
 bool CudaBackend::HeadReached() {
   if (state_ != State::kStep || !outcome_.ok()) return true;
+  outcome_ = GoOn();
+  if (!outcome_.ok()) return true;
   const absl::StatusOr<int> reached = LookAtMarks();
   if (!reached.ok()) outcome_ = reached.status();
   return !reached.ok() || *reached >= body_mark_;
@@ -241,6 +282,7 @@ absl::StatusOr<const StepRows*> CudaBackend::Wait() {
   COPPICE_CHECK_MSG(state_ != State::kIdle, "no step was submitted");
   if (state_ == State::kStep) outcome_ = Finish();
   state_ = State::kIdle;
+  if (watch_ != nullptr) watch_->End();
   if (!outcome_.ok()) {
     step_rows_.Clear();
     return absl::Status(outcome_.code(), absl::StrCat("step ", step_, ": ", outcome_.message()));
@@ -251,9 +293,10 @@ absl::StatusOr<const StepRows*> CudaBackend::Wait() {
 // Nothing that was enqueued uses the plan or the pass any longer when this returns.
 absl::Status CudaBackend::Finish() {
   absl::Status status = outcome_;
-  if (status.ok()) status = parts_.marks.Wait([this] { PartDone(); });
+  if (status.ok()) status = parts_.marks.Wait([this] { PartDone(); }, [this] { return GoOn(); });
+  if (status.ok() && ranks_ != nullptr) status = ranks_->Failure();
   if (status.ok()) return step_rows_.Serve();
-  parts_.stream.Synchronize("a step that failed").IgnoreError();
+  Abandon(status);
   return status;
 }
 
@@ -263,14 +306,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const BackendOptions& o
   if (options.threads == nullptr || options.communicator == nullptr) {
     return absl::InvalidArgumentError("the CUDA backend needs threads and a communicator");
   }
-  if (options.communicator->size() > 1) {
-    return absl::UnimplementedError(
-        absl::StrCat("tensor parallelism on CUDA is not built yet: ", options.communicator->size(),
-                     " ranks were asked for, one is served"));
-  }
-  COPPICE_ASSIGN_OR_RETURN(DeviceParts parts, MakeParts());
-  auto backend = std::make_unique<CudaBackend>(options, std::move(parts));
-  COPPICE_RETURN_IF_ERROR(backend->Init());
+  absl::StatusOr<DeviceParts> parts = MakeParts(options.collectives.place);
+  COPPICE_RETURN_IF_ERROR(Agree(options.communicator, parts.status()));
+  auto backend = std::make_unique<CudaBackend>(options, *std::move(parts));
+  COPPICE_RETURN_IF_ERROR(backend->Init(options));
   return backend;
 }
 

@@ -10,9 +10,10 @@
 
 namespace coppice::kernels::cuda {
 
-// On the first device that CUDA shows to this process. InvalidArgument: threads or communicator lack.
-// FailedPrecondition says what this machine lacks: a driver, a device, or one of compute capability
-// 8.0. Unimplemented: more than one rank.
+// On a device that CUDA shows to this process: the first, or with several ranks that of the rank's
+// place on its host. Collective; when one rank fails, all return an error. InvalidArgument: threads
+// or communicator lack. FailedPrecondition says what this machine lacks: a driver, a device, one of
+// compute capability 8.0, or NCCL where it was asked for.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const BackendOptions& options);
 
 }  // namespace coppice::kernels::cuda

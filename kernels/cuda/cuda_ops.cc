@@ -149,6 +149,12 @@ void CudaOps::GatherRows(absl::Span<const Tensor> tensors) {
   rows_ = shape_.needs;
 }
 
+void CudaOps::AllReduce(Tensor x) {
+  float* const values = Floats(x, x.columns);
+  if (collectives_ == nullptr || rows_ == 0) return;
+  recorded_.push_back(AllReduceOp{collectives_, values, rows_ * x.columns});
+}
+
 void CudaOps::Select(Tensor logits, int64_t first_token, int64_t vocab) {
   Floats(logits, logits.columns);
   selection_ = Selection{logits, first_token, vocab};

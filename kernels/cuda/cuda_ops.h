@@ -11,6 +11,7 @@
 #include "base/step_plan.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/device_check.h"
+#include "kernels/cuda/device_collectives.h"
 #include "kernels/cuda/device_op.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/row_bucket.h"
@@ -25,7 +26,9 @@ class CudaOps final : public Ops {
     int64_t first_token = 0, vocab = 0;
   };
 
-  explicit CudaOps(const DeviceFacts& device) : device_(device) {}
+  // collectives: of several ranks, else nullptr.
+  CudaOps(const DeviceFacts& device, DeviceCollectives* collectives)
+      : device_(device), collectives_(collectives) {}
 
   // Starts to record a step of this shape. plan must live until the step has run.
   void Begin(const StepPlan& plan, const StepShape& shape);
@@ -46,8 +49,7 @@ class CudaOps final : public Ops {
   void Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) override;
   void SwiGlu(Tensor gate_up, Tensor out) override;
   void GatherRows(absl::Span<const Tensor> tensors) override;
-  // Of one rank: nothing.
-  void AllReduce(Tensor) override {}
+  void AllReduce(Tensor x) override;
   void Select(Tensor logits, int64_t first_token, int64_t vocab) override;
 
  private:
@@ -58,6 +60,7 @@ class CudaOps final : public Ops {
   void ShapeWork(const DevicePool& pool, int q_heads);
 
   const DeviceFacts device_;
+  DeviceCollectives* const collectives_;
   const StepPlan* plan_ = nullptr;
   StepShape shape_;
   int64_t rows_ = 0;  // that the next op works on

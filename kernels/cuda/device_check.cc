@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "kernels/cuda/device_error.h"
@@ -32,7 +34,7 @@ absl::Status DriverTooOld() {
 
 }  // namespace
 
-absl::StatusOr<DeviceFacts> UseDevice() {
+absl::StatusOr<DeviceFacts> UseDevice(int place) {
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
   if (error == cudaErrorInsufficientDriver) return DriverTooOld();
@@ -42,18 +44,24 @@ absl::StatusOr<DeviceFacts> UseDevice() {
         "the CUDA backend finds no device: see nvidia-smi and CUDA_VISIBLE_DEVICES");
   }
   COPPICE_RETURN_IF_ERROR(CudaStatus(error, "cudaGetDeviceCount", kWhat));
+  const int number = place % devices;
   cudaDeviceProp device;
   COPPICE_RETURN_IF_ERROR(
-      CudaStatus(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties", kWhat));
+      CudaStatus(cudaGetDeviceProperties(&device, number), "cudaGetDeviceProperties", kWhat));
   if (device.major < kLeastMajor) {
     return absl::FailedPreconditionError(absl::StrCat("the CUDA backend needs compute capability ",
                                                       kLeastMajor, ".0, ", device.name, " has ",
                                                       device.major, ".", device.minor));
   }
-  COPPICE_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(0), "cudaSetDevice", kWhat));
+  COPPICE_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(number), "cudaSetDevice", kWhat));
   const size_t gib = (device.totalGlobalMem + (size_t{1} << 29)) >> 30;
-  return DeviceFacts{absl::StrCat(device.name, ", ", gib, " GiB"), device.multiProcessorCount,
-                     static_cast<int64_t>(device.sharedMemPerMultiprocessor)};
+  DeviceFacts facts;
+  facts.description = absl::StrCat(device.name, ", ", gib, " GiB");
+  if (devices > 1) absl::StrAppend(&facts.description, ", device ", number, " of ", devices);
+  facts.multiprocessors = device.multiProcessorCount;
+  facts.shared_bytes = static_cast<int64_t>(device.sharedMemPerMultiprocessor);
+  std::memcpy(facts.uuid.data(), device.uuid.bytes, facts.uuid.size());
+  return facts;
 }
 
 absl::StatusOr<MemoryFacts> DeviceMemory() {

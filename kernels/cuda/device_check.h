@@ -1,6 +1,7 @@
 // Whether this machine has a device that the CUDA backend can use.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -13,9 +14,11 @@ struct DeviceFacts {
   std::string description;  // "NVIDIA H100 80GB HBM3, 79 GiB"
   int multiprocessors = 0;
   int64_t shared_bytes = 0;  // of a multiprocessor
+  std::array<uint8_t, 16> uuid = {};
 };
-// Makes the first device the current one. FailedPrecondition says in one sentence what is missing.
-absl::StatusOr<DeviceFacts> UseDevice();
+// Makes a device the current one of this thread: that of number `place`, counted around when there
+// are fewer. FailedPrecondition says in one sentence what is missing.
+absl::StatusOr<DeviceFacts> UseDevice(int place = 0);
 // Of the current device, now.
 absl::StatusOr<MemoryFacts> DeviceMemory();
 

@@ -21,8 +21,12 @@ absl::Status Launched(absl::string_view kernel, int layer = -1) {
 
 class Launcher {
  public:
-  Launcher(const OpList& list, CublasMatMul* products, cudaStream_t stream)
-      : step_(list.step), work_(list.work), products_(products), stream_(stream) {}
+  Launcher(const OpList& list, CublasMatMul* products, DeviceStream* stream)
+      : step_(list.step),
+        work_(list.work),
+        products_(products),
+        device_stream_(stream),
+        stream_(stream->get()) {}
 
   absl::Status operator()(const CommitOp& op) const {
     CommitKv(step_, op.pool, stream_);
@@ -63,11 +67,15 @@ class Launcher {
     GatherRows(step_, op.values, op.row_bytes, stream_);
     return Launched("gather of rows");
   }
+  absl::Status operator()(const AllReduceOp& op) const {
+    return op.collectives->AllReduceSum(op.values, op.count, device_stream_);
+  }
 
  private:
   const StepView& step_;
   const WorkView& work_;
   CublasMatMul* const products_;
+  DeviceStream* const device_stream_;
   const cudaStream_t stream_;
 };
 
@@ -75,9 +83,16 @@ class Launcher {
 
 absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, CublasMatMul* products,
                        DeviceStream* stream) {
-  const Launcher launcher(list, products, stream->get());
+  const Launcher launcher(list, products, stream);
   for (const DeviceOp& op : ops) COPPICE_RETURN_IF_ERROR(std::visit(launcher, op));
   return absl::OkStatus();
+}
+
+bool CanCapture(absl::Span<const DeviceOp> ops) {
+  return std::all_of(ops.begin(), ops.end(), [](const DeviceOp& op) {
+    const auto* sum = std::get_if<AllReduceOp>(&op);
+    return sum == nullptr || sum->collectives->only_enqueues();
+  });
 }
 
 int64_t CountLaunches(const OpList& list) {

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/cublas_matmul.h"
+#include "kernels/cuda/device_collectives.h"
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/launch.h"
 
@@ -60,8 +61,16 @@ struct GatherOp {
   bool operator==(const GatherOp&) const = default;
 };
 
+struct AllReduceOp {
+  DeviceCollectives* collectives = nullptr;
+  float* values = nullptr;
+  int64_t count = 0;
+
+  bool operator==(const AllReduceOp&) const = default;
+};
+
 using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, ProductOp, RopeOp, AttentionOp,
-                              SwiGluOp, GatherOp>;
+                              SwiGluOp, GatherOp, AllReduceOp>;
 
 // Ops that are enqueued together, and what their launches are given of the step. Equal lists are
 // equal launches: a graph of one serves the other.
@@ -77,6 +86,9 @@ struct OpList {
 // fails, and names it.
 absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, CublasMatMul* products,
                        DeviceStream* stream);
+
+// Whether enqueuing them waits for nothing, so that a graph may hold them.
+bool CanCapture(absl::Span<const DeviceOp> ops);
 
 // How many kernels and products that enqueues.
 int64_t CountLaunches(const OpList& list);

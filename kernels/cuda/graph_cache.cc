@@ -20,7 +20,7 @@ void GraphCache::Add(const OpList& list) {
 }
 
 absl::StatusOr<bool> GraphCache::Enqueue(const OpList& list, const std::string& name) {
-  if (!enabled_) return false;
+  if (!enabled_ || !CanCapture(list.ops)) return false;
   Entry* const entry = Find(list);
   if (entry == nullptr) {
     Add(list);

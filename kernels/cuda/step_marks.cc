@@ -32,8 +32,10 @@ absl::StatusOr<int> StepMarks::Reached() {
   return reached_;
 }
 
-absl::Status StepMarks::Wait(absl::FunctionRef<void()> on_mark) {
+absl::Status StepMarks::Wait(absl::FunctionRef<void()> on_mark,
+                             absl::FunctionRef<absl::Status()> go_on) {
   while (reached_ < added_) {
+    COPPICE_RETURN_IF_ERROR(go_on());
     const int before = reached_;
     COPPICE_ASSIGN_OR_RETURN(const int reached, Reached());
     if (reached > before) {

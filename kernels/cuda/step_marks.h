@@ -29,8 +29,8 @@ class StepMarks {
   absl::StatusOr<int> Reached();
   // Until all are reached; asks again and again, and lets other threads run once in between: to sleep
   // costs a wake-up, and on a busy machine each further turn of the others costs milliseconds. Calls
-  // on_mark whenever it sees more reached.
-  absl::Status Wait(absl::FunctionRef<void()> on_mark);
+  // on_mark whenever it sees more reached, and go_on before each question: its error ends the wait.
+  absl::Status Wait(absl::FunctionRef<void()> on_mark, absl::FunctionRef<absl::Status()> go_on);
 
  private:
   std::vector<DeviceEvent> events_;  // [kMost]

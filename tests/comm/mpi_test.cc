@@ -87,6 +87,18 @@ void CheckGatherAndBroadcast(Communicator& communicator) {
   COPPICE_CHECK(communicator.Barrier().ok());
 }
 
+// Coordinator, worker, draft node, worker on a host; a worker on another.
+void CheckPlaces() {
+  const std::vector<MpiWorld::Peer> peers = {{Role::kCoordinator, "", 0, "a"},
+                                             {Role::kWorker, "", 1, "a"},
+                                             {Role::kDraft, "", 2, "a"},
+                                             {Role::kWorker, "", 3, "a"},
+                                             {Role::kWorker, "", 4, "b"}};
+  const std::vector<int> places = {0, 0, 2, 1, 0};
+  for (int rank = 0; rank < 5; ++rank)
+    COPPICE_CHECK(MpiWorld::PlaceOnHost(peers, rank) == places[rank]);
+}
+
 void CheckExchange(MpiWorld& world) {
   const int rank = world.rank();
   const auto role = [](int r) { return static_cast<Role>(r % 3); };
@@ -99,7 +111,9 @@ void CheckExchange(MpiWorld& world) {
   for (int r = 0; r < world.size(); ++r) {
     COPPICE_CHECK((*peers)[r].rank == r && (*peers)[r].role == role(r) &&
                   (*peers)[r].endpoint == endpoint(r));
+    COPPICE_CHECK(!(*peers)[r].host.empty() && (*peers)[r].host == (*peers)[0].host);
   }
+  CheckPlaces();
 }
 
 void CheckSplit(MpiWorld& world) {

@@ -1,24 +1,58 @@
 // The ranks of a replica as threads of one process. Each thread has a communicator, which keeps the
-// contract of comm/communicator.h (sums are in rank order). RunRanks starts and joins the threads.
+// contract of comm/communicator.h (sums are in rank order). RunRanks starts and joins the threads. When
+// one of them has returned, collectives of the others fail instead of waiting for it.
 #pragma once
 
-#include <barrier>
+#include <algorithm>
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "base/status.h"
 #include "comm/communicator.h"
 
 namespace coppice::test {
+
+// Of threads that may leave: then nobody passes any more.
+class LeavingBarrier {
+ public:
+  explicit LeavingBarrier(int count) : count_(count) {}
+
+  absl::Status Wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const int round = round_;
+    if (++arrived_ == count_) {
+      arrived_ = 0;
+      ++round_;
+      changed_.notify_all();
+    }
+    changed_.wait(lock, [&] { return round_ != round || left_; });
+    return round_ != round ? absl::OkStatus() : absl::UnavailableError("another rank has left");
+  }
+  void Leave() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    left_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  const int count_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int arrived_ = 0, round_ = 0;
+  bool left_ = false;
+};
 
 class ThreadCommunicator : public comm::Communicator {
  public:
   struct Shared {
     explicit Shared(int ranks) : barrier(ranks), floats(ranks), bytes(ranks) {}
-    std::barrier<> barrier;
+    LeavingBarrier barrier;
     std::vector<absl::Span<const float>> floats;
     std::vector<const std::string*> bytes;
   };
@@ -31,12 +65,12 @@ class ThreadCommunicator : public comm::Communicator {
 
   absl::Status AllReduceSum(absl::Span<float> data) override {
     shared_->floats[rank_] = data;
-    shared_->barrier.arrive_and_wait();
+    COPPICE_RETURN_IF_ERROR(shared_->barrier.Wait());
     std::vector<float> sum(shared_->floats[0].begin(), shared_->floats[0].end());
     for (int rank = 1; rank < ranks_; ++rank) {
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += shared_->floats[rank][i];
     }
-    shared_->barrier.arrive_and_wait();
+    COPPICE_RETURN_IF_ERROR(shared_->barrier.Wait());
     std::copy(sum.begin(), sum.end(), data.begin());
     return absl::OkStatus();
   }
@@ -45,28 +79,24 @@ class ThreadCommunicator : public comm::Communicator {
     if (all.size() != (rank_ == 0 ? mine.size() * ranks_ : 0))
       return absl::InternalError("Gather: size of all");
     shared_->floats[rank_] = mine;
-    shared_->barrier.arrive_and_wait();
+    COPPICE_RETURN_IF_ERROR(shared_->barrier.Wait());
     if (rank_ == 0) {
       auto out = all.begin();
       for (const auto& piece : shared_->floats) out = std::copy(piece.begin(), piece.end(), out);
     }
-    shared_->barrier.arrive_and_wait();
-    return absl::OkStatus();
+    return shared_->barrier.Wait();
   }
 
   absl::Status Broadcast(std::string* data) override {
     shared_->bytes[rank_] = data;
-    shared_->barrier.arrive_and_wait();
+    COPPICE_RETURN_IF_ERROR(shared_->barrier.Wait());
     const std::string first = *shared_->bytes[0];
-    shared_->barrier.arrive_and_wait();
+    COPPICE_RETURN_IF_ERROR(shared_->barrier.Wait());
     *data = first;
     return absl::OkStatus();
   }
 
-  absl::Status Barrier() override {
-    shared_->barrier.arrive_and_wait();
-    return absl::OkStatus();
-  }
+  absl::Status Barrier() override { return shared_->barrier.Wait(); }
 
  private:
   int rank_;
@@ -82,6 +112,7 @@ inline void RunRanks(int ranks, const std::function<void(comm::Communicator*)>& 
     threads.emplace_back([&, rank] {
       ThreadCommunicator communicator(rank, ranks, shared);
       body(&communicator);
+      shared->barrier.Leave();
     });
   }
   for (std::thread& thread : threads) thread.join();

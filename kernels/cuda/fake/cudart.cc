@@ -75,7 +75,9 @@ cudaError_t CUDARTAPI cudaGetDeviceCount(int* count) {
 
 cudaError_t CUDARTAPI cudaSetDevice(int device) {
   return Call("cudaSetDevice", [&](DeviceState& state) {
-    return device < 0 || device >= state.settings.devices ? cudaErrorInvalidDevice : cudaSuccess;
+    if (device < 0 || device >= state.settings.devices) return cudaErrorInvalidDevice;
+    DeviceState::CurrentDevice() = device;
+    return cudaSuccess;
   });
 }
 
@@ -85,6 +87,7 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* device, int number
     if (number < 0 || number >= settings.devices) return cudaErrorInvalidDevice;
     std::memset(device, 0, sizeof *device);
     std::strncpy(device->name, settings.name.c_str(), sizeof device->name - 1);
+    device->uuid.bytes[0] = static_cast<char>(number + 1);  // the same for all processes
     device->major = settings.major;
     device->minor = settings.minor;
     device->totalGlobalMem = settings.memory;
@@ -160,6 +163,7 @@ cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned i
   return Call("cudaStreamCreateWithFlags", [&](DeviceState& state) {
     coppice::kernels::cuda::simt::SetEnqueue(&LaunchKernel);
     *stream = new CUstream_st();
+    (*stream)->device = DeviceState::CurrentDevice();
     state.AddStream(*stream);
     return cudaSuccess;
   });
@@ -248,13 +252,12 @@ cudaError_t CUDARTAPI cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEve
 
 cudaError_t CUDARTAPI cudaGetLastError(void) {
   cudaError_t last = cudaSuccess;
-  const cudaError_t error = Call("cudaGetLastError", [&](DeviceState& state) {
-    last = std::exchange(state.last_error, cudaSuccess);
+  const cudaError_t error = Call("cudaGetLastError", [&](DeviceState&) {
+    last = std::exchange(DeviceState::LastError(), cudaSuccess);
     return cudaSuccess;
   });
   if (error == cudaSuccess) return last;
-  const std::lock_guard<std::mutex> lock(DeviceState::Get().mutex);
-  DeviceState::Get().last_error = cudaSuccess;
+  DeviceState::LastError() = cudaSuccess;
   return error;
 }
 

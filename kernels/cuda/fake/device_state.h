@@ -25,8 +25,11 @@ struct CUgraphExec_st {
   std::vector<std::function<cudaError_t()>> work;
 };
 struct CUstream_st {
+  // A piece that returns cudaErrorNotReady waits for another rank: it stays first, and is called again.
   std::deque<std::function<cudaError_t()>> work;
   uint64_t queued = 0, done = 0;
+  bool begun = false;  // the first piece
+  int device = 0;
   CUgraph_st* capture = nullptr;  // takes the work instead, while it is recorded
   std::thread::id capturing_thread;
   bool capture_broken = false;  // by a call that may not be made meanwhile
@@ -44,13 +47,15 @@ enum class Place { kDevice, kPinned };
 class DeviceState {
  public:
   static DeviceState& Get();
+  // As in the runtime, each thread has a device of its own and an error of its own.
+  static int& CurrentDevice();
+  static cudaError_t& LastError();
 
   std::mutex mutex;
   DeviceSettings settings;
   LiveCounts live;
   WorkCounts counts;
   int64_t calls = 0;
-  cudaError_t last_error = cudaSuccess;
   cudaError_t lasting_error = cudaSuccess;  // of failed work: the device is lost
   std::vector<std::string> violations;
 
@@ -80,8 +85,9 @@ class DeviceState {
   cudaError_t RefuseCapture(const char* call);
   // At most so many pieces.
   void RunSome(CUstream_st* stream, uint64_t pieces);
-  void Drain(CUstream_st* stream) { RunSome(stream, UINT64_MAX); }
-  void DrainAll();
+  // Until all work is done. Gives the lock away while a piece waits for another rank.
+  void Drain(CUstream_st* stream);
+  void DrainDevice();  // all streams of the current device
 
   cudaError_t Violate(const std::string& rule);
 
@@ -111,7 +117,7 @@ cudaError_t Call(const char* name, Body&& body, bool always = false) {
     const cudaError_t done = body(state);
     if (first == cudaSuccess) error = done;
   }
-  if (error != cudaSuccess) state.last_error = error;
+  if (error != cudaSuccess) DeviceState::LastError() = error;
   return error;
 }
 

@@ -3,9 +3,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "kernels/cuda/fake/device_state.h"
@@ -28,9 +30,22 @@ DeviceState& DeviceState::Get() {
       made->failing_work = std::atoll(work);
       made->work_error = cudaErrorIllegalAddress;
     }
+    if (const char* devices = std::getenv("DEV_DEVICES")) {
+      made->settings.devices = std::atoi(devices);
+    }
     return made;
   }();
   return *state;
+}
+
+int& DeviceState::CurrentDevice() {
+  static thread_local int device = 0;
+  return device;
+}
+
+cudaError_t& DeviceState::LastError() {
+  static thread_local cudaError_t error = cudaSuccess;
+  return error;
 }
 
 cudaError_t DeviceState::Begin(const char* call) {
@@ -79,7 +94,7 @@ cudaError_t DeviceState::Allocate(Place place, size_t bytes, void** out) {
 // As on a device, freeing waits for what is queued.
 cudaError_t DeviceState::Free(Place place, void* data) {
   if (data == nullptr) return cudaSuccess;
-  DrainAll();
+  DrainDevice();
   const auto found = buffers_.find(reinterpret_cast<uintptr_t>(data));
   if (found == buffers_.end() || found->second.place != place) {
     return Violate("memory is freed that is not allocated");
@@ -146,23 +161,40 @@ void DeviceState::RunSome(CUstream_st* stream, uint64_t pieces) {
   if (stream->work.empty()) return;
   if (settings.protect) ProtectDevice(false);
   for (; pieces > 0 && !stream->work.empty(); --pieces) {
-    const std::function<cudaError_t()> work = std::move(stream->work.front());
-    stream->work.pop_front();
-    ++stream->done;
-    if (lasting_error != cudaSuccess) continue;
-    if (works++ == failing_work) {
+    if (lasting_error == cudaSuccess && !stream->begun && works++ == failing_work) {
       failing_work = -1;
       failed = "work";
       lasting_error = work_error;
-      continue;
     }
-    lasting_error = work();
+    if (lasting_error == cudaSuccess) {
+      stream->begun = true;
+      const std::function<cudaError_t()> work = stream->work.front();
+      const cudaError_t outcome = work();
+      if (outcome == cudaErrorNotReady) break;
+      lasting_error = outcome;
+    }
+    stream->work.pop_front();
+    stream->begun = false;
+    ++stream->done;
   }
   if (settings.protect) ProtectDevice(true);
 }
 
-void DeviceState::DrainAll() {
-  for (CUstream_st* stream : streams_) Drain(stream);
+void DeviceState::Drain(CUstream_st* stream) {
+  while (IsStream(stream)) {
+    RunSome(stream, UINT64_MAX);
+    if (stream->work.empty()) return;
+    mutex.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    mutex.lock();
+  }
+}
+
+void DeviceState::DrainDevice() {
+  const std::vector<CUstream_st*> streams = streams_;
+  for (CUstream_st* stream : streams) {
+    if (IsStream(stream) && stream->device == CurrentDevice()) Drain(stream);
+  }
 }
 
 void DeviceState::ProtectDevice(bool on) {
@@ -233,7 +265,7 @@ void Recover() {
   state.failed.clear();
   state.failed_in_capture = false;
   state.violations.clear();
-  state.last_error = state.lasting_error = cudaSuccess;
+  DeviceState::LastError() = state.lasting_error = cudaSuccess;
 }
 
 std::vector<std::string> Violations() {

@@ -8,8 +8,9 @@
 //   - Copies must stay inside of buffers that live, and host memory must be pinned.
 //   - While a stream is captured, the thread may not allocate, free, wait or ask for events. Work that
 //     was recorded keeps its arguments, and reads what they point to whenever it is launched.
-// Work runs in the thread that waits. Thread-safe. With DEV_FAIL_WORK=n in the environment the device
-// fails for good at its n-th piece of work, so that a test can take it from a running program.
+// Work runs in the thread that waits. Thread-safe; a thread has a device of its own, as in the runtime.
+// For running programs, from the environment: with DEV_FAIL_WORK=n the device fails for good at its
+// n-th piece of work; DEV_DEVICES=n is the number of devices. NCCL: fake_nccl.h.
 #pragma once
 
 #include <cuda_runtime_api.h>

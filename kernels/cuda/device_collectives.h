@@ -1,0 +1,55 @@
+// What the ranks of a replica do together on their devices. Two ways: NCCL (nccl_communicator.h), and
+// through the host (staged_communicator.h), which works everywhere. Owned by CudaBackend. One thread
+// of each rank enqueues, the same on every rank; Failure and Abort are for any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/device_check.h"
+#include "kernels/cuda/device_stream.h"
+
+namespace coppice::kernels::cuda {
+
+class DeviceCollectives {
+ public:
+  virtual ~DeviceCollectives() = default;
+  virtual std::string description() const = 0;  // "NCCL 2.28.9"
+  // values[i] = sum over the ranks, on every rank, after the work enqueued so far. values [count] f32
+  // in device memory. The same bits on every rank.
+  virtual absl::Status AllReduceSum(float* values, int64_t count, DeviceStream* stream) = 0;
+  // Whether AllReduceSum waits for nothing, so that a graph may hold what it enqueues.
+  virtual bool only_enqueues() const = 0;
+  // Not OK once a rank or the library has failed: what the device did since means nothing.
+  virtual absl::Status Failure() = 0;
+  // What waits for other ranks ends, as far as that can be brought about. Failure is `reason` from
+  // now on, unless there is one.
+  virtual void Abort(const absl::Status& reason) = 0;
+};
+
+// What a rank says of itself before the ranks choose.
+struct RankFacts {
+  std::string asked;               // --communicator: "auto", "nccl" or "host"
+  int nccl = 0;                    // version, 22809 for 2.28.9; 0 = it has none
+  std::array<uint8_t, 16> device;  // the device's own number, the same for all who use it
+};
+struct CollectivesChoice {
+  bool nccl = false;
+  std::string reason;  // why not NCCL, where it was not asked for
+};
+// The same on every rank. InvalidArgument, FailedPrecondition: names the rank and what it lacks.
+absl::StatusOr<CollectivesChoice> ChooseCollectives(absl::Span<const RankFacts> ranks);
+
+// Collective; when one rank fails, all return an error. The communicator has more than one rank and
+// outlives the result.
+absl::StatusOr<std::unique_ptr<DeviceCollectives>> MakeDeviceCollectives(
+    const BackendOptions& options, const DeviceFacts& device, DeviceStream* stream);
+
+}  // namespace coppice::kernels::cuda

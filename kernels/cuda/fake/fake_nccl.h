@@ -1,0 +1,37 @@
+// NCCL for tests without a GPU: link-time stand-ins (nccl.cc) behind the library's own header. Ranks
+// are threads of this process or processes of this machine. What it is stricter about than NCCL may
+// be:
+//   - Communicators must not block. Each call that may say "in progress" does, and a collective
+//     comes to its stream only once the caller has asked for the outcome. Errors of the ranks among
+//     each other are told by ncclCommGetAsyncError alone.
+//   - A collective runs when the host waits for its stream. It waits for all ranks; one whose rank
+//     is gone waits until its communicator is aborted.
+//   - Sums begin at a rank that depends on the place of the element, as in a ring.
+//   - Ranks that do not call the same collective get an error; so do two ranks on one device.
+// Live communicators are among the handles of CountLive. Thread-safe.
+#pragma once
+
+#include <nccl.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace coppice::kernels::cuda::fake {
+
+struct NcclFailure {
+  std::string call;  // "ncclAllReduce"
+  int rank = 0;      // that makes it; ncclGetVersion and ncclGetUniqueId: any
+  int64_t nth = 0;   // 0 = its next
+  ncclResult_t result = ncclInternalError;
+  bool later = false;  // the call is in progress, and ncclCommGetAsyncError tells the failure
+};
+// A call to come returns this result and does nothing, unless it ends a communicator.
+void FailNccl(const NcclFailure& failure);
+bool NcclFailed();   // it has
+void RecoverNccl();  // none to come; ids that nobody has used are forgotten
+
+// Calls by name that a rank has made since the last RecoverNccl.
+std::map<std::string, int64_t> NcclCalls(int rank);
+
+}  // namespace coppice::kernels::cuda::fake

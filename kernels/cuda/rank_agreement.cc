@@ -1,0 +1,29 @@
+#include "kernels/cuda/rank_agreement.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "base/status.h"
+
+namespace coppice::kernels::cuda {
+
+absl::Status Agree(comm::Communicator* communicator, const absl::Status& mine) {
+  if (communicator->size() == 1) return mine;
+  std::vector<float> failed(communicator->size(), 0.0f);
+  if (!mine.ok()) failed[communicator->rank()] = 1.0f;
+  const absl::Status shared = communicator->AllReduceSum(absl::MakeSpan(failed));
+  if (!mine.ok()) return mine;
+  COPPICE_RETURN_IF_ERROR(shared);
+  std::vector<int> ranks;
+  for (int rank = 0; rank < communicator->size(); ++rank) {
+    if (failed[rank] != 0) ranks.push_back(rank);
+  }
+  if (ranks.empty()) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("rank ", communicator->rank(), " of ",
+                                         communicator->size(), " ends because of rank ",
+                                         absl::StrJoin(ranks, ", "), ", which says why"));
+}
+
+}  // namespace coppice::kernels::cuda

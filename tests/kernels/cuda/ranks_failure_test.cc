@@ -1,0 +1,196 @@
+// Ranks that fail, on the CUDA backend: every call of NCCL in turn, ranks that leave, that never come
+// or that stand still. Every rank ends with a message, within its deadline, and leaves nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "kernels/cuda/device_collectives.h"
+#include "tests/kernels/cuda/ranks_fixture.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_llama.h"
+
+namespace coppice::model {
+namespace {
+
+namespace fake = kernels::cuda::fake;
+using kernels::cuda::ChooseCollectives;
+using kernels::cuda::RankFacts;
+using testing::Each;
+using testing::HasSubstr;
+
+class RanksFailureTest : public RanksFixture {
+ protected:
+  RanksFailureTest() {
+    test::TinyLlamaOptions tiny;
+    tiny.layers = 1;
+    test::WriteTinyLlama(test::MakeTinyLlama(tiny), dir_.path());
+    options_.dir = dir_.path();
+    options_.kv_bytes = 1 << 18;
+    options_.max_rows = 16;
+    options_.collectives.kind = "nccl";
+    options_.collectives.start_deadline_s = 1;
+    options_.collectives.step_deadline_s = 1;
+  }
+
+  std::vector<absl::Status> Run() {
+    return RunRanks(2, [](ModelRunner* runner) {
+      Greedy greedy;
+      return DecodeGreedily(runner, {4, 5, 6, 7, 8}, 3, &greedy);
+    });
+  }
+
+  const test::TempDir dir_;
+};
+
+// ncclCommDestroy and ncclCommAbort free what they are given, whatever they return. Parting fails
+// after all has been done.
+const std::set<std::string> kHarmless = {"ncclCommDestroy", "ncclCommFinalize"};
+
+TEST_F(RanksFailureTest, EveryCallInTurn) {
+  EXPECT_THAT(Run(), Each(absl::OkStatus()));
+  const int64_t files = CountOpenFiles();
+  std::set<std::string> seen;
+  for (const int rank : {0, 1}) {
+    fake::RecoverNccl();
+    EXPECT_THAT(Run(), Each(absl::OkStatus()));
+    const std::map<std::string, int64_t> calls = fake::NcclCalls(rank);
+    for (const auto& [call, count] : calls) {
+      seen.insert(call);
+      // Those that ask are too many, and how many they are is not the same each time.
+      const bool asks = call == "ncclCommGetAsyncError";
+      for (int64_t nth = 0; nth < count; nth += asks ? count / 5 + 1 : 1) {
+        for (const bool later : {false, true}) {
+          if (asks && later) continue;
+          fake::RecoverNccl();
+          fake::FailNccl({call, rank, nth, ncclSystemError, later});
+          const std::vector<absl::Status> ends = Run();
+          if (asks && !fake::NcclFailed()) continue;
+          SCOPED_TRACE(absl::StrCat(call, " ", nth, " of rank ", rank, later ? ", later" : ""));
+          ASSERT_TRUE(fake::NcclFailed());
+          EXPECT_EQ(fake::CountLive().total(), 0);
+          fake::RecoverNccl();  // an id that rank 0 made and could not use
+          EXPECT_EQ(CountOpenFiles(), files);
+          if (kHarmless.count(call) || (asks && ends[rank].ok())) continue;
+          for (const absl::Status& end : ends) EXPECT_FALSE(end.ok());
+          if (call == "ncclGetVersion" || later) continue;
+          // What it was for, the call, the error.
+          EXPECT_THAT(std::string(ends[rank].message()),
+                      testing::ContainsRegex(
+                          absl::StrCat("(the ranks of a replica join|the first sum over the ranks|"
+                                       "a sum over the ranks): .*",
+                                       call, ": ncclSystemError: unhandled system error")));
+        }
+      }
+    }
+  }
+  for (const char* call :
+       {"ncclGetVersion", "ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommGetAsyncError",
+        "ncclAllReduce", "ncclCommFinalize", "ncclCommDestroy"})
+    EXPECT_TRUE(seen.count(call)) << call;
+}
+
+TEST_F(RanksFailureTest, ACollectiveThatFailsLaterIsToldToAll) {
+  fake::FailNccl({"ncclAllReduce", 1, 4, ncclInternalError, /*later=*/true});
+  const std::vector<absl::Status> ends = Run();
+  EXPECT_THAT(ends[1].message(), HasSubstr("step 2: a sum over the ranks: rank 1 of 2: "
+                                           "ncclAllReduce: ncclInternalError"));
+  EXPECT_THAT(ends[0].message(), HasSubstr("ncclRemoteError"));
+}
+
+TEST_F(RanksFailureTest, ARankThatNeverComesIsNamed) {
+  fake::FailNccl({"ncclCommInitRankConfig", 1, 0, ncclSystemError});
+  const std::vector<absl::Status> ends = Run();
+  EXPECT_EQ(ends[0].code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(ends[0].message(),
+              HasSubstr("the ranks of a replica join: rank 0 of 2: ncclCommInitRankConfig: not "
+                        "within its deadline; it waits for rank 1"));
+  EXPECT_EQ(fake::CountLive().total(), 0);
+}
+
+// It leaves between two steps: the others find it gone in the next.
+TEST_F(RanksFailureTest, ARankThatLeaves) {
+  before_plan_ = [](int, const StepPlan& plan) {
+    return plan.step < 3 ? absl::OkStatus() : absl::CancelledError("leaves");
+  };
+  const std::vector<absl::Status> ends = Run();
+  EXPECT_EQ(ends[1].message(), "leaves");
+  EXPECT_FALSE(ends[0].ok());
+  EXPECT_EQ(fake::CountLive().total(), 0);
+}
+
+TEST_F(RanksFailureTest, ARankThatStandsStill) {
+  std::atomic<bool> left = false;
+  std::atomic<int> hangs = 0;
+  options_.collectives.on_hang = [&](const absl::Status&) { ++hangs; };
+  before_plan_ = [&](int, const StepPlan& plan) -> absl::Status {
+    while (plan.step == 2 && !left) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return plan.step < 2 ? absl::OkStatus() : absl::CancelledError("leaves");
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<absl::Status> ends = RunRanks(2, [&](ModelRunner* runner) {
+    Greedy greedy;
+    const absl::Status status = DecodeGreedily(runner, {4, 5, 6, 7, 8}, 3, &greedy);
+    left = true;
+    return status;
+  });
+  EXPECT_EQ(ends[0].code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ends[0].message(),
+            "step 2: the ranks have not ended it within 1.0 s (--step_deadline)");
+  EXPECT_EQ(hangs, 0);  // the thread came back
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_EQ(fake::CountLive().total(), 0);
+}
+
+// Nobody can free a thread that waits in the communicator of the host. Whoever runs the rank is told.
+TEST_F(RanksFailureTest, ARankThatStandsStillIsToldWhereNothingCanBeAborted) {
+  options_.collectives.kind = "host";
+  std::atomic<bool> hung = false;
+  std::string message;
+  options_.collectives.on_hang = [&](const absl::Status& status) {
+    message = std::string(status.message());
+    hung = true;  // in a program, the process ends here
+  };
+  before_plan_ = [&](int, const StepPlan& plan) -> absl::Status {
+    while (plan.step == 2 && !hung) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return plan.step < 2 ? absl::OkStatus() : absl::CancelledError("leaves");
+  };
+  const std::vector<absl::Status> ends = Run();
+  EXPECT_TRUE(hung);
+  EXPECT_EQ(message, "step 2: the ranks have not ended it within 1.0 s (--step_deadline)");
+  EXPECT_FALSE(ends[0].ok());
+  EXPECT_EQ(fake::CountLive().total(), 0);
+}
+
+// Two plans that differ, as of two versions of the program.
+TEST_F(RanksFailureTest, RanksThatDoNotDoTheSame) {
+  before_plan_ = [&](int, const StepPlan& plan) -> absl::Status {
+    if (plan.step == 2) const_cast<StepPlan&>(plan) = StepPlan{.step = 2};
+    return absl::OkStatus();
+  };
+  const std::vector<absl::Status> ends = Run();
+  EXPECT_FALSE(ends[0].ok());
+  EXPECT_THAT(ends[0].message(), HasSubstr("step 2: the ranks have not ended it within"));
+}
+
+TEST(ChooseCollectivesTest, NcclWhereEveryRankHasItAndADevice) {
+  const RankFacts one = {"auto", 22809, {1}}, two = {"auto", 22809, {2}};
+  EXPECT_TRUE(ChooseCollectives({one, two})->nccl);
+  RankFacts other = two;
+  other.nccl = 22703;
+  EXPECT_FALSE(ChooseCollectives({one, other})->nccl);
+  EXPECT_EQ(ChooseCollectives({one, other})->reason, "rank 0 has NCCL 2.28.9, rank 1 has 2.27.3");
+  other.nccl = 0;
+  EXPECT_EQ(ChooseCollectives({one, other})->reason, "rank 1 has no NCCL");
+  EXPECT_EQ(ChooseCollectives({one, two, one})->reason, "ranks 0 and 2 share a device");
+  other.asked = "host";
+  EXPECT_EQ(ChooseCollectives({one, other}).status().message(),
+            "--communicator: rank 0 was given auto, rank 1 host");
+  EXPECT_FALSE(ChooseCollectives({other, other})->nccl);
+  EXPECT_EQ(ChooseCollectives({other, other})->reason, "");
+}
+
+}  // namespace
+}  // namespace coppice::model

@@ -1,0 +1,161 @@
+// Replicas of several ranks on the CUDA backend, by NCCL and through the host: the same decisions as
+// one rank, rows alike.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <tuple>
+
+#include "nlohmann/json.hpp"
+#include "tests/kernels/cuda/ranks_fixture.h"
+#include "tests/kernels/cuda/test_backend.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_llama.h"
+
+namespace coppice::model {
+namespace {
+
+namespace fake = kernels::cuda::fake;
+using testing::Each;
+using testing::HasSubstr;
+
+const std::vector<TokenId> kPrompt = {1, 403, 407, 261, 378};
+
+class RanksTest : public RanksFixture,
+                  public testing::WithParamInterface<std::tuple<std::string, int>> {
+ protected:
+  RanksTest() { options_.collectives.kind = std::get<0>(GetParam()); }
+  static int ranks() { return std::get<1>(GetParam()); }
+
+  Greedy Decode(int ranks, const std::vector<TokenId>& prompt, int count) {
+    Greedy greedy;
+    const auto ends = RunRanks(
+        ranks, [&](ModelRunner* runner) { return DecodeGreedily(runner, prompt, count, &greedy); });
+    EXPECT_THAT(ends, Each(absl::OkStatus()));
+    return greedy;
+  }
+  void ExpectAlike(const Greedy& got, const Greedy& want, double tolerance) {
+    EXPECT_EQ(got.tokens, want.tokens);
+    ASSERT_EQ(got.rows.size(), want.rows.size());
+    for (size_t i = 0; i < want.rows.size(); ++i)
+      EXPECT_LT(kernels::RelativeDistance(got.rows[i], want.rows[i]), tolerance) << i;
+  }
+};
+
+TEST_P(RanksTest, ChooseTheTokensOfOneRank) {
+  options_.dir = "tests/models/stories260k";
+  const Greedy want = Decode(1, kPrompt, 24);
+  const int64_t replays = fake::CountWork().graph_launches;
+  ExpectAlike(Decode(ranks(), kPrompt, 24), want, 1e-5);
+  // Sums that only enqueue are captured with the rest of the step.
+  const bool captured = options_.collectives.kind == "nccl";
+  EXPECT_THAT(description_, HasSubstr(captured ? "NCCL 2." : "sums through the host"));
+  EXPECT_GT(fake::CountWork().graph_launches - replays, (captured ? 2 : 1) * ranks() * 15);
+  EXPECT_EQ(fake::CountLive().total(), 0);
+}
+
+TEST_P(RanksTest, ShapesThatDoNotDivide) {
+  for (const test::TinyLlamaOptions& tiny : std::vector<test::TinyLlamaOptions>{
+           {.vocab = 97},
+           {.vocab = 97, .tied = true},
+           {.intermediate = 51},
+           {.hidden = 64, .heads = 8, .kv_heads = 2, .attention_bias = true, .mlp_bias = true}}) {
+    const test::TempDir dir;
+    test::WriteTinyLlama(test::MakeTinyLlama(tiny), dir.path());
+    options_.dir = dir.path();
+    const std::vector<TokenId> prompt = {4, 5, 6, 7, 8};
+    const Greedy want = Decode(1, prompt, 6);
+    ExpectAlike(Decode(ranks(), prompt, 6), want, 1e-5);
+  }
+}
+
+TEST_P(RanksTest, RowsInBf16AreThoseOfOneRankUpToTheRounding) {
+  options_.dir = "tests/models/stories260k";
+  options_.dtype = "bf16";
+  const Greedy want = Decode(1, kPrompt, 1), got = Decode(ranks(), kPrompt, 1);
+  ASSERT_EQ(got.rows.size(), 2u);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_LT(kernels::RelativeDistance(got.rows[i], want.rows[i]), 3e-2) << i;
+}
+
+// Each rank lists its part of the vocabulary; what a list does not cover is fetched whole.
+TEST_P(RanksTest, ShortlistsAreJoinedAndFetched) {
+  options_.dir = "tests/models/stories260k";
+  std::vector<float> want;
+  for (const int count : {1, ranks()}) {
+    const auto ends = RunRanks(count, [&](ModelRunner* runner) -> absl::Status {
+      for (const double cover : {0.0, 0.9999999}) {
+        RowNeed need;
+        need.form = count == 1 ? RowNeed::Form::kWhole : RowNeed::Form::kTop;
+        need.count = 5;
+        need.sums = true;
+        need.cover = cover;
+        int cached = 0;
+        const SequenceHandle sequence = runner->blocks()->Open({403}, &cached);
+        StepBuilder step = runner->NewStep();
+        COPPICE_ASSIGN_OR_RETURN(const KvNode node,
+                                 runner->blocks()->AddNode(sequence, kPrefixEnd, 403));
+        const int place = step.AddNodeRow(sequence, node, 403, need);
+        COPPICE_RETURN_IF_ERROR(runner->Submit(std::move(step)));
+        COPPICE_ASSIGN_OR_RETURN(const kernels::StepRows* rows, runner->Wait());
+        const std::vector<float> whole(rows->Whole(place).begin(), rows->Whole(place).end());
+        if (count == 1) {
+          want = whole;
+        } else if (cover > 0) {
+          EXPECT_LT(kernels::RelativeDistance(whole, want), 1e-5);
+        } else {
+          const TokenList& list = rows->Listed(place)->lists[0];
+          EXPECT_GE(list.tokens.size(), 5u);
+          const auto best = std::max_element(want.begin(), want.end()) - want.begin();
+          EXPECT_THAT(list.tokens, testing::Contains(best));
+          for (size_t i = 0; i < list.tokens.size(); ++i)
+            EXPECT_NEAR(list.logits[i], want[list.tokens[i]], 1e-3);
+        }
+        runner->blocks()->Close(sequence);
+      }
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(ends, Each(absl::OkStatus()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, RanksTest,
+                         testing::Combine(testing::Values("nccl", "host"),
+                                          testing::Values(2, 3, 4)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
+                         });
+
+using RanksOnDevicesTest = RanksFixture;
+
+TEST_F(RanksOnDevicesTest, RanksOfOneDeviceExchangeThroughTheHost) {
+  fake::Configure({.devices = 1});
+  options_.dir = "tests/models/stories260k";
+  Greedy greedy;
+  const auto decode = [&](ModelRunner* runner) {
+    return DecodeGreedily(runner, kPrompt, 2, &greedy);
+  };
+  EXPECT_THAT(RunRanks(2, decode), Each(absl::OkStatus()));
+  EXPECT_THAT(description_,
+              HasSubstr("sums through the host because ranks 0 and 1 share a device"));
+  options_.collectives.kind = "nccl";
+  for (const absl::Status& end : RunRanks(2, decode)) {
+    EXPECT_EQ(end.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(end.message(), HasSubstr("--communicator=nccl: ranks 0 and 1 share a device; "
+                                         "--communicator=host works without it"));
+  }
+  options_.collectives.kind = "ncll";
+  for (const absl::Status& end : RunRanks(2, decode))
+    EXPECT_THAT(end.message(),
+                HasSubstr("--communicator must be auto, nccl or host, got \"ncll\""));
+  EXPECT_EQ(fake::CountLive().total(), 0);
+}
+
+TEST_F(RanksOnDevicesTest, EachRankHasADeviceOfItsOwn) {
+  options_.dir = "tests/models/stories260k";
+  EXPECT_THAT(RunRanks(2, [](ModelRunner*) { return absl::OkStatus(); }), Each(absl::OkStatus()));
+  EXPECT_THAT(description_, HasSubstr("device 0 of 4, NCCL 2."));
+}
+
+}  // namespace
+}  // namespace coppice::model
