@@ -150,16 +150,51 @@ TEST_F(CudaStepTest, HeadsThatTheKernelsDoNotTakeAreRefusedBeforeAnyStep) {
   }
 }
 
-TEST(MakeCudaBackendTest, NeedsThreadsACommunicatorAndOneRank) {
+TEST(MakeCudaBackendTest, NeedsThreadsAndACommunicator) {
   EXPECT_THAT(MakeBackend({.kind = "cuda"}).status().message(), HasSubstr("needs threads"));
-  test::RunRanks(2, [](comm::Communicator* communicator) {
-    ThreadTeam threads(1);
-    const auto backend =
-        MakeBackend({.kind = "cuda", .threads = &threads, .communicator = communicator});
-    EXPECT_EQ(backend.status().code(), absl::StatusCode::kUnimplemented);
-    EXPECT_THAT(backend.status().message(), HasSubstr("tensor parallelism on CUDA is not built"));
+}
+
+TEST(MakeCpuBackendTest, RefusesNccl) {
+  BackendOptions options;
+  options.collectives.kind = "nccl";
+  EXPECT_THAT(MakeBackend(options).status().message(),
+              HasSubstr("--communicator=nccl: NCCL is for GPUs"));
+}
+
+// Ranks as threads that share the device. Sums larger and smaller than the one before, with work
+// before and behind them that must not overtake.
+class CudaRanksTest : public testing::TestWithParam<int> {};
+
+TEST_P(CudaRanksTest, SumInRankOrderThroughTheHost) {
+  const int ranks = GetParam();
+  constexpr int64_t kColumns = 1000;
+  const auto values = [](int rank, int64_t rows) {
+    return RandomFloats(rows * kColumns, 100 * rows + rank);
+  };
+  test::RunRanks(ranks, [&](comm::Communicator* communicator) {
+    const auto backend = TestBackend::MakeRank(communicator);
+    EXPECT_THAT((*backend)->description(), HasSubstr("sums through the host"));
+    for (const int64_t rows : {3, 40, 1}) {
+      std::vector<float> want = values(0, rows);
+      for (int rank = 1; rank < ranks; ++rank) {
+        const std::vector<float> more = values(rank, rows);
+        for (size_t i = 0; i < want.size(); ++i) want[i] += more[i];
+      }
+      const Tensor once = backend->Put(values(communicator->rank(), rows), kColumns, DType::kF32);
+      const Tensor twice =
+          backend->Put(std::vector<float>(rows * kColumns, 1.0f), kColumns, DType::kF32);
+      RunOps(backend->get(), PlanOfRows(rows), [&](Ops* ops) {
+        ops->AllReduce(once);
+        ops->AllReduce(twice);
+        ops->AllReduce(twice);
+      });
+      EXPECT_THAT(backend->Read(once), ElementsAreArray(want));
+      EXPECT_THAT(backend->Read(twice), testing::Each(static_cast<float>(ranks * ranks)));
+    }
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CudaRanksTest, testing::Values(2, 4));
 
 }  // namespace
 }  // namespace coppice::kernels

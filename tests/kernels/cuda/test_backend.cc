@@ -40,6 +40,11 @@ class TestCuda : public TestBackend {
   TestCuda(bool always_list, bool graphs) {
     backend_ = MakeBackend({"cuda", &threads_, communicator_.get(), always_list, graphs}).value();
   }
+  explicit TestCuda(comm::Communicator* communicator) {
+    BackendOptions options = {"cuda", &threads_, communicator};
+    options.collectives.kind = "host";
+    backend_ = MakeBackend(options).value();
+  }
   void Overwrite(const Tensor& tensor, const std::vector<float>& values) override {
     const size_t bytes = values.size() * DTypeSize(tensor.dtype);
     const auto staging = cuda::PinnedBuffer::Allocate(bytes, "a test").value();
@@ -80,6 +85,10 @@ std::unique_ptr<TestBackend> TestBackend::Make(const std::string& kind, bool alw
                                                bool graphs) {
   if (kind == "cpu") return std::make_unique<TestCpu>(always_list);
   return std::make_unique<TestCuda>(always_list, graphs);
+}
+
+std::unique_ptr<TestBackend> TestBackend::MakeRank(comm::Communicator* communicator) {
+  return std::make_unique<TestCuda>(communicator);
 }
 
 Tensor TestBackend::Put(const std::vector<float>& values, int64_t columns, DType dtype) {
