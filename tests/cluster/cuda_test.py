@@ -65,12 +65,6 @@ class Cuda(unittest.TestCase):
             answers.append(cluster.api.complete(body))
             self.assertEqual({json.dumps(outcome(answer)) for answer in answers}, {json.dumps(outcome(answers[0]))})
 
-    def test_two_ranks_are_refused(self):
-        with self.assertRaises(StartFailure) as failure:
-            with Cluster(target=MODEL, drafts=0, tp=2, worker_flags=CUDA):
-                pass
-        self.assertIn("tensor parallelism on CUDA is not built yet", str(failure.exception))
-
     def test_memory_that_is_not_there(self):
         with self.assertRaises(StartFailure) as failure:
             with Cluster(target=MODEL, drafts=0, worker_flags=("--backend=cuda", f"--kv_bytes={1 << 40}")):

@@ -8,7 +8,8 @@
 //     is gone waits until its communicator is aborted.
 //   - Sums begin at a rank that depends on the place of the element, as in a ring.
 //   - Ranks that do not call the same collective get an error; so do two ranks on one device.
-// Live communicators are among the handles of CountLive. Thread-safe.
+// For running programs, from the environment: DEV_FAIL_NCCL=call:rank:n fails the n-th such call of
+// that rank. Live communicators are among the handles of CountLive. Thread-safe.
 #pragma once
 
 #include <nccl.h>

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -229,8 +230,21 @@ class Comm {
 
 struct NcclState {
   static NcclState& Get() {
-    static auto* const state = new NcclState();
+    static auto* const state = [] {
+      auto* made = new NcclState();
+      if (const char* failure = std::getenv("DEV_FAIL_NCCL")) made->FailAsTold(failure);
+      return made;
+    }();
     return *state;
+  }
+
+  // "call:rank:nth"
+  void FailAsTold(const std::string& text) {
+    const size_t rank = text.find(':'), nth = text.find(':', rank + 1);
+    NcclFailure told = {text.substr(0, rank)};
+    told.rank = std::stoi(text.substr(rank + 1));
+    until_failure = std::stoi(text.substr(nth + 1));
+    failure = told;
   }
 
   std::optional<NcclFailure> failure;

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Replicas of several ranks on the CUDA backend with simulated devices, by NCCL (its stand-in) and through the host. They choose
+the tokens of one rank. A rank that fails, dies, stands still or never comes ends its replica with a message."""
+import os
+import re
+import signal
+import threading
+import time
+import unittest
+
+from api_client import SLOWDOWN
+from cluster import DRAFT, ROOT, TARGET, Cluster, StartFailure
+
+MODEL = ROOT / "tests/models/stories260k"
+STORIES = ["Once upon a time, there was a little girl", "The big dog"]
+QUESTIONS = ["columns: player, position, school, height\nquestion: What school did Grant Hill play for?\nsql:"]
+LAWS = {
+    "greedy": dict(decoding="multinomial", temperature=0),
+    "beam search": dict(decoding="beam_search", beam_width=3, n=3),
+    "beam sampling": dict(decoding="beam_sampling", beam_width=3, n=3, seed=12),
+}
+DRAFTED = dict(speculative=dict(draft_width=3, draft_depth=2))
+CUDA = ("--backend=cuda", f"--kv_bytes={4 << 20}")
+DEVICES = {"replica-0": {"DEV_DEVICES": "4"}}
+ENDED_WITHIN_S = 20 * SLOWDOWN
+
+
+def tokens(answer):
+    return [choice["token_ids"] for choice in answer["choices"]]
+
+
+class CudaRanks(unittest.TestCase):
+    def cluster(self, tp, communicator, *flags, environment=None, **options):
+        worker = (*CUDA, f"--communicator={communicator}", *flags)
+        environments = {"replica-0": dict(DEVICES["replica-0"], **(environment or {}))}
+        return Cluster(**dict(dict(target=MODEL, drafts=0), **options), tp=tp, worker_flags=worker, draft_flags=CUDA,
+                       environments=environments)
+
+    def answers(self, tp, communicator, prompts, **options):
+        """By request: what a replica of so many ranks answers, plain and with drafts."""
+        with self.cluster(tp, communicator, drafts=1, **options) as cluster:
+            output = cluster.process("replica-0").output()
+            self.assertEqual("NCCL 2." in output, tp > 1 and communicator != "host", output)
+            self.assertEqual("sums through the host" in output, tp > 1 and communicator == "host", output)
+            self.assertEqual({int(n) for n in re.findall(r"device (\d) of 4", output)}, set(range(tp)))
+            found = {}
+            for law, fields in LAWS.items():
+                for i, prompt in enumerate(prompts):
+                    body = dict(fields, prompt=prompt, max_tokens=12, return_token_ids=True)
+                    plain = tokens(cluster.api.complete(dict(body, speculative=False)))
+                    self.assertEqual(tokens(cluster.api.complete(dict(body, **DRAFTED))), plain, law)
+                    found[law, i] = plain
+            return found
+
+    def test_ranks_choose_the_tokens_of_one_rank(self):
+        one = self.answers(1, "auto", STORIES, draft=MODEL)
+        for tp, communicator in ((2, "auto"), (2, "host"), (4, "nccl"), (4, "host")):
+            with self.subTest(tp=tp, communicator=communicator):
+                self.assertEqual(self.answers(tp, communicator, STORIES, draft=MODEL), one)
+
+    def test_ranks_of_the_shipped_pair(self):
+        pair = dict(target=TARGET, draft=DRAFT)
+        one = self.answers(1, "auto", QUESTIONS, **pair)
+        for tp, communicator in ((2, "nccl"), (2, "host"), (4, "nccl")):
+            with self.subTest(tp=tp, communicator=communicator):
+                self.assertEqual(self.answers(tp, communicator, QUESTIONS, **pair), one)
+
+    def assert_ends(self, process, *patterns):
+        """The replica ends by itself with these lines, and leaves no process."""
+        self.assertTrue(process.wait_gone(ENDED_WITHIN_S), process.left())
+        self.assertNotEqual(process.process.returncode, 0)
+        for pattern in patterns:
+            self.assertRegex("\n".join(process.reasons()), pattern)
+
+    def disturb(self, cluster, how):
+        """Does it to rank 1 while the replica works. The request ends as replica_lost."""
+        replica = cluster.process("replica-0")
+        rank = replica.ranks()[1]
+        cluster.api.complete(dict(prompt="The", max_tokens=4, temperature=0))
+        threading.Timer(0.3, how, (rank,)).start()
+        body = dict(prompt="The", max_tokens=400, ignore_eos=True, temperature=0, timeout=60)
+        begin = time.monotonic()
+        status, answer = 200, None
+        while status == 200 and time.monotonic() < begin + ENDED_WITHIN_S:
+            status, answer = cluster.api.post(body)
+        self.assertEqual((status, answer["error"]["code"]), (503, "replica_lost"), answer)
+        return replica, rank
+
+    def test_a_rank_that_stands_still(self):
+        for communicator in ("nccl", "host"):
+            with self.subTest(communicator), self.cluster(2, communicator, "--step_deadline=1",
+                                                          coordinator_flags=("--failover_wait=1",)) as cluster:
+                replica, rank = self.disturb(cluster, lambda pid: os.kill(pid, signal.SIGSTOP))
+                self.assert_ends(replica, r"coppice-worker: step \d+: the ranks have not ended it within 1.0 s "
+                                          rf"\(--step_deadline\); rank 1 \(pid {rank}\) is stopped")
+
+    def test_a_rank_that_dies(self):
+        for communicator in ("nccl", "host"):
+            with self.subTest(communicator), self.cluster(2, communicator, coordinator_flags=("--failover_wait=1",)) as cluster:
+                replica, _ = self.disturb(cluster, lambda pid: os.kill(pid, signal.SIGKILL))
+                self.assert_ends(replica)
+
+    def test_a_call_of_nccl_that_fails(self):
+        with self.cluster(2, "nccl", environment={"DEV_FAIL_NCCL": "ncclAllReduce:1:15"},
+                          coordinator_flags=("--failover_wait=1",)) as cluster:
+            status, answer = cluster.api.post(dict(prompt="The", max_tokens=9, temperature=0))
+            self.assertEqual((status, answer["error"]["code"]), (503, "replica_lost"), answer)
+            self.assert_ends(cluster.process("replica-0"), r"rank 1: step \d+: a sum over the ranks: rank 1 of 2: ncclAllReduce: ncclInternalError")
+
+    def test_a_rank_that_never_joins(self):
+        with self.assertRaises(StartFailure) as failure:
+            with self.cluster(2, "nccl", "--start_deadline=4", environment={"DEV_FAIL_NCCL": "ncclCommInitRankConfig:1:0"}):
+                pass
+        self.assertRegex(str(failure.exception), r"the ranks of a replica join: rank 0 of 2: ncclCommInitRankConfig: not within its "
+                                                 r"deadline; it waits for rank 1")
+        self.assertRegex(str(failure.exception), "rank 1 of 2: ncclCommInitRankConfig: ncclInternalError")
+
+    def test_what_cannot_be_is_refused(self):
+        refusals = [
+            (("--communicator=nccl",), {"DEV_DEVICES": "1"}, "--communicator=nccl: ranks 0 and 1 share a device; "
+                                                             "--communicator=host works without it"),
+            (("--communicator=mpi",), {}, 'must be auto, nccl or host, got "mpi"'),
+            (("--communicator=nccl", "--backend=cpu"), {}, "NCCL is for GPUs"),
+            (("--step_deadline=0",), {}, "--step_deadline: must be more than 0 s"),
+        ]
+        for flags, environment, message in refusals:
+            with self.subTest(flags), self.assertRaises(StartFailure) as failure:
+                with self.cluster(2, "auto", *flags, environment=environment):
+                    pass
+            self.assertIn(message, str(failure.exception).replace("\\'", "'"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
