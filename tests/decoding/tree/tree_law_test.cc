@@ -86,36 +86,6 @@ TEST(TreeLaw, EndOfSequenceInsideTheTree) {
   }
 }
 
-// The law of the output is the same where children of a stop id are drafted: nothing reaches them.
-// They are rows of a pass that are never read.
-TEST(TreeLaw, NothingIsDraftedBelowAnEnd) {
-  for (const test::TreeMethod& method : test::TreeMethods()) {
-    SCOPED_TRACE(method.name);
-    int inner_ends = 0, inner_others = 0;
-    for (uint64_t seed = 0; seed < 20; ++seed) {
-      test::TreeSetting setting = Setting(method, "2-2-1", 3, 11 + seed);
-      setting.params.seed = seed;
-      setting.params.stop_ids = {1};
-      DraftState state;
-      state.root_hash = {kRootHash};
-      const DraftForest forest =
-          test::DraftTreeRound(setting, state, 3, std::make_shared<SeededChoices>(seed));
-      ASSERT_TRUE(forest.Validate(3).ok()) << forest.Validate(3);
-      std::vector<bool> has_children(forest.size(), false);
-      for (const int32_t parent : forest.parent) {
-        if (parent >= 0) has_children[parent] = true;
-      }
-      for (int node = 0; node < forest.layer_begin[2]; ++node) {  // not of the last level
-        const bool ends = forest.token[node] == 1;
-        EXPECT_EQ(has_children[node], !ends) << "seed " << seed << ", node " << node;
-        ++(ends ? inner_ends : inner_others);
-      }
-    }
-    EXPECT_GT(inner_ends, 0);
-    EXPECT_GT(inner_others, 0);
-  }
-}
-
 // Draft and target warped differently: any proposal is admissible.
 TEST(TreeLaw, WarpedTargetAndForeignDraft) {
   for (const test::TreeMethod& method : test::TreeMethods()) {
