@@ -32,6 +32,22 @@ TEST(SseParser, SplitAtEveryByteGivesTheSameEvents) {
   EXPECT_EQ(events, kEvents);
 }
 
+// A CR, a LF, and both together end one line each: two of them end an event, one does not.
+TEST(SseParser, EveryEndOfLineCountsOnce) {
+  for (const std::string end : {"\n", "\r", "\r\n"}) {
+    SseParser parser;
+    const std::string stream = "data: two" + end + "data: lines" + end + end + "data: b" + end;
+    EXPECT_THAT(parser.Feed(stream), ElementsAre("two\nlines"));
+    EXPECT_THAT(parser.Feed(end), ElementsAre("b"));
+  }
+  // The two of one end may come apart.
+  SseParser parser;
+  EXPECT_THAT(parser.Feed("data: two\r"), IsEmpty());
+  EXPECT_THAT(parser.Feed("\ndata: lines\r"), IsEmpty());
+  EXPECT_THAT(parser.Feed("\n"), IsEmpty());
+  EXPECT_THAT(parser.Feed("\r"), ElementsAre("two\nlines"));
+}
+
 TEST(SseParser, IncompleteEventIsNotGiven) {
   SseParser parser;
   EXPECT_THAT(parser.Feed("data: a\n"), IsEmpty());
