@@ -79,18 +79,21 @@ absl::Status DraftService::Run() {
 }
 
 absl::Status DraftService::RunOnce(int timeout_ms) {
-  if (!HasWork()) {
+  const bool was_idle = !HasWork();
+  if (was_idle) {
     runner_->step_clock()->Wait();
     threads_->KeepAwake(false);  // the forest under way may have been closed
     std::vector<comm::Pollable> sockets = {leaders_->socket()};
     if (agent_ != nullptr) sockets.push_back(agent_->socket());
     if (!comm::PollAwake(sockets, awake_until_s_)) comm::Poll(sockets, timeout_ms);
     runner_->step_clock()->Begin();
-    energy_.Idle(clock_->NowSeconds());
   }
   TakeCoordinatorMessages();
   TakeCommands();
-  if (HasWork()) COPPICE_RETURN_IF_ERROR(Step());
+  if (HasWork()) {
+    if (was_idle) energy_.Idle(clock_->NowSeconds());
+    COPPICE_RETURN_IF_ERROR(Step());
+  }
   blocks_->EndRound();
   if (const double now = clock_->NowSeconds(); now - last_sweep_s_ > 1) {
     last_sweep_s_ = now;

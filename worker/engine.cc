@@ -108,7 +108,8 @@ void Engine::Cancel(uint64_t sequence_id) {
 }
 
 void Engine::AdmitWaiting() {
-  if (scheduler_.running() == 0) energy_.Idle(clock_.Now());
+  if (scheduler_.running() == 0 && sequences_.First(SequencePhase::kWaiting) != nullptr)
+    energy_.Idle(clock_.Now());
   while (Sequence* sequence = sequences_.First(SequencePhase::kWaiting)) {
     if (!scheduler_.Admit(sequence)) return;
     sequence->admitted_s = clock_.Now();

@@ -16,6 +16,7 @@ namespace coppice::node {
 namespace {
 
 constexpr double kMostPeriod_s = 1;
+constexpr double kIdleAfter_s = 1;
 constexpr double kPatience_s = 1;  // for a reading under way when the meter ends
 
 }  // namespace
@@ -43,9 +44,12 @@ struct SampledMeter::Shared {
     while (true) {
       {
         std::unique_lock lock(mutex);
-        const double wait_s = std::max(
-            options.period_s, std::min(kMostPeriod_s, options.period_readings * reading_s));
-        changed.wait_for(lock, std::chrono::duration<double>(wait_s), [this] { return stop; });
+        const bool was_slow = slow = clock->NowSeconds() - asked_s > kIdleAfter_s;
+        const double wait_s =
+            std::max(slow ? options.idle_period_s : options.period_s,
+                     std::min(kMostPeriod_s, options.period_readings * reading_s));
+        changed.wait_for(lock, std::chrono::duration<double>(wait_s),
+                         [&] { return stop || slow != was_slow; });
         if (stop) break;
       }
       const absl::Status status = Read();
@@ -71,6 +75,8 @@ struct SampledMeter::Shared {
   std::condition_variable changed;
   EnergySamples samples;
   double reading_s = 0;
+  double asked_s = 0;  // when an estimate was asked for last
+  bool slow = false;   // nobody has asked for long
   bool stop = false, ended = false, failed = false;
 };
 
@@ -93,6 +99,8 @@ SampledMeter::~SampledMeter() {
 
 std::optional<double> SampledMeter::Estimate(double now_s) const {
   const std::lock_guard lock(shared_->mutex);
+  shared_->asked_s = now_s;
+  if (std::exchange(shared_->slow, false)) shared_->changed.notify_all();
   return shared_->failed ? std::nullopt : shared_->samples.Estimate(now_s);
 }
 

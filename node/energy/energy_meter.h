@@ -1,6 +1,6 @@
 // What a node asks for its energy: the engine of a worker and the draft service, once a step. The
-// counter is read on a thread of its own, every few milliseconds, so that a slow or hanging driver
-// never delays a step; asking costs a lock.
+// counter is read on a thread of its own, so that a slow or hanging driver never delays a step;
+// asking costs a lock.
 #pragma once
 
 #include <memory>
@@ -27,10 +27,12 @@ class EnergyMeter {
 };
 
 struct MeterOptions {
-  // Seconds between two readings, at least; and so many times the time that a reading takes, so
-  // that reading costs a fiftieth of a core at most.
+  // Seconds between two readings while somebody asks for estimates, at least; and so many times the
+  // time that a reading takes.
   double period_s = 0.01;
   double period_readings = 50;
+  // The same when nobody has asked for a second. Whoever asks then ends the wait.
+  double idle_period_s = 0.25;
   // Seconds between two looks at the claim.
   double claim_period_s = 1;
 };

@@ -48,7 +48,7 @@ class EnergyMeterTest : public ::testing::Test {
  protected:
   std::unique_ptr<SampledMeter> Start(std::unique_ptr<EnergyClaim> claim = nullptr) {
     MeterOptions options;
-    options.period_s = 0.001;
+    options.period_s = options.idle_period_s = 0.001;
     options.claim_period_s = 0.01;
     auto meter = SampledMeter::Start(options, std::make_unique<ScriptedSource>(script_),
                                      std::move(claim), &clock_);
@@ -73,6 +73,22 @@ TEST_F(EnergyMeterTest, ReadsAgainAndAgain) {
   script_->joules = 7;
   EXPECT_TRUE(Becomes([&] { return meter->Counted(clock_.NowSeconds()) == 7; }));
   EXPECT_GE(*meter->Estimate(clock_.NowSeconds()), 7);
+}
+
+TEST_F(EnergyMeterTest, ReadsRarelyUntilSomebodyAsks) {
+  MeterOptions options;
+  options.period_s = 0.001;
+  options.idle_period_s = 20;
+  auto meter =
+      SampledMeter::Start(options, std::make_unique<ScriptedSource>(script_), nullptr, &clock_);
+  ASSERT_TRUE(meter.ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(script_->readings, 1);
+  (*meter)->Counted(clock_.NowSeconds());  // a heartbeat is no reason
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(script_->readings, 1);
+  (*meter)->Estimate(clock_.NowSeconds());
+  EXPECT_TRUE(Becomes([&] { return script_->readings > 10; }));
 }
 
 TEST_F(EnergyMeterTest, ASourceThatFailsAtOnceIsNoMeter) {
