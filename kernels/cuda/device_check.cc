@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "kernels/cuda/device_error.h"
 
@@ -52,8 +53,10 @@ absl::StatusOr<DeviceFacts> UseDevice() {
   }
   COPPICE_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(0), "cudaSetDevice", kWhat));
   const size_t gib = (device.totalGlobalMem + (size_t{1} << 29)) >> 30;
-  return DeviceFacts{absl::StrCat(device.name, ", ", gib, " GiB"), device.multiProcessorCount,
-                     static_cast<int64_t>(device.sharedMemPerMultiprocessor)};
+  return DeviceFacts{
+      absl::StrCat(device.name, ", ", gib, " GiB"),
+      absl::StrFormat("%04x:%02x:%02x.0", device.pciDomainID, device.pciBusID, device.pciDeviceID),
+      device.multiProcessorCount, static_cast<int64_t>(device.sharedMemPerMultiprocessor)};
 }
 
 absl::StatusOr<MemoryFacts> DeviceMemory() {

@@ -70,13 +70,16 @@ TEST(CompletionStream, ReadsTextEventsAndUsage) {
   stream.OnData(R"({"choices":[{"delta":{"content":"b"}}]})", 2.0);
   stream.OnData(R"({"choices":[{"delta":{"role":"assistant"}}]})", 2.5);
   EXPECT_EQ(record.output_tokens, 2);  // events, until usage comes
-  stream.OnData(R"({"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":9}})", 3.0);
+  stream.OnData(
+      R"({"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":9,"energy_joules":1.5}})",
+      3.0);
   stream.OnData("[DONE]", 3.0);
   stream.Finish();
   EXPECT_TRUE(record.ok);
   EXPECT_THAT(record.text_times_s, ElementsAre(1.0, 2.0));
   EXPECT_EQ(record.prompt_tokens, 5);
   EXPECT_EQ(record.output_tokens, 9);
+  EXPECT_EQ(record.energy_joules, 1.5);
   EXPECT_FALSE(record.speculation.has_value());
 }
 

@@ -85,6 +85,9 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* device, int number
     std::strncpy(device->name, settings.name.c_str(), sizeof device->name - 1);
     device->major = settings.major;
     device->minor = settings.minor;
+    device->pciDomainID = settings.pci_domain;
+    device->pciBusID = settings.pci_bus;
+    device->pciDeviceID = settings.pci_device;
     device->totalGlobalMem = settings.memory;
     device->multiProcessorCount = 4;
     device->sharedMemPerMultiprocessor = 228 << 10;
