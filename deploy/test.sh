@@ -1,30 +1,34 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test except the long ones. If the headers of the CUDA toolkit are installed, then
 # also tests the CUDA backend on a simulated device. --label NAME: only tests with that label (`long`: the statistical tests with ten
-# times the samples, and tests/mutants). --preset NAME: builds and tests another preset (asan, tsan). Other arguments go to ctest
-# (-R PATTERN, -V, ...). With --label, --preset or other arguments, the CUDA tests are left out.
+# times the samples, and tests/mutants; `cuda-sim-asan`, `cuda-sim-tsan`: the CUDA kernels under a sanitizer, in more than twenty
+# orders of their threads). --preset NAME: builds and tests another preset (asan, tsan). Other arguments go to ctest (-R PATTERN,
+# -V, ...). With --label, --preset or other arguments, the CUDA backend's tests are left out.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-build=release preset=release arguments=()
+build=release preset=release arguments=() targets=()
 while [ $# -gt 0 ]; do
   case $1 in
     --label)
       [ $# -ge 2 ] || { echo "test: --label needs a name" >&2; exit 2; }
-      # Only the preset release-long runs the long tests.
-      if [ "$2" = long ]; then preset=release-long; else arguments+=(-L "$2"); fi
+      case $2 in
+        long) preset=release-long ;;  # the other presets leave these tests out
+        cuda-sim-asan | cuda-sim-tsan) build=${2##*-} preset=${2##*-} targets=(cuda_kernels_test) arguments+=(-L "$2") ;;
+        *) arguments+=(-L "$2") ;;
+      esac
       shift 2 ;;
     --preset)
       [ $# -ge 2 ] || { echo "test: --preset needs a name" >&2; exit 2; }
       build=$2 preset=$2
       shift 2 ;;
-    -h | --help) sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) arguments+=("$1"); shift ;;
   esac
 done
 
 deploy/setup.sh --tests
-deploy/build.sh "$build"
+deploy/build.sh "$build" "${targets[@]}"
 # shellcheck source=deploy/environment.sh
 . deploy/environment.sh
 ctest --preset "$preset" --no-tests=error "${arguments[@]}"

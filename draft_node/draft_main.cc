@@ -6,6 +6,7 @@
 #include "absl/flags/flag.h"
 #include "base/status.h"
 #include "draft_node/draft_service.h"
+#include "node/energy/node_energy.h"
 #include "node/node_process.h"
 
 ABSL_FLAG(int64_t, kv_bytes, int64_t{256} << 20, "bytes of the KV pool");
@@ -54,12 +55,16 @@ absl::Status ServeDrafts(std::unique_ptr<comm::MpiWorld>& world) {
   proto::Register registration =
       node::NodeRegistration(proto::DRAFT_NODE, absl::GetFlag(FLAGS_node_id), "draft-", *runner);
   registration.set_draft_endpoint(leaders->endpoint());
+  const node::NodeEnergy energy = node::StartEnergy(node::EnergyClaim::Claimant::kDraftNode,
+                                                    runner->pci_bus_id(), /*unmeasured=*/"");
+  registration.set_energy_domain(energy.domain);
   COPPICE_ASSIGN_OR_RETURN(const auto agent,
                            node::JoinCluster(place.coordinator, registration, runner.get()));
   DraftServiceOptions service;
   service.max_rows = absl::GetFlag(FLAGS_max_rows);
   service.prefill_chunk = absl::GetFlag(FLAGS_prefill_chunk);
   service.max_sessions = absl::GetFlag(FLAGS_max_sessions);
+  service.energy = energy.meter.get();
   const SteadyClock clock;
   return DraftService(service, runner.get(), leaders.get(), agent.get(), &clock).Run();
 }

@@ -68,7 +68,8 @@ DraftService::DraftService(const DraftServiceOptions& options, model::ModelRunne
       threads_(runner->threads()),
       leaders_(leaders),
       agent_(agent),
-      clock_(clock) {}
+      clock_(clock),
+      energy_(options.energy) {}
 
 DraftService::~DraftService() = default;
 
@@ -79,7 +80,8 @@ absl::Status DraftService::Run() {
 }
 
 absl::Status DraftService::RunOnce(int timeout_ms) {
-  if (!HasWork()) {
+  const bool was_idle = !HasWork();
+  if (was_idle) {
     runner_->step_clock()->Wait();
     threads_->KeepAwake(false);  // the current forest may have been closed
     std::vector<comm::Pollable> sockets = {leaders_->socket()};
@@ -89,7 +91,10 @@ absl::Status DraftService::RunOnce(int timeout_ms) {
   }
   TakeCoordinatorMessages();
   TakeCommands();
-  if (HasWork()) COPPICE_RETURN_IF_ERROR(Step());
+  if (HasWork()) {
+    if (was_idle) energy_.Idle(clock_->NowSeconds());
+    COPPICE_RETURN_IF_ERROR(Step());
+  }
   blocks_->EndRound();
   if (const double now = clock_->NowSeconds(); now - last_sweep_s_ > 1) {
     last_sweep_s_ = now;
@@ -176,6 +181,7 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   slot.session = std::make_unique<DraftSession>(*std::move(params), std::move(prompt), blocks_);
   slot.last_used_s = clock_->NowSeconds();
   slots_[key] = std::move(slot);
+  TellPrefilled(key);  // a prompt of one token
 }
 
 void DraftService::Accept(const std::string& peer, const proto::DraftRequest& request) {
@@ -233,7 +239,7 @@ std::vector<DraftService::Key> DraftService::Turns() const {
 }
 
 void DraftService::AddForests(absl::Span<const Key> turns, model::StepBuilder* step,
-                              std::vector<Key>* stepped) {
+                              std::vector<KeyRows>* stepped) {
   bool all_fit = true;
   for (const Key& key : turns) {
     Slot& slot = slots_.at(key);
@@ -242,16 +248,18 @@ void DraftService::AddForests(absl::Span<const Key> turns, model::StepBuilder* s
       if (std::exchange(all_fit, false)) first_ = key;
       continue;
     }
+    const int before = step->rows();
     const absl::Status added = slot.builder->AppendRows(step);
     if (!added.ok()) {
       FailLater(key, added);
     } else {
-      stepped->push_back(key);
+      stepped->push_back({key, step->rows() - before});
     }
   }
 }
 
-void DraftService::AddPrefills(absl::Span<const Key> turns, model::StepBuilder* step) {
+void DraftService::AddPrefills(absl::Span<const Key> turns, model::StepBuilder* step,
+                               std::vector<KeyRows>* prefilled) {
   int budget = std::min(options_.prefill_chunk, options_.max_rows - step->rows());
   for (const Key& key : turns) {
     Slot& slot = slots_.at(key);
@@ -260,16 +268,17 @@ void DraftService::AddPrefills(absl::Span<const Key> turns, model::StepBuilder* 
     if (auto status = slot.session->AppendPrefill(budget, step); !status.ok()) {
       FailLater(key, status);
     }
-    budget -= step->rows() - before;
+    prefilled->push_back({key, step->rows() - before});
+    budget -= prefilled->back().rows;
   }
 }
 
 absl::Status DraftService::Step() {
   model::StepBuilder step = runner_->NewStep();
-  std::vector<Key> stepped;
+  std::vector<KeyRows> stepped, prefilled;
   const std::vector<Key> turns = Turns();
   AddForests(turns, &step, &stepped);
-  AddPrefills(turns, &step);
+  AddPrefills(turns, &step, &prefilled);
   if (!step.empty()) {
     const double begin_s = clock_->NowSeconds();
     COPPICE_RETURN_IF_ERROR(runner_->Submit(std::move(step)));
@@ -280,13 +289,15 @@ absl::Status DraftService::Step() {
     threads_->Wait();  // until the announcement is sent
     COPPICE_RETURN_IF_ERROR(rows.status());
     const double model_s = clock_->NowSeconds() - begin_s;
+    ShareEnergy(stepped, prefilled);
     threads_->KeepAwake(!stepped.empty());
-    for (const Key& key : stepped) Grow(key, **rows, model_s);
+    for (const KeyRows& forest : stepped) Grow(forest.key, **rows, model_s);
     if (!stepped.empty()) last_end_s_ = clock_->NowSeconds() - head_begin_s;
     threads_->KeepAwake(Drafting());  // the next level follows immediately
   }
   FailThose();
   BeginPrefilled();
+  for (const KeyRows& prefill : prefilled) TellPrefilled(prefill.key);
   return absl::OkStatus();
 }
 
@@ -317,9 +328,9 @@ void DraftService::FailThose() {
 }
 
 // Wakes the leaders whose forests will be finished by this pass.
-void DraftService::Announce(absl::Span<const Key> stepped) {
+void DraftService::Announce(absl::Span<const KeyRows> stepped) {
   std::vector<std::string> waiting;
-  for (const Key& key : stepped) {
+  for (const auto& [key, rows] : stepped) {
     if (slots_.at(key).builder->at_last_level()) waiting.push_back(key.first);
   }
   if (waiting.empty()) return;
@@ -338,40 +349,6 @@ void DraftService::BeginPrefilled() {
     if (slot.waiting != nullptr && !slot.session->prefilling()) ready.push_back(key);
   }
   for (const Key& key : ready) Begin(key, &slots_.at(key));
-}
-
-void DraftService::Reply(const Key& key, Slot* slot) {
-  proto::DraftReply reply;
-  reply.set_session_id(key.second);
-  reply.set_round(slot->builder->round());
-  *reply.mutable_forest() = proto::ForestToMessage(slot->builder->Shipped());
-  reply.set_draft_ms((clock_->NowSeconds() - slot->request_time_s) * 1e3);
-  reply.set_model_ms(slot->model_s * 1e3);
-  slot->builder.reset();
-  if (auto status = leaders_->Send(key.first, reply); !status.ok()) {
-    spdlog::warn("a leader is gone: {}", std::string(status.message()));
-  }
-}
-
-void DraftService::Fail(const Key& key, uint32_t round, const std::string& why) {
-  proto::DraftReply reply;
-  reply.set_session_id(key.second);
-  reply.set_round(round);
-  reply.set_error(why);
-  Drop([&](const Key& other) { return other == key; });
-  leaders_->Send(key.first, reply).IgnoreError();
-}
-
-void DraftService::PublishStatus() {
-  if (agent_ == nullptr) return;
-  proto::NodeStatus status;
-  const model::BlockCounts counts = blocks_->counts();
-  status.set_step(runner_->steps());
-  status.set_sessions(static_cast<int>(slots_.size()));
-  status.set_kv_blocks_total(counts.total);
-  status.set_kv_blocks_used(counts.used);
-  status.set_kv_blocks_cached(counts.cached);
-  agent_->SetStatus(status);
 }
 
 }  // namespace coppice::draft_node

@@ -18,6 +18,7 @@
 #include "draft_node/draft_session.h"
 #include "draft_node/forest_builder.h"
 #include "model/model_runner.h"
+#include "node/energy/energy_shares.h"
 #include "proto/draft.pb.h"
 
 namespace coppice::draft_node {
@@ -37,6 +38,8 @@ struct DraftServiceOptions {
   // head until all levels were chosen was shorter than this. Seconds. The default is how long a
   // leader stays awake.
   double announce_within_s = comm::kStayAwake_s;
+  // nullptr: energy is not measured. Must outlive the service.
+  const node::EnergyMeter* energy = nullptr;
 };
 
 class DraftService {
@@ -62,6 +65,11 @@ class DraftService {
     std::unique_ptr<ForestBuilder> builder;        // in flight
     std::unique_ptr<proto::DraftRequest> waiting;  // until prefill is done
     double request_time_s = 0, model_s = 0, last_used_s = 0;
+    node::EnergyTally energy;  // since the leader was last told
+  };
+  struct KeyRows {
+    Key key;
+    int rows;
   };
 
   void TakeCommands();
@@ -71,13 +79,17 @@ class DraftService {
   void Open(const std::string& peer, const proto::OpenDraft& open);
   void Accept(const std::string& peer, const proto::DraftRequest& request);
   void Begin(const Key& key, Slot* slot);
-  void Announce(absl::Span<const Key> stepped);
+  void Announce(absl::Span<const KeyRows> stepped);
   void BeginPrefilled();
+  void TellPrefilled(const Key& key);
   std::vector<Key> Turns() const;
   absl::Status Step();
-  // Adds the rows of as many forests as fit and appends their keys to *stepped.
-  void AddForests(absl::Span<const Key> turns, model::StepBuilder* step, std::vector<Key>* stepped);
-  void AddPrefills(absl::Span<const Key> turns, model::StepBuilder* step);
+  // Adds the rows of as many forests as fit and appends them to *stepped.
+  void AddForests(absl::Span<const Key> turns, model::StepBuilder* step,
+                  std::vector<KeyRows>* stepped);
+  void AddPrefills(absl::Span<const Key> turns, model::StepBuilder* step,
+                   std::vector<KeyRows>* prefilled);
+  void ShareEnergy(absl::Span<const KeyRows> forests, absl::Span<const KeyRows> prefills);
   void Grow(const Key& key, const kernels::StepRows& rows, double model_s);
   void FailLater(const Key& key, const absl::Status& why);
   void FailThose();
@@ -94,6 +106,7 @@ class DraftService {
   comm::ServerChannel* leaders_;
   comm::NodeAgent* agent_;
   const Clock* clock_;
+  node::EnergyShares energy_;
   std::map<Key, Slot> slots_;
   Key first_;                                        // has the first turn in the next pass
   std::vector<std::pair<Key, std::string>> failed_;  // reported at the end of the step

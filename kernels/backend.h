@@ -164,6 +164,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual const char* name() const = 0;         // "cpu", "cuda"
   virtual std::string description() const = 0;  // e.g. "cpu AVX2, 2 threads"
+  // Where its GPU is on the PCI bus, e.g. "0000:3b:00.0"; "": it computes on the host's processors.
+  virtual std::string pci_bus_id() const { return ""; }
   // Whether the bits of a row depend only on its own inputs: not on the other rows of the step, the
   // number of threads, or the place of its context in the KV pool.
   virtual bool batch_invariant() const = 0;

@@ -48,6 +48,8 @@ void ReadUsage(const Json& usage, RequestRecord* record) {
   record->prompt_tokens = Integer(usage, "prompt_tokens");
   record->output_tokens = Integer(usage, "completion_tokens");
   record->tokens_from_usage = true;
+  const auto energy = usage.find("energy_joules");
+  if (energy != usage.end() && energy->is_number()) record->energy_joules = energy->get<double>();
   if (usage.contains("speculation") && usage["speculation"].is_object()) {
     record->speculation = ReadSpeculation(usage["speculation"]);
   }

@@ -34,6 +34,7 @@ struct RequestRecord {
   int64_t output_tokens = 0;  // of all choices: usage, else events with text
   bool tokens_from_usage = false;
   std::optional<SpeculationUsage> speculation;
+  std::optional<double> energy_joules;  // usage: where the server measures it
 };
 
 }  // namespace coppice::loadgen

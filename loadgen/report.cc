@@ -100,6 +100,15 @@ void AddSpeculation(const std::vector<RequestRecord>& records, RunReport* report
   if (widths > 0) sum.accepted_width = width / widths;
 }
 
+void AddEnergy(const std::vector<RequestRecord>& records, RunReport* report) {
+  for (const RequestRecord& r : records) {
+    if (!r.ok || !r.energy_joules) continue;
+    ++report->energy_reports;
+    report->energy_joules += *r.energy_joules;
+    report->energy_tokens += r.output_tokens;
+  }
+}
+
 void AddSendLag(const std::vector<RequestRecord>& records, const RunSettings& settings,
                 RunReport* report) {
   if (std::isinf(settings.request_rate) || settings.max_concurrency > 0) return;
@@ -163,6 +172,7 @@ RunReport MakeReport(const std::vector<RequestRecord>& records, const RunSetting
   report.peak_output_throughput = PeakOutput(records);
   AddLatencies(records, &report);
   AddSpeculation(records, &report);
+  AddEnergy(records, &report);
   AddSendLag(records, settings, &report);
   return report;
 }

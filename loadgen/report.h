@@ -50,6 +50,11 @@ struct RunReport {
   // Sums over usage.speculation; reports 0 = the server gives none.
   int speculation_reports = 0;
   SpeculationUsage speculation;  // accepted_width: mean over the requests that have one
+
+  // Sums over the completed requests whose usage has energy_joules.
+  int energy_reports = 0;
+  double energy_joules = 0;
+  int64_t energy_tokens = 0;  // output tokens of those requests
 };
 
 // duration_s: from the start of the run to the end of the last request.

@@ -58,6 +58,18 @@ std::string SpeculationRows(const RunReport& report) {
   return out;
 }
 
+// The figures are of those requests that have one: a sum over some must not look like one over all.
+std::string EnergyRows(const RunReport& report) {
+  std::string out = Title("Energy", '-');
+  if (report.energy_reports == 0) return out + Row("Energy:", std::string("none in usage"));
+  if (report.energy_reports < report.completed)
+    out += Row("Requests with a figure:", int64_t{report.energy_reports});
+  out += Row("Energy (J):", report.energy_joules);
+  if (report.energy_tokens == 0) return out;
+  return out + absl::StrFormat("%-40s %-10.4g\n", "Energy per output token (J):",
+                               report.energy_joules / static_cast<double>(report.energy_tokens));
+}
+
 std::string ClientRows(const RunReport& report) {
   std::string out = Title("Client", '-');
   const SampleStatistics& lag = report.send_lag_ms;
@@ -97,7 +109,7 @@ std::string ReportTable(const RunReport& report, const RunSettings& settings) {
   out += LatencyRows("Time per Output Token (excl. 1st token)", "TPOT", report.tpot_ms);
   out += LatencyRows("Inter-token Latency", "ITL", report.itl_ms);
   out += LatencyRows("End-to-end Latency", "E2EL", report.e2el_ms);
-  out += SpeculationRows(report) + ClientRows(report);
+  out += SpeculationRows(report) + EnergyRows(report) + ClientRows(report);
   for (const auto& [error, count] : report.error_counts) {
     out += absl::StrCat("Failed (", count, "): ", error, "\n");
   }

@@ -68,6 +68,7 @@ void AddDetails(const std::vector<RequestRecord>& records, Json* json) {
 Json ResultJson(const RunReport& report, const RunSettings& settings,
                 const std::vector<RequestRecord>& records, bool detailed) {
   const bool open_loop = !std::isinf(settings.request_rate);
+  const bool all_measured = report.energy_reports > 0 && report.energy_reports == report.completed;
   Json json = {
       {"schema_version", 1},
       {"date", settings.date},
@@ -93,8 +94,10 @@ Json ResultJson(const RunReport& report, const RunSettings& settings,
       {"max_output_tokens_per_s", report.peak_output_throughput},
       {"max_concurrent_requests", report.peak_concurrent},
       {"token_count_source", report.tokens_from_usage ? "usage" : "events"},
-      {"energy_joules", nullptr},
-      {"joules_per_token", nullptr},
+      {"energy_joules", all_measured ? Json(report.energy_joules) : Json()},
+      {"joules_per_token",
+       all_measured ? Ratio(report.energy_joules, report.energy_tokens) : Json()},
+      {"energy_reports", report.energy_reports},
       {"endpoints", Json::array({settings.base_url + settings.endpoint})},
       {"loadgen_version", kVersion},
       {"command_line", settings.command_line}};

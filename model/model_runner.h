@@ -77,6 +77,7 @@ class ModelRunner {
   uint64_t fingerprint() const { return decoder_->parts().fingerprint; }
   int max_rows() const { return decoder_->parts().max_rows; }
   std::string backend_description() const { return backend_->description(); }
+  std::string pci_bus_id() const { return backend_->pci_bus_id(); }
   bool batch_invariant() const { return backend_->batch_invariant(); }
 
   // Used on rank 0 only: the other ranks follow its plans.

@@ -11,6 +11,7 @@
 #include "base/program.h"
 #include "base/stop_signal.h"
 #include "comm/local_ranks.h"
+#include "node/energy/node_energy.h"
 
 ABSL_FLAG(std::string, coordinator, "",
           "tcp://host:port of the coordinator's control endpoint; not needed under one mpirun");
@@ -54,6 +55,7 @@ int RunNode(const std::string& program, ProgramUsage usage, int argc, char** arg
   usage.groups.push_back(
       {"Model and passes", {"model", "dtype", "backend", "threads", "max_rows", "prefill_chunk"}});
   usage.groups.push_back({"Cluster", {"coordinator", "start_deadline", "heartbeat_interval"}});
+  usage.groups.push_back({"Energy", {"energy_source", "powercap", "nvml_library"}});
   ParseProgramFlags(program, usage, argc, argv);
   InstallStopSignals();
   std::unique_ptr<comm::MpiWorld> world;
@@ -81,7 +83,7 @@ absl::Status CheckNodeFlags() {
   if (!(absl::GetFlag(FLAGS_start_deadline) > 0)) {
     return absl::InvalidArgumentError("--start_deadline: must be more than 0 s");
   }
-  return absl::OkStatus();
+  return CheckEnergyFlags(absl::GetFlag(FLAGS_backend));
 }
 
 model::ModelRunnerOptions RunnerOptionsFromFlags() {

@@ -55,6 +55,7 @@ struct SequenceProgress {
   bool finished = false;
   std::vector<decoding::Hypothesis> hypotheses;  // finished: 1 to max_hypotheses, best first
   std::optional<coppice::DecodingStats> stats;   // finished
+  std::optional<double> energy_joules;           // so far
 };
 // For an update without an error; the caller looks at error_code first.
 absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate& message,
@@ -75,6 +76,8 @@ absl::StatusOr<decoding::DraftForest> ForestFromMessage(const proto::Forest& mes
 
 // Checks that the times the node measured are finite and not negative.
 absl::Status CheckDraftTimes(const proto::DraftReply& reply);
+// Joules; nullopt when there are none, or impossible ones.
+std::optional<double> DraftEnergy(const proto::DraftReply& reply);
 
 // root_trie[r]: entry of the request's token trie that root r ends at, -1 = the stable prefix
 // itself. The hashes of the roots are not sent: the receiver computes them from the tokens.

@@ -61,6 +61,13 @@ absl::Status CheckDraftTimes(const proto::DraftReply& reply) {
   return CheckRange("model_ms", reply.model_ms(), 0.0, kMostStatistic);
 }
 
+std::optional<double> DraftEnergy(const proto::DraftReply& reply) {
+  if (!reply.has_energy_joules()) return std::nullopt;
+  const double joules = reply.energy_joules();
+  if (!CheckRange("energy_joules", joules, 0.0, kMostStatistic).ok()) return std::nullopt;
+  return joules;
+}
+
 proto::RoundState DraftStateToMessage(const decoding::DraftState& state,
                                       absl::Span<const int32_t> root_trie) {
   proto::RoundState message;

@@ -78,6 +78,8 @@ absl::Status CheckNodeStatus(const proto::NodeStatus& status) {
   COPPICE_RETURN_IF_ERROR(CheckRange("kv_blocks_total", total, 0, kMostBlocks));
   COPPICE_RETURN_IF_ERROR(CheckRange("kv_blocks_used", status.kv_blocks_used(), 0, total));
   COPPICE_RETURN_IF_ERROR(CheckRange("kv_blocks_cached", status.kv_blocks_cached(), 0, total));
+  COPPICE_RETURN_IF_ERROR(CheckRange("energy_joules", status.energy_joules(), 0.0, kMostStatistic));
+  COPPICE_RETURN_IF_ERROR(CheckName("energy_source", status.energy_source()));
   const auto& fallbacks = status.counters().draft_fallbacks();
   COPPICE_RETURN_IF_ERROR(CheckRange("counters.draft_fallbacks: length",
                                      static_cast<int64_t>(fallbacks.size()), 0, kMostReasons));

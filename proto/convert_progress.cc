@@ -178,6 +178,11 @@ absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate
     COPPICE_RETURN_IF_ERROR(Within("stats", stats.status()));
     progress.stats = *std::move(stats);
   }
+  if (message.has_energy_joules()) {
+    COPPICE_RETURN_IF_ERROR(
+        CheckRange("energy_joules", message.energy_joules(), 0.0, kMostStatistic));
+    progress.energy_joules = message.energy_joules();
+  }
   return progress;
 }
 

@@ -43,12 +43,11 @@ inline std::vector<double> FlatMass(const decoding::LayerLaw& law, int vocab) {
   return flat;
 }
 
-// Calls visit(entries, probability) for every ordered list of `width` draws from the law:
+// Calls visit(entries, probability) for every ordered list of `width` draws from a law:
 // independent ones (3.3) or sequential ones without replacement (3.4).
 using LayerVisit = std::function<void(const std::vector<decoding::Entry>&, double)>;
-inline void VisitLayerOutcomes(const decoding::LayerLaw& law, int width, bool with_replacement,
-                               const LayerVisit& visit) {
-  const std::vector<decoding::EntryMass> entries = decoding::ListEntries(law);
+inline void VisitLayerOutcomes(const std::vector<decoding::EntryMass>& entries, int width,
+                               bool with_replacement, const LayerVisit& visit) {
   std::vector<decoding::Entry> drawn;
   const std::function<void(double)> extend = [&](double probability) {
     if (drawn.size() == width) return visit(drawn, probability);
@@ -66,6 +65,10 @@ inline void VisitLayerOutcomes(const decoding::LayerLaw& law, int width, bool wi
     }
   };
   extend(1.0);
+}
+inline void VisitLayerOutcomes(const decoding::LayerLaw& law, int width, bool with_replacement,
+                               const LayerVisit& visit) {
+  VisitLayerOutcomes(decoding::ListEntries(law), width, with_replacement, visit);
 }
 
 }  // namespace coppice::test

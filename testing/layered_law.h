@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
@@ -113,7 +114,8 @@ inline ExactLaw LayeredLaw(const LayeredSetting& setting, const Wrong& wrong = n
 }
 
 // The closed law of the same decode: every layer drawn from p_beam of the live beams, iid (3.3) or
-// without replacement (3.4) with the walk of docs/algorithms.md 8.
+// without replacement (3.4) with the walk of docs/algorithms.md 8. p_beam is computed here from its
+// definition, with nothing of decoding/law and decoding/rows.
 class BeamSamplingLaw {
  public:
   explicit BeamSamplingLaw(const LayeredSetting& setting, bool with_replacement = true)
@@ -141,7 +143,7 @@ class BeamSamplingLaw {
     if (with_replacement_) {
       VisitLayerOutcomes(layer.law, width, /*with_replacement=*/true, visit_entries);
     } else {
-      VisitWalk(decoding::ListEntries(layer.law), width, {}, {}, 1.0, visit_entries);
+      VisitWalk(layer.law, width, {}, {}, 1.0, visit_entries);
     }
   }
 
@@ -157,11 +159,15 @@ class BeamSamplingLaw {
   }
 
  private:
+  struct PathBeam {
+    uint64_t hash;
+    double score;  // ls, nats
+    int multiplicity;
+  };
   struct Layer {
-    std::vector<decoding::LawBeam> beams;
-    std::vector<decoding::Distribution> rows;  // [beams] that the law refers to
-    std::vector<std::vector<double>> score;    // [beams][vocab] what ls accumulates
-    decoding::LayerLaw law;
+    std::vector<PathBeam> beams;
+    std::vector<std::vector<double>> score;  // [beams][vocab] what ls accumulates
+    std::vector<decoding::EntryMass> law;    // p_beam, entries of positive mass
   };
 
   // Distinct live paths with their multiplicities, then p_beam in the warp mode of the setting.
@@ -171,7 +177,7 @@ class BeamSamplingLaw {
     for (const Slot& slot : slots) {
       if (slot.finished) continue;
       auto same = std::find_if(layer.beams.begin(), layer.beams.end(),
-                               [&](const decoding::LawBeam& b) { return b.hash == slot.hash; });
+                               [&](const PathBeam& b) { return b.hash == slot.hash; });
       if (same == layer.beams.end()) {
         layer.beams.push_back({slot.hash, slot.score, 1});
       } else if (!params.set_semantics) {
@@ -180,32 +186,28 @@ class BeamSamplingLaw {
     }
     const decoding::WarpParams warp = decoding::WarpAt(params, length);
     FlatLayer flat;
-    for (const decoding::LawBeam& beam : layer.beams) {
-      const std::vector<double> raw = setting_.target(beam.hash);
-      layer.rows.push_back(decoding::WarpRow(raw, warp));
-      layer.score.push_back(raw);
-      if (warp.mode == decoding::WarpMode::kRow) {
-        for (int i = 0; i < layer.rows.back().size(); ++i)
-          layer.score.back()[layer.rows.back().tokens[i]] = layer.rows.back().log_probs[i];
-      }
+    for (const PathBeam& beam : layer.beams) {
       flat.log_score.push_back(beam.score);
       flat.multiplicity.push_back(beam.multiplicity);
-      flat.log_probs.push_back(raw);
+      flat.log_probs.push_back(setting_.target(beam.hash));
     }
-    const std::vector<double> p_beam =
-        decoding::IsJoint(warp.mode) ? FlatWarp(flat, warp) : std::vector<double>();
-    const size_t vocab = layer.score.empty() ? 0 : layer.score[0].size();
-    for (size_t b = 0; b < layer.beams.size(); ++b) {
-      if (decoding::IsJoint(warp.mode)) {  // the row holds joint masses and weighs 1
-        std::vector<double> log_mass;
-        for (size_t v = 0; v < vocab; ++v) log_mass.push_back(Log(p_beam[b * vocab + v]));
-        layer.rows[b] = DenseDistribution(log_mass);
-      }
-      layer.beams[b].sparse = &layer.rows[b];
-    }
-    layer.law = decoding::MakeLayerLaw(layer.beams);
+    layer.score = flat.log_probs;
+    std::vector<double> p_beam;
     if (decoding::IsJoint(warp.mode)) {
-      for (decoding::WeightedRow& row : layer.law.rows) row.log_weight = 0;
+      p_beam = FlatWarp(flat, warp);
+    } else {
+      const std::vector<std::vector<double>> rows = WarpedRows(flat, warp);
+      p_beam = WeighRows(flat, rows);
+      for (size_t b = 0; b < rows.size(); ++b) {
+        for (size_t v = 0; v < rows[b].size(); ++v) {
+          if (warp.mode == decoding::WarpMode::kRow) layer.score[b][v] = std::log(rows[b][v]);
+        }
+      }
+    }
+    const size_t vocab = layer.score.empty() ? 1 : layer.score[0].size();
+    for (size_t i = 0; i < p_beam.size(); ++i) {
+      const decoding::Entry entry{static_cast<int>(i / vocab), static_cast<TokenId>(i % vocab)};
+      if (p_beam[i] > 0) layer.law.push_back({entry, std::log(p_beam[i])});
     }
     return layer;
   }

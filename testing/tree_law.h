@@ -21,6 +21,7 @@
 #include "decoding/tree/tree_decoder.h"
 #include "testing/beam_law.h"
 #include "testing/enumerate_choices.h"
+#include "testing/flat_warp.h"
 #include "testing/forwarded_choices.h"
 #include "testing/function_rows.h"
 #include "testing/hash_lm.h"
@@ -142,12 +143,15 @@ inline ExactLaw MultinomialLaw(const TreeSetting& setting) {
       law[path] += probability;
       return;
     }
-    FunctionRows source(setting.target, {hash}, decoding::DraftForest::Empty(1));
-    const decoding::TargetRow row =
-        decoding::ReadTargetRow(&source, 0, setting.params, static_cast<int>(path.size()));
-    for (int i = 0; i < row.row.size(); ++i) {
-      path.push_back(row.row.tokens[i]);
-      extend(ExtendHash(hash, row.row.tokens[i]), probability * Exp(row.row.log_probs[i]));
+    const decoding::WarpParams warp =
+        decoding::WarpAt(setting.params, static_cast<int>(path.size()));
+    std::vector<double> row = setting.target(hash);
+    AddBias(warp, &row);
+    row = WarpByDefinition(row, warp);
+    for (TokenId token = 0; token < static_cast<TokenId>(row.size()); ++token) {
+      if (row[token] == 0) continue;
+      path.push_back(token);
+      extend(ExtendHash(hash, token), probability * row[token]);
       path.pop_back();
     }
   };

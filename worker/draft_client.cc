@@ -61,7 +61,11 @@ DraftClient::~DraftClient() = default;
 
 void DraftClient::SetNodes(const proto::DraftNodes& message) {
   std::map<std::string, std::string> wanted;
-  for (const auto& node : message.nodes()) wanted[node.node_id()] = node.endpoint();
+  std::map<std::string, uint64_t> domains;
+  for (const auto& node : message.nodes()) {
+    wanted[node.node_id()] = node.endpoint();
+    domains[node.node_id()] = node.energy_domain();
+  }
   for (auto it = nodes_.begin(); it != nodes_.end();) {
     const auto found = wanted.find(it->first);
     if (found != wanted.end() && found->second == it->second.endpoint) {
@@ -82,6 +86,7 @@ void DraftClient::SetNodes(const proto::DraftNodes& message) {
     spdlog::info("draft node {} at {}", id, endpoint);
     Node& node = nodes_[id];
     node.id = id;
+    node.measures = options_.energy_domain != 0 && domains[id] != options_.energy_domain;
     node.endpoint = endpoint;
     node.channel = *std::move(channel);
   }
@@ -92,9 +97,28 @@ void DraftClient::LoseSessions(Node* node) {
     if (session.node != node->id) continue;
     if (session.waiting) lost_.push_back({id, {}, 0, 0, Fallback::kDead});
     sequence_of_wire_.erase(session.wire_id);
-    session = Session();
+    Forget(&session);
   }
   node->sessions = 0;
+}
+
+// A session that is over. What its node has not told it used is not known.
+void DraftClient::Forget(Session* session) {
+  node::EnergyTally energy = session->energy;
+  if (session->owes_energy) energy.Add(std::nullopt);
+  *session = Session();
+  session->energy = energy;
+}
+
+void DraftClient::TakeEnergy(const Node& node, const proto::DraftReply& reply, Session* session) {
+  if (node.measures) session->energy.Add(proto::DraftEnergy(reply));
+}
+
+std::optional<double> DraftClient::EnergyOf(uint64_t sequence_id, bool at_the_end) const {
+  const auto found = sessions_.find(sequence_id);
+  if (found == sessions_.end()) return 0;
+  if (at_the_end && found->second.owes_energy) return std::nullopt;
+  return found->second.energy.total();
 }
 
 // A node whose connection was lost no longer knows its sessions.
@@ -132,7 +156,7 @@ DraftClient::Node* DraftClient::NodeOf(const Session& session) {
 }
 
 bool DraftClient::OpenOn(Node* node, const Sequence& sequence, Session* session) {
-  *session = Session();
+  Forget(session);
   session->wire_id = next_wire_id_++;
   proto::DraftCommand command;
   proto::OpenDraft* open = command.mutable_open();
@@ -141,6 +165,7 @@ bool DraftClient::OpenOn(Node* node, const Sequence& sequence, Session* session)
   *open->mutable_decoding() = proto::DecodingToMessage(sequence.params);
   if (!node->channel->Send(command).ok()) return false;
   session->node = node->id;
+  session->owes_energy = node->measures;
   ++node->sessions;
   sequence_of_wire_[session->wire_id] = sequence.id;
   return true;
@@ -159,7 +184,7 @@ void DraftClient::Drop(Session* session) {
     node->channel->Send(command).IgnoreError();
   }
   sequence_of_wire_.erase(session->wire_id);
-  *session = Session();
+  Forget(session);
 }
 
 double DraftClient::Patience(const Node& node, const Session& session) const {
@@ -216,6 +241,7 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
                    std::max(1, sequence.params.draft_support)};
   session.asked_s = now_s;
   session.waiting = true;
+  session.owes_energy = node->measures;
   *deadline_s = now_s + Patience(*node, session);
   return Fallback::kNone;
 }
@@ -254,16 +280,23 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
   if (wire == sequence_of_wire_.end()) return;  // closed meanwhile
   const uint64_t sequence_id = wire->second;
   Session& session = sessions_.at(sequence_id);
+  TakeEnergy(*node, reply, &session);
+  if (reply.prefilled()) {
+    if (session.asked_round == 0) session.owes_energy = false;
+    return;
+  }
   if (!reply.error().empty()) {
     spdlog::warn("draft node {}: {}", node->id, reply.error());
     if (session.waiting) out->push_back({sequence_id, {}, 0, 0, Fallback::kRefused});
     --node->sessions;
     sequence_of_wire_.erase(wire);
-    session = Session();
+    session.owes_energy = false;
+    Forget(&session);
     session.refused_until_s = now_s + kRetryRefusedAfter_s;
     return;
   }
   if (reply.round() != session.asked_round) return;  // an old round
+  session.owes_energy = false;
   const double reply_s = now_s - session.asked_s;
   if (session.warm) {
     node->mean_reply_s =

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "comm/channel.h"
 #include "decoding/forest.h"
 #include "decoding/method.h"
+#include "node/energy/energy_shares.h"
 #include "proto/control.pb.h"
 #include "proto/draft.pb.h"
 #include "worker/sequence.h"
@@ -31,6 +33,9 @@ struct DraftClientOptions {
   double min_deadline_s = 0.02;
   double deadline_factor = 4;
   double max_deadline_s = 2.0;
+  // What the replica's meter measures (node/energy/energy_claim.h); 0: it has none. What a draft
+  // node of the same domain uses is in the replica's own figure.
+  uint64_t energy_domain = 0;
 };
 
 // Why a round has no draft. Label `reason` of draft_fallbacks_total.
@@ -84,6 +89,9 @@ class DraftClient {
   std::vector<comm::Pollable> sockets() const;
   // The time until which to stay awake for a forest that a node has announced.
   double awake_until_s() const;
+  // Joules that draft nodes have used for the sequence, as far as they have told. nullopt: some have
+  // not been measured, or the node that used them is gone; at_the_end: or they have not told yet.
+  std::optional<double> EnergyOf(uint64_t sequence_id, bool at_the_end) const;
   uint64_t bytes() const;  // sent and received
   int sessions_on(const std::string& node_id) const;
 
@@ -97,6 +105,7 @@ class DraftClient {
     int sessions = 0;
     uint64_t breaks_seen = 0;  // connections that were lost
     double awake_until_s = 0;  // stay awake until then: it has announced a forest
+    bool measures = false;     // what it uses is not in the replica's figure
   };
   struct Session {
     std::string node;          // "" = none
@@ -108,12 +117,16 @@ class DraftClient {
     uint32_t stable_sent = 0;    // generated tokens that the node knows to be stable
     bool warm = false;           // has answered once: its prefill is done
     double refused_until_s = 0;  // the node refused; not asked again before
+    node::EnergyTally energy;    // of all sessions of the sequence
+    bool owes_energy = false;    // the node has worked, or will, and has not told what it used
   };
 
   Node* PickNode();
   Node* NodeOf(const Session& session);
   bool OpenOn(Node* node, const Sequence& sequence, Session* session);
   void Drop(Session* session);
+  static void Forget(Session* session);
+  static void TakeEnergy(const Node& node, const proto::DraftReply& reply, Session* session);
   void LoseSessions(Node* node);
   void NoticeBreaks(double now_s);
   void MarkLate(Node* node, double now_s);

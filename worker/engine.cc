@@ -28,7 +28,9 @@ Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLea
       planner_(options.scheduler, runner, &sequences_),
       drafts_(options.drafts),
       clock_(clock, comm::kStayAwake_s),
-      trace_(options.trace_rounds) {
+      trace_(options.trace_rounds),
+      meter_(options.energy),
+      energy_(options.energy) {
   runner_->SendPlansTo(plans);
 }
 
@@ -106,6 +108,8 @@ void Engine::Cancel(uint64_t sequence_id) {
 }
 
 void Engine::AdmitWaiting() {
+  if (scheduler_.running() == 0 && sequences_.First(SequencePhase::kWaiting) != nullptr)
+    energy_.Idle(clock_.Now());
   while (Sequence* sequence = sequences_.First(SequencePhase::kWaiting)) {
     if (!scheduler_.Admit(sequence)) return;
     sequence->admitted_s = clock_.Now();
@@ -195,11 +199,23 @@ absl::Status Engine::Step() {
   COPPICE_RETURN_IF_ERROR(rows.status());
   clock_.PassEnds();
   sizer_.RecordPass(row_count, clock_.pass_s());
+  ShareEnergy(planned, row_count);
   proto::Progress progress;
   DecideAll(**rows, &planned.participants, &progress);
   if (progress.updates_size() > 0) Send(std::move(progress));
   trace_.Write();
   return absl::OkStatus();
+}
+
+// What the replica has used since the last step, or since it was idle, goes to the rows of this one:
+// waiting for drafts is part of the round that they are for.
+void Engine::ShareEnergy(const StepPlanner::Planned& planned, int rows) {
+  const std::optional<double> row_joules = energy_.StepEnds(clock_.Now(), rows);
+  for (const auto& [sequence_id, its_rows] : planned.rows) {
+    Sequence* sequence = sequences_.Find(sequence_id);  // nullptr: failed while it was planned
+    if (sequence == nullptr) continue;
+    sequence->energy.Add(row_joules ? std::optional(*row_joules * its_rows) : std::nullopt);
+  }
 }
 
 // Tells draft nodes that requests will follow, so that they wake up in time. Not done when the

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "base/clock.h"
 #include "comm/node_agent.h"
 #include "model/model_runner.h"
+#include "node/energy/energy_shares.h"
 #include "proto/control.pb.h"
 #include "worker/admission.h"
 #include "worker/draft_client.h"
@@ -32,6 +34,8 @@ struct EngineOptions {
   DraftClientOptions drafts;
   // CSV file that gets the times of every round, for measurements. "": none.
   std::string trace_rounds;
+  // Of the whole replica; nullptr: not measured. Must outlive the engine.
+  const node::EnergyMeter* energy = nullptr;
 };
 
 class Engine {
@@ -58,6 +62,7 @@ class Engine {
   // The step.
   absl::Status Step();
   void AnnounceRequests(const std::vector<Participant>& participants);
+  void ShareEnergy(const StepPlanner::Planned& planned, int rows);
   void DecideAll(const kernels::StepRows& rows, std::vector<Participant>* participants,
                  proto::Progress* progress);
   void Decide(Participant* participant, proto::Progress* progress);
@@ -71,6 +76,7 @@ class Engine {
   void Fail(Sequence* sequence, const Refusal& why);
   void FailInternally(Sequence* sequence, const absl::Status& status);
   void Remove(Sequence* sequence);
+  std::optional<double> EnergyOf(const Sequence& sequence) const;
   void PublishStatus();
   void Trace(const Participant& participant, double now_s);
 
@@ -84,6 +90,8 @@ class Engine {
   DraftClient drafts_;
   RoundClock clock_;
   RoundTrace trace_;
+  const node::EnergyMeter* meter_;
+  node::EnergyShares energy_;
   std::vector<uint64_t> asking_;  // sequences whose drafts are about to be asked for
   proto::NodeCounters counters_;
   bool stopped_ = false;

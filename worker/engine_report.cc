@@ -8,7 +8,16 @@
 namespace coppice::worker {
 
 void Engine::Report(Sequence* sequence, proto::Progress* progress) {
-  if (!FillUpdate(sequence, progress->add_updates())) progress->mutable_updates()->RemoveLast();
+  proto::SequenceUpdate* update = progress->add_updates();
+  if (!FillUpdate(sequence, update)) return progress->mutable_updates()->RemoveLast();
+  if (const auto joules = EnergyOf(*sequence)) update->set_energy_joules(*joules);
+}
+
+// On this replica and on draft nodes, so far.
+std::optional<double> Engine::EnergyOf(const Sequence& sequence) const {
+  node::EnergyTally whole = sequence.energy;
+  whole.Add(drafts_.EnergyOf(sequence.id, sequence.decoder->finished()));
+  return whole.total();
 }
 
 void Engine::Send(proto::Progress progress) {
@@ -53,6 +62,10 @@ void Engine::PublishStatus() {
   counters_.set_plan_bytes(plans_->bytes());
   counters_.set_draft_bytes(drafts_.bytes());
   *status.mutable_counters() = counters_;
+  if (const auto joules = meter_ == nullptr ? std::nullopt : meter_->Counted(last_status_s_)) {
+    status.set_energy_joules(*joules);
+    status.set_energy_source(meter_->kind());
+  }
   agent_->SetStatus(status);
 }
 

@@ -18,6 +18,7 @@
 #include "decoding/forest.h"
 #include "decoding/params.h"
 #include "model/block_manager.h"
+#include "node/energy/energy_shares.h"
 #include "worker/forest_sizer.h"
 
 namespace coppice::worker {
@@ -85,7 +86,8 @@ struct Sequence {
   double draft_model_s = 0;  // the part of it in forward passes
   size_t stable_sent = 0;    // tokens already reported to the coordinator
   double arrival_s = 0, admitted_s = 0;
-  DecodingStats stats;  // of params.method
+  DecodingStats stats;       // of params.method
+  node::EnergyTally energy;  // of its rows on this replica
 };
 
 }  // namespace coppice::worker

@@ -11,7 +11,7 @@ bool StepPlanner::HasWork() const {
 }
 
 StepPlanner::Planned StepPlanner::Plan() {
-  Planned planned{runner_->NewStep(), {}, {}};
+  Planned planned{runner_->NewStep(), {}, {}, {}};
   AddVerifications(&planned);
   AddPrefills(&planned);
   return planned;
@@ -33,7 +33,9 @@ bool StepPlanner::Join(Sequence* sequence, Planned* planned) {
   }
   planned->participants.push_back(
       {sequence, *std::move(reserved), absl::UnknownError("not verified")});
+  const int before = planned->step.rows();
   AppendRows(*sequence, &planned->step, &planned->participants.back().rows);
+  planned->rows.push_back({sequence->id, planned->step.rows() - before});
   return true;
 }
 
@@ -49,6 +51,7 @@ bool StepPlanner::AddPrefill(Sequence* sequence, int begin, int count, Planned* 
     return false;
   }
   planned->step.AddPrefixRows(sequence->kv, chunk, *slots);
+  planned->rows.push_back({sequence->id, count});
   return true;
 }
 

@@ -2,6 +2,7 @@
 // prefill chunks in the remaining room. Called by the engine. Thread-compatible.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,14 @@ class StepPlanner {
   StepPlanner(const SchedulerOptions& options, model::ModelRunner* runner, SequenceTable* sequences)
       : options_(options), runner_(runner), sequences_(sequences) {}
 
+  struct SequenceRows {
+    uint64_t sequence_id;
+    int rows;
+  };
   struct Planned {
     model::StepBuilder step;
     std::vector<Participant> participants;
+    std::vector<SequenceRows> rows;  // of every sequence in the step; one may have several entries
     // Sequences that cannot continue, and why. They have no rows.
     std::vector<std::pair<Sequence*, std::string>> failed;
   };

@@ -7,6 +7,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "node/energy/node_energy.h"
 #include "node/node_process.h"
 #include "worker/engine.h"
 #include "worker/plan_link.h"
@@ -94,6 +95,20 @@ proto::Register Registration(const model::ModelRunner& runner, const PlanLeader&
   return registration;
 }
 
+// Why a meter on the leader's host does not count all ranks. "": it does.
+std::string Unmeasured(const model::ModelRunner& runner, const PlanLeader& plans) {
+  const auto& ranks = plans.ranks();
+  if (ranks.size() > 1 && !runner.pci_bus_id().empty())
+    return "the replica computes on several GPUs, and its leader reads one";
+  for (const proto::RankInfo& rank : ranks) {
+    if (rank.host() != ranks.front().host()) {
+      return absl::StrCat("the replica has ranks on several hosts (", ranks.front().host(), ", ",
+                          rank.host(), "), and its leader reads its own");
+    }
+  }
+  return "";
+}
+
 absl::Status Lead(const std::string& coordinator, comm::Communicator* communicator,
                   model::ModelRunner* runner, node::StartWatch* start) {
   start->Over();  // the next parts have their own deadlines, which name the missing ranks
@@ -103,7 +118,11 @@ absl::Status Lead(const std::string& coordinator, comm::Communicator* communicat
   COPPICE_ASSIGN_OR_RETURN(const auto agent,
                            node::JoinCluster(coordinator, Registration(*runner, *plans), runner));
   COPPICE_RETURN_IF_ERROR(plans->Joined());
+  const node::NodeEnergy energy = node::StartEnergy(
+      node::EnergyClaim::Claimant::kLeader, runner->pci_bus_id(), Unmeasured(*runner, *plans));
   EngineOptions options;
+  options.energy = energy.meter.get();
+  if (energy.meter != nullptr) options.drafts.energy_domain = energy.domain;
   options.scheduler.kv_blocks = runner->blocks()->counts().total;
   options.scheduler.max_rows = absl::GetFlag(FLAGS_max_rows);
   options.scheduler.prefill_chunk = absl::GetFlag(FLAGS_prefill_chunk);

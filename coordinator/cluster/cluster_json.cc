@@ -35,6 +35,8 @@ Json NodeJson(const Node& node, double now_s) {
   json["working"] = node.status.working();
   json["last_progress_s"] = Milliseconds(now_s - node.last_progress_s);
   json["longest_still_s"] = Milliseconds(node.status.longest_still_s());
+  json["energy_source"] =
+      node.status.has_energy_joules() ? Json(node.status.energy_source()) : Json();
   return json;
 }
 

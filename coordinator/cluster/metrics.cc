@@ -36,6 +36,7 @@ Buckets OneTwoFive(double low, double high) {
 Buckets Times() { return OneTwoFive(0.001, 1000); }
 Buckets TokenCounts() { return OneTwoFive(1, 100000); }
 Buckets Counts() { return {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64}; }
+Buckets Joules() { return OneTwoFive(0.01, 100000); }
 Buckets Shares() { return {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}; }
 
 constexpr const char* kRefusals[] = {"invalid_json",
@@ -67,6 +68,12 @@ struct Metrics::Impl {
   std::map<std::string, Family<Gauge>*> gauges;
   std::map<std::string, std::pair<Family<Histogram>*, Buckets>> histograms;
   std::map<std::string, std::map<std::string, double>> seen;  // node -> counter key -> last value
+  struct Energy {
+    Counter* series = nullptr;  // while it is measured
+    double joules = 0;          // its value, kept while there is no series
+    double last = 0;            // what the node said last
+  };
+  std::map<std::pair<std::string, std::string>, Energy> energy;  // node, source
 
   void DeclareCounter(const std::string& name, const std::string& help) {
     counters[name] =
@@ -104,10 +111,35 @@ struct Metrics::Impl {
     last = value;
   }
 
+  // The series exists while the node measures, and never falls.
+  void FollowEnergy(const Node& node);
+
   void Declare();
   void CreateKnownSeries();
   void Speculation(const Request::Sequence& sequence);
 };
+
+void Metrics::Impl::FollowEnergy(const Node& node) {
+  const proto::NodeStatus& status = node.status;
+  const bool measured = status.has_energy_joules() && node.state != NodeState::kLost;
+  Family<Counter>* family = counters.at("energy_joules_total");
+  for (auto& [key, entry] : energy) {
+    const bool over = !measured || key.second != status.energy_source();
+    if (key.first != node.id || !over || entry.series == nullptr) continue;
+    family->Remove(std::exchange(entry.series, nullptr));
+  }
+  if (!measured) return;
+  Energy& entry = energy[{node.id, status.energy_source()}];
+  const Labels labels = {{"node", node.id}, {"source", status.energy_source()}};
+  if (entry.series == nullptr) {
+    entry.series = &family->Add(labels);
+    entry.series->Increment(entry.joules);
+  }
+  const double now = status.energy_joules();
+  entry.series->Increment(now >= entry.last ? now - entry.last : now);  // less: a new process
+  entry.last = now;
+  entry.joules = entry.series->Value();
+}
 
 void Metrics::Impl::Declare() {
   DeclareGauge("num_requests_running", "Sequences that a replica is decoding.");
@@ -161,6 +193,10 @@ void Metrics::Impl::Declare() {
                    Shares());
   DeclareCounter("draft_fallbacks_total", "Rounds that went on without a draft, by reason.");
   DeclareCounter("wire_bytes_total", "Bytes on the wire, by channel.");
+  DeclareCounter("energy_joules_total",
+                 "Energy of what a node computes on, idle or not; absent when not measured.");
+  DeclareHistogram("request_energy_joules",
+                   "Energy of a request; absent when a part of it was not measured.", Joules());
   DeclareGauge("replica_up", "1 while the replica is alive.");
   DeclareGauge("draft_node_up", "1 while the draft node is alive.");
   DeclareGauge("node_last_progress_seconds",
@@ -268,6 +304,7 @@ void Metrics::RequestEnded(const Request& request, const std::string& finished_r
   observe("draft_round_seconds", decoding.draft_ms / 1e3);
   observe("draft_wait_seconds", decoding.draft_wait_ms / 1e3);
   observe("verify_seconds", decoding.verify_ms / 1e3);
+  if (usage.energy_joules) observe("request_energy_joules", *usage.energy_joules);
   for (const Request::Sequence& sequence : request.sequences()) {
     if (sequence.stats) impl_->Speculation(sequence);
   }
@@ -306,6 +343,7 @@ void Metrics::NodeStatus(const Node& node) {
                : 0);
   impl_->gauge("node_last_progress_seconds", {{"id", node.id}}).Set(status.still_s());
   impl_->gauge("node_longest_standstill_seconds", {{"id", node.id}}).Set(status.longest_still_s());
+  impl_->FollowEnergy(node);
   if (!node.worker()) return;
   const Labels replica = {{"replica", node.id}};
   impl_->gauge("num_requests_running", impl_->Model(replica)).Set(status.running());
@@ -323,6 +361,7 @@ void Metrics::NodeStatus(const Node& node) {
 void Metrics::NodeUp(const Node& node, bool up) {
   impl_->gauge(node.worker() ? "replica_up" : "draft_node_up", {{"id", node.id}}).Set(up ? 1 : 0);
   if (!up) {
+    impl_->FollowEnergy(node);
     impl_->seen.erase(node.id);
     return;
   }

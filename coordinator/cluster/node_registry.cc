@@ -238,6 +238,7 @@ proto::DraftNodes NodeRegistry::ReadyDraftNodes() const {
     proto::DraftNode* entry = message.add_nodes();
     entry->set_node_id(node->id);
     entry->set_endpoint(node->registration.draft_endpoint());
+    entry->set_energy_domain(node->registration.energy_domain());
   }
   return message;
 }

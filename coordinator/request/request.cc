@@ -84,6 +84,7 @@ bool Request::Requeue(int index) {
   Sequence& sequence = sequences_[index];
   sequence.id = 0;
   sequence.received = 0;
+  sequence.replayed = true;
   if (Reproducible()) return true;
   if (sequence.shown) return false;
   sequence.text =
@@ -135,6 +136,7 @@ bool Request::OnUpdate(int index, const proto::SequenceUpdate& update, double no
     return Refuse(sequence, "hypotheses[0].tokens: not what it had declared stable");
   }
   if (progress->finished) sequence.stats = std::move(progress->stats);
+  sequence.energy_joules = progress->energy_joules;
   if (request_.stream) sequence.done ? SendSequenceEnd(&sequence) : SendDelta(&sequence);
   if (std::all_of(sequences_.begin(), sequences_.end(), [](const Sequence& s) { return s.done; }))
     Complete(now_s);
@@ -262,6 +264,16 @@ void Request::Complete(double now_s) {
   exchange_->EndStream(/*keep_connection=*/true);
 }
 
+// What a lost replica has used since its last report nobody knows.
+std::optional<double> Request::EnergyJoules() const {
+  double sum = 0;
+  for (const Sequence& sequence : sequences_) {
+    if (sequence.replayed || !sequence.energy_joules) return std::nullopt;
+    sum += *sequence.energy_joules;
+  }
+  return sum;
+}
+
 void Request::Summarize(const std::vector<Choice>& choices, double now_s) {
   for (const Sequence& sequence : sequences_) {
     if (!sequence.stats) continue;
@@ -274,6 +286,7 @@ void Request::Summarize(const std::vector<Choice>& choices, double now_s) {
     usage_.completion_tokens += choice.num_tokens;
     finish_reasons_.push_back(choice.finish_reason);
   }
+  usage_.energy_joules = EnergyJoules();
   usage_.decoding.queue_ms += (started_s_ - origin_.arrival_s) * 1e3;
   usage_.first_token_ms = (first_token_s_ - origin_.arrival_s) * 1e3;
   usage_.total_ms = (now_s - origin_.arrival_s) * 1e3;

@@ -44,6 +44,8 @@ class Request {
     std::unique_ptr<ChoiceText> text;
     std::vector<decoding::Hypothesis> hypotheses;
     std::optional<DecodingStats> stats;
+    std::optional<double> energy_joules;  // so far; nullopt: not known whole
+    bool replayed = false;                // on another replica, after the first was lost
   };
 
   // tokenizer must outlive this.
@@ -95,6 +97,7 @@ class Request {
   Choice MakeChoice(const Sequence& sequence, const decoding::Hypothesis* hypothesis,
                     const ChoiceText& text) const;
   void CutToNew(const Sequence& sequence, Choice* choice);
+  std::optional<double> EnergyJoules() const;
   void Summarize(const std::vector<Choice>& choices, double now_s);
 
   GenerateRequest request_;

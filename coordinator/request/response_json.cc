@@ -67,7 +67,6 @@ Json SpeculationJson(const DecodingStats& stats) {
   json["overlap"] = Optional(stats.overlap());
   json["draft_width"] = Optional(stats.draft_width());
   json["draft_depth"] = Optional(stats.draft_depth());
-  json["energy_joules"] = Json();
   return json;
 }
 
@@ -77,6 +76,7 @@ Json UsageJson(const Usage& usage) {
   json["completion_tokens"] = usage.completion_tokens;
   json["total_tokens"] = usage.prompt_tokens + usage.completion_tokens;
   json["prompt_tokens_details"]["cached_tokens"] = usage.decoding.cached_tokens;
+  if (usage.energy_joules) json["energy_joules"] = *usage.energy_joules;
   json["speculation"] = SpeculationJson(usage.decoding);
   return json;
 }

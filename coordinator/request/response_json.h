@@ -36,6 +36,7 @@ struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0;
   DecodingStats decoding;  // of all sequences; queue_ms includes the coordinator's queue
   double first_token_ms = 0, total_ms = 0;  // since the request's arrival
+  std::optional<double> energy_joules;      // nullopt: some of it was not measured
 };
 
 std::string CompletionBody(const AnswerIdentity& identity, const std::vector<Choice>& choices,

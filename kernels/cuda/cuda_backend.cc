@@ -64,6 +64,7 @@ class CudaBackend final : public Backend {
     return absl::StrCat("cuda ", parts_.facts.description, ranks_ == nullptr ? "" : ", ",
                         ranks_ == nullptr ? "" : ranks_->description());
   }
+  std::string pci_bus_id() const override { return parts_.facts.pci_bus_id; }
   bool batch_invariant() const override { return false; }
   absl::StatusOr<MemoryFacts> Memory() const override { return DeviceMemory(); }
 

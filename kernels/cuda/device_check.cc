@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "kernels/cuda/device_error.h"
 
@@ -58,6 +59,8 @@ absl::StatusOr<DeviceFacts> UseDevice(int place) {
   DeviceFacts facts;
   facts.description = absl::StrCat(device.name, ", ", gib, " GiB");
   if (devices > 1) absl::StrAppend(&facts.description, ", device ", number, " of ", devices);
+  facts.pci_bus_id =
+      absl::StrFormat("%04x:%02x:%02x.0", device.pciDomainID, device.pciBusID, device.pciDeviceID);
   facts.multiprocessors = device.multiProcessorCount;
   facts.shared_bytes = static_cast<int64_t>(device.sharedMemPerMultiprocessor);
   std::memcpy(facts.uuid.data(), device.uuid.bytes, facts.uuid.size());

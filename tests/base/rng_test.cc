@@ -25,6 +25,17 @@ TEST(RngTest, PathHashIsTheFoldOfItsTokens) {
   EXPECT_NE(EpochHash(kRootHash, 0), EpochHash(kRootHash, 1));
 }
 
+// docs/algorithms.md 2, computed by another program: an even and an odd index share a counter and
+// take two words of it each.
+TEST(RngTest, UniformKnownAnswers) {
+  const uint64_t seed = 0x0123456789abcdef, hash = HashPath({3, 5});
+  EXPECT_EQ(Uniform(seed, Domain::kToken, hash, 2, 0), 0x1.be7af2d01d058p-4);
+  EXPECT_EQ(Uniform(seed, Domain::kToken, hash, 2, 1), 0x1.80b87b92df437p-1);
+  EXPECT_EQ(Uniform(seed, Domain::kToken, hash, 2, 6), 0x1.1ccec7bff796cp-3);
+  EXPECT_EQ(Uniform(seed, Domain::kToken, hash, 2, 7), 0x1.cc43bf10a4a18p-4);
+  EXPECT_EQ(Uniform(seed, Domain::kToken, hash, 2, 128255), 0x1.185bc5a9ec9a4p-3);
+}
+
 TEST(RngTest, EveryPartOfTheKeyChangesTheDraw) {
   const double u = Uniform(1, Domain::kToken, 2, 3, 4);
   const std::set<double> draws = {u,

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import tempfile
+import time
 import unittest
 
 from api_client import ApiClient, outcome
@@ -64,6 +65,29 @@ class Cuda(unittest.TestCase):
             self.assertRegex(lost.output(), r"step \d+: .*cudaErrorIllegalAddress")
             answers.append(cluster.api.complete(body))
             self.assertEqual({json.dumps(outcome(answer)) for answer in answers}, {json.dumps(outcome(answers[0]))})
+
+    def test_energy_is_that_of_the_device(self):
+        """The library stands in for NVIDIA's. Target and drafts share the device, so the worker counts it for both."""
+        measured = (*CUDA, f"--nvml_library={BIN}/libfake_nvml.so")
+        os.environ["COPPICE_FAKE_NVML_MJ"] = "100"  # for each reading
+        try:
+            with Cluster(target=MODEL, draft=MODEL, worker_flags=measured, draft_flags=measured) as cluster:
+                self.assertIn("energy: nvml, GPU 0000:3b:00.0;", cluster.process("replica-0").output())
+                for speculative in (False, DRAFTED["speculative"]):
+                    body = dict(prompt=PROMPTS[0], max_tokens=12, temperature=0.9, seed=3, speculative=speculative)
+                    self.assertGreater(cluster.api.complete(body)["usage"]["energy_joules"], 0)
+                time.sleep(1)
+                text = cluster.api.get("/metrics")[1]
+                self.assertIn('coppice_energy_joules_total{node="replica-0",source="nvml"}', text)
+                self.assertNotIn('coppice_energy_joules_total{node="draft-0"', text)
+        finally:
+            del os.environ["COPPICE_FAKE_NVML_MJ"]
+
+    def test_without_the_drivers_library_nothing_is_measured(self):
+        with Cluster(target=MODEL, drafts=0, worker_flags=(*CUDA, "--nvml_library=libno-such-nvml.so")) as cluster:
+            self.assertIn("energy is not measured: NVML, a part of the NVIDIA driver: libno-such-nvml.so",
+                          cluster.process("replica-0").output())
+            self.assertNotIn("energy_joules", cluster.api.complete(dict(prompt=PROMPTS[0], max_tokens=4))["usage"])
 
     def test_memory_that_is_not_there(self):
         with self.assertRaises(StartFailure) as failure:

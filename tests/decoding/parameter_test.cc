@@ -127,6 +127,20 @@ TEST(ParameterTest, BothEndsAreTakenAndNothingBeyondThem) {
   }
 }
 
+TEST(ParameterTest, AnOpenLowerEndIsOutsideItsRange) {
+  const ParameterRange closed{.low = 0.5, .high = 1};
+  EXPECT_TRUE(closed.Has(0.5));
+  const ParameterRange open{.low = 0.5, .high = 1, .open_low = true};
+  EXPECT_FALSE(open.Has(0.5));
+  EXPECT_TRUE(open.Has(std::nextafter(0.5, 1.0)));
+  EXPECT_TRUE(open.Has(1));
+  EXPECT_FALSE(open.Has(0));
+  const ParameterRange open_or_zero{.low = 0.5, .high = 1, .open_low = true, .or_zero = true};
+  EXPECT_TRUE(open_or_zero.Has(0));
+  EXPECT_FALSE(open_or_zero.Has(0.5));
+  EXPECT_FALSE(open_or_zero.Has(NAN));
+}
+
 TEST(ParameterTest, AWrongTypeIsRefusedAndChangesNothing) {
   for (const ParameterRow& row : Parameters()) {
     if (!row.scalar()) continue;

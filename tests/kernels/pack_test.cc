@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "kernels/cpu/float16.h"
@@ -116,6 +117,23 @@ TEST_P(PackTest, EmbeddingOfAbsentTokensIsZero) {
   RunOps(single_.get(), plan,
          [&](Ops* ops) { ops->Embed(*packed, /*first_row=*/100, TensorOf(&out, 3)); });
   EXPECT_THAT(out, testing::ElementsAre(0, 0, 0, 1, 2, 3, 58, 59, 60, 0, 0, 0, 55, 56, 57));
+}
+
+// Nothing behind the rows is read, however far behind them the token is: of a large vocabulary most
+// tokens are other ranks'.
+TEST_P(PackTest, EmbeddingOfATokenFarBehindTheRowsIsZero) {
+  const int64_t rows = 32, columns = 4096;  // whole panels: no padding behind the rows
+  const std::vector<float> source(rows * columns, 1.0f);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const auto packed =
+        PackOne(single_.get(), {source.data(), DType::kF32, rows, columns, columns}, dtype);
+    const std::vector<TokenId> behind = {32, 48, 1 << 20, std::numeric_limits<TokenId>::max()};
+    std::vector<float> out(behind.size() * columns, NAN);
+    StepPlan plan = PlanOfRows(static_cast<int64_t>(behind.size()));
+    plan.token = behind;
+    RunOps(single_.get(), plan, [&](Ops* ops) { ops->Embed(*packed, 0, TensorOf(&out, columns)); });
+    EXPECT_THAT(out, testing::Each(0.0f));
+  }
 }
 
 COPPICE_ON_ALL_TARGETS(PackTest);

@@ -11,6 +11,7 @@ namespace coppice::loadgen {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -135,6 +136,33 @@ TEST(Report, SpeculationIsSummedOverRequests) {
             nlohmann::json({7.0 / 4, 4.0 / 4, 1.0 / 4}));
   EXPECT_EQ(json["spec_decode_num_drafts"], 4);
   EXPECT_EQ(json["latencies"].size(), 3u);
+}
+
+TEST(Report, EnergyIsOfTheRequestsThatHaveAFigure) {
+  const RunSettings settings = {.request_rate = kInf};
+  RequestRecord a = GoodRecord(), b = GoodRecord();
+  a.energy_joules = 3;
+  b.energy_joules = 4.5;
+  std::vector<RequestRecord> records = {a, b, FailedRecord()};
+  nlohmann::json json = ResultJson(MakeReport(records, settings), settings, records, false);
+  EXPECT_DOUBLE_EQ(json["energy_joules"], 7.5);
+  EXPECT_DOUBLE_EQ(json["joules_per_token"], 0.75);
+  std::string table = ReportTable(MakeReport(records, settings), settings);
+  EXPECT_THAT(table, HasSubstr("Energy (J):                              7.50"));
+  EXPECT_THAT(table, HasSubstr("Energy per output token (J):             0.75"));
+  EXPECT_THAT(table, Not(HasSubstr("Requests with a figure")));
+
+  records.push_back(GoodRecord());  // a part is no whole
+  json = ResultJson(MakeReport(records, settings), settings, records, false);
+  EXPECT_TRUE(json["energy_joules"].is_null());
+  EXPECT_TRUE(json["joules_per_token"].is_null());
+  EXPECT_EQ(json["energy_reports"], 2);
+  table = ReportTable(MakeReport(records, settings), settings);
+  EXPECT_THAT(table, HasSubstr("Requests with a figure:                  2"));
+  EXPECT_THAT(table, HasSubstr("Energy per output token (J):             0.75"));
+
+  EXPECT_THAT(ReportTable(MakeReport({GoodRecord()}, settings), settings),
+              HasSubstr("Energy:                                  none in usage"));
 }
 
 TEST(Report, WhatWasNotMeasuredIsNull) {

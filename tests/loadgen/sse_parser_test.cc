@@ -32,6 +32,22 @@ TEST(SseParser, SplitAtEveryByteGivesTheSameEvents) {
   EXPECT_EQ(events, kEvents);
 }
 
+// A CR, a LF, and both together end one line each: two of them end an event, one does not.
+TEST(SseParser, EveryEndOfLineCountsOnce) {
+  for (const std::string end : {"\n", "\r", "\r\n"}) {
+    SseParser parser;
+    const std::string stream = "data: two" + end + "data: lines" + end + end + "data: b" + end;
+    EXPECT_THAT(parser.Feed(stream), ElementsAre("two\nlines"));
+    EXPECT_THAT(parser.Feed(end), ElementsAre("b"));
+  }
+  // The two of one end may come apart.
+  SseParser parser;
+  EXPECT_THAT(parser.Feed("data: two\r"), IsEmpty());
+  EXPECT_THAT(parser.Feed("\ndata: lines\r"), IsEmpty());
+  EXPECT_THAT(parser.Feed("\n"), IsEmpty());
+  EXPECT_THAT(parser.Feed("\r"), ElementsAre("two\nlines"));
+}
+
 TEST(SseParser, IncompleteEventIsNotGiven) {
   SseParser parser;
   EXPECT_THAT(parser.Feed("data: a\n"), IsEmpty());
@@ -54,13 +70,16 @@ TEST(CompletionStream, ReadsTextEventsAndUsage) {
   stream.OnData(R"({"choices":[{"delta":{"content":"b"}}]})", 2.0);
   stream.OnData(R"({"choices":[{"delta":{"role":"assistant"}}]})", 2.5);
   EXPECT_EQ(record.output_tokens, 2);  // events, until usage comes
-  stream.OnData(R"({"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":9}})", 3.0);
+  stream.OnData(
+      R"({"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":9,"energy_joules":1.5}})",
+      3.0);
   stream.OnData("[DONE]", 3.0);
   stream.Finish();
   EXPECT_TRUE(record.ok);
   EXPECT_THAT(record.text_times_s, ElementsAre(1.0, 2.0));
   EXPECT_EQ(record.prompt_tokens, 5);
   EXPECT_EQ(record.output_tokens, 9);
+  EXPECT_EQ(record.energy_joules, 1.5);
   EXPECT_FALSE(record.speculation.has_value());
 }
 

@@ -105,6 +105,17 @@ TEST(ModelConfig, FamiliesDifferByTheirRow) {
   const ModelConfig mistral =
       Read(R"({"architectures": ["MistralForCausalLM"], "sliding_window": 4096})");
   EXPECT_FALSE(mistral.attention_bias);
+  // The field is Llama's: it changes nothing in the other families.
+  for (const char* bias : {"true", "false"}) {
+    const auto read = [&](const char* family) {
+      return Read(
+          absl::StrCat(R"({"architectures": [")", family, R"("], "attention_bias": )", bias, "}"));
+    };
+    EXPECT_TRUE(read("Qwen2ForCausalLM").attention_bias) << bias;
+    EXPECT_FALSE(read("Qwen2ForCausalLM").output_bias) << bias;
+    EXPECT_FALSE(read("MistralForCausalLM").attention_bias) << bias;
+    EXPECT_FALSE(read("MistralForCausalLM").output_bias) << bias;
+  }
 }
 
 struct BadConfig {

@@ -51,6 +51,10 @@ TEST(ConvertProgressTest, ProgressSurvives) {
   ASSERT_EQ(progress->hypotheses.size(), 2);
   EXPECT_THAT(progress->hypotheses[1].tokens, ElementsAre(4, 5, 7, 1));
   EXPECT_EQ(progress->stats->rounds, 4);
+  EXPECT_FALSE(progress->energy_joules);
+  proto::SequenceUpdate measured = SampleUpdate();
+  measured.set_energy_joules(0);
+  EXPECT_EQ(ProgressFromMessage(measured, limits)->energy_joules, 0);
   proto::SequenceUpdate early;
   early.add_stable_tokens(99);
   progress = ProgressFromMessage(early, limits);
@@ -86,6 +90,8 @@ TEST(ConvertProgressTest, ProgressNamesTheBadField) {
                 "hypotheses[0].stop_token: 5, want 2");
   ExpectInvalid(with([](auto* m) { m->mutable_hypotheses(1)->set_stop_token(1); }),
                 "hypotheses[1].stop_token: 1, want -1");
+  ExpectInvalid(with([](auto* m) { m->set_energy_joules(NAN); }), "energy_joules");
+  ExpectInvalid(with([](auto* m) { m->set_energy_joules(-0.5); }), "energy_joules: -0.5");
 }
 
 TEST(ConvertProgressTest, StatisticsNameTheBadField) {

@@ -212,17 +212,17 @@ TEST(ConvertTest, RootHashesAreComputedFromTheTokens) {
   const std::vector<int32_t> parent = {-1, 0, 0};
   const std::vector<TokenId> token = {7, 8, 9};
   decoding::DraftState state;
-  state.root_score = {-1.0, -2.0, -3.0};
-  state.root_multiplicity = {1, 2, 1};
+  state.root_score = {-1.0, -2.0, -3.0, -4.0};
+  state.root_multiplicity = {1, 2, 1, 1};
   state.slot_root = {0, 2};
   state.slot_token = {-1, 6};
   state.slot_log_prob = {0, -0.25};
   state.layers_committed = 4;
-  const proto::RoundState message = DraftStateToMessage(state, {1, 2, -1});
+  const proto::RoundState message = DraftStateToMessage(state, {1, 2, -1, 0});
   auto back = DraftStateFromMessage(message, HashPath(stable), parent, token);
   ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_THAT(back->root_hash,
-              ElementsAre(HashPath({3, 1, 7, 8}), HashPath({3, 1, 7, 9}), HashPath({3, 1})));
+  EXPECT_THAT(back->root_hash, ElementsAre(HashPath({3, 1, 7, 8}), HashPath({3, 1, 7, 9}),
+                                           HashPath({3, 1}), HashPath({3, 1, 7})));
   EXPECT_EQ(back->root_score, state.root_score);
   EXPECT_EQ(back->root_multiplicity, state.root_multiplicity);
   EXPECT_EQ(back->slot_root, state.slot_root);

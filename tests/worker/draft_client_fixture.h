@@ -29,8 +29,8 @@ class OneRow : public decoding::RowSource {
 class DraftClientTest : public ::testing::TestWithParam<const char*> {
  protected:
   DraftClientTest() : DraftClientTest(GetParam()) {}
-  explicit DraftClientTest(const std::string& endpoint) : node_(endpoint), other_(endpoint) {
-    DraftClientOptions options;
+  explicit DraftClientTest(const std::string& endpoint, DraftClientOptions options = {})
+      : node_(endpoint), other_(endpoint) {
     options.vocab_size = kVocab;
     options.max_deadline_s = 0.5;
     client_ = std::make_unique<DraftClient>(options);

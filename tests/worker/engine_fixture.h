@@ -31,6 +31,8 @@ class QueuedCoordinator : public comm::NodeAgent {
       if (update.finished()) finished_[update.sequence_id()] = update;
       std::vector<TokenId>& stable = stable_[update.sequence_id()];
       stable.insert(stable.end(), update.stable_tokens().begin(), update.stable_tokens().end());
+      if (update.has_energy_joules())
+        energy_[update.sequence_id()].push_back(update.energy_joules());
       if (update.finished() || !update.error_code().empty()) --to_wait_for_;
     }
   }
@@ -45,7 +47,7 @@ class QueuedCoordinator : public comm::NodeAgent {
     pollable.ready = act_ || !queue_.empty() || to_wait_for_ <= 0;
     return pollable;
   }
-  void SetStatus(const proto::NodeStatus&) override {}
+  void SetStatus(const proto::NodeStatus& status) override { status_ = status; }
 
   // Calls act(0), act(1), ... on the engine's thread at the start of each turn. The engine then
   // never sleeps. A run of kMostTurns has failed.
@@ -71,6 +73,9 @@ class QueuedCoordinator : public comm::NodeAgent {
   const std::map<uint64_t, proto::SequenceUpdate>& finished() const { return finished_; }
   // All stable tokens of a sequence, from all its updates.
   const std::vector<TokenId>& stable(uint64_t id) const { return stable_.at(id); }
+  // What each update said that the sequence had used.
+  const std::vector<double>& energy(uint64_t id) const { return energy_.at(id); }
+  const proto::NodeStatus& status() const { return status_; }  // the last one
 
  private:
   void BeginTurn() {
@@ -97,6 +102,8 @@ class QueuedCoordinator : public comm::NodeAgent {
   std::deque<proto::CoordinatorMessage> queue_;
   std::map<uint64_t, proto::SequenceUpdate> errors_, finished_;
   std::map<uint64_t, std::vector<TokenId>> stable_;
+  std::map<uint64_t, std::vector<double>> energy_;
+  proto::NodeStatus status_;
   std::function<void(int)> act_;
   int turn_ = 0;
   bool turn_begins_ = true;

@@ -60,6 +60,30 @@ TEST(SchedulerTest, AdmitsUntilThePoolIsReservedAndAgainAfterARelease) {
   EXPECT_EQ(scheduler.running(), static_cast<int>(admitted.size()));
 }
 
+// A prompt of 160 tokens and 16 more of one beam need eleven blocks at least. What fits at all in
+// an empty pool is admitted to it, and two of them to one of twice the size.
+TEST(SchedulerTest, TheLastFreeBlocksAreAdmittedTo) {
+  SchedulerOptions options = SmallPool();
+  options.kv_blocks = 1;
+  while (!Scheduler(options).CheckFits(MakeSequence(160, 16, 1)).ok()) {
+    ASSERT_LT(++options.kv_blocks, 100);
+  }
+  ASSERT_GE(options.kv_blocks, (160 + 16) / kBlockSize);
+  for (int sequences : {1, 2}) {
+    SCOPED_TRACE(sequences);
+    SchedulerOptions pool = options;
+    pool.kv_blocks = sequences * options.kv_blocks;
+    Scheduler scheduler(pool);
+    for (int i = 0; i < sequences; ++i) {
+      Sequence sequence = MakeSequence(160, 16, 1);
+      EXPECT_TRUE(scheduler.Admit(&sequence));
+    }
+    EXPECT_EQ(scheduler.reserved_blocks(), pool.kv_blocks);
+    Sequence late = MakeSequence(1, 1, 1);
+    EXPECT_FALSE(scheduler.Admit(&late));
+  }
+}
+
 TEST(SchedulerTest, ForestsShareAPassAndNeverReachBeyondTheEnd) {
   Scheduler scheduler(SmallPool());
   Sequence wide = MakeSequence(8, 100, 4);

@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <set>
 #include <vector>
 
 #include "decoding/method.h"
@@ -58,10 +61,11 @@ decoding::DraftForest TooLarge(int roots) {
 // A sequence of three beams that runs its rounds without a model.
 class Beams {
  public:
-  explicit Beams(int num_blocks) : blocks_({.num_blocks = num_blocks, .prefix_cache = false}) {
+  explicit Beams(int num_blocks, const char* method = "dsbd")
+      : blocks_({.num_blocks = num_blocks, .prefix_cache = false}) {
     sequence_.prompt = {1, 2, 3, 4};
     sequence_.params.kind = decoding::DecodingKind::kBeamSampling;
-    sequence_.params.method = decoding::FindMethod("dsbd");
+    sequence_.params.method = decoding::FindMethod(method);
     sequence_.params.beam_width = sequence_.params.num_hypotheses = 3;
     sequence_.params.max_tokens = 50;
     sequence_.params.seed = 3;
@@ -72,6 +76,7 @@ class Beams {
     EXPECT_TRUE(Round().ok());
   }
   Sequence& sequence() { return sequence_; }
+  const Sequence& sequence() const { return sequence_; }
   model::BlockManager& blocks() { return blocks_; }
   int roots() const { return static_cast<int>(sequence_.decoder->roots().size()); }
   void KnowRoots(int count) {
@@ -169,6 +174,59 @@ TEST(VerifyStepTest, WhatAForestWithoutRoomHadTakenIsThereForTheNext) {
   beams.blocks().EndRound();
   EXPECT_EQ(beams.blocks().counts().used, 0);
   EXPECT_TRUE(beams.blocks().CheckIntegrity().ok()) << beams.blocks().CheckIntegrity();
+}
+
+// What the trie must hold after a round, from the tokens of the beams alone: every token of a beam
+// behind the prefix once, but for the last, which has KV only when it was drafted.
+int NodesOfBeams(const Beams& beams, int prefix, const std::function<bool(int, TokenId)>& drafted) {
+  std::set<std::vector<TokenId>> held;
+  const decoding::PathTree& paths = beams.sequence().decoder->paths();
+  for (const decoding::PathId root : beams.sequence().decoder->roots()) {
+    std::vector<TokenId> path = paths.Tokens(root);
+    if (!drafted(static_cast<int>(path.size()), path.back())) path.pop_back();
+    for (; static_cast<int>(path.size()) > prefix; path.pop_back()) held.insert(path);
+  }
+  return static_cast<int>(held.size());
+}
+
+// The tokens that the beams without their last tokens have in common.
+int CommonLength(const Beams& beams) {
+  const decoding::PathTree& paths = beams.sequence().decoder->paths();
+  std::vector<TokenId> common = paths.Tokens(beams.sequence().decoder->roots()[0]);
+  for (const decoding::PathId root : beams.sequence().decoder->roots()) {
+    std::vector<TokenId> path = paths.Tokens(root);
+    path.pop_back();
+    const auto apart = std::mismatch(common.begin(), common.end(), path.begin(), path.end());
+    common.erase(apart.first, common.end());
+  }
+  return static_cast<int>(common.size());
+}
+
+// Half of all tokens are drafted below every beam, so that of most rounds some beams were drafted
+// and others were not. Those that are dropped leave no KV behind.
+TEST(VerifyStepTest, OnlyTheBeamsKeepTheirKv) {
+  constexpr int kDrafted = kTokens / 2, kPrompt = 4;
+  Beams beams(kRoomy, "pf_gumbel");
+  int drafted_roots = 0, other_roots = 0, apart = 0;
+  for (int round = 0; round < 20; ++round) {
+    SCOPED_TRACE(round);
+    const int layers = beams.sequence().decoder->layers_committed();
+    beams.sequence().forest = OneLayer(beams.roots(), kDrafted);
+    ASSERT_TRUE(beams.Round().ok());
+    ASSERT_TRUE(beams.blocks().CheckIntegrity().ok()) << beams.blocks().CheckIntegrity();
+    const auto drafted = [&](int length, TokenId last) {
+      const bool was = length == layers + 1 && last < kDrafted;
+      ++(was ? drafted_roots : other_roots);
+      return was;
+    };
+    const int prefix = beams.blocks().prefix_length(beams.sequence().kv) - kPrompt;
+    EXPECT_EQ(prefix, CommonLength(beams));
+    EXPECT_EQ(beams.blocks().nodes(beams.sequence().kv), NodesOfBeams(beams, prefix, drafted));
+    apart += beams.blocks().nodes(beams.sequence().kv) > 0;
+  }
+  EXPECT_GT(drafted_roots, 0);
+  EXPECT_GT(other_roots, 0);
+  EXPECT_GT(apart, 0);
 }
 
 }  // namespace

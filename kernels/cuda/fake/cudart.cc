@@ -90,6 +90,9 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* device, int number
     device->uuid.bytes[0] = static_cast<char>(number + 1);  // the same for all processes
     device->major = settings.major;
     device->minor = settings.minor;
+    device->pciDomainID = settings.pci_domain;
+    device->pciBusID = settings.pci_bus + number;
+    device->pciDeviceID = settings.pci_device;
     device->totalGlobalMem = settings.memory;
     device->multiProcessorCount = 4;
     device->sharedMemPerMultiprocessor = 228 << 10;

@@ -26,7 +26,8 @@ namespace coppice::kernels::cuda::fake {
 struct DeviceSettings {
   int devices = 1;
   std::string name = "simulated device";
-  int major = 9, minor = 0;              // compute capability
+  int major = 9, minor = 0;  // compute capability
+  int pci_domain = 0, pci_bus = 0x3b, pci_device = 0;
   size_t memory = size_t{2} << 30;       // bytes
   int driver_version = CUDART_VERSION;   // 0: no driver
   int work_per_query = 4;                // pieces of work that one question after an event runs

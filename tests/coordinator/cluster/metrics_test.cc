@@ -59,6 +59,41 @@ TEST(Metrics, CountersOfANodeAreFollowedOverItsRestart) {
               HasSubstr("coppice_num_preemptions_total{replica=\"replica-0\"} 0\n"));
 }
 
+// The series is there while the node measures, and goes on where it was.
+TEST(Metrics, EnergyIsAbsentWhileItIsNotMeasuredAndNeverFalls) {
+  Metrics metrics("demo");
+  Node node = Replica(0);
+  metrics.NodeUp(node, true);
+  metrics.NodeStatus(node);
+  EXPECT_THAT(metrics.Text(), Not(HasSubstr("energy_joules_total{")));
+  EXPECT_THAT(metrics.Text(), Not(HasSubstr("request_energy_joules_count")));
+  const std::string series = "coppice_energy_joules_total{node=\"replica-0\",source=\"rapl\"} ";
+  const auto tell = [&](double joules) {
+    node.status.set_energy_joules(joules);
+    node.status.set_energy_source("rapl");
+    metrics.NodeStatus(node);
+  };
+  tell(0);
+  EXPECT_THAT(metrics.Text(), HasSubstr(series + "0\n"));
+  tell(10);
+  tell(12.5);
+  EXPECT_THAT(metrics.Text(), HasSubstr(series + "12.5\n"));
+  node.status.clear_energy_joules();
+  metrics.NodeStatus(node);
+  EXPECT_THAT(metrics.Text(), Not(HasSubstr("energy_joules_total{")));
+  tell(14);
+  EXPECT_THAT(metrics.Text(), HasSubstr(series + "14\n"));
+  node.state = NodeState::kLost;
+  metrics.NodeUp(node, false);
+  EXPECT_THAT(metrics.Text(), Not(HasSubstr("energy_joules_total{")));
+  node.state = NodeState::kReady;
+  metrics.NodeUp(node, true);
+  tell(15);  // the same process is back
+  EXPECT_THAT(metrics.Text(), HasSubstr(series + "15\n"));
+  tell(2);  // a new one
+  EXPECT_THAT(metrics.Text(), HasSubstr(series + "17\n"));
+}
+
 TEST(Metrics, EveryFamilyHasHelpAndTypeAndCountersEndInTotal) {
   Metrics metrics("demo");
   metrics.NodeUp(Replica(0), true);

@@ -92,6 +92,14 @@ TEST_F(NodeRegistryTest, ADraftNodeThatBeatsAndDoesNotDraftIsGivenUp) {
   EXPECT_EQ(registry_.ReadyDraftNodes().nodes_size(), 0);
 }
 
+TEST_F(NodeRegistryTest, LeadersLearnWhatADraftNodeComputesOn) {
+  proto::Register registration = DraftRegistration("draft-0");
+  registration.set_energy_domain(17);
+  Join("d", registration);
+  ASSERT_EQ(registry_.ReadyDraftNodes().nodes_size(), 1);
+  EXPECT_EQ(registry_.ReadyDraftNodes().nodes(0).energy_domain(), 17u);
+}
+
 TEST_F(NodeRegistryTest, AnIdleNodeIsNotStuck) {
   Join("a", WorkerRegistration("replica-0"));
   for (int i = 1; i <= 100; ++i) {

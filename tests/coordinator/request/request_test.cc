@@ -268,5 +268,70 @@ TEST_F(RequestTest, ErrorsOfTheReplicaKeepTheirCode) {
   EXPECT_EQ(exchange_->body()["error"]["code"], "internal_error");
 }
 
+class RequestEnergyTest : public RequestTest {
+ protected:
+  static proto::SequenceUpdate With(proto::SequenceUpdate update, double joules) {
+    update.set_energy_joules(joules);
+    return update;
+  }
+  static proto::SequenceUpdate End(const std::string& text) {
+    return Finished({MakeHypothesis(Bytes(text), -1, false)});
+  }
+  json usage() const { return exchange_->body()["usage"]; }
+};
+
+TEST_F(RequestEnergyTest, SequencesAddUpAndTheLastReportCounts) {
+  GenerateRequest generate;
+  generate.n = generate.samples = 2;
+  Request& request = Make(generate);
+  request.OnUpdate(0, With(Stable("a"), 1), 1);
+  request.OnUpdate(0, With(End("ab"), 2.5), 2);
+  request.OnUpdate(1, With(End("c"), 4), 3);
+  EXPECT_EQ(usage()["energy_joules"], 6.5);
+  EXPECT_EQ(request.usage().energy_joules, 6.5);
+}
+
+TEST_F(RequestEnergyTest, APartThatWasNotMeasuredLeavesNoField) {
+  GenerateRequest generate;
+  generate.n = generate.samples = 2;
+  Request& request = Make(generate);
+  request.OnUpdate(0, With(Stable("a"), 1), 1);
+  request.OnUpdate(0, End("ab"), 2);  // it was lost under way
+  request.OnUpdate(1, With(End("c"), 4), 3);
+  EXPECT_FALSE(usage().contains("energy_joules"));
+  EXPECT_FALSE(usage()["speculation"].contains("energy_joules"));
+  EXPECT_EQ(request.usage().energy_joules, std::nullopt);
+}
+
+TEST_F(RequestEnergyTest, NoneIsGivenOfARequestThatLostItsReplica) {
+  GenerateRequest generate;
+  generate.params.seed = 3;
+  Request& request = Make(generate);
+  request.OnUpdate(0, With(Stable("a"), 1), 1);
+  ASSERT_TRUE(request.Requeue(0));
+  request.Start(0, 9, "replica-1", "cop-0", 2);
+  request.OnUpdate(0, With(End("ab"), 2), 3);
+  EXPECT_FALSE(usage().contains("energy_joules"));
+}
+
+TEST_F(RequestEnergyTest, AStopStringEndsTheFigureWithTheReportThatBroughtIt) {
+  GenerateRequest generate;
+  generate.stop = {"b"};
+  generate.stream = generate.include_usage = true;
+  Request& request = Make(generate);
+  request.OnUpdate(0, With(Stable("a"), 1), 1);
+  request.OnUpdate(0, With(Stable("b"), 3), 2);
+  ASSERT_TRUE(request.ended());
+  ASSERT_GE(exchange_->events.size(), 2u);
+  EXPECT_EQ(json::parse(exchange_->events[exchange_->events.size() - 2])["usage"]["energy_joules"],
+            3);
+}
+
+TEST_F(RequestEnergyTest, JoulesThatCannotBeFailTheRequest) {
+  Request& request = Make(Beams(1));
+  EXPECT_FALSE(request.OnUpdate(0, With(Stable("a"), -1), 1));
+  EXPECT_EQ(request.error()->message, "replica-0: energy_joules: -1 is not in [0, 1e+15]");
+}
+
 }  // namespace
 }  // namespace coppice::coordinator

@@ -258,11 +258,12 @@ TEST(MjgdTest, WideSearchFindsTheLikeliestWindow) {
   for (uint64_t salt = 1; salt <= 10; ++salt) {
     test::HashLm lm = kLm;
     lm.salt = salt;
-    DecodingParams params = Params("mjgd", 6);
+    DecodingParams params = Params("mjgd", 9);
     params.draft_beams = 36;
     std::vector<TokenId> want;
     uint64_t hash = kRootHash;
-    for (int window = 0; window < 2; ++window) {
+    // The first two windows close at their length, the last at max_tokens.
+    for (int window = 0; window < 3; ++window) {
       for (TokenId token : Likeliest(lm, hash, 3).second) {
         want.push_back(token);
         hash = ExtendHash(hash, token);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -100,6 +101,27 @@ TEST(WarpTest, TopPOfASlowlyFallingRowIsThatOfTheDefinition) {
   }
 }
 
+// A ratio to the likeliest token: what else the row holds changes nothing.
+TEST(WarpTest, MinPIsARatioToTheLikeliestToken) {
+  const double l = std::log(2.0);
+  const std::vector<double> logits = {-3 * l, 0, -1 * l, -4 * l, -2 * l};  // ratios 2^-3, 1, ...
+  const auto kept = [&](double min_p, int top_k, double top_p, double temperature) {
+    const WarpParams warp{temperature, top_k, top_p, min_p, {}, WarpMode::kRow};
+    return Warp(logits, warp).tokens;
+  };
+  for (const auto& [top_k, top_p] : {std::pair{0, 1.0}, {5, 1.0}, {0, 0.999}, {5, 0.999}}) {
+    SCOPED_TRACE(top_k);
+    EXPECT_THAT(kept(0.9, top_k, top_p, 1), ElementsAre(1));
+    EXPECT_THAT(kept(0.45, top_k, top_p, 1), ElementsAre(1, 2));
+    EXPECT_THAT(kept(0.2, top_k, top_p, 1), ElementsAre(1, 2, 4));
+    EXPECT_THAT(kept(0.1, top_k, top_p, 1), ElementsAre(0, 1, 2, 4));
+    EXPECT_THAT(kept(0.05, top_k, top_p, 1), ElementsAre(0, 1, 2, 3, 4));
+    // At temperature 2 the ratios are their square roots.
+    EXPECT_THAT(kept(0.45, top_k, top_p, 2), ElementsAre(1, 2, 4));
+  }
+  EXPECT_THAT(kept(0.2, 2, 1, 1), ElementsAre(1, 2));
+}
+
 TEST(WarpTest, EveryCutOfALongRowIsAPrefixOfTheOrderAndSumsToOne) {
   const std::vector<double> logits = ManyLogits(1500);
   for (int top_k : {0, 1, 40, 1499}) {
@@ -149,6 +171,20 @@ TEST(WarpTest, DraftRowIsCutToItsSupportAndRenormalised) {
     EXPECT_NEAR(Mass(row), 1, 1e-12);
     const std::vector<double> wide(logits.begin(), logits.end());
     EXPECT_THAT(row.tokens, testing::UnorderedElementsAreArray(TopTokens(wide, 16)));
+  }
+}
+
+// The sizes are top_k and the draft's support; the row has the smaller of the two.
+TEST(WarpTest, DraftRowHasTheSmallerOfTopKAndItsSupport) {
+  std::vector<float> logits;
+  for (double logit : ManyLogits(200)) logits.push_back(static_cast<float>(logit));
+  DecodingParams params;
+  for (const auto& [top_k, support, size] : std::vector<std::array<int, 3>>{
+           {5, 16, 5}, {16, 5, 5}, {1, 2, 1}, {0, 7, 7}, {300, 16, 16}, {16, 300, 16}}) {
+    params.warp.top_k = top_k;
+    params.draft_support = support;
+    EXPECT_EQ(DraftRow(logits, params, 0).size(), size)
+        << "top_k " << top_k << ", support " << support;
   }
 }
 

@@ -135,5 +135,11 @@ TEST_F(FakeDeviceTest, TheCheckSaysWhatIsMissing) {
             "NVIDIA H100 80GB HBM3, 79 GiB");
 }
 
+// As the tools of the driver write it: hexadecimal.
+TEST_F(FakeDeviceTest, ADeviceIsKnownByItsPlaceOnTheBus) {
+  fake::Configure({.pci_domain = 1, .pci_bus = 0xaf, .pci_device = 2});
+  EXPECT_EQ(UseDevice()->pci_bus_id, "0001:af:02.0");
+}
+
 }  // namespace
 }  // namespace coppice::kernels::cuda

@@ -1,0 +1,62 @@
+// What a node asks for its energy: the engine of a worker and the draft service, once a step. The
+// counter is read on a thread of its own, so that a slow or hanging driver never delays a step;
+// asking costs a lock.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "node/energy/energy_claim.h"
+#include "node/energy/energy_source.h"
+
+namespace coppice::node {
+
+class EnergyMeter {
+ public:
+  virtual ~EnergyMeter() = default;
+  // Joules that this node has counted until now_s (base/clock.h), idle or not; an estimate for the
+  // time since the last reading. nullopt: nothing is measured, or another process counts it. Any
+  // thread.
+  virtual std::optional<double> Estimate(double now_s) const = 0;
+  // The same at the last reading; never falls.
+  virtual std::optional<double> Counted(double now_s) const = 0;
+  virtual std::string kind() const = 0;  // "rapl", "nvml"
+};
+
+struct MeterOptions {
+  // Seconds between two readings while somebody asks for estimates, at least; and so many times the
+  // time that a reading takes.
+  double period_s = 0.01;
+  double period_readings = 50;
+  // The same when nobody has asked for a second. Whoever asks then ends the wait.
+  double idle_period_s = 0.25;
+  // Seconds between two looks at the claim.
+  double claim_period_s = 1;
+};
+
+// Reads `source` until it fails once: that is logged, and nothing is measured from then on. The
+// first reading is done by Start, whose error is that of the source. claim may be null: this
+// process counts. *clock must outlive the process: a source that hangs is left to its thread.
+class SampledMeter final : public EnergyMeter {
+ public:
+  static absl::StatusOr<std::unique_ptr<SampledMeter>> Start(const MeterOptions& options,
+                                                             std::unique_ptr<EnergySource> source,
+                                                             std::unique_ptr<EnergyClaim> claim,
+                                                             const Clock* clock);
+  ~SampledMeter() override;
+
+  std::optional<double> Estimate(double now_s) const override;
+  std::optional<double> Counted(double now_s) const override;
+  std::string kind() const override;
+  double reading_s() const;  // what the last reading took
+
+ private:
+  struct Shared;  // with the thread
+  explicit SampledMeter(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+  const std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace coppice::node

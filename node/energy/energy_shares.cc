@@ -1,0 +1,28 @@
+#include "node/energy/energy_shares.h"
+
+#include <algorithm>
+
+namespace coppice::node {
+
+// An estimate that was too high is made good by the next differences, which are 0 until then: so
+// nothing is given twice.
+std::optional<double> EnergyShares::Since(double now_s) {
+  const std::optional<double> now = meter_ == nullptr ? std::nullopt : meter_->Estimate(now_s);
+  const bool from_the_begin = begun_;
+  const double before = divided_;
+  begun_ = now.has_value();
+  if (!now) return std::nullopt;
+  divided_ = from_the_begin ? std::max(before, *now) : *now;
+  if (!from_the_begin) return std::nullopt;
+  return divided_ - before;
+}
+
+std::optional<double> EnergyShares::StepEnds(double now_s, int rows) {
+  if (rows <= 0) return 0;  // copies alone: with the next step
+  const std::optional<double> used = Since(now_s);
+  if (!used) return std::nullopt;
+  in_steps_ += *used;
+  return *used / rows;
+}
+
+}  // namespace coppice::node
