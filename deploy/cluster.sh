@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # cluster.sh up --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D] [--port P] [--dtype auto|f32|bf16]
 #               [--kv-bytes N] [--draft-kv-bytes N] [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
-#               [--stuck-after SECONDS] [--backend cpu|cuda] [--preset NAME]
+#               [--stuck-after SECONDS] [--backend cpu|cuda] [--communicator auto|nccl|host] [--preset NAME]
 # cluster.sh down [--port P | --state DIR]
 # cluster.sh status [--port P | --state DIR]
 # up starts a cluster of your own models on this host, in the background: a coordinator, R replicas of T ranks (each has
 # its own mpirun, so a failure stays in its replica) and D draft nodes (none without --draft). It returns 0 when all are
 # ready. Otherwise it stops everything, says why and returns non-zero. down stops the cluster. status exits 0 if it is ready.
 # --backend says where replicas and draft nodes compute. cuda needs a CUDA build: --preset cuda uses the programs of
-# build/cuda (default: release, or $COPPICE_BIN). CUDA_VISIBLE_DEVICES selects the device of a process.
+# build/cuda (default: release, or $COPPICE_BIN). CUDA_VISIBLE_DEVICES selects the devices of a process. --communicator says how the
+# GPUs of a replica form sums (default: by NCCL where each has it and a GPU of its own, else through the host).
 # If a replica or draft node hangs, its processes end and it stays down. status names it; its log says why.
 # Logs and process ids are in ${XDG_STATE_HOME:-~/.local/state}/coppice/PORT.
 set -euo pipefail
@@ -20,7 +21,7 @@ usage() { echo "cluster: $* (see --help)" >&2; exit 2; }
 command=${1:-}
 case $command in
   up | down | status) shift ;;
-  -h | --help) sed -n '2,13s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h | --help) sed -n '2,14s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
   *) usage "expected up, down or status, got '$command'" ;;
 esac
 
@@ -38,7 +39,7 @@ while [ $# -gt 0 ]; do
   fi
   case $command:$name in
     *:port | *:state) ;;
-    up:target | up:draft | up:tp | up:replicas | up:drafts | up:dtype | up:kv-bytes | up:draft-kv-bytes | up:threads | up:name | up:deadline | up:stuck-after | up:backend | up:preset) ;;
+    up:target | up:draft | up:tp | up:replicas | up:drafts | up:dtype | up:kv-bytes | up:draft-kv-bytes | up:threads | up:name | up:deadline | up:stuck-after | up:backend | up:communicator | up:preset) ;;
     *) usage "unknown option --$name of $command" ;;
   esac
   option[$name]=$value
@@ -48,6 +49,7 @@ for name in tp replicas drafts port deadline stuck-after kv-bytes draft-kv-bytes
   [ -z "$value" ] || [[ $value =~ ^[0-9]{1,18}$ ]] || usage "--$name must be a number, got '$value'"
 done
 for name in tp replicas; do [ "${option[$name]}" -ge 1 ] || usage "--$name must be at least 1"; done
+case ${option[communicator]:-auto} in auto | nccl | host) ;; *) usage "--communicator must be auto, nccl or host, got '${option[communicator]}'" ;; esac
 case ${option[backend]} in cpu | cuda) ;; *) usage "--backend must be cpu or cuda, got '${option[backend]}'" ;; esac
 port=${option[port]}
 if [ "$port" -lt 1 ] || [ "$port" -gt 65535 ]; then usage "--port must be between 1 and 65535, got $port"; fi
@@ -133,7 +135,7 @@ up() {
     mkdir "${coppice_run_folders[0]}/replica-$i"
     start "replica-$i" env "OMPI_MCA_orte_tmpdir_base=${coppice_run_folders[0]}/replica-$i" mpirun -q -np "${option[tp]}" "$coppice_bin/coppice-worker" --coordinator="$control" \
       --replica_id="replica-$i" --tp="${option[tp]}" --model="$target" --backend="${option[backend]}" --dtype="${option[dtype]}" --threads="$threads" \
-      ${option[kv-bytes]:+--kv_bytes="${option[kv-bytes]}"}
+      ${option[communicator]:+--communicator="${option[communicator]}"} ${option[kv-bytes]:+--kv_bytes="${option[kv-bytes]}"}
   done
   for ((i = 0; i < drafts; i++)); do
     start "draft-$i" "$coppice_bin/coppice-draft" --coordinator="$control" --node_id="draft-$i" --model="$draft" \
