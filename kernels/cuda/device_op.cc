@@ -95,6 +95,14 @@ bool CanCapture(absl::Span<const DeviceOp> ops) {
   });
 }
 
+absl::Status FailureOfRanks(absl::Span<const DeviceOp> ops) {
+  for (const DeviceOp& op : ops) {
+    const auto* sum = std::get_if<AllReduceOp>(&op);
+    if (sum != nullptr) return sum->collectives->Failure();
+  }
+  return absl::OkStatus();
+}
+
 int64_t CountLaunches(const OpList& list) {
   const auto classes =
       kTileClasses - std::count(std::begin(list.work.blocks), std::end(list.work.blocks), 0);

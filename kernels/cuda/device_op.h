@@ -90,6 +90,9 @@ absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, Cubla
 // Whether enqueuing them waits for nothing, so that a graph may hold them.
 bool CanCapture(absl::Span<const DeviceOp> ops);
 
+// Of the collectives among the ops.
+absl::Status FailureOfRanks(absl::Span<const DeviceOp> ops);
+
 // How many kernels and products that enqueues.
 int64_t CountLaunches(const OpList& list);
 

@@ -30,6 +30,7 @@ absl::StatusOr<bool> GraphCache::Enqueue(const OpList& list, const std::string& 
     absl::StatusOr<DeviceGraph> graph = DeviceGraph::Capture(
         stream_, name, [&] { return LaunchOps(list, list.ops, products_, stream_); });
     if (!graph.ok()) {
+      COPPICE_RETURN_IF_ERROR(FailureOfRanks(list.ops));  // no other way of launching helps then
       Disable(graph.status());
       return false;
     }

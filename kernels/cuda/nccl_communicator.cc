@@ -28,7 +28,7 @@ constexpr char kJoin[] = "the ranks of a replica join", kSum[] = "a sum over the
                kFirstSum[] = "the first sum over the ranks", kEnd[] = "the ranks of a replica part";
 constexpr double kNoDeadline = std::numeric_limits<double>::infinity();
 constexpr double kPartWithin_s = 5;
-constexpr std::chrono::seconds kAbortWithin(1);
+constexpr double kAbortWithin_s = 1;
 constexpr int64_t kFirstSumCount = 1000;
 
 const char* ResultName(ncclResult_t result) {
@@ -86,7 +86,7 @@ class NcclCommunicator final : public DeviceCollectives {
   const NcclApi& api_;
   const int rank_, ranks_, version_;
   const SteadyClock clock_;
-  std::timed_mutex mutex_;     // of each call for comm_
+  std::mutex mutex_;           // of each call for comm_
   ncclComm_t comm_ = nullptr;  // null once it has ended
   std::mutex failure_mutex_;
   absl::Status failure_;  // the first
@@ -155,7 +155,7 @@ absl::Status NcclCommunicator::Call(const char* call, const char* what, double e
                                     absl::FunctionRef<ncclResult_t()> body) {
   ncclResult_t result = ncclSuccess;
   {
-    const std::lock_guard<std::timed_mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     COPPICE_RETURN_IF_ERROR(Known());
     result = body();
   }
@@ -168,7 +168,7 @@ absl::Status NcclCommunicator::Call(const char* call, const char* what, double e
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    const std::lock_guard<std::timed_mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (comm_ == nullptr) return Known();
     const ncclResult_t asked = api_.comm_get_async_error(comm_, &result);
     if (asked != ncclSuccess) return Fail(Error(asked, "ncclCommGetAsyncError", what));
@@ -186,7 +186,7 @@ absl::StatusOr<bool> NcclCommunicator::Done(const char* call, const char* what, 
 absl::Status NcclCommunicator::Failure() {
   COPPICE_RETURN_IF_ERROR(Known());
   // Whoever is in a call now sees its outcome.
-  const std::unique_lock<std::timed_mutex> lock(mutex_, std::try_to_lock);
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || comm_ == nullptr) return absl::OkStatus();
   ncclResult_t result = ncclSuccess;
   const ncclResult_t asked = api_.comm_get_async_error(comm_, &result);
@@ -198,7 +198,12 @@ absl::Status NcclCommunicator::Failure() {
 void NcclCommunicator::Abort(const absl::Status& reason) {
   Fail(reason).IgnoreError();
   // A call that does not come back keeps the communicator; then only the end of the process helps.
-  const std::unique_lock<std::timed_mutex> lock(mutex_, kAbortWithin);
+  const double end_s = clock_.NowSeconds() + kAbortWithin_s;
+  std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  while (!lock.owns_lock() && clock_.NowSeconds() < end_s) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    lock.try_lock();
+  }
   if (!lock.owns_lock() || comm_ == nullptr) return;
   api_.comm_abort(std::exchange(comm_, nullptr));
 }

@@ -302,7 +302,9 @@ ncclResult_t CommCall(const char* name, ncclComm_t handle, Body&& body, bool alw
   DeviceState& state = DeviceState::Get();
   const std::lock_guard<std::mutex> lock(state.mutex);
   if (!Handles().count(handle)) {
-    state.Violate(std::string(name) + " of a communicator that does not live");
+    std::string rule = name;
+    rule += " of a communicator that does not live";
+    state.Violate(rule);
     return ncclInvalidArgument;
   }
   ncclResult_t result = ncclSuccess;
