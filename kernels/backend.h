@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -198,6 +199,14 @@ struct BackendOptions {
   ThreadTeam* threads = nullptr;               // host threads; the CPU backend computes on them
   comm::Communicator* communicator = nullptr;  // of this rank's replica
   bool always_list = false;  // for tests: give shortlists even where whole rows cost nothing
+  // CUDA: a step whose like has run before is enqueued by graphs. false, for tests and benchmarks:
+  // op by op. The results are the same bits.
+  bool graphs = true;
+  // Given what the operator should know and nobody else will say. May be empty.
+  std::function<void(const std::string& message)> warn;
+  // Called, by the thread of the backend, when HeadReached or Wait sees that the device has done a
+  // part of a step. May be empty. The CPU backend computes while ops are given to it.
+  std::function<void()> on_part;
 };
 // Threads and communicator must outlive the backend. Unimplemented: this build does not have the
 // backend that it names.

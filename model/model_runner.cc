@@ -60,8 +60,12 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(const ModelRunner
 absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   const SteadyClock clock;
   const double begin_s = clock.NowSeconds();
-  COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend({options_.backend, &threads_,
-                                                           communicator, options_.always_list}));
+  kernels::BackendOptions backend = {options_.backend, &threads_, communicator};
+  backend.always_list = options_.always_list;
+  backend.graphs = options_.graphs;
+  backend.warn = [](const std::string& message) { spdlog::warn("{}", message); };
+  backend.on_part = [this] { step_clock_.MovesOn(); };
+  COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend(backend));
   LoadOptions load;
   load.dir = options_.dir;
   load.dtype = options_.dtype;

@@ -48,6 +48,7 @@ struct ModelRunnerOptions {
   int max_rows = 512;
   int scratch_blocks = 4;             // BlockManagerOptions
   bool always_list = false;           // BackendOptions
+  bool graphs = true;                 // BackendOptions
   std::function<void()> on_progress;  // called while weights are read; may be empty
 };
 

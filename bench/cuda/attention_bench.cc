@@ -4,8 +4,7 @@
 #include "bench/cuda/device_random.h"
 #include "bench/cuda/forest_plan.h"
 #include "bench/cuda/llama_shape.h"
-#include "kernels/cuda/plan_upload.h"
-#include "kernels/cuda/work_upload.h"
+#include "kernels/cuda/step_upload.h"
 #include "model/plan_check.h"
 
 namespace coppice::bench {
@@ -30,10 +29,9 @@ kernels::cuda::WorkShape ShapeOfWork(const kernels::cuda::DeviceFacts& facts) {
 
 absl::StatusOr<Timing> TimeAttention(const BenchPlan& forest, DeviceTimer* timer) {
   kernels::cuda::DeviceStream* const stream = timer->stream();
-  kernels::cuda::PlanUpload plan;
-  kernels::cuda::WorkUpload work;
-  COPPICE_RETURN_IF_ERROR(plan.Upload(forest.plan, stream));
-  COPPICE_RETURN_IF_ERROR(work.Upload(forest.plan, ShapeOfWork(timer->facts()), stream));
+  kernels::cuda::StepUpload step;
+  const kernels::cuda::WorkShape shape = ShapeOfWork(timer->facts());
+  COPPICE_RETURN_IF_ERROR(step.Upload(forest.plan, {forest.plan.rows(), 0}, &shape, stream));
   const int64_t pool_values = forest.blocks * kBlockSize * 2 * kKvHeads * kHeadDim;
   const int64_t rows = forest.plan.rows();
   COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer storage,
@@ -54,7 +52,7 @@ absl::StatusOr<Timing> TimeAttention(const BenchPlan& forest, DeviceTimer* timer
   args.out = out.data();
   args.q_heads = kQHeads;
   return timer->Time([&] {
-    kernels::cuda::TiledAttention(plan.step(), args, work.work(), pool, stream->get());
+    kernels::cuda::TiledAttention(step.step(), args, step.work(), pool, stream->get());
     return absl::OkStatus();
   });
 }

@@ -4,7 +4,7 @@
 #include "bench/cuda/device_random.h"
 #include "bench/cuda/forest_plan.h"
 #include "bench/cuda/llama_shape.h"
-#include "kernels/cuda/plan_upload.h"
+#include "kernels/cuda/step_upload.h"
 
 namespace coppice::bench {
 namespace {
@@ -39,8 +39,8 @@ absl::StatusOr<Timing> TimeNorm(int64_t rows, DeviceTimer* timer) {
 absl::StatusOr<Timing> TimeRope(int rows, DeviceTimer* timer) {
   kernels::cuda::DeviceStream* const stream = timer->stream();
   const BenchPlan forest = ForestPlan(1, kContext, rows);
-  kernels::cuda::PlanUpload plan;
-  COPPICE_RETURN_IF_ERROR(plan.Upload(forest.plan, stream));
+  kernels::cuda::StepUpload plan;
+  COPPICE_RETURN_IF_ERROR(plan.Upload(forest.plan, {rows, 0}, nullptr, stream));
   const int64_t positions = kContext + rows;
   COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer cos,
                            RandomBuffer(positions * kHeadDim / 2, DType::kF32, 1, 1, stream));

@@ -50,4 +50,13 @@ void Report::AddCeiling(const std::string& name, const std::string& unit, double
   std::fflush(json_);
 }
 
+void Report::AddCount(const BenchCase& bench_case, int64_t count) {
+  absl::PrintF("%-10s %-44s %10d\n", bench_case.part, bench_case.name, count);
+  std::fflush(stdout);
+  if (json_ == nullptr) return;
+  absl::FPrintF(json_, "{\"part\":\"%s\",\"name\":\"%s\",\"count\":%d}\n", bench_case.part,
+                bench_case.name, count);
+  std::fflush(json_);
+}
+
 }  // namespace coppice::bench

@@ -2,6 +2,7 @@
 // each case. Without a device it lists the cases, with the floors that follow from shapes.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <string>
 
@@ -30,6 +31,8 @@ class Report {
   void Add(const BenchCase& bench_case, const Timing& timing);
   // A rate that others are compared with: unit "bytes_per_second" or "flops_per_second".
   void AddCeiling(const std::string& name, const std::string& unit, double rate, double spread);
+  // Something that is counted, not timed.
+  void AddCount(const BenchCase& bench_case, int64_t count);
 
  private:
   double FloorUs(const BenchCase& bench_case) const;

@@ -1,4 +1,4 @@
-// The decoder as it serves: plan, ops, logits in host memory. Weights are random and made on the
+// The decoder as it serves: plan, ops, logits in host memory; by graphs, and op by op. Weights are random and made on the
 // device; one matrix is packed by the backend, which takes from it the type of all.
 #include <chrono>
 #include <memory>
@@ -13,7 +13,11 @@
 #include "bench/cuda/forest_plan.h"
 #include "bench/cuda/llama_shape.h"
 #include "comm/communicator.h"
+#include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_weights.h"
+#include "kernels/cuda/device_op.h"
+#include "kernels/cuda/row_bucket.h"
+#include "kernels/cuda/step_upload.h"
 #include "model/decoder.h"
 #include "model/plan_check.h"
 
@@ -52,7 +56,10 @@ class StepBench {
  public:
   absl::Status Create(kernels::cuda::DeviceStream* stream);
   // Median of whole steps and of Submit alone.
-  absl::Status Time(const StepPlan& plan, Timing* step, Timing* submit);
+  absl::Status Time(const StepPlan& plan, bool graphs, Timing* step, Timing* submit);
+  // Kernels and products of a step.
+  absl::StatusOr<int64_t> CountLaunches(const StepPlan& plan,
+                                        const kernels::cuda::DeviceFacts& device);
 
  private:
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Matrix(int64_t rows, int64_t columns);
@@ -65,6 +72,7 @@ class StepBench {
   kernels::cuda::DeviceStream* stream_ = nullptr;
   uint64_t seed_ = 0;
   std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<kernels::Backend> op_by_op_;  // runs the same decoder: one device holds all
   std::unique_ptr<kernels::KvPool> pool_;
   std::unique_ptr<model::Decoder> decoder_;
 };
@@ -82,9 +90,10 @@ absl::StatusOr<std::unique_ptr<kernels::Weight>> StepBench::Matrix(int64_t rows,
 
 absl::Status StepBench::Create(kernels::cuda::DeviceStream* stream) {
   stream_ = stream;
-  COPPICE_ASSIGN_OR_RETURN(
-      backend_, kernels::MakeBackend(
-                    {.kind = "cuda", .threads = &threads_, .communicator = one_rank_.get()}));
+  kernels::BackendOptions options = {"cuda", &threads_, one_rank_.get()};
+  COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend(options));
+  options.graphs = false;
+  COPPICE_ASSIGN_OR_RETURN(op_by_op_, kernels::MakeBackend(options));
   const std::vector<float> values(64, 1.0f);
   const kernels::MatrixSource source = {values.data(), DType::kF32, 8, 8, 8};
   COPPICE_RETURN_IF_ERROR(backend_->Pack({source}, DType::kBF16, {}).status());
@@ -115,14 +124,15 @@ absl::Status StepBench::Create(kernels::cuda::DeviceStream* stream) {
   return absl::OkStatus();
 }
 
-absl::Status StepBench::Time(const StepPlan& plan, Timing* step, Timing* submit) {
-  constexpr int kWarmUps = 3;
+absl::Status StepBench::Time(const StepPlan& plan, bool graphs, Timing* step, Timing* submit) {
+  kernels::Backend* const backend = graphs ? backend_.get() : op_by_op_.get();
+  constexpr int kWarmUps = 3;  // the second captures the graphs
   std::vector<double> step_us, submit_us;
   for (int run = -kWarmUps; run < kRuns; ++run) {
     const Clock::time_point begin = Clock::now();
-    COPPICE_RETURN_IF_ERROR(backend_->Submit(plan, decoder_.get()));
+    COPPICE_RETURN_IF_ERROR(backend->Submit(plan, decoder_.get()));
     const Clock::time_point submitted = Clock::now();
-    COPPICE_RETURN_IF_ERROR(backend_->Wait().status());
+    COPPICE_RETURN_IF_ERROR(backend->Wait().status());
     if (run < 0) continue;
     step_us.push_back(Us(Clock::now() - begin));
     submit_us.push_back(Us(submitted - begin));
@@ -130,6 +140,20 @@ absl::Status StepBench::Time(const StepPlan& plan, Timing* step, Timing* submit)
   *step = Summarize(std::move(step_us));
   *submit = Summarize(std::move(submit_us));
   return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> StepBench::CountLaunches(const StepPlan& plan,
+                                                 const kernels::cuda::DeviceFacts& device) {
+  const kernels::cuda::StepShape shape =
+      kernels::cuda::PaddedShape(plan.rows(), static_cast<int64_t>(plan.needs.size()));
+  kernels::cuda::CudaOps ops(device);
+  ops.Begin(plan, shape);
+  decoder_->Body(&ops);
+  decoder_->Head(&ops);
+  kernels::cuda::StepUpload upload;
+  COPPICE_RETURN_IF_ERROR(upload.Upload(plan, shape, ops.work(), stream_));
+  COPPICE_RETURN_IF_ERROR(stream_->Synchronize("the plan of a step"));
+  return kernels::cuda::CountLaunches({upload.step(), upload.work(), ops.Take()});
 }
 
 }  // namespace
@@ -152,10 +176,16 @@ absl::Status BenchStep(Report* report, DeviceTimer* timer) {
       bench = std::make_unique<StepBench>();
       COPPICE_RETURN_IF_ERROR(bench->Create(timer->stream()));
     }
-    Timing whole_time, submit_time;
-    COPPICE_RETURN_IF_ERROR(bench->Time(plan, &whole_time, &submit_time));
-    report->Add(whole, whole_time);
-    report->Add({"step", absl::StrCat(whole.name, ", of it Submit"), 0}, submit_time);
+    for (const bool graphs : {true, false}) {
+      Timing whole_time, submit_time;
+      COPPICE_RETURN_IF_ERROR(bench->Time(plan, graphs, &whole_time, &submit_time));
+      BenchCase timed = whole;
+      if (!graphs) absl::StrAppend(&timed.name, ", op by op");
+      report->Add(timed, whole_time);
+      report->Add({"step", absl::StrCat(timed.name, ", of it Submit"), 0}, submit_time);
+    }
+    COPPICE_ASSIGN_OR_RETURN(const int64_t launches, bench->CountLaunches(plan, timer->facts()));
+    report->AddCount({"step", absl::StrCat(whole.name, ", launches op by op"), 0}, launches);
   }
   return absl::OkStatus();
 }

@@ -94,7 +94,7 @@ DEV_FUNCTION void AddChunk(const float* query, const DevicePool& pool, int layer
 // Block row * q_heads + head. T: activations, P: the pool. kPieces: head_dim / 64, rounded up.
 template <class T, class P, int kPieces>
 DEV_KERNEL void DEV_BOUNDS(kThreads, 4)
-    AttendRows(DeviceStep step, AttentionArgs args, DevicePool pool) {
+    AttendRows(const DeviceStep* step, AttentionArgs args, DevicePool pool) {
   DEV_SHARED(float, query, kMaxDim);
   DEV_SHARED(float, sums, kWarps* kMaxDim);
   DEV_SHARED(float, maxima, kWarps);
@@ -105,7 +105,7 @@ DEV_KERNEL void DEV_BOUNDS(kThreads, 4)
   const int dim = pool.head_dim;
   const int warp = static_cast<int>(threadIdx.x) / dev::kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
-  const RowView view = ViewOf(step, row);
+  const RowView view = ViewOf(*step, row);
 
   const T* q = static_cast<const T*>(args.qkv) +
                (int64_t{row} * (args.q_heads + 2 * pool.kv_heads) + head) * dim;
@@ -161,14 +161,14 @@ auto KernelOf(int head_dim) {
 
 }  // namespace
 
-void Attention(const DeviceStep& step, const AttentionArgs& args, const DevicePool& pool,
+void Attention(const StepView& step, const AttentionArgs& args, const DevicePool& pool,
                cudaStream_t stream) {
   if (step.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(step.rows) * static_cast<unsigned>(args.q_heads));
   WithType(args.dtype, [&](auto activation) {
     WithType(pool.dtype, [&](auto element) {
       dev::Launch(KernelOf<decltype(activation), decltype(element)>(pool.head_dim), grid,
-                  dim3(kThreads), 0, stream, step, args, pool);
+                  dim3(kThreads), 0, stream, step.step, args, pool);
     });
   });
 }

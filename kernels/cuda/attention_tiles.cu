@@ -37,11 +37,23 @@ struct RowState {
   float total[2] = {0.0f, 0.0f};  // of the lane's own tokens
 };
 
+// Where tokens lie and who sees them, and what blocks share when they split a row tile: of DeviceStep
+// and DeviceWork, which kernels read only once.
+struct Tokens {
+  const int32_t* table;
+  const int32_t* chain;
+  const uint64_t* masks;
+};
+struct Merging {
+  float* partials;
+  uint32_t* counters;
+};
+
 template <class S>
 struct Block {
-  const DeviceStep& step;
+  const Tokens& tokens;
   const AttentionArgs& args;
-  const DeviceWork& work;
+  const Merging& merging;
   const DevicePool& pool;
   const AttentionItem& item;
   bf16* query;  // [kRows, kStride]
@@ -75,8 +87,8 @@ struct Block {
   }
 
   DEV_FUNCTION int32_t SlotOf(int32_t token) const {
-    if (token >= item.prefix) return work.chain[item.chain_begin + token - item.prefix];
-    return step.table[item.table_begin + token / kBlockSize] * kBlockSize + token % kBlockSize;
+    if (token >= item.prefix) return tokens.chain[item.chain_begin + token - item.prefix];
+    return tokens.table[item.table_begin + token / kBlockSize] * kBlockSize + token % kBlockSize;
   }
 
   // Eight threads copy a token, 128 bytes at a time. Tokens behind the item's are zeros.
@@ -125,8 +137,8 @@ struct Block {
       const int packed = RowWarp() * 16 + Lane() / 4 + half * 8;
       uint64_t word = 0;
       if (packed < PackedRows()) {
-        word = work.masks[item.mask_begin + packed / Group() * item.mask_words + tile -
-                          item.mask_tile];
+        word = tokens.masks[item.mask_begin + packed / Group() * item.mask_words + tile -
+                            item.mask_tile];
       }
       word >>= TokenWarp() * S::kTokens + Lane() % 4 * 2;
       DEV_UNROLL
@@ -225,7 +237,7 @@ struct Block {
       Store(packed, dim, a, b, total);
       return;
     }
-    float* partial = work.partials + item.partial + item.split * PartialSize();
+    float* partial = merging.partials + item.partial + item.split * PartialSize();
     dev::StorePack(partial + packed * pool.head_dim + dim, dev::Pack<float, 2>{{a, b}});
     if (dim == 0) {
       dev::StorePack(partial + S::kRows * pool.head_dim + 2 * packed,
@@ -304,10 +316,10 @@ struct Block {
   // The block that finishes last merges the partial results in the order of the list.
   DEV_FUNCTION void MergeSplits(uint32_t* arrived) const {
     __syncthreads();
-    if (Thread() == 0) *arrived = dev::AtomicAddAcqRel(work.counters + item.merge, 1);
+    if (Thread() == 0) *arrived = dev::AtomicAddAcqRel(merging.counters + item.merge, 1);
     __syncthreads();
     if (*arrived + 1 != static_cast<uint32_t>(item.splits)) return;
-    const float* partials = work.partials + item.partial;
+    const float* partials = merging.partials + item.partial;
     const int pairs = pool.head_dim / 2;
     for (int i = Thread(); i < PackedRows() * pairs; i += S::kThreads) {
       const int packed = i / pairs, dim = i % pairs * 2;
@@ -315,20 +327,25 @@ struct Block {
                    partials + S::kRows * pool.head_dim + 2 * packed, PartialSize(),
                    /*last=*/true);
     }
-    if (Thread() == 0) work.counters[item.merge] = 0;  // for the next layer
+    if (Thread() == 0) merging.counters[item.merge] = 0;  // for the next layer
   }
 };
 
 template <class S>
 DEV_KERNEL void DEV_BOUNDS(S::kThreads, 1)
-    AttendTiles(DeviceStep step, AttentionArgs args, DeviceWork work, DevicePool pool,
-                const AttentionItem* items, const int32_t* worker_begin) {
+    AttendTiles(const DeviceStep* step, AttentionArgs args, const DeviceWork* work, DevicePool pool,
+                int tile_class) {
   DEV_DYNAMIC_SHARED(bf16, memory);
   DEV_SHARED(uint32_t, arrived, 1);
-  const int end = worker_begin[blockIdx.x + 1];
-  for (int i = worker_begin[blockIdx.x]; i < end; ++i) {
-    const AttentionItem item = items[i];
-    const Block<S> block = {step, args, work, pool, item, memory, memory + S::kQueryElements};
+  const DeviceWork::OfClass list = work->classes[tile_class];
+  const int worker = static_cast<int>(blockIdx.x);
+  if (worker >= list.workers) return;
+  const Tokens tokens = {step->table, work->chain, work->masks};
+  const Merging merging = {work->partials, work->counters};
+  const int end = list.worker_begin[worker + 1];
+  for (int i = list.worker_begin[worker]; i < end; ++i) {
+    const AttentionItem item = list.items[i];
+    const Block<S> block = {tokens, args, merging, pool, item, memory, memory + S::kQueryElements};
     RowState<S> state;
     block.Accumulate(&state);
     block.Finish(state);
@@ -338,16 +355,16 @@ DEV_KERNEL void DEV_BOUNDS(S::kThreads, 1)
 }
 
 template <class S>
-void LaunchClass(int tile_class, const DeviceStep& step, const AttentionArgs& args,
-                 const DeviceWork& work, const DevicePool& pool, cudaStream_t stream) {
-  const DeviceWork::OfClass& list = work.classes[tile_class];
-  if (list.workers == 0) return;
-  dev::Launch(AttendTiles<S>, dim3(static_cast<unsigned>(list.workers)), dim3(S::kThreads),
-              S::kSharedBytes, stream, step, args, work, pool, list.items, list.worker_begin);
+void LaunchClass(int tile_class, const StepView& step, const AttentionArgs& args,
+                 const WorkView& work, const DevicePool& pool, cudaStream_t stream) {
+  if (work.blocks[tile_class] == 0) return;
+  dev::Launch(AttendTiles<S>, dim3(static_cast<unsigned>(work.blocks[tile_class])),
+              dim3(S::kThreads), S::kSharedBytes, stream, step.step, args, work.work, pool,
+              tile_class);
 }
 
 template <int kDim>
-void LaunchAll(const DeviceStep& step, const AttentionArgs& args, const DeviceWork& work,
+void LaunchAll(const StepView& step, const AttentionArgs& args, const WorkView& work,
                const DevicePool& pool, cudaStream_t stream) {
   LaunchClass<Shape<kDim, 1, 4>>(0, step, args, work, pool, stream);
   LaunchClass<Shape<kDim, 4, 1>>(1, step, args, work, pool, stream);
@@ -368,7 +385,7 @@ int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_byt
   return static_cast<int>(std::clamp<int64_t>(shared_bytes / block_bytes, 1, kMost[tile_class]));
 }
 
-void TiledAttention(const DeviceStep& step, const AttentionArgs& args, const DeviceWork& work,
+void TiledAttention(const StepView& step, const AttentionArgs& args, const WorkView& work,
                     const DevicePool& pool, cudaStream_t stream) {
   if (pool.head_dim <= 64) {
     LaunchAll<64>(step, args, work, pool, stream);

@@ -5,31 +5,35 @@ namespace coppice::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr unsigned kCopiesAtOnce = 16;  // of a plane; how many there are is known when it runs
 
-// Block (copy, plane): all heads of one slot of one plane (K or V of a layer), 16 bytes a thread.
-// T is as wide as an element.
+// Block (first copy, plane): all heads of one slot of one plane (K or V of a layer), 16 bytes a
+// thread, then of the slot kCopiesAtOnce copies on. T is as wide as an element.
 template <class T>
-DEV_KERNEL void CopySlots(DeviceStep step, DevicePool pool) {
+DEV_KERNEL void CopySlots(const DeviceStep* step, DevicePool pool) {
   constexpr int kPack = 16 / sizeof(T);
-  const KvCopy copy = step.commits[blockIdx.x];
+  const KvCopy* commits = step->commits;
+  const int count = step->commit_count;
   const int layer = static_cast<int>(blockIdx.y) / 2;
   const bool value = blockIdx.y % 2 != 0;
   const int packs = pool.head_dim / kPack;
-  for (int i = static_cast<int>(threadIdx.x); i < pool.kv_heads * packs; i += kThreads) {
-    const int head = i / packs, offset = i % packs * kPack;
-    const T* source = PoolRow<T>(pool, layer, value, copy.source, head) + offset;
-    T* destination = PoolRow<T>(pool, layer, value, copy.destination, head) + offset;
-    dev::StorePack(destination, dev::LoadPack<kPack>(source));
+  for (int c = static_cast<int>(blockIdx.x); c < count; c += static_cast<int>(gridDim.x)) {
+    const KvCopy copy = commits[c];
+    for (int i = static_cast<int>(threadIdx.x); i < pool.kv_heads * packs; i += kThreads) {
+      const int head = i / packs, offset = i % packs * kPack;
+      const T* source = PoolRow<T>(pool, layer, value, copy.source, head) + offset;
+      T* destination = PoolRow<T>(pool, layer, value, copy.destination, head) + offset;
+      dev::StorePack(destination, dev::LoadPack<kPack>(source));
+    }
   }
 }
 
 }  // namespace
 
-void CommitKv(const DeviceStep& step, const DevicePool& pool, cudaStream_t stream) {
-  if (step.commit_count == 0) return;
-  const dim3 grid(static_cast<unsigned>(step.commit_count), static_cast<unsigned>(2 * pool.layers));
+void CommitKv(const StepView& step, const DevicePool& pool, cudaStream_t stream) {
+  const dim3 grid(kCopiesAtOnce, static_cast<unsigned>(2 * pool.layers));
   WithType(pool.dtype, [&](auto element) {
-    dev::Launch(CopySlots<decltype(element)>, grid, dim3(kThreads), 0, stream, step, pool);
+    dev::Launch(CopySlots<decltype(element)>, grid, dim3(kThreads), 0, stream, step.step, pool);
   });
 }
 

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "kernels/cuda/device_error.h"
+#include "kernels/cuda/row_bucket.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -21,17 +22,6 @@ absl::Status Failed(cublasStatus_t status, absl::string_view call, const MatMulA
 }
 
 }  // namespace
-
-int64_t RowBucket(int64_t rows) {
-  constexpr int64_t kBuckets[] = {1,  2,  4,   8,   16,  24,  32,  40, 48,
-                                  64, 96, 128, 192, 256, 320, 384, 512};
-  for (const int64_t bucket : kBuckets) {
-    if (rows <= bucket) return bucket;
-  }
-  int64_t bucket = 512;
-  while (bucket < rows) bucket += bucket / 2;
-  return bucket;
-}
 
 // The library counts column by column: there w is [inputs, outputs] and is transposed, x is [inputs,
 // rows] and y is [outputs, rows].

@@ -29,10 +29,9 @@ struct MatMulArgs {
   DType y_type = DType::kF32;  // f32 or `type`
   int64_t rows = 0, inputs = 0, outputs = 0;
   bool accumulate = false;
-};
 
-// The least size of a table that holds so many rows: algorithms are chosen for these sizes.
-int64_t RowBucket(int64_t rows);
+  bool operator==(const MatMulArgs&) const = default;
+};
 
 class CublasMatMul {
  public:

@@ -1,5 +1,7 @@
 #include "kernels/cuda/cuda_backend.h"
 
+#include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,30 +16,40 @@
 #include "kernels/cuda/cuda_step_rows.h"
 #include "kernels/cuda/cuda_weights.h"
 #include "kernels/cuda/device_check.h"
-#include "kernels/cuda/plan_upload.h"
+#include "kernels/cuda/device_op.h"
+#include "kernels/cuda/graph_cache.h"
+#include "kernels/cuda/row_bucket.h"
+#include "kernels/cuda/step_marks.h"
+#include "kernels/cuda/step_upload.h"
 
 namespace coppice::kernels::cuda {
 namespace {
+
+// A body that no graph holds has so many parts, with a mark after each.
+constexpr int kBodyParts = StepMarks::kMost - 2;
+constexpr char kBodyName[] = "the body of a step", kStepName[] = "the step on the device";
 
 // What the device gives to a backend, in the order in which it may be taken away again.
 struct DeviceParts {
   DeviceFacts facts;
   DeviceStream stream;
-  DeviceEvent body_done, step_done;
+  StepMarks marks;
 };
 
 absl::StatusOr<DeviceParts> MakeParts() {
   COPPICE_ASSIGN_OR_RETURN(DeviceFacts facts, UseDevice());
   COPPICE_ASSIGN_OR_RETURN(DeviceStream stream, DeviceStream::Create("the stream of the steps"));
-  COPPICE_ASSIGN_OR_RETURN(DeviceEvent body, DeviceEvent::Create("the end of the body"));
-  COPPICE_ASSIGN_OR_RETURN(DeviceEvent step, DeviceEvent::Create("the end of a step"));
-  return DeviceParts{std::move(facts), std::move(stream), std::move(body), std::move(step)};
+  COPPICE_ASSIGN_OR_RETURN(StepMarks marks, StepMarks::Create());
+  return DeviceParts{std::move(facts), std::move(stream), std::move(marks)};
 }
 
 class CudaBackend final : public Backend {
  public:
   CudaBackend(const BackendOptions& options, DeviceParts parts)
       : communicator_(options.communicator),
+        with_graphs_(options.graphs),
+        warn_(options.warn),
+        on_part_(options.on_part),
         parts_(std::move(parts)),
         loader_(options.threads, &parts_.stream),
         step_rows_(options.threads, options.communicator, options.always_list) {}
@@ -71,29 +83,43 @@ class CudaBackend final : public Backend {
   absl::StatusOr<const StepRows*> Wait() override;
 
  private:
-  absl::Status Enqueue(const StepPlan& plan, Pass* pass);
+  absl::Status Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head);
+  absl::Status EnqueueBody(const OpList& body);
+  absl::Status EnqueueHead(const OpList& head);
+  // The marks of the step that are reached by now; whoever watches hears of each.
+  absl::StatusOr<int> LookAtMarks();
   absl::Status Finish();
+  void PartDone() const {
+    if (on_part_) on_part_();
+  }
 
   comm::Communicator* const communicator_;
+  const bool with_graphs_;
+  const std::function<void(const std::string&)> warn_;
+  const std::function<void()> on_part_;
   DeviceParts parts_;
   DeviceLoader loader_;
-  PlanUpload upload_;
+  StepUpload upload_;
   std::unique_ptr<CublasMatMul> products_;
   CudaStepRows step_rows_;
   std::unique_ptr<CudaOps> ops_;
+  std::unique_ptr<GraphCache> graphs_;
   std::vector<DeviceBuffer> tensors_;
   std::optional<DType> matrix_dtype_;  // of all matrices, once there is one
 
   enum class State { kIdle, kFetch, kStep };
   State state_ = State::kIdle;
-  bool body_reached_ = false;
+  const StepPlan* plan_ = nullptr;  // of the step
+  int body_mark_ = 0;               // reached when only the head is left
+  int marks_seen_ = 0;
   uint64_t step_ = 0;
   absl::Status outcome_;  // of what was enqueued
 };
 
 absl::Status CudaBackend::Init() {
   COPPICE_ASSIGN_OR_RETURN(products_, CublasMatMul::Create(&parts_.stream));
-  ops_ = std::make_unique<CudaOps>(parts_.facts, &parts_.stream, products_.get(), &step_rows_);
+  ops_ = std::make_unique<CudaOps>(parts_.facts);
+  graphs_ = std::make_unique<GraphCache>(products_.get(), &parts_.stream, with_graphs_, warn_);
   return absl::OkStatus();
 }
 
@@ -119,9 +145,8 @@ absl::StatusOr<Tensor> CudaBackend::Allocate(int64_t rows, int64_t columns, DTyp
     return absl::InvalidArgumentError(
         absl::StrCat(what, ": the CUDA backend computes on F32 and BF16, sizes must be positive"));
   }
-  COPPICE_ASSIGN_OR_RETURN(
-      DeviceBuffer buffer,
-      DeviceBuffer::Allocate(static_cast<size_t>(rows) * columns * DTypeSize(dtype), what));
+  const size_t bytes = static_cast<size_t>(PaddedRows(rows)) * columns * DTypeSize(dtype);
+  COPPICE_ASSIGN_OR_RETURN(DeviceBuffer buffer, DeviceBuffer::Allocate(bytes, what));
   tensors_.push_back(std::move(buffer));
   return Tensor{tensors_.back().data(), dtype, rows, columns};
 }
@@ -135,31 +160,82 @@ absl::Status CudaBackend::Submit(const StepPlan& plan, Pass* pass) {
     outcome_ = step_rows_.Fetch(plan.fetch);
     return absl::OkStatus();
   }
-  COPPICE_RETURN_IF_ERROR(upload_.Upload(plan, &parts_.stream));
+  const StepShape shape = PaddedShape(plan.rows(), static_cast<int64_t>(plan.needs.size()));
+  ops_->Begin(plan, shape);
+  pass->Body(ops_.get());
+  std::vector<DeviceOp> body = ops_->Take();
+  if (ops_->has_needs()) pass->Head(ops_.get());
+  COPPICE_RETURN_IF_ERROR(upload_.Upload(plan, shape, ops_->work(), &parts_.stream));
   state_ = State::kStep;
-  body_reached_ = false;
+  plan_ = &plan;
+  parts_.marks.Clear();
+  body_mark_ = marks_seen_ = 0;
   if (plan.rows() > 0) step_rows_.Clear();
-  outcome_ = Enqueue(plan, pass);
+  outcome_ = Enqueue(std::move(body), ops_->Take());
   return absl::OkStatus();
 }
 
-absl::Status CudaBackend::Enqueue(const StepPlan& plan, Pass* pass) {
-  ops_->Begin(plan, upload_.step());
-  pass->Body(ops_.get());
-  COPPICE_RETURN_IF_ERROR(ops_->status());
-  COPPICE_RETURN_IF_ERROR(parts_.body_done.Record(parts_.stream, "the end of the body"));
-  if (ops_->has_needs()) pass->Head(ops_.get());
-  COPPICE_RETURN_IF_ERROR(ops_->status());
-  return parts_.step_done.Record(parts_.stream, "the end of a step");
+// Two graphs rather than one with an event in it: the host may then ask for the event as for any
+// other, and bodies of many sizes share the few heads.
+absl::Status CudaBackend::Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head) {
+  COPPICE_RETURN_IF_ERROR(EnqueueBody({upload_.step(), upload_.work(), std::move(body)}));
+  body_mark_ = parts_.marks.added();
+  StepView head_step = upload_.step();
+  head_step.rows = 0;  // the head knows of needs alone
+  COPPICE_RETURN_IF_ERROR(EnqueueHead({head_step, {}, std::move(head)}));
+  return parts_.marks.Add(parts_.stream, kStepName);
+}
+
+absl::Status CudaBackend::EnqueueBody(const OpList& body) {
+  const absl::Span<const DeviceOp> ops = body.ops;
+  bool enqueued = false;
+  if (!ops.empty() && body.step.rows <= kMostPaddedRows) {
+    COPPICE_ASSIGN_OR_RETURN(
+        enqueued, graphs_->Enqueue(body, absl::StrCat("the body of a step of ", body.step.rows,
+                                                      " rows, ", body.step.needs, " needs")));
+  }
+  if (enqueued) return parts_.marks.Add(parts_.stream, kBodyName);
+  const size_t part = (ops.size() + kBodyParts - 1) / kBodyParts;
+  size_t begin = 0;
+  do {
+    const absl::Span<const DeviceOp> some = ops.subspan(begin, part);
+    COPPICE_RETURN_IF_ERROR(LaunchOps(body, some, products_.get(), &parts_.stream));
+    COPPICE_RETURN_IF_ERROR(parts_.marks.Add(parts_.stream, kBodyName));
+    begin += some.size();
+  } while (begin < ops.size());
+  return absl::OkStatus();
+}
+
+// The copy of the rows stays outside of the graph: its memory on the host is that of this step.
+absl::Status CudaBackend::EnqueueHead(const OpList& head) {
+  bool enqueued = false;
+  if (!head.ops.empty() && head.step.needs <= kMostPaddedRows) {
+    COPPICE_ASSIGN_OR_RETURN(
+        enqueued,
+        graphs_->Enqueue(head, absl::StrCat("the head of a step of ", head.step.needs, " needs")));
+  }
+  if (!enqueued) {
+    COPPICE_RETURN_IF_ERROR(LaunchOps(head, head.ops, products_.get(), &parts_.stream));
+  }
+  const CudaOps::Selection* selection = ops_->selection();
+  if (selection == nullptr) return absl::OkStatus();
+  return step_rows_.Download(*plan_, selection->logits, selection->first_token, selection->vocab,
+                             &parts_.stream);
+}
+
+absl::StatusOr<int> CudaBackend::LookAtMarks() {
+  COPPICE_ASSIGN_OR_RETURN(const int reached, parts_.marks.Reached());
+  if (reached > marks_seen_) PartDone();
+  marks_seen_ = reached;
+  return reached;
 }
 
 // After an error there is nothing to wait for: Wait returns it.
 bool CudaBackend::HeadReached() {
-  if (state_ != State::kStep || body_reached_ || !outcome_.ok()) return true;
-  const absl::StatusOr<bool> reached = parts_.body_done.Reached("the body of a step");
+  if (state_ != State::kStep || !outcome_.ok()) return true;
+  const absl::StatusOr<int> reached = LookAtMarks();
   if (!reached.ok()) outcome_ = reached.status();
-  body_reached_ = !reached.ok() || *reached;
-  return body_reached_;
+  return !reached.ok() || *reached >= body_mark_;
 }
 
 absl::StatusOr<const StepRows*> CudaBackend::Wait() {
@@ -176,7 +252,7 @@ absl::StatusOr<const StepRows*> CudaBackend::Wait() {
 // Nothing that was enqueued uses the plan or the pass any longer when this returns.
 absl::Status CudaBackend::Finish() {
   absl::Status status = outcome_;
-  if (status.ok()) status = parts_.step_done.Wait("the step on the device");
+  if (status.ok()) status = parts_.marks.Wait([this] { PartDone(); });
   if (status.ok()) return step_rows_.Serve();
   parts_.stream.Synchronize("a step that failed").IgnoreError();
   return status;

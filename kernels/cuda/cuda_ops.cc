@@ -1,11 +1,10 @@
 #include "kernels/cuda/cuda_ops.h"
 
-#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "kernels/cuda/cuda_weights.h"
-#include "kernels/cuda/device_error.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -31,16 +30,20 @@ int QHeads(const Tensor& qkv, const KvPoolShape& shape) {
 
 }  // namespace
 
-void CudaOps::Begin(const StepPlan& plan, const DeviceStep& step) {
+void CudaOps::Begin(const StepPlan& plan, const StepShape& shape) {
   plan_ = &plan;
-  step_ = step;
-  rows_ = plan.rows();
-  status_ = absl::OkStatus();
-  work_made_ = false;
+  shape_ = shape;
+  rows_ = shape.rows;
+  recorded_.clear();
+  work_.reset();
+  selection_.reset();
 }
 
+std::vector<DeviceOp> CudaOps::Take() { return std::exchange(recorded_, {}); }
+
+// The memory of a tensor holds its rows padded (CudaBackend::Allocate).
 void CudaOps::CheckRows(const Tensor& tensor, int64_t columns) const {
-  COPPICE_CHECK_MSG(tensor.rows >= rows_ && tensor.columns == columns,
+  COPPICE_CHECK_MSG(PaddedRows(tensor.rows) >= rows_ && tensor.columns == columns,
                     absl::StrCat("a tensor ", DTypeName(tensor.dtype), " [", tensor.rows, ", ",
                                  tensor.columns, "] for ", rows_, " rows of ", columns));
 }
@@ -51,30 +54,15 @@ float* CudaOps::Floats(const Tensor& tensor, int64_t columns) const {
   return static_cast<float*>(tensor.data);
 }
 
-void CudaOps::Launched(absl::string_view kernel, int layer) {
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return;
-  const std::string of_layer = layer < 0 ? "" : absl::StrCat(" of layer ", layer);
-  status_ = CudaStatus(error, "kernel launch", absl::StrCat(kernel, of_layer));
-}
-
-void CudaOps::CommitKv(KvPool* pool) {
-  if (!status_.ok() || plan_->commits.empty()) return;
-  cuda::CommitKv(step_, PoolOf(*pool), stream_->get());
-  Launched("commit of KV");
-}
+void CudaOps::CommitKv(KvPool* pool) { recorded_.push_back(CommitOp{PoolOf(*pool)}); }
 
 void CudaOps::Embed(const Weight& w, int64_t first_row, Tensor x) {
-  if (!status_.ok()) return;
   const auto& matrix = static_cast<const CudaWeight&>(w);
-  cuda::Embed(step_,
-              {matrix.values.data(), w.dtype, w.rows, w.columns, first_row, Floats(x, w.columns)},
-              stream_->get());
-  Launched("embedding");
+  recorded_.push_back(
+      EmbedArgs{matrix.values.data(), w.dtype, w.rows, w.columns, first_row, Floats(x, w.columns)});
 }
 
 void CudaOps::AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon, Tensor out) {
-  if (!status_.ok()) return;
   const int64_t n = gain.columns;
   CheckRows(out, n);
   AddNormArgs args;
@@ -86,100 +74,84 @@ void CudaOps::AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon
   args.rows = rows_;
   args.columns = n;
   args.epsilon = epsilon;
-  cuda::AddNorm(args, stream_->get());
-  Launched("norm");
+  recorded_.push_back(args);
 }
 
 void CudaOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
-  if (!status_.ok()) return;
   const auto& matrix = static_cast<const CudaWeight&>(w);
   CheckRows(x, w.columns);
   CheckRows(y, w.rows);
   COPPICE_CHECK_MSG(x.dtype == w.dtype,
                     absl::StrCat("x is ", DTypeName(x.dtype), ", the weight ", DTypeName(w.dtype)));
-  status_ = products_->Enqueue({matrix.values.data(), x.data, y.data, w.dtype, y.dtype, rows_,
-                                w.columns, w.rows, accumulate});
-  if (!status_.ok() || matrix.bias.size() == 0) return;
-  AddBias(y.data, y.dtype, matrix.bias.floats(), rows_, w.rows, stream_->get());
-  Launched("bias");
+  if (rows_ == 0) return;
+  recorded_.push_back(ProductOp{{matrix.values.data(), x.data, y.data, w.dtype, y.dtype, rows_,
+                                 w.columns, w.rows, accumulate},
+                                matrix.bias.size() == 0 ? nullptr : matrix.bias.floats()});
 }
 
 void CudaOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) {
-  if (!status_.ok()) return;
   const KvPoolShape& shape = pool->shape;
   const auto& table = static_cast<const CudaRopeTable&>(rope);
   CheckRows(qkv, qkv.columns);
   COPPICE_CHECK(rope.head_dim == shape.head_dim);
   COPPICE_CHECK(layer >= 0 && layer < shape.layers);
-  cuda::RopeAndStoreKv(
-      step_,
+  recorded_.push_back(RopeOp{
       {qkv.data, qkv.dtype, QHeads(qkv, shape), layer, table.cos.floats(), table.sin.floats()},
-      PoolOf(*pool), stream_->get());
-  Launched("rotary positions", layer);
+      PoolOf(*pool)});
 }
 
 void CudaOps::Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) {
-  if (!status_.ok()) return;
   const KvPoolShape& shape = pool.shape;
   const int q_heads = QHeads(qkv, shape);
   CheckRows(qkv, qkv.columns);
   CheckRows(out, int64_t{q_heads} * shape.head_dim);
   COPPICE_CHECK(qkv.dtype == out.dtype);
   COPPICE_CHECK(layer >= 0 && layer < shape.layers);
-  const DevicePool device_pool = PoolOf(pool);
-  const AttentionArgs args = {qkv.data, out.data, qkv.dtype, q_heads, layer};
-  const int group = q_heads / shape.kv_heads;
-  if (!CanTileAttention(qkv.dtype, device_pool) || group > kTileRows[kTileClasses - 1]) {
-    cuda::Attention(step_, args, device_pool, stream_->get());
-  } else if (MakeWork(device_pool, q_heads)) {
-    TiledAttention(step_, args, work_.work(), device_pool, stream_->get());
-  } else {
-    return;
-  }
-  Launched("attention", layer);
+  AttentionOp op = {{qkv.data, out.data, qkv.dtype, q_heads, layer}, PoolOf(pool)};
+  op.tiled = CanTileAttention(qkv.dtype, op.pool) &&
+             q_heads / shape.kv_heads <= kTileRows[kTileClasses - 1];
+  if (op.tiled) ShapeWork(op.pool, q_heads);
+  recorded_.push_back(op);
 }
 
-bool CudaOps::MakeWork(const DevicePool& pool, int q_heads) {
-  if (work_made_) return true;
-  WorkShape shape;
-  shape.group = q_heads / pool.kv_heads;
+void CudaOps::ShapeWork(const DevicePool& pool, int q_heads) {
+  const int group = q_heads / pool.kv_heads;
+  if (work_.has_value()) {
+    COPPICE_CHECK(work_->group == group && work_->kv_heads == pool.kv_heads &&
+                  work_->head_dim == pool.head_dim);
+    return;
+  }
+  WorkShape& shape = work_.emplace();
+  shape.group = group;
   shape.kv_heads = pool.kv_heads;
   shape.head_dim = pool.head_dim;
   for (int c = 0; c < kTileClasses; ++c) {
     shape.workers[c] = device_.multiprocessors *
                        TileBlocksPerMultiprocessor(c, pool.head_dim, device_.shared_bytes);
   }
-  status_ = work_.Upload(*plan_, shape, stream_);
-  work_made_ = status_.ok();
-  return work_made_;
 }
 
 void CudaOps::SwiGlu(Tensor gate_up, Tensor out) {
-  if (!status_.ok()) return;
   CheckRows(out, out.columns);
   CheckRows(gate_up, 2 * out.columns);
   COPPICE_CHECK(gate_up.dtype == out.dtype);
-  cuda::SwiGlu(gate_up.data, out.data, out.dtype, rows_, out.columns, stream_->get());
-  Launched("SwiGLU");
+  recorded_.push_back(SwiGluOp{gate_up.data, out.data, out.dtype, rows_, out.columns});
 }
 
+// Recorded even where every row has a need: which rows have one differs between steps of one size.
 void CudaOps::GatherRows(absl::Span<const Tensor> tensors) {
-  if (!status_.ok() || step_.needs == step_.rows) return;  // every row has a need
   for (const Tensor& tensor : tensors) {
     const int64_t row_bytes = tensor.columns * static_cast<int64_t>(DTypeSize(tensor.dtype));
     CheckRows(tensor, tensor.columns);
     COPPICE_CHECK_MSG(row_bytes % 4 == 0, absl::StrCat("rows of ", row_bytes, " bytes"));
-    cuda::GatherRows(step_, tensor.data, row_bytes, stream_->get());
-    Launched("gather of rows");
-    if (!status_.ok()) return;
+    recorded_.push_back(GatherOp{tensor.data, row_bytes});
   }
-  rows_ = static_cast<int64_t>(plan_->needs.size());
+  rows_ = shape_.needs;
 }
 
 void CudaOps::Select(Tensor logits, int64_t first_token, int64_t vocab) {
-  if (!status_.ok()) return;
   Floats(logits, logits.columns);
-  status_ = step_rows_->Download(*plan_, logits, first_token, vocab, stream_);
+  selection_ = Selection{logits, first_token, vocab};
 }
 
 }  // namespace coppice::kernels::cuda

@@ -1,34 +1,40 @@
-// The ops of a step on the device: each enqueues one kernel or one product. The first error makes the
-// later ops do nothing. Tensors, weights and pools must be those of the backend; what an op is given
-// is checked here, kernels trust it. Owned by CudaBackend. Thread-compatible.
+// The ops of a step as the device gets them: each is checked and recorded here, and launched later
+// (device_op.h). Tensors, weights and pools must be those of the backend; kernels trust what they are
+// given. Owned by CudaBackend. Thread-compatible.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/step_plan.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/cublas_matmul.h"
-#include "kernels/cuda/cuda_step_rows.h"
 #include "kernels/cuda/device_check.h"
-#include "kernels/cuda/device_stream.h"
+#include "kernels/cuda/device_op.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/work_upload.h"
+#include "kernels/cuda/row_bucket.h"
 
 namespace coppice::kernels::cuda {
 
 class CudaOps final : public Ops {
  public:
-  // All must outlive the ops.
-  CudaOps(const DeviceFacts& device, DeviceStream* stream, CublasMatMul* products,
-          CudaStepRows* step_rows)
-      : device_(device), stream_(stream), products_(products), step_rows_(step_rows) {}
+  // What Select was given: the rows of the step that the host gets.
+  struct Selection {
+    Tensor logits;
+    int64_t first_token = 0, vocab = 0;
+  };
 
-  // step: the plan in device memory. plan must live until the step has run.
-  void Begin(const StepPlan& plan, const DeviceStep& step);
-  const absl::Status& status() const { return status_; }
+  explicit CudaOps(const DeviceFacts& device) : device_(device) {}
+
+  // Starts to record a step of this shape. plan must live until the step has run.
+  void Begin(const StepPlan& plan, const StepShape& shape);
+  // What was recorded since Begin or the last Take.
+  std::vector<DeviceOp> Take();
+  // Of the step's tiled attention; nullptr when it has none.
+  const WorkShape* work() const { return work_.has_value() ? &*work_ : nullptr; }
+  // nullptr when the step had no Select.
+  const Selection* selection() const { return selection_.has_value() ? &*selection_ : nullptr; }
 
   bool has_rows() const override { return plan_->rows() > 0; }
   bool has_needs() const override { return !plan_->needs.empty(); }
@@ -48,23 +54,16 @@ class CudaOps final : public Ops {
   // A tensor that must hold the step's rows of so many columns.
   void CheckRows(const Tensor& tensor, int64_t columns) const;
   float* Floats(const Tensor& tensor, int64_t columns) const;  // of f32 besides
-  // Takes the error of a launch, if it failed. layer: -1 = of none.
-  void Launched(absl::string_view kernel, int layer = -1);
-
-  // The work list of this step, for a pool and query heads that are those of every layer. False
-  // after an error.
-  bool MakeWork(const DevicePool& pool, int q_heads);
+  // The pool and the query heads are those of every layer.
+  void ShapeWork(const DevicePool& pool, int q_heads);
 
   const DeviceFacts device_;
-  DeviceStream* const stream_;
-  CublasMatMul* const products_;
-  CudaStepRows* const step_rows_;
   const StepPlan* plan_ = nullptr;
-  DeviceStep step_;
+  StepShape shape_;
   int64_t rows_ = 0;  // that the next op works on
-  WorkUpload work_;
-  bool work_made_ = false;  // of this step
-  absl::Status status_;
+  std::vector<DeviceOp> recorded_;
+  std::optional<WorkShape> work_;
+  std::optional<Selection> selection_;
 };
 
 }  // namespace coppice::kernels::cuda

@@ -29,17 +29,21 @@ absl::Status CublasStatus(cublasStatus_t status, absl::string_view call, absl::s
                                               : absl::InternalError(message);
 }
 
-absl::Status AllocationStatus(cudaError_t error, absl::string_view call, absl::string_view what,
-                              size_t bytes) {
-  if (error == cudaSuccess) return absl::OkStatus();
-  const std::string sized = absl::StrCat(call, " of ", bytes, " bytes (", Megabytes(bytes), ")");
-  const absl::Status status = CudaStatus(error, sized, what);
+absl::Status MemoryStatus(cudaError_t error, absl::string_view call, absl::string_view what) {
+  const absl::Status status = CudaStatus(error, call, what);
   size_t free = 0, total = 0;
   if (error != cudaErrorMemoryAllocation || cudaMemGetInfo(&free, &total) != cudaSuccess) {
     return status;
   }
   return absl::Status(status.code(), absl::StrCat(status.message(), "; the device has ",
                                                   Megabytes(free), " free of ", Megabytes(total)));
+}
+
+absl::Status AllocationStatus(cudaError_t error, absl::string_view call, absl::string_view what,
+                              size_t bytes) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  return MemoryStatus(error, absl::StrCat(call, " of ", bytes, " bytes (", Megabytes(bytes), ")"),
+                      what);
 }
 
 }  // namespace coppice::kernels::cuda

@@ -16,7 +16,10 @@ namespace coppice::kernels::cuda {
 absl::Status CudaStatus(cudaError_t error, absl::string_view call, absl::string_view what);
 absl::Status CublasStatus(cublasStatus_t status, absl::string_view call, absl::string_view what);
 
-// As CudaStatus for a call that was to allocate so many bytes; names them and those free.
+// As CudaStatus for a call that takes memory of the device; names what is free when there was none.
+absl::Status MemoryStatus(cudaError_t error, absl::string_view call, absl::string_view what);
+
+// The same for a call that was to allocate so many bytes; names them too.
 absl::Status AllocationStatus(cudaError_t error, absl::string_view call, absl::string_view what,
                               size_t bytes);
 

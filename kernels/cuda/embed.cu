@@ -8,9 +8,9 @@ constexpr int kThreads = 256;
 
 // One block a row, N columns a thread at a time.
 template <class T, int N>
-DEV_KERNEL void CopyRows(DeviceStep step, EmbedArgs args) {
+DEV_KERNEL void CopyRows(const DeviceStep* step, EmbedArgs args) {
   const int64_t r = blockIdx.x;
-  const int64_t row = step.token[r] - args.first_row;
+  const int64_t row = step->token[r] - args.first_row;
   const bool held = row >= 0 && row < args.matrix_rows;
   const T* source = static_cast<const T*>(args.matrix) + (held ? row : 0) * args.columns;
   float* x = args.x + r * args.columns;
@@ -27,13 +27,13 @@ DEV_KERNEL void CopyRows(DeviceStep step, EmbedArgs args) {
 
 }  // namespace
 
-void Embed(const DeviceStep& step, const EmbedArgs& args, cudaStream_t stream) {
+void Embed(const StepView& step, const EmbedArgs& args, cudaStream_t stream) {
   if (step.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(step.rows));
   WithType(args.dtype, [&](auto element) {
     using T = decltype(element);
     const auto kernel = args.columns % 4 == 0 ? CopyRows<T, 4> : CopyRows<T, 1>;
-    dev::Launch(kernel, grid, dim3(kThreads), 0, stream, step, args);
+    dev::Launch(kernel, grid, dim3(kThreads), 0, stream, step.step, args);
   });
 }
 

@@ -14,20 +14,32 @@
 
 namespace coppice::kernels::cuda {
 
-// The arrays of a StepPlan that kernels read, in device memory. What a row sees: base/step_plan.h.
+// The arrays of a StepPlan that kernels read. What a row sees: base/step_plan.h. It lies in device
+// memory itself, so that a launch that was recorded once serves every plan.
 struct DeviceStep {
+  // Of as many rows as the step is padded to (row_bucket.h).
   const int32_t* token = nullptr;        // [rows]
   const int32_t* position = nullptr;     // [rows]
   const int32_t* slot = nullptr;         // [rows]
   const int32_t* segment = nullptr;      // [rows] index of the row's segment
   const int32_t* prefix_len = nullptr;   // [rows] tokens of the block table that the row sees
   const int32_t* chain_begin = nullptr;  // [rows + 1]
+  // Of the plan alone.
   const int32_t* chain = nullptr;        // slots
   const int32_t* table_begin = nullptr;  // [segments + 1]
   const int32_t* table = nullptr;        // block ids
   const int32_t* need_row = nullptr;     // [needs], ascending
   const KvCopy* commits = nullptr;       // [commit_count]
   int32_t rows = 0, needs = 0, commit_count = 0;
+};
+
+// What a launch is given of a step. Nothing here but sizes that it is padded to: whatever differs
+// between steps of one size is read from device memory when the kernel runs.
+struct StepView {
+  const DeviceStep* step = nullptr;
+  int32_t rows = 0, needs = 0;  // padded
+
+  bool operator==(const StepView&) const = default;
 };
 
 // What the kernels of attention and KV take as head_dim.
@@ -39,9 +51,11 @@ struct DevicePool {
   DType dtype = DType::kBF16;
   int32_t layers = 0, kv_heads = 0, head_dim = 0;
   int64_t blocks = 0;
+
+  bool operator==(const DevicePool&) const = default;
 };
 
-void CommitKv(const DeviceStep& step, const DevicePool& pool, cudaStream_t stream);
+void CommitKv(const StepView& step, const DevicePool& pool, cudaStream_t stream);
 
 // x[r] = row token[r] - first_row of matrix [matrix_rows, columns] of `dtype`, else zeros.
 struct EmbedArgs {
@@ -49,8 +63,10 @@ struct EmbedArgs {
   DType dtype = DType::kBF16;
   int64_t matrix_rows = 0, columns = 0, first_row = 0;
   float* x = nullptr;
+
+  bool operator==(const EmbedArgs&) const = default;
 };
-void Embed(const DeviceStep& step, const EmbedArgs& args, cudaStream_t stream);
+void Embed(const StepView& step, const EmbedArgs& args, cudaStream_t stream);
 
 // x += addend, unless that is null; out = x / sqrt(mean(x^2) + epsilon) * gain.
 struct AddNormArgs {
@@ -61,6 +77,8 @@ struct AddNormArgs {
   DType dtype = DType::kBF16;
   int64_t rows = 0, columns = 0;
   float epsilon = 0;
+
+  bool operator==(const AddNormArgs&) const = default;
 };
 void AddNorm(const AddNormArgs& args, cudaStream_t stream);
 
@@ -76,8 +94,10 @@ struct RopeArgs {
   int32_t q_heads = 0, layer = 0;
   const float* cos = nullptr;
   const float* sin = nullptr;
+
+  bool operator==(const RopeArgs&) const = default;
 };
-void RopeAndStoreKv(const DeviceStep& step, const RopeArgs& args, const DevicePool& pool,
+void RopeAndStoreKv(const StepView& step, const RopeArgs& args, const DevicePool& pool,
                     cudaStream_t stream);
 
 // out [rows, q_heads head_dim] of `dtype`; scale 1/sqrt(head_dim) inside; sums in f32.
@@ -86,11 +106,13 @@ struct AttentionArgs {
   void* out = nullptr;
   DType dtype = DType::kBF16;
   int32_t q_heads = 0, layer = 0;
+
+  bool operator==(const AttentionArgs&) const = default;
 };
-void Attention(const DeviceStep& step, const AttentionArgs& args, const DevicePool& pool,
+void Attention(const StepView& step, const AttentionArgs& args, const DevicePool& pool,
                cudaStream_t stream);
 
-// A WorkList (work_list.h) of the step in device memory.
+// A WorkList (work_list.h) of the step; as DeviceStep, in device memory itself.
 struct DeviceWork {
   struct OfClass {
     const AttentionItem* items = nullptr;
@@ -103,6 +125,13 @@ struct DeviceWork {
   float* partials = nullptr;     // [partial_floats]
   uint32_t* counters = nullptr;  // [merges], zero before the first launch; launches leave them zero
 };
+// What a launch is given of it: for each class a grid that holds its workers, 0 when it has none.
+struct WorkView {
+  const DeviceWork* work = nullptr;
+  int32_t blocks[kTileClasses] = {};
+
+  bool operator==(const WorkView&) const = default;
+};
 // The same as Attention, by tensor cores, with K and V read once for the rows of a request. The bits
 // of a row depend on the work list too. Only what CanTileAttention says: bf16 activations and pool,
 // head_dim up to 128.
@@ -110,15 +139,15 @@ bool CanTileAttention(DType activations, const DevicePool& pool);
 // Blocks that are resident on a multiprocessor with so much shared memory: WorkShape::workers is
 // this times the number of multiprocessors. More workers are right too, but wait for others.
 int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes);
-void TiledAttention(const DeviceStep& step, const AttentionArgs& args, const DeviceWork& work,
+void TiledAttention(const StepView& step, const AttentionArgs& args, const WorkView& work,
                     const DevicePool& pool, cudaStream_t stream);
 
 // gate_up [rows, 2 columns]: gate then up. out [rows, columns] = silu(gate) * up.
 void SwiGlu(const void* gate_up, void* out, DType dtype, int64_t rows, int64_t columns,
             cudaStream_t stream);
 
-// Row i = row need_row[i], in place, for i ascending. values [rows, row_bytes]; row_bytes a
+// Row i = row need_row[i], in place, for i ascending. Rows behind the last need keep what they held. values [rows, row_bytes]; row_bytes a
 // multiple of 4.
-void GatherRows(const DeviceStep& step, void* values, int64_t row_bytes, cudaStream_t stream);
+void GatherRows(const StepView& step, void* values, int64_t row_bytes, cudaStream_t stream);
 
 }  // namespace coppice::kernels::cuda

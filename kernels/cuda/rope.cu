@@ -19,18 +19,18 @@ DEV_FUNCTION void StoreAs(P* place, const dev::Pack<T, kPack>& values) {
 // Block (row, piece of the work of the row). A unit of work is kPack pairs of a q or k head, or
 // kPack values of a v head. Rows of the sink store nothing: nobody reads it.
 template <class T, class P>
-DEV_KERNEL void RotateAndStore(DeviceStep step, RopeArgs args, DevicePool pool) {
+DEV_KERNEL void RotateAndStore(const DeviceStep* step, RopeArgs args, DevicePool pool) {
   const int64_t r = blockIdx.x;
   const int dim = pool.head_dim, half = dim / 2;
   const int heads = args.q_heads + pool.kv_heads;  // that rotate
   const int rotations = heads * (half / kPack);
   const int unit = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
-  const int32_t slot = step.slot[r];
+  const int32_t slot = step->slot[r];
   const bool stored = slot >= kBlockSize;
   T* row = static_cast<T*>(args.qkv) + r * (heads + pool.kv_heads) * dim;
   if (unit < rotations) {
     const int head = unit / (half / kPack), offset = unit % (half / kPack) * kPack;
-    const int64_t angle = int64_t{step.position[r]} * half + offset;
+    const int64_t angle = int64_t{step->position[r]} * half + offset;
     const dev::Pack<float, kPack> cos = dev::LoadPack<kPack>(args.cos + angle);
     const dev::Pack<float, kPack> sin = dev::LoadPack<kPack>(args.sin + angle);
     T* place = row + head * dim + offset;
@@ -58,7 +58,7 @@ DEV_KERNEL void RotateAndStore(DeviceStep step, RopeArgs args, DevicePool pool) 
 
 }  // namespace
 
-void RopeAndStoreKv(const DeviceStep& step, const RopeArgs& args, const DevicePool& pool,
+void RopeAndStoreKv(const StepView& step, const RopeArgs& args, const DevicePool& pool,
                     cudaStream_t stream) {
   if (step.rows == 0) return;
   const int64_t units = (int64_t{args.q_heads + pool.kv_heads} * (pool.head_dim / 2) +
@@ -68,7 +68,7 @@ void RopeAndStoreKv(const DeviceStep& step, const RopeArgs& args, const DevicePo
   WithType(args.dtype, [&](auto activation) {
     WithType(pool.dtype, [&](auto element) {
       dev::Launch(RotateAndStore<decltype(activation), decltype(element)>, grid, dim3(kThreads), 0,
-                  stream, step, args, pool);
+                  stream, step.step, args, pool);
     });
   });
 }

@@ -13,10 +13,13 @@ constexpr size_t kLeastBytes = size_t{64} << 10;
 }  // namespace
 
 absl::Status UploadBlock::Grow(size_t bytes, absl::string_view what) {
-  if (device_.size() >= bytes && host_.size() >= bytes) return absl::OkStatus();
   const size_t size = std::bit_ceil(std::max(bytes, kLeastBytes));
-  COPPICE_ASSIGN_OR_RETURN(host_, PinnedBuffer::Allocate(size, what));
-  COPPICE_ASSIGN_OR_RETURN(device_, DeviceBuffer::Allocate(size, what));
+  if (host_[next_].size() < bytes) {
+    COPPICE_ASSIGN_OR_RETURN(host_[next_], PinnedBuffer::Allocate(size, what));
+  }
+  if (device_.size() < bytes) {
+    COPPICE_ASSIGN_OR_RETURN(device_, DeviceBuffer::Allocate(size, what));
+  }
   return absl::OkStatus();
 }
 

@@ -1,7 +1,10 @@
 // Arrays of the host in device memory: placed one after the other in a pinned block, then copied at
-// once. Owned by what uploads plans and work lists. Thread-compatible.
+// once. Two pinned blocks alternate, so that one can be written while the other may still be queued;
+// the device's block is one, so that its address stays. Owned by StepUpload. Thread-compatible.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,14 +25,22 @@ class BlockLayout {
   BlockLayout(uint8_t* host, const void* device)
       : host_(host), device_(static_cast<const uint8_t*>(device)) {}
 
-  // Where the values will be in device memory; nullptr without memory.
+  // Where the values will be in device memory; nullptr without memory. `padded` values at least:
+  // those behind the last are `padding`.
   template <class T>
-  const T* Add(const std::vector<T>& values) {
-    const size_t offset = bytes_, size = values.size() * sizeof(T);
-    bytes_ = (offset + size + kAlignment - 1) / kAlignment * kAlignment;
+  const T* Add(const std::vector<T>& values, size_t padded = 0, T padding = T()) {
+    T* const host = Reserve<T>(std::max(values.size(), padded));
     if (host_ == nullptr) return nullptr;
-    if (size > 0) std::memcpy(host_ + offset, values.data(), size);
-    return reinterpret_cast<const T*>(device_ + offset);
+    if (!values.empty()) std::memcpy(host, values.data(), values.size() * sizeof(T));
+    for (size_t i = values.size(); i < padded; ++i) host[i] = padding;
+    return reinterpret_cast<const T*>(device_ + (reinterpret_cast<uint8_t*>(host) - host_));
+  }
+  // Room for so many values, to be written by the caller; nullptr without memory.
+  template <class T>
+  T* Reserve(size_t count) {
+    const size_t offset = bytes_;
+    bytes_ = (offset + count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+    return host_ == nullptr ? nullptr : reinterpret_cast<T*>(host_ + offset);
   }
   size_t bytes() const { return bytes_; }
 
@@ -41,22 +52,27 @@ class BlockLayout {
 
 class UploadBlock {
  public:
-  // place(layout) adds the arrays, the same at each call, and keeps the pointers of the last.
-  // Enqueues the copy; what was copied last must have been. `what` is named by errors.
+  // place(layout) adds the arrays, the same at each call. Enqueues the copy; the last but one must
+  // have been made, and what was queued with the device's block must have run when it is too small
+  // now. `what` is named by errors.
   template <class Place>
   absl::Status Upload(DeviceStream* stream, absl::string_view what, Place&& place) {
     BlockLayout sizes;
     place(&sizes);
     if (absl::Status grown = Grow(sizes.bytes(), what); !grown.ok()) return grown;
-    BlockLayout layout(host_.data(), device_.data());
+    PinnedBuffer& host = host_[next_];
+    next_ = 1 - next_;
+    BlockLayout layout(host.data(), device_.data());
     place(&layout);
-    return stream->CopyToDevice(device_.data(), host_.data(), layout.bytes(), what);
+    return stream->CopyToDevice(device_.data(), host.data(), layout.bytes(), what);
   }
+  const void* device() const { return device_.data(); }
 
  private:
   absl::Status Grow(size_t bytes, absl::string_view what);
 
-  PinnedBuffer host_;
+  std::array<PinnedBuffer, 2> host_;
+  int next_ = 0;
   DeviceBuffer device_;
 };
 

@@ -339,10 +339,11 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
       state.Violate("a product without its stream or workspace");
       return CUBLAS_STATUS_INVALID_VALUE;
     }
-    state.Queue(stream, [p] {
+    const bool queued = state.Queue(stream, [p] {
       p.Run();
       return cudaSuccess;
     });
+    state.counts.launches += queued;
     return CUBLAS_STATUS_SUCCESS;
   });
 }

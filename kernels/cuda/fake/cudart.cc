@@ -14,6 +14,7 @@ namespace fake = coppice::kernels::cuda::fake;
 using fake::Call;
 using fake::DeviceState;
 using fake::Place;
+using fake::UncapturedCall;
 
 namespace {
 
@@ -22,10 +23,11 @@ void LaunchKernel(void* stream, std::function<void()> kernel) {
   Call("kernel launch", [&](DeviceState& state) {
     auto* queue = static_cast<CUstream_st*>(stream);
     if (!state.IsStream(queue)) return state.Violate("a kernel on a stream that does not live");
-    state.Queue(queue, [kernel = std::move(kernel)] {
+    const bool queued = state.Queue(queue, [kernel = std::move(kernel)] {
       kernel();
       return cudaSuccess;
     });
+    state.counts.launches += queued;
     return cudaSuccess;
   });
 }
@@ -104,22 +106,24 @@ cudaError_t CUDARTAPI cudaMemGetInfo(size_t* free, size_t* total) {
 }
 
 cudaError_t CUDARTAPI cudaMalloc(void** data, size_t bytes) {
-  return Call("cudaMalloc",
-              [&](DeviceState& state) { return state.Allocate(Place::kDevice, bytes, data); });
+  return UncapturedCall("cudaMalloc", [&](DeviceState& state) {
+    return state.Allocate(Place::kDevice, bytes, data);
+  });
 }
 
 cudaError_t CUDARTAPI cudaFree(void* data) {
-  return Call(
+  return UncapturedCall(
       "cudaFree", [&](DeviceState& state) { return state.Free(Place::kDevice, data); }, true);
 }
 
 cudaError_t CUDARTAPI cudaHostAlloc(void** data, size_t bytes, unsigned int) {
-  return Call("cudaHostAlloc",
-              [&](DeviceState& state) { return state.Allocate(Place::kPinned, bytes, data); });
+  return UncapturedCall("cudaHostAlloc", [&](DeviceState& state) {
+    return state.Allocate(Place::kPinned, bytes, data);
+  });
 }
 
 cudaError_t CUDARTAPI cudaFreeHost(void* data) {
-  return Call(
+  return UncapturedCall(
       "cudaFreeHost", [&](DeviceState& state) { return state.Free(Place::kPinned, data); }, true);
 }
 
@@ -131,11 +135,14 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, const void* from, size_t bytes, 
       return state.Violate("a copy of " + std::to_string(bytes) +
                            " bytes beyond a buffer, or of host memory that is not pinned");
     }
-    state.Queue(stream, [=, &state] {
+    const bool queued = state.Queue(stream, [=, &state] {
       if (!HoldsCopy(state, to, from, bytes, kind)) return cudaErrorIllegalAddress;
       std::memcpy(to, from, bytes);
       return cudaSuccess;
     });
+    fake::WorkCounts& counts = state.counts;
+    if (queued && kind == cudaMemcpyHostToDevice) ++counts.copies_up, counts.bytes_up += bytes;
+    if (queued && kind == cudaMemcpyDeviceToHost) ++counts.copies_down, counts.bytes_down += bytes;
     return cudaSuccess;
   });
 }
@@ -166,6 +173,11 @@ cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream) {
       "cudaStreamDestroy",
       [&](DeviceState& state) {
         if (!state.IsStream(stream)) return state.Violate("a stream is destroyed twice");
+        if (stream->capture != nullptr) {
+          state.Violate("a stream is destroyed while it is captured");
+          delete stream->capture;
+          --state.live.graphs;
+        }
         state.Drain(stream);
         state.RemoveStream(stream);
         delete stream;
@@ -175,7 +187,7 @@ cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t stream) {
-  return Call("cudaStreamSynchronize", [&](DeviceState& state) {
+  return UncapturedCall("cudaStreamSynchronize", [&](DeviceState& state) {
     if (!state.IsStream(stream)) return state.Violate("a wait for a stream that does not live");
     state.Drain(stream);
     return state.lasting_error;
@@ -206,6 +218,7 @@ cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (!state.IsStream(stream)) return state.Violate("an event on a stream that does not live");
     event->stream = stream;
     event->mark = stream->queued;
+    event->captured = stream->capture != nullptr;
     return cudaSuccess;
   });
 }
@@ -213,7 +226,11 @@ cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 // Says "not ready" once more when the work has just been done, so that nobody relies on the first
 // answer.
 cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
-  return Call("cudaEventQuery", [&](DeviceState& state) {
+  return UncapturedCall("cudaEventQuery", [&](DeviceState& state) {
+    if (event->captured) {
+      state.Violate("a question after an event that was recorded in a capture");
+      return cudaErrorCapturedEvent;
+    }
     if (event->stream == nullptr || event->stream->done >= event->mark) return cudaSuccess;
     state.RunSome(event->stream, state.settings.work_per_query);
     return state.lasting_error == cudaSuccess ? cudaErrorNotReady : state.lasting_error;
@@ -264,6 +281,12 @@ const char* CUDARTAPI cudaGetErrorName(cudaError_t error) {
       return "cudaErrorLaunchFailure";
     case cudaErrorNotReady:
       return "cudaErrorNotReady";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorCapturedEvent:
+      return "cudaErrorCapturedEvent";
     default:
       return "cudaErrorUnknown";
   }

@@ -12,18 +12,29 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/cuda/fake/fake_device.h"
 
 // The runtime's own names for what its handles point to.
+struct CUgraph_st {
+  std::vector<std::function<cudaError_t()>> work;
+};
+struct CUgraphExec_st {
+  std::vector<std::function<cudaError_t()>> work;
+};
 struct CUstream_st {
   std::deque<std::function<cudaError_t()>> work;
   uint64_t queued = 0, done = 0;
+  CUgraph_st* capture = nullptr;  // takes the work instead, while it is recorded
+  std::thread::id capturing_thread;
+  bool capture_broken = false;  // by a call that may not be made meanwhile
 };
 struct CUevent_st {
   CUstream_st* stream = nullptr;  // nullptr: never recorded
   uint64_t mark = 0;              // reached when so much of the stream's work is done
+  bool captured = false;          // recorded last while the stream was: nobody can ask for it
 };
 
 namespace coppice::kernels::cuda::fake {
@@ -37,6 +48,7 @@ class DeviceState {
   std::mutex mutex;
   DeviceSettings settings;
   LiveCounts live;
+  WorkCounts counts;
   int64_t calls = 0;
   cudaError_t last_error = cudaSuccess;
   cudaError_t lasting_error = cudaSuccess;  // of failed work: the device is lost
@@ -46,6 +58,7 @@ class DeviceState {
   int64_t failing_call = -1, failing_work = -1, works = 0;
   cudaError_t call_error = cudaSuccess, work_error = cudaSuccess;
   std::string failed;
+  bool failed_in_capture = false;
 
   // The error that this call is to return before it does anything.
   cudaError_t Begin(const char* call);
@@ -58,7 +71,13 @@ class DeviceState {
   void AddStream(CUstream_st* stream);
   bool IsStream(const CUstream_st* stream) const;
   void RemoveStream(CUstream_st* stream);
-  void Queue(CUstream_st* stream, std::function<cudaError_t()> work);
+  // Or records it, while the stream is captured. Whether it was queued.
+  bool Queue(CUstream_st* stream, std::function<cudaError_t()> work);
+  // Whether this thread records some stream. Calls that might wait for the device or use a stream
+  // that is not named are refused then, as in the runtime's mode "thread local", and spoil the
+  // recording.
+  bool Capturing() const;
+  cudaError_t RefuseCapture(const char* call);
   // At most so many pieces.
   void RunSome(CUstream_st* stream, uint64_t pieces);
   void Drain(CUstream_st* stream) { RunSome(stream, UINT64_MAX); }
@@ -94,6 +113,17 @@ cudaError_t Call(const char* name, Body&& body, bool always = false) {
   }
   if (error != cudaSuccess) state.last_error = error;
   return error;
+}
+
+// A call that the runtime refuses while its thread records a stream.
+template <class Body>
+cudaError_t UncapturedCall(const char* name, Body&& body, bool always = false) {
+  return Call(
+      name,
+      [&](DeviceState& state) {
+        return state.Capturing() ? state.RefuseCapture(name) : body(state);
+      },
+      always);
 }
 
 }  // namespace coppice::kernels::cuda::fake

@@ -38,6 +38,7 @@ cudaError_t DeviceState::Begin(const char* call) {
   if (number == failing_call) {
     failing_call = -1;
     failed = call;
+    failed_in_capture = Capturing();
     return call_error;
   }
   return lasting_error;
@@ -114,9 +115,30 @@ void DeviceState::RemoveStream(CUstream_st* stream) {
   --live.streams;
 }
 
-void DeviceState::Queue(CUstream_st* stream, std::function<cudaError_t()> work) {
+bool DeviceState::Queue(CUstream_st* stream, std::function<cudaError_t()> work) {
+  if (stream->capture != nullptr) {
+    stream->capture->work.push_back(std::move(work));
+    ++counts.recorded;
+    return false;
+  }
   stream->work.push_back(std::move(work));
   ++stream->queued;
+  return true;
+}
+
+bool DeviceState::Capturing() const {
+  for (const CUstream_st* stream : streams_) {
+    if (stream->capture != nullptr && stream->capturing_thread == std::this_thread::get_id()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+cudaError_t DeviceState::RefuseCapture(const char* call) {
+  for (CUstream_st* stream : streams_) stream->capture_broken |= stream->capture != nullptr;
+  Violate(std::string(call) + " while a stream is captured");
+  return cudaErrorStreamCaptureUnsupported;
 }
 
 // A device that is lost runs nothing more.
@@ -164,6 +186,12 @@ LiveCounts CountLive() {
   return state.live;
 }
 
+WorkCounts CountWork() {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  return state.counts;
+}
+
 int64_t CountCalls() {
   DeviceState& state = DeviceState::Get();
   const std::lock_guard<std::mutex> lock(state.mutex);
@@ -192,11 +220,18 @@ std::string FailedCall() {
   return state.failed;
 }
 
+bool FailedInCapture() {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  return state.failed_in_capture;
+}
+
 void Recover() {
   DeviceState& state = DeviceState::Get();
   const std::lock_guard<std::mutex> lock(state.mutex);
   state.failing_call = state.failing_work = -1;
   state.failed.clear();
+  state.failed_in_capture = false;
   state.violations.clear();
   state.last_error = state.lasting_error = cudaSuccess;
 }

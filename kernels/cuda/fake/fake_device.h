@@ -6,6 +6,8 @@
 //   - Memory is full of 0xFF at first (NaN as a float, -1 as an id); a page that must not be
 //     touched follows each buffer. With `protect` the host can not touch device memory at all.
 //   - Copies must stay inside of buffers that live, and host memory must be pinned.
+//   - While a stream is captured, the thread may not allocate, free, wait or ask for events. Work that
+//     was recorded keeps its arguments, and reads what they point to whenever it is launched.
 // Work runs in the thread that waits. Thread-safe. With DEV_FAIL_WORK=n in the environment the device
 // fails for good at its n-th piece of work, so that a test can take it from a running program.
 #pragma once
@@ -37,11 +39,25 @@ void Configure(const DeviceSettings& settings);
 // What lives.
 struct LiveCounts {
   int64_t device_buffers = 0, pinned_buffers = 0, streams = 0, events = 0, handles = 0;
+  int64_t graphs = 0;  // recorded, or ready to be launched
   size_t device_bytes = 0;
 
-  int64_t total() const { return device_buffers + pinned_buffers + streams + events + handles; }
+  int64_t total() const {
+    return device_buffers + pinned_buffers + streams + events + handles + graphs;
+  }
 };
 LiveCounts CountLive();
+
+// What the host has enqueued since the program began. What is recorded is counted apart, and then as
+// one launch of a graph.
+struct WorkCounts {
+  int64_t launches = 0;  // of kernels and products
+  int64_t recorded = 0;  // pieces of work
+  int64_t graph_launches = 0;
+  int64_t copies_up = 0, copies_down = 0;  // from and to the host
+  size_t bytes_up = 0, bytes_down = 0;
+};
+WorkCounts CountWork();
 
 // Calls of the runtime, launches of kernels included, since the program began.
 int64_t CountCalls();
@@ -52,6 +68,8 @@ void FailCall(int64_t n, cudaError_t error);
 void FailWork(int64_t n, cudaError_t error);
 // The call, or "work", that FailCall or FailWork has hit; "" = none yet.
 std::string FailedCall();
+// Whether that was while its thread recorded a stream.
+bool FailedInCapture();
 // No failure to come, and the device works again.
 void Recover();
 

@@ -45,7 +45,8 @@ class AttentionCase {
   int rows() const { return plan_.rows(); }
   int64_t OutWidth() const { return int64_t{shape_.q_heads()} * shape_.head_dim; }
   const DeviceArray<T>& out() const { return *out_; }
-  DeviceStep& step() { return step_->view; }
+  const StepView& step() const { return step_->view; }
+  DeviceStep& arrays() { return step_->arrays(); }
   const StepPlan& plan() const { return plan_; }
   const DevicePool& pool() const { return pool_->view; }
   TestPool<P>& pool_values() { return *pool_; }

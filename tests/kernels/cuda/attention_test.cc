@@ -52,10 +52,9 @@ TEST(CudaAttention, MixedRequests) {
 TEST(CudaAttention, RowThatSeesNothingGivesZero) {
   AttentionCase<dev::bf16, dev::bf16> attention({2, 1, 64}, {{20, 0, {1, 1}}}, 3);
   const DeviceArray<int32_t> nothing(std::vector<int32_t>(3, 0));
-  DeviceStep step = attention.step();
-  step.prefix_len = nothing.data();
-  step.chain_begin = nothing.data();
-  Attention(step, attention.Args(), attention.pool(), nullptr);
+  attention.arrays().prefix_len = nothing.data();
+  attention.arrays().chain_begin = nothing.data();
+  Attention(attention.step(), attention.Args(), attention.pool(), nullptr);
   WaitForDevice();
   for (size_t i = 0; i < attention.out().size(); ++i) {
     ASSERT_EQ(dev::ToFloat(attention.out()[i]), 0.0f);

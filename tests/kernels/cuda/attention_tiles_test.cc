@@ -18,26 +18,31 @@ class TestWork {
         masks_(list.masks),
         partials_(list.partial_floats),
         counters_(std::vector<uint32_t>(list.merges, 0)) {
+    DeviceWork& work = work_[0] = {};
+    view.work = work_.data();
     for (int c = 0; c < kTileClasses; ++c) {
       items_.push_back(std::make_unique<DeviceArray<AttentionItem>>(list.classes[c].items));
       begins_.push_back(std::make_unique<DeviceArray<int32_t>>(list.classes[c].worker_begin));
-      view.classes[c].items = items_.back()->data();
-      view.classes[c].worker_begin = begins_.back()->data();
-      view.classes[c].workers = static_cast<int32_t>(begins_.back()->size()) - 1;
+      work.classes[c].items = items_.back()->data();
+      work.classes[c].worker_begin = begins_.back()->data();
+      work.classes[c].workers = static_cast<int32_t>(begins_.back()->size()) - 1;
+      // More blocks than workers, as in a graph of many lists; none where there are no items.
+      view.blocks[c] = work.classes[c].workers == 0 ? 0 : work.classes[c].workers + c;
     }
-    view.chain = chain_.data();
-    view.masks = masks_.data();
-    view.partials = partials_.data();
-    view.counters = counters_.data();
+    work.chain = chain_.data();
+    work.masks = masks_.data();
+    work.partials = partials_.data();
+    work.counters = counters_.data();
   }
   void ExpectCountersZero() {
     for (size_t i = 0; i < counters_.size(); ++i) ASSERT_EQ(counters_[i], 0u);
   }
 
   WorkList list;
-  DeviceWork view;
+  WorkView view;
 
  private:
+  DeviceArray<DeviceWork> work_{1};
   DeviceArray<int32_t> chain_;
   DeviceArray<uint64_t> masks_;
   DeviceArray<float> partials_;

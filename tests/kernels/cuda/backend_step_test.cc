@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/cublas_matmul.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/kernels/row_pass.h"
@@ -160,16 +159,6 @@ TEST(MakeCudaBackendTest, NeedsThreadsACommunicatorAndOneRank) {
     EXPECT_EQ(backend.status().code(), absl::StatusCode::kUnimplemented);
     EXPECT_THAT(backend.status().message(), HasSubstr("tensor parallelism on CUDA is not built"));
   });
-}
-
-TEST(RowBucketTest, HoldsTheRowsAndIsOfATable) {
-  for (int64_t rows = 1; rows < 3000; ++rows) {
-    const int64_t bucket = cuda::RowBucket(rows);
-    EXPECT_GE(bucket, rows);
-    EXPECT_EQ(cuda::RowBucket(bucket), bucket);
-  }
-  EXPECT_EQ(cuda::RowBucket(34), 40);
-  EXPECT_EQ(cuda::RowBucket(513), 768);
 }
 
 }  // namespace

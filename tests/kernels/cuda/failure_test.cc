@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <mutex>
 #include <set>
 
 #include "base/status.h"
 #include "kernels/cuda/fake/fake_device.h"
 #include "model/model_runner.h"
+#include "spdlog/sinks/base_sink.h"
+#include "spdlog/spdlog.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
 
@@ -17,6 +21,20 @@ namespace {
 namespace fake = kernels::cuda::fake;
 using testing::HasSubstr;
 
+class WarningSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit WarningSink(std::vector<std::string>* warnings) : warnings_(warnings) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    if (message.level != spdlog::level::warn) return;
+    warnings_->emplace_back(message.payload.data(), message.payload.size());
+  }
+  void flush_() override {}
+
+  std::vector<std::string>* const warnings_;
+};
+
 class FailureTest : public testing::Test {
  protected:
   FailureTest() {
@@ -25,13 +43,15 @@ class FailureTest : public testing::Test {
     tiny.attention_bias = true;
     test::WriteTinyLlama(test::MakeTinyLlama(tiny), dir_.path());
     fake::Recover();
+    spdlog::default_logger()->sinks().push_back(sink_);
   }
   ~FailureTest() override {
+    spdlog::default_logger()->sinks().pop_back();
     fake::Configure({});
     fake::Recover();
   }
 
-  // Loads, prefills, runs a step with a forest and a commit, and one whose rows come whole at last.
+  // Loads, prefills, runs a step with a forest and a commit, and some whose rows come whole at last.
   absl::Status LoadAndRun() {
     ModelRunnerOptions options;
     options.dir = dir_.path();
@@ -59,17 +79,21 @@ class FailureTest : public testing::Test {
     COPPICE_RETURN_IF_ERROR(Run(runner, std::move(first)));
     COPPICE_RETURN_IF_ERROR(blocks->Commit(sequence, {root}, runner->commits()).status());
 
-    StepBuilder second = runner->NewStep();
     RowNeed need;
     need.form = RowNeed::Form::kTop;
     need.count = 3;
     need.sums = true;
     need.cover = 0.999;
-    for (const TokenId token : {9, 10}) {
-      COPPICE_ASSIGN_OR_RETURN(const KvNode node, blocks->AddNode(sequence, kPrefixEnd, token));
-      second.AddNodeRow(sequence, node, token, need);
+    // Op by op, captured, and replayed.
+    for (const TokenId first_token : {9, 11, 13}) {
+      StepBuilder step = runner->NewStep();
+      for (const TokenId token : {first_token, first_token + 1}) {
+        COPPICE_ASSIGN_OR_RETURN(const KvNode node, blocks->AddNode(sequence, kPrefixEnd, token));
+        step.AddNodeRow(sequence, node, token, need);
+      }
+      COPPICE_RETURN_IF_ERROR(Run(runner, std::move(step)));
     }
-    return Run(runner, std::move(second));
+    return absl::OkStatus();
   }
   static absl::Status Run(ModelRunner* runner, StepBuilder step) {
     COPPICE_RETURN_IF_ERROR(runner->Submit(std::move(step)));
@@ -81,11 +105,19 @@ class FailureTest : public testing::Test {
   std::unique_ptr<comm::Communicator> one_ = comm::MakeSingleCommunicator();
   int64_t kv_bytes_ = 1 << 18;
   int64_t calls_until_the_end_ = 0;
+  std::vector<std::string> warnings_;
+
+ private:
+  std::shared_ptr<spdlog::sinks::sink> sink_ = std::make_shared<WarningSink>(&warnings_);
 };
 
 // Their failure changes nothing: what they free is freed, what they check is asked again.
-const std::set<std::string> kHarmless = {"cudaGetLastError", "cudaFree", "cudaFreeHost",
-                                         "cublasLtMatmulAlgoCheck"};
+const std::set<std::string> kHarmless = {"cudaGetLastError",     "cudaFree",
+                                         "cudaFreeHost",         "cudaGraphDestroy",
+                                         "cudaGraphExecDestroy", "cublasLtMatmulAlgoCheck"};
+// Without them steps are launched op by op, after one warning, as when a call fails in a capture.
+const std::set<std::string> kForGraphs = {"cudaStreamBeginCapture", "cudaStreamEndCapture",
+                                          "cudaGraphInstantiate"};
 
 TEST_F(FailureTest, EveryCallInTurn) {
   const int64_t begin = fake::CountCalls();
@@ -94,14 +126,30 @@ TEST_F(FailureTest, EveryCallInTurn) {
   ASSERT_GT(calls, 200);
   std::set<std::string> failed;
   std::string messages;
+  int captures_failed = 0;
   for (const cudaError_t error : {cudaErrorLaunchFailure, cudaErrorMemoryAllocation}) {
     for (int64_t n = 0; n < calls; ++n) {
       fake::FailCall(n, error);
+      warnings_.clear();
       const absl::Status status = LoadAndRun();
       const std::string call = fake::FailedCall();
       ASSERT_NE(call, "") << "call " << n << " was not made";
       failed.insert(call);
-      if (!status.ok()) {
+      if (fake::FailedInCapture() || kForGraphs.count(call)) {
+        EXPECT_TRUE(status.ok()) << call << " " << n << ": " << status;
+        if (kHarmless.count(call) && warnings_.empty()) continue;
+        captures_failed += 1;
+        ASSERT_EQ(warnings_.size(), 1u) << call << " " << n;
+        EXPECT_THAT(warnings_[0], HasSubstr("CUDA graphs are not used from now on"));
+        const std::string name = call == "cudaGetLastError" ? "kernel launch" : call;
+        EXPECT_THAT(warnings_[0], testing::ContainsRegex(": " + name + ": (cuda|CUBLAS)")) << n;
+        if (kForGraphs.count(call)) {
+          EXPECT_THAT(warnings_[0], HasSubstr(" of a step of 2 "));
+        }
+        if (call == "cudaGraphInstantiate" && error == cudaErrorMemoryAllocation) {
+          EXPECT_THAT(warnings_[0], HasSubstr("; the device has "));
+        }
+      } else if (!status.ok()) {
         absl::StrAppend(&messages, status.message(), "\n");
         const std::string name = call == "cudaGetLastError" ? "kernel launch" : call;
         // What it was for, the call, the error.
@@ -125,15 +173,19 @@ TEST_F(FailureTest, EveryCallInTurn) {
       fake::Recover();
     }
   }
-  for (const char* call : {"cudaMalloc", "cudaHostAlloc", "cudaMemcpyAsync", "cudaEventQuery",
-                           "cudaEventRecord", "kernel launch", "cublasLtMatmul"})
+  EXPECT_GT(captures_failed, 40);
+  for (const char* call :
+       {"cudaMalloc", "cudaHostAlloc", "cudaMemcpyAsync", "cudaEventQuery", "cudaEventRecord",
+        "kernel launch", "cublasLtMatmul", "cudaStreamBeginCapture", "cudaStreamEndCapture",
+        "cudaGraphInstantiate", "cudaGraphDestroy", "cudaGraphLaunch"})
     EXPECT_TRUE(failed.count(call)) << call;
   for (const char* purpose :
        {"a weight of ", "a gain of ", "the bias of ", "a KV pool of ", "a rotary table of ",
         "a tensor BF16 [16, ", "the workspace of cuBLASLt", "the plan of a step",
-        "the work list of attention", "the CUDA backend: ", "a product of 5 rows by ",
+        "partial results of attention", "the CUDA backend: ", "a product of 8 rows by ",
         "embedding: ", "attention of layer 0", "commit of KV", "the logits of a step",
-        "the end of a step"})
+        "the body of a step: ", "the step on the device: ",
+        "the head of a step of 2 needs: cudaGraphLaunch"})
     EXPECT_THAT(messages, HasSubstr(purpose));
 }
 

@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <optional>
+
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/device_check.h"
+#include "kernels/cuda/device_graph.h"
 #include "kernels/cuda/device_stream.h"
 
 namespace coppice::kernels::cuda {
@@ -65,6 +69,59 @@ TEST_F(FakeDeviceTest, MemoryEnds) {
   EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(buffer.status().message(), HasSubstr("a big thing: cudaMalloc of 901 bytes"));
   EXPECT_TRUE(DeviceBuffer::Allocate(900, "a big thing").ok());
+}
+
+// What the runtime does not allow while a stream is captured shows, and spoils the graph.
+TEST_F(FakeDeviceTest, CapturesRefuseWhatMayWait) {
+  DeviceEvent event = DeviceEvent::Create("a test").value();
+  const std::vector<std::function<absl::Status()>> refused = {
+      [&] { return DeviceBuffer::Allocate(1, "a test").status(); },
+      [&] { return PinnedBuffer::Allocate(1, "a test").status(); },
+      [&] { return stream_.Synchronize("a test"); },
+      [&] { return event.Reached("a test").status(); }};
+  for (size_t i = 0; i < refused.size(); ++i) {
+    const auto graph = DeviceGraph::Capture(&stream_, "a test", [&] {
+      EXPECT_EQ(refused[i]().code(), absl::StatusCode::kInternal) << i;
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(graph.status().message(),
+                HasSubstr("cudaStreamEndCapture: cudaErrorStreamCapture"));
+    EXPECT_EQ(fake::Violations().size(), i + 1);
+    EXPECT_TRUE(refused[i]().ok()) << i;  // as before
+  }
+  // Nor may memory be freed, or an event be asked for that is part of the graph.
+  auto freed = std::make_optional(DeviceBuffer::Allocate(1, "a test").value());
+  EXPECT_FALSE(DeviceGraph::Capture(&stream_, "a test", [&] {
+                 freed.reset();
+                 return event.Record(stream_, "a test");
+               }).ok());
+  EXPECT_THAT(event.Reached("a test").status().message(), HasSubstr("cudaErrorCapturedEvent"));
+  EXPECT_EQ(fake::Violations().size(), refused.size() + 2);
+  EXPECT_EQ(fake::CountLive().graphs, 0);
+}
+
+// Addresses are kept when work is recorded; what lies there is read when it is launched.
+TEST_F(FakeDeviceTest, GraphsReadMemoryWhenTheyRun) {
+  const fake::WorkCounts before = fake::CountWork();
+  const DeviceGraph graph =
+      DeviceGraph::Capture(&stream_, "a test", [&] {
+        return stream_.CopyToDevice(device_.data(), pinned_.data(), 100, "a test");
+      }).value();
+  EXPECT_EQ(fake::CountWork().copies_up, before.copies_up);
+  const PinnedBuffer back = PinnedBuffer::Allocate(100, "a test").value();
+  for (const uint8_t value : {1, 2}) {
+    pinned_.data()[50] = value;
+    ASSERT_TRUE(graph.Launch(&stream_, "a test").ok());
+    ASSERT_TRUE(stream_.CopyToHost(back.data(), device_.data(), 100, "a test").ok());
+    EXPECT_NE(back.data()[50], value);
+    ASSERT_TRUE(stream_.Synchronize("a test").ok());
+    EXPECT_EQ(back.data()[50], value);
+  }
+  const fake::WorkCounts after = fake::CountWork();
+  EXPECT_EQ(after.graph_launches - before.graph_launches, 2);
+  EXPECT_EQ(after.recorded - before.recorded, 1);
+  EXPECT_EQ(after.copies_down - before.copies_down, 2);
+  EXPECT_EQ(after.bytes_down - before.bytes_down, 200u);
 }
 
 TEST_F(FakeDeviceTest, TheCheckSaysWhatIsMissing) {

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Plants one mistake after another in the CUDA kernels and shows that the tests in simulation find each.
+"""Plants one mistake after another in the CUDA kernels and in what launches them, and shows that the tests in simulation find each.
 
   mutants.py BUILD_DIR [WORD]
 
-BUILD_DIR: a build without sanitizers that has cuda_kernels_test. WORD: only the mutants whose name has it. A mutant replaces one
+BUILD_DIR: a build of the preset cuda-sim that has cuda_kernels_test, cuda_backend_test and cuda_device_test. WORD: only the mutants whose name has it. A mutant replaces one
 text, which must occur exactly once; only what includes the file is compiled again, plainly or with the thread sanitizer, and is
 linked in front of the kernels of the build. Nothing in the tree is written. Exit status 1 when a mutant survives."""
 import dataclasses
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -26,10 +27,12 @@ class Mutant:
     tests: str  # the filter of GoogleTest
     thread_sanitizer: bool = False
     units: tuple = ()  # what to compile when the file is a header
+    program: str = "cuda_kernels_test"  # other ones: for host code, linked as the build links them, no thread sanitizer
 
 
 ATTENTION = "CudaAttention.*"
 TILES = "CudaAttentionTiles.EveryGroup:CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
+GRAPHS = "*BackendGraphTest.*/F32:-*SizeOfBucket*"
 TILES_SMALL = "CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
 MUTANTS = (
     # Barriers: values may well be right on a CPU, but the thread sanitizer sees the race.
@@ -40,10 +43,12 @@ MUTANTS = (
     Mutant("attention: no barrier before the merge", "attention.cu", "state.sum[j][i];\n    }\n  }\n  __syncthreads();",
            "state.sum[j][i];\n    }\n  }", "CudaAttention.MixedTypes", thread_sanitizer=True),
     Mutant("gather: a row is written before it is read", "gather.cu",
-           "if (first + i < step.needs) moved[i] = values[step.need_row[first + i] * row_words + c];",
-           "if (first + i < step.needs) moved[i] = values[step.need_row[first + i] * row_words + c];"
-           " if (first + i < step.needs) values[(step.needs - 1 - first - i) * row_words + c] = moved[i];",
+           "if (first + i < needs) moved[i] = values[need_row[first + i] * row_words + c];",
+           "if (first + i < needs) moved[i] = values[need_row[first + i] * row_words + c];"
+           " if (first + i < needs) values[(needs - 1 - first - i) * row_words + c] = moved[i];",
            "CudaGather.*"),
+    Mutant("gather: stops where the first row is in its place", "gather.cu", "need_row[needs - 1] == needs - 1",
+           "need_row[0] == 0", "CudaGather.*"),
     # Visibility.
     Mutant("attention: sees one token too few", "attention.cu", "position < view.length;", "position < view.length - 1;",
            ATTENTION),
@@ -128,7 +133,7 @@ MUTANTS = (
            "const float weight = dev::Exp2(stats[i * stat_stride] - max);", "const float weight = 1.0f;", TILES),
     Mutant("tiles: merge divides by the last total", "attention_tiles.cu", "total += stats[i * stat_stride + 1] * weight;",
            "total = stats[i * stat_stride + 1] * weight;", TILES),
-    Mutant("tiles: counters stay", "attention_tiles.cu", "if (Thread() == 0) work.counters[item.merge] = 0;", "", TILES),
+    Mutant("tiles: counters stay", "attention_tiles.cu", "if (Thread() == 0) merging.counters[item.merge] = 0;", "", TILES),
     Mutant("tiles: the first block to arrive merges", "attention_tiles.cu",
            "if (*arrived + 1 != static_cast<uint32_t>(item.splits)) return;", "if (*arrived != 0) return;", TILES_SMALL,
            thread_sanitizer=True),  # the counter is zero again, so every block merges, the last one rightly
@@ -158,12 +163,14 @@ MUTANTS = (
            "a * cos.value[i] + b * sin.value[i]", "CudaRope.*"),
     Mutant("rope: q heads are stored as K", "rope.cu", "slot, head - args.q_heads) + offset", "slot, 0) + offset",
            "CudaRope.*"),
-    Mutant("rope: angles of the next position", "rope.cu", "int64_t{step.position[r]} * half",
-           "(int64_t{step.position[r]} + 1) * half", "CudaRope.*"),
+    Mutant("rope: angles of the next position", "rope.cu", "int64_t{step->position[r]} * half",
+           "(int64_t{step->position[r]} + 1) * half", "CudaRope.*"),
     Mutant("commit: source and destination change places", "commit.cu",
            "dev::StorePack(destination, dev::LoadPack<kPack>(source));",
            "dev::StorePack(const_cast<T*>(source), dev::LoadPack<kPack>(destination));", "CudaCommit.*"),
     Mutant("commit: only K", "commit.cu", "blockIdx.y % 2 != 0", "false", "CudaCommit.*"),
+    Mutant("commit: only as many copies as there are blocks", "commit.cu", "c += static_cast<int>(gridDim.x)", "c += count",
+           "CudaCommit.*"),
     Mutant("embed: the row behind the matrix counts as held", "embed.cu", "row < args.matrix_rows", "row <= args.matrix_rows",
            "CudaEmbed.*"),
     Mutant("embed: rows that are not held keep what was there", "embed.cu", "held ? row : 0) * args.columns;",
@@ -173,6 +180,22 @@ MUTANTS = (
            "Silu(dev::ToFloat(up.value[i])) * dev::ToFloat(gate.value[i])", "CudaSwiGlu.*"),
     Mutant("swiglu: overflows for large gates", "swiglu.cu", "return (gate >= 0.0f ? gate : gate * e) / (1.0f + e);",
            "const float f = expf(gate); return gate * f / (1.0f + f) + 0 * e;", "CudaSwiGlu.*"),
+    # Host code: graphs, padding, uploads.
+    Mutant("graphs: one is replayed for another size", "graph_cache.cc", "if (entry->list != list) continue;",
+           "if (entry->list.ops.size() != list.ops.size()) continue;", GRAPHS, program="cuda_backend_test"),
+    Mutant("graphs: one is replayed for other addresses", "device_op.h",
+           "bool operator==(const SwiGluOp&) const = default;",
+           "bool operator==(const SwiGluOp& o) const { return rows == o.rows && columns == o.columns; }", GRAPHS,
+           program="cuda_backend_test", units=("graph_cache.cc", "device_op.cc", "cuda_ops.cc", "cuda_backend.cc")),
+    Mutant("graphs: one is replayed after its block has moved", "graph_cache.cc", "if (entry->list != list) continue;",
+           "if (entry->list.ops != list.ops || entry->list.step.rows != list.step.rows) continue;", GRAPHS,
+           program="cuda_backend_test"),
+    Mutant("padding: rows write to a slot of a request", "step_upload.cc", "layout->Add(plan.slot, rows)",
+           "layout->Add(plan.slot, rows, kBlockSize)", GRAPHS, program="cuda_backend_test"),
+    Mutant("padding: the head is of as many rows as there are", "cuda_ops.cc", "rows_ = shape_.needs;",
+           "rows_ = static_cast<int64_t>(plan_->needs.size());", "*StepCostTest.Graphs*", program="cuda_device_test"),
+    Mutant("upload: the block of a queued copy is written", "upload_block.h", "next_ = 1 - next_;", "next_ = 0;",
+           "StepUploadTest.*", program="cuda_device_test", units=("step_upload.cc", "upload_block.cc")),
 )
 
 
@@ -197,6 +220,23 @@ def cuda_include(build):
     sys.exit(f"{build} was configured without the headers of the CUDA toolkit")
 
 
+def link_kernels(build, sanitize, objects, program):
+    tests = sorted((build / "tests/kernels/cuda/CMakeFiles/cuda_kernels_test.dir").rglob("*.o"))
+    libraries = [build / "tests/kernels/cuda/libcoppice_cuda_probe_sim.a",
+                 build / "kernels/cuda/device/libcoppice_cuda_kernels_sim.a", build / "kernels/cuda/device/libcoppice_simt.a",
+                 build / "kernels/cuda/libcoppice_cuda_plan.a", build / "base/libcoppice_base.a"]
+    return run(["g++", "-pthread", *sanitize, *objects, *tests, *libraries, "-lgmock", "-lgtest", "-lgtest_main", "-o", program])
+
+
+def link_as_built(build, name, objects, program):
+    """By the command of the build, with these objects before all others."""
+    command = run(["ninja", "-C", build, "-t", "commands", "-s", f"bin/{name}"]).stdout.strip().splitlines()[-1]
+    parts = [part for part in shlex.split(command) if part not in (":", "&&")]
+    parts[parts.index("-o") + 1] = str(program)
+    first = next(i for i, part in enumerate(parts) if part.endswith(".o"))
+    return run([*parts[:first], *objects, *parts[first:]], cwd=build)
+
+
 def survives(mutant, build):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -208,22 +248,21 @@ def survives(mutant, build):
             if not source.exists():
                 source = KERNELS / unit
             objects.append(folder / f"{unit}.o")
+            language = ["-x", "c++"] if unit.endswith(".cu") else []
             compiled = run(["g++", "-std=c++20", "-O1", "-fPIC", *sanitize, f"-I{folder}", f"-I{ROOT}", "-isystem",
-                            cuda_include(build), "-x", "c++", "-c", source, "-o", objects[-1]])
+                            cuda_include(build), *language, "-c", source, "-o", objects[-1]])
             if compiled.returncode != 0:
                 sys.exit(f"{mutant.name} does not compile:\n{compiled.stderr}")
-        tests = sorted((build / "tests/kernels/cuda/CMakeFiles/cuda_kernels_test.dir").rglob("*.o"))
-        libraries = [build / "kernels/cuda/device/libcoppice_cuda_kernels_sim.a",
-                     build / "kernels/cuda/device/libcoppice_simt.a", build / "kernels/cuda/libcoppice_cuda_plan.a",
-                     build / "base/libcoppice_base.a"]
         program = folder / "test"
-        linked = run(["g++", "-pthread", *sanitize, *objects, *tests, *libraries, "-lgmock", "-lgtest", "-lgtest_main", "-o",
-                      program])
+        if mutant.program == "cuda_kernels_test":
+            linked = link_kernels(build, sanitize, objects, program)
+        else:
+            linked = link_as_built(build, mutant.program, objects, program)
         if linked.returncode != 0:
             sys.exit(f"{mutant.name} does not link:\n{linked.stderr}")
         environment = {**os.environ, "DEV_ORDER": "random", "DEV_SEED": "7", "TSAN_OPTIONS": "halt_on_error=1 symbolize=0 exitcode=66"}
         try:
-            return run([program, f"--gtest_filter={mutant.tests}"], env=environment, timeout=600).returncode == 0
+            return run([program, f"--gtest_filter={mutant.tests}"], cwd=ROOT, env=environment, timeout=600).returncode == 0
         except subprocess.TimeoutExpired:
             return False  # a kernel that never ends
 

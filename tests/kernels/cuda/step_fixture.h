@@ -44,9 +44,10 @@ class TestStep {
  public:
   explicit TestStep(const StepPlan& plan) {
     const int rows = plan.rows();
-    view.token = Keep(plan.token);
-    view.position = Keep(plan.position);
-    view.slot = Keep(plan.slot);
+    DeviceStep step;
+    step.token = Keep(plan.token);
+    step.position = Keep(plan.position);
+    step.slot = Keep(plan.slot);
     std::vector<int32_t> segment(rows), prefix(rows), need_rows;
     for (size_t s = 0; s < plan.segments.size(); ++s) {
       for (int r = 0; r < plan.segments[s].rows; ++r) {
@@ -56,21 +57,24 @@ class TestStep {
       }
     }
     for (const RowNeed& need : plan.needs) need_rows.push_back(need.row);
-    view.segment = Keep(segment);
-    view.prefix_len = Keep(prefix);
-    view.chain_begin = Keep(plan.chain_begin);
-    view.chain = Keep(plan.chain);
-    view.table_begin = Keep(plan.table_begin);
-    view.table = Keep(plan.table);
-    view.need_row = Keep(need_rows);
+    step.segment = Keep(segment);
+    step.prefix_len = Keep(prefix);
+    step.chain_begin = Keep(plan.chain_begin);
+    step.chain = Keep(plan.chain);
+    step.table_begin = Keep(plan.table_begin);
+    step.table = Keep(plan.table);
+    step.need_row = Keep(need_rows);
     commits_ = std::make_unique<DeviceArray<KvCopy>>(plan.commits);
-    view.commits = commits_->data();
-    view.rows = rows;
-    view.needs = static_cast<int32_t>(plan.needs.size());
-    view.commit_count = static_cast<int32_t>(plan.commits.size());
+    step.commits = commits_->data();
+    step.rows = rows;
+    step.needs = static_cast<int32_t>(plan.needs.size());
+    step.commit_count = static_cast<int32_t>(plan.commits.size());
+    step_ = std::make_unique<DeviceArray<DeviceStep>>(std::vector<DeviceStep>{step});
+    view = {step_->data(), step.rows, step.needs};
   }
+  DeviceStep& arrays() { return (*step_)[0]; }
 
-  DeviceStep view;
+  StepView view;
 
  private:
   const int32_t* Keep(const std::vector<int32_t>& values) {
@@ -79,6 +83,7 @@ class TestStep {
   }
   std::vector<std::unique_ptr<DeviceArray<int32_t>>> arrays_;
   std::unique_ptr<DeviceArray<KvCopy>> commits_;
+  std::unique_ptr<DeviceArray<DeviceStep>> step_;
 };
 
 }  // namespace coppice::kernels::cuda

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "base/check.h"
 #include "kernels/cpu/float16.h"
@@ -16,30 +17,33 @@ class TestCpu : public TestBackend {
   explicit TestCpu(bool always_list) {
     backend_ = MakeBackend({"cpu", &threads_, communicator_.get(), always_list}).value();
   }
-  Tensor Put(const std::vector<float>& values, int64_t columns, DType dtype) override {
-    const int64_t rows = static_cast<int64_t>(values.size()) / columns;
-    const Tensor tensor = backend_->Allocate(rows, columns, DType::kF32).value();
-    const std::vector<float> rounded = Rounded(values, dtype);
+  void Overwrite(const Tensor& tensor, const std::vector<float>& values) override {
+    const std::vector<float> rounded = Rounded(values, dtype_of_.at(tensor.data));
     std::memcpy(tensor.data, rounded.data(), rounded.size() * sizeof(float));
-    return tensor;
   }
   std::vector<float> Read(const Tensor& tensor) override {
     const auto* values = static_cast<const float*>(tensor.data);
     return {values, values + tensor.rows * tensor.columns};
   }
+
+ private:
+  Tensor New(int64_t rows, int64_t columns, DType dtype) override {
+    const Tensor tensor = backend_->Allocate(rows, columns, DType::kF32).value();
+    dtype_of_[tensor.data] = dtype;
+    return tensor;
+  }
+  std::map<const void*, DType> dtype_of_;  // whose values a tensor holds
 };
 
 class TestCuda : public TestBackend {
  public:
-  explicit TestCuda(bool always_list) {
-    backend_ = MakeBackend({"cuda", &threads_, communicator_.get(), always_list}).value();
+  TestCuda(bool always_list, bool graphs) {
+    backend_ = MakeBackend({"cuda", &threads_, communicator_.get(), always_list, graphs}).value();
   }
-  Tensor Put(const std::vector<float>& values, int64_t columns, DType dtype) override {
-    const int64_t rows = static_cast<int64_t>(values.size()) / columns;
-    const Tensor tensor = backend_->Allocate(rows, columns, dtype).value();
-    const size_t bytes = values.size() * DTypeSize(dtype);
+  void Overwrite(const Tensor& tensor, const std::vector<float>& values) override {
+    const size_t bytes = values.size() * DTypeSize(tensor.dtype);
     const auto staging = cuda::PinnedBuffer::Allocate(bytes, "a test").value();
-    if (dtype == DType::kF32) {
+    if (tensor.dtype == DType::kF32) {
       std::memcpy(staging.data(), values.data(), bytes);
     } else {
       auto* bits = reinterpret_cast<uint16_t*>(staging.data());
@@ -47,7 +51,6 @@ class TestCuda : public TestBackend {
     }
     COPPICE_CHECK(stream_.CopyToDevice(tensor.data, staging.data(), bytes, "a test").ok());
     COPPICE_CHECK(stream_.Synchronize("a test").ok());
-    return tensor;
   }
   std::vector<float> Read(const Tensor& tensor) override {
     std::vector<float> values(tensor.rows * tensor.columns);
@@ -65,14 +68,24 @@ class TestCuda : public TestBackend {
   }
 
  private:
+  Tensor New(int64_t rows, int64_t columns, DType dtype) override {
+    return backend_->Allocate(rows, columns, dtype).value();
+  }
   cuda::DeviceStream stream_ = cuda::DeviceStream::Create("a test").value();
 };
 
 }  // namespace
 
-std::unique_ptr<TestBackend> TestBackend::Make(const std::string& kind, bool always_list) {
+std::unique_ptr<TestBackend> TestBackend::Make(const std::string& kind, bool always_list,
+                                               bool graphs) {
   if (kind == "cpu") return std::make_unique<TestCpu>(always_list);
-  return std::make_unique<TestCuda>(always_list);
+  return std::make_unique<TestCuda>(always_list, graphs);
+}
+
+Tensor TestBackend::Put(const std::vector<float>& values, int64_t columns, DType dtype) {
+  const Tensor tensor = New(static_cast<int64_t>(values.size()) / columns, columns, dtype);
+  Overwrite(tensor, values);
+  return tensor;
 }
 
 Tensor TestBackend::Poisoned(int64_t rows, int64_t columns, DType dtype) {

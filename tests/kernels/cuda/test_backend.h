@@ -16,19 +16,25 @@ namespace coppice::kernels {
 
 class TestBackend {
  public:
-  static std::unique_ptr<TestBackend> Make(const std::string& kind, bool always_list = false);
+  // always_list, graphs: BackendOptions.
+  static std::unique_ptr<TestBackend> Make(const std::string& kind, bool always_list = false,
+                                           bool graphs = true);
   virtual ~TestBackend() = default;
 
   Backend* get() const { return backend_.get(); }
   Backend* operator->() const { return backend_.get(); }
   // values [rows, columns] as activations of this type. The CPU backend keeps them as f32, with the
   // values that the type can hold.
-  virtual Tensor Put(const std::vector<float>& values, int64_t columns, DType dtype) = 0;
+  Tensor Put(const std::vector<float>& values, int64_t columns, DType dtype);
+  // Of a tensor that Put made.
+  virtual void Overwrite(const Tensor& tensor, const std::vector<float>& values) = 0;
   // rows * columns values that are NaN.
   Tensor Poisoned(int64_t rows, int64_t columns, DType dtype);
   virtual std::vector<float> Read(const Tensor& tensor) = 0;
 
  protected:
+  virtual Tensor New(int64_t rows, int64_t columns, DType dtype) = 0;
+
   ThreadTeam threads_{2};
   std::unique_ptr<comm::Communicator> communicator_ = comm::MakeSingleCommunicator();
   std::unique_ptr<Backend> backend_;

@@ -1,0 +1,99 @@
+#include "kernels/cuda/device_op.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "kernels/cuda/device_error.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+// The error of the last launch, if it failed. layer: -1 = of none.
+absl::Status Launched(absl::string_view kernel, int layer = -1) {
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return absl::OkStatus();
+  const std::string of_layer = layer < 0 ? "" : absl::StrCat(" of layer ", layer);
+  return CudaStatus(error, "kernel launch", absl::StrCat(kernel, of_layer));
+}
+
+class Launcher {
+ public:
+  Launcher(const OpList& list, CublasMatMul* products, cudaStream_t stream)
+      : step_(list.step), work_(list.work), products_(products), stream_(stream) {}
+
+  absl::Status operator()(const CommitOp& op) const {
+    CommitKv(step_, op.pool, stream_);
+    return Launched("commit of KV");
+  }
+  absl::Status operator()(const EmbedArgs& args) const {
+    Embed(step_, args, stream_);
+    return Launched("embedding");
+  }
+  absl::Status operator()(const AddNormArgs& args) const {
+    AddNorm(args, stream_);
+    return Launched("norm");
+  }
+  absl::Status operator()(const ProductOp& op) const {
+    const MatMulArgs& args = op.args;
+    COPPICE_RETURN_IF_ERROR(products_->Enqueue(args));
+    if (op.bias == nullptr) return absl::OkStatus();
+    AddBias(args.y, args.y_type, op.bias, args.rows, args.outputs, stream_);
+    return Launched("bias");
+  }
+  absl::Status operator()(const RopeOp& op) const {
+    RopeAndStoreKv(step_, op.args, op.pool, stream_);
+    return Launched("rotary positions", op.args.layer);
+  }
+  absl::Status operator()(const AttentionOp& op) const {
+    if (op.tiled) {
+      TiledAttention(step_, op.args, work_, op.pool, stream_);
+    } else {
+      Attention(step_, op.args, op.pool, stream_);
+    }
+    return Launched("attention", op.args.layer);
+  }
+  absl::Status operator()(const SwiGluOp& op) const {
+    SwiGlu(op.gate_up, op.out, op.dtype, op.rows, op.columns, stream_);
+    return Launched("SwiGLU");
+  }
+  absl::Status operator()(const GatherOp& op) const {
+    GatherRows(step_, op.values, op.row_bytes, stream_);
+    return Launched("gather of rows");
+  }
+
+ private:
+  const StepView& step_;
+  const WorkView& work_;
+  CublasMatMul* const products_;
+  const cudaStream_t stream_;
+};
+
+}  // namespace
+
+absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, CublasMatMul* products,
+                       DeviceStream* stream) {
+  const Launcher launcher(list, products, stream->get());
+  for (const DeviceOp& op : ops) COPPICE_RETURN_IF_ERROR(std::visit(launcher, op));
+  return absl::OkStatus();
+}
+
+int64_t CountLaunches(const OpList& list) {
+  const auto classes =
+      kTileClasses - std::count(std::begin(list.work.blocks), std::end(list.work.blocks), 0);
+  int64_t launches = 0;
+  for (const DeviceOp& op : list.ops) {
+    const auto* product = std::get_if<ProductOp>(&op);
+    const auto* attention = std::get_if<AttentionOp>(&op);
+    if (product != nullptr) {
+      launches += product->bias == nullptr ? 1 : 2;
+    } else {
+      launches += attention != nullptr && attention->tiled ? classes : 1;
+    }
+  }
+  return launches;
+}
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,84 @@
+// What a pass enqueues, as data: each op with all that its launch is given. A step's ops are recorded
+// first and launched afterwards, one by one or by a graph; two equal lists launch the same. No op
+// holds anything of one plan. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/cublas_matmul.h"
+#include "kernels/cuda/device_stream.h"
+#include "kernels/cuda/launch.h"
+
+namespace coppice::kernels::cuda {
+
+struct CommitOp {
+  DevicePool pool;
+
+  bool operator==(const CommitOp&) const = default;
+};
+
+struct ProductOp {
+  MatMulArgs args;
+  const float* bias = nullptr;  // [outputs], or null
+
+  bool operator==(const ProductOp&) const = default;
+};
+
+struct RopeOp {
+  RopeArgs args;
+  DevicePool pool;
+
+  bool operator==(const RopeOp&) const = default;
+};
+
+struct AttentionOp {
+  AttentionArgs args;
+  DevicePool pool;
+  bool tiled = false;
+
+  bool operator==(const AttentionOp&) const = default;
+};
+
+struct SwiGluOp {
+  const void* gate_up = nullptr;
+  void* out = nullptr;
+  DType dtype = DType::kBF16;
+  int64_t rows = 0, columns = 0;
+
+  bool operator==(const SwiGluOp&) const = default;
+};
+
+struct GatherOp {
+  void* values = nullptr;
+  int64_t row_bytes = 0;
+
+  bool operator==(const GatherOp&) const = default;
+};
+
+using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, ProductOp, RopeOp, AttentionOp,
+                              SwiGluOp, GatherOp>;
+
+// Ops that are enqueued together, and what their launches are given of the step. Equal lists are
+// equal launches: a graph of one serves the other.
+struct OpList {
+  StepView step;  // compared first: lists of other sizes are told apart here
+  WorkView work;
+  std::vector<DeviceOp> ops;
+
+  bool operator==(const OpList&) const = default;
+};
+
+// Enqueues some of the list's ops in order, one launch or product each. Stops at the first that
+// fails, and names it.
+absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, CublasMatMul* products,
+                       DeviceStream* stream);
+
+// How many kernels and products that enqueues.
+int64_t CountLaunches(const OpList& list);
+
+}  // namespace coppice::kernels::cuda
