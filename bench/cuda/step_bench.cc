@@ -153,7 +153,7 @@ absl::StatusOr<int64_t> StepBench::CountLaunches(const StepPlan& plan,
   kernels::cuda::StepUpload upload;
   COPPICE_RETURN_IF_ERROR(upload.Upload(plan, shape, ops.work(), stream_));
   COPPICE_RETURN_IF_ERROR(stream_->Synchronize("the plan of a step"));
-  return kernels::cuda::CountLaunches({ops.Take(), upload.step(), upload.work()});
+  return kernels::cuda::CountLaunches({upload.step(), upload.work(), ops.Take()});
 }
 
 }  // namespace

@@ -217,11 +217,11 @@ absl::Status CudaBackend::Start(const StepPlan& plan, Pass* pass) {
 // Two graphs rather than one with an event in it: the host may then ask for the event as for any
 // other, and bodies of many sizes share the few heads.
 absl::Status CudaBackend::Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head) {
-  COPPICE_RETURN_IF_ERROR(EnqueueBody({std::move(body), upload_.step(), upload_.work()}));
+  COPPICE_RETURN_IF_ERROR(EnqueueBody({upload_.step(), upload_.work(), std::move(body)}));
   body_mark_ = parts_.marks.added();
   StepView head_step = upload_.step();
   head_step.rows = 0;  // the head knows of needs alone
-  COPPICE_RETURN_IF_ERROR(EnqueueHead({std::move(head), head_step, {}}));
+  COPPICE_RETURN_IF_ERROR(EnqueueHead({head_step, {}, std::move(head)}));
   return parts_.marks.Add(parts_.stream, kStepName);
 }
 

@@ -75,9 +75,9 @@ using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, ProductOp, RopeO
 // Ops that are enqueued together, and what their launches are given of the step. Equal lists are
 // equal launches: a graph of one serves the other.
 struct OpList {
-  std::vector<DeviceOp> ops;
-  StepView step;
+  StepView step;  // compared first: lists of other sizes are told apart here
   WorkView work;
+  std::vector<DeviceOp> ops;
 
   bool operator==(const OpList&) const = default;
 };

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -81,6 +82,27 @@ TEST_P(BackendGraphTest, ShortlistsAndFetchesOfTheSameBits) {
     if (got == nullptr || want == nullptr) return;
     for (const int need : fetch.fetch)
       ExpectSameBits(got->Whole(need), want->Whole(need), absl::StrCat("fetch ", i, " ", need));
+  }
+}
+
+TEST_P(BackendGraphTest, StepsOfEverySizeOfBucketAndBeyond) {
+  constexpr int kMaxRows = 513;
+  SmallDecoder graphs(TestBackend::Make("cuda"), GetParam(), kMaxRows);
+  SmallDecoder cpu(TestBackend::Make("cpu"), GetParam(), kMaxRows);
+  const double tolerance = GetParam() == DType::kF32 ? 1e-4 : 1.5e-1;
+  for (const int rows : {1, 2, 3, 40, 41, 512, 513}) {
+    const StepPlan plan = PrefillPlan(rows, std::min(rows, 2));
+    const StepRows* reference = cpu.Run(plan);
+    for (int run = 0; run < (rows < 100 ? 3 : rows == 512 ? 2 : 1); ++run) {
+      const StepRows* got = graphs.Run(plan);
+      if (got == nullptr || reference == nullptr) return;
+      for (int need = 0; need < static_cast<int>(plan.needs.size()); ++need) {
+        EXPECT_LT(RelativeDistance({got->Whole(need).begin(), got->Whole(need).end()},
+                                   {reference->Whole(need).begin(), reference->Whole(need).end()}),
+                  tolerance)
+            << rows << " rows, run " << run << ", need " << need;
+      }
+    }
   }
 }
 

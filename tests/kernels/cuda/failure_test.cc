@@ -182,7 +182,7 @@ TEST_F(FailureTest, EveryCallInTurn) {
   for (const char* purpose :
        {"a weight of ", "a gain of ", "the bias of ", "a KV pool of ", "a rotary table of ",
         "a tensor BF16 [16, ", "the workspace of cuBLASLt", "the plan of a step",
-        "the CUDA backend: ", "partial results of attention", "a product of 8 rows by ",
+        "partial results of attention", "the CUDA backend: ", "a product of 8 rows by ",
         "embedding: ", "attention of layer 0", "commit of KV", "the logits of a step",
         "the body of a step: ", "the step on the device: ",
         "the head of a step of 2 needs: cudaGraphLaunch"})

@@ -19,7 +19,7 @@ constexpr size_t kMostRequests = 6;
 
 }  // namespace
 
-SmallDecoder::SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype)
+SmallDecoder::SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype, int max_rows)
     : backend_(std::move(backend)), dtype_(dtype) {
   model::DecoderParts parts;
   model::ModelConfig& config = parts.config;
@@ -35,7 +35,7 @@ SmallDecoder::SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype)
   config.rope.max_positions = kMaxPositions;
   parts.plan = model::MakeShardPlan(config, 0, 1).value();
   parts.dtype = dtype;
-  parts.max_rows = kMaxRows;
+  parts.max_rows = max_rows;
   parts.weights.embedding = Matrix(kVocab, kHidden);
   parts.weights.final_norm = Gain();
   for (int layer = 0; layer < kLayers; ++layer) {
@@ -75,6 +75,20 @@ const StepRows* SmallDecoder::Run(const StepPlan& plan) {
   const absl::StatusOr<const StepRows*> rows = backend()->Wait();
   EXPECT_TRUE(rows.ok()) << rows.status();
   return rows.ok() ? *rows : nullptr;
+}
+
+StepPlan PrefillPlan(int rows, int needs) {
+  StepPlan plan = PlanOfRows(rows);
+  plan.segments = {{0, rows, rows}};
+  for (int row = 0; row < rows; ++row) {
+    plan.token[row] = row * 7 % SmallDecoder::kVocab;
+    plan.position[row] = row;
+    plan.slot[row] = kBlockSize + row;
+    if (row % kBlockSize == 0) plan.table.push_back(1 + row / kBlockSize);
+    if (row >= rows - needs) plan.needs.push_back({.row = row});
+  }
+  plan.table_begin = {0, static_cast<int32_t>(plan.table.size())};
+  return plan;
 }
 
 RandomSteps::RandomSteps(uint64_t seed)

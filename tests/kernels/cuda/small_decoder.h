@@ -19,10 +19,10 @@ namespace coppice::kernels {
 // 16, biases on q, k and v.
 class SmallDecoder {
  public:
-  static constexpr int kVocab = 600, kMaxRows = 100, kMaxPositions = 512;
+  static constexpr int kVocab = 600, kMaxRows = 100, kMaxPositions = 1024;
   static constexpr int64_t kBlocks = 200;
 
-  SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype);
+  SmallDecoder(std::unique_ptr<TestBackend> backend, DType dtype, int max_rows = kMaxRows);
 
   Backend* backend() const { return backend_->get(); }
   Pass* pass() const { return decoder_.get(); }
@@ -39,6 +39,9 @@ class SmallDecoder {
   std::unique_ptr<KvPool> pool_;
   std::unique_ptr<model::Decoder> decoder_;
 };
+
+// The first `rows` tokens of a request, the last `needs` of which have a need.
+StepPlan PrefillPlan(int rows, int needs);
 
 // Plans that pass CheckPlan, for decoders as above. Every plan must be run, in order.
 class RandomSteps {

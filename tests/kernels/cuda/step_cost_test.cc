@@ -32,19 +32,6 @@ class StepCostTest : public testing::TestWithParam<DType> {
     cost.bytes_down -= before.bytes_down;
     return cost;
   }
-  // Prefill rows of one request, the last `needs` of which have a need.
-  static StepPlan Prefill(int rows, int needs) {
-    StepPlan plan = PlanOfRows(rows);
-    plan.segments = {{0, rows, rows}};
-    for (int row = 0; row < rows; ++row) {
-      plan.position[row] = row;
-      plan.slot[row] = kBlockSize + row;
-      if (row % kBlockSize == 0) plan.table.push_back(1 + row / kBlockSize);
-      if (row >= rows - needs) plan.needs.push_back({.row = row});
-    }
-    plan.table_begin = {0, static_cast<int32_t>(plan.table.size())};
-    return plan;
-  }
 };
 
 INSTANTIATE_TEST_SUITE_P(Types, StepCostTest, testing::Values(DType::kF32, DType::kBF16),
@@ -54,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Types, StepCostTest, testing::Values(DType::kF32, DType
 TEST_P(StepCostTest, OneCopyUpOneCopyDownAndTwoLaunches) {
   SmallDecoder graphs(TestBackend::Make("cuda"), GetParam());
   SmallDecoder single(TestBackend::Make("cuda", false, /*graphs=*/false), GetParam());
-  const StepPlan plan = Prefill(11, 3);
+  const StepPlan plan = PrefillPlan(11, 3);
   const fake::WorkCounts by_graph = CostOfRun(3, &graphs, plan);
   EXPECT_EQ(by_graph.graph_launches, 2);
   EXPECT_EQ(by_graph.launches, 0);
@@ -72,21 +59,31 @@ TEST_P(StepCostTest, OneCopyUpOneCopyDownAndTwoLaunches) {
 
 TEST_P(StepCostTest, GraphsComeWithTheSecondStepOfASize) {
   SmallDecoder graphs(TestBackend::Make("cuda"), GetParam());
-  const fake::WorkCounts first = CostOfRun(1, &graphs, Prefill(11, 3));
+  const fake::WorkCounts first = CostOfRun(1, &graphs, PrefillPlan(11, 3));
   EXPECT_EQ(first.launches, 26);
   EXPECT_EQ(first.recorded, 0);
-  const fake::WorkCounts second = CostOfRun(1, &graphs, Prefill(11, 3));
+  const fake::WorkCounts second = CostOfRun(1, &graphs, PrefillPlan(11, 3));
   EXPECT_EQ(second.launches, 0);
   EXPECT_EQ(second.recorded, 26);
   EXPECT_EQ(second.graph_launches, 2);
   // Other rows and needs of the same buckets: 16 and 4.
-  const fake::WorkCounts alike = CostOfRun(1, &graphs, Prefill(15, 4));
+  const fake::WorkCounts alike = CostOfRun(1, &graphs, PrefillPlan(15, 4));
   EXPECT_EQ(alike.recorded + alike.launches, 0);
   EXPECT_EQ(alike.graph_launches, 2);
   // Of another body and the same head.
-  const fake::WorkCounts larger = CostOfRun(1, &graphs, Prefill(17, 4));
+  const fake::WorkCounts larger = CostOfRun(1, &graphs, PrefillPlan(17, 4));
   EXPECT_EQ(larger.launches, 24);
   EXPECT_EQ(larger.graph_launches, 1);
+}
+
+// The body of a large step is launched as it is; its head may be one of a bucket.
+TEST_P(StepCostTest, StepsBeyondTheLastBucketHaveNoGraphOfTheBody) {
+  SmallDecoder graphs(TestBackend::Make("cuda"), GetParam(), /*max_rows=*/600);
+  const fake::WorkCounts cost = CostOfRun(2, &graphs, PrefillPlan(576, 3));  // 9 tiles
+  EXPECT_EQ(cost.launches, 24);
+  EXPECT_EQ(cost.recorded, 2);
+  EXPECT_EQ(cost.graph_launches, 1);
+  EXPECT_EQ(cost.copies_up, 1);
 }
 
 TEST_P(StepCostTest, CommitsAloneAreOneLaunch) {
@@ -120,14 +117,7 @@ TEST(StepProgressTest, PartsAreSeenWhenTheyAreDone) {
       Tensor New(int64_t, int64_t, DType) override { return {}; }
     };
     SmallDecoder decoder(std::make_unique<Tested>(options), DType::kF32);
-    const StepPlan plan = [] {
-      StepPlan p = PlanOfRows(2);
-      p.segments = {{0, 2, 2}};
-      p.table = {1};
-      p.table_begin = {0, 1};
-      p.needs = {{.row = 1}};
-      return p;
-    }();
+    const StepPlan plan = PrefillPlan(2, 1);
     for (int i = 0; i < 3; ++i) {
       parts = 0;
       ASSERT_TRUE(decoder.backend()->Submit(plan, decoder.pass()).ok());
