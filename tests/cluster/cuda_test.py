@@ -104,18 +104,23 @@ class Cuda(unittest.TestCase):
             _, status, _, errors = run_launcher([launcher, *up, *at, "--backend", "gpu"])
             self.assertEqual(status, 2)
             self.assertIn("--backend must be cpu or cuda, got 'gpu'", errors)
+            _, status, _, errors = run_launcher([launcher, *up, *at, "--communicator", "mpi"])
+            self.assertEqual(status, 2)
+            self.assertIn("--communicator must be auto, nccl or host, got 'mpi'", errors)
             _, status, _, errors = run_launcher([launcher, *up, *at, "--preset", "none-such"])
             self.assertEqual(status, 1)
             self.assertIn("build/none-such/bin/coppice-coordinator is missing", errors)
             self.assertIn("deploy/build.sh none-such", errors)
             preset = ["--preset", BIN.parent.name] if BIN == ROOT / "build" / BIN.parent.name / "bin" else []
-            _, status, output, errors = run_launcher([launcher, *up, *at, "--backend", "cuda", *preset])
+            ranks = ["--tp", 2, "--communicator", "host"]
+            _, status, output, errors = run_launcher([launcher, *up, *at, "--backend", "cuda", *ranks, *preset])
             self.assertEqual(status, 0, output + errors)
             try:
                 body = dict(prompt=PROMPTS[0], max_tokens=4, temperature=0)
                 self.assertTrue(ApiClient(port).complete(body)["choices"][0]["text"])
                 logs = [pathlib.Path(state, name).read_text() for name in ("replica-0.log", "draft-0.log")]
                 self.assertTrue(all("cuda simulated device" in log for log in logs), json.dumps(logs))
+                self.assertEqual(logs[0].count("sums through the host\n"), 2, logs[0])
             finally:
                 self.assertEqual(run_launcher([launcher, "down", *at])[1], 0)
 
