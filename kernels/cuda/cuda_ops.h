@@ -27,7 +27,7 @@ class CudaOps final : public Ops {
   };
 
   // collectives: of several ranks, else nullptr.
-  CudaOps(const DeviceFacts& device, DeviceCollectives* collectives)
+  explicit CudaOps(const DeviceFacts& device, DeviceCollectives* collectives = nullptr)
       : device_(device), collectives_(collectives) {}
 
   // Starts to record a step of this shape. plan must live until the step has run.
