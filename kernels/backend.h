@@ -60,7 +60,7 @@ struct MatrixSource {
 };
 
 // KV pool of one rank: for each layer K and V, [block][kv_head][kBlockSize][head_dim], stored as
-// f32 or bf16. Slot s is place s % kBlockSize of block s / kBlockSize. Block 0 is the sink, which
+// one type. Slot s is place s % kBlockSize of block s / kBlockSize. Block 0 is the sink, which
 // is never read.
 struct KvPoolShape {
   int layers = 0;
@@ -158,10 +158,12 @@ class Backend {
   // Whether the bits of a row depend only on its own inputs: not on the other rows of the step, the
   // number of threads, or the place of its context in the KV pool.
   virtual bool batch_invariant() const = 0;
+  // Whether weights and KV may be kept in this type.
+  virtual bool stores(DType dtype) const = 0;
 
-  // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype: kF32 or
-  // kBF16. bias [rows] or empty. ResourceExhausted when memory runs out; InvalidArgument names what
-  // does not match.
+  // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype. bias
+  // [rows] or empty. ResourceExhausted when memory runs out; InvalidArgument names what does not
+  // match, and the weight that is too large for F16.
   virtual absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked,
                                                        DType dtype, std::vector<float> bias) = 0;
   virtual absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) = 0;

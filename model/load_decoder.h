@@ -13,9 +13,9 @@
 namespace coppice::model {
 
 struct LoadOptions {
-  std::string dir;             // Hugging Face folder
-  std::string dtype = "auto";  // auto (the checkpoint's; F16 becomes F32), f32, bf16
-  int max_rows = 512;          // of a step
+  std::string dir;                                // Hugging Face folder
+  std::string dtype = "auto";                     // auto (the checkpoint's), f32, bf16, f16
+  int max_rows = 512;                             // of a step
   std::function<void(double fraction)> progress;  // 0..1, may be empty
   std::function<void()> on_layer;                 // of DecoderParts
 };

@@ -32,6 +32,7 @@ class CpuBackend final : public Backend {
                         team_->count() == 1 ? " thread" : " threads");
   }
   bool batch_invariant() const override { return true; }
+  bool stores(DType dtype) const override { return dtype != DType::kF16; }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override {

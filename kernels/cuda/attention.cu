@@ -165,11 +165,9 @@ void Attention(const DeviceStep& step, const AttentionArgs& args, const DevicePo
                cudaStream_t stream) {
   if (step.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(step.rows) * static_cast<unsigned>(args.q_heads));
-  WithType(args.dtype, [&](auto activation) {
-    WithType(pool.dtype, [&](auto element) {
-      dev::Launch(KernelOf<decltype(activation), decltype(element)>(pool.head_dim), grid,
-                  dim3(kThreads), 0, stream, step, args, pool);
-    });
+  WithTypes(args.dtype, pool.dtype, [&](auto activation, auto element) {
+    dev::Launch(KernelOf<decltype(activation), decltype(element)>(pool.head_dim), grid,
+                dim3(kThreads), 0, stream, step, args, pool);
   });
 }
 

@@ -28,9 +28,8 @@ DEV_KERNEL void CopySlots(DeviceStep step, DevicePool pool) {
 void CommitKv(const DeviceStep& step, const DevicePool& pool, cudaStream_t stream) {
   if (step.commit_count == 0) return;
   const dim3 grid(static_cast<unsigned>(step.commit_count), static_cast<unsigned>(2 * pool.layers));
-  WithType(pool.dtype, [&](auto element) {
-    dev::Launch(CopySlots<decltype(element)>, grid, dim3(kThreads), 0, stream, step, pool);
-  });
+  const auto kernel = pool.dtype == DType::kF32 ? CopySlots<uint32_t> : CopySlots<uint16_t>;
+  dev::Launch(kernel, grid, dim3(kThreads), 0, stream, step, pool);
 }
 
 }  // namespace coppice::kernels::cuda

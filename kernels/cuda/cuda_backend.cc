@@ -49,6 +49,7 @@ class CudaBackend final : public Backend {
     return absl::StrCat("cuda ", parts_.facts.description);
   }
   bool batch_invariant() const override { return false; }
+  bool stores(DType) const override { return true; }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override;
@@ -113,10 +114,8 @@ absl::StatusOr<std::unique_ptr<Weight>> CudaBackend::Pack(absl::Span<const Matri
 absl::StatusOr<Tensor> CudaBackend::Allocate(int64_t rows, int64_t columns, DType dtype) {
   const std::string what =
       absl::StrCat("a tensor ", DTypeName(dtype), " [", rows, ", ", columns, "]");
-  if (dtype == DType::kF16 || rows <= 0 || columns <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, ": the CUDA backend computes on F32 and BF16, sizes must be positive"));
-  }
+  if (rows <= 0 || columns <= 0)
+    return absl::InvalidArgumentError(absl::StrCat(what, ": sizes must be positive"));
   COPPICE_ASSIGN_OR_RETURN(
       DeviceBuffer buffer,
       DeviceBuffer::Allocate(static_cast<size_t>(rows) * columns * DTypeSize(dtype), what));

@@ -110,6 +110,7 @@ void CudaOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPoo
   const auto& table = static_cast<const CudaRopeTable&>(rope);
   CheckRows(qkv, qkv.columns);
   COPPICE_CHECK(rope.head_dim == shape.head_dim);
+  COPPICE_CHECK(CanStoreKv(qkv.dtype, shape.dtype));
   COPPICE_CHECK(layer >= 0 && layer < shape.layers);
   cuda::RopeAndStoreKv(
       step_,
@@ -124,14 +125,15 @@ void CudaOps::Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) {
   const int q_heads = QHeads(qkv, shape);
   CheckRows(qkv, qkv.columns);
   CheckRows(out, int64_t{q_heads} * shape.head_dim);
-  COPPICE_CHECK(qkv.dtype == out.dtype);
+  COPPICE_CHECK(qkv.dtype == out.dtype && CanStoreKv(qkv.dtype, shape.dtype));
   COPPICE_CHECK(layer >= 0 && layer < shape.layers);
   const DevicePool device_pool = PoolOf(pool);
   const AttentionArgs args = {qkv.data, out.data, qkv.dtype, q_heads, layer};
   const int group = q_heads / shape.kv_heads;
-  if (!CanTileAttention(qkv.dtype, device_pool) || group > kTileRows[kTileClasses - 1]) {
+  const int classes = TileClasses(qkv.dtype, device_pool, device_.block_shared_bytes);
+  if (classes == 0 || group > kTileRows[classes - 1]) {
     cuda::Attention(step_, args, device_pool, stream_->get());
-  } else if (MakeWork(device_pool, q_heads)) {
+  } else if (MakeWork(device_pool, q_heads, classes)) {
     TiledAttention(step_, args, work_.work(), device_pool, stream_->get());
   } else {
     return;
@@ -139,12 +141,13 @@ void CudaOps::Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) {
   Launched("attention", layer);
 }
 
-bool CudaOps::MakeWork(const DevicePool& pool, int q_heads) {
+bool CudaOps::MakeWork(const DevicePool& pool, int q_heads, int classes) {
   if (work_made_) return true;
   WorkShape shape;
   shape.group = q_heads / pool.kv_heads;
   shape.kv_heads = pool.kv_heads;
   shape.head_dim = pool.head_dim;
+  shape.classes = classes;
   for (int c = 0; c < kTileClasses; ++c) {
     shape.workers[c] = device_.multiprocessors *
                        TileBlocksPerMultiprocessor(c, pool.head_dim, device_.shared_bytes);

@@ -51,9 +51,9 @@ class CudaOps final : public Ops {
   // Takes the error of a launch, if it failed. layer: -1 = of none.
   void Launched(absl::string_view kernel, int layer = -1);
 
-  // The work list of this step, for a pool and query heads that are those of every layer. False
-  // after an error.
-  bool MakeWork(const DevicePool& pool, int q_heads);
+  // The work list of this step, for a pool and query heads that are those of every layer, of so many
+  // classes. False after an error.
+  bool MakeWork(const DevicePool& pool, int q_heads, int classes);
 
   const DeviceFacts device_;
   DeviceStream* const stream_;

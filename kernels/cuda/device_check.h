@@ -11,7 +11,8 @@ namespace coppice::kernels::cuda {
 struct DeviceFacts {
   std::string description;  // "NVIDIA H100 80GB HBM3, 79 GiB"
   int multiprocessors = 0;
-  int64_t shared_bytes = 0;  // of a multiprocessor
+  int64_t shared_bytes = 0;        // of a multiprocessor
+  int64_t block_shared_bytes = 0;  // of a block, at most
 };
 // Makes the first device the current one. FailedPrecondition says in one sentence what is missing.
 absl::StatusOr<DeviceFacts> UseDevice();

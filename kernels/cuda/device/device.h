@@ -8,14 +8,17 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace coppice::kernels::cuda::dev {
 using bf16 = __nv_bfloat16;
+using f16 = __half;
 inline constexpr unsigned kFullWarp = 0xffffffffu;
 inline constexpr int kWarpSize = 32;
 }  // namespace coppice::kernels::cuda::dev
@@ -37,16 +40,26 @@ inline constexpr int kWarpSize = 32;
 
 namespace coppice::kernels::cuda::dev {
 
-// d += a b, a [16, 16] bf16 row-major, b [16, 8] bf16, d [16, 8] f32, spread over the warp: lane l,
+// d += a b, a [16, 16] of T row-major, b [16, 8] of T, d [16, 8] f32, spread over the warp: lane l,
 // g = l / 4, t = l % 4, holds of d rows g, g + 8, columns 2t, 2t + 1; of a the pairs (g, 2t),
 // (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8) along columns; of b the pairs (2t, g), (2t + 8, g)
-// along rows.
-DEV_FUNCTION void MmaBf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+// along rows. T: bf16 or f16.
+template <class T>
+DEV_FUNCTION void Mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    static_assert(std::is_same_v<T, f16>);
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
 }
 
 DEV_FUNCTION uint32_t SharedAddress(const void* p) {
@@ -124,21 +137,26 @@ namespace coppice::kernels::cuda::dev {
 
 DEV_FUNCTION float ToFloat(float value) { return value; }
 DEV_FUNCTION float ToFloat(bf16 value) { return __bfloat162float(value); }
+DEV_FUNCTION float ToFloat(f16 value) { return __half2float(value); }
 
-// Round to nearest, ties to even.
+// Round to nearest, ties to even. f16 is infinite from 65520 on.
 template <class T>
 DEV_FUNCTION T FromFloat(float value) {
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (std::is_same_v<T, bf16>) {
     return __float2bfloat16_rn(value);
+  } else if constexpr (std::is_same_v<T, f16>) {
+    return __float2half_rn(value);
   } else {
     return value;
   }
 }
 
-// Two values as the fragments of MmaBf16 hold them: the first in the low half.
-DEV_FUNCTION uint32_t PackBf16(float low, float high) {
-  return static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(low))) |
-         static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(high))) << 16;
+// Two values as the fragments of Mma<T> hold them: the first in the low half.
+DEV_FUNCTION uint32_t BitsOf(bf16 value) { return __bfloat16_as_ushort(value); }
+DEV_FUNCTION uint32_t BitsOf(f16 value) { return __half_as_ushort(value); }
+template <class T>
+DEV_FUNCTION uint32_t PackPair(float low, float high) {
+  return BitsOf(FromFloat<T>(low)) | BitsOf(FromFloat<T>(high)) << 16;
 }
 
 // N neighbouring values, loaded and stored at once; N sizeof(T) <= 16 and aligned to that.

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 #include <vector_functions.h>
 #include <vector_types.h>
@@ -78,7 +79,8 @@ enum class WarpOp : int {
   kShuffleDown,
   kBallot,
   kAddresses,
-  kMmaBf16
+  kMmaBf16,
+  kMmaF16
 };
 
 void BlockBarrier(const char* file, int line);
@@ -219,13 +221,17 @@ inline float __uint_as_float(unsigned bits) {
 
 namespace coppice::kernels::cuda::dev {
 
-inline void MmaBf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+template <class T>
+void Mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  constexpr bool kBf16 = std::is_same_v<T, __nv_bfloat16>;
+  static_assert(kBf16 || std::is_same_v<T, __half>);
+  constexpr simt::WarpOp kOp = kBf16 ? simt::WarpOp::kMmaBf16 : simt::WarpOp::kMmaF16;
   uint32_t in[10];
   std::memcpy(in, a, sizeof a);
   std::memcpy(in + 4, b, sizeof b);
   std::memcpy(in + 6, d, sizeof d);
   uint32_t out[4];
-  simt::MeetWarp(simt::WarpOp::kMmaBf16, simt::kAllLanes, in, 10, out, 4, "MmaBf16", 0);
+  simt::MeetWarp(kOp, simt::kAllLanes, in, 10, out, 4, "Mma", 0);
   std::memcpy(d, out, sizeof d);
 }
 
@@ -263,7 +269,7 @@ struct alignas(16) Bytes16 {
 };
 inline void CopyAsync16(void* shared, const void* global, bool valid = true) {
   simt::Lane& lane = *simt::current_lane;
-  *static_cast<Bytes16*>(shared) = {~uint64_t{0}, ~uint64_t{0}};  // bf16 and f32: NaN
+  *static_cast<Bytes16*>(shared) = {~uint64_t{0}, ~uint64_t{0}};  // NaN in every type
   if (lane.copy_tail - lane.copy_head == simt::Lane::kCopies) simt::Fail("too many copies");
   lane.copies[lane.copy_tail++ % simt::Lane::kCopies] = {shared, valid ? global : nullptr};
 }

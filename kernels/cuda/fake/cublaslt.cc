@@ -1,4 +1,4 @@
-// The functions of cuBLASLt that the backend calls, for products of f32 or bf16 with f32 sums.
+// The functions of cuBLASLt that the backend calls, for products of f32, bf16 or f16 with f32 sums.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/cpu/float16.h"
 #include "kernels/cuda/fake/device_state.h"
+#include "kernels/element.h"
 
 namespace fake = coppice::kernels::cuda::fake;
 using fake::Call;
@@ -65,7 +65,8 @@ size_t Span(const LayoutFields& layout) {
 
 float Load(const void* data, cudaDataType type, size_t index) {
   if (type == CUDA_R_32F) return static_cast<const float*>(data)[index];
-  return cpu::Bf16ToFloat(static_cast<const uint16_t*>(data)[index]);
+  const uint16_t bits = static_cast<const uint16_t*>(data)[index];
+  return type == CUDA_R_16BF ? Bf16ToFloat(bits) : F16ToFloat(bits);
 }
 
 // The column of op(matrix) as floats.
@@ -121,12 +122,15 @@ struct Product {
     if (d.type == CUDA_R_32F) {
       static_cast<float*>(d_data)[index] = value;
     } else {
-      static_cast<uint16_t*>(d_data)[index] = cpu::FloatToBf16(value);
+      static_cast<uint16_t*>(d_data)[index] =
+          d.type == CUDA_R_16BF ? FloatToBf16(value) : FloatToF16(value);
     }
   }
 };
 
-bool IsKnownType(cudaDataType type) { return type == CUDA_R_32F || type == CUDA_R_16BF; }
+bool IsKnownType(cudaDataType type) {
+  return type == CUDA_R_32F || type == CUDA_R_16BF || type == CUDA_R_16F;
+}
 
 cublasStatus_t Check(const Product& p) {
   for (const LayoutFields* layout : {&p.a, &p.b, &p.c, &p.d}) {
@@ -142,7 +146,7 @@ cublasStatus_t Check(const Product& p) {
     return CUBLAS_STATUS_INVALID_VALUE;
   if (p.fields.compute != CUBLAS_COMPUTE_32F || p.fields.scale != CUDA_R_32F ||
       p.a.type != p.b.type || p.c.type != p.d.type ||
-      (p.a.type == CUDA_R_32F && p.d.type != CUDA_R_32F))
+      (p.d.type != p.a.type && p.d.type != CUDA_R_32F))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   return CUBLAS_STATUS_SUCCESS;
 }

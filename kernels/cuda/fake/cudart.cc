@@ -87,7 +87,8 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* device, int number
     device->minor = settings.minor;
     device->totalGlobalMem = settings.memory;
     device->multiProcessorCount = 4;
-    device->sharedMemPerMultiprocessor = 228 << 10;
+    device->sharedMemPerMultiprocessor = settings.block_shared_bytes + (1 << 10);
+    device->sharedMemPerBlockOptin = settings.block_shared_bytes;
     return cudaSuccess;
   });
 }

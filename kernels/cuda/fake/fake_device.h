@@ -22,8 +22,9 @@ namespace coppice::kernels::cuda::fake {
 struct DeviceSettings {
   int devices = 1;
   std::string name = "simulated device";
-  int major = 9, minor = 0;              // compute capability
-  size_t memory = size_t{8} << 30;       // bytes
+  int major = 9, minor = 0;         // compute capability
+  size_t memory = size_t{8} << 30;  // bytes
+  size_t block_shared_bytes = 227 << 10;
   int driver_version = CUDART_VERSION;   // 0: no driver
   int work_per_query = 4;                // pieces of work that one question after an event runs
   bool protect = false;                  // a host that touches device memory is ended by a signal

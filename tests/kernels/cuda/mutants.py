@@ -31,6 +31,7 @@ class Mutant:
 ATTENTION = "CudaAttention.*"
 TILES = "CudaAttentionTiles.EveryGroup:CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
 TILES_SMALL = "CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
+WIDE = "CudaAttentionTiles.WideHeads"
 MUTANTS = (
     # Barriers: values may well be right on a CPU, but the thread sanitizer sees the race.
     Mutant("norm: no barrier before the sums of the warps", "norm.cu", "sums[warp] = value;\n  __syncthreads();",
@@ -100,10 +101,18 @@ MUTANTS = (
     Mutant("tiles: q fragments with rows and dims exchanged", "attention_tiles.cu",
            "(RowWarp() * 16 + lane % 16) * S::kStride + lane / 16 * 8",
            "(RowWarp() * 16 + lane / 16 * 8 + lane % 8) * S::kStride + lane / 8 % 2 * 8", TILES),
-    Mutant("tiles: rows of the weights exchanged", "attention_tiles.cu", "dev::PackBf16(weight[2 * t][2], weight[2 * t][3])",
-           "dev::PackBf16(weight[2 * t][0], weight[2 * t][1])", TILES),
+    Mutant("tiles: rows of the weights exchanged", "attention_tiles.cu", "dev::PackPair<T>(weight[2 * t][2], weight[2 * t][3])",
+           "dev::PackPair<T>(weight[2 * t][0], weight[2 * t][1])", TILES),
     Mutant("tiles: V fragments one row off", "attention_tiles.cu", "(TokenWarp() * S::kTokens + lane % 16) * S::kStride",
            "(TokenWarp() * S::kTokens + (lane + 1) % 16) * S::kStride", TILES),
+    Mutant("tiles: warps that share rows sum the same dims", "attention_tiles.cu", "DimWarp() * S::kDims + lane / 16 * 8",
+           "lane / 16 * 8", WIDE),
+    Mutant("tiles: sums of warps that share rows go to the same dims", "attention_tiles.cu",
+           "DimWarp() * S::kDims + j * 8", "j * 8", WIDE),
+    Mutant("tiles: f16 by the products of bf16", "attention_tiles.cu", "LaunchDim<dev::f16>", "LaunchDim<dev::bf16>",
+           "CudaAttentionTiles.F16*"),
+    Mutant("work list: row tiles of a class that is not launched", "work_list.cc", "kTileRows[shape.classes - 1]",
+           "kTileRows[kTileClasses - 1]", WIDE),
     # Masks and tokens.
     Mutant("tiles: masks off by one bit", "attention_tiles.cu", "S::kTokens + Lane() % 4 * 2;",
            "S::kTokens + Lane() % 4 * 2 + 1;", TILES),
@@ -160,6 +169,7 @@ MUTANTS = (
            "CudaRope.*"),
     Mutant("rope: angles of the next position", "rope.cu", "int64_t{step.position[r]} * half",
            "(int64_t{step.position[r]} + 1) * half", "CudaRope.*"),
+    Mutant("rope: an f16 that overflows stays infinite", "rope.cu", "x + (x - x)", "x", "CudaRope.*"),
     Mutant("commit: source and destination change places", "commit.cu",
            "dev::StorePack(destination, dev::LoadPack<kPack>(source));",
            "dev::StorePack(const_cast<T*>(source), dev::LoadPack<kPack>(destination));", "CudaCommit.*"),
@@ -213,7 +223,8 @@ def survives(mutant, build):
             if compiled.returncode != 0:
                 sys.exit(f"{mutant.name} does not compile:\n{compiled.stderr}")
         tests = sorted((build / "tests/kernels/cuda/CMakeFiles/cuda_kernels_test.dir").rglob("*.o"))
-        libraries = [build / "kernels/cuda/device/libcoppice_cuda_kernels_sim.a",
+        libraries = [build / "tests/kernels/cuda/libcoppice_cuda_probe_sim.a",
+                     build / "kernels/cuda/device/libcoppice_cuda_kernels_sim.a",
                      build / "kernels/cuda/device/libcoppice_simt.a", build / "kernels/cuda/libcoppice_cuda_plan.a",
                      build / "base/libcoppice_base.a"]
         program = folder / "test"

@@ -76,7 +76,7 @@ DEV_KERNEL void MultiplyTile(const dev::bf16* a, const dev::bf16* b, float* d) {
   dev::LoadMatrix4Transposed(fragment_b, tile_b + lane % 16 * 8);
   float sum[4] = {0, 0, 0, 0};
   const uint32_t pair[2] = {fragment_b[0], fragment_b[1]};
-  dev::MmaBf16(sum, fragment_a, pair);
+  dev::Mma<dev::bf16>(sum, fragment_a, pair);
   sum[0] += dev::ToFloat(tile_b[128 + lane * 4]);
   for (int i = 0; i < 4; ++i) d[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sum[i];
 }
