@@ -166,8 +166,16 @@ void Attention(const DeviceStep& step, const AttentionArgs& args, const DevicePo
   if (step.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(step.rows) * static_cast<unsigned>(args.q_heads));
   WithTypes(args.dtype, pool.dtype, [&](auto activation, auto element) {
-    dev::Launch(KernelOf<decltype(activation), decltype(element)>(pool.head_dim), grid,
-                dim3(kThreads), 0, stream, step, args, pool);
+    using T = decltype(activation);
+    using P = decltype(element);
+    dev::Declare("attention by rows", [step, q_heads = args.q_heads, pool] {
+      int64_t tokens = step.chain_begin[step.rows];
+      for (int r = 0; r < step.rows; ++r) tokens += step.prefix_len[r];
+      const int64_t width = int64_t{q_heads} * pool.head_dim;  // each q head reads K and V itself
+      return dev::Cost{2 * width * (tokens * int64_t{sizeof(P)} + step.rows * int64_t{sizeof(T)}),
+                       4 * width * tokens};
+    });
+    dev::Launch(KernelOf<T, P>(pool.head_dim), grid, dim3(kThreads), 0, stream, step, args, pool);
   });
 }
 

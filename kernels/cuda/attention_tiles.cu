@@ -4,6 +4,7 @@
 // 2018, algorithm 3, in base 2), the weights rounded to the type of V before they meet it.
 #include <algorithm>
 
+#include "kernels/cuda/attention_cost.h"
 #include "kernels/cuda/kernel_types.h"
 
 namespace coppice::kernels::cuda {
@@ -348,6 +349,8 @@ void LaunchClass(int tile_class, const DeviceStep& step, const AttentionArgs& ar
                  const DeviceWork& work, const DevicePool& pool, cudaStream_t stream) {
   const DeviceWork::OfClass& list = work.classes[tile_class];
   if (list.workers == 0) return;
+  constexpr const char* kNames[] = {"attention T16", "attention T64", "attention T128"};
+  dev::Declare(kNames[tile_class], [list, args, pool] { return CostOf<S>(list, args, pool); });
   dev::Launch(AttendTiles<S>, dim3(static_cast<unsigned>(list.workers)), dim3(S::kThreads),
               S::kSharedBytes, stream, step, args, work, pool, list.items, list.worker_begin);
 }

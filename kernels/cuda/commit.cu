@@ -29,6 +29,10 @@ void CommitKv(const DeviceStep& step, const DevicePool& pool, cudaStream_t strea
   if (step.commit_count == 0) return;
   const dim3 grid(static_cast<unsigned>(step.commit_count), static_cast<unsigned>(2 * pool.layers));
   const auto kernel = pool.dtype == DType::kF32 ? CopySlots<uint32_t> : CopySlots<uint16_t>;
+  dev::Declare("commit", [copies = step.commit_count, pool] {
+    const int64_t slot = int64_t{2} * pool.layers * pool.kv_heads * pool.head_dim;
+    return dev::Cost{2 * copies * slot * (pool.dtype == DType::kF32 ? 4 : 2)};
+  });
   dev::Launch(kernel, grid, dim3(kThreads), 0, stream, step, pool);
 }
 

@@ -32,6 +32,9 @@ void Embed(const DeviceStep& step, const EmbedArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(step.rows));
   WithType(args.dtype, [&](auto element) {
     using T = decltype(element);
+    dev::Declare("embedding", [rows = step.rows, args] {
+      return dev::Cost{int64_t{rows} * args.columns * int64_t{sizeof(T) + sizeof(float)}};
+    });
     const auto kernel = args.columns % 4 == 0 ? CopyRows<T, 4> : CopyRows<T, 1>;
     dev::Launch(kernel, grid, dim3(kThreads), 0, stream, step, args);
   });

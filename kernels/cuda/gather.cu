@@ -27,6 +27,9 @@ DEV_KERNEL void MoveRows(DeviceStep step, W* values, int64_t row_words) {
 template <class W>
 void LaunchMove(const DeviceStep& step, void* values, int64_t row_bytes, cudaStream_t stream) {
   const int64_t words = row_bytes / static_cast<int64_t>(sizeof(W));
+  dev::Declare("gather of rows", [needs = step.needs, row_bytes] {
+    return dev::Cost{2 * int64_t{needs} * row_bytes};
+  });
   dev::Launch(MoveRows<W>, dim3(CeilDiv(words, kThreads)), dim3(kThreads), 0, stream, step,
               static_cast<W*>(values), words);
 }

@@ -69,6 +69,12 @@ void AddNorm(const AddNormArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(args.rows));
   WithType(args.dtype, [&](auto element) {
     using T = decltype(element);
+    dev::Declare("norm", [args] {
+      // x is read again for the output, and the gain by every row.
+      const int64_t element = (args.addend == nullptr ? 3 : 5) * sizeof(float) + sizeof(T);
+      const int64_t elements = args.rows * args.columns;
+      return dev::Cost{elements * element, 4 * elements};
+    });
     const auto kernel = args.columns % 4 == 0 ? AddNormRows<T, 4> : AddNormRows<T, 1>;
     dev::Launch(kernel, grid, dim3(kThreads), 0, stream, args);
   });
@@ -82,6 +88,9 @@ void AddBias(void* y, DType dtype, const float* bias, int64_t rows, int64_t colu
     const bool whole = columns % 4 == 0;
     const auto kernel = whole ? AddBiasRows<T, 4> : AddBiasRows<T, 1>;
     const dim3 grid(static_cast<unsigned>(rows), CeilDiv(columns, kThreads * (whole ? 4 : 1)));
+    dev::Declare("bias", [elements = rows * columns] {
+      return dev::Cost{elements * int64_t{2 * sizeof(T) + sizeof(float)}, elements};
+    });
     dev::Launch(kernel, grid, dim3(kThreads), 0, stream, static_cast<T*>(y), bias, columns);
   });
 }

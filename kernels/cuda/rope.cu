@@ -77,8 +77,16 @@ void RopeAndStoreKv(const DeviceStep& step, const RopeArgs& args, const DevicePo
                         kPack;
   const dim3 grid(static_cast<unsigned>(step.rows), CeilDiv(units, kThreads));
   WithTypes(args.dtype, pool.dtype, [&](auto activation, auto element) {
-    dev::Launch(RotateAndStore<decltype(activation), decltype(element)>, grid, dim3(kThreads), 0,
-                stream, step, args, pool);
+    using T = decltype(activation);
+    using P = decltype(element);
+    dev::Declare("rope and KV store", [rows = step.rows, q_heads = args.q_heads, pool] {
+      const int64_t rotated = int64_t{q_heads + pool.kv_heads} * pool.head_dim;
+      const int64_t stored = int64_t{pool.kv_heads} * pool.head_dim;
+      const int64_t row_bytes = rotated * int64_t{2 * sizeof(T) + sizeof(float)} +
+                                stored * int64_t{sizeof(T) + 2 * sizeof(P)};
+      return dev::Cost{rows * row_bytes, 3 * rows * rotated};
+    });
+    dev::Launch(RotateAndStore<T, P>, grid, dim3(kThreads), 0, stream, step, args, pool);
   });
 }
 

@@ -39,6 +39,9 @@ void SwiGlu(const void* gate_up, void* out, DType dtype, int64_t rows, int64_t c
     const bool whole = columns % kPack == 0;
     const auto kernel = whole ? GateRows<T, kPack> : GateRows<T, 1>;
     const dim3 grid(static_cast<unsigned>(rows), CeilDiv(columns, kThreads * (whole ? kPack : 1)));
+    dev::Declare("SwiGLU", [elements = rows * columns] {
+      return dev::Cost{elements * int64_t{3 * sizeof(T)}, 6 * elements};
+    });
     dev::Launch(kernel, grid, dim3(kThreads), 0, stream, static_cast<const T*>(gate_up),
                 static_cast<T*>(out), columns);
   });

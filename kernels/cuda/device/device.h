@@ -113,6 +113,16 @@ DEV_FUNCTION float Exp2(float x) {
   return y;
 }
 
+// What a launch must do, whatever the hardware: bytes that its threads load from and store to global
+// memory, caches not counted, and operations of arithmetic.
+struct Cost {
+  int64_t bytes = 0, flops = 0;
+};
+// Said before each launch: its name, and a function that gives its cost when it runs; it may read
+// what the kernel reads. Only the simulator listens.
+template <class CostWhenRun>
+void Declare(const char*, CostWhenRun) {}
+
 // Enqueues one launch. `shared` is dynamic shared memory in bytes. Errors: cudaGetLastError.
 template <class... Params, class... Args>
 void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,

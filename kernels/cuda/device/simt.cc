@@ -72,6 +72,7 @@ struct Scheduler {
   char start, end;  // what the thread sanitizer knows the edges of a launch by
 };
 Scheduler& scheduler = *new Scheduler;
+thread_local Declared declared;
 
 void SetOptionsFromEnvironment() {
   Options& options = scheduler.options;
@@ -329,6 +330,9 @@ void SetEnqueue(Enqueue enqueue) {
   scheduler.enqueue = enqueue;
 }
 
+void Declare(const char* name, std::function<Cost()> cost) { declared = {name, std::move(cost)}; }
+Declared TakeDeclared() { return std::exchange(declared, {}); }
+
 void EnqueueGrid(void* stream, Grid grid) {
   Enqueue enqueue;
   {
@@ -336,6 +340,7 @@ void EnqueueGrid(void* stream, Grid grid) {
     enqueue = scheduler.enqueue;
   }
   if (enqueue == nullptr) {
+    TakeDeclared();
     Run({std::move(grid)});
   } else {
     enqueue(stream, [grid = std::move(grid)] { Run({grid}); });

@@ -33,6 +33,17 @@ namespace coppice::kernels::cuda::simt {
 using Enqueue = void (*)(void* stream, std::function<void()> work);
 void SetEnqueue(Enqueue enqueue);
 
+// What the next launch of this thread says of itself. The contract is that of Declare in device.h.
+struct Cost {
+  int64_t bytes = 0, flops = 0;
+};
+struct Declared {
+  const char* name = nullptr;  // nullptr: it said nothing
+  std::function<Cost()> cost;
+};
+void Declare(const char* name, std::function<Cost()> cost);
+Declared TakeDeclared();
+
 struct Grid {
   dim3 grid, block;
   size_t dynamic_shared = 0;  // bytes
@@ -297,6 +308,9 @@ inline uint32_t AtomicAddAcqRel(uint32_t* p, uint32_t value) {
 }
 
 inline float Exp2(float x) { return std::exp2(x); }
+
+using simt::Cost;
+using simt::Declare;
 
 template <class... Params, class... Args>
 void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,

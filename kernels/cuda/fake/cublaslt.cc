@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/fake/device_state.h"
@@ -102,6 +103,13 @@ struct Product {
 
   uint64_t depth() const { return fields.transpose_a == CUBLAS_OP_T ? a.rows : a.columns; }
 
+  // Each operand once.
+  int64_t Bytes() const {
+    const auto bytes = [](const LayoutFields& layout) {
+      return static_cast<int64_t>(layout.rows * layout.columns * SizeOf(layout.type));
+    };
+    return bytes(a) + bytes(b) + bytes(d) + (beta == 0 ? 0 : bytes(c));
+  }
   // Column-major: d = alpha op(a) op(b) + beta c.
   void Run() const {
     std::vector<std::vector<float>> right(d.columns, std::vector<float>(depth()));
@@ -343,8 +351,10 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
       state.Violate("a product without its stream or workspace");
       return CUBLAS_STATUS_INVALID_VALUE;
     }
-    state.Queue(stream, [p] {
-      p.Run();
+    state.Queue(stream, [p, &state] {
+      state.Count("product " + std::to_string(p.d.rows) + " x " + std::to_string(p.depth()),
+                  p.Bytes(), 2 * static_cast<int64_t>(p.d.rows * p.d.columns * p.depth()));
+      if (!state.settings.count_only) p.Run();
       return cudaSuccess;
     });
     return CUBLAS_STATUS_SUCCESS;

@@ -37,6 +37,7 @@ class DeviceState {
   std::mutex mutex;
   DeviceSettings settings;
   LiveCounts live;
+  std::map<std::string, Totals> totals;
   int64_t calls = 0;
   cudaError_t last_error = cudaSuccess;
   cudaError_t lasting_error = cudaSuccess;  // of failed work: the device is lost
@@ -63,6 +64,9 @@ class DeviceState {
   void RunSome(CUstream_st* stream, uint64_t pieces);
   void Drain(CUstream_st* stream) { RunSome(stream, UINT64_MAX); }
   void DrainAll();
+
+  // One piece of work that has just run.
+  void Count(const std::string& name, int64_t bytes, int64_t flops);
 
   cudaError_t Violate(const std::string& rule);
 
