@@ -189,6 +189,9 @@ struct BackendOptions {
   ThreadTeam* threads = nullptr;               // host threads; the CPU backend computes on them
   comm::Communicator* communicator = nullptr;  // of this rank's replica
   bool always_list = false;  // for tests: give shortlists even where whole rows cost nothing
+  // CUDA: a kernel may be placed on the device before the one before it is done, from compute
+  // capability 9.0 on. Off until it has been measured.
+  bool overlap_launches = false;
 };
 // Threads and communicator must outlive the backend. Unimplemented: this build does not have the
 // backend that it names.

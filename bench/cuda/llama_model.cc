@@ -61,9 +61,11 @@ absl::StatusOr<std::unique_ptr<kernels::Weight>> LlamaModel::Gain() {
 }
 
 absl::Status LlamaModel::Make() {
-  COPPICE_ASSIGN_OR_RETURN(
-      backend_, kernels::MakeBackend(
-                    {.kind = "cuda", .threads = &threads_, .communicator = one_rank_.get()}));
+  COPPICE_ASSIGN_OR_RETURN(backend_,
+                           kernels::MakeBackend({.kind = "cuda",
+                                                 .threads = &threads_,
+                                                 .communicator = one_rank_.get(),
+                                                 .overlap_launches = options_.overlap_launches}));
   const std::vector<float> values(64, 1.0f);
   const kernels::MatrixSource source = {values.data(), DType::kF32, 8, 8, 8};
   COPPICE_RETURN_IF_ERROR(backend_->Pack({source}, DType::kBF16, {}).status());

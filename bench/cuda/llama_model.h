@@ -17,9 +17,10 @@ namespace coppice::bench {
 inline constexpr int kMaxPositions = 16384;
 
 struct LlamaOptions {
-  int max_rows = 0;     // of a step
-  int64_t blocks = 0;   // of the pool
-  bool filled = false;  // weights and pool are random; else their memory is as it comes
+  int max_rows = 0;               // of a step
+  int64_t blocks = 0;             // of the pool
+  bool filled = false;            // weights and pool are random; else their memory is as it comes
+  bool overlap_launches = false;  // BackendOptions
 };
 
 class LlamaModel {

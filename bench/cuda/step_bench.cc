@@ -40,9 +40,7 @@ absl::Status TimeSteps(const StepPlan& plan, LlamaModel* llama, Timing* step, Ti
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status BenchStep(Report* report, DeviceTimer* timer) {
+absl::Status BenchSteps(bool overlap, Report* report, DeviceTimer* timer) {
   std::unique_ptr<LlamaModel> llama;
   for (const int rows : {1, kForestRows}) {
     const double bytes =
@@ -52,13 +50,15 @@ absl::Status BenchStep(Report* report, DeviceTimer* timer) {
     NeedEveryRow(&plan);
     COPPICE_RETURN_IF_ERROR(model::CheckPlan(
         plan, {kMostRows, kVocabulary, kMaxPositions, kBlocks, /*needs_before=*/0}));
-    const BenchCase whole = {
-        "step", absl::StrCat(rows == 1 ? "plain, " : "forest, ", rows, " rows at ", kContext),
-        bytes};
+    const BenchCase whole = {"step",
+                             absl::StrCat(rows == 1 ? "plain, " : "forest, ", rows, " rows at ",
+                                          kContext, overlap ? ", launches overlap" : ""),
+                             bytes};
     if (!report->Wants(whole)) continue;
     if (llama == nullptr) {
       COPPICE_ASSIGN_OR_RETURN(
-          llama, LlamaModel::Create({kMostRows, kBlocks, /*filled=*/true}, timer->stream()));
+          llama,
+          LlamaModel::Create({kMostRows, kBlocks, /*filled=*/true, overlap}, timer->stream()));
     }
     Timing whole_time, submit_time;
     COPPICE_RETURN_IF_ERROR(TimeSteps(plan, llama.get(), &whole_time, &submit_time));
@@ -66,6 +66,14 @@ absl::Status BenchStep(Report* report, DeviceTimer* timer) {
     report->Add({"step", absl::StrCat(whole.name, ", of it Submit"), 0}, submit_time);
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status BenchStep(Report* report, DeviceTimer* timer) {
+  COPPICE_RETURN_IF_ERROR(BenchSteps(/*overlap=*/false, report, timer));
+  if (timer != nullptr && !timer->facts().overlaps_launches) return absl::OkStatus();
+  return BenchSteps(/*overlap=*/true, report, timer);
 }
 
 }  // namespace coppice::bench

@@ -95,6 +95,7 @@ DEV_FUNCTION void AddChunk(const float* query, const DevicePool& pool, int layer
 template <class T, class P, int kPieces>
 DEV_KERNEL void DEV_BOUNDS(kThreads, 4)
     AttendRows(DeviceStep step, AttentionArgs args, DevicePool pool) {
+  dev::WaitForPrevious();
   DEV_SHARED(float, query, kMaxDim);
   DEV_SHARED(float, sums, kWarps* kMaxDim);
   DEV_SHARED(float, maxima, kWarps);

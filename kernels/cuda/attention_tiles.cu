@@ -330,6 +330,7 @@ template <class S>
 DEV_KERNEL void DEV_BOUNDS(S::kThreads, 1)
     AttendTiles(DeviceStep step, AttentionArgs args, DeviceWork work, DevicePool pool,
                 const AttentionItem* items, const int32_t* worker_begin) {
+  dev::WaitForPrevious();
   DEV_DYNAMIC_SHARED(typename S::Type, memory);
   DEV_SHARED(uint32_t, arrived, 1);
   const int end = worker_begin[blockIdx.x + 1];

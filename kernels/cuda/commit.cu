@@ -10,6 +10,7 @@ constexpr int kThreads = 128;
 // T is as wide as an element.
 template <class T>
 DEV_KERNEL void CopySlots(DeviceStep step, DevicePool pool) {
+  dev::WaitForPrevious();
   constexpr int kPack = 16 / sizeof(T);
   const KvCopy copy = step.commits[blockIdx.x];
   const int layer = static_cast<int>(blockIdx.y) / 2;

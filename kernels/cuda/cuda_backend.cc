@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_step_rows.h"
 #include "kernels/cuda/cuda_weights.h"
+#include "kernels/cuda/device/overlap.h"
 #include "kernels/cuda/device_check.h"
 #include "kernels/cuda/plan_upload.h"
 
@@ -38,6 +39,7 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(const BackendOptions& options, DeviceParts parts)
       : communicator_(options.communicator),
+        overlap_(options.overlap_launches && parts.facts.overlaps_launches),
         parts_(std::move(parts)),
         loader_(options.threads, &parts_.stream),
         step_rows_(options.threads, options.communicator, options.always_list) {}
@@ -74,6 +76,7 @@ class CudaBackend final : public Backend {
   absl::Status Finish();
 
   comm::Communicator* const communicator_;
+  const bool overlap_;
   DeviceParts parts_;
   DeviceLoader loader_;
   PlanUpload upload_;
@@ -141,6 +144,7 @@ absl::Status CudaBackend::Submit(const StepPlan& plan, Pass* pass) {
 }
 
 absl::Status CudaBackend::Enqueue(const StepPlan& plan, Pass* pass) {
+  const OverlapScope overlap(overlap_);
   ops_->Begin(plan, upload_.step());
   pass->Body(ops_.get());
   COPPICE_RETURN_IF_ERROR(ops_->status());

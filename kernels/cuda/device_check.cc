@@ -54,7 +54,7 @@ absl::StatusOr<DeviceFacts> UseDevice() {
   const size_t gib = (device.totalGlobalMem + (size_t{1} << 29)) >> 30;
   return DeviceFacts{absl::StrCat(device.name, ", ", gib, " GiB"), device.multiProcessorCount,
                      static_cast<int64_t>(device.sharedMemPerMultiprocessor),
-                     static_cast<int64_t>(device.sharedMemPerBlockOptin)};
+                     static_cast<int64_t>(device.sharedMemPerBlockOptin), device.major >= 9};
 }
 
 }  // namespace coppice::kernels::cuda

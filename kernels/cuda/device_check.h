@@ -13,6 +13,7 @@ struct DeviceFacts {
   int multiprocessors = 0;
   int64_t shared_bytes = 0;        // of a multiprocessor
   int64_t block_shared_bytes = 0;  // of a block, at most
+  bool overlaps_launches = false;  // OverlapScope has an effect
 };
 // Makes the first device the current one. FailedPrecondition says in one sentence what is missing.
 absl::StatusOr<DeviceFacts> UseDevice();

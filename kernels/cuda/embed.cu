@@ -9,6 +9,7 @@ constexpr int kThreads = 256;
 // One block a row, N columns a thread at a time.
 template <class T, int N>
 DEV_KERNEL void CopyRows(DeviceStep step, EmbedArgs args) {
+  dev::WaitForPrevious();
   const int64_t r = blockIdx.x;
   const int64_t row = step.token[r] - args.first_row;
   const bool held = row >= 0 && row < args.matrix_rows;

@@ -11,6 +11,7 @@ constexpr int kBatch = 8;  // rows in flight
 // so rows that are still to be read lie behind the last row written, batch after batch.
 template <class W>
 DEV_KERNEL void MoveRows(DeviceStep step, W* values, int64_t row_words) {
+  dev::WaitForPrevious();
   const int64_t c = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (c >= row_words) return;
   for (int first = 0; first < step.needs; first += kBatch) {

@@ -11,6 +11,7 @@
 
 #include "base/step_plan.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/device/overlap.h"
 #include "kernels/cuda/work_list.h"
 
 namespace coppice::kernels::cuda {

@@ -22,6 +22,7 @@ DEV_FUNCTION float BlockSum(float value) {
 // One block a row, N columns a thread at a time. A thread reads again only what it wrote itself.
 template <class T, int N>
 DEV_KERNEL void AddNormRows(AddNormArgs args) {
+  dev::WaitForPrevious();
   const int64_t begin = int64_t{blockIdx.x} * args.columns;
   float* x = args.x + begin;
   float squares = 0.0f;
@@ -51,6 +52,7 @@ DEV_KERNEL void AddNormRows(AddNormArgs args) {
 // Block (row, piece of kThreads * N columns).
 template <class T, int N>
 DEV_KERNEL void AddBiasRows(T* y, const float* bias, int64_t columns) {
+  dev::WaitForPrevious();
   const int64_t c = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * N;
   if (c >= columns) return;
   T* place = y + blockIdx.x * columns + c;

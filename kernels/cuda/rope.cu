@@ -31,6 +31,7 @@ DEV_FUNCTION void StoreAs(P* place, const dev::Pack<T, kPack>& values) {
 // kPack values of a v head. Rows of the sink store nothing: nobody reads it.
 template <class T, class P>
 DEV_KERNEL void RotateAndStore(DeviceStep step, RopeArgs args, DevicePool pool) {
+  dev::WaitForPrevious();
   const int64_t r = blockIdx.x;
   const int dim = pool.head_dim, half = dim / 2;
   const int heads = args.q_heads + pool.kv_heads;  // that rotate

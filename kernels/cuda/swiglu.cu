@@ -15,6 +15,7 @@ DEV_FUNCTION float Silu(float gate) {
 // Block (row, piece of kThreads * N columns).
 template <class T, int N>
 DEV_KERNEL void GateRows(const T* gate_up, T* out, int64_t columns) {
+  dev::WaitForPrevious();
   const int64_t c = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * N;
   if (c >= columns) return;
   const T* row = gate_up + blockIdx.x * 2 * columns;

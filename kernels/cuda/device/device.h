@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/device/overlap.h"
+
 namespace coppice::kernels::cuda::dev {
 using bf16 = __nv_bfloat16;
 using f16 = __half;
@@ -113,6 +115,15 @@ DEV_FUNCTION float Exp2(float x) {
   return y;
 }
 
+// The first statement of every kernel: waits until what ran before on the stream is done and its
+// writes are seen, then lets the next launch be placed, which waits likewise. Does nothing for a
+// launch that does not overlap.
+DEV_FUNCTION void WaitForPrevious() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // What a launch must do, whatever the hardware: bytes that its threads load from and store to global
 // memory, caches not counted, and operations of arithmetic.
 struct Cost {
@@ -134,7 +145,21 @@ void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cud
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
     if (error != cudaSuccess) return;
   }
-  kernel<<<grid, block, shared, stream>>>(static_cast<Params>(args)...);
+  if (!launches_overlap) {
+    kernel<<<grid, block, shared, stream>>>(static_cast<Params>(args)...);
+    return;
+  }
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
 }
 
 }  // namespace coppice::kernels::cuda::dev

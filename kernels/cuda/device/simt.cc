@@ -55,6 +55,7 @@ struct Options {
   Order order = Order::kForward;
   uint64_t seed = 1;
   unsigned resident = 1;  // blocks at a time
+  bool overlap = false;
 };
 
 struct Scheduler {
@@ -83,6 +84,7 @@ void SetOptionsFromEnvironment() {
     if (name == "reverse") options.order = Order::kReverse;
   }
   if (const char* seed = std::getenv("DEV_SEED")) options.seed = std::strtoull(seed, nullptr, 0);
+  options.overlap = std::getenv("DEV_OVERLAP") != nullptr;
   if (const char* resident = std::getenv("DEV_RESIDENT")) {
     options.resident = static_cast<unsigned>(std::max(1, std::atoi(resident)));
   }
@@ -154,6 +156,7 @@ void FiberMain() {
   Block* block = fiber->home;
   block->grid->body();
   if (fiber->copy_head != fiber->copy_tail) Fail("a thread ends with copies in flight", *block);
+  CheckWaited();
   TsanRelease(&scheduler.end);
   fiber->live = false;
   fiber->file = nullptr;
@@ -226,6 +229,7 @@ std::unique_ptr<Block> StartBlock(const Grid& grid, const uint3& index, char* sh
     fiber->home = block.get();
     fiber->live = true;
     fiber->file = nullptr;
+    fiber->waited = !grid.overlaps && !scheduler.options.overlap;
     fiber->copy_head = fiber->copy_tail = fiber->group_head = fiber->group_tail = 0;
     block->warps[i / 32].lanes[i % 32] = fiber;
     block->warps[i / 32].live |= 1u << i % 32;
@@ -298,7 +302,12 @@ void Yield() {
   RunAnother();
 }
 
+void CheckWaited() {
+  if (!current_lane->waited) Fail("a thread does not begin with WaitForPrevious");
+}
+
 void BlockBarrier(const char* file, int line) {
+  CheckWaited();
   Fiber* fiber = Current();
   Block* block = fiber->home;
   char* barrier = &block->barrier[block->generation & 1];

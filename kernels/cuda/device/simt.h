@@ -8,7 +8,11 @@
 // barriers, __syncwarp, acquire and release alone - not by shuffles, votes and mma.
 // Not modelled: bank conflicts, occupancy, scopes and fences, sums of mma (double here).
 //
+// Launches run one after the other, also those that overlap on the device (overlap.h). Of these every
+// thread must call WaitForPrevious before it ends, copies, counts or meets another.
+//
 // Order of the threads: DEV_ORDER=forward|reverse|random, DEV_SEED=n, DEV_RESIDENT=blocks at a time.
+// DEV_OVERLAP=1: every launch counts as one that overlaps.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -26,6 +30,8 @@
 #include <tuple>
 #include <type_traits>
 #include <vector>
+
+#include "kernels/cuda/device/overlap.h"
 
 namespace coppice::kernels::cuda::simt {
 
@@ -47,6 +53,7 @@ Declared TakeDeclared();
 struct Grid {
   dim3 grid, block;
   size_t dynamic_shared = 0;  // bytes
+  bool overlaps = false;      // its threads must wait for what ran before
   std::function<void()> body;
 };
 // Runs all blocks of all grids. Several grids are all resident and interleaved, as kernels of
@@ -76,6 +83,7 @@ struct Lane {
   unsigned copy_head, copy_tail;  // those in flight, modulo kCopies
   unsigned group_end[kGroups];
   unsigned group_head, group_tail;
+  bool waited;  // for what ran before the launch
 };
 extern Lane* current_lane;
 
@@ -100,6 +108,8 @@ void WarpBarrier(unsigned mask, const char* file, int line);
 void MeetWarp(WarpOp op, unsigned mask, const uint32_t* in, int in_words, uint32_t* out,
               int out_words, const char* file, int line);
 void Yield();  // other threads run
+// Aborts when this thread has not waited for what ran before.
+void CheckWaited();
 // The block's array of this declaration: one for each key.
 void* SharedArray(const void* key, size_t bytes);
 void* DynamicShared();
@@ -278,7 +288,10 @@ inline void LoadMatrix4Transposed(uint32_t (&r)[4], const void* row) {
 struct alignas(16) Bytes16 {
   uint64_t low, high;
 };
+inline void WaitForPrevious() { simt::current_lane->waited = true; }
+
 inline void CopyAsync16(void* shared, const void* global, bool valid = true) {
+  simt::CheckWaited();
   simt::Lane& lane = *simt::current_lane;
   *static_cast<Bytes16*>(shared) = {~uint64_t{0}, ~uint64_t{0}};  // NaN in every type
   if (lane.copy_tail - lane.copy_head == simt::Lane::kCopies) simt::Fail("too many copies");
@@ -303,6 +316,7 @@ void CopyWait() {
 }
 
 inline uint32_t AtomicAddAcqRel(uint32_t* p, uint32_t value) {
+  simt::CheckWaited();
   simt::Yield();
   return __atomic_fetch_add(p, value, __ATOMIC_ACQ_REL);
 }
@@ -315,10 +329,10 @@ using simt::Declare;
 template <class... Params, class... Args>
 void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
             Args... args) {
-  simt::EnqueueGrid(
-      stream, {grid, block, shared, [kernel, bound = std::tuple<std::decay_t<Params>...>(args...)] {
-                 std::apply(kernel, bound);
-               }});
+  simt::EnqueueGrid(stream, {grid, block, shared, launches_overlap,
+                             [kernel, bound = std::tuple<std::decay_t<Params>...>(args...)] {
+                               std::apply(kernel, bound);
+                             }});
 }
 
 }  // namespace coppice::kernels::cuda::dev

@@ -103,6 +103,7 @@ bool TryReleaseWarp(Fiber* fiber) {
 
 void MeetWarp(WarpOp op, unsigned mask, const uint32_t* in, int in_words, uint32_t* out,
               int out_words, const char* file, int line) {
+  CheckWaited();
   Fiber* fiber = Current();
   fiber->op = op;
   fiber->mask = mask;

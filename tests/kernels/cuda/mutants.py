@@ -26,6 +26,7 @@ class Mutant:
     tests: str  # the filter of GoogleTest
     thread_sanitizer: bool = False
     units: tuple = ()  # what to compile when the file is a header
+    overlap: bool = False  # every launch counts as one that overlaps
 
 
 ATTENTION = "CudaAttention.*"
@@ -45,6 +46,17 @@ MUTANTS = (
            "if (first + i < step.needs) moved[i] = values[step.need_row[first + i] * row_words + c];"
            " if (first + i < step.needs) values[(step.needs - 1 - first - i) * row_words + c] = moved[i];",
            "CudaGather.*"),
+    # Launches that overlap.
+    *(Mutant(f"{file}: does not wait for what ran before", f"{file}.cu", f"{entry}\n  dev::WaitForPrevious();", entry, test, overlap=True)
+      for file, entry, test in (
+          ("attention", "AttendRows(DeviceStep step, AttentionArgs args, DevicePool pool) {", "CudaAttention.MixedTypes"),
+          ("attention_tiles", "const AttentionItem* items, const int32_t* worker_begin) {", "CudaAttentionTiles.WideHeads"),
+          ("commit", "CopySlots(DeviceStep step, DevicePool pool) {", "CudaCommit.*"),
+          ("embed", "CopyRows(DeviceStep step, EmbedArgs args) {", "CudaEmbed.*"),
+          ("gather", "MoveRows(DeviceStep step, W* values, int64_t row_words) {", "CudaGather.*"),
+          ("norm", "AddNormRows(AddNormArgs args) {", "CudaNorm.*"),
+          ("rope", "RotateAndStore(DeviceStep step, RopeArgs args, DevicePool pool) {", "CudaRope.Mixed*"),
+          ("swiglu", "GateRows(const T* gate_up, T* out, int64_t columns) {", "CudaSwiGlu.ManyRows"))),
     # Visibility.
     Mutant("attention: sees one token too few", "attention.cu", "position < view.length;", "position < view.length - 1;",
            ATTENTION),
@@ -233,6 +245,8 @@ def survives(mutant, build):
         if linked.returncode != 0:
             sys.exit(f"{mutant.name} does not link:\n{linked.stderr}")
         environment = {**os.environ, "DEV_ORDER": "random", "DEV_SEED": "7", "TSAN_OPTIONS": "halt_on_error=1 symbolize=0 exitcode=66"}
+        if mutant.overlap:
+            environment["DEV_OVERLAP"] = "1"
         try:
             return run([program, f"--gtest_filter={mutant.tests}"], env=environment, timeout=600).returncode == 0
         except subprocess.TimeoutExpired:

@@ -125,6 +125,25 @@ TEST(Simt, AtomicsCount) {
   for (uint32_t i = 0; i < 7; ++i) EXPECT_EQ(blocks[i], i);
 }
 
+DEV_KERNEL void Waits(bool early, bool waits, float* out) {
+  if (early) __syncthreads();
+  if (waits || threadIdx.x != 3) dev::WaitForPrevious();
+  out[threadIdx.x] = 1.0f;
+}
+
+TEST(Simt, ALaunchThatOverlapsMustWait) {
+  DeviceArray<float> out(32);
+  const auto run = [&](bool early, bool waits) {
+    dev::Launch(Waits, dim3(1), dim3(32), 0, nullptr, early, waits, out.data());
+  };
+  run(true, false);  // does not overlap
+  const OverlapScope overlap(true);
+  run(false, true);
+  EXPECT_EQ(out[31], 1.0f);
+  EXPECT_DEATH(run(false, false), "does not begin with WaitForPrevious");
+  EXPECT_DEATH(run(true, true), "does not begin with WaitForPrevious");
+}
+
 DEV_KERNEL void ReadWithoutWait(const float* in, float* out) {
   DEV_SHARED(float, copy, 128);
   dev::CopyAsync16(copy + threadIdx.x * 4, in + threadIdx.x * 4);
