@@ -23,6 +23,8 @@ void* AllocateForDevice(size_t bytes);
 void FreeForDevice(void* memory);
 // Until all launches have run; ends the program when one failed.
 void WaitForDevice();
+// Whether launches may overlap (overlap.h): otherwise the device refuses such a launch.
+bool DeviceOverlapsLaunches();
 
 // count values of T, 256-byte aligned, with a guard band on each side. Poisoned with 0xff: NaN as a
 // float, -1 as an integer.

@@ -82,6 +82,20 @@ DEV_KERNEL void HalfValues(int count, const uint16_t* bits, float* values) {
   values[i] = dev::ToFloat(reinterpret_cast<const dev::f16*>(bits)[i]);
 }
 
+DEV_KERNEL void WriteLate(uint32_t seed, uint32_t* values) {
+  dev::WaitForPrevious();
+  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  uint32_t x = i;
+  for (int round = 0; round < 2000; ++round) x = x * 1664525u + 1013904223u;
+  values[i] = x == 1 ? 0 : i + seed;
+}
+
+DEV_KERNEL void CopyAfterPrevious(const uint32_t* values, uint32_t* out) {
+  dev::WaitForPrevious();
+  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  out[i] = values[gridDim.x * blockDim.x - 1 - i];  // of another block
+}
+
 DEV_KERNEL void Warp(const float* x, float* sum, float* max) {
   const float value = x[threadIdx.x];
   sum[threadIdx.x] = dev::WarpSum(value);
@@ -119,6 +133,11 @@ void ProbeValues(int count, const float* x, float* exp2, uint32_t* bf16, uint32_
 }
 void ProbeHalves(int count, const uint16_t* bits, float* values) {
   dev::Launch(HalfValues, dim3((count + 63) / 64), dim3(64), 0, nullptr, count, bits, values);
+}
+void ProbeOverlap(int blocks, uint32_t seed, uint32_t* values, uint32_t* out) {
+  const OverlapScope overlap(true);
+  dev::Launch(WriteLate, dim3(blocks), dim3(256), 0, nullptr, seed, values);
+  dev::Launch(CopyAfterPrevious, dim3(blocks), dim3(256), 0, nullptr, values, out);
 }
 void ProbeWarp(const float* x, float* sum, float* max) {
   dev::Launch(Warp, dim3(1), dim3(32), 0, nullptr, x, sum, max);

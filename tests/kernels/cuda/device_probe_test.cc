@@ -237,6 +237,19 @@ TEST(DeviceProbe, EveryF16AsAFloat) {
   }
 }
 
+TEST(DeviceProbe, ALaunchThatOverlapsSeesWhatTheOneBeforeWrote) {
+  if (!DeviceOverlapsLaunches()) GTEST_SKIP() << "compute capability below 9.0";
+  constexpr int kBlocks = 40, kCount = kBlocks * 256;
+  DeviceArray<uint32_t> values(kCount), out(kCount);
+  for (uint32_t round = 0; round < 10; ++round) {
+    ProbeOverlap(kBlocks, round * 1000, values.data(), out.data());
+    WaitForDevice();
+    for (uint32_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(out[i], kCount - 1 - i + round * 1000) << "round " << round;
+    }
+  }
+}
+
 TEST(DeviceProbe, WarpSumAndMax) {
   std::vector<float> x(32);
   for (int lane = 0; lane < 32; ++lane) x[lane] = static_cast<float>((lane * 13 + 5) % 32 - 40);
