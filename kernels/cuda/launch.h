@@ -76,7 +76,8 @@ constexpr bool CanStoreKv(DType activations, DType pool) {
 }
 
 // qkv [rows, (q_heads + 2 kv_heads) head_dim] of `dtype`: rotates q and k in place (half-split
-// convention), writes K and V to the row's slot. In f16 a q or k that overflows becomes NaN. cos, sin [max_positions, head_dim / 2].
+// convention), writes K and V to the row's slot. cos, sin [max_positions, head_dim / 2]. In f16 a q or
+// k that overflows becomes NaN.
 struct RopeArgs {
   void* qkv = nullptr;
   DType dtype = DType::kBF16;

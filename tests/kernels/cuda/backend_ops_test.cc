@@ -23,7 +23,9 @@ class BackendOpsTest : public testing::TestWithParam<DType> {
     ASSERT_EQ(got.size(), want.size());
     EXPECT_LT(RelativeDistance(got, want), Tolerance()) << what;
   }
-  static double Tolerance() { return GetParam() == DType::kF32 ? 1e-5 : 3e-3; }
+  static double Tolerance() {
+    return GetParam() == DType::kF32 ? 1e-5 : GetParam() == DType::kBF16 ? 3e-3 : 6e-4;
+  }
 
   std::unique_ptr<TestBackend> cpu_ = TestBackend::Make("cpu");
   std::unique_ptr<TestBackend> cuda_ = TestBackend::Make("cuda");

@@ -134,8 +134,8 @@ void ProbeValues(int count, const float* x, float* exp2, uint32_t* bf16, uint32_
 void ProbeHalves(int count, const uint16_t* bits, float* values) {
   dev::Launch(HalfValues, dim3((count + 63) / 64), dim3(64), 0, nullptr, count, bits, values);
 }
-void ProbeOverlap(int blocks, uint32_t seed, uint32_t* values, uint32_t* out) {
-  const OverlapScope overlap(true);
+void ProbeOverlap(bool overlap, int blocks, uint32_t seed, uint32_t* values, uint32_t* out) {
+  const OverlapScope scope(overlap);
   dev::Launch(WriteLate, dim3(blocks), dim3(256), 0, nullptr, seed, values);
   dev::Launch(CopyAfterPrevious, dim3(blocks), dim3(256), 0, nullptr, values, out);
 }

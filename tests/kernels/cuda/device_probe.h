@@ -30,9 +30,9 @@ void ProbeValues(int count, const float* x, float* exp2, uint32_t* bf16, uint32_
 // values[i] = ToFloat of the f16 that bits[i] are.
 void ProbeHalves(int count, const uint16_t* bits, float* values);
 
-// values[i] = i + seed for blocks x 256 values, late in each thread; a second launch, which may be placed
-// before the first is done, copies them to out in reverse.
-void ProbeOverlap(int blocks, uint32_t seed, uint32_t* values, uint32_t* out);
+// values[i] = i + seed for blocks x 256 values, late in each thread; a second launch, which with `overlap`
+// may be placed before the first is done, copies them to out in reverse.
+void ProbeOverlap(bool overlap, int blocks, uint32_t seed, uint32_t* values, uint32_t* out);
 
 // One warp. sum, max [32]: WarpSum and WarpMax of x [32].
 void ProbeWarp(const float* x, float* sum, float* max);
