@@ -49,6 +49,7 @@ class DeviceState {
   DeviceSettings settings;
   LiveCounts live;
   WorkCounts counts;
+  std::map<std::string, Totals> totals;
   int64_t calls = 0;
   cudaError_t last_error = cudaSuccess;
   cudaError_t lasting_error = cudaSuccess;  // of failed work: the device is lost
@@ -82,6 +83,9 @@ class DeviceState {
   void RunSome(CUstream_st* stream, uint64_t pieces);
   void Drain(CUstream_st* stream) { RunSome(stream, UINT64_MAX); }
   void DrainAll();
+
+  // One piece of work that has just run.
+  void Count(const std::string& name, int64_t bytes, int64_t flops);
 
   cudaError_t Violate(const std::string& rule);
 
