@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cluster.sh up --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D] [--port P] [--dtype auto|f32|bf16]
+# cluster.sh up --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D] [--port P] [--dtype auto|f32|bf16|f16]
 #               [--kv-bytes N] [--draft-kv-bytes N] [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
 #               [--stuck-after SECONDS] [--backend cpu|cuda] [--communicator auto|nccl|host] [--preset NAME]
 # cluster.sh down [--port P | --state DIR]

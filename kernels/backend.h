@@ -61,7 +61,7 @@ struct MatrixSource {
 };
 
 // KV pool of one rank: for each layer K and V, [block][kv_head][kBlockSize][head_dim], stored as
-// f32 or bf16. Slot s is place s % kBlockSize of block s / kBlockSize. Block 0 is the sink, which
+// one type. Slot s is place s % kBlockSize of block s / kBlockSize. Block 0 is the sink, which
 // is never read.
 struct KvPoolShape {
   int layers = 0;
@@ -170,10 +170,12 @@ class Backend {
   // number of threads, or the place of its context in the KV pool.
   virtual bool batch_invariant() const = 0;
   virtual absl::StatusOr<MemoryFacts> Memory() const = 0;  // now
+  // Whether weights and KV may be kept in this type.
+  virtual bool stores(DType dtype) const = 0;
 
-  // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype: kF32 or
-  // kBF16. bias [rows] or empty. ResourceExhausted when memory runs out; InvalidArgument names what
-  // does not match.
+  // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype. bias
+  // [rows] or empty. ResourceExhausted when memory runs out; InvalidArgument names what does not
+  // match, and the weight that is too large for F16.
   virtual absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked,
                                                        DType dtype, std::vector<float> bias) = 0;
   virtual absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) = 0;
@@ -222,6 +224,9 @@ struct BackendOptions {
   // Called, by the thread of the backend, when HeadReached or Wait sees that the device has done a
   // part of a step. May be empty. The CPU backend computes while ops are given to it.
   std::function<void()> on_part;
+  // CUDA: a kernel may be placed on the device before the one before it is done, from compute
+  // capability 9.0 on. Off until it has been measured.
+  bool overlap_launches = false;
   CollectiveOptions collectives;
 };
 // Threads and communicator must outlive the backend. Unimplemented: this build does not have the

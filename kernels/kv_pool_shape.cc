@@ -14,11 +14,8 @@ std::string KvPoolName(const KvPoolShape& shape) {
 }
 
 absl::StatusOr<size_t> KvPoolBytes(const KvPoolShape& shape) {
-  if (shape.layers <= 0 || shape.kv_heads <= 0 || shape.head_dim <= 0 || shape.blocks <= 0 ||
-      shape.dtype == DType::kF16) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(KvPoolName(shape), ": sizes must be positive and the type F32 or BF16"));
-  }
+  if (shape.layers <= 0 || shape.kv_heads <= 0 || shape.head_dim <= 0 || shape.blocks <= 0)
+    return absl::InvalidArgumentError(absl::StrCat(KvPoolName(shape), ": sizes must be positive"));
   const size_t per_block = size_t{2} * shape.layers * shape.kv_heads * kBlockSize * shape.head_dim *
                            DTypeSize(shape.dtype);
   if (static_cast<size_t>(shape.blocks) > (size_t{1} << 62) / per_block ||

@@ -1,33 +1,13 @@
 #include "kernels/matrix_source.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
-#include "kernels/cpu/float16.h"
+#include "kernels/element.h"
 
 namespace coppice::kernels {
-namespace {
-
-// Elements of a checkpoint need not be aligned.
-template <class T>
-T LoadElement(const uint8_t* address) {
-  T value;
-  std::memcpy(&value, address, sizeof(T));
-  return value;
-}
-
-float ElementToFloat(const uint8_t* address, DType dtype) {
-  if (dtype == DType::kF32) return LoadElement<float>(address);
-  const auto bits = LoadElement<uint16_t>(address);
-  return dtype == DType::kBF16 ? cpu::Bf16ToFloat(bits) : cpu::Fp16ToFloat(bits);
-}
-
-}  // namespace
-
-absl::Status CheckStack(absl::Span<const MatrixSource> sources, DType dtype, size_t bias) {
-  if (dtype == DType::kF16)
-    return absl::InvalidArgumentError("pack: weights are stored as F32 or BF16, not F16");
+absl::Status CheckStack(absl::Span<const MatrixSource> sources, size_t bias) {
   if (sources.empty()) return absl::InvalidArgumentError("pack: no source");
   int64_t rows = 0;
   for (const MatrixSource& source : sources) {
@@ -51,23 +31,27 @@ absl::Status CheckStack(absl::Span<const MatrixSource> sources, DType dtype, siz
   return absl::OkStatus();
 }
 
-void ConvertRow(const MatrixSource& source, int64_t row, DType dtype, void* out) {
-  COPPICE_CHECK(dtype != DType::kF16);
-  const size_t size = DTypeSize(source.dtype);
+bool ConvertRow(const MatrixSource& source, int64_t row, DType dtype, void* out) {
   const auto* in = static_cast<const uint8_t*>(source.data) +
-                   static_cast<size_t>(row * source.row_stride) * size;
+                   static_cast<size_t>(row * source.row_stride) * DTypeSize(source.dtype);
   if (dtype == source.dtype) {
-    std::memcpy(out, in, source.columns * size);
-    return;
+    std::memcpy(out, in, source.columns * DTypeSize(dtype));
+    return true;
   }
-  for (int64_t column = 0; column < source.columns; ++column) {
-    const float value = ElementToFloat(in + column * size, source.dtype);
-    if (dtype == DType::kF32) {
-      static_cast<float*>(out)[column] = value;
-    } else {
-      static_cast<uint16_t*>(out)[column] = cpu::FloatToBf16(value);
-    }
-  }
+  bool fits = true;
+  WithElement(source.dtype, [&](auto from) {
+    WithElement(dtype, [&](auto to) {
+      auto* const values = static_cast<typename Element<to()>::Bits*>(out);
+      for (int64_t column = 0; column < source.columns; ++column) {
+        values[column] = LoadElementAs<to(), from()>(in, column);
+        if constexpr (to() == DType::kF16) {
+          fits &= std::isfinite(F16ToFloat(values[column])) ||
+                  !std::isfinite(LoadElementAs<DType::kF32, from()>(in, column));
+        }
+      }
+    });
+  });
+  return fits;
 }
 
 }  // namespace coppice::kernels

@@ -13,10 +13,10 @@ namespace coppice::kernels {
 
 // What Backend::Pack promises to refuse: InvalidArgument names what does not fit together. bias: its
 // values, 0 = none.
-absl::Status CheckStack(absl::Span<const MatrixSource> sources, DType dtype, size_t bias);
+absl::Status CheckStack(absl::Span<const MatrixSource> sources, size_t bias);
 
-// Row `row` of the source as `columns` values of `dtype`, kF32 or kBF16. out need not be aligned to
-// more than the values.
-void ConvertRow(const MatrixSource& source, int64_t row, DType dtype, void* out);
+// Row `row` of the source as `columns` values of `dtype`. out must be aligned to the values. False
+// when a finite value is beyond the range of F16; then that value has become infinite.
+bool ConvertRow(const MatrixSource& source, int64_t row, DType dtype, void* out);
 
 }  // namespace coppice::kernels

@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "model/element.h"
+#include "kernels/element.h"
 #include "model/fingerprint.h"
 #include "model/json_file.h"
 
@@ -129,8 +129,7 @@ absl::StatusOr<std::vector<float>> Checkpoint::Vector(const std::string& name, i
   const char* data =
       Bytes(*tensor).data() + begin * static_cast<int64_t>(kernels::DTypeSize(dtype));
   std::vector<float> values(end - begin);
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = ElementToFloat(data + i * kernels::DTypeSize(dtype), dtype);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = kernels::ElementToFloat(data, dtype, i);
   return values;
 }
 

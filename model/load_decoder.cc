@@ -16,17 +16,25 @@
 namespace coppice::model {
 namespace {
 
-// The precision in which weights are stored in memory.
-absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Checkpoint& checkpoint) {
-  if (asked == "f32") return kernels::DType::kF32;
-  if (asked == "bf16") return kernels::DType::kBF16;
+// The precision in which weights and KV are stored in memory.
+absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Checkpoint& checkpoint,
+                                           const kernels::Backend& backend) {
+  using kernels::DType;
+  const bool f16 = backend.stores(DType::kF16);
+  if (asked == "f32") return DType::kF32;
+  if (asked == "bf16") return DType::kBF16;
+  if (asked == "f16" && f16) return DType::kF16;
+  if (asked == "f16") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype: f16, but the ", backend.name(),
+                     " backend keeps weights and KV as f32 or bf16 (auto: F16 becomes f32)"));
+  }
   if (asked != "auto") {
     return absl::InvalidArgumentError(
-        absl::StrCat("dtype: ", asked, ", expected auto, f32 or bf16"));
+        absl::StrCat("dtype: ", asked, ", expected auto, f32, bf16 or f16"));
   }
-  COPPICE_ASSIGN_OR_RETURN(const kernels::DType stored,
-                           checkpoint.TensorDType("model.embed_tokens.weight"));
-  return stored == kernels::DType::kF16 ? kernels::DType::kF32 : stored;
+  COPPICE_ASSIGN_OR_RETURN(const DType stored, checkpoint.TensorDType("model.embed_tokens.weight"));
+  return stored == DType::kF16 && !f16 ? DType::kF32 : stored;
 }
 
 void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
@@ -47,7 +55,7 @@ absl::StatusOr<DecoderParts> LoadParts(const LoadOptions& options, kernels::Back
   COPPICE_ASSIGN_OR_RETURN(parts.config, ReadModelConfig(options.dir));
   COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
   COPPICE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.dir));
-  COPPICE_ASSIGN_OR_RETURN(parts.dtype, StoredDType(options.dtype, checkpoint));
+  COPPICE_ASSIGN_OR_RETURN(parts.dtype, StoredDType(options.dtype, checkpoint, *backend));
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend->Memory());
   COPPICE_RETURN_IF_ERROR(CheckFits(
       options.dir,

@@ -33,8 +33,9 @@ namespace coppice::model {
 struct ModelRunnerOptions {
   std::string dir;              // Hugging Face folder
   std::string backend = "cpu";  // "cpu" or "cuda"
-  // Precision of the weights and of the KV: auto (that of the checkpoint; F16 becomes F32), f32 or
-  // bf16. bf16 halves what an F32 checkpoint takes in memory, and rounds its weights.
+  // Precision of the weights and of the KV: auto (that of the checkpoint; F16 becomes F32 where the
+  // backend does not store it), f32, bf16 or f16. bf16 halves what an F32 checkpoint takes in memory,
+  // and rounds its weights.
   std::string dtype = "auto";
   // Size of this rank's KV pool. 0: on a device what is free beside the weights, less a tenth of
   // its memory; on a host 1 GiB. A host commits the memory as blocks are used. Raise it when

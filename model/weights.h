@@ -40,7 +40,7 @@ struct WeightsRequest {
   const ModelConfig* config = nullptr;
   ShardPlan plan;
   int rank = 0;
-  kernels::DType dtype = kernels::DType::kF32;    // f32 or bf16
+  kernels::DType dtype = kernels::DType::kF32;    // one that the backend stores
   std::function<void(double fraction)> progress;  // may be empty
 };
 

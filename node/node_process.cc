@@ -18,7 +18,8 @@ ABSL_FLAG(std::string, coordinator, "",
 ABSL_FLAG(std::string, model, "", "Hugging Face folder of the model");
 ABSL_FLAG(std::string, backend, "cpu", "cpu or cuda");
 ABSL_FLAG(std::string, dtype, "auto",
-          "precision of the weights: auto (that of the checkpoint), f32 or bf16");
+          "precision of weights and KV: auto (that of the checkpoint; on the CPU f16 becomes f32), "
+          "f32, bf16, or f16 (CUDA only)");
 ABSL_FLAG(int, threads, 0, "compute threads of each rank; 0 = all cores that this process may use");
 ABSL_FLAG(int, max_rows, 512, "rows of one forward pass, at most");
 ABSL_FLAG(int, prefill_chunk, 256, "prefill tokens of one forward pass, at most");

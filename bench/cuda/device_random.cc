@@ -1,6 +1,5 @@
 #include "bench/cuda/device_random.h"
 
-#include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 
 #include "base/status.h"
 #include "kernels/cuda/device_error.h"
+#include "kernels/element.h"
 
 namespace coppice::bench {
 namespace {
@@ -32,12 +32,10 @@ absl::Status FillRandom(void* device, int64_t count, kernels::DType dtype, float
   uint64_t state = seed * 2 + 1;
   for (int64_t i = 0; i < pattern; ++i) {
     const float value = size * NextValue(&state);
-    if (dtype == kernels::DType::kF32) {
-      std::memcpy(staging.data() + i * 4, &value, 4);
-    } else {
-      const __nv_bfloat16 rounded = __float2bfloat16_rn(value);
-      std::memcpy(staging.data() + i * 2, &rounded, 2);
-    }
+    kernels::WithElement(dtype, [&](auto type) {
+      const auto bits = kernels::Element<type()>::FromFloat(value);
+      std::memcpy(staging.data() + i * sizeof bits, &bits, sizeof bits);
+    });
   }
   COPPICE_RETURN_IF_ERROR(
       stream->CopyToDevice(device, staging.data(), pattern * value_bytes, kWhat));

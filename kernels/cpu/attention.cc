@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "kernels/cpu/float16.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/element.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cc"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/float16.h"
+#include "kernels/element.h"
 
 namespace coppice::kernels::cpu {
 

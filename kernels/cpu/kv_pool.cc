@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "kernels/kv_pool_shape.h"
@@ -11,6 +13,10 @@ namespace coppice::kernels::cpu {
 absl::StatusOr<std::unique_ptr<KvPool>> MakeCpuKvPool(const KvPoolShape& shape) {
   auto pool = std::make_unique<CpuKvPool>();
   pool->shape = shape;
+  if (shape.dtype == DType::kF16) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(KvPoolName(shape), ": the CPU backend stores KV as F32 or BF16"));
+  }
   COPPICE_ASSIGN_OR_RETURN(pool->bytes, KvPoolBytes(shape));
   COPPICE_ASSIGN_OR_RETURN(
       pool->storage, PageBuffer::Allocate(pool->bytes, /*huge_pages=*/false, KvPoolName(shape)));

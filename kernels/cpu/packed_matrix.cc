@@ -1,42 +1,17 @@
 #include "kernels/cpu/packed_matrix.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "kernels/cpu/float16.h"
+#include "kernels/element.h"
 #include "kernels/matrix_source.h"
 
 namespace coppice::kernels::cpu {
 namespace {
-
-// Elements of a checkpoint may be unaligned, so they are read with memcpy.
-template <class T>
-T LoadUnaligned(const uint8_t* address) {
-  T value;
-  std::memcpy(&value, address, sizeof(T));
-  return value;
-}
-
-struct FromF32 {
-  static constexpr int kSize = 4;
-  static float ToFloat(const uint8_t* p) { return LoadUnaligned<float>(p); }
-  static uint16_t ToBf16(const uint8_t* p) { return FloatToBf16(ToFloat(p)); }
-};
-struct FromBf16 {
-  static constexpr int kSize = 2;
-  static float ToFloat(const uint8_t* p) { return Bf16ToFloat(ToBf16(p)); }
-  static uint16_t ToBf16(const uint8_t* p) { return LoadUnaligned<uint16_t>(p); }
-};
-struct FromF16 {
-  static constexpr int kSize = 2;
-  static float ToFloat(const uint8_t* p) { return Fp16ToFloat(LoadUnaligned<uint16_t>(p)); }
-  static uint16_t ToBf16(const uint8_t* p) { return FloatToBf16(ToFloat(p)); }
-};
 
 // The 16 source rows of a panel; absent rows are null.
 struct PanelRows {
@@ -47,7 +22,7 @@ struct PanelRows {
 // first-level cache.
 constexpr int64_t kStrip = 64;
 
-template <class Source>
+template <DType kSource>
 void PackPanelF32(const PanelRows& rows, int64_t columns, float* panel) {
   for (int64_t begin = 0; begin < columns; begin += kStrip) {
     const int64_t end = std::min(columns, begin + kStrip);
@@ -55,14 +30,17 @@ void PackPanelF32(const PanelRows& rows, int64_t columns, float* panel) {
       const uint8_t* row = rows.row[lane];
       if (row == nullptr) continue;  // storage is zeroed
       for (int64_t k = begin; k < end; ++k) {
-        panel[k * kPanelWidth + lane] = Source::ToFloat(row + k * Source::kSize);
+        panel[k * kPanelWidth + lane] = LoadElementAs<DType::kF32, kSource>(row, k);
       }
     }
   }
 }
 
-template <class Source>
+template <DType kSource>
 void PackPanelBf16(const PanelRows& rows, int64_t columns, uint32_t* panel) {
+  const auto load = [](const uint8_t* row, int64_t k) {
+    return uint32_t{LoadElementAs<DType::kBF16, kSource>(row, k)};
+  };
   for (int64_t begin = 0; begin < columns; begin += kStrip) {
     const int64_t end = std::min(columns, begin + kStrip);
     for (int lane = 0; lane < kPanelWidth; ++lane) {
@@ -70,21 +48,20 @@ void PackPanelBf16(const PanelRows& rows, int64_t columns, uint32_t* panel) {
       if (row == nullptr) continue;
       int64_t k = begin;
       for (; k + 1 < end; k += 2) {
-        const uint32_t low = Source::ToBf16(row + k * Source::kSize);
-        const uint32_t high = Source::ToBf16(row + (k + 1) * Source::kSize);
+        const uint32_t low = load(row, k), high = load(row, k + 1);
         panel[k / 2 * kPanelWidth + lane] = low | high << 16;
       }
-      if (k < end) panel[k / 2 * kPanelWidth + lane] = Source::ToBf16(row + k * Source::kSize);
+      if (k < end) panel[k / 2 * kPanelWidth + lane] = load(row, k);
     }
   }
 }
 
-template <class Source>
+template <DType kSource>
 void PackPanel(const PanelRows& rows, int64_t columns, DType dtype, uint8_t* panel) {
   if (dtype == DType::kF32) {
-    PackPanelF32<Source>(rows, columns, reinterpret_cast<float*>(panel));
+    PackPanelF32<kSource>(rows, columns, reinterpret_cast<float*>(panel));
   } else {
-    PackPanelBf16<Source>(rows, columns, reinterpret_cast<uint32_t*>(panel));
+    PackPanelBf16<kSource>(rows, columns, reinterpret_cast<uint32_t*>(panel));
   }
 }
 
@@ -108,7 +85,11 @@ PanelRows RowsOfPanel(absl::Span<const MatrixSource> sources, int64_t first_row)
 absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
                                                       DType dtype, std::vector<float> bias,
                                                       ThreadTeam* team) {
-  COPPICE_RETURN_IF_ERROR(CheckStack(sources, dtype, bias.size()));
+  if (dtype == DType::kF16) {
+    return absl::InvalidArgumentError(
+        "pack: the CPU backend stores weights as F32 or BF16, not as F16");
+  }
+  COPPICE_RETURN_IF_ERROR(CheckStack(sources, bias.size()));
   auto matrix = std::make_unique<CpuMatrix>();
   for (const MatrixSource& source : sources) matrix->rows += source.rows;
   matrix->columns = sources[0].columns;
@@ -130,17 +111,8 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSou
     for (int64_t p = chunk * step; p < std::min(panels, (chunk + 1) * step); ++p) {
       const PanelRows rows = RowsOfPanel(sources, p * kPanelWidth);
       uint8_t* panel = matrix->storage.data() + p * matrix->panel_bytes();
-      switch (sources[0].dtype) {
-        case DType::kF32:
-          PackPanel<FromF32>(rows, matrix->columns, dtype, panel);
-          break;
-        case DType::kBF16:
-          PackPanel<FromBf16>(rows, matrix->columns, dtype, panel);
-          break;
-        case DType::kF16:
-          PackPanel<FromF16>(rows, matrix->columns, dtype, panel);
-          break;
-      }
+      WithElement(sources[0].dtype,
+                  [&](auto source) { PackPanel<source()>(rows, matrix->columns, dtype, panel); });
     }
   });
   return matrix;

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "kernels/cpu/float16.h"
+#include "kernels/element.h"
 
 namespace coppice::kernels::cpu {
 namespace {

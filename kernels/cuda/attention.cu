@@ -95,6 +95,7 @@ DEV_FUNCTION void AddChunk(const float* query, const DevicePool& pool, int layer
 template <class T, class P, int kPieces>
 DEV_KERNEL void DEV_BOUNDS(kThreads, 4)
     AttendRows(const DeviceStep* step, AttentionArgs args, DevicePool pool) {
+  dev::WaitForPrevious();
   DEV_SHARED(float, query, kMaxDim);
   DEV_SHARED(float, sums, kWarps* kMaxDim);
   DEV_SHARED(float, maxima, kWarps);
@@ -165,11 +166,19 @@ void Attention(const StepView& step, const AttentionArgs& args, const DevicePool
                cudaStream_t stream) {
   if (step.rows == 0) return;
   const dim3 grid(static_cast<unsigned>(step.rows) * static_cast<unsigned>(args.q_heads));
-  WithType(args.dtype, [&](auto activation) {
-    WithType(pool.dtype, [&](auto element) {
-      dev::Launch(KernelOf<decltype(activation), decltype(element)>(pool.head_dim), grid,
-                  dim3(kThreads), 0, stream, step.step, args, pool);
+  WithTypes(args.dtype, pool.dtype, [&](auto activation, auto element) {
+    using T = decltype(activation);
+    using P = decltype(element);
+    dev::Declare("attention by rows", [view = step.step, q_heads = args.q_heads, pool] {
+      const DeviceStep& step = *view;
+      int64_t tokens = step.chain_begin[step.rows];
+      for (int r = 0; r < step.rows; ++r) tokens += step.prefix_len[r];
+      const int64_t width = int64_t{q_heads} * pool.head_dim;  // each q head reads K and V itself
+      return dev::Cost{2 * width * (tokens * int64_t{sizeof(P)} + step.rows * int64_t{sizeof(T)}),
+                       4 * width * tokens};
     });
+    dev::Launch(KernelOf<T, P>(pool.head_dim), grid, dim3(kThreads), 0, stream, step.step, args,
+                pool);
   });
 }
 

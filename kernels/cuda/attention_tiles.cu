@@ -1,28 +1,31 @@
 // Forest attention by tiles: the rows of a request pass together over its tokens, so that K and V
-// are read once for all of them (work_list.h). bf16 tensor cores, sums in f32. Softmax runs online
+// are read once for all of them (work_list.h). bf16 or f16 tensor cores, sums in f32. Softmax runs online
 // over KV tiles of 64 tokens (Milakov and Gimelshein, "Online normalizer calculation for softmax",
-// 2018, algorithm 3, in base 2), the weights rounded to bf16 before they meet V.
+// 2018, algorithm 3, in base 2), the weights rounded to the type of V before they meet it.
 #include <algorithm>
 
+#include "kernels/cuda/attention_cost.h"
 #include "kernels/cuda/kernel_types.h"
 
 namespace coppice::kernels::cuda {
 namespace {
 
-using dev::bf16;
-
 constexpr int kStages = 2;           // KV tiles in shared memory
 constexpr float kLowest = -3.0e38f;  // finite: differences of maxima are never NaN
 constexpr float kLog2E = 1.44269504f;
 
-// One warp holds 16 packed rows and 64 / kTokenWarps tokens of a KV tile. kDim: head_dim, padded
-// with zeros in shared memory.
-template <int kDim_, int kRowWarps_, int kTokenWarps_>
+// One warp holds 16 packed rows and 64 / kTokenWarps tokens of a KV tile, and sums kDim / kDimWarps
+// dims of V: warps that share rows and tokens score them each for itself. kDim: head_dim, padded with
+// zeros in shared memory.
+template <class T, int kDim_, int kRowWarps_, int kTokenWarps_, int kDimWarps_ = 1>
 struct Shape {
+  using Type = T;  // of activations and pool
   static constexpr int kDim = kDim_, kRowWarps = kRowWarps_, kTokenWarps = kTokenWarps_;
+  static constexpr int kDimWarps = kDimWarps_;
   static constexpr int kRows = 16 * kRowWarps;
-  static constexpr int kThreads = dev::kWarpSize * kRowWarps * kTokenWarps;
+  static constexpr int kThreads = dev::kWarpSize * kRowWarps * kTokenWarps * kDimWarps;
   static constexpr int kTokens = kKvTile / kTokenWarps;  // of a warp
+  static constexpr int kDims = kDim / kDimWarps;         // of a warp's sums
   static constexpr int kStride = kDim + 8;               // elements; rows of a matrix miss no bank
   static constexpr int kTile = kKvTile * kStride;        // elements of K or V of a stage
   static constexpr int kQueryElements = kRows * kStride;
@@ -32,7 +35,7 @@ struct Shape {
 // What one lane holds of its warp's rows g and g + 8, g = lane / 4.
 template <class S>
 struct RowState {
-  float sum[S::kDim / 8][4] = {};  // of V: dims 8 j + 2 (lane % 4) and the next, of both rows
+  float sum[S::kDims / 8][4] = {};  // of V: dims 8 j + 2 (lane % 4) and the next, of both rows
   float max[2] = {kLowest, kLowest};
   float total[2] = {0.0f, 0.0f};  // of the lane's own tokens
 };
@@ -51,18 +54,21 @@ struct Merging {
 
 template <class S>
 struct Block {
+  using T = typename S::Type;
   const Tokens& tokens;
   const AttentionArgs& args;
   const Merging& merging;
   const DevicePool& pool;
   const AttentionItem& item;
-  bf16* query;  // [kRows, kStride]
-  bf16* tiles;  // [kStages][K then V][kKvTile, kStride]
+  T* query;  // [kRows, kStride]
+  T* tiles;  // [kStages][K then V][kKvTile, kStride]
 
   DEV_FUNCTION int Thread() const { return static_cast<int>(threadIdx.x); }
   DEV_FUNCTION int Lane() const { return Thread() % dev::kWarpSize; }
-  DEV_FUNCTION int RowWarp() const { return Thread() / dev::kWarpSize / S::kTokenWarps; }
-  DEV_FUNCTION int TokenWarp() const { return Thread() / dev::kWarpSize % S::kTokenWarps; }
+  DEV_FUNCTION int Warp() const { return Thread() / dev::kWarpSize; }
+  DEV_FUNCTION int DimWarp() const { return Warp() % S::kDimWarps; }
+  DEV_FUNCTION int TokenWarp() const { return Warp() / S::kDimWarps % S::kTokenWarps; }
+  DEV_FUNCTION int RowWarp() const { return Warp() / S::kDimWarps / S::kTokenWarps; }
   DEV_FUNCTION int Group() const { return args.q_heads / pool.kv_heads; }
   DEV_FUNCTION int PackedRows() const { return item.rows * Group(); }
   // Which q head of which row, as an index into [rows, q_heads].
@@ -70,7 +76,7 @@ struct Block {
     const int64_t row = item.first_row + packed / Group();
     return row * args.q_heads + item.kv_head * Group() + packed % Group();
   }
-  DEV_FUNCTION bf16* Tile(int stage, bool value) const {
+  DEV_FUNCTION T* Tile(int stage, bool value) const {
     return tiles + (stage * 2 + value) * S::kTile;
   }
 
@@ -81,7 +87,7 @@ struct Block {
       const bool valid = packed < PackedRows() && dim < pool.head_dim;
       const int64_t head =
           RowHead(packed) + int64_t{2} * pool.kv_heads * (item.first_row + packed / Group());
-      const bf16* source = static_cast<const bf16*>(args.qkv) + head * pool.head_dim + dim;
+      const T* source = static_cast<const T*>(args.qkv) + head * pool.head_dim + dim;
       dev::CopyAsync16(query + packed * S::kStride + dim, valid ? source : args.qkv, valid);
     }
   }
@@ -96,8 +102,8 @@ struct Block {
     for (int t = Thread() / 8; t < kKvTile; t += S::kThreads / 8) {
       const bool seen = first + t < item.kv_end;
       const int32_t slot = seen ? SlotOf(first + t) : 0;
-      const bf16* k = PoolRow<const bf16>(pool, args.layer, /*value=*/false, slot, item.kv_head);
-      const bf16* v = PoolRow<const bf16>(pool, args.layer, /*value=*/true, slot, item.kv_head);
+      const T* k = PoolRow<const T>(pool, args.layer, /*value=*/false, slot, item.kv_head);
+      const T* v = PoolRow<const T>(pool, args.layer, /*value=*/true, slot, item.kv_head);
       for (int dim = Thread() % 8 * 8; dim < S::kDim; dim += 64) {
         const bool valid = seen && dim < pool.head_dim;
         const int place = t * S::kStride + dim, offset = valid ? dim : 0;
@@ -108,10 +114,10 @@ struct Block {
   }
 
   // The warp's scores of its 16 rows and kTokens tokens, not scaled.
-  DEV_FUNCTION void Score(const bf16* k, float (&score)[S::kTokens / 8][4]) const {
+  DEV_FUNCTION void Score(const T* k, float (&score)[S::kTokens / 8][4]) const {
     const int lane = Lane();
-    const bf16* q_row = query + (RowWarp() * 16 + lane % 16) * S::kStride + lane / 16 * 8;
-    const bf16* k_row =
+    const T* q_row = query + (RowWarp() * 16 + lane % 16) * S::kStride + lane / 16 * 8;
+    const T* k_row =
         k + (TokenWarp() * S::kTokens + lane / 16 * 8 + lane % 8) * S::kStride + lane / 8 % 2 * 8;
     DEV_UNROLL
     for (int n = 0; n < S::kTokens / 8; ++n) {
@@ -125,8 +131,8 @@ struct Block {
       for (int n = 0; n < S::kTokens / 8; n += 2) {
         uint32_t b[4];
         dev::LoadMatrix4(b, k_row + n * 8 * S::kStride + d);
-        dev::MmaBf16(score[n], a, {b[0], b[1]});
-        dev::MmaBf16(score[n + 1], a, {b[2], b[3]});
+        dev::Mma<T>(score[n], a, {b[0], b[1]});
+        dev::Mma<T>(score[n + 1], a, {b[2], b[3]});
       }
     }
   }
@@ -172,7 +178,7 @@ struct Block {
       }
       state->total[half] = state->total[half] * correction + total;
       DEV_UNROLL
-      for (int j = 0; j < S::kDim / 8; ++j) {
+      for (int j = 0; j < S::kDims / 8; ++j) {
         state->sum[j][half * 2] *= correction;
         state->sum[j][half * 2 + 1] *= correction;
       }
@@ -180,22 +186,23 @@ struct Block {
   }
 
   // Adds the weighted V of the warp's tokens.
-  DEV_FUNCTION void AddValues(const bf16* v, const float (&weight)[S::kTokens / 8][4],
+  DEV_FUNCTION void AddValues(const T* v, const float (&weight)[S::kTokens / 8][4],
                               RowState<S>* state) const {
     const int lane = Lane();
-    const bf16* v_row = v + (TokenWarp() * S::kTokens + lane % 16) * S::kStride + lane / 16 * 8;
+    const T* v_row = v + (TokenWarp() * S::kTokens + lane % 16) * S::kStride +
+                     DimWarp() * S::kDims + lane / 16 * 8;
     DEV_UNROLL
     for (int t = 0; t < S::kTokens / 16; ++t) {
-      const uint32_t a[4] = {dev::PackBf16(weight[2 * t][0], weight[2 * t][1]),
-                             dev::PackBf16(weight[2 * t][2], weight[2 * t][3]),
-                             dev::PackBf16(weight[2 * t + 1][0], weight[2 * t + 1][1]),
-                             dev::PackBf16(weight[2 * t + 1][2], weight[2 * t + 1][3])};
+      const uint32_t a[4] = {dev::PackPair<T>(weight[2 * t][0], weight[2 * t][1]),
+                             dev::PackPair<T>(weight[2 * t][2], weight[2 * t][3]),
+                             dev::PackPair<T>(weight[2 * t + 1][0], weight[2 * t + 1][1]),
+                             dev::PackPair<T>(weight[2 * t + 1][2], weight[2 * t + 1][3])};
       DEV_UNROLL
-      for (int j = 0; j < S::kDim / 8; j += 2) {
+      for (int j = 0; j < S::kDims / 8; j += 2) {
         uint32_t b[4];
         dev::LoadMatrix4Transposed(b, v_row + t * 16 * S::kStride + j * 8);
-        dev::MmaBf16(state->sum[j], a, {b[0], b[1]});
-        dev::MmaBf16(state->sum[j + 1], a, {b[2], b[3]});
+        dev::Mma<T>(state->sum[j], a, {b[0], b[1]});
+        dev::Mma<T>(state->sum[j + 1], a, {b[2], b[3]});
       }
     }
   }
@@ -247,19 +254,19 @@ struct Block {
   DEV_FUNCTION int PartialSize() const { return S::kRows * (pool.head_dim + 2); }
   DEV_FUNCTION void Store(int packed, int dim, float a, float b, float total) const {
     const float scale = total == 0.0f ? 0.0f : 1.0f / total;  // a row that sees nothing: 0
-    const dev::Pack<bf16, 2> pair = {
-        {dev::FromFloat<bf16>(a * scale), dev::FromFloat<bf16>(b * scale)}};
-    dev::StorePack(static_cast<bf16*>(args.out) + RowHead(packed) * pool.head_dim + dim, pair);
+    const dev::Pack<T, 2> pair = {{dev::FromFloat<T>(a * scale), dev::FromFloat<T>(b * scale)}};
+    dev::StorePack(static_cast<T*>(args.out) + RowHead(packed) * pool.head_dim + dim, pair);
   }
 
   DEV_FUNCTION void Finish(const RowState<S>& state) const {
     const int lane = Lane();
     if constexpr (S::kTokenWarps == 1) {
       DEV_UNROLL
-      for (int j = 0; j < S::kDim / 8; ++j) {
+      for (int j = 0; j < S::kDims / 8; ++j) {
         for (int half = 0; half < 2; ++half) {
-          Emit(RowWarp() * 16 + lane / 4 + half * 8, j * 8 + lane % 4 * 2, state.sum[j][half * 2],
-               state.sum[j][half * 2 + 1], state.max[half], state.total[half]);
+          Emit(RowWarp() * 16 + lane / 4 + half * 8, DimWarp() * S::kDims + j * 8 + lane % 4 * 2,
+               state.sum[j][half * 2], state.sum[j][half * 2 + 1], state.max[half],
+               state.total[half]);
         }
       }
     } else {
@@ -269,7 +276,7 @@ struct Block {
 
   // The warps that share the rows meet in shared memory, where the KV tiles were.
   DEV_FUNCTION void MergeWarps(const RowState<S>& state) const {
-    static_assert(S::kRowWarps == 1 &&
+    static_assert(S::kRowWarps == 1 && S::kDimWarps == 1 &&
                   S::kTokenWarps * 16 * (S::kDim + 2) * 4 <= kStages * 2 * S::kTile * 2);
     const int lane = Lane();
     float* sums = reinterpret_cast<float*>(tiles);        // [kTokenWarps][16][kDim]
@@ -335,7 +342,8 @@ template <class S>
 DEV_KERNEL void DEV_BOUNDS(S::kThreads, 1)
     AttendTiles(const DeviceStep* step, AttentionArgs args, const DeviceWork* work, DevicePool pool,
                 int tile_class) {
-  DEV_DYNAMIC_SHARED(bf16, memory);
+  dev::WaitForPrevious();
+  DEV_DYNAMIC_SHARED(typename S::Type, memory);
   DEV_SHARED(uint32_t, arrived, 1);
   const DeviceWork::OfClass list = work->classes[tile_class];
   const int worker = static_cast<int>(blockIdx.x);
@@ -358,41 +366,74 @@ template <class S>
 void LaunchClass(int tile_class, const StepView& step, const AttentionArgs& args,
                  const WorkView& work, const DevicePool& pool, cudaStream_t stream) {
   if (work.blocks[tile_class] == 0) return;
+  constexpr const char* kNames[] = {"attention T16", "attention T64", "attention T128"};
+  dev::Declare(kNames[tile_class], [work = work.work, tile_class, args, pool] {
+    return CostOf<S>(work->classes[tile_class], args, pool);
+  });
   dev::Launch(AttendTiles<S>, dim3(static_cast<unsigned>(work.blocks[tile_class])),
               dim3(S::kThreads), S::kSharedBytes, stream, step.step, args, work.work, pool,
               tile_class);
 }
 
-template <int kDim>
+constexpr int kMostDim = 256, kMostDimOfAllClasses = 128;
+
+// With heads of more than kMostDimOfAllClasses a warp cannot hold the sums of 16 rows, and a third
+// class would not fit the shared memory of any device.
+template <class T, int kDim>
 void LaunchAll(const StepView& step, const AttentionArgs& args, const WorkView& work,
                const DevicePool& pool, cudaStream_t stream) {
-  LaunchClass<Shape<kDim, 1, 4>>(0, step, args, work, pool, stream);
-  LaunchClass<Shape<kDim, 4, 1>>(1, step, args, work, pool, stream);
-  LaunchClass<Shape<kDim, 8, 1>>(2, step, args, work, pool, stream);
+  constexpr bool kAll = kDim <= kMostDimOfAllClasses;
+  LaunchClass<Shape<T, kDim, 1, 4>>(0, step, args, work, pool, stream);
+  LaunchClass<Shape<T, kDim, 4, 1, kAll ? 1 : 2>>(1, step, args, work, pool, stream);
+  if constexpr (kAll) LaunchClass<Shape<T, kDim, 8, 1>>(2, step, args, work, pool, stream);
+}
+
+template <class T>
+void LaunchDim(const StepView& step, const AttentionArgs& args, const WorkView& work,
+               const DevicePool& pool, cudaStream_t stream) {
+  if (pool.head_dim <= 64) {
+    LaunchAll<T, 64>(step, args, work, pool, stream);
+  } else if (pool.head_dim <= 96) {
+    LaunchAll<T, 96>(step, args, work, pool, stream);
+  } else if (pool.head_dim <= 128) {
+    LaunchAll<T, 128>(step, args, work, pool, stream);
+  } else {
+    LaunchAll<T, 256>(step, args, work, pool, stream);
+  }
+}
+
+int PaddedDim(int head_dim) {
+  return head_dim <= 64 ? 64 : head_dim <= 96 ? 96 : head_dim <= 128 ? 128 : 256;
+}
+
+int64_t SharedBytes(int tile_class, int head_dim) {
+  return int64_t{kTileRows[tile_class] + kStages * 2 * kKvTile} * (PaddedDim(head_dim) + 8) * 2;
 }
 
 }  // namespace
 
-bool CanTileAttention(DType activations, const DevicePool& pool) {
-  return activations == DType::kBF16 && pool.dtype == DType::kBF16 && pool.head_dim <= 128;
+int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_bytes) {
+  constexpr int64_t kStatic = 1024;  // what a block uses besides, and what the driver reserves
+  if (activations == DType::kF32 || pool.dtype != activations || pool.head_dim > kMostDim) return 0;
+  const int most = pool.head_dim <= kMostDimOfAllClasses ? kTileClasses : kTileClasses - 1;
+  int classes = 0;
+  while (classes < most && SharedBytes(classes, pool.head_dim) + kStatic <= block_shared_bytes)
+    ++classes;
+  return classes;
 }
 
 int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes) {
-  const int padded = head_dim <= 64 ? 64 : head_dim <= 96 ? 96 : 128;
-  const int64_t block_bytes =
-      int64_t{kTileRows[tile_class] + kStages * 2 * kKvTile} * (padded + 8) * 2 + 2048;
+  const int64_t block_bytes = SharedBytes(tile_class, head_dim) + 2048;
   constexpr int64_t kMost[kTileClasses] = {3, 2, 1};  // by registers
   return static_cast<int>(std::clamp<int64_t>(shared_bytes / block_bytes, 1, kMost[tile_class]));
 }
 
 void TiledAttention(const StepView& step, const AttentionArgs& args, const WorkView& work,
                     const DevicePool& pool, cudaStream_t stream) {
-  if (pool.head_dim <= 64) {
-    LaunchAll<64>(step, args, work, pool, stream);
-  } else if (pool.head_dim <= 96) {
-    LaunchAll<96>(step, args, work, pool, stream);
+  if (pool.dtype == DType::kF16) {
+    LaunchDim<dev::f16>(step, args, work, pool, stream);
   } else {
-    LaunchAll<128>(step, args, work, pool, stream);
+    LaunchDim<dev::bf16>(step, args, work, pool, stream);
   }
 }
 

@@ -11,6 +11,7 @@ constexpr unsigned kCopiesAtOnce = 16;  // of a plane; how many there are is kno
 // thread, then of the slot kCopiesAtOnce copies on. T is as wide as an element.
 template <class T>
 DEV_KERNEL void CopySlots(const DeviceStep* step, DevicePool pool) {
+  dev::WaitForPrevious();
   constexpr int kPack = 16 / sizeof(T);
   const KvCopy* commits = step->commits;
   const int count = step->commit_count;
@@ -32,6 +33,10 @@ DEV_KERNEL void CopySlots(const DeviceStep* step, DevicePool pool) {
 
 void CommitKv(const StepView& step, const DevicePool& pool, cudaStream_t stream) {
   const dim3 grid(kCopiesAtOnce, static_cast<unsigned>(2 * pool.layers));
+  dev::Declare("commit", [step = step.step, pool] {
+    const int64_t slot = int64_t{2} * pool.layers * pool.kv_heads * pool.head_dim;
+    return dev::Cost{2 * step->commit_count * slot * (pool.dtype == DType::kF32 ? 4 : 2)};
+  });
   WithType(pool.dtype, [&](auto element) {
     dev::Launch(CopySlots<decltype(element)>, grid, dim3(kThreads), 0, stream, step.step, pool);
   });

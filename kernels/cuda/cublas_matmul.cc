@@ -12,7 +12,10 @@ namespace {
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 constexpr char kWorkspaceName[] = "the workspace of cuBLASLt";
 
-cudaDataType_t CudaType(DType type) { return type == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF; }
+cudaDataType_t CudaType(DType type) {
+  if (type == DType::kF32) return CUDA_R_32F;
+  return type == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
 
 absl::Status Failed(cublasStatus_t status, absl::string_view call, const MatMulArgs& args) {
   return CublasStatus(

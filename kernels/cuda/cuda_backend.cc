@@ -15,6 +15,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_step_rows.h"
 #include "kernels/cuda/cuda_weights.h"
+#include "kernels/cuda/device/overlap.h"
 #include "kernels/cuda/device_check.h"
 #include "kernels/cuda/device_collectives.h"
 #include "kernels/cuda/device_op.h"
@@ -53,6 +54,7 @@ class CudaBackend final : public Backend {
         with_graphs_(options.graphs),
         warn_(options.warn),
         on_part_(options.on_part),
+        overlap_(options.overlap_launches && parts.facts.overlaps_launches),
         parts_(std::move(parts)),
         loader_(options.threads, &parts_.stream),
         step_rows_(options.threads, options.communicator, options.always_list) {}
@@ -67,6 +69,7 @@ class CudaBackend final : public Backend {
   std::string pci_bus_id() const override { return parts_.facts.pci_bus_id; }
   bool batch_invariant() const override { return false; }
   absl::StatusOr<MemoryFacts> Memory() const override { return DeviceMemory(); }
+  bool stores(DType) const override { return true; }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override;
@@ -106,6 +109,7 @@ class CudaBackend final : public Backend {
   const bool with_graphs_;
   const std::function<void(const std::string&)> warn_;
   const std::function<void()> on_part_;
+  const bool overlap_;
   DeviceParts parts_;
   DeviceLoader loader_;
   StepUpload upload_;
@@ -170,10 +174,8 @@ absl::StatusOr<std::unique_ptr<Weight>> CudaBackend::Pack(absl::Span<const Matri
 absl::StatusOr<Tensor> CudaBackend::Allocate(int64_t rows, int64_t columns, DType dtype) {
   const std::string what =
       absl::StrCat("a tensor ", DTypeName(dtype), " [", rows, ", ", columns, "]");
-  if (dtype == DType::kF16 || rows <= 0 || columns <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, ": the CUDA backend computes on F32 and BF16, sizes must be positive"));
-  }
+  if (rows <= 0 || columns <= 0)
+    return absl::InvalidArgumentError(absl::StrCat(what, ": sizes must be positive"));
   const size_t bytes = static_cast<size_t>(PaddedRows(rows)) * columns * DTypeSize(dtype);
   COPPICE_ASSIGN_OR_RETURN(DeviceBuffer buffer, DeviceBuffer::Allocate(bytes, what));
   tensors_.push_back(std::move(buffer));
@@ -217,6 +219,7 @@ absl::Status CudaBackend::Start(const StepPlan& plan, Pass* pass) {
 // Two graphs rather than one with an event in it: the host may then ask for the event as for any
 // other, and bodies of many sizes share the few heads.
 absl::Status CudaBackend::Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head) {
+  const OverlapScope overlap(overlap_);
   COPPICE_RETURN_IF_ERROR(EnqueueBody({upload_.step(), upload_.work(), std::move(body)}));
   body_mark_ = parts_.marks.added();
   StepView head_step = upload_.step();

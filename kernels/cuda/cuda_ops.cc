@@ -94,6 +94,7 @@ void CudaOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPoo
   const auto& table = static_cast<const CudaRopeTable&>(rope);
   CheckRows(qkv, qkv.columns);
   COPPICE_CHECK(rope.head_dim == shape.head_dim);
+  COPPICE_CHECK(CanStoreKv(qkv.dtype, shape.dtype));
   COPPICE_CHECK(layer >= 0 && layer < shape.layers);
   recorded_.push_back(RopeOp{
       {qkv.data, qkv.dtype, QHeads(qkv, shape), layer, table.cos.floats(), table.sin.floats()},
@@ -105,16 +106,16 @@ void CudaOps::Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) {
   const int q_heads = QHeads(qkv, shape);
   CheckRows(qkv, qkv.columns);
   CheckRows(out, int64_t{q_heads} * shape.head_dim);
-  COPPICE_CHECK(qkv.dtype == out.dtype);
+  COPPICE_CHECK(qkv.dtype == out.dtype && CanStoreKv(qkv.dtype, shape.dtype));
   COPPICE_CHECK(layer >= 0 && layer < shape.layers);
   AttentionOp op = {{qkv.data, out.data, qkv.dtype, q_heads, layer}, PoolOf(pool)};
-  op.tiled = CanTileAttention(qkv.dtype, op.pool) &&
-             q_heads / shape.kv_heads <= kTileRows[kTileClasses - 1];
-  if (op.tiled) ShapeWork(op.pool, q_heads);
+  const int classes = TileClasses(qkv.dtype, op.pool, device_.block_shared_bytes);
+  op.tiled = classes > 0 && q_heads / shape.kv_heads <= kTileRows[classes - 1];
+  if (op.tiled) ShapeWork(op.pool, q_heads, classes);
   recorded_.push_back(op);
 }
 
-void CudaOps::ShapeWork(const DevicePool& pool, int q_heads) {
+void CudaOps::ShapeWork(const DevicePool& pool, int q_heads, int classes) {
   const int group = q_heads / pool.kv_heads;
   if (work_.has_value()) {
     COPPICE_CHECK(work_->group == group && work_->kv_heads == pool.kv_heads &&
@@ -125,6 +126,7 @@ void CudaOps::ShapeWork(const DevicePool& pool, int q_heads) {
   shape.group = group;
   shape.kv_heads = pool.kv_heads;
   shape.head_dim = pool.head_dim;
+  shape.classes = classes;
   for (int c = 0; c < kTileClasses; ++c) {
     shape.workers[c] = device_.multiprocessors *
                        TileBlocksPerMultiprocessor(c, pool.head_dim, device_.shared_bytes);

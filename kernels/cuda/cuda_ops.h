@@ -56,8 +56,8 @@ class CudaOps final : public Ops {
   // A tensor that must hold the step's rows of so many columns.
   void CheckRows(const Tensor& tensor, int64_t columns) const;
   float* Floats(const Tensor& tensor, int64_t columns) const;  // of f32 besides
-  // The pool and the query heads are those of every layer.
-  void ShapeWork(const DevicePool& pool, int q_heads);
+  // The pool and the query heads are those of every layer; the work list has so many classes.
+  void ShapeWork(const DevicePool& pool, int q_heads, int classes);
 
   const DeviceFacts device_;
   DeviceCollectives* const collectives_;

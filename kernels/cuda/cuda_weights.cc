@@ -1,12 +1,14 @@
 #include "kernels/cuda/cuda_weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/element.h"
 #include "kernels/kv_pool_shape.h"
 #include "kernels/matrix_source.h"
 
@@ -31,7 +33,7 @@ StackedRow FindRow(absl::Span<const MatrixSource> stacked, int64_t row) {
 
 absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::Pack(
     absl::Span<const MatrixSource> stacked, DType dtype, const std::vector<float>& bias) {
-  COPPICE_RETURN_IF_ERROR(CheckStack(stacked, dtype, bias.size()));
+  COPPICE_RETURN_IF_ERROR(CheckStack(stacked, bias.size()));
   auto matrix = std::make_unique<CudaWeight>();
   for (const MatrixSource& source : stacked) matrix->rows += source.rows;
   matrix->columns = stacked[0].columns;
@@ -40,13 +42,19 @@ absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::Pack(
       absl::StrCat("a weight of ", matrix->rows, " x ", matrix->columns, " ", DTypeName(dtype));
   const size_t row_bytes = matrix->columns * DTypeSize(dtype);
   COPPICE_ASSIGN_OR_RETURN(matrix->values, DeviceBuffer::Allocate(matrix->rows * row_bytes, what));
+  std::atomic<bool> fits = true;
   const auto fill = [&](int64_t begin, int64_t end, uint8_t* place) {
     for (int64_t row = begin; row < end; ++row, place += row_bytes) {
       const StackedRow found = FindRow(stacked, row);
-      ConvertRow(*found.source, found.row, dtype, place);
+      if (!ConvertRow(*found.source, found.row, dtype, place)) fits = false;
     }
   };
   COPPICE_RETURN_IF_ERROR(Upload({matrix->rows, row_bytes, fill}, matrix->values.data(), what));
+  if (!fits) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pack: ", what, " from ", DTypeName(stacked[0].dtype), ": a value is beyond ",
+                     kLargestF16, ", the largest of F16; BF16 and F32 hold it"));
+  }
   if (!bias.empty()) {
     COPPICE_ASSIGN_OR_RETURN(matrix->bias, UploadFloats(bias, absl::StrCat("the bias of ", what)));
   }

@@ -63,6 +63,8 @@ absl::StatusOr<DeviceFacts> UseDevice(int place) {
       absl::StrFormat("%04x:%02x:%02x.0", device.pciDomainID, device.pciBusID, device.pciDeviceID);
   facts.multiprocessors = device.multiProcessorCount;
   facts.shared_bytes = static_cast<int64_t>(device.sharedMemPerMultiprocessor);
+  facts.block_shared_bytes = static_cast<int64_t>(device.sharedMemPerBlockOptin);
+  facts.overlaps_launches = device.major >= 9;
   std::memcpy(facts.uuid.data(), device.uuid.bytes, facts.uuid.size());
   return facts;
 }

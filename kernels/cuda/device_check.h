@@ -14,7 +14,9 @@ struct DeviceFacts {
   std::string description;  // "NVIDIA H100 80GB HBM3, 79 GiB"
   std::string pci_bus_id;   // "0000:3b:00.0": which of the host's devices it is
   int multiprocessors = 0;
-  int64_t shared_bytes = 0;  // of a multiprocessor
+  int64_t shared_bytes = 0;        // of a multiprocessor
+  int64_t block_shared_bytes = 0;  // of a block, at most
+  bool overlaps_launches = false;  // OverlapScope has an effect
   std::array<uint8_t, 16> uuid = {};
 };
 // Makes a device the current one of this thread: that of number `place`, counted around when there

@@ -9,6 +9,7 @@ constexpr int kThreads = 256;
 // One block a row, N columns a thread at a time.
 template <class T, int N>
 DEV_KERNEL void CopyRows(const DeviceStep* step, EmbedArgs args) {
+  dev::WaitForPrevious();
   const int64_t r = blockIdx.x;
   const int64_t row = step->token[r] - args.first_row;
   const bool held = row >= 0 && row < args.matrix_rows;
@@ -32,6 +33,9 @@ void Embed(const StepView& step, const EmbedArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(step.rows));
   WithType(args.dtype, [&](auto element) {
     using T = decltype(element);
+    dev::Declare("embedding", [rows = step.rows, args] {
+      return dev::Cost{int64_t{rows} * args.columns * int64_t{sizeof(T) + sizeof(float)}};
+    });
     const auto kernel = args.columns % 4 == 0 ? CopyRows<T, 4> : CopyRows<T, 1>;
     dev::Launch(kernel, grid, dim3(kThreads), 0, stream, step.step, args);
   });

@@ -11,6 +11,7 @@ constexpr int kBatch = 8;  // rows in flight
 // so rows that are still to be read lie behind the last row written, batch after batch.
 template <class W>
 DEV_KERNEL void MoveRows(const DeviceStep* step, W* values, int64_t row_words) {
+  dev::WaitForPrevious();
   const int64_t c = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int needs = step->needs;
   const int32_t* need_row = step->need_row;
@@ -30,6 +31,9 @@ DEV_KERNEL void MoveRows(const DeviceStep* step, W* values, int64_t row_words) {
 template <class W>
 void LaunchMove(const StepView& step, void* values, int64_t row_bytes, cudaStream_t stream) {
   const int64_t words = row_bytes / static_cast<int64_t>(sizeof(W));
+  dev::Declare("gather of rows", [step = step.step, row_bytes] {
+    return dev::Cost{2 * int64_t{step->needs} * row_bytes};
+  });
   dev::Launch(MoveRows<W>, dim3(CeilDiv(words, kThreads)), dim3(kThreads), 0, stream, step.step,
               static_cast<W*>(values), words);
 }

@@ -8,13 +8,27 @@
 
 namespace coppice::kernels::cuda {
 
-// Calls f with a value of the kernels' type: float for f32, dev::bf16 for bf16.
+// Calls f with a value of the kernels' type: float, dev::bf16 or dev::f16.
 template <class F>
 void WithType(DType dtype, F f) {
   if (dtype == DType::kF32) {
     f(float());
-  } else {
+  } else if (dtype == DType::kBF16) {
     f(dev::bf16());
+  } else {
+    f(dev::f16());
+  }
+}
+
+// The same with the types of activations and pool, where CanStoreKv (launch.h) allows them.
+template <class F>
+void WithTypes(DType activations, DType pool, F f) {
+  if (pool == DType::kF16) {
+    f(dev::f16(), dev::f16());
+  } else if (activations == DType::kF32) {
+    pool == DType::kF32 ? f(float(), float()) : f(float(), dev::bf16());
+  } else {
+    pool == DType::kF32 ? f(dev::bf16(), float()) : f(dev::bf16(), dev::bf16());
   }
 }
 

@@ -1,7 +1,8 @@
 // The kernels of the CUDA backend as host functions: each enqueues one launch on a stream and
 // returns. Arguments are checked by the caller (cuda_ops.cc). No function waits, allocates or reads
 // device memory; launch errors are left for cudaGetLastError. Pointers are to device memory.
-// Activations (`void*` beside a DType) are f32 or bf16; the residual stream and the logits are f32.
+// Activations (`void*` beside a DType) are f32, bf16 or f16; the residual stream and the logits are
+// f32.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,6 +11,7 @@
 
 #include "base/step_plan.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/device/overlap.h"
 #include "kernels/cuda/work_list.h"
 
 namespace coppice::kernels::cuda {
@@ -86,8 +88,14 @@ void AddNorm(const AddNormArgs& args, cudaStream_t stream);
 void AddBias(void* y, DType dtype, const float* bias, int64_t rows, int64_t columns,
              cudaStream_t stream);
 
+// Whether the kernels of KV and attention take these types together: f16 only with f16.
+constexpr bool CanStoreKv(DType activations, DType pool) {
+  return (activations == DType::kF16) == (pool == DType::kF16);
+}
+
 // qkv [rows, (q_heads + 2 kv_heads) head_dim] of `dtype`: rotates q and k in place (half-split
-// convention), writes K and V to the row's slot. cos, sin [max_positions, head_dim / 2].
+// convention), writes K and V to the row's slot. cos, sin [max_positions, head_dim / 2]. In f16 a q or
+// k that overflows becomes NaN.
 struct RopeArgs {
   void* qkv = nullptr;
   DType dtype = DType::kBF16;
@@ -133,9 +141,10 @@ struct WorkView {
   bool operator==(const WorkView&) const = default;
 };
 // The same as Attention, by tensor cores, with K and V read once for the rows of a request. The bits
-// of a row depend on the work list too. Only what CanTileAttention says: bf16 activations and pool,
-// head_dim up to 128.
-bool CanTileAttention(DType activations, const DevicePool& pool);
+// of a row depend on the work list too. Only for as many classes of the list as TileClasses says;
+// 0: not at all. bf16 or f16, the same for activations and pool. block_shared_bytes: what a block of
+// the device may have.
+int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_bytes);
 // Blocks that are resident on a multiprocessor with so much shared memory: WorkShape::workers is
 // this times the number of multiprocessors. More workers are right too, but wait for others.
 int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes);

@@ -22,6 +22,7 @@ DEV_FUNCTION float BlockSum(float value) {
 // One block a row, N columns a thread at a time. A thread reads again only what it wrote itself.
 template <class T, int N>
 DEV_KERNEL void AddNormRows(AddNormArgs args) {
+  dev::WaitForPrevious();
   const int64_t begin = int64_t{blockIdx.x} * args.columns;
   float* x = args.x + begin;
   float squares = 0.0f;
@@ -51,6 +52,7 @@ DEV_KERNEL void AddNormRows(AddNormArgs args) {
 // Block (row, piece of kThreads * N columns).
 template <class T, int N>
 DEV_KERNEL void AddBiasRows(T* y, const float* bias, int64_t columns) {
+  dev::WaitForPrevious();
   const int64_t c = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * N;
   if (c >= columns) return;
   T* place = y + blockIdx.x * columns + c;
@@ -69,6 +71,12 @@ void AddNorm(const AddNormArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(args.rows));
   WithType(args.dtype, [&](auto element) {
     using T = decltype(element);
+    dev::Declare("norm", [args] {
+      // x is read again for the output, and the gain by every row.
+      const int64_t element = (args.addend == nullptr ? 3 : 5) * sizeof(float) + sizeof(T);
+      const int64_t elements = args.rows * args.columns;
+      return dev::Cost{elements * element, 4 * elements};
+    });
     const auto kernel = args.columns % 4 == 0 ? AddNormRows<T, 4> : AddNormRows<T, 1>;
     dev::Launch(kernel, grid, dim3(kThreads), 0, stream, args);
   });
@@ -82,6 +90,9 @@ void AddBias(void* y, DType dtype, const float* bias, int64_t rows, int64_t colu
     const bool whole = columns % 4 == 0;
     const auto kernel = whole ? AddBiasRows<T, 4> : AddBiasRows<T, 1>;
     const dim3 grid(static_cast<unsigned>(rows), CeilDiv(columns, kThreads * (whole ? 4 : 1)));
+    dev::Declare("bias", [elements = rows * columns] {
+      return dev::Cost{elements * int64_t{2 * sizeof(T) + sizeof(float)}, elements};
+    });
     dev::Launch(kernel, grid, dim3(kThreads), 0, stream, static_cast<T*>(y), bias, columns);
   });
 }

@@ -7,6 +7,17 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kPack = 4;  // head_dim is a multiple of 8, its half of 4
 
+// NaN for an f16 that is infinite. A score of -inf would hide a token; NaN reaches the logits.
+template <class T>
+DEV_FUNCTION T Finite(T value) {
+  if constexpr (std::is_same_v<T, dev::f16>) {
+    const float x = dev::ToFloat(value);
+    return dev::FromFloat<T>(x + (x - x));
+  } else {
+    return value;
+  }
+}
+
 template <class P, class T>
 DEV_FUNCTION void StoreAs(P* place, const dev::Pack<T, kPack>& values) {
   dev::Pack<P, kPack> out;
@@ -20,6 +31,7 @@ DEV_FUNCTION void StoreAs(P* place, const dev::Pack<T, kPack>& values) {
 // kPack values of a v head. Rows of the sink store nothing: nobody reads it.
 template <class T, class P>
 DEV_KERNEL void RotateAndStore(const DeviceStep* step, RopeArgs args, DevicePool pool) {
+  dev::WaitForPrevious();
   const int64_t r = blockIdx.x;
   const int dim = pool.head_dim, half = dim / 2;
   const int heads = args.q_heads + pool.kv_heads;  // that rotate
@@ -38,8 +50,8 @@ DEV_KERNEL void RotateAndStore(const DeviceStep* step, RopeArgs args, DevicePool
     dev::Pack<T, kPack> high = dev::LoadPack<kPack>(place + half);
     for (int i = 0; i < kPack; ++i) {
       const float a = dev::ToFloat(low.value[i]), b = dev::ToFloat(high.value[i]);
-      low.value[i] = dev::FromFloat<T>(a * cos.value[i] - b * sin.value[i]);
-      high.value[i] = dev::FromFloat<T>(b * cos.value[i] + a * sin.value[i]);
+      low.value[i] = Finite(dev::FromFloat<T>(a * cos.value[i] - b * sin.value[i]));
+      high.value[i] = Finite(dev::FromFloat<T>(b * cos.value[i] + a * sin.value[i]));
     }
     dev::StorePack(place, low);
     dev::StorePack(place + half, high);
@@ -65,11 +77,18 @@ void RopeAndStoreKv(const StepView& step, const RopeArgs& args, const DevicePool
                          int64_t{pool.kv_heads} * pool.head_dim) /
                         kPack;
   const dim3 grid(static_cast<unsigned>(step.rows), CeilDiv(units, kThreads));
-  WithType(args.dtype, [&](auto activation) {
-    WithType(pool.dtype, [&](auto element) {
-      dev::Launch(RotateAndStore<decltype(activation), decltype(element)>, grid, dim3(kThreads), 0,
-                  stream, step.step, args, pool);
+  WithTypes(args.dtype, pool.dtype, [&](auto activation, auto element) {
+    using T = decltype(activation);
+    using P = decltype(element);
+    dev::Declare("rope and KV store", [step = step.step, q_heads = args.q_heads, pool] {
+      const int64_t rows = step->rows;
+      const int64_t rotated = int64_t{q_heads + pool.kv_heads} * pool.head_dim;
+      const int64_t stored = int64_t{pool.kv_heads} * pool.head_dim;
+      const int64_t row_bytes = rotated * int64_t{2 * sizeof(T) + sizeof(float)} +
+                                stored * int64_t{sizeof(T) + 2 * sizeof(P)};
+      return dev::Cost{rows * row_bytes, 3 * rows * rotated};
     });
+    dev::Launch(RotateAndStore<T, P>, grid, dim3(kThreads), 0, stream, step.step, args, pool);
   });
 }
 

@@ -15,6 +15,7 @@ DEV_FUNCTION float Silu(float gate) {
 // Block (row, piece of kThreads * N columns).
 template <class T, int N>
 DEV_KERNEL void GateRows(const T* gate_up, T* out, int64_t columns) {
+  dev::WaitForPrevious();
   const int64_t c = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * N;
   if (c >= columns) return;
   const T* row = gate_up + blockIdx.x * 2 * columns;
@@ -39,6 +40,9 @@ void SwiGlu(const void* gate_up, void* out, DType dtype, int64_t rows, int64_t c
     const bool whole = columns % kPack == 0;
     const auto kernel = whole ? GateRows<T, kPack> : GateRows<T, 1>;
     const dim3 grid(static_cast<unsigned>(rows), CeilDiv(columns, kThreads * (whole ? kPack : 1)));
+    dev::Declare("SwiGLU", [elements = rows * columns] {
+      return dev::Cost{elements * int64_t{3 * sizeof(T)}, 6 * elements};
+    });
     dev::Launch(kernel, grid, dim3(kThreads), 0, stream, static_cast<const T*>(gate_up),
                 static_cast<T*>(out), columns);
   });

@@ -54,7 +54,7 @@ void AddTokens(const StepPlan& plan, AttentionItem* item, WorkList* list) {
 // Row tiles of one segment and head lie beside each other: they read the same K and V.
 void AddUnits(const StepPlan& plan, const WorkShape& shape, WorkList* list,
               std::vector<Unit> (*units)[kTileClasses]) {
-  const int most_rows = kTileRows[kTileClasses - 1] / shape.group;
+  const int most_rows = kTileRows[shape.classes - 1] / shape.group;
   for (size_t s = 0; s < plan.segments.size(); ++s) {
     const Segment& segment = plan.segments[s];
     std::vector<AttentionItem> row_tiles;

@@ -58,9 +58,10 @@ struct WorkList {
 };
 
 struct WorkShape {
-  int group = 1;  // q heads of a KV head, at most 128
+  int group = 1;  // q heads of a KV head, at most the rows of the largest class
   int kv_heads = 1;
   int head_dim = 0;
+  int classes = kTileClasses;             // that may be used: the smallest
   int workers[kTileClasses] = {1, 1, 1};  // resident blocks of each class, at most
   // A row tile is not cut into items of fewer KV tiles: each costs a load of q and a merge.
   int least_tiles = 4;

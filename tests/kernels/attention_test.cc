@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "kernels/cpu/float16.h"
+#include "kernels/element.h"
 #include "tests/kernels/kernel_fixture.h"
 
 namespace coppice::kernels {
@@ -26,8 +26,7 @@ std::vector<float> TokenVector(const Shape& shape, int token, int which) {
   std::vector<float> values = RandomFloats(int64_t{heads} * shape.head_dim, token * 3 + which);
   for (float& value : values) {
     value *= 2.0f;
-    if (which != 0 && shape.dtype == DType::kBF16)
-      value = cpu::Bf16ToFloat(cpu::FloatToBf16(value));
+    if (which != 0 && shape.dtype == DType::kBF16) value = Bf16ToFloat(FloatToBf16(value));
   }
   return values;
 }

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/cpu/float16.h"
+#include "kernels/element.h"
 #include "tests/kernels/kernel_fixture.h"
 
 namespace coppice::kernels {
@@ -27,7 +27,7 @@ class MatMulTest : public KernelTest {
     const MatrixSource source = {problem.weights.data(), DType::kF32, outputs, inputs, inputs};
     problem.packed = team_->Pack(absl::MakeConstSpan(&source, 1), dtype, bias).value();
     if (dtype == DType::kBF16) {
-      for (float& weight : problem.weights) weight = cpu::Bf16ToFloat(cpu::FloatToBf16(weight));
+      for (float& weight : problem.weights) weight = Bf16ToFloat(FloatToBf16(weight));
     }
     return problem;
   }

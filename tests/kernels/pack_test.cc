@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/cpu/float16.h"
+#include "kernels/element.h"
 #include "tests/kernels/kernel_fixture.h"
 
 namespace coppice::kernels {
@@ -62,7 +62,7 @@ TEST_P(PackTest, StacksStridedUnalignedSources) {
   std::vector<uint8_t> bytes(50 * stride * 2 + 1);
   std::vector<uint16_t> values(50 * stride);
   for (size_t i = 0; i < values.size(); ++i)
-    values[i] = cpu::FloatToBf16(static_cast<float>(i % 251) - 100.0f);
+    values[i] = FloatToBf16(static_cast<float>(i % 251) - 100.0f);
   std::memcpy(bytes.data() + 1, values.data(), values.size() * 2);
   const std::vector<MatrixSource> sources = {
       {bytes.data() + 1, DType::kBF16, 5, columns, stride},
@@ -75,7 +75,7 @@ TEST_P(PackTest, StacksStridedUnalignedSources) {
     for (int64_t row = 0; row < 50; ++row) {
       const std::vector<float> got = ReadRow(*packed, static_cast<TokenId>(row));
       for (int64_t k = 0; k < columns; ++k)
-        ASSERT_EQ(got[k], cpu::Bf16ToFloat(values[row * stride + k])) << row;
+        ASSERT_EQ(got[k], Bf16ToFloat(values[row * stride + k])) << row;
     }
   }
 }

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/cpu/float16.h"
 #include "kernels/cpu/kv_pool.h"
+#include "kernels/element.h"
 #include "kernels/rope_table.h"
 #include "tests/kernels/kernel_fixture.h"
 
@@ -88,7 +88,7 @@ TEST_P(RopeTest, RotatesHalvesAndStoresKAndV) {
           } else {
             uint16_t bits;
             std::memcpy(&bits, stored + i * 2, 2);
-            ASSERT_EQ(bits, cpu::FloatToBf16(after[r * width + c]));
+            ASSERT_EQ(bits, FloatToBf16(after[r * width + c]));
           }
         }
       }

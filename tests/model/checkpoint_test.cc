@@ -12,7 +12,6 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "model/element.h"
 #include "nlohmann/json.hpp"
 #include "tests/model/model_harness.h"
 #include "tests/testing/temp_dir.h"
@@ -228,26 +227,6 @@ TEST(Checkpoint, LoadSurvivesRandomDamage) {
     ASSERT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
   }
   EXPECT_GT(refused, kRounds / 2);
-}
-
-TEST(Element, HalvesAndBf16AreExact) {
-  for (int bits = 0; bits < 65536; ++bits) {
-    const uint16_t stored = static_cast<uint16_t>(bits);
-    const char* data = reinterpret_cast<const char*>(&stored);
-    if ((bits >> 10 & 31) != 31) {
-      ASSERT_EQ(ElementToFloat(data, kernels::DType::kF16), test::tiny_llama::FromHalf(stored))
-          << bits;
-    }
-    const float wide = test::tiny_llama::FromBf16(stored);
-    if (!std::isnan(wide)) {
-      ASSERT_EQ(ElementToFloat(data, kernels::DType::kBF16), wide) << bits;
-    }
-  }
-  const uint16_t infinity = 0x7c00, minus_zero = 0x8000;
-  EXPECT_EQ(ElementToFloat(reinterpret_cast<const char*>(&infinity), kernels::DType::kF16),
-            INFINITY);
-  EXPECT_TRUE(std::signbit(
-      ElementToFloat(reinterpret_cast<const char*>(&minus_zero), kernels::DType::kF16)));
 }
 
 }  // namespace

@@ -54,9 +54,19 @@ TEST(LoadDecoder, RefusesUnknownDTypeAndEmptyBatchLimit) {
   const test::TempDir dir;
   test::WriteTinyLlama(test::MakeTinyLlama({}), dir.path());
   EXPECT_EQ(LoadForTest({.dir = dir.path(), .dtype = "int8"}).status().message(),
-            "dtype: int8, expected auto, f32 or bf16");
+            "dtype: int8, expected auto, f32, bf16 or f16");
   EXPECT_EQ(LoadForTest({.dir = dir.path(), .max_rows = 0}).status().message(),
             "max_rows: 0, expected at least 1");
+}
+
+// The CPU backend has no f16: it says so, and auto keeps such a checkpoint in f32.
+TEST(LoadDecoder, F16OnTheCpuIsRefusedOrBecomesF32) {
+  const test::TempDir dir;
+  test::WriteTinyLlama(test::MakeTinyLlama({.dtype = "F16"}), dir.path());
+  EXPECT_EQ(LoadForTest({.dir = dir.path(), .dtype = "f16", .max_rows = 8}).status().message(),
+            "dtype: f16, but the cpu backend keeps weights and KV as f32 or bf16 (auto: F16 "
+            "becomes f32)");
+  EXPECT_EQ(LoadForTest({.dir = dir.path(), .max_rows = 8})->parts().dtype, kernels::DType::kF32);
 }
 
 TEST(LoadDecoder, TellsShapesOfItsKvCache) {

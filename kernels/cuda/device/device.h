@@ -8,14 +8,19 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/device/overlap.h"
 
 namespace coppice::kernels::cuda::dev {
 using bf16 = __nv_bfloat16;
+using f16 = __half;
 inline constexpr unsigned kFullWarp = 0xffffffffu;
 inline constexpr int kWarpSize = 32;
 }  // namespace coppice::kernels::cuda::dev
@@ -37,16 +42,26 @@ inline constexpr int kWarpSize = 32;
 
 namespace coppice::kernels::cuda::dev {
 
-// d += a b, a [16, 16] bf16 row-major, b [16, 8] bf16, d [16, 8] f32, spread over the warp: lane l,
+// d += a b, a [16, 16] of T row-major, b [16, 8] of T, d [16, 8] f32, spread over the warp: lane l,
 // g = l / 4, t = l % 4, holds of d rows g, g + 8, columns 2t, 2t + 1; of a the pairs (g, 2t),
 // (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8) along columns; of b the pairs (2t, g), (2t + 8, g)
-// along rows.
-DEV_FUNCTION void MmaBf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+// along rows. T: bf16 or f16.
+template <class T>
+DEV_FUNCTION void Mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    static_assert(std::is_same_v<T, f16>);
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
 }
 
 DEV_FUNCTION uint32_t SharedAddress(const void* p) {
@@ -100,6 +115,25 @@ DEV_FUNCTION float Exp2(float x) {
   return y;
 }
 
+// The first statement of every kernel: waits until what ran before on the stream is done and its
+// writes are seen, then lets the next launch be placed, which waits likewise. Does nothing for a
+// launch that does not overlap.
+DEV_FUNCTION void WaitForPrevious() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// What a launch must do, whatever the hardware: bytes that its threads load from and store to global
+// memory, caches not counted, and operations of arithmetic.
+struct Cost {
+  int64_t bytes = 0, flops = 0;
+};
+// Said before each launch: its name, and a function that gives its cost when it runs; it may read
+// what the kernel reads. Only the simulator listens.
+template <class CostWhenRun>
+void Declare(const char*, CostWhenRun) {}
+
 // Enqueues one launch. `shared` is dynamic shared memory in bytes. Errors: cudaGetLastError.
 template <class... Params, class... Args>
 void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
@@ -111,7 +145,21 @@ void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cud
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
     if (error != cudaSuccess) return;
   }
-  kernel<<<grid, block, shared, stream>>>(static_cast<Params>(args)...);
+  if (!launches_overlap) {
+    kernel<<<grid, block, shared, stream>>>(static_cast<Params>(args)...);
+    return;
+  }
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
 }
 
 }  // namespace coppice::kernels::cuda::dev
@@ -124,21 +172,26 @@ namespace coppice::kernels::cuda::dev {
 
 DEV_FUNCTION float ToFloat(float value) { return value; }
 DEV_FUNCTION float ToFloat(bf16 value) { return __bfloat162float(value); }
+DEV_FUNCTION float ToFloat(f16 value) { return __half2float(value); }
 
-// Round to nearest, ties to even.
+// Round to nearest, ties to even. f16 is infinite from 65520 on.
 template <class T>
 DEV_FUNCTION T FromFloat(float value) {
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (std::is_same_v<T, bf16>) {
     return __float2bfloat16_rn(value);
+  } else if constexpr (std::is_same_v<T, f16>) {
+    return __float2half_rn(value);
   } else {
     return value;
   }
 }
 
-// Two values as the fragments of MmaBf16 hold them: the first in the low half.
-DEV_FUNCTION uint32_t PackBf16(float low, float high) {
-  return static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(low))) |
-         static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(high))) << 16;
+// Two values as the fragments of Mma<T> hold them: the first in the low half.
+DEV_FUNCTION uint32_t BitsOf(bf16 value) { return __bfloat16_as_ushort(value); }
+DEV_FUNCTION uint32_t BitsOf(f16 value) { return __half_as_ushort(value); }
+template <class T>
+DEV_FUNCTION uint32_t PackPair(float low, float high) {
+  return BitsOf(FromFloat<T>(low)) | BitsOf(FromFloat<T>(high)) << 16;
 }
 
 // N neighbouring values, loaded and stored at once; N sizeof(T) <= 16 and aligned to that.

@@ -55,6 +55,7 @@ struct Options {
   Order order = Order::kForward;
   uint64_t seed = 1;
   unsigned resident = 1;  // blocks at a time
+  bool overlap = false;
 };
 
 struct Scheduler {
@@ -72,6 +73,7 @@ struct Scheduler {
   char start, end;  // what the thread sanitizer knows the edges of a launch by
 };
 Scheduler& scheduler = *new Scheduler;
+thread_local Declared declared;
 
 void SetOptionsFromEnvironment() {
   Options& options = scheduler.options;
@@ -82,6 +84,7 @@ void SetOptionsFromEnvironment() {
     if (name == "reverse") options.order = Order::kReverse;
   }
   if (const char* seed = std::getenv("DEV_SEED")) options.seed = std::strtoull(seed, nullptr, 0);
+  options.overlap = std::getenv("DEV_OVERLAP") != nullptr;
   if (const char* resident = std::getenv("DEV_RESIDENT")) {
     options.resident = static_cast<unsigned>(std::max(1, std::atoi(resident)));
   }
@@ -153,6 +156,7 @@ void FiberMain() {
   Block* block = fiber->home;
   block->grid->body();
   if (fiber->copy_head != fiber->copy_tail) Fail("a thread ends with copies in flight", *block);
+  CheckWaited();
   TsanRelease(&scheduler.end);
   fiber->live = false;
   fiber->file = nullptr;
@@ -225,6 +229,7 @@ std::unique_ptr<Block> StartBlock(const Grid& grid, const uint3& index, char* sh
     fiber->home = block.get();
     fiber->live = true;
     fiber->file = nullptr;
+    fiber->waited = !grid.overlaps && !scheduler.options.overlap;
     fiber->copy_head = fiber->copy_tail = fiber->group_head = fiber->group_tail = 0;
     block->warps[i / 32].lanes[i % 32] = fiber;
     block->warps[i / 32].live |= 1u << i % 32;
@@ -297,7 +302,12 @@ void Yield() {
   RunAnother();
 }
 
+void CheckWaited() {
+  if (!current_lane->waited) Fail("a thread does not begin with WaitForPrevious");
+}
+
 void BlockBarrier(const char* file, int line) {
+  CheckWaited();
   Fiber* fiber = Current();
   Block* block = fiber->home;
   char* barrier = &block->barrier[block->generation & 1];
@@ -329,6 +339,9 @@ void SetEnqueue(Enqueue enqueue) {
   scheduler.enqueue = enqueue;
 }
 
+void Declare(const char* name, std::function<Cost()> cost) { declared = {name, std::move(cost)}; }
+Declared TakeDeclared() { return std::exchange(declared, {}); }
+
 void EnqueueGrid(void* stream, Grid grid) {
   Enqueue enqueue;
   {
@@ -336,6 +349,7 @@ void EnqueueGrid(void* stream, Grid grid) {
     enqueue = scheduler.enqueue;
   }
   if (enqueue == nullptr) {
+    TakeDeclared();
     Run({std::move(grid)});
   } else {
     enqueue(stream, [grid = std::move(grid)] { Run({grid}); });

@@ -8,10 +8,15 @@
 // barriers, __syncwarp, acquire and release alone - not by shuffles, votes and mma.
 // Not modelled: bank conflicts, occupancy, scopes and fences, sums of mma (double here).
 //
+// Launches run one after the other, also those that overlap on the device (overlap.h). Of these every
+// thread must call WaitForPrevious before it ends, copies, counts or meets another.
+//
 // Order of the threads: DEV_ORDER=forward|reverse|random, DEV_SEED=n, DEV_RESIDENT=blocks at a time.
+// DEV_OVERLAP=1: every launch counts as one that overlaps.
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 #include <vector_functions.h>
 #include <vector_types.h>
@@ -26,15 +31,29 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/cuda/device/overlap.h"
+
 namespace coppice::kernels::cuda::simt {
 
 // Takes each launch with its stream. Without one (nullptr, the default) a launch runs at once.
 using Enqueue = void (*)(void* stream, std::function<void()> work);
 void SetEnqueue(Enqueue enqueue);
 
+// What the next launch of this thread says of itself. The contract is that of Declare in device.h.
+struct Cost {
+  int64_t bytes = 0, flops = 0;
+};
+struct Declared {
+  const char* name = nullptr;  // nullptr: it said nothing
+  std::function<Cost()> cost;
+};
+void Declare(const char* name, std::function<Cost()> cost);
+Declared TakeDeclared();
+
 struct Grid {
   dim3 grid, block;
   size_t dynamic_shared = 0;  // bytes
+  bool overlaps = false;      // its threads must wait for what ran before
   std::function<void()> body;
 };
 // Runs all blocks of all grids. Several grids are all resident and interleaved, as kernels of
@@ -64,6 +83,7 @@ struct Lane {
   unsigned copy_head, copy_tail;  // those in flight, modulo kCopies
   unsigned group_end[kGroups];
   unsigned group_head, group_tail;
+  bool waited;  // for what ran before the launch
 };
 extern Lane* current_lane;
 
@@ -78,7 +98,8 @@ enum class WarpOp : int {
   kShuffleDown,
   kBallot,
   kAddresses,
-  kMmaBf16
+  kMmaBf16,
+  kMmaF16
 };
 
 void BlockBarrier(const char* file, int line);
@@ -87,6 +108,8 @@ void WarpBarrier(unsigned mask, const char* file, int line);
 void MeetWarp(WarpOp op, unsigned mask, const uint32_t* in, int in_words, uint32_t* out,
               int out_words, const char* file, int line);
 void Yield();  // other threads run
+// Aborts when this thread has not waited for what ran before.
+void CheckWaited();
 // The block's array of this declaration: one for each key.
 void* SharedArray(const void* key, size_t bytes);
 void* DynamicShared();
@@ -219,13 +242,17 @@ inline float __uint_as_float(unsigned bits) {
 
 namespace coppice::kernels::cuda::dev {
 
-inline void MmaBf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+template <class T>
+void Mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  constexpr bool kBf16 = std::is_same_v<T, __nv_bfloat16>;
+  static_assert(kBf16 || std::is_same_v<T, __half>);
+  constexpr simt::WarpOp kOp = kBf16 ? simt::WarpOp::kMmaBf16 : simt::WarpOp::kMmaF16;
   uint32_t in[10];
   std::memcpy(in, a, sizeof a);
   std::memcpy(in + 4, b, sizeof b);
   std::memcpy(in + 6, d, sizeof d);
   uint32_t out[4];
-  simt::MeetWarp(simt::WarpOp::kMmaBf16, simt::kAllLanes, in, 10, out, 4, "MmaBf16", 0);
+  simt::MeetWarp(kOp, simt::kAllLanes, in, 10, out, 4, "Mma", 0);
   std::memcpy(d, out, sizeof d);
 }
 
@@ -261,9 +288,12 @@ inline void LoadMatrix4Transposed(uint32_t (&r)[4], const void* row) {
 struct alignas(16) Bytes16 {
   uint64_t low, high;
 };
+inline void WaitForPrevious() { simt::current_lane->waited = true; }
+
 inline void CopyAsync16(void* shared, const void* global, bool valid = true) {
+  simt::CheckWaited();
   simt::Lane& lane = *simt::current_lane;
-  *static_cast<Bytes16*>(shared) = {~uint64_t{0}, ~uint64_t{0}};  // bf16 and f32: NaN
+  *static_cast<Bytes16*>(shared) = {~uint64_t{0}, ~uint64_t{0}};  // NaN in every type
   if (lane.copy_tail - lane.copy_head == simt::Lane::kCopies) simt::Fail("too many copies");
   lane.copies[lane.copy_tail++ % simt::Lane::kCopies] = {shared, valid ? global : nullptr};
 }
@@ -286,19 +316,23 @@ void CopyWait() {
 }
 
 inline uint32_t AtomicAddAcqRel(uint32_t* p, uint32_t value) {
+  simt::CheckWaited();
   simt::Yield();
   return __atomic_fetch_add(p, value, __ATOMIC_ACQ_REL);
 }
 
 inline float Exp2(float x) { return std::exp2(x); }
 
+using simt::Cost;
+using simt::Declare;
+
 template <class... Params, class... Args>
 void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
             Args... args) {
-  simt::EnqueueGrid(
-      stream, {grid, block, shared, [kernel, bound = std::tuple<std::decay_t<Params>...>(args...)] {
-                 std::apply(kernel, bound);
-               }});
+  simt::EnqueueGrid(stream, {grid, block, shared, launches_overlap,
+                             [kernel, bound = std::tuple<std::decay_t<Params>...>(args...)] {
+                               std::apply(kernel, bound);
+                             }});
 }
 
 }  // namespace coppice::kernels::cuda::dev

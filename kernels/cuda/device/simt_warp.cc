@@ -16,10 +16,13 @@ float FloatOf(uint32_t bits) {
   __builtin_memcpy(&value, &bits, sizeof value);
   return value;
 }
-float Bf16Of(uint32_t pair, int high) { return FloatOf(high ? pair & 0xffff0000u : pair << 16); }
+float ElementOf(WarpOp op, uint32_t pair, int high) {
+  if (op == WarpOp::kMmaBf16) return FloatOf(high ? pair & 0xffff0000u : pair << 16);
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(high ? pair >> 16 : pair)));
+}
 
 // Fragments of m16n8k16 as the PTX ISA lays them out; words: a 0..3, b 4..5, d 6..9.
-void RunMma(Fiber* const (&lanes)[32], int lane) {
+void RunMma(WarpOp op, Fiber* const (&lanes)[32], int lane) {
   for (int e = 0; e < 4; ++e) {
     const int row = lane / 4 + e / 2 * 8;
     const int column = lane % 4 * 2 + e % 2;
@@ -28,7 +31,7 @@ void RunMma(Fiber* const (&lanes)[32], int lane) {
       const int quad = k % 8 / 2, half = k / 8;  // lane of the quad and half that hold k
       const uint32_t a = lanes[row % 8 * 4 + quad]->in[half * 2 + row / 8];
       const uint32_t b = lanes[column * 4 + quad]->in[4 + half];
-      sum += double{Bf16Of(a, k % 2)} * Bf16Of(b, k % 2);
+      sum += double{ElementOf(op, a, k % 2)} * ElementOf(op, b, k % 2);
     }
     const float rounded = static_cast<float>(sum);
     __builtin_memcpy(&lanes[lane]->out[e], &rounded, sizeof rounded);
@@ -52,8 +55,9 @@ void RunLane(const Warp& warp, WarpOp op, unsigned mask, int lane) {
     case WarpOp::kSync:
       break;
     case WarpOp::kMmaBf16:
+    case WarpOp::kMmaF16:
       if (mask != 0xffffffffu) Fail("mma needs all 32 lanes", *fiber.home);
-      RunMma(warp.lanes, lane);
+      RunMma(op, warp.lanes, lane);
       break;
     case WarpOp::kBallot:
       fiber.out[0] = 0;
@@ -99,6 +103,7 @@ bool TryReleaseWarp(Fiber* fiber) {
 
 void MeetWarp(WarpOp op, unsigned mask, const uint32_t* in, int in_words, uint32_t* out,
               int out_words, const char* file, int line) {
+  CheckWaited();
   Fiber* fiber = Current();
   fiber->op = op;
   fiber->mask = mask;

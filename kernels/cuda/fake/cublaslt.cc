@@ -1,14 +1,15 @@
-// The functions of cuBLASLt that the backend calls, for products of f32 or bf16 with f32 sums.
+// The functions of cuBLASLt that the backend calls, for products of f32, bf16 or f16 with f32 sums.
 #include <cublasLt.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <vector>
 
-#include "kernels/cpu/float16.h"
 #include "kernels/cuda/fake/device_state.h"
+#include "kernels/element.h"
 
 namespace fake = coppice::kernels::cuda::fake;
 using fake::Call;
@@ -65,7 +66,8 @@ size_t Span(const LayoutFields& layout) {
 
 float Load(const void* data, cudaDataType type, size_t index) {
   if (type == CUDA_R_32F) return static_cast<const float*>(data)[index];
-  return cpu::Bf16ToFloat(static_cast<const uint16_t*>(data)[index]);
+  const uint16_t bits = static_cast<const uint16_t*>(data)[index];
+  return type == CUDA_R_16BF ? Bf16ToFloat(bits) : F16ToFloat(bits);
 }
 
 // The column of op(matrix) as floats.
@@ -101,6 +103,13 @@ struct Product {
 
   uint64_t depth() const { return fields.transpose_a == CUBLAS_OP_T ? a.rows : a.columns; }
 
+  // Each operand once.
+  int64_t Bytes() const {
+    const auto bytes = [](const LayoutFields& layout) {
+      return static_cast<int64_t>(layout.rows * layout.columns * SizeOf(layout.type));
+    };
+    return bytes(a) + bytes(b) + bytes(d) + (beta == 0 ? 0 : bytes(c));
+  }
   // Column-major: d = alpha op(a) op(b) + beta c.
   void Run() const {
     std::vector<std::vector<float>> right(d.columns, std::vector<float>(depth()));
@@ -121,12 +130,15 @@ struct Product {
     if (d.type == CUDA_R_32F) {
       static_cast<float*>(d_data)[index] = value;
     } else {
-      static_cast<uint16_t*>(d_data)[index] = cpu::FloatToBf16(value);
+      static_cast<uint16_t*>(d_data)[index] =
+          d.type == CUDA_R_16BF ? FloatToBf16(value) : FloatToF16(value);
     }
   }
 };
 
-bool IsKnownType(cudaDataType type) { return type == CUDA_R_32F || type == CUDA_R_16BF; }
+bool IsKnownType(cudaDataType type) {
+  return type == CUDA_R_32F || type == CUDA_R_16BF || type == CUDA_R_16F;
+}
 
 cublasStatus_t Check(const Product& p) {
   for (const LayoutFields* layout : {&p.a, &p.b, &p.c, &p.d}) {
@@ -142,7 +154,7 @@ cublasStatus_t Check(const Product& p) {
     return CUBLAS_STATUS_INVALID_VALUE;
   if (p.fields.compute != CUBLAS_COMPUTE_32F || p.fields.scale != CUDA_R_32F ||
       p.a.type != p.b.type || p.c.type != p.d.type ||
-      (p.a.type == CUDA_R_32F && p.d.type != CUDA_R_32F))
+      (p.d.type != p.a.type && p.d.type != CUDA_R_32F))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -339,8 +351,10 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
       state.Violate("a product without its stream or workspace");
       return CUBLAS_STATUS_INVALID_VALUE;
     }
-    const bool queued = state.Queue(stream, [p] {
-      p.Run();
+    const bool queued = state.Queue(stream, [p, &state] {
+      state.Count("product " + std::to_string(p.d.rows) + " x " + std::to_string(p.depth()),
+                  p.Bytes(), 2 * static_cast<int64_t>(p.d.rows * p.d.columns * p.depth()));
+      if (!state.settings.count_only) p.Run();
       return cudaSuccess;
     });
     state.counts.launches += queued;

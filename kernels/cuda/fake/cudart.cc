@@ -11,6 +11,7 @@
 #include "kernels/cuda/fake/device_state.h"
 
 namespace fake = coppice::kernels::cuda::fake;
+namespace simt = coppice::kernels::cuda::simt;
 using fake::Call;
 using fake::DeviceState;
 using fake::Place;
@@ -23,11 +24,13 @@ void LaunchKernel(void* stream, std::function<void()> kernel) {
   Call("kernel launch", [&](DeviceState& state) {
     auto* queue = static_cast<CUstream_st*>(stream);
     if (!state.IsStream(queue)) return state.Violate("a kernel on a stream that does not live");
-    const bool queued = state.Queue(queue, [kernel = std::move(kernel)] {
-      kernel();
+    const auto work = [&state, kernel = std::move(kernel), declared = simt::TakeDeclared()] {
+      const simt::Cost cost = declared.name == nullptr ? simt::Cost() : declared.cost();
+      state.Count(declared.name == nullptr ? "undeclared" : declared.name, cost.bytes, cost.flops);
+      if (!state.settings.count_only) kernel();
       return cudaSuccess;
-    });
-    state.counts.launches += queued;
+    };
+    state.counts.launches += state.Queue(queue, work);
     return cudaSuccess;
   });
 }
@@ -94,8 +97,9 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* device, int number
     device->pciBusID = settings.pci_bus + number;
     device->pciDeviceID = settings.pci_device;
     device->totalGlobalMem = settings.memory;
-    device->multiProcessorCount = 4;
-    device->sharedMemPerMultiprocessor = 228 << 10;
+    device->multiProcessorCount = settings.multiprocessors;
+    device->sharedMemPerMultiprocessor = settings.block_shared_bytes + (1 << 10);
+    device->sharedMemPerBlockOptin = settings.block_shared_bytes;
     return cudaSuccess;
   });
 }
@@ -140,7 +144,12 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, const void* from, size_t bytes, 
     }
     const bool queued = state.Queue(stream, [=, &state] {
       if (!HoldsCopy(state, to, from, bytes, kind)) return cudaErrorIllegalAddress;
-      std::memcpy(to, from, bytes);
+      state.Count(kind == cudaMemcpyHostToDevice   ? "copy to device"
+                  : kind == cudaMemcpyDeviceToHost ? "copy to host"
+                                                   : "copy",
+                  static_cast<int64_t>(bytes), 0);
+      if (!state.settings.count_only || kind == cudaMemcpyHostToDevice)
+        std::memcpy(to, from, bytes);
       return cudaSuccess;
     });
     fake::WorkCounts& counts = state.counts;
@@ -154,8 +163,9 @@ cudaError_t CUDARTAPI cudaMemsetAsync(void* data, int value, size_t bytes, cudaS
   return Call("cudaMemsetAsync", [&](DeviceState& state) {
     if (!state.IsStream(stream)) return state.Violate("a fill on a stream that does not live");
     if (!state.Holds(Place::kDevice, data, bytes)) return state.Violate("a fill beyond a buffer");
-    state.Queue(stream, [=] {
-      std::memset(data, value, bytes);
+    state.Queue(stream, [=, &state] {
+      state.Count("fill", static_cast<int64_t>(bytes), 0);
+      if (!state.settings.count_only) std::memset(data, value, bytes);
       return cudaSuccess;
     });
     return cudaSuccess;

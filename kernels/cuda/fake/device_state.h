@@ -55,6 +55,7 @@ class DeviceState {
   DeviceSettings settings;
   LiveCounts live;
   WorkCounts counts;
+  std::map<std::string, Totals> totals;
   int64_t calls = 0;
   cudaError_t lasting_error = cudaSuccess;  // of failed work: the device is lost
   std::vector<std::string> violations;
@@ -88,6 +89,9 @@ class DeviceState {
   // Until all work is done. Gives the lock away while a piece waits for another rank.
   void Drain(CUstream_st* stream);
   void DrainDevice();  // all streams of the current device
+
+  // One piece of work that has just run.
+  void Count(const std::string& name, int64_t bytes, int64_t flops);
 
   cudaError_t Violate(const std::string& rule);
 

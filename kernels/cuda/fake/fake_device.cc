@@ -81,7 +81,7 @@ cudaError_t DeviceState::Allocate(Place place, size_t bytes, void** out) {
   if (buffer.mapping == MAP_FAILED) return cudaErrorMemoryAllocation;
   auto* begin = static_cast<uint8_t*>(buffer.mapping);
   uint8_t* data = begin + buffer.accessible - RoundUp(bytes, kAlignment);
-  std::memset(data, 0xff, std::min(bytes, kPoisoned));
+  if (!settings.count_only) std::memset(data, 0xff, std::min(bytes, kPoisoned));
   mprotect(begin + buffer.accessible, kPage, PROT_NONE);
   if (device && settings.protect) mprotect(begin, buffer.accessible, PROT_NONE);
   buffers_[reinterpret_cast<uintptr_t>(data)] = buffer;
@@ -197,6 +197,13 @@ void DeviceState::DrainDevice() {
   }
 }
 
+void DeviceState::Count(const std::string& name, int64_t bytes, int64_t flops) {
+  Totals& of = totals[name];
+  ++of.launches;
+  of.bytes += bytes;
+  of.flops += flops;
+}
+
 void DeviceState::ProtectDevice(bool on) {
   for (const auto& [address, buffer] : buffers_) {
     if (buffer.place != Place::kDevice) continue;
@@ -222,6 +229,18 @@ WorkCounts CountWork() {
   DeviceState& state = DeviceState::Get();
   const std::lock_guard<std::mutex> lock(state.mutex);
   return state.counts;
+}
+
+std::map<std::string, Totals> TotalsByName() {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  return state.totals;
+}
+
+void ClearTotals() {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  state.totals.clear();
 }
 
 int64_t CountCalls() {

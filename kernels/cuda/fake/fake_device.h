@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,11 +29,14 @@ struct DeviceSettings {
   std::string name = "simulated device";
   int major = 9, minor = 0;  // compute capability
   int pci_domain = 0, pci_bus = 0x3b, pci_device = 0;
-  size_t memory = size_t{2} << 30;       // bytes
-  int driver_version = CUDART_VERSION;   // 0: no driver
+  size_t memory = size_t{2} << 30;  // bytes
+  size_t block_shared_bytes = 227 << 10;
+  int driver_version = CUDART_VERSION;  // 0: no driver
+  int multiprocessors = 4;
   int work_per_query = 4;                // pieces of work that one question after an event runs
   bool protect = false;                  // a host that touches device memory is ended by a signal
   bool algorithms_fit_one_size = false;  // cuBLASLt takes an algorithm for its own row count alone
+  bool count_only = false;  // work is counted, but of it only copies from the host are done
 };
 // Of everything made from now on.
 void Configure(const DeviceSettings& settings);
@@ -59,6 +63,15 @@ struct WorkCounts {
   size_t bytes_up = 0, bytes_down = 0;
 };
 WorkCounts CountWork();
+
+// What the device has been given to do since ClearTotals, by name: what kernels declare (device.h),
+// "product N x K" (each operand counts once), "copy to device", "copy to host", "copy", "fill".
+// "undeclared": kernels that said nothing.
+struct Totals {
+  int64_t launches = 0, bytes = 0, flops = 0;
+};
+std::map<std::string, Totals> TotalsByName();
+void ClearTotals();
 
 // Calls of the runtime, launches of kernels included, since the program began.
 int64_t CountCalls();

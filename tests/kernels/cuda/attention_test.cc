@@ -18,6 +18,7 @@ TEST(CudaAttention, EveryGroupAndHeadDim) {
   for (const int dim : {32, 64, 72, 80, 96, 128, 200, 256}) {
     for (const int group : {1, 4, 5, 7, 8}) {
       TestAttention<dev::bf16, dev::bf16>({group, 1, dim}, {{33, 1, {1, 3}}});
+      TestAttention<dev::f16, dev::f16>({group, 1, dim}, {{33, 1, {1, 3}}});
     }
     TestAttention<float, float>({2, 2, dim}, {{33, 1, {1, 3}}});
   }

@@ -8,6 +8,7 @@ namespace coppice::kernels::cuda {
 namespace {
 
 using dev::bf16;
+using dev::f16;
 
 // A work list where the kernel can read it. Partial results are poisoned, counters zero.
 class TestWork {
@@ -73,22 +74,28 @@ class ScopedEnvironment {
   std::optional<std::string> before_;
 };
 
+constexpr int64_t kSharedOfH100 = 227 << 10, kSharedOfA100 = 163 << 10, kSharedOfA10 = 99 << 10;
+
 WorkShape ShapeOf(const AttentionShape& shape, int workers, int least_tiles) {
   WorkShape work;
   work.group = shape.group;
   work.kv_heads = shape.kv_heads;
   work.head_dim = shape.head_dim;
+  DevicePool pool;
+  pool.head_dim = shape.head_dim;
+  work.classes = TileClasses(DType::kBF16, pool, kSharedOfH100);
   for (int& count : work.workers) count = workers;
   work.least_tiles = least_tiles;
   return work;
 }
 
 // Twice with one list, as two layers: the second pass finds the counters as the first left them.
+template <class T = bf16>
 void TestTiles(const AttentionShape& shape, const std::vector<RequestSpec>& requests, int workers,
                int least_tiles = 1) {
-  AttentionCase<bf16, bf16> attention(shape, requests, shape.head_dim * 31 + workers);
+  AttentionCase<T, T> attention(shape, requests, shape.head_dim * 31 + workers);
   TestWork work(attention.plan(), ShapeOf(shape, workers, least_tiles));
-  attention.slack = 4e-3;  // the weights are rounded to bf16
+  attention.slack = kTypeOf<T> == DType::kBF16 ? 4e-3 : 6e-4;  // of the rounded weights
   for (int pass = 0; pass < 2; ++pass) {
     TiledAttention(attention.step(), attention.Args(), work.view, attention.pool(), nullptr);
     WaitForDevice();
@@ -100,10 +107,18 @@ void TestTiles(const AttentionShape& shape, const std::vector<RequestSpec>& requ
 }
 
 TEST(CudaAttentionTiles, EveryHeadDimInEachClass) {
-  for (const int dim : {32, 64, 72, 80, 96, 128}) {
+  for (const int dim : {32, 64, 72, 80, 96, 128, 136, 256}) {
     TestTiles({4, 1, dim}, {{70, 0, {1, 2, 1}}}, 1);               // 12 packed rows
     TestTiles({4, 1, dim}, {{70, 0, RandomChains(9, 4, 1)}}, 2);   // 36
-    TestTiles({4, 1, dim}, {{70, 0, RandomChains(31, 4, 2)}}, 1);  // 124
+    TestTiles({4, 1, dim}, {{70, 0, RandomChains(31, 4, 2)}}, 1);  // 124; 60 with wide heads
+  }
+}
+
+TEST(CudaAttentionTiles, F16InEachClass) {
+  for (const int dim : {64, 80, 128, 256}) {
+    TestTiles<f16>({4, 1, dim}, {{70, 0, {1, 2, 1}}}, 1);
+    TestTiles<f16>({4, 1, dim}, {{170, 0, RandomChains(9, 4, 1)}}, 3);
+    TestTiles<f16>({4, 1, dim}, {{70, 0, RandomChains(31, 4, 2)}}, 2);
   }
 }
 
@@ -193,16 +208,33 @@ TEST(CudaAttentionTiles, BitsDoNotDependOnTheOrderOfBlocks) {
   }
 }
 
+// Wide heads in the middle class: warps share rows, and splits are merged.
+TEST(CudaAttentionTiles, WideHeads) {
+  TestTiles({4, 2, 256}, {{300, 0, RandomChains(12, 4, 3)}, {17, 17, {}}, {0, 0, {1}}}, 5);
+  TestTiles<f16>({8, 1, 192}, {{200, 0, {1, 40}}, {130, 70, {}}}, 4);
+}
+
 TEST(CudaAttentionTiles, SaysWhatItCan) {
   DevicePool pool;
-  pool.head_dim = 128;
-  EXPECT_TRUE(CanTileAttention(DType::kBF16, pool));
-  EXPECT_FALSE(CanTileAttention(DType::kF32, pool));
-  pool.head_dim = 136;
-  EXPECT_FALSE(CanTileAttention(DType::kBF16, pool));
-  pool.head_dim = 64;
+  const auto classes = [&](int head_dim, DType activations, int64_t shared) {
+    pool.head_dim = head_dim;
+    return TileClasses(activations, pool, shared);
+  };
+  EXPECT_EQ(classes(128, DType::kBF16, kSharedOfH100), 3);
+  EXPECT_EQ(classes(128, DType::kBF16, kSharedOfA100), 3);
+  EXPECT_EQ(classes(128, DType::kBF16, kSharedOfA10), 2);
+  EXPECT_EQ(classes(64, DType::kBF16, kSharedOfA10), 3);
+  EXPECT_EQ(classes(136, DType::kBF16, kSharedOfH100), 2);
+  EXPECT_EQ(classes(256, DType::kBF16, kSharedOfH100), 2);
+  EXPECT_EQ(classes(256, DType::kBF16, kSharedOfA100), 1);
+  EXPECT_EQ(classes(256, DType::kBF16, kSharedOfA10), 0);
+  EXPECT_EQ(classes(264, DType::kBF16, kSharedOfH100), 0);
+  EXPECT_EQ(classes(64, DType::kF32, kSharedOfH100), 0);
+  EXPECT_EQ(classes(64, DType::kF16, kSharedOfH100), 0);  // the pool is bf16
+  pool.dtype = DType::kF16;
+  EXPECT_EQ(classes(64, DType::kF16, kSharedOfH100), 3);
   pool.dtype = DType::kF32;
-  EXPECT_FALSE(CanTileAttention(DType::kBF16, pool));
+  EXPECT_EQ(classes(64, DType::kF32, kSharedOfH100), 0);
 }
 
 }  // namespace

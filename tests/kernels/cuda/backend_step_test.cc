@@ -106,14 +106,11 @@ TEST_P(BackendStepTest, RefusesWhatDoesNotFitTogether) {
   const MatrixSource good = {source.data(), DType::kF32, 10, 10, 10};
   const MatrixSource narrow = {source.data(), DType::kF32, 10, 9, 10};
   Backend* backend = plain_->get();
-  for (const auto& status : {backend->Pack({good}, DType::kF16, {}).status(),
-                             backend->Pack({}, DType::kF32, {}).status(),
+  for (const auto& status : {backend->Pack({}, DType::kF32, {}).status(),
                              backend->Pack({good, good}, DType::kF32, source).status(),
                              backend->Pack({good, narrow}, DType::kF32, {}).status(),
                              backend->MakeKvPool({1, 1, 0, 4, DType::kF32}).status(),
-                             backend->MakeKvPool({1, 1, 8, 4, DType::kF16}).status(),
-                             backend->Allocate(0, 4, DType::kF32).status(),
-                             backend->Allocate(1, 4, DType::kF16).status()})
+                             backend->Allocate(0, 4, DType::kF32).status()})
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   const KvPoolShape endless = {1, 1, 8, int64_t{1} << 40, DType::kF32};
   EXPECT_EQ(backend->MakeKvPool(endless).status().code(), absl::StatusCode::kResourceExhausted);
@@ -140,6 +137,30 @@ TEST_F(CudaStepTest, ActivationsHaveTheTypeOfTheMatrices) {
   const auto other = (*cuda_)->Pack({matrix}, DType::kF32, {});
   EXPECT_EQ(other.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(other.status().message(), HasSubstr("F32 after BF16"));
+}
+
+// What each backend says of f16, and does.
+TEST_P(BackendStepTest, StoresF16OrRefusesIt) {
+  const std::vector<float> source(100, 1.0f);
+  Backend* backend = plain_->get();
+  const absl::StatusCode want =
+      backend->stores(DType::kF16) ? absl::StatusCode::kOk : absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(backend->stores(DType::kF16), GetParam() == "cuda");
+  const MatrixSource matrix = {source.data(), DType::kF32, 10, 10, 10};
+  EXPECT_EQ(backend->Pack({matrix}, DType::kF16, {}).status().code(), want);
+  EXPECT_EQ(backend->MakeKvPool({1, 1, 8, 4, DType::kF16}).status().code(), want);
+  EXPECT_EQ(backend->Allocate(1, 4, DType::kF16).status().code(), want);
+}
+
+TEST_F(CudaStepTest, WeightsBeyondF16AreRefused) {
+  std::vector<float> source(100, 65519.0f);  // rounds to the largest
+  const MatrixSource matrix = {source.data(), DType::kF32, 10, 10, 10};
+  ASSERT_TRUE((*cuda_)->Pack({matrix}, DType::kF16, {}).ok());
+  source[57] = -65520.0f;
+  const auto packed = (*cuda_)->Pack({matrix}, DType::kF16, {});
+  EXPECT_EQ(packed.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(packed.status().message(),
+              HasSubstr("a weight of 10 x 10 F16 from F32: a value is beyond 65504"));
 }
 
 TEST_F(CudaStepTest, HeadsThatTheKernelsDoNotTakeAreRefusedBeforeAnyStep) {

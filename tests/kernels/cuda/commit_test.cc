@@ -40,6 +40,7 @@ TEST(CudaCommit, CopiesAllLayersAndKeepsTheRest) {
       for (const int copies : {0, 1, 5, 33}) {
         TestCommit<float>(2, kv_heads, head_dim, copies);
         TestCommit<dev::bf16>(3, kv_heads, head_dim, copies);
+        TestCommit<dev::f16>(1, kv_heads, head_dim, copies);
       }
     }
   }

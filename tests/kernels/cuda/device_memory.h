@@ -9,6 +9,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/cuda/device/device.h"
@@ -22,6 +23,8 @@ void* AllocateForDevice(size_t bytes);
 void FreeForDevice(void* memory);
 // Until all launches have run; ends the program when one failed.
 void WaitForDevice();
+// Whether launches may overlap (overlap.h): otherwise the device refuses such a launch.
+bool DeviceOverlapsLaunches();
 
 // count values of T, 256-byte aligned, with a guard band on each side. Poisoned with 0xff: NaN as a
 // float, -1 as an integer.
@@ -68,7 +71,9 @@ class DeviceArray {
 
 // The type of the kernels and its DType.
 template <class T>
-inline constexpr DType kTypeOf = sizeof(T) == 4 ? DType::kF32 : DType::kBF16;
+inline constexpr DType kTypeOf = sizeof(T) == 4                 ? DType::kF32
+                                 : std::is_same_v<T, dev::bf16> ? DType::kBF16
+                                                                : DType::kF16;
 
 // Values in [-size, size), as T holds them.
 template <class T>
@@ -83,10 +88,12 @@ std::vector<T> RandomValues(size_t count, uint64_t seed, float size = 1.0f) {
 // |got - want| within one rounding of T, and `slack` relative to the size of what was summed.
 template <class T>
 void ExpectNear(T got, double want, double size, double slack, const std::string& where) {
-  const double rounding = sizeof(T) == 2 ? 1.0 / 256 : 0.0;
+  constexpr DType kType = kTypeOf<T>;
+  const double relative = kType == DType::kBF16 ? 0x1p-8 : kType == DType::kF16 ? 0x1p-11 : 0.0;
+  const double absolute = kType == DType::kF16 ? 0x1p-25 : 0.0;  // of subnormals
   const double value = dev::ToFloat(got);
   // Also false for NaN.
-  if (std::abs(value - want) <= rounding * std::abs(want) + slack * size) return;
+  if (std::abs(value - want) <= relative * std::abs(want) + absolute + slack * size) return;
   ADD_FAILURE() << where << ": " << value << ", expected " << want;
 }
 

@@ -24,5 +24,12 @@ void WaitForDevice() {
   Check(cudaGetLastError(), "launch");
   Check(cudaDeviceSynchronize(), "kernel");
 }
+bool DeviceOverlapsLaunches() {
+  int device = 0, major = 0;
+  Check(cudaGetDevice(&device), "cudaGetDevice");
+  Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "cudaDeviceGetAttribute");
+  return major >= 9;
+}
 
 }  // namespace coppice::kernels::cuda

@@ -1,18 +1,18 @@
-#include "tests/kernels/cuda/device_probe.h"
-
 #include "kernels/cuda/device/device.h"
+#include "tests/kernels/cuda/device_probe.h"
 
 namespace coppice::kernels::cuda {
 namespace {
 
-DEV_KERNEL void Mma(const uint32_t* a, const uint32_t* b, float* d) {
+template <class T>
+DEV_KERNEL void MmaOf(const uint32_t* a, const uint32_t* b, float* d) {
   const unsigned lane = threadIdx.x;
   uint32_t of_a[4], of_b[2];
   float of_d[4];
   for (int i = 0; i < 4; ++i) of_a[i] = a[lane * 4 + i];
   for (int i = 0; i < 2; ++i) of_b[i] = b[lane * 2 + i];
   for (int i = 0; i < 4; ++i) of_d[i] = d[lane * 4 + i];
-  dev::MmaBf16(of_d, of_a, of_b);
+  dev::Mma<T>(of_d, of_a, of_b);
   for (int i = 0; i < 4; ++i) d[lane * 4 + i] = of_d[i];
 }
 
@@ -68,11 +68,32 @@ DEV_KERNEL void LastBlock(uint32_t* counter, uint32_t* values, uint32_t* sum) {
   *sum = total;
 }
 
-DEV_KERNEL void Values(int count, const float* x, float* exp2, uint32_t* pair) {
+DEV_KERNEL void Values(int count, const float* x, float* exp2, uint32_t* bf16, uint32_t* f16) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= count) return;
   exp2[i] = dev::Exp2(x[i]);
-  pair[i] = dev::PackBf16(x[i], -x[i]);
+  bf16[i] = dev::PackPair<dev::bf16>(x[i], -x[i]);
+  f16[i] = dev::PackPair<dev::f16>(x[i], -x[i]);
+}
+
+DEV_KERNEL void HalfValues(int count, const uint16_t* bits, float* values) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= count) return;
+  values[i] = dev::ToFloat(reinterpret_cast<const dev::f16*>(bits)[i]);
+}
+
+DEV_KERNEL void WriteLate(uint32_t seed, uint32_t* values) {
+  dev::WaitForPrevious();
+  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  uint32_t x = i;
+  for (int round = 0; round < 2000; ++round) x = x * 1664525u + 1013904223u;
+  values[i] = x == 1 ? 0 : i + seed;
+}
+
+DEV_KERNEL void CopyAfterPrevious(const uint32_t* values, uint32_t* out) {
+  dev::WaitForPrevious();
+  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  out[i] = values[gridDim.x * blockDim.x - 1 - i];  // of another block
 }
 
 DEV_KERNEL void Warp(const float* x, float* sum, float* max) {
@@ -91,8 +112,8 @@ DEV_KERNEL void DynamicShared(int count, uint32_t seed, uint32_t* out) {
 
 }  // namespace
 
-void ProbeMma(const uint32_t* a, const uint32_t* b, float* d) {
-  dev::Launch(Mma, dim3(1), dim3(32), 0, nullptr, a, b, d);
+void ProbeMma(bool f16, const uint32_t* a, const uint32_t* b, float* d) {
+  dev::Launch(f16 ? MmaOf<dev::f16> : MmaOf<dev::bf16>, dim3(1), dim3(32), 0, nullptr, a, b, d);
 }
 void ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool transposed, uint32_t* out) {
   dev::Launch(LoadMatrix, dim3(1), dim3(32), 0, nullptr, rows, order, transposed, out);
@@ -107,8 +128,16 @@ void ProbeAtomic(int blocks, int threads, uint32_t* counter, uint32_t* before) {
 void ProbeLastBlock(int blocks, int threads, uint32_t* counter, uint32_t* values, uint32_t* sum) {
   dev::Launch(LastBlock, dim3(blocks), dim3(threads), 0, nullptr, counter, values, sum);
 }
-void ProbeValues(int count, const float* x, float* exp2, uint32_t* pair) {
-  dev::Launch(Values, dim3((count + 63) / 64), dim3(64), 0, nullptr, count, x, exp2, pair);
+void ProbeValues(int count, const float* x, float* exp2, uint32_t* bf16, uint32_t* f16) {
+  dev::Launch(Values, dim3((count + 63) / 64), dim3(64), 0, nullptr, count, x, exp2, bf16, f16);
+}
+void ProbeHalves(int count, const uint16_t* bits, float* values) {
+  dev::Launch(HalfValues, dim3((count + 63) / 64), dim3(64), 0, nullptr, count, bits, values);
+}
+void ProbeOverlap(bool overlap, int blocks, uint32_t seed, uint32_t* values, uint32_t* out) {
+  const OverlapScope scope(overlap);
+  dev::Launch(WriteLate, dim3(blocks), dim3(256), 0, nullptr, seed, values);
+  dev::Launch(CopyAfterPrevious, dim3(blocks), dim3(256), 0, nullptr, values, out);
 }
 void ProbeWarp(const float* x, float* sum, float* max) {
   dev::Launch(Warp, dim3(1), dim3(32), 0, nullptr, x, sum, max);

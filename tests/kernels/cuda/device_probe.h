@@ -6,8 +6,8 @@
 
 namespace coppice::kernels::cuda {
 
-// One warp. d [32][4] += a [32][4] times b [32][2], the registers of MmaBf16 by lane.
-void ProbeMma(const uint32_t* a, const uint32_t* b, float* d);
+// One warp. d [32][4] += a [32][4] times b [32][2], the registers of Mma by lane, of f16 or bf16.
+void ProbeMma(bool f16, const uint32_t* a, const uint32_t* b, float* d);
 
 // One warp. Lane l gives row order[l] of rows [32][8] to LoadMatrix4, or to its transposed form;
 // out [32][4].
@@ -24,8 +24,15 @@ void ProbeAtomic(int blocks, int threads, uint32_t* counter, uint32_t* before);
 // Every block writes `threads` values and counts itself in; the last adds up those of all.
 void ProbeLastBlock(int blocks, int threads, uint32_t* counter, uint32_t* values, uint32_t* sum);
 
-// One thread for each value. exp2[i] = Exp2(x[i]), pair[i] = PackBf16(x[i], -x[i]).
-void ProbeValues(int count, const float* x, float* exp2, uint32_t* pair);
+// One thread for each value. exp2[i] = Exp2(x[i]); bf16[i], f16[i] = PackPair(x[i], -x[i]).
+void ProbeValues(int count, const float* x, float* exp2, uint32_t* bf16, uint32_t* f16);
+
+// values[i] = ToFloat of the f16 that bits[i] are.
+void ProbeHalves(int count, const uint16_t* bits, float* values);
+
+// values[i] = i + seed for blocks x 256 values, late in each thread; a second launch, which with `overlap`
+// may be placed before the first is done, copies them to out in reverse.
+void ProbeOverlap(bool overlap, int blocks, uint32_t seed, uint32_t* values, uint32_t* out);
 
 // One warp. sum, max [32]: WarpSum and WarpMax of x [32].
 void ProbeWarp(const float* x, float* sum, float* max);

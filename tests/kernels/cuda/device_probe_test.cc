@@ -18,37 +18,46 @@ uint32_t Bits(float value) {
   return bits;
 }
 
-uint32_t Bf16Bits(int value) { return Bits(static_cast<float>(value)) >> 16; }  // exact up to 256
+// Small integers, which both types hold: bf16 up to 256, f16 up to 2048.
+uint32_t Bf16Bits(int value) { return Bits(static_cast<float>(value)) >> 16; }
+uint32_t F16Bits(int value) {
+  if (value == 0) return 0;
+  const int exponent = std::ilogb(value);
+  const int fraction = (std::abs(value) << (10 - exponent)) - 1024;
+  return static_cast<uint32_t>((value < 0 ? 0x8000 : 0) | (exponent + 15) << 10 | fraction);
+}
 
 using Entry = std::function<int(int row, int column)>;
 
-// Fragments by the comment of MmaBf16: lane l, g = l / 4, t = l % 4.
-std::vector<uint32_t> FragmentA(const Entry& a) {
+// Fragments by the comment of Mma: lane l, g = l / 4, t = l % 4.
+std::vector<uint32_t> FragmentA(bool f16, const Entry& a) {
+  const auto bits = f16 ? F16Bits : Bf16Bits;
   std::vector<uint32_t> registers(32 * 4);
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
       const int row = lane / 4 + i % 2 * 8, column = lane % 4 * 2 + i / 2 * 8;
-      registers[lane * 4 + i] = Bf16Bits(a(row, column)) | Bf16Bits(a(row, column + 1)) << 16;
+      registers[lane * 4 + i] = bits(a(row, column)) | bits(a(row, column + 1)) << 16;
     }
   }
   return registers;
 }
-std::vector<uint32_t> FragmentB(const Entry& b) {
+std::vector<uint32_t> FragmentB(bool f16, const Entry& b) {
+  const auto bits = f16 ? F16Bits : Bf16Bits;
   std::vector<uint32_t> registers(32 * 2);
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 2; ++i) {
       const int row = lane % 4 * 2 + i * 8, column = lane / 4;
-      registers[lane * 2 + i] = Bf16Bits(b(row, column)) | Bf16Bits(b(row + 1, column)) << 16;
+      registers[lane * 2 + i] = bits(b(row, column)) | bits(b(row + 1, column)) << 16;
     }
   }
   return registers;
 }
 
-void CheckProduct(const Entry& a, const Entry& b, const std::string& what) {
-  const DeviceArray<uint32_t> of_a(FragmentA(a)), of_b(FragmentB(b));
+void CheckProduct(bool f16, const Entry& a, const Entry& b, const std::string& what) {
+  const DeviceArray<uint32_t> of_a(FragmentA(f16, a)), of_b(FragmentB(f16, b));
   DeviceArray<float> d(32 * 4);
   for (int i = 0; i < 32 * 4; ++i) d[i] = static_cast<float>(100000 + i);
-  ProbeMma(of_a.data(), of_b.data(), d.data());
+  ProbeMma(f16, of_a.data(), of_b.data(), d.data());
   WaitForDevice();
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
@@ -56,8 +65,8 @@ void CheckProduct(const Entry& a, const Entry& b, const std::string& what) {
       int want = 100000 + lane * 4 + i;
       for (int k = 0; k < 16; ++k) want += a(row, k) * b(k, column);
       ASSERT_EQ(Bits(d[lane * 4 + i]), Bits(static_cast<float>(want)))
-          << what << ": lane " << lane << " register " << i << " holds " << d[lane * 4 + i]
-          << ", expected " << want;
+          << (f16 ? "f16, " : "bf16, ") << what << ": lane " << lane << " register " << i
+          << " holds " << d[lane * 4 + i] << ", expected " << want;
     }
   }
 }
@@ -66,22 +75,27 @@ int NumberOfA(int row, int k) { return row * 16 + k + 1; }
 int NumberOfB(int k, int column) { return k * 8 + column + 1; }
 
 TEST(DeviceProbe, MmaHoldsEveryElementOfAWhereItSays) {
-  for (int k = 0; k < 16; ++k) {
+  for (int k = 0; k < 32; ++k) {
     CheckProduct(
-        NumberOfA, [k](int row, int) { return row == k ? 1 : 0; }, "column " + std::to_string(k));
+        k >= 16, NumberOfA, [k](int row, int) { return row == k % 16 ? 1 : 0; },
+        "column " + std::to_string(k % 16));
   }
 }
 
 TEST(DeviceProbe, MmaHoldsEveryElementOfBWhereItSays) {
-  for (int k = 0; k < 16; ++k) {
-    CheckProduct([k](int, int column) { return column == k ? 1 : 0; }, NumberOfB,
-                 "row " + std::to_string(k));
+  for (int k = 0; k < 32; ++k) {
+    CheckProduct(
+        k >= 16, [k](int, int column) { return column == k % 16 ? 1 : 0; }, NumberOfB,
+        "row " + std::to_string(k % 16));
   }
 }
 
 TEST(DeviceProbe, MmaSumsExactlyWhatIsSmall) {
-  CheckProduct([](int row, int k) { return row * 7 % 13 - k; },
-               [](int k, int column) { return column * 5 % 11 - k % 9; }, "small integers");
+  for (const bool f16 : {false, true}) {
+    CheckProduct(
+        f16, [](int row, int k) { return row * 7 % 13 - k; },
+        [](int k, int column) { return column * 5 % 11 - k % 9; }, "small integers");
+  }
 }
 
 void CheckLoadMatrix(bool transposed) {
@@ -158,8 +172,8 @@ TEST(DeviceProbe, Exp2) {
   for (int i = -12500; i <= 12700; i += 3) x.push_back(static_cast<float>(i) / 100.0f);
   const DeviceArray<float> of_x(x);
   DeviceArray<float> exp2(x.size());
-  DeviceArray<uint32_t> pair(x.size());
-  ProbeValues(static_cast<int>(x.size()), of_x.data(), exp2.data(), pair.data());
+  DeviceArray<uint32_t> bf16(x.size()), f16(x.size());
+  ProbeValues(static_cast<int>(x.size()), of_x.data(), exp2.data(), bf16.data(), f16.data());
   WaitForDevice();
   EXPECT_EQ(Bits(exp2[0]), 0u);
   EXPECT_EQ(Bits(exp2[1]), 0u);
@@ -172,19 +186,66 @@ TEST(DeviceProbe, Exp2) {
   }
 }
 
-TEST(DeviceProbe, PackBf16RoundsToEvenLowHalfFirst) {
-  // 1 + n 2^-8 lies on a place of bf16 for even n and in the middle between two for odd n.
-  std::vector<float> x;
-  for (int n = 0; n < 256; ++n) x.push_back(1.0f + static_cast<float>(n) / 256.0f);
-  const DeviceArray<float> of_x(x);
-  DeviceArray<float> exp2(x.size());
-  DeviceArray<uint32_t> pair(x.size());
-  ProbeValues(256, of_x.data(), exp2.data(), pair.data());
+// 1 + n 2^-(m+1), m bits of a mantissa: on a place for even n, in the middle between two for odd n.
+TEST(DeviceProbe, PackPairRoundsToEvenLowHalfFirst) {
+  for (const int mantissa : {7, 10}) {
+    const int count = 2 << mantissa;
+    std::vector<float> x;
+    for (int n = 0; n < count; ++n) x.push_back(1.0f + static_cast<float>(n) / count);
+    const DeviceArray<float> of_x(x);
+    DeviceArray<float> exp2(x.size());
+    DeviceArray<uint32_t> bf16(x.size()), f16(x.size());
+    ProbeValues(count, of_x.data(), exp2.data(), bf16.data(), f16.data());
+    WaitForDevice();
+    for (int n = 0; n < count; ++n) {
+      const uint32_t down = (mantissa == 7 ? 0x3f80 : 0x3c00) + n / 2;
+      const uint32_t want = n % 2 == 0 ? down : down + down % 2;
+      ASSERT_EQ((mantissa == 7 ? bf16 : f16)[n], want | (want | 0x8000) << 16) << n;
+    }
+  }
+}
+
+TEST(DeviceProbe, F16OverflowsToInfinityAndKeepsSubnormals) {
+  const DeviceArray<float> x(std::vector<float>{65504.0f, 65519.9f, 65520.0f, 1e30f, 0x1p-24f,
+                                                0x1.8p-24f, 0x1p-26f, INFINITY});
+  DeviceArray<float> exp2(8);
+  DeviceArray<uint32_t> bf16(8), f16(8);
+  ProbeValues(8, x.data(), exp2.data(), bf16.data(), f16.data());
   WaitForDevice();
-  for (uint32_t n = 0; n < 256; ++n) {
-    const uint32_t down = 0x3f80 + n / 2;
-    const uint32_t want = n % 2 == 0 ? down : down + down % 2;
-    ASSERT_EQ(pair[n], want | (want | 0x8000) << 16) << n;
+  const std::vector<uint32_t> want = {0x7bff, 0x7bff, 0x7c00, 0x7c00, 1, 2, 0, 0x7c00};
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(f16[i], want[i] | (want[i] | 0x8000) << 16) << x[i];
+}
+
+TEST(DeviceProbe, EveryF16AsAFloat) {
+  std::vector<uint16_t> all(1 << 16);
+  std::iota(all.begin(), all.end(), uint16_t{0});
+  const DeviceArray<uint16_t> bits(all);
+  DeviceArray<float> values(all.size());
+  ProbeHalves(1 << 16, bits.data(), values.data());
+  WaitForDevice();
+  for (int i = 0; i < 1 << 16; ++i) {
+    const int exponent = i >> 10 & 31, fraction = i & 1023;
+    double want =
+        exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+    if (exponent == 31) want = fraction == 0 ? INFINITY : NAN;
+    if (i & 0x8000) want = -want;
+    if (std::isnan(want)) {
+      ASSERT_TRUE(std::isnan(values[i])) << i;
+    } else {
+      ASSERT_EQ(values[i], want) << i;
+    }
+  }
+}
+
+TEST(DeviceProbe, ALaunchThatOverlapsSeesWhatTheOneBeforeWrote) {
+  constexpr int kBlocks = 40, kCount = kBlocks * 256;
+  DeviceArray<uint32_t> values(kCount), out(kCount);
+  for (uint32_t round = 0; round < 10; ++round) {
+    ProbeOverlap(DeviceOverlapsLaunches(), kBlocks, round * 1000, values.data(), out.data());
+    WaitForDevice();
+    for (uint32_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(out[i], kCount - 1 - i + round * 1000) << "round " << round;
+    }
   }
 }
 

@@ -47,6 +47,7 @@ TEST(CudaEmbed, CopiesHeldRowsAndZeroesOthers) {
       for (const int64_t first_row : {0, 100}) {
         TestEmbed<float>(rows, columns, 50, first_row);
         TestEmbed<dev::bf16>(rows, columns, 51, first_row);
+        TestEmbed<dev::f16>(rows, columns, 49, first_row);
       }
     }
   }

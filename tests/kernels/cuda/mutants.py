@@ -28,12 +28,14 @@ class Mutant:
     thread_sanitizer: bool = False
     units: tuple = ()  # what to compile when the file is a header
     program: str = "cuda_kernels_test"  # other ones: for host code, linked as the build links them, no thread sanitizer
+    overlap: bool = False  # every launch counts as one that overlaps
 
 
 ATTENTION = "CudaAttention.*"
 TILES = "CudaAttentionTiles.EveryGroup:CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
 GRAPHS = "*BackendGraphTest.*/F32:-*SizeOfBucket*"
 TILES_SMALL = "CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
+WIDE = "CudaAttentionTiles.WideHeads"
 MUTANTS = (
     # Barriers: values may well be right on a CPU, but the thread sanitizer sees the race.
     Mutant("norm: no barrier before the sums of the warps", "norm.cu", "sums[warp] = value;\n  __syncthreads();",
@@ -49,6 +51,17 @@ MUTANTS = (
            "CudaGather.*"),
     Mutant("gather: stops where the first row is in its place", "gather.cu", "need_row[needs - 1] == needs - 1",
            "need_row[0] == 0", "CudaGather.*"),
+    # Launches that overlap.
+    *(Mutant(f"{file}: does not wait for what ran before", f"{file}.cu", f"{entry}\n  dev::WaitForPrevious();", entry, test, overlap=True)
+      for file, entry, test in (
+          ("attention", "AttendRows(const DeviceStep* step, AttentionArgs args, DevicePool pool) {", "CudaAttention.MixedTypes"),
+          ("attention_tiles", "                int tile_class) {", "CudaAttentionTiles.WideHeads"),
+          ("commit", "CopySlots(const DeviceStep* step, DevicePool pool) {", "CudaCommit.*"),
+          ("embed", "CopyRows(const DeviceStep* step, EmbedArgs args) {", "CudaEmbed.*"),
+          ("gather", "MoveRows(const DeviceStep* step, W* values, int64_t row_words) {", "CudaGather.*"),
+          ("norm", "AddNormRows(AddNormArgs args) {", "CudaNorm.*"),
+          ("rope", "RotateAndStore(const DeviceStep* step, RopeArgs args, DevicePool pool) {", "CudaRope.Mixed*"),
+          ("swiglu", "GateRows(const T* gate_up, T* out, int64_t columns) {", "CudaSwiGlu.ManyRows"))),
     # Visibility.
     Mutant("attention: sees one token too few", "attention.cu", "position < view.length;", "position < view.length - 1;",
            ATTENTION),
@@ -105,10 +118,18 @@ MUTANTS = (
     Mutant("tiles: q fragments with rows and dims exchanged", "attention_tiles.cu",
            "(RowWarp() * 16 + lane % 16) * S::kStride + lane / 16 * 8",
            "(RowWarp() * 16 + lane / 16 * 8 + lane % 8) * S::kStride + lane / 8 % 2 * 8", TILES),
-    Mutant("tiles: rows of the weights exchanged", "attention_tiles.cu", "dev::PackBf16(weight[2 * t][2], weight[2 * t][3])",
-           "dev::PackBf16(weight[2 * t][0], weight[2 * t][1])", TILES),
+    Mutant("tiles: rows of the weights exchanged", "attention_tiles.cu", "dev::PackPair<T>(weight[2 * t][2], weight[2 * t][3])",
+           "dev::PackPair<T>(weight[2 * t][0], weight[2 * t][1])", TILES),
     Mutant("tiles: V fragments one row off", "attention_tiles.cu", "(TokenWarp() * S::kTokens + lane % 16) * S::kStride",
            "(TokenWarp() * S::kTokens + (lane + 1) % 16) * S::kStride", TILES),
+    Mutant("tiles: warps that share rows sum the same dims", "attention_tiles.cu", "DimWarp() * S::kDims + lane / 16 * 8",
+           "lane / 16 * 8", WIDE),
+    Mutant("tiles: sums of warps that share rows go to the same dims", "attention_tiles.cu",
+           "DimWarp() * S::kDims + j * 8", "j * 8", WIDE),
+    Mutant("tiles: f16 by the products of bf16", "attention_tiles.cu", "LaunchDim<dev::f16>", "LaunchDim<dev::bf16>",
+           "CudaAttentionTiles.F16*"),
+    Mutant("work list: row tiles of a class that is not launched", "work_list.cc", "kTileRows[shape.classes - 1]",
+           "kTileRows[kTileClasses - 1]", WIDE),
     # Masks and tokens.
     Mutant("tiles: masks off by one bit", "attention_tiles.cu", "S::kTokens + Lane() % 4 * 2;",
            "S::kTokens + Lane() % 4 * 2 + 1;", TILES),
@@ -165,6 +186,7 @@ MUTANTS = (
            "CudaRope.*"),
     Mutant("rope: angles of the next position", "rope.cu", "int64_t{step->position[r]} * half",
            "(int64_t{step->position[r]} + 1) * half", "CudaRope.*"),
+    Mutant("rope: an f16 that overflows stays infinite", "rope.cu", "x + (x - x)", "x", "CudaRope.*"),
     Mutant("commit: source and destination change places", "commit.cu",
            "dev::StorePack(destination, dev::LoadPack<kPack>(source));",
            "dev::StorePack(const_cast<T*>(source), dev::LoadPack<kPack>(destination));", "CudaCommit.*"),
@@ -261,6 +283,8 @@ def survives(mutant, build):
         if linked.returncode != 0:
             sys.exit(f"{mutant.name} does not link:\n{linked.stderr}")
         environment = {**os.environ, "DEV_ORDER": "random", "DEV_SEED": "7", "TSAN_OPTIONS": "halt_on_error=1 symbolize=0 exitcode=66"}
+        if mutant.overlap:
+            environment["DEV_OVERLAP"] = "1"
         try:
             return run([program, f"--gtest_filter={mutant.tests}"], cwd=ROOT, env=environment, timeout=600).returncode == 0
         except subprocess.TimeoutExpired:

@@ -49,6 +49,7 @@ TEST(CudaNorm, AddsAndNormalizes) {
       for (const bool with_addend : {false, true}) {
         TestAddNorm<float>(rows, columns, with_addend);
         TestAddNorm<dev::bf16>(rows, columns, with_addend);
+        TestAddNorm<dev::f16>(rows, columns, with_addend);
       }
     }
   }
@@ -98,6 +99,7 @@ TEST(CudaNorm, AddsBias) {
     for (const int64_t rows : {1, 5, 34}) {
       TestAddBias<float>(rows, columns);
       TestAddBias<dev::bf16>(rows, columns);
+      TestAddBias<dev::f16>(rows, columns);
     }
   }
 }

@@ -93,6 +93,7 @@ TEST(CudaRope, RotatesAndStoresEveryShape) {
   for (const int dim : {8, 64, 80, 96, 128}) {
     for (const int group : {1, 4, 5, 7, 8}) {
       TestRope<dev::bf16, dev::bf16>(group, 2, dim, 5);
+      TestRope<dev::f16, dev::f16>(group, 2, dim, 5);
       TestRope<float, float>(group, 1, dim, 2);
     }
   }
@@ -103,6 +104,40 @@ TEST(CudaRope, MixedTypesAndManyRows) {
   TestRope<dev::bf16, float>(3, 3, 40, 33);
   TestRope<dev::bf16, dev::bf16>(8, 1, 256, 1);
   TestRope<dev::bf16, dev::bf16>(1, 1, 64, 3, /*last=*/131071);
+}
+
+// What overflows in f16, or was infinite before, becomes NaN in q and K; V stays.
+TEST(CudaRope, OverflowInF16IsNan) {
+  constexpr int kDim = 8, kHalf = 4;
+  StepPlan plan;
+  plan.token = plan.position = {1};
+  plan.slot = {kBlockSize};
+  plan.chain_begin = {0, 0};
+  const TestStep step(plan);
+  Angles angles({}, 1, kHalf);
+  for (int i = 0; i < kHalf; ++i) angles.cos[kHalf + i] = angles.sin[kHalf + i] = std::sqrt(0.5f);
+  // One q, one K and one V head of the same values: rotated, the first pair and the second overflow.
+  const std::vector<float> head = {65504, INFINITY, 1, 0, -65504, 1, 1, 65504};
+  std::vector<dev::f16> values;
+  for (int i = 0; i < 3 * kDim; ++i) values.push_back(dev::FromFloat<dev::f16>(head[i % kDim]));
+  DeviceArray<dev::f16> qkv(values);
+  TestPool<dev::f16> pool(1, 1, kDim, 2, 1);
+  RopeArgs args;
+  args.qkv = qkv.data();
+  args.dtype = DType::kF16;
+  args.q_heads = 1;
+  args.cos = angles.cos.data();
+  args.sin = angles.sin.data();
+  RopeAndStoreKv(step.view, args, pool.view, nullptr);
+  WaitForDevice();
+  const std::vector<bool> nan = {true, true, false, false, false, true, false, false};
+  for (int i = 0; i < kDim; ++i) {
+    const float k = dev::ToFloat(pool.values[pool.Index(0, 0, kBlockSize, 0) + i]);
+    EXPECT_EQ(std::isnan(dev::ToFloat(qkv[i])), nan[i]) << "q " << i;
+    EXPECT_EQ(std::isnan(k), nan[i]) << "k " << i;
+    EXPECT_FALSE(std::isinf(k)) << "k " << i;
+    EXPECT_EQ(dev::ToFloat(pool.values[pool.Index(0, 1, kBlockSize, 0) + i]), head[i]) << "v " << i;
+  }
 }
 
 }  // namespace

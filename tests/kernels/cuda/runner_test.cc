@@ -7,10 +7,13 @@
 #include <algorithm>
 #include <fstream>
 
+#include "decoding/rows/logit_check.h"
 #include "kernels/cuda/fake/fake_device.h"
 #include "model/model_runner.h"
 #include "nlohmann/json.hpp"
 #include "tests/kernels/cuda/test_backend.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_llama.h"
 
 namespace coppice::model {
 namespace {
@@ -35,9 +38,9 @@ class RunnerTest : public testing::Test {
   }
 
   std::unique_ptr<ModelRunner> Load(const std::string& backend, const std::string& dtype,
-                                    bool always_list = false) {
+                                    bool always_list = false, const std::string& dir = kModel) {
     ModelRunnerOptions options;
-    options.dir = kModel;
+    options.dir = dir;
     options.backend = backend;
     options.dtype = dtype;
     options.kv_bytes = 1 << 20;
@@ -111,6 +114,36 @@ TEST_F(RunnerTest, RowsInBf16AreThoseOfTheCpuUpToTheRounding) {
   const Greedy want = Decode(cpu.get(), prompt, 1), got = Decode(cuda.get(), prompt, 1);
   for (size_t i = 0; i < want.rows.size(); ++i)
     EXPECT_LT(kernels::RelativeDistance(got.rows[i], want.rows[i]), 3e-2) << i;
+}
+
+// An f16 folder runs in f16 without being asked to, and as near to the same weights in f32.
+TEST_F(RunnerTest, AnF16FolderRunsInF16) {
+  const test::TempDir dir;
+  test::WriteTinyLlama(test::MakeTinyLlama({.dtype = "F16"}), dir.path());
+  const auto cpu = Load("cpu", "auto", /*always_list=*/false, dir.path());
+  const auto cuda = Load("cuda", "auto", /*always_list=*/false, dir.path());
+  EXPECT_EQ(cpu->dtype(), kernels::DType::kF32);
+  EXPECT_EQ(cuda->dtype(), kernels::DType::kF16);
+  const std::vector<TokenId> prompt = {1, 40, 7, 61, 37};
+  const Greedy want = Decode(cpu.get(), prompt, 1), got = Decode(cuda.get(), prompt, 1);
+  for (size_t i = 0; i < want.rows.size(); ++i)
+    EXPECT_LT(kernels::RelativeDistance(got.rows[i], want.rows[i]), 3e-3) << i;
+}
+
+// A value that f16 does not hold ends in a logit that is no number, never in one that looks like one.
+TEST_F(RunnerTest, OverflowInF16ReachesTheLogits) {
+  for (const char* const name :
+       {"model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight",
+        "model.layers.1.self_attn.v_proj.weight", "model.layers.0.mlp.gate_proj.weight",
+        "model.layers.1.mlp.up_proj.weight"}) {
+    const test::TempDir dir;
+    test::TinyLlama tiny = test::MakeTinyLlama({.dtype = "F16"});
+    for (float& value : tiny.tensors.at(name).values) value *= 50000;
+    test::WriteTinyLlama(tiny, dir.path());
+    const auto cuda = Load("cuda", "auto", /*always_list=*/false, dir.path());
+    for (const std::vector<float>& row : Decode(cuda.get(), {1, 40, 9}, 1).rows)
+      EXPECT_GE(decoding::FirstBadLogit(row), 0) << name;
+  }
 }
 
 // A shortlist that does not cover enough is fetched whole, as over the wire.

@@ -76,7 +76,7 @@ DEV_KERNEL void MultiplyTile(const dev::bf16* a, const dev::bf16* b, float* d) {
   dev::LoadMatrix4Transposed(fragment_b, tile_b + lane % 16 * 8);
   float sum[4] = {0, 0, 0, 0};
   const uint32_t pair[2] = {fragment_b[0], fragment_b[1]};
-  dev::MmaBf16(sum, fragment_a, pair);
+  dev::Mma<dev::bf16>(sum, fragment_a, pair);
   sum[0] += dev::ToFloat(tile_b[128 + lane * 4]);
   for (int i = 0; i < 4; ++i) d[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sum[i];
 }
@@ -123,6 +123,25 @@ TEST(Simt, AtomicsCount) {
   std::vector<uint32_t> blocks = order.Copy();
   std::sort(blocks.begin(), blocks.end());
   for (uint32_t i = 0; i < 7; ++i) EXPECT_EQ(blocks[i], i);
+}
+
+DEV_KERNEL void Waits(bool early, bool waits, float* out) {
+  if (early) __syncthreads();
+  if (waits || threadIdx.x != 3) dev::WaitForPrevious();
+  out[threadIdx.x] = 1.0f;
+}
+
+TEST(Simt, ALaunchThatOverlapsMustWait) {
+  DeviceArray<float> out(32);
+  const auto run = [&](bool early, bool waits) {
+    dev::Launch(Waits, dim3(1), dim3(32), 0, nullptr, early, waits, out.data());
+  };
+  run(true, false);  // does not overlap
+  const OverlapScope overlap(true);
+  run(false, true);
+  EXPECT_EQ(out[31], 1.0f);
+  EXPECT_DEATH(run(false, false), "does not begin with WaitForPrevious");
+  EXPECT_DEATH(run(true, true), "does not begin with WaitForPrevious");
 }
 
 DEV_KERNEL void ReadWithoutWait(const float* in, float* out) {

@@ -10,7 +10,7 @@
 
 namespace coppice::kernels::cuda {
 
-// Every element is random. P: float or dev::bf16.
+// Every element is random. P: float, dev::bf16 or dev::f16.
 template <class P>
 class TestPool {
  public:

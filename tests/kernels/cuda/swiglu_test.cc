@@ -28,6 +28,7 @@ TEST(CudaSwiGlu, MatchesDoublePrecision) {
     for (const int64_t rows : {1, 7, 34}) {
       TestSwiGlu<float>(rows, columns, 4.0f);
       TestSwiGlu<dev::bf16>(rows, columns, 4.0f);
+      TestSwiGlu<dev::f16>(rows, columns, 4.0f);
     }
   }
 }
@@ -47,6 +48,20 @@ TEST(CudaSwiGlu, LargeGatesStayFinite) {
     const double want = gate < -80 ? 0.0 : gate / (1.0 + std::exp(-gate)) * 2.0;
     ExpectNear(out[i], want, std::abs(want) + 1e-3, 1e-5, std::to_string(gate));
   }
+}
+
+// A product beyond the range of f16, or of what is infinite already, is never a finite number: it
+// must reach the logits.
+TEST(CudaSwiGlu, OverflowInF16DoesNotLookLikeANumber) {
+  const std::vector<float> gates = {300.0f, -INFINITY, INFINITY, INFINITY, 1.0f, -1.0f, 0.0f, NAN};
+  const std::vector<float> ups = {300.0f, 1.0f, 1.0f, 0.0f, INFINITY, -INFINITY, INFINITY, 1.0f};
+  std::vector<dev::f16> values;
+  for (const float value : gates) values.push_back(dev::FromFloat<dev::f16>(value));
+  for (const float value : ups) values.push_back(dev::FromFloat<dev::f16>(value));
+  DeviceArray<dev::f16> gate_up(values), out(8);
+  SwiGlu(gate_up.data(), out.data(), DType::kF16, 1, 8, nullptr);
+  WaitForDevice();
+  for (int i = 0; i < 8; ++i) EXPECT_FALSE(std::isfinite(dev::ToFloat(out[i]))) << i;
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <map>
 
 #include "base/check.h"
-#include "kernels/cpu/float16.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/device_stream.h"
+#include "kernels/element.h"
 
 namespace coppice::kernels {
 namespace {
@@ -52,7 +52,9 @@ class TestCuda : public TestBackend {
       std::memcpy(staging.data(), values.data(), bytes);
     } else {
       auto* bits = reinterpret_cast<uint16_t*>(staging.data());
-      for (size_t i = 0; i < values.size(); ++i) bits[i] = cpu::FloatToBf16(values[i]);
+      for (size_t i = 0; i < values.size(); ++i) {
+        bits[i] = tensor.dtype == DType::kBF16 ? FloatToBf16(values[i]) : FloatToF16(values[i]);
+      }
     }
     COPPICE_CHECK(stream_.CopyToDevice(tensor.data, staging.data(), bytes, "a test").ok());
     COPPICE_CHECK(stream_.Synchronize("a test").ok());
@@ -66,8 +68,8 @@ class TestCuda : public TestBackend {
     if (tensor.dtype == DType::kF32) {
       std::memcpy(values.data(), staging.data(), bytes);
     } else {
-      const auto* bits = reinterpret_cast<const uint16_t*>(staging.data());
-      for (size_t i = 0; i < values.size(); ++i) values[i] = cpu::Bf16ToFloat(bits[i]);
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = ElementToFloat(staging.data(), tensor.dtype, static_cast<int64_t>(i));
     }
     return values;
   }
@@ -103,7 +105,9 @@ Tensor TestBackend::Poisoned(int64_t rows, int64_t columns, DType dtype) {
 
 std::vector<float> Rounded(std::vector<float> values, DType dtype) {
   if (dtype == DType::kF32) return values;
-  for (float& value : values) value = cpu::Bf16ToFloat(cpu::FloatToBf16(value));
+  for (float& value : values) {
+    value = dtype == DType::kBF16 ? Bf16ToFloat(FloatToBf16(value)) : F16ToFloat(FloatToF16(value));
+  }
   return values;
 }
 

@@ -33,6 +33,8 @@ class TestBackend {
   // rows * columns values that are NaN.
   Tensor Poisoned(int64_t rows, int64_t columns, DType dtype);
   virtual std::vector<float> Read(const Tensor& tensor) = 0;
+  // In which weights and pools stand for this type: f32 where the backend does not store it.
+  DType StoredAs(DType dtype) const { return backend_->stores(dtype) ? dtype : DType::kF32; }
 
  protected:
   virtual Tensor New(int64_t rows, int64_t columns, DType dtype) = 0;

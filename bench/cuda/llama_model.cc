@@ -1,0 +1,104 @@
+#include "bench/cuda/llama_model.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/cuda/device_random.h"
+#include "bench/cuda/llama_shape.h"
+#include "kernels/cuda/cuda_weights.h"
+
+namespace coppice::bench {
+namespace {
+
+using kernels::DType;
+
+constexpr float kWeightSize = 0.03f;
+
+model::ModelConfig LlamaConfig() {
+  model::ModelConfig config;
+  config.model_type = "llama";
+  config.vocab_size = kVocabulary;
+  config.hidden_size = kHidden;
+  config.intermediate_size = kIntermediate;
+  config.num_layers = kLayers;
+  config.num_heads = kQHeads;
+  config.num_kv_heads = kKvHeads;
+  config.head_dim = kHeadDim;
+  config.max_positions = kMaxPositions;
+  config.rope.head_dim = kHeadDim;
+  config.rope.max_positions = kMaxPositions;
+  config.rope.theta = 500000;
+  return config;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LlamaModel>> LlamaModel::Create(
+    const LlamaOptions& options, kernels::cuda::DeviceStream* stream) {
+  std::unique_ptr<LlamaModel> made(new LlamaModel(options, stream));
+  COPPICE_RETURN_IF_ERROR(made->Make());
+  return made;
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Weight>> LlamaModel::Matrix(int64_t rows, int64_t columns) {
+  auto weight = std::make_unique<kernels::cuda::CudaWeight>();
+  weight->rows = rows;
+  weight->columns = columns;
+  weight->dtype = DType::kBF16;
+  weight->bytes = rows * columns * kValueBytes;
+  COPPICE_ASSIGN_OR_RETURN(weight->values,
+                           kernels::cuda::DeviceBuffer::Allocate(weight->bytes, "a weight"));
+  if (options_.filled) {
+    COPPICE_RETURN_IF_ERROR(FillRandom(weight->values.data(), rows * columns, DType::kBF16,
+                                       kWeightSize, ++seed_, stream_));
+  }
+  return weight;
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Weight>> LlamaModel::Gain() {
+  return backend_->PackGain(std::vector<float>(kHidden, 1.0f));
+}
+
+absl::Status LlamaModel::Make() {
+  kernels::BackendOptions options;
+  options.kind = "cuda";
+  options.threads = &threads_;
+  options.communicator = one_rank_.get();
+  options.overlap_launches = options_.overlap_launches;
+  COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend(options));
+  options.graphs = false;
+  COPPICE_ASSIGN_OR_RETURN(op_by_op_, kernels::MakeBackend(options));
+  const std::vector<float> values(64, 1.0f);
+  const kernels::MatrixSource source = {values.data(), DType::kF32, 8, 8, 8};
+  COPPICE_RETURN_IF_ERROR(backend_->Pack({source}, DType::kBF16, {}).status());
+  model::DecoderParts parts;
+  parts.config = LlamaConfig();
+  COPPICE_ASSIGN_OR_RETURN(parts.plan, model::MakeShardPlan(parts.config, 0, 1));
+  parts.dtype = DType::kBF16;
+  parts.max_rows = options_.max_rows;
+  model::DecoderWeights& weights = parts.weights;
+  COPPICE_ASSIGN_OR_RETURN(weights.embedding, Matrix(kVocabulary, kHidden));
+  COPPICE_ASSIGN_OR_RETURN(weights.own_head, Matrix(kVocabulary, kHidden));
+  COPPICE_ASSIGN_OR_RETURN(weights.final_norm, Gain());
+  for (int layer = 0; layer < kLayers; ++layer) {
+    model::LayerWeights& w = weights.layers.emplace_back();
+    COPPICE_ASSIGN_OR_RETURN(w.attention_norm, Gain());
+    COPPICE_ASSIGN_OR_RETURN(w.mlp_norm, Gain());
+    COPPICE_ASSIGN_OR_RETURN(w.qkv, Matrix(kQkvColumns, kHidden));
+    COPPICE_ASSIGN_OR_RETURN(w.output, Matrix(kHidden, kQHeads * kHeadDim));
+    COPPICE_ASSIGN_OR_RETURN(w.gate_up, Matrix(2 * kIntermediate, kHidden));
+    COPPICE_ASSIGN_OR_RETURN(w.down, Matrix(kHidden, kIntermediate));
+  }
+  COPPICE_ASSIGN_OR_RETURN(pool_, backend_->MakeKvPool(parts.kv_shape(options_.blocks)));
+  if (options_.filled) {
+    COPPICE_RETURN_IF_ERROR(
+        FillRandom(static_cast<kernels::cuda::CudaKvPool&>(*pool_).storage.data(),
+                   static_cast<int64_t>(pool_->bytes) / kValueBytes, DType::kBF16, 1, 1, stream_));
+  }
+  COPPICE_ASSIGN_OR_RETURN(
+      decoder_, model::Decoder::Create(std::move(parts), backend_.get(), pool_.get(), 1));
+  return absl::OkStatus();
+}
+
+}  // namespace coppice::bench

@@ -1,0 +1,169 @@
+// What the simulated device counts of a step, against counts by hand; and by those, which kernel of
+// attention is used.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "absl/strings/match.h"
+#include "kernels/cuda/fake/fake_device.h"
+#include "model/model_runner.h"
+#include "tests/kernels/cuda/test_backend.h"
+#include "tests/kernels/kernel_fixture.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_llama.h"
+
+namespace coppice::kernels {
+namespace {
+
+namespace fake = cuda::fake;
+
+class CostTest : public testing::Test {
+ protected:
+  ~CostTest() override {
+    fake::Configure({});
+    fake::Recover();
+  }
+};
+
+// One request: `rows` rows at the end of `tokens` tokens.
+StepPlan ChunkPlan(int tokens, int rows) {
+  StepPlan plan = PlanOfRows(rows);
+  plan.segments = {{0, rows, tokens}};
+  plan.table.resize((tokens + kBlockSize - 1) / kBlockSize);
+  std::iota(plan.table.begin(), plan.table.end(), 1);
+  plan.table_begin = {0, static_cast<int32_t>(plan.table.size())};
+  for (int r = 0; r < rows; ++r) {
+    plan.position[r] = tokens - rows + r;
+    plan.slot[r] = kBlockSize + plan.position[r];
+  }
+  plan.chain.clear();
+  plan.chain_begin.assign(rows + 1, 0);
+  return plan;
+}
+
+struct Heads {
+  int q, kv, dim;
+};
+
+std::map<std::string, fake::Totals> AttentionTotals(const Heads& heads, const StepPlan& plan,
+                                                    DType dtype) {
+  const auto backend = TestBackend::Make("cuda");
+  const auto pool =
+      (*backend)
+          ->MakeKvPool({1, heads.kv, heads.dim, static_cast<int64_t>(plan.table.size()) + 1, dtype})
+          .value();
+  const int64_t width = int64_t{heads.q + 2 * heads.kv} * heads.dim;
+  const Tensor qkv = backend->Put(std::vector<float>(plan.rows() * width, 0.5f), width, dtype);
+  const Tensor out = backend->Poisoned(plan.rows(), int64_t{heads.q} * heads.dim, dtype);
+  fake::ClearTotals();
+  RunOps(backend->get(), plan, [&](Ops* ops) { ops->Attention(0, qkv, *pool, out); });
+  return fake::TotalsByName();
+}
+
+TEST_F(CostTest, AttentionByTilesReadsKAndVOnceForAllRows) {
+  for (const int rows : {1, 3}) {
+    const auto totals = AttentionTotals({8, 2, 64}, ChunkPlan(150, rows), DType::kBF16);
+    ASSERT_EQ(totals.count("attention T16"), 1u);
+    const fake::Totals& of = totals.at("attention T16");
+    const int64_t packed = 4 * rows, head_bytes = 64 * 2;
+    EXPECT_EQ(of.launches, 1);
+    EXPECT_EQ(of.bytes, 2 * (2 * 150 + 2 * packed) * head_bytes) << rows;  // K, V; q, out
+    EXPECT_EQ(of.flops, 2 * 4 * int64_t{16} * 192 * 64) << rows;           // three tiles of 64
+  }
+}
+
+TEST_F(CostTest, SplitsWriteAndReadTheirParts) {
+  // 4 multiprocessors, so that one head of 2000 tokens is cut.
+  const auto totals = AttentionTotals({4, 1, 64}, ChunkPlan(2000, 1), DType::kBF16);
+  const fake::Totals& of = totals.at("attention T16");
+  const int64_t whole = (2 * 2000 + 4) * 128 + 4 * 128;
+  const int64_t split = 4 * 128 + 2 * 4 * (64 + 2) * 4;  // q again; a part written and read
+  const int64_t more = of.bytes - whole - 2 * 4 * (64 + 2) * 4;
+  EXPECT_GT(more, 0);
+  EXPECT_EQ(more % split, 0);
+  EXPECT_EQ(of.flops, 4 * int64_t{16} * 2048 * 64);
+}
+
+TEST_F(CostTest, AttentionByRowsWhereNoTileFits) {
+  const StepPlan plan = ChunkPlan(100, 2);
+  const auto only = [&](const Heads& heads, DType dtype) {
+    std::vector<std::string> names;
+    for (const auto& [name, of] : AttentionTotals(heads, plan, dtype)) {
+      if (absl::StartsWith(name, "attention")) names.push_back(name);
+    }
+    return names;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(only({4, 1, 256}, DType::kF16), ElementsAre("attention T16"));
+  EXPECT_THAT(only({4, 1, 256}, DType::kF32), ElementsAre("attention by rows"));
+  EXPECT_THAT(only({65, 1, 256}, DType::kBF16), ElementsAre("attention by rows"));
+  EXPECT_THAT(only({65, 1, 128}, DType::kBF16), ElementsAre("attention T128"));
+  fake::Configure({.block_shared_bytes = 99 << 10});
+  EXPECT_THAT(only({4, 1, 256}, DType::kF16), ElementsAre("attention by rows"));
+  EXPECT_THAT(only({65, 1, 128}, DType::kBF16), ElementsAre("attention by rows"));
+  EXPECT_THAT(only({32, 1, 128}, DType::kBF16), ElementsAre("attention T64"));
+  EXPECT_EQ(AttentionTotals({4, 1, 256}, plan, DType::kF16).at("attention by rows").bytes,
+            4 * 2 * (99 + 100 + 2) * 256 * 2);
+}
+
+// Every kernel of a step says what it does, as often as the decoder has it.
+TEST_F(CostTest, AStepOfAModel) {
+  const test::TempDir dir;
+  test::TinyLlamaOptions tiny;  // 2 layers, hidden 32, 4 and 2 heads of 8, 48, vocabulary 96
+  tiny.dtype = "BF16";
+  test::WriteTinyLlama(test::MakeTinyLlama(tiny), dir.path());
+  model::ModelRunnerOptions options;
+  options.dir = dir.path();
+  options.backend = "cuda";
+  options.kv_bytes = 1 << 20;
+  options.threads = 1;
+  const auto one = comm::MakeSingleCommunicator();
+  const auto runner = model::ModelRunner::Load(options, one.get()).value();
+  int cached = 0;
+  const model::SequenceHandle sequence = runner->blocks()->Open({1, 2, 3, 4}, &cached);
+  model::StepBuilder step = runner->NewStep();
+  const auto slots = runner->blocks()->AppendPrefix(sequence, {1, 2, 3}).value();
+  step.AddPrefixRows(sequence, {1, 2, 3}, slots);
+  const model::KvNode node = runner->blocks()->AddNode(sequence, model::kPrefixEnd, 4).value();
+  step.AddNodeRow(sequence, node, 4, RowNeed());
+  fake::ClearTotals();
+  ASSERT_TRUE(runner->Submit(std::move(step)).ok());
+  ASSERT_TRUE(runner->Wait().ok());
+  const std::map<std::string, fake::Totals> totals = fake::TotalsByName();
+  EXPECT_EQ(totals.count("undeclared"), 0u);
+
+  const auto expect = [&](const std::string& name, int64_t launches, int64_t bytes) {
+    ASSERT_EQ(totals.count(name), 1u) << name;
+    EXPECT_EQ(totals.at(name).launches, launches) << name;
+    EXPECT_EQ(totals.at(name).bytes, bytes) << name;
+  };
+  // Four rows; from the output projection of the last layer on one.
+  expect("embedding", 1, 4 * 32 * (2 + 4));
+  expect("norm", 5, (4 + 4 + 4 + 1 + 1) * 32 * (3 * 4 + 2));
+  expect("rope and KV store", 2, 2 * 4 * (6 * 8 * (2 + 2 + 4) + 2 * 8 * (2 + 2 * 2)));
+  expect("SwiGLU", 2, (4 + 1) * 48 * 3 * 2);
+  expect("gather of rows", 2, 2 * 32 * 4 + 2 * 32 * 2);
+  expect("product 64 x 32", 2, 2 * (64 * 32 + 4 * 32 + 4 * 64) * 2);
+  expect("product 96 x 32", 3,
+         2 * 96 * 32 * 2 + (4 + 1) * (32 + 96) * 2 + (96 * 32 + 32) * 2 + 96 * 4);
+  expect("product 32 x 48", 2, 2 * 32 * 48 * 2 + (4 + 1) * (48 * 2 + 2 * 32 * 4));
+  expect("product 32 x 32", 2, 2 * 32 * 32 * 2 + (4 + 1) * (32 * 2 + 2 * 32 * 4));
+  EXPECT_EQ(totals.at("product 64 x 32").flops, 2 * 2 * 4 * 64 * 32);
+  EXPECT_EQ(totals.at("copy to host").bytes, 96 * 4);
+}
+
+TEST_F(CostTest, CountingOnlyComputesNothing) {
+  fake::Configure({.count_only = true});
+  const auto backend = TestBackend::Make("cuda");
+  const Tensor gate_up = backend->Put(std::vector<float>(2 * 16, 1.0f), 16, DType::kF32);
+  const Tensor out = backend->Put(std::vector<float>(2 * 8, 5.0f), 8, DType::kF32);
+  fake::ClearTotals();
+  RunOps(backend->get(), PlanOfRows(2), [&](Ops* ops) { ops->SwiGlu(gate_up, out); });
+  EXPECT_EQ(fake::TotalsByName().at("SwiGLU").launches, 1);
+  fake::Configure({});
+  EXPECT_THAT(backend->Read(out), testing::Each(5.0f));
+}
+
+}  // namespace
+}  // namespace coppice::kernels
