@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
