@@ -54,7 +54,8 @@ constexpr const char* kRefusals[] = {"invalid_json",
                                      "model_not_found",
                                      "queue_full",
                                      "draining",
-                                     "no_replica"};
+                                     "no_replica",
+                                     "no_chat_template"};
 constexpr const char* kHandlers[] = {"completions", "chat_completions", "models",  "health",
                                      "ready",       "version",          "metrics", "cluster",
                                      "other"};

@@ -113,7 +113,7 @@ TEST(ChatTemplateTest, WhatCostsTooMuchEnds) {
   for (const char* source : kHostile) {
     const absl::StatusOr<std::string> text = RenderText(source, Json::object(), limits);
     EXPECT_FALSE(text.ok()) << source;
-    EXPECT_THAT(std::string(text.status().message()), StartsWith("line 1: ")) << source;
+    EXPECT_THAT(std::string(text.status().message()), StartsWith("line ")) << source;
   }
 }
 
