@@ -196,6 +196,8 @@ Result Edge(const Value& input, bool first, Budget* budget) {
 // Filters of str(input).
 Result FilterText(absl::string_view name, const Value& input, const Arguments& arguments,
                   Budget* budget) {
+  if (name == "indent" && !input.is_string())
+    return BadValue(absl::StrCat("indent: expected a string, got ", input.TypeName()));
   COPPICE_ASSIGN_OR_RETURN(std::string text, TextOf(input, budget));
   if (name == "indent") return Indent(text, arguments, budget);
   if (name == "replace")
