@@ -12,6 +12,7 @@ namespace coppice::tokenizer::jinja {
 namespace {
 
 constexpr int64_t kBytesPerStep = 64;
+constexpr int64_t kStepsOfCharacter = 8;  // each becomes a value of its own
 
 // The operand is no number, or the result is not an integer of 64 bits.
 absl::Status BadOperands(const char* what, const Value& a, const Value& b) {
@@ -268,10 +269,10 @@ Result ItemOf(const Value& value, const Value& index, Budget* budget) {
   }
   if (!value.is_string()) return missing();
   COPPICE_RETURN_IF_ERROR(budget->TakeText(value.string().size()));
-  const std::vector<absl::string_view> characters = Characters(value.string());
-  if (at < 0) at += static_cast<int64_t>(characters.size());
-  if (at < 0 || at >= static_cast<int64_t>(characters.size())) return missing();
-  return Value::String(std::string(characters[at]));
+  const auto size = static_cast<int64_t>(CountCharacters(value.string()));
+  if (at < 0) at += size;
+  if (at < 0 || at >= size) return missing();
+  return Value::String(std::string(CharacterRange(value.string(), at, at + 1)));
 }
 
 Result SliceOf(const Value& value, const Value* start, const Value* stop, const Value* step,
@@ -286,12 +287,8 @@ Result SliceOf(const Value& value, const Value* start, const Value* stop, const 
   const auto given = [](const Value* bound) { return bound != nullptr && !bound->is_none(); };
   const int64_t by = given(step) ? step->integer() : 1;
   if (by == 0) return BadValue("a slice has the step 0");
-  std::vector<absl::string_view> characters;
-  if (value.is_string()) {
-    COPPICE_RETURN_IF_ERROR(budget->TakeText(value.string().size()));
-    characters = Characters(value.string());
-  }
-  const int64_t size = value.is_string() ? characters.size() : value.items().size();
+  if (value.is_string()) COPPICE_RETURN_IF_ERROR(budget->TakeText(value.string().size()));
+  const int64_t size = value.is_string() ? CountCharacters(value.string()) : value.items().size();
   const int64_t low = by > 0 ? 0 : -1, high = by > 0 ? size : size - 1;
   const auto bound = [&](const Value* given_bound, int64_t fallback) {
     if (!given(given_bound)) return fallback;
@@ -299,6 +296,15 @@ Result SliceOf(const Value& value, const Value* start, const Value* stop, const 
     return std::clamp(at < 0 ? std::max(at, -size - 1) + size : at, low, high);
   };
   const int64_t first = bound(start, by > 0 ? low : high), end = bound(stop, by > 0 ? high : low);
+  if (value.is_string() && by == 1) {
+    return CheckedText(std::string(CharacterRange(value.string(), first, std::max(first, end))),
+                       budget);
+  }
+  std::vector<absl::string_view> characters;
+  if (value.is_string()) {
+    COPPICE_RETURN_IF_ERROR(budget->Take(value.string().size()));
+    characters = Characters(value.string());
+  }
   std::string text;
   Value::Items items;
   for (int64_t at = first; by > 0 ? at < end : at > end;) {
@@ -321,7 +327,7 @@ absl::StatusOr<Value::Items> ItemsOf(const Value& value, Budget* budget) {
   } else if (value.is_dict()) {
     for (const auto& entry : value.entries()) items.push_back(Value::String(entry.first));
   } else if (value.is_string()) {
-    COPPICE_RETURN_IF_ERROR(budget->Take(value.string().size()));
+    COPPICE_RETURN_IF_ERROR(budget->Take(kStepsOfCharacter * value.string().size()));
     for (const absl::string_view character : Characters(value.string()))
       items.push_back(Value::String(std::string(character)));
   } else {

@@ -99,6 +99,16 @@ size_t CountCharacters(absl::string_view text) {
   return count;
 }
 
+absl::string_view CharacterRange(absl::string_view text, size_t begin, size_t end) {
+  size_t from = 0;
+  for (size_t i = 0; i < begin && from < text.size(); ++i)
+    from += NextUtf8Char(text.substr(from)).length;
+  size_t to = from;
+  for (size_t i = begin; i < end && to < text.size(); ++i)
+    to += NextUtf8Char(text.substr(to)).length;
+  return text.substr(from, to - from);
+}
+
 std::vector<absl::string_view> Characters(absl::string_view text) {
   std::vector<absl::string_view> characters;
   while (!text.empty()) {

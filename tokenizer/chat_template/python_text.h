@@ -20,6 +20,8 @@ absl::string_view StripText(absl::string_view text, bool left, bool right,
                             const std::string* chars);
 
 size_t CountCharacters(absl::string_view text);
+// The characters from one index to another, which must not be smaller.
+absl::string_view CharacterRange(absl::string_view text, size_t begin, size_t end);
 // The characters of the text, as views into it.
 std::vector<absl::string_view> Characters(absl::string_view text);
 
