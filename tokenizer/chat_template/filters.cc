@@ -97,7 +97,8 @@ Result Map(const Value& input, const Arguments& arguments, Budget* budget) {
     if (attribute == nullptr) return BadValue("map needs a filter or an attribute");
     for (const Value& item : items) {
       COPPICE_ASSIGN_OR_RETURN(Value found, AttributePath(item, *attribute, budget));
-      mapped.push_back(found.is_undefined() && fallback != nullptr ? *fallback : std::move(found));
+      if (found.is_undefined() && fallback != nullptr) found = *fallback;
+      mapped.push_back(std::move(found));
     }
     return CheckedList(std::move(mapped), /*tuple=*/false, budget);
   }
