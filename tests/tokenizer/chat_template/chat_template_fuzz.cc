@@ -1,6 +1,5 @@
 // Any template and any text of a message: the engine ends within its limits. An input is a template,
-// a byte 0, and the text. Built with clang as a libFuzzer program (chat_template_fuzz), and with the
-// seeds as a test.
+// a byte 0, and the text. fuzz.sh runs it with libFuzzer; a normal test runs the seeds.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
