@@ -51,9 +51,11 @@ DispatcherOptions ForDispatcher(const CoordinatorOptions& options) {
 class CoordinatorImpl : public Coordinator {
  public:
   CoordinatorImpl(const CoordinatorOptions& options,
-                  std::unique_ptr<tokenizer::Tokenizer> tokenizer)
+                  std::unique_ptr<tokenizer::Tokenizer> tokenizer,
+                  std::unique_ptr<tokenizer::ChatPrompt> chat)
       : options_(options),
         tokenizer_(std::move(tokenizer)),
+        chat_(std::move(chat)),
         metrics_(options.model_name),
         registry_(&clock_, ForRegistry(options, *tokenizer_)),
         dispatcher_(ForDispatcher(options), &clock_, &registry_, &metrics_,
@@ -105,6 +107,7 @@ class CoordinatorImpl : public Coordinator {
     context.api.limits = options_.limits;
     context.api.model_name = options_.model_name;
     context.api.tokenizer = tokenizer_.get();
+    context.api.chat = chat_.get();
     context.max_model_len = options_.max_model_len;
     context.started_unix = std::chrono::duration_cast<std::chrono::seconds>(
                                std::chrono::system_clock::now().time_since_epoch())
@@ -168,6 +171,7 @@ class CoordinatorImpl : public Coordinator {
   const CoordinatorOptions options_;
   const SteadyClock clock_;
   const std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
+  const std::unique_ptr<tokenizer::ChatPrompt> chat_;
   Metrics metrics_;
   NodeRegistry registry_;
   Dispatcher dispatcher_;
@@ -184,8 +188,10 @@ class CoordinatorImpl : public Coordinator {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
-    const CoordinatorOptions& options, std::unique_ptr<tokenizer::Tokenizer> tokenizer) {
-  auto coordinator = std::make_unique<CoordinatorImpl>(options, std::move(tokenizer));
+    const CoordinatorOptions& options, std::unique_ptr<tokenizer::Tokenizer> tokenizer,
+    std::unique_ptr<tokenizer::ChatPrompt> chat) {
+  auto coordinator =
+      std::make_unique<CoordinatorImpl>(options, std::move(tokenizer), std::move(chat));
   COPPICE_RETURN_IF_ERROR(coordinator->Listen());
   return coordinator;
 }

@@ -10,6 +10,7 @@
 #include "comm/channel.h"
 #include "coordinator/api/api.h"
 #include "coordinator/http/http_server.h"
+#include "tokenizer/chat_template/chat_prompt.h"
 #include "tokenizer/tokenizer.h"
 
 namespace coppice::coordinator {
@@ -57,8 +58,10 @@ struct CoordinatorOptions {
 class Coordinator {
  public:
   // Binds the HTTP port. Unavailable names address and reason.
+  // chat: nullptr if the model has no chat template; it uses the tokenizer.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Start(
-      const CoordinatorOptions& options, std::unique_ptr<tokenizer::Tokenizer> tokenizer);
+      const CoordinatorOptions& options, std::unique_ptr<tokenizer::Tokenizer> tokenizer,
+      std::unique_ptr<tokenizer::ChatPrompt> chat);
   virtual ~Coordinator() = default;
   // Lets nodes register.
   virtual void ServeNodes(std::unique_ptr<comm::ServerChannel> channel) = 0;

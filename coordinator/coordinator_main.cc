@@ -44,9 +44,12 @@ absl::StatusOr<std::unique_ptr<comm::ServerChannel>> BindControl(
 absl::Status Serve(std::unique_ptr<comm::MpiWorld>* world) {
   COPPICE_ASSIGN_OR_RETURN(const LaunchOptions options, OptionsFromFlags());
   COPPICE_ASSIGN_OR_RETURN(auto tokenizer, tokenizer::Tokenizer::Load(options.model));
+  COPPICE_ASSIGN_OR_RETURN(auto chat, tokenizer::ChatPrompt::Load(
+                                          options.model, options.chat_template, tokenizer.get()));
   RaiseDescriptorLimit();
-  COPPICE_ASSIGN_OR_RETURN(const auto coordinator,
-                           Coordinator::Start(options.coordinator, std::move(tokenizer)));
+  COPPICE_ASSIGN_OR_RETURN(
+      const auto coordinator,
+      Coordinator::Start(options.coordinator, std::move(tokenizer), std::move(chat)));
   coordinator->HandleSignals();
   COPPICE_ASSIGN_OR_RETURN(auto control, BindControl(options.control_listen, world));
   spdlog::info("serving http://{} as model {}, nodes join at {}", coordinator->http_address(),

@@ -11,6 +11,10 @@ ABSL_FLAG(std::string, control_listen, "",
 ABSL_FLAG(std::string, model, "", "Hugging Face folder of the target model, for its tokenizer");
 ABSL_FLAG(std::string, served_model_name, "",
           "name of the model in the API; default: the name of the folder");
+ABSL_FLAG(
+    std::string, chat_template, "",
+    "chat template: a file, none, or a family (chatml, gemma, llama-2, llama-3, mistral, phi-3, "
+    "vicuna, zephyr); default: that of the model's folder");
 ABSL_FLAG(int, max_model_len, 0,
           "tokens of prompt and completion together, at most; 0 = the model's own limit");
 ABSL_FLAG(int, max_queue, 256, "requests that may wait for a replica");
@@ -103,7 +107,7 @@ void ReadHttp(FlagChecker* check, HttpOptions* http) {
 
 ProgramUsage FlagUsage() {
   return {"Serves the HTTP API of a Coppice cluster and keeps its nodes.",
-          {{"Model", {"model", "served_model_name", "max_model_len"}},
+          {{"Model", {"model", "served_model_name", "chat_template", "max_model_len"}},
            {"HTTP",
             {"listen", "max_connections", "max_body_bytes", "max_header_bytes",
              "keep_alive_interval", "log_requests"}},
@@ -120,6 +124,7 @@ absl::StatusOr<LaunchOptions> OptionsFromFlags() {
   FlagChecker check;
   options.model = absl::GetFlag(FLAGS_model);
   options.coordinator.tokenizer_dir = options.model;
+  options.chat_template = absl::GetFlag(FLAGS_chat_template);
   options.control_listen = absl::GetFlag(FLAGS_control_listen);
   if (options.model.empty()) check.Complain("model", "the folder of the target model is required");
   CoordinatorOptions& coordinator = options.coordinator;

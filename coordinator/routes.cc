@@ -9,17 +9,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/program.h"
-#include "coordinator/cluster/cluster_json.h"
 
 namespace coppice::coordinator {
 namespace {
 
+constexpr char kCompletions[] = "/v1/completions";
+constexpr char kChat[] = "/v1/chat/completions";
 constexpr char kModels[] = "/v1/models";
 constexpr char kModelPrefix[] = "/v1/models/";
 
 // The method of a known path, nullptr for an unknown one.
 const char* MethodOf(const std::string& path) {
-  if (path == "/v1/completions") return "POST";
+  if (path == kCompletions || path == kChat) return "POST";
   for (const char* known : {kModels, "/health", "/ready", "/version", "/metrics", "/cluster"}) {
     if (path == known) return "GET";
   }
@@ -27,7 +28,8 @@ const char* MethodOf(const std::string& path) {
 }
 
 const char* HandlerOf(const std::string& path) {
-  if (path == "/v1/completions") return "completions";
+  if (path == kCompletions) return "completions";
+  if (path == kChat) return "chat_completions";
   if (path.rfind(kModels, 0) == 0) return "models";
   if (path == "/health") return "health";
   if (path == "/ready") return "ready";
@@ -103,7 +105,7 @@ std::optional<HttpReply> Routes::CheckHead(const HttpRequest& request) {
 
 void Routes::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   const std::string& path = request.path;
-  if (path == "/v1/completions") return Complete(request, exchange);
+  if (path == kCompletions || path == kChat) return Complete(request, exchange);
   if (path == kModels) return exchange->Reply(Models());
   if (path == "/health") return exchange->Reply(JsonReply("{\"status\":\"ok\"}"));
   if (path == "/ready") return exchange->Reply(Ready());
@@ -125,8 +127,11 @@ void Routes::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange)
 
 void Routes::Complete(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) {
   const double arrival_s = context_.clock->NowSeconds();
+  const int64_t now_unix = UnixNow();
   std::variant<GenerateRequest, ApiError> parsed =
-      ParseCompletion(request.body, request.timeout_header, context_.api);
+      request.path == kChat
+          ? ParseChatCompletion(request.body, request.timeout_header, context_.api, now_unix)
+          : ParseCompletion(request.body, request.timeout_header, context_.api);
   if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
     context_.metrics->RequestRefused(error->code);
     return exchange->Reply(ErrorReply(*error));
@@ -135,7 +140,7 @@ void Routes::Complete(const HttpRequest& request, const std::shared_ptr<HttpExch
   if (!generate.ignored_fields.empty())
     exchange->AddHeader("X-Coppice-Ignored", HeaderList(generate.ignored_fields));
   const bool stream = generate.stream;
-  const Request::Origin origin{request.request_id, context_.api.model_name, arrival_s, UnixNow()};
+  const Request::Origin origin{request.request_id, context_.api.model_name, arrival_s, now_unix};
   auto started =
       std::make_shared<Request>(std::move(generate), origin, context_.api.tokenizer, exchange);
   exchange->OnDisconnect(
@@ -153,17 +158,19 @@ int Routes::MaxModelLen() const {
   return context_.max_model_len > 0 ? std::min(of_model, context_.max_model_len) : of_model;
 }
 
-HttpReply Routes::Models() const {
-  return JsonReply(ModelListJson({context_.api.model_name, context_.started_unix, MaxModelLen()},
-                                 context_.api.limits));
+ModelCard Routes::Card() const {
+  return {context_.api.model_name, context_.started_unix, MaxModelLen(),
+          context_.api.chat != nullptr};
 }
+
+HttpReply Routes::Models() const { return JsonReply(ModelListJson(Card(), context_.api.limits)); }
 
 HttpReply Routes::Model(const std::string& id) const {
   if (id != context_.api.model_name) {
     return ErrorReply(
         {404, "model_not_found", "model is not served here, see GET /v1/models", "model"});
   }
-  return JsonReply(ModelJson({id, context_.started_unix, MaxModelLen()}, context_.api.limits));
+  return JsonReply(ModelJson(Card(), context_.api.limits));
 }
 
 HttpReply Routes::Ready() const {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "coordinator/api/api.h"
+#include "coordinator/cluster/cluster_json.h"
 #include "coordinator/cluster/dispatcher.h"
 #include "coordinator/cluster/metrics.h"
 #include "coordinator/cluster/node_registry.h"
@@ -35,6 +36,7 @@ class Routes : public HttpApp {
 
  private:
   void Complete(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange);
+  ModelCard Card() const;
   HttpReply Models() const;
   HttpReply Model(const std::string& id) const;
   HttpReply Ready() const;

@@ -27,7 +27,11 @@ absl::StatusOr<Prompt> ReadRow(const std::string& line) {
   if (!json.is_object()) return absl::InvalidArgumentError("expected a JSON object");
   Prompt prompt;
   prompt.text = json.value("prompt", Json());
-  if (!prompt.text.is_string() && !IsIdList(prompt.text)) {
+  prompt.messages = json.value("messages", Json());
+  if (!prompt.messages.is_null()) {
+    if (!prompt.messages.is_array() || prompt.messages.empty() || !prompt.text.is_null())
+      return absl::InvalidArgumentError("messages: expected a list, and no prompt beside it");
+  } else if (!prompt.text.is_string() && !IsIdList(prompt.text)) {
     return absl::InvalidArgumentError("prompt: expected a string or a list of token ids");
   }
   const auto integer = [&](const char* key, int64_t least, auto* value) -> absl::Status {
@@ -88,7 +92,9 @@ Json RequestBody(const Prompt& prompt, int k, const BodySettings& settings) {
       {"stream_options", {{"include_usage", true}}},
       {"max_tokens", prompt.output_tokens > 0 ? prompt.output_tokens : settings.output_len},
       {"seed", prompt.seed >= 0 ? static_cast<uint64_t>(prompt.seed) : settings.seed + k}};
-  if (settings.chat) {
+  if (!prompt.messages.is_null()) {
+    body["messages"] = prompt.messages;
+  } else if (settings.chat) {
     body["messages"] = Json::array({{{"role", "user"}, {"content", prompt.text}}});
   } else {
     body["prompt"] = prompt.text;

@@ -13,13 +13,14 @@ namespace coppice::loadgen {
 
 struct Prompt {
   nlohmann::json text;                             // a string, or a list of token ids
+  nlohmann::json messages;                         // of a chat, instead of text; null = not given
   int output_tokens = 0;                           // max_tokens; 0 = not given
   int64_t seed = -1;                               // -1 = not given
   nlohmann::json body = nlohmann::json::object();  // fields that override all others
 };
 
-// Reads a file of JSON lines {prompt, output_tokens?, seed?, body?}; other fields are ignored.
-// Errors name path and line.
+// Reads a file of JSON lines {prompt or messages, output_tokens?, seed?, body?}; other fields are
+// ignored. Errors name path and line.
 absl::StatusOr<std::vector<Prompt>> ReadCustomDataset(const std::string& path);
 
 // `count` prompts of input_len random token ids, from the seed. Ids are from 259 to 511: valid in

@@ -67,7 +67,11 @@ absl::StatusOr<std::vector<Prompt>> ReadPrompts(const LoadgenOptions& options) {
                  options.dataset_path.c_str(), options.num_prompts);
   }
   for (const Prompt& prompt : prompts) {
-    if (options.chat() && !prompt.text.is_string()) {
+    if (!options.chat() && !prompt.messages.is_null()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options.dataset_path, ": messages need --endpoint=/v1/chat/completions"));
+    }
+    if (options.chat() && prompt.messages.is_null() && !prompt.text.is_string()) {
       return absl::InvalidArgumentError(
           absl::StrCat(options.dataset_path, ": token ids need /v1/completions"));
     }

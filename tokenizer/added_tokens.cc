@@ -77,16 +77,42 @@ void AddedTokens::AddNeedle(const std::string& text, int token, Matcher* matcher
   needles.insert(std::upper_bound(needles.begin(), needles.end(), needle, longer), needle);
 }
 
-std::vector<AddedTokens::Part> AddedTokens::Split(const Matcher& matcher,
-                                                  absl::string_view text) const {
+const AddedTokens::Needle* AddedTokens::FindAt(const Matcher& matcher, absl::string_view text,
+                                               bool with_special) const {
+  for (const Needle& needle : matcher.by_first_byte[static_cast<uint8_t>(text[0])]) {
+    if (text.substr(0, needle.text.size()) == needle.text &&
+        (with_special || !tokens_[needle.token].special))
+      return &needle;
+  }
+  return nullptr;
+}
+
+std::vector<size_t> AddedTokens::FindSpecial(absl::string_view text) const {
+  std::vector<size_t> found;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const auto is_special = [&](const Needle& needle) {
+      return tokens_[needle.token].special && text.substr(at, needle.text.size()) == needle.text;
+    };
+    const auto byte = static_cast<uint8_t>(text[at]);
+    const std::vector<Needle>& raw = raw_.by_first_byte[byte];
+    const std::vector<Needle>& normalized = normalized_.by_first_byte[byte];
+    if (std::any_of(raw.begin(), raw.end(), is_special) ||
+        std::any_of(normalized.begin(), normalized.end(), is_special))
+      found.push_back(at);
+  }
+  return found;
+}
+
+std::vector<AddedTokens::Part> AddedTokens::Split(
+    const Matcher& matcher, absl::string_view text,
+    const std::function<bool(size_t)>& without_special) const {
   std::vector<Part> parts;
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
-    const std::vector<Needle>& needles = matcher.by_first_byte[static_cast<uint8_t>(text[at])];
-    const auto found = std::find_if(needles.begin(), needles.end(), [&](const Needle& needle) {
-      return text.substr(at, needle.text.size()) == needle.text;
-    });
-    if (found == needles.end()) {
+    const Needle* found = nullptr;
+    if (!matcher.by_first_byte[static_cast<uint8_t>(text[at])].empty())
+      found = FindAt(matcher, text.substr(at), !without_special(at));
+    if (found == nullptr) {
       ++at;
       continue;
     }

@@ -3,12 +3,15 @@
 // the longest. Immutable and thread-safe.
 #pragma once
 
+#include <algorithm>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/types.h"
 #include "tokenizer/normalizer.h"
 
@@ -36,11 +39,18 @@ class AddedTokens {
                                               const Normalizer& normalizer);
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
-  // Parts in text order, none empty, views into text.
-  std::vector<Part> SplitRaw(absl::string_view text) const { return Split(raw_, text); }
-  std::vector<Part> SplitNormalized(absl::string_view text) const {
-    return Split(normalized_, text);
+  // Parts in text order, none empty, views into text. No special token begins at an offset of
+  // `literal`, which is ascending.
+  std::vector<Part> SplitRaw(absl::string_view text, absl::Span<const size_t> literal = {}) const {
+    return Split(raw_, text, [literal](size_t at) {
+      return std::binary_search(literal.begin(), literal.end(), at);
+    });
   }
+  std::vector<Part> SplitNormalized(absl::string_view text, bool with_special = true) const {
+    return Split(normalized_, text, [with_special](size_t) { return !with_special; });
+  }
+  // Where special tokens are written in the text, ascending.
+  std::vector<size_t> FindSpecial(absl::string_view text) const;
 
  private:
   struct Needle {
@@ -51,7 +61,11 @@ class AddedTokens {
     std::vector<Needle> by_first_byte[256];  // longest first
   };
   static void AddNeedle(const std::string& text, int token, Matcher* matcher);
-  std::vector<Part> Split(const Matcher& matcher, absl::string_view text) const;
+  // without_special: whether no special token may begin at an offset.
+  std::vector<Part> Split(const Matcher& matcher, absl::string_view text,
+                          const std::function<bool(size_t)>& without_special) const;
+  // The longest token that is written at the start of the text; nullptr if there is none.
+  const Needle* FindAt(const Matcher& matcher, absl::string_view text, bool with_special) const;
 
   std::vector<AddedToken> tokens_;
   Matcher raw_, normalized_;

@@ -27,7 +27,14 @@ class BpeTokenizer : public Tokenizer {
   TokenId bos_id() const override { return bos_id_; }
   std::vector<TokenId> eos_ids() const override { return eos_ids_; }
   bool IsSpecial(TokenId id) const override { return id >= 0 && id < vocab_size() && special_[id]; }
-  std::vector<TokenId> Encode(absl::string_view text, bool add_special_tokens) const override;
+  std::vector<TokenId> Encode(absl::string_view text, bool add_special_tokens) const override {
+    return EncodeChat(text, {}, add_special_tokens);  // special tokens count in every text
+  }
+  std::vector<TokenId> EncodeChat(absl::string_view text, absl::Span<const size_t> literal,
+                                  bool add_special_tokens) const override;
+  std::vector<size_t> FindSpecial(absl::string_view text) const override {
+    return added_.FindSpecial(text);
+  }
   std::string TokenBytes(TokenId id, bool skip_special) const override {
     if (id < 0 || id >= vocab_size() || (skip_special && special_[id])) return "";
     return bytes_[id];
@@ -39,7 +46,7 @@ class BpeTokenizer : public Tokenizer {
   absl::Status FillBytes(const TokenDecoder& decoder);
   absl::Status SetSpecialTokens(const SpecialTokenSettings& settings);
   TokenId Find(absl::string_view token) const;
-  void EncodeNormalized(absl::string_view text, bool at_text_start,
+  void EncodeNormalized(absl::string_view text, bool at_text_start, bool with_special,
                         std::vector<TokenId>* ids) const;
 
   BpeModel model_;
@@ -130,9 +137,9 @@ absl::Status BpeTokenizer::SetSpecialTokens(const SpecialTokenSettings& settings
                                                  vocab_size(), " tokens"));
 }
 
-void BpeTokenizer::EncodeNormalized(absl::string_view text, bool at_text_start,
+void BpeTokenizer::EncodeNormalized(absl::string_view text, bool at_text_start, bool with_special,
                                     std::vector<TokenId>* ids) const {
-  for (const AddedTokens::Part& part : added_.SplitNormalized(text)) {
+  for (const AddedTokens::Part& part : added_.SplitNormalized(text, with_special)) {
     if (part.id >= 0) {
       ids->push_back(part.id);
     } else {
@@ -144,16 +151,22 @@ void BpeTokenizer::EncodeNormalized(absl::string_view text, bool at_text_start,
   }
 }
 
-std::vector<TokenId> BpeTokenizer::Encode(absl::string_view text, bool add_special_tokens) const {
+std::vector<TokenId> BpeTokenizer::EncodeChat(absl::string_view text,
+                                              absl::Span<const size_t> literal,
+                                              bool add_special_tokens) const {
   std::vector<TokenId> ids;
   if (add_special_tokens) ids = post_processor_.before;
   const std::string valid = ValidUtf8(text);
   bool at_text_start = true;
-  for (const AddedTokens::Part& part : added_.SplitRaw(valid)) {
+  for (const AddedTokens::Part& part : added_.SplitRaw(valid, literal)) {
     if (part.id >= 0) {
       ids.push_back(part.id);
     } else {
-      EncodeNormalized(normalizer_.Apply(part.text), at_text_start, &ids);
+      // Normalization moves the offsets. A part with any literal token has no special ones at all.
+      const size_t begin = part.text.data() - valid.data();
+      const auto first = std::lower_bound(literal.begin(), literal.end(), begin);
+      const bool with_special = first == literal.end() || *first >= begin + part.text.size();
+      EncodeNormalized(normalizer_.Apply(part.text), at_text_start, with_special, &ids);
     }
     at_text_start = false;
   }

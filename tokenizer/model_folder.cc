@@ -104,6 +104,7 @@ absl::StatusOr<SpecialTokenSettings> ReadSpecialTokenSettings(const std::string&
   settings.eos_token = TokenContent(tokenizer, "eos_token");
   settings.add_bos = OptionalBool(tokenizer, "add_bos_token");
   settings.add_eos = OptionalBool(tokenizer, "add_eos_token");
+  settings.legacy = OptionalBool(tokenizer, "legacy");
   return settings;
 }
 

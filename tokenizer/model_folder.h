@@ -18,6 +18,7 @@ struct SpecialTokenSettings {
   std::string bos_token;                 // tokenizer_config.json; "" = not given
   std::string eos_token;                 // the same
   std::optional<bool> add_bos, add_eos;  // tokenizer_config.json
+  std::optional<bool> legacy;            // the same
 };
 
 // Errors name the file and the key.

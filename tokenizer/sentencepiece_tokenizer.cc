@@ -35,6 +35,9 @@ class SentencePieceTokenizer : public Tokenizer {
     return Kind(id) == Piece::CONTROL || Kind(id) == Piece::UNKNOWN;
   }
   std::vector<TokenId> Encode(absl::string_view text, bool add_special_tokens) const override;
+  std::vector<TokenId> EncodeChat(absl::string_view text, absl::Span<const size_t> literal,
+                                  bool add_special_tokens) const override;
+  std::vector<size_t> FindSpecial(absl::string_view text) const override;
   std::string TokenBytes(TokenId id, bool skip_special) const override;
   int LeadingSpacesDropped() const override {
     if (model_.normalizer().remove_extra_whitespaces()) return INT_MAX;
@@ -45,7 +48,12 @@ class SentencePieceTokenizer : public Tokenizer {
   Piece::Kind Kind(TokenId id) const { return model_.piece(id).kind(); }
   absl::Status IndexPieces(const std::string& path);
   absl::Status SetSpecialTokens(const std::string& path, const SpecialTokenSettings& settings);
-  std::string Normalize(absl::string_view text) const;
+  std::string Normalize(absl::string_view text, bool prefix) const;
+  // Appends the pieces of a text without special tokens. prefix: it gets the space that the model
+  // puts before a text.
+  void AppendText(absl::string_view text, bool prefix, std::vector<TokenId>* ids) const;
+  // The special token that is written at the start of the text; -1 = none.
+  TokenId SpecialAt(absl::string_view text) const;
   // Length in bytes of the longest user-defined piece at the start of text; 0 = none.
   size_t UserDefinedPrefix(absl::string_view text) const;
   std::vector<BpeSymbol> Symbols(absl::string_view text) const;
@@ -58,12 +66,14 @@ class SentencePieceTokenizer : public Tokenizer {
   BpeMerge<float> FindMerge(absl::string_view merged) const;
 
   Model model_;
-  absl::flat_hash_map<absl::string_view, TokenId> mergeable_;  // views into model_
-  std::vector<absl::string_view> user_defined_;                // longest first
-  TokenId byte_id_[256];                                       // -1 = no such piece
+  absl::flat_hash_map<absl::string_view, TokenId> mergeable_;   // views into model_
+  std::vector<absl::string_view> user_defined_;                 // longest first
+  std::vector<std::pair<absl::string_view, TokenId>> special_;  // longest first, views into model_
+  TokenId byte_id_[256];                                        // -1 = no such piece
   TokenId unk_id_ = -1, bos_id_ = -1;
   std::vector<TokenId> eos_ids_;
   bool add_bos_ = false, add_eos_ = false;
+  bool prefix_everywhere_ = true;  // also after a special token inside of a text
 };
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(
@@ -102,8 +112,10 @@ absl::Status SentencePieceTokenizer::IndexPieces(const std::string& path) {
     switch (Kind(id)) {
       case Piece::UNKNOWN:
         unk_id_ = id;
+        special_.emplace_back(text, id);
         break;
       case Piece::CONTROL:
+        special_.emplace_back(text, id);
         break;
       case Piece::BYTE: {
         const int byte = ByteOfToken(text);
@@ -123,6 +135,8 @@ absl::Status SentencePieceTokenizer::IndexPieces(const std::string& path) {
   }
   std::stable_sort(user_defined_.begin(), user_defined_.end(),
                    [](auto a, auto b) { return a.size() > b.size(); });
+  std::stable_sort(special_.begin(), special_.end(),
+                   [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
   if (unk_id_ < 0) return absl::InvalidArgumentError(absl::StrCat(path, ": no unknown piece"));
   if (model_.trainer().byte_fallback() && std::count(byte_id_, byte_id_ + 256, -1) > 0) {
     return absl::InvalidArgumentError(
@@ -150,6 +164,7 @@ absl::Status SentencePieceTokenizer::SetSpecialTokens(const std::string& path,
   }
   add_bos_ = bos_id_ >= 0 && settings.add_bos.value_or(true);
   add_eos_ = !eos_ids_.empty() && settings.add_eos.value_or(false);
+  prefix_everywhere_ = settings.legacy.value_or(true);
   return absl::OkStatus();
 }
 
@@ -160,7 +175,7 @@ size_t SentencePieceTokenizer::UserDefinedPrefix(absl::string_view text) const {
   return 0;
 }
 
-std::string SentencePieceTokenizer::Normalize(absl::string_view text) const {
+std::string SentencePieceTokenizer::Normalize(absl::string_view text, bool prefix) const {
   std::string valid = ValidUtf8(text);
   absl::string_view rest = valid;
   const bool collapse = model_.normalizer().remove_extra_whitespaces();
@@ -170,7 +185,7 @@ std::string SentencePieceTokenizer::Normalize(absl::string_view text) const {
   }
   std::string out;
   if (rest.empty()) return out;
-  if (model_.normalizer().add_dummy_prefix()) out.append(kSpace.data(), kSpace.size());
+  if (prefix && model_.normalizer().add_dummy_prefix()) out.append(kSpace.data(), kSpace.size());
   for (size_t i = 0; i < rest.size(); ++i) {
     if (rest[i] != ' ') {
       out.push_back(rest[i]);
@@ -230,11 +245,9 @@ void SentencePieceTokenizer::AppendPiece(absl::string_view piece, const UnusedSp
   AppendPiece(piece.substr(split->second), splits, ids);
 }
 
-std::vector<TokenId> SentencePieceTokenizer::Encode(absl::string_view text,
-                                                    bool add_special_tokens) const {
-  std::vector<TokenId> ids;
-  if (add_special_tokens && add_bos_) ids.push_back(bos_id_);
-  const std::string normalized = Normalize(text);
+void SentencePieceTokenizer::AppendText(absl::string_view text, bool prefix,
+                                        std::vector<TokenId>* ids) const {
+  const std::string normalized = Normalize(text, prefix);
   const absl::string_view view = normalized;
   UnusedSplits splits;
   const auto find = [&](const BpeSymbol& left, const BpeSymbol& right) {
@@ -244,8 +257,56 @@ std::vector<TokenId> SentencePieceTokenizer::Encode(absl::string_view text,
     return merge;
   };
   for (const BpeSymbol& symbol : MergeSymbols<float>(Symbols(view), find)) {
-    AppendPiece(view.substr(symbol.begin, symbol.length), splits, &ids);
+    AppendPiece(view.substr(symbol.begin, symbol.length), splits, ids);
   }
+}
+
+std::vector<TokenId> SentencePieceTokenizer::Encode(absl::string_view text,
+                                                    bool add_special_tokens) const {
+  std::vector<TokenId> ids;
+  if (add_special_tokens && add_bos_) ids.push_back(bos_id_);
+  AppendText(text, /*prefix=*/true, &ids);
+  if (add_special_tokens && add_eos_) ids.push_back(eos_ids_[0]);
+  return ids;
+}
+
+TokenId SentencePieceTokenizer::SpecialAt(absl::string_view text) const {
+  for (const auto& special : special_) {
+    if (text.substr(0, special.first.size()) == special.first) return special.second;
+  }
+  return -1;
+}
+
+std::vector<size_t> SentencePieceTokenizer::FindSpecial(absl::string_view text) const {
+  std::vector<size_t> found;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (SpecialAt(text.substr(at)) >= 0) found.push_back(at);
+  }
+  return found;
+}
+
+std::vector<TokenId> SentencePieceTokenizer::EncodeChat(absl::string_view text,
+                                                        absl::Span<const size_t> literal,
+                                                        bool add_special_tokens) const {
+  std::vector<TokenId> ids;
+  if (add_special_tokens && add_bos_) ids.push_back(bos_id_);
+  size_t done = 0;
+  const auto append_text = [&](size_t end) {
+    if (done == end) return;
+    AppendText(text.substr(done, end - done), done == 0 || prefix_everywhere_, &ids);
+  };
+  for (size_t at = 0; at < text.size();) {
+    const TokenId special =
+        std::binary_search(literal.begin(), literal.end(), at) ? -1 : SpecialAt(text.substr(at));
+    if (special < 0) {
+      ++at;
+      continue;
+    }
+    append_text(at);
+    ids.push_back(special);
+    done = at += model_.piece(special).text().size();
+  }
+  append_text(text.size());
   if (add_special_tokens && add_eos_) ids.push_back(eos_ids_[0]);
   return ids;
 }

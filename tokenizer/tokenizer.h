@@ -27,6 +27,12 @@ class Tokenizer {
   // add_special_tokens: adds the tokens that the model's own tokenizer adds (BOS for Llama).
   // Invalid UTF-8 is read as U+FFFD.
   virtual std::vector<TokenId> Encode(absl::string_view text, bool add_special_tokens) const = 0;
+  // Of a text that a chat template has made: special tokens that are written in it become those
+  // tokens, except where they begin at one of `literal`, which is ascending.
+  virtual std::vector<TokenId> EncodeChat(absl::string_view text, absl::Span<const size_t> literal,
+                                          bool add_special_tokens) const = 0;
+  // Where special tokens are written in the text, ascending. They may overlap.
+  virtual std::vector<size_t> FindSpecial(absl::string_view text) const = 0;
   // The bytes of one token inside a text; not always valid UTF-8 by themselves. "" for a special
   // token that is skipped and for an id outside the vocabulary (padded rows of a model). The
   // Detokenizer handles rules for spaces at the start of a text.

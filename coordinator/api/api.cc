@@ -8,8 +8,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/chat_fields.h"
 #include "coordinator/api/decoding_rules.h"
 #include "coordinator/api/json_fields.h"
+#include "coordinator/api/prompt_fields.h"
 #include "coordinator/api/speculative_fields.h"
 #include "decoding/decision_cost.h"
 
@@ -18,7 +20,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxPrompts = 64;
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 256;
 constexpr size_t kMaxStopIds = 64;
@@ -31,17 +32,17 @@ uint64_t DrawSeed() {
   return engine() >> 11;  // below 2^53
 }
 
-bool AllOf(const json& list, bool (json::*is)() const noexcept) {
-  return std::all_of(list.begin(), list.end(), [is](const json& entry) { return (entry.*is)(); });
-}
-
-class CompletionParser {
+// Everything but the prompt is read alike for both endpoints.
+class RequestParser {
  public:
-  CompletionParser(const json& body, const ApiContext& context)
+  // prompt: reads the fields of the endpoint's prompt, and makes the prompts once all other fields
+  // are known to be right.
+  RequestParser(const json& body, const ApiContext& context, PromptFields* prompt)
       : context_(context),
         limits_(context.limits),
         vocab_(context.tokenizer->vocab_size()),
-        fields_(body, "") {}
+        fields_(body, ""),
+        prompt_(prompt) {}
 
   std::variant<GenerateRequest, ApiError> Parse(const std::string& timeout_header) {
     ReadModel();
@@ -52,12 +53,11 @@ class CompletionParser {
     ReadOutput();
     ReadTimeout(timeout_header);
     ReadUnserved();
-    const json* prompt = fields_.Find({"prompt"});
-    const bool special = fields_.Bool({"add_special_tokens"}).value_or(true);
+    prompt_->Read(&fields_);
     ApplyDecoding(given_, limits_.max_beam_width, &fields_, &request_);
     ApplySpeculative(limits_, &fields_, &request_);
     CheckUnknown();
-    if (!fields_.error()) ReadPrompt(prompt, special);
+    if (!fields_.error()) prompt_->MakePrompts(&fields_, &request_);
     if (fields_.error()) return *fields_.error();
     return std::move(request_);
   }
@@ -207,10 +207,8 @@ class CompletionParser {
         tier && *tier != "auto" && *tier != "default") {
       fields_.Fail("unsupported_field", "service_tier", "must be auto or default");
     }
-    for (const char* name : {"logprobs", "top_logprobs", "suffix", "truncate_prompt_tokens",
-                             "prompt_logprobs", "cache_salt"}) {
+    for (const char* name : {"truncate_prompt_tokens", "prompt_logprobs", "cache_salt"})
       fields_.Neutral(name, nullptr);
-    }
     fields_.Neutral("echo", false);
     fields_.Neutral("frequency_penalty", 0);
     fields_.Neutral("presence_penalty", 0);
@@ -234,74 +232,39 @@ class CompletionParser {
   }
   void CheckUnknown() { CollectUnknown(fields_); }
 
-  void ReadPrompt(const json* prompt, bool special) {
-    if (prompt == nullptr) return fields_.Fail("missing_field", "prompt", "is required");
-    if (prompt->is_string()) return AddText(*prompt, special);
-    if (!prompt->is_array()) {
-      return fields_.Fail("invalid_type", "prompt",
-                          "must be a string, a list of strings, or token ids");
-    }
-    if (prompt->empty()) return fields_.Fail("invalid_value", "prompt", "is empty");
-    if (AllOf(*prompt, &json::is_number)) return AddIds(*prompt);
-    const bool texts = AllOf(*prompt, &json::is_string);
-    if (!texts && !AllOf(*prompt, &json::is_array)) {
-      return fields_.Fail("invalid_type", "prompt",
-                          "must be a string, a list of strings, or token ids, not a mixture");
-    }
-    if (prompt->size() > kMaxPrompts) {
-      return fields_.Fail(
-          "invalid_value", "prompt",
-          absl::StrCat("has at most ", kMaxPrompts, " prompts, got ", prompt->size()));
-    }
-    for (const json& entry : *prompt) {
-      if (texts) {
-        AddText(entry, special);
-      } else {
-        AddIds(entry);
-      }
-    }
-  }
-
-  void AddText(const json& text, bool special) {
-    std::vector<TokenId> ids =
-        context_.tokenizer->Encode(text.get_ref<const std::string&>(), special);
-    if (ids.empty()) return fields_.Fail("invalid_value", "prompt", "has no tokens");
-    request_.prompts.push_back(std::move(ids));
-  }
-
-  void AddIds(const json& list) {
-    std::vector<TokenId> ids;
-    for (const json& entry : list) {
-      const std::optional<int64_t> id = AsInteger(entry);
-      if (!entry.is_number())
-        return fields_.Fail("invalid_type", "prompt", "has token ids that are not integers");
-      if (!id || *id < 0 || *id >= vocab_) {
-        return fields_.Fail("invalid_value", "prompt",
-                            absl::StrCat("has token ids between 0 and ", vocab_ - 1));
-      }
-      ids.push_back(static_cast<TokenId>(*id));
-    }
-    if (ids.empty()) return fields_.Fail("invalid_value", "prompt", "has no tokens");
-    request_.prompts.push_back(std::move(ids));
-  }
-
   const ApiContext& context_;
   const ApiLimits& limits_;
   const int vocab_;
   JsonFields fields_;
+  PromptFields* const prompt_;
   DecodingFields given_;
   GenerateRequest request_;
 };
+
+std::variant<GenerateRequest, ApiError> Parse(const std::string& body,
+                                              const std::string& timeout_header,
+                                              const ApiContext& context, PromptFields* prompt) {
+  json object;
+  if (std::optional<ApiError> error = ParseJsonObject(body, context.limits.max_json_depth, &object))
+    return *error;
+  return RequestParser(object, context, prompt).Parse(timeout_header);
+}
 
 }  // namespace
 
 std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,
                                                         const std::string& timeout_header,
                                                         const ApiContext& context) {
-  json object;
-  if (std::optional<ApiError> error = ParseJsonObject(body, context.limits.max_json_depth, &object))
-    return *error;
-  return CompletionParser(object, context).Parse(timeout_header);
+  TextPromptFields prompt(context.tokenizer);
+  return Parse(body, timeout_header, context, &prompt);
+}
+
+std::variant<GenerateRequest, ApiError> ParseChatCompletion(const std::string& body,
+                                                            const std::string& timeout_header,
+                                                            const ApiContext& context,
+                                                            int64_t now_unix) {
+  ChatFields prompt(context.chat, now_unix);
+  return Parse(body, timeout_header, context, &prompt);
 }
 
 std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& limits,
@@ -340,6 +303,10 @@ std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& li
   params.stop_ids = request->own_stop_ids;
   request->vocab_size = model.vocab_size;
   if (!request->ignore_eos) request->eos_ids = model.eos_ids;
+  if (!request->ignore_eos) {
+    request->eos_ids.insert(request->eos_ids.end(), request->turn_end_ids.begin(),
+                            request->turn_end_ids.end());
+  }
   params.stop_ids.insert(params.stop_ids.end(), request->eos_ids.begin(), request->eos_ids.end());
   std::sort(params.stop_ids.begin(), params.stop_ids.end());
   params.stop_ids.erase(std::unique(params.stop_ids.begin(), params.stop_ids.end()),

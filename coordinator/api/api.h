@@ -1,6 +1,7 @@
-// POST /v1/completions: JSON -> GenerateRequest, or the error that names the field (docs/api.md 2).
-// Pure; called by routes in the event loop. The rules of 2.1 are in decoding_rules, those of
-// `speculative` in speculative_fields.
+// POST /v1/completions and /v1/chat/completions: JSON -> GenerateRequest, or the error that names
+// the field (docs/api.md 2). Called by routes in the event loop. Their prompts are read by
+// prompt_fields and chat_fields. The rules of 2.1 are in decoding_rules, those of `speculative` in
+// speculative_fields.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include "coordinator/api/generate_request.h"
 #include "coordinator/http/api_error.h"
+#include "tokenizer/chat_template/chat_prompt.h"
 #include "tokenizer/tokenizer.h"
 
 namespace coppice::coordinator {
@@ -48,12 +50,19 @@ struct ApiLimits {
 struct ApiContext {
   ApiLimits limits;
   std::string model_name;
-  const tokenizer::Tokenizer* tokenizer = nullptr;  // must outlive the context
+  // Must outlive the context.
+  const tokenizer::Tokenizer* tokenizer = nullptr;
+  const tokenizer::ChatPrompt* chat = nullptr;  // nullptr: the model has no chat template
 };
 
 std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,
                                                         const std::string& timeout_header,
                                                         const ApiContext& context);
+// now_unix: the time that a chat template may show.
+std::variant<GenerateRequest, ApiError> ParseChatCompletion(const std::string& body,
+                                                            const std::string& timeout_header,
+                                                            const ApiContext& context,
+                                                            int64_t now_unix);
 
 // The limits of the model, from a replica's registration and the flags.
 struct ModelLimits {

@@ -11,6 +11,7 @@
 namespace coppice::coordinator {
 
 struct GenerateRequest {
+  bool chat = false;                          // the answer is a message, as of /v1/chat/completions
   std::vector<std::vector<TokenId>> prompts;  // each at least one token
   // The parameters of sample 0 of every prompt. params.stop_ids holds only the request's own ids
   // until FitToModel adds the model's.
@@ -21,9 +22,10 @@ struct GenerateRequest {
   bool max_tokens_given = false;
   bool ignore_eos = false;
   std::vector<TokenId> own_stop_ids;
-  int vocab_size = 0;             // of the model; FitToModel fills it
-  std::vector<TokenId> eos_ids;   // of the model; they end a hypothesis; FitToModel fills it
-  std::vector<std::string> stop;  // multinomial only
+  std::vector<TokenId> turn_end_ids;  // of a chat; they end a hypothesis beside the model's eos_ids
+  int vocab_size = 0;                 // of the model; FitToModel fills it
+  std::vector<TokenId> eos_ids;       // of the model; they end a hypothesis; FitToModel fills it
+  std::vector<std::string> stop;      // multinomial only
   bool include_stop = false;
   bool stream = false;
   bool include_usage = false;

@@ -1,5 +1,6 @@
 #include "coordinator/api/json_fields.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -45,6 +46,11 @@ std::optional<ApiError> ParseJsonObject(const std::string& text, int max_depth,
   if (object->is_discarded()) return invalid("the body is not valid JSON in UTF-8");
   if (!object->is_object()) return invalid("the body must be one JSON object");
   return std::nullopt;
+}
+
+bool AllOf(const nlohmann::json& list, bool (nlohmann::json::*is)() const noexcept) {
+  return std::all_of(list.begin(), list.end(),
+                     [is](const nlohmann::json& entry) { return (entry.*is)(); });
 }
 
 std::optional<int64_t> AsInteger(const nlohmann::json& value) {

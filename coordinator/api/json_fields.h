@@ -61,6 +61,9 @@ class JsonFields {
   std::optional<ApiError> error_;
 };
 
+// Whether every entry of the list is of a kind, such as &nlohmann::json::is_string.
+bool AllOf(const nlohmann::json& list, bool (nlohmann::json::*is)() const noexcept);
+
 // Accepts 4 and 4.0, but not 4.5, true or "4".
 std::optional<int64_t> AsInteger(const nlohmann::json& value);
 

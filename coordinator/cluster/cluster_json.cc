@@ -114,7 +114,7 @@ Json MethodJson(const decoding::MethodRow& row) {
   return json;
 }
 
-Json Capabilities(const ApiLimits& limits) {
+Json Capabilities(const ModelCard& card, const ApiLimits& limits) {
   Json json;
   json["decodings"] = Json::array();
   json["warp_modes"] = Json::array();
@@ -139,7 +139,7 @@ Json Capabilities(const ApiLimits& limits) {
   json["max_draft_depth"] = limits.max_draft_depth;
   json["max_logprobs"] = 0;
   json["stop_with_beams"] = false;
-  json["chat"] = false;
+  json["chat"] = card.chat;
   json["deterministic"] = true;
   return json;
 }
@@ -151,7 +151,7 @@ Json Card(const ModelCard& card, const ApiLimits& limits) {
   json["created"] = card.created;
   json["owned_by"] = "coppice";
   json["max_model_len"] = card.max_model_len > 0 ? Json(card.max_model_len) : Json();
-  json["capabilities"] = Capabilities(limits);
+  json["capabilities"] = Capabilities(card, limits);
   return json;
 }
 

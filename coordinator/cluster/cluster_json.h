@@ -16,6 +16,7 @@ struct ModelCard {
   std::string id;
   int64_t created = 0;    // unix seconds
   int max_model_len = 0;  // 0 = not known yet: null
+  bool chat = false;      // it has a chat template
 };
 // The object of /v1/models/{id}; capabilities list what admission accepts.
 std::string ModelJson(const ModelCard& card, const ApiLimits& limits);

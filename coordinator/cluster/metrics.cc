@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/program.h"
 #include "decoding/method.h"
@@ -53,9 +54,11 @@ constexpr const char* kRefusals[] = {"invalid_json",
                                      "model_not_found",
                                      "queue_full",
                                      "draining",
-                                     "no_replica"};
-constexpr const char* kHandlers[] = {"completions", "models",  "health",  "ready",
-                                     "version",     "metrics", "cluster", "other"};
+                                     "no_replica",
+                                     "no_chat_template"};
+constexpr const char* kHandlers[] = {"completions", "chat_completions", "models",  "health",
+                                     "ready",       "version",          "metrics", "cluster",
+                                     "other"};
 constexpr const char* kFallbacks[] = {"late", "dead", "refused", "mismatch", "no_node"};
 
 }  // namespace
@@ -230,7 +233,8 @@ void Metrics::Impl::CreateKnownSeries() {
     histogram(name, Model());
   }
   for (const char* handler : kHandlers) {
-    const char* method = std::string(handler) == "completions" ? "POST" : "GET";
+    const bool post = absl::EndsWith(handler, "completions");
+    const char* method = post ? "POST" : "GET";
     counter("http_requests_total", {{"handler", handler}, {"method", method}, {"status", "2xx"}});
     histogram("http_request_duration_seconds",
               {{"handler", handler}, {"method", method}, {"status", "2xx"}});

@@ -10,9 +10,9 @@
 namespace coppice::coordinator {
 namespace {
 
-std::string NewAnswerId() {
+std::string NewAnswerId(bool chat) {
   static std::mt19937_64 engine(std::random_device{}());
-  return absl::StrCat("cmpl-", absl::Hex(engine(), absl::kZeroPad16));
+  return absl::StrCat(chat ? "chatcmpl-" : "cmpl-", absl::Hex(engine(), absl::kZeroPad16));
 }
 
 bool Contains(const std::vector<TokenId>& ids, TokenId id) {
@@ -36,7 +36,7 @@ Request::Request(GenerateRequest request, Origin origin, const tokenizer::Tokeni
       origin_(std::move(origin)),
       tokenizer_(tokenizer),
       exchange_(std::move(exchange)),
-      identity_{NewAnswerId(), origin_.created, origin_.model, ""} {}
+      identity_{request_.chat, NewAnswerId(request_.chat), origin_.created, origin_.model, ""} {}
 
 void Request::MakeSequences() {
   for (int prompt = 0; prompt < request_.prompts.size(); ++prompt) {
@@ -215,6 +215,7 @@ void Request::CutToNew(const Sequence& sequence, Choice* choice) {
     choice->token_ids->erase(choice->token_ids->begin(), choice->token_ids->begin() + sent.tokens);
   sent.tokens = sequence.text->tokens().size();
   if (sent.any) choice->prompt_token_ids.reset();
+  choice->first = !sent.any;
   sent.any = true;
 }
 

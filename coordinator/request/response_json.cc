@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace coppice::coordinator {
 namespace {
@@ -14,21 +15,42 @@ Json Optional(const std::optional<double>& value) {
 
 double Rounded(double milliseconds) { return std::round(milliseconds * 1000) / 1000; }
 
-Json Head(const AnswerIdentity& identity) {
+// Whether the JSON is a whole answer or an event of a stream.
+enum class Form { kAnswer, kEvent };
+
+const char* ObjectName(const AnswerIdentity& identity, Form form) {
+  if (!identity.chat) return "text_completion";
+  return form == Form::kAnswer ? "chat.completion" : "chat.completion.chunk";
+}
+
+Json Head(const AnswerIdentity& identity, Form form) {
   Json head;
   head["id"] = identity.id;
-  head["object"] = "text_completion";
+  head["object"] = ObjectName(identity, form);
   head["created"] = identity.created;
   head["model"] = identity.model;
   head["system_fingerprint"] = identity.fingerprint;
   return head;
 }
 
-Json ChoiceJson(const Choice& choice) {
+// The text of a choice: `text`, or the `message` of a chat, or what an event adds to it as `delta`.
+void AddText(const Choice& choice, const AnswerIdentity& identity, Form form, Json* json) {
+  if (!identity.chat) {
+    (*json)["text"] = choice.text;
+    return;
+  }
+  Json message = Json::object();
+  const bool whole = form == Form::kAnswer || choice.first;
+  if (whole) message["role"] = "assistant";
+  if (whole || !choice.text.empty()) message["content"] = choice.text;
+  (*json)[form == Form::kAnswer ? "message" : "delta"] = std::move(message);
+}
+
+Json ChoiceJson(const Choice& choice, const AnswerIdentity& identity, Form form) {
   const bool finished = !choice.finish_reason.empty();
   Json json;
   json["index"] = choice.index;
-  json["text"] = choice.text;
+  AddText(choice, identity, form, &json);
   json["finish_reason"] = finished ? Json(choice.finish_reason) : Json();
   json["stop_reason"] = choice.stop_string  ? Json(*choice.stop_string)
                         : choice.stop_token ? Json(*choice.stop_token)
@@ -44,9 +66,9 @@ Json ChoiceJson(const Choice& choice) {
   return json;
 }
 
-Json ChoicesJson(const std::vector<Choice>& choices) {
+Json ChoicesJson(const std::vector<Choice>& choices, const AnswerIdentity& identity, Form form) {
   Json list = Json::array();
-  for (const Choice& choice : choices) list.push_back(ChoiceJson(choice));
+  for (const Choice& choice : choices) list.push_back(ChoiceJson(choice, identity, form));
   return list;
 }
 
@@ -101,8 +123,8 @@ std::string Dump(const Json& json) {
 
 std::string CompletionBody(const AnswerIdentity& identity, const std::vector<Choice>& choices,
                            const Usage& usage) {
-  Json json = Head(identity);
-  json["choices"] = ChoicesJson(choices);
+  Json json = Head(identity, Form::kAnswer);
+  json["choices"] = ChoicesJson(choices, identity, Form::kAnswer);
   json["usage"] = UsageJson(usage);
   json["timings"] = TimingsJson(usage);
   return Dump(json);
@@ -110,14 +132,14 @@ std::string CompletionBody(const AnswerIdentity& identity, const std::vector<Cho
 
 std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Choice>& choices,
                             bool usage_null) {
-  Json json = Head(identity);
-  json["choices"] = ChoicesJson(choices);
+  Json json = Head(identity, Form::kEvent);
+  json["choices"] = ChoicesJson(choices, identity, Form::kEvent);
   if (usage_null) json["usage"] = Json();
   return Dump(json);
 }
 
 std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage) {
-  Json json = Head(identity);
+  Json json = Head(identity, Form::kEvent);
   json["choices"] = Json::array();
   json["usage"] = UsageJson(usage);
   json["timings"] = TimingsJson(usage);

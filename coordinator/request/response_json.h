@@ -1,5 +1,5 @@
-// Answers as JSON text (docs/api.md 3, 3.2): whole completions, stream events, usage, timings.
-// Pure.
+// Answers as JSON text (docs/api.md 3, 3.2): whole completions and chat completions, stream events,
+// usage, timings. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 namespace coppice::coordinator {
 
 struct AnswerIdentity {
-  std::string id;           // "cmpl-..."
+  bool chat = false;        // choices have messages instead of texts
+  std::string id;           // "cmpl-...", "chatcmpl-..."
   int64_t created = 0;      // unix seconds
   std::string model;        // served name
   std::string fingerprint;  // "cop-..."
@@ -22,6 +23,7 @@ struct AnswerIdentity {
 struct Choice {
   int index = 0;
   std::string text;           // in an event: the new text
+  bool first = true;          // in an event: the first one of this index
   std::string finish_reason;  // "" = not finished: null
   std::optional<std::string> stop_string;
   std::optional<TokenId> stop_token;

@@ -40,9 +40,9 @@ class ApiClient:
     def post(self, body, path="/v1/completions"):
         return self.post_raw(json.dumps(body).encode(), path)
 
-    def complete(self, body):
+    def complete(self, body, path="/v1/completions"):
         """Returns the answer of a completion, which must succeed."""
-        status, answer = self.post(body)
+        status, answer = self.post(body, path)
         if status != 200:
             raise AssertionError(f"status {status}: {answer}")
         return answer
@@ -67,16 +67,16 @@ class ApiClient:
                 raise answer
         return answers
 
-    def open_stream(self, body):
+    def open_stream(self, body, path="/v1/completions"):
         """(connection, response) of a streamed completion; the caller closes the connection."""
         connection = self.connect()
-        connection.request("POST", "/v1/completions", json.dumps(dict(body, stream=True)),
+        connection.request("POST", path, json.dumps(dict(body, stream=True)),
                            {"Content-Type": "application/json"})
         return connection, connection.getresponse()
 
-    def stream(self, body, on_event=None):
+    def stream(self, body, on_event=None, path="/v1/completions"):
         """The events of a streamed completion: parsed JSON objects, then the string "[DONE]"."""
-        connection, response = self.open_stream(body)
+        connection, response = self.open_stream(body, path)
         try:
             if response.status != 200:
                 raise AssertionError(f"status {response.status}: {response.read()}")

@@ -44,6 +44,12 @@ def copy_of_target(out):
     return pathlib.Path(shutil.copytree(TARGET, out))
 
 
+def with_chat_template(out, text):
+    folder = copy_of_target(out)
+    (folder / "chat_template.jinja").write_text(text)
+    return folder
+
+
 def without_checkpoint(out):
     folder = copy_of_target(out)
     (folder / "model.safetensors").unlink()

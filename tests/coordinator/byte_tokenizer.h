@@ -1,6 +1,8 @@
 // A tokenizer whose ids are the bytes of the text. Id 256 is EOS (special), 257 is BOS.
 #pragma once
 
+#include <algorithm>
+
 #include "tokenizer/tokenizer.h"
 
 namespace coppice::coordinator {
@@ -18,6 +20,25 @@ class ByteTokenizer : public tokenizer::Tokenizer {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
     return ids;
   }
+  std::vector<TokenId> EncodeChat(absl::string_view text, absl::Span<const size_t> literal,
+                                  bool add_special_tokens) const override {
+    std::vector<TokenId> ids;
+    if (add_special_tokens) ids.push_back(kBos);
+    for (size_t at = 0; at < text.size();) {
+      const TokenId special =
+          std::binary_search(literal.begin(), literal.end(), at) ? -1 : SpecialAt(text.substr(at));
+      ids.push_back(special >= 0 ? special : static_cast<unsigned char>(text[at]));
+      at += special >= 0 ? TokenBytes(special, false).size() : 1;
+    }
+    return ids;
+  }
+  std::vector<size_t> FindSpecial(absl::string_view text) const override {
+    std::vector<size_t> found;
+    for (size_t at = 0; at < text.size(); ++at) {
+      if (SpecialAt(text.substr(at)) >= 0) found.push_back(at);
+    }
+    return found;
+  }
   std::string TokenBytes(TokenId id, bool skip_special) const override {
     if (IsSpecial(id)) return skip_special ? "" : id == kEos ? "</s>" : "<s>";
     return std::string(1, static_cast<char>(id));
@@ -26,6 +47,15 @@ class ByteTokenizer : public tokenizer::Tokenizer {
     std::string text;
     for (const TokenId id : ids) text += TokenBytes(id, skip_special);
     return text;
+  }
+
+ private:
+  TokenId SpecialAt(absl::string_view text) const {
+    for (const TokenId id : {kEos, kBos}) {
+      const std::string special = TokenBytes(id, false);
+      if (text.substr(0, special.size()) == special) return id;
+    }
+    return -1;
   }
 };
 

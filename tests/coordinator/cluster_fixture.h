@@ -37,7 +37,11 @@ class ClusterTest : public ::testing::Test {
   void TearDown() override { StopCluster(); }
 
   void StartCluster() {
-    auto started = Coordinator::Start(options_, std::make_unique<ByteTokenizer>());
+    auto tokenizer = std::make_unique<ByteTokenizer>();
+    auto chat = std::make_unique<tokenizer::ChatPrompt>(
+        *tokenizer::ChatTemplate::Parse(chat_template_), "<s>", "</s>", tokenizer.get());
+    if (chat_template_.empty()) chat = nullptr;
+    auto started = Coordinator::Start(options_, std::move(tokenizer), std::move(chat));
     ASSERT_TRUE(started.ok()) << started.status().ToString();
     coordinator_ = *std::move(started);
     auto channel = comm::ServerChannel::Bind("tcp://127.0.0.1:*");
@@ -72,6 +76,7 @@ class ClusterTest : public ::testing::Test {
   }
 
   CoordinatorOptions options_;
+  std::string chat_template_;  // "" = the model has none
   std::unique_ptr<Coordinator> coordinator_;
   std::string control_;
   std::thread thread_;

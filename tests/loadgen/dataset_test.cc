@@ -50,6 +50,8 @@ TEST_F(CustomDataset, BadRowsAreNamedByLine) {
   };
   EXPECT_THAT(error("{\"prompt\": \"a\"}\nnot json\n"), HasSubstr(":2: expected a JSON object"));
   EXPECT_THAT(error("{\"text\": \"a\"}\n"), HasSubstr(":1: prompt"));
+  EXPECT_THAT(error("{\"messages\": []}\n"), HasSubstr(":1: messages"));
+  EXPECT_THAT(error("{\"messages\": [1], \"prompt\": \"a\"}\n"), HasSubstr(":1: messages"));
   EXPECT_THAT(error("{\"prompt\": \"a\", \"output_tokens\": 0}\n"), HasSubstr("output_tokens"));
   EXPECT_THAT(error("{\"prompt\": \"a\", \"seed\": \"x\"}\n"), HasSubstr("seed"));
   EXPECT_THAT(error("{\"prompt\": \"a\", \"body\": []}\n"), HasSubstr("body"));
@@ -84,6 +86,14 @@ TEST(RequestBody, RowOverridesExtraBodyOverridesFlags) {
   BodySettings chat = settings;
   chat.chat = true;
   EXPECT_EQ(RequestBody({.text = "p"}, 0, chat)["messages"][0]["content"], "p");
+}
+
+TEST_F(CustomDataset, RowsMayHaveTheMessagesOfAChat) {
+  const auto prompts = Read("{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}]}\n");
+  ASSERT_TRUE(prompts.ok()) << prompts.status();
+  const json body = RequestBody((*prompts)[0], 0, {.chat = true, .model = "m"});
+  EXPECT_EQ(body["messages"], json({{{"role", "system"}, {"content", "s"}}}));
+  EXPECT_FALSE(body.contains("prompt"));
 }
 
 TEST(BaseUrl, IsReadInParts) {

@@ -26,6 +26,10 @@ class ByteTokenizer : public Tokenizer {
     for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
     return ids;
   }
+  Ids EncodeChat(absl::string_view text, absl::Span<const size_t>, bool) const override {
+    return Encode(text, false);
+  }
+  std::vector<size_t> FindSpecial(absl::string_view) const override { return {}; }
   std::string TokenBytes(TokenId id, bool skip_special) const override {
     if (id == kSpecial) return skip_special ? "" : "<s>";
     return std::string(1, static_cast<char>(id));

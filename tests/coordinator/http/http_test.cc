@@ -161,7 +161,7 @@ TEST_F(HttpTest, GarbageIsRefused) {
 TEST_F(HttpTest, ABusyPortIsNamed) {
   CoordinatorOptions second = options_;
   second.http.listen = coordinator_->http_address();
-  const auto failed = Coordinator::Start(second, std::make_unique<ByteTokenizer>());
+  const auto failed = Coordinator::Start(second, std::make_unique<ByteTokenizer>(), nullptr);
   ASSERT_FALSE(failed.ok());
   EXPECT_THAT(std::string(failed.status().message()), HasSubstr(second.http.listen));
   EXPECT_THAT(std::string(failed.status().message()), HasSubstr("Address already in use"));

@@ -1,0 +1,79 @@
+#include "coordinator/api/prompt_fields.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxPrompts = 64;
+
+}  // namespace
+
+void TextPromptFields::Read(JsonFields* fields) {
+  prompt_ = fields->Find({"prompt"});
+  special_ = fields->Bool({"add_special_tokens"}).value_or(true);
+  for (const char* name : {"logprobs", "top_logprobs", "suffix"}) fields->Neutral(name, nullptr);
+}
+
+void TextPromptFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
+  if (prompt_ == nullptr) return fields->Fail("missing_field", "prompt", "is required");
+  const json& prompt = *prompt_;
+  if (prompt.is_string()) return AddText(prompt, fields, request);
+  if (!prompt.is_array()) {
+    return fields->Fail("invalid_type", "prompt",
+                        "must be a string, a list of strings, or token ids");
+  }
+  if (prompt.empty()) return fields->Fail("invalid_value", "prompt", "is empty");
+  if (AllOf(prompt, &json::is_number)) return AddIds(prompt, fields, request);
+  const bool texts = AllOf(prompt, &json::is_string);
+  if (!texts && !AllOf(prompt, &json::is_array)) {
+    return fields->Fail("invalid_type", "prompt",
+                        "must be a string, a list of strings, or token ids, not a mixture");
+  }
+  if (prompt.size() > kMaxPrompts) {
+    return fields->Fail("invalid_value", "prompt",
+                        absl::StrCat("has at most ", kMaxPrompts, " prompts, got ", prompt.size()));
+  }
+  for (const json& entry : prompt) {
+    if (texts) {
+      AddText(entry, fields, request);
+    } else {
+      AddIds(entry, fields, request);
+    }
+  }
+}
+
+void TextPromptFields::AddText(const json& text, JsonFields* fields,
+                               GenerateRequest* request) const {
+  std::vector<TokenId> ids = tokenizer_.Encode(text.get_ref<const std::string&>(), special_);
+  if (ids.empty()) return fields->Fail("invalid_value", "prompt", "has no tokens");
+  request->prompts.push_back(std::move(ids));
+}
+
+void TextPromptFields::AddIds(const json& list, JsonFields* fields,
+                              GenerateRequest* request) const {
+  std::vector<TokenId> ids;
+  for (const json& entry : list) {
+    const std::optional<int64_t> id = AsInteger(entry);
+    if (!entry.is_number())
+      return fields->Fail("invalid_type", "prompt", "has token ids that are not integers");
+    if (!id || *id < 0 || *id >= tokenizer_.vocab_size()) {
+      return fields->Fail(
+          "invalid_value", "prompt",
+          absl::StrCat("has token ids between 0 and ", tokenizer_.vocab_size() - 1));
+    }
+    ids.push_back(static_cast<TokenId>(*id));
+  }
+  if (ids.empty()) return fields->Fail("invalid_value", "prompt", "has no tokens");
+  request->prompts.push_back(std::move(ids));
+}
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Optional: the OpenAI Python client, unchanged, against a whole cluster. Needs the package openai:
+
+  pip install openai
+"""
+import asyncio
+import tempfile
+import unittest
+
+import openai
+
+from chat_test import MESSAGES, PROMPT, TEMPLATE
+from cluster import Cluster
+from model_folders import with_chat_template
+
+MODEL = "target"  # the name of the folder
+LIMITS = dict(model=MODEL, max_tokens=40, seed=4)
+
+
+class OpenAiClient(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.cluster = Cluster(target=with_chat_template(f"{cls.folder.name}/{MODEL}", TEMPLATE))
+        cls.cluster.__enter__()
+        cls.url = f"http://127.0.0.1:{cls.cluster.port}/v1"
+        cls.client = openai.OpenAI(base_url=cls.url, api_key="none")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        cls.cluster.__exit__(None)
+        cls.folder.cleanup()
+
+    def chat(self, **fields):
+        return self.client.chat.completions.create(messages=MESSAGES, **dict(LIMITS, **fields))
+
+    def test_models(self):
+        self.assertEqual([model.id for model in self.client.models.list()], [MODEL])
+        self.assertEqual(self.client.models.retrieve(MODEL).id, MODEL)
+
+    def test_chat_is_the_completion_of_its_prompt(self):
+        answer = self.chat()
+        self.assertEqual(answer.choices[0].message.role, "assistant")
+        self.assertEqual(answer.object, "chat.completion")
+        completion = self.client.completions.create(prompt=PROMPT, **LIMITS)
+        self.assertEqual(answer.choices[0].message.content, completion.choices[0].text)
+        self.assertEqual(answer.usage.total_tokens, completion.usage.total_tokens)
+
+    def test_streams(self):
+        whole = self.chat(n=2)
+        texts, usage = {0: "", 1: ""}, None
+        for chunk in self.chat(n=2, stream=True, stream_options=dict(include_usage=True)):
+            usage = chunk.usage or usage
+            for choice in chunk.choices:
+                texts[choice.index] += choice.delta.content or ""
+        self.assertEqual(texts, {c.index: c.message.content for c in whole.choices})
+        self.assertEqual(usage.total_tokens, whole.usage.total_tokens)
+
+    def test_stream_helper_assembles_the_message(self):
+        with self.client.chat.completions.stream(messages=MESSAGES, **LIMITS) as stream:
+            stream.until_done()
+            final = stream.get_final_completion()
+        self.assertEqual(final.choices[0].message.content, self.chat().choices[0].message.content)
+        self.assertEqual(final.choices[0].finish_reason, "stop")
+
+    def test_stop_and_limits(self):
+        self.assertNotIn("WHERE", self.chat(stop=["WHERE"]).choices[0].message.content)
+        self.assertEqual(self.chat(max_tokens=3).choices[0].finish_reason, "length")
+        answer = self.client.chat.completions.create(model=MODEL, messages=MESSAGES, max_completion_tokens=2)
+        self.assertEqual(answer.usage.completion_tokens, 2)
+
+    def test_beams_through_extra_body(self):
+        answer = self.chat(n=3, extra_body=dict(use_beam_search=True, beam_width=4))
+        self.assertEqual(len(answer.choices), 3)
+        scores = [choice.score for choice in answer.choices]
+        self.assertEqual(scores, sorted(scores, reverse=True))
+
+    def test_errors_are_the_clients(self):
+        with self.assertRaises(openai.BadRequestError) as refused:
+            self.chat(tools=[dict(type="function", function=dict(name="f", parameters={}))])
+        self.assertEqual((refused.exception.param, refused.exception.code), ("tools", "unsupported_field"))
+        with self.assertRaises(openai.NotFoundError):
+            self.chat(model="other")
+        with self.assertRaises(openai.APITimeoutError):
+            self.client.with_options(timeout=0.001, max_retries=1).chat.completions.create(messages=MESSAGES, **LIMITS)
+
+    def test_64_requests_at_once(self):
+        async def ask():
+            async with openai.AsyncOpenAI(base_url=self.url, api_key="none") as client:
+                return await asyncio.gather(*(client.chat.completions.create(messages=MESSAGES, **dict(LIMITS, seed=i % 4))
+                                              for i in range(64)))
+
+        answers = asyncio.run(ask())
+        for i, answer in enumerate(answers):
+            self.assertEqual(answer.choices[0].message.content, answers[i % 4].choices[0].message.content)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,211 @@
+// The fields of POST /v1/chat/completions.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/coordinator/api/api_parse.h"
+#include "tokenizer/chat_template/chat_template.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using api_text::Bad;
+using api_text::Parsed;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kTemplate[] =
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+    "{{ raise_exception('system comes first') }}{% endif %}"
+    "<{{ m.role }}{{ ' ' ~ m.name if m.name }}>{{ m.content }}{{ eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+
+const tokenizer::ChatPrompt& Chat() {
+  static const tokenizer::ChatPrompt chat(*tokenizer::ChatTemplate::Parse(kTemplate), "<s>", "</s>",
+                                          &api_text::Tokens());
+  return chat;
+}
+
+Parsed ParseChat(const std::string& body, bool with_template = true) {
+  ApiContext context = api_text::Context();
+  context.chat = with_template ? &Chat() : nullptr;
+  return ParseChatCompletion(body, "", context, /*now_unix=*/0);
+}
+
+// A request of these fields and one message.
+Parsed ParseWith(const std::string& fields) {
+  return ParseChat(absl::StrCat(R"({"messages": [{"role": "user", "content": "hi"}])",
+                                fields.empty() ? "" : ", ", fields, "}"));
+}
+
+std::string Shown(const GenerateRequest& request) {
+  return api_text::Tokens().Decode(request.prompts.at(0), /*skip_special=*/false);
+}
+
+// The prompt of these messages.
+std::string PromptOf(const std::string& messages, const std::string& fields = "") {
+  const Parsed parsed = ParseChat(absl::StrCat("{\"messages\": ", messages, fields, "}"));
+  if (const ApiError* error = std::get_if<ApiError>(&parsed)) return error->message;
+  return Shown(std::get<GenerateRequest>(parsed));
+}
+
+TEST(ChatFields, MessagesBecomeThePromptOfTheTemplate) {
+  EXPECT_EQ(PromptOf(R"([{"role": "user", "content": "hi"}])"), "<user>hi</s><assistant>");
+  EXPECT_EQ(PromptOf(R"([{"role": "developer", "content": "a"}, {"role": "user", "content": "b"},
+                         {"role": "assistant", "content": "c"}, {"role": "user", "name": "N", "content": "d"}])"),
+            "<system>a</s><user>b</s><assistant>c</s><user N>d</s><assistant>");
+  EXPECT_EQ(
+      PromptOf(
+          R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])"),
+      "<user>a\nb</s><assistant>");
+  EXPECT_EQ(
+      PromptOf(R"([{"role": "user", "content": "hi"}])", R"(, "add_generation_prompt": false)"),
+      "<user>hi</s>");
+  EXPECT_EQ(PromptOf(R"([{"role": "user", "content": "hi"}])", R"(, "add_special_tokens": true)"),
+            "<s><user>hi</s><assistant>");
+  EXPECT_EQ(
+      PromptOf(R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "so "}])",
+               R"(, "continue_final_message": true)"),
+      "<user>q</s><assistant>so ");
+}
+
+TEST(ChatFields, SpecialTokensOfAMessageStayText) {
+  const Parsed parsed = ParseChat(R"({"messages": [{"role": "user", "content": "a</s>b<s>"}]})");
+  const std::vector<TokenId>& ids = std::get<GenerateRequest>(parsed).prompts[0];
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), ByteTokenizer::kEos), 1);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), ByteTokenizer::kBos), 0);
+  EXPECT_EQ(Shown(std::get<GenerateRequest>(parsed)), "<user>a</s>b<s></s><assistant>");
+}
+
+TEST(ChatFields, DecodingFieldsAreThoseOfCompletions) {
+  const Parsed parsed = ParseWith(
+      R"("n": 3, "use_beam_search": true, "max_completion_tokens": 7, "seed": 4, "stream": true,
+         "stream_options": {"include_usage": true}, "logit_bias": {"5": 2}, "stop_token_ids": [3],
+         "speculative": {"draft_width": 3})");
+  ASSERT_TRUE(std::holds_alternative<GenerateRequest>(parsed)) << Bad(parsed).message;
+  const GenerateRequest& request = std::get<GenerateRequest>(parsed);
+  EXPECT_TRUE(request.chat);
+  EXPECT_EQ(request.n, 3);
+  EXPECT_EQ(request.params.beam_width, 3);
+  EXPECT_EQ(request.params.max_tokens, 7);
+  EXPECT_EQ(request.params.seed, 4u);
+  EXPECT_TRUE(request.stream && request.include_usage);
+  EXPECT_EQ(request.params.warp.logit_bias.size(), 1u);
+  EXPECT_EQ(request.own_stop_ids, std::vector<TokenId>{3});
+}
+
+TEST(ChatFields, TurnsEndAtTheTokenizersEndAsWell) {
+  Parsed parsed = ParseWith("");
+  GenerateRequest& request = std::get<GenerateRequest>(parsed);
+  ModelLimits model;
+  model.max_model_len = 512;
+  model.vocab_size = 258;
+  model.eos_ids = {9};
+  ASSERT_FALSE(FitToModel(model, {}, &request).has_value());
+  EXPECT_EQ(request.eos_ids, (std::vector<TokenId>{9, ByteTokenizer::kEos}));
+  EXPECT_EQ(request.params.stop_ids, (std::vector<TokenId>{9, ByteTokenizer::kEos}));
+}
+
+TEST(ChatFields, BadFieldsAreNamed) {
+  const struct {
+    const char* fields;
+    const char* code;
+    const char* param;
+  } cases[] = {
+      {R"("temperature": 5)", "invalid_value", "temperature"},
+      {R"("prompt": "x")", "unknown_field", "prompt"},
+      {R"("foo": 1)", "unknown_field", "foo"},
+      {R"("tools": [{"type": "function"}])", "unsupported_field", "tools"},
+      {R"("tool_choice": "auto")", "unsupported_field", "tool_choice"},
+      {R"("functions": [1])", "unsupported_field", "functions"},
+      {R"("response_format": {"type": "json_object"})", "unsupported_field", "response_format"},
+      {R"("logprobs": true)", "unsupported_field", "logprobs"},
+      {R"("top_logprobs": 2)", "unsupported_field", "top_logprobs"},
+      {R"("modalities": ["text", "audio"])", "unsupported_field", "modalities"},
+      {R"("audio": {"voice": "a"})", "unsupported_field", "audio"},
+      {R"("reasoning_effort": "low")", "unsupported_field", "reasoning_effort"},
+      {R"("chat_template": "x")", "unsupported_field", "chat_template"},
+      {R"("chat_template_kwargs": {"a": 1})", "unsupported_field", "chat_template_kwargs"},
+      {R"("presence_penalty": 1)", "unsupported_field", "presence_penalty"},
+      {R"("add_generation_prompt": 1)", "invalid_type", "add_generation_prompt"},
+      {R"("continue_final_message": true)", "unsupported_combination", "continue_final_message"},
+      {R"("continue_final_message": true, "add_generation_prompt": true)",
+       "unsupported_combination", "continue_final_message"},
+  };
+  for (const auto& refusal : cases) {
+    const ApiError error = Bad(ParseWith(refusal.fields));
+    EXPECT_EQ(error.status, 400) << refusal.fields;
+    EXPECT_EQ(error.code, refusal.code) << refusal.fields << ": " << error.message;
+    EXPECT_EQ(error.param, refusal.param) << refusal.fields;
+  }
+  EXPECT_EQ(
+      Bad(ParseWith(
+              R"("tools": [], "tool_choice": "none", "logprobs": false, "modalities": ["text"],
+      "response_format": {"type": "text"}, "functions": null, "parallel_tool_calls": true, "store": false,
+      "user": "u", "reasoning_effort": null, "top_logprobs": 0)"))
+          .code,
+      "accepted");
+}
+
+TEST(ChatFields, BadMessagesAreNamed) {
+  const struct {
+    const char* messages;
+    const char* code;
+    const char* param;
+  } cases[] = {
+      {"null", "missing_field", "messages"},
+      {"[]", "invalid_value", "messages"},
+      {"\"hi\"", "invalid_type", "messages"},
+      {"[1]", "invalid_type", "messages[0]"},
+      {R"([{"content": "a"}])", "missing_field", "messages[0].role"},
+      {R"([{"role": "tool", "content": "a"}])", "invalid_value", "messages[0].role"},
+      {R"([{"role": 1, "content": "a"}])", "invalid_type", "messages[0].role"},
+      {R"([{"role": "user", "content": "a"}, {"role": "assistant"}])", "missing_field",
+       "messages[1].content"},
+      {R"([{"role": "user", "content": 3}])", "invalid_type", "messages[0].content"},
+      {R"([{"role": "user", "content": []}])", "invalid_value", "messages[0].content"},
+      {R"([{"role": "user", "content": ["a"]}])", "invalid_type", "messages[0].content[0]"},
+      {R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]}])",
+       "unsupported_field", "messages[0].content[1].type"},
+      {R"([{"role": "user", "content": [{"type": "text"}]}])", "missing_field",
+       "messages[0].content[0].text"},
+      {R"([{"role": "user", "content": [{"type": "text", "text": 1}]}])", "invalid_type",
+       "messages[0].content[0].text"},
+      {R"([{"role": "assistant", "content": "a", "tool_calls": [1]}])", "unsupported_field",
+       "messages[0].tool_calls"},
+      {R"([{"role": "user", "content": "a", "colour": 1}])", "unknown_field", "messages[0].colour"},
+      {R"([{"role": "user", "content": "a"}, {"role": "system", "content": "a"}])", "invalid_value",
+       "messages"},
+  };
+  for (const auto& refusal : cases) {
+    const ApiError error = Bad(ParseChat(absl::StrCat("{\"messages\": ", refusal.messages, "}")));
+    EXPECT_EQ(error.status, 400) << refusal.messages;
+    EXPECT_EQ(error.code, refusal.code) << refusal.messages << ": " << error.message;
+    EXPECT_EQ(error.param, refusal.param) << refusal.messages;
+    EXPECT_THAT(error.message, Not(HasSubstr("\xff")));
+  }
+  json many;
+  for (int i = 0; i < 5000; ++i) many["messages"].push_back({{"role", "user"}, {"content", ""}});
+  EXPECT_EQ(Bad(ParseChat(many.dump())).param, "messages");
+}
+
+TEST(ChatFields, TheTemplatesOwnRefusalIsShown) {
+  EXPECT_EQ(PromptOf(R"([{"role": "user", "content": "a"}, {"role": "system", "content": "a"}])"),
+            "messages are refused by the chat template: system comes first");
+}
+
+TEST(ChatFields, WithoutATemplateTheErrorSaysHowToGiveOne) {
+  const ApiError error =
+      Bad(ParseChat(R"({"messages": [{"role": "user", "content": "a"}]})", false));
+  EXPECT_EQ(error.status, 400);
+  EXPECT_EQ(error.code, "no_chat_template");
+  EXPECT_EQ(error.param, "messages");
+  EXPECT_THAT(error.message, HasSubstr("--chat_template"));
+}
+
+}  // namespace
+}  // namespace coppice::coordinator

@@ -1,0 +1,65 @@
+// The filters, tests, methods and functions that a chat template may use, by name. The parser
+// refuses every other name; the renderer calls these. Filters and tests are in filters.cc and
+// value_tests.cc, methods in methods.cc. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tokenizer/chat_template/operators.h"
+#include "tokenizer/chat_template/value.h"
+
+namespace coppice::tokenizer::jinja {
+
+// The arguments of a call, by place and by name.
+class Arguments {
+ public:
+  using Named = std::vector<std::pair<std::string, Value>>;
+  Arguments(Value::Items values, Named named)
+      : values_(std::move(values)), named_(std::move(named)) {}
+
+  const Value::Items& values() const { return values_; }
+  const Named& named() const { return named_; }
+  // The argument at the place, or with the name; nullptr if it is not given.
+  const Value* Get(size_t place, absl::string_view name) const;
+  // Text, an integer or a truth value, or the default if it is not given or none. An error names
+  // the argument.
+  absl::StatusOr<const std::string*> Text(size_t place, absl::string_view name) const;
+  absl::StatusOr<int64_t> Integer(size_t place, absl::string_view name, int64_t fallback) const;
+  bool Truth(size_t place, absl::string_view name, bool fallback) const;
+  // At most so many by place, and by name only these.
+  absl::Status Allow(size_t most, std::vector<absl::string_view> names = {}) const;
+
+ private:
+  Value::Items values_;
+  Named named_;
+};
+
+using Result = absl::StatusOr<Value>;
+
+bool IsFilter(absl::string_view name);
+bool IsTest(absl::string_view name);
+bool IsMethod(absl::string_view name);  // of strings, lists, dictionaries or loops
+
+Result ApplyFilter(absl::string_view name, const Value& input, const Arguments& arguments,
+                   Budget* budget);
+absl::StatusOr<bool> ApplyTest(absl::string_view name, const Value& input,
+                               const Arguments& arguments, Budget* budget);
+// Whether values of this kind have the method.
+bool HasMethod(const Value& self, absl::string_view name);
+Result CallMethod(const Value& self, absl::string_view name, const Arguments& arguments,
+                  Budget* budget);
+
+// The entry or item that the path (a.b.0, or a number) means in the value; undefined if there is
+// none. For filters that take an attribute.
+Result AttributePath(const Value& value, const Value& path, Budget* budget);
+
+// json.dumps(value, ensure_ascii=False) with the options of Transformers' tojson.
+Result ToJson(const Value& value, const Arguments& arguments, Budget* budget);
+
+}  // namespace coppice::tokenizer::jinja

@@ -1,0 +1,167 @@
+#include "tokenizer/chat_template/chat_prompt.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "base/status.h"
+#include "tokenizer/chat_template/python_text.h"
+#include "tokenizer/utf8.h"
+
+namespace coppice::tokenizer {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// Bytes that no text in UTF-8 has. They go through the template with the text of the messages.
+constexpr char kLiteral = '\xFF';  // before a special token that is meant as text
+constexpr char kEnd = '\xFE';      // at the end of the message that is to be continued
+
+// Without the marks. literal: the offsets that kLiteral marked.
+std::string Unmarked(absl::string_view text, std::vector<size_t>* literal) {
+  std::string plain;
+  plain.reserve(text.size());
+  for (const char c : text) {
+    if (c == kLiteral) {
+      literal->push_back(plain.size());
+    } else if (c != kEnd) {
+      plain += c;
+    }
+  }
+  return plain;
+}
+
+// Ends the text where the final message ends. A space was put behind the mark: if the template has
+// removed it, it trims its messages, and the end of this one is trimmed too.
+absl::Status CutAfterFinalMessage(std::string* text) {
+  const size_t end = text->rfind(kEnd);
+  if (end == std::string::npos)
+    return absl::OutOfRangeError("the chat template does not show the end of the final message");
+  const bool trims = end + 1 >= text->size() || (*text)[end + 1] != ' ';
+  text->resize(end);
+  if (trims) text->resize(jinja::StripText(*text, false, true, nullptr).size());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ChatPrompt::ChatPrompt(ChatTemplate chat_template, std::string bos_token, std::string eos_token,
+                       const Tokenizer* tokenizer)
+    : template_(std::move(chat_template)),
+      bos_token_(std::move(bos_token)),
+      eos_token_(std::move(eos_token)),
+      tokenizer_(tokenizer),
+      knows_developer_(template_.Mentions("developer")),
+      form_(FindContentForm()) {}
+
+// Tries both forms on a chat of one message and looks for its text.
+ChatPrompt::ContentForm ChatPrompt::FindContentForm() const {
+  const auto render = [this](OrderedJson content) {
+    OrderedJson variables;
+    variables["messages"] =
+        OrderedJson::array({{{"role", "user"}, {"content", std::move(content)}}});
+    variables["bos_token"] = bos_token_;
+    variables["eos_token"] = eos_token_;
+    variables["add_generation_prompt"] = true;
+    return template_.Render(variables, 0).value_or("");
+  };
+  const std::string text = "which form";
+  const std::string from_text = render(text);
+  const std::string from_parts = render(OrderedJson::array({{{"type", "text"}, {"text", text}}}));
+  if (from_text == from_parts && !from_text.empty()) return ContentForm::kBoth;
+  const bool shows_text = from_text.find(text) != std::string::npos;
+  const bool shows_parts = from_parts.find(text) != std::string::npos;
+  return shows_parts && !shows_text ? ContentForm::kParts : ContentForm::kText;
+}
+
+std::string ChatPrompt::Marked(absl::string_view text) const {
+  std::string marked;
+  size_t done = 0;
+  for (const size_t at : tokenizer_->FindSpecial(text)) {
+    absl::StrAppend(&marked, text.substr(done, at - done), absl::string_view(&kLiteral, 1));
+    done = at;
+  }
+  return absl::StrCat(marked, text.substr(done));
+}
+
+OrderedJson ChatPrompt::Content(const ChatMessage& message, bool is_final) const {
+  const std::string end = is_final ? std::string{kEnd, ' '} : "";
+  const bool as_parts =
+      form_ == ContentForm::kParts || (form_ == ContentForm::kBoth && !message.one_text);
+  if (!as_parts) return Marked(absl::StrJoin(message.parts, "\n")) + end;
+  // A template may write the parts without anything between them. Then a special token can begin in
+  // one part and end in another, so they are searched as one text.
+  const std::string whole = absl::StrJoin(message.parts, "");
+  const std::vector<size_t> special = tokenizer_->FindSpecial(whole);
+  OrderedJson parts = OrderedJson::array();
+  size_t begin = 0;
+  auto next = special.begin();
+  for (const std::string& part : message.parts) {
+    std::string marked;
+    size_t done = 0;
+    for (; next != special.end() && *next < begin + part.size(); ++next) {
+      marked.append(part, done, *next - begin - done).push_back(kLiteral);
+      done = *next - begin;
+    }
+    marked.append(part, done);
+    begin += part.size();
+    parts.push_back({{"type", "text"}, {"text", std::move(marked)}});
+  }
+  if (is_final && !parts.empty()) {
+    auto& text = parts.back()["text"].get_ref<std::string&>();
+    text += end;
+  }
+  return parts;
+}
+
+OrderedJson ChatPrompt::Variables(const std::vector<ChatMessage>& messages,
+                                  const ChatOptions& options) const {
+  OrderedJson list = OrderedJson::array();
+  for (const ChatMessage& message : messages) {
+    const bool is_final = options.continue_final_message && &message == &messages.back();
+    OrderedJson entry;
+    entry["role"] = message.role == "developer" && !knows_developer_ ? "system" : message.role;
+    entry["content"] = Content(message, is_final);
+    if (!message.name.empty()) entry["name"] = Marked(message.name);
+    list.push_back(std::move(entry));
+  }
+  OrderedJson variables;
+  variables["messages"] = std::move(list);
+  variables["add_generation_prompt"] = options.add_generation_prompt;
+  if (!bos_token_.empty()) variables["bos_token"] = bos_token_;
+  if (!eos_token_.empty()) variables["eos_token"] = eos_token_;
+  return variables;
+}
+
+absl::StatusOr<std::string> ChatPrompt::Render(const std::vector<ChatMessage>& messages,
+                                               const ChatOptions& options) const {
+  absl::StatusOr<std::string> text =
+      template_.Render(Variables(messages, options), options.now_unix);
+  if (!text.ok()) {  // its message may show a marked text
+    std::vector<size_t> ignored;
+    return absl::Status(text.status().code(),
+                        ValidUtf8(Unmarked(text.status().message(), &ignored)));
+  }
+  if (options.continue_final_message) COPPICE_RETURN_IF_ERROR(CutAfterFinalMessage(&*text));
+  return text;
+}
+
+absl::StatusOr<std::string> ChatPrompt::Text(const std::vector<ChatMessage>& messages,
+                                             const ChatOptions& options) const {
+  COPPICE_ASSIGN_OR_RETURN(const std::string text, Render(messages, options));
+  std::vector<size_t> literal;
+  return Unmarked(text, &literal);
+}
+
+absl::StatusOr<std::vector<TokenId>> ChatPrompt::Encode(const std::vector<ChatMessage>& messages,
+                                                        const ChatOptions& options) const {
+  COPPICE_ASSIGN_OR_RETURN(const std::string marked, Render(messages, options));
+  std::vector<size_t> literal;
+  const std::string text = Unmarked(marked, &literal);
+  return tokenizer_->EncodeChat(text, literal, options.add_special_tokens);
+}
+
+}  // namespace coppice::tokenizer
