@@ -40,7 +40,7 @@ class CudaBackend final : public Backend {
       : communicator_(options.communicator),
         parts_(std::move(parts)),
         loader_(options.threads, &parts_.stream),
-        step_rows_(options.threads, options.communicator, options.always_list) {}
+        step_rows_(options.threads, options.always_list) {}
   ~CudaBackend() override;
   absl::Status Init();
 
@@ -70,6 +70,7 @@ class CudaBackend final : public Backend {
 
  private:
   absl::Status Enqueue(const StepPlan& plan, Pass* pass);
+  absl::Status EnqueueFetch(const StepPlan& plan);
   absl::Status Finish();
 
   comm::Communicator* const communicator_;
@@ -127,10 +128,10 @@ absl::StatusOr<Tensor> CudaBackend::Allocate(int64_t rows, int64_t columns, DTyp
 absl::Status CudaBackend::Submit(const StepPlan& plan, Pass* pass) {
   COPPICE_CHECK_MSG(state_ == State::kIdle, "the step before was not waited for");
   step_ = plan.step;
-  if (!plan.fetch.empty()) {  // the rows are in host memory already
+  if (!plan.fetch.empty()) {
     COPPICE_RETURN_IF_ERROR(step_rows_.CheckFetch(plan.fetch));
     state_ = State::kFetch;
-    outcome_ = step_rows_.Fetch(plan.fetch);
+    outcome_ = EnqueueFetch(plan);
     return absl::OkStatus();
   }
   COPPICE_RETURN_IF_ERROR(upload_.Upload(plan, &parts_.stream));
@@ -139,6 +140,11 @@ absl::Status CudaBackend::Submit(const StepPlan& plan, Pass* pass) {
   if (plan.rows() > 0) step_rows_.Clear();
   outcome_ = Enqueue(plan, pass);
   return absl::OkStatus();
+}
+
+absl::Status CudaBackend::EnqueueFetch(const StepPlan& plan) {
+  COPPICE_RETURN_IF_ERROR(step_rows_.Fetch(plan.fetch, &parts_.stream));
+  return parts_.step_done.Record(parts_.stream, "the end of a fetch");
 }
 
 absl::Status CudaBackend::Enqueue(const StepPlan& plan, Pass* pass) {
@@ -162,20 +168,23 @@ bool CudaBackend::HeadReached() {
 
 absl::StatusOr<const StepRows*> CudaBackend::Wait() {
   COPPICE_CHECK_MSG(state_ != State::kIdle, "no step was submitted");
-  if (state_ == State::kStep) outcome_ = Finish();
+  outcome_ = Finish();
   state_ = State::kIdle;
   if (!outcome_.ok()) {
     step_rows_.Clear();
     return absl::Status(outcome_.code(), absl::StrCat("step ", step_, ": ", outcome_.message()));
   }
-  return communicator_->rank() == 0 ? step_rows_.rows() : nullptr;
+  return communicator_->rank() == 0 ? &step_rows_ : nullptr;
 }
 
 // Nothing that was enqueued uses the plan or the pass any longer when this returns.
 absl::Status CudaBackend::Finish() {
   absl::Status status = outcome_;
   if (status.ok()) status = parts_.step_done.Wait("the step on the device");
-  if (status.ok()) return step_rows_.Serve();
+  if (status.ok()) {
+    step_rows_.Serve();
+    return status;
+  }
   parts_.stream.Synchronize("a step that failed").IgnoreError();
   return status;
 }

@@ -179,7 +179,7 @@ void CudaOps::GatherRows(absl::Span<const Tensor> tensors) {
 void CudaOps::Select(Tensor logits, int64_t first_token, int64_t vocab) {
   if (!status_.ok()) return;
   Floats(logits, logits.columns);
-  status_ = step_rows_->Download(*plan_, logits, first_token, vocab, stream_);
+  status_ = step_rows_->Select(*plan_, logits, first_token, vocab, stream_);
 }
 
 }  // namespace coppice::kernels::cuda
