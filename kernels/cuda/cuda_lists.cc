@@ -26,27 +26,36 @@ const uint32_t* CudaLists::records() const {
   return reinterpret_cast<const uint32_t*>(host_.data() + sum_bytes_);
 }
 
-absl::Status CudaLists::Upload(const ListPlan& plan, const LogitRows& rows, DeviceStream* stream) {
+absl::Status CudaLists::MakeRoom(const ListPlan& plan, const LogitRows& rows) {
   const size_t entry_bytes = plan.entries * sizeof(ListEntry);
   const size_t bad_bytes = plan.lists.size() * PiecesOf(rows) * sizeof(int32_t);
   sum_bytes_ = plan.sums.size() * sizeof(ChunkSums);
   result_bytes_ = sum_bytes_ + plan.record_words * sizeof(uint32_t);
-  COPPICE_RETURN_IF_ERROR(Grow(entry_bytes + bad_bytes, &scratch_));
-  COPPICE_RETURN_IF_ERROR(Grow(result_bytes_, &results_));
-  COPPICE_RETURN_IF_ERROR(Grow(result_bytes_, &host_));
   view_.list_room = static_cast<int32_t>(plan.lists.size());
   view_.sum_room = static_cast<int32_t>(plan.sums.size());
+  COPPICE_RETURN_IF_ERROR(Grow(entry_bytes + bad_bytes, &scratch_));
+  COPPICE_RETURN_IF_ERROR(Grow(result_bytes_, &results_));
+  return Grow(result_bytes_, &host_);
+}
+
+DeviceLists CudaLists::Place(const ListPlan& plan, BlockLayout* layout) const {
+  DeviceLists lists;
+  lists.lists = layout->Add(plan.lists);
+  lists.sums = layout->Add(plan.sums);
+  lists.bias = layout->Add(plan.bias);
+  lists.entries = static_cast<ListEntry*>(scratch_.data());
+  lists.bad_tokens = reinterpret_cast<int32_t*>(lists.entries + plan.entries);
+  lists.chunk_sums = static_cast<ChunkSums*>(results_.data());
+  lists.records = reinterpret_cast<uint32_t*>(lists.chunk_sums + plan.sums.size());
+  lists.list_count = static_cast<int32_t>(plan.lists.size());
+  lists.sum_count = static_cast<int32_t>(plan.sums.size());
+  return lists;
+}
+
+absl::Status CudaLists::Upload(const ListPlan& plan, const LogitRows& rows, DeviceStream* stream) {
+  COPPICE_RETURN_IF_ERROR(MakeRoom(plan, rows));
   return block_.Upload(stream, kWhat, [&](BlockLayout* layout) {
-    std::vector<DeviceLists> lists(1);
-    lists[0].lists = layout->Add(plan.lists);
-    lists[0].sums = layout->Add(plan.sums);
-    lists[0].bias = layout->Add(plan.bias);
-    lists[0].entries = static_cast<ListEntry*>(scratch_.data());
-    lists[0].bad_tokens = reinterpret_cast<int32_t*>(lists[0].entries + plan.entries);
-    lists[0].chunk_sums = static_cast<ChunkSums*>(results_.data());
-    lists[0].records = reinterpret_cast<uint32_t*>(lists[0].chunk_sums + plan.sums.size());
-    lists[0].list_count = view_.list_room;
-    lists[0].sum_count = view_.sum_room;
+    const std::vector<DeviceLists> lists = {Place(plan, layout)};
     view_.lists = layout->Add(lists);
   });
 }

@@ -15,7 +15,11 @@ namespace coppice::kernels::cuda {
 
 class CudaLists {
  public:
-  // Enqueues the copy of the tasks, and makes room for the results. The step before must have run.
+  // Makes room for the results. The step before must have run.
+  absl::Status MakeRoom(const ListPlan& plan, const LogitRows& rows);
+  // Places the tasks in a block, and says where they and the results are.
+  DeviceLists Place(const ListPlan& plan, BlockLayout* layout) const;
+  // Both, in a block of its own, and enqueues its copy.
   absl::Status Upload(const ListPlan& plan, const LogitRows& rows, DeviceStream* stream);
   // Enqueues the kernels.
   absl::Status Enqueue(const LogitRows& rows, DeviceStream* stream) const;
