@@ -141,10 +141,11 @@ DEV_FUNCTION KeyCut FindCut(const Values& values, int want, int room, int index_
   return cut;
 }
 
+inline constexpr int kRoom = 2048;  // of keys that a block chooses
+
 // Calls write(place, key, index) for the `want` largest keys, places from 0 on without gaps, and
 // returns how many there were. *least: the least of their keys. want <= kRoom; keys of equal value
 // differ in their index, which has `index_bits` bits.
-inline constexpr int kRoom = 2048;
 template <class Values, class Write>
 DEV_FUNCTION int SelectLargest(const Values& values, int want, int index_bits, BlockReduce* block,
                                uint32_t* least, Write write) {

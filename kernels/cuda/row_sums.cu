@@ -143,12 +143,12 @@ DEV_FUNCTION double SumOfExp(const Chunk& chunk, double max) {
                AddRn(AddRn(sums[1], sums[5]), AddRn(sums[3], sums[7])));
 }
 
-// Block (chunk, sum).
+// Block (sum, chunk).
 DEV_KERNEL void DEV_BOUNDS(kThreads, 4) SumChunks(const DeviceLists* lists, LogitRows rows) {
   const DeviceLists& all = *lists;
-  if (static_cast<int>(blockIdx.y) >= all.sum_count) return;
-  const SumTask task = all.sums[blockIdx.y];
-  const int64_t c = blockIdx.x;
+  if (static_cast<int>(blockIdx.x) >= all.sum_count) return;
+  const SumTask task = all.sums[blockIdx.x];
+  const int64_t c = blockIdx.y;
   Chunk chunk;
   chunk.row = rows.logits + task.row * rows.columns;
   chunk.first_token = rows.first_token;
@@ -163,15 +163,15 @@ DEV_KERNEL void DEV_BOUNDS(kThreads, 4) SumChunks(const DeviceLists* lists, Logi
   if (held) max = LargestKey(chunk);
   if (max != -Infinity()) sum = SumOfExp(chunk, max);
   if (threadIdx.x != 0) return;
-  all.chunk_sums[blockIdx.y].max[c] = max;
-  all.chunk_sums[blockIdx.y].sum[c] = sum;
+  all.chunk_sums[blockIdx.x].max[c] = max;
+  all.chunk_sums[blockIdx.x].sum[c] = sum;
 }
 
 }  // namespace
 
 void SumRows(const ListsView& lists, const LogitRows& rows, cudaStream_t stream) {
   if (lists.sum_room == 0) return;
-  dev::Launch(SumChunks, dim3(kLseChunks, static_cast<unsigned>(lists.sum_room)), dim3(kThreads), 0,
+  dev::Launch(SumChunks, dim3(static_cast<unsigned>(lists.sum_room), kLseChunks), dim3(kThreads), 0,
               stream, lists.lists, rows);
 }
 

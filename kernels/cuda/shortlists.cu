@@ -1,5 +1,5 @@
 // Shortlists of rows of logits: the largest logits, or the largest keys with Gumbel noise, of each
-// piece of a row, then those among the pieces. One list is one row of blocks: (need) or (need, slot).
+// piece of a row, then those among the pieces. A list is of a need, or of a need and a slot.
 #include "kernels/cuda/gumbel_noise.h"
 #include "kernels/cuda/kernel_types.h"
 #include "kernels/cuda/list_select.h"
@@ -62,14 +62,14 @@ DEV_FUNCTION const uint32_t* MarkBiased(const DeviceLists& all, const ListTask& 
 
 DEV_FUNCTION int64_t FirstPiece(const LogitRows& rows) { return rows.first_token / kPieceTokens; }
 
-// Block (piece, list). A piece begins with a multiple of kPieceTokens, so pairs of tokens that share
+// Block (list, piece). A piece begins with a multiple of kPieceTokens, so pairs of tokens that share
 // a Philox block stay together on any rank.
 DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 2)
     ListEachPiece(const DeviceLists* lists, LogitRows rows) {
   const DeviceLists& all = *lists;
-  if (static_cast<int>(blockIdx.y) >= all.list_count) return;
-  const ListTask list = all.lists[blockIdx.y];
-  const int64_t first = (FirstPiece(rows) + blockIdx.x) * kPieceTokens;
+  if (static_cast<int>(blockIdx.x) >= all.list_count) return;
+  const ListTask list = all.lists[blockIdx.x];
+  const int64_t first = (FirstPiece(rows) + blockIdx.y) * kPieceTokens;
   const uint32_t* biased = MarkBiased(all, list, first);
   const float* row = rows.logits + list.row * rows.columns;
   PieceKeys keys;
@@ -101,9 +101,9 @@ DEV_KERNEL void DEV_BOUNDS(kSelectThreads, 2)
   }
   BlockReduce block;
   bad = block.Min(bad);
-  const int64_t piece = blockIdx.y * int64_t{gridDim.x} + blockIdx.x;
+  const int64_t piece = blockIdx.x * int64_t{gridDim.y} + blockIdx.y;
   if (threadIdx.x == 0) all.bad_tokens[piece] = static_cast<int32_t>(bad);
-  ListEntry* const out = all.entries + list.entries + blockIdx.x * int64_t{list.want};
+  ListEntry* const out = all.entries + list.entries + blockIdx.y * int64_t{list.want};
   uint32_t least = 0;
   const int count = SelectLargest(keys, list.want, kPieceBits, &block, &least,
                                   [&](int place, uint32_t key, uint32_t index) {
@@ -168,7 +168,7 @@ int32_t PiecesOf(const LogitRows& rows) {
 
 void ListPieces(const ListsView& lists, const LogitRows& rows, cudaStream_t stream) {
   if (lists.list_room == 0) return;
-  const dim3 grid(static_cast<unsigned>(PiecesOf(rows)), static_cast<unsigned>(lists.list_room));
+  const dim3 grid(static_cast<unsigned>(lists.list_room), static_cast<unsigned>(PiecesOf(rows)));
   dev::Launch(ListEachPiece, grid, dim3(kSelectThreads), 0, stream, lists.lists, rows);
 }
 
