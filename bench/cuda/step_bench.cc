@@ -151,9 +151,9 @@ absl::StatusOr<int64_t> StepBench::CountLaunches(const StepPlan& plan,
   decoder_->Body(&ops);
   decoder_->Head(&ops);
   kernels::cuda::StepUpload upload;
-  COPPICE_RETURN_IF_ERROR(upload.Upload(plan, shape, ops.work(), stream_));
+  COPPICE_RETURN_IF_ERROR(upload.Upload(plan, shape, ops.work(), nullptr, stream_));
   COPPICE_RETURN_IF_ERROR(stream_->Synchronize("the plan of a step"));
-  return kernels::cuda::CountLaunches({upload.step(), upload.work(), ops.Take()});
+  return kernels::cuda::CountLaunches({upload.step(), upload.work(), {}, ops.Take()});
 }
 
 }  // namespace

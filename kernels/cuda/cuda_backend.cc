@@ -27,7 +27,8 @@ namespace {
 
 // A body that no graph holds has so many parts, with a mark after each.
 constexpr int kBodyParts = StepMarks::kMost - 2;
-constexpr char kBodyName[] = "the body of a step", kStepName[] = "the step on the device";
+constexpr char kBodyName[] = "the body of a step", kStepName[] = "the step on the device",
+               kFetchName[] = "the end of a fetch";
 
 // What the device gives to a backend, in the order in which it may be taken away again.
 struct DeviceParts {
@@ -52,7 +53,7 @@ class CudaBackend final : public Backend {
         on_part_(options.on_part),
         parts_(std::move(parts)),
         loader_(options.threads, &parts_.stream),
-        step_rows_(options.threads, options.communicator, options.always_list) {}
+        step_rows_(options.threads, options.always_list) {}
   ~CudaBackend() override;
   absl::Status Init();
 
@@ -83,9 +84,16 @@ class CudaBackend final : public Backend {
   absl::StatusOr<const StepRows*> Wait() override;
 
  private:
+  // Enqueues what the step is given, once its pass is recorded.
+  absl::Status Upload(const StepPlan& plan, const StepShape& shape);
+  absl::Status EnqueueFetch(const StepPlan& plan);
   absl::Status Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head);
   absl::Status EnqueueBody(const OpList& body);
   absl::Status EnqueueHead(const OpList& head);
+  void ClearMarks() {
+    parts_.marks.Clear();
+    body_mark_ = marks_seen_ = 0;
+  }
   // The marks of the step that are reached by now; whoever watches hears of each.
   absl::StatusOr<int> LookAtMarks();
   absl::Status Finish();
@@ -109,8 +117,7 @@ class CudaBackend final : public Backend {
 
   enum class State { kIdle, kFetch, kStep };
   State state_ = State::kIdle;
-  const StepPlan* plan_ = nullptr;  // of the step
-  int body_mark_ = 0;               // reached when only the head is left
+  int body_mark_ = 0;  // reached when only the head is left
   int marks_seen_ = 0;
   uint64_t step_ = 0;
   absl::Status outcome_;  // of what was enqueued
@@ -154,35 +161,49 @@ absl::StatusOr<Tensor> CudaBackend::Allocate(int64_t rows, int64_t columns, DTyp
 absl::Status CudaBackend::Submit(const StepPlan& plan, Pass* pass) {
   COPPICE_CHECK_MSG(state_ == State::kIdle, "the step before was not waited for");
   step_ = plan.step;
-  if (!plan.fetch.empty()) {  // the rows are in host memory already
+  if (!plan.fetch.empty()) {
     COPPICE_RETURN_IF_ERROR(step_rows_.CheckFetch(plan.fetch));
     state_ = State::kFetch;
-    outcome_ = step_rows_.Fetch(plan.fetch);
+    ClearMarks();
+    outcome_ = EnqueueFetch(plan);
     return absl::OkStatus();
   }
+  ClearMarks();
   const StepShape shape = PaddedShape(plan.rows(), static_cast<int64_t>(plan.needs.size()));
   ops_->Begin(plan, shape);
   pass->Body(ops_.get());
   std::vector<DeviceOp> body = ops_->Take();
   if (ops_->has_needs()) pass->Head(ops_.get());
-  COPPICE_RETURN_IF_ERROR(upload_.Upload(plan, shape, ops_->work(), &parts_.stream));
-  state_ = State::kStep;
-  plan_ = &plan;
-  parts_.marks.Clear();
-  body_mark_ = marks_seen_ = 0;
   if (plan.rows() > 0) step_rows_.Clear();
+  if (absl::Status sent = Upload(plan, shape); !sent.ok()) {
+    step_rows_.Clear();
+    return sent;
+  }
+  state_ = State::kStep;
   outcome_ = Enqueue(std::move(body), ops_->Take());
   return absl::OkStatus();
+}
+
+absl::Status CudaBackend::Upload(const StepPlan& plan, const StepShape& shape) {
+  if (const LogitRows* rows = ops_->selection(); rows != nullptr) {
+    COPPICE_RETURN_IF_ERROR(step_rows_.Select(plan, *rows));
+  }
+  return upload_.Upload(plan, shape, ops_->work(), step_rows_.lists(), &parts_.stream);
+}
+
+absl::Status CudaBackend::EnqueueFetch(const StepPlan& plan) {
+  COPPICE_RETURN_IF_ERROR(step_rows_.Fetch(plan.fetch, &parts_.stream));
+  return parts_.marks.Add(parts_.stream, kFetchName);
 }
 
 // Two graphs rather than one with an event in it: the host may then ask for the event as for any
 // other, and bodies of many sizes share the few heads.
 absl::Status CudaBackend::Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head) {
-  COPPICE_RETURN_IF_ERROR(EnqueueBody({upload_.step(), upload_.work(), std::move(body)}));
+  COPPICE_RETURN_IF_ERROR(EnqueueBody({upload_.step(), upload_.work(), {}, std::move(body)}));
   body_mark_ = parts_.marks.added();
   StepView head_step = upload_.step();
   head_step.rows = 0;  // the head knows of needs alone
-  COPPICE_RETURN_IF_ERROR(EnqueueHead({head_step, {}, std::move(head)}));
+  COPPICE_RETURN_IF_ERROR(EnqueueHead({head_step, {}, upload_.lists(), std::move(head)}));
   return parts_.marks.Add(parts_.stream, kStepName);
 }
 
@@ -206,7 +227,7 @@ absl::Status CudaBackend::EnqueueBody(const OpList& body) {
   return absl::OkStatus();
 }
 
-// The copy of the rows stays outside of the graph: its memory on the host is that of this step.
+// Copies of rows and lists stay outside of the graph: their memory on the host is that of this step.
 absl::Status CudaBackend::EnqueueHead(const OpList& head) {
   bool enqueued = false;
   if (!head.ops.empty() && head.step.needs <= kMostPaddedRows) {
@@ -217,10 +238,7 @@ absl::Status CudaBackend::EnqueueHead(const OpList& head) {
   if (!enqueued) {
     COPPICE_RETURN_IF_ERROR(LaunchOps(head, head.ops, products_.get(), &parts_.stream));
   }
-  const CudaOps::Selection* selection = ops_->selection();
-  if (selection == nullptr) return absl::OkStatus();
-  return step_rows_.Download(*plan_, selection->logits, selection->first_token, selection->vocab,
-                             &parts_.stream);
+  return ops_->selection() == nullptr ? absl::OkStatus() : step_rows_.Download(&parts_.stream);
 }
 
 absl::StatusOr<int> CudaBackend::LookAtMarks() {
@@ -240,20 +258,23 @@ bool CudaBackend::HeadReached() {
 
 absl::StatusOr<const StepRows*> CudaBackend::Wait() {
   COPPICE_CHECK_MSG(state_ != State::kIdle, "no step was submitted");
-  if (state_ == State::kStep) outcome_ = Finish();
+  outcome_ = Finish();
   state_ = State::kIdle;
   if (!outcome_.ok()) {
     step_rows_.Clear();
     return absl::Status(outcome_.code(), absl::StrCat("step ", step_, ": ", outcome_.message()));
   }
-  return communicator_->rank() == 0 ? step_rows_.rows() : nullptr;
+  return communicator_->rank() == 0 ? &step_rows_ : nullptr;
 }
 
 // Nothing that was enqueued uses the plan or the pass any longer when this returns.
 absl::Status CudaBackend::Finish() {
   absl::Status status = outcome_;
   if (status.ok()) status = parts_.marks.Wait([this] { PartDone(); });
-  if (status.ok()) return step_rows_.Serve();
+  if (status.ok()) {
+    step_rows_.Serve();
+    return status;
+  }
   parts_.stream.Synchronize("a step that failed").IgnoreError();
   return status;
 }

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cublas_matmul.h"
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/shortlists.h"
 
 namespace coppice::kernels::cuda {
 
@@ -60,14 +61,22 @@ struct GatherOp {
   bool operator==(const GatherOp&) const = default;
 };
 
+// The shortlists that the step asks for: nothing without room for one.
+struct SelectOp {
+  LogitRows rows;
+
+  bool operator==(const SelectOp&) const = default;
+};
+
 using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, ProductOp, RopeOp, AttentionOp,
-                              SwiGluOp, GatherOp>;
+                              SwiGluOp, GatherOp, SelectOp>;
 
 // Ops that are enqueued together, and what their launches are given of the step. Equal lists are
 // equal launches: a graph of one serves the other.
 struct OpList {
   StepView step;  // compared first: lists of other sizes are told apart here
   WorkView work;
+  ListsView lists;  // of a head
   std::vector<DeviceOp> ops;
 
   bool operator==(const OpList&) const = default;
