@@ -82,10 +82,11 @@ parts=(
   "racecheck|65|compute-sanitizer: races in shared memory"
   "matmul|45|products of Llama-3.1-8B, 1 to 64 rows"
   "attention|30|forest attention of one layer"
-  "small|20|norm, rotary positions, SwiGLU"
+  "small|15|norm, rotary positions, SwiGLU"
+  "shortlist|15|shortlists of 34 rows of logits"
   "step|75|whole steps of an 8B decoder with random weights"
 )
-reduced='CudaNorm.ZeroRow*:CudaAttention.MixedTypes:CudaAttentionTiles.MixedRequests:CudaCommit.*:DeviceProbe.*'
+reduced='CudaNorm.ZeroRow*:CudaAttention.MixedTypes:CudaAttentionTiles.MixedRequests:CudaCommit.*:CudaShortlists.SmallMixedLists:CudaRowSums.SmallRows:DeviceProbe.*'
 
 part_facts() {
   nvidia-smi --query-gpu=name,memory.total,driver_version,clocks.max.sm,clocks.max.memory --format=csv || true
@@ -102,6 +103,7 @@ part_ceilings() { bench ceilings; }
 part_matmul() { bench matmul; }
 part_attention() { bench attention; }
 part_small() { bench small; }
+part_shortlist() { bench shortlist; }
 part_step() { bench step; }
 
 bench() {
@@ -176,7 +178,7 @@ run() {
   printf '%s\n' "${summary[@]}"
   echo
   printf '%-10s %-44s %10s %10s %6s\n' part case "us" "floor us" "floor"
-  for name in ceilings matmul attention small step; do
+  for name in ceilings matmul attention small shortlist step; do
     if [ "$(grep -c "^$name" "$out/$name.log")" = 0 ]; then
       echo "$name: nothing was measured: $(tail -1 "$out/$name.log")"
     else

@@ -21,7 +21,6 @@ constexpr int kSpare = 16;          // room for tokens within the slack of the l
 constexpr int kWorthListing = 4;    // a list longer than vocabulary / kWorthListing is sent whole
 constexpr double kRounding = 1e-9;  // relative change of a sum by the order of its terms, at most
 
-int Capacity(const RowNeed& need) { return need.count + kSpare; }
 int Lists(const RowNeed& need) {
   return need.form == RowNeed::Form::kGumbel ? __builtin_popcount(need.slots) : 1;
 }
@@ -74,29 +73,43 @@ ChunkSums SumShard(absl::Span<const double> x, const ShardRow& row) {
   return sums;
 }
 
-// Indices of the `count` largest entries and of all others within the slack, ascending.
-std::vector<TokenId> Largest(absl::Span<const double> keys, const RowNeed& need) {
+// The least key of a list: that of the count-th largest entry less the slack.
+double LeastKey(absl::Span<const double> keys, const RowNeed& need) {
+  const std::vector<TokenId> top = decoding::TopTokens(keys, need.count);
+  if (static_cast<int>(top.size()) < need.count) return std::numeric_limits<double>::lowest();
+  return keys[top.back()] - need.slack;
+}
+
+// Indices of the entries from `least` on, ascending.
+std::vector<TokenId> PlacesFrom(double least, absl::Span<const double> keys) {
   std::vector<double> maxima;
   decoding::BlockMaxima(keys, &maxima);
-  const std::vector<TokenId> top = decoding::TopTokens(keys, need.count);
-  double least = std::numeric_limits<double>::lowest();
-  if (static_cast<int>(top.size()) == need.count) least = keys[top.back()] - need.slack;
   std::vector<TokenId> places;
   decoding::CollectAtLeast(keys, maxima, least, &places);
   return places;
 }
 
-void WriteList(const RowNeed& need, const ShardRow& row, absl::Span<const TokenId> places,
-               Writer* out) {
-  const int room = Capacity(need);
-  const bool fits = static_cast<int>(places.size()) <= room;
+std::vector<TokenId> Largest(absl::Span<const double> keys, const RowNeed& need) {
+  return PlacesFrom(LeastKey(keys, need), keys);
+}
+
+// Writes the tokens at `places`, each by write(place), or an overflow when they are not complete.
+template <class Write>
+void WritePlaces(absl::Span<const TokenId> places, bool complete, int room, Writer* out,
+                 Write write) {
+  const bool fits = complete && static_cast<int>(places.size()) <= room;
   out->Put<int32_t>(fits ? static_cast<int32_t>(places.size()) : -1);
   if (!fits) places = {};
-  for (TokenId place : places) {
+  for (TokenId place : places) write(place);
+  out->Skip(2 * (room - places.size()));
+}
+
+void WriteList(const RowNeed& need, const ShardRow& row, absl::Span<const TokenId> places,
+               Writer* out) {
+  WritePlaces(places, /*complete=*/true, ListCapacity(need), out, [&](TokenId place) {
     out->Put<int32_t>(static_cast<int32_t>(row.tokens.begin) + place);
     out->Put<float>(row.logits[place]);
-  }
-  out->Skip(2 * (room - places.size()));
+  });
 }
 
 // The shard's noisy argmax for one slot at a time.
@@ -181,13 +194,13 @@ int64_t LargestShard(int64_t vocab, int ranks) {
 
 bool IsWhole(const RowNeed& need, int64_t vocab) {
   if (need.form == RowNeed::Form::kWhole || Lists(need) == 0) return true;
-  const int64_t listed = Capacity(need) + (need.bias_end - need.bias_begin);
+  const int64_t listed = ListCapacity(need) + (need.bias_end - need.bias_begin);
   return listed * kWorthListing > vocab || static_cast<int64_t>(RecordWords(need)) > vocab;
 }
 
 size_t RecordWords(const RowNeed& need) {
   const size_t sums = (need.sums ? 1 : 0) + (need.raw_sums ? 1 : 0);
-  return 2 + sums * sizeof(ChunkSums) / sizeof(float) + Lists(need) * (1 + 2 * Capacity(need));
+  return 2 + sums * sizeof(ChunkSums) / sizeof(float) + Lists(need) * (1 + 2 * ListCapacity(need));
 }
 
 void WriteRecord(const RowNeed& need, const ShardRow& row, float* record) {
@@ -212,6 +225,37 @@ void WriteRecord(const RowNeed& need, const ShardRow& row, float* record) {
   NoisyShard noisy(need, row, x);
   for (uint32_t slot = 0; slot < 32; ++slot) {
     if ((need.slots >> slot & 1) != 0) WriteList(need, row, noisy.Places(slot), &out);
+  }
+}
+
+int ListCapacity(const RowNeed& need) { return need.count + kSpare; }
+
+void WriteFoundRecord(const RowNeed& need, const FoundRow& row,
+                      absl::Span<const std::pair<TokenId, double>> bias, float* record) {
+  COPPICE_CHECK(static_cast<int>(row.lists.size()) == Lists(need));
+  Writer out(record);
+  out.Put<int32_t>(row.bad_token);
+  out.Put<float>(row.bad_logit);
+  if (need.sums) out.Put(*row.sums);
+  if (need.raw_sums) out.Put(*row.raw_sums);
+  uint32_t slots = need.slots;  // those still to come
+  std::vector<double> noise;
+  for (const FoundList& list : row.lists) {
+    std::vector<double> keys = KeysOf(list.tokens, need, bias);
+    if (need.form == RowNeed::Form::kGumbel) {
+      const auto slot = static_cast<uint32_t>(__builtin_ctz(slots));
+      slots &= slots - 1;
+      noise.resize(keys.size());
+      decoding::GumbelMany({need.seed, Domain::kToken, need.path_hash, slot}, list.tokens.tokens,
+                           noise.data());
+      for (size_t i = 0; i < keys.size(); ++i) keys[i] += noise[i];
+    }
+    const double least = LeastKey(keys, need);
+    const bool proven = list.bound < least;  // false for NaN
+    WritePlaces(PlacesFrom(least, keys), proven, ListCapacity(need), &out, [&](TokenId place) {
+      out.Put<int32_t>(list.tokens.tokens[place]);
+      out.Put<float>(list.tokens.logits[place]);
+    });
   }
 }
 
@@ -247,7 +291,7 @@ ListedRow JoinRecords(const RowNeed& need, absl::Span<const float* const> record
         list.tokens.push_back(in.Get<int32_t>());
         list.logits.push_back(in.Get<float>());
       }
-      in.Skip(2 * (Capacity(need) - std::max(count, 0)));
+      in.Skip(2 * (ListCapacity(need) - std::max(count, 0)));
     }
   }
   if (need.form == RowNeed::Form::kTop) TrimList(need, bias, &row.lists[0]);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "base/listed_row.h"
@@ -37,6 +38,25 @@ struct ShardRow {
 };
 // Writes RecordWords(need) words.
 void WriteRecord(const RowNeed& need, const ShardRow& row, float* record);
+
+// Most tokens of a shortlist. More within the slack are an overflow.
+int ListCapacity(const RowNeed& need);
+// What a device found of one row of a rank, whose logits stayed there.
+struct FoundList {
+  TokenList tokens;  // every token with a bias, and the largest others
+  // No other token's key is larger; -inf when there is none. nats
+  double bound = 0;
+};
+struct FoundRow {
+  TokenId bad_token = -1;  // as in ListedRow
+  float bad_logit = 0;
+  const ChunkSums* sums = nullptr;  // where they are wanted
+  const ChunkSums* raw_sums = nullptr;
+  std::vector<FoundList> lists;  // kTop: one; kGumbel: one for each wanted slot, ascending
+};
+// The same words as WriteRecord, as long as the found tokens prove them; else an overflow.
+void WriteFoundRecord(const RowNeed& need, const FoundRow& row,
+                      absl::Span<const std::pair<TokenId, double>> bias, float* record);
 // records[r]: RecordWords(need) words of rank r. bias: of the need.
 ListedRow JoinRecords(const RowNeed& need, absl::Span<const float* const> records,
                       absl::Span<const std::pair<TokenId, double>> bias);

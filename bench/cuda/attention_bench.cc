@@ -31,7 +31,8 @@ absl::StatusOr<Timing> TimeAttention(const BenchPlan& forest, DeviceTimer* timer
   kernels::cuda::DeviceStream* const stream = timer->stream();
   kernels::cuda::StepUpload step;
   const kernels::cuda::WorkShape shape = ShapeOfWork(timer->facts());
-  COPPICE_RETURN_IF_ERROR(step.Upload(forest.plan, {forest.plan.rows(), 0}, &shape, stream));
+  COPPICE_RETURN_IF_ERROR(
+      step.Upload(forest.plan, {forest.plan.rows(), 0}, &shape, nullptr, stream));
   const int64_t pool_values = forest.blocks * kBlockSize * 2 * kKvHeads * kHeadDim;
   const int64_t rows = forest.plan.rows();
   COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer storage,

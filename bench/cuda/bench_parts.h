@@ -15,6 +15,8 @@ absl::Status BenchMatMul(Report* report, DeviceTimer* timer);
 absl::Status BenchAttention(Report* report, DeviceTimer* timer);
 // Norm, rotary positions with the store of K and V, SwiGLU.
 absl::Status BenchElementwise(Report* report, DeviceTimer* timer);
+// Shortlists of rows of logits.
+absl::Status BenchShortlists(Report* report, DeviceTimer* timer);
 // Whole steps through kernels::Backend, by the clock of the host.
 absl::Status BenchStep(Report* report, DeviceTimer* timer);
 

@@ -40,7 +40,7 @@ absl::StatusOr<Timing> TimeRope(int rows, DeviceTimer* timer) {
   kernels::cuda::DeviceStream* const stream = timer->stream();
   const BenchPlan forest = ForestPlan(1, kContext, rows);
   kernels::cuda::StepUpload plan;
-  COPPICE_RETURN_IF_ERROR(plan.Upload(forest.plan, {rows, 0}, nullptr, stream));
+  COPPICE_RETURN_IF_ERROR(plan.Upload(forest.plan, {rows, 0}, nullptr, nullptr, stream));
   const int64_t positions = kContext + rows;
   COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer cos,
                            RandomBuffer(positions * kHeadDim / 2, DType::kF32, 1, 1, stream));

@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kUsage[] =
     "coppice-bench-cuda PART [--bandwidth=BYTES_PER_SECOND] [--json=FILE] [--list]\n"
-    "PART: facts, ceilings, matmul, attention, small, step.\n"
+    "PART: facts, ceilings, matmul, attention, small, shortlist, step.\n"
     "--bandwidth gives floors; `ceilings` measures it. --json: one object a line, appended.\n"
     "--list measures nothing and needs no device: it prints the cases and their bytes.\n";
 
@@ -40,7 +40,8 @@ absl::Status PrintFacts(Report* report, DeviceTimer* timer) {
 
 constexpr Part kParts[] = {{"facts", PrintFacts},       {"ceilings", BenchCeilings},
                            {"matmul", BenchMatMul},     {"attention", BenchAttention},
-                           {"small", BenchElementwise}, {"step", BenchStep}};
+                           {"small", BenchElementwise}, {"shortlist", BenchShortlists},
+                           {"step", BenchStep}};
 
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "coppice-bench-cuda: %s\n", std::string(status.message()).c_str());

@@ -56,9 +56,9 @@ absl::StatusOr<int64_t> CountLaunches(const StepPlan& plan, LlamaModel* llama, D
   llama->decoder()->Body(&ops);
   llama->decoder()->Head(&ops);
   kernels::cuda::StepUpload upload;
-  COPPICE_RETURN_IF_ERROR(upload.Upload(plan, shape, ops.work(), timer->stream()));
+  COPPICE_RETURN_IF_ERROR(upload.Upload(plan, shape, ops.work(), nullptr, timer->stream()));
   COPPICE_RETURN_IF_ERROR(timer->stream()->Synchronize("the plan of a step"));
-  return kernels::cuda::CountLaunches({upload.step(), upload.work(), ops.Take()});
+  return kernels::cuda::CountLaunches({upload.step(), upload.work(), {}, ops.Take()});
 }
 
 absl::Status BenchSteps(bool overlap, Report* report, DeviceTimer* timer) {

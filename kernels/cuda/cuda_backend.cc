@@ -21,6 +21,7 @@
 #include "kernels/cuda/device_op.h"
 #include "kernels/cuda/graph_cache.h"
 #include "kernels/cuda/rank_agreement.h"
+#include "kernels/cuda/rank_rows.h"
 #include "kernels/cuda/row_bucket.h"
 #include "kernels/cuda/step_marks.h"
 #include "kernels/cuda/step_upload.h"
@@ -31,7 +32,8 @@ namespace {
 
 // A body that no graph holds has so many parts, with a mark after each.
 constexpr int kBodyParts = StepMarks::kMost - 2;
-constexpr char kBodyName[] = "the body of a step", kStepName[] = "the step on the device";
+constexpr char kBodyName[] = "the body of a step", kStepName[] = "the step on the device",
+               kFetchName[] = "the end of a fetch";
 
 // What the device gives to a backend, in the order in which it may be taken away again.
 struct DeviceParts {
@@ -47,6 +49,12 @@ absl::StatusOr<DeviceParts> MakeParts(int place) {
   return DeviceParts{std::move(facts), std::move(stream), std::move(marks)};
 }
 
+std::unique_ptr<DeviceRows> MakeRows(const BackendOptions& options) {
+  if (options.communicator->size() == 1)
+    return std::make_unique<CudaStepRows>(options.threads, options.always_list);
+  return std::make_unique<RankRows>(options.threads, options.communicator, options.always_list);
+}
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(const BackendOptions& options, DeviceParts parts)
@@ -57,7 +65,7 @@ class CudaBackend final : public Backend {
         overlap_(options.overlap_launches && parts.facts.overlaps_launches),
         parts_(std::move(parts)),
         loader_(options.threads, &parts_.stream),
-        step_rows_(options.threads, options.communicator, options.always_list) {}
+        step_rows_(MakeRows(options)) {}
   ~CudaBackend() override;
   absl::Status Init(const BackendOptions& options);
 
@@ -91,9 +99,16 @@ class CudaBackend final : public Backend {
 
  private:
   absl::Status Start(const StepPlan& plan, Pass* pass);
+  // Enqueues what the step is given, once its pass is recorded.
+  absl::Status Upload(const StepPlan& plan, const StepShape& shape);
+  absl::Status EnqueueFetch(const StepPlan& plan);
   absl::Status Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head);
   absl::Status EnqueueBody(const OpList& body);
   absl::Status EnqueueHead(const OpList& head);
+  void ClearMarks() {
+    parts_.marks.Clear();
+    body_mark_ = marks_seen_ = 0;
+  }
   // The marks of the step that are reached by now; whoever watches hears of each.
   absl::StatusOr<int> LookAtMarks();
   absl::Status Finish();
@@ -114,7 +129,7 @@ class CudaBackend final : public Backend {
   DeviceLoader loader_;
   StepUpload upload_;
   std::unique_ptr<CublasMatMul> products_;
-  CudaStepRows step_rows_;
+  const std::unique_ptr<DeviceRows> step_rows_;
   std::unique_ptr<DeviceCollectives> ranks_;  // of several ranks; goes after the graphs
   std::unique_ptr<StepWatch> watch_;
   std::unique_ptr<CudaOps> ops_;
@@ -124,8 +139,7 @@ class CudaBackend final : public Backend {
 
   enum class State { kIdle, kFetch, kStep };
   State state_ = State::kIdle;
-  const StepPlan* plan_ = nullptr;  // of the step
-  int body_mark_ = 0;               // reached when only the head is left
+  int body_mark_ = 0;  // reached when only the head is left
   int marks_seen_ = 0;
   uint64_t step_ = 0;
   absl::Status outcome_;  // of what was enqueued
@@ -195,36 +209,50 @@ absl::Status CudaBackend::Submit(const StepPlan& plan, Pass* pass) {
 }
 
 absl::Status CudaBackend::Start(const StepPlan& plan, Pass* pass) {
-  if (!plan.fetch.empty()) {  // the rows are in host memory already
-    COPPICE_RETURN_IF_ERROR(step_rows_.CheckFetch(plan.fetch));
+  if (!plan.fetch.empty()) {
+    COPPICE_RETURN_IF_ERROR(step_rows_->CheckFetch(plan.fetch));
     state_ = State::kFetch;
-    outcome_ = step_rows_.Fetch(plan.fetch);
+    ClearMarks();
+    outcome_ = EnqueueFetch(plan);
     return absl::OkStatus();
   }
+  ClearMarks();
   const StepShape shape = PaddedShape(plan.rows(), static_cast<int64_t>(plan.needs.size()));
   ops_->Begin(plan, shape);
   pass->Body(ops_.get());
   std::vector<DeviceOp> body = ops_->Take();
   if (ops_->has_needs()) pass->Head(ops_.get());
-  COPPICE_RETURN_IF_ERROR(upload_.Upload(plan, shape, ops_->work(), &parts_.stream));
+  if (plan.rows() > 0) step_rows_->Clear();
+  if (absl::Status sent = Upload(plan, shape); !sent.ok()) {
+    step_rows_->Clear();
+    return sent;
+  }
   state_ = State::kStep;
-  plan_ = &plan;
-  parts_.marks.Clear();
-  body_mark_ = marks_seen_ = 0;
-  if (plan.rows() > 0) step_rows_.Clear();
   outcome_ = Enqueue(std::move(body), ops_->Take());
   return absl::OkStatus();
+}
+
+absl::Status CudaBackend::Upload(const StepPlan& plan, const StepShape& shape) {
+  if (const LogitRows* rows = ops_->selection(); rows != nullptr) {
+    COPPICE_RETURN_IF_ERROR(step_rows_->Select(plan, *rows));
+  }
+  return upload_.Upload(plan, shape, ops_->work(), step_rows_->lists(), &parts_.stream);
+}
+
+absl::Status CudaBackend::EnqueueFetch(const StepPlan& plan) {
+  COPPICE_RETURN_IF_ERROR(step_rows_->Fetch(plan.fetch, &parts_.stream));
+  return parts_.marks.Add(parts_.stream, kFetchName);
 }
 
 // Two graphs rather than one with an event in it: the host may then ask for the event as for any
 // other, and bodies of many sizes share the few heads.
 absl::Status CudaBackend::Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head) {
   const OverlapScope overlap(overlap_);
-  COPPICE_RETURN_IF_ERROR(EnqueueBody({upload_.step(), upload_.work(), std::move(body)}));
+  COPPICE_RETURN_IF_ERROR(EnqueueBody({upload_.step(), upload_.work(), {}, std::move(body)}));
   body_mark_ = parts_.marks.added();
   StepView head_step = upload_.step();
   head_step.rows = 0;  // the head knows of needs alone
-  COPPICE_RETURN_IF_ERROR(EnqueueHead({head_step, {}, std::move(head)}));
+  COPPICE_RETURN_IF_ERROR(EnqueueHead({head_step, {}, upload_.lists(), std::move(head)}));
   return parts_.marks.Add(parts_.stream, kStepName);
 }
 
@@ -248,7 +276,7 @@ absl::Status CudaBackend::EnqueueBody(const OpList& body) {
   return absl::OkStatus();
 }
 
-// The copy of the rows stays outside of the graph: its memory on the host is that of this step.
+// Copies of rows and lists stay outside of the graph: their memory on the host is that of this step.
 absl::Status CudaBackend::EnqueueHead(const OpList& head) {
   bool enqueued = false;
   if (!head.ops.empty() && head.step.needs <= kMostPaddedRows) {
@@ -259,10 +287,7 @@ absl::Status CudaBackend::EnqueueHead(const OpList& head) {
   if (!enqueued) {
     COPPICE_RETURN_IF_ERROR(LaunchOps(head, head.ops, products_.get(), &parts_.stream));
   }
-  const CudaOps::Selection* selection = ops_->selection();
-  if (selection == nullptr) return absl::OkStatus();
-  return step_rows_.Download(*plan_, selection->logits, selection->first_token, selection->vocab,
-                             &parts_.stream);
+  return ops_->selection() == nullptr ? absl::OkStatus() : step_rows_->Download(&parts_.stream);
 }
 
 absl::StatusOr<int> CudaBackend::LookAtMarks() {
@@ -284,14 +309,14 @@ bool CudaBackend::HeadReached() {
 
 absl::StatusOr<const StepRows*> CudaBackend::Wait() {
   COPPICE_CHECK_MSG(state_ != State::kIdle, "no step was submitted");
-  if (state_ == State::kStep) outcome_ = Finish();
+  outcome_ = Finish();
   state_ = State::kIdle;
   if (watch_ != nullptr) watch_->End();
   if (!outcome_.ok()) {
-    step_rows_.Clear();
+    step_rows_->Clear();
     return absl::Status(outcome_.code(), absl::StrCat("step ", step_, ": ", outcome_.message()));
   }
-  return communicator_->rank() == 0 ? step_rows_.rows() : nullptr;
+  return communicator_->rank() == 0 ? step_rows_.get() : nullptr;
 }
 
 // Nothing that was enqueued uses the plan or the pass any longer when this returns.
@@ -299,7 +324,7 @@ absl::Status CudaBackend::Finish() {
   absl::Status status = outcome_;
   if (status.ok()) status = parts_.marks.Wait([this] { PartDone(); }, [this] { return GoOn(); });
   if (status.ok() && ranks_ != nullptr) status = ranks_->Failure();
-  if (status.ok()) return step_rows_.Serve();
+  if (status.ok()) return step_rows_->Serve();
   Abandon(status);
   return status;
 }

@@ -159,7 +159,9 @@ void CudaOps::AllReduce(Tensor x) {
 
 void CudaOps::Select(Tensor logits, int64_t first_token, int64_t vocab) {
   Floats(logits, logits.columns);
-  selection_ = Selection{logits, first_token, vocab};
+  selection_ =
+      LogitRows{static_cast<const float*>(logits.data), logits.columns, first_token, vocab};
+  recorded_.push_back(SelectOp{*selection_});
 }
 
 }  // namespace coppice::kernels::cuda

@@ -15,17 +15,12 @@
 #include "kernels/cuda/device_op.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/row_bucket.h"
+#include "kernels/cuda/shortlists.h"
 
 namespace coppice::kernels::cuda {
 
 class CudaOps final : public Ops {
  public:
-  // What Select was given: the rows of the step that the host gets.
-  struct Selection {
-    Tensor logits;
-    int64_t first_token = 0, vocab = 0;
-  };
-
   // collectives: of several ranks, else nullptr.
   explicit CudaOps(const DeviceFacts& device, DeviceCollectives* collectives = nullptr)
       : device_(device), collectives_(collectives) {}
@@ -36,8 +31,8 @@ class CudaOps final : public Ops {
   std::vector<DeviceOp> Take();
   // Of the step's tiled attention; nullptr when it has none.
   const WorkShape* work() const { return work_.has_value() ? &*work_ : nullptr; }
-  // nullptr when the step had no Select.
-  const Selection* selection() const { return selection_.has_value() ? &*selection_ : nullptr; }
+  // What Select was given: the rows that the host asks of. nullptr when the step had no Select.
+  const LogitRows* selection() const { return selection_.has_value() ? &*selection_ : nullptr; }
 
   bool has_rows() const override { return plan_->rows() > 0; }
   bool has_needs() const override { return !plan_->needs.empty(); }
@@ -66,7 +61,7 @@ class CudaOps final : public Ops {
   int64_t rows_ = 0;  // that the next op works on
   std::vector<DeviceOp> recorded_;
   std::optional<WorkShape> work_;
-  std::optional<Selection> selection_;
+  std::optional<LogitRows> selection_;
 };
 
 }  // namespace coppice::kernels::cuda

@@ -1,47 +1,60 @@
-// The logits of a step on their way to the decisions: one copy of all rows to pinned memory, then
-// served from there as every backend does (kernels/host_step_rows.h). Owned by CudaBackend.
-// Thread-compatible.
+// The rows of a step on their way to the decisions: shortlists that the device chose, and whole
+// rows, copied to pinned memory. All logits stay in device memory until the next step with rows, so
+// a row whose shortlist does not suffice can still be fetched. Of one rank.
 #pragma once
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/step_plan.h"
 #include "base/thread_team.h"
-#include "comm/communicator.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/cuda_lists.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/device_rows.h"
 #include "kernels/cuda/device_stream.h"
-#include "kernels/host_step_rows.h"
 
 namespace coppice::kernels::cuda {
 
-class CudaStepRows {
+class CudaStepRows final : public DeviceRows {
  public:
-  // *team and *communicator must outlive the rows. always_list: BackendOptions.
-  CudaStepRows(ThreadTeam* team, comm::Communicator* communicator, bool always_list)
-      : rows_(team, communicator, always_list) {}
+  // *team must outlive the rows. always_list: BackendOptions.
+  CudaStepRows(ThreadTeam* team, bool always_list) : team_(team), always_list_(always_list) {}
 
-  // Forgets the step before, whose copies have been made.
-  void Clear();
-  // Enqueues the copy. logits [needs, columns] in device memory, first_token and vocab as in
-  // Ops::Select. plan must live until Serve.
-  absl::Status Download(const StepPlan& plan, const Tensor& logits, int64_t first_token,
-                        int64_t vocab, DeviceStream* stream);
-  // Makes rows of what Download copied, once the copy has been made. Nothing without a Download.
-  absl::Status Serve();
+  void Clear() override;
+  absl::Status Select(const StepPlan& plan, const LogitRows& rows) override;
+  const CudaLists* lists() const override;
+  absl::Status Download(DeviceStream* stream) override;
+  absl::Status CheckFetch(absl::Span<const int32_t> needs) const override;
+  absl::Status Fetch(absl::Span<const int32_t> needs, DeviceStream* stream) override;
+  absl::Status Serve() override;
 
-  // HostStepRows says what these do.
-  absl::Status CheckFetch(absl::Span<const int32_t> needs) const { return rows_.CheckFetch(needs); }
-  absl::Status Fetch(absl::Span<const int32_t> needs) { return rows_.Fetch(needs); }
-  const StepRows* rows() const { return &rows_; }
+  absl::Span<const float> Whole(int need) const override;
+  const ListedRow* Listed(int need) const override;
 
  private:
-  HostStepRows rows_;
-  PinnedBuffer logits_;
+  // Enqueues copies of rows to *memory, side by side.
+  absl::Status CopyRows(absl::Span<const int32_t> needs, PinnedBuffer* memory,
+                        DeviceStream* stream);
+  void ServeLists(const StepPlan& plan);
+
+  ThreadTeam* const team_;
+  const bool always_list_;
+  LogitRows rows_;
+  ListPlan list_plan_;
+  CudaLists lists_;
+  PinnedBuffer whole_memory_;
+  std::vector<PinnedBuffer> fetched_memory_;  // one for each fetch of a step
+  size_t fetches_ = 0;
   // What Serve is to do.
   const StepPlan* plan_ = nullptr;
-  int64_t first_token_ = 0, vocab_ = 0;
+  std::vector<std::pair<int32_t, const float*>> copied_;  // needs whose rows are on their way
+  // Of the last step.
+  std::vector<const float*> whole_;  // [needs], null where listed
+  std::vector<ListedRow> listed_;    // [needs]
 };
 
 }  // namespace coppice::kernels::cuda

@@ -24,6 +24,7 @@ class Launcher {
   Launcher(const OpList& list, CublasMatMul* products, DeviceStream* stream)
       : step_(list.step),
         work_(list.work),
+        lists_(list.lists),
         products_(products),
         device_stream_(stream),
         stream_(stream->get()) {}
@@ -70,10 +71,20 @@ class Launcher {
   absl::Status operator()(const AllReduceOp& op) const {
     return op.collectives->AllReduceSum(op.values, op.count, device_stream_);
   }
+  absl::Status operator()(const SelectOp& op) const {
+    if (lists_.list_room == 0) return absl::OkStatus();
+    SumRows(lists_, op.rows, stream_);
+    COPPICE_RETURN_IF_ERROR(Launched("sums of logits"));
+    ListPieces(lists_, op.rows, stream_);
+    COPPICE_RETURN_IF_ERROR(Launched("shortlists of pieces"));
+    MergePieces(lists_, op.rows, stream_);
+    return Launched("merge of shortlists");
+  }
 
  private:
   const StepView& step_;
   const WorkView& work_;
+  const ListsView& lists_;
   CublasMatMul* const products_;
   DeviceStream* const device_stream_;
   const cudaStream_t stream_;
@@ -106,11 +117,15 @@ absl::Status FailureOfRanks(absl::Span<const DeviceOp> ops) {
 int64_t CountLaunches(const OpList& list) {
   const auto classes =
       kTileClasses - std::count(std::begin(list.work.blocks), std::end(list.work.blocks), 0);
+  const int64_t of_lists =
+      list.lists.list_room == 0 ? 0 : 2 + static_cast<int64_t>(list.lists.sum_room > 0);
   int64_t launches = 0;
   for (const DeviceOp& op : list.ops) {
     const auto* product = std::get_if<ProductOp>(&op);
     const auto* attention = std::get_if<AttentionOp>(&op);
-    if (product != nullptr) {
+    if (std::holds_alternative<SelectOp>(op)) {
+      launches += of_lists;
+    } else if (product != nullptr) {
       launches += product->bias == nullptr ? 1 : 2;
     } else {
       launches += attention != nullptr && attention->tiled ? classes : 1;

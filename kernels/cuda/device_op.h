@@ -14,6 +14,7 @@
 #include "kernels/cuda/device_collectives.h"
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/shortlists.h"
 
 namespace coppice::kernels::cuda {
 
@@ -69,14 +70,22 @@ struct AllReduceOp {
   bool operator==(const AllReduceOp&) const = default;
 };
 
+// The shortlists that the step asks for: nothing without room for one.
+struct SelectOp {
+  LogitRows rows;
+
+  bool operator==(const SelectOp&) const = default;
+};
+
 using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, ProductOp, RopeOp, AttentionOp,
-                              SwiGluOp, GatherOp, AllReduceOp>;
+                              SwiGluOp, GatherOp, AllReduceOp, SelectOp>;
 
 // Ops that are enqueued together, and what their launches are given of the step. Equal lists are
 // equal launches: a graph of one serves the other.
 struct OpList {
   StepView step;  // compared first: lists of other sizes are told apart here
   WorkView work;
+  ListsView lists;  // of a head
   std::vector<DeviceOp> ops;
 
   bool operator==(const OpList&) const = default;

@@ -17,6 +17,7 @@ constexpr size_t kLeastPartials = size_t{1} << 20, kLeastCounters = size_t{64} <
 struct Header {
   DeviceStep step;
   DeviceWork work;
+  DeviceLists lists;
 };
 
 // What follows from the plan row by row.
@@ -84,9 +85,10 @@ absl::Status GrowTo(size_t bytes, size_t least, DeviceBuffer* buffer, bool* grow
 }  // namespace
 
 absl::Status StepUpload::Upload(const StepPlan& plan, const StepShape& shape, const WorkShape* work,
-                                DeviceStream* stream) {
+                                const CudaLists* lists, DeviceStream* stream) {
   step_ = {};
   work_ = {};
+  lists_ = {};
   const RowFacts facts(plan);
   WorkList list;
   if (work != nullptr) {
@@ -100,11 +102,13 @@ absl::Status StepUpload::Upload(const StepPlan& plan, const StepShape& shape, co
     if (work != nullptr) placed.work = PlaceWork(list, layout);
     placed.work.partials = partials_.floats();
     placed.work.counters = static_cast<uint32_t*>(counters_.data());
+    if (lists != nullptr) placed.lists = lists->Place(layout);
     if (header != nullptr) *header = placed;
   }));
   const auto* header = static_cast<const Header*>(block_.device());
   step_ = {&header->step, shape.rows, shape.needs};
   work_.work = &header->work;
+  if (lists != nullptr) lists_ = lists->View(&header->lists);
   for (int c = 0; c < kTileClasses; ++c) {
     work_.blocks[c] = list.classes[c].items.empty() ? 0 : work->workers[c];
   }

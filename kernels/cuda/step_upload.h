@@ -1,10 +1,11 @@
-// A step in device memory: the arrays of its plan, padded, and the work list of its attention
-// (work_list.h), in one block and one copy. Also the memory that launches of attention share:
+// A step in device memory: the arrays of its plan, padded, the work list of its attention
+// (work_list.h) and the tasks of its shortlists, in one block and one copy. Also the memory that launches of attention share:
 // partial results and counters. Owned by CudaBackend. Thread-compatible.
 #pragma once
 
 #include "absl/status/status.h"
 #include "base/step_plan.h"
+#include "kernels/cuda/cuda_lists.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/launch.h"
@@ -16,15 +17,16 @@ namespace coppice::kernels::cuda {
 class StepUpload {
  public:
   // Enqueues the copy. shape: what rows and needs are padded to. work: of tiled attention, or
-  // nullptr. The plan itself may go when this returns; the step before the last must have run.
+  // nullptr. lists: what the device is to list, or nullptr. The plan itself may go when this returns; the step before the last must have run.
   // After an error the views are of no step.
   absl::Status Upload(const StepPlan& plan, const StepShape& shape, const WorkShape* work,
-                      DeviceStream* stream);
+                      const CudaLists* lists, DeviceStream* stream);
 
   // Of the last upload. What they point to lies in one place from step to step, as long as no step
   // is larger than those before.
   const StepView& step() const { return step_; }
   const WorkView& work() const { return work_; }
+  const ListsView& lists() const { return lists_; }
 
  private:
   // Room for partial results and counters.
@@ -34,6 +36,7 @@ class StepUpload {
   DeviceBuffer partials_, counters_;
   StepView step_;
   WorkView work_;
+  ListsView lists_;
 };
 
 }  // namespace coppice::kernels::cuda

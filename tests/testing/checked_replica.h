@@ -15,12 +15,18 @@ namespace coppice::test {
 
 class CheckedReplica {
  public:
-  CheckedReplica(const std::string& target_dir, const std::string& draft_dir) {
+  explicit CheckedReplica(const lab::LocalReplicaOptions& options)
+      : replica_(Value(lab::LocalReplica::Load(options))) {}
+  CheckedReplica(const std::string& target_dir, const std::string& draft_dir)
+      : CheckedReplica(OptionsOf(target_dir, draft_dir)) {}
+
+  static lab::LocalReplicaOptions OptionsOf(const std::string& target_dir,
+                                            const std::string& draft_dir) {
     lab::LocalReplicaOptions options;
     options.target_dir = target_dir;
     options.draft_dir = draft_dir;
     options.kv_bytes = 8 << 20;
-    replica_ = Value(lab::LocalReplica::Load(options));
+    return options;
   }
 
   struct Outcome {

@@ -28,6 +28,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
   model::ModelRunnerOptions model;
   model.kv_bytes = options.kv_bytes;
   model.threads = options.threads;
+  model.backend = options.backend;
   model.always_list = options.always_list;
   model.dir = options.target_dir;
   COPPICE_ASSIGN_OR_RETURN(replica->target_,

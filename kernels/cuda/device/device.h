@@ -134,6 +134,12 @@ struct Cost {
 template <class CostWhenRun>
 void Declare(const char*, CostWhenRun) {}
 
+// One rounding each: never joined into an fma.
+DEV_FUNCTION float AddRn(float a, float b) { return __fadd_rn(a, b); }
+DEV_FUNCTION float MulRn(float a, float b) { return __fmul_rn(a, b); }
+DEV_FUNCTION double AddRn(double a, double b) { return __dadd_rn(a, b); }
+DEV_FUNCTION double MulRn(double a, double b) { return __dmul_rn(a, b); }
+
 // Enqueues one launch. `shared` is dynamic shared memory in bytes. Errors: cudaGetLastError.
 template <class... Params, class... Args>
 void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,

@@ -131,9 +131,15 @@ inline unsigned Ballot(unsigned mask, bool vote, const char* file, int line) {
   return out;
 }
 
-// Every lane's value in turn, in lane order.
+// Every lane's value in turn, in lane order; join is of integers, so that another order gives the
+// same.
 template <class T, class Join>
 T Reduce(unsigned mask, T value, Join join, const char* file, int line) {
+  if (mask == kAllLanes) {
+    for (unsigned step = 16; step > 0; step /= 2)
+      value = join(value, Shuffle(WarpOp::kShuffleXor, mask, value, step, file, line));
+    return value;
+  }
   T all = T{};
   bool first = true;
   for (unsigned lane = 0; lane < 32; ++lane) {
@@ -223,6 +229,16 @@ inline unsigned __float_as_uint(float x) {
 }
 inline float __uint_as_float(unsigned bits) {
   float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+inline long long __double_as_longlong(double x) {
+  long long bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+inline double __longlong_as_double(long long bits) {
+  double x;
   std::memcpy(&x, &bits, sizeof x);
   return x;
 }
@@ -325,6 +341,12 @@ inline float Exp2(float x) { return std::exp2(x); }
 
 using simt::Cost;
 using simt::Declare;
+
+// Compiled without contraction, or for processors without fma.
+inline float AddRn(float a, float b) { return a + b; }
+inline float MulRn(float a, float b) { return a * b; }
+inline double AddRn(double a, double b) { return a + b; }
+inline double MulRn(double a, double b) { return a * b; }
 
 template <class... Params, class... Args>
 void Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,

@@ -18,6 +18,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 KERNELS = ROOT / "kernels/cuda"
 
 
+# What to compile for a header.
+UNITS = {"list_select.h": ("shortlists.cu",), "gumbel_noise.h": ("shortlists.cu",)}
+
+
 @dataclasses.dataclass
 class Mutant:
     name: str
@@ -26,7 +30,7 @@ class Mutant:
     new: str
     tests: str  # the filter of GoogleTest
     thread_sanitizer: bool = False
-    units: tuple = ()  # what to compile when the file is a header
+    units: tuple = ()  # what to compile when the file is a header that UNITS does not have
     program: str = "cuda_kernels_test"  # other ones: for host code, linked as the build links them, no thread sanitizer
     overlap: bool = False  # every launch counts as one that overlaps
 
@@ -34,6 +38,8 @@ class Mutant:
 ATTENTION = "CudaAttention.*"
 TILES = "CudaAttentionTiles.EveryGroup:CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
 GRAPHS = "*BackendGraphTest.*/F32:-*SizeOfBucket*"
+LISTS = "CudaShortlists.*-CudaShortlists.*BigVocabulary"
+LISTS_SMALL = "CudaShortlists.SmallMixedLists"
 TILES_SMALL = "CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
 WIDE = "CudaAttentionTiles.WideHeads"
 MUTANTS = (
@@ -57,6 +63,8 @@ MUTANTS = (
           ("attention", "AttendRows(const DeviceStep* step, AttentionArgs args, DevicePool pool) {", "CudaAttention.MixedTypes"),
           ("attention_tiles", "                int tile_class) {", "CudaAttentionTiles.WideHeads"),
           ("commit", "CopySlots(const DeviceStep* step, DevicePool pool) {", "CudaCommit.*"),
+          ("row_sums", "SumChunks(const DeviceLists* lists, LogitRows rows) {", "CudaShortlists.*"),
+          ("shortlists", "ListEachPiece(const DeviceLists* lists, LogitRows rows) {", "CudaShortlists.*"),
           ("embed", "CopyRows(const DeviceStep* step, EmbedArgs args) {", "CudaEmbed.*"),
           ("gather", "MoveRows(const DeviceStep* step, W* values, int64_t row_words) {", "CudaGather.*"),
           ("norm", "AddNormRows(AddNormArgs args) {", "CudaNorm.*"),
@@ -212,12 +220,85 @@ MUTANTS = (
     Mutant("graphs: one is replayed after its block has moved", "graph_cache.cc", "if (entry->list != list) continue;",
            "if (entry->list.ops != list.ops || entry->list.step.rows != list.step.rows) continue;", GRAPHS,
            program="cuda_backend_test"),
+    Mutant("graphs: one is replayed for more lists than its grids have room for", "graph_cache.cc",
+           "if (entry->list != list) continue;",
+           "if (entry->list.step != list.step || entry->list.work != list.work || entry->list.ops != list.ops) continue;", GRAPHS,
+           program="cuda_backend_test"),
     Mutant("padding: rows write to a slot of a request", "step_upload.cc", "layout->Add(plan.slot, rows)",
            "layout->Add(plan.slot, rows, kBlockSize)", GRAPHS, program="cuda_backend_test"),
     Mutant("padding: the head is of as many rows as there are", "cuda_ops.cc", "rows_ = shape_.needs;",
            "rows_ = static_cast<int64_t>(plan_->needs.size());", "*StepCostTest.Graphs*", program="cuda_device_test"),
     Mutant("upload: the block of a queued copy is written", "upload_block.h", "next_ = 1 - next_;", "next_ = 0;",
            "StepUploadTest.*", program="cuda_device_test", units=("step_upload.cc", "upload_block.cc")),
+    # Shortlists. A wrong choice among equal keys, or by one, is found against sorted rows.
+    Mutant("lists: of equal logits the higher id wins", "list_select.h", "keys[j] == key && indices[j] < index",
+           "keys[j] == key && indices[j] > index", LISTS),
+    Mutant("lists: at the cut, of equal keys the highest ids", "list_select.h", "(other == key && index < end)",
+           "(other == key && index >= end)", LISTS),
+    Mutant("lists: one tie too few", "list_select.h", "cut.end = end + 1;", "cut.end = end;", LISTS),
+    Mutant("lists: one token too few", "list_select.h", "if (rank >= want) continue;", "if (rank >= want - 1) continue;", LISTS),
+    Mutant("lists: the threads' maxima are taken for all keys", "list_select.h", "if (taken <= room) return cut;", "return cut;",
+           LISTS),
+    Mutant("lists: the search ends at the first count that suffices", "list_select.h", "if (n == want) break;",
+           "if (n >= want) break;", LISTS),
+    Mutant("lists: -0 is less than 0", "list_select.h", "if (bits == 0x80000000u) return 0x80000000u;", "", LISTS),
+    Mutant("lists: -inf is a key", "list_select.h", "if (!(value > __uint_as_float(0xff800000u))) return 0;",
+           "if (!(value >= __uint_as_float(0xff800000u))) return 0;", LISTS),
+    Mutant("lists: NaN is a key", "list_select.h", "if (!(value > __uint_as_float(0xff800000u))) return 0;",
+           "if (value == __uint_as_float(0xff800000u)) return 0;", LISTS),
+    Mutant("lists: the best key of the list bounds what is left out", "list_select.h", "lowest = min(lowest, key);",
+           "lowest = lowest == 0xffffffffu ? key : max(lowest, key);", LISTS),
+    Mutant("lists: threads are counted from the first warp alone", "list_select.h",
+           "before += static_cast<int>(warps[w]);", "before += 0 * static_cast<int>(warps[w]);", LISTS),
+    Mutant("lists: tokens with a bias are listed", "shortlists.cu", "if ((biased[index / 32] >> index % 32 & 1) != 0) continue;",
+           "", LISTS),
+    Mutant("lists: the last token of a piece is left out", "shortlists.cu", "column >= rows.columns) continue;",
+           "column >= rows.columns || index == kPieceTokens - 1) continue;", LISTS),
+    Mutant("lists: tokens are counted from the shard", "shortlists.cu", "out[place] = {key, static_cast<int32_t>(first + index)};",
+           "out[place] = {key, static_cast<int32_t>(first + index - rows.first_token)};", LISTS),
+    Mutant("lists: the last piece is not merged", "shortlists.cu", "pieces * list.want};", "max(1, pieces - 1) * list.want};",
+           LISTS),
+    Mutant("lists: entries that a piece lacks stay as they were", "shortlists.cu", "    out[i] = {0, 0};", "", LISTS),
+    Mutant("lists: the bad token of the first piece alone", "shortlists.cu", "bad = min(bad, bad_tokens[p]);", "bad += 0;", LISTS),
+    Mutant("lists: +inf is no bad logit", "shortlists.cu", "if (!(logit < __uint_as_float(0x7f800000u)))",
+           "if (!(logit <= __uint_as_float(0x7f800000u)))", LISTS),
+    Mutant("lists: no barrier before counts are read", "list_select.h", "= value;\n    __syncthreads();\n    turn_", "= value;\n    turn_",
+           LISTS_SMALL, thread_sanitizer=True),
+    Mutant("lists: counts are overwritten while they are read", "list_select.h", "turn_ = 1 - turn_;", "", LISTS_SMALL,
+           thread_sanitizer=True),
+    Mutant("lists: no barrier before what was chosen is read", "list_select.h", "  });\n  __syncthreads();\n  uint32_t lowest",
+           "  });\n  uint32_t lowest", LISTS_SMALL, thread_sanitizer=True),
+    Mutant("lists: no barrier after the marks of biases", "shortlists.cu", "    marks[word] = bits;\n  }\n  __syncthreads();",
+           "    marks[word] = bits;\n  }", LISTS_SMALL, thread_sanitizer=True),
+    # Noise.
+    Mutant("noise: the tokens of a pair change places", "shortlists.cu", "odd == 0 ? noise.even : noise.odd",
+           "odd == 0 ? noise.odd : noise.even", LISTS),
+    Mutant("noise: nine rounds", "gumbel_noise.h", "round < 10; ++round", "round < 9; ++round", LISTS + ":GumbelNoise.*"),
+    Mutant("noise: the words of the hash change places", "gumbel_noise.h",
+           "{{token >> 1, static_cast<uint32_t>(path_hash),\n                 static_cast<uint32_t>(path_hash >> 32),",
+           "{{token >> 1, static_cast<uint32_t>(path_hash >> 32),\n                 static_cast<uint32_t>(path_hash),", LISTS),
+    Mutant("noise: the slot is left out", "gumbel_noise.h", "kTokenDomain << 24 | slot", "kTokenDomain << 24 | 0 * slot", LISTS),
+    Mutant("noise: multiplied by the temperature", "shortlists.cu", "dev::MulRn(logit, list.inverse_temperature)",
+           "dev::MulRn(logit, 1.0f / list.inverse_temperature)", LISTS),
+    # Sums.
+    Mutant("sums: no barrier between tiles", "row_sums.cu",
+           "sum = AddRn(sum, added[i]);\n    }\n    __syncthreads();", "sum = AddRn(sum, added[i]);\n    }",
+           "CudaRowSums.SmallRows", thread_sanitizer=True),
+    Mutant("sums: no barrier of the warp before the accumulators are joined", "row_sums.cu", "  __syncwarp();\n", "",
+           "CudaRowSums.SmallRows", thread_sanitizer=True),
+    Mutant("sums: no barrier before the maxima of the warps", "row_sums.cu",
+           "= key;\n  __syncthreads();\n  for (int w = 0;", "= key;\n  for (int w = 0;", "CudaRowSums.SmallRows",
+           thread_sanitizer=True),
+    Mutant("sums: the last tile is not added", "row_sums.cu", "tile < count + kTile; tile += kTile", "tile < count; tile += kTile",
+           "CudaRowSums.*"),
+    Mutant("sums: the tile that is being computed is added", "row_sums.cu", "terms + (1 - turn) * kTile", "terms + turn * kTile",
+           "CudaRowSums.*"),
+    Mutant("sums: a second bias of a token counts alone", "row_sums.cu", "x = AddRn(x, bias[i].bias);",
+           "x = AddRn(static_cast<double>(Logit(token)), bias[i].bias);", "CudaRowSums.*"),
+    Mutant("sums: biased tokens do not count for the maximum", "row_sums.cu", "key = fmax(key, chunk.Key(token));", "",
+           "CudaRowSums.*"),
+    Mutant("sums: another rank's chunk is summed", "row_sums.cu", "if (held) max = LargestKey(chunk);",
+           "if (chunk.begin >= rows.first_token) max = LargestKey(chunk);", "CudaRowSums.*"),
 )
 
 
@@ -265,7 +346,7 @@ def survives(mutant, build):
         plant(mutant, folder)
         sanitize = ["-fsanitize=thread", "-g1"] if mutant.thread_sanitizer else []
         objects = []
-        for unit in mutant.units or (mutant.file,):
+        for unit in mutant.units or UNITS.get(mutant.file, (mutant.file,)):
             source = folder / "kernels/cuda" / unit
             if not source.exists():
                 source = KERNELS / unit

@@ -86,6 +86,34 @@ TEST_P(StepCostTest, StepsBeyondTheLastBucketHaveNoGraphOfTheBody) {
   EXPECT_EQ(cost.copies_up, 1);
 }
 
+// Three launches more, in the graph of the head; their tasks come with the plan.
+TEST_P(StepCostTest, ShortlistsAreOfTheSameCopyUpAndTheSameGraph) {
+  SmallDecoder graphs(TestBackend::Make("cuda", /*always_list=*/true), GetParam());
+  const auto listed = [](int rows, int needs) {
+    StepPlan plan = PrefillPlan(rows, needs);
+    for (RowNeed& need : plan.needs) {
+      need.form = RowNeed::Form::kTop;
+      need.count = 5;
+      need.sums = true;
+    }
+    return plan;
+  };
+  const fake::WorkCounts first = CostOfRun(1, &graphs, listed(11, 3));
+  EXPECT_EQ(first.launches, 26 + 3);
+  EXPECT_EQ(first.copies_up, 1);
+  EXPECT_EQ(first.copies_down, 1);
+  EXPECT_LT(first.bytes_down, SmallDecoder::kVocab * sizeof(float));
+  EXPECT_EQ(CostOfRun(1, &graphs, listed(11, 3)).recorded, 26 + 3);
+  // Other numbers of lists that the same grids have room for: those of needs beyond are none.
+  const fake::WorkCounts alike = CostOfRun(1, &graphs, listed(15, 4));
+  EXPECT_EQ(alike.recorded + alike.launches, 0);
+  EXPECT_EQ(alike.graph_launches, 2);
+  EXPECT_EQ(alike.copies_up, 1);
+  EXPECT_EQ(alike.copies_down, 1);
+  // The same needs without lists are another head.
+  EXPECT_EQ(CostOfRun(1, &graphs, PrefillPlan(15, 4)).launches, 2);
+}
+
 TEST_P(StepCostTest, CommitsAloneAreOneLaunch) {
   SmallDecoder graphs(TestBackend::Make("cuda"), GetParam());
   StepPlan plan;
@@ -148,19 +176,20 @@ TEST(StepUploadTest, AQueuedCopyKeepsItsPlan) {
   StepPlan plan = PlanOfRows(1);
   for (const int i : {0, 1}) {
     plan.token = {100 + i};
-    ASSERT_TRUE(upload.Upload(plan, {1, 0}, nullptr, &stream).ok());
+    ASSERT_TRUE(upload.Upload(plan, {1, 0}, nullptr, nullptr, &stream).ok());
     ASSERT_TRUE(
         stream
             .CopyToHost(header.data() + i * sizeof step, upload.step().step, sizeof step, "a test")
             .ok());
     // The arrays lie behind the header, token first.
-    ASSERT_TRUE(
-        stream
-            .CopyToHost(tokens.data() + i * sizeof(TokenId),
-                        reinterpret_cast<const uint8_t*>(upload.step().step) +
-                            (sizeof(cuda::DeviceStep) + sizeof(cuda::DeviceWork) + 15) / 16 * 16,
-                        sizeof(TokenId), "a test")
-            .ok());
+    ASSERT_TRUE(stream
+                    .CopyToHost(tokens.data() + i * sizeof(TokenId),
+                                reinterpret_cast<const uint8_t*>(upload.step().step) +
+                                    (sizeof(cuda::DeviceStep) + sizeof(cuda::DeviceWork) +
+                                     sizeof(cuda::DeviceLists) + 15) /
+                                        16 * 16,
+                                sizeof(TokenId), "a test")
+                    .ok());
   }
   ASSERT_TRUE(stream.Synchronize("a test").ok());
   for (const int i : {0, 1}) {
@@ -186,7 +215,7 @@ TEST(StepUploadTest, PadsRowsWithWhatNobodySees) {
   plan.segments = {{0, 3, 5}};
   plan.table = {1};
   plan.table_begin = {0, 1};
-  ASSERT_TRUE(upload.Upload(plan, cuda::PaddedShape(3, 0), nullptr, &stream).ok());
+  ASSERT_TRUE(upload.Upload(plan, cuda::PaddedShape(3, 0), nullptr, nullptr, &stream).ok());
   ASSERT_TRUE(stream.Synchronize("a test").ok());
   const cuda::DeviceStep& step = *upload.step().step;  // the test may read the simulated device
   EXPECT_EQ(upload.step().rows, 4);

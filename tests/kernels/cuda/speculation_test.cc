@@ -1,0 +1,108 @@
+// Speculative decoding of whole sequences over the simulated device: rows that came as shortlists
+// decide as whole rows do, bit for bit, with drafts and without.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "decoding/method.h"
+#include "tests/testing/checked_replica.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_llama.h"
+
+namespace coppice::kernels {
+namespace {
+
+constexpr int kVocab = 300;
+
+struct Shape {
+  std::string name, method;
+  decoding::DecodingKind kind;
+  int width;
+  decoding::WarpParams warp;
+};
+
+decoding::WarpParams Warp(double temperature, int top_k = 0, double top_p = 0) {
+  decoding::WarpParams warp;
+  warp.temperature = temperature;
+  warp.top_k = top_k;
+  warp.top_p = top_p;
+  return warp;
+}
+
+class SpeculationTest : public testing::TestWithParam<Shape> {
+ protected:
+  SpeculationTest() {
+    Write(target_.path(), 1, 2);
+    Write(draft_.path(), 2, 1);
+  }
+  static void Write(const std::string& dir, uint64_t seed, int layers) {
+    test::TinyLlamaOptions options;
+    options.vocab = kVocab;
+    options.layers = layers;
+    options.seed = seed;
+    test::WriteTinyLlama(test::MakeTinyLlama(options), dir);
+  }
+  test::CheckedReplica Load(const std::string& draft, bool always_list) const {
+    lab::LocalReplicaOptions options = test::CheckedReplica::OptionsOf(target_.path(), draft);
+    options.backend = "cuda";
+    options.kv_bytes = 1 << 20;
+    options.always_list = always_list;
+    return test::CheckedReplica(options);
+  }
+  static decoding::DecodingParams Params(uint64_t seed) {
+    decoding::DecodingParams params;
+    params.kind = GetParam().kind;
+    params.method = decoding::FindMethod(GetParam().method);
+    params.beam_width = params.num_hypotheses = GetParam().width;
+    params.warp = GetParam().warp;
+    params.max_tokens = 10;
+    params.min_tokens = 4;  // until then the stop token has a bias
+    params.stop_ids = {2, 40};
+    params.seed = seed;
+    return params;
+  }
+  static void ExpectSame(const std::vector<decoding::Hypothesis>& a,
+                         const std::vector<decoding::Hypothesis>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i].tokens, b[i].tokens);
+      EXPECT_EQ(a[i].joint_log_probability, b[i].joint_log_probability);
+      EXPECT_EQ(a[i].finished, b[i].finished);
+    }
+  }
+  test::TempDir target_, draft_;
+};
+
+TEST_P(SpeculationTest, ShortlistsAndDraftsChangeNothing) {
+  test::CheckedReplica whole = Load(draft_.path(), /*always_list=*/false);
+  test::CheckedReplica listing = Load(draft_.path(), /*always_list=*/true);
+  test::CheckedReplica same_draft = Load(target_.path(), /*always_list=*/true);
+  int passes_plain = 0, passes_same = 0;
+  for (uint64_t seed = 0; seed < 2; ++seed) {
+    const std::vector<TokenId> prompt = {5, 6, static_cast<TokenId>(7 + seed)};
+    const auto plain = whole.Decode(prompt, Params(seed), 0, 0);
+    ExpectSame(listing.Decode(prompt, Params(seed), 0, 0).hypotheses, plain.hypotheses);
+    ExpectSame(whole.Decode(prompt, Params(seed), 6, 3).hypotheses, plain.hypotheses);
+    ExpectSame(listing.Decode(prompt, Params(seed), 6, 3).hypotheses, plain.hypotheses);
+    const auto same = same_draft.Decode(prompt, Params(seed), 2 * GetParam().width, 4);
+    ExpectSame(same.hypotheses, plain.hypotheses);
+    passes_plain += plain.passes;
+    passes_same += same.passes;
+  }
+  EXPECT_LT(passes_same, passes_plain) << "a draft equal to the target must save passes";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, SpeculationTest,
+    testing::Values(
+        Shape{"Draws", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, Warp(0.9)},
+        Shape{"TopK", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 2, Warp(1, 20)},
+        Shape{"TopP", "pf_gumbel", decoding::DecodingKind::kMultinomial, 1, Warp(0.7, 12, 0.9)},
+        Shape{"BeamSearch", "certified", decoding::DecodingKind::kBeamSearch, 4, Warp(1)},
+        Shape{"WithoutReplacement", "hg_wor",
+              decoding::DecodingKind::kBeamSamplingWithoutReplacement, 3, Warp(1)}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace coppice::kernels
