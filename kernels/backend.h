@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -150,6 +151,13 @@ class StepRows {
   virtual const ListedRow* Listed(int need) const = 0;
 };
 
+// What the matrix products of a pass take, as measured. Fewer rows take as long, down to the next
+// smaller entry of a list.
+struct RowCost {
+  int64_t rows = 0;
+  double seconds = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -171,6 +179,14 @@ class Backend {
   virtual absl::StatusOr<Tensor> Allocate(int64_t rows, int64_t columns, DType dtype) = 0;
   virtual DType activation_dtype() const = 0;  // of the tensors between ops; the residual is f32
 
+  // Once, before the first step, when the pass has its weights and tensors: measures what makes steps
+  // fast. Overwrites the tensors. moves_on is called now and then; it may be empty.
+  virtual absl::Status Prepare(Pass* /*pass*/, const std::function<void()>& /*moves_on*/) {
+    return absl::OkStatus();
+  }
+  // What Prepare has measured, by rows, ascending; empty when it measured nothing.
+  virtual std::vector<RowCost> RowCosts() const { return {}; }
+
   // Starts a step. The plan must have passed CheckPlan (model/plan_check.h). The plan, the pass and
   // what the pass refers to must live until Wait. A plan with `fetch` runs no pass: it makes the
   // named rows of the previous step whole. An error means that this rank cannot start the step.
@@ -187,6 +203,9 @@ struct BackendOptions {
   ThreadTeam* threads = nullptr;               // host threads; the CPU backend computes on them
   comm::Communicator* communicator = nullptr;  // of this rank's replica
   bool always_list = false;  // for tests: give shortlists even where whole rows cost nothing
+  // Folder that keeps what Prepare measures; "auto": $XDG_CACHE_HOME/coppice or
+  // $HOME/.cache/coppice. "": Prepare measures nothing. The CPU backend has nothing to measure.
+  std::string tuning_cache;
 };
 // Threads and communicator must outlive the backend. Unimplemented: this build does not have the
 // backend that it names.

@@ -46,8 +46,9 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(const ModelRunner
 absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   const SteadyClock clock;
   const double begin_s = clock.NowSeconds();
-  COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend({options_.backend, &threads_,
-                                                           communicator, options_.always_list}));
+  COPPICE_ASSIGN_OR_RETURN(backend_,
+                           kernels::MakeBackend({options_.backend, &threads_, communicator,
+                                                 options_.always_list, options_.tuning_cache}));
   LoadOptions load;
   load.dir = options_.dir;
   load.dtype = options_.dtype;
@@ -74,6 +75,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
       BlockManagerOptions{.num_blocks = blocks, .scratch_blocks = options_.scratch_blocks});
   COPPICE_ASSIGN_OR_RETURN(decoder_, Decoder::Create(std::move(parts), backend_.get(), pool_.get(),
                                                      communicator->size()));
+  COPPICE_RETURN_IF_ERROR(backend_->Prepare(decoder_.get(), options_.on_progress));
   COPPICE_RETURN_IF_ERROR(communicator->Barrier());
   spdlog::info("{} ready in {:.2f} s: {:.1f} MB of weights ({}), {} KV blocks of {} KB, {}",
                options_.dir, clock.NowSeconds() - begin_s, decoder_->parts().weights.bytes / 1e6,

@@ -47,7 +47,9 @@ struct ModelRunnerOptions {
   int max_rows = 512;
   int scratch_blocks = 4;             // BlockManagerOptions
   bool always_list = false;           // BackendOptions
-  std::function<void()> on_progress;  // called while weights are read; may be empty
+  std::string tuning_cache;           // BackendOptions
+  std::function<void()> on_progress;  // called while weights are read and products are tuned; may
+                                      // be empty
 };
 
 // Takes the leader's plans before the leader runs them itself.
@@ -74,6 +76,8 @@ class ModelRunner {
   int max_rows() const { return decoder_->parts().max_rows; }
   std::string backend_description() const { return backend_->description(); }
   bool batch_invariant() const { return backend_->batch_invariant(); }
+  // What is known of the time of a step before any has run; may be empty.
+  std::vector<kernels::RowCost> row_costs() const { return backend_->RowCosts(); }
 
   // Used on rank 0 only: the other ranks follow its plans.
   BlockManager* blocks() { return blocks_.get(); }

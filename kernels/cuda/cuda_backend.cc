@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_backend.h"
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,12 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "kernels/cuda/cublas_matmul.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_step_rows.h"
 #include "kernels/cuda/cuda_weights.h"
 #include "kernels/cuda/device_check.h"
+#include "kernels/cuda/matrix_products.h"
 #include "kernels/cuda/plan_upload.h"
+#include "kernels/cuda/product_tuner.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -38,6 +40,7 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(const BackendOptions& options, DeviceParts parts)
       : communicator_(options.communicator),
+        tuning_cache_(options.tuning_cache),
         parts_(std::move(parts)),
         loader_(options.threads, &parts_.stream),
         step_rows_(options.threads, options.communicator, options.always_list) {}
@@ -64,6 +67,8 @@ class CudaBackend final : public Backend {
   absl::StatusOr<Tensor> Allocate(int64_t rows, int64_t columns, DType dtype) override;
   DType activation_dtype() const override { return matrix_dtype_.value_or(DType::kF32); }
 
+  absl::Status Prepare(Pass* pass, const std::function<void()>& moves_on) override;
+  std::vector<RowCost> RowCosts() const override { return row_costs_; }
   absl::Status Submit(const StepPlan& plan, Pass* pass) override;
   bool HeadReached() override;
   absl::StatusOr<const StepRows*> Wait() override;
@@ -73,11 +78,13 @@ class CudaBackend final : public Backend {
   absl::Status Finish();
 
   comm::Communicator* const communicator_;
+  const std::string tuning_cache_;
   DeviceParts parts_;
   DeviceLoader loader_;
   PlanUpload upload_;
-  std::unique_ptr<CublasMatMul> products_;
+  std::unique_ptr<MatrixProducts> products_;
   CudaStepRows step_rows_;
+  std::vector<RowCost> row_costs_;
   std::unique_ptr<CudaOps> ops_;
   std::vector<DeviceBuffer> tensors_;
   std::optional<DType> matrix_dtype_;  // of all matrices, once there is one
@@ -90,7 +97,7 @@ class CudaBackend final : public Backend {
 };
 
 absl::Status CudaBackend::Init() {
-  COPPICE_ASSIGN_OR_RETURN(products_, CublasMatMul::Create(&parts_.stream));
+  COPPICE_ASSIGN_OR_RETURN(products_, MatrixProducts::Create(&parts_.stream));
   ops_ = std::make_unique<CudaOps>(parts_.facts, &parts_.stream, products_.get(), &step_rows_);
   return absl::OkStatus();
 }
@@ -122,6 +129,13 @@ absl::StatusOr<Tensor> CudaBackend::Allocate(int64_t rows, int64_t columns, DTyp
       DeviceBuffer::Allocate(static_cast<size_t>(rows) * columns * DTypeSize(dtype), what));
   tensors_.push_back(std::move(buffer));
   return Tensor{tensors_.back().data(), dtype, rows, columns};
+}
+
+absl::Status CudaBackend::Prepare(Pass* pass, const std::function<void()>& moves_on) {
+  if (tuning_cache_.empty()) return absl::OkStatus();
+  COPPICE_ASSIGN_OR_RETURN(row_costs_, TuneProducts({ListProducts(pass), tuning_cache_, moves_on},
+                                                    parts_.facts, &parts_.stream, products_.get()));
+  return absl::OkStatus();
 }
 
 absl::Status CudaBackend::Submit(const StepPlan& plan, Pass* pass) {

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "kernels/cuda/cuda_weights.h"
 #include "kernels/cuda/device_error.h"
+#include "kernels/cuda/pass_products.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -92,16 +93,11 @@ void CudaOps::AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon
 
 void CudaOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
   if (!status_.ok()) return;
-  const auto& matrix = static_cast<const CudaWeight&>(w);
   CheckRows(x, w.columns);
   CheckRows(y, w.rows);
   COPPICE_CHECK_MSG(x.dtype == w.dtype,
                     absl::StrCat("x is ", DTypeName(x.dtype), ", the weight ", DTypeName(w.dtype)));
-  status_ = products_->Enqueue({matrix.values.data(), x.data, y.data, w.dtype, y.dtype, rows_,
-                                w.columns, w.rows, accumulate});
-  if (!status_.ok() || matrix.bias.size() == 0) return;
-  AddBias(y.data, y.dtype, matrix.bias.floats(), rows_, w.rows, stream_->get());
-  Launched("bias");
+  status_ = products_->Enqueue(ArgsOf({&w, x, y, accumulate}, rows_));
 }
 
 void CudaOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) {

@@ -10,11 +10,11 @@
 #include "absl/types/span.h"
 #include "base/step_plan.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/cublas_matmul.h"
 #include "kernels/cuda/cuda_step_rows.h"
 #include "kernels/cuda/device_check.h"
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/matrix_products.h"
 #include "kernels/cuda/work_upload.h"
 
 namespace coppice::kernels::cuda {
@@ -22,7 +22,7 @@ namespace coppice::kernels::cuda {
 class CudaOps final : public Ops {
  public:
   // All must outlive the ops.
-  CudaOps(const DeviceFacts& device, DeviceStream* stream, CublasMatMul* products,
+  CudaOps(const DeviceFacts& device, DeviceStream* stream, MatrixProducts* products,
           CudaStepRows* step_rows)
       : device_(device), stream_(stream), products_(products), step_rows_(step_rows) {}
 
@@ -57,7 +57,7 @@ class CudaOps final : public Ops {
 
   const DeviceFacts device_;
   DeviceStream* const stream_;
-  CublasMatMul* const products_;
+  MatrixProducts* const products_;
   CudaStepRows* const step_rows_;
   const StepPlan* plan_ = nullptr;
   DeviceStep step_;

@@ -53,7 +53,8 @@ absl::StatusOr<DeviceFacts> UseDevice() {
   COPPICE_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(0), "cudaSetDevice", kWhat));
   const size_t gib = (device.totalGlobalMem + (size_t{1} << 29)) >> 30;
   return DeviceFacts{absl::StrCat(device.name, ", ", gib, " GiB"), device.multiProcessorCount,
-                     static_cast<int64_t>(device.sharedMemPerMultiprocessor)};
+                     static_cast<int64_t>(device.sharedMemPerMultiprocessor), device.name,
+                     static_cast<size_t>(device.l2CacheSize)};
 }
 
 }  // namespace coppice::kernels::cuda

@@ -12,16 +12,23 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/fake/fake_device.h"
 
 // The runtime's own names for what its handles point to.
 struct CUstream_st {
-  std::deque<std::function<cudaError_t()>> work;
+  struct Work {
+    std::function<cudaError_t()> run;
+    double us = 0;
+  };
+  std::deque<Work> work;
   uint64_t queued = 0, done = 0;
+  std::vector<double> us_after = {0};  // the clock when so many pieces are done
 };
 struct CUevent_st {
+  bool timed = false;
   CUstream_st* stream = nullptr;  // nullptr: never recorded
   uint64_t mark = 0;              // reached when so much of the stream's work is done
 };
@@ -38,6 +45,7 @@ class DeviceState {
   DeviceSettings settings;
   LiveCounts live;
   int64_t calls = 0;
+  std::map<std::string, int64_t> calls_of;  // by name
   cudaError_t last_error = cudaSuccess;
   cudaError_t lasting_error = cudaSuccess;  // of failed work: the device is lost
   std::vector<std::string> violations;
@@ -58,7 +66,10 @@ class DeviceState {
   void AddStream(CUstream_st* stream);
   bool IsStream(const CUstream_st* stream) const;
   void RemoveStream(CUstream_st* stream);
-  void Queue(CUstream_st* stream, std::function<cudaError_t()> work);
+  void Queue(CUstream_st* stream, std::function<cudaError_t()> work) {
+    Queue(stream, std::move(work), settings.work_us);
+  }
+  void Queue(CUstream_st* stream, std::function<cudaError_t()> work, double us);
   // At most so many pieces.
   void RunSome(CUstream_st* stream, uint64_t pieces);
   void Drain(CUstream_st* stream) { RunSome(stream, UINT64_MAX); }

@@ -127,7 +127,7 @@ TEST_F(FailureTest, EveryCallInTurn) {
   for (const char* purpose :
        {"a weight of ", "a gain of ", "the bias of ", "a KV pool of ", "a rotary table of ",
         "a tensor BF16 [16, ", "the workspace of cuBLASLt", "the plan of a step",
-        "the work list of attention", "a product of 5 rows by ", "embedding: ",
+        "the work list of attention", "a product of 8 rows by ", "embedding: ",
         "attention of layer 0", "commit of KV", "the logits of a step", "the end of a step"})
     EXPECT_THAT(messages, HasSubstr(purpose));
 }
@@ -176,12 +176,6 @@ TEST_F(FailureTest, MemoryThatIsNotThereIsNamedWithWhatIs) {
   EXPECT_THAT(std::string(status.message()),
               testing::ContainsRegex("has 1[0-9] MiB free of 48 MiB"));
   EXPECT_EQ(fake::CountLive().total(), 0);
-}
-
-// An algorithm that the library does not take for a smaller row count is chosen anew.
-TEST_F(FailureTest, AlgorithmsOfOneSizeServeToo) {
-  fake::Configure({.algorithms_fit_one_size = true});
-  EXPECT_TRUE(LoadAndRun().ok());
 }
 
 }  // namespace
