@@ -16,8 +16,14 @@ constexpr double kPriorTrials = 10;
 constexpr double kWorthExploring = 0.75;
 constexpr double kMessageShare = 0.3;  // share of messages in the wait for a draft of one level
 
-// Buckets of rows of a pass, fine where it matters: 1, 2, 3, ... 8, then steps of a quarter.
-int Bucket(int rows) {
+// Buckets of rows of a pass: the sizes of `products`, those that passes are padded to. Without them
+// fine where it matters: 1, 2, 3, ... 8, then steps of a quarter.
+int Bucket(const std::vector<kernels::RowCost>& products, int rows) {
+  if (!products.empty()) {
+    const auto size = std::lower_bound(products.begin(), products.end(), rows,
+                                       [](const kernels::RowCost& p, int r) { return p.rows < r; });
+    return static_cast<int>(size == products.end() ? products.back().rows : size->rows);
+  }
   if (rows <= 8) return std::max(1, rows);
   const int step = 1 << std::max(0, static_cast<int>(std::log2(rows)) - 2);
   return rows / step * step;
@@ -84,9 +90,34 @@ std::vector<ForestSizer::Measured> ForestSizer::List(const DriftingCost& cost) {
   return list;
 }
 
+// The products of a pass. More rows than are known: in proportion to the rows.
+double ForestSizer::Costs::Products(int rows) const {
+  const int bucket = Bucket(products, rows);
+  for (const kernels::RowCost& known : products) {
+    if (known.rows == bucket) return known.seconds * std::max(1.0, double(rows) / bucket);
+  }
+  return 0;
+}
+
+// With the rows of a pass its products grow, and hardly what else it does. So a size that was not
+// measured differs by its products from the measured one that is nearest to it.
+double ForestSizer::Costs::KnownPass(int rows) const {
+  const double expected = Products(rows);
+  if (pass.empty()) return expected;
+  const int bucket = Bucket(products, rows);
+  const auto distance = [&](const Measured& m) {
+    return std::pair(std::abs(Products(m.size) - Products(bucket)), std::abs(m.size - bucket));
+  };
+  const Measured& nearest = *std::min_element(
+      pass.begin(), pass.end(),
+      [&](const Measured& a, const Measured& b) { return distance(a) < distance(b); });
+  return std::max(expected, nearest.least + expected - Products(nearest.size));
+}
+
 double ForestSizer::Costs::Pass(int rows) const {
+  if (!products.empty()) return KnownPass(rows);
   if (pass.empty()) return 0;
-  const int bucket = Bucket(rows);
+  const int bucket = Bucket(products, rows);
   const auto from = std::lower_bound(pass.begin(), pass.end(), bucket,
                                      [](const Measured& m, int size) { return m.size < size; });
   if (from == pass.end()) {
@@ -153,7 +184,7 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
   const uint64_t round = learned.rounds++;
   const std::vector<DraftShape> first = FirstShapes(limits);
   DraftShape best;
-  if (free && round < first.size()) {
+  if (free && round < first.size() && products_.empty()) {
     best = Clip(first[round], limits);
   } else {
     const Costs costs = CostsNow();
@@ -162,6 +193,11 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     Covered covered;
     int covered_width = -1;  // of `covered`: candidates of one width are adjacent
     for (const DraftShape shape : candidates) {
+      if (!products_.empty() && free && costs.draft.empty() &&
+          shape.depth > decoding::kAutoDraftDepth) {
+        rates.push_back(0);  // deep drafts wait until it is known what a level costs
+        continue;
+      }
       if (shape.depth > 0 && std::exchange(covered_width, shape.width) != shape.width) {
         covered = {Coverage(learned, limits.beam_width, shape.width),
                    DeepCoverage(learned, limits.beam_width, shape.width)};
@@ -184,7 +220,9 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
   return best;
 }
 
-void ForestSizer::RecordPass(int rows, double seconds) { pass_.Record(Bucket(rows), seconds); }
+void ForestSizer::RecordPass(int rows, double seconds) {
+  pass_.Record(Bucket(products_, rows), seconds);
+}
 
 void ForestSizer::RecordRound(absl::string_view method, int beam_width, DraftShape shape,
                               int layers) {
