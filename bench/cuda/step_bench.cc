@@ -2,6 +2,7 @@
 // device; one matrix is packed by the backend, which takes from it the type of all.
 #include <chrono>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -50,7 +51,11 @@ model::ModelConfig LlamaConfig() {
 
 class StepBench {
  public:
-  absl::Status Create(kernels::cuda::DeviceStream* stream);
+  // tuning_cache: "" = nothing is tuned.
+  absl::Status Create(kernels::cuda::DeviceStream* stream, int most_rows,
+                      const std::string& tuning_cache);
+  // Of the products of a step.
+  std::vector<kernels::RowCost> RowCosts() const { return backend_->RowCosts(); }
   // Median of whole steps and of Submit alone.
   absl::Status Time(const StepPlan& plan, Timing* step, Timing* submit);
 
@@ -80,11 +85,13 @@ absl::StatusOr<std::unique_ptr<kernels::Weight>> StepBench::Matrix(int64_t rows,
   return weight;
 }
 
-absl::Status StepBench::Create(kernels::cuda::DeviceStream* stream) {
+absl::Status StepBench::Create(kernels::cuda::DeviceStream* stream, int most_rows,
+                               const std::string& tuning_cache) {
   stream_ = stream;
-  COPPICE_ASSIGN_OR_RETURN(
-      backend_, kernels::MakeBackend(
-                    {.kind = "cuda", .threads = &threads_, .communicator = one_rank_.get()}));
+  COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend({.kind = "cuda",
+                                                           .threads = &threads_,
+                                                           .communicator = one_rank_.get(),
+                                                           .tuning_cache = tuning_cache}));
   const std::vector<float> values(64, 1.0f);
   const kernels::MatrixSource source = {values.data(), DType::kF32, 8, 8, 8};
   COPPICE_RETURN_IF_ERROR(backend_->Pack({source}, DType::kBF16, {}).status());
@@ -92,7 +99,7 @@ absl::Status StepBench::Create(kernels::cuda::DeviceStream* stream) {
   parts.config = LlamaConfig();
   COPPICE_ASSIGN_OR_RETURN(parts.plan, model::MakeShardPlan(parts.config, 0, 1));
   parts.dtype = DType::kBF16;
-  parts.max_rows = kMostRows;
+  parts.max_rows = most_rows;
   model::DecoderWeights& weights = parts.weights;
   COPPICE_ASSIGN_OR_RETURN(weights.embedding, Matrix(kVocabulary, kHidden));
   COPPICE_ASSIGN_OR_RETURN(weights.own_head, Matrix(kVocabulary, kHidden));
@@ -112,7 +119,7 @@ absl::Status StepBench::Create(kernels::cuda::DeviceStream* stream) {
                                      1, 1, stream));
   COPPICE_ASSIGN_OR_RETURN(
       decoder_, model::Decoder::Create(std::move(parts), backend_.get(), pool_.get(), 1));
-  return absl::OkStatus();
+  return backend_->Prepare(decoder_.get(), {});
 }
 
 absl::Status StepBench::Time(const StepPlan& plan, Timing* step, Timing* submit) {
@@ -134,6 +141,20 @@ absl::Status StepBench::Time(const StepPlan& plan, Timing* step, Timing* submit)
 
 }  // namespace
 
+absl::Status BenchTune(Report* report, DeviceTimer* timer) {
+  const double bytes = static_cast<double>(kLayers * kLayerWeightBytes + kHeadBytes);
+  if (!report->Wants({"tune", "products of a step, by rows", bytes})) return absl::OkStatus();
+  StepBench bench;
+  COPPICE_RETURN_IF_ERROR(
+      bench.Create(timer->stream(), kTunedRows,
+                   report->tuning_cache().empty() ? "auto" : report->tuning_cache()));
+  for (const kernels::RowCost& cost : bench.RowCosts()) {
+    report->Add({"tune", absl::StrCat("products of a step, ", cost.rows, " rows"), bytes},
+                {cost.seconds * 1e6, /*spread=*/0});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status BenchStep(Report* report, DeviceTimer* timer) {
   std::unique_ptr<StepBench> bench;
   for (const int rows : {1, kForestRows}) {
@@ -150,7 +171,7 @@ absl::Status BenchStep(Report* report, DeviceTimer* timer) {
     if (!report->Wants(whole)) continue;
     if (bench == nullptr) {
       bench = std::make_unique<StepBench>();
-      COPPICE_RETURN_IF_ERROR(bench->Create(timer->stream()));
+      COPPICE_RETURN_IF_ERROR(bench->Create(timer->stream(), kMostRows, report->tuning_cache()));
     }
     Timing whole_time, submit_time;
     COPPICE_RETURN_IF_ERROR(bench->Time(plan, &whole_time, &submit_time));
