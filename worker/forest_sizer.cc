@@ -99,19 +99,23 @@ double ForestSizer::Costs::Products(int rows) const {
   return 0;
 }
 
-// With the rows of a pass its products grow, and hardly what else it does. So a size that was not
-// measured differs by its products from the measured one that is nearest to it.
+// Products and the rest, which comes from the measured sizes: between two of them in proportion,
+// above all of them that of the largest, below them what their trend promises. Where that is too
+// good, the size is chosen, measured, and known.
 double ForestSizer::Costs::KnownPass(int rows) const {
   const double expected = Products(rows);
   if (pass.empty()) return expected;
+  const auto rest = [&](const Measured& m) { return m.least - Products(m.size); };
+  if (pass.size() == 1) return expected + std::max(0.0, rest(pass[0]));
   const int bucket = Bucket(products, rows);
-  const auto distance = [&](const Measured& m) {
-    return std::pair(std::abs(Products(m.size) - Products(bucket)), std::abs(m.size - bucket));
-  };
-  const Measured& nearest = *std::min_element(
-      pass.begin(), pass.end(),
-      [&](const Measured& a, const Measured& b) { return distance(a) < distance(b); });
-  return std::max(expected, nearest.least + expected - Products(nearest.size));
+  auto above = std::lower_bound(pass.begin() + 1, pass.end() - 1, bucket,
+                                [](const Measured& m, int size) { return m.size < size; });
+  const double low = rest(*std::prev(above)), high = rest(*above);
+  const double share =
+      static_cast<double>(bucket - std::prev(above)->size) / (above->size - std::prev(above)->size);
+  double between = low + std::min(share, 1.0) * (high - low);
+  if (share < 0) between = std::min(between, low);
+  return expected + std::max(0.0, between);
 }
 
 double ForestSizer::Costs::Pass(int rows) const {

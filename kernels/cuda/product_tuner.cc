@@ -14,11 +14,13 @@
 #include "base/status.h"
 #include "kernels/cuda/product_timer.h"
 #include "kernels/cuda/row_buckets.h"
+#include "kernels/cuda/tuning_lock.h"
 
 namespace coppice::kernels::cuda {
 namespace {
 
-constexpr size_t kMostWeights = 8;  // of one shape: more would only take longer
+constexpr size_t kMostWeights = 8;   // of one shape: more would only take longer
+constexpr double kMostWait_s = 100;  // for another process that tunes
 
 // The products of one shape, by the first of them, and the row counts that they are padded to.
 struct ShapeGroup {
@@ -53,7 +55,7 @@ class Tuner {
   std::optional<ProductChoice> Known(const ProductKey& key);
   absl::Status Tune(const ShapeGroup& group);
   absl::StatusOr<ProductChoice> Measure(const ShapeGroup& group, int64_t rows);
-  // Once, before the first measurement.
+  // Before the first measurement: waits for others that tune, and reads what they have found.
   absl::Status Begin();
   void Keep();
   std::vector<RowCost> Costs(const std::vector<ShapeGroup>& groups) const;
@@ -66,6 +68,7 @@ class Tuner {
   std::string path_;
   ProductTable kept_;    // that the file has
   ProductTable chosen_;  // of this pass
+  TuningLock lock_;
   std::optional<ProductTimer> timer_;
   int measured_ = 0, refused_ = 0;
 };
@@ -95,11 +98,12 @@ absl::StatusOr<std::vector<RowCost>> Tuner::Run() {
   return Costs(groups);
 }
 
+// Warns once: it is called again when nobody else tunes any longer.
 void Tuner::Read() {
   absl::StatusOr<ProductTable> table = ReadTuningFile(path_, place_);
   if (table.ok()) {
     kept_ = *std::move(table);
-  } else if (!absl::IsNotFound(table.status())) {
+  } else if (!absl::IsNotFound(table.status()) && !lock_.held()) {
     spdlog::warn("tuned matrix products are measured anew: {}",
                  std::string(table.status().message()));
   }
@@ -121,11 +125,12 @@ absl::Status Tuner::Tune(const ShapeGroup& group) {
   for (const int64_t rows : group.buckets) {
     const ProductKey key = MatrixProducts::KeyOf(ArgsOf(group.products[0], rows));
     std::optional<ProductChoice> choice = Known(key);
-    if (!choice.has_value()) {
-      if (measured_ == before) {
-        spdlog::info("tuning the products of {}", ProductName(key));
-      }
+    if (!choice.has_value() && !timer_.has_value()) {
       COPPICE_RETURN_IF_ERROR(Begin());
+      choice = Known(key);
+    }
+    if (!choice.has_value()) {
+      if (measured_ == before) spdlog::info("tuning the products of {}", ProductName(key));
       COPPICE_ASSIGN_OR_RETURN(choice, Measure(group, rows));
       ++measured_;
     }
@@ -136,7 +141,10 @@ absl::Status Tuner::Tune(const ShapeGroup& group) {
 }
 
 absl::Status Tuner::Begin() {
-  if (timer_.has_value()) return absl::OkStatus();
+  if (!path_.empty()) {
+    lock_ = TuningLock::Wait(path_ + ".lock", kMostWait_s, request_.moves_on);
+    Read();
+  }
   COPPICE_ASSIGN_OR_RETURN(ProductTimer timer, ProductTimer::Create(device_, stream_));
   timer_ = std::move(timer);
   std::set<void*> filled;

@@ -213,12 +213,9 @@ TEST(ForestSizerTest, KnownProductsGiveTheRowBudgetFromTheFirstRoundOn) {
 }
 
 TEST(ForestSizerTest, RowsThatThePaddingGivesAreUsed) {
-  // 17 rows cost what 24 do, 25 and more are far too dear.
-  std::vector<kernels::RowCost> costs = {{1, 0.010}, {16, 0.010}, {24, 0.0105}, {32, 0.1}};
-  ForestSizer sizer(costs);
-  const DraftShape shape = First(&sizer, 1);
-  EXPECT_GT(Rows(shape, 1), 16);
-  EXPECT_LE(Rows(shape, 1), 24);
+  // Five rows cost what nine do, ten are far too dear.
+  ForestSizer sizer({{1, 0.010}, {4, 0.010}, {9, 0.0105}, {16, 0.1}});
+  EXPECT_EQ(Rows(First(&sizer, 1), 1), 9);
 }
 
 TEST(ForestSizerTest, DeepDraftsWaitUntilALevelWasMeasured) {
@@ -234,7 +231,7 @@ TEST(ForestSizerTest, WhatWasMeasuredCountsMoreThanKnownProducts) {
   ForestSizer sizer(RidgeAt(512, 0.0001));
   std::pair<int, int> shape;
   Most(Simulate(
-           &sizer, Limits(4), 600, [](int rows) { return 0.001 * rows; }, 0.001,
+           &sizer, Limits(4), 600, [](int rows) { return 0.001 * rows; }, 1e-6,
            /*coverage=*/0.6),
        &shape);
   EXPECT_EQ(shape.second, 0);

@@ -7,12 +7,14 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include "kernels/cuda/cuda_weights.h"
 #include "kernels/cuda/fake/fake_device.h"
 #include "kernels/cuda/product_timer.h"
 #include "kernels/cuda/row_buckets.h"
+#include "kernels/cuda/tuning_lock.h"
 #include "tests/testing/temp_dir.h"
 
 namespace coppice::kernels::cuda {
@@ -284,6 +286,31 @@ TEST_F(ProductTunerTest, ProductsOfOtherModelsStayInTheFile) {
   StartAnew();
   Tune();
   EXPECT_EQ(Kept().size(), 22u);
+}
+
+// Another process tunes the same: its results serve, once it has ended.
+TEST_F(ProductTunerTest, WaitsForAnotherThatTunesAndTakesItsResults) {
+  Add(1, 24, 16, DType::kBF16);
+  cost_ = [](const fake::FakeProduct& p) { return p.algorithm == 2 ? 5.0 : 10.0; };
+  Tune();
+  const std::string others = Path() + ".others";
+  std::filesystem::rename(Path(), others);
+  StartAnew();
+  std::optional<TuningLock> other = TuningLock::Wait(Path() + ".lock", 0, {});
+  ASSERT_TRUE(other->held());
+  EXPECT_FALSE(TuningLock::Wait(Path() + ".lock", 0, {}).held());
+  const int64_t timed = TimingCalls();
+  moves_ = 0;
+  const auto other_ends = [&] {
+    if (++moves_ != 3) return;
+    std::filesystem::rename(others, Path());
+    other.reset();
+  };
+  ASSERT_TRUE(TuneProducts({pass_, folder_, other_ends}, device_, &stream_, products_.get()).ok());
+  EXPECT_GE(moves_, 3);
+  EXPECT_EQ(TimingCalls(), timed);
+  EXPECT_EQ(InAStep(0, 8).algorithm, 2);
+  EXPECT_TRUE(TuningLock::Wait(Path() + ".lock", 0, {}).held()) << "it was not released";
 }
 
 TEST_F(ProductTunerTest, AnErrorOfTheDeviceIsAnError) {
