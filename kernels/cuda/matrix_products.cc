@@ -8,7 +8,7 @@
 #include "kernels/cuda/device_error.h"
 #include "kernels/cuda/gemm_skinny.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/row_buckets.h"
+#include "kernels/cuda/row_bucket.h"
 
 namespace coppice::kernels::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // The matrix products of steps: each by the algorithm that was measured to be the fastest for its
 // shape and bucket of rows (product_tuner.h), or else by the first that cuBLASLt proposes. Rows are
-// padded to the bucket (row_buckets.h), so the bits of a row depend on the bucket alone, not on how
+// padded to the bucket (row_bucket.h), so the bits of a row depend on the bucket alone, not on how
 // many rows of it are used. Owned by CudaBackend. Thread-compatible.
 #pragma once
 

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "kernels/cuda/product_timer.h"
-#include "kernels/cuda/row_buckets.h"
+#include "kernels/cuda/row_bucket.h"
 #include "kernels/cuda/tuning_lock.h"
 
 namespace coppice::kernels::cuda {

@@ -13,7 +13,7 @@
 #include "kernels/cuda/cuda_weights.h"
 #include "kernels/cuda/fake/fake_device.h"
 #include "kernels/cuda/product_timer.h"
-#include "kernels/cuda/row_buckets.h"
+#include "kernels/cuda/row_bucket.h"
 #include "kernels/cuda/tuning_lock.h"
 #include "tests/testing/temp_dir.h"
 
