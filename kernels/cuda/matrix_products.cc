@@ -21,8 +21,9 @@ constexpr int kSplits[] = {1, 2, 3, 4, 6, 8, 12, 16};
 constexpr int64_t kLeastStages = 4;  // of a run
 
 absl::Status Launched(absl::string_view kernel, const ProductKey& key) {
-  return CudaStatus(cudaGetLastError(), "kernel launch",
-                    absl::StrCat(kernel, " of ", ProductName(key)));
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return absl::OkStatus();
+  return CudaStatus(error, "kernel launch", absl::StrCat(kernel, " of ", ProductName(key)));
 }
 
 }  // namespace
