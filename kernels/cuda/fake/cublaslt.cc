@@ -368,6 +368,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
     cublasStatus_t status = Check(p);
     if (status == CUBLAS_STATUS_SUCCESS) status = Fits(fields, p);
     if (status == CUBLAS_STATUS_SUCCESS) status = CheckPlaces(state, p);
+    if (fields.number == state.settings.refused_algorithm) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     if (!state.IsStream(stream) || workspace_bytes < fields.workspace ||
         !state.Holds(Place::kDevice, workspace, workspace_bytes)) {

@@ -43,6 +43,7 @@ struct DeviceSettings {
   int algorithms = 3;
   std::vector<uint32_t> reductions;
   bool ignores_reduction_mask = false;
+  int refused_algorithm = -1;  // that it proposes, and then does not take
   uint64_t library_version = 130100;
 };
 // Of everything made from now on.

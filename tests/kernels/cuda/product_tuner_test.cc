@@ -212,6 +212,23 @@ TEST_F(ProductTunerTest, AlgorithmsThatDoNotSumInF32AreLeftOut) {
   }
 }
 
+TEST_F(ProductTunerTest, AProposalThatIsNotTakenAfterAllIsPassedOver) {
+  Add(1, 24, 16, DType::kBF16, false, false, DType::kBF16);
+  cost_ = [](const fake::FakeProduct& p) { return 10.0 + p.algorithm; };
+  settings_.refused_algorithm = 0;
+  Configure();
+  Tune();
+  EXPECT_EQ(InAStep(0, 8).algorithm, 1);
+  settings_.algorithms = 1;  // no other, and the skinny kernel does not take so many rows
+  Configure();
+  StartAnew();
+  folder_ += "2";
+  const absl::Status status =
+      TuneProducts({pass_, folder_, {}}, device_, &stream_, products_.get()).status();
+  EXPECT_THAT(status.message(), HasSubstr("a product of 72 rows by 24 x 16 BF16 to BF16"));
+  EXPECT_THAT(status.message(), HasSubstr("CUBLAS_STATUS_NOT_SUPPORTED"));
+}
+
 TEST_F(ProductTunerTest, AnAlgorithmOfTheFileIsCheckedBeforeItIsUsed) {
   Add(1, 24, 16, DType::kBF16);
   Tune();
