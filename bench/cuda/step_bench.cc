@@ -2,6 +2,7 @@
 // device; one matrix is packed by the backend, which takes from it the type of all.
 #include <chrono>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -54,10 +55,14 @@ model::ModelConfig LlamaConfig() {
 
 class StepBench {
  public:
-  absl::Status Create(kernels::cuda::DeviceStream* stream);
+  // tuning_cache: "" = nothing is tuned.
+  absl::Status Create(kernels::cuda::DeviceStream* stream, int most_rows,
+                      const std::string& tuning_cache);
+  // Of the products of a step.
+  std::vector<kernels::RowCost> RowCosts() const { return backend_->RowCosts(); }
   // Median of whole steps and of Submit alone.
   absl::Status Time(const StepPlan& plan, bool graphs, Timing* step, Timing* submit);
-  // Kernels and products of a step.
+  // Kernels and products of a step, as cuBLASLt computes all of them.
   absl::StatusOr<int64_t> CountLaunches(const StepPlan& plan,
                                         const kernels::cuda::DeviceFacts& device);
 
@@ -88,9 +93,11 @@ absl::StatusOr<std::unique_ptr<kernels::Weight>> StepBench::Matrix(int64_t rows,
   return weight;
 }
 
-absl::Status StepBench::Create(kernels::cuda::DeviceStream* stream) {
+absl::Status StepBench::Create(kernels::cuda::DeviceStream* stream, int most_rows,
+                               const std::string& tuning_cache) {
   stream_ = stream;
   kernels::BackendOptions options = {"cuda", &threads_, one_rank_.get()};
+  options.tuning_cache = tuning_cache;
   COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend(options));
   options.graphs = false;
   COPPICE_ASSIGN_OR_RETURN(op_by_op_, kernels::MakeBackend(options));
@@ -101,7 +108,7 @@ absl::Status StepBench::Create(kernels::cuda::DeviceStream* stream) {
   parts.config = LlamaConfig();
   COPPICE_ASSIGN_OR_RETURN(parts.plan, model::MakeShardPlan(parts.config, 0, 1));
   parts.dtype = DType::kBF16;
-  parts.max_rows = kMostRows;
+  parts.max_rows = most_rows;
   model::DecoderWeights& weights = parts.weights;
   COPPICE_ASSIGN_OR_RETURN(weights.embedding, Matrix(kVocabulary, kHidden));
   COPPICE_ASSIGN_OR_RETURN(weights.own_head, Matrix(kVocabulary, kHidden));
@@ -121,7 +128,8 @@ absl::Status StepBench::Create(kernels::cuda::DeviceStream* stream) {
                                      1, 1, stream));
   COPPICE_ASSIGN_OR_RETURN(
       decoder_, model::Decoder::Create(std::move(parts), backend_.get(), pool_.get(), 1));
-  return absl::OkStatus();
+  COPPICE_RETURN_IF_ERROR(backend_->Prepare(decoder_.get(), {}));
+  return op_by_op_->Prepare(decoder_.get(), {});  // finds what the other has measured
 }
 
 absl::Status StepBench::Time(const StepPlan& plan, bool graphs, Timing* step, Timing* submit) {
@@ -158,6 +166,20 @@ absl::StatusOr<int64_t> StepBench::CountLaunches(const StepPlan& plan,
 
 }  // namespace
 
+absl::Status BenchTune(Report* report, DeviceTimer* timer) {
+  const double bytes = static_cast<double>(kLayers * kLayerWeightBytes + kHeadBytes);
+  if (!report->Wants({"tune", "products of a step, by rows", bytes})) return absl::OkStatus();
+  StepBench bench;
+  COPPICE_RETURN_IF_ERROR(
+      bench.Create(timer->stream(), kTunedRows,
+                   report->tuning_cache().empty() ? "auto" : report->tuning_cache()));
+  for (const kernels::RowCost& cost : bench.RowCosts()) {
+    report->Add({"tune", absl::StrCat("products of a step, ", cost.rows, " rows"), bytes},
+                {cost.seconds * 1e6, /*spread=*/0});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status BenchStep(Report* report, DeviceTimer* timer) {
   std::unique_ptr<StepBench> bench;
   for (const int rows : {1, kForestRows}) {
@@ -174,7 +196,7 @@ absl::Status BenchStep(Report* report, DeviceTimer* timer) {
     if (!report->Wants(whole)) continue;
     if (bench == nullptr) {
       bench = std::make_unique<StepBench>();
-      COPPICE_RETURN_IF_ERROR(bench->Create(timer->stream()));
+      COPPICE_RETURN_IF_ERROR(bench->Create(timer->stream(), kMostRows, report->tuning_cache()));
     }
     for (const bool graphs : {true, false}) {
       Timing whole_time, submit_time;

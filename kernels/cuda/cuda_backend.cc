@@ -11,13 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "kernels/cuda/cublas_matmul.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_step_rows.h"
 #include "kernels/cuda/cuda_weights.h"
 #include "kernels/cuda/device_check.h"
 #include "kernels/cuda/device_op.h"
 #include "kernels/cuda/graph_cache.h"
+#include "kernels/cuda/matrix_products.h"
+#include "kernels/cuda/product_tuner.h"
 #include "kernels/cuda/row_bucket.h"
 #include "kernels/cuda/step_marks.h"
 #include "kernels/cuda/step_upload.h"
@@ -51,6 +52,7 @@ class CudaBackend final : public Backend {
         with_graphs_(options.graphs),
         warn_(options.warn),
         on_part_(options.on_part),
+        tuning_cache_(options.tuning_cache),
         parts_(std::move(parts)),
         loader_(options.threads, &parts_.stream),
         step_rows_(options.threads, options.always_list) {}
@@ -79,6 +81,8 @@ class CudaBackend final : public Backend {
   absl::StatusOr<Tensor> Allocate(int64_t rows, int64_t columns, DType dtype) override;
   DType activation_dtype() const override { return matrix_dtype_.value_or(DType::kF32); }
 
+  absl::Status Prepare(Pass* pass, const std::function<void()>& moves_on) override;
+  std::vector<RowCost> RowCosts() const override { return row_costs_; }
   absl::Status Submit(const StepPlan& plan, Pass* pass) override;
   bool HeadReached() override;
   absl::StatusOr<const StepRows*> Wait() override;
@@ -105,11 +109,13 @@ class CudaBackend final : public Backend {
   const bool with_graphs_;
   const std::function<void(const std::string&)> warn_;
   const std::function<void()> on_part_;
+  const std::string tuning_cache_;
   DeviceParts parts_;
   DeviceLoader loader_;
   StepUpload upload_;
-  std::unique_ptr<CublasMatMul> products_;
+  std::unique_ptr<MatrixProducts> products_;
   CudaStepRows step_rows_;
+  std::vector<RowCost> row_costs_;
   std::unique_ptr<CudaOps> ops_;
   std::unique_ptr<GraphCache> graphs_;
   std::vector<DeviceBuffer> tensors_;
@@ -124,7 +130,7 @@ class CudaBackend final : public Backend {
 };
 
 absl::Status CudaBackend::Init() {
-  COPPICE_ASSIGN_OR_RETURN(products_, CublasMatMul::Create(&parts_.stream));
+  COPPICE_ASSIGN_OR_RETURN(products_, MatrixProducts::Create(&parts_.stream));
   ops_ = std::make_unique<CudaOps>(parts_.facts);
   graphs_ = std::make_unique<GraphCache>(products_.get(), &parts_.stream, with_graphs_, warn_);
   return absl::OkStatus();
@@ -156,6 +162,13 @@ absl::StatusOr<Tensor> CudaBackend::Allocate(int64_t rows, int64_t columns, DTyp
   COPPICE_ASSIGN_OR_RETURN(DeviceBuffer buffer, DeviceBuffer::Allocate(bytes, what));
   tensors_.push_back(std::move(buffer));
   return Tensor{tensors_.back().data(), dtype, rows, columns};
+}
+
+absl::Status CudaBackend::Prepare(Pass* pass, const std::function<void()>& moves_on) {
+  if (tuning_cache_.empty()) return absl::OkStatus();
+  COPPICE_ASSIGN_OR_RETURN(row_costs_, TuneProducts({ListProducts(pass), tuning_cache_, moves_on},
+                                                    parts_.facts, &parts_.stream, products_.get()));
+  return absl::OkStatus();
 }
 
 absl::Status CudaBackend::Submit(const StepPlan& plan, Pass* pass) {

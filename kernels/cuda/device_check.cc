@@ -56,7 +56,10 @@ absl::StatusOr<DeviceFacts> UseDevice() {
   return DeviceFacts{
       absl::StrCat(device.name, ", ", gib, " GiB"),
       absl::StrFormat("%04x:%02x:%02x.0", device.pciDomainID, device.pciBusID, device.pciDeviceID),
-      device.multiProcessorCount, static_cast<int64_t>(device.sharedMemPerMultiprocessor)};
+      device.multiProcessorCount,
+      static_cast<int64_t>(device.sharedMemPerMultiprocessor),
+      device.name,
+      static_cast<size_t>(device.l2CacheSize)};
 }
 
 absl::StatusOr<MemoryFacts> DeviceMemory() {

@@ -1,6 +1,7 @@
 // Whether this machine has a device that the CUDA backend can use.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -14,6 +15,8 @@ struct DeviceFacts {
   std::string pci_bus_id;   // "0000:3b:00.0": which of the host's devices it is
   int multiprocessors = 0;
   int64_t shared_bytes = 0;  // of a multiprocessor
+  std::string name;          // "NVIDIA H100 80GB HBM3"
+  size_t l2_bytes = 0;
 };
 // Makes the first device the current one. FailedPrecondition says in one sentence what is missing.
 absl::StatusOr<DeviceFacts> UseDevice();

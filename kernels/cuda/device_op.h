@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/cublas_matmul.h"
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/matrix_products.h"
 #include "kernels/cuda/shortlists.h"
 
 namespace coppice::kernels::cuda {
@@ -21,13 +21,6 @@ struct CommitOp {
   DevicePool pool;
 
   bool operator==(const CommitOp&) const = default;
-};
-
-struct ProductOp {
-  MatMulArgs args;
-  const float* bias = nullptr;  // [outputs], or null
-
-  bool operator==(const ProductOp&) const = default;
 };
 
 struct RopeOp {
@@ -68,7 +61,7 @@ struct SelectOp {
   bool operator==(const SelectOp&) const = default;
 };
 
-using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, ProductOp, RopeOp, AttentionOp,
+using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp,
                               SwiGluOp, GatherOp, SelectOp>;
 
 // Ops that are enqueued together, and what their launches are given of the step. Equal lists are
@@ -84,10 +77,10 @@ struct OpList {
 
 // Enqueues some of the list's ops in order, one launch or product each. Stops at the first that
 // fails, and names it.
-absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, CublasMatMul* products,
+absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, MatrixProducts* products,
                        DeviceStream* stream);
 
-// How many kernels and products that enqueues.
+// How many kernels and products that enqueues at most: a product may have its bias in its own kernel.
 int64_t CountLaunches(const OpList& list);
 
 }  // namespace coppice::kernels::cuda

@@ -35,6 +35,7 @@ DeviceState& DeviceState::Get() {
 
 cudaError_t DeviceState::Begin(const char* call) {
   const int64_t number = calls++;
+  ++calls_of[call];
   if (number == failing_call) {
     failing_call = -1;
     failed = call;
@@ -115,13 +116,13 @@ void DeviceState::RemoveStream(CUstream_st* stream) {
   --live.streams;
 }
 
-bool DeviceState::Queue(CUstream_st* stream, std::function<cudaError_t()> work) {
+bool DeviceState::Queue(CUstream_st* stream, std::function<cudaError_t()> work, double us) {
   if (stream->capture != nullptr) {
-    stream->capture->work.push_back(std::move(work));
+    stream->capture->work.push_back({std::move(work), us});
     ++counts.recorded;
     return false;
   }
-  stream->work.push_back(std::move(work));
+  stream->work.push_back({std::move(work), us});
   ++stream->queued;
   return true;
 }
@@ -146,9 +147,10 @@ void DeviceState::RunSome(CUstream_st* stream, uint64_t pieces) {
   if (stream->work.empty()) return;
   if (settings.protect) ProtectDevice(false);
   for (; pieces > 0 && !stream->work.empty(); --pieces) {
-    const std::function<cudaError_t()> work = std::move(stream->work.front());
+    const CUstream_st::Work work = std::move(stream->work.front());
     stream->work.pop_front();
     ++stream->done;
+    stream->us_after.push_back(stream->us_after.back() + work.us);
     if (lasting_error != cudaSuccess) continue;
     if (works++ == failing_work) {
       failing_work = -1;
@@ -156,7 +158,7 @@ void DeviceState::RunSome(CUstream_st* stream, uint64_t pieces) {
       lasting_error = work_error;
       continue;
     }
-    lasting_error = work();
+    lasting_error = work.run();
   }
   if (settings.protect) ProtectDevice(true);
 }
@@ -196,6 +198,12 @@ int64_t CountCalls() {
   DeviceState& state = DeviceState::Get();
   const std::lock_guard<std::mutex> lock(state.mutex);
   return state.calls;
+}
+
+int64_t CountCallsOf(const std::string& name) {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  return state.calls_of[name];
 }
 
 void FailCall(int64_t n, cudaError_t error) {
