@@ -2,6 +2,7 @@
 # cluster.sh up --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D] [--port P] [--dtype auto|f32|bf16|f16]
 #               [--kv-bytes N] [--draft-kv-bytes N] [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
 #               [--stuck-after SECONDS] [--backend cpu|cuda] [--communicator auto|nccl|host] [--preset NAME]
+#               [--tuning-cache DIR]
 # cluster.sh down [--port P | --state DIR]
 # cluster.sh status [--port P | --state DIR]
 # up starts a cluster of your own models on this host, in the background: a coordinator, R replicas of T ranks (each has
@@ -10,6 +11,7 @@
 # --backend says where replicas and draft nodes compute. cuda needs a CUDA build: --preset cuda uses the programs of
 # build/cuda (default: release, or $COPPICE_BIN). CUDA_VISIBLE_DEVICES selects the devices of a process. --communicator says how the
 # GPUs of a replica form sums (default: by NCCL where each has it and a GPU of its own, else through the host).
+# --tuning-cache keeps what was measured on it; "": nothing is measured (docs/operating.md, "On a GPU").
 # If a replica or draft node hangs, its processes end and it stays down. status names it; its log says why.
 # Logs and process ids are in ${XDG_STATE_HOME:-~/.local/state}/coppice/PORT.
 set -euo pipefail
@@ -39,7 +41,7 @@ while [ $# -gt 0 ]; do
   fi
   case $command:$name in
     *:port | *:state) ;;
-    up:target | up:draft | up:tp | up:replicas | up:drafts | up:dtype | up:kv-bytes | up:draft-kv-bytes | up:threads | up:name | up:deadline | up:stuck-after | up:backend | up:communicator | up:preset) ;;
+    up:target | up:draft | up:tp | up:replicas | up:drafts | up:dtype | up:kv-bytes | up:draft-kv-bytes | up:threads | up:name | up:deadline | up:stuck-after | up:backend | up:communicator | up:preset | up:tuning-cache) ;;
     *) usage "unknown option --$name of $command" ;;
   esac
   option[$name]=$value
@@ -135,11 +137,13 @@ up() {
     mkdir "${coppice_run_folders[0]}/replica-$i"
     start "replica-$i" env "OMPI_MCA_orte_tmpdir_base=${coppice_run_folders[0]}/replica-$i" mpirun -q -np "${option[tp]}" "$coppice_bin/coppice-worker" --coordinator="$control" \
       --replica_id="replica-$i" --tp="${option[tp]}" --model="$target" --backend="${option[backend]}" --dtype="${option[dtype]}" --threads="$threads" \
-      ${option[communicator]:+--communicator="${option[communicator]}"} ${option[kv-bytes]:+--kv_bytes="${option[kv-bytes]}"}
+      ${option[communicator]:+--communicator="${option[communicator]}"} ${option[kv-bytes]:+--kv_bytes="${option[kv-bytes]}"} \
+      ${option[tuning-cache]+--tuning_cache="${option[tuning-cache]}"}
   done
   for ((i = 0; i < drafts; i++)); do
     start "draft-$i" "$coppice_bin/coppice-draft" --coordinator="$control" --node_id="draft-$i" --model="$draft" \
-      --backend="${option[backend]}" --dtype="${option[dtype]}" --threads="$threads" ${option[draft-kv-bytes]:+--kv_bytes="${option[draft-kv-bytes]}"}
+      --backend="${option[backend]}" --dtype="${option[dtype]}" --threads="$threads" ${option[draft-kv-bytes]:+--kv_bytes="${option[draft-kv-bytes]}"} \
+      ${option[tuning-cache]+--tuning_cache="${option[tuning-cache]}"}
   done
   wait_ready "$drafts"
   trap - EXIT

@@ -78,15 +78,16 @@ parts=(
   "kernels|90|every kernel against double precision"
   "backend|80|the CUDA backend against the CPU backend"
   "probe|20|every instruction that is written in assembly, bit by bit"
-  "memcheck|65|compute-sanitizer: accesses outside of memory"
-  "racecheck|65|compute-sanitizer: races in shared memory"
-  "matmul|45|products of Llama-3.1-8B, 1 to 64 rows"
+  "memcheck|45|compute-sanitizer: accesses outside of memory"
+  "racecheck|45|compute-sanitizer: races in shared memory"
+  "tune|40|the fastest algorithm of every matrix product of Llama-3.1-8B, 1 to 512 rows"
+  "matmul|45|these products, 1 to 64 rows: as cuBLASLt proposes, by the skinny kernel, as tuned"
   "attention|30|forest attention of one layer"
   "small|15|norm, rotary positions, SwiGLU"
   "shortlist|15|shortlists of 34 rows of logits"
   "step|75|whole steps of an 8B decoder with random weights"
 )
-reduced='CudaNorm.ZeroRow*:CudaAttention.MixedTypes:CudaAttentionTiles.MixedRequests:CudaCommit.*:CudaShortlists.SmallMixedLists:CudaRowSums.SmallRows:DeviceProbe.*'
+reduced='CudaNorm.ZeroRow*:CudaAttention.MixedTypes:CudaAttentionTiles.MixedRequests:CudaCommit.*:CudaGemmSkinny.SplitsOf*:CudaShortlists.SmallMixedLists:CudaRowSums.SmallRows:DeviceProbe.*'
 
 part_facts() {
   nvidia-smi --query-gpu=name,memory.total,driver_version,clocks.max.sm,clocks.max.memory --format=csv || true
@@ -100,6 +101,7 @@ part_probe() { "$bin/cuda_kernels_gpu_test" --gtest_filter='DeviceProbe.*'; }
 part_memcheck() { sanitizer memcheck; }
 part_racecheck() { sanitizer racecheck; }
 part_ceilings() { bench ceilings; }
+part_tune() { bench tune; }
 part_matmul() { bench matmul; }
 part_attention() { bench attention; }
 part_small() { bench small; }
@@ -109,7 +111,7 @@ part_step() { bench step; }
 bench() {
   local bandwidth
   bandwidth=$(sed -n 's/.*"bytes_per_second":\([0-9.e+]*\).*/\1/p' "$out/measured.jsonl" 2>/dev/null | tail -1)
-  "$bin/coppice-bench-cuda" "$1" --json="$out/measured.jsonl" ${bandwidth:+"--bandwidth=$bandwidth"}
+  "$bin/coppice-bench-cuda" "$1" --json="$out/measured.jsonl" ${bandwidth:+"--bandwidth=$bandwidth"} --tuning_cache="$out/tuning"
 }
 
 # Returns 77 if the tool is missing or does not work on this machine; the output says which.
@@ -154,6 +156,7 @@ run() {
   mkdir -p "$out"
   out=$(cd "$out" && pwd)
   rm -f "$out"/measured.jsonl "$out"/*.log "$out"/*.tool
+  rm -rf "$out/tuning"
   : >"$out/measured.jsonl"
   local summary=()
   {
@@ -178,7 +181,7 @@ run() {
   printf '%s\n' "${summary[@]}"
   echo
   printf '%-10s %-44s %10s %10s %6s\n' part case "us" "floor us" "floor"
-  for name in ceilings matmul attention small shortlist step; do
+  for name in ceilings tune matmul attention small shortlist step; do
     if [ "$(grep -c "^$name" "$out/$name.log")" = 0 ]; then
       echo "$name: nothing was measured: $(tail -1 "$out/$name.log")"
     else

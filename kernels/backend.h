@@ -159,6 +159,13 @@ struct MemoryFacts {
   bool of_device = false;
 };
 
+// What the matrix products of a pass take, as measured. Fewer rows take as long, down to the next
+// smaller entry of a list.
+struct RowCost {
+  int64_t rows = 0;
+  double seconds = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -184,6 +191,14 @@ class Backend {
   // Lives as long as the backend. Uninitialised, so rows that are never used cost no memory.
   virtual absl::StatusOr<Tensor> Allocate(int64_t rows, int64_t columns, DType dtype) = 0;
   virtual DType activation_dtype() const = 0;  // of the tensors between ops; the residual is f32
+
+  // Once, before the first step, when the pass has its weights and tensors: measures what makes steps
+  // fast. Overwrites the tensors. moves_on is called now and then; it may be empty.
+  virtual absl::Status Prepare(Pass* /*pass*/, const std::function<void()>& /*moves_on*/) {
+    return absl::OkStatus();
+  }
+  // What Prepare has measured, by rows, ascending; empty when it measured nothing.
+  virtual std::vector<RowCost> RowCosts() const { return {}; }
 
   // Starts a step. The plan must have passed CheckPlan (model/plan_check.h). The plan, the pass and
   // what the pass refers to must live until Wait. A plan with `fetch` runs no pass: it makes the
@@ -228,6 +243,9 @@ struct BackendOptions {
   // capability 9.0 on. Off until it has been measured.
   bool overlap_launches = false;
   CollectiveOptions collectives;
+  // Folder that keeps what Prepare measures; "auto": $XDG_CACHE_HOME/coppice or
+  // $HOME/.cache/coppice. "": Prepare measures nothing. The CPU backend has nothing to measure.
+  std::string tuning_cache;
 };
 // Threads and communicator must outlive the backend. Unimplemented: this build does not have the
 // backend that it names.

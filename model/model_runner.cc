@@ -64,6 +64,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   backend.always_list = options_.always_list;
   backend.graphs = options_.graphs;
   backend.collectives = options_.collectives;
+  backend.tuning_cache = options_.tuning_cache;
   backend.warn = [](const std::string& message) { spdlog::warn("{}", message); };
   backend.on_part = [this] { step_clock_.MovesOn(); };
   COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend(backend));
@@ -96,6 +97,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
       BlockManagerOptions{.num_blocks = blocks, .scratch_blocks = options_.scratch_blocks});
   COPPICE_ASSIGN_OR_RETURN(decoder_, Decoder::Create(std::move(parts), backend_.get(), pool_.get(),
                                                      communicator->size()));
+  COPPICE_RETURN_IF_ERROR(backend_->Prepare(decoder_.get(), options_.on_progress));
   COPPICE_RETURN_IF_ERROR(communicator->Barrier());
   spdlog::info(
       "{} ready in {:.2f} s: {:.1f} MB of weights ({}), KV pool of {:.1f} MB for {} tokens, {}",

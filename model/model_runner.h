@@ -50,8 +50,10 @@ struct ModelRunnerOptions {
   int scratch_blocks = 4;                  // BlockManagerOptions
   bool always_list = false;                // BackendOptions
   bool graphs = true;                      // BackendOptions
+  std::string tuning_cache;                // BackendOptions
   kernels::CollectiveOptions collectives;  // BackendOptions
-  std::function<void()> on_progress;       // called while weights are read; may be empty
+  // Called while weights are read and products are tuned. May be empty.
+  std::function<void()> on_progress;
 };
 
 // Takes the leader's plans before the leader runs them itself.
@@ -80,6 +82,8 @@ class ModelRunner {
   std::string backend_description() const { return backend_->description(); }
   std::string pci_bus_id() const { return backend_->pci_bus_id(); }
   bool batch_invariant() const { return backend_->batch_invariant(); }
+  // What is known of the time of a step before any has run; may be empty.
+  std::vector<kernels::RowCost> row_costs() const { return backend_->RowCosts(); }
 
   // Used on rank 0 only: the other ranks follow its plans.
   BlockManager* blocks() { return blocks_.get(); }

@@ -20,6 +20,9 @@ ABSL_FLAG(std::string, backend, "cpu", "cpu or cuda");
 ABSL_FLAG(std::string, dtype, "auto",
           "precision of weights and KV: auto (that of the checkpoint; on the CPU f16 becomes f32), "
           "f32, bf16, or f16 (CUDA only)");
+ABSL_FLAG(std::string, tuning_cache, "auto",
+          "folder that keeps which matrix products are fastest on this GPU; auto: "
+          "$XDG_CACHE_HOME/coppice or ~/.cache/coppice; empty: none is measured");
 ABSL_FLAG(int, threads, 0, "compute threads of each rank; 0 = all cores that this process may use");
 ABSL_FLAG(int, max_rows, 512, "rows of one forward pass, at most");
 ABSL_FLAG(int, prefill_chunk, 256, "prefill tokens of one forward pass, at most");
@@ -54,7 +57,8 @@ absl::Status GivenUp(const std::string& id, const std::string& reason, const Ste
 int RunNode(const std::string& program, ProgramUsage usage, int argc, char** argv,
             const Serve& serve) {
   usage.groups.push_back(
-      {"Model and passes", {"model", "dtype", "backend", "threads", "max_rows", "prefill_chunk"}});
+      {"Model and passes",
+       {"model", "dtype", "backend", "threads", "max_rows", "prefill_chunk", "tuning_cache"}});
   usage.groups.push_back({"Cluster", {"coordinator", "start_deadline", "heartbeat_interval"}});
   usage.groups.push_back({"Energy", {"energy_source", "powercap", "nvml_library"}});
   ParseProgramFlags(program, usage, argc, argv);
@@ -93,6 +97,7 @@ model::ModelRunnerOptions RunnerOptionsFromFlags() {
   options.backend = absl::GetFlag(FLAGS_backend);
   options.dtype = absl::GetFlag(FLAGS_dtype);
   options.threads = absl::GetFlag(FLAGS_threads);
+  options.tuning_cache = absl::GetFlag(FLAGS_tuning_cache);
   options.max_rows = absl::GetFlag(FLAGS_max_rows);
   return options;
 }

@@ -26,6 +26,7 @@ Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLea
       agent_(agent),
       scheduler_(options.scheduler),
       planner_(options.scheduler, runner, &sequences_),
+      sizer_(runner->row_costs()),
       drafts_(options.drafts),
       clock_(clock, comm::kStayAwake_s),
       trace_(options.trace_rounds),

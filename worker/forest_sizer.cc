@@ -16,8 +16,14 @@ constexpr double kPriorTrials = 10;
 constexpr double kWorthExploring = 0.75;
 constexpr double kMessageShare = 0.3;  // share of messages in the wait for a draft of one level
 
-// Buckets for the rows of a pass, fine for small numbers: 1, 2, 3, ... 8, then steps of a quarter.
-int Bucket(int rows) {
+// Buckets of rows of a pass: the sizes of `products`, those that passes are padded to. Without them
+// fine where it matters: 1, 2, 3, ... 8, then steps of a quarter.
+int Bucket(const std::vector<kernels::RowCost>& products, int rows) {
+  if (!products.empty()) {
+    const auto size = std::lower_bound(products.begin(), products.end(), rows,
+                                       [](const kernels::RowCost& p, int r) { return p.rows < r; });
+    return static_cast<int>(size == products.end() ? products.back().rows : size->rows);
+  }
   if (rows <= 8) return std::max(1, rows);
   const int step = 1 << std::max(0, static_cast<int>(std::log2(rows)) - 2);
   return rows / step * step;
@@ -84,9 +90,38 @@ std::vector<ForestSizer::Measured> ForestSizer::List(const DriftingCost& cost) {
   return list;
 }
 
+// The products of a pass. More rows than are known: in proportion to the rows.
+double ForestSizer::Costs::Products(int rows) const {
+  const int bucket = Bucket(products, rows);
+  for (const kernels::RowCost& known : products) {
+    if (known.rows == bucket) return known.seconds * std::max(1.0, double(rows) / bucket);
+  }
+  return 0;
+}
+
+// Products and the rest, which comes from the measured sizes: between two of them in proportion,
+// above all of them that of the largest, below them what their trend promises. Where that is too
+// good, the size is chosen, measured, and known.
+double ForestSizer::Costs::KnownPass(int rows) const {
+  const double expected = Products(rows);
+  if (pass.empty()) return expected;
+  const auto rest = [&](const Measured& m) { return m.least - Products(m.size); };
+  if (pass.size() == 1) return expected + std::max(0.0, rest(pass[0]));
+  const int bucket = Bucket(products, rows);
+  auto above = std::lower_bound(pass.begin() + 1, pass.end() - 1, bucket,
+                                [](const Measured& m, int size) { return m.size < size; });
+  const double low = rest(*std::prev(above)), high = rest(*above);
+  const double share =
+      static_cast<double>(bucket - std::prev(above)->size) / (above->size - std::prev(above)->size);
+  double between = low + std::min(share, 1.0) * (high - low);
+  if (share < 0) between = std::min(between, low);
+  return expected + std::max(0.0, between);
+}
+
 double ForestSizer::Costs::Pass(int rows) const {
+  if (!products.empty()) return KnownPass(rows);
   if (pass.empty()) return 0;
-  const int bucket = Bucket(rows);
+  const int bucket = Bucket(products, rows);
   const auto from = std::lower_bound(pass.begin(), pass.end(), bucket,
                                      [](const Measured& m, int size) { return m.size < size; });
   if (from == pass.end()) {
@@ -153,7 +188,7 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
   const uint64_t round = learned.rounds++;
   const std::vector<DraftShape> first = FirstShapes(limits);
   DraftShape best;
-  if (free && round < first.size()) {
+  if (free && round < first.size() && products_.empty()) {
     best = Clip(first[round], limits);
   } else {
     const Costs costs = CostsNow();
@@ -162,6 +197,11 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     Covered covered;
     int covered_width = -1;  // of `covered`: candidates of one width are adjacent
     for (const DraftShape shape : candidates) {
+      if (!products_.empty() && free && costs.draft.empty() &&
+          shape.depth > decoding::kAutoDraftDepth) {
+        rates.push_back(0);  // deep drafts wait until it is known what a level costs
+        continue;
+      }
       if (shape.depth > 0 && std::exchange(covered_width, shape.width) != shape.width) {
         covered = {Coverage(learned, limits.beam_width, shape.width),
                    DeepCoverage(learned, limits.beam_width, shape.width)};
@@ -184,7 +224,9 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
   return best;
 }
 
-void ForestSizer::RecordPass(int rows, double seconds) { pass_.Record(Bucket(rows), seconds); }
+void ForestSizer::RecordPass(int rows, double seconds) {
+  pass_.Record(Bucket(products_, rows), seconds);
+}
 
 void ForestSizer::RecordRound(absl::string_view method, int beam_width, DraftShape shape,
                               int layers) {

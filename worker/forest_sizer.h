@@ -1,7 +1,8 @@
 // Chooses the size of the next forest when a request leaves it to the server: the shape with the
 // most expected layers per second. The expectation comes from what this replica has measured: the
 // time of a pass by its rows, the time of a draft by its levels, how often a first layer of a given
-// width is covered, and how much less often a deeper one. The shape may change every round, because
+// width is covered, and how much less often a deeper one. On a GPU the matrix products were measured
+// before, so that a pass has an expected time from the first round on. The shape may change every round, because
 // the output of the default methods does not depend on it (docs/algorithms.md 10.4).
 // Thread-compatible: the engine thread owns it.
 #pragma once
@@ -14,6 +15,7 @@
 
 #include "absl/strings/string_view.h"
 #include "decoding/draft_size.h"
+#include "kernels/backend.h"
 #include "worker/drifting_cost.h"
 
 namespace coppice::worker {
@@ -35,8 +37,13 @@ struct SizerLimits {
 
 class ForestSizer {
  public:
-  // The first rounds try a series of shapes, from 2 W x 4 (4 x 4 for W = 1) downwards. Later, one
-  // round in kExploreEvery explores.
+  // products: what the matrix products of a pass take by its rows, ascending, where that is known
+  // before any pass has run (Backend::RowCosts); its rows are the sizes that passes are padded to.
+  explicit ForestSizer(std::vector<kernels::RowCost> products = {})
+      : products_(std::move(products)) {}
+
+  // Without known products, the first rounds try a series of shapes, from 2 W x 4 (4 x 4 for W = 1)
+  // downwards. Later, one round in kExploreEvery explores.
   DraftShape Choose(absl::string_view method, const SizerLimits& limits);
   // The shape, cut to the depth that the limits allow. No draft when they allow no layer.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
@@ -81,11 +88,16 @@ class ForestSizer {
   };
   struct Costs {
     std::vector<Measured> pass, draft;  // ascending, by bucket of rows, by levels
+    const std::vector<kernels::RowCost>& products;
     double Pass(int rows) const;
     double Draft(int depth) const;
+
+   private:
+    double Products(int rows) const;
+    double KnownPass(int rows) const;
   };
   static std::vector<Measured> List(const DriftingCost& cost);
-  Costs CostsNow() const { return {List(pass_), List(draft_)}; }
+  Costs CostsNow() const { return {List(pass_), List(draft_), products_}; }
   static double Coverage(const Learned& learned, int beam_width, int width);
   // Probability that a layer below the first is covered when those above it were.
   static double DeepCoverage(const Learned& learned, int beam_width, int width);
@@ -95,6 +107,7 @@ class ForestSizer {
   static double LayersPerSecond(const Costs& costs, Covered covered, const SizerLimits& limits,
                                 DraftShape shape);
 
+  const std::vector<kernels::RowCost> products_;
   std::map<std::pair<std::string, int>, Learned> learned_;  // method, W
   DriftingCost pass_;                                       // by bucket of rows
   DriftingCost draft_;                                      // the wait for a draft, by levels

@@ -9,7 +9,10 @@ namespace coppice::bench {
 
 // What the device can do: bytes and operations per second.
 absl::Status BenchCeilings(Report* report, DeviceTimer* timer);
-// Every matrix product of a layer and the head.
+// Tunes the products of the decoder: the time of all products of a step, by rows.
+absl::Status BenchTune(Report* report, DeviceTimer* timer);
+// Every matrix product of a layer and the head: as cuBLASLt proposes, by the skinny kernel, and as
+// tuned.
 absl::Status BenchMatMul(Report* report, DeviceTimer* timer);
 // Tiled attention of one layer over forests.
 absl::Status BenchAttention(Report* report, DeviceTimer* timer);

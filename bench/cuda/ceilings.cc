@@ -3,15 +3,15 @@
 #include "bench/cuda/bench_parts.h"
 #include "bench/cuda/device_random.h"
 #include "bench/cuda/llama_shape.h"
-#include "kernels/cuda/cublas_matmul.h"
 #include "kernels/cuda/device_error.h"
+#include "kernels/cuda/matrix_products.h"
 
 namespace coppice::bench {
 namespace {
 
 using kernels::DType;
-using kernels::cuda::CublasMatMul;
 using kernels::cuda::DeviceBuffer;
+using kernels::cuda::MatrixProducts;
 
 constexpr char kWhat[] = "a ceiling";
 
@@ -34,8 +34,8 @@ absl::Status Copy(Report* report, DeviceTimer* timer) {
 
 absl::Status Product(Report* report, DeviceTimer* timer) {
   constexpr int64_t kSide = kProductSide;
-  COPPICE_ASSIGN_OR_RETURN(const std::unique_ptr<CublasMatMul> products,
-                           CublasMatMul::Create(timer->stream()));
+  COPPICE_ASSIGN_OR_RETURN(const std::unique_ptr<MatrixProducts> products,
+                           MatrixProducts::Create(timer->stream()));
   COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer w,
                            RandomBuffer(kSide * kSide, DType::kBF16, 1, 2, timer->stream()));
   COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer x,

@@ -19,6 +19,7 @@ constexpr int kWarmUps = 3;
 Timing Summarize(std::vector<double> us) {
   std::sort(us.begin(), us.end());
   const double median = us[us.size() / 2];
+  if (median == 0) return {0, 0};
   return {median, (us[us.size() * 9 / 10] - us[us.size() / 10]) / median};
 }
 

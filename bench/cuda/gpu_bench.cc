@@ -14,9 +14,11 @@ namespace coppice::bench {
 namespace {
 
 constexpr char kUsage[] =
-    "coppice-bench-cuda PART [--bandwidth=BYTES_PER_SECOND] [--json=FILE] [--list]\n"
-    "PART: facts, ceilings, matmul, attention, small, shortlist, step.\n"
+    "coppice-bench-cuda PART [--bandwidth=BYTES_PER_SECOND] [--json=FILE] [--tuning_cache=DIR] "
+    "[--list]\n"
+    "PART: facts, ceilings, tune, matmul, attention, small, shortlist, step.\n"
     "--bandwidth gives floors; `ceilings` measures it. --json: one object a line, appended.\n"
+    "--tuning_cache: where tuned products are kept; without it steps are not tuned.\n"
     "--list measures nothing and needs no device: it prints the cases and their bytes.\n";
 
 struct Part {
@@ -38,9 +40,13 @@ absl::Status PrintFacts(Report* report, DeviceTimer* timer) {
   return absl::OkStatus();
 }
 
-constexpr Part kParts[] = {{"facts", PrintFacts},       {"ceilings", BenchCeilings},
-                           {"matmul", BenchMatMul},     {"attention", BenchAttention},
-                           {"small", BenchElementwise}, {"shortlist", BenchShortlists},
+constexpr Part kParts[] = {{"facts", PrintFacts},
+                           {"ceilings", BenchCeilings},
+                           {"tune", BenchTune},
+                           {"matmul", BenchMatMul},
+                           {"attention", BenchAttention},
+                           {"small", BenchElementwise},
+                           {"shortlist", BenchShortlists},
                            {"step", BenchStep}};
 
 int Fail(const absl::Status& status) {
@@ -48,10 +54,9 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-absl::Status RunPart(const Part& part, double bandwidth, std::FILE* json, bool listing) {
-  Report report(bandwidth, json, listing);
+absl::Status RunPart(const Part& part, Report report) {
   std::unique_ptr<DeviceTimer> timer;
-  if (!listing) {
+  if (!report.listing()) {
     absl::StatusOr<std::unique_ptr<DeviceTimer>> created = DeviceTimer::Create();
     if (!created.ok()) return created.status();
     timer = *std::move(created);
@@ -62,7 +67,7 @@ absl::Status RunPart(const Part& part, double bandwidth, std::FILE* json, bool l
 int Main(int argc, char** argv) {
   const Part* wanted = nullptr;
   double bandwidth = 0;
-  std::string json_path;
+  std::string json_path, tuning_cache;
   bool listing = false;
   for (int i = 1; i < argc; ++i) {
     absl::string_view argument = argv[i];
@@ -76,6 +81,10 @@ int Main(int argc, char** argv) {
       known = absl::SimpleAtod(argument, &bandwidth) && bandwidth > 0;
     } else if (absl::ConsumePrefix(&argument, "--json=")) {
       json_path = std::string(argument);
+      known = true;
+    }
+    if (absl::ConsumePrefix(&argument, "--tuning_cache=")) {
+      tuning_cache = std::string(argument);
       known = true;
     }
     for (const Part& part : kParts) {
@@ -94,7 +103,7 @@ int Main(int argc, char** argv) {
   std::FILE* json = json_path.empty() ? nullptr : std::fopen(json_path.c_str(), "a");
   if (json == nullptr && !json_path.empty())
     return Fail(absl::NotFoundError(json_path + " cannot be written"));
-  const absl::Status status = RunPart(*wanted, bandwidth, json, listing);
+  const absl::Status status = RunPart(*wanted, Report(bandwidth, json, listing, tuning_cache));
   if (json != nullptr) std::fclose(json);
   return status.ok() ? 0 : Fail(status);
 }

@@ -66,6 +66,7 @@ absl::Status LlamaModel::Make() {
   options.threads = &threads_;
   options.communicator = one_rank_.get();
   options.overlap_launches = options_.overlap_launches;
+  options.tuning_cache = options_.tuning_cache;
   COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend(options));
   options.graphs = false;
   COPPICE_ASSIGN_OR_RETURN(op_by_op_, kernels::MakeBackend(options));
@@ -98,7 +99,8 @@ absl::Status LlamaModel::Make() {
   }
   COPPICE_ASSIGN_OR_RETURN(
       decoder_, model::Decoder::Create(std::move(parts), backend_.get(), pool_.get(), 1));
-  return absl::OkStatus();
+  COPPICE_RETURN_IF_ERROR(backend_->Prepare(decoder_.get(), {}));
+  return op_by_op_->Prepare(decoder_.get(), {});  // finds what the other has measured
 }
 
 }  // namespace coppice::bench

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 namespace coppice::bench {
 
@@ -22,9 +23,14 @@ struct Timing {
 class Report {
  public:
   // bandwidth: bytes per second, 0 when it is not known. json may be nullptr. listing: nothing is
-  // measured.
-  Report(double bandwidth, std::FILE* json, bool listing)
-      : bandwidth_(bandwidth), json_(json), listing_(listing) {}
+  // measured. tuning_cache: BackendOptions::tuning_cache.
+  Report(double bandwidth, std::FILE* json, bool listing, std::string tuning_cache)
+      : bandwidth_(bandwidth),
+        json_(json),
+        listing_(listing),
+        tuning_cache_(std::move(tuning_cache)) {}
+  bool listing() const { return listing_; }
+  const std::string& tuning_cache() const { return tuning_cache_; }
 
   // Whether to measure this case. False when listing, after a line for it.
   bool Wants(const BenchCase& bench_case);
@@ -40,6 +46,7 @@ class Report {
   const double bandwidth_;
   std::FILE* const json_;
   const bool listing_;
+  const std::string tuning_cache_;
 };
 
 }  // namespace coppice::bench

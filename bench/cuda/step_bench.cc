@@ -2,6 +2,7 @@
 // host.
 #include <chrono>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -61,6 +62,23 @@ absl::StatusOr<int64_t> CountLaunches(const StepPlan& plan, LlamaModel* llama, D
   return kernels::cuda::CountLaunches({upload.step(), upload.work(), {}, ops.Take()});
 }
 
+}  // namespace
+
+absl::Status BenchTune(Report* report, DeviceTimer* timer) {
+  const double bytes = static_cast<double>(kLayers * kLayerWeightBytes + kHeadBytes);
+  if (!report->Wants({"tune", "products of a step, by rows", bytes})) return absl::OkStatus();
+  LlamaOptions options = {kTunedRows, kBlocks, /*filled=*/true};
+  options.tuning_cache = report->tuning_cache().empty() ? "auto" : report->tuning_cache();
+  COPPICE_ASSIGN_OR_RETURN(const auto llama, LlamaModel::Create(options, timer->stream()));
+  for (const kernels::RowCost& cost : llama->backend()->RowCosts()) {
+    report->Add({"tune", absl::StrCat("products of a step, ", cost.rows, " rows"), bytes},
+                {cost.seconds * 1e6, /*spread=*/0});
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
 absl::Status BenchSteps(bool overlap, Report* report, DeviceTimer* timer) {
   std::unique_ptr<LlamaModel> llama;
   for (const int rows : {1, kForestRows}) {
@@ -77,9 +95,9 @@ absl::Status BenchSteps(bool overlap, Report* report, DeviceTimer* timer) {
                              bytes};
     if (!report->Wants(whole)) continue;
     if (llama == nullptr) {
-      COPPICE_ASSIGN_OR_RETURN(
-          llama,
-          LlamaModel::Create({kMostRows, kBlocks, /*filled=*/true, overlap}, timer->stream()));
+      COPPICE_ASSIGN_OR_RETURN(llama, LlamaModel::Create({kMostRows, kBlocks, /*filled=*/true,
+                                                          overlap, report->tuning_cache()},
+                                                         timer->stream()));
     }
     for (const bool graphs : {true, false}) {
       Timing whole_time, submit_time;

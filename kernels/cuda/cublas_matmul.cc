@@ -1,7 +1,8 @@
 #include "kernels/cuda/cublas_matmul.h"
 
+#include <bit>
+
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status.h"
 #include "kernels/cuda/device_error.h"
 #include "kernels/cuda/row_bucket.h"
@@ -11,17 +12,46 @@ namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 constexpr char kWorkspaceName[] = "the workspace of cuBLASLt";
+constexpr uint32_t kReductions =
+    CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
 cudaDataType_t CudaType(DType type) {
   if (type == DType::kF32) return CUDA_R_32F;
   return type == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-absl::Status Failed(cublasStatus_t status, absl::string_view call, const MatMulArgs& args) {
-  return CublasStatus(
-      status, call,
-      absl::StrCat("a product of ", args.rows, " rows by ", args.outputs, " x ", args.inputs, " ",
-                   DTypeName(args.type), " to ", DTypeName(args.y_type)));
+absl::Status Failed(cublasStatus_t status, absl::string_view call, const ProductKey& key) {
+  return CublasStatus(status, call, absl::StrCat("a product of ", ProductName(key)));
+}
+
+cublasLtMatmulAlgo_t Opaque(const CublasMatMul::Algorithm& algorithm) {
+  static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(CublasMatMul::Algorithm));
+  return std::bit_cast<cublasLtMatmulAlgo_t>(algorithm);
+}
+
+absl::StatusOr<bool> SumsInF32(const cublasLtMatmulAlgo_t& algorithm, const ProductKey& key) {
+  uint32_t scheme = 0;
+  size_t written = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoConfigGetAttribute(
+      &algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme, &written);
+  if (status != CUBLAS_STATUS_SUCCESS)
+    return Failed(status, "cublasLtMatmulAlgoConfigGetAttribute", key);
+  return (scheme & ~kReductions) == 0;
+}
+
+absl::Status MakePreference(const ProductKey& key, cublasLtMatmulPreferenceOpaque_t* preference) {
+  const uint64_t workspace = kWorkspaceBytes;
+  cublasStatus_t status = cublasLtMatmulPreferenceInit(preference);
+  if (status != CUBLAS_STATUS_SUCCESS) return Failed(status, "cublasLtMatmulPreferenceInit", key);
+  status = cublasLtMatmulPreferenceSetAttribute(
+      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+  if (status == CUBLAS_STATUS_SUCCESS) {
+    status = cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &kReductions, sizeof kReductions);
+  }
+  return status == CUBLAS_STATUS_SUCCESS
+             ? absl::OkStatus()
+             : Failed(status, "cublasLtMatmulPreferenceSetAttribute", key);
 }
 
 }  // namespace
@@ -29,21 +59,21 @@ absl::Status Failed(cublasStatus_t status, absl::string_view call, const MatMulA
 // The library counts column by column: there w is [inputs, outputs] and is transposed, x is [inputs,
 // rows] and y is [outputs, rows].
 struct CublasMatMul::Layouts {
-  static absl::Status Make(const MatMulArgs& args, int64_t rows, Layouts* out) {
+  static absl::Status Make(const ProductKey& key, Layouts* out) {
     const cublasOperation_t transposed = CUBLAS_OP_T;
-    const cudaDataType_t type = CudaType(args.type), y_type = CudaType(args.y_type);
+    const cudaDataType_t type = CudaType(key.type), y_type = CudaType(key.y_type);
     cublasStatus_t status = cublasLtMatmulDescInit(&out->product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (status != CUBLAS_STATUS_SUCCESS) return Failed(status, "cublasLtMatmulDescInit", args);
+    if (status != CUBLAS_STATUS_SUCCESS) return Failed(status, "cublasLtMatmulDescInit", key);
     status = cublasLtMatmulDescSetAttribute(&out->product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                             sizeof transposed);
     if (status != CUBLAS_STATUS_SUCCESS)
-      return Failed(status, "cublasLtMatmulDescSetAttribute", args);
-    status = cublasLtMatrixLayoutInit(&out->w, type, args.inputs, args.outputs, args.inputs);
+      return Failed(status, "cublasLtMatmulDescSetAttribute", key);
+    status = cublasLtMatrixLayoutInit(&out->w, type, key.inputs, key.outputs, key.inputs);
     if (status == CUBLAS_STATUS_SUCCESS)
-      status = cublasLtMatrixLayoutInit(&out->x, type, args.inputs, rows, args.inputs);
+      status = cublasLtMatrixLayoutInit(&out->x, type, key.inputs, key.rows, key.inputs);
     if (status == CUBLAS_STATUS_SUCCESS)
-      status = cublasLtMatrixLayoutInit(&out->y, y_type, args.outputs, rows, args.outputs);
-    if (status != CUBLAS_STATUS_SUCCESS) return Failed(status, "cublasLtMatrixLayoutInit", args);
+      status = cublasLtMatrixLayoutInit(&out->y, y_type, key.outputs, key.rows, key.outputs);
+    if (status != CUBLAS_STATUS_SUCCESS) return Failed(status, "cublasLtMatrixLayoutInit", key);
     return absl::OkStatus();
   }
 
@@ -64,79 +94,55 @@ CublasMatMul::~CublasMatMul() {
   if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-absl::Status CublasMatMul::Enqueue(const MatMulArgs& args) {
-  COPPICE_CHECK(args.rows > 0 && args.inputs > 0 && args.outputs > 0);
-  COPPICE_CHECK(args.y_type == args.type || args.y_type == DType::kF32);
+uint64_t CublasMatMul::version() { return cublasLtGetVersion(); }
+
+absl::StatusOr<std::vector<CublasMatMul::Algorithm>> CublasMatMul::Propose(const ProductKey& key,
+                                                                           int count) {
   Layouts layouts;
-  COPPICE_RETURN_IF_ERROR(Layouts::Make(args, args.rows, &layouts));
-  COPPICE_ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t* algorithm, Algorithm(args));
+  COPPICE_RETURN_IF_ERROR(Layouts::Make(key, &layouts));
+  cublasLtMatmulPreferenceOpaque_t preference;
+  COPPICE_RETURN_IF_ERROR(MakePreference(key, &preference));
+  std::vector<cublasLtMatmulHeuristicResult_t> results(count);
+  int found = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle_, &layouts.product, &layouts.w, &layouts.x, &layouts.y,
+                                     &layouts.y, &preference, count, results.data(), &found);
+  if (status != CUBLAS_STATUS_SUCCESS) return Failed(status, "cublasLtMatmulAlgoGetHeuristic", key);
+  std::vector<Algorithm> proposed;
+  for (int i = 0; i < found; ++i) {
+    const cublasLtMatmulHeuristicResult_t& result = results[i];
+    if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kWorkspaceBytes) continue;
+    COPPICE_ASSIGN_OR_RETURN(const bool sums_in_f32, SumsInF32(result.algo, key));
+    if (sums_in_f32) proposed.push_back(std::bit_cast<Algorithm>(result.algo));
+  }
+  if (proposed.empty())
+    return Failed(CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmulAlgoGetHeuristic", key);
+  return proposed;
+}
+
+bool CublasMatMul::Takes(const ProductKey& key, const Algorithm& algorithm) {
+  Layouts layouts;
+  if (!Layouts::Make(key, &layouts).ok()) return false;
+  const cublasLtMatmulAlgo_t opaque = Opaque(algorithm);
+  cublasLtMatmulHeuristicResult_t result = {};
+  const cublasStatus_t status = cublasLtMatmulAlgoCheck(
+      handle_, &layouts.product, &layouts.w, &layouts.x, &layouts.y, &layouts.y, &opaque, &result);
+  cudaGetLastError();  // a refusal would be taken for the error of the next launch
+  return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kWorkspaceBytes &&
+         SumsInF32(opaque, key).value_or(false);
+}
+
+absl::Status CublasMatMul::Enqueue(const MatMulArgs& args, const ProductKey& key,
+                                   const Algorithm& algorithm) {
+  Layouts layouts;
+  COPPICE_RETURN_IF_ERROR(Layouts::Make(key, &layouts));
+  const cublasLtMatmulAlgo_t opaque = Opaque(algorithm);
   const float one = 1, beta = args.accumulate ? 1 : 0;
   const cublasStatus_t status =
       cublasLtMatmul(handle_, &layouts.product, &one, args.w, &layouts.w, args.x, &layouts.x, &beta,
-                     args.y, &layouts.y, args.y, &layouts.y, algorithm, workspace_.data(),
+                     args.y, &layouts.y, args.y, &layouts.y, &opaque, workspace_.data(),
                      workspace_.size(), stream_->get());
-  return status == CUBLAS_STATUS_SUCCESS ? absl::OkStatus()
-                                         : Failed(status, "cublasLtMatmul", args);
-}
-
-// That of the bucket, where the library takes it for this row count; else one of its own.
-absl::StatusOr<const cublasLtMatmulAlgo_t*> CublasMatMul::Algorithm(const MatMulArgs& args) {
-  const auto key = [&](int64_t rows) {
-    return Key{args.outputs, args.inputs, rows, args.type, args.y_type, args.accumulate};
-  };
-  const auto known = by_rows_.find(key(args.rows));
-  if (known != by_rows_.end()) return &known->second;
-
-  const int64_t bucket = RowBucket(args.rows);
-  cublasLtMatmulAlgo_t algorithm;
-  const auto chosen = by_bucket_.find(key(bucket));
-  if (chosen == by_bucket_.end()) {
-    COPPICE_RETURN_IF_ERROR(Choose(args, bucket, &algorithm));
-    by_bucket_[key(bucket)] = algorithm;
-  } else {
-    algorithm = chosen->second;
-  }
-  Layouts layouts;
-  COPPICE_RETURN_IF_ERROR(Layouts::Make(args, args.rows, &layouts));
-  cublasLtMatmulHeuristicResult_t result = {};
-  const cublasStatus_t fits =
-      cublasLtMatmulAlgoCheck(handle_, &layouts.product, &layouts.w, &layouts.x, &layouts.y,
-                              &layouts.y, &algorithm, &result);
-  if (fits != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kWorkspaceBytes) {
-    cudaGetLastError();  // a refusal would be taken for the error of the next launch
-    COPPICE_RETURN_IF_ERROR(Choose(args, args.rows, &algorithm));
-  }
-  return &(by_rows_[key(args.rows)] = algorithm);
-}
-
-absl::Status CublasMatMul::Choose(const MatMulArgs& args, int64_t rows,
-                                  cublasLtMatmulAlgo_t* algorithm) {
-  Layouts layouts;
-  COPPICE_RETURN_IF_ERROR(Layouts::Make(args, rows, &layouts));
-  const uint64_t workspace = kWorkspaceBytes;
-  const uint32_t reductions =
-      CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  cublasLtMatmulPreferenceOpaque_t preference;
-  cublasStatus_t status = cublasLtMatmulPreferenceInit(&preference);
-  if (status != CUBLAS_STATUS_SUCCESS) return Failed(status, "cublasLtMatmulPreferenceInit", args);
-  status = cublasLtMatmulPreferenceSetAttribute(
-      &preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
-  if (status == CUBLAS_STATUS_SUCCESS) {
-    status = cublasLtMatmulPreferenceSetAttribute(
-        &preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions);
-  }
-  if (status != CUBLAS_STATUS_SUCCESS)
-    return Failed(status, "cublasLtMatmulPreferenceSetAttribute", args);
-  cublasLtMatmulHeuristicResult_t result = {};
-  int found = 0;
-  status = cublasLtMatmulAlgoGetHeuristic(handle_, &layouts.product, &layouts.w, &layouts.x,
-                                          &layouts.y, &layouts.y, &preference, 1, &result, &found);
-  if (status == CUBLAS_STATUS_SUCCESS && found == 0) status = CUBLAS_STATUS_NOT_SUPPORTED;
-  if (status == CUBLAS_STATUS_SUCCESS) status = result.state;
-  if (status != CUBLAS_STATUS_SUCCESS)
-    return Failed(status, "cublasLtMatmulAlgoGetHeuristic", args);
-  *algorithm = result.algo;
-  return absl::OkStatus();
+  return status == CUBLAS_STATUS_SUCCESS ? absl::OkStatus() : Failed(status, "cublasLtMatmul", key);
 }
 
 }  // namespace coppice::kernels::cuda

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "kernels/cuda/cublas_matmul.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_step_rows.h"
 #include "kernels/cuda/cuda_weights.h"
@@ -20,6 +19,8 @@
 #include "kernels/cuda/device_collectives.h"
 #include "kernels/cuda/device_op.h"
 #include "kernels/cuda/graph_cache.h"
+#include "kernels/cuda/matrix_products.h"
+#include "kernels/cuda/product_tuner.h"
 #include "kernels/cuda/rank_agreement.h"
 #include "kernels/cuda/rank_rows.h"
 #include "kernels/cuda/row_bucket.h"
@@ -63,6 +64,7 @@ class CudaBackend final : public Backend {
         warn_(options.warn),
         on_part_(options.on_part),
         overlap_(options.overlap_launches && parts.facts.overlaps_launches),
+        tuning_cache_(options.tuning_cache),
         parts_(std::move(parts)),
         loader_(options.threads, &parts_.stream),
         step_rows_(MakeRows(options)) {}
@@ -93,6 +95,8 @@ class CudaBackend final : public Backend {
   absl::StatusOr<Tensor> Allocate(int64_t rows, int64_t columns, DType dtype) override;
   DType activation_dtype() const override { return matrix_dtype_.value_or(DType::kF32); }
 
+  absl::Status Prepare(Pass* pass, const std::function<void()>& moves_on) override;
+  std::vector<RowCost> RowCosts() const override { return row_costs_; }
   absl::Status Submit(const StepPlan& plan, Pass* pass) override;
   bool HeadReached() override;
   absl::StatusOr<const StepRows*> Wait() override;
@@ -125,13 +129,15 @@ class CudaBackend final : public Backend {
   const std::function<void(const std::string&)> warn_;
   const std::function<void()> on_part_;
   const bool overlap_;
+  const std::string tuning_cache_;
   DeviceParts parts_;
   DeviceLoader loader_;
   StepUpload upload_;
-  std::unique_ptr<CublasMatMul> products_;
+  std::unique_ptr<MatrixProducts> products_;
   const std::unique_ptr<DeviceRows> step_rows_;
   std::unique_ptr<DeviceCollectives> ranks_;  // of several ranks; goes after the graphs
   std::unique_ptr<StepWatch> watch_;
+  std::vector<RowCost> row_costs_;
   std::unique_ptr<CudaOps> ops_;
   std::unique_ptr<GraphCache> graphs_;
   std::vector<DeviceBuffer> tensors_;
@@ -146,7 +152,7 @@ class CudaBackend final : public Backend {
 };
 
 absl::Status CudaBackend::Init(const BackendOptions& options) {
-  auto products = CublasMatMul::Create(&parts_.stream);
+  auto products = MatrixProducts::Create(&parts_.stream);
   COPPICE_RETURN_IF_ERROR(Agree(communicator_, products.status()));
   products_ = *std::move(products);
   if (communicator_->size() > 1) {
@@ -194,6 +200,13 @@ absl::StatusOr<Tensor> CudaBackend::Allocate(int64_t rows, int64_t columns, DTyp
   COPPICE_ASSIGN_OR_RETURN(DeviceBuffer buffer, DeviceBuffer::Allocate(bytes, what));
   tensors_.push_back(std::move(buffer));
   return Tensor{tensors_.back().data(), dtype, rows, columns};
+}
+
+absl::Status CudaBackend::Prepare(Pass* pass, const std::function<void()>& moves_on) {
+  if (tuning_cache_.empty()) return absl::OkStatus();
+  COPPICE_ASSIGN_OR_RETURN(row_costs_, TuneProducts({ListProducts(pass), tuning_cache_, moves_on},
+                                                    parts_.facts, &parts_.stream, products_.get()));
+  return absl::OkStatus();
 }
 
 absl::Status CudaBackend::Submit(const StepPlan& plan, Pass* pass) {

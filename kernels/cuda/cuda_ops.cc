@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "kernels/cuda/cuda_weights.h"
+#include "kernels/cuda/pass_products.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -78,15 +79,12 @@ void CudaOps::AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon
 }
 
 void CudaOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
-  const auto& matrix = static_cast<const CudaWeight&>(w);
   CheckRows(x, w.columns);
   CheckRows(y, w.rows);
   COPPICE_CHECK_MSG(x.dtype == w.dtype,
                     absl::StrCat("x is ", DTypeName(x.dtype), ", the weight ", DTypeName(w.dtype)));
   if (rows_ == 0) return;
-  recorded_.push_back(ProductOp{{matrix.values.data(), x.data, y.data, w.dtype, y.dtype, rows_,
-                                 w.columns, w.rows, accumulate},
-                                matrix.bias.size() == 0 ? nullptr : matrix.bias.floats()});
+  recorded_.push_back(ArgsOf({&w, x, y, accumulate}, rows_));
 }
 
 void CudaOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -18,6 +19,8 @@ struct DeviceFacts {
   int64_t block_shared_bytes = 0;  // of a block, at most
   bool overlaps_launches = false;  // OverlapScope has an effect
   std::array<uint8_t, 16> uuid = {};
+  std::string name;  // "NVIDIA H100 80GB HBM3"
+  size_t l2_bytes = 0;
 };
 // Makes a device the current one of this thread: that of number `place`, counted around when there
 // are fewer. FailedPrecondition says in one sentence what is missing.

@@ -25,8 +25,9 @@ absl::Status CublasStatus(cublasStatus_t status, absl::string_view call, absl::s
   cudaGetLastError();
   const std::string message = absl::StrCat(what, ": ", call, ": ", cublasLtGetStatusName(status),
                                            ": ", cublasLtGetStatusString(status));
-  return status == CUBLAS_STATUS_ALLOC_FAILED ? absl::ResourceExhaustedError(message)
-                                              : absl::InternalError(message);
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) return absl::ResourceExhaustedError(message);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return absl::UnimplementedError(message);
+  return absl::InternalError(message);
 }
 
 absl::Status MemoryStatus(cudaError_t error, absl::string_view call, absl::string_view what) {

@@ -21,7 +21,7 @@ absl::Status Launched(absl::string_view kernel, int layer = -1) {
 
 class Launcher {
  public:
-  Launcher(const OpList& list, CublasMatMul* products, DeviceStream* stream)
+  Launcher(const OpList& list, MatrixProducts* products, DeviceStream* stream)
       : step_(list.step),
         work_(list.work),
         lists_(list.lists),
@@ -41,13 +41,7 @@ class Launcher {
     AddNorm(args, stream_);
     return Launched("norm");
   }
-  absl::Status operator()(const ProductOp& op) const {
-    const MatMulArgs& args = op.args;
-    COPPICE_RETURN_IF_ERROR(products_->Enqueue(args));
-    if (op.bias == nullptr) return absl::OkStatus();
-    AddBias(args.y, args.y_type, op.bias, args.rows, args.outputs, stream_);
-    return Launched("bias");
-  }
+  absl::Status operator()(const MatMulArgs& args) const { return products_->Enqueue(args); }
   absl::Status operator()(const RopeOp& op) const {
     RopeAndStoreKv(step_, op.args, op.pool, stream_);
     return Launched("rotary positions", op.args.layer);
@@ -85,14 +79,14 @@ class Launcher {
   const StepView& step_;
   const WorkView& work_;
   const ListsView& lists_;
-  CublasMatMul* const products_;
+  MatrixProducts* const products_;
   DeviceStream* const device_stream_;
   const cudaStream_t stream_;
 };
 
 }  // namespace
 
-absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, CublasMatMul* products,
+absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, MatrixProducts* products,
                        DeviceStream* stream) {
   const Launcher launcher(list, products, stream);
   for (const DeviceOp& op : ops) COPPICE_RETURN_IF_ERROR(std::visit(launcher, op));
@@ -121,7 +115,7 @@ int64_t CountLaunches(const OpList& list) {
       list.lists.list_room == 0 ? 0 : 2 + static_cast<int64_t>(list.lists.sum_room > 0);
   int64_t launches = 0;
   for (const DeviceOp& op : list.ops) {
-    const auto* product = std::get_if<ProductOp>(&op);
+    const auto* product = std::get_if<MatMulArgs>(&op);
     const auto* attention = std::get_if<AttentionOp>(&op);
     if (std::holds_alternative<SelectOp>(op)) {
       launches += of_lists;

@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/cublas_matmul.h"
 #include "kernels/cuda/device_collectives.h"
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/matrix_products.h"
 #include "kernels/cuda/shortlists.h"
 
 namespace coppice::kernels::cuda {
@@ -22,13 +22,6 @@ struct CommitOp {
   DevicePool pool;
 
   bool operator==(const CommitOp&) const = default;
-};
-
-struct ProductOp {
-  MatMulArgs args;
-  const float* bias = nullptr;  // [outputs], or null
-
-  bool operator==(const ProductOp&) const = default;
 };
 
 struct RopeOp {
@@ -77,7 +70,7 @@ struct SelectOp {
   bool operator==(const SelectOp&) const = default;
 };
 
-using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, ProductOp, RopeOp, AttentionOp,
+using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp,
                               SwiGluOp, GatherOp, AllReduceOp, SelectOp>;
 
 // Ops that are enqueued together, and what their launches are given of the step. Equal lists are
@@ -93,7 +86,7 @@ struct OpList {
 
 // Enqueues some of the list's ops in order, one launch or product each. Stops at the first that
 // fails, and names it.
-absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, CublasMatMul* products,
+absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, MatrixProducts* products,
                        DeviceStream* stream);
 
 // Whether enqueuing them waits for nothing, so that a graph may hold them.
@@ -102,7 +95,7 @@ bool CanCapture(absl::Span<const DeviceOp> ops);
 // Of the collectives among the ops.
 absl::Status FailureOfRanks(absl::Span<const DeviceOp> ops);
 
-// How many kernels and products that enqueues.
+// How many kernels and products that enqueues at most: a product may have its bias in its own kernel.
 int64_t CountLaunches(const OpList& list);
 
 }  // namespace coppice::kernels::cuda

@@ -49,11 +49,11 @@ absl::Status DeviceStream::Synchronize(absl::string_view what) {
   return CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize", what);
 }
 
-absl::StatusOr<DeviceEvent> DeviceEvent::Create(absl::string_view what) {
+absl::StatusOr<DeviceEvent> DeviceEvent::Create(absl::string_view what, bool timed) {
   DeviceEvent event;
+  const unsigned flags = timed ? cudaEventDefault : cudaEventDisableTiming;
   COPPICE_RETURN_IF_ERROR(
-      CudaStatus(cudaEventCreateWithFlags(&event.event_, cudaEventDisableTiming),
-                 "cudaEventCreateWithFlags", what));
+      CudaStatus(cudaEventCreateWithFlags(&event.event_, flags), "cudaEventCreateWithFlags", what));
   return event;
 }
 
@@ -89,6 +89,14 @@ absl::Status DeviceEvent::Wait(absl::string_view what) {
     if (reached) return absl::OkStatus();
     sched_yield();
   }
+}
+
+absl::StatusOr<double> DeviceEvent::SecondsSince(const DeviceEvent& earlier,
+                                                 absl::string_view what) const {
+  float ms = 0;
+  COPPICE_RETURN_IF_ERROR(
+      CudaStatus(cudaEventElapsedTime(&ms, earlier.event_, event_), "cudaEventElapsedTime", what));
+  return ms * 1e-3;
 }
 
 }  // namespace coppice::kernels::cuda

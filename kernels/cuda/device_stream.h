@@ -33,7 +33,8 @@ class DeviceStream {
 
 class DeviceEvent {
  public:
-  static absl::StatusOr<DeviceEvent> Create(absl::string_view what);
+  // timed: also for SecondsSince; it costs the device a little.
+  static absl::StatusOr<DeviceEvent> Create(absl::string_view what, bool timed = false);
   DeviceEvent(DeviceEvent&& other) noexcept;
   DeviceEvent& operator=(DeviceEvent&& other) noexcept;
   ~DeviceEvent();
@@ -44,6 +45,8 @@ class DeviceEvent {
   absl::StatusOr<bool> Reached(absl::string_view what);
   // Asks again and again, and lets other threads run in between: sleeping costs a wake-up.
   absl::Status Wait(absl::string_view what);
+  // Time of the device between two timed marks that it has come to.
+  absl::StatusOr<double> SecondsSince(const DeviceEvent& earlier, absl::string_view what) const;
 
  private:
   DeviceEvent() = default;

@@ -12,10 +12,10 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "kernels/cuda/cublas_matmul.h"
 #include "kernels/cuda/device_graph.h"
 #include "kernels/cuda/device_op.h"
 #include "kernels/cuda/device_stream.h"
+#include "kernels/cuda/matrix_products.h"
 
 namespace coppice::kernels::cuda {
 
@@ -25,7 +25,7 @@ class GraphCache {
   static constexpr size_t kMost = 64;
 
   // *products and *stream must outlive the cache. warn: BackendOptions.
-  GraphCache(CublasMatMul* products, DeviceStream* stream, bool enabled,
+  GraphCache(MatrixProducts* products, DeviceStream* stream, bool enabled,
              std::function<void(const std::string&)> warn)
       : products_(products), stream_(stream), enabled_(enabled), warn_(std::move(warn)) {}
 
@@ -47,7 +47,7 @@ class GraphCache {
   void Add(const OpList& list);
   void Disable(const absl::Status& why);
 
-  CublasMatMul* const products_;
+  MatrixProducts* const products_;
   DeviceStream* const stream_;
   bool enabled_;
   const std::function<void(const std::string&)> warn_;

@@ -1,5 +1,7 @@
 #include "kernels/cuda/row_bucket.h"
 
+#include <algorithm>
+
 namespace coppice::kernels::cuda {
 
 int64_t RowBucket(int64_t rows) {
@@ -19,6 +21,17 @@ int64_t PaddedRows(int64_t rows) {
 
 StepShape PaddedShape(int64_t rows, int64_t needs) {
   return {static_cast<int32_t>(PaddedRows(rows)), static_cast<int32_t>(PaddedRows(needs))};
+}
+
+int64_t PaddedRows(int64_t rows, int64_t most) {
+  return std::max(rows, std::min(RowBucket(rows), most));
+}
+
+std::vector<int64_t> RowBucketsUpTo(int64_t most) {
+  std::vector<int64_t> buckets;
+  for (int64_t rows = 1; rows <= most; rows = buckets.back() + 1)
+    buckets.push_back(PaddedRows(rows, most));
+  return buckets;
 }
 
 }  // namespace coppice::kernels::cuda

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace coppice::kernels::cuda {
 
@@ -23,5 +24,10 @@ struct StepShape {
   bool operator==(const StepShape&) const = default;
 };
 StepShape PaddedShape(int64_t rows, int64_t needs);
+// The same in tensors that have room for `most` rows: `most` ends the last bucket.
+int64_t PaddedRows(int64_t rows, int64_t most);
+
+// Every value of PaddedRows for 1 to `most` rows, ascending.
+std::vector<int64_t> RowBucketsUpTo(int64_t most);
 
 }  // namespace coppice::kernels::cuda

@@ -20,7 +20,7 @@ LAWS = {
     "beam search": dict(decoding="beam_search", beam_width=3, n=3),
 }
 DRAFTED = dict(speculative=dict(draft_width=3, draft_depth=2))
-CUDA = ("--backend=cuda", f"--kv_bytes={4 << 20}")
+CUDA = ("--backend=cuda", f"--kv_bytes={4 << 20}", "--tuning_cache=")
 
 
 def requests():
@@ -88,6 +88,20 @@ class Cuda(unittest.TestCase):
             self.assertIn("energy is not measured: NVML, a part of the NVIDIA driver: libno-such-nvml.so",
                           cluster.process("replica-0").output())
             self.assertNotIn("energy_joules", cluster.api.complete(dict(prompt=PROMPTS[0], max_tokens=4))["usage"])
+    def test_products_are_tuned_at_the_first_start_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            flags = (*CUDA, f"--tuning_cache={folder}/cache", "--max_rows=16", "--prefill_chunk=8")
+            texts = []
+            for tuned in ("25 of 25 matrix products tuned in", None):
+                with Cluster(target=MODEL, draft=MODEL, worker_flags=flags, draft_flags=flags) as cluster:
+                    # Who comes first tunes, the other takes over what that has found.
+                    logs = [cluster.process(name).output() for name in ("replica-0", "draft-0")]
+                    self.assertEqual([log for log in logs if "tuned in" in log], [log for log in logs if tuned and tuned in log])
+                    self.assertEqual(sum("25 matrix products as tuned before" in log for log in logs), 1 if tuned else 2)
+                    answer = cluster.api.complete(dict(LAWS["greedy"], prompt=PROMPTS[0], max_tokens=12))
+                    texts.append(answer["choices"][0]["text"])
+            self.assertEqual(texts[0], texts[1])
+            self.assertEqual(len([name for name in os.listdir(folder + "/cache") if name.endswith(".txt")]), 1)
 
     def test_memory_that_is_not_there(self):
         with self.assertRaises(StartFailure) as failure:
@@ -100,7 +114,7 @@ class Cuda(unittest.TestCase):
             state, port = os.path.join(folder, "state"), free_port()
             launcher = ROOT / "deploy/cluster.sh"
             at = ["--port", port, "--state", state]
-            up = ["up", "--target", MODEL, "--draft", MODEL, "--kv-bytes", 4 << 20, "--draft-kv-bytes", 4 << 20]
+            up = ["up", "--target", MODEL, "--draft", MODEL, "--kv-bytes", 4 << 20, "--draft-kv-bytes", 4 << 20, "--tuning-cache", ""]
             _, status, _, errors = run_launcher([launcher, *up, *at, "--backend", "gpu"])
             self.assertEqual(status, 2)
             self.assertIn("--backend must be cpu or cuda, got 'gpu'", errors)

@@ -181,5 +181,70 @@ TEST(ForestSizerTest, ManySequencesInOnePassGetSmallerForests) {
   EXPECT_LT(small.first * small.second, large.first * large.second);
 }
 
+// ---- With products that were measured before the first pass
+
+// Weights are read in `floor_s`, in which `ridge` rows can be computed; passes are padded.
+std::vector<kernels::RowCost> RidgeAt(int ridge, double floor_s) {
+  std::vector<kernels::RowCost> costs;
+  for (const int rows : {1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256, 384, 512})
+    costs.push_back({rows, rows <= ridge ? floor_s : floor_s * rows / ridge});
+  return costs;
+}
+
+DraftShape First(ForestSizer* sizer, int running) {
+  SizerLimits limits = Limits(4);
+  limits.running = running;
+  return sizer->Choose("m", limits);
+}
+
+int Rows(DraftShape shape, int running) { return running * (1 + shape.width * shape.depth); }
+
+TEST(ForestSizerTest, KnownProductsGiveTheRowBudgetFromTheFirstRoundOn) {
+  for (const int running : {1, 4, 16, 64}) {
+    ForestSizer sizer(RidgeAt(192, 0.0035));
+    const DraftShape first = First(&sizer, running);
+    EXPECT_LE(Rows(first, running), std::max(192, running * 3)) << running;
+    const DraftShape second = First(&sizer, running);  // there is no series of shapes to try
+    EXPECT_EQ(Rows(first, running), Rows(second, running)) << running;
+  }
+  ForestSizer alone(RidgeAt(192, 0.0035)), blind;
+  EXPECT_GE(Rows(First(&alone, 1), 1), 33);
+  EXPECT_GT(Rows(First(&blind, 64), 64), 2000);
+}
+
+TEST(ForestSizerTest, RowsThatThePaddingGivesAreUsed) {
+  // Five rows cost what nine do, ten are far too dear.
+  ForestSizer sizer({{1, 0.010}, {4, 0.010}, {9, 0.0105}, {16, 0.1}});
+  EXPECT_EQ(Rows(First(&sizer, 1), 1), 9);
+}
+
+TEST(ForestSizerTest, DeepDraftsWaitUntilALevelWasMeasured) {
+  SizerLimits limits = Limits(4);
+  ForestSizer sizer(RidgeAt(512, 0.0035));
+  EXPECT_LE(sizer.Choose("m", limits).depth, decoding::kAutoDraftDepth);
+  sizer.RecordDraft(4, 1e-5);
+  EXPECT_GT(sizer.Choose("m", limits).depth, decoding::kAutoDraftDepth);
+}
+
+TEST(ForestSizerTest, WhatWasMeasuredCountsMoreThanKnownProducts) {
+  // Products say that rows are free, the passes say otherwise.
+  ForestSizer sizer(RidgeAt(512, 0.0001));
+  std::pair<int, int> shape;
+  Most(Simulate(
+           &sizer, Limits(4), 600, [](int rows) { return 0.001 * rows; }, 1e-6,
+           /*coverage=*/0.6),
+       &shape);
+  EXPECT_EQ(shape.second, 0);
+}
+
+TEST(ForestSizerTest, OneMeasuredSizeShiftsAllKnownOnes) {
+  // 10 ms of each pass are no products: rows up to far beyond the ridge then pay.
+  ForestSizer before(RidgeAt(8, 0.001)), after(RidgeAt(8, 0.001));
+  after.RecordPass(1, 0.011);
+  after.RecordDraft(4, 1e-6);
+  before.RecordDraft(4, 1e-6);
+  EXPECT_GT(Rows(First(&after, 1), 1), Rows(First(&before, 1), 1));
+}
+
 }  // namespace
 }  // namespace coppice::worker

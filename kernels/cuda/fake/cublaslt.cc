@@ -36,10 +36,12 @@ struct PreferenceFields {
   uint64_t workspace;
   uint32_t reductions;
 };
-// An algorithm: the product that it was chosen for.
+// An algorithm: its number, and the product that it was proposed for. It serves no other.
 struct AlgorithmFields {
   uint64_t height, width, depth, workspace;
   cudaDataType a_type, d_type;
+  int32_t number;
+  uint32_t reduction;
 };
 
 template <class Fields, class Opaque>
@@ -165,13 +167,18 @@ Product Describe(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a, cublasL
           Read<LayoutFields>(c), Read<LayoutFields>(d)};
 }
 
-cublasStatus_t Fits(const DeviceState& state, const AlgorithmFields& algorithm, const Product& p) {
-  const bool width = state.settings.algorithms_fit_one_size ? algorithm.width == p.d.columns
-                                                            : algorithm.width >= p.d.columns;
-  return width && algorithm.height == p.d.rows && algorithm.depth == p.depth() &&
-                 algorithm.a_type == p.a.type && algorithm.d_type == p.d.type
+cublasStatus_t Fits(const AlgorithmFields& algorithm, const Product& p) {
+  return algorithm.width == p.d.columns && algorithm.height == p.d.rows &&
+                 algorithm.depth == p.depth() && algorithm.a_type == p.a.type &&
+                 algorithm.d_type == p.d.type
              ? CUBLAS_STATUS_SUCCESS
              : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+uint32_t ReductionOf(const DeviceSettings& settings, int algorithm) {
+  const auto listed = static_cast<size_t>(algorithm);
+  return listed < settings.reductions.size() ? settings.reductions[listed]
+                                             : uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE};
 }
 
 cublasStatus_t CheckPlaces(DeviceState& state, const Product& p) {
@@ -294,20 +301,26 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(
     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
     cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t results[],
     int* found) {
-  return LtCall("cublasLtMatmulAlgoGetHeuristic", [&](DeviceState&) {
+  return LtCall("cublasLtMatmulAlgoGetHeuristic", [&](DeviceState& state) {
     *found = 0;
     const Product p = Describe(product, a, b, c, d);
     const cublasStatus_t status = Check(p);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
-    const uint64_t room = Read<PreferenceFields>(preference).workspace;
-    const uint64_t workspace = std::min<uint64_t>(room, p.d.rows * p.d.columns * sizeof(float));
-    results[0] = {};
-    Write(AlgorithmFields{p.d.rows, p.d.columns, p.depth(), workspace, p.a.type, p.d.type},
-          &results[0].algo);
-    results[0].workspaceSize = workspace;
-    results[0].state = CUBLAS_STATUS_SUCCESS;
-    *found = 1;
+    const auto wishes = Read<PreferenceFields>(preference);
+    const uint64_t workspace =
+        std::min<uint64_t>(wishes.workspace, p.d.rows * p.d.columns * sizeof(float));
+    for (int number = 0; number < state.settings.algorithms && *found < wanted; ++number) {
+      const uint32_t reduction = ReductionOf(state.settings, number);
+      if ((reduction & ~wishes.reductions) != 0 && !state.settings.ignores_reduction_mask) continue;
+      cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
+      result = {};
+      Write(AlgorithmFields{p.d.rows, p.d.columns, p.depth(), workspace, p.a.type, p.d.type, number,
+                            reduction},
+            &result.algo);
+      result.workspaceSize = workspace;
+      result.state = CUBLAS_STATUS_SUCCESS;
+    }
     return CUBLAS_STATUS_SUCCESS;
   });
 }
@@ -316,13 +329,35 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoCheck(
     cublasLtHandle_t, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
     const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
-  return LtCall("cublasLtMatmulAlgoCheck", [&](DeviceState& state) {
+  return LtCall("cublasLtMatmulAlgoCheck", [&](DeviceState&) {
     const Product p = Describe(product, a, b, c, d);
     const auto fields = Read<AlgorithmFields>(algorithm);
     result->workspaceSize = fields.workspace;
     const cublasStatus_t status = Check(p);
-    return status == CUBLAS_STATUS_SUCCESS ? Fits(state, fields, p) : status;
+    return status == CUBLAS_STATUS_SUCCESS ? Fits(fields, p) : status;
   });
+}
+
+cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoConfigGetAttribute(
+    const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute,
+    void* value, size_t size, size_t* written) {
+  return LtCall("cublasLtMatmulAlgoConfigGetAttribute", [&](DeviceState&) {
+    if (attribute != CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) return CUBLAS_STATUS_NOT_SUPPORTED;
+    const uint32_t reduction = Read<AlgorithmFields>(algorithm).reduction;
+    if (size != sizeof reduction) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(value, &reduction, size);
+    *written = size;
+    return CUBLAS_STATUS_SUCCESS;
+  });
+}
+
+size_t CUBLASWINAPI cublasLtGetVersion(void) {
+  size_t version = 0;
+  LtCall("cublasLtGetVersion", [&](DeviceState& state) {
+    version = state.settings.library_version;
+    return CUBLAS_STATUS_SUCCESS;
+  });
+  return version;
 }
 
 cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product,
@@ -343,20 +378,31 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
     std::memcpy(&p.beta, beta, sizeof p.beta);
     const auto fields = Read<AlgorithmFields>(algorithm);
     cublasStatus_t status = Check(p);
-    if (status == CUBLAS_STATUS_SUCCESS) status = Fits(state, fields, p);
+    if (status == CUBLAS_STATUS_SUCCESS) status = Fits(fields, p);
     if (status == CUBLAS_STATUS_SUCCESS) status = CheckPlaces(state, p);
+    if (fields.number == state.settings.refused_algorithm) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     if (!state.IsStream(stream) || workspace_bytes < fields.workspace ||
         !state.Holds(Place::kDevice, workspace, workspace_bytes)) {
       state.Violate("a product without its stream or workspace");
       return CUBLAS_STATUS_INVALID_VALUE;
     }
-    const bool queued = state.Queue(stream, [p, &state] {
-      state.Count("product " + std::to_string(p.d.rows) + " x " + std::to_string(p.depth()),
-                  p.Bytes(), 2 * static_cast<int64_t>(p.d.rows * p.d.columns * p.depth()));
-      if (!state.settings.count_only) p.Run();
-      return cudaSuccess;
-    });
+    if ((fields.reduction & ~uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}) != 0) {
+      state.Violate("a product that is not summed in f32");
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    const FakeProduct timed = {fields.number, static_cast<int64_t>(p.d.columns),
+                               static_cast<int64_t>(p.d.rows), static_cast<int64_t>(p.depth())};
+    const DeviceSettings& settings = state.settings;
+    const bool queued = state.Queue(
+        stream,
+        [p, &state] {
+          state.Count("product " + std::to_string(p.d.rows) + " x " + std::to_string(p.depth()),
+                      p.Bytes(), 2 * static_cast<int64_t>(p.d.rows * p.d.columns * p.depth()));
+          if (!state.settings.count_only) p.Run();
+          return cudaSuccess;
+        },
+        settings.product_us ? settings.product_us(timed) : settings.work_us);
     state.counts.launches += queued;
     return CUBLAS_STATUS_SUCCESS;
   });

@@ -100,6 +100,7 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* device, int number
     device->multiProcessorCount = settings.multiprocessors;
     device->sharedMemPerMultiprocessor = settings.block_shared_bytes + (1 << 10);
     device->sharedMemPerBlockOptin = settings.block_shared_bytes;
+    device->l2CacheSize = 1 << 16;
     return cudaSuccess;
   });
 }
@@ -208,9 +209,10 @@ cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t stream) {
   });
 }
 
-cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   return Call("cudaEventCreateWithFlags", [&](DeviceState& state) {
     *event = new CUevent_st();
+    (*event)->timed = (flags & cudaEventDisableTiming) == 0;
     ++state.live.events;
     return cudaSuccess;
   });
@@ -251,14 +253,15 @@ cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
   });
 }
 
-// The simulated device has no clock: always a millisecond.
+// The clock of the simulated device: DeviceSettings::work_us, product_us.
 cudaError_t CUDARTAPI cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
   return Call("cudaEventElapsedTime", [&](DeviceState& state) {
     for (const cudaEvent_t event : {begin, end}) {
-      if (event->stream == nullptr) return cudaErrorInvalidResourceHandle;
+      if (event->stream == nullptr || !event->timed) return cudaErrorInvalidResourceHandle;
       if (event->stream->done < event->mark) return cudaErrorNotReady;
     }
-    *ms = 1;
+    *ms = static_cast<float>(
+        (end->stream->us_after[end->mark] - begin->stream->us_after[begin->mark]) * 1e-3);
     return state.lasting_error;
   });
 }

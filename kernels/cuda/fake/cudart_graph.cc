@@ -83,7 +83,7 @@ cudaError_t CUDARTAPI cudaGraphExecDestroy(cudaGraphExec_t executable) {
 cudaError_t CUDARTAPI cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   return UncapturedCall("cudaGraphLaunch", [&](DeviceState& state) {
     if (!state.IsStream(stream)) return state.Violate("a graph on a stream that does not live");
-    for (const std::function<cudaError_t()>& work : executable->work) state.Queue(stream, work);
+    for (const CUstream_st::Work& work : executable->work) state.Queue(stream, work.run, work.us);
     ++state.counts.graph_launches;
     return cudaSuccess;
   });

@@ -13,28 +13,35 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/fake/fake_device.h"
 
 // The runtime's own names for what its handles point to.
-struct CUgraph_st {
-  std::vector<std::function<cudaError_t()>> work;
-};
-struct CUgraphExec_st {
-  std::vector<std::function<cudaError_t()>> work;
-};
 struct CUstream_st {
+  struct Work {
+    std::function<cudaError_t()> run;
+    double us = 0;
+  };
   // A piece that returns cudaErrorNotReady waits for another rank: it stays first, and is called again.
-  std::deque<std::function<cudaError_t()>> work;
+  std::deque<Work> work;
   uint64_t queued = 0, done = 0;
   bool begun = false;  // the first piece
   int device = 0;
   CUgraph_st* capture = nullptr;  // takes the work instead, while it is recorded
   std::thread::id capturing_thread;
-  bool capture_broken = false;  // by a call that may not be made meanwhile
+  bool capture_broken = false;         // by a call that may not be made meanwhile
+  std::vector<double> us_after = {0};  // the clock when so many pieces are done
+};
+struct CUgraph_st {
+  std::vector<CUstream_st::Work> work;
+};
+struct CUgraphExec_st {
+  std::vector<CUstream_st::Work> work;
 };
 struct CUevent_st {
+  bool timed = false;
   CUstream_st* stream = nullptr;  // nullptr: never recorded
   uint64_t mark = 0;              // reached when so much of the stream's work is done
   bool captured = false;          // recorded last while the stream was: nobody can ask for it
@@ -57,6 +64,7 @@ class DeviceState {
   WorkCounts counts;
   std::map<std::string, Totals> totals;
   int64_t calls = 0;
+  std::map<std::string, int64_t> calls_of;  // by name
   cudaError_t lasting_error = cudaSuccess;  // of failed work: the device is lost
   std::vector<std::string> violations;
 
@@ -78,7 +86,10 @@ class DeviceState {
   bool IsStream(const CUstream_st* stream) const;
   void RemoveStream(CUstream_st* stream);
   // Or records it, while the stream is captured. Whether it was queued.
-  bool Queue(CUstream_st* stream, std::function<cudaError_t()> work);
+  bool Queue(CUstream_st* stream, std::function<cudaError_t()> work, double us);
+  bool Queue(CUstream_st* stream, std::function<cudaError_t()> work) {
+    return Queue(stream, std::move(work), settings.work_us);
+  }
   // Whether this thread records some stream. Calls that might wait for the device or use a stream
   // that is not named are refused then, as in the runtime's mode "thread local", and spoil the
   // recording.

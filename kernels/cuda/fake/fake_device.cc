@@ -50,6 +50,7 @@ cudaError_t& DeviceState::LastError() {
 
 cudaError_t DeviceState::Begin(const char* call) {
   const int64_t number = calls++;
+  ++calls_of[call];
   if (number == failing_call) {
     failing_call = -1;
     failed = call;
@@ -130,13 +131,13 @@ void DeviceState::RemoveStream(CUstream_st* stream) {
   --live.streams;
 }
 
-bool DeviceState::Queue(CUstream_st* stream, std::function<cudaError_t()> work) {
+bool DeviceState::Queue(CUstream_st* stream, std::function<cudaError_t()> work, double us) {
   if (stream->capture != nullptr) {
-    stream->capture->work.push_back(std::move(work));
+    stream->capture->work.push_back({std::move(work), us});
     ++counts.recorded;
     return false;
   }
-  stream->work.push_back(std::move(work));
+  stream->work.push_back({std::move(work), us});
   ++stream->queued;
   return true;
 }
@@ -168,11 +169,12 @@ void DeviceState::RunSome(CUstream_st* stream, uint64_t pieces) {
     }
     if (lasting_error == cudaSuccess) {
       stream->begun = true;
-      const std::function<cudaError_t()> work = stream->work.front();
-      const cudaError_t outcome = work();
+      const CUstream_st::Work work = stream->work.front();
+      const cudaError_t outcome = work.run();
       if (outcome == cudaErrorNotReady) break;
       lasting_error = outcome;
     }
+    stream->us_after.push_back(stream->us_after.back() + stream->work.front().us);
     stream->work.pop_front();
     stream->begun = false;
     ++stream->done;
@@ -247,6 +249,12 @@ int64_t CountCalls() {
   DeviceState& state = DeviceState::Get();
   const std::lock_guard<std::mutex> lock(state.mutex);
   return state.calls;
+}
+
+int64_t CountCallsOf(const std::string& name) {
+  DeviceState& state = DeviceState::Get();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  return state.calls_of[name];
 }
 
 void FailCall(int64_t n, cudaError_t error) {

@@ -24,6 +24,12 @@
 
 namespace coppice::kernels::cuda::fake {
 
+// A product that cuBLASLt is asked to do, row-major as in matrix_products.h.
+struct FakeProduct {
+  int algorithm = 0;
+  int64_t rows = 0, outputs = 0, inputs = 0;
+};
+
 struct DeviceSettings {
   int devices = 1;
   std::string name = "simulated device";
@@ -33,10 +39,21 @@ struct DeviceSettings {
   size_t block_shared_bytes = 227 << 10;
   int driver_version = CUDART_VERSION;  // 0: no driver
   int multiprocessors = 4;
-  int work_per_query = 4;                // pieces of work that one question after an event runs
-  bool protect = false;                  // a host that touches device memory is ended by a signal
-  bool algorithms_fit_one_size = false;  // cuBLASLt takes an algorithm for its own row count alone
+  int work_per_query = 4;   // pieces of work that one question after an event runs
+  bool protect = false;     // a host that touches device memory is ended by a signal
   bool count_only = false;  // work is counted, but of it only copies from the host are done
+  // Time on the device, in microseconds: of each piece of work, and of a product by algorithm and
+  // rows where that is set.
+  double work_us = 1000;
+  std::function<double(const FakeProduct& product)> product_us;
+  // What cuBLASLt proposes: that many algorithms, numbered in its order, each summing by a scheme
+  // (cublasLtReductionScheme_t) where it is listed. It proposes those outside of the mask of the
+  // caller, too, if it ignores that.
+  int algorithms = 3;
+  std::vector<uint32_t> reductions;
+  bool ignores_reduction_mask = false;
+  int refused_algorithm = -1;  // that it proposes, and then does not take
+  uint64_t library_version = 130100;
 };
 // Of everything made from now on.
 void Configure(const DeviceSettings& settings);
@@ -75,6 +92,7 @@ void ClearTotals();
 
 // Calls of the runtime, launches of kernels included, since the program began.
 int64_t CountCalls();
+int64_t CountCallsOf(const std::string& name);
 // The n-th call from now on (0 = the next) returns this error and does nothing; if it frees
 // something, that is freed nevertheless.
 void FailCall(int64_t n, cudaError_t error);

@@ -82,6 +82,29 @@ TEST_P(BackendOpsTest, ProductsThatAddThatHaveABiasAndThatWidenToF32) {
   }
 }
 
+// The bits of a row are the same for every number of rows of a bucket, the last one of the tensors
+// included.
+TEST_P(BackendOpsTest, BitsOfAProductDependOnTheBucketAlone) {
+  constexpr int kRoom = 60, kOutputs = 72, kInputs = 200;
+  const std::vector<float> weights = RandomFloats(kOutputs * kInputs, 1);
+  const std::vector<float> rows = RandomFloats(kRoom * kInputs, 2);
+  const auto w =
+      PackOne(cuda_->get(), {weights.data(), DType::kF32, kOutputs, kInputs, kInputs}, GetParam());
+  const auto run = [&](int count) {
+    const Tensor x = cuda_->Put(rows, kInputs, GetParam());
+    const Tensor y = cuda_->Poisoned(kRoom, kOutputs, DType::kF32);
+    RunOps(cuda_->get(), PlanOfRows(count), [&](Ops* ops) { ops->MatMul(*w, x, y, false); });
+    return cuda_->Read(y);
+  };
+  for (const auto& [least, most] : std::vector<std::pair<int, int>>{{5, 8}, {33, 40}, {49, 60}}) {
+    const std::vector<float> whole = run(most);
+    for (int count = least; count < most; count += 2) {
+      const std::vector<float> part = run(count);
+      for (int i = 0; i < count * kOutputs; ++i) ASSERT_EQ(part[i], whole[i]) << count << " " << i;
+    }
+  }
+}
+
 // More rows than one piece of the staging holds, from sources in every type, not aligned.
 TEST_P(BackendOpsTest, PackKeepsEveryValue) {
   const int64_t columns = 1021, stride = 1024;

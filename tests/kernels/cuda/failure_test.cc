@@ -278,11 +278,5 @@ TEST_F(FailureTest, NoRoomForTheKvPoolIsSaid) {
   EXPECT_EQ(fake::CountLive().total(), 0);
 }
 
-// An algorithm that the library does not take for a smaller row count is chosen anew.
-TEST_F(FailureTest, AlgorithmsOfOneSizeServeToo) {
-  fake::Configure({.algorithms_fit_one_size = true});
-  EXPECT_TRUE(LoadAndRun().ok());
-}
-
 }  // namespace
 }  // namespace coppice::model

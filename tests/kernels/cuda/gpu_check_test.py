@@ -13,7 +13,8 @@ import tempfile
 import unittest
 
 SCRIPT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
-PARTS = ["facts", "ceilings", "kernels", "backend", "probe", "memcheck", "racecheck", "matmul", "attention", "small", "shortlist", "step"]
+PARTS = ["facts", "ceilings", "kernels", "backend", "probe", "memcheck", "racecheck", "tune", "matmul", "attention", "small",
+         "shortlist", "step"]
 BENCH = """#!/usr/bin/env bash
 case "$1 $*" in
   *--list*) echo "$1 listed" ;;
@@ -59,7 +60,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(outcomes["backend"], "failed (status 1): a test fails")
         self.assertEqual(outcomes["memcheck"], "not run: compute-sanitizer refuses this machine")
         self.assertEqual({outcomes[p] for p in PARTS if p not in ("backend", "memcheck", "racecheck")}, {"ok"})
-        self.assertEqual([m["part"] for m in measured], ["ceilings", "matmul", "attention", "small", "shortlist", "step"])
+        self.assertEqual([m["part"] for m in measured], ["ceilings", "tune", "matmul", "attention", "small", "shortlist", "step"])
         self.assertEqual({m["given"] for m in measured[1:]}, {"--bandwidth=2.5000e+12"})
         self.assertEqual(result.returncode, 1)
 

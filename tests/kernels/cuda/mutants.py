@@ -42,6 +42,8 @@ LISTS = "CudaShortlists.*-CudaShortlists.*BigVocabulary"
 LISTS_SMALL = "CudaShortlists.SmallMixedLists"
 TILES_SMALL = "CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
 WIDE = "CudaAttentionTiles.WideHeads"
+SKINNY = "CudaGemmSkinny.*"
+SKINNY_SMALL = "CudaGemmSkinny.Splits*:CudaGemmSkinny.OneRun*"
 MUTANTS = (
     # Barriers: values may well be right on a CPU, but the thread sanitizer sees the race.
     Mutant("norm: no barrier before the sums of the warps", "norm.cu", "sums[warp] = value;\n  __syncthreads();",
@@ -172,6 +174,46 @@ MUTANTS = (
            "item.merge, 1);\n    __syncthreads();", "item.merge, 1);", TILES_SMALL, thread_sanitizer=True),
     Mutant("tiles: the count of arrivals orders no memory", "device/simt.h", "__ATOMIC_ACQ_REL", "__ATOMIC_RELAXED", TILES_SMALL,
            thread_sanitizer=True, units=("attention_tiles.cu",)),
+    # Products of few rows: the pipeline of copies.
+    Mutant("skinny: the copies are not waited for", "gemm_skinny.cu", "dev::CopyWait<S::kStages - 2>();", "", SKINNY),
+    Mutant("skinny: waits for a group too early", "gemm_skinny.cu", "dev::CopyWait<S::kStages - 2>();",
+           "dev::CopyWait<S::kStages - 1>();", SKINNY),
+    Mutant("skinny: no barrier after the copies", "gemm_skinny.cu",
+           "__syncthreads();  // the copies of all threads are there, and stage `ahead` is read", "", SKINNY_SMALL,
+           thread_sanitizer=True),
+    Mutant("skinny: a stage is overwritten before it is read", "gemm_skinny.cu", "* kDepth, ahead);", "* kDepth, stage);", SKINNY),
+    Mutant("skinny: the sums overwrite a stage that is read", "gemm_skinny.cu", "__syncthreads();  // shared memory is free", "",
+           SKINNY_SMALL, thread_sanitizer=True),
+    Mutant("skinny: no barrier before the rows are stored", "gemm_skinny.cu",
+           "output + e / 2 * 8] = sums.value[j][e];\n    }\n    __syncthreads();",
+           "output + e / 2 * 8] = sums.value[j][e];\n    }", SKINNY_SMALL, thread_sanitizer=True),
+    Mutant("skinny: inputs behind the last are read", "gemm_skinny.cu", "const bool inside = input < args.inputs;",
+           "const bool inside = true;", SKINNY),
+    # Fragments.
+    Mutant("skinny: weight fragments with outputs and inputs exchanged", "gemm_skinny.cu",
+           "(Warp() * 16 + lane % 16) * kStride + lane / 16 * 8", "(Warp() * 16 + lane / 16 * 8 + lane % 8) * kStride + lane / 8 % 2 * 8",
+           SKINNY),
+    Mutant("skinny: weight fragments of the next row", "gemm_skinny.cu", "(Warp() * 16 + lane % 16) * kStride",
+           "(Warp() * 16 + (lane + 1) % 16) * kStride", SKINNY),
+    Mutant("skinny: x fragments of the first half twice", "gemm_skinny.cu", "lane % 8) * kStride + lane / 8 * 8;",
+           "lane % 8) * kStride + lane / 8 % 2 * 8;", SKINNY),
+    Mutant("skinny: outputs g and g + 8 exchanged", "gemm_skinny.cu", "output + e / 2 * 8]", "output + (1 - e / 2) * 8]", SKINNY),
+    # Splits.
+    Mutant("skinny: splits are added in the order of arrival", "gemm_skinny.cu", "dev::LoadPack<4>(Partial(split, j))",
+           "dev::LoadPack<4>(Partial((split + static_cast<int>(blockIdx.y)) % args.splits, j))", SKINNY),
+    Mutant("skinny: a stage belongs to no split", "gemm_skinny.cu", "int64_t{total} * (split + 1) / args.splits",
+           "int64_t{total} / args.splits * (split + 1)", SKINNY),
+    Mutant("skinny: the first block to arrive adds", "gemm_skinny.cu",
+           "if (*arrived + 1 != static_cast<uint32_t>(args.splits)) return false;", "if (*arrived != 0) return false;",
+           SKINNY_SMALL, thread_sanitizer=True),
+    Mutant("skinny: counters stay", "gemm_skinny.cu", "if (Thread() == 0) args.counters[blockIdx.x] = 0;", "", SKINNY),
+    Mutant("skinny: no barrier before the arrival is counted", "gemm_skinny.cu",
+           "__syncthreads();\n    if (Thread() == 0) *arrived", "if (Thread() == 0) *arrived", SKINNY_SMALL, thread_sanitizer=True),
+    Mutant("skinny: no barrier after the arrival is counted", "gemm_skinny.cu", "blockIdx.x, 1);\n    __syncthreads();",
+           "blockIdx.x, 1);", SKINNY_SMALL, thread_sanitizer=True),
+    Mutant("skinny: the count of arrivals orders no memory", "device/simt.h", "__ATOMIC_ACQ_REL", "__ATOMIC_RELAXED", SKINNY_SMALL,
+           thread_sanitizer=True, units=("gemm_skinny.cu",)),
+    Mutant("skinny: the bias of the first outputs", "gemm_skinny.cu", "args.bias[output + first + i]", "args.bias[first + i]", SKINNY),
     Mutant("tiles: no barrier before the warps are merged", "attention_tiles.cu",
            "    __syncthreads();\n    for (int i = Thread(); i < 16 *", "    for (int i = Thread(); i < 16 *", TILES_SMALL,
            thread_sanitizer=True),
@@ -222,8 +264,8 @@ MUTANTS = (
            program="cuda_backend_test"),
     Mutant("graphs: one is replayed for more lists than its grids have room for", "graph_cache.cc",
            "if (entry->list != list) continue;",
-           "if (entry->list.step != list.step || entry->list.work != list.work || entry->list.ops != list.ops) continue;", GRAPHS,
-           program="cuda_backend_test"),
+           "if (entry->list.step != list.step || entry->list.work != list.work || entry->list.ops != list.ops) continue;",
+           "*StepCostTest.Shortlists*", program="cuda_device_test"),
     Mutant("padding: rows write to a slot of a request", "step_upload.cc", "layout->Add(plan.slot, rows)",
            "layout->Add(plan.slot, rows, kBlockSize)", GRAPHS, program="cuda_backend_test"),
     Mutant("padding: the head is of as many rows as there are", "cuda_ops.cc", "rows_ = shape_.needs;",

@@ -1,0 +1,53 @@
+// The matrix products of steps: each by the algorithm that was measured to be the fastest for its
+// shape and bucket of rows (product_tuner.h), or else by the first that cuBLASLt proposes. Rows are
+// padded to the bucket (row_bucket.h), so the bits of a row depend on the bucket alone, not on how
+// many rows of it are used. Owned by CudaBackend. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/cublas_matmul.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/device_stream.h"
+#include "kernels/cuda/product_table.h"
+
+namespace coppice::kernels::cuda {
+
+class MatrixProducts {
+ public:
+  // *stream must outlive the result.
+  static absl::StatusOr<std::unique_ptr<MatrixProducts>> Create(DeviceStream* stream);
+
+  // The product as the table knows it, its rows padded.
+  static ProductKey KeyOf(const MatMulArgs& args);
+  // Enqueues the product. Errors name its shape.
+  absl::Status Enqueue(const MatMulArgs& args);
+
+  // ---- for tuning
+  // What may be tried for a product, the first proposal of cuBLASLt first.
+  absl::StatusOr<std::vector<ProductChoice>> Candidates(const ProductKey& key);
+  // Whether a choice, from a file perhaps, can be used here.
+  bool Takes(const ProductKey& key, const ProductChoice& choice);
+  absl::Status Enqueue(const MatMulArgs& args, const ProductChoice& choice);
+  // From now on these products take these choices, which must be taken here.
+  void Use(const ProductTable& table);
+  // workspace and library of TuningPlace.
+  size_t workspace_bytes() const { return library_->workspace().size(); }
+
+ private:
+  explicit MatrixProducts(DeviceStream* stream) : stream_(stream) {}
+  bool TakesSkinny(const ProductKey& key, int splits) const;
+  void EnqueueSkinny(const MatMulArgs& args, int splits);
+
+  DeviceStream* const stream_;
+  std::unique_ptr<CublasMatMul> library_;
+  DeviceBuffer counters_;  // of the skinny kernel: zero between launches
+  ProductTable chosen_;
+};
+
+}  // namespace coppice::kernels::cuda

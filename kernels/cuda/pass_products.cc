@@ -1,0 +1,58 @@
+#include "kernels/cuda/pass_products.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cuda/cuda_weights.h"
+#include "kernels/cuda/row_bucket.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+class NotedOps final : public Ops {
+ public:
+  std::vector<PassProduct> products;
+
+  bool has_rows() const override { return true; }
+  bool has_needs() const override { return true; }
+  void CommitKv(KvPool*) override {}
+  void Embed(const Weight&, int64_t, Tensor) override {}
+  void AddNorm(Tensor, Tensor, const Weight&, float, Tensor) override {}
+  void MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) override {
+    products.push_back({&w, x, y, accumulate});
+  }
+  void RopeAndStoreKv(int, const RopeTable&, Tensor, KvPool*) override {}
+  void Attention(int, Tensor, const KvPool&, Tensor) override {}
+  void SwiGlu(Tensor, Tensor) override {}
+  void GatherRows(absl::Span<const Tensor>) override {}
+  void AllReduce(Tensor) override {}
+  void Select(Tensor, int64_t, int64_t) override {}
+};
+
+}  // namespace
+
+MatMulArgs ArgsOf(const PassProduct& product, int64_t rows) {
+  const auto& matrix = static_cast<const CudaWeight&>(*product.w);
+  MatMulArgs args;
+  args.w = matrix.values.data();
+  args.x = product.x.data;
+  args.y = product.y.data;
+  args.type = matrix.dtype;
+  args.y_type = product.y.dtype;
+  args.rows = rows;
+  args.inputs = matrix.columns;
+  args.outputs = matrix.rows;
+  args.accumulate = product.accumulate;
+  args.bias = matrix.bias.floats();
+  args.room = PaddedRows(std::min(product.x.rows, product.y.rows));  // as CudaBackend::Allocate
+  return args;
+}
+
+std::vector<PassProduct> ListProducts(Pass* pass) {
+  NotedOps ops;
+  pass->Body(&ops);
+  pass->Head(&ops);
+  return std::move(ops.products);
+}
+
+}  // namespace coppice::kernels::cuda

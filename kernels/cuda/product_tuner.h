@@ -1,0 +1,32 @@
+// Finds the fastest algorithm of every matrix product of a pass, by measuring: for each shape and
+// bucket of rows what cuBLASLt proposes, and the skinny kernel with several splits. Results are kept
+// in a file, and what the file has is not measured again. Runs while a node starts, never in a step.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/device_check.h"
+#include "kernels/cuda/device_stream.h"
+#include "kernels/cuda/matrix_products.h"
+#include "kernels/cuda/pass_products.h"
+
+namespace coppice::kernels::cuda {
+
+struct TuningRequest {
+  std::vector<PassProduct> products;  // of CudaWeights; tensors of this device
+  std::string cache;                  // as BackendOptions::tuning_cache
+  std::function<void()> moves_on;     // called between measurements; may be empty
+};
+
+// Overwrites the tensors of the products. *products then uses what was found. Returns what a pass
+// costs by its rows. A file that cannot be read or written is a warning; an error is one of the
+// device, or names a product that it cannot compute.
+absl::StatusOr<std::vector<RowCost>> TuneProducts(const TuningRequest& request,
+                                                  const DeviceFacts& device, DeviceStream* stream,
+                                                  MatrixProducts* products);
+
+}  // namespace coppice::kernels::cuda

@@ -1,0 +1,171 @@
+#include "kernels/cuda/gemm_skinny.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/kernels/cuda/device_memory.h"
+
+namespace coppice::kernels::cuda {
+namespace {
+
+using dev::bf16;
+
+struct SkinnyCase {
+  int rows = 0;
+  int64_t outputs = 0, inputs = 0;
+  int splits = 1;
+  bool accumulate = false, bias = false;
+
+  std::string Name() const {
+    return testing::PrintToString(rows) + " rows, " + std::to_string(outputs) + " x " +
+           std::to_string(inputs) + ", " + std::to_string(splits) + " splits" +
+           (accumulate ? ", added" : "") + (bias ? ", bias" : "");
+  }
+};
+
+// What one product reads and leaves.
+template <class T>
+struct SkinnyRun {
+  explicit SkinnyRun(const SkinnyCase& shape)
+      : c(shape),
+        w(RandomValues<bf16>(c.outputs * c.inputs, c.outputs * 31 + c.inputs)),
+        x(RandomValues<bf16>(c.rows * c.inputs, c.rows * 17 + c.inputs)),
+        before(RandomValues<T>(c.rows * c.outputs, 5)),
+        bias(RandomValues<float>(c.outputs, 6)),
+        y(c.rows * c.outputs),
+        partials(
+            std::max<size_t>(1, SkinnyPartialBytes(c.rows, c.outputs, c.splits) / sizeof(float))),
+        counters(std::vector<uint32_t>(SkinnyTiles(c.outputs))) {}
+
+  void Launch() {
+    if (c.accumulate) std::copy(before.begin(), before.end(), y.data());
+    SkinnyArgs args;
+    args.w = w.data();
+    args.x = x.data();
+    args.y = y.data();
+    args.bias = c.bias ? bias.data() : nullptr;
+    args.y_type = kTypeOf<T>;
+    args.rows = c.rows;
+    args.outputs = c.outputs;
+    args.inputs = c.inputs;
+    args.accumulate = c.accumulate;
+    args.splits = c.splits;
+    args.partials = c.splits == 1 ? nullptr : partials.data();
+    args.counters = c.splits == 1 ? nullptr : counters.data();
+    GemmSkinny(args, nullptr);
+    WaitForDevice();
+  }
+
+  void Check() const {
+    for (int r = 0; r < c.rows; ++r) {
+      for (int64_t n = 0; n < c.outputs; ++n) {
+        double want = 0, size = 0;
+        for (int64_t k = 0; k < c.inputs; ++k) {
+          const double term =
+              double{dev::ToFloat(x[r * c.inputs + k])} * dev::ToFloat(w[n * c.inputs + k]);
+          want += term;
+          size += std::abs(term);
+        }
+        if (c.bias) want += bias[n];
+        if (c.accumulate) want += dev::ToFloat(before[r * c.outputs + n]);
+        ExpectNear(y[r * c.outputs + n], want, size + std::abs(want) + 2, 1e-6,
+                   c.Name() + " at " + std::to_string(r) + ", " + std::to_string(n));
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+    for (size_t i = 0; i < counters.size(); ++i) ASSERT_EQ(counters[i], 0u) << c.Name();
+  }
+
+  const SkinnyCase c;
+  DeviceArray<bf16> w, x;
+  const std::vector<T> before;
+  DeviceArray<float> bias;
+  DeviceArray<T> y;
+  DeviceArray<float> partials;
+  DeviceArray<uint32_t> counters;
+};
+
+template <class T>
+void TestSkinny(const SkinnyCase& c) {
+  SkinnyRun<T> run(c);
+  run.Launch();
+  run.Check();
+}
+
+constexpr int kRows[] = {1, 2, 3, 7, 8, 9, 17, 34, 40, 63, 64};
+
+TEST(CudaGemmSkinny, MatchesDoublePrecision) {
+  for (const int rows : kRows) {
+    for (const auto& [outputs, inputs] :
+         std::vector<std::pair<int64_t, int64_t>>{{8, 8}, {72, 24}, {40, 328}, {136, 520}}) {
+      for (const int splits : {1, 3}) {
+        if (splits > MostSkinnySplits(inputs)) continue;
+        TestSkinny<bf16>({rows, outputs, inputs, splits});
+        TestSkinny<float>({rows, outputs, inputs, splits});
+      }
+    }
+  }
+}
+
+TEST(CudaGemmSkinny, AddsAndHasABias) {
+  for (const int rows : {5, 34}) {
+    for (const bool bias : {false, true}) {
+      for (const int splits : {1, 2}) {
+        TestSkinny<bf16>({rows, 72, 200, splits, true, bias});
+        TestSkinny<float>({rows, 72, 200, splits, true, bias});
+        TestSkinny<float>({rows, 72, 200, splits, false, bias});
+      }
+    }
+  }
+}
+
+// From one run of all stages to one stage for each block.
+TEST(CudaGemmSkinny, EveryNumberOfSplits) {
+  for (int splits = 1; splits <= 11; ++splits) TestSkinny<float>({9, 64, 11 * 64 - 8, splits});
+}
+
+// Few values, for tests that also run under the thread sanitizer and in many orders.
+TEST(CudaGemmSkinny, SplitsOfALongRow) {
+  SkinnyRun<bf16> run({9, 72, 10 * 64 + 8, 3, true, true});
+  run.Launch();
+  run.Check();
+  const std::vector<bf16> first = run.y.Copy();
+  for (int again = 0; again < 2; ++again) {  // the counters are as before
+    run.Launch();
+    EXPECT_EQ(std::memcmp(first.data(), run.y.data(), first.size() * sizeof(bf16)), 0);
+  }
+}
+
+// The last of its seven stages lies where the sums come to lie.
+TEST(CudaGemmSkinny, OneRunOfALongRow) { TestSkinny<bf16>({9, 72, 6 * 64 + 8, 1, true, true}); }
+
+// Sums whose value depends on the order in which the splits are added: 2^24, 1 and -2^24.
+TEST(CudaGemmSkinny, SplitsAreAddedInOrder) {
+  constexpr int kSplits = 4, kInputs = kSplits * kSkinnyDepth;
+  SkinnyRun<float> run({3, 64, kInputs, kSplits});
+  const float parts[kSplits] = {16777216.0f, 1.0f, -16777216.0f, 1.0f};
+  for (int64_t k = 0; k < kInputs; ++k) {
+    for (int64_t r = 0; r < 3; ++r) run.x[r * kInputs + k] = __float2bfloat16_rn(k % 64 ? 0 : 1);
+    for (int64_t n = 0; n < 64; ++n)
+      run.w[n * kInputs + k] = __float2bfloat16_rn(k % 64 ? 0 : parts[k / 64]);
+  }
+  run.Launch();
+  for (size_t i = 0; i < run.y.size(); ++i) ASSERT_EQ(run.y[i], 1.0f) << i;
+}
+
+// The bits of a row are those that it has alone, whatever the other rows hold.
+TEST(CudaGemmSkinny, ARowDependsOnItselfAlone) {
+  SkinnyRun<float> whole({64, 72, 456, 3});
+  whole.Launch();
+  for (const int rows : {1, 9, 40}) {
+    SkinnyRun<float> part({rows, 72, 456, 3});
+    for (int64_t i = 0; i < rows * 456; ++i) part.x[i] = whole.x[i];
+    if (rows > 1) part.x[0] = __float2bfloat16_rn(NAN);  // spoils the first row alone
+    part.Launch();
+    for (int64_t i = rows > 1 ? 72 : 0; i < rows * 72; ++i) ASSERT_EQ(part.y[i], whole.y[i]) << i;
+  }
+}
+
+}  // namespace
+}  // namespace coppice::kernels::cuda
