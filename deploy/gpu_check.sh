@@ -29,12 +29,12 @@ pack() {
   rm -rf "$out"
   mkdir -p "$out"
   for program in "${programs[@]}"; do cp "$build/bin/$program" "$out/"; done
-  # Debian has no static library of Highway. The shared one goes beside the programs, which look for it there.
-  libraries=$(for program in "${programs[@]}"; do ldd "$build/bin/$program"; done | awk '/libhwy/ {print $3}' | sort -u)
+  # Debian has no static libraries of these. The shared ones go beside the programs, which look for them there.
+  libraries=$(for program in "${programs[@]}"; do ldd "$build/bin/$program"; done | awk '/lib(hwy|spdlog|fmt)\./ {print $3}' | sort -u)
   for library in $libraries; do cp -L "$library" "$out/"; done
   cp "$here/gpu_check.sh" "$out/"
   foreign=$(for program in "${programs[@]}"; do ldd "$out/$program"; done | awk '{print $1}' | sort -u |
-    grep -Ev '^(linux-vdso|/lib|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|hwy|cublasLt)\.so|statically)' || true)
+    grep -Ev '^(linux-vdso|/lib|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|hwy|spdlog|fmt|cublasLt)\.so|statically)' || true)
   [ -z "$foreign" ] || fail "the programs need libraries that a bare machine lacks: $foreign"
   bytes=$(du -sb "$out" | cut -f1)
   [ "$bytes" -le $most_bytes ] || fail "$out has $bytes bytes, more than $most_bytes"
