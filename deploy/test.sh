@@ -37,6 +37,6 @@ ctest --preset "$preset" --no-tests=error "${arguments[@]}"
 cuda=${CUDA_PATH:-/usr/local/cuda}
 if [ "$preset" = release ] && [ ${#arguments[@]} -eq 0 ] && [ -f "$cuda/include/cuda_bf16.h" ]; then
   deploy/build.sh cuda-sim coppice-coordinator coppice-worker coppice-draft cuda_backend_test cuda_device_test cuda_ranks_test cuda_speculation_test \
-    cuda_tuning_test
+    cuda_tuning_test fake_nvml
   ctest --preset cuda-sim --no-tests=error -R '^(cuda_backend_test|cuda_device_test|cuda_ranks_test|cuda_speculation_test|cuda_tuning_test|cluster_cuda|cluster_cuda_ranks)$'
 fi
