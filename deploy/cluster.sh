@@ -2,7 +2,7 @@
 # cluster.sh up --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D] [--port P] [--dtype auto|f32|bf16|f16]
 #               [--kv-bytes N] [--draft-kv-bytes N] [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
 #               [--stuck-after SECONDS] [--backend cpu|cuda] [--communicator auto|nccl|host] [--preset NAME]
-#               [--tuning-cache DIR]
+#               [--tuning-cache DIR] [--chat-template FILE|FAMILY|none]
 # cluster.sh down [--port P | --state DIR]
 # cluster.sh status [--port P | --state DIR]
 # up starts a cluster of your own models on this host, in the background: a coordinator, R replicas of T ranks (each has
@@ -11,7 +11,8 @@
 # --backend says where replicas and draft nodes compute. cuda needs a CUDA build: --preset cuda uses the programs of
 # build/cuda (default: release, or $COPPICE_BIN). CUDA_VISIBLE_DEVICES selects the devices of a process. --communicator says how the
 # GPUs of a replica form sums (default: by NCCL where each has it and a GPU of its own, else through the host).
-# --tuning-cache keeps what was measured on it; "": nothing is measured (docs/operating.md, "On a GPU").
+# --tuning-cache keeps what was measured on it; "": nothing is measured (docs/operating.md, "On a GPU"). --chat-template is for a model
+# without a chat template of its own (docs/operating.md).
 # If a replica or draft node hangs, its processes end and it stays down. status names it; its log says why.
 # Logs and process ids are in ${XDG_STATE_HOME:-~/.local/state}/coppice/PORT.
 set -euo pipefail
@@ -23,7 +24,7 @@ usage() { echo "cluster: $* (see --help)" >&2; exit 2; }
 command=${1:-}
 case $command in
   up | down | status) shift ;;
-  -h | --help) sed -n '2,14s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
   *) usage "expected up, down or status, got '$command'" ;;
 esac
 
@@ -41,7 +42,7 @@ while [ $# -gt 0 ]; do
   fi
   case $command:$name in
     *:port | *:state) ;;
-    up:target | up:draft | up:tp | up:replicas | up:drafts | up:dtype | up:kv-bytes | up:draft-kv-bytes | up:threads | up:name | up:deadline | up:stuck-after | up:backend | up:communicator | up:preset | up:tuning-cache) ;;
+    up:target | up:draft | up:tp | up:replicas | up:drafts | up:dtype | up:kv-bytes | up:draft-kv-bytes | up:threads | up:name | up:deadline | up:stuck-after | up:backend | up:communicator | up:preset | up:tuning-cache | up:chat-template) ;;
     *) usage "unknown option --$name of $command" ;;
   esac
   option[$name]=$value
@@ -131,7 +132,7 @@ up() {
   echo "cluster: starting 1 coordinator, ${option[replicas]} replica(s) of ${option[tp]} rank(s), $drafts draft node(s)"
   start coordinator "$coppice_bin/coppice-coordinator" --listen="127.0.0.1:$port" --control_listen="$control" \
     --model="$target" ${option[name]:+--served_model_name="${option[name]}"} \
-    ${option[stuck-after]:+--stuck_after="${option[stuck-after]}"}
+    ${option[stuck-after]:+--stuck_after="${option[stuck-after]}"} ${option[chat-template]:+--chat_template="${option[chat-template]}"}
   for ((i = 0; i < option[replicas]; i++)); do
     # Each mpirun gets its own session folder. Two that start at once would race to create a shared one, and one would fail.
     mkdir "${coppice_run_folders[0]}/replica-$i"

@@ -15,7 +15,7 @@ while [ $# -gt 0 ]; do
     --port) port=${2:-}; shift; [ $# -eq 0 ] || shift ;;
     --port=*) port=${1#*=}; shift ;;
     --no-build) build=0; shift ;;
-    -h | --help) sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "demo: unknown argument '$1' (see --help)" >&2; exit 2 ;;
   esac
 done

@@ -22,7 +22,7 @@ while [ $# -gt 0 ]; do
       [ $# -ge 2 ] || { echo "test: --preset needs a name" >&2; exit 2; }
       build=$2 preset=$2
       shift 2 ;;
-    -h | --help) sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) arguments+=("$1"); shift ;;
   esac
 done

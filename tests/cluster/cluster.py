@@ -85,6 +85,16 @@ def wait_sessions_gone(sessions, seconds):
     return left
 
 
+def wait_until(condition, seconds=30):
+    """Whether the condition was true within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
 def run_launcher(arguments, timeout=120 * SLOWDOWN):
     """Runs a launcher script to its end with the programs under test. Returns (pid, exit status, stdout, stderr)."""
     process = subprocess.Popen([str(a) for a in arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from cluster import TARGET, Cluster, StartFailure
+from cluster import TARGET, Cluster, StartFailure, wait_until
 
 PROMPT = "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:"
 DRAFTED = dict(prompt=PROMPT, max_tokens=64, ignore_eos=True, beam_width=3, do_sample=True,
@@ -77,15 +77,6 @@ def joules(answer):
     """Of an answer; None when it has no such field."""
     usage = answer["usage"]
     return usage["energy_joules"] if "energy_joules" in usage else None
-
-
-def wait_until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 class Energy(unittest.TestCase):

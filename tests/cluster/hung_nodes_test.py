@@ -13,7 +13,7 @@ import time
 import unittest
 
 from api_client import outcome, read_events
-from cluster import Cluster
+from cluster import Cluster, wait_until
 
 STUCK_AFTER = os.environ.get("COPPICE_STUCK_AFTER", "3") or None
 FAILOVER_WAIT = () if STUCK_AFTER is None else ("--failover_wait=1",)
@@ -38,15 +38,6 @@ def ended(pid):
             return stat.read().rpartition(") ")[2][0] in "ZX"
     except OSError:
         return True
-
-
-def wait_until(condition, seconds=NOTICED_WITHIN_S):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 class StoppedThread:

@@ -150,8 +150,15 @@ class ClusterScript(unittest.TestCase):
         with open(os.path.join(self.state, "processes"), encoding="utf8") as file:
             return [int(line.split()[1]) for line in file]
 
+    def test_help_is_whole(self):
+        _, status, output, errors = self.run_script("--help")
+        self.assertEqual((status, errors), (0, ""))
+        self.assertTrue(output.rstrip().endswith("coppice/PORT."), output)
+        self.assertIn("--chat-template", output)
+
     def test_up_status_down(self):
-        pid, status, output, errors = self.up("--draft", DRAFT, "--tp", "2", "--replicas", "2", "--drafts", "2")
+        pid, status, output, errors = self.up("--draft", DRAFT, "--tp", "2", "--replicas", "2", "--drafts", "2",
+                                              "--chat-template", "chatml")
         self.assertEqual(status, 0, output + errors)
         api = ApiClient(self.port)
         self.assertEqual(api.get("/ready")[0], 200)
@@ -159,6 +166,8 @@ class ClusterScript(unittest.TestCase):
         self.assertEqual((len(state["replicas"]), len(state["draft_nodes"])), (2, 2))
         self.assertEqual([len(replica["ranks"]) for replica in state["replicas"]], [2, 2])
         self.assertEqual(len(api.complete(dict(LONG, max_tokens=30))["choices"]), 8)
+        chat = dict(messages=[dict(role="user", content="What is a?")], max_tokens=4)
+        self.assertEqual(api.complete(chat, "/v1/chat/completions")["choices"][0]["message"]["role"], "assistant")
         _, status, output, errors = self.run_script("status")
         self.assertEqual(status, 0, errors)
         for name in ("coordinator", "replica-0", "replica-1", "draft-0", "draft-1"):

@@ -2,23 +2,13 @@
 """Nodes join and leave a running cluster: a draft node, and a replica of one process without mpirun."""
 import os
 import signal
-import time
 import unittest
 
 from api_client import outcome
-from cluster import Cluster
+from cluster import Cluster, wait_until
 
 BODY = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=4, n=4, max_tokens=40,
             return_token_ids=True, speculative=dict(draft_width=8, draft_depth=4))
-
-
-def wait_until(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 class Membership(unittest.TestCase):
