@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -36,7 +37,7 @@ struct SampledMeter::Shared {
     COPPICE_ASSIGN_OR_RETURN(const double joules, source->Joules());
     const double end_s = clock->NowSeconds();
     const std::lock_guard lock(mutex);
-    reading_s = end_s - begin_s;
+    last_readings_s[next_reading++ % last_readings_s.size()] = end_s - begin_s;
     samples.Add((begin_s + end_s) / 2, joules, holds);
     return absl::OkStatus();
   }
@@ -47,7 +48,7 @@ struct SampledMeter::Shared {
         const bool was_slow = slow = clock->NowSeconds() - asked_s > kIdleAfter_s;
         const double wait_s =
             std::max(slow ? options.idle_period_s : options.period_s,
-                     std::min(kMostPeriod_s, options.period_readings * reading_s));
+                     std::min(kMostPeriod_s, options.period_readings * ReadingTime()));
         changed.wait_for(lock, std::chrono::duration<double>(wait_s),
                          [&] { return stop || slow != was_slow; });
         if (stop) break;
@@ -64,6 +65,13 @@ struct SampledMeter::Shared {
     changed.notify_all();
   }
 
+  // What a reading takes. `mutex` is held. The shortest of the last ones: a longer one may have
+  // waited for a processor, which says nothing about the source.
+  double ReadingTime() const {
+    const auto end = last_readings_s.begin() + std::min(next_reading, last_readings_s.size());
+    return *std::min_element(last_readings_s.begin(), end);
+  }
+
   const MeterOptions options;
   const std::unique_ptr<EnergySource> source;
   const std::unique_ptr<EnergyClaim> claim;
@@ -74,7 +82,8 @@ struct SampledMeter::Shared {
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
   EnergySamples samples;
-  double reading_s = 0;
+  std::array<double, 4> last_readings_s;  // a ring
+  size_t next_reading = 0;                // Start has done the first
   double asked_s = 0;  // when an estimate was asked for last
   bool slow = false;   // nobody has asked for long
   bool stop = false, ended = false, failed = false;
@@ -114,7 +123,7 @@ std::string SampledMeter::kind() const { return shared_->source->kind(); }
 
 double SampledMeter::reading_s() const {
   const std::lock_guard lock(shared_->mutex);
-  return shared_->reading_s;
+  return shared_->ReadingTime();
 }
 
 }  // namespace coppice::node

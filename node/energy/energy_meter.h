@@ -51,7 +51,7 @@ class SampledMeter final : public EnergyMeter {
   std::optional<double> Estimate(double now_s) const override;
   std::optional<double> Counted(double now_s) const override;
   std::string kind() const override;
-  double reading_s() const;  // what the last reading took
+  double reading_s() const;  // what a reading takes
 
  private:
   struct Shared;  // with the thread

@@ -91,6 +91,20 @@ TEST_F(EnergyMeterTest, ReadsRarelyUntilSomebodyAsks) {
   EXPECT_TRUE(Becomes([&] { return script_->readings > 10; }));
 }
 
+// It has waited for a processor, and the next ones do not wait 50 times as long.
+TEST_F(EnergyMeterTest, OneSlowReadingDoesNotMakeTheOthersRare) {
+  const auto meter = Start();
+  meter->Estimate(clock_.NowSeconds());
+  ASSERT_TRUE(Becomes([&] { return script_->readings > 10; }));
+  script_->hangs = true;
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const int readings = script_->readings;
+  const double begin_s = clock_.NowSeconds();
+  script_->hangs = false;
+  EXPECT_TRUE(Becomes([&] { return script_->readings > readings + 5; }));
+  EXPECT_LT(clock_.NowSeconds() - begin_s, 0.9);
+}
+
 TEST_F(EnergyMeterTest, ASourceThatFailsAtOnceIsNoMeter) {
   script_->fails = true;
   const auto meter =
