@@ -84,8 +84,8 @@ struct SampledMeter::Shared {
   EnergySamples samples;
   std::array<double, 4> last_readings_s;  // a ring
   size_t next_reading = 0;                // Start has done the first
-  double asked_s = 0;  // when an estimate was asked for last
-  bool slow = false;   // nobody has asked for long
+  double asked_s = 0;                     // when an estimate was asked for last
+  bool slow = false;                      // nobody has asked for long
   bool stop = false, ended = false, failed = false;
 };
 
