@@ -113,7 +113,8 @@ TEST_F(ChatServingTest, TheRoleIsInTheFirstDeltaOfEachIndexAlone) {
         if (choice["finish_reason"].is_string()) finish[index] = choice["finish_reason"];
       }
     }
-    for (const json& choice : Answer(fields)["choices"]) {
+    const json answer = Answer(fields);
+    for (const json& choice : answer["choices"]) {
       EXPECT_EQ(text[choice["index"]], choice["message"]["content"]) << fields;
       EXPECT_EQ(finish[choice["index"]], choice["finish_reason"]) << fields;
     }
