@@ -9,8 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/program.h"
+#include "base/status.h"
 #include "base/stop_signal.h"
 #include "comm/local_ranks.h"
+#include "kernels/cpu/kernel_target.h"
 #include "node/energy/node_energy.h"
 
 ABSL_FLAG(std::string, coordinator, "",
@@ -23,6 +25,10 @@ ABSL_FLAG(std::string, dtype, "auto",
 ABSL_FLAG(std::string, tuning_cache, "auto",
           "folder that keeps which matrix products are fastest on this GPU; auto: "
           "$XDG_CACHE_HOME/coppice or ~/.cache/coppice; empty: none is measured");
+ABSL_FLAG(
+    std::string, kernels, "best",
+    "instruction set of the CPU backend: best, avx512_bf16 (rounds the input of bf16 products "
+    "to bf16), avx512, avx2 or scalar");
 ABSL_FLAG(int, threads, 0, "compute threads of each rank; 0 = all cores that this process may use");
 ABSL_FLAG(int, max_rows, 512, "rows of one forward pass, at most");
 ABSL_FLAG(int, prefill_chunk, 256, "prefill tokens of one forward pass, at most");
@@ -56,9 +62,9 @@ absl::Status GivenUp(const std::string& id, const std::string& reason, const Ste
 
 int RunNode(const std::string& program, ProgramUsage usage, int argc, char** argv,
             const Serve& serve) {
-  usage.groups.push_back(
-      {"Model and passes",
-       {"model", "dtype", "backend", "threads", "max_rows", "prefill_chunk", "tuning_cache"}});
+  usage.groups.push_back({"Model and passes",
+                          {"model", "dtype", "backend", "kernels", "threads", "max_rows",
+                           "prefill_chunk", "tuning_cache"}});
   usage.groups.push_back({"Cluster", {"coordinator", "start_deadline", "heartbeat_interval"}});
   usage.groups.push_back({"Energy", {"energy_source", "powercap", "nvml_library"}});
   ParseProgramFlags(program, usage, argc, argv);
@@ -88,6 +94,7 @@ absl::Status CheckNodeFlags() {
   if (!(absl::GetFlag(FLAGS_start_deadline) > 0)) {
     return absl::InvalidArgumentError("--start_deadline: must be more than 0 s");
   }
+  COPPICE_RETURN_IF_ERROR(kernels::cpu::ChooseKernelTarget(absl::GetFlag(FLAGS_kernels)));
   return CheckEnergyFlags(absl::GetFlag(FLAGS_backend));
 }
 

@@ -77,7 +77,8 @@ void CpuOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
   if (!status_.ok()) return;
   const auto& matrix = static_cast<const CpuMatrix&>(w);
   const float* bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
-  cpu::MatMul({&matrix, Rows(x, w.columns), rows_, Rows(y, w.rows), bias, accumulate}, team_);
+  cpu::MatMul({&matrix, Rows(x, w.columns), rows_, Rows(y, w.rows), bias, accumulate}, team_,
+              &matmul_scratch_);
 }
 
 void CpuOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) {

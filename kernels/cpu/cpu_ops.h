@@ -13,6 +13,7 @@
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/matmul.h"
 #include "kernels/host_step_rows.h"
 
 namespace coppice::kernels::cpu {
@@ -50,6 +51,7 @@ class CpuOps final : public Ops {
   int64_t rows_ = 0;  // number of rows that the next op works on
   absl::Status status_;
   std::vector<int32_t> row_table_, prefix_len_;  // of AttentionContext
+  MatMulScratch matmul_scratch_;
 };
 
 }  // namespace coppice::kernels::cpu

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/kernel_target.h"
+#include "kernels/cpu/matmul_bf16.h"
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -109,22 +111,37 @@ HWY_EXPORT(MatMulRange);
 namespace {
 
 // Rough time of the op on one thread; decides into how many parts it is split.
-double EstimateMicroseconds(const MatMulArgs& args) {
-  const double stream = static_cast<double>(args.w->bytes) / 20e3;                 // 20 GB/s
-  const double compute = 2.0 * args.rows * args.w->rows * args.w->columns / 60e3;  // 60 GFLOP/s
+double EstimateMicroseconds(const MatMulArgs& args, bool bf16_dot) {
+  const double stream = static_cast<double>(args.w->bytes) / 20e3;  // 20 GB/s
+  const double gflops = bf16_dot ? 120 : 60;
+  const double compute = 2e-3 * args.rows * args.w->rows * args.w->columns / gflops;
   return std::max(stream, compute);
 }
 
 constexpr double kWorthSharingUs = 15.0;
 constexpr double kChunkUs = 20.0;
 constexpr int64_t kMinPanelsPerChunk = 4;
+constexpr int64_t kMinInputsPerChunk = 64 << 10;
+
+void RoundRows(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* pairs) {
+  const int64_t inputs = args.w->columns, per_row = PairsOf(inputs);
+  pairs->resize(args.rows * per_row);
+  const int64_t chunks = std::clamp<int64_t>(args.rows * inputs / kMinInputsPerChunk, 1, args.rows);
+  team->Run(static_cast<int>(chunks), [&](int chunk) {
+    const int64_t begin = args.rows * chunk / chunks, end = args.rows * (chunk + 1) / chunks;
+    RoundToPairs(args.x + begin * inputs, end - begin, inputs, pairs->data() + begin * per_row);
+  });
+}
 
 }  // namespace
 
-void MatMul(const MatMulArgs& args, ThreadTeam* team) {
+void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   if (args.rows <= 0) return;
+  const bool bf16_dot =
+      args.w->dtype == DType::kBF16 && CurrentKernelTarget() == KernelTarget::kAvx512Bf16;
+  if (bf16_dot) RoundRows(args, team, scratch);
   const int64_t panels = args.w->panels();
-  const double micros = EstimateMicroseconds(args);
+  const double micros = EstimateMicroseconds(args, bf16_dot);
   int64_t chunks = 1;
   if (team->count() > 1 && micros >= kWorthSharingUs) {
     chunks = std::max<int64_t>(team->count(), static_cast<int64_t>(micros / kChunkUs));
@@ -132,7 +149,12 @@ void MatMul(const MatMulArgs& args, ThreadTeam* team) {
         {chunks, int64_t{8} * team->count(), std::max<int64_t>(1, panels / kMinPanelsPerChunk)});
   }
   team->Run(static_cast<int>(chunks), [&](int chunk) {
-    HWY_DYNAMIC_DISPATCH(MatMulRange)(args, panels * chunk / chunks, panels * (chunk + 1) / chunks);
+    const int64_t begin = panels * chunk / chunks, end = panels * (chunk + 1) / chunks;
+    if (bf16_dot) {
+      MatMulBf16Range(args, scratch->data(), begin, end);
+    } else {
+      HWY_DYNAMIC_DISPATCH(MatMulRange)(args, begin, end);
+    }
   });
 }
 

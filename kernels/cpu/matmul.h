@@ -1,8 +1,10 @@
 // y = x W^T over a packed matrix. Each y[r][n] is the bias plus one chain of multiply-adds over
-// k = 0, 1, 2, ... So its bits do not depend on the batch, the tile or the thread.
+// k = 0, 1, 2, ... So its bits do not depend on the batch, the tile or the thread. With bf16 weights
+// on AVX-512 BF16, a chain of dot products of two instead (matmul_bf16.h).
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/thread_team.h"
 #include "kernels/cpu/packed_matrix.h"
@@ -18,6 +20,9 @@ struct MatMulArgs {
   bool accumulate = false;      // y += instead of y =
 };
 
-void MatMul(const MatMulArgs& args, ThreadTeam* team);
+// Memory of MatMul, kept from call to call.
+using MatMulScratch = std::vector<uint32_t>;
+
+void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch);
 
 }  // namespace coppice::kernels::cpu

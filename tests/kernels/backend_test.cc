@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hwy/targets.h"
+#include "absl/strings/str_cat.h"
 #include "tests/kernels/kernel_fixture.h"
 
 namespace coppice::kernels {
@@ -33,10 +33,8 @@ class BackendTest : public KernelTest {};
 
 TEST_P(BackendTest, DescribesTargetAndThreads) {
   EXPECT_STREQ(single_->name(), "cpu");
-  const char* target = GetParam() == HWY_AVX3   ? "AVX-512"
-                       : GetParam() == HWY_AVX2 ? "AVX2"
-                                                : "scalar";
-  EXPECT_THAT(single_->description(), HasSubstr(target));
+  EXPECT_THAT(single_->description(),
+              HasSubstr(absl::StrCat("cpu ", cpu::KernelTargetName(GetParam()), ", ")));
   EXPECT_THAT(single_->description(), HasSubstr("1 thread"));
   EXPECT_THAT(team_->description(), HasSubstr("3 threads"));
 }

@@ -1,8 +1,9 @@
 #include "tests/kernels/kernel_fixture.h"
 
+#include <algorithm>
 #include <random>
 
-#include "hwy/targets.h"
+#include "absl/strings/ascii.h"
 
 namespace coppice::kernels {
 namespace {
@@ -20,8 +21,7 @@ class BodyAlone : public Pass {
 }  // namespace
 
 void KernelTest::SetUp() {
-  hwy::SetSupportedTargetsForTest(GetParam());
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  cpu::SetKernelTarget(GetParam());
   communicator_ = comm::MakeSingleCommunicator();
   one_thread_ = std::make_unique<ThreadTeam>(1);
   three_threads_ = std::make_unique<ThreadTeam>(3);
@@ -33,21 +33,13 @@ void KernelTest::SetUp() {
   team_ = MakeBackend(options).value();
 }
 
-void KernelTest::TearDown() {
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().DeInit();
-}
+void KernelTest::TearDown() { cpu::ResetKernelTarget(); }
 
-std::vector<int64_t> SupportedKernelTargets() {
-  std::vector<int64_t> targets;
-  for (const int64_t target : {HWY_AVX3, HWY_AVX2, HWY_SCALAR}) {
-    if (target == HWY_SCALAR || (hwy::SupportedTargets() & target) != 0) targets.push_back(target);
-  }
-  return targets;
-}
-
-std::string TargetParamName(const testing::TestParamInfo<int64_t>& info) {
-  return hwy::TargetName(info.param);
+std::string TargetParamName(const testing::TestParamInfo<cpu::KernelTarget>& info) {
+  std::string name = absl::AsciiStrToUpper(cpu::KernelTargetName(info.param));
+  name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
 }
 
 std::vector<float> RandomFloats(int64_t count, uint64_t seed) {

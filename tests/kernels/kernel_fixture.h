@@ -13,11 +13,12 @@
 #include "base/thread_team.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/kernel_target.h"
 
 namespace coppice::kernels {
 
 // Backends with one and with three threads. The test's parameter selects the instruction set.
-class KernelTest : public testing::TestWithParam<int64_t> {
+class KernelTest : public testing::TestWithParam<cpu::KernelTarget> {
  protected:
   void SetUp() override;
   void TearDown() override;
@@ -31,11 +32,11 @@ class KernelTest : public testing::TestWithParam<int64_t> {
   std::unique_ptr<Backend> team_;
 };
 
-std::vector<int64_t> SupportedKernelTargets();
-std::string TargetParamName(const testing::TestParamInfo<int64_t>& info);
+// "AVX512_BF16", "AVX512", "AVX2" or "SCALAR".
+std::string TargetParamName(const testing::TestParamInfo<cpu::KernelTarget>& info);
 
-#define COPPICE_ON_ALL_TARGETS(Suite)                                                   \
-  INSTANTIATE_TEST_SUITE_P(Targets, Suite, testing::ValuesIn(SupportedKernelTargets()), \
+#define COPPICE_ON_ALL_TARGETS(Suite)                                                        \
+  INSTANTIATE_TEST_SUITE_P(Targets, Suite, testing::ValuesIn(cpu::SupportedKernelTargets()), \
                            TargetParamName)
 
 // `count` values in [-1, 1); the same seed gives the same values.

@@ -18,7 +18,6 @@
 #include "tokenizer/tokenizer.h"
 #include "tools/answers/answer.h"
 #include "tools/answers/answer_json.h"
-#include "tools/answers/kernel_choice.h"
 #include "tools/answers/recording.h"
 #include "tools/answers/request.h"
 #include "tools/lab/local_replica.h"
@@ -38,7 +37,7 @@ ABSL_FLAG(bool, shortlists, false,
           "read target and draft rows as shortlists where the method can, as the ranks of a "
           "tensor-parallel target send them");
 ABSL_FLAG(int, threads, 1, "compute threads");
-ABSL_FLAG(std::string, kernels, "best", "instruction set: best, AVX-512, AVX2 or scalar");
+ABSL_FLAG(std::string, kernels, "best", "instruction set: best, AVX-512 BF16, AVX-512, AVX2 or scalar");
 
 namespace coppice::answers {
 namespace {
@@ -184,7 +183,7 @@ absl::StatusOr<int> RunProgram() {
   if (out.empty() == compare.empty()) {
     return absl::InvalidArgumentError("expected either --out or --compare");
   }
-  COPPICE_RETURN_IF_ERROR(ChooseKernels(absl::GetFlag(FLAGS_kernels)));
+  COPPICE_RETURN_IF_ERROR(kernels::cpu::ChooseKernelTarget(absl::GetFlag(FLAGS_kernels)));
   if (!compare.empty()) return Compare(compare);
   COPPICE_RETURN_IF_ERROR(Record(out));
   return 0;
