@@ -20,7 +20,7 @@ constexpr int kMaxTileRows = 12;
 // Panels of a tile of that many rows: enough independent sums to hide the latency of a dot product,
 // and no more than the registers hold.
 constexpr int PanelsFor(int rows) {
-  constexpr int kPanels[kMaxTileRows + 1] = {0, 8, 4, 4, 2, 2, 2, 2, 2, 2, 2, 2, 2};
+  constexpr int kPanels[kMaxTileRows + 1] = {0, 8, 4, 4, 2, 3, 3, 3, 3, 2, 2, 2, 2};
   return kPanels[rows];
 }
 
