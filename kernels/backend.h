@@ -230,6 +230,9 @@ struct BackendOptions {
   std::string kind = "cpu";                    // "cpu" or "cuda"
   ThreadTeam* threads = nullptr;               // host threads; the CPU backend computes on them
   comm::Communicator* communicator = nullptr;  // of this rank's replica
+  // Instruction set of the CPU backend, for the whole process: "best" or a name of
+  // cpu/kernel_target.h.
+  std::string cpu_kernels = "best";
   bool always_list = false;  // for tests: give shortlists even where whole rows cost nothing
   // CUDA: a step whose like has run before is enqueued by graphs. false, for tests and benchmarks:
   // op by op. The results are the same bits.

@@ -50,6 +50,7 @@ struct ModelRunnerOptions {
   int scratch_blocks = 4;                  // BlockManagerOptions
   bool always_list = false;                // BackendOptions
   bool graphs = true;                      // BackendOptions
+  std::string kernels = "best";            // BackendOptions::cpu_kernels
   std::string tuning_cache;                // BackendOptions
   kernels::CollectiveOptions collectives;  // BackendOptions
   // Called while weights are read and products are tuned. May be empty.

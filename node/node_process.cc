@@ -9,10 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/program.h"
-#include "base/status.h"
 #include "base/stop_signal.h"
 #include "comm/local_ranks.h"
-#include "kernels/cpu/kernel_target.h"
 #include "node/energy/node_energy.h"
 
 ABSL_FLAG(std::string, coordinator, "",
@@ -94,7 +92,6 @@ absl::Status CheckNodeFlags() {
   if (!(absl::GetFlag(FLAGS_start_deadline) > 0)) {
     return absl::InvalidArgumentError("--start_deadline: must be more than 0 s");
   }
-  COPPICE_RETURN_IF_ERROR(kernels::cpu::ChooseKernelTarget(absl::GetFlag(FLAGS_kernels)));
   return CheckEnergyFlags(absl::GetFlag(FLAGS_backend));
 }
 
@@ -104,6 +101,7 @@ model::ModelRunnerOptions RunnerOptionsFromFlags() {
   options.backend = absl::GetFlag(FLAGS_backend);
   options.dtype = absl::GetFlag(FLAGS_dtype);
   options.threads = absl::GetFlag(FLAGS_threads);
+  options.kernels = absl::GetFlag(FLAGS_kernels);
   options.tuning_cache = absl::GetFlag(FLAGS_tuning_cache);
   options.max_rows = absl::GetFlag(FLAGS_max_rows);
   return options;

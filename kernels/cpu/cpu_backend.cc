@@ -118,6 +118,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const BackendOptions& op
   if (options.threads == nullptr || options.communicator == nullptr) {
     return absl::InvalidArgumentError("the CPU backend needs threads and a communicator");
   }
+  COPPICE_RETURN_IF_ERROR(ChooseKernelTarget(options.cpu_kernels));
   return std::make_unique<CpuBackend>(options);
 }
 

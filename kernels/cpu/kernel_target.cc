@@ -47,10 +47,16 @@ int64_t HighwayTarget(KernelTarget target) {
   }
 }
 
+// What Highway found before one was chosen.
+int64_t ProcessorTargets() {
+  static const int64_t targets = hwy::SupportedTargets();
+  return targets;
+}
+
 bool Supported(KernelTarget target) {
   if (target == KernelTarget::kScalar) return true;
   if (target == KernelTarget::kAvx512Bf16 && !HasBf16Dot()) return false;
-  return (hwy::SupportedTargets() & HWY_TARGETS & HighwayTarget(target)) != 0;
+  return (ProcessorTargets() & HWY_TARGETS & HighwayTarget(target)) != 0;
 }
 
 std::string Plain(absl::string_view name) {
@@ -88,6 +94,7 @@ KernelTarget CurrentKernelTarget() {
 const char* KernelTargetName() { return KernelTargetName(CurrentKernelTarget()); }
 
 void SetKernelTarget(KernelTarget target) {
+  ProcessorTargets();
   hwy::SetSupportedTargetsForTest(HighwayTarget(target));
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   without_bf16_dot = target != KernelTarget::kAvx512Bf16;

@@ -20,6 +20,44 @@ TEST(MakeBackendTest, RefusesUnknownKindsAndMissingThreads) {
   EXPECT_THAT(std::string(alone.status().message()), HasSubstr("needs threads"));
 }
 
+class KernelChoiceTest : public testing::Test {
+ protected:
+  ~KernelChoiceTest() override { cpu::ResetKernelTarget(); }
+  absl::StatusOr<std::unique_ptr<Backend>> Make(const std::string& kernels) {
+    return MakeBackend(
+        {.threads = &threads_, .communicator = communicator_.get(), .cpu_kernels = kernels});
+  }
+  ThreadTeam threads_{1};
+  const std::unique_ptr<comm::Communicator> communicator_ = comm::MakeSingleCommunicator();
+};
+
+TEST_F(KernelChoiceTest, TakesTheNamedInstructionSet) {
+  const cpu::KernelTarget best = cpu::SupportedKernelTargets().back();
+  EXPECT_EQ(cpu::CurrentKernelTarget(), best);
+  for (const cpu::KernelTarget target : cpu::SupportedKernelTargets()) {
+    const std::string name = cpu::KernelTargetName(target);
+    EXPECT_THAT(Make(name).value()->description(), HasSubstr(absl::StrCat("cpu ", name, ", ")));
+    EXPECT_EQ(cpu::CurrentKernelTarget(), target);
+  }
+  ASSERT_TRUE(Make("Scalar").ok());
+  EXPECT_EQ(cpu::CurrentKernelTarget(), cpu::KernelTarget::kScalar);
+  ASSERT_TRUE(Make("best").ok());  // leaves what was chosen
+  EXPECT_EQ(cpu::CurrentKernelTarget(), cpu::KernelTarget::kScalar);
+}
+
+TEST_F(KernelChoiceTest, RefusesUnknownAndAbsentOnes) {
+  const auto unknown = Make("abacus");
+  EXPECT_EQ(unknown.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(unknown.status().message(),
+            "--kernels: 'abacus', expected one of best, scalar, AVX2, AVX-512, AVX-512 BF16");
+  for (const char* name : {"avx2", "avx512", "avx512_bf16"}) {
+    const auto made = Make(name);
+    if (made.ok()) continue;
+    EXPECT_EQ(made.status().code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(made.status().message()), HasSubstr("this processor or this build"));
+  }
+}
+
 TEST(DTypeTest, SpelledAsInSafetensors) {
   EXPECT_STREQ(DTypeName(DType::kF32), "F32");
   EXPECT_STREQ(DTypeName(DType::kBF16), "BF16");

@@ -37,7 +37,8 @@ ABSL_FLAG(bool, shortlists, false,
           "read target and draft rows as shortlists where the method can, as the ranks of a "
           "tensor-parallel target send them");
 ABSL_FLAG(int, threads, 1, "compute threads");
-ABSL_FLAG(std::string, kernels, "best", "instruction set: best, AVX-512 BF16, AVX-512, AVX2 or scalar");
+ABSL_FLAG(std::string, kernels, "best",
+          "instruction set: best, AVX-512 BF16, AVX-512, AVX2 or scalar");
 
 namespace coppice::answers {
 namespace {
