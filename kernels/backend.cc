@@ -10,7 +10,7 @@
 
 namespace coppice::kernels {
 
-size_t DTypeSize(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+size_t DTypeSize(DType dtype) { return dtype == DType::kF32 ? 4 : dtype == DType::kI8 ? 1 : 2; }
 
 const char* DTypeName(DType dtype) {
   switch (dtype) {
@@ -20,6 +20,8 @@ const char* DTypeName(DType dtype) {
       return "BF16";
     case DType::kF16:
       return "F16";
+    case DType::kI8:
+      return "I8";
   }
   return "?";
 }

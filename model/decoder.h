@@ -22,10 +22,11 @@ struct DecoderParts {
   ModelConfig config;
   ShardPlan plan;
   DecoderWeights weights;
-  kernels::DType dtype = kernels::DType::kF32;  // of weights and KV
-  uint64_t fingerprint = 0;                     // of the model's files; equal on every rank
-  int max_rows = 0;                             // of a step
-  std::function<void()> on_layer;               // called after the ops of each layer; may be empty
+  kernels::DType dtype = kernels::DType::kF32;  // of KV, and of weights as the checkpoint has them
+  kernels::DType weight_dtype = kernels::DType::kF32;  // of matrices in memory
+  uint64_t fingerprint = 0;                            // of the model's files; equal on every rank
+  int max_rows = 0;                                    // of a step
+  std::function<void()> on_layer;  // called after the ops of each layer; may be empty
 
   // Of this rank.
   kernels::KvPoolShape kv_shape(int64_t blocks) const;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "model/checkpoint.h"
+#include "model/fingerprint.h"
 #include "model/model_config.h"
 #include "model/model_memory.h"
 #include "model/shard_plan.h"
@@ -37,6 +38,19 @@ absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Check
   return stored == DType::kF16 && !f16 ? DType::kF32 : stored;
 }
 
+// How matrices are kept in memory.
+absl::StatusOr<kernels::DType> MatrixDType(const std::string& asked, kernels::DType stored,
+                                           const kernels::Backend& backend) {
+  if (asked == "auto") return stored;
+  if (asked != "int8") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("weight_dtype: ", asked, ", expected auto or int8"));
+  }
+  if (backend.stores(kernels::DType::kI8)) return kernels::DType::kI8;
+  return absl::InvalidArgumentError(
+      absl::StrCat("weight_dtype: int8, but the ", backend.name(), " backend has no such weights"));
+}
+
 void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
   const std::vector<std::string> names = checkpoint.UnusedNames();
   if (!names.empty())
@@ -56,13 +70,22 @@ absl::StatusOr<DecoderParts> LoadParts(const LoadOptions& options, kernels::Back
   COPPICE_ASSIGN_OR_RETURN(parts.plan, MakeShardPlan(parts.config, rank, ranks));
   COPPICE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.dir));
   COPPICE_ASSIGN_OR_RETURN(parts.dtype, StoredDType(options.dtype, checkpoint, *backend));
+  COPPICE_ASSIGN_OR_RETURN(parts.weight_dtype,
+                           MatrixDType(options.weight_dtype, parts.dtype, *backend));
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend->Memory());
-  COPPICE_RETURN_IF_ERROR(CheckFits(
-      options.dir,
-      PredictMemory(parts.config, parts.plan, parts.dtype, parts.dtype, parts.max_rows, ranks),
-      memory.of_device ? options.kv_bytes : 0, parts.dtype, memory));
+  COPPICE_RETURN_IF_ERROR(
+      CheckFits(options.dir,
+                PredictMemory(parts.config, parts.plan, parts.weight_dtype,
+                              backend->activation_dtype(), parts.max_rows, ranks),
+                memory.of_device ? options.kv_bytes : 0, parts.weight_dtype, memory));
   COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, checkpoint.ComputeFingerprint());
-  const WeightsRequest request{&parts.config, parts.plan, rank, parts.dtype, options.progress};
+  if (parts.weight_dtype == kernels::DType::kI8) {  // another model than the checkpoint's
+    Fingerprint quantised;
+    quantised.Add(absl::StrCat(parts.fingerprint, " int8"));
+    parts.fingerprint = quantised.value();
+  }
+  const WeightsRequest request{&parts.config, parts.plan, rank, parts.weight_dtype,
+                               options.progress};
   COPPICE_ASSIGN_OR_RETURN(parts.weights, LoadWeights(request, &checkpoint, backend));
   LogUnused(options.dir, checkpoint);
   return parts;

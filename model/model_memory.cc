@@ -9,6 +9,7 @@ namespace coppice::model {
 namespace {
 
 constexpr int64_t kFloatBytes = 4;
+constexpr int64_t kInt8PerScale = 64;
 constexpr int64_t kHostKvBytes = int64_t{1} << 30;
 
 std::string Gigabytes(int64_t bytes) { return absl::StrFormat("%.2f GB", bytes / 1e9); }
@@ -42,8 +43,9 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
       config.num_layers * layer.matrices + (config.tied_head ? 1 : 2) * vocab * d;
   const int64_t vectors = config.num_layers * layer.vectors + d;
   ModelMemory memory;
-  memory.weights =
-      matrices * static_cast<int64_t>(kernels::DTypeSize(weights)) + vectors * kFloatBytes;
+  memory.weights = matrices * static_cast<int64_t>(kernels::DTypeSize(weights)) +
+                   (weights == kernels::DType::kI8 ? matrices / kInt8PerScale * kFloatBytes : 0) +
+                   vectors * kFloatBytes;
   const int64_t q = int64_t{plan.q_heads.size()} * config.head_dim;
   const int64_t kv = int64_t{plan.kv_heads.size()} * config.head_dim;
   // As Decoder::Allocate: the residual, a partial sum and the logits are f32.

@@ -72,6 +72,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   LoadOptions load;
   load.dir = options_.dir;
   load.dtype = options_.dtype;
+  load.weight_dtype = options_.weight_dtype;
   load.max_rows = options_.max_rows;
   load.kv_bytes = options_.kv_bytes;
   load.on_layer = [this] { step_clock_.MovesOn(); };
@@ -103,8 +104,8 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   spdlog::info(
       "{} ready in {:.2f} s: {:.1f} MB of weights ({}), KV pool of {:.1f} MB for {} tokens, {}",
       options_.dir, clock.NowSeconds() - begin_s, decoder_->parts().weights.bytes / 1e6,
-      kernels::DTypeName(dtype()), pool_->bytes / 1e6, (blocks - 1) * kBlockSize,
-      backend_->description());
+      kernels::DTypeName(decoder_->parts().weight_dtype), pool_->bytes / 1e6,
+      (blocks - 1) * kBlockSize, backend_->description());
   return absl::OkStatus();
 }
 
@@ -112,7 +113,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
 absl::StatusOr<int64_t> ModelRunner::KvBytes(const DecoderParts& parts, int ranks) const {
   if (options_.kv_bytes > 0) return options_.kv_bytes;
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend_->Memory());
-  const ModelMemory model = PredictMemory(parts.config, parts.plan, parts.dtype,
+  const ModelMemory model = PredictMemory(parts.config, parts.plan, parts.weight_dtype,
                                           backend_->activation_dtype(), parts.max_rows, ranks);
   return DefaultKvBytes(model, memory);
 }

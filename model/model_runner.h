@@ -37,6 +37,7 @@ struct ModelRunnerOptions {
   // backend does not store it), f32, bf16 or f16. bf16 halves what an F32 checkpoint takes in memory,
   // and rounds its weights.
   std::string dtype = "auto";
+  std::string weight_dtype = "auto";  // LoadOptions
   // Size of this rank's KV pool. 0: on a device what is free beside the weights, less a tenth of
   // its memory; on a host 1 GiB. A host commits the memory as blocks are used. Raise it when
   // requests wait for KV or are refused with kv_capacity_exceeded.

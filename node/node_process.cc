@@ -24,6 +24,10 @@ ABSL_FLAG(std::string, tuning_cache, "auto",
           "folder that keeps which matrix products are fastest on this GPU; auto: "
           "$XDG_CACHE_HOME/coppice or ~/.cache/coppice; empty: none is measured");
 ABSL_FLAG(
+    std::string, weight_dtype, "auto",
+    "how the CPU backend keeps the matrices of the model: auto (as --dtype says) or int8 (half "
+    "the memory of bf16; the answers are those of the quantised model)");
+ABSL_FLAG(
     std::string, kernels, "best",
     "instruction set of the CPU backend: best, avx512_bf16 (rounds the input of bf16 products "
     "to bf16), avx512, avx2 or scalar");
@@ -61,8 +65,8 @@ absl::Status GivenUp(const std::string& id, const std::string& reason, const Ste
 int RunNode(const std::string& program, ProgramUsage usage, int argc, char** argv,
             const Serve& serve) {
   usage.groups.push_back({"Model and passes",
-                          {"model", "dtype", "backend", "kernels", "threads", "max_rows",
-                           "prefill_chunk", "tuning_cache"}});
+                          {"model", "dtype", "weight_dtype", "backend", "kernels", "threads",
+                           "max_rows", "prefill_chunk", "tuning_cache"}});
   usage.groups.push_back({"Cluster", {"coordinator", "start_deadline", "heartbeat_interval"}});
   usage.groups.push_back({"Energy", {"energy_source", "powercap", "nvml_library"}});
   ParseProgramFlags(program, usage, argc, argv);
@@ -100,6 +104,7 @@ model::ModelRunnerOptions RunnerOptionsFromFlags() {
   options.dir = absl::GetFlag(FLAGS_model);
   options.backend = absl::GetFlag(FLAGS_backend);
   options.dtype = absl::GetFlag(FLAGS_dtype);
+  options.weight_dtype = absl::GetFlag(FLAGS_weight_dtype);
   options.threads = absl::GetFlag(FLAGS_threads);
   options.kernels = absl::GetFlag(FLAGS_kernels);
   options.tuning_cache = absl::GetFlag(FLAGS_tuning_cache);

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/kernel_target.h"
 #include "kernels/cpu/matmul_bf16.h"
+#include "kernels/cpu/matmul_int8.h"
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -110,10 +111,19 @@ HWY_EXPORT(MatMulRange);
 
 namespace {
 
+// Which instructions multiply.
+enum class Way { kFloat, kBf16Dot, kInt8 };
+
+Way WayOf(const CpuMatrix& w, KernelTarget target) {
+  if (w.dtype == DType::kI8) return Way::kInt8;
+  if (w.dtype == DType::kBF16 && target == KernelTarget::kAvx512Bf16) return Way::kBf16Dot;
+  return Way::kFloat;
+}
+
 // Rough time of the op on one thread; decides into how many parts it is split.
-double EstimateMicroseconds(const MatMulArgs& args, bool bf16_dot) {
+double EstimateMicroseconds(const MatMulArgs& args, Way way) {
   const double stream = static_cast<double>(args.w->bytes) / 20e3;  // 20 GB/s
-  const double gflops = bf16_dot ? 120 : 60;
+  const double gflops = way == Way::kFloat ? 60 : 120;
   const double compute = 2e-3 * args.rows * args.w->rows * args.w->columns / gflops;
   return std::max(stream, compute);
 }
@@ -123,13 +133,22 @@ constexpr double kChunkUs = 20.0;
 constexpr int64_t kMinPanelsPerChunk = 4;
 constexpr int64_t kMinInputsPerChunk = 64 << 10;
 
-void RoundRows(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* pairs) {
-  const int64_t inputs = args.w->columns, per_row = PairsOf(inputs);
-  pairs->resize(args.rows * per_row);
+// Turns the rows of x into what the kernel of `way` reads.
+void PrepareRows(const MatMulArgs& args, Way way, ThreadTeam* team, MatMulScratch* scratch) {
+  if (way == Way::kFloat) return;
+  const int64_t inputs = args.w->columns, pairs = PairsOf(inputs);
+  if (way == Way::kBf16Dot) {
+    scratch->pairs.resize(args.rows * pairs);
+  } else {
+    scratch->int8.Resize(args.rows, inputs);
+  }
   const int64_t chunks = std::clamp<int64_t>(args.rows * inputs / kMinInputsPerChunk, 1, args.rows);
   team->Run(static_cast<int>(chunks), [&](int chunk) {
     const int64_t begin = args.rows * chunk / chunks, end = args.rows * (chunk + 1) / chunks;
-    RoundToPairs(args.x + begin * inputs, end - begin, inputs, pairs->data() + begin * per_row);
+    const float* x = args.x + begin * inputs;
+    if (way == Way::kBf16Dot)
+      return RoundToPairs(x, end - begin, inputs, scratch->pairs.data() + begin * pairs);
+    for (int64_t row = begin; row < end; ++row, x += inputs) scratch->int8.Set(row, x, inputs);
   });
 }
 
@@ -137,11 +156,11 @@ void RoundRows(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* pairs) {
 
 void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   if (args.rows <= 0) return;
-  const bool bf16_dot =
-      args.w->dtype == DType::kBF16 && CurrentKernelTarget() == KernelTarget::kAvx512Bf16;
-  if (bf16_dot) RoundRows(args, team, scratch);
+  const KernelTarget target = CurrentKernelTarget();
+  const Way way = WayOf(*args.w, target);
+  PrepareRows(args, way, team, scratch);
   const int64_t panels = args.w->panels();
-  const double micros = EstimateMicroseconds(args, bf16_dot);
+  const double micros = EstimateMicroseconds(args, way);
   int64_t chunks = 1;
   if (team->count() > 1 && micros >= kWorthSharingUs) {
     chunks = std::max<int64_t>(team->count(), static_cast<int64_t>(micros / kChunkUs));
@@ -150,10 +169,13 @@ void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   }
   team->Run(static_cast<int>(chunks), [&](int chunk) {
     const int64_t begin = panels * chunk / chunks, end = panels * (chunk + 1) / chunks;
-    if (bf16_dot) {
-      MatMulBf16Range(args, scratch->data(), begin, end);
-    } else {
-      HWY_DYNAMIC_DISPATCH(MatMulRange)(args, begin, end);
+    switch (way) {
+      case Way::kFloat:
+        return HWY_DYNAMIC_DISPATCH(MatMulRange)(args, begin, end);
+      case Way::kBf16Dot:
+        return MatMulBf16Range(args, scratch->pairs.data(), begin, end);
+      case Way::kInt8:
+        return MatMulInt8Range(args, scratch->int8, target, begin, end);
     }
   });
 }

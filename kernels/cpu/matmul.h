@@ -1,12 +1,14 @@
 // y = x W^T over a packed matrix. Each y[r][n] is the bias plus one chain of multiply-adds over
 // k = 0, 1, 2, ... So its bits do not depend on the batch, the tile or the thread. With bf16 weights
-// on AVX-512 BF16, a chain of dot products of two instead (matmul_bf16.h).
+// on AVX-512 BF16, a chain of dot products of two instead (matmul_bf16.h); with int8 weights, of
+// groups of 64 (matmul_int8.h).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "base/thread_team.h"
+#include "kernels/cpu/int8.h"
 #include "kernels/cpu/packed_matrix.h"
 
 namespace coppice::kernels::cpu {
@@ -20,8 +22,11 @@ struct MatMulArgs {
   bool accumulate = false;      // y += instead of y =
 };
 
-// Memory of MatMul, kept from call to call.
-using MatMulScratch = std::vector<uint32_t>;
+// Memory of MatMul, kept from call to call: the inputs as the weights want them.
+struct MatMulScratch {
+  std::vector<uint32_t> pairs;  // for bf16 dot products
+  Int8Rows int8;
+};
 
 void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch);
 

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "kernels/cpu/int8.h"
 #include "kernels/element.h"
 #include "kernels/matrix_source.h"
 
@@ -57,9 +58,31 @@ void PackPanelBf16(const PanelRows& rows, int64_t columns, uint32_t* panel) {
 }
 
 template <DType kSource>
+void PackPanelInt8(const PanelRows& rows, int64_t columns, uint8_t* panel) {
+  for (int64_t g = 0; g < Int8Groups(columns); ++g) {
+    auto* scales = reinterpret_cast<float*>(panel + g * kInt8GroupBytes);
+    uint8_t* words = panel + g * kInt8GroupBytes + kPanelWidth * sizeof(float);
+    const int64_t begin = g * kInt8Group, count = std::min(kInt8Group, columns - begin);
+    for (int lane = 0; lane < kPanelWidth; ++lane) {
+      float values[kInt8Group];
+      int8_t q[kInt8Group] = {};
+      if (rows.row[lane] != nullptr) {
+        for (int64_t k = 0; k < count; ++k)
+          values[k] = LoadElementAs<DType::kF32, kSource>(rows.row[lane], begin + k);
+        scales[lane] = QuantiseGroup(values, count, q);
+      }
+      for (int64_t k = 0; k < kInt8Group; ++k)
+        words[(k / 4 * kPanelWidth + lane) * 4 + k % 4] = static_cast<uint8_t>(q[k] + 128);
+    }
+  }
+}
+
+template <DType kSource>
 void PackPanel(const PanelRows& rows, int64_t columns, DType dtype, uint8_t* panel) {
   if (dtype == DType::kF32) {
     PackPanelF32<kSource>(rows, columns, reinterpret_cast<float*>(panel));
+  } else if (dtype == DType::kI8) {
+    PackPanelInt8<kSource>(rows, columns, panel);
   } else {
     PackPanelBf16<kSource>(rows, columns, reinterpret_cast<uint32_t*>(panel));
   }
@@ -87,7 +110,7 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSou
                                                       ThreadTeam* team) {
   if (dtype == DType::kF16) {
     return absl::InvalidArgumentError(
-        "pack: the CPU backend stores weights as F32 or BF16, not as F16");
+        "pack: the CPU backend stores weights as F32, BF16 or I8, not as F16");
   }
   COPPICE_RETURN_IF_ERROR(CheckStack(sources, bias.size()));
   auto matrix = std::make_unique<CpuMatrix>();

@@ -4,6 +4,8 @@
 //   f32   [columns][16]
 //   bf16  [ceil(columns / 2)][16][2]: the 32-bit word of a lane holds inputs 2 k (low half) and
 //         2 k + 1 (high half)
+//   int8  [groups of 64 columns]: [16] f32 scales, then [16][16][4] bytes: the 32-bit word of a lane
+//         holds inputs 4 k .. 4 k + 3, each as q + 128 (int8.h)
 // Immutable once packed.
 #pragma once
 
@@ -20,12 +22,16 @@
 namespace coppice::kernels::cpu {
 
 inline constexpr int64_t kPanelWidth = 16;
+inline constexpr int64_t kInt8Group = 64;  // inputs that share a scale
+inline constexpr int64_t kInt8GroupBytes = kPanelWidth * (sizeof(float) + kInt8Group);
+constexpr int64_t Int8Groups(int64_t columns) { return (columns + kInt8Group - 1) / kInt8Group; }
 
 class CpuMatrix : public Weight {
  public:
   int64_t panels() const { return (rows + kPanelWidth - 1) / kPanelWidth; }
-  // Bytes of the f32 or bf16 values of one panel.
+  // Bytes of the values of one panel.
   size_t panel_bytes() const {
+    if (dtype == DType::kI8) return Int8Groups(columns) * kInt8GroupBytes;
     const int64_t words = dtype == DType::kF32 ? columns : (columns + 1) / 2;
     return static_cast<size_t>(words * kPanelWidth) * sizeof(uint32_t);
   }

@@ -57,7 +57,8 @@ class ForestPass : public testing::TestWithParam<std::tuple<std::string, int>> {
  protected:
   void SetUp() override {
     test::TinyLlamaOptions options{.kv_heads = 2, .vocab = kVocab};
-    options.dtype = std::get<0>(GetParam());
+    weight_dtype_ = std::get<0>(GetParam()) == "I8" ? "int8" : "auto";
+    options.dtype = weight_dtype_ == "auto" ? std::get<0>(GetParam()) : "BF16";
     tiny_ = test::MakeTinyLlama(options);
     test::WriteTinyLlama(tiny_, dir_.path());
   }
@@ -66,7 +67,8 @@ class ForestPass : public testing::TestWithParam<std::tuple<std::string, int>> {
   template <typename Body>
   void OnEveryRank(const Body& body) {
     test::RunRanks(std::get<1>(GetParam()), [&](comm::Communicator* communicator) {
-      auto loaded = LoadForTest({.dir = dir_.path(), .max_rows = 64}, communicator);
+      auto loaded = LoadForTest({.dir = dir_.path(), .weight_dtype = weight_dtype_, .max_rows = 64},
+                                communicator);
       ASSERT_TRUE(loaded.ok()) << loaded.status();
       body(&*loaded, communicator->rank() == 0);
     });
@@ -74,6 +76,7 @@ class ForestPass : public testing::TestWithParam<std::tuple<std::string, int>> {
 
   test::TempDir dir_;
   test::TinyLlama tiny_;
+  std::string weight_dtype_;
 };
 
 TEST_P(ForestPass, RowHasTheBitsOfThatRowDecodedAlone) {
@@ -121,7 +124,8 @@ TEST_P(ForestPass, CommittedTokensReadLikePrefix) {
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypesAndRanks, ForestPass,
-                         testing::Combine(testing::Values("F32", "BF16"), testing::Values(1, 2)),
+                         testing::Combine(testing::Values("F32", "BF16", "I8"),
+                                          testing::Values(1, 2)),
                          [](const auto& info) {
                            return std::get<0>(info.param) + "On" +
                                   std::to_string(std::get<1>(info.param));

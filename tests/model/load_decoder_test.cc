@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "tests/model/model_harness.h"
+#include "tests/model/reference_llama.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
 
@@ -48,6 +49,35 @@ TEST(LoadDecoder, FingerprintTellsCheckpointsApart) {
   test::TinyLlama other_config = tiny;
   test::SetConfig(&other_config, "rope_theta", "500000.0");
   EXPECT_NE(fingerprint(other_config), first);
+
+  test::WriteTinyLlama(tiny, dir.path());
+  const auto quantised = LoadForTest({.dir = dir.path(), .weight_dtype = "int8", .max_rows = 8});
+  EXPECT_NE(quantised->parts().fingerprint, first);
+}
+
+// int8 is for matrices; KV keeps the type of the checkpoint. The logits are near those of the
+// checkpoint and not the same.
+TEST(LoadDecoder, KeepsMatricesAsInt8) {
+  const test::TempDir dir;
+  const test::TinyLlama tiny = test::MakeTinyLlama({.vocab = 96, .dtype = "BF16"});
+  test::WriteTinyLlama(tiny, dir.path());
+  auto loaded = LoadForTest({.dir = dir.path(), .weight_dtype = "int8", .max_rows = 8});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->parts().weight_dtype, kernels::DType::kI8);
+  EXPECT_EQ(loaded->parts().weights.layers[0].qkv->dtype, kernels::DType::kI8);
+  EXPECT_EQ(loaded->parts().kv_shape(2).dtype, kernels::DType::kBF16);
+  const std::vector<TokenId> tokens = {5, 17, 90, 3};
+  const auto logits = loaded->Run(PlanSketch(64).Prefix(tokens, 0, 4, 1).plan);
+  const double error = RelativeError(*logits, ReferenceLogits(tiny, tokens).back());
+  EXPECT_GT(error, 1e-4);
+  EXPECT_LT(error, 0.05);
+}
+
+TEST(LoadDecoder, RefusesUnknownWeightTypes) {
+  const test::TempDir dir;
+  test::WriteTinyLlama(test::MakeTinyLlama({}), dir.path());
+  EXPECT_EQ(LoadForTest({.dir = dir.path(), .weight_dtype = "int3"}).status().message(),
+            "weight_dtype: int3, expected auto or int8");
 }
 
 TEST(LoadDecoder, RefusesUnknownDTypeAndEmptyBatchLimit) {

@@ -83,6 +83,15 @@ TEST(ModelMemory, OfWhatIsLoaded) {
   }
 }
 
+// Groups of 64 inputs have a scale each.
+TEST(ModelMemory, OfInt8Weights) {
+  const ModelConfig config = Llama8B();
+  const ShardPlan plan = MakeShardPlan(config, 0, 1).value();
+  const ModelMemory memory = PredictMemory(config, plan, DType::kI8, DType::kF32, 512, 1);
+  constexpr int64_t kMatrices = 8030261248 - 65 * 4096;
+  EXPECT_EQ(memory.weights, kMatrices + kMatrices / 16 + 65 * 4096 * 4);
+}
+
 TEST(ModelMemory, WhatDoesNotFitIsRefusedWithFigures) {
   const ModelMemory model{16'000'000'000, 400'000'000};
   const MemoryFacts device{24'000'000'000, 25'000'000'000, true};

@@ -1,0 +1,56 @@
+#include "kernels/cpu/int8.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace coppice::kernels::cpu {
+namespace {
+
+constexpr float kLargest = 127;
+
+}  // namespace
+
+float QuantiseGroup(const float* values, int64_t count, int8_t* q) {
+  float largest = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < count; ++i) {
+    largest = std::max(largest, std::abs(values[i]));
+    finite = finite && std::abs(values[i]) <= 3.4028235e38f;
+  }
+  const float scale = finite ? largest / kLargest : NAN;
+  // A scale below the normal numbers would make the quotient infinite.
+  if (!finite || scale < 1.17549435e-38f) {
+    std::fill_n(q, count, int8_t{0});
+    return finite ? 0 : scale;
+  }
+  const float per_step = 1 / scale;
+  for (int64_t i = 0; i < count; ++i) {
+    const float steps = values[i] * per_step;
+    const float rounded = steps + std::copysign(0.5f, steps);  // towards zero by the conversion
+    q[i] = static_cast<int8_t>(std::clamp(rounded, -kLargest, kLargest));
+  }
+  return scale;
+}
+
+void Int8Rows::Resize(int64_t rows, int64_t columns) {
+  const int64_t groups = Int8Groups(columns);
+  words.resize(rows * groups * kInt8Group / 4);
+  scale.resize(rows * groups);
+  correction.resize(rows * groups);
+}
+
+void Int8Rows::Set(int64_t row, const float* x, int64_t columns) {
+  const int64_t groups = Int8Groups(columns);
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t begin = g * kInt8Group, count = std::min(kInt8Group, columns - begin);
+    int8_t q[kInt8Group] = {};
+    scale[row * groups + g] = QuantiseGroup(x + begin, count, q);
+    int32_t sum = 0;
+    for (const int8_t value : q) sum += value;
+    correction[row * groups + g] = -128 * sum;
+    std::memcpy(words.data() + (row * groups + g) * kInt8Group / 4, q, kInt8Group);
+  }
+}
+
+}  // namespace coppice::kernels::cpu
