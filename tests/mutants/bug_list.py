@@ -7,7 +7,7 @@ import tomllib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LEAST_BUGS = 60
-FIELDS = {"what", "file", "old", "new", "target", "test", "ctest"}
+FIELDS = {"what", "file", "old", "new", "target", "test", "ctest", "needs"}
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -26,6 +26,7 @@ class Bug:
     target: str  # what is built
     test: str    # a GoogleTest filter; "" when ctest is given
     ctest: str   # the name of a ctest entry
+    needs: str   # a flag of /proc/cpuinfo without which the test cannot catch it; "" = none
 
     def planted_in(self, text):
         """The text of the file with the bug. ListError unless the old text occurs exactly once."""
@@ -52,12 +53,13 @@ def read_bugs(folder=os.path.join(HERE, "bugs")):
             if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
                 raise ListError(f"{name}: {key}: expected a table of texts")
             unknown = set(table) - FIELDS
-            missing = FIELDS - {"test", "ctest"} - set(table)
+            missing = FIELDS - {"test", "ctest", "needs"} - set(table)
             if unknown or missing or ("test" in table) == ("ctest" in table):
                 raise ListError(f"{name}: {key}: expected what, file, old, new, target, and test or ctest; "
                                 f"missing {sorted(missing)}, unknown {sorted(unknown)}")
             bugs.append(Bug(id=key, folder=name.removesuffix(".toml"), test=table.get("test", ""),
-                            ctest=table.get("ctest", ""), **{f: table[f] for f in ("what", "file", "old", "new", "target")}))
+                            ctest=table.get("ctest", ""), needs=table.get("needs", ""),
+                            **{f: table[f] for f in ("what", "file", "old", "new", "target")}))
     return bugs
 
 

@@ -280,6 +280,16 @@ def select(bugs, only):
     return [bug for bug in bugs if not only or bug.id in only or bug.folder in only]
 
 
+def possible_here(bugs):
+    """The bugs whose test can catch them on this processor; names the others."""
+    with open("/proc/cpuinfo", encoding="utf8") as file:
+        flags = set(re.search(r"^flags\s*:(.*)$|\Z", file.read(), re.MULTILINE).group(0).split())
+    for bug in bugs:
+        if bug.needs and bug.needs not in flags:
+            print(f"not planted: {bug.id}: this processor has no {bug.needs}")
+    return [bug for bug in bugs if not bug.needs or bug.needs in flags]
+
+
 def work(options, bugs, copy):
     begin_s = time.monotonic()
     copy_tree(ROOT, copy)
@@ -320,7 +330,7 @@ def main():
             print(f"{len(bugs)} bugs")
             return 0
         with workplace(options.folder) as copy:
-            return work(options, bugs, copy)
+            return work(options, possible_here(bugs), copy)
     except (Stop, bug_list.ListError) as error:
         print(error, file=sys.stderr)
         return 1
