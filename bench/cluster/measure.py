@@ -123,6 +123,8 @@ def main():
     parser.add_argument("--requests", type=int, default=6, help="measured requests of each kind, after one warm-up")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("--worker_flag", action="append", default=[], help="a further flag of the worker; may be repeated")
+    parser.add_argument("--draft_flag", action="append", default=[], help="a further flag of the draft node; may be repeated")
     parser.add_argument("--kinds", default="beam_sampling,beam_search,multinomial")
     parser.add_argument("--shape", help="WIDTHxDEPTH of every forest instead of the server's choice")
     parser.add_argument("--json", type=pathlib.Path)
@@ -136,7 +138,8 @@ def main():
         threads = (f"--threads={arguments.threads}",)
         flags = (*threads, f"--trace_rounds={trace}")
         with Cluster(target=target, draft=draft, tp=arguments.tp, drafts=1, dtype=arguments.dtype,
-                     worker_flags=flags, draft_flags=threads) as cluster:
+                     worker_flags=(*flags, *arguments.worker_flag),
+                     draft_flags=(*threads, *arguments.draft_flag)) as cluster:
             ranks = cluster.api.cluster()["replicas"][0]["ranks"]
             log = "".join(launched.output() for launched in cluster.launched)
             ready = [line for line in log.splitlines() if " ready in " in line and str(target) in line]
