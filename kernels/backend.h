@@ -243,6 +243,8 @@ struct BackendOptions {
   // Called, by the thread of the backend, when HeadReached or Wait sees that the device has done a
   // part of a step. May be empty. The CPU backend computes while ops are given to it.
   std::function<void()> on_part;
+  // CUDA: batch_invariant, at the price of time. The CPU backend always is.
+  bool exact = false;
   // CUDA: a kernel may be placed on the device before the one before it is done, from compute
   // capability 9.0 on. Off until it has been measured.
   bool overlap_launches = false;

@@ -65,6 +65,7 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
   backend.graphs = options_.graphs;
   backend.collectives = options_.collectives;
   backend.cpu_kernels = options_.kernels;
+  backend.exact = options_.exact;
   backend.tuning_cache = options_.tuning_cache;
   backend.warn = [](const std::string& message) { spdlog::warn("{}", message); };
   backend.on_part = [this] { step_clock_.MovesOn(); };

@@ -52,6 +52,7 @@ struct ModelRunnerOptions {
   bool always_list = false;                // BackendOptions
   bool graphs = true;                      // BackendOptions
   std::string kernels = "best";            // BackendOptions::cpu_kernels
+  bool exact = false;                      // BackendOptions
   std::string tuning_cache;                // BackendOptions
   kernels::CollectiveOptions collectives;  // BackendOptions
   // Called while weights are read and products are tuned. May be empty.

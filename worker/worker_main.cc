@@ -25,6 +25,9 @@ ABSL_FLAG(std::string, plan_listen, "tcp://127.0.0.1:*",
 ABSL_FLAG(std::string, communicator, "auto",
           "how the GPUs of a replica form sums: nccl, host (through host memory and MPI), or auto: "
           "nccl where every rank has it and a GPU of its own");
+ABSL_FLAG(bool, exact, false,
+          "on a GPU: the tokens of a request do not depend on what else is computed; slower. A CPU "
+          "always computes so");
 ABSL_FLAG(
     double, step_deadline, 30,
     "seconds that a step of a replica with several GPUs may take; after them the replica ends");
@@ -145,6 +148,7 @@ absl::Status ServeRank(std::unique_ptr<comm::MpiWorld>& world) {
   model::ModelRunnerOptions options = node::RunnerOptionsFromFlags();
   options.kv_bytes = absl::GetFlag(FLAGS_kv_bytes);
   options.scratch_blocks = absl::GetFlag(FLAGS_scratch_blocks);
+  options.exact = absl::GetFlag(FLAGS_exact);
   COPPICE_ASSIGN_OR_RETURN(options.collectives, CollectivesFromFlags(place));
   options.on_progress = [&] { start->MovesOn(); };
   start->At("loads the model with the other ranks");
@@ -162,7 +166,7 @@ absl::Status ServeRank(std::unique_ptr<comm::MpiWorld>& world) {
 int WorkerMain(int argc, char** argv) {
   const ProgramUsage usage = {
       "One tensor-parallel rank of the target model of a Coppice cluster.",
-      {{"Replica", {"tp", "replica_id", "plan_listen", "communicator", "step_deadline"}},
+      {{"Replica", {"tp", "replica_id", "plan_listen", "communicator", "step_deadline", "exact"}},
        {"KV cache", {"kv_bytes", "scratch_blocks"}},
        {"Drafts", {"draft_deadline_min", "draft_deadline_max"}},
        {"Measurements", {"trace_rounds"}}}};

@@ -64,6 +64,7 @@ class CudaBackend final : public Backend {
         warn_(options.warn),
         on_part_(options.on_part),
         overlap_(options.overlap_launches && parts.facts.overlaps_launches),
+        exact_(options.exact),
         tuning_cache_(options.tuning_cache),
         parts_(std::move(parts)),
         loader_(options.threads, &parts_.stream),
@@ -77,7 +78,7 @@ class CudaBackend final : public Backend {
                         ranks_ == nullptr ? "" : ranks_->description());
   }
   std::string pci_bus_id() const override { return parts_.facts.pci_bus_id; }
-  bool batch_invariant() const override { return false; }
+  bool batch_invariant() const override { return exact_; }
   absl::StatusOr<MemoryFacts> Memory() const override { return DeviceMemory(); }
   bool stores(DType dtype) const override { return dtype != DType::kI8; }
 
@@ -129,6 +130,7 @@ class CudaBackend final : public Backend {
   const std::function<void(const std::string&)> warn_;
   const std::function<void()> on_part_;
   const bool overlap_;
+  const bool exact_;
   const std::string tuning_cache_;
   DeviceParts parts_;
   DeviceLoader loader_;
@@ -152,7 +154,7 @@ class CudaBackend final : public Backend {
 };
 
 absl::Status CudaBackend::Init(const BackendOptions& options) {
-  auto products = MatrixProducts::Create(&parts_.stream);
+  auto products = MatrixProducts::Create(&parts_.stream, exact_);
   COPPICE_RETURN_IF_ERROR(Agree(communicator_, products.status()));
   products_ = *std::move(products);
   if (communicator_->size() > 1) {
@@ -160,7 +162,7 @@ absl::Status CudaBackend::Init(const BackendOptions& options) {
     const CollectiveOptions& wanted = options.collectives;
     watch_ = std::make_unique<StepWatch>(ranks_.get(), wanted.step_deadline_s, wanted.on_hang);
   }
-  ops_ = std::make_unique<CudaOps>(parts_.facts, ranks_.get());
+  ops_ = std::make_unique<CudaOps>(parts_.facts, ranks_.get(), exact_);
   graphs_ = std::make_unique<GraphCache>(products_.get(), &parts_.stream, with_graphs_, warn_);
   return absl::OkStatus();
 }

@@ -125,6 +125,7 @@ void CudaOps::ShapeWork(const DevicePool& pool, int q_heads, int classes) {
   shape.kv_heads = pool.kv_heads;
   shape.head_dim = pool.head_dim;
   shape.classes = classes;
+  shape.exact = exact_;
   for (int c = 0; c < kTileClasses; ++c) {
     shape.workers[c] = device_.multiprocessors *
                        TileBlocksPerMultiprocessor(c, pool.head_dim, device_.shared_bytes);

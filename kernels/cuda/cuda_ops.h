@@ -21,9 +21,10 @@ namespace coppice::kernels::cuda {
 
 class CudaOps final : public Ops {
  public:
-  // collectives: of several ranks, else nullptr.
-  explicit CudaOps(const DeviceFacts& device, DeviceCollectives* collectives = nullptr)
-      : device_(device), collectives_(collectives) {}
+  // collectives: of several ranks, else nullptr. exact: BackendOptions.
+  explicit CudaOps(const DeviceFacts& device, DeviceCollectives* collectives = nullptr,
+                   bool exact = false)
+      : device_(device), collectives_(collectives), exact_(exact) {}
 
   // Starts to record a step of this shape. plan must live until the step has run.
   void Begin(const StepPlan& plan, const StepShape& shape);
@@ -56,6 +57,7 @@ class CudaOps final : public Ops {
 
   const DeviceFacts device_;
   DeviceCollectives* const collectives_;
+  const bool exact_;
   const StepPlan* plan_ = nullptr;
   StepShape shape_;
   int64_t rows_ = 0;  // that the next op works on

@@ -96,12 +96,17 @@ absl::StatusOr<std::unique_ptr<DeviceCollectives>> MakeDeviceCollectives(
             known ? absl::OkStatus()
                   : absl::InvalidArgumentError(absl::StrCat(
                         "--communicator must be auto, nccl or host, got \"", wanted.kind, "\""))));
+  const std::string kind = wanted.kind == "auto" && options.exact ? "host" : wanted.kind;
+  if (options.exact && kind == "nccl") {
+    return absl::InvalidArgumentError(
+        "--communicator=nccl: NCCL does not promise rank order, and --exact needs it");
+  }
   // Whoever asks for the host does not need the library, not even to be looked for.
   const absl::StatusOr<int> version =
-      wanted.kind == "host" ? absl::StatusOr<int>(0) : NcclVersion();
+      kind == "host" ? absl::StatusOr<int>(0) : NcclVersion();
   COPPICE_ASSIGN_OR_RETURN(
       const std::vector<RankFacts> ranks,
-      ShareFacts({wanted.kind, version.value_or(0), device.uuid}, communicator));
+      ShareFacts({kind, version.value_or(0), device.uuid}, communicator));
   absl::StatusOr<CollectivesChoice> choice = ChooseCollectives(ranks);
   if (!choice.ok() || !choice->reason.empty()) {
     const std::string here =

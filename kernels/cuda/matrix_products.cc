@@ -9,6 +9,7 @@
 #include "kernels/cuda/gemm_skinny.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/row_bucket.h"
+#include "kernels/cuda/row_product.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -28,8 +29,9 @@ absl::Status Launched(absl::string_view kernel, const ProductKey& key) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MatrixProducts>> MatrixProducts::Create(DeviceStream* stream) {
-  std::unique_ptr<MatrixProducts> made(new MatrixProducts(stream));
+absl::StatusOr<std::unique_ptr<MatrixProducts>> MatrixProducts::Create(DeviceStream* stream,
+                                                                       bool exact) {
+  std::unique_ptr<MatrixProducts> made(new MatrixProducts(stream, exact));
   COPPICE_ASSIGN_OR_RETURN(made->library_, CublasMatMul::Create(stream));
   COPPICE_ASSIGN_OR_RETURN(made->counters_,
                            DeviceBuffer::Allocate(kMostTiles * sizeof(uint32_t), kCountersName));
@@ -48,6 +50,11 @@ absl::Status MatrixProducts::Enqueue(const MatMulArgs& args) {
   COPPICE_CHECK(args.rows > 0 && args.inputs > 0 && args.outputs > 0);
   COPPICE_CHECK(args.y_type == args.type || args.y_type == DType::kF32);
   const ProductKey key = KeyOf(args);
+  if (exact_) {
+    ProductChoice only;
+    only.kind = ProductChoice::Kind::kRows;
+    return Enqueue(args, only);
+  }
   auto chosen = chosen_.find(key);
   if (chosen == chosen_.end()) {
     COPPICE_ASSIGN_OR_RETURN(const auto proposed, library_->Propose(key, kProposals));
@@ -60,6 +67,10 @@ absl::Status MatrixProducts::Enqueue(const MatMulArgs& args) {
 
 absl::Status MatrixProducts::Enqueue(const MatMulArgs& args, const ProductChoice& choice) {
   const ProductKey key = KeyOf(args);
+  if (choice.kind == ProductChoice::Kind::kRows) {
+    EnqueueRows(args);
+    return Launched("the row product", key);
+  }
   if (choice.kind == ProductChoice::Kind::kSkinny) {
     EnqueueSkinny(args, choice.splits);
     return Launched("the skinny kernel", key);
@@ -71,6 +82,11 @@ absl::Status MatrixProducts::Enqueue(const MatMulArgs& args, const ProductChoice
 }
 
 absl::StatusOr<std::vector<ProductChoice>> MatrixProducts::Candidates(const ProductKey& key) {
+  if (exact_) {
+    ProductChoice only;
+    only.kind = ProductChoice::Kind::kRows;
+    return std::vector<ProductChoice>{only};
+  }
   COPPICE_ASSIGN_OR_RETURN(const auto proposed, library_->Propose(key, kProposals));
   std::vector<ProductChoice> candidates;
   for (const CublasMatMul::Algorithm& algorithm : proposed) {
@@ -90,6 +106,8 @@ absl::StatusOr<std::vector<ProductChoice>> MatrixProducts::Candidates(const Prod
 }
 
 bool MatrixProducts::Takes(const ProductKey& key, const ProductChoice& choice) {
+  const bool rows = choice.kind == ProductChoice::Kind::kRows;
+  if (exact_ || rows) return exact_ && rows;
   return choice.kind == ProductChoice::Kind::kSkinny ? TakesSkinny(key, choice.splits)
                                                      : library_->Takes(key, choice.algorithm);
 }
@@ -102,6 +120,25 @@ bool MatrixProducts::TakesSkinny(const ProductKey& key, int splits) const {
   return CanSkinny(key.type, key.y_type, key.rows, key.outputs, key.inputs) && splits > 0 &&
          splits <= MostSkinnySplits(key.inputs) && SkinnyTiles(key.outputs) <= kMostTiles &&
          SkinnyPartialBytes(key.rows, key.outputs, splits) <= workspace_bytes();
+}
+
+void MatrixProducts::EnqueueRows(const MatMulArgs& args) {
+  RowProductArgs product;
+  product.w = args.w;
+  product.x = args.x;
+  product.y = args.y;
+  product.bias = args.bias;
+  product.type = args.type;
+  product.y_type = args.y_type;
+  product.rows = static_cast<int32_t>(args.rows);
+  product.outputs = args.outputs;
+  product.inputs = args.inputs;
+  product.accumulate = args.accumulate;
+  product.partials = library_->workspace().floats();
+  product.partial_bytes = workspace_bytes();
+  product.counters = static_cast<uint32_t*>(counters_.data());
+  product.counter_count = kMostTiles;
+  RowProduct(product, stream_->get());
 }
 
 void MatrixProducts::EnqueueSkinny(const MatMulArgs& args, int splits) {

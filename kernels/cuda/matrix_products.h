@@ -1,7 +1,8 @@
 // The matrix products of steps: each by the algorithm that was measured to be the fastest for its
 // shape and bucket of rows (product_tuner.h), or else by the first that cuBLASLt proposes. Rows are
 // padded to the bucket (row_bucket.h), so the bits of a row depend on the bucket alone, not on how
-// many rows of it are used. Owned by CudaBackend. Thread-compatible.
+// many rows of it are used. In exact mode they do not depend on the bucket either. Owned by
+// CudaBackend. Thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,9 @@ namespace coppice::kernels::cuda {
 
 class MatrixProducts {
  public:
-  // *stream must outlive the result.
-  static absl::StatusOr<std::unique_ptr<MatrixProducts>> Create(DeviceStream* stream);
+  // *stream must outlive the result. exact: every product is one of row_product.h.
+  static absl::StatusOr<std::unique_ptr<MatrixProducts>> Create(DeviceStream* stream,
+                                                                bool exact = false);
 
   // The product as the table knows it, its rows padded.
   static ProductKey KeyOf(const MatMulArgs& args);
@@ -36,17 +38,20 @@ class MatrixProducts {
   absl::Status Enqueue(const MatMulArgs& args, const ProductChoice& choice);
   // From now on these products take these choices, which must be taken here.
   void Use(const ProductTable& table);
-  // workspace and library of TuningPlace.
+  // Of TuningPlace.
   size_t workspace_bytes() const { return library_->workspace().size(); }
+  bool exact() const { return exact_; }
 
  private:
-  explicit MatrixProducts(DeviceStream* stream) : stream_(stream) {}
+  MatrixProducts(DeviceStream* stream, bool exact) : stream_(stream), exact_(exact) {}
+  void EnqueueRows(const MatMulArgs& args);
   bool TakesSkinny(const ProductKey& key, int splits) const;
   void EnqueueSkinny(const MatMulArgs& args, int splits);
 
   DeviceStream* const stream_;
+  const bool exact_;
   std::unique_ptr<CublasMatMul> library_;
-  DeviceBuffer counters_;  // of the skinny kernel: zero between launches
+  DeviceBuffer counters_;  // of our own kernels: zero between launches
   ProductTable chosen_;
 };
 

@@ -28,13 +28,13 @@ namespace {
 // the kernel of gemm_skinny.cu that changes its speed.
 constexpr char kVersion[] = "coppice matrix products 1";
 constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
-constexpr char kLibraryWord[] = "cublaslt", kSkinnyWord[] = "skinny";
+constexpr char kLibraryWord[] = "cublaslt", kSkinnyWord[] = "skinny", kRowsWord[] = "rows";
 constexpr int kMostSplits = 1024;
 
 std::string Head(const TuningPlace& place) {
   return absl::StrCat(kVersion, "\ndevice ", place.device, "\nmultiprocessors ",
                       place.multiprocessors, "\ncublaslt ", place.library, "\nworkspace ",
-                      place.workspace, "\n");
+                      place.workspace, "\n", place.exact ? "exact\n" : "");
 }
 
 const char* VariantName(const ProductKey& key) {
@@ -68,6 +68,7 @@ bool ParseSize(absl::string_view word, int64_t* size) {
 std::string ChoiceText(const ProductChoice& choice) {
   if (choice.kind == ProductChoice::Kind::kSkinny)
     return absl::StrCat(kSkinnyWord, " ", choice.splits);
+  if (choice.kind == ProductChoice::Kind::kRows) return kRowsWord;
   std::string text = kLibraryWord;
   for (const uint64_t word : choice.algorithm) absl::StrAppendFormat(&text, " %016x", word);
   return text;
@@ -78,6 +79,10 @@ bool ParseChoice(const std::vector<absl::string_view>& words, size_t at, Product
     choice->kind = ProductChoice::Kind::kSkinny;
     return words.size() == at + 2 && absl::SimpleAtoi(words[at + 1], &choice->splits) &&
            choice->splits > 0 && choice->splits <= kMostSplits;
+  }
+  if (words[at] == kRowsWord) {
+    choice->kind = ProductChoice::Kind::kRows;
+    return words.size() == at + 1;
   }
   if (words[at] != kLibraryWord || words.size() != at + 1 + choice->algorithm.size()) return false;
   for (size_t i = 0; i < choice->algorithm.size(); ++i) {
@@ -151,7 +156,7 @@ std::string TuningFilePath(const std::string& folder, const TuningPlace& place) 
     if (plain || (!name.empty() && name.back() != '-')) name += plain ? c : '-';
   }
   return absl::StrCat(folder, "/products-", name, "-", place.multiprocessors, "-", place.library,
-                      ".txt");
+                      place.exact ? "-exact.txt" : ".txt");
 }
 
 absl::StatusOr<ProductTable> ReadTuningFile(const std::string& path, const TuningPlace& place) {

@@ -32,8 +32,8 @@ struct ProductKey {
 std::string ProductName(const ProductKey& key);  // "32 rows by 4096 x 4096 BF16 to F32, added"
 
 struct ProductChoice {
-  // kLibrary: cuBLASLt. kSkinny: gemm_skinny.h.
-  enum class Kind { kLibrary, kSkinny };
+  // kLibrary: cuBLASLt. kSkinny: gemm_skinny.h. kRows: row_product.h, in exact mode alone.
+  enum class Kind { kLibrary, kSkinny, kRows };
   Kind kind = Kind::kLibrary;
   std::array<uint64_t, 8> algorithm = {};  // kLibrary: a cublasLtMatmulAlgo_t
   int splits = 0;                          // kSkinny
@@ -48,6 +48,7 @@ struct TuningPlace {
   int multiprocessors = 0;
   uint64_t library = 0;  // version of cuBLASLt
   size_t workspace = 0;  // bytes
+  bool exact = false;    // times of exact mode, in a file of their own
 
   bool operator==(const TuningPlace&) const = default;
 };

@@ -41,6 +41,12 @@ std::vector<ShapeGroup> GroupByShape(const std::vector<PassProduct>& products) {
   return groups;
 }
 
+std::string NameOf(const ProductChoice& choice) {
+  if (choice.kind == ProductChoice::Kind::kRows) return "the row product";
+  if (choice.kind == ProductChoice::Kind::kLibrary) return "cuBLASLt";
+  return absl::StrCat("the skinny kernel, ", choice.splits, " splits");
+}
+
 class Tuner {
  public:
   Tuner(const TuningRequest& request, const DeviceFacts& device, DeviceStream* stream,
@@ -77,7 +83,7 @@ absl::StatusOr<std::vector<RowCost>> Tuner::Run() {
   const SteadyClock clock;
   const double begin_s = clock.NowSeconds();
   place_ = {device_.name, device_.multiprocessors, CublasMatMul::version(),
-            products_->workspace_bytes()};
+            products_->workspace_bytes(), products_->exact()};
   const std::string folder = TuningFolder(request_.cache);
   if (folder.empty()) {
     spdlog::warn("tuned matrix products are not kept: neither XDG_CACHE_HOME nor HOME is set");
@@ -182,9 +188,7 @@ absl::StatusOr<ProductChoice> Tuner::Measure(const ShapeGroup& group, int64_t ro
   }
   if (best.seconds == std::numeric_limits<double>::infinity()) return refused;
   spdlog::debug("{}: {} in {:.1f} us, of {} candidates", ProductName(key),
-                best.kind == ProductChoice::Kind::kSkinny
-                    ? absl::StrCat("the skinny kernel, ", best.splits, " splits")
-                    : "cuBLASLt",
+                NameOf(best),
                 best.seconds * 1e6, candidates.size());
   return best;
 }

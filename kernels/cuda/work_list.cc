@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "kernels/cuda/exact_work_list.h"
+
 namespace coppice::kernels::cuda {
 namespace {
 
@@ -142,7 +144,8 @@ class Cutter {
   int64_t used_ = 0;
 };
 
-// Numbers the items of each unit and gives them room for their partial results.
+}  // namespace
+
 void NumberSplits(int tile_class, int head_dim, WorkList* list) {
   std::vector<AttentionItem>& items = list->classes[tile_class].items;
   for (size_t begin = 0, end = 0; begin < items.size(); begin = end) {
@@ -162,9 +165,8 @@ void NumberSplits(int tile_class, int head_dim, WorkList* list) {
   }
 }
 
-}  // namespace
-
 WorkList MakeWorkList(const StepPlan& plan, const WorkShape& shape) {
+  if (shape.exact) return MakeExactWorkList(plan, shape);
   WorkList list;
   std::vector<Unit> units[kTileClasses];
   AddUnits(plan, shape, &list, &units);

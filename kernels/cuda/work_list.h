@@ -65,11 +65,18 @@ struct WorkShape {
   int workers[kTileClasses] = {1, 1, 1};  // resident blocks of each class, at most
   // A row tile is not cut into items of fewer KV tiles: each costs a load of q and a merge.
   int least_tiles = 4;
+  // What a row's result is summed from depends on the row alone (exact_work_list.h). All row tiles
+  // are then of classes that sum in the same order: class 0 if it is the only one, else the others.
+  bool exact = false;
 };
 
 // What an item costs beside its KV tiles, in KV tiles.
 inline constexpr int kItemCost = 2;
 
 WorkList MakeWorkList(const StepPlan& plan, const WorkShape& shape);
+
+// For those who make such lists: numbers the items of each row tile and KV head, which follow each
+// other, and gives them room for their partial results.
+void NumberSplits(int tile_class, int head_dim, WorkList* list);
 
 }  // namespace coppice::kernels::cuda

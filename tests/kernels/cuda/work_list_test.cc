@@ -134,6 +134,8 @@ TEST(CudaWorkList, CoversEveryRowTokenAndHeadOnce) {
     shape.least_tiles = 1 + trial % 4;
     for (int& workers : shape.workers) workers = 1 + static_cast<int>(generator() % 40);
     CheckAll(MakeForest(requests, trial).plan, shape);
+    shape.exact = true;
+    CheckAll(MakeForest(requests, trial).plan, shape);
     if (testing::Test::HasFailure()) return;
   }
 }
