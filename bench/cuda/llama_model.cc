@@ -66,6 +66,7 @@ absl::Status LlamaModel::Make() {
   options.threads = &threads_;
   options.communicator = one_rank_.get();
   options.overlap_launches = options_.overlap_launches;
+  options.exact = options_.exact;
   options.tuning_cache = options_.tuning_cache;
   COPPICE_ASSIGN_OR_RETURN(backend_, kernels::MakeBackend(options));
   options.graphs = false;

@@ -22,6 +22,7 @@ struct LlamaOptions {
   int64_t blocks = 0;             // of the pool
   bool filled = false;            // weights and pool are random; else their memory is as it comes
   bool overlap_launches = false;  // BackendOptions
+  bool exact = false;             // BackendOptions
   std::string tuning_cache;       // BackendOptions; "": nothing is tuned
 };
 

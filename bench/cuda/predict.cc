@@ -27,12 +27,13 @@ namespace fake = kernels::cuda::fake;
 
 constexpr char kUsage[] =
     "coppice-predict-cuda [--bandwidth=BYTES_PER_SECOND] [--flops=PER_SECOND] [--gap_us=US]\n"
-    "                     [--layers_per_step=N] [--requests=1,8,64] [--rows=1,32,34] [--details]\n"
+    "                     [--layers_per_step=N] [--requests=1,8,64] [--rows=1,32,34] [--exact]\n"
+    "                     [--details]\n"
     "Prints a table of predicted steps. --gap_us: idle device between two launches. --rows: of "
     "the\n"
     "forest of each request; 1 is a plain step. --layers_per_step: what a step with a forest "
     "gains.\n"
-    "--details: the counts of each kernel. Defaults: one H200.\n";
+    "--exact: in exact mode. --details: the counts of each kernel. Defaults: one H200.\n";
 
 struct Ceilings {
   double bandwidth = 4.3e12, flops = 7.9e14, gap_us = 1.3;
@@ -42,7 +43,7 @@ struct Options {
   Ceilings ceilings;
   double layers_per_step = 3.1;
   std::vector<int> requests = {1, 8, 64}, rows = {1, 32, 34};
-  bool details = false;
+  bool details = false, exact = false;
 };
 
 struct Case {
@@ -76,7 +77,7 @@ Step Predict(const std::map<std::string, fake::Totals>& totals, const Ceilings& 
     if (absl::StrContains(name, "copy")) continue;
     step.launches += of.launches;
     const double ms = FloorMs(of, ceilings);
-    if (absl::StartsWith(name, "product")) {
+    if (absl::StartsWith(name, "product") || name == "row product") {
       step.products_ms += ms;
     } else if (absl::StartsWith(name, "attention")) {
       step.attention_ms += ms;
@@ -143,6 +144,7 @@ absl::Status RunAll(const Options& options) {
     }
   }
   LlamaOptions most;
+  most.exact = options.exact;
   for (const Case& c : cases) {
     const BenchPlan bench = PlanOf(c);
     most.max_rows = std::max(most.max_rows, bench.plan.rows());
@@ -170,6 +172,7 @@ bool ParseFlag(absl::string_view argument, Options* options) {
     return absl::SimpleAtod(argument, value) && *value > 0;
   };
   if (argument == "--details") return options->details = true;
+  if (argument == "--exact") return options->exact = true;
   if (absl::ConsumePrefix(&argument, "--bandwidth=")) return positive(&options->ceilings.bandwidth);
   if (absl::ConsumePrefix(&argument, "--flops=")) return positive(&options->ceilings.flops);
   if (absl::ConsumePrefix(&argument, "--gap_us=")) return positive(&options->ceilings.gap_us);

@@ -30,6 +30,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
   model.threads = options.threads;
   model.backend = options.backend;
   model.always_list = options.always_list;
+  model.exact = options.exact;
   model.dir = options.target_dir;
   COPPICE_ASSIGN_OR_RETURN(replica->target_,
                            model::ModelRunner::Load(model, replica->single_.get()));
