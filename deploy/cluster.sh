@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # cluster.sh up --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D] [--port P] [--dtype auto|f32|bf16|f16]
 #               [--kv-bytes N] [--draft-kv-bytes N] [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
-#               [--stuck-after SECONDS] [--backend cpu|cuda] [--communicator auto|nccl|host] [--preset NAME]
+#               [--stuck-after SECONDS] [--backend cpu|cuda] [--communicator auto|nccl|oneshot|host] [--preset NAME]
 #               [--tuning-cache DIR] [--chat-template FILE|FAMILY|none]
 # cluster.sh down [--port P | --state DIR]
 # cluster.sh status [--port P | --state DIR]
@@ -52,7 +52,7 @@ for name in tp replicas drafts port deadline stuck-after kv-bytes draft-kv-bytes
   [ -z "$value" ] || [[ $value =~ ^[0-9]{1,18}$ ]] || usage "--$name must be a number, got '$value'"
 done
 for name in tp replicas; do [ "${option[$name]}" -ge 1 ] || usage "--$name must be at least 1"; done
-case ${option[communicator]:-auto} in auto | nccl | host) ;; *) usage "--communicator must be auto, nccl or host, got '${option[communicator]}'" ;; esac
+case ${option[communicator]:-auto} in auto | nccl | oneshot | host) ;; *) usage "--communicator must be auto, nccl, oneshot or host, got '${option[communicator]}'" ;; esac
 case ${option[backend]} in cpu | cuda) ;; *) usage "--backend must be cpu or cuda, got '${option[backend]}'" ;; esac
 port=${option[port]}
 if [ "$port" -lt 1 ] || [ "$port" -gt 65535 ]; then usage "--port must be between 1 and 65535, got $port"; fi

@@ -215,8 +215,9 @@ class Backend {
 // What the ranks of a replica do together on devices. The CPU backend and a single rank need none of
 // it.
 struct CollectiveOptions {
-  // auto: NCCL where every rank has it and a device of its own, else the host. nccl: an error
-  // instead. host: sums go through host memory and the communicator, in rank order.
+  // auto: NCCL and one-shot kernels, by size, where every rank has them and a device of its own, else
+  // the host. nccl, oneshot: that alone, or an error. host: sums go through host memory and the
+  // communicator. oneshot and host sum in rank order; in exact mode auto takes one of them.
   std::string kind = "auto";
   double start_deadline_s = 60;  // for the ranks to find each other
   double step_deadline_s = 30;   // for one step

@@ -23,8 +23,9 @@ ABSL_FLAG(std::string, replica_id, "", "name of this replica; default: replica-P
 ABSL_FLAG(std::string, plan_listen, "tcp://127.0.0.1:*",
           "where the followers of a replica connect to its leader: tcp:// (ZeroMQ) or direct://");
 ABSL_FLAG(std::string, communicator, "auto",
-          "how the GPUs of a replica form sums: nccl, host (through host memory and MPI), or auto: "
-          "nccl where every rank has it and a GPU of its own");
+          "how the GPUs of a replica form sums: nccl, oneshot (our own kernels, on one host), host "
+          "(through host memory and MPI), or auto: nccl and oneshot by measured size, where every "
+          "rank has them and a GPU of its own");
 ABSL_FLAG(bool, exact, false,
           "on a GPU: the tokens of a request do not depend on what else is computed; slower. A CPU "
           "always computes so");
@@ -83,9 +84,10 @@ absl::StatusOr<kernels::CollectiveOptions> CollectivesFromFlags(const Place& pla
   options.start_deadline_s = 0.75 * absl::GetFlag(FLAGS_start_deadline);
   options.step_deadline_s = absl::GetFlag(FLAGS_step_deadline);
   options.on_hang = [](const absl::Status& status) { node::EndHungProcess(kProgram, status); };
-  if (options.kind != "auto" && options.kind != "nccl" && options.kind != "host") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--communicator must be auto, nccl or host, got \"", options.kind, "\""));
+  if (options.kind != "auto" && options.kind != "nccl" && options.kind != "oneshot" &&
+      options.kind != "host") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--communicator must be auto, nccl, oneshot or host, got \"", options.kind, "\""));
   }
   if (options.step_deadline_s > 0) return options;
   return absl::InvalidArgumentError("--step_deadline: must be more than 0 s");

@@ -75,7 +75,14 @@ void CudaOps::AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon
   args.rows = rows_;
   args.columns = n;
   args.epsilon = epsilon;
-  recorded_.push_back(args);
+  const AllReduceOp* const sum =
+      recorded_.empty() ? nullptr : std::get_if<AllReduceOp>(&recorded_.back());
+  if (sum != nullptr && sum->values == args.addend && sum->count == rows_ * n &&
+      sum->collectives->CanNorm(rows_, n)) {
+    recorded_.back() = AllReduceNormOp{sum->collectives, args};
+  } else {
+    recorded_.push_back(args);
+  }
 }
 
 void CudaOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {

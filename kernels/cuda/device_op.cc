@@ -19,6 +19,13 @@ absl::Status Launched(absl::string_view kernel, int layer = -1) {
   return CudaStatus(error, "kernel launch", absl::StrCat(kernel, of_layer));
 }
 
+// Of an op over the ranks, else nullptr.
+DeviceCollectives* CollectivesOf(const DeviceOp& op) {
+  if (const auto* sum = std::get_if<AllReduceOp>(&op)) return sum->collectives;
+  if (const auto* sum = std::get_if<AllReduceNormOp>(&op)) return sum->collectives;
+  return nullptr;
+}
+
 class Launcher {
  public:
   Launcher(const OpList& list, MatrixProducts* products, DeviceStream* stream)
@@ -65,6 +72,9 @@ class Launcher {
   absl::Status operator()(const AllReduceOp& op) const {
     return op.collectives->AllReduceSum(op.values, op.count, device_stream_);
   }
+  absl::Status operator()(const AllReduceNormOp& op) const {
+    return op.collectives->AllReduceSumAndNorm(op.norm, device_stream_);
+  }
   absl::Status operator()(const SelectOp& op) const {
     if (lists_.list_room == 0) return absl::OkStatus();
     SumRows(lists_, op.rows, stream_);
@@ -95,15 +105,15 @@ absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, Matri
 
 bool CanCapture(absl::Span<const DeviceOp> ops) {
   return std::all_of(ops.begin(), ops.end(), [](const DeviceOp& op) {
-    const auto* sum = std::get_if<AllReduceOp>(&op);
-    return sum == nullptr || sum->collectives->only_enqueues();
+    DeviceCollectives* const collectives = CollectivesOf(op);
+    return collectives == nullptr || collectives->only_enqueues();
   });
 }
 
 absl::Status FailureOfRanks(absl::Span<const DeviceOp> ops) {
   for (const DeviceOp& op : ops) {
-    const auto* sum = std::get_if<AllReduceOp>(&op);
-    if (sum != nullptr) return sum->collectives->Failure();
+    DeviceCollectives* const collectives = CollectivesOf(op);
+    if (collectives != nullptr) return collectives->Failure();
   }
   return absl::OkStatus();
 }

@@ -63,6 +63,14 @@ struct AllReduceOp {
   bool operator==(const AllReduceOp&) const = default;
 };
 
+// A sum over the ranks of norm.addend, and the norm that it goes into.
+struct AllReduceNormOp {
+  DeviceCollectives* collectives = nullptr;
+  AddNormArgs norm;
+
+  bool operator==(const AllReduceNormOp&) const = default;
+};
+
 // The shortlists that the step asks for: nothing without room for one.
 struct SelectOp {
   LogitRows rows;
@@ -71,7 +79,7 @@ struct SelectOp {
 };
 
 using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp,
-                              SwiGluOp, GatherOp, AllReduceOp, SelectOp>;
+                              SwiGluOp, GatherOp, AllReduceOp, AllReduceNormOp, SelectOp>;
 
 // Ops that are enqueued together, and what their launches are given of the step. Equal lists are
 // equal launches: a graph of one serves the other.

@@ -1,52 +1,19 @@
 // RMS norm of the residual stream, and biases.
-#include "kernels/cuda/kernel_types.h"
+#include "kernels/cuda/norm_row.h"
 
 namespace coppice::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / dev::kWarpSize;
+constexpr int kThreads = kNormThreads;
 
-// The sum over the block, the same bits in every thread: warps are added in order.
-DEV_FUNCTION float BlockSum(float value) {
-  DEV_SHARED(float, sums, kWarps);
-  const int warp = static_cast<int>(threadIdx.x) / dev::kWarpSize;
-  value = dev::WarpSum(value);
-  if (threadIdx.x % dev::kWarpSize == 0) sums[warp] = value;
-  __syncthreads();
-  float total = sums[0];
-  for (int i = 1; i < kWarps; ++i) total += sums[i];
-  return total;
-}
-
-// One block a row, N columns a thread at a time. A thread reads again only what it wrote itself.
+// One block a row.
 template <class T, int N>
 DEV_KERNEL void AddNormRows(AddNormArgs args) {
   dev::WaitForPrevious();
-  const int64_t begin = int64_t{blockIdx.x} * args.columns;
-  float* x = args.x + begin;
-  float squares = 0.0f;
-  for (int64_t c = int64_t{threadIdx.x} * N; c < args.columns; c += kThreads * N) {
-    dev::Pack<float, N> in = dev::LoadPack<N>(x + c);
-    if (args.addend != nullptr) {
-      const dev::Pack<float, N> added = dev::LoadPack<N>(args.addend + begin + c);
-      for (int i = 0; i < N; ++i) in.value[i] += added.value[i];
-      dev::StorePack(x + c, in);
-    }
-    for (int i = 0; i < N; ++i) squares += in.value[i] * in.value[i];
-  }
-  const float mean = BlockSum(squares) / static_cast<float>(args.columns);
-  const float scale = 1.0f / sqrtf(mean + args.epsilon);
-  T* out = static_cast<T*>(args.out) + begin;
-  for (int64_t c = int64_t{threadIdx.x} * N; c < args.columns; c += kThreads * N) {
-    const dev::Pack<float, N> in = dev::LoadPack<N>(x + c);
-    const dev::Pack<float, N> gain = dev::LoadPack<N>(args.gain + c);
-    dev::Pack<T, N> normed;
-    for (int i = 0; i < N; ++i) {
-      normed.value[i] = dev::FromFloat<T>(in.value[i] * scale * gain.value[i]);
-    }
-    dev::StorePack(out + c, normed);
-  }
+  const int64_t row = blockIdx.x;
+  NormRow<T, N>(args, row, args.addend != nullptr, [&](int64_t c) {
+    return dev::LoadPack<N>(args.addend + row * args.columns + c);
+  });
 }
 
 // Block (row, piece of kThreads * N columns).

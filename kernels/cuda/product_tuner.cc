@@ -51,13 +51,21 @@ class Tuner {
  public:
   Tuner(const TuningRequest& request, const DeviceFacts& device, DeviceStream* stream,
         MatrixProducts* products)
-      : request_(request), device_(device), stream_(stream), products_(products) {}
+      : request_(request),
+        device_(device),
+        stream_(stream),
+        products_(products),
+        place_({device.name, device.multiprocessors, CublasMatMul::version(),
+                products->workspace_bytes(), products->exact()}) {}
 
-  absl::StatusOr<std::vector<RowCost>> Run();
+  // given: choices that are taken before those of the file.
+  absl::StatusOr<std::vector<RowCost>> Run(ProductTable given = {});
+  const ProductTable& chosen() const { return chosen_; }
+  const TuningPlace& place() const { return place_; }
 
  private:
   void Read();
-  // What is known of a product, from the file.
+  // What is known of a product, from rank 0 or from the file.
   std::optional<ProductChoice> Known(const ProductKey& key);
   absl::Status Tune(const ShapeGroup& group);
   absl::StatusOr<ProductChoice> Measure(const ShapeGroup& group, int64_t rows);
@@ -70,8 +78,9 @@ class Tuner {
   const DeviceFacts& device_;
   DeviceStream* const stream_;
   MatrixProducts* const products_;
-  TuningPlace place_;
+  const TuningPlace place_;
   std::string path_;
+  ProductTable given_;   // by rank 0
   ProductTable kept_;    // that the file has
   ProductTable chosen_;  // of this pass
   TuningLock lock_;
@@ -79,22 +88,23 @@ class Tuner {
   int measured_ = 0, refused_ = 0;
 };
 
-absl::StatusOr<std::vector<RowCost>> Tuner::Run() {
+absl::StatusOr<std::vector<RowCost>> Tuner::Run(ProductTable given) {
+  given_ = std::move(given);
   const SteadyClock clock;
   const double begin_s = clock.NowSeconds();
-  place_ = {device_.name, device_.multiprocessors, CublasMatMul::version(),
-            products_->workspace_bytes(), products_->exact()};
   const std::string folder = TuningFolder(request_.cache);
   if (folder.empty()) {
     spdlog::warn("tuned matrix products are not kept: neither XDG_CACHE_HOME nor HOME is set");
   } else {
     path_ = TuningFilePath(folder, place_);
-    Read();
+    if (given_.empty()) Read();  // else only when something lacks
   }
   const std::vector<ShapeGroup> groups = GroupByShape(request_.products);
   for (const ShapeGroup& group : groups) COPPICE_RETURN_IF_ERROR(Tune(group));
   products_->Use(chosen_);
-  if (measured_ == 0) {
+  if (measured_ == 0 && !given_.empty()) {
+    spdlog::info("{} matrix products as rank 0 has tuned them", chosen_.size());
+  } else if (measured_ == 0) {
     spdlog::info("{} matrix products as tuned before, from {}", chosen_.size(), path_);
   } else {
     spdlog::info("{} of {} matrix products tuned in {:.1f} s", measured_, chosen_.size(),
@@ -116,6 +126,8 @@ void Tuner::Read() {
 }
 
 std::optional<ProductChoice> Tuner::Known(const ProductKey& key) {
+  const auto given = given_.find(key);
+  if (given != given_.end() && products_->Takes(key, given->second)) return given->second;
   const auto found = kept_.find(key);
   if (found == kept_.end()) return std::nullopt;
   if (products_->Takes(key, found->second)) return found->second;
@@ -221,12 +233,59 @@ std::vector<RowCost> Tuner::Costs(const std::vector<ShapeGroup>& groups) const {
   return costs;
 }
 
+// What rank 0 sends while it tunes, and when it has.
+constexpr char kGoesOn[] = "goes on", kFailed[] = "failed";
+
+// Tunes on rank 0. Whenever it moves on, the other ranks do.
+absl::StatusOr<std::vector<RowCost>> Lead(const TuningRequest& request, const DeviceFacts& device,
+                                          DeviceStream* stream, MatrixProducts* products) {
+  comm::Communicator* const communicator = request.communicator;
+  absl::Status sent;
+  const auto send = [&](std::string message) {
+    if (sent.ok()) sent = communicator->Broadcast(&message);
+  };
+  TuningRequest told = request;
+  told.moves_on = [&] {
+    send(kGoesOn);
+    if (request.moves_on) request.moves_on();
+  };
+  Tuner tuner(told, device, stream, products);
+  absl::StatusOr<std::vector<RowCost>> costs = tuner.Run();
+  send(costs.ok() ? ProductTableText(tuner.place(), tuner.chosen()) : kFailed);
+  COPPICE_RETURN_IF_ERROR(sent);
+  return costs;
+}
+
+// What rank 0 has found; empty where it was found on another kind of device.
+absl::StatusOr<ProductTable> Receive(const TuningRequest& request, const TuningPlace& place) {
+  std::string message;
+  do {
+    COPPICE_RETURN_IF_ERROR(request.communicator->Broadcast(&message));
+    if (request.moves_on) request.moves_on();
+  } while (message == kGoesOn);
+  if (message == kFailed) {
+    return absl::AbortedError(
+        absl::StrCat("rank ", request.communicator->rank(), " of ", request.communicator->size(),
+                     " ends because rank 0 has not tuned its products, and says why"));
+  }
+  absl::StatusOr<ProductTable> table = ParseProductTable(place, message);
+  if (table.ok()) return table;
+  spdlog::warn("matrix products are not as rank 0 has tuned them: {}",
+               std::string(table.status().message()));
+  return ProductTable();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<RowCost>> TuneProducts(const TuningRequest& request,
                                                   const DeviceFacts& device, DeviceStream* stream,
                                                   MatrixProducts* products) {
-  return Tuner(request, device, stream, products).Run();
+  const bool alone = request.communicator == nullptr || request.communicator->size() == 1;
+  if (!alone && request.communicator->rank() == 0) return Lead(request, device, stream, products);
+  Tuner tuner(request, device, stream, products);
+  if (alone) return tuner.Run();
+  COPPICE_ASSIGN_OR_RETURN(ProductTable given, Receive(request, tuner.place()));
+  return tuner.Run(std::move(given));
 }
 
 }  // namespace coppice::kernels::cuda

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/device_check.h"
 #include "kernels/cuda/device_stream.h"
@@ -20,11 +21,14 @@ struct TuningRequest {
   std::vector<PassProduct> products;  // of CudaWeights; tensors of this device
   std::string cache;                  // as BackendOptions::tuning_cache
   std::function<void()> moves_on;     // called between measurements; may be empty
+  // Of the ranks that tune together, or nullptr. Rank 0 tunes, and the others take what it has found;
+  // they measure only what it does not have, because their shards have other sizes.
+  comm::Communicator* communicator = nullptr;
 };
 
 // Overwrites the tensors of the products. *products then uses what was found. Returns what a pass
 // costs by its rows. A file that cannot be read or written is a warning; an error is one of the
-// device, or names a product that it cannot compute.
+// device, or names a product that it cannot compute. Aborted: rank 0 had an error. Collective.
 absl::StatusOr<std::vector<RowCost>> TuneProducts(const TuningRequest& request,
                                                   const DeviceFacts& device, DeviceStream* stream,
                                                   MatrixProducts* products);

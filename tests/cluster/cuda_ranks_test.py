@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Replicas of several ranks on the CUDA backend with simulated devices, by NCCL (its stand-in) and through the host. They choose
+"""Replicas of several ranks on the CUDA backend with simulated devices, by NCCL (its stand-in), one-shot sums and through the host. They choose
 the tokens of one rank. A rank that fails, dies, stands still or never comes ends its replica with a message."""
 import os
 import re
@@ -36,11 +36,12 @@ class CudaRanks(unittest.TestCase):
         return Cluster(**dict(dict(target=MODEL, drafts=0), **options), tp=tp, worker_flags=worker, draft_flags=CUDA,
                        environments=environments)
 
-    def answers(self, tp, communicator, prompts, **options):
+    def answers(self, tp, communicator, prompts, *flags, **options):
         """By request: what a replica of so many ranks answers, plain and with drafts."""
-        with self.cluster(tp, communicator, drafts=1, **options) as cluster:
+        with self.cluster(tp, communicator, *flags, drafts=1, **options) as cluster:
             output = cluster.process("replica-0").output()
-            self.assertEqual("NCCL 2." in output, tp > 1 and communicator != "host", output)
+            self.assertEqual("NCCL 2." in output, tp > 1 and communicator in ("auto", "nccl") and "--exact" not in flags, output)
+            self.assertEqual("one-shot sums" in output, tp > 1 and communicator in ("auto", "oneshot"), output)
             self.assertEqual("sums through the host" in output, tp > 1 and communicator == "host", output)
             self.assertEqual({int(n) for n in re.findall(r"device (\d) of 4", output)}, set(range(tp)))
             found = {}
@@ -54,9 +55,25 @@ class CudaRanks(unittest.TestCase):
 
     def test_ranks_choose_the_tokens_of_one_rank(self):
         one = self.answers(1, "auto", STORIES, draft=MODEL)
-        for tp, communicator in ((2, "auto"), (2, "host"), (4, "nccl"), (4, "host")):
+        for tp, communicator in ((2, "auto"), (2, "host"), (4, "nccl"), (4, "host"), (2, "oneshot"), (4, "oneshot")):
             with self.subTest(tp=tp, communicator=communicator):
                 self.assertEqual(self.answers(tp, communicator, STORIES, draft=MODEL), one)
+
+    def test_exact_ranks_sum_in_rank_order(self):
+        one = self.answers(1, "auto", STORIES, "--exact", draft=MODEL)
+        for tp, communicator in ((2, "auto"), (4, "oneshot"), (2, "host")):
+            with self.subTest(tp=tp, communicator=communicator):
+                self.assertEqual(self.answers(tp, communicator, STORIES, "--exact", draft=MODEL), one)
+
+    def test_without_ipc_ranks_sum_by_nccl(self):
+        with self.cluster(2, "auto", environment={"DEV_FAIL_IPC": "1"}) as cluster:
+            cluster.api.complete(dict(prompt="The", max_tokens=4, temperature=0))
+            self.assertRegex(cluster.process("replica-0").output(), "no one-shot sums over the ranks: .*")
+        with self.assertRaises(StartFailure) as failure:
+            with self.cluster(2, "oneshot", environment={"DEV_FAIL_IPC": "1"}):
+                pass
+        self.assertRegex(str(failure.exception), "the memory of one-shot sums of rank 0, by rank 1: cudaIpcOpenMemHandle: "
+                                                 "cudaErrorPeerAccessUnsupported")
 
     def test_ranks_of_the_shipped_pair(self):
         pair = dict(target=TARGET, draft=DRAFT)
@@ -87,7 +104,7 @@ class CudaRanks(unittest.TestCase):
         return replica, rank
 
     def test_a_rank_that_stands_still(self):
-        for communicator in ("nccl", "host"):
+        for communicator in ("nccl", "oneshot", "host"):
             with self.subTest(communicator), self.cluster(2, communicator, "--step_deadline=1",
                                                           coordinator_flags=("--failover_wait=1",)) as cluster:
                 replica, rank = self.disturb(cluster, lambda pid: os.kill(pid, signal.SIGSTOP))
@@ -95,7 +112,7 @@ class CudaRanks(unittest.TestCase):
                                           rf"\(--step_deadline\); rank 1 \(pid {rank}\) is stopped")
 
     def test_a_rank_that_dies(self):
-        for communicator in ("nccl", "host"):
+        for communicator in ("nccl", "oneshot", "host"):
             with self.subTest(communicator), self.cluster(2, communicator, coordinator_flags=("--failover_wait=1",)) as cluster:
                 replica, _ = self.disturb(cluster, lambda pid: os.kill(pid, signal.SIGKILL))
                 self.assert_ends(replica)
@@ -119,7 +136,9 @@ class CudaRanks(unittest.TestCase):
         refusals = [
             (("--communicator=nccl",), {"DEV_DEVICES": "1"}, "--communicator=nccl: ranks 0 and 1 share a device; "
                                                              "--communicator=host works without it"),
-            (("--communicator=mpi",), {}, 'must be auto, nccl or host, got "mpi"'),
+            (("--communicator=nccl", "--exact"), {"DEV_DEVICES": "4"}, "--communicator=nccl: NCCL does not sum in rank order, and --exact "
+                                                                       "needs it; --communicator=host works without it"),
+            (("--communicator=mpi",), {}, 'must be auto, nccl, oneshot or host, got "mpi"'),
             (("--communicator=nccl", "--backend=cpu"), {}, "NCCL is for GPUs"),
             (("--step_deadline=0",), {}, "--step_deadline: must be more than 0 s"),
         ]

@@ -120,7 +120,7 @@ class Cuda(unittest.TestCase):
             self.assertIn("--backend must be cpu or cuda, got 'gpu'", errors)
             _, status, _, errors = run_launcher([launcher, *up, *at, "--communicator", "mpi"])
             self.assertEqual(status, 2)
-            self.assertIn("--communicator must be auto, nccl or host, got 'mpi'", errors)
+            self.assertIn("--communicator must be auto, nccl, oneshot or host, got 'mpi'", errors)
             _, status, _, errors = run_launcher([launcher, *up, *at, "--preset", "none-such"])
             self.assertEqual(status, 1)
             self.assertIn("build/none-such/bin/coppice-coordinator is missing", errors)

@@ -108,6 +108,33 @@ DEV_FUNCTION uint32_t AtomicAddAcqRel(uint32_t* p, uint32_t value) {
   return before;
 }
 
+// Across devices: what this thread, or its block before a barrier, wrote before the store is seen by
+// whoever loads the value, and by its block behind a barrier. A thread that asks again and again asks
+// by these.
+DEV_FUNCTION void StoreReleaseSystem(uint64_t* p, uint64_t value) {
+  asm volatile("st.release.sys.global.u64 [%0],%1;" ::"l"(p), "l"(value) : "memory");
+}
+DEV_FUNCTION uint64_t LoadAcquireSystem(const uint64_t* p) {
+  uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0,[%1];" : "=l"(value) : "l"(p) : "memory");
+  return value;
+}
+// A word that the host may write meanwhile, or reads. Orders nothing.
+DEV_FUNCTION uint32_t LoadRelaxedSystem(const uint32_t* p) {
+  uint32_t value;
+  asm volatile("ld.relaxed.sys.u32 %0,[%1];" : "=r"(value) : "l"(p) : "memory");
+  return value;
+}
+DEV_FUNCTION void StoreRelaxedSystem(uint32_t* p, uint32_t value) {
+  asm volatile("st.relaxed.sys.u32 [%0],%1;" ::"l"(p), "r"(value) : "memory");
+}
+// A clock of the device.
+DEV_FUNCTION uint64_t NanoSeconds() {
+  uint64_t ns;
+  asm volatile("mov.u64 %0,%%globaltimer;" : "=l"(ns));
+  return ns;
+}
+
 // 2^x to about 2 ulp; 0 for -inf.
 DEV_FUNCTION float Exp2(float x) {
   float y;

@@ -2,10 +2,12 @@
 #include "kernels/cuda/device/simt.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -67,13 +69,14 @@ struct Scheduler {
   size_t main_size = 0;
   Fiber* ring[kRing];
   size_t ring_head = 0, ring_tail = 0;
-  uint64_t random = 0;
+  uint64_t random = 0, spins = 0;
   Block* finished = nullptr;
   std::deque<Fiber*> pool;
   char start, end;  // what the thread sanitizer knows the edges of a launch by
 };
 Scheduler& scheduler = *new Scheduler;
 thread_local Declared declared;
+thread_local std::vector<Grid>* collected = nullptr;
 
 void SetOptionsFromEnvironment() {
   Options& options = scheduler.options;
@@ -302,6 +305,18 @@ void Yield() {
   RunAnother();
 }
 
+void Spin() {
+  constexpr uint64_t kOften = 256;
+  if (++scheduler.spins % kOften == 0) usleep(50);
+  Yield();
+}
+
+uint64_t NanoSeconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 + now.tv_nsec;
+}
+
 void CheckWaited() {
   if (!current_lane->waited) Fail("a thread does not begin with WaitForPrevious");
 }
@@ -342,7 +357,14 @@ void SetEnqueue(Enqueue enqueue) {
 void Declare(const char* name, std::function<Cost()> cost) { declared = {name, std::move(cost)}; }
 Declared TakeDeclared() { return std::exchange(declared, {}); }
 
+void CollectGrids(std::vector<Grid>* grids) { collected = grids; }
+
 void EnqueueGrid(void* stream, Grid grid) {
+  if (collected != nullptr) {
+    TakeDeclared();
+    collected->push_back(std::move(grid));
+    return;
+  }
   Enqueue enqueue;
   {
     std::lock_guard lock(scheduler.mutex);

@@ -59,6 +59,9 @@ struct Grid {
 // Runs all blocks of all grids. Several grids are all resident and interleaved, as kernels of
 // several devices that wait for each other.
 void Run(const std::vector<Grid>& grids);
+// For tests that run launches of several devices together: from now on launches of this thread are
+// kept there instead of run. nullptr: as before.
+void CollectGrids(std::vector<Grid>* grids);
 // Runs one grid through the hook of SetEnqueue.
 void EnqueueGrid(void* stream, Grid grid);
 
@@ -108,6 +111,9 @@ void WarpBarrier(unsigned mask, const char* file, int line);
 void MeetWarp(WarpOp op, unsigned mask, const uint32_t* in, int in_words, uint32_t* out,
               int out_words, const char* file, int line);
 void Yield();  // other threads run
+// The same of a thread that waits for another device: now and then other processes run.
+void Spin();
+uint64_t NanoSeconds();
 // Aborts when this thread has not waited for what ran before.
 void CheckWaited();
 // The block's array of this declaration: one for each key.
@@ -336,6 +342,24 @@ inline uint32_t AtomicAddAcqRel(uint32_t* p, uint32_t value) {
   simt::Yield();
   return __atomic_fetch_add(p, value, __ATOMIC_ACQ_REL);
 }
+
+inline void StoreReleaseSystem(uint64_t* p, uint64_t value) {
+  simt::CheckWaited();
+  simt::Yield();
+  __atomic_store_n(p, value, __ATOMIC_RELEASE);
+}
+inline uint64_t LoadAcquireSystem(const uint64_t* p) {
+  simt::CheckWaited();
+  simt::Spin();
+  return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+inline uint32_t LoadRelaxedSystem(const uint32_t* p) {
+  return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+inline void StoreRelaxedSystem(uint32_t* p, uint32_t value) {
+  __atomic_store_n(p, value, __ATOMIC_RELAXED);
+}
+inline uint64_t NanoSeconds() { return simt::NanoSeconds(); }
 
 inline float Exp2(float x) { return std::exp2(x); }
 

@@ -303,6 +303,8 @@ const char* CUDARTAPI cudaGetErrorName(cudaError_t error) {
       return "cudaErrorStreamCaptureInvalidated";
     case cudaErrorCapturedEvent:
       return "cudaErrorCapturedEvent";
+    case cudaErrorPeerAccessUnsupported:
+      return "cudaErrorPeerAccessUnsupported";
     default:
       return "cudaErrorUnknown";
   }

@@ -79,6 +79,11 @@ class DeviceState {
 
   cudaError_t Allocate(Place place, size_t bytes, void** out);
   cudaError_t Free(Place place, void* data);
+  // A buffer of this process, so that another process can open it. It becomes memory that processes
+  // share and that goes with the last of them: nothing is left in the system.
+  cudaError_t Export(void* data, cudaIpcMemHandle_t* handle);
+  cudaError_t Import(const cudaIpcMemHandle_t& handle, void** out);
+  cudaError_t CloseImport(void* data);
   // Whether [data, data + bytes) lies in one buffer of that kind.
   bool Holds(Place place, const void* data, size_t bytes) const;
 
@@ -113,6 +118,8 @@ class DeviceState {
     void* mapping = nullptr;
     size_t mapped = 0;      // the page that must not be touched included
     size_t accessible = 0;  // without it
+    int shared = -1;        // the file of an exported buffer
+    bool imported = false;
   };
   void ProtectDevice(bool on);
 

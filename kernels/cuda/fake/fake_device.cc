@@ -1,6 +1,7 @@
 #include "kernels/cuda/fake/fake_device.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -101,9 +102,11 @@ cudaError_t DeviceState::Free(Place place, void* data) {
     return Violate("memory is freed that is not allocated");
   }
   const Buffer& buffer = found->second;
+  if (buffer.imported) return Violate("memory of another process is freed");
   const bool device = place == Place::kDevice;
   (device ? live.device_buffers : live.pinned_buffers) -= 1;
   if (device) live.device_bytes -= buffer.bytes;
+  if (buffer.shared >= 0) close(buffer.shared);
   munmap(buffer.mapping, buffer.mapped);
   buffers_.erase(found);
   return cudaSuccess;

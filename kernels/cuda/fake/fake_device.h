@@ -10,8 +10,11 @@
 //   - While a stream is captured, the thread may not allocate, free, wait or ask for events. Work that
 //     was recorded keeps its arguments, and reads what they point to whenever it is launched.
 // Work runs in the thread that waits. Thread-safe; a thread has a device of its own, as in the runtime.
+// A kernel that waits for other ranks (one_shot.h) waits inside of the call that runs it, for ranks that
+// are other processes.
 // For running programs, from the environment: with DEV_FAIL_WORK=n the device fails for good at its
-// n-th piece of work; DEV_DEVICES=n is the number of devices. NCCL: fake_nccl.h.
+// n-th piece of work; with DEV_FAIL_IPC=n the device of number n opens no memory of other processes;
+// DEV_DEVICES=n is the number of devices. NCCL: fake_nccl.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -62,11 +65,12 @@ void Configure(const DeviceSettings& settings);
 // What lives.
 struct LiveCounts {
   int64_t device_buffers = 0, pinned_buffers = 0, streams = 0, events = 0, handles = 0;
-  int64_t graphs = 0;  // recorded, or ready to be launched
+  int64_t imports = 0;  // buffers of other processes
+  int64_t graphs = 0;   // recorded, or ready to be launched
   size_t device_bytes = 0;
 
   int64_t total() const {
-    return device_buffers + pinned_buffers + streams + events + handles + graphs;
+    return device_buffers + pinned_buffers + streams + events + handles + imports + graphs;
   }
 };
 LiveCounts CountLive();

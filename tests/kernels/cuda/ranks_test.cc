@@ -54,6 +54,27 @@ TEST_P(RanksTest, ChooseTheTokensOfOneRank) {
   EXPECT_EQ(fake::CountLive().total(), 0);
 }
 
+// Rank 0 measures, and the others take what it has found. The tuning file cannot be written, so that
+// nobody finds anything there.
+TEST_P(RanksTest, OneRankTunesForAll) {
+  test::TempDir dir;
+  test::WriteTinyLlama(test::MakeTinyLlama({.vocab = 96}), dir.path());
+  options_.dir = dir.path();
+  options_.max_rows = 8;
+  const std::vector<TokenId> prompt = {4, 5, 6};
+  const Greedy want = Decode(1, prompt, 3);
+  options_.tuning_cache = "/proc/none";
+  const auto timed = [&](int ranks) {
+    const int64_t before = fake::CountCallsOf("cudaEventElapsedTime");
+    ExpectAlike(Decode(ranks, prompt, 3), want, 1e-5);
+    return fake::CountCallsOf("cudaEventElapsedTime") - before;
+  };
+  const int64_t of_one = timed(1);
+  EXPECT_GT(of_one, 0);
+  // Three ranks have shards of two sizes; ranks that measure all would take `ranks()` times as many.
+  EXPECT_LT(timed(ranks()), 0.8 * ranks() * of_one);
+}
+
 TEST_P(RanksTest, ShapesThatDoNotDivide) {
   for (const test::TinyLlamaOptions& tiny : std::vector<test::TinyLlamaOptions>{
            {.vocab = 97},
@@ -147,7 +168,7 @@ TEST_F(RanksOnDevicesTest, RanksOfOneDeviceExchangeThroughTheHost) {
   options_.collectives.kind = "ncll";
   for (const absl::Status& end : RunRanks(2, decode))
     EXPECT_THAT(end.message(),
-                HasSubstr("--communicator must be auto, nccl or host, got \"ncll\""));
+                HasSubstr("--communicator must be auto, nccl, oneshot or host, got \"ncll\""));
   EXPECT_EQ(fake::CountLive().total(), 0);
 }
 
