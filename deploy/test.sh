@@ -36,7 +36,7 @@ ctest --preset "$preset" --no-tests=error "${arguments[@]}"
 # If the headers of the CUDA toolkit are installed: the CUDA backend on a simulated device, and a cluster that uses it.
 cuda=${CUDA_PATH:-/usr/local/cuda}
 if [ "$preset" = release ] && [ ${#arguments[@]} -eq 0 ] && [ -f "$cuda/include/cuda_bf16.h" ]; then
-  deploy/build.sh cuda-sim coppice-coordinator coppice-worker coppice-draft cuda_backend_test cuda_device_test cuda_ranks_test cuda_speculation_test \
-    cuda_tuning_test fake_nvml
-  ctest --preset cuda-sim --no-tests=error -R '^(cuda_backend_test|cuda_device_test|cuda_ranks_test|cuda_speculation_test|cuda_tuning_test|cluster_cuda|cluster_cuda_ranks)$'
+  deploy/build.sh cuda-sim coppice-coordinator coppice-worker coppice-draft cuda_backend_test cuda_device_test cuda_exact_engine_test cuda_exact_test \
+    cuda_ranks_test cuda_speculation_test cuda_tuning_test fake_nvml
+  ctest --preset cuda-sim --no-tests=error -R '^(cuda_backend_test|cuda_device_test|cuda_exact_engine_test|cuda_exact_test|cuda_ranks_test|cuda_speculation_test|cuda_tuning_test|cluster_cuda|cluster_cuda_ranks)$'
 fi

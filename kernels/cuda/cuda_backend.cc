@@ -206,8 +206,9 @@ absl::StatusOr<Tensor> CudaBackend::Allocate(int64_t rows, int64_t columns, DTyp
 
 absl::Status CudaBackend::Prepare(Pass* pass, const std::function<void()>& moves_on) {
   if (tuning_cache_.empty()) return absl::OkStatus();
-  COPPICE_ASSIGN_OR_RETURN(row_costs_, TuneProducts({ListProducts(pass), tuning_cache_, moves_on, communicator_},
-                                                    parts_.facts, &parts_.stream, products_.get()));
+  COPPICE_ASSIGN_OR_RETURN(
+      row_costs_, TuneProducts({ListProducts(pass), tuning_cache_, moves_on, communicator_},
+                               parts_.facts, &parts_.stream, products_.get()));
   return absl::OkStatus();
 }
 

@@ -56,8 +56,7 @@ std::string ProblemWithOneShot(absl::Span<const RankFacts> ranks) {
   if (ranks.size() > kMostOneShotRanks)
     return absl::StrCat(ranks.size(), " ranks, at most ", kMostOneShotRanks);
   for (size_t r = 1; r < ranks.size(); ++r) {
-    if (ranks[r].host != ranks[0].host)
-      return absl::StrCat("ranks 0 and ", r, " are on two hosts");
+    if (ranks[r].host != ranks[0].host) return absl::StrCat("ranks 0 and ", r, " are on two hosts");
     for (size_t other = 0; other < r; ++other) {
       if (ranks[r].process == ranks[other].process)
         return absl::StrCat("ranks ", other, " and ", r, " are threads of one process");
@@ -134,9 +133,9 @@ absl::StatusOr<CollectivesChoice> ChooseCollectives(absl::Span<const RankFacts> 
   }
   for (size_t r = 1; r < ranks.size(); ++r) {
     if (ranks[r].exact == ranks[0].exact) continue;
-    return absl::InvalidArgumentError(absl::StrCat("--exact: rank 0 was ",
-                                                   ranks[0].exact ? "" : "not ", "given it, rank ",
-                                                   r, " was ", ranks[r].exact ? "" : "not"));
+    return absl::InvalidArgumentError(absl::StrCat("--exact: rank ", ranks[0].exact ? 0 : r,
+                                                   " was given it, rank ", ranks[0].exact ? r : 0,
+                                                   " was not"));
   }
   CollectivesChoice choice;
   const std::string& asked = ranks[0].asked;
@@ -158,11 +157,11 @@ absl::StatusOr<CollectivesChoice> Choose(const BackendOptions& options, const De
   comm::Communicator* const communicator = options.communicator;
   const std::string& kind = options.collectives.kind;
   const bool known = std::find(std::begin(kAsked), std::end(kAsked), kind) != std::end(kAsked);
-  COPPICE_RETURN_IF_ERROR(
-      Agree(communicator,
-            known ? absl::OkStatus()
-                  : absl::InvalidArgumentError(absl::StrCat(
-                        "--communicator must be auto, nccl, oneshot or host, got \"", kind, "\""))));
+  COPPICE_RETURN_IF_ERROR(Agree(
+      communicator,
+      known ? absl::OkStatus()
+            : absl::InvalidArgumentError(absl::StrCat(
+                  "--communicator must be auto, nccl, oneshot or host, got \"", kind, "\""))));
   // Whoever cannot use the library does not need it, not even to be looked for.
   const bool looks = (kind == "auto" || kind == "nccl") && !options.exact;
   const absl::StatusOr<int> version = looks ? NcclVersion() : absl::StatusOr<int>(0);
@@ -202,8 +201,7 @@ absl::StatusOr<std::unique_ptr<DeviceCollectives>> MakeDeviceCollectives(
   if (wanted.kind == "auto" && one_shot == nullptr)
     spdlog::info("no one-shot sums over the ranks: {}", choice.one_shot_reason);
   if (!choice.nccl) return MakeStagedCommunicator(communicator, choice.reason);
-  COPPICE_ASSIGN_OR_RETURN(auto nccl,
-                           JoinNccl(communicator, stream, wanted.start_deadline_s));
+  COPPICE_ASSIGN_OR_RETURN(auto nccl, JoinNccl(communicator, stream, wanted.start_deadline_s));
   if (one_shot == nullptr) return nccl;
   return ChooseBySize(std::move(nccl), std::move(one_shot), communicator, stream,
                       wanted.start_deadline_s);

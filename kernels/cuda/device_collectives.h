@@ -45,8 +45,8 @@ class DeviceCollectives {
 
 // What a rank says of itself before the ranks choose.
 struct RankFacts {
-  std::string asked;  // --communicator: "auto", "nccl", "oneshot" or "host"
-  int nccl = 0;       // version, 22809 for 2.28.9; 0 = it has none
+  std::string asked;                    // --communicator: "auto", "nccl", "oneshot" or "host"
+  int nccl = 0;                         // version, 22809 for 2.28.9; 0 = it has none
   std::array<uint8_t, 16> device = {};  // the device's own number, the same for all who use it
   std::array<uint8_t, 16> host = {};    // the same for all on one host, until it starts anew
   int process = 0;

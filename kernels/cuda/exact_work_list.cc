@@ -59,8 +59,7 @@ class RowTileMaker {
     const AttentionItem& item = made_.whole;
     std::vector<int> rows(item.rows);
     std::iota(rows.begin(), rows.end(), item.first_row);
-    std::stable_sort(rows.begin(), rows.end(),
-                     [&](int a, int b) { return Length(a) > Length(b); });
+    std::stable_sort(rows.begin(), rows.end(), [&](int a, int b) { return Length(a) > Length(b); });
     std::vector<OwnTile> tiles;
     for (const int row : rows) {
       std::vector<int32_t> slots;
@@ -116,8 +115,8 @@ void AddItems(const RowTile& tile, int head, std::vector<AttentionItem>* items) 
   int32_t begin = 0;
   do {
     int32_t end = begin;
-    while (end < tiles && tile.positions[end] / kExactChunkTiles ==
-                              tile.positions[begin] / kExactChunkTiles)
+    while (end < tiles &&
+           tile.positions[end] / kExactChunkTiles == tile.positions[begin] / kExactChunkTiles)
       ++end;
     AttentionItem item = tile.whole;
     item.kv_head = head;

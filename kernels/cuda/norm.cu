@@ -11,9 +11,8 @@ template <class T, int N>
 DEV_KERNEL void AddNormRows(AddNormArgs args) {
   dev::WaitForPrevious();
   const int64_t row = blockIdx.x;
-  NormRow<T, N>(args, row, args.addend != nullptr, [&](int64_t c) {
-    return dev::LoadPack<N>(args.addend + row * args.columns + c);
-  });
+  NormRow<T, N>(args, row, args.addend != nullptr,
+                [&](int64_t c) { return dev::LoadPack<N>(args.addend + row * args.columns + c); });
 }
 
 // Block (row, piece of kThreads * N columns).

@@ -1,8 +1,7 @@
-#include "kernels/cuda/one_shot.h"
-
 #include <algorithm>
 
 #include "kernels/cuda/norm_row.h"
+#include "kernels/cuda/one_shot.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -100,9 +99,8 @@ DEV_KERNEL void DEV_BOUNDS(kThreads, 2)
   const int64_t end = begin + piece < count ? begin + piece : count;
   exchange.Send<N>(values, begin, end);
   if (exchange.Meet(came)) {
-    exchange.ForEach<N>(begin, end, [&](int64_t i) {
-      dev::StorePack(values + i, exchange.SumAt<N>(values, i));
-    });
+    exchange.ForEach<N>(
+        begin, end, [&](int64_t i) { dev::StorePack(values + i, exchange.SumAt<N>(values, i)); });
   }
   exchange.End();
 }

@@ -37,7 +37,7 @@ struct OneShotCount {
 // Between kernels and host, in pinned memory, zero at first. After either is set launches end at once,
 // without a result.
 struct OneShotReport {
-  uint32_t abort = 0;                       // by the host, or a kernel whose time is over
+  uint32_t abort = 0;                        // by the host, or a kernel whose time is over
   uint32_t missing[kMostOneShotRanks] = {};  // 1: a kernel has waited for this rank for too long
 };
 

@@ -66,10 +66,10 @@ class OneShotCommunicator final : public DeviceCollectives {
 
   const int rank_, ranks_;
   const double limit_s_;
-  DeviceBuffer shared_;         // the inboxes, then the flags: what the other ranks open
-  DeviceBuffer own_;            // OneShotPeers, then OneShotCount
-  PinnedBuffer report_;         // OneShotReport
-  std::vector<void*> opened_;   // by rank; nullptr: ours, or not open
+  DeviceBuffer shared_;        // the inboxes, then the flags: what the other ranks open
+  DeviceBuffer own_;           // OneShotPeers, then OneShotCount
+  PinnedBuffer report_;        // OneShotReport
+  std::vector<void*> opened_;  // by rank; nullptr: ours, or not open
   std::mutex mutex_;
   absl::Status failure_;
 };
@@ -116,8 +116,7 @@ absl::Status OneShotCommunicator::Open(const std::vector<cudaIpcMemHandle_t>& ha
       memory = opened_[r];
     }
     peers.inbox[r] = static_cast<float*>(memory);
-    peers.flags[r] =
-        reinterpret_cast<uint64_t*>(static_cast<uint8_t*>(memory) + InboxBytes());
+    peers.flags[r] = reinterpret_cast<uint64_t*>(static_cast<uint8_t*>(memory) + InboxBytes());
   }
   COPPICE_ASSIGN_OR_RETURN(const PinnedBuffer host, PinnedBuffer::Allocate(sizeof peers, kMemory));
   std::memcpy(host.data(), &peers, sizeof peers);
@@ -128,8 +127,8 @@ absl::Status OneShotCommunicator::Open(const std::vector<cudaIpcMemHandle_t>& ha
 OneShotArgs OneShotCommunicator::Args(double limit_s) const {
   OneShotArgs args;
   args.peers = static_cast<const OneShotPeers*>(own_.data());
-  args.count = reinterpret_cast<OneShotCount*>(static_cast<uint8_t*>(own_.data()) +
-                                               sizeof(OneShotPeers));
+  args.count =
+      reinterpret_cast<OneShotCount*>(static_cast<uint8_t*>(own_.data()) + sizeof(OneShotPeers));
   args.report = report();
   args.rank = rank_;
   args.ranks = ranks_;
@@ -152,8 +151,7 @@ absl::Status OneShotCommunicator::SumOnce(DeviceStream* stream, double deadline_
   const auto expected = static_cast<float>(ranks_ * (ranks_ + 1) / 2);
   for (int64_t i = 0; i < kFirstSumCount; ++i) {
     if (values[i] == expected) continue;
-    return absl::InternalError(
-        absl::StrCat(kFirstSum, ": ", values[i], " instead of ", expected));
+    return absl::InternalError(absl::StrCat(kFirstSum, ": ", values[i], " instead of ", expected));
   }
   return absl::OkStatus();
 }
@@ -168,8 +166,7 @@ absl::Status OneShotCommunicator::Sum(float* values, int64_t count, double limit
   return absl::OkStatus();
 }
 
-absl::Status OneShotCommunicator::AllReduceSum(float* values, int64_t count,
-                                               DeviceStream* stream) {
+absl::Status OneShotCommunicator::AllReduceSum(float* values, int64_t count, DeviceStream* stream) {
   return Sum(values, count, limit_s_, stream);
 }
 
@@ -186,9 +183,9 @@ absl::Status OneShotCommunicator::Failure() {
     if (failure_.ok() && Load(&report()->missing[r]) != 0) missing.push_back(r);
   }
   if (!missing.empty()) {
-    failure_ = absl::DeadlineExceededError(
-        absl::StrCat(kSum, ": rank ", rank_, " of ", ranks_, ": its kernel has waited too long for ",
-                     "rank ", absl::StrJoin(missing, ", ")));
+    failure_ = absl::DeadlineExceededError(absl::StrCat(kSum, ": rank ", rank_, " of ", ranks_,
+                                                        ": its kernel has waited too long for ",
+                                                        "rank ", absl::StrJoin(missing, ", ")));
   }
   return failure_;
 }
@@ -221,8 +218,8 @@ absl::StatusOr<std::vector<cudaIpcMemHandle_t>> ShareHandles(const cudaIpcMemHan
 absl::StatusOr<std::unique_ptr<DeviceCollectives>> JoinOneShot(comm::Communicator* communicator,
                                                                DeviceStream* stream,
                                                                const OneShotOptions& options) {
-  auto made = std::make_unique<OneShotCommunicator>(communicator->rank(), communicator->size(),
-                                                    options);
+  auto made =
+      std::make_unique<OneShotCommunicator>(communicator->rank(), communicator->size(), options);
   COPPICE_RETURN_IF_ERROR(Agree(communicator, made->Allocate(stream)));
   const absl::StatusOr<cudaIpcMemHandle_t> handle = made->Handle();
   COPPICE_RETURN_IF_ERROR(Agree(communicator, handle.status()));

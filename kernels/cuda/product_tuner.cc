@@ -199,8 +199,7 @@ absl::StatusOr<ProductChoice> Tuner::Measure(const ShapeGroup& group, int64_t ro
     if (candidate.seconds < best.seconds) best = candidate;
   }
   if (best.seconds == std::numeric_limits<double>::infinity()) return refused;
-  spdlog::debug("{}: {} in {:.1f} us, of {} candidates", ProductName(key),
-                NameOf(best),
+  spdlog::debug("{}: {} in {:.1f} us, of {} candidates", ProductName(key), NameOf(best),
                 best.seconds * 1e6, candidates.size());
   return best;
 }

@@ -24,7 +24,7 @@ struct TileShape {
   static constexpr int kPieces = kDepth / 8;  // of 16 bytes in a row of a stage
   static constexpr int kStage = (kOutputs + kRows) * kStride;  // elements
   static constexpr int kSumStride = kOutputs + 4;              // floats of a row of sums
-  static constexpr int kSharedBytes = std::max(kStages * kStage * 2, kRows * kSumStride * 4);
+  static constexpr int kSharedBytes = std::max(kStages * kStage * 2, kRows* kSumStride * 4);
   static constexpr int kSums = kHeights * kGroups;  // of four
   static_assert(kRunUnit % kDepth == 0);
 };
@@ -85,9 +85,8 @@ struct ProductBlock {
     const T* const w = stages + stage * S::kStage;
     const T* const w_row =
         w + (OutputWarp() * S::kHeights * 16 + lane % 16) * S::kStride + lane / 16 * 8;
-    const T* const x_row = w +
-                           (S::kOutputs + RowWarp() * S::kGroups * 8 + lane % 8) * S::kStride +
-                           lane / 8 * 8;
+    const T* const x_row =
+        w + (S::kOutputs + RowWarp() * S::kGroups * 8 + lane % 8) * S::kStride + lane / 8 * 8;
     DEV_UNROLL
     for (int k = 0; k < S::kDepth; k += 32) {
       uint32_t a[S::kHeights][4], next[S::kHeights][4];
@@ -249,11 +248,10 @@ void LaunchTiles(const RowProductArgs& args, cudaStream_t stream) {
   const int runs = ProductRuns(args.outputs, args.inputs);
   const int64_t row_tiles = Tiles(args.rows, S::kRows);
   const int64_t tiles = row_tiles * Tiles(args.outputs, S::kOutputs);
-  const auto bytes =
-      static_cast<size_t>(tiles * runs * S::kSums * S::kThreads * 4) * sizeof(float);
+  const auto bytes = static_cast<size_t>(tiles * runs * S::kSums * S::kThreads * 4) * sizeof(float);
   constexpr int64_t kEnough = 264;  // blocks
-  const bool together = runs > 1 && tiles < kEnough && bytes <= args.partial_bytes &&
-                        tiles <= args.counter_count;
+  const bool together =
+      runs > 1 && tiles < kEnough && bytes <= args.partial_bytes && tiles <= args.counter_count;
   dev::Declare("row product", [args, runs, together] {
     return CostOf(args, S::kOutputs, S::kRows, together ? runs : 1);
   });

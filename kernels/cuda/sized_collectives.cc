@@ -162,8 +162,7 @@ absl::StatusOr<std::unique_ptr<DeviceCollectives>> ChooseBySize(
     std::unique_ptr<DeviceCollectives> nccl, std::unique_ptr<DeviceCollectives> one_shot,
     comm::Communicator* communicator, DeviceStream* stream, double deadline_s) {
   const double end_s = SteadyClock().NowSeconds() + deadline_s;
-  absl::StatusOr<std::vector<SumCost>> costs =
-      TimeSums(nccl.get(), one_shot.get(), stream, end_s);
+  absl::StatusOr<std::vector<SumCost>> costs = TimeSums(nccl.get(), one_shot.get(), stream, end_s);
   COPPICE_RETURN_IF_ERROR(Agree(communicator, costs.status()));
   COPPICE_RETURN_IF_ERROR(Average(communicator, &*costs));
   for (const SumCost& cost : *costs) {

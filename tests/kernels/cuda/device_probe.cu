@@ -68,6 +68,24 @@ DEV_KERNEL void LastBlock(uint32_t* counter, uint32_t* values, uint32_t* sum) {
   *sum = total;
 }
 
+// Two warps: the first writes and raises the flag, the second waits for it.
+DEV_KERNEL void SystemFlag(uint64_t flag, uint64_t* place, uint32_t* words, uint32_t* seen,
+                           uint64_t* clock) {
+  dev::WaitForPrevious();
+  if (threadIdx.x == 0) {
+    clock[0] = dev::NanoSeconds();
+    for (uint32_t i = 0; i < 64; ++i) words[i] = i + 1;
+    dev::StoreRelaxedSystem(words + 64, 65);
+    dev::StoreReleaseSystem(place, flag);
+  }
+  if (threadIdx.x != 32) return;
+  while (dev::LoadAcquireSystem(place) != flag) {
+  }
+  for (uint32_t i = 0; i < 64; ++i) seen[i] = words[i];
+  seen[64] = dev::LoadRelaxedSystem(words + 64);
+  clock[1] = dev::NanoSeconds();
+}
+
 DEV_KERNEL void Values(int count, const float* x, float* exp2, uint32_t* bf16, uint32_t* f16) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= count) return;
@@ -127,6 +145,10 @@ void ProbeAtomic(int blocks, int threads, uint32_t* counter, uint32_t* before) {
 }
 void ProbeLastBlock(int blocks, int threads, uint32_t* counter, uint32_t* values, uint32_t* sum) {
   dev::Launch(LastBlock, dim3(blocks), dim3(threads), 0, nullptr, counter, values, sum);
+}
+void ProbeSystemFlag(uint64_t flag, uint64_t* place, uint32_t* words, uint32_t* seen,
+                     uint64_t* clock) {
+  dev::Launch(SystemFlag, dim3(1), dim3(64), 0, nullptr, flag, place, words, seen, clock);
 }
 void ProbeValues(int count, const float* x, float* exp2, uint32_t* bf16, uint32_t* f16) {
   dev::Launch(Values, dim3((count + 63) / 64), dim3(64), 0, nullptr, count, x, exp2, bf16, f16);

@@ -24,6 +24,11 @@ void ProbeAtomic(int blocks, int threads, uint32_t* counter, uint32_t* before);
 // Every block writes `threads` values and counts itself in; the last adds up those of all.
 void ProbeLastBlock(int blocks, int threads, uint32_t* counter, uint32_t* values, uint32_t* sum);
 
+// A thread writes words [65], the last by StoreRelaxedSystem, and raises the flag at `place`; another waits
+// for it and copies them to seen [65]. clock [2]: NanoSeconds before and after.
+void ProbeSystemFlag(uint64_t flag, uint64_t* place, uint32_t* words, uint32_t* seen,
+                     uint64_t* clock);
+
 // One thread for each value. exp2[i] = Exp2(x[i]); bf16[i], f16[i] = PackPair(x[i], -x[i]).
 void ProbeValues(int count, const float* x, float* exp2, uint32_t* bf16, uint32_t* f16);
 

@@ -249,6 +249,19 @@ TEST(DeviceProbe, ALaunchThatOverlapsSeesWhatTheOneBeforeWrote) {
   }
 }
 
+TEST(DeviceProbe, AFlagOfTheSystemOrdersWhatWasWritten) {
+  DeviceArray<uint64_t> place(std::vector<uint64_t>(1)), clock(2);
+  for (uint64_t flag = 0xfedcba9876543210u; flag > 0; flag >>= 5) {
+    DeviceArray<uint32_t> words(65), seen(65);
+    ProbeSystemFlag(flag, place.data(), words.data(), seen.data(), clock.data());
+    WaitForDevice();
+    ASSERT_EQ(place[0], flag);
+    for (uint32_t i = 0; i < 65; ++i) ASSERT_EQ(seen[i], i + 1);
+    ASSERT_LE(clock[0], clock[1]);
+    ASSERT_LT(clock[1] - clock[0], uint64_t{60} * 1000000000);
+  }
+}
+
 TEST(DeviceProbe, WarpSumAndMax) {
   std::vector<float> x(32);
   for (int lane = 0; lane < 32; ++lane) x[lane] = static_cast<float>((lane * 13 + 5) % 32 - 40);

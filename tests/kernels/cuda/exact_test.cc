@@ -61,8 +61,8 @@ class ExactTest : public testing::TestWithParam<const char*> {
     runner->WaitForHead();
     return runner->Wait().value();
   }
-  static void Prefill(ModelRunner* runner, SequenceHandle sequence, absl::Span<const TokenId> tokens,
-                      int chunk) {
+  static void Prefill(ModelRunner* runner, SequenceHandle sequence,
+                      absl::Span<const TokenId> tokens, int chunk) {
     for (size_t begin = 0; begin < tokens.size(); begin += chunk) {
       StepBuilder step = runner->NewStep();
       const auto some = tokens.subspan(begin, chunk);

@@ -60,8 +60,8 @@ void ExpectRowsOfTheirOwn(const AttentionShape& shape, const std::vector<Request
     const StepPlan plan = Alone(together.plan(), r);
     TestStep step(plan);
     TestWork own(plan, ShapeOf(shape, 1, classes));
-    DeviceArray<T> qkv(std::vector<T>(together.qkv().data() + r * width,
-                                      together.qkv().data() + (r + 1) * width));
+    DeviceArray<T> qkv(
+        std::vector<T>(together.qkv().data() + r * width, together.qkv().data() + (r + 1) * width));
     DeviceArray<T> out(together.OutWidth());
     AttentionArgs args = together.Args();
     args.qkv = qkv.data();

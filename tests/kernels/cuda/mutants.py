@@ -3,7 +3,7 @@
 
   mutants.py BUILD_DIR [WORD]
 
-BUILD_DIR: a build of the preset cuda-sim that has cuda_kernels_test, cuda_backend_test and cuda_device_test. WORD: only the mutants whose name has it. A mutant replaces one
+BUILD_DIR: a build of the preset cuda-sim that has cuda_kernels_test, cuda_backend_test, cuda_device_test and cuda_exact_test. WORD: only the mutants whose name has it. A mutant replaces one
 text, which must occur exactly once; only what includes the file is compiled again, plainly or with the thread sanitizer, and is
 linked in front of the kernels of the build. Nothing in the tree is written. Exit status 1 when a mutant survives."""
 import dataclasses
@@ -44,6 +44,7 @@ TILES_SMALL = "CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
 WIDE = "CudaAttentionTiles.WideHeads"
 SKINNY = "CudaGemmSkinny.*"
 SKINNY_SMALL = "CudaGemmSkinny.Splits*:CudaGemmSkinny.OneRun*"
+ONE_SHOT_SMALL = "CudaOneShot.SmallSums:CudaOneShot.ARankMay*"
 MUTANTS = (
     # Barriers: values may well be right on a CPU, but the thread sanitizer sees the race.
     Mutant("norm: no barrier before the sums of the warps", "norm.cu", "sums[warp] = value;\n  __syncthreads();",
@@ -341,6 +342,36 @@ MUTANTS = (
            "CudaRowSums.*"),
     Mutant("sums: another rank's chunk is summed", "row_sums.cu", "if (held) max = LargestKey(chunk);",
            "if (chunk.begin >= rows.first_token) max = LargestKey(chunk);", "CudaRowSums.*"),
+    # One-shot sums: what orders the ranks is seen by the thread sanitizer alone.
+    Mutant("one-shot: the flag is raised without release", "one_shot.cu", "dev::StoreReleaseSystem(Flag(other, args.rank), launch);",
+           "__atomic_store_n(Flag(other, args.rank), launch, __ATOMIC_RELAXED);", ONE_SHOT_SMALL, thread_sanitizer=True),
+    Mutant("one-shot: no barrier before the flag", "one_shot.cu", "__syncthreads();  // the pieces of all threads are written", "",
+           ONE_SHOT_SMALL, thread_sanitizer=True),
+    Mutant("one-shot: one inbox for all launches", "one_shot.cu", "static_cast<int64_t>(launch % 2)", "int64_t{0}", ONE_SHOT_SMALL,
+           thread_sanitizer=True),
+    Mutant("one-shot: a sum begins at its own rank", "one_shot.cu",
+           "return dev::LoadPack<N>((from == args.rank ? values : Inbox(args.rank, from)) + i);",
+           "const int at = (from + args.rank) % args.ranks; return dev::LoadPack<N>((at == args.rank ? values : Inbox(args.rank, at)) + i);",
+           "CudaOneShot.SumsInRankOrder*"),
+    Mutant("one-shot: the first block to end counts the launch", "one_shot.cu", "+ 1 != gridDim.x", "!= 0", "CudaOneShot.SumsInRankOrder*"),
+    Mutant("one-shot: a kernel that has waited for too long names itself", "one_shot.cu", "missing[other], 1", "missing[args.rank], 1",
+           "CudaOneShot.AfterItsTime*"),
+    # Exact mode.
+    Mutant("row product: many rows are summed in one run", "row_product.cu", "const int runs = ProductRuns(args.outputs, args.inputs);",
+           "const int runs = args.rows > 64 ? 1 : ProductRuns(args.outputs, args.inputs);", "CudaRowProduct.ARow*"),
+    Mutant("row product: runs that one block sums are one sum", "row_product.cu", "      LaneSums<S> of_run;\n      of_run.Clear();\n      SumRun(run, &of_run);\n      sums->Add(of_run);",
+           "      SumRun(run, sums);", "CudaRowProduct.RoomToMeet*"),
+    Mutant("row product: the counter of a tile stays", "row_product.cu", "if (Thread() == 0) *counter = 0;", "", "CudaRowProduct.Matches*"),
+    Mutant("row product: no barrier before the block's sums are counted", "row_product.cu",
+           "gridDim.x + blockIdx.x;\n    __syncthreads();", "gridDim.x + blockIdx.x;", "CudaRowProduct.RoomToMeet*", thread_sanitizer=True),
+    Mutant("exact list: chunks end at KV tiles of the row tile", "exact_work_list.cc",
+           "tile.positions[end] / kExactChunkTiles ==\n                              tile.positions[begin] / kExactChunkTiles",
+           "end / kExactChunkTiles == begin / kExactChunkTiles", "CudaExactAttention.Chunks*"),
+    Mutant("exact list: few rows take the class whose warps share tokens", "exact_work_list.cc", "shape.classes > 1 ? 1 : 0", "0",
+           "CudaExactAttention.ARow*"),
+    Mutant("exact mode: one row takes the tuned product", "matrix_products.cc", "if (exact_) {\n    ProductChoice only;\n    only.kind = ProductChoice::Kind::kRows;\n    return Enqueue",
+           "if (exact_ && args.rows > 1) {\n    ProductChoice only;\n    only.kind = ProductChoice::Kind::kRows;\n    return Enqueue",
+           "Types/ExactTest.ARow*/bf16", program="cuda_exact_test"),
 )
 
 

@@ -34,8 +34,8 @@ class TestRanks {
   }
 
   OneShotArgs Args(int rank) const {
-    return {peers_[rank]->data(), counts_[rank]->data(), reports_[rank].get(),
-            rank,                 count_,                uint64_t{600} * 1000000000};
+    return {peers_[rank]->data(),      counts_[rank]->data(), reports_[rank].get(), rank, count_,
+            uint64_t{600} * 1000000000};
   }
   // One launch on each of these ranks, all together.
   template <class Enqueue>
@@ -109,7 +109,8 @@ void TestSums(int ranks, const std::vector<int64_t>& counts) {
   for (const int64_t count : counts) {
     Vectors values = RandomVectors(ranks, count, 10 * count);
     const std::vector<float> want = SumInRankOrder(values);
-    test.Run(test.All(), [&](int r) { OneShotSum(test.Args(r), values[r]->data(), count, nullptr); });
+    test.Run(test.All(),
+             [&](int r) { OneShotSum(test.Args(r), values[r]->data(), count, nullptr); });
     for (int r = 0; r < ranks; ++r) ExpectBits(*values[r], want, "a sum");
   }
   for (int r = 0; r < ranks; ++r) EXPECT_EQ(test.launches(r), counts.size());
@@ -122,7 +123,9 @@ TEST(CudaOneShot, SumsInRankOrderOnEveryRank) {
   TestSums(8, {1030});
 }
 
-TEST(CudaOneShot, TheLargestLaunch) { TestSums(2, {kMostOneShotFloats, 5, kMostOneShotFloats - 1}); }
+TEST(CudaOneShot, TheLargestLaunch) {
+  TestSums(2, {kMostOneShotFloats, 5, kMostOneShotFloats - 1});
+}
 
 // Few values, for tests under the thread sanitizer and in many orders.
 TEST(CudaOneShot, ARankMayBeALaunchAhead) {

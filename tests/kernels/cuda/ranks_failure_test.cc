@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "kernels/cuda/device_collectives.h"
+#include "kernels/cuda/sized_collectives.h"
 #include "tests/kernels/cuda/ranks_fixture.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
@@ -177,6 +178,65 @@ TEST_F(RanksFailureTest, RanksThatDoNotDoTheSame) {
   const std::vector<absl::Status> ends = Run();
   EXPECT_FALSE(ends[0].ok());
   EXPECT_THAT(ends[0].message(), HasSubstr("step 2: the ranks have not ended it within"));
+}
+
+TEST(ChooseCollectivesTest, OneShotForProcessesOfOneHost) {
+  const RankFacts one = {"auto", 22809, {1}, {7}, 100}, two = {"auto", 22809, {2}, {7}, 101};
+  EXPECT_TRUE(ChooseCollectives({one, two})->one_shot);
+  EXPECT_TRUE(ChooseCollectives({one, two})->nccl);
+  RankFacts other = two;
+  other.host = {8};
+  EXPECT_EQ(ChooseCollectives({one, other})->one_shot_reason, "ranks 0 and 1 are on two hosts");
+  EXPECT_TRUE(ChooseCollectives({one, other})->nccl);
+  other.device = one.device;  // of the other host
+  EXPECT_TRUE(ChooseCollectives({one, other})->nccl);
+  other = two;
+  other.process = one.process;
+  EXPECT_EQ(ChooseCollectives({one, other})->one_shot_reason,
+            "ranks 0 and 1 are threads of one process");
+  EXPECT_EQ(ChooseCollectives(std::vector<RankFacts>(9, one))->one_shot_reason,
+            "9 ranks, at most 8");
+  // Who asks for it may have it on a device that is shared.
+  other = two;
+  other.device = one.device;
+  EXPECT_EQ(ChooseCollectives({one, other})->one_shot_reason, "ranks 0 and 1 share a device");
+  RankFacts asks = one, other_asks = other;
+  asks.asked = other_asks.asked = "oneshot";
+  EXPECT_TRUE(ChooseCollectives({asks, other_asks})->one_shot);
+  EXPECT_FALSE(ChooseCollectives({asks, other_asks})->nccl);
+  other_asks.host = {8};
+  EXPECT_EQ(ChooseCollectives({asks, other_asks}).status().message(),
+            "--communicator=oneshot: ranks 0 and 1 are on two hosts; --communicator=host works "
+            "without it");
+  asks.asked = other_asks.asked = "nccl";
+  EXPECT_FALSE(ChooseCollectives({asks, other_asks})->one_shot);
+}
+
+TEST(ChooseCollectivesTest, ExactRanksNeedRankOrder) {
+  RankFacts one = {"auto", 22809, {1}, {7}, 100}, two = {"auto", 22809, {2}, {7}, 101};
+  one.exact = true;
+  EXPECT_EQ(ChooseCollectives({one, two}).status().message(),
+            "--exact: rank 0 was given it, rank 1 was not");
+  two.exact = true;
+  EXPECT_FALSE(ChooseCollectives({one, two})->nccl);
+  EXPECT_TRUE(ChooseCollectives({one, two})->one_shot);
+  one.asked = two.asked = "nccl";
+  EXPECT_EQ(ChooseCollectives({one, two}).status().message(),
+            "--communicator=nccl: NCCL does not sum in rank order, and --exact needs it; "
+            "--communicator=host works without it");
+}
+
+TEST(SumChoiceTest, TheFasterOneOfTheNextLargerSize) {
+  const kernels::cuda::SumChoice choice(
+      {{1024, 9e-6, 5e-6}, {2048, 9e-6, 10e-6}, {4096, 9e-6, 9e-6}});
+  EXPECT_TRUE(choice.OneShot(1));
+  EXPECT_TRUE(choice.OneShot(1024));
+  EXPECT_FALSE(choice.OneShot(1025));
+  EXPECT_TRUE(choice.OneShot(2049));
+  EXPECT_FALSE(choice.OneShot(4097));
+  EXPECT_EQ(choice.description(), "one-shot sums of 4, 16 KiB");
+  EXPECT_EQ(kernels::cuda::SumChoice({{1024, 1e-6, 2e-6}}).description(),
+            "no one-shot sums: they are slower");
 }
 
 TEST(ChooseCollectivesTest, NcclWhereEveryRankHasItAndADevice) {
