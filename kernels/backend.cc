@@ -28,9 +28,11 @@ const char* DTypeName(DType dtype) {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options) {
   if (options.kind == "cpu") {
-    if (options.collectives.kind != "nccl") return cpu::MakeCpuBackend(options);
-    return absl::InvalidArgumentError(
-        "--communicator=nccl: NCCL is for GPUs; the ranks of the CPU backend exchange through MPI");
+    const std::string& sums = options.collectives.kind;
+    if (sums != "nccl" && sums != "oneshot") return cpu::MakeCpuBackend(options);
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--communicator=", sums, ": ", sums == "nccl" ? "NCCL is" : "one-shot sums are",
+        " for GPUs; the ranks of the CPU backend exchange through MPI"));
   }
   if (options.kind == "cuda") {
 #ifdef COPPICE_HAS_CUDA

@@ -176,11 +176,14 @@ TEST(MakeCudaBackendTest, NeedsThreadsAndACommunicator) {
   EXPECT_THAT(MakeBackend({.kind = "cuda"}).status().message(), HasSubstr("needs threads"));
 }
 
-TEST(MakeCpuBackendTest, RefusesNccl) {
+TEST(MakeCpuBackendTest, RefusesWhatIsForGpus) {
   BackendOptions options;
   options.collectives.kind = "nccl";
   EXPECT_THAT(MakeBackend(options).status().message(),
               HasSubstr("--communicator=nccl: NCCL is for GPUs"));
+  options.collectives.kind = "oneshot";
+  EXPECT_THAT(MakeBackend(options).status().message(),
+              HasSubstr("--communicator=oneshot: one-shot sums are for GPUs"));
 }
 
 // Ranks as threads that share the device. Sums larger and smaller than the one before, with work

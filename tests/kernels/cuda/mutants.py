@@ -353,7 +353,8 @@ MUTANTS = (
            "return dev::LoadPack<N>((from == args.rank ? values : Inbox(args.rank, from)) + i);",
            "const int at = (from + args.rank) % args.ranks; return dev::LoadPack<N>((at == args.rank ? values : Inbox(args.rank, at)) + i);",
            "CudaOneShot.SumsInRankOrder*"),
-    Mutant("one-shot: the first block to end counts the launch", "one_shot.cu", "+ 1 != gridDim.x", "!= 0", "CudaOneShot.SumsInRankOrder*"),
+    Mutant("one-shot: the first block to end counts the launch", "one_shot.cu", "+ 1 != gridDim.x", "!= 0", ONE_SHOT_SMALL,
+           thread_sanitizer=True),
     Mutant("one-shot: a kernel that has waited for too long names itself", "one_shot.cu", "missing[other], 1", "missing[args.rank], 1",
            "CudaOneShot.AfterItsTime*"),
     # Exact mode.

@@ -14,6 +14,13 @@ namespace {
 
 using dev::bf16;
 
+// All blocks of all ranks are there at once, and the thread sanitizer knows so many threads only.
+#if defined(__SANITIZE_THREAD__)
+constexpr int64_t kMostFloats = 2100, kMostRows = 5, kFloatsOfEight = 100;
+#else
+constexpr int64_t kMostFloats = kMostOneShotFloats, kMostRows = 33, kFloatsOfEight = 1030;
+#endif
+
 // The memory of the ranks, and what each enqueues.
 class TestRanks {
  public:
@@ -106,21 +113,24 @@ void ExpectBits(const DeviceArray<float>& got, const std::vector<float>& want, c
 // Sizes one after the other, so that blocks find inboxes that others have used.
 void TestSums(int ranks, const std::vector<int64_t>& counts) {
   TestRanks test(ranks);
+  uint64_t launches = 0;
   for (const int64_t count : counts) {
+    if (count > kMostFloats) continue;
+    ++launches;
     Vectors values = RandomVectors(ranks, count, 10 * count);
     const std::vector<float> want = SumInRankOrder(values);
     test.Run(test.All(),
              [&](int r) { OneShotSum(test.Args(r), values[r]->data(), count, nullptr); });
     for (int r = 0; r < ranks; ++r) ExpectBits(*values[r], want, "a sum");
   }
-  for (int r = 0; r < ranks; ++r) EXPECT_EQ(test.launches(r), counts.size());
+  for (int r = 0; r < ranks; ++r) EXPECT_EQ(test.launches(r), launches);
 }
 
 TEST(CudaOneShot, SumsInRankOrderOnEveryRank) {
   TestSums(2, {1, 1000, 5000, 3, 1024, 4099, 30000, 2048});
   TestSums(3, {7, 2500, 64});
   TestSums(4, {4, 3000, 1025});
-  TestSums(8, {1030});
+  TestSums(8, {kFloatsOfEight});
 }
 
 TEST(CudaOneShot, TheLargestLaunch) {
@@ -189,7 +199,7 @@ void TestNorm(int ranks, int64_t rows, int64_t columns) {
 TEST(CudaOneShot, NormsAsASumAndANorm) {
   TestNorm<bf16>(2, 5, 1100);
   TestNorm<float>(4, 3, 70);  // columns one by one
-  TestNorm<float>(2, 33, 64);
+  TestNorm<float>(2, kMostRows, 64);
 }
 
 // ---- Ranks that do not come

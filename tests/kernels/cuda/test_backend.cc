@@ -15,7 +15,9 @@ namespace {
 class TestCpu : public TestBackend {
  public:
   explicit TestCpu(bool always_list) {
-    backend_ = MakeBackend({"cpu", &threads_, communicator_.get(), always_list}).value();
+    BackendOptions options = {"cpu", &threads_, communicator_.get()};
+    options.always_list = always_list;
+    backend_ = MakeBackend(options).value();
   }
   void Overwrite(const Tensor& tensor, const std::vector<float>& values) override {
     const std::vector<float> rounded = Rounded(values, dtype_of_.at(tensor.data));
@@ -38,7 +40,10 @@ class TestCpu : public TestBackend {
 class TestCuda : public TestBackend {
  public:
   TestCuda(bool always_list, bool graphs) {
-    backend_ = MakeBackend({"cuda", &threads_, communicator_.get(), always_list, graphs}).value();
+    BackendOptions options = {"cuda", &threads_, communicator_.get()};
+    options.always_list = always_list;
+    options.graphs = graphs;
+    backend_ = MakeBackend(options).value();
   }
   explicit TestCuda(comm::Communicator* communicator) {
     BackendOptions options = {"cuda", &threads_, communicator};
