@@ -366,7 +366,7 @@ MUTANTS = (
     Mutant("row product: no barrier before the block's sums are counted", "row_product.cu",
            "gridDim.x + blockIdx.x;\n    __syncthreads();", "gridDim.x + blockIdx.x;", "CudaRowProduct.RoomToMeet*", thread_sanitizer=True),
     Mutant("exact list: chunks end at KV tiles of the row tile", "exact_work_list.cc",
-           "tile.positions[end] / kExactChunkTiles ==\n                              tile.positions[begin] / kExactChunkTiles",
+           "tile.positions[end] / kExactChunkTiles == tile.positions[begin] / kExactChunkTiles",
            "end / kExactChunkTiles == begin / kExactChunkTiles", "CudaExactAttention.Chunks*"),
     Mutant("exact list: few rows take the class whose warps share tokens", "exact_work_list.cc", "shape.classes > 1 ? 1 : 0", "0",
            "CudaExactAttention.ARow*"),
