@@ -10,6 +10,7 @@
 #include "comm/frame_log.h"
 #include "comm/transports.h"
 #include "comm/zmq_context.h"
+#include "comm/zmq_guard.h"
 
 namespace coppice::comm {
 namespace {
@@ -30,6 +31,9 @@ void SetCommonOptions(const ChannelOptions& options, ZmqSocket* socket) {
   socket->SetOption(ZMQ_LINGER, options.linger_ms);
   socket->SetOption(ZMQ_HEARTBEAT_IVL, 2000);  // notices half-open connections
   socket->SetOption(ZMQ_HEARTBEAT_TIMEOUT, 10000);
+  if (options.key != nullptr) {
+    socket->SetOption(ZMQ_HANDSHAKE_IVL, static_cast<int>(1000 * options.handshake_deadline_s));
+  }
 }
 
 // A routing id that the client keeps when it reconnects, so its peer knows it by the same name. 15
@@ -140,6 +144,7 @@ class FramedSocket {
 class ZmqServerChannel final : public ServerChannel {
  public:
   explicit ZmqServerChannel(const ChannelOptions& options) : framed_(ZMQ_ROUTER, options) {
+    if (options.key != nullptr) guard_ = ZmqGuard::Protect(&framed_.socket(), *options.key);
     framed_.socket().SetOption(ZMQ_ROUTER_MANDATORY, 1);  // sending to an unknown peer is an error
     framed_.socket().SetOption(ZMQ_ROUTER_HANDOVER, 1);   // a reconnecting peer keeps its name
   }
@@ -168,6 +173,7 @@ class ZmqServerChannel final : public ServerChannel {
   const ChannelCounters& counters() const override { return framed_.counters(); }
 
  private:
+  std::shared_ptr<ZmqGuard> guard_;  // with a key
   FramedSocket framed_;
   std::string endpoint_;
 };
@@ -176,6 +182,7 @@ class ZmqClientChannel final : public ClientChannel {
  public:
   ZmqClientChannel(const std::string& endpoint, const ChannelOptions& options)
       : framed_(ZMQ_DEALER, options), endpoint_(endpoint) {
+    if (options.key != nullptr) ZmqGuard::Equip(&framed_.socket(), *options.key);
     framed_.socket().SetOption(ZMQ_ROUTING_ID, RandomRoutingId());
     framed_.socket().SetOption(ZMQ_RECONNECT_IVL, 50);
     framed_.socket().SetOption(ZMQ_RECONNECT_IVL_MAX, 1000);
