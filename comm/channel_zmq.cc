@@ -148,6 +148,9 @@ class ZmqServerChannel final : public ServerChannel {
     framed_.socket().SetOption(ZMQ_ROUTER_MANDATORY, 1);  // sending to an unknown peer is an error
     framed_.socket().SetOption(ZMQ_ROUTER_HANDOVER, 1);   // a reconnecting peer keeps its name
   }
+  ~ZmqServerChannel() override {
+    if (guard_ != nullptr) guard_->Release(&framed_.socket());
+  }
 
   absl::Status Bind(const std::string& endpoint) {
     if (zmq_bind(framed_.socket().get(), endpoint.c_str()) != 0) return ZmqError("bind", endpoint);
@@ -173,7 +176,7 @@ class ZmqServerChannel final : public ServerChannel {
   const ChannelCounters& counters() const override { return framed_.counters(); }
 
  private:
-  std::shared_ptr<ZmqGuard> guard_;  // with a key
+  std::shared_ptr<ZmqGuard> guard_;  // with a key; outlives the socket
   FramedSocket framed_;
   std::string endpoint_;
 };

@@ -97,6 +97,9 @@ std::shared_ptr<ZmqGuard> ZmqGuard::Protect(ZmqSocket* socket, const ClusterKey&
   return guard;
 }
 
+// ZeroMQ sends a last event, and waits until it can.
+void ZmqGuard::Release(ZmqSocket* socket) { zmq_socket_monitor(socket->get(), nullptr, 0); }
+
 void ZmqGuard::Equip(ZmqSocket* socket, const ClusterKey& key) {
   socket->SetOption(ZMQ_CURVE_SERVERKEY, Text(key.listener().public_key));
   socket->SetOption(ZMQ_CURVE_PUBLICKEY, Text(key.connector().public_key));

@@ -18,9 +18,10 @@ namespace coppice::comm {
 
 class ZmqGuard {
  public:
-  // Call before the socket is bound and keep the result while the socket lives: only clients with
-  // the key's connector pair are let in. The socket's thread.
+  // Call before the socket is bound: only clients with the key's connector pair are let in. Before
+  // the socket is closed, Release it; after that, let the guard go. The socket's thread.
   static std::shared_ptr<ZmqGuard> Protect(ZmqSocket* socket, const ClusterKey& key);
+  void Release(ZmqSocket* socket);
   // For a socket that connects: it takes part only where the listener has the same key.
   static void Equip(ZmqSocket* socket, const ClusterKey& key);
 
