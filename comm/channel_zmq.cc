@@ -36,6 +36,13 @@ void SetCommonOptions(const ChannelOptions& options, ZmqSocket* socket) {
   }
 }
 
+// Builds of ZeroMQ without CURVE exist.
+absl::Status CheckCurve(const std::string& endpoint, const ChannelOptions& options) {
+  if (options.key == nullptr || zmq_has("curve") != 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(endpoint +
+                                       ": this libzmq has no CURVE, which a cluster key needs");
+}
+
 // A routing id that the client keeps when it reconnects, so its peer knows it by the same name. 15
 // bytes, because a string of that size needs no allocation.
 std::string RandomRoutingId() {
@@ -218,6 +225,7 @@ class ZmqClientChannel final : public ClientChannel {
 
 absl::StatusOr<std::unique_ptr<ServerChannel>> BindZmq(const std::string& endpoint,
                                                        const ChannelOptions& options) {
+  COPPICE_RETURN_IF_ERROR(CheckCurve(endpoint, options));
   auto channel = std::make_unique<ZmqServerChannel>(options);
   COPPICE_RETURN_IF_ERROR(channel->Bind(endpoint));
   return channel;
@@ -225,6 +233,7 @@ absl::StatusOr<std::unique_ptr<ServerChannel>> BindZmq(const std::string& endpoi
 
 absl::StatusOr<std::unique_ptr<ClientChannel>> ConnectZmq(const std::string& endpoint,
                                                           const ChannelOptions& options) {
+  COPPICE_RETURN_IF_ERROR(CheckCurve(endpoint, options));
   auto channel = std::make_unique<ZmqClientChannel>(endpoint, options);
   COPPICE_RETURN_IF_ERROR(channel->Connect());
   return channel;

@@ -97,6 +97,7 @@ class Security(unittest.TestCase):
                 for i in range(150):
                     for port in ports:
                         stranger = socket.create_connection(("127.0.0.1", port))
+                        self.addCleanup(stranger.close)
                         stranger.setblocking(False)
                         if i % 3:
                             stranger.send(frame if i % 3 == 1 else bytes(100))

@@ -110,6 +110,11 @@ class KeyedChannelTest : public ::testing::TestWithParam<Transport> {
 INSTANTIATE_TEST_SUITE_P(Transports, KeyedChannelTest,
                          ::testing::Values(kZmq, kDirectLocal, kDirectTcp), TransportName);
 
+class KeyedDirectTest : public KeyedChannelTest {};
+
+INSTANTIATE_TEST_SUITE_P(Transports, KeyedDirectTest, ::testing::Values(kDirectLocal, kDirectTcp),
+                         TransportName);
+
 TEST_P(KeyedChannelTest, AClientWithAnotherKeyIsRefusedAndOthersAreServed) {
   LoggedLines log;
   auto server = Bind();
@@ -147,8 +152,8 @@ TEST_P(KeyedChannelTest, AClientDoesNotTalkToAServerWithAnotherKeyOrNone) {
 }
 
 // What waits in a client's queue goes to the server that has the key, not to the first that answers.
-TEST_P(KeyedChannelTest, QueuedMessagesWaitForAServerWithTheKey) {
-  if (!GetParam().direct()) GTEST_SKIP() << "a refused ZeroMQ client needs its owner (NodeAgent)";
+// (A refused ZeroMQ client needs its owner, NodeAgent.)
+TEST_P(KeyedDirectTest, QueuedMessagesWaitForAServerWithTheKey) {
   auto impostor = Bind(With(TestKey(2)));
   const std::string endpoint = impostor->endpoint();
   auto client = ConnectTo(*impostor, With(TestKey(1)));
@@ -201,6 +206,26 @@ TEST_P(KeyedChannelTest, SilentConnectionsAreClosedAtTheDeadline) {
     EXPECT_THAT(server->TakeGone(), testing::IsEmpty());
   }
   EXPECT_TRUE(Eventually([&] { return absl::StrContains(log.text(), "in time"); }));
+  ExpectServes(*server);
+}
+
+TEST_P(KeyedDirectTest, TheOldestOfTooManyStrangersIsRefused) {
+  auto server = Bind(With(TestKey(1), /*deadline_s=*/1000));
+  proto::NodeMessage message;
+  std::vector<std::unique_ptr<RawTcpPeer>> silent;
+  for (int i = 0; i < 300; ++i) {
+    silent.push_back(std::make_unique<RawTcpPeer>(server->endpoint()));
+    if (i % 20 == 19) {
+      EXPECT_FALSE(server->Receive(&message).has_value());
+    }
+  }
+  EXPECT_TRUE(Eventually([&] {
+    EXPECT_FALSE(server->Receive(&message).has_value());
+    return server->counters().refused >= 44;
+  }));
+  EXPECT_EQ(server->counters().refused, 44);  // 256 may wait
+  EXPECT_TRUE(silent.front()->Closed());
+  EXPECT_FALSE(silent.back()->Closed());
   ExpectServes(*server);
 }
 
@@ -269,7 +294,7 @@ TEST(KeyedZmqTest, GuardsComeAndGoWithTheirSockets) {
   }
 }
 
-TEST(KeyedDirectTest, AChangedRecordEndsTheConnectionAndYieldsNothing) {
+TEST(KeyedDirectPeerTest, AChangedRecordEndsTheConnectionAndYieldsNothing) {
   auto server = BindTo(kDirectTcp.endpoint, With(TestKey(1)));
   RawTcpServer middle;  // between the client and the server
   auto client = ConnectTo(middle.endpoint(), With(TestKey(1)));
@@ -309,7 +334,7 @@ TEST(KeyedDirectTest, AChangedRecordEndsTheConnectionAndYieldsNothing) {
   EXPECT_EQ(server->TakeGone().size(), 1);
 }
 
-TEST(KeyedDirectTest, AServerThatDoesNotAnswerIsGivenUpAndTriedAgain) {
+TEST(KeyedDirectPeerTest, AServerThatDoesNotAnswerIsGivenUpAndTriedAgain) {
   LoggedLines log;
   RawTcpServer server;
   auto client = ConnectTo(server.endpoint(), With(TestKey(1), /*deadline_s=*/0.2));
