@@ -85,6 +85,7 @@ NoiseHandshake::NoiseHandshake(End end, const KeyBytes& psk, absl::string_view p
                                const KeyBytes& ephemeral)
     : end_(end), hash_{}, ephemeral_(ephemeral) {
   static_assert(sizeof(kProtocol) - 1 <= sizeof(hash_));
+  COPPICE_CHECK_MSG(sodium_init() >= 0, "libsodium does not start");  // once; picks the fast code
   std::memcpy(hash_.data(), kProtocol, sizeof(kProtocol) - 1);
   chaining_key_ = hash_;
   MixHash(prologue);
