@@ -261,13 +261,13 @@ TEST_P(KeyedChannelTest, AFloodOfConnectionsLeavesMemoryFlatAndOthersServed) {
 
 TEST(KeyedZmqTest, TheRightServerKeyAloneDoesNotLetAClientIn) {
   LoggedLines log;
-  const auto key = TestKey(1);
+  const auto key = TestKey(1), wrong = TestKey(2);
   auto server = BindTo("tcp://127.0.0.1:*", With(key));
   for (const bool right : {false, true}) {
     ZmqSocket raw(ZMQ_DEALER);
     ZmqGuard::Equip(&raw, *key);
     if (!right) {
-      const CurvePair& other = TestKey(2)->connector();
+      const CurvePair& other = wrong->connector();
       const auto text = [](const KeyBytes& bytes) {
         return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       };
