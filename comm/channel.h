@@ -6,6 +6,8 @@
 //   direct://host:port  A TCP connection, or a Unix socket within a host, that the polling thread
 //                       reads and writes itself. A message wakes one thread instead of three
 //                       (docs/decisions.md).
+// With a cluster key, both ends of every connection prove that they have it before a byte of a
+// message is read, and everything is encrypted: ZeroMQ's CURVE, or SecureLink on direct://.
 // Thread-compatible: one thread at a time. Handing a channel to another thread needs
 // synchronisation, such as HostThreads::Post and Wait.
 #pragma once
@@ -18,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "comm/cluster_key.h"
 #include "google/protobuf/message_lite.h"
 
 namespace coppice::comm {
@@ -30,11 +33,17 @@ struct ChannelOptions {
   // How long queued frames are still sent, in the background, after closing. Set it where the last
   // message matters (a Goodbye).
   int linger_ms = 0;
+  // nullptr: whoever can connect may take part, and nothing is encrypted.
+  std::shared_ptr<const ClusterKey> key;
+  // With a key: a connection whose handshake takes longer is closed.
+  double handshake_deadline_s = 5;
 };
 
 struct ChannelCounters {
   uint64_t sent = 0, received = 0, sent_bytes = 0, received_bytes = 0;
   uint64_t dropped_malformed = 0, dropped_oversized = 0, dropped_version = 0;
+  uint64_t dropped_forged = 0;  // direct only: with a key, after the handshake
+  uint64_t refused = 0;         // direct only: connections whose other end did not prove the key
 };
 
 // What Poll waits for: a ZeroMQ socket, or a file descriptor (-1: nothing).

@@ -10,6 +10,7 @@
 #include "comm/frame_log.h"
 #include "comm/transports.h"
 #include "comm/zmq_context.h"
+#include "comm/zmq_guard.h"
 
 namespace coppice::comm {
 namespace {
@@ -30,6 +31,16 @@ void SetCommonOptions(const ChannelOptions& options, ZmqSocket* socket) {
   socket->SetOption(ZMQ_LINGER, options.linger_ms);
   socket->SetOption(ZMQ_HEARTBEAT_IVL, 2000);  // notices half-open connections
   socket->SetOption(ZMQ_HEARTBEAT_TIMEOUT, 10000);
+  if (options.key != nullptr) {
+    socket->SetOption(ZMQ_HANDSHAKE_IVL, static_cast<int>(1000 * options.handshake_deadline_s));
+  }
+}
+
+// Builds of ZeroMQ without CURVE exist.
+absl::Status CheckCurve(const std::string& endpoint, const ChannelOptions& options) {
+  if (options.key == nullptr || zmq_has("curve") != 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(endpoint +
+                                       ": this libzmq has no CURVE, which a cluster key needs");
 }
 
 // A routing id that the client keeps when it reconnects, so its peer knows it by the same name. 15
@@ -140,8 +151,12 @@ class FramedSocket {
 class ZmqServerChannel final : public ServerChannel {
  public:
   explicit ZmqServerChannel(const ChannelOptions& options) : framed_(ZMQ_ROUTER, options) {
+    if (options.key != nullptr) guard_ = ZmqGuard::Protect(&framed_.socket(), *options.key);
     framed_.socket().SetOption(ZMQ_ROUTER_MANDATORY, 1);  // sending to an unknown peer is an error
     framed_.socket().SetOption(ZMQ_ROUTER_HANDOVER, 1);   // a reconnecting peer keeps its name
+  }
+  ~ZmqServerChannel() override {
+    if (guard_ != nullptr) guard_->Release(&framed_.socket());
   }
 
   absl::Status Bind(const std::string& endpoint) {
@@ -168,6 +183,7 @@ class ZmqServerChannel final : public ServerChannel {
   const ChannelCounters& counters() const override { return framed_.counters(); }
 
  private:
+  std::shared_ptr<ZmqGuard> guard_;  // with a key; outlives the socket
   FramedSocket framed_;
   std::string endpoint_;
 };
@@ -176,6 +192,7 @@ class ZmqClientChannel final : public ClientChannel {
  public:
   ZmqClientChannel(const std::string& endpoint, const ChannelOptions& options)
       : framed_(ZMQ_DEALER, options), endpoint_(endpoint) {
+    if (options.key != nullptr) ZmqGuard::Equip(&framed_.socket(), *options.key);
     framed_.socket().SetOption(ZMQ_ROUTING_ID, RandomRoutingId());
     framed_.socket().SetOption(ZMQ_RECONNECT_IVL, 50);
     framed_.socket().SetOption(ZMQ_RECONNECT_IVL_MAX, 1000);
@@ -208,6 +225,7 @@ class ZmqClientChannel final : public ClientChannel {
 
 absl::StatusOr<std::unique_ptr<ServerChannel>> BindZmq(const std::string& endpoint,
                                                        const ChannelOptions& options) {
+  COPPICE_RETURN_IF_ERROR(CheckCurve(endpoint, options));
   auto channel = std::make_unique<ZmqServerChannel>(options);
   COPPICE_RETURN_IF_ERROR(channel->Bind(endpoint));
   return channel;
@@ -215,6 +233,7 @@ absl::StatusOr<std::unique_ptr<ServerChannel>> BindZmq(const std::string& endpoi
 
 absl::StatusOr<std::unique_ptr<ClientChannel>> ConnectZmq(const std::string& endpoint,
                                                           const ChannelOptions& options) {
+  COPPICE_RETURN_IF_ERROR(CheckCurve(endpoint, options));
   auto channel = std::make_unique<ZmqClientChannel>(endpoint, options);
   COPPICE_RETURN_IF_ERROR(channel->Connect());
   return channel;

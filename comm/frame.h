@@ -16,7 +16,8 @@ namespace coppice::comm {
 inline constexpr uint16_t kProtocolVersion = 1;
 inline constexpr size_t kFrameHeaderBytes = 16;
 
-enum class FrameFault { kNone, kMalformed, kOversized, kVersion };
+// kForged: of a stream whose bytes are sealed, and not as the peer sent them.
+enum class FrameFault { kNone, kMalformed, kOversized, kVersion, kForged };
 
 uint32_t FrameKind(const std::string& type_name);
 void WriteFrameHeader(uint32_t kind, uint32_t body_bytes, uint8_t* header);

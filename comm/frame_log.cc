@@ -39,6 +39,9 @@ void FrameLog::Drop(FrameFault fault, const std::string& name, size_t bytes) {
   } else if (fault == FrameFault::kVersion) {
     ++counters_.dropped_version;
     what = "of another protocol version,";
+  } else if (fault == FrameFault::kForged) {
+    ++counters_.dropped_forged;
+    what = "damaged, repeated or forged,";
   } else {
     ++counters_.dropped_malformed;
   }

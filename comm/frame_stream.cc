@@ -32,15 +32,22 @@ FrameStream::FrameStream(size_t max_body_bytes, int max_queued_frames)
     : max_body_bytes_(max_body_bytes),
       max_queued_frames_(static_cast<size_t>(std::max(1, max_queued_frames))) {}
 
+void FrameStream::Secure(std::unique_ptr<SecureLink> link) { link_ = std::move(link); }
+
+bool FrameStream::Greet(int fd) {
+  const std::string bytes = link_->TakeOutgoing();  // less than what a new socket takes at once
+  return SendSome(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+}
+
 // The buffer grows with the bytes that have arrived, not with the length that a header announces.
-void FrameStream::MakeRoom() {
+void FrameStream::MakeRoom(size_t at_least) {
   const size_t held = end_ - begin_;
   if (held == 0 && capacity_ > kReadAtOnce) {  // free the memory of a large frame
     in_.reset();
     capacity_ = 0;
   }
   size_t wanted = capacity_;
-  if (capacity_ - held < kSmallBuffer / 2) wanted = std::max(kSmallBuffer, 2 * capacity_);
+  if (capacity_ - held < at_least) wanted = std::max(kSmallBuffer, 2 * capacity_);
   if (wanted != capacity_) {
     auto larger = std::make_unique_for_overwrite<uint8_t[]>(wanted);
     if (held > 0) std::memcpy(larger.get(), in_.get() + begin_, held);
@@ -54,8 +61,9 @@ void FrameStream::MakeRoom() {
 }
 
 bool FrameStream::Read(int fd) {
+  if (link_ != nullptr) return ReadRecords(fd);
   for (size_t total = 0; total < kReadAtOnce;) {
-    MakeRoom();
+    MakeRoom(kSmallBuffer / 2);
     const size_t room = capacity_ - end_;
     const ssize_t result = recv(fd, in_.get() + end_, room, MSG_DONTWAIT);
     if (result < 0 && errno == EINTR) continue;
@@ -64,6 +72,33 @@ bool FrameStream::Read(int fd) {
     end_ += static_cast<size_t>(result);
     total += static_cast<size_t>(result);
     if (static_cast<size_t>(result) < room) return true;  // nothing more has arrived
+  }
+  return true;
+}
+
+bool FrameStream::ReadRecords(int fd) {
+  for (size_t total = 0; total < kReadAtOnce;) {
+    const absl::Span<uint8_t> room = link_->Room();
+    const ssize_t result = recv(fd, room.data(), room.size(), MSG_DONTWAIT);
+    if (result < 0 && errno == EINTR) continue;
+    if (result < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    if (result == 0 || !link_->Arrived(static_cast<size_t>(result))) return false;
+    if (!Greet(fd) || !OpenRecords()) return false;
+    total += static_cast<size_t>(result);
+    if (static_cast<size_t>(result) < room.size()) return true;  // nothing more has arrived
+  }
+  return true;
+}
+
+// Moves the content of whole records to the buffer.
+bool FrameStream::OpenRecords() {
+  while (const std::optional<size_t> bytes = link_->NextRecord()) {
+    MakeRoom(*bytes);
+    if (!link_->OpenRecord(in_.get() + end_)) {
+      fault_ = FrameFault::kForged;
+      return false;
+    }
+    end_ += *bytes;
   }
   return true;
 }
@@ -85,30 +120,41 @@ absl::Status FrameStream::Write(int fd, const std::string& name,
   }
   frame_.resize(kFrameHeaderBytes + body);
   WriteFrame(message, body, reinterpret_cast<uint8_t*>(frame_.data()));
-  size_t sent = 0;
-  if (fd >= 0 && queued_.empty()) {
-    const ssize_t result = SendSome(fd, frame_.data(), frame_.size());
-    if (result < 0) return absl::UnavailableError(name + ": the peer is gone");
-    sent = static_cast<size_t>(result);
-    if (sent == frame_.size()) {
-      if (frame_.capacity() > kReadAtOnce) std::string().swap(frame_);
-      return absl::OkStatus();
-    }
-    written_ = sent;
+  if (fd < 0 || !queued_.empty()) {
+    queued_.push_back(std::move(frame_));
+    return absl::OkStatus();
   }
-  queued_.push_back(std::move(frame_));
+  std::string& bytes = link_ == nullptr ? frame_ : Sealed(frame_);
+  const ssize_t sent = SendSome(fd, bytes.data(), bytes.size());
+  if (sent < 0) return absl::UnavailableError(name + ": the peer is gone");
+  if (static_cast<size_t>(sent) < bytes.size()) {
+    written_ = static_cast<size_t>(sent);
+    front_sealed_ = link_ != nullptr;
+    queued_.push_back(std::move(bytes));
+  }
+  for (std::string* kept : {&frame_, &records_}) {
+    if (kept->capacity() > kReadAtOnce) std::string().swap(*kept);
+  }
   return absl::OkStatus();
+}
+
+std::string& FrameStream::Sealed(const std::string& frame) {
+  records_.clear();
+  link_->Seal(frame, &records_);
+  return records_;
 }
 
 bool FrameStream::Flush(int fd) {
   while (!queued_.empty()) {
-    const std::string& frame = queued_.front();
+    std::string& frame = queued_.front();
+    if (link_ != nullptr && !std::exchange(front_sealed_, true)) frame = std::move(Sealed(frame));
     const ssize_t result = SendSome(fd, frame.data() + written_, frame.size() - written_);
     if (result < 0) return false;
     written_ += static_cast<size_t>(result);
     if (written_ < frame.size()) return true;
     queued_.pop_front();
     written_ = 0;
+    front_sealed_ = false;
   }
   return true;
 }
@@ -117,6 +163,8 @@ void FrameStream::Reset() {
   begin_ = end_ = written_ = 0;
   fault_ = FrameFault::kNone;
   queued_.clear();
+  link_.reset();
+  front_sealed_ = false;
 }
 
 }  // namespace coppice::comm

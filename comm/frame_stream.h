@@ -1,5 +1,6 @@
 // Frames over one connected, non-blocking TCP socket. Cuts the incoming bytes into frames and
-// queues what could not be written yet. Thread-compatible.
+// queues what could not be written yet. With a SecureLink, the bytes are those of its records.
+// Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "comm/frame.h"
+#include "comm/secure_link.h"
 #include "google/protobuf/message_lite.h"
 
 namespace coppice::comm {
@@ -19,6 +21,17 @@ namespace coppice::comm {
 class FrameStream {
  public:
   FrameStream(size_t max_body_bytes, int max_queued_frames);
+
+  // Before the first byte of a connection: everything on it goes through this link. nullptr: plain.
+  // Queued frames stay.
+  void Secure(std::unique_ptr<SecureLink> link);
+  // Both ends have proved who they are, or need not. Before that, only Read may be called, and no
+  // frame is returned.
+  bool ready() const { return link_ == nullptr || link_->ready(); }
+  // Why the other end is not trusted; nullptr if it is, or has not finished its proof.
+  const char* distrust() const { return link_ == nullptr ? nullptr : link_->fault(); }
+  // Sends what the link must say first. False: the connection has ended.
+  bool Greet(int fd);
 
   // Reads what has arrived, at most kReadAtOnce bytes. False: the connection has ended; frames read
   // before can still be taken.
@@ -41,7 +54,10 @@ class FrameStream {
   static constexpr size_t kReadAtOnce = 1 << 20;
   static constexpr size_t kSmallBuffer = 64 << 10;
 
-  void MakeRoom();
+  void MakeRoom(size_t at_least);
+  bool ReadRecords(int fd);
+  bool OpenRecords();
+  std::string& Sealed(const std::string& frame);
 
   const size_t max_body_bytes_;
   const size_t max_queued_frames_;
@@ -51,6 +67,9 @@ class FrameStream {
   std::string frame_;  // the one being written; kept to reuse its memory
   std::deque<std::string> queued_;
   size_t written_ = 0;  // of queued_.front()
+  std::unique_ptr<SecureLink> link_;
+  std::string records_;        // the last frame, sealed
+  bool front_sealed_ = false;  // queued_.front() is records already
 };
 
 }  // namespace coppice::comm

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
 #include "comm/zmq_context.h"
 #include "spdlog/spdlog.h"
 
@@ -34,31 +35,60 @@ constexpr double kRegisterUnheardS =
     5.0;  // the same while there is no connection: the message waits in the socket
 constexpr int kGoodbyeLingerMs = 100;
 constexpr double kLongestGapBeats = 4;  // after a longer gap the process itself did not run
+constexpr int kMostUnclear = 3;  // handshakes that end without a reason before a node gives up
+constexpr int kLogEveryFailures = 30;
 
-// Reports when a client's connection is made and lost.
+// What happened to a client's connection.
+struct LinkEvent {
+  uint16_t kind;   // ZMQ_EVENT_...
+  uint32_t value;  // of ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: ZMQ_PROTOCOL_ERROR_...
+  bool made() const { return kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED; }
+  bool lost() const { return kind == ZMQ_EVENT_DISCONNECTED; }
+  // ZeroMQ does not try again after a handshake that failed for a known reason.
+  bool refused() const {
+    return !made() && !lost() && kind != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL;
+  }
+};
+
+// Why a handshake failed, as far as it is known.
+const char* WhyFailed(const LinkEvent& event, bool has_key) {
+  if (event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL &&
+      event.value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) {
+    return has_key ? "it has no cluster key" : "it has a cluster key, and this node has none";
+  }
+  if (event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) return "it has another cluster key";
+  return has_key ? "it has another cluster key, or none"
+                 : "it ends the handshake; it may have a cluster key, and this node has none";
+}
+
+// Reports when a client's connection is made and lost, and when its handshake fails.
 class ConnectionMonitor {
  public:
   explicit ConnectionMonitor(void* watched) : socket_(ZMQ_PAIR), watched_(watched) {
     static std::atomic<uint64_t> number = 0;
     const std::string name = absl::StrCat("inproc://monitor-", number++);
     COPPICE_CHECK(zmq_socket_monitor(watched, name.c_str(),
-                                     ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED) == 0);
+                                     ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
+                                         ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                                         ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                                         ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) == 0);
     COPPICE_CHECK(zmq_connect(socket_.get(), name.c_str()) == 0);
   }
   ~ConnectionMonitor() { zmq_socket_monitor(watched_, nullptr, 0); }
 
   Pollable socket() { return {.zmq = socket_.get()}; }
 
-  // Calls on_event(connected) for every event that is waiting.
+  // Calls on_event(LinkEvent) for every event that is waiting.
   template <typename OnEvent>
   void Drain(OnEvent on_event) {
     uint8_t event[6];
     while (zmq_recv(socket_.get(), event, sizeof(event), ZMQ_DONTWAIT) == sizeof(event)) {
       char address[256];
       zmq_recv(socket_.get(), address, sizeof(address), ZMQ_DONTWAIT);  // the second part
-      uint16_t kind;
-      std::memcpy(&kind, event, sizeof(kind));
-      on_event(kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
+      LinkEvent what;
+      std::memcpy(&what.kind, event, sizeof(what.kind));
+      std::memcpy(&what.value, event + sizeof(what.kind), sizeof(what.value));
+      on_event(what);
     }
   }
 
@@ -79,19 +109,12 @@ class ZmqNodeAgent final : public NodeAgent {
   }
 
   absl::Status Register() {
-    ChannelOptions channel_options;
-    channel_options.linger_ms = kGoodbyeLingerMs;
-    auto channel = ClientChannel::Connect(options_.coordinator, channel_options);
-    if (!channel.ok()) return channel.status();
-    channel_ = *std::move(channel);
-    if (channel_->socket().zmq == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("coordinator '", options_.coordinator,
-                                                     "': nodes register over ZeroMQ, tcp://"));
-    }
+    COPPICE_RETURN_IF_ERROR(Connect());
     thread_ = std::thread([this] { Run(); });
     std::unique_lock<std::mutex> lock(mutex_);
     const bool answered = answered_.wait_for(lock, Seconds(options_.register_deadline_s),
-                                             [this] { return first_ack_.has_value(); });
+                                             [this] { return first_ack_ || !keys_.ok(); });
+    if (!keys_.ok()) return keys_;
     if (!answered) {
       return absl::DeadlineExceededError(
           absl::StrCat(Name(), ": the coordinator at ", options_.coordinator,
@@ -135,6 +158,16 @@ class ZmqNodeAgent final : public NodeAgent {
  private:
   std::string Name() const { return absl::StrCat("node ", options_.registration.node_id()); }
 
+  absl::Status Connect() {
+    ChannelOptions channel_options = options_.channel;
+    channel_options.linger_ms = kGoodbyeLingerMs;
+    COPPICE_ASSIGN_OR_RETURN(channel_,
+                             ClientChannel::Connect(options_.coordinator, channel_options));
+    if (channel_->socket().zmq != nullptr) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("coordinator '", options_.coordinator,
+                                                   "': nodes register over ZeroMQ, tcp://"));
+  }
+
   // The agent's thread. Once it runs, nothing else uses channel_.
   void Run() {
     auto monitor = std::make_unique<ConnectionMonitor>(channel_->socket().zmq);
@@ -146,12 +179,17 @@ class ZmqNodeAgent final : public NodeAgent {
       const Pollable sockets[] = {to_agent_->socket(), channel_->socket(), monitor->socket()};
       Poll(sockets, static_cast<int>(std::max<int64_t>(wait.count() + 1, 0)));
       to_agent_->Drain();
-      monitor->Drain([&](bool connected) { OnConnection(connected, registration); });
+      monitor->Drain([&](LinkEvent event) { OnLink(event, registration); });
       while (channel_->Receive(&received_)) OnMessage(&registration);
       if (registered_) {
         SendOutgoing();
         if (Now() >= next_beat_) SendBeat();
       } else if (Now() >= next_register_) {
+        if (refused_) {
+          monitor.reset();
+          refused_ = !Connect().ok();
+          monitor = std::make_unique<ConnectionMonitor>(channel_->socket().zmq);
+        }
         SendRegister(registration);
       }
     }
@@ -169,6 +207,30 @@ class ZmqNodeAgent final : public NodeAgent {
     *message.mutable_register_() = registration;
     register_queued_ = !connected_;
     (void)channel_->Send(message);
+  }
+
+  void OnLink(const LinkEvent& event, const proto::Register& registration) {
+    if (!event.made() && !event.lost()) return OnFailedHandshake(event);
+    if (event.made()) failed_handshakes_ = 0;
+    OnConnection(event.made(), registration);
+  }
+
+  // A node that has been in the cluster goes on trying: the coordinator may be exchanged for one
+  // with the right key.
+  void OnFailedHandshake(const LinkEvent& event) {
+    refused_ |= event.refused();
+    next_register_ = std::max(next_register_, Now() + Seconds(kRegisterAgainS));
+    ++failed_handshakes_;
+    if (!event.refused() && failed_handshakes_ < kMostUnclear) return;
+    const absl::Status reason = absl::FailedPreconditionError(
+        absl::StrCat(Name(), ": no handshake with the coordinator at ", options_.coordinator, ": ",
+                     WhyFailed(event, options_.channel.key != nullptr), " (--cluster_key_file)"));
+    if (acknowledged_ && failed_handshakes_ % kLogEveryFailures == 1) {
+      spdlog::warn("{}", std::string(reason.message()));
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    keys_ = reason;
+    answered_.notify_all();
   }
 
   void OnConnection(bool connected, const proto::Register& registration) {
@@ -259,6 +321,8 @@ class ZmqNodeAgent final : public NodeAgent {
 
   // Used only by the agent's thread.
   bool connected_ = false, registered_ = false, acknowledged_ = false, register_queued_ = false;
+  bool refused_ = false;       // the channel does not connect any more
+  int failed_handshakes_ = 0;  // since the last one that did not fail
   SteadyTime next_beat_, next_register_;
   proto::CoordinatorMessage received_;
   std::deque<proto::NodeMessage> leaving_;
@@ -266,6 +330,7 @@ class ZmqNodeAgent final : public NodeAgent {
   std::mutex mutex_;  // guards the members below
   std::condition_variable answered_;
   std::optional<proto::RegisterAck> first_ack_;
+  absl::Status keys_;  // an error if the coordinator does not have this node's cluster key
   std::deque<proto::NodeMessage> outgoing_;
   std::deque<proto::CoordinatorMessage> incoming_;
   std::atomic<bool> any_incoming_{false};  // saves the owner a system call and the lock

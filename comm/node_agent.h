@@ -19,6 +19,8 @@ namespace coppice::comm {
 struct NodeAgentOptions {
   // Control endpoint of the coordinator, tcp://host:port.
   std::string coordinator;
+  // With the key of the cluster, if it has one.
+  ChannelOptions channel;
   // Describes this node. Sent at start and after every lost connection.
   proto::Register registration;
   // Seconds between heartbeats. The coordinator expects this interval and calls a node lost after
@@ -38,7 +40,7 @@ struct NodeAgentOptions {
 class NodeAgent {
  public:
   // Connects and waits until the coordinator has accepted the node. FailedPrecondition: it refused,
-  // with its reason.
+  // with its reason, or does not have the same cluster key.
   static absl::StatusOr<std::unique_ptr<NodeAgent>> Start(const NodeAgentOptions& options);
   virtual ~NodeAgent() = default;  // says Goodbye, joins the thread
 

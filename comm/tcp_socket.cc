@@ -33,17 +33,21 @@ absl::Status BadEndpoint(const std::string& endpoint, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("'", endpoint, "': ", why));
 }
 
-// "direct://127.0.0.1:7100", "direct://[::1]:7100".
-std::string EndpointOf(const SocketAddress& address) {
+// "127.0.0.1:7100", "[::1]:7100".
+std::string HostAndPort(const SocketAddress& address) {
   char host[INET6_ADDRSTRLEN] = {};
   if (address.storage.ss_family == AF_INET6) {
     const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
     inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
-    return absl::StrCat(kDirectScheme, "[", host, "]:", ntohs(v6->sin6_port));
+    return absl::StrCat("[", host, "]:", ntohs(v6->sin6_port));
   }
   const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
   inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
-  return absl::StrCat(kDirectScheme, host, ":", ntohs(v4->sin_port));
+  return absl::StrCat(host, ":", ntohs(v4->sin_port));
+}
+
+std::string EndpointOf(const SocketAddress& address) {
+  return kDirectScheme + HostAndPort(address);
 }
 
 // An abstract name begins with a zero byte. The endpoint is shorter than what fits.
@@ -174,6 +178,19 @@ int ConnectError(int fd) {
   const bool itself =
       self.length == peer.length && std::memcmp(&self.storage, &peer.storage, self.length) == 0;
   return itself ? ECONNREFUSED : 0;
+}
+
+std::string PeerName(int fd) {
+  SocketAddress peer;
+  peer.length = sizeof(peer.storage);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer.storage), &peer.length) != 0) {
+    return "a peer that is gone";
+  }
+  if (peer.storage.ss_family != AF_UNIX) return HostAndPort(peer);
+  ucred process = {};
+  socklen_t length = sizeof(process);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &process, &length) != 0) return "a local process";
+  return absl::StrCat("process ", process.pid, " of user ", process.uid);
 }
 
 void SetStreamOptions(int fd) {

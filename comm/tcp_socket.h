@@ -56,6 +56,9 @@ absl::StatusOr<FileDescriptor> StartConnectTcp(const SocketAddress& address,
 // that can happen on an ephemeral port where nobody listens.
 int ConnectError(int fd);
 
+// Who is at the other end, for the log: "10.0.0.7:41234", or "process 4242 of user 1000".
+std::string PeerName(int fd);
+
 // Sends small frames without delay. Detects a peer that vanished silently within about 15 s.
 void SetStreamOptions(int fd);
 

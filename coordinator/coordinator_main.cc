@@ -29,12 +29,15 @@ void RaiseDescriptorLimit() {
 
 // Under one mpirun every rank receives the endpoint. Otherwise nodes get it by --coordinator.
 absl::StatusOr<std::unique_ptr<comm::ServerChannel>> BindControl(
-    const std::string& listen, std::unique_ptr<comm::MpiWorld>* world) {
+    const std::string& listen, const comm::ChannelOptions& channel_options,
+    std::unique_ptr<comm::MpiWorld>* world) {
   if (!comm::MpiWorld::Launched())
-    return comm::ServerChannel::Bind(listen.empty() ? "tcp://127.0.0.1:7000" : listen);
+    return comm::ServerChannel::Bind(listen.empty() ? "tcp://127.0.0.1:7000" : listen,
+                                     channel_options);
   COPPICE_ASSIGN_OR_RETURN(*world, comm::MpiWorld::Init());
   COPPICE_ASSIGN_OR_RETURN(
-      auto channel, comm::ServerChannel::Bind(listen.empty() ? "tcp://127.0.0.1:*" : listen));
+      auto channel,
+      comm::ServerChannel::Bind(listen.empty() ? "tcp://127.0.0.1:*" : listen, channel_options));
   COPPICE_RETURN_IF_ERROR(
       (*world)->Exchange(comm::Role::kCoordinator, channel->endpoint()).status());
   COPPICE_RETURN_IF_ERROR((*world)->Split(-1).status());
@@ -51,7 +54,8 @@ absl::Status Serve(std::unique_ptr<comm::MpiWorld>* world) {
       const auto coordinator,
       Coordinator::Start(options.coordinator, std::move(tokenizer), std::move(chat)));
   coordinator->HandleSignals();
-  COPPICE_ASSIGN_OR_RETURN(auto control, BindControl(options.control_listen, world));
+  COPPICE_ASSIGN_OR_RETURN(auto control,
+                           BindControl(options.control_listen, options.channel, world));
   spdlog::info("serving http://{} as model {}, nodes join at {}", coordinator->http_address(),
                options.coordinator.model_name, control->endpoint());
   coordinator->ServeNodes(std::move(control));

@@ -4,10 +4,14 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "address:port of the HTTP API");
 ABSL_FLAG(std::string, control_listen, "",
           "endpoint for nodes; default: tcp://127.0.0.1:7000, under one mpirun any free port");
+ABSL_FLAG(std::string, cluster_key_file, "",
+          "file with the key of the cluster (deploy/cluster_key.sh); empty: connections with nodes "
+          "are neither authenticated nor encrypted");
 ABSL_FLAG(std::string, model, "", "Hugging Face folder of the target model, for its tokenizer");
 ABSL_FLAG(std::string, served_model_name, "",
           "name of the model in the API; default: the name of the folder");
@@ -115,8 +119,8 @@ ProgramUsage FlagUsage() {
             {"max_n", "max_beam_width", "max_draft_width", "max_draft_depth", "default_max_tokens",
              "default_timeout", "max_timeout", "unknown_fields"}},
            {"Cluster",
-            {"control_listen", "heartbeat_interval", "stuck_after", "failover_wait", "max_queue",
-             "drain_timeout"}}}};
+            {"control_listen", "cluster_key_file", "heartbeat_interval", "stuck_after",
+             "failover_wait", "max_queue", "drain_timeout"}}}};
 }
 
 absl::StatusOr<LaunchOptions> OptionsFromFlags() {
@@ -145,6 +149,8 @@ absl::StatusOr<LaunchOptions> OptionsFromFlags() {
       check.InRange("failover_wait", absl::GetFlag(FLAGS_failover_wait), 0.0, 86400.0);
   coordinator.log_requests = absl::GetFlag(FLAGS_log_requests);
   if (!check.status().ok()) return check.status();
+  COPPICE_ASSIGN_OR_RETURN(options.channel.key,
+                           comm::ClusterKey::Load(absl::GetFlag(FLAGS_cluster_key_file)));
   return options;
 }
 

@@ -2,7 +2,7 @@
 # cluster.sh up --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D] [--port P] [--dtype auto|f32|bf16|f16]
 #               [--kv-bytes N] [--draft-kv-bytes N] [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
 #               [--stuck-after SECONDS] [--backend cpu|cuda] [--communicator auto|nccl|oneshot|host] [--preset NAME]
-#               [--tuning-cache DIR] [--chat-template FILE|FAMILY|none]
+#               [--tuning-cache DIR] [--chat-template FILE|FAMILY|none] [--cluster-key FILE|none]
 # cluster.sh down [--port P | --state DIR]
 # cluster.sh status [--port P | --state DIR]
 # up starts a cluster of your own models on this host, in the background: a coordinator, R replicas of T ranks (each has
@@ -13,6 +13,8 @@
 # GPUs of a replica form sums (default: by NCCL where each has it and a GPU of its own, else through the host).
 # --tuning-cache keeps what was measured on it; "": nothing is measured (docs/operating.md, "On a GPU"). --chat-template is for a model
 # without a chat template of its own (docs/operating.md).
+# The processes prove to each other that they have the cluster key, and encrypt what they send (docs/operating.md, "Security between
+# nodes"). up makes a new key for each cluster; --cluster-key is for one that you keep, and none for links without.
 # If a replica or draft node hangs, its processes end and it stays down. status names it; its log says why.
 # Logs and process ids are in ${XDG_STATE_HOME:-~/.local/state}/coppice/PORT.
 set -euo pipefail
@@ -42,7 +44,7 @@ while [ $# -gt 0 ]; do
   fi
   case $command:$name in
     *:port | *:state) ;;
-    up:target | up:draft | up:tp | up:replicas | up:drafts | up:dtype | up:kv-bytes | up:draft-kv-bytes | up:threads | up:name | up:deadline | up:stuck-after | up:backend | up:communicator | up:preset | up:tuning-cache | up:chat-template) ;;
+    up:target | up:draft | up:tp | up:replicas | up:drafts | up:dtype | up:kv-bytes | up:draft-kv-bytes | up:threads | up:name | up:deadline | up:stuck-after | up:backend | up:communicator | up:preset | up:tuning-cache | up:chat-template | up:cluster-key) ;;
     *) usage "unknown option --$name of $command" ;;
   esac
   option[$name]=$value
@@ -125,26 +127,31 @@ up() {
   coppice_make_run_folders
   printf '%s\n' "${coppice_run_folders[@]}" >"$state/folders"
   echo "$url" >"$state/url"
-  local control threads i
+  local control threads i key=${option[cluster-key]:-$state/cluster_key}
+  case ${option[cluster-key]-} in
+    '') rm -f "$key"; "$here/cluster_key.sh" "$key" ;;
+    none) key= ;;
+  esac
+  local with_key=(${key:+"--cluster_key_file=$key"})
   control=tcp://127.0.0.1:$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
   threads=${option[threads]:-$(coppice_threads $((option[replicas] * option[tp])))}
 
   echo "cluster: starting 1 coordinator, ${option[replicas]} replica(s) of ${option[tp]} rank(s), $drafts draft node(s)"
   start coordinator "$coppice_bin/coppice-coordinator" --listen="127.0.0.1:$port" --control_listen="$control" \
     --model="$target" ${option[name]:+--served_model_name="${option[name]}"} \
-    ${option[stuck-after]:+--stuck_after="${option[stuck-after]}"} ${option[chat-template]:+--chat_template="${option[chat-template]}"}
+    ${option[stuck-after]:+--stuck_after="${option[stuck-after]}"} ${option[chat-template]:+--chat_template="${option[chat-template]}"} "${with_key[@]}"
   for ((i = 0; i < option[replicas]; i++)); do
     # Each mpirun gets its own session folder. Two that start at once would race to create a shared one, and one would fail.
     mkdir "${coppice_run_folders[0]}/replica-$i"
     start "replica-$i" env "OMPI_MCA_orte_tmpdir_base=${coppice_run_folders[0]}/replica-$i" mpirun -q -np "${option[tp]}" "$coppice_bin/coppice-worker" --coordinator="$control" \
       --replica_id="replica-$i" --tp="${option[tp]}" --model="$target" --backend="${option[backend]}" --dtype="${option[dtype]}" --threads="$threads" \
       ${option[communicator]:+--communicator="${option[communicator]}"} ${option[kv-bytes]:+--kv_bytes="${option[kv-bytes]}"} \
-      ${option[tuning-cache]+--tuning_cache="${option[tuning-cache]}"}
+      ${option[tuning-cache]+--tuning_cache="${option[tuning-cache]}"} "${with_key[@]}"
   done
   for ((i = 0; i < drafts; i++)); do
     start "draft-$i" "$coppice_bin/coppice-draft" --coordinator="$control" --node_id="draft-$i" --model="$draft" \
       --backend="${option[backend]}" --dtype="${option[dtype]}" --threads="$threads" ${option[draft-kv-bytes]:+--kv_bytes="${option[draft-kv-bytes]}"} \
-      ${option[tuning-cache]+--tuning_cache="${option[tuning-cache]}"}
+      ${option[tuning-cache]+--tuning_cache="${option[tuning-cache]}"} "${with_key[@]}"
   done
   wait_ready "$drafts"
   trap - EXIT

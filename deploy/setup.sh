@@ -8,6 +8,7 @@ packages=(
   g++ cmake ninja-build ccache pkg-config             # build
   openmpi-bin libopenmpi-dev                          # ranks and their collectives
   libzmq3-dev cppzmq-dev                              # control plane
+  libsodium-dev                                       # links between nodes with a cluster key
   protobuf-compiler libprotobuf-dev                   # messages
   libabsl-dev libboost-dev nlohmann-json3-dev         # status and strings, HTTP, JSON
   libspdlog-dev libfmt-dev prometheus-cpp-dev         # logs, metrics

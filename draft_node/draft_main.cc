@@ -37,13 +37,14 @@ absl::StatusOr<Place> FindPlace(comm::MpiWorld* world, const std::string& endpoi
 }
 
 absl::Status ServeDrafts(std::unique_ptr<comm::MpiWorld>& world) {
+  COPPICE_ASSIGN_OR_RETURN(const comm::ChannelOptions channel, node::ChannelOptionsFromFlags());
   const std::unique_ptr<node::StartWatch> start = node::WatchStart("coppice-draft");
   if (comm::MpiWorld::Launched()) {
     start->At("waits in MPI_Init");
     COPPICE_ASSIGN_OR_RETURN(world, comm::MpiWorld::Init());
   }
   COPPICE_ASSIGN_OR_RETURN(const auto leaders,
-                           comm::ServerChannel::Bind(absl::GetFlag(FLAGS_listen)));
+                           comm::ServerChannel::Bind(absl::GetFlag(FLAGS_listen), channel));
   start->At("waits for the endpoints of this mpirun");
   COPPICE_ASSIGN_OR_RETURN(const Place place, FindPlace(world.get(), leaders->endpoint()));
   start->Over();
@@ -58,8 +59,8 @@ absl::Status ServeDrafts(std::unique_ptr<comm::MpiWorld>& world) {
   const node::NodeEnergy energy = node::StartEnergy(node::EnergyClaim::Claimant::kDraftNode,
                                                     runner->pci_bus_id(), /*unmeasured=*/"");
   registration.set_energy_domain(energy.domain);
-  COPPICE_ASSIGN_OR_RETURN(const auto agent,
-                           node::JoinCluster(place.coordinator, registration, runner.get()));
+  COPPICE_ASSIGN_OR_RETURN(
+      const auto agent, node::JoinCluster(place.coordinator, channel, registration, runner.get()));
   DraftServiceOptions service;
   service.max_rows = absl::GetFlag(FLAGS_max_rows);
   service.prefill_chunk = absl::GetFlag(FLAGS_prefill_chunk);

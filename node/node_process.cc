@@ -9,12 +9,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/program.h"
+#include "base/status.h"
 #include "base/stop_signal.h"
 #include "comm/local_ranks.h"
 #include "node/energy/node_energy.h"
 
 ABSL_FLAG(std::string, coordinator, "",
           "tcp://host:port of the coordinator's control endpoint; not needed under one mpirun");
+ABSL_FLAG(
+    std::string, cluster_key_file, "",
+    "file with the key of the cluster (deploy/cluster_key.sh); empty: connections are neither "
+    "authenticated nor encrypted");
 ABSL_FLAG(std::string, model, "", "Hugging Face folder of the model");
 ABSL_FLAG(std::string, backend, "cpu", "cpu or cuda");
 ABSL_FLAG(std::string, dtype, "auto",
@@ -67,7 +72,8 @@ int RunNode(const std::string& program, ProgramUsage usage, int argc, char** arg
   usage.groups.push_back({"Model and passes",
                           {"model", "dtype", "weight_dtype", "backend", "kernels", "threads",
                            "max_rows", "prefill_chunk", "tuning_cache"}});
-  usage.groups.push_back({"Cluster", {"coordinator", "start_deadline", "heartbeat_interval"}});
+  usage.groups.push_back(
+      {"Cluster", {"coordinator", "cluster_key_file", "start_deadline", "heartbeat_interval"}});
   usage.groups.push_back({"Energy", {"energy_source", "powercap", "nvml_library"}});
   ParseProgramFlags(program, usage, argc, argv);
   InstallStopSignals();
@@ -112,6 +118,13 @@ model::ModelRunnerOptions RunnerOptionsFromFlags() {
   return options;
 }
 
+absl::StatusOr<comm::ChannelOptions> ChannelOptionsFromFlags() {
+  comm::ChannelOptions options;
+  COPPICE_ASSIGN_OR_RETURN(options.key,
+                           comm::ClusterKey::Load(absl::GetFlag(FLAGS_cluster_key_file)));
+  return options;
+}
+
 void EndHungProcess(const std::string& program, const absl::Status& status) {
   std::_Exit(FailProgram(program, NameStoppedRanks(status)));
 }
@@ -146,6 +159,7 @@ proto::Register NodeRegistration(proto::NodeRole role, const std::string& id,
 }
 
 absl::StatusOr<std::unique_ptr<comm::NodeAgent>> JoinCluster(const std::string& coordinator,
+                                                             const comm::ChannelOptions& channel,
                                                              proto::Register registration,
                                                              model::ModelRunner* runner) {
   comm::NodeAgentOptions options;
@@ -156,6 +170,7 @@ absl::StatusOr<std::unique_ptr<comm::NodeAgent>> JoinCluster(const std::string& 
     std::_Exit(FailProgram(program, GivenUp(id, reason, steps->Look(kAnyGap_s))));
   };
   options.coordinator = coordinator;
+  options.channel = channel;
   options.registration = std::move(registration);
   options.heartbeat_interval_s = absl::GetFlag(FLAGS_heartbeat_interval);
   return comm::NodeAgent::Start(options);

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/program_help.h"
+#include "comm/channel.h"
 #include "comm/mpi_world.h"
 #include "comm/node_agent.h"
 #include "model/model_runner.h"
@@ -40,12 +41,16 @@ model::ModelRunnerOptions RunnerOptionsFromFlags();
 // The endpoint of --coordinator, else of the coordinator among the peers of this mpirun.
 absl::StatusOr<std::string> FindCoordinator(absl::Span<const comm::MpiWorld::Peer> peers);
 
+// With the key of --cluster_key_file. The error names the file.
+absl::StatusOr<comm::ChannelOptions> ChannelOptionsFromFlags();
+
 // id: "" = prefix and the process id. The caller adds the fields that only its kind of node has.
 proto::Register NodeRegistration(proto::NodeRole role, const std::string& id,
                                  const std::string& prefix, const model::ModelRunner& runner);
 // *runner must outlive the agent. When the coordinator gives the node up, the process ends with a
 // line that names the step and the ranks that are stopped.
 absl::StatusOr<std::unique_ptr<comm::NodeAgent>> JoinCluster(const std::string& coordinator,
+                                                             const comm::ChannelOptions& channel,
                                                              proto::Register registration,
                                                              model::ModelRunner* runner);
 

@@ -78,7 +78,7 @@ void DraftClient::SetNodes(const proto::DraftNodes& message) {
     it = nodes_.erase(it);
   }
   for (const auto& [id, endpoint] : wanted) {
-    auto channel = comm::ClientChannel::Connect(endpoint);
+    auto channel = comm::ClientChannel::Connect(endpoint, options_.channel);
     if (!channel.ok()) {
       spdlog::warn("draft node {}: {}", id, std::string(channel.status().message()));
       continue;

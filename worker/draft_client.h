@@ -36,6 +36,8 @@ struct DraftClientOptions {
   // What the replica's meter measures (node/energy/energy_claim.h); 0: it has none. What a draft
   // node of the same domain uses is in the replica's own figure.
   uint64_t energy_domain = 0;
+  // With the key of the cluster, if it has one.
+  comm::ChannelOptions channel;
 };
 
 // Why a round has no draft. Label `reason` of draft_fallbacks_total.

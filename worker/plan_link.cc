@@ -24,12 +24,13 @@ proto::RankInfo ThisRank(int rank) {
 
 absl::StatusOr<std::unique_ptr<PlanLeader>> PlanLeader::Start(comm::Communicator* communicator,
                                                               const std::string& listen,
-                                                              double deadline_s) {
+                                                              double deadline_s,
+                                                              const comm::ChannelOptions& channel) {
   auto leader = std::unique_ptr<PlanLeader>(new PlanLeader());
   leader->ranks_.push_back(ThisRank(0));
   const int followers = communicator->size() - 1;
   if (followers == 0) return leader;
-  COPPICE_ASSIGN_OR_RETURN(leader->channel_, comm::ServerChannel::Bind(listen));
+  COPPICE_ASSIGN_OR_RETURN(leader->channel_, comm::ServerChannel::Bind(listen, channel));
   std::string endpoint = leader->channel_->endpoint();
   COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&endpoint));
   const SteadyClock clock;

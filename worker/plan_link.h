@@ -24,7 +24,8 @@ class PlanLeader : public model::PlanSender {
   // DeadlineExceeded names the missing ranks.
   static absl::StatusOr<std::unique_ptr<PlanLeader>> Start(comm::Communicator* communicator,
                                                            const std::string& listen,
-                                                           double deadline_s);
+                                                           double deadline_s,
+                                                           const comm::ChannelOptions& channel);
   ~PlanLeader() override;  // tells the followers to stop
   // Tells the followers that the replica has joined the cluster.
   absl::Status Joined();

@@ -15,10 +15,11 @@
 namespace coppice::worker {
 
 absl::Status RunRankLoop(comm::Communicator* communicator, model::ModelRunner* runner,
-                         const std::function<void()>& on_joined) {
+                         const std::function<void()>& on_joined,
+                         const comm::ChannelOptions& options) {
   std::string endpoint;
   COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&endpoint));
-  COPPICE_ASSIGN_OR_RETURN(const auto channel, comm::ClientChannel::Connect(endpoint));
+  COPPICE_ASSIGN_OR_RETURN(const auto channel, comm::ClientChannel::Connect(endpoint, options));
   const proto::RankInfo self = ThisRank(communicator->rank());
   proto::FollowerHello hello;
   hello.set_rank(self.rank());

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "absl/status/status.h"
+#include "comm/channel.h"
 #include "comm/communicator.h"
 #include "model/model_runner.h"
 
@@ -13,6 +14,7 @@ namespace coppice::worker {
 // Otherwise the error says why the replica must end. on_joined is called when the replica has
 // joined the cluster.
 absl::Status RunRankLoop(comm::Communicator* communicator, model::ModelRunner* runner,
-                         const std::function<void()>& on_joined);
+                         const std::function<void()>& on_joined,
+                         const comm::ChannelOptions& options);
 
 }  // namespace coppice::worker

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -43,6 +44,7 @@ namespace {
 struct Place {
   std::unique_ptr<comm::Communicator> communicator;  // of this rank's replica
   std::string coordinator;
+  comm::ChannelOptions channel;
   int on_host = 0;  // which of the ranks on this host it is
 };
 
@@ -114,14 +116,15 @@ std::string Unmeasured(const model::ModelRunner& runner, const PlanLeader& plans
   return "";
 }
 
-absl::Status Lead(const std::string& coordinator, comm::Communicator* communicator,
-                  model::ModelRunner* runner, node::StartWatch* start) {
+absl::Status Lead(const Place& place, model::ModelRunner* runner, node::StartWatch* start) {
   start->Over();  // the next parts have their own deadlines, which name the missing ranks
-  COPPICE_ASSIGN_OR_RETURN(const auto plans,
-                           PlanLeader::Start(communicator, absl::GetFlag(FLAGS_plan_listen),
-                                             absl::GetFlag(FLAGS_start_deadline)));
-  COPPICE_ASSIGN_OR_RETURN(const auto agent,
-                           node::JoinCluster(coordinator, Registration(*runner, *plans), runner));
+  COPPICE_ASSIGN_OR_RETURN(
+      const auto plans,
+      PlanLeader::Start(place.communicator.get(), absl::GetFlag(FLAGS_plan_listen),
+                        absl::GetFlag(FLAGS_start_deadline), place.channel));
+  COPPICE_ASSIGN_OR_RETURN(
+      const auto agent,
+      node::JoinCluster(place.coordinator, place.channel, Registration(*runner, *plans), runner));
   COPPICE_RETURN_IF_ERROR(plans->Joined());
   const node::NodeEnergy energy = node::StartEnergy(
       node::EnergyClaim::Claimant::kLeader, runner->pci_bus_id(), Unmeasured(*runner, *plans));
@@ -131,6 +134,7 @@ absl::Status Lead(const std::string& coordinator, comm::Communicator* communicat
   options.scheduler.kv_blocks = runner->blocks()->counts().total;
   options.scheduler.max_rows = absl::GetFlag(FLAGS_max_rows);
   options.scheduler.prefill_chunk = absl::GetFlag(FLAGS_prefill_chunk);
+  options.drafts.channel = place.channel;
   options.drafts.vocab_size = runner->vocab_size();
   options.drafts.max_rows = absl::GetFlag(FLAGS_max_rows);
   options.drafts.min_deadline_s = absl::GetFlag(FLAGS_draft_deadline_min);
@@ -141,12 +145,14 @@ absl::Status Lead(const std::string& coordinator, comm::Communicator* communicat
 }
 
 absl::Status ServeRank(std::unique_ptr<comm::MpiWorld>& world) {
+  COPPICE_ASSIGN_OR_RETURN(comm::ChannelOptions channel, node::ChannelOptionsFromFlags());
   const std::unique_ptr<node::StartWatch> start = node::WatchStart(kProgram);
   if (comm::MpiWorld::Launched()) {
     start->At("waits in MPI_Init");
     COPPICE_ASSIGN_OR_RETURN(world, comm::MpiWorld::Init());
   }
-  COPPICE_ASSIGN_OR_RETURN(const Place place, FindPlace(world.get(), start.get()));
+  COPPICE_ASSIGN_OR_RETURN(Place place, FindPlace(world.get(), start.get()));
+  place.channel = std::move(channel);
   model::ModelRunnerOptions options = node::RunnerOptionsFromFlags();
   options.kv_bytes = absl::GetFlag(FLAGS_kv_bytes);
   options.scratch_blocks = absl::GetFlag(FLAGS_scratch_blocks);
@@ -158,9 +164,10 @@ absl::Status ServeRank(std::unique_ptr<comm::MpiWorld>& world) {
                            model::ModelRunner::Load(options, place.communicator.get()));
   if (place.communicator->rank() > 0) {
     start->At("waits for rank 0 of its replica to join the cluster");
-    return RunRankLoop(place.communicator.get(), runner.get(), [&] { start->Over(); });
+    return RunRankLoop(
+        place.communicator.get(), runner.get(), [&] { start->Over(); }, place.channel);
   }
-  return Lead(place.coordinator, place.communicator.get(), runner.get(), start.get());
+  return Lead(place, runner.get(), start.get());
 }
 
 }  // namespace

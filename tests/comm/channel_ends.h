@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,11 +24,22 @@ namespace coppice::comm {
 struct Transport {
   const char* name;
   const char* endpoint;
+  bool keyed = false;  // both ends have the same cluster key
   bool direct() const { return absl::StartsWith(endpoint, "direct://"); }
 };
 inline constexpr Transport kZmq = {"Zmq", "tcp://127.0.0.1:*"};
 inline constexpr Transport kDirectLocal = {"DirectLocal", "direct://127.0.0.1:*"};
 inline constexpr Transport kDirectTcp = {"DirectTcp", "direct://0.0.0.0:*"};
+inline constexpr Transport kKeyedZmq = {"KeyedZmq", "tcp://127.0.0.1:*", true};
+inline constexpr Transport kKeyedDirectLocal = {"KeyedDirectLocal", "direct://127.0.0.1:*", true};
+inline constexpr Transport kKeyedDirectTcp = {"KeyedDirectTcp", "direct://0.0.0.0:*", true};
+
+// The same key for the same number.
+inline std::shared_ptr<const ClusterKey> TestKey(uint8_t number) {
+  KeyBytes secret = {};
+  secret.fill(number);
+  return std::make_shared<const ClusterKey>(secret);
+}
 
 inline std::string TransportName(const testing::TestParamInfo<Transport>& info) {
   return info.param.name;
@@ -118,11 +130,46 @@ inline bool WaitFor(ClientChannel& client, google::protobuf::MessageLite* messag
   });
 }
 
+// The functions above, with a key where the transport has one.
+class TransportTest : public ::testing::TestWithParam<Transport> {
+ protected:
+  static ChannelOptions Keyed(ChannelOptions options) {
+    if (GetParam().keyed) options.key = TestKey(1);
+    return options;
+  }
+  static std::unique_ptr<ServerChannel> BindTo(const std::string& endpoint,
+                                               const ChannelOptions& options = {}) {
+    return comm::BindTo(endpoint, Keyed(options));
+  }
+  template <typename Server>  // or its endpoint
+  static std::unique_ptr<ClientChannel> ConnectTo(const Server& server,
+                                                  const ChannelOptions& options = {}) {
+    return comm::ConnectTo(server, Keyed(options));
+  }
+};
+
+// The same for clients on this thread, which have a part in the handshake. Nothing has been sent to
+// them.
+inline std::optional<std::string> WaitFor(ServerChannel& server,
+                                          google::protobuf::MessageLite* message,
+                                          std::initializer_list<ClientChannel*> clients,
+                                          double seconds = 20) {
+  std::optional<std::string> peer;
+  Eventually(
+      [&] {
+        proto::NodeMessage none;
+        for (ClientChannel* client : clients) EXPECT_FALSE(client->Receive(&none));
+        return (peer = WaitFor(server, message, 0.005)).has_value();
+      },
+      seconds);
+  return peer;
+}
+
 // Sends one message and returns the name under which the server knows the client.
 inline std::string Meet(ServerChannel& server, ClientChannel& client) {
   EXPECT_TRUE(client.Send(Beat(0)).ok());
   proto::NodeMessage message;
-  const auto peer = WaitFor(server, &message);
+  const auto peer = WaitFor(server, &message, {&client});
   EXPECT_TRUE(peer.has_value());
   return peer.value_or("");
 }

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class ChannelTest : public ::testing::TestWithParam<Transport> {
+class ChannelTest : public TransportTest {
  protected:
   static std::unique_ptr<ServerChannel> Bind(const ChannelOptions& options = {}) {
     return BindTo(GetParam().endpoint, options);
@@ -25,7 +25,9 @@ class ChannelTest : public ::testing::TestWithParam<Transport> {
   static std::string Nobody() { return scheme() + "127.0.0.1:1"; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Transports, ChannelTest, ::testing::Values(kZmq, kDirectLocal, kDirectTcp),
+INSTANTIATE_TEST_SUITE_P(Transports, ChannelTest,
+                         ::testing::Values(kZmq, kDirectLocal, kDirectTcp, kKeyedZmq,
+                                           kKeyedDirectLocal, kKeyedDirectTcp),
                          TransportName);
 
 TEST_P(ChannelTest, CarriesMessagesBothWaysInOrder) {
@@ -59,6 +61,7 @@ TEST_P(ChannelTest, CarriesMessagesBothWaysInOrder) {
 TEST_P(ChannelTest, TellsPeersApart) {
   auto server = Bind();
   auto a = ConnectTo(*server), b = ConnectTo(*server);
+  EXPECT_NE(Meet(*server, *a), Meet(*server, *b));
   ASSERT_TRUE(a->Send(Beat(1)).ok());
   ASSERT_TRUE(b->Send(Beat(2)).ok());
   proto::NodeMessage message;
@@ -117,6 +120,8 @@ TEST_P(ChannelTest, OversizedMessagesAreRefusedBySenderAndDroppedByReceiver) {
   auto server = Bind(small);
   auto strict = ConnectTo(*server, small);
   auto client = ConnectTo(*server);  // it allows 64 MiB
+  Meet(*server, *strict);
+  Meet(*server, *client);
   proto::NodeMessage big;
   big.mutable_goodbye()->set_reason(std::string(2000, 'x'));
   EXPECT_EQ(strict->Send(big).code(), absl::StatusCode::kInvalidArgument);
@@ -147,6 +152,7 @@ TEST_P(ChannelTest, OversizedMessagesAreRefusedBySenderAndDroppedByReceiver) {
 TEST_P(ChannelTest, AnotherKindOfMessageIsMalformedAndWhatFollowsIsHeard) {
   auto server = Bind();
   auto client = ConnectTo(*server);
+  Meet(*server, *client);
   proto::DraftReply reply;
   reply.set_round(1);
   ASSERT_TRUE(client->Send(reply).ok());

@@ -132,9 +132,11 @@ TEST(DirectClientTest, WithinAHostItPrefersTheLocalSocket) {
   EXPECT_EQ(over_unix.Receive(GoodFrame(Beat(2)).size()), GoodFrame(Beat(2)));
 }
 
-class DirectChannelTest : public ::testing::TestWithParam<Transport> {};
+class DirectChannelTest : public TransportTest {};
 
-INSTANTIATE_TEST_SUITE_P(Transports, DirectChannelTest, ::testing::Values(kDirectLocal, kDirectTcp),
+INSTANTIATE_TEST_SUITE_P(Transports, DirectChannelTest,
+                         ::testing::Values(kDirectLocal, kDirectTcp, kKeyedDirectLocal,
+                                           kKeyedDirectTcp),
                          TransportName);
 
 TEST_P(DirectChannelTest, LargeFramesForASlowClientWaitAndKeepTheirOrder) {

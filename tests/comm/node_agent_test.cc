@@ -15,12 +15,15 @@ using ::testing::HasSubstr;
 // Acts as the coordinator, on the test's own thread. Next() waits for a message of the node.
 class FakeCoordinator {
  public:
-  explicit FakeCoordinator(const std::string& endpoint = "tcp://127.0.0.1:*") {
-    auto server = ServerChannel::Bind(endpoint);
+  explicit FakeCoordinator(const std::string& endpoint = "tcp://127.0.0.1:*",
+                           std::shared_ptr<const ClusterKey> key = nullptr) {
+    ChannelOptions options;
+    options.key = std::move(key);
+    auto server = ServerChannel::Bind(endpoint, options);
     // A port that was just closed is released in the background.
     for (int i = 0; i < 500 && !server.ok(); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      server = ServerChannel::Bind(endpoint);
+      server = ServerChannel::Bind(endpoint, options);
     }
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -243,6 +246,65 @@ TEST(NodeAgentTest, RefusedLaterItAsksAgain) {
   auto agent = StartAccepted(coordinator);
   coordinator.Acknowledge(false, "", "who are you?");
   auto message = coordinator.Next(/*beats=*/false, /*timeout_ms=*/10000);
+  ASSERT_TRUE(message.has_value());
+  EXPECT_TRUE(message->has_register_());
+}
+
+std::shared_ptr<const ClusterKey> KeyNumber(uint8_t number) {
+  KeyBytes secret = {};
+  secret.fill(number);
+  return std::make_shared<const ClusterKey>(secret);
+}
+
+TEST(NodeAgentTest, WithTheKeyOfItsCoordinatorItRegisters) {
+  FakeCoordinator coordinator("tcp://127.0.0.1:*", KeyNumber(1));
+  NodeAgentOptions options = OptionsFor(coordinator.endpoint());
+  options.channel.key = KeyNumber(1);
+  auto agent = StartAccepted(coordinator, options);
+  agent.reset();
+  auto last = coordinator.Next();
+  ASSERT_TRUE(last.has_value());
+  EXPECT_TRUE(last->has_goodbye());
+}
+
+TEST(NodeAgentTest, ADifferentKeyOrNoneEndsTheStartAtOnceWithTheReason) {
+  struct Case {
+    std::shared_ptr<const ClusterKey> coordinator, node;
+    const char* reason;
+  };
+  const Case cases[] = {{KeyNumber(1), KeyNumber(2), "another cluster key"},
+                        {KeyNumber(1), nullptr, "this node has none"},
+                        {nullptr, KeyNumber(1), "no cluster key"}};
+  for (const Case& one : cases) {
+    FakeCoordinator coordinator("tcp://127.0.0.1:*", one.coordinator);
+    NodeAgentOptions options = OptionsFor(coordinator.endpoint());
+    options.channel.key = one.node;
+    options.register_deadline_s = 20;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto agent = NodeAgent::Start(options);
+    EXPECT_EQ(agent.status().code(), absl::StatusCode::kFailedPrecondition) << agent.status();
+    const std::string message(agent.status().message());
+    EXPECT_THAT(message, HasSubstr(one.reason));
+    EXPECT_THAT(message, HasSubstr(coordinator.endpoint()));
+    EXPECT_THAT(message, HasSubstr("--cluster_key_file"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    EXPECT_FALSE(coordinator.Next(/*beats=*/true, /*timeout_ms=*/50).has_value());
+  }
+}
+
+// ZeroMQ itself does not connect again after a handshake without CURVE.
+TEST(NodeAgentTest, ARegisteredNodeComesBackAfterAnImpostorOnItsCoordinatorsAddress) {
+  auto coordinator = std::make_unique<FakeCoordinator>("tcp://127.0.0.1:*", KeyNumber(1));
+  const std::string endpoint = coordinator->endpoint();
+  NodeAgentOptions options = OptionsFor(endpoint);
+  options.channel.key = KeyNumber(1);
+  auto agent = StartAccepted(*coordinator, options);
+  coordinator.reset();
+  coordinator = std::make_unique<FakeCoordinator>(endpoint);  // without a key
+  EXPECT_FALSE(coordinator->Next(/*beats=*/true, /*timeout_ms=*/1500).has_value());
+  coordinator.reset();
+  coordinator = std::make_unique<FakeCoordinator>(endpoint, KeyNumber(1));
+  const auto message = coordinator->Next(/*beats=*/false, /*timeout_ms=*/15000);
   ASSERT_TRUE(message.has_value());
   EXPECT_TRUE(message->has_register_());
 }

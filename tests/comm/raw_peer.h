@@ -89,6 +89,7 @@ class RawTcpPeer {
   }
   void EndSending() { shutdown(fd_.get(), SHUT_WR); }
   void Close() { fd_.Reset(); }
+  int fd() const { return fd_.get(); }
 
  private:
   FileDescriptor fd_;

@@ -123,7 +123,7 @@ class EngineTest : public ::testing::Test {
  protected:
   EngineTest() {
     runner_ = test::LoadTinyRunner(Tiny(), dir_.path(), single_.get());
-    plans_ = PlanLeader::Start(single_.get(), "", 1).value();
+    plans_ = PlanLeader::Start(single_.get(), "", 1, {}).value();
   }
   static test::TinyLlama Tiny() {
     test::TinyLlamaOptions tiny;

@@ -1,8 +1,11 @@
-// The direct transport: the polling thread itself reads and writes its connections.
-#include <poll.h>
+// The listening end of the direct transport: the polling thread itself reads and writes its
+// connections.
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -15,6 +18,7 @@
 #include "comm/channel.h"
 #include "comm/frame_log.h"
 #include "comm/frame_stream.h"
+#include "comm/refusal_log.h"
 #include "comm/tcp_socket.h"
 #include "comm/transports.h"
 #include "spdlog/spdlog.h"
@@ -25,9 +29,6 @@ namespace {
 using google::protobuf::MessageLite;
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-constexpr auto kFirstRetry = std::chrono::milliseconds(50);
-constexpr auto kLastRetry = std::chrono::milliseconds(1000);
-constexpr auto kConnectTimeout = std::chrono::seconds(5);
 constexpr auto kAcceptAgain = std::chrono::seconds(1);  // pause if no file descriptor is left
 
 SteadyTime Now() { return std::chrono::steady_clock::now(); }
@@ -44,6 +45,10 @@ class DirectServerChannel final : public ServerChannel {
     Watch(EPOLL_CTL_ADD, listener_.get(), kListener, EPOLLIN);
     local_ = ListenLocal(endpoint_);
     if (local_.open()) Watch(EPOLL_CTL_ADD, local_.get(), kLocal, EPOLLIN);
+    if (options_.key == nullptr) return absl::OkStatus();
+    timer_.Reset(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    if (!timer_.open()) return SocketError("timerfd_create", endpoint, errno);
+    Watch(EPOLL_CTL_ADD, timer_.get(), kTimer, EPOLLIN);
     return absl::OkStatus();
   }
 
@@ -99,8 +104,10 @@ class DirectServerChannel final : public ServerChannel {
   const ChannelCounters& counters() const override { return log_.counters(); }
 
  private:
-  static constexpr uint64_t kListener = 0, kLocal = 1;  // connections have the numbers after these
+  static constexpr uint64_t kListener = 0, kLocal = 1, kTimer = 2;  // connections come after these
   static constexpr int kMostTurns = 4;
+  // Connections whose handshake is under way, at most. One more, and the oldest is closed.
+  static constexpr size_t kMostStrangers = 256;
 
   struct Connection {
     FileDescriptor fd;
@@ -135,6 +142,8 @@ class DirectServerChannel final : public ServerChannel {
       const uint64_t id = events[i].data.u64;
       if (id == kListener || id == kLocal) {
         Accept((id == kListener ? listener_ : local_).get());
+      } else if (id == kTimer) {
+        RefuseLateStrangers();
       } else {
         Move(id, events[i].events);
       }
@@ -152,6 +161,12 @@ class DirectServerChannel final : public ServerChannel {
     }
     if (!connection.ended && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
     if (!connection.stream.Read(connection.fd.get())) connection.ended = true;
+    if (!connection.stream.ready()) {
+      const char* why = connection.stream.distrust();
+      if (connection.ended) Refuse(id, why != nullptr ? why : "it closed the connection");
+      return;
+    }
+    strangers_.erase(id);
     if (connection.ended) Watch(EPOLL_CTL_DEL, connection.fd.get(), id, 0);
     if (!std::exchange(connection.unread, true)) unread_.push_back(id);
   }
@@ -173,10 +188,49 @@ class DirectServerChannel final : public ServerChannel {
       Watch(EPOLL_CTL_ADD, fd.get(), id, EPOLLIN);
       const std::string name = absl::StrCat("direct-", id);
       peers_[name] = id;
-      connections_.emplace(
-          id, Connection{std::move(fd),
-                         FrameStream(options_.max_message_bytes, options_.send_high_water), name});
+      FrameStream stream(options_.max_message_bytes, options_.send_high_water);
+      if (options_.key != nullptr) {
+        stream.Secure(
+            std::make_unique<SecureLink>(SecureLink::End::kListens, options_.key->link()));
+        AddStranger(id);
+      }
+      connections_.emplace(id, Connection{std::move(fd), std::move(stream), name});
     }
+  }
+
+  void AddStranger(uint64_t id) {
+    if (strangers_.size() >= kMostStrangers) {
+      Refuse(strangers_.begin()->first, "too many others are waiting");
+    }
+    strangers_[id] = Now() + HandshakeTime(options_);
+    if (strangers_.size() == 1) SetTimer();
+  }
+
+  // The timer rings when the time of the oldest stranger is over, or before.
+  void SetTimer() {
+    if (strangers_.empty()) return;
+    const auto left =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(strangers_.begin()->second - Now());
+    const int64_t ns = std::max<int64_t>(left.count(), 1);
+    itimerspec spec = {};
+    spec.it_value = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    (void)timerfd_settime(timer_.get(), 0, &spec, nullptr);
+  }
+
+  void RefuseLateStrangers() {
+    uint64_t rings;
+    (void)!read(timer_.get(), &rings, sizeof(rings));
+    while (!strangers_.empty() && strangers_.begin()->second <= Now()) {
+      Refuse(strangers_.begin()->first, "it did not finish the handshake in time");
+    }
+    SetTimer();
+  }
+
+  void Refuse(uint64_t id, absl::string_view why) {
+    refusals_.Add(endpoint_, PeerName(connections_.at(id).fd.get()), why);
+    log_.Refused();
+    strangers_.erase(id);
+    Close(id);
   }
 
   void Accepting(bool on) {
@@ -196,127 +250,17 @@ class DirectServerChannel final : public ServerChannel {
   const ChannelOptions options_;
   std::string endpoint_;
   FileDescriptor listener_, local_, epoll_;
+  FileDescriptor timer_;  // with a key
   std::map<uint64_t, Connection> connections_;
   std::map<std::string, uint64_t> peers_;
   std::deque<uint64_t> unread_;  // connections whose buffer may hold a frame
   std::vector<std::string> gone_;
-  uint64_t last_id_ = kLocal;
+  std::map<uint64_t, SteadyTime> strangers_;  // until when they may prove who they are, by age
+  uint64_t last_id_ = kTimer;
   bool accepting_ = true;
   SteadyTime accept_again_;
   FrameLog log_;
-};
-
-class DirectClientChannel final : public ClientChannel {
- public:
-  DirectClientChannel(const std::string& endpoint, const SocketAddress& address,
-                      const ChannelOptions& options)
-      : options_(options),
-        endpoint_(endpoint),
-        address_(address),
-        stream_(options.max_message_bytes, options.send_high_water) {
-    StartConnect();
-  }
-
-  const std::string& endpoint() const override { return endpoint_; }
-
-  absl::Status Send(const MessageLite& message) override {
-    const size_t body = message.ByteSizeLong();
-    COPPICE_RETURN_IF_ERROR(CheckBodySize(endpoint_, body, options_.max_message_bytes));
-    Advance();
-    if (!connected_ && breaks_ > 0) {
-      return absl::UnavailableError(endpoint_ + ": the connection was lost");
-    }
-    const absl::Status status =
-        stream_.Write(connected_ ? fd_.get() : -1, endpoint_, message, body);
-    if (absl::IsUnavailable(status)) Lost();
-    if (status.ok()) log_.Sent(kFrameHeaderBytes + body);
-    return status;
-  }
-
-  bool Receive(MessageLite* message) override {
-    Advance();
-    for (bool read = false;; read = true) {
-      for (auto frame = stream_.Next(); !frame.empty(); frame = stream_.Next()) {
-        may_hold_ = true;
-        if (!log_.Take(endpoint_, frame, options_.max_message_bytes, message)) continue;
-        pause_ = kFirstRetry;  // the peer uses this protocol
-        return true;
-      }
-      may_hold_ = false;
-      if (stream_.fault() != FrameFault::kNone) {
-        log_.Drop(stream_.fault(), endpoint_, kFrameHeaderBytes);
-        Lost();
-      } else if (ended_) {
-        Lost();
-      }
-      if (read || !connected_) return false;
-      if (!stream_.Flush(fd_.get())) ended_ = true;
-      if (!stream_.Read(fd_.get())) ended_ = true;
-    }
-  }
-
-  uint64_t breaks() const override { return breaks_; }
-  Pollable socket() override {
-    const bool connecting = fd_.open() && !connected_;
-    return {.fd = fd_.get(), .writing = connecting || stream_.writing(), .ready = may_hold_};
-  }
-  const ChannelCounters& counters() const override { return log_.counters(); }
-
- private:
-  void StartConnect() {
-    fd_ = ConnectLocal(address_);
-    if (!fd_.open()) {
-      auto fd = StartConnectTcp(address_, endpoint_);
-      if (!fd.ok()) return RetryLater();
-      fd_ = *std::move(fd);
-    }
-    give_up_ = Now() + kConnectTimeout;
-    Advance();
-  }
-
-  // Continues a connection attempt, or starts the next one when it is due.
-  void Advance() {
-    if (connected_) return;
-    if (!fd_.open()) {
-      if (Now() >= retry_) StartConnect();
-      return;
-    }
-    pollfd waiting = {fd_.get(), POLLOUT, 0};
-    if (poll(&waiting, 1, 0) <= 0) {
-      if (Now() >= give_up_) RetryLater();
-      return;
-    }
-    if (ConnectError(fd_.get()) != 0) return RetryLater();
-    connected_ = true;
-    if (!stream_.Flush(fd_.get())) ended_ = true;
-  }
-
-  void RetryLater() {
-    fd_.Reset();
-    retry_ = Now() + pause_;
-    pause_ = std::min(2 * pause_, kLastRetry);
-  }
-
-  void Lost() {
-    if (!connected_) return;
-    connected_ = ended_ = may_hold_ = false;
-    ++breaks_;
-    stream_.Reset();
-    RetryLater();
-  }
-
-  const ChannelOptions options_;
-  const std::string endpoint_;
-  const SocketAddress address_;
-  FileDescriptor fd_;  // closed if there is no connection; the next attempt is at retry_
-  FrameStream stream_;
-  bool connected_ = false;
-  bool ended_ = false;     // by the peer; frames that were read before are still returned
-  bool may_hold_ = false;  // the stream may hold another frame
-  uint64_t breaks_ = 0;
-  SteadyTime retry_, give_up_;
-  std::chrono::milliseconds pause_ = kFirstRetry;
-  FrameLog log_;
+  RefusalLog refusals_;
 };
 
 }  // namespace
@@ -326,12 +270,6 @@ absl::StatusOr<std::unique_ptr<ServerChannel>> BindDirect(const std::string& end
   auto channel = std::make_unique<DirectServerChannel>(options);
   COPPICE_RETURN_IF_ERROR(channel->Bind(endpoint));
   return channel;
-}
-
-absl::StatusOr<std::unique_ptr<ClientChannel>> ConnectDirect(const std::string& endpoint,
-                                                             const ChannelOptions& options) {
-  COPPICE_ASSIGN_OR_RETURN(const SocketAddress address, ResolveEndpoint(endpoint, false));
-  return std::make_unique<DirectClientChannel>(endpoint, address, options);
 }
 
 }  // namespace coppice::comm
