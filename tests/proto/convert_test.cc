@@ -306,6 +306,7 @@ TEST(ConvertTest, PlanSurvivesTheRoundTripFieldByField) {
     EXPECT_EQ(got.temperature, want.temperature);
     EXPECT_EQ(got.sums, want.sums);
     EXPECT_EQ(got.raw_sums, want.raw_sums);
+    EXPECT_EQ(got.raw_top, want.raw_top);
     EXPECT_EQ(got.cover, want.cover);
     EXPECT_EQ(got.depth, want.depth);
     EXPECT_EQ(got.seed, want.seed);
