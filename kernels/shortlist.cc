@@ -193,8 +193,7 @@ void WriteNoisyLists(const RowNeed& need, const ShardRow& row, absl::Span<const 
                      Writer* out) {
   NoisyShard noisy(need, row, x);
   for (uint32_t slot = 0; slot < 32; ++slot) {
-    if ((need.slots >> slot & 1) != 0)
-      WriteList(ListCapacity(need), row, noisy.Places(slot), out);
+    if ((need.slots >> slot & 1) != 0) WriteList(ListCapacity(need), row, noisy.Places(slot), out);
   }
 }
 
@@ -274,7 +273,8 @@ int64_t LargestShard(int64_t vocab, int ranks) {
 
 bool IsWhole(const RowNeed& need, int64_t vocab) {
   const bool by_x = Lists(need) > 0;
-  if (need.form == RowNeed::Form::kWhole || (!by_x && need.form != RowNeed::Form::kRaw)) return true;
+  if (need.form == RowNeed::Form::kWhole || (!by_x && need.form != RowNeed::Form::kRaw))
+    return true;
   const int64_t listed =
       RawCapacity(need) + (by_x ? ListCapacity(need) + (need.bias_end - need.bias_begin) : 0);
   return listed * kWorthListing > vocab || static_cast<int64_t>(RecordWords(need)) > vocab;

@@ -63,8 +63,8 @@ struct SequenceProgress {
   std::vector<coppice::TokenScore> stable_scores;
   std::vector<std::vector<coppice::TokenScore>> hypothesis_scores;
   std::vector<coppice::TokenScore> prompt_scores;  // new ones
-  std::optional<coppice::DecodingStats> stats;   // finished
-  std::optional<double> energy_joules;           // so far
+  std::optional<coppice::DecodingStats> stats;     // finished
+  std::optional<double> energy_joules;             // so far
 };
 // For an update without an error; the caller looks at error_code first.
 absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate& message,

@@ -211,12 +211,12 @@ absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate
   COPPICE_RETURN_IF_ERROR(CheckRange("prompt_scores: length", int64_t{message.prompt_scores_size()},
                                      0, limits.prompt_scores));
   SequenceProgress progress;
-  COPPICE_RETURN_IF_ERROR(Within("stable_scores", ReadScores(message.stable_scores(), limits,
-                                                             message.stable_tokens_size(),
-                                                             &progress.stable_scores)));
-  COPPICE_RETURN_IF_ERROR(Within("prompt_scores", ReadScores(message.prompt_scores(), limits,
-                                                             message.prompt_scores_size(),
-                                                             &progress.prompt_scores)));
+  COPPICE_RETURN_IF_ERROR(
+      Within("stable_scores", ReadScores(message.stable_scores(), limits,
+                                         message.stable_tokens_size(), &progress.stable_scores)));
+  COPPICE_RETURN_IF_ERROR(
+      Within("prompt_scores", ReadScores(message.prompt_scores(), limits,
+                                         message.prompt_scores_size(), &progress.prompt_scores)));
   progress.stable_tokens = ToVector(message.stable_tokens());
   progress.finished = message.finished();
   for (int i = 0; i < message.hypotheses_size(); ++i) {

@@ -117,10 +117,10 @@ void Engine::AdmitWaiting() {
     sequence->stats.queue_ms = (sequence->admitted_s - sequence->arrival_s) * 1e3;
     int cached_tokens = 0;
     // Scores need the row of every token, so they take none from the prefix cache.
-    sequence->kv = runner_->blocks()->Open(sequence->scores.of_prompt
-                                               ? absl::Span<const TokenId>()
-                                               : absl::MakeConstSpan(sequence->prompt),
-                                           &cached_tokens);
+    sequence->kv =
+        runner_->blocks()->Open(sequence->scores.of_prompt ? absl::Span<const TokenId>()
+                                                           : absl::MakeConstSpan(sequence->prompt),
+                                &cached_tokens);
     sequence->stats.cached_tokens = cached_tokens;
     sequence->forest = decoding::DraftForest::Empty(1);
     sequences_.Move(sequence, SequencePhase::kPrefill);

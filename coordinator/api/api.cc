@@ -96,7 +96,8 @@ class RequestParser {
   void CheckScoreOnly() {
     if (!request_.score_only) return;
     if (!request_.echo) {
-      fields_.Fail("unsupported_combination", "max_tokens", "must be at least 1; 0 only scores a prompt, with echo: true");
+      fields_.Fail("unsupported_combination", "max_tokens",
+                   "must be at least 1; 0 only scores a prompt, with echo: true");
     }
     if (request_.stream) {
       fields_.Fail("unsupported_combination", "max_tokens", "0 cannot be combined with stream");
@@ -313,11 +314,11 @@ std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& li
     params.max_tokens = static_cast<int>(std::clamp<int64_t>(room, 0, limits.default_max_tokens));
   }
   if (room < (request->score_only ? 0 : std::max(1, params.max_tokens))) {
-    return ApiError{
-        400, "context_length_exceeded",
-        absl::StrCat("the prompt has ", longest, " tokens and max_tokens is ",
-                     request->max_tokens(), ", together above the context of ", model.max_model_len, " tokens"),
-        request->max_tokens_given ? "max_tokens" : "prompt"};
+    return ApiError{400, "context_length_exceeded",
+                    absl::StrCat("the prompt has ", longest, " tokens and max_tokens is ",
+                                 request->max_tokens(), ", together above the context of ",
+                                 model.max_model_len, " tokens"),
+                    request->max_tokens_given ? "max_tokens" : "prompt"};
   }
   if (const int64_t scores = ScoresOf(*request); scores > kMostScores) {
     return ApiError{400, "invalid_value",

@@ -31,8 +31,8 @@ std::string ChoiceText::Finish() {
 }
 
 std::string ChoiceText::Settle(const std::string& piece, bool search) {
-  characters_ += std::count_if(piece.begin(), piece.end(),
-                               [](char byte) { return (byte & 0xc0) != 0x80; });
+  characters_ +=
+      std::count_if(piece.begin(), piece.end(), [](char byte) { return (byte & 0xc0) != 0x80; });
   std::string settled = search ? matcher_.Append(piece) : piece;
   text_ += settled;
   return settled;

@@ -91,8 +91,7 @@ TEST_F(LogprobsServingTest, ArraysHaveAnEntryForEveryToken) {
   const json answer = Complete(R"({"prompt": "hi", "logprobs": 2, "return_token_ids": true})");
   const json& shown = answer["choices"][0]["logprobs"];
   // 'b', the three bytes of a euro sign, '!', EOS.
-  EXPECT_EQ(shown["tokens"],
-            json({"b", "bytes:\\xe2", "bytes:\\x82", "bytes:\\xac", "!", "</s>"}));
+  EXPECT_EQ(shown["tokens"], json({"b", "bytes:\\xe2", "bytes:\\x82", "bytes:\\xac", "!", "</s>"}));
   EXPECT_EQ(shown["text_offset"], json({0, 1, 1, 1, 2, 3}));
   EXPECT_EQ(shown["token_logprobs"][0], -0.98);
   EXPECT_EQ(shown["top_logprobs"][0], json({{"c", -1.98}, {"d", -2.98}, {"b", -0.98}}));
@@ -136,8 +135,8 @@ TEST_F(LogprobsServingTest, EchoBeginsWithThePrompt) {
 }
 
 TEST_F(LogprobsServingTest, MaxTokensZeroOnlyScores) {
-  const json answer =
-      Complete(R"({"prompt": ["hi", "you"], "max_tokens": 0, "echo": true, "logprobs": 0, "n": 2})");
+  const json answer = Complete(
+      R"({"prompt": ["hi", "you"], "max_tokens": 0, "echo": true, "logprobs": 0, "n": 2})");
   ASSERT_EQ(answer["choices"].size(), 4);
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(answer["choices"][i]["index"], i);

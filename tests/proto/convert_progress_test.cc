@@ -82,7 +82,8 @@ TEST(ConvertProgressTest, BadScoresAreNamed) {
   };
   refused("prompt_scores: length: 3", [](auto* u) { u->add_prompt_scores(); });
   refused("stable_scores.length: 0", [](auto* u) { u->clear_stable_scores(); });
-  refused("hypotheses[1].scores.length: 5", [](auto* u) { u->mutable_hypotheses(1)->add_scores(); });
+  refused("hypotheses[1].scores.length: 5",
+          [](auto* u) { u->mutable_hypotheses(1)->add_scores(); });
   refused("stable_scores.entry[0]: log_prob: 0.5",
           [](auto* u) { u->mutable_stable_scores(0)->set_log_prob(0.5); });
   refused("log_prob: nan", [](auto* u) { u->mutable_prompt_scores(1)->set_log_prob(NAN); });
@@ -97,7 +98,8 @@ TEST(ConvertProgressTest, BadScoresAreNamed) {
   ExpectInvalid(ProgressFromMessage(ScoredUpdate(), ProgressLimits{100, 4, 3, 2}), "prompt_scores");
   proto::SequenceUpdate unasked = SampleUpdate();
   *unasked.add_stable_scores() = ScoreToMessage(SampleScore());
-  ExpectInvalid(ProgressFromMessage(unasked, ProgressLimits{100, 4, 3, 2}), "stable_scores.length: 1");
+  ExpectInvalid(ProgressFromMessage(unasked, ProgressLimits{100, 4, 3, 2}),
+                "stable_scores.length: 1");
 }
 
 TEST(ConvertProgressTest, ProgressSurvives) {

@@ -128,7 +128,8 @@ TEST_F(EngineScoresTest, StableTokensComeWithTheirScores) {
   const std::vector<proto::TokenScore>& stable = coordinator_.stable_scores(1);
   ASSERT_EQ(stable.size(), coordinator_.stable(1).size());
   for (size_t i = 0; i < stable.size(); ++i) {
-    EXPECT_EQ(stable[i].SerializeAsString(), answer.scores(static_cast<int>(i)).SerializeAsString());
+    EXPECT_EQ(stable[i].SerializeAsString(),
+              answer.scores(static_cast<int>(i)).SerializeAsString());
   }
 }
 

@@ -121,8 +121,7 @@ TEST_P(RoundScoresTest, AreTheRawLogProbabilitiesOfTheTarget) {
   const Reference reference(Tiny(1));
   for (const bool listed : {false, true}) {
     for (const std::string& draft : {target_.path(), draft_.path()}) {
-      lab::LocalReplicaOptions options =
-          test::CheckedReplica::OptionsOf(target_.path(), draft);
+      lab::LocalReplicaOptions options = test::CheckedReplica::OptionsOf(target_.path(), draft);
       options.always_list = listed;
       test::CheckedReplica replica(options);
       for (uint64_t seed = 0; seed < 6; ++seed) {
