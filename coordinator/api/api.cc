@@ -88,19 +88,24 @@ class RequestParser {
   }
 
   bool MaxTokensIsZero() {
-    const json* value = fields_.Find(decoding::FindParameter("max_tokens")->fields);
+    const json* value = fields_.Find(MaxTokensNames());
     return value != nullptr && AsInteger(*value) == 0;
+  }
+
+  static JsonFields::Names MaxTokensNames() {
+    return decoding::FindParameter("max_tokens")->fields;
   }
 
   // max_tokens 0 scores the prompt, and does nothing else.
   void CheckScoreOnly() {
     if (!request_.score_only) return;
     if (!request_.echo) {
-      fields_.Fail("unsupported_combination", "max_tokens",
+      fields_.Fail("unsupported_combination", fields_.Spelling(MaxTokensNames()),
                    "must be at least 1; 0 only scores a prompt, with echo: true");
     }
     if (request_.stream) {
-      fields_.Fail("unsupported_combination", "max_tokens", "0 cannot be combined with stream");
+      fields_.Fail("unsupported_combination", fields_.Spelling(MaxTokensNames()),
+                   "0 cannot be combined with stream");
     }
     request_.samples = 1;  // all choices are the same
   }

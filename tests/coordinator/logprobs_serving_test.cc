@@ -27,9 +27,9 @@ void Score(TokenId token, int top, proto::TokenScore* score) {
 }
 
 // Scores the prompt in two updates, says "b" as stable, and ends: one hypothesis, or two.
-std::vector<proto::SequenceUpdate> ScoredScript(const proto::StartSequence& start,
-                                                const std::string& first,
-                                                const std::string& second) {
+std::vector<proto::SequenceUpdate> ScoredUpdates(const proto::StartSequence& start,
+                                                 const std::string& first,
+                                                 const std::string& second) {
   std::vector<proto::SequenceUpdate> updates;
   const int top = start.logprobs();
   for (int half = 0; start.score_prompt() && half < 2; ++half) {
@@ -54,6 +54,9 @@ std::vector<proto::SequenceUpdate> ScoredScript(const proto::StartSequence& star
   updates.back().set_finished(true);
   *updates.back().mutable_stats() = MakeStats();
   if (start.score_only()) {
+    DecodingStats stats;
+    stats.method = "pf_gumbel";
+    *updates.back().mutable_stats() = proto::StatsToMessage(stats);
     *updates.back().add_hypotheses() = proto::HypothesisToMessage(decoding::Hypothesis());
     return updates;
   }
@@ -66,8 +69,8 @@ std::vector<proto::SequenceUpdate> ScoredScript(const proto::StartSequence& star
   return updates;
 }
 
-std::vector<proto::SequenceUpdate> Script(const proto::StartSequence& start) {
-  return ScoredScript(start, "b\xe2\x82\xac!", "beast");
+std::vector<proto::SequenceUpdate> Scoring(const proto::StartSequence& start) {
+  return ScoredUpdates(start, "b\xe2\x82\xac!", "beast");
 }
 
 class LogprobsServingTest : public ClusterTest {
@@ -76,7 +79,7 @@ class LogprobsServingTest : public ClusterTest {
     ClusterTest::SetUp();
     chat_template_ = "{% for m in messages %}{{ m.content }}{% endfor %}";
     StartCluster();
-    worker_ = Join("replica-0", Script);
+    worker_ = Join("replica-0", Scoring);
     WaitReady();
   }
   json Complete(const std::string& body, const char* path = "/v1/completions") {
@@ -174,11 +177,9 @@ TEST_F(LogprobsServingTest, StreamsConcatenateToThePlainAnswer) {
         const int index = choice["index"];
         text[index] += choice["text"].get<std::string>();
         const json& shown = choice["logprobs"];
-        tokens[index].insert(tokens[index].end(), shown["tokens"].begin(), shown["tokens"].end());
-        logprobs[index].insert(logprobs[index].end(), shown["token_logprobs"].begin(),
-                               shown["token_logprobs"].end());
-        offsets[index].insert(offsets[index].end(), shown["text_offset"].begin(),
-                              shown["text_offset"].end());
+        for (const json& token : shown["tokens"]) tokens[index].push_back(token);
+        for (const json& value : shown["token_logprobs"]) logprobs[index].push_back(value);
+        for (const json& offset : shown["text_offset"]) offsets[index].push_back(offset);
       }
     }
     for (const json& choice : plain["choices"]) {
@@ -207,7 +208,7 @@ TEST_F(LogprobsServingTest, AReplicaThatDoesNotScoreWhatWasAskedIsAnError) {
   const auto silent = Join("silent", [](const proto::StartSequence& start) {
     proto::StartSequence plain = start;
     plain.set_score_prompt(false);
-    return Script(plain);
+    return Scoring(plain);
   });
   WaitReady();
   const RawAnswer answer = Ask(Post(R"({"prompt": "hi", "logprobs": 1, "echo": true})"));

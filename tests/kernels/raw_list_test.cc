@@ -19,7 +19,7 @@ using BiasList = std::vector<std::pair<TokenId, double>>;
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
 
 // With ties, and every 20th token impossible.
-std::vector<float> RandomRow(int vocab, uint64_t seed) {
+std::vector<float> RowWithHoles(int vocab, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(0, 3);
   std::vector<float> row(vocab);
@@ -28,8 +28,8 @@ std::vector<float> RandomRow(int vocab, uint64_t seed) {
   return row;
 }
 
-std::vector<std::vector<float>> Records(const RowNeed& need, absl::Span<const float> logits,
-                                        int ranks, const BiasList& bias) {
+std::vector<std::vector<float>> RecordsOfRanks(const RowNeed& need, absl::Span<const float> logits,
+                                               int ranks, const BiasList& bias) {
   const auto vocab = static_cast<int64_t>(logits.size());
   std::vector<std::vector<float>> records;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -41,9 +41,9 @@ std::vector<std::vector<float>> Records(const RowNeed& need, absl::Span<const fl
   return records;
 }
 
-ListedRow ListOnRanks(const RowNeed& need, absl::Span<const float> logits, int ranks,
-                      const BiasList& bias) {
-  const auto records = Records(need, logits, ranks, bias);
+ListedRow RawListOnRanks(const RowNeed& need, absl::Span<const float> logits, int ranks,
+                         const BiasList& bias) {
+  const auto records = RecordsOfRanks(need, logits, ranks, bias);
   std::vector<const float*> pointers;
   for (const auto& record : records) pointers.push_back(record.data());
   return JoinRecords(need, pointers, bias);
@@ -63,7 +63,7 @@ RowNeed NeedOf(RowNeed::Form form, int top) {
 
 TEST(RawListTest, GivesTheScoresOfTheWholeRow) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
-    const std::vector<float> logits = RandomRow(4099, seed);
+    const std::vector<float> logits = RowWithHoles(4099, seed);
     const BiasList bias = {{7, 30.0}, {8, -30.0}, {4000, 9.0}};
     for (const RowNeed::Form form : {RowNeed::Form::kTop, RowNeed::Form::kGumbel}) {
       for (const int top : {0, 1, 20}) {
@@ -73,7 +73,7 @@ TEST(RawListTest, GivesTheScoresOfTheWholeRow) {
         const decoding::RawScores whole(logits, top);
         ASSERT_EQ(whole.top().size(), static_cast<size_t>(top));
         for (const int ranks : {1, 2, 3, 7, 16}) {
-          const ListedRow row = ListOnRanks(need, logits, ranks, bias);
+          const ListedRow row = RawListOnRanks(need, logits, ranks, bias);
           ASSERT_TRUE(IsComplete(need, row, bias));
           const decoding::RawScores listed(row, top);
           EXPECT_EQ(listed.top(), whole.top());
@@ -89,14 +89,14 @@ TEST(RawListTest, GivesTheScoresOfTheWholeRow) {
 
 TEST(RawListTest, ATokenThatIsAskedForIsListedWhereverItLies) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
-    const std::vector<float> logits = RandomRow(3001, seed);
+    const std::vector<float> logits = RowWithHoles(3001, seed);
     for (const TokenId token : {TokenId{0}, TokenId(seed * 73 % 3001), TokenId{3000}}) {
       for (const int top : {0, 4}) {
         RowNeed need = decoding::RawScoreNeed(top);
         need.bias_end = 1;
         ASSERT_FALSE(IsWhole(need, 3001));
         for (const int ranks : {1, 2, 5, 16}) {
-          const ListedRow row = ListOnRanks(need, logits, ranks, {{token, 0.0}});
+          const ListedRow row = RawListOnRanks(need, logits, ranks, {{token, 0.0}});
           ASSERT_TRUE(IsComplete(need, row, {}));
           EXPECT_TRUE(row.lists.empty());
           EXPECT_TRUE(std::binary_search(row.raw.tokens.begin(), row.raw.tokens.end(), token));
@@ -112,19 +112,19 @@ TEST(RawListTest, ATokenThatIsAskedForIsListedWhereverItLies) {
 TEST(RawListTest, MoreTiesThanRoomAreAnOverflow) {
   std::vector<float> logits(3001, 1.0f);
   RowNeed need = decoding::RawScoreNeed(5);
-  EXPECT_FALSE(IsComplete(need, ListOnRanks(need, logits, 1, {}), {}));
+  EXPECT_FALSE(IsComplete(need, RawListOnRanks(need, logits, 1, {}), {}));
   for (int i = 0; i < 5; ++i) logits[i * 600] = 2.0f;
-  EXPECT_TRUE(IsComplete(need, ListOnRanks(need, logits, 3, {}), {}));
+  EXPECT_TRUE(IsComplete(need, RawListOnRanks(need, logits, 1, {}), {}));
 }
 
 TEST(RawListTest, TheBadLogitIsNamed) {
-  std::vector<float> logits = RandomRow(3001, 1);
+  std::vector<float> logits = RowWithHoles(3001, 1);
   logits[2000] = NAN;
-  EXPECT_EQ(ListOnRanks(decoding::RawScoreNeed(1), logits, 4, {}).bad_token, 2000);
+  EXPECT_EQ(RawListOnRanks(decoding::RawScoreNeed(1), logits, 4, {}).bad_token, 2000);
 }
 
 // What a device finds of the logits: the biased tokens and the `wanted` largest others.
-FoundList Find(const std::vector<float>& logits, const BiasList& asked_for, size_t wanted) {
+FoundList FindLargest(const std::vector<float>& logits, const BiasList& asked_for, size_t wanted) {
   std::vector<TokenId> others, chosen;
   for (TokenId token = 0; token < static_cast<TokenId>(logits.size()); ++token) {
     const bool asked = std::any_of(asked_for.begin(), asked_for.end(),
@@ -147,15 +147,15 @@ FoundList Find(const std::vector<float>& logits, const BiasList& asked_for, size
 TEST(RawListTest, WhatADeviceHasFoundGivesTheSameWords) {
   int proven = 0, overflows = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
-    const std::vector<float> logits = RandomRow(2003, seed);
+    const std::vector<float> logits = RowWithHoles(2003, seed);
     const BiasList asked_for = {{static_cast<TokenId>(seed * 31 % 2003), 0.0}};
     RowNeed need = decoding::RawScoreNeed(1 + static_cast<int>(seed % 7));
     need.raw_sums = false;
     need.bias_end = 1;
-    const std::vector<float> want = Records(need, logits, 1, asked_for)[0];
+    const std::vector<float> want = RecordsOfRanks(need, logits, 1, asked_for)[0];
     for (const size_t wanted : {need.raw_top, RawCapacity(need)}) {
       FoundRow row;
-      row.lists.push_back(Find(logits, asked_for, wanted));
+      row.lists.push_back(FindLargest(logits, asked_for, wanted));
       std::vector<float> record(RecordWords(need), NAN);
       WriteFoundRecord(need, row, asked_for, record.data());
       int32_t count = 0;

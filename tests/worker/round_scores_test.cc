@@ -94,7 +94,7 @@ class RoundScoresTest : public ::testing::TestWithParam<Case> {
     params.beam_width = params.num_hypotheses = beams ? 3 : 1;
     params.max_tokens = 9;
     params.stop_ids = {kEos};
-    params.min_tokens = seed % 2 == 0 ? 3 : 0;
+    params.min_tokens = seed == 1 ? 0 : 3;
     params.seed = seed;
     if (params.method->greedy_only) params.warp.temperature = 0;
     if (params.kind == decoding::DecodingKind::kBeamSearch || params.method->greedy_only) {
@@ -124,7 +124,7 @@ TEST_P(RoundScoresTest, AreTheRawLogProbabilitiesOfTheTarget) {
       lab::LocalReplicaOptions options = test::CheckedReplica::OptionsOf(target_.path(), draft);
       options.always_list = listed;
       test::CheckedReplica replica(options);
-      for (uint64_t seed = 0; seed < 6; ++seed) {
+      for (uint64_t seed = 0; seed < 3; ++seed) {
         const decoding::DecodingParams params = Params(seed);
         if (!decoding::CheckServes(*params.method, params).ok()) continue;
         SCOPED_TRACE(testing::Message() << "listed " << listed << " seed " << seed);
