@@ -65,7 +65,7 @@ TEST(Api, OutOfRange) {
       {R"("logprobs": "3")", "invalid_type", "logprobs"},
       {R"("echo": 1)", "invalid_type", "echo"},
       {R"("top_logprobs": 2)", "unsupported_field", "top_logprobs"},
-      {R"("max_new_tokens": 0)", "invalid_value", "max_new_tokens"},
+      {R"("max_new_tokens": 0)", "unsupported_combination", "max_new_tokens"},
       {R"("min_tokens": 9, "max_tokens": 8)", "invalid_value", "min_tokens"},
       {R"("beam_width": 9)", "invalid_value", "beam_width"},
       {R"("num_beams": 0)", "invalid_value", "num_beams"},
