@@ -283,7 +283,7 @@ void Metrics::RequestEnded(const Request& request, const std::string& finished_r
   impl_->histogram("e2e_request_latency_seconds", model).Observe(now_s - arrival_s);
   if (first_s >= 0)
     impl_->histogram("time_to_first_token_seconds", model).Observe(first_s - arrival_s);
-  if (request.error() || request.usage().completion_tokens == 0) return;
+  if (request.error() || request.usage().prompt_tokens == 0) return;  // without an answer
 
   const Usage& usage = request.usage();
   const DecodingStats& decoding = usage.decoding;

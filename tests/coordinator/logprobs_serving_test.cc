@@ -148,6 +148,8 @@ TEST_F(LogprobsServingTest, MaxTokensZeroOnlyScores) {
     EXPECT_EQ(answer["choices"][i]["logprobs"]["tokens"].size(), i < 2 ? 3 : 4);
   }
   EXPECT_EQ(answer["usage"]["completion_tokens"], 0);
+  EXPECT_EQ(Metric("coppice_prompt_tokens_total{model_name=\"demo\"}"), 7);
+  EXPECT_EQ(Metric("coppice_generation_tokens_total{model_name=\"demo\"}"), 0);
   const json beams =
       Complete(R"({"prompt": "hi", "max_tokens": 0, "echo": true, "use_beam_search": true})");
   EXPECT_EQ(beams["choices"].size(), 1);

@@ -44,7 +44,7 @@ proto::SequenceUpdate SampleUpdate() {
 }
 
 // One token's score with two alternatives.
-TokenScore SampleScore() { return {-1.5, {{7, -0.25}, {9, -2.0}}}; }
+coppice::TokenScore SampleScore() { return {-1.5, {{7, -0.25}, {9, -2.0}}}; }
 
 proto::SequenceUpdate ScoredUpdate() {
   proto::SequenceUpdate update = SampleUpdate();
