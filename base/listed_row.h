@@ -30,6 +30,7 @@ struct ListedRow {
   uint32_t slots = 0;            // kGumbel: as RowNeed::slots
   ChunkSums sums;                // where they were wanted
   ChunkSums raw_sums;
+  TokenList raw;          // the largest logits, at least RowNeed::raw_top; where they were wanted
   bool overflow = false;  // more tokens are within the slack than a shortlist holds
   // The lowest token whose logit is NaN or +inf; -1 = none.
   TokenId bad_token = -1;

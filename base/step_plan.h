@@ -36,6 +36,7 @@ struct RowNeed {
     kWhole,   // all logits
     kTop,     // one shortlist by x
     kGumbel,  // one shortlist for each slot, by x plus the noise of the slot
+    kRaw,     // only raw_top and raw_sums: the log-probabilities of tokens that are known already
   };
   Form form = Form::kWhole;
   int32_t row = 0;  // of the plan; needs ascend by row, one for a row at most
@@ -46,6 +47,9 @@ struct RowNeed {
   double temperature = 1;  // > 0
   bool sums = false;       // wants the log-sum-exp of x
   bool raw_sums = false;   // wants the log-sum-exp of the logits themselves
+  // Wants a list of the raw_top largest logits themselves, ties included; 0 = none. kRaw: at least 1,
+  // and the list also has every token of the need's bias, whose nats do not matter.
+  int32_t raw_top = 0;
   // kTop: conditions on the shortlist; if one fails, the row is fetched whole. The listed tokens
   // except the last must have more than this share of the probability (needs `sums`); 0 = no
   // condition.

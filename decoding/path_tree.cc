@@ -17,6 +17,11 @@ PathId PathTree::Extend(PathId parent, TokenId token) {
   return child->second;
 }
 
+PathId PathTree::Find(PathId parent, TokenId token) const {
+  const auto child = children_.find({parent, token});
+  return child == children_.end() ? -1 : child->second;
+}
+
 std::vector<TokenId> PathTree::Tokens(PathId path, size_t from) const {
   const size_t length = nodes_[path].length;
   std::vector<TokenId> tokens(length - std::min(from, length));

@@ -20,6 +20,8 @@ class PathTree {
   PathTree();
   // The child of `parent` by `token`; created if it does not exist.
   PathId Extend(PathId parent, TokenId token);
+  // The child of `parent` by `token`; -1 if it does not exist.
+  PathId Find(PathId parent, TokenId token) const;
   PathId parent(PathId path) const { return nodes_[path].parent; }  // -1 for the root
   TokenId token(PathId path) const { return nodes_[path].token; }
   uint64_t hash(PathId path) const { return nodes_[path].hash; }  // H(path), docs/algorithms.md 2

@@ -21,8 +21,10 @@ constexpr int kSpare = 16;          // room for tokens within the slack of the l
 constexpr int kWorthListing = 4;    // a list longer than vocabulary / kWorthListing is sent whole
 constexpr double kRounding = 1e-9;  // relative change of a sum by the order of its terms, at most
 
+// Lists by x.
 int Lists(const RowNeed& need) {
-  return need.form == RowNeed::Form::kGumbel ? __builtin_popcount(need.slots) : 1;
+  if (need.form == RowNeed::Form::kGumbel) return __builtin_popcount(need.slots);
+  return need.form == RowNeed::Form::kTop ? 1 : 0;
 }
 
 // Writes a record word by word. Values are copied bit for bit.
@@ -74,10 +76,10 @@ ChunkSums SumShard(absl::Span<const double> x, const ShardRow& row) {
 }
 
 // The least key of a list: that of the count-th largest entry less the slack.
-double LeastKey(absl::Span<const double> keys, const RowNeed& need) {
-  const std::vector<TokenId> top = decoding::TopTokens(keys, need.count);
-  if (static_cast<int>(top.size()) < need.count) return std::numeric_limits<double>::lowest();
-  return keys[top.back()] - need.slack;
+double LeastKey(absl::Span<const double> keys, int count, double slack) {
+  const std::vector<TokenId> top = decoding::TopTokens(keys, count);
+  if (static_cast<int>(top.size()) < count) return std::numeric_limits<double>::lowest();
+  return keys[top.back()] - slack;
 }
 
 // Indices of the entries from `least` on, ascending.
@@ -90,7 +92,20 @@ std::vector<TokenId> PlacesFrom(double least, absl::Span<const double> keys) {
 }
 
 std::vector<TokenId> Largest(absl::Span<const double> keys, const RowNeed& need) {
-  return PlacesFrom(LeastKey(keys, need), keys);
+  return PlacesFrom(LeastKey(keys, need.count, need.slack), keys);
+}
+
+// Adds the places of the tokens that a kRaw need asks for, as far as place_of knows them (>= 0).
+template <class PlaceOf>
+void AddAskedFor(const RowNeed& need, absl::Span<const std::pair<TokenId, double>> bias,
+                 PlaceOf place_of, std::vector<TokenId>* places) {
+  if (need.form != RowNeed::Form::kRaw) return;
+  for (const auto& [token, nats] : bias) {
+    const int64_t place = place_of(token);
+    if (place >= 0) places->push_back(static_cast<TokenId>(place));
+  }
+  std::sort(places->begin(), places->end());
+  places->erase(std::unique(places->begin(), places->end()), places->end());
 }
 
 // Writes the tokens at `places`, each by write(place), or an overflow when they are not complete.
@@ -104,12 +119,22 @@ void WritePlaces(absl::Span<const TokenId> places, bool complete, int room, Writ
   out->Skip(2 * (room - places.size()));
 }
 
-void WriteList(const RowNeed& need, const ShardRow& row, absl::Span<const TokenId> places,
-               Writer* out) {
-  WritePlaces(places, /*complete=*/true, ListCapacity(need), out, [&](TokenId place) {
+void WriteList(int capacity, const ShardRow& row, absl::Span<const TokenId> places, Writer* out) {
+  WritePlaces(places, /*complete=*/true, capacity, out, [&](TokenId place) {
     out->Put<int32_t>(static_cast<int32_t>(row.tokens.begin) + place);
     out->Put<float>(row.logits[place]);
   });
+}
+
+// logits: of the shard.
+std::vector<TokenId> RawPlaces(const RowNeed& need, const ShardRow& row,
+                               absl::Span<const double> logits) {
+  std::vector<TokenId> places = PlacesFrom(LeastKey(logits, need.raw_top, /*slack=*/0), logits);
+  const auto place_of = [&row](TokenId token) {
+    return token < row.tokens.end ? token - row.tokens.begin : -1;  // -1: of another rank
+  };
+  AddAskedFor(need, row.bias, place_of, &places);
+  return places;
 }
 
 // The shard's noisy argmax for one slot at a time.
@@ -154,12 +179,66 @@ class NoisyShard {
   decoding::LogSum sum_{};
 };
 
+// Makes the logits of a shard its x.
+void TemperShard(const RowNeed& need, const ShardRow& row, absl::Span<double> x) {
+  decoding::WarpParams warp;
+  warp.temperature = need.temperature;
+  for (const auto& [token, bias] : row.bias) {
+    warp.logit_bias.emplace_back(static_cast<TokenId>(token - row.tokens.begin), bias);
+  }
+  decoding::TemperRow(warp, x);
+}
+
+void WriteNoisyLists(const RowNeed& need, const ShardRow& row, absl::Span<const double> x,
+                     Writer* out) {
+  NoisyShard noisy(need, row, x);
+  for (uint32_t slot = 0; slot < 32; ++slot) {
+    if ((need.slots >> slot & 1) != 0) WriteList(ListCapacity(need), row, noisy.Places(slot), out);
+  }
+}
+
+// The tokens at `places` of what was found, if every token with a key of at least `least` was.
+void WriteFound(const FoundList& list, absl::Span<const TokenId> places, double least, int capacity,
+                Writer* out) {
+  const bool proven = list.bound < least;  // false for NaN
+  WritePlaces(places, proven, capacity, out, [&](TokenId place) {
+    out->Put<int32_t>(list.tokens.tokens[place]);
+    out->Put<float>(list.tokens.logits[place]);
+  });
+}
+
+void WriteFoundRaw(const RowNeed& need, const FoundList& list,
+                   absl::Span<const std::pair<TokenId, double>> bias, Writer* out) {
+  const std::vector<TokenId>& tokens = list.tokens.tokens;
+  std::vector<double> keys(tokens.size());
+  decoding::WidenRow(list.tokens.logits, keys.data());
+  const double least = LeastKey(keys, need.raw_top, /*slack=*/0);
+  std::vector<TokenId> places = PlacesFrom(least, keys);
+  const auto place_of = [&tokens](TokenId token) -> int64_t {
+    const auto at = std::lower_bound(tokens.begin(), tokens.end(), token);
+    return at != tokens.end() && *at == token ? at - tokens.begin() : -1;
+  };
+  AddAskedFor(need, bias, place_of, &places);
+  WriteFound(list, places, least, RawCapacity(need), out);
+}
+
 std::vector<double> KeysOf(const TokenList& list, const RowNeed& need,
                            absl::Span<const std::pair<TokenId, double>> bias) {
   decoding::WarpParams warp;
   warp.temperature = need.temperature;
   warp.logit_bias.assign(bias.begin(), bias.end());
   return decoding::TemperList(list, warp);
+}
+
+// Appends a rank's list. False: an overflow.
+bool ReadList(int capacity, Reader* in, TokenList* list) {
+  const auto count = in->Get<int32_t>();
+  for (int32_t i = 0; i < count; ++i) {
+    list->tokens.push_back(in->Get<int32_t>());
+    list->logits.push_back(in->Get<float>());
+  }
+  in->Skip(2 * (capacity - std::max(count, 0)));
+  return count >= 0;
 }
 
 // Each rank lists its own `count` best. Below the count-th best of all ranks, tokens of some ranks
@@ -193,14 +272,18 @@ int64_t LargestShard(int64_t vocab, int ranks) {
 }
 
 bool IsWhole(const RowNeed& need, int64_t vocab) {
-  if (need.form == RowNeed::Form::kWhole || Lists(need) == 0) return true;
-  const int64_t listed = ListCapacity(need) + (need.bias_end - need.bias_begin);
+  const bool by_x = Lists(need) > 0;
+  if (need.form == RowNeed::Form::kWhole || (!by_x && need.form != RowNeed::Form::kRaw))
+    return true;
+  const int64_t listed =
+      RawCapacity(need) + (by_x ? ListCapacity(need) + (need.bias_end - need.bias_begin) : 0);
   return listed * kWorthListing > vocab || static_cast<int64_t>(RecordWords(need)) > vocab;
 }
 
 size_t RecordWords(const RowNeed& need) {
   const size_t sums = (need.sums ? 1 : 0) + (need.raw_sums ? 1 : 0);
-  return 2 + sums * sizeof(ChunkSums) / sizeof(float) + Lists(need) * (1 + 2 * ListCapacity(need));
+  return 2 + sums * sizeof(ChunkSums) / sizeof(float) + Lists(need) * (1 + 2 * ListCapacity(need)) +
+         (need.raw_top > 0 ? 1 + 2 * RawCapacity(need) : 0);
 }
 
 void WriteRecord(const RowNeed& need, const ShardRow& row, float* record) {
@@ -212,27 +295,29 @@ void WriteRecord(const RowNeed& need, const ShardRow& row, float* record) {
   std::vector<double> x(row.logits.size());
   decoding::WidenRow(row.logits, x.data());
   ChunkSums raw;
+  std::vector<TokenId> raw_places;
   if (need.raw_sums) raw = SumShard(x, row);
-  decoding::WarpParams warp;
-  warp.temperature = need.temperature;
-  for (const auto& [token, bias] : row.bias) {
-    warp.logit_bias.emplace_back(static_cast<TokenId>(token - row.tokens.begin), bias);
-  }
-  decoding::TemperRow(warp, absl::MakeSpan(x));
+  if (need.raw_top > 0) raw_places = RawPlaces(need, row, x);
+  if (Lists(need) > 0) TemperShard(need, row, absl::MakeSpan(x));
   if (need.sums) out.Put(SumShard(x, row));
   if (need.raw_sums) out.Put(raw);
-  if (need.form == RowNeed::Form::kTop) return WriteList(need, row, Largest(x, need), &out);
-  NoisyShard noisy(need, row, x);
-  for (uint32_t slot = 0; slot < 32; ++slot) {
-    if ((need.slots >> slot & 1) != 0) WriteList(need, row, noisy.Places(slot), &out);
-  }
+  if (need.form == RowNeed::Form::kTop) WriteList(ListCapacity(need), row, Largest(x, need), &out);
+  if (need.form == RowNeed::Form::kGumbel) WriteNoisyLists(need, row, x, &out);
+  if (need.raw_top > 0) WriteList(RawCapacity(need), row, raw_places, &out);
 }
 
 int ListCapacity(const RowNeed& need) { return need.count + kSpare; }
 
+int RawCapacity(const RowNeed& need) {
+  if (need.raw_top == 0) return 0;
+  const int asked_for = need.form == RowNeed::Form::kRaw ? need.bias_end - need.bias_begin : 0;
+  return need.raw_top + kSpare + asked_for;
+}
+
 void WriteFoundRecord(const RowNeed& need, const FoundRow& row,
                       absl::Span<const std::pair<TokenId, double>> bias, float* record) {
-  COPPICE_CHECK(static_cast<int>(row.lists.size()) == Lists(need));
+  const int by_x = Lists(need);
+  COPPICE_CHECK(static_cast<int>(row.lists.size()) == by_x + (need.raw_top > 0 ? 1 : 0));
   Writer out(record);
   out.Put<int32_t>(row.bad_token);
   out.Put<float>(row.bad_logit);
@@ -240,7 +325,7 @@ void WriteFoundRecord(const RowNeed& need, const FoundRow& row,
   if (need.raw_sums) out.Put(*row.raw_sums);
   uint32_t slots = need.slots;  // those still to come
   std::vector<double> noise;
-  for (const FoundList& list : row.lists) {
+  for (const FoundList& list : absl::MakeConstSpan(row.lists).first(by_x)) {
     std::vector<double> keys = KeysOf(list.tokens, need, bias);
     if (need.form == RowNeed::Form::kGumbel) {
       const auto slot = static_cast<uint32_t>(__builtin_ctz(slots));
@@ -250,13 +335,10 @@ void WriteFoundRecord(const RowNeed& need, const FoundRow& row,
                            noise.data());
       for (size_t i = 0; i < keys.size(); ++i) keys[i] += noise[i];
     }
-    const double least = LeastKey(keys, need);
-    const bool proven = list.bound < least;  // false for NaN
-    WritePlaces(PlacesFrom(least, keys), proven, ListCapacity(need), &out, [&](TokenId place) {
-      out.Put<int32_t>(list.tokens.tokens[place]);
-      out.Put<float>(list.tokens.logits[place]);
-    });
+    const double least = LeastKey(keys, need.count, need.slack);
+    WriteFound(list, PlacesFrom(least, keys), least, ListCapacity(need), &out);
   }
+  if (need.raw_top > 0) WriteFoundRaw(need, row.lists.back(), bias, &out);
 }
 
 ListedRow JoinRecords(const RowNeed& need, absl::Span<const float* const> records,
@@ -284,15 +366,8 @@ ListedRow JoinRecords(const RowNeed& need, absl::Span<const float* const> record
     }
     if (need.sums) add(in.Get<ChunkSums>(), &row.sums);
     if (need.raw_sums) add(in.Get<ChunkSums>(), &row.raw_sums);
-    for (TokenList& list : row.lists) {
-      const auto count = in.Get<int32_t>();
-      row.overflow |= count < 0;
-      for (int32_t i = 0; i < count; ++i) {
-        list.tokens.push_back(in.Get<int32_t>());
-        list.logits.push_back(in.Get<float>());
-      }
-      in.Skip(2 * (ListCapacity(need) - std::max(count, 0)));
-    }
+    for (TokenList& list : row.lists) row.overflow |= !ReadList(ListCapacity(need), &in, &list);
+    if (need.raw_top > 0) row.overflow |= !ReadList(RawCapacity(need), &in, &row.raw);
   }
   if (need.form == RowNeed::Form::kTop) TrimList(need, bias, &row.lists[0]);
   return row;
@@ -302,7 +377,7 @@ bool IsComplete(const RowNeed& need, const ListedRow& row,
                 absl::Span<const std::pair<TokenId, double>> bias) {
   if (row.bad_token >= 0) return true;  // the row is invalid: nothing is decided from it
   if (row.overflow) return false;
-  if (need.cover <= 0 && need.depth <= 0) return true;
+  if (need.cover <= 0 && need.depth <= 0) return true;  // always so without a list by x
   const TokenList& list = row.lists[0];
   if (static_cast<int>(list.tokens.size()) < need.count) return true;  // there are no more tokens
   std::vector<double> x = KeysOf(list, need, bias);

@@ -39,8 +39,10 @@ struct ShardRow {
 // Writes RecordWords(need) words.
 void WriteRecord(const RowNeed& need, const ShardRow& row, float* record);
 
-// Most tokens of a shortlist. More within the slack are an overflow.
+// Most tokens of a shortlist by x. More within the slack are an overflow.
 int ListCapacity(const RowNeed& need);
+// The same for the list of the largest logits; 0: there is none.
+int RawCapacity(const RowNeed& need);
 // What a device found of one row of a rank, whose logits stayed there.
 struct FoundList {
   TokenList tokens;  // every token with a bias, and the largest others
@@ -52,7 +54,9 @@ struct FoundRow {
   float bad_logit = 0;
   const ChunkSums* sums = nullptr;  // where they are wanted
   const ChunkSums* raw_sums = nullptr;
-  std::vector<FoundList> lists;  // kTop: one; kGumbel: one for each wanted slot, ascending
+  // kTop: one; kGumbel: one for each wanted slot, ascending. Then that of the largest logits, if it
+  // is wanted, where keys are logits.
+  std::vector<FoundList> lists;
 };
 // The same words as WriteRecord, as long as the found tokens prove them; else an overflow.
 void WriteFoundRecord(const RowNeed& need, const FoundRow& row,

@@ -124,14 +124,23 @@ absl::Status CheckNeed(const StepPlan& plan, size_t i) {
     return bad(absl::StrCat("row ", need.row, " does not ascend within ", plan.rows(), " rows"));
   }
   if (need.form != RowNeed::Form::kWhole && need.form != RowNeed::Form::kTop &&
-      need.form != RowNeed::Form::kGumbel) {
+      need.form != RowNeed::Form::kGumbel && need.form != RowNeed::Form::kRaw) {
     return bad("unknown form");
   }
   if (need.bias_begin < 0 || need.bias_end < need.bias_begin ||
       need.bias_end > static_cast<int64_t>(plan.bias.size())) {
     return bad("its bias is not a range of the plan's");
   }
+  const bool raw = need.form == RowNeed::Form::kRaw;
+  if (need.raw_top < (raw ? 1 : 0) || need.raw_top > kMostListed) {
+    return bad(absl::StrCat("raw_top ", need.raw_top, " is not in [", raw ? 1 : 0, ", ",
+                            kMostListed, "]"));
+  }
   if (need.form == RowNeed::Form::kWhole) return absl::OkStatus();
+  if (raw) {
+    if (need.count == 0 && need.cover == 0 && need.depth == 0) return absl::OkStatus();
+    return bad("count, cover and depth are of other forms");
+  }
   if (need.count < 1 || need.count > kMostListed) {
     return bad(absl::StrCat("count ", need.count, " is not in [1, ", kMostListed, "]"));
   }

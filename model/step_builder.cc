@@ -33,6 +33,19 @@ void StepBuilder::AddPrefixRows(SequenceHandle sequence, absl::Span<const TokenI
   }
 }
 
+int StepBuilder::AddPrefixRows(SequenceHandle sequence, absl::Span<const TokenId> tokens,
+                               absl::Span<const int32_t> slots,
+                               absl::FunctionRef<RowNeed(int)> need_of) {
+  const int first_row = plan_.rows(), first_need = static_cast<int>(plan_.needs.size());
+  AddPrefixRows(sequence, tokens, slots);
+  for (int i = 0; i < static_cast<int>(tokens.size()); ++i) {
+    RowNeed need = need_of(i);
+    need.row = first_row + i;
+    plan_.needs.push_back(need);
+  }
+  return first_need;
+}
+
 void StepBuilder::AddNodeRow(SequenceHandle sequence, KvNode node, TokenId token) {
   ExtendSegment(sequence);
   const int before = static_cast<int>(plan_.chain.size());

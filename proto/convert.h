@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "base/decoding_stats.h"
 #include "base/step_plan.h"
+#include "base/token_score.h"
 #include "base/types.h"
 #include "decoding/beam_decoder.h"
 #include "decoding/forest.h"
@@ -37,6 +38,8 @@ proto::Hypothesis HypothesisToMessage(const decoding::Hypothesis& hypothesis);
 absl::StatusOr<decoding::Hypothesis> HypothesisFromMessage(const proto::Hypothesis& message,
                                                            int vocab_size);
 
+proto::TokenScore ScoreToMessage(const coppice::TokenScore& score);
+
 proto::SequenceStats StatsToMessage(const DecodingStats& stats);
 // Every number must be in [0, 1e15], so that sums of many stay finite. most_layers: of a draft.
 absl::StatusOr<DecodingStats> StatsFromMessage(const proto::SequenceStats& message,
@@ -48,14 +51,20 @@ struct ProgressLimits {
   int max_tokens = 0;        // of a hypothesis
   size_t tokens_so_far = 0;  // of the stable prefix, those of earlier updates
   int64_t max_hypotheses = 0;
+  std::optional<int> alternatives;  // of each token's score; nullopt: no scores are asked for
+  int64_t prompt_scores = 0;        // still to come
 };
 // A SequenceUpdate whose fields have been checked.
 struct SequenceProgress {
   std::vector<TokenId> stable_tokens;  // new ones
   bool finished = false;
   std::vector<decoding::Hypothesis> hypotheses;  // finished: 1 to max_hypotheses, best first
-  std::optional<coppice::DecodingStats> stats;   // finished
-  std::optional<double> energy_joules;           // so far
+  // Where scores are asked for, one for each token.
+  std::vector<coppice::TokenScore> stable_scores;
+  std::vector<std::vector<coppice::TokenScore>> hypothesis_scores;
+  std::vector<coppice::TokenScore> prompt_scores;  // new ones
+  std::optional<coppice::DecodingStats> stats;     // finished
+  std::optional<double> energy_joules;             // so far
 };
 // For an update without an error; the caller looks at error_code first.
 absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate& message,

@@ -7,7 +7,7 @@
 namespace coppice::proto {
 namespace {
 
-constexpr uint32_t kForms = 3;
+constexpr uint32_t kForms = 4;
 
 void FillNeed(const coppice::RowNeed& need, proto::RowNeed* out) {
   out->set_form(static_cast<uint32_t>(need.form));
@@ -24,6 +24,7 @@ void FillNeed(const coppice::RowNeed& need, proto::RowNeed* out) {
   out->set_seed(need.seed);
   out->set_path_hash(need.path_hash);
   out->set_slots(need.slots);
+  out->set_raw_top(need.raw_top);
 }
 
 coppice::RowNeed NeedFrom(const proto::RowNeed& in) {
@@ -42,6 +43,7 @@ coppice::RowNeed NeedFrom(const proto::RowNeed& in) {
   need.seed = in.seed();
   need.path_hash = in.path_hash();
   need.slots = in.slots();
+  need.raw_top = in.raw_top();
   return need;
 }
 

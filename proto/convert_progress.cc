@@ -9,6 +9,7 @@ namespace coppice::proto {
 
 using wire::Bad;
 using wire::CheckEntries;
+using wire::CheckLength;
 using wire::CheckRange;
 using wire::Fill;
 using wire::kMostStatistic;
@@ -29,6 +30,42 @@ absl::Status CheckScore(const char* field, double value) {
 absl::Status Within(absl::string_view field, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::InvalidArgumentError(absl::StrCat(field, ".", status.message()));
+}
+
+// A log-probability: not NaN, at most 0.
+absl::Status CheckLogProb(absl::string_view field, double value) {
+  if (value <= 0) return absl::OkStatus();
+  return Bad(field, absl::StrCat(value, " is not a log-probability"));
+}
+
+absl::StatusOr<coppice::TokenScore> ScoreFromMessage(const proto::TokenScore& message,
+                                                     const ProgressLimits& limits) {
+  COPPICE_RETURN_IF_ERROR(CheckLogProb("log_prob", message.log_prob()));
+  COPPICE_RETURN_IF_ERROR(CheckRange("top_tokens: length", int64_t{message.top_tokens_size()}, 0,
+                                     int64_t{*limits.alternatives}));
+  COPPICE_RETURN_IF_ERROR(CheckEntries("top_tokens", message.top_tokens(), 0, limits.vocab_size));
+  COPPICE_RETURN_IF_ERROR(
+      CheckLength("top_log_probs", message.top_log_probs_size(), message.top_tokens_size()));
+  coppice::TokenScore score;
+  score.log_prob = message.log_prob();
+  for (int i = 0; i < message.top_tokens_size(); ++i) {
+    COPPICE_RETURN_IF_ERROR(CheckLogProb("top_log_probs", message.top_log_probs(i)));
+    score.top.emplace_back(message.top_tokens(i), message.top_log_probs(i));
+  }
+  return score;
+}
+
+// One score for each of `tokens` tokens; none where no scores are asked for.
+template <class Messages>
+absl::Status ReadScores(const Messages& messages, const ProgressLimits& limits, size_t tokens,
+                        std::vector<coppice::TokenScore>* scores) {
+  COPPICE_RETURN_IF_ERROR(CheckLength("length", messages.size(), limits.alternatives ? tokens : 0));
+  for (int i = 0; i < messages.size(); ++i) {
+    auto score = ScoreFromMessage(messages[i], limits);
+    if (!score.ok()) return wire::BadEntry("entry", i, score.status().message());
+    scores->push_back(*std::move(score));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckCount(absl::string_view field, uint64_t value) {
@@ -151,6 +188,16 @@ absl::StatusOr<DecodingStats> StatsFromMessage(const proto::SequenceStats& messa
   return stats;
 }
 
+proto::TokenScore ScoreToMessage(const coppice::TokenScore& score) {
+  proto::TokenScore message;
+  message.set_log_prob(score.log_prob);
+  for (const auto& [token, log_prob] : score.top) {
+    message.add_top_tokens(token);
+    message.add_top_log_probs(log_prob);
+  }
+  return message;
+}
+
 absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate& message,
                                                      const ProgressLimits& limits) {
   const int64_t more = int64_t{limits.max_tokens} - static_cast<int64_t>(limits.tokens_so_far);
@@ -161,7 +208,15 @@ absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate
   COPPICE_RETURN_IF_ERROR(CheckRange("hypotheses: length", int64_t{message.hypotheses_size()},
                                      message.finished() ? 1 : 0,
                                      message.finished() ? limits.max_hypotheses : 0));
+  COPPICE_RETURN_IF_ERROR(CheckRange("prompt_scores: length", int64_t{message.prompt_scores_size()},
+                                     0, limits.prompt_scores));
   SequenceProgress progress;
+  COPPICE_RETURN_IF_ERROR(
+      Within("stable_scores", ReadScores(message.stable_scores(), limits,
+                                         message.stable_tokens_size(), &progress.stable_scores)));
+  COPPICE_RETURN_IF_ERROR(
+      Within("prompt_scores", ReadScores(message.prompt_scores(), limits,
+                                         message.prompt_scores_size(), &progress.prompt_scores)));
   progress.stable_tokens = ToVector(message.stable_tokens());
   progress.finished = message.finished();
   for (int i = 0; i < message.hypotheses_size(); ++i) {
@@ -171,6 +226,10 @@ absl::StatusOr<SequenceProgress> ProgressFromMessage(const proto::SequenceUpdate
     COPPICE_RETURN_IF_ERROR(
         Within(field, CheckRange("tokens: length", int64_t(hypothesis->tokens.size()), 0,
                                  int64_t{limits.max_tokens})));
+    COPPICE_RETURN_IF_ERROR(
+        Within(absl::StrCat(field, ".scores"),
+               ReadScores(message.hypotheses(i).scores(), limits, hypothesis->tokens.size(),
+                          &progress.hypothesis_scores.emplace_back())));
     progress.hypotheses.push_back(*std::move(hypothesis));
   }
   if (message.finished() && message.has_stats()) {

@@ -34,12 +34,31 @@ std::optional<Refusal> SetDecoding(const proto::Decoding& message, const model::
   return std::nullopt;
 }
 
+// What is reported of the tokens' probabilities.
+std::optional<Refusal> SetScores(const proto::StartSequence& start, Sequence* sequence) {
+  if (start.has_logprobs()) {
+    if (start.logprobs() < 0 || start.logprobs() > kMostAlternatives) {
+      return Refusal{"invalid_value", absl::StrCat("logprobs: must be between 0 and ",
+                                                   kMostAlternatives, ", got ", start.logprobs())};
+    }
+    sequence->scores.top = start.logprobs();
+  }
+  sequence->scores.of_prompt = start.score_prompt();
+  if (start.score_prompt() && !start.has_logprobs()) {
+    return Refusal{"invalid_value", "score_prompt: needs logprobs"};
+  }
+  sequence->score_only = start.score_only();
+  if (sequence->score_only) sequence->draft = decoding::DraftSize();
+  return std::nullopt;
+}
+
 std::optional<Refusal> CheckPrompt(const Sequence& sequence, const model::ModelConfig& model) {
   if (sequence.prompt.empty()) return Refusal{"invalid_value", "prompt: no tokens"};
   if (auto status = proto::CheckTokens(sequence.prompt, model.vocab_size, "prompt"); !status.ok()) {
     return Refuse("invalid_value", status);
   }
-  const int64_t longest = static_cast<int64_t>(sequence.prompt.size()) + sequence.params.max_tokens;
+  const int64_t longest = static_cast<int64_t>(sequence.prompt.size()) +
+                          (sequence.score_only ? 0 : sequence.params.max_tokens);
   if (longest <= model.max_positions) return std::nullopt;
   return Refusal{"context_length_exceeded",
                  absl::StrCat("prompt and max_tokens are ", longest, " tokens, the model has ",
@@ -49,6 +68,7 @@ std::optional<Refusal> CheckPrompt(const Sequence& sequence, const model::ModelC
 std::optional<Refusal> Fill(const proto::StartSequence& start, const model::ModelConfig& model,
                             const Scheduler& scheduler, Sequence* sequence) {
   if (auto refusal = SetDecoding(start.decoding(), model, sequence)) return refusal;
+  if (auto refusal = SetScores(start, sequence)) return refusal;
   if (auto refusal = CheckPrompt(*sequence, model)) return refusal;
   if (auto status = scheduler.CheckFits(*sequence); !status.ok()) {
     return Refuse("kv_capacity_exceeded", status);

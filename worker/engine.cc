@@ -116,7 +116,11 @@ void Engine::AdmitWaiting() {
     sequence->admitted_s = clock_.Now();
     sequence->stats.queue_ms = (sequence->admitted_s - sequence->arrival_s) * 1e3;
     int cached_tokens = 0;
-    sequence->kv = runner_->blocks()->Open(sequence->prompt, &cached_tokens);
+    // Scores need the row of every token, so they take none from the prefix cache.
+    sequence->kv =
+        runner_->blocks()->Open(sequence->scores.of_prompt ? absl::Span<const TokenId>()
+                                                           : absl::MakeConstSpan(sequence->prompt),
+                                &cached_tokens);
     sequence->stats.cached_tokens = cached_tokens;
     sequence->forest = decoding::DraftForest::Empty(1);
     sequences_.Move(sequence, SequencePhase::kPrefill);
@@ -186,7 +190,12 @@ absl::Status Engine::Step() {
   for (const auto& [sequence, why] : planned.failed) {
     Fail(sequence, {"internal_error", why});
   }
-  if (planned.step.empty()) return absl::OkStatus();
+  proto::Progress progress;
+  if (planned.step.empty()) {
+    EndScored(planned.ended, &progress);
+    if (progress.updates_size() > 0) Send(std::move(progress));
+    return absl::OkStatus();
+  }
   const int row_count = planned.step.rows();
   clock_.PassBegins();
   COPPICE_RETURN_IF_ERROR(runner_->Submit(std::move(planned.step)));
@@ -201,7 +210,8 @@ absl::Status Engine::Step() {
   clock_.PassEnds();
   sizer_.RecordPass(row_count, clock_.pass_s());
   ShareEnergy(planned, row_count);
-  proto::Progress progress;
+  ScorePrompts(**rows, &planned, &progress);
+  EndScored(planned.ended, &progress);
   DecideAll(**rows, &planned.participants, &progress);
   if (progress.updates_size() > 0) Send(std::move(progress));
   trace_.Write();

@@ -65,6 +65,11 @@ class Engine {
   void ShareEnergy(const StepPlanner::Planned& planned, int rows);
   void DecideAll(const kernels::StepRows& rows, std::vector<Participant>* participants,
                  proto::Progress* progress);
+  void ScorePrompts(const kernels::StepRows& rows, StepPlanner::Planned* planned,
+                    proto::Progress* progress);
+  absl::StatusOr<std::vector<TokenScore>> Scores(const kernels::StepRows& rows,
+                                                 const StepPlanner::PromptRows& prompt);
+  void EndScored(const std::vector<uint64_t>& ended, proto::Progress* progress);
   void Decide(Participant* participant, proto::Progress* progress);
   void GoOn(const Participant& participant, proto::Progress* progress);
   void NextRound(Sequence* sequence);

@@ -5,17 +5,46 @@
 #include "proto/convert.h"
 
 namespace coppice::worker {
+namespace {
+
+template <class Messages>
+void AddScores(absl::Span<const TokenScore> scores, Messages* messages) {
+  for (const TokenScore& score : scores) *messages->Add() = proto::ScoreToMessage(score);
+}
+
+}  // namespace
+
+void FillPromptScores(absl::Span<const TokenScore> scores, const Sequence& sequence,
+                      proto::SequenceUpdate* update) {
+  update->set_sequence_id(sequence.id);
+  AddScores(scores, update->mutable_prompt_scores());
+}
+
+void FillScored(const Sequence& sequence, proto::SequenceUpdate* update) {
+  update->set_sequence_id(sequence.id);
+  update->set_finished(true);
+  *update->add_hypotheses() = proto::HypothesisToMessage(decoding::Hypothesis());
+  *update->mutable_stats() = proto::StatsToMessage(sequence.stats);
+}
+
 bool FillUpdate(Sequence* sequence, proto::SequenceUpdate* update) {
   if (sequence->quiet && sequence->stable_sent > 0 && !sequence->decoder->finished()) return false;
   update->set_sequence_id(sequence->id);
   const std::vector<TokenId> stable = sequence->decoder->StablePrefix();
   for (size_t i = sequence->stable_sent; i < stable.size(); ++i)
     update->add_stable_tokens(stable[i]);
+  const decoding::PathTree& paths = sequence->decoder->paths();
+  const TokenScores& scores = sequence->scores;
+  if (scores.top && stable.size() > sequence->stable_sent) {
+    AddScores(scores.Of(paths, stable, sequence->stable_sent), update->mutable_stable_scores());
+  }
   sequence->stable_sent = std::max(sequence->stable_sent, stable.size());
   if (!sequence->decoder->finished()) return update->stable_tokens_size() > 0;
   update->set_finished(true);
   for (const decoding::Hypothesis& hypothesis : sequence->decoder->Result()) {
-    *update->add_hypotheses() = proto::HypothesisToMessage(hypothesis);
+    proto::Hypothesis* message = update->add_hypotheses();
+    *message = proto::HypothesisToMessage(hypothesis);
+    if (scores.top) AddScores(scores.Of(paths, hypothesis.tokens), message->mutable_scores());
   }
   *update->mutable_stats() = proto::StatsToMessage(sequence->stats);
   return true;

@@ -20,6 +20,7 @@
 #include "model/block_manager.h"
 #include "node/energy/energy_shares.h"
 #include "worker/forest_sizer.h"
+#include "worker/token_scores.h"
 
 namespace coppice::worker {
 
@@ -44,6 +45,8 @@ struct Sequence {
   decoding::DecodingParams params;  // method resolved
   decoding::DraftSize draft;        // of params
   bool quiet = false;               // StartSequence.quiet
+  bool score_only = false;          // StartSequence.score_only: ends with its prompt
+  TokenScores scores;
   std::unique_ptr<decoding::BeamDecoder> decoder;
   SequencePhase phase = SequencePhase::kWaiting;
   uint64_t phase_order = 0;  // grows with every change of phase of any sequence

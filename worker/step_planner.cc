@@ -11,7 +11,7 @@ bool StepPlanner::HasWork() const {
 }
 
 StepPlanner::Planned StepPlanner::Plan() {
-  Planned planned{runner_->NewStep(), {}, {}, {}};
+  Planned planned{runner_->NewStep(), {}, {}, {}, {}, {}};
   AddVerifications(&planned);
   AddPrefills(&planned);
   return planned;
@@ -43,6 +43,15 @@ void StepPlanner::AddVerifications(Planned* planned) {
   for (Sequence* sequence : sequences_->In(SequencePhase::kReady)) Join(sequence, planned);
 }
 
+// What the row before this token of the prompt must give to score it.
+RowNeed StepPlanner::NeedOfPrompt(const Sequence& sequence, int token, Planned* planned) {
+  RowNeed need = decoding::RawScoreNeed(*sequence.scores.top);
+  const auto asked_for = planned->step.AddBias({{sequence.prompt[token], 0.0}});
+  need.bias_begin = asked_for.begin;
+  need.bias_end = asked_for.end;
+  return need;
+}
+
 bool StepPlanner::AddPrefill(Sequence* sequence, int begin, int count, Planned* planned) {
   const auto chunk = absl::MakeConstSpan(sequence->prompt).subspan(begin, count);
   auto slots = runner_->blocks()->AppendPrefix(sequence->kv, chunk);
@@ -50,7 +59,13 @@ bool StepPlanner::AddPrefill(Sequence* sequence, int begin, int count, Planned* 
     planned->failed.emplace_back(sequence, std::string(slots.status().message()));
     return false;
   }
-  planned->step.AddPrefixRows(sequence->kv, chunk, *slots);
+  if (sequence->scores.of_prompt) {
+    const auto need_of = [&](int i) { return NeedOfPrompt(*sequence, begin + i + 1, planned); };
+    planned->scored.push_back({sequence->id, begin + 1, count,
+                               planned->step.AddPrefixRows(sequence->kv, chunk, *slots, need_of)});
+  } else {
+    planned->step.AddPrefixRows(sequence->kv, chunk, *slots);
+  }
   planned->rows.push_back({sequence->id, count});
   return true;
 }
@@ -67,7 +82,11 @@ void StepPlanner::AddPrefills(Planned* planned) {
       if (!AddPrefill(sequence, begin, count, planned)) continue;
       budget -= count;
     }
-    if (count >= left && room >= 0 && !Join(sequence, planned)) return;
+    if (count >= left && sequence->score_only) {
+      planned->ended.push_back(sequence->id);
+    } else if (count >= left && room >= 0 && !Join(sequence, planned)) {
+      return;
+    }
     if (budget <= 0) return;
   }
 }

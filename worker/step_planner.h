@@ -31,10 +31,18 @@ class StepPlanner {
     uint64_t sequence_id;
     int rows;
   };
+  // Rows whose prompt tokens are scored.
+  struct PromptRows {
+    uint64_t sequence_id;
+    int begin, count;  // tokens of the prompt, from the second on: what the rows predict
+    int first_need;
+  };
   struct Planned {
     model::StepBuilder step;
     std::vector<Participant> participants;
     std::vector<SequenceRows> rows;  // of every sequence in the step; one may have several entries
+    std::vector<PromptRows> scored;
+    std::vector<uint64_t> ended;  // sequences that only score their prompt, which ends in this step
     // Sequences that cannot continue, and why. They have no rows.
     std::vector<std::pair<Sequence*, std::string>> failed;
   };
@@ -47,6 +55,7 @@ class StepPlanner {
   bool Join(Sequence* sequence, Planned* planned);
   void AddVerifications(Planned* planned);
   void AddPrefills(Planned* planned);
+  RowNeed NeedOfPrompt(const Sequence& sequence, int token, Planned* planned);
   // Adds the next `count` prompt tokens. Returns false if the sequence has failed.
   bool AddPrefill(Sequence* sequence, int begin, int count, Planned* planned);
 

@@ -17,7 +17,7 @@ namespace coppice::worker {
 namespace {
 
 // The rows of one sequence, read from the step.
-class RoundRows : public decoding::RowSource {
+class RoundRows : public decoding::RowSource, public ScoredRows {
  public:
   RoundRows(const VerifyRows& rows, const kernels::StepRows& step, int vocab_size,
             const Sequence& sequence, HostThreads* threads)
@@ -38,6 +38,10 @@ class RoundRows : public decoding::RowSource {
   const ListedRow* Listed(int row) override {
     const ListedRow* listed = Shortlist(row);
     return listed == nullptr || listed->bad_token >= 0 ? nullptr : listed;
+  }
+  decoding::RawScores Scores(int row, int top) const override {
+    if (const ListedRow* listed = Shortlist(row)) return {*listed, top};
+    return {Whole(row), top};
   }
   const absl::Status& status() const { return status_; }
 
@@ -103,7 +107,7 @@ std::vector<KnownRow> KnownRoots(const decoding::Verdict& verdict, const RoundRo
 class NeedsOfRound {
  public:
   NeedsOfRound(const Sequence& sequence, model::StepBuilder* step)
-      : sequence_(sequence), step_(step), need_(sequence.decoder->row_need()) {}
+      : sequence_(sequence), step_(step), need_(NeedOf(sequence)) {}
 
   // length: generated tokens of the row's path, hash: H(path).
   RowNeed Of(int length, uint64_t hash) {
@@ -117,6 +121,10 @@ class NeedsOfRound {
   }
 
  private:
+  static RowNeed NeedOf(const Sequence& sequence) {
+    const RowNeed need = sequence.decoder->row_need();
+    return sequence.scores.top ? decoding::WithRawScores(need, *sequence.scores.top) : need;
+  }
   // There is one range while stop ids are banned (min_tokens), and another afterwards.
   const model::StepBuilder::BiasRange& Bias(int length) {
     std::optional<model::StepBuilder::BiasRange>& range =
@@ -210,8 +218,14 @@ void AppendRows(const Sequence& sequence, model::StepBuilder* step, VerifyRows* 
 absl::StatusOr<decoding::Verdict> Verify(const VerifyRows& rows, const kernels::StepRows& step,
                                          int vocab_size, HostThreads* threads, Sequence* sequence) {
   RoundRows round(rows, step, vocab_size, *sequence, threads);
+  const auto roots = sequence->decoder->roots();
+  const RoundStart start{{roots.begin(), roots.end()}, sequence->decoder->paths().size()};
   decoding::Verdict verdict = sequence->decoder->Advance(sequence->forest, &round);
   if (!round.status().ok()) return round.status();
+  if (sequence->scores.top) {
+    COPPICE_RETURN_IF_ERROR(sequence->scores.RecordRound(
+        start, sequence->forest, sequence->decoder->paths(), round, threads));
+  }
   sequence->known_roots = KnownRoots(verdict, round, rows.root_kv.size(), *sequence);
   return verdict;
 }

@@ -24,6 +24,7 @@ constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 256;
 constexpr size_t kMaxStopIds = 64;
 constexpr size_t kMaxBiases = 1024;
+constexpr int64_t kMostScores = 2'000'000;  // of an answer, so that it can be held and sent
 constexpr int64_t kInt64Min = std::numeric_limits<int64_t>::min();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
@@ -58,6 +59,7 @@ class RequestParser {
     ApplySpeculative(limits_, &fields_, &request_);
     CheckUnknown();
     if (!fields_.error()) prompt_->MakePrompts(&fields_, &request_);
+    CheckScoreOnly();
     if (fields_.error()) return *fields_.error();
     return std::move(request_);
   }
@@ -73,13 +75,39 @@ class RequestParser {
 
   void ReadScalars() {
     request_.params.max_tokens = limits_.default_max_tokens;
-    ReadParameters(/*object=*/"", limits_, vocab_, &fields_, &request_.params, &given_.parameters);
-    request_.max_tokens_given = given_.parameters.Has("max_tokens");
-    if (request_.params.min_tokens > request_.params.max_tokens) {
+    request_.score_only = MaxTokensIsZero();
+    if (request_.score_only) request_.params.max_tokens = 1;  // what a decoder has at least
+    ReadParameters(/*object=*/"", limits_, vocab_, &fields_, &request_.params, &given_.parameters,
+                   /*except=*/request_.score_only ? "max_tokens" : "");
+    request_.max_tokens_given = request_.score_only || given_.parameters.Has("max_tokens");
+    if (request_.params.min_tokens > request_.max_tokens()) {
       fields_.Fail("invalid_value", "min_tokens",
                    absl::StrCat("must be between 0 and max_tokens, which is ",
-                                request_.params.max_tokens, ", got ", request_.params.min_tokens));
+                                request_.max_tokens(), ", got ", request_.params.min_tokens));
     }
+  }
+
+  bool MaxTokensIsZero() {
+    const json* value = fields_.Find(MaxTokensNames());
+    return value != nullptr && AsInteger(*value) == 0;
+  }
+
+  static JsonFields::Names MaxTokensNames() {
+    return decoding::FindParameter("max_tokens")->fields;
+  }
+
+  // max_tokens 0 scores the prompt, and does nothing else.
+  void CheckScoreOnly() {
+    if (!request_.score_only) return;
+    if (!request_.echo) {
+      fields_.Fail("unsupported_combination", fields_.Spelling(MaxTokensNames()),
+                   "must be at least 1; 0 only scores a prompt, with echo: true");
+    }
+    if (request_.stream) {
+      fields_.Fail("unsupported_combination", fields_.Spelling(MaxTokensNames()),
+                   "0 cannot be combined with stream");
+    }
+    request_.samples = 1;  // all choices are the same
   }
 
   void ReadDecoding() {
@@ -209,7 +237,6 @@ class RequestParser {
     }
     for (const char* name : {"truncate_prompt_tokens", "prompt_logprobs", "cache_salt"})
       fields_.Neutral(name, nullptr);
-    fields_.Neutral("echo", false);
     fields_.Neutral("frequency_penalty", 0);
     fields_.Neutral("presence_penalty", 0);
     fields_.Neutral("repetition_penalty", 1);
@@ -267,6 +294,21 @@ std::variant<GenerateRequest, ApiError> ParseChatCompletion(const std::string& b
   return Parse(body, timeout_header, context, &prompt);
 }
 
+namespace {
+
+// The most log-probabilities that the answer can have, those of alternatives included.
+int64_t ScoresOf(const GenerateRequest& request) {
+  if (!request.logprobs) return 0;
+  int64_t tokens = 0;
+  for (const auto& prompt : request.prompts) {
+    const int64_t echoed = request.score_prompt() ? static_cast<int64_t>(prompt.size()) : 0;
+    tokens += std::max(request.n, request.samples) * (request.max_tokens() + echoed);
+  }
+  return tokens * (*request.logprobs + 1);
+}
+
+}  // namespace
+
 std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& limits,
                                    GenerateRequest* request) {
   size_t longest = 0;
@@ -276,17 +318,24 @@ std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& li
   if (!request->max_tokens_given) {
     params.max_tokens = static_cast<int>(std::clamp<int64_t>(room, 0, limits.default_max_tokens));
   }
-  if (room < std::max(1, params.max_tokens)) {
-    return ApiError{
-        400, "context_length_exceeded",
-        absl::StrCat("the prompt has ", longest, " tokens and max_tokens is ", params.max_tokens,
-                     ", together above the context of ", model.max_model_len, " tokens"),
-        request->max_tokens_given ? "max_tokens" : "prompt"};
+  if (room < (request->score_only ? 0 : std::max(1, params.max_tokens))) {
+    return ApiError{400, "context_length_exceeded",
+                    absl::StrCat("the prompt has ", longest, " tokens and max_tokens is ",
+                                 request->max_tokens(), ", together above the context of ",
+                                 model.max_model_len, " tokens"),
+                    request->max_tokens_given ? "max_tokens" : "prompt"};
   }
-  if (params.min_tokens > params.max_tokens) {
+  if (const int64_t scores = ScoresOf(*request); scores > kMostScores) {
+    return ApiError{400, "invalid_value",
+                    absl::StrCat("logprobs gives up to ", scores,
+                                 " log-probabilities, counting those of alternatives; at most ",
+                                 kMostScores, " are served"),
+                    "logprobs"};
+  }
+  if (params.min_tokens > request->max_tokens()) {
     return ApiError{400, "invalid_value",
                     absl::StrCat("min_tokens must be between 0 and max_tokens, which is ",
-                                 params.max_tokens, ", got ", params.min_tokens),
+                                 request->max_tokens(), ", got ", params.min_tokens),
                     "min_tokens"};
   }
   if (const absl::Status cost = decoding::CheckDecisionCost(params, model.vocab_size); !cost.ok()) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/token_score.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -34,12 +35,17 @@ void ChatFields::Read(JsonFields* fields) {
                  "continued, and no other one is begun");
   }
   options_.add_special_tokens = fields->Bool({"add_special_tokens"}).value_or(false);
+  const bool logprobs = fields->Bool({"logprobs"}).value_or(false);
+  const std::optional<int64_t> top = fields->Integer({"top_logprobs"}, 0, kMostAlternatives);
+  if (logprobs) logprobs_ = static_cast<int>(top.value_or(0));
+  if (!logprobs && top.value_or(0) > 0) {
+    fields->Fail("unsupported_combination", "top_logprobs", "needs logprobs: true");
+  }
   ReadUnserved(fields);
 }
 
 void ChatFields::ReadUnserved(JsonFields* fields) {
-  fields->Neutral("logprobs", false);
-  fields->Neutral("top_logprobs", 0);
+  fields->Neutral("echo", false);
   fields->Neutral("functions", json::array());
   fields->Neutral("function_call", "none");
   fields->Neutral("tool_choice", "none");
@@ -89,6 +95,7 @@ void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
   request->prompts.push_back(*std::move(ids));
   request->turn_end_ids = chat_->end_ids();
   request->chat = true;
+  request->logprobs = logprobs_;
 }
 
 void ChatFields::ReadMessage(const json& object, const std::string& path, JsonFields* fields) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@
 namespace coppice::coordinator {
 
 // POST /v1/chat/completions: `messages`, `add_generation_prompt`, `continue_final_message`,
-// `add_special_tokens`, and the fields of other servers that are refused unless neutral.
+// `add_special_tokens`, `logprobs`, `top_logprobs`, and the fields of other servers that are refused unless neutral.
 class ChatFields : public PromptFields {
  public:
   // chat: nullptr if the model has no template; else it must outlive this.
@@ -29,6 +30,7 @@ class ChatFields : public PromptFields {
   const tokenizer::ChatPrompt* const chat_;
   const nlohmann::json* json_ = nullptr;
   tokenizer::ChatOptions options_;
+  std::optional<int> logprobs_;
   std::vector<tokenizer::ChatMessage> messages_;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,10 +31,16 @@ struct GenerateRequest {
   bool stream = false;
   bool include_usage = false;
   bool return_token_ids = false;
+  std::optional<int> logprobs;  // scores of all tokens, each with so many alternatives
+  bool echo = false;            // the prompt before each choice
+  bool score_only = false;      // max_tokens 0: choices have no tokens; params.max_tokens is 1
   bool skip_special_tokens = true;
   double timeout_s = 600;
   std::vector<std::string> ignored_fields;  // unknown ones, with --unknown_fields=ignore
 
+  // The scores of the prompt's tokens are shown.
+  bool score_prompt() const { return echo && logprobs.has_value(); }
+  int max_tokens() const { return score_only ? 0 : params.max_tokens; }
   bool beams() const { return params.kind != decoding::DecodingKind::kMultinomial; }
   // Choices are ordered by score instead of sample number.
   bool ranked() const { return beams() || samples > n; }

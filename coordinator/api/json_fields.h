@@ -44,6 +44,8 @@ class JsonFields {
   // The names in the object that no call above has requested.
   std::vector<std::string> Unknown() const;
 
+  // The name that the client used, or the first.
+  std::string Spelling(Names names) const;
   // Records an error about a field, unless one is recorded already. Puts the path of the field
   // before the message.
   void Fail(const char* code, absl::string_view name, absl::string_view what);
@@ -53,8 +55,6 @@ class JsonFields {
   void set_error(ApiError error);
 
  private:
-  std::string Spelling(Names names) const;
-
   const nlohmann::json& object_;
   const std::string path_;
   std::set<std::string> known_;

@@ -25,9 +25,11 @@ class GivenParameters {
 };
 
 // Reads the scalars whose fields belong to `object` ("" or "speculative") of a request into *params
-// and *given. Absent ones stay unchanged. *fields reads that object and receives the errors.
+// and *given. Absent ones stay unchanged, and so does the row named `except`. *fields reads that
+// object and receives the errors.
 void ReadParameters(absl::string_view object, const ApiLimits& limits, int vocab_size,
-                    JsonFields* fields, decoding::DecodingParams* params, GivenParameters* given);
+                    JsonFields* fields, decoding::DecodingParams* params, GivenParameters* given,
+                    absl::string_view except = "");
 
 // Every row for GET /v1/models: name, aliases, object, type, range, default, who reads it.
 nlohmann::ordered_json ParametersJson(const ApiLimits& limits);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/token_score.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -20,10 +21,14 @@ constexpr size_t kMaxPrompts = 64;
 void TextPromptFields::Read(JsonFields* fields) {
   prompt_ = fields->Find({"prompt"});
   special_ = fields->Bool({"add_special_tokens"}).value_or(true);
-  for (const char* name : {"logprobs", "top_logprobs", "suffix"}) fields->Neutral(name, nullptr);
+  logprobs_ = fields->Integer({"logprobs"}, 0, kMostAlternatives);
+  echo_ = fields->Bool({"echo"}).value_or(false);
+  for (const char* name : {"top_logprobs", "suffix"}) fields->Neutral(name, nullptr);
 }
 
 void TextPromptFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
+  if (logprobs_) request->logprobs = static_cast<int>(*logprobs_);
+  request->echo = echo_;
   if (prompt_ == nullptr) return fields->Fail("missing_field", "prompt", "is required");
   const json& prompt = *prompt_;
   if (prompt.is_string()) return AddText(prompt, fields, request);

@@ -2,7 +2,9 @@
 // `messages` in chat_fields. Called by api.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 
 #include "coordinator/api/generate_request.h"
 #include "coordinator/api/json_fields.h"
@@ -20,7 +22,7 @@ class PromptFields {
   virtual void MakePrompts(JsonFields* fields, GenerateRequest* request) = 0;
 };
 
-// POST /v1/completions: `prompt` and `add_special_tokens`.
+// POST /v1/completions: `prompt`, `add_special_tokens`, `logprobs` and `echo`.
 class TextPromptFields : public PromptFields {
  public:
   // tokenizer must outlive this.
@@ -35,6 +37,8 @@ class TextPromptFields : public PromptFields {
   const tokenizer::Tokenizer& tokenizer_;
   const nlohmann::json* prompt_ = nullptr;
   bool special_ = true;
+  std::optional<int64_t> logprobs_;
+  bool echo_ = false;
 };
 
 }  // namespace coppice::coordinator

@@ -137,7 +137,7 @@ Json Capabilities(const ModelCard& card, const ApiLimits& limits) {
   json["max_n"] = limits.max_n;
   json["max_draft_width"] = limits.max_draft_width;
   json["max_draft_depth"] = limits.max_draft_depth;
-  json["max_logprobs"] = 0;
+  json["max_logprobs"] = kMostAlternatives;
   json["stop_with_beams"] = false;
   json["chat"] = card.chat;
   json["deterministic"] = true;

@@ -283,7 +283,7 @@ void Metrics::RequestEnded(const Request& request, const std::string& finished_r
   impl_->histogram("e2e_request_latency_seconds", model).Observe(now_s - arrival_s);
   if (first_s >= 0)
     impl_->histogram("time_to_first_token_seconds", model).Observe(first_s - arrival_s);
-  if (request.error() || request.usage().completion_tokens == 0) return;
+  if (request.error() || request.usage().prompt_tokens == 0) return;  // without an answer
 
   const Usage& usage = request.usage();
   const DecodingStats& decoding = usage.decoding;
@@ -302,7 +302,7 @@ void Metrics::RequestEnded(const Request& request, const std::string& finished_r
     observe("request_time_per_output_token_seconds", (now_s - first_s) / later_tokens);
   observe("request_prompt_tokens", usage.prompt_tokens);
   observe("request_generation_tokens", usage.completion_tokens);
-  observe("request_params_max_tokens", request.generate().params.max_tokens);
+  observe("request_params_max_tokens", request.generate().max_tokens());
   observe("request_params_n", request.generate().n);
   observe("request_params_beam_width", request.generate().params.beam_width);
   observe("draft_round_seconds", decoding.draft_ms / 1e3);

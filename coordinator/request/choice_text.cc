@@ -1,5 +1,7 @@
 #include "coordinator/request/choice_text.h"
 
+#include <algorithm>
+
 namespace coppice::coordinator {
 
 ChoiceText::ChoiceText(const tokenizer::Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
@@ -13,6 +15,7 @@ std::string ChoiceText::Append(absl::Span<const TokenId> tokens) {
   for (const TokenId token : tokens) {
     if (stop()) break;
     tokens_.push_back(token);
+    offsets_.push_back(characters_);
     settled +=
         Settle(detokenizer_.Append(absl::MakeConstSpan(&token, 1)), tokens_.size() >= min_tokens_);
   }
@@ -28,6 +31,8 @@ std::string ChoiceText::Finish() {
 }
 
 std::string ChoiceText::Settle(const std::string& piece, bool search) {
+  characters_ +=
+      std::count_if(piece.begin(), piece.end(), [](char byte) { return (byte & 0xc0) != 0x80; });
   std::string settled = search ? matcher_.Append(piece) : piece;
   text_ += settled;
   return settled;

@@ -26,7 +26,11 @@ class ChoiceText {
   std::string Finish();
 
   const std::vector<TokenId>& tokens() const { return tokens_; }  // without dropped tokens
-  const std::string& text() const { return text_; }               // all final text
+  // [tokens] Characters of the text before each, as if no stop string were cut off. Bytes of a
+  // character that a later token completes do not count.
+  const std::vector<size_t>& offsets() const { return offsets_; }
+  size_t characters() const { return characters_; }  // so far, of the same text
+  const std::string& text() const { return text_; }  // all final text
   const std::optional<std::string>& stop() const { return matcher_.matched(); }
 
  private:
@@ -36,6 +40,8 @@ class ChoiceText {
   StopMatcher matcher_;
   const int min_tokens_;
   std::vector<TokenId> tokens_;
+  std::vector<size_t> offsets_;
+  size_t characters_ = 0;
   std::string text_;
 };
 

@@ -1,10 +1,13 @@
 #include "coordinator/request/request.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/request/token_logprobs.h"
 #include "decoding/method.h"
 
 namespace coppice::coordinator {
@@ -17,6 +20,13 @@ std::string NewAnswerId(bool chat) {
 
 bool Contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+// The choices are distinct, so that their probabilities add up.
+double MassOf(const std::vector<Choice>& choices) {
+  double mass = 0;
+  for (const Choice& choice : choices) mass += choice.mass;
+  return mass;
 }
 
 // The HTTP status of a replica's error. The code says whether the request caused it.
@@ -39,6 +49,13 @@ Request::Request(GenerateRequest request, Origin origin, const tokenizer::Tokeni
       identity_{request_.chat, NewAnswerId(request_.chat), origin_.created, origin_.model, ""} {}
 
 void Request::MakeSequences() {
+  GenerateRequest shown;  // a prompt is shown whole
+  shown.skip_special_tokens = request_.skip_special_tokens;
+  for (size_t prompt = 0; request_.echo && prompt < request_.prompts.size(); ++prompt) {
+    echoed_.push_back(std::make_unique<ChoiceText>(tokenizer_, absl::Span<const TokenId>(), shown));
+    echoed_.back()->Append(request_.prompts[prompt]);
+    if (request_.score_only) echoed_.back()->Finish();
+  }
   for (int prompt = 0; prompt < request_.prompts.size(); ++prompt) {
     for (int sample = 0; sample < request_.samples; ++sample) {
       Sequence sequence;
@@ -60,6 +77,9 @@ proto::StartSequence Request::StartMessage(int index) const {
   start.mutable_prompt()->Add(prompt.begin(), prompt.end());
   *start.mutable_decoding() = proto::DecodingToMessage(params);
   start.set_quiet(!request_.stream && request_.stop.empty());
+  if (request_.logprobs) start.set_logprobs(*request_.logprobs);
+  start.set_score_prompt(request_.score_prompt());
+  start.set_score_only(request_.score_only);
   return start;
 }
 
@@ -84,24 +104,29 @@ bool Request::Requeue(int index) {
   Sequence& sequence = sequences_[index];
   sequence.id = 0;
   sequence.received = 0;
+  sequence.prompt_scores.clear();
   sequence.replayed = true;
   if (Reproducible()) return true;
   if (sequence.shown) return false;
   sequence.text =
       std::make_unique<ChoiceText>(tokenizer_, request_.prompts[sequence.prompt], request_);
+  sequence.scores.clear();
   return true;
 }
 
 // Takes tokens of this run. Tokens that an earlier run has already sent must be the same.
-bool Request::TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens) {
+bool Request::TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens,
+                         absl::Span<const TokenScore> scores) {
   const std::vector<TokenId>& known = sequence->text->tokens();
   while (!tokens.empty() && sequence->received < known.size()) {
     if (tokens.front() != known[sequence->received]) return false;
     ++sequence->received;
     tokens.remove_prefix(1);
+    if (!scores.empty()) scores.remove_prefix(1);
   }
   sequence->received += tokens.size();
   sequence->text->Append(tokens);
+  sequence->scores.insert(sequence->scores.end(), scores.begin(), scores.end());
   return true;
 }
 
@@ -120,12 +145,16 @@ bool Request::OnUpdate(int index, const proto::SequenceUpdate& update, double no
     return true;
   }
   absl::StatusOr<proto::SequenceProgress> progress =
-      proto::ProgressFromMessage(update, {request_.vocab_size, request_.params.max_tokens,
-                                          sequence.received, request_.params.num_hypotheses});
+      proto::ProgressFromMessage(update, Limits(sequence));
   if (!progress.ok()) return Refuse(sequence, progress.status().message());
-  if (first_token_s_ < 0 && (!progress->stable_tokens.empty() || progress->finished))
-    first_token_s_ = now_s;
-  if (!TakeTokens(&sequence, progress->stable_tokens)) {
+  std::move(progress->prompt_scores.begin(), progress->prompt_scores.end(),
+            std::back_inserter(sequence.prompt_scores));
+  const bool decoded = !progress->stable_tokens.empty() || progress->finished;
+  if (decoded && Limits(sequence).prompt_scores > 0) {
+    return Refuse(sequence, "prompt_scores: tokens come before all of them");
+  }
+  if (first_token_s_ < 0 && decoded) first_token_s_ = now_s;
+  if (!TakeTokens(&sequence, progress->stable_tokens, progress->stable_scores)) {
     Fail({503, "replica_lost",
           absl::StrCat(sequence.replica, " did not repeat what a lost replica had sent"), "", 1});
     return true;
@@ -143,23 +172,35 @@ bool Request::OnUpdate(int index, const proto::SequenceUpdate& update, double no
   return true;
 }
 
+proto::ProgressLimits Request::Limits(const Sequence& sequence) const {
+  proto::ProgressLimits limits{request_.vocab_size, request_.max_tokens(), sequence.received,
+                               request_.params.num_hypotheses};
+  limits.alternatives = request_.logprobs;
+  if (request_.score_prompt()) {
+    limits.prompt_scores = static_cast<int64_t>(request_.prompts[sequence.prompt].size()) - 1 -
+                           static_cast<int64_t>(sequence.prompt_scores.size());
+  }
+  return limits;
+}
+
 bool Request::FinishSequence(Sequence* sequence, proto::SequenceProgress* progress) {
   sequence->hypotheses = std::move(progress->hypotheses);
+  sequence->hypothesis_scores = std::move(progress->hypothesis_scores);
   const std::vector<TokenId>& best = sequence->hypotheses[0].tokens;
   if (best.size() < sequence->text->tokens().size()) return false;
   sequence->received = 0;
-  if (!TakeTokens(sequence, best)) return false;
+  if (!TakeTokens(sequence, best, sequence->hypothesis_scores[0])) return false;
   sequence->text->Finish();
   sequence->done = true;
   return true;
 }
 
 Choice Request::MakeChoice(const Sequence& sequence, const decoding::Hypothesis* hypothesis,
-                           const ChoiceText& text) const {
+                           const ChoiceText& text, absl::Span<const TokenScore> scores) const {
   Choice choice;
   choice.index = sequence.prompt * request_.n + sequence.sample;
   choice.seed = static_cast<int64_t>(request_.params.seed + static_cast<uint64_t>(sequence.sample));
-  choice.text = text.text();
+  choice.text = TextOf(sequence, text);
   choice.num_tokens = text.tokens().size();
   if (text.stop()) {
     choice.finish_reason = "stop";
@@ -171,12 +212,32 @@ Choice Request::MakeChoice(const Sequence& sequence, const decoding::Hypothesis*
       choice.stop_token = hypothesis->tokens.back();
     choice.score = hypothesis->score;
     choice.joint_logprob = hypothesis->joint_log_probability;
+    if (hypothesis->finished) choice.mass = std::exp(hypothesis->joint_log_probability);
   }
+  AddLogprobs(sequence, text, scores, /*from=*/0, &choice);
   if (request_.return_token_ids) {
     choice.token_ids = text.tokens();
     choice.prompt_token_ids = request_.prompts[sequence.prompt];
   }
   return choice;
+}
+
+std::string Request::TextOf(const Sequence& sequence, const ChoiceText& text) const {
+  const ChoiceText* echoed = Echoed(sequence.prompt);
+  return echoed == nullptr ? text.text() : echoed->text() + text.text();
+}
+
+void Request::AddLogprobs(const Sequence& sequence, const ChoiceText& text,
+                          absl::Span<const TokenScore> scores, size_t from, Choice* choice) const {
+  if (!request_.logprobs) return;
+  const ChoiceText* echoed = Echoed(sequence.prompt);
+  choice->logprobs = from == 0 && echoed != nullptr
+                         ? ShowPrompt(*tokenizer_, *echoed, sequence.prompt_scores)
+                         : std::vector<TokenLogprob>();
+  for (TokenLogprob& token :
+       ShowTokens(*tokenizer_, text, scores, from, echoed == nullptr ? 0 : echoed->characters())) {
+    choice->logprobs->push_back(std::move(token));
+  }
 }
 
 // All choices of a prompt, each with its whole text, in the order of the answer.
@@ -186,13 +247,19 @@ std::vector<Choice> Request::PromptChoices(int prompt) const {
     if (sequence.prompt != prompt) continue;
     const decoding::Hypothesis* best =
         sequence.hypotheses.empty() ? nullptr : &sequence.hypotheses[0];
-    choices.push_back(MakeChoice(sequence, best, *sequence.text));
+    choices.push_back(MakeChoice(sequence, best, *sequence.text, sequence.scores));
     for (size_t i = 1; request_.beams() && i < sequence.hypotheses.size() && i < request_.n; ++i) {
       ChoiceText text(tokenizer_, request_.prompts[prompt], request_);
       text.Append(sequence.hypotheses[i].tokens);
       text.Finish();
-      choices.push_back(MakeChoice(sequence, &sequence.hypotheses[i], text));
+      choices.push_back(
+          MakeChoice(sequence, &sequence.hypotheses[i], text, sequence.hypothesis_scores[i]));
     }
+  }
+  for (int i = 1; request_.score_only && !request_.beams() && i < request_.n; ++i) {
+    choices.push_back(choices[0]);
+    choices.back().index += i;
+    choices.back().seed += i;
   }
   if (request_.samples > request_.n) {
     std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
@@ -210,9 +277,13 @@ std::vector<Choice> Request::PromptChoices(int prompt) const {
 void Request::CutToNew(const Sequence& sequence, Choice* choice) {
   Sent& sent = sent_[&sequence - sequences_.data()];
   choice->text.erase(0, sent.text);
-  sent.text = sequence.text->text().size();
+  sent.text = TextOf(sequence, *sequence.text).size();
   if (choice->token_ids)
     choice->token_ids->erase(choice->token_ids->begin(), choice->token_ids->begin() + sent.tokens);
+  if (choice->logprobs && sent.any) {  // the last ones are new
+    const size_t added = sequence.text->tokens().size() - sent.tokens;
+    choice->logprobs->erase(choice->logprobs->begin(), choice->logprobs->end() - added);
+  }
   sent.tokens = sequence.text->tokens().size();
   if (sent.any) choice->prompt_token_ids.reset();
   choice->first = !sent.any;
@@ -221,17 +292,19 @@ void Request::CutToNew(const Sequence& sequence, Choice* choice) {
 
 void Request::SendDelta(Sequence* sequence) {
   const Sent& sent = sent_[sequence - sequences_.data()];
-  if (sequence->text->text().size() == sent.text) return;
+  if (sequence->text->text().empty() || TextOf(*sequence, *sequence->text).size() == sent.text)
+    return;
   Choice choice;
   choice.index = sequence->prompt * request_.n + sequence->sample;
-  choice.text = sequence->text->text();
+  choice.text = TextOf(*sequence, *sequence->text);
   if (request_.return_token_ids) {
     choice.token_ids = sequence->text->tokens();
     choice.prompt_token_ids = request_.prompts[sequence->prompt];
   }
+  AddLogprobs(*sequence, *sequence->text, sequence->scores, sent.tokens, &choice);
   CutToNew(*sequence, &choice);
   sequence->shown = true;
-  exchange_->SendEvent(CompletionEvent(identity_, {choice}, request_.include_usage));
+  exchange_->SendEvent(CompletionEvent(identity_, {choice}, std::nullopt, request_.include_usage));
 }
 
 void Request::SendSequenceEnd(Sequence* sequence) {
@@ -241,23 +314,28 @@ void Request::SendSequenceEnd(Sequence* sequence) {
   } else {
     const decoding::Hypothesis* best =
         sequence->hypotheses.empty() ? nullptr : &sequence->hypotheses[0];
-    choices.push_back(MakeChoice(*sequence, best, *sequence->text));
+    choices.push_back(MakeChoice(*sequence, best, *sequence->text, sequence->scores));
   }
+  const std::optional<double> mass =
+      request_.beams() ? std::optional(MassOf(choices)) : std::nullopt;
   CutToNew(*sequence, &choices[0]);
   sequence->shown = true;
-  exchange_->SendEvent(CompletionEvent(identity_, choices, request_.include_usage));
+  exchange_->SendEvent(CompletionEvent(identity_, choices, mass, request_.include_usage));
 }
 
 void Request::Complete(double now_s) {
   std::vector<Choice> choices;
+  std::vector<double> beam_mass;
   for (int prompt = 0; prompt < request_.prompts.size(); ++prompt) {
-    for (Choice& choice : PromptChoices(prompt)) choices.push_back(std::move(choice));
+    std::vector<Choice> of_prompt = PromptChoices(prompt);
+    if (request_.beams()) beam_mass.push_back(MassOf(of_prompt));
+    for (Choice& choice : of_prompt) choices.push_back(std::move(choice));
   }
   Summarize(choices, now_s);
   ended_ = true;
   if (!request_.stream) {
     HttpReply reply;
-    reply.body = CompletionBody(identity_, choices, usage_);
+    reply.body = CompletionBody(identity_, choices, beam_mass, usage_);
     return exchange_->Reply(std::move(reply));
   }
   if (request_.include_usage) exchange_->SendEvent(UsageEvent(identity_, usage_));

@@ -10,6 +10,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/token_score.h"
 #include "coordinator/api/generate_request.h"
 #include "coordinator/http/api_error.h"
 #include "coordinator/http/http.h"
@@ -43,6 +44,11 @@ class Request {
     bool done = false;
     std::unique_ptr<ChoiceText> text;
     std::vector<decoding::Hypothesis> hypotheses;
+    // Where logprobs are asked for: of the tokens of `text`, of each hypothesis, and of the prompt
+    // from its second token on.
+    std::vector<TokenScore> scores;
+    std::vector<std::vector<TokenScore>> hypothesis_scores;
+    std::vector<TokenScore> prompt_scores;
     std::optional<DecodingStats> stats;
     std::optional<double> energy_joules;  // so far; nullopt: not known whole
     bool replayed = false;                // on another replica, after the first was lost
@@ -87,15 +93,26 @@ class Request {
 
  private:
   bool Reproducible() const;
-  bool TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens);
+  proto::ProgressLimits Limits(const Sequence& sequence) const;
+  bool TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens,
+                  absl::Span<const TokenScore> scores);
   bool FinishSequence(Sequence* sequence, proto::SequenceProgress* progress);
   bool Refuse(const Sequence& sequence, absl::string_view what);
   void SendDelta(Sequence* sequence);
   void SendSequenceEnd(Sequence* sequence);
   void Complete(double now_s);
   std::vector<Choice> PromptChoices(int prompt) const;
+  // scores: of the tokens of `text`, where they are asked for.
   Choice MakeChoice(const Sequence& sequence, const decoding::Hypothesis* hypothesis,
-                    const ChoiceText& text) const;
+                    const ChoiceText& text, absl::Span<const TokenScore> scores) const;
+  // Adds the scores of a choice's tokens from index `from` on; the prompt's too, if from is 0.
+  void AddLogprobs(const Sequence& sequence, const ChoiceText& text,
+                   absl::Span<const TokenScore> scores, size_t from, Choice* choice) const;
+  // With echo: what choices of the prompt begin with.
+  const ChoiceText* Echoed(int prompt) const {
+    return request_.echo ? echoed_[prompt].get() : nullptr;
+  }
+  std::string TextOf(const Sequence& sequence, const ChoiceText& text) const;
   void CutToNew(const Sequence& sequence, Choice* choice);
   std::optional<double> EnergyJoules() const;
   void Summarize(const std::vector<Choice>& choices, double now_s);
@@ -105,6 +122,7 @@ class Request {
   const tokenizer::Tokenizer* const tokenizer_;
   const std::shared_ptr<HttpExchange> exchange_;
   AnswerIdentity identity_;
+  std::vector<std::unique_ptr<ChoiceText>> echoed_;  // [prompts], with echo
   std::vector<Sequence> sequences_;
   struct Sent {
     size_t text = 0, tokens = 0;

@@ -1,13 +1,20 @@
 #include "coordinator/request/response_json.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tokenizer/utf8.h"
 
 namespace coppice::coordinator {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr double kImpossibleJson = -9999;  // a log-probability of -infinity
 
 Json Optional(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(*value) : Json();
@@ -46,6 +53,68 @@ void AddText(const Choice& choice, const AnswerIdentity& identity, Form form, Js
   (*json)[form == Form::kAnswer ? "message" : "delta"] = std::move(message);
 }
 
+double LogProbJson(double log_prob) { return std::max(log_prob, kImpossibleJson); }
+
+// A token's bytes as JSON can have them, in the way that OpenAI writes those of a part of a
+// character.
+std::string TokenText(const std::string& bytes) {
+  if (tokenizer::ValidUtf8(bytes) == bytes) return bytes;
+  std::string text = "bytes:";
+  for (const char byte : bytes)
+    absl::StrAppend(&text, "\\x", absl::Hex(static_cast<uint8_t>(byte), absl::kZeroPad2));
+  return text;
+}
+
+// As of /v1/completions. The alternatives are an object, so of tokens with the same text only the
+// most likely one is there. The token itself is added to them.
+Json LogprobsJson(const std::vector<TokenLogprob>& tokens) {
+  Json json;
+  for (const char* name : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
+    json[name] = Json::array();
+  for (const TokenLogprob& token : tokens) {
+    const std::string text = TokenText(token.token);
+    json["tokens"].push_back(text);
+    json["text_offset"].push_back(token.offset);
+    if (!token.log_prob) {
+      json["token_logprobs"].push_back(Json());
+      json["top_logprobs"].push_back(Json());
+      continue;
+    }
+    json["token_logprobs"].push_back(LogProbJson(*token.log_prob));
+    Json top = Json::object();
+    for (const auto& [bytes, log_prob] : token.top)
+      top.emplace(TokenText(bytes), LogProbJson(log_prob));
+    top.emplace(text, LogProbJson(*token.log_prob));
+    json["top_logprobs"].push_back(std::move(top));
+  }
+  return json;
+}
+
+Json ChatTokenJson(const std::string& bytes, double log_prob) {
+  Json json;
+  json["token"] = TokenText(bytes);
+  json["logprob"] = LogProbJson(log_prob);
+  json["bytes"] = Json::array();
+  for (const char byte : bytes) json["bytes"].push_back(static_cast<uint8_t>(byte));
+  return json;
+}
+
+// As of /v1/chat/completions.
+Json ChatLogprobsJson(const std::vector<TokenLogprob>& tokens) {
+  Json content = Json::array();
+  for (const TokenLogprob& token : tokens) {
+    Json entry = ChatTokenJson(token.token, token.log_prob.value_or(0));
+    entry["top_logprobs"] = Json::array();
+    for (const auto& [bytes, log_prob] : token.top)
+      entry["top_logprobs"].push_back(ChatTokenJson(bytes, log_prob));
+    content.push_back(std::move(entry));
+  }
+  Json json;
+  json["content"] = std::move(content);
+  json["refusal"] = Json();
+  return json;
+}
+
 Json ChoiceJson(const Choice& choice, const AnswerIdentity& identity, Form form) {
   const bool finished = !choice.finish_reason.empty();
   Json json;
@@ -60,7 +129,9 @@ Json ChoiceJson(const Choice& choice, const AnswerIdentity& identity, Form form)
     json["score"] = Optional(choice.score);
     json["joint_logprob"] = Optional(choice.joint_logprob);
   }
-  json["logprobs"] = Json();
+  json["logprobs"] = !choice.logprobs ? Json()
+                     : identity.chat  ? ChatLogprobsJson(*choice.logprobs)
+                                      : LogprobsJson(*choice.logprobs);
   if (choice.prompt_token_ids) json["prompt_token_ids"] = *choice.prompt_token_ids;
   if (choice.token_ids) json["token_ids"] = *choice.token_ids;
   return json;
@@ -122,18 +193,21 @@ std::string Dump(const Json& json) {
 }  // namespace
 
 std::string CompletionBody(const AnswerIdentity& identity, const std::vector<Choice>& choices,
-                           const Usage& usage) {
+                           const std::vector<double>& beam_mass, const Usage& usage) {
   Json json = Head(identity, Form::kAnswer);
   json["choices"] = ChoicesJson(choices, identity, Form::kAnswer);
+  if (beam_mass.size() == 1) json["beam_mass"] = beam_mass[0];
+  if (beam_mass.size() > 1) json["beam_mass"] = beam_mass;
   json["usage"] = UsageJson(usage);
   json["timings"] = TimingsJson(usage);
   return Dump(json);
 }
 
 std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Choice>& choices,
-                            bool usage_null) {
+                            std::optional<double> beam_mass, bool usage_null) {
   Json json = Head(identity, Form::kEvent);
   json["choices"] = ChoicesJson(choices, identity, Form::kEvent);
+  if (beam_mass) json["beam_mass"] = *beam_mass;
   if (usage_null) json["usage"] = Json();
   return Dump(json);
 }

@@ -9,6 +9,7 @@
 
 #include "base/decoding_stats.h"
 #include "base/types.h"
+#include "coordinator/request/token_logprobs.h"
 
 namespace coppice::coordinator {
 
@@ -32,6 +33,9 @@ struct Choice {
   size_t num_tokens = 0;                          // of the whole choice
   std::optional<std::vector<TokenId>> token_ids;  // in an event: the new ones
   std::optional<std::vector<TokenId>> prompt_token_ids;
+  std::optional<std::vector<TokenLogprob>> logprobs;  // in an event: of the new tokens
+  // The probability of a hypothesis that has ended, else 0: its part of `beam_mass`.
+  double mass = 0;
 };
 
 struct Usage {
@@ -41,11 +45,13 @@ struct Usage {
   std::optional<double> energy_joules;      // nullopt: some of it was not measured
 };
 
+// beam_mass: of each prompt, with a beam decoding.
 std::string CompletionBody(const AnswerIdentity& identity, const std::vector<Choice>& choices,
-                           const Usage& usage);
-// A stream event. usage_null: the request wants usage, so each event has `usage: null`.
+                           const std::vector<double>& beam_mass, const Usage& usage);
+// A stream event. usage_null: the request wants usage, so each event has `usage: null`. beam_mass:
+// in the event that ends the choices of a prompt, with a beam decoding.
 std::string CompletionEvent(const AnswerIdentity& identity, const std::vector<Choice>& choices,
-                            bool usage_null);
+                            std::optional<double> beam_mass, bool usage_null);
 // The event after the last choice: no choices, usage and timings.
 std::string UsageEvent(const AnswerIdentity& identity, const Usage& usage);
 

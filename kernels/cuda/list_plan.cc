@@ -20,9 +20,16 @@ int64_t Wanted(const RowNeed& need) {
   return int64_t{need.count} + kNoisySpare + 1;
 }
 
+// The same for the list of the largest logits. The tokens that a kRaw need asks for come as biased
+// ones.
+int64_t WantedRaw(const RowNeed& need) {
+  const int asked_for = need.form == RowNeed::Form::kRaw ? need.bias_end - need.bias_begin : 0;
+  return RawCapacity(need) - asked_for + 1;
+}
+
 bool CanList(const RowNeed& need, int64_t vocab) {
-  if (IsWhole(need, vocab) || Wanted(need) > kMostWanted) return false;
-  return need.form == RowNeed::Form::kTop ||
+  if (IsWhole(need, vocab) || std::max(Wanted(need), WantedRaw(need)) > kMostWanted) return false;
+  return need.form != RowNeed::Form::kGumbel ||
          (need.temperature >= kLeastTemperature && need.temperature <= kLargestTemperature);
 }
 
@@ -38,6 +45,7 @@ class Planner {
          slots &= slots - 1) {
       AddList(need, row, static_cast<uint32_t>(__builtin_ctz(slots)));
     }
+    if (need.raw_top > 0) AddRawList(need, row);
     of.lists = static_cast<int32_t>(out_->lists.size()) - of.first_list;
     if (need.sums) {
       of.sums = static_cast<int32_t>(out_->sums.size());
@@ -52,23 +60,39 @@ class Planner {
  private:
   void AddList(const RowNeed& need, int32_t row, uint32_t slot) {
     ListTask task;
-    task.row = row;
     task.want = static_cast<int32_t>(Wanted(need));
     task.noisy = need.form == RowNeed::Form::kGumbel ? 1 : 0;
-    task.first_of_row =
-        out_->needs[row].first_list == static_cast<int32_t>(out_->lists.size()) ? 1 : 0;
     task.bias_begin = need.bias_begin;
     task.bias_end = need.bias_end;
-    task.record = static_cast<int32_t>(out_->record_words);
     task.inverse_temperature = static_cast<float>(1 / need.temperature);
-    task.entries = static_cast<int64_t>(out_->entries);
     task.seed = need.seed;
     task.path_hash = need.path_hash;
     task.slot = slot;
-    out_->record_words += kHeaderWords + 2 * task.want;
-    if (task.first_of_row != 0) out_->record_words += need.bias_end - need.bias_begin;
-    out_->entries += static_cast<size_t>(pieces_) * task.want;
-    out_->lists.push_back(task);
+    Place(row, &task);
+  }
+
+  // By the logits themselves: no token has a bias. The asked-for tokens of kRaw are left out of the
+  // list as biased ones are, and their logits are copied.
+  void AddRawList(const RowNeed& need, int32_t row) {
+    ListTask task;
+    task.want = static_cast<int32_t>(WantedRaw(need));
+    if (need.form == RowNeed::Form::kRaw) {
+      task.bias_begin = need.bias_begin;
+      task.bias_end = need.bias_end;
+    }
+    Place(row, &task);
+  }
+
+  void Place(int32_t row, ListTask* task) {
+    task->row = row;
+    task->first_of_row =
+        out_->needs[row].first_list == static_cast<int32_t>(out_->lists.size()) ? 1 : 0;
+    task->record = static_cast<int32_t>(out_->record_words);
+    task->entries = static_cast<int64_t>(out_->entries);
+    out_->record_words += kHeaderWords + 2 * task->want;
+    if (task->first_of_row != 0) out_->record_words += task->bias_end - task->bias_begin;
+    out_->entries += static_cast<size_t>(pieces_) * task->want;
+    out_->lists.push_back(*task);
   }
 
   const int32_t pieces_;
@@ -97,11 +121,11 @@ TokenList ListOf(std::vector<Candidate> candidates) {
 }
 
 // No token that the list leaves out has a larger key.
-double BoundOf(const RowNeed& need, const ListTask& task, const ListHeader& header) {
+double BoundOf(double temperature, const ListTask& task, const ListHeader& header) {
   if (header.count < task.want) return -std::numeric_limits<double>::infinity();
   const double key = header.least_key;
   if (task.noisy != 0) return key + NoisyKeyError(key);
-  return need.temperature == 1 ? key : key / need.temperature;  // as TemperRow divides
+  return temperature == 1 ? key : key / temperature;  // as TemperRow divides
 }
 
 }  // namespace
@@ -151,7 +175,9 @@ FoundRow ReadFound(const StepPlan& plan, const ListPlan& lists, int need_index,
     for (int i = 0; i < header.count; ++i) {
       candidates.emplace_back(WordAs<TokenId>(words + 2 * i), WordAs<float>(words + 2 * i + 1));
     }
-    found.lists.push_back({ListOf(std::move(candidates)), BoundOf(need, task, header)});
+    const bool raw = need.raw_top > 0 && l + 1 == of.lists;
+    found.lists.push_back(
+        {ListOf(std::move(candidates)), BoundOf(raw ? 1 : need.temperature, task, header)});
   }
   return found;
 }

@@ -57,6 +57,27 @@ class OpenAiClient(unittest.TestCase):
         self.assertEqual(texts, {c.index: c.message.content for c in whole.choices})
         self.assertEqual(usage.total_tokens, whole.usage.total_tokens)
 
+    def test_logprobs(self):
+        answer = self.chat(logprobs=True, top_logprobs=3)
+        tokens = answer.choices[0].logprobs.content
+        self.assertEqual(b"".join(bytes(token.bytes) for token in tokens if token.token != "</s>").decode().strip(),
+                         answer.choices[0].message.content.strip())
+        for token in tokens:
+            self.assertEqual(len(token.top_logprobs), 3)
+            self.assertGreaterEqual(token.top_logprobs[0].logprob, token.logprob)
+        completion = self.client.completions.create(prompt=PROMPT, logprobs=3, **LIMITS)
+        self.assertEqual(completion.choices[0].logprobs.token_logprobs, [token.logprob for token in tokens])
+
+    def test_echo_scores_the_answer_again(self):
+        beams = self.client.completions.create(prompt=PROMPT, logprobs=0, extra_body=dict(use_beam_search=True), **LIMITS)
+        generated = beams.choices[0].logprobs.token_logprobs
+        again = self.client.completions.create(model=MODEL, prompt=PROMPT + beams.choices[0].text, echo=True, logprobs=0,
+                                               max_tokens=0)
+        self.assertEqual(again.usage.completion_tokens, 0)
+        scored = again.choices[0].logprobs.token_logprobs[1:]
+        self.assertIsNone(again.choices[0].logprobs.token_logprobs[0])
+        self.assertEqual(scored[beams.usage.prompt_tokens - 1:], generated[:len(scored) - beams.usage.prompt_tokens + 1])
+
     def test_stream_helper_assembles_the_message(self):
         with self.client.chat.completions.stream(messages=MESSAGES, **LIMITS) as stream:
             stream.until_done()

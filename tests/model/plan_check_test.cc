@@ -80,6 +80,20 @@ INSTANTIATE_TEST_SUITE_P(
         BadPlan{"NeedRow", [](StepPlan* p) { p->needs[1].row = 4; }, "needs[1]"},
         BadPlan{"NeedOrder", [](StepPlan* p) { p->needs[1].row = 2; }, "needs[1]"},
         BadPlan{"NeedCount", [](StepPlan* p) { p->needs[0].count = 0; }, "needs[0]: count"},
+        BadPlan{"NeedRawTop", [](StepPlan* p) { p->needs[0].raw_top = -1; }, "needs[0]: raw_top"},
+        BadPlan{"NeedRawOfNothing",
+                [](StepPlan* p) {
+                  p->needs[0] = RowNeed();
+                  p->needs[0].row = 2;
+                  p->needs[0].form = RowNeed::Form::kRaw;
+                },
+                "needs[0]: raw_top"},
+        BadPlan{"NeedRawAndCount",
+                [](StepPlan* p) {
+                  p->needs[0].form = RowNeed::Form::kRaw;
+                  p->needs[0].raw_top = 1;
+                },
+                "needs[0]: count"},
         BadPlan{"NeedBias", [](StepPlan* p) { p->needs[0].bias_end = 3; }, "needs[0]: its bias"},
         BadPlan{"NeedTemperature", [](StepPlan* p) { p->needs[0].temperature = 0; }, "needs[0]"},
         BadPlan{"NeedSlack", [](StepPlan* p) { p->needs[0].slack = NAN; }, "needs[0]"},

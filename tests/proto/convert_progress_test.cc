@@ -43,6 +43,65 @@ proto::SequenceUpdate SampleUpdate() {
   return update;
 }
 
+// One token's score with two alternatives.
+coppice::TokenScore SampleScore() { return {-1.5, {{7, -0.25}, {9, -2.0}}}; }
+
+proto::SequenceUpdate ScoredUpdate() {
+  proto::SequenceUpdate update = SampleUpdate();
+  for (int i = 0; i < 2; ++i) *update.add_prompt_scores() = ScoreToMessage(SampleScore());
+  *update.add_stable_scores() = ScoreToMessage(SampleScore());
+  for (proto::Hypothesis& hypothesis : *update.mutable_hypotheses()) {
+    for (int i = 0; i < hypothesis.tokens_size(); ++i)
+      *hypothesis.add_scores() = ScoreToMessage({-INFINITY, {}});
+  }
+  return update;
+}
+
+TEST(ConvertProgressTest, ScoresSurvive) {
+  ProgressLimits limits{100, 4, 3, 2};
+  limits.alternatives = 2;
+  limits.prompt_scores = 2;
+  const auto progress = ProgressFromMessage(ScoredUpdate(), limits);
+  ASSERT_TRUE(progress.ok()) << progress.status();
+  ASSERT_EQ(progress->prompt_scores.size(), 2u);
+  EXPECT_EQ(progress->stable_scores.at(0).log_prob, -1.5);
+  EXPECT_EQ(progress->stable_scores.at(0).top, SampleScore().top);
+  ASSERT_EQ(progress->hypothesis_scores.size(), 2u);
+  EXPECT_EQ(progress->hypothesis_scores[1].size(), 4u);
+  EXPECT_EQ(progress->hypothesis_scores[1][3].log_prob, -INFINITY);
+}
+
+TEST(ConvertProgressTest, BadScoresAreNamed) {
+  const auto refused = [](const char* names, void (*change)(proto::SequenceUpdate*)) {
+    ProgressLimits limits{100, 4, 3, 2};
+    limits.alternatives = 2;
+    limits.prompt_scores = 2;
+    proto::SequenceUpdate update = ScoredUpdate();
+    change(&update);
+    ExpectInvalid(ProgressFromMessage(update, limits), names);
+  };
+  refused("prompt_scores: length: 3", [](auto* u) { u->add_prompt_scores(); });
+  refused("stable_scores.length: 0", [](auto* u) { u->clear_stable_scores(); });
+  refused("hypotheses[1].scores.length: 5",
+          [](auto* u) { u->mutable_hypotheses(1)->add_scores(); });
+  refused("stable_scores.entry[0]: log_prob: 0.5",
+          [](auto* u) { u->mutable_stable_scores(0)->set_log_prob(0.5); });
+  refused("log_prob: nan", [](auto* u) { u->mutable_prompt_scores(1)->set_log_prob(NAN); });
+  refused("prompt_scores.entry[1]: top_tokens[0]: 100",
+          [](auto* u) { u->mutable_prompt_scores(1)->set_top_tokens(0, 100); });
+  refused("top_tokens: length: 3", [](auto* u) {
+    u->mutable_prompt_scores(0)->add_top_tokens(1);
+    u->mutable_prompt_scores(0)->add_top_log_probs(-3);
+  });
+  refused("top_log_probs: 1 entries",
+          [](auto* u) { u->mutable_prompt_scores(0)->mutable_top_log_probs()->RemoveLast(); });
+  ExpectInvalid(ProgressFromMessage(ScoredUpdate(), ProgressLimits{100, 4, 3, 2}), "prompt_scores");
+  proto::SequenceUpdate unasked = SampleUpdate();
+  *unasked.add_stable_scores() = ScoreToMessage(SampleScore());
+  ExpectInvalid(ProgressFromMessage(unasked, ProgressLimits{100, 4, 3, 2}),
+                "stable_scores.length: 1");
+}
+
 TEST(ConvertProgressTest, ProgressSurvives) {
   const ProgressLimits limits{100, 4, 3, 2};
   auto progress = ProgressFromMessage(SampleUpdate(), limits);

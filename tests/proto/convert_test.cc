@@ -306,6 +306,7 @@ TEST(ConvertTest, PlanSurvivesTheRoundTripFieldByField) {
     EXPECT_EQ(got.temperature, want.temperature);
     EXPECT_EQ(got.sums, want.sums);
     EXPECT_EQ(got.raw_sums, want.raw_sums);
+    EXPECT_EQ(got.raw_top, want.raw_top);
     EXPECT_EQ(got.cover, want.cover);
     EXPECT_EQ(got.depth, want.depth);
     EXPECT_EQ(got.seed, want.seed);
@@ -334,7 +335,7 @@ TEST(ConvertTest, PlanNamesArraysThatDoNotBelongTogether) {
   ExpectInvalid(with([](auto* m) { m->add_segment_rows(1); }), "segment_prefix_len");
   ExpectInvalid(with([](auto* m) { m->add_bias(1); }), "bias");
   ExpectInvalid(with([](auto* m) { m->add_commit_source(4); }), "commit_destination");
-  ExpectInvalid(with([](auto* m) { m->mutable_needs(1)->set_form(3); }), "needs[1]");
+  ExpectInvalid(with([](auto* m) { m->mutable_needs(1)->set_form(4); }), "needs[1]");
 }
 
 TEST(ConvertTest, CheckTokensNamesFieldAndIndex) {

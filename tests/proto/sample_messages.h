@@ -83,6 +83,7 @@ inline coppice::StepPlan SamplePlan() {
   top.sums = top.raw_sums = true;
   top.cover = 0.9;
   top.depth = 3;
+  top.raw_top = 5;
   coppice::RowNeed gumbel;
   gumbel.form = coppice::RowNeed::Form::kGumbel;
   gumbel.row = 3;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,13 +32,15 @@ class CheckedReplica {
 
   struct Outcome {
     std::vector<decoding::Hypothesis> hypotheses;
+    std::vector<std::vector<TokenScore>> scores;  // of each, where they are asked for
     int layers = 0, passes = 0;
   };
 
-  // width 0: no drafts.
+  // width 0: no drafts. top: asks for scores with so many alternatives.
   Outcome Decode(const std::vector<TokenId>& prompt, const decoding::DecodingParams& params,
-                 int width, int depth) {
+                 int width, int depth, std::optional<int> top = std::nullopt) {
     Check(replica_->Open(prompt, params, width > 0));
+    if (top) replica_->KeepScores(*top);
     const decoding::BeamDecoder& decoder = replica_->decoder();
     Outcome outcome;
     decoding::DraftForest forest = decoding::DraftForest::Empty(1);
@@ -52,6 +55,9 @@ class CheckedReplica {
                    : decoding::DraftForest::Empty(static_cast<int>(decoder.roots().size()));
     }
     outcome.hypotheses = decoder.Result();
+    for (const decoding::Hypothesis& hypothesis : outcome.hypotheses) {
+      if (top) outcome.scores.push_back(replica_->Scores(hypothesis.tokens));
+    }
     replica_->Close();
     Check(replica_->CheckIntegrity());
     return outcome;

@@ -31,6 +31,8 @@ class QueuedCoordinator : public comm::NodeAgent {
       if (update.finished()) finished_[update.sequence_id()] = update;
       std::vector<TokenId>& stable = stable_[update.sequence_id()];
       stable.insert(stable.end(), update.stable_tokens().begin(), update.stable_tokens().end());
+      Append(update.stable_scores(), &stable_scores_[update.sequence_id()]);
+      Append(update.prompt_scores(), &prompt_scores_[update.sequence_id()]);
       if (update.has_energy_joules())
         energy_[update.sequence_id()].push_back(update.energy_joules());
       if (update.finished() || !update.error_code().empty()) --to_wait_for_;
@@ -73,11 +75,22 @@ class QueuedCoordinator : public comm::NodeAgent {
   const std::map<uint64_t, proto::SequenceUpdate>& finished() const { return finished_; }
   // All stable tokens of a sequence, from all its updates.
   const std::vector<TokenId>& stable(uint64_t id) const { return stable_.at(id); }
+  // The scores of all stable tokens, and of the prompt.
+  const std::vector<proto::TokenScore>& stable_scores(uint64_t id) const {
+    return stable_scores_.at(id);
+  }
+  const std::vector<proto::TokenScore>& prompt_scores(uint64_t id) const {
+    return prompt_scores_.at(id);
+  }
   // What each update said that the sequence had used.
   const std::vector<double>& energy(uint64_t id) const { return energy_.at(id); }
   const proto::NodeStatus& status() const { return status_; }  // the last one
 
  private:
+  template <class Messages>
+  static void Append(const Messages& messages, std::vector<proto::TokenScore>* all) {
+    all->insert(all->end(), messages.begin(), messages.end());
+  }
   void BeginTurn() {
     if (turn_ == kMostTurns) {
       ADD_FAILURE() << to_wait_for_ << " sequences have not ended after " << turn_ << " turns";
@@ -102,6 +115,7 @@ class QueuedCoordinator : public comm::NodeAgent {
   std::deque<proto::CoordinatorMessage> queue_;
   std::map<uint64_t, proto::SequenceUpdate> errors_, finished_;
   std::map<uint64_t, std::vector<TokenId>> stable_;
+  std::map<uint64_t, std::vector<proto::TokenScore>> stable_scores_, prompt_scores_;
   std::map<uint64_t, std::vector<double>> energy_;
   proto::NodeStatus status_;
   std::function<void(int)> act_;

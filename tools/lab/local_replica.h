@@ -54,6 +54,13 @@ class LocalReplica {
   absl::StatusOr<decoding::Verdict> Round(decoding::DraftForest forest);
   void Close();
 
+  // Has the rounds of the open sequence keep the scores of its tokens, with so many alternatives.
+  void KeepScores(int top) { sequence_->scores.top = top; }
+  // Of the tokens of a hypothesis.
+  std::vector<TokenScore> Scores(absl::Span<const TokenId> tokens) const {
+    return sequence_->scores.Of(decoder().paths(), tokens);
+  }
+
   // Raw logits after prompt and tokens[0, i) for i = 0..tokens.size(), [tokens.size() + 1, vocab].
   // No sequence may be open.
   absl::StatusOr<std::vector<float>> TargetLogits(const std::vector<TokenId>& prompt,

@@ -55,8 +55,17 @@ TEST(Api, OutOfRange) {
       {R"("best_of": 0)", "invalid_value", "best_of"},
       {R"("n": 3, "best_of": 2)", "invalid_value", "best_of"},
       {R"("max_tokens": -1)", "invalid_value", "max_tokens"},
-      {R"("max_tokens": 0)", "invalid_value", "max_tokens"},
-      {R"("max_new_tokens": 0)", "invalid_value", "max_new_tokens"},
+      {R"("max_tokens": 0)", "unsupported_combination", "max_tokens"},
+      {R"("max_tokens": 0, "echo": true, "stream": true)", "unsupported_combination", "max_tokens"},
+      {R"("max_tokens": 0, "echo": true, "min_tokens": 1)", "invalid_value", "min_tokens"},
+      {R"("max_tokens": 0, "max_new_tokens": 1, "echo": true)", "conflicting_fields", "max_tokens"},
+      {R"("logprobs": 21)", "invalid_value", "logprobs"},
+      {R"("logprobs": -1)", "invalid_value", "logprobs"},
+      {R"("logprobs": true)", "invalid_type", "logprobs"},
+      {R"("logprobs": "3")", "invalid_type", "logprobs"},
+      {R"("echo": 1)", "invalid_type", "echo"},
+      {R"("top_logprobs": 2)", "unsupported_field", "top_logprobs"},
+      {R"("max_new_tokens": 0)", "unsupported_combination", "max_new_tokens"},
       {R"("min_tokens": 9, "max_tokens": 8)", "invalid_value", "min_tokens"},
       {R"("beam_width": 9)", "invalid_value", "beam_width"},
       {R"("num_beams": 0)", "invalid_value", "num_beams"},
@@ -216,6 +225,19 @@ TEST(Api, AliasesMeanTheSameAndMustAgree) {
   });
 }
 
+TEST(Api, LogprobsAndEcho) {
+  EXPECT_FALSE(Good("").logprobs.has_value());
+  EXPECT_EQ(Good(R"("logprobs": 0)").logprobs, 0);
+  EXPECT_EQ(Good(R"("logprobs": 20.0)").logprobs, 20);
+  EXPECT_FALSE(Good(R"("echo": true)").score_prompt());
+  EXPECT_TRUE(Good(R"("echo": true, "logprobs": 1)").score_prompt());
+  const GenerateRequest scored = Good(R"("echo": true, "max_tokens": 0.0, "n": 3)");
+  EXPECT_TRUE(scored.score_only);
+  EXPECT_EQ(scored.max_tokens(), 0);
+  EXPECT_EQ(scored.samples, 1);
+  EXPECT_EQ(scored.n, 3);
+}
+
 TEST(Api, UnknownUnsupportedAndNeutral) {
   ExpectRefused({
       {R"("foo": 1)", "unknown_field", "foo"},
@@ -224,8 +246,6 @@ TEST(Api, UnknownUnsupportedAndNeutral) {
       {R"("presence_penalty": 0.5)", "unsupported_field", "presence_penalty"},
       {R"("frequency_penalty": 1)", "unsupported_field", "frequency_penalty"},
       {R"("repetition_penalty": 1.1)", "unsupported_field", "repetition_penalty"},
-      {R"("logprobs": 3)", "unsupported_field", "logprobs"},
-      {R"("echo": true)", "unsupported_field", "echo"},
       {R"("suffix": "x")", "unsupported_field", "suffix"},
       {R"("tools": [1])", "unsupported_field", "tools"},
       {R"("response_format": {"type": "json_object"})", "unsupported_field", "response_format"},

@@ -110,6 +110,13 @@ TEST(ChatFields, TurnsEndAtTheTokenizersEndAsWell) {
   EXPECT_EQ(request.params.stop_ids, (std::vector<TokenId>{9, ByteTokenizer::kEos}));
 }
 
+TEST(ChatFields, Logprobs) {
+  EXPECT_EQ(std::get<GenerateRequest>(ParseWith(R"("logprobs": true)")).logprobs, 0);
+  EXPECT_EQ(std::get<GenerateRequest>(ParseWith(R"("logprobs": true, "top_logprobs": 5)")).logprobs,
+            5);
+  EXPECT_FALSE(std::get<GenerateRequest>(ParseWith(R"("logprobs": false)")).logprobs.has_value());
+}
+
 TEST(ChatFields, BadFieldsAreNamed) {
   const struct {
     const char* fields;
@@ -123,8 +130,13 @@ TEST(ChatFields, BadFieldsAreNamed) {
       {R"("tool_choice": "auto")", "unsupported_field", "tool_choice"},
       {R"("functions": [1])", "unsupported_field", "functions"},
       {R"("response_format": {"type": "json_object"})", "unsupported_field", "response_format"},
-      {R"("logprobs": true)", "unsupported_field", "logprobs"},
-      {R"("top_logprobs": 2)", "unsupported_field", "top_logprobs"},
+      {R"("logprobs": 2)", "invalid_type", "logprobs"},
+      {R"("top_logprobs": 2)", "unsupported_combination", "top_logprobs"},
+      {R"("logprobs": false, "top_logprobs": 2)", "unsupported_combination", "top_logprobs"},
+      {R"("logprobs": true, "top_logprobs": 21)", "invalid_value", "top_logprobs"},
+      {R"("logprobs": true, "top_logprobs": -1)", "invalid_value", "top_logprobs"},
+      {R"("echo": true)", "unsupported_field", "echo"},
+      {R"("max_tokens": 0)", "unsupported_combination", "max_tokens"},
       {R"("modalities": ["text", "audio"])", "unsupported_field", "modalities"},
       {R"("audio": {"voice": "a"})", "unsupported_field", "audio"},
       {R"("reasoning_effort": "low")", "unsupported_field", "reasoning_effort"},

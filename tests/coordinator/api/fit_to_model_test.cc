@@ -40,6 +40,26 @@ TEST(FitToModel, RefusesWhatExceedsTheContext) {
   EXPECT_EQ(FitToModel(Limits(), ApiLimits(), &full)->param, "prompt");
 }
 
+// The context has room for the two prompt tokens, or for a prompt that fills it.
+TEST(FitToModel, ScoringNeedsNoRoomForATokenMore) {
+  const auto scored = [](int letters) {
+    GenerateRequest request = std::get<GenerateRequest>(ParseText(absl::StrCat(
+        "{\"prompt\": \"", std::string(letters, 'a'), R"(", "max_tokens": 0, "echo": true})")));
+    return FitToModel(Limits(), ApiLimits(), &request);
+  };
+  EXPECT_FALSE(scored(99));  // with BOS, as long as the context
+  EXPECT_EQ(scored(100)->code, "context_length_exceeded");
+}
+
+TEST(FitToModel, RefusesMoreLogprobsThanCanBeHeld) {
+  ModelLimits limits = Limits();
+  limits.max_model_len = 1 << 20;
+  GenerateRequest fits = Good(R"("max_tokens": 2000, "logprobs": 19, "n": 50)");
+  EXPECT_FALSE(FitToModel(limits, ApiLimits(), &fits));
+  GenerateRequest more = Good(R"("max_tokens": 2000, "logprobs": 20, "n": 50)");
+  EXPECT_EQ(FitToModel(limits, ApiLimits(), &more)->param, "logprobs");
+}
+
 TEST(FitToModel, RefusesWhatNoReplicaCanHold) {
   ModelLimits limits = Limits();
   limits.kv_blocks_total = 10;

@@ -92,6 +92,46 @@ TEST_F(RequestTest, StreamShowsAllChoicesInTheLastEvent) {
   EXPECT_EQ(exchange_->ended_cleanly, true);
 }
 
+// The replica is lost after two tokens. The next one scores the prompt and all tokens again.
+TEST_F(RequestTest, AReplayRepeatsNoScore) {
+  GenerateRequest generate;
+  generate.logprobs = 0;
+  generate.echo = true;
+  generate.prompts = {Bytes("pq")};
+  Request& request = Make(generate);
+  const auto add = [](int count, auto* scores) {
+    for (int i = 0; i < count; ++i) *scores->Add() = proto::ScoreToMessage({-0.5 * (i + 1), {}});
+  };
+  for (const char* text : {"ab", "abc"}) {
+    proto::SequenceUpdate prompt;
+    add(1, prompt.mutable_prompt_scores());
+    EXPECT_TRUE(request.OnUpdate(0, prompt, 1));
+    proto::SequenceUpdate stable = Stable(text);
+    add(stable.stable_tokens_size(), stable.mutable_stable_scores());
+    EXPECT_TRUE(request.OnUpdate(0, stable, 1));
+    if (text[2] != '\0') break;
+    ASSERT_TRUE(request.Requeue(0));
+    request.Start(0, 9, "replica-1", "cop-0", 2);
+  }
+  proto::SequenceUpdate end = Finished({MakeHypothesis(Bytes("abcd"), -1, false)});
+  add(4, end.mutable_hypotheses(0)->mutable_scores());
+  EXPECT_TRUE(request.OnUpdate(0, end, 3));
+  const json shown = exchange_->body()["choices"][0]["logprobs"];
+  EXPECT_EQ(shown["tokens"], json({"p", "q", "a", "b", "c", "d"}));
+  EXPECT_EQ(shown["token_logprobs"], json({nullptr, -0.5, -0.5, -1.0, -1.5, -2.0}));
+}
+
+TEST_F(RequestTest, TokensBeforeTheScoresOfTheirPromptAreRefused) {
+  GenerateRequest generate;
+  generate.logprobs = 0;
+  generate.echo = true;
+  generate.prompts = {Bytes("pq")};
+  proto::SequenceUpdate stable = Stable("a");
+  *stable.add_stable_scores() = proto::ScoreToMessage({-1, {}});
+  EXPECT_FALSE(Make(generate).OnUpdate(0, stable, 1));
+  EXPECT_EQ(request_->error()->message, "replica-0: prompt_scores: tokens come before all of them");
+}
+
 TEST_F(RequestTest, ChangedStableTokensAreAnError) {
   Request& request = Make(Beams(1));
   request.OnUpdate(0, Stable("ax"), 1);

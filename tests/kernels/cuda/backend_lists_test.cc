@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 
+#include "decoding/rows/raw_scores.h"
 #include "kernels/shortlist.h"
 #include "tests/kernels/cuda/test_backend.h"
 #include "tests/kernels/kernel_fixture.h"
@@ -45,6 +46,8 @@ void ExpectSameList(const RowNeed& need, const ListedRow& got, const ListedRow& 
   EXPECT_EQ(got.overflow, want.overflow);
   if (need.sums) ExpectSameSums(got.sums, want.sums);
   if (need.raw_sums) ExpectSameSums(got.raw_sums, want.raw_sums);
+  EXPECT_THAT(got.raw.tokens, ElementsAreArray(want.raw.tokens));
+  EXPECT_THAT(got.raw.logits, ElementsAreArray(want.raw.logits));
   ASSERT_EQ(got.lists.size(), want.lists.size());
   for (size_t l = 0; l < want.lists.size(); ++l) {
     EXPECT_THAT(got.lists[l].tokens, ElementsAreArray(want.lists[l].tokens)) << "list " << l;
@@ -130,6 +133,14 @@ StepPlan MixedPlan(uint64_t seed) {
                 Gumbel(6, 7, 1.7, 1),
                 Gumbel(7, 1, 0.05, 0x6)};
   plan.needs[2].row = 2;
+  // What `logprobs` adds to a need, and what `echo` needs of a prompt's row.
+  for (const int i : {0, 3, 5}) plan.needs[i] = decoding::WithRawScores(plan.needs[i], 4);
+  plan.needs.push_back(decoding::RawScoreNeed(7));
+  plan.needs.push_back(decoding::RawScoreNeed(1));
+  plan.needs[8].row = 8;
+  plan.needs[9].row = 9;
+  plan.needs[8].bias_begin = 3;
+  plan.needs[8].bias_end = 4;
   for (const int i : {1, 3, 5, 6}) {
     plan.needs[i].bias_begin = static_cast<int>(seed % 3);
     plan.needs[i].bias_end = 6;
@@ -144,7 +155,7 @@ TEST_F(BackendListsTest, EveryFormInOneStep) {
     for (uint64_t seed = 0; seed < 3; ++seed)
       ExpectSame(MixedPlan(seed), RandomLogits(12 * vocab, seed + vocab), vocab, &complete);
   }
-  EXPECT_EQ(complete, 7 * 12);  // nothing had to be fetched
+  EXPECT_EQ(complete, 9 * 12);  // nothing had to be fetched
 }
 
 TEST_F(BackendListsTest, AWholeVocabularyOf128256) {

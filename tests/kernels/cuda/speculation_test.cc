@@ -13,7 +13,7 @@
 namespace coppice::kernels {
 namespace {
 
-constexpr int kVocab = 300;
+constexpr int kVocab = 400, kTop = 4;
 
 struct Shape {
   std::string name, method;
@@ -63,13 +63,21 @@ class SpeculationTest : public testing::TestWithParam<Shape> {
     params.seed = seed;
     return params;
   }
-  static void ExpectSame(const std::vector<decoding::Hypothesis>& a,
-                         const std::vector<decoding::Hypothesis>& b) {
+  // The same tokens with the same scores, bit for bit.
+  static void ExpectSame(const test::CheckedReplica::Outcome& one,
+                         const test::CheckedReplica::Outcome& other) {
+    const std::vector<decoding::Hypothesis>&a = one.hypotheses, &b = other.hypotheses;
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) {
       EXPECT_EQ(a[i].tokens, b[i].tokens);
       EXPECT_EQ(a[i].joint_log_probability, b[i].joint_log_probability);
       EXPECT_EQ(a[i].finished, b[i].finished);
+      ASSERT_EQ(one.scores[i].size(), other.scores[i].size());
+      for (size_t t = 0; t < one.scores[i].size(); ++t) {
+        EXPECT_EQ(one.scores[i][t].log_prob, other.scores[i][t].log_prob);
+        EXPECT_EQ(one.scores[i][t].top, other.scores[i][t].top);
+        EXPECT_EQ(one.scores[i][t].top.size(), static_cast<size_t>(kTop));
+      }
     }
   }
   test::TempDir target_, draft_;
@@ -82,12 +90,12 @@ TEST_P(SpeculationTest, ShortlistsAndDraftsChangeNothing) {
   int passes_plain = 0, passes_same = 0;
   for (uint64_t seed = 0; seed < 2; ++seed) {
     const std::vector<TokenId> prompt = {5, 6, static_cast<TokenId>(7 + seed)};
-    const auto plain = whole.Decode(prompt, Params(seed), 0, 0);
-    ExpectSame(listing.Decode(prompt, Params(seed), 0, 0).hypotheses, plain.hypotheses);
-    ExpectSame(whole.Decode(prompt, Params(seed), 6, 3).hypotheses, plain.hypotheses);
-    ExpectSame(listing.Decode(prompt, Params(seed), 6, 3).hypotheses, plain.hypotheses);
-    const auto same = same_draft.Decode(prompt, Params(seed), 2 * GetParam().width, 4);
-    ExpectSame(same.hypotheses, plain.hypotheses);
+    const auto plain = whole.Decode(prompt, Params(seed), 0, 0, kTop);
+    ExpectSame(listing.Decode(prompt, Params(seed), 0, 0, kTop), plain);
+    ExpectSame(whole.Decode(prompt, Params(seed), 6, 3, kTop), plain);
+    ExpectSame(listing.Decode(prompt, Params(seed), 6, 3, kTop), plain);
+    const auto same = same_draft.Decode(prompt, Params(seed), 2 * GetParam().width, 4, kTop);
+    ExpectSame(same, plain);
     passes_plain += plain.passes;
     passes_same += same.passes;
   }

@@ -1,0 +1,35 @@
+// The scores of tokens in the form that answers show them: by the bytes of the token and its place in
+// the text (docs/api.md 3, `logprobs`). Made by request, written by response_json. Pure.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/token_score.h"
+#include "coordinator/request/choice_text.h"
+#include "tokenizer/tokenizer.h"
+
+namespace coppice::coordinator {
+
+struct TokenLogprob {
+  std::string token;               // its bytes, not always valid UTF-8
+  std::optional<double> log_prob;  // nats; nullopt: the first token of a prompt
+  std::vector<std::pair<std::string, double>> top;
+  size_t offset = 0;  // characters of the text before it
+};
+
+// The tokens of `text` from index `from` on. scores: of all its tokens at least. first_offset:
+// characters before the text.
+std::vector<TokenLogprob> ShowTokens(const tokenizer::Tokenizer& tokenizer, const ChoiceText& text,
+                                     absl::Span<const TokenScore> scores, size_t from,
+                                     size_t first_offset);
+
+// A prompt as answers with `echo` begin. scores: of its tokens from the second on.
+std::vector<TokenLogprob> ShowPrompt(const tokenizer::Tokenizer& tokenizer, const ChoiceText& text,
+                                     absl::Span<const TokenScore> scores);
+
+}  // namespace coppice::coordinator

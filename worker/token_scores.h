@@ -1,0 +1,59 @@
+// The raw log-probabilities of one sequence's tokens, kept path by path until they are reported
+// (`logprobs`), and those of its prompt (`echo`). They are read from the rows that decide the
+// tokens, in the same pass; no row is kept for them. Owned by the sequence; thread-compatible.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/host_threads.h"
+#include "base/token_score.h"
+#include "decoding/forest.h"
+#include "decoding/path_tree.h"
+#include "decoding/rows/raw_scores.h"
+#include "kernels/backend.h"
+
+namespace coppice::worker {
+
+// Reads the scores of a row of one round, numbered as in DraftForest. Any thread.
+class ScoredRows {
+ public:
+  virtual ~ScoredRows() = default;
+  virtual decoding::RawScores Scores(int row, int top) const = 0;
+};
+
+// What a round begins with.
+struct RoundStart {
+  std::vector<decoding::PathId> roots;
+  int paths = 0;  // of the tree
+};
+
+class TokenScores {
+ public:
+  // Alternatives of each token; nullopt: no scores are wanted.
+  std::optional<int> top;
+  bool of_prompt = false;  // the prompt's tokens too; needs top
+
+  // Records the tokens by which a round has extended the tree: each is scored by the row of its
+  // parent, which is one of the round. Internal: a path was extended without a row.
+  absl::Status RecordRound(const RoundStart& start, const decoding::DraftForest& forest,
+                           const decoding::PathTree& paths, const ScoredRows& rows,
+                           HostThreads* threads);
+  // The scores of the tokens of a path of the tree, without the first `from`.
+  std::vector<TokenScore> Of(const decoding::PathTree& paths, absl::Span<const TokenId> tokens,
+                             size_t from = 0) const;
+
+ private:
+  std::vector<double> log_prob_;     // [paths] of its last token; nats
+  std::vector<Alternatives> below_;  // [paths] in the place of its children; empty if it has none
+};
+
+// The score of `token` in the row of its predecessor, at `need` of the step. InvalidArgument names a
+// logit that is NaN or +inf.
+absl::StatusOr<TokenScore> ScorePromptToken(const kernels::StepRows& step, int need, TokenId token,
+                                            int top);
+
+}  // namespace coppice::worker
