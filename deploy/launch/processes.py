@@ -107,10 +107,13 @@ def mpi_settings(parts, launch, name):
     if launch.shm:
         settings["OMPI_MCA_btl_vader_backing_directory"] = launch.shm
     if len(parts) > 1:
-        # By address, since interfaces have other names on other hosts.
-        addresses = ",".join(f"{part.host.address}/32" for part in parts)
+        # By address, since interfaces have other names on other hosts. Not /32: Open MPI 4.1 takes it for any address.
+        addresses = ",".join(f"{part.host.address}/31" for part in parts)
         settings |= {"OMPI_MCA_btl": "vader,self,tcp", "OMPI_MCA_btl_tcp_if_include": addresses,
-                     "OMPI_MCA_oob_tcp_if_include": addresses, "OMPI_MCA_plm_rsh_agent": launch.agent}
+                     "OMPI_MCA_oob_tcp_if_include": addresses, "OMPI_MCA_plm_rsh_agent": launch.agent,
+                     # When a host does not answer for 16 s, mpirun and the daemon there end what they have started.
+                     "OMPI_MCA_oob_tcp_keepalive_time": "10", "OMPI_MCA_oob_tcp_keepalive_intvl": "2",
+                     "OMPI_MCA_oob_tcp_keepalive_probes": "3"}
     return settings
 
 
