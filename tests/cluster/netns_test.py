@@ -5,6 +5,7 @@ one host, also when a host is cut off and comes back, when packets are lost, and
 Needs root and /dev/net/tun. CMakeLists.txt adds the test where the machine permits it, else says why not."""
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ import time
 import unittest
 
 from api_client import SLOWDOWN, ApiClient, outcome
-from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, processes_naming, run_launcher, wait_until
+from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, run_launcher, wait_until
 
 sys.path.insert(0, str(ROOT / "deploy/launch"))
 from network import Link, Network  # noqa: E402
@@ -130,16 +131,13 @@ class Hosts(unittest.TestCase):
                 self.assertIn("\n" + line, "\n" + output)
             self.check_loss(cluster)
             self.check_cut(cluster)
-            run = processes_naming("coppice-worker")  # of any cluster of this machine
-            self.assertTrue([command for _, command in run if f"--model={TARGET}" in command])
             self.assertEqual(cluster.script("down"), (0, "cluster: down\n", ""))
             self.check_nothing_left(cluster)
 
     def check_nothing_left(self, cluster):
         self.assertFalse(os.path.exists(cluster.state))
         for host in self.network.hosts[:3]:
-            pids = subprocess.run(["ip", "netns", "pids", self.network.namespace(host)], capture_output=True, text=True, check=True)
-            self.assertEqual(pids.stdout, "", f"processes on host {host}")
+            self.assertEqual(self.processes_of(host), "", f"processes on host {host}")
 
     def check_loss(self, cluster):
         self.network.set_link("c", Link(loss_percent=1))
@@ -194,6 +192,39 @@ class Hosts(unittest.TestCase):
             self.assertEqual(cluster.script("down")[0], 0)
             self.check_nothing_left(cluster)
 
+    def test_steps_of_a_slurm_job(self):
+        """deploy/slurm/cluster.sh with a stand-in for srun that starts a step's command on host a. One rank for each replica, so without PMIx."""
+        with tempfile.TemporaryDirectory(prefix="coppice.") as folder:
+            srun = pathlib.Path(folder, "srun")
+            srun.write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n')
+            srun.chmod(0o755)
+            address = self.network.address("a")
+            line = (f"cd {ROOT} && PATH={folder}:$PATH SLURM_JOB_ID=1 SLURM_SUBMIT_DIR={ROOT} SLURMD_NODENAME={address} exec "
+                    f"deploy/slurm/cluster.sh --target {TARGET} --draft {DRAFT} --replicas 2 --drafts 1 --bin {BIN} --dtype f32")
+            with open(f"{folder}/log", "wb") as log:
+                job = subprocess.Popen([*shlex.split(self.network.agent()), "a", line], stdout=log, stderr=log, start_new_session=True)
+            try:
+                api = ApiClient(8000, host=address)
+                self.assertTrue(wait_until(lambda: self.ready_nodes(api) == {"replica-0", "replica-1", "draft-0"}, 60),
+                                pathlib.Path(folder, "log").read_text(errors="replace"))
+                answer = api.complete(BODIES[0])
+                self.assertGreater(answer["usage"]["speculation"]["accepted_nodes"], 0)
+            finally:
+                job.terminate()
+                job.wait(timeout=30)
+            self.assertEqual(self.processes_of("a"), "")
+
+    @staticmethod
+    def ready_nodes(api):
+        try:
+            state = api.cluster()
+        except OSError:
+            return set()
+        return {node["id"] for key in ("replicas", "draft_nodes") for node in state[key] if node["state"] == "ready"}
+
+    def processes_of(self, host):
+        return subprocess.run(["ip", "netns", "pids", self.network.namespace(host)], capture_output=True, text=True, check=True).stdout
+
     def test_a_host_that_cannot_be_reached_fails_up_and_leaves_nothing(self):
         cluster = ClusterOfHosts(self.network, WIDE, 2, 2)
         cluster.file.write_text(cluster.file.read_text().replace('name = "c"', 'name = "absent"').replace('"c"', '"absent"'))
@@ -202,8 +233,7 @@ class Hosts(unittest.TestCase):
         self.assertRegex(errors, r'cluster: absent: Cannot open network namespace "coppice-\d+-absent"')
         self.assertEqual(cluster.script("down")[0], 1)  # absent may have processes, for all that it knows
         for host in "ab":
-            pids = subprocess.run(["ip", "netns", "pids", self.network.namespace(host)], capture_output=True, text=True, check=True)
-            self.assertEqual(pids.stdout, "")
+            self.assertEqual(self.processes_of(host), "")
         cluster.folder.cleanup()
 
 
