@@ -6,6 +6,7 @@ Needs root and /dev/net/tun. CMakeLists.txt adds the test where the machine perm
 import os
 import pathlib
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -191,6 +192,35 @@ class Hosts(unittest.TestCase):
                 self.network.restore("c")
             self.assertEqual(cluster.script("down")[0], 0)
             self.check_nothing_left(cluster)
+
+    def test_up_that_is_interrupted_leaves_nothing(self):
+        cluster = ClusterOfHosts(self.network, WIDE, 2, 2)
+        with cluster.folder:
+            up = subprocess.Popen([ROOT / "deploy/cluster.sh", "up", "--cluster", cluster.file, "--agent", self.network.agent(),
+                                   "--state", cluster.state], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+            self.assertTrue(wait_until(lambda: self.processes_of("a") and self.processes_of("c")))
+            os.killpg(up.pid, signal.SIGINT)
+            self.assertEqual(up.wait(timeout=30), 130)
+            self.check_nothing_left(cluster)
+
+    def test_measurement_prints_its_lines_and_leaves_nothing(self):
+        script = [ROOT / "deploy/netns_cluster.sh", "--bin", BIN, "--requests", "4", "--tokens", "16"]
+        pid, status, output, errors = run_launcher([*script, "--replicas", "1", "--rates", "0,100", "--delays", "0,30"])
+        self.assertEqual((status, errors), (0, ""))
+        head, *rows = [line.split() for line in output.splitlines()]
+        rows = [dict(zip(head, map(float, row))) for row in rows]
+        self.assertEqual([(row["rate_mbit"], row["delay_ms"]) for row in rows], [(0, 0), (0, 30), (100, 0), (100, 30)])
+        for row in rows:
+            self.assertGreater(min(row["requests_per_s"], row["tokens_per_s"], row["rounds_per_s"]), 0)
+        self.assertGreater(min(rows[0]["accepted_per_round"], rows[0]["bytes_per_accepted"]), 0)
+        self.assertNotIn(f"-{pid}-", subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout)
+        run = subprocess.Popen([*script, "--replicas", "1"], stdout=subprocess.PIPE, text=True, start_new_session=True)
+        front = f"coppice-{run.pid}-front"
+        self.assertTrue(wait_until(lambda: subprocess.run(["ip", "netns", "pids", front], capture_output=True, text=True).stdout))
+        os.killpg(run.pid, signal.SIGINT)
+        self.assertEqual(run.wait(timeout=30), 130)
+        run.stdout.close()
+        self.assertNotIn(f"-{run.pid}-", subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout)
 
     def test_steps_of_a_slurm_job(self):
         """deploy/slurm/cluster.sh with a stand-in for srun that starts a step's command on host a. One rank for each replica, so without PMIx."""
