@@ -1,6 +1,7 @@
 """Turns a Cluster into the processes that make it up: on which host, with which variables, with which command line."""
 import collections
 import dataclasses
+import ipaddress
 import shlex
 
 from description import DescriptionError, is_local, url_of
@@ -101,14 +102,22 @@ def draft_process(cluster, launch, i, threads):
     return Process(f"draft-{i}", part.host.name, environment, tuple(arguments), (part.host.name,))
 
 
+def networks(addresses):
+    """What tells Open MPI which interfaces to use on each host, for they have other names on other hosts: the smallest network with all
+    addresses, or a list when they are far apart, for which it warns of each that a host has not. Not /32: Open MPI 4.1 takes it for any."""
+    shared = ipaddress.ip_network(f"{addresses[0]}/31", strict=False)
+    while not all(ipaddress.ip_address(address) in shared for address in addresses):
+        shared = shared.supernet()
+    return str(shared) if shared.prefixlen >= 16 else ",".join(f"{address}/31" for address in addresses)
+
+
 def mpi_settings(parts, launch, name):
     """The variables of one replica's mpirun. Each has its own session folder: two that start at once would race to create a shared one."""
     settings = {"OMPI_MCA_orte_tmpdir_base": f"{launch.run}/{name}"}
     if launch.shm:
         settings["OMPI_MCA_btl_vader_backing_directory"] = launch.shm
     if len(parts) > 1:
-        # By address, since interfaces have other names on other hosts. Not /32: Open MPI 4.1 takes it for any address.
-        addresses = ",".join(f"{part.host.address}/31" for part in parts)
+        addresses = networks([part.host.address for part in parts])
         settings |= {"OMPI_MCA_btl": "vader,self,tcp", "OMPI_MCA_btl_tcp_if_include": addresses,
                      "OMPI_MCA_oob_tcp_if_include": addresses, "OMPI_MCA_plm_rsh_agent": launch.agent,
                      # When a host does not answer for 16 s, mpirun and the daemon there end what they have started.
@@ -130,7 +139,7 @@ def replica_process(cluster, launch, i, threads):
     parts, name = cluster.replicas[i], f"replica-{i}"
     environment = variables(cluster, launch, parts[0] if len(parts) == 1 else None, parts[0].host, name)
     environment |= {variable: value for variable, value in mpi_settings(parts, launch, name).items() if variable not in cluster.environment}
-    arguments = ["mpirun", "-q"]
+    arguments = ["mpirun", *(["-q"] if len(parts) == 1 else [])]  # it is the one that says that a host is gone
     for k, part in enumerate(parts):
         if len(parts) > 1:
             # mpirun runs on the first host. It does not pass variables to the others by itself, and -x counts for one host's ranks alone.

@@ -50,9 +50,9 @@ WORKER_OF_8 = ("/opt/coppice/bin/coppice-worker --coordinator=tcp://10.0.0.1:700
 LARGE_LINE = (
     "env COPPICE_LAUNCH=dry-run/gpu1/replica-0 OMPI_MCA_orte_tmpdir_base=/tmp/coppice.dry-run/replica-0 "
     "OMPI_MCA_btl_vader_backing_directory=/dev/shm/coppice.dry-run OMPI_MCA_btl=vader,self,tcp "
-    "OMPI_MCA_btl_tcp_if_include=10.0.0.1/31,10.0.0.2/31 OMPI_MCA_oob_tcp_if_include=10.0.0.1/31,10.0.0.2/31 "
+    "OMPI_MCA_btl_tcp_if_include=10.0.0.0/30 OMPI_MCA_oob_tcp_if_include=10.0.0.0/30 "
     "'OMPI_MCA_plm_rsh_agent=ssh -o BatchMode=yes -o ConnectTimeout=10' OMPI_MCA_oob_tcp_keepalive_time=10 "
-    "OMPI_MCA_oob_tcp_keepalive_intvl=2 OMPI_MCA_oob_tcp_keepalive_probes=3 mpirun -q "
+    "OMPI_MCA_oob_tcp_keepalive_intvl=2 OMPI_MCA_oob_tcp_keepalive_probes=3 mpirun "
     "-host localhost:4 -x OMP_WAIT_POLICY=passive -x CUDA_VISIBLE_DEVICES=0,1,2,3 -x COPPICE_LAUNCH=dry-run/gpu1/replica-0 -np 4 " + WORKER_OF_8 +
     " : -host gpu2:2 -x OMP_WAIT_POLICY=passive -x CUDA_VISIBLE_DEVICES=0,1 -x COPPICE_LAUNCH=dry-run/gpu2/replica-0 -np 2 " + WORKER_OF_8)
 
@@ -99,6 +99,12 @@ class Description(unittest.TestCase):
 
     def test_a_replica_too_large_for_a_host_spans_hosts(self):
         self.assertEqual(self.lines(LARGE)[1], LARGE_LINE)
+
+    def test_hosts_far_apart_are_named_one_by_one(self):
+        for address, networks in (("10.0.0.3", "10.0.0.0/30"), ("10.0.9.2", "10.0.0.0/20"), ("10.0.0.0", "10.0.0.0/31"),
+                                  ("192.168.0.2", "10.0.0.1/31,192.168.0.2/31")):
+            line = self.lines(LARGE.replace("10.0.0.2", address))[1]
+            self.assertIn(f" OMPI_MCA_btl_tcp_if_include={networks} OMPI_MCA_oob_tcp_if_include={networks} ", line)
 
     def test_another_agent_also_starts_ranks(self):
         agent = "/opt/agent --zone x"

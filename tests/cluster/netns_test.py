@@ -188,6 +188,8 @@ class Hosts(unittest.TestCase):
                 self.assertEqual(cluster.states(), {"replica-0": "lost", "draft-0": "ready"})
                 self.assertTrue(wait_until(lambda: "a replica-0: ended" in cluster.script("status")[1]))
                 self.assertNotIn("replica-0 rank", cluster.script("status")[1])  # on neither host
+                log = pathlib.Path(cluster.state, "a/replica-0.log").read_text(errors="replace")
+                self.assertRegex(log, "has lost communication with a remote daemon|is lost: it beats but has made no progress")
             finally:
                 self.network.restore("c")
             self.assertEqual(cluster.script("down")[0], 0)
