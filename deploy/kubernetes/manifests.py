@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Prints the Kubernetes objects of a cluster as one JSON list, for `kubectl apply -f -`: a Deployment and a Service for the coordinator, a
-Deployment for the draft nodes, and for each replica an MPIJob (kubeflow.org/v2beta1: the MPI operator must be installed).
+"""Prints the Kubernetes objects of a cluster as one JSON list, for `kubectl apply -f -`: a Deployment and a Service for the
+coordinator, a Deployment for the draft nodes, and for each replica an MPIJob (kubeflow.org/v2beta1: the MPI operator must be
+installed).
 
   manifests.py --image IMAGE --target DIR [--draft DIR] [--claim NAME] [--tp T] [--replicas R] [--drafts D] | kubectl apply -f -
 
-The models are in a PersistentVolumeClaim that is mounted at /models. Images: deploy/docker. Uses only the Python standard library.
+The models are in a PersistentVolumeClaim that is mounted at /models. Images: deploy/docker. Uses only the Python standard
+library.
 """
 import argparse
 import json

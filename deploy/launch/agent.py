@@ -1,4 +1,5 @@
-"""Runs host.py on the hosts of a cluster: here without an agent, elsewhere through one (ssh, or a command that is called as ssh is)."""
+"""Runs host.py on the hosts of a cluster: here without an agent, elsewhere through one (ssh, or a command that is called as
+ssh is)."""
 import concurrent.futures
 import dataclasses
 import json

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""cluster.sh up, down and status. Read here first: it describes the cluster (description.py, cluster_file.py), places it (placement.py), turns
-it into command lines (processes.py) and has them started on their hosts (agent.py, host.py). cluster.sh has the help text."""
+"""cluster.sh up, down and status. Read here first: it describes the cluster (description.py, cluster_file.py), places it
+(placement.py), turns it into command lines (processes.py) and has them started on their hosts (agent.py, host.py).
+cluster.sh has the help text."""
 import json
 import os
 import pathlib
@@ -68,16 +69,18 @@ def parse(arguments):
     return command, options
 
 
-def visible_gpus(options):
-    """The GPUs of this host that replicas and draft nodes are bound to, with --backend cuda: those of --gpus or CUDA_VISIBLE_DEVICES, else
-    all that the driver lists. None: unknown."""
+def visible_gpus(options, ranks):
+    """The GPUs of this host that replicas and draft nodes are bound to, with --backend cuda: those of --gpus or
+    CUDA_VISIBLE_DEVICES, else all that the driver lists, if there is one for each rank. Without any, processes take them in
+    turn, and may share them."""
     if options.get("backend") != "cuda":
         return ()
     named = options.get("gpus", os.environ.get("CUDA_VISIBLE_DEVICES"))
     if named is not None:
         return tuple(gpu.strip() for gpu in named.split(",") if gpu.strip())
     driver = pathlib.Path("/proc/driver/nvidia/gpus")
-    return tuple(str(i) for i in range(len(list(driver.iterdir())))) if driver.is_dir() else ()
+    count = len(list(driver.iterdir())) if driver.is_dir() else 0
+    return tuple(map(str, range(count))) if count >= ranks else ()
 
 
 def describe(options):
@@ -101,7 +104,8 @@ def describe(options):
     for key in ("target", "draft"):
         if settings[key]:
             settings[key] = os.path.abspath(settings[key])
-    hosts = read_host_file(options["hostfile"]) if "hostfile" in options else [local_host(visible_gpus(options))]
+    hosts = read_host_file(options["hostfile"]) if "hostfile" in options else [
+        local_host(visible_gpus(options, settings["replicas"] * settings["tp"]))]
     coordinator = hosts[0], f"127.0.0.1:{options.get('port', 8000)}", None
     empty = {role: () for role in ("all", "coordinator", "worker", "draft")}
     return place(settings, hosts, coordinator, [], [], empty, {}, lambda field: f"--{field}")
@@ -141,7 +145,8 @@ def state_folder(options):
 
 
 class Running:
-    """A launch and where its hosts keep what belongs to it. Written to a file of the state folder, so that down and status find it."""
+    """A launch and where its hosts keep what belongs to it. Written to a file of the state folder, so that down and status
+    find it."""
 
     def __init__(self, state, content):
         self.state, self.content = state, content

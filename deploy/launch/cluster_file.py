@@ -1,7 +1,12 @@
-"""Reads a cluster file. TOML's own parser checks the syntax; this module adds where each field stands, so that every mistake is told with
-its line. See docs/hosts.md for the format, deploy/examples/ for examples."""
+"""Reads a cluster file. TOML's own parser checks the syntax; this module adds where each field stands, so that every mistake
+is told with its line. See docs/hosts.md for the format, deploy/examples/ for examples."""
 import re
-import tomllib
+import sys
+
+try:
+    import tomllib
+except ModuleNotFoundError:
+    sys.exit("cluster: needs Python 3.11 or later")
 
 from description import (COORDINATOR_FIELDS, HOST_FIELDS, KINDS, LISTEN, ROLES, SETTINGS, DescriptionError, check_hosts,
                          check_setting, local_host, make_host)

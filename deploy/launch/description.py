@@ -1,5 +1,5 @@
-"""What a cluster consists of: hosts, and which host and GPU each process gets. Read from a cluster file (TOML), a host file, or the
-options of cluster.sh. Every mistake is a DescriptionError that names file, line and field. See docs/hosts.md."""
+"""What a cluster consists of: hosts, and which host and GPU each process gets. Read from a cluster file (TOML), a host file,
+or the options of cluster.sh. Every mistake is a DescriptionError that names file, line and field. See docs/hosts.md."""
 import dataclasses
 import os
 import re
@@ -138,7 +138,8 @@ def check_hosts(hosts, where):
 
 
 def read_host_file(path):
-    """Hosts of a file with lines `name [slots=N] [gpus=N|LIST] [cores=N] [address=IP]`, as Open MPI's but for what it does not know."""
+    """Hosts of a file with lines `name [slots=N] [gpus=N|LIST] [cores=N] [address=IP]`, as Open MPI's but for what it does
+    not know."""
     try:
         with open(path, encoding="utf8") as file:
             lines = file.read().splitlines()
@@ -153,7 +154,8 @@ def read_host_file(path):
         for word in words[1:]:
             field, _, value = word.partition("=")
             if field not in HOST_FIELDS or field in fields or not value:
-                raise DescriptionError(f"{path}:{number}: {field}: expected slots=N, gpus=N or gpus=0,1,..., cores=N or address=IP, got {word!r}")
+                raise DescriptionError(f"{path}:{number}: {field}: expected slots=N, gpus=N or gpus=0,1,..., cores=N or address=IP, "
+                                       f"got {word!r}")
             if field in ("slots", "cores") and not re.fullmatch(r"\d{1,6}", value):
                 raise DescriptionError(f"{path}:{number}: {field}: must be a number, got {value!r}")
             if field == "gpus":

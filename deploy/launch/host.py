@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs on each host of a cluster, started by cluster.sh there or through its agent (ssh). Reads one JSON object from standard input.
+"""Runs on each host of a cluster, started by cluster.sh there or through its agent (ssh). Reads one JSON object from
+standard input.
 
   host.py start    starts the processes that it names, each in a session of its own; makes the folders
   host.py status   prints what runs of the cluster on this host as one JSON object
@@ -26,7 +27,8 @@ FOUND_TIMEOUT_S = 2
 
 
 def stat_of(pid):
-    """(state, session, start time in clock ticks since boot) of a process, or None. The start time tells it from a later one."""
+    """(state, session, start time in clock ticks since boot) of a process, or None. The start time tells it from a later
+    one."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf8", errors="replace") as file:
             fields = file.read().rpartition(") ")[2].split()
@@ -138,7 +140,8 @@ def status(request):
 
 
 def left(request, sessions):
-    """The processes of the launch on this host: of its sessions, those that carry its mark, and MPI's, which name its folder."""
+    """The processes of the launch on this host: of its sessions, those that carry its mark, and MPI's, which name its
+    folder."""
     ours = {pid for pid, *_ in marked(request["id"])}
     for pid in pids():
         stat = stat_of(pid)

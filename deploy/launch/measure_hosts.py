@@ -60,8 +60,8 @@ class HostsCluster:
 
     def __enter__(self):
         hosts = ["front", *(f"r{i}" for i in range(self.replicas)), "drafts"]
-        lines = [f"{key} = {json.dumps(str(value))}" for key, value in
-                 (("target", self.args.target.absolute()), ("draft", self.args.draft.absolute()), ("bin", pathlib.Path(self.args.bin).absolute()))]
+        folders = dict(target=self.args.target, draft=self.args.draft, bin=pathlib.Path(self.args.bin))
+        lines = [f"{key} = {json.dumps(str(folder.absolute()))}" for key, folder in folders.items()]
         lines += ['dtype = "f32"', "threads = 1"]
         for host in hosts:
             lines += ["[[host]]", f'name = "{host}"', f'address = "{self.network.address(host)}"']

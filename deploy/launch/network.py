@@ -1,6 +1,6 @@
-"""Hosts as network namespaces of one machine: each has an interface eth0 on a switch, a bridge in a namespace of its own. Nothing is added to
-the machine's own network. A link may be cut, and limited in rate, delay and loss. Needs root, `ip` and `tc`, and /dev/net/tun for links
-with delay or loss.
+"""Hosts as network namespaces of one machine: each has an interface eth0 on a switch, a bridge in a namespace of its own.
+Nothing is added to the machine's own network. A link may be cut, and limited in rate, delay and loss. Needs root, `ip` and
+`tc`, and /dev/net/tun for links with delay or loss.
 
 with Network(["a", "b"]) as network: network.run("a", [...])
 """

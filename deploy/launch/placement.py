@@ -1,4 +1,5 @@
-"""Gives every replica and draft node its host and GPUs. What the description places by name stays there; the rest goes where most is free."""
+"""Gives every replica and draft node its host and GPUs. What the description places by name stays there; the rest goes where
+most is free."""
 import collections
 
 from description import Cluster, DescriptionError, Part

@@ -34,7 +34,9 @@ class Launch:
 
 
 def shared_flags(cluster):
-    """Flags that every process of the cluster gets, whatever its role. The place for what all must agree on."""
+    """Flags that every process of the cluster gets, whatever its role: the place for what all must agree on. If one names a
+    file that `up` makes, write it in host.start, below launch.run: that folder has the same path on every host, is private,
+    and is removed by stop."""
     return cluster.flags["all"]
 
 
@@ -47,8 +49,8 @@ def control_endpoint(cluster, launch):
 
 
 def threads_of(cluster):
-    """{host: threads of each process, or None for all cores}: the cores are shared by the target ranks of a host, since drafts and ranks
-    take turns; on a host without ranks by its draft nodes."""
+    """{host: threads of each process, or None for all cores}: the cores are shared by the target ranks of a host, since
+    drafts and ranks take turns; on a host without ranks by its draft nodes."""
     ranks, drafts = collections.Counter(), collections.Counter()
     for parts in cluster.replicas:
         for part in parts:
@@ -103,8 +105,9 @@ def draft_process(cluster, launch, i, threads):
 
 
 def networks(addresses):
-    """What tells Open MPI which interfaces to use on each host, for they have other names on other hosts: the smallest network with all
-    addresses, or a list when they are far apart, for which it warns of each that a host has not. Not /32: Open MPI 4.1 takes it for any."""
+    """What tells Open MPI which interfaces to use on each host, for they have other names on other hosts: the smallest
+    network with all addresses, or a list when they are far apart, for which it warns of each that a host has not. Not /32:
+    Open MPI 4.1 takes it for any."""
     shared = ipaddress.ip_network(f"{addresses[0]}/31", strict=False)
     while not all(ipaddress.ip_address(address) in shared for address in addresses):
         shared = shared.supernet()
@@ -112,7 +115,8 @@ def networks(addresses):
 
 
 def mpi_settings(parts, launch, name):
-    """The variables of one replica's mpirun. Each has its own session folder: two that start at once would race to create a shared one."""
+    """The variables of one replica's mpirun. Each has its own session folder: two that start at once would race to create a
+    shared one."""
     settings = {"OMPI_MCA_orte_tmpdir_base": f"{launch.run}/{name}"}
     if launch.shm:
         settings["OMPI_MCA_btl_vader_backing_directory"] = launch.shm

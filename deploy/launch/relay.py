@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A link with delay and loss, since not every kernel has tc's netem. It makes two interfaces, eth0 in one namespace and a port in another, and
-passes packets between them, each `delay` seconds after it came; some are lost. Started by network.py; ends with its standard input.
+"""A link with delay and loss, since not every kernel has tc's netem. It makes two interfaces, eth0 in one namespace and a
+port in another, and passes packets between them, each `delay` seconds after it came; some are lost. Started by network.py;
+ends with its standard input.
 
   relay.py NAMESPACE_OF_THE_PORT NAMESPACE_OF_ETH0 PORT      prints "ready"; then reads lines "DELAY_S LOSS"
 """

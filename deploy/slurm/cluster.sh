@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# sbatch [SLURM OPTIONS] deploy/slurm/cluster.sh --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D] [--nodes-per-replica N]
-#        [--cpus N] [--backend cpu|cuda] [--dtype TYPE] [--port P] [--control-port P] [--bin DIR] [--listen ADDRESS] [--dry-run]
-# A cluster in one Slurm allocation: a job step for the coordinator (on the first node), one for each replica of T ranks on N nodes, and
-# one for each draft node. A replica that fails ends alone; the job ends with the coordinator, or with scancel. With --backend cuda each
-# rank and draft node gets a GPU. --cpus are those of each rank and draft node (default: 1). The steps must fit the allocation, for example
-#   sbatch --nodes=2 --gpus-per-node=4 --ntasks-per-node=5 deploy/slurm/cluster.sh --backend cuda --target T --draft D --tp 2 --replicas 3 --drafts 2
+# sbatch [SLURM OPTIONS] deploy/slurm/cluster.sh --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D]
+#        [--nodes-per-replica N] [--cpus N] [--backend cpu|cuda] [--dtype TYPE] [--port P] [--control-port P] [--bin DIR]
+#        [--listen ADDRESS] [--dry-run]
+# A cluster in one Slurm allocation: a job step for the coordinator (on the first node), one for each replica of T ranks on N
+# nodes, and one for each draft node. A replica that fails ends alone; the job ends with the coordinator, or with scancel. With
+# --backend cuda each rank and draft node gets a GPU. --cpus are those of each rank and draft node (default: 1). The steps must
+# fit the allocation, for example
+#   sbatch --nodes=2 --gpus-per-node=4 --ntasks-per-node=5 deploy/slurm/cluster.sh --backend cuda --target T --draft D \
+#          --tp 2 --replicas 3 --drafts 2
 # (a task more on the first node, for the coordinator). Open MPI must have been built with PMIx, as Debian's is, and Slurm too.
 # Submit from the root of the tree, which must be at the same place on all nodes. --dry-run prints the lines of the steps.
 set -euo pipefail

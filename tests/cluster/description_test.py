@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""cluster.sh up --dry-run: a description of a cluster gives exactly these lines, and each mistake in one is told with its file, line and field.
-Starts nothing."""
+"""cluster.sh up --dry-run: a description of a cluster gives exactly these lines, and each mistake in one is told with its
+file, line and field. Starts nothing."""
 import os
 import pathlib
 import re
@@ -206,7 +206,7 @@ NCCL_SOCKET_IFNAME = "eth1"
         self.assertEqual((status, errors), (2, "cluster: --tp: the cluster file says it (see --help)\n"))
 
     def test_cores_are_needed_where_processes_share_a_host(self):
-        text = TWO_HOSTS.replace('backend = "cuda"', 'backend = "cpu"').replace("gpus = 4", "slots = 4").replace('gpus = ["0", "1", "2", "GPU-5a3f"]', "slots = 4")
+        text = re.sub(r"^gpus = .*", "slots = 4", TWO_HOSTS.replace('backend = "cuda"', 'backend = "cpu"'), flags=re.M)
         status, _, errors = self.dry(text)
         self.assertEqual(status, 1)
         self.assertIn("cores is not given, and 4 processes share them: give cores, or threads", errors)

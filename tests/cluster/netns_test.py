@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A cluster across hosts that are network namespaces, started by cluster.sh from a cluster file through an agent: its answers are those of
-one host, also when a host is cut off and comes back, when packets are lost, and when a draft node is 20 ms away; nothing is left behind.
+"""A cluster across hosts that are network namespaces, started by cluster.sh from a cluster file through an agent: its
+answers are those of one host, also when a host is cut off and comes back, when packets are lost, and when a draft node is 20
+ms away; nothing is left behind.
 
 Needs root and /dev/net/tun. CMakeLists.txt adds the test where the machine permits it, else says why not."""
 import os
@@ -225,7 +226,8 @@ class Hosts(unittest.TestCase):
         self.assertNotIn(f"-{run.pid}-", subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout)
 
     def test_steps_of_a_slurm_job(self):
-        """deploy/slurm/cluster.sh with a stand-in for srun that starts a step's command on host a. One rank for each replica, so without PMIx."""
+        """deploy/slurm/cluster.sh with a stand-in for srun that starts a step's command on host a. One rank for each
+        replica, so without PMIx."""
         with tempfile.TemporaryDirectory(prefix="coppice.") as folder:
             srun = pathlib.Path(folder, "srun")
             srun.write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n')

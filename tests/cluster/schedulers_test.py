@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What starts a cluster by Slurm, Kubernetes or in images, as far as it can be checked without them: the lines that would start, the structure of
-the objects, flags that the programs know, packages of the images. All scripts of deploy/ pass shellcheck. Starts nothing."""
+"""What starts a cluster by Slurm, Kubernetes or in images, as far as it can be checked without them: the lines that would
+start, the structure of the objects, flags that the programs know, packages of the images. All scripts of deploy/ pass
+shellcheck. Starts nothing."""
 import json
 import re
 import subprocess
@@ -55,7 +56,8 @@ class Slurm(unittest.TestCase):
                                 (["--tp"], "--tp needs a value"), (["--ranks", "2"], "unknown option '--ranks'")):
             result = self.dry(*options)
             self.assertEqual((result.returncode, result.stderr), (2, f"slurm/cluster.sh: {reason} (see --help)\n"))
-        result = subprocess.run([DEPLOY / "slurm/cluster.sh", "--target", "t"], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", "HOME": "/"})
+        result = subprocess.run([DEPLOY / "slurm/cluster.sh", "--target", "t"], capture_output=True, text=True,
+                                env={"PATH": "/usr/bin:/bin", "HOME": "/"})
         self.assertEqual(result.returncode, 1)
         self.assertIn("not in a Slurm job; submit it with sbatch", result.stderr)
 
@@ -202,7 +204,8 @@ class Images(unittest.TestCase):
         self.assertEqual(built, ["coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen"])
 
     def test_the_two_lines_of_docker(self):
-        line = "docker build --file {0}/deploy/docker/Dockerfile --build-arg BUILD_IMAGE={1} --build-arg RUN_IMAGE={2} --build-arg PRESET={3} --tag {4} {0}\n"
+        line = ("docker build --file {0}/deploy/docker/Dockerfile --build-arg BUILD_IMAGE={1} --build-arg RUN_IMAGE={2} "
+                "--build-arg PRESET={3} --tag {4} {0}\n")
         self.assertEqual(run(DEPLOY / "docker/build.sh", "cpu", "--dry-run").stdout,
                          line.format(ROOT, "debian:12", "debian:12-slim", "release", "coppice:cpu"))
         cuda = "nvidia/cuda:13.0.0-{}-ubuntu24.04"
