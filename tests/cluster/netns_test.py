@@ -6,6 +6,7 @@ ms away; nothing is left behind.
 Needs root and /dev/net/tun. CMakeLists.txt adds the test where the machine permits it, else says why not."""
 import os
 import pathlib
+import re
 import shlex
 import signal
 import subprocess
@@ -29,13 +30,14 @@ LAWS = [dict(decoding="multinomial", temperature=0), dict(decoding="multinomial"
 BODIES = [dict(law, prompt=prompt, max_tokens=40, return_token_ids=True, **DRAFTED) for law in LAWS for prompt in PROMPTS]
 LONG = [dict(body, max_tokens=100, ignore_eos=True) for body in BODIES[::2]]
 # Three hosts. replica-0 has a rank on each of two; replica-1 and a draft node are on the one that is cut off.
+# GPUs are named only to see that each process gets its own; the programs compute on the CPU.
 WIDE = """
 [[replica]]
-on = ["a", "b"]
+on = ["a:0", "b:3"]
 [[replica]]
-on = ["c", "c"]
+on = ["c:0,3"]
 [[draft_node]]
-on = ["b"]
+on = ["b:0"]
 [[draft_node]]
 on = ["c"]
 """
@@ -59,7 +61,7 @@ class ClusterOfHosts:
         self.folder = tempfile.TemporaryDirectory(prefix="coppice.")
         self.state = os.path.join(self.folder.name, "state")
         self.file = pathlib.Path(self.folder.name, "cluster.toml")
-        hosts = "".join(f'[[host]]\nname = "{host}"\naddress = "{network.address(host)}"\ncores = 4\n' for host in "abc")
+        hosts = "".join(f'[[host]]\nname = "{host}"\naddress = "{network.address(host)}"\ncores = 4\ngpus = [0, 3]\n' for host in "abc")
         self.file.write_text(f"""target = "{TARGET}"
 draft = "{DRAFT}"
 dtype = "f32"
@@ -131,10 +133,20 @@ class Hosts(unittest.TestCase):
                          "c draft-1: running", "a replica-0 rank 0: running", "b replica-0 rank 1: running",
                          "c replica-1 rank 0: running", "c replica-1 rank 1: running"):
                 self.assertIn("\n" + line, "\n" + output)
+            gpus = {name: self.variable(pid, "CUDA_VISIBLE_DEVICES") for name, pid in re.findall(r"^(.*): running, pid (\d+)", output, re.M)}
+            self.assertEqual({name: gpus[name] for name in gpus if "rank" in name or "draft" in name}, {
+                "a replica-0 rank 0": "0", "b replica-0 rank 1": "3", "c replica-1 rank 0": "0,3", "c replica-1 rank 1": "0,3",
+                "b draft-0": "0", "c draft-1": None})
             self.check_loss(cluster)
             self.check_cut(cluster)
             self.assertEqual(cluster.script("down"), (0, "cluster: down\n", ""))
             self.check_nothing_left(cluster)
+
+    @staticmethod
+    def variable(pid, name):
+        """A variable of a process, or None."""
+        entries = pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+        return dict(entry.split("=", 1) for entry in entries if "=" in entry).get(name)
 
     def check_nothing_left(self, cluster):
         self.assertFalse(os.path.exists(cluster.state))
