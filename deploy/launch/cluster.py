@@ -87,7 +87,7 @@ def describe(options):
     """The Cluster that the options ask for."""
     named = [name for name in options if name.replace("-", "_") in SETTINGS]
     if "cluster" in options:
-        clash = [*named, *(name for name in ("hostfile", "gpus") if name in options)]
+        clash = [*named, *(name for name in ("hostfile", "gpus", "port") if name in options)]
         if clash:
             raise Usage(f"--{clash[0]}: the cluster file says it")
         return read_cluster_file(options["cluster"])
@@ -137,11 +137,12 @@ def make_launch(cluster, options):
                   options.get("agent", DEFAULT_AGENT), port)
 
 
-def state_folder(options):
+def state_folder(options, port=None):
+    """port: that of the API, if it is not what --port says."""
     if "state" in options:
         return pathlib.Path(options["state"]).absolute()
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local/state")
-    return pathlib.Path(base, "coppice", str(options.get("port", 8000)))
+    return pathlib.Path(base, "coppice", str(port or options.get("port", 8000)))
 
 
 class Running:
@@ -262,7 +263,7 @@ def print_lines(cluster, running, processes):
 def up(options):
     cluster = describe(options)
     launch = make_launch(cluster, options)
-    state = state_folder(options)
+    state = state_folder(options, cluster.settings["listen"].rsplit(":", 1)[1])
     local = [host.name for host in cluster.hosts if all_local(cluster) or host.name == socket.gethostname()]
     processes = processes_of(cluster, launch)
     used = {cluster.coordinator.name, *(host for process in processes for host in process.hosts)}

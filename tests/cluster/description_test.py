@@ -204,6 +204,14 @@ NCCL_SOCKET_IFNAME = "eth1"
         self.assertEqual((status, errors), (1, "cluster: /nowhere.toml: cannot be read: No such file or directory\n"))
         status, _, errors = self.dry(TWO_HOSTS, "--tp", "4")
         self.assertEqual((status, errors), (2, "cluster: --tp: the cluster file says it (see --help)\n"))
+        status, _, errors = self.dry(TWO_HOSTS, "--port", "9000")
+        self.assertEqual((status, errors), (2, "cluster: --port: the cluster file says it (see --help)\n"))
+
+    def test_the_state_folder_is_named_after_the_port(self):
+        self.file.write_text(TWO_HOSTS.replace("0.0.0.0:8000", "0.0.0.0:8123"), encoding="utf8")
+        _, status, output, _ = run_launcher([ROOT / "deploy/cluster.sh", "up", "--cluster", self.file, "--dry-run"], timeout=20)
+        self.assertEqual(status, 0)
+        self.assertIn("/coppice/8123/gpu1/coordinator.log", output)
 
     def test_cores_are_needed_where_processes_share_a_host(self):
         text = re.sub(r"^gpus = .*", "slots = 4", TWO_HOSTS.replace('backend = "cuda"', 'backend = "cpu"'), flags=re.M)
