@@ -4,10 +4,15 @@ file, line and field. Starts nothing."""
 import os
 import pathlib
 import re
+import sys
 import tempfile
 import unittest
 
 from cluster import ROOT, run_launcher
+
+sys.path.insert(1, str(ROOT / "deploy/launch"))
+from cluster_file import read_cluster_file  # noqa: E402
+from description import DescriptionError, read_host_file  # noqa: E402
 
 TWO_HOSTS = """target = "/models/target"
 draft = "/models/draft"
@@ -145,13 +150,13 @@ NCCL_SOCKET_IFNAME = "eth1"
         self.assertEqual(where, [("coordinator", "127.1.0.1"), ("replica-0", "127.1.0.2"), ("replica-1", "127.1.0.1"), ("draft-0", "127.1.0.2")])
         self.assertEqual(re.findall(r"--threads=(\d+)", output), ["4", "4", "4"])  # 8 cores, shared by two ranks
         for text, reason in (("a slots=x", "1: slots: must be a number, got 'x'"), ("a colour=red", "1: colour: expected slots=N"),
-                             ("a address=10.0.0.1\n a address=10.0.0.2", "2: name: a is host a already"), ("#none", "names no host"),
+                             ("a address=10.0.0.1\n a address=10.0.0.2", "2: name: a is host a already"), ("#none", " names no host"),
                              ("-oProxyCommand=x", "1: name: '-oProxyCommand=x' is not the name of a host"),
                              ("a address=no.such.host.invalid", "1: address: no.such.host.invalid has no IPv4 address here")):
             hosts.write_text(text + "\n")
-            status, _, errors = self.up("--hostfile", hosts, "--target", "/t", "--dry-run")
-            self.assertEqual(status, 1)
-            self.assertTrue(errors.startswith(f"cluster: {hosts}:{reason}") or reason == "names no host" and reason in errors, errors)
+            with self.assertRaises(DescriptionError) as told:
+                read_host_file(hosts)
+            self.assertTrue(str(told.exception).startswith(f"{hosts}:{reason}"), told.exception)
 
     def test_gpus_of_this_host(self):
         status, output, errors = self.up("--target", "/t", "--backend", "cuda", "--gpus", "3,5", "--replicas", "2", "--dry-run")
@@ -195,9 +200,12 @@ NCCL_SOCKET_IFNAME = "eth1"
                 (TWO_HOSTS + '[flags]\nworker = ["step"]\n', 23, "flags.worker: expected flags such as \"--log_level=debug\", got 'step'"),
                 (TWO_HOSTS + "[environment]\nA = 1\n", 23, 'environment.A: expected NAME = "text", got 1')):
             with self.subTest(reason):
-                status, output, errors = self.dry(text)
-                self.assertEqual((status, output), (1, ""))
-                self.assertTrue(errors.startswith(f"cluster: {self.file}:{line}: {reason}"), errors)
+                self.file.write_text(text, encoding="utf8")
+                with self.assertRaises(DescriptionError) as told:
+                    read_cluster_file(self.file)
+                self.assertTrue(str(told.exception).startswith(f"{self.file}:{line}: {reason}"), told.exception)
+        status, output, errors = self.dry(changed("tp = 2", "tp = 0"))
+        self.assertEqual((status, output, errors), (1, "", f"cluster: {self.file}:5: tp: must be at least 1, got 0\n"))
 
     def test_file_that_cannot_be_read_and_options_beside_it(self):
         status, _, errors = self.up("--cluster", "/nowhere.toml")

@@ -273,7 +273,7 @@ class Hosts(unittest.TestCase):
 
     def test_a_host_that_cannot_be_reached_fails_up_and_leaves_nothing(self):
         cluster = ClusterOfHosts(self.network, WIDE, 2, 2)
-        cluster.file.write_text(cluster.file.read_text().replace('name = "c"', 'name = "absent"').replace('"c"', '"absent"'))
+        cluster.file.write_text(re.sub(r'"c([":])', r'"absent\1', cluster.file.read_text()))
         status, _, errors = cluster.script("up", "--cluster", cluster.file, "--agent", self.network.agent())
         self.assertEqual(status, 1)
         self.assertRegex(errors, r'cluster: absent: Cannot open network namespace "coppice-\d+-absent"')
