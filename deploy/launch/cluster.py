@@ -293,8 +293,6 @@ def up(options):
             raise Failure("\n".join(failed))
         wait_ready(running, cluster, options.get("deadline", 120))
     except BaseException:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # nothing may be left behind
         for line in running.stop():
             print(f"cluster: {line}", file=sys.stderr)
         raise
@@ -337,10 +335,14 @@ def status(options):
 
 
 def main():
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
     def end(number, _):
+        for other in signals:
+            signal.signal(other, signal.SIG_IGN)  # once is enough, and nothing may be left behind
         raise SystemExit(128 + number)
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in signals:
         signal.signal(number, end)
     try:
         command, options = parse(sys.argv[1:])
@@ -352,8 +354,6 @@ def main():
         for line in str(error).splitlines():
             print(f"cluster: {line}" if not line.startswith("coppice-") else line, file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 if __name__ == "__main__":

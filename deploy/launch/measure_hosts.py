@@ -56,7 +56,17 @@ class HostsCluster:
         self.state = folder / "state"
 
     def script(self, *words):
-        return subprocess.run([DEPLOY / "cluster.sh", *map(str, words), "--state", self.state], capture_output=True, text=True)
+        """(exit status, stderr) of cluster.sh. It is in a session of its own: when this program is interrupted it is told to end, and
+        waited for, since it must remove what it has started."""
+        process = subprocess.Popen([DEPLOY / "cluster.sh", *map(str, words), "--state", self.state], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        try:
+            errors = process.communicate()[1]
+        except BaseException:
+            process.terminate()
+            process.communicate(timeout=60)
+            raise
+        return process.returncode, errors
 
     def __enter__(self):
         hosts = ["front", *(f"r{i}" for i in range(self.replicas)), "drafts"]
@@ -70,9 +80,9 @@ class HostsCluster:
             lines += ["[[replica]]", f"on = {json.dumps([f'r{i}'] * self.args.tp)}"]
         lines += ["[[draft_node]]", 'on = ["drafts"]'] * self.replicas
         (self.folder / "cluster.toml").write_text("\n".join(lines) + "\n", encoding="utf8")
-        up = self.script("up", "--cluster", self.folder / "cluster.toml", "--agent", self.network.agent())
-        if up.returncode != 0:
-            raise Failed(up.stderr.strip())
+        status, errors = self.script("up", "--cluster", self.folder / "cluster.toml", "--agent", self.network.agent())
+        if status != 0:
+            raise Failed(errors.strip())
         return self
 
     def __exit__(self, *_):
@@ -143,10 +153,14 @@ def run(args):
 
 
 def main():
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
     def end(number, _):
+        for other in signals:
+            signal.signal(other, signal.SIG_IGN)  # once is enough: cleaning up takes some seconds
         raise SystemExit(128 + number)
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in signals:
         signal.signal(number, end)
     args = arguments()
     reason = why_not()
@@ -156,8 +170,6 @@ def main():
         run(args)
     except (Failed, NetworkError) as error:
         sys.exit(f"netns_cluster: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 if __name__ == "__main__":

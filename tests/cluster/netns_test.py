@@ -17,7 +17,7 @@ import time
 import unittest
 
 from api_client import SLOWDOWN, ApiClient, outcome
-from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, run_launcher, wait_until
+from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, run_launcher, wait_until
 
 sys.path.insert(0, str(ROOT / "deploy/launch"))
 from network import Link, Network  # noqa: E402
@@ -151,7 +151,7 @@ class Hosts(unittest.TestCase):
     def check_nothing_left(self, cluster):
         self.assertFalse(os.path.exists(cluster.state))
         for host in self.network.hosts[:3]:
-            self.assertEqual(self.processes_of(host), "", f"processes on host {host}")
+            self.assertEqual(self.processes_of(host), [], f"processes on host {host}")
 
     def check_loss(self, cluster):
         self.network.set_link("c", Link(loss_percent=1))
@@ -217,6 +217,7 @@ class Hosts(unittest.TestCase):
             os.killpg(up.pid, signal.SIGINT)
             self.assertEqual(up.wait(timeout=30), 130)
             self.check_nothing_left(cluster)
+            self.assertEqual(folders_left(up.pid), [])
 
     def test_measurement_prints_its_lines_and_leaves_nothing(self):
         script = [ROOT / "deploy/netns_cluster.sh", "--bin", BIN, "--requests", "4", "--tokens", "16"]
@@ -231,10 +232,12 @@ class Hosts(unittest.TestCase):
         self.assertNotIn(f"-{pid}-", subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout)
         run = subprocess.Popen([*script, "--replicas", "1"], stdout=subprocess.PIPE, text=True, start_new_session=True)
         front = f"coppice-{run.pid}-front"
-        self.assertTrue(wait_until(lambda: subprocess.run(["ip", "netns", "pids", front], capture_output=True, text=True).stdout))
+        launches = []
+        self.assertTrue(wait_until(lambda: launches.extend(filter(None, map(self.launch_of, self.processes_in(front)))) or launches))
         os.killpg(run.pid, signal.SIGINT)
-        self.assertEqual(run.wait(timeout=30), 130)
+        self.assertEqual(run.wait(timeout=60), 130)
         run.stdout.close()
+        self.assertEqual(folders_left(launches[0]), [])
         self.assertNotIn(f"-{run.pid}-", subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout)
 
     def test_steps_of_a_slurm_job(self):
@@ -258,7 +261,7 @@ class Hosts(unittest.TestCase):
             finally:
                 job.terminate()
                 job.wait(timeout=30)
-            self.assertEqual(self.processes_of("a"), "")
+            self.assertEqual(self.processes_of("a"), [])
 
     @staticmethod
     def ready_nodes(api):
@@ -268,8 +271,20 @@ class Hosts(unittest.TestCase):
             return set()
         return {node["id"] for key in ("replicas", "draft_nodes") for node in state[key] if node["state"] == "ready"}
 
+    @staticmethod
+    def processes_in(namespace):
+        return subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True).stdout.split()
+
     def processes_of(self, host):
-        return subprocess.run(["ip", "netns", "pids", self.network.namespace(host)], capture_output=True, text=True, check=True).stdout
+        return self.processes_in(self.network.namespace(host))
+
+    def launch_of(self, pid):
+        """The id of the cluster.sh that started the process: it begins the names of the folders. None: none, or the process has ended."""
+        try:
+            mark = self.variable(pid, "COPPICE_LAUNCH")
+        except OSError:
+            return None
+        return mark and mark.split(".")[0]
 
     def test_a_host_that_cannot_be_reached_fails_up_and_leaves_nothing(self):
         cluster = ClusterOfHosts(self.network, WIDE, 2, 2)
@@ -279,7 +294,7 @@ class Hosts(unittest.TestCase):
         self.assertRegex(errors, r'cluster: absent: Cannot open network namespace "coppice-\d+-absent"')
         self.assertEqual(cluster.script("down")[0], 1)  # absent may have processes, for all that it knows
         for host in "ab":
-            self.assertEqual(self.processes_of(host), "")
+            self.assertEqual(self.processes_of(host), [])
         cluster.folder.cleanup()
 
 
