@@ -42,12 +42,13 @@ def missing_nodes(cluster, replicas, drafts):
     return None
 
 
-def check_ready(args):
+def cluster_problem(url, replicas, drafts):
+    """Why the cluster is not ready with so many replicas and draft nodes, or None if it is."""
     try:
-        status, body = get(args.url + "/ready")
+        status, body = get(url + "/ready")
         if status != 200:
             return reason_of(body)
-        return missing_nodes(json.loads(get(args.url + "/cluster")[1]), args.replicas, args.drafts)
+        return missing_nodes(json.loads(get(url + "/cluster")[1]), replicas, drafts)
     except OSError:
         return "the coordinator does not answer yet"
 
@@ -79,7 +80,7 @@ def main():
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--drafts", type=int, default=0)
     args = parser.parse_args()
-    problem = check_ready(args) if args.command == "ready" else show(args)
+    problem = cluster_problem(args.url, args.replicas, args.drafts) if args.command == "ready" else show(args)
     if problem:
         print(problem, file=sys.stderr if args.command == "show" else sys.stdout)
         sys.exit(1)

@@ -56,7 +56,8 @@ library_folders() {
 find_programs() {
   bin=$here
   [ -x "$bin/${programs[0]}" ] || bin=$here/../build/gpu_check
-  export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}$(library_folders)"
+  LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}$(library_folders)
+  export LD_LIBRARY_PATH
   LD_LIBRARY_PATH=${LD_LIBRARY_PATH#:}
   local program missing broken=0
   for program in "${programs[@]}"; do

@@ -15,12 +15,12 @@ packages=(
   libpcre2-dev                                        # tokenizers
   libhwy-dev                                          # kernels
   libgtest-dev libgmock-dev libbenchmark-dev          # tests, micro-benchmarks
-  python3 curl ca-certificates                        # launchers and cluster tests (standard library only)
+  python3 curl ca-certificates openssh-client         # launchers and cluster tests (standard library only)
 )
 
 case ${1:-} in
   '') ;;
-  --tests) packages+=(clang-format-14) ;;
+  --tests) packages+=(clang-format-14 shellcheck iproute2) ;;
   *) echo "setup: unknown argument '$1', expected --tests" >&2; exit 2 ;;
 esac
 

@@ -8,11 +8,11 @@ SLOWDOWN = float(os.environ.get("COPPICE_SLOWDOWN", 1))  # how much slower sanit
 
 
 class ApiClient:
-    def __init__(self, port, timeout_s=60):
-        self.port, self.timeout_s = port, timeout_s * SLOWDOWN
+    def __init__(self, port, timeout_s=60, host="127.0.0.1"):
+        self.host, self.port, self.timeout_s = host, port, timeout_s * SLOWDOWN
 
     def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout_s)
+        return http.client.HTTPConnection(self.host, self.port, timeout=self.timeout_s)
 
     def get(self, path):
         """(status, body text)"""

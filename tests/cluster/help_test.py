@@ -13,8 +13,8 @@ FLAG = re.compile(r"(?<![\w-])--([a-z][\w-]*\w)")
 ENTRY = re.compile(r"^  --([\w-]+)(.*)$", re.MULTILINE)
 CODE = re.compile(r"`[^`\n]+`|^    .*$", re.MULTILINE)
 NOT_BUILT = re.compile(r"^## [\d. ]*Not built yet\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-# Options of tools that the pages mention: Google Benchmark, mpirun, CMake.
-FOREIGN = re.compile(r"benchmark_\w+|preset|target|parallel|mca")
+# Options of tools that the pages mention: Google Benchmark, mpirun, CMake, docker.
+FOREIGN = re.compile(r"benchmark_\w+|preset|target|parallel|mca|rm")
 
 
 def help_of(program):
@@ -24,7 +24,7 @@ def help_of(program):
 def flags_of_scripts():
     """Options that the text of a script names."""
     names = set()
-    for pattern in ("deploy/*.sh", "deploy/*.py", "tools/**/*.py", "bench/**/*.py", "tests/**/*.py"):
+    for pattern in ("deploy/**/*.sh", "deploy/**/*.py", "tools/**/*.py", "bench/**/*.py", "tests/**/*.py"):
         for path in ROOT.glob(pattern):
             names.update(FLAG.findall(path.read_text(encoding="utf8")))
     return {name for name in names if "_" not in name}

@@ -162,8 +162,7 @@ class Security(unittest.TestCase):
 
     def test_the_launcher_makes_a_key_unless_it_is_told_not_to(self):
         state = os.path.join(self.folder.name, "state")
-        made = os.path.join(state, "cluster_key")
-        for flags, path in (((), made), (("--cluster-key", "none"), None), (("--cluster-key", self.key), self.key)):
+        for flags, path in (((), "made"), (("--cluster-key", "none"), None), (("--cluster-key", self.key), self.key)):
             with self.subTest(flags=flags):
                 port = free_port()
                 script = ROOT / "deploy/cluster.sh"
@@ -171,20 +170,24 @@ class Security(unittest.TestCase):
                                    "--state", state, *flags])
                 try:
                     self.assertEqual(up[1], 0, up[2] + up[3])
-                    self.assertEqual(os.path.exists(made), not flags)
-                    if not flags:
-                        self.assertEqual(stat.S_IMODE(os.stat(made).st_mode), 0o600)
                     pids = [line.split()[1] for line in pathlib.Path(state, "processes").read_text().splitlines()]
                     for pid in pids:
                         command = pathlib.Path(f"/proc/{pid}/cmdline").read_text()
-                        if path:
-                            self.assertIn(f"--cluster_key_file={path}", command)
-                        else:
+                        if path is None:
                             self.assertNotIn("cluster_key_file", command)
+                            continue
+                        file = re.search(r"--cluster_key_file=([^\0]+)", command).group(1)
+                        self.assertEqual(stat.S_IMODE(os.stat(file).st_mode), 0o600)
+                        if flags:
+                            self.assertEqual(file, path)
+                        else:
+                            self.assertRegex(pathlib.Path(file).read_text(), r"\Acoppice-cluster-key-1 [0-9a-f]{64}\n\Z")
+                            made = file
                 finally:
                     down = run_launcher([script, "down", "--state", state])
                 self.assertEqual(down[1], 0, down[3])
-                self.assertFalse(os.path.exists(made))
+                if not flags:
+                    self.assertFalse(os.path.exists(made))
                 self.assertTrue(os.path.exists(self.key))
 
 

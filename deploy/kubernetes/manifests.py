@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Prints the Kubernetes objects of a cluster as one JSON list, for `kubectl apply -f -`: a Deployment and a Service for the
+coordinator, a Deployment for the draft nodes, and for each replica an MPIJob (kubeflow.org/v2beta1: the MPI operator must be
+installed).
+
+  manifests.py --image IMAGE --target DIR [--draft DIR] [--claim NAME] [--tp T] [--replicas R] [--drafts D] | kubectl apply -f -
+
+The models are in a PersistentVolumeClaim that is mounted at /models. Images: deploy/docker. Uses only the Python standard
+library.
+"""
+import argparse
+import json
+import re
+
+PROGRAMS = "/opt/coppice/bin"
+WITH_ADDRESS = "/opt/coppice/deploy/with_address.sh"
+HTTP_PORT, CONTROL_PORT, SSH_PORT = 8000, 7000, 2222
+USER = 1000  # of the images
+NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser.add_argument("--image", required=True, help="image of all processes")
+    parser.add_argument("--target", required=True, help="folder of the target model, in the pods")
+    parser.add_argument("--draft", help="folder of the draft model; without it there are no draft nodes")
+    parser.add_argument("--name", default="coppice", help="prefix of the objects' names [%(default)s]")
+    parser.add_argument("--namespace", help="of all objects; default: that of kubectl")
+    parser.add_argument("--claim", default="models", help="PersistentVolumeClaim that is mounted at /models, read-only [%(default)s]")
+    parser.add_argument("--backend", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--tp", type=int, default=1, help="ranks of a replica [%(default)s]")
+    parser.add_argument("--ranks-per-pod", type=int, help="ranks of a pod, so also its GPUs; default: all of the replica")
+    parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--drafts", type=int, default=1)
+    parser.add_argument("--cpus", type=int, default=2, help="cores of each rank and draft node, and their threads [%(default)s]")
+    parser.add_argument("--memory", default="8Gi", help="memory of each rank and draft node [%(default)s]")
+    parser.add_argument("--start-deadline", type=int, default=600, help="seconds for loading models and for the ranks to meet [%(default)s]")
+    args = parser.parse_args()
+    args.ranks_per_pod = args.ranks_per_pod or args.tp
+    for name in ("tp", "ranks_per_pod", "replicas", "cpus", "start_deadline"):
+        if getattr(args, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1, got {getattr(args, name)}")
+    if args.drafts < 0:
+        parser.error(f"--drafts must not be negative, got {args.drafts}")
+    if args.tp % args.ranks_per_pod:
+        parser.error(f"--tp {args.tp} is not a multiple of --ranks-per-pod {args.ranks_per_pod}")
+    if not NAME.fullmatch(args.name):
+        parser.error(f"--name must be small letters, digits and '-', at most 40, got {args.name!r}")
+    if not re.fullmatch(r"[1-9]\d*(Mi|Gi|Ti)", args.memory):
+        parser.error(f"--memory must be a number and Mi, Gi or Ti, got {args.memory!r}")
+    return args
+
+
+def amount(memory, times):
+    return f"{int(memory[:-2]) * times}{memory[-2:]}"
+
+
+def labels(args, part):
+    return {"app.kubernetes.io/name": "coppice", "app.kubernetes.io/instance": args.name, "app.kubernetes.io/component": part}
+
+
+def metadata(args, part, name):
+    return {"name": name, "labels": labels(args, part), **({"namespace": args.namespace} if args.namespace else {})}
+
+
+def resources(args, ranks, gpus):
+    """Requests are limits: a rank that is throttled or evicted slows or ends its whole replica."""
+    wanted = {"cpu": str(args.cpus * ranks), "memory": amount(args.memory, ranks),
+              **({"nvidia.com/gpu": str(gpus)} if gpus and args.backend == "cuda" else {})}
+    return {"requests": wanted, "limits": wanted}
+
+
+def container(args, name, command, **fields):
+    return {"name": name, "image": args.image, "command": command,
+            "securityContext": {"runAsUser": USER, "allowPrivilegeEscalation": False},
+            "volumeMounts": [{"name": "models", "mountPath": "/models", "readOnly": True}], **fields}
+
+
+def pod(args, one, grace_s=35, memory=False):
+    """memory: shared memory for MPI and NCCL, which the default of 64 MiB is too small for."""
+    volumes = [{"name": "models", "persistentVolumeClaim": {"claimName": args.claim, "readOnly": True}}]
+    if memory:
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}})
+        one["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})
+    return {"containers": [one], "volumes": volumes, "terminationGracePeriodSeconds": grace_s, "automountServiceAccountToken": False}
+
+
+def probe(seconds, failures, **check):
+    return {**check, "periodSeconds": seconds, "failureThreshold": failures, "timeoutSeconds": 5}
+
+
+def deployment(args, part, replicas, template):
+    selector = labels(args, part)
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata(args, part, f"{args.name}-{part}"),
+            "spec": {"replicas": replicas, "selector": {"matchLabels": selector}, "strategy": {"type": "Recreate"},
+                     "template": {"metadata": {"labels": selector}, "spec": template}}}
+
+
+def coordinator(args):
+    alive = {"httpGet": {"path": "/health", "port": HTTP_PORT}}
+    one = container(
+        args, "coordinator",
+        [f"{PROGRAMS}/coppice-coordinator", f"--listen=0.0.0.0:{HTTP_PORT}", f"--control_listen=tcp://0.0.0.0:{CONTROL_PORT}", f"--model={args.target}"],
+        ports=[{"name": "http", "containerPort": HTTP_PORT}, {"name": "control", "containerPort": CONTROL_PORT}],
+        resources={"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},
+        startupProbe=probe(2, 60, **alive), livenessProbe=probe(10, 3, **alive),
+        readinessProbe=probe(5, 1, httpGet={"path": "/ready", "port": HTTP_PORT}))
+    return deployment(args, "coordinator", 1, pod(args, one, grace_s=40))  # 30 s for running requests (--drain_timeout), and the end
+
+
+def services(args):
+    """HTTP for clients: only while a replica is ready. Control for nodes: always, since without them nothing gets ready."""
+    for name, port, always in (("http", HTTP_PORT, False), ("control", CONTROL_PORT, True)):
+        yield {"apiVersion": "v1", "kind": "Service", "metadata": metadata(args, "coordinator", f"{args.name}-{name}"),
+               "spec": {"selector": labels(args, "coordinator"), "publishNotReadyAddresses": always,
+                        "ports": [{"name": name, "port": port, "targetPort": name}]}}
+
+
+def node_flags(args, model):
+    return [f"--coordinator=tcp://{args.name}-control:{CONTROL_PORT}", f"--model={model}", f"--backend={args.backend}", f"--dtype={args.dtype}",
+            f"--threads={args.cpus}", f"--start_deadline={args.start_deadline}"]
+
+
+def drafts(args):
+    # A draft node ends by itself when it hangs, and the pod starts it again. So there is no probe that could do worse.
+    one = container(
+        args, "draft",
+        [WITH_ADDRESS, f"{args.name}-control", f"{PROGRAMS}/coppice-draft", *node_flags(args, args.draft), "--node_id=$(POD_NAME)",
+         "--listen=direct://%ADDRESS%:*"],
+        env=[{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}], resources=resources(args, 1, 1))
+    return deployment(args, "draft", args.drafts, pod(args, one, grace_s=10))
+
+
+def replica(args, i):
+    """The launcher runs mpirun, which starts the ranks in the worker pods by ssh; the operator makes keys and host file."""
+    name = f"{args.name}-replica-{i}"
+    pods = args.tp // args.ranks_per_pod
+    mpi = {"OMPI_MCA_btl": "vader,self,tcp" if pods > 1 else "vader,self", "OMPI_MCA_hwloc_base_binding_policy": "none",
+           "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+           "OMPI_MCA_odls_base_sigkill_timeout": "0", "OMPI_MCA_oob_tcp_keepalive_time": "10", "OMPI_MCA_oob_tcp_keepalive_intvl": "2",
+           "OMPI_MCA_oob_tcp_keepalive_probes": "3", "OMP_WAIT_POLICY": "passive"}
+    launcher = container(
+        args, "launcher",
+        ["mpirun", "-q", "-np", str(args.tp), "-x", "OMP_WAIT_POLICY", WITH_ADDRESS, f"{args.name}-control", f"{PROGRAMS}/coppice-worker",
+         *node_flags(args, args.target), f"--replica_id=replica-{i}", f"--tp={args.tp}", "--plan_listen=tcp://%ADDRESS%:*"],
+        env=[{"name": key, "value": value} for key, value in mpi.items()],
+        resources={"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}})
+    worker = container(args, "worker", ["/usr/sbin/sshd", "-De", "-f", "/opt/coppice/sshd_config"],
+                       ports=[{"name": "ssh", "containerPort": SSH_PORT}], resources=resources(args, args.ranks_per_pod, args.ranks_per_pod),
+                       readinessProbe=probe(2, 3, tcpSocket={"port": SSH_PORT}))
+    return {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": metadata(args, "replica", name),
+            "spec": {"slotsPerWorker": args.ranks_per_pod, "sshAuthMountPath": "/home/coppice/.ssh", "mpiImplementation": "OpenMPI",
+                     "launcherCreationPolicy": "WaitForWorkersReady",
+                     # A replica that ends is started again, with new ranks: mpirun's status is what the operator sees.
+                     "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 100},
+                     "mpiReplicaSpecs": {
+                         "Launcher": {"replicas": 1, "restartPolicy": "OnFailure",
+                                      "template": {"metadata": {"labels": labels(args, "replica")}, "spec": pod(args, launcher, grace_s=10)}},
+                         "Worker": {"replicas": pods, "restartPolicy": "OnFailure",
+                                    "template": {"metadata": {"labels": labels(args, "replica")},
+                                                 "spec": pod(args, worker, grace_s=10, memory=True)}}}}}
+
+
+def main():
+    args = parse()
+    items = [coordinator(args), *services(args), *([drafts(args)] if args.draft and args.drafts else []),
+             *(replica(args, i) for i in range(args.replicas))]
+    print(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,372 @@
+#!/usr/bin/env python3
+"""cluster.sh up, down and status. Read here first: it describes the cluster (description.py, cluster_file.py), places it
+(placement.py), turns it into command lines (processes.py) and has them started on their hosts (agent.py, host.py).
+cluster.sh has the help text."""
+import json
+import os
+import pathlib
+import re
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+
+from agent import DEFAULT_AGENT, Agent, HostError
+from cluster_file import read_cluster_file
+from description import SETTINGS, DescriptionError, check_setting, local_host, read_host_file
+from placement import place
+from processes import CONTROL_PORT, Launch, all_local, local_url, outside_url, processes_of
+
+DEPLOY = pathlib.Path(__file__).resolve().parents[1]
+PLACE_OPTIONS = {"port": int, "state": str}
+UP_OPTIONS = {"cluster": str, "hostfile": str, "gpus": str, "agent": str, "deadline": int, "preset": str, "dry-run": bool}
+POLL_S = {True: 0.2, False: 1.0}  # by whether all hosts are this one
+
+
+class Failure(Exception):
+    """Ends the script with its message and status 1."""
+
+
+class Usage(Exception):
+    """Ends the script with its message and status 2."""
+
+
+def parse(arguments):
+    """(command, {option: value}). Options are --name VALUE or --name=VALUE."""
+    command = arguments[0] if arguments else ""
+    if command not in ("up", "down", "status"):
+        raise Usage(f"expected up, down or status, got '{command}'")
+    kinds = dict(PLACE_OPTIONS)
+    if command == "up":
+        kinds |= UP_OPTIONS | {name.replace("_", "-"): setting.kind for name, setting in SETTINGS.items()}
+    options, rest = {}, list(arguments[1:])
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise Usage(f"unexpected argument '{word}'")
+        name, equals, value = word[2:].partition("=")
+        if name not in kinds:
+            raise Usage(f"unknown option --{name} of {command}")
+        if kinds[name] is bool:
+            if equals:
+                raise Usage(f"--{name} takes no value")
+            options[name] = True
+            continue
+        if not equals:
+            if not rest:
+                raise Usage(f"--{name} needs a value")
+            value = rest.pop(0)
+        if kinds[name] is int:
+            if not re.fullmatch(r"[0-9]{1,18}", value):
+                raise Usage(f"--{name} must be a number, got '{value}'")
+            value = int(value)
+        options[name] = value
+    if not 1 <= options.get("port", 8000) <= 65535:
+        raise Usage(f"--port must be between 1 and 65535, got {options['port']}")
+    return command, options
+
+
+def visible_gpus(options, ranks):
+    """The GPUs of this host that replicas and draft nodes are bound to, with --backend cuda: those of --gpus or
+    CUDA_VISIBLE_DEVICES, else all that the driver lists, if there is one for each rank. Without any, processes take them in
+    turn, and may share them."""
+    if options.get("backend") != "cuda":
+        return ()
+    named = options.get("gpus", os.environ.get("CUDA_VISIBLE_DEVICES"))
+    if named is not None:
+        return tuple(gpu.strip() for gpu in named.split(",") if gpu.strip())
+    driver = pathlib.Path("/proc/driver/nvidia/gpus")
+    count = len(list(driver.iterdir())) if driver.is_dir() else 0
+    return tuple(map(str, range(count))) if count >= ranks else ()
+
+
+def describe(options):
+    """The Cluster that the options ask for."""
+    named = [name for name in options if name.replace("-", "_") in SETTINGS]
+    if "cluster" in options:
+        clash = [*named, *(name for name in ("hostfile", "gpus", "port") if name in options)]
+        if clash:
+            raise Usage(f"--{clash[0]}: the cluster file says it")
+        return read_cluster_file(options["cluster"])
+    settings = {name: setting.default for name, setting in SETTINGS.items()}
+    for name in named:
+        key = name.replace("-", "_")
+        settings[key] = options[name]
+        reason = check_setting(key, options[name])
+        if reason:
+            raise Usage(f"--{name} {reason}")
+    if not settings["target"]:
+        raise Usage("up needs --target DIR, or --cluster FILE")
+    settings["draft"] = settings["draft"] or None
+    for key in ("target", "draft"):
+        if settings[key]:
+            settings[key] = os.path.abspath(settings[key])
+    if settings["cluster_key"] not in (None, "none"):
+        settings["cluster_key"] = os.path.abspath(settings["cluster_key"])
+    hosts = read_host_file(options["hostfile"]) if "hostfile" in options else [
+        local_host(visible_gpus(options, settings["replicas"] * settings["tp"]))]
+    coordinator = hosts[0], f"127.0.0.1:{options.get('port', 8000)}", None
+    empty = {role: () for role in ("all", "coordinator", "worker", "draft")}
+    return place(settings, hosts, coordinator, [], [], empty, {}, lambda field: f"--{field}")
+
+
+def program_folder(cluster, options):
+    if cluster.settings["bin"]:
+        return cluster.settings["bin"]
+    if "preset" in options:
+        return str(DEPLOY.parent / "build" / options["preset"] / "bin")
+    return os.environ.get("COPPICE_BIN") or str(DEPLOY.parent / "build/release/bin")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def make_launch(cluster, options):
+    dry = "dry-run" in options
+    local = all_local(cluster)
+    # The first number is that of this process, so that it can be told what is whose.
+    launch_id = "dry-run" if dry else f"{os.getpid()}.{secrets.token_hex(4)}"
+    port = cluster.settings["control_port"] or (free_port() if local and not dry else CONTROL_PORT)
+    temporary = tempfile.gettempdir() if local else "/tmp"
+    shm = f"/dev/shm/coppice.{launch_id}" if not local or os.access("/dev/shm", os.W_OK) else ""
+    return Launch(launch_id, program_folder(cluster, options), f"{temporary}/coppice.{launch_id}", shm,
+                  options.get("agent", DEFAULT_AGENT), port)
+
+
+def state_folder(options, port=None):
+    """port: that of the API, if it is not what --port says."""
+    if "state" in options:
+        return pathlib.Path(options["state"]).absolute()
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local/state")
+    return pathlib.Path(base, "coppice", str(port or options.get("port", 8000)))
+
+
+class Running:
+    """A launch and where its hosts keep what belongs to it. Written to a file of the state folder, so that down and status
+    find it."""
+
+    def __init__(self, state, content):
+        self.state, self.content = state, content
+        self.agent = Agent(content["agent"], tuple(content["local"]))
+
+    @classmethod
+    def read(cls, state):
+        try:
+            with open(state / "cluster.json", encoding="utf8") as file:
+                return cls(state, json.load(file))
+        except FileNotFoundError as error:
+            raise Failure(f"no cluster with its state in {state}") from error
+        except (OSError, ValueError) as error:
+            raise Failure(f"{state / 'cluster.json'}: {error}") from error
+
+    def write(self):
+        self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self.state / "cluster.json").write_text(json.dumps(self.content, indent=1) + "\n", encoding="utf8")
+
+    def hosts(self):
+        return list(self.content["hosts"])
+
+    def flat(self):
+        return self.content["local"] == self.hosts()
+
+    def folder(self, host):
+        """Logs and process ids of a host are there, on that host. Hosts may share a file system."""
+        return str(self.state if self.flat() else self.state / host)
+
+    def request(self, host, **fields):
+        return {"id": self.content["id"], "host": host, "folder": self.folder(host),
+                "run_folders": self.content["run_folders"], **fields}
+
+    def status(self, ready_for=None, ranks=False):
+        """{host: what host.py status says, or the HostError}"""
+        requests = {host: self.request(host, ranks=ranks) for host in self.hosts()}
+        if ready_for:
+            requests[self.content["coordinator"]] |= dict(url=self.content["url"], replicas=ready_for[0], drafts=ready_for[1])
+        return {host: answer if isinstance(answer, HostError) else json.loads(answer)
+                for host, answer in self.agent.ask_all("status", requests).items()}
+
+    def running(self):
+        answers = self.status().values()
+        return any(isinstance(answer, HostError) or any(p["running"] for p in answer["processes"]) for answer in answers)
+
+    def stop(self):
+        """Ends everything. Returns what could not be ended, in words."""
+        answers = self.agent.ask_all("stop", {host: self.request(host) for host in self.hosts()})
+        failed = [str(answer) for answer in answers.values() if isinstance(answer, HostError)]
+        if not failed:
+            shutil.rmtree(self.state, ignore_errors=True)
+        return failed
+
+
+def key_of(cluster, launch):
+    """{path: content} of the cluster key, when this start makes one: below a folder that has the same path on every host, is
+    private, and is removed by stop."""
+    if cluster.settings["cluster_key"] is not None:
+        return {}
+    cluster.settings["cluster_key"] = f"{launch.run}/cluster_key"
+    return {cluster.settings["cluster_key"]: f"coppice-cluster-key-1 {secrets.token_hex(32)}\n"}
+
+
+def start_requests(running, cluster, launch, processes, key, options):
+    requests = {}
+    for host in running.hosts():
+        here = [p for p in processes if p.host == host]
+        replicas = [p for p in processes if p.name.startswith("replica-") and host in p.hosts]
+        drafts = [p for p in here if p.name.startswith("draft-")]
+        programs = [f"{launch.bin}/coppice-{role}" for role, needed in
+                    (("coordinator", host == cluster.coordinator.name), ("worker", replicas), ("draft", drafts)) if needed]
+        models = [cluster.settings["target"]] if replicas or host == cluster.coordinator.name else []
+        models += [cluster.settings["draft"]] if drafts else []
+        folders = [launch.run, *([launch.shm] if launch.shm else []), *(f"{launch.run}/{p.name}" for p in replicas)]
+        requests[host] = running.request(
+            host, programs=programs, models=models, mpi=bool(replicas),
+            files=key, build=f" {options['preset']}" if "preset" in options else "",
+            processes=[dict(name=p.name, environment=p.environment, arguments=p.arguments) for p in here]) | {"run_folders": folders}
+    return requests
+
+
+def ended(answers):
+    return [(host, process) for host, answer in answers.items() if not isinstance(answer, HostError)
+            for process in answer["processes"] if not process["running"]]
+
+
+def wait_ready(running, cluster, deadline_s):
+    begun, last = time.monotonic(), None
+    wanted = len(cluster.replicas), len(cluster.drafts)
+    while True:
+        answers = running.status(ready_for=wanted)
+        if ended(answers):
+            time.sleep(0.3)  # the others may be about to say why
+            lines = []
+            for host, process in ended(running.status()):
+                where = "" if running.flat() else f" on {host}"
+                lines += [f"{process['name']}{where} ended before the cluster was ready:", *process["reasons"]]
+            raise Failure("\n".join(lines))
+        answer = answers[running.content["coordinator"]]
+        reason = str(answer) if isinstance(answer, HostError) else answer["problem"]
+        if reason is None:
+            return
+        if time.monotonic() - begun >= deadline_s:
+            raise Failure(f"not ready after {deadline_s} s: {reason}")
+        if reason != last:
+            print(f"cluster: waiting: {reason}", flush=True)
+        last = reason
+        time.sleep(POLL_S[running.flat()])
+
+
+def print_lines(cluster, running, processes):
+    print("# Each line on its host, in a session of its own, with the settings of deploy/environment.sh where it has none.")
+    for process in processes:
+        call = running.agent.words(process.host, [])
+        agent = "" if process.host in running.agent.local else f" (by {' '.join(call[:-1])})"
+        print(f"# {process.name} on {process.host}{agent}, log {running.folder(process.host)}/{process.name}.log")
+        print(process.line())
+    for note in cluster.notes:
+        print(f"# {note}")
+
+
+def up(options):
+    cluster = describe(options)
+    launch = make_launch(cluster, options)
+    state = state_folder(options, cluster.settings["listen"].rsplit(":", 1)[1])
+    local = [host.name for host in cluster.hosts if all_local(cluster) or host.name == socket.gethostname()]
+    key = key_of(cluster, launch)
+    processes = processes_of(cluster, launch)
+    used = {cluster.coordinator.name, *(host for process in processes for host in process.hosts)}
+    running = Running(state, dict(
+        id=launch.id, agent=launch.agent, coordinator=cluster.coordinator.name, url=local_url(cluster), local=local,
+        hosts=[host.name for host in cluster.hosts if host.name in used],
+        run_folders=[launch.run, *([launch.shm] if launch.shm else [])]))
+    running.content["local"] = [host for host in running.hosts() if host in local]
+    if "dry-run" in options:
+        print_lines(cluster, running, processes)
+        return
+    if (state / "cluster.json").exists():
+        before = Running.read(state)
+        if before.running():
+            raise Failure(f"a cluster with its state in {state} is already up; end it with: cluster.sh down --state {state}")
+        before.stop()
+    tp = "+".join(str(part.ranks) for part in cluster.replicas[0])
+    print(f"cluster: starting 1 coordinator, {len(cluster.replicas)} replica(s) of {tp} rank(s), {len(cluster.drafts)} draft node(s)"
+          + ("" if running.flat() else f" on {len(running.hosts())} hosts"), flush=True)
+    for note in cluster.notes:
+        print(f"cluster: {note}")
+    running.write()
+    try:
+        answers = running.agent.ask_all("start", start_requests(running, cluster, launch, processes, key, options))
+        failed = [str(answer) for answer in answers.values() if isinstance(answer, HostError)]
+        if failed:
+            raise Failure("\n".join(failed))
+        wait_ready(running, cluster, options.get("deadline", 120))
+    except BaseException:
+        for line in running.stop():
+            print(f"cluster: {line}", file=sys.stderr)
+        raise
+    print(f"cluster: ready at {outside_url(cluster)}, logs in {state}")
+
+
+def down(options):
+    failed = Running.read(state_folder(options)).stop()
+    if failed:
+        raise Failure("\n".join([*failed, "what ran there may still run; repeat `down` when the host can be reached"]))
+    print("cluster: down")
+
+
+def status(options):
+    running = Running.read(state_folder(options))
+    unreachable = []
+    for host, answer in running.status(ranks=True).items():
+        at = "" if running.flat() else f"{host} "
+        if isinstance(answer, HostError):
+            print(f"{host}: cannot be asked: {answer}")
+            unreachable.append(host)
+            continue
+        for process in answer["processes"]:
+            state = f"running, pid {process['pid']}" if process["running"] else "ended"
+            print(f"{at}{process['name']}: {state}, log {process['log']}")
+        for rank in sorted(answer["ranks"], key=lambda rank: (rank["name"], int(rank["rank"]))):
+            print(f"{at}{rank['name']} rank {rank['rank']}: running, pid {rank['pid']}")
+    host = running.content["coordinator"]
+    if host in unreachable:
+        raise Failure(f"the coordinator's host {host} cannot be asked")
+    try:
+        shown = running.agent.run(host, ["python3", "-B", str(DEPLOY / "cluster_state.py"), "show", "--url", running.content["url"]])
+    except HostError as error:
+        raise Failure(str(error)) from error
+    print(shown.stdout, end="")
+    if shown.returncode != 0:
+        raise Failure(shown.stderr.strip())
+    if unreachable:
+        raise Failure(f"cannot be asked: {', '.join(unreachable)}")
+
+
+def main():
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def end(number, _):
+        for other in signals:
+            signal.signal(other, signal.SIG_IGN)  # once is enough, and nothing may be left behind
+        raise SystemExit(128 + number)
+
+    for number in signals:
+        signal.signal(number, end)
+    try:
+        command, options = parse(sys.argv[1:])
+        {"up": up, "down": down, "status": status}[command](options)
+    except Usage as error:
+        print(f"cluster: {error} (see --help)", file=sys.stderr)
+        sys.exit(2)
+    except (DescriptionError, Failure) as error:
+        for line in str(error).splitlines():
+            print(f"cluster: {line}" if not line.startswith("coppice-") else line, file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Runs on each host of a cluster, started by cluster.sh there or through its agent (ssh). Reads one JSON object from
+standard input.
+
+  host.py start    starts the processes that it names, each in a session of its own; makes the folders
+  host.py status   prints what runs of the cluster on this host as one JSON object
+  host.py stop     ends everything of the cluster on this host and removes its folders
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import_path = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(import_path.parent))
+from cluster_state import cluster_problem  # noqa: E402
+
+MARK = b"COPPICE_LAUNCH="
+REASON = re.compile(r"^coppice-[a-z]+: .*", re.MULTILINE)
+GRACE_S = 3
+FOUND_TIMEOUT_S = 2
+
+
+def stat_of(pid):
+    """(state, session, start time in clock ticks since boot) of a process, or None. The start time tells it from a later
+    one."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf8", errors="replace") as file:
+            fields = file.read().rpartition(") ")[2].split()
+    except OSError:
+        return None
+    return fields[0], int(fields[3]), fields[19]
+
+
+def read_bytes(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def pids():
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()]
+
+
+def started(folder):
+    """[(name, pid, start time)] of the processes that were started on this host."""
+    try:
+        lines = (folder / "processes").read_text(encoding="utf8").splitlines()
+    except OSError:
+        return []
+    return [(name, int(pid), start) for name, pid, start in (line.split() for line in lines)]
+
+
+def runs(pid, start):
+    stat = stat_of(pid)
+    return stat is not None and stat[0] != "Z" and stat[2] == start
+
+
+def marked(launch):
+    """[(pid, host, name, rank, program)] of the processes that carry the mark of a launch, of whatever host."""
+    found = []
+    for pid in pids():
+        variables = read_bytes(f"/proc/{pid}/environ").split(b"\0")
+        mark = next((v[len(MARK):].decode(errors="replace") for v in variables if v.startswith(MARK)), "")
+        stat = stat_of(pid) if mark.startswith(launch + "/") else None
+        if stat is None or stat[0] == "Z":
+            continue
+        rank = next((v.partition(b"=")[2].decode() for v in variables if v.startswith(b"OMPI_COMM_WORLD_RANK=")), None)
+        program = os.path.basename(read_bytes(f"/proc/{pid}/cmdline").split(b"\0")[0].decode(errors="replace"))
+        found.append((pid, *mark.split("/", 2)[1:], rank, program))
+    return found
+
+
+def launch_settings(script, own):
+    """The variables that environment.sh sets on this host, on top of those of the process."""
+    output = subprocess.run(["bash", "-c", '. "$1" && env -0', "host.py", str(script)], env={**os.environ, **own}, check=True,
+                            stdout=subprocess.PIPE, stdin=subprocess.DEVNULL).stdout.decode(errors="surrogateescape")
+    return dict(line.split("=", 1) for line in output.split("\0") if "=" in line)
+
+
+def missing(request):
+    """What this host lacks for the processes, or None."""
+    for path in request["programs"]:
+        if not os.access(path, os.X_OK):
+            return f"{path} is missing; run deploy/setup.sh and deploy/build.sh{request['build']} first"
+    for path in request["models"]:
+        if not os.path.isdir(path):
+            return f"{path}: no such folder; expected a Hugging Face model folder with config.json and model.safetensors"
+    if request["mpi"] and shutil.which("orted") is None:
+        return "orted is not in PATH; Open MPI must be installed on every host (deploy/setup.sh)"
+    return None
+
+
+def start(request):
+    reason = missing(request)
+    if reason:
+        return reason
+    folder = pathlib.Path(request["folder"])
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for made in request["run_folders"]:
+        os.makedirs(made, mode=0o700, exist_ok=True)
+    for path, content in request["files"].items():  # only for this user
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf8") as file:
+            file.write(content)
+    for process in request["processes"]:
+        environment = launch_settings(import_path.parent / "environment.sh", process["environment"])
+        try:
+            with open(folder / f"{process['name']}.log", "wb") as log:
+                child = subprocess.Popen(process["arguments"], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                         start_new_session=True)
+        except OSError as error:
+            return f"{process['name']}: {process['arguments'][0]}: {error.strerror}"
+        stat = stat_of(child.pid)
+        with open(folder / "processes", "a", encoding="utf8") as file:
+            file.write(f"{process['name']} {child.pid} {stat[2] if stat else 0}\n")
+    return None
+
+
+def status(request):
+    folder = pathlib.Path(request["folder"])
+    processes = []
+    for name, pid, began in started(folder):
+        log = folder / f"{name}.log"
+        process = {"name": name, "pid": pid, "running": runs(pid, began), "log": str(log)}
+        if not process["running"]:
+            text = read_bytes(log).decode(errors="replace")
+            process["reasons"] = sorted(set(REASON.findall(text)))[:8] or text.splitlines()[-20:]
+        processes.append(process)
+    answer = {"processes": processes}
+    if request.get("ranks"):
+        answer["ranks"] = [{"name": name, "rank": rank, "pid": pid} for pid, host, name, rank, program in marked(request["id"])
+                           if rank is not None and host == request["host"] and program.startswith("coppice-")]
+    if request.get("url"):
+        answer["problem"] = cluster_problem(request["url"], request["replicas"], request["drafts"])
+    return answer
+
+
+def left(request, sessions):
+    """The processes of the launch on this host: of its sessions, those that carry its mark, and MPI's, which name its
+    folder."""
+    ours = {pid for pid, *_ in marked(request["id"])}
+    for pid in pids():
+        stat = stat_of(pid)
+        if stat is None or stat[0] == "Z":
+            continue
+        if stat[1] in sessions or request["run_folders"][0].encode() in read_bytes(f"/proc/{pid}/cmdline"):
+            ours.add(pid)
+    return ours
+
+
+def send(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def stop(request):
+    folder = pathlib.Path(request["folder"])
+    # A session can be told by its number only while its leader, or one that it began, is there: a later session may get the number.
+    began = [(pid, start) for _, pid, start in started(folder)]
+    sessions = {pid for pid, start in began if runs(pid, start) or stat_of(pid) is None}
+    for pid, start in began:
+        if runs(pid, start):
+            send(pid, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_S
+    while (remaining := left(request, sessions)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    deadline = time.monotonic() + FOUND_TIMEOUT_S
+    while remaining and time.monotonic() < deadline:  # again, since a process may have started another in the meantime
+        for pid in remaining:
+            send(pid, signal.SIGKILL)
+        time.sleep(0.02)
+        remaining = left(request, sessions)
+    for made in request["run_folders"]:
+        shutil.rmtree(made, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    return f"processes {', '.join(map(str, sorted(remaining)))} could not be ended" if remaining else None
+
+
+def main():
+    request = json.load(sys.stdin)
+    if sys.argv[1] == "status":
+        print(json.dumps(status(request)))
+        return
+    reason = {"start": start, "stop": stop}[sys.argv[1]](request)
+    if reason:
+        print(reason, file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

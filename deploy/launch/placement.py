@@ -1,0 +1,100 @@
+"""Gives every replica and draft node its host and GPUs. What the description places by name stays there; the rest goes where
+most is free."""
+import collections
+
+from description import Cluster, DescriptionError, Part
+
+MANY = 10**6  # slots of a host without a limit
+
+
+class Room:
+    """What is free on each host."""
+
+    def __init__(self, hosts, backend):
+        self.hosts = hosts
+        self.bound = backend == "cuda" and any(host.gpus for host in hosts)
+        self.users = collections.Counter()   # of (host name, GPU)
+        self.taken = collections.Counter()   # places of a host
+
+    def free_gpus(self, host):
+        return [gpu for gpu in host.gpus if not self.users[host.name, gpu]]
+
+    def free(self, host):
+        if self.bound:
+            return len(self.free_gpus(host))
+        return (host.slots or MANY) - self.taken[host.name]
+
+    def take(self, host, gpu):
+        self.taken[host.name] += 1
+        if gpu is not None:
+            self.users[host.name, gpu] += 1
+        return host, gpu
+
+    def take_free(self, host, count):
+        gpus = self.free_gpus(host)[:count] if self.bound else [None] * count
+        return [self.take(host, gpu) for gpu in gpus]
+
+    def said(self):
+        if self.bound:
+            return ", ".join(f"{host.name}:{','.join(self.free_gpus(host))}" for host in self.hosts if self.free(host) > 0) or "none"
+        return ", ".join(f"{max(0, self.free(host))} of {host.name}" for host in self.hosts)
+
+
+def place_replica(room, name, tp, where):
+    """A replica is on one host if one has room for it, else on several, in their order."""
+    best = max(room.hosts, key=room.free)
+    if room.free(best) >= tp:
+        return room.take_free(best, tp)
+    ranks = []
+    for host in room.hosts:
+        ranks += room.take_free(host, max(0, min(room.free(host), tp - len(ranks))))
+    if len(ranks) < tp:
+        for host, gpu in ranks:
+            room.taken[host.name] -= 1
+            room.users[host.name, gpu] -= 1
+        raise DescriptionError(f"{where}: {name} needs {tp} {'GPUs' if room.bound else 'slots'}; free are: {room.said()}")
+    return ranks
+
+
+def place_draft(room, name, where, notes):
+    """A draft node gets a GPU of its own if one is free, else it shares the one with the fewest processes."""
+    best = max(room.hosts, key=room.free)
+    if room.free(best) >= 1:
+        return room.take_free(best, 1)
+    if not room.bound:
+        raise DescriptionError(f"{where}: {name} needs a slot; free are: {room.said()}")
+    host, gpu = min(((host, gpu) for host in room.hosts for gpu in host.gpus), key=lambda at: room.users[at[0].name, at[1]])
+    notes.append(f"{name} shares GPU {gpu} of {host.name} with another process: give replicas a kv_bytes that leaves room for it")
+    return [room.take(host, gpu)]
+
+
+def parts_of(ranks):
+    """Ranks of the same host, one after the other, are one part."""
+    parts = []
+    for host, gpu in ranks:
+        gpus = () if gpu is None else (gpu,)
+        if parts and parts[-1].host == host:
+            parts[-1] = Part(host, parts[-1].ranks + 1, parts[-1].gpus + gpus)
+        else:
+            parts.append(Part(host, 1, gpus))
+    return tuple(parts)
+
+
+def place(settings, hosts, coordinator, replicas, drafts, flags, environment, where):
+    """replicas, drafts: the places of those that are placed by name, [] if none is. where(field) is the place of a setting."""
+    room, notes = Room(hosts, settings["backend"]), []
+    for ranks in replicas + drafts:
+        for host, gpu in ranks:
+            room.take(host, gpu)
+    if not replicas:
+        replicas = [place_replica(room, f"replica-{i}", settings["tp"], where("replicas")) for i in range(settings["replicas"])]
+    if not drafts and settings["draft"] is not None:
+        drafts = [place_draft(room, f"draft-{i}", where("drafts"), notes) for i in range(settings["drafts"])]
+    for i, ranks in enumerate(replicas):
+        names = [host.name for host, _ in ranks]
+        if any(name in names[:k] and names[k - 1] != name for k, name in enumerate(names)):
+            raise DescriptionError(f"{where('replicas')}: replica-{i}: the ranks of a host must stand together, got {', '.join(names)}")
+    host, listen, control_port = coordinator
+    settings = dict(settings, listen=listen, control_port=control_port)
+    return Cluster(settings, tuple(hosts), host, tuple(parts_of(ranks) for ranks in replicas),
+                   tuple(parts_of(ranks)[0] for ranks in drafts), flags, environment, tuple(notes))

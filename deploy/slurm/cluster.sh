@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# sbatch [SLURM OPTIONS] deploy/slurm/cluster.sh --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D]
+#        [--nodes-per-replica N] [--cpus N] [--backend cpu|cuda] [--dtype TYPE] [--port P] [--control-port P] [--bin DIR]
+#        [--listen ADDRESS] [--dry-run]
+# A cluster in one Slurm allocation: a job step for the coordinator (on the first node), one for each replica of T ranks on N
+# nodes, and one for each draft node. A replica that fails ends alone; the job ends with the coordinator, or with scancel. With
+# --backend cuda each rank and draft node gets a GPU. --cpus are those of each rank and draft node (default: 1). The steps must
+# fit the allocation, for example
+#   sbatch --nodes=2 --gpus-per-node=4 --ntasks-per-node=5 deploy/slurm/cluster.sh --backend cuda --target T --draft D \
+#          --tp 2 --replicas 3 --drafts 2
+# (a task more on the first node, for the coordinator). Open MPI must have been built with PMIx, as Debian's is, and Slurm too.
+# Submit from the root of the tree, which must be at the same place on all nodes. --dry-run prints the lines of the steps.
+set -euo pipefail
+
+declare -A option=([tp]=1 [replicas]=1 [drafts]=1 [nodes-per-replica]=1 [cpus]=1 [backend]=cpu [dtype]=auto [port]=8000
+  [control-port]=7000 [listen]=0.0.0.0)
+usage() { echo "slurm/cluster.sh: $* (see --help)" >&2; exit 2; }
+fail() { echo "slurm/cluster.sh: $*" >&2; exit 1; }
+dry=0
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --dry-run) dry=1; shift ;;
+    --target | --draft | --tp | --replicas | --drafts | --nodes-per-replica | --cpus | --backend | --dtype | --port | --control-port | --bin | --listen)
+      [ $# -ge 2 ] || usage "$1 needs a value"
+      option[${1#--}]=$2
+      shift 2 ;;
+    *) usage "unknown option '$1'" ;;
+  esac
+done
+for name in tp replicas drafts nodes-per-replica cpus port control-port; do
+  [[ ${option[$name]} =~ ^[0-9]{1,9}$ ]] || usage "--$name must be a number, got '${option[$name]}'"
+done
+for name in tp replicas nodes-per-replica cpus; do [ "${option[$name]}" -ge 1 ] || usage "--$name must be at least 1"; done
+[ -n "${option[target]:-}" ] || usage "needs --target DIR"
+[ -n "${option[draft]:-}" ] || option[drafts]=0
+case ${option[backend]} in cpu | cuda) ;; *) usage "--backend must be cpu or cuda, got '${option[backend]}'" ;; esac
+[ $((option[tp] % option[nodes-per-replica])) -eq 0 ] || usage "--tp ${option[tp]} ranks do not divide over ${option[nodes-per-replica]} nodes"
+
+# sbatch copies this script, so the tree is told by where the job was submitted.
+root=${SLURM_SUBMIT_DIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}
+[ -f "$root/deploy/environment.sh" ] || fail "$root: deploy/environment.sh is not there; submit from the root of the tree"
+own_interfaces=${OMPI_MCA_btl_tcp_if_include+set}
+# A replica over several nodes needs TCP. environment.sh has settings for one host, so its choice of interfaces is taken back.
+[ "${option[nodes-per-replica]}" -eq 1 ] || export OMPI_MCA_btl="${OMPI_MCA_btl:-vader,self,tcp}"
+# shellcheck source=deploy/environment.sh
+. "$root/deploy/environment.sh"
+[ "${option[nodes-per-replica]}" -eq 1 ] || [ -n "$own_interfaces" ] || unset OMPI_MCA_btl_tcp_if_include
+bin=${option[bin]:-$coppice_bin}
+
+if [ $dry = 1 ]; then
+  first=FIRST_NODE address=ADDRESS_OF_FIRST_NODE
+else
+  [ -n "${SLURM_JOB_ID:-}" ] || fail "not in a Slurm job; submit it with sbatch, or see the lines of its steps with --dry-run"
+  first=$SLURMD_NODENAME  # where Slurm runs the script of a batch job
+  address=$(getent ahostsv4 "$first" | awk '$1 !~ /^127\./ {print $1; exit}')
+  [ -n "$address" ] || fail "$first has no IPv4 address that other nodes reach"
+fi
+control=tcp://$address:${option[control-port]}
+
+steps=()
+# Starts a step: $1 its name, then what follows `srun`.
+step() {
+  local name=$1
+  shift
+  local line=(srun --exact --kill-on-bad-exit=1 "--job-name=$name" "--output=$name-%j.log" "$@")
+  if [ $dry = 1 ]; then
+    printf '%q ' "${line[@]}" | sed 's/ $//'
+    echo
+    return
+  fi
+  "${line[@]}" &
+  steps+=($!)
+}
+
+each=("--cpus-per-task=${option[cpus]}")
+compute=("--backend=${option[backend]}" "--dtype=${option[dtype]}" "--threads=${option[cpus]}")
+per_node=$((option[tp] / option[nodes-per-replica]))
+gpus_replica=() gpu_draft=() plan=()
+if [ "${option[backend]}" = cuda ]; then
+  # All GPUs of the step are visible to each of its ranks, which take the one of their place on the node.
+  gpus_replica=("--gpus-per-node=$per_node" --gpu-bind=none) gpu_draft=(--gpus=1)
+fi
+[ "${option[nodes-per-replica]}" -eq 1 ] || plan=('--plan_listen=tcp://%ADDRESS%:*')
+
+# shellcheck disable=SC2317  # reached through the trap
+finish() {
+  trap - EXIT
+  [ ${#steps[@]} -eq 0 ] || kill "${steps[@]}" 2>/dev/null || true
+  wait
+}
+trap finish EXIT
+trap 'exit 143' TERM INT HUP
+
+step coordinator --nodes=1 --ntasks=1 --cpus-per-task=1 "--nodelist=$first" "$bin/coppice-coordinator" "--listen=${option[listen]}:${option[port]}" \
+  "--control_listen=$control" "--model=${option[target]}"
+coordinator=${steps[0]:-}
+for ((i = 0; i < option[replicas]; i++)); do
+  step "replica-$i" "--nodes=${option[nodes-per-replica]}" "--ntasks=${option[tp]}" "--ntasks-per-node=$per_node" "${each[@]}" \
+    "${gpus_replica[@]}" --mpi=pmix "$root/deploy/with_address.sh" "$address" "$bin/coppice-worker" "--coordinator=$control" \
+    "--replica_id=replica-$i" "--tp=${option[tp]}" "--model=${option[target]}" "${compute[@]}" "${plan[@]}"
+done
+for ((i = 0; i < option[drafts]; i++)); do
+  step "draft-$i" --nodes=1 --ntasks=1 "${each[@]}" "${gpu_draft[@]}" --mpi=none "$root/deploy/with_address.sh" "$address" "$bin/coppice-draft" \
+    "--coordinator=$control" "--node_id=draft-$i" "--model=${option[draft]}" "${compute[@]}" '--listen=direct://%ADDRESS%:*'
+done
+[ $dry = 0 ] || exit 0
+echo "slurm/cluster.sh: HTTP at $first:${option[port]} ($address), logs in $PWD"
+wait "$coordinator"

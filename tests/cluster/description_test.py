@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""cluster.sh up --dry-run: a description of a cluster gives exactly these lines, and each mistake in one is told with its
+file, line and field. Starts nothing."""
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+from cluster import ROOT, run_launcher
+
+sys.path.insert(1, str(ROOT / "deploy/launch"))
+from cluster_file import read_cluster_file  # noqa: E402
+from description import DescriptionError, read_host_file  # noqa: E402
+
+TWO_HOSTS = """target = "/models/target"
+draft = "/models/draft"
+backend = "cuda"
+dtype = "bf16"
+tp = 2
+replicas = 3
+drafts = 2
+bin = "/opt/coppice/bin"
+
+[coordinator]
+listen = "0.0.0.0:8000"
+
+[[host]]
+name = "gpu1"
+address = "10.0.0.1"
+gpus = 4
+
+[[host]]
+name = "gpu2"
+address = "10.0.0.2"
+gpus = ["0", "1", "2", "GPU-5a3f"]
+"""
+MODELS = "--model=/models/target --backend=cuda --dtype=bf16"
+REPLICA = ("env CUDA_VISIBLE_DEVICES={gpus} COPPICE_LAUNCH=dry-run/{host}/replica-{i} OMPI_MCA_orte_tmpdir_base=/tmp/coppice.dry-run/replica-{i} "
+           "OMPI_MCA_btl_vader_backing_directory=/dev/shm/coppice.dry-run mpirun -q -np 2 /opt/coppice/bin/coppice-worker "
+           "--coordinator=tcp://10.0.0.1:7000 --replica_id=replica-{i} --tp=2 " + MODELS)
+DRAFT = ("env CUDA_VISIBLE_DEVICES={gpus} COPPICE_LAUNCH=dry-run/{host}/draft-{i} /opt/coppice/bin/coppice-draft --coordinator=tcp://10.0.0.1:7000 "
+         "--node_id=draft-{i} --model=/models/draft --backend=cuda --dtype=bf16 '--listen=direct://{address}:*'")
+TWO_HOSTS_LINES = [
+    "env COPPICE_LAUNCH=dry-run/gpu1/coordinator /opt/coppice/bin/coppice-coordinator --listen=0.0.0.0:8000 "
+    "--control_listen=tcp://10.0.0.1:7000 --model=/models/target",
+    REPLICA.format(gpus="0,1", host="gpu1", i=0), REPLICA.format(gpus="0,1", host="gpu2", i=1),
+    REPLICA.format(gpus="2,3", host="gpu1", i=2),
+    DRAFT.format(gpus="2", host="gpu2", i=0, address="10.0.0.2"), DRAFT.format(gpus="GPU-5a3f", host="gpu2", i=1, address="10.0.0.2"),
+]
+LARGE = TWO_HOSTS.replace("tp = 2", "tp = 6").replace("replicas = 3", "replicas = 1")
+WORKER_OF_8 = ("/opt/coppice/bin/coppice-worker --coordinator=tcp://10.0.0.1:7000 --replica_id=replica-0 --tp=6 " + MODELS +
+               " '--plan_listen=tcp://10.0.0.1:*'")
+LARGE_LINE = (
+    "env COPPICE_LAUNCH=dry-run/gpu1/replica-0 OMPI_MCA_orte_tmpdir_base=/tmp/coppice.dry-run/replica-0 "
+    "OMPI_MCA_btl_vader_backing_directory=/dev/shm/coppice.dry-run OMPI_MCA_btl=vader,self,tcp "
+    "OMPI_MCA_btl_tcp_if_include=10.0.0.0/30 OMPI_MCA_oob_tcp_if_include=10.0.0.0/30 "
+    "'OMPI_MCA_plm_rsh_agent=ssh -o BatchMode=yes -o ConnectTimeout=10' OMPI_MCA_oob_tcp_keepalive_time=10 "
+    "OMPI_MCA_oob_tcp_keepalive_intvl=2 OMPI_MCA_oob_tcp_keepalive_probes=3 mpirun "
+    "-host localhost:4 -x OMP_WAIT_POLICY=passive -x CUDA_VISIBLE_DEVICES=0,1,2,3 -x COPPICE_LAUNCH=dry-run/gpu1/replica-0 -np 4 " + WORKER_OF_8 +
+    " : -host gpu2:2 -x OMP_WAIT_POLICY=passive -x CUDA_VISIBLE_DEVICES=0,1 -x COPPICE_LAUNCH=dry-run/gpu2/replica-0 -np 2 " + WORKER_OF_8)
+
+
+class Description(unittest.TestCase):
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.file = pathlib.Path(self.folder, "cluster.toml")
+
+    def up(self, *arguments):
+        """(exit status, stdout, stderr)"""
+        return run_launcher([ROOT / "deploy/cluster.sh", "up", "--state", self.folder + "/state", *arguments], timeout=20)[1:]
+
+    def dry(self, text, *arguments):
+        self.file.write_text(text, encoding="utf8")
+        return self.up("--cluster", self.file, "--dry-run", *arguments)
+
+    def lines(self, text, *arguments):
+        """The command lines that would start, and what stands above them."""
+        status, output, errors = self.dry(text, *arguments)
+        self.assertEqual((status, errors), (0, ""))
+        self.assertFalse(os.path.exists(self.folder + "/state"))
+        self.comments = [line for line in output.splitlines() if line.startswith("#")]
+        return [line for line in output.splitlines() if not line.startswith("#")]
+
+    def test_two_hosts_of_four_gpus(self):
+        self.assertEqual(self.lines(TWO_HOSTS), TWO_HOSTS_LINES)
+        self.assertIn("# replica-1 on gpu2 (by ssh -o BatchMode=yes -o ConnectTimeout=10 gpu2), "
+                      f"log {self.folder}/state/gpu2/replica-1.log", self.comments)
+
+    def test_example_of_the_readme_is_this_cluster(self):
+        readme = (ROOT / "README.md").read_text(encoding="utf8")
+        example = (ROOT / "deploy/examples/two_hosts.toml").read_text(encoding="utf8")
+        block = re.search(r"```toml\n(.*?)```", readme, re.S)[1]
+        bare = [[line.split("#")[0].strip() for line in text.splitlines()] for text in (block, example)]
+        self.assertEqual(*([line for line in lines if line] for lines in bare))
+        lines = self.lines(example)
+        self.assertEqual([re.search(r"CUDA_VISIBLE_DEVICES=(\S+)", line)[1] for line in lines[1:]], ["0,1", "0,1", "2,3", "2", "3"])
+
+    def test_examples_are_valid(self):
+        for path in sorted((ROOT / "deploy/examples").glob("*.toml")):
+            with self.subTest(path.name):
+                self.assertGreater(len(self.lines(path.read_text(encoding="utf8"))), 2)
+
+    def test_a_replica_too_large_for_a_host_spans_hosts(self):
+        self.assertEqual(self.lines(LARGE)[1], LARGE_LINE)
+
+    def test_hosts_far_apart_are_named_one_by_one(self):
+        for address, networks in (("10.0.0.3", "10.0.0.0/30"), ("10.0.9.2", "10.0.0.0/20"), ("10.0.0.0", "10.0.0.0/31"),
+                                  ("192.168.0.2", "10.0.0.1/31,192.168.0.2/31")):
+            line = self.lines(LARGE.replace("10.0.0.2", address))[1]
+            self.assertIn(f" OMPI_MCA_btl_tcp_if_include={networks} OMPI_MCA_oob_tcp_if_include={networks} ", line)
+
+    def test_another_agent_also_starts_ranks(self):
+        agent = "/opt/agent --zone x"
+        self.assertEqual(self.lines(LARGE, "--agent", agent)[1],
+                         LARGE_LINE.replace("ssh -o BatchMode=yes -o ConnectTimeout=10", agent))
+
+    def test_places_flags_and_variables_of_the_file(self):
+        lines = self.lines(TWO_HOSTS.replace("replicas = 3\ndrafts = 2\n", "") + """
+[[replica]]
+on = ["gpu2:1,GPU-5a3f"]
+[[draft_node]]
+on = ["gpu1:0"]
+[flags]
+all = ["--log_level=debug"]
+worker = ["--step_deadline=60"]
+[environment]
+NCCL_SOCKET_IFNAME = "eth1"
+""")
+        self.assertEqual(len(lines), 3)
+        for line in lines:
+            self.assertIn("--log_level=debug", line)
+            self.assertIn(" NCCL_SOCKET_IFNAME=eth1 ", line)
+        self.assertIn("CUDA_VISIBLE_DEVICES=1,GPU-5a3f ", lines[1])
+        self.assertEqual([line.count("--step_deadline=60") for line in lines], [0, 1, 0])
+        self.assertIn("CUDA_VISIBLE_DEVICES=0 ", lines[2])
+
+    def test_draft_nodes_share_a_gpu_when_none_is_free(self):
+        lines = self.lines(TWO_HOSTS.replace("replicas = 3", "replicas = 4").replace("drafts = 2", "drafts = 1"))
+        self.assertIn("CUDA_VISIBLE_DEVICES=0 ", lines[5])
+        self.assertIn("# draft-0 shares GPU 0 of gpu1 with another process: give replicas a kv_bytes that leaves room for it", self.comments)
+
+    def test_host_file(self):
+        hosts = pathlib.Path(self.folder, "hosts")
+        hosts.write_text("# two hosts\n127.1.0.1 slots=2 cores=8 address=10.0.0.1\n\n127.1.0.2 slots=4 cores=8 address=10.0.0.2 # the larger\n")
+        status, output, errors = self.up("--hostfile", hosts, "--target", "/t", "--draft", "/d", "--tp", "2", "--replicas", "2", "--dry-run")
+        self.assertEqual((status, errors), (0, ""))
+        where = re.findall(r"^# ([\w-]+) on (\S+)", output, re.M)
+        self.assertEqual(where, [("coordinator", "127.1.0.1"), ("replica-0", "127.1.0.2"), ("replica-1", "127.1.0.1"), ("draft-0", "127.1.0.2")])
+        self.assertEqual(re.findall(r"--threads=(\d+)", output), ["4", "4", "4"])  # 8 cores, shared by two ranks
+        for text, reason in (("a slots=x", "1: slots: must be a number, got 'x'"), ("a colour=red", "1: colour: expected slots=N"),
+                             ("a address=10.0.0.1\n a address=10.0.0.2", "2: name: a is host a already"), ("#none", " names no host"),
+                             ("-oProxyCommand=x", "1: name: '-oProxyCommand=x' is not the name of a host"),
+                             ("a address=no.such.host.invalid", "1: address: no.such.host.invalid has no IPv4 address here")):
+            hosts.write_text(text + "\n")
+            with self.assertRaises(DescriptionError) as told:
+                read_host_file(hosts)
+            self.assertTrue(str(told.exception).startswith(f"{hosts}:{reason}"), told.exception)
+
+    def test_gpus_of_this_host(self):
+        status, output, errors = self.up("--target", "/t", "--backend", "cuda", "--gpus", "3,5", "--replicas", "2", "--dry-run")
+        self.assertEqual((status, errors), (0, ""))
+        self.assertEqual(re.findall(r"CUDA_VISIBLE_DEVICES=(\S+)", output), ["3", "5"])
+        status, _, errors = self.up("--target", "/t", "--backend", "cuda", "--gpus", "3,5", "--replicas", "3", "--dry-run")
+        self.assertEqual((status, errors), (1, "cluster: --replicas: replica-2 needs 1 GPUs; free are: none\n"))
+
+    def test_each_mistake_is_told_with_its_line_and_field(self):
+        def changed(old, new):
+            self.assertEqual(TWO_HOSTS.count(old), 1, old)
+            return TWO_HOSTS.replace(old, new)
+
+        placed = TWO_HOSTS.replace("replicas = 3\ndrafts = 2\n", "")
+        for text, line, reason in (
+                (changed("tp = 2", "tp = "), 5, "Invalid value"),
+                (changed("tp = 2", 'tp = "2"'), 5, "tp: must be a number, got '2'"),
+                (changed("tp = 2", "tp = 0"), 5, "tp: must be at least 1, got 0"),
+                (changed("tp = 2", "tp = true"), 5, "tp: must be a number, got True"),
+                (changed("tp = 2", "ranks = 2"), 5, "ranks: unknown; expected one of target, draft, tp"),
+                (changed('"cuda"', '"rocm"'), 3, "backend: must be cpu or cuda, got 'rocm'"),
+                (changed('target = "/models/target"\n', ""), 1, "target: not given"),
+                (changed("replicas = 3", "replicas = 5"), 6, "replicas: replica-4 needs 2 GPUs; free are: none"),
+                (changed('listen = "0.0.0.0:8000"', 'listen = "8000"'), 11, "coordinator.listen: expected address:port, got '8000'"),
+                (changed('listen = "0.0.0.0:8000"', 'host = "gpu3"'), 11, "coordinator.host: 'gpu3' names no host; hosts are gpu1, gpu2"),
+                (changed("[coordinator]", "[coordinater]"), 10, "coordinater: unknown; expected one of target"),
+                (changed("[coordinator]", "[[coordinator]]"), 10, "coordinator: write it as [coordinator]"),
+                (changed('name = "gpu2"', 'name = "gpu1"'), 19, "host.name: gpu1 is host gpu1 already"),
+                (changed('name = "gpu2"\n', ""), 18, "host.name: not given"),
+                (changed('"10.0.0.2"', '"127.0.0.1"'), 20, "host.address: 127.0.0.1 is not an address by which other hosts reach gpu2"),
+                (changed("gpus = 4", "gpus = 4.5"), 16, "host.gpus: must be a number or a list, got 4.5"),
+                (changed('"GPU-5a3f"', '"1"'), 21, "host.gpus: '1' is given twice"),
+                (changed("gpus = 4", "memory = 80"), 16, "host.memory: unknown; expected one of name, address, gpus"),
+                (placed + '[[replica]]\non = ["gpu1:0,9"]\n', 21, "replica.on: host gpu1 has no GPU '9'; it has 0, 1, 2, 3"),
+                (placed + '[[replica]]\non = ["gpu1"]\n', 21, "replica.on: 'gpu1' names no GPU; expected such as gpu1:0"),
+                (placed + '[[replica]]\non = ["gpu1:0"]\n', 21, "replica.on: places of 1 ranks, but tp is 2"),
+                (placed + '[[replica]]\non = ["gpu1:0,1"]\n[[replica]]\non = ["gpu1:1,2"]\n', 23,
+                 "replica.on: GPU 1 of host gpu1 is used by replica-0 already"),
+                (placed + '[[draft_node]]\non = ["gpu1:0,1"]\n', 21, "draft_node.on: a draft node is one process, got places of 2"),
+                (placed + "[[draft_node]]\n", 20, "draft_node.on: not given"),
+                (TWO_HOSTS + '[flags]\nworker = ["step"]\n', 23, "flags.worker: expected flags such as \"--log_level=debug\", got 'step'"),
+                (TWO_HOSTS + "[environment]\nA = 1\n", 23, 'environment.A: expected NAME = "text", got 1')):
+            with self.subTest(reason):
+                self.file.write_text(text, encoding="utf8")
+                with self.assertRaises(DescriptionError) as told:
+                    read_cluster_file(self.file)
+                self.assertTrue(str(told.exception).startswith(f"{self.file}:{line}: {reason}"), told.exception)
+        status, output, errors = self.dry(changed("tp = 2", "tp = 0"))
+        self.assertEqual((status, output, errors), (1, "", f"cluster: {self.file}:5: tp: must be at least 1, got 0\n"))
+
+    def test_file_that_cannot_be_read_and_options_beside_it(self):
+        status, _, errors = self.up("--cluster", "/nowhere.toml")
+        self.assertEqual((status, errors), (1, "cluster: /nowhere.toml: cannot be read: No such file or directory\n"))
+        status, _, errors = self.dry(TWO_HOSTS, "--tp", "4")
+        self.assertEqual((status, errors), (2, "cluster: --tp: the cluster file says it (see --help)\n"))
+        status, _, errors = self.dry(TWO_HOSTS, "--port", "9000")
+        self.assertEqual((status, errors), (2, "cluster: --port: the cluster file says it (see --help)\n"))
+
+    def test_the_state_folder_is_named_after_the_port(self):
+        self.file.write_text(TWO_HOSTS.replace("0.0.0.0:8000", "0.0.0.0:8123"), encoding="utf8")
+        _, status, output, _ = run_launcher([ROOT / "deploy/cluster.sh", "up", "--cluster", self.file, "--dry-run"], timeout=20)
+        self.assertEqual(status, 0)
+        self.assertIn("/coppice/8123/gpu1/coordinator.log", output)
+
+    def test_cores_are_needed_where_processes_share_a_host(self):
+        text = re.sub(r"^gpus = .*", "slots = 4", TWO_HOSTS.replace('backend = "cuda"', 'backend = "cpu"'), flags=re.M)
+        status, _, errors = self.dry(text)
+        self.assertEqual(status, 1)
+        self.assertIn("cores is not given, and 4 processes share them: give cores, or threads", errors)
+        lines = self.lines(text.replace("slots = 4", "slots = 4\ncores = 16"))
+        self.assertEqual([re.search(r"--threads=(\d+)", line)[1] for line in lines[1:]], ["4", "8", "4", "8", "8"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
