@@ -37,6 +37,9 @@ struct ChannelOptions {
   std::shared_ptr<const ClusterKey> key;
   // With a key: a connection whose handshake takes longer is closed.
   double handshake_deadline_s = 5;
+  // ZeroMQ clients: an inproc:// address that gets the events of the connection, beginning with the
+  // first (NodeAgent, which must connect to it at once). Empty: none.
+  std::string monitor;
 };
 
 struct ChannelCounters {

@@ -43,6 +43,10 @@ absl::Status CheckCurve(const std::string& endpoint, const ChannelOptions& optio
                                        ": this libzmq has no CURVE, which a cluster key needs");
 }
 
+constexpr int kLinkEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
+                            ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                            ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+
 // A routing id that the client keeps when it reconnects, so its peer knows it by the same name. 15
 // bytes, because a string of that size needs no allocation.
 std::string RandomRoutingId() {
@@ -193,6 +197,9 @@ class ZmqClientChannel final : public ClientChannel {
   ZmqClientChannel(const std::string& endpoint, const ChannelOptions& options)
       : framed_(ZMQ_DEALER, options), endpoint_(endpoint) {
     if (options.key != nullptr) ZmqGuard::Equip(&framed_.socket(), *options.key);
+    if (options.monitor.empty()) return;
+    COPPICE_CHECK(
+        zmq_socket_monitor(framed_.socket().get(), options.monitor.c_str(), kLinkEvents) == 0);
     framed_.socket().SetOption(ZMQ_ROUTING_ID, RandomRoutingId());
     framed_.socket().SetOption(ZMQ_RECONNECT_IVL, 50);
     framed_.socket().SetOption(ZMQ_RECONNECT_IVL_MAX, 1000);

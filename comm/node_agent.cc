@@ -64,15 +64,14 @@ const char* WhyFailed(const LinkEvent& event, bool has_key) {
 // Reports when a client's connection is made and lost, and when its handshake fails.
 class ConnectionMonitor {
  public:
-  explicit ConnectionMonitor(void* watched) : socket_(ZMQ_PAIR), watched_(watched) {
-    static std::atomic<uint64_t> number = 0;
-    const std::string name = absl::StrCat("inproc://monitor-", number++);
-    COPPICE_CHECK(zmq_socket_monitor(watched, name.c_str(),
-                                     ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
-                                         ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                                         ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                                         ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) == 0);
+  // watched: a socket whose events go to `name` (ChannelOptions::monitor).
+  ConnectionMonitor(void* watched, const std::string& name) : socket_(ZMQ_PAIR), watched_(watched) {
     COPPICE_CHECK(zmq_connect(socket_.get(), name.c_str()) == 0);
+  }
+  // A name that no other monitor has.
+  static std::string NewName() {
+    static std::atomic<uint64_t> number = 0;
+    return absl::StrCat("inproc://monitor-", number++);
   }
   ~ConnectionMonitor() { zmq_socket_monitor(watched_, nullptr, 0); }
 
@@ -161,34 +160,38 @@ class ZmqNodeAgent final : public NodeAgent {
   absl::Status Connect() {
     ChannelOptions channel_options = options_.channel;
     channel_options.linger_ms = kGoodbyeLingerMs;
+    channel_options.monitor = ConnectionMonitor::NewName();
     COPPICE_ASSIGN_OR_RETURN(channel_,
                              ClientChannel::Connect(options_.coordinator, channel_options));
-    if (channel_->socket().zmq != nullptr) return absl::OkStatus();
+    if (void* socket = channel_->socket().zmq; socket != nullptr) {
+      monitor_ = std::make_unique<ConnectionMonitor>(socket, channel_options.monitor);
+      return absl::OkStatus();
+    }
     return absl::InvalidArgumentError(absl::StrCat("coordinator '", options_.coordinator,
                                                    "': nodes register over ZeroMQ, tcp://"));
   }
 
   // The agent's thread. Once it runs, nothing else uses channel_.
   void Run() {
-    auto monitor = std::make_unique<ConnectionMonitor>(channel_->socket().zmq);
     proto::Register registration = options_.registration;
     SendRegister(registration);
     while (!stopping_) {
       const SteadyTime next = registered_ ? next_beat_ : next_register_;
       const auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(next - Now());
-      const Pollable sockets[] = {to_agent_->socket(), channel_->socket(), monitor->socket()};
+      const Pollable sockets[] = {to_agent_->socket(), channel_->socket(), monitor_->socket()};
       Poll(sockets, static_cast<int>(std::max<int64_t>(wait.count() + 1, 0)));
       to_agent_->Drain();
-      monitor->Drain([&](LinkEvent event) { OnLink(event, registration); });
+      monitor_->Drain([&](LinkEvent event) { OnLink(event, registration); });
       while (channel_->Receive(&received_)) OnMessage(&registration);
       if (registered_) {
         SendOutgoing();
         if (Now() >= next_beat_) SendBeat();
       } else if (Now() >= next_register_) {
         if (refused_) {
-          monitor.reset();
-          refused_ = !Connect().ok();
-          monitor = std::make_unique<ConnectionMonitor>(channel_->socket().zmq);
+          monitor_.reset();
+          const absl::Status again = Connect();  // to an address that was right before
+          COPPICE_CHECK_MSG(again.ok(), again.ToString());
+          refused_ = false;
         }
         SendRegister(registration);
       }
@@ -197,7 +200,7 @@ class ZmqNodeAgent final : public NodeAgent {
     proto::NodeMessage goodbye;
     goodbye.mutable_goodbye()->set_reason("the node stops");
     (void)channel_->Send(goodbye);
-    monitor.reset();
+    monitor_.reset();
     channel_.reset();
   }
 
@@ -317,6 +320,7 @@ class ZmqNodeAgent final : public NodeAgent {
   const NodeAgentOptions options_;
   std::unique_ptr<Waker> to_agent_, to_owner_;
   std::unique_ptr<ClientChannel> channel_;
+  std::unique_ptr<ConnectionMonitor> monitor_;  // of channel_
   std::atomic<bool> stopping_ = false;
 
   // Used only by the agent's thread.
