@@ -7,6 +7,8 @@
 #include <set>
 #include <thread>
 
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/cuda_weights.h"
 #include "kernels/cuda/device_collectives.h"
 #include "kernels/cuda/sized_collectives.h"
 #include "tests/kernels/cuda/ranks_fixture.h"
@@ -224,6 +226,41 @@ TEST(ChooseCollectivesTest, ExactRanksNeedRankOrder) {
   EXPECT_EQ(ChooseCollectives({one, two}).status().message(),
             "--communicator=nccl: NCCL does not sum in rank order, and --exact needs it; "
             "--communicator=host works without it");
+}
+
+// Takes a norm into sums of so many floats at most.
+struct NormingCollectives : kernels::cuda::DeviceCollectives {
+  std::string description() const override { return ""; }
+  absl::Status AllReduceSum(float*, int64_t, kernels::cuda::DeviceStream*) override {
+    return absl::OkStatus();
+  }
+  bool CanNorm(int64_t rows, int64_t columns) const override { return rows * columns <= 64; }
+  bool only_enqueues() const override { return true; }
+  absl::Status Failure() override { return absl::OkStatus(); }
+  void Abort(const absl::Status&) override {}
+};
+
+// How many ops a sum of `summed` and a norm that adds `added` are, for so many rows of 8.
+size_t CountOps(int rows, bool added_is_summed) {
+  NormingCollectives collectives;
+  kernels::cuda::CudaOps ops(kernels::cuda::DeviceFacts(), &collectives);
+  StepPlan plan;
+  ops.Begin(plan, {rows, 0});
+  std::vector<float> memory(4 * 16 * 8);
+  const auto tensor = [&](int i) {
+    return kernels::Tensor{memory.data() + i * 128, kernels::DType::kF32, 16, 8};
+  };
+  kernels::cuda::CudaWeight gain;
+  gain.columns = 8;
+  ops.AllReduce(tensor(0));
+  ops.AddNorm(tensor(1), tensor(added_is_summed ? 0 : 2), gain, 1e-5f, tensor(3));
+  return ops.Take().size();
+}
+
+TEST(SumAndNormTest, AreOneOpWhereTheNormAddsTheSum) {
+  EXPECT_EQ(CountOps(8, /*added_is_summed=*/true), 1u);
+  EXPECT_EQ(CountOps(8, /*added_is_summed=*/false), 2u);
+  EXPECT_EQ(CountOps(16, /*added_is_summed=*/true), 2u);
 }
 
 TEST(SumChoiceTest, TheFasterOneOfTheNextLargerSize) {
