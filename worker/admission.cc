@@ -53,6 +53,7 @@ std::optional<Refusal> Fill(const proto::StartSequence& start, const model::Mode
   if (auto status = scheduler.CheckFits(*sequence); !status.ok()) {
     return Refuse("kv_capacity_exceeded", status);
   }
+  decoding::SetPrompt(sequence->prompt, &sequence->params);
   auto decoder = decoding::MakeBeamDecoder(sequence->params);
   if (!decoder.ok()) return Refuse("unsupported_combination", decoder.status());
   sequence->decoder = *std::move(decoder);

@@ -210,9 +210,6 @@ class RequestParser {
     for (const char* name : {"truncate_prompt_tokens", "prompt_logprobs", "cache_salt"})
       fields_.Neutral(name, nullptr);
     fields_.Neutral("echo", false);
-    fields_.Neutral("frequency_penalty", 0);
-    fields_.Neutral("presence_penalty", 0);
-    fields_.Neutral("repetition_penalty", 1);
     fields_.Neutral("priority", 0);
     fields_.Neutral("num_beam_groups", 1);
     fields_.Neutral("diversity_penalty", 0);

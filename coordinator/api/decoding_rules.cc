@@ -116,7 +116,7 @@ void ApplyBeams(const DecodingFields& given, int max_beam_width, const Refuser& 
     refuse("refill", "only beam_sampling refills");
   if (kind == decoding::DecodingKind::kBeamSearch) {
     for (const decoding::ParameterRow& row : decoding::Parameters()) {
-      if (row.group == decoding::ParameterGroup::kWarp && row.scalar() &&
+      if (row.read_by == decoding::ReadBy::kSampling && row.scalar() &&
           !decoding::IsNeutral(row, params))
         refuse(row.field(), "scores are raw log-probabilities");
     }
@@ -177,6 +177,12 @@ void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* 
         refuse("warp_mode", absl::StrCat(*given.warp_mode, " is not served"));
       }
     }
+  }
+  if (const decoding::ParameterRow* penalty = decoding::UnservedPenalty(params)) {
+    fields->Fail(kCombination, penalty->field(),
+                 absl::StrCat("cannot be combined with warp_mode ",
+                              decoding::WarpModeName(params.warp.mode),
+                              ", which warps the layer as a whole"));
   }
   if (given.beam_duplicates) ApplyDuplicates(*given.beam_duplicates, refuse, &params);
   if (params.kind == decoding::DecodingKind::kMultinomial) {

@@ -105,7 +105,7 @@ void LayeredDecoder::Decide(const DraftForest& forest, RowSource* rows, RoundLed
   const ProposalIndex proposals(forest);
   bool go_on = true;
   for (int layer = 0; go_on; ++layer) {
-    const LayerLaw p = beams_.Read(rows, paths(), state().layers());
+    const LayerLaw p = beams_.Read(rows, paths());
     const bool verify = layer < depth;
     const LayerResult result =
         verify ? VerifyLayer(forest, proposals, layer, p) : rule_->Draw(p, Width(), choices_.get());

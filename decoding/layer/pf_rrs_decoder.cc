@@ -66,7 +66,7 @@ std::vector<Beam> PfRrsDecoder::DrawSlots(RowSource* rows, RoundLedger* ledger) 
   for (int r = 0; r < parents().size(); ++r) {
     const Beam& parent = parents()[r];
     const int picked = static_cast<int>(std::count(picks().begin(), picks().end(), r));
-    row_.Read(rows, parent.row, state().layers());
+    row_.Read(rows, parent.row, state().RowPathOf(parent.path));
     const LayerResult result = DrawTokens(parent, picked);
     ledger->AddMargin(result.min_margin);
     overlap += result.overlap * picked / static_cast<double>(picks().size());

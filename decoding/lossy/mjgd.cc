@@ -71,7 +71,7 @@ std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(RowSource* rows)
   std::vector<Candidate> candidates;
   std::vector<WarpedRow::Candidate> entries;
   for (size_t b = 0; b < live_.size(); ++b) {
-    row_.Read(rows, live_[b].beam.row, state().layers());
+    row_.Read(rows, live_[b].beam.row, state().RowPathOf(live_[b].beam.path));
     row_.TopCandidates(reach(), &entries);
     for (const WarpedRow::Candidate& entry : entries) {
       candidates.push_back({live_[b].likelihood + entry.log_prob, b, entry.token,

@@ -32,7 +32,10 @@ class PathDecoder : public SingleSequenceDecoder {
   // read once.
   virtual Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) = 0;
   RowUse row_use() const override { return {RowUse::Kind::kLaw, /*reach=*/1, /*likelihood=*/true}; }
-  int layers() const { return state().layers(); }
+  // The path of the row after these drafts.
+  RowPath PathAfter(absl::Span<const TokenId> drafts) const {
+    return state().RowPathOf(beam().path, drafts);
+  }
 
  private:
   void DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;

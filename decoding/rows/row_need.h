@@ -4,6 +4,8 @@
 // target rows and by draft_node/forest_builder for draft rows. Pure functions.
 #pragma once
 
+#include <cstddef>
+
 #include "base/step_plan.h"
 #include "decoding/params.h"
 
@@ -22,6 +24,10 @@ struct RowUse {
   int reach = 1;
   bool likelihood = false;  // read with LikelihoodParams
 };
+
+// With more biased tokens than this a row is sent whole: every bias costs a place in the shortlist
+// and in the plan, and time on the device. Twice what a request may have of its own.
+inline constexpr size_t kMostListedBiases = 2048;
 
 // The caller sets row, path_hash and the range of the bias. kDraws asks for the draws of all output
 // slots, because any slot may pick any beam as its parent. With more than 32 slots the row is

@@ -34,7 +34,7 @@ class GumbelSlotsDecoder : public SequenceDecoder {
 };
 
 void GumbelSlotsDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
-  const LayerLaw p = beams_.Read(rows, paths(), state().layers());
+  const LayerLaw p = beams_.Read(rows, paths());
   const SlotDraws drawn = params().kind == DecodingKind::kBeamSampling
                               ? DrawSlots(p, params(), slots_)
                               : DrawDistinct(p, params());

@@ -69,7 +69,7 @@ class SearchDecoder : public SequenceDecoder {
 void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
   const Beam& beam = beams_[b];
   const size_t reach = this->reach();
-  row_.Read(rows, beam.row, state().layers());
+  row_.Read(rows, beam.row, state().RowPathOf(beam.path));
   const size_t first = candidates_.size();
   if (!noisy_) {
     row_.TopCandidates(reach, &entries_);

@@ -10,6 +10,7 @@
 #include "decoding/forest_index.h"
 #include "decoding/params.h"
 #include "decoding/path_tree.h"
+#include "decoding/row_path.h"
 #include "decoding/sequence/hypothesis_pool.h"
 
 namespace coppice::decoding {
@@ -44,6 +45,10 @@ class SequenceState {
   bool finished() const { return finished_; }
   int layers() const { return layers_; }
   bool is_stop(TokenId token) const;
+  // The path of a row: `path`, then `more` drafted tokens.
+  RowPath RowPathOf(PathId path, absl::Span<const TokenId> more = {}) const {
+    return MakeRowPath(params_, paths_, path, more);
+  }
   absl::Span<const LayerOutput> last_layer() const { return last_layer_; }
   int max_useful_depth() const;
   std::vector<Hypothesis> Result() const { return pool_.Result(paths_); }

@@ -97,7 +97,8 @@ void BlockDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, Roun
   std::vector<LayerLaw> laws;
   for (int i = 0; i < gamma + (ended ? 0 : 1); ++i) {
     path_rows.push_back(std::make_unique<WarpedRow>(params()));
-    path_rows[i]->Read(rows, i, state().layers() + i);
+    path_rows[i]->Read(
+        rows, i, state().RowPathOf(beam().path, absl::MakeConstSpan(draft).subspan(0, i)));
     laws.push_back(RowLaw(*path_rows[i], hashes[i]));
   }
 

@@ -158,6 +158,18 @@ class ReferenceDecoder {
         warp.logit_bias.emplace_back(stop, -std::numeric_limits<double>::infinity());
       }
     }
+    for (TokenId token = 0; token < vocab_size_; ++token) {
+      const auto times = std::count(beam.path.begin(), beam.path.end(), token);
+      const bool in_prompt = params_.prompt_ids != nullptr &&
+                             std::count(params_.prompt_ids->begin(), params_.prompt_ids->end(), token);
+      const double nats =
+          -(warp.frequency_penalty * static_cast<double>(times) + (times > 0 ? warp.presence_penalty : 0));
+      if (warp.repetition_penalty == 1) {
+        if (times > 0) warp.logit_bias.emplace_back(token, nats);
+      } else if (times > 0 || in_prompt) {
+        warp.repeated.push_back({token, nats});
+      }
+    }
     return warp;
   }
 

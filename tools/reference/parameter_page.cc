@@ -94,6 +94,10 @@ std::string Readers(const decoding::ParameterRow& row) {
   switch (row.read_by) {
     case decoding::ReadBy::kEvery:
       return "every decoding";
+    case decoding::ReadBy::kSampling:
+      return "every decoding but `beam_search`, which takes only neutral values";
+    case decoding::ReadBy::kRows:
+      return "every decoding, with `warp_mode` `row` or `row_raw`";
     case decoding::ReadBy::kBeams:
       return "the beam decodings";
     case decoding::ReadBy::kDrafting:

@@ -26,9 +26,10 @@ DecodeSetting RandomSlots(uint64_t seed, DecodingKind kind) {
   DecodeSetting s = RandomSetting(seed, kind);
   s.params.method = FindMethod("gumbel_slots");
   Picker pick(~seed);
-  s.params.warp.mode =
+  SetWarpMode(
       std::vector<WarpMode>{WarpMode::kRow,   WarpMode::kRowRaw, WarpMode::kJoint,
-                            WarpMode::kJoint, WarpMode::kRowCut, WarpMode::kRowCut}[pick(6)];
+                            WarpMode::kJoint, WarpMode::kRowCut, WarpMode::kRowCut}[pick(6)],
+      &s.params);
   return s;
 }
 
