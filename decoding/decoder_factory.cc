@@ -25,8 +25,8 @@ absl::Status CheckWarp(const DecodingParams& params) {
     }
   }
   if (const ParameterRow* penalty = UnservedPenalty(params)) {
-    return Bad(penalty->name, absl::StrCat("cannot be combined with warp_mode ",
-                                           WarpModeName(warp.mode)));
+    return Bad(penalty->name,
+               absl::StrCat("cannot be combined with warp_mode ", WarpModeName(warp.mode)));
   }
   const bool sampling = params.kind == DecodingKind::kBeamSampling ||
                         params.kind == DecodingKind::kBeamSamplingWithoutReplacement;
@@ -76,6 +76,8 @@ absl::Status CheckParams(const DecodingParams& params) {
     return Bad("beam_duplicates",
                absl::StrCat("'once' is for beam_sampling, not ", DecodingKindName(params.kind)));
   }
+  if (!params.stop_strings.empty() && params.stop_text == nullptr)
+    return Bad("stop_strings", "there is nothing that finds them");
   return CheckWarp(params);
 }
 

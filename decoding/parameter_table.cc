@@ -112,6 +112,13 @@ std::vector<ParameterRow> LengthRows() {
        .text =
            "Tokens that end a hypothesis, in addition to the model's own. `ignore_eos` switches "
            "the model's own off."},
+      {.name = "stop_strings",
+       .fields = {"stop"},
+       .own_syntax = "a string or a list of at most 16, each of 1 to 256 bytes",
+       .own_default = "none",
+       .text = "Strings that end a hypothesis at the token that completes one in its text. They "
+               "are looked for in the text of token number `min_tokens` and later. "
+               "`skip_special_tokens` says whether that text has special tokens."},
   };
   for (ParameterRow& row : rows) row.group = ParameterGroup::kLength;
   return rows;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/stop_text.h"
 #include "base/types.h"
 
 namespace coppice::decoding {
@@ -128,6 +129,15 @@ struct DecodingParams {
 
   // Ids that end a hypothesis (EOS). Empty: only max_tokens ends it.
   std::vector<TokenId> stop_ids;
+
+  // Strings that end a hypothesis at the token that completes one in its text, not before
+  // min_tokens tokens.
+  std::vector<std::string> stop_strings;
+  // Whether that text has the special tokens that were generated.
+  bool show_special_tokens = false;
+  // Finds stop_strings. Not of the request: set by the node that decodes it. nullptr: there are
+  // none.
+  std::shared_ptr<const StopText> stop_text;
 
   WarpParams warp;
 

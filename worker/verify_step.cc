@@ -212,11 +212,10 @@ void AppendRows(const Sequence& sequence, model::StepBuilder* step, VerifyRows* 
       rows->need.push_back(-1);
       continue;
     }
-    rows->need.push_back(step->AddNodeRow(sequence.kv, rows->root_kv[r],
-                                          RootToken(sequence, roots[r]),
-                                          needs.Of(length, paths.hash(roots[r]), [&] {
-                                            return decoding::RowPath(paths.Tokens(roots[r]));
-                                          })));
+    rows->need.push_back(
+        step->AddNodeRow(sequence.kv, rows->root_kv[r], RootToken(sequence, roots[r]),
+                         needs.Of(length, paths.hash(roots[r]),
+                                  [&] { return decoding::RowPath(paths.Tokens(roots[r])); })));
   }
   std::vector<uint64_t> hash(forest.size());
   std::vector<int> depth(forest.size());
@@ -225,9 +224,9 @@ void AppendRows(const Sequence& sequence, model::StepBuilder* step, VerifyRows* 
     hash[i] =
         ExtendHash(parent < 0 ? paths.hash(roots[-1 - parent]) : hash[parent], forest.token[i]);
     depth[i] = parent < 0 ? 1 : depth[parent] + 1;
-    rows->need.push_back(step->AddNodeRow(sequence.kv, rows->node_kv[i], forest.token[i],
-                                          needs.Of(length + depth[i], hash[i],
-                                                   [&] { return NodePath(sequence, i); })));
+    rows->need.push_back(step->AddNodeRow(
+        sequence.kv, rows->node_kv[i], forest.token[i],
+        needs.Of(length + depth[i], hash[i], [&] { return NodePath(sequence, i); })));
   }
 }
 

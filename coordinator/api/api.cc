@@ -105,7 +105,7 @@ class RequestParser {
   void ReadStops() {
     ReadStopStrings();
     request_.include_stop = fields_.Bool({"include_stop_str_in_output"}).value_or(false);
-    if (request_.include_stop && request_.stop.empty()) {
+    if (request_.include_stop && request_.params.stop_strings.empty()) {
       fields_.Fail("unsupported_combination", "include_stop_str_in_output",
                    "has no effect without stop");
     }
@@ -113,7 +113,6 @@ class RequestParser {
       request_.own_stop_ids.push_back(static_cast<TokenId>(id));
     }
     request_.ignore_eos = fields_.Bool({"ignore_eos"}).value_or(false);
-    given_.has_stop = !request_.stop.empty();
   }
 
   void ReadStopStrings() {
@@ -135,7 +134,7 @@ class RequestParser {
                             absl::StrCat("has strings of 1 to ", kMaxStopBytes,
                                          " bytes, got one of ", text.size()));
       }
-      request_.stop.push_back(std::move(text));
+      request_.params.stop_strings.push_back(std::move(text));
     }
   }
 
@@ -170,6 +169,7 @@ class RequestParser {
     given_.stream = request_.stream;
     request_.return_token_ids = fields_.Bool({"return_token_ids"}).value_or(false);
     request_.skip_special_tokens = fields_.Bool({"skip_special_tokens"}).value_or(true);
+    request_.params.show_special_tokens = !request_.skip_special_tokens;
     const json* options = fields_.Find({"stream_options"});
     if (options == nullptr) return;
     if (!options->is_object())

@@ -15,6 +15,9 @@ std::string NewAnswerId(bool chat) {
   return absl::StrCat(chat ? "chatcmpl-" : "cmpl-", absl::Hex(engine(), absl::kZeroPad16));
 }
 
+constexpr char kOtherTokenizer[] =
+    "they do not end where a stop string does: the replica's model folder has another tokenizer";
+
 bool Contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -59,7 +62,7 @@ proto::StartSequence Request::StartMessage(int index) const {
   const std::vector<TokenId>& prompt = request_.prompts[sequence.prompt];
   start.mutable_prompt()->Add(prompt.begin(), prompt.end());
   *start.mutable_decoding() = proto::DecodingToMessage(params);
-  start.set_quiet(!request_.stream && request_.stop.empty());
+  start.set_quiet(!request_.stream);
   return start;
 }
 
@@ -130,10 +133,11 @@ bool Request::OnUpdate(int index, const proto::SequenceUpdate& update, double no
           absl::StrCat(sequence.replica, " did not repeat what a lost replica had sent"), "", 1});
     return true;
   }
-  if (sequence.text->stop()) {
-    sequence.done = true;  // the dispatcher cancels it
-  } else if (progress->finished && !FinishSequence(&sequence, &*progress)) {
-    return Refuse(sequence, "hypotheses[0].tokens: not what it had declared stable");
+  if (!request_.beams() && sequence.text->stop() && !progress->finished)
+    return Refuse(sequence, absl::StrCat("stable_tokens: ", kOtherTokenizer));
+  if (progress->finished) {
+    const std::string wrong = FinishSequence(&sequence, &*progress);
+    if (!wrong.empty()) return Refuse(sequence, wrong);
   }
   if (progress->finished) sequence.stats = std::move(progress->stats);
   sequence.energy_joules = progress->energy_joules;
@@ -143,18 +147,42 @@ bool Request::OnUpdate(int index, const proto::SequenceUpdate& update, double no
   return true;
 }
 
-bool Request::FinishSequence(Sequence* sequence, proto::SequenceProgress* progress) {
+// Returns what is wrong with the hypotheses, or "".
+std::string Request::FinishSequence(Sequence* sequence, proto::SequenceProgress* progress) {
+  constexpr char kUnstable[] = "hypotheses[0].tokens: not what it had declared stable";
   sequence->hypotheses = std::move(progress->hypotheses);
   const std::vector<TokenId>& best = sequence->hypotheses[0].tokens;
-  if (best.size() < sequence->text->tokens().size()) return false;
+  if (best.size() < sequence->text->tokens().size()) return kUnstable;
   sequence->received = 0;
-  if (!TakeTokens(sequence, best)) return false;
+  if (!TakeTokens(sequence, best)) return kUnstable;
   sequence->text->Finish();
+  sequence->others.clear();
+  for (size_t i = 1; request_.beams() && i < sequence->hypotheses.size() && i < request_.n; ++i) {
+    sequence->others.emplace_back(tokenizer_, request_.prompts[sequence->prompt], request_);
+    sequence->others.back().Append(sequence->hypotheses[i].tokens);
+    sequence->others.back().Finish();
+  }
+  for (size_t i = 0; i <= sequence->others.size(); ++i) {
+    const ChoiceText& text = i == 0 ? *sequence->text : sequence->others[i - 1];
+    if (!EndsWhereItsTextDoes(sequence->hypotheses[i], text)) {
+      return absl::StrCat("hypotheses[", i, "].tokens: ", kOtherTokenizer);
+    }
+  }
   sequence->done = true;
-  return true;
+  return "";
 }
 
-Choice Request::MakeChoice(const Sequence& sequence, const decoding::Hypothesis* hypothesis,
+// The replica ends a hypothesis at the token that completes a stop string, and the text is cut in
+// that token.
+bool Request::EndsWhereItsTextDoes(const decoding::Hypothesis& hypothesis,
+                                   const ChoiceText& text) const {
+  if (text.tokens().size() != hypothesis.tokens.size()) return false;
+  if (text.stop() || !hypothesis.finished) return true;
+  const TokenId last = hypothesis.tokens.back();
+  return Contains(request_.eos_ids, last) || Contains(request_.own_stop_ids, last);
+}
+
+Choice Request::MakeChoice(const Sequence& sequence, const decoding::Hypothesis& hypothesis,
                            const ChoiceText& text) const {
   Choice choice;
   choice.index = sequence.prompt * request_.n + sequence.sample;
@@ -165,13 +193,13 @@ Choice Request::MakeChoice(const Sequence& sequence, const decoding::Hypothesis*
     choice.finish_reason = "stop";
     choice.stop_string = text.stop();
   } else {
-    choice.finish_reason = hypothesis->finished ? "stop" : "length";
-    if (hypothesis->finished && !hypothesis->tokens.empty() &&
-        !Contains(request_.eos_ids, hypothesis->tokens.back()))
-      choice.stop_token = hypothesis->tokens.back();
-    choice.score = hypothesis->score;
-    choice.joint_logprob = hypothesis->joint_log_probability;
+    choice.finish_reason = hypothesis.finished ? "stop" : "length";
+    if (hypothesis.finished && !hypothesis.tokens.empty() &&
+        !Contains(request_.eos_ids, hypothesis.tokens.back()))
+      choice.stop_token = hypothesis.tokens.back();
   }
+  choice.score = hypothesis.score;
+  choice.joint_logprob = hypothesis.joint_log_probability;
   if (request_.return_token_ids) {
     choice.token_ids = text.tokens();
     choice.prompt_token_ids = request_.prompts[sequence.prompt];
@@ -184,15 +212,9 @@ std::vector<Choice> Request::PromptChoices(int prompt) const {
   std::vector<Choice> choices;
   for (const Sequence& sequence : sequences_) {
     if (sequence.prompt != prompt) continue;
-    const decoding::Hypothesis* best =
-        sequence.hypotheses.empty() ? nullptr : &sequence.hypotheses[0];
-    choices.push_back(MakeChoice(sequence, best, *sequence.text));
-    for (size_t i = 1; request_.beams() && i < sequence.hypotheses.size() && i < request_.n; ++i) {
-      ChoiceText text(tokenizer_, request_.prompts[prompt], request_);
-      text.Append(sequence.hypotheses[i].tokens);
-      text.Finish();
-      choices.push_back(MakeChoice(sequence, &sequence.hypotheses[i], text));
-    }
+    choices.push_back(MakeChoice(sequence, sequence.hypotheses[0], *sequence.text));
+    for (size_t i = 0; i < sequence.others.size(); ++i)
+      choices.push_back(MakeChoice(sequence, sequence.hypotheses[i + 1], sequence.others[i]));
   }
   if (request_.samples > request_.n) {
     std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
@@ -239,9 +261,7 @@ void Request::SendSequenceEnd(Sequence* sequence) {
   if (request_.beams()) {
     choices = PromptChoices(sequence->prompt);
   } else {
-    const decoding::Hypothesis* best =
-        sequence->hypotheses.empty() ? nullptr : &sequence->hypotheses[0];
-    choices.push_back(MakeChoice(*sequence, best, *sequence->text));
+    choices.push_back(MakeChoice(*sequence, sequence->hypotheses[0], *sequence->text));
   }
   CutToNew(*sequence, &choices[0]);
   sequence->shown = true;

@@ -43,6 +43,7 @@ class Request {
     bool done = false;
     std::unique_ptr<ChoiceText> text;
     std::vector<decoding::Hypothesis> hypotheses;
+    std::vector<ChoiceText> others;  // of hypotheses[1], [2], ...: beams
     std::optional<DecodingStats> stats;
     std::optional<double> energy_joules;  // so far; nullopt: not known whole
     bool replayed = false;                // on another replica, after the first was lost
@@ -88,13 +89,14 @@ class Request {
  private:
   bool Reproducible() const;
   bool TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens);
-  bool FinishSequence(Sequence* sequence, proto::SequenceProgress* progress);
+  std::string FinishSequence(Sequence* sequence, proto::SequenceProgress* progress);
+  bool EndsWhereItsTextDoes(const decoding::Hypothesis& hypothesis, const ChoiceText& text) const;
   bool Refuse(const Sequence& sequence, absl::string_view what);
   void SendDelta(Sequence* sequence);
   void SendSequenceEnd(Sequence* sequence);
   void Complete(double now_s);
   std::vector<Choice> PromptChoices(int prompt) const;
-  Choice MakeChoice(const Sequence& sequence, const decoding::Hypothesis* hypothesis,
+  Choice MakeChoice(const Sequence& sequence, const decoding::Hypothesis& hypothesis,
                     const ChoiceText& text) const;
   void CutToNew(const Sequence& sequence, Choice* choice);
   std::optional<double> EnergyJoules() const;

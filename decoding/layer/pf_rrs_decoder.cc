@@ -51,7 +51,7 @@ LayerResult PfRrsDecoder::DrawTokens(const Beam& parent, int slots) {
   beam.warped = &row_;
   const LayerLaw p = MakeLayerLaw({beam});
   const Drafts& drafts = drafts_[parent.row];
-  if (drafts.entries.empty()) return rule_.Draw(p, slots, choices_.get());
+  if (drafts.entries.empty()) return rule_.Draw(p, slots, {}, choices_.get());
   LayerLaw q;
   q.rows.resize(1);
   q.rows[0].hash = beam.hash;

@@ -31,8 +31,8 @@ PathDecoder::Kept BildDecoder::Keep(const DraftForest&, absl::Span<const TokenId
   for (TokenId token : path) {
     if (-row_.LogProb(token) > params().rollback_threshold) break;
     kept.scores.push_back(row_.Find(token).score_log_prob);
-    if (IsStopId(params(), token)) break;
     const int row = static_cast<int>(kept.scores.size());
+    if (Ends(path.subspan(0, row))) break;
     row_.Read(rows, row, PathAfter(path.subspan(0, row)));
   }
   return kept;

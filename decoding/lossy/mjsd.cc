@@ -59,7 +59,7 @@ PathDecoder::Kept MjsdDecoder::Keep(const DraftForest& forest, absl::Span<const 
     const bool passes = std::min(0.0, lp - lq) > log_threshold_;
     if (passes) kept.scores = scores;
     const bool last = i + 1 == static_cast<int>(path.size());
-    if (last && (!passes || IsStopId(params(), path[i]))) break;
+    if (last && (!passes || Ends(path.subspan(0, i + 1)))) break;
     WarpedRow& next = passes ? kept_row_ : later_row_;
     next.Read(rows, i + 1, PathAfter(path.subspan(0, i + 1)));
     row = &next;

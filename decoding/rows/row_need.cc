@@ -45,7 +45,7 @@ RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
   if (use.likelihood && params.warp.temperature <= 0) return RowNeed();
   if (need.form != RowNeed::Form::kWhole || IsJoint(params.warp.mode)) return need;
   if (params.warp.repetition_penalty != 1) return need;  // not a bias
-  if (!KeepsWholeRow(params.warp)) return need;  // no shortlist serves this cut
+  if (!KeepsWholeRow(params.warp)) return need;          // no shortlist serves this cut
   switch (use.kind) {
     case RowUse::Kind::kLaw:
       return need;
@@ -57,11 +57,13 @@ RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
       need.slack = kDrawSlack;
       break;
     case RowUse::Kind::kRanks:
+      if (!params.stop_strings.empty()) return need;
       need.form = RowNeed::Form::kTop;
       need.count = use.reach;
       need.slack = kRankSlack;
       break;
     case RowUse::Kind::kNoisyRanks:
+      if (!params.stop_strings.empty()) return need;
       need.slots = 1;
       need.form = RowNeed::Form::kGumbel;
       need.count = use.reach;

@@ -29,6 +29,7 @@ struct RowUse {
 // and in the plan, and time on the device. Twice what a request may have of its own.
 inline constexpr size_t kMostListedBiases = 2048;
 
+// With stop strings any number of the best tokens can end a hypothesis, so ranks need whole rows.
 // The caller sets row, path_hash and the range of the bias. kDraws asks for the draws of all output
 // slots, because any slot may pick any beam as its parent. With more than 32 slots the row is
 // needed whole.

@@ -167,6 +167,8 @@ void WarpedRow::TopCandidates(size_t count, std::vector<Candidate>* out) const {
   for (TokenId place : places) out->push_back(At(TokenAt(place), UncutLogProb(place)));
 }
 
+int WarpedRow::entries() const { return static_cast<int>(cut() ? sparse_.size() : x_.size()); }
+
 TargetRow WarpedRow::Materialise() const {
   TargetRow out;
   const auto add = [&out](const Candidate& candidate) {
@@ -174,7 +176,7 @@ TargetRow WarpedRow::Materialise() const {
     out.row.log_probs.push_back(candidate.log_prob);
     out.score_log_probs.push_back(candidate.score_log_prob);
   };
-  const size_t most = cut() ? sparse_.size() : x_.size();
+  const size_t most = entries();
   out.row.tokens.reserve(most);
   out.row.log_probs.reserve(most);
   out.score_log_probs.reserve(most);

@@ -41,6 +41,7 @@ class WarpedRow {
   void TopCandidates(size_t count, std::vector<Candidate>* out) const;
   // All entries, or those of a shortlist. Tokens ascending.
   TargetRow Materialise() const;
+  int entries() const;  // of Materialise, at most
   // log pt(token); -inf when cut. A shortlist must list the token.
   double LogProb(TokenId token) const;
   // The token must not be cut.

@@ -3,6 +3,7 @@
 // Thread-compatible.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -44,7 +45,13 @@ class SequenceState {
   const PathTree& paths() const { return paths_; }
   bool finished() const { return finished_; }
   int layers() const { return layers_; }
-  bool is_stop(TokenId token) const;
+  // True if `more`, which is not empty, ends the path: by a stop id, or by a stop string that its
+  // last token completes.
+  bool Ends(PathId path, absl::Span<const TokenId> more) const;
+  bool Ends(PathId path, TokenId token) const { return Ends(path, absl::MakeConstSpan(&token, 1)); }
+  // Every token that ends the path; ascending.
+  std::vector<TokenId> EndTokens(PathId path) const;
+  bool has_stop_strings() const { return params_.stop_text != nullptr; }
   // The path of a row: `path`, then `more` drafted tokens.
   RowPath RowPathOf(PathId path, absl::Span<const TokenId> more = {}) const {
     return MakeRowPath(params_, paths_, path, more);
@@ -62,6 +69,9 @@ class SequenceState {
   std::vector<LayerOutput> last_layer_;
   int layers_ = 0;
   bool finished_ = false;
+  StopText::State TextOf(PathId path) const;
+  // [paths] Those known, by PathId; filled when first asked for.
+  mutable std::vector<std::optional<StopText::State>> text_of_path_;
 };
 
 // Statistics and node paths of one round.

@@ -87,7 +87,8 @@ TEST(Penalty, ShortCutsOfLongRowsGiveTheWholeRow) {
   for (float& logit : logits) logit += 6;  // of both signs
   std::vector<TokenId> order(logits.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<TokenId>(i);
-  std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
   for (double repetition : {1.0, 1.7, 0.5}) {
     for (int top_k : {1, 3, 10}) {
       DecodingParams params = RowParams(1.5, 0.5, repetition);
@@ -102,8 +103,8 @@ TEST(Penalty, ShortCutsOfLongRowsGiveTheWholeRow) {
       const Distribution whole = WarpRow(wide, warp);
       EXPECT_EQ(row.tokens, whole.tokens) << repetition << " " << top_k;
       EXPECT_EQ(row.log_probs, whole.log_probs);
-      const std::vector<double> defined = test::PenalisedRow(
-          wide, params, absl::MakeConstSpan(order).subspan(5, 3), path);
+      const std::vector<double> defined =
+          test::PenalisedRow(wide, params, absl::MakeConstSpan(order).subspan(5, 3), path);
       const auto best = std::max_element(defined.begin(), defined.end()) - defined.begin();
       EXPECT_EQ(*std::max_element(row.log_probs.begin(), row.log_probs.end()),
                 row.log_probs[FindToken(row, static_cast<TokenId>(best))]);
@@ -196,8 +197,8 @@ TEST(PenaltyNegativeControl, ProposalsWithoutThePenaltiesOfTheirDrafts) {
       // The first layer has no path, so its rows have only what the prompt brings.
       for (Proposal& proposal : forest->proposals) {
         if (proposal.node >= 0)
-          proposal.row = test::DenseDistribution(lm.DraftLogProbs(
-              ExtendHash(kRootHash, forest->token[proposal.node])));
+          proposal.row = test::DenseDistribution(
+              lm.DraftLogProbs(ExtendHash(kRootHash, forest->token[proposal.node])));
       }
     };
     EXPECT_GT(test::TotalVariation(test::TreeLaw(setting), ClosedLaw(setting)), kBiased)
@@ -209,8 +210,7 @@ TEST(PenaltyNegativeControl, ProposalsWithoutThePenaltiesOfTheirDrafts) {
 
 // The penalties of the root's path on all rows of the round: too few tokens are counted.
 TEST(PenaltyNegativeControl, RowsWithThePenaltiesOfTheRoot) {
-  const test::TreeSetting setting =
-      Tree({"rejection", VerifyRrsIid, ChildLaw::kIid}, "chain", 2);
+  const test::TreeSetting setting = Tree({"rejection", VerifyRrsIid, ChildLaw::kIid}, "chain", 2);
   test::TreeSetting wrong = setting;
   wrong.params = test::WithoutPenalties(setting.params);
   wrong.target = [target = setting.target, params = setting.params](uint64_t hash) {
@@ -328,9 +328,9 @@ TEST(PenaltyEquality, ReproducibleMethodsEqualTheReferenceWithAndWithoutDrafts) 
       for (uint64_t seed = 0; seed < 60; ++seed) {
         setting.params.seed = seed;
         const auto book = std::make_shared<const test::PathBook>(3, 4);
-        ReferenceDecoder reference(
-            test::WithoutPenalties(setting.params),
-            test::Penalised(setting.target, setting.params, kPrompt, book), 3);
+        ReferenceDecoder reference(test::WithoutPenalties(setting.params),
+                                   test::Penalised(setting.target, setting.params, kPrompt, book),
+                                   3);
         const std::vector<ReferenceBeam> wanted = reference.Run();
         for (int depth : {0, 1, 3}) {
           setting.draft_depth = depth;

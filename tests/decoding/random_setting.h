@@ -1,5 +1,5 @@
 // Random points of the grid of docs/algorithms.md 11.2, for the equality tests: gamma 0..6 x W 1..8
-// x W_S W..4W x draft quality x warp x penalties x ends x policy x refill x semantics.
+// x W_S W..4W x draft quality x warp x penalties x ends, stop strings among them, x policy x refill x semantics.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -12,6 +12,7 @@
 #include "decoding/params.h"
 #include "testing/hash_lm.h"
 #include "tests/testing/decode_loop.h"
+#include "tests/testing/toy_text.h"
 
 namespace coppice::decoding {
 
@@ -74,6 +75,7 @@ inline DecodeSetting RandomSetting(uint64_t seed, DecodingKind kind) {
     s.params.warp.repetition_penalty = std::vector<double>{1, 1.2, 0.8}[pick(3)];
     SetPrompt(std::vector<TokenId>{1, 0, 1}, &s.params);
   }
+  if (pick(4) == 0) test::SetToyStops(test::ToyStops(pick(6)), s.lm.vocab_size, &s.params);
   return s;
 }
 

@@ -106,7 +106,7 @@ void RunGumbelSlots(const Json& inputs, const Json& expected, CaseCheck* check) 
   check->NearAll("p_beam", test::FlatMass(p, lm.vocab_size), expected.at("p_beam"));
   check->Equal("iid_slots", Pairs(decoding::DrawSlots(p, params, params.beam_width).entries),
                expected.at("iid_slots"));
-  check->Equal("wor_top_W", Pairs(decoding::DrawDistinct(p, params).entries),
+  check->Equal("wor_top_W", Pairs(decoding::DrawDistinct(p, params, {}).entries),
                expected.at("wor_top_W"));
 }
 

@@ -27,8 +27,8 @@ DecodeSetting RandomSlots(uint64_t seed, DecodingKind kind) {
   s.params.method = FindMethod("gumbel_slots");
   Picker pick(~seed);
   SetWarpMode(
-      std::vector<WarpMode>{WarpMode::kRow,   WarpMode::kRowRaw, WarpMode::kJoint,
-                            WarpMode::kJoint, WarpMode::kRowCut, WarpMode::kRowCut}[pick(6)],
+      std::vector<WarpMode>{WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kJoint,
+                            WarpMode::kRowCut, WarpMode::kRowCut}[pick(6)],
       &s.params);
   return s;
 }
