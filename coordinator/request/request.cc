@@ -176,6 +176,7 @@ std::string Request::FinishSequence(Sequence* sequence, proto::SequenceProgress*
 // that token.
 bool Request::EndsWhereItsTextDoes(const decoding::Hypothesis& hypothesis,
                                    const ChoiceText& text) const {
+  if (request_.params.stop_strings.empty()) return true;
   if (text.tokens().size() != hypothesis.tokens.size()) return false;
   if (text.stop() || !hypothesis.finished) return true;
   const TokenId last = hypothesis.tokens.back();
