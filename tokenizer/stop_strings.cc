@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kAllSpaces = (1u << 20) - 1;
 constexpr size_t kMostRemembered = 64;  // lists of completing tokens
 constexpr size_t kLongestTail = 3;      // bytes of an incomplete character
-constexpr absl::string_view kReplacement = "\xef\xbf\xbd";
+constexpr absl::string_view kReplacedText = "\xef\xbf\xbd";
 
 }  // namespace
 
@@ -153,7 +153,7 @@ void StopStrings::AddByte(char byte, bool search, Text* text) const {
     if (c.incomplete) return;
     const bool in_prompt_text = text->of_prompt && !c.valid;
     if (search && !in_prompt_text)
-      AddText(c.valid ? bytes.substr(0, c.length) : kReplacement, text);
+      AddText(c.valid ? bytes.substr(0, c.length) : kReplacedText, text);
     text->of_prompt = false;
     text->num_pending -= c.length;
     std::memmove(text->pending, text->pending + c.length, text->num_pending);
