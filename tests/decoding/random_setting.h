@@ -87,6 +87,13 @@ inline void SetWarpMode(WarpMode mode, DecodingParams* params) {
   params->warp.repetition_penalty = 1;
 }
 
+// Only max_tokens ends a hypothesis.
+inline void NeverStop(DecodingParams* params) {
+  params->stop_ids.clear();
+  params->stop_strings.clear();
+  params->stop_text = nullptr;
+}
+
 inline test::DecodeRun RunPlain(const DecodeSetting& s) {
   return test::RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm,
                          test::DraftQuality::kNone, 0, 0);
