@@ -118,7 +118,7 @@ std::string Unmeasured(const model::ModelRunner& runner, const PlanLeader& plans
 std::shared_ptr<const tokenizer::Vocabulary> LoadVocabulary(const std::string& folder) {
   const auto tokenizer = tokenizer::Tokenizer::Load(folder);
   if (tokenizer.ok()) return std::make_shared<tokenizer::Vocabulary>(**tokenizer);
-  spdlog::warn("stop strings are refused: {}", tokenizer.status().message());
+  spdlog::warn("stop strings are refused: {}", tokenizer.status().ToString());
   return nullptr;
 }
 
