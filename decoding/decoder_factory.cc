@@ -24,6 +24,10 @@ absl::Status CheckWarp(const DecodingParams& params) {
       return Bad("logit_bias", absl::StrCat("bias of token ", token, " must be finite or -inf"));
     }
   }
+  if (const ParameterRow* penalty = UnservedPenalty(params)) {
+    return Bad(penalty->name,
+               absl::StrCat("cannot be combined with warp_mode ", WarpModeName(warp.mode)));
+  }
   const bool sampling = params.kind == DecodingKind::kBeamSampling ||
                         params.kind == DecodingKind::kBeamSamplingWithoutReplacement;
   if (sampling && warp.temperature == 0) {
@@ -32,7 +36,7 @@ absl::Status CheckWarp(const DecodingParams& params) {
   }
   if (params.kind != DecodingKind::kBeamSearch) return absl::OkStatus();
   for (const ParameterRow& row : Parameters()) {
-    if (row.group == ParameterGroup::kWarp && row.scalar() && !IsNeutral(row, params)) {
+    if (row.read_by == ReadBy::kSampling && row.scalar() && !IsNeutral(row, params)) {
       return Bad(row.name, "beam_search takes no warp");
     }
   }
@@ -72,6 +76,8 @@ absl::Status CheckParams(const DecodingParams& params) {
     return Bad("beam_duplicates",
                absl::StrCat("'once' is for beam_sampling, not ", DecodingKindName(params.kind)));
   }
+  if (!params.stop_strings.empty() && params.stop_text == nullptr)
+    return Bad("stop_strings", "there is nothing that finds them");
   return CheckWarp(params);
 }
 

@@ -18,6 +18,7 @@
 #include "decoding/distribution.h"
 #include "decoding/forest.h"
 #include "decoding/params.h"
+#include "decoding/row_path.h"
 
 namespace coppice::decoding {
 
@@ -38,13 +39,13 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& param
                                                      const DraftState& state, int width);
 
 // The proposal of a draft row: warped like a target row (temperature, top-k, top-p, min-p, bias,
-// stop ids banned before min_tokens), cut to the `params.draft_support` most likely tokens and
+// penalties, stop ids banned before min_tokens), cut to the `params.draft_support` most likely tokens and
 // renormalised. JOINT and ROWCUT: only bias and bans; the drafter warps all rows of a level
-// together (JointLaw). length = generated tokens before this row.
+// together (JointLaw).
 Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params,
-                      int length);  // logits [vocab]
-Distribution DraftRow(const ListedRow& row, const DecodingParams& params, int length);
-// The warp of DraftRow.
-WarpParams DraftWarp(const DecodingParams& params, int length);
+                      const RowPath& path);  // logits [vocab]
+Distribution DraftRow(const ListedRow& row, const DecodingParams& params, const RowPath& path);
+// The warp of DraftRow, if `warp` is that of a target row.
+WarpParams DraftWarp(WarpParams warp, const DecodingParams& params);
 
 }  // namespace coppice::decoding

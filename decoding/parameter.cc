@@ -79,6 +79,14 @@ bool IsDefault(const ParameterRow& row, const DecodingParams& params) {
   return row.member.get(params) == row.member.get(DecodingParams());
 }
 
+const ParameterRow* UnservedPenalty(const DecodingParams& params) {
+  if (!IsJoint(params.warp.mode)) return nullptr;
+  for (const ParameterRow& row : Parameters()) {
+    if (row.read_by == ReadBy::kRows && !IsDefault(row, params)) return &row;
+  }
+  return nullptr;
+}
+
 bool IsNeutral(const ParameterRow& row, const DecodingParams& params) {
   const ParameterValue value = row.member.get(params);
   return IsDefault(row, params) || value == ParameterValue(0.0) ||

@@ -59,6 +59,8 @@ enum class ParameterGroup { kDecoding, kLength, kWarp, kDraft };
 
 enum class ReadBy {
   kEvery,
+  kSampling,  // every decoding but beam search, which takes only neutral values
+  kRows,      // every decoding that warps each row by itself: warp modes row and row_raw
   kBeams,     // the beam decodings
   kDrafting,  // every method that drafts
   kOption,    // the methods whose row lists the field (MethodRow::options)
@@ -94,6 +96,9 @@ absl::Status SetParameter(const ParameterRow& row, ParameterValue value, Decodin
 absl::Status CheckParameters(const DecodingParams& params);
 
 bool IsDefault(const ParameterRow& row, const DecodingParams& params);
+// A penalty that is not neutral and that the warp mode of the parameters cannot serve, or nullptr:
+// it would act on the flat scores of a layer, where a token has no path of its own.
+const ParameterRow* UnservedPenalty(const DecodingParams& params);
 // Whether a parameter of the warp has no effect: its value is the default, or 0. Temperature 0
 // counts as neutral, because beam search, which has no warp, ranks the same with it.
 bool IsNeutral(const ParameterRow& row, const DecodingParams& params);

@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kMostDouble = std::numeric_limits<double>::max();
 constexpr double kMostInt = std::numeric_limits<int>::max();
+constexpr double kMostPenalty = 1000;  // nats, or a factor: far above any in use
 constexpr char kSpeculative[] = "speculative";
 
 // Member<&DecodingParams::warp, &WarpParams::top_k>() is the scalar at the end of this path.
@@ -111,6 +112,13 @@ std::vector<ParameterRow> LengthRows() {
        .text =
            "Tokens that end a hypothesis, in addition to the model's own. `ignore_eos` switches "
            "the model's own off."},
+      {.name = "stop_strings",
+       .fields = {"stop"},
+       .own_syntax = "a string or a list of at most 16, each of 1 to 256 bytes",
+       .own_default = "none",
+       .text = "Strings that end a hypothesis at the token that completes one in its text. They "
+               "are looked for in the text of token number `min_tokens` and later. "
+               "`skip_special_tokens` says whether that text has special tokens."},
   };
   for (ParameterRow& row : rows) row.group = ParameterGroup::kLength;
   return rows;
@@ -122,6 +130,7 @@ std::vector<ParameterRow> WarpRows() {
        .member = Member<&DecodingParams::warp, &WarpParams::temperature>(),
        .range = {.low = kLeastTemperature, .or_zero = true},
        .served = {{.low = kLeastTemperature, .high = 2, .or_zero = true}},
+       .read_by = ReadBy::kSampling,
        .text = "Divides the logits. 0 is greedy and needs `multinomial` or `beam_search`; "
                "`do_sample: false` means the same."},
       {.name = "top_k",
@@ -129,16 +138,19 @@ std::vector<ParameterRow> WarpRows() {
        .range = {0, kMostInt},
        .served = {{-1, kMostInt}},
        .limit = ParameterLimit::kVocabulary,
+       .read_by = ReadBy::kSampling,
        .text = "Keeps the k most likely tokens of a row. 0 and -1 keep all."},
       {.name = "top_p",
        .member = Member<&DecodingParams::warp, &WarpParams::top_p>(),
        .range = {0, 1},
        .served = {{.low = 0, .high = 1, .open_low = true}},
+       .read_by = ReadBy::kSampling,
        .text = "Keeps the most likely tokens until their probabilities sum to more than p. The "
                "token that exceeds p is kept. 1 keeps all."},
       {.name = "min_p",
        .member = Member<&DecodingParams::warp, &WarpParams::min_p>(),
        .range = {0, 1},
+       .read_by = ReadBy::kSampling,
        .text = "Keeps the tokens whose probability is at least this share of the largest one. 0 "
                "keeps all."},
       {.name = "logit_bias",
@@ -148,8 +160,31 @@ std::vector<ParameterRow> WarpRows() {
       {.name = "warp_mode",
        .own_syntax = "`row`, `row_raw`, `joint` or `rowcut`",
        .own_default = "`row`",
+       .read_by = ReadBy::kSampling,
        .text = "Where the warp acts on beams: on every row, or on the scores of a whole layer "
                "(docs/algorithms.md 1)."},
+      {.name = "frequency_penalty",
+       .member = Member<&DecodingParams::warp, &WarpParams::frequency_penalty>(),
+       .range = {-kMostPenalty, kMostPenalty},
+       .served = {{-2, 2}},
+       .read_by = ReadBy::kRows,
+       .text = "Taken from the logit of a token, in nats, for each time that the hypothesis has "
+               "generated it. Tokens of the prompt do not count."},
+      {.name = "presence_penalty",
+       .member = Member<&DecodingParams::warp, &WarpParams::presence_penalty>(),
+       .range = {-kMostPenalty, kMostPenalty},
+       .served = {{-2, 2}},
+       .read_by = ReadBy::kRows,
+       .text = "Taken once from the logit of every token that the hypothesis has generated, in "
+               "nats. Tokens of the prompt do not count."},
+      {.name = "repetition_penalty",
+       .member = Member<&DecodingParams::warp, &WarpParams::repetition_penalty>(),
+       .range = {kLeastRepetitionPenalty, kMostPenalty},
+       .served = {{kLeastRepetitionPenalty, 2}},
+       .read_by = ReadBy::kRows,
+       .text = "Divides the logit of every token of the prompt and of the hypothesis if it is "
+               "above 0, else multiplies it. Applied after `logit_bias` and before the other "
+               "penalties."},
   };
   for (ParameterRow& row : rows) row.group = ParameterGroup::kWarp;
   return rows;

@@ -1,6 +1,8 @@
 #include "decoding/params.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -57,6 +59,14 @@ absl::StatusOr<WarpMode> ParseWarpMode(absl::string_view name) {
 }
 
 int AutoDraftWidth(int beam_width) { return beam_width == 1 ? 4 : 2 * beam_width; }
+
+void SetPrompt(absl::Span<const TokenId> prompt, DecodingParams* params) {
+  if (params->warp.repetition_penalty == 1) return;
+  auto ids = std::make_shared<std::vector<TokenId>>(prompt.begin(), prompt.end());
+  std::sort(ids->begin(), ids->end());
+  ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
+  params->prompt_ids = std::move(ids);
+}
 
 bool IsStopId(absl::Span<const TokenId> stop_ids, TokenId token) {
   return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end();

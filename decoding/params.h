@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/stop_text.h"
 #include "base/types.h"
 
 namespace coppice::decoding {
@@ -39,6 +41,16 @@ constexpr bool IsJoint(WarpMode mode) {
 // Smallest non-zero temperature. Dividing logits by less may overflow to infinity and then NaN.
 inline constexpr double kLeastTemperature = 1e-6;
 
+// Smallest repetition_penalty: a logit divided by less may overflow.
+inline constexpr double kLeastRepetitionPenalty = 1e-6;
+
+// A token of the prompt or of the path: its logit, divided by repetition_penalty if it is above 0
+// and multiplied otherwise, changes by `nats`.
+struct RepeatedToken {
+  TokenId token = 0;
+  double nats = 0;
+};
+
 // How logits become probabilities (docs/algorithms.md 1). The defaults change nothing.
 struct WarpParams {
   // Divides the logits. Below 1 sharpens the distribution, above 1 flattens it. 0: one-hot on the
@@ -53,6 +65,21 @@ struct WarpParams {
   // Nats, added to the logits before everything else. -inf bans a token.
   std::vector<std::pair<TokenId, double>> logit_bias;
   WarpMode mode = WarpMode::kRow;
+
+  // Nats taken from the logit of a token for each time that the hypothesis has generated it, and
+  // once if it has. Negative values favour such tokens.
+  double frequency_penalty = 0;
+  double presence_penalty = 0;
+  // Divides the logit of every token of prompt and hypothesis if it is above 0, else multiplies it.
+  // 1 changes nothing.
+  double repetition_penalty = 1;
+  // What the penalties come to after one path, when repetition_penalty is not 1. Filled by WarpAt
+  // (decoding/rows/target_row.h); otherwise empty.
+  std::vector<RepeatedToken> repeated;
+
+  bool penalises() const {
+    return frequency_penalty != 0 || presence_penalty != 0 || repetition_penalty != 1;
+  }
 };
 
 // Far above any limit in use. Keeps sizes that are computed from parameters small.
@@ -103,7 +130,20 @@ struct DecodingParams {
   // Ids that end a hypothesis (EOS). Empty: only max_tokens ends it.
   std::vector<TokenId> stop_ids;
 
+  // Strings that end a hypothesis at the token that completes one in its text, not before
+  // min_tokens tokens.
+  std::vector<std::string> stop_strings;
+  // Whether that text has the special tokens that were generated.
+  bool show_special_tokens = false;
+  // Finds stop_strings. Not of the request: set by the node that decodes it. nullptr: there are
+  // none.
+  std::shared_ptr<const StopText> stop_text;
+
   WarpParams warp;
+
+  // The distinct ids of the prompt, ascending: repetition_penalty counts them. Not of the request:
+  // set by the node that decodes it (SetPrompt). nullptr: none.
+  std::shared_ptr<const std::vector<TokenId>> prompt_ids;
 
   // ---- Drafts. With a lossless method they change the speed, not the law.
 
@@ -152,6 +192,9 @@ struct DecodingParams {
 int AutoDraftWidth(int beam_width);
 inline constexpr int kAutoDraftDepth = 4;
 inline constexpr int kMaxAutoDraftDepth = 6;
+
+// Fills what depends on the prompt.
+void SetPrompt(absl::Span<const TokenId> prompt, DecodingParams* params);
 
 // True if the token ends its hypothesis.
 bool IsStopId(absl::Span<const TokenId> stop_ids, TokenId token);

@@ -15,6 +15,7 @@ DraftSession::DraftSession(decoding::DecodingParams params, std::vector<TokenId>
       prompt_length_(static_cast<int>(tokens_.size())),
       stable_hash_(kRootHash),
       blocks_(blocks) {
+  decoding::SetPrompt(tokens_, &params_);
   int cached = 0;
   sequence_ = blocks_->Open(tokens_, &cached);
 }

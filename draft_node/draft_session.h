@@ -40,6 +40,10 @@ class DraftSession {
   // Generated length and path hash at the end of the stable tokens.
   int stable_length() const { return stable_length_; }
   uint64_t stable_hash() const { return stable_hash_; }
+  // The stable generated tokens.
+  absl::Span<const TokenId> stable_tokens() const {
+    return absl::MakeConstSpan(tokens_).subspan(prompt_length_);
+  }
   // The trie node at the end of the stable tokens. Adds missing nodes (which have no KV yet) and
   // appends them to *missing.
   absl::StatusOr<model::KvNode> StableNode(std::vector<std::pair<model::KvNode, TokenId>>* missing);

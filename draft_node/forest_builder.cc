@@ -68,6 +68,19 @@ int ForestBuilder::length() const {
   return static_cast<int>(request_.state.layers_committed) + level_;
 }
 
+decoding::RowPath ForestBuilder::PathOf(int32_t entry) const {
+  if (!session_->params().warp.penalises()) return length();
+  std::vector<TokenId> tail;  // last first
+  for (; entry >= 0; entry = drafter_->forest().parent[entry])
+    tail.push_back(drafter_->forest().token[entry]);
+  for (int32_t at = request_.root_trie[-1 - entry]; at >= 0; at = request_.trie_parent[at])
+    tail.push_back(request_.trie_token[at]);
+  const absl::Span<const TokenId> stable = session_->stable_tokens();
+  std::vector<TokenId> tokens(stable.begin(), stable.end());
+  tokens.insert(tokens.end(), tail.rbegin(), tail.rend());
+  return tokens;
+}
+
 absl::Status ForestBuilder::AppendRows(model::StepBuilder* step) {
   const model::SequenceHandle sequence = session_->sequence();
   const decoding::DraftForest& forest = drafter_->forest();
@@ -76,18 +89,27 @@ absl::Status ForestBuilder::AppendRows(model::StepBuilder* step) {
   if (level_ == 0) {
     for (const auto& [node, token] : missing_) step->AddNodeRow(sequence, node, token);
   }
-  RowNeed need = decoding::DraftNeed(session_->params());
-  if (need.form != RowNeed::Form::kWhole) {
-    const auto bias = step->AddBias(decoding::WarpAt(session_->params(), length()).logit_bias);
-    need.bias_begin = bias.begin;
-    need.bias_end = bias.end;
-  }
+  const decoding::DecodingParams& params = session_->params();
+  const bool penalises = params.warp.penalises();
+  const auto need_after = [&](const decoding::RowPath& path) {
+    RowNeed need = decoding::DraftNeed(params);
+    if (need.form == RowNeed::Form::kWhole) return need;
+    const auto biases = decoding::WarpAt(params, path).logit_bias;
+    if (biases.size() > decoding::kMostListedBiases) return RowNeed();
+    const auto range = step->AddBias(biases);
+    need.bias_begin = range.begin;
+    need.bias_end = range.end;
+    return need;
+  };
+  RowNeed need;
+  if (!penalises) need = need_after(length());
   for (int32_t entry : drafter_->frontier()) {
     const TokenId token = entry < 0 ? root_token_[-1 - entry] : forest.token[entry];
     if (entry >= 0) {
       COPPICE_ASSIGN_OR_RETURN(node_kv_[entry],
                                blocks_->AddNode(sequence, NodeOf(forest.parent[entry]), token));
     }
+    if (penalises) need = need_after(PathOf(entry));
     need_.push_back(step->AddNodeRow(sequence, NodeOf(entry), token, need));
   }
   return absl::OkStatus();
@@ -103,18 +125,18 @@ struct ReadRow {
 };
 
 ReadRow Read(const kernels::StepRows& rows, int need, const decoding::DecodingParams& params,
-             int length) {
+             const decoding::RowPath& path) {
   ReadRow read;
   if (const ListedRow* listed = rows.Listed(need)) {
     read.bad_token = listed->bad_token;
     read.bad_logit = listed->bad_logit;
-    if (read.bad_token < 0) read.row = decoding::DraftRow(*listed, params, length);
+    if (read.bad_token < 0) read.row = decoding::DraftRow(*listed, params, path);
     return read;
   }
   const absl::Span<const float> logits = rows.Whole(need);
   read.bad_token = decoding::FirstBadLogit(logits);
   if (read.bad_token < 0) {
-    read.row = decoding::DraftRow(logits, params, length);
+    read.row = decoding::DraftRow(logits, params, path);
   } else {
     read.bad_logit = logits[read.bad_token];
   }
@@ -126,8 +148,9 @@ ReadRow Read(const kernels::StepRows& rows, int need, const decoding::DecodingPa
 absl::Status ForestBuilder::Consume(const kernels::StepRows& step, HostThreads* threads,
                                     std::vector<KvCopy>* commits) {
   std::vector<ReadRow> read(need_.size());
-  threads->RunJobs(static_cast<int>(need_.size()),
-                   [&](int i) { read[i] = Read(step, need_[i], session_->params(), length()); });
+  threads->RunJobs(static_cast<int>(need_.size()), [&](int i) {
+    read[i] = Read(step, need_[i], session_->params(), PathOf(drafter_->frontier()[i]));
+  });
   std::vector<decoding::Distribution> rows;
   rows.reserve(read.size());
   for (size_t i = 0; i < read.size(); ++i) {

@@ -13,6 +13,7 @@
 #include "base/host_threads.h"
 #include "decoding/drafter.h"
 #include "decoding/forest.h"
+#include "decoding/row_path.h"
 #include "draft_node/draft_session.h"
 #include "kernels/backend.h"
 #include "model/step_builder.h"
@@ -58,6 +59,8 @@ class ForestBuilder {
   absl::Status MatchRoots();
   model::KvNode NodeOf(int32_t frontier_entry) const;
   int length() const;  // generated tokens before the rows of this level
+  // The path of a frontier entry. Holds the tokens only if the session has penalties.
+  decoding::RowPath PathOf(int32_t entry) const;
 
   ForestRequest request_;
   DraftSession* session_;

@@ -23,6 +23,9 @@ using wire::ToVector;
 
 namespace {
 
+// Far above what a request may have. Bounds the automaton that a worker makes of them.
+constexpr size_t kMostStopBytes = 65000;
+
 // An unknown name, escaped and cut to 64 bytes, as it may contain anything.
 std::string Shown(const std::string& name) { return absl::CHexEscape(name.substr(0, 64)); }
 
@@ -87,6 +90,17 @@ absl::Status CheckBias(const proto::Decoding& message) {
   return absl::OkStatus();
 }
 
+absl::Status CheckStopStrings(const proto::Decoding& message) {
+  size_t bytes = 0;
+  for (int i = 0; i < message.stop_strings_size(); ++i) {
+    if (message.stop_strings(i).empty()) return BadEntry("stop_strings", i, "is empty");
+    bytes += message.stop_strings(i).size();
+  }
+  if (bytes <= kMostStopBytes) return absl::OkStatus();
+  return Bad("stop_strings",
+             absl::StrCat("have ", bytes, " bytes, at most ", kMostStopBytes, " are read"));
+}
+
 }  // namespace
 
 proto::Decoding DecodingToMessage(const decoding::DecodingParams& params) {
@@ -100,6 +114,8 @@ proto::Decoding DecodingToMessage(const decoding::DecodingParams& params) {
     message.add_bias_values(value);
   }
   message.set_draft_tree(params.draft_tree);
+  message.mutable_stop_strings()->Add(params.stop_strings.begin(), params.stop_strings.end());
+  message.set_show_special_tokens(params.show_special_tokens);
   for (const decoding::ParameterRow& row : decoding::Parameters()) {
     if (row.scalar()) *message.add_parameters() = ToMessage(row, params);
   }
@@ -123,6 +139,9 @@ absl::StatusOr<decoding::DecodingParams> DecodingFromMessage(const proto::Decodi
   }
   COPPICE_RETURN_IF_ERROR(decoding::ParseTopology(message.draft_tree()).status());
   params.draft_tree = message.draft_tree();
+  COPPICE_RETURN_IF_ERROR(CheckStopStrings(message));
+  params.stop_strings.assign(message.stop_strings().begin(), message.stop_strings().end());
+  params.show_special_tokens = message.show_special_tokens();
   return params;
 }
 

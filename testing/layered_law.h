@@ -125,6 +125,7 @@ class BeamSamplingLaw {
     uint64_t hash;
     double score;
     bool finished;
+    StopText::State text = 0;  // with stop strings
   };
   using Visit = std::function<void(const std::vector<Slot>&, double)>;
   // The law of the next layer's outputs, in order, given the slots of the previous layer.
@@ -134,21 +135,22 @@ class BeamSamplingLaw {
                                    double probability) {
       std::vector<Slot> next;
       for (const decoding::Entry& entry : entries) {
-        next.push_back({ExtendHash(layer.beams[entry.beam].hash, entry.token),
-                        layer.beams[entry.beam].score + layer.score[entry.beam][entry.token],
-                        decoding::IsStopId(setting_.params, entry.token)});
+        const PathBeam& beam = layer.beams[entry.beam];
+        next.push_back({ExtendHash(beam.hash, entry.token),
+                        beam.score + layer.score[entry.beam][entry.token], Ends(layer, entry),
+                        TextAfter(layer, entry)});
       }
       visit(next, probability);
     };
     if (with_replacement_) {
       VisitLayerOutcomes(layer.law, width, /*with_replacement=*/true, visit_entries);
     } else {
-      VisitWalk(layer.law, width, {}, {}, 1.0, visit_entries);
+      VisitWalk(layer, layer.law, width, {}, {}, 1.0, visit_entries);
     }
   }
 
   std::vector<Slot> Start() const {
-    if (setting_.start.empty()) return {{kRootHash, 0.0, false}};
+    if (setting_.start.empty()) return {{kRootHash, 0.0, false, StartText()}};
     std::vector<Slot> slots;
     for (const auto& slot : setting_.start)
       slots.push_back({HashPath(slot.tokens), slot.log_score, false});
@@ -163,23 +165,41 @@ class BeamSamplingLaw {
     uint64_t hash;
     double score;  // ls, nats
     int multiplicity;
+    StopText::State text;
   };
   struct Layer {
     std::vector<PathBeam> beams;
+    int length = 0;                          // of the beams
     std::vector<std::vector<double>> score;  // [beams][vocab] what ls accumulates
     std::vector<decoding::EntryMass> law;    // p_beam, entries of positive mass
   };
+
+  StopText::State StartText() const {
+    return setting_.params.stop_text == nullptr ? 0 : setting_.params.stop_text->Start();
+  }
+  StopText::State TextAfter(const Layer& layer, decoding::Entry entry) const {
+    const decoding::DecodingParams& params = setting_.params;
+    if (params.stop_text == nullptr) return 0;
+    return params.stop_text->Next(layer.beams[entry.beam].text, entry.token,
+                                  layer.length + 1 >= params.min_tokens);
+  }
+  bool Ends(const Layer& layer, decoding::Entry entry) const {
+    const decoding::DecodingParams& params = setting_.params;
+    if (decoding::IsStopId(params, entry.token)) return true;
+    return params.stop_text != nullptr && params.stop_text->Matched(TextAfter(layer, entry));
+  }
 
   // Distinct live paths with their multiplicities, then p_beam in the warp mode of the setting.
   Layer MakeLayer(const std::vector<Slot>& slots, int length) const {
     const decoding::DecodingParams& params = setting_.params;
     Layer layer;
+    layer.length = length;
     for (const Slot& slot : slots) {
       if (slot.finished) continue;
       auto same = std::find_if(layer.beams.begin(), layer.beams.end(),
                                [&](const PathBeam& b) { return b.hash == slot.hash; });
       if (same == layer.beams.end()) {
-        layer.beams.push_back({slot.hash, slot.score, 1});
+        layer.beams.push_back({slot.hash, slot.score, 1, slot.text});
       } else if (!params.set_semantics) {
         ++same->multiplicity;
       }
@@ -216,12 +236,11 @@ class BeamSamplingLaw {
   // sequence with a rank below W is an output; one with a later rank is ignored. The other
   // candidates fill the next beams.
   using VisitEntries = std::function<void(const std::vector<decoding::Entry>&, double)>;
-  void VisitWalk(const std::vector<decoding::EntryMass>& left, int width,
+  void VisitWalk(const Layer& layer, const std::vector<decoding::EntryMass>& left, int width,
                  std::vector<decoding::Entry> passed, std::vector<decoding::Entry> outputs,
                  double probability, const VisitEntries& visit) const {
     int live = 0;
-    for (const decoding::Entry& output : outputs)
-      live += !decoding::IsStopId(setting_.params, output.token);
+    for (const decoding::Entry& output : outputs) live += !Ends(layer, output);
     if (live == width || left.empty()) return visit(outputs, probability);
     double total = 0;
     for (const decoding::EntryMass& entry : left) total += Exp(entry.log_mass);
@@ -231,9 +250,9 @@ class BeamSamplingLaw {
       rest.erase(rest.begin() + i);
       std::vector<decoding::Entry> longer = passed, more = outputs;
       longer.push_back(left[i].entry);
-      if (!decoding::IsStopId(setting_.params, left[i].entry.token) || rank < width)
-        more.push_back(left[i].entry);
-      VisitWalk(rest, width, longer, more, probability * Exp(left[i].log_mass) / total, visit);
+      if (!Ends(layer, left[i].entry) || rank < width) more.push_back(left[i].entry);
+      VisitWalk(layer, rest, width, longer, more, probability * Exp(left[i].log_mass) / total,
+                visit);
     }
   }
 

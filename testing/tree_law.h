@@ -132,14 +132,25 @@ inline ExactLaw RoundLengthLaw(const TreeSetting& setting) {
   return law;
 }
 
+// Whether a path ends with a stop id or completes a stop string.
+inline bool PathEnds(const decoding::DecodingParams& params, const std::vector<uint64_t>& path) {
+  if (path.empty()) return false;
+  if (decoding::IsStopId(params, static_cast<TokenId>(path.back()))) return true;
+  if (params.stop_text == nullptr) return false;
+  StopText::State text = params.stop_text->Start();
+  int length = 0;
+  for (uint64_t token : path) {
+    text = params.stop_text->Next(text, static_cast<TokenId>(token), ++length >= params.min_tokens);
+  }
+  return params.stop_text->Matched(text);
+}
+
 // docs/algorithms.md 3.1 up to the end of sequence: the product of the warped rows.
 inline ExactLaw MultinomialLaw(const TreeSetting& setting) {
   ExactLaw law;
   std::vector<uint64_t> path;
   const std::function<void(uint64_t, double)> extend = [&](uint64_t hash, double probability) {
-    const bool ended =
-        !path.empty() && decoding::IsStopId(setting.params, static_cast<TokenId>(path.back()));
-    if (ended || path.size() == setting.params.max_tokens) {
+    if (PathEnds(setting.params, path) || path.size() == setting.params.max_tokens) {
       law[path] += probability;
       return;
     }

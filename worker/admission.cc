@@ -1,5 +1,6 @@
 #include "worker/admission.h"
 
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -65,7 +66,23 @@ std::optional<Refusal> CheckPrompt(const Sequence& sequence, const model::ModelC
                               model.max_positions)};
 }
 
+// What the decoder must know of prompt and vocabulary.
+std::optional<Refusal> SetText(const std::shared_ptr<const tokenizer::Vocabulary>& vocabulary,
+                               Sequence* sequence) {
+  decoding::DecodingParams& params = sequence->params;
+  decoding::SetPrompt(sequence->prompt, &params);
+  if (params.stop_strings.empty()) return std::nullopt;
+  if (vocabulary == nullptr) {
+    return Refusal{"unsupported_combination",
+                   "stop: the replica found no tokenizer in the folder of its model"};
+  }
+  params.stop_text = std::make_shared<tokenizer::StopStrings>(
+      vocabulary, params.stop_strings, !params.show_special_tokens, sequence->prompt);
+  return std::nullopt;
+}
+
 std::optional<Refusal> Fill(const proto::StartSequence& start, const model::ModelConfig& model,
+                            const std::shared_ptr<const tokenizer::Vocabulary>& vocabulary,
                             const Scheduler& scheduler, Sequence* sequence) {
   if (auto refusal = SetDecoding(start.decoding(), model, sequence)) return refusal;
   if (auto refusal = SetScores(start, sequence)) return refusal;
@@ -73,6 +90,7 @@ std::optional<Refusal> Fill(const proto::StartSequence& start, const model::Mode
   if (auto status = scheduler.CheckFits(*sequence); !status.ok()) {
     return Refuse("kv_capacity_exceeded", status);
   }
+  if (auto refusal = SetText(vocabulary, sequence)) return refusal;
   auto decoder = decoding::MakeBeamDecoder(sequence->params);
   if (!decoder.ok()) return Refuse("unsupported_combination", decoder.status());
   sequence->decoder = *std::move(decoder);
@@ -82,6 +100,7 @@ std::optional<Refusal> Fill(const proto::StartSequence& start, const model::Mode
 }  // namespace
 
 StartedSequence StartSequence(const proto::StartSequence& start, const model::ModelConfig& model,
+                              const std::shared_ptr<const tokenizer::Vocabulary>& vocabulary,
                               const Scheduler& scheduler, double now_s) {
   StartedSequence started;
   started.sequence = std::make_unique<Sequence>();
@@ -89,7 +108,7 @@ StartedSequence StartSequence(const proto::StartSequence& start, const model::Mo
   started.sequence->prompt.assign(start.prompt().begin(), start.prompt().end());
   started.sequence->quiet = start.quiet();
   started.sequence->arrival_s = now_s;
-  started.refusal = Fill(start, model, scheduler, started.sequence.get());
+  started.refusal = Fill(start, model, vocabulary, scheduler, started.sequence.get());
   return started;
 }
 

@@ -8,6 +8,7 @@
 
 #include "model/model_config.h"
 #include "proto/control.pb.h"
+#include "tokenizer/stop_strings.h"
 #include "worker/scheduler.h"
 #include "worker/sequence.h"
 
@@ -24,7 +25,9 @@ struct StartedSequence {
   std::optional<Refusal> refusal;
 };
 
+// vocabulary: for stop strings; nullptr: the worker has none, and refuses them.
 StartedSequence StartSequence(const proto::StartSequence& start, const model::ModelConfig& model,
+                              const std::shared_ptr<const tokenizer::Vocabulary>& vocabulary,
                               const Scheduler& scheduler, double now_s);
 
 }  // namespace coppice::worker

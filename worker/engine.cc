@@ -22,6 +22,7 @@ constexpr int kIdleTimeout_ms = 200;
 Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLeader* plans,
                comm::NodeAgent* agent, const Clock* clock)
     : runner_(runner),
+      vocabulary_(options.vocabulary),
       plans_(plans),
       agent_(agent),
       scheduler_(options.scheduler),
@@ -99,7 +100,8 @@ void Engine::Start(const proto::StartSequence& start) {
     spdlog::warn("sequence {} started twice; the second start is dropped", start.sequence_id());
     return;
   }
-  StartedSequence started = StartSequence(start, runner_->config(), scheduler_, clock_.Now());
+  StartedSequence started =
+      StartSequence(start, runner_->config(), vocabulary_, scheduler_, clock_.Now());
   Sequence* sequence = sequences_.Insert(std::move(started.sequence));
   if (started.refusal) Fail(sequence, *started.refusal);
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "model/model_runner.h"
 #include "node/energy/energy_shares.h"
 #include "proto/control.pb.h"
+#include "tokenizer/stop_strings.h"
 #include "worker/admission.h"
 #include "worker/draft_client.h"
 #include "worker/forest_sizer.h"
@@ -34,6 +36,8 @@ struct EngineOptions {
   DraftClientOptions drafts;
   // CSV file that gets the times of every round, for measurements. "": none.
   std::string trace_rounds;
+  // For stop strings; nullptr: requests that have some are refused.
+  std::shared_ptr<const tokenizer::Vocabulary> vocabulary;
   // Of the whole replica; nullptr: not measured. Must outlive the engine.
   const node::EnergyMeter* energy = nullptr;
 };
@@ -86,6 +90,7 @@ class Engine {
   void Trace(const Participant& participant, double now_s);
 
   model::ModelRunner* runner_;
+  const std::shared_ptr<const tokenizer::Vocabulary> vocabulary_;
   PlanLeader* plans_;
   comm::NodeAgent* agent_;
   SequenceTable sequences_;

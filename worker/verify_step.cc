@@ -109,12 +109,20 @@ class NeedsOfRound {
   NeedsOfRound(const Sequence& sequence, model::StepBuilder* step)
       : sequence_(sequence), step_(step), need_(NeedOf(sequence)) {}
 
-  // length: generated tokens of the row's path, hash: H(path).
-  RowNeed Of(int length, uint64_t hash) {
+  // hash: H(path). path_of makes the RowPath; called only if the need depends on the tokens.
+  template <typename PathOf>
+  RowNeed Of(int length, uint64_t hash, const PathOf& path_of) {
     if (need_.form == RowNeed::Form::kWhole) return need_;
     RowNeed need = need_;
     need.path_hash = hash;
-    const model::StepBuilder::BiasRange& bias = Bias(length);
+    model::StepBuilder::BiasRange bias;
+    if (!sequence_.params.warp.penalises()) {
+      bias = Bias(length);
+    } else {
+      const auto biases = decoding::WarpAt(sequence_.params, path_of()).logit_bias;
+      if (biases.size() > decoding::kMostListedBiases) return {};
+      bias = step_->AddBias(biases);
+    }
     need.bias_begin = bias.begin;
     need.bias_end = bias.end;
     return need;
@@ -125,7 +133,8 @@ class NeedsOfRound {
     const RowNeed need = sequence.decoder->row_need();
     return sequence.scores.top ? decoding::WithRawScores(need, *sequence.scores.top) : need;
   }
-  // There is one range while stop ids are banned (min_tokens), and another afterwards.
+  // Without penalties there is one range while stop ids are banned (min_tokens), and another
+  // afterwards.
   const model::StepBuilder::BiasRange& Bias(int length) {
     std::optional<model::StepBuilder::BiasRange>& range =
         length < sequence_.params.min_tokens ? banned_ : free_;
@@ -140,6 +149,18 @@ class NeedsOfRound {
   const RowNeed need_;
   std::optional<model::StepBuilder::BiasRange> banned_, free_;
 };
+
+// The tokens of a forest node.
+decoding::RowPath NodePath(const Sequence& sequence, int node) {
+  const decoding::DraftForest& forest = sequence.forest;
+  std::vector<TokenId> drafted;  // last first
+  int32_t at = node;
+  for (; at >= 0; at = forest.parent[at]) drafted.push_back(forest.token[at]);
+  std::vector<TokenId> tokens =
+      sequence.decoder->paths().Tokens(sequence.decoder->roots()[-1 - at]);
+  tokens.insert(tokens.end(), drafted.rbegin(), drafted.rend());
+  return tokens;
+}
 
 TokenId RootToken(const Sequence& sequence, decoding::PathId root) {
   return root == decoding::kRootPath ? sequence.prompt.back()
@@ -199,9 +220,10 @@ void AppendRows(const Sequence& sequence, model::StepBuilder* step, VerifyRows* 
       rows->need.push_back(-1);
       continue;
     }
-    rows->need.push_back(step->AddNodeRow(sequence.kv, rows->root_kv[r],
-                                          RootToken(sequence, roots[r]),
-                                          needs.Of(length, paths.hash(roots[r]))));
+    rows->need.push_back(
+        step->AddNodeRow(sequence.kv, rows->root_kv[r], RootToken(sequence, roots[r]),
+                         needs.Of(length, paths.hash(roots[r]),
+                                  [&] { return decoding::RowPath(paths.Tokens(roots[r])); })));
   }
   std::vector<uint64_t> hash(forest.size());
   std::vector<int> depth(forest.size());
@@ -210,8 +232,9 @@ void AppendRows(const Sequence& sequence, model::StepBuilder* step, VerifyRows* 
     hash[i] =
         ExtendHash(parent < 0 ? paths.hash(roots[-1 - parent]) : hash[parent], forest.token[i]);
     depth[i] = parent < 0 ? 1 : depth[parent] + 1;
-    rows->need.push_back(step->AddNodeRow(sequence.kv, rows->node_kv[i], forest.token[i],
-                                          needs.Of(length + depth[i], hash[i])));
+    rows->need.push_back(step->AddNodeRow(
+        sequence.kv, rows->node_kv[i], forest.token[i],
+        needs.Of(length + depth[i], hash[i], [&] { return NodePath(sequence, i); })));
   }
 }
 

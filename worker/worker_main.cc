@@ -1,5 +1,7 @@
 #include "worker/worker_main.h"
 
+#include <spdlog/spdlog.h>
+
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +12,8 @@
 #include "base/status.h"
 #include "node/energy/node_energy.h"
 #include "node/node_process.h"
+#include "tokenizer/stop_strings.h"
+#include "tokenizer/tokenizer.h"
 #include "worker/engine.h"
 #include "worker/plan_link.h"
 #include "worker/rank_loop.h"
@@ -116,6 +120,15 @@ std::string Unmeasured(const model::ModelRunner& runner, const PlanLeader& plans
   return "";
 }
 
+// The bytes of the tokens, for stop strings. nullptr: the model's folder has no tokenizer that can
+// be read.
+std::shared_ptr<const tokenizer::Vocabulary> LoadVocabulary(const std::string& folder) {
+  const auto tokenizer = tokenizer::Tokenizer::Load(folder);
+  if (tokenizer.ok()) return std::make_shared<tokenizer::Vocabulary>(**tokenizer);
+  spdlog::warn("stop strings are refused: {}", tokenizer.status().ToString());
+  return nullptr;
+}
+
 absl::Status Lead(const Place& place, model::ModelRunner* runner, node::StartWatch* start) {
   start->Over();  // the next parts have their own deadlines, which name the missing ranks
   COPPICE_ASSIGN_OR_RETURN(
@@ -139,6 +152,7 @@ absl::Status Lead(const Place& place, model::ModelRunner* runner, node::StartWat
   options.drafts.max_rows = absl::GetFlag(FLAGS_max_rows);
   options.drafts.min_deadline_s = absl::GetFlag(FLAGS_draft_deadline_min);
   options.drafts.max_deadline_s = absl::GetFlag(FLAGS_draft_deadline_max);
+  options.vocabulary = LoadVocabulary(node::RunnerOptionsFromFlags().dir);
   options.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
   const SteadyClock clock;
   return Engine(options, runner, plans.get(), agent.get(), &clock).Run();

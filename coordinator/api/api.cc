@@ -133,7 +133,7 @@ class RequestParser {
   void ReadStops() {
     ReadStopStrings();
     request_.include_stop = fields_.Bool({"include_stop_str_in_output"}).value_or(false);
-    if (request_.include_stop && request_.stop.empty()) {
+    if (request_.include_stop && request_.params.stop_strings.empty()) {
       fields_.Fail("unsupported_combination", "include_stop_str_in_output",
                    "has no effect without stop");
     }
@@ -141,7 +141,6 @@ class RequestParser {
       request_.own_stop_ids.push_back(static_cast<TokenId>(id));
     }
     request_.ignore_eos = fields_.Bool({"ignore_eos"}).value_or(false);
-    given_.has_stop = !request_.stop.empty();
   }
 
   void ReadStopStrings() {
@@ -163,7 +162,7 @@ class RequestParser {
                             absl::StrCat("has strings of 1 to ", kMaxStopBytes,
                                          " bytes, got one of ", text.size()));
       }
-      request_.stop.push_back(std::move(text));
+      request_.params.stop_strings.push_back(std::move(text));
     }
   }
 
@@ -198,6 +197,7 @@ class RequestParser {
     given_.stream = request_.stream;
     request_.return_token_ids = fields_.Bool({"return_token_ids"}).value_or(false);
     request_.skip_special_tokens = fields_.Bool({"skip_special_tokens"}).value_or(true);
+    request_.params.show_special_tokens = !request_.skip_special_tokens;
     const json* options = fields_.Find({"stream_options"});
     if (options == nullptr) return;
     if (!options->is_object())
@@ -237,9 +237,6 @@ class RequestParser {
     }
     for (const char* name : {"truncate_prompt_tokens", "prompt_logprobs", "cache_salt"})
       fields_.Neutral(name, nullptr);
-    fields_.Neutral("frequency_penalty", 0);
-    fields_.Neutral("presence_penalty", 0);
-    fields_.Neutral("repetition_penalty", 1);
     fields_.Neutral("priority", 0);
     fields_.Neutral("num_beam_groups", 1);
     fields_.Neutral("diversity_penalty", 0);

@@ -69,11 +69,6 @@ void ApplyMultinomial(const DecodingFields& given, const Refuser& refuse,
     refuse.fields->Fail(kCombination, "best_of",
                         "above n cannot be combined with stream: samples are ranked at the end");
   }
-  if (ranked && given.has_stop) {
-    refuse.fields->Fail(
-        kCombination, "stop",
-        "cannot be combined with best_of above n: a sample cut inside a token has no score");
-  }
   if (params.length_penalty != 1 && !ranked)
     refuse("length_penalty", "it only ranks samples when best_of > n");
   if (!given.stop_when_full.value_or(true)) refuse("early_stopping", "there are no beams to stop");
@@ -111,12 +106,11 @@ void ApplyBeams(const DecodingFields& given, int max_beam_width, const Refuser& 
                         : "n",
         absl::StrCat("gives a beam width of ", width, ", at most ", max_beam_width, " is served"));
   }
-  if (given.has_stop) refuse("stop", "stop strings are served for multinomial only");
   if (!params.refill && kind != decoding::DecodingKind::kBeamSampling)
     refuse("refill", "only beam_sampling refills");
   if (kind == decoding::DecodingKind::kBeamSearch) {
     for (const decoding::ParameterRow& row : decoding::Parameters()) {
-      if (row.group == decoding::ParameterGroup::kWarp && row.scalar() &&
+      if (row.read_by == decoding::ReadBy::kSampling && row.scalar() &&
           !decoding::IsNeutral(row, params))
         refuse(row.field(), "scores are raw log-probabilities");
     }
@@ -177,6 +171,12 @@ void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* 
         refuse("warp_mode", absl::StrCat(*given.warp_mode, " is not served"));
       }
     }
+  }
+  if (const decoding::ParameterRow* penalty = decoding::UnservedPenalty(params)) {
+    fields->Fail(
+        kCombination, penalty->field(),
+        absl::StrCat("cannot be combined with warp_mode ", decoding::WarpModeName(params.warp.mode),
+                     ", which warps the layer as a whole"));
   }
   if (given.beam_duplicates) ApplyDuplicates(*given.beam_duplicates, refuse, &params);
   if (params.kind == decoding::DecodingKind::kMultinomial) {

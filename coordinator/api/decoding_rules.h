@@ -20,7 +20,6 @@ struct DecodingFields {
   std::optional<bool> stop_when_full;  // early_stopping: false for false and "never"
   std::optional<std::string> warp_mode;
   std::optional<std::string> beam_duplicates;  // "count" or "once"
-  bool has_stop = false;
   bool stream = false;
   GivenParameters parameters;  // already read into the request's params
 };

@@ -26,8 +26,7 @@ struct GenerateRequest {
   std::vector<TokenId> turn_end_ids;  // of a chat; they end a hypothesis beside the model's eos_ids
   int vocab_size = 0;                 // of the model; FitToModel fills it
   std::vector<TokenId> eos_ids;       // of the model; they end a hypothesis; FitToModel fills it
-  std::vector<std::string> stop;      // multinomial only
-  bool include_stop = false;
+  bool include_stop = false;          // the text ends after a stop string, not before it
   bool stream = false;
   bool include_usage = false;
   bool return_token_ids = false;

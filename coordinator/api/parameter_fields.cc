@@ -100,6 +100,10 @@ const char* ReadByName(decoding::ReadBy read_by) {
   switch (read_by) {
     case decoding::ReadBy::kEvery:
       return "every";
+    case decoding::ReadBy::kSampling:
+      return "sampling";
+    case decoding::ReadBy::kRows:
+      return "row_warps";
     case decoding::ReadBy::kBeams:
       return "beams";
     case decoding::ReadBy::kDrafting:

@@ -138,7 +138,7 @@ Json Capabilities(const ModelCard& card, const ApiLimits& limits) {
   json["max_draft_width"] = limits.max_draft_width;
   json["max_draft_depth"] = limits.max_draft_depth;
   json["max_logprobs"] = kMostAlternatives;
-  json["stop_with_beams"] = false;
+  json["stop_with_beams"] = true;
   json["chat"] = card.chat;
   json["deterministic"] = true;
   return json;

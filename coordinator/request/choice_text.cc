@@ -7,7 +7,7 @@ namespace coppice::coordinator {
 ChoiceText::ChoiceText(const tokenizer::Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
                        const GenerateRequest& request)
     : detokenizer_(tokenizer, prompt, request.skip_special_tokens),
-      matcher_(request.stop, request.include_stop),
+      matcher_(request.params.stop_strings, request.include_stop),
       min_tokens_(request.params.min_tokens) {}
 
 std::string ChoiceText::Append(absl::Span<const TokenId> tokens) {

@@ -18,6 +18,9 @@ std::string NewAnswerId(bool chat) {
   return absl::StrCat(chat ? "chatcmpl-" : "cmpl-", absl::Hex(engine(), absl::kZeroPad16));
 }
 
+constexpr char kOtherTokenizer[] =
+    "they do not end where a stop string does: the replica's model folder has another tokenizer";
+
 bool Contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -76,7 +79,7 @@ proto::StartSequence Request::StartMessage(int index) const {
   const std::vector<TokenId>& prompt = request_.prompts[sequence.prompt];
   start.mutable_prompt()->Add(prompt.begin(), prompt.end());
   *start.mutable_decoding() = proto::DecodingToMessage(params);
-  start.set_quiet(!request_.stream && request_.stop.empty());
+  start.set_quiet(!request_.stream);
   if (request_.logprobs) start.set_logprobs(*request_.logprobs);
   start.set_score_prompt(request_.score_prompt());
   start.set_score_only(request_.score_only);
@@ -159,10 +162,11 @@ bool Request::OnUpdate(int index, const proto::SequenceUpdate& update, double no
           absl::StrCat(sequence.replica, " did not repeat what a lost replica had sent"), "", 1});
     return true;
   }
-  if (sequence.text->stop()) {
-    sequence.done = true;  // the dispatcher cancels it
-  } else if (progress->finished && !FinishSequence(&sequence, &*progress)) {
-    return Refuse(sequence, "hypotheses[0].tokens: not what it had declared stable");
+  if (!request_.beams() && sequence.text->stop() && !progress->finished)
+    return Refuse(sequence, absl::StrCat("stable_tokens: ", kOtherTokenizer));
+  if (progress->finished) {
+    const std::string wrong = FinishSequence(&sequence, &*progress);
+    if (!wrong.empty()) return Refuse(sequence, wrong);
   }
   if (progress->finished) sequence.stats = std::move(progress->stats);
   sequence.energy_joules = progress->energy_joules;
@@ -183,16 +187,41 @@ proto::ProgressLimits Request::Limits(const Sequence& sequence) const {
   return limits;
 }
 
-bool Request::FinishSequence(Sequence* sequence, proto::SequenceProgress* progress) {
+// Returns what is wrong with the hypotheses, or "".
+std::string Request::FinishSequence(Sequence* sequence, proto::SequenceProgress* progress) {
+  constexpr char kUnstable[] = "hypotheses[0].tokens: not what it had declared stable";
   sequence->hypotheses = std::move(progress->hypotheses);
   sequence->hypothesis_scores = std::move(progress->hypothesis_scores);
   const std::vector<TokenId>& best = sequence->hypotheses[0].tokens;
-  if (best.size() < sequence->text->tokens().size()) return false;
+  if (best.size() < sequence->text->tokens().size()) return kUnstable;
   sequence->received = 0;
-  if (!TakeTokens(sequence, best, sequence->hypothesis_scores[0])) return false;
+  if (!TakeTokens(sequence, best, sequence->hypothesis_scores[0])) return kUnstable;
   sequence->text->Finish();
+  sequence->others.clear();
+  for (size_t i = 1; request_.beams() && i < sequence->hypotheses.size() && i < request_.n; ++i) {
+    sequence->others.emplace_back(tokenizer_, request_.prompts[sequence->prompt], request_);
+    sequence->others.back().Append(sequence->hypotheses[i].tokens);
+    sequence->others.back().Finish();
+  }
+  for (size_t i = 0; i <= sequence->others.size(); ++i) {
+    const ChoiceText& text = i == 0 ? *sequence->text : sequence->others[i - 1];
+    if (!EndsWhereItsTextDoes(sequence->hypotheses[i], text)) {
+      return absl::StrCat("hypotheses[", i, "].tokens: ", kOtherTokenizer);
+    }
+  }
   sequence->done = true;
-  return true;
+  return "";
+}
+
+// The replica ends a hypothesis at the token that completes a stop string, and the text is cut in
+// that token.
+bool Request::EndsWhereItsTextDoes(const decoding::Hypothesis& hypothesis,
+                                   const ChoiceText& text) const {
+  if (request_.params.stop_strings.empty()) return true;
+  if (text.tokens().size() != hypothesis.tokens.size()) return false;
+  if (text.stop() || !hypothesis.finished) return true;
+  const TokenId last = hypothesis.tokens.back();
+  return Contains(request_.eos_ids, last) || Contains(request_.own_stop_ids, last);
 }
 
 Choice Request::MakeChoice(const Sequence& sequence, const decoding::Hypothesis* hypothesis,
@@ -210,6 +239,8 @@ Choice Request::MakeChoice(const Sequence& sequence, const decoding::Hypothesis*
     if (hypothesis->finished && !hypothesis->tokens.empty() &&
         !Contains(request_.eos_ids, hypothesis->tokens.back()))
       choice.stop_token = hypothesis->tokens.back();
+  }
+  if (hypothesis != nullptr) {
     choice.score = hypothesis->score;
     choice.joint_logprob = hypothesis->joint_log_probability;
     if (hypothesis->finished) choice.mass = std::exp(hypothesis->joint_log_probability);
@@ -248,12 +279,9 @@ std::vector<Choice> Request::PromptChoices(int prompt) const {
     const decoding::Hypothesis* best =
         sequence.hypotheses.empty() ? nullptr : &sequence.hypotheses[0];
     choices.push_back(MakeChoice(sequence, best, *sequence.text, sequence.scores));
-    for (size_t i = 1; request_.beams() && i < sequence.hypotheses.size() && i < request_.n; ++i) {
-      ChoiceText text(tokenizer_, request_.prompts[prompt], request_);
-      text.Append(sequence.hypotheses[i].tokens);
-      text.Finish();
-      choices.push_back(
-          MakeChoice(sequence, &sequence.hypotheses[i], text, sequence.hypothesis_scores[i]));
+    for (size_t i = 0; i < sequence.others.size(); ++i) {
+      choices.push_back(MakeChoice(sequence, &sequence.hypotheses[i + 1], sequence.others[i],
+                                   sequence.hypothesis_scores[i + 1]));
     }
   }
   for (int i = 1; request_.score_only && !request_.beams() && i < request_.n; ++i) {

@@ -49,6 +49,7 @@ class Request {
     std::vector<TokenScore> scores;
     std::vector<std::vector<TokenScore>> hypothesis_scores;
     std::vector<TokenScore> prompt_scores;
+    std::vector<ChoiceText> others;  // of hypotheses[1], [2], ...: beams
     std::optional<DecodingStats> stats;
     std::optional<double> energy_joules;  // so far; nullopt: not known whole
     bool replayed = false;                // on another replica, after the first was lost
@@ -96,7 +97,8 @@ class Request {
   proto::ProgressLimits Limits(const Sequence& sequence) const;
   bool TakeTokens(Sequence* sequence, absl::Span<const TokenId> tokens,
                   absl::Span<const TokenScore> scores);
-  bool FinishSequence(Sequence* sequence, proto::SequenceProgress* progress);
+  std::string FinishSequence(Sequence* sequence, proto::SequenceProgress* progress);
+  bool EndsWhereItsTextDoes(const decoding::Hypothesis& hypothesis, const ChoiceText& text) const;
   bool Refuse(const Sequence& sequence, absl::string_view what);
   void SendDelta(Sequence* sequence);
   void SendSequenceEnd(Sequence* sequence);

@@ -33,7 +33,8 @@ class DsbdRule : public LayerRule {
   LayerResult Verify(const LayerInput& input, ChoiceSource* choices) const override {
     return VerifyDsbdLayer(input, rule_, width_, choices);
   }
-  LayerResult Draw(const LayerLaw& p, int width, ChoiceSource* choices) const override {
+  LayerResult Draw(const LayerLaw& p, int width, const LayerEnds&,
+                   ChoiceSource* choices) const override {
     return DrawLayer(p, width, choices);
   }
 

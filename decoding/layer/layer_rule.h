@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "decoding/law/choice_source.h"
 #include "decoding/law/layer_law.h"
+#include "decoding/sequence/layer_ends.h"
 
 namespace coppice::decoding {
 
@@ -25,6 +26,7 @@ struct LayerInput {
   absl::Span<const Entry> drafts;  // drawing order, copies listed; beams are rows of q
   int width = 1;                   // outputs of a layer of fixed width
   int ended = 0;                   // slots of the request that ended and are not refilled
+  LayerEnds ends;                  // of the beams of p
 };
 
 struct RuleOutput {
@@ -46,7 +48,8 @@ class LayerRule {
   virtual ~LayerRule() = default;
   virtual LayerResult Verify(const LayerInput& input, ChoiceSource* choices) const = 0;
   // Decides a layer without drafts: the one after the deepest verified layer, and every plain step.
-  virtual LayerResult Draw(const LayerLaw& p, int width, ChoiceSource* choices) const = 0;
+  virtual LayerResult Draw(const LayerLaw& p, int width, const LayerEnds& ends,
+                           ChoiceSource* choices) const = 0;
 };
 
 }  // namespace coppice::decoding

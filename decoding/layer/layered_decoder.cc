@@ -67,7 +67,7 @@ LayerResult LayeredDecoder::VerifyLayer(const DraftForest& forest, const Proposa
     const int32_t node = forest.draws[i];
     drafts.push_back({place[forest.RowOf(forest.parent[node]) - begin], forest.token[node]});
   }
-  return rule_->Verify({&p, &q, drafts, Width(), ended_slots_}, choices_.get());
+  return rule_->Verify({&p, &q, drafts, Width(), ended_slots_, Ends()}, choices_.get());
 }
 
 void LayeredDecoder::CommitLayer(const LayerResult& result, RoundLedger* ledger) {
@@ -81,7 +81,7 @@ void LayeredDecoder::CommitLayer(const LayerResult& result, RoundLedger* ledger)
     const Beam& beam = beams_.beams()[output.entry.beam];
     const Beam slot = ledger->Extend(&mutable_state()->paths(), beam, output.entry.token,
                                      beam.log_score + beams_.ScoreLogProb(output.entry));
-    const bool ends = state().is_stop(output.entry.token);
+    const bool ends = state().Ends(beam.path, output.entry.token);
     record.outputs.push_back({slot.path, slot.log_score, ends});
     record.accepted_draft.push_back(output.draft);
     if (!ends) {
@@ -105,10 +105,10 @@ void LayeredDecoder::Decide(const DraftForest& forest, RowSource* rows, RoundLed
   const ProposalIndex proposals(forest);
   bool go_on = true;
   for (int layer = 0; go_on; ++layer) {
-    const LayerLaw p = beams_.Read(rows, paths(), state().layers());
+    const LayerLaw p = beams_.Read(rows, paths());
     const bool verify = layer < depth;
-    const LayerResult result =
-        verify ? VerifyLayer(forest, proposals, layer, p) : rule_->Draw(p, Width(), choices_.get());
+    const LayerResult result = verify ? VerifyLayer(forest, proposals, layer, p)
+                                      : rule_->Draw(p, Width(), Ends(), choices_.get());
     if (verify) ledger->AddOverlap(result.overlap);
     CommitLayer(result, ledger);
     round_.back().verified = verify;

@@ -14,6 +14,7 @@
 #include "decoding/law/shipped_draws.h"
 #include "decoding/layer/layer_rule.h"
 #include "decoding/sequence/layer_beams.h"
+#include "decoding/sequence/layer_ends.h"
 #include "decoding/sequence/sequence_decoder.h"
 
 namespace coppice::decoding {
@@ -58,6 +59,7 @@ class LayeredDecoder : public SequenceDecoder {
   LayerResult VerifyLayer(const DraftForest& forest, const ProposalIndex& proposals, int layer,
                           const LayerLaw& p);
   void CommitLayer(const LayerResult& result, RoundLedger* ledger);
+  LayerEnds Ends() const { return {&state(), beams_.paths()}; }  // of the current beams
   void KeepBestBeam();
   int Width() const;
 
@@ -67,7 +69,7 @@ class LayeredDecoder : public SequenceDecoder {
   const KeptBeams kept_;
   LayerBeams beams_;
   std::vector<LayerRecord> round_;
-  int ended_slots_ = 0;  // slots that emitted a stop id and are not refilled
+  int ended_slots_ = 0;  // slots that have ended and are not refilled
 };
 
 }  // namespace coppice::decoding

@@ -51,7 +51,7 @@ LayerResult PfRrsDecoder::DrawTokens(const Beam& parent, int slots) {
   beam.warped = &row_;
   const LayerLaw p = MakeLayerLaw({beam});
   const Drafts& drafts = drafts_[parent.row];
-  if (drafts.entries.empty()) return rule_.Draw(p, slots, choices_.get());
+  if (drafts.entries.empty()) return rule_.Draw(p, slots, {}, choices_.get());
   LayerLaw q;
   q.rows.resize(1);
   q.rows[0].hash = beam.hash;
@@ -66,7 +66,7 @@ std::vector<Beam> PfRrsDecoder::DrawSlots(RowSource* rows, RoundLedger* ledger) 
   for (int r = 0; r < parents().size(); ++r) {
     const Beam& parent = parents()[r];
     const int picked = static_cast<int>(std::count(picks().begin(), picks().end(), r));
-    row_.Read(rows, parent.row, state().layers());
+    row_.Read(rows, parent.row, state().RowPathOf(parent.path));
     const LayerResult result = DrawTokens(parent, picked);
     ledger->AddMargin(result.min_margin);
     overlap += result.overlap * picked / static_cast<double>(picks().size());

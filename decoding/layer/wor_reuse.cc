@@ -8,7 +8,7 @@ namespace coppice::decoding {
 
 std::unique_ptr<LayerRule> MakeWorReuseRule(const DecodingParams& params, RemovedParents rule) {
   if (params.kind == DecodingKind::kBeamSampling) return std::make_unique<WorReuseRule>(rule);
-  return std::make_unique<DistinctWorReuseRule>(rule, params.stop_ids);
+  return std::make_unique<DistinctWorReuseRule>(rule);
 }
 
 absl::Status CheckWorReuseForest(const DraftForest& forest) {

@@ -122,10 +122,9 @@ class Reuse {
   LayerResult result_;
 };
 
-int CountEnds(const std::vector<RuleOutput>& outputs, absl::Span<const TokenId> stop_ids) {
-  return std::count_if(outputs.begin(), outputs.end(), [&](const RuleOutput& output) {
-    return IsStopId(stop_ids, output.entry.token);
-  });
+int CountEnds(const std::vector<RuleOutput>& outputs, const LayerEnds& ends) {
+  return std::count_if(outputs.begin(), outputs.end(),
+                       [&](const RuleOutput& output) { return ends.Has(output.entry); });
 }
 
 // Direct draws without replacement from `left` until there are `count` outputs.
@@ -140,14 +139,14 @@ void DrawDistinct(int count, LayerLaw* left, ChoiceSource* choices, LayerResult*
 }
 
 // Draws the outputs that the walk still needs.
-void CompleteWalk(const LayerLaw& p, int width, absl::Span<const TokenId> stop_ids,
-                  ChoiceSource* choices, LayerResult* result) {
+void CompleteWalk(const LayerLaw& p, int width, const LayerEnds& layer_ends, ChoiceSource* choices,
+                  LayerResult* result) {
   LayerLaw left = p;
   for (const RuleOutput& output : result->outputs) RemoveEntry(output.entry, &left);
   DrawDistinct(width, &left, choices, result);
-  const int ends = CountEnds(result->outputs, stop_ids);
+  const int ends = CountEnds(result->outputs, layer_ends);
   if (ends == 0) return;
-  for (int beam = 0; beam < left.rows.size(); ++beam) RemoveTokens(beam, stop_ids, &left);
+  layer_ends.RemoveFrom(&left);
   DrawDistinct(width + ends, &left, choices, result);
 }
 
@@ -160,7 +159,7 @@ LayerResult VerifyWithReuse(const LayerInput& input, RemovedParents rule, Choice
 }
 
 LayerResult VerifyDistinctWithReuse(const LayerInput& input, RemovedParents rule,
-                                    absl::Span<const TokenId> stop_ids, ChoiceSource* choices) {
+                                    const LayerEnds& layer_ends, ChoiceSource* choices) {
   Reuse reuse(input, rule, choices);
   const auto draw_until = [&](size_t count) {
     while (reuse.outputs().size() < count && reuse.a().HasTarget()) {
@@ -169,11 +168,11 @@ LayerResult VerifyDistinctWithReuse(const LayerInput& input, RemovedParents rule
   };
   const size_t width = input.width;
   draw_until(width);
-  const int ends = CountEnds(reuse.outputs(), stop_ids);
+  const int ends = CountEnds(reuse.outputs(), layer_ends);
   if (ends > 0) {
     std::vector<Entry> stops;
     for (int beam = 0; beam < input.p->rows.size(); ++beam) {
-      for (TokenId stop : stop_ids) stops.push_back({beam, stop});
+      for (TokenId stop : layer_ends.Tokens(beam)) stops.push_back({beam, stop});
     }
     reuse.a().RemoveTarget(stops);
     draw_until(width + ends);
@@ -182,16 +181,16 @@ LayerResult VerifyDistinctWithReuse(const LayerInput& input, RemovedParents rule
   if (result.outputs.size() == width + ends) return result;
   // No entries are left, or only entries whose masses underflow in f64.
   const size_t verified = result.outputs.size();
-  CompleteWalk(*input.p, input.width, stop_ids, choices, &result);
+  CompleteWalk(*input.p, input.width, layer_ends, choices, &result);
   result.full = result.full && result.outputs.size() == verified;
   return result;
 }
 
-LayerResult DrawDistinctLayer(const LayerLaw& p, int width, absl::Span<const TokenId> stop_ids,
+LayerResult DrawDistinctLayer(const LayerLaw& p, int width, const LayerEnds& ends,
                               ChoiceSource* choices) {
   LayerResult result;
   result.min_margin = kInfinity;
-  CompleteWalk(p, width, stop_ids, choices, &result);
+  CompleteWalk(p, width, ends, choices, &result);
   return result;
 }
 
@@ -199,16 +198,18 @@ LayerResult WorReuseRule::Verify(const LayerInput& input, ChoiceSource* choices)
   return VerifyWithReuse(input, rule_, choices);
 }
 
-LayerResult WorReuseRule::Draw(const LayerLaw& p, int width, ChoiceSource* choices) const {
+LayerResult WorReuseRule::Draw(const LayerLaw& p, int width, const LayerEnds&,
+                               ChoiceSource* choices) const {
   return DrawLayer(p, width, choices);
 }
 
 LayerResult DistinctWorReuseRule::Verify(const LayerInput& input, ChoiceSource* choices) const {
-  return VerifyDistinctWithReuse(input, rule_, stop_ids_, choices);
+  return VerifyDistinctWithReuse(input, rule_, input.ends, choices);
 }
 
-LayerResult DistinctWorReuseRule::Draw(const LayerLaw& p, int width, ChoiceSource* choices) const {
-  return DrawDistinctLayer(p, width, stop_ids_, choices);
+LayerResult DistinctWorReuseRule::Draw(const LayerLaw& p, int width, const LayerEnds& ends,
+                                       ChoiceSource* choices) const {
+  return DrawDistinctLayer(p, width, ends, choices);
 }
 
 }  // namespace coppice::decoding

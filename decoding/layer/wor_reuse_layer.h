@@ -20,11 +20,11 @@ namespace coppice::decoding {
 // output is a drafted node, accepted or hit by a draw.
 LayerResult VerifyWithReuse(const LayerInput& input, RemovedParents rule, ChoiceSource* choices);
 
-// For a target without replacement. Ranks 0..W-1 are outputs. For each of them that ends in a stop
-// id one more output is drawn among the entries that do not end (docs/algorithms.md 8). Fewer
+// For a target without replacement. Ranks 0..W-1 are outputs. For each of them that ends one
+// more output is drawn among the entries that do not end (docs/algorithms.md 8). Fewer
 // outputs when P has fewer entries.
 LayerResult VerifyDistinctWithReuse(const LayerInput& input, RemovedParents rule,
-                                    absl::Span<const TokenId> stop_ids, ChoiceSource* choices);
+                                    const LayerEnds& ends, ChoiceSource* choices);
 // The same law without drafts.
 LayerResult DrawDistinctLayer(const LayerLaw& p, int width, absl::Span<const TokenId> stop_ids,
                               ChoiceSource* choices);
@@ -33,7 +33,8 @@ class WorReuseRule : public LayerRule {
  public:
   explicit WorReuseRule(RemovedParents rule) : rule_(rule) {}
   LayerResult Verify(const LayerInput& input, ChoiceSource* choices) const override;
-  LayerResult Draw(const LayerLaw& p, int width, ChoiceSource* choices) const override;
+  LayerResult Draw(const LayerLaw& p, int width, const LayerEnds& ends,
+                   ChoiceSource* choices) const override;
 
  private:
   const RemovedParents rule_;
@@ -41,14 +42,13 @@ class WorReuseRule : public LayerRule {
 
 class DistinctWorReuseRule : public LayerRule {
  public:
-  DistinctWorReuseRule(RemovedParents rule, std::vector<TokenId> stop_ids)
-      : rule_(rule), stop_ids_(std::move(stop_ids)) {}
+  explicit DistinctWorReuseRule(RemovedParents rule) : rule_(rule) {}
   LayerResult Verify(const LayerInput& input, ChoiceSource* choices) const override;
-  LayerResult Draw(const LayerLaw& p, int width, ChoiceSource* choices) const override;
+  LayerResult Draw(const LayerLaw& p, int width, const LayerEnds& ends,
+                   ChoiceSource* choices) const override;
 
  private:
   const RemovedParents rule_;
-  const std::vector<TokenId> stop_ids_;
 };
 
 }  // namespace coppice::decoding

@@ -27,13 +27,13 @@ PathDecoder::Kept BildDecoder::Keep(const DraftForest&, absl::Span<const TokenId
                                     RowSource* rows) {
   Kept kept;
   kept.next = &row_;
-  row_.Read(rows, 0, layers());
+  row_.Read(rows, 0, PathAfter({}));
   for (TokenId token : path) {
     if (-row_.LogProb(token) > params().rollback_threshold) break;
     kept.scores.push_back(row_.Find(token).score_log_prob);
-    if (IsStopId(params(), token)) break;
     const int row = static_cast<int>(kept.scores.size());
-    row_.Read(rows, row, layers() + row);
+    if (Ends(path.subspan(0, row))) break;
+    row_.Read(rows, row, PathAfter(path.subspan(0, row)));
   }
   return kept;
 }

@@ -35,6 +35,7 @@ class MjgdDecoder : public SequenceDecoder {
     return {RowUse::Kind::kRanks, static_cast<int>(reach()), /*likelihood=*/true};
   }
   size_t reach() const { return params().draft_beams + params().stop_ids.size(); }
+  void ListEntries(PathId path, std::vector<WarpedRow::Candidate>* entries) const;
   std::vector<Candidate> ListCandidates(RowSource* rows);
   void Step(RowSource* rows, RoundLedger* ledger);
   bool WindowCloses() const;
@@ -44,7 +45,7 @@ class MjgdDecoder : public SequenceDecoder {
 
   WarpedRow row_;
   std::vector<Path> live_;   // beams of the open window, best first
-  std::vector<Path> ended_;  // its paths that end in a stop id
+  std::vector<Path> ended_;  // its paths that have ended
   int steps_ = 0;            // tokens of the open window
 };
 
@@ -66,13 +67,25 @@ bool MjgdDecoder::Better(const Path& a, const Path& b) const {
   return paths().Tokens(a.beam.path) < paths().Tokens(b.beam.path);
 }
 
+// The entries of the row after `path` that the walk can reach: M that do not end, and all better.
+void MjgdDecoder::ListEntries(PathId path, std::vector<WarpedRow::Candidate>* entries) const {
+  for (size_t count = reach();; count *= 4) {
+    row_.TopCandidates(count, entries);
+    if (!state().has_stop_strings() || count >= static_cast<size_t>(row_.entries())) return;
+    const auto live = std::count_if(
+        entries->begin(), entries->end(),
+        [&](const WarpedRow::Candidate& entry) { return !state().Ends(path, entry.token); });
+    if (live >= params().draft_beams) return;
+  }
+}
+
 // The continuations of the live beams that the walk can reach, best first, ties in canonical order.
 std::vector<MjgdDecoder::Candidate> MjgdDecoder::ListCandidates(RowSource* rows) {
   std::vector<Candidate> candidates;
   std::vector<WarpedRow::Candidate> entries;
   for (size_t b = 0; b < live_.size(); ++b) {
-    row_.Read(rows, live_[b].beam.row, state().layers());
-    row_.TopCandidates(reach(), &entries);
+    row_.Read(rows, live_[b].beam.row, state().RowPathOf(live_[b].beam.path));
+    ListEntries(live_[b].beam.path, &entries);
     for (const WarpedRow::Candidate& entry : entries) {
       candidates.push_back({live_[b].likelihood + entry.log_prob, b, entry.token,
                             live_[b].beam.log_score + entry.score_log_prob});
@@ -93,7 +106,7 @@ void MjgdDecoder::Step(RowSource* rows, RoundLedger* ledger) {
   std::vector<Path> live;
   for (size_t rank = 0; rank < candidates.size() && live.size() < width; ++rank) {
     const Candidate& candidate = candidates[rank];
-    const bool ends = state().is_stop(candidate.token);
+    const bool ends = state().Ends(live_[candidate.parent].beam.path, candidate.token);
     if (ends && rank >= width) continue;
     const Beam child = ledger->Extend(&mutable_state()->paths(), live_[candidate.parent].beam,
                                       candidate.token, candidate.log_score);
@@ -104,7 +117,7 @@ void MjgdDecoder::Step(RowSource* rows, RoundLedger* ledger) {
   ++steps_;
   if (WindowCloses()) Choose();
   const Beam& best = live_[0].beam;
-  const bool ends = state().is_stop(paths().token(best.path));
+  const bool ends = state().Ends(paths().parent(best.path), paths().token(best.path));
   if (!mutable_state()->EndLayer({{best.path, best.log_score, ends}})) live_.clear();
 }
 

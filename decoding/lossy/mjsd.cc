@@ -46,7 +46,7 @@ PathDecoder::Kept MjsdDecoder::Keep(const DraftForest& forest, absl::Span<const 
   if (!CheckMjsdForest(forest).ok()) path = {};
   Kept kept;
   kept.next = &kept_row_;
-  kept_row_.Read(rows, 0, layers());
+  kept_row_.Read(rows, 0, PathAfter({}));
   std::vector<double> scores;
   const WarpedRow* row = &kept_row_;
   double lp = 0, lq = 0;
@@ -59,9 +59,9 @@ PathDecoder::Kept MjsdDecoder::Keep(const DraftForest& forest, absl::Span<const 
     const bool passes = std::min(0.0, lp - lq) > log_threshold_;
     if (passes) kept.scores = scores;
     const bool last = i + 1 == static_cast<int>(path.size());
-    if (last && (!passes || IsStopId(params(), path[i]))) break;
+    if (last && (!passes || Ends(path.subspan(0, i + 1)))) break;
     WarpedRow& next = passes ? kept_row_ : later_row_;
-    next.Read(rows, i + 1, layers() + i + 1);
+    next.Read(rows, i + 1, PathAfter(path.subspan(0, i + 1)));
     row = &next;
   }
   return kept;

@@ -10,13 +10,15 @@ DecodingParams LikelihoodParams(const DecodingParams& params) {
   return out;
 }
 
-std::vector<TokenId> DraftedPath(const DraftForest& forest, const DecodingParams& params,
-                                 int longest) {
+// The tokens of the forest's path from root 0, at most those that are useful. It ends at a layer
+// with more than one node, or with the sequence. Node i of the forest is token i.
+std::vector<TokenId> PathDecoder::DraftedPath(const DraftForest& forest) const {
+  const int longest = max_useful_depth();
   std::vector<TokenId> path;
   for (int layer = 0; layer < forest.depth() && layer < longest; ++layer) {
     if (forest.layer_begin[layer] != layer || forest.layer_begin[layer + 1] != layer + 1) break;
     path.push_back(forest.token[layer]);
-    if (IsStopId(params, path.back())) break;
+    if (Ends(path)) break;
   }
   return path;
 }
@@ -32,7 +34,7 @@ TokenId PathDecoder::DrawFrom(const WarpedRow& row, RoundLedger* ledger) {
 }
 
 void PathDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
-  const std::vector<TokenId> path = DraftedPath(forest, params(), max_useful_depth());
+  const std::vector<TokenId> path = DraftedPath(forest);
   const Kept kept = Keep(forest, path, rows);
   for (size_t i = 0; i < kept.scores.size(); ++i) Emit(path[i], kept.scores[i], ledger);
   if (!finished()) Emit(*kept.next, DrawFrom(*kept.next, ledger), ledger);

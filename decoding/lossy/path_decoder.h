@@ -15,11 +15,6 @@ namespace coppice::decoding {
 // because the warped row is one-hot there. DraftRow does the same for q.
 DecodingParams LikelihoodParams(const DecodingParams& params);
 
-// The tokens of the forest's path from root 0. It ends at a layer with more than one node or at a
-// stop id. Node i of the forest is token i. At most `longest` tokens.
-std::vector<TokenId> DraftedPath(const DraftForest& forest, const DecodingParams& params,
-                                 int longest);
-
 class PathDecoder : public SingleSequenceDecoder {
  protected:
   using SingleSequenceDecoder::SingleSequenceDecoder;
@@ -32,10 +27,16 @@ class PathDecoder : public SingleSequenceDecoder {
   // read once.
   virtual Kept Keep(const DraftForest& forest, absl::Span<const TokenId> path, RowSource* rows) = 0;
   RowUse row_use() const override { return {RowUse::Kind::kLaw, /*reach=*/1, /*likelihood=*/true}; }
-  int layers() const { return state().layers(); }
+  // True if these drafts, which are not empty, end the sequence.
+  bool Ends(absl::Span<const TokenId> drafts) const { return state().Ends(beam().path, drafts); }
+  // The path of the row after these drafts.
+  RowPath PathAfter(absl::Span<const TokenId> drafts) const {
+    return state().RowPathOf(beam().path, drafts);
+  }
 
  private:
   void DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
+  std::vector<TokenId> DraftedPath(const DraftForest& forest) const;
   TokenId DrawFrom(const WarpedRow& row, RoundLedger* ledger);
 };
 

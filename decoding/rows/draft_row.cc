@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "base/deterministic_math.h"
 #include "decoding/drafter.h"
@@ -28,12 +29,11 @@ Distribution Supported(Distribution row, const WarpParams& warp, const DecodingP
 
 }  // namespace
 
-WarpParams DraftWarp(const DecodingParams& params, int length) {
-  WarpParams warp = WarpAt(params, length);
+WarpParams DraftWarp(WarpParams warp, const DecodingParams& params) {
   if (warp.temperature <= 0 || IsJoint(warp.mode)) {
     // Greedy: the target takes its argmax, so the draft ranks its guesses by the unwarped row.
     // JOINT and ROWCUT: the drafter warps the whole layer (decoding/law/joint_law.h).
-    warp = Uncut(warp);
+    warp = Uncut(std::move(warp));
   }
   warp.mode = WarpMode::kRow;
   const int support = std::max(1, params.draft_support);
@@ -42,13 +42,14 @@ WarpParams DraftWarp(const DecodingParams& params, int length) {
   return warp;
 }
 
-Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params, int length) {
-  const WarpParams warp = DraftWarp(params, length);
+Distribution DraftRow(absl::Span<const float> logits, const DecodingParams& params,
+                      const RowPath& path) {
+  const WarpParams warp = DraftWarp(WarpAt(params, path), params);
   return Supported(WarpRow(logits, warp), warp, params);
 }
 
-Distribution DraftRow(const ListedRow& row, const DecodingParams& params, int length) {
-  const WarpParams warp = DraftWarp(params, length);
+Distribution DraftRow(const ListedRow& row, const DecodingParams& params, const RowPath& path) {
+  const WarpParams warp = DraftWarp(WarpAt(params, path), params);
   return Supported(WarpList(row.lists[0], row.sums, warp), warp, params);
 }
 

@@ -19,7 +19,7 @@ constexpr double kDrawSlack = kMarginCap;  // nats; margins up to the cap are ex
 // The need of a row that WarpRow or a WarpedRow cuts. The whole row if nothing is cut.
 RowNeed CutNeed(const WarpParams& warp) {
   RowNeed need;
-  if (IsJoint(warp.mode)) return need;
+  if (IsJoint(warp.mode) || warp.repetition_penalty != 1) return need;
   need.temperature = warp.temperature > 0 ? warp.temperature : 1;
   need.raw_sums = warp.mode == WarpMode::kRowRaw;
   if (warp.temperature <= 0 || warp.top_k > 0) {
@@ -44,7 +44,8 @@ RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
   RowNeed need = CutNeed(params.warp);
   if (use.likelihood && params.warp.temperature <= 0) return RowNeed();
   if (need.form != RowNeed::Form::kWhole || IsJoint(params.warp.mode)) return need;
-  if (!KeepsWholeRow(params.warp)) return need;  // no shortlist serves this cut
+  if (params.warp.repetition_penalty != 1) return need;  // not a bias
+  if (!KeepsWholeRow(params.warp)) return need;          // no shortlist serves this cut
   switch (use.kind) {
     case RowUse::Kind::kLaw:
       return need;
@@ -56,11 +57,13 @@ RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
       need.slack = kDrawSlack;
       break;
     case RowUse::Kind::kRanks:
+      if (!params.stop_strings.empty()) return need;
       need.form = RowNeed::Form::kTop;
       need.count = use.reach;
       need.slack = kRankSlack;
       break;
     case RowUse::Kind::kNoisyRanks:
+      if (!params.stop_strings.empty()) return need;
       need.slots = 1;
       need.form = RowNeed::Form::kGumbel;
       need.count = use.reach;
@@ -72,6 +75,6 @@ RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
   return need;
 }
 
-RowNeed DraftNeed(const DecodingParams& params) { return CutNeed(DraftWarp(params, 0)); }
+RowNeed DraftNeed(const DecodingParams& params) { return CutNeed(DraftWarp(params.warp, params)); }
 
 }  // namespace coppice::decoding

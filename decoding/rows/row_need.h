@@ -4,6 +4,8 @@
 // target rows and by draft_node/forest_builder for draft rows. Pure functions.
 #pragma once
 
+#include <cstddef>
+
 #include "base/step_plan.h"
 #include "decoding/params.h"
 
@@ -23,6 +25,11 @@ struct RowUse {
   bool likelihood = false;  // read with LikelihoodParams
 };
 
+// With more biased tokens than this a row is sent whole: every bias costs a place in the shortlist
+// and in the plan, and time on the device. Twice what a request may have of its own.
+inline constexpr size_t kMostListedBiases = 2048;
+
+// With stop strings any number of the best tokens can end a hypothesis, so ranks need whole rows.
 // The caller sets row, path_hash and the range of the bias. kDraws asks for the draws of all output
 // slots, because any slot may pick any beam as its parent. With more than 32 slots the row is
 // needed whole.

@@ -1,5 +1,5 @@
 // Turns raw logits of target or draft into the row that a decision reads: bans stop ids before
-// min_tokens, adds the logit bias, applies the warp. The only place that does so. Called by every
+// min_tokens, adds the logit bias, applies penalties and warp. The only place that does so. Called by every
 // decoder. Thread-compatible.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/distribution.h"
 #include "decoding/params.h"
+#include "decoding/row_path.h"
 
 namespace coppice::decoding {
 
@@ -19,12 +20,19 @@ struct TargetRow {
       score_log_probs;  // [row.size()] log pt in mode ROW, unwarped log p in ROW_RAW; nats
 };
 
-// The warp after `length` generated tokens: params.warp, with the stop ids banned while
-// length < min_tokens.
-WarpParams WarpAt(const DecodingParams& params, int length);
+// The warp after a path: params.warp, with the stop ids banned while the path is shorter than
+// min_tokens, and with what the penalties come to.
+WarpParams WarpAt(const DecodingParams& params, const RowPath& path);
+// params.warp with the stop ids banned.
+WarpParams WithoutStops(const DecodingParams& params);
+// Adds to *warp what its penalties come to after `path`, if there are any. prompt: the distinct ids
+// of the prompt, ascending. Without a repetition penalty they become entries of logit_bias, one for
+// a token, so that a device which adds biases gives the same bits.
+void Penalise(absl::Span<const TokenId> prompt, const RowPath& path, WarpParams* warp);
 // Only the warp's bias and bans: temperature 1, nothing cut.
 WarpParams Uncut(WarpParams warp);
-// Row `row` of the source, for a path of `length` generated tokens.
-TargetRow ReadTargetRow(RowSource* rows, int row, const DecodingParams& params, int length);
+// Row `row` of the source.
+TargetRow ReadTargetRow(RowSource* rows, int row, const DecodingParams& params,
+                        const RowPath& path);
 
 }  // namespace coppice::decoding

@@ -134,14 +134,17 @@ Distribution WarpInPlace(absl::Span<double> x, const WarpParams& warp) {
   return CutRow(x, warp);
 }
 
-// The tokens that may be among the first `count` after the bias has been added; ascending.
+// The tokens that may be among the first `count` after bias and penalties; ascending.
 std::vector<TokenId> Contenders(absl::Span<const float> logits, const WarpParams& warp,
                                 size_t count) {
-  std::vector<TokenId> tokens = LargestLogits(logits, count + warp.logit_bias.size());
-  if (warp.logit_bias.empty()) return tokens;
-  for (const auto& [token, bias] : warp.logit_bias) {
+  const size_t changed = warp.logit_bias.size() + warp.repeated.size();
+  std::vector<TokenId> tokens = LargestLogits(logits, count + changed);
+  if (changed == 0) return tokens;
+  const auto add = [&](TokenId token) {
     if (token >= 0 && static_cast<size_t>(token) < logits.size()) tokens.push_back(token);
-  }
+  };
+  for (const auto& [token, bias] : warp.logit_bias) add(token);
+  for (const RepeatedToken& repeated : warp.repeated) add(repeated.token);
   std::sort(tokens.begin(), tokens.end());
   tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
   return tokens;
@@ -164,6 +167,12 @@ void TemperRow(const WarpParams& warp, absl::Span<double> x) {
   for (const auto& [token, bias] : warp.logit_bias) {
     if (token >= 0 && static_cast<size_t>(token) < x.size()) x[token] += bias;
   }
+  for (const RepeatedToken& repeated : warp.repeated) {
+    if (repeated.token < 0 || static_cast<size_t>(repeated.token) >= x.size()) continue;
+    double& value = x[repeated.token];
+    value = value > 0 ? value / warp.repetition_penalty : value * warp.repetition_penalty;
+    value += repeated.nats;
+  }
   if (warp.temperature > 0 && warp.temperature != 1) DivideRow(warp.temperature, x);
 }
 
@@ -172,11 +181,11 @@ bool KeepsWholeRow(const WarpParams& warp) {
 }
 
 WarpParams WithoutCuts(WarpParams warp) {
-  WarpParams uncut;
-  uncut.temperature = warp.temperature;
-  uncut.logit_bias = std::move(warp.logit_bias);
-  uncut.mode = warp.mode;
-  return uncut;
+  const WarpParams neutral;
+  warp.top_k = neutral.top_k;
+  warp.top_p = neutral.top_p;
+  warp.min_p = neutral.min_p;
+  return warp;
 }
 
 bool CutsJointly(const WarpParams& warp) {
@@ -241,10 +250,19 @@ std::vector<double> TemperList(const TokenList& list, const WarpParams& warp) {
   WidenRow(list.logits, x.data());
   WarpParams listed;
   listed.temperature = warp.temperature;
-  for (const auto& [token, bias] : warp.logit_bias) {
+  listed.repetition_penalty = warp.repetition_penalty;
+  const auto place_of = [&list](TokenId token) {  // -1: not listed
     const auto at = std::lower_bound(list.tokens.begin(), list.tokens.end(), token);
-    if (at == list.tokens.end() || *at != token) continue;
-    listed.logit_bias.emplace_back(static_cast<TokenId>(at - list.tokens.begin()), bias);
+    const bool found = at != list.tokens.end() && *at == token;
+    return found ? static_cast<TokenId>(at - list.tokens.begin()) : -1;
+  };
+  for (const auto& [token, bias] : warp.logit_bias) {
+    if (const TokenId place = place_of(token); place >= 0)
+      listed.logit_bias.emplace_back(place, bias);
+  }
+  for (const RepeatedToken& repeated : warp.repeated) {
+    if (const TokenId place = place_of(repeated.token); place >= 0)
+      listed.repeated.push_back({place, repeated.nats});
   }
   TemperRow(listed, absl::MakeSpan(x));
   return x;

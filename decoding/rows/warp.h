@@ -19,11 +19,12 @@ namespace coppice::decoding {
 // log sum exp(x), nats; -inf when nothing is finite.
 double LogSumExp(absl::Span<const double> x);
 
-// The steps before the cuts, in place: adds the bias, divides by the temperature if it is > 0.
+// The steps before the cuts, in place: adds the bias, applies the penalties of `repeated`, divides
+// by the temperature if it is > 0.
 void TemperRow(const WarpParams& warp, absl::Span<double> x);
 // True when the warp keeps every token: no top-k, top-p or min-p, temperature > 0.
 bool KeepsWholeRow(const WarpParams& warp);
-// The warp without its cuts: temperature, bias and mode stay.
+// The warp without its cuts: temperature, bias, penalties and mode stay.
 WarpParams WithoutCuts(WarpParams warp);
 // True when the cuts act on the flat scores of a whole layer and rows stay uncut: JOINT with a cut,
 // and JOINT and ROWCUT at temperature 0 (decoding/law/joint_law.h).
@@ -45,7 +46,7 @@ Distribution WarpRow(absl::Span<const float> logits, const WarpParams& warp);
 // The same from a shortlist (decoding/rows/row_need.h). `sums` is read only for top-p without
 // top-k.
 Distribution WarpList(const TokenList& list, const ChunkSums& sums, const WarpParams& warp);
-// (logit + bias) / temperature of the listed tokens, as TemperRow gives them for the whole row.
+// What TemperRow gives for the listed tokens of the whole row.
 std::vector<double> TemperList(const TokenList& list, const WarpParams& warp);
 
 }  // namespace coppice::decoding

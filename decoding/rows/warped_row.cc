@@ -32,13 +32,22 @@ TokenList Union(const std::vector<TokenList>& lists) {
 }  // namespace
 
 WarpedRow::WarpedRow(const DecodingParams& params, bool for_draws)
-    : warp_(WarpAt(params, params.min_tokens)),
-      warp_without_stops_(WarpAt(params, -1)),
+    : warp_(params.warp),
+      warp_without_stops_(WithoutStops(params)),
+      prompt_ids_(params.prompt_ids),
       min_tokens_(params.min_tokens),
       for_draws_(for_draws) {}
 
-void WarpedRow::Read(RowSource* rows, int row, int length) {
-  const WarpParams& warp = length < min_tokens_ ? warp_without_stops_ : warp_;
+const WarpParams& WarpedRow::WarpOf(const RowPath& path) {
+  const WarpParams& warp = path.length < min_tokens_ ? warp_without_stops_ : warp_;
+  if (!warp.penalises()) return warp;
+  path_warp_ = warp;
+  Penalise(prompt_ids_ == nullptr ? absl::Span<const TokenId>() : *prompt_ids_, path, &path_warp_);
+  return path_warp_;
+}
+
+void WarpedRow::Read(RowSource* rows, int row, const RowPath& path) {
+  const WarpParams& warp = WarpOf(path);
   gathered_ = false;
   if (const absl::Span<const double> exact = rows->LogProbs(row); !exact.empty()) {
     x_.assign(exact.begin(), exact.end());
@@ -158,6 +167,8 @@ void WarpedRow::TopCandidates(size_t count, std::vector<Candidate>* out) const {
   for (TokenId place : places) out->push_back(At(TokenAt(place), UncutLogProb(place)));
 }
 
+int WarpedRow::entries() const { return static_cast<int>(cut() ? sparse_.size() : x_.size()); }
+
 TargetRow WarpedRow::Materialise() const {
   TargetRow out;
   const auto add = [&out](const Candidate& candidate) {
@@ -165,7 +176,7 @@ TargetRow WarpedRow::Materialise() const {
     out.row.log_probs.push_back(candidate.log_prob);
     out.score_log_probs.push_back(candidate.score_log_prob);
   };
-  const size_t most = cut() ? sparse_.size() : x_.size();
+  const size_t most = entries();
   out.row.tokens.reserve(most);
   out.row.log_probs.reserve(most);
   out.score_log_probs.reserve(most);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -30,9 +31,8 @@ class WarpedRow {
   // for_draws: DrawToken will be called.
   explicit WarpedRow(const DecodingParams& params, bool for_draws = true);
 
-  // Reads row `row` of the source, for a path of `length` generated tokens. Replaces the previous
-  // row.
-  void Read(RowSource* rows, int row, int length);
+  // Reads row `row` of the source. Replaces the previous row.
+  void Read(RowSource* rows, int row, const RowPath& path);
   // argmax log pt(v) + Gumbel(key, v), the lowest token on ties. Several threads may call it
   // concurrently. A shortlist must have been made for the key.
   Draw DrawToken(const NoiseKey& key) const;
@@ -41,6 +41,7 @@ class WarpedRow {
   void TopCandidates(size_t count, std::vector<Candidate>* out) const;
   // All entries, or those of a shortlist. Tokens ascending.
   TargetRow Materialise() const;
+  int entries() const;  // of Materialise, at most
   // log pt(token); -inf when cut. A shortlist must list the token.
   double LogProb(TokenId token) const;
   // The token must not be cut.
@@ -61,6 +62,7 @@ class WarpedRow {
 
  private:
   enum class Form { kWhole, kCut, kListed };
+  const WarpParams& WarpOf(const RowPath& path);
   void ReadList(const ListedRow& row, const WarpParams& warp);
   Candidate At(TokenId token, double log_prob) const;
   // The token at index i of x_.
@@ -70,6 +72,8 @@ class WarpedRow {
 
   WarpParams warp_;
   WarpParams warp_without_stops_;
+  WarpParams path_warp_;  // with the penalties of the path
+  std::shared_ptr<const std::vector<TokenId>> prompt_ids_;
   int min_tokens_;
   bool for_draws_;
   Form form_ = Form::kCut;       // kCut: sparse_ holds the row; else x_, sum_ and, whole, weights_

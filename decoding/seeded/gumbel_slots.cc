@@ -7,6 +7,7 @@
 #include "decoding/law/choice_source.h"
 #include "decoding/rows/target_row.h"
 #include "decoding/sequence/layer_beams.h"
+#include "decoding/sequence/layer_ends.h"
 #include "decoding/sequence/sequence_decoder.h"
 
 namespace coppice::decoding {
@@ -34,10 +35,10 @@ class GumbelSlotsDecoder : public SequenceDecoder {
 };
 
 void GumbelSlotsDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
-  const LayerLaw p = beams_.Read(rows, paths(), state().layers());
+  const LayerLaw p = beams_.Read(rows, paths());
   const SlotDraws drawn = params().kind == DecodingKind::kBeamSampling
                               ? DrawSlots(p, params(), slots_)
-                              : DrawDistinct(p, params());
+                              : DrawDistinct(p, params(), LayerEnds(&state(), beams_.paths()));
   ledger->AddMargin(drawn.margin);
   std::vector<Beam> live;
   std::vector<LayerOutput> outputs;
@@ -45,7 +46,7 @@ void GumbelSlotsDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
     const Beam& beam = beams_.beams()[entry.beam];
     const Beam child = ledger->Extend(&mutable_state()->paths(), beam, entry.token,
                                       beam.log_score + beams_.ScoreLogProb(entry));
-    const bool ended = state().is_stop(entry.token);
+    const bool ended = state().Ends(beam.path, entry.token);
     outputs.push_back({child.path, child.log_score, ended});
     if (!ended) live.push_back(child);
   }
@@ -76,22 +77,20 @@ SlotDraws DrawSlots(const LayerLaw& p, const DecodingParams& params, int slots) 
   return drawn;
 }
 
-SlotDraws DrawDistinct(const LayerLaw& p, const DecodingParams& params) {
+SlotDraws DrawDistinct(const LayerLaw& p, const DecodingParams& params,
+                       const LayerEnds& layer_ends) {
   SeededChoices noise(params.seed);
   // Ranks one more than is taken, for the margin.
   std::vector<Entry> ranked =
       noise.ChooseDistinct(Domain::kToken, /*slot=*/0, p, params.beam_width + 1);
   size_t taken = std::min<size_t>(ranked.size(), params.beam_width);
-  const auto ends = std::count_if(ranked.begin(), ranked.begin() + taken, [&](const Entry& entry) {
-    return IsStopId(params, entry.token);
-  });
+  const auto ends = std::count_if(ranked.begin(), ranked.begin() + taken,
+                                  [&](const Entry& entry) { return layer_ends.Has(entry); });
   if (ends > 0) {
     ranked.resize(taken);
     LayerLaw left = p;  // noise belongs to entries, so the rest keeps its order
     for (const Entry& entry : ranked) RemoveEntry(entry, &left);
-    for (size_t beam = 0; beam < left.rows.size(); ++beam) {
-      RemoveTokens(static_cast<int>(beam), params.stop_ids, &left);
-    }
+    layer_ends.RemoveFrom(&left);
     const std::vector<Entry> rest =
         noise.ChooseDistinct(Domain::kToken, /*slot=*/0, left, static_cast<int>(ends + 1));
     ranked.insert(ranked.end(), rest.begin(), rest.end());

@@ -12,6 +12,7 @@
 #include "decoding/beam_decoder.h"
 #include "decoding/drafter.h"
 #include "decoding/law/layer_law.h"
+#include "decoding/sequence/layer_ends.h"
 
 namespace coppice::decoding {
 
@@ -29,6 +30,6 @@ struct SlotDraws {
 SlotDraws DrawSlots(const LayerLaw& p, const DecodingParams& params, int slots);
 // The entries with the largest log P + G(TOKEN, 0), by the walk of docs/algorithms.md 8: an end of
 // sequence of rank below W is an output; other entries fill the next beams until there are W.
-SlotDraws DrawDistinct(const LayerLaw& p, const DecodingParams& params);
+SlotDraws DrawDistinct(const LayerLaw& p, const DecodingParams& params, const LayerEnds& ends);
 
 }  // namespace coppice::decoding

@@ -89,7 +89,8 @@ void ParentFirstDecoder::Decide(const DraftForest& forest, RowSource* rows, Roun
     std::vector<LayerOutput> outputs;
     outputs.reserve(slots.size());
     for (const Beam& slot : slots) {
-      outputs.push_back({slot.path, slot.log_score, state().is_stop(paths().token(slot.path))});
+      const bool ends = state().Ends(paths().parent(slot.path), paths().token(slot.path));
+      outputs.push_back({slot.path, slot.log_score, ends});
     }
     ledger->AddLayer();
     if (!mutable_state()->EndLayer(outputs)) {

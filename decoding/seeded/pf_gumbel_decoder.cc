@@ -41,7 +41,8 @@ void PfGumbelDecoder::DrawTokens(RowSource* rows, absl::Span<const size_t> chose
   }
   HostThreads* threads = rows->threads();
   threads->RunJobs(static_cast<int>(chosen.size()), [&](int i) {
-    rows_[i]->Read(rows, parents()[chosen[i]].row, state().layers());
+    const Beam& parent = parents()[chosen[i]];
+    rows_[i]->Read(rows, parent.row, state().RowPathOf(parent.path));
   });
   threads->RunJobs(static_cast<int>(slots.size()), [&](int i) {
     const uint32_t w = slots[i];

@@ -42,8 +42,13 @@ class SearchDecoder : public SequenceDecoder {
     return {noisy_ ? RowUse::Kind::kNoisyRanks : RowUse::Kind::kRanks, static_cast<int>(reach())};
   }
   size_t width() const { return params().beam_width; }
-  // The number of children of one beam that the walk can reach: the best W and all stop ids.
+  // The number of children of one beam that the walk can reach: the best W and all stop ids. With
+  // stop strings there may be more (AddCandidates).
   size_t reach() const { return width() + params().stop_ids.size(); }
+  bool Ends(const Candidate& candidate) const {
+    return state().Ends(beams_[candidate.beam].path, candidate.token);
+  }
+  void ListCandidates(int beam, double bound, size_t reach);
   // No child of the beam has a larger key.
   double KeyBound(const Beam& beam) const {
     return noisy_ ? BeamKey(params().seed, paths().hash(beam.path), beam.log_score)
@@ -66,10 +71,9 @@ class SearchDecoder : public SequenceDecoder {
   std::vector<WarpedRow::Candidate> entries_;
 };
 
-void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
+// Lists the best `reach` children of the row.
+void SearchDecoder::ListCandidates(int b, double bound, size_t reach) {
   const Beam& beam = beams_[b];
-  const size_t reach = this->reach();
-  row_.Read(rows, beam.row, state().layers());
   const size_t first = candidates_.size();
   if (!noisy_) {
     row_.TopCandidates(reach, &entries_);
@@ -94,8 +98,22 @@ void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
                      candidates_.end());
     candidates_.resize(first + reach);
   }
+}
+
+// The children of a beam that the walk can reach: W that do not end, and all that are better.
+void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
+  row_.Read(rows, beams_[b].row, state().RowPathOf(beams_[b].path));
+  const size_t first = candidates_.size();
+  for (size_t reach = this->reach();; reach *= 4) {
+    ListCandidates(b, bound, reach);
+    const size_t live = std::count_if(candidates_.begin() + first, candidates_.end(),
+                                      [this](const Candidate& c) { return !Ends(c); });
+    if (live >= width() || reach >= static_cast<size_t>(row_.entries())) break;
+    if (!state().has_stop_strings()) break;  // all that end are listed
+    candidates_.resize(first);
+  }
   for (size_t i = first; i < candidates_.size(); ++i) {
-    if (!state().is_stop(candidates_[i].token)) AddKey(candidates_[i].key);
+    if (!Ends(candidates_[i])) AddKey(candidates_[i].key);
   }
 }
 
@@ -131,7 +149,7 @@ void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
   RankCandidates(&below);
   for (size_t rank = 0; rank < candidates_.size() && next->size() < width(); ++rank) {
     const Candidate& candidate = candidates_[rank];
-    const bool ends = state().is_stop(candidate.token);
+    const bool ends = Ends(candidate);
     if (ends && rank >= width()) continue;
     const Beam child = ledger->Extend(&mutable_state()->paths(), beams_[candidate.beam],
                                       candidate.token, candidate.log_score);

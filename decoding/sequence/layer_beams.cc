@@ -36,15 +36,16 @@ bool LayerBeams::RowsKnown() const {
   return std::all_of(beams_.begin(), beams_.end(), [](const Beam& beam) { return beam.row >= 0; });
 }
 
-LayerLaw LayerBeams::Read(RowSource* rows, const PathTree& paths, int length) {
+LayerLaw LayerBeams::Read(RowSource* rows, const PathTree& paths) {
   std::vector<LawBeam> law;
   for (size_t b = 0; b < beams_.size(); ++b) {
     if (b == rows_.size()) rows_.push_back(std::make_unique<WarpedRow>(params_));
     law.push_back({paths.hash(beams_[b].path), beams_[b].log_score, multiplicity_[b], nullptr,
                    rows_[b].get()});
   }
-  rows->threads()->RunJobs(static_cast<int>(beams_.size()),
-                           [&](int b) { rows_[b]->Read(rows, beams_[b].row, length); });
+  rows->threads()->RunJobs(static_cast<int>(beams_.size()), [&](int b) {
+    rows_[b]->Read(rows, beams_[b].row, MakeRowPath(params_, paths, beams_[b].path));
+  });
   return law_.Make(law);
 }
 

@@ -32,9 +32,9 @@ class LayerBeams {
   const std::vector<Beam>& beams() const { return beams_; }
   absl::Span<const PathId> paths() const { return paths_; }  // [beams]
   bool RowsKnown() const;
-  // P of the layer after `length` generated tokens. Every row must be known. Valid until the next
-  // Read or the end of the round.
-  LayerLaw Read(RowSource* rows, const PathTree& paths, int length);
+  // P of the next layer. Every row must be known. Valid until the next Read or the
+  // end of the round.
+  LayerLaw Read(RowSource* rows, const PathTree& paths);
   // What ls accumulates for an entry of the law returned last by Read, nats.
   double ScoreLogProb(Entry entry) const;
   // slot_root: the beam that each live output holds.

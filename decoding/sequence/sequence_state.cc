@@ -17,7 +17,45 @@ void SequenceState::StartFrom(std::vector<LayerOutput> slots, int layers) {
   layers_ = layers;
 }
 
-bool SequenceState::is_stop(TokenId token) const { return IsStopId(params_, token); }
+StopText::State SequenceState::TextOf(PathId path) const {
+  text_of_path_.resize(paths_.size());
+  std::vector<PathId> unknown;
+  while (path != kRootPath && !text_of_path_[path]) {
+    unknown.push_back(path);
+    path = paths_.parent(path);
+  }
+  if (path == kRootPath) text_of_path_[path] = params_.stop_text->Start();
+  for (; !unknown.empty(); unknown.pop_back()) {
+    const PathId child = unknown.back();
+    text_of_path_[child] =
+        params_.stop_text->Next(*text_of_path_[path], paths_.token(child),
+                                /*search=*/paths_.length(child) >= params_.min_tokens);
+    path = child;
+  }
+  return *text_of_path_[path];
+}
+
+bool SequenceState::Ends(PathId path, absl::Span<const TokenId> more) const {
+  if (IsStopId(params_, more.back())) return true;
+  if (!has_stop_strings()) return false;
+  StopText::State text = TextOf(path);
+  int length = paths_.length(path);
+  for (TokenId token : more) {
+    text = params_.stop_text->Next(text, token, /*search=*/++length >= params_.min_tokens);
+  }
+  return params_.stop_text->Matched(text);
+}
+
+std::vector<TokenId> SequenceState::EndTokens(PathId path) const {
+  std::vector<TokenId> tokens = params_.stop_ids;
+  if (has_stop_strings() && paths_.length(path) + 1 >= params_.min_tokens) {
+    const std::vector<TokenId> completing = params_.stop_text->Completing(TextOf(path));
+    tokens.insert(tokens.end(), completing.begin(), completing.end());
+  }
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  return tokens;
+}
 
 int SequenceState::max_useful_depth() const {
   return std::max(0, params_.max_tokens - 1 - layers_);

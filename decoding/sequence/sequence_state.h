@@ -3,6 +3,7 @@
 // Thread-compatible.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -10,6 +11,7 @@
 #include "decoding/forest_index.h"
 #include "decoding/params.h"
 #include "decoding/path_tree.h"
+#include "decoding/row_path.h"
 #include "decoding/sequence/hypothesis_pool.h"
 
 namespace coppice::decoding {
@@ -43,7 +45,17 @@ class SequenceState {
   const PathTree& paths() const { return paths_; }
   bool finished() const { return finished_; }
   int layers() const { return layers_; }
-  bool is_stop(TokenId token) const;
+  // True if `more`, which is not empty, ends the path: by a stop id, or by a stop string that its
+  // last token completes.
+  bool Ends(PathId path, absl::Span<const TokenId> more) const;
+  bool Ends(PathId path, TokenId token) const { return Ends(path, absl::MakeConstSpan(&token, 1)); }
+  // Every token that ends the path; ascending.
+  std::vector<TokenId> EndTokens(PathId path) const;
+  bool has_stop_strings() const { return params_.stop_text != nullptr; }
+  // The path of a row: `path`, then `more` drafted tokens.
+  RowPath RowPathOf(PathId path, absl::Span<const TokenId> more = {}) const {
+    return MakeRowPath(params_, paths_, path, more);
+  }
   absl::Span<const LayerOutput> last_layer() const { return last_layer_; }
   int max_useful_depth() const;
   std::vector<Hypothesis> Result() const { return pool_.Result(paths_); }
@@ -57,6 +69,9 @@ class SequenceState {
   std::vector<LayerOutput> last_layer_;
   int layers_ = 0;
   bool finished_ = false;
+  StopText::State TextOf(PathId path) const;
+  // [paths] Those known, by PathId; filled when first asked for.
+  mutable std::vector<std::optional<StopText::State>> text_of_path_;
 };
 
 // Statistics and node paths of one round.

@@ -41,9 +41,10 @@ bool SingleSequenceDecoder::Emit(const WarpedRow& row, TokenId token, RoundLedge
 }
 
 bool SingleSequenceDecoder::Emit(TokenId token, double score, RoundLedger* ledger) {
+  const bool ends = state().Ends(beam_.path, token);
   beam_ = ledger->Extend(&mutable_state()->paths(), beam_, token, beam_.log_score + score);
   ledger->AddLayer();
-  return mutable_state()->EndLayer({{beam_.path, beam_.log_score, state().is_stop(token)}});
+  return mutable_state()->EndLayer({{beam_.path, beam_.log_score, ends}});
 }
 
 double RowOverlap(const LayerLaw& p, const Distribution& q) {

@@ -77,7 +77,7 @@ absl::Status CheckPathForest(const DraftForest& forest) {
 }
 
 void BlockDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) {
-  // The drafted path: node i of the forest is x_{i+1}. A stop id ends it.
+  // The drafted path: node i of the forest is x_{i+1}. A stop ends it.
   std::vector<TokenId> draft;
   std::vector<const Distribution*> proposals;
   std::vector<uint64_t> hashes = {state().paths().hash(beam().path)};
@@ -89,7 +89,7 @@ void BlockDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, Roun
     proposals.push_back(&index.Find(static_cast<int>(draft.size()))->row);
     draft.push_back(forest.token[draft.size()]);
     hashes.push_back(ExtendHash(hashes.back(), draft.back()));
-    ended = state().is_stop(draft.back());
+    ended = state().Ends(beam().path, draft);
   }
   const int gamma = static_cast<int>(draft.size());
 
@@ -97,7 +97,8 @@ void BlockDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, Roun
   std::vector<LayerLaw> laws;
   for (int i = 0; i < gamma + (ended ? 0 : 1); ++i) {
     path_rows.push_back(std::make_unique<WarpedRow>(params()));
-    path_rows[i]->Read(rows, i, state().layers() + i);
+    path_rows[i]->Read(rows, i,
+                       state().RowPathOf(beam().path, absl::MakeConstSpan(draft).subspan(0, i)));
     laws.push_back(RowLaw(*path_rows[i], hashes[i]));
   }
 

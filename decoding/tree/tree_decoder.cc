@@ -12,7 +12,7 @@ void TreeDecoder::DecideTokens(const DraftForest& forest, RowSource* rows, Round
   bool go_on = true;
   for (int layer = 0; go_on; ++layer) {
     const int row = beam().row;
-    row_.Read(rows, row, state().layers());
+    row_.Read(rows, row, state().RowPathOf(beam().path));
     const LayerLaw p = RowLaw(row_, state().paths().hash(beam().path));
     std::vector<TokenId> drafts;
     if (fits) drafts = DraftsBelow(forest, row, layer);

@@ -85,6 +85,36 @@ class Answers(unittest.TestCase):
         self.assertEqual(choice["token_ids"], ids[:ids.index(stop) + 1])
         self.assertEqual((choice["finish_reason"], choice["stop_reason"]), ("stop", stop))
 
+    def test_stop_strings_end_beams(self):
+        for decoding in ("beam_search", "beam_sampling", "beam_sampling_without_replacement"):
+            body = dict(BEAMS, decoding=decoding, seed=11, stop=["player", "= '", "zzz"])
+            answer = self.api.complete(body)
+            stopped = [c for c in answer["choices"] if c["stop_reason"] in body["stop"]]
+            self.assertTrue(stopped, decoding)
+            for choice in answer["choices"]:
+                self.assertFalse(any(stop in choice["text"] for stop in body["stop"]), choice)
+            for choice in stopped:
+                self.assertEqual(choice["finish_reason"], "stop")
+                self.assertAlmostEqual(choice["score"], choice["joint_logprob"] / len(choice["token_ids"]), places=5)
+            for speculative in (False, dict(draft_width=4, draft_depth=2), dict(draft_width=16, draft_depth=6)):
+                self.assertEqual(outcome(self.api.complete(dict(body, speculative=speculative))), outcome(answer), speculative)
+            shown = self.api.complete(dict(body, include_stop_str_in_output=True))
+            for cut, whole in zip(answer["choices"], shown["choices"]):
+                reason = cut["stop_reason"] if cut["stop_reason"] in body["stop"] else ""
+                self.assertEqual(cut["text"] + reason, whole["text"])
+
+    def test_penalties_change_the_answer_and_drafts_do_not(self):
+        for decoding in ("multinomial", "beam_search", "beam_sampling", "beam_sampling_without_replacement"):
+            body = dict(prompt=PROMPT, decoding=decoding, seed=5, max_tokens=30, return_token_ids=True)
+            neutral = dict(body, presence_penalty=0, frequency_penalty=0, repetition_penalty=1)
+            plain = outcome(self.api.complete(body))
+            self.assertEqual(outcome(self.api.complete(neutral)), plain)
+            for penalty in (dict(presence_penalty=1.5), dict(frequency_penalty=1.5), dict(repetition_penalty=1.8)):
+                answer = outcome(self.api.complete(dict(body, **penalty)))
+                self.assertNotEqual(answer, plain, (decoding, penalty))
+                for speculative in (False, dict(draft_width=8, draft_depth=5)):
+                    self.assertEqual(outcome(self.api.complete(dict(body, speculative=speculative, **penalty))), answer, (decoding, penalty))
+
     def test_statistics_add_up(self):
         body = dict(BEAMS, decoding="beam_search", speculative=dict(draft_width=8, draft_depth=4))
         spec = self.api.complete(body)["usage"]["speculation"]

@@ -91,7 +91,7 @@ FIELDS = [
     (dict(BEAM_SEARCH, temperature=0.7), "temperature", "unsupported_combination"),
     (dict(BEAM_SEARCH, top_k=5), "top_k", "unsupported_combination"),
     (dict(BEAM_SEARCH, n=5), "n", "unsupported_combination"),
-    (dict(BEAM_SEARCH, stop="x"), "stop", "unsupported_combination"),
+    (dict(decoding="beam_sampling", warp_mode="joint", presence_penalty=1), "presence_penalty", "unsupported_combination"),
     (dict(decoding="beam_sampling", beam_width=4, temperature=0), "temperature", "unsupported_combination"),
     (dict(decoding="multinomial", beam_width=2), "beam_width", "unsupported_combination"),
     (dict(decoding="multinomial", use_beam_search=True), "use_beam_search", "unsupported_combination"),

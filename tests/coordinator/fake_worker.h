@@ -187,4 +187,23 @@ inline std::vector<proto::SequenceUpdate> SayText(const std::string& text) {
   return updates;
 }
 
+// The updates of a text that ends with the first of the request's stop strings in it, as a worker's
+// do. One token is one byte.
+inline std::vector<proto::SequenceUpdate> SayUpToStop(const std::string& text,
+                                                      const proto::StartSequence& start) {
+  size_t end = std::string::npos;
+  for (const std::string& stop : start.decoding().stop_strings()) {
+    const size_t begin = text.find(stop);
+    if (begin != std::string::npos) end = std::min(end, begin + stop.size());
+  }
+  if (end == std::string::npos) return SayText(text);
+  std::vector<proto::SequenceUpdate> updates = SayText(text.substr(0, end));
+  updates.erase(updates.end() - 2);  // the update of the last byte; the end of sequence ends it too
+  proto::SequenceUpdate& last = updates.back();
+  last.clear_stable_tokens();
+  last.add_stable_tokens(static_cast<unsigned char>(text[end - 1]));
+  *last.mutable_hypotheses(0) = MakeHypothesis(Bytes(text.substr(0, end)), -1.5, true);
+  return updates;
+}
+
 }  // namespace coppice::coordinator

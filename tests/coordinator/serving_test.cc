@@ -53,9 +53,10 @@ Assembled Assemble(const std::vector<std::string>& events) {
 // hypotheses end.
 std::vector<proto::SequenceUpdate> Script(const proto::StartSequence& start) {
   if (start.decoding().kind() == "multinomial") {
-    return SayText(test::ParameterNamed("seed", start.decoding()).seed() % 2 == 0
-                       ? "even \xe2\x82\xac words"
-                       : "odd words");
+    return SayUpToStop(test::ParameterNamed("seed", start.decoding()).seed() % 2 == 0
+                           ? "even \xe2\x82\xac words"
+                           : "odd words",
+                       start);
   }
   std::vector<proto::SequenceUpdate> updates(3);
   updates[0].add_stable_tokens('b');
@@ -173,15 +174,29 @@ TEST_F(ServingTest, BeamsStreamTheStablePrefixAndEndWithAllChoices) {
   EXPECT_EQ(usage["usage"]["completion_tokens"], 10);
 }
 
-TEST_F(ServingTest, StopStringCutsAndCancels) {
+std::vector<proto::SequenceUpdate> Repeated(const proto::StartSequence& start) {
+  return SayUpToStop(std::string(400, 'x'), start);
+}
+
+TEST_F(ServingTest, TheTextIsCutAtTheStopStringThatEndedIt) {
   StartCluster();
-  const auto worker = Join("replica-0", Endless, 0.001);
+  const auto worker = Join("replica-0", Repeated);
   WaitReady();
   const json answer = Complete(R"({"prompt": "hi", "stop": "xxxx", "max_tokens": 400})");
   EXPECT_EQ(answer["choices"][0]["text"], "");
   EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(answer["choices"][0]["stop_reason"], "xxxx");
+  EXPECT_EQ(answer["choices"][0]["joint_logprob"], -1.5);
   EXPECT_EQ(answer["usage"]["completion_tokens"], 4);
+}
+
+TEST_F(ServingTest, AReplicaThatMissesAStopStringIsNotBelieved) {
+  StartCluster();
+  const auto worker = Join("replica-0", Endless, 0.001);
+  WaitReady();
+  const RawAnswer answer =
+      Ask(Post(R"({"prompt": "hi", "stop": "xxxx", "max_tokens": 400, "stream": true})"));
+  EXPECT_THAT(answer.body, HasSubstr("tokenizer"));
   EXPECT_TRUE(Eventually([&] { return worker->cancelled() == 1; }));
 }
 

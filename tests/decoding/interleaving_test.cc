@@ -31,7 +31,7 @@ DecodeSetting RandomRequest(uint64_t seed, const Served& served) {
   s.params.method = served.row;
   s.params.set_semantics = s.params.set_semantics && served.row->reads("beam_duplicates");
   if (!ResolveMethod(s.params).ok()) s.params.warp.temperature = 0;  // serves only greedy decoding
-  if (served.row->joint_warps && seed % 2 == 0) s.params.warp.mode = WarpMode::kJoint;
+  if (served.row->joint_warps && seed % 2 == 0) SetWarpMode(WarpMode::kJoint, &s.params);
   if (served.row->form == DraftForm::kNone) s.quality = test::DraftQuality::kNone;
   return s;
 }

@@ -1,5 +1,5 @@
 // Random points of the grid of docs/algorithms.md 11.2, for the equality tests: gamma 0..6 x W 1..8
-// x W_S W..4W x draft quality x warp x ends x policy x refill x semantics.
+// x W_S W..4W x draft quality x warp x penalties x ends, stop strings among them, x policy x refill x semantics.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -12,6 +12,7 @@
 #include "decoding/params.h"
 #include "testing/hash_lm.h"
 #include "tests/testing/decode_loop.h"
+#include "tests/testing/toy_text.h"
 
 namespace coppice::decoding {
 
@@ -68,7 +69,29 @@ inline DecodeSetting RandomSetting(uint64_t seed, DecodingKind kind) {
       test::DraftQuality::kGood, test::DraftQuality::kRandom, test::DraftQuality::kConstant,
       test::DraftQuality::kAdversarial, test::DraftQuality::kIdentical}[pick(5)];
   s.params.set_semantics = kind == DecodingKind::kBeamSampling && pick(4) == 0;
+  if (pick(4) == 0) {
+    s.params.warp.frequency_penalty = std::vector<double>{0, 0.4, -0.3}[pick(3)];
+    s.params.warp.presence_penalty = std::vector<double>{0, 0.7, -0.5}[pick(3)];
+    s.params.warp.repetition_penalty = std::vector<double>{1, 1.2, 0.8}[pick(3)];
+    SetPrompt(std::vector<TokenId>{1, 0, 1}, &s.params);
+  }
+  if (pick(4) == 0) test::SetToyStops(test::ToyStops(pick(6)), s.lm.vocab_size, &s.params);
   return s;
+}
+
+// A joint warp serves no penalties.
+inline void SetWarpMode(WarpMode mode, DecodingParams* params) {
+  params->warp.mode = mode;
+  if (!IsJoint(mode)) return;
+  params->warp.frequency_penalty = params->warp.presence_penalty = 0;
+  params->warp.repetition_penalty = 1;
+}
+
+// Only max_tokens ends a hypothesis.
+inline void NeverStop(DecodingParams* params) {
+  params->stop_ids.clear();
+  params->stop_strings.clear();
+  params->stop_text = nullptr;
 }
 
 inline test::DecodeRun RunPlain(const DecodeSetting& s) {

@@ -16,6 +16,7 @@
 #include "testing/flat_warp.h"
 #include "testing/function_rows.h"
 #include "testing/hash_lm.h"
+#include "tests/testing/toy_text.h"
 
 namespace coppice::decoding {
 
@@ -92,7 +93,8 @@ class ReferenceDecoder {
     child.log_score +=
         params_.warp.mode == WarpMode::kRow ? log_prob : target_(HashPath(beam.path))[token];
     child.finished = std::find(params_.stop_ids.begin(), params_.stop_ids.end(), token) !=
-                     params_.stop_ids.end();
+                         params_.stop_ids.end() ||
+                     test::ToyTextEnds(params_, child.path);
     return child;
   }
 
@@ -156,6 +158,19 @@ class ReferenceDecoder {
     if (static_cast<int>(beam.path.size()) < params_.min_tokens) {
       for (TokenId stop : params_.stop_ids) {
         warp.logit_bias.emplace_back(stop, -std::numeric_limits<double>::infinity());
+      }
+    }
+    for (TokenId token = 0; token < vocab_size_; ++token) {
+      const auto times = std::count(beam.path.begin(), beam.path.end(), token);
+      const bool in_prompt =
+          params_.prompt_ids != nullptr &&
+          std::count(params_.prompt_ids->begin(), params_.prompt_ids->end(), token);
+      const double nats = -(warp.frequency_penalty * static_cast<double>(times) +
+                            (times > 0 ? warp.presence_penalty : 0));
+      if (warp.repetition_penalty == 1) {
+        if (times > 0) warp.logit_bias.emplace_back(token, nats);
+      } else if (times > 0 || in_prompt) {
+        warp.repeated.push_back({token, nats});
       }
     }
     return warp;

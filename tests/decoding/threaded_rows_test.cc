@@ -177,7 +177,7 @@ class ThreadedRowsTest : public testing::TestWithParam<Case> {
     const MethodRow& row = *GetParam().method;
     s.params.method = &row;
     s.params.set_semantics = s.params.set_semantics && row.reads("beam_duplicates");
-    if (row.joint_warps && seed % 3 == 0) s.params.warp.mode = WarpMode::kJoint;
+    if (row.joint_warps && seed % 3 == 0) SetWarpMode(WarpMode::kJoint, &s.params);
     s.params.beam_width = s.params.num_hypotheses = std::max(2, s.params.beam_width);
     s.draft_width = std::max(s.draft_width, s.params.beam_width);
     s.params.max_tokens += 4;

@@ -152,20 +152,27 @@ TEST_P(ShortlistTest, GivesWhatTheWholeRowGives) {
         params.warp.logit_bias = {{3, 4.0}, {7, -2.0}, {700, 3.0}, {3, 0.5}};
       }
       const std::vector<float> logits = RandomRow(vocab, 2 + seed % 3, seed * 7 + vocab);
-      const auto bias = decoding::WarpAt(params, /*length=*/2).logit_bias;
+      // The path has the best token of the row and, with every second penalty, a biased one.
+      const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+      const decoding::RowPath path(std::vector<TokenId>{static_cast<TokenId>(best), 7});
+      if (seed % 3 == 2) {
+        params.warp.frequency_penalty = 0.7;
+        params.warp.presence_penalty = seed % 4 == 2 ? 1.3 : -0.9;
+      }
+      const auto bias = decoding::WarpAt(params, path).logit_bias;
       RowNeed need = NeedFor(params, setting.use);
       need.bias_end = static_cast<int32_t>(bias.size());
       if (IsWhole(need, vocab)) continue;
       BothForms rows(logits);
       decoding::WarpedRow whole(params), list(params);
-      whole.Read(&rows, 0, 2);
+      whole.Read(&rows, 0, path);
       for (const int ranks : {1, 2, 3, 4, 7, 16}) {
         ListedRow row = ListOnRanks(need, logits, ranks, bias);
         ++listed;
         if (!IsComplete(need, row, bias)) continue;
         ++complete;
         rows.List(std::move(row));
-        list.Read(&rows, 0, 2);
+        list.Read(&rows, 0, path);
         SCOPED_TRACE(testing::Message()
                      << "seed " << seed << " vocab " << vocab << " ranks " << ranks);
         ExpectSameRow(list, whole, params, setting.use);

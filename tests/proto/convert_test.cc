@@ -26,6 +26,8 @@ TEST(ConvertTest, DecodingSurvivesTheRoundTrip) {
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(DecodingToMessage(*back).SerializeAsString(), message.SerializeAsString());
   EXPECT_EQ(back->warp.logit_bias, params.warp.logit_bias);
+  EXPECT_EQ(back->stop_strings, params.stop_strings);
+  EXPECT_TRUE(back->show_special_tokens);
   EXPECT_EQ(back->seed, params.seed);
   EXPECT_EQ(back->kind, params.kind);
 }
@@ -56,6 +58,13 @@ TEST(ConvertTest, DecodingNamesTheBadField) {
   ExpectInvalid(with([](auto* m) { test::SetNumber("temperature", INFINITY, m); }), "temperature");
   ExpectInvalid(with([](auto* m) { test::SetNumber("temperature", 1e-308, m); }), "temperature");
   ExpectInvalid(with([](auto* m) { test::SetInteger("top_k", -1, m); }), "top_k");
+  ExpectInvalid(with([](auto* m) { test::SetNumber("repetition_penalty", 0, m); }),
+                "repetition_penalty");
+  ExpectInvalid(with([](auto* m) { test::SetNumber("frequency_penalty", NAN, m); }),
+                "frequency_penalty");
+  ExpectInvalid(with([](auto* m) { m->add_stop_strings(""); }), "stop_strings[3]");
+  ExpectInvalid(with([](auto* m) { m->add_stop_strings(std::string(70000, 'x')); }),
+                "stop_strings");
   ExpectInvalid(with([](auto* m) { test::SetNumber("top_p", 1.5, m); }), "top_p");
   ExpectInvalid(with([](auto* m) { test::SetNumber("min_p", NAN, m); }), "min_p");
   ExpectInvalid(with([](auto* m) { m->set_warp_mode("col"); }), "warp_mode");

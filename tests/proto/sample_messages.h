@@ -27,6 +27,8 @@ inline decoding::DecodingParams SampleParams() {
   params.kind = decoding::DecodingKind::kBeamSampling;
   params.method = decoding::FindMethod("dsbd");
   params.stop_ids = {2, 5};
+  params.stop_strings = {"\n\n", "\xe2\x82\xac", std::string("\0", 1)};
+  params.show_special_tokens = true;
   params.warp.logit_bias = {{3, -1.5}, {9, -INFINITY}};
   params.warp.mode = decoding::WarpMode::kRowRaw;
   params.draft_tree = "3-2";

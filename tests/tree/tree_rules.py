@@ -24,7 +24,7 @@ MAY_INCLUDE = {
     "model": ("base/", "kernels/", "comm/"),
     "node": ("base/", "model/", "comm/", MESSAGES),
     "draft_node": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
-    "worker": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/"),
+    "worker": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/", "tokenizer/stop_strings.h", "tokenizer/tokenizer.h"),
     "tokenizer": ("base/",),
     "coordinator": ("base/", "comm/", "proto/", "tokenizer/", "decoding/params.h", "decoding/parameter.h", "decoding/method.h",
                     "decoding/topology.h", "decoding/decision_cost.h"),

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -61,7 +62,7 @@ decoding::DraftForest TooLarge(int roots) {
 // A sequence of three beams that runs its rounds without a model.
 class Beams {
  public:
-  explicit Beams(int num_blocks, const char* method = "dsbd")
+  explicit Beams(int num_blocks, const char* method = "dsbd", double frequency_penalty = 0)
       : blocks_({.num_blocks = num_blocks, .prefix_cache = false}) {
     sequence_.prompt = {1, 2, 3, 4};
     sequence_.params.kind = decoding::DecodingKind::kBeamSampling;
@@ -69,6 +70,7 @@ class Beams {
     sequence_.params.beam_width = sequence_.params.num_hypotheses = 3;
     sequence_.params.max_tokens = 50;
     sequence_.params.seed = 3;
+    sequence_.params.warp.frequency_penalty = frequency_penalty;
     sequence_.decoder = *decoding::MakeBeamDecoder(sequence_.params);
     sequence_.kv = blocks_.Open(sequence_.prompt, nullptr);
     EXPECT_TRUE(blocks_.AppendPrefix(sequence_.kv, {1, 2, 3}).ok());
@@ -131,6 +133,43 @@ TEST(VerifyStepTest, WithoutAForestEveryRootHasARow) {
     model::StepBuilder step(&beams.blocks(), kTokens);
     EXPECT_THAT(beams.Rows(&step).need, ElementsAre(0, 1, 2));
     EXPECT_EQ(step.rows(), 3);
+  }
+}
+
+// The shortlist of a row is made with the penalties of its own path.
+TEST(VerifyStepTest, EveryRowHasThePenaltiesOfItsPath) {
+  Beams beams(kRoomy, "pf_gumbel", /*frequency_penalty=*/0.5);
+  ASSERT_TRUE(beams.Round().ok());
+  const decoding::PathTree& paths = beams.sequence().decoder->paths();
+  const std::vector<decoding::PathId> roots(beams.sequence().decoder->roots().begin(),
+                                            beams.sequence().decoder->roots().end());
+  ASSERT_GT(roots.size(), 1u);
+  const TokenId again = paths.token(roots[0]);
+  decoding::DraftForest forest = OneLayer(static_cast<int>(roots.size()), 1);
+  forest.token.assign(forest.size(), again);
+  // A second layer, of one node.
+  forest.token.push_back(again);
+  forest.parent.push_back(0);
+  forest.layer_begin.push_back(forest.size());
+  beams.sequence().forest = forest;
+  model::StepBuilder step(&beams.blocks(), kTokens);
+  beams.Rows(&step);
+  const StepPlan plan = step.Take();
+  ASSERT_EQ(plan.needs.size(), roots.size() + forest.size());
+  for (size_t row = 0; row < plan.needs.size(); ++row) {
+    SCOPED_TRACE(row);
+    const RowNeed& need = plan.needs[row];
+    ASSERT_EQ(need.form, RowNeed::Form::kGumbel);
+    std::vector<TokenId> path;
+    int32_t at = row < roots.size() ? -1 - static_cast<int32_t>(row)
+                                    : static_cast<int32_t>(row - roots.size());
+    for (; at >= 0; at = forest.parent[at]) path.push_back(forest.token[at]);
+    for (TokenId token : paths.Tokens(roots[-1 - at])) path.push_back(token);
+    std::map<TokenId, double> want;
+    for (TokenId token : path) want[token] -= 0.5;
+    const std::map<TokenId, double> got(plan.bias.begin() + need.bias_begin,
+                                        plan.bias.begin() + need.bias_end);
+    EXPECT_EQ(got, want);
   }
 }
 

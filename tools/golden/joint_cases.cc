@@ -51,7 +51,7 @@ void CheckJointWarp(const Json& inputs, const Json& expected, CaseCheck* check) 
   std::vector<decoding::LawBeam> beams;
   for (size_t b = 0; b < scores.size(); ++b) {
     rows.push_back(std::make_unique<decoding::WarpedRow>(params));
-    rows.back()->Read(&source, static_cast<int>(b), /*length=*/0);
+    rows.back()->Read(&source, static_cast<int>(b), /*path=*/0);
     beams.push_back({b, scores[b], multiplicity[b], nullptr, rows.back().get()});
   }
   decoding::JointLaw law(params.warp);
@@ -102,11 +102,11 @@ void RunGumbelSlots(const Json& inputs, const Json& expected, CaseCheck* check) 
   beams.Set(slots);
   beams.BeginRound();
   test::HashLmRows rows(lm, hashes, decoding::DraftForest::Empty(static_cast<int>(hashes.size())));
-  const decoding::LayerLaw p = beams.Read(&rows, paths, paths.length(slots[0].path));
+  const decoding::LayerLaw p = beams.Read(&rows, paths);
   check->NearAll("p_beam", test::FlatMass(p, lm.vocab_size), expected.at("p_beam"));
   check->Equal("iid_slots", Pairs(decoding::DrawSlots(p, params, params.beam_width).entries),
                expected.at("iid_slots"));
-  check->Equal("wor_top_W", Pairs(decoding::DrawDistinct(p, params).entries),
+  check->Equal("wor_top_W", Pairs(decoding::DrawDistinct(p, params, {}).entries),
                expected.at("wor_top_W"));
 }
 

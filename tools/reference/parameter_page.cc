@@ -23,7 +23,7 @@ constexpr char kHead[] =
 
 The fields of `POST /v1/completions` that decide its tokens, one entry for every row of `decoding/parameter_table.cc`.
 `GET /v1/models` lists the same under `capabilities.parameters`, with the limits of the running server; the limits below
-are the defaults of its flags. Fields that say what to decode and how to answer (`prompt`, `best_of`, `stop`, `stream`,
+are the defaults of its flags. Fields that say what to decode and how to answer (`prompt`, `best_of`, `stream`,
 `timeout`) are in [api.md](api.md) 2. A value that is out of range, of the wrong type or without effect is refused with
 a 400 whose `error.param` is the field. Section numbers such as 5.3 are those of [algorithms.md](algorithms.md).
 
@@ -94,6 +94,10 @@ std::string Readers(const decoding::ParameterRow& row) {
   switch (row.read_by) {
     case decoding::ReadBy::kEvery:
       return "every decoding";
+    case decoding::ReadBy::kSampling:
+      return "every decoding but `beam_search`, which takes only neutral values";
+    case decoding::ReadBy::kRows:
+      return "every decoding, with `warp_mode` `row` or `row_raw`";
     case decoding::ReadBy::kBeams:
       return "the beam decodings";
     case decoding::ReadBy::kDrafting:

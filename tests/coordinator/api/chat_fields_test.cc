@@ -142,7 +142,7 @@ TEST(ChatFields, BadFieldsAreNamed) {
       {R"("reasoning_effort": "low")", "unsupported_field", "reasoning_effort"},
       {R"("chat_template": "x")", "unsupported_field", "chat_template"},
       {R"("chat_template_kwargs": {"a": 1})", "unsupported_field", "chat_template_kwargs"},
-      {R"("presence_penalty": 1)", "unsupported_field", "presence_penalty"},
+      {R"("presence_penalty": 3)", "invalid_value", "presence_penalty"},
       {R"("add_generation_prompt": 1)", "invalid_type", "add_generation_prompt"},
       {R"("continue_final_message": true)", "unsupported_combination", "continue_final_message"},
       {R"("continue_final_message": true, "add_generation_prompt": true)",

@@ -30,7 +30,7 @@ TEST(ChoiceText, AnUnfinishedCharacterBecomesTheReplacementAtTheEnd) {
 TEST(ChoiceText, AStopEndsTheTokensToo) {
   const ByteTokenizer tokenizer;
   GenerateRequest request;
-  request.stop = {"cd"};
+  request.params.stop_strings = {"cd"};
   ChoiceText text(&tokenizer, Bytes("p"), request);
   text.Append(Bytes("abcdef"));
   text.Finish();
@@ -42,7 +42,7 @@ TEST(ChoiceText, AStopEndsTheTokensToo) {
 TEST(ChoiceText, BeforeMinTokensStopsAreNotLookedFor) {
   const ByteTokenizer tokenizer;
   GenerateRequest request;
-  request.stop = {"ab"};
+  request.params.stop_strings = {"ab"};
   request.params.min_tokens = 3;
   ChoiceText text(&tokenizer, Bytes("p"), request);
   text.Append(Bytes("ababab"));

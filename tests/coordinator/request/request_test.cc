@@ -308,6 +308,72 @@ TEST_F(RequestTest, ErrorsOfTheReplicaKeepTheirCode) {
   EXPECT_EQ(exchange_->body()["error"]["code"], "internal_error");
 }
 
+// ---- stop strings ----
+
+TEST_F(RequestTest, BeamsThatStopStringsEndedAreCutAndKeepTheirScores) {
+  GenerateRequest generate = Beams(3);
+  generate.params.stop_strings = {"b", "zc"};
+  Request& request = Make(generate);
+  request.OnUpdate(
+      0,
+      Finished({MakeHypothesis(Bytes("aab"), -1, true), MakeHypothesis(Bytes("aazc"), -2, true),
+                MakeHypothesis(Bytes("aazz"), -4, false)}),
+      1);
+  ASSERT_TRUE(request.ended());
+  const json choices = exchange_->body()["choices"];
+  EXPECT_EQ(choices[0]["text"], "aa");
+  EXPECT_EQ(choices[0]["stop_reason"], "b");
+  EXPECT_EQ(choices[0]["joint_logprob"], -1);
+  EXPECT_EQ(choices[1]["text"], "aa");
+  EXPECT_EQ(choices[1]["stop_reason"], "zc");
+  EXPECT_EQ(choices[2]["text"], "aazz");
+  EXPECT_EQ(choices[2]["finish_reason"], "length");
+}
+
+TEST_F(RequestTest, TheStopStringIsShownWhenAskedFor) {
+  GenerateRequest generate = Beams(1);
+  generate.params.stop_strings = {"bc"};
+  generate.include_stop = true;
+  Request& request = Make(generate);
+  request.OnUpdate(0, Finished({MakeHypothesis(Bytes("abc"), -1, true)}), 1);
+  EXPECT_EQ(exchange_->body()["choices"][0]["text"], "abc");
+}
+
+// While other beams go on, the best hypothesis may have ended: its text is shown up to the stop
+// string and nothing after it.
+TEST_F(RequestTest, AStablePrefixWithAStopStringWaitsForTheOtherBeams) {
+  GenerateRequest generate = Beams(2);
+  generate.params.stop_strings = {"bc"};
+  generate.stream = true;
+  Request& request = Make(generate);
+  request.OnUpdate(0, Stable("aab"), 1);
+  request.OnUpdate(0, Stable("c"), 2);
+  EXPECT_FALSE(request.ended());
+  request.OnUpdate(
+      0,
+      Finished({MakeHypothesis(Bytes("aabc"), -1, true), MakeHypothesis(Bytes("aaa"), -2, false)}),
+      3);
+  ASSERT_TRUE(request.ended());
+  std::string text;
+  for (const std::string& event : exchange_->events) {
+    if (event == "[DONE]") continue;
+    const json choice = json::parse(event)["choices"][0];
+    if (choice["index"] == 0) text += choice["text"].get<std::string>();
+  }
+  EXPECT_EQ(text, "aa");
+}
+
+TEST_F(RequestTest, HypothesesThatEndElsewhereThanTheirTextAreRefused) {
+  for (const proto::Hypothesis& wrong :
+       {MakeHypothesis(Bytes("abc"), -1, false), MakeHypothesis(Bytes("aa"), -1, true)}) {
+    GenerateRequest generate = Beams(1);
+    generate.params.stop_strings = {"b"};
+    Request& request = Make(generate);
+    EXPECT_FALSE(request.OnUpdate(0, Finished({wrong}), 1));
+    EXPECT_NE(request.error()->message.find("tokenizer"), std::string::npos);
+  }
+}
+
 class RequestEnergyTest : public RequestTest {
  protected:
   static proto::SequenceUpdate With(proto::SequenceUpdate update, double joules) {
@@ -352,19 +418,6 @@ TEST_F(RequestEnergyTest, NoneIsGivenOfARequestThatLostItsReplica) {
   request.Start(0, 9, "replica-1", "cop-0", 2);
   request.OnUpdate(0, With(End("ab"), 2), 3);
   EXPECT_FALSE(usage().contains("energy_joules"));
-}
-
-TEST_F(RequestEnergyTest, AStopStringEndsTheFigureWithTheReportThatBroughtIt) {
-  GenerateRequest generate;
-  generate.stop = {"b"};
-  generate.stream = generate.include_usage = true;
-  Request& request = Make(generate);
-  request.OnUpdate(0, With(Stable("a"), 1), 1);
-  request.OnUpdate(0, With(Stable("b"), 3), 2);
-  ASSERT_TRUE(request.ended());
-  ASSERT_GE(exchange_->events.size(), 2u);
-  EXPECT_EQ(json::parse(exchange_->events[exchange_->events.size() - 2])["usage"]["energy_joules"],
-            3);
 }
 
 TEST_F(RequestEnergyTest, JoulesThatCannotBeFailTheRequest) {

@@ -82,7 +82,7 @@ TEST(EqualityTest, GreedyIsTheArgmaxChain) {
     DecodeSetting s = RandomSetting(seed, DecodingKind::kMultinomial);
     s.params.warp = WarpParams();
     s.params.warp.temperature = 0;
-    s.params.stop_ids.clear();
+    NeverStop(&s.params);
     std::vector<TokenId> want;
     for (int i = 0; i < s.params.max_tokens; ++i) {
       const std::vector<double> row = s.lm.TargetLogProbs(HashPath(want));
@@ -100,7 +100,7 @@ TEST(EqualityTest, GreedyIsTheArgmaxChain) {
 test::DecodeRun RunIdenticalDraft(DecodingKind kind, int seed, int gamma) {
   DecodeSetting s = RandomSetting(seed, kind);
   s.params.warp = WarpParams();
-  s.params.stop_ids.clear();
+  NeverStop(&s.params);
   s.params.max_tokens = 3 * (gamma + 1);
   const bool sampled = kind == DecodingKind::kMultinomial || kind == DecodingKind::kBeamSampling;
   const int width = sampled ? s.draft_width : s.params.beam_width;
@@ -130,7 +130,7 @@ TEST(EqualityTest, IdenticalStandardDraftDecidesEveryLayerWithoutReplacement) {
     DecodeSetting s = RandomSetting(seed, DecodingKind::kBeamSamplingWithoutReplacement);
     const int gamma = 1 + seed % 6;
     s.params.warp = WarpParams();
-    s.params.stop_ids.clear();
+    NeverStop(&s.params);
     s.params.max_tokens = 3 * (gamma + 1);
     const auto decoder = MakeBeamDecoder(s.params).value();
     while (!decoder->finished()) {

@@ -230,7 +230,7 @@ TEST(GumbelSlotsLawTest, NoiseOfAnotherKeyIsNoticed) {
         beams.BeginRound();
         const std::vector<uint64_t> roots = beams.State(paths, layer).root_hash;
         test::HashLmRows rows(lm, roots, DraftForest::Empty(static_cast<int>(roots.size())));
-        LayerLaw p = beams.Read(&rows, paths, layer);
+        LayerLaw p = beams.Read(&rows, paths);
         for (WeightedRow& row : p.rows) row.hash = key(row.hash, layer);
         std::vector<Beam> slots;
         std::vector<uint64_t> hashes;

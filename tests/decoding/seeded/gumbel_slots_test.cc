@@ -26,9 +26,10 @@ DecodeSetting RandomSlots(uint64_t seed, DecodingKind kind) {
   DecodeSetting s = RandomSetting(seed, kind);
   s.params.method = FindMethod("gumbel_slots");
   Picker pick(~seed);
-  s.params.warp.mode =
-      std::vector<WarpMode>{WarpMode::kRow,   WarpMode::kRowRaw, WarpMode::kJoint,
-                            WarpMode::kJoint, WarpMode::kRowCut, WarpMode::kRowCut}[pick(6)];
+  SetWarpMode(
+      std::vector<WarpMode>{WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kJoint,
+                            WarpMode::kRowCut, WarpMode::kRowCut}[pick(6)],
+      &s.params);
   return s;
 }
 
@@ -177,7 +178,7 @@ TEST(GumbelSlotsTest, IdenticalDraftDecidesEveryLayer) {
           s.params.warp.top_k = seed % 2 == 0 ? 7 : 0;
           s.params.warp.top_p = seed % 3 == 0 ? 0.9 : 1;
         }
-        s.params.stop_ids.clear();
+        NeverStop(&s.params);
         s.params.max_tokens = 3 * (gamma + 1);
         const test::DecodeRun run =
             test::RunDecode(MakeBeamDecoder(s.params).value(), s.params, s.lm,

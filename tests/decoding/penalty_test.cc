@@ -1,0 +1,376 @@
+// Penalties (docs/algorithms.md 1) depend on the path of a row. A decode with penalties is a decode
+// without them on another model, whose rows have them already. So every law of docs/algorithms.md 3
+// must hold for the penalised rows: exactly, where all choices of the production drafter and decoder
+// are enumerated, and by G-tests and by equality with a second implementation elsewhere.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/deterministic_math.h"
+#include "decoding/layer/wor_reuse.h"
+#include "decoding/rows/row_need.h"
+#include "decoding/rows/warp.h"
+#include "testing/layered_law.h"
+#include "testing/tree_law.h"
+#include "tests/decoding/reference_decoder.h"
+#include "tests/testing/g_test.h"
+#include "tests/testing/named_decode.h"
+#include "tests/testing/penalised_model.h"
+
+namespace coppice::decoding {
+namespace {
+
+using testing::ElementsAre;
+using testing::Pair;
+
+constexpr double kExact = 1e-12;
+constexpr double kBiased = 1e-4;  // the least bias that a wrong variant must have
+constexpr double kBias = 0.05;    // total variation that the G-tests see
+
+const std::vector<TokenId> kPrompt = {1, 1};
+
+// All three, so large that a token of the path counts, and a bias on a token that can repeat.
+void Penalise(DecodingParams* params) {
+  params->warp.frequency_penalty = 0.9;
+  params->warp.presence_penalty = -0.4;
+  params->warp.repetition_penalty = 1.3;
+  params->warp.logit_bias = {{0, 0.5}};
+  SetPrompt(kPrompt, params);
+}
+
+// ---- one row ----
+
+DecodingParams RowParams(double frequency, double presence, double repetition) {
+  DecodingParams params;
+  params.warp.frequency_penalty = frequency;
+  params.warp.presence_penalty = presence;
+  params.warp.repetition_penalty = repetition;
+  return params;
+}
+
+TEST(Penalty, FrequencyAndPresenceAreOneBiasForEachGeneratedToken) {
+  DecodingParams params = RowParams(0.5, 0.25, 1);
+  params.warp.logit_bias = {{2, 1.0}, {7, 3.0}};
+  const WarpParams warp = WarpAt(params, std::vector<TokenId>{7, 4, 7, 7});
+  EXPECT_THAT(warp.logit_bias, ElementsAre(Pair(2, 1.0), Pair(4, -0.75), Pair(7, 3.0 - 1.75)));
+  EXPECT_TRUE(warp.repeated.empty());
+}
+
+TEST(Penalty, RepetitionCountsThePromptAndTheOthersDoNot) {
+  DecodingParams params = RowParams(0.5, 0, 2);
+  SetPrompt(std::vector<TokenId>{3, 1, 3}, &params);
+  const std::vector<double> logits = {1, 2, -2, 4, -6};
+  // 4 was generated twice; 1 and 3 are in the prompt, 3 was generated too.
+  std::vector<double> row = logits;
+  TemperRow(WarpAt(params, std::vector<TokenId>{4, 3, 4}), absl::MakeSpan(row));
+  EXPECT_THAT(row, ElementsAre(1, 1, -2, 2 - 0.5, -12 - 1.0));
+}
+
+TEST(Penalty, BannedTokensStayBanned) {
+  DecodingParams params = RowParams(-2, -2, 0.1);
+  params.stop_ids = {2};
+  params.min_tokens = 3;
+  const std::vector<float> logits = {0.f, 1.f, 9.f};
+  const Distribution row = WarpRow(logits, WarpAt(params, std::vector<TokenId>{2, 2}));
+  EXPECT_THAT(row.tokens, ElementsAre(0, 1));
+}
+
+// Long rows take short cuts: the largest logits, and the tokens that penalties or biases change.
+TEST(Penalty, ShortCutsOfLongRowsGiveTheWholeRow) {
+  const test::HashLm lm{900, 3, 5, 0};
+  const std::vector<double> exact = lm.TargetLogProbs(kRootHash);
+  std::vector<float> logits(exact.begin(), exact.end());
+  for (float& logit : logits) logit += 6;  // of both signs
+  std::vector<TokenId> order(logits.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<TokenId>(i);
+  std::sort(order.begin(), order.end(),
+            [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+  for (double repetition : {1.0, 1.7, 0.5}) {
+    for (int top_k : {1, 3, 10}) {
+      DecodingParams params = RowParams(1.5, 0.5, repetition);
+      params.warp.top_k = top_k;
+      // The best tokens are pushed down, and some of the worst are pushed up.
+      params.warp.logit_bias = {{order[899], 20.0}, {order[898], 19.5}};
+      SetPrompt(absl::MakeConstSpan(order).subspan(5, 3), &params);
+      const std::vector<TokenId> path = {order[0], order[1], order[0], order[2], order[899]};
+      WarpParams warp = WarpAt(params, path);
+      const Distribution row = WarpRow(logits, warp);
+      const std::vector<double> wide(logits.begin(), logits.end());
+      const Distribution whole = WarpRow(wide, warp);
+      EXPECT_EQ(row.tokens, whole.tokens) << repetition << " " << top_k;
+      EXPECT_EQ(row.log_probs, whole.log_probs);
+      const std::vector<double> defined =
+          test::PenalisedRow(wide, params, absl::MakeConstSpan(order).subspan(5, 3), path);
+      const auto best = std::max_element(defined.begin(), defined.end()) - defined.begin();
+      EXPECT_EQ(*std::max_element(row.log_probs.begin(), row.log_probs.end()),
+                row.log_probs[FindToken(row, static_cast<TokenId>(best))]);
+    }
+  }
+}
+
+TEST(Penalty, RowsWithARepetitionPenaltyAreNeededWhole) {
+  for (const RowUse::Kind kind : {RowUse::Kind::kDraws, RowUse::Kind::kRanks}) {
+    DecodingParams params = RowParams(1, 1, 1);
+    EXPECT_NE(TargetNeed(params, {kind}).form, RowNeed::Form::kWhole);
+    EXPECT_NE(DraftNeed(params).form, RowNeed::Form::kWhole);
+    params.warp.repetition_penalty = 1.1;
+    EXPECT_EQ(TargetNeed(params, {kind}).form, RowNeed::Form::kWhole);
+    EXPECT_EQ(DraftNeed(params).form, RowNeed::Form::kWhole);
+    params.warp.top_k = 5;
+    EXPECT_EQ(TargetNeed(params, {kind}).form, RowNeed::Form::kWhole);
+  }
+}
+
+TEST(Penalty, JointWarpsAreRefusedByName) {
+  DecodingParams params;
+  params.kind = DecodingKind::kBeamSampling;
+  params.beam_width = 2;
+  params.warp.mode = WarpMode::kJoint;
+  EXPECT_TRUE(MakeBeamDecoder(params).ok());
+  params.warp.presence_penalty = 0.1;
+  EXPECT_THAT(MakeBeamDecoder(params).status().message(),
+              testing::AllOf(testing::HasSubstr("presence_penalty"), testing::HasSubstr("joint")));
+}
+
+// ---- exact laws ----
+
+struct Models {
+  test::LogProbsOf target, draft, closed;
+};
+
+// closed: the target with penalties in its rows.
+Models PenalisedModels(int vocab, uint64_t salt, const DecodingParams& params) {
+  const test::HashLm lm{vocab, salt, /*power=*/3, /*noise=*/salt + 31};
+  const auto book = std::make_shared<const test::PathBook>(vocab, 4);
+  const test::LogProbsOf target = [lm](uint64_t hash) { return lm.TargetLogProbs(hash); };
+  return {target,
+          test::DraftRows([lm](uint64_t hash) { return lm.DraftLogProbs(hash); }, params, book),
+          test::Penalised(target, params, kPrompt, book)};
+}
+
+test::TreeSetting Tree(const test::TreeMethod& method, const std::string& tree, int vocab) {
+  test::TreeSetting setting;
+  Penalise(&setting.params);
+  setting.params.draft_tree = tree;
+  setting.params.max_tokens = 3;
+  setting.params.stop_ids = {1};
+  setting.rule = method.rule;
+  setting.law = setting.relied_on = method.law;
+  const Models models = PenalisedModels(vocab, 5, setting.params);
+  setting.target = models.target;
+  setting.draft = models.draft;
+  return setting;
+}
+
+test::ExactLaw ClosedLaw(test::TreeSetting setting) {
+  setting.target = PenalisedModels(2, 5, setting.params).closed;
+  setting.params = test::WithoutPenalties(setting.params);
+  return test::MultinomialLaw(setting);
+}
+
+TEST(PenaltyEnumeration, EveryRuleOnTreesAndPaths) {
+  std::vector<test::TreeMethod> methods = test::TreeMethods();
+  methods.push_back({"rejection", VerifyRrsIid, ChildLaw::kIid});
+  methods.push_back({"block", nullptr, ChildLaw::kIid});
+  for (const test::TreeMethod& method : methods) {
+    const bool path = method.name == "rejection" || method.name == "block";
+    SCOPED_TRACE(method.name);
+    const test::TreeSetting setting = Tree(method, path ? "chain" : "2-2", 2);
+    EXPECT_LE(test::TotalVariation(test::TreeLaw(setting), ClosedLaw(setting)), kExact);
+  }
+}
+
+// A penalty in the wrong place: the children are drawn from penalised rows, but the proposals that
+// are shipped with them are not.
+TEST(PenaltyNegativeControl, ProposalsWithoutThePenaltiesOfTheirDrafts) {
+  int seen = 0;
+  for (const test::TreeMethod& method : test::TreeMethods()) {
+    // Needs proposals, and with two tokens the drafts of the greedy laws cover every row.
+    if (method.law != ChildLaw::kIid && method.law != ChildLaw::kWithoutReplacement) continue;
+    test::TreeSetting setting = Tree(method, "2-2", 2);
+    const test::HashLm lm{2, 5, 3, 36};
+    setting.tamper = [lm](DraftForest* forest) {
+      // The first layer has no path, so its rows have only what the prompt brings.
+      for (Proposal& proposal : forest->proposals) {
+        if (proposal.node >= 0)
+          proposal.row = test::DenseDistribution(
+              lm.DraftLogProbs(ExtendHash(kRootHash, forest->token[proposal.node])));
+      }
+    };
+    EXPECT_GT(test::TotalVariation(test::TreeLaw(setting), ClosedLaw(setting)), kBiased)
+        << method.name;
+    ++seen;
+  }
+  EXPECT_GE(seen, 4);
+}
+
+// The penalties of the root's path on all rows of the round: too few tokens are counted.
+TEST(PenaltyNegativeControl, RowsWithThePenaltiesOfTheRoot) {
+  const test::TreeSetting setting = Tree({"rejection", VerifyRrsIid, ChildLaw::kIid}, "chain", 2);
+  test::TreeSetting wrong = setting;
+  wrong.params = test::WithoutPenalties(setting.params);
+  wrong.target = [target = setting.target, params = setting.params](uint64_t hash) {
+    return test::PenalisedRow(target(hash), params, kPrompt, {});
+  };
+  EXPECT_GT(test::TotalVariation(test::TreeLaw(wrong), ClosedLaw(setting)), kBiased);
+}
+
+test::LayeredSetting Layered(const char* method, int width, WarpMode mode) {
+  test::LayeredSetting setting;
+  setting.params.kind = DecodingKind::kBeamSampling;
+  setting.params.method = FindMethod(method);
+  setting.params.beam_width = width;
+  setting.params.max_tokens = 2;
+  setting.params.warp.mode = mode;
+  Penalise(&setting.params);
+  setting.draft_width = 2;
+  setting.draft_depth = 1;
+  const Models models = PenalisedModels(2, 8, setting.params);
+  setting.target = models.target;
+  setting.draft = models.draft;
+  return setting;
+}
+
+void ExpectLayersExact(const test::LayeredSetting& setting) {
+  test::LayeredSetting closed = setting;
+  closed.target = PenalisedModels(2, 8, setting.params).closed;
+  closed.params = test::WithoutPenalties(setting.params);
+  const bool with_replacement = setting.params.kind == DecodingKind::kBeamSampling;
+  EXPECT_LT(test::LargestDifference(test::LayeredLaw(setting),
+                                    test::ClosedFixedWidthLaw(closed, with_replacement)),
+            kExact);
+}
+
+TEST(PenaltyEnumeration, JointLayersOfDsbd) {
+  for (RemovedParents rule : {RemovedParents::kReject, RemovedParents::kRenormalise}) {
+    test::LayeredSetting setting = Layered("dsbd", 2, WarpMode::kRow);
+    setting.removed = rule;
+    ExpectLayersExact(setting);
+  }
+  test::LayeredSetting deep = Layered("dsbd", 1, WarpMode::kRow);
+  deep.params.max_tokens = 3;
+  deep.draft_depth = 2;
+  ExpectLayersExact(deep);
+}
+
+TEST(PenaltyEnumeration, JointLayersWithReuse) {
+  for (DecodingKind kind :
+       {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
+    test::LayeredSetting setting = Layered("wor_reuse", 2, WarpMode::kRow);
+    setting.params.kind = kind;
+    setting.rule = MakeWorReuseRule;
+    setting.drafts = DrawLaw::kDistinct;
+    ExpectLayersExact(setting);
+  }
+}
+
+// ---- seeded decodes ----
+
+test::NamedSetting Named(const MethodRow& row, DecodingKind kind, int vocab) {
+  test::NamedSetting setting;
+  setting.params.kind = kind;
+  setting.params.method = &row;
+  setting.params.max_tokens = 3;
+  if (kind != DecodingKind::kMultinomial) setting.params.beam_width = 2;
+  setting.params.num_hypotheses = setting.params.beam_width;
+  if (row.form == DraftForm::kTree) setting.params.draft_tree = "2-2";
+  setting.draft_width = row.form == DraftForm::kPath ? 1 : 3;
+  Penalise(&setting.params);
+  const Models models = PenalisedModels(vocab, 5, setting.params);
+  setting.target = test::Remembered(models.target);
+  setting.draft = test::Remembered(models.draft);
+  return setting;
+}
+
+using Outcome = std::vector<uint64_t>;
+
+TEST(PenaltyLaw, SequencesOfEveryLosslessMethod) {
+  int methods = 0;
+  for (const MethodRow* row : test::MethodsThatServe(DecodingKind::kMultinomial)) {
+    if (!row->lossless) continue;
+    const test::NamedSetting setting = Named(*row, DecodingKind::kMultinomial, 2);
+    test::TreeSetting closed;
+    closed.params = test::WithoutPenalties(setting.params);
+    closed.target = PenalisedModels(2, 5, setting.params).closed;
+    const test::ExactLaw law = test::MultinomialLaw(closed);
+    const test::Sampler<Outcome> sample = [&](uint64_t seed, Outcome* outcome) {
+      test::NamedSetting seeded = setting;
+      seeded.params.seed = seed;
+      const std::vector<TokenId> tokens = test::RunNamed(seeded).result[0].tokens;
+      outcome->assign(tokens.begin(), tokens.end());
+      return true;
+    };
+    EXPECT_TRUE(test::FitsOnceOfTwice(law, sample, test::SamplesToSee(kBias, law.size())))
+        << row->name;
+    ++methods;
+  }
+  EXPECT_GE(methods, 12);
+}
+
+// The decoders whose output is a function of seed and target: a second implementation on the
+// penalised model gives the same hypotheses, with drafts and without.
+TEST(PenaltyEquality, ReproducibleMethodsEqualTheReferenceWithAndWithoutDrafts) {
+  int compared = 0;
+  for (const MethodRow& row : Methods()) {
+    if (!row.reproducible) continue;
+    for (DecodingKind kind : row.serves) {
+      test::NamedSetting setting = Named(row, kind, 3);
+      if (row.greedy_only && kind == DecodingKind::kMultinomial)
+        setting.params.warp.temperature = 0;
+      setting.params.max_tokens = 4;
+      setting.params.stop_ids = {2};
+      setting.target = PenalisedModels(3, 5, setting.params).target;
+      setting.draft = PenalisedModels(3, 5, setting.params).draft;
+      for (uint64_t seed = 0; seed < 60; ++seed) {
+        setting.params.seed = seed;
+        const auto book = std::make_shared<const test::PathBook>(3, 4);
+        ReferenceDecoder reference(test::WithoutPenalties(setting.params),
+                                   test::Penalised(setting.target, setting.params, kPrompt, book),
+                                   3);
+        const std::vector<ReferenceBeam> wanted = reference.Run();
+        for (int depth : {0, 1, 3}) {
+          setting.draft_depth = depth;
+          const test::NamedRun run = test::RunNamed(setting);
+          ASSERT_EQ(run.result.size(), wanted.size()) << row.name << " seed " << seed;
+          for (size_t i = 0; i < wanted.size(); ++i) {
+            ASSERT_EQ(run.result[i].tokens, wanted[i].path)
+                << row.name << " seed " << seed << " depth " << depth;
+            ASSERT_NEAR(run.result[i].joint_log_probability, wanted[i].log_score, 1e-9);
+          }
+          ++compared;
+        }
+      }
+    }
+  }
+  EXPECT_GE(compared, 7 * 60 * 3);
+}
+
+// Without drafts, and with every method: a penalty changes the output, so that none is ignored.
+TEST(PenaltyEquality, EveryMethodReadsThePenalties) {
+  for (const MethodRow& row : Methods()) {
+    for (DecodingKind kind : row.serves) {
+      int changed = 0;
+      for (uint64_t seed = 0; seed < 40; ++seed) {
+        test::NamedSetting setting = Named(row, kind, 3);
+        if (row.form == DraftForm::kNone) setting.draft_depth = 0;
+        if (row.greedy_only && kind == DecodingKind::kMultinomial)
+          setting.params.warp.temperature = 0;
+        setting.params.max_tokens = 4;
+        setting.params.seed = seed;
+        setting.params.warp.logit_bias.clear();
+        setting.target = test::Remembered(PenalisedModels(3, 5 + seed, setting.params).target);
+        const test::NamedRun with = test::RunNamed(setting);
+        setting.params = test::WithoutPenalties(setting.params);
+        changed += with.result[0].tokens != test::RunNamed(setting).result[0].tokens ? 1 : 0;
+      }
+      EXPECT_GT(changed, 5) << row.name << " " << DecodingKindName(kind);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice::decoding

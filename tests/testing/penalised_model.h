@@ -1,0 +1,87 @@
+// A model whose rows are those of another model with the penalties of docs/algorithms.md 1 applied,
+// computed from their definition: with nothing of decoding/rows. To a decoder without penalties it
+// is what the first model is to a decoder with them. For small vocabularies and short paths.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/rng.h"
+#include "decoding/drafter.h"
+#include "decoding/params.h"
+#include "testing/function_rows.h"
+
+namespace coppice::test {
+
+// The tokens of every path of at most `longest` tokens, by its hash.
+class PathBook {
+ public:
+  PathBook(int vocab, int longest) { Add(vocab, longest, {}, kRootHash); }
+  const std::vector<TokenId>& Tokens(uint64_t hash) const { return tokens_.at(hash); }
+
+ private:
+  void Add(int vocab, int longest, std::vector<TokenId> path, uint64_t hash) {
+    tokens_.emplace(hash, path);
+    if (static_cast<int>(path.size()) == longest) return;
+    for (TokenId token = 0; token < vocab; ++token) {
+      path.push_back(token);
+      Add(vocab, longest, path, ExtendHash(hash, token));
+      path.pop_back();
+    }
+  }
+  std::unordered_map<uint64_t, std::vector<TokenId>> tokens_;
+};
+
+// The row after `path`: bias, then repetition, then frequency and presence.
+inline std::vector<double> PenalisedRow(std::vector<double> row,
+                                        const decoding::DecodingParams& params,
+                                        absl::Span<const TokenId> prompt,
+                                        absl::Span<const TokenId> path) {
+  const decoding::WarpParams& warp = params.warp;
+  for (const auto& [token, bias] : warp.logit_bias) row[token] += bias;
+  for (TokenId token = 0; token < static_cast<TokenId>(row.size()); ++token) {
+    const auto times = std::count(path.begin(), path.end(), token);
+    if (times > 0 || std::count(prompt.begin(), prompt.end(), token) > 0) {
+      row[token] = row[token] < 0 ? row[token] * warp.repetition_penalty
+                                  : row[token] / warp.repetition_penalty;
+    }
+    row[token] -= warp.frequency_penalty * static_cast<double>(times);
+    if (times > 0) row[token] -= warp.presence_penalty;
+  }
+  return row;
+}
+
+inline LogProbsOf Penalised(LogProbsOf model, const decoding::DecodingParams& params,
+                            std::vector<TokenId> prompt, std::shared_ptr<const PathBook> book) {
+  return [=, model = std::move(model)](uint64_t hash) {
+    return PenalisedRow(model(hash), params, prompt, book->Tokens(hash));
+  };
+}
+
+// What a draft node makes of the model's rows: -inf where the row is cut.
+inline LogProbsOf DraftRows(LogProbsOf model, const decoding::DecodingParams& params,
+                            std::shared_ptr<const PathBook> book) {
+  return [=, model = std::move(model)](uint64_t hash) {
+    const std::vector<double> log_probs = model(hash);
+    const std::vector<float> logits(log_probs.begin(), log_probs.end());
+    const decoding::Distribution row = decoding::DraftRow(logits, params, book->Tokens(hash));
+    std::vector<double> out(logits.size(), -std::numeric_limits<double>::infinity());
+    for (size_t i = 0; i < row.size(); ++i) out[row.tokens[i]] = row.log_probs[i];
+    return out;
+  };
+}
+
+// The parameters without penalties and bias, for a model that has them in its rows.
+inline decoding::DecodingParams WithoutPenalties(decoding::DecodingParams params) {
+  params.warp.logit_bias.clear();
+  params.warp.frequency_penalty = params.warp.presence_penalty = 0;
+  params.warp.repetition_penalty = 1;
+  return params;
+}
+
+}  // namespace coppice::test

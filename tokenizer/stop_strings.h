@@ -1,0 +1,68 @@
+// Finds stop strings in the text of token paths: a finite automaton over the text that a
+// Detokenizer gives (U+FFFD for invalid bytes, leading spaces dropped), so that the token at which a
+// path ends is the one at which a client's text is cut. The worker makes one for a sequence.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/stop_text.h"
+#include "tokenizer/tokenizer.h"
+
+namespace coppice::tokenizer {
+
+// The bytes of every token. Immutable; any thread.
+class Vocabulary {
+ public:
+  explicit Vocabulary(const Tokenizer& tokenizer);
+  // As Tokenizer::TokenBytes.
+  absl::string_view Bytes(TokenId token, bool skip_special) const;
+  int size() const { return static_cast<int>(skipped_.size()); }
+  int leading_spaces_dropped() const { return leading_spaces_dropped_; }
+
+ private:
+  std::string bytes_;
+  std::vector<size_t> begin_;  // [size + 1]
+  std::vector<bool> skipped_;  // [size] has no text when special tokens are skipped
+  int leading_spaces_dropped_;
+};
+
+class StopStrings : public StopText {
+ public:
+  static constexpr size_t kMostBytes = 65000;  // of all stop strings
+
+  // stops: at least one, none empty, at most kMostBytes in all.
+  StopStrings(std::shared_ptr<const Vocabulary> vocabulary, absl::Span<const std::string> stops,
+              bool skip_special, absl::Span<const TokenId> prompt);
+
+  State Start() const override { return start_; }
+  State Next(State state, TokenId token, bool search) const override;
+  bool Matched(State state) const override;
+  std::vector<TokenId> Completing(State state) const override;
+
+ private:
+  struct Text;
+  void AddStop(absl::string_view stop);
+  void Link();
+  State AfterPrompt(absl::Span<const TokenId> prompt) const;
+  void AddByte(char byte, bool search, Text* text) const;
+  void AddText(absl::string_view settled, Text* text) const;
+
+  const std::shared_ptr<const Vocabulary> vocabulary_;
+  const bool skip_special_;
+  // Aho-Corasick: node 0 is the root, move_[n][b] the node after byte b.
+  std::vector<std::array<uint16_t, 256>> move_;
+  std::vector<bool> ends_;  // [nodes] a stop string ends here
+  State start_;
+
+  mutable std::mutex lock_;
+  mutable std::map<State, std::vector<TokenId>> completing_;  // of states asked for
+};
+
+}  // namespace coppice::tokenizer
