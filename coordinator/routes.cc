@@ -1,13 +1,14 @@
 #include "coordinator/routes.h"
 
-#include <strings.h>
-
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <variant>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/program.h"
 
 namespace coppice::coordinator {
@@ -38,10 +39,13 @@ const char* HandlerOf(const std::string& path) {
   return path == "/cluster" ? "cluster" : "other";
 }
 
+// No type, application/json, or another application type whose name ends in json, such as
+// application/problem+json.
 bool IsJson(const std::string& content_type) {
-  std::string type = content_type.substr(0, content_type.find(';'));
-  while (!type.empty() && (type.back() == ' ' || type.back() == '\t')) type.pop_back();
-  return type.empty() || strcasecmp(type.c_str(), "application/json") == 0;
+  absl::string_view type = content_type;
+  type = absl::StripAsciiWhitespace(type.substr(0, type.find(';')));
+  return type.empty() || (absl::StartsWithIgnoreCase(type, "application/") &&
+                          absl::EndsWithIgnoreCase(type, "json"));
 }
 
 HttpReply JsonReply(std::string body) {
@@ -98,7 +102,8 @@ std::optional<HttpReply> Routes::CheckHead(const HttpRequest& request) {
   if (request.method == "POST" && !IsJson(request.content_type)) {
     return ErrorReply(
         {415, "unsupported_media_type",
-         "the body must be JSON: send the header Content-Type: application/json (or none)"});
+         "the body must be JSON: send the header Content-Type: application/json (curl: -H "
+         "'Content-Type: application/json'; without it, -d sends a form)"});
   }
   return std::nullopt;
 }
