@@ -10,6 +10,7 @@ packages=(
   libzmq3-dev cppzmq-dev                              # control plane
   protobuf-compiler libprotobuf-dev                   # messages
   libabsl-dev libboost-dev nlohmann-json3-dev         # status and strings, HTTP, JSON
+  libssl-dev openssl                                  # TLS, keys; certificates of the tests
   libspdlog-dev libfmt-dev prometheus-cpp-dev         # logs, metrics
   libpcre2-dev                                        # tokenizers
   libhwy-dev                                          # kernels
