@@ -4,6 +4,9 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "base/flag_sources.h"
+#include "coordinator/http/api_keys.h"
+#include "coordinator/http/tls.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "address:port of the HTTP API");
 ABSL_FLAG(std::string, control_listen, "",
@@ -63,7 +66,7 @@ class FlagChecker {
     return value;
   }
   void Complain(const char* name, const std::string& what) {
-    absl::StrAppend(&complaints_, complaints_.empty() ? "" : "; ", "--", name, ": ", what);
+    absl::StrAppend(&complaints_, complaints_.empty() ? "" : "\n", FlagPlace(name), ": ", what);
   }
   absl::Status status() const {
     return complaints_.empty() ? absl::OkStatus() : absl::InvalidArgumentError(complaints_);
@@ -100,6 +103,18 @@ void ReadLimits(FlagChecker* check, ApiLimits* limits) {
   limits->ignore_unknown_fields = unknown == "ignore";
 }
 
+// The files that the flags name, so that --check_config finds what is wrong with them.
+void CheckFiles(const CoordinatorOptions& options, FlagChecker* check) {
+  const absl::Status keys = ApiKeys::Load(options.api_keys_file, options.admin_keys_file).status();
+  if (!keys.ok())
+    check->Complain(options.api_keys_file.empty() ? "admin_keys_file" : "api_keys_file",
+                    std::string(keys.message()));
+  const HttpOptions& http = options.http;
+  if (http.tls_cert_file.empty() || http.tls_key_file.empty()) return;
+  const absl::Status tls = LoadTls(http.tls_cert_file, http.tls_key_file).status();
+  if (!tls.ok()) check->Complain("tls_cert_file", std::string(tls.message()));
+}
+
 void ReadHttp(FlagChecker* check, HttpOptions* http) {
   http->listen = absl::GetFlag(FLAGS_listen);
   http->max_connections =
@@ -121,20 +136,23 @@ void ReadHttp(FlagChecker* check, HttpOptions* http) {
 }  // namespace
 
 ProgramUsage FlagUsage() {
-  return {"Serves the HTTP API of a Coppice cluster and keeps its nodes.",
-          {{"Model", {"model", "served_model_name", "chat_template", "max_model_len"}},
-           {"HTTP",
-            {"listen", "max_connections", "max_body_bytes", "max_header_bytes",
-             "keep_alive_interval", "log_requests"}},
-           {"Keys and TLS",
-            {"api_keys_file", "admin_keys_file", "tls_cert_file", "tls_key_file",
-             "metrics_require_key", "max_requests_per_minute"}},
-           {"What a request may ask for",
-            {"max_n", "max_beam_width", "max_draft_width", "max_draft_depth", "default_max_tokens",
-             "default_timeout", "max_timeout", "unknown_fields"}},
-           {"Cluster",
-            {"control_listen", "heartbeat_interval", "stuck_after", "failover_wait", "max_queue",
-             "drain_timeout"}}}};
+  ProgramUsage usage = {
+      "Serves the HTTP API of a Coppice cluster and keeps its nodes.",
+      {{"Model", {"model", "served_model_name", "chat_template", "max_model_len"}},
+       {"HTTP",
+        {"listen", "max_connections", "max_body_bytes", "max_header_bytes", "keep_alive_interval",
+         "log_requests"}},
+       {"Keys and TLS",
+        {"api_keys_file", "admin_keys_file", "tls_cert_file", "tls_key_file", "metrics_require_key",
+         "max_requests_per_minute"}},
+       {"What a request may ask for",
+        {"max_n", "max_beam_width", "max_draft_width", "max_draft_depth", "default_max_tokens",
+         "default_timeout", "max_timeout", "unknown_fields"}},
+       {"Cluster",
+        {"control_listen", "heartbeat_interval", "stuck_after", "failover_wait", "max_queue",
+         "drain_timeout"}}}};
+  usage.section = "coordinator";
+  return usage;
 }
 
 absl::StatusOr<LaunchOptions> OptionsFromFlags() {
@@ -167,6 +185,7 @@ absl::StatusOr<LaunchOptions> OptionsFromFlags() {
   coordinator.failover_wait_s =
       check.InRange("failover_wait", absl::GetFlag(FLAGS_failover_wait), 0.0, 86400.0);
   coordinator.log_requests = absl::GetFlag(FLAGS_log_requests);
+  CheckFiles(coordinator, &check);
   if (!check.status().ok()) return check.status();
   return options;
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/program.h"
+#include "coordinator/api/openapi.h"
 #include "coordinator/api/token_endpoints.h"
 
 namespace coppice::coordinator {
@@ -125,7 +126,7 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
     case EndpointId::kCancel:
       return context_.operations->Cancel(PathArgument(endpoint, request.path));
     case EndpointId::kOpenApi:
-    case EndpointId::kTimeline:
+      return JsonReply(OpenApiJson(context_.api.limits, kVersion));
     case EndpointId::kCompletions:
     case EndpointId::kChat:
       break;

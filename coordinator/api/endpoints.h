@@ -26,7 +26,6 @@ enum class EndpointId {
   kDrain,
   kUndrain,
   kCancel,
-  kTimeline,
 };
 
 struct Endpoint {

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxTokens = 1 << 20;
 
-std::string Dump(const Json& json) {
+std::string TokensText(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -77,7 +77,7 @@ std::variant<std::string, ApiError> Tokenize(const std::string& body, const ApiC
     for (const TokenId id : ids)
       answer["token_strs"].push_back(context.tokenizer->TokenBytes(id, /*skip_special=*/false));
   }
-  return Dump(answer);
+  return TokensText(answer);
 }
 
 std::variant<std::string, ApiError> Detokenize(const std::string& body, const ApiContext& context) {
@@ -93,7 +93,7 @@ std::variant<std::string, ApiError> Detokenize(const std::string& body, const Ap
   const std::vector<TokenId> ids(numbers.begin(), numbers.end());
   Json answer;
   answer["prompt"] = context.tokenizer->Decode(ids, skip_special);
-  return Dump(answer);
+  return TokensText(answer);
 }
 
 }  // namespace coppice::coordinator

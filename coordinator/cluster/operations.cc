@@ -15,7 +15,7 @@ namespace {
 constexpr int kMaxDepth = 8;
 constexpr double kMaxTimeout_s = 86400;
 
-std::string Dump(const nlohmann::ordered_json& json) {
+std::string StateText(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -81,7 +81,7 @@ HttpReply Operations::Accepted(const Target& target) const {
   }
   HttpReply reply;
   reply.status = 202;
-  reply.body = Dump(json);
+  reply.body = StateText(json);
   return reply;
 }
 
@@ -108,7 +108,7 @@ HttpReply Operations::Cancel(const std::string& request_id) {
   json["request_id"] = request_id;
   json["cancelled"] = ended;
   HttpReply reply;
-  reply.body = Dump(json);
+  reply.body = StateText(json);
   return reply;
 }
 
