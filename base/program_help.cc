@@ -74,11 +74,21 @@ std::vector<std::string> Ungrouped(const std::set<std::string>& grouped) {
 
 }  // namespace
 
+std::vector<std::string> ConfigurableFlags(const ProgramUsage& usage) {
+  std::vector<std::string> names;
+  for (const FlagGroup& group : usage.groups)
+    names.insert(names.end(), group.flags.begin(), group.flags.end());
+  names.insert(names.end(), {"log_level", "log_format"});
+  return names;
+}
+
 std::string HelpText(const std::string& program, const ProgramUsage& usage) {
   std::vector<FlagGroup> groups = usage.groups;
   groups.push_back({"Every program", {"log_level", "log_format"}});
-  std::set<std::string> grouped;
+  const FlagGroup files = {"Configuration file", {"config", "check_config", "print_config"}};
+  std::set<std::string> grouped(files.flags.begin(), files.flags.end());
   for (const FlagGroup& group : groups) grouped.insert(group.flags.begin(), group.flags.end());
+  if (!usage.section.empty()) groups.push_back(files);
 
   std::string out = Wrapped(absl::StrCat(program, ": ", usage.text));
   for (const FlagGroup& group : groups) {

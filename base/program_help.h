@@ -19,7 +19,12 @@ struct ProgramUsage {
   std::vector<FlagGroup> groups;
   // Writes flags with dashes instead of underscores, for programs whose pages do so.
   bool dashes = false;
+  // The section of a configuration file that sets these flags; "" = the program reads no such file.
+  std::string section;
 };
+
+// The flags that a configuration file may set: those of the groups, and --log_level, --log_format.
+std::vector<std::string> ConfigurableFlags(const ProgramUsage& usage);
 
 // Flags that no group names come last, under "Other flags". A group must not name an unknown flag.
 std::string HelpText(const std::string& program, const ProgramUsage& usage);

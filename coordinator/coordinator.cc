@@ -17,6 +17,9 @@
 #include "coordinator/cluster/dispatcher.h"
 #include "coordinator/cluster/metrics.h"
 #include "coordinator/cluster/node_registry.h"
+#include "coordinator/cluster/operations.h"
+#include "coordinator/http/api_keys.h"
+#include "coordinator/http/rate_limiter.h"
 #include "coordinator/routes.h"
 
 namespace coppice::coordinator {
@@ -62,6 +65,8 @@ class CoordinatorImpl : public Coordinator {
                     [this](const std::string& peer, const proto::CoordinatorMessage& message) {
                       if (control_ != nullptr) control_->Send(peer, message);
                     }),
+        operations_(&clock_, &registry_, &dispatcher_),
+        rate_(options.max_requests_per_minute),
         routes_(MakeContext()),
         tick_(io_),
         signals_(io_) {}
@@ -69,7 +74,15 @@ class CoordinatorImpl : public Coordinator {
   ~CoordinatorImpl() override { control_.reset(); }  // its thread posts to the event loop
 
   absl::Status Listen() {
+    COPPICE_ASSIGN_OR_RETURN(keys_,
+                             ApiKeys::Load(options_.api_keys_file, options_.admin_keys_file));
     COPPICE_ASSIGN_OR_RETURN(http_, HttpServer::Start(&io_, options_.http, &clock_, &routes_));
+    if (!keys_.users_need_keys() && !http_->only_this_host()) {
+      spdlog::warn(
+          "{} can be reached from other hosts, and users need no key: give "
+          "--api_keys_file, or listen on 127.0.0.1",
+          http_->address());
+    }
     return absl::OkStatus();
   }
 
@@ -85,6 +98,7 @@ class CoordinatorImpl : public Coordinator {
   void HandleSignals() override {
     signals_.add(SIGINT);
     signals_.add(SIGTERM);
+    signals_.add(SIGHUP);
     AwaitSignal();
   }
 
@@ -96,6 +110,10 @@ class CoordinatorImpl : public Coordinator {
 
   void Drain(double seconds, const std::string& why) override {
     asio::post(io_, [this, seconds, why] { BeginDrain(seconds, why); });
+  }
+
+  void Reload() override {
+    asio::post(io_, [this] { ReloadNow(); });
   }
 
   int http_port() const override { return http_->port(); }
@@ -115,15 +133,23 @@ class CoordinatorImpl : public Coordinator {
     context.clock = &clock_;
     context.registry = &registry_;
     context.dispatcher = &dispatcher_;
+    context.operations = &operations_;
     context.metrics = &metrics_;
+    context.keys = &keys_;
+    context.rate = &rate_;
+    context.metrics_require_key = options_.metrics_require_key;
     return context;
   }
 
   void AwaitSignal() {
     signals_.async_wait([this](boost::system::error_code ec, int signal) {
       if (ec) return;
+      if (signal == SIGHUP) {
+        ReloadNow();
+        return AwaitSignal();
+      }
       const bool interrupt = signal == SIGINT;
-      const bool again = dispatcher_.draining();
+      const bool again = dispatcher_.ending();
       BeginDrain(again       ? 0
                  : interrupt ? std::min(kInterruptDrain_s, options_.drain_timeout_s)
                              : options_.drain_timeout_s,
@@ -132,10 +158,22 @@ class CoordinatorImpl : public Coordinator {
     });
   }
 
+  void ReloadNow() {
+    absl::StatusOr<ApiKeys> keys = ApiKeys::Load(options_.api_keys_file, options_.admin_keys_file);
+    if (keys.ok()) {
+      keys_ = *std::move(keys);
+      spdlog::info("reloaded: {} keys", keys_.size());
+    } else {
+      spdlog::error("the old keys stay in use: {}", std::string(keys.status().message()));
+    }
+    if (const absl::Status tls = http_->ReloadTls(); !tls.ok())
+      spdlog::error("the old certificate stays in use: {}", std::string(tls.message()));
+  }
+
   void BeginDrain(double seconds, const std::string& why) {
     const double end = clock_.NowSeconds() + seconds;
-    drain_end_s_ = dispatcher_.draining() ? std::min(drain_end_s_, end) : end;
-    dispatcher_.BeginDrain(why);
+    drain_end_s_ = dispatcher_.ending() ? std::min(drain_end_s_, end) : end;
+    dispatcher_.BeginEnd(why);
   }
 
   void ScheduleTick() {
@@ -143,7 +181,8 @@ class CoordinatorImpl : public Coordinator {
     tick_.async_wait([this](boost::system::error_code ec) {
       if (ec) return;
       dispatcher_.Tick();
-      if (dispatcher_.draining()) AdvanceDrain();
+      operations_.Tick();
+      if (dispatcher_.ending()) AdvanceDrain();
       if (!io_.stopped()) ScheduleTick();
     });
   }
@@ -175,6 +214,9 @@ class CoordinatorImpl : public Coordinator {
   Metrics metrics_;
   NodeRegistry registry_;
   Dispatcher dispatcher_;
+  Operations operations_;
+  ApiKeys keys_;
+  RateLimiter rate_;
   Routes routes_;
   asio::io_context io_{1};
   asio::steady_timer tick_;

@@ -26,6 +26,16 @@ struct CoordinatorOptions {
   HttpOptions http;
   ApiLimits limits;
 
+  // Files of keys, a line `KEY [NAME]` for each: of users, and of admins, who are users too. Empty:
+  // users need no key; admins are the clients on this host.
+  std::string api_keys_file, admin_keys_file;
+
+  // Whether GET /metrics needs a user's key.
+  bool metrics_require_key = false;
+
+  // Completions that a key may begin in a minute; all clients without keys together. 0: no limit.
+  int max_requests_per_minute = 0;
+
   // Tokens of prompt and completion of one request, at most. 0: the model's own limit. Set it to
   // keep single requests from reserving much KV.
   int max_model_len = 0;
@@ -66,13 +76,16 @@ class Coordinator {
   // Lets nodes register.
   virtual void ServeNodes(std::unique_ptr<comm::ServerChannel> channel) = 0;
   // SIGTERM drains within drain_timeout, SIGINT within two seconds. A second signal ends at once.
-  // For programs, not for tests.
+  // SIGHUP reloads. For programs, not for tests.
   virtual void HandleSignals() = 0;
   // Serves until drained, then tells every node to stop.
   virtual void Run() = 0;
   // Refuses new requests and ends Run when the running ones have finished, or after `seconds`. Any
   // thread.
   virtual void Drain(double seconds, const std::string& why) = 0;
+  // Reads the keys and the files of TLS again. What cannot be read stays as it was, with a line in
+  // the log. Any thread.
+  virtual void Reload() = 0;
   virtual int http_port() const = 0;
   virtual std::string http_address() const = 0;
 };

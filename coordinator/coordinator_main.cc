@@ -18,6 +18,7 @@ namespace coppice::coordinator {
 namespace {
 
 constexpr char kProgram[] = "coppice-coordinator";
+constexpr int kBadFlags = 2;  // exit status
 
 // Every connection needs a descriptor.
 void RaiseDescriptorLimit() {
@@ -44,8 +45,7 @@ absl::StatusOr<std::unique_ptr<comm::ServerChannel>> BindControl(
   return channel;
 }
 
-absl::Status Serve(std::unique_ptr<comm::MpiWorld>* world) {
-  COPPICE_ASSIGN_OR_RETURN(const LaunchOptions options, OptionsFromFlags());
+absl::Status Serve(const LaunchOptions& options, std::unique_ptr<comm::MpiWorld>* world) {
   COPPICE_ASSIGN_OR_RETURN(auto tokenizer, tokenizer::Tokenizer::Load(options.model));
   COPPICE_ASSIGN_OR_RETURN(auto chat, tokenizer::ChatPrompt::Load(
                                           options.model, options.chat_template, tokenizer.get()));
@@ -67,8 +67,14 @@ absl::Status Serve(std::unique_ptr<comm::MpiWorld>* world) {
 
 int CoordinatorMain(int argc, char** argv) {
   ParseProgramFlags(kProgram, FlagUsage(), argc, argv);
+  const absl::StatusOr<LaunchOptions> options = OptionsFromFlags();
+  if (!options.ok()) {
+    FailProgram(kProgram, options.status());
+    return kBadFlags;
+  }
+  if (CheckedConfig(kProgram)) return 0;
   std::unique_ptr<comm::MpiWorld> world;
-  const absl::Status status = Serve(&world);
+  const absl::Status status = Serve(*options, &world);
   // MPI_Finalize would wait for ranks that did not start. Without it, mpirun ends them too.
   if (!status.ok()) std::_Exit(FailProgram(kProgram, status));
   if (world != nullptr) {

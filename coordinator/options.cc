@@ -4,7 +4,10 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "base/flag_sources.h"
 #include "base/status.h"
+#include "coordinator/http/api_keys.h"
+#include "coordinator/http/tls.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "address:port of the HTTP API");
 ABSL_FLAG(std::string, control_listen, "",
@@ -32,6 +35,15 @@ ABSL_FLAG(int, max_draft_depth, 16, "largest draft_depth of a request: draft lay
 ABSL_FLAG(int, default_max_tokens, 256, "max_tokens of a request that gives none");
 ABSL_FLAG(double, default_timeout, 600, "deadline in seconds of a request that gives none");
 ABSL_FLAG(double, max_timeout, 3600, "longest deadline in seconds that a request may ask for");
+ABSL_FLAG(std::string, api_keys_file, "",
+          "file with the keys of users, KEY [NAME] in each line; default: users need no key");
+ABSL_FLAG(std::string, admin_keys_file, "",
+          "file with the keys of admins; default: clients on this host are admins");
+ABSL_FLAG(std::string, tls_cert_file, "", "certificate chain in PEM; default: plain HTTP");
+ABSL_FLAG(std::string, tls_key_file, "", "private key of the certificate, in PEM");
+ABSL_FLAG(bool, metrics_require_key, false, "GET /metrics needs a user's key");
+ABSL_FLAG(int, max_requests_per_minute, 0,
+          "completions that a key may begin in a minute; 0 = no limit");
 ABSL_FLAG(double, keep_alive_interval, 15,
           "seconds of silence after which a stream gets a comment line");
 ABSL_FLAG(double, drain_timeout, 30, "seconds that running requests get after SIGTERM");
@@ -58,7 +70,7 @@ class FlagChecker {
     return value;
   }
   void Complain(const char* name, const std::string& what) {
-    absl::StrAppend(&complaints_, complaints_.empty() ? "" : "; ", "--", name, ": ", what);
+    absl::StrAppend(&complaints_, complaints_.empty() ? "" : "\n", FlagPlace(name), ": ", what);
   }
   absl::Status status() const {
     return complaints_.empty() ? absl::OkStatus() : absl::InvalidArgumentError(complaints_);
@@ -95,6 +107,18 @@ void ReadLimits(FlagChecker* check, ApiLimits* limits) {
   limits->ignore_unknown_fields = unknown == "ignore";
 }
 
+// The files that the flags name, so that --check_config finds what is wrong with them.
+void CheckFiles(const CoordinatorOptions& options, FlagChecker* check) {
+  const absl::Status keys = ApiKeys::Load(options.api_keys_file, options.admin_keys_file).status();
+  if (!keys.ok())
+    check->Complain(options.api_keys_file.empty() ? "admin_keys_file" : "api_keys_file",
+                    std::string(keys.message()));
+  const HttpOptions& http = options.http;
+  if (http.tls_cert_file.empty() || http.tls_key_file.empty()) return;
+  const absl::Status tls = LoadTls(http.tls_cert_file, http.tls_key_file).status();
+  if (!tls.ok()) check->Complain("tls_cert_file", std::string(tls.message()));
+}
+
 void ReadHttp(FlagChecker* check, HttpOptions* http) {
   http->listen = absl::GetFlag(FLAGS_listen);
   http->max_connections =
@@ -103,6 +127,12 @@ void ReadHttp(FlagChecker* check, HttpOptions* http) {
       check->InRange<int64_t>("max_body_bytes", absl::GetFlag(FLAGS_max_body_bytes), 1024, 1 << 30);
   http->max_header_bytes =
       check->InRange("max_header_bytes", absl::GetFlag(FLAGS_max_header_bytes), 1024, 1 << 20);
+  http->tls_cert_file = absl::GetFlag(FLAGS_tls_cert_file);
+  http->tls_key_file = absl::GetFlag(FLAGS_tls_key_file);
+  if (http->tls_cert_file.empty() != http->tls_key_file.empty()) {
+    check->Complain(http->tls_cert_file.empty() ? "tls_cert_file" : "tls_key_file",
+                    "TLS needs both a certificate and its key");
+  }
   http->keep_alive_interval_s =
       check->InRange("keep_alive_interval", absl::GetFlag(FLAGS_keep_alive_interval), 0.01, 3600.0);
 }
@@ -110,17 +140,23 @@ void ReadHttp(FlagChecker* check, HttpOptions* http) {
 }  // namespace
 
 ProgramUsage FlagUsage() {
-  return {"Serves the HTTP API of a Coppice cluster and keeps its nodes.",
-          {{"Model", {"model", "served_model_name", "chat_template", "max_model_len"}},
-           {"HTTP",
-            {"listen", "max_connections", "max_body_bytes", "max_header_bytes",
-             "keep_alive_interval", "log_requests"}},
-           {"What a request may ask for",
-            {"max_n", "max_beam_width", "max_draft_width", "max_draft_depth", "default_max_tokens",
-             "default_timeout", "max_timeout", "unknown_fields"}},
-           {"Cluster",
-            {"control_listen", "cluster_key_file", "heartbeat_interval", "stuck_after",
-             "failover_wait", "max_queue", "drain_timeout"}}}};
+  ProgramUsage usage = {
+      "Serves the HTTP API of a Coppice cluster and keeps its nodes.",
+      {{"Model", {"model", "served_model_name", "chat_template", "max_model_len"}},
+       {"HTTP",
+        {"listen", "max_connections", "max_body_bytes", "max_header_bytes", "keep_alive_interval",
+         "log_requests"}},
+       {"Keys and TLS",
+        {"api_keys_file", "admin_keys_file", "tls_cert_file", "tls_key_file", "metrics_require_key",
+         "max_requests_per_minute"}},
+       {"What a request may ask for",
+        {"max_n", "max_beam_width", "max_draft_width", "max_draft_depth", "default_max_tokens",
+         "default_timeout", "max_timeout", "unknown_fields"}},
+       {"Cluster",
+        {"control_listen", "cluster_key_file", "heartbeat_interval", "stuck_after", "failover_wait",
+         "max_queue", "drain_timeout"}}}};
+  usage.section = "coordinator";
+  return usage;
 }
 
 absl::StatusOr<LaunchOptions> OptionsFromFlags() {
@@ -139,6 +175,11 @@ absl::StatusOr<LaunchOptions> OptionsFromFlags() {
   coordinator.max_model_len =
       check.InRange("max_model_len", absl::GetFlag(FLAGS_max_model_len), 0, 1 << 24);
   coordinator.max_queue = check.InRange("max_queue", absl::GetFlag(FLAGS_max_queue), 1, 1 << 20);
+  coordinator.api_keys_file = absl::GetFlag(FLAGS_api_keys_file);
+  coordinator.admin_keys_file = absl::GetFlag(FLAGS_admin_keys_file);
+  coordinator.metrics_require_key = absl::GetFlag(FLAGS_metrics_require_key);
+  coordinator.max_requests_per_minute = check.InRange(
+      "max_requests_per_minute", absl::GetFlag(FLAGS_max_requests_per_minute), 0, 1 << 20);
   coordinator.drain_timeout_s =
       check.InRange("drain_timeout", absl::GetFlag(FLAGS_drain_timeout), 0.0, 86400.0);
   coordinator.heartbeat_interval_s =
@@ -148,6 +189,7 @@ absl::StatusOr<LaunchOptions> OptionsFromFlags() {
   coordinator.failover_wait_s =
       check.InRange("failover_wait", absl::GetFlag(FLAGS_failover_wait), 0.0, 86400.0);
   coordinator.log_requests = absl::GetFlag(FLAGS_log_requests);
+  CheckFiles(coordinator, &check);
   if (!check.status().ok()) return check.status();
   COPPICE_ASSIGN_OR_RETURN(options.channel.key,
                            comm::ClusterKey::Load(absl::GetFlag(FLAGS_cluster_key_file)));

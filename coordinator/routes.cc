@@ -1,47 +1,28 @@
 #include "coordinator/routes.h"
 
-#include <strings.h>
-
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <variant>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/program.h"
+#include "coordinator/api/openapi.h"
+#include "coordinator/api/token_endpoints.h"
 
 namespace coppice::coordinator {
 namespace {
 
-constexpr char kCompletions[] = "/v1/completions";
-constexpr char kChat[] = "/v1/chat/completions";
-constexpr char kModels[] = "/v1/models";
-constexpr char kModelPrefix[] = "/v1/models/";
-
-// The method of a known path, nullptr for an unknown one.
-const char* MethodOf(const std::string& path) {
-  if (path == kCompletions || path == kChat) return "POST";
-  for (const char* known : {kModels, "/health", "/ready", "/version", "/metrics", "/cluster"}) {
-    if (path == known) return "GET";
-  }
-  return path.rfind(kModelPrefix, 0) == 0 ? "GET" : nullptr;
-}
-
-const char* HandlerOf(const std::string& path) {
-  if (path == kCompletions) return "completions";
-  if (path == kChat) return "chat_completions";
-  if (path.rfind(kModels, 0) == 0) return "models";
-  if (path == "/health") return "health";
-  if (path == "/ready") return "ready";
-  if (path == "/version") return "version";
-  if (path == "/metrics") return "metrics";
-  return path == "/cluster" ? "cluster" : "other";
-}
-
+// No type, application/json, or another application type whose name ends in json, such as
+// application/problem+json.
 bool IsJson(const std::string& content_type) {
-  std::string type = content_type.substr(0, content_type.find(';'));
-  while (!type.empty() && (type.back() == ' ' || type.back() == '\t')) type.pop_back();
-  return type.empty() || strcasecmp(type.c_str(), "application/json") == 0;
+  absl::string_view type = content_type;
+  type = absl::StripAsciiWhitespace(type.substr(0, type.find(';')));
+  return type.empty() || (absl::StartsWithIgnoreCase(type, "application/") &&
+                          absl::EndsWithIgnoreCase(type, "json"));
 }
 
 HttpReply JsonReply(std::string body) {
@@ -50,17 +31,9 @@ HttpReply JsonReply(std::string body) {
   return reply;
 }
 
-std::string Unescaped(const std::string& text) {
-  std::string plain;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && isxdigit(text[i + 1]) && isxdigit(text[i + 2])) {
-      plain += static_cast<char>(std::stoi(text.substr(i + 1, 2), nullptr, 16));
-      i += 2;
-    } else {
-      plain += text[i];
-    }
-  }
-  return plain;
+HttpReply JsonOrError(std::variant<std::string, ApiError> answer) {
+  if (const ApiError* error = std::get_if<ApiError>(&answer)) return ErrorReply(*error);
+  return JsonReply(std::get<std::string>(std::move(answer)));
 }
 
 // The names, written so that they are safe in a header line.
@@ -82,54 +55,104 @@ int64_t UnixNow() {
 
 }  // namespace
 
-std::optional<HttpReply> Routes::CheckHead(const HttpRequest& request) {
-  const char* method = MethodOf(request.path);
-  if (method == nullptr) {
+std::optional<HttpReply> Routes::CheckHead(HttpRequest* request) {
+  const Endpoint* endpoint = FindEndpoint(request->path);
+  if (endpoint == nullptr) {
     return ErrorReply(
-        {404, "unknown_route", absl::StrCat("there is no ", request.path.substr(0, 200))});
+        {404, "unknown_route", absl::StrCat("there is no ", request->path.substr(0, 200))});
   }
-  if (request.method != method) {
-    HttpReply reply =
-        ErrorReply({405, "method_not_allowed",
-                    absl::StrCat(request.path.substr(0, 200), " takes ", method, " only")});
-    reply.headers.emplace_back("Allow", method);
+  if (request->method != endpoint->method) {
+    HttpReply reply = ErrorReply(
+        {405, "method_not_allowed",
+         absl::StrCat(request->path.substr(0, 200), " takes ", endpoint->method, " only")});
+    reply.headers.emplace_back("Allow", endpoint->method);
     return reply;
   }
-  if (request.method == "POST" && !IsJson(request.content_type)) {
+  const bool closed = endpoint->id == EndpointId::kMetrics && context_.metrics_require_key;
+  const Access access = closed ? Access::kUser : endpoint->access;
+  if (auto error = context_.keys->Check(*request, access, &request->caller))
+    return ErrorReply(*error);
+  if (endpoint->takes_body() && !IsJson(request->content_type)) {
     return ErrorReply(
         {415, "unsupported_media_type",
-         "the body must be JSON: send the header Content-Type: application/json (or none)"});
+         "the body must be JSON: send the header Content-Type: application/json (curl: -H "
+         "'Content-Type: application/json'; without it, -d sends a form)"});
   }
+  if (auto error = CheckRate(*endpoint, *request)) return ErrorReply(*error);
   return std::nullopt;
 }
 
+std::optional<ApiError> Routes::CheckRate(const Endpoint& endpoint, const HttpRequest& request) {
+  if (endpoint.id != EndpointId::kCompletions && endpoint.id != EndpointId::kChat)
+    return std::nullopt;
+  const int wait_s = context_.rate->Take(request.caller, context_.clock->NowSeconds());
+  if (wait_s == 0) return std::nullopt;
+  context_.metrics->RequestRefused("rate_limited");
+  return ApiError{429, "rate_limited", "this key has sent too many requests in the last minute", "",
+                  wait_s};
+}
+
 void Routes::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-  const std::string& path = request.path;
-  if (path == kCompletions || path == kChat) return Complete(request, exchange);
-  if (path == kModels) return exchange->Reply(Models());
-  if (path == "/health") return exchange->Reply(JsonReply("{\"status\":\"ok\"}"));
-  if (path == "/ready") return exchange->Reply(Ready());
-  if (path == "/cluster") return exchange->Reply(Cluster());
-  if (path == "/version") {
-    nlohmann::ordered_json json;
-    json["version"] = kVersion;
-    json["commit"] = COPPICE_COMMIT;
-    json["build"] = COPPICE_BUILD;
-    return exchange->Reply(JsonReply(json.dump()));
+  const Endpoint& endpoint = *FindEndpoint(request.path);
+  if (endpoint.id == EndpointId::kCompletions || endpoint.id == EndpointId::kChat)
+    return Complete(request, exchange);
+  exchange->Reply(Answer(endpoint, request));
+}
+
+HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
+  switch (endpoint.id) {
+    case EndpointId::kTokenize:
+      return JsonOrError(Tokenize(request.body, context_.api, MaxModelLen(), UnixNow()));
+    case EndpointId::kDetokenize:
+      return JsonOrError(Detokenize(request.body, context_.api));
+    case EndpointId::kModels:
+      return Models();
+    case EndpointId::kModel:
+      return Model(PathArgument(endpoint, request.path));
+    case EndpointId::kHealth:
+      return JsonReply("{\"status\":\"ok\"}");
+    case EndpointId::kReady:
+      return Ready();
+    case EndpointId::kVersion:
+      return Version();
+    case EndpointId::kMetrics:
+      return MetricsText();
+    case EndpointId::kCluster:
+      return Cluster();
+    case EndpointId::kDrain:
+      return context_.operations->Drain(request.body);
+    case EndpointId::kUndrain:
+      return context_.operations->Undrain(request.body);
+    case EndpointId::kCancel:
+      return context_.operations->Cancel(PathArgument(endpoint, request.path));
+    case EndpointId::kOpenApi:
+      return JsonReply(OpenApiJson(context_.api.limits, kVersion));
+    case EndpointId::kCompletions:
+    case EndpointId::kChat:
+      break;
   }
-  if (path == "/metrics") {
-    HttpReply reply = JsonReply(context_.metrics->Text());
-    reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
-    return exchange->Reply(std::move(reply));
-  }
-  exchange->Reply(Model(Unescaped(path.substr(sizeof(kModelPrefix) - 1))));
+  return ErrorReply({404, "unknown_route", "not here"});
+}
+
+HttpReply Routes::Version() const {
+  nlohmann::ordered_json json;
+  json["version"] = kVersion;
+  json["commit"] = COPPICE_COMMIT;
+  json["build"] = COPPICE_BUILD;
+  return JsonReply(json.dump());
+}
+
+HttpReply Routes::MetricsText() const {
+  HttpReply reply = JsonReply(context_.metrics->Text());
+  reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  return reply;
 }
 
 void Routes::Complete(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) {
   const double arrival_s = context_.clock->NowSeconds();
   const int64_t now_unix = UnixNow();
   std::variant<GenerateRequest, ApiError> parsed =
-      request.path == kChat
+      FindEndpoint(request.path)->id == EndpointId::kChat
           ? ParseChatCompletion(request.body, request.timeout_header, context_.api, now_unix)
           : ParseCompletion(request.body, request.timeout_header, context_.api);
   if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
@@ -140,7 +163,8 @@ void Routes::Complete(const HttpRequest& request, const std::shared_ptr<HttpExch
   if (!generate.ignored_fields.empty())
     exchange->AddHeader("X-Coppice-Ignored", HeaderList(generate.ignored_fields));
   const bool stream = generate.stream;
-  const Request::Origin origin{request.request_id, context_.api.model_name, arrival_s, now_unix};
+  const Request::Origin origin{request.request_id, request.caller, context_.api.model_name,
+                               arrival_s, now_unix};
   auto started =
       std::make_shared<Request>(std::move(generate), origin, context_.api.tokenizer, exchange);
   exchange->OnDisconnect(
@@ -179,9 +203,9 @@ HttpReply Routes::Ready() const {
   if (!context_.registry->ReadyReplicas().empty()) return JsonReply("{\"status\":\"ready\"}");
   std::string lost;
   for (const Node* node : context_.registry->Replicas()) {
-    if (node->why_lost.empty()) continue;
-    absl::StrAppend(&lost, lost.empty() ? "no replica is ready: " : "; ", node->id, " ",
-                    node->why_lost);
+    const std::string why = node->draining ? "drains" : node->why_lost;
+    if (why.empty()) continue;
+    absl::StrAppend(&lost, lost.empty() ? "no replica is ready: " : "; ", node->id, " ", why);
   }
   return ErrorReply({503, "no_replica", lost.empty() ? "no replica has joined yet" : lost, "", 1});
 }
@@ -192,7 +216,9 @@ HttpReply Routes::Cluster() const {
 }
 
 void Routes::Observe(const HttpRequest& request, int status, double seconds) {
-  context_.metrics->Http(HandlerOf(request.path), request.method, status, seconds);
+  const Endpoint* endpoint = FindEndpoint(request.path);
+  context_.metrics->Http(endpoint == nullptr ? "other" : endpoint->handler, request.method, status,
+                         seconds);
 }
 
 void Routes::SetConnections(int open) { context_.metrics->SetConnections(open); }

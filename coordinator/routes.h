@@ -6,11 +6,15 @@
 #include <string>
 
 #include "coordinator/api/api.h"
+#include "coordinator/api/endpoints.h"
 #include "coordinator/cluster/cluster_json.h"
 #include "coordinator/cluster/dispatcher.h"
 #include "coordinator/cluster/metrics.h"
 #include "coordinator/cluster/node_registry.h"
+#include "coordinator/cluster/operations.h"
+#include "coordinator/http/api_keys.h"
 #include "coordinator/http/http.h"
+#include "coordinator/http/rate_limiter.h"
 
 namespace coppice::coordinator {
 
@@ -21,7 +25,11 @@ struct RoutesContext {
   const Clock* clock = nullptr;
   const NodeRegistry* registry = nullptr;
   Dispatcher* dispatcher = nullptr;
+  Operations* operations = nullptr;
   Metrics* metrics = nullptr;
+  const ApiKeys* keys = nullptr;
+  RateLimiter* rate = nullptr;
+  bool metrics_require_key = false;
 };
 
 class Routes : public HttpApp {
@@ -29,17 +37,21 @@ class Routes : public HttpApp {
   // All that context points to must outlive the routes.
   explicit Routes(RoutesContext context) : context_(std::move(context)) {}
 
-  std::optional<HttpReply> CheckHead(const HttpRequest& request) override;
+  std::optional<HttpReply> CheckHead(HttpRequest* request) override;
   void Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) override;
   void Observe(const HttpRequest& request, int status, double seconds) override;
   void SetConnections(int open) override;
 
  private:
+  std::optional<ApiError> CheckRate(const Endpoint& endpoint, const HttpRequest& request);
+  HttpReply Answer(const Endpoint& endpoint, const HttpRequest& request);
   void Complete(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange);
   ModelCard Card() const;
   HttpReply Models() const;
   HttpReply Model(const std::string& id) const;
   HttpReply Ready() const;
+  HttpReply Version() const;
+  HttpReply MetricsText() const;
   HttpReply Cluster() const;
   int MaxModelLen() const;
 

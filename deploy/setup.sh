@@ -11,6 +11,7 @@ packages=(
   libsodium-dev                                       # links between nodes with a cluster key
   protobuf-compiler libprotobuf-dev                   # messages
   libabsl-dev libboost-dev nlohmann-json3-dev         # status and strings, HTTP, JSON
+  libssl-dev openssl                                  # TLS, keys; certificates of the tests
   libspdlog-dev libfmt-dev prometheus-cpp-dev         # logs, metrics
   libpcre2-dev                                        # tokenizers
   libhwy-dev                                          # kernels

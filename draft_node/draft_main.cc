@@ -73,8 +73,9 @@ absl::Status ServeDrafts(std::unique_ptr<comm::MpiWorld>& world) {
 }  // namespace
 
 int DraftMain(int argc, char** argv) {
-  const ProgramUsage usage = {"Grows draft forests for the workers of a Coppice cluster.",
-                              {{"Draft node", {"node_id", "listen", "kv_bytes", "max_sessions"}}}};
+  ProgramUsage usage = {"Grows draft forests for the workers of a Coppice cluster.",
+                        {{"Draft node", {"node_id", "listen", "kv_bytes", "max_sessions"}}}};
+  usage.section = "draft";
   return node::RunNode("coppice-draft", usage, argc, argv, ServeDrafts);
 }
 

@@ -8,6 +8,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/flag_sources.h"
 #include "base/program.h"
 #include "base/status.h"
 #include "base/stop_signal.h"
@@ -50,6 +51,8 @@ namespace {
 constexpr double kAnyGap_s = 3600;  // counts every gap: the agent's thread looked one beat ago
 
 // A deadline has passed: which ranks may be the reason.
+constexpr int kBadFlags = 2;  // exit status
+
 absl::Status NameStoppedRanks(const absl::Status& status) {
   const std::string stopped = comm::StoppedRanks();
   if (!absl::IsDeadlineExceeded(status) || stopped.empty()) return status;
@@ -79,7 +82,12 @@ int RunNode(const std::string& program, ProgramUsage usage, int argc, char** arg
   InstallStopSignals();
   std::unique_ptr<comm::MpiWorld> world;
   absl::Status status = CheckNodeFlags();
-  if (status.ok()) status = serve(world);
+  if (!status.ok()) {
+    FailProgram(program, status);
+    std::_Exit(kBadFlags);
+  }
+  if (CheckedConfig(program)) return 0;
+  status = serve(world);
   if (status.ok()) return 0;
   status = NameStoppedRanks(status);
   // Leaving without MPI_Finalize makes mpirun end the others too.
@@ -94,13 +102,17 @@ std::unique_ptr<StartWatch> WatchStart(const std::string& program) {
 }
 
 absl::Status CheckNodeFlags() {
-  if (absl::GetFlag(FLAGS_model).empty()) return absl::InvalidArgumentError("--model: not given");
+  if (absl::GetFlag(FLAGS_model).empty())
+    return absl::InvalidArgumentError(absl::StrCat(FlagPlace("model"), ": not given"));
   if (absl::GetFlag(FLAGS_max_rows) < 8 || absl::GetFlag(FLAGS_prefill_chunk) < 1) {
-    return absl::InvalidArgumentError(
-        "--max_rows must be at least 8 and --prefill_chunk at least 1");
+    const bool rows = absl::GetFlag(FLAGS_max_rows) < 8;
+    return absl::InvalidArgumentError(absl::StrCat(
+        FlagPlace(rows ? "max_rows" : "prefill_chunk"), ": must be at least ", rows ? "8" : "1",
+        ", got ", absl::GetFlag(rows ? FLAGS_max_rows : FLAGS_prefill_chunk)));
   }
   if (!(absl::GetFlag(FLAGS_start_deadline) > 0)) {
-    return absl::InvalidArgumentError("--start_deadline: must be more than 0 s");
+    return absl::InvalidArgumentError(
+        absl::StrCat(FlagPlace("start_deadline"), ": must be more than 0 s"));
   }
   return CheckEnergyFlags(absl::GetFlag(FLAGS_backend));
 }

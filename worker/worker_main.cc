@@ -187,12 +187,13 @@ absl::Status ServeRank(std::unique_ptr<comm::MpiWorld>& world) {
 }  // namespace
 
 int WorkerMain(int argc, char** argv) {
-  const ProgramUsage usage = {
+  ProgramUsage usage = {
       "One tensor-parallel rank of the target model of a Coppice cluster.",
       {{"Replica", {"tp", "replica_id", "plan_listen", "communicator", "step_deadline", "exact"}},
        {"KV cache", {"kv_bytes", "scratch_blocks"}},
        {"Drafts", {"draft_deadline_min", "draft_deadline_max"}},
        {"Measurements", {"trace_rounds"}}}};
+  usage.section = "worker";
   return node::RunNode(kProgram, usage, argc, argv, ServeRank);
 }
 

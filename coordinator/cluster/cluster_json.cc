@@ -30,7 +30,7 @@ double Milliseconds(double seconds) { return std::round(seconds * 1000) / 1000; 
 Json NodeJson(const Node& node, double now_s) {
   Json json;
   json["id"] = node.id;
-  json["state"] = NodeStateName(node.state);
+  json["state"] = NodeStateName(node);
   json["reason"] = node.why_lost.empty() ? Json() : Json(node.why_lost);
   json["working"] = node.status.working();
   json["last_progress_s"] = Milliseconds(now_s - node.last_progress_s);

@@ -170,74 +170,6 @@ void Dispatcher::Disconnected(const RequestPtr& request) {
   Pump();
 }
 
-void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage& message) {
-  switch (message.kind_case()) {
-    case proto::NodeMessage::kRegister:
-      return Register(peer, message.register_());
-    case proto::NodeMessage::kHeartbeat: {
-      const Node* known = registry_->FindPeer(peer);
-      if (known == nullptr) return;
-      const absl::Status fields = proto::CheckNodeStatus(message.heartbeat().status());
-      if (!fields.ok()) {  // ignored, so three bad heartbeats mark the node lost
-        spdlog::warn("{}: heartbeat dropped: {}", known->id, std::string(fields.message()));
-        return metrics_->BadUpdate(known->id);
-      }
-      const bool was_ready = known->state == NodeState::kReady;
-      const Node* node = registry_->OnHeartbeat(peer, message.heartbeat().status());
-      metrics_->NodeStatus(*node);
-      if (node->given_up) return TellGivenUp(*node);  // again, since the first may be lost
-      if (!was_ready && node->state == NodeState::kReady) NodeBack(*node);
-      return;
-    }
-    case proto::NodeMessage::kProgress:
-      for (const proto::SequenceUpdate& update : message.progress().updates()) Apply(peer, update);
-      return Pump();
-    case proto::NodeMessage::kGoodbye: {
-      const std::string id = registry_->OnGoodbye(peer, message.goodbye().reason());
-      if (!id.empty()) NodeLost(id);
-      return;
-    }
-    case proto::NodeMessage::KIND_NOT_SET:
-      spdlog::debug("a node sent an empty message");
-  }
-}
-
-void Dispatcher::Register(const std::string& peer, const proto::Register& registration) {
-  std::string replaced;
-  proto::CoordinatorMessage reply;
-  *reply.mutable_register_ack() = registry_->OnRegister(peer, registration, &replaced);
-  if (!replaced.empty()) NodeLost(replaced);
-  send_(peer, reply);
-  if (!reply.register_ack().accepted()) return;
-  const Node* node = registry_->FindPeer(peer);
-  metrics_->NodeStatus(*node);
-  if (node->state == NodeState::kReady) NodeBack(*node);
-}
-
-void Dispatcher::NodeBack(const Node& node) {
-  metrics_->NodeUp(node, true);
-  for (const uint64_t sequence_id : std::exchange(left_behind_[node.id], {})) {
-    proto::CoordinatorMessage message;
-    message.mutable_cancel()->set_sequence_id(sequence_id);
-    send_(node.peer, message);
-  }
-  left_behind_.erase(node.id);
-  BroadcastDraftNodes();
-  Pump();
-}
-
-void Dispatcher::TellGivenUp(const Node& node) {
-  proto::CoordinatorMessage message;
-  message.mutable_given_up()->set_reason(node.why_lost);
-  send_(node.peer, message);
-}
-
-void Dispatcher::BroadcastDraftNodes() {
-  proto::CoordinatorMessage message;
-  *message.mutable_draft_nodes() = registry_->ReadyDraftNodes();
-  for (const Node* node : registry_->ReadyReplicas()) send_(node->peer, message);
-}
-
 void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& update) {
   const auto found = running_.find(update.sequence_id());
   if (found == running_.end()) {
@@ -270,60 +202,18 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
   if (request->ended()) End(request);
 }
 
-void Dispatcher::NodeLost(const std::string& id) {
-  if (const Node* node = registry_->Find(id)) {
-    metrics_->NodeUp(*node, node->state != NodeState::kLost);
-    if (node->given_up) TellGivenUp(*node);
+int Dispatcher::Cancel(const std::string& request_id) {
+  std::vector<RequestPtr> found;
+  for (const RequestPtr& request : active_) {
+    if (request->origin().request_id == request_id) found.push_back(request);
   }
-  std::vector<Running> orphans;
-  std::vector<uint64_t>& left = left_behind_[id];
-  for (const auto& [sequence_id, running] : running_) {
-    if (running.request->sequences()[running.index].replica != id) continue;
-    orphans.push_back(running);
-    left.push_back(sequence_id);
+  for (const RequestPtr& request : found) {
+    metrics_->Cancelled();
+    request->Fail({503, "cancelled", "an admin has cancelled the request"});
+    End(request);
   }
-  for (const Running& orphan : orphans) {
-    if (orphan.request->ended()) continue;
-    Request::Sequence& sequence = orphan.request->sequences()[orphan.index];
-    StopSequence(&sequence, /*tell_replica=*/false);
-    sequence.lost_s = clock_->NowSeconds();
-    if (!orphan.request->Requeue(orphan.index)) {
-      orphan.request->Fail({503, "replica_lost", LostWhileAnswering(id), "", 1});
-      End(orphan.request);
-      continue;
-    }
-    metrics_->Failover();
-    if (std::find(queue_.begin(), queue_.end(), orphan.request) == queue_.end())
-      queue_.push_front(orphan.request);
-  }
-  router_.Forget(id);
-  BroadcastDraftNodes();
-  Pump();
-}
-
-std::string Dispatcher::LostWhileAnswering(const std::string& replica) const {
-  const Node* node = registry_->Find(replica);
-  if (node == nullptr || node->why_lost.empty())
-    return absl::StrCat("replica ", replica, " was lost while it answered");
-  return absl::StrCat("replica ", replica, " ", node->why_lost, "; it was answering this request");
-}
-
-// Fails requests of a lost replica that have waited failover_wait for another one.
-void Dispatcher::EndForsaken() {
-  if (!registry_->ReadyReplicas().empty()) return;
-  const double lost_before_s = clock_->NowSeconds() - options_.failover_wait_s;
-  const std::deque<RequestPtr> waiting = queue_;
-  for (const RequestPtr& request : waiting) {
-    for (const Request::Sequence& sequence : request->sequences()) {
-      if (sequence.lost_s < 0 || sequence.lost_s > lost_before_s) continue;
-      request->Fail({503, "replica_lost",
-                     absl::StrCat(LostWhileAnswering(sequence.replica),
-                                  "; no other was ready within ", options_.failover_wait_s, " s"),
-                     "", 5});
-      End(request);
-      break;
-    }
-  }
+  if (!found.empty()) Pump();
+  return static_cast<int>(found.size());
 }
 
 void Dispatcher::Tick() {
@@ -349,10 +239,15 @@ void Dispatcher::Tick() {
   if (!late.empty()) Pump();
 }
 
-void Dispatcher::BeginDrain(const std::string& why) {
-  if (draining_) return;
-  draining_ = true;
-  registry_->AddEvent(absl::StrCat("draining: ", why));
+void Dispatcher::SetDraining(bool draining, const std::string& why) {
+  if (draining_ == draining) return;
+  draining_ = draining;
+  registry_->AddEvent(absl::StrCat(draining ? "draining: " : "no longer draining: ", why));
+}
+
+void Dispatcher::BeginEnd(const std::string& why) {
+  ending_ = true;
+  SetDraining(true, why);
 }
 
 void Dispatcher::FailAll(const ApiError& error) {
@@ -361,13 +256,6 @@ void Dispatcher::FailAll(const ApiError& error) {
     request->Fail(error);
     End(request);
   }
-}
-
-void Dispatcher::StopNodes(const std::string& why) {
-  proto::CoordinatorMessage message;
-  message.mutable_stop()->set_reason(why);
-  for (const Node* node : registry_->Replicas()) send_(node->peer, message);
-  for (const Node* node : registry_->DraftNodes()) send_(node->peer, message);
 }
 
 }  // namespace coppice::coordinator

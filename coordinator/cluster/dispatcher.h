@@ -44,10 +44,18 @@ class Dispatcher {
   // Handles deadlines and lost nodes. Call it every few hundredths of a second.
   void Tick();
 
-  void BeginDrain(const std::string& why);  // new requests are refused from now on
-  void StopNodes(const std::string& why);   // tells every node to end
+  // While it drains, new requests are refused.
+  void SetDraining(bool draining, const std::string& why);
+  void BeginEnd(const std::string& why);   // drains for good
+  void StopNodes(const std::string& why);  // tells every node to end
   void FailAll(const ApiError& error);
+  int Cancel(const std::string& request_id);  // of HTTP. Returns how many requests it has ended
+  // Moves the sequences of a replica to others; requests that cannot move fail with `draining`.
+  void MoveAway(const std::string& replica);
+  void NodesChanged();  // call it after a node has been drained or undrained
+  int SequencesOf(const std::string& replica) const { return router_.running(replica); }
   bool draining() const { return draining_; }
+  bool ending() const { return ending_; }
   bool idle() const { return active_.empty(); }
   int waiting() const { return static_cast<int>(queue_.size()); }
   int running() const { return static_cast<int>(active_.size()) - waiting(); }
@@ -65,6 +73,8 @@ class Dispatcher {
   void Register(const std::string& peer, const proto::Register& registration);
   void Apply(const std::string& peer, const proto::SequenceUpdate& update);
   void NodeLost(const std::string& id);
+  std::vector<Running> RunningOn(const std::string& replica) const;
+  void Move(const Running& running, bool tell_replica, const ApiError& if_shown);
   void NodeBack(const Node& node);
   void TellGivenUp(const Node& node);
   void EndForsaken();
@@ -94,7 +104,7 @@ class Dispatcher {
   uint64_t next_sequence_id_ = 1;
   double seconds_per_request_ = 0.1;  // mean time between ends of requests, smoothed
   double last_end_s_ = -1;
-  bool draining_ = false;
+  bool draining_ = false, ending_ = false;
 };
 
 }  // namespace coppice::coordinator

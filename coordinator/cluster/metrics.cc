@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/program.h"
+#include "coordinator/api/endpoints.h"
 #include "decoding/method.h"
 
 namespace coppice::coordinator {
@@ -53,12 +54,10 @@ constexpr const char* kRefusals[] = {"invalid_json",
                                      "invalid_header",
                                      "model_not_found",
                                      "queue_full",
+                                     "rate_limited",
                                      "draining",
                                      "no_replica",
                                      "no_chat_template"};
-constexpr const char* kHandlers[] = {"completions", "chat_completions", "models",  "health",
-                                     "ready",       "version",          "metrics", "cluster",
-                                     "other"};
 constexpr const char* kFallbacks[] = {"late", "dead", "refused", "mismatch", "no_node"};
 
 }  // namespace
@@ -232,12 +231,11 @@ void Metrics::Impl::CreateKnownSeries() {
         "draft_wait_seconds", "verify_seconds"}) {
     histogram(name, Model());
   }
-  for (const char* handler : kHandlers) {
-    const bool post = absl::EndsWith(handler, "completions");
-    const char* method = post ? "POST" : "GET";
-    counter("http_requests_total", {{"handler", handler}, {"method", method}, {"status", "2xx"}});
-    histogram("http_request_duration_seconds",
-              {{"handler", handler}, {"method", method}, {"status", "2xx"}});
+  for (const Endpoint& endpoint : Endpoints()) {
+    const Labels labels = {
+        {"handler", endpoint.handler}, {"method", endpoint.method}, {"status", "2xx"}};
+    counter("http_requests_total", labels);
+    histogram("http_request_duration_seconds", labels);
   }
   gauge("http_connections", {});
   gauge("num_requests_waiting", Model({{"replica", ""}}));
@@ -397,7 +395,7 @@ void Metrics::SetWaiting(int requests) {
 
 void Metrics::Http(const std::string& handler, const std::string& method, int status,
                    double seconds) {
-  const bool known = method == "GET" || method == "POST";
+  const bool known = method == "GET" || method == "POST" || method == "DELETE";
   const Labels labels = {{"handler", handler},
                          {"method", known ? method : "other"},
                          {"status", status == 0 ? "aborted" : absl::StrCat(status / 100, "xx")}};

@@ -33,12 +33,12 @@ const char* RoleWord(const proto::Register& registration) {
 
 }  // namespace
 
-const char* NodeStateName(NodeState state) {
-  switch (state) {
+const char* NodeStateName(const Node& node) {
+  switch (node.state) {
     case NodeState::kStarting:
       return "starting";
     case NodeState::kReady:
-      return "ready";
+      return node.draining ? "draining" : "ready";
     case NodeState::kLost:
       return "lost";
   }
@@ -202,6 +202,18 @@ std::vector<std::string> NodeRegistry::CollectLost() {
   return lost;
 }
 
+bool NodeRegistry::SetDraining(absl::string_view id, bool draining) {
+  const auto it = nodes_.find(id);
+  if (it == nodes_.end()) return false;
+  Node& node = it->second;
+  if (node.draining != draining) {
+    AddEvent(absl::StrCat(RoleWord(node.registration), " ", node.id,
+                          draining ? " drains" : " takes work again"));
+  }
+  node.draining = draining;
+  return true;
+}
+
 const Node* NodeRegistry::Find(absl::string_view id) const {
   const auto it = nodes_.find(id);
   return it == nodes_.end() ? nullptr : &it->second;
@@ -226,7 +238,7 @@ std::vector<const Node*> NodeRegistry::DraftNodes() const {
 std::vector<const Node*> NodeRegistry::ReadyReplicas() const {
   std::vector<const Node*> found;
   for (const Node* node : Replicas()) {
-    if (node->state == NodeState::kReady) found.push_back(node);
+    if (node->state == NodeState::kReady && !node->draining) found.push_back(node);
   }
   return found;
 }
@@ -234,7 +246,7 @@ std::vector<const Node*> NodeRegistry::ReadyReplicas() const {
 proto::DraftNodes NodeRegistry::ReadyDraftNodes() const {
   proto::DraftNodes message;
   for (const Node* node : DraftNodes()) {
-    if (node->state != NodeState::kReady) continue;
+    if (node->state != NodeState::kReady || node->draining) continue;
     proto::DraftNode* entry = message.add_nodes();
     entry->set_node_id(node->id);
     entry->set_endpoint(node->registration.draft_endpoint());

@@ -16,7 +16,6 @@
 namespace coppice::coordinator {
 
 enum class NodeState { kStarting, kReady, kLost };
-const char* NodeStateName(NodeState state);
 
 struct Node {
   std::string id;
@@ -27,9 +26,13 @@ struct Node {
   double last_beat_s = 0;
   double last_progress_s = 0;  // when it made progress or had nothing to do, by its heartbeats
   bool given_up = false;       // told to end: it sends heartbeats but makes no step
+  bool draining = false;       // takes no new work, by the wish of an admin
   std::string why_lost;        // "" while it is not lost
   bool worker() const { return registration.role() == proto::WORKER_LEADER; }
 };
+
+// starting, ready, draining or lost.
+const char* NodeStateName(const Node& node);
 
 struct NodeEvent {
   double unix_s = 0;
@@ -72,8 +75,10 @@ class NodeRegistry {
   const Node* FindPeer(const std::string& peer) const;
   std::vector<const Node*> Replicas() const;  // in id order, lost ones included
   std::vector<const Node*> DraftNodes() const;
-  std::vector<const Node*> ReadyReplicas() const;
+  std::vector<const Node*> ReadyReplicas() const;  // those that take new work
   proto::DraftNodes ReadyDraftNodes() const;
+  // A draining node takes no new work. False: there is no such node.
+  bool SetDraining(absl::string_view id, bool draining);
   const std::deque<NodeEvent>& events() const { return events_; }
   void AddEvent(std::string what);
 

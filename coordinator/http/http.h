@@ -18,9 +18,12 @@ struct HttpRequest {
   std::string target;  // path and query as sent
   std::string path;    // target without the query
   std::string body;
-  std::string content_type;    // "" = absent
-  std::string timeout_header;  // X-Request-Timeout, "" = absent
-  std::string request_id;      // the client's X-Request-Id, else generated
+  std::string content_type;     // "" = absent
+  std::string timeout_header;   // X-Request-Timeout, "" = absent
+  std::string authorization;    // "" = absent; a secret
+  std::string caller;           // name of its key; "" = it has none. CheckHead fills it
+  bool from_this_host = false;  // over the loopback interface
+  std::string request_id;       // the client's X-Request-Id, else generated
 };
 
 struct HttpReply {
@@ -55,9 +58,9 @@ class HttpExchange {
 class HttpApp {
  public:
   virtual ~HttpApp() = default;
-  // Checks route, method and content type before the body is read; body is empty. A reply refuses
-  // the request.
-  virtual std::optional<HttpReply> CheckHead(const HttpRequest& request) = 0;
+  // Checks route, method, key and content type before the body is read; body is empty. A reply
+  // refuses the request. Fills request->caller.
+  virtual std::optional<HttpReply> CheckHead(HttpRequest* request) = 0;
   virtual void Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) = 0;
   // Called after each answer, also for those of the server itself (408, 413, ...). status 0: the
   // client disconnected before.

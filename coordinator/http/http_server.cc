@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "coordinator/http/http_session.h"
+#include "coordinator/http/tls.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -49,6 +50,15 @@ class HttpServerImpl : public HttpServer {
     const std::string host = endpoint.address().to_string();
     return endpoint.address().is_v6() ? absl::StrCat("[", host, "]:", endpoint.port())
                                       : absl::StrCat(host, ":", endpoint.port());
+  }
+  bool only_this_host() const override {
+    return acceptor_.local_endpoint().address().is_loopback();
+  }
+  absl::Status ReloadTls() override {
+    const HttpOptions& options = state_->options;
+    if (options.tls_cert_file.empty()) return absl::OkStatus();
+    COPPICE_ASSIGN_OR_RETURN(state_->tls, LoadTls(options.tls_cert_file, options.tls_key_file));
+    return absl::OkStatus();
   }
   void StopAccepting() override {
     boost::system::error_code ignored;
@@ -111,6 +121,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(asio::io_context* 
                                                               const Clock* clock, HttpApp* app) {
   COPPICE_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, Resolve(io, options.listen));
   auto server = std::make_unique<HttpServerImpl>(io, options, clock, app);
+  COPPICE_RETURN_IF_ERROR(server->ReloadTls());
   COPPICE_RETURN_IF_ERROR(server->Listen(endpoint));
   return server;
 }

@@ -17,9 +17,13 @@ class io_context;
 namespace coppice::coordinator {
 
 struct HttpOptions {
-  // address:port to listen on; port 0 picks a free one. The default serves only this host. There is
-  // no authentication: put a proxy in front before you listen on other addresses.
+  // address:port to listen on; port 0 picks a free one. The default serves only this host. Before
+  // you listen on other addresses, give keys (api_keys_file of CoordinatorOptions) and TLS.
   std::string listen = "127.0.0.1:8000";
+
+  // Certificate and private key of TLS, both or none: files in PEM. Without them the server speaks
+  // plain HTTP.
+  std::string tls_cert_file, tls_key_file;
 
   // Largest request head, URI and body. A larger one is refused with 431, 414 or 413. Raise
   // max_body_bytes for very long prompts.
@@ -52,7 +56,10 @@ class HttpServer {
   virtual ~HttpServer() = default;
   virtual int port() const = 0;
   virtual std::string address() const = 0;  // "127.0.0.1:8000"
+  virtual bool only_this_host() const = 0;  // it listens on the loopback
   virtual void StopAccepting() = 0;
+  // Reads the files of TLS again, for connections to come. After an error the old ones stay in use.
+  virtual absl::Status ReloadTls() = 0;
 };
 
 }  // namespace coppice::coordinator

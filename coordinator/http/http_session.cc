@@ -10,20 +10,19 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <chrono>
-#include <limits>
-#include <random>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/http/api_error.h"
 #include "coordinator/http/http_exchange.h"
+#include "coordinator/http/http_head.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -35,21 +34,11 @@ using asio::redirect_error;
 using asio::use_awaitable;
 using asio::ip::tcp;
 using boost::system::error_code;
-using Parser = http::request_parser<http::string_body>;
 
-std::string NewRequestId() {
-  static std::mt19937_64 engine(std::random_device{}());
-  return absl::StrCat("req-", absl::Hex(engine(), absl::kZeroPad16));
-}
-
-bool GoodRequestId(const std::string& id) {
-  if (id.empty() || id.size() > 128) return false;
-  for (const char c : id) {
-    if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == ':' ||
-          c == '-'))
-      return false;
-  }
-  return true;
+bool IsThisHost(const asio::ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped())
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback();
+  return address.is_loopback();
 }
 
 // Cancels the socket's pending operations when the time is up, until disarmed.
@@ -79,13 +68,20 @@ class Deadline : public std::enable_shared_from_this<Deadline> {
   bool expired_ = false;
 };
 
-class HttpSession : public std::enable_shared_from_this<HttpSession> {
+using TlsStream = asio::ssl::stream<tcp::socket>;
+
+// Stream: a socket, or TLS over one.
+template <typename Stream>
+class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
  public:
-  HttpSession(std::shared_ptr<HttpServerState> state, tcp::socket socket)
+  // tls: what the stream uses, kept as long as it.
+  HttpSession(std::shared_ptr<HttpServerState> state, std::shared_ptr<asio::ssl::context> tls,
+              Stream stream)
       : state_(std::move(state)),
-        socket_(std::move(socket)),
-        wake_(socket_.get_executor()),
-        deadline_(std::make_shared<Deadline>(&socket_)) {
+        tls_(std::move(tls)),
+        stream_(std::move(stream)),
+        wake_(stream_.get_executor()),
+        deadline_(std::make_shared<Deadline>(&socket())) {
     ++state_->connections;
     state_->app->SetConnections(state_->connections);
   }
@@ -97,7 +93,12 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   // self keeps the session alive while the coroutine runs.
   asio::awaitable<void> Run(std::shared_ptr<HttpSession> self, bool over_limit) {
-    if (over_limit) {
+    error_code ignored;
+    const tcp::endpoint peer = socket().remote_endpoint(ignored);
+    from_this_host_ = !ignored && IsThisHost(peer.address());
+    if (!co_await Handshake()) {
+      // Not a client of this protocol.
+    } else if (over_limit) {
       const ApiError error{503, "too_many_connections", "the server has too many open connections",
                            "", 1};
       co_await Refuse(error);
@@ -105,28 +106,47 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
       while (co_await OneRequest()) {
       }
     }
-    error_code ignored;
-    socket_.close(ignored);
+    socket().close(ignored);
     (void)self;
   }
 
  private:
+  static constexpr bool kTls = !std::is_same_v<Stream, tcp::socket>;
+  tcp::socket& socket() {
+    if constexpr (kTls) {
+      return stream_.next_layer();
+    } else {
+      return stream_;
+    }
+  }
+
+  asio::awaitable<bool> Handshake() {
+    error_code ec;
+    if constexpr (kTls) {
+      deadline_->Arm(state_->options.header_timeout_s);
+      co_await stream_.async_handshake(TlsStream::server, redirect_error(use_awaitable, ec));
+      deadline_->Disarm();
+    }
+    co_return !ec;
+  }
+
   // True when the connection stays open for another request.
   asio::awaitable<bool> OneRequest() {
     request_ = HttpRequest();
     request_.request_id = NewRequestId();
+    request_.from_this_host = from_this_host_;
     if (buffer_.size() == 0 && !co_await WaitForFirstByte()) co_return false;
     started_s_ = state_->clock->NowSeconds();
-    Parser parser;
-    if (!co_await ReadHead(&parser)) co_return false;
-    std::optional<HttpReply> refusal = state_->app->CheckHead(request_);
+    HttpParser parser;
+    if (!co_await TakeHead(&parser)) co_return false;
+    std::optional<HttpReply> refusal = state_->app->CheckHead(&request_);
     const bool expects =
         strcasecmp(std::string(parser.get()[http::field::expect]).c_str(), "100-continue") == 0;
     if (refusal && expects) {
       co_await Finish(*refusal, /*keep=*/false);
       co_return false;
     }
-    if (!co_await ReadBody(&parser, expects)) co_return false;
+    if (!co_await TakeBody(&parser, expects)) co_return false;
     const bool keep = parser.get().keep_alive();
     const bool chunked = parser.get().version() >= 11;
     request_.body = std::move(parser.get().body());
@@ -138,112 +158,48 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     error_code ec;
     deadline_->Arm(state_->options.idle_timeout_s);
     const size_t count =
-        co_await socket_.async_read_some(buffer_.prepare(4096), redirect_error(use_awaitable, ec));
+        co_await stream_.async_read_some(buffer_.prepare(4096), redirect_error(use_awaitable, ec));
     deadline_->Disarm();
     if (ec) co_return false;
     buffer_.commit(count);
     co_return true;
   }
 
-  asio::awaitable<bool> ReadHead(Parser* parser) {
-    parser->header_limit(static_cast<uint32_t>(state_->options.max_header_bytes));
-    parser->body_limit(std::numeric_limits<uint64_t>::max());  // Content-Length is checked below
+  asio::awaitable<bool> TakeHead(HttpParser* parser) {
+    LimitHead(state_->options, parser);
     error_code ec;
     deadline_->Arm(state_->options.header_timeout_s);
-    co_await http::async_read_header(socket_, buffer_, *parser, redirect_error(use_awaitable, ec));
+    co_await http::async_read_header(stream_, buffer_, *parser, redirect_error(use_awaitable, ec));
     deadline_->Disarm();
-    if (ec) {
-      if (std::optional<ApiError> error = HeadError(ec, *parser)) co_await Refuse(*error);
-      co_return false;
-    }
-    const auto& head = parser->get();
-    request_.method = std::string(head.method_string());
-    request_.target = std::string(head.target());
-    request_.path = request_.target.substr(0, request_.target.find('?'));
-    request_.content_type = std::string(head[http::field::content_type]);
-    request_.timeout_header = std::string(head["X-Request-Timeout"]);
-    std::optional<ApiError> error = CheckLimits(*parser);
-    if (const auto id = head.find("X-Request-Id"); id != head.end()) {
-      if (GoodRequestId(std::string(id->value()))) {
-        request_.request_id = std::string(id->value());
-      } else if (!error) {
-        error =
-            ApiError{400, "invalid_header", "X-Request-Id must be 1 to 128 of A-Z a-z 0-9 . _ : -"};
-      }
+    std::optional<ApiError> error;
+    if (deadline_->expired()) {
+      error = ApiError{408, "client_too_slow", "the request head did not arrive in time"};
+    } else if (ec) {
+      error = HeadError(ec, *parser, buffer_.size(), state_->options);
+    } else {
+      error = ReadHead(*parser, state_->options, &request_);
     }
     if (error) co_await Refuse(*error);
-    co_return !error;
+    co_return !ec && !error;
   }
 
-  std::optional<ApiError> CheckLimits(const Parser& parser) const {
-    const auto& head = parser.get();
-    const HttpOptions& limits = state_->options;
-    if (request_.target.size() > limits.max_uri_bytes) return UriTooLong();
-    if (head.count(http::field::content_length) > 0 &&
-        head.count(http::field::transfer_encoding) > 0) {
-      return ApiError{400, "invalid_header", "Content-Length together with Transfer-Encoding"};
-    }
-    if (head.count(http::field::transfer_encoding) > 0 && !parser.chunked()) {
-      return ApiError{400, "invalid_header", "Transfer-Encoding: only chunked is supported"};
-    }
-    if (const auto length = parser.content_length(); length && *length > limits.max_body_bytes)
-      return BodyTooLarge();
-    return std::nullopt;
-  }
-
-  ApiError UriTooLong() const {
-    return {414, "uri_too_long",
-            absl::StrCat("the URI exceeds ", state_->options.max_uri_bytes, " bytes")};
-  }
-  ApiError BodyTooLarge() const {
-    return {413, "body_too_large",
-            absl::StrCat("the body exceeds ", state_->options.max_body_bytes, " bytes")};
-  }
-
-  // The error of a bad request head. nullopt if the client has gone.
-  std::optional<ApiError> HeadError(const error_code& ec, const Parser& parser) const {
-    if (deadline_->expired())
-      return ApiError{408, "client_too_slow", "the request head did not arrive in time"};
-    if (ec == http::error::end_of_stream || ec == asio::error::eof ||
-        ec == http::error::partial_message || ec == asio::error::connection_reset ||
-        ec == asio::error::operation_aborted) {
-      return std::nullopt;
-    }
-    if (ec == http::error::header_limit || ec == http::error::buffer_overflow) {
-      const bool in_request_line = parser.get().target().empty();
-      if (in_request_line && buffer_.size() > state_->options.max_uri_bytes) return UriTooLong();
-      return ApiError{
-          431, "headers_too_large",
-          absl::StrCat("the request head exceeds ", state_->options.max_header_bytes, " bytes")};
-    }
-    return ApiError{400, "invalid_header", absl::StrCat("malformed HTTP request: ", ec.message())};
-  }
-
-  asio::awaitable<bool> ReadBody(Parser* parser, bool expects) {
+  asio::awaitable<bool> TakeBody(HttpParser* parser, bool expects) {
     if (parser->is_done()) co_return true;
     parser->body_limit(state_->options.max_body_bytes);
     error_code ec;
     deadline_->Arm(state_->options.body_timeout_s);
     if (expects) {
       const std::string go = "HTTP/1.1 100 Continue\r\n\r\n";
-      co_await asio::async_write(socket_, asio::buffer(go), redirect_error(use_awaitable, ec));
+      co_await asio::async_write(stream_, asio::buffer(go), redirect_error(use_awaitable, ec));
     }
     if (!ec)
-      co_await http::async_read(socket_, buffer_, *parser, redirect_error(use_awaitable, ec));
+      co_await http::async_read(stream_, buffer_, *parser, redirect_error(use_awaitable, ec));
     deadline_->Disarm();
     if (!ec) co_return true;
-    if (deadline_->expired()) {
-      const ApiError error{408, "client_too_slow", "the request body did not arrive in time"};
-      co_await Refuse(error);
-    } else if (ec == http::error::body_limit) {
-      const ApiError error = BodyTooLarge();
-      co_await Refuse(error);
-    } else if (ec.category() == http::make_error_code(http::error::bad_chunk).category() &&
-               ec != http::error::partial_message && ec != http::error::end_of_stream) {
-      const ApiError error{400, "invalid_header",
-                           absl::StrCat("malformed HTTP body: ", ec.message())};
-      co_await Refuse(error);
-    }
+    std::optional<ApiError> error = BodyError(ec, state_->options);
+    if (deadline_->expired())
+      error = ApiError{408, "client_too_slow", "the request body did not arrive in time"};
+    if (error) co_await Refuse(*error);
     co_return false;
   }
 
@@ -267,7 +223,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   asio::awaitable<bool> Write(const std::string& bytes) {
     error_code ec;
     deadline_->Arm(state_->options.write_timeout_s);
-    co_await asio::async_write(socket_, asio::buffer(bytes), redirect_error(use_awaitable, ec));
+    co_await asio::async_write(stream_, asio::buffer(bytes), redirect_error(use_awaitable, ec));
     deadline_->Disarm();
     co_return !ec;
   }
@@ -275,11 +231,15 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   // Half-closes and reads what the client still sends, for a second at most.
   asio::awaitable<void> Linger() {
     error_code ec;
-    socket_.shutdown(tcp::socket::shutdown_send, ec);
-    std::string sink(16384, '\0');
     deadline_->Arm(1.0);
+    if constexpr (kTls) {
+      co_await stream_.async_shutdown(redirect_error(use_awaitable, ec));
+      ec.clear();
+    }
+    socket().shutdown(tcp::socket::shutdown_send, ec);
+    std::string sink(16384, '\0');
     while (!ec && !deadline_->expired()) {
-      co_await socket_.async_read_some(asio::buffer(sink), redirect_error(use_awaitable, ec));
+      co_await socket().async_read_some(asio::buffer(sink), redirect_error(use_awaitable, ec));
     }
     deadline_->Disarm();
   }
@@ -333,24 +293,24 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     constexpr size_t kPipelined = 64 << 10;
     if (buffer_.size() >= kPipelined) return;
     watching_ = true;
-    socket_.async_read_some(buffer_.prepare(4096),
-                            [self = shared_from_this(), exchange](error_code ec, size_t count) {
-                              self->watching_ = false;
-                              self->buffer_.commit(count);
-                              if (self->stop_watching_) {
-                                self->wake_.cancel();
-                              } else if (ec) {
-                                exchange->ClientWent();
-                              } else {
-                                self->Watch(exchange);
-                              }
-                            });
+    stream_.async_read_some(buffer_.prepare(4096), [self = this->shared_from_this(), exchange](
+                                                       error_code ec, size_t count) {
+      self->watching_ = false;
+      self->buffer_.commit(count);
+      if (self->stop_watching_) {
+        self->wake_.cancel();
+      } else if (ec) {
+        exchange->ClientWent();
+      } else {
+        self->Watch(exchange);
+      }
+    });
   }
 
   asio::awaitable<void> StopWatching() {
     stop_watching_ = true;
     error_code ec;
-    socket_.cancel(ec);
+    socket().cancel(ec);
     while (watching_) {
       wake_.expires_after(std::chrono::hours(1));
       co_await wake_.async_wait(redirect_error(use_awaitable, ec));
@@ -359,22 +319,25 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   }
 
   std::shared_ptr<HttpServerState> state_;
-  tcp::socket socket_;
+  const std::shared_ptr<asio::ssl::context> tls_;
+  Stream stream_;
   asio::steady_timer wake_;
   std::shared_ptr<Deadline> deadline_;
   beast::flat_buffer buffer_;
   HttpRequest request_;
+  bool from_this_host_ = false;
   double started_s_ = 0;
   bool watching_ = false;
   bool stop_watching_ = false;
 };
 
-}  // namespace
-
-void ServeConnection(std::shared_ptr<HttpServerState> state, tcp::socket socket, bool over_limit) {
-  auto executor = socket.get_executor();
-  auto session = std::make_shared<HttpSession>(std::move(state), std::move(socket));
-  HttpSession* const raw = session.get();
+template <typename Stream>
+void Serve(std::shared_ptr<HttpServerState> state, std::shared_ptr<asio::ssl::context> tls,
+           Stream stream, bool over_limit) {
+  auto executor = stream.get_executor();
+  auto session =
+      std::make_shared<HttpSession<Stream>>(std::move(state), std::move(tls), std::move(stream));
+  HttpSession<Stream>* const raw = session.get();
   asio::co_spawn(executor, raw->Run(std::move(session), over_limit), [](std::exception_ptr error) {
     if (!error) return;
     try {
@@ -383,6 +346,15 @@ void ServeConnection(std::shared_ptr<HttpServerState> state, tcp::socket socket,
       spdlog::error("http session: {}", e.what());
     }
   });
+}
+
+}  // namespace
+
+void ServeConnection(std::shared_ptr<HttpServerState> state, tcp::socket socket, bool over_limit) {
+  std::shared_ptr<asio::ssl::context> tls = state->tls;
+  if (tls == nullptr) return Serve(std::move(state), nullptr, std::move(socket), over_limit);
+  TlsStream stream(std::move(socket), *tls);
+  Serve(std::move(state), std::move(tls), std::move(stream), over_limit);
 }
 
 }  // namespace coppice::coordinator

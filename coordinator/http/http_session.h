@@ -3,6 +3,8 @@
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <memory>
 
 #include "coordinator/http/http.h"
 #include "coordinator/http/http_server.h"
@@ -13,6 +15,7 @@ struct HttpServerState {
   HttpOptions options;
   const Clock* clock = nullptr;  // measures the durations that the app observes
   HttpApp* app = nullptr;
+  std::shared_ptr<boost::asio::ssl::context> tls;  // nullptr = plain HTTP
   int connections = 0;
 };
 

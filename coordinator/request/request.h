@@ -26,6 +26,7 @@ class Request {
  public:
   struct Origin {
     std::string request_id;  // of HTTP, for the log
+    std::string caller;      // name of the client's key; "" = it has none
     std::string model;       // served name
     double arrival_s = 0;    // on the dispatcher's clock
     int64_t created = 0;     // unix seconds

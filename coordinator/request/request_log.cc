@@ -36,13 +36,14 @@ void LogRequest(const Request& request, double now_s, bool enabled) {
                      : request.finish_reasons().empty() ? 499
                                                         : 200;
   spdlog::info(
-      "request id={} route={} status={} code={} decoding={} method={} W={} n={} "
+      "request id={} key={} route={} status={} code={} decoding={} method={} W={} n={} "
       "prompt_tokens={} "
       "completion_tokens={} finish={} queue_ms={:.1f} first_token_ms={:.1f} total_ms={:.1f} "
       "layers_per_pass={:.2f} "
       "replica={}",
-      request.origin().request_id, generate.chat ? "/v1/chat/completions" : "/v1/completions",
-      status, request.error() ? request.error()->code : "-",
+      request.origin().request_id, request.origin().caller.empty() ? "-" : request.origin().caller,
+      generate.chat ? "/v1/chat/completions" : "/v1/completions", status,
+      request.error() ? request.error()->code : "-",
       std::string(decoding::DecodingKindName(generate.params.kind)),
       std::string(decoding::MethodName(generate.params)), generate.params.beam_width, generate.n,
       prompt_tokens, usage.completion_tokens, reasons.empty() ? "-" : reasons,

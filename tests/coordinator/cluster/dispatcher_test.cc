@@ -178,7 +178,7 @@ TEST_F(DispatcherTest, AGoneClientFreesItsPlace) {
 
 TEST_F(DispatcherTest, ADrainRefuses) {
   JoinReplica("replica-0");
-  dispatcher_.BeginDrain("test");
+  dispatcher_.SetDraining(true, "test");
   const auto refused = Submit();
   EXPECT_EQ(refused->reply->status, 503);
   EXPECT_THAT(refused->reply->body, HasSubstr("draining"));

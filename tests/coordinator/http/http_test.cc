@@ -52,9 +52,16 @@ TEST_F(HttpTest, ContentTypes) {
   EXPECT_EQ(Code(Ask(Post(bad, "Content-Type: text/plain\r\n")), 415), "unsupported_media_type");
   EXPECT_EQ(Code(Ask(Post(bad, "Content-Type: application/x-www-form-urlencoded\r\n")), 415),
             "unsupported_media_type");
+  EXPECT_EQ(Code(Ask(Post(bad, "Content-Type: application/jsonp\r\n")), 415),
+            "unsupported_media_type");
+  EXPECT_EQ(Code(Ask(Post(bad, "Content-Type: text/json\r\n")), 415), "unsupported_media_type");
   EXPECT_EQ(Code(Ask(Post(bad, "")), 400), "missing_field");
-  EXPECT_EQ(Code(Ask(Post(bad, "Content-Type: application/json; charset=utf-8\r\n")), 400),
-            "missing_field");
+  for (const char* good : {"application/json; charset=utf-8", "Application/JSON ;charset=UTF-8",
+                           "application/vnd.api+json", "application/x-json"}) {
+    EXPECT_EQ(Code(Ask(Post(bad, absl::StrCat("Content-Type: ", good, "\r\n"))), 400),
+              "missing_field")
+        << good;
+  }
 }
 
 TEST_F(HttpTest, BadJsonIsInvalid) {

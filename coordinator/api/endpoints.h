@@ -1,0 +1,48 @@
+// The endpoints of the API: one row for each, from which routes, access, the labels of the metrics,
+// /openapi.json and the table of docs/api.md follow. Read-only after start.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "coordinator/http/api_keys.h"
+
+namespace coppice::coordinator {
+
+enum class EndpointId {
+  kCompletions,
+  kChat,
+  kTokenize,
+  kDetokenize,
+  kModels,
+  kModel,
+  kHealth,
+  kReady,
+  kVersion,
+  kMetrics,
+  kOpenApi,
+  kCluster,
+  kDrain,
+  kUndrain,
+  kCancel,
+};
+
+struct Endpoint {
+  EndpointId id;
+  const char* method;   // "POST"
+  const char* path;     // "/v1/models/{id}": what stands for {id} may have slashes
+  const char* handler;  // label of the HTTP metrics
+  Access access;
+  const char* summary;  // a sentence
+
+  bool takes_body() const { return method[0] == 'P'; }  // POST
+};
+
+absl::Span<const Endpoint> Endpoints();
+// The endpoint of a path, without its query. nullptr: there is none.
+const Endpoint* FindEndpoint(absl::string_view path);
+// What a path has in the place of {...}, without its escapes.
+std::string PathArgument(const Endpoint& endpoint, absl::string_view path);
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,18 @@
+// POST /tokenize and /detokenize: JSON -> JSON, or the error that names the field (docs/api.md 2.4).
+// Called by routes in the event loop.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "coordinator/api/api.h"
+
+namespace coppice::coordinator {
+
+// max_model_len 0: not known yet. now_unix: the time that a chat template may show.
+std::variant<std::string, ApiError> Tokenize(const std::string& body, const ApiContext& context,
+                                             int max_model_len, int64_t now_unix);
+std::variant<std::string, ApiError> Detokenize(const std::string& body, const ApiContext& context);
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,174 @@
+// The dispatcher's dealings with nodes: what they send, those that are lost, drained or back.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/cluster/dispatcher.h"
+#include "proto/convert.h"
+
+namespace coppice::coordinator {
+
+void Dispatcher::OnNodeMessage(const std::string& peer, const proto::NodeMessage& message) {
+  switch (message.kind_case()) {
+    case proto::NodeMessage::kRegister:
+      return Register(peer, message.register_());
+    case proto::NodeMessage::kHeartbeat: {
+      const Node* known = registry_->FindPeer(peer);
+      if (known == nullptr) return;
+      const absl::Status fields = proto::CheckNodeStatus(message.heartbeat().status());
+      if (!fields.ok()) {  // ignored, so three bad heartbeats mark the node lost
+        spdlog::warn("{}: heartbeat dropped: {}", known->id, std::string(fields.message()));
+        return metrics_->BadUpdate(known->id);
+      }
+      const bool was_ready = known->state == NodeState::kReady;
+      const Node* node = registry_->OnHeartbeat(peer, message.heartbeat().status());
+      metrics_->NodeStatus(*node);
+      if (node->given_up) return TellGivenUp(*node);  // again, since the first may be lost
+      if (!was_ready && node->state == NodeState::kReady) NodeBack(*node);
+      return;
+    }
+    case proto::NodeMessage::kProgress:
+      for (const proto::SequenceUpdate& update : message.progress().updates()) Apply(peer, update);
+      return Pump();
+    case proto::NodeMessage::kGoodbye: {
+      const std::string id = registry_->OnGoodbye(peer, message.goodbye().reason());
+      if (!id.empty()) NodeLost(id);
+      return;
+    }
+    case proto::NodeMessage::KIND_NOT_SET:
+      spdlog::debug("a node sent an empty message");
+  }
+}
+
+void Dispatcher::Register(const std::string& peer, const proto::Register& registration) {
+  std::string replaced;
+  proto::CoordinatorMessage reply;
+  *reply.mutable_register_ack() = registry_->OnRegister(peer, registration, &replaced);
+  if (!replaced.empty()) NodeLost(replaced);
+  send_(peer, reply);
+  if (!reply.register_ack().accepted()) return;
+  const Node* node = registry_->FindPeer(peer);
+  metrics_->NodeStatus(*node);
+  if (node->state == NodeState::kReady) NodeBack(*node);
+}
+
+void Dispatcher::NodeBack(const Node& node) {
+  metrics_->NodeUp(node, true);
+  for (const uint64_t sequence_id : std::exchange(left_behind_[node.id], {})) {
+    proto::CoordinatorMessage message;
+    message.mutable_cancel()->set_sequence_id(sequence_id);
+    send_(node.peer, message);
+  }
+  left_behind_.erase(node.id);
+  NodesChanged();
+}
+
+void Dispatcher::TellGivenUp(const Node& node) {
+  proto::CoordinatorMessage message;
+  message.mutable_given_up()->set_reason(node.why_lost);
+  send_(node.peer, message);
+}
+
+void Dispatcher::BroadcastDraftNodes() {
+  proto::CoordinatorMessage message;
+  *message.mutable_draft_nodes() = registry_->ReadyDraftNodes();
+  for (const Node* node : registry_->Replicas()) {
+    if (node->state == NodeState::kReady) send_(node->peer, message);
+  }
+}
+
+void Dispatcher::NodeLost(const std::string& id) {
+  if (const Node* node = registry_->Find(id)) {
+    metrics_->NodeUp(*node, node->state != NodeState::kLost);
+    if (node->given_up) TellGivenUp(*node);
+  }
+  const std::vector<Running> orphans = RunningOn(id);
+  std::vector<uint64_t>& left = left_behind_[id];
+  for (const Running& orphan : orphans)
+    left.push_back(orphan.request->sequences()[orphan.index].id);
+  for (const Running& orphan : orphans) {
+    Move(orphan, /*tell_replica=*/false, {503, "replica_lost", LostWhileAnswering(id), "", 1});
+  }
+  router_.Forget(id);
+  NodesChanged();
+}
+
+std::vector<Dispatcher::Running> Dispatcher::RunningOn(const std::string& replica) const {
+  std::vector<Running> found;
+  for (const auto& [sequence_id, running] : running_) {
+    if (running.request->sequences()[running.index].replica == replica) found.push_back(running);
+  }
+  return found;
+}
+
+// Queues a sequence again. if_shown: the error of a request whose text cannot be continued.
+void Dispatcher::Move(const Running& running, bool tell_replica, const ApiError& if_shown) {
+  const RequestPtr& request = running.request;
+  if (request->ended()) return;
+  Request::Sequence& sequence = request->sequences()[running.index];
+  StopSequence(&sequence, tell_replica);
+  sequence.lost_s = clock_->NowSeconds();
+  if (!request->Requeue(running.index)) {
+    request->Fail(if_shown);
+    return End(request);
+  }
+  metrics_->Failover();
+  if (std::find(queue_.begin(), queue_.end(), request) == queue_.end()) queue_.push_front(request);
+}
+
+void Dispatcher::MoveAway(const std::string& replica) {
+  const ApiError drained{503, "draining",
+                         absl::StrCat("replica ", replica, " was drained before the answer ended"),
+                         "", 1};
+  const bool others = !registry_->ReadyReplicas().empty();
+  for (const Running& running : RunningOn(replica)) {
+    if (others) {
+      Move(running, /*tell_replica=*/true, drained);
+    } else if (!running.request->ended()) {
+      running.request->Fail(drained);
+      End(running.request);
+    }
+  }
+  Pump();
+}
+
+void Dispatcher::NodesChanged() {
+  BroadcastDraftNodes();
+  Pump();
+}
+
+std::string Dispatcher::LostWhileAnswering(const std::string& replica) const {
+  const Node* node = registry_->Find(replica);
+  if (node == nullptr || node->why_lost.empty())
+    return absl::StrCat("replica ", replica, " was lost while it answered");
+  return absl::StrCat("replica ", replica, " ", node->why_lost, "; it was answering this request");
+}
+
+// Fails requests of a lost replica that have waited failover_wait for another one.
+void Dispatcher::EndForsaken() {
+  if (!registry_->ReadyReplicas().empty()) return;
+  const double lost_before_s = clock_->NowSeconds() - options_.failover_wait_s;
+  const std::deque<RequestPtr> waiting = queue_;
+  for (const RequestPtr& request : waiting) {
+    for (const Request::Sequence& sequence : request->sequences()) {
+      if (sequence.lost_s < 0 || sequence.lost_s > lost_before_s) continue;
+      request->Fail({503, "replica_lost",
+                     absl::StrCat(LostWhileAnswering(sequence.replica),
+                                  "; no other was ready within ", options_.failover_wait_s, " s"),
+                     "", 5});
+      End(request);
+      break;
+    }
+  }
+}
+
+void Dispatcher::StopNodes(const std::string& why) {
+  proto::CoordinatorMessage message;
+  message.mutable_stop()->set_reason(why);
+  for (const Node* node : registry_->Replicas()) send_(node->peer, message);
+  for (const Node* node : registry_->DraftNodes()) send_(node->peer, message);
+}
+
+}  // namespace coppice::coordinator

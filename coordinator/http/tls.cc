@@ -1,0 +1,29 @@
+#include "coordinator/http/tls.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace coppice::coordinator {
+
+absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> LoadTls(const std::string& cert_file,
+                                                                   const std::string& key_file) {
+  using boost::asio::ssl::context;
+  const auto bad = [](const std::string& file, absl::string_view what, const std::string& why) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": ", what, ": ", why));
+  };
+  auto tls = std::make_shared<context>(context::tls_server);
+  tls->set_options(context::default_workarounds | context::no_sslv2 | context::no_sslv3 |
+                   context::no_tlsv1 | context::no_tlsv1_1);
+  // A key with a password would ask for it on the terminal.
+  tls->set_password_callback([](size_t, context::password_purpose) { return std::string(); });
+  boost::system::error_code ec;
+  tls->use_certificate_chain_file(cert_file, ec);
+  if (ec) return bad(cert_file, "no certificate in PEM", ec.message());
+  tls->use_private_key_file(key_file, context::pem, ec);
+  if (ec)
+    return bad(key_file, "no private key in PEM that belongs to the certificate", ec.message());
+  if (SSL_CTX_check_private_key(tls->native_handle()) != 1)
+    return bad(key_file, "the private key", "does not belong to the certificate");
+  return tls;
+}
+
+}  // namespace coppice::coordinator

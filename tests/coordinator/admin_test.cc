@@ -1,0 +1,223 @@
+// Keys, rate limits, tokenize, drain and cancel, through a whole coordinator with fake replicas.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/coordinator/cluster_fixture.h"
+#include "tests/testing/temp_dir.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+std::vector<proto::SequenceUpdate> Short(const proto::StartSequence&) { return SayText("yes"); }
+std::vector<proto::SequenceUpdate> Long(const proto::StartSequence&) {
+  return SayText(std::string(200, 'x'));
+}
+
+std::string Call(const std::string& method, const std::string& path, const std::string& body,
+                 const std::string& headers = "") {
+  return absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: x\r\n", headers,
+                      "Content-Length: ", body.size(), "\r\n\r\n", body);
+}
+
+class AdminTest : public ClusterTest {
+ protected:
+  std::string Code(const RawAnswer& answer, int status) {
+    EXPECT_EQ(answer.status, status) << answer.body;
+    return json::parse(answer.body, nullptr, false).value("/error/code"_json_pointer, "");
+  }
+  RawAnswer Admin(const std::string& what, const std::string& body) {
+    return Ask(Call("POST", "/admin/" + what, body));
+  }
+  // Sends a long completion and waits until it runs.
+  std::unique_ptr<RawClient> Begin(const FakeWorker& worker, const std::string& headers = "") {
+    const int before = worker.started();
+    auto client = std::make_unique<RawClient>(port());
+    client->Send(Post(R"({"prompt": "a", "stream": true})", headers));
+    EXPECT_TRUE(Eventually([&] { return worker.started() > before; }));
+    return client;
+  }
+  test::TempDir folder_;
+};
+
+TEST_F(AdminTest, TokenizeAndDetokenize) {
+  chat_template_ = "{% for m in messages %}<{{ m.content }}>{% endfor %}";
+  StartCluster();
+  json answer = json::parse(Ask(Call("POST", "/tokenize", R"({"prompt": "hé"})")).body);
+  EXPECT_EQ(answer["tokens"], json({257, 'h', 0xc3, 0xa9}));
+  EXPECT_EQ(answer["count"], 4);
+  EXPECT_TRUE(answer["max_model_len"].is_null());
+  answer = json::parse(Ask(Call("POST", "/tokenize",
+                                R"({"prompt": "ab", "add_special_tokens": false,
+                                    "return_token_strs": true, "model": "demo"})"))
+                           .body);
+  EXPECT_EQ(answer["tokens"], json({'a', 'b'}));
+  EXPECT_EQ(answer["token_strs"], json({"a", "b"}));
+  answer = json::parse(
+      Ask(Call("POST", "/tokenize", R"({"messages": [{"role": "user", "content": "u"}]})")).body);
+  EXPECT_EQ(answer["tokens"], json({'<', 'u', '>'}));
+  answer = json::parse(Ask(Call("POST", "/detokenize", R"({"tokens": [104, 195, 169]})")).body);
+  EXPECT_EQ(answer["prompt"], "h\xc3\xa9");
+}
+
+TEST_F(AdminTest, BadTokenizeRequestsNameTheField) {
+  StartCluster();
+  const auto refused = [&](const char* path, const char* body) {
+    const RawAnswer answer = Ask(Call("POST", path, body));
+    EXPECT_GE(answer.status, 400) << body;
+    const json error = json::parse(answer.body)["error"];
+    return absl::StrCat(error["code"].get<std::string>(), " ",
+                        error["param"].is_null() ? "" : error["param"].get<std::string>());
+  };
+  EXPECT_EQ(refused("/tokenize", "{}"), "missing_field prompt");
+  EXPECT_EQ(refused("/tokenize", R"({"prompt": ["a"]})"), "invalid_type prompt");
+  EXPECT_EQ(refused("/tokenize", R"({"prompt": "a", "messages": []})"),
+            "unsupported_combination prompt");
+  EXPECT_EQ(refused("/tokenize", R"({"messages": [{"role": "user", "content": "a"}]})"),
+            "no_chat_template messages");
+  EXPECT_EQ(refused("/tokenize", R"({"prompt": "a", "foo": 1})"), "unknown_field foo");
+  EXPECT_EQ(refused("/tokenize", R"({"prompt": "a", "model": "b"})"), "model_not_found model");
+  EXPECT_EQ(refused("/detokenize", "{}"), "missing_field tokens");
+  EXPECT_EQ(refused("/detokenize", R"({"tokens": [258]})"), "invalid_value tokens");
+  EXPECT_EQ(refused("/detokenize", R"({"tokens": "a"})"), "invalid_type tokens");
+}
+
+TEST_F(AdminTest, KeysAreAskedForAndReloaded) {
+  const std::string users = folder_.path() + "/users", admins = folder_.path() + "/admins";
+  std::ofstream(users) << "first-key-0123456789 alice\n";
+  std::ofstream(admins) << "admin-key-0123456789\n";
+  options_.api_keys_file = users;
+  options_.admin_keys_file = admins;
+  StartCluster();
+  const auto with = [](const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; };
+  const RawAnswer missing = Ask(Get("/v1/models"));
+  EXPECT_EQ(Code(missing, 401), "missing_api_key");
+  EXPECT_THAT(missing.head, HasSubstr("WWW-Authenticate: Bearer"));
+  EXPECT_EQ(Code(Ask(Get("/v1/models", with("first-key-012345678"))), 401), "invalid_api_key");
+  EXPECT_EQ(Ask(Get("/v1/models", with("first-key-0123456789"))).status, 200);
+  EXPECT_EQ(Ask(Get("/health")).status, 200);
+  EXPECT_EQ(Code(Ask(Get("/cluster", with("first-key-0123456789"))), 403), "admin_only");
+  EXPECT_EQ(Ask(Get("/cluster", with("admin-key-0123456789"))).status, 200);
+
+  std::ofstream(users) << "other-key-0123456789\n";
+  coordinator_->Reload();
+  EXPECT_TRUE(Eventually(
+      [&] { return Ask(Get("/v1/models", with("other-key-0123456789"))).status == 200; }));
+  EXPECT_EQ(Code(Ask(Get("/v1/models", with("first-key-0123456789"))), 401), "invalid_api_key");
+  std::ofstream(users) << "short\n";
+  coordinator_->Reload();  // keeps what it has
+  EXPECT_EQ(Ask(Get("/v1/models", with("other-key-0123456789"))).status, 200);
+}
+
+TEST_F(AdminTest, MetricsMayNeedAKey) {
+  options_.api_keys_file = folder_.path() + "/users";
+  std::ofstream(options_.api_keys_file) << "first-key-0123456789\n";
+  options_.metrics_require_key = true;
+  StartCluster();
+  EXPECT_EQ(Code(Ask(Get("/metrics")), 401), "missing_api_key");
+  EXPECT_EQ(Ask(Get("/metrics", "Authorization: Bearer first-key-0123456789\r\n")).status, 200);
+}
+
+TEST_F(AdminTest, RequestsBeyondTheRateAreRefused) {
+  options_.max_requests_per_minute = 2;
+  StartCluster();
+  const auto worker = Join("replica-0", Short);
+  WaitReady();
+  EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
+  EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
+  const RawAnswer refused = Ask(Post(R"({"prompt": "a"})"));
+  EXPECT_EQ(Code(refused, 429), "rate_limited");
+  EXPECT_THAT(refused.head, HasSubstr("Retry-After: "));
+  EXPECT_EQ(Ask(Call("POST", "/tokenize", R"({"prompt": "a"})")).status, 200);
+}
+
+TEST_F(AdminTest, ADrainedClusterTakesNothingAndComesBack) {
+  StartCluster();
+  const auto worker = Join("replica-0", Long);
+  WaitReady();
+  const auto running = Begin(*worker);
+  const RawAnswer drained = Admin("drain", R"({"target": "cluster"})");
+  EXPECT_EQ(drained.status, 202);
+  EXPECT_EQ(json::parse(drained.body)["state"], "draining");
+  EXPECT_EQ(json::parse(drained.body)["running"], 1);
+  EXPECT_EQ(Code(Ask(Post(R"({"prompt": "a"})")), 503), "draining");
+  EXPECT_EQ(Code(Ask(Get("/ready")), 503), "draining");
+  EXPECT_EQ(Ask(Get("/health")).status, 200);
+  EXPECT_THAT(running->ReadAnswer().body, HasSubstr("[DONE]"));  // what ran is finished
+  EXPECT_EQ(Admin("undrain", R"({"target": "cluster"})").status, 202);
+  EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
+}
+
+TEST_F(AdminTest, ADrainedReplicaFinishesWhatItHolds) {
+  StartCluster();
+  const auto first = Join("replica-0", Long), second = Join("replica-1", Short);
+  WaitReady();
+  ASSERT_TRUE(Eventually([this] { return Metric("coppice_replica_up{id=\"replica-1\"}") == 1; }));
+  EXPECT_EQ(Admin("drain", R"({"target": "replica:replica-1"})").status, 202);
+  const auto running = Begin(*first);
+  EXPECT_EQ(json::parse(Admin("drain", R"({"target": "replica:replica-0"})").body)["running"], 1);
+  EXPECT_EQ(Admin("undrain", R"({"target": "replica:replica-1"})").status, 202);
+  const json state = json::parse(Ask(Get("/cluster")).body);
+  EXPECT_EQ(state["replicas"][0]["state"], "draining");
+  EXPECT_EQ(state["replicas"][1]["state"], "ready");
+  EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
+  EXPECT_EQ(second->started(), 1);
+  EXPECT_EQ(first->started(), 1);
+  EXPECT_THAT(running->ReadAnswer().body, HasSubstr("[DONE]"));
+}
+
+TEST_F(AdminTest, AfterItsTimeoutADrainMovesTheRest) {
+  StartCluster();
+  const auto first = Join("replica-0", Long, /*step_s=*/0.05);
+  WaitReady();
+  const auto running = Begin(*first);
+  const auto second = Join("replica-1", Long);
+  ASSERT_TRUE(Eventually([this] { return Metric("coppice_replica_up{id=\"replica-1\"}") == 1; }));
+  EXPECT_EQ(Admin("drain", R"({"target": "replica:replica-0", "timeout": 0})").status, 202);
+  const std::string body = running->ReadAnswer().body;  // 200 steps of 50 ms would take too long
+  EXPECT_THAT(body, HasSubstr("[DONE]"));
+  EXPECT_EQ(first->cancelled(), 1);
+  EXPECT_EQ(second->started(), 1);
+}
+
+TEST_F(AdminTest, WhenTheTimeOfAClusterDrainIsOverTheRestFails) {
+  StartCluster();
+  const auto worker = Join("replica-0", Long, /*step_s=*/0.05);
+  WaitReady();
+  const auto running = Begin(*worker);
+  EXPECT_EQ(Admin("drain", R"({"target": "cluster", "timeout": 0.1})").status, 202);
+  EXPECT_THAT(running->ReadAnswer().body, HasSubstr("the time of the drain is over"));
+  EXPECT_TRUE(Eventually([&] { return worker->cancelled() == 1; }));
+}
+
+TEST_F(AdminTest, BadTargetsAreRefused) {
+  StartCluster();
+  EXPECT_EQ(Code(Admin("drain", "{}"), 400), "missing_field");
+  EXPECT_EQ(Code(Admin("drain", R"({"target": "replica-0"})"), 400), "invalid_value");
+  EXPECT_EQ(Code(Admin("drain", R"({"target": "replica:nothing"})"), 404), "unknown_node");
+  EXPECT_EQ(Code(Admin("drain", R"({"target": "cluster", "timeout": -1})"), 400), "invalid_value");
+  EXPECT_EQ(Code(Admin("undrain", R"({"target": "cluster", "timeout": 1})"), 400), "unknown_field");
+}
+
+TEST_F(AdminTest, ARequestIsCancelledByItsId) {
+  StartCluster();
+  const auto worker = Join("replica-0", Long, /*step_s=*/0.05);
+  WaitReady();
+  const auto running = Begin(*worker, "X-Request-Id: mine:1\r\n");
+  EXPECT_EQ(Code(Ask(Call("DELETE", "/admin/requests/other", "")), 404), "unknown_request");
+  const RawAnswer answer = Ask(Call("DELETE", "/admin/requests/mine%3A1", ""));
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(json::parse(answer.body)["cancelled"], 1);
+  const std::string body = running->ReadAnswer().body;
+  EXPECT_THAT(body, HasSubstr("\"code\":\"cancelled\""));
+  EXPECT_EQ(body.find("[DONE]"), std::string::npos);
+  EXPECT_TRUE(Eventually([&] { return worker->cancelled() == 1; }));
+}
+
+}  // namespace
+}  // namespace coppice::coordinator

@@ -1,0 +1,95 @@
+// The description of the API agrees with its parser, and docs/api.md has the current table.
+#include "coordinator/api/openapi.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "coordinator/api/endpoints.h"
+#include "decoding/parameter.h"
+#include "tests/coordinator/api/api_parse.h"
+
+namespace coppice::coordinator::api_text {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+json Document() { return json::parse(OpenApiJson(ApiLimits(), "1.2.3")); }
+
+json Properties(const char* schema) {
+  return Document()["components"]["schemas"][schema]["properties"];
+}
+
+// Every value of "$ref" below.
+void CollectRefs(const json& value, std::set<std::string>* refs) {
+  if (value.is_object() && value.contains("$ref")) refs->insert(value["$ref"]);
+  for (const json& inner : value) {
+    if (inner.is_structured()) CollectRefs(inner, refs);
+  }
+}
+
+TEST(OpenApi, HasEveryEndpointOnceAndAllItRefersTo) {
+  const json document = Document();
+  EXPECT_EQ(document["openapi"], "3.1.0");
+  EXPECT_EQ(document["info"]["version"], "1.2.3");
+  std::set<std::string> ids;
+  for (const Endpoint& endpoint : Endpoints()) {
+    std::string method = endpoint.method;
+    for (char& c : method) c = static_cast<char>(std::tolower(c));
+    ASSERT_TRUE(document["paths"].contains(endpoint.path)) << endpoint.path;
+    const json& operation = document["paths"][endpoint.path][method];
+    ASSERT_TRUE(operation.is_object()) << endpoint.path;
+    EXPECT_TRUE(ids.insert(operation["operationId"]).second) << endpoint.path;
+    EXPECT_EQ(operation.contains("requestBody"), endpoint.takes_body()) << endpoint.path;
+    EXPECT_EQ(operation["security"].size(), endpoint.access == Access::kOpen ? 1 : 2);
+  }
+  EXPECT_EQ(document["paths"].size(), Endpoints().size());
+  std::set<std::string> refs;
+  CollectRefs(document, &refs);
+  EXPECT_GE(refs.size(), 10);
+  for (const std::string& ref : refs)
+    EXPECT_TRUE(document.contains(json::json_pointer(ref.substr(1)))) << ref;
+}
+
+TEST(OpenApi, TheParserKnowsEveryFieldOfTheSchemas) {
+  json body = {{"prompt", "a"}};
+  for (const auto& item : Properties("CompletionRequest").items()) {
+    if (item.key() != "prompt") body[item.key()] = nullptr;
+  }
+  EXPECT_GE(body.size(), 50);
+  EXPECT_EQ(Bad(ParseText(body.dump())).code, "accepted");
+  body["no_field"] = nullptr;
+  EXPECT_EQ(Bad(ParseText(body.dump())).param, "no_field");
+}
+
+TEST(OpenApi, TheSchemasHaveEveryParameterWithItsAliasesAndRange) {
+  const json completion = Properties("CompletionRequest"), chat = Properties("ChatRequest");
+  const json speculative = completion["speculative"]["anyOf"][0]["anyOf"][2]["properties"];
+  for (const decoding::ParameterRow& row : decoding::Parameters()) {
+    const bool inner = std::string(row.object) == "speculative";
+    for (const char* field : row.fields) {
+      EXPECT_TRUE((inner ? speculative : completion).contains(field)) << field;
+      EXPECT_TRUE(inner || chat.contains(field)) << field;
+    }
+  }
+  EXPECT_EQ(completion["temperature"]["anyOf"][0]["maximum"], 2);
+  EXPECT_EQ(completion["temperature"]["anyOf"][0]["minimum"], 0);
+  EXPECT_EQ(completion["top_p"]["anyOf"][0]["exclusiveMinimum"], 0);
+  EXPECT_EQ(completion["beam_width"]["anyOf"][0]["anyOf"][0]["maximum"], 64);
+  EXPECT_EQ(speculative["draft_width"]["anyOf"][0]["anyOf"][1]["const"], "auto");
+}
+
+TEST(OpenApi, ThePageHasTheCurrentTable) {
+  std::ifstream file("docs/api.md");  // tests run in the root of the source tree
+  const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_THAT(page, HasSubstr("\n\n" + EndpointTable() + "\n"))
+      << "the table of docs/api.md 1 is stale: coppice-reference endpoints";
+}
+
+}  // namespace
+}  // namespace coppice::coordinator::api_text
