@@ -1,4 +1,4 @@
-// POST /tokenize and /detokenize: JSON -> JSON, or the error that names the field (docs/api.md 2.4).
+// POST /tokenize and /detokenize: JSON -> JSON, or the error that names the field (docs/api.md 2.5).
 // Called by routes in the event loop.
 #pragma once
 

@@ -16,11 +16,7 @@ import load_statements  # noqa: E402
 from fixture import ConformanceCluster, Statements  # noqa: E402
 
 # Statements whose feature is not served yet. A test that passes must be taken off the list.
-EXPECTED_TO_FAIL = [
-    "test_27_unknown_unsupported_and_penalties",  # penalties
-    "test_40_logprobs", "test_41_echo_scores_the_prompt", "test_49_joint_logprob_is_the_sum", "test_62_deltas_with_logprobs",
-    "test_53_stop_with_beams",
-]
+EXPECTED_TO_FAIL = []
 MODULES = (http_statements, answer_statements, load_statements, lifetime_statements)
 shared = None
 
