@@ -8,8 +8,6 @@
 
 #include <vector>
 
-#include "absl/types/span.h"
-#include "base/types.h"
 #include "decoding/law/choice_source.h"
 #include "decoding/law/layer_law.h"
 #include "decoding/layer/layer_rule.h"
@@ -26,7 +24,7 @@ LayerResult VerifyWithReuse(const LayerInput& input, RemovedParents rule, Choice
 LayerResult VerifyDistinctWithReuse(const LayerInput& input, RemovedParents rule,
                                     const LayerEnds& ends, ChoiceSource* choices);
 // The same law without drafts.
-LayerResult DrawDistinctLayer(const LayerLaw& p, int width, absl::Span<const TokenId> stop_ids,
+LayerResult DrawDistinctLayer(const LayerLaw& p, int width, const LayerEnds& ends,
                               ChoiceSource* choices);
 
 class WorReuseRule : public LayerRule {

@@ -119,7 +119,7 @@ TEST(Api, OutOfRange) {
 TEST(Api, TooManyStops) {
   json stops = json::array();
   for (int i = 0; i < 16; ++i) stops.push_back(absl::StrCat("s", i));
-  EXPECT_EQ(Good(absl::StrCat(R"("stop": )", stops.dump())).stop.size(), 16);
+  EXPECT_EQ(Good(absl::StrCat(R"("stop": )", stops.dump())).params.stop_strings.size(), 16);
   stops.push_back("one more");
   EXPECT_EQ(Bad(Parse(absl::StrCat(R"("stop": )", stops.dump()))).param, "stop");
   EXPECT_EQ(Bad(Parse(absl::StrCat(R"("stop": ")", std::string(257, 'a'), "\""))).code,
