@@ -70,6 +70,8 @@ struct WorkShape {
 // What an item costs beside its KV tiles, in KV tiles.
 inline constexpr int kItemCost = 2;
 
-WorkList MakeWorkList(const StepPlan& plan, const WorkShape& shape);
+// shared_chains: every row tile of a segment holds the chain slots of all rows of the segment, because
+// which row sees which slot is not known yet (draft_levels.h).
+WorkList MakeWorkList(const StepPlan& plan, const WorkShape& shape, bool shared_chains = false);
 
 }  // namespace coppice::kernels::cuda
