@@ -30,8 +30,8 @@ struct LocalReplicaOptions {
   int64_t kv_bytes = int64_t{256} << 20;  // of either pool
   int threads = 1;
   std::string backend = "cpu";  // BackendOptions::kind
-  bool device_forests = true;  // ModelRunnerOptions
-  bool always_list = false;    // give rows as shortlists, like the ranks of a tensor-parallel target
+  bool device_forests = true;   // ModelRunnerOptions
+  bool always_list = false;  // give rows as shortlists, like the ranks of a tensor-parallel target
 };
 
 class LocalReplica {

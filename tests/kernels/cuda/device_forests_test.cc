@@ -1,5 +1,7 @@
 // Draft forests whose levels the device chooses, over the simulated device: the same nodes as the
 // host chooses from the same rows, and the same tokens in the end.
+#include "draft_node/device_forests.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rng.h"
 #include "decoding/method.h"
 #include "kernels/cuda/fake/fake_device.h"
 #include "tests/testing/checked_replica.h"
@@ -98,6 +101,7 @@ class DeviceForestsTest : public testing::TestWithParam<Shape> {
 TEST_P(DeviceForestsTest, AreThoseOfTheHost) {
   auto host = lab::LocalReplica::Load(Options(false)).value();
   auto device = lab::LocalReplica::Load(Options(true)).value();
+  fake::ClearTotals();
   int forests = 0, same = 0, nodes = 0;
   for (uint64_t seed = 0; seed < 2; ++seed) {
     const std::vector<TokenId> prompt = {5, 6, static_cast<TokenId>(7 + seed), 9};
@@ -124,7 +128,8 @@ TEST_P(DeviceForestsTest, AreThoseOfTheHost) {
     device->Close();
     host->Close();
   }
-  EXPECT_GE(forests, 8);
+  EXPECT_GE(forests, 4);
+  EXPECT_GT(fake::TotalsByName()["choice of levels"].launches, forests);
   EXPECT_GT(nodes, forests * GetParam().draft_width);  // of several levels
   EXPECT_GE(same, forests - 1) << "of " << forests;
 }
@@ -146,6 +151,136 @@ TEST_P(DeviceForestsTest, ChangeNothing) {
     }
   }
   EXPECT_GT(fake::CountWork().graph_launches, launches);
+}
+
+// What a forest costs the host, on a model whose forests have been grown before.
+class ForestCostTest : public testing::Test {
+ protected:
+  struct Cost {
+    int64_t up = 0, down = 0, graphs = 0, launches = 0;
+  };
+
+  ForestCostTest() {
+    test::TinyLlamaOptions options;
+    options.vocab = kVocab;
+    test::WriteTinyLlama(test::MakeTinyLlama(options), dir_.path());
+  }
+  Cost Draft(bool device_forests, int depth) {
+    lab::LocalReplicaOptions options = test::CheckedReplica::OptionsOf(dir_.path(), dir_.path());
+    options.backend = "cuda";
+    options.kv_bytes = 1 << 20;
+    options.device_forests = device_forests;
+    auto replica = lab::LocalReplica::Load(options).value();
+    decoding::DecodingParams params;
+    params.kind = decoding::DecodingKind::kMultinomial;
+    params.method = decoding::FindMethod("pf_gumbel");
+    params.draft_support = 8;
+    params.warp.top_k = 20;  // rows of the target are short
+    params.max_tokens = 40;
+    Cost cost;
+    EXPECT_TRUE(replica->Open({5, 6, 7}, params, true).ok());
+    decoding::DraftForest forest = decoding::DraftForest::Empty(1);
+    for (int round = 0; round < 5; ++round) {
+      EXPECT_TRUE(replica->Round(forest).ok());
+      const fake::WorkCounts before = fake::CountWork();
+      forest = replica->Draft(4, depth).value();
+      const fake::WorkCounts after = fake::CountWork();
+      cost = {after.copies_up - before.copies_up, after.copies_down - before.copies_down,
+              after.graph_launches - before.graph_launches, after.launches - before.launches};
+    }
+    EXPECT_EQ(forest.depth(), depth);
+    replica->Close();
+    return cost;
+  }
+  // Grows forests of these widths and depths together, each below a prompt of its own.
+  std::vector<std::set<std::vector<int32_t>>> GrowTogether(
+      const std::vector<std::pair<int, int>>& shapes);
+
+  test::TempDir dir_;
+};
+
+std::vector<std::set<std::vector<int32_t>>> ForestCostTest::GrowTogether(
+    const std::vector<std::pair<int, int>>& shapes) {
+  model::ModelRunnerOptions options;
+  options.dir = dir_.path();
+  options.backend = "cuda";
+  options.kv_bytes = 1 << 20;
+  options.threads = 1;
+  const auto single = comm::MakeSingleCommunicator();
+  const auto runner = model::ModelRunner::Load(options, single.get()).value();
+  std::vector<std::unique_ptr<DraftSession>> sessions;
+  std::vector<std::unique_ptr<ForestBuilder>> owned;
+  std::vector<ForestBuilder*> builders;
+  for (const auto& [width, depth] : shapes) {
+    decoding::DecodingParams params;
+    params.kind = decoding::DecodingKind::kBeamSampling;
+    params.method = decoding::FindMethod("pf_gumbel");
+    params.beam_width = 2;
+    params.draft_support = 10 * width;
+    params.seed = width;
+    sessions.push_back(std::make_unique<DraftSession>(
+        params, std::vector<TokenId>{9, static_cast<TokenId>(width)}, runner->blocks()));
+    DraftSession* const session = sessions.back().get();
+    model::StepBuilder prefill = runner->NewStep();
+    EXPECT_TRUE(session->AppendPrefill(10, &prefill).ok());
+    EXPECT_TRUE(runner->Submit(std::move(prefill)).ok());
+    EXPECT_TRUE(runner->Wait().ok());
+    ForestRequest request;
+    request.width = width;
+    request.depth = depth;
+    request.trie_parent = {-1, -1};
+    request.trie_token = {30, 31};
+    request.root_trie = {0, 1};
+    request.state.root_hash = {ExtendHash(session->stable_hash(), 30),
+                               ExtendHash(session->stable_hash(), 31)};
+    request.state.root_score = {-400.5, -401};
+    request.state.root_multiplicity = {1, 1};
+    request.state.slot_root = {0, 1};
+    request.state.layers_committed = 1;
+    owned.push_back(ForestBuilder::Start(std::move(request), session, runner->blocks()).value());
+    builders.push_back(owned.back().get());
+    EXPECT_TRUE(builders.back()->GrowsOnDevice(*runner));
+  }
+  const int64_t questions = fake::CountCallsOf("cudaEventQuery");
+  EXPECT_TRUE(SubmitForests(builders, runner.get()).ok());
+  EXPECT_EQ(fake::CountCallsOf("cudaEventQuery"), questions);  // all levels are queued
+  runner->WaitForHead();
+  const auto results = WaitForForests(builders, runner.get()).value();
+  EXPECT_THAT(results, testing::Each(absl::OkStatus()));
+  std::vector<std::set<std::vector<int32_t>>> paths;
+  for (ForestBuilder* const builder : builders) {
+    EXPECT_TRUE(builder->done());
+    EXPECT_EQ(builder->Shipped().Validate(kVocab), absl::OkStatus());
+    paths.push_back(PathsOf(builder->Shipped()));
+  }
+  EXPECT_EQ(runner->blocks()->CheckIntegrity(), absl::OkStatus());
+  return paths;
+}
+
+// All levels are queued before the host asks the first time; there is one copy to wait for.
+TEST_F(ForestCostTest, OneWaitForAllLevels) {
+  for (const int depth : {2, 5, 8}) {
+    const Cost device = Draft(true, depth), host = Draft(false, depth);
+    EXPECT_EQ(device.down, 1) << depth;
+    EXPECT_EQ(device.up, depth);  // a plan for each level
+    EXPECT_EQ(device.graphs, 2 * depth);
+    EXPECT_EQ(device.launches, 0);
+    EXPECT_EQ(host.down, depth);
+    EXPECT_EQ(host.up, depth);
+  }
+}
+
+// One level, or more than the kernels have room for, goes through the host.
+TEST_F(ForestCostTest, OtherDepthsGoThroughTheHost) {
+  for (const int depth : {1, 9}) EXPECT_EQ(Draft(true, depth).down, depth);
+}
+
+// Forests of other widths and depths beside it change no forest.
+TEST_F(ForestCostTest, ForestsOfManyShapesTogether) {
+  const std::vector<std::pair<int, int>> shapes = {{3, 2}, {1, 4}, {6, 3}, {2, 2}, {5, 8}};
+  const auto together = GrowTogether(shapes);
+  for (size_t i = 0; i < shapes.size(); ++i)
+    EXPECT_EQ(GrowTogether({shapes[i]})[0], together[i]) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(
