@@ -295,7 +295,7 @@ INSTANTIATE_TEST_SUITE_P(
         Shape{"One", "pf_gumbel", decoding::DecodingKind::kMultinomial, 1, 0.7, 0, 3, 4},
         Shape{"Bias", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, 0.9, 0, 6, 4, true,
               true, true},
-        Shape{"BFloat16", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, 0.9, 0, 30, 4,
+        Shape{"BFloat16", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, 0.9, 0, 12, 3,
               true, true, false, "BF16"},
         Shape{"Greedy", "pf_gumbel", decoding::DecodingKind::kMultinomial, 1, 0, 0, 4, 4},
         Shape{"BeamSearch", "certified", decoding::DecodingKind::kBeamSearch, 4, 1}),
