@@ -158,6 +158,7 @@ LevelsView LevelTasks::View(const DeviceLevels* placed) const {
 bool CanGrow(const ForestPlan::Forest& forest, const RowNeed& need, int64_t vocab) {
   const LevelRule& rule = forest.rule;
   const auto roots = static_cast<int64_t>(forest.root_hash.size());
+  if (forest.levels.size() > kMostLevels) return false;
   return need.form == RowNeed::Form::kTop && !need.sums && !need.raw_sums &&
          !IsWhole(need, vocab) && need.bias_end - need.bias_begin <= kMostLevelBias &&
          need.count == rule.support && rule.support <= kMostLevelSupport &&
