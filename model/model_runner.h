@@ -47,9 +47,9 @@ struct ModelRunnerOptions {
   // Rows of one step at most. It bounds the prefill chunk and the forests of a step, and sizes the
   // activations.
   int max_rows = 512;
-  int scratch_blocks = 4;                  // BlockManagerOptions
-  bool always_list = false;                // BackendOptions
-  bool graphs = true;                      // BackendOptions
+  int scratch_blocks = 4;    // BlockManagerOptions
+  bool always_list = false;  // BackendOptions
+  bool graphs = true;        // BackendOptions
   // Where the backend can, it chooses the levels of draft forests.
   bool device_forests = true;
   std::string tuning_cache;                // BackendOptions

@@ -104,7 +104,7 @@ TEST_F(BackendListsTest, Ties) {
       if (row == 1) values[v] = v % 400 == 7 ? 3.0f : -1.0f;             // 23 ties on top: they fit
       if (row == 2) values[v] = v % 300 == 7 ? 3.0f : -1.0f;             // 30: they do not
       if (row == 3) values[v] = 1.0f + static_cast<float>(v) * 1.2e-7f;  // quotients tie
-      if (row == 4) values[v] = v % 4000 == 1 ? 2.0f : -kInfiniteLogit;       // three finite tokens
+      if (row == 4) values[v] = v % 4000 == 1 ? 2.0f : -kInfiniteLogit;  // three finite tokens
       if (row == 5) values[v] = -kInfiniteLogit;
       if (row == 6) values[v] = v % 2 == 0 ? 0.0f : -0.0f;
     }

@@ -113,9 +113,10 @@ TEST_P(RankListsTest, TiesAndTokensOfOneRankAlone) {
     plan.needs.push_back(row == 4 ? Gumbel(row, 1, 1, 0x3) : Top(row, 8, 1, true));
     std::vector<float> values = RandomLogits(kVocab, row);
     for (int v = 0; v < kVocab; ++v) {
-      if (row == 0) values[v] = v % 400 == 7 ? 3.0f : -1.0f;        // ties on every rank
+      if (row == 0) values[v] = v % 400 == 7 ? 3.0f : -1.0f;             // ties on every rank
       if (row == 1) values[v] = v % 4000 == 1 ? 2.0f : -kInfiniteLogit;  // three finite tokens
-      if (row == 2) values[v] = v > 8990 ? static_cast<float>(v) : -kInfiniteLogit;  // of the last rank
+      if (row == 2)
+        values[v] = v > 8990 ? static_cast<float>(v) : -kInfiniteLogit;  // of the last rank
       if (row == 3) values[v] = -kInfiniteLogit;
       if (row == 4) values[v] = v < 5 ? 1.0f : -kInfiniteLogit;  // of the first rank
     }
