@@ -42,6 +42,12 @@ std::unique_ptr<Drafter> DraftPfGumbel(const DecodingParams& params, const Draft
   return MakePfGumbelDrafter(params, state, width);
 }
 
+LevelRule::Kind PfGumbelRule(const DecodingParams& params) {
+  return IsGreedy(params) ? LevelRule::Kind::kScore : LevelRule::Kind::kPicks;
+}
+
+LevelRule::Kind BeamSearchRule(const DecodingParams&) { return LevelRule::Kind::kScore; }
+
 std::unique_ptr<Drafter> DraftBeamSearch(const DecodingParams& params, const DraftState& state,
                                          int width) {
   return MakeSearchDrafter(params, state, width, /*look_ahead=*/false);
@@ -89,7 +95,8 @@ std::vector<MethodRow> MakeTable() {
        .options = {"beam_duplicates"},
        .source = "5.7",
        .make_decoder = MakePfGumbelDecoder,
-       .make_drafter = DraftPfGumbel},
+       .make_drafter = DraftPfGumbel,
+       .level_rule = PfGumbelRule},
       {.name = "hg_wor",
        .serves = {kWithoutReplacement},
        .law = "beam sampling without replacement (3.4)",
@@ -110,7 +117,8 @@ std::vector<MethodRow> MakeTable() {
        .source = "5.9",
        .make_decoder = DecodeCertified,
        .make_drafter = DraftBeamSearch,
-       .greedy_only = true},
+       .greedy_only = true,
+       .level_rule = BeamSearchRule},
       {.name = "gumbel_slots",
        .serves = {kBeamSampling, kWithoutReplacement},
        .law = "that of the decoding (3.3, 3.4) in any warp mode",

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/forest_plan.h"
 #include "decoding/params.h"
 #include "decoding/tree/child_law.h"
 #include "decoding/tree/node_rule.h"
@@ -57,6 +58,8 @@ struct MethodRow {
   NodeRule node_rule = nullptr;
   ChildLaw child_law = ChildLaw::kIid;
   bool greedy_only = false;  // serves multinomial only at temperature 0
+  // How a device may choose the drafter's levels (level_rule.h); nullptr: it may not.
+  LevelRule::Kind (*level_rule)(const DecodingParams& params) = nullptr;
 
   bool reads(absl::string_view option) const;
 };

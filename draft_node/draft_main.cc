@@ -11,6 +11,8 @@
 
 ABSL_FLAG(int64_t, kv_bytes, int64_t{256} << 20, "bytes of the KV pool");
 ABSL_FLAG(int, max_sessions, 64, "sequences drafted for at the same time");
+ABSL_FLAG(bool, device_forests, true,
+          "let a GPU choose the levels of a forest itself, with one wait for all of them");
 ABSL_FLAG(std::string, node_id, "", "name of this node; default: draft-PID");
 ABSL_FLAG(std::string, listen, "direct://127.0.0.1:*",
           "where worker leaders connect: direct://host:port, or tcp://host:port to use ZeroMQ");
@@ -50,6 +52,7 @@ absl::Status ServeDrafts(std::unique_ptr<comm::MpiWorld>& world) {
   start->Over();
   model::ModelRunnerOptions options = node::RunnerOptionsFromFlags();
   options.kv_bytes = absl::GetFlag(FLAGS_kv_bytes);
+  options.device_forests = absl::GetFlag(FLAGS_device_forests);
   options.collectives.place = place.on_host;
   const auto single = comm::MakeSingleCommunicator();
   COPPICE_ASSIGN_OR_RETURN(const auto runner, model::ModelRunner::Load(options, single.get()));

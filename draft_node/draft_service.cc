@@ -274,6 +274,7 @@ void DraftService::AddPrefills(absl::Span<const Key> turns, model::StepBuilder* 
 }
 
 absl::Status DraftService::Step() {
+  COPPICE_RETURN_IF_ERROR(StepOnDevice());
   model::StepBuilder step = runner_->NewStep();
   std::vector<KeyRows> stepped, prefilled;
   const std::vector<Key> turns = Turns();

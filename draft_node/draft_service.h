@@ -52,8 +52,8 @@ class DraftService {
   // Serves until the coordinator says stop or a stop signal arrives. An error means a failed
   // forward pass.
   absl::Status Run();
-  // One turn: takes what has arrived and runs at most one pass. Waits at most timeout_ms when there
-  // is nothing to do.
+  // One turn: takes what has arrived, lets the device grow the forests that it can, and runs at most
+  // one pass for all else. Waits at most timeout_ms when there is nothing to do.
   absl::Status RunOnce(int timeout_ms);
   bool stopped() const { return stopped_; }
   bool Drafting() const;  // a forest is under way
@@ -84,6 +84,8 @@ class DraftService {
   void TellPrefilled(const Key& key);
   std::vector<Key> Turns() const;
   absl::Status Step();
+  // Runs all levels of the new forests that the device can grow.
+  absl::Status StepOnDevice();
   // Adds the rows of as many forests as fit and appends them to *stepped.
   void AddForests(absl::Span<const Key> turns, model::StepBuilder* step,
                   std::vector<KeyRows>* stepped);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "decoding/level_rule.h"
 #include "decoding/rows/logit_check.h"
 #include "decoding/rows/row_need.h"
 #include "decoding/rows/target_row.h"
@@ -81,6 +82,25 @@ decoding::RowPath ForestBuilder::PathOf(int32_t entry) const {
   return tokens;
 }
 
+RowNeed ForestBuilder::NeedAfter(const decoding::RowPath& path, model::StepBuilder* step) const {
+  RowNeed need = decoding::DraftNeed(session_->params());
+  if (need.form == RowNeed::Form::kWhole) return need;
+  const auto biases = decoding::WarpAt(session_->params(), path).logit_bias;
+  if (biases.size() > decoding::kMostListedBiases) return RowNeed();
+  const auto range = step->AddBias(biases);
+  need.bias_begin = range.begin;
+  need.bias_end = range.end;
+  return need;
+}
+
+absl::Status ForestBuilder::CommitRoots(std::vector<KvCopy>* commits) {
+  std::vector<model::KvNode> parents;
+  for (model::KvNode root : roots_) {
+    parents.push_back(blocks_->parent(session_->sequence(), root));
+  }
+  return blocks_->Commit(session_->sequence(), parents, commits).status();
+}
+
 absl::Status ForestBuilder::AppendRows(model::StepBuilder* step) {
   const model::SequenceHandle sequence = session_->sequence();
   const decoding::DraftForest& forest = drafter_->forest();
@@ -89,33 +109,27 @@ absl::Status ForestBuilder::AppendRows(model::StepBuilder* step) {
   if (level_ == 0) {
     for (const auto& [node, token] : missing_) step->AddNodeRow(sequence, node, token);
   }
-  const decoding::DecodingParams& params = session_->params();
-  const bool penalises = params.warp.penalises();
-  const auto need_after = [&](const decoding::RowPath& path) {
-    RowNeed need = decoding::DraftNeed(params);
-    if (need.form == RowNeed::Form::kWhole) return need;
-    const auto biases = decoding::WarpAt(params, path).logit_bias;
-    if (biases.size() > decoding::kMostListedBiases) return RowNeed();
-    const auto range = step->AddBias(biases);
-    need.bias_begin = range.begin;
-    need.bias_end = range.end;
-    return need;
-  };
+  const bool penalises = session_->params().warp.penalises();
   RowNeed need;
-  if (!penalises) need = need_after(length());
+  if (!penalises) need = NeedAfter(length(), step);
   for (int32_t entry : drafter_->frontier()) {
     const TokenId token = entry < 0 ? root_token_[-1 - entry] : forest.token[entry];
     if (entry >= 0) {
       COPPICE_ASSIGN_OR_RETURN(node_kv_[entry],
                                blocks_->AddNode(sequence, NodeOf(forest.parent[entry]), token));
     }
-    if (penalises) need = need_after(PathOf(entry));
+    if (penalises) need = NeedAfter(PathOf(entry), step);
     need_.push_back(step->AddNodeRow(sequence, NodeOf(entry), token, need));
   }
   return absl::OkStatus();
 }
 
 namespace {
+
+absl::Status BadRow(int32_t node, TokenId token, float logit) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("draft logits after node ", node, ": token ", token, " is ", logit));
+}
 
 // A draft row and its first invalid logit, if any.
 struct ReadRow {
@@ -155,23 +169,107 @@ absl::Status ForestBuilder::Consume(const kernels::StepRows& step, HostThreads* 
   rows.reserve(read.size());
   for (size_t i = 0; i < read.size(); ++i) {
     if (read[i].bad_token >= 0) {
-      return absl::InvalidArgumentError(absl::StrCat("draft logits after node ",
-                                                     drafter_->frontier()[i], ": token ",
-                                                     read[i].bad_token, " is ", read[i].bad_logit));
+      return BadRow(drafter_->frontier()[i], read[i].bad_token, read[i].bad_logit);
     }
     rows.push_back(std::move(read[i].row));
   }
   drafter_->Grow(rows);
-  if (level_ == 0) {
-    // All tokens of the roots now have KV, so the tokens that the roots' parents share move to the
-    // prefix.
-    std::vector<model::KvNode> parents;
-    for (model::KvNode root : roots_)
-      parents.push_back(blocks_->parent(session_->sequence(), root));
-    auto moved = blocks_->Commit(session_->sequence(), parents, commits);
-    if (!moved.ok()) return moved.status();
-  }
+  if (level_ == 0) COPPICE_RETURN_IF_ERROR(CommitRoots(commits));
   ++level_;
+  return absl::OkStatus();
+}
+
+ForestPlan::Forest ForestBuilder::DeviceForest() const {
+  return *decoding::DeviceForest(session_->params(), request_.state, request_.width);
+}
+
+// With one level there is nothing to gain.
+bool ForestBuilder::GrowsOnDevice(const model::ModelRunner& runner) const {
+  if (started() || request_.depth < 2) return false;
+  const auto forest = decoding::DeviceForest(session_->params(), request_.state, request_.width);
+  if (!forest.has_value()) return false;
+  const model::SequenceHandle sequence = session_->sequence();
+  for (const model::KvNode root : roots_) {
+    if (blocks_->chain_length(sequence, root) != blocks_->chain_length(sequence, roots_[0]))
+      return false;
+  }
+  ForestPlan::Forest levels = *forest;
+  levels.levels.resize(request_.depth);
+  RowNeed need = decoding::DraftNeed(session_->params());
+  need.bias_end = 0;
+  for (int level = 0; level < request_.depth; ++level) {
+    const int after = static_cast<int>(request_.state.layers_committed) + level;
+    const auto biases = decoding::WarpAt(session_->params(), after).logit_bias.size();
+    need.bias_end = std::max(need.bias_end, static_cast<int32_t>(biases));
+  }
+  return runner.GrowsForest(levels, need);
+}
+
+// Every root must be above a row, so that a device knows all chains.
+int ForestBuilder::rows_at(int level) const {
+  if (level == 0) return static_cast<int>(roots_.size() + missing_.size());
+  return std::max(request_.width, static_cast<int>(roots_.size()));
+}
+
+absl::Status ForestBuilder::PlanLevel(model::StepBuilder* step, std::vector<KvCopy>* commits,
+                                      ForestPlan::Forest* forest) {
+  ForestPlan::Level level;
+  level.first_row = step->rows();
+  if (level_ == 0) {
+    COPPICE_RETURN_IF_ERROR(AppendRows(step));
+    level.first_row += static_cast<int>(missing_.size());
+    level.rows = static_cast<int32_t>(roots_.size());
+    level.first_need = need_.front();
+    forest->levels.push_back(level);
+    ++level_;
+    // Without room in the pool the tokens stay where they are.
+    const absl::Status committed = CommitRoots(commits);
+    return absl::IsResourceExhausted(committed) ? absl::OkStatus() : committed;
+  }
+  std::vector<model::KvNode> nodes;
+  for (int row = 0; row < rows_at(level_); ++row) {
+    const model::KvNode above =
+        planned_.empty() ? roots_[row % roots_.size()] : planned_.back()[row];
+    // A token that no child has: nobody finds the node before it is chosen.
+    const auto node = blocks_->AddNode(session_->sequence(), above, -1 - row);
+    if (absl::IsResourceExhausted(node.status())) {
+      request_.depth = level_;  // the forest ends where the pool does
+      return absl::OkStatus();
+    }
+    COPPICE_RETURN_IF_ERROR(node.status());
+    nodes.push_back(*node);
+  }
+  const RowNeed need = NeedAfter(length(), step);
+  level.rows = static_cast<int32_t>(nodes.size());
+  for (size_t row = 0; row < nodes.size(); ++row) {
+    const int place = step->AddNodeRow(session_->sequence(), nodes[row], /*token=*/0, need);
+    if (row == 0) level.first_need = place;
+  }
+  planned_.push_back(std::move(nodes));
+  forest->levels.push_back(level);
+  ++level_;
+  return absl::OkStatus();
+}
+
+absl::Status ForestBuilder::TakeGrown(const GrownForest& grown) {
+  level_ = request_.depth;
+  grown_ = decoding::ForestOf(grown, static_cast<int>(roots_.size()));
+  if (grown.bad_level >= 0) {
+    const int32_t node = grown.bad_level == 0
+                             ? -1 - grown.bad_node
+                             : grown_->layer_begin[grown.bad_level - 1] + grown.bad_node;
+    return BadRow(node, grown.bad_token, grown.bad_logit);
+  }
+  std::vector<model::BlockManager::Planted> planted;
+  for (size_t l = 0; l < std::min(grown.layers.size(), planned_.size()); ++l) {
+    const GrownForest::Layer& layer = grown.layers[l];
+    for (size_t i = 0; i < layer.token.size(); ++i) {
+      const model::KvNode parent =
+          l == 0 ? roots_[layer.parent[i]] : planned_[l - 1][layer.parent[i]];
+      planted.push_back({planned_[l][i], parent, layer.token[i]});
+    }
+  }
+  blocks_->Replant(session_->sequence(), planted);
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "decoding/row_path.h"
 #include "draft_node/draft_session.h"
 #include "kernels/backend.h"
+#include "model/model_runner.h"
 #include "model/step_builder.h"
 
 namespace coppice::draft_node {
@@ -52,7 +54,21 @@ class ForestBuilder {
   // Chooses the level from its rows. rows: of the whole step. Appends new commits to *commits.
   absl::Status Consume(const kernels::StepRows& rows, HostThreads* threads,
                        std::vector<KvCopy>* commits);
-  decoding::DraftForest Shipped() const { return drafter_->Shipped(); }
+  decoding::DraftForest Shipped() const { return grown_ ? *grown_ : drafter_->Shipped(); }
+
+  // ---- instead, if the device chooses the levels (device_forests.h)
+  // Whether it can, by this runner's backend. Before the first pass.
+  bool GrowsOnDevice(const model::ModelRunner& runner) const;
+  int depth() const { return request_.depth; }
+  int rows_at(int level) const;
+  // The forest, to which PlanLevel adds its levels.
+  ForestPlan::Forest DeviceForest() const;
+  // Adds the rows of level 0, 1, ... in turn: below level 0 as the device expects them. Appends new
+  // commits to *commits, for the step after. A full KV pool makes the forest less deep.
+  absl::Status PlanLevel(model::StepBuilder* step, std::vector<KvCopy>* commits,
+                         ForestPlan::Forest* forest);
+  // Takes what the device has chosen. Then the forest is done.
+  absl::Status TakeGrown(const GrownForest& grown);
 
  private:
   ForestBuilder(ForestRequest request, DraftSession* session, model::BlockManager* blocks);
@@ -61,6 +77,11 @@ class ForestBuilder {
   int length() const;  // generated tokens before the rows of this level
   // The path of a frontier entry. Holds the tokens only if the session has penalties.
   decoding::RowPath PathOf(int32_t entry) const;
+  // What the draft needs of the row behind a path.
+  RowNeed NeedAfter(const decoding::RowPath& path, model::StepBuilder* step) const;
+  // All tokens of the roots have KV after the first pass, so the tokens that the roots' parents share
+  // move to the prefix.
+  absl::Status CommitRoots(std::vector<KvCopy>* commits);
 
   ForestRequest request_;
   DraftSession* session_;
@@ -73,6 +94,8 @@ class ForestBuilder {
       missing_;                         // known tokens without KV: rows of the first level
   std::vector<model::KvNode> node_kv_;  // [forest nodes], those evaluated
   std::vector<int> need_;               // [frontier] index in the rows of the step
+  std::vector<std::vector<model::KvNode>> planned_;  // [level >= 1][row], of a device
+  std::optional<decoding::DraftForest> grown_;
 };
 
 }  // namespace coppice::draft_node

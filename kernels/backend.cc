@@ -26,6 +26,14 @@ const char* DTypeName(DType dtype) {
   return "?";
 }
 
+absl::Status Backend::SubmitForests(const ForestPlan&, Pass*) {
+  return absl::UnimplementedError(absl::StrCat("the ", name(), " backend does not grow forests"));
+}
+
+absl::StatusOr<std::vector<GrownForest>> Backend::WaitForests() {
+  return absl::UnimplementedError(absl::StrCat("the ", name(), " backend does not grow forests"));
+}
+
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options) {
   if (options.kind == "cpu") {
     const std::string& sums = options.collectives.kind;

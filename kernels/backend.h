@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/forest_plan.h"
 #include "base/listed_row.h"
 #include "base/step_plan.h"
 #include "base/thread_team.h"
@@ -210,6 +211,19 @@ class Backend {
   // Waits until the step has run. Returns the rows on rank 0, nullptr on other ranks. They are
   // valid until the next Submit; a plan with `fetch` keeps those of the previous step.
   virtual absl::StatusOr<const StepRows*> Wait() = 0;
+
+  // Whether this backend can choose the levels of such a forest, whose rows have this need in a
+  // vocabulary of so many tokens.
+  virtual bool GrowsForest(const ForestPlan::Forest& /*forest*/, const RowNeed& /*need*/,
+                           int64_t /*vocab*/) const {
+    return false;
+  }
+  // Starts the passes of forests, each of which it can grow: instead of Submit and Wait for each
+  // level. Then HeadReached says whether only the head of the last pass is left. As with Submit, the
+  // plan must live until WaitForests.
+  virtual absl::Status SubmitForests(const ForestPlan& plan, Pass* pass);
+  // What was grown, [forests]. The rows of the step before are gone.
+  virtual absl::StatusOr<std::vector<GrownForest>> WaitForests();
 };
 
 // What the ranks of a replica do together on devices. The CPU backend and a single rank need none of

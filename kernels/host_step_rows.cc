@@ -34,25 +34,40 @@ float* HostStepRows::Buffer::AtLeast(size_t count) {
 }
 
 void HostStepRows::Clear() {
-  logits_ = nullptr;
+  parts_ = nullptr;
   came_whole_.clear();
   whole_.clear();
   listed_.clear();
   rows_used_ = 0;
 }
 
+void HostStepRows::LogitParts::WriteRecord(int need, float* record) const {
+  const RowNeed& of = plan->needs[need];
+  const absl::Span<const float> row(Row(need), shard.size());
+  kernels::WriteRecord(of, {row, shard, vocab, BiasOf(*plan, of)}, record);
+}
+
 absl::Status HostStepRows::Select(const StepPlan& plan, const float* logits, int64_t first_token,
+                                  int64_t vocab) {
+  of_logits_.plan = &plan;
+  of_logits_.logits = logits;
+  of_logits_.shard = VocabularyShard(vocab, communicator_->rank(), communicator_->size());
+  of_logits_.vocab = vocab;
+  return Select(plan, &of_logits_, first_token, vocab);
+}
+
+absl::Status HostStepRows::Select(const StepPlan& plan, const RowParts* parts, int64_t first_token,
                                   int64_t vocab) {
   Clear();
   if (vocab != vocab_) rows_.clear();
-  logits_ = logits;
+  parts_ = parts;
   vocab_ = vocab;
   const int needs = static_cast<int>(plan.needs.size());
   shard_ = VocabularyShard(vocab, communicator_->rank(), communicator_->size());
   COPPICE_CHECK(first_token == shard_.begin);
   if (communicator_->size() == 1 && !always_list_) {
     came_whole_.assign(needs, true);
-    for (int i = 0; i < needs; ++i) whole_.push_back(logits + i * vocab);
+    for (int i = 0; i < needs; ++i) whole_.push_back(parts->Row(i));
     return absl::OkStatus();
   }
   whole_.assign(needs, nullptr);
@@ -106,8 +121,8 @@ absl::Status HostStepRows::GatherAndJoin(const StepPlan* plan, Piece* piece) {
   const auto parts = static_cast<int64_t>(piece->parts.size());
   const int ranks = communicator_->size();
   float* mine = mine_.AtLeast(piece->words);
-  cpu::ForRows(parts, 4 * shard_.size(), team_, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) WritePart(plan, piece->parts[i], mine);
+  cpu::ForRows(parts, parts_->work(), team_, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) WritePart(piece->parts[i], mine);
   });
   const bool leader = communicator_->rank() == 0;
   const size_t gathered = leader ? piece->words * ranks : 0;
@@ -124,17 +139,11 @@ absl::Status HostStepRows::GatherAndJoin(const StepPlan* plan, Piece* piece) {
   return absl::OkStatus();
 }
 
-void HostStepRows::WritePart(const StepPlan* plan, const Part& part, float* piece) const {
+void HostStepRows::WritePart(const Part& part, float* piece) const {
   float* out = piece + part.offset;
-  const float* row = logits_ + part.need * shard_.size();
-  if (part.whole) {
-    std::copy_n(row, shard_.size(), out);
-    std::fill(out + shard_.size(), out + part.words, 0.0f);
-    return;
-  }
-  const RowNeed& need = plan->needs[part.need];
-  const absl::Span<const float> logits(row, shard_.size());
-  WriteRecord(need, {logits, shard_, vocab_, BiasOf(*plan, need)}, out);
+  if (!part.whole) return parts_->WriteRecord(part.need, out);
+  std::copy_n(parts_->Row(part.need), shard_.size(), out);
+  std::fill(out + shard_.size(), out + part.words, 0.0f);
 }
 
 void HostStepRows::JoinPart(const StepPlan* plan, const Part& part, size_t piece_words) {

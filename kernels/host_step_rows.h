@@ -1,7 +1,7 @@
-// What the decisions need of a step's logits, once these are in host memory. With one rank, the
-// logits themselves. With several, each rank sends one piece for all needs: its shard of each whole
-// row and its record of each shortlist (kernels/shortlist.h); rank 0 joins them. Owned by a backend.
-// Thread-compatible; the const calls may come from any thread.
+// What the decisions need of a step's logits, once each rank has its part in host memory. With one
+// rank, the logits themselves. With several, each rank sends one piece for all needs: its shard of
+// each whole row and its record of each shortlist (kernels/shortlist.h); rank 0 joins them. Owned by
+// a backend. Thread-compatible; the const calls may come from any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,18 @@
 
 namespace coppice::kernels {
 
+// This rank's part of the rows of a step. Any thread may call.
+class RowParts {
+ public:
+  virtual ~RowParts() = default;
+  // Of a row that goes whole: [this rank's tokens].
+  virtual const float* Row(int need) const = 0;
+  // Of a shortlist: RecordWords(need) words.
+  virtual void WriteRecord(int need, float* record) const = 0;
+  // Simple operations that a part takes.
+  virtual int64_t work() const = 0;
+};
+
 class HostStepRows final : public StepRows {
  public:
   // *team and *communicator must outlive the rows. always_list: BackendOptions.
@@ -29,6 +41,9 @@ class HostStepRows final : public StepRows {
   // logits [needs, this rank's tokens]; first_token and vocab as in Ops::Select. The logits must
   // live until Clear. Collective when there are several ranks or lists are forced.
   absl::Status Select(const StepPlan& plan, const float* logits, int64_t first_token,
+                      int64_t vocab);
+  // The same from parts, which must live until Clear.
+  absl::Status Select(const StepPlan& plan, const RowParts* parts, int64_t first_token,
                       int64_t vocab);
   // InvalidArgument names a need that the last step did not have.
   absl::Status CheckFetch(absl::Span<const int32_t> needs) const;
@@ -53,6 +68,18 @@ class HostStepRows final : public StepRows {
 
     void Add(int need, bool whole, size_t words);
   };
+  // Parts of rows in host memory.
+  class LogitParts final : public RowParts {
+   public:
+    const float* Row(int need) const override { return logits + need * shard.size(); }
+    void WriteRecord(int need, float* record) const override;
+    int64_t work() const override { return 4 * shard.size(); }
+
+    const StepPlan* plan = nullptr;
+    const float* logits = nullptr;
+    TokenRange shard;
+    int64_t vocab = 0;
+  };
   // Memory that grows on demand. Growing discards its contents.
   struct Buffer {
     float* AtLeast(size_t count);
@@ -65,7 +92,7 @@ class HostStepRows final : public StepRows {
   // there are none. After an error there are no rows.
   absl::Status Exchange(const StepPlan* plan, Piece* piece);
   absl::Status GatherAndJoin(const StepPlan* plan, Piece* piece);
-  void WritePart(const StepPlan* plan, const Part& part, float* piece) const;
+  void WritePart(const Part& part, float* piece) const;
   void JoinPart(const StepPlan* plan, const Part& part, size_t piece_words);
   float* NewRow();
 
@@ -74,7 +101,8 @@ class HostStepRows final : public StepRows {
   const bool always_list_;
 
   // Of the last step, on every rank.
-  const float* logits_ = nullptr;
+  const RowParts* parts_ = nullptr;
+  LogitParts of_logits_;
   TokenRange shard_;
   int64_t vocab_ = 0;
   std::vector<bool> came_whole_;  // [needs]

@@ -223,6 +223,22 @@ void BlockManager::Impl::Relink(SequenceHandle handle) {
   }
 }
 
+void BlockManager::Replant(SequenceHandle handle, absl::Span<const Planted> nodes) {
+  KvSequence& sequence = impl_->Get(handle);
+  for (const Planted& planted : nodes) {
+    impl_->LiveNode(sequence, planted.node);
+    const int32_t above = planted.parent == kPrefixEnd
+                              ? sequence.prefix_length - 1
+                              : impl_->LiveNode(sequence, planted.parent).position;
+    TrieNode& node = sequence.nodes[planted.node];
+    COPPICE_CHECK(node.position == above + 1);
+    node.parent = planted.parent;
+    node.token = planted.token;
+  }
+  for (KvNode id : sequence.live) sequence.nodes[id].marked = true;
+  impl_->Relink(handle);
+}
+
 void BlockManager::Retain(SequenceHandle handle, absl::Span<const KvNode> leaves) {
   KvSequence& sequence = impl_->Get(handle);
   for (KvNode leaf : leaves) {

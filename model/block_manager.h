@@ -72,6 +72,15 @@ class BlockManager {
   void AppendChain(SequenceHandle sequence, KvNode node, std::vector<int32_t>* slots) const;
   int chain_length(SequenceHandle sequence, KvNode node) const;
 
+  // Nodes whose tokens were chosen after they were added: gives each another parent, as far from the
+  // prefix end as the one before, and another token. No parent may get two children of one token.
+  struct Planted {
+    KvNode node = 0;
+    KvNode parent = kPrefixEnd;
+    TokenId token = 0;
+  };
+  void Replant(SequenceHandle sequence, absl::Span<const Planted> nodes);
+
   void Retain(SequenceHandle sequence, absl::Span<const KvNode> leaves);
   // Moves the tokens on which all leaves agree to the prefix and returns how many there were. A
   // leaf's own token counts; a leaf kPrefixEnd shares nothing. The copies appended may be done in

@@ -147,6 +147,26 @@ absl::Status ModelRunner::Start(StepPlan plan) {
   return backend_->Submit(held, decoder_.get());
 }
 
+absl::Status ModelRunner::SubmitForests(ForestPlan plan) {
+  COPPICE_CHECK(followers_ == nullptr);
+  plan_ = StepPlan();  // its rows are gone
+  for (StepPlan& level : plan.levels) {
+    level.step = step_ + 1;
+    const PlanLimits limits{max_rows(), vocab_size(), config().max_positions, pool_->shape.blocks,
+                            /*needs_before=*/0};
+    COPPICE_RETURN_IF_ERROR(CheckPlan(level, limits));
+    ++step_;
+  }
+  forests_ = std::move(plan);
+  return backend_->SubmitForests(forests_, decoder_.get());
+}
+
+absl::StatusOr<std::vector<GrownForest>> ModelRunner::WaitForests() {
+  auto grown = backend_->WaitForests();
+  step_clock_.Stepped();
+  return grown;
+}
+
 void ModelRunner::WaitForHead() {
   while (!backend_->HeadReached()) sched_yield();
 }

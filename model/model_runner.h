@@ -48,11 +48,13 @@ struct ModelRunnerOptions {
   // Rows of one step at most. It bounds the prefill chunk and the forests of a step, and sizes the
   // activations.
   int max_rows = 512;
-  int scratch_blocks = 4;                  // BlockManagerOptions
-  bool always_list = false;                // BackendOptions
-  bool graphs = true;                      // BackendOptions
-  std::string kernels = "best";            // BackendOptions::cpu_kernels
-  bool exact = false;                      // BackendOptions
+  int scratch_blocks = 4;        // BlockManagerOptions
+  bool always_list = false;      // BackendOptions
+  bool graphs = true;            // BackendOptions
+  std::string kernels = "best";  // BackendOptions::cpu_kernels
+  bool exact = false;            // BackendOptions
+  // Where the backend can, it chooses the levels of draft forests.
+  bool device_forests = true;
   std::string tuning_cache;                // BackendOptions
   kernels::CollectiveOptions collectives;  // BackendOptions
   // Called while weights are read and products are tuned. May be empty.
@@ -111,6 +113,14 @@ class ModelRunner {
   // Blocks until the step has run. Returns what the plan needs of the rows, in the order of the
   // needs, valid until the next Submit.
   absl::StatusOr<const kernels::StepRows*> Wait();
+  // Whether the backend can choose the levels of the forest itself, if its rows have this need.
+  bool GrowsForest(const ForestPlan::Forest& forest, const RowNeed& need) const {
+    return options_.device_forests && backend_->GrowsForest(forest, need, vocab_size());
+  }
+  // Starts all passes of the forests, one plan for each level, with the commits that each is to do.
+  absl::Status SubmitForests(ForestPlan plan);
+  // Blocks until they have run.
+  absl::StatusOr<std::vector<GrownForest>> WaitForests();
 
   // ---- the other ranks
   // Runs the leader's next plan, which has its number. InvalidArgument names what is wrong with it.
@@ -138,6 +148,7 @@ class ModelRunner {
   PlanSender* followers_ = nullptr;
   StepPlan plan_;   // of the current step; after Wait, of the last one
   StepPlan fetch_;  // a follow-up of plan_
+  ForestPlan forests_;
   uint64_t step_ = 0;
 };
 

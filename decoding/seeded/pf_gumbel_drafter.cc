@@ -203,6 +203,10 @@ std::vector<TreeDrafter::Child> PfGumbelDrafter::ListCandidates(absl::Span<const
                      [](const Listed& a, const Listed& b) { return a.child.cost < b.child.cost; });
     listed.resize(most);
   }
+  // Costs of 0 are common: of equal costs the first in this order comes first.
+  std::sort(listed.begin(), listed.end(), [](const Listed& a, const Listed& b) {
+    return std::pair(a.child.node, a.child.token) < std::pair(b.child.node, b.child.token);
+  });
   std::vector<Child> candidates;
   replaces->clear();
   for (const Listed& entry : listed) {

@@ -18,6 +18,7 @@
 #include "kernels/cuda/device_check.h"
 #include "kernels/cuda/device_collectives.h"
 #include "kernels/cuda/device_op.h"
+#include "kernels/cuda/forest_steps.h"
 #include "kernels/cuda/graph_cache.h"
 #include "kernels/cuda/matrix_products.h"
 #include "kernels/cuda/product_tuner.h"
@@ -34,7 +35,7 @@ namespace {
 // A body that no graph holds has so many parts, with a mark after each.
 constexpr int kBodyParts = StepMarks::kMost - 2;
 constexpr char kBodyName[] = "the body of a step", kStepName[] = "the step on the device",
-               kFetchName[] = "the end of a fetch";
+               kFetchName[] = "the end of a fetch", kLevelName[] = "a level of draft forests";
 
 // What the device gives to a backend, in the order in which it may be taken away again.
 struct DeviceParts {
@@ -101,6 +102,12 @@ class CudaBackend final : public Backend {
   absl::Status Submit(const StepPlan& plan, Pass* pass) override;
   bool HeadReached() override;
   absl::StatusOr<const StepRows*> Wait() override;
+  bool GrowsForest(const ForestPlan::Forest& forest, const RowNeed& need,
+                   int64_t vocab) const override {
+    return ranks_ == nullptr && CanGrow(forest, need, vocab);
+  }
+  absl::Status SubmitForests(const ForestPlan& plan, Pass* pass) override;
+  absl::StatusOr<std::vector<GrownForest>> WaitForests() override;
 
  private:
   absl::Status Start(const StepPlan& plan, Pass* pass);
@@ -110,6 +117,9 @@ class CudaBackend final : public Backend {
   absl::Status Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head);
   absl::Status EnqueueBody(const OpList& body);
   absl::Status EnqueueHead(const OpList& head);
+  absl::Status EnqueueForests(const ForestPlan& plan, Pass* pass);
+  // By a graph, or op by op.
+  absl::Status EnqueueOps(const OpList& list, int64_t rows, absl::string_view what);
   void ClearMarks() {
     parts_.marks.Clear();
     body_mark_ = marks_seen_ = 0;
@@ -145,7 +155,9 @@ class CudaBackend final : public Backend {
   std::vector<DeviceBuffer> tensors_;
   std::optional<DType> matrix_dtype_;  // of all matrices, once there is one
 
-  enum class State { kIdle, kFetch, kStep };
+  ForestSteps forests_;
+
+  enum class State { kIdle, kFetch, kStep, kForests };
   State state_ = State::kIdle;
   int body_mark_ = 0;  // reached when only the head is left
   int marks_seen_ = 0;
@@ -315,7 +327,7 @@ absl::StatusOr<int> CudaBackend::LookAtMarks() {
 
 // After an error there is nothing to wait for: Wait returns it.
 bool CudaBackend::HeadReached() {
-  if (state_ != State::kStep || !outcome_.ok()) return true;
+  if (state_ == State::kIdle || state_ == State::kFetch || !outcome_.ok()) return true;
   outcome_ = GoOn();
   if (!outcome_.ok()) return true;
   const absl::StatusOr<int> reached = LookAtMarks();
@@ -324,7 +336,7 @@ bool CudaBackend::HeadReached() {
 }
 
 absl::StatusOr<const StepRows*> CudaBackend::Wait() {
-  COPPICE_CHECK_MSG(state_ != State::kIdle, "no step was submitted");
+  COPPICE_CHECK_MSG(state_ == State::kStep || state_ == State::kFetch, "no step was submitted");
   outcome_ = Finish();
   state_ = State::kIdle;
   if (watch_ != nullptr) watch_->End();
@@ -333,6 +345,50 @@ absl::StatusOr<const StepRows*> CudaBackend::Wait() {
     return absl::Status(outcome_.code(), absl::StrCat("step ", step_, ": ", outcome_.message()));
   }
   return communicator_->rank() == 0 ? step_rows_.get() : nullptr;
+}
+
+absl::Status CudaBackend::SubmitForests(const ForestPlan& plan, Pass* pass) {
+  COPPICE_CHECK_MSG(state_ == State::kIdle, "the step before was not waited for");
+  COPPICE_CHECK(ranks_ == nullptr);
+  step_ = plan.levels.back().step;
+  step_rows_->Clear();
+  ClearMarks();
+  COPPICE_RETURN_IF_ERROR(forests_.Begin(plan));
+  state_ = State::kForests;
+  outcome_ = EnqueueForests(plan, pass);
+  return absl::OkStatus();
+}
+
+// All levels are queued before the first has run.
+absl::Status CudaBackend::EnqueueForests(const ForestPlan& plan, Pass* pass) {
+  const OverlapScope overlap(overlap_);
+  for (int level = 0; level < static_cast<int>(plan.levels.size()); ++level) {
+    COPPICE_ASSIGN_OR_RETURN(const ForestSteps::Level of,
+                             forests_.Upload(level, pass, ops_.get(), &parts_.stream));
+    COPPICE_RETURN_IF_ERROR(EnqueueOps(of.body, of.body.step.rows, "the body of a level"));
+    COPPICE_RETURN_IF_ERROR(parts_.marks.Add(parts_.stream, kLevelName));
+    body_mark_ = parts_.marks.added();
+    COPPICE_RETURN_IF_ERROR(EnqueueOps(of.head, of.head.step.needs, "the head of a level"));
+  }
+  COPPICE_RETURN_IF_ERROR(forests_.Download(&parts_.stream));
+  return parts_.marks.Add(parts_.stream, kStepName);
+}
+
+absl::Status CudaBackend::EnqueueOps(const OpList& list, int64_t rows, absl::string_view what) {
+  bool enqueued = false;
+  if (rows <= kMostPaddedRows) {
+    COPPICE_ASSIGN_OR_RETURN(enqueued,
+                             graphs_->Enqueue(list, absl::StrCat(what, " of ", rows, " rows")));
+  }
+  return enqueued ? absl::OkStatus() : LaunchOps(list, list.ops, products_.get(), &parts_.stream);
+}
+
+absl::StatusOr<std::vector<GrownForest>> CudaBackend::WaitForests() {
+  COPPICE_CHECK_MSG(state_ == State::kForests, "no forests were submitted");
+  outcome_ = Finish();
+  state_ = State::kIdle;
+  if (outcome_.ok()) return forests_.Grown();
+  return absl::Status(outcome_.code(), absl::StrCat("step ", step_, ": ", outcome_.message()));
 }
 
 // Nothing that was enqueued uses the plan or the pass any longer when this returns.

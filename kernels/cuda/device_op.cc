@@ -32,6 +32,7 @@ class Launcher {
       : step_(list.step),
         work_(list.work),
         lists_(list.lists),
+        levels_(list.levels),
         products_(products),
         device_stream_(stream),
         stream_(stream->get()) {}
@@ -84,11 +85,20 @@ class Launcher {
     MergePieces(lists_, op.rows, stream_);
     return Launched("merge of shortlists");
   }
+  absl::Status operator()(const PlaceLevelsOp&) const {
+    PlaceLevels(levels_, step_, work_, stream_);
+    return Launched("placement of levels");
+  }
+  absl::Status operator()(const ChooseLevelsOp&) const {
+    ChooseLevels(levels_, lists_, stream_);
+    return Launched("choice of levels");
+  }
 
  private:
   const StepView& step_;
   const WorkView& work_;
   const ListsView& lists_;
+  const LevelsView& levels_;
   MatrixProducts* const products_;
   DeviceStream* const device_stream_;
   const cudaStream_t stream_;

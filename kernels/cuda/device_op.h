@@ -12,6 +12,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/device_collectives.h"
 #include "kernels/cuda/device_stream.h"
+#include "kernels/cuda/draft_levels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/matrix_products.h"
 #include "kernels/cuda/shortlists.h"
@@ -78,8 +79,17 @@ struct SelectOp {
   bool operator==(const SelectOp&) const = default;
 };
 
-using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp,
-                              SwiGluOp, GatherOp, AllReduceOp, AllReduceNormOp, SelectOp>;
+// The levels that the list's view names.
+struct PlaceLevelsOp {
+  bool operator==(const PlaceLevelsOp&) const = default;
+};
+struct ChooseLevelsOp {
+  bool operator==(const ChooseLevelsOp&) const = default;
+};
+
+using DeviceOp =
+    std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp, SwiGluOp,
+                 GatherOp, AllReduceOp, AllReduceNormOp, SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
 
 // Ops that are enqueued together, and what their launches are given of the step. Equal lists are
 // equal launches: a graph of one serves the other.
@@ -88,6 +98,7 @@ struct OpList {
   WorkView work;
   ListsView lists;  // of a head
   std::vector<DeviceOp> ops;
+  LevelsView levels = {};  // of forests that the device grows
 
   bool operator==(const OpList&) const = default;
 };

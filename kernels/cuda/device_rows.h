@@ -1,6 +1,5 @@
-// The rows of a step on their way from the device to the decisions. One rank keeps them on its device
-// and copies what is asked for (cuda_step_rows.h); several ranks join theirs on the host
-// (rank_rows.h). Owned by CudaBackend. Thread-compatible; what StepRows has may come from any thread.
+// The rows of a step on their way from the device to the decisions: of one rank (cuda_step_rows.h), or
+// of several, which join theirs on the host (rank_rows.h). Owned by CudaBackend. Thread-compatible; what StepRows has may come from any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +12,9 @@
 #include "kernels/cuda/device_stream.h"
 
 namespace coppice::kernels::cuda {
+
+// Simple operations that a shortlist takes on the host.
+inline constexpr int64_t kListWork = 1 << 14;
 
 class DeviceRows : public StepRows {
  public:

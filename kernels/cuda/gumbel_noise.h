@@ -1,4 +1,4 @@
-// Gumbel noise in f32 (docs/algorithms.md 2), for .cu files and their tests. Only IEEE additions,
+// Gumbel noise in f32 and path hashes (docs/algorithms.md 2), for .cu files and their tests. Only IEEE additions,
 // products and fused multiply-adds: the bits are the same on every device and on the host, so how
 // far they are from the noise in f64 is measured on the host. Pure functions.
 #pragma once
@@ -88,6 +88,26 @@ DEV_FUNCTION NoisePair TokenNoise(uint64_t seed, uint64_t path_hash, uint32_t sl
                  static_cast<uint32_t>(path_hash >> 32), kTokenDomain << 24 | slot}},
                static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
   return {GumbelOfWords(words.x[0], words.x[1]), GumbelOfWords(words.x[2], words.x[3])};
+}
+
+// Noise by which a slot picks its parent: Domain::kParent of base/rng.h, index 0.
+DEV_FUNCTION float PickNoise(uint64_t seed, uint64_t path_hash, uint32_t slot) {
+  constexpr uint32_t kParentDomain = 2;
+  const PhiloxWords words =
+      PhiloxOf({{0, static_cast<uint32_t>(path_hash), static_cast<uint32_t>(path_hash >> 32),
+                 kParentDomain << 24 | slot}},
+               static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
+  return GumbelOfWords(words.x[0], words.x[1]);
+}
+
+// H(path + token), as ExtendHash of base/rng.h.
+DEV_FUNCTION uint64_t PathHash(uint64_t parent, int32_t token) {
+  uint64_t z = parent + 0x9E3779B97F4A7C15ull * (uint64_t{static_cast<uint32_t>(token)} + 1);
+  z ^= z >> 30;
+  z *= 0xbf58476d1ce4e5b9ull;
+  z ^= z >> 27;
+  z *= 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
 }
 
 }  // namespace coppice::kernels::cuda

@@ -1,49 +1,47 @@
 #include "kernels/cuda/rank_rows.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "base/status.h"
-
 namespace coppice::kernels::cuda {
-namespace {
 
-constexpr char kWhat[] = "the logits of a step";
-
-}  // namespace
+void RankRows::Parts::WriteRecord(int need, float* record) const {
+  if (download.IsListed(need)) return download.WriteListed(*plan, need, record);
+  const RowNeed& of = plan->needs[need];
+  const LogitRows& logits = download.logits();
+  const TokenRange tokens = {logits.first_token, logits.first_token + logits.columns};
+  const auto bias =
+      absl::MakeConstSpan(plan->bias).subspan(of.bias_begin, of.bias_end - of.bias_begin);
+  const absl::Span<const float> row(Row(need), logits.columns);
+  kernels::WriteRecord(of, {row, tokens, logits.vocab, bias}, record);
+}
 
 void RankRows::Clear() {
-  plan_ = nullptr;
+  selects_ = false;
+  parts_.plan = nullptr;
+  parts_.download.Clear();
   fetch_.reset();
   rows_.Clear();
 }
 
 absl::Status RankRows::Select(const StepPlan& plan, const LogitRows& rows) {
-  plan_ = &plan;
-  logits_ = rows;
-  return absl::OkStatus();
+  selects_ = true;
+  parts_.plan = &plan;
+  return parts_.download.Select(plan, rows);
 }
 
-absl::Status RankRows::Download(DeviceStream* stream) {
-  const size_t bytes = plan_->needs.size() * logits_.columns * sizeof(float);
-  if (memory_.size() < bytes) {
-    COPPICE_ASSIGN_OR_RETURN(memory_,
-                             PinnedBuffer::Allocate(std::max(bytes, 2 * memory_.size()), kWhat));
-  }
-  return stream->CopyToHost(memory_.data(), logits_.logits, bytes, kWhat);
-}
-
-absl::Status RankRows::Fetch(absl::Span<const int32_t> needs, DeviceStream*) {
+absl::Status RankRows::Fetch(absl::Span<const int32_t> needs, DeviceStream* stream) {
   fetch_ = needs;
-  return absl::OkStatus();
+  return parts_.download.Fetch(needs, stream);
 }
 
 absl::Status RankRows::Serve() {
+  parts_.download.Arrived();
   if (fetch_.has_value()) return rows_.Fetch(*std::exchange(fetch_, std::nullopt));
-  const StepPlan* plan = std::exchange(plan_, nullptr);
-  if (plan == nullptr) return absl::OkStatus();
-  return rows_.Select(*plan, reinterpret_cast<const float*>(memory_.data()), logits_.first_token,
-                      logits_.vocab);
+  if (!std::exchange(selects_, false)) return absl::OkStatus();
+  const LogitRows& logits = parts_.download.logits();
+  const absl::Status joined = rows_.Select(*parts_.plan, &parts_, logits.first_token, logits.vocab);
+  parts_.plan = nullptr;
+  return joined;
 }
 
 }  // namespace coppice::kernels::cuda

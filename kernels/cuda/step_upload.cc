@@ -18,6 +18,7 @@ struct Header {
   DeviceStep step;
   DeviceWork work;
   DeviceLists lists;
+  DeviceLevels levels;
 };
 
 // What follows from the plan row by row.
@@ -85,14 +86,17 @@ absl::Status GrowTo(size_t bytes, size_t least, DeviceBuffer* buffer, bool* grow
 }  // namespace
 
 absl::Status StepUpload::Upload(const StepPlan& plan, const StepShape& shape, const WorkShape* work,
-                                const CudaLists* lists, DeviceStream* stream) {
+                                const CudaLists* lists, DeviceStream* stream, LevelTasks* levels) {
   step_ = {};
   work_ = {};
   lists_ = {};
+  levels_ = {};
   const RowFacts facts(plan);
   WorkList list;
   if (work != nullptr) {
-    list = MakeWorkList(plan, *work);
+    const bool places = levels != nullptr && levels->has_rows_to_place();
+    list = MakeWorkList(plan, *work, /*shared_chains=*/places);
+    if (places) levels->AddMasks(list);
     COPPICE_RETURN_IF_ERROR(Grow(list, stream));
   }
   COPPICE_RETURN_IF_ERROR(block_.Upload(stream, kWhat, [&](BlockLayout* layout) {
@@ -103,12 +107,14 @@ absl::Status StepUpload::Upload(const StepPlan& plan, const StepShape& shape, co
     placed.work.partials = partials_.floats();
     placed.work.counters = static_cast<uint32_t*>(counters_.data());
     if (lists != nullptr) placed.lists = lists->Place(layout);
+    if (levels != nullptr) placed.levels = levels->Place(layout);
     if (header != nullptr) *header = placed;
   }));
   const auto* header = static_cast<const Header*>(block_.device());
   step_ = {&header->step, shape.rows, shape.needs};
   work_.work = &header->work;
   if (lists != nullptr) lists_ = lists->View(&header->lists);
+  if (levels != nullptr) levels_ = levels->View(&header->levels);
   for (int c = 0; c < kTileClasses; ++c) {
     work_.blocks[c] = list.classes[c].items.empty() ? 0 : work->workers[c];
   }

@@ -8,7 +8,9 @@
 #include "kernels/cuda/cuda_lists.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/device_stream.h"
+#include "kernels/cuda/draft_levels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/level_tasks.h"
 #include "kernels/cuda/row_bucket.h"
 #include "kernels/cuda/upload_block.h"
 
@@ -19,14 +21,16 @@ class StepUpload {
   // Enqueues the copy. shape: what rows and needs are padded to. work: of tiled attention, or
   // nullptr. lists: what the device is to list, or nullptr. The plan itself may go when this returns; the step before the last must have run.
   // After an error the views are of no step.
+  // levels: of forests that the device grows, or nullptr.
   absl::Status Upload(const StepPlan& plan, const StepShape& shape, const WorkShape* work,
-                      const CudaLists* lists, DeviceStream* stream);
+                      const CudaLists* lists, DeviceStream* stream, LevelTasks* levels = nullptr);
 
   // Of the last upload. What they point to lies in one place from step to step, as long as no step
   // is larger than those before.
   const StepView& step() const { return step_; }
   const WorkView& work() const { return work_; }
   const ListsView& lists() const { return lists_; }
+  const LevelsView& levels() const { return levels_; }
 
  private:
   // Room for partial results and counters.
@@ -37,6 +41,7 @@ class StepUpload {
   StepView step_;
   WorkView work_;
   ListsView lists_;
+  LevelsView levels_;
 };
 
 }  // namespace coppice::kernels::cuda

@@ -22,8 +22,9 @@ struct Unit {
   int64_t tiles() const { return CeilDiv64(whole.kv_end, kKvTile); }
 };
 
-// Appends the distinct chain slots of the rows, and the rows' masks.
-void AddTokens(const StepPlan& plan, AttentionItem* item, WorkList* list) {
+// Appends the distinct chain slots of the rows [first, last), and the masks of the item's rows, which
+// are among them.
+void AddTokens(const StepPlan& plan, int first, int last, AttentionItem* item, WorkList* list) {
   const int end = item->first_row + item->rows;
   int32_t seen_by_all = plan.prefix_length(item->first_row);
   for (int r = item->first_row; r < end; ++r) {
@@ -32,7 +33,7 @@ void AddTokens(const StepPlan& plan, AttentionItem* item, WorkList* list) {
   }
   item->chain_begin = static_cast<int32_t>(list->chain.size());
   std::unordered_map<int32_t, int32_t> place;  // slot -> token of the KV index space
-  for (int32_t i = plan.chain_begin[item->first_row]; i < plan.chain_begin[end]; ++i) {
+  for (int32_t i = plan.chain_begin[first]; i < plan.chain_begin[last]; ++i) {
     const int32_t next = item->prefix + static_cast<int32_t>(place.size());
     if (place.emplace(plan.chain[i], next).second) list->chain.push_back(plan.chain[i]);
   }
@@ -54,7 +55,7 @@ void AddTokens(const StepPlan& plan, AttentionItem* item, WorkList* list) {
 }
 
 // Row tiles of one segment and head lie beside each other: they read the same K and V.
-void AddUnits(const StepPlan& plan, const WorkShape& shape, WorkList* list,
+void AddUnits(const StepPlan& plan, const WorkShape& shape, bool shared_chains, WorkList* list,
               std::vector<Unit> (*units)[kTileClasses]) {
   const int most_rows = kTileRows[shape.classes - 1] / shape.group;
   for (size_t s = 0; s < plan.segments.size(); ++s) {
@@ -65,7 +66,10 @@ void AddUnits(const StepPlan& plan, const WorkShape& shape, WorkList* list,
       item.first_row = segment.first_row + begin;
       item.rows = std::min(most_rows, segment.rows - begin);
       item.table_begin = plan.table_begin[s];
-      AddTokens(plan, &item, list);
+      const int first = shared_chains ? segment.first_row : item.first_row;
+      const int last =
+          shared_chains ? segment.first_row + segment.rows : item.first_row + item.rows;
+      AddTokens(plan, first, last, &item, list);
       row_tiles.push_back(item);
     }
     for (int head = 0; head < shape.kv_heads; ++head) {
@@ -165,11 +169,13 @@ void NumberSplits(int tile_class, int head_dim, WorkList* list) {
   }
 }
 
-WorkList MakeWorkList(const StepPlan& plan, const WorkShape& shape) {
+}  // namespace
+
+WorkList MakeWorkList(const StepPlan& plan, const WorkShape& shape, bool shared_chains) {
   if (shape.exact) return MakeExactWorkList(plan, shape);
   WorkList list;
   std::vector<Unit> units[kTileClasses];
-  AddUnits(plan, shape, &list, &units);
+  AddUnits(plan, shape, shared_chains, &list, &units);
   for (int c = 0; c < kTileClasses; ++c) {
     Cutter cutter(units[c], shape.workers[c], shape.least_tiles, &list.classes[c]);
     for (const Unit& unit : units[c]) cutter.Add(unit);

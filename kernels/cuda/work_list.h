@@ -73,7 +73,9 @@ struct WorkShape {
 // What an item costs beside its KV tiles, in KV tiles.
 inline constexpr int kItemCost = 2;
 
-WorkList MakeWorkList(const StepPlan& plan, const WorkShape& shape);
+// shared_chains: every row tile of a segment holds the chain slots of all rows of the segment, because
+// which row sees which slot is not known yet (draft_levels.h).
+WorkList MakeWorkList(const StepPlan& plan, const WorkShape& shape, bool shared_chains = false);
 
 // For those who make such lists: numbers the items of each row tile and KV head, which follow each
 // other, and gives them room for their partial results.

@@ -30,6 +30,35 @@ SequenceHandle OpenFilled(BlockManager& blocks, const std::vector<TokenId>& prom
   return sequence;
 }
 
+// Nodes of a level that were added before their tokens were known.
+TEST(BlockManagerTest, ReplantedNodesAreFoundWhereTheyBelong) {
+  BlockManager blocks = Make(20);
+  const SequenceHandle a = OpenFilled(blocks, Iota(5));
+  const KvNode left = *blocks.AddNode(a, kPrefixEnd, 50),
+               right = *blocks.AddNode(a, kPrefixEnd, 51);
+  const KvNode x = *blocks.AddNode(a, left, -1), y = *blocks.AddNode(a, right, -2);
+  const KvNode dead = *blocks.AddNode(a, right, -3), below = *blocks.AddNode(a, x, -1);
+  const int32_t slot = blocks.slot(a, x);
+  blocks.Replant(a, {{{x, right, 7}, {y, left, 8}, {below, y, 9}}});
+  EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
+  bool found = false;
+  EXPECT_EQ(blocks.FindChild(a, right, 7, &found), x);
+  EXPECT_TRUE(found);
+  EXPECT_EQ(blocks.FindChild(a, left, 8, &found), y);
+  EXPECT_EQ(blocks.FindChild(a, y, 9, &found), below);
+  blocks.FindChild(a, left, -1, &found);
+  EXPECT_FALSE(found);
+  EXPECT_EQ(blocks.slot(a, x), slot);
+  std::vector<int32_t> chain;
+  blocks.AppendChain(a, below, &chain);
+  EXPECT_EQ(chain,
+            (std::vector<int32_t>{blocks.slot(a, left), blocks.slot(a, y), blocks.slot(a, below)}));
+  blocks.Retain(a, {{below}});
+  EXPECT_EQ(blocks.nodes(a), 3);
+  EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
+  (void)dead;
+}
+
 TEST(BlockManagerTest, NeverHandsOutTheSink) {
   BlockManager blocks = Make(3);
   const SequenceHandle a = blocks.Open({}, nullptr);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "draft_node/device_forests.h"
 #include "worker/kv_commit.h"
 #include "worker/root_trie.h"
 #include "worker/verify_step.h"
@@ -31,6 +32,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
   model.backend = options.backend;
   model.always_list = options.always_list;
   model.exact = options.exact;
+  model.device_forests = options.device_forests;
   model.dir = options.target_dir;
   COPPICE_ASSIGN_OR_RETURN(replica->target_,
                            model::ModelRunner::Load(model, replica->single_.get()));
@@ -125,6 +127,12 @@ absl::StatusOr<decoding::DraftForest> LocalReplica::Draft(int width, int depth) 
   request.depth = depth;
   COPPICE_ASSIGN_OR_RETURN(auto builder, draft_node::ForestBuilder::Start(
                                              std::move(request), session_.get(), draft_->blocks()));
+  if (builder->GrowsOnDevice(*draft_)) {
+    draft_node::ForestBuilder* const alone[] = {builder.get()};
+    COPPICE_RETURN_IF_ERROR(draft_node::SubmitForests(alone, draft_.get()));
+    COPPICE_ASSIGN_OR_RETURN(const auto grown, draft_node::WaitForForests(alone, draft_.get()));
+    COPPICE_RETURN_IF_ERROR(grown[0]);
+  }
   while (!builder->done()) {
     model::StepBuilder step = draft_->NewStep();
     COPPICE_RETURN_IF_ERROR(builder->AppendRows(&step));

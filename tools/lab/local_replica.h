@@ -31,6 +31,7 @@ struct LocalReplicaOptions {
   int threads = 1;
   std::string backend = "cpu";  // BackendOptions::kind
   bool exact = false;           // BackendOptions
+  bool device_forests = true;   // ModelRunnerOptions
   bool always_list = false;  // give rows as shortlists, like the ranks of a tensor-parallel target
 };
 

@@ -19,7 +19,7 @@ KERNELS = ROOT / "kernels/cuda"
 
 
 # What to compile for a header.
-UNITS = {"list_select.h": ("shortlists.cu",), "gumbel_noise.h": ("shortlists.cu",)}
+UNITS = {"list_select.h": ("shortlists.cu",), "gumbel_noise.h": ("shortlists.cu",), "level_draws.h": ("choose_level.cu",)}
 
 
 @dataclasses.dataclass
@@ -40,6 +40,7 @@ TILES = "CudaAttentionTiles.EveryGroup:CudaAttentionTiles.LongChains*:CudaAttent
 GRAPHS = "*BackendGraphTest.*/F32:-*SizeOfBucket*"
 LISTS = "CudaShortlists.*-CudaShortlists.*BigVocabulary"
 LISTS_SMALL = "CudaShortlists.SmallMixedLists"
+LEVELS = "CudaDraftLevels.*"
 TILES_SMALL = "CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
 WIDE = "CudaAttentionTiles.WideHeads"
 SKINNY = "CudaGemmSkinny.*"
@@ -66,6 +67,8 @@ MUTANTS = (
           ("attention", "AttendRows(const DeviceStep* step, AttentionArgs args, DevicePool pool) {", "CudaAttention.MixedTypes"),
           ("attention_tiles", "                int tile_class) {", "CudaAttentionTiles.WideHeads"),
           ("commit", "CopySlots(const DeviceStep* step, DevicePool pool) {", "CudaCommit.*"),
+          ("choose_level", "ChooseEachLevel(const DeviceLevels* levels, const DeviceLists* lists) {", "CudaDraftLevels.*"),
+          ("place_level", "    PlaceEachLevel(const DeviceLevels* levels, const DeviceStep* step, const DeviceWork* work) {", "CudaDraftLevels.*"),
           ("row_sums", "SumChunks(const DeviceLists* lists, LogitRows rows) {", "CudaShortlists.*"),
           ("shortlists", "ListEachPiece(const DeviceLists* lists, LogitRows rows) {", "CudaShortlists.*"),
           ("embed", "CopyRows(const DeviceStep* step, EmbedArgs args) {", "CudaEmbed.*"),
@@ -323,6 +326,24 @@ MUTANTS = (
     Mutant("noise: the slot is left out", "gumbel_noise.h", "kTokenDomain << 24 | slot", "kTokenDomain << 24 | 0 * slot", LISTS),
     Mutant("noise: multiplied by the temperature", "shortlists.cu", "dev::MulRn(logit, list.inverse_temperature)",
            "dev::MulRn(logit, 1.0f / list.inverse_temperature)", LISTS),
+    # Levels of draft forests.
+    Mutant("levels: a stop token is drafted", "choose_level.cu", "|| Stops(all, task, rows->token[i])) continue;", ") continue;",
+           LEVELS),
+    Mutant("levels: the path hash of the parent", "choose_level.cu", "PathHash(level->hash[list->node[c]], list->token[c])",
+           "level->hash[list->node[c]]", LEVELS),
+    Mutant("levels: of a token's biases one counts", "level_draws.h", "sum += bias[i].bias;", "sum = bias[i].bias;", LEVELS),
+    Mutant("levels: q is not renormalised", "level_draws.h", "staged_x[e] - largest - log_sum", "staged_x[e] - largest", LEVELS),
+    Mutant("levels: an output that is known is not drafted", "choose_level.cu", "level->listed[slot] != 0) {", "false) {", LEVELS),
+    Mutant("levels: the last bad row is named", "level_draws.h", "block->Min(bad ? static_cast<uint32_t>(thread) : 0xffffffffu)",
+           "block->Min(bad && thread == count - 1 ? static_cast<uint32_t>(thread) : 0xffffffffu)", LEVELS),
+    Mutant("levels: a row is below the parent of its parent", "place_level.cu", "line->node[layer][thread] = node;\n      node = state.parent[layer][node];",
+           "node = state.parent[layer][node];\n      line->node[layer][thread] = node;", LEVELS),
+    Mutant("levels: a row does not see itself", "place_level.cu", "layer < task.level; ++layer) {\n      const int32_t bit",
+           "layer < task.level - 1; ++layer) {\n      const int32_t bit", LEVELS),
+    Mutant("levels: no barrier before the line of a row is read", "place_level.cu", "  }\n  __syncthreads();\n", "  }\n", LEVELS,
+           thread_sanitizer=True),
+    Mutant("levels: no barrier before the draws are compared", "choose_level.cu", "Draw(task, rows, level);\n    __syncthreads();",
+           "Draw(task, rows, level);", LEVELS, thread_sanitizer=True),
     # Sums.
     Mutant("sums: no barrier between tiles", "row_sums.cu",
            "sum = AddRn(sum, added[i]);\n    }\n    __syncthreads();", "sum = AddRn(sum, added[i]);\n    }",

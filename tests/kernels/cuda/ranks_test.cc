@@ -6,6 +6,7 @@
 #include <fstream>
 #include <tuple>
 
+#include "decoding/rows/warp.h"
 #include "nlohmann/json.hpp"
 #include "tests/kernels/cuda/ranks_fixture.h"
 #include "tests/kernels/cuda/test_backend.h"
@@ -138,6 +139,59 @@ TEST_P(RanksTest, ShortlistsAreJoinedAndFetched) {
     });
     EXPECT_THAT(ends, Each(absl::OkStatus()));
   }
+}
+
+// What leaves the devices is lists: as much for each rank, whatever the vocabulary.
+TEST_P(RanksTest, DevicesSendListsRatherThanRows) {
+  constexpr int kVocab = 20011, kRows = 16;
+  const test::TempDir dir;
+  test::WriteTinyLlama(test::MakeTinyLlama({.heads = 4, .kv_heads = 4, .vocab = kVocab}),
+                       dir.path());
+  options_.dir = dir.path();
+  std::vector<std::vector<TokenId>> best[2];
+  size_t bytes[2] = {0, 0};
+  for (const bool listed : {false, true}) {
+    const auto ends = RunRanks(ranks(), [&](ModelRunner* runner) -> absl::Status {
+      int cached = 0;
+      const SequenceHandle sequence = runner->blocks()->Open({403}, &cached);
+      StepBuilder step = runner->NewStep();
+      for (int i = 0; i < kRows; ++i) {
+        RowNeed need;
+        need.form = RowNeed::Form::kTop;
+        need.count = 5;
+        need.sums = true;
+        if (!listed) need = RowNeed();
+        COPPICE_ASSIGN_OR_RETURN(const KvNode node,
+                                 runner->blocks()->AddNode(sequence, kPrefixEnd, 403 + i));
+        step.AddNodeRow(sequence, node, 403 + i, need);
+      }
+      const size_t before = fake::CountWork().bytes_down;
+      COPPICE_RETURN_IF_ERROR(runner->Submit(std::move(step)));
+      COPPICE_ASSIGN_OR_RETURN(const kernels::StepRows* rows, runner->Wait());
+      bytes[listed] = fake::CountWork().bytes_down - before;
+      for (int i = 0; i < kRows; ++i) {
+        std::vector<TokenId> five;
+        if (listed) {
+          five = rows->Listed(i)->lists[0].tokens;
+        } else {
+          five = decoding::TopTokens(
+              std::vector<double>(rows->Whole(i).begin(), rows->Whole(i).end()), 5);
+          std::sort(five.begin(), five.end());
+        }
+        best[listed].push_back(five);
+      }
+      runner->blocks()->Close(sequence);
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(ends, Each(absl::OkStatus()));
+  }
+  EXPECT_EQ(best[true], best[false]);
+  // Sums through the host cross, too: two a layer and one for the embedding.
+  const size_t sums =
+      options_.collectives.kind == "host" ? ranks() * 5 * kRows * 32 * sizeof(float) : 0;
+  const size_t row_bytes = kRows * kVocab * sizeof(float);
+  EXPECT_EQ(bytes[false], row_bytes + sums);
+  EXPECT_LT(bytes[true], row_bytes / 8 + sums);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, RanksTest,

@@ -186,7 +186,7 @@ TEST(StepUploadTest, AQueuedCopyKeepsItsPlan) {
                     .CopyToHost(tokens.data() + i * sizeof(TokenId),
                                 reinterpret_cast<const uint8_t*>(upload.step().step) +
                                     (sizeof(cuda::DeviceStep) + sizeof(cuda::DeviceWork) +
-                                     sizeof(cuda::DeviceLists) + 15) /
+                                     sizeof(cuda::DeviceLists) + sizeof(cuda::DeviceLevels) + 15) /
                                         16 * 16,
                                 sizeof(TokenId), "a test")
                     .ok());

@@ -45,8 +45,8 @@ class TestCuda : public TestBackend {
     options.graphs = graphs;
     backend_ = MakeBackend(options).value();
   }
-  explicit TestCuda(comm::Communicator* communicator) {
-    BackendOptions options = {"cuda", &threads_, communicator};
+  TestCuda(comm::Communicator* communicator, bool always_list) {
+    BackendOptions options = {"cuda", &threads_, communicator, always_list};
     options.collectives.kind = "host";
     backend_ = MakeBackend(options).value();
   }
@@ -94,8 +94,9 @@ std::unique_ptr<TestBackend> TestBackend::Make(const std::string& kind, bool alw
   return std::make_unique<TestCuda>(always_list, graphs);
 }
 
-std::unique_ptr<TestBackend> TestBackend::MakeRank(comm::Communicator* communicator) {
-  return std::make_unique<TestCuda>(communicator);
+std::unique_ptr<TestBackend> TestBackend::MakeRank(comm::Communicator* communicator,
+                                                   bool always_list) {
+  return std::make_unique<TestCuda>(communicator, always_list);
 }
 
 Tensor TestBackend::Put(const std::vector<float>& values, int64_t columns, DType dtype) {

@@ -20,7 +20,8 @@ class TestBackend {
   static std::unique_ptr<TestBackend> Make(const std::string& kind, bool always_list = false,
                                            bool graphs = true);
   // The CUDA backend of a rank, which exchanges through the host. *communicator must outlive it.
-  static std::unique_ptr<TestBackend> MakeRank(comm::Communicator* communicator);
+  static std::unique_ptr<TestBackend> MakeRank(comm::Communicator* communicator,
+                                               bool always_list = false);
   virtual ~TestBackend() = default;
 
   Backend* get() const { return backend_.get(); }

@@ -140,6 +140,34 @@ TEST(CudaWorkList, CoversEveryRowTokenAndHeadOnce) {
   }
 }
 
+// With shared chains rows see what they saw, and every row tile of a segment has the slots of all.
+TEST(CudaWorkList, SharedChainsAreOfWholeSegments) {
+  std::vector<RequestSpec> requests(2);
+  for (RequestSpec& request : requests) {
+    request.prefix = 100;
+    request.chains = RandomChains(60, 6, 3);
+  }
+  WorkShape shape;
+  shape.group = 8;  // 16 rows a tile
+  shape.head_dim = 64;
+  const StepPlan plan = MakeForest(requests, 1).plan;
+  const WorkList list = MakeWorkList(plan, shape, /*shared_chains=*/true);
+  CheckCoverage(plan, shape, list);
+  std::map<int, std::set<std::vector<int32_t>>> chains;  // of a segment's items, by its table
+  int tiles = 0;
+  for (const WorkList::OfClass& work : list.classes) {
+    for (const AttentionItem& item : work.items) {
+      if (item.split + 1 != item.splits) continue;
+      const auto begin = list.chain.begin() + item.chain_begin;
+      chains[item.table_begin].emplace(begin, begin + item.kv_end - item.prefix);
+      ++tiles;
+    }
+  }
+  EXPECT_EQ(chains.size(), 2u);
+  EXPECT_GE(tiles, 8);
+  for (const auto& [table, of_segment] : chains) EXPECT_EQ(of_segment.size(), 1u) << table;
+}
+
 TEST(CudaWorkList, EmptyPlanAndRowsThatSeeNothing) {
   WorkShape shape;
   shape.head_dim = 64;

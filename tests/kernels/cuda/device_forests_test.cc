@@ -1,0 +1,305 @@
+// Draft forests whose levels the device chooses, over the simulated device: the same nodes as the
+// host chooses from the same rows, and the same tokens in the end.
+#include "draft_node/device_forests.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "decoding/method.h"
+#include "kernels/cuda/fake/fake_device.h"
+#include "tests/testing/checked_replica.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_llama.h"
+
+namespace coppice::draft_node {
+namespace {
+
+namespace fake = kernels::cuda::fake;
+
+constexpr int kVocab = 611;
+
+struct Shape {
+  std::string name, method;
+  decoding::DecodingKind kind;
+  int width;
+  double temperature = 1;
+  int top_k = 0;
+  int draft_width = 6, draft_depth = 4;
+  bool duplicates = true;  // multiset semantics
+  bool refill = true;
+  bool bias = false;
+  std::string dtype = "F32";
+};
+
+// Every path of a forest from a root on, as root and tokens: whatever the order of its nodes.
+std::set<std::vector<int32_t>> PathsOf(const decoding::DraftForest& forest) {
+  std::set<std::vector<int32_t>> paths;
+  for (int32_t node = 0; node < forest.size(); ++node) {
+    std::vector<int32_t> path;
+    int32_t at = node;
+    for (; at >= 0; at = forest.parent[at]) path.push_back(forest.token[at]);
+    path.push_back(at);
+    paths.insert(path);
+  }
+  return paths;
+}
+
+class DeviceForestsTest : public testing::TestWithParam<Shape> {
+ protected:
+  DeviceForestsTest() {
+    Write(target_.path(), 1, 2);
+    Write(draft_.path(), 2, 1);
+  }
+  ~DeviceForestsTest() override { EXPECT_THAT(fake::Violations(), testing::IsEmpty()); }
+
+  static void Write(const std::string& dir, uint64_t seed, int layers) {
+    test::TinyLlamaOptions options;
+    options.vocab = kVocab;
+    options.layers = layers;
+    options.seed = seed;
+    options.dtype = GetParam().dtype;
+    test::WriteTinyLlama(test::MakeTinyLlama(options), dir);
+  }
+  lab::LocalReplicaOptions Options(bool device_forests) const {
+    lab::LocalReplicaOptions options =
+        test::CheckedReplica::OptionsOf(target_.path(), draft_.path());
+    options.backend = "cuda";
+    options.kv_bytes = 1 << 20;
+    options.device_forests = device_forests;
+    return options;
+  }
+  static decoding::DecodingParams Params(uint64_t seed) {
+    const Shape& shape = GetParam();
+    decoding::DecodingParams params;
+    params.kind = shape.kind;
+    params.method = decoding::FindMethod(shape.method);
+    params.beam_width = params.num_hypotheses = shape.width;
+    params.warp.temperature = shape.temperature;
+    params.warp.top_k = shape.top_k;
+    params.set_semantics = !shape.duplicates;
+    params.refill = shape.refill;
+    params.max_tokens = 8;
+    params.draft_support = 24;
+    params.min_tokens = 4;  // until then the stop tokens have a bias
+    params.stop_ids = {2, 40, 77, 301};
+    if (shape.bias)
+      params.warp.logit_bias = {{17, 6.0}, {17, 1.0}, {18, 6.5}, {40, 5.0}, {5, -3.0}};
+    params.seed = seed;
+    return params;
+  }
+  test::TempDir target_, draft_;
+};
+
+// Two replicas decode one sequence; both get the forests of the host. At every round the device's is
+// compared. f32 keys may order near ties otherwise: one forest may differ.
+TEST_P(DeviceForestsTest, AreThoseOfTheHost) {
+  auto host = lab::LocalReplica::Load(Options(false)).value();
+  auto device = lab::LocalReplica::Load(Options(true)).value();
+  fake::ClearTotals();
+  int forests = 0, same = 0, nodes = 0;
+  for (uint64_t seed = 0; seed < 2; ++seed) {
+    const std::vector<TokenId> prompt = {5, 6, static_cast<TokenId>(7 + seed), 9};
+    ASSERT_TRUE(host->Open(prompt, Params(seed), true).ok());
+    ASSERT_TRUE(device->Open(prompt, Params(seed), true).ok());
+    decoding::DraftForest forest = decoding::DraftForest::Empty(1);
+    while (true) {
+      ASSERT_TRUE(device->Round(forest).ok());
+      ASSERT_TRUE(host->Round(forest).ok());
+      if (host->decoder().finished()) break;
+      const int depth = std::min(GetParam().draft_depth, host->decoder().max_useful_depth());
+      if (depth == 0) {
+        forest = decoding::DraftForest::Empty(static_cast<int>(host->decoder().roots().size()));
+        continue;
+      }
+      const decoding::DraftForest grown = device->Draft(GetParam().draft_width, depth).value();
+      forest = host->Draft(GetParam().draft_width, depth).value();
+      EXPECT_EQ(grown.Validate(kVocab), absl::OkStatus());
+      EXPECT_EQ(device->CheckIntegrity(), absl::OkStatus());
+      ++forests;
+      nodes += forest.size();
+      same += PathsOf(grown) == PathsOf(forest) ? 1 : 0;
+    }
+    device->Close();
+    host->Close();
+  }
+  EXPECT_GE(forests, 4);
+  EXPECT_GT(fake::TotalsByName()["choice of levels"].launches, forests);
+  EXPECT_GT(nodes, forests * GetParam().draft_width);  // of several levels
+  EXPECT_GE(same, forests - 1) << "of " << forests;
+}
+
+// What is drafted changes no token.
+TEST_P(DeviceForestsTest, ChangeNothing) {
+  test::CheckedReplica replica(Options(true));
+  const int64_t launches = fake::CountWork().graph_launches;
+  for (uint64_t seed = 0; seed < 1; ++seed) {
+    const std::vector<TokenId> prompt = {5, 6, static_cast<TokenId>(7 + seed)};
+    const auto plain = replica.Decode(prompt, Params(seed), 0, 0);
+    const auto drafted =
+        replica.Decode(prompt, Params(seed), GetParam().draft_width, GetParam().draft_depth);
+    ASSERT_EQ(drafted.hypotheses.size(), plain.hypotheses.size());
+    for (size_t i = 0; i < plain.hypotheses.size(); ++i) {
+      EXPECT_EQ(drafted.hypotheses[i].tokens, plain.hypotheses[i].tokens);
+      EXPECT_EQ(drafted.hypotheses[i].joint_log_probability,
+                plain.hypotheses[i].joint_log_probability);
+    }
+  }
+  EXPECT_GT(fake::CountWork().graph_launches, launches);
+}
+
+// What a forest costs the host, on a model whose forests have been grown before.
+class ForestCostTest : public testing::Test {
+ protected:
+  struct Cost {
+    int64_t up = 0, down = 0, graphs = 0, launches = 0;
+  };
+
+  ForestCostTest() {
+    test::TinyLlamaOptions options;
+    options.vocab = kVocab;
+    test::WriteTinyLlama(test::MakeTinyLlama(options), dir_.path());
+  }
+  Cost Draft(bool device_forests, int depth) {
+    lab::LocalReplicaOptions options = test::CheckedReplica::OptionsOf(dir_.path(), dir_.path());
+    options.backend = "cuda";
+    options.kv_bytes = 1 << 20;
+    options.device_forests = device_forests;
+    auto replica = lab::LocalReplica::Load(options).value();
+    decoding::DecodingParams params;
+    params.kind = decoding::DecodingKind::kMultinomial;
+    params.method = decoding::FindMethod("pf_gumbel");
+    params.draft_support = 8;
+    params.warp.top_k = 20;  // rows of the target are short
+    params.max_tokens = 40;
+    Cost cost;
+    EXPECT_TRUE(replica->Open({5, 6, 7}, params, true).ok());
+    decoding::DraftForest forest = decoding::DraftForest::Empty(1);
+    for (int round = 0; round < 5; ++round) {
+      EXPECT_TRUE(replica->Round(forest).ok());
+      const fake::WorkCounts before = fake::CountWork();
+      forest = replica->Draft(4, depth).value();
+      const fake::WorkCounts after = fake::CountWork();
+      cost = {after.copies_up - before.copies_up, after.copies_down - before.copies_down,
+              after.graph_launches - before.graph_launches, after.launches - before.launches};
+    }
+    EXPECT_EQ(forest.depth(), depth);
+    replica->Close();
+    return cost;
+  }
+  // Grows forests of these widths and depths together, each below a prompt of its own.
+  std::vector<std::set<std::vector<int32_t>>> GrowTogether(
+      const std::vector<std::pair<int, int>>& shapes);
+
+  test::TempDir dir_;
+};
+
+std::vector<std::set<std::vector<int32_t>>> ForestCostTest::GrowTogether(
+    const std::vector<std::pair<int, int>>& shapes) {
+  model::ModelRunnerOptions options;
+  options.dir = dir_.path();
+  options.backend = "cuda";
+  options.kv_bytes = 1 << 20;
+  options.threads = 1;
+  const auto single = comm::MakeSingleCommunicator();
+  const auto runner = model::ModelRunner::Load(options, single.get()).value();
+  std::vector<std::unique_ptr<DraftSession>> sessions;
+  std::vector<std::unique_ptr<ForestBuilder>> owned;
+  std::vector<ForestBuilder*> builders;
+  for (const auto& [width, depth] : shapes) {
+    decoding::DecodingParams params;
+    params.kind = decoding::DecodingKind::kBeamSampling;
+    params.method = decoding::FindMethod("pf_gumbel");
+    params.beam_width = 2;
+    params.draft_support = 10 * width;
+    params.seed = width;
+    sessions.push_back(std::make_unique<DraftSession>(
+        params, std::vector<TokenId>{9, static_cast<TokenId>(width)}, runner->blocks()));
+    DraftSession* const session = sessions.back().get();
+    model::StepBuilder prefill = runner->NewStep();
+    EXPECT_TRUE(session->AppendPrefill(10, &prefill).ok());
+    EXPECT_TRUE(runner->Submit(std::move(prefill)).ok());
+    EXPECT_TRUE(runner->Wait().ok());
+    ForestRequest request;
+    request.width = width;
+    request.depth = depth;
+    request.trie_parent = {-1, -1};
+    request.trie_token = {30, 31};
+    request.root_trie = {0, 1};
+    request.state.root_hash = {ExtendHash(session->stable_hash(), 30),
+                               ExtendHash(session->stable_hash(), 31)};
+    request.state.root_score = {-400.5, -401};
+    request.state.root_multiplicity = {1, 1};
+    request.state.slot_root = {0, 1};
+    request.state.layers_committed = 1;
+    owned.push_back(ForestBuilder::Start(std::move(request), session, runner->blocks()).value());
+    builders.push_back(owned.back().get());
+    EXPECT_TRUE(builders.back()->GrowsOnDevice(*runner));
+  }
+  const int64_t questions = fake::CountCallsOf("cudaEventQuery");
+  EXPECT_TRUE(SubmitForests(builders, runner.get()).ok());
+  EXPECT_EQ(fake::CountCallsOf("cudaEventQuery"), questions);  // all levels are queued
+  runner->WaitForHead();
+  const auto results = WaitForForests(builders, runner.get()).value();
+  EXPECT_THAT(results, testing::Each(absl::OkStatus()));
+  std::vector<std::set<std::vector<int32_t>>> paths;
+  for (ForestBuilder* const builder : builders) {
+    EXPECT_TRUE(builder->done());
+    EXPECT_EQ(builder->Shipped().Validate(kVocab), absl::OkStatus());
+    paths.push_back(PathsOf(builder->Shipped()));
+  }
+  EXPECT_EQ(runner->blocks()->CheckIntegrity(), absl::OkStatus());
+  return paths;
+}
+
+// All levels are queued before the host asks the first time; there is one copy to wait for.
+TEST_F(ForestCostTest, OneWaitForAllLevels) {
+  for (const int depth : {2, 5, 8}) {
+    const Cost device = Draft(true, depth), host = Draft(false, depth);
+    EXPECT_EQ(device.down, 1) << depth;
+    EXPECT_EQ(device.up, depth);  // a plan for each level
+    EXPECT_EQ(device.graphs, 2 * depth);
+    EXPECT_EQ(device.launches, 0);
+    EXPECT_EQ(host.down, depth);
+    EXPECT_EQ(host.up, depth);
+  }
+}
+
+// One level, or more than the kernels have room for, goes through the host.
+TEST_F(ForestCostTest, OtherDepthsGoThroughTheHost) {
+  for (const int depth : {1, 9}) EXPECT_EQ(Draft(true, depth).down, depth);
+}
+
+// Forests of other widths and depths beside it change no forest.
+TEST_F(ForestCostTest, ForestsOfManyShapesTogether) {
+  const std::vector<std::pair<int, int>> shapes = {{3, 2}, {1, 4}, {6, 3}, {2, 2}, {5, 8}};
+  const auto together = GrowTogether(shapes);
+  for (size_t i = 0; i < shapes.size(); ++i)
+    EXPECT_EQ(GrowTogether({shapes[i]})[0], together[i]) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, DeviceForestsTest,
+    testing::Values(
+        Shape{"Draws", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, 0.9},
+        Shape{"Sets", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 3, 1.1, 0, 5, 3, false},
+        Shape{"NoRefill", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, 0.8, 0, 6, 4, true,
+              false},
+        Shape{"TopK", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 2, 1, 20, 9, 5},
+        Shape{"Narrow", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, 1, 0, 2, 3},
+        Shape{"One", "pf_gumbel", decoding::DecodingKind::kMultinomial, 1, 0.7, 0, 3, 4},
+        Shape{"Bias", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, 0.9, 0, 6, 4, true,
+              true, true},
+        Shape{"BFloat16", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, 0.9, 0, 12, 3,
+              true, true, false, "BF16"},
+        Shape{"Greedy", "pf_gumbel", decoding::DecodingKind::kMultinomial, 1, 0, 0, 4, 4},
+        Shape{"BeamSearch", "certified", decoding::DecodingKind::kBeamSearch, 4, 1}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace coppice::draft_node
