@@ -99,7 +99,8 @@ struct RopeConfig {
 };
 
 // The ops of one step, given to a pass. They work on the rows of the plan, and after GatherRows on
-// those with needs. Every rank calls the same ops in the same order.
+// those with needs. Every rank calls the same ops in the same order. A backend may join an op with the
+// product just before it: what gate_up, and V in qkv, hold afterwards is not defined.
 class Ops {
  public:
   virtual ~Ops() = default;

@@ -14,6 +14,7 @@
 #include "kernels/cuda/device_collectives.h"
 #include "kernels/cuda/device_op.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/pass_products.h"
 #include "kernels/cuda/row_bucket.h"
 #include "kernels/cuda/shortlists.h"
 
@@ -51,6 +52,8 @@ class CudaOps final : public Ops {
   // A tensor that must hold the step's rows of so many columns.
   void CheckRows(const Tensor& tensor, int64_t columns) const;
   float* Floats(const Tensor& tensor, int64_t columns) const;  // of f32 besides
+  // The product that was recorded last, if it was just now; else nullptr.
+  PassProduct* LastProduct();
   // The pool and the query heads are those of every layer; the work list has so many classes.
   void ShapeWork(const DevicePool& pool, int q_heads, int classes);
 
@@ -60,6 +63,7 @@ class CudaOps final : public Ops {
   StepShape shape_;
   int64_t rows_ = 0;  // that the next op works on
   std::vector<DeviceOp> recorded_;
+  PassProduct product_;  // the last MatMul
   std::optional<WorkShape> work_;
   std::optional<LogitRows> selection_;
 };

@@ -58,8 +58,8 @@ class Launcher {
     SwiGlu(op.gate_up, op.out, op.dtype, op.rows, op.columns, stream_);
     return Launched("SwiGLU");
   }
-  absl::Status operator()(const GatherOp& op) const {
-    GatherRows(step_, op.values, op.row_bytes, stream_);
+  absl::Status operator()(const GatherArgs& args) const {
+    GatherRows(step_, args, stream_);
     return Launched("gather of rows");
   }
   absl::Status operator()(const AllReduceOp& op) const {
@@ -120,7 +120,7 @@ int64_t CountLaunches(const OpList& list) {
     if (std::holds_alternative<SelectOp>(op)) {
       launches += of_lists;
     } else if (product != nullptr) {
-      launches += product->bias == nullptr ? 1 : 2;
+      launches += 1 + (product->bias != nullptr) + (product->gated != nullptr);
     } else {
       launches += attention != nullptr && attention->tiled ? classes : 1;
     }

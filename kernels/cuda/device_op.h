@@ -48,13 +48,6 @@ struct SwiGluOp {
   bool operator==(const SwiGluOp&) const = default;
 };
 
-struct GatherOp {
-  void* values = nullptr;
-  int64_t row_bytes = 0;
-
-  bool operator==(const GatherOp&) const = default;
-};
-
 struct AllReduceOp {
   DeviceCollectives* collectives = nullptr;
   float* values = nullptr;
@@ -71,7 +64,7 @@ struct SelectOp {
 };
 
 using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp,
-                              SwiGluOp, GatherOp, AllReduceOp, SelectOp>;
+                              SwiGluOp, GatherArgs, AllReduceOp, SelectOp>;
 
 // Ops that are enqueued together, and what their launches are given of the step. Equal lists are
 // equal launches: a graph of one serves the other.
@@ -95,7 +88,8 @@ bool CanCapture(absl::Span<const DeviceOp> ops);
 // Of the collectives among the ops.
 absl::Status FailureOfRanks(absl::Span<const DeviceOp> ops);
 
-// How many kernels and products that enqueues at most: a product may have its bias in its own kernel.
+// How many kernels and products that enqueues at most: a product may have a kernel of its own for its
+// bias, and for SwiGLU.
 int64_t CountLaunches(const OpList& list);
 
 }  // namespace coppice::kernels::cuda

@@ -37,8 +37,10 @@ class TestCpu : public TestBackend {
 
 class TestCuda : public TestBackend {
  public:
-  TestCuda(bool always_list, bool graphs) {
-    backend_ = MakeBackend({"cuda", &threads_, communicator_.get(), always_list, graphs}).value();
+  TestCuda(bool always_list, bool graphs, const std::string& tuning_cache) {
+    BackendOptions options = {"cuda", &threads_, communicator_.get(), always_list, graphs};
+    options.tuning_cache = tuning_cache;
+    backend_ = MakeBackend(options).value();
   }
   explicit TestCuda(comm::Communicator* communicator) {
     BackendOptions options = {"cuda", &threads_, communicator};
@@ -84,9 +86,9 @@ class TestCuda : public TestBackend {
 }  // namespace
 
 std::unique_ptr<TestBackend> TestBackend::Make(const std::string& kind, bool always_list,
-                                               bool graphs) {
+                                               bool graphs, const std::string& tuning_cache) {
   if (kind == "cpu") return std::make_unique<TestCpu>(always_list);
-  return std::make_unique<TestCuda>(always_list, graphs);
+  return std::make_unique<TestCuda>(always_list, graphs, tuning_cache);
 }
 
 std::unique_ptr<TestBackend> TestBackend::MakeRank(comm::Communicator* communicator) {
