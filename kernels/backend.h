@@ -247,6 +247,9 @@ struct BackendOptions {
   // CUDA: a kernel may be placed on the device before the one before it is done, from compute
   // capability 9.0 on. Off until it has been measured.
   bool overlap_launches = false;
+  // CUDA: attention over many rows by wgmma and the copy engine, on compute capability 9.0 alone. Off
+  // until a device has proven it.
+  bool wide_attention = false;
   CollectiveOptions collectives;
   // Folder that keeps what Prepare measures; "auto": $XDG_CACHE_HOME/coppice or
   // $HOME/.cache/coppice. "": Prepare measures nothing. The CPU backend has nothing to measure.

@@ -124,6 +124,8 @@ void CudaOps::Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) {
   AttentionOp op = {{qkv.data, out.data, qkv.dtype, q_heads, layer}, PoolOf(pool)};
   const int classes = TileClasses(qkv.dtype, op.pool, device_.block_shared_bytes);
   op.tiled = classes > 0 && q_heads / shape.kv_heads <= kTileRows[classes - 1];
+  op.wide = op.tiled && classes == kTileClasses && wide_attention_ && device_.has_wgmma &&
+            CanAttendWide(qkv.dtype, op.pool, device_.block_shared_bytes);
   if (op.tiled) ShapeWork(op.pool, q_heads, classes);
   recorded_.push_back(op);
 }

@@ -22,9 +22,10 @@ namespace coppice::kernels::cuda {
 
 class CudaOps final : public Ops {
  public:
-  // collectives: of several ranks, else nullptr.
-  explicit CudaOps(const DeviceFacts& device, DeviceCollectives* collectives = nullptr)
-      : device_(device), collectives_(collectives) {}
+  // collectives: of several ranks, else nullptr. wide_attention: BackendOptions.
+  explicit CudaOps(const DeviceFacts& device, DeviceCollectives* collectives = nullptr,
+                   bool wide_attention = false)
+      : device_(device), collectives_(collectives), wide_attention_(wide_attention) {}
 
   // Starts to record a step of this shape. plan must live until the step has run.
   void Begin(const StepPlan& plan, const StepShape& shape);
@@ -59,6 +60,7 @@ class CudaOps final : public Ops {
 
   const DeviceFacts device_;
   DeviceCollectives* const collectives_;
+  const bool wide_attention_;
   const StepPlan* plan_ = nullptr;
   StepShape shape_;
   int64_t rows_ = 0;  // that the next op works on

@@ -35,6 +35,7 @@ struct AttentionOp {
   AttentionArgs args;
   DevicePool pool;
   bool tiled = false;
+  bool wide = false;  // with tiled: the last class by AttendWide
 
   bool operator==(const AttentionOp&) const = default;
 };

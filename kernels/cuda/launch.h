@@ -150,8 +150,14 @@ int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_
 // Blocks that are resident on a multiprocessor with so much shared memory: WorkShape::workers is
 // this times the number of multiprocessors. More workers are right too, but wait for others.
 int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes);
+// classes: only the first so many.
 void TiledAttention(const StepView& step, const AttentionArgs& args, const WorkView& work,
-                    const DevicePool& pool, cudaStream_t stream);
+                    const DevicePool& pool, cudaStream_t stream, int classes = kTileClasses);
+// The last class by instructions that devices of compute capability 9.0 alone have; bit for bit the same
+// only in the simulator. Returns why the pool could not be described to the copy engine.
+bool CanAttendWide(DType activations, const DevicePool& pool, int64_t block_shared_bytes);
+cudaError_t AttendWide(const StepView& step, const AttentionArgs& args, const WorkView& work,
+                       const DevicePool& pool, cudaStream_t stream);
 
 // gate_up [rows, 2 columns]: gate then up. out [rows, columns] = silu(gate) * up.
 void SwiGlu(const void* gate_up, void* out, DType dtype, int64_t rows, int64_t columns,

@@ -19,7 +19,7 @@ KERNELS = ROOT / "kernels/cuda"
 
 
 # What to compile for a header.
-UNITS = {"list_select.h": ("shortlists.cu",), "gumbel_noise.h": ("shortlists.cu",)}
+UNITS = {"attention_rows.h": ("attention_tiles.cu",), "list_select.h": ("shortlists.cu",), "gumbel_noise.h": ("shortlists.cu",)}
 
 
 @dataclasses.dataclass
@@ -145,15 +145,15 @@ MUTANTS = (
     Mutant("work list: row tiles of a class that is not launched", "work_list.cc", "kTileRows[shape.classes - 1]",
            "kTileRows[kTileClasses - 1]", WIDE),
     # Masks and tokens.
-    Mutant("tiles: masks off by one bit", "attention_tiles.cu", "S::kTokens + Lane() % 4 * 2;",
-           "S::kTokens + Lane() % 4 * 2 + 1;", TILES),
+    Mutant("tiles: masks off by one bit", "attention_rows.h", "(first_token + lane % 4 * 2);",
+           "(first_token + lane % 4 * 2 + 1);", TILES),
     Mutant("tiles: the first masked tile is not masked", "attention_tiles.cu", "first / kKvTile >= item.mask_tile",
            "first / kKvTile > item.mask_tile", TILES),
-    Mutant("tiles: masks of the wrong row", "attention_tiles.cu", "packed / Group() * item.mask_words",
+    Mutant("tiles: masks of the wrong row", "attention_rows.h", "packed / Group() * item.mask_words",
            "packed % item.rows * item.mask_words", TILES),
-    Mutant("tiles: the chain starts one token late", "attention_tiles.cu", "if (token >= item.prefix) return",
+    Mutant("tiles: the chain starts one token late", "attention_rows.h", "if (token >= item.prefix) return",
            "if (token > item.prefix) return", TILES),
-    Mutant("tiles: heads of the groups exchanged", "attention_tiles.cu", "item.kv_head * Group() + packed % Group()",
+    Mutant("tiles: heads of the groups exchanged", "attention_rows.h", "item.kv_head * Group() + packed % Group()",
            "packed % Group() * pool.kv_heads + item.kv_head", TILES),
     Mutant("work list: a row does not see itself", "work_list.cc", "i < plan.chain_begin[r + 1]; ++i) {\n      set",
            "i < plan.chain_begin[r + 1] - 1; ++i) {\n      set", TILES + ":CudaWorkList.Covers*"),
@@ -164,18 +164,18 @@ MUTANTS = (
     Mutant("work list: the last worker gets what cuts cost", "work_list.cc", "(others - 1) * kItemCost : 0)", "0 : 0)",
            "CudaWorkList.Balances*"),
     # Merges.
-    Mutant("tiles: merge without the weights of the parts", "attention_tiles.cu",
+    Mutant("tiles: merge without the weights of the parts", "attention_rows.h",
            "const float weight = dev::Exp2(stats[i * stat_stride] - max);", "const float weight = 1.0f;", TILES),
-    Mutant("tiles: merge divides by the last total", "attention_tiles.cu", "total += stats[i * stat_stride + 1] * weight;",
+    Mutant("tiles: merge divides by the last total", "attention_rows.h", "total += stats[i * stat_stride + 1] * weight;",
            "total = stats[i * stat_stride + 1] * weight;", TILES),
-    Mutant("tiles: counters stay", "attention_tiles.cu", "if (Thread() == 0) merging.counters[item.merge] = 0;", "", TILES),
-    Mutant("tiles: the first block to arrive merges", "attention_tiles.cu",
+    Mutant("tiles: counters stay", "attention_rows.h", "if (thread == 0) merging.counters[item.merge] = 0;", "", TILES),
+    Mutant("tiles: the first block to arrive merges", "attention_rows.h",
            "if (*arrived + 1 != static_cast<uint32_t>(item.splits)) return;", "if (*arrived != 0) return;", TILES_SMALL,
            thread_sanitizer=True),  # the counter is zero again, so every block merges, the last one rightly
-    Mutant("tiles: no barrier before the arrival is counted", "attention_tiles.cu",
-           "__syncthreads();\n    if (Thread() == 0) *arrived", "if (Thread() == 0) *arrived", TILES_SMALL, thread_sanitizer=True),
-    Mutant("tiles: no barrier after the arrival is counted", "attention_tiles.cu",
-           "item.merge, 1);\n    __syncthreads();", "item.merge, 1);", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: no barrier before the arrival is counted", "attention_rows.h",
+           "sync();\n    if (thread == 0) *arrived", "if (thread == 0) *arrived", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: no barrier after the arrival is counted", "attention_rows.h",
+           "item.merge, 1);\n    sync();", "item.merge, 1);", TILES_SMALL, thread_sanitizer=True),
     Mutant("tiles: the count of arrivals orders no memory", "device/simt.h", "__ATOMIC_ACQ_REL", "__ATOMIC_RELAXED", TILES_SMALL,
            thread_sanitizer=True, units=("attention_tiles.cu",)),
     # Products of few rows: the pipeline of copies.
@@ -228,7 +228,7 @@ MUTANTS = (
            thread_sanitizer=True),
     Mutant("tiles: no barrier between items", "attention_tiles.cu",
            "__syncthreads();  // the next item overwrites shared memory", "", TILES_SMALL, thread_sanitizer=True),
-    Mutant("tiles: the total is not corrected for a new maximum", "attention_tiles.cu",
+    Mutant("tiles: the total is not corrected for a new maximum", "attention_rows.h",
            "state->total[half] * correction + total", "state->total[half] + total", TILES),
     # Elementwise.
     Mutant("norm: the addend stays out of the residual", "norm.cu", "dev::StorePack(x + c, in);", "", "CudaNorm.*"),
@@ -237,8 +237,8 @@ MUTANTS = (
     Mutant("norm: the last warp is left out", "norm.cu", "i < kWarps; ++i) total", "i < kWarps - 1; ++i) total", "CudaNorm.*"),
     Mutant("bias: packs over the end of a row", "norm.cu", "const bool whole = columns % 4 == 0;",
            "const bool whole = columns % 2 == 0 || columns % 4 == 0 || columns > 8;", "CudaNorm.AddsBias"),
-    Mutant("rope: interleaved instead of half-split", "rope.cu", "dev::LoadPack<kPack>(place + half);",
-           "dev::LoadPack<kPack>(place + kPack);", "CudaRope.*"),
+    Mutant("rope: interleaved instead of half-split", "rope.cu", "LoadWithBias(row, args.bias, column + half)",
+           "LoadWithBias(row, args.bias, column + kPack)", "CudaRope.*"),
     Mutant("rope: the bias is rounded before it is added", "rope.cu", "dev::ToFloat(values.value[i]) + added.value[i]",
            "dev::ToFloat(values.value[i]) + dev::ToFloat(dev::FromFloat<T>(added.value[i]))", "CudaRope.AddsABias"),
     Mutant("rope: V without its bias", "rope.cu", "LoadWithBias(row, args.bias, (heads + head) * dim + offset)",
