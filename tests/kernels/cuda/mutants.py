@@ -42,6 +42,8 @@ LISTS = "CudaShortlists.*-CudaShortlists.*BigVocabulary"
 LISTS_SMALL = "CudaShortlists.SmallMixedLists"
 TILES_SMALL = "CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
 WIDE = "CudaAttentionTiles.WideHeads"
+WIDE_SMALL = "CudaAttentionWide.SmallSplits"
+WGMMA = "CudaAttentionWide.*-CudaAttentionWide.Splits*"
 SKINNY = "CudaGemmSkinny.*"
 SKINNY_SMALL = "CudaGemmSkinny.Splits*:CudaGemmSkinny.OneRun*"
 MUTANTS = (
@@ -178,6 +180,47 @@ MUTANTS = (
            "item.merge, 1);\n    sync();", "item.merge, 1);", TILES_SMALL, thread_sanitizer=True),
     Mutant("tiles: the count of arrivals orders no memory", "device/simt.h", "__ATOMIC_ACQ_REL", "__ATOMIC_RELAXED", TILES_SMALL,
            thread_sanitizer=True, units=("attention_tiles.cu",)),
+    # Attention by wgmma and the copy engine: the ring.
+    Mutant("wide: a stage is released before it is read", "attention_sm90a.cu",
+           "      dev::WarpgroupBegin();\n      DEV_UNROLL\n      for (int t = 0; t < kKvTile / 16; ++t) {\n        const unsigned char* v",
+           "      __syncwarp();\n      if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));\n"
+           "      dev::WarpgroupBegin();\n      DEV_UNROLL\n      for (int t = 0; t < kKvTile / 16; ++t) {\n        const unsigned char* v", WGMMA),
+    Mutant("wide: tiles are not waited for", "attention_sm90a.cu", "dev::BarrierWait(ring.Full(stage), place->parity);", "", WGMMA),
+    Mutant("wide: waits for the phase before", "attention_sm90a.cu", "dev::BarrierWait(ring.Full(stage), place->parity);",
+           "dev::BarrierWait(ring.Full(stage), place->parity ^ 1);", WGMMA),
+    Mutant("wide: the loading warp waits for no reader", "attention_sm90a.cu",
+           "dev::BarrierWait(ring.Empty(place->stage), place->parity ^ 1);", "", "CudaAttentionWide.Splits*"),
+    Mutant("wide: parities change one place early", "attention_sm90a.cu", "if (stage == 0) parity ^= 1;",
+           "if (stage == kStages - 1) parity ^= 1;", "CudaAttentionWide.Splits*"),
+    Mutant("wide: half of the bytes are expected", "attention_sm90a.cu", "ring.Full(stage), S::kStageBytes)",
+           "ring.Full(stage), S::kStageBytes / 2)", WGMMA),
+    Mutant("wide: copied tokens are not shown", "attention_sm90a.cu", "dev::ShowToAsync();", "", WGMMA),
+    Mutant("wide: copied tokens are not waited for", "attention_sm90a.cu", "dev::CopyWait<0>();", "", WGMMA),
+    Mutant("wide: the warp does not meet before it gives a stage back", "attention_sm90a.cu",
+           "__syncwarp();\n      if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));",
+           "if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));", "CudaAttentionWide.Splits*"),
+    Mutant("wide: barriers are not made ready", "attention_sm90a.cu", "dev::BarriersReady();", "", WGMMA),
+    Mutant("wide: no barrier after the barriers are made", "attention_sm90a.cu", "ring.Init();\n  __syncthreads();", "ring.Init();", WGMMA),
+    Mutant("wide: consumers do not meet before the arrival is counted", "attention_sm90a.cu",
+           "dev::BarrierWait(ring.Meeting(), meeting);", "", WIDE_SMALL, thread_sanitizer=True),
+    # Its layouts.
+    Mutant("wide: tokens are not swizzled", "attention_sm90a.cu", "(chunk ^ t % 8) * 16", "chunk * 16", WGMMA),
+    Mutant("wide: K of the first 16 dims again", "attention_sm90a.cu", "+ d % 4 * 32;", "+ d % 2 * 32;", WGMMA),
+    Mutant("wide: V of the first 16 tokens again", "attention_sm90a.cu", "Panel(stage, true, 0) + t * 16 * kRowBytes",
+           "Panel(stage, true, 0) + t / 2 * 16 * kRowBytes", WGMMA),
+    Mutant("wide: the second half of the dims of V is the first", "attention_sm90a.cu", "dev::MatrixOf(v, kPanelBytes)",
+           "dev::MatrixOf(v, 0)", "CudaAttentionWide.Both*"),
+    Mutant("wide: V is not transposed", "attention_sm90a.cu", "/*kTransposed=*/true", "/*kTransposed=*/false", WGMMA),
+    Mutant("wide: q fragments with rows and dims exchanged", "attention_sm90a.cu", "q[d][half + 2] = valid ? pairs[4] : 0;",
+           "q[d][half + 2] = valid ? pairs[2] : 0;", WGMMA),
+    Mutant("wide: blocks of the neighbouring head", "attention_sm90a.cu", "* pool.kv_heads + item.kv_head;\n      const int row",
+           "* pool.kv_heads + 0 * item.kv_head;\n      const int row", "CudaAttentionWide.Both*"),
+    Mutant("wide: a tile that ends behind the prefix is copied by blocks", "attention_sm90a.cu",
+           "first + kKvTile <= item.prefix && first + kKvTile <= item.kv_end", "first < item.prefix", WGMMA),
+    Mutant("wide: products are not waited for", "attention_sm90a.cu",
+           "dev::WarpgroupWait<0>();\n      if (first / kKvTile", "if (first / kKvTile", WGMMA),
+    Mutant("wide: a run of products is not begun", "attention_sm90a.cu",
+           "float score[kKvTile / 8][4] = {};\n      dev::WarpgroupBegin();", "float score[kKvTile / 8][4] = {};", WGMMA),
     # Products of few rows: the pipeline of copies.
     Mutant("skinny: the copies are not waited for", "gemm_skinny.cu", "dev::CopyWait<S::kStages - 2>();", "", SKINNY),
     Mutant("skinny: waits for a group too early", "gemm_skinny.cu", "dev::CopyWait<S::kStages - 2>();",
