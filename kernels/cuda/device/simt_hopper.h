@@ -20,7 +20,7 @@
 
 namespace coppice::kernels::cuda::dev {
 
-struct alignas(64) TensorMap {
+struct TensorMap {
   const uint16_t* data = nullptr;
   int64_t rows = 0, columns = 0;
   int box_rows = 0;

@@ -47,6 +47,11 @@ class TestCuda : public TestBackend {
     options.collectives.kind = "host";
     backend_ = MakeBackend(options).value();
   }
+  explicit TestCuda(bool wide_attention) {
+    BackendOptions options = {"cuda", &threads_, communicator_.get()};
+    options.wide_attention = wide_attention;
+    backend_ = MakeBackend(options).value();
+  }
   void Overwrite(const Tensor& tensor, const std::vector<float>& values) override {
     const size_t bytes = values.size() * DTypeSize(tensor.dtype);
     const auto staging = cuda::PinnedBuffer::Allocate(bytes, "a test").value();
@@ -93,6 +98,10 @@ std::unique_ptr<TestBackend> TestBackend::Make(const std::string& kind, bool alw
 
 std::unique_ptr<TestBackend> TestBackend::MakeRank(comm::Communicator* communicator) {
   return std::make_unique<TestCuda>(communicator);
+}
+
+std::unique_ptr<TestBackend> TestBackend::MakeWide() {
+  return std::make_unique<TestCuda>(/*wide_attention=*/true);
 }
 
 Tensor TestBackend::Put(const std::vector<float>& values, int64_t columns, DType dtype) {

@@ -22,6 +22,8 @@ class TestBackend {
                                            const std::string& tuning_cache = "");
   // The CUDA backend of a rank, which exchanges through the host. *communicator must outlive it.
   static std::unique_ptr<TestBackend> MakeRank(comm::Communicator* communicator);
+  // The CUDA backend with BackendOptions::wide_attention.
+  static std::unique_ptr<TestBackend> MakeWide();
   virtual ~TestBackend() = default;
 
   Backend* get() const { return backend_.get(); }
