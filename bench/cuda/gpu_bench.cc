@@ -34,9 +34,9 @@ absl::Status PrintFacts(Report* report, DeviceTimer* timer) {
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
   const kernels::cuda::DeviceFacts& facts = timer->facts();
-  std::printf("%s, %d multiprocessors, driver for CUDA %d.%d, runtime %d.%d\n",
+  std::printf("%s, %d multiprocessors, driver for CUDA %d.%d, runtime %d.%d%s\n",
               facts.description.c_str(), facts.multiprocessors, driver / 1000, driver % 1000 / 10,
-              runtime / 1000, runtime % 1000 / 10);
+              runtime / 1000, runtime % 1000 / 10, facts.has_wgmma ? ", wgmma" : "");
   return absl::OkStatus();
 }
 

@@ -1,5 +1,5 @@
 // Attention by wgmma and the copy engine: against double precision, and against the portable kernel, whose
-// every sum it forms in the same order.
+// every sum it forms in the same order. On a GPU: of compute capability 9.0 alone.
 #include "tests/kernels/cuda/test_work.h"
 
 namespace coppice::kernels::cuda {
@@ -10,7 +10,6 @@ namespace {
 template <class T>
 void TestWide(const AttentionShape& shape, const std::vector<RequestSpec>& requests, int workers,
               int least_tiles = 1) {
-  if (!DeviceHasWgmma()) GTEST_SKIP() << "not compute capability 9.0";
   AttentionCase<T, T> attention(shape, requests, shape.head_dim * 31 + workers);
   TestWork work(attention.plan(), ShapeOf(shape, workers, least_tiles));
   ASSERT_TRUE(CanAttendWide(kTypeOf<T>, attention.pool(), kSharedOfH100));
@@ -39,30 +38,30 @@ void TestWide(const AttentionShape& shape, const std::vector<RequestSpec>& reque
 
 constexpr int kPrefixes[] = {0, 1, 15, 16, 63, 64, 65, 127, 128, 129, 300};
 
-TEST(CudaAttentionWide, EveryPrefixLength) {
+TEST(CudaAttentionWideShapes, EveryPrefixLength) {
   for (const int prefix : kPrefixes)
     TestWide<dev::bf16>({4, 1, 64}, {{prefix, 0, RandomChains(19, 4, prefix)}}, 2);
 }
 
-TEST(CudaAttentionWide, BothHeadDimsAndTypes) {
+TEST(CudaAttentionWideShapes, BothHeadDimsAndTypes) {
   for (const int dim : {64, 128}) {
-    TestWide<dev::bf16>({4, 2, dim}, {{200, 0, RandomChains(31, 4, dim)}}, 3);
-    TestWide<dev::f16>({4, 2, dim}, {{200, 0, RandomChains(31, 4, dim)}}, 3);
+    TestWide<dev::bf16>({4, 2, dim}, {{130, 0, RandomChains(31, 4, dim)}}, 3);
+    TestWide<dev::f16>({4, 2, dim}, {{130, 0, RandomChains(31, 4, dim)}}, 3);
   }
 }
 
-TEST(CudaAttentionWide, EveryGroupThatFillsTheClass) {
+TEST(CudaAttentionWideShapes, EveryGroupThatFillsTheClass) {
   for (const int group : {1, 5, 7, 8})
     TestWide<dev::bf16>({group, 1, 64}, {{70, 0, RandomChains(100 / group, 4, group)}}, 2);
 }
 
 // More tiles than the ring has stages, by many blocks and by one; several items a block.
-TEST(CudaAttentionWide, SplitsAreMergedInOrder) {
+TEST(CudaAttentionWideShapes, SplitsAreMergedInOrder) {
   for (const int workers : {1, 2, 5, 12})
     TestWide<dev::bf16>({4, 1, 64}, {{700, 0, RandomChains(20, 3, 9)}}, workers);
 }
 
-TEST(CudaAttentionWide, PrefillAndSeveralRequests) {
+TEST(CudaAttentionWideShapes, PrefillAndSeveralRequests) {
   TestWide<dev::bf16>({4, 1, 64}, {{200, 70, {}}}, 3);  // row tiles of 32 rows, causal
   TestWide<dev::bf16>({4, 1, 128},
                       {{150, 0, RandomChains(21, 3, 1)}, {70, 40, {2, 1}}, {20, 0, {1}}}, 3);

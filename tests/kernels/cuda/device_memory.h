@@ -25,7 +25,6 @@ void FreeForDevice(void* memory);
 void WaitForDevice();
 // Whether launches may overlap (overlap.h): otherwise the device refuses such a launch.
 bool DeviceOverlapsLaunches();
-bool DeviceHasWgmma();  // compute capability 9.0
 bool DeviceIsSimulated();
 
 // count values of T, 256-byte aligned, with a guard band on each side. Poisoned with 0xff: NaN as a

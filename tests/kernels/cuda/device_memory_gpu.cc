@@ -12,13 +12,6 @@ void Check(cudaError_t error, const char* what) {
   std::exit(1);
 }
 
-int Attribute(cudaDeviceAttr which) {
-  int device = 0, value = 0;
-  Check(cudaGetDevice(&device), "cudaGetDevice");
-  Check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
-  return value;
-}
-
 }  // namespace
 
 void* AllocateForDevice(size_t bytes) {
@@ -31,10 +24,12 @@ void WaitForDevice() {
   Check(cudaGetLastError(), "launch");
   Check(cudaDeviceSynchronize(), "kernel");
 }
-bool DeviceOverlapsLaunches() { return Attribute(cudaDevAttrComputeCapabilityMajor) >= 9; }
-bool DeviceHasWgmma() {
-  return Attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
-         Attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+bool DeviceOverlapsLaunches() {
+  int device = 0, major = 0;
+  Check(cudaGetDevice(&device), "cudaGetDevice");
+  Check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "cudaDeviceGetAttribute");
+  return major >= 9;
 }
 bool DeviceIsSimulated() { return false; }
 

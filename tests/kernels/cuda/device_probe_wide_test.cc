@@ -1,4 +1,5 @@
 // Every wrapper of hopper.h against its definition, bit by bit, as device_probe_test.cc does for device.h.
+// On a GPU: of compute capability 9.0 alone.
 #include <functional>
 #include <numeric>
 
@@ -7,13 +8,6 @@
 
 namespace coppice::kernels::cuda {
 namespace {
-
-class DeviceProbeWide : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!DeviceHasWgmma()) GTEST_SKIP() << "not compute capability 9.0";
-  }
-};
 
 uint16_t BitsOf(bool f16, int value) {
   return f16 ? __half_as_ushort(__float2half_rn(static_cast<float>(value)))
@@ -76,7 +70,7 @@ void CheckProduct(const ProductCase& c, const Entry& a, const Entry& b, const st
 // Numbers of elements in two digits, since bf16 holds integers up to 256.
 int Digit(int number, int which) { return which == 0 ? number % 128 + 1 : number / 128 + 1; }
 
-TEST_F(DeviceProbeWide, MmaAsyncHoldsEveryElementOfAWhereItSays) {
+TEST(DeviceProbeWide, MmaAsyncHoldsEveryElementOfAWhereItSays) {
   for (const bool f16 : {false, true}) {
     for (const int digit : {0, 1}) {
       for (const int k : {0, 1, 7, 8, 15}) {
@@ -88,7 +82,7 @@ TEST_F(DeviceProbeWide, MmaAsyncHoldsEveryElementOfAWhereItSays) {
   }
 }
 
-TEST_F(DeviceProbeWide, MmaAsyncHoldsEveryElementOfBWhereItSays) {
+TEST(DeviceProbeWide, MmaAsyncHoldsEveryElementOfBWhereItSays) {
   for (const bool transposed : {false, true}) {
     for (const int eights : {8, 16}) {
       for (int step = 0; step < 4; ++step) {
@@ -99,7 +93,7 @@ TEST_F(DeviceProbeWide, MmaAsyncHoldsEveryElementOfBWhereItSays) {
                 c, [&](int, int column) { return column == k ? 1 : 0; },
                 [&](int row, int column) { return Digit(row * 128 + column, digit); },
                 "row " + std::to_string(k));
-            if (HasFailure()) return;
+            if (testing::Test::HasFailure()) return;
           }
         }
       }
@@ -107,7 +101,7 @@ TEST_F(DeviceProbeWide, MmaAsyncHoldsEveryElementOfBWhereItSays) {
   }
 }
 
-TEST_F(DeviceProbeWide, MmaAsyncSumsExactlyWhatIsSmall) {
+TEST(DeviceProbeWide, MmaAsyncSumsExactlyWhatIsSmall) {
   for (const bool transposed : {false, true}) {
     CheckProduct(
         {false, transposed, 16, 1, true}, [](int row, int k) { return row * 7 % 13 - k; },
@@ -116,7 +110,7 @@ TEST_F(DeviceProbeWide, MmaAsyncSumsExactlyWhatIsSmall) {
 }
 
 // Row r's 16 bytes number c lie at number c ^ r % 8; outside of the matrix are zeros.
-TEST_F(DeviceProbeWide, CopyBoxSwizzlesAndFillsUp) {
+TEST(DeviceProbeWide, CopyBoxSwizzlesAndFillsUp) {
   constexpr int kRows = 41, kColumns = 192;
   std::vector<uint16_t> values(kRows * kColumns);
   std::iota(values.begin(), values.end(), uint16_t{1});
@@ -138,7 +132,7 @@ TEST_F(DeviceProbeWide, CopyBoxSwizzlesAndFillsUp) {
   }
 }
 
-TEST_F(DeviceProbeWide, BarriersOrderARing) {
+TEST(DeviceProbeWide, BarriersOrderARing) {
   constexpr int kRounds = 301;
   DeviceArray<uint32_t> out(kRounds * 32);
   ProbeBarriers(kRounds, out.data());
@@ -149,7 +143,7 @@ TEST_F(DeviceProbeWide, BarriersOrderARing) {
   }
 }
 
-TEST_F(DeviceProbeWide, RegistersChangeHands) {
+TEST(DeviceProbeWide, RegistersChangeHands) {
   std::vector<float> values(384);
   std::iota(values.begin(), values.end(), 1.0f);
   const DeviceArray<float> of_values(values);

@@ -32,7 +32,7 @@ class GpuCheckTest(unittest.TestCase):
         shutil.copy(SCRIPT, self.folder)
         self.write("cuda_kernels_gpu_test", "#!/usr/bin/env bash\nexit 0\n")
         self.write("cuda_backend_test", '#!/usr/bin/env bash\n[ "${1:-}" != --gtest_list_tests ] || exit 0\necho a test fails\nexit 1\n')
-        self.write("coppice-bench-cuda", BENCH.format(facts="echo a device"))
+        self.write("coppice-bench-cuda", BENCH.format(facts="echo a device, wgmma"))
         self.write("tools/ldd", "#!/usr/bin/env bash\necho statically linked\n")
         self.write("tools/compute-sanitizer", "#!/usr/bin/env bash\necho Device not supported\nexit 1\n")
 
@@ -65,7 +65,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
 
     def test_the_wide_part_is_not_run_on_another_device(self):
-        self.write("cuda_kernels_gpu_test", "#!/usr/bin/env bash\necho not compute capability 9.0\n")
+        self.write("coppice-bench-cuda", BENCH.format(facts="echo a device"))
         _, outcomes, measured = self.answer()
         self.assertEqual(outcomes["wide"], "not run: the device is not of compute capability 9.0")
         self.assertNotIn("wide", [m["part"] for m in measured])

@@ -43,7 +43,9 @@ LISTS_SMALL = "CudaShortlists.SmallMixedLists"
 TILES_SMALL = "CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
 WIDE = "CudaAttentionTiles.WideHeads"
 WIDE_SMALL = "CudaAttentionWide.SmallSplits"
-WGMMA = "CudaAttentionWide.*-CudaAttentionWide.Splits*"
+WIDE_RING = "CudaAttentionWideShapes.Splits*"
+WIDE_HEADS = "CudaAttentionWideShapes.Both*"
+WGMMA = "CudaAttentionWide*-*.Splits*:*.Both*"
 SKINNY = "CudaGemmSkinny.*"
 SKINNY_SMALL = "CudaGemmSkinny.Splits*:CudaGemmSkinny.OneRun*"
 MUTANTS = (
@@ -184,21 +186,21 @@ MUTANTS = (
     Mutant("wide: a stage is released before it is read", "attention_sm90a.cu",
            "      dev::WarpgroupBegin();\n      DEV_UNROLL\n      for (int t = 0; t < kKvTile / 16; ++t) {\n        const unsigned char* v",
            "      __syncwarp();\n      if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));\n"
-           "      dev::WarpgroupBegin();\n      DEV_UNROLL\n      for (int t = 0; t < kKvTile / 16; ++t) {\n        const unsigned char* v", WGMMA),
+           "      dev::WarpgroupBegin();\n      DEV_UNROLL\n      for (int t = 0; t < kKvTile / 16; ++t) {\n        const unsigned char* v", WIDE_RING),
     Mutant("wide: tiles are not waited for", "attention_sm90a.cu", "dev::BarrierWait(ring.Full(stage), place->parity);", "", WGMMA),
     Mutant("wide: waits for the phase before", "attention_sm90a.cu", "dev::BarrierWait(ring.Full(stage), place->parity);",
            "dev::BarrierWait(ring.Full(stage), place->parity ^ 1);", WGMMA),
     Mutant("wide: the loading warp waits for no reader", "attention_sm90a.cu",
-           "dev::BarrierWait(ring.Empty(place->stage), place->parity ^ 1);", "", "CudaAttentionWide.Splits*"),
+           "dev::BarrierWait(ring.Empty(place->stage), place->parity ^ 1);", "", WIDE_RING),
     Mutant("wide: parities change one place early", "attention_sm90a.cu", "if (stage == 0) parity ^= 1;",
-           "if (stage == kStages - 1) parity ^= 1;", "CudaAttentionWide.Splits*"),
+           "if (stage == kStages - 1) parity ^= 1;", WIDE_RING),
     Mutant("wide: half of the bytes are expected", "attention_sm90a.cu", "ring.Full(stage), S::kStageBytes)",
            "ring.Full(stage), S::kStageBytes / 2)", WGMMA),
     Mutant("wide: copied tokens are not shown", "attention_sm90a.cu", "dev::ShowToAsync();", "", WGMMA),
     Mutant("wide: copied tokens are not waited for", "attention_sm90a.cu", "dev::CopyWait<0>();", "", WGMMA),
     Mutant("wide: the warp does not meet before it gives a stage back", "attention_sm90a.cu",
            "__syncwarp();\n      if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));",
-           "if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));", "CudaAttentionWide.Splits*"),
+           "if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));", WIDE_RING),
     Mutant("wide: barriers are not made ready", "attention_sm90a.cu", "dev::BarriersReady();", "", WGMMA),
     Mutant("wide: no barrier after the barriers are made", "attention_sm90a.cu", "ring.Init();\n  __syncthreads();", "ring.Init();", WGMMA),
     Mutant("wide: consumers do not meet before the arrival is counted", "attention_sm90a.cu",
@@ -209,12 +211,12 @@ MUTANTS = (
     Mutant("wide: V of the first 16 tokens again", "attention_sm90a.cu", "Panel(stage, true, 0) + t * 16 * kRowBytes",
            "Panel(stage, true, 0) + t / 2 * 16 * kRowBytes", WGMMA),
     Mutant("wide: the second half of the dims of V is the first", "attention_sm90a.cu", "dev::MatrixOf(v, kPanelBytes)",
-           "dev::MatrixOf(v, 0)", "CudaAttentionWide.Both*"),
+           "dev::MatrixOf(v, 0)", WIDE_HEADS),
     Mutant("wide: V is not transposed", "attention_sm90a.cu", "/*kTransposed=*/true", "/*kTransposed=*/false", WGMMA),
     Mutant("wide: q fragments with rows and dims exchanged", "attention_sm90a.cu", "q[d][half + 2] = valid ? pairs[4] : 0;",
            "q[d][half + 2] = valid ? pairs[2] : 0;", WGMMA),
     Mutant("wide: blocks of the neighbouring head", "attention_sm90a.cu", "* pool.kv_heads + item.kv_head;\n      const int row",
-           "* pool.kv_heads + 0 * item.kv_head;\n      const int row", "CudaAttentionWide.Both*"),
+           "* pool.kv_heads + 0 * item.kv_head;\n      const int row", WIDE_HEADS),
     Mutant("wide: a tile that ends behind the prefix is copied by blocks", "attention_sm90a.cu",
            "first + kKvTile <= item.prefix && first + kKvTile <= item.kv_end", "first < item.prefix", WGMMA),
     Mutant("wide: products are not waited for", "attention_sm90a.cu",
