@@ -14,7 +14,8 @@ template <class W>
 DEV_KERNEL void MoveRows(const DeviceStep* step, GatherArgs args, unsigned blocks_of_first) {
   dev::WaitForPrevious();
   const bool second = blockIdx.x >= blocks_of_first;
-  const GatherArgs::Of of = args.of[second];
+  // An index would move the parameter to local memory.
+  const GatherArgs::Of of = second ? args.of[1] : args.of[0];
   W* const values = static_cast<W*>(of.values);
   const int64_t row_words = of.row_bytes / static_cast<int64_t>(sizeof(W));
   const int64_t c = int64_t{blockIdx.x - (second ? blocks_of_first : 0)} * kThreads + threadIdx.x;

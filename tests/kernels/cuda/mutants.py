@@ -63,8 +63,8 @@ MUTANTS = (
            "CudaGather.*"),
     Mutant("gather: stops where the first row is in its place", "gather.cu", "need_row[needs - 1] == needs - 1",
            "need_row[0] == 0", "CudaGather.*"),
-    Mutant("gather: the second matrix by the columns of the first", "gather.cu", "const GatherArgs::Of of = args.of[second];",
-           "GatherArgs::Of of = args.of[second]; of.row_bytes = args.of[0].row_bytes;", "CudaGather.Two*"),
+    Mutant("gather: the second matrix by the columns of the first", "gather.cu", "const GatherArgs::Of of = second ? args.of[1] : args.of[0];",
+           "GatherArgs::Of of = second ? args.of[1] : args.of[0]; of.row_bytes = args.of[0].row_bytes;", "CudaGather.Two*"),
     Mutant("gather: 16 bytes at a time where only the first has them", "gather.cu", "first % 16 == 0 && second % 16 == 0",
            "first % 16 == 0", "CudaGather.Two*"),
     # Launches that overlap.
