@@ -51,9 +51,9 @@ class Launcher {
       TiledAttention(step_, op.args, work_, op.pool, stream_,
                      op.wide ? kTileClasses - 1 : kTileClasses);
       if (op.wide) {
-        COPPICE_RETURN_IF_ERROR(
-            CudaStatus(AttendWide(step_, op.args, work_, op.pool, stream_), "cuTensorMapEncodeTiled",
-                       absl::StrCat("the KV pool in the attention of layer ", op.args.layer)));
+        COPPICE_RETURN_IF_ERROR(CudaStatus(
+            AttendWide(step_, op.args, work_, op.pool, stream_), "cuTensorMapEncodeTiled",
+            absl::StrCat("the KV pool in the attention of layer ", op.args.layer)));
       }
     } else {
       Attention(step_, op.args, op.pool, stream_);

@@ -4,9 +4,11 @@ that matter, compared with ledger.txt beside this script.
 
   ledger.py [--write] [KERNEL.cu ...]
 
-Without names: all kernels, two at a time. Exit status 77 when nvcc is not of the version that the ledger's first line names, 1 when a line differs, or when any kernel has a stack frame, spills, or loads or stores of local
-memory. --write writes the ledger anew instead, all of it. Three minutes of one processor. Instructions are counted by cuobjdump, which some toolkits lack: it is looked for in PATH, beside nvcc and in the
-Python package nvidia-cuda-cuobjdump. Without it they are not compared, the last line says so, and --write refuses."""
+Without names: all kernels, two at a time; three minutes of one processor. Exit status 77 when nvcc is not of the version that the
+ledger's first line names, 1 when a line differs, or when any kernel has a stack frame, spills, or loads or stores of local memory.
+--write writes the ledger anew instead, all of it. Instructions are counted by cuobjdump, which some toolkits lack: it is looked for
+in PATH, beside nvcc and in the Python package nvidia-cuda-cuobjdump. Without it they are not compared, the last line says so, and
+--write refuses."""
 import collections
 import concurrent.futures
 import pathlib
