@@ -15,7 +15,9 @@ namespace {
 class TestCpu : public TestBackend {
  public:
   explicit TestCpu(bool always_list) {
-    backend_ = MakeBackend({"cpu", &threads_, communicator_.get(), always_list}).value();
+    BackendOptions options = {"cpu", &threads_, communicator_.get()};
+    options.always_list = always_list;
+    backend_ = MakeBackend(options).value();
   }
   void Overwrite(const Tensor& tensor, const std::vector<float>& values) override {
     const std::vector<float> rounded = Rounded(values, dtype_of_.at(tensor.data));
@@ -38,7 +40,9 @@ class TestCpu : public TestBackend {
 class TestCuda : public TestBackend {
  public:
   TestCuda(bool always_list, bool graphs, const std::string& tuning_cache) {
-    BackendOptions options = {"cuda", &threads_, communicator_.get(), always_list, graphs};
+    BackendOptions options = {"cuda", &threads_, communicator_.get()};
+    options.always_list = always_list;
+    options.graphs = graphs;
     options.tuning_cache = tuning_cache;
     backend_ = MakeBackend(options).value();
   }
