@@ -100,7 +100,8 @@ struct RopeConfig {
 };
 
 // The ops of one step, given to a pass. They work on the rows of the plan, and after GatherRows on
-// those with needs. Every rank calls the same ops in the same order.
+// those with needs. Every rank calls the same ops in the same order. A backend may join an op with the
+// product just before it: what gate_up, and V in qkv, hold afterwards is not defined.
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -263,6 +264,9 @@ struct BackendOptions {
   // CUDA: a kernel may be placed on the device before the one before it is done, from compute
   // capability 9.0 on. Off until it has been measured.
   bool overlap_launches = false;
+  // CUDA: attention over many rows by wgmma and the copy engine, on compute capability 9.0 alone. Off
+  // until a device has proven it.
+  bool wide_attention = false;
   CollectiveOptions collectives;
   // Folder that keeps what Prepare measures; "auto": $XDG_CACHE_HOME/coppice or
   // $HOME/.cache/coppice. "": Prepare measures nothing. The CPU backend has nothing to measure.

@@ -4,6 +4,7 @@
 #include "bench/cuda/device_random.h"
 #include "bench/cuda/forest_plan.h"
 #include "bench/cuda/llama_shape.h"
+#include "kernels/cuda/device_error.h"
 #include "kernels/cuda/step_upload.h"
 #include "model/plan_check.h"
 
@@ -27,7 +28,8 @@ kernels::cuda::WorkShape ShapeOfWork(const kernels::cuda::DeviceFacts& facts) {
   return shape;
 }
 
-absl::StatusOr<Timing> TimeAttention(const BenchPlan& forest, DeviceTimer* timer) {
+// wide: by wgmma and the copy engine.
+absl::StatusOr<Timing> TimeAttention(const BenchPlan& forest, bool wide, DeviceTimer* timer) {
   kernels::cuda::DeviceStream* const stream = timer->stream();
   kernels::cuda::StepUpload step;
   const kernels::cuda::WorkShape shape = ShapeOfWork(timer->facts());
@@ -53,32 +55,49 @@ absl::StatusOr<Timing> TimeAttention(const BenchPlan& forest, DeviceTimer* timer
   args.out = out.data();
   args.q_heads = kQHeads;
   return timer->Time([&] {
-    kernels::cuda::TiledAttention(step.step(), args, step.work(), pool, stream->get());
-    return absl::OkStatus();
+    if (!wide) {
+      kernels::cuda::TiledAttention(step.step(), args, step.work(), pool, stream->get());
+      return absl::OkStatus();
+    }
+    return kernels::cuda::CudaStatus(
+        kernels::cuda::AttendWide(step.step(), args, step.work(), pool, stream->get()),
+        "cuTensorMapEncodeTiled", "the KV pool");
   });
 }
 
-}  // namespace
-
-absl::Status BenchAttention(Report* report, DeviceTimer* timer) {
+absl::Status BenchForests(const char* part, const char* how, bool wide, Report* report,
+                          DeviceTimer* timer) {
   for (const int requests : {1, 8}) {
     for (const int context : kContexts) {
       const double bytes =
           static_cast<double>(requests) * (context + kRowsOfRequest) * kKvTokenBytes;
-      const BenchCase bench_case = {"attention",
-                                    absl::StrCat(requests, " x ", kRowsOfRequest, " rows over ",
-                                                 context, " tokens, one layer"),
-                                    bytes};
+      const BenchCase bench_case = {
+          part,
+          absl::StrCat(requests, " x ", kRowsOfRequest, " rows over ", context, " tokens, ", how),
+          bytes};
       const BenchPlan forest = ForestPlan(requests, context, kRowsOfRequest);
       COPPICE_RETURN_IF_ERROR(model::CheckPlan(
           forest.plan, {requests * kRowsOfRequest, kVocabulary, context + kRowsOfRequest,
                         forest.blocks, /*needs_before=*/0}));
       if (!report->Wants(bench_case)) continue;
-      COPPICE_ASSIGN_OR_RETURN(const Timing timing, TimeAttention(forest, timer));
+      COPPICE_ASSIGN_OR_RETURN(const Timing timing, TimeAttention(forest, wide, timer));
       report->Add(bench_case, timing);
     }
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status BenchAttention(Report* report, DeviceTimer* timer) {
+  return BenchForests("attention", "one layer", /*wide=*/false, report, timer);
+}
+
+absl::Status BenchWideAttention(Report* report, DeviceTimer* timer) {
+  if (timer != nullptr && !timer->facts().has_wgmma)
+    return absl::FailedPreconditionError("the device is not of compute capability 9.0");
+  COPPICE_RETURN_IF_ERROR(BenchForests("wide", "portable", /*wide=*/false, report, timer));
+  return BenchForests("wide", "wgmma", /*wide=*/true, report, timer);
 }
 
 }  // namespace coppice::bench

@@ -16,7 +16,7 @@ namespace {
 constexpr char kUsage[] =
     "coppice-bench-cuda PART [--bandwidth=BYTES_PER_SECOND] [--json=FILE] [--tuning_cache=DIR] "
     "[--list]\n"
-    "PART: facts, ceilings, tune, matmul, attention, small, shortlist, step.\n"
+    "PART: facts, ceilings, tune, matmul, attention, wide, small, shortlist, step.\n"
     "--bandwidth gives floors; `ceilings` measures it. --json: one object a line, appended.\n"
     "--tuning_cache: where tuned products are kept; without it steps are not tuned.\n"
     "--list measures nothing and needs no device: it prints the cases and their bytes.\n";
@@ -34,20 +34,16 @@ absl::Status PrintFacts(Report* report, DeviceTimer* timer) {
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
   const kernels::cuda::DeviceFacts& facts = timer->facts();
-  std::printf("%s, %d multiprocessors, driver for CUDA %d.%d, runtime %d.%d\n",
+  std::printf("%s, %d multiprocessors, driver for CUDA %d.%d, runtime %d.%d%s\n",
               facts.description.c_str(), facts.multiprocessors, driver / 1000, driver % 1000 / 10,
-              runtime / 1000, runtime % 1000 / 10);
+              runtime / 1000, runtime % 1000 / 10, facts.has_wgmma ? ", wgmma" : "");
   return absl::OkStatus();
 }
 
-constexpr Part kParts[] = {{"facts", PrintFacts},
-                           {"ceilings", BenchCeilings},
-                           {"tune", BenchTune},
-                           {"matmul", BenchMatMul},
-                           {"attention", BenchAttention},
-                           {"small", BenchElementwise},
-                           {"shortlist", BenchShortlists},
-                           {"step", BenchStep}};
+constexpr Part kParts[] = {
+    {"facts", PrintFacts},       {"ceilings", BenchCeilings},    {"tune", BenchTune},
+    {"matmul", BenchMatMul},     {"attention", BenchAttention},  {"wide", BenchWideAttention},
+    {"small", BenchElementwise}, {"shortlist", BenchShortlists}, {"step", BenchStep}};
 
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "coppice-bench-cuda: %s\n", std::string(status.message()).c_str());

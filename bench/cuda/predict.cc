@@ -1,11 +1,16 @@
 // What a step of Llama-3.1-8B would take if every kernel reached the ceilings that are assumed: the
 // real planner and backend enqueue it on the simulated device, which counts launches, bytes and
 // operations and computes nothing. A prediction, not a measurement. Its usage is kUsage.
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -28,12 +33,13 @@ namespace fake = kernels::cuda::fake;
 constexpr char kUsage[] =
     "coppice-predict-cuda [--bandwidth=BYTES_PER_SECOND] [--flops=PER_SECOND] [--gap_us=US]\n"
     "                     [--layers_per_step=N] [--requests=1,8,64] [--rows=1,32,34] [--exact]\n"
-    "                     [--details]\n"
+    "                     [--skinny] [--details]\n"
     "Prints a table of predicted steps. --gap_us: idle device between two launches. --rows: of "
     "the\n"
     "forest of each request; 1 is a plain step. --layers_per_step: what a step with a forest "
     "gains.\n"
-    "--exact: in exact mode. --details: the counts of each kernel. Defaults: one H200.\n";
+    "--exact: in exact mode. --skinny: products of at most 64 rows by the skinny kernel, as where\n"
+    "tuning has found it the fastest. --details: the counts of each kernel. Defaults: one H200.\n";
 
 struct Ceilings {
   double bandwidth = 4.3e12, flops = 7.9e14, gap_us = 1.3;
@@ -43,7 +49,26 @@ struct Options {
   Ceilings ceilings;
   double layers_per_step = 3.1;
   std::vector<int> requests = {1, 8, 64}, rows = {1, 32, 34};
-  bool details = false, exact = false;
+  bool skinny = false, details = false, exact = false;
+};
+
+// A folder for what is tuned, gone with the run; empty when nothing is to be tuned.
+class TuningFolder {
+ public:
+  explicit TuningFolder(bool wanted) {
+    std::string name = (std::filesystem::temp_directory_path() / "coppice-predict-XXXXXX").string();
+    if (wanted && mkdtemp(name.data()) != nullptr) path_ = name;
+  }
+  ~TuningFolder() {
+    std::error_code error;
+    if (!path_.empty()) std::filesystem::remove_all(path_, error);
+  }
+  TuningFolder(const TuningFolder&) = delete;
+  TuningFolder& operator=(const TuningFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
 };
 
 struct Case {
@@ -77,7 +102,7 @@ Step Predict(const std::map<std::string, fake::Totals>& totals, const Ceilings& 
     if (absl::StrContains(name, "copy")) continue;
     step.launches += of.launches;
     const double ms = FloorMs(of, ceilings);
-    if (absl::StartsWith(name, "product") || name == "row product") {
+    if (absl::StartsWith(name, "product") || name == "row product" || name == "skinny product") {
       step.products_ms += ms;
     } else if (absl::StartsWith(name, "attention")) {
       step.attention_ms += ms;
@@ -133,7 +158,15 @@ absl::Status RunCase(const Case& c, const Options& options, LlamaModel* llama) {
 }
 
 absl::Status RunAll(const Options& options) {
-  fake::Configure({.memory = size_t{141} << 30, .multiprocessors = 132, .count_only = true});
+  fake::DeviceSettings device;
+  device.memory = size_t{141} << 30;
+  device.multiprocessors = 132;
+  device.count_only = true;
+  // With a folder the model is tuned, and the skinny kernel wins.
+  device.work_us = 1;
+  device.product_us = [](const fake::FakeProduct&) { return 1e3; };
+  fake::Configure(device);
+  const TuningFolder folder(options.skinny);
   COPPICE_RETURN_IF_ERROR(kernels::cuda::UseDevice().status());
   COPPICE_ASSIGN_OR_RETURN(kernels::cuda::DeviceStream stream,
                            kernels::cuda::DeviceStream::Create("the model"));
@@ -145,6 +178,7 @@ absl::Status RunAll(const Options& options) {
   }
   LlamaOptions most;
   most.exact = options.exact;
+  most.tuning_cache = folder.path();
   for (const Case& c : cases) {
     const BenchPlan bench = PlanOf(c);
     most.max_rows = std::max(most.max_rows, bench.plan.rows());
@@ -173,6 +207,7 @@ bool ParseFlag(absl::string_view argument, Options* options) {
   };
   if (argument == "--details") return options->details = true;
   if (argument == "--exact") return options->exact = true;
+  if (argument == "--skinny") return options->skinny = true;
   if (absl::ConsumePrefix(&argument, "--bandwidth=")) return positive(&options->ceilings.bandwidth);
   if (absl::ConsumePrefix(&argument, "--flops=")) return positive(&options->ceilings.flops);
   if (absl::ConsumePrefix(&argument, "--gap_us=")) return positive(&options->ceilings.gap_us);
@@ -185,6 +220,7 @@ bool ParseFlag(absl::string_view argument, Options* options) {
 }
 
 int Main(int argc, char** argv) {
+  spdlog::set_level(spdlog::level::warn);
   Options options;
   for (int i = 1; i < argc; ++i) {
     if (std::string(argv[i]) == "--help") {

@@ -5,14 +5,13 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention_cost.h"
+#include "kernels/cuda/attention_rows.h"
 #include "kernels/cuda/kernel_types.h"
 
 namespace coppice::kernels::cuda {
 namespace {
 
-constexpr int kStages = 2;           // KV tiles in shared memory
-constexpr float kLowest = -3.0e38f;  // finite: differences of maxima are never NaN
-constexpr float kLog2E = 1.44269504f;
+constexpr int kStages = 2;  // KV tiles in shared memory
 
 // One warp holds 16 packed rows and 64 / kTokenWarps tokens of a KV tile, and sums kDim / kDimWarps
 // dims of V: warps that share rows and tokens score them each for itself. kDim: head_dim, padded with
@@ -32,34 +31,14 @@ struct Shape {
   static constexpr int kSharedBytes = (kQueryElements + kStages * 2 * kTile) * 2;
 };
 
-// What one lane holds of its warp's rows g and g + 8, g = lane / 4.
 template <class S>
-struct RowState {
-  float sum[S::kDims / 8][4] = {};  // of V: dims 8 j + 2 (lane % 4) and the next, of both rows
-  float max[2] = {kLowest, kLowest};
-  float total[2] = {0.0f, 0.0f};  // of the lane's own tokens
-};
-
-// Where tokens lie and who sees them, and what blocks share when they split a row tile: of DeviceStep
-// and DeviceWork, which kernels read only once.
-struct Tokens {
-  const int32_t* table;
-  const int32_t* chain;
-  const uint64_t* masks;
-};
-struct Merging {
-  float* partials;
-  uint32_t* counters;
-};
-
-template <class S>
-struct Block {
+struct Block : RowTile<typename S::Type, S::kRows> {
   using T = typename S::Type;
-  const Tokens& tokens;
-  const AttentionArgs& args;
-  const Merging& merging;
-  const DevicePool& pool;
-  const AttentionItem& item;
+  using Rows = RowTile<T, S::kRows>;
+  using Rows::args, Rows::item, Rows::pool;
+  using Rows::Emit, Rows::Group, Rows::Mask, Rows::MergeAndEmit, Rows::PackedRows;
+  using Rows::QueryOf, Rows::ScoreScale, Rows::SlotOf, Rows::SumTotals, Rows::Weigh;
+
   T* query;  // [kRows, kStride]
   T* tiles;  // [kStages][K then V][kKvTile, kStride]
 
@@ -69,13 +48,6 @@ struct Block {
   DEV_FUNCTION int DimWarp() const { return Warp() % S::kDimWarps; }
   DEV_FUNCTION int TokenWarp() const { return Warp() / S::kDimWarps % S::kTokenWarps; }
   DEV_FUNCTION int RowWarp() const { return Warp() / S::kDimWarps / S::kTokenWarps; }
-  DEV_FUNCTION int Group() const { return args.q_heads / pool.kv_heads; }
-  DEV_FUNCTION int PackedRows() const { return item.rows * Group(); }
-  // Which q head of which row, as an index into [rows, q_heads].
-  DEV_FUNCTION int64_t RowHead(int packed) const {
-    const int64_t row = item.first_row + packed / Group();
-    return row * args.q_heads + item.kv_head * Group() + packed % Group();
-  }
   DEV_FUNCTION T* Tile(int stage, bool value) const {
     return tiles + (stage * 2 + value) * S::kTile;
   }
@@ -85,16 +57,9 @@ struct Block {
     for (int i = Thread(); i < S::kRows * kPieces; i += S::kThreads) {
       const int packed = i / kPieces, dim = i % kPieces * 8;
       const bool valid = packed < PackedRows() && dim < pool.head_dim;
-      const int64_t head =
-          RowHead(packed) + int64_t{2} * pool.kv_heads * (item.first_row + packed / Group());
-      const T* source = static_cast<const T*>(args.qkv) + head * pool.head_dim + dim;
-      dev::CopyAsync16(query + packed * S::kStride + dim, valid ? source : args.qkv, valid);
+      dev::CopyAsync16(query + packed * S::kStride + dim,
+                       valid ? QueryOf(packed) + dim : static_cast<const T*>(args.qkv), valid);
     }
-  }
-
-  DEV_FUNCTION int32_t SlotOf(int32_t token) const {
-    if (token >= item.prefix) return tokens.chain[item.chain_begin + token - item.prefix];
-    return tokens.table[item.table_begin + token / kBlockSize] * kBlockSize + token % kBlockSize;
   }
 
   // Eight threads copy a token, 128 bytes at a time. Tokens behind the item's are zeros.
@@ -137,57 +102,9 @@ struct Block {
     }
   }
 
-  // Scores of tokens that the row does not see become -inf.
-  DEV_FUNCTION void Mask(int tile, float (&score)[S::kTokens / 8][4]) const {
-    for (int half = 0; half < 2; ++half) {
-      const int packed = RowWarp() * 16 + Lane() / 4 + half * 8;
-      uint64_t word = 0;
-      if (packed < PackedRows()) {
-        word = tokens.masks[item.mask_begin + packed / Group() * item.mask_words + tile -
-                            item.mask_tile];
-      }
-      word >>= TokenWarp() * S::kTokens + Lane() % 4 * 2;
-      DEV_UNROLL
-      for (int n = 0; n < S::kTokens / 8; ++n) {
-        if (!(word >> (n * 8) & 1)) score[n][half * 2] = -INFINITY;
-        if (!(word >> (n * 8 + 1) & 1)) score[n][half * 2 + 1] = -INFINITY;
-      }
-    }
-  }
-
-  // Scores become weights relative to the new maximum.
-  DEV_FUNCTION void Weigh(float scale, float (&score)[S::kTokens / 8][4],
-                          RowState<S>* state) const {
-    for (int half = 0; half < 2; ++half) {
-      float max = state->max[half];
-      DEV_UNROLL
-      for (int n = 0; n < S::kTokens / 8; ++n) {
-        max = fmaxf(max, fmaxf(score[n][half * 2], score[n][half * 2 + 1]) * scale);
-      }
-      max = fmaxf(max, __shfl_xor_sync(dev::kFullWarp, max, 1));
-      max = fmaxf(max, __shfl_xor_sync(dev::kFullWarp, max, 2));
-      const float correction = dev::Exp2(state->max[half] - max);
-      state->max[half] = max;
-      float total = 0.0f;
-      DEV_UNROLL
-      for (int n = 0; n < S::kTokens / 8; ++n) {
-        for (int e = half * 2; e < half * 2 + 2; ++e) {
-          score[n][e] = dev::Exp2(score[n][e] * scale - max);
-          total += score[n][e];
-        }
-      }
-      state->total[half] = state->total[half] * correction + total;
-      DEV_UNROLL
-      for (int j = 0; j < S::kDims / 8; ++j) {
-        state->sum[j][half * 2] *= correction;
-        state->sum[j][half * 2 + 1] *= correction;
-      }
-    }
-  }
-
   // Adds the weighted V of the warp's tokens.
   DEV_FUNCTION void AddValues(const T* v, const float (&weight)[S::kTokens / 8][4],
-                              RowState<S>* state) const {
+                              RowState<S::kDims / 8>* state) const {
     const int lane = Lane();
     const T* v_row = v + (TokenWarp() * S::kTokens + lane % 16) * S::kStride +
                      DimWarp() * S::kDims + lane / 16 * 8;
@@ -208,8 +125,8 @@ struct Block {
   }
 
   // Passes over all tokens of the item. Copies of the next KV tile run behind the arithmetic.
-  DEV_FUNCTION void Accumulate(RowState<S>* state) const {
-    const float scale = kLog2E / sqrtf(static_cast<float>(pool.head_dim));
+  DEV_FUNCTION void Accumulate(RowState<S::kDims / 8>* state) const {
+    const float scale = ScoreScale();
     if (item.kv_begin < item.kv_end) {
       LoadQuery();
       LoadTile(item.kv_begin, 0);
@@ -223,42 +140,17 @@ struct Block {
       __syncthreads();
       float score[S::kTokens / 8][4];
       Score(Tile(stage, false), score);
-      if (first / kKvTile >= item.mask_tile) Mask(first / kKvTile, score);
+      if (first / kKvTile >= item.mask_tile)
+        Mask(RowWarp() * 16, first / kKvTile, TokenWarp() * S::kTokens, score);
       Weigh(scale, score, state);
       AddValues(Tile(stage, true), score, state);
       __syncthreads();  // the next copies overwrite this stage
     }
     dev::CopyWait<0>();
-    for (int half = 0; half < 2; ++half) {
-      float total = state->total[half];
-      total += __shfl_xor_sync(dev::kFullWarp, total, 1);
-      total += __shfl_xor_sync(dev::kFullWarp, total, 2);
-      state->total[half] = total;
-    }
+    SumTotals(state);
   }
 
-  // Two neighbouring dims of one packed row: into the output, or into the partial result.
-  DEV_FUNCTION void Emit(int packed, int dim, float a, float b, float max, float total) const {
-    if (packed >= PackedRows() || dim >= pool.head_dim) return;
-    if (item.splits == 1) {
-      Store(packed, dim, a, b, total);
-      return;
-    }
-    float* partial = merging.partials + item.partial + item.split * PartialSize();
-    dev::StorePack(partial + packed * pool.head_dim + dim, dev::Pack<float, 2>{{a, b}});
-    if (dim == 0) {
-      dev::StorePack(partial + S::kRows * pool.head_dim + 2 * packed,
-                     dev::Pack<float, 2>{{max, total}});
-    }
-  }
-  DEV_FUNCTION int PartialSize() const { return S::kRows * (pool.head_dim + 2); }
-  DEV_FUNCTION void Store(int packed, int dim, float a, float b, float total) const {
-    const float scale = total == 0.0f ? 0.0f : 1.0f / total;  // a row that sees nothing: 0
-    const dev::Pack<T, 2> pair = {{dev::FromFloat<T>(a * scale), dev::FromFloat<T>(b * scale)}};
-    dev::StorePack(static_cast<T*>(args.out) + RowHead(packed) * pool.head_dim + dim, pair);
-  }
-
-  DEV_FUNCTION void Finish(const RowState<S>& state) const {
+  DEV_FUNCTION void Finish(const RowState<S::kDims / 8>& state) const {
     const int lane = Lane();
     if constexpr (S::kTokenWarps == 1) {
       DEV_UNROLL
@@ -275,7 +167,7 @@ struct Block {
   }
 
   // The warps that share the rows meet in shared memory, where the KV tiles were.
-  DEV_FUNCTION void MergeWarps(const RowState<S>& state) const {
+  DEV_FUNCTION void MergeWarps(const RowState<S::kDims / 8>& state) const {
     static_assert(S::kRowWarps == 1 && S::kDimWarps == 1 &&
                   S::kTokenWarps * 16 * (S::kDim + 2) * 4 <= kStages * 2 * S::kTile * 2);
     const int lane = Lane();
@@ -299,43 +191,6 @@ struct Block {
                    stats + 2 * row, 32);
     }
   }
-
-  // Joins `count` states of one row in order: sums and stats (max, total) at their strides.
-  DEV_FUNCTION void MergeAndEmit(int packed, int dim, int count, const float* sums, int sum_stride,
-                                 const float* stats, int stat_stride, bool last = false) const {
-    float max = kLowest;
-    for (int i = 0; i < count; ++i) max = fmaxf(max, stats[i * stat_stride]);
-    float a = 0.0f, b = 0.0f, total = 0.0f;
-    for (int i = 0; i < count; ++i) {
-      const float weight = dev::Exp2(stats[i * stat_stride] - max);
-      const dev::Pack<float, 2> pair = dev::LoadPack<2>(sums + i * sum_stride);
-      total += stats[i * stat_stride + 1] * weight;
-      a += pair.value[0] * weight;
-      b += pair.value[1] * weight;
-    }
-    if (last) {
-      Store(packed, dim, a, b, total);
-    } else {
-      Emit(packed, dim, a, b, max, total);
-    }
-  }
-
-  // The block that finishes last merges the partial results in the order of the list.
-  DEV_FUNCTION void MergeSplits(uint32_t* arrived) const {
-    __syncthreads();
-    if (Thread() == 0) *arrived = dev::AtomicAddAcqRel(merging.counters + item.merge, 1);
-    __syncthreads();
-    if (*arrived + 1 != static_cast<uint32_t>(item.splits)) return;
-    const float* partials = merging.partials + item.partial;
-    const int pairs = pool.head_dim / 2;
-    for (int i = Thread(); i < PackedRows() * pairs; i += S::kThreads) {
-      const int packed = i / pairs, dim = i % pairs * 2;
-      MergeAndEmit(packed, dim, item.splits, partials + packed * pool.head_dim + dim, PartialSize(),
-                   partials + S::kRows * pool.head_dim + 2 * packed, PartialSize(),
-                   /*last=*/true);
-    }
-    if (Thread() == 0) merging.counters[item.merge] = 0;  // for the next layer
-  }
 };
 
 template <class S>
@@ -353,11 +208,15 @@ DEV_KERNEL void DEV_BOUNDS(S::kThreads, 1)
   const int end = list.worker_begin[worker + 1];
   for (int i = list.worker_begin[worker]; i < end; ++i) {
     const AttentionItem item = list.items[i];
-    const Block<S> block = {tokens, args, merging, pool, item, memory, memory + S::kQueryElements};
-    RowState<S> state;
+    const Block<S> block = {
+        {tokens, args, merging, pool, item}, memory, memory + S::kQueryElements};
+    RowState<S::kDims / 8> state;
     block.Accumulate(&state);
     block.Finish(state);
-    if (item.splits > 1) block.MergeSplits(arrived);
+    if (item.splits > 1) {
+      block.MergeSplits(
+          block.Thread(), S::kThreads, [] { __syncthreads(); }, arrived);
+    }
     __syncthreads();  // the next item overwrites shared memory
   }
 }
@@ -381,24 +240,27 @@ constexpr int kMostDim = 256, kMostDimOfAllClasses = 128;
 // class would not fit the shared memory of any device.
 template <class T, int kDim>
 void LaunchAll(const StepView& step, const AttentionArgs& args, const WorkView& work,
-               const DevicePool& pool, cudaStream_t stream) {
+               const DevicePool& pool, cudaStream_t stream, int classes) {
   constexpr bool kAll = kDim <= kMostDimOfAllClasses;
   LaunchClass<Shape<T, kDim, 1, 4>>(0, step, args, work, pool, stream);
-  LaunchClass<Shape<T, kDim, 4, 1, kAll ? 1 : 2>>(1, step, args, work, pool, stream);
-  if constexpr (kAll) LaunchClass<Shape<T, kDim, 8, 1>>(2, step, args, work, pool, stream);
+  if (classes > 1)
+    LaunchClass<Shape<T, kDim, 4, 1, kAll ? 1 : 2>>(1, step, args, work, pool, stream);
+  if constexpr (kAll) {
+    if (classes > 2) LaunchClass<Shape<T, kDim, 8, 1>>(2, step, args, work, pool, stream);
+  }
 }
 
 template <class T>
 void LaunchDim(const StepView& step, const AttentionArgs& args, const WorkView& work,
-               const DevicePool& pool, cudaStream_t stream) {
+               const DevicePool& pool, cudaStream_t stream, int classes) {
   if (pool.head_dim <= 64) {
-    LaunchAll<T, 64>(step, args, work, pool, stream);
+    LaunchAll<T, 64>(step, args, work, pool, stream, classes);
   } else if (pool.head_dim <= 96) {
-    LaunchAll<T, 96>(step, args, work, pool, stream);
+    LaunchAll<T, 96>(step, args, work, pool, stream, classes);
   } else if (pool.head_dim <= 128) {
-    LaunchAll<T, 128>(step, args, work, pool, stream);
+    LaunchAll<T, 128>(step, args, work, pool, stream, classes);
   } else {
-    LaunchAll<T, 256>(step, args, work, pool, stream);
+    LaunchAll<T, 256>(step, args, work, pool, stream, classes);
   }
 }
 
@@ -429,11 +291,11 @@ int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_byt
 }
 
 void TiledAttention(const StepView& step, const AttentionArgs& args, const WorkView& work,
-                    const DevicePool& pool, cudaStream_t stream) {
+                    const DevicePool& pool, cudaStream_t stream, int classes) {
   if (pool.dtype == DType::kF16) {
-    LaunchDim<dev::f16>(step, args, work, pool, stream);
+    LaunchDim<dev::f16>(step, args, work, pool, stream, classes);
   } else {
-    LaunchDim<dev::bf16>(step, args, work, pool, stream);
+    LaunchDim<dev::bf16>(step, args, work, pool, stream, classes);
   }
 }
 

@@ -30,6 +30,9 @@ struct MatMulArgs {
   int64_t rows = 0, inputs = 0, outputs = 0;
   bool accumulate = false;
   const float* bias = nullptr;  // [outputs] or nullptr
+  // [rows, outputs / 2] of y_type or nullptr: SwiGLU of y, which is gates, then ups. What y itself
+  // holds afterwards is not defined then.
+  void* gated = nullptr;
   // Rows that x and y have room for, at least `rows`; 0 = rows. Rows behind `rows` may be computed
   // too, from whatever is there.
   int64_t room = 0;
@@ -55,7 +58,7 @@ class CublasMatMul {
   absl::StatusOr<std::vector<Algorithm>> Propose(const ProductKey& key, int count);
   // Whether this library takes the algorithm, with our workspace, and it sums as it must.
   bool Takes(const ProductKey& key, const Algorithm& algorithm);
-  // Enqueues the product of key.rows rows; no bias. Unimplemented names what cuBLASLt does not take.
+  // Enqueues the product of key.rows rows; no bias, no SwiGLU. Unimplemented names what cuBLASLt does not take.
   absl::Status Enqueue(const MatMulArgs& args, const ProductKey& key, const Algorithm& algorithm);
 
  private:

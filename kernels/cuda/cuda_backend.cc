@@ -174,7 +174,7 @@ absl::Status CudaBackend::Init(const BackendOptions& options) {
     const CollectiveOptions& wanted = options.collectives;
     watch_ = std::make_unique<StepWatch>(ranks_.get(), wanted.step_deadline_s, wanted.on_hang);
   }
-  ops_ = std::make_unique<CudaOps>(parts_.facts, ranks_.get(), exact_);
+  ops_ = std::make_unique<CudaOps>(parts_.facts, ranks_.get(), exact_, options.wide_attention);
   graphs_ = std::make_unique<GraphCache>(products_.get(), &parts_.stream, with_graphs_, warn_);
   return absl::OkStatus();
 }

@@ -91,7 +91,13 @@ void CudaOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
   COPPICE_CHECK_MSG(x.dtype == w.dtype,
                     absl::StrCat("x is ", DTypeName(x.dtype), ", the weight ", DTypeName(w.dtype)));
   if (rows_ == 0) return;
-  recorded_.push_back(ArgsOf({&w, x, y, accumulate}, rows_));
+  product_ = {&w, x, y, accumulate};
+  recorded_.push_back(ArgsOf(product_, rows_));
+}
+
+PassProduct* CudaOps::LastProduct() {
+  if (recorded_.empty() || !std::holds_alternative<MatMulArgs>(recorded_.back())) return nullptr;
+  return &product_;
 }
 
 void CudaOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) {
@@ -101,9 +107,18 @@ void CudaOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPoo
   COPPICE_CHECK(rope.head_dim == shape.head_dim);
   COPPICE_CHECK(CanStoreKv(qkv.dtype, shape.dtype));
   COPPICE_CHECK(layer >= 0 && layer < shape.layers);
-  recorded_.push_back(RopeOp{
-      {qkv.data, qkv.dtype, QHeads(qkv, shape), layer, table.cos.floats(), table.sin.floats()},
-      PoolOf(*pool)});
+  RopeArgs args;
+  args.qkv = qkv.data;
+  args.dtype = qkv.dtype;
+  args.q_heads = QHeads(qkv, shape);
+  args.layer = layer;
+  args.cos = table.cos.floats();
+  args.sin = table.sin.floats();
+  if (PassProduct* product = LastProduct(); product != nullptr) {
+    args.bias = JoinRope(qkv, product);
+    recorded_.back() = ArgsOf(*product, rows_);
+  }
+  recorded_.push_back(RopeOp{args, PoolOf(*pool)});
 }
 
 void CudaOps::Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) {
@@ -116,6 +131,8 @@ void CudaOps::Attention(int layer, Tensor qkv, const KvPool& pool, Tensor out) {
   AttentionOp op = {{qkv.data, out.data, qkv.dtype, q_heads, layer}, PoolOf(pool)};
   const int classes = TileClasses(qkv.dtype, op.pool, device_.block_shared_bytes);
   op.tiled = classes > 0 && q_heads / shape.kv_heads <= kTileRows[classes - 1];
+  op.wide = op.tiled && classes == kTileClasses && wide_attention_ && device_.has_wgmma &&
+            CanAttendWide(qkv.dtype, op.pool, device_.block_shared_bytes);
   if (op.tiled) ShapeWork(op.pool, q_heads, classes);
   recorded_.push_back(op);
 }
@@ -143,16 +160,26 @@ void CudaOps::SwiGlu(Tensor gate_up, Tensor out) {
   CheckRows(out, out.columns);
   CheckRows(gate_up, 2 * out.columns);
   COPPICE_CHECK(gate_up.dtype == out.dtype);
+  PassProduct* const product = LastProduct();
+  if (product != nullptr && JoinSwiGlu(gate_up, out, product)) {
+    recorded_.back() = ArgsOf(*product, rows_);
+    return;
+  }
   recorded_.push_back(SwiGluOp{gate_up.data, out.data, out.dtype, rows_, out.columns});
 }
 
 // Recorded even where every row has a need: which rows have one differs between steps of one size.
 void CudaOps::GatherRows(absl::Span<const Tensor> tensors) {
-  for (const Tensor& tensor : tensors) {
-    const int64_t row_bytes = tensor.columns * static_cast<int64_t>(DTypeSize(tensor.dtype));
-    CheckRows(tensor, tensor.columns);
-    COPPICE_CHECK_MSG(row_bytes % 4 == 0, absl::StrCat("rows of ", row_bytes, " bytes"));
-    recorded_.push_back(GatherOp{tensor.data, row_bytes});
+  for (size_t first = 0; first < tensors.size(); first += GatherArgs::kMost) {
+    GatherArgs args;
+    GatherArgs::Of* of = args.of;
+    for (const Tensor& tensor : tensors.subspan(first, GatherArgs::kMost)) {
+      const int64_t row_bytes = tensor.columns * static_cast<int64_t>(DTypeSize(tensor.dtype));
+      CheckRows(tensor, tensor.columns);
+      COPPICE_CHECK_MSG(row_bytes % 4 == 0, absl::StrCat("rows of ", row_bytes, " bytes"));
+      *of++ = {tensor.data, row_bytes};
+    }
+    recorded_.push_back(args);
   }
   rows_ = shape_.needs;
 }

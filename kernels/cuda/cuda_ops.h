@@ -14,6 +14,7 @@
 #include "kernels/cuda/device_collectives.h"
 #include "kernels/cuda/device_op.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/pass_products.h"
 #include "kernels/cuda/row_bucket.h"
 #include "kernels/cuda/shortlists.h"
 
@@ -21,10 +22,13 @@ namespace coppice::kernels::cuda {
 
 class CudaOps final : public Ops {
  public:
-  // collectives: of several ranks, else nullptr. exact: BackendOptions.
+  // collectives: of several ranks, else nullptr. exact, wide_attention: BackendOptions.
   explicit CudaOps(const DeviceFacts& device, DeviceCollectives* collectives = nullptr,
-                   bool exact = false)
-      : device_(device), collectives_(collectives), exact_(exact) {}
+                   bool exact = false, bool wide_attention = false)
+      : device_(device),
+        collectives_(collectives),
+        exact_(exact),
+        wide_attention_(wide_attention) {}
 
   // Starts to record a step of this shape. plan must live until the step has run.
   void Begin(const StepPlan& plan, const StepShape& shape);
@@ -52,16 +56,20 @@ class CudaOps final : public Ops {
   // A tensor that must hold the step's rows of so many columns.
   void CheckRows(const Tensor& tensor, int64_t columns) const;
   float* Floats(const Tensor& tensor, int64_t columns) const;  // of f32 besides
+  // The product that was recorded last, if it was just now; else nullptr.
+  PassProduct* LastProduct();
   // The pool and the query heads are those of every layer; the work list has so many classes.
   void ShapeWork(const DevicePool& pool, int q_heads, int classes);
 
   const DeviceFacts device_;
   DeviceCollectives* const collectives_;
   const bool exact_;
+  const bool wide_attention_;
   const StepPlan* plan_ = nullptr;
   StepShape shape_;
   int64_t rows_ = 0;  // that the next op works on
   std::vector<DeviceOp> recorded_;
+  PassProduct product_;  // the last MatMul
   std::optional<WorkShape> work_;
   std::optional<LogitRows> selection_;
 };

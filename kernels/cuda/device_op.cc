@@ -56,7 +56,13 @@ class Launcher {
   }
   absl::Status operator()(const AttentionOp& op) const {
     if (op.tiled) {
-      TiledAttention(step_, op.args, work_, op.pool, stream_);
+      TiledAttention(step_, op.args, work_, op.pool, stream_,
+                     op.wide ? kTileClasses - 1 : kTileClasses);
+      if (op.wide) {
+        COPPICE_RETURN_IF_ERROR(CudaStatus(
+            AttendWide(step_, op.args, work_, op.pool, stream_), "cuTensorMapEncodeTiled",
+            absl::StrCat("the KV pool in the attention of layer ", op.args.layer)));
+      }
     } else {
       Attention(step_, op.args, op.pool, stream_);
     }
@@ -66,8 +72,8 @@ class Launcher {
     SwiGlu(op.gate_up, op.out, op.dtype, op.rows, op.columns, stream_);
     return Launched("SwiGLU");
   }
-  absl::Status operator()(const GatherOp& op) const {
-    GatherRows(step_, op.values, op.row_bytes, stream_);
+  absl::Status operator()(const GatherArgs& args) const {
+    GatherRows(step_, args, stream_);
     return Launched("gather of rows");
   }
   absl::Status operator()(const AllReduceOp& op) const {
@@ -140,7 +146,7 @@ int64_t CountLaunches(const OpList& list) {
     if (std::holds_alternative<SelectOp>(op)) {
       launches += of_lists;
     } else if (product != nullptr) {
-      launches += product->bias == nullptr ? 1 : 2;
+      launches += 1 + (product->bias != nullptr) + (product->gated != nullptr);
     } else {
       launches += attention != nullptr && attention->tiled ? classes : 1;
     }

@@ -36,6 +36,7 @@ struct AttentionOp {
   AttentionArgs args;
   DevicePool pool;
   bool tiled = false;
+  bool wide = false;  // with tiled: the last class by AttendWide
 
   bool operator==(const AttentionOp&) const = default;
 };
@@ -47,13 +48,6 @@ struct SwiGluOp {
   int64_t rows = 0, columns = 0;
 
   bool operator==(const SwiGluOp&) const = default;
-};
-
-struct GatherOp {
-  void* values = nullptr;
-  int64_t row_bytes = 0;
-
-  bool operator==(const GatherOp&) const = default;
 };
 
 struct AllReduceOp {
@@ -89,7 +83,7 @@ struct ChooseLevelsOp {
 
 using DeviceOp =
     std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp, SwiGluOp,
-                 GatherOp, AllReduceOp, AllReduceNormOp, SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
+                 GatherArgs, AllReduceOp, AllReduceNormOp, SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
 
 // Ops that are enqueued together, and what their launches are given of the step. Equal lists are
 // equal launches: a graph of one serves the other.
@@ -114,7 +108,8 @@ bool CanCapture(absl::Span<const DeviceOp> ops);
 // Of the collectives among the ops.
 absl::Status FailureOfRanks(absl::Span<const DeviceOp> ops);
 
-// How many kernels and products that enqueues at most: a product may have its bias in its own kernel.
+// How many kernels and products that enqueues at most: a product may have a kernel of its own for its
+// bias, and for SwiGLU.
 int64_t CountLaunches(const OpList& list);
 
 }  // namespace coppice::kernels::cuda

@@ -1,9 +1,11 @@
 // y = x w^T for at most 64 rows. Such a product is bound by reading w. So w takes the side of the
 // tensor instructions that has 16 rows, and x the side that has 8: hardly anything is padded. A block
 // computes 64 outputs of all rows over a run of the inputs; where 64 outputs a block are too few
-// blocks to keep the device busy, several blocks share the inputs of a tile ("split-K").
+// blocks to keep the device busy, several blocks share the inputs of a tile ("split-K"). With SwiGLU a
+// block computes 32 gates and the 32 ups that belong to them.
 #include "kernels/cuda/gemm_skinny.h"
 #include "kernels/cuda/kernel_types.h"
+#include "kernels/cuda/silu.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -12,6 +14,7 @@ using dev::bf16;
 
 constexpr int kThreads = 128;
 constexpr int kTile = kSkinnyTile, kDepth = kSkinnyDepth;
+constexpr int kGates = kTile / 2;    // of a tile, with SwiGLU
 constexpr int kStride = kDepth + 8;  // elements; the rows of a matrix miss no bank
 constexpr int kPieces = kDepth / 8;  // of 16 bytes in a row of a stage
 
@@ -42,7 +45,16 @@ struct SkinnyBlock {
   DEV_FUNCTION int Thread() const { return static_cast<int>(threadIdx.x); }
   DEV_FUNCTION int Lane() const { return Thread() % dev::kWarpSize; }
   DEV_FUNCTION int Warp() const { return Thread() / dev::kWarpSize; }
-  DEV_FUNCTION int64_t FirstOutput() const { return int64_t{kTile} * blockIdx.x; }
+  // What a block stores: outputs, or with SwiGLU pairs of a gate and an up.
+  DEV_FUNCTION int64_t Columns() const { return args.gated ? args.outputs / 2 : args.outputs; }
+  DEV_FUNCTION int64_t FirstColumn() const {
+    return int64_t{args.gated ? kGates : kTile} * blockIdx.x;
+  }
+  // Row i of the tile as a row of w. Behind the last column: some row, or none.
+  DEV_FUNCTION int64_t OutputOf(int i) const {
+    if (!args.gated || i < kGates) return FirstColumn() + i;
+    return Columns() + FirstColumn() + i - kGates;
+  }
 
   // Starts the copies of inputs [first, first + kDepth). What is not there becomes zeros.
   DEV_FUNCTION void Load(int64_t first, int stage) const {
@@ -52,7 +64,7 @@ struct SkinnyBlock {
     const bool inside = input < args.inputs;
     for (int i = Thread() / kPieces; i < kTile + S::kRows; i += kThreads / kPieces) {
       const bool weight = i < kTile;
-      const int64_t row = weight ? FirstOutput() + i : i - kTile;
+      const int64_t row = weight ? OutputOf(i) : i - kTile;
       const bool valid = inside && row < (weight ? args.outputs : args.rows);
       const auto* from = static_cast<const bf16*>(weight ? args.w : args.x);
       dev::CopyAsync16(w + i * kStride + piece * 8, valid ? from + row * args.inputs + input : from,
@@ -147,16 +159,39 @@ struct SkinnyBlock {
         rows[(j * 8 + row + e % 2) * S::kSumStride + output + e / 2 * 8] = sums.value[j][e];
     }
     __syncthreads();
-    for (int i = Thread(); i < args.rows * (kTile / 8); i += kThreads) {
-      const int r = i / (kTile / 8), first = i % (kTile / 8) * 8;
-      if (FirstOutput() + first >= args.outputs) continue;
-      const int64_t place = r * args.outputs + FirstOutput() + first;
-      if (args.y_type == DType::kF32) {
-        StoreEight<float, 4>(rows + r * S::kSumStride + first, place, FirstOutput() + first);
+    const int packs = (args.gated ? kGates : kTile) / 8;
+    for (int i = Thread(); i < args.rows * packs; i += kThreads) {
+      const int r = i / packs, first = i % packs * 8;
+      const int64_t column = FirstColumn() + first;
+      if (column >= Columns()) continue;
+      const float* const values = rows + r * S::kSumStride + first;
+      const int64_t place = r * Columns() + column;
+      if (args.gated) {
+        StoreGated(values, place, column);
+      } else if (args.y_type == DType::kF32) {
+        StoreEight<float, 4>(values, place, column);
       } else {
-        StoreEight<bf16, 8>(rows + r * S::kSumStride + first, place, FirstOutput() + first);
+        StoreEight<bf16, 8>(values, place, column);
       }
     }
+  }
+
+  // Gates and ups are rounded before they meet, as the two launches that this replaces would do.
+  DEV_FUNCTION void StoreGated(const float* values, int64_t place, int64_t column) const {
+    const float* const bias = args.bias == nullptr ? nullptr : args.bias + column;
+    dev::Pack<bf16, 8> out;
+    DEV_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      float gate = values[i], up = values[kGates + i];
+      if (bias != nullptr) {
+        gate += bias[i];
+        up += bias[Columns() + i];
+      }
+      gate = dev::ToFloat(dev::FromFloat<bf16>(gate));
+      up = dev::ToFloat(dev::FromFloat<bf16>(up));
+      out.value[i] = dev::FromFloat<bf16>(Silu(gate) * up);
+    }
+    dev::StorePack(static_cast<bf16*>(args.y) + place, out);
   }
 
   // kWide: values of T in 16 bytes.
@@ -199,7 +234,7 @@ void LaunchSkinny(const SkinnyArgs& args, cudaStream_t stream) {
   dev::Declare("skinny product", [args] {
     // Weights once, activations for each tile of outputs, partial sums written and read.
     const int64_t sums = args.rows * args.outputs;
-    const int64_t y_bytes = sums * (args.y_type == DType::kF32 ? 4 : 2);
+    const int64_t y_bytes = sums * (args.y_type == DType::kF32 ? 4 : 2) / (args.gated ? 2 : 1);
     const int64_t partial = args.splits > 1 ? 8 * sums * args.splits : 0;
     return dev::Cost{2 * args.inputs * (args.outputs + SkinnyTiles(args.outputs) * args.rows) +
                          y_bytes * (args.accumulate ? 2 : 1) + partial,

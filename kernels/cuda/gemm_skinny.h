@@ -21,7 +21,8 @@ inline constexpr int64_t kSkinnyDepth = 64;  // inputs of one stage
 struct SkinnyArgs {
   const void* w = nullptr;
   const void* x = nullptr;
-  void* y = nullptr;            // f32 or bf16
+  void* y = nullptr;   // f32 or bf16
+  bool gated = false;  // y[rows, outputs / 2] = SwiGLU of the product, gates, then ups; bf16
   const float* bias = nullptr;  // [outputs] or nullptr
   DType y_type = DType::kBF16;
   int32_t rows = 0;
@@ -40,6 +41,10 @@ constexpr int64_t SkinnyTiles(int64_t outputs) { return (outputs + kSkinnyTile -
 constexpr bool CanSkinny(DType type, DType y_type, int64_t rows, int64_t outputs, int64_t inputs) {
   return type == DType::kBF16 && (y_type == DType::kBF16 || y_type == DType::kF32) &&
          rows <= kMostSkinnyRows && outputs % 8 == 0 && inputs % 8 == 0;
+}
+// Whether it may be gated.
+constexpr bool CanSkinnyGate(DType y_type, int64_t outputs) {
+  return y_type == DType::kBF16 && outputs % 16 == 0;
 }
 constexpr int64_t MostSkinnySplits(int64_t inputs) {
   return (inputs + kSkinnyDepth - 1) / kSkinnyDepth;

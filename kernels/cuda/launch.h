@@ -93,11 +93,13 @@ constexpr bool CanStoreKv(DType activations, DType pool) {
   return (activations == DType::kF16) == (pool == DType::kF16);
 }
 
-// qkv [rows, (q_heads + 2 kv_heads) head_dim] of `dtype`: rotates q and k in place (half-split
-// convention), writes K and V to the row's slot. cos, sin [max_positions, head_dim / 2]. In f16 a q or
-// k that overflows becomes NaN.
+// qkv [rows, (q_heads + 2 kv_heads) head_dim] of `dtype`, and bias, unless that is null: rotates q and
+// k in place (half-split convention), writes K and V to the row's slot. cos, sin [max_positions,
+// head_dim / 2]. In f16 a q or k that overflows becomes NaN. qkv's V stays as it is, without the bias.
+// The bits are those of AddBias and then this without a bias.
 struct RopeArgs {
   void* qkv = nullptr;
+  const float* bias = nullptr;  // [(q_heads + 2 kv_heads) head_dim] or nullptr
   DType dtype = DType::kBF16;
   int32_t q_heads = 0, layer = 0;
   const float* cos = nullptr;
@@ -148,15 +150,32 @@ int TileClasses(DType activations, const DevicePool& pool, int64_t block_shared_
 // Blocks that are resident on a multiprocessor with so much shared memory: WorkShape::workers is
 // this times the number of multiprocessors. More workers are right too, but wait for others.
 int TileBlocksPerMultiprocessor(int tile_class, int head_dim, int64_t shared_bytes);
+// classes: only the first so many.
 void TiledAttention(const StepView& step, const AttentionArgs& args, const WorkView& work,
-                    const DevicePool& pool, cudaStream_t stream);
+                    const DevicePool& pool, cudaStream_t stream, int classes = kTileClasses);
+// The last class by instructions that devices of compute capability 9.0 alone have; bit for bit the same
+// only in the simulator. Returns why the pool could not be described to the copy engine.
+bool CanAttendWide(DType activations, const DevicePool& pool, int64_t block_shared_bytes);
+cudaError_t AttendWide(const StepView& step, const AttentionArgs& args, const WorkView& work,
+                       const DevicePool& pool, cudaStream_t stream);
 
 // gate_up [rows, 2 columns]: gate then up. out [rows, columns] = silu(gate) * up.
 void SwiGlu(const void* gate_up, void* out, DType dtype, int64_t rows, int64_t columns,
             cudaStream_t stream);
 
-// Row i = row need_row[i], in place, for i ascending. Rows behind the last need keep what they held. values [rows, row_bytes]; row_bytes a
-// multiple of 4.
-void GatherRows(const StepView& step, void* values, int64_t row_bytes, cudaStream_t stream);
+// Row i = row need_row[i], in place, for i ascending. Rows behind the last need keep what they held.
+// values [rows, row_bytes]; row_bytes a multiple of 4. All in one launch.
+struct GatherArgs {
+  static constexpr int kMost = 2;
+  struct Of {
+    void* values = nullptr;
+    int64_t row_bytes = 0;  // 0: none
+
+    bool operator==(const Of&) const = default;
+  } of[kMost];
+
+  bool operator==(const GatherArgs&) const = default;
+};
+void GatherRows(const StepView& step, const GatherArgs& args, cudaStream_t stream);
 
 }  // namespace coppice::kernels::cuda

@@ -41,14 +41,20 @@ absl::StatusOr<std::unique_ptr<MatrixProducts>> MatrixProducts::Create(DeviceStr
 }
 
 ProductKey MatrixProducts::KeyOf(const MatMulArgs& args) {
-  return {args.outputs,        args.inputs, PaddedRows(args.rows, std::max(args.rows, args.room)),
-          args.type,           args.y_type, args.accumulate,
-          args.bias != nullptr};
+  return {args.outputs,
+          args.inputs,
+          PaddedRows(args.rows, std::max(args.rows, args.room)),
+          args.type,
+          args.y_type,
+          args.accumulate,
+          args.bias != nullptr,
+          args.gated != nullptr};
 }
 
 absl::Status MatrixProducts::Enqueue(const MatMulArgs& args) {
   COPPICE_CHECK(args.rows > 0 && args.inputs > 0 && args.outputs > 0);
   COPPICE_CHECK(args.y_type == args.type || args.y_type == DType::kF32);
+  COPPICE_CHECK(args.gated == nullptr || (args.outputs % 2 == 0 && !args.accumulate));
   const ProductKey key = KeyOf(args);
   if (exact_) {
     ProductChoice only;
@@ -76,9 +82,13 @@ absl::Status MatrixProducts::Enqueue(const MatMulArgs& args, const ProductChoice
     return Launched("the skinny kernel", key);
   }
   COPPICE_RETURN_IF_ERROR(library_->Enqueue(args, key, choice.algorithm));
-  if (args.bias == nullptr) return absl::OkStatus();
-  AddBias(args.y, args.y_type, args.bias, args.rows, args.outputs, stream_->get());
-  return Launched("the bias", key);
+  if (args.bias != nullptr) {
+    AddBias(args.y, args.y_type, args.bias, args.rows, args.outputs, stream_->get());
+    COPPICE_RETURN_IF_ERROR(Launched("the bias", key));
+  }
+  if (args.gated == nullptr) return absl::OkStatus();
+  SwiGlu(args.y, args.gated, args.y_type, args.rows, args.outputs / 2, stream_->get());
+  return Launched("SwiGLU", key);
 }
 
 absl::StatusOr<std::vector<ProductChoice>> MatrixProducts::Candidates(const ProductKey& key) {
@@ -117,7 +127,8 @@ void MatrixProducts::Use(const ProductTable& table) {
 }
 
 bool MatrixProducts::TakesSkinny(const ProductKey& key, int splits) const {
-  return CanSkinny(key.type, key.y_type, key.rows, key.outputs, key.inputs) && splits > 0 &&
+  return CanSkinny(key.type, key.y_type, key.rows, key.outputs, key.inputs) &&
+         (!key.gated || CanSkinnyGate(key.y_type, key.outputs)) && splits > 0 &&
          splits <= MostSkinnySplits(key.inputs) && SkinnyTiles(key.outputs) <= kMostTiles &&
          SkinnyPartialBytes(key.rows, key.outputs, splits) <= workspace_bytes();
 }
@@ -145,7 +156,8 @@ void MatrixProducts::EnqueueSkinny(const MatMulArgs& args, int splits) {
   SkinnyArgs skinny;
   skinny.w = args.w;
   skinny.x = args.x;
-  skinny.y = args.y;
+  skinny.y = args.gated == nullptr ? args.y : args.gated;
+  skinny.gated = args.gated != nullptr;
   skinny.bias = args.bias;
   skinny.y_type = args.y_type;
   skinny.rows = static_cast<int32_t>(args.rows);

@@ -26,7 +26,7 @@ namespace {
 
 // Another number: older files are measured anew. It goes up with every change of the text, and of
 // the kernel of gemm_skinny.cu that changes its speed.
-constexpr char kVersion[] = "coppice matrix products 1";
+constexpr char kVersion[] = "coppice matrix products 2";
 constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 constexpr char kLibraryWord[] = "cublaslt", kSkinnyWord[] = "skinny", kRowsWord[] = "rows";
 constexpr int kMostSplits = 1024;
@@ -38,17 +38,17 @@ std::string Head(const TuningPlace& place) {
 }
 
 const char* VariantName(const ProductKey& key) {
+  if (key.gated) return key.bias ? "gated+bias" : "gated";
   if (key.accumulate) return key.bias ? "added+bias" : "added";
   return key.bias ? "bias" : "plain";
 }
 
 bool ParseVariant(absl::string_view word, ProductKey* key) {
-  for (const bool accumulate : {false, true}) {
-    for (const bool bias : {false, true}) {
-      key->accumulate = accumulate;
-      key->bias = bias;
-      if (word == VariantName(*key)) return true;
-    }
+  for (int variant = 0; variant < 6; ++variant) {
+    key->bias = variant % 2 == 1;
+    key->accumulate = variant / 2 == 1;
+    key->gated = variant / 2 == 2;
+    if (word == VariantName(*key)) return true;
   }
   return false;
 }
@@ -109,7 +109,8 @@ absl::Status Broken(int line, absl::string_view why) {
 std::string ProductName(const ProductKey& key) {
   return absl::StrCat(key.rows, " rows by ", key.outputs, " x ", key.inputs, " ",
                       DTypeName(key.type), " to ", DTypeName(key.y_type),
-                      key.accumulate ? ", added" : "", key.bias ? ", with a bias" : "");
+                      key.accumulate ? ", added" : "", key.bias ? ", with a bias" : "",
+                      key.gated ? ", SwiGLU" : "");
 }
 
 std::string ProductTableText(const TuningPlace& place, const ProductTable& table) {

@@ -20,12 +20,13 @@
 
 namespace coppice::kernels::cuda {
 
-// y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T, with a bias or added to y.
+// y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T, with a bias, added to y, or with SwiGLU.
 struct ProductKey {
   int64_t outputs = 0, inputs = 0, rows = 0;  // rows: padded
   DType type = DType::kF32;                   // of w and x
   DType y_type = DType::kF32;
   bool accumulate = false, bias = false;
+  bool gated = false;  // never with accumulate
 
   auto operator<=>(const ProductKey&) const = default;
 };

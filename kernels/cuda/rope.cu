@@ -1,4 +1,4 @@
-// Rotary embedding of q and k in place, and K and V of the rows into the pool.
+// The bias of q, k and v, rotary embedding of q and k in place, and K and V of the rows into the pool.
 #include "kernels/cuda/kernel_types.h"
 
 namespace coppice::kernels::cuda {
@@ -16,6 +16,18 @@ DEV_FUNCTION T Finite(T value) {
   } else {
     return value;
   }
+}
+
+// The bias is added to what the product left, and the sum rounded, as AddBias does it.
+template <class T>
+DEV_FUNCTION dev::Pack<T, kPack> LoadWithBias(const T* row, const float* bias, int column) {
+  dev::Pack<T, kPack> values = dev::LoadPack<kPack>(row + column);
+  if (bias == nullptr) return values;
+  const dev::Pack<float, kPack> added = dev::LoadPack<kPack>(bias + column);
+  for (int i = 0; i < kPack; ++i) {
+    values.value[i] = dev::FromFloat<T>(dev::ToFloat(values.value[i]) + added.value[i]);
+  }
+  return values;
 }
 
 template <class P, class T>
@@ -45,16 +57,16 @@ DEV_KERNEL void RotateAndStore(const DeviceStep* step, RopeArgs args, DevicePool
     const int64_t angle = int64_t{step->position[r]} * half + offset;
     const dev::Pack<float, kPack> cos = dev::LoadPack<kPack>(args.cos + angle);
     const dev::Pack<float, kPack> sin = dev::LoadPack<kPack>(args.sin + angle);
-    T* place = row + head * dim + offset;
-    dev::Pack<T, kPack> low = dev::LoadPack<kPack>(place);
-    dev::Pack<T, kPack> high = dev::LoadPack<kPack>(place + half);
+    const int column = head * dim + offset;
+    dev::Pack<T, kPack> low = LoadWithBias(row, args.bias, column);
+    dev::Pack<T, kPack> high = LoadWithBias(row, args.bias, column + half);
     for (int i = 0; i < kPack; ++i) {
       const float a = dev::ToFloat(low.value[i]), b = dev::ToFloat(high.value[i]);
       low.value[i] = Finite(dev::FromFloat<T>(a * cos.value[i] - b * sin.value[i]));
       high.value[i] = Finite(dev::FromFloat<T>(b * cos.value[i] + a * sin.value[i]));
     }
-    dev::StorePack(place, low);
-    dev::StorePack(place + half, high);
+    dev::StorePack(row + column, low);
+    dev::StorePack(row + column + half, high);
     if (stored && head >= args.q_heads) {
       P* k = PoolRow<P>(pool, args.layer, /*value=*/false, slot, head - args.q_heads) + offset;
       StoreAs(k, low);
@@ -63,7 +75,7 @@ DEV_KERNEL void RotateAndStore(const DeviceStep* step, RopeArgs args, DevicePool
   } else if (stored && unit - rotations < pool.kv_heads * (dim / kPack)) {
     const int head = (unit - rotations) / (dim / kPack);
     const int offset = (unit - rotations) % (dim / kPack) * kPack;
-    const dev::Pack<T, kPack> v = dev::LoadPack<kPack>(row + (heads + head) * dim + offset);
+    const dev::Pack<T, kPack> v = LoadWithBias(row, args.bias, (heads + head) * dim + offset);
     StoreAs(PoolRow<P>(pool, args.layer, /*value=*/true, slot, head) + offset, v);
   }
 }
@@ -80,13 +92,15 @@ void RopeAndStoreKv(const StepView& step, const RopeArgs& args, const DevicePool
   WithTypes(args.dtype, pool.dtype, [&](auto activation, auto element) {
     using T = decltype(activation);
     using P = decltype(element);
-    dev::Declare("rope and KV store", [step = step.step, q_heads = args.q_heads, pool] {
+    dev::Declare("rope and KV store", [step = step.step, args, pool] {
       const int64_t rows = step->rows;
-      const int64_t rotated = int64_t{q_heads + pool.kv_heads} * pool.head_dim;
+      const int64_t rotated = int64_t{args.q_heads + pool.kv_heads} * pool.head_dim;
       const int64_t stored = int64_t{pool.kv_heads} * pool.head_dim;
       const int64_t row_bytes = rotated * int64_t{2 * sizeof(T) + sizeof(float)} +
                                 stored * int64_t{sizeof(T) + 2 * sizeof(P)};
-      return dev::Cost{rows * row_bytes, 3 * rows * rotated};
+      const int64_t biased = args.bias == nullptr ? 0 : rotated + stored;
+      return dev::Cost{rows * (row_bytes + biased * int64_t{sizeof(float)}),
+                       rows * (3 * rotated + biased)};
     });
     dev::Launch(RotateAndStore<T, P>, grid, dim3(kThreads), 0, stream, step.step, args, pool);
   });

@@ -1,16 +1,11 @@
 // The gated activation of the feed-forward network.
 #include "kernels/cuda/kernel_types.h"
+#include "kernels/cuda/silu.h"
 
 namespace coppice::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-// With e = exp(-|gate|) nothing overflows: gate / (1 + e) for gate >= 0, else gate e / (1 + e).
-DEV_FUNCTION float Silu(float gate) {
-  const float e = expf(-fabsf(gate));
-  return (gate >= 0.0f ? gate : gate * e) / (1.0f + e);
-}
 
 // Block (row, piece of kThreads * N columns).
 template <class T, int N>

@@ -159,6 +159,7 @@ void FiberMain() {
   Block* block = fiber->home;
   block->grid->body();
   if (fiber->copy_head != fiber->copy_tail) Fail("a thread ends with copies in flight", *block);
+  if (fiber->products.count != 0) Fail("a thread ends with products that run", *block);
   CheckWaited();
   TsanRelease(&scheduler.end);
   fiber->live = false;
@@ -166,6 +167,7 @@ void FiberMain() {
   Warp& warp = block->warps[fiber->index / 32];
   warp.live &= ~(1u << fiber->lane);
   if (--block->live == 0) {
+    if (block->box_count != 0) Fail("a block ends with copies of boxes in flight", *block);
     scheduler.finished = block;
     Jump(&scheduler.main, /*dying=*/true);
   }
@@ -234,6 +236,9 @@ std::unique_ptr<Block> StartBlock(const Grid& grid, const uint3& index, char* sh
     fiber->file = nullptr;
     fiber->waited = !grid.overlaps && !scheduler.options.overlap;
     fiber->copy_head = fiber->copy_tail = fiber->group_head = fiber->group_tail = 0;
+    fiber->unshown = false;
+    fiber->sleeps_for = nullptr;
+    fiber->products.Clear();
     block->warps[i / 32].lanes[i % 32] = fiber;
     block->warps[i / 32].live |= 1u << i % 32;
     // The swap pops six registers and returns into FiberMain with the stack as after a call.

@@ -86,7 +86,8 @@ struct Lane {
   unsigned copy_head, copy_tail;  // those in flight, modulo kCopies
   unsigned group_end[kGroups];
   unsigned group_head, group_tail;
-  bool waited;  // for what ran before the launch
+  bool waited;   // for what ran before the launch
+  bool unshown;  // it wrote shared memory that wgmma and the copy engine may not see (hopper.h)
 };
 extern Lane* current_lane;
 
@@ -101,6 +102,7 @@ enum class WarpOp : int {
   kShuffleDown,
   kBallot,
   kAddresses,
+  kQuad,
   kMmaBf16,
   kMmaF16
 };
@@ -333,6 +335,7 @@ void CopyWait() {
       const simt::PendingCopy& copy = lane.copies[lane.copy_head % simt::Lane::kCopies];
       *static_cast<Bytes16*>(copy.destination) =
           copy.source == nullptr ? Bytes16{0, 0} : *static_cast<const Bytes16*>(copy.source);
+      lane.unshown = true;
     }
   }
 }

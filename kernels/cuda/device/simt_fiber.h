@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cuda/device/simt.h"
+#include "kernels/cuda/device/simt_hopper.h"
 
 namespace coppice::kernels::cuda::simt {
 
@@ -26,7 +27,9 @@ struct Fiber : Lane {
   unsigned mask = 0;
   const char* file = nullptr;  // nullptr: it does not wait
   int line = 0;
-  uint32_t in[10], out[8];
+  uint32_t in[10], out[16];
+  const void* sleeps_for = nullptr;  // a barrier in shared memory
+  AsyncProducts products;
 };
 
 struct Warp {
@@ -37,7 +40,7 @@ struct Warp {
 };
 
 struct Block {
-  static constexpr unsigned kMaxArrays = 32;
+  static constexpr unsigned kMaxArrays = 32, kMaxBoxes = 256;
 
   const Grid* grid = nullptr;
   std::vector<Fiber*> fibers;
@@ -52,6 +55,9 @@ struct Block {
     void* memory;
   } arrays[kMaxArrays];
   unsigned num_arrays = 0;
+  bool barriers_ready = true;  // none, or all of them
+  BoxCopy boxes[kMaxBoxes];    // on their way
+  unsigned box_count = 0;
 };
 
 Fiber* Current();

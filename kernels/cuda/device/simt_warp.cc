@@ -71,6 +71,10 @@ void RunLane(const Warp& warp, WarpOp op, unsigned mask, int lane) {
         CopyWords(fiber.out + 2 * i, warp.lanes[8 * i + static_cast<int>(fiber.in[2])]->in, 2);
       }
       break;
+    case WarpOp::kQuad:
+      if (mask != 0xffffffffu) Fail("wgmma needs all 32 lanes", *fiber.home);
+      for (int i = 0; i < 4; ++i) CopyWords(fiber.out + 4 * i, warp.lanes[lane / 4 * 4 + i]->in, 4);
+      break;
     default: {
       const int source = ShuffleSource(op, lane, fiber.in[0]);
       if (!(mask >> source & 1)) Fail("shuffle reads a lane outside of the mask", *fiber.home);

@@ -33,20 +33,7 @@ class ScopedEnvironment {
   std::optional<std::string> before_;
 };
 
-constexpr int64_t kSharedOfH100 = 227 << 10, kSharedOfA100 = 163 << 10, kSharedOfA10 = 99 << 10;
-
-WorkShape ShapeOf(const AttentionShape& shape, int workers, int least_tiles) {
-  WorkShape work;
-  work.group = shape.group;
-  work.kv_heads = shape.kv_heads;
-  work.head_dim = shape.head_dim;
-  DevicePool pool;
-  pool.head_dim = shape.head_dim;
-  work.classes = TileClasses(DType::kBF16, pool, kSharedOfH100);
-  for (int& count : work.workers) count = workers;
-  work.least_tiles = least_tiles;
-  return work;
-}
+constexpr int64_t kSharedOfA100 = 163 << 10, kSharedOfA10 = 99 << 10;
 
 // Twice with one list, as two layers: the second pass finds the counters as the first left them.
 template <class T = bf16>

@@ -107,6 +107,59 @@ TEST_F(CostTest, AttentionByRowsWhereNoTileFits) {
             4 * 2 * (99 + 100 + 2) * 256 * 2);
 }
 
+// Rotated rows of random values and what they attend to; names of attention kernels that ran.
+std::vector<float> AttendedRows(TestBackend* backend, const Heads& heads, DType dtype,
+                                std::vector<std::string>* names) {
+  const StepPlan plan = ChunkPlan(150, 30);
+  const auto pool =
+      (*backend)
+          ->MakeKvPool({1, heads.kv, heads.dim, static_cast<int64_t>(plan.table.size()) + 1, dtype})
+          .value();
+  const auto rope = (*backend)->MakeRope({.head_dim = heads.dim, .max_positions = 256}).value();
+  const int64_t width = int64_t{heads.q + 2 * heads.kv} * heads.dim;
+  const Tensor out = backend->Poisoned(30, int64_t{heads.q} * heads.dim, dtype);
+  const StepPlan before = ChunkPlan(120, 120);
+  const Tensor first = backend->Put(RandomFloats(120 * width, 1), width, dtype);
+  const Tensor qkv = backend->Put(RandomFloats(30 * width, 2), width, dtype);
+  RunOps(backend->get(), before,
+         [&](Ops* ops) { ops->RopeAndStoreKv(0, *rope, first, pool.get()); });
+  fake::ClearTotals();
+  RunOps(backend->get(), plan, [&](Ops* ops) {
+    ops->RopeAndStoreKv(0, *rope, qkv, pool.get());
+    ops->Attention(0, qkv, *pool, out);
+  });
+  names->clear();
+  for (const auto& [name, of] : fake::TotalsByName()) {
+    if (absl::StartsWith(name, "attention")) names->push_back(name);
+  }
+  return backend->Read(out);
+}
+
+// Off unless it is asked for, and then only where the device, the type and the head allow it.
+TEST_F(CostTest, WideAttention) {
+  using testing::ElementsAre;
+  std::vector<std::string> names;
+  for (const int dim : {64, 128}) {
+    const auto plain = TestBackend::Make("cuda"), wide = TestBackend::MakeWide();
+    const std::vector<float> want = AttendedRows(plain.get(), {4, 1, dim}, DType::kBF16, &names);
+    EXPECT_THAT(names, ElementsAre("attention T128"));
+    EXPECT_EQ(AttendedRows(wide.get(), {4, 1, dim}, DType::kBF16, &names), want);
+    EXPECT_THAT(names, ElementsAre("attention T128 by wgmma"));
+    AttendedRows(wide.get(), {4, 1, 96}, DType::kBF16, &names);
+    EXPECT_THAT(names, ElementsAre("attention T128"));
+    AttendedRows(wide.get(), {4, 1, dim}, DType::kF32, &names);
+    EXPECT_THAT(names, ElementsAre("attention by rows"));
+  }
+  for (const auto& [major, minor] : {std::pair(8, 0), std::pair(8, 9), std::pair(10, 0)}) {
+    fake::DeviceSettings settings;
+    settings.major = major;
+    settings.minor = minor;
+    fake::Configure(settings);
+    AttendedRows(TestBackend::MakeWide().get(), {4, 1, 64}, DType::kBF16, &names);
+    EXPECT_THAT(names, ElementsAre("attention T128")) << major << "." << minor;
+  }
+}
+
 // Every kernel of a step says what it does, as often as the decoder has it.
 TEST_F(CostTest, AStepOfAModel) {
   const test::TempDir dir;
@@ -143,7 +196,7 @@ TEST_F(CostTest, AStepOfAModel) {
   expect("norm", 5, (4 + 4 + 4 + 1 + 1) * 32 * (3 * 4 + 2));
   expect("rope and KV store", 2, 2 * 4 * (6 * 8 * (2 + 2 + 4) + 2 * 8 * (2 + 2 * 2)));
   expect("SwiGLU", 2, (4 + 1) * 48 * 3 * 2);
-  expect("gather of rows", 2, 2 * 32 * 4 + 2 * 32 * 2);
+  expect("gather of rows", 1, 2 * 32 * 4 + 2 * 32 * 2);
   expect("product 64 x 32", 2, 2 * (64 * 32 + 4 * 32 + 4 * 64) * 2);
   expect("product 96 x 32", 3,
          2 * 96 * 32 * 2 + (4 + 1) * (32 + 96) * 2 + (96 * 32 + 32) * 2 + 96 * 4);

@@ -25,6 +25,7 @@ void FreeForDevice(void* memory);
 void WaitForDevice();
 // Whether launches may overlap (overlap.h): otherwise the device refuses such a launch.
 bool DeviceOverlapsLaunches();
+bool DeviceIsSimulated();
 
 // count values of T, 256-byte aligned, with a guard band on each side. Poisoned with 0xff: NaN as a
 // float, -1 as an integer.

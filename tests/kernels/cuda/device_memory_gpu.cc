@@ -31,5 +31,6 @@ bool DeviceOverlapsLaunches() {
         "cudaDeviceGetAttribute");
   return major >= 9;
 }
+bool DeviceIsSimulated() { return false; }
 
 }  // namespace coppice::kernels::cuda

@@ -45,4 +45,25 @@ void ProbeWarp(const float* x, float* sum, float* max);
 // One block of 256 threads: out[i] = i + seed for count values, by way of dynamic shared memory.
 void ProbeDynamicShared(int count, uint32_t seed, uint32_t* out);
 
+// ---- device/hopper.h. On compute capability 9.0 alone.
+
+// One warpgroup. d [128][8 eights / 2] = (add: +=) the product of a [128][4], the registers of MmaAsync by
+// thread, and part `step` (16 columns of a row, or 16 rows when transposed) of a matrix in swizzled
+// shared memory: [columns][64] of b, or transposed [panel of 64 columns][64][64]. eights: 8 or 16.
+void ProbeMmaAsync(bool f16, bool transposed, int eights, int step, bool add, const uint32_t* a,
+                   const uint16_t* b, float* d);
+
+// The box at (column, row) of values [rows][columns], and shared memory as it lies: out [box_rows][64].
+// The error: of the tensor map.
+int ProbeCopyBox(const uint16_t* values, int rows, int columns, int box_rows, int column, int row,
+                 uint16_t* out);
+
+// Two warps and a ring of two places: one writes values (round, lane), the other reads what neighbours
+// wrote. out [rounds][32].
+void ProbeBarriers(int rounds, uint32_t* out);
+
+// Three warpgroups, the last of which gives registers to the others. out [384]: of the first 256 a sum over 100
+// values [384] that a thread holds at once, of the others their value and 1.
+void ProbeRegisters(const float* values, float* out);
+
 }  // namespace coppice::kernels::cuda

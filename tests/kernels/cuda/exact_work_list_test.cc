@@ -13,7 +13,7 @@ using dev::f16;
 
 constexpr int64_t kSharedOfH100 = 227 << 10;
 
-WorkShape ShapeOf(const AttentionShape& shape, int workers, int classes) {
+WorkShape ExactShapeOf(const AttentionShape& shape, int workers, int classes) {
   WorkShape work;
   work.group = shape.group;
   work.kv_heads = shape.kv_heads;
@@ -48,7 +48,7 @@ void ExpectRowsOfTheirOwn(const AttentionShape& shape, const std::vector<Request
                           int workers, int classes, int every = 1) {
   AttentionCase<T, T> together(shape, requests, 77);
   together.slack = kTypeOf<T> == DType::kBF16 ? 4e-3 : 6e-4;
-  TestWork work(together.plan(), ShapeOf(shape, workers, classes));
+  TestWork work(together.plan(), ExactShapeOf(shape, workers, classes));
   for (int pass = 0; pass < 2; ++pass) {  // the second finds the counters as the first left them
     TiledAttention(together.step(), together.Args(), work.view, together.pool(), nullptr);
     WaitForDevice();
@@ -59,7 +59,7 @@ void ExpectRowsOfTheirOwn(const AttentionShape& shape, const std::vector<Request
   for (int r = 0; r < together.rows(); r += every) {
     const StepPlan plan = Alone(together.plan(), r);
     TestStep step(plan);
-    TestWork own(plan, ShapeOf(shape, 1, classes));
+    TestWork own(plan, ExactShapeOf(shape, 1, classes));
     DeviceArray<T> qkv(
         std::vector<T>(together.qkv().data() + r * width, together.qkv().data() + (r + 1) * width));
     DeviceArray<T> out(together.OutWidth());
@@ -96,7 +96,7 @@ TEST(CudaExactWorkList, PlacesFollowFromPositions) {
   const StepPlan plan =
       MakeForest({{kChunk + 100, 40, RandomChains(20, 6, 3)}, {kChunk - 2, 0, {1, 2, 3, 4, 5}}}, 4)
           .plan;
-  const WorkList list = MakeWorkList(plan, ShapeOf({4, 1, 64}, 7, 3));
+  const WorkList list = MakeWorkList(plan, ExactShapeOf({4, 1, 64}, 7, 3));
   std::vector<std::vector<int32_t>> seen(plan.rows());  // slots in the order of the list
   EXPECT_TRUE(list.classes[0].items.empty());
   for (const WorkList::OfClass& work : list.classes) {
@@ -132,7 +132,7 @@ TEST(CudaExactWorkList, AChainTakesOneTile) {
     for (int i = 0; i <= r; ++i) chain.chain.push_back(32 + i);
     chain.chain_begin.push_back(static_cast<int32_t>(chain.chain.size()));
   }
-  const WorkList list = MakeWorkList(chain, ShapeOf({4, 1, 64}, 1, 3));
+  const WorkList list = MakeWorkList(chain, ExactShapeOf({4, 1, 64}, 1, 3));
   ASSERT_EQ(list.classes[1].items.size(), 1u);
   EXPECT_EQ(list.classes[1].items[0].kv_end, 64 + 5);
 }

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
+#include "kernels/cuda/launch.h"
 #include "tests/kernels/cuda/device_memory.h"
 
 namespace coppice::kernels::cuda {
@@ -38,8 +40,7 @@ struct SkinnyRun {
             std::max<size_t>(1, SkinnyPartialBytes(c.rows, c.outputs, c.splits) / sizeof(float))),
         counters(std::vector<uint32_t>(SkinnyTiles(c.outputs))) {}
 
-  void Launch() {
-    if (c.accumulate) std::copy(before.begin(), before.end(), y.data());
+  SkinnyArgs Args() {
     SkinnyArgs args;
     args.w = w.data();
     args.x = x.data();
@@ -53,7 +54,12 @@ struct SkinnyRun {
     args.splits = c.splits;
     args.partials = c.splits == 1 ? nullptr : partials.data();
     args.counters = c.splits == 1 ? nullptr : counters.data();
-    GemmSkinny(args, nullptr);
+    return args;
+  }
+
+  void Launch() {
+    if (c.accumulate) std::copy(before.begin(), before.end(), y.data());
+    GemmSkinny(Args(), nullptr);
     WaitForDevice();
   }
 
@@ -93,6 +99,24 @@ void TestSkinny(const SkinnyCase& c) {
   run.Check();
 }
 
+// The gated product has the bits of the product and SwiGLU behind it.
+void TestGated(const SkinnyCase& c) {
+  SkinnyRun<bf16> run(c);
+  run.Launch();
+  const int64_t half = c.outputs / 2;
+  DeviceArray<bf16> want(c.rows * half), got(c.rows * half);
+  SwiGlu(run.y.data(), want.data(), DType::kBF16, c.rows, half, nullptr);
+  SkinnyArgs args = run.Args();
+  args.y = got.data();
+  args.gated = true;
+  GemmSkinny(args, nullptr);
+  WaitForDevice();
+  for (int64_t i = 0; i < c.rows * half; ++i) {
+    ASSERT_EQ(dev::BitsOf(got[i]), dev::BitsOf(want[i])) << c.Name() << " at " << i;
+  }
+  for (size_t i = 0; i < run.counters.size(); ++i) ASSERT_EQ(run.counters[i], 0u) << c.Name();
+}
+
 constexpr int kRows[] = {1, 2, 3, 7, 8, 9, 17, 34, 40, 63, 64};
 
 TEST(CudaGemmSkinny, MatchesDoublePrecision) {
@@ -116,6 +140,15 @@ TEST(CudaGemmSkinny, AddsAndHasABias) {
         TestSkinny<float>({rows, 72, 200, splits, true, bias});
         TestSkinny<float>({rows, 72, 200, splits, false, bias});
       }
+    }
+  }
+}
+
+TEST(CudaGemmSkinny, GatedAsByTwoLaunches) {
+  for (const int rows : {1, 8, 9, 34, 64}) {
+    for (const int64_t outputs : {16, 48, 64, 80, 144, 272}) {
+      TestGated({rows, outputs, 200, 1, false, rows % 2 == 1});
+      TestGated({rows, outputs, 200, 3, false, rows % 2 == 0});
     }
   }
 }

@@ -13,8 +13,8 @@ import tempfile
 import unittest
 
 SCRIPT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
-PARTS = ["facts", "ceilings", "kernels", "backend", "probe", "memcheck", "racecheck", "tune", "matmul", "attention", "small",
-         "shortlist", "step"]
+PARTS = ["facts", "ceilings", "kernels", "backend", "probe", "memcheck", "racecheck", "tune", "matmul", "attention", "wide",
+         "small", "shortlist", "step"]
 BENCH = """#!/usr/bin/env bash
 case "$1 $*" in
   *--list*) echo "$1 listed" ;;
@@ -32,7 +32,7 @@ class GpuCheckTest(unittest.TestCase):
         shutil.copy(SCRIPT, self.folder)
         self.write("cuda_kernels_gpu_test", "#!/usr/bin/env bash\nexit 0\n")
         self.write("cuda_backend_test", '#!/usr/bin/env bash\n[ "${1:-}" != --gtest_list_tests ] || exit 0\necho a test fails\nexit 1\n')
-        self.write("coppice-bench-cuda", BENCH.format(facts="echo a device"))
+        self.write("coppice-bench-cuda", BENCH.format(facts="echo a device, wgmma"))
         self.write("tools/ldd", "#!/usr/bin/env bash\necho statically linked\n")
         self.write("tools/compute-sanitizer", "#!/usr/bin/env bash\necho Device not supported\nexit 1\n")
 
@@ -60,9 +60,15 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(outcomes["backend"], "failed (status 1): a test fails")
         self.assertEqual(outcomes["memcheck"], "not run: compute-sanitizer refuses this machine")
         self.assertEqual({outcomes[p] for p in PARTS if p not in ("backend", "memcheck", "racecheck")}, {"ok"})
-        self.assertEqual([m["part"] for m in measured], ["ceilings", "tune", "matmul", "attention", "small", "shortlist", "step"])
+        self.assertEqual([m["part"] for m in measured], ["ceilings", "tune", "matmul", "attention", "wide", "small", "shortlist", "step"])
         self.assertEqual({m["given"] for m in measured[1:]}, {"--bandwidth=2.5000e+12"})
         self.assertEqual(result.returncode, 1)
+
+    def test_the_wide_part_is_not_run_on_another_device(self):
+        self.write("coppice-bench-cuda", BENCH.format(facts="echo a device"))
+        _, outcomes, measured = self.answer()
+        self.assertEqual(outcomes["wide"], "not run: the device is not of compute capability 9.0")
+        self.assertNotIn("wide", [m["part"] for m in measured])
 
     def test_a_part_that_hangs_is_stopped(self):
         with open(SCRIPT, encoding="utf8") as file:

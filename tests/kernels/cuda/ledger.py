@@ -1,14 +1,22 @@
 #!/usr/bin/env python3
-"""Registers, stack and shared memory of every CUDA kernel, as ptxas reports them, compared with ledger.txt beside this script.
+"""Registers, stack and shared memory of every CUDA kernel, as ptxas reports them, and how often its machine code has the instructions
+that matter, compared with ledger.txt beside this script.
 
   ledger.py [--write] [KERNEL.cu ...]
 
-Without names: all kernels. Exit status 1 when a line differs, or when any kernel has a stack frame or spills. --write writes the
-ledger anew instead, all of it. Needs nvcc, of the version that the ledger's first line names; a minute for each architecture."""
+Without names: all kernels, two at a time; three minutes of one processor. Exit status 77 when nvcc is not of the version that the
+ledger's first line names, 1 when a line differs, or when any kernel has a stack frame, spills, or loads or stores of local memory.
+--write writes the ledger anew instead, all of it. Instructions are counted by cuobjdump, which some toolkits lack: it is looked for
+in PATH, beside nvcc and in the Python package nvidia-cuda-cuobjdump. Without it they are not compared, the last line says so, and
+--write refuses."""
+import collections
+import concurrent.futures
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -16,10 +24,20 @@ ROOT = HERE.parents[2]
 KERNELS = ROOT / "kernels/cuda"
 LEDGER = HERE / "ledger.txt"
 ARCHITECTURES = ("80", "90")
+HOPPER = ("90a",)  # of the files whose name ends in _sm90a.cu
 
-ENTRY = re.compile(r"Compiling entry function '(?P<name>\w+)' for 'sm_(?P<architecture>\d+)'")
+# Tensor cores; matrices out of shared memory; asynchronous copies; stores and loads of local memory.
+INSTRUCTIONS = ("HMMA", "LDSM", "LDGSTS", "STL", "LDL")
+# wgmma; copies by tensor map.
+HOPPER_INSTRUCTIONS = ("HGMMA", "UTMALDG")
+
+ENTRY = re.compile(r"Compiling entry function '(?P<name>\w+)' for 'sm_(?P<architecture>\w+)'")
 STACK = re.compile(r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads")
 USED = re.compile(r"Used (?P<registers>\d+) registers(?:.*?(?P<shared>\d+) bytes smem)?")
+SERIALIZED = re.compile(r"wgmma.*serializ", re.IGNORECASE)
+CODE = re.compile(r"^\s*code for sm_(\w+)")
+FUNCTION = re.compile(r"^\s*Function : (\w+)")
+INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*)")
 
 
 def output(*command):
@@ -30,6 +48,16 @@ def version():
     return re.search(r"release ([\d.]+)", output("nvcc", "--version").stdout).group(1)
 
 
+def find_disassembler():
+    """The path of cuobjdump, or None."""
+    beside = pathlib.Path(shutil.which("nvcc") or "nvcc").resolve().parent / "cuobjdump"
+    packaged = sorted(pathlib.Path(sysconfig.get_path("purelib")).glob("nvidia/*/bin/cuobjdump"))
+    for candidate in (shutil.which("cuobjdump"), beside, *packaged):
+        if candidate and shutil.which(candidate):
+            return str(candidate)
+    return None
+
+
 def plain_name(name):
     """Kernel<arguments> without its namespaces and parameters."""
     text = output("c++filt", name).stdout.strip()
@@ -37,25 +65,53 @@ def plain_name(name):
     return text.split("(", 1)[0].replace(" ", "")
 
 
-def lines_of(kernel):
-    """The ledger's lines of one .cu file, and those with a stack frame or spills."""
-    lines, spilled = [], []
+def count_instructions(disassembler, object_file):
+    """Mnemonics, without what follows their first dot, of each architecture and mangled name."""
+    counts = collections.defaultdict(collections.Counter)
+    architecture = name = None
+    for line in output(disassembler, "--dump-sass", object_file).stdout.splitlines():
+        if match := CODE.match(line):
+            architecture = match.group(1)
+        elif match := FUNCTION.match(line):
+            name = match.group(1)
+        elif match := INSTRUCTION.match(line):
+            counts[architecture, name][match.group(1)] += 1
+    return counts
+
+
+def lines_of(kernel, disassembler):
+    """The ledger's lines of one .cu file, and what no kernel may have."""
+    lines, bad = [], []
+    hopper = kernel.endswith("_sm90a.cu")
     with tempfile.TemporaryDirectory() as folder:
+        compiled = f"{folder}/kernel.o"
         report = output("nvcc", "-std=c++20", "-O3", "-Xptxas=-v", f"-I{ROOT}",
-                        *(f"-gencode=arch=compute_{a},code=sm_{a}" for a in ARCHITECTURES),
-                        "-c", KERNELS / kernel, "-o", f"{folder}/kernel.o").stderr
+                        *(f"-gencode=arch=compute_{a},code=sm_{a}" for a in (HOPPER if hopper else ARCHITECTURES)),
+                        "-c", KERNELS / kernel, "-o", compiled).stderr
+        counts = count_instructions(disassembler, compiled) if disassembler else None
     entry = stack = None
     for line in report.splitlines():
         if match := ENTRY.search(line):
             entry = match
         elif match := STACK.search(line):
             stack = match
+        elif SERIALIZED.search(line):
+            bad.append(f"{kernel}: {line}")
         elif match := USED.search(line):
-            lines.append(f"sm_{entry['architecture']} {kernel} {plain_name(entry['name'])}: {match['registers']} registers, "
-                         f"{match['shared'] or 0} bytes shared")
+            text = (f"sm_{entry['architecture']} {kernel} {plain_name(entry['name'])}: {match['registers']} registers, "
+                    f"{match['shared'] or 0} bytes shared")
             if any(int(stack[part]) for part in ("stack", "stores", "loads")):
-                spilled.append(f"{lines[-1]}: {stack.group()}")
-    return sorted(lines), spilled
+                bad.append(f"{text}: {stack.group()}")
+            if counts is not None:
+                found = counts[entry["architecture"], entry["name"]]
+                if not found:
+                    bad.append(f"{text}: {disassembler} shows no code of it")
+                names = INSTRUCTIONS + (HOPPER_INSTRUCTIONS if hopper else ())
+                text += "; " + ", ".join(f"{found[instruction]} {instruction}" for instruction in names)
+                if found["STL"] or found["LDL"]:
+                    bad.append(text)
+            lines.append(text)
+    return sorted(lines), bad
 
 
 def main():
@@ -63,22 +119,29 @@ def main():
     write = "--write" in sys.argv[1:]
     if any(name.startswith("-") for name in names) or (write and names):
         sys.exit(__doc__)
-    found, spilled = [], []
-    kernels = names or sorted(path.name for path in KERNELS.glob("*.cu"))
-    for kernel in kernels:
-        lines, spills = lines_of(kernel)
-        found += lines
-        spilled += spills
+    disassembler = find_disassembler()
+    if write and disassembler is None:
+        sys.exit("cuobjdump is not found, without which the ledger would lack its instructions: pip install nvidia-cuda-cuobjdump")
     head = f"nvcc {version()}"
+    if not write and (known := LEDGER.read_text(encoding="utf8").splitlines()[0]) != head:
+        print(f"the ledger is of {known}, this is {head}: nothing was compared")
+        sys.exit(77)
+    found, bad = [], []
+    kernels = names or sorted(path.name for path in KERNELS.glob("*.cu"))
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for lines, bad_lines in pool.map(lambda kernel: lines_of(kernel, disassembler), kernels):
+            found += lines
+            bad += bad_lines
     if write:
         LEDGER.write_text("\n".join([head, *found]) + "\n", encoding="utf8")
     known = LEDGER.read_text(encoding="utf8").splitlines()
-    if known[0] != head:
-        sys.exit(f"the ledger is of {known[0]}, this is {head}")
     wanted = [line for line in known[1:] if line.split()[1] in kernels]
+    if disassembler is None:
+        wanted = [line.split(";", 1)[0] for line in wanted]
     differing = [f"- {line}" for line in wanted if line not in found] + [f"+ {line}" for line in found if line not in wanted]
-    print("\n".join(differing + [f"stack or spills: {line}" for line in spilled]) or f"{len(found)} kernels as in the ledger")
-    sys.exit(1 if differing or spilled else 0)
+    print("\n".join(differing + [f"not allowed: {line}" for line in bad]) or f"{len(found)} kernels as in the ledger")
+    print(f"instructions counted by {disassembler}" if disassembler else "cuobjdump is not found: instructions were not compared")
+    sys.exit(1 if differing or bad else 0)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ KERNELS = ROOT / "kernels/cuda"
 
 
 # What to compile for a header.
-UNITS = {"list_select.h": ("shortlists.cu",), "gumbel_noise.h": ("shortlists.cu",), "level_draws.h": ("choose_level.cu",)}
+UNITS = {"attention_rows.h": ("attention_tiles.cu",), "list_select.h": ("shortlists.cu",), "gumbel_noise.h": ("shortlists.cu",),
+         "level_draws.h": ("choose_level.cu",)}
 
 
 @dataclasses.dataclass
@@ -43,6 +44,10 @@ LISTS_SMALL = "CudaShortlists.SmallMixedLists"
 LEVELS = "CudaDraftLevels.*"
 TILES_SMALL = "CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
 WIDE = "CudaAttentionTiles.WideHeads"
+WIDE_SMALL = "CudaAttentionWide.SmallSplits"
+WIDE_RING = "CudaAttentionWideShapes.Splits*"
+WIDE_HEADS = "CudaAttentionWideShapes.Both*"
+WGMMA = "CudaAttentionWide*-*.Splits*:*.Both*"
 SKINNY = "CudaGemmSkinny.*"
 SKINNY_SMALL = "CudaGemmSkinny.Splits*:CudaGemmSkinny.OneRun*"
 ONE_SHOT_SMALL = "CudaOneShot.SmallSums:CudaOneShot.ARankMay*"
@@ -61,6 +66,10 @@ MUTANTS = (
            "CudaGather.*"),
     Mutant("gather: stops where the first row is in its place", "gather.cu", "need_row[needs - 1] == needs - 1",
            "need_row[0] == 0", "CudaGather.*"),
+    Mutant("gather: the second matrix by the columns of the first", "gather.cu", "const GatherArgs::Of of = second ? args.of[1] : args.of[0];",
+           "GatherArgs::Of of = second ? args.of[1] : args.of[0]; of.row_bytes = args.of[0].row_bytes;", "CudaGather.Two*"),
+    Mutant("gather: 16 bytes at a time where only the first has them", "gather.cu", "first % 16 == 0 && second % 16 == 0",
+           "first % 16 == 0", "CudaGather.Two*"),
     # Launches that overlap.
     *(Mutant(f"{file}: does not wait for what ran before", f"{file}.cu", f"{entry}\n  dev::WaitForPrevious();", entry, test, overlap=True)
       for file, entry, test in (
@@ -72,7 +81,7 @@ MUTANTS = (
           ("row_sums", "SumChunks(const DeviceLists* lists, LogitRows rows) {", "CudaShortlists.*"),
           ("shortlists", "ListEachPiece(const DeviceLists* lists, LogitRows rows) {", "CudaShortlists.*"),
           ("embed", "CopyRows(const DeviceStep* step, EmbedArgs args) {", "CudaEmbed.*"),
-          ("gather", "MoveRows(const DeviceStep* step, W* values, int64_t row_words) {", "CudaGather.*"),
+          ("gather", "MoveRows(const DeviceStep* step, GatherArgs args, unsigned blocks_of_first) {", "CudaGather.*"),
           ("norm", "AddNormRows(AddNormArgs args) {", "CudaNorm.*"),
           ("rope", "RotateAndStore(const DeviceStep* step, RopeArgs args, DevicePool pool) {", "CudaRope.Mixed*"),
           ("swiglu", "GateRows(const T* gate_up, T* out, int64_t columns) {", "CudaSwiGlu.ManyRows"))),
@@ -145,15 +154,15 @@ MUTANTS = (
     Mutant("work list: row tiles of a class that is not launched", "work_list.cc", "kTileRows[shape.classes - 1]",
            "kTileRows[kTileClasses - 1]", WIDE),
     # Masks and tokens.
-    Mutant("tiles: masks off by one bit", "attention_tiles.cu", "S::kTokens + Lane() % 4 * 2;",
-           "S::kTokens + Lane() % 4 * 2 + 1;", TILES),
+    Mutant("tiles: masks off by one bit", "attention_rows.h", "(first_token + lane % 4 * 2);",
+           "(first_token + lane % 4 * 2 + 1);", TILES),
     Mutant("tiles: the first masked tile is not masked", "attention_tiles.cu", "first / kKvTile >= item.mask_tile",
            "first / kKvTile > item.mask_tile", TILES),
-    Mutant("tiles: masks of the wrong row", "attention_tiles.cu", "packed / Group() * item.mask_words",
+    Mutant("tiles: masks of the wrong row", "attention_rows.h", "packed / Group() * item.mask_words",
            "packed % item.rows * item.mask_words", TILES),
-    Mutant("tiles: the chain starts one token late", "attention_tiles.cu", "if (token >= item.prefix) return",
+    Mutant("tiles: the chain starts one token late", "attention_rows.h", "if (token >= item.prefix) return",
            "if (token > item.prefix) return", TILES),
-    Mutant("tiles: heads of the groups exchanged", "attention_tiles.cu", "item.kv_head * Group() + packed % Group()",
+    Mutant("tiles: heads of the groups exchanged", "attention_rows.h", "item.kv_head * Group() + packed % Group()",
            "packed % Group() * pool.kv_heads + item.kv_head", TILES),
     Mutant("work list: a row does not see itself", "work_list.cc", "i < plan.chain_begin[r + 1]; ++i) {\n      set",
            "i < plan.chain_begin[r + 1] - 1; ++i) {\n      set", TILES + ":CudaWorkList.Covers*"),
@@ -164,20 +173,61 @@ MUTANTS = (
     Mutant("work list: the last worker gets what cuts cost", "work_list.cc", "(others - 1) * kItemCost : 0)", "0 : 0)",
            "CudaWorkList.Balances*"),
     # Merges.
-    Mutant("tiles: merge without the weights of the parts", "attention_tiles.cu",
+    Mutant("tiles: merge without the weights of the parts", "attention_rows.h",
            "const float weight = dev::Exp2(stats[i * stat_stride] - max);", "const float weight = 1.0f;", TILES),
-    Mutant("tiles: merge divides by the last total", "attention_tiles.cu", "total += stats[i * stat_stride + 1] * weight;",
+    Mutant("tiles: merge divides by the last total", "attention_rows.h", "total += stats[i * stat_stride + 1] * weight;",
            "total = stats[i * stat_stride + 1] * weight;", TILES),
-    Mutant("tiles: counters stay", "attention_tiles.cu", "if (Thread() == 0) merging.counters[item.merge] = 0;", "", TILES),
-    Mutant("tiles: the first block to arrive merges", "attention_tiles.cu",
+    Mutant("tiles: counters stay", "attention_rows.h", "if (thread == 0) merging.counters[item.merge] = 0;", "", TILES),
+    Mutant("tiles: the first block to arrive merges", "attention_rows.h",
            "if (*arrived + 1 != static_cast<uint32_t>(item.splits)) return;", "if (*arrived != 0) return;", TILES_SMALL,
            thread_sanitizer=True),  # the counter is zero again, so every block merges, the last one rightly
-    Mutant("tiles: no barrier before the arrival is counted", "attention_tiles.cu",
-           "__syncthreads();\n    if (Thread() == 0) *arrived", "if (Thread() == 0) *arrived", TILES_SMALL, thread_sanitizer=True),
-    Mutant("tiles: no barrier after the arrival is counted", "attention_tiles.cu",
-           "item.merge, 1);\n    __syncthreads();", "item.merge, 1);", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: no barrier before the arrival is counted", "attention_rows.h",
+           "sync();\n    if (thread == 0) *arrived", "if (thread == 0) *arrived", TILES_SMALL, thread_sanitizer=True),
+    Mutant("tiles: no barrier after the arrival is counted", "attention_rows.h",
+           "item.merge, 1);\n    sync();", "item.merge, 1);", TILES_SMALL, thread_sanitizer=True),
     Mutant("tiles: the count of arrivals orders no memory", "device/simt.h", "__ATOMIC_ACQ_REL", "__ATOMIC_RELAXED", TILES_SMALL,
            thread_sanitizer=True, units=("attention_tiles.cu",)),
+    # Attention by wgmma and the copy engine: the ring.
+    Mutant("wide: a stage is released before it is read", "attention_sm90a.cu",
+           "      dev::WarpgroupBegin();\n      DEV_UNROLL\n      for (int t = 0; t < kKvTile / 16; ++t) {\n        const unsigned char* v",
+           "      __syncwarp();\n      if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));\n"
+           "      dev::WarpgroupBegin();\n      DEV_UNROLL\n      for (int t = 0; t < kKvTile / 16; ++t) {\n        const unsigned char* v", WIDE_RING),
+    Mutant("wide: tiles are not waited for", "attention_sm90a.cu", "dev::BarrierWait(ring.Full(stage), place->parity);", "", WGMMA),
+    Mutant("wide: waits for the phase before", "attention_sm90a.cu", "dev::BarrierWait(ring.Full(stage), place->parity);",
+           "dev::BarrierWait(ring.Full(stage), place->parity ^ 1);", WGMMA),
+    Mutant("wide: the loading warp waits for no reader", "attention_sm90a.cu",
+           "dev::BarrierWait(ring.Empty(place->stage), place->parity ^ 1);", "", WIDE_RING),
+    Mutant("wide: parities change one place early", "attention_sm90a.cu", "if (stage == 0) parity ^= 1;",
+           "if (stage == kStages - 1) parity ^= 1;", WIDE_RING),
+    Mutant("wide: half of the bytes are expected", "attention_sm90a.cu", "ring.Full(stage), S::kStageBytes)",
+           "ring.Full(stage), S::kStageBytes / 2)", WGMMA),
+    Mutant("wide: copied tokens are not shown", "attention_sm90a.cu", "dev::ShowToAsync();", "", WGMMA),
+    Mutant("wide: copied tokens are not waited for", "attention_sm90a.cu", "dev::CopyWait<0>();", "", WGMMA),
+    Mutant("wide: the warp does not meet before it gives a stage back", "attention_sm90a.cu",
+           "__syncwarp();\n      if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));",
+           "if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));", WIDE_RING),
+    Mutant("wide: barriers are not made ready", "attention_sm90a.cu", "dev::BarriersReady();", "", WGMMA),
+    Mutant("wide: no barrier after the barriers are made", "attention_sm90a.cu", "ring.Init();\n  __syncthreads();", "ring.Init();", WGMMA),
+    Mutant("wide: consumers do not meet before the arrival is counted", "attention_sm90a.cu",
+           "dev::BarrierWait(ring.Meeting(), meeting);", "", WIDE_SMALL, thread_sanitizer=True),
+    # Its layouts.
+    Mutant("wide: tokens are not swizzled", "attention_sm90a.cu", "(chunk ^ t % 8) * 16", "chunk * 16", WGMMA),
+    Mutant("wide: K of the first 16 dims again", "attention_sm90a.cu", "+ d % 4 * 32;", "+ d % 2 * 32;", WGMMA),
+    Mutant("wide: V of the first 16 tokens again", "attention_sm90a.cu", "Panel(stage, true, 0) + t * 16 * kRowBytes",
+           "Panel(stage, true, 0) + t / 2 * 16 * kRowBytes", WGMMA),
+    Mutant("wide: the second half of the dims of V is the first", "attention_sm90a.cu", "dev::MatrixOf(v, kPanelBytes)",
+           "dev::MatrixOf(v, 0)", WIDE_HEADS),
+    Mutant("wide: V is not transposed", "attention_sm90a.cu", "/*kTransposed=*/true", "/*kTransposed=*/false", WGMMA),
+    Mutant("wide: q fragments with rows and dims exchanged", "attention_sm90a.cu", "q[d][half + 2] = valid ? pairs[4] : 0;",
+           "q[d][half + 2] = valid ? pairs[2] : 0;", WGMMA),
+    Mutant("wide: blocks of the neighbouring head", "attention_sm90a.cu", "* pool.kv_heads + item.kv_head;\n      const int row",
+           "* pool.kv_heads + 0 * item.kv_head;\n      const int row", WIDE_HEADS),
+    Mutant("wide: a tile that ends behind the prefix is copied by blocks", "attention_sm90a.cu",
+           "first + kKvTile <= item.prefix && first + kKvTile <= item.kv_end", "first < item.prefix", WGMMA),
+    Mutant("wide: products are not waited for", "attention_sm90a.cu",
+           "dev::WarpgroupWait<0>();\n      if (first / kKvTile", "if (first / kKvTile", WGMMA),
+    Mutant("wide: a run of products is not begun", "attention_sm90a.cu",
+           "float score[kKvTile / 8][4] = {};\n      dev::WarpgroupBegin();", "float score[kKvTile / 8][4] = {};", WGMMA),
     # Products of few rows: the pipeline of copies.
     Mutant("skinny: the copies are not waited for", "gemm_skinny.cu", "dev::CopyWait<S::kStages - 2>();", "", SKINNY),
     Mutant("skinny: waits for a group too early", "gemm_skinny.cu", "dev::CopyWait<S::kStages - 2>();",
@@ -218,12 +268,17 @@ MUTANTS = (
     Mutant("skinny: the count of arrivals orders no memory", "device/simt.h", "__ATOMIC_ACQ_REL", "__ATOMIC_RELAXED", SKINNY_SMALL,
            thread_sanitizer=True, units=("gemm_skinny.cu",)),
     Mutant("skinny: the bias of the first outputs", "gemm_skinny.cu", "args.bias[output + first + i]", "args.bias[first + i]", SKINNY),
+    Mutant("skinny: the ups of the tile before", "gemm_skinny.cu", "Columns() + FirstColumn() + i - kGates",
+           "Columns() + FirstColumn() + i - kTile", SKINNY),
+    Mutant("skinny: ups where gates belong", "gemm_skinny.cu", "!args.gated || i < kGates", "!args.gated || i >= kGates", SKINNY),
+    Mutant("skinny: gates meet ups that are not rounded", "gemm_skinny.cu", "up = dev::ToFloat(dev::FromFloat<bf16>(up));", "", SKINNY),
+    Mutant("skinny: ups have the bias of the gates", "gemm_skinny.cu", "up += bias[Columns() + i];", "up += bias[i];", SKINNY),
     Mutant("tiles: no barrier before the warps are merged", "attention_tiles.cu",
            "    __syncthreads();\n    for (int i = Thread(); i < 16 *", "    for (int i = Thread(); i < 16 *", TILES_SMALL,
            thread_sanitizer=True),
     Mutant("tiles: no barrier between items", "attention_tiles.cu",
            "__syncthreads();  // the next item overwrites shared memory", "", TILES_SMALL, thread_sanitizer=True),
-    Mutant("tiles: the total is not corrected for a new maximum", "attention_tiles.cu",
+    Mutant("tiles: the total is not corrected for a new maximum", "attention_rows.h",
            "state->total[half] * correction + total", "state->total[half] + total", TILES),
     # Elementwise.
     Mutant("norm: the addend stays out of the residual", "norm.cu", "dev::StorePack(x + c, in);", "", "CudaNorm.*"),
@@ -232,8 +287,14 @@ MUTANTS = (
     Mutant("norm: the last warp is left out", "norm.cu", "i < kWarps; ++i) total", "i < kWarps - 1; ++i) total", "CudaNorm.*"),
     Mutant("bias: packs over the end of a row", "norm.cu", "const bool whole = columns % 4 == 0;",
            "const bool whole = columns % 2 == 0 || columns % 4 == 0 || columns > 8;", "CudaNorm.AddsBias"),
-    Mutant("rope: interleaved instead of half-split", "rope.cu", "dev::LoadPack<kPack>(place + half);",
-           "dev::LoadPack<kPack>(place + kPack);", "CudaRope.*"),
+    Mutant("rope: interleaved instead of half-split", "rope.cu", "LoadWithBias(row, args.bias, column + half)",
+           "LoadWithBias(row, args.bias, column + kPack)", "CudaRope.*"),
+    Mutant("rope: the bias is rounded before it is added", "rope.cu", "dev::ToFloat(values.value[i]) + added.value[i]",
+           "dev::ToFloat(values.value[i]) + dev::ToFloat(dev::FromFloat<T>(added.value[i]))", "CudaRope.AddsABias"),
+    Mutant("rope: V without its bias", "rope.cu", "LoadWithBias(row, args.bias, (heads + head) * dim + offset)",
+           "LoadWithBias(row, nullptr, (heads + head) * dim + offset)", "CudaRope.AddsABias"),
+    Mutant("rope: the second half has the bias of the first", "rope.cu", "LoadWithBias(row, args.bias, column + half)",
+           "LoadWithBias(row + half, args.bias, column)", "CudaRope.AddsABias"),
     Mutant("rope: rotates the other way", "rope.cu", "a * cos.value[i] - b * sin.value[i]",
            "a * cos.value[i] + b * sin.value[i]", "CudaRope.*"),
     Mutant("rope: q heads are stored as K", "rope.cu", "slot, head - args.q_heads) + offset", "slot, 0) + offset",
@@ -254,8 +315,20 @@ MUTANTS = (
     Mutant("swiglu: gate and up change places", "swiglu.cu",
            "Silu(dev::ToFloat(gate.value[i])) * dev::ToFloat(up.value[i])",
            "Silu(dev::ToFloat(up.value[i])) * dev::ToFloat(gate.value[i])", "CudaSwiGlu.*"),
-    Mutant("swiglu: overflows for large gates", "swiglu.cu", "return (gate >= 0.0f ? gate : gate * e) / (1.0f + e);",
-           "const float f = expf(gate); return gate * f / (1.0f + f) + 0 * e;", "CudaSwiGlu.*"),
+    Mutant("swiglu: overflows for large gates", "silu.h", "return (gate >= 0.0f ? gate : gate * e) / (1.0f + e);",
+           "const float f = expf(gate); return gate * f / (1.0f + f) + 0 * e;", "CudaSwiGlu.*",
+           units=("swiglu.cu",)),
+    # What is joined with a product. The CPU backend joins nothing.
+    Mutant("joined: SwiGLU with a product of another tensor", "pass_products.cc", "if (y.data != gate_up.data || product->accumulate",
+           "if (product->accumulate", "*BackendOpsTest.WhatFollowsA*", program="cuda_backend_test"),
+    Mutant("joined: SwiGLU of what a product adds", "pass_products.cc",
+           "if (y.data != gate_up.data || product->accumulate ||", "if (y.data != gate_up.data ||",
+           "*BackendOpsTest.WhatFollowsA*", program="cuda_backend_test"),
+    Mutant("joined: the bias is added twice", "pass_products.cc", "product->adds_bias = false;", "",
+           "*BackendOpsTest.WhatFollowsA*", program="cuda_backend_test"),
+    Mutant("joined: the product keeps its launch for SwiGLU", "cuda_ops.cc",
+           "recorded_.back() = ArgsOf(*product, rows_);\n    return;", "recorded_.back() = ArgsOf(*product, rows_);",
+           "*StepCostTest.OneCopy*", program="cuda_device_test"),
     # Host code: graphs, padding, uploads.
     Mutant("graphs: one is replayed for another size", "graph_cache.cc", "if (entry->list != list) continue;",
            "if (entry->list.ops.size() != list.ops.size()) continue;", GRAPHS, program="cuda_backend_test"),

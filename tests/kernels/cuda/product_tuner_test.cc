@@ -196,6 +196,21 @@ TEST_F(ProductTunerTest, TheBiasCountsInAProductsTime) {
   EXPECT_NE(InAStep(1, 72).algorithm, -1);
 }
 
+// As with a bias; and a product whose ups do not begin at 16 bytes is not gated by the skinny kernel.
+TEST_F(ProductTunerTest, SwiGluCountsInAProductsTime) {
+  settings_.work_us = 30;
+  Configure();
+  cost_ = [](const fake::FakeProduct&) { return 25.0; };
+  for (const int64_t outputs : {48, 48, 40}) Add(1, outputs, 16, DType::kBF16);
+  const Tensor gated = Make(24, DType::kBF16);
+  pass_[1].gated = pass_[2].gated = gated;
+  Tune();
+  EXPECT_EQ(InAStep(0, 8).algorithm, 0);
+  EXPECT_EQ(InAStep(1, 8).algorithm, -1);
+  EXPECT_NE(InAStep(1, 72).algorithm, -1);
+  EXPECT_NE(InAStep(2, 8).algorithm, -1);
+}
+
 TEST_F(ProductTunerTest, AlgorithmsThatDoNotSumInF32AreLeftOut) {
   Add(1, 24, 16, DType::kBF16);
   settings_.reductions = {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,

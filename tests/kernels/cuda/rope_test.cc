@@ -106,6 +106,53 @@ TEST(CudaRope, MixedTypesAndManyRows) {
   TestRope<dev::bf16, dev::bf16>(1, 1, 64, 3, /*last=*/131071);
 }
 
+// With a bias the bits are those of AddBias, and then of rows without one.
+template <class T, class P>
+void TestBias(int q_heads, int kv_heads, int dim, int rows) {
+  StepPlan plan;
+  for (int r = 0; r < rows; ++r) {
+    plan.token.push_back(0);
+    plan.position.push_back(r * 3);
+    plan.slot.push_back(kBlockSize + r);
+    plan.chain_begin.push_back(0);
+  }
+  const TestStep step(plan);
+  const Angles angles(plan.position, rows * 3, dim / 2);
+  const int64_t width = int64_t{q_heads + 2 * kv_heads} * dim;
+  const std::vector<T> before = RandomValues<T>(rows * width, dim + rows);
+  const DeviceArray<float> bias(RandomValues<float>(width, 77, 3.0f));
+  DeviceArray<T> once(before), twice(before);
+  TestPool<P> pool_of_once(2, kv_heads, dim, 4, 3), pool_of_twice(2, kv_heads, dim, 4, 3);
+  RopeArgs args;
+  args.dtype = kTypeOf<T>;
+  args.q_heads = q_heads;
+  args.layer = 1;
+  args.cos = angles.cos.data();
+  args.sin = angles.sin.data();
+  args.qkv = twice.data();
+  AddBias(twice.data(), kTypeOf<T>, bias.data(), rows, width, nullptr);
+  RopeAndStoreKv(step.view, args, pool_of_twice.view, nullptr);
+  args.qkv = once.data();
+  args.bias = bias.data();
+  RopeAndStoreKv(step.view, args, pool_of_once.view, nullptr);
+  WaitForDevice();
+  for (int r = 0; r < rows; ++r) {
+    const size_t bytes = static_cast<size_t>(q_heads + kv_heads) * dim * sizeof(T);  // V stays
+    ASSERT_EQ(std::memcmp(&once[r * width], &twice[r * width], bytes), 0) << "row " << r;
+  }
+  const std::vector<P> got = pool_of_once.values.Copy(), want = pool_of_twice.values.Copy();
+  ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(P)), 0);
+}
+
+TEST(CudaRope, AddsABias) {
+  for (const int dim : {8, 64, 128}) {
+    TestBias<dev::bf16, dev::bf16>(4, 2, dim, 5);
+    TestBias<dev::f16, dev::f16>(7, 1, dim, 3);
+    TestBias<float, float>(2, 2, dim, 2);
+    TestBias<dev::bf16, float>(3, 3, dim, 2);
+  }
+}
+
 // What overflows in f16, or was infinite before, becomes NaN in q and K; V stays.
 TEST(CudaRope, OverflowInF16IsNan) {
   constexpr int kDim = 8, kHalf = 4;

@@ -9,6 +9,7 @@
 #include "kernels/cuda/step_upload.h"
 #include "tests/kernels/cuda/small_decoder.h"
 #include "tests/kernels/kernel_fixture.h"
+#include "tests/testing/temp_dir.h"
 
 namespace coppice::kernels {
 namespace {
@@ -37,7 +38,8 @@ class StepCostTest : public testing::TestWithParam<DType> {
 INSTANTIATE_TEST_SUITE_P(Types, StepCostTest, testing::Values(DType::kF32, DType::kBF16),
                          [](const auto& info) { return DTypeName(info.param); });
 
-// Two layers: nine launches each, a bias each, two gathers, commit and embedding; the head has two.
+// Two layers of nine launches, gather, commit and embedding; the head has two. The bias of q, k and v
+// is added by the rotary positions.
 TEST_P(StepCostTest, OneCopyUpOneCopyDownAndTwoLaunches) {
   SmallDecoder graphs(TestBackend::Make("cuda"), GetParam());
   SmallDecoder single(TestBackend::Make("cuda", false, /*graphs=*/false), GetParam());
@@ -48,7 +50,7 @@ TEST_P(StepCostTest, OneCopyUpOneCopyDownAndTwoLaunches) {
   EXPECT_EQ(by_graph.recorded, 0);
   const fake::WorkCounts one_by_one = CostOfRun(3, &single, plan);
   EXPECT_EQ(one_by_one.graph_launches, 0);
-  EXPECT_EQ(one_by_one.launches, 2 * 10 + 2 + 2 + 2);
+  EXPECT_EQ(one_by_one.launches, 2 * 9 + 1 + 2 + 2);
   for (const fake::WorkCounts& cost : {by_graph, one_by_one}) {
     EXPECT_EQ(cost.copies_up, 1);
     EXPECT_EQ(cost.copies_down, 1);
@@ -60,11 +62,11 @@ TEST_P(StepCostTest, OneCopyUpOneCopyDownAndTwoLaunches) {
 TEST_P(StepCostTest, GraphsComeWithTheSecondStepOfASize) {
   SmallDecoder graphs(TestBackend::Make("cuda"), GetParam());
   const fake::WorkCounts first = CostOfRun(1, &graphs, PrefillPlan(11, 3));
-  EXPECT_EQ(first.launches, 26);
+  EXPECT_EQ(first.launches, 23);
   EXPECT_EQ(first.recorded, 0);
   const fake::WorkCounts second = CostOfRun(1, &graphs, PrefillPlan(11, 3));
   EXPECT_EQ(second.launches, 0);
-  EXPECT_EQ(second.recorded, 26);
+  EXPECT_EQ(second.recorded, 23);
   EXPECT_EQ(second.graph_launches, 2);
   // Other rows and needs of the same buckets: 16 and 4.
   const fake::WorkCounts alike = CostOfRun(1, &graphs, PrefillPlan(15, 4));
@@ -72,7 +74,7 @@ TEST_P(StepCostTest, GraphsComeWithTheSecondStepOfASize) {
   EXPECT_EQ(alike.graph_launches, 2);
   // Of another body and the same head.
   const fake::WorkCounts larger = CostOfRun(1, &graphs, PrefillPlan(17, 4));
-  EXPECT_EQ(larger.launches, 24);
+  EXPECT_EQ(larger.launches, 21);
   EXPECT_EQ(larger.graph_launches, 1);
 }
 
@@ -80,7 +82,7 @@ TEST_P(StepCostTest, GraphsComeWithTheSecondStepOfASize) {
 TEST_P(StepCostTest, StepsBeyondTheLastBucketHaveNoGraphOfTheBody) {
   SmallDecoder graphs(TestBackend::Make("cuda"), GetParam(), /*max_rows=*/600);
   const fake::WorkCounts cost = CostOfRun(2, &graphs, PrefillPlan(576, 3));  // 9 tiles
-  EXPECT_EQ(cost.launches, 24);
+  EXPECT_EQ(cost.launches, 21);
   EXPECT_EQ(cost.recorded, 2);
   EXPECT_EQ(cost.graph_launches, 1);
   EXPECT_EQ(cost.copies_up, 1);
@@ -99,11 +101,11 @@ TEST_P(StepCostTest, ShortlistsAreOfTheSameCopyUpAndTheSameGraph) {
     return plan;
   };
   const fake::WorkCounts first = CostOfRun(1, &graphs, listed(11, 3));
-  EXPECT_EQ(first.launches, 26 + 3);
+  EXPECT_EQ(first.launches, 23 + 3);
   EXPECT_EQ(first.copies_up, 1);
   EXPECT_EQ(first.copies_down, 1);
   EXPECT_LT(first.bytes_down, SmallDecoder::kVocab * sizeof(float));
-  EXPECT_EQ(CostOfRun(1, &graphs, listed(11, 3)).recorded, 26 + 3);
+  EXPECT_EQ(CostOfRun(1, &graphs, listed(11, 3)).recorded, 23 + 3);
   // Other numbers of lists that the same grids have room for: those of needs beyond are none.
   const fake::WorkCounts alike = CostOfRun(1, &graphs, listed(15, 4));
   EXPECT_EQ(alike.recorded + alike.launches, 0);
@@ -112,6 +114,20 @@ TEST_P(StepCostTest, ShortlistsAreOfTheSameCopyUpAndTheSameGraph) {
   EXPECT_EQ(alike.copies_down, 1);
   // The same needs without lists are another head.
   EXPECT_EQ(CostOfRun(1, &graphs, PrefillPlan(15, 4)).launches, 2);
+}
+
+// Where the skinny kernel was the fastest, SwiGLU is part of its product: eight launches a layer.
+TEST_P(StepCostTest, SkinnyProductsMakeSwiGlu) {
+  fake::Configure({.work_us = 5, .product_us = [](const fake::FakeProduct&) { return 1000.0; }});
+  const test::TempDir cache;
+  SmallDecoder tuned(TestBackend::Make("cuda", false, /*graphs=*/false), GetParam());
+  SmallDecoder skinny(TestBackend::Make("cuda", false, /*graphs=*/false, cache.path()), GetParam());
+  ASSERT_TRUE(skinny.backend()->Prepare(skinny.pass(), {}).ok());
+  const StepPlan plan = PrefillPlan(11, 3);
+  const int64_t all = CostOfRun(2, &tuned, plan).launches;
+  EXPECT_EQ(all, 2 * 9 + 1 + 2 + 2);
+  EXPECT_EQ(CostOfRun(2, &skinny, plan).launches, GetParam() == DType::kBF16 ? all - 2 : all);
+  fake::Configure({});
 }
 
 TEST_P(StepCostTest, CommitsAloneAreOneLaunch) {

@@ -39,15 +39,21 @@ class TestCpu : public TestBackend {
 
 class TestCuda : public TestBackend {
  public:
-  TestCuda(bool always_list, bool graphs) {
+  TestCuda(bool always_list, bool graphs, const std::string& tuning_cache) {
     BackendOptions options = {"cuda", &threads_, communicator_.get()};
     options.always_list = always_list;
     options.graphs = graphs;
+    options.tuning_cache = tuning_cache;
     backend_ = MakeBackend(options).value();
   }
   TestCuda(comm::Communicator* communicator, bool always_list) {
     BackendOptions options = {"cuda", &threads_, communicator, always_list};
     options.collectives.kind = "host";
+    backend_ = MakeBackend(options).value();
+  }
+  explicit TestCuda(bool wide_attention) {
+    BackendOptions options = {"cuda", &threads_, communicator_.get()};
+    options.wide_attention = wide_attention;
     backend_ = MakeBackend(options).value();
   }
   void Overwrite(const Tensor& tensor, const std::vector<float>& values) override {
@@ -89,14 +95,18 @@ class TestCuda : public TestBackend {
 }  // namespace
 
 std::unique_ptr<TestBackend> TestBackend::Make(const std::string& kind, bool always_list,
-                                               bool graphs) {
+                                               bool graphs, const std::string& tuning_cache) {
   if (kind == "cpu") return std::make_unique<TestCpu>(always_list);
-  return std::make_unique<TestCuda>(always_list, graphs);
+  return std::make_unique<TestCuda>(always_list, graphs, tuning_cache);
 }
 
 std::unique_ptr<TestBackend> TestBackend::MakeRank(comm::Communicator* communicator,
                                                    bool always_list) {
   return std::make_unique<TestCuda>(communicator, always_list);
+}
+
+std::unique_ptr<TestBackend> TestBackend::MakeWide() {
+  return std::make_unique<TestCuda>(/*wide_attention=*/true);
 }
 
 Tensor TestBackend::Put(const std::vector<float>& values, int64_t columns, DType dtype) {

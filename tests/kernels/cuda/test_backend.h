@@ -16,12 +16,15 @@ namespace coppice::kernels {
 
 class TestBackend {
  public:
-  // always_list, graphs: BackendOptions.
+  // always_list, graphs, tuning_cache: BackendOptions.
   static std::unique_ptr<TestBackend> Make(const std::string& kind, bool always_list = false,
-                                           bool graphs = true);
+                                           bool graphs = true,
+                                           const std::string& tuning_cache = "");
   // The CUDA backend of a rank, which exchanges through the host. *communicator must outlive it.
   static std::unique_ptr<TestBackend> MakeRank(comm::Communicator* communicator,
                                                bool always_list = false);
+  // The CUDA backend with BackendOptions::wide_attention.
+  static std::unique_ptr<TestBackend> MakeWide();
   virtual ~TestBackend() = default;
 
   Backend* get() const { return backend_.get(); }

@@ -1,13 +1,11 @@
-// A work list of tiled attention for tests of the kernel.
+// A work list of attention where kernels can read it.
 #pragma once
-
-#include <gtest/gtest.h>
 
 #include <memory>
 #include <vector>
 
 #include "kernels/cuda/work_list.h"
-#include "tests/kernels/cuda/device_memory.h"
+#include "tests/kernels/cuda/attention_fixture.h"
 
 namespace coppice::kernels::cuda {
 
@@ -52,5 +50,20 @@ class TestWork {
   std::vector<std::unique_ptr<DeviceArray<AttentionItem>>> items_;
   std::vector<std::unique_ptr<DeviceArray<int32_t>>> begins_;
 };
+
+constexpr int64_t kSharedOfH100 = 227 << 10;
+
+inline WorkShape ShapeOf(const AttentionShape& shape, int workers, int least_tiles) {
+  WorkShape work;
+  work.group = shape.group;
+  work.kv_heads = shape.kv_heads;
+  work.head_dim = shape.head_dim;
+  DevicePool pool;
+  pool.head_dim = shape.head_dim;
+  work.classes = TileClasses(DType::kBF16, pool, kSharedOfH100);
+  for (int& count : work.workers) count = workers;
+  work.least_tiles = least_tiles;
+  return work;
+}
 
 }  // namespace coppice::kernels::cuda
