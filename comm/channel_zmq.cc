@@ -198,8 +198,8 @@ class ZmqClientChannel final : public ClientChannel {
       : framed_(ZMQ_DEALER, options), endpoint_(endpoint) {
     if (options.key != nullptr) ZmqGuard::Equip(&framed_.socket(), *options.key);
     if (!options.monitor.empty()) {
-      COPPICE_CHECK(zmq_socket_monitor(framed_.socket().get(), options.monitor.c_str(),
-                                       kLinkEvents) == 0);
+      COPPICE_CHECK(
+          zmq_socket_monitor(framed_.socket().get(), options.monitor.c_str(), kLinkEvents) == 0);
     }
     framed_.socket().SetOption(ZMQ_ROUTING_ID, RandomRoutingId());
     framed_.socket().SetOption(ZMQ_RECONNECT_IVL, 50);
