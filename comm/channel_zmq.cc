@@ -197,9 +197,10 @@ class ZmqClientChannel final : public ClientChannel {
   ZmqClientChannel(const std::string& endpoint, const ChannelOptions& options)
       : framed_(ZMQ_DEALER, options), endpoint_(endpoint) {
     if (options.key != nullptr) ZmqGuard::Equip(&framed_.socket(), *options.key);
-    if (options.monitor.empty()) return;
-    COPPICE_CHECK(
-        zmq_socket_monitor(framed_.socket().get(), options.monitor.c_str(), kLinkEvents) == 0);
+    if (!options.monitor.empty()) {
+      COPPICE_CHECK(
+          zmq_socket_monitor(framed_.socket().get(), options.monitor.c_str(), kLinkEvents) == 0);
+    }
     framed_.socket().SetOption(ZMQ_ROUTING_ID, RandomRoutingId());
     framed_.socket().SetOption(ZMQ_RECONNECT_IVL, 50);
     framed_.socket().SetOption(ZMQ_RECONNECT_IVL_MAX, 1000);
