@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A cluster whose target and drafts run on the CUDA backend with the simulated device. Reproducible methods give the same token
-ids and scores with and without drafts, also for concurrent requests. A cluster that cannot start says why."""
+"""A cluster whose target and drafts run on the CUDA backend with the simulated device. In exact mode reproducible methods give the
+same token ids and scores with and without drafts, also for concurrent requests. A cluster that cannot start says why."""
 import json
 import os
 import pathlib
@@ -21,6 +21,7 @@ LAWS = {
 }
 DRAFTED = dict(speculative=dict(draft_width=3, draft_depth=2))
 CUDA = ("--backend=cuda", f"--kv_bytes={4 << 20}", "--tuning_cache=")
+EXACT = (*CUDA, "--exact")
 
 
 def requests():
@@ -30,7 +31,7 @@ def requests():
 
 class Cuda(unittest.TestCase):
     def test_drafts_change_no_token(self):
-        with Cluster(target=MODEL, draft=MODEL, worker_flags=CUDA, draft_flags=CUDA) as cluster:
+        with Cluster(target=MODEL, draft=MODEL, worker_flags=EXACT, draft_flags=CUDA) as cluster:
             self.assertIn("cuda simulated device", cluster.process("replica-0").output())
             self.assertIn("cuda simulated device", cluster.process("draft-0").output())
             plain = {name: outcome(cluster.api.complete(dict(body, speculative=False))) for name, body in requests()}
@@ -55,7 +56,7 @@ class Cuda(unittest.TestCase):
     def test_a_device_that_is_lost(self):
         """Its replica ends with a message. What ran there goes on elsewhere, with the same tokens."""
         body = dict(LAWS["multinomial"], prompt=PROMPTS[0], max_tokens=40, return_token_ids=True)
-        with Cluster(target=MODEL, draft=MODEL, drafts=0, replicas=2, worker_flags=CUDA,
+        with Cluster(target=MODEL, draft=MODEL, drafts=0, replicas=2, worker_flags=EXACT,
                      environments={"replica-0": {"DEV_FAIL_WORK": "2000"}}) as cluster:
             lost = cluster.process("replica-0")
             answers = []
