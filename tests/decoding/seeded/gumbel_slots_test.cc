@@ -73,7 +73,8 @@ TEST(GumbelSlotsTest, OtherNoiseOtherSemanticsAndOtherModesAreNoticed) {
       DecodeSetting s = RandomSlots(seed, kind);
       s.params.beam_width = s.params.num_hypotheses = 5;
       s.params.max_tokens = 6;
-      s.params.warp.mode = WarpMode::kJoint;
+      SetWarpMode(WarpMode::kJoint, &s.params);
+      NeverStop(&s.params);
       s.params.warp.temperature = 0.7;
       const test::DecodeRun run = RunPlain(s);
       const auto differs = [&](DecodingParams params) {
@@ -105,7 +106,7 @@ TEST(GumbelSlotsTest, DecodesTheJointModesWithoutBeingNamed) {
     for (WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
       for (int seed = 0; seed < 20; ++seed) {
         DecodeSetting s = RandomSlots(seed, kind);
-        s.params.warp.mode = mode;
+        SetWarpMode(mode, &s.params);
         const test::DecodeRun named = RunDrafted(s);
         for (const bool plain : {false, true}) {
           s.params.method = nullptr;
