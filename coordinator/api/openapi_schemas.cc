@@ -120,9 +120,10 @@ constexpr char kChoice[] =
 Json ScalarSchema(const Json& parameter) {
   Json schema;
   schema["type"] = parameter["type"];
-  if (parameter.contains("minimum") && !parameter["minimum"].is_null() && !parameter["or_zero"]) {
-    const bool open = parameter["exclusive_minimum"];
-    schema[open ? "exclusiveMinimum" : "minimum"] = parameter["minimum"];
+  if (parameter.contains("minimum") && !parameter["minimum"].is_null()) {
+    const bool open = parameter["exclusive_minimum"], or_zero = parameter["or_zero"];
+    schema[open && !or_zero ? "exclusiveMinimum" : "minimum"] =
+        or_zero ? Json(0) : parameter["minimum"];
   }
   if (parameter.contains("maximum") && !parameter["maximum"].is_null())
     schema["maximum"] = parameter["maximum"];

@@ -40,7 +40,9 @@ std::vector<proto::SequenceUpdate> ScoredUpdates(const proto::StartSequence& sta
   }
   const auto add_hypothesis = [&](const std::string& text, double joint, bool finished) {
     proto::Hypothesis* hypothesis = updates.back().add_hypotheses();
-    *hypothesis = MakeHypothesis(Bytes(text, finished), joint, finished);
+    // A stop string ends it where its text does, without a token of its own.
+    const bool eos = finished && start.decoding().stop_strings().empty();
+    *hypothesis = MakeHypothesis(Bytes(text, eos), joint, finished);
     for (const TokenId token : hypothesis->tokens()) {
       if (start.has_logprobs()) Score(token, top, hypothesis->add_scores());
     }

@@ -109,7 +109,7 @@ TEST(ChoiceSourceTest, DistinctSlotsWalkTheWholeRanking) {
       live += !ends;
       ended += ends;
     }
-    EXPECT_EQ(DrawDistinct(layer.p, params, {}).entries, wanted) << seed;
+    EXPECT_EQ(DrawDistinct(layer.p, params, params.stop_ids).entries, wanted) << seed;
   }
   EXPECT_GT(ended, 10);
 }
