@@ -10,7 +10,7 @@ std::optional<ForestPlan::Forest> DeviceForest(const DecodingParams& params,
   const absl::StatusOr<const MethodRow*> method = ResolveMethod(params);
   if (!method.ok() || (*method)->level_rule == nullptr) return std::nullopt;
   if (params.warp.penalises()) return std::nullopt;  // each row has biases of its own
-  const WarpParams warp = DraftWarp(params, /*length=*/0);
+  const WarpParams warp = DraftWarp(params.warp, params);
   if (warp.top_k <= 0 || (warp.top_p > 0 && warp.top_p < 1) || warp.min_p > 0) return std::nullopt;
   ForestPlan::Forest forest;
   forest.rule.kind = (*method)->level_rule(params);

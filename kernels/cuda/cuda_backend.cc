@@ -104,7 +104,7 @@ class CudaBackend final : public Backend {
   absl::StatusOr<const StepRows*> Wait() override;
   bool GrowsForest(const ForestPlan::Forest& forest, const RowNeed& need,
                    int64_t vocab) const override {
-    return ranks_ == nullptr && CanGrow(forest, need, vocab);
+    return ranks_ == nullptr && !exact_ && CanGrow(forest, need, vocab);
   }
   absl::Status SubmitForests(const ForestPlan& plan, Pass* pass) override;
   absl::StatusOr<std::vector<GrownForest>> WaitForests() override;

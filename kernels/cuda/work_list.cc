@@ -169,8 +169,6 @@ void NumberSplits(int tile_class, int head_dim, WorkList* list) {
   }
 }
 
-}  // namespace
-
 WorkList MakeWorkList(const StepPlan& plan, const WorkShape& shape, bool shared_chains) {
   if (shape.exact) return MakeExactWorkList(plan, shape);
   WorkList list;
