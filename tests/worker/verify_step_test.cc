@@ -139,7 +139,7 @@ TEST(VerifyStepTest, WithoutAForestEveryRootHasARow) {
 // The shortlist of a row is made with the penalties of its own path.
 TEST(VerifyStepTest, EveryRowHasThePenaltiesOfItsPath) {
   Beams beams(kRoomy, "pf_gumbel", /*frequency_penalty=*/0.5);
-  ASSERT_TRUE(beams.Round().ok());
+  for (int round = 0; round < 20 && beams.roots() < 2; ++round) ASSERT_TRUE(beams.Round().ok());
   const decoding::PathTree& paths = beams.sequence().decoder->paths();
   const std::vector<decoding::PathId> roots(beams.sequence().decoder->roots().begin(),
                                             beams.sequence().decoder->roots().end());
