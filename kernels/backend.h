@@ -247,9 +247,6 @@ struct BackendOptions {
   std::string kind = "cpu";                    // "cpu" or "cuda"
   ThreadTeam* threads = nullptr;               // host threads; the CPU backend computes on them
   comm::Communicator* communicator = nullptr;  // of this rank's replica
-  // Instruction set of the CPU backend, for the whole process: "best" or a name of
-  // cpu/kernel_target.h.
-  std::string cpu_kernels = "best";
   bool always_list = false;  // for tests: give shortlists even where whole rows cost nothing
   // CUDA: a step whose like has run before is enqueued by graphs. false, for tests and benchmarks:
   // op by op. The results are the same bits.
@@ -271,6 +268,9 @@ struct BackendOptions {
   // Folder that keeps what Prepare measures; "auto": $XDG_CACHE_HOME/coppice or
   // $HOME/.cache/coppice. "": Prepare measures nothing. The CPU backend has nothing to measure.
   std::string tuning_cache;
+  // Instruction set of the CPU backend, for the whole process: "best" or a name of
+  // cpu/kernel_target.h.
+  std::string cpu_kernels = "best";
 };
 // Threads and communicator must outlive the backend. Unimplemented: this build does not have the
 // backend that it names.

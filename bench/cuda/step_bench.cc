@@ -95,9 +95,10 @@ absl::Status BenchSteps(bool overlap, Report* report, DeviceTimer* timer) {
                              bytes};
     if (!report->Wants(whole)) continue;
     if (llama == nullptr) {
-      COPPICE_ASSIGN_OR_RETURN(llama, LlamaModel::Create({kMostRows, kBlocks, /*filled=*/true,
-                                                          overlap, report->tuning_cache()},
-                                                         timer->stream()));
+      COPPICE_ASSIGN_OR_RETURN(
+          llama, LlamaModel::Create({kMostRows, kBlocks, /*filled=*/true, overlap, /*exact=*/false,
+                                     report->tuning_cache()},
+                                    timer->stream()));
     }
     for (const bool graphs : {true, false}) {
       Timing whole_time, submit_time;
