@@ -76,8 +76,9 @@ absl::Status ServeDrafts(std::unique_ptr<comm::MpiWorld>& world) {
 }  // namespace
 
 int DraftMain(int argc, char** argv) {
-  ProgramUsage usage = {"Grows draft forests for the workers of a Coppice cluster.",
-                        {{"Draft node", {"node_id", "listen", "kv_bytes", "max_sessions"}}}};
+  ProgramUsage usage = {
+      "Grows draft forests for the workers of a Coppice cluster.",
+      {{"Draft node", {"node_id", "listen", "kv_bytes", "max_sessions", "device_forests"}}}};
   usage.section = "draft";
   return node::RunNode("coppice-draft", usage, argc, argv, ServeDrafts);
 }

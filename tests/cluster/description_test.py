@@ -36,22 +36,23 @@ name = "gpu2"
 address = "10.0.0.2"
 gpus = ["0", "1", "2", "GPU-5a3f"]
 """
+KEY = " --cluster_key_file=/tmp/coppice.dry-run/cluster_key"
 MODELS = "--model=/models/target --backend=cuda --dtype=bf16"
 REPLICA = ("env CUDA_VISIBLE_DEVICES={gpus} COPPICE_LAUNCH=dry-run/{host}/replica-{i} OMPI_MCA_orte_tmpdir_base=/tmp/coppice.dry-run/replica-{i} "
            "OMPI_MCA_btl_vader_backing_directory=/dev/shm/coppice.dry-run mpirun -q -np 2 /opt/coppice/bin/coppice-worker "
-           "--coordinator=tcp://10.0.0.1:7000 --replica_id=replica-{i} --tp=2 " + MODELS)
+           "--coordinator=tcp://10.0.0.1:7000 --replica_id=replica-{i} --tp=2 " + MODELS + KEY)
 DRAFT = ("env CUDA_VISIBLE_DEVICES={gpus} COPPICE_LAUNCH=dry-run/{host}/draft-{i} /opt/coppice/bin/coppice-draft --coordinator=tcp://10.0.0.1:7000 "
-         "--node_id=draft-{i} --model=/models/draft --backend=cuda --dtype=bf16 '--listen=direct://{address}:*'")
+         "--node_id=draft-{i} --model=/models/draft --backend=cuda --dtype=bf16 '--listen=direct://{address}:*'" + KEY)
 TWO_HOSTS_LINES = [
     "env COPPICE_LAUNCH=dry-run/gpu1/coordinator /opt/coppice/bin/coppice-coordinator --listen=0.0.0.0:8000 "
-    "--control_listen=tcp://10.0.0.1:7000 --model=/models/target",
+    "--control_listen=tcp://10.0.0.1:7000 --model=/models/target" + KEY,
     REPLICA.format(gpus="0,1", host="gpu1", i=0), REPLICA.format(gpus="0,1", host="gpu2", i=1),
     REPLICA.format(gpus="2,3", host="gpu1", i=2),
     DRAFT.format(gpus="2", host="gpu2", i=0, address="10.0.0.2"), DRAFT.format(gpus="GPU-5a3f", host="gpu2", i=1, address="10.0.0.2"),
 ]
 LARGE = TWO_HOSTS.replace("tp = 2", "tp = 6").replace("replicas = 3", "replicas = 1")
 WORKER_OF_8 = ("/opt/coppice/bin/coppice-worker --coordinator=tcp://10.0.0.1:7000 --replica_id=replica-0 --tp=6 " + MODELS +
-               " '--plan_listen=tcp://10.0.0.1:*'")
+               " '--plan_listen=tcp://10.0.0.1:*'" + KEY)
 LARGE_LINE = (
     "env COPPICE_LAUNCH=dry-run/gpu1/replica-0 OMPI_MCA_orte_tmpdir_base=/tmp/coppice.dry-run/replica-0 "
     "OMPI_MCA_btl_vader_backing_directory=/dev/shm/coppice.dry-run OMPI_MCA_btl=vader,self,tcp "

@@ -111,14 +111,13 @@ class Lifetime(Statements):
         cluster.wait_ready()
         body = dict(LONG, seed=5)
         wanted = {c["index"]: (c["text"], c["token_ids"], c["finish_reason"]) for c in self.served(body)["choices"]}
+        other = dict(target="replica:replica-1")  # so it is known who serves
+        self.assertEqual(cluster.admin("/admin/drain", other).status, 202)
         connection, response = cluster.open_stream(body)
         events = read_events(response)
         first = [next(events) for _ in range(3)]
-        running = [r["id"] for r in cluster.api.cluster()["replicas"] if cluster.metrics().get(
-            f'coppice_num_requests_running{{model_name="text2sql-target",replica="{r["id"]}"}}', 0) > 0]
-        self.assertTrue(wait_until(lambda: running or running.extend(
-            r["id"] for r in cluster.api.cluster()["replicas"] if r["running"] > 0)))
-        for pid in cluster.process(running[0]).ranks().values():
+        self.assertEqual(cluster.admin("/admin/undrain", other).status, 202)
+        for pid in cluster.process("replica-0").ranks().values():
             os.kill(pid, signal.SIGKILL)
         rest = list(events)
         connection.close()
