@@ -200,6 +200,7 @@ absl::Status Engine::Step() {
   COPPICE_RETURN_IF_ERROR(rows.status());
   clock_.PassEnds();
   sizer_.RecordPass(row_count, clock_.pass_s());
+  CountStep(planned, row_count);
   ShareEnergy(planned, row_count);
   proto::Progress progress;
   DecideAll(**rows, &planned.participants, &progress);

@@ -19,6 +19,7 @@
 #include "decoding/params.h"
 #include "model/block_manager.h"
 #include "node/energy/energy_shares.h"
+#include "proto/control.pb.h"
 #include "worker/forest_sizer.h"
 
 namespace coppice::worker {
@@ -44,6 +45,7 @@ struct Sequence {
   decoding::DecodingParams params;  // method resolved
   decoding::DraftSize draft;        // of params
   bool quiet = false;               // StartSequence.quiet
+  bool timeline = false;            // StartSequence.timeline
   std::unique_ptr<decoding::BeamDecoder> decoder;
   SequencePhase phase = SequencePhase::kWaiting;
   uint64_t phase_order = 0;  // grows with every change of phase of any sequence
@@ -86,8 +88,9 @@ struct Sequence {
   double draft_model_s = 0;  // the part of it in forward passes
   size_t stable_sent = 0;    // tokens already reported to the coordinator
   double arrival_s = 0, admitted_s = 0;
-  DecodingStats stats;       // of params.method
-  node::EnergyTally energy;  // of its rows on this replica
+  DecodingStats stats;                         // of params.method
+  node::EnergyTally energy;                    // of its rows on this replica
+  std::vector<proto::RoundTimes> round_times;  // not yet reported
 };
 
 }  // namespace coppice::worker

@@ -15,6 +15,8 @@ std::string NewAnswerId(bool chat) {
   return absl::StrCat(chat ? "chatcmpl-" : "cmpl-", absl::Hex(engine(), absl::kZeroPad16));
 }
 
+constexpr size_t kMaxRounds = 4096;  // in a timeline
+
 bool Contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -59,6 +61,7 @@ proto::StartSequence Request::StartMessage(int index) const {
   const std::vector<TokenId>& prompt = request_.prompts[sequence.prompt];
   start.mutable_prompt()->Add(prompt.begin(), prompt.end());
   *start.mutable_decoding() = proto::DecodingToMessage(params);
+  start.set_timeline(origin_.timeline);
   start.set_quiet(!request_.stream && request_.stop.empty());
   return start;
 }
@@ -70,6 +73,8 @@ void Request::Start(int index, uint64_t id, const std::string& replica,
   sequence.replica = replica;
   sequence.lost_s = -1;
   sequence.received = 0;
+  sequence.started_s = now_s;
+  sequence.rounds.clear();
   if (started_s_ < 0) started_s_ = now_s;
   if (identity_.fingerprint.empty()) identity_.fingerprint = fingerprint;
 }
@@ -118,6 +123,11 @@ bool Request::OnUpdate(int index, const proto::SequenceUpdate& update, double no
     Fail({status, status == 500 ? "internal_error" : update.error_code(),
           absl::StrCat(sequence.replica, ": ", update.error_message())});
     return true;
+  }
+  for (const proto::RoundTimes& round : update.rounds()) {
+    if (!origin_.timeline || rounds_kept_ == kMaxRounds) break;
+    sequence.rounds.push_back(round);
+    ++rounds_kept_;
   }
   absl::StatusOr<proto::SequenceProgress> progress =
       proto::ProgressFromMessage(update, {request_.vocab_size, request_.params.max_tokens,
