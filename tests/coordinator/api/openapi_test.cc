@@ -58,7 +58,8 @@ TEST(OpenApi, HasEveryEndpointOnceAndAllItRefersTo) {
 
 TEST(OpenApi, TheParserKnowsEveryFieldOfTheSchemas) {
   json body = {{"prompt", "a"}};
-  for (const auto& item : Properties("CompletionRequest").items()) {
+  const json fields = Properties("CompletionRequest");
+  for (const auto& item : fields.items()) {
     if (item.key() != "prompt") body[item.key()] = nullptr;
   }
   EXPECT_GE(body.size(), 50);
