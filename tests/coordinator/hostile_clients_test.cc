@@ -8,17 +8,47 @@
 
 #include "tests/coordinator/api/body_mutator.h"
 #include "tests/coordinator/cluster_fixture.h"
+#include "tests/testing/decoding_message.h"
 
 namespace coppice::coordinator {
 namespace {
 
 using nlohmann::json;
 
-std::vector<proto::SequenceUpdate> Short(const proto::StartSequence&) {
+void Score(int top, proto::TokenScore* score) {
+  score->set_log_prob(-1);
+  for (int i = 0; i < top; ++i) {
+    score->add_top_tokens('a' + i);
+    score->add_top_log_probs(-1 - i);
+  }
+}
+
+// "a" and what ends it: a stop string, else an id, else max_tokens; with the scores asked for.
+std::vector<proto::SequenceUpdate> Short(const proto::StartSequence& start) {
+  const auto& stops = start.decoding().stop_strings();
+  const auto& ids = start.decoding().stop_ids();
+  const bool stopped = std::find(stops.begin(), stops.end(), "a") != stops.end();
+  std::vector<TokenId> tokens = Bytes("a");
+  const bool ended = !stopped && !ids.empty() &&
+                     test::ParameterNamed("max_tokens", start.decoding()).integer() > 1;
+  if (ended) tokens.push_back(ids[0]);
   std::vector<proto::SequenceUpdate> updates(1);
-  updates[0].set_finished(true);
-  *updates[0].add_hypotheses() = MakeHypothesis(Bytes("a", true), -1, true);
-  *updates[0].mutable_stats() = MakeStats();
+  proto::SequenceUpdate& update = updates[0];
+  update.set_finished(true);
+  DecodingStats stats;  // of no rounds, which suits every max_tokens
+  stats.method = "pf_gumbel";
+  *update.mutable_stats() = proto::StatsToMessage(stats);
+  const int top = start.logprobs();
+  for (int i = 1; start.score_prompt() && i < start.prompt_size(); ++i)
+    Score(top, update.add_prompt_scores());
+  if (start.score_only()) {
+    *update.add_hypotheses() = proto::HypothesisToMessage(decoding::Hypothesis());
+    return updates;
+  }
+  proto::Hypothesis* hypothesis = update.add_hypotheses();
+  *hypothesis = MakeHypothesis(tokens, -1, stopped || ended);
+  for (size_t i = 0; start.has_logprobs() && i < tokens.size(); ++i)
+    Score(top, hypothesis->add_scores());
   return updates;
 }
 std::vector<proto::SequenceUpdate> Long(const proto::StartSequence&) {

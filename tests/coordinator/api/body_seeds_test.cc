@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 namespace coppice::coordinator {
 namespace {
 
-void Run(const std::string& input) {
+void Feed(const std::string& input) {
   LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
 }
 
@@ -27,19 +27,19 @@ TEST(BodyFuzz, SeedsAndRandomChangesOfThem) {
   EXPECT_GE(inputs.size(), ValidBodies().size() + 5);
   std::mt19937_64 random(7);
   for (const std::string& input : inputs) {
-    Run(input);
+    Feed(input);
     for (int i = 0; i < 200; ++i) {
       std::string changed = input;
       for (int k = 0; k < 3 && !changed.empty(); ++k)
         changed[random() % changed.size()] = static_cast<char>(random());
-      Run(changed);
+      Feed(changed);
     }
   }
 }
 
 TEST(BodyFuzz, MutatedBodies) {
   BodyMutator mutator(1);
-  for (int i = 0; i < 20000; ++i) Run(mutator.Next());
+  for (int i = 0; i < 20000; ++i) Feed(mutator.Next());
 }
 
 }  // namespace

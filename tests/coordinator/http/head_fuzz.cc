@@ -27,7 +27,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     error = HeadError(ec, parser, size, limits);
   } else if (parser.is_header_done()) {
     error = ReadHead(parser, limits, &request);
-    if (const Endpoint* endpoint = FindEndpoint(request.path))
+    const Endpoint* endpoint = FindEndpoint(request.path);
+    if (endpoint != nullptr && std::string(endpoint->path).find('{') != std::string::npos)
       PathArgument(*endpoint, request.path);
     parser.body_limit(limits.max_body_bytes);
     while (!ec && !parser.is_done() && used < size) {
