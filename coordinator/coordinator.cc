@@ -48,6 +48,7 @@ DispatcherOptions ForDispatcher(const CoordinatorOptions& options) {
   dispatcher.limits = options.limits;
   dispatcher.log_requests = options.log_requests;
   dispatcher.failover_wait_s = options.failover_wait_s;
+  dispatcher.timelines = options.timelines;
   return dispatcher;
 }
 

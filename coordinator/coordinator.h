@@ -61,6 +61,9 @@ struct CoordinatorOptions {
   // fail. Raise it if a replica is restarted automatically and takes longer than this.
   double failover_wait_s = 5;
 
+  // Requests whose timelines are kept after their end, for GET /admin/timelines. 0: none is recorded.
+  int timelines = 64;
+
   // Whether each request is logged, in one line when it ends.
   bool log_requests = true;
 };

@@ -55,6 +55,8 @@ ABSL_FLAG(double, failover_wait, 5,
           "seconds that requests of a lost replica wait for another when none is ready");
 ABSL_FLAG(std::string, unknown_fields, "refuse",
           "unknown fields of a request: refuse, or ignore (named in the header X-Coppice-Ignored)");
+ABSL_FLAG(int, timelines, 64,
+          "requests whose timelines are kept for /admin/timelines; 0 = none is recorded");
 ABSL_FLAG(bool, log_requests, true, "one log line for each request");
 
 namespace coppice::coordinator {
@@ -145,7 +147,7 @@ ProgramUsage FlagUsage() {
       {{"Model", {"model", "served_model_name", "chat_template", "max_model_len"}},
        {"HTTP",
         {"listen", "max_connections", "max_body_bytes", "max_header_bytes", "keep_alive_interval",
-         "log_requests"}},
+         "log_requests", "timelines"}},
        {"Keys and TLS",
         {"api_keys_file", "admin_keys_file", "tls_cert_file", "tls_key_file", "metrics_require_key",
          "max_requests_per_minute"}},
@@ -188,6 +190,7 @@ absl::StatusOr<LaunchOptions> OptionsFromFlags() {
       check.InRange("stuck_after", absl::GetFlag(FLAGS_stuck_after), 0.1, 86400.0);
   coordinator.failover_wait_s =
       check.InRange("failover_wait", absl::GetFlag(FLAGS_failover_wait), 0.0, 86400.0);
+  coordinator.timelines = check.InRange("timelines", absl::GetFlag(FLAGS_timelines), 0, 1 << 16);
   coordinator.log_requests = absl::GetFlag(FLAGS_log_requests);
   CheckFiles(coordinator, &check);
   if (!check.status().ok()) return check.status();

@@ -127,11 +127,20 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
       return context_.operations->Cancel(PathArgument(endpoint, request.path));
     case EndpointId::kOpenApi:
       return JsonReply(OpenApiJson(context_.api.limits, kVersion));
+    case EndpointId::kTimeline:
+      return RequestTimeline(PathArgument(endpoint, request.path));
     case EndpointId::kCompletions:
     case EndpointId::kChat:
       break;
   }
   return ErrorReply({404, "unknown_route", "not here"});
+}
+
+HttpReply Routes::RequestTimeline(const std::string& request_id) const {
+  std::string timeline = context_.dispatcher->FindTimeline(request_id);
+  if (!timeline.empty()) return JsonReply(std::move(timeline));
+  return ErrorReply({404, "unknown_request",
+                     "neither a running request nor one of the last has this X-Request-Id"});
 }
 
 HttpReply Routes::Version() const {
@@ -163,8 +172,9 @@ void Routes::Complete(const HttpRequest& request, const std::shared_ptr<HttpExch
   if (!generate.ignored_fields.empty())
     exchange->AddHeader("X-Coppice-Ignored", HeaderList(generate.ignored_fields));
   const bool stream = generate.stream;
-  const Request::Origin origin{request.request_id, request.caller, context_.api.model_name,
-                               arrival_s, now_unix};
+  const Request::Origin origin{
+      request.request_id, request.caller, context_.api.model_name,
+      arrival_s,          now_unix,       context_.dispatcher->options().timelines > 0};
   auto started =
       std::make_shared<Request>(std::move(generate), origin, context_.api.tokenizer, exchange);
   exchange->OnDisconnect(

@@ -51,6 +51,7 @@ class Routes : public HttpApp {
   HttpReply Model(const std::string& id) const;
   HttpReply Ready() const;
   HttpReply Version() const;
+  HttpReply RequestTimeline(const std::string& request_id) const;
   HttpReply MetricsText() const;
   HttpReply Cluster() const;
   int MaxModelLen() const;

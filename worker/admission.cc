@@ -107,6 +107,7 @@ StartedSequence StartSequence(const proto::StartSequence& start, const model::Mo
   started.sequence->id = start.sequence_id();
   started.sequence->prompt.assign(start.prompt().begin(), start.prompt().end());
   started.sequence->quiet = start.quiet();
+  started.sequence->timeline = start.timeline();
   started.sequence->arrival_s = now_s;
   started.refusal = Fill(start, model, vocabulary, scheduler, started.sequence.get());
   return started;

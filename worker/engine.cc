@@ -211,6 +211,7 @@ absl::Status Engine::Step() {
   COPPICE_RETURN_IF_ERROR(rows.status());
   clock_.PassEnds();
   sizer_.RecordPass(row_count, clock_.pass_s());
+  CountStep(planned, row_count);
   ShareEnergy(planned, row_count);
   ScorePrompts(**rows, &planned, &progress);
   EndScored(planned.ended, &progress);

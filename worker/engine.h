@@ -27,6 +27,7 @@
 #include "worker/round_trace.h"
 #include "worker/scheduler.h"
 #include "worker/sequence_table.h"
+#include "worker/step_counts.h"
 #include "worker/step_planner.h"
 
 namespace coppice::worker {
@@ -87,6 +88,7 @@ class Engine {
   void Remove(Sequence* sequence);
   std::optional<double> EnergyOf(const Sequence& sequence) const;
   void PublishStatus();
+  void CountStep(const StepPlanner::Planned& planned, int rows);
   void Trace(const Participant& participant, double now_s);
 
   model::ModelRunner* runner_;
@@ -100,6 +102,7 @@ class Engine {
   DraftClient drafts_;
   RoundClock clock_;
   RoundTrace trace_;
+  StepCounts step_counts_;
   const node::EnergyMeter* meter_;
   node::EnergyShares energy_;
   std::vector<uint64_t> asking_;  // sequences whose drafts are about to be asked for

@@ -11,6 +11,8 @@ void Engine::Report(Sequence* sequence, proto::Progress* progress) {
   proto::SequenceUpdate* update = progress->add_updates();
   if (!FillUpdate(sequence, update)) return progress->mutable_updates()->RemoveLast();
   if (const auto joules = EnergyOf(*sequence)) update->set_energy_joules(*joules);
+  update->mutable_rounds()->Add(sequence->round_times.begin(), sequence->round_times.end());
+  sequence->round_times.clear();
 }
 
 // On this replica and on draft nodes, so far.
@@ -69,11 +71,36 @@ void Engine::PublishStatus() {
   agent_->SetStatus(status);
 }
 
+void Engine::CountStep(const StepPlanner::Planned& planned, int rows) {
+  const auto decides = [&planned](const auto& entry) {
+    return std::any_of(
+        planned.participants.begin(), planned.participants.end(),
+        [&entry](const Participant& p) { return p.sequence->id == entry.sequence_id; });
+  };
+  const bool prefills = !std::all_of(planned.rows.begin(), planned.rows.end(), decides);
+  const char* kind = !prefills ? "verify" : planned.participants.empty() ? "prefill" : "mixed";
+  step_counts_.Add(kind, rows, clock_.pass_s(), &counters_);
+}
+
 void Engine::Trace(const Participant& participant, double now_s) {
-  const Sequence& sequence = *participant.sequence;
+  Sequence& sequence = *participant.sequence;
   if (sequence.last_verdict_s == 0) return;
   const auto& needs = participant.rows.need;
   const auto rows = needs.size() - std::count(needs.begin(), needs.end(), -1);
+  if (sequence.timeline) {
+    proto::RoundTimes& times = sequence.round_times.emplace_back();
+    times.set_round(sequence.round);
+    times.set_end_s(now_s - sequence.arrival_s);
+    times.set_round_s(now_s - sequence.last_verdict_s);
+    times.set_forward_s(clock_.pass_s());
+    times.set_commit_s(clock_.since_pass_s());
+    times.set_draft_wait_s(sequence.draft_wait_s);
+    times.set_draft_s(sequence.draft_s);
+    times.set_rows(static_cast<int>(rows));
+    times.set_width(sequence.draft_shape.width);
+    times.set_depth(sequence.draft_shape.depth);
+    times.set_layers(static_cast<int>(participant.verdict->stats.layers));
+  }
   trace_.Add({sequence.id, sequence.round, static_cast<int>(rows), sequence.draft_shape.width,
               sequence.draft_shape.depth, static_cast<int>(participant.verdict->stats.layers),
               now_s - sequence.last_verdict_s, clock_.pass_s(), sequence.draft_wait_s,

@@ -19,6 +19,7 @@
 #include "decoding/params.h"
 #include "model/block_manager.h"
 #include "node/energy/energy_shares.h"
+#include "proto/control.pb.h"
 #include "worker/forest_sizer.h"
 #include "worker/token_scores.h"
 
@@ -47,6 +48,7 @@ struct Sequence {
   bool quiet = false;               // StartSequence.quiet
   bool score_only = false;          // StartSequence.score_only: ends with its prompt
   TokenScores scores;
+  bool timeline = false;  // StartSequence.timeline
   std::unique_ptr<decoding::BeamDecoder> decoder;
   SequencePhase phase = SequencePhase::kWaiting;
   uint64_t phase_order = 0;  // grows with every change of phase of any sequence
@@ -89,8 +91,9 @@ struct Sequence {
   double draft_model_s = 0;  // the part of it in forward passes
   size_t stable_sent = 0;    // tokens already reported to the coordinator
   double arrival_s = 0, admitted_s = 0;
-  DecodingStats stats;       // of params.method
-  node::EnergyTally energy;  // of its rows on this replica
+  DecodingStats stats;                         // of params.method
+  node::EnergyTally energy;                    // of its rows on this replica
+  std::vector<proto::RoundTimes> round_times;  // not yet reported
 };
 
 }  // namespace coppice::worker

@@ -26,6 +26,7 @@ enum class EndpointId {
   kDrain,
   kUndrain,
   kCancel,
+  kTimeline,
 };
 
 struct Endpoint {

@@ -158,6 +158,10 @@ void Dispatcher::Report(const Request& request) {
     seconds_per_request_ += 0.1 * (std::min(60.0, now - last_end_s_) - seconds_per_request_);
   }
   last_end_s_ = now;
+  if (options_.timelines > 0) {
+    timelines_.push_back(TimelineOf(request, now));
+    if (timelines_.size() > options_.timelines) timelines_.pop_front();
+  }
   metrics_->RequestEnded(request, FinishedReason(request), now);
   LogRequest(request, now, options_.log_requests);
 }
@@ -214,6 +218,17 @@ int Dispatcher::Cancel(const std::string& request_id) {
   }
   if (!found.empty()) Pump();
   return static_cast<int>(found.size());
+}
+
+std::string Dispatcher::FindTimeline(const std::string& request_id) const {
+  for (const RequestPtr& request : active_) {
+    if (request->origin().request_id == request_id)
+      return TimelineJson(TimelineOf(*request, clock_->NowSeconds()));
+  }
+  for (auto it = timelines_.rbegin(); it != timelines_.rend(); ++it) {
+    if (it->request_id == request_id) return TimelineJson(*it);
+  }
+  return "";
 }
 
 void Dispatcher::Tick() {

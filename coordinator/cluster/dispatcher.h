@@ -17,6 +17,7 @@
 #include "coordinator/cluster/node_registry.h"
 #include "coordinator/cluster/router.h"
 #include "coordinator/request/request.h"
+#include "coordinator/request/timeline.h"
 
 namespace coppice::coordinator {
 
@@ -27,6 +28,7 @@ struct DispatcherOptions {
   ApiLimits limits;
   bool log_requests = true;
   double failover_wait_s = 5;
+  int timelines = 64;
 };
 
 class Dispatcher {
@@ -53,6 +55,8 @@ class Dispatcher {
   // Moves the sequences of a replica to others; requests that cannot move fail with `draining`.
   void MoveAway(const std::string& replica);
   void NodesChanged();  // call it after a node has been drained or undrained
+  // Of the running request with this id, else of the last that ended; "": none is kept.
+  std::string FindTimeline(const std::string& request_id) const;
   int SequencesOf(const std::string& replica) const { return router_.running(replica); }
   bool draining() const { return draining_; }
   bool ending() const { return ending_; }
@@ -104,6 +108,7 @@ class Dispatcher {
   uint64_t next_sequence_id_ = 1;
   double seconds_per_request_ = 0.1;  // mean time between ends of requests, smoothed
   double last_end_s_ = -1;
+  std::deque<Timeline> timelines_;  // of requests that have ended, oldest first
   bool draining_ = false, ending_ = false;
 };
 

@@ -1,75 +1,45 @@
 #include "coordinator/cluster/metrics.h"
 
-#include <prometheus/counter.h>
-#include <prometheus/gauge.h>
-#include <prometheus/histogram.h>
-#include <prometheus/registry.h>
-#include <prometheus/text_serializer.h>
-
+#include <algorithm>
 #include <map>
-#include <sstream>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/program.h"
-#include "coordinator/api/endpoints.h"
+#include "base/step_bounds.h"
+#include "coordinator/cluster/metric_families.h"
 #include "decoding/method.h"
 
 namespace coppice::coordinator {
 namespace {
 
 using prometheus::Counter;
-using prometheus::Family;
-using prometheus::Gauge;
-using prometheus::Histogram;
-using Buckets = Histogram::BucketBoundaries;
-using Labels = std::map<std::string, std::string>;
+using Labels = MetricFamilies::Labels;
 
-Buckets OneTwoFive(double low, double high) {
-  Buckets buckets;
-  for (double decade = low; decade <= high * 1.0001; decade *= 10) {
-    for (const double step : {1.0, 2.0, 5.0}) {
-      if (decade * step <= high * 1.0001) buckets.push_back(decade * step);
-    }
-  }
-  return buckets;
-}
-Buckets Times() { return OneTwoFive(0.001, 1000); }
-Buckets TokenCounts() { return OneTwoFive(1, 100000); }
-Buckets Counts() { return {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64}; }
-Buckets Joules() { return OneTwoFive(0.01, 100000); }
-Buckets Shares() { return {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}; }
-
-constexpr const char* kRefusals[] = {"invalid_json",
-                                     "missing_field",
-                                     "invalid_type",
-                                     "invalid_value",
-                                     "unknown_field",
-                                     "unsupported_field",
-                                     "unsupported_combination",
-                                     "conflicting_fields",
-                                     "context_length_exceeded",
-                                     "kv_capacity_exceeded",
-                                     "invalid_header",
-                                     "model_not_found",
-                                     "queue_full",
-                                     "rate_limited",
-                                     "draining",
-                                     "no_replica",
-                                     "no_chat_template"};
+constexpr const char* kStepKinds[] = {"prefill", "verify", "mixed"};
 constexpr const char* kFallbacks[] = {"late", "dead", "refused", "mismatch", "no_node"};
+
+// What tells a process from one that takes its name later.
+std::string ProcessOf(const proto::Register& registration) {
+  std::string process = registration.draft_endpoint();
+  for (const proto::RankInfo& rank : registration.ranks())
+    absl::StrAppend(&process, "|", rank.host(), ":", rank.pid());
+  return process;
+}
 
 }  // namespace
 
-struct Metrics::Impl {
-  prometheus::Registry registry;
+struct Metrics::Impl : MetricFamilies {
+  using MetricFamilies::MetricFamilies;
+
   std::string model_name;
-  // By name, so all metrics share one lookup of a series.
-  std::map<std::string, Family<Counter>*> counters;
-  std::map<std::string, Family<Gauge>*> gauges;
-  std::map<std::string, std::pair<Family<Histogram>*, Buckets>> histograms;
-  std::map<std::string, std::map<std::string, double>> seen;  // node -> counter key -> last value
+  // What the counters of a node's process were last. A node that comes back without a new process
+  // goes on from there.
+  struct Seen {
+    std::string process;
+    std::map<std::string, double> last;  // by series
+  };
+  std::map<std::string, Seen> seen;  // by node
   struct Energy {
     Counter* series = nullptr;  // while it is measured
     double joules = 0;          // its value, kept while there is no series
@@ -77,64 +47,58 @@ struct Metrics::Impl {
   };
   std::map<std::pair<std::string, std::string>, Energy> energy;  // node, source
 
-  void DeclareCounter(const std::string& name, const std::string& help) {
-    counters[name] =
-        &prometheus::BuildCounter().Name("coppice_" + name).Help(help).Register(registry);
-  }
-  void DeclareGauge(const std::string& name, const std::string& help) {
-    gauges[name] = &prometheus::BuildGauge().Name("coppice_" + name).Help(help).Register(registry);
-  }
-  void DeclareHistogram(const std::string& name, const std::string& help, Buckets buckets) {
-    histograms[name] = {
-        &prometheus::BuildHistogram().Name("coppice_" + name).Help(help).Register(registry),
-        std::move(buckets)};
-  }
-  Counter& counter(const std::string& name, const Labels& labels) {
-    return counters.at(name)->Add(labels);
-  }
-  Gauge& gauge(const std::string& name, const Labels& labels) {
-    return gauges.at(name)->Add(labels);
-  }
-  Histogram& histogram(const std::string& name, const Labels& labels) {
-    const auto& [family, buckets] = histograms.at(name);
-    return family->Add(labels, buckets);
-  }
-  Labels Model(Labels labels = {}) const {
-    labels["model_name"] = model_name;
-    return labels;
-  }
-  // Adds the increase of a node's counter, which starts at 0 with the node, to one of the cluster.
-  void Follow(const std::string& node, const std::string& name, const Labels& labels,
-              double value) {
-    std::string key = name;
-    for (const auto& [label, text] : labels) absl::StrAppend(&key, "|", label, "=", text);
-    double& last = seen[node][key];
-    counter(name, labels).Increment(value >= last ? value - last : value);
-    last = value;
-  }
-
+  // What a counter of the node, which starts at 0 with its process, has grown by.
+  double Growth(const Node& node, const std::string& key, double value);
+  void Follow(const Node& node, const std::string& name, const Labels& labels, double value);
+  // The same for a histogram. One that does not have these bounds is left out.
+  void Follow(const Node& node, const std::string& name, const Labels& labels,
+              const proto::Histogram& source, const std::vector<double>& bounds);
   // The series exists while the node measures, and never falls.
   void FollowEnergy(const Node& node);
-
-  void Declare();
-  void CreateKnownSeries();
   void Speculation(const Request::Sequence& sequence);
 };
+
+double Metrics::Impl::Growth(const Node& node, const std::string& key, double value) {
+  Seen& known = seen[node.id];
+  std::string process = ProcessOf(node.registration);
+  if (known.process != process) known = {std::move(process), {}};
+  double& last = known.last[key];
+  return value - std::exchange(last, value);
+}
+
+void Metrics::Impl::Follow(const Node& node, const std::string& name, const Labels& labels,
+                           double value) {
+  std::string key = name;
+  for (const auto& [label, text] : labels) absl::StrAppend(&key, "|", label, "=", text);
+  const double growth = Growth(node, key, value);
+  counter(name, labels).Increment(growth >= 0 ? growth : value);
+}
+
+void Metrics::Impl::Follow(const Node& node, const std::string& name, const Labels& labels,
+                           const proto::Histogram& source, const std::vector<double>& bounds) {
+  if (source.counts_size() != static_cast<int>(bounds.size()) + 1) return;
+  std::string key = name;
+  for (const auto& [label, text] : labels) absl::StrAppend(&key, "|", label, "=", text);
+  std::vector<double> growth;
+  for (int i = 0; i < source.counts_size(); ++i)
+    growth.push_back(std::max(0.0, Growth(node, absl::StrCat(key, "#", i), source.counts(i))));
+  const double sum = Growth(node, key + "#sum", source.sum());
+  histogram(name, labels).ObserveMultiple(growth, std::max(0.0, sum));
+}
 
 void Metrics::Impl::FollowEnergy(const Node& node) {
   const proto::NodeStatus& status = node.status;
   const bool measured = status.has_energy_joules() && node.state != NodeState::kLost;
-  Family<Counter>* family = counters.at("energy_joules_total");
   for (auto& [key, entry] : energy) {
     const bool over = !measured || key.second != status.energy_source();
     if (key.first != node.id || !over || entry.series == nullptr) continue;
-    family->Remove(std::exchange(entry.series, nullptr));
+    Remove("energy_joules_total", std::exchange(entry.series, nullptr));
   }
   if (!measured) return;
   Energy& entry = energy[{node.id, status.energy_source()}];
   const Labels labels = {{"node", node.id}, {"source", status.energy_source()}};
   if (entry.series == nullptr) {
-    entry.series = &family->Add(labels);
+    entry.series = &counter("energy_joules_total", labels);
     entry.series->Increment(entry.joules);
   }
   const double now = status.energy_joules();
@@ -143,109 +107,8 @@ void Metrics::Impl::FollowEnergy(const Node& node) {
   entry.joules = entry.series->Value();
 }
 
-void Metrics::Impl::Declare() {
-  DeclareGauge("num_requests_running", "Sequences that a replica is decoding.");
-  DeclareGauge("num_requests_waiting",
-               "Requests that wait; replica=\"\" is the coordinator's queue.");
-  DeclareCounter("request_success_total", "Requests that ended, by how.");
-  DeclareCounter("request_refused_total", "Requests refused at admission, by error code.");
-  DeclareCounter("prompt_tokens_total", "Prompt tokens of requests that were answered.");
-  DeclareCounter("generation_tokens_total", "Tokens of returned choices.");
-  DeclareCounter("beam_tokens_total", "Tokens of all beams, returned or not.");
-  DeclareCounter("failovers_total", "Sequences replayed because their replica was lost.");
-  DeclareCounter("cancelled_requests_total", "Requests whose client went away.");
-  DeclareCounter("bad_updates_total", "Progress and heartbeats of a node that were refused.");
-  DeclareHistogram("time_to_first_token_seconds", "From arrival to the first decided token.",
-                   Times());
-  DeclareHistogram("inter_token_latency_seconds", "Between two updates of a sequence with tokens.",
-                   Times());
-  DeclareHistogram("request_time_per_output_token_seconds",
-                   "Decode time over tokens after the first.", Times());
-  DeclareHistogram("e2e_request_latency_seconds", "From arrival to the end.", Times());
-  DeclareHistogram("request_queue_time_seconds", "Waiting in the coordinator and the replica.",
-                   Times());
-  DeclareHistogram("request_prefill_time_seconds", "Prefill of the prompt.", Times());
-  DeclareHistogram("request_decode_time_seconds", "From the first token to the end.", Times());
-  DeclareHistogram("request_prompt_tokens", "Prompt tokens of a request.", TokenCounts());
-  DeclareHistogram("request_generation_tokens", "Tokens of the returned choices of a request.",
-                   TokenCounts());
-  DeclareHistogram("request_params_max_tokens", "max_tokens of requests.", TokenCounts());
-  DeclareHistogram("request_params_n", "n of requests.", Counts());
-  DeclareHistogram("request_params_beam_width", "Beam width of requests.", Counts());
-  DeclareHistogram("draft_round_seconds", "Time of draft nodes, per request.", Times());
-  DeclareHistogram("draft_wait_seconds", "Time that sequences waited for drafts, per request.",
-                   Times());
-  DeclareHistogram("verify_seconds", "Time of target passes and verdicts, per request.", Times());
-  DeclareGauge("kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.");
-  DeclareGauge("kv_blocks", "KV blocks by state.");
-  DeclareCounter("num_preemptions_total", "Always 0: admission reserves, nothing is preempted.");
-  DeclareCounter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.");
-  DeclareCounter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache.");
-  DeclareCounter("spec_decode_num_drafts_total", "Forests verified.");
-  DeclareCounter("spec_decode_num_draft_tokens_total", "Draft nodes verified.");
-  DeclareCounter("spec_decode_num_accepted_tokens_total", "Draft nodes accepted.");
-  DeclareCounter("spec_decode_num_accepted_tokens_per_pos_total",
-                 "Draft nodes accepted, by layer of the forest.");
-  DeclareCounter("spec_decode_layers_total", "Layers decided by target passes after prefill.");
-  DeclareCounter("spec_decode_target_passes_total", "Target passes after prefill.");
-  DeclareHistogram("spec_decode_layers_per_pass", "Layers per target pass of a sequence.",
-                   Counts());
-  DeclareHistogram("spec_decode_accepted_width", "Mean accepted width of a sequence.", Counts());
-  DeclareHistogram("spec_decode_overlap_ratio", "Mean overlap of draft and target of a sequence.",
-                   Shares());
-  DeclareCounter("draft_fallbacks_total", "Rounds that went on without a draft, by reason.");
-  DeclareCounter("wire_bytes_total", "Bytes on the wire, by channel.");
-  DeclareCounter("energy_joules_total",
-                 "Energy of what a node computes on, idle or not; absent when not measured.");
-  DeclareHistogram("request_energy_joules",
-                   "Energy of a request; absent when a part of it was not measured.", Joules());
-  DeclareGauge("replica_up", "1 while the replica is alive.");
-  DeclareGauge("draft_node_up", "1 while the draft node is alive.");
-  DeclareGauge("node_last_progress_seconds",
-               "Seconds since the node's last progress in a step; near 0 without work.");
-  DeclareGauge("node_longest_standstill_seconds",
-               "The longest time without progress that the node had while it had work.");
-  DeclareGauge("build_info", "Always 1.");
-  DeclareGauge("model_info", "Always 1.");
-  DeclareCounter("http_requests_total", "HTTP answers, by handler, method and status class.");
-  DeclareHistogram("http_request_duration_seconds",
-                   "From the first byte of a request to its answer's end.", Times());
-  DeclareGauge("http_connections", "Open HTTP connections.");
-}
-
-void Metrics::Impl::CreateKnownSeries() {
-  for (const char* reason : {"stop", "length", "abort", "error", "timeout"}) {
-    counter("request_success_total", Model({{"finished_reason", reason}}));
-  }
-  for (const char* code : kRefusals) counter("request_refused_total", Model({{"code", code}}));
-  for (const char* name : {"prompt_tokens_total", "generation_tokens_total", "beam_tokens_total",
-                           "failovers_total", "cancelled_requests_total"}) {
-    counter(name, Model());
-  }
-  for (const char* name :
-       {"time_to_first_token_seconds", "inter_token_latency_seconds",
-        "request_time_per_output_token_seconds", "e2e_request_latency_seconds",
-        "request_queue_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds",
-        "request_prompt_tokens", "request_generation_tokens", "request_params_max_tokens",
-        "request_params_n", "request_params_beam_width", "draft_round_seconds",
-        "draft_wait_seconds", "verify_seconds"}) {
-    histogram(name, Model());
-  }
-  for (const Endpoint& endpoint : Endpoints()) {
-    const Labels labels = {
-        {"handler", endpoint.handler}, {"method", endpoint.method}, {"status", "2xx"}};
-    counter("http_requests_total", labels);
-    histogram("http_request_duration_seconds", labels);
-  }
-  gauge("http_connections", {});
-  gauge("num_requests_waiting", Model({{"replica", ""}}));
-  gauge("build_info", {{"version", kVersion}, {"commit", ""}, {"backend", "coordinator"}}).Set(1);
-}
-
-Metrics::Metrics(const std::string& model_name) : impl_(std::make_unique<Impl>()) {
+Metrics::Metrics(const std::string& model_name) : impl_(std::make_unique<Impl>(model_name)) {
   impl_->model_name = model_name;
-  impl_->Declare();
-  impl_->CreateKnownSeries();
 }
 
 Metrics::~Metrics() = default;
@@ -269,6 +132,10 @@ void Metrics::Impl::Speculation(const Request::Sequence& sequence) {
   };
   observe("spec_decode_layers_per_pass", stats.layers_per_pass());
   observe("spec_decode_accepted_width", stats.accepted_width());
+  if (stats.drafted_rounds() > 0) {
+    histogram("spec_decode_forest_nodes", labels)
+        .Observe(static_cast<double>(stats.drafted_nodes) / stats.drafted_rounds());
+  }
   observe("spec_decode_overlap_ratio", stats.overlap());
 }
 
@@ -350,13 +217,19 @@ void Metrics::NodeStatus(const Node& node) {
   const Labels replica = {{"replica", node.id}};
   impl_->gauge("num_requests_running", impl_->Model(replica)).Set(status.running());
   impl_->gauge("num_requests_waiting", impl_->Model(replica)).Set(status.waiting());
-  impl_->Follow(node.id, "prefix_cache_queries_total", replica, counters.prefix_cache_queries());
-  impl_->Follow(node.id, "prefix_cache_hits_total", replica, counters.prefix_cache_hits());
-  impl_->Follow(node.id, "wire_bytes_total", {{"channel", "plan"}}, counters.plan_bytes());
-  impl_->Follow(node.id, "wire_bytes_total", {{"channel", "draft"}}, counters.draft_bytes());
+  impl_->Follow(node, "prefix_cache_queries_total", replica, counters.prefix_cache_queries());
+  impl_->Follow(node, "prefix_cache_hits_total", replica, counters.prefix_cache_hits());
+  impl_->Follow(node, "wire_bytes_total", {{"channel", "plan"}}, counters.plan_bytes());
+  impl_->Follow(node, "wire_bytes_total", {{"channel", "draft"}}, counters.draft_bytes());
+  impl_->Follow(node, "iteration_tokens", replica, counters.step_rows(), StepRowBounds());
+  for (const char* kind : kStepKinds) {
+    const auto found = counters.step_seconds().find(kind);
+    if (found == counters.step_seconds().end()) continue;
+    impl_->Follow(node, "step_seconds", {{"replica", node.id}, {"kind", kind}}, found->second,
+                  StepTimeBounds());
+  }
   for (const auto& [reason, count] : counters.draft_fallbacks()) {
-    impl_->Follow(node.id, "draft_fallbacks_total", {{"replica", node.id}, {"reason", reason}},
-                  count);
+    impl_->Follow(node, "draft_fallbacks_total", {{"replica", node.id}, {"reason", reason}}, count);
   }
 }
 
@@ -364,7 +237,6 @@ void Metrics::NodeUp(const Node& node, bool up) {
   impl_->gauge(node.worker() ? "replica_up" : "draft_node_up", {{"id", node.id}}).Set(up ? 1 : 0);
   if (!up) {
     impl_->FollowEnergy(node);
-    impl_->seen.erase(node.id);
     return;
   }
   if (!node.worker()) return;
@@ -379,12 +251,25 @@ void Metrics::NodeUp(const Node& node, bool up) {
   for (const char* reason : kFallbacks) {
     impl_->counter("draft_fallbacks_total", {{"replica", node.id}, {"reason", reason}});
   }
+  impl_->histogram("iteration_tokens", {{"replica", node.id}});
+  for (const char* kind : kStepKinds)
+    impl_->histogram("step_seconds", {{"replica", node.id}, {"kind", kind}});
   for (const decoding::MethodRow& row : decoding::Methods()) {
     const Labels labels = {{"replica", node.id}, {"method", std::string(row.name)}};
     for (const char* name : {"spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total",
                              "spec_decode_num_accepted_tokens_total", "spec_decode_layers_total",
                              "spec_decode_target_passes_total"}) {
       impl_->counter(name, labels);
+    }
+    for (const char* name : {"spec_decode_layers_per_pass", "spec_decode_accepted_width",
+                             "spec_decode_forest_nodes", "spec_decode_overlap_ratio"}) {
+      impl_->histogram(name, labels);
+    }
+    for (int position = 0; position < 16; ++position) {
+      impl_->counter("spec_decode_num_accepted_tokens_per_pos_total",
+                     {{"replica", node.id},
+                      {"method", std::string(row.name)},
+                      {"position", std::to_string(position)}});
     }
   }
 }
@@ -405,8 +290,6 @@ void Metrics::Http(const std::string& handler, const std::string& method, int st
 
 void Metrics::SetConnections(int open) { impl_->gauge("http_connections", {}).Set(open); }
 
-std::string Metrics::Text() const {
-  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
-}
+std::string Metrics::Text() const { return impl_->Text(); }
 
 }  // namespace coppice::coordinator

@@ -20,6 +20,7 @@ std::string NewAnswerId(bool chat) {
 
 constexpr char kOtherTokenizer[] =
     "they do not end where a stop string does: the replica's model folder has another tokenizer";
+constexpr size_t kMaxRounds = 4096;  // in a timeline
 
 bool Contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
@@ -83,6 +84,7 @@ proto::StartSequence Request::StartMessage(int index) const {
   if (request_.logprobs) start.set_logprobs(*request_.logprobs);
   start.set_score_prompt(request_.score_prompt());
   start.set_score_only(request_.score_only);
+  start.set_timeline(origin_.timeline);
   return start;
 }
 
@@ -93,6 +95,8 @@ void Request::Start(int index, uint64_t id, const std::string& replica,
   sequence.replica = replica;
   sequence.lost_s = -1;
   sequence.received = 0;
+  sequence.started_s = now_s;
+  sequence.rounds.clear();
   if (started_s_ < 0) started_s_ = now_s;
   if (identity_.fingerprint.empty()) identity_.fingerprint = fingerprint;
 }
@@ -146,6 +150,11 @@ bool Request::OnUpdate(int index, const proto::SequenceUpdate& update, double no
     Fail({status, status == 500 ? "internal_error" : update.error_code(),
           absl::StrCat(sequence.replica, ": ", update.error_message())});
     return true;
+  }
+  for (const proto::RoundTimes& round : update.rounds()) {
+    if (!origin_.timeline || rounds_kept_ == kMaxRounds) break;
+    sequence.rounds.push_back(round);
+    ++rounds_kept_;
   }
   absl::StatusOr<proto::SequenceProgress> progress =
       proto::ProgressFromMessage(update, Limits(sequence));

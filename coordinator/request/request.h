@@ -30,6 +30,7 @@ class Request {
     std::string model;       // served name
     double arrival_s = 0;    // on the dispatcher's clock
     int64_t created = 0;     // unix seconds
+    bool timeline = false;   // keep the times of every round
   };
   // Each sequence runs on one replica at a time. When that replica dies the sequence is pending
   // again.
@@ -52,8 +53,10 @@ class Request {
     std::vector<TokenScore> prompt_scores;
     std::vector<ChoiceText> others;  // of hypotheses[1], [2], ...: beams
     std::optional<DecodingStats> stats;
-    std::optional<double> energy_joules;  // so far; nullopt: not known whole
-    bool replayed = false;                // on another replica, after the first was lost
+    std::optional<double> energy_joules;    // so far; nullopt: not known whole
+    bool replayed = false;                  // on another replica, after the first was lost
+    double started_s = -1;                  // when this run was dispatched
+    std::vector<proto::RoundTimes> rounds;  // of this run, if a timeline is kept
   };
 
   // tokenizer must outlive this.
@@ -132,6 +135,7 @@ class Request {
     bool any = false;
   };
   std::vector<Sent> sent_;  // per sequence: the part that events have shown
+  size_t rounds_kept_ = 0;  // of all sequences
   bool ended_ = false;
   std::optional<ApiError> error_;
   double first_token_s_ = -1, started_s_ = -1;

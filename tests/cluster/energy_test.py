@@ -82,8 +82,8 @@ def joules(answer):
 class Energy(unittest.TestCase):
     def test_one_host_counts_once_and_gives_every_request_its_share(self):
         with PowerFolder() as power, Cluster(tp=2, drafts=1, worker_flags=power.flags(), draft_flags=power.flags()) as cluster:
-            self.assertIn("energy: rapl, package-0;", cluster.process("replica-0").output())
             self.assertTrue(wait_until(lambda: list(series(cluster)) == ["replica-0"]), series(cluster))
+            self.assertIn("energy: rapl, package-0;", cluster.process("replica-0").output())
             shares = []
             for body in (PLAIN, DRAFTED):
                 before = power.used_j

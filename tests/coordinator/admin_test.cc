@@ -219,5 +219,58 @@ TEST_F(AdminTest, ARequestIsCancelledByItsId) {
   EXPECT_TRUE(Eventually([&] { return worker->cancelled() == 1; }));
 }
 
+std::vector<proto::SequenceUpdate> Timed(const proto::StartSequence& start) {
+  std::vector<proto::SequenceUpdate> updates = SayText("ab");
+  if (!start.timeline()) return updates;
+  proto::RoundTimes* times = updates[1].add_rounds();
+  times->set_round(3);
+  times->set_end_s(0.010);
+  times->set_round_s(0.008);
+  times->set_forward_s(0.004);
+  times->set_commit_s(0.001);
+  times->set_draft_wait_s(0.003);
+  times->set_draft_s(0.002);
+  times->set_depth(2);
+  return updates;
+}
+
+TEST_F(AdminTest, ATimelineHasThePartsOfEachRound) {
+  StartCluster();
+  const auto worker = Join("replica-0", Timed);
+  WaitReady();
+  EXPECT_EQ(Ask(Post(R"({"prompt": "a"})", "X-Request-Id: timed\r\n")).status, 200);
+  const json trace = json::parse(Ask(Get("/admin/timelines/timed")).body);
+  std::map<std::string, json> spans;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") spans[event["name"]] = event;
+  }
+  for (const char* name :
+       {"request", "queue", "prefill", "round", "wait", "draft", "verify", "commit"})
+    EXPECT_EQ(spans.count(name), 1) << name;
+  const auto end = [&](const char* name) {
+    return spans[name]["ts"].get<double>() + spans[name]["dur"].get<double>();
+  };
+  EXPECT_NEAR(spans["round"]["dur"], 8000, 0.01);
+  EXPECT_NEAR(end("round"), end("commit"), 0.01);
+  EXPECT_NEAR(end("verify"), spans["commit"]["ts"], 0.01);
+  EXPECT_NEAR(spans["wait"]["ts"], spans["round"]["ts"], 0.01);
+  EXPECT_NE(spans["draft"]["tid"], spans["round"]["tid"]);
+  EXPECT_EQ(spans["request"]["args"]["id"], "timed");
+  EXPECT_EQ(Code(Ask(Get("/admin/timelines/other")), 404), "unknown_request");
+}
+
+TEST_F(AdminTest, OnlyTheLastTimelinesAreKept) {
+  options_.timelines = 2;
+  StartCluster();
+  const auto worker = Join("replica-0", Timed);
+  WaitReady();
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(Ask(Post(R"({"prompt": "a"})", absl::StrCat("X-Request-Id: t", i, "\r\n"))).status,
+              200);
+  EXPECT_EQ(Ask(Get("/admin/timelines/t0")).status, 404);
+  EXPECT_EQ(Ask(Get("/admin/timelines/t1")).status, 200);
+  EXPECT_EQ(Ask(Get("/admin/timelines/t2")).status, 200);
+}
+
 }  // namespace
 }  // namespace coppice::coordinator

@@ -6,7 +6,7 @@ import re
 import socket
 import time
 
-from fixture import KV_BLOCKS, MARKER, PROMPT, SHORT, SLOWDOWN, USER, Statements, essence, joined, together, wait_until
+from fixture import KV_BLOCKS, MARKER, PROMPT, ROOT, SHORT, SLOWDOWN, USER, Statements, essence, joined, together, wait_until
 
 LAWS = {
     "one sample": dict(decoding="multinomial", seed=4),
@@ -203,10 +203,10 @@ FAMILIES = """num_requests_running num_requests_waiting request_success_total re
 generation_tokens_total beam_tokens_total failovers_total cancelled_requests_total time_to_first_token_seconds inter_token_latency_seconds
 request_time_per_output_token_seconds e2e_request_latency_seconds request_queue_time_seconds request_prefill_time_seconds
 request_decode_time_seconds request_prompt_tokens request_generation_tokens request_params_max_tokens request_params_n
-request_params_beam_width kv_cache_usage_perc kv_blocks num_preemptions_total prefix_cache_queries_total
+request_params_beam_width iteration_tokens step_seconds kv_cache_usage_perc kv_blocks num_preemptions_total prefix_cache_queries_total
 prefix_cache_hits_total spec_decode_num_drafts_total spec_decode_num_draft_tokens_total spec_decode_num_accepted_tokens_total
 spec_decode_num_accepted_tokens_per_pos_total spec_decode_layers_total spec_decode_target_passes_total spec_decode_layers_per_pass
-spec_decode_accepted_width spec_decode_overlap_ratio draft_fallbacks_total draft_round_seconds
+spec_decode_accepted_width spec_decode_forest_nodes spec_decode_overlap_ratio draft_fallbacks_total draft_round_seconds
 draft_wait_seconds verify_seconds wire_bytes_total replica_up draft_node_up node_last_progress_seconds build_info
 model_info http_requests_total http_request_duration_seconds http_connections""".split()
 
@@ -250,6 +250,13 @@ class Metrics(Statements):
         after = self.cluster.metrics()
         self.assertEqual(set(after) - series, set())
         self.assertEqual([s for s, v in counters.items() if after[s] < v], [])
+
+    def test_78_the_dashboard_shows_metrics_that_exist(self):
+        names = set(re.findall(r"^# TYPE (\S+)", self.text(), re.MULTILINE)) | {"coppice_energy_joules_total"}  # if metered
+        board = json.loads((ROOT / "deploy/grafana.json").read_text())
+        shown = set(re.findall(r"coppice_\w+", json.dumps([t["expr"] for p in board["panels"] for t in p["targets"]])))
+        self.assertGreater(len(shown), 25)
+        self.assertEqual({re.sub("_bucket$", "", name) for name in shown} - names, set())
 
     def test_79_counters_grow_by_what_usage_says(self):
         label = '{model_name="text2sql-target"}'

@@ -59,6 +59,50 @@ TEST(Metrics, CountersOfANodeAreFollowedOverItsRestart) {
               HasSubstr("coppice_num_preemptions_total{replica=\"replica-0\"} 0\n"));
 }
 
+TEST(Metrics, ANodeThatComesBackIsNotCountedTwice) {
+  Metrics metrics("demo");
+  const auto queries = [&](Node node, uint64_t count) {
+    node.status.mutable_counters()->set_prefix_cache_queries(count);
+    metrics.NodeStatus(node);
+    const std::string text = metrics.Text();
+    const size_t at = text.find("coppice_prefix_cache_queries_total{replica=\"replica-0\"} ");
+    return std::stod(text.substr(text.find("} ", at) + 2));
+  };
+  Node node = Replica(0);
+  metrics.NodeUp(node, true);
+  EXPECT_EQ(queries(node, 100), 100);
+  metrics.NodeUp(node, false);  // its heartbeats stopped for a while
+  metrics.NodeUp(node, true);
+  EXPECT_EQ(queries(node, 150), 150);
+  node.registration.mutable_ranks(0)->set_pid(2);  // another process takes the name
+  metrics.NodeUp(node, false);
+  metrics.NodeUp(node, true);
+  EXPECT_EQ(queries(node, 200), 350);
+}
+
+TEST(Metrics, StepsOfANodeAreFollowed) {
+  Metrics metrics("demo");
+  Node node = Replica(0);
+  metrics.NodeUp(node, true);
+  proto::Histogram* rows = node.status.mutable_counters()->mutable_step_rows();
+  for (int i = 0; i < 14; ++i) rows->add_counts(i == 2 ? 5 : 0);  // 5 steps of 3 or 4 rows
+  rows->set_sum(18);
+  metrics.NodeStatus(node);
+  metrics.NodeStatus(node);
+  rows->set_counts(3, 1);
+  rows->set_sum(25);
+  metrics.NodeStatus(node);
+  rows->add_counts(7);  // bounds that the coordinator does not have
+  (*node.status.mutable_counters()->mutable_step_seconds())["unheard of"] = *rows;
+  metrics.NodeStatus(node);
+  const std::string text = metrics.Text();
+  EXPECT_THAT(text, Not(HasSubstr("unheard of")));
+  EXPECT_THAT(text, HasSubstr("coppice_iteration_tokens_count{replica=\"replica-0\"} 6\n"));
+  EXPECT_THAT(text, HasSubstr("coppice_iteration_tokens_sum{replica=\"replica-0\"} 25\n"));
+  EXPECT_THAT(text,
+              HasSubstr("coppice_iteration_tokens_bucket{replica=\"replica-0\",le=\"4\"} 5\n"));
+}
+
 // The series is there while the node measures, and goes on where it was.
 TEST(Metrics, EnergyIsAbsentWhileItIsNotMeasuredAndNeverFalls) {
   Metrics metrics("demo");

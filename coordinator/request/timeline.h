@@ -1,0 +1,29 @@
+// What a request spent its time on, as Chrome trace JSON (chrome://tracing, ui.perfetto.dev): a
+// track for the request, and two for each sequence, of the replica and of its drafts. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "coordinator/request/request.h"
+
+namespace coppice::coordinator {
+
+// Seconds count from the request's arrival.
+struct Timeline {
+  struct Part {  // a sequence
+    int prompt = 0, sample = 0;
+    double started_s = 0;  // when it was dispatched
+    std::optional<DecodingStats> stats;
+    std::vector<proto::RoundTimes> rounds;
+  };
+  std::string request_id;
+  double total_s = 0;
+  std::vector<Part> parts;
+};
+
+// now_s: on the dispatcher's clock; the end of what still runs.
+Timeline TimelineOf(const Request& request, double now_s);
+std::string TimelineJson(const Timeline& timeline);
+
+}  // namespace coppice::coordinator

@@ -1,0 +1,56 @@
+// Any body of a request: it is parsed, or refused with an error that names a field. fuzz.sh runs it
+// with libFuzzer; a normal test runs the seeds.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "coordinator/api/api.h"
+#include "coordinator/api/token_endpoints.h"
+#include "tests/coordinator/byte_tokenizer.h"
+
+namespace {
+
+using coppice::coordinator::ApiError;
+
+void Check(const ApiError& error) {
+  if (error.status != 400 && error.status != 404) std::abort();
+  if (error.message.empty() || error.code.empty()) std::abort();
+  if (error.param.empty() && error.code != "invalid_json" && error.code != "invalid_header")
+    std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace coppice::coordinator;  // NOLINT
+  static const ByteTokenizer tokenizer;
+  static const coppice::tokenizer::ChatPrompt chat(
+      *coppice::tokenizer::ChatTemplate::Parse(
+          "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"),
+      "<s>", "</s>", &tokenizer);
+  ApiContext context;
+  context.model_name = "demo";
+  context.tokenizer = &tokenizer;
+  context.chat = &chat;
+  const std::string body(reinterpret_cast<const char*>(data), size);
+  ModelLimits model;
+  model.max_model_len = 512;
+  model.vocab_size = tokenizer.vocab_size();
+  model.kv_blocks_total = 1000;
+  for (const bool is_chat : {false, true}) {
+    std::variant<GenerateRequest, ApiError> parsed =
+        is_chat ? ParseChatCompletion(body, "", context, 0) : ParseCompletion(body, "", context);
+    if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
+      Check(*error);
+    } else if (const auto refused =
+                   FitToModel(model, context.limits, &std::get<GenerateRequest>(parsed))) {
+      Check(*refused);
+    }
+  }
+  const auto tokens = Tokenize(body, context, 512, 0);
+  if (const ApiError* error = std::get_if<ApiError>(&tokens)) Check(*error);
+  const auto text = Detokenize(body, context);
+  if (const ApiError* error = std::get_if<ApiError>(&text)) Check(*error);
+  return 0;
+}

@@ -1,0 +1,161 @@
+// Bad input from many clients: the server refuses it with the field's name, serves others meanwhile
+// and keeps no memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/coordinator/api/body_mutator.h"
+#include "tests/coordinator/cluster_fixture.h"
+#include "tests/testing/decoding_message.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using nlohmann::json;
+
+void Score(int top, proto::TokenScore* score) {
+  score->set_log_prob(-1);
+  for (int i = 0; i < top; ++i) {
+    score->add_top_tokens('a' + i);
+    score->add_top_log_probs(-1 - i);
+  }
+}
+
+// "a" and what ends it: a stop string, else an id, else max_tokens; with the scores asked for.
+std::vector<proto::SequenceUpdate> Short(const proto::StartSequence& start) {
+  const auto& stops = start.decoding().stop_strings();
+  const auto& ids = start.decoding().stop_ids();
+  const bool stopped = std::find(stops.begin(), stops.end(), "a") != stops.end();
+  std::vector<TokenId> tokens = Bytes("a");
+  const bool ended = !stopped && !ids.empty() &&
+                     test::ParameterNamed("max_tokens", start.decoding()).integer() > 1;
+  if (ended) tokens.push_back(ids[0]);
+  std::vector<proto::SequenceUpdate> updates(1);
+  proto::SequenceUpdate& update = updates[0];
+  update.set_finished(true);
+  DecodingStats stats;  // of no rounds, which suits every max_tokens
+  stats.method = "pf_gumbel";
+  *update.mutable_stats() = proto::StatsToMessage(stats);
+  const int top = start.logprobs();
+  for (int i = 1; start.score_prompt() && i < start.prompt_size(); ++i)
+    Score(top, update.add_prompt_scores());
+  if (start.score_only()) {
+    *update.add_hypotheses() = proto::HypothesisToMessage(decoding::Hypothesis());
+    return updates;
+  }
+  proto::Hypothesis* hypothesis = update.add_hypotheses();
+  *hypothesis = MakeHypothesis(tokens, -1, stopped || ended);
+  for (size_t i = 0; start.has_logprobs() && i < tokens.size(); ++i)
+    Score(top, hypothesis->add_scores());
+  return updates;
+}
+std::vector<proto::SequenceUpdate> Long(const proto::StartSequence&) {
+  return SayText(std::string(200, 'x'));
+}
+
+double ResidentMiB() {
+  std::ifstream file("/proc/self/statm");
+  double pages = 0, resident = 0;
+  file >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE) / (1 << 20);
+}
+
+class HostileClientsTest : public ClusterTest {
+ protected:
+  void SetUp() override {
+    ClusterTest::SetUp();
+    options_.http.max_body_bytes = 4 << 20;
+    options_.http.header_timeout_s = 30;
+    options_.http.write_timeout_s = 1;
+  }
+};
+
+TEST_F(HostileClientsTest, TenThousandMutatedBodiesAreServedOrRefusedByField) {
+  StartCluster();
+  const auto worker = Join("replica-0", Short, /*step_s=*/0);
+  WaitReady();
+  BodyMutator mutator(20260101);
+  RawClient client(port());
+  std::map<int, int> statuses;
+  for (int i = 0; i < 10000; ++i) {
+    const std::string body = mutator.Next();
+    client.Send(Post(body));
+    const RawAnswer answer = client.ReadAnswer();
+    ++statuses[answer.status];
+    ASSERT_TRUE(answer.status == 200 || answer.status == 400 || answer.status == 404)
+        << i << ": " << answer.status << " " << answer.body << "\n"
+        << body;
+    if (answer.status == 200) continue;
+    const json error = json::parse(answer.body)["error"];
+    if (error["code"] == "invalid_json") continue;
+    ASSERT_TRUE(error["param"].is_string()) << body << "\n" << answer.body;
+    const std::string param = error["param"], message = error["message"];
+    const std::string field = param.substr(param.rfind('.') + 1);
+    EXPECT_NE(message.find(field.substr(0, field.find('['))), std::string::npos) << body << "\n"
+                                                                                 << answer.body;
+  }
+  EXPECT_GT(statuses[200], 500);  // the test would mean little if all were refused
+  EXPECT_GT(statuses[400], 3000);
+}
+
+TEST_F(HostileClientsTest, SlowHeadsAndCutBodiesHinderNobody) {
+  StartCluster();
+  const auto worker = Join("replica-0", Short, /*step_s=*/0);
+  WaitReady();
+  std::vector<std::unique_ptr<RawClient>> slow;
+  for (int i = 0; i < 300; ++i) {
+    slow.push_back(std::make_unique<RawClient>(port()));
+    slow.back()->Send(i % 2 == 0 ? "POST /v1/completions HTTP/1.1\r\nX-Slow: "
+                                 : "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                                   "Content-Length: 1000\r\n\r\n{\"prompt\":");
+  }
+  for (int i = 0; i < 50; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  }
+  slow.clear();  // bodies are cut off
+  EXPECT_TRUE(Eventually([this] { return Metric("coppice_http_connections") <= 2; }));
+}
+
+TEST_F(HostileClientsTest, DeepNestingAndBadTextAreRefusedWithoutMemory) {
+  StartCluster();
+  const std::string deep = "{\"prompt\":" + std::string(1 << 20, '[');
+  const std::string bad = "{\"prompt\": \"" + std::string(1 << 20, '\xff') + "\"}";
+  const auto send = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      for (const std::string& body : {deep, bad}) {
+        const RawAnswer answer = Ask(Post(body));
+        ASSERT_EQ(answer.status, 400);
+        ASSERT_EQ(json::parse(answer.body)["error"]["code"], "invalid_json");
+      }
+    }
+  };
+  send(20);
+  const double before = ResidentMiB();
+  send(200);
+  EXPECT_LT(ResidentMiB(), before + 16);
+}
+
+TEST_F(HostileClientsTest, ClientsThatDoNotReadAreDisconnectedAndHinderNobody) {
+  StartCluster();
+  const auto worker = Join("replica-0", Long, /*step_s=*/0);
+  WaitReady();
+  std::vector<std::unique_ptr<RawClient>> deaf;
+  for (int i = 0; i < 20; ++i) {
+    deaf.push_back(std::make_unique<RawClient>(port()));
+    // Pipelined, so that the answers exceed what the sockets hold.
+    for (int k = 0; k < 200; ++k)
+      deaf.back()->Send(Post(R"({"prompt": "a", "stream": true, "return_token_ids": true})"));
+  }
+  const double before = ResidentMiB();
+  EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
+  EXPECT_TRUE(Eventually([this] { return Metric("coppice_http_connections") <= 2; }));
+  EXPECT_LT(ResidentMiB(), before + 64);
+  EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
+}
+
+}  // namespace
+}  // namespace coppice::coordinator
