@@ -75,7 +75,8 @@ absl::Status MatrixProducts::Enqueue(const MatMulArgs& args, const ProductChoice
   const ProductKey key = KeyOf(args);
   if (choice.kind == ProductChoice::Kind::kRows) {
     EnqueueRows(args);
-    return Launched("the row product", key);
+    COPPICE_RETURN_IF_ERROR(Launched("the row product", key));
+    return EnqueueGate(args, key);
   }
   if (choice.kind == ProductChoice::Kind::kSkinny) {
     EnqueueSkinny(args, choice.splits);
@@ -86,6 +87,10 @@ absl::Status MatrixProducts::Enqueue(const MatMulArgs& args, const ProductChoice
     AddBias(args.y, args.y_type, args.bias, args.rows, args.outputs, stream_->get());
     COPPICE_RETURN_IF_ERROR(Launched("the bias", key));
   }
+  return EnqueueGate(args, key);
+}
+
+absl::Status MatrixProducts::EnqueueGate(const MatMulArgs& args, const ProductKey& key) {
   if (args.gated == nullptr) return absl::OkStatus();
   SwiGlu(args.y, args.gated, args.y_type, args.rows, args.outputs / 2, stream_->get());
   return Launched("SwiGLU", key);

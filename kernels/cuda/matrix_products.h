@@ -44,6 +44,8 @@ class MatrixProducts {
 
  private:
   MatrixProducts(DeviceStream* stream, bool exact) : stream_(stream), exact_(exact) {}
+  // SwiGLU behind a product that has left it out.
+  absl::Status EnqueueGate(const MatMulArgs& args, const ProductKey& key);
   void EnqueueRows(const MatMulArgs& args);
   bool TakesSkinny(const ProductKey& key, int splits) const;
   void EnqueueSkinny(const MatMulArgs& args, int splits);

@@ -83,10 +83,16 @@ class RankListsTest : public testing::TestWithParam<int> {
     }
   }
 
-  // The sums and the largest logits are those of one rank. A noisy list may hold more.
+  // The sums and the largest logits are those of one rank. Noisy and raw lists may hold more.
   static void ExpectDecidesAs(const RowNeed& need, const ListedRow& got, const ListedRow& alone) {
     if (alone.bad_token >= 0 || alone.overflow || got.overflow) return;
-    if (need.form == RowNeed::Form::kTop) return ExpectSameList(need, got, alone);
+    if (need.raw_sums) ExpectSameSums(got.raw_sums, alone.raw_sums);
+    for (const TokenId token : alone.raw.tokens) EXPECT_THAT(got.raw.tokens, Contains(token));
+    if (need.form == RowNeed::Form::kTop) {
+      ListedRow same = got;
+      same.raw = alone.raw;
+      return ExpectSameList(need, same, alone);
+    }
     if (need.sums) ExpectSameSums(got.sums, alone.sums);
     ASSERT_EQ(got.lists.size(), alone.lists.size());
     for (size_t l = 0; l < alone.lists.size(); ++l) {
