@@ -38,6 +38,7 @@ absl::StatusOr<std::unique_ptr<LocalReplica>> LocalReplica::Load(
                            model::ModelRunner::Load(model, replica->single_.get()));
   if (options.draft_dir.empty()) return replica;
   model.dir = options.draft_dir;
+  model.exact = false;  // what is drafted is free
   COPPICE_ASSIGN_OR_RETURN(replica->draft_,
                            model::ModelRunner::Load(model, replica->single_.get()));
   const int draft_vocab = replica->draft_->vocab_size();
