@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 from api_client import SLOWDOWN, ApiClient
@@ -116,6 +117,8 @@ class Launched:
         self.name = name
         self.log = pathlib.Path(folder) / f"{name}.log"
         # If the test is killed, its processes end too, even stopped ones. mpirun gets SIGTERM, because it must clean up.
+        # The signal comes when the thread ends that has started the process, so only the main thread starts some.
+        assert threading.current_thread() is threading.main_thread(), f"{name} is started by a thread that may end before it"
         guard = ["setpriv", "--pdeathsig", "TERM" if arguments[0] == "mpirun" else "KILL"]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(guard + [str(a) for a in arguments], stdout=log, stderr=log,

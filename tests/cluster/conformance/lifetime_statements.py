@@ -44,10 +44,13 @@ class Lifetime(Statements):
         self.assertTrue(1 <= int(answer.headers["Retry-After"]) <= 60)
         self.assertGreater(time.monotonic() - start, 0.4)
         # A replica that joins in time serves a request that waits.
-        late = threading.Timer(0.2, self.join, (cluster,))
-        late.start()
-        self.assertEqual(cluster.post(dict(SHORT, timeout=60)).status, 200)
-        late.join()
+        answers = []
+        waiting = threading.Thread(target=lambda: answers.append(cluster.post(dict(SHORT, timeout=60)).status))
+        waiting.start()
+        time.sleep(0.2)
+        self.join(cluster)
+        waiting.join()
+        self.assertEqual(answers, [200])
         self.assertEqual(cluster.get("/ready", None).status, 200)
         # None is left.
         replica = cluster.process("replica-late")
