@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import_path = pathlib.Path(__file__).resolve().parent
@@ -98,6 +99,15 @@ def missing(request):
     return None
 
 
+def write_private(path, content):
+    """Writes a file that only this user may read. It is there whole or not at all: hosts that share the folder write the same
+    file, and a process that another host has started may read it meanwhile."""
+    handle, written = tempfile.mkstemp(dir=os.path.dirname(path))
+    with open(handle, "w", encoding="utf8") as file:
+        file.write(content)
+    os.replace(written, path)
+
+
 def start(request):
     reason = missing(request)
     if reason:
@@ -106,9 +116,8 @@ def start(request):
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for made in request["run_folders"]:
         os.makedirs(made, mode=0o700, exist_ok=True)
-    for path, content in request["files"].items():  # only for this user
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf8") as file:
-            file.write(content)
+    for path, content in request["files"].items():
+        write_private(path, content)
     for process in request["processes"]:
         environment = launch_settings(import_path.parent / "environment.sh", process["environment"])
         try:

@@ -13,6 +13,7 @@ from cluster import ROOT, run_launcher
 sys.path.insert(1, str(ROOT / "deploy/launch"))
 from cluster_file import read_cluster_file  # noqa: E402
 from description import DescriptionError, read_host_file  # noqa: E402
+from host import write_private  # noqa: E402
 
 TWO_HOSTS = """target = "/models/target"
 draft = "/models/draft"
@@ -229,6 +230,16 @@ NCCL_SOCKET_IFNAME = "eth1"
         self.assertIn("cores is not given, and 4 processes share them: give cores, or threads", errors)
         lines = self.lines(text.replace("slots = 4", "slots = 4\ncores = 16"))
         self.assertEqual([re.search(r"--threads=(\d+)", line)[1] for line in lines[1:]], ["4", "8", "4", "8", "8"])
+
+    def test_a_file_that_another_host_writes_again_is_never_seen_half_written(self):
+        path = os.path.join(self.folder, "cluster_key")
+        write_private(path, "first\n")
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        with open(path, encoding="utf8") as reader:
+            write_private(path, "second\n")
+            self.assertEqual(reader.read(), "first\n")
+        self.assertEqual(pathlib.Path(path).read_text(encoding="utf8"), "second\n")
+        self.assertEqual(os.listdir(self.folder), ["cluster_key"])
 
 
 if __name__ == "__main__":
