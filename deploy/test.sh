@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test except the long ones. If the headers of the CUDA toolkit are installed, then
 # also tests the CUDA backend on a simulated device. --label NAME: only tests with that label (`long`: the statistical tests with ten
-# times the samples, and tests/mutants; `cuda-sim-asan`, `cuda-sim-tsan`: the CUDA kernels under a sanitizer, in more than twenty
+# times the samples, and tests/mutants; `cuda-sim-asan`, `cuda-sim-tsan`: the CUDA kernels under a sanitizer, in several
 # orders of their threads). --preset NAME: builds and tests another preset (asan, tsan). Other arguments go to ctest (-R PATTERN,
 # -V, ...). With --label, --preset or other arguments, the CUDA backend's tests are left out.
 set -euo pipefail
