@@ -23,11 +23,11 @@ for source in $(git ls-files 'decoding/*.cc' 'tokenizer/*.cc'); do
 done
 packages=(absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_flat_hash_map absl_hash absl_cord libpcre2-8 libhwy libcrypto
   protobuf)
-libraries=$(pkg-config --libs "${packages[@]}")
+linked=$(pkg-config --libs "${packages[@]}")
 
-fuzz_build head_fuzz "$libraries" tests/coordinator/http/head_fuzz.cc "${head_sources[@]}"
+fuzz_build head_fuzz "$linked" tests/coordinator/http/head_fuzz.cc "${head_sources[@]}"
 fuzz_run head_fuzz 4000 tests/coordinator/http/seeds
-fuzz_build stop_fuzz "$libraries" tests/coordinator/request/stop_fuzz.cc "${stop_sources[@]}"
+fuzz_build stop_fuzz "$linked" tests/coordinator/request/stop_fuzz.cc "${stop_sources[@]}"
 fuzz_run stop_fuzz 400 tests/coordinator/request/seeds
-fuzz_build body_fuzz "$libraries" tests/coordinator/api/body_fuzz.cc "${body_sources[@]}"
+fuzz_build body_fuzz "$linked" tests/coordinator/api/body_fuzz.cc "${body_sources[@]}"
 fuzz_run body_fuzz 4000 tests/coordinator/api/seeds

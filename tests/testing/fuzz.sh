@@ -19,7 +19,7 @@ fuzz_flags=(-std=c++20 -O1 -g -w -fsanitize=fuzzer,address,undefined -fno-saniti
 
 # fuzz_build NAME LIBRARIES SOURCE...: the program $folder/NAME. Compiles two sources at a time, with ccache where it is installed.
 fuzz_build() {
-  local name=$1 libraries source compiler=(clang++) objects=$folder/objects-$1
+  local name=$1 source libraries compiler=(clang++) objects=$folder/objects-$1
   read -ra libraries <<<"$2"
   shift 2
   echo "fuzz: building $name"
