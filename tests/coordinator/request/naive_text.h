@@ -75,10 +75,12 @@ struct NaiveStop {
 inline std::optional<NaiveStop> FindStop(const std::string& text,
                                          const std::vector<std::string>& stops) {
   for (size_t end = 1; end <= text.size(); ++end) {
-    for (size_t begin = 0; begin < end; ++begin) {
-      const std::string part = text.substr(begin, end - begin);
-      if (std::find(stops.begin(), stops.end(), part) != stops.end()) return NaiveStop{begin, end};
+    size_t longest = 0;
+    for (const std::string& stop : stops) {
+      if (stop.size() <= end && text.compare(end - stop.size(), stop.size(), stop) == 0)
+        longest = std::max(longest, stop.size());
     }
+    if (longest > 0) return NaiveStop{end - longest, end};
   }
   return std::nullopt;
 }
