@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/shown_name.h"
 #include "decoding/draft_size.h"
 #include "decoding/method.h"
 
@@ -32,7 +33,7 @@ absl::StatusOr<DecodingKind> ParseDecodingKind(absl::string_view name) {
     if (name == DecodingKindName(kind)) return kind;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "decoding: unknown value '", name,
+      "decoding: unknown value '", ShownName(name),
       "', want multinomial, beam_sampling, beam_sampling_without_replacement or beam_search"));
 }
 
@@ -54,8 +55,8 @@ absl::StatusOr<WarpMode> ParseWarpMode(absl::string_view name) {
   for (WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw, WarpMode::kJoint, WarpMode::kRowCut}) {
     if (name == WarpModeName(mode)) return mode;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("warp_mode: unknown value '", name, "', want row, row_raw, joint or rowcut"));
+  return absl::InvalidArgumentError(absl::StrCat("warp_mode: unknown value '", ShownName(name),
+                                                 "', want row, row_raw, joint or rowcut"));
 }
 
 int AutoDraftWidth(int beam_width) { return beam_width == 1 ? 4 : 2 * beam_width; }

@@ -8,12 +8,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/shown_name.h"
 
 namespace coppice::decoding {
 namespace {
 
 absl::Status Bad(absl::string_view text, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("draft_tree: '", text, "': ", what));
+  return absl::InvalidArgumentError(absl::StrCat("draft_tree: '", ShownName(text), "': ", what));
 }
 
 // EAGLE's static tree (26 nodes with the root): mc_sim_7b_63 of SafeAILab/EAGLE, model/choices.py,

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "absl/strings/escaping.h"
+#include "base/shown_name.h"
 #include "base/status.h"
 #include "decoding/method.h"
 #include "decoding/parameter.h"
@@ -25,9 +25,6 @@ namespace {
 
 // Far above what a request may have. Bounds the automaton that a worker makes of them.
 constexpr size_t kMostStopBytes = 65000;
-
-// An unknown name, escaped and cut to 64 bytes, as it may contain anything.
-std::string Shown(const std::string& name) { return absl::CHexEscape(name.substr(0, 64)); }
 
 proto::Parameter ToMessage(const decoding::ParameterRow& row,
                            const decoding::DecodingParams& params) {
@@ -65,7 +62,7 @@ absl::Status ReadParameters(const proto::Decoding& message, decoding::DecodingPa
     const decoding::ParameterRow* row = decoding::FindParameter(parameter.name());
     if (row == nullptr || !row->scalar()) {
       return BadEntry("parameters", i,
-                      absl::StrCat("\"", Shown(parameter.name()), "\" is no parameter"));
+                      absl::StrCat("\"", ShownName(parameter.name()), "\" is no parameter"));
     }
     if (!seen.insert(row).second) return Bad(row->name, "is given twice");
     const std::optional<decoding::ParameterValue> value = ValueOf(parameter);
@@ -127,7 +124,7 @@ absl::StatusOr<decoding::DecodingParams> DecodingFromMessage(const proto::Decodi
   COPPICE_ASSIGN_OR_RETURN(params.kind, decoding::ParseDecodingKind(message.kind()));
   params.method = decoding::FindMethod(message.method());
   if (params.method == nullptr) {
-    return Bad("method", absl::StrCat("\"", Shown(message.method()), "\" is no method"));
+    return Bad("method", absl::StrCat("\"", ShownName(message.method()), "\" is no method"));
   }
   COPPICE_RETURN_IF_ERROR(ReadParameters(message, &params));
   COPPICE_RETURN_IF_ERROR(CheckEntries("stop_ids", message.stop_ids(), 0, INT32_MAX));

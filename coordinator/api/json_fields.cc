@@ -205,7 +205,8 @@ void JsonFields::Neutral(const char* name, const nlohmann::json& neutral) {
 std::vector<std::string> JsonFields::Unknown() const {
   std::vector<std::string> unknown;
   for (const auto& item : object_.items()) {
-    if (known_.count(item.key()) == 0) unknown.push_back(Path(item.key()));
+    if (known_.count(item.key()) == 0)
+      unknown.push_back(Path(item.key().empty() ? R"("")" : item.key()));
   }
   return unknown;
 }

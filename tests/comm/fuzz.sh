@@ -7,7 +7,6 @@ set -euo pipefail
 # shellcheck source=tests/testing/fuzz.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../testing/fuzz.sh"
 
-# shellcheck disable=SC2046  # pkg-config prints several arguments
-clang++ "${fuzz_flags[@]}" tests/comm/secure_link_fuzz.cc comm/secure_link.cc comm/noise_handshake.cc base/check.cc \
-  $(pkg-config --cflags --libs libsodium absl_statusor absl_strings) -o "$folder/secure_link_fuzz"
+fuzz_build secure_link_fuzz "$(pkg-config --libs libsodium absl_statusor absl_strings)" \
+  tests/comm/secure_link_fuzz.cc comm/secure_link.cc comm/noise_handshake.cc base/check.cc
 fuzz_run secure_link_fuzz 3000 tests/comm/seeds

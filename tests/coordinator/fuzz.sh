@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # fuzz.sh SECONDS [FOLDER]
-# Builds the fuzzers of request bodies and of HTTP heads with clang, libFuzzer and the address and undefined-behaviour sanitizers, and
-# runs each for so many seconds from its seeds. FOLDER (default: a temporary one) keeps the programs, the inputs they find, and the
-# input of a failure. Exit status 1 if one is found.
+# Builds the fuzzers of HTTP heads, of texts with stop strings and of request bodies with clang, libFuzzer and the address and
+# undefined-behaviour sanitizers, and runs each for so many seconds from its seeds. FOLDER (default: a temporary one) keeps the
+# programs, the inputs they find, and the input of a failure. Exit status 1 if one is found.
 set -euo pipefail
 # shellcheck source=tests/testing/fuzz.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../testing/fuzz.sh"
 
 fuzz_flags+=(-include utility)
 head_sources=(coordinator/http/http_head.cc coordinator/http/api_error.cc coordinator/api/endpoints.cc)
+stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matcher.cc tokenizer/detokenizer.cc tokenizer/stop_strings.cc
+  tokenizer/utf8.cc base/check.cc)
 body_sources=(coordinator/http/api_error.cc base/rng.cc base/deterministic_math.cc base/check.cc base/decoding_stats.cc)
 for name in api chat_fields decoding_rules json_fields parameter_fields prompt_fields speculative_fields token_endpoints; do
   body_sources+=("coordinator/api/$name.cc")
@@ -21,15 +23,11 @@ for source in $(git ls-files 'decoding/*.cc' 'tokenizer/*.cc'); do
 done
 packages=(absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_flat_hash_map absl_hash absl_cord libpcre2-8 libhwy libcrypto
   protobuf)
-read -ra libraries <<<"$(pkg-config --libs "${packages[@]}")"
+linked=$(pkg-config --libs "${packages[@]}")
 
-build() {
-  local name=$1
-  shift
-  echo "fuzz: building $name"
-  clang++ "${fuzz_flags[@]}" "$@" "${libraries[@]}" -pthread -o "$folder/$name"
-}
-build head_fuzz tests/coordinator/http/head_fuzz.cc "${head_sources[@]}"
+fuzz_build head_fuzz "$linked" tests/coordinator/http/head_fuzz.cc "${head_sources[@]}"
 fuzz_run head_fuzz 4000 tests/coordinator/http/seeds
-build body_fuzz tests/coordinator/api/body_fuzz.cc "${body_sources[@]}"
+fuzz_build stop_fuzz "$linked" tests/coordinator/request/stop_fuzz.cc "${stop_sources[@]}"
+fuzz_run stop_fuzz 400 tests/coordinator/request/seeds
+fuzz_build body_fuzz "$linked" tests/coordinator/api/body_fuzz.cc "${body_sources[@]}"
 fuzz_run body_fuzz 4000 tests/coordinator/api/seeds

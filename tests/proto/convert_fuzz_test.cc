@@ -11,7 +11,8 @@
 
 #include "google/protobuf/stubs/logging.h"
 #include "proto/convert.h"
-#include "tests/proto/sample_messages.h"
+#include "tests/proto/follow_plan.h"
+#include "tests/proto/sample_inputs.h"
 
 namespace coppice::proto {
 namespace {
@@ -199,17 +200,7 @@ TEST(ConvertFuzzTest, Forest) {
 }
 
 TEST(ConvertFuzzTest, DraftState) {
-  decoding::DraftState state;
-  state.root_score = {-1, -2, -3};
-  state.root_multiplicity = {1, 2, 1};
-  state.slot_root = {0, 1, 1, 2};
-  state.slot_token = {-1, 3, 4, -1};
-  state.slot_log_prob = {0, -1, -2, 0};
-  proto::DraftRequest valid;
-  *valid.mutable_state() = DraftStateToMessage(state, {2, 1, -1});
-  for (int parent : {-1, 0, 1}) valid.add_trie_parent(parent);
-  for (int token : {7, 8, 9}) valid.add_trie_token(token);
-  Fuzz(3, 20000, valid, [](proto::DraftRequest message) {
+  Fuzz(3, 20000, SampleDraftRequest(), [](proto::DraftRequest message) {
     static Random random(4);
     if (random() % 2 == 0) MutateOnce(random, message.mutable_state());
     auto back =
@@ -225,40 +216,13 @@ TEST(ConvertFuzzTest, DraftState) {
   });
 }
 
-// Follows every index, as a step does.
-void ExpectRunnable(const coppice::StepPlan& plan, const model::PlanLimits& limits) {
-  std::vector<char> pool(limits.blocks * kBlockSize, 0);
-  for (const KvCopy& copy : plan.commits) pool.at(copy.destination) = pool.at(copy.source);
-  for (size_t s = 0; s < plan.segments.size(); ++s) {
-    const Segment& segment = plan.segments[s];
-    const int32_t* table = plan.table.data() + plan.table_begin.at(s);
-    for (int row = segment.first_row; row < segment.first_row + segment.rows; ++row) {
-      pool.at(plan.slot.at(row)) = 1;
-      for (int i = 0; i < plan.prefix_length(row); ++i) {
-        EXPECT_LT(plan.table_begin.at(s) + i / kBlockSize, plan.table_begin.at(s + 1));
-        EXPECT_GE(pool.at(int64_t{table[i / kBlockSize]} * kBlockSize + i % kBlockSize), 0);
-      }
-      for (int i = plan.chain_begin.at(row); i < plan.chain_begin.at(row + 1); ++i) {
-        EXPECT_GE(pool.at(plan.chain.at(i)), 0);
-      }
-    }
-  }
-  for (const coppice::RowNeed& need : plan.needs) {
-    EXPECT_GE(plan.token.at(need.row), 0);
-    for (int i = need.bias_begin; i < need.bias_end; ++i) {
-      EXPECT_LT(plan.bias.at(i).first, limits.vocab_size);
-    }
-  }
-  for (int32_t need : plan.fetch) EXPECT_LT(need, limits.needs_before);
-}
-
 TEST(ConvertFuzzTest, Plan) {
   Fuzz(5, 30000, PlanToMessage(SamplePlan()),
        [](const proto::StepPlan& message) -> absl::StatusOr<coppice::StepPlan> {
          auto plan = PlanFromMessage(message);
          if (!plan.ok()) return plan;
          if (auto status = model::CheckPlan(*plan, SampleLimits()); !status.ok()) return status;
-         ExpectRunnable(*plan, SampleLimits());
+         FollowPlan(*plan, SampleLimits());
          return plan;
        });
 }

@@ -2,22 +2,24 @@
 // with libFuzzer; a normal test runs the seeds.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 
 #include "coordinator/api/api.h"
 #include "coordinator/api/token_endpoints.h"
 #include "tests/coordinator/byte_tokenizer.h"
+#include "tests/testing/fuzz_require.h"
 
 namespace {
 
 using coppice::coordinator::ApiError;
 
 void Check(const ApiError& error) {
-  if (error.status != 400 && error.status != 404) std::abort();
-  if (error.message.empty() || error.code.empty()) std::abort();
-  if (error.param.empty() && error.code != "invalid_json" && error.code != "invalid_header")
-    std::abort();
+  using coppice::test::Require;
+  Require(error.status == 400 || error.status == 404, "status " + std::to_string(error.status));
+  Require(!error.message.empty(), "an error without a message");
+  Require(!error.code.empty(), "no code: " + error.message);
+  Require(!error.param.empty() || error.code == "invalid_json" || error.code == "invalid_header",
+          "no field: " + error.code + ": " + error.message);
 }
 
 }  // namespace

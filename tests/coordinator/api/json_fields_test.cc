@@ -65,5 +65,11 @@ TEST(JsonFields, UnknownIsWhatNobodyAskedFor) {
   EXPECT_EQ(fields.Unknown(), std::vector<std::string>{"o.b"});
 }
 
+TEST(JsonFields, AnEmptyNameIsNotAnEmptyField) {
+  const json object = {{"", 1}};
+  EXPECT_EQ(JsonFields(object, "").Unknown(), std::vector<std::string>{R"("")"});
+  EXPECT_EQ(JsonFields(object, "o").Unknown(), std::vector<std::string>{R"(o."")"});
+}
+
 }  // namespace
 }  // namespace coppice::coordinator

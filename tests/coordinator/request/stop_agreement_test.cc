@@ -11,62 +11,44 @@
 
 #include "base/rng.h"
 #include "coordinator/request/choice_text.h"
+#include "tests/coordinator/request/piece_tokenizer.h"
 #include "tokenizer/stop_strings.h"
 
 namespace coppice::coordinator {
 namespace {
 
 // Tokens with parts of characters, bytes that are never valid, spaces, nothing, special tokens.
-class NastyTokenizer : public tokenizer::Tokenizer {
- public:
-  explicit NastyTokenizer(int spaces) : spaces_(spaces) {}
-  int vocab_size() const override { return static_cast<int>(texts_.size()); }
-  TokenId bos_id() const override { return -1; }
-  std::vector<TokenId> eos_ids() const override { return {}; }
-  bool IsSpecial(TokenId id) const override { return id < 2; }
-  std::vector<TokenId> Encode(absl::string_view, bool) const override { return {}; }
-  std::vector<TokenId> EncodeChat(absl::string_view, absl::Span<const size_t>,
-                                  bool) const override {
-    return {};
-  }
-  std::vector<size_t> FindSpecial(absl::string_view) const override { return {}; }
-  std::string TokenBytes(TokenId id, bool skip_special) const override {
-    if (id < 0 || id >= vocab_size() || (skip_special && IsSpecial(id))) return "";
-    return texts_[id];
-  }
-  int LeadingSpacesDropped() const override { return spaces_; }
-
- private:
-  const std::vector<std::string> texts_ = {"<a>",
-                                           "<b>",
-                                           "a",
-                                           "b",
-                                           "ab",
-                                           " ",
-                                           "  b",
-                                           "\xe2",
-                                           "\xe2\x82",
-                                           "\x82\xac",
-                                           "\xac",
-                                           "\xf0\x9f",
-                                           "\x98",
-                                           "\x80",
-                                           "\xff",
-                                           "\xc3",
-                                           "\xa9",
-                                           "\xef\xbf",
-                                           "\xbd",
-                                           "",
-                                           "a\xe2\x82",
-                                           "\xac"
-                                           "b",
-                                           "b\xf0",
-                                           "\xc0",
-                                           "ba",
-                                           "\xed\xa0\x80",
-                                           "\xf4"};
-  const int spaces_;
-};
+PieceTokenizer NastyTokenizer(int spaces) {
+  return PieceTokenizer({"<a>",
+                         "<b>",
+                         "a",
+                         "b",
+                         "ab",
+                         " ",
+                         "  b",
+                         "\xe2",
+                         "\xe2\x82",
+                         "\x82\xac",
+                         "\xac",
+                         "\xf0\x9f",
+                         "\x98",
+                         "\x80",
+                         "\xff",
+                         "\xc3",
+                         "\xa9",
+                         "\xef\xbf",
+                         "\xbd",
+                         "",
+                         "a\xe2\x82",
+                         "\xac"
+                         "b",
+                         "b\xf0",
+                         "\xc0",
+                         "ba",
+                         "\xed\xa0\x80",
+                         "\xf4"},
+                        /*num_special=*/2, spaces);
+}
 
 const std::vector<std::string> kStops[] = {{"ab"},
                                            {"\xe2\x82\xac"},
@@ -94,7 +76,7 @@ TEST(StopAgreement, ReplicaAndCoordinatorStopAtTheSameToken) {
   int matched = 0, replaced = 0;
   for (uint64_t seed = 0; seed < 20000; ++seed) {
     Draws draw{seed};
-    const NastyTokenizer tokenizer(std::vector<int>{0, 0, 1, INT_MAX}[draw(4)]);
+    const PieceTokenizer tokenizer = NastyTokenizer(std::vector<int>{0, 0, 1, INT_MAX}[draw(4)]);
     GenerateRequest request;
     request.params.stop_strings = kStops[draw(std::size(kStops))];
     request.params.min_tokens = draw(3) == 0 ? draw(5) : 0;

@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
 
 #include "kernels/cuda/launch.h"
 #include "tests/kernels/cuda/device_memory.h"
+#include "tests/kernels/cuda/product_check.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -63,26 +63,6 @@ struct SkinnyRun {
     WaitForDevice();
   }
 
-  void Check() const {
-    for (int r = 0; r < c.rows; ++r) {
-      for (int64_t n = 0; n < c.outputs; ++n) {
-        double want = 0, size = 0;
-        for (int64_t k = 0; k < c.inputs; ++k) {
-          const double term =
-              double{dev::ToFloat(x[r * c.inputs + k])} * dev::ToFloat(w[n * c.inputs + k]);
-          want += term;
-          size += std::abs(term);
-        }
-        if (c.bias) want += bias[n];
-        if (c.accumulate) want += dev::ToFloat(before[r * c.outputs + n]);
-        ExpectNear(y[r * c.outputs + n], want, size + std::abs(want) + 2, 1e-6,
-                   c.Name() + " at " + std::to_string(r) + ", " + std::to_string(n));
-        if (testing::Test::HasFailure()) return;
-      }
-    }
-    for (size_t i = 0; i < counters.size(); ++i) ASSERT_EQ(counters[i], 0u) << c.Name();
-  }
-
   const SkinnyCase c;
   DeviceArray<bf16> w, x;
   const std::vector<T> before;
@@ -96,7 +76,7 @@ template <class T>
 void TestSkinny(const SkinnyCase& c) {
   SkinnyRun<T> run(c);
   run.Launch();
-  run.Check();
+  ExpectProduct(run);
 }
 
 // The gated product has the bits of the product and SwiGLU behind it.
@@ -162,7 +142,7 @@ TEST(CudaGemmSkinny, EveryNumberOfSplits) {
 TEST(CudaGemmSkinny, SplitsOfALongRow) {
   SkinnyRun<bf16> run({9, 72, 10 * 64 + 8, 3, true, true});
   run.Launch();
-  run.Check();
+  ExpectProduct(run);
   const std::vector<bf16> first = run.y.Copy();
   for (int again = 0; again < 2; ++again) {  // the counters are as before
     run.Launch();

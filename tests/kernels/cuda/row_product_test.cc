@@ -2,9 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "tests/kernels/cuda/device_memory.h"
+#include "tests/kernels/cuda/product_check.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -58,26 +57,6 @@ struct ProductRun {
     WaitForDevice();
   }
 
-  void Check() const {
-    for (int r = 0; r < c.rows; ++r) {
-      for (int64_t n = 0; n < c.outputs; ++n) {
-        double want = 0, size = 0;
-        for (int64_t k = 0; k < c.inputs; ++k) {
-          const double term =
-              double{dev::ToFloat(x[r * c.inputs + k])} * dev::ToFloat(w[n * c.inputs + k]);
-          want += term;
-          size += std::abs(term);
-        }
-        if (c.bias) want += bias[n];
-        if (c.accumulate) want += dev::ToFloat(before[r * c.outputs + n]);
-        ExpectNear(y[r * c.outputs + n], want, size + std::abs(want) + 2, 1e-6,
-                   c.Name() + " at " + std::to_string(r) + ", " + std::to_string(n));
-        if (testing::Test::HasFailure()) return;
-      }
-    }
-    for (size_t i = 0; i < counters.size(); ++i) ASSERT_EQ(counters[i], 0u) << c.Name();
-  }
-
   const ProductCase c;
   DeviceArray<T> w, x;
   const std::vector<Y> before;
@@ -91,7 +70,7 @@ template <class T, class Y>
 void TestProduct(const ProductCase& c) {
   ProductRun<T, Y> run(c);
   run.Launch();
-  run.Check();
+  ExpectProduct(run);
 }
 
 // One run of inputs and several; shapes that fill no tile, and inputs that tensor cores do not take.
@@ -152,7 +131,7 @@ TEST(CudaRowProduct, RoomToMeetChangesNoBit) {
     ASSERT_GT(ProductRuns(72, 1032), 2);
     together.Launch();
     alone.Launch();
-    alone.Check();
+    ExpectProduct(alone);
     EXPECT_EQ(std::memcmp(together.y.data(), alone.y.data(), alone.y.size() * sizeof(float)), 0);
   }
 }
