@@ -23,7 +23,8 @@ int64_t MatrixBytes(int64_t elements, kernels::DType dtype) {
 
 // Elements of the matrices of one layer, and of its gains and biases.
 struct LayerSize {
-  int64_t matrices = 0;
+  int64_t qkv = 0;
+  int64_t matrices = 0;  // the others
   int64_t vectors = 0;
 };
 
@@ -32,7 +33,8 @@ LayerSize SizeOfLayer(const ModelConfig& config, const ShardPlan& plan) {
   const int64_t q = int64_t{plan.q_heads.size()} * config.head_dim;
   const int64_t kv = int64_t{plan.kv_heads.size()} * config.head_dim;
   LayerSize size;
-  size.matrices = (q + 2 * kv) * d + d * q + 2 * f * d + d * f;
+  size.qkv = (q + 2 * kv) * d;
+  size.matrices = d * q + 2 * f * d + d * f;
   size.vectors = 2 * d;
   if (config.attention_bias) size.vectors += q + 2 * kv;
   if (config.output_bias) size.vectors += d;
@@ -46,11 +48,11 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
                           kernels::DType activations, int max_rows, int ranks) {
   const int64_t d = config.hidden_size, vocab = plan.vocab.size();
   const LayerSize layer = SizeOfLayer(config, plan);
-  const int64_t vocabulary = (config.tied_head ? 1 : 2) * vocab * d;
+  const int64_t fine = config.num_layers * layer.qkv + (config.tied_head ? 1 : 2) * vocab * d;
   const int64_t vectors = config.num_layers * layer.vectors + d;
   ModelMemory memory;
   memory.weights = MatrixBytes(config.num_layers * layer.matrices, weights) +
-                   MatrixBytes(vocabulary, VocabularyDType(weights)) + vectors * kFloatBytes;
+                   MatrixBytes(fine, FineDType(weights)) + vectors * kFloatBytes;
   const int64_t q = int64_t{plan.q_heads.size()} * config.head_dim;
   const int64_t kv = int64_t{plan.kv_heads.size()} * config.head_dim;
   // As Decoder::Allocate: the residual, a partial sum and the logits are f32.

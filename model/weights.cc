@@ -79,8 +79,8 @@ class Loader {
         {prefix + "q_proj", q_rows, q.begin * head, q.end * head},
         {prefix + "k_proj", kv_rows, kv.begin * head, kv.end * head},
         {prefix + "v_proj", kv_rows, kv.begin * head, kv.end * head}};
-    COPPICE_ASSIGN_OR_RETURN(layer->qkv,
-                             ColumnParallel(shards, request_.dtype, config_.attention_bias));
+    COPPICE_ASSIGN_OR_RETURN(
+        layer->qkv, ColumnParallel(shards, FineDType(request_.dtype), config_.attention_bias));
     const Shard o{prefix + "o_proj", q_rows, q.begin * head, q.end * head};
     COPPICE_ASSIGN_OR_RETURN(layer->output, RowParallel(o, config_.output_bias));
     return absl::OkStatus();
@@ -99,7 +99,7 @@ class Loader {
   }
 
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Vocabulary(const Shard& shard) {
-    return ColumnParallel({shard}, VocabularyDType(request_.dtype), /*has_bias=*/false);
+    return ColumnParallel({shard}, FineDType(request_.dtype), /*has_bias=*/false);
   }
 
   // The rows of all shards, stacked: [sum of rows, d].

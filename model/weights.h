@@ -36,17 +36,17 @@ struct DecoderWeights {
   const kernels::Weight& head() const { return own_head != nullptr ? *own_head : *embedding; }
 };
 
-// How the embedding and the head are kept if the matrices of the layers are kept as `layers`: they
-// are worth 8 bits (docs/decisions.md, "4-bit weights").
-inline kernels::DType VocabularyDType(kernels::DType layers) {
-  return layers == kernels::DType::kI4 ? kernels::DType::kI8 : layers;
+// How embedding, head and QKV are kept if the other matrices are kept as `dtype`: they are worth 8
+// bits (docs/decisions.md, "4-bit weights").
+inline kernels::DType FineDType(kernels::DType dtype) {
+  return dtype == kernels::DType::kI4 ? kernels::DType::kI8 : dtype;
 }
 
 struct WeightsRequest {
   const ModelConfig* config = nullptr;
   ShardPlan plan;
   int rank = 0;
-  kernels::DType dtype = kernels::DType::kF32;    // one that the backend stores; of layers
+  kernels::DType dtype = kernels::DType::kF32;    // one that the backend stores
   std::function<void(double fraction)> progress;  // may be empty
 };
 

@@ -32,7 +32,8 @@ ABSL_FLAG(std::string, tuning_cache, "auto",
 ABSL_FLAG(
     std::string, weight_dtype, "auto",
     "how the CPU backend keeps the matrices of the model: auto (as --dtype says), int8 (half the "
-    "memory of bf16) or int4 (a good quarter; embedding and head stay int8); the answers are those "
+    "memory of bf16) or int4 (a good third; embedding, head and QKV stay int8); the answers are "
+    "those "
     "of the quantised model");
 ABSL_FLAG(
     std::string, kernels, "best",

@@ -30,6 +30,7 @@ constexpr int kHidden = 768;
 constexpr int kIntermediate = 2048;
 constexpr int kVocabulary = 4096;
 constexpr int kLayers = 24;
+const std::vector<int64_t> kBits = {32, 16, 8, 4};  // f32, bf16, int8, int4
 
 int Threads() {
   const char* text = std::getenv("COPPICE_BENCH_THREADS");
@@ -98,11 +99,15 @@ std::unique_ptr<kernels::Weight> MakeWeight(int64_t outputs, int64_t inputs, ker
   return SharedBackend().Pack({source}, dtype, {}).value();
 }
 
-// Arguments: rows, inputs, outputs, bf16.
+kernels::DType TypeOf(int64_t bits) {
+  using kernels::DType;
+  return bits == 32 ? DType::kF32 : bits == 16 ? DType::kBF16 : bits == 8 ? DType::kI8 : DType::kI4;
+}
+
+// Arguments: rows, inputs, outputs, bits of a weight.
 void MatMul(benchmark::State& state) {
   const int64_t rows = state.range(0), inputs = state.range(1), outputs = state.range(2);
-  const auto weight = MakeWeight(
-      outputs, inputs, state.range(3) != 0 ? kernels::DType::kBF16 : kernels::DType::kF32);
+  const auto weight = MakeWeight(outputs, inputs, TypeOf(state.range(3)));
   std::vector<float> x = Ramp(rows * inputs), y(rows * outputs);
   const StepPlan plan = MakePlan(static_cast<int>(rows), 0);
   const kernels::Tensor input = TensorOf(&x, inputs), output = TensorOf(&y, outputs);
@@ -116,9 +121,9 @@ void MatMul(benchmark::State& state) {
                          benchmark::Counter::kIsIterationInvariantRate);
 }
 BENCHMARK(MatMul)
-    ->ArgNames({"rows", "inputs", "outputs", "bf16"})
-    ->ArgsProduct({{1, 4, 8, 16, 20, 32, 256}, {kHidden}, {kHidden, 2 * kIntermediate}, {0, 1}})
-    ->ArgsProduct({{1, 4, 8, 16, 20, 32, 256}, {kIntermediate}, {kHidden}, {0, 1}})
+    ->ArgNames({"rows", "inputs", "outputs", "bits"})
+    ->ArgsProduct({{1, 4, 8, 16, 20, 32, 256}, {kHidden}, {kHidden, 2 * kIntermediate}, kBits})
+    ->ArgsProduct({{1, 4, 8, 16, 20, 32, 256}, {kIntermediate}, {kHidden}, kBits})
     ->UseRealTime();
 
 // Reads the words in four streams.
@@ -163,14 +168,15 @@ double ReadBandwidth() {
 class Products : public kernels::Pass {
  public:
   explicit Products(kernels::DType dtype) {
+    // In a model of int4, QKV and head are int8.
+    const kernels::DType fine = dtype == kernels::DType::kI4 ? kernels::DType::kI8 : dtype;
     for (int layer = 0; layer < kLayers; ++layer) {
-      weights_.push_back(MakeWeight(3 * kHidden, kHidden, dtype));
+      weights_.push_back(MakeWeight(3 * kHidden, kHidden, fine));
       weights_.push_back(MakeWeight(kHidden, kHidden, dtype));
       weights_.push_back(MakeWeight(2 * kIntermediate, kHidden, dtype));
       weights_.push_back(MakeWeight(kHidden, kIntermediate, dtype));
     }
-    const bool int4 = dtype == kernels::DType::kI4;  // then the head stays int8, as in a model
-    weights_.push_back(MakeWeight(kVocabulary, kHidden, int4 ? kernels::DType::kI8 : dtype));
+    weights_.push_back(MakeWeight(kVocabulary, kHidden, fine));
     for (const auto& weight : weights_) {
       bytes_ += weight->bytes;
       elements_ += weight->rows * weight->columns;
@@ -202,12 +208,7 @@ class Products : public kernels::Pass {
 Products& ProductsOf(int64_t bits) {
   static std::map<int64_t, std::unique_ptr<Products>> made;
   std::unique_ptr<Products>& products = made[bits];
-  if (products == nullptr) {
-    products = std::make_unique<Products>(bits == 32   ? kernels::DType::kF32
-                                          : bits == 16 ? kernels::DType::kBF16
-                                          : bits == 8  ? kernels::DType::kI8
-                                                       : kernels::DType::kI4);
-  }
+  if (products == nullptr) products = std::make_unique<Products>(TypeOf(bits));
   return *products;
 }
 
@@ -230,7 +231,7 @@ void Forward(benchmark::State& state) {
 }
 BENCHMARK(Forward)
     ->ArgNames({"rows", "bits"})
-    ->ArgsProduct({{1, 2, 4, 6, 8, 12, 16, 20, 32, 64, 256}, {32, 16, 8, 4}})
+    ->ArgsProduct({{1, 2, 4, 6, 8, 12, 16, 20, 32, 64, 256}, kBits})
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 

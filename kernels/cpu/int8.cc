@@ -1,6 +1,7 @@
 #include "kernels/cpu/int8.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -12,13 +13,13 @@ constexpr float kLargest = 127;
 }  // namespace
 
 float QuantiseGroup(const float* values, int64_t count, int8_t* q) {
-  float largest = 0;
-  bool finite = true;
-  for (int64_t i = 0; i < count; ++i) {
-    largest = std::max(largest, std::abs(values[i]));
-    finite = finite && std::abs(values[i]) <= 3.4028235e38f;
-  }
-  const float scale = finite ? largest / kLargest : NAN;
+  // Bits of magnitudes are ordered as the magnitudes, with infinity and NaN last; the maximum of
+  // integers is a vector instruction everywhere.
+  int32_t largest = 0;
+  for (int64_t i = 0; i < count; ++i)
+    largest = std::max(largest, std::bit_cast<int32_t>(values[i]) & 0x7fffffff);
+  const bool finite = largest < 0x7f800000;
+  const float scale = finite ? std::bit_cast<float>(largest) / kLargest : NAN;
   // A scale below the normal numbers would make the quotient infinite.
   if (!finite || scale < 1.17549435e-38f) {
     std::fill_n(q, count, int8_t{0});

@@ -79,7 +79,7 @@ TEST(LoadDecoder, KeepsMatricesAsInt8) {
   EXPECT_LT(error, 0.05);
 }
 
-// The embedding and the head are worth 8 bits.
+// Embedding, head and QKV are worth 8 bits.
 TEST(LoadDecoder, KeepsMatricesOfLayersAsInt4) {
   const test::TempDir dir;
   const test::TinyLlama tiny = test::MakeTinyLlama({.vocab = 96, .dtype = "BF16", .tied = false});
@@ -91,8 +91,9 @@ TEST(LoadDecoder, KeepsMatricesOfLayersAsInt4) {
   EXPECT_EQ(weights.embedding->dtype, kernels::DType::kI8);
   EXPECT_EQ(weights.head().dtype, kernels::DType::kI8);
   for (const LayerWeights& layer : weights.layers) {
+    EXPECT_EQ(layer.qkv->dtype, kernels::DType::kI8);
     for (const kernels::Weight* matrix :
-         {layer.qkv.get(), layer.output.get(), layer.gate_up.get(), layer.down.get()})
+         {layer.output.get(), layer.gate_up.get(), layer.down.get()})
       EXPECT_EQ(matrix->dtype, kernels::DType::kI4);
   }
   const std::vector<TokenId> tokens = {5, 17, 90, 3};
