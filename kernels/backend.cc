@@ -2,6 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 
 #ifdef COPPICE_HAS_CUDA
@@ -10,7 +11,10 @@
 
 namespace coppice::kernels {
 
-size_t DTypeSize(DType dtype) { return dtype == DType::kF32 ? 4 : dtype == DType::kI8 ? 1 : 2; }
+size_t DTypeSize(DType dtype) {
+  COPPICE_CHECK_MSG(dtype != DType::kI4, "two values of I4 share a byte");
+  return dtype == DType::kF32 ? 4 : dtype == DType::kI8 ? 1 : 2;
+}
 
 const char* DTypeName(DType dtype) {
   switch (dtype) {
@@ -22,6 +26,8 @@ const char* DTypeName(DType dtype) {
       return "F16";
     case DType::kI8:
       return "I8";
+    case DType::kI4:
+      return "I4";
   }
   return "?";
 }

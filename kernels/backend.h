@@ -26,10 +26,10 @@
 
 namespace coppice::kernels {
 
-// kI8 is for weights alone: int8 in groups that have a scale each.
-enum class DType { kF32, kBF16, kF16, kI8 };
-size_t DTypeSize(DType dtype);       // bytes; scales are not counted
-const char* DTypeName(DType dtype);  // "F32", "BF16", "F16", "I8", as safetensors spells them
+// kI8 and kI4 are for weights alone: integers in groups that have a scale each.
+enum class DType { kF32, kBF16, kF16, kI8, kI4 };
+size_t DTypeSize(DType dtype);       // bytes; scales are not counted; not of kI4, half a byte
+const char* DTypeName(DType dtype);  // "F32", "BF16", "F16", "I8", "I4", as safetensors spells them
 
 // Activations in the memory of a backend, row-major. Only the backend that made it reads `data`.
 struct Tensor {
@@ -180,7 +180,7 @@ class Backend {
   // number of threads, or the place of its context in the KV pool.
   virtual bool batch_invariant() const = 0;
   virtual absl::StatusOr<MemoryFacts> Memory() const = 0;  // now
-  // Whether weights may be kept in this type; KV too, but for kI8.
+  // Whether weights may be kept in this type; KV too, but for kI8 and kI4.
   virtual bool stores(DType dtype) const = 0;
 
   // Packs matrices stacked along their rows as one (QKV, gate and up), converted to dtype. bias

@@ -42,13 +42,14 @@ absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Check
 absl::StatusOr<kernels::DType> MatrixDType(const std::string& asked, kernels::DType stored,
                                            const kernels::Backend& backend) {
   if (asked == "auto") return stored;
-  if (asked != "int8") {
+  if (asked != "int8" && asked != "int4") {
     return absl::InvalidArgumentError(
-        absl::StrCat("weight_dtype: ", asked, ", expected auto or int8"));
+        absl::StrCat("weight_dtype: ", asked, ", expected auto, int8 or int4"));
   }
-  if (backend.stores(kernels::DType::kI8)) return kernels::DType::kI8;
-  return absl::InvalidArgumentError(
-      absl::StrCat("weight_dtype: int8, but the ", backend.name(), " backend has no such weights"));
+  const kernels::DType dtype = asked == "int8" ? kernels::DType::kI8 : kernels::DType::kI4;
+  if (backend.stores(dtype)) return dtype;
+  return absl::InvalidArgumentError(absl::StrCat("weight_dtype: ", asked, ", but the ",
+                                                 backend.name(), " backend has no such weights"));
 }
 
 void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
@@ -79,9 +80,9 @@ absl::StatusOr<DecoderParts> LoadParts(const LoadOptions& options, kernels::Back
                               backend->activation_dtype(), parts.max_rows, ranks),
                 memory.of_device ? options.kv_bytes : 0, parts.weight_dtype, memory));
   COPPICE_ASSIGN_OR_RETURN(parts.fingerprint, checkpoint.ComputeFingerprint());
-  if (parts.weight_dtype == kernels::DType::kI8) {  // another model than the checkpoint's
+  if (parts.weight_dtype != parts.dtype) {  // another model than the checkpoint's
     Fingerprint quantised;
-    quantised.Add(absl::StrCat(parts.fingerprint, " int8"));
+    quantised.Add(absl::StrCat(parts.fingerprint, " ", options.weight_dtype));
     parts.fingerprint = quantised.value();
   }
   const WeightsRequest request{&parts.config, parts.plan, rank, parts.weight_dtype,

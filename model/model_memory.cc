@@ -4,19 +4,27 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "model/weights.h"
 
 namespace coppice::model {
 namespace {
 
 constexpr int64_t kFloatBytes = 4;
-constexpr int64_t kInt8PerScale = 64;
 constexpr int64_t kHostKvBytes = int64_t{1} << 30;
 
 std::string Gigabytes(int64_t bytes) { return absl::StrFormat("%.2f GB", bytes / 1e9); }
 
+// Of that many elements of matrices: int8 has an f32 scale for 64 of them, int4 a bf16 one for 32.
+int64_t MatrixBytes(int64_t elements, kernels::DType dtype) {
+  if (dtype == kernels::DType::kI4) return elements / 2 + elements / 32 * 2;
+  const int64_t values = elements * static_cast<int64_t>(kernels::DTypeSize(dtype));
+  return values + (dtype == kernels::DType::kI8 ? elements / 64 * kFloatBytes : 0);
+}
+
 // Elements of the matrices of one layer, and of its gains and biases.
 struct LayerSize {
-  int64_t matrices = 0;
+  int64_t qkv = 0;
+  int64_t matrices = 0;  // the others
   int64_t vectors = 0;
 };
 
@@ -25,7 +33,8 @@ LayerSize SizeOfLayer(const ModelConfig& config, const ShardPlan& plan) {
   const int64_t q = int64_t{plan.q_heads.size()} * config.head_dim;
   const int64_t kv = int64_t{plan.kv_heads.size()} * config.head_dim;
   LayerSize size;
-  size.matrices = (q + 2 * kv) * d + d * q + 2 * f * d + d * f;
+  size.qkv = (q + 2 * kv) * d;
+  size.matrices = d * q + 2 * f * d + d * f;
   size.vectors = 2 * d;
   if (config.attention_bias) size.vectors += q + 2 * kv;
   if (config.output_bias) size.vectors += d;
@@ -39,13 +48,11 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
                           kernels::DType activations, int max_rows, int ranks) {
   const int64_t d = config.hidden_size, vocab = plan.vocab.size();
   const LayerSize layer = SizeOfLayer(config, plan);
-  const int64_t matrices =
-      config.num_layers * layer.matrices + (config.tied_head ? 1 : 2) * vocab * d;
+  const int64_t fine = config.num_layers * layer.qkv + (config.tied_head ? 1 : 2) * vocab * d;
   const int64_t vectors = config.num_layers * layer.vectors + d;
   ModelMemory memory;
-  memory.weights = matrices * static_cast<int64_t>(kernels::DTypeSize(weights)) +
-                   (weights == kernels::DType::kI8 ? matrices / kInt8PerScale * kFloatBytes : 0) +
-                   vectors * kFloatBytes;
+  memory.weights = MatrixBytes(config.num_layers * layer.matrices, weights) +
+                   MatrixBytes(fine, FineDType(weights)) + vectors * kFloatBytes;
   const int64_t q = int64_t{plan.q_heads.size()} * config.head_dim;
   const int64_t kv = int64_t{plan.kv_heads.size()} * config.head_dim;
   // As Decoder::Allocate: the residual, a partial sum and the logits are f32.

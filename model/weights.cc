@@ -44,7 +44,7 @@ class Loader {
   absl::StatusOr<DecoderWeights> Load() {
     const Shard vocab{"model.embed_tokens", config_.vocab_size, plan().vocab.begin,
                       plan().vocab.end};
-    COPPICE_ASSIGN_OR_RETURN(weights_.embedding, ColumnParallel({vocab}, /*bias=*/false));
+    COPPICE_ASSIGN_OR_RETURN(weights_.embedding, Vocabulary(vocab));
     for (int layer = 0; layer < config_.num_layers; ++layer) {
       COPPICE_ASSIGN_OR_RETURN(LayerWeights loaded,
                                LoadLayer(absl::StrCat("model.layers.", layer, ".")));
@@ -54,7 +54,7 @@ class Loader {
     if (!config_.tied_head) {
       Shard head = vocab;
       head.name = "lm_head";
-      COPPICE_ASSIGN_OR_RETURN(weights_.own_head, ColumnParallel({head}, /*bias=*/false));
+      COPPICE_ASSIGN_OR_RETURN(weights_.own_head, Vocabulary(head));
     }
     return std::move(weights_);
   }
@@ -79,7 +79,8 @@ class Loader {
         {prefix + "q_proj", q_rows, q.begin * head, q.end * head},
         {prefix + "k_proj", kv_rows, kv.begin * head, kv.end * head},
         {prefix + "v_proj", kv_rows, kv.begin * head, kv.end * head}};
-    COPPICE_ASSIGN_OR_RETURN(layer->qkv, ColumnParallel(shards, config_.attention_bias));
+    COPPICE_ASSIGN_OR_RETURN(
+        layer->qkv, ColumnParallel(shards, FineDType(request_.dtype), config_.attention_bias));
     const Shard o{prefix + "o_proj", q_rows, q.begin * head, q.end * head};
     COPPICE_ASSIGN_OR_RETURN(layer->output, RowParallel(o, config_.output_bias));
     return absl::OkStatus();
@@ -90,14 +91,20 @@ class Loader {
     const std::vector<Shard> shards = {
         {prefix + "gate_proj", config_.intermediate_size, f.begin, f.end},
         {prefix + "up_proj", config_.intermediate_size, f.begin, f.end}};
-    COPPICE_ASSIGN_OR_RETURN(layer->gate_up, ColumnParallel(shards, config_.mlp_bias));
+    COPPICE_ASSIGN_OR_RETURN(layer->gate_up,
+                             ColumnParallel(shards, request_.dtype, config_.mlp_bias));
     const Shard down{prefix + "down_proj", config_.intermediate_size, f.begin, f.end};
     COPPICE_ASSIGN_OR_RETURN(layer->down, RowParallel(down, config_.mlp_bias));
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> Vocabulary(const Shard& shard) {
+    return ColumnParallel({shard}, FineDType(request_.dtype), /*has_bias=*/false);
+  }
+
   // The rows of all shards, stacked: [sum of rows, d].
   absl::StatusOr<std::unique_ptr<kernels::Weight>> ColumnParallel(const std::vector<Shard>& shards,
+                                                                  kernels::DType dtype,
                                                                   bool has_bias) {
     std::vector<kernels::MatrixSource> sources;
     std::vector<float> bias;
@@ -111,7 +118,7 @@ class Loader {
           checkpoint_->Vector(shard.name + ".bias", shard.size, shard.begin, shard.end));
       bias.insert(bias.end(), part.begin(), part.end());
     }
-    auto packed = backend_->Pack(sources, request_.dtype, std::move(bias));
+    auto packed = backend_->Pack(sources, dtype, std::move(bias));
     for (const Shard& shard : shards) checkpoint_->Release(shard.name + ".weight");
     return Packed(shards[0].name, std::move(packed));
   }

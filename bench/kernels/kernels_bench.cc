@@ -2,12 +2,17 @@
 // vocabulary 4096).
 //   coppice-bench-kernels --benchmark_filter=Forward     cost of several rows, compared with one
 //   coppice-bench-kernels --benchmark_filter=DramRead    memory bandwidth, for comparison
-// The weights of single products stay in the last-level cache. Those of Forward (340 MB in bf16) do
+//   coppice-bench-kernels --benchmark_filter='Forward/rows:1/'   types of weights, compared
+// Forward states its floor beside its time: the bytes of its weights over the bandwidth of reads that
+// the same threads reach in the same run. The weights of single products stay in the last-level cache. Those of Forward (340 MB in bf16) do
 // not. COPPICE_BENCH_THREADS sets the number of threads (default: all cores).
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -25,6 +30,7 @@ constexpr int kHidden = 768;
 constexpr int kIntermediate = 2048;
 constexpr int kVocabulary = 4096;
 constexpr int kLayers = 24;
+const std::vector<int64_t> kBits = {32, 16, 8, 4};  // f32, bf16, int8, int4
 
 int Threads() {
   const char* text = std::getenv("COPPICE_BENCH_THREADS");
@@ -93,11 +99,15 @@ std::unique_ptr<kernels::Weight> MakeWeight(int64_t outputs, int64_t inputs, ker
   return SharedBackend().Pack({source}, dtype, {}).value();
 }
 
-// Arguments: rows, inputs, outputs, bf16.
+kernels::DType TypeOf(int64_t bits) {
+  using kernels::DType;
+  return bits == 32 ? DType::kF32 : bits == 16 ? DType::kBF16 : bits == 8 ? DType::kI8 : DType::kI4;
+}
+
+// Arguments: rows, inputs, outputs, bits of a weight.
 void MatMul(benchmark::State& state) {
   const int64_t rows = state.range(0), inputs = state.range(1), outputs = state.range(2);
-  const auto weight = MakeWeight(
-      outputs, inputs, state.range(3) != 0 ? kernels::DType::kBF16 : kernels::DType::kF32);
+  const auto weight = MakeWeight(outputs, inputs, TypeOf(state.range(3)));
   std::vector<float> x = Ramp(rows * inputs), y(rows * outputs);
   const StepPlan plan = MakePlan(static_cast<int>(rows), 0);
   const kernels::Tensor input = TensorOf(&x, inputs), output = TensorOf(&y, outputs);
@@ -111,23 +121,66 @@ void MatMul(benchmark::State& state) {
                          benchmark::Counter::kIsIterationInvariantRate);
 }
 BENCHMARK(MatMul)
-    ->ArgNames({"rows", "inputs", "outputs", "bf16"})
-    ->ArgsProduct({{1, 4, 8, 16, 20, 32, 256}, {kHidden}, {kHidden, 2 * kIntermediate}, {0, 1}})
-    ->ArgsProduct({{1, 4, 8, 16, 20, 32, 256}, {kIntermediate}, {kHidden}, {0, 1}})
+    ->ArgNames({"rows", "inputs", "outputs", "bits"})
+    ->ArgsProduct({{1, 4, 8, 16, 20, 32, 256}, {kHidden}, {kHidden, 2 * kIntermediate}, kBits})
+    ->ArgsProduct({{1, 4, 8, 16, 20, 32, 256}, {kIntermediate}, {kHidden}, kBits})
     ->UseRealTime();
 
-// All products of one forward pass, with weights that fit no cache. Arguments: rows, bf16.
+// Reads the words in four streams.
+uint64_t SumOf(const uint64_t* words, int64_t count) {
+  const int64_t part = count / 4 / 8 * 8;
+  uint64_t sum[4] = {};
+  for (int64_t i = 0; i < part; i += 8) {
+    for (int stream = 0; stream < 4; ++stream) {
+      const uint64_t* line = words + stream * part + i;
+      __builtin_prefetch(line + 512);
+      for (int k = 0; k < 8; ++k) sum[stream] += line[k];
+    }
+  }
+  return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+// Bytes per second that the threads of the backend read from memory: the best of nine reads of
+// 256 MB, in chunks that they take in turn as those of a product.
+double ReadBandwidth() {
+  static const double best = [] {
+    ThreadTeam team(Threads());
+    constexpr int64_t kWords = int64_t{32} << 20;
+    constexpr int kChunks = 64;
+    const std::vector<uint64_t> data(kWords, 1);
+    std::vector<uint64_t> sums(kChunks);
+    double seconds = 1e9;
+    for (int run = 0; run < 9; ++run) {
+      const auto start = std::chrono::steady_clock::now();
+      team.Run(kChunks, [&](int chunk) {
+        sums[chunk] = SumOf(data.data() + kWords / kChunks * chunk, kWords / kChunks);
+      });
+      benchmark::DoNotOptimize(sums);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      seconds = std::min(seconds, took.count());
+    }
+    return kWords * 8 / seconds;
+  }();
+  return best;
+}
+
+// All products of one forward pass, with weights that fit no cache.
 class Products : public kernels::Pass {
  public:
   explicit Products(kernels::DType dtype) {
+    // In a model of int4, QKV and head are int8.
+    const kernels::DType fine = dtype == kernels::DType::kI4 ? kernels::DType::kI8 : dtype;
     for (int layer = 0; layer < kLayers; ++layer) {
-      weights_.push_back(MakeWeight(3 * kHidden, kHidden, dtype));
+      weights_.push_back(MakeWeight(3 * kHidden, kHidden, fine));
       weights_.push_back(MakeWeight(kHidden, kHidden, dtype));
       weights_.push_back(MakeWeight(2 * kIntermediate, kHidden, dtype));
       weights_.push_back(MakeWeight(kHidden, kIntermediate, dtype));
     }
-    weights_.push_back(MakeWeight(kVocabulary, kHidden, dtype));
-    for (const auto& weight : weights_) bytes_ += weight->bytes;
+    weights_.push_back(MakeWeight(kVocabulary, kHidden, fine));
+    for (const auto& weight : weights_) {
+      bytes_ += weight->bytes;
+      elements_ += weight->rows * weight->columns;
+    }
   }
   void SetRows(int64_t rows) {
     x_ = Ramp(rows * kIntermediate);
@@ -142,18 +195,26 @@ class Products : public kernels::Pass {
   }
   void Head(kernels::Ops*) override {}
   size_t bytes() const { return bytes_; }
+  int64_t elements() const { return elements_; }
 
  private:
   std::vector<std::unique_ptr<kernels::Weight>> weights_;
   size_t bytes_ = 0;
+  int64_t elements_ = 0;
   int64_t rows_ = 0;
   std::vector<float> x_, y_;
 };
 
+Products& ProductsOf(int64_t bits) {
+  static std::map<int64_t, std::unique_ptr<Products>> made;
+  std::unique_ptr<Products>& products = made[bits];
+  if (products == nullptr) products = std::make_unique<Products>(TypeOf(bits));
+  return *products;
+}
+
+// Arguments: rows, bits of a weight.
 void Forward(benchmark::State& state) {
-  static Products f32(kernels::DType::kF32);
-  static Products bf16(kernels::DType::kBF16);
-  Products& products = state.range(1) != 0 ? bf16 : f32;
+  Products& products = ProductsOf(state.range(1));
   const int64_t rows = state.range(0);
   products.SetRows(rows);
   const StepPlan plan = MakePlan(static_cast<int>(rows), 0);
@@ -163,14 +224,14 @@ void Forward(benchmark::State& state) {
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(products.bytes()));
-  const double flops =
-      static_cast<double>(products.bytes()) / (state.range(1) != 0 ? 2 : 4) * 2 * rows;
+  const double flops = 2.0 * static_cast<double>(products.elements() * rows);
+  state.counters["floor_ms"] = 1e3 * static_cast<double>(products.bytes()) / ReadBandwidth();
   state.counters["GFLOP/s"] =
       benchmark::Counter(flops * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
 }
 BENCHMARK(Forward)
-    ->ArgNames({"rows", "bf16"})
-    ->ArgsProduct({{1, 2, 4, 6, 8, 12, 16, 20, 32, 64, 256}, {0, 1}})
+    ->ArgNames({"rows", "bits"})
+    ->ArgsProduct({{1, 2, 4, 6, 8, 12, 16, 20, 32, 64, 256}, kBits})
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 

@@ -1,6 +1,7 @@
 // Values as int8 in groups of 64 along the inputs of a product, each group with its own scale,
 // symmetric: value = scale * q with q in -127 .. 127, scale = largest magnitude / 127. Weights are
-// turned into it when they are packed, the input of a product row by row. Pure functions.
+// turned into it when they are packed, the input of a product with int8 or int4 weights row by row.
+// Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,13 @@ float QuantiseGroup(const float* values, int64_t count, int8_t* q);
 struct Int8Rows {
   std::vector<uint32_t> words;  // [rows][groups][16]: four q, the first in the lowest byte
   std::vector<float> scale;     // [rows][groups]
-  std::vector<int32_t>
-      correction;  // [rows][groups]: -128 times the sum of q, as weights are q + 128
+  // What the offset of the weights adds to the sums, negative, for each group of the weights.
+  // int8: [rows][groups]: -128 times the sum of q. int4: [rows][groups][2]: -8 times that of 32 q.
+  std::vector<int32_t> correction;
+  DType weights = DType::kI8;
 
-  void Resize(int64_t rows, int64_t columns);
+  // For products with weights of that type, kI8 or kI4.
+  void Resize(int64_t rows, int64_t columns, DType of_weights);
   // Row `row` from x [columns]. After Resize. Any thread, each row once.
   void Set(int64_t row, const float* x, int64_t columns);
 };

@@ -115,7 +115,7 @@ namespace {
 enum class Way { kFloat, kBf16Dot, kInt8 };
 
 Way WayOf(const CpuMatrix& w, KernelTarget target) {
-  if (w.dtype == DType::kI8) return Way::kInt8;
+  if (w.dtype == DType::kI8 || w.dtype == DType::kI4) return Way::kInt8;
   if (w.dtype == DType::kBF16 && target == KernelTarget::kAvx512Bf16) return Way::kBf16Dot;
   return Way::kFloat;
 }
@@ -140,7 +140,7 @@ void PrepareRows(const MatMulArgs& args, Way way, ThreadTeam* team, MatMulScratc
   if (way == Way::kBf16Dot) {
     scratch->pairs.resize(args.rows * pairs);
   } else {
-    scratch->int8.Resize(args.rows, inputs);
+    scratch->int8.Resize(args.rows, inputs, args.w->dtype);
   }
   const int64_t chunks = std::clamp<int64_t>(args.rows * inputs / kMinInputsPerChunk, 1, args.rows);
   team->Run(static_cast<int>(chunks), [&](int chunk) {

@@ -1,7 +1,7 @@
 // y = x W^T over a packed matrix. Each y[r][n] is the bias plus one chain of multiply-adds over
 // k = 0, 1, 2, ... So its bits do not depend on the batch, the tile or the thread. With bf16 weights
-// on AVX-512 BF16, a chain of dot products of two instead (matmul_bf16.h); with int8 weights, of
-// groups of 64 (matmul_int8.h).
+// on AVX-512 BF16, a chain of dot products of two instead (matmul_bf16.h); with int8 or int4
+// weights, of groups (matmul_int8.h).
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/check.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -98,25 +100,48 @@ COPPICE_BF16_DOT __attribute__((noinline)) void Tile(const Product& product, int
 }
 
 // All rows fit one tile: the weights are read once, in streams that are each contiguous in memory.
-template <int kRows>
-void OneRowTile(const Product& product, int64_t begin, int64_t end) {
-  constexpr int kStreams = PanelsFor(kRows);
-  const int64_t per_stream = (end - begin) / kStreams;
-  for (int64_t i = 0; i < per_stream; ++i) Tile<kRows, kStreams>(product, 0, begin + i, per_stream);
-  for (int64_t p = begin + per_stream * kStreams; p < end; ++p) Tile<kRows, 1>(product, 0, p, 1);
-}
+struct OneTile {
+  const Product& product;
+  int64_t begin;
+  int64_t end;
+  template <int kRows>
+  void Run() const {
+    constexpr int kStreams = PanelsFor(kRows);
+    const int64_t per_stream = (end - begin) / kStreams;
+    for (int64_t i = 0; i < per_stream; ++i)
+      Tile<kRows, kStreams>(product, 0, begin + i, per_stream);
+    for (int64_t p = begin + per_stream * kStreams; p < end; ++p) Tile<kRows, 1>(product, 0, p, 1);
+  }
+};
 
-template <int kRows>
-void TilesOfGroup(const Product& product, int64_t row, int64_t begin, int64_t end, Ahead ahead) {
-  constexpr int kPanels = PanelsFor(kMaxTileRows);
-  int64_t p = begin;
-  for (; p + kPanels <= end; p += kPanels) Tile<kRows, kPanels>(product, row, p, 1, ahead);
-  for (; p < end; ++p) Tile<kRows, 1>(product, row, p, 1, ahead);
+constexpr int kPanelsOfMany = PanelsFor(kMaxTileRows);
+
+// One of several tiles over the same panels.
+struct TileOfGroup {
+  const Product& product;
+  int64_t row;
+  int64_t begin;
+  int64_t end;
+  Ahead ahead;
+  template <int kRows>
+  void Run() const {
+    int64_t p = begin;
+    for (; p + kPanelsOfMany <= end; p += kPanelsOfMany)
+      Tile<kRows, kPanelsOfMany>(product, row, p, 1, ahead);
+    for (; p < end; ++p) Tile<kRows, 1>(product, row, p, 1, ahead);
+  }
+};
+
+// Runs the tiles with their number of rows, 1 .. kMaxTileRows, as a constant.
+template <class Tiles, int kRows = kMaxTileRows>
+void RunRows(const Tiles& tiles, int64_t rows) {
+  if (rows == kRows) return tiles.template Run<kRows>();
+  if constexpr (kRows > 1) RunRows<Tiles, kRows - 1>(tiles, rows);
 }
 
 // More rows: groups of panels stay in the second-level cache while all rows use them.
 void ManyRowTiles(const Product& product, int64_t begin, int64_t end) {
-  constexpr int kPanels = PanelsFor(kMaxTileRows);
+  constexpr int kPanels = kPanelsOfMany;
   const MatMulArgs& args = *product.args;
   const int64_t tiles = (args.rows + kMaxTileRows - 1) / kMaxTileRows;
   const auto bytes = static_cast<int64_t>(args.w->panel_bytes());
@@ -132,20 +157,7 @@ void ManyRowTiles(const Product& product, int64_t begin, int64_t end) {
         ahead.next = args.w->panel(p) + kPanels * bytes * (tiles + tile) / tiles;
         ahead.step = kPanels * kStepBytes / tiles;
       }
-      switch (args.rows * (tile + 1) / tiles - row) {
-#define COPPICE_TILES(rows)                           \
-  case rows:                                          \
-    TilesOfGroup<rows>(product, row, p, stop, ahead); \
-    break
-        COPPICE_TILES(6);
-        COPPICE_TILES(7);
-        COPPICE_TILES(8);
-        COPPICE_TILES(9);
-        COPPICE_TILES(10);
-        COPPICE_TILES(11);
-        COPPICE_TILES(12);
-#undef COPPICE_TILES
-      }
+      RunRows(TileOfGroup{product, row, p, stop, ahead}, args.rows * (tile + 1) / tiles - row);
     }
   }
 }
@@ -174,30 +186,26 @@ COPPICE_BF16_DOT void RoundToPairs(const float* x, int64_t rows, int64_t columns
 void MatMulBf16Range(const MatMulArgs& args, const uint32_t* pairs, int64_t panel_begin,
                      int64_t panel_end) {
   const Product product = {&args, pairs};
-  switch (args.rows) {
-#define COPPICE_TILES(rows) \
-  case rows:                \
-    return OneRowTile<rows>(product, panel_begin, panel_end)
-    COPPICE_TILES(1);
-    COPPICE_TILES(2);
-    COPPICE_TILES(3);
-    COPPICE_TILES(4);
-    COPPICE_TILES(5);
-    COPPICE_TILES(6);
-    COPPICE_TILES(7);
-    COPPICE_TILES(8);
-    COPPICE_TILES(9);
-    COPPICE_TILES(10);
-    COPPICE_TILES(11);
-    COPPICE_TILES(12);
-#undef COPPICE_TILES
-    default:
-      return ManyRowTiles(product, panel_begin, panel_end);
-  }
+  if (args.rows > kMaxTileRows) return ManyRowTiles(product, panel_begin, panel_end);
+  RunRows(OneTile{product, panel_begin, panel_end}, args.rows);
 }
 
 }  // namespace coppice::kernels::cpu
 
-#else
+#else  // no such instructions, so MatMul never comes here
+
+namespace coppice::kernels::cpu {
+
+bool HasBf16Dot() { return false; }
+
+void RoundToPairs(const float*, int64_t, int64_t, uint32_t*) {
+  COPPICE_CHECK_MSG(false, "bf16 dot products are for x86");
+}
+
+void MatMulBf16Range(const MatMulArgs&, const uint32_t*, int64_t, int64_t) {
+  COPPICE_CHECK_MSG(false, "bf16 dot products are for x86");
+}
+
+}  // namespace coppice::kernels::cpu
 
 #endif

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "kernels/element.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -10,8 +12,33 @@
 namespace coppice::kernels::cpu {
 namespace {
 
-constexpr int64_t kSteps = kInt8Group / 4;  // of a group: 16 outputs, 4 inputs
+constexpr int64_t kWords = kInt8Group / 4;  // of a row's group: four inputs each
 constexpr int64_t kStepBytes = kPanelWidth * 4;
+
+// The two forms of weights: how a block of 64 inputs of a panel is read (packed_matrix.h). It has
+// kParts groups with a scale each. A group is kSteps steps of kStepBytes behind the scales, and a step
+// has kVectors sets of 16 outputs, 4 inputs: set v of step k is for word v * kSteps + k of the group.
+struct Int8Weights {
+  static constexpr int kParts = 1, kSteps = 16, kVectors = 1;
+  static constexpr int64_t kBlockBytes = kInt8GroupBytes;
+  static constexpr int kOffset = 128;
+  static constexpr int kPanelsOfOneRow = 4;  // of a VNNI tile, as measured
+  static int Code(uint8_t byte, int /*vector*/) { return byte; }
+  static float Scale(const uint8_t* block, int /*part*/, int64_t lane) {
+    return reinterpret_cast<const float*>(block)[lane];
+  }
+};
+struct Int4Weights {
+  static constexpr int kParts = 2, kSteps = 4, kVectors = 2;
+  static constexpr int64_t kBlockBytes = kInt4BlockBytes;
+  static constexpr int kOffset = 8;
+  static constexpr int kPanelsOfOneRow = 8;
+  static int Code(uint8_t byte, int vector) { return byte >> (vector * 4) & 15; }
+  static float Scale(const uint8_t* block, int part, int64_t lane) {
+    return Bf16ToFloat(reinterpret_cast<const uint16_t*>(block)[lane * 2 + part]);
+  }
+};
+constexpr int64_t kScaleBytes = kPanelWidth * 4;  // of a block
 
 struct Product {
   const MatMulArgs* args;
@@ -25,26 +52,38 @@ inline void StoreOne(const MatMulArgs& args, int64_t row, int64_t output, float 
   *y = args.accumulate ? *y + sum : sum;
 }
 
+// The sum of a lane over one group. q: of the group.
+template <class Weights>
+int32_t PortableSum(const uint8_t* group, int64_t lane, const int8_t* q) {
+  int32_t sum = 0;
+  for (int v = 0; v < Weights::kVectors; ++v) {
+    for (int64_t k = 0; k < Weights::kSteps * 4; ++k) {
+      const uint8_t byte = group[k / 4 * kStepBytes + lane * 4 + k % 4];
+      sum += (Weights::Code(byte, v) - Weights::kOffset) * q[v * Weights::kSteps * 4 + k];
+    }
+  }
+  return sum;
+}
+
+template <class Weights>
 void PortableRange(const Product& product, int64_t panel_begin, int64_t panel_end) {
+  constexpr int64_t kGroup = kInt8Group / Weights::kParts;
   const MatMulArgs& args = *product.args;
-  const int64_t groups = Int8Groups(args.w->columns);
+  const int64_t blocks = Int8Groups(args.w->columns);
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
     const int64_t lanes = std::min(kPanelWidth, args.w->rows - panel * kPanelWidth);
     for (int64_t row = 0; row < args.rows; ++row) {
       const auto* q =
-          reinterpret_cast<const int8_t*>(product.x->words.data() + row * groups * kSteps);
+          reinterpret_cast<const int8_t*>(product.x->words.data() + row * blocks * kWords);
       float sums[kPanelWidth] = {};
-      for (int64_t g = 0; g < groups; ++g) {
-        const uint8_t* group = args.w->panel(panel) + g * kInt8GroupBytes;
-        const auto* scales = reinterpret_cast<const float*>(group);
-        const uint8_t* w = group + kPanelWidth * sizeof(float);
+      for (int64_t g = 0; g < blocks * Weights::kParts; ++g) {
+        const int64_t part = g % Weights::kParts, b = g / Weights::kParts;
+        const uint8_t* block = args.w->panel(panel) + b * Weights::kBlockBytes;
+        const uint8_t* group = block + kScaleBytes + part * Weights::kSteps * kStepBytes;
         for (int64_t lane = 0; lane < lanes; ++lane) {
-          int32_t sum = 0;
-          for (int64_t k = 0; k < kInt8Group; ++k) {
-            sum += (w[k / 4 * kStepBytes + lane * 4 + k % 4] - 128) * q[g * kInt8Group + k];
-          }
-          sums[lane] +=
-              static_cast<float>(sum) * (scales[lane] * product.x->scale[row * groups + g]);
+          const int32_t sum = PortableSum<Weights>(group, lane, q + g * kGroup);
+          const float scale = Weights::Scale(block, static_cast<int>(part), lane);
+          sums[lane] += static_cast<float>(sum) * (scale * product.x->scale[row * blocks + b]);
         }
       }
       for (int64_t lane = 0; lane < lanes; ++lane)
@@ -59,22 +98,39 @@ void PortableRange(const Product& product, int64_t panel_begin, int64_t panel_en
 #define COPPICE_VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
 #define COPPICE_AVX2 __attribute__((target("avx2,fma")))
 
-// GCC 12 warns of the uninitialised source of an unmasked conversion.
+// GCC 12 warns of the uninitialised source of an unmasked conversion or shift.
 constexpr __mmask16 kAllLanes = 0xffff;
 constexpr int64_t kPrefetchBytes = 4096;
 constexpr int64_t kGroupBytes = 384 << 10;  // of weights kept in the second-level cache
 
+// Set v of a step, offset included.
+template <class Weights>
+COPPICE_VNNI inline __m512i VnniCodes(__m512i step, int v) {
+  if constexpr (Weights::kVectors == 1) return step;
+  if (v == 1) step = _mm512_maskz_srli_epi32(kAllLanes, step, 4);
+  return _mm512_and_si512(step, _mm512_set1_epi32(0x0f0f0f0f));
+}
+
+template <class Weights>
+COPPICE_VNNI inline __m512 VnniScale(const uint8_t* block, int part) {
+  if constexpr (Weights::kParts == 1) return _mm512_load_ps(block);
+  const __m512i pairs = _mm512_load_si512(block);
+  if (part == 0) return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAllLanes, pairs, 16));
+  return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536)));
+}
+
 // VNNI: rows row .. row + kRows - 1 and panels panel, panel + stride, ... (kPanels of them).
-template <int kRows, int kPanels>
+template <class Weights, int kRows, int kPanels>
 COPPICE_VNNI __attribute__((noinline)) void VnniTile(const Product& product, int64_t row,
                                                      int64_t panel, int64_t stride) {
+  constexpr int kParts = Weights::kParts, kSteps = Weights::kSteps, kVectors = Weights::kVectors;
   const MatMulArgs& args = *product.args;
-  const int64_t groups = Int8Groups(args.w->columns);
+  const int64_t blocks = Int8Groups(args.w->columns);
   const int64_t panel_stride = stride * static_cast<int64_t>(args.w->panel_bytes());
-  const uint8_t* w = args.w->panel(panel);
-  const uint32_t* words = product.x->words.data() + row * groups * kSteps;
-  const float* scale = product.x->scale.data() + row * groups;
-  const int32_t* correction = product.x->correction.data() + row * groups;
+  const uint8_t* block = args.w->panel(panel);
+  const uint32_t* words = product.x->words.data() + row * blocks * kWords;
+  const float* scale = product.x->scale.data() + row * blocks;
+  const int32_t* correction = product.x->correction.data() + row * blocks * kParts;
 
   __m512 acc[kRows][kPanels];
 #pragma GCC unroll 16
@@ -82,42 +138,53 @@ COPPICE_VNNI __attribute__((noinline)) void VnniTile(const Product& product, int
 #pragma GCC unroll 16
     for (int p = 0; p < kPanels; ++p) acc[r][p] = _mm512_setzero_ps();
   }
-  for (int64_t g = 0; g < groups; ++g) {
-    __m512i sum[kRows][kPanels];
+  for (int64_t b = 0; b < blocks; ++b) {
+    const uint8_t* step = block + kScaleBytes;
+#pragma GCC unroll 2
+    for (int part = 0; part < kParts; ++part) {
+      __m512i sum[kRows][kPanels];
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
+      for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-      for (int p = 0; p < kPanels; ++p) sum[r][p] = _mm512_set1_epi32(correction[r * groups + g]);
-    }
-    const uint8_t* step = w + kPanelWidth * sizeof(float);
-    for (int64_t k = 0; k < kSteps; ++k) {
+        for (int p = 0; p < kPanels; ++p)
+          sum[r][p] = _mm512_set1_epi32(correction[(r * blocks + b) * kParts + part]);
+      }
+      for (int k = 0; k < kSteps; ++k) {
+#pragma GCC unroll 16
+        for (int p = 0; p < kPanels; ++p) {
+          _mm_prefetch(reinterpret_cast<const char*>(step + kPrefetchBytes + p * panel_stride),
+                       _MM_HINT_T0);
+        }
+#pragma GCC unroll 2
+        for (int v = 0; v < kVectors; ++v) {
+          __m512i codes[kPanels];
+#pragma GCC unroll 16
+          for (int p = 0; p < kPanels; ++p)
+            codes[p] = VnniCodes<Weights>(_mm512_load_si512(step + p * panel_stride), v);
+          const int word = (part * kVectors + v) * kSteps + k;
+#pragma GCC unroll 16
+          for (int r = 0; r < kRows; ++r) {
+            const __m512i x =
+                _mm512_set1_epi32(static_cast<int>(words[(r * blocks + b) * kWords + word]));
+#pragma GCC unroll 16
+            for (int p = 0; p < kPanels; ++p)
+              sum[r][p] = _mm512_dpbusd_epi32(sum[r][p], codes[p], x);
+          }
+        }
+        step += kStepBytes;
+      }
 #pragma GCC unroll 16
       for (int p = 0; p < kPanels; ++p) {
-        _mm_prefetch(reinterpret_cast<const char*>(step + kPrefetchBytes + p * panel_stride),
-                     _MM_HINT_T0);
-      }
-      __m512i weights[kPanels];
+        const __m512 w_scale = VnniScale<Weights>(block + p * panel_stride, part);
 #pragma GCC unroll 16
-      for (int p = 0; p < kPanels; ++p) weights[p] = _mm512_load_si512(step + p * panel_stride);
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const __m512i x = _mm512_set1_epi32(static_cast<int>(words[(r * groups + g) * kSteps + k]));
-#pragma GCC unroll 16
-        for (int p = 0; p < kPanels; ++p) sum[r][p] = _mm512_dpbusd_epi32(sum[r][p], weights[p], x);
-      }
-      step += kStepBytes;
-    }
-#pragma GCC unroll 16
-    for (int p = 0; p < kPanels; ++p) {
-      const __m512 w_scale = _mm512_load_ps(w + p * panel_stride);
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const __m512 factor = _mm512_mul_ps(w_scale, _mm512_set1_ps(scale[r * groups + g]));
-        acc[r][p] =
-            _mm512_fmadd_ps(_mm512_maskz_cvtepi32_ps(kAllLanes, sum[r][p]), factor, acc[r][p]);
+        for (int r = 0; r < kRows; ++r) {
+          const __m512 factor = _mm512_mul_ps(w_scale, _mm512_set1_ps(scale[r * blocks + b]));
+          acc[r][p] =
+              _mm512_fmadd_ps(_mm512_maskz_cvtepi32_ps(kAllLanes, sum[r][p]), factor, acc[r][p]);
+        }
       }
     }
-    w += kInt8GroupBytes;
+    block += Weights::kBlockBytes;
   }
 #pragma GCC unroll 16
   for (int p = 0; p < kPanels; ++p) {
@@ -136,49 +203,98 @@ COPPICE_VNNI __attribute__((noinline)) void VnniTile(const Product& product, int
   }
 }
 
-// AVX2: kRows rows of one panel. |w| times x with the sign of w: the sums of two such products fit
-// 16 bits.
-template <int kRows, int>
+// Half of the lanes of a step, and what its products are added to within a group.
+template <class Weights>
+struct Avx2Step;
+
+// |w| times x with the sign of w: the sums of two such products fit 16 bits.
+template <>
+struct Avx2Step<Int8Weights> {
+  __m256i q, magnitude;
+  COPPICE_AVX2 explicit Avx2Step(__m256i step)
+      : q(_mm256_xor_si256(step, _mm256_set1_epi8(-128))), magnitude(_mm256_abs_epi8(q)) {}
+  COPPICE_AVX2 void AddProducts(__m256i x, int /*vector*/, __m256i* sum) const {
+    const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(x, q));
+    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+  COPPICE_AVX2 static __m256i Total(__m256i sum, int32_t /*correction*/) { return sum; }
+  COPPICE_AVX2 static __m256 Scale(const uint8_t* block, int half, int /*part*/) {
+    return _mm256_load_ps(reinterpret_cast<const float*>(block) + half * 8);
+  }
+};
+
+// Codes of at most 15: the sums of all 16 products of a group, in pairs, fit 16 bits.
+template <>
+struct Avx2Step<Int4Weights> {
+  __m256i codes[2];
+  COPPICE_AVX2 explicit Avx2Step(__m256i step) {
+    const __m256i low = _mm256_set1_epi8(15);
+    codes[0] = _mm256_and_si256(step, low);
+    codes[1] = _mm256_and_si256(_mm256_srli_epi16(step, 4), low);
+  }
+  COPPICE_AVX2 void AddProducts(__m256i x, int vector, __m256i* sum) const {
+    *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(codes[vector], x));
+  }
+  COPPICE_AVX2 static __m256i Total(__m256i sum, int32_t correction) {
+    return _mm256_add_epi32(_mm256_madd_epi16(sum, _mm256_set1_epi16(1)),
+                            _mm256_set1_epi32(correction));
+  }
+  COPPICE_AVX2 static __m256 Scale(const uint8_t* block, int half, int part) {
+    const __m256i pairs = _mm256_load_si256(reinterpret_cast<const __m256i*>(block) + half);
+    return _mm256_castsi256_ps(part == 0 ? _mm256_slli_epi32(pairs, 16)
+                                         : _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)));
+  }
+};
+
+// AVX2: kRows rows of one panel.
+template <class Weights, int kRows>
 COPPICE_AVX2 __attribute__((noinline)) void Avx2Tile(const Product& product, int64_t row,
-                                                     int64_t panel, int64_t /*stride*/) {
+                                                     int64_t panel) {
+  constexpr int kParts = Weights::kParts, kSteps = Weights::kSteps, kVectors = Weights::kVectors;
+  using Step = Avx2Step<Weights>;
   const MatMulArgs& args = *product.args;
-  const int64_t groups = Int8Groups(args.w->columns);
-  const uint8_t* w = args.w->panel(panel);
-  const uint32_t* words = product.x->words.data() + row * groups * kSteps;
-  const float* scale = product.x->scale.data() + row * groups;
-  const __m256i ones = _mm256_set1_epi16(1), sign_bit = _mm256_set1_epi8(-128);
+  const int64_t blocks = Int8Groups(args.w->columns);
+  const uint8_t* block = args.w->panel(panel);
+  const uint32_t* words = product.x->words.data() + row * blocks * kWords;
+  const float* scale = product.x->scale.data() + row * blocks;
+  const int32_t* correction = product.x->correction.data() + row * blocks * kParts;
 
   __m256 acc[kRows][2];
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
-  for (int64_t g = 0; g < groups; ++g) {
-    __m256i sum[kRows][2];
-    for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = _mm256_setzero_si256();
-    const uint8_t* step = w + kPanelWidth * sizeof(float);
-    for (int64_t k = 0; k < kSteps; ++k) {
-      _mm_prefetch(reinterpret_cast<const char*>(step + kPrefetchBytes), _MM_HINT_T0);
+  for (int64_t b = 0; b < blocks; ++b) {
+    const uint8_t* bytes = block + kScaleBytes;
 #pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half) {
-        const __m256i q = _mm256_xor_si256(
-            _mm256_load_si256(reinterpret_cast<const __m256i*>(step + half * 32)), sign_bit);
-        const __m256i magnitude = _mm256_abs_epi8(q);
+    for (int part = 0; part < kParts; ++part) {
+      __m256i sum[kRows][2];
+      for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = _mm256_setzero_si256();
+      for (int k = 0; k < kSteps; ++k) {
+        _mm_prefetch(reinterpret_cast<const char*>(bytes + kPrefetchBytes), _MM_HINT_T0);
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+          const Step step(_mm256_load_si256(reinterpret_cast<const __m256i*>(bytes) + half));
+#pragma GCC unroll 2
+          for (int v = 0; v < kVectors; ++v) {
+            const int word = (part * kVectors + v) * kSteps + k;
 #pragma GCC unroll 4
+            for (int r = 0; r < kRows; ++r) {
+              const uint32_t x = words[(r * blocks + b) * kWords + word];
+              step.AddProducts(_mm256_set1_epi32(static_cast<int>(x)), v, &sum[r][half]);
+            }
+          }
+        }
+        bytes += kStepBytes;
+      }
+      for (int half = 0; half < 2; ++half) {
+        const __m256 w_scale = Step::Scale(block, half, part);
         for (int r = 0; r < kRows; ++r) {
-          const __m256i x =
-              _mm256_set1_epi32(static_cast<int>(words[(r * groups + g) * kSteps + k]));
-          const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(x, q));
-          sum[r][half] = _mm256_add_epi32(sum[r][half], _mm256_madd_epi16(pairs, ones));
+          const __m256i total =
+              Step::Total(sum[r][half], correction[(r * blocks + b) * kParts + part]);
+          const __m256 factor = _mm256_mul_ps(w_scale, _mm256_set1_ps(scale[r * blocks + b]));
+          acc[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total), factor, acc[r][half]);
         }
       }
-      step += kStepBytes;
     }
-    for (int half = 0; half < 2; ++half) {
-      const __m256 w_scale = _mm256_load_ps(reinterpret_cast<const float*>(w) + half * 8);
-      for (int r = 0; r < kRows; ++r) {
-        const __m256 factor = _mm256_mul_ps(w_scale, _mm256_set1_ps(scale[r * groups + g]));
-        acc[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r][half]), factor, acc[r][half]);
-      }
-    }
-    w += kInt8GroupBytes;
+    block += Weights::kBlockBytes;
   }
   const int64_t first = panel * kPanelWidth;
   const int64_t count = std::min(kPanelWidth, args.w->rows - first);
@@ -191,28 +307,34 @@ COPPICE_AVX2 __attribute__((noinline)) void Avx2Tile(const Product& product, int
 }
 
 // Panels of a tile of that many rows, so that the registers hold all sums.
-constexpr int VnniPanels(int rows) { return rows <= 2 ? 4 : rows == 3 ? 3 : rows <= 5 ? 2 : 1; }
+template <class Weights>
+constexpr int VnniPanels(int rows) {
+  if (rows == 1) return Weights::kPanelsOfOneRow;
+  return rows == 2 ? 4 : rows == 3 ? 3 : rows <= 5 ? 2 : 1;
+}
 
 // Rows in tiles of at most kMost, which differ by one row at most. If there are several tiles, groups
 // of panels stay in the second-level cache while all of them use these panels. Panels are read in
 // streams that are each contiguous in memory.
+template <class Weights>
 struct Vnni {
   static constexpr int kMost = 12;
   template <int kRows>
   static void Run(const Product& product, int64_t row, int64_t begin, int64_t end) {
-    constexpr int kStreams = VnniPanels(kRows);
+    constexpr int kStreams = VnniPanels<Weights>(kRows);
     const int64_t per_stream = (end - begin) / kStreams;
     for (int64_t i = 0; i < per_stream; ++i)
-      VnniTile<kRows, kStreams>(product, row, begin + i, per_stream);
+      VnniTile<Weights, kRows, kStreams>(product, row, begin + i, per_stream);
     for (int64_t p = begin + per_stream * kStreams; p < end; ++p)
-      VnniTile<kRows, 1>(product, row, p, 1);
+      VnniTile<Weights, kRows, 1>(product, row, p, 1);
   }
 };
+template <class Weights>
 struct Avx2 {
   static constexpr int kMost = 3;
   template <int kRows>
   static void Run(const Product& product, int64_t row, int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) Avx2Tile<kRows, 1>(product, row, p, 1);
+    for (int64_t p = begin; p < end; ++p) Avx2Tile<Weights, kRows>(product, row, p);
   }
 };
 
@@ -245,17 +367,24 @@ bool HasVnni() {
 
 #endif
 
+template <class Weights>
+void Range(const Product& product, KernelTarget target, int64_t panel_begin, int64_t panel_end) {
+#if defined(__x86_64__)
+  if (target >= KernelTarget::kAvx512 && HasVnni())
+    return Tiles<Vnni<Weights>>(product, panel_begin, panel_end);
+  if (target >= KernelTarget::kAvx2) return Tiles<Avx2<Weights>>(product, panel_begin, panel_end);
+#endif
+  PortableRange<Weights>(product, panel_begin, panel_end);
+}
+
 }  // namespace
 
 void MatMulInt8Range(const MatMulArgs& args, const Int8Rows& x, KernelTarget target,
                      int64_t panel_begin, int64_t panel_end) {
   const Product product = {&args, &x};
-#if defined(__x86_64__)
-  if (target >= KernelTarget::kAvx512 && HasVnni())
-    return Tiles<Vnni>(product, panel_begin, panel_end);
-  if (target >= KernelTarget::kAvx2) return Tiles<Avx2>(product, panel_begin, panel_end);
-#endif
-  PortableRange(product, panel_begin, panel_end);
+  if (args.w->dtype == DType::kI4)
+    return Range<Int4Weights>(product, target, panel_begin, panel_end);
+  Range<Int8Weights>(product, target, panel_begin, panel_end);
 }
 
 }  // namespace coppice::kernels::cpu

@@ -1,6 +1,7 @@
-// MatMul over int8 weights (int8.h): products and sums within a group of 64 inputs are exact
-// integers, each group is scaled and added in f32, in input order. So the bits of an output depend
-// neither on the batch nor, from AVX2 on, on the instruction set.
+// MatMul over int8 and int4 weights (int8.h, int4.h), with its input as int8: products and sums
+// within a group of the weights are exact integers, each group is scaled and added in f32, in input
+// order. So the bits of an output depend neither on the batch nor, from AVX2 on, on the instruction
+// set.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace coppice::kernels::cpu {
 
-// The outputs of panels [panel_begin, panel_end), all rows. x: of args.x. Uses the instructions of
+// The outputs of panels [panel_begin, panel_end), all rows. x: of args.x, for these weights. Uses the instructions of
 // `target`: on AVX-512 the dot products of int8 (VNNI) where the processor has them, else AVX2.
 void MatMulInt8Range(const MatMulArgs& args, const Int8Rows& x, KernelTarget target,
                      int64_t panel_begin, int64_t panel_end);

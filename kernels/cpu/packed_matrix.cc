@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "kernels/cpu/int4.h"
 #include "kernels/cpu/int8.h"
 #include "kernels/element.h"
 #include "kernels/matrix_source.h"
@@ -77,12 +78,46 @@ void PackPanelInt8(const PanelRows& rows, int64_t columns, uint8_t* panel) {
   }
 }
 
+// The values of a group, those that are absent as 0.
+template <DType kSource>
+void LoadGroup(const PanelRows& rows, int64_t columns, int64_t begin, Int4Group* group) {
+  for (int lane = 0; lane < kPanelWidth; ++lane) {
+    for (int64_t k = 0; k < kInt4Group; ++k) {
+      const bool present = rows.row[lane] != nullptr && begin + k < columns;
+      group->values[k][lane] =
+          present ? LoadElementAs<DType::kF32, kSource>(rows.row[lane], begin + k) : 0;
+    }
+  }
+}
+
+template <DType kSource>
+void PackPanelInt4(const PanelRows& rows, int64_t columns, uint8_t* panel) {
+  constexpr int64_t kHalf = kInt4Group / 2;
+  Int4Group group;
+  for (int64_t begin = 0; begin < Int8Groups(columns) * kInt8Group; begin += kInt4Group) {
+    uint8_t* block = panel + begin / kInt8Group * kInt4BlockBytes;
+    const int64_t part = begin / kInt4Group % 2;
+    LoadGroup<kSource>(rows, columns, begin, &group);
+    QuantiseInt4(&group);
+    uint8_t* bytes = block + kPanelWidth * (sizeof(uint32_t) + part * kHalf);
+    for (int lane = 0; lane < kPanelWidth; ++lane) {
+      reinterpret_cast<uint16_t*>(block)[lane * 2 + part] = group.scale[lane];
+      for (int64_t k = 0; k < kHalf; ++k) {
+        bytes[(k / 4 * kPanelWidth + lane) * 4 + k % 4] =
+            static_cast<uint8_t>(group.codes[k][lane] | group.codes[kHalf + k][lane] << 4);
+      }
+    }
+  }
+}
+
 template <DType kSource>
 void PackPanel(const PanelRows& rows, int64_t columns, DType dtype, uint8_t* panel) {
   if (dtype == DType::kF32) {
     PackPanelF32<kSource>(rows, columns, reinterpret_cast<float*>(panel));
   } else if (dtype == DType::kI8) {
     PackPanelInt8<kSource>(rows, columns, panel);
+  } else if (dtype == DType::kI4) {
+    PackPanelInt4<kSource>(rows, columns, panel);
   } else {
     PackPanelBf16<kSource>(rows, columns, reinterpret_cast<uint32_t*>(panel));
   }
@@ -110,7 +145,7 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSou
                                                       ThreadTeam* team) {
   if (dtype == DType::kF16) {
     return absl::InvalidArgumentError(
-        "pack: the CPU backend stores weights as F32, BF16 or I8, not as F16");
+        "pack: the CPU backend stores weights as F32, BF16, I8 or I4, not as F16");
   }
   COPPICE_RETURN_IF_ERROR(CheckStack(sources, bias.size()));
   auto matrix = std::make_unique<CpuMatrix>();

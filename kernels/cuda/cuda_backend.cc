@@ -81,7 +81,7 @@ class CudaBackend final : public Backend {
   std::string pci_bus_id() const override { return parts_.facts.pci_bus_id; }
   bool batch_invariant() const override { return exact_; }
   absl::StatusOr<MemoryFacts> Memory() const override { return DeviceMemory(); }
-  bool stores(DType dtype) const override { return dtype != DType::kI8; }
+  bool stores(DType dtype) const override { return dtype != DType::kI8 && dtype != DType::kI4; }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override;

@@ -57,7 +57,8 @@ class ForestPass : public testing::TestWithParam<std::tuple<std::string, int>> {
  protected:
   void SetUp() override {
     test::TinyLlamaOptions options{.kv_heads = 2, .vocab = kVocab};
-    weight_dtype_ = std::get<0>(GetParam()) == "I8" ? "int8" : "auto";
+    const std::string type = std::get<0>(GetParam());
+    weight_dtype_ = type == "I8" ? "int8" : type == "I4" ? "int4" : "auto";
     options.dtype = weight_dtype_ == "auto" ? std::get<0>(GetParam()) : "BF16";
     tiny_ = test::MakeTinyLlama(options);
     test::WriteTinyLlama(tiny_, dir_.path());
@@ -124,7 +125,7 @@ TEST_P(ForestPass, CommittedTokensReadLikePrefix) {
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypesAndRanks, ForestPass,
-                         testing::Combine(testing::Values("F32", "BF16", "I8"),
+                         testing::Combine(testing::Values("F32", "BF16", "I8", "I4"),
                                           testing::Values(1, 2)),
                          [](const auto& info) {
                            return std::get<0>(info.param) + "On" +

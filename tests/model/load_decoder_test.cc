@@ -51,8 +51,14 @@ TEST(LoadDecoder, FingerprintTellsCheckpointsApart) {
   EXPECT_NE(fingerprint(other_config), first);
 
   test::WriteTinyLlama(tiny, dir.path());
-  const auto quantised = LoadForTest({.dir = dir.path(), .weight_dtype = "int8", .max_rows = 8});
-  EXPECT_NE(quantised->parts().fingerprint, first);
+  const auto quantised = [&](const char* dtype) {
+    return LoadForTest({.dir = dir.path(), .weight_dtype = dtype, .max_rows = 8})
+        ->parts()
+        .fingerprint;
+  };
+  EXPECT_NE(quantised("int8"), first);
+  EXPECT_NE(quantised("int4"), first);
+  EXPECT_NE(quantised("int8"), quantised("int4"));
 }
 
 // int8 is for matrices; KV keeps the type of the checkpoint. The logits are near those of the
@@ -73,11 +79,35 @@ TEST(LoadDecoder, KeepsMatricesAsInt8) {
   EXPECT_LT(error, 0.05);
 }
 
+// Embedding, head and QKV are worth 8 bits.
+TEST(LoadDecoder, KeepsMatricesOfLayersAsInt4) {
+  const test::TempDir dir;
+  const test::TinyLlama tiny = test::MakeTinyLlama({.vocab = 96, .dtype = "BF16", .tied = false});
+  test::WriteTinyLlama(tiny, dir.path());
+  auto loaded = LoadForTest({.dir = dir.path(), .weight_dtype = "int4", .max_rows = 8});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const DecoderWeights& weights = loaded->parts().weights;
+  EXPECT_EQ(loaded->parts().weight_dtype, kernels::DType::kI4);
+  EXPECT_EQ(weights.embedding->dtype, kernels::DType::kI8);
+  EXPECT_EQ(weights.head().dtype, kernels::DType::kI8);
+  for (const LayerWeights& layer : weights.layers) {
+    EXPECT_EQ(layer.qkv->dtype, kernels::DType::kI8);
+    for (const kernels::Weight* matrix :
+         {layer.output.get(), layer.gate_up.get(), layer.down.get()})
+      EXPECT_EQ(matrix->dtype, kernels::DType::kI4);
+  }
+  const std::vector<TokenId> tokens = {5, 17, 90, 3};
+  const auto logits = loaded->Run(PlanSketch(64).Prefix(tokens, 0, 4, 1).plan);
+  const double error = RelativeError(*logits, ReferenceLogits(tiny, tokens).back());
+  EXPECT_GT(error, 1e-3);
+  EXPECT_LT(error, 0.5);
+}
+
 TEST(LoadDecoder, RefusesUnknownWeightTypes) {
   const test::TempDir dir;
   test::WriteTinyLlama(test::MakeTinyLlama({}), dir.path());
   EXPECT_EQ(LoadForTest({.dir = dir.path(), .weight_dtype = "int3"}).status().message(),
-            "weight_dtype: int3, expected auto or int8");
+            "weight_dtype: int3, expected auto, int8 or int4");
 }
 
 TEST(LoadDecoder, RefusesUnknownDTypeAndEmptyBatchLimit) {

@@ -1,0 +1,256 @@
+// Products with weights kept as int8 and int4.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <initializer_list>
+#include <utility>
+
+#include "tests/kernels/kernel_fixture.h"
+
+namespace coppice::kernels {
+namespace {
+
+// Values whose magnitudes differ by powers of four between groups of 64 columns, so that a scale of
+// another group is far off.
+std::vector<float> GroupedFloats(int64_t rows, int64_t columns, uint64_t seed) {
+  std::vector<float> values = RandomFloats(rows * columns, seed);
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const int64_t group = i % columns / 64 + i / columns;
+    values[i] = std::ldexp(values[i], static_cast<int>(group * 7 % 5) * 2 - 4);
+  }
+  return values;
+}
+
+class Int8MatMulTest : public KernelTest {
+ protected:
+  static constexpr int64_t kGroup = 64;  // of inputs, and of int8 weights
+
+  // Both types of weights with each of the values.
+  template <class T>
+  static std::vector<std::pair<DType, T>> Of(std::initializer_list<T> values) {
+    std::vector<std::pair<DType, T>> pairs;
+    for (const DType dtype : {DType::kI8, DType::kI4}) {
+      for (const T& value : values) pairs.emplace_back(dtype, value);
+    }
+    return pairs;
+  }
+  static float LargestOfGroup(const float* row, int64_t columns, int64_t k) {
+    float largest = 0;
+    for (int64_t i = k / kGroup * kGroup; i < std::min(columns, (k / kGroup + 1) * kGroup); ++i)
+      largest = std::max(largest, std::abs(row[i]));
+    return largest;
+  }
+  std::unique_ptr<Weight> PackAs(DType dtype, const std::vector<float>& values, int64_t rows,
+                                 std::vector<float> bias = {}) {
+    const int64_t columns = static_cast<int64_t>(values.size()) / rows;
+    const MatrixSource source = {values.data(), DType::kF32, rows, columns, columns};
+    return team_->Pack(absl::MakeConstSpan(&source, 1), dtype, std::move(bias)).value();
+  }
+  // The weights as stored, read back as embeddings.
+  std::vector<float> Stored(const Weight& weight) {
+    std::vector<float> values(weight.rows * weight.columns);
+    StepPlan plan = PlanOfRows(weight.rows);
+    for (int64_t row = 0; row < weight.rows; ++row) plan.token[row] = static_cast<TokenId>(row);
+    RunOps(single_.get(), plan,
+           [&](Ops* ops) { ops->Embed(weight, 0, TensorOf(&values, weight.columns)); });
+    return values;
+  }
+};
+
+TEST_P(Int8MatMulTest, WeightsAreWithinHalfAStepOfTheirGroup) {
+  for (const int64_t outputs : {1, 16, 37}) {
+    for (const int64_t inputs : {1, 63, 64, 65, 200}) {
+      const std::vector<float> values = GroupedFloats(outputs, inputs, outputs + inputs);
+      const std::vector<float> stored = Stored(*PackAs(DType::kI8, values, outputs));
+      for (int64_t i = 0; i < outputs * inputs; ++i) {
+        const float* row = values.data() + i / inputs * inputs;
+        const float step = LargestOfGroup(row, inputs, i % inputs) / 127;
+        ASSERT_NEAR(stored[i], values[i], 0.501 * step)
+            << i << " of " << outputs << " x " << inputs;
+        if (std::abs(values[i]) == 127 * step) {
+          EXPECT_NEAR(stored[i], values[i], 1e-6 * std::abs(values[i]));
+        }
+      }
+    }
+  }
+}
+
+// The squared error of each group of 32 is at most that of the rule "the largest value is 8 steps",
+// but for the rounding of the scale; that of all groups is well below it.
+TEST_P(Int8MatMulTest, Int4WeightsHaveLessErrorThanWithTheLargestValueAsScale) {
+  constexpr int64_t kInt4Group = 32;
+  for (const int64_t outputs : {16, 37}) {
+    for (const int64_t inputs : {32, 200, 256}) {
+      const std::vector<float> values = GroupedFloats(outputs, inputs, outputs + inputs);
+      const std::vector<float> stored = Stored(*PackAs(DType::kI4, values, outputs));
+      double squares = 0, error = 0, simple_error = 0;
+      for (int64_t row = 0; row < outputs; ++row) {
+        for (int64_t begin = 0; begin < inputs; begin += kInt4Group) {
+          const int64_t count = std::min(kInt4Group, inputs - begin);
+          const float* value = values.data() + row * inputs + begin;
+          const float* kept = stored.data() + row * inputs + begin;
+          const float largest = *std::max_element(
+              value, value + count, [](float a, float b) { return std::abs(a) < std::abs(b); });
+          const double step = largest / -8.0;
+          double of_group = 0, simple = 0, group_squares = 0;
+          for (int64_t k = 0; k < count; ++k) {
+            const double q = std::clamp(std::round(value[k] / step), -8.0, 7.0);
+            simple += std::pow(value[k] - q * step, 2);
+            of_group += std::pow(double{value[k]} - kept[k], 2);
+            group_squares += std::pow(value[k], 2);
+          }
+          ASSERT_LE(of_group, 1.02 * simple + 1e-5 * group_squares) << row << ", " << begin;
+          squares += group_squares / (step * step);
+          error += of_group / (step * step);
+          simple_error += simple / (step * step);
+        }
+      }
+      EXPECT_LT(error, 0.95 * simple_error) << outputs << " x " << inputs;
+      EXPECT_LT(error, 0.01 * squares);
+    }
+  }
+}
+
+// The input is rounded to steps of its groups, at most half a step each; the rest is rounding of f32.
+TEST_P(Int8MatMulTest, IsTheProductOfTheStoredWeights) {
+  for (const auto& [dtype, outputs] : Of<int64_t>({1, 15, 17, 131})) {
+    for (const int64_t inputs : {1, 31, 33, 63, 64, 65, 300}) {
+      const std::vector<float> bias = RandomFloats(outputs, 3);
+      const auto weight = PackAs(dtype, GroupedFloats(outputs, inputs, outputs), outputs, bias);
+      const std::vector<float> w = Stored(*weight);
+      for (int64_t rows = 1; rows <= 40; rows += rows < 14 ? 1 : 13) {
+        std::vector<float> x = GroupedFloats(rows, inputs, rows), y(rows * outputs, NAN), step;
+        for (int64_t i = 0; i < rows * inputs; ++i)
+          step.push_back(LargestOfGroup(x.data() + i / inputs * inputs, inputs, i % inputs) / 127);
+        RunOps(single_.get(), PlanOfRows(rows), [&](Ops* ops) {
+          ops->MatMul(*weight, TensorOf(&x, inputs), TensorOf(&y, outputs), false);
+        });
+        for (int64_t i = 0; i < rows * outputs; ++i) {
+          const float* row = x.data() + i / outputs * inputs;
+          double sum = bias[i % outputs], steps = 0, size = std::abs(sum);
+          for (int64_t k = 0; k < inputs; ++k) {
+            const double weight_k = w[i % outputs * inputs + k];
+            sum += row[k] * weight_k;
+            size += std::abs(row[k] * weight_k);
+            steps += step[i / outputs * inputs + k] * std::abs(weight_k);
+          }
+          ASSERT_NEAR(y[i], sum, 0.501 * steps + 1e-5 * size)
+              << i << " of " << rows << " rows, " << outputs << " x " << inputs << " "
+              << DTypeName(dtype);
+        }
+      }
+    }
+  }
+}
+
+// Whole numbers of which each group has the most negative one, `least`.
+std::vector<float> WholeSteps(int64_t count, int64_t group, int least, uint32_t seed) {
+  std::vector<float> values(count);
+  for (int64_t i = 0; i < count; ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    const int step = static_cast<int>((seed >> 8) % static_cast<uint32_t>(-2 * least)) + least;
+    values[i] = static_cast<float>(i % group == 0 ? least : step);
+  }
+  return values;
+}
+
+// Values that are whole steps lose nothing, so only f32 rounding is left.
+TEST_P(Int8MatMulTest, IsExactForWholeSteps) {
+  constexpr int64_t kOutputs = 33, kInputs = 192, kRows = 9;
+  for (const DType dtype : {DType::kI8, DType::kI4}) {
+    const int least = dtype == DType::kI8 ? -127 : -8;
+    const std::vector<float> w =
+        WholeSteps(kOutputs * kInputs, dtype == DType::kI8 ? 64 : 32, least, 1);
+    std::vector<float> x = WholeSteps(kRows * kInputs, kGroup, -127, 2), y(kRows * kOutputs);
+    const auto weight = PackAs(dtype, w, kOutputs);
+    EXPECT_EQ(Stored(*weight), w) << DTypeName(dtype);
+    RunOps(team_.get(), PlanOfRows(kRows), [&](Ops* ops) {
+      ops->MatMul(*weight, TensorOf(&x, kInputs), TensorOf(&y, kOutputs), false);
+    });
+    for (int64_t i = 0; i < kRows * kOutputs; ++i) {
+      int64_t sum = 0;
+      for (int64_t k = 0; k < kInputs; ++k) {
+        sum += static_cast<int64_t>(x[i / kOutputs * kInputs + k]) *
+               static_cast<int64_t>(w[i % kOutputs * kInputs + k]);
+      }
+      EXPECT_EQ(y[i], static_cast<float>(sum)) << i << " " << DTypeName(dtype);
+    }
+  }
+}
+
+TEST_P(Int8MatMulTest, VectorTargetsGiveTheSameBits) {
+  constexpr int64_t kOutputs = 100, kInputs = 333;
+  for (const auto& [dtype, rows] : Of<int64_t>({1, 7})) {
+    const auto weight = PackAs(dtype, GroupedFloats(kOutputs, kInputs, 1), kOutputs);
+    std::vector<float> x = GroupedFloats(rows, kInputs, 2), y(rows * kOutputs), first;
+    for (const cpu::KernelTarget target : cpu::SupportedKernelTargets()) {
+      cpu::SetKernelTarget(target);
+      RunOps(single_.get(), PlanOfRows(rows), [&](Ops* ops) {
+        ops->MatMul(*weight, TensorOf(&x, kInputs), TensorOf(&y, kOutputs), false);
+      });
+      if (target == cpu::KernelTarget::kScalar) continue;  // has no fused multiply-add
+      if (first.empty()) first = y;
+      EXPECT_EQ(std::memcmp(first.data(), y.data(), y.size() * sizeof(float)), 0)
+          << cpu::KernelTargetName(target) << " " << DTypeName(dtype);
+    }
+  }
+}
+
+// Inputs and int4 weights of the largest steps, so that the sums of a group are as large as they can
+// be: 7 steps but for one of -8 in each group.
+TEST_P(Int8MatMulTest, TheLargestSumsDoNotOverflow) {
+  constexpr int64_t kOutputs = 17, kInputs = 192, kRows = 5;
+  constexpr float kSum = kInputs / 32 * (31 * 7 - 8);
+  for (const auto& [dtype, sign] : Of<float>({-1.0f, 1.0f})) {
+    std::vector<float> w(kOutputs * kInputs, 7.0f), x(kRows * kInputs, sign), y(kRows * kOutputs);
+    for (size_t i = 0; i < w.size(); i += 32) w[i] = -8;
+    const auto weight = PackAs(dtype, w, kOutputs);
+    RunOps(single_.get(), PlanOfRows(kRows), [&](Ops* ops) {
+      ops->MatMul(*weight, TensorOf(&x, kInputs), TensorOf(&y, kOutputs), false);
+    });
+    for (const float value : y) EXPECT_NEAR(value, sign * kSum, 0.002 * kSum) << DTypeName(dtype);
+  }
+}
+
+TEST_P(Int8MatMulTest, WhatIsNotFiniteStaysSo) {
+  for (const DType dtype : {DType::kI8, DType::kI4}) {
+    std::vector<float> w = GroupedFloats(16, 128, 1), x(128, 1.0f), y(16);
+    const auto product = [&] {
+      const auto weight = PackAs(dtype, w, 16);
+      RunOps(single_.get(), PlanOfRows(1),
+             [&](Ops* ops) { ops->MatMul(*weight, TensorOf(&x, 128), TensorOf(&y, 16), false); });
+    };
+    x[100] = INFINITY;
+    product();
+    for (const float value : y) EXPECT_FALSE(std::isfinite(value));
+    x[100] = 1;
+    for (const float value : {INFINITY, -INFINITY, NAN}) {
+      w[3 * 128 + 70] = value;
+      product();
+      for (int i = 0; i < 16; ++i) EXPECT_EQ(std::isfinite(y[i]), i != 3) << DTypeName(dtype);
+    }
+  }
+}
+
+// Groups of zeros and of the smallest and largest numbers have scales that keep them.
+TEST_P(Int8MatMulTest, ScalesReachFromTheSmallestToTheLargestWeights) {
+  for (const DType dtype : {DType::kI8, DType::kI4}) {
+    for (const float unit : {0.0f, 1e-44f, 1e-36f, 1e-7f, 1e5f, 4e37f}) {
+      const std::vector<float> steps = WholeSteps(128, 32, -8, 3);
+      std::vector<float> values;
+      for (const float step : steps) values.push_back(step * unit);
+      const std::vector<float> stored = Stored(*PackAs(dtype, values, 1));
+      for (size_t k = 0; k < values.size(); ++k) {
+        const float expected = unit < 1e-40f ? 0 : values[k];
+        ASSERT_NEAR(stored[k], expected, 0.07 * unit) << unit << " " << DTypeName(dtype);
+      }
+    }
+  }
+}
+
+COPPICE_ON_ALL_TARGETS(Int8MatMulTest);
+
+}  // namespace
+}  // namespace coppice::kernels
