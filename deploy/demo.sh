@@ -82,7 +82,7 @@ drafts=0 draft_node=()
 [ -z "$draft" ] || drafts=1
 threads=$(coppice_threads $ranks)  # ranks and the draft node take turns
 if [ $drafts = 1 ]; then
-  draft_node=(: -np 1 "$coppice_bin/coppice-draft" --model="$draft" --dtype=$dtype --threads="$threads")
+  draft_node=(: -np 1 "$coppice_bin/coppice-draft" --model="$draft" --dtype="$dtype" --threads="$threads")
 fi
 # mpirun gets its own session, so Ctrl-C reaches only this script. The script then ends mpirun.
 setsid setpriv --pdeathsig TERM mpirun -q \
