@@ -59,7 +59,7 @@ def ask(url, path, body):
                 print(piece, end="", flush=True)
         tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
     print()
-    for i in sorted(texts):
+    for i in sorted(texts) if len(texts) > 1 else ():
         if scores[i] is not None:
             print(f"  {scores[i]:8.4f}  {'(above)' if i == 0 else texts[i].strip()}")
     return texts.get(0, ""), tokens

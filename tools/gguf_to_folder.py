@@ -43,7 +43,7 @@ class LlamaShape:
     def __init__(self, file, vocabulary):
         number = lambda name, **limits: file.number(f"llama.{name}", **dict(dict(least=1, most=1 << 24), **limits))
         self.file = file
-        self.layers, self.hidden, self.ffn = number("block_count"), number("embedding_length"), number("feed_forward_length")
+        self.layers, self.hidden, self.ffn = number("block_count", most=4096), number("embedding_length"), number("feed_forward_length")
         self.heads = number("attention.head_count")
         self.kv_heads = number("attention.head_count_kv", default=self.heads)
         self.context = number("context_length")
@@ -202,7 +202,7 @@ def convert(source, out, dtype="bf16", say=print):
         shape = LlamaShape(file, embedding.shape[0])
         parts = shape.parts()
         types = sorted({gguf_blocks.type_name(tensor.type) for tensor in file.tensors.values()})
-        say(f"{source}: a Llama of {shape.layers} layers, width {shape.hidden}, {len(tokenizer.tokens)} tokens, in {', '.join(types)}")
+        say(f"{os.path.basename(source)}: a Llama of {shape.layers} layers, width {shape.hidden}, {len(tokenizer.tokens)} tokens, in {', '.join(types)}")
         with PartialFolder(out) as folder:
             tokenizer.write(folder.path)
             with open(os.path.join(folder.path, "config.json"), "w", encoding="utf8") as config:
