@@ -108,13 +108,16 @@ def quantised_llama(path, folder):
     """A random Llama of two layers whose matrices are in all types, with a byte-level vocabulary: as a GGUF file, and as a folder in
     float32 (without a tokenizer). Two query heads share one KV head; the head is not tied."""
     vocab, hidden = len(byte_vocabulary()), 256
-    config = dict(llama_folder.config(hidden, 2, 2, 1, 256, vocab, 128), tie_word_embeddings=False, rope_theta=100000.0)
+    config = dict(llama_folder.config(hidden, 2, 2, 1, 256, vocab, 256), tie_word_embeddings=False, rope_theta=100000.0)
     shapes = {**llama_folder.tensor_shapes(hidden, 2, 2, 1, 256, vocab), "lm_head.weight": (vocab, hidden)}
     source, plain, stored = random.Random(3), {}, {}
     for name, shape in shapes.items():
         part = name.split(".")[-2]
         kind = 8 if part in ("embed_tokens", "lm_head") else TYPES[part][int(name.split(".")[2])] if part in TYPES else F32
         values, data = random_tensor(kind, shape, source)
+        if part == "lm_head":  # special tokens are never the likeliest
+            rows = len(SPECIAL)
+            values[:rows * hidden], data = [0.0] * rows * hidden, bytes(rows * hidden // 32 * 34) + data[rows * hidden // 32 * 34:]
         stored[gguf_name(name)] = (shape, kind, data)
         heads = {"q_proj": 2, "k_proj": 1}.get(part, 0)
         if heads:  # the blocks are rows of the GGUF file; the folder has them in halves
