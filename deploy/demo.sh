@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
-# demo.sh [--once] [--tour] [--port N] [--no-build]
+# demo.sh [--model text2sql|smollm2] [--once] [--tour] [--port N] [--no-build]
 # Installs what is missing, builds, and starts a cluster under one mpirun: a coordinator, a target replica of two
 # tensor-parallel ranks and a draft node, with the model pair in deploy/demo. Asks it the questions in deploy/demo, then serves
 # at http://127.0.0.1:8000 until Ctrl-C. --once: exits after the questions, non-zero if anything failed. --tour: asks the
-# questions with every verification method and prints one line for each.
+# questions with every verification method and prints one line for each. --model smollm2: chats, with a model that models.sh fetches
+# (93 MB); in a terminal you can then chat with it. Where there is no network, the pair of deploy/demo is used and the demo says so.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-once=0 port=8000 build=1 tour=()
+once=0 port=8000 build=1 tour=() model=text2sql
 while [ $# -gt 0 ]; do
   case $1 in
     --once) once=1; shift ;;
     --tour) tour=(--tour); shift ;;
     --port) port=${2:-}; shift; [ $# -eq 0 ] || shift ;;
     --port=*) port=${1#*=}; shift ;;
+    --model) model=${2:-}; shift; [ $# -eq 0 ] || shift ;;
+    --model=*) model=${1#*=}; shift ;;
     --no-build) build=0; shift ;;
     -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "demo: unknown argument '$1' (see --help)" >&2; exit 2 ;;
@@ -21,6 +24,14 @@ while [ $# -gt 0 ]; do
 done
 if ! [[ $port =~ ^[0-9]+$ ]] || [ "$port" -lt 1 ] || [ "$port" -gt 65535 ]; then
   echo "demo: --port must be between 1 and 65535, got '$port'" >&2
+  exit 2
+fi
+case $model in
+  text2sql | smollm2) ;;
+  *) echo "demo: --model must be text2sql or smollm2, got '$model'" >&2; exit 2 ;;
+esac
+if [ "$model" != text2sql ] && [ ${#tour[@]} -gt 0 ]; then
+  echo "demo: --tour asks the questions of the text2sql pair, not of $model" >&2
   exit 2
 fi
 
@@ -54,19 +65,35 @@ trap finish EXIT
 trap 'echo; echo "demo: stopping"; exit 130' INT
 trap 'exit 143' TERM HUP
 
-target=deploy/demo/text2sql-target draft=deploy/demo/text2sql-draft
-threads=$(coppice_threads 2)
+target=deploy/demo/text2sql-target draft=deploy/demo/text2sql-draft ranks=2 dtype=f32
+if [ "$model" != text2sql ]; then
+  fetched=${coppice_run_folders[0]}/model status=0
+  deploy/models.sh get "$model" | tee "$fetched" || status=$?
+  case $status in
+    0)
+      target=$(sed -n 's/^target: //p' "$fetched") draft=$(sed -n 's/^draft: //p' "$fetched") ranks=1 dtype=auto ;;
+    3)
+      echo "demo: $model cannot be fetched here (see above); the embedded text2sql pair is used instead"
+      model=text2sql ;;
+    *) exit 1 ;;
+  esac
+fi
+drafts=0 draft_node=()
+[ -z "$draft" ] || drafts=1
+threads=$(coppice_threads $ranks)  # ranks and the draft node take turns
+if [ $drafts = 1 ]; then
+  draft_node=(: -np 1 "$coppice_bin/coppice-draft" --model="$draft" --dtype="$dtype" --threads="$threads")
+fi
 # mpirun gets its own session, so Ctrl-C reaches only this script. The script then ends mpirun.
 setsid setpriv --pdeathsig TERM mpirun -q \
-  -np 1 "$coppice_bin/coppice-coordinator" --listen="127.0.0.1:$port" --model=$target --served_model_name=text2sql : \
-  -np 2 "$coppice_bin/coppice-worker" --model=$target --tp=2 --dtype=f32 --threads="$threads" : \
-  -np 1 "$coppice_bin/coppice-draft" --model=$draft --dtype=f32 --threads="$threads" \
-  >"$log" 2>&1 </dev/null &
+  -np 1 "$coppice_bin/coppice-coordinator" --listen="127.0.0.1:$port" --model="$target" --served_model_name="$model" : \
+  -np $ranks "$coppice_bin/coppice-worker" --model="$target" --tp=$ranks --dtype=$dtype --threads="$threads" \
+  "${draft_node[@]}" >"$log" 2>&1 </dev/null &
 session=$!
 
 wait_ready() {
   local started=$SECONDS reason last=
-  until reason=$(python3 deploy/cluster_state.py ready --url "$url" --replicas 1 --drafts 1); do
+  until reason=$(python3 deploy/cluster_state.py ready --url "$url" --replicas 1 --drafts $drafts); do
     if ! kill -0 "$session" 2>/dev/null; then
       echo "demo: the cluster ended before it was ready:" >&2
       coppice_reasons "$log" >&2 || tail -n 20 "$log" >&2
@@ -84,8 +111,30 @@ wait_ready() {
   echo "demo: ready at $url"
 }
 
-echo "demo: starting 1 coordinator, 2 target ranks, 1 draft node (log: $log)"
+wait_for_the_end() {
+  local status=0
+  wait "$session" || status=$?
+  session=
+  echo "demo: the cluster ended by itself with status $status:" >&2
+  coppice_reasons "$log" >&2 || tail -n 20 "$log" >&2
+  exit 1
+}
+
+echo "demo: starting 1 coordinator, target ranks: $ranks, draft nodes: $drafts (log: $log)"
 wait_ready
+if [ "$model" != text2sql ]; then
+  python3 deploy/chat.py --url "$url" deploy/demo/chat.jsonl
+  [ $once = 0 ] || exit 0
+  echo
+  echo "Serving at $url until Ctrl-C, to any OpenAI client. Try:"
+  echo "  curl $url/v1/chat/completions -H 'Content-Type: application/json' -d '{\"messages\": [{\"role\": \"user\", \"content\": \"What is a coppice?\"}]}'"
+  if [ -t 0 ]; then
+    echo "Or chat here; an empty line begins a new conversation, Ctrl-D ends the demo."
+    python3 deploy/chat.py --url "$url"
+    exit 0
+  fi
+  wait_for_the_end
+fi
 python3 deploy/ask.py --url "$url" "${tour[@]}" deploy/demo/questions.jsonl
 [ $once = 0 ] || exit 0
 
@@ -94,8 +143,4 @@ cat <<TEXT
 Serving at $url until Ctrl-C. Try:
   curl $url/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "columns: city, country\nquestion: Which city is in Peru?\nsql:", "use_beam_search": true, "n": 4}'
 TEXT
-wait "$session" && status=0 || status=$?
-session=
-echo "demo: the cluster ended by itself with status $status:" >&2
-coppice_reasons "$log" >&2 || tail -n 20 "$log" >&2
-exit 1
+wait_for_the_end

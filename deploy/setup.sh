@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the packages that Coppice needs to build and run and that this machine lacks, from the distribution (Debian 12,
-# Ubuntu 24.04). With --tests, also those that only the tests need. Returns at once if nothing is missing. Called by demo.sh
-# and test.sh; safe to run again.
+# Ubuntu 24.04). With --tests, also those that only the tests need; with --models, those that models.sh needs. Returns at once if
+# nothing is missing. Called by demo.sh, test.sh and models.sh; safe to run again.
 set -euo pipefail
 
 packages=(
@@ -19,10 +19,13 @@ packages=(
   python3 curl ca-certificates openssh-client         # launchers and cluster tests (standard library only)
 )
 
+models=(python3-numpy python3-pip)  # to fetch and convert models
+
 case ${1:-} in
   '') ;;
-  --tests) packages+=(clang-format-14 shellcheck iproute2) ;;
-  *) echo "setup: unknown argument '$1', expected --tests" >&2; exit 2 ;;
+  --tests) packages+=(clang-format-14 shellcheck iproute2 "${models[@]}") ;;
+  --models) packages+=("${models[@]}") ;;
+  *) echo "setup: unknown argument '$1', expected --tests or --models" >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

@@ -96,10 +96,10 @@ def wait_until(condition, seconds=30):
     return True
 
 
-def run_launcher(arguments, timeout=120 * SLOWDOWN):
+def run_launcher(arguments, timeout=120 * SLOWDOWN, environment=None):
     """Runs a launcher script to its end with the programs under test. Returns (pid, exit status, stdout, stderr)."""
     process = subprocess.Popen([str(a) for a in arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=dict(os.environ, COPPICE_BIN=str(BIN)))
+                               env=dict(environment or os.environ, COPPICE_BIN=str(BIN)))
     output, errors = process.communicate(timeout=timeout)
     return process.pid, process.returncode, output, errors
 

