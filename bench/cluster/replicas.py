@@ -62,12 +62,15 @@ def main():
     parser.add_argument("--tp", type=int, default=1)
     arguments = parser.parse_args()
     counts = [int(count) for count in arguments.replicas.split(",")]
-    rounds = [{count: tokens_per_second(arguments, count) for count in counts} for _ in range(arguments.repeats)]
+    rounds = []
+    for _ in range(arguments.repeats):
+        rounds.append({count: tokens_per_second(arguments, count) for count in counts})
+        print(json.dumps(rounds[-1]), flush=True)
     for count in counts:
         speed = statistics.median(r[count] for r in rounds)
         ratios = [r[count] / r[counts[0]] for r in rounds]
         print(f"{count} replicas: {speed:7.1f} tokens/s, {statistics.median(ratios):.2f} times {counts[0]} "
-              f"({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
+              f"({min(ratios):.2f} to {max(ratios):.2f})")
 
 
 if __name__ == "__main__":
