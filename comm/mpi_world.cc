@@ -1,6 +1,7 @@
 #include "comm/mpi_world.h"
 
 #include <mpi.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "comm/communicator_mpi.h"
+#include "comm/shared_start.h"
 
 namespace coppice::comm {
 namespace {
@@ -114,13 +116,21 @@ int MpiWorld::PlaceOnHost(absl::Span<const Peer> peers, int rank) {
   }));
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> MpiWorld::Split(int color) {
+absl::StatusOr<std::unique_ptr<Communicator>> MpiWorld::Split(int color, Carrier carrier) {
   MPI_Comm comm = MPI_COMM_NULL;
   COPPICE_RETURN_IF_ERROR(
       MpiStatus(MPI_Comm_split(MPI_COMM_WORLD, color < 0 ? MPI_UNDEFINED : color, rank(), &comm),
                 "MPI_Comm_split", rank(), size()));
   if (comm == MPI_COMM_NULL) return std::unique_ptr<Communicator>();
-  return MakeMpiCommunicator(comm);
+  std::unique_ptr<Communicator> over_mpi = MakeMpiCommunicator(comm);
+  if (over_mpi->size() == 1 || carrier == Carrier::kMpi) return over_mpi;
+  absl::StatusOr<std::unique_ptr<Communicator>> shared = ShareMemory(comm);
+  if (!shared.ok() && absl::IsUnavailable(shared.status()) && carrier == Carrier::kAuto) {
+    if (over_mpi->rank() == 0)
+      spdlog::info("the ranks meet through MPI: {}", shared.status().ToString());
+    return over_mpi;
+  }
+  return shared;  // over_mpi ends with its MPI communicator, on all ranks
 }
 
 }  // namespace coppice::comm

@@ -15,6 +15,13 @@ namespace coppice::comm {
 
 enum class Role { kCoordinator, kWorker, kDraft };
 
+// What carries the collectives of a communicator.
+enum class Carrier {
+  kAuto,    // shared memory where all ranks are on one host and can open it, else MPI
+  kShared,  // or an error
+  kMpi,
+};
+
 class MpiWorld {
  public:
   // True when this process was started by mpirun (or another PMIx launcher).
@@ -38,8 +45,8 @@ class MpiWorld {
   // the device of their place share none as long as there are enough. Pure.
   static int PlaceOnHost(absl::Span<const Peer> peers, int rank);
   // Collective over all ranks. Ranks with equal `color` form one communicator, in rank order. color
-  // < 0: nullptr.
-  absl::StatusOr<std::unique_ptr<Communicator>> Split(int color);
+  // < 0: nullptr. All ranks of one communicator name the same carrier.
+  absl::StatusOr<std::unique_ptr<Communicator>> Split(int color, Carrier carrier = Carrier::kAuto);
 
  private:
   MpiWorld() = default;

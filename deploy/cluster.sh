@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # cluster.sh up --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D] [--port P] [--dtype auto|f32|bf16|f16]
 #               [--kv-bytes N] [--draft-kv-bytes N] [--threads N] [--name NAME] [--deadline SECONDS] [--state DIR]
-#               [--stuck-after SECONDS] [--backend cpu|cuda] [--gpus LIST] [--communicator auto|nccl|oneshot|host] [--preset NAME]
-#               [--bin DIR] [--tuning-cache DIR] [--chat-template FILE|FAMILY|none] [--cluster-key FILE|none] [--hostfile FILE]
-#               [--agent COMMAND] [--dry-run]
+#               [--stuck-after SECONDS] [--backend cpu|cuda] [--gpus LIST] [--communicator auto|shm|mpi|nccl|oneshot|host] [--exact]
+#               [--preset NAME] [--bin DIR] [--tuning-cache DIR] [--chat-template FILE|FAMILY|none] [--cluster-key FILE|none]
+#               [--hostfile FILE] [--agent COMMAND] [--dry-run]
 # cluster.sh up --cluster FILE [--deadline SECONDS] [--state DIR] [--agent COMMAND] [--preset NAME] [--dry-run]
 # cluster.sh down [--port P | --state DIR]
 # cluster.sh status [--port P | --state DIR]
@@ -17,7 +17,8 @@
 # --backend says where replicas and draft nodes compute. cuda needs a CUDA build: --preset cuda uses the programs of
 # build/cuda (default: release, or $COPPICE_BIN; --bin DIR: those of a folder). Each rank and draft node gets GPUs of its own, of
 # --gpus (default: CUDA_VISIBLE_DEVICES, or all of this host); draft nodes share one if there are too few. --communicator says
-# how the GPUs of a replica form sums (default: by NCCL where each has it and a GPU of its own, else through the host).
+# how the ranks of a replica form sums (default: GPUs by NCCL where each has it and a GPU of its own, else through the host; CPUs
+# through shared memory on one host, else by MPI). --exact: on GPUs too, a request's tokens do not depend on what else is computed.
 # --tuning-cache keeps what was measured on it; "": nothing is measured (docs/operating.md, "On a GPU"). --chat-template is for a
 # model without a chat template of its own (docs/operating.md).
 # The processes prove to each other that they have the cluster key, and encrypt what they send (docs/operating.md, "Security between

@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& optio
     if (sums != "nccl" && sums != "oneshot") return cpu::MakeCpuBackend(options);
     return absl::InvalidArgumentError(absl::StrCat(
         "--communicator=", sums, ": ", sums == "nccl" ? "NCCL is" : "one-shot sums are",
-        " for GPUs; the ranks of the CPU backend exchange through MPI"));
+        " for GPUs; the ranks of the CPU backend take auto, shm or mpi"));
   }
   if (options.kind == "cuda") {
 #ifdef COPPICE_HAS_CUDA

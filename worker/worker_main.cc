@@ -27,10 +27,12 @@ ABSL_FLAG(int, scratch_blocks, 4,
 ABSL_FLAG(std::string, replica_id, "", "name of this replica; default: replica-PID of its leader");
 ABSL_FLAG(std::string, plan_listen, "tcp://127.0.0.1:*",
           "where the followers of a replica connect to its leader: tcp:// (ZeroMQ) or direct://");
-ABSL_FLAG(std::string, communicator, "auto",
-          "how the GPUs of a replica form sums: nccl, oneshot (our own kernels, on one host), host "
-          "(through host memory and MPI), or auto: nccl and oneshot by measured size, where every "
-          "rank has them and a GPU of its own");
+ABSL_FLAG(
+    std::string, communicator, "auto",
+    "how the ranks of a replica form sums. CPUs: shm (memory that the ranks of one host share), "
+    "mpi, or auto: shm where it can be. GPUs: nccl, oneshot (our own kernels, on one host), "
+    "host, shm or mpi (through host memory and the way of CPUs), or auto: nccl and oneshot by "
+    "measured size, where every rank has them and a GPU of its own");
 ABSL_FLAG(bool, exact, false,
           "on a GPU: the tokens of a request do not depend on what else is computed; slower. A CPU "
           "always computes so");
@@ -44,6 +46,13 @@ ABSL_FLAG(std::string, trace_rounds, "", "CSV file that receives the times of ev
 
 namespace coppice::worker {
 namespace {
+
+// What --communicator asks of the hosts.
+comm::Carrier CarrierFromFlags() {
+  const std::string kind = absl::GetFlag(FLAGS_communicator);
+  if (kind == "shm") return comm::Carrier::kShared;
+  return kind == "mpi" ? comm::Carrier::kMpi : comm::Carrier::kAuto;
+}
 
 struct Place {
   std::unique_ptr<comm::Communicator> communicator;  // of this rank's replica
@@ -73,7 +82,12 @@ absl::StatusOr<Place> FindPlace(comm::MpiWorld* world, node::StartWatch* start) 
       return absl::InvalidArgumentError(
           absl::StrCat("--tp: ", workers, " worker ranks do not make replicas of ", tp));
     }
-    COPPICE_ASSIGN_OR_RETURN(place.communicator, world->Split(before_me / tp));
+    auto ranks = world->Split(before_me / tp, CarrierFromFlags());
+    if (!ranks.ok() && CarrierFromFlags() == comm::Carrier::kShared) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("--communicator=shm: ", ranks.status().message()));
+    }
+    COPPICE_ASSIGN_OR_RETURN(place.communicator, std::move(ranks));
     place.on_host = comm::MpiWorld::PlaceOnHost(peers, world->rank());
   }
   COPPICE_ASSIGN_OR_RETURN(place.coordinator, node::FindCoordinator(peers));
@@ -91,10 +105,12 @@ absl::StatusOr<kernels::CollectiveOptions> CollectivesFromFlags(const Place& pla
   options.step_deadline_s = absl::GetFlag(FLAGS_step_deadline);
   options.on_hang = [](const absl::Status& status) { node::EndHungProcess(kProgram, status); };
   if (options.kind != "auto" && options.kind != "nccl" && options.kind != "oneshot" &&
-      options.kind != "host") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--communicator must be auto, nccl, oneshot or host, got \"", options.kind, "\""));
+      options.kind != "host" && options.kind != "shm" && options.kind != "mpi") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--communicator must be auto, shm, mpi, nccl, oneshot or host, got \"",
+                     options.kind, "\""));
   }
+  if (options.kind == "shm" || options.kind == "mpi") options.kind = "host";
   if (options.step_deadline_s > 0) return options;
   return absl::InvalidArgumentError("--step_deadline: must be more than 0 s");
 }

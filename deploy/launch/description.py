@@ -57,7 +57,8 @@ SETTINGS = {
     "drafts": Setting(int, 1),
     "dtype": Setting(str, "auto"),
     "backend": Setting(str, "cpu", choices=("cpu", "cuda")),
-    "communicator": Setting(str, choices=("auto", "nccl", "oneshot", "host")),
+    "communicator": Setting(str, choices=("auto", "shm", "mpi", "nccl", "oneshot", "host")),
+    "exact": Setting(bool, False),
     "kv_bytes": Setting(int),
     "draft_kv_bytes": Setting(int),
     "threads": Setting(int),
@@ -73,7 +74,7 @@ COORDINATOR_FIELDS = {"host": str, "listen": str, "control_port": int}
 ROLES = ("all", "coordinator", "worker", "draft")
 NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@-]*")  # never an option of the agent
 LISTEN = re.compile(r"([\w.:\[\]-]+):(\d{1,5})")
-KINDS = {str: "a text", int: "a number", list: "a list", dict: "a table"}
+KINDS = {str: "a text", int: "a number", bool: "true or false", list: "a list", dict: "a table"}
 LOCAL = "localhost"
 
 

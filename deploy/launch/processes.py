@@ -133,7 +133,8 @@ def worker_command(cluster, launch, i, part, threads):
     parts, settings = cluster.replicas[i], cluster.settings
     return [f"{launch.bin}/coppice-worker", f"--coordinator={control_endpoint(cluster, launch)}", f"--replica_id=replica-{i}",
             f"--tp={sum(p.ranks for p in parts)}", f"--model={settings['target']}", *compute_flags(cluster, part.host, threads),
-            *flag("communicator", settings["communicator"]), *flag("kv_bytes", settings["kv_bytes"]),
+            *flag("communicator", settings["communicator"]), *(["--exact"] if settings["exact"] else []),
+            *flag("kv_bytes", settings["kv_bytes"]),
             *([] if len(parts) == 1 else [f"--plan_listen=tcp://{parts[0].host.address}:*"]),
             *shared_flags(cluster), *cluster.flags["worker"]]
 

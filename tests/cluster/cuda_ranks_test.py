@@ -139,7 +139,7 @@ class CudaRanks(unittest.TestCase):
                                                              "--communicator=host works without it"),
             (("--communicator=nccl", "--exact"), {"DEV_DEVICES": "4"}, "--communicator=nccl: NCCL does not sum in rank order, and --exact "
                                                                        "needs it; --communicator=host works without it"),
-            (("--communicator=mpi",), {}, 'must be auto, nccl, oneshot or host, got "mpi"'),
+            (("--communicator=tcp",), {}, 'must be auto, shm, mpi, nccl, oneshot or host, got "tcp"'),
             (("--communicator=nccl", "--backend=cpu"), {}, "NCCL is for GPUs"),
             (("--step_deadline=0",), {}, "--step_deadline: must be more than 0 s"),
         ]

@@ -107,6 +107,18 @@ class Description(unittest.TestCase):
     def test_a_replica_too_large_for_a_host_spans_hosts(self):
         self.assertEqual(self.lines(LARGE)[1], LARGE_LINE)
 
+    def test_exact_is_passed_to_workers(self):
+        plain, exact = self.lines(TWO_HOSTS), self.lines("exact = true\n" + TWO_HOSTS.lstrip())
+        for before, after in zip(plain, exact):
+            self.assertEqual(" --exact" in after, "coppice-worker" in after, after)
+            self.assertEqual(after.replace(" --exact", ""), before)
+        self.assertEqual(self.lines("exact = false\n" + TWO_HOSTS.lstrip()), plain)
+        for flags in ((), ("--exact",)):
+            status, output, errors = self.up("--target", "/models/target", "--tp", "2", *flags, "--dry-run")
+            self.assertEqual((status, errors), (0, ""))
+            self.assertEqual(output.count(" --exact"), len(flags), output)
+        self.assertRegex(output, r"coppice-worker .* --tp=2 .* --exact( |$)")
+
     def test_hosts_far_apart_are_named_one_by_one(self):
         for address, networks in (("10.0.0.3", "10.0.0.0/30"), ("10.0.9.2", "10.0.0.0/20"), ("10.0.0.0", "10.0.0.0/31"),
                                   ("192.168.0.2", "10.0.0.1/31,192.168.0.2/31")):

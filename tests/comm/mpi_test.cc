@@ -1,11 +1,10 @@
 // Runs under mpirun with 1 to 4 ranks (tests/comm/CMakeLists.txt). Every rank checks. A failure on
-// any rank ends the job with a non-zero status. With --measure it prints the time of an all-reduce
-// instead.
+// any rank ends the job with a non-zero status. Every check runs over shared memory and over MPI.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
@@ -116,38 +115,24 @@ void CheckExchange(MpiWorld& world) {
   CheckPlaces();
 }
 
-void CheckSplit(MpiWorld& world) {
+void CheckSplit(MpiWorld& world, Carrier carrier) {
   const int rank = world.rank();
-  auto half = world.Split(rank % 2);
+  auto half = world.Split(rank % 2, carrier);
   COPPICE_CHECK_MSG(half.ok(), half.status().ToString());
   COPPICE_CHECK((*half)->rank() == rank / 2);
   COPPICE_CHECK((*half)->size() == (world.size() + 1 - rank % 2) / 2);
   CheckSums(**half);
-  auto rest = world.Split(rank == 0 ? -1 : 3);
+  auto rest = world.Split(rank == 0 ? -1 : 3, carrier);
   COPPICE_CHECK(rest.ok());
   COPPICE_CHECK((*rest == nullptr) == (rank == 0));
   if (*rest != nullptr) COPPICE_CHECK((*rest)->size() == world.size() - 1);
 }
 
-void Measure(Communicator& communicator) {
-  for (size_t count : {256, 1024, 4096, 16384, 65536}) {
-    std::vector<float> data(count, 0.0f);
-    const int repeats = 100;
-    double best = 1e9;
-    for (int trial = 0; trial < 100; ++trial) {
-      COPPICE_CHECK(communicator.Barrier().ok());
-      const auto begin = std::chrono::steady_clock::now();
-      for (int i = 0; i < repeats; ++i) {
-        COPPICE_CHECK(communicator.AllReduceSum(absl::MakeSpan(data)).ok());
-      }
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-      best = std::min(best, took.count() / repeats);
-    }
-    if (communicator.rank() == 0) {
-      std::printf("%d ranks: all-reduce of %zu KiB: %.2f us\n", communicator.size(), count / 256,
-                  best * 1e6);
-    }
-  }
+// No mapping of shared memory outlives its communicator.
+void CheckNothingIsLeft() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    COPPICE_CHECK_MSG(line.find("memfd:coppice") == std::string::npos, line);
 }
 
 }  // namespace
@@ -159,18 +144,18 @@ int main(int argc, char** argv) {
   auto world = MpiWorld::Init();
   COPPICE_CHECK_MSG(world.ok(), world.status().ToString());
   if (argc > 2) COPPICE_CHECK((*world)->size() == std::stoi(argv[2]));
-  auto all = (*world)->Split(0);
-  COPPICE_CHECK_MSG(all.ok(), all.status().ToString());
-  COPPICE_CHECK((*all)->rank() == (*world)->rank());
-  if (argc > 1 && std::string(argv[1]) == "--measure") {
-    Measure(**all);
-    return 0;
-  }
   CheckExchange(**world);
-  CheckSums(**all);
-  CheckSizesDoNotMatter(**all);
-  CheckGatherAndBroadcast(**all);
-  CheckSplit(**world);
+  for (const Carrier carrier : {Carrier::kShared, Carrier::kMpi, Carrier::kAuto}) {
+    auto all = (*world)->Split(0, carrier);
+    COPPICE_CHECK_MSG(all.ok(), all.status().ToString());
+    COPPICE_CHECK((*all)->rank() == (*world)->rank());
+    COPPICE_CHECK((*all)->size() == (*world)->size());
+    CheckSums(**all);
+    CheckSizesDoNotMatter(**all);
+    CheckGatherAndBroadcast(**all);
+    CheckSplit(**world, carrier);
+  }
+  CheckNothingIsLeft();
   if ((*world)->rank() == 0) std::puts("passed");
   return 0;
 }

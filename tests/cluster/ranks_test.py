@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""CPU ranks of one host. They meet through shared memory unless told otherwise, with the answers of MPI bit for bit and the
+tokens of one rank. A rank that dies ends its replica."""
+import os
+import signal
+import unittest
+
+from api_client import outcome
+from cluster import ROOT, Cluster
+
+MODEL = ROOT / "tests/models/stories260k"
+PROMPTS = ["Once upon a time, there was a", "Tom and Lily went to the park. They"]
+LAWS = [dict(temperature=0), dict(decoding="beam_search", beam_width=4, n=4),
+        dict(decoding="beam_sampling", beam_width=4, n=4, seed=5)]
+BODIES = [dict(law, prompt=prompt, max_tokens=40, return_token_ids=True) for law in LAWS for prompt in PROMPTS]
+
+
+def tokens(answer):
+    return [choice["token_ids"] for choice in answer["choices"]]
+
+
+def maps_shared_memory(pid):
+    with open(f"/proc/{pid}/maps", encoding="utf8") as maps:
+        return "memfd:coppice" in maps.read()
+
+
+class Ranks(unittest.TestCase):
+    def answers(self, tp, carrier, shared):
+        """The answers of a cluster whose ranks meet in shared memory or not."""
+        with Cluster(target=MODEL, draft=MODEL, tp=tp, worker_flags=(f"--communicator={carrier}",)) as cluster:
+            ranks = cluster.process("replica-0").ranks()
+            self.assertEqual(len(ranks), tp)
+            self.assertEqual({maps_shared_memory(pid) for pid in ranks.values()}, {shared})
+            return [cluster.api.complete(body) for body in BODIES]
+
+    def test_shared_memory_gives_what_mpi_and_one_rank_give(self):
+        one = self.answers(1, "auto", False)
+        for tp in (2, 4):
+            with self.subTest(tp=tp):
+                shared = self.answers(tp, "auto", True)
+                self.assertEqual([tokens(answer) for answer in shared], [tokens(answer) for answer in one])
+                mpi = self.answers(tp, "mpi", False)
+                self.assertEqual([outcome(answer) for answer in shared], [outcome(answer) for answer in mpi])
+        self.answers(2, "shm", True)
+
+    def test_a_killed_rank_ends_its_replica(self):
+        for carrier in ("shm", "mpi"):
+            with self.subTest(carrier), Cluster(target=MODEL, drafts=0, tp=4, worker_flags=(f"--communicator={carrier}",),
+                                                coordinator_flags=("--failover_wait=1",)) as cluster:
+                cluster.api.complete(BODIES[0])
+                replica = cluster.process("replica-0")
+                os.kill(replica.ranks()[3], signal.SIGKILL)
+                self.assertTrue(replica.wait_gone(20), replica.left())
+                self.assertNotEqual(replica.process.returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
