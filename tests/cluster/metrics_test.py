@@ -52,8 +52,8 @@ class Metrics(unittest.TestCase):
         passes = usage["target_passes"] + 1  # the prompt is one chunk
         size = {role: (ROOT / f"deploy/demo/text2sql-{role}/model.safetensors").stat().st_size for role in ("target", "draft")}
         token = 4 * 2 * 192 * 4  # K and V of 192 floats in 4 layers
-        # A pass reads about the file of the model: the demo's models are F32, and their embeddings are small.
-        least = {"target weights": 0.5 * passes * size["target"], "draft weights": 0.5 * size["draft"],
+        # A pass reads the file of the model: the demo's models are F32 and their heads are their embeddings.
+        least = {"target weights": 0.9 * usage["target_passes"] * size["target"], "draft weights": 0.5 * size["draft"],
                  "target kv": usage["target_passes"] * token, "draft kv": 0, "plan": 0, "draft": 0, "control": 0, "collective": 0}
         grown = {}
 
@@ -63,7 +63,7 @@ class Metrics(unittest.TestCase):
             return all(grown[name] > least[name] for name in least)
 
         self.assertTrue(wait_until(told), (grown, least))
-        self.assertLess(grown["target weights"], 1.6 * (passes + 1) * size["target"])
+        self.assertLess(grown["target weights"], 1.2 * (passes + 1) * size["target"])
         self.assertLess(grown["target kv"], (passes + 1) * 256 * token)  # the whole context in each pass, at most
 
     def test_vllm_names_are_those_that_the_documentation_marks(self):
