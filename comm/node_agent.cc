@@ -161,6 +161,7 @@ class ZmqNodeAgent final : public NodeAgent {
     ChannelOptions channel_options = options_.channel;
     channel_options.linger_ms = kGoodbyeLingerMs;
     channel_options.monitor = ConnectionMonitor::NewName();
+    if (channel_ != nullptr) bytes_before_ += BytesOf(*channel_);
     COPPICE_ASSIGN_OR_RETURN(channel_,
                              ClientChannel::Connect(options_.coordinator, channel_options));
     if (void* socket = channel_->socket().zmq; socket != nullptr) {
@@ -169,6 +170,10 @@ class ZmqNodeAgent final : public NodeAgent {
     }
     return absl::InvalidArgumentError(absl::StrCat("coordinator '", options_.coordinator,
                                                    "': nodes register over ZeroMQ, tcp://"));
+  }
+
+  static uint64_t BytesOf(const ClientChannel& channel) {
+    return channel.counters().sent_bytes + channel.counters().received_bytes;
   }
 
   // The agent's thread. Once it runs, nothing else uses channel_.
@@ -306,6 +311,8 @@ class ZmqNodeAgent final : public NodeAgent {
       std::lock_guard<std::mutex> lock(mutex_);
       *beat.mutable_heartbeat()->mutable_status() = status_;
     }
+    beat.mutable_heartbeat()->mutable_status()->mutable_counters()->set_control_bytes(
+        bytes_before_ + BytesOf(*channel_));
     if (options_.steps != nullptr) {
       const StepReport report =
           options_.steps->Look(kLongestGapBeats * options_.heartbeat_interval_s);
@@ -327,6 +334,7 @@ class ZmqNodeAgent final : public NodeAgent {
   bool connected_ = false, registered_ = false, acknowledged_ = false, register_queued_ = false;
   bool refused_ = false;       // the channel does not connect any more
   int failed_handshakes_ = 0;  // since the last one that did not fail
+  uint64_t bytes_before_ = 0;  // of channels before channel_
   SteadyTime next_beat_, next_register_;
   proto::CoordinatorMessage received_;
   std::deque<proto::NodeMessage> leaving_;

@@ -60,7 +60,7 @@ class CoordinatorImpl : public Coordinator {
       : options_(options),
         tokenizer_(std::move(tokenizer)),
         chat_(std::move(chat)),
-        metrics_(options.model_name),
+        metrics_(options.model_name, options.metrics_vllm_names),
         registry_(&clock_, ForRegistry(options, *tokenizer_)),
         dispatcher_(ForDispatcher(options), &clock_, &registry_, &metrics_,
                     [this](const std::string& peer, const proto::CoordinatorMessage& message) {

@@ -33,6 +33,9 @@ struct CoordinatorOptions {
   // Whether GET /metrics needs a user's key.
   bool metrics_require_key = false;
 
+  // Whether the metrics that vLLM has too are also exposed under its names (`vllm:...`).
+  bool metrics_vllm_names = false;
+
   // Completions that a key may begin in a minute; all clients without keys together. 0: no limit.
   int max_requests_per_minute = 0;
 

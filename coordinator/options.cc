@@ -42,6 +42,8 @@ ABSL_FLAG(std::string, admin_keys_file, "",
 ABSL_FLAG(std::string, tls_cert_file, "", "certificate chain in PEM; default: plain HTTP");
 ABSL_FLAG(std::string, tls_key_file, "", "private key of the certificate, in PEM");
 ABSL_FLAG(bool, metrics_require_key, false, "GET /metrics needs a user's key");
+ABSL_FLAG(bool, metrics_vllm_names, false,
+          "GET /metrics also shows the metrics that vLLM has too under its names, vllm:...");
 ABSL_FLAG(int, max_requests_per_minute, 0,
           "completions that a key may begin in a minute; 0 = no limit");
 ABSL_FLAG(double, keep_alive_interval, 15,
@@ -150,7 +152,7 @@ ProgramUsage FlagUsage() {
          "log_requests", "timelines"}},
        {"Keys and TLS",
         {"api_keys_file", "admin_keys_file", "tls_cert_file", "tls_key_file", "metrics_require_key",
-         "max_requests_per_minute"}},
+         "metrics_vllm_names", "max_requests_per_minute"}},
        {"What a request may ask for",
         {"max_n", "max_beam_width", "max_draft_width", "max_draft_depth", "default_max_tokens",
          "default_timeout", "max_timeout", "unknown_fields"}},
@@ -180,6 +182,7 @@ absl::StatusOr<LaunchOptions> OptionsFromFlags() {
   coordinator.api_keys_file = absl::GetFlag(FLAGS_api_keys_file);
   coordinator.admin_keys_file = absl::GetFlag(FLAGS_admin_keys_file);
   coordinator.metrics_require_key = absl::GetFlag(FLAGS_metrics_require_key);
+  coordinator.metrics_vllm_names = absl::GetFlag(FLAGS_metrics_vllm_names);
   coordinator.max_requests_per_minute = check.InRange(
       "max_requests_per_minute", absl::GetFlag(FLAGS_max_requests_per_minute), 0, 1 << 20);
   coordinator.drain_timeout_s =

@@ -116,7 +116,7 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
     case EndpointId::kVersion:
       return Version();
     case EndpointId::kMetrics:
-      return MetricsText();
+      return MetricsText(request.accept);
     case EndpointId::kCluster:
       return Cluster();
     case EndpointId::kDrain:
@@ -151,9 +151,10 @@ HttpReply Routes::Version() const {
   return JsonReply(json.dump());
 }
 
-HttpReply Routes::MetricsText() const {
-  HttpReply reply = JsonReply(context_.metrics->Text());
-  reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
+HttpReply Routes::MetricsText(const std::string& accept) const {
+  const MetricsFormat format = ChooseFormat(accept);
+  HttpReply reply = JsonReply(context_.metrics->Text(format));
+  reply.content_type = ContentType(format);
   return reply;
 }
 

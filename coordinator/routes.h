@@ -52,7 +52,7 @@ class Routes : public HttpApp {
   HttpReply Ready() const;
   HttpReply Version() const;
   HttpReply RequestTimeline(const std::string& request_id) const;
-  HttpReply MetricsText() const;
+  HttpReply MetricsText(const std::string& accept) const;
   HttpReply Cluster() const;
   int MaxModelLen() const;
 

@@ -71,6 +71,8 @@ void DraftService::PublishStatus() {
   status.set_kv_blocks_total(counts.total);
   status.set_kv_blocks_used(counts.used);
   status.set_kv_blocks_cached(counts.cached);
+  status.mutable_counters()->set_weight_bytes_read(runner_->reads().weights);
+  status.mutable_counters()->set_kv_bytes_read(runner_->reads().kv);
   const double now_s = clock_->NowSeconds();
   if (const auto joules = options_.energy ? options_.energy->Counted(now_s) : std::nullopt) {
     status.set_energy_joules(*joules);

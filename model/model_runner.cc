@@ -95,6 +95,8 @@ absl::Status ModelRunner::Init(comm::Communicator* communicator) {
         " are ", blocks, " KV blocks of ", block_bytes, " bytes; at least ", kLeastBlocks,
         " are needed"));
   }
+  COPPICE_ASSIGN_OR_RETURN(const ReadSizes sizes, SumOverRanks(SizesOf(parts), communicator));
+  reads_ = std::make_unique<ReadCounter>(sizes);
   COPPICE_ASSIGN_OR_RETURN(pool_, backend_->MakeKvPool(parts.kv_shape(blocks)));
   blocks_ = std::make_unique<BlockManager>(
       BlockManagerOptions{.num_blocks = blocks, .scratch_blocks = options_.scratch_blocks});
@@ -144,7 +146,9 @@ absl::Status ModelRunner::Start(StepPlan plan) {
   StepPlan& held = plan.fetch.empty() ? plan_ : fetch_;
   held = std::move(plan);
   if (followers_ != nullptr) COPPICE_RETURN_IF_ERROR(followers_->Send(held));
-  return backend_->Submit(held, decoder_.get());
+  COPPICE_RETURN_IF_ERROR(backend_->Submit(held, decoder_.get()));
+  reads_->Add(held);  // while a device computes
+  return absl::OkStatus();
 }
 
 absl::Status ModelRunner::SubmitForests(ForestPlan plan) {
@@ -158,7 +162,9 @@ absl::Status ModelRunner::SubmitForests(ForestPlan plan) {
     ++step_;
   }
   forests_ = std::move(plan);
-  return backend_->SubmitForests(forests_, decoder_.get());
+  COPPICE_RETURN_IF_ERROR(backend_->SubmitForests(forests_, decoder_.get()));
+  for (const StepPlan& level : forests_.levels) reads_->Add(level);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<GrownForest>> ModelRunner::WaitForests() {

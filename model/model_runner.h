@@ -26,6 +26,7 @@
 #include "kernels/backend.h"
 #include "model/block_manager.h"
 #include "model/decoder.h"
+#include "model/pass_reads.h"
 #include "model/step_builder.h"
 
 namespace coppice::model {
@@ -128,6 +129,8 @@ class ModelRunner {
   absl::Status Follow(StepPlan plan);
 
   uint64_t steps() const { return step_; }  // submitted
+  // What their passes had to read, on all ranks.
+  const PassReads& reads() const { return reads_->total(); }
 
  private:
   ModelRunner(const ModelRunnerOptions& options, int threads)
@@ -143,6 +146,7 @@ class ModelRunner {
   std::unique_ptr<kernels::KvPool> pool_;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<BlockManager> blocks_;
+  std::unique_ptr<ReadCounter> reads_;
   StepClock step_clock_;
   std::vector<KvCopy> commits_;
   PlanSender* followers_ = nullptr;

@@ -32,6 +32,7 @@ Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLea
       clock_(clock, comm::kStayAwake_s),
       trace_(options.trace_rounds),
       meter_(options.energy),
+      collectives_(options.collectives),
       energy_(options.energy) {
   runner_->SendPlansTo(plans);
 }

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "comm/collective_counter.h"
 #include "comm/node_agent.h"
 #include "model/model_runner.h"
 #include "node/energy/energy_shares.h"
@@ -41,6 +42,8 @@ struct EngineOptions {
   std::shared_ptr<const tokenizer::Vocabulary> vocabulary;
   // Of the whole replica; nullptr: not measured. Must outlive the engine.
   const node::EnergyMeter* energy = nullptr;
+  // That of the runner; nullptr: its bytes are not told. Must outlive the engine.
+  const comm::CollectiveCounter* collectives = nullptr;
 };
 
 class Engine {
@@ -104,6 +107,7 @@ class Engine {
   RoundTrace trace_;
   StepCounts step_counts_;
   const node::EnergyMeter* meter_;
+  const comm::CollectiveCounter* collectives_;
   node::EnergyShares energy_;
   std::vector<uint64_t> asking_;  // sequences whose drafts are about to be asked for
   proto::NodeCounters counters_;

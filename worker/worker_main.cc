@@ -10,6 +10,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "comm/collective_counter.h"
 #include "node/energy/node_energy.h"
 #include "node/node_process.h"
 #include "tokenizer/stop_strings.h"
@@ -55,7 +56,7 @@ comm::Carrier CarrierFromFlags() {
 }
 
 struct Place {
-  std::unique_ptr<comm::Communicator> communicator;  // of this rank's replica
+  std::unique_ptr<comm::CollectiveCounter> communicator;  // of this rank's replica
   std::string coordinator;
   comm::ChannelOptions channel;
   int on_host = 0;  // which of the ranks on this host it is
@@ -67,7 +68,7 @@ absl::StatusOr<Place> FindPlace(comm::MpiWorld* world, node::StartWatch* start) 
   Place place;
   std::vector<comm::MpiWorld::Peer> peers;
   if (world == nullptr) {
-    place.communicator = comm::MakeSingleCommunicator();
+    place.communicator = std::make_unique<comm::CollectiveCounter>(comm::MakeSingleCommunicator());
   } else {
     start->At("waits for the endpoints of this mpirun");
     COPPICE_ASSIGN_OR_RETURN(peers, world->Exchange(comm::Role::kWorker, ""));
@@ -87,7 +88,8 @@ absl::StatusOr<Place> FindPlace(comm::MpiWorld* world, node::StartWatch* start) 
       return absl::FailedPreconditionError(
           absl::StrCat("--communicator=shm: ", ranks.status().message()));
     }
-    COPPICE_ASSIGN_OR_RETURN(place.communicator, std::move(ranks));
+    if (!ranks.ok()) return ranks.status();
+    place.communicator = std::make_unique<comm::CollectiveCounter>(*std::move(ranks));
     place.on_host = comm::MpiWorld::PlaceOnHost(peers, world->rank());
   }
   COPPICE_ASSIGN_OR_RETURN(place.coordinator, node::FindCoordinator(peers));
@@ -159,6 +161,7 @@ absl::Status Lead(const Place& place, model::ModelRunner* runner, node::StartWat
       node::EnergyClaim::Claimant::kLeader, runner->pci_bus_id(), Unmeasured(*runner, *plans));
   EngineOptions options;
   options.energy = energy.meter.get();
+  options.collectives = place.communicator.get();
   if (energy.meter != nullptr) options.drafts.energy_domain = energy.domain;
   options.scheduler.kv_blocks = runner->blocks()->counts().total;
   options.scheduler.max_rows = absl::GetFlag(FLAGS_max_rows);

@@ -1,6 +1,8 @@
 #include "coordinator/cluster/metric_families.h"
 
-#include <prometheus/text_serializer.h>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "base/program.h"
 #include "base/step_bounds.h"
@@ -44,27 +46,59 @@ constexpr const char* kRefusals[] = {"invalid_json",
                                      "draining",
                                      "no_replica",
                                      "no_chat_template"};
+
+constexpr char kPrefix[] = "coppice_";
+
+// Those that have name and meaning of a metric of vLLM, there with the prefix "vllm:" (its
+// v1/metrics/loggers.py and v1/spec_decode/metrics.py; counters as Prometheus shows them). Marked = in
+// docs/api.md 5.
+const std::set<std::string>& VllmNames() {
+  static const std::set<std::string> names = {"num_requests_running",
+                                              "num_requests_waiting",
+                                              "request_success_total",
+                                              "prompt_tokens_total",
+                                              "generation_tokens_total",
+                                              "time_to_first_token_seconds",
+                                              "inter_token_latency_seconds",
+                                              "request_time_per_output_token_seconds",
+                                              "e2e_request_latency_seconds",
+                                              "request_queue_time_seconds",
+                                              "request_prefill_time_seconds",
+                                              "request_decode_time_seconds",
+                                              "request_prompt_tokens",
+                                              "request_generation_tokens",
+                                              "request_params_max_tokens",
+                                              "kv_cache_usage_perc",
+                                              "num_preemptions_total",
+                                              "prefix_cache_queries_total",
+                                              "prefix_cache_hits_total",
+                                              "spec_decode_num_drafts_total",
+                                              "spec_decode_num_draft_tokens_total",
+                                              "spec_decode_num_accepted_tokens_total",
+                                              "spec_decode_num_accepted_tokens_per_pos_total"};
+  return names;
+}
 }  // namespace
 
-MetricFamilies::MetricFamilies(const std::string& model_name) : model_name_(model_name) {
+MetricFamilies::MetricFamilies(const std::string& model_name, bool vllm_names)
+    : model_name_(model_name), vllm_names_(vllm_names) {
   Declare();
   DeclareDecoding();
   CreateKnownSeries();
 }
 
 void MetricFamilies::DeclareCounter(const std::string& name, const std::string& help) {
-  counters_[name] =
-      &prometheus::BuildCounter().Name("coppice_" + name).Help(help).Register(registry_);
+  counters_[name] = &prometheus::BuildCounter().Name(kPrefix + name).Help(help).Register(registry_);
 }
 
 void MetricFamilies::DeclareGauge(const std::string& name, const std::string& help) {
-  gauges_[name] = &prometheus::BuildGauge().Name("coppice_" + name).Help(help).Register(registry_);
+  gauges_[name] = &prometheus::BuildGauge().Name(kPrefix + name).Help(help).Register(registry_);
 }
 
 void MetricFamilies::DeclareHistogram(const std::string& name, const std::string& help,
                                       Buckets buckets) {
   histograms_[name] = {
-      &prometheus::BuildHistogram().Name("coppice_" + name).Help(help).Register(registry_),
+      &prometheus::BuildHistogram().Name(kPrefix + name).Help(help).Register(registry_),
       std::move(buckets)};
 }
 
@@ -127,7 +161,8 @@ void MetricFamilies::DeclareDecoding() {
   DeclareCounter("draft_fallbacks_total", "Rounds that went on without a draft, by reason.");
   DeclareHistogram("iteration_tokens", "Rows of a step: of prompts, beams and drafts.", Forests());
   DeclareHistogram("step_seconds", "Time of a step's pass, by what it has rows of.", Times());
-  DeclareCounter("wire_bytes_total", "Bytes on the wire, by channel.");
+  DeclareCounter("bytes_read_total", "Bytes of weights and KV that passes had to read.");
+  DeclareCounter("wire_bytes_total", "Bytes between processes, by channel.");
   DeclareCounter("energy_joules_total",
                  "Energy of what a node computes on, idle or not; absent when not measured.");
   DeclareHistogram("request_energy_joules",
@@ -170,13 +205,29 @@ void MetricFamilies::CreateKnownSeries() {
     counter("http_requests_total", labels);
     histogram("http_request_duration_seconds", labels);
   }
+  for (const char* role : {"target", "draft"}) {
+    for (const char* kind : {"weights", "kv"})
+      counter("bytes_read_total", {{"role", role}, {"kind", kind}});
+  }
+  for (const char* channel : {"plan", "draft", "control", "collective"})
+    counter("wire_bytes_total", {{"channel", channel}});
   gauge("http_connections", {});
   gauge("num_requests_waiting", Model({{"replica", ""}}));
   gauge("build_info", {{"version", kVersion}, {"commit", ""}, {"backend", "coordinator"}}).Set(1);
 }
 
-std::string MetricFamilies::Text() const {
-  return prometheus::TextSerializer().Serialize(registry_.Collect());
+std::vector<prometheus::MetricFamily> MetricFamilies::Collect() const {
+  std::vector<prometheus::MetricFamily> families = registry_.Collect();
+  if (!vllm_names_) return families;
+  const size_t own = families.size();
+  for (size_t i = 0; i < own; ++i) {
+    const std::string name = families[i].name.substr(sizeof(kPrefix) - 1);
+    if (VllmNames().count(name) == 0) continue;
+    prometheus::MetricFamily copy = families[i];
+    copy.name = "vllm:" + name;
+    families.push_back(std::move(copy));
+  }
+  return families;
 }
 
 }  // namespace coppice::coordinator

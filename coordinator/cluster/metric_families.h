@@ -5,11 +5,13 @@
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace coppice::coordinator {
 
@@ -17,7 +19,8 @@ class MetricFamilies {
  public:
   using Labels = std::map<std::string, std::string>;
 
-  explicit MetricFamilies(const std::string& model_name);
+  // vllm_names: those that mean what a metric of vLLM means are collected under its name too.
+  MetricFamilies(const std::string& model_name, bool vllm_names);
 
   // The series of a family; made if it does not exist. name: without "coppice_", of a family.
   prometheus::Counter& counter(const std::string& name, const Labels& labels) {
@@ -38,7 +41,8 @@ class MetricFamilies {
     labels["model_name"] = model_name_;
     return labels;
   }
-  std::string Text() const;  // format 0.0.4
+  // All families that have a series, with the values that they have now.
+  std::vector<prometheus::MetricFamily> Collect() const;
 
  private:
   using Buckets = prometheus::Histogram::BucketBoundaries;
@@ -50,6 +54,7 @@ class MetricFamilies {
   void CreateKnownSeries();
 
   const std::string model_name_;
+  const bool vllm_names_;
   prometheus::Registry registry_;
   // By name, so all metrics share one lookup of a series.
   std::map<std::string, prometheus::Family<prometheus::Counter>*> counters_;

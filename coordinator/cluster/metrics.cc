@@ -107,7 +107,8 @@ void Metrics::Impl::FollowEnergy(const Node& node) {
   entry.joules = entry.series->Value();
 }
 
-Metrics::Metrics(const std::string& model_name) : impl_(std::make_unique<Impl>(model_name)) {
+Metrics::Metrics(const std::string& model_name, bool vllm_names)
+    : impl_(std::make_unique<Impl>(model_name, vllm_names)) {
   impl_->model_name = model_name;
 }
 
@@ -213,6 +214,12 @@ void Metrics::NodeStatus(const Node& node) {
   impl_->gauge("node_last_progress_seconds", {{"id", node.id}}).Set(status.still_s());
   impl_->gauge("node_longest_standstill_seconds", {{"id", node.id}}).Set(status.longest_still_s());
   impl_->FollowEnergy(node);
+  const char* role = node.worker() ? "target" : "draft";
+  impl_->Follow(node, "bytes_read_total", {{"role", role}, {"kind", "weights"}},
+                counters.weight_bytes_read());
+  impl_->Follow(node, "bytes_read_total", {{"role", role}, {"kind", "kv"}},
+                counters.kv_bytes_read());
+  impl_->Follow(node, "wire_bytes_total", {{"channel", "control"}}, counters.control_bytes());
   if (!node.worker()) return;
   const Labels replica = {{"replica", node.id}};
   impl_->gauge("num_requests_running", impl_->Model(replica)).Set(status.running());
@@ -221,6 +228,7 @@ void Metrics::NodeStatus(const Node& node) {
   impl_->Follow(node, "prefix_cache_hits_total", replica, counters.prefix_cache_hits());
   impl_->Follow(node, "wire_bytes_total", {{"channel", "plan"}}, counters.plan_bytes());
   impl_->Follow(node, "wire_bytes_total", {{"channel", "draft"}}, counters.draft_bytes());
+  impl_->Follow(node, "wire_bytes_total", {{"channel", "collective"}}, counters.collective_bytes());
   impl_->Follow(node, "iteration_tokens", replica, counters.step_rows(), StepRowBounds());
   for (const char* kind : kStepKinds) {
     const auto found = counters.step_seconds().find(kind);
@@ -290,6 +298,6 @@ void Metrics::Http(const std::string& handler, const std::string& method, int st
 
 void Metrics::SetConnections(int open) { impl_->gauge("http_connections", {}).Set(open); }
 
-std::string Metrics::Text() const { return impl_->Text(); }
+std::string Metrics::Text(MetricsFormat format) const { return Expose(impl_->Collect(), format); }
 
 }  // namespace coppice::coordinator

@@ -1,4 +1,4 @@
-// The cluster's metrics as Prometheus text (docs/api.md 5). Fed by the dispatcher (requests, node
+// The cluster's metrics for Prometheus (docs/api.md 5). Fed by the dispatcher (requests, node
 // status) and by routes (HTTP). Series with known labels exist from the start at 0. No label has
 // unbounded values. Event-loop thread.
 #pragma once
@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "coordinator/cluster/exposition.h"
 #include "coordinator/cluster/node_registry.h"
 #include "coordinator/request/request.h"
 
@@ -13,7 +14,8 @@ namespace coppice::coordinator {
 
 class Metrics {
  public:
-  explicit Metrics(const std::string& model_name);
+  // vllm_names: those that vLLM has too are also exposed under its names.
+  explicit Metrics(const std::string& model_name, bool vllm_names = false);
   ~Metrics();
 
   // finished_reason of request_success_total: stop, length, abort, error, timeout.
@@ -32,7 +34,7 @@ class Metrics {
   void Http(const std::string& handler, const std::string& method, int status, double seconds);
   void SetConnections(int open);
 
-  std::string Text() const;  // format 0.0.4
+  std::string Text(MetricsFormat format = MetricsFormat::kText) const;
 
  private:
   struct Impl;

@@ -19,6 +19,7 @@ struct HttpRequest {
   std::string path;    // target without the query
   std::string body;
   std::string content_type;     // "" = absent
+  std::string accept;           // all Accept headers, "" = absent
   std::string timeout_header;   // X-Request-Timeout, "" = absent
   std::string authorization;    // "" = absent; a secret
   std::string caller;           // name of its key; "" = it has none. CheckHead fills it

@@ -69,6 +69,10 @@ std::optional<ApiError> ReadHead(const HttpParser& parser, const HttpOptions& li
   request->target = std::string(head.target());
   request->path = request->target.substr(0, request->target.find('?'));
   request->content_type = std::string(head[http::field::content_type]);
+  const auto accepts = head.equal_range(http::field::accept);
+  for (auto it = accepts.first; it != accepts.second; ++it)
+    absl::StrAppend(&request->accept, request->accept.empty() ? "" : ",",
+                    absl::string_view(it->value().data(), it->value().size()));
   request->authorization = std::string(head[http::field::authorization]);
   request->timeout_header = std::string(head["X-Request-Timeout"]);
   std::optional<ApiError> error = CheckLimits(parser, limits, *request);

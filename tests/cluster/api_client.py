@@ -14,11 +14,11 @@ class ApiClient:
     def connect(self):
         return http.client.HTTPConnection(self.host, self.port, timeout=self.timeout_s)
 
-    def get(self, path):
+    def get(self, path, headers={}):
         """(status, body text)"""
         connection = self.connect()
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         finally:

@@ -105,11 +105,16 @@ TEST(NodeAgentTest, RegistersBeatsAndSaysGoodbye) {
   proto::NodeStatus status;
   status.set_step(77);
   agent->SetStatus(status);
-  uint64_t step = 0;
+  uint64_t step = 0, bytes = 0;
   for (int i = 0; i < 50 && step != 77; ++i) {
     auto message = coordinator.Next(/*beats=*/true);
     ASSERT_TRUE(message.has_value() && message->has_heartbeat());
     step = message->heartbeat().status().step();
+    // The registration, its answer, and from the second on the heartbeats before.
+    const uint64_t now = message->heartbeat().status().counters().control_bytes();
+    EXPECT_GT(now, bytes);
+    EXPECT_LT(now, 10000u);
+    bytes = now;
   }
   EXPECT_EQ(step, 77);
   const auto begin = std::chrono::steady_clock::now();

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "comm/collective_counter.h"
 #include "comm/communicator.h"
 #include "comm/mpi_world.h"
 
@@ -21,6 +22,44 @@ TEST(SingleCommunicatorTest, EveryCollectiveIsTheIdentity) {
   EXPECT_TRUE(single->Broadcast(&text).ok());
   EXPECT_EQ(text, "kept");
   EXPECT_TRUE(single->Barrier().ok());
+}
+
+// On one of three ranks, whose collectives always succeed.
+class OneOfThree : public Communicator {
+ public:
+  int rank() const override { return 1; }
+  int size() const override { return 3; }
+  absl::Status AllReduceSum(absl::Span<float> data) override {
+    data[0] = 7;
+    return absl::OkStatus();
+  }
+  absl::Status Gather(absl::Span<const float>, absl::Span<float>) override {
+    return absl::OkStatus();
+  }
+  absl::Status Broadcast(std::string* data) override {
+    *data = "hello";
+    return absl::OkStatus();
+  }
+  absl::Status Barrier() override { return absl::UnavailableError("down"); }
+};
+
+TEST(CollectiveCounterTest, CountsThePayloadOfAllRanksAndPassesCallsOn) {
+  CollectiveCounter counter(std::make_unique<OneOfThree>());
+  std::vector<float> data = {1, 2, 3};
+  EXPECT_TRUE(counter.AllReduceSum(absl::MakeSpan(data)).ok());
+  EXPECT_EQ(data[0], 7);
+  EXPECT_EQ(counter.bytes(), 3u * 12);
+  EXPECT_TRUE(counter.Gather({data.data(), 2}, {}).ok());
+  EXPECT_EQ(counter.bytes(), 3u * (12 + 8));
+  std::string text;
+  EXPECT_TRUE(counter.Broadcast(&text).ok());
+  EXPECT_EQ(text, "hello");
+  EXPECT_EQ(counter.bytes(), 3u * (12 + 8 + 5));
+  EXPECT_EQ(counter.Barrier().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(counter.rank(), 1);
+  CollectiveCounter single(MakeSingleCommunicator());
+  EXPECT_TRUE(single.AllReduceSum(absl::MakeSpan(data)).ok());
+  EXPECT_EQ(single.bytes(), 0u);  // nothing went anywhere
 }
 
 TEST(MpiWorldTest, LaunchedLooksAtTheEnvironment) {

@@ -20,6 +20,7 @@
 #include "tests/decoding/shared_noise.h"
 #include "tests/testing/g_test.h"
 #include "tests/testing/joint_layer.h"
+#include "tests/testing/last_layer.h"
 #include "tests/testing/named_decode.h"
 
 namespace coppice::decoding {
@@ -139,30 +140,6 @@ TEST(SeededLaw, LossyMethodsAreSeen) {
 
 // ---- beams ----
 
-// The last layer with its slots sorted. Their paths hold all layers.
-test::Sampler<Outcome> LastLayer(const test::NamedSetting& setting) {
-  return [setting](uint64_t seed, Outcome* outcome) {
-    test::NamedSetting seeded = setting;
-    seeded.params.seed = seed;
-    *outcome = test::RunNamed(seeded).last_layer;
-    std::sort(outcome->begin(), outcome->end());
-    return true;
-  };
-}
-
-// The same for an exact law over all layers. Each layer is its width and then its outputs.
-test::ExactLaw OfLastLayer(const test::ExactLaw& law) {
-  test::ExactLaw last;
-  for (const auto& [outcome, mass] : law) {
-    size_t at = 0;
-    while (at + 1 + outcome[at] < outcome.size()) at += 1 + outcome[at];
-    Outcome layer(outcome.begin() + at + 1, outcome.end());
-    std::sort(layer.begin(), layer.end());
-    last[layer] += mass;
-  }
-  return last;
-}
-
 test::NamedSetting BeamSetting(const MethodRow& row, DecodingKind kind, int width, int draft_width,
                                const Models& models) {
   test::NamedSetting setting = Setting(row, kind, models);
@@ -176,13 +153,14 @@ test::ExactLaw BeamLaw(const test::NamedSetting& setting) {
   test::LayeredSetting closed;
   closed.params = setting.params;
   closed.target = setting.target;
-  return OfLastLayer(
+  return test::OfLastLayer(
       test::ClosedFixedWidthLaw(closed, setting.params.kind == DecodingKind::kBeamSampling));
 }
 
 bool BeamsFit(const test::NamedSetting& setting) {
   const test::ExactLaw law = BeamLaw(setting);
-  return test::FitsOnceOfTwice(law, LastLayer(setting), test::SamplesToSee(kBias, law.size()));
+  return test::FitsOnceOfTwice(law, test::LastLayer(setting),
+                               test::SamplesToSee(kBias, law.size()));
 }
 
 TEST(SeededLaw, BeamsOfEveryLosslessMethodAreBeamSampling) {
@@ -268,7 +246,7 @@ bool LayersFit(bool reuse, int width, int draft_width, const Models& models,
   }
   setting.target = models.target;
   setting.draft = models.draft;
-  const test::ExactLaw law = OfLastLayer(test::ClosedFixedWidthLaw(setting));
+  const test::ExactLaw law = test::OfLastLayer(test::ClosedFixedWidthLaw(setting));
   const test::Sampler<Outcome> sampler = [&](uint64_t seed, Outcome* outcome) {
     SeededChoices choices(seed);
     const auto variant =

@@ -214,6 +214,30 @@ TEST_P(ModelRunnerTest, FetchesWhatAShortlistDoesNotCover) {
   });
 }
 
+// Of a tiny model in F32, whatever the number of ranks: its parameters once, but of the embedding one row
+// for each token, and K and V of what is seen.
+TEST_P(ModelRunnerTest, CountsWhatPassesMustRead) {
+  const test::TinyLlamaOptions tiny;
+  const uint64_t d = tiny.hidden, f = tiny.intermediate, kv = tiny.kv_heads * d / tiny.heads;
+  const uint64_t layer = 4 * (2 * d * d + 2 * kv * d + 3 * f * d + 2 * d);
+  const uint64_t head = 4 * (kVocab * d + d);
+  OnRanks(GetParam(), [&](ModelRunner* runner, QueuedPlans*) {
+    Request request(runner);
+    for (int pass = 0; pass < 2; ++pass) {
+      const PassReads before = runner->reads();
+      StepBuilder step = runner->NewStep();
+      request.Fill(RowNeed(), &step);
+      RunStep(runner, std::move(step));
+      const uint64_t rows = pass == 0 ? 7 : 3;
+      const uint64_t weights = runner->reads().weights - before.weights;
+      const uint64_t exact = tiny.layers * layer + head + rows * 4 * d;
+      EXPECT_GE(weights, exact);
+      EXPECT_LE(weights, exact + exact / 4);  // packed matrices are padded
+      EXPECT_EQ(runner->reads().kv - before.kv, (4 + 3) * tiny.layers * 2 * kv * 4);
+    }
+  });
+}
+
 class PoolTest : public ModelRunnerTest {};
 
 // Block ids mean the same on every rank, so the rank with the smallest pool decides.

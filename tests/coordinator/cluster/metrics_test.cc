@@ -80,6 +80,38 @@ TEST(Metrics, ANodeThatComesBackIsNotCountedTwice) {
   EXPECT_EQ(queries(node, 200), 350);
 }
 
+// By role and kind, and by channel, over all nodes.
+TEST(Metrics, BytesOfNodesAreAdded) {
+  Metrics metrics("demo");
+  EXPECT_THAT(metrics.Text(),
+              HasSubstr("coppice_bytes_read_total{kind=\"kv\",role=\"draft\"} 0\n"));
+  EXPECT_THAT(metrics.Text(), HasSubstr("coppice_wire_bytes_total{channel=\"control\"} 0\n"));
+  const auto tell = [&](Node node, int times) {
+    proto::NodeCounters* counters = node.status.mutable_counters();
+    counters->set_weight_bytes_read(1000 * times);
+    counters->set_kv_bytes_read(100 * times);
+    counters->set_control_bytes(7 * times);
+    counters->set_collective_bytes(5 * times);
+    metrics.NodeStatus(node);
+  };
+  Node other = Replica(0), draft = Replica(0);
+  other.id = "replica-1";
+  draft.id = "draft-0";
+  draft.registration.set_role(proto::DRAFT_NODE);
+  tell(Replica(0), 1);
+  tell(Replica(0), 3);
+  tell(other, 1);
+  tell(draft, 2);
+  const std::string text = metrics.Text();
+  const auto has = [&](const char* line) { EXPECT_THAT(text, HasSubstr(line)); };
+  has("coppice_bytes_read_total{kind=\"weights\",role=\"target\"} 4000\n");
+  has("coppice_bytes_read_total{kind=\"kv\",role=\"target\"} 400\n");
+  has("coppice_bytes_read_total{kind=\"weights\",role=\"draft\"} 2000\n");
+  has("coppice_bytes_read_total{kind=\"kv\",role=\"draft\"} 200\n");
+  has("coppice_wire_bytes_total{channel=\"control\"} 42\n");
+  has("coppice_wire_bytes_total{channel=\"collective\"} 20\n");
+}
+
 TEST(Metrics, StepsOfANodeAreFollowed) {
   Metrics metrics("demo");
   Node node = Replica(0);

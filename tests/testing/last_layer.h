@@ -1,0 +1,38 @@
+// The last layer of a decode of beams, whose paths hold all layers: as a sampler, and from an exact
+// law of all layers. Slots are sorted. Used by tests/decoding.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "testing/layered_law.h"
+#include "tests/testing/g_test.h"
+#include "tests/testing/named_decode.h"
+
+namespace coppice::test {
+
+inline Sampler<std::vector<uint64_t>> LastLayer(const NamedSetting& setting) {
+  return [setting](uint64_t seed, std::vector<uint64_t>* outcome) {
+    NamedSetting seeded = setting;
+    seeded.params.seed = seed;
+    *outcome = RunNamed(seeded).last_layer;
+    std::sort(outcome->begin(), outcome->end());
+    return true;
+  };
+}
+
+// In law, each layer is its width and then its outputs.
+inline ExactLaw OfLastLayer(const ExactLaw& law) {
+  ExactLaw last;
+  for (const auto& [outcome, mass] : law) {
+    size_t at = 0;
+    while (at + 1 + outcome[at] < outcome.size()) at += 1 + outcome[at];
+    std::vector<uint64_t> layer(outcome.begin() + at + 1, outcome.end());
+    std::sort(layer.begin(), layer.end());
+    last[layer] += mass;
+  }
+  return last;
+}
+
+}  // namespace coppice::test
