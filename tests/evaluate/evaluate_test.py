@@ -28,9 +28,10 @@ def choice(text, joint):
 
 
 class Scores(unittest.TestCase):
-    def test_white_space_does_not_count_and_all_else_does(self):
-        self.assertTrue(tasks.matches(" SELECT a\n  WHERE b =\tc ", "SELECT a WHERE b = c"))
-        for other in ("select a WHERE b = c", 'SELECT a WHERE b = "c"', "SELECT a WHERE b =c", "SELECT a WHERE b = c d", ""):
+    def test_white_space_case_and_quotes_do_not_count_and_all_else_does(self):
+        for same in (" SELECT a\n  WHERE b =\tc ", "select a WHERE b = C", 'SELECT a WHERE b = "c"'):
+            self.assertTrue(tasks.matches(same, "SELECT a WHERE b = c"), same)
+        for other in ("SELECT a WHERE b > c", "SELECT a WHERE b =c", "SELECT a WHERE b = 'c'", "SELECT a WHERE b = c d", ""):
             self.assertFalse(tasks.matches(other, "SELECT a WHERE b = c"), other)
 
     def test_the_most_frequent_text_wins_the_vote(self):
@@ -41,6 +42,12 @@ class Scores(unittest.TestCase):
     def test_of_equally_frequent_texts_the_likeliest_wins(self):
         choices = [choice("a", -3), choice("b", -1), choice("c", -2)]
         self.assertEqual(tasks.choose(choices, "vote")["text"], "b")
+
+    def test_an_exact_match_is_also_compared_verbatim(self):
+        question = tasks.Question(1, "p", ' SELECT a WHERE b = "C d"', "")
+        for text, correct, verbatim in ((' SELECT a WHERE b = "C d"\n', True, True), (" SELECT a WHERE b = c d", True, False), ("a", False, False)):
+            scored = tasks.score("wikisql", question, [dict(choice(text, -1), token_ids=[1])], "first")
+            self.assertEqual((scored["correct"], scored["verbatim"]), (correct, verbatim))
 
     def test_likelihood_is_per_token_of_the_chosen_answer(self):
         question = tasks.Question(1, "p", "", "writing")
@@ -171,7 +178,8 @@ class Settings(unittest.TestCase):
             path = pathlib.Path(folder) / "table.toml"
             for text, reason in (("[a", "table.toml: "), ("[a]\n" + good + "speed = 1", "unknown field speed"),
                                  ("[a]\nlabel = 3", "label has the wrong type"), ('[a]\nlabel = "l"', "request is missing"),
-                                 ("[a]\n" + good + 'choose = "best"', "choose must be"), ("[a]\n" + good + 'reference = "b"', "no setting b"),
+                                 ("[a]\n" + good.replace("drafts = {}", 'reference = "a"'), "drafts is missing"),
+                                 ("[a]\n" + good + 'choose = "best"', "choose must be"), ("[a]\n" + good.replace("{}", "{ a = 1 }") + 'reference = "b"', "no setting b"),
                                  ("[a]\n" + good.replace("request = {}", "request = { seed = 3 }"), "request.seed is given"),
                                  ("a = 3", "expected a table"), ("", "no settings")):
                 path.write_text(text)

@@ -20,7 +20,7 @@ class Setting:
     name: str
     label: str
     request: dict
-    drafts: dict
+    drafts: dict = dataclasses.field(default_factory=dict)
     choose: str = "first"
     reference: str = ""
     named: bool = False
@@ -72,9 +72,11 @@ def _setting(path, name, table):
             raise SettingsError(f"{path}: {name}: unknown field {key}; there are {', '.join(FIELDS)}")
         if not isinstance(value, FIELDS[key]):
             raise SettingsError(f"{path}: {name}: {key} has the wrong type")
-    for key in ("label", "request", "drafts"):
+    for key in ("label", "request"):
         if key not in table:
             raise SettingsError(f"{path}: {name}: {key} is missing")
+    if table.get("reference") and not table.get("drafts"):
+        raise SettingsError(f"{path}: {name}: a setting with a reference is measured with drafts; drafts is missing")
     if table.get("choose", "first") not in ("first", "vote"):
         raise SettingsError(f"{path}: {name}: choose must be first or vote")
     taken = OWN_FIELDS & set(table["request"])
@@ -85,5 +87,5 @@ def _setting(path, name, table):
 
 def variants(settings, kinds):
     """What is measured. A setting that has a reference has no plain variant: it would be that of the reference."""
-    return [Variant(setting, kind) for setting in settings for kind in KINDS
-            if kind in kinds and not (kind == "plain" and setting.reference)]
+    exists = {"plain": lambda setting: not setting.reference, "drafted": lambda setting: setting.drafts, "auto": lambda _: True}
+    return [Variant(setting, kind) for setting in settings for kind in KINDS if kind in kinds and exists[kind](setting)]

@@ -25,8 +25,9 @@ class Question:
 
 
 def normalise(text):
-    """White space at the ends is dropped, and every run of it inside becomes one space. Nothing else: case and quotes count."""
-    return " ".join(text.split())
+    """What two answers have in common that count as the same: runs of white space are one space, double quotes are dropped, and case
+    does not count. The references quote values of several words and have the case of a table's cell, which no question shows."""
+    return " ".join(text.replace('"', " ").casefold().split())
 
 
 def matches(answer, reference):
@@ -126,6 +127,7 @@ def score(task, question, choices, how):
     record = {"answer": chosen["text"], "tokens": len(chosen["token_ids"]), "choices": len(choices),
               "distinct": len({normalise(choice["text"]) for choice in choices})}
     if task == "wikisql":
-        return dict(record, correct=matches(chosen["text"], question.reference))
+        return dict(record, correct=matches(chosen["text"], question.reference),
+                    verbatim=chosen["text"].strip() == question.reference.strip())
     own = token_logprobs(chosen)
     return dict(record, log_likelihood=sum(own) / len(own) if own else None)
