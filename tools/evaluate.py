@@ -11,7 +11,8 @@ prompts   lines {"prompt"} or {"turns"}, and "category"; the figure is the log-l
 
 Settings are the table tools/evaluation/settings.toml. All variants of a question are asked one after another in random order, so
 that a drift of the machine hits all alike. With --json, a run that was interrupted goes on where it was. Only --plot needs more than
-the standard library. Exit status 1 if a request fails or the cluster does not start, 2 for wrong arguments or data, 130 after Ctrl-C.
+the standard library. Exit status 1 if a request fails or the cluster does not start, 2 for wrong arguments or data, 130 after Ctrl-C,
+143 after SIGTERM.
 """
 import argparse
 import contextlib
@@ -58,7 +59,8 @@ def parse_arguments():
         run.add_argument("--sample-seed", type=int, default=0, help="which are drawn")
         run.add_argument("--settings", default="", metavar="NAMES", help="names with commas; default: all of the table")
         run.add_argument("--table", type=pathlib.Path, default=settings.TABLE, help="another table of settings")
-        run.add_argument("--variants", default="plain,drafted", help="of plain, drafted and auto (drafts as the server chooses); %(default)s")
+        run.add_argument("--variants", default="plain,drafted",
+                         help="of plain, drafted and auto (drafts as the server chooses); %(default)s")
         run.add_argument("--max-tokens", type=at_least_one, default=64 if task == "wikisql" else 128)
         run.add_argument("--seed", type=int, default=1)
         run.add_argument("--parallel", type=at_least_one, default=1, help="requests of a setting that are sent at a time (%(default)s)")
@@ -136,7 +138,7 @@ def measure(arguments):
         tell(f"{len(questions)} questions, {len(wanted)} variants")
         try:
             Run(target, arguments.task, questions, wanted, arguments, file, tell).measure()
-        except (KeyboardInterrupt, server.ServerError):
+        except (KeyboardInterrupt, SystemExit, server.ServerError):
             if arguments.json:
                 tell(f"interrupted; the same command goes on from {arguments.json}")
             raise
@@ -145,6 +147,7 @@ def measure(arguments):
 
 def main():
     arguments = parse_arguments()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts a command with & ignores it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         if arguments.task == "report":
