@@ -273,8 +273,10 @@ class WholeRuns(unittest.TestCase):
         for chat in ((), ("--chat",)):
             self.json.unlink(missing_ok=True)
             with FakeServer() as server:
-                result = self.run_tool(server, f"--data={data}", "--settings=sample,vote_4", "--by-category", *chat, task="prompts")
+                result = self.run_tool(server, f"--data={data}", "--settings=sample,vote_4,beam_search_8", "--variants=plain", "--by-category",
+                                       *chat, task="prompts")
                 path, body = server.bodies[0]
+                self.assertEqual([b["n"] for _, b in server.bodies[:3]], [1, 4, 8])
             self.assertIn("-0.500 [-0.500, -0.500]", result.stdout)
             self.assertIn("\nwriting\n", result.stdout)
             self.assertEqual({row["distinct"] for row in self.answers()}, {1, 2})

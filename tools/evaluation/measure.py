@@ -19,7 +19,10 @@ class Run:
 
     def body(self, question, variant):
         prompt = {"messages": [{"role": "user", "content": question.prompt}]} if self.arguments.chat else {"prompt": question.prompt}
-        scored = {} if self.task == "wikisql" else {"logprobs": True if self.arguments.chat else 0}
+        scored = {}
+        if self.task == "prompts":  # beams return all their hypotheses, so that distinct answers can be counted
+            request = variant.setting.request
+            scored = {"logprobs": True if self.arguments.chat else 0, "n": request.get("beam_width", request.get("n", 1))}
         # Sample i has seed + i: the samples of two questions never share one.
         return dict(variant.body(), **prompt, **scored, seed=self.arguments.seed + 1000 * question.line, return_token_ids=True,
                     max_tokens=self.arguments.max_tokens)
