@@ -15,24 +15,37 @@ def wilson(successes, count):
 
 
 def mean_interval(values):
-    """(mean, half of its 95 % interval) by the normal approximation; the half is None for fewer than two values."""
+    """(mean, lower, upper) by the normal approximation; None, None for fewer than two values."""
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
-        return mean, None
+        return mean, None, None
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return mean, Z * math.sqrt(variance / len(values))
+    half = Z * math.sqrt(variance / len(values))
+    return mean, mean - half, mean + half
+
+
+def median_interval(values):
+    """(median, lower, upper): a 95 % interval from order statistics, which assumes nothing of the law of the values. Medians, because
+    a machine that stalls for seconds at one question would rule a mean of milliseconds. None, None for fewer than six values."""
+    ordered, n = sorted(values), len(values)
+    median = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    if n < 6:
+        return median, None, None
+    low = max(0, math.floor((n - Z * math.sqrt(n)) / 2))
+    return median, ordered[low], ordered[n - 1 - low]
 
 
 def ratio_interval(above, below):
-    """(sum(above) / sum(below), half of its 95 % interval), linearised; the pairs are independent. None if nothing is below."""
+    """(sum(above) / sum(below), lower, upper), linearised; the pairs are independent. None if nothing is below."""
     total = math.fsum(below)
     if total <= 0:
-        return None, None
+        return None, None, None
     ratio, n = math.fsum(above) / total, len(above)
     if n < 2:
-        return ratio, None
+        return ratio, None, None
     residual = math.fsum((a - ratio * b) ** 2 for a, b in zip(above, below))
-    return ratio, Z * math.sqrt(residual * n / (n - 1)) / total
+    half = Z * math.sqrt(residual * n / (n - 1)) / total
+    return ratio, ratio - half, ratio + half
 
 
 def sign_test(wins, losses):
@@ -43,21 +56,21 @@ def sign_test(wins, losses):
 
 
 def summarise(records):
-    """The figures of one variant. `quality` is (value, lower, upper): of exact match, or of log-likelihood per token."""
+    """The figures of one variant, each (value, lower, upper). `quality` is the exact match, or the log-likelihood per token. Speeds are
+    medians over the questions."""
     column = lambda key: [record[key] for record in records]
     if "correct" in records[0]:
         right = sum(column("correct"))
         quality = (right / len(records), *wilson(right, len(records)))
     else:
         known = [value for value in column("log_likelihood") if value is not None]
-        mean, half = mean_interval(known) if known else (math.nan, None)
-        quality = (mean, mean - (half or 0), mean + (half or 0))
+        quality = mean_interval(known) if known else (None, None, None)
     joules = column("joules")
     return {"count": len(records), "quality": quality,
-            "answer_rate": ratio_interval(column("tokens"), column("seconds")),
-            "beam_rate": ratio_interval(column("beam_tokens"), column("seconds")),
+            "answer_rate": median_interval([record["tokens"] / record["seconds"] for record in records]),
+            "beam_rate": median_interval([record["beam_tokens"] / record["seconds"] for record in records]),
             "layers_per_pass": ratio_interval(column("layers"), column("passes")),
-            "seconds": mean_interval(column("latency")),
+            "seconds": median_interval(column("latency")),
             "joules": None if None in joules else mean_interval(joules)[0],
             "distinct": mean_interval(column("distinct"))[0],
             "drafted": sum(column("drafted")), "plain_rounds": sum(column("plain_rounds"))}

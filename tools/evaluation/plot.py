@@ -27,24 +27,25 @@ def load_pyplot():
     return pyplot
 
 
-def draw(axes, found, labels, speed):
-    """All variants of one panel; `speed` names the figure on its x axis."""
+def draw(axes, found, labels, speed, scale):
+    """All variants of one panel; `speed` names the figure on its x axis, and `scale` multiplies the quality."""
     named = [name.split("+")[0] for name, (_, is_named, kind) in labels.items() if is_named]
     colours = dict(zip(dict.fromkeys(named), COLOURS))
     seen = set()
     for name, s in found.items():
         label, _, kind = labels[name]
         colour = colours.get(name.split("+")[0])
-        x, half = s[speed]
-        if x is None:
+        x, left, right = s[speed]
+        if x is None or s["quality"][0] is None:
             continue
-        value, low, high = s["quality"]
+        value, low, high = (scale * (s["quality"][0] if part is None else part) for part in s["quality"])
         first = colour and label not in seen
         seen.add(label)
-        axes.errorbar(x, value, xerr=half, yerr=[[value - low], [high - value]], color=colour or GREY, marker="o",
+        axes.errorbar(x, value, xerr=None if left is None else [[x - left], [right - x]], yerr=[[value - low], [high - value]], color=colour or GREY, marker="o",
                       markersize=5 if colour else 3, markerfacecolor="none" if kind == "plain" else colour or GREY, linewidth=0.5,
                       alpha=1 if colour else 0.6, zorder=2 if colour else 1, label=label if first else None)
-    front = figures.pareto_front([(s[speed][0], s["quality"][0]) for s in found.values() if s[speed][0] is not None])
+    front = figures.pareto_front([(s[speed][0], scale * s["quality"][0]) for s in found.values()
+                                  if s[speed][0] is not None and s["quality"][0] is not None])
     axes.plot([x for x, _ in front], [y for _, y in front], color=TEXT, linewidth=0.8, linestyle="--", zorder=0)
 
 
@@ -55,11 +56,13 @@ def save(rows, path):
     pyplot = load_pyplot()
     found, labels = report.summaries(rows), report.labels(rows)
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.8), sharey=True)
-    draw(left, found, labels, "answer_rate")
-    draw(right, found, labels, "layers_per_pass")
+    task = rows[0]["task"]
+    scale = 100 if task == "wikisql" else 1
+    draw(left, found, labels, "answer_rate", scale)
+    draw(right, found, labels, "layers_per_pass", scale)
     left.set_xlabel("answer tokens per second, on this machine")
     right.set_xlabel("layers per target pass")
-    left.set_ylabel(report.HEADS[rows[0]["task"]])
+    left.set_ylabel(report.HEADS[task] + (", %" if task == "wikisql" else ", nats"))
     for axes in (left, right):
         axes.grid(color=GREY, alpha=0.25, linewidth=0.5)
         axes.patch.set_alpha(0)

@@ -1,6 +1,4 @@
 """The table of a run, from its records."""
-import math
-
 from . import figures
 
 
@@ -22,19 +20,16 @@ def summaries(rows, category=None):
     return {name: figures.summarise(found) for name, found in of.items() if found}
 
 
-def number(pair, digits=1):
-    """'12.3 ± 0.4' of (value, half of the interval); '-' if there is none."""
-    value, half = pair
-    if value is None or math.isnan(value):
+def number(triple, digits=0, scale=1, unit=""):
+    """'12.3 [11.9, 12.8]' of (value, lower, upper); '-' if there is no value."""
+    if triple[0] is None:
         return "-"
-    return f"{value:.{digits}f}" + (f" ± {half:.{digits}f}" if half is not None else "")
+    value, *ends = (None if part is None else f"{scale * part:.{digits}f}" for part in triple)
+    return f"{value}{unit}" + (f" [{ends[0]}, {ends[1]}]" if ends[0] is not None else "")
 
 
 def quality(task, triple):
-    value, low, high = triple
-    if task == "wikisql":
-        return f"{100 * value:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    return number(triple, 1, 100, " %") if task == "wikisql" else number(triple, 3)
 
 
 HEADS = {"wikisql": "exact match", "prompts": "log-likelihood per token"}
@@ -43,13 +38,13 @@ HEADS = {"wikisql": "exact match", "prompts": "log-likelihood per token"}
 def lines(rows, markdown=False, category=None):
     """The table as lines of text: for a terminal, or in Markdown."""
     task = rows[0]["task"]
-    table = [["setting", HEADS[task], "answer tokens/s", "beam tokens/s", "layers per pass", "s per question"]]
+    table = [["setting", HEADS[task], "answer tokens/s", "beam tokens/s", "layers per pass", "ms per question"]]
     found = summaries(rows, category)
     with_joules = any(s["joules"] is not None for s in found.values())
     table[0] += ["distinct answers"] * (task == "prompts") + ["J per question"] * with_joules
     for name, s in found.items():
         cells = [f"`{name}`" if markdown else name, quality(task, s["quality"]), number(s["answer_rate"]), number(s["beam_rate"]),
-                 number(s["layers_per_pass"], 2), number(s["seconds"], 4)]
+                 number(s["layers_per_pass"], 2), number(s["seconds"], 1, 1000)]
         cells += [f"{s['distinct']:.2f}"] * (task == "prompts")
         cells += ["-" if s["joules"] is None else f"{s['joules']:.3f}"] * with_joules
         table.append(cells)
