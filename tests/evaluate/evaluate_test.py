@@ -1,0 +1,373 @@
+#!/usr/bin/env python3
+"""tools/evaluate.py: scores, votes, intervals, the table of settings, data that is malformed, and whole runs against a server that
+answers at once. tests/cluster/evaluate_tool_test.py runs it with a real cluster."""
+import json
+import lzma
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT / "tools"), str(HERE)]
+from evaluation import figures, records, report, settings, tasks  # noqa: E402
+from fake_server import FakeServer  # noqa: E402
+
+QUESTIONS = HERE / "questions.jsonl"
+SLOWDOWN = float(os.environ.get("COPPICE_SLOWDOWN", 1))
+
+
+def choice(text, joint):
+    return {"text": text, "joint_logprob": joint}
+
+
+class Scores(unittest.TestCase):
+    def test_white_space_case_and_quotes_do_not_count_and_all_else_does(self):
+        for same in (" SELECT a\n  WHERE b =\tc ", "select a WHERE b = C", 'SELECT a WHERE b = "c"'):
+            self.assertTrue(tasks.matches(same, "SELECT a WHERE b = c"), same)
+        for other in ("SELECT a WHERE b > c", "SELECT a WHERE b =c", "SELECT a WHERE b = 'c'", "SELECT a WHERE b = c d", ""):
+            self.assertFalse(tasks.matches(other, "SELECT a WHERE b = c"), other)
+
+    def test_the_most_frequent_text_wins_the_vote(self):
+        choices = [choice(" b", -0.1), choice(" a", -3), choice(" a ", -2), choice("c", -1)]
+        self.assertEqual(tasks.choose(choices, "vote")["text"].strip(), "a")
+        self.assertEqual(tasks.choose(choices, "first")["text"], " b")
+
+    def test_of_equally_frequent_texts_the_likeliest_wins(self):
+        choices = [choice("a", -3), choice("b", -1), choice("c", -2)]
+        self.assertEqual(tasks.choose(choices, "vote")["text"], "b")
+
+    def test_an_exact_match_is_also_compared_verbatim(self):
+        question = tasks.Question(1, "p", ' SELECT a WHERE b = "C d"', "")
+        for text, correct, verbatim in ((' SELECT a WHERE b = "C d"\n', True, True), (" SELECT a WHERE b = c d", True, False), ("a", False, False)):
+            scored = tasks.score("wikisql", question, [dict(choice(text, -1), token_ids=[1])], "first")
+            self.assertEqual((scored["correct"], scored["verbatim"]), (correct, verbatim))
+
+    def test_likelihood_is_per_token_of_the_chosen_answer(self):
+        question = tasks.Question(1, "p", "", "writing")
+        choices = [dict(choice("a", -1), token_ids=[1, 2], logprobs={"token_logprobs": [-0.5, -1.5]}),
+                   dict(choice(" a", -9), token_ids=[3], logprobs={"token_logprobs": [-9]})]
+        scored = tasks.score("prompts", question, choices, "first")
+        self.assertEqual((scored["log_likelihood"], scored["tokens"], scored["choices"], scored["distinct"]), (-1.0, 2, 2, 1))
+
+
+class Figures(unittest.TestCase):
+    def test_wilson_interval(self):
+        for successes, count, low, high in ((8, 10, 0.4902, 0.9433), (0, 10, 0, 0.2775), (10, 10, 0.7225, 1), (150, 300, 0.44378, 0.55622)):
+            found = figures.wilson(successes, count)
+            self.assertAlmostEqual(found[0], low, 4)
+            self.assertAlmostEqual(found[1], high, 4)
+        self.assertEqual(figures.wilson(0, 0), (0.0, 1.0))
+
+    def test_mean_and_ratio_with_their_intervals(self):
+        self.assertEqual(figures.mean_interval([2.0]), (2.0, None, None))
+        mean, low, high = figures.mean_interval([1, 2, 3, 4])
+        half = figures.Z * math.sqrt(5 / 3 / 4)
+        self.assertAlmostEqual(mean, 2.5)
+        self.assertAlmostEqual(low, 2.5 - half)
+        self.assertAlmostEqual(high, 2.5 + half)
+        self.assertEqual(figures.ratio_interval([2, 4, 8], [1, 2, 4]), (2.0, 2.0, 2.0))
+        ratio, low, high = figures.ratio_interval([1, 3], [1, 1])
+        self.assertAlmostEqual(ratio, 2)
+        self.assertAlmostEqual(high - 2, figures.Z * 1)  # the mean of two values, with a standard error of 1
+        self.assertAlmostEqual(2 - low, figures.Z * 1)
+        self.assertEqual(figures.ratio_interval([0, 0], [0, 0]), (None, None, None))
+
+    def test_a_stall_does_not_move_a_median(self):
+        values = list(range(100))
+        self.assertEqual(figures.median_interval(values), (49.5, 40, 59))  # between the 41st and the 60th of 100
+        self.assertEqual(figures.median_interval(values[:-1] + [1e6]), figures.median_interval(values))
+        self.assertEqual(figures.median_interval([3, 1, 2]), (2, None, None))
+
+    def test_sign_test(self):
+        for wins, losses, p in ((0, 0, 1), (1, 0, 1), (5, 0, 0.0625), (10, 2, 0.03857), (2, 10, 0.03857), (7, 7, 1)):
+            self.assertAlmostEqual(figures.sign_test(wins, losses), p, 5)
+
+    def test_comparison_is_over_common_questions(self):
+        here = [{"line": i, "correct": c} for i, c in ((1, True), (2, True), (3, False), (4, True))]
+        there = [{"line": i, "correct": c} for i, c in ((1, False), (2, True), (3, True), (9, True))]
+        self.assertEqual(figures.compare(here, there), (1, 1, 1.0))
+
+    def test_front_is_what_nothing_beats(self):
+        points = [(1, 5), (2, 5), (3, 4), (3, 3), (2.5, 1), (4, 4)]
+        self.assertEqual(figures.pareto_front(points), [(2, 5), (4, 4)])
+
+    def test_joules_are_left_out_unless_every_answer_has_them(self):
+        row = {"correct": True, "tokens": 3, "seconds": 0.5, "latency": 0.5, "beam_tokens": 6, "layers": 4, "passes": 2, "drafted": 0,
+               "plain_rounds": 0, "distinct": 1, "joules": 2.0}
+        self.assertEqual(figures.summarise([row, dict(row, joules=4.0)])["joules"], 3.0)
+        self.assertIsNone(figures.summarise([row, dict(row, joules=None)])["joules"])
+        found = figures.summarise([row, dict(row, correct=False)])
+        self.assertEqual((found["quality"][0], found["answer_rate"][0], found["beam_rate"][0], found["layers_per_pass"][0]), (0.5, 6, 12, 2))
+
+
+class Questions(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.folder.name) / "data.jsonl"
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def fault(self, text, task):
+        self.path.write_text(text)
+        with self.assertRaises(tasks.DataError) as raised:
+            tasks.read_questions(self.path, task)
+        return str(raised.exception)
+
+    def test_both_forms_of_a_question_give_the_prompt_of_the_demo(self):
+        read = tasks.read_questions(QUESTIONS, "wikisql")
+        with open(ROOT / "deploy/demo/questions.jsonl", encoding="utf8") as lines:
+            demo = [json.loads(line)["prompt"] for line in lines]
+        self.assertEqual([q.prompt for q in read[:3]], demo[:3])
+        self.assertEqual([q.line for q in read], [1, 2, 3, 4, 5])
+
+    def test_packed_data_is_read(self):
+        packed = self.path.with_suffix(".jsonl.xz")
+        packed.write_bytes(lzma.compress(QUESTIONS.read_bytes()))
+        self.assertEqual(tasks.read_questions(packed, "wikisql"), tasks.read_questions(QUESTIONS, "wikisql"))
+        packed.write_bytes(lzma.compress(QUESTIONS.read_bytes())[:-20])
+        with self.assertRaisesRegex(tasks.DataError, "data.jsonl.xz: "):
+            tasks.read_questions(packed, "wikisql")
+
+    def test_a_malformed_line_is_named(self):
+        good = '{"prompt": "p", "completion": "c"}\n'
+        for bad, task, reason in (("{", "wikisql", "Expecting"), ("[]", "wikisql", "expected an object"),
+                                  ('{"prompt": "p"}', "wikisql", "completion: expected a text"),
+                                  ('{"prompt": "p", "completion": " "}', "wikisql", "completion: expected a text"),
+                                  ('{"question": "q", "columns": [1], "sql": "s"}', "wikisql", "columns: expected"),
+                                  ('{"question": "q", "columns": "a"}', "wikisql", "sql: expected a text"),
+                                  ('{"turns": []}', "prompts", "turns: expected"), ('{"prompt": 3}', "prompts", "prompt: expected a text"),
+                                  ('{"prompt": "p", "category": 1}', "prompts", "category: expected a text")):
+            self.assertRegex(self.fault(good + "\n" + bad + "\n", task), rf"data.jsonl:3: .*{reason}")
+        self.assertIn("no questions", self.fault("\n", "prompts"))
+        self.path.unlink()
+        with self.assertRaisesRegex(tasks.DataError, "data.jsonl: No such file"):
+            tasks.read_questions(self.path, "wikisql")
+
+    def test_a_sample_is_balanced_and_grows_at_its_end(self):
+        questions = [tasks.Question(i, "p", "", "rare" if i < 3 else "frequent") for i in range(20)]
+        sample = tasks.sample_questions(questions, 6)
+        self.assertEqual(sum(q.category == "rare" for q in sample), 3)
+        self.assertEqual(tasks.sample_questions(questions, 9)[:6], sample)
+        self.assertEqual({q.line for q in tasks.sample_questions(questions, 99)}, set(range(20)))
+        self.assertNotEqual(tasks.sample_questions(questions, 6, seed=1), sample)
+
+
+class Settings(unittest.TestCase):
+    def test_the_table_has_each_method_with_and_without_drafts(self):
+        found = settings.variants(settings.read_settings(), ("plain", "drafted"))
+        names = [variant.name for variant in found]
+        self.assertEqual(len(names), len(set(names)))
+        methods = {variant.body()["speculative"].get("method") for variant in found if variant.kind == "drafted"}
+        self.assertLessEqual({"pf_gumbel", "hg_wor", "certified", "dsbd", "rejection", "mjsd"}, methods)
+        plain = [json.dumps(variant.setting.request, sort_keys=True) + variant.setting.choose
+                 for variant in found if variant.kind == "plain"]
+        self.assertEqual(len(plain), len(set(plain)), "two settings are the same without drafts; give one a reference")
+        for variant in found:
+            if variant.setting.reference:
+                of = next(v for v in found if v.name == variant.setting.reference)
+                self.assertEqual(of.setting.request, variant.setting.request)
+
+    def test_bodies_of_the_three_variants(self):
+        setting = settings.Setting("s", "s", {"top_k": 3}, {"method": "dsbd", "draft_width": 8, "allow_lossy": True})
+        bodies = {v.name: v.body() for v in settings.variants([setting], settings.KINDS)}
+        self.assertEqual(bodies, {"s": {"top_k": 3, "speculative": False}, "s+drafts": {"top_k": 3, "speculative": setting.drafts},
+                                  "s+auto": {"top_k": 3, "speculative": {"method": "dsbd", "allow_lossy": True}}})
+
+    def test_faults_of_a_table_are_named(self):
+        good = 'label = "l"\nrequest = {}\ndrafts = {}\n'
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "table.toml"
+            for text, reason in (("[a", "table.toml: "), ("[a]\n" + good + "speed = 1", "unknown field speed"),
+                                 ("[a]\nlabel = 3", "label has the wrong type"), ('[a]\nlabel = "l"', "request is missing"),
+                                 ("[a]\n" + good.replace("drafts = {}", 'reference = "a"'), "drafts is missing"),
+                                 ("[a]\n" + good + 'choose = "best"', "choose must be"), ("[a]\n" + good.replace("{}", "{ a = 1 }") + 'reference = "b"', "no setting b"),
+                                 ("[a]\n" + good.replace("request = {}", "request = { seed = 3 }"), "request.seed is given"),
+                                 ("a = 3", "expected a table"), ("", "no settings")):
+                path.write_text(text)
+                with self.assertRaisesRegex(settings.SettingsError, reason):
+                    settings.read_settings(path)
+        with self.assertRaisesRegex(settings.SettingsError, "no setting is called beam"):
+            settings.read_settings(only=["greedy", "beam"])
+
+
+class WholeRuns(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.json = pathlib.Path(self.folder.name) / "run.jsonl"
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def command(self, server, *flags, task="wikisql"):
+        return [sys.executable, "-B", ROOT / "tools/evaluate.py", task, f"--url={server.url}", f"--data={QUESTIONS}", "--questions=5",
+                f"--json={self.json}", *flags]
+
+    def run_tool(self, server, *flags, status=0, task="wikisql"):
+        result = subprocess.run(self.command(server, *flags, task=task), capture_output=True, text=True, timeout=120 * SLOWDOWN)
+        self.assertEqual(result.returncode, status, result.stdout + result.stderr)
+        return result
+
+    def answers(self):
+        rows, _ = records.read_records(self.json)
+        return [row for row in rows if row["kind"] == "answer"]
+
+    def test_scores_speeds_and_a_table(self):
+        with FakeServer() as server:
+            result = self.run_tool(server, "--settings=greedy,vote_4", "--against=greedy")
+        answers = self.answers()
+        self.assertEqual(len(answers), 5 * 4)
+        self.assertEqual({row["line"] for row in answers if row["correct"]}, {1})
+        table = {line.split()[0]: line for line in result.stdout.split("\n\n")[0].splitlines()}
+        self.assertIn("right only with greedy", result.stdout.split("\n\n")[1])
+        self.assertIn("20.0 % [3.6, 62.4]", table["vote_4"])
+        self.assertIn("1.00 [1.00, 1.00]", table["greedy"])
+        self.assertIn("2.00 [2.00, 2.00]", table["vote_4+drafts"])
+        self.assertIn("J per question", result.stdout)
+        self.assertIn("question 5 of 5", result.stderr)
+
+    def test_every_variant_gets_the_same_questions_and_seeds(self):
+        with FakeServer() as server:
+            self.run_tool(server, "--settings=greedy,sample", "--variants=plain,drafted,auto", "--seed=7", "--max-tokens=9")
+            bodies = [body for _, body in server.bodies]
+        self.assertEqual({(b["seed"] - 7) % 1000 for b in bodies}, {0})
+        self.assertEqual({b["max_tokens"] for b in bodies}, {9})
+        self.assertEqual(len({(b["prompt"], b["seed"]) for b in bodies}), 5)
+        self.assertEqual(len({row["variant"] for row in self.answers()}), 6)
+
+    def test_an_interrupted_run_goes_on(self):
+        flags = ("--settings=greedy,sample",)
+        refuse = lambda number, _: (503, {"error": {"code": "draining", "message": "bye"}}) if number > 14 else None
+        with FakeServer(before=refuse) as server:
+            result = self.run_tool(server, *flags, status=1)
+        self.assertRegex(result.stderr, r"line \d, \w+(\+drafts)?: /v1/completions: 503 draining: bye")
+        self.assertIn("goes on from", result.stderr)
+        before = self.answers()
+        self.assertEqual(len(before), 14 - 4 - 2)  # 4 to warm up, 1 before each of two questions
+        with open(self.json, "ab") as file:
+            file.write(b'{"kind": "answer", "li')  # the process was killed while it wrote
+        with FakeServer() as server:
+            self.run_tool(server, *flags)
+            asked = len(server.bodies)
+        after = self.answers()
+        self.assertEqual(after[:len(before)], before)
+        self.assertEqual(len({(row["line"], row["variant"]) for row in after}), 20)
+        self.assertEqual(len(after), 20)
+        self.assertEqual(asked, 12 + 4 + 3)
+        with FakeServer() as server:
+            self.run_tool(server, *flags)
+            self.assertEqual(server.bodies, [])
+
+    def test_another_run_in_the_same_file_is_refused(self):
+        with FakeServer() as server:
+            self.run_tool(server, "--settings=greedy", "--questions=2")
+            for flags, reason in ((("--seed=2",), "seed 1, now it is 2"), (("--max-tokens=5",), "max_tokens 64, now it is 5")):
+                self.assertIn(reason, self.run_tool(server, "--settings=greedy", *flags, status=2).stderr)
+            self.run_tool(server, "--settings=greedy,sample", "--questions=3")
+            self.assertEqual(len(self.answers()), 3 * 4)
+        self.json.write_text(self.json.read_text() + "[]\n" + self.json.read_text())
+        with FakeServer() as server:
+            self.assertRegex(self.run_tool(server, status=2).stderr, r"run.jsonl:15: is no record")
+
+    def test_prompts_are_scored_by_likelihood_also_in_chats(self):
+        data = pathlib.Path(self.folder.name) / "prompts.jsonl"
+        data.write_text('{"turns": ["one", "two"], "category": "writing"}\n{"prompt": "three", "category": "math"}\n')
+        for chat in ((), ("--chat",)):
+            self.json.unlink(missing_ok=True)
+            with FakeServer() as server:
+                result = self.run_tool(server, f"--data={data}", "--settings=sample,vote_4,beam_search_8", "--variants=plain", "--by-category",
+                                       *chat, task="prompts")
+                path, body = server.bodies[0]
+                self.assertEqual([b["n"] for _, b in server.bodies[:3]], [1, 4, 8])
+            self.assertIn("-0.500 [-0.500, -0.500]", result.stdout)
+            self.assertIn("\nwriting\n", result.stdout)
+            self.assertEqual({row["distinct"] for row in self.answers()}, {1, 2})
+            self.assertEqual(path, "/v1/chat/completions" if chat else "/v1/completions")
+            self.assertEqual("messages" in body, bool(chat))
+
+    def test_questions_that_do_not_fit_are_left_out(self):
+        with FakeServer(tokens=250) as server:
+            result = self.run_tool(server, "--settings=greedy", "--questions=2")
+            self.assertEqual(server.bodies, [])
+        self.assertEqual(result.stderr.count("is left out: 250 tokens and 64 more"), 2)
+        self.assertEqual(result.stdout, "")
+
+    def test_parallel_requests_share_the_time_of_their_block(self):
+        both = threading.Barrier(2)
+        waiting = lambda number, _: both.wait(30 * SLOWDOWN) and None if number > 4 else None
+        with FakeServer(before=waiting) as server:  # after 2 to warm up and 2 to fill the cache, requests come in pairs
+            self.run_tool(server, "--settings=greedy", "--questions=2", "--parallel=2")
+        by_variant = {}
+        for row in self.answers():
+            by_variant.setdefault(row["variant"], []).append(row)
+        for rows in by_variant.values():
+            self.assertEqual(len(rows), 2)
+            self.assertEqual(rows[0]["seconds"], rows[1]["seconds"])
+            self.assertLessEqual(rows[0]["seconds"], max(row["latency"] for row in rows))
+
+    def test_ctrl_c_ends_it_and_keeps_what_is_done(self):
+        reached, go = threading.Event(), threading.Event()
+        def block(number, _):
+            if number == 6:
+                reached.set()
+                go.wait(60 * SLOWDOWN)
+        with FakeServer(before=block) as server:
+            process = subprocess.Popen(self.command(server, "--settings=greedy"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.assertTrue(reached.wait(60 * SLOWDOWN))
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=120 * SLOWDOWN)
+            go.set()
+        self.assertEqual(process.returncode, 130)
+        self.assertNotIn("Traceback", errors)
+        self.assertEqual(len(self.answers()), 2)
+
+    def test_wrong_arguments_are_named(self):
+        with FakeServer() as server:
+            url = server.url
+            for flags, status, reason in ((("--variants=plain,fast",), 2, "unknown 'fast'"), (("--settings=beam",), 2, "no setting is called beam"),
+                                          (("--data=/nowhere.jsonl",), 2, "/nowhere.jsonl: No such file"), (("--questions=0",), 2, "expected 1 or more"),
+                                          (("--table=/nowhere.toml",), 2, "/nowhere.toml: No such file"),
+                                          (("--settings=greedy", "--against=vote_4"), 2, "vote_4 has no answers")):
+                self.assertIn(reason, self.run_tool(server, *flags, status=status).stderr)
+        server.url = url  # nothing listens there now
+        self.assertIn("does not answer", self.run_tool(server, status=1).stderr)
+
+    def test_a_report_is_the_table_of_the_run_and_plots_or_says_what_it_needs(self):
+        out = pathlib.Path(self.folder.name) / "plot.svg"
+        tool = [sys.executable, "-B", ROOT / "tools/evaluate.py", "report", f"--json={self.json}"]
+        with FakeServer() as server:
+            table = self.run_tool(server, "--settings=greedy,vote_4").stdout
+        result = subprocess.run(tool, capture_output=True, text=True, timeout=120 * SLOWDOWN)
+        self.assertEqual((result.returncode, result.stdout), (0, table))
+        plotted = subprocess.run([*tool, f"--plot={out}"], capture_output=True, text=True, timeout=120 * SLOWDOWN)
+        if "matplotlib" in plotted.stderr:
+            self.assertIn("python3-matplotlib", plotted.stderr)
+            self.assertEqual(plotted.returncode, 2)
+        else:
+            self.assertEqual(plotted.returncode, 0, plotted.stderr)
+            self.assertIn("<svg", out.read_text())
+        wrong = subprocess.run([*tool, "--plot=plot.pdf"], capture_output=True, text=True, timeout=120 * SLOWDOWN)
+        self.assertIn(".svg or .png", wrong.stderr)
+        self.json.unlink()
+        self.assertIn("No such file", subprocess.run(tool, capture_output=True, text=True, timeout=120 * SLOWDOWN).stderr)
+
+    def test_warnings_name_variants_without_drafts(self):
+        with FakeServer() as server:
+            self.run_tool(server, "--settings=greedy")
+        rows, _ = records.read_records(self.json)
+        self.assertEqual(report.warnings(rows), [])
+        for row in rows:
+            if row["kind"] == "answer":
+                row["drafted"] = 0
+        self.assertRegex(report.warnings(rows)[0], r"greedy\+drafts: no draft reached it")
+
+
+if __name__ == "__main__":
+    unittest.main()
