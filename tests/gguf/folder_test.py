@@ -48,7 +48,7 @@ class Conversion(FolderTest):
         original, got = read_safetensors(DEMO), read_safetensors(converted)
         self.assertEqual(sorted(got), sorted(original))
         for name, (kind, shape, data) in original.items():
-            self.assertEqual(got[name], ("F32", shape, as_f32(kind, data)), name)
+            self.assertTrue(got[name] == ("F32", shape, as_f32(kind, data)), name)  # a difference in words would take minutes
         self.assertEqual(read_json(converted, "tokenizer_config.json")["add_bos_token"], True)
         self.assertEqual(read_json(converted, "generation_config.json"), {"bos_token_id": 1, "eos_token_id": [2]})
 
@@ -73,7 +73,7 @@ class Conversion(FolderTest):
         want, got = read_safetensors(direct), read_safetensors(converted)
         self.assertEqual(sorted(got), sorted(want))
         for name in want:
-            self.assertEqual(got[name], want[name], name)
+            self.assertTrue(got[name] == want[name], name)
         config, plain = read_json(converted, "config.json"), read_json(direct, "config.json")
         for key, value in plain.items():
             self.assertEqual(config[key], value, key)
