@@ -132,15 +132,15 @@ class Launchers(unittest.TestCase):
             quantised_llama(f"{folder}/model.gguf", f"{folder}/direct")
             with open(f"{folder}/model.gguf", "rb") as gguf:
                 wheel = write_wheel(folder, gguf.read())
-            catalogue = write_catalogue(f"{folder}/catalogue.toml", wheel)
-            pid, status, output, errors = run_launcher(
-                [ROOT / "deploy/demo.sh", "--model", "smollm2", "--once", "--no-build", "--port", free_port()],
-                environment=environment(folder, catalogue))
-        self.assertEqual(status, 0, output + errors)
-        self.assertIn("target ranks: 1, draft nodes: 0", output)
-        self.assertIn("[4/4]", output)
-        self.assertEqual(len(re.findall(r"^  \(\d+ tokens, ", output, re.MULTILINE)), 4, output)
-        self.assertEqual(folders_left(pid), [])
+            catalogue = f"{folder}/catalogue.toml"
+            for nodes, draft in ((0, {}), (1, dict(draft=f"{folder}/data/coppice/models/smollm2-1.0"))):  # the target as its own draft
+                pid, status, output, errors = run_launcher(
+                    [ROOT / "deploy/demo.sh", "--model", "smollm2", "--once", "--no-build", "--port", free_port()],
+                    environment=environment(folder, write_catalogue(catalogue, wheel, **draft)))
+                self.assertEqual(status, 0, output + errors)
+                self.assertIn(f"target ranks: 1, draft nodes: {nodes}", output)
+                self.assertEqual(len(re.findall(r"^  \(\d+ tokens, ", output, re.MULTILINE)), 4, output)
+                self.assertEqual(folders_left(pid), [])
 
     def test_demo_without_a_network_uses_the_embedded_pair(self):
         with tempfile.TemporaryDirectory() as folder, socket.socket() as unused:  # bound, but nobody listens

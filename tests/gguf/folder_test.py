@@ -1,9 +1,6 @@
 #!/usr/bin/env python3
 """tools/gguf_to_folder.py: a converted folder has the same tensors, bit for bit, as the folder of the same model that was written
-directly, and the programs give the same answers with both. A conversion that is interrupted leaves nothing half-made.
-
-  folder_test.py COPPICE_ANSWERS
-"""
+directly. A conversion that is interrupted leaves nothing half-made."""
 import json
 import os
 import pathlib
@@ -15,12 +12,9 @@ import tempfile
 import unittest
 
 from gguf_writer import CHATML, FLOAT, ROOT, TEXT, U32, byte_vocabulary
-from models import DEMO, as_f32, byte_level, demo_gguf, quantised_llama, read_safetensors, tokenizer_json
+from models import BYTE_LEVEL, DEMO, DIGITS, as_f32, byte_level, convert, demo_gguf, quantised_llama, read_safetensors, tokenizer_json
 
-ANSWERS = ""
 TOOL = ROOT / "tools/gguf_to_folder.py"
-BYTE_LEVEL = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
-DIGITS = dict(type="Sequence", pretokenizers=[dict(type="Digits", individual_digits=True), BYTE_LEVEL])
 # Stops at the first line about tensors until it reads a line, so that a test knows where the conversion is.
 STOPPING = """
 import builtins, sys
@@ -36,14 +30,6 @@ tool.main()
 """
 
 
-def convert(source, out, *flags):
-    """stdout of a conversion, which must succeed."""
-    result = subprocess.run([sys.executable, "-B", TOOL, source, out, *flags], capture_output=True, text=True)
-    if result.returncode != 0 or result.stderr:
-        raise AssertionError(result.stdout + result.stderr)
-    return result.stdout
-
-
 def read_json(folder, name):
     return json.loads((pathlib.Path(folder) / name).read_text(encoding="utf8"))
 
@@ -54,17 +40,6 @@ class FolderTest(unittest.TestCase):
         self.addCleanup(temporary.cleanup)
         self.folder = pathlib.Path(temporary.name)
 
-    def answers(self, target, draft):
-        """The answers that a pair gives to random requests: token ids of prompts and hypotheses, bits of scores."""
-        out = self.folder / f"{pathlib.Path(target).name}.jsonl"
-        result = subprocess.run([ANSWERS, "--log_level=warn", f"--target={target}", f"--draft={draft}", "--requests=60", "--seed=3",
-                                 f"--out={out}"], cwd=ROOT, capture_output=True, text=True)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        lines = out.read_text().splitlines()[1:]
-        self.assertEqual(len(lines), 60)
-        self.assertGreater(sum("hypotheses" in json.loads(line)["answer"] for line in lines), 20)
-        return lines
-
 
 class Conversion(FolderTest):
     def test_the_demo_target_comes_back(self):
@@ -73,9 +48,7 @@ class Conversion(FolderTest):
         original, got = read_safetensors(DEMO), read_safetensors(converted)
         self.assertEqual(sorted(got), sorted(original))
         for name, (kind, shape, data) in original.items():
-            self.assertEqual(got[name], ("F32", shape, as_f32(kind, data)), name)
-        draft = ROOT / "deploy/demo/text2sql-draft"
-        self.assertEqual(self.answers(converted, draft), self.answers(DEMO, draft))
+            self.assertTrue(got[name] == ("F32", shape, as_f32(kind, data)), name)  # a difference in words would take minutes
         self.assertEqual(read_json(converted, "tokenizer_config.json")["add_bos_token"], True)
         self.assertEqual(read_json(converted, "generation_config.json"), {"bos_token_id": 1, "eos_token_id": [2]})
 
@@ -100,9 +73,7 @@ class Conversion(FolderTest):
         want, got = read_safetensors(direct), read_safetensors(converted)
         self.assertEqual(sorted(got), sorted(want))
         for name in want:
-            self.assertEqual(got[name], want[name], name)
-        (direct / "tokenizer.json").write_text(json.dumps(tokenizer_json(DIGITS)), encoding="utf8")
-        self.assertEqual(self.answers(converted, converted), self.answers(direct, direct))
+            self.assertTrue(got[name] == want[name], name)
         config, plain = read_json(converted, "config.json"), read_json(direct, "config.json")
         for key, value in plain.items():
             self.assertEqual(config[key], value, key)
@@ -233,7 +204,4 @@ class Interruption(FolderTest):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    ANSWERS = os.path.abspath(sys.argv.pop(1))
     unittest.main(verbosity=2)

@@ -4,6 +4,8 @@ import json
 import pathlib
 import random
 import struct
+import subprocess
+import sys
 
 from gguf_writer import (BF16, BOOL, F16, F32, FLOAT, I32, LIST, MERGES, ROOT, SPECIAL, TEXT, U32, byte_level_metadata, byte_vocabulary, gguf_name,
                          interleaved, llama_metadata, write_gguf)
@@ -12,6 +14,17 @@ from scalar_blocks import SCALAR, random_blocks, scalar_values
 import llama_folder
 
 DEMO = ROOT / "deploy/demo/text2sql-target"
+TOOL = ROOT / "tools/gguf_to_folder.py"
+BYTE_LEVEL = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
+DIGITS = dict(type="Sequence", pretokenizers=[dict(type="Digits", individual_digits=True), BYTE_LEVEL])
+
+
+def convert(source, out, *flags):
+    """stdout of a conversion, which must succeed."""
+    result = subprocess.run([sys.executable, "-B", TOOL, source, out, *flags], capture_output=True, text=True)
+    if result.returncode != 0 or result.stderr:
+        raise AssertionError(result.stdout + result.stderr)
+    return result.stdout
 
 
 def read_safetensors(folder):
