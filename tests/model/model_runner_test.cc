@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -217,8 +218,10 @@ TEST_P(ModelRunnerTest, FetchesWhatAShortlistDoesNotCover) {
 // Of a tiny model in F32, whatever the number of ranks: its parameters once, but of the embedding one row
 // for each token, and K and V of what is seen.
 TEST_P(ModelRunnerTest, CountsWhatPassesMustRead) {
-  const test::TinyLlamaOptions tiny;
-  const uint64_t d = tiny.hidden, f = tiny.intermediate, kv = tiny.kv_heads * d / tiny.heads;
+  const test::TinyLlamaOptions tiny = {};
+  const uint64_t d = tiny.hidden, f = tiny.intermediate;
+  const uint64_t kv_heads = std::max(tiny.kv_heads, GetParam());  // every rank has one
+  const uint64_t kv = kv_heads * d / tiny.heads;
   const uint64_t layer = 4 * (2 * d * d + 2 * kv * d + 3 * f * d + 2 * d);
   const uint64_t head = 4 * (kVocab * d + d);
   OnRanks(GetParam(), [&](ModelRunner* runner, QueuedPlans*) {
