@@ -22,6 +22,7 @@
 #include "base/thread_team.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/page_buffer.h"
 
 namespace coppice::bench {
 namespace {
@@ -147,13 +148,17 @@ double ReadBandwidth() {
     ThreadTeam team(Threads());
     constexpr int64_t kWords = int64_t{32} << 20;
     constexpr int kChunks = 64;
-    const std::vector<uint64_t> data(kWords, 1);
+    const auto pages = kernels::cpu::PageBuffer::Allocate(kWords * 8, /*huge_pages=*/true,
+                                                          "the words to read");  // as weights
+    COPPICE_CHECK(pages.ok());
+    auto* const data = reinterpret_cast<uint64_t*>(pages->data());
+    std::fill_n(data, kWords, uint64_t{1});
     std::vector<uint64_t> sums(kChunks);
     double seconds = 1e9;
     for (int run = 0; run < 9; ++run) {
       const auto start = std::chrono::steady_clock::now();
       team.Run(kChunks, [&](int chunk) {
-        sums[chunk] = SumOf(data.data() + kWords / kChunks * chunk, kWords / kChunks);
+        sums[chunk] = SumOf(data + kWords / kChunks * chunk, kWords / kChunks);
       });
       benchmark::DoNotOptimize(sums);
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
