@@ -4,8 +4,9 @@
 //   coppice-bench-kernels --benchmark_filter=DramRead    memory bandwidth, for comparison
 //   coppice-bench-kernels --benchmark_filter='Forward/rows:1/'   types of weights, compared
 // Forward states its floor beside its time: the bytes of its weights over the bandwidth of reads that
-// the same threads reach in the same run. The weights of single products stay in the last-level cache. Those of Forward (340 MB in bf16) do
-// not. COPPICE_BENCH_THREADS sets the number of threads (default: all cores).
+// the same threads reach in the same run. The weights of single products stay in the last-level
+// cache. Those of Forward (340 MB in bf16) do not. COPPICE_BENCH_THREADS sets the number of threads
+// (default: all cores), COPPICE_BENCH_KERNELS the instruction set (as --kernels of a node).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include "base/thread_team.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/page_buffer.h"
 
 namespace coppice::bench {
 namespace {
@@ -40,8 +42,11 @@ int Threads() {
 kernels::Backend& SharedBackend() {
   static const std::unique_ptr<comm::Communicator> one_rank = comm::MakeSingleCommunicator();
   static ThreadTeam threads(Threads());
-  static const std::unique_ptr<kernels::Backend> backend =
-      kernels::MakeBackend({.threads = &threads, .communicator = one_rank.get()}).value();
+  static const std::unique_ptr<kernels::Backend> backend = [] {
+    kernels::BackendOptions options{.threads = &threads, .communicator = one_rank.get()};
+    if (const char* kernels = std::getenv("COPPICE_BENCH_KERNELS")) options.cpu_kernels = kernels;
+    return kernels::MakeBackend(options).value();
+  }();
   return *backend;
 }
 
@@ -147,13 +152,17 @@ double ReadBandwidth() {
     ThreadTeam team(Threads());
     constexpr int64_t kWords = int64_t{32} << 20;
     constexpr int kChunks = 64;
-    const std::vector<uint64_t> data(kWords, 1);
+    const auto pages = kernels::cpu::PageBuffer::Allocate(kWords * 8, /*huge_pages=*/true,
+                                                          "the words to read");  // as weights
+    COPPICE_CHECK(pages.ok());
+    auto* const data = reinterpret_cast<uint64_t*>(pages->data());
+    std::fill_n(data, kWords, uint64_t{1});
     std::vector<uint64_t> sums(kChunks);
     double seconds = 1e9;
     for (int run = 0; run < 9; ++run) {
       const auto start = std::chrono::steady_clock::now();
       team.Run(kChunks, [&](int chunk) {
-        sums[chunk] = SumOf(data.data() + kWords / kChunks * chunk, kWords / kChunks);
+        sums[chunk] = SumOf(data + kWords / kChunks * chunk, kWords / kChunks);
       });
       benchmark::DoNotOptimize(sums);
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
@@ -260,19 +269,26 @@ BENCHMARK(Attention)
     ->Unit(benchmark::kMicrosecond)
     ->UseRealTime();
 
-// Packing 340 MB of bf16 weights.
+// Packing 340 MB of bf16 weights. Argument: bits of a weight as packed.
 void Pack(benchmark::State& state) {
   constexpr int64_t kRows = 221184;
-  std::vector<uint16_t> source(kRows * kHidden, 0x3f80);
+  std::vector<uint16_t> source(kRows * kHidden);  // from 0.5 to 2
+  for (size_t i = 0; i < source.size(); ++i) source[i] = 0x3f00 + i * 2654435761u % 256;
   const kernels::MatrixSource matrix = {source.data(), kernels::DType::kBF16, kRows, kHidden,
                                         kHidden};
   for (auto _ : state) {
-    auto packed = SharedBackend().Pack({matrix}, kernels::DType::kBF16, {});
+    auto packed = SharedBackend().Pack({matrix}, TypeOf(state.range(0)), {});
     benchmark::DoNotOptimize(packed);
   }
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(source.size() * 2));
 }
-BENCHMARK(Pack)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(Pack)
+    ->ArgName("bits")
+    ->Arg(16)
+    ->Arg(8)
+    ->Arg(4)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 // Reads 512 MB. Argument: threads.
 void DramRead(benchmark::State& state) {

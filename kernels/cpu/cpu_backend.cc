@@ -13,6 +13,7 @@
 #include "kernels/cpu/kernel_target.h"
 #include "kernels/cpu/kv_pool.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/weight_arena.h"
 #include "kernels/host_step_rows.h"
 #include "kernels/rope_table.h"
 
@@ -41,7 +42,7 @@ class CpuBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked, DType dtype,
                                                std::vector<float> bias) override {
-    return PackMatrix(stacked, dtype, std::move(bias), team_);
+    return PackMatrix(stacked, dtype, std::move(bias), team_, &arena_);
   }
   absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) override {
     return std::make_unique<CpuGain>(std::move(gain));
@@ -65,6 +66,7 @@ class CpuBackend final : public Backend {
   HostStepRows step_rows_;
   CpuOps ops_;
   std::vector<std::unique_ptr<float[]>> tensors_;
+  WeightArena arena_;
   bool submitted_ = false;
   Pass* head_ = nullptr;  // the pass whose head must still run
   absl::Status outcome_;  // of the step without its head

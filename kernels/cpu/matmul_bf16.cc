@@ -20,9 +20,10 @@ constexpr int64_t kGroupBytes = 384 << 10;       // of weights kept in the secon
 constexpr int kMaxTileRows = 12;
 
 // Panels of a tile of that many rows: enough independent sums to hide the latency of a dot product,
-// and no more than the registers hold.
+// and no more than the registers hold. One row waits for memory alone, which is read fastest as one
+// stream.
 constexpr int PanelsFor(int rows) {
-  constexpr int kPanels[kMaxTileRows + 1] = {0, 8, 4, 4, 2, 3, 3, 3, 3, 2, 2, 2, 2};
+  constexpr int kPanels[kMaxTileRows + 1] = {0, 1, 4, 4, 2, 3, 3, 3, 3, 2, 2, 2, 2};
   return kPanels[rows];
 }
 

@@ -22,7 +22,6 @@ struct Int8Weights {
   static constexpr int kParts = 1, kSteps = 16, kVectors = 1;
   static constexpr int64_t kBlockBytes = kInt8GroupBytes;
   static constexpr int kOffset = 128;
-  static constexpr int kPanelsOfOneRow = 4;  // of a VNNI tile, as measured
   static int Code(uint8_t byte, int /*vector*/) { return byte; }
   static float Scale(const uint8_t* block, int /*part*/, int64_t lane) {
     return reinterpret_cast<const float*>(block)[lane];
@@ -32,7 +31,6 @@ struct Int4Weights {
   static constexpr int kParts = 2, kSteps = 4, kVectors = 2;
   static constexpr int64_t kBlockBytes = kInt4BlockBytes;
   static constexpr int kOffset = 8;
-  static constexpr int kPanelsOfOneRow = 8;
   static int Code(uint8_t byte, int vector) { return byte >> (vector * 4) & 15; }
   static float Scale(const uint8_t* block, int part, int64_t lane) {
     return Bf16ToFloat(reinterpret_cast<const uint16_t*>(block)[lane * 2 + part]);
@@ -307,11 +305,7 @@ COPPICE_AVX2 __attribute__((noinline)) void Avx2Tile(const Product& product, int
 }
 
 // Panels of a tile of that many rows, so that the registers hold all sums.
-template <class Weights>
-constexpr int VnniPanels(int rows) {
-  if (rows == 1) return Weights::kPanelsOfOneRow;
-  return rows == 2 ? 4 : rows == 3 ? 3 : rows <= 5 ? 2 : 1;
-}
+constexpr int VnniPanels(int rows) { return rows <= 2 ? 4 : rows == 3 ? 3 : rows <= 5 ? 2 : 1; }
 
 // Rows in tiles of at most kMost, which differ by one row at most. If there are several tiles, groups
 // of panels stay in the second-level cache while all of them use these panels. Panels are read in
@@ -321,7 +315,7 @@ struct Vnni {
   static constexpr int kMost = 12;
   template <int kRows>
   static void Run(const Product& product, int64_t row, int64_t begin, int64_t end) {
-    constexpr int kStreams = VnniPanels<Weights>(kRows);
+    constexpr int kStreams = VnniPanels(kRows);
     const int64_t per_stream = (end - begin) / kStreams;
     for (int64_t i = 0; i < per_stream; ++i)
       VnniTile<Weights, kRows, kStreams>(product, row, begin + i, per_stream);
@@ -370,7 +364,9 @@ bool HasVnni() {
 template <class Weights>
 void Range(const Product& product, KernelTarget target, int64_t panel_begin, int64_t panel_end) {
 #if defined(__x86_64__)
-  if (target >= KernelTarget::kAvx512 && HasVnni())
+  // One or two rows hardly do more than read the weights, one panel after the other, and AVX2 does
+  // that faster (docs/performance.md). The bits are the same.
+  if (target >= KernelTarget::kAvx512 && HasVnni() && product.args->rows > 2)
     return Tiles<Vnni<Weights>>(product, panel_begin, panel_end);
   if (target >= KernelTarget::kAvx2) return Tiles<Avx2<Weights>>(product, panel_begin, panel_end);
 #endif

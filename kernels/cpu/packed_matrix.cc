@@ -142,7 +142,7 @@ PanelRows RowsOfPanel(absl::Span<const MatrixSource> sources, int64_t first_row)
 
 absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
                                                       DType dtype, std::vector<float> bias,
-                                                      ThreadTeam* team) {
+                                                      ThreadTeam* team, WeightArena* arena) {
   if (dtype == DType::kF16) {
     return absl::InvalidArgumentError(
         "pack: the CPU backend stores weights as F32, BF16, I8 or I4, not as F16");
@@ -154,9 +154,9 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSou
   matrix->dtype = dtype;
   const size_t panel_bytes = matrix->panels() * matrix->panel_bytes();
   COPPICE_ASSIGN_OR_RETURN(
-      matrix->storage, PageBuffer::Allocate(panel_bytes, /*huge_pages=*/true,
-                                            absl::StrCat("a weight of ", matrix->rows, " x ",
-                                                         matrix->columns, " ", DTypeName(dtype))));
+      matrix->storage,
+      arena->Allocate(panel_bytes, absl::StrCat("a weight of ", matrix->rows, " x ",
+                                                matrix->columns, " ", DTypeName(dtype))));
   matrix->bytes = panel_bytes + bias.size() * sizeof(float);
   matrix->bias = std::move(bias);
 
@@ -168,7 +168,7 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSou
   team->Run(static_cast<int>((panels + step - 1) / step), [&](int chunk) {
     for (int64_t p = chunk * step; p < std::min(panels, (chunk + 1) * step); ++p) {
       const PanelRows rows = RowsOfPanel(sources, p * kPanelWidth);
-      uint8_t* panel = matrix->storage.data() + p * matrix->panel_bytes();
+      uint8_t* panel = matrix->storage.data + p * matrix->panel_bytes();
       WithElement(sources[0].dtype,
                   [&](auto source) { PackPanel<source()>(rows, matrix->columns, dtype, panel); });
     }

@@ -20,7 +20,7 @@
 #include "absl/types/span.h"
 #include "base/thread_team.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/page_buffer.h"
+#include "kernels/cpu/weight_arena.h"
 
 namespace coppice::kernels::cpu {
 
@@ -42,9 +42,9 @@ class CpuMatrix : public Weight {
     const int64_t words = dtype == DType::kF32 ? columns : (columns + 1) / 2;
     return static_cast<size_t>(words * kPanelWidth) * sizeof(uint32_t);
   }
-  const uint8_t* panel(int64_t index) const { return storage.data() + index * panel_bytes(); }
+  const uint8_t* panel(int64_t index) const { return storage.data + index * panel_bytes(); }
 
-  PageBuffer storage;
+  WeightMemory storage;
   std::vector<float> bias;  // [rows] or empty
 };
 
@@ -52,6 +52,6 @@ class CpuMatrix : public Weight {
 // match; ResourceExhausted when memory runs out.
 absl::StatusOr<std::unique_ptr<CpuMatrix>> PackMatrix(absl::Span<const MatrixSource> sources,
                                                       DType dtype, std::vector<float> bias,
-                                                      ThreadTeam* team);
+                                                      ThreadTeam* team, WeightArena* arena);
 
 }  // namespace coppice::kernels::cpu
