@@ -47,6 +47,8 @@ Lane* current_lane;
 namespace {
 
 constexpr size_t kStackBytes = 256 << 10;
+// Each guard page splits a mapping, and Linux allows a process about 65,000 of these.
+constexpr int kGuardedFibers = 8 << 10;
 constexpr size_t kStaticSharedBytes = 48 << 10;
 constexpr size_t kMaxDynamicShared = 227 << 10;  // of a block, compute capability 9.0
 constexpr size_t kRing = 1 << 17;                // fibers that are ready, at most
@@ -72,6 +74,7 @@ struct Scheduler {
   uint64_t random = 0, spins = 0;
   Block* finished = nullptr;
   std::deque<Fiber*> pool;
+  int guarded = 0;  // fibers whose stacks have guard pages
   char start, end;  // what the thread sanitizer knows the edges of a launch by
 };
 Scheduler& scheduler = *new Scheduler;
@@ -191,9 +194,17 @@ Fiber* TakeFiber() {
     return fiber;
   }
   auto* fiber = new Fiber;
-  fiber->stack = static_cast<char*>(mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0));
-  mprotect(fiber->stack, 4096, PROT_NONE);
+  void* stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+  if (stack == MAP_FAILED) {
+    std::perror("simt: no memory for the stack of a thread");
+    std::abort();
+  }
+  fiber->stack = static_cast<char*>(stack);
+  if (scheduler.guarded < kGuardedFibers) {
+    mprotect(stack, 4096, PROT_NONE);
+    ++scheduler.guarded;
+  }
   if (__tsan_create_fiber) fiber->tsan = __tsan_create_fiber(0);
   return fiber;
 }
