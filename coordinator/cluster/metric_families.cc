@@ -68,6 +68,7 @@ const std::set<std::string>& VllmNames() {
                                               "request_prompt_tokens",
                                               "request_generation_tokens",
                                               "request_params_max_tokens",
+                                              "request_params_n",
                                               "kv_cache_usage_perc",
                                               "num_preemptions_total",
                                               "prefix_cache_queries_total",

@@ -150,7 +150,7 @@ TEST(Exposition, VllmNamesAreCopies) {
       EXPECT_EQ(family.samples[i].second, own.samples[i].second) << own.samples[i].first;
     }
   }
-  EXPECT_EQ(copies, 23);
+  EXPECT_EQ(copies, 24);
   EXPECT_THAT(AllMetrics(true, MetricsFormat::kText), HasSubstr("\nvllm:generation_tokens_total{"));
   EXPECT_THAT(AllMetrics(false, MetricsFormat::kText), Not(HasSubstr("vllm:")));
 }
