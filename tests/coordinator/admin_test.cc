@@ -160,15 +160,18 @@ TEST_F(AdminTest, ADrainedReplicaFinishesWhatItHolds) {
   ASSERT_TRUE(Eventually([this] { return Metric("coppice_replica_up{id=\"replica-1\"}") == 1; }));
   EXPECT_EQ(Admin("drain", R"({"target": "replica:replica-1"})").status, 202);
   const auto running = Begin(*first);
-  EXPECT_EQ(json::parse(Admin("drain", R"({"target": "replica:replica-0"})").body)["running"], 1);
+  const auto also = Begin(*first);  // though the drained one is idle
+  EXPECT_EQ(second->started(), 0);
+  EXPECT_EQ(json::parse(Admin("drain", R"({"target": "replica:replica-0"})").body)["running"], 2);
   EXPECT_EQ(Admin("undrain", R"({"target": "replica:replica-1"})").status, 202);
   const json state = json::parse(Ask(Get("/cluster")).body);
   EXPECT_EQ(state["replicas"][0]["state"], "draining");
   EXPECT_EQ(state["replicas"][1]["state"], "ready");
   EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
   EXPECT_EQ(second->started(), 1);
-  EXPECT_EQ(first->started(), 1);
+  EXPECT_EQ(first->started(), 2);
   EXPECT_THAT(running->ReadAnswer().body, HasSubstr("[DONE]"));
+  EXPECT_THAT(also->ReadAnswer().body, HasSubstr("[DONE]"));
 }
 
 TEST_F(AdminTest, AfterItsTimeoutADrainMovesTheRest) {

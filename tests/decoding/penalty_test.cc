@@ -103,6 +103,30 @@ TEST(Penalty, ShortCutsOfLongRowsGiveTheWholeRow) {
   }
 }
 
+// The largest logits are far apart, so that a short cut gathers no more than it must.
+TEST(Penalty, ShortCutsReachPastPenalisedTokens) {
+  constexpr int kApart = 256, kLarge = 40, kPenalised = 6;
+  std::vector<float> logits(kApart * kLarge, -50.f);
+  std::vector<TokenId> path;
+  for (int i = 0; i < kLarge; ++i) {
+    logits[i * kApart] = 8 - 0.1f * i;
+    if (i < kPenalised) path.push_back(i * kApart);
+  }
+  const std::vector<double> wide(logits.begin(), logits.end());
+  for (const double repetition : {1.0, 1.7}) {
+    for (const int top_k : {1, 3, 10}) {
+      DecodingParams params = RowParams(0, 20, repetition);
+      params.warp.top_k = top_k;
+      const WarpParams warp = WarpAt(params, path);
+      const Distribution row = WarpRow(logits, warp), whole = WarpRow(wide, warp);
+      EXPECT_EQ(row.tokens.front(), kPenalised * kApart);
+      EXPECT_EQ(row.tokens.back(), (kPenalised + top_k - 1) * kApart);
+      EXPECT_EQ(row.tokens, whole.tokens) << repetition << " " << top_k;
+      EXPECT_EQ(row.log_probs, whole.log_probs) << repetition << " " << top_k;
+    }
+  }
+}
+
 TEST(Penalty, RowsWithARepetitionPenaltyAreNeededWhole) {
   for (const RowUse::Kind kind : {RowUse::Kind::kDraws, RowUse::Kind::kRanks}) {
     DecodingParams params = RowParams(1, 1, 1);

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -301,8 +302,11 @@ class WholeRuns(unittest.TestCase):
 
     def test_parallel_requests_share_the_time_of_their_block(self):
         both = threading.Barrier(2)
-        waiting = lambda number, _: both.wait(30 * SLOWDOWN) and None if number > 4 else None
-        with FakeServer(before=waiting) as server:  # after 2 to warm up and 2 to fill the cache, requests come in pairs
+        def meet(number, _):
+            if number > 4:
+                both.wait(30 * SLOWDOWN)
+                time.sleep(1)  # much longer than two threads take to start
+        with FakeServer(before=meet) as server:  # after 2 to warm up and 2 to fill the cache, requests come in pairs
             self.run_tool(server, "--settings=greedy", "--questions=2", "--parallel=2")
         by_variant = {}
         for row in self.answers():
