@@ -2,11 +2,8 @@
 // great numbers. Over every transport, and over both ways to connect of the direct one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <malloc.h>
-#include <unistd.h>
 #include <zmq.h>
 
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,6 +18,7 @@
 #include "spdlog/spdlog.h"
 #include "tests/comm/channel_ends.h"
 #include "tests/comm/raw_peer.h"
+#include "tests/testing/memory_use.h"
 
 namespace coppice::comm {
 namespace {
@@ -63,13 +61,6 @@ class LoggedLines {
   std::shared_ptr<spdlog::logger> before_;
   std::shared_ptr<Sink> sink_;
 };
-
-size_t ResidentBytes() {
-  malloc_trim(0);
-  size_t all = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> all >> resident;
-  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-}
 
 class KeyedChannelTest : public ::testing::TestWithParam<Transport> {
  protected:
@@ -250,9 +241,9 @@ TEST_P(KeyedChannelTest, AFloodOfConnectionsLeavesMemoryFlatAndOthersServed) {
   };
   const int connections = GetParam().direct() ? 1000 : 400;  // ZeroMQ accepts them more slowly
   flood(connections);
-  const size_t before = ResidentBytes();
+  const size_t before = test::MemoryInUse();
   for (int i = 0; i < 5; ++i) flood(connections);
-  EXPECT_LT(ResidentBytes(), before + (6 << 20));
+  EXPECT_LT(test::MemoryInUse(), before + (6 << 20));
   EXPECT_EQ(server->counters().received, 6);
   if (GetParam().direct()) {
     EXPECT_GE(server->counters().refused, 5000);

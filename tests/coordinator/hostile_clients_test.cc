@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/coordinator/api/body_mutator.h"
 #include "tests/coordinator/cluster_fixture.h"
 #include "tests/testing/decoding_message.h"
+#include "tests/testing/memory_use.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -53,13 +53,6 @@ std::vector<proto::SequenceUpdate> Short(const proto::StartSequence& start) {
 }
 std::vector<proto::SequenceUpdate> Long(const proto::StartSequence&) {
   return SayText(std::string(200, 'x'));
-}
-
-double ResidentMiB() {
-  std::ifstream file("/proc/self/statm");
-  double pages = 0, resident = 0;
-  file >> pages >> resident;
-  return resident * sysconf(_SC_PAGESIZE) / (1 << 20);
 }
 
 class HostileClientsTest : public ClusterTest {
@@ -134,9 +127,9 @@ TEST_F(HostileClientsTest, DeepNestingAndBadTextAreRefusedWithoutMemory) {
     }
   };
   send(20);
-  const double before = ResidentMiB();
+  const size_t before = test::MemoryInUse();
   send(200);
-  EXPECT_LT(ResidentMiB(), before + 16);
+  EXPECT_LT(test::MemoryInUse(), before + (16 << 20));
 }
 
 TEST_F(HostileClientsTest, ClientsThatDoNotReadAreDisconnectedAndHinderNobody) {
@@ -150,10 +143,10 @@ TEST_F(HostileClientsTest, ClientsThatDoNotReadAreDisconnectedAndHinderNobody) {
     for (int k = 0; k < 200; ++k)
       deaf.back()->Send(Post(R"({"prompt": "a", "stream": true, "return_token_ids": true})"));
   }
-  const double before = ResidentMiB();
+  const size_t before = test::MemoryInUse();
   EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
   EXPECT_TRUE(Eventually([this] { return Metric("coppice_http_connections") <= 2; }));
-  EXPECT_LT(ResidentMiB(), before + 64);
+  EXPECT_LT(test::MemoryInUse(), before + (64 << 20));
   EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
 }
 
