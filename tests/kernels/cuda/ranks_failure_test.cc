@@ -80,6 +80,10 @@ TEST_F(RanksFailureTest, EveryCallInTurn) {
           EXPECT_FALSE(ends[rank].ok());
           EXPECT_TRUE(asks || !ends[1 - rank].ok());  // who asks last fails alone
           if (call == "ncclGetVersion" || later) continue;
+          // Who asks in the background may be answered while the rank waits for the other one, which
+          // leaves.
+          if (asks && ends[rank].message().find("another rank has left") != std::string::npos)
+            continue;
           // What it was for, the call, the error.
           EXPECT_THAT(std::string(ends[rank].message()),
                       testing::ContainsRegex(
