@@ -5,6 +5,7 @@ import os
 import threading
 
 SLOWDOWN = float(os.environ.get("COPPICE_SLOWDOWN", 1))  # how much slower sanitizers make the programs under test
+KEPT_BY_SANITIZERS = (256 << 20) if SLOWDOWN > 1 else 0  # bytes of freed memory, to find late uses of it
 
 
 class ApiClient:
