@@ -23,16 +23,8 @@ test::NamedSetting Beams(const MethodRow& row, DecodingKind kind, int draft_dept
 
 // The law of an undrafted decode: from the definition of beam sampling on the penalised model.
 test::ExactLaw BeamLaw(const test::NamedSetting& setting) {
-  test::LayeredSetting closed;
-  closed.params = test::WithoutPenalties(setting.params);
-  closed.target = PenalisedModels(2, 5, setting.params).closed;
-  return test::OfLastLayer(
-      test::ClosedFixedWidthLaw(closed, setting.params.kind == DecodingKind::kBeamSampling));
-}
-
-bool BeamsFit(const test::NamedSetting& setting, const test::ExactLaw& law) {
-  return test::FitsOnceOfTwice(law, test::LastLayer(setting),
-                               test::SamplesToSee(kBias, law.size()));
+  return test::LastLayerLaw(test::WithoutPenalties(setting.params),
+                            PenalisedModels(2, 5, setting.params).closed);
 }
 
 TEST(PenaltyLaw, SampledBeamsOfEveryLosslessMethodWithAndWithoutDrafts) {
@@ -44,8 +36,8 @@ TEST(PenaltyLaw, SampledBeamsOfEveryLosslessMethodWithAndWithoutDrafts) {
       SCOPED_TRACE(testing::Message() << row->name << " " << DecodingKindName(kind));
       const test::NamedSetting drafted = Beams(*row, kind, 2);
       const test::ExactLaw law = BeamLaw(drafted);
-      EXPECT_TRUE(BeamsFit(drafted, law));
-      EXPECT_TRUE(BeamsFit(Beams(*row, kind, 0), law));
+      EXPECT_TRUE(test::LastLayerFits(drafted, law, kBias));
+      EXPECT_TRUE(test::LastLayerFits(Beams(*row, kind, 0), law, kBias));
       ++methods;
     }
     EXPECT_GE(methods, 3);
@@ -69,7 +61,8 @@ TEST(PenaltyLawControl, RowsWithThePenaltiesOfAnotherPathAreSeenInBeams) {
             if (!path.empty()) path.pop_back();
             return test::PenalisedRow(target(hash), params, kPrompt, path);
           });
-      EXPECT_FALSE(BeamsFit(wrong, law)) << method << (prompt_alone ? " prompt" : " last token");
+      EXPECT_FALSE(test::LastLayerFits(wrong, law, kBias))
+          << method << (prompt_alone ? " prompt" : " last token");
     }
   }
 }

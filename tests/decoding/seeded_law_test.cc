@@ -149,18 +149,8 @@ test::NamedSetting BeamSetting(const MethodRow& row, DecodingKind kind, int widt
   return setting;
 }
 
-test::ExactLaw BeamLaw(const test::NamedSetting& setting) {
-  test::LayeredSetting closed;
-  closed.params = setting.params;
-  closed.target = setting.target;
-  return test::OfLastLayer(
-      test::ClosedFixedWidthLaw(closed, setting.params.kind == DecodingKind::kBeamSampling));
-}
-
 bool BeamsFit(const test::NamedSetting& setting) {
-  const test::ExactLaw law = BeamLaw(setting);
-  return test::FitsOnceOfTwice(law, test::LastLayer(setting),
-                               test::SamplesToSee(kBias, law.size()));
+  return test::LastLayerFits(setting, test::LastLayerLaw(setting.params, setting.target), kBias);
 }
 
 TEST(SeededLaw, BeamsOfEveryLosslessMethodAreBeamSampling) {

@@ -35,4 +35,18 @@ inline ExactLaw OfLastLayer(const ExactLaw& law) {
   return last;
 }
 
+// The last layer of beam sampling, by its definition, with the rows of `target`.
+inline ExactLaw LastLayerLaw(const decoding::DecodingParams& params, const LogProbsOf& target) {
+  LayeredSetting closed;
+  closed.params = params;
+  closed.target = target;
+  return OfLastLayer(
+      ClosedFixedWidthLaw(closed, params.kind == decoding::DecodingKind::kBeamSampling));
+}
+
+// Whether samples of the last layer follow the law, at the level of FitsOnceOfTwice.
+inline bool LastLayerFits(const NamedSetting& setting, const ExactLaw& law, double bias) {
+  return FitsOnceOfTwice(law, LastLayer(setting), SamplesToSee(bias, law.size()));
+}
+
 }  // namespace coppice::test

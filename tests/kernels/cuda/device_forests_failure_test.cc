@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "base/rng.h"
 #include "base/status.h"
 #include "decoding/method.h"
 #include "draft_node/device_forests.h"
 #include "kernels/cuda/fake/fake_device.h"
 #include "model/model_runner.h"
+#include "tests/kernels/cuda/two_roots.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
 
@@ -69,21 +69,9 @@ class DeviceForestsFailureTest : public testing::Test {
 
   // Grows a forest of `width` nodes a layer below two roots.
   absl::StatusOr<decoding::DraftForest> Grow(int width = 3, int depth = 2) {
-    ForestRequest request;
-    request.width = width;
-    request.depth = depth;
-    request.trie_parent = {-1, -1};
-    request.trie_token = {30, 31};
-    request.root_trie = {0, 1};
-    request.state.root_hash = {ExtendHash(session_->stable_hash(), 30),
-                               ExtendHash(session_->stable_hash(), 31)};
-    request.state.root_score = {-400.5, -401};
-    request.state.root_multiplicity = {1, 1};
-    request.state.slot_root = {0, 1};
-    request.state.layers_committed = 1;
     COPPICE_ASSIGN_OR_RETURN(
         const auto builder,
-        ForestBuilder::Start(std::move(request), session_.get(), runner_->blocks()));
+        ForestBuilder::Start(TwoRoots(*session_, width, depth), session_.get(), runner_->blocks()));
     EXPECT_TRUE(builder->GrowsOnDevice(*runner_));
     ForestBuilder* const builders[] = {builder.get()};
     COPPICE_RETURN_IF_ERROR(SubmitForests(builders, runner_.get()));

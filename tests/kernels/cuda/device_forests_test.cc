@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "base/rng.h"
 #include "decoding/method.h"
 #include "kernels/cuda/fake/fake_device.h"
+#include "tests/kernels/cuda/two_roots.h"
 #include "tests/testing/checked_replica.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
@@ -226,19 +226,8 @@ std::vector<std::set<std::vector<int32_t>>> ForestCostTest::GrowTogether(
     EXPECT_TRUE(session->AppendPrefill(10, &prefill).ok());
     EXPECT_TRUE(runner->Submit(std::move(prefill)).ok());
     EXPECT_TRUE(runner->Wait().ok());
-    ForestRequest request;
-    request.width = width;
-    request.depth = depth;
-    request.trie_parent = {-1, -1};
-    request.trie_token = {30, 31};
-    request.root_trie = {0, 1};
-    request.state.root_hash = {ExtendHash(session->stable_hash(), 30),
-                               ExtendHash(session->stable_hash(), 31)};
-    request.state.root_score = {-400.5, -401};
-    request.state.root_multiplicity = {1, 1};
-    request.state.slot_root = {0, 1};
-    request.state.layers_committed = 1;
-    owned.push_back(ForestBuilder::Start(std::move(request), session, runner->blocks()).value());
+    owned.push_back(
+        ForestBuilder::Start(TwoRoots(*session, width, depth), session, runner->blocks()).value());
     builders.push_back(owned.back().get());
     EXPECT_TRUE(builders.back()->GrowsOnDevice(*runner));
   }
