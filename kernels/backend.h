@@ -213,6 +213,10 @@ class Backend {
   // valid until the next Submit; a plan with `fetch` keeps those of the previous step.
   virtual absl::StatusOr<const StepRows*> Wait() = 0;
 
+  // Payload of the sums that the steps so far have formed without the communicator, on all ranks: each
+  // sum counts its data once for each rank.
+  virtual uint64_t collective_bytes() const { return 0; }
+
   // Whether this backend can choose the levels of such a forest, whose rows have this need in a
   // vocabulary of so many tokens.
   virtual bool GrowsForest(const ForestPlan::Forest& /*forest*/, const RowNeed& /*need*/,

@@ -131,6 +131,7 @@ class ModelRunner {
   uint64_t steps() const { return step_; }  // submitted
   // What their passes had to read, on all ranks.
   const PassReads& reads() const { return reads_->total(); }
+  uint64_t collective_bytes() const { return backend_->collective_bytes(); }
 
  private:
   ModelRunner(const ModelRunnerOptions& options, int threads)

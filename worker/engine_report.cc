@@ -65,7 +65,9 @@ void Engine::PublishStatus() {
   counters_.set_draft_bytes(drafts_.bytes());
   counters_.set_weight_bytes_read(runner_->reads().weights);
   counters_.set_kv_bytes_read(runner_->reads().kv);
-  if (collectives_ != nullptr) counters_.set_collective_bytes(collectives_->bytes());
+  if (collectives_ != nullptr) {
+    counters_.set_collective_bytes(collectives_->bytes() + runner_->collective_bytes());
+  }
   *status.mutable_counters() = counters_;
   if (const auto joules = meter_ == nullptr ? std::nullopt : meter_->Counted(last_status_s_)) {
     status.set_energy_joules(*joules);

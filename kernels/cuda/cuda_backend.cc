@@ -106,6 +106,7 @@ class CudaBackend final : public Backend {
                    int64_t vocab) const override {
     return ranks_ == nullptr && !exact_ && CanGrow(forest, need, vocab);
   }
+  uint64_t collective_bytes() const override { return collective_bytes_; }
   absl::Status SubmitForests(const ForestPlan& plan, Pass* pass) override;
   absl::StatusOr<std::vector<GrownForest>> WaitForests() override;
 
@@ -162,6 +163,7 @@ class CudaBackend final : public Backend {
   int body_mark_ = 0;  // reached when only the head is left
   int marks_seen_ = 0;
   uint64_t step_ = 0;
+  uint64_t collective_bytes_ = 0;
   absl::Status outcome_;  // of what was enqueued
 };
 
@@ -276,6 +278,7 @@ absl::Status CudaBackend::EnqueueFetch(const StepPlan& plan) {
 // other, and bodies of many sizes share the few heads.
 absl::Status CudaBackend::Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head) {
   const OverlapScope overlap(overlap_);
+  collective_bytes_ += BytesBetweenDevices(body) * communicator_->size();
   COPPICE_RETURN_IF_ERROR(EnqueueBody({upload_.step(), upload_.work(), {}, std::move(body)}));
   body_mark_ = parts_.marks.added();
   StepView head_step = upload_.step();

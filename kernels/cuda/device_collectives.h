@@ -36,6 +36,8 @@ class DeviceCollectives {
   }
   // Whether AllReduceSum waits for nothing, so that a graph may hold what it enqueues.
   virtual bool only_enqueues() const = 0;
+  // Whether sums pass through the communicator of the host, which counts their bytes.
+  virtual bool through_host() const { return false; }
   // Not OK once a rank or the library has failed: what the device did since means nothing.
   virtual absl::Status Failure() = 0;
   // What waits for other ranks ends, as far as that can be brought about. Failure is `reason` from

@@ -126,6 +126,18 @@ bool CanCapture(absl::Span<const DeviceOp> ops) {
   });
 }
 
+int64_t BytesBetweenDevices(absl::Span<const DeviceOp> ops) {
+  int64_t floats = 0;
+  for (const DeviceOp& op : ops) {
+    const DeviceCollectives* const collectives = CollectivesOf(op);
+    if (collectives == nullptr || collectives->through_host()) continue;
+    if (const auto* sum = std::get_if<AllReduceOp>(&op)) floats += sum->count;
+    if (const auto* sum = std::get_if<AllReduceNormOp>(&op))
+      floats += sum->norm.rows * sum->norm.columns;
+  }
+  return floats * static_cast<int64_t>(sizeof(float));
+}
+
 absl::Status FailureOfRanks(absl::Span<const DeviceOp> ops) {
   for (const DeviceOp& op : ops) {
     DeviceCollectives* const collectives = CollectivesOf(op);

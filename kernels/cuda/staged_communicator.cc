@@ -25,6 +25,7 @@ class StagedCommunicator final : public DeviceCollectives {
                         reason_.empty() ? "" : absl::StrCat(" because ", reason_));
   }
   bool only_enqueues() const override { return false; }
+  bool through_host() const override { return true; }
 
   absl::Status AllReduceSum(float* values, int64_t count, DeviceStream* stream) override {
     const size_t bytes = count * sizeof(float);

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "decoding/rows/warp.h"
+#include "kernels/cuda/row_bucket.h"
 #include "nlohmann/json.hpp"
 #include "tests/kernels/cuda/ranks_fixture.h"
 #include "tests/kernels/cuda/test_backend.h"
@@ -53,6 +54,24 @@ TEST_P(RanksTest, ChooseTheTokensOfOneRank) {
   EXPECT_THAT(description_, HasSubstr(captured ? "NCCL 2." : "sums through the host"));
   EXPECT_GT(fake::CountWork().graph_launches - replays, (captured ? 2 : 1) * ranks() * 15);
   EXPECT_EQ(fake::CountLive().total(), 0);
+}
+
+// A body sums its rows, padded to a size of graphs, once for the embedding and twice for each layer; the last layer only has rows
+// that are needed. Sums through the host are counted there.
+TEST_P(RanksTest, SumsBetweenDevicesAreCounted) {
+  options_.dir = "tests/models/stories260k";
+  constexpr int64_t kLayers = 5, kHidden = 64;
+  const int64_t summed_rows = (2 * kLayers - 1) * kernels::cuda::PaddedRows(kPrompt.size() - 1) +
+                              3 * (2 * kLayers + 1) * kernels::cuda::PaddedRows(2);
+  const int64_t bytes = summed_rows * kHidden * sizeof(float) * ranks();
+  const auto ends = RunRanks(ranks(), [&](ModelRunner* runner) {
+    EXPECT_EQ(runner->collective_bytes(), 0);
+    Greedy greedy;
+    const absl::Status decoded = DecodeGreedily(runner, kPrompt, 3, &greedy);
+    EXPECT_EQ(runner->collective_bytes(), options_.collectives.kind == "nccl" ? bytes : 0);
+    return decoded;
+  });
+  EXPECT_THAT(ends, Each(absl::OkStatus()));
 }
 
 // Rank 0 measures, and the others take what it has found. The tuning file cannot be written, so that
