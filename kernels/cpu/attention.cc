@@ -47,8 +47,11 @@ class UnitRunner {
         group_(args.q_heads / shape_.kv_heads),
         dim_((shape_.head_dim + 7) / 8 * 8) {
     const int64_t queries = (unit.end - unit.begin) * group_;
-    memory->assign((2 * queries + 2 * kBlockSize) * dim_, 0.0f);
+    memory->resize((2 * queries + 2 * kBlockSize) * dim_);
     k_ = memory->data() + 2 * queries * dim_;
+    // States, and what pads a head, begin at zero. A copied chunk writes the rest of K and V.
+    std::fill(memory->begin(),
+              dim_ == shape_.head_dim ? memory->begin() + 2 * queries * dim_ : memory->end(), 0.0f);
     v_ = k_ + kBlockSize * dim_;
     states_.resize(queries);
     const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
@@ -105,7 +108,7 @@ class UnitRunner {
     return context_.table[context_.table_begin[context_.row_table[row]] + position / kBlockSize];
   }
 
-  // Rows whose chunk is a prefix block share it. Other rows gather their chunk slot by slot.
+  // Rows whose chunk is a prefix block share it. Other rows have theirs slot by slot.
   template <class T>
   void RunChunk(int32_t first) {
     int most = 0;
@@ -118,31 +121,45 @@ class UnitRunner {
       ++sharing;
     }
     if (sharing > 0) {
-      Chunk<T> block = {reinterpret_cast<const T*>(args_.pool->HeadBlock(
-                            args_.layer, false, BlockOf(any, first), unit_.kv_head)),
-                        reinterpret_cast<const T*>(args_.pool->HeadBlock(
-                            args_.layer, true, BlockOf(any, first), unit_.kv_head)),
-                        shape_.head_dim, most};
-      const bool widen = sizeof(T) == 2 && sharing * group_ >= kWorthWidening;
-      if (widen || dim_ != shape_.head_dim) {
-        for (int t = 0; t < most; ++t)
-          CopyPosition(block.k + t * block.stride, block.v + t * block.stride, t);
-        AttendPrefixRows(Chunk<float>{k_, v_, dim_, most}, first);
+      const auto block = Chunk<T>::At(reinterpret_cast<const T*>(args_.pool->HeadBlock(
+                                          args_.layer, false, BlockOf(any, first), unit_.kv_head)),
+                                      reinterpret_cast<const T*>(args_.pool->HeadBlock(
+                                          args_.layer, true, BlockOf(any, first), unit_.kv_head)),
+                                      shape_.head_dim, most);
+      if (WorthCopying<T>(sharing * group_)) {
+        AttendPrefixRows(Copied(block), first);
       } else {
         AttendPrefixRows(block, first);
       }
     }
     for (int64_t row = unit_.begin; row < unit_.end; ++row) {
-      const int positions = PositionsOf(row, first);
-      if (positions == 0 || InPrefix(row, first)) continue;
-      for (int t = 0; t < positions; ++t) {
+      Chunk<T> chunk;
+      chunk.positions = PositionsOf(row, first);
+      if (chunk.positions == 0 || InPrefix(row, first)) continue;
+      for (int t = 0; t < chunk.positions; ++t) {
         const int32_t slot = SlotOf(row, first + t);
-        CopyPosition(
-            reinterpret_cast<const T*>(args_.pool->Row(args_.layer, false, slot, unit_.kv_head)),
-            reinterpret_cast<const T*>(args_.pool->Row(args_.layer, true, slot, unit_.kv_head)), t);
+        chunk.k[t] =
+            reinterpret_cast<const T*>(args_.pool->Row(args_.layer, false, slot, unit_.kv_head));
+        chunk.v[t] =
+            reinterpret_cast<const T*>(args_.pool->Row(args_.layer, true, slot, unit_.kv_head));
       }
-      AttendRow(Chunk<float>{k_, v_, dim_, positions}, row);
+      if (WorthCopying<T>(group_)) {
+        AttendRow(Copied(chunk), row);
+      } else {
+        AttendRow(chunk, row);
+      }
     }
+  }
+
+  // A bf16 chunk that several queries read is widened once; heads that need padding are copied.
+  template <class T>
+  bool WorthCopying(int64_t queries) const {
+    return dim_ != shape_.head_dim || (sizeof(T) == 2 && queries >= kWorthWidening);
+  }
+  template <class T>
+  Chunk<float> Copied(const Chunk<T>& chunk) {
+    for (int t = 0; t < chunk.positions; ++t) CopyPosition(chunk.k[t], chunk.v[t], t);
+    return Chunk<float>::At(k_, v_, dim_, chunk.positions);
   }
 
   template <class T>

@@ -32,14 +32,24 @@ HWY_INLINE VA LoadFloats(const uint16_t* bf16) {
   return hn::BitCast(DA(), hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, bf16))));
 }
 
-// K and V of a chunk. Positions are `stride` elements apart; the first dim (a multiple of 8) are
-// used.
+// K and V of the positions of a chunk, wherever they are; the first dim elements (a multiple of 8)
+// are used.
 template <class T>
 struct Chunk {
-  const T* k = nullptr;
-  const T* v = nullptr;
-  int64_t stride = 0;
+  const T* k[kBlockSize] = {};
+  const T* v[kBlockSize] = {};
   int positions = 0;  // 1..16
+
+  // Positions that are `stride` elements apart.
+  static Chunk At(const T* k, const T* v, int64_t stride, int positions) {
+    Chunk chunk;
+    chunk.positions = positions;
+    for (int t = 0; t < positions; ++t) {
+      chunk.k[t] = k + t * stride;
+      chunk.v[t] = v + t * stride;
+    }
+    return chunk;
+  }
 };
 
 // One query of the online softmax. query and sum hold dim floats.
@@ -77,10 +87,10 @@ template <class T>
 HWY_INLINE void Scores8(const Chunk<T>& chunk, int first, const float* query, int64_t dim,
                         float* scores) {
   const DA d;
+  const int last = std::max(chunk.positions - 1, 0);
   const T* k[8];
 #pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i)
-    k[i] = chunk.k + std::min(first + i, chunk.positions - 1) * chunk.stride;
+  for (int i = 0; i < 8; ++i) k[i] = chunk.k[std::min(first + i, last)];
   VA acc[8] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d),
                hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
   for (int64_t j = 0; j < dim; j += kLanesA) {
@@ -104,7 +114,7 @@ HWY_INLINE void AddValues(const Chunk<T>& chunk, const float* weights, float cor
   }
   for (int t = 0; t < chunk.positions; ++t) {
     const VA weight = hn::Set(d, weights[t]);
-    const T* v = chunk.v + t * chunk.stride + j;
+    const T* v = chunk.v[t] + j;
 #pragma GCC unroll 8
     for (int i = 0; i < kWidth; ++i)
       acc[i] = hn::MulAdd(weight, LoadFloats(v + i * kLanesA), acc[i]);

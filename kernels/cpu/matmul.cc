@@ -1,6 +1,7 @@
 #include "kernels/cpu/matmul.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/cpu/kernel_target.h"
 #include "kernels/cpu/matmul_bf16.h"
@@ -128,9 +129,10 @@ double EstimateMicroseconds(const MatMulArgs& args, Way way) {
   return std::max(stream, compute);
 }
 
-constexpr double kWorthSharingUs = 15.0;
+constexpr double kWorthSharingUs = 8.0;
 constexpr double kChunkUs = 20.0;
 constexpr int64_t kMinPanelsPerChunk = 4;
+constexpr int64_t kMostChunksEach = 8;
 constexpr int64_t kMinInputsPerChunk = 64 << 10;
 
 // Turns the rows of x into what the kernel of `way` reads.
@@ -163,9 +165,10 @@ void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   const double micros = EstimateMicroseconds(args, way);
   int64_t chunks = 1;
   if (team->count() > 1 && micros >= kWorthSharingUs) {
-    chunks = std::max<int64_t>(team->count(), static_cast<int64_t>(micros / kChunkUs));
-    chunks = std::min(
-        {chunks, int64_t{8} * team->count(), std::max<int64_t>(1, panels / kMinPanelsPerChunk)});
+    // As many for each thread: with three chunks, one of two threads would do two thirds.
+    const auto each = static_cast<int64_t>(std::ceil(micros / kChunkUs / team->count()));
+    chunks = team->count() * std::clamp<int64_t>(each, 1, kMostChunksEach);
+    chunks = std::min(chunks, std::max<int64_t>(1, panels / kMinPanelsPerChunk));
   }
   team->Run(static_cast<int>(chunks), [&](int chunk) {
     const int64_t begin = panels * chunk / chunks, end = panels * (chunk + 1) / chunks;

@@ -44,8 +44,14 @@ COPPICE_BF16_DOT inline void StorePanel(const MatMulArgs& args, int64_t row, int
                                         __m512 sum) {
   const int64_t first = panel * kPanelWidth;
   const int64_t count = std::min(kPanelWidth, args.w->rows - first);
-  const auto lanes = static_cast<__mmask16>((1u << count) - 1);
   float* y = args.y + row * args.w->rows + first;
+  if (count == kPanelWidth) {
+    if (args.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_loadu_ps(args.bias + first));
+    if (args.accumulate) sum = _mm512_add_ps(_mm512_loadu_ps(y), sum);
+    _mm512_storeu_ps(y, sum);
+    return;
+  }
+  const auto lanes = static_cast<__mmask16>((1u << count) - 1);
   if (args.bias != nullptr)
     sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, args.bias + first));
   if (args.accumulate) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, y), sum);
@@ -176,11 +182,16 @@ COPPICE_BF16_DOT void RoundToPairs(const float* x, int64_t rows, int64_t columns
     auto* out = reinterpret_cast<uint16_t*>(pairs + r * steps);
     const float* row = x + r * columns;
     if (columns % 2 != 0) out[columns] = 0;
-    for (int64_t k = 0; k < columns; k += 16) {
-      const auto lanes = static_cast<__mmask16>((1u << std::min<int64_t>(16, columns - k)) - 1);
-      const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, row + k));
-      _mm256_mask_storeu_epi16(out + k, lanes, reinterpret_cast<const __m256i&>(rounded));
+    int64_t k = 0;
+    for (; k + 16 <= columns; k += 16) {  // a store with a mask is ten times as slow on Zen 4
+      const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_loadu_ps(row + k));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + k),
+                          reinterpret_cast<const __m256i&>(rounded));
     }
+    if (k == columns) continue;
+    const auto lanes = static_cast<__mmask16>((1u << (columns - k)) - 1);
+    const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, row + k));
+    _mm256_mask_storeu_epi16(out + k, lanes, reinterpret_cast<const __m256i&>(rounded));
   }
 }
 

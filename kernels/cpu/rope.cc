@@ -3,15 +3,34 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/cpu/targets.h"
 #include "kernels/element.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/rope.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace coppice::kernels::cpu {
-namespace {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DR = hn::CappedTag<float, 8>;
+inline constexpr int kLanesR = static_cast<int>(hn::MaxLanes(DR()));
 
 // Pairs (i, i + head_dim / 2), as rotate_half of Hugging Face Llama.
-void Rotate(float* __restrict head, const float* __restrict cos, const float* __restrict sin,
+void Rotate(float* HWY_RESTRICT head, const float* HWY_RESTRICT cos, const float* HWY_RESTRICT sin,
             int half) {
-  for (int i = 0; i < half; ++i) {
+  const DR d;
+  int i = 0;
+  for (; i + kLanesR <= half; i += kLanesR) {
+    const auto a = hn::LoadU(d, head + i), b = hn::LoadU(d, head + i + half);
+    const auto c = hn::LoadU(d, cos + i), s = hn::LoadU(d, sin + i);
+    hn::StoreU(hn::Sub(hn::Mul(a, c), hn::Mul(b, s)), d, head + i);
+    hn::StoreU(hn::Add(hn::Mul(b, c), hn::Mul(a, s)), d, head + i + half);
+  }
+  for (; i < half; ++i) {
     const float a = head[i];
     const float b = head[i + half];
     head[i] = a * cos[i] - b * sin[i];
@@ -19,13 +38,42 @@ void Rotate(float* __restrict head, const float* __restrict cos, const float* __
   }
 }
 
+// FloatToBf16 of each.
+void StoreBf16(const float* HWY_RESTRICT row, int count, uint16_t* HWY_RESTRICT bits) {
+  const hn::RebindToSigned<DR> d;
+  const hn::Rebind<uint16_t, DR> narrow;
+  const auto one = hn::Set(d, 1);
+  int i = 0;
+  for (; i + kLanesR <= count; i += kLanesR) {
+    const auto value = hn::BitCast(d, hn::LoadU(DR(), row + i));
+    const auto high = hn::And(hn::ShiftRight<16>(value), hn::Set(d, 0xffff));
+    const auto ties = hn::Add(hn::Set(d, 0x7fff), hn::And(high, one));
+    const auto rounded = hn::And(hn::ShiftRight<16>(hn::Add(value, ties)), hn::Set(d, 0xffff));
+    const auto is_nan = hn::Gt(hn::And(value, hn::Set(d, 0x7fffffff)), hn::Set(d, 0x7f800000));
+    const auto result = hn::IfThenElse(is_nan, hn::Or(high, hn::Set(d, 0x40)), rounded);
+    hn::StoreU(hn::DemoteTo(narrow, result), narrow, bits + i);
+  }
+  for (; i < count; ++i) bits[i] = FloatToBf16(row[i]);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace coppice::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace coppice::kernels::cpu {
+
+HWY_EXPORT(Rotate);
+HWY_EXPORT(StoreBf16);
+
+namespace {
+
 void StoreRow(const float* row, int head_dim, DType dtype, uint8_t* out) {
   if (dtype == DType::kF32) {
     std::memcpy(out, row, head_dim * sizeof(float));
     return;
   }
-  uint16_t* bits = reinterpret_cast<uint16_t*>(out);
-  for (int i = 0; i < head_dim; ++i) bits[i] = FloatToBf16(row[i]);
+  HWY_DYNAMIC_DISPATCH(StoreBf16)(row, head_dim, reinterpret_cast<uint16_t*>(out));
 }
 
 }  // namespace
@@ -46,7 +94,8 @@ void RopeAndStoreKv(const RopeAndStoreArgs& args, int64_t begin, int64_t end) {
     float* row = args.qkv + r * (heads + shape.kv_heads) * head_dim;
     const float* cos = args.rope->cos.data() + int64_t{position} * half;
     const float* sin = args.rope->sin.data() + int64_t{position} * half;
-    for (int head = 0; head < heads; ++head) Rotate(row + head * head_dim, cos, sin, half);
+    for (int head = 0; head < heads; ++head)
+      HWY_DYNAMIC_DISPATCH(Rotate)(row + head * head_dim, cos, sin, half);
     for (int head = 0; head < shape.kv_heads; ++head) {
       const float* k = row + (args.q_heads + head) * head_dim;
       const float* v = row + (heads + head) * head_dim;
@@ -57,3 +106,4 @@ void RopeAndStoreKv(const RopeAndStoreArgs& args, int64_t begin, int64_t end) {
 }
 
 }  // namespace coppice::kernels::cpu
+#endif  // HWY_ONCE
