@@ -58,8 +58,7 @@ COPPICE_BF16_DOT __attribute__((noinline)) void Tile(const MatMulArgs& args, con
 #pragma GCC unroll 24
   for (int r = 0; r < kRows; ++r) sum[r] = _mm512_setzero_ps();
   for (int64_t k = 0; k < steps; ++k) {
-    if constexpr (kAhead > 0)
-      _mm_prefetch(reinterpret_cast<const char*>(w + kAhead), _MM_HINT_T1);
+    if constexpr (kAhead > 0) _mm_prefetch(reinterpret_cast<const char*>(w + kAhead), _MM_HINT_T1);
     const __m512i weights = _mm512_load_si512(w);
 #pragma GCC unroll 24
     for (int r = 0; r < kRows; ++r) {
