@@ -38,7 +38,7 @@ absl::StatusOr<kernels::DType> StoredDType(const std::string& asked, const Check
   return stored == DType::kF16 && !f16 ? DType::kF32 : stored;
 }
 
-// How matrices are kept in memory.
+// How matrices are kept in memory: like the rest where the backend lacks what was asked for.
 absl::StatusOr<kernels::DType> MatrixDType(const std::string& asked, kernels::DType stored,
                                            const kernels::Backend& backend) {
   if (asked == "auto") return stored;
@@ -47,9 +47,7 @@ absl::StatusOr<kernels::DType> MatrixDType(const std::string& asked, kernels::DT
         absl::StrCat("weight_dtype: ", asked, ", expected auto, int8 or int4"));
   }
   const kernels::DType dtype = asked == "int8" ? kernels::DType::kI8 : kernels::DType::kI4;
-  if (backend.stores(dtype)) return dtype;
-  return absl::InvalidArgumentError(absl::StrCat("weight_dtype: ", asked, ", but the ",
-                                                 backend.name(), " backend has no such weights"));
+  return backend.stores(dtype) ? dtype : stored;
 }
 
 void LogUnused(const std::string& dir, const Checkpoint& checkpoint) {
@@ -73,6 +71,11 @@ absl::StatusOr<DecoderParts> LoadParts(const LoadOptions& options, kernels::Back
   COPPICE_ASSIGN_OR_RETURN(parts.dtype, StoredDType(options.dtype, checkpoint, *backend));
   COPPICE_ASSIGN_OR_RETURN(parts.weight_dtype,
                            MatrixDType(options.weight_dtype, parts.dtype, *backend));
+  if (options.weight_dtype != "auto" && parts.weight_dtype == parts.dtype && rank == 0) {
+    spdlog::warn("{}: weight_dtype: {}, but the {} backend has no such weights; keeps them as {}",
+                 options.dir, options.weight_dtype, backend->name(),
+                 kernels::DTypeName(parts.dtype));
+  }
   COPPICE_ASSIGN_OR_RETURN(const kernels::MemoryFacts memory, backend->Memory());
   COPPICE_RETURN_IF_ERROR(
       CheckFits(options.dir,

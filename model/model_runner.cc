@@ -20,6 +20,7 @@ namespace coppice::model {
 namespace {
 
 constexpr int64_t kLeastBlocks = 8;
+constexpr int kMostThreads = 1024;  // more is a slip
 
 // Every rank's pool has as many blocks as the smallest, so that block ids mean the same everywhere.
 // Collective.
@@ -43,15 +44,19 @@ absl::StatusOr<int64_t> AgreeOnBlocks(int64_t mine, comm::Communicator* communic
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(const ModelRunnerOptions& options,
                                                                comm::Communicator* communicator) {
-  if (options.threads < 0) {
+  if (options.threads < 0 || options.threads > kMostThreads) {
     return absl::InvalidArgumentError(
-        absl::StrCat("threads: ", options.threads, ", expected at least 0"));
+        absl::StrCat("threads: ", options.threads, ", expected 0 to ", kMostThreads));
   }
   if (options.kv_bytes < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--kv_bytes: ", options.kv_bytes, ", expected at least 0"));
   }
-  const int threads = options.threads > 0 ? options.threads : AvailableCores();
+  const int cores = AvailableCores(), threads = options.threads > 0 ? options.threads : cores;
+  if (threads > cores) {
+    spdlog::warn("threads: {}, but this process may use {} core{}: passes will be slower", threads,
+                 cores, cores == 1 ? "" : "s");
+  }
   std::unique_ptr<ModelRunner> runner(new ModelRunner(options, threads));
   COPPICE_RETURN_IF_ERROR(runner->Init(communicator));
   return runner;

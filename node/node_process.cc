@@ -34,7 +34,7 @@ ABSL_FLAG(
     "how the CPU backend keeps the matrices of the model: auto (as --dtype says), int8 (half the "
     "memory of bf16) or int4 (a good third; embedding, head and QKV stay int8); the answers are "
     "those "
-    "of the quantised model");
+    "of the quantised model; other backends keep the type of --dtype and say so");
 ABSL_FLAG(
     std::string, kernels, "best",
     "instruction set of the CPU backend: best, avx512_bf16 (rounds the input of bf16 products "

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -36,7 +38,7 @@ HWY_BEFORE_NAMESPACE();
 namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// The working memory of a unit: queries and their states, and K and V of one chunk as f32.
+// The working memory of a unit: queries and their states, and K (transposed) and V of one chunk as f32.
 class UnitRunner {
  public:
   UnitRunner(const AttentionArgs& args, const AttentionUnit& unit, std::vector<float>* memory)
@@ -47,12 +49,10 @@ class UnitRunner {
         group_(args.q_heads / shape_.kv_heads),
         dim_((shape_.head_dim + 7) / 8 * 8) {
     const int64_t queries = (unit.end - unit.begin) * group_;
-    memory->resize((2 * queries + 2 * kBlockSize) * dim_);
-    k_ = memory->data() + 2 * queries * dim_;
-    // States, and what pads a head, begin at zero. A copied chunk writes the rest of K and V.
-    std::fill(memory->begin(),
-              dim_ == shape_.head_dim ? memory->begin() + 2 * queries * dim_ : memory->end(), 0.0f);
-    v_ = k_ + kBlockSize * dim_;
+    memory->assign((2 * queries + 4 * kBlockSize) * dim_, 0.0f);
+    keys_ = memory->data() + 2 * queries * dim_;
+    values_ = keys_ + kBlockSize * dim_;
+    gathered_ = values_ + kBlockSize * dim_;
     states_.resize(queries);
     const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
     for (int64_t i = 0; i < queries; ++i) {
@@ -108,88 +108,82 @@ class UnitRunner {
     return context_.table[context_.table_begin[context_.row_table[row]] + position / kBlockSize];
   }
 
-  // Rows whose chunk is a prefix block share it. Other rows have theirs slot by slot.
+  // Rows whose chunk is a prefix block share it. Other rows gather their chunk slot by slot.
   template <class T>
   void RunChunk(int32_t first) {
     int most = 0;
-    int64_t sharing = 0;
     int64_t any = unit_.begin;
+    whole_.clear(), partial_.clear();
     for (int64_t row = unit_.begin; row < unit_.end; ++row) {
-      if (PositionsOf(row, first) == 0 || !InPrefix(row, first)) continue;
-      most = std::max(most, PositionsOf(row, first));
+      const int positions = PositionsOf(row, first);
+      if (positions == 0 || !InPrefix(row, first)) continue;
+      most = std::max(most, positions);
       any = row;
-      ++sharing;
-    }
-    if (sharing > 0) {
-      const auto block = Chunk<T>::At(reinterpret_cast<const T*>(args_.pool->HeadBlock(
-                                          args_.layer, false, BlockOf(any, first), unit_.kv_head)),
-                                      reinterpret_cast<const T*>(args_.pool->HeadBlock(
-                                          args_.layer, true, BlockOf(any, first), unit_.kv_head)),
-                                      shape_.head_dim, most);
-      if (WorthCopying<T>(sharing * group_)) {
-        AttendPrefixRows(Copied(block), first);
-      } else {
-        AttendPrefixRows(block, first);
+      for (int g = 0; g < group_; ++g) {
+        QueryState* const state = &states_[(row - unit_.begin) * group_ + g];
+        if (positions == kBlockSize) {
+          whole_.push_back(state);
+        } else {
+          partial_.push_back({state, positions});
+        }
       }
     }
+    if (most > 0) {
+      const auto block = [&](bool value) {
+        return reinterpret_cast<const T*>(
+            args_.pool->HeadBlock(args_.layer, value, BlockOf(any, first), unit_.kv_head));
+      };
+      AttendRows(block(false), block(true), shape_.head_dim, most);
+    }
+    T* const k = reinterpret_cast<T*>(gathered_);
+    T* const v = k + kBlockSize * shape_.head_dim;
     for (int64_t row = unit_.begin; row < unit_.end; ++row) {
-      Chunk<T> chunk;
-      chunk.positions = PositionsOf(row, first);
-      if (chunk.positions == 0 || InPrefix(row, first)) continue;
-      for (int t = 0; t < chunk.positions; ++t) {
+      const int positions = PositionsOf(row, first);
+      if (positions == 0 || InPrefix(row, first)) continue;
+      for (int t = 0; t < positions; ++t) {
         const int32_t slot = SlotOf(row, first + t);
-        chunk.k[t] =
-            reinterpret_cast<const T*>(args_.pool->Row(args_.layer, false, slot, unit_.kv_head));
-        chunk.v[t] =
-            reinterpret_cast<const T*>(args_.pool->Row(args_.layer, true, slot, unit_.kv_head));
+        for (const bool value : {false, true}) {
+          std::memcpy((value ? v : k) + t * shape_.head_dim,
+                      args_.pool->Row(args_.layer, value, slot, unit_.kv_head),
+                      args_.pool->row_bytes());
+        }
       }
-      if (WorthCopying<T>(group_)) {
-        AttendRow(Copied(chunk), row);
-      } else {
-        AttendRow(chunk, row);
-      }
+      whole_.clear(), partial_.clear();
+      for (int g = 0; g < group_; ++g)
+        partial_.push_back({&states_[(row - unit_.begin) * group_ + g], positions});
+      AttendRows(k, v, shape_.head_dim, positions);
     }
   }
 
-  // A bf16 chunk that several queries read is widened once; heads that need padding are copied.
+  // The queries of whole_ and partial_ over a chunk, k and v [kBlockSize][head_dim].
   template <class T>
-  bool WorthCopying(int64_t queries) const {
-    return dim_ != shape_.head_dim || (sizeof(T) == 2 && queries >= kWorthWidening);
-  }
-  template <class T>
-  Chunk<float> Copied(const Chunk<T>& chunk) {
-    for (int t = 0; t < chunk.positions; ++t) CopyPosition(chunk.k[t], chunk.v[t], t);
-    return Chunk<float>::At(k_, v_, dim_, chunk.positions);
+  void AttendRows(const T* k, const T* v, int64_t head_dim, int most) {
+    TransposeKeys(k, head_dim, head_dim, keys_);
+    const auto queries = static_cast<int64_t>(whole_.size() + partial_.size());
+    if (dim_ == head_dim && (sizeof(T) == 4 || queries < kWorthWidening))
+      return AttendQueries(Chunk<T>{keys_, v, head_dim, most});
+    for (int t = 0; t < most; ++t) Widen(v + t * head_dim, values_ + t * dim_);
+    AttendQueries(Chunk<float>{keys_, values_, dim_, most});
   }
 
   template <class T>
-  void AttendPrefixRows(Chunk<T> chunk, int32_t first) {
-    for (int64_t row = unit_.begin; row < unit_.end; ++row) {
-      chunk.positions = PositionsOf(row, first);
-      if (chunk.positions > 0 && InPrefix(row, first)) AttendRow(chunk, row);
+  void AttendQueries(Chunk<T> chunk) {
+    chunk.positions = kBlockSize;
+    Attend(chunk, dim_, whole_.data(), static_cast<int64_t>(whole_.size()));
+    for (auto& [state, positions] : partial_) {
+      chunk.positions = positions;
+      AttendTile<1>(chunk, dim_, &state);
     }
   }
 
+  // The padding up to dim_ stays zero.
   template <class T>
-  void AttendRow(const Chunk<T>& chunk, int64_t row) {
-    for (int g = 0; g < group_; ++g)
-      AttendChunk(chunk, dim_, &states_[(row - unit_.begin) * group_ + g]);
-  }
-
-  // Copies K and V of one position to place t of the f32 chunk. The padding up to dim_ stays zero.
-  template <class T>
-  void CopyPosition(const T* k, const T* v, int t) {
-    float* k_out = k_ + t * dim_;
-    float* v_out = v_ + t * dim_;
+  void Widen(const T* v, float* out) {
     int j = 0;
-    for (; j + kLanesA <= shape_.head_dim; j += kLanesA) {
-      hn::StoreU(LoadFloats(k + j), DA(), k_out + j);
-      hn::StoreU(LoadFloats(v + j), DA(), v_out + j);
-    }
-    for (; j < shape_.head_dim; ++j) k_out[j] = ToFloat(k[j]), v_out[j] = ToFloat(v[j]);
+    for (; j + kLanesA <= shape_.head_dim; j += kLanesA)
+      hn::StoreU(LoadFloats(DA(), v + j), DA(), out + j);
+    for (; j < shape_.head_dim; ++j) out[j] = WidenValue(v[j]);
   }
-  static float ToFloat(float value) { return value; }
-  static float ToFloat(uint16_t bits) { return Bf16ToFloat(bits); }
 
   static constexpr int64_t kWorthWidening = 3;  // widen a bf16 block that so many queries read
 
@@ -197,11 +191,15 @@ class UnitRunner {
   const AttentionContext& context_;
   const AttentionUnit& unit_;
   const KvPoolShape& shape_;
-  const int group_;     // query heads of one KV head
-  const int64_t dim_;   // head_dim rounded up to 8
-  float* k_ = nullptr;  // [kBlockSize, dim_]
-  float* v_ = nullptr;  // [kBlockSize, dim_]
+  const int group_;            // query heads of one KV head
+  const int64_t dim_;          // head_dim rounded up to 8
+  float* keys_ = nullptr;      // [dim_, kBlockSize]
+  float* values_ = nullptr;    // [kBlockSize, dim_]
+  float* gathered_ = nullptr;  // K, then V, of a chunk that is no block, as stored
   std::vector<QueryState> states_;
+  // Of the chunk: queries that see all its positions, and the others with how many they see.
+  std::vector<QueryState*> whole_;
+  std::vector<std::pair<QueryState*, int>> partial_;
 };
 
 void AttendUnit(const AttentionArgs& args, const AttentionUnit& unit, std::vector<float>* memory) {

@@ -1,5 +1,5 @@
-// Attention of one query over one chunk of at most 16 positions: scores, softmax update, values.
-// Compiled once per target.
+// Attention of queries over one chunk of at most 16 positions: scores, softmax update, values. The
+// bits of a query do not depend on the others of its tile. Compiled once per target.
 #if defined(COPPICE_KERNELS_CPU_ATTENTION_CHUNK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef COPPICE_KERNELS_CPU_ATTENTION_CHUNK_INL_H_
 #undef COPPICE_KERNELS_CPU_ATTENTION_CHUNK_INL_H_
@@ -14,42 +14,45 @@
 #include "hwy/highway.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/exp-inl.h"
+#include "kernels/element.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Lanes are capped at 8, so that AVX2 and AVX-512 sum in the same order.
+// Sums over lanes are capped at 8, so that AVX2 and AVX-512 sum in the same order. Where lanes do not
+// meet, all are used.
 using DA = hn::CappedTag<float, 8>;
-using VA = hn::Vec<DA>;
+using DW = hn::CappedTag<float, 16>;
+using VW = hn::Vec<DW>;
 inline constexpr int kLanesA = static_cast<int>(hn::MaxLanes(DA()));
+inline constexpr int kLanesW = static_cast<int>(hn::MaxLanes(DW()));
+inline constexpr int kVectorsOfChunk = kBlockSize / kLanesW;
+inline constexpr int kUnrollA = kLanesW > 1 ? 16 : 1;
+// Queries that read a chunk together: their scores and their values fit the registers.
+inline constexpr int kTileQueries = kLanesW == 16 ? 8 : 6;
+inline constexpr int kValueQueries = kTileQueries / 2;
 
-HWY_INLINE VA LoadFloats(const float* p) { return hn::LoadU(DA(), p); }
-HWY_INLINE VA LoadFloats(const uint16_t* bf16) {
-  const hn::Rebind<uint16_t, DA> narrow;
-  const hn::RebindToUnsigned<DA> wide;
-  return hn::BitCast(DA(), hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, bf16))));
+template <class D>
+HWY_INLINE hn::Vec<D> LoadFloats(D d, const float* p) {
+  return hn::LoadU(d, p);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> LoadFloats(D d, const uint16_t* bf16) {
+  const hn::Rebind<uint16_t, D> narrow;
+  const hn::RebindToUnsigned<D> wide;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, bf16))));
 }
 
-// K and V of the positions of a chunk, wherever they are; the first dim elements (a multiple of 8)
-// are used.
+// Keys and values of at most 16 positions. keys: [dim][16] f32, those of absent positions are
+// anything. Values of positions are `stride` elements apart; the first dim (a multiple of 8) are used.
 template <class T>
 struct Chunk {
-  const T* k[kBlockSize] = {};
-  const T* v[kBlockSize] = {};
+  const float* keys = nullptr;
+  const T* values = nullptr;
+  int64_t stride = 0;
   int positions = 0;  // 1..16
-
-  // Positions that are `stride` elements apart.
-  static Chunk At(const T* k, const T* v, int64_t stride, int positions) {
-    Chunk chunk;
-    chunk.positions = positions;
-    for (int t = 0; t < positions; ++t) {
-      chunk.k[t] = k + t * stride;
-      chunk.v[t] = v + t * stride;
-    }
-    return chunk;
-  }
 };
 
 // One query of the online softmax. query and sum hold dim floats.
@@ -60,101 +63,215 @@ struct QueryState {
   float total = 0.0f;  // sum of exp(score - max) so far
 };
 
-// out[i] = sum of the lanes of acc[i].
-HWY_INLINE void SumsOfLanes8(const VA (&acc)[8], float* HWY_RESTRICT out) {
-  const DA d;
-#if HWY_TARGET == HWY_SCALAR
-  for (int i = 0; i < 8; ++i) hn::StoreU(acc[i], d, out + i);
-#else
-  const hn::Repartition<double, DA> d64;
-  const auto pair = [d](VA a, VA b) HWY_ATTR {
-    return hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
-  };
-  const auto quad = [d, d64](VA a, VA b) HWY_ATTR {
-    const auto a64 = hn::BitCast(d64, a), b64 = hn::BitCast(d64, b);
-    return hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, a64, b64)),
-                   hn::BitCast(d, hn::InterleaveUpper(d64, a64, b64)));
-  };
-  const VA low = quad(pair(acc[0], acc[1]), pair(acc[2], acc[3]));
-  const VA high = quad(pair(acc[4], acc[5]), pair(acc[6], acc[7]));
-  hn::StoreU(hn::Add(hn::ConcatLowerLower(d, high, low), hn::ConcatUpperUpper(d, high, low)), d,
-             out);
+// Eight vectors of eight words become their columns.
+template <class D>
+HWY_INLINE void Transpose8(D d, hn::Vec<D> (&rows)[8]) {
+#if HWY_TARGET != HWY_SCALAR
+  const hn::Repartition<uint64_t, D> d64;
+  hn::Vec<D> pairs[8], quads[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = hn::InterleaveLower(d, rows[i], rows[i + 1]);
+    pairs[i + 1] = hn::InterleaveUpper(d, rows[i], rows[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      const auto a = hn::BitCast(d64, pairs[i + j]), b = hn::BitCast(d64, pairs[i + j + 2]);
+      quads[i + 2 * j] = hn::BitCast(d, hn::InterleaveLower(d64, a, b));
+      quads[i + 2 * j + 1] = hn::BitCast(d, hn::InterleaveUpper(d64, a, b));
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    rows[i] = hn::ConcatLowerLower(d, quads[i + 4], quads[i]);
+    rows[i + 4] = hn::ConcatUpperUpper(d, quads[i + 4], quads[i]);
+  }
 #endif
 }
 
-// scores[i] of positions first + i, i < 8. Scores past the end repeat the last one.
+inline float WidenValue(float value) { return value; }
+inline float WidenValue(uint16_t bits) { return Bf16ToFloat(bits); }
+
+// keys[j][t] = value j of position t, from [16][stride]. Dimensions from `begin` on.
 template <class T>
-HWY_INLINE void Scores8(const Chunk<T>& chunk, int first, const float* query, int64_t dim,
-                        float* scores) {
-  const DA d;
-  const int last = std::max(chunk.positions - 1, 0);
-  const T* k[8];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) k[i] = chunk.k[std::min(first + i, last)];
-  VA acc[8] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d),
-               hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  for (int64_t j = 0; j < dim; j += kLanesA) {
-    const VA q = hn::LoadU(d, query + j);
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) acc[i] = hn::MulAdd(q, LoadFloats(k[i] + j), acc[i]);
+HWY_INLINE void TransposeTail(const T* k, int64_t stride, int64_t begin, int64_t dim, float* keys) {
+  for (int64_t j = begin; j < dim; ++j) {
+    for (int t = 0; t < kBlockSize; ++t) keys[j * kBlockSize + t] = WidenValue(k[t * stride + j]);
   }
-  SumsOfLanes8(acc, scores);
 }
 
-// sum = sum * correction + sum over positions of weight[t] v[t], in order of position. Does kWidth
-// vectors of dims at a time.
-template <int kWidth, class T>
-HWY_INLINE void AddValues(const Chunk<T>& chunk, const float* weights, float correction, int64_t j,
-                          float* sum) {
+HWY_INLINE void TransposeKeys(const float* k, int64_t stride, int64_t dim,
+                              float* HWY_RESTRICT keys) {
+  int64_t j = 0;
+#if HWY_TARGET != HWY_SCALAR
   const DA d;
-  VA acc[kWidth];
+  for (; j + 8 <= dim; j += 8) {
+    for (int t = 0; t < kBlockSize; t += 8) {
+      hn::Vec<DA> rows[8];
 #pragma GCC unroll 8
-  for (int i = 0; i < kWidth; ++i) {
-    acc[i] = hn::Mul(hn::LoadU(d, sum + j + i * kLanesA), hn::Set(d, correction));
+      for (int i = 0; i < 8; ++i) rows[i] = hn::LoadU(d, k + (t + i) * stride + j);
+      Transpose8(d, rows);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) hn::StoreU(rows[i], d, keys + (j + i) * kBlockSize + t);
+    }
   }
-  for (int t = 0; t < chunk.positions; ++t) {
-    const VA weight = hn::Set(d, weights[t]);
-    const T* v = chunk.v[t] + j;
-#pragma GCC unroll 8
-    for (int i = 0; i < kWidth; ++i)
-      acc[i] = hn::MulAdd(weight, LoadFloats(v + i * kLanesA), acc[i]);
-  }
-#pragma GCC unroll 8
-  for (int i = 0; i < kWidth; ++i) hn::StoreU(acc[i], d, sum + j + i * kLanesA);
+#endif
+  TransposeTail(k, stride, j, dim, keys);
 }
 
-template <class T>
-HWY_NOINLINE void AttendChunk(const Chunk<T>& chunk, int64_t dim, QueryState* state) {
+// bf16: words of two values are transposed, then widened.
+HWY_INLINE void TransposeKeys(const uint16_t* k, int64_t stride, int64_t dim,
+                              float* HWY_RESTRICT keys) {
+  int64_t j = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const DA d;
+  const hn::RebindToUnsigned<DA> du;
+  const auto high = hn::Set(du, 0xffff0000u);
+  for (; j + 16 <= dim; j += 16) {
+    for (int t = 0; t < kBlockSize; t += 8) {
+      hn::Vec<decltype(du)> rows[8];
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i)
+        rows[i] = hn::LoadU(du, reinterpret_cast<const uint32_t*>(k + (t + i) * stride + j));
+      Transpose8(du, rows);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) {
+        float* out = keys + (j + 2 * i) * kBlockSize + t;
+        hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(rows[i])), d, out);
+        hn::StoreU(hn::BitCast(d, hn::And(rows[i], high)), d, out + kBlockSize);
+      }
+    }
+  }
+#endif
+  TransposeTail(k, stride, j, dim, keys);
+}
+
+// scores[q][t] = query q times key t: one chain of multiply-adds over the dimensions.
+template <int kQueries>
+HWY_INLINE void Scores(const float* keys, int64_t dim, QueryState* const* states,
+                       float (*scores)[kBlockSize]) {
+  const DW d;
+  VW acc[kQueries][kVectorsOfChunk];
+#pragma GCC unroll kUnrollA
+  for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll kUnrollA
+    for (int i = 0; i < kVectorsOfChunk; ++i) acc[q][i] = hn::Zero(d);
+  }
+  for (int64_t j = 0; j < dim; ++j) {
+    VW key[kVectorsOfChunk];
+#pragma GCC unroll kUnrollA
+    for (int i = 0; i < kVectorsOfChunk; ++i)
+      key[i] = hn::LoadU(d, keys + j * kBlockSize + i * kLanesW);
+#pragma GCC unroll kUnrollA
+    for (int q = 0; q < kQueries; ++q) {
+      const VW value = hn::Set(d, states[q]->query[j]);
+#pragma GCC unroll kUnrollA
+      for (int i = 0; i < kVectorsOfChunk; ++i) acc[q][i] = hn::MulAdd(value, key[i], acc[q][i]);
+    }
+  }
+#pragma GCC unroll kUnrollA
+  for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll kUnrollA
+    for (int i = 0; i < kVectorsOfChunk; ++i) hn::StoreU(acc[q][i], d, scores[q] + i * kLanesW);
+  }
+}
+
+// Turns scores into weights, exp(score - largest so far). Returns what the sums so far are to be
+// multiplied with, because they are relative to the old maximum.
+HWY_INLINE float ScoresToWeights(int positions, float* HWY_RESTRICT scores, QueryState* state) {
   const DA d;
   // Absent positions score -infinity, so their weight is 0.
-  HWY_ALIGN float scores[kBlockSize] = {};
-  Scores8(chunk, 0, state->query, dim, scores);
-  if (chunk.positions > 8) Scores8(chunk, 8, state->query, dim, scores + 8);
-  for (int t = chunk.positions; t < kBlockSize; ++t)
-    scores[t] = -std::numeric_limits<float>::infinity();
-
-  VA highest = hn::Load(d, scores);
+  for (int t = positions; t < kBlockSize; ++t) scores[t] = -std::numeric_limits<float>::infinity();
+  auto highest = hn::LoadU(d, scores);
 #pragma GCC unroll 2
   for (int t = kLanesA; t < kBlockSize; t += kLanesA)
-    highest = hn::Max(highest, hn::Load(d, scores + t));
+    highest = hn::Max(highest, hn::LoadU(d, scores + t));
   const float max = std::max(state->max, hn::GetLane(hn::MaxOfLanes(d, highest)));
-  VA sum = hn::Zero(d);
+  auto sum = hn::Zero(d);
 #pragma GCC unroll 2
   for (int t = 0; t < kBlockSize; t += kLanesA) {
-    const VA weights = ExpOfNegative(d, hn::Sub(hn::Load(d, scores + t), hn::Set(d, max)));
-    hn::Store(weights, d, scores + t);
+    const auto weights = ExpOfNegative(d, hn::Sub(hn::LoadU(d, scores + t), hn::Set(d, max)));
+    hn::StoreU(weights, d, scores + t);
     sum = hn::Add(sum, weights);
   }
-  // The sums so far are relative to the old maximum. exp(0) is exactly 1.
+  // exp(0) is exactly 1.
   const float correction =
       max == state->max ? 1.0f : hn::GetLane(ExpOfNegative(d, hn::Set(d, state->max - max)));
   state->total = state->total * correction + hn::GetLane(hn::SumOfLanes(d, sum));
   state->max = max;
+  return correction;
+}
 
+// sum = sum * correction + sum over positions of weight[t] v[t], in order of position, for kQueries
+// queries and kWidth vectors of dimensions.
+template <int kQueries, int kWidth, class D, class T>
+HWY_INLINE void AddValues(D d, const Chunk<T>& chunk, const float (*weights)[kBlockSize],
+                          const float* corrections, int64_t j, QueryState* const* states) {
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
+  hn::Vec<D> acc[kQueries][kWidth];
+#pragma GCC unroll kUnrollA
+  for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll kUnrollA
+    for (int i = 0; i < kWidth; ++i) {
+      acc[q][i] =
+          hn::Mul(hn::LoadU(d, states[q]->sum + j + i * kLanes), hn::Set(d, corrections[q]));
+    }
+  }
+  for (int t = 0; t < chunk.positions; ++t) {
+    hn::Vec<D> value[kWidth];
+#pragma GCC unroll kUnrollA
+    for (int i = 0; i < kWidth; ++i)
+      value[i] = LoadFloats(d, chunk.values + t * chunk.stride + j + i * kLanes);
+#pragma GCC unroll kUnrollA
+    for (int q = 0; q < kQueries; ++q) {
+      const auto weight = hn::Set(d, weights[q][t]);
+#pragma GCC unroll kUnrollA
+      for (int i = 0; i < kWidth; ++i) acc[q][i] = hn::MulAdd(weight, value[i], acc[q][i]);
+    }
+  }
+#pragma GCC unroll kUnrollA
+  for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll kUnrollA
+    for (int i = 0; i < kWidth; ++i) hn::StoreU(acc[q][i], d, states[q]->sum + j + i * kLanes);
+  }
+}
+
+template <int kQueries, class T>
+HWY_INLINE void AddAllValues(const Chunk<T>& chunk, int64_t dim, const float (*weights)[kBlockSize],
+                             const float* corrections, QueryState* const* states) {
   int64_t j = 0;
-  for (; j + 8 * kLanesA <= dim; j += 8 * kLanesA)
-    AddValues<8>(chunk, scores, correction, j, state->sum);
-  for (; j < dim; j += kLanesA) AddValues<1>(chunk, scores, correction, j, state->sum);
+  for (; j + 4 * kLanesW <= dim; j += 4 * kLanesW)
+    AddValues<kQueries, 4>(DW(), chunk, weights, corrections, j, states);
+  for (; j + kLanesA <= dim; j += kLanesA)
+    AddValues<kQueries, 1>(DA(), chunk, weights, corrections, j, states);
+}
+
+// kQueries queries, at most kTileQueries, over all positions of the chunk.
+template <int kQueries, class T>
+HWY_NOINLINE void AttendTile(const Chunk<T>& chunk, int64_t dim, QueryState* const* states) {
+  float scores[kQueries][kBlockSize];
+  float corrections[kQueries];
+  Scores<kQueries>(chunk.keys, dim, states, scores);
+  for (int q = 0; q < kQueries; ++q)
+    corrections[q] = ScoresToWeights(chunk.positions, scores[q], states[q]);
+  constexpr int kFirst = std::min(kQueries, kValueQueries), kSecond = kQueries - kFirst;
+  AddAllValues<kFirst>(chunk, dim, scores, corrections, states);
+  if constexpr (kSecond > 0)
+    AddAllValues<kSecond>(chunk, dim, scores + kFirst, corrections + kFirst, states + kFirst);
+}
+
+// Any number of queries.
+template <class T, int kQueries = kTileQueries>
+void Attend(const Chunk<T>& chunk, int64_t dim, QueryState* const* states, int64_t count) {
+  if constexpr (kQueries == kTileQueries) {
+    for (; count >= kTileQueries; count -= kTileQueries, states += kTileQueries)
+      AttendTile<kTileQueries>(chunk, dim, states);
+  } else if (count == kQueries) {
+    return AttendTile<kQueries>(chunk, dim, states);
+  }
+  if constexpr (kQueries > 1) Attend<T, kQueries - 1>(chunk, dim, states, count);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -124,7 +124,7 @@ Way WayOf(const CpuMatrix& w, KernelTarget target) {
 // Rough time of the op on one thread; decides into how many parts it is split.
 double EstimateMicroseconds(const MatMulArgs& args, Way way) {
   const double stream = static_cast<double>(args.w->bytes) / 20e3;  // 20 GB/s
-  const double gflops = way == Way::kFloat ? 60 : 120;
+  const double gflops = way == Way::kFloat ? 60 : way == Way::kBf16Dot ? 220 : 120;
   const double compute = 2e-3 * args.rows * args.w->rows * args.w->columns / gflops;
   return std::max(stream, compute);
 }
@@ -134,23 +134,27 @@ constexpr double kChunkUs = 20.0;
 constexpr int64_t kMinPanelsPerChunk = 4;
 constexpr int64_t kMostChunksEach = 8;
 constexpr int64_t kMinInputsPerChunk = 64 << 10;
+constexpr int64_t kInputsPerPart = 64;
 
 // Turns the rows of x into what the kernel of `way` reads.
 void PrepareRows(const MatMulArgs& args, Way way, ThreadTeam* team, MatMulScratch* scratch) {
   if (way == Way::kFloat) return;
-  const int64_t inputs = args.w->columns, pairs = PairsOf(inputs);
+  const int64_t inputs = args.w->columns;
   if (way == Way::kBf16Dot) {
-    scratch->pairs.resize(args.rows * pairs);
-  } else {
-    scratch->int8.Resize(args.rows, inputs, args.w->dtype);
+    scratch->pairs.resize(args.rows * PairsOf(inputs));
+    const int64_t parts = (inputs + kInputsPerPart - 1) / kInputsPerPart;
+    const int64_t chunks = std::clamp<int64_t>(args.rows * inputs / kMinInputsPerChunk, 1, parts);
+    return team->Run(static_cast<int>(chunks), [&](int chunk) {
+      RoundToPairs(args.x, args.rows, inputs, parts * chunk / chunks * kInputsPerPart,
+                   parts * (chunk + 1) / chunks * kInputsPerPart, scratch->pairs.data());
+    });
   }
+  scratch->int8.Resize(args.rows, inputs, args.w->dtype);
   const int64_t chunks = std::clamp<int64_t>(args.rows * inputs / kMinInputsPerChunk, 1, args.rows);
   team->Run(static_cast<int>(chunks), [&](int chunk) {
     const int64_t begin = args.rows * chunk / chunks, end = args.rows * (chunk + 1) / chunks;
-    const float* x = args.x + begin * inputs;
-    if (way == Way::kBf16Dot)
-      return RoundToPairs(x, end - begin, inputs, scratch->pairs.data() + begin * pairs);
-    for (int64_t row = begin; row < end; ++row, x += inputs) scratch->int8.Set(row, x, inputs);
+    for (int64_t row = begin; row < end; ++row)
+      scratch->int8.Set(row, args.x + row * inputs, inputs);
   });
 }
 

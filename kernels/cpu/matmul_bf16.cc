@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 
 #include "base/check.h"
 
@@ -15,30 +16,23 @@ namespace coppice::kernels::cpu {
 namespace {
 
 constexpr int64_t kStepBytes = kPanelWidth * 4;  // of a panel: 16 outputs, 2 inputs
-constexpr int64_t kPrefetchBytes = 4096;         // ahead in a stream of weights
-constexpr int64_t kGroupBytes = 384 << 10;       // of weights kept in the second-level cache
-constexpr int kMaxTileRows = 12;
+// One row waits for memory alone. Several rows compute as long as memory takes, so their weights come
+// into the second-level cache earlier.
+constexpr int64_t kPrefetchOne = 4096, kPrefetchSeveral = 16 << 10;
+// The registers hold the sums of so many rows beside a vector of weights.
+constexpr int kMaxTileRows = 24;
 
-// Panels of a tile of that many rows: enough independent sums to hide the latency of a dot product,
-// and no more than the registers hold. One row waits for memory alone, which is read fastest as one
-// stream.
-constexpr int PanelsFor(int rows) {
-  constexpr int kPanels[kMaxTileRows + 1] = {0, 1, 4, 4, 2, 3, 3, 3, 3, 2, 2, 2, 2};
-  return kPanels[rows];
+// Rows in tiles that differ by one row at most. The inputs of a tile are together, so its kernel
+// follows one pointer: [PairsOf(columns)][rows of the tile], at `begin` times PairsOf(columns).
+struct RowTile {
+  int64_t begin = 0;
+  int64_t rows = 0;
+};
+int64_t TilesOf(int64_t rows) { return (rows + kMaxTileRows - 1) / kMaxTileRows; }
+RowTile TileOf(int64_t rows, int64_t tile) {
+  const int64_t tiles = TilesOf(rows), begin = rows * tile / tiles;
+  return {begin, rows * (tile + 1) / tiles - begin};
 }
-
-// The operands of a product, with x in pairs.
-struct Product {
-  const MatMulArgs* args;
-  const uint32_t* pairs;
-};
-
-// What a tile prefetches while it computes: its own weights, kPrefetchBytes ahead; or, if several
-// tiles read its panels, its share of the next ones.
-struct Ahead {
-  const uint8_t* next = nullptr;  // nullptr: itself
-  int64_t step = 0;               // bytes for each step along the inputs
-};
 
 COPPICE_BF16_DOT inline void StorePanel(const MatMulArgs& args, int64_t row, int64_t panel,
                                         __m512 sum) {
@@ -58,115 +52,43 @@ COPPICE_BF16_DOT inline void StorePanel(const MatMulArgs& args, int64_t row, int
   _mm512_mask_storeu_ps(y, lanes, sum);
 }
 
-// Rows row .. row + kRows - 1 and panels panel, panel + stride, ... (kPanels of them).
-template <int kRows, int kPanels>
-COPPICE_BF16_DOT __attribute__((noinline)) void Tile(const Product& product, int64_t row,
-                                                     int64_t panel, int64_t stride,
-                                                     Ahead ahead = {}) {
-  const MatMulArgs& args = *product.args;
+// kRows rows from `row` on, one panel: that many independent sums hide the latency of a dot product,
+// and memory is read fastest as one stream. kAhead: how far ahead the tile prefetches; 0: not at all.
+template <int kRows, int64_t kAhead>
+COPPICE_BF16_DOT __attribute__((noinline)) void Tile(const MatMulArgs& args, const uint32_t* pairs,
+                                                     int64_t row, int64_t panel) {
   const int64_t steps = PairsOf(args.w->columns);
-  const int64_t panel_stride = stride * static_cast<int64_t>(args.w->panel_bytes());
   const uint8_t* w = args.w->panel(panel);
-  const uint32_t* x = product.pairs + row * steps;
-
-  __m512 acc[kRows][kPanels];
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int p = 0; p < kPanels; ++p) acc[r][p] = _mm512_setzero_ps();
-  }
+  const uint32_t* x = pairs + row * steps;
+  __m512 sum[kRows];
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) sum[r] = _mm512_setzero_ps();
   for (int64_t k = 0; k < steps; ++k) {
-    if (ahead.next == nullptr) {
-#pragma GCC unroll 16
-      for (int p = 0; p < kPanels; ++p)
-        _mm_prefetch(reinterpret_cast<const char*>(w + kPrefetchBytes + p * panel_stride),
-                     _MM_HINT_T0);
-    } else {
-      _mm_prefetch(reinterpret_cast<const char*>(ahead.next), _MM_HINT_T0);
-      ahead.next += ahead.step;
-    }
-    __m512i weights[kPanels];
-#pragma GCC unroll 16
-    for (int p = 0; p < kPanels; ++p) weights[p] = _mm512_load_si512(w + p * panel_stride);
-#pragma GCC unroll 16
+    if constexpr (kAhead > 0) _mm_prefetch(reinterpret_cast<const char*>(w + kAhead), _MM_HINT_T1);
+    const __m512i weights = _mm512_load_si512(w);
+#pragma GCC unroll 24
     for (int r = 0; r < kRows; ++r) {
-      const __m512i pair = _mm512_set1_epi32(static_cast<int>(x[r * steps + k]));
-#pragma GCC unroll 16
-      for (int p = 0; p < kPanels; ++p) {
-        acc[r][p] = _mm512_dpbf16_ps(acc[r][p], reinterpret_cast<const __m512bh&>(pair),
-                                     reinterpret_cast<const __m512bh&>(weights[p]));
-      }
+      const __m512i pair = _mm512_set1_epi32(static_cast<int>(x[r]));
+      sum[r] = _mm512_dpbf16_ps(sum[r], reinterpret_cast<const __m512bh&>(pair),
+                                reinterpret_cast<const __m512bh&>(weights));
     }
+    x += kRows;
     w += kStepBytes;
   }
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int p = 0; p < kPanels; ++p) StorePanel(args, row + r, panel + p * stride, acc[r][p]);
-  }
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) StorePanel(args, row + r, panel, sum[r]);
 }
 
-// All rows fit one tile: the weights are read once, in streams that are each contiguous in memory.
-struct OneTile {
-  const Product& product;
-  int64_t begin;
-  int64_t end;
-  template <int kRows>
-  void Run() const {
-    constexpr int kStreams = PanelsFor(kRows);
-    const int64_t per_stream = (end - begin) / kStreams;
-    for (int64_t i = 0; i < per_stream; ++i)
-      Tile<kRows, kStreams>(product, 0, begin + i, per_stream);
-    for (int64_t p = begin + per_stream * kStreams; p < end; ++p) Tile<kRows, 1>(product, 0, p, 1);
+// Runs a tile with its number of rows, 1 .. kMaxTileRows, as a constant. The first tile over a panel
+// fetches the panels to come.
+template <int kRows = kMaxTileRows>
+void RunTile(const MatMulArgs& args, const uint32_t* pairs, RowTile tile, int64_t panel) {
+  if (tile.rows == kRows) {
+    constexpr int64_t kAhead = kRows == 1 ? kPrefetchOne : kPrefetchSeveral;
+    if (tile.begin == 0) return Tile<kRows, kAhead>(args, pairs, 0, panel);
+    return Tile<kRows, 0>(args, pairs, tile.begin, panel);
   }
-};
-
-constexpr int kPanelsOfMany = PanelsFor(kMaxTileRows);
-
-// One of several tiles over the same panels.
-struct TileOfGroup {
-  const Product& product;
-  int64_t row;
-  int64_t begin;
-  int64_t end;
-  Ahead ahead;
-  template <int kRows>
-  void Run() const {
-    int64_t p = begin;
-    for (; p + kPanelsOfMany <= end; p += kPanelsOfMany)
-      Tile<kRows, kPanelsOfMany>(product, row, p, 1, ahead);
-    for (; p < end; ++p) Tile<kRows, 1>(product, row, p, 1, ahead);
-  }
-};
-
-// Runs the tiles with their number of rows, 1 .. kMaxTileRows, as a constant.
-template <class Tiles, int kRows = kMaxTileRows>
-void RunRows(const Tiles& tiles, int64_t rows) {
-  if (rows == kRows) return tiles.template Run<kRows>();
-  if constexpr (kRows > 1) RunRows<Tiles, kRows - 1>(tiles, rows);
-}
-
-// More rows: groups of panels stay in the second-level cache while all rows use them.
-void ManyRowTiles(const Product& product, int64_t begin, int64_t end) {
-  constexpr int kPanels = kPanelsOfMany;
-  const MatMulArgs& args = *product.args;
-  const int64_t tiles = (args.rows + kMaxTileRows - 1) / kMaxTileRows;
-  const auto bytes = static_cast<int64_t>(args.w->panel_bytes());
-  const int64_t in_cache = std::max<int64_t>(1, kGroupBytes / bytes);
-  const int64_t group =
-      tiles <= 4 ? kPanels : std::max<int64_t>(kPanels, in_cache / kPanels * kPanels);
-  for (int64_t p = begin; p < end; p += group) {
-    const int64_t stop = std::min(end, p + group);
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t row = args.rows * tile / tiles;  // tiles differ by at most one row
-      Ahead ahead;
-      if (group == kPanels) {
-        ahead.next = args.w->panel(p) + kPanels * bytes * (tiles + tile) / tiles;
-        ahead.step = kPanels * kStepBytes / tiles;
-      }
-      RunRows(TileOfGroup{product, row, p, stop, ahead}, args.rows * (tile + 1) / tiles - row);
-    }
-  }
+  if constexpr (kRows > 1) RunTile<kRows - 1>(args, pairs, tile, panel);
 }
 
 }  // namespace
@@ -176,30 +98,35 @@ bool HasBf16Dot() {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
 }
 
-COPPICE_BF16_DOT void RoundToPairs(const float* x, int64_t rows, int64_t columns, uint32_t* pairs) {
+COPPICE_BF16_DOT void RoundToPairs(const float* x, int64_t rows, int64_t columns, int64_t begin,
+                                   int64_t end, uint32_t* pairs) {
   const int64_t steps = PairsOf(columns);
-  for (int64_t r = 0; r < rows; ++r) {
-    auto* out = reinterpret_cast<uint16_t*>(pairs + r * steps);
-    const float* row = x + r * columns;
-    if (columns % 2 != 0) out[columns] = 0;
-    int64_t k = 0;
-    for (; k + 16 <= columns; k += 16) {  // a store with a mask is ten times as slow on Zen 4
-      const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_loadu_ps(row + k));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + k),
-                          reinterpret_cast<const __m256i&>(rounded));
+  end = std::min(end, columns);
+  for (int64_t t = 0; t < TilesOf(rows); ++t) {
+    const RowTile tile = TileOf(rows, t);
+    for (int64_t k = begin; k < end; k += 16) {
+      uint32_t* out = pairs + tile.begin * steps + k / 2 * tile.rows;
+      const auto lanes = static_cast<__mmask16>((1u << std::min<int64_t>(16, columns - k)) - 1);
+      const int64_t count = std::min<int64_t>(8, steps - k / 2);
+      for (int64_t r = 0; r < tile.rows; ++r) {
+        // Lanes behind an odd last input are 0.
+        const __m256bh rounded =
+            _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, x + (tile.begin + r) * columns + k));
+        uint32_t words[8];
+        std::memcpy(words, &rounded, sizeof words);
+        for (int64_t j = 0; j < count; ++j) out[j * tile.rows + r] = words[j];
+      }
     }
-    if (k == columns) continue;
-    const auto lanes = static_cast<__mmask16>((1u << (columns - k)) - 1);
-    const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, row + k));
-    _mm256_mask_storeu_epi16(out + k, lanes, reinterpret_cast<const __m256i&>(rounded));
   }
 }
 
 void MatMulBf16Range(const MatMulArgs& args, const uint32_t* pairs, int64_t panel_begin,
                      int64_t panel_end) {
-  const Product product = {&args, pairs};
-  if (args.rows > kMaxTileRows) return ManyRowTiles(product, panel_begin, panel_end);
-  RunRows(OneTile{product, panel_begin, panel_end}, args.rows);
+  // A panel stays in the second-level cache while all tiles use it.
+  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+    for (int64_t t = 0; t < TilesOf(args.rows); ++t)
+      RunTile(args, pairs, TileOf(args.rows, t), panel);
+  }
 }
 
 }  // namespace coppice::kernels::cpu
@@ -210,7 +137,7 @@ namespace coppice::kernels::cpu {
 
 bool HasBf16Dot() { return false; }
 
-void RoundToPairs(const float*, int64_t, int64_t, uint32_t*) {
+void RoundToPairs(const float*, int64_t, int64_t, int64_t, int64_t, uint32_t*) {
   COPPICE_CHECK_MSG(false, "bf16 dot products are for x86");
 }
 

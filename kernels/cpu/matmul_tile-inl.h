@@ -153,7 +153,7 @@ HWY_NOINLINE void Tile(const MatMulArgs& args, int64_t row, int64_t panel, int64
   int64_t k = 0;
   for (; k + Weights::kDepth <= columns; k += Weights::kDepth) {
 #pragma GCC unroll 8
-    for (int p = 0; p < kPanels; ++p) hwy::Prefetch(fetch + p * panel_stride);
+    for (int p = 0; p < kPanels; ++p) __builtin_prefetch(fetch + p * panel_stride, 0, 2);
     fetch += fetch_step;
 #pragma GCC unroll 2
     for (int depth = 0; depth < Weights::kDepth; ++depth) {
