@@ -3,7 +3,8 @@
 
   schedules.py COUNT PROGRAM [ARGUMENT ...]
 
-COUNT random orders with the seeds 1, 2, 3, ...; every other one has three blocks resident at a time. As many run side by side as
+COUNT random orders with the seeds 1, 2, 3, ..., or COPPICE_ORDERS of the environment; every other one has three blocks resident at a
+time. As many run side by side as
 there are cores. The first order that fails is printed with its output, and the exit status is 1. The program should be built with
 a sanitizer too."""
 import concurrent.futures
@@ -28,7 +29,7 @@ def main():
         sys.exit(__doc__)
     tried = 0
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for order, result in pool.map(run, orders(int(sys.argv[1]))):
+        for order, result in pool.map(run, orders(int(os.environ.get("COPPICE_ORDERS", sys.argv[1])))):
             if result.returncode != 0:
                 pool.shutdown(wait=False, cancel_futures=True)
                 print(" ".join(f"{name}={value}" for name, value in order.items()), *sys.argv[2:])
