@@ -12,12 +12,13 @@
 #include "bench/cuda/host_timer.h"
 #include "bench/cuda/llama_model.h"
 #include "bench/cuda/llama_shape.h"
+#include "bench/cuda/targets.h"
 #include "model/plan_check.h"
 
 namespace coppice::bench {
 namespace {
 
-constexpr int kContext = kContexts[0], kForestRows = 32;
+constexpr int kContext = kContexts[0], kMostRows = kRoundShapes[0].rows();
 
 // Of every plan below.
 struct Room {
@@ -26,11 +27,11 @@ struct Room {
 };
 
 Room DraftRoom() {
-  const DraftShape shape = {kManyRequests, kContext};
-  return {kManyRequests * shape.width, DraftForests(shape).blocks};
+  const DraftShape most = {kManyRequests, kContext};
+  return {kManyRequests * most.width, DraftForests(most).blocks};
 }
 Room TargetRoom() {
-  return {kManyRequests * kForestRows, ForestPlan(kManyRequests, kContext, kForestRows).blocks};
+  return {kManyRequests * kMostRows, ForestPlan(kManyRequests, kContext, kMostRows).blocks};
 }
 
 absl::StatusOr<std::unique_ptr<LlamaModel>> MakeModel(const ModelShape& shape, const Room& room,
@@ -86,25 +87,44 @@ absl::Status BenchOneDraft(const ModelShape& shape, Report* report, DeviceTimer*
   return absl::OkStatus();
 }
 
-// Steps of the target, and its weights and context read once for each.
-struct TargetSteps {
-  StepPlan plain, verify;
-  double plain_bytes, verify_bytes;
+struct TargetStep {
+  StepPlan plan;
+  double bytes;  // weights once, and every request's context
 };
 
-TargetSteps StepsOf(int requests) {
-  TargetSteps steps;
-  steps.plain = ForestPlan(requests, kContext, 1).plan;
-  steps.verify = ForestPlan(requests, kContext, kForestRows).plan;
-  NeedDraws(kBeams, &steps.plain);
-  NeedDraws(kBeams, &steps.verify);
-  const auto bytes = [&](int rows) {
-    return static_cast<double>(kTarget.weight_bytes()) +
-           static_cast<double>(kTarget.kv_token_bytes()) * requests * (kContext + rows);
-  };
-  steps.plain_bytes = bytes(1);
-  steps.verify_bytes = bytes(kForestRows);
-  return steps;
+absl::StatusOr<TargetStep> StepOf(int requests, int rows) {
+  TargetStep step;
+  step.plan = ForestPlan(requests, kContext, rows).plan;
+  NeedDraws(kBeams, &step.plan);
+  step.bytes = static_cast<double>(kTarget.weight_bytes()) +
+               static_cast<double>(kTarget.kv_token_bytes()) * requests * (kContext + rows);
+  COPPICE_RETURN_IF_ERROR(Check(step.plan, TargetRoom(), kTarget));
+  return step;
+}
+
+absl::Status BenchPlain(int requests, LlamaModel* target, Report* report) {
+  COPPICE_ASSIGN_OR_RETURN(const TargetStep step, StepOf(requests, 1));
+  const BenchCase plain = {"round", absl::StrCat(requests, " x plain"), step.bytes};
+  if (!report->Wants(plain)) return absl::OkStatus();
+  COPPICE_ASSIGN_OR_RETURN(const StepTiming timing, TimeSteps(step.plan, /*graphs=*/true, target));
+  report->Add(plain, timing.step);
+  return absl::OkStatus();
+}
+
+absl::Status BenchRound(int requests, const RoundShape& round, const ModelShape& shape,
+                        LlamaModel* draft, LlamaModel* target, Report* report) {
+  COPPICE_ASSIGN_OR_RETURN(const TargetStep step, StepOf(requests, round.rows()));
+  DraftShape forest = {requests, kContext};
+  forest.width = round.width;
+  const BenchForests forests = DraftForests(forest);
+  COPPICE_RETURN_IF_ERROR(CheckForests(forests.plan, shape));
+  const BenchCase timed = {
+      "round", absl::StrCat(requests, " x ", round.rows(), " rows, drafted by ", shape.name),
+      step.bytes + forest.depth * PassBytes(shape, 0)};
+  if (!report->Wants(timed)) return absl::OkStatus();
+  COPPICE_ASSIGN_OR_RETURN(const Timing timing, TimeRounds(forests.plan, draft, step.plan, target));
+  report->Add(timed, timing);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -120,34 +140,18 @@ absl::Status BenchRounds(Report* report, DeviceTimer* timer) {
   if (!report->listing()) {
     COPPICE_ASSIGN_OR_RETURN(target, MakeModel(kTarget, TargetRoom(), *report, timer));
   }
-  for (int d = -1; d < kDraftsOfTarget; ++d) {
+  for (const int requests : {1, kManyRequests})
+    COPPICE_RETURN_IF_ERROR(BenchPlain(requests, target.get(), report));
+  for (int d = 0; d < kDraftsOfTarget; ++d) {
     std::unique_ptr<LlamaModel> draft;
+    if (!report->listing()) {
+      COPPICE_ASSIGN_OR_RETURN(draft, MakeModel(kDrafts[d], DraftRoom(), *report, timer));
+    }
     for (const int requests : {1, kManyRequests}) {
-      const TargetSteps steps = StepsOf(requests);
-      COPPICE_RETURN_IF_ERROR(Check(steps.plain, TargetRoom(), kTarget));
-      COPPICE_RETURN_IF_ERROR(Check(steps.verify, TargetRoom(), kTarget));
-      if (d < 0) {
-        const BenchCase plain = {"round", absl::StrCat(requests, " x plain"), steps.plain_bytes};
-        if (!report->Wants(plain)) continue;
-        COPPICE_ASSIGN_OR_RETURN(const StepTiming timing,
-                                 TimeSteps(steps.plain, /*graphs=*/true, target.get()));
-        report->Add(plain, timing.step);
-        continue;
+      for (const RoundShape& round : kRoundShapes) {
+        COPPICE_RETURN_IF_ERROR(
+            BenchRound(requests, round, kDrafts[d], draft.get(), target.get(), report));
       }
-      const ModelShape& shape = kDrafts[d];
-      const BenchForests forests = DraftForests({requests, kContext});
-      COPPICE_RETURN_IF_ERROR(CheckForests(forests.plan, shape));
-      const auto passes = static_cast<double>(forests.plan.levels.size());
-      const BenchCase round = {
-          "round", absl::StrCat(requests, " x ", kForestRows, " rows, drafted by ", shape.name),
-          steps.verify_bytes + passes * PassBytes(shape, 0)};
-      if (!report->Wants(round)) continue;
-      if (draft == nullptr) {
-        COPPICE_ASSIGN_OR_RETURN(draft, MakeModel(shape, DraftRoom(), *report, timer));
-      }
-      COPPICE_ASSIGN_OR_RETURN(const Timing timing,
-                               TimeRounds(forests.plan, draft.get(), steps.verify, target.get()));
-      report->Add(round, timing);
     }
   }
   return absl::OkStatus();

@@ -17,6 +17,10 @@ namespace {
 
 constexpr int kMaxRows = kManyRequests * 34;
 
+std::string RoundName(int requests, const RoundShape& round) {
+  return absl::StrCat("round, ", requests, " x ", round.rows(), " rows");
+}
+
 class GoalPredictor {
  public:
   GoalPredictor(const Ceilings& ceilings, kernels::cuda::DeviceStream* stream)
@@ -39,11 +43,11 @@ class GoalPredictor {
       NeedDraws(kBeams, &rows);
       COPPICE_RETURN_IF_ERROR(
           Step(absl::StrCat("round, ", requests, " x plain"), rows, target.get()));
-      StepPlan forest = ForestPlan(requests, kContexts[0], 32).plan;
-      NeedDraws(kBeams, &forest);
-      COPPICE_ASSIGN_OR_RETURN(const PredictedStep step,
-                               PredictStep(forest, ceilings_, target.get()));
-      verify_us_[requests] = step.with_gaps_ms(ceilings_) * 1e3;
+      for (const RoundShape& round : kRoundShapes) {
+        StepPlan forest = ForestPlan(requests, kContexts[0], round.rows()).plan;
+        NeedDraws(kBeams, &forest);
+        COPPICE_RETURN_IF_ERROR(Step(RoundName(requests, round), forest, target.get()));
+      }
     }
     StepPlan deep = ForestPlan(kManyRequests, kContexts[1], 32).plan;
     NeedEveryRow(&deep);
@@ -59,21 +63,26 @@ class GoalPredictor {
   absl::Status Draft(const ModelShape& shape, bool of_target) {
     const int64_t blocks = DraftForests({kManyRequests, kContexts[0]}).blocks;
     COPPICE_ASSIGN_OR_RETURN(const auto draft, Model(shape, blocks));
+    const BenchForests one = DraftForests({1, kContexts[0]});
+    COPPICE_RETURN_IF_ERROR(Step(absl::StrCat("draft, ", shape.name, ", pass of 7 rows at ",
+                                              kContexts[0], ", of it the device"),
+                                 one.plan.levels.back(), draft.get()));
     for (const int requests : {1, kManyRequests}) {
-      const BenchForests forests = DraftForests({requests, kContexts[0]});
-      COPPICE_ASSIGN_OR_RETURN(const PredictedStep grown,
-                               PredictForests(forests.plan, ceilings_, draft.get()));
-      const double forest_us = grown.with_gaps_ms(ceilings_) * 1e3;
-      if (requests == 1) {
-        COPPICE_RETURN_IF_ERROR(Step(absl::StrCat("draft, ", shape.name, ", pass of 7 rows at ",
-                                                  kContexts[0], ", of it the device"),
-                                     forests.plan.levels.back(), draft.get()));
-        std::printf("draft %s: %d launches, %.0f us of 4 passes, %.0f us with gaps\n", shape.name,
-                    static_cast<int>(grown.launches), grown.floor_ms() * 1e3, forest_us);
+      for (const RoundShape& round : kRoundShapes) {
+        if (!of_target) continue;
+        DraftShape forest = {requests, kContexts[0]};
+        forest.width = round.width;
+        const BenchForests forests = DraftForests(forest);
+        COPPICE_ASSIGN_OR_RETURN(const PredictedStep grown,
+                                 PredictForests(forests.plan, ceilings_, draft.get()));
+        const double us = grown.with_gaps_ms(ceilings_) * 1e3;
+        std::printf("forests of %d x %d levels of %d nodes, %s: %d launches, %.0f us with gaps\n",
+                    requests, forest.depth, forest.width, shape.name,
+                    static_cast<int>(grown.launches), us);
+        const std::string verify = RoundName(requests, round);
+        measured_.cases[absl::StrCat(verify, ", drafted by ", shape.name)] = {
+            us + measured_.cases[verify].us, 0};
       }
-      if (!of_target) continue;
-      measured_.cases[absl::StrCat("round, ", requests, " x 32 rows, drafted by ", shape.name)] = {
-          forest_us + verify_us_[requests], 0};
     }
     return absl::OkStatus();
   }
@@ -107,8 +116,7 @@ class GoalPredictor {
 
   const Ceilings ceilings_;
   kernels::cuda::DeviceStream* const stream_;
-  Measured measured_;                // predicted, in fact
-  std::map<int, double> verify_us_;  // by requests
+  Measured measured_;  // predicted, in fact
 };
 
 }  // namespace

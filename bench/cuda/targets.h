@@ -11,8 +11,14 @@
 
 namespace coppice::bench {
 
-// Layers that a round of beam sampling of width 4 gains: drafts whose overlap with the target is 0.7.
-inline constexpr double kLayersPerRound = 3.1;
+// Forests of beam sampling of width 4: four levels of so many nodes, and the layers that a round gains
+// by them with drafts whose overlap with the target is 0.7 (docs/cuda.md 13).
+struct RoundShape {
+  int width;
+  double layers;
+  constexpr int rows() const { return 4 + 4 * width; }  // for the target, of a request
+};
+inline constexpr RoundShape kRoundShapes[] = {{7, 3.1}, {4, 2.54}};
 
 // What was measured: by "part, name" the median in microseconds, and the bytes that it must move.
 struct Measured {

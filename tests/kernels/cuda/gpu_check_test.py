@@ -1,22 +1,14 @@
 #!/usr/bin/env python3
 """The script deploy/gpu_check.sh itself, over programs that are stand-ins: which parts run, what a part that fails, hangs or finds no
-device does to the others, and that its answer is JSON. With the programs of the preset cuda-sim: the same over these, whose tests
-are cut to a few. What it says of a GPU is not tested here.
+device does to the others, and that its answer is JSON. What it says of a GPU is not tested here.
 
-  gpu_check_test.py PATH_OF_GPU_CHECK [CUDA_KERNELS_TEST CUDA_BACKEND_TEST COPPICE_BENCH_CUDA]"""
-import json
+  gpu_check_test.py PATH_OF_GPU_CHECK"""
 import os
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
 import unittest
 
-SCRIPT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
-PROGRAMS = [os.path.abspath(sys.argv.pop(1)) for _ in sys.argv[1:4]]
-PARTS = ["facts", "ceilings", "kernels", "backend", "probe", "memcheck", "racecheck", "tune", "matmul", "attention", "wide",
-         "small", "shortlist", "step", "draft", "round", "goals"]
+from gpu_check_folder import PARTS, SCRIPT, Folder
+
 BENCH = """#!/usr/bin/env bash
 case "$1 $*" in
   *--list*) echo "$1 listed" ;;
@@ -25,33 +17,6 @@ case "$1 $*" in
   *) echo "{{\\"part\\":\\"$1\\",\\"given\\":\\"$3\\"}}" >>"${{2#--json=}}"; echo "$1 a case" ;;
 esac
 """
-
-
-class Folder(unittest.TestCase):
-    """A folder with the script and programs, as the script packs it."""
-
-    def setUp(self):
-        self.folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.folder)
-        shutil.copy(SCRIPT, self.folder)
-
-    def write(self, name, text):
-        path = os.path.join(self.folder, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf8") as file:
-            file.write(text)
-        os.chmod(path, 0o755)
-
-    def run_script(self, *arguments):
-        path = os.path.join(self.folder, "tools") + ":" + os.environ["PATH"]
-        return subprocess.run([os.path.join(self.folder, "gpu_check.sh"), *arguments], cwd=self.folder, text=True,
-                              capture_output=True, env={**os.environ, "PATH": path}, timeout=2400)
-
-    def answer(self, *arguments):
-        result = self.run_script("run", "--out", "out", *arguments)
-        with open(os.path.join(self.folder, "out", "gpu_check.json"), encoding="utf8") as file:
-            answer = json.load(file)
-        return result, {part["part"]: part["outcome"] for part in answer["parts"]}, answer["measured"]
 
 
 class GpuCheckTest(Folder):
@@ -119,49 +84,6 @@ class GpuCheckTest(Folder):
         self.assertIn("--dry-run", self.run_script("--help").stdout)
         for wrong in ([], ["measure"], ["run", "--fast"], ["run", "--out"], ["run", "--slow", "x"]):
             self.assertEqual(self.run_script(*wrong).returncode, 2, wrong)
-
-
-# What the parts with tests run of them here.
-FEW = """#!/usr/bin/env bash
-few=$1
-case $1 in
-  --gtest_filter=-DeviceProbe*) few=--gtest_filter=CudaNorm.*:CudaCommit.* ;;
-  --gtest_filter=CudaAttentionWide*) few=--gtest_filter=CudaAttentionWide.SmallSplits ;;
-  "") few=--gtest_filter=*BackendStepTest.* ;;
-esac
-exec {program} "$few"
-"""
-
-
-@unittest.skipUnless(PROGRAMS, "no programs are given")
-class SimulatedDeviceTest(Folder):
-    """The script as it is, on a device that is simulated: every part passes, and every goal follows from what was measured."""
-
-    def setUp(self):
-        super().setUp()
-        for name, program in zip(("cuda_kernels_gpu_test", "cuda_backend_test"), PROGRAMS):
-            self.write(name, FEW.format(program=program))
-        self.write("coppice-bench-cuda", f'#!/usr/bin/env bash\nexec {PROGRAMS[2]} "$@"\n')
-        self.write("tools/ldd", "#!/usr/bin/env bash\necho statically linked\n")
-        self.write("tools/compute-sanitizer", "#!/usr/bin/env bash\necho Device not supported\nexit 1\n")
-
-    def test_every_part(self):
-        result, outcomes, measured = self.answer("--slow", "10")
-        refused = {"memcheck", "racecheck"}
-        self.assertEqual({part: outcome for part, outcome in outcomes.items() if outcome != "ok" and part not in refused}, {},
-                         result.stdout + result.stderr)
-        self.assertEqual(list(outcomes), PARTS)
-        timed = {m["part"] for m in measured}
-        self.assertLessEqual({"ceilings", "tune", "matmul", "attention", "wide", "small", "shortlist", "step", "draft", "round"}, timed)
-        goals = [m for m in measured if m["part"] == "goals"]
-        self.assertEqual(len(goals), 11)
-        self.assertEqual([m for m in goals if m["value"] is None], [])
-        self.assertIn("\nround      ", result.stdout)
-
-    def test_dry_run(self):
-        result = self.run_script("run", "--dry-run")
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        self.assertIn("drafted by 1B", result.stdout)
 
 
 if __name__ == "__main__":
