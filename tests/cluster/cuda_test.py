@@ -17,6 +17,7 @@ LAWS = {
     "multinomial": dict(decoding="multinomial", seed=11, temperature=0.9),
     "greedy": dict(decoding="multinomial", temperature=0),
     "beam sampling": dict(decoding="beam_sampling", beam_width=3, n=3, seed=12),
+    "without replacement": dict(decoding="beam_sampling_without_replacement", beam_width=3, n=3, seed=13),
     "beam search": dict(decoding="beam_search", beam_width=3, n=3),
 }
 DRAFTED = dict(speculative=dict(draft_width=3, draft_depth=2))

@@ -296,6 +296,9 @@ MUTANTS = (
            "std::vector<DeviceOp> CudaOps::Take() {\n  std::vector<DeviceOp> ops = std::exchange(recorded_, {});\n"
            "  if (!ops.empty() && std::holds_alternative<CommitOp>(ops[0])) {\n    const DeviceOp commit = ops[0];\n"
            "    ops.erase(ops.begin());\n    ops.push_back(commit);\n  }\n  return ops;\n}", GRAPHS, program="cuda_backend_test"),
+    Mutant("commit: not behind the step whose rows were chosen", "device_op.cc", "CommitKv(step_, op.pool, stream_);",
+           'static const DeviceStream other = *DeviceStream::Create("a mutant");\n    CommitKv(step_, op.pool, other.get());', GRAPHS,
+           program="cuda_backend_test"),
     Mutant("embed: the row behind the matrix counts as held", "embed.cu", "row < args.matrix_rows", "row <= args.matrix_rows",
            "CudaEmbed.*"),
     Mutant("embed: rows that are not held keep what was there", "embed.cu", "held ? row : 0) * args.columns;",
@@ -468,7 +471,8 @@ KINDS = {
     "missing self bit": "work list: a row does not see itself",
     "swapped K and V stage": "tiles: K in the place of V",
     "merge without log-sum-exp weights": "tiles: merge without the weights of the parts",
-    "commit in the wrong order": "commit: made behind the rows that read what it moves",
+    "commit before verdict": "commit: not behind the step whose rows were chosen",
+    "commit after the rows that read it": "commit: made behind the rows that read what it moves",
     "wrong head offset": "tiles: heads of the groups exchanged",
     "graph replayed with a stale bucket": "graphs: one is replayed for another size",
     "relaxed flag": "one-shot: the flag is raised without release",
