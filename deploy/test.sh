@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test except the long ones. If the headers of the CUDA toolkit are installed, then
-# also tests the CUDA backend on a simulated device. --label NAME: only tests with that label (`long`: the statistical tests with ten
+# also tests the CUDA backend on a simulated device. If its compiler is, too, then also builds the programs for GPUs (sm_80, sm_90), and
+# tests that they say what is missing on a machine without one. --label NAME: only tests with that label (`long`: the statistical tests with ten
 # times the samples, and tests/mutants; `cuda-sim-asan`, `cuda-sim-tsan`: the CUDA kernels under a sanitizer, in several
 # orders of their threads). --preset NAME: builds and tests another preset (asan, tsan). Other arguments go to ctest (-R PATTERN,
 # -V, ...). With --label, --preset or other arguments, the CUDA backend's tests are left out.
@@ -14,7 +15,9 @@ while [ $# -gt 0 ]; do
       [ $# -ge 2 ] || { echo "test: --label needs a name" >&2; exit 2; }
       case $2 in
         long) preset=release-long ;;  # the other presets leave these tests out
-        cuda-sim-asan | cuda-sim-tsan) build=${2##*-} preset=${2##*-} targets=(cuda_kernels_test) arguments+=(-L "$2") ;;
+        cuda-sim-asan | cuda-sim-tsan)
+          build=${2##*-} preset=${2##*-} targets=(cuda_kernels_test) arguments+=(-L "$2")
+          export COPPICE_ORDERS=${COPPICE_ORDERS:-20} ;;
         *) arguments+=(-L "$2") ;;
       esac
       shift 2 ;;
@@ -36,7 +39,15 @@ ctest --preset "$preset" --no-tests=error "${arguments[@]}"
 # If the headers of the CUDA toolkit are installed: the CUDA backend on a simulated device, and a cluster that uses it.
 cuda=${CUDA_PATH:-/usr/local/cuda}
 if [ "$preset" = release ] && [ ${#arguments[@]} -eq 0 ] && [ -f "$cuda/include/cuda_bf16.h" ]; then
-  deploy/build.sh cuda-sim coppice-coordinator coppice-worker coppice-draft cuda_backend_test cuda_device_test cuda_exact_engine_test cuda_exact_test \
-    cuda_ranks_test cuda_speculation_test cuda_tuning_test fake_nvml
-  ctest --preset cuda-sim --no-tests=error -R '^(cuda_backend_test|cuda_device_test|cuda_exact_engine_test|cuda_exact_test|cuda_ranks_test|cuda_speculation_test|cuda_tuning_test|cluster_cuda|cluster_cuda_ranks)$'
+  programs=(coppice-bench-cuda coppice-coordinator coppice-draft coppice-predict-cuda coppice-worker fake_nvml)
+  suites=(cuda_backend_test cuda_device_test cuda_exact_engine_test cuda_exact_test cuda_ranks_test cuda_speculation_test cuda_tuning_test)
+  deploy/build.sh cuda-sim "${programs[@]}" "${suites[@]}" cuda_kernels_test
+  names=("${suites[@]}" cuda_gpu_check_sim cuda_predict cuda_predict_exact cuda_predict_goals cluster_cuda cluster_cuda_ranks)
+  ctest --preset cuda-sim --no-tests=error -R "^($(IFS='|'; echo "${names[*]}"))\$"
+
+  # For GPUs, of which this machine may have none.
+  if [ -x "$cuda/bin/nvcc" ] && [ -f "$cuda/include/cublasLt.h" ]; then
+    deploy/build.sh cuda coppice-coordinator coppice-worker coppice-draft cuda_backend_test cuda_kernels_gpu_test
+    ctest --preset cuda --no-tests=error -R "^(cuda_backend_test|cluster_cuda_missing)$"
+  fi
 fi

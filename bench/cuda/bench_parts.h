@@ -24,5 +24,9 @@ absl::Status BenchElementwise(Report* report, DeviceTimer* timer);
 absl::Status BenchShortlists(Report* report, DeviceTimer* timer);
 // Whole steps through kernels::Backend, by the clock of the host.
 absl::Status BenchStep(Report* report, DeviceTimer* timer);
+// Passes and forests of draft models.
+absl::Status BenchDrafts(Report* report, DeviceTimer* timer);
+// Rounds of drafts and verification, against plain steps.
+absl::Status BenchRounds(Report* report, DeviceTimer* timer);
 
 }  // namespace coppice::bench

@@ -77,4 +77,18 @@ void NeedEveryRow(StepPlan* plan) {
   }
 }
 
+void NeedDraws(int slots, StepPlan* plan) {
+  for (int row = 0; row < plan->rows(); ++row) {
+    RowNeed need;
+    need.form = RowNeed::Form::kGumbel;
+    need.row = row;
+    need.count = 1;
+    need.slots = (uint32_t{1} << slots) - 1;
+    need.seed = 1;
+    need.path_hash = static_cast<uint64_t>(row);
+    need.sums = true;
+    plan->needs.push_back(need);
+  }
+}
+
 }  // namespace coppice::bench

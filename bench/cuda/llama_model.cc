@@ -15,20 +15,21 @@ using kernels::DType;
 
 constexpr float kWeightSize = 0.03f;
 
-model::ModelConfig LlamaConfig() {
+model::ModelConfig ConfigOf(const ModelShape& shape) {
   model::ModelConfig config;
   config.model_type = "llama";
-  config.vocab_size = kVocabulary;
-  config.hidden_size = kHidden;
-  config.intermediate_size = kIntermediate;
-  config.num_layers = kLayers;
-  config.num_heads = kQHeads;
-  config.num_kv_heads = kKvHeads;
-  config.head_dim = kHeadDim;
+  config.vocab_size = shape.vocabulary;
+  config.hidden_size = shape.hidden;
+  config.intermediate_size = shape.intermediate;
+  config.num_layers = shape.layers;
+  config.num_heads = shape.q_heads;
+  config.num_kv_heads = shape.kv_heads;
+  config.head_dim = shape.head_dim;
   config.max_positions = kMaxPositions;
-  config.rope.head_dim = kHeadDim;
+  config.rope.head_dim = shape.head_dim;
   config.rope.max_positions = kMaxPositions;
   config.rope.theta = 500000;
+  config.tied_head = shape.tied;
   return config;
 }
 
@@ -57,7 +58,7 @@ absl::StatusOr<std::unique_ptr<kernels::Weight>> LlamaModel::Matrix(int64_t rows
 }
 
 absl::StatusOr<std::unique_ptr<kernels::Weight>> LlamaModel::Gain() {
-  return backend_->PackGain(std::vector<float>(kHidden, 1.0f));
+  return backend_->PackGain(std::vector<float>(options_.shape.hidden, 1.0f));
 }
 
 absl::Status LlamaModel::Make() {
@@ -75,22 +76,25 @@ absl::Status LlamaModel::Make() {
   const kernels::MatrixSource source = {values.data(), DType::kF32, 8, 8, 8};
   COPPICE_RETURN_IF_ERROR(backend_->Pack({source}, DType::kBF16, {}).status());
   model::DecoderParts parts;
-  parts.config = LlamaConfig();
+  parts.config = ConfigOf(options_.shape);
   COPPICE_ASSIGN_OR_RETURN(parts.plan, model::MakeShardPlan(parts.config, 0, 1));
   parts.dtype = DType::kBF16;
   parts.max_rows = options_.max_rows;
   model::DecoderWeights& weights = parts.weights;
-  COPPICE_ASSIGN_OR_RETURN(weights.embedding, Matrix(kVocabulary, kHidden));
-  COPPICE_ASSIGN_OR_RETURN(weights.own_head, Matrix(kVocabulary, kHidden));
+  const ModelShape& shape = options_.shape;
+  COPPICE_ASSIGN_OR_RETURN(weights.embedding, Matrix(shape.vocabulary, shape.hidden));
+  if (!shape.tied) {
+    COPPICE_ASSIGN_OR_RETURN(weights.own_head, Matrix(shape.vocabulary, shape.hidden));
+  }
   COPPICE_ASSIGN_OR_RETURN(weights.final_norm, Gain());
-  for (int layer = 0; layer < kLayers; ++layer) {
+  for (int layer = 0; layer < shape.layers; ++layer) {
     model::LayerWeights& w = weights.layers.emplace_back();
     COPPICE_ASSIGN_OR_RETURN(w.attention_norm, Gain());
     COPPICE_ASSIGN_OR_RETURN(w.mlp_norm, Gain());
-    COPPICE_ASSIGN_OR_RETURN(w.qkv, Matrix(kQkvColumns, kHidden));
-    COPPICE_ASSIGN_OR_RETURN(w.output, Matrix(kHidden, kQHeads * kHeadDim));
-    COPPICE_ASSIGN_OR_RETURN(w.gate_up, Matrix(2 * kIntermediate, kHidden));
-    COPPICE_ASSIGN_OR_RETURN(w.down, Matrix(kHidden, kIntermediate));
+    COPPICE_ASSIGN_OR_RETURN(w.qkv, Matrix(shape.qkv_columns(), shape.hidden));
+    COPPICE_ASSIGN_OR_RETURN(w.output, Matrix(shape.hidden, shape.q_heads * shape.head_dim));
+    COPPICE_ASSIGN_OR_RETURN(w.gate_up, Matrix(2 * shape.intermediate, shape.hidden));
+    COPPICE_ASSIGN_OR_RETURN(w.down, Matrix(shape.hidden, shape.intermediate));
   }
   COPPICE_ASSIGN_OR_RETURN(pool_, backend_->MakeKvPool(parts.kv_shape(options_.blocks)));
   if (options_.filled) {

@@ -1,4 +1,4 @@
-// The decoder of llama_shape.h over the CUDA backend, as it serves. Its weights are made on the device;
+// A decoder of llama_shape.h over the CUDA backend, as it serves. Its weights are made on the device;
 // one matrix is packed by the backend, which takes from it the type of all.
 #pragma once
 
@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/thread_team.h"
+#include "bench/cuda/llama_shape.h"
 #include "comm/communicator.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/device_stream.h"
@@ -24,6 +25,7 @@ struct LlamaOptions {
   bool overlap_launches = false;  // BackendOptions
   bool exact = false;             // BackendOptions
   std::string tuning_cache;       // BackendOptions; "": nothing is tuned
+  ModelShape shape = kTarget;
 };
 
 class LlamaModel {
@@ -35,6 +37,7 @@ class LlamaModel {
   // Runs the same decoder without graphs: one device holds all.
   kernels::Backend* op_by_op() { return op_by_op_.get(); }
   model::Decoder* decoder() { return decoder_.get(); }
+  const ModelShape& shape() const { return options_.shape; }
 
  private:
   LlamaModel(const LlamaOptions& options, kernels::cuda::DeviceStream* stream)

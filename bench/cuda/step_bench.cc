@@ -1,71 +1,47 @@
-// The decoder as it serves: plan, ops, logits in host memory; by graphs, and op by op; by the clock of the
-// host.
-#include <chrono>
+// The decoder as it serves: plan, ops, lists in host memory; by graphs, and op by op; by the clock of
+// the host, and what of it is the device's.
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "bench/cuda/bench_parts.h"
+#include "bench/cuda/device_step.h"
 #include "bench/cuda/forest_plan.h"
+#include "bench/cuda/host_timer.h"
 #include "bench/cuda/llama_model.h"
 #include "bench/cuda/llama_shape.h"
-#include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/device_op.h"
-#include "kernels/cuda/row_bucket.h"
-#include "kernels/cuda/step_upload.h"
 #include "model/plan_check.h"
 
 namespace coppice::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kMostRows = 64, kContext = kContexts[0], kForestRows = 34;
 constexpr int64_t kBlocks = 2048;
 
-double Us(Clock::duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
-
-// Median of whole steps and of Submit alone.
-absl::Status TimeSteps(const StepPlan& plan, bool graphs, LlamaModel* llama, Timing* step,
-                       Timing* submit) {
-  kernels::Backend* const backend = graphs ? llama->backend() : llama->op_by_op();
-  constexpr int kWarmUps = 3;  // the second captures the graphs
-  std::vector<double> step_us, submit_us;
-  for (int run = -kWarmUps; run < kRuns; ++run) {
-    const Clock::time_point begin = Clock::now();
-    COPPICE_RETURN_IF_ERROR(backend->Submit(plan, llama->decoder()));
-    const Clock::time_point submitted = Clock::now();
-    COPPICE_RETURN_IF_ERROR(backend->Wait().status());
-    if (run < 0) continue;
-    step_us.push_back(Us(Clock::now() - begin));
-    submit_us.push_back(Us(submitted - begin));
+// What of a step is the device's, and which ops take it. host_us: the step by the clock of the host.
+absl::Status BenchDevice(const BenchCase& whole, const StepPlan& plan, double host_us,
+                         LlamaModel* llama, Report* report, DeviceTimer* timer) {
+  COPPICE_ASSIGN_OR_RETURN(const std::unique_ptr<DeviceStep> step,
+                           DeviceStep::Create(&plan, llama, report->tuning_cache(), timer));
+  COPPICE_ASSIGN_OR_RETURN(const Timing device, step->Time());
+  report->Add({"step", absl::StrCat(whole.name, ", of it the device"), whole.bytes}, device);
+  report->Add({"step", absl::StrCat(whole.name, ", of it the host alone"), 0},
+              {host_us - device.us, /*spread=*/0});
+  report->AddCount({"step", absl::StrCat(whole.name, ", launches op by op"), 0}, step->launches());
+  COPPICE_ASSIGN_OR_RETURN(const std::vector<DeviceStep::OfKind> profile, step->Profile());
+  for (const DeviceStep::OfKind& kind : profile) {
+    report->Add({"step", absl::StrCat(whole.name, ": ", kind.ops, " x ", kind.name), kind.bytes},
+                kind.timing);
   }
-  *step = Summarize(std::move(step_us));
-  *submit = Summarize(std::move(submit_us));
   return absl::OkStatus();
-}
-
-// Kernels and products of a step.
-absl::StatusOr<int64_t> CountLaunches(const StepPlan& plan, LlamaModel* llama, DeviceTimer* timer) {
-  const kernels::cuda::StepShape shape =
-      kernels::cuda::PaddedShape(plan.rows(), static_cast<int64_t>(plan.needs.size()));
-  kernels::cuda::CudaOps ops(timer->facts());
-  ops.Begin(plan, shape);
-  llama->decoder()->Body(&ops);
-  llama->decoder()->Head(&ops);
-  kernels::cuda::StepUpload upload;
-  COPPICE_RETURN_IF_ERROR(upload.Upload(plan, shape, ops.work(), nullptr, timer->stream()));
-  COPPICE_RETURN_IF_ERROR(timer->stream()->Synchronize("the plan of a step"));
-  return kernels::cuda::CountLaunches({upload.step(), upload.work(), {}, ops.Take()});
 }
 
 }  // namespace
 
 absl::Status BenchTune(Report* report, DeviceTimer* timer) {
-  const double bytes = static_cast<double>(kLayers * kLayerWeightBytes + kHeadBytes);
+  const double bytes = static_cast<double>(kTarget.weight_bytes());
   if (!report->Wants({"tune", "products of a step, by rows", bytes})) return absl::OkStatus();
   LlamaOptions options = {kTunedRows, kBlocks, /*filled=*/true};
   options.tuning_cache = report->tuning_cache().empty() ? "auto" : report->tuning_cache();
@@ -83,8 +59,8 @@ absl::Status BenchSteps(bool overlap, Report* report, DeviceTimer* timer) {
   std::unique_ptr<LlamaModel> llama;
   for (const int rows : {1, kForestRows}) {
     const double bytes =
-        static_cast<double>(kLayers * kLayerWeightBytes + kHeadBytes) +
-        static_cast<double>(kLayers * kKvTokenBytes) * (rows == 1 ? kContext : kContext + rows);
+        static_cast<double>(kTarget.weight_bytes()) +
+        static_cast<double>(kTarget.kv_token_bytes()) * (rows == 1 ? kContext : kContext + rows);
     StepPlan plan = (rows == 1 ? PlainPlan(kContext) : ForestPlan(1, kContext, rows)).plan;
     NeedEveryRow(&plan);
     COPPICE_RETURN_IF_ERROR(model::CheckPlan(
@@ -100,17 +76,17 @@ absl::Status BenchSteps(bool overlap, Report* report, DeviceTimer* timer) {
                                      report->tuning_cache()},
                                     timer->stream()));
     }
+    double host_us = 0;
     for (const bool graphs : {true, false}) {
-      Timing whole_time, submit_time;
-      COPPICE_RETURN_IF_ERROR(TimeSteps(plan, graphs, llama.get(), &whole_time, &submit_time));
+      COPPICE_ASSIGN_OR_RETURN(const StepTiming timing, TimeSteps(plan, graphs, llama.get()));
       BenchCase timed = whole;
       if (!graphs) absl::StrAppend(&timed.name, ", op by op");
-      report->Add(timed, whole_time);
-      report->Add({"step", absl::StrCat(timed.name, ", of it Submit"), 0}, submit_time);
+      report->Add(timed, timing.step);
+      report->Add({"step", absl::StrCat(timed.name, ", of it Submit"), 0}, timing.submit);
+      if (graphs) host_us = timing.step.us;
     }
     if (overlap) continue;
-    COPPICE_ASSIGN_OR_RETURN(const int64_t launches, CountLaunches(plan, llama.get(), timer));
-    report->AddCount({"step", absl::StrCat(whole.name, ", launches op by op"), 0}, launches);
+    COPPICE_RETURN_IF_ERROR(BenchDevice(whole, plan, host_us, llama.get(), report, timer));
   }
   return absl::OkStatus();
 }

@@ -12,7 +12,8 @@
 namespace coppice::kernels::cuda {
 namespace {
 
-constexpr int kLeastMajor = 8;
+// CMakeLists.txt beside this file: kernels of a build run on devices of the same major version.
+constexpr int kLeastMajor = 8, kLargestMajor = 9;
 constexpr char kWhat[] = "the CUDA backend";
 
 std::string VersionName(int version) {
@@ -53,6 +54,11 @@ absl::StatusOr<DeviceFacts> UseDevice(int place) {
     return absl::FailedPreconditionError(absl::StrCat("the CUDA backend needs compute capability ",
                                                       kLeastMajor, ".0, ", device.name, " has ",
                                                       device.major, ".", device.minor));
+  }
+  if (device.major > kLargestMajor) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this build has kernels for compute capability ", kLeastMajor, ".0 to ",
+                     kLargestMajor, ".x, ", device.name, " has ", device.major, ".", device.minor));
   }
   COPPICE_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(number), "cudaSetDevice", kWhat));
   const size_t gib = (device.totalGlobalMem + (size_t{1} << 29)) >> 30;

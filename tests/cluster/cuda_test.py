@@ -17,6 +17,7 @@ LAWS = {
     "multinomial": dict(decoding="multinomial", seed=11, temperature=0.9),
     "greedy": dict(decoding="multinomial", temperature=0),
     "beam sampling": dict(decoding="beam_sampling", beam_width=3, n=3, seed=12),
+    "without replacement": dict(decoding="beam_sampling_without_replacement", beam_width=3, n=3, seed=13),
     "beam search": dict(decoding="beam_search", beam_width=3, n=3),
 }
 DRAFTED = dict(speculative=dict(draft_width=3, draft_depth=2))
@@ -52,6 +53,18 @@ class Cuda(unittest.TestCase):
             for (name, _), answer in zip(requests(), together):
                 with self.subTest("together", request=name):
                     self.assertEqual(outcome(answer), plain[name])
+
+    def test_drafts_of_the_other_kind(self):
+        """A draft node on the CPU for a target on the GPU, and the reverse: the target's tokens either way."""
+        body = dict(LAWS["multinomial"], prompt=PROMPTS[0], max_tokens=12, return_token_ids=True)
+        for where, target, draft in (("the target", EXACT, ()), ("the draft", (), CUDA)):
+            with self.subTest(where + " on the GPU"), Cluster(target=MODEL, draft=MODEL, worker_flags=target, draft_flags=draft) as cluster:
+                kinds = [cluster.process(name).output().count("cuda simulated device") for name in ("replica-0", "draft-0")]
+                self.assertEqual([count > 0 for count in kinds], [where == "the target", where == "the draft"])
+                plain = outcome(cluster.api.complete(dict(body, speculative=False)))
+                answer = cluster.api.complete(dict(body, **DRAFTED))
+                self.assertEqual(outcome(answer), plain)
+                self.assertGreater(answer["usage"]["speculation"]["accepted_nodes"], 0)
 
     def test_a_device_that_is_lost(self):
         """Its replica ends with a message. What ran there goes on elsewhere, with the same tokens."""
@@ -89,6 +102,7 @@ class Cuda(unittest.TestCase):
             self.assertIn("energy is not measured: NVML, a part of the NVIDIA driver: libno-such-nvml.so",
                           cluster.process("replica-0").output())
             self.assertNotIn("energy_joules", cluster.api.complete(dict(prompt=PROMPTS[0], max_tokens=4))["usage"])
+
     def test_products_are_tuned_at_the_first_start_alone(self):
         with tempfile.TemporaryDirectory() as folder:
             flags = (*CUDA, f"--tuning_cache={folder}/cache", "--max_rows=16", "--prefill_chunk=8")

@@ -98,6 +98,23 @@ def check_cuda_headers(root):
                 yield f"{path}:{number}: a header of the CUDA toolkit outside of {CUDA_FOLDERS[0]}"
 
 
+ASSEMBLY = re.compile(r"\basm\b\s*(?:volatile\b\s*)?[({]|__asm")
+DEVICE_FOLDER = "kernels/cuda/device/"
+
+
+def check_kernels(root):
+    """Assembly is in the device's own folder alone, and a kernel includes no header of the CUDA toolkit: so each is C++ for the
+    simulator too."""
+    for path in walk(root, "kernels"):
+        if not path.endswith(SOURCES) or path.startswith(DEVICE_FOLDER):
+            continue
+        for number, line in enumerate(read(root, path).splitlines(), 1):
+            if ASSEMBLY.search(line):
+                yield f"{path}:{number}: assembly outside of {DEVICE_FOLDER}"
+            if path.endswith((".cu", ".cuh")) and CUDA_HEADER.match(line):
+                yield f"{path}:{number}: a kernel includes a header of the CUDA toolkit itself, not {DEVICE_FOLDER}device.h"
+
+
 def check_subfolders(root):
     """The subfolders of a folder include each other in one direction. A header directly in the folder is a place of its own, since
     subfolders may include it and it may include subfolders. A source directly in the folder may include anything, since nothing
@@ -293,8 +310,8 @@ def check_skips(root):
                 yield f"{path}:{number}: a test that may be skipped"
 
 
-CHECKS = (check_includes, check_cuda_headers, check_subfolders, check_types, check_readmes, check_listed, check_names, check_scripts,
-          check_citations, check_skips)
+CHECKS = (check_includes, check_cuda_headers, check_kernels, check_subfolders, check_types, check_readmes, check_listed, check_names,
+          check_scripts, check_citations, check_skips)
 
 
 def violations(root):

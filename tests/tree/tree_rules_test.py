@@ -59,6 +59,13 @@ class TreeRules(unittest.TestCase):
         self.write("model/a.h", "\n#include <cublasLt.h>\n")
         self.assertEqual([v.split(": ")[0] for v in self.found(tree_rules.check_cuda_headers)], ["kernels/backend.cc:1", "model/a.h:2"])
 
+    def test_catches_assembly_and_toolkit_headers_in_kernels(self):
+        self.write("kernels/cuda/device/device.h", '#include <cuda_bf16.h>\nasm volatile("exit;");\n')
+        self.write("kernels/cuda/launch.h", "#include <cuda_runtime_api.h>\n// assembly\n")
+        self.assertEqual(self.found(tree_rules.check_kernels), [])
+        self.write("kernels/cuda/norm.cu", '#include <cuda_bf16.h>\n  asm volatile("exit;");\n')
+        self.assertEqual([v.split(": ")[0] for v in self.found(tree_rules.check_kernels)], ["kernels/cuda/norm.cu:1", "kernels/cuda/norm.cu:2"])
+
     def test_accepts_subfolders_that_include_one_way(self):
         self.write("decoding/forest.h", '#include "decoding/params.h"\n')
         self.write("decoding/factory.cc", '#include "decoding/tree/a.h"\n#include "decoding/factory.h"\n')

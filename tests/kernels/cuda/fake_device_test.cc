@@ -131,6 +131,8 @@ TEST_F(FakeDeviceTest, TheCheckSaysWhatIsMissing) {
   EXPECT_THAT(CheckMessage({.devices = 0}), HasSubstr("finds no device"));
   EXPECT_THAT(CheckMessage({.name = "Tesla T4", .major = 7, .minor = 5}),
               HasSubstr("needs compute capability 8.0, Tesla T4 has 7.5"));
+  EXPECT_THAT(CheckMessage({.name = "NVIDIA B200", .major = 10}),
+              HasSubstr("kernels for compute capability 8.0 to 9.x, NVIDIA B200 has 10.0"));
   EXPECT_EQ(CheckMessage({.name = "NVIDIA H100 80GB HBM3", .memory = size_t{80994} << 20}),
             "NVIDIA H100 80GB HBM3, 79 GiB");
 }

@@ -3,18 +3,12 @@
 device does to the others, and that its answer is JSON. What it says of a GPU is not tested here.
 
   gpu_check_test.py PATH_OF_GPU_CHECK"""
-import json
 import os
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
 import unittest
 
-SCRIPT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
-PARTS = ["facts", "ceilings", "kernels", "backend", "probe", "memcheck", "racecheck", "tune", "matmul", "attention", "wide",
-         "small", "shortlist", "step"]
+from gpu_check_folder import PARTS, SCRIPT, Folder
+
 BENCH = """#!/usr/bin/env bash
 case "$1 $*" in
   *--list*) echo "$1 listed" ;;
@@ -25,34 +19,14 @@ esac
 """
 
 
-class GpuCheckTest(unittest.TestCase):
+class GpuCheckTest(Folder):
     def setUp(self):
-        self.folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.folder)
-        shutil.copy(SCRIPT, self.folder)
+        super().setUp()
         self.write("cuda_kernels_gpu_test", "#!/usr/bin/env bash\nexit 0\n")
         self.write("cuda_backend_test", '#!/usr/bin/env bash\n[ "${1:-}" != --gtest_list_tests ] || exit 0\necho a test fails\nexit 1\n')
         self.write("coppice-bench-cuda", BENCH.format(facts="echo a device, wgmma"))
         self.write("tools/ldd", "#!/usr/bin/env bash\necho statically linked\n")
         self.write("tools/compute-sanitizer", "#!/usr/bin/env bash\necho Device not supported\nexit 1\n")
-
-    def write(self, name, text):
-        path = os.path.join(self.folder, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf8") as file:
-            file.write(text)
-        os.chmod(path, 0o755)
-
-    def run_script(self, *arguments):
-        path = os.path.join(self.folder, "tools") + ":" + os.environ["PATH"]
-        return subprocess.run([os.path.join(self.folder, "gpu_check.sh"), *arguments], cwd=self.folder, text=True,
-                              capture_output=True, env={**os.environ, "PATH": path}, timeout=120)
-
-    def answer(self, *arguments):
-        result = self.run_script("run", "--out", "out", *arguments)
-        with open(os.path.join(self.folder, "out", "gpu_check.json"), encoding="utf8") as file:
-            answer = json.load(file)
-        return result, {part["part"]: part["outcome"] for part in answer["parts"]}, answer["measured"]
 
     def test_a_part_that_fails_stops_no_other(self):
         result, outcomes, measured = self.answer()
@@ -60,7 +34,8 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(outcomes["backend"], "failed (status 1): a test fails")
         self.assertEqual(outcomes["memcheck"], "not run: compute-sanitizer refuses this machine")
         self.assertEqual({outcomes[p] for p in PARTS if p not in ("backend", "memcheck", "racecheck")}, {"ok"})
-        self.assertEqual([m["part"] for m in measured], ["ceilings", "tune", "matmul", "attention", "wide", "small", "shortlist", "step"])
+        self.assertEqual([m["part"] for m in measured], ["ceilings", "tune", "matmul", "attention", "wide", "small", "shortlist", "step",
+                                                         "draft", "round", "goals"])
         self.assertEqual({m["given"] for m in measured[1:]}, {"--bandwidth=2.5000e+12"})
         self.assertEqual(result.returncode, 1)
 
@@ -107,7 +82,7 @@ class GpuCheckTest(unittest.TestCase):
 
     def test_arguments(self):
         self.assertIn("--dry-run", self.run_script("--help").stdout)
-        for wrong in ([], ["measure"], ["run", "--fast"], ["run", "--out"]):
+        for wrong in ([], ["measure"], ["run", "--fast"], ["run", "--out"], ["run", "--slow", "x"]):
             self.assertEqual(self.run_script(*wrong).returncode, 2, wrong)
 
 

@@ -291,6 +291,14 @@ MUTANTS = (
     Mutant("commit: only K", "commit.cu", "blockIdx.y % 2 != 0", "false", "CudaCommit.*"),
     Mutant("commit: only as many copies as there are blocks", "commit.cu", "c += static_cast<int>(gridDim.x)", "c += count",
            "CudaCommit.*"),
+    Mutant("commit: made behind the rows that read what it moves", "cuda_ops.cc",
+           "std::vector<DeviceOp> CudaOps::Take() { return std::exchange(recorded_, {}); }",
+           "std::vector<DeviceOp> CudaOps::Take() {\n  std::vector<DeviceOp> ops = std::exchange(recorded_, {});\n"
+           "  if (!ops.empty() && std::holds_alternative<CommitOp>(ops[0])) {\n    const DeviceOp commit = ops[0];\n"
+           "    ops.erase(ops.begin());\n    ops.push_back(commit);\n  }\n  return ops;\n}", GRAPHS, program="cuda_backend_test"),
+    Mutant("commit: not behind the step whose rows were chosen", "device_op.cc", "CommitKv(step_, op.pool, stream_);",
+           'static const DeviceStream other = *DeviceStream::Create("a mutant");\n    CommitKv(step_, op.pool, other.get());', GRAPHS,
+           program="cuda_backend_test"),
     Mutant("embed: the row behind the matrix counts as held", "embed.cu", "row < args.matrix_rows", "row <= args.matrix_rows",
            "CudaEmbed.*"),
     Mutant("embed: rows that are not held keep what was there", "embed.cu", "held ? row : 0) * args.columns;",
@@ -451,3 +459,21 @@ MUTANTS = (
            "if (exact_ && args.rows > 1) {\n    ProductChoice only;\n    only.kind = ProductChoice::Kind::kRows;\n    return Enqueue",
            "Types/ExactTest.ARow*/bf16", program="cuda_exact_test"),
 )
+
+# The mistakes that every such backend is prone to, each by one of the above.
+KINDS = {
+    "missing barrier": "tiles: no barrier after the copies",
+    "missing warp barrier": "sums: no barrier of the warp before the accumulators are joined",
+    "missing copy wait": "tiles: the copies are not waited for",
+    "buffer reused too early": "tiles: a stage is overwritten while it is read",
+    "wrong fragment row": "tiles: V fragments one row off",
+    "mask off by one bit": "tiles: masks off by one bit",
+    "missing self bit": "work list: a row does not see itself",
+    "swapped K and V stage": "tiles: K in the place of V",
+    "merge without log-sum-exp weights": "tiles: merge without the weights of the parts",
+    "commit before verdict": "commit: not behind the step whose rows were chosen",
+    "commit after the rows that read it": "commit: made behind the rows that read what it moves",
+    "wrong head offset": "tiles: heads of the groups exchanged",
+    "graph replayed with a stale bucket": "graphs: one is replayed for another size",
+    "relaxed flag": "one-shot: the flag is raised without release",
+}

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Plants one mistake after another in the CUDA kernels and in what launches them, and shows that the tests in simulation find each.
 
-  mutants.py BUILD_DIR [WORD]
+  mutants.py BUILD_DIR [WORD | --kinds]
   mutants.py --check             # only that each of them can be planted
+  mutants.py --list              # each with the program that must find it
 
 BUILD_DIR: a build of the preset cuda-sim that has cuda_kernels_test, cuda_backend_test, cuda_device_test and cuda_exact_test.
-WORD: only the mutants whose name has it. A mutant (mutant_list.py) replaces one text, which must occur exactly once; only what
+WORD: only the mutants whose name has it. --kinds: one of each kind (KINDS of mutant_list.py). A mutant (mutant_list.py) replaces one text, which must occur exactly once; only what
 includes the file is compiled again, plainly or with the thread sanitizer, and is linked in front of the kernels of the build.
 Nothing in the tree is written. Exit status 1 when a mutant survives."""
 import os
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-from mutant_list import MUTANTS, UNITS
+from mutant_list import KINDS, MUTANTS, UNITS
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 KERNELS = ROOT / "kernels/cuda"
@@ -99,11 +100,20 @@ def survives(mutant, build):
 def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
+    kind_of = {name: kind for kind, name in KINDS.items()}
+    if unknown := set(kind_of) - {m.name for m in MUTANTS}:
+        sys.exit(f"no such mutants: {sorted(unknown)}")
     if sys.argv[1] == "--check":
-        print(f"{len([mutated(mutant) for mutant in MUTANTS])} mutants can be planted")
+        print(f"{len([mutated(mutant) for mutant in MUTANTS])} mutants can be planted, of {len(KINDS)} kinds one each is named")
+        return
+    if sys.argv[1] == "--list":
+        for m in MUTANTS:
+            how = ", thread sanitizer" if m.thread_sanitizer else ", launches overlap" if m.overlap else ""
+            print(f"{m.name} [{m.program}{how}]" + (f" = {kind_of[m.name]}" if m.name in kind_of else ""))
         return
     build = pathlib.Path(sys.argv[1]).resolve()
-    chosen = [m for m in MUTANTS if len(sys.argv) == 2 or sys.argv[2] in m.name]
+    wanted = sys.argv[2] if len(sys.argv) == 3 else ""
+    chosen = [m for m in MUTANTS if (m.name in kind_of if wanted == "--kinds" else wanted in m.name)]
     survivors = 0
     for mutant in chosen:
         survived = survives(mutant, build)

@@ -3,9 +3,10 @@
 
   schedules.py COUNT PROGRAM [ARGUMENT ...]
 
-COUNT random orders, or as many as the environment's COPPICE_ORDERS says, with the seeds 1, 2, 3, ...; every other one has three
-blocks resident at a time. As many run side by side as there are cores. The first order that fails is printed with its output, and
-the exit status is 1. The program should be built with a sanitizer too."""
+COUNT random orders with the seeds 1, 2, 3, ..., or COPPICE_ORDERS of the environment; every other one has three blocks resident at a
+time. As many run side by side as
+there are cores. The first order that fails is printed with its output, and the exit status is 1. The program should be built with
+a sanitizer too."""
 import concurrent.futures
 import os
 import subprocess

@@ -1,0 +1,45 @@
+// How fast the CUDA backend is to be, as ratios to what the same device was measured to do: the goals
+// of docs/cuda.md 13, and what a run of the other parts says of each.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace coppice::bench {
+
+// Forests of beam sampling of width 4: four levels of so many nodes, and the layers that a round gains
+// by them with drafts whose overlap with the target is 0.7 (docs/cuda.md 13).
+struct RoundShape {
+  int width;
+  double layers;
+  constexpr int rows() const { return 4 + 4 * width; }  // for the target, of a request
+};
+inline constexpr RoundShape kRoundShapes[] = {{7, 3.1}, {4, 2.54}};
+
+// What was measured: by "part, name" the median in microseconds, and the bytes that it must move.
+struct Measured {
+  struct Case {
+    double us = 0, bytes = 0;
+  };
+  std::map<std::string, Case> cases;
+  double bandwidth = 0;  // bytes per second; 0: not measured
+
+  // Of the lines that --json wrote. InvalidArgument names a line that is none of them.
+  static absl::StatusOr<Measured> Read(const std::string& path);
+};
+
+struct Goal {
+  const char* what;
+  const char* unit;
+  bool at_least;  // else at most
+  double bound;
+  std::optional<double> value;  // nullopt: what it follows from was not measured
+  bool met() const { return value.has_value() && (at_least ? *value >= bound : *value <= bound); }
+};
+std::vector<Goal> GoalsOf(const Measured& measured);
+
+}  // namespace coppice::bench
