@@ -24,5 +24,6 @@ absl::Status BenchElementwise(Report* report, DeviceTimer* timer);
 absl::Status BenchShortlists(Report* report, DeviceTimer* timer);
 // Whole steps through kernels::Backend, by the clock of the host.
 absl::Status BenchStep(Report* report, DeviceTimer* timer);
+absl::Status BenchExact(Report* report, DeviceTimer* timer);
 
 }  // namespace coppice::bench

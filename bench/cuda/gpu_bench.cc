@@ -16,7 +16,7 @@ namespace {
 constexpr char kUsage[] =
     "coppice-bench-cuda PART [--bandwidth=BYTES_PER_SECOND] [--json=FILE] [--tuning_cache=DIR] "
     "[--list]\n"
-    "PART: facts, ceilings, tune, matmul, attention, wide, small, shortlist, step.\n"
+    "PART: facts, ceilings, tune, matmul, attention, wide, small, shortlist, step, exact.\n"
     "--bandwidth gives floors; `ceilings` measures it. --json: one object a line, appended.\n"
     "--tuning_cache: where tuned products are kept; without it steps are not tuned.\n"
     "--list measures nothing and needs no device: it prints the cases and their bytes.\n";
@@ -40,10 +40,11 @@ absl::Status PrintFacts(Report* report, DeviceTimer* timer) {
   return absl::OkStatus();
 }
 
-constexpr Part kParts[] = {
-    {"facts", PrintFacts},       {"ceilings", BenchCeilings},    {"tune", BenchTune},
-    {"matmul", BenchMatMul},     {"attention", BenchAttention},  {"wide", BenchWideAttention},
-    {"small", BenchElementwise}, {"shortlist", BenchShortlists}, {"step", BenchStep}};
+constexpr Part kParts[] = {{"facts", PrintFacts},         {"ceilings", BenchCeilings},
+                           {"tune", BenchTune},           {"matmul", BenchMatMul},
+                           {"attention", BenchAttention}, {"wide", BenchWideAttention},
+                           {"small", BenchElementwise},   {"shortlist", BenchShortlists},
+                           {"step", BenchStep},           {"exact", BenchExact}};
 
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "coppice-bench-cuda: %s\n", std::string(status.message()).c_str());
