@@ -20,7 +20,7 @@
 namespace coppice::comm {
 namespace {
 
-constexpr char kSeparator[] = "\n";  // between endpoint and host
+constexpr char kSeparator[] = "\n";  // between endpoint, host and build
 
 std::string HostName() {
   char host[256] = {};
@@ -37,6 +37,20 @@ int WaitSleeping(MPI_Request* request) {
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(5000));
   }
+}
+
+absl::Status SameBuilds(absl::Span<const MpiWorld::Peer> peers,
+                        const std::vector<std::string>& builds) {
+  const auto of = [&](size_t r) {
+    return absl::StrCat("rank ", r, " of ", peers.size(), " on ", peers[r].host, " runs ",
+                        builds[r].empty() ? "an older version" : builds[r]);
+  };
+  for (size_t r = 1; r < peers.size(); ++r) {
+    if (builds[r] == builds[0]) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(of(r), ", ", of(0), ": every host needs the same version of Coppice"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -74,9 +88,10 @@ int MpiWorld::size() const {
 }
 
 absl::StatusOr<std::vector<MpiWorld::Peer>> MpiWorld::Exchange(Role role,
-                                                               const std::string& endpoint) {
+                                                               const std::string& endpoint,
+                                                               const std::string& build) {
   const int ranks = size(), me = rank();
-  const std::string text = absl::StrCat(endpoint, kSeparator, HostName());
+  const std::string text = absl::StrCat(endpoint, kSeparator, HostName(), kSeparator, build);
   const int mine[2] = {static_cast<int>(role), static_cast<int>(text.size())};
   std::vector<int> heads(2 * ranks);
   MPI_Request request;
@@ -96,15 +111,19 @@ absl::StatusOr<std::vector<MpiWorld::Peer>> MpiWorld::Exchange(Role role,
   COPPICE_RETURN_IF_ERROR(MpiStatus(WaitSleeping(&request), "MPI_Test", me, ranks));
 
   std::vector<Peer> peers;
+  std::vector<std::string> builds;
   for (int r = 0; r < ranks; ++r) {
     const int code = heads[2 * r];
     if (code < 0 || code > static_cast<int>(Role::kDraft)) {
       return absl::InternalError(absl::StrCat("rank ", r, " of ", ranks, ": unknown role ", code));
     }
-    const std::pair<std::string, std::string> parts =
-        absl::StrSplit(all.substr(begin[r], length[r]), kSeparator);
-    peers.push_back({static_cast<Role>(code), parts.first, r, parts.second});
+    std::vector<std::string> parts =
+        absl::StrSplit(all.substr(begin[r], length[r]), absl::MaxSplits(kSeparator, 2));
+    parts.resize(3);  // older versions say no build
+    peers.push_back({static_cast<Role>(code), parts[0], r, parts[1]});
+    builds.push_back(parts[2]);
   }
+  COPPICE_RETURN_IF_ERROR(SameBuilds(peers, builds));
   return peers;
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "comm/build_name.h"
 #include "comm/communicator.h"
 
 namespace coppice::comm {
@@ -40,7 +41,10 @@ class MpiWorld {
     std::string host;  // its name
   };
   // Collective over all ranks. Returns what every rank is and where, in rank order.
-  absl::StatusOr<std::vector<Peer>> Exchange(Role role, const std::string& endpoint);
+  // FailedPrecondition, on every rank: ranks differ in `build`; names the first that differs from
+  // rank 0.
+  absl::StatusOr<std::vector<Peer>> Exchange(Role role, const std::string& endpoint,
+                                             const std::string& build = BuildName());
   // How many ranks with a model come before this one on its host, workers first: ranks that take
   // the device of their place share none as long as there are enough. Pure.
   static int PlaceOnHost(absl::Span<const Peer> peers, int rank);

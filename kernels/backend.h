@@ -193,6 +193,10 @@ class Backend {
   virtual absl::StatusOr<std::shared_ptr<const RopeTable>> MakeRope(const RopeConfig& config) = 0;
   // Lives as long as the backend. Uninitialised, so rows that are never used cost no memory.
   virtual absl::StatusOr<Tensor> Allocate(int64_t rows, int64_t columns, DType dtype) = 0;
+  // The same for an f32 tensor that AllReduce is given. Collective: every rank asks for the same.
+  virtual absl::StatusOr<Tensor> AllocateSummed(int64_t rows, int64_t columns) {
+    return Allocate(rows, columns, DType::kF32);
+  }
   virtual DType activation_dtype() const = 0;  // of the tensors between ops; the residual is f32
 
   // Once, before the first step, when the pass has its weights and tensors: measures what makes steps

@@ -39,11 +39,13 @@ absl::Status Decoder::Allocate(kernels::Backend* backend) {
   };
   COPPICE_ASSIGN_OR_RETURN(rope_, backend->MakeRope(parts_.config.rope));
   const kernels::DType dtype = backend->activation_dtype();
-  COPPICE_ASSIGN_OR_RETURN(x_, make(d, kernels::DType::kF32));
-  COPPICE_ASSIGN_OR_RETURN(normed_, make(d, dtype));
   if (ranks_ > 1) {
-    COPPICE_ASSIGN_OR_RETURN(partial_, make(d, kernels::DType::kF32));
+    COPPICE_ASSIGN_OR_RETURN(x_, backend->AllocateSummed(parts_.max_rows, d));
+    COPPICE_ASSIGN_OR_RETURN(partial_, backend->AllocateSummed(parts_.max_rows, d));
+  } else {
+    COPPICE_ASSIGN_OR_RETURN(x_, make(d, kernels::DType::kF32));
   }
+  COPPICE_ASSIGN_OR_RETURN(normed_, make(d, dtype));
   COPPICE_ASSIGN_OR_RETURN(qkv_, make((q + 2 * kv) * head_dim, dtype));
   COPPICE_ASSIGN_OR_RETURN(attended_, make(q * head_dim, dtype));
   COPPICE_ASSIGN_OR_RETURN(gate_up_, make(2 * plan.intermediate.size(), dtype));

@@ -28,5 +28,6 @@ absl::Status BenchStep(Report* report, DeviceTimer* timer);
 absl::Status BenchDrafts(Report* report, DeviceTimer* timer);
 // Rounds of drafts and verification, against plain steps.
 absl::Status BenchRounds(Report* report, DeviceTimer* timer);
+absl::Status BenchExact(Report* report, DeviceTimer* timer);
 
 }  // namespace coppice::bench

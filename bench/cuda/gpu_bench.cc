@@ -19,7 +19,7 @@ constexpr char kUsage[] =
     "coppice-bench-cuda PART [--bandwidth=BYTES_PER_SECOND] [--json=FILE] [--tuning_cache=DIR] "
     "[--list]\n"
     "PART: facts, ceilings, tune, matmul, attention, wide, small, shortlist, step, draft, round,\n"
-    "goals.\n"
+    "exact, goals.\n"
     "--bandwidth gives floors; `ceilings` measures it. --json: one object a line, appended.\n"
     "`goals` measures nothing: it compares what FILE has with the goals, and appends what it "
     "finds.\n"
@@ -49,7 +49,7 @@ constexpr Part kParts[] = {
     {"facts", PrintFacts},       {"ceilings", BenchCeilings},    {"tune", BenchTune},
     {"matmul", BenchMatMul},     {"attention", BenchAttention},  {"wide", BenchWideAttention},
     {"small", BenchElementwise}, {"shortlist", BenchShortlists}, {"step", BenchStep},
-    {"draft", BenchDrafts},      {"round", BenchRounds}};
+    {"draft", BenchDrafts},      {"round", BenchRounds},         {"exact", BenchExact}};
 constexpr char kGoals[] = "goals";
 
 void PrintGoal(const Goal& goal, std::FILE* json) {

@@ -55,9 +55,18 @@ absl::Status BenchTune(Report* report, DeviceTimer* timer) {
 
 namespace {
 
-absl::Status BenchSteps(bool overlap, Report* report, DeviceTimer* timer) {
+// How steps are run. Exact steps, and those beside which they are timed, are of 32 rows: as many as a
+// row tile holds.
+struct StepKind {
+  const char* part;
+  const char* suffix;
+  bool overlap = false, exact = false;
+  int forest_rows = kForestRows;
+};
+
+absl::Status BenchSteps(const StepKind& kind, Report* report, DeviceTimer* timer) {
   std::unique_ptr<LlamaModel> llama;
-  for (const int rows : {1, kForestRows}) {
+  for (const int rows : {1, kind.forest_rows}) {
     const double bytes =
         static_cast<double>(kTarget.weight_bytes()) +
         static_cast<double>(kTarget.kv_token_bytes()) * (rows == 1 ? kContext : kContext + rows);
@@ -65,14 +74,14 @@ absl::Status BenchSteps(bool overlap, Report* report, DeviceTimer* timer) {
     NeedEveryRow(&plan);
     COPPICE_RETURN_IF_ERROR(model::CheckPlan(
         plan, {kMostRows, kVocabulary, kMaxPositions, kBlocks, /*needs_before=*/0}));
-    const BenchCase whole = {"step",
-                             absl::StrCat(rows == 1 ? "plain, " : "forest, ", rows, " rows at ",
-                                          kContext, overlap ? ", launches overlap" : ""),
-                             bytes};
+    const BenchCase whole = {
+        kind.part,
+        absl::StrCat(rows == 1 ? "plain, " : "forest, ", rows, " rows at ", kContext, kind.suffix),
+        bytes};
     if (!report->Wants(whole)) continue;
     if (llama == nullptr) {
       COPPICE_ASSIGN_OR_RETURN(
-          llama, LlamaModel::Create({kMostRows, kBlocks, /*filled=*/true, overlap, /*exact=*/false,
+          llama, LlamaModel::Create({kMostRows, kBlocks, /*filled=*/true, kind.overlap, kind.exact,
                                      report->tuning_cache()},
                                     timer->stream()));
     }
@@ -82,10 +91,10 @@ absl::Status BenchSteps(bool overlap, Report* report, DeviceTimer* timer) {
       BenchCase timed = whole;
       if (!graphs) absl::StrAppend(&timed.name, ", op by op");
       report->Add(timed, timing.step);
-      report->Add({"step", absl::StrCat(timed.name, ", of it Submit"), 0}, timing.submit);
+      report->Add({kind.part, absl::StrCat(timed.name, ", of it Submit"), 0}, timing.submit);
       if (graphs) host_us = timing.step.us;
     }
-    if (overlap) continue;
+    if (*kind.suffix != '\0') continue;
     COPPICE_RETURN_IF_ERROR(BenchDevice(whole, plan, host_us, llama.get(), report, timer));
   }
   return absl::OkStatus();
@@ -94,9 +103,18 @@ absl::Status BenchSteps(bool overlap, Report* report, DeviceTimer* timer) {
 }  // namespace
 
 absl::Status BenchStep(Report* report, DeviceTimer* timer) {
-  COPPICE_RETURN_IF_ERROR(BenchSteps(/*overlap=*/false, report, timer));
+  COPPICE_RETURN_IF_ERROR(BenchSteps({.part = "step", .suffix = ""}, report, timer));
   if (timer != nullptr && !timer->facts().overlaps_launches) return absl::OkStatus();
-  return BenchSteps(/*overlap=*/true, report, timer);
+  return BenchSteps({.part = "step", .suffix = ", launches overlap", .overlap = true}, report,
+                    timer);
+}
+
+// What exact mode costs: the same steps without and with it.
+absl::Status BenchExact(Report* report, DeviceTimer* timer) {
+  COPPICE_RETURN_IF_ERROR(
+      BenchSteps({.part = "exact", .suffix = ", not exact", .forest_rows = 32}, report, timer));
+  return BenchSteps({.part = "exact", .suffix = ", exact", .exact = true, .forest_rows = 32},
+                    report, timer);
 }
 
 }  // namespace coppice::bench

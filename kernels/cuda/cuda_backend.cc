@@ -95,6 +95,7 @@ class CudaBackend final : public Backend {
     return loader_.MakeRope(config);
   }
   absl::StatusOr<Tensor> Allocate(int64_t rows, int64_t columns, DType dtype) override;
+  absl::StatusOr<Tensor> AllocateSummed(int64_t rows, int64_t columns) override;
   DType activation_dtype() const override { return matrix_dtype_.value_or(DType::kF32); }
 
   absl::Status Prepare(Pass* pass, const std::function<void()>& moves_on) override;
@@ -132,6 +133,7 @@ class CudaBackend final : public Backend {
   absl::Status GoOn() { return watch_ && watch_->alarmed() ? ranks_->Failure() : absl::OkStatus(); }
   // What is queued ends, though other ranks may be waited for in it.
   void Abandon(const absl::Status& why);
+  absl::Status FirstCause(const absl::Status& status);
   void PartDone() const {
     if (on_part_) on_part_();
   }
@@ -216,6 +218,15 @@ absl::StatusOr<Tensor> CudaBackend::Allocate(int64_t rows, int64_t columns, DTyp
   COPPICE_ASSIGN_OR_RETURN(DeviceBuffer buffer, DeviceBuffer::Allocate(bytes, what));
   tensors_.push_back(std::move(buffer));
   return Tensor{tensors_.back().data(), dtype, rows, columns};
+}
+
+absl::StatusOr<Tensor> CudaBackend::AllocateSummed(int64_t rows, int64_t columns) {
+  float* values = nullptr;
+  if (ranks_ != nullptr) {
+    COPPICE_ASSIGN_OR_RETURN(values, ranks_->AllocateSummed(PaddedRows(rows) * columns));
+  }
+  if (values == nullptr) return Allocate(rows, columns, DType::kF32);
+  return Tensor{values, DType::kF32, rows, columns};
 }
 
 absl::Status CudaBackend::Prepare(Pass* pass, const std::function<void()>& moves_on) {
@@ -399,9 +410,20 @@ absl::Status CudaBackend::Finish() {
   absl::Status status = outcome_;
   if (status.ok()) status = parts_.marks.Wait([this] { PartDone(); }, [this] { return GoOn(); });
   if (status.ok() && ranks_ != nullptr) status = ranks_->Failure();
-  if (status.ok()) return step_rows_->Serve();
+  if (status.ok()) {
+    status = step_rows_->Serve();
+    return status.ok() ? status : FirstCause(status);
+  }
+  status = FirstCause(status);
   Abandon(status);
   return status;
+}
+
+// A rank whose collectives have failed may first hear from the host that the others have left.
+absl::Status CudaBackend::FirstCause(const absl::Status& status) {
+  if (ranks_ == nullptr) return status;
+  absl::Status failure = ranks_->Failure();
+  return failure.ok() ? status : failure;
 }
 
 }  // namespace

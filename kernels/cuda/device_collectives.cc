@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -65,9 +67,21 @@ std::string ProblemWithOneShot(absl::Span<const RankFacts> ranks) {
   return ranks[0].asked == "oneshot" ? "" : SharedDevice(ranks);
 }
 
+// Of NCCL_HOSTID, by which NCCL tells hosts apart where it is set: ranks that share a device may then
+// use it as if they were on several.
+std::array<uint8_t, 16> NumberOf(const std::string& host_id) {
+  std::array<uint8_t, 16> number = {};
+  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (const char c : host_id) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211u;
+  std::memcpy(number.data(), &hash, sizeof hash);
+  return number;
+}
+
 // The same for all processes of a host. Zeros where the system does not say: then all are taken to be
 // on one host, and those that are not cannot open each other's memory.
 std::array<uint8_t, 16> HostNumber() {
+  if (const char* id = std::getenv("NCCL_HOSTID"); id != nullptr && *id != '\0')
+    return NumberOf(id);
   std::array<uint8_t, 16> number = {};
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string text;

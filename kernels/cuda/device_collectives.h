@@ -24,6 +24,10 @@ class DeviceCollectives {
  public:
   virtual ~DeviceCollectives() = default;
   virtual std::string description() const = 0;  // "NCCL 2.28.9"
+  // Collective, before the first step: device memory for values that are summed, if this way of
+  // summing wants memory of its own; it lives as long as this object. nullptr: any memory will do, on
+  // every rank.
+  virtual absl::StatusOr<float*> AllocateSummed(int64_t /*count*/) { return nullptr; }
   // values[i] = sum over the ranks, on every rank, after the work enqueued so far. values [count] f32
   // in device memory. The same bits on every rank.
   virtual absl::Status AllReduceSum(float* values, int64_t count, DeviceStream* stream) = 0;

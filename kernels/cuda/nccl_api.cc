@@ -50,9 +50,16 @@ absl::StatusOr<NcclApi> Load() {
   Find(*library, "ncclAllReduce", &api.all_reduce, &missing);
   Find(*library, "ncclGetErrorString", &api.get_error_string, &missing);
   Find(*library, "ncclGetLastError", &api.get_last_error, &missing);
-  if (missing.empty()) return api;
-  return absl::NotFoundError(
-      absl::StrCat(kName, " of this machine is too old: it lacks ", missing));
+  if (!missing.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat(kName, " of this machine is too old: it lacks ", missing));
+  }
+  NcclApi with_windows = api;
+  Find(*library, "ncclMemAlloc", &with_windows.mem_alloc, &missing);
+  Find(*library, "ncclMemFree", &with_windows.mem_free, &missing);
+  Find(*library, "ncclCommWindowRegister", &with_windows.comm_window_register, &missing);
+  Find(*library, "ncclCommWindowDeregister", &with_windows.comm_window_deregister, &missing);
+  return missing.empty() ? with_windows : api;
 }
 
 }  // namespace

@@ -6,6 +6,12 @@
 
 #include "absl/status/statusor.h"
 
+// Windows came with 2.27. The library may be newer than the header.
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 27, 0)
+using ncclWindow_t = void*;
+#define NCCL_WIN_COLL_SYMMETRIC 0x01
+#endif
+
 namespace coppice::kernels::cuda {
 
 struct NcclApi {
@@ -19,6 +25,13 @@ struct NcclApi {
   decltype(&ncclAllReduce) all_reduce = nullptr;
   decltype(&ncclGetErrorString) get_error_string = nullptr;
   decltype(&ncclGetLastError) get_last_error = nullptr;
+  // Memory and windows of it, all of them or none: an older library has none.
+  ncclResult_t (*mem_alloc)(void** data, size_t bytes) = nullptr;
+  ncclResult_t (*mem_free)(void* data) = nullptr;
+  ncclResult_t (*comm_window_register)(ncclComm_t comm, void* data, size_t bytes,
+                                       ncclWindow_t* window, int flags) = nullptr;
+  ncclResult_t (*comm_window_deregister)(ncclComm_t comm, ncclWindow_t window) = nullptr;
+  bool has_windows() const { return mem_alloc != nullptr; }
 };
 
 // Any thread. NotFound: the library, or a function of it, with what the loader says. The result

@@ -1,252 +1,252 @@
 #include "kernels/cuda/nccl_communicator.h"
 
-#include <sched.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <limits>
-#include <mutex>
+#include <list>
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "base/clock.h"
 #include "base/status.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/nccl_api.h"
+#include "kernels/cuda/nccl_caller.h"
 #include "kernels/cuda/rank_agreement.h"
 
 namespace coppice::kernels::cuda {
 namespace {
 
 constexpr char kJoin[] = "the ranks of a replica join", kSum[] = "a sum over the ranks",
-               kFirstSum[] = "the first sum over the ranks", kEnd[] = "the ranks of a replica part";
-constexpr double kNoDeadline = std::numeric_limits<double>::infinity();
+               kFirstSum[] = "the first sum over the ranks", kEnd[] = "the ranks of a replica part",
+               kWindow[] = "a window of sums over the ranks",
+               kFirstWindowSum[] = "the first sum in a window";
 constexpr double kPartWithin_s = 5;
-constexpr double kAbortWithin_s = 1;
 constexpr int64_t kFirstSumCount = 1000;
 
-const char* ResultName(ncclResult_t result) {
-  switch (result) {
-    case ncclUnhandledCudaError:
-      return "ncclUnhandledCudaError";
-    case ncclSystemError:
-      return "ncclSystemError";
-    case ncclInternalError:
-      return "ncclInternalError";
-    case ncclInvalidArgument:
-      return "ncclInvalidArgument";
-    case ncclInvalidUsage:
-      return "ncclInvalidUsage";
-    case ncclRemoteError:
-      return "ncclRemoteError";
-    default:
-      return "an unknown result of NCCL";
-  }
+std::string VersionName(int version) {
+  return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
 class NcclCommunicator final : public DeviceCollectives {
  public:
-  NcclCommunicator(const NcclApi& api, int rank, int ranks, int version)
-      : api_(api), rank_(rank), ranks_(ranks), version_(version) {}
+  NcclCommunicator(const NcclApi& api, int version, comm::Communicator* host, DeviceStream* stream,
+                   double deadline_s)
+      : api_(api),
+        version_(version),
+        host_(host),
+        stream_(stream),
+        deadline_s_(deadline_s),
+        caller_(api, host->rank(), host->size()) {}
   ~NcclCommunicator() override;
 
-  absl::Status Join(const ncclUniqueId& id, double end_s);
-  // Forms one sum, which makes the connections, and checks it.
-  absl::Status SumOnce(DeviceStream* stream, double end_s);
+  // Collective: the ranks join, form one sum, which makes the connections, and check it.
+  absl::Status Enter();
 
   std::string description() const override {
-    return absl::StrCat("NCCL ", version_ / 10000, ".", version_ / 100 % 100, ".", version_ % 100);
+    return absl::StrCat("NCCL ", VersionName(version_), in_windows_ ? " in symmetric windows" : "");
   }
   bool only_enqueues() const override { return true; }
+  absl::StatusOr<float*> AllocateSummed(int64_t count) override;
   absl::Status AllReduceSum(float* values, int64_t count, DeviceStream* stream) override {
     return Sum(values, count, stream, kSum, kNoDeadline);
   }
-  absl::Status Failure() override;
-  void Abort(const absl::Status& reason) override;
+  absl::Status Failure() override { return caller_.Failure(kSum); }
+  void Abort(const absl::Status& reason) override { caller_.Abort(reason); }
 
  private:
+  // Memory of NCCL. A window of it is known to all ranks, which have the like in the same order.
+  struct Memory {
+    float* data = nullptr;
+    ncclWindow_t window = nullptr;
+  };
+
+  absl::StatusOr<std::string> ShareId();
+  absl::Status JoinAndSum(const std::string& id_bytes, double end_s);
   absl::Status Sum(float* values, int64_t count, DeviceStream* stream, const char* what,
                    double end_s);
-  // One call of NCCL for this communicator, and what follows while it is in progress. Its failure is
-  // that of the communicator.
-  absl::Status Call(const char* call, const char* what, double end_s,
-                    absl::FunctionRef<ncclResult_t()> body);
-  absl::StatusOr<bool> Done(const char* call, const char* what, ncclResult_t result, double end_s);
-  absl::Status Error(ncclResult_t result, const char* call, const char* what) const;
-  absl::Status Late(const char* call, const char* what) const;
-  absl::Status Known();                           // the failure so far
-  absl::Status Fail(const absl::Status& status);  // the first failure: this one or an earlier one
+  // One sum of so many of these values, checked. Aborts where it fails.
+  absl::Status SumOnce(float* device, int64_t count, const char* what, double end_s);
+  absl::Status AllocateMemory(size_t bytes, Memory* memory) const;
+  absl::Status RegisterWindow(int64_t count, Memory* memory);
+  // Why there are no windows: `mine`, if it is this rank that lacks them.
+  void GoOnWithoutWindows(const absl::Status& mine);
+  bool Deregister();
 
   const NcclApi& api_;
-  const int rank_, ranks_, version_;
-  const SteadyClock clock_;
-  std::mutex mutex_;           // of each call for comm_
-  ncclComm_t comm_ = nullptr;  // null once it has ended
-  std::mutex failure_mutex_;
-  absl::Status failure_;  // the first
+  const int version_;
+  comm::Communicator* const host_;
+  DeviceStream* const stream_;
+  const double deadline_s_;
+  NcclCaller caller_;
+  std::list<Memory> memory_;  // NCCL writes to an element while it registers it
+  bool tries_windows_ = true, in_windows_ = false;
 };
 
+// A window goes before its communicator, its memory after both.
 NcclCommunicator::~NcclCommunicator() {
-  if (comm_ == nullptr) return;
-  const absl::Status parted = Call("ncclCommFinalize", kEnd, clock_.NowSeconds() + kPartWithin_s,
-                                   [this] { return api_.comm_finalize(comm_); });
-  if (parted.ok()) {
-    api_.comm_destroy(comm_);
-  } else {
-    Abort(parted);
+  if (Deregister()) caller_.Part(kEnd, caller_.NowSeconds() + kPartWithin_s);
+  for (const Memory& memory : memory_) api_.mem_free(memory.data);
+}
+
+bool NcclCommunicator::Deregister() {
+  for (Memory& memory : memory_) {
+    const ncclWindow_t window = std::exchange(memory.window, nullptr);
+    if (window == nullptr) continue;
+    const absl::Status gone =
+        caller_.Call("ncclCommWindowDeregister", kEnd, caller_.NowSeconds() + kPartWithin_s,
+                     [&](ncclComm_t comm) { return api_.comm_window_deregister(comm, window); });
+    if (gone.ok()) continue;
+    caller_.Abort(gone);  // which ends all windows
+    return false;
   }
+  return true;
 }
 
-absl::Status NcclCommunicator::Join(const ncclUniqueId& id, double end_s) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  return Call("ncclCommInitRankConfig", kJoin, end_s,
-              [&] { return api_.comm_init_rank_config(&comm_, ranks_, id, rank_, &config); });
-}
-
-absl::Status NcclCommunicator::SumOnce(DeviceStream* stream, double end_s) {
-  const size_t bytes = kFirstSumCount * sizeof(float);
-  COPPICE_ASSIGN_OR_RETURN(const PinnedBuffer host, PinnedBuffer::Allocate(bytes, kFirstSum));
-  COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer device, DeviceBuffer::Allocate(bytes, kFirstSum));
-  COPPICE_ASSIGN_OR_RETURN(DeviceEvent summed, DeviceEvent::Create(kFirstSum));
-  auto* values = reinterpret_cast<float*>(host.data());
-  std::fill_n(values, kFirstSumCount, static_cast<float>(rank_ + 1));
-  const auto form = [&]() -> absl::Status {
-    COPPICE_RETURN_IF_ERROR(stream->CopyToDevice(device.data(), values, bytes, kFirstSum));
-    COPPICE_RETURN_IF_ERROR(Sum(device.floats(), kFirstSumCount, stream, kFirstSum, end_s));
-    COPPICE_RETURN_IF_ERROR(stream->CopyToHost(values, device.data(), bytes, kFirstSum));
-    COPPICE_RETURN_IF_ERROR(summed.Record(*stream, kFirstSum));
-    while (true) {
-      COPPICE_ASSIGN_OR_RETURN(const bool reached, summed.Reached(kFirstSum));
-      COPPICE_RETURN_IF_ERROR(Failure());
-      if (reached) break;
-      if (clock_.NowSeconds() > end_s) return Late("ncclAllReduce", kFirstSum);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    const auto expected = static_cast<float>(ranks_ * (ranks_ + 1) / 2);
-    for (int64_t i = 0; i < kFirstSumCount; ++i) {
-      if (values[i] == expected) continue;
-      return absl::InternalError(
-          absl::StrCat(kFirstSum, ": ncclAllReduce: ", values[i], " instead of ", expected));
-    }
-    return absl::OkStatus();
-  };
-  const absl::Status status = form();
-  if (status.ok()) return status;
-  Abort(status);  // before its buffers go: it may still wait
-  stream->Synchronize(kFirstSum).IgnoreError();
-  return status;
-}
-
-absl::Status NcclCommunicator::Sum(float* values, int64_t count, DeviceStream* stream,
-                                   const char* what, double end_s) {
-  return Call("ncclAllReduce", what, end_s, [&] {
-    return api_.all_reduce(values, values, count, ncclFloat32, ncclSum, comm_, stream->get());
-  });
-}
-
-absl::Status NcclCommunicator::Call(const char* call, const char* what, double end_s,
-                                    absl::FunctionRef<ncclResult_t()> body) {
-  ncclResult_t result = ncclSuccess;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    COPPICE_RETURN_IF_ERROR(Known());
-    result = body();
-  }
-  while (true) {
-    const absl::StatusOr<bool> done = Done(call, what, result, end_s);
-    if (!done.ok()) return Fail(done.status());
-    if (*done) return absl::OkStatus();
-    if (end_s == kNoDeadline) {
-      sched_yield();
+absl::StatusOr<std::string> NcclCommunicator::ShareId() {
+  std::string bytes;
+  absl::Status made;
+  if (host_->rank() == 0) {
+    ncclUniqueId id;
+    const ncclResult_t result = api_.get_unique_id(&id);
+    if (result == ncclSuccess) {
+      bytes.assign(reinterpret_cast<const char*>(&id), sizeof id);
     } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      made = absl::InternalError(
+          absl::StrCat(kJoin, ": ncclGetUniqueId: ", DescribeResult(api_, result)));
     }
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (comm_ == nullptr) return Known();
-    const ncclResult_t asked = api_.comm_get_async_error(comm_, &result);
-    if (asked != ncclSuccess) return Fail(Error(asked, "ncclCommGetAsyncError", what));
   }
+  COPPICE_RETURN_IF_ERROR(Agree(host_, made));
+  COPPICE_RETURN_IF_ERROR(host_->Broadcast(&bytes));
+  return bytes;
 }
 
-absl::StatusOr<bool> NcclCommunicator::Done(const char* call, const char* what, ncclResult_t result,
-                                            double end_s) {
-  if (result == ncclSuccess) return true;
-  if (result != ncclInProgress) return Error(result, call, what);
-  if (clock_.NowSeconds() > end_s) return Late(call, what);
-  return false;
+absl::Status NcclCommunicator::Enter() {
+  COPPICE_ASSIGN_OR_RETURN(const std::string id_bytes, ShareId());
+  const absl::Status joined = JoinAndSum(id_bytes, caller_.NowSeconds() + deadline_s_);
+  if (!joined.ok()) caller_.Abort(joined);
+  return Agree(host_, joined);
 }
 
-absl::Status NcclCommunicator::Failure() {
-  COPPICE_RETURN_IF_ERROR(Known());
-  // Whoever is in a call now sees its outcome.
-  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || comm_ == nullptr) return absl::OkStatus();
-  ncclResult_t result = ncclSuccess;
-  const ncclResult_t asked = api_.comm_get_async_error(comm_, &result);
-  if (asked != ncclSuccess) return Fail(Error(asked, "ncclCommGetAsyncError", kSum));
-  if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
-  return Fail(Error(result, "ncclAllReduce", kSum));
-}
-
-void NcclCommunicator::Abort(const absl::Status& reason) {
-  Fail(reason).IgnoreError();
-  // A call that does not come back keeps the communicator; then only the end of the process helps.
-  const double end_s = clock_.NowSeconds() + kAbortWithin_s;
-  std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-  while (!lock.owns_lock() && clock_.NowSeconds() < end_s) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    lock.try_lock();
-  }
-  if (!lock.owns_lock() || comm_ == nullptr) return;
-  api_.comm_abort(std::exchange(comm_, nullptr));
-}
-
-absl::Status NcclCommunicator::Error(ncclResult_t result, const char* call,
-                                     const char* what) const {
-  const char* detail = api_.get_last_error(nullptr);
-  return absl::InternalError(
-      absl::StrCat(what, ": rank ", rank_, " of ", ranks_, ": ", call, ": ", ResultName(result),
-                   ": ", api_.get_error_string(result),
-                   detail == nullptr || *detail == '\0' ? "" : absl::StrCat(" (", detail, ")")));
-}
-
-absl::Status NcclCommunicator::Late(const char* call, const char* what) const {
-  std::vector<int> others;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    if (rank != rank_) others.push_back(rank);
-  }
-  return absl::DeadlineExceededError(
-      absl::StrCat(what, ": rank ", rank_, " of ", ranks_, ": ", call,
-                   ": not within its deadline; it waits for rank ", absl::StrJoin(others, ", ")));
-}
-
-absl::Status NcclCommunicator::Known() {
-  const std::lock_guard<std::mutex> lock(failure_mutex_);
-  return failure_;
-}
-
-absl::Status NcclCommunicator::Fail(const absl::Status& status) {
-  const std::lock_guard<std::mutex> lock(failure_mutex_);
-  failure_.Update(status);
-  return failure_;
-}
-
-absl::Status JoinAndSum(NcclCommunicator* nccl, const std::string& id_bytes, double end_s,
-                        DeviceStream* stream) {
+absl::Status NcclCommunicator::JoinAndSum(const std::string& id_bytes, double end_s) {
   ncclUniqueId id;
   if (id_bytes.size() != sizeof id) {
     return absl::InternalError("rank 0 could not make an id of NCCL");
   }
   std::memcpy(&id, id_bytes.data(), sizeof id);
-  COPPICE_RETURN_IF_ERROR(nccl->Join(id, end_s));
-  return nccl->SumOnce(stream, end_s);
+  COPPICE_RETURN_IF_ERROR(caller_.Join(id, kJoin, end_s));
+  COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer values,
+                           DeviceBuffer::Allocate(kFirstSumCount * sizeof(float), kFirstSum));
+  return SumOnce(values.floats(), kFirstSumCount, kFirstSum, end_s);
+}
+
+absl::Status NcclCommunicator::Sum(float* values, int64_t count, DeviceStream* stream,
+                                   const char* what, double end_s) {
+  return caller_.Call("ncclAllReduce", what, end_s, [&](ncclComm_t comm) {
+    return api_.all_reduce(values, values, count, ncclFloat32, ncclSum, comm, stream->get());
+  });
+}
+
+absl::Status NcclCommunicator::SumOnce(float* device, int64_t count, const char* what,
+                                       double end_s) {
+  const size_t bytes = count * sizeof(float);
+  COPPICE_ASSIGN_OR_RETURN(const PinnedBuffer host, PinnedBuffer::Allocate(bytes, what));
+  COPPICE_ASSIGN_OR_RETURN(DeviceEvent summed, DeviceEvent::Create(what));
+  auto* values = reinterpret_cast<float*>(host.data());
+  std::fill_n(values, count, static_cast<float>(caller_.rank() + 1));
+  const auto form = [&]() -> absl::Status {
+    COPPICE_RETURN_IF_ERROR(stream_->CopyToDevice(device, values, bytes, what));
+    COPPICE_RETURN_IF_ERROR(Sum(device, count, stream_, what, end_s));
+    COPPICE_RETURN_IF_ERROR(stream_->CopyToHost(values, device, bytes, what));
+    COPPICE_RETURN_IF_ERROR(summed.Record(*stream_, what));
+    while (true) {
+      COPPICE_ASSIGN_OR_RETURN(const bool reached, summed.Reached(what));
+      COPPICE_RETURN_IF_ERROR(caller_.Failure(what));
+      if (reached) break;
+      if (caller_.NowSeconds() > end_s) return caller_.Late("ncclAllReduce", what);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const auto expected = static_cast<float>(caller_.ranks() * (caller_.ranks() + 1) / 2);
+    const float* wrong =
+        std::find_if(values, values + count, [&](float value) { return value != expected; });
+    if (wrong == values + count) return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrCat(what, ": ncclAllReduce: ", *wrong, " instead of ", expected));
+  };
+  const absl::Status status = form();
+  if (status.ok()) return status;
+  caller_.Abort(status);  // before its buffers go: it may still wait
+  stream_->Synchronize(what).IgnoreError();
+  return status;
+}
+
+absl::Status NcclCommunicator::AllocateMemory(size_t bytes, Memory* memory) const {
+  if (!api_.has_windows()) {
+    return absl::UnimplementedError(
+        absl::StrCat("NCCL ", VersionName(version_), " has none; 2.27 and later have them"));
+  }
+  void* data = nullptr;
+  const ncclResult_t result = api_.mem_alloc(&data, bytes);
+  if (result != ncclSuccess) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("ncclMemAlloc of ", bytes, " bytes: ", DescribeResult(api_, result)));
+  }
+  memory->data = static_cast<float*>(data);
+  return absl::OkStatus();
+}
+
+// NCCL may give no window, which is no error: devices that do not reach each other's memory have none.
+absl::Status NcclCommunicator::RegisterWindow(int64_t count, Memory* memory) {
+  const double end_s = caller_.NowSeconds() + deadline_s_;
+  const size_t bytes = count * sizeof(float);
+  COPPICE_RETURN_IF_ERROR(
+      caller_.Call("ncclCommWindowRegister", kWindow, end_s, [&](ncclComm_t comm) {
+        return api_.comm_window_register(comm, memory->data, bytes, &memory->window,
+                                         NCCL_WIN_COLL_SYMMETRIC);
+      }));
+  return SumOnce(memory->data, std::min(count, kFirstSumCount), kFirstWindowSum, end_s);
+}
+
+void NcclCommunicator::GoOnWithoutWindows(const absl::Status& mine) {
+  tries_windows_ = in_windows_ = false;
+  if (!mine.ok())
+    spdlog::info("no symmetric windows for sums over the ranks: {}", std::string(mine.message()));
+}
+
+// All ranks have a window for the same memory or none has one: NCCL chooses by it how ranks meet. A
+// registration that has failed may have left its communicator in any state, so there is a new one.
+absl::StatusOr<float*> NcclCommunicator::AllocateSummed(int64_t count) {
+  if (!tries_windows_) return nullptr;
+  Memory memory;
+  const absl::Status allocated = AllocateMemory(count * sizeof(float), &memory);
+  if (allocated.ok()) memory_.push_back(memory);
+  const absl::Status all_allocated = Agree(host_, allocated);
+  if (!all_allocated.ok()) {
+    if (allocated.ok()) {
+      stream_->Synchronize(kWindow).IgnoreError();
+      api_.mem_free(memory.data);
+      memory_.pop_back();
+    }
+    GoOnWithoutWindows(allocated);
+    return nullptr;
+  }
+  const absl::Status registered = RegisterWindow(count, &memory_.back());
+  if (!registered.ok()) caller_.Abort(registered);
+  if (Agree(host_, registered).ok()) {
+    in_windows_ |= memory_.back().window != nullptr;
+    return memory_.back().data;
+  }
+  GoOnWithoutWindows(registered);
+  caller_.Abort(absl::CancelledError("another rank has no window"));
+  for (Memory& old : memory_) old.window = nullptr;  // gone with the communicator
+  absl::Status anew = caller_.BeginAnew();
+  if (anew.ok()) anew = Enter();
+  if (anew.ok()) return memory_.back().data;
+  if (registered.ok()) return anew;
+  return absl::Status(anew.code(), absl::StrCat(registered.message(), "; then ", anew.message()));
 }
 
 }  // namespace
@@ -256,8 +256,8 @@ absl::StatusOr<int> NcclVersion() {
   int version = 0;
   const ncclResult_t result = api->get_version(&version);
   if (result == ncclSuccess) return version;
-  return absl::InternalError(absl::StrCat("the version of NCCL: ncclGetVersion: ",
-                                          ResultName(result), ": ", api->get_error_string(result)));
+  return absl::InternalError(
+      absl::StrCat("the version of NCCL: ncclGetVersion: ", DescribeResult(*api, result)));
 }
 
 absl::StatusOr<std::unique_ptr<DeviceCollectives>> JoinNccl(comm::Communicator* communicator,
@@ -266,26 +266,8 @@ absl::StatusOr<std::unique_ptr<DeviceCollectives>> JoinNccl(comm::Communicator* 
   const absl::StatusOr<int> version = NcclVersion();
   COPPICE_RETURN_IF_ERROR(Agree(communicator, version.status()));
   COPPICE_ASSIGN_OR_RETURN(const NcclApi* api, LoadNccl());
-  std::string id_bytes;
-  absl::Status made;
-  if (communicator->rank() == 0) {
-    ncclUniqueId id;
-    const ncclResult_t result = api->get_unique_id(&id);
-    if (result == ncclSuccess) {
-      id_bytes.assign(reinterpret_cast<const char*>(&id), sizeof id);
-    } else {
-      made = absl::InternalError(absl::StrCat(kJoin, ": ncclGetUniqueId: ", ResultName(result),
-                                              ": ", api->get_error_string(result)));
-    }
-  }
-  COPPICE_RETURN_IF_ERROR(Agree(communicator, made));
-  COPPICE_RETURN_IF_ERROR(communicator->Broadcast(&id_bytes));
-  auto nccl = std::make_unique<NcclCommunicator>(*api, communicator->rank(), communicator->size(),
-                                                 *version);
-  const double end_s = SteadyClock().NowSeconds() + deadline_s;
-  const absl::Status joined = JoinAndSum(nccl.get(), id_bytes, end_s, stream);
-  if (!joined.ok()) nccl->Abort(joined);
-  COPPICE_RETURN_IF_ERROR(Agree(communicator, joined));
+  auto nccl = std::make_unique<NcclCommunicator>(*api, *version, communicator, stream, deadline_s);
+  COPPICE_RETURN_IF_ERROR(nccl->Enter());
   return nccl;
 }
 

@@ -32,6 +32,9 @@ class SizedCollectives final : public DeviceCollectives {
   std::string description() const override {
     return absl::StrCat(nccl_->description(), ", ", choice_.description());
   }
+  absl::StatusOr<float*> AllocateSummed(int64_t count) override {
+    return nccl_->AllocateSummed(count);
+  }
   absl::Status AllReduceSum(float* values, int64_t count, DeviceStream* stream) override {
     return (choice_.OneShot(count) ? one_shot_ : nccl_)->AllReduceSum(values, count, stream);
   }
@@ -64,10 +67,15 @@ class SumTimer {
  public:
   SumTimer(DeviceStream* stream, double end_s) : stream_(stream), end_s_(end_s) {}
 
-  absl::Status Init() {
+  // Over memory as steps have it.
+  absl::Status Init(DeviceCollectives* nccl) {
     const size_t bytes = kMostOneShotFloats * sizeof(float);
-    COPPICE_ASSIGN_OR_RETURN(values_, DeviceBuffer::Allocate(bytes, kTiming));
-    return stream_->FillZero(values_.data(), bytes, kTiming);
+    COPPICE_ASSIGN_OR_RETURN(values_, nccl->AllocateSummed(kMostOneShotFloats));
+    if (values_ == nullptr) {
+      COPPICE_ASSIGN_OR_RETURN(buffer_, DeviceBuffer::Allocate(bytes, kTiming));
+      values_ = buffer_.floats();
+    }
+    return stream_->FillZero(values_, bytes, kTiming);
   }
   // Seconds of one sum: the median of several runs, after one that does not count.
   absl::StatusOr<double> Time(int64_t floats, DeviceCollectives* collectives) {
@@ -86,7 +94,7 @@ class SumTimer {
     COPPICE_ASSIGN_OR_RETURN(DeviceEvent end, DeviceEvent::Create(kTiming, /*timed=*/true));
     COPPICE_RETURN_IF_ERROR(begin.Record(*stream_, kTiming));
     for (int i = 0; i < kSumsInARow; ++i)
-      COPPICE_RETURN_IF_ERROR(collectives->AllReduceSum(values_.floats(), floats, stream_));
+      COPPICE_RETURN_IF_ERROR(collectives->AllReduceSum(values_, floats, stream_));
     COPPICE_RETURN_IF_ERROR(end.Record(*stream_, kTiming));
     while (true) {
       COPPICE_ASSIGN_OR_RETURN(const bool reached, end.Reached(kTiming));
@@ -101,13 +109,14 @@ class SumTimer {
   DeviceStream* const stream_;
   const double end_s_;
   const SteadyClock clock_;
-  DeviceBuffer values_;
+  DeviceBuffer buffer_;
+  float* values_ = nullptr;  // [kMostOneShotFloats]
 };
 
 absl::StatusOr<std::vector<SumCost>> TimeSums(DeviceCollectives* nccl, DeviceCollectives* one_shot,
                                               DeviceStream* stream, double end_s) {
   SumTimer timer(stream, end_s);
-  COPPICE_RETURN_IF_ERROR(timer.Init());
+  COPPICE_RETURN_IF_ERROR(timer.Init(nccl));
   std::vector<SumCost> costs;
   const auto time = [&]() -> absl::Status {
     for (int64_t floats = kLeastTimed; floats <= kMostOneShotFloats; floats *= 2) {

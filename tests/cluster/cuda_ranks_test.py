@@ -29,6 +29,14 @@ def tokens(answer):
     return [choice["token_ids"] for choice in answer["choices"]]
 
 
+class ApartByNccl(Cluster):
+    """NCCL takes each rank for a host of its own."""
+
+    def program(self, role, *flags):
+        program = super().program(role, *flags)
+        return ["bash", "-c", 'NCCL_HOSTID=rank-$OMPI_COMM_WORLD_RANK exec "$0" "$@"', *program] if role == "worker" else program
+
+
 class CudaRanks(unittest.TestCase):
     def cluster(self, tp, communicator, *flags, environment=None, **options):
         worker = (*CUDA, f"--communicator={communicator}", *flags)
@@ -41,6 +49,7 @@ class CudaRanks(unittest.TestCase):
         with self.cluster(tp, communicator, *flags, drafts=1, **options) as cluster:
             output = cluster.process("replica-0").output()
             self.assertEqual("NCCL 2." in output, tp > 1 and communicator in ("auto", "nccl") and "--exact" not in flags, output)
+            self.assertEqual("in symmetric windows" in output, tp > 1 and communicator in ("auto", "nccl") and "--exact" not in flags, output)
             self.assertEqual("one-shot sums" in output, tp > 1 and communicator in ("auto", "oneshot"), output)
             self.assertEqual("sums through the host" in output, tp > 1 and communicator == "host", output)
             self.assertEqual({int(n) for n in re.findall(r"device (\d) of 4", output)}, set(range(tp)))
@@ -74,6 +83,17 @@ class CudaRanks(unittest.TestCase):
                 pass
         self.assertRegex(str(failure.exception), "the memory of one-shot sums of rank 0, by rank 1: cudaIpcOpenMemHandle: "
                                                  "cudaErrorPeerAccessUnsupported")
+
+    def test_ranks_that_share_a_device_where_nccl_takes_them_for_hosts(self):
+        """NCCL_HOSTID is what it tells hosts apart by. Without it: test_what_cannot_be_is_refused."""
+        body = dict(LAWS["greedy"], prompt=STORIES[0], max_tokens=12, return_token_ids=True)
+        with self.cluster(1, "auto") as cluster:
+            one = tokens(cluster.api.complete(body))
+        with ApartByNccl(target=MODEL, drafts=0, tp=2, worker_flags=(*CUDA, "--communicator=nccl"),
+                         environments={"replica-0": {"DEV_DEVICES": "1"}}) as cluster:
+            self.assertEqual(tokens(cluster.api.complete(body)), one)
+            output = cluster.process("replica-0").output()
+            self.assertEqual(re.findall(r"device (\d) of 1, NCCL 2\.", output), ["0", "0"], output)
 
     def test_ranks_of_the_shipped_pair(self):
         pair = dict(target=TARGET, draft=DRAFT)
@@ -116,6 +136,15 @@ class CudaRanks(unittest.TestCase):
             with self.subTest(communicator), self.cluster(2, communicator, coordinator_flags=("--failover_wait=1",)) as cluster:
                 replica, _ = self.disturb(cluster, lambda pid: os.kill(pid, signal.SIGKILL))
                 self.assert_ends(replica)
+
+    def test_without_windows_ranks_sum_elsewhere(self):
+        """Rank 1 cannot make a window: both join again, and none has one."""
+        with self.cluster(2, "nccl", environment={"DEV_FAIL_NCCL": "ncclCommWindowRegister:1:1"}) as cluster:
+            cluster.api.complete(dict(prompt="The", max_tokens=4, temperature=0))
+            output = cluster.process("replica-0").output()
+            self.assertRegex(output, "no symmetric windows for sums over the ranks: a window of sums over the ranks: rank 1 of 2: "
+                                     "ncclCommWindowRegister: ncclInternalError")
+            self.assertNotIn("in symmetric windows", output)
 
     def test_a_call_of_nccl_that_fails(self):
         with self.cluster(2, "nccl", environment={"DEV_FAIL_NCCL": "ncclAllReduce:1:15"},

@@ -116,7 +116,12 @@ class HungNodes(unittest.TestCase):
 
     def test_rank_that_hangs_is_noticed(self):
         """A rank of the only replica hangs. Its requests end as replica_lost long before their deadline, and its processes end."""
-        with self.cluster(tp=2, drafts=0) as cluster:
+        for carrier in ("shm", "mpi"):
+            with self.subTest(carrier):
+                self.check_rank_that_hangs(carrier)
+
+    def check_rank_that_hangs(self, carrier):
+        with self.cluster(tp=2, drafts=0, worker_flags=(f"--communicator={carrier}",)) as cluster:
             replica = cluster.process("replica-0")
             rank = replica.ranks()[1]
             cluster.api.complete(BODY)

@@ -115,6 +115,22 @@ void CheckExchange(MpiWorld& world) {
   CheckPlaces();
 }
 
+// Two versions of a program in one mpirun: every rank learns which rank differs.
+void CheckBuilds(MpiWorld& world) {
+  const int odd = world.size() - 1;
+  const auto peers =
+      world.Exchange(Role::kWorker, "", world.rank() == odd ? "coppice 9.9" : "coppice 1.0");
+  COPPICE_CHECK(peers.ok() == (odd == 0));
+  if (odd == 0) return;
+  const std::string message(peers.status().message());
+  COPPICE_CHECK_MSG(
+      message.find(absl::StrCat("rank ", odd, " of ", world.size(), " on ")) == 0 &&
+          message.find("runs coppice 9.9, rank 0 of ") != std::string::npos &&
+          message.find("every host needs the same version of Coppice") != std::string::npos,
+      message);
+  COPPICE_CHECK(world.Exchange(Role::kWorker, "").ok());  // the same build again
+}
+
 void CheckSplit(MpiWorld& world, Carrier carrier) {
   const int rank = world.rank();
   auto half = world.Split(rank % 2, carrier);
@@ -163,6 +179,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   CheckExchange(**world);
+  CheckBuilds(**world);
   for (const Carrier carrier : {Carrier::kShared, Carrier::kMpi, Carrier::kAuto}) {
     auto all = (*world)->Split(0, carrier);
     COPPICE_CHECK_MSG(all.ok(), all.status().ToString());

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -67,6 +68,7 @@ class DeviceState {
   std::map<std::string, int64_t> calls_of;  // by name
   cudaError_t lasting_error = cudaSuccess;  // of failed work: the device is lost
   std::vector<std::string> violations;
+  std::set<const void*> nccl_memory;  // what NCCL has allocated, which it must free
 
   // Failures to come, by the number of the call or piece of work; -1 = none.
   int64_t failing_call = -1, failing_work = -1, works = 0;
@@ -104,7 +106,8 @@ class DeviceState {
   void RunSome(CUstream_st* stream, uint64_t pieces);
   // Until all work is done. Gives the lock away while a piece waits for another rank.
   void Drain(CUstream_st* stream);
-  void DrainDevice();  // all streams of the current device
+  void DrainDevice();       // all streams of the current device
+  bool DeviceBusy() const;  // one of them has work
 
   // One piece of work that has just run.
   void Count(const std::string& name, int64_t bytes, int64_t flops);

@@ -97,6 +97,7 @@ cudaError_t DeviceState::Allocate(Place place, size_t bytes, void** out) {
 cudaError_t DeviceState::Free(Place place, void* data) {
   if (data == nullptr) return cudaSuccess;
   DrainDevice();
+  if (nccl_memory.count(data)) return Violate("the runtime frees memory of NCCL");
   const auto found = buffers_.find(reinterpret_cast<uintptr_t>(data));
   if (found == buffers_.end() || found->second.place != place) {
     return Violate("memory is freed that is not allocated");
@@ -200,6 +201,12 @@ void DeviceState::DrainDevice() {
   for (CUstream_st* stream : streams) {
     if (IsStream(stream) && stream->device == CurrentDevice()) Drain(stream);
   }
+}
+
+bool DeviceState::DeviceBusy() const {
+  return std::any_of(streams_.begin(), streams_.end(), [](const CUstream_st* stream) {
+    return stream->device == CurrentDevice() && !stream->work.empty();
+  });
 }
 
 void DeviceState::Count(const std::string& name, int64_t bytes, int64_t flops) {

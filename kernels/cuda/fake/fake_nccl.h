@@ -8,6 +8,10 @@
 //     is gone waits until its communicator is aborted.
 //   - Sums begin at a rank that depends on the place of the element, as in a ring.
 //   - Ranks that do not call the same collective get an error; so do two ranks on one device.
+//   - A window is written to where the caller told once every rank has registered one of the same
+//     size. It is deregistered before its communicator parts, and before its memory is freed, both
+//     with no work queued on the device. Ranks sum at the same place of the same window, or none of
+//     them in a window.
 // For running programs, from the environment: DEV_FAIL_NCCL=call:rank:n fails the n-th such call of
 // that rank. Live communicators are among the handles of CountLive. Thread-safe.
 #pragma once
@@ -22,8 +26,8 @@ namespace coppice::kernels::cuda::fake {
 
 struct NcclFailure {
   std::string call;  // "ncclAllReduce"
-  int rank = 0;      // that makes it; ncclGetVersion and ncclGetUniqueId: any
-  int64_t nth = 0;   // 0 = its next
+  int rank = 0;     // that makes it; ncclGetVersion and ncclGetUniqueId: any; of memory: the device
+  int64_t nth = 0;  // 0 = its next
   ncclResult_t result = ncclInternalError;
   bool later = false;  // the call is in progress, and ncclCommGetAsyncError tells the failure
 };
@@ -31,6 +35,14 @@ struct NcclFailure {
 void FailNccl(const NcclFailure& failure);
 bool NcclFailed();   // it has
 void RecoverNccl();  // none to come; ids that nobody has used are forgotten
+
+// What the library can do, until RecoverNccl.
+struct NcclAbilities {
+  bool windows = true;    // false: it is older than windows
+  bool symmetric = true;  // false: a registration succeeds and gives no window
+};
+void SetNcclAbilities(const NcclAbilities& abilities);
+NcclAbilities GetNcclAbilities();
 
 // Calls by name that a rank has made since the last RecoverNccl.
 std::map<std::string, int64_t> NcclCalls(int rank);

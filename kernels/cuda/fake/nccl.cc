@@ -42,6 +42,7 @@ struct NcclState {
   std::map<int, std::map<std::string, int64_t>> calls;  // by rank
   std::map<std::string, int> listeners;                 // of ids that nobody has used
   int64_t ids = 0;
+  NcclAbilities abilities;
 };
 
 }  // namespace
@@ -77,12 +78,20 @@ Outcome Count(const char* call, int rank, ncclResult_t* result) {
   return later ? Outcome::kLater : Outcome::kFailed;
 }
 
+// always: body runs although the call fails.
 template <class Body>
-ncclResult_t NcclCall(const char* name, int rank, Body&& body) {
+ncclResult_t NcclCall(const char* name, int rank, Body&& body, bool always = false) {
   DeviceState& state = DeviceState::Get();
   const std::lock_guard<std::mutex> lock(state.mutex);
   ncclResult_t result = ncclSuccess;
-  return Count(name, rank, &result) == Outcome::kGoOn ? body(state) : result;
+  if (Count(name, rank, &result) == Outcome::kGoOn) return body(state);
+  if (always) body(state);
+  return result;
+}
+
+ncclResult_t Refuse(DeviceState& state, const char* rule) {
+  state.Violate(rule);
+  return ncclInvalidUsage;
 }
 
 // A call for a communicator. always: body runs although the call fails.
@@ -193,7 +202,11 @@ ncclResult_t ncclCommFinalize(ncclComm_t handle) {
 
 ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   return CommCall(
-      "ncclCommDestroy", handle, [&](DeviceState& state, NcclRank&) { return End(state, handle); },
+      "ncclCommDestroy", handle,
+      [&](DeviceState& state, NcclRank& comm) {
+        if (comm.has_windows()) state.Violate("a communicator ends before its windows");
+        return End(state, handle);
+      },
       true);
 }
 
@@ -214,10 +227,57 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataTyp
           "a sum over the ranks before the call before it was done, or not of its buffers");
       return ncclInvalidUsage;
     }
-    const AllReduceCall call = {static_cast<const float*>(from), static_cast<float*>(to), count};
+    AllReduceCall call = {static_cast<const float*>(from), static_cast<float*>(to), count};
+    call.place = comm.PlaceOf(to, bytes);
     comm.LaunchLater(
         [=, &state, of = handle->comm] { state.Queue(stream, [=] { return of->Run(call); }); });
     return ncclInProgress;
+  });
+}
+
+// As large as a page at least, as there.
+ncclResult_t ncclMemAlloc(void** out, size_t bytes) {
+  return NcclCall("ncclMemAlloc", DeviceState::CurrentDevice(), [&](DeviceState& state) {
+    const size_t whole = (bytes + kWindowAlignment - 1) / kWindowAlignment * kWindowAlignment;
+    if (state.Capturing()) return Refuse(state, "ncclMemAlloc while a stream is captured");
+    if (state.Allocate(Place::kDevice, whole, out) != cudaSuccess) return ncclUnhandledCudaError;
+    state.nccl_memory.insert(*out);
+    return ncclSuccess;
+  });
+}
+
+ncclResult_t ncclMemFree(void* data) {
+  const auto free = [&](DeviceState& state) {
+    if (state.nccl_memory.erase(data) == 0) return Refuse(state, "NCCL frees what it has not made");
+    for (const ncclComm_t handle : Handles()) {
+      if (handle->comm->HasWindowOf(data)) state.Violate("memory is freed before its window");
+    }
+    if (state.DeviceBusy()) state.Violate("memory of NCCL is freed while work is queued");
+    return state.Free(Place::kDevice, data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  };
+  return NcclCall("ncclMemFree", DeviceState::CurrentDevice(), free, /*always=*/true);
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void* data, size_t bytes, ncclWindow_t* out,
+                                    int flags) {
+  return CommCall("ncclCommWindowRegister", handle, [&](DeviceState& state, NcclRank& comm) {
+    if (!NcclState::Get().abilities.symmetric) return ncclSuccess;
+    const auto address = reinterpret_cast<uintptr_t>(data);
+    if (!comm.joined() || !comm.idle() || state.Capturing() || flags != NCCL_WIN_COLL_SYMMETRIC ||
+        bytes == 0 || address % kWindowAlignment != 0 || !state.nccl_memory.count(data) ||
+        !state.Holds(Place::kDevice, data, bytes))
+      return Refuse(state, "a window before the call before it was done, or not of NCCL's memory");
+    comm.Register({static_cast<const uint8_t*>(data), bytes}, out);
+    return ncclInProgress;
+  });
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t handle, ncclWindow_t window) {
+  return CommCall("ncclCommWindowDeregister", handle, [&](DeviceState& state, NcclRank& comm) {
+    if (state.DeviceBusy() || state.Capturing() || !comm.idle())
+      return Refuse(state, "a window is deregistered while work is queued");
+    if (!comm.Deregister(window)) return Refuse(state, "a window that does not live");
+    return ncclSuccess;
   });
 }
 
@@ -259,8 +319,19 @@ void RecoverNccl() {
   nccl.failure.reset();
   nccl.failed = false;
   nccl.calls.clear();
+  nccl.abilities = {};
   for (const auto& [name, listener] : nccl.listeners) close(listener);
   nccl.listeners.clear();
+}
+
+void SetNcclAbilities(const NcclAbilities& abilities) {
+  const std::lock_guard<std::mutex> lock(DeviceState::Get().mutex);
+  NcclState::Get().abilities = abilities;
+}
+
+NcclAbilities GetNcclAbilities() {
+  const std::lock_guard<std::mutex> lock(DeviceState::Get().mutex);
+  return NcclState::Get().abilities;
 }
 
 std::map<std::string, int64_t> NcclCalls(int rank) {

@@ -8,15 +8,15 @@
 #include <numeric>
 #include <random>
 
-#include "kernels/cuda/fake/fake_device.h"
 #include "model/model_runner.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
+#ifdef COPPICE_CUDA_SIM
+#include "kernels/cuda/fake/fake_device.h"
+#endif
 
 namespace coppice::model {
 namespace {
-
-namespace fake = kernels::cuda::fake;
 
 constexpr int kVocab = 96, kLength = 140;  // of the sequence: three KV tiles
 using Row = std::vector<float>;
@@ -41,7 +41,9 @@ class ExactTest : public testing::TestWithParam<const char*> {
     std::mt19937 generator(7);
     for (int i = 0; i < kLength; ++i) tokens_.push_back(static_cast<int>(generator() % kVocab));
   }
-  ~ExactTest() override { EXPECT_THAT(fake::Violations(), testing::IsEmpty()); }
+#ifdef COPPICE_CUDA_SIM
+  ~ExactTest() override { EXPECT_THAT(kernels::cuda::fake::Violations(), testing::IsEmpty()); }
+#endif
 
   std::unique_ptr<ModelRunner> Load(bool exact) {
     ModelRunnerOptions options;
@@ -152,6 +154,7 @@ TEST_P(ExactTest, ARowHasTheSameBitsInAnyCompany) {
   }
 }
 
+#ifdef COPPICE_CUDA_SIM  // a device may happen to sum in one order
 // What the test above would say of products whose order depends on the rows.
 TEST_P(ExactTest, WithoutItTheBitsDiffer) {
   const auto runner = Load(/*exact=*/false);
@@ -163,6 +166,7 @@ TEST_P(ExactTest, WithoutItTheBitsDiffer) {
                           alone.size() * sizeof(float)) != 0;
   EXPECT_GT(differ, 4);
 }
+#endif
 
 INSTANTIATE_TEST_SUITE_P(Types, ExactTest, testing::Values("f32", "bf16", "f16"),
                          [](const auto& info) { return std::string(info.param); });

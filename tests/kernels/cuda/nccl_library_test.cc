@@ -23,6 +23,17 @@ TEST(NcclLibrary, LoadsAndMakesIds) {
   EXPECT_STREQ((*api)->get_error_string(ncclSuccess), "no error");
 }
 
+// All functions of windows or none; since 2.27, all.
+TEST(NcclLibrary, HasWindowsSinceTheyExist) {
+  const NcclApi* api = LoadNccl().value();
+  int version = 0;
+  ASSERT_EQ(api->get_version(&version), ncclSuccess);
+  EXPECT_EQ(api->has_windows(), version >= 22700);
+  EXPECT_EQ(api->mem_free != nullptr, api->has_windows());
+  EXPECT_EQ(api->comm_window_register != nullptr, api->has_windows());
+  EXPECT_EQ(api->comm_window_deregister != nullptr, api->has_windows());
+}
+
 // Without a device a communicator cannot be made; the call says so and gives none.
 TEST(NcclLibrary, JoiningNeedsADevice) {
   const NcclApi* api = LoadNccl().value();

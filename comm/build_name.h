@@ -1,0 +1,12 @@
+// Which build of Coppice a process is, as far as its ranks must agree. Any thread.
+#pragma once
+
+#include <string>
+
+namespace coppice::comm {
+
+// The version, and a number made of the form of the messages from leader to ranks:
+// "coppice 0.1.0, messages 9f31c0de".
+std::string BuildName();
+
+}  // namespace coppice::comm

@@ -1,0 +1,66 @@
+// One communicator of NCCL and the one way in which it is called. A call that is in progress is asked
+// after until it ends, and the first failure is that of the communicator for good. Owned by
+// NcclCommunicator. Failure and Abort are for any thread, the rest is for the thread of the steps.
+#pragma once
+
+#include <limits>
+#include <mutex>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "kernels/cuda/nccl_api.h"
+
+namespace coppice::kernels::cuda {
+
+inline constexpr double kNoDeadline = std::numeric_limits<double>::infinity();
+
+// "ncclSystemError: unhandled system error"
+std::string DescribeResult(const NcclApi& api, ncclResult_t result);
+
+class NcclCaller {
+ public:
+  // `api` must outlive the caller.
+  NcclCaller(const NcclApi& api, int rank, int ranks) : api_(api), rank_(rank), ranks_(ranks) {}
+  // The communicator has parted or was aborted.
+  ~NcclCaller() = default;
+
+  // Makes the communicator. `what` is its purpose, in messages: "the ranks of a replica join".
+  absl::Status Join(const ncclUniqueId& id, const char* what, double end_s);
+  // One call for the communicator and what follows while it is in progress. What body writes to must
+  // live until the communicator has ended. DeadlineExceeded names the ranks that are waited for.
+  absl::Status Call(const char* call, const char* what, double end_s,
+                    absl::FunctionRef<ncclResult_t(ncclComm_t)> body);
+  // The failure so far, or what NCCL knows of one in the background.
+  absl::Status Failure(const char* what);
+  absl::Status Late(const char* call, const char* what) const;
+  // Kernels that wait for other ranks end, as far as that can be brought about. The failure is
+  // `reason`, unless there is one.
+  void Abort(const absl::Status& reason);
+  // All ranks leave, in order; aborts where that fails.
+  void Part(const char* what, double end_s);
+  // After Abort: Join may make another communicator. Not OK where the old one could not be ended.
+  absl::Status BeginAnew();
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  double NowSeconds() const { return clock_.NowSeconds(); }
+
+ private:
+  absl::StatusOr<bool> Done(const char* call, const char* what, ncclResult_t result, double end_s);
+  absl::Status Error(ncclResult_t result, const char* call, const char* what) const;
+  absl::Status Known();                           // the failure so far
+  absl::Status Fail(const absl::Status& status);  // the first failure: this one or an earlier one
+
+  const NcclApi& api_;
+  const int rank_, ranks_;
+  const SteadyClock clock_;
+  std::mutex mutex_;           // of each call for comm_
+  ncclComm_t comm_ = nullptr;  // null once it has ended
+  std::mutex failure_mutex_;
+  absl::Status failure_;  // the first
+};
+
+}  // namespace coppice::kernels::cuda
