@@ -1,5 +1,6 @@
 #include "loadgen/arrivals.h"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -36,15 +37,50 @@ class GammaSource {
   std::mt19937_64 engine_;
 };
 
+double RampRate(const ArrivalLaw& law, double progress) {
+  if (law.ramp == Ramp::kLinear) return law.ramp_start + (law.ramp_end - law.ramp_start) * progress;
+  return law.ramp_start * std::pow(law.ramp_end / law.ramp_start, progress);
+}
+
+// The number of requests whose ramp is expected to take the duration: duration divided by the mean
+// gap, the integral of 1 / rate over the way.
+int RampCount(const ArrivalLaw& law) {
+  const double a = law.ramp_start, b = law.ramp_end;
+  double mean_gap = 1 / a;
+  if (std::abs(b / a - 1) > 1e-9) {
+    const double log_ratio = std::log(b / a);
+    mean_gap = law.ramp == Ramp::kLinear ? log_ratio / (b - a) : (1 / a - 1 / b) / log_ratio;
+  }
+  return static_cast<int>(std::ceil(law.duration_s / mean_gap));
+}
+
 }  // namespace
 
-std::vector<double> ArrivalTimes(int count, double rate, double burstiness, uint64_t seed) {
-  std::vector<double> times(count, 0.0);
-  if (std::isinf(rate)) return times;
+std::vector<double> ArrivalTimes(int count, const ArrivalLaw& law, uint64_t seed) {
+  const bool ramped = law.ramp != Ramp::kNone;
+  if (!ramped && std::isinf(law.rate)) return std::vector<double>(count, 0.0);
+  const int ramp_steps = !ramped ? 0 : count > 0 ? count : RampCount(law);
+  const double burstiness = law.burstiness;
+  std::vector<double> times;
   GammaSource gamma(seed);
   double now = 0;
-  for (double& time : times) time = now += gamma.Next(burstiness) / (burstiness * rate);
+  for (int k = 0; count == 0 || k < count; ++k) {
+    double rate = law.rate;
+    if (ramped) rate = RampRate(law, ramp_steps > 1 ? std::min(1.0, k / (ramp_steps - 1.0)) : 0.0);
+    now += gamma.Next(burstiness) / (burstiness * rate);
+    if (law.duration_s > 0 && now >= law.duration_s) break;
+    times.push_back(now);
+  }
   return times;
+}
+
+bool IsChosenForCancellation(uint64_t seed, int64_t k, double percent) {
+  // Its own stream of the seed, so that it does not follow the arrivals.
+  std::seed_seq mix{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32),
+                    static_cast<uint32_t>(k), static_cast<uint32_t>(k >> 32), 0xca9ce1u};
+  uint32_t word[1];
+  mix.generate(word, word + 1);
+  return word[0] * 0x1p-32 * 100 < percent;
 }
 
 }  // namespace coppice::loadgen

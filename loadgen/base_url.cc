@@ -13,15 +13,19 @@ std::string BaseUrl::HostHeader() const {
   return absl::StrCat(v6 ? "[" : "", host, v6 ? "]" : "", ":", port);
 }
 
+std::string BaseUrl::Text() const {
+  return absl::StrCat(tls ? "https://" : "http://", HostHeader(), path);
+}
+
 absl::StatusOr<BaseUrl> ParseBaseUrl(const std::string& url) {
   const auto refuse = [&](const char* why) {
     return absl::InvalidArgumentError(absl::StrCat("base_url: ", why, ", got '", url, "'"));
   };
-  constexpr absl::string_view kScheme = "http://";
-  if (absl::StartsWith(url, "https://")) return refuse("https is not served, expected http://");
-  if (!absl::StartsWith(url, kScheme)) return refuse("expected http://host[:port][/path]");
-  std::string rest = url.substr(kScheme.size());
   BaseUrl result;
+  result.tls = absl::StartsWith(url, "https://");
+  const absl::string_view scheme = result.tls ? "https://" : "http://";
+  if (!absl::StartsWith(url, scheme)) return refuse("expected http[s]://host[:port][/path]");
+  std::string rest = url.substr(scheme.size());
   const size_t slash = rest.find('/');
   if (slash != std::string::npos) {
     result.path = rest.substr(slash);
@@ -38,7 +42,7 @@ absl::StatusOr<BaseUrl> ParseBaseUrl(const std::string& url) {
     result.host = rest.substr(0, colon);
     rest.erase(0, result.host.size());
   }
-  int port = 80;
+  int port = result.tls ? 443 : 80;
   if (!rest.empty() &&
       (rest[0] != ':' || !absl::SimpleAtoi(rest.substr(1), &port) || port < 1 || port > 65535)) {
     return refuse("expected a port from 1 to 65535");

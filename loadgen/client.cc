@@ -5,48 +5,45 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http.hpp>
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "loadgen/arrivals.h"
 #include "loadgen/completion_stream.h"
+#include "loadgen/endpoint_set.h"
+#include "loadgen/http_exchange.h"
+#include "loadgen/request_deadline.h"
 #include "loadgen/sse_parser.h"
 
 namespace coppice::loadgen {
 namespace {
 
 namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
 using SteadyTime = std::chrono::steady_clock::time_point;
-using ErrorCode = boost::system::error_code;
-using asio::ip::tcp;
 
-constexpr size_t kReadBytes = 16 << 10;
 constexpr size_t kMaxErrorBody = 64 << 10;
+constexpr double kForever = 1e9;  // s; a clock's range is enough for it
 
 std::chrono::steady_clock::duration Seconds(double seconds) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-      std::chrono::duration<double>(seconds));
+      std::chrono::duration<double>(std::min(seconds, kForever)));
 }
 
-struct Connection {
-  explicit Connection(asio::io_context& io) : stream(io) {}
-  beast::tcp_stream stream;
-  beast::flat_buffer buffer;
-};
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+}
 
 // Raises the limit of open files as far as the system allows.
 void RaiseFileLimit() {
@@ -56,98 +53,171 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+void Rethrow(std::exception_ptr thrown) {
+  if (thrown) std::rethrow_exception(thrown);
+}
+
 class LoadRun {
  public:
   LoadRun(const LoadPlan& plan, const std::function<void(const LoadProgress&)>& progress)
       : plan_(plan),
         progress_(progress),
-        timer_(io_),
+        arrival_timer_(io_),
         progress_timer_(io_),
-        records_(plan.bodies.size()) {}
+        stop_timer_(io_),
+        endpoints_(io_, plan.policy) {}
 
-  absl::StatusOr<std::vector<RequestRecord>> Run() {
-    ErrorCode error;
-    tcp::resolver resolver(io_);
-    endpoints_ = resolver.resolve(plan_.url.host, plan_.url.port, error);
-    if (error) {
-      return absl::UnavailableError(absl::StrCat(plan_.url.HostHeader(), ": ", error.message()));
-    }
-    RaiseFileLimit();
-    start_ = std::chrono::steady_clock::now();
-    const auto rethrow = [](std::exception_ptr thrown) {
-      if (thrown) std::rethrow_exception(thrown);
-    };
-    if (!records_.empty()) {
-      asio::co_spawn(io_, ReleaseArrivals(), rethrow);
-      asio::co_spawn(io_, ShowProgress(), rethrow);
-      io_.run();
-    }
-    return std::move(records_);
-  }
+  absl::StatusOr<LoadResult> Run();
 
  private:
+  // A conversation that has arrived, and the number of its first request.
+  struct Arrived {
+    int64_t conversation, first_request;
+  };
+
   double Now() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
-  int total() const { return static_cast<int>(records_.size()); }
+  bool stopped() const { return plan_.duration_s > 0 && Now() >= plan_.duration_s; }
+  bool open_loop() const { return !plan_.arrivals_s.empty(); }
+  bool HasRoom() const { return plan_.max_concurrency == 0 || running_ < plan_.max_concurrency; }
 
+  int64_t AddRecords(int64_t conversation, double intended_s);
   asio::awaitable<void> ReleaseArrivals();
+  asio::awaitable<void> StopSending();
   asio::awaitable<void> ShowProgress();
   void StartReady();
-  asio::awaitable<void> RunRequest(int k);
-  asio::awaitable<ErrorCode> Connect(Connection& connection);
-  // Sets *answered if a byte of the answer has arrived.
-  asio::awaitable<ErrorCode> Exchange(Connection& connection, int k, bool* answered,
-                                      bool* reusable);
+  void EndIfFinished();
+  asio::awaitable<void> RunConversation(Arrived arrived);
+  asio::awaitable<void> RunRequest(int64_t k, std::string body);
+  // The answer of one exchange, over an idle connection if there is one.
+  asio::awaitable<HttpAnswer> Send(int64_t k, std::string request, RequestDeadline& deadline,
+                                   const char** step);
+  std::pair<double, Cut> CutTime(int64_t k, double sent_s) const;
+  void Conclude(int64_t k, const HttpAnswer& answer, Cut cut, const char* step);
   void Report() const;
 
   const LoadPlan& plan_;
   const std::function<void(const LoadProgress&)>& progress_;
   asio::io_context io_{1};
-  asio::steady_timer timer_, progress_timer_;
-  tcp::resolver::results_type endpoints_;
+  asio::steady_timer arrival_timer_, progress_timer_, stop_timer_;
+  EndpointSet endpoints_;
+  Headers headers_;
   SteadyTime start_;
-  std::vector<RequestRecord> records_;
-  std::deque<int> ready_;  // arrived and not yet sent
-  std::vector<std::unique_ptr<Connection>> idle_;
-  int running_ = 0, done_ = 0, failed_ = 0;
-  int64_t output_tokens_ = 0;
+  std::deque<RequestRecord> records_;  // references stay valid while it grows
+  std::deque<Arrived> ready_;          // open loop: arrived and not yet begun
+  int64_t next_ = 0;                   // closed loop: the next conversation
+  int64_t running_ = 0, done_ = 0, failed_ = 0, output_tokens_ = 0;
+  bool all_arrived_ = false, finished_ = false;
 };
 
+absl::StatusOr<LoadResult> LoadRun::Run() {
+  COPPICE_RETURN_IF_ERROR(endpoints_.Resolve(plan_.servers));
+  RaiseFileLimit();
+  headers_ = plan_.servers.headers;
+  headers_.emplace_back("User-Agent", "coppice-loadgen");
+  headers_.emplace_back("Accept", "text/event-stream");
+  for (size_t c = 0; c < plan_.arrivals_s.size(); ++c) AddRecords(c, plan_.arrivals_s[c]);
+  LoadResult result;
+  const double cpu_before_s = CpuSeconds();
+  start_ = std::chrono::steady_clock::now();
+  all_arrived_ = !open_loop();
+  if (open_loop()) asio::co_spawn(io_, ReleaseArrivals(), Rethrow);
+  if (plan_.duration_s > 0) asio::co_spawn(io_, StopSending(), Rethrow);
+  asio::co_spawn(io_, ShowProgress(), Rethrow);
+  StartReady();
+  EndIfFinished();
+  io_.run();
+  result.wall_s = Now();
+  result.cpu_s = CpuSeconds() - cpu_before_s;
+  result.bytes = endpoints_.bytes();
+  endpoints_.CloseIdle();
+  result.records.assign(std::make_move_iterator(records_.begin()),
+                        std::make_move_iterator(records_.end()));
+  return result;
+}
+
+// Returns the number of the conversation's first request.
+int64_t LoadRun::AddRecords(int64_t conversation, double intended_s) {
+  const int64_t first = static_cast<int64_t>(records_.size());
+  records_.resize(records_.size() + plan_.source->Turns(conversation));
+  records_[first].intended_s = intended_s;
+  return first;
+}
+
 asio::awaitable<void> LoadRun::ReleaseArrivals() {
-  for (int k = 0; k < total(); ++k) {
-    if (!plan_.arrivals_s.empty()) {
-      records_[k].intended_s = plan_.arrivals_s[k];
-      const SteadyTime due = start_ + Seconds(plan_.arrivals_s[k]);
-      if (due > std::chrono::steady_clock::now()) {
-        timer_.expires_at(due);
-        co_await timer_.async_wait(asio::use_awaitable);
-      }
+  int64_t first = 0;
+  for (size_t c = 0; c < plan_.arrivals_s.size(); ++c) {
+    const SteadyTime due = start_ + Seconds(plan_.arrivals_s[c]);
+    if (due > std::chrono::steady_clock::now()) {
+      arrival_timer_.expires_at(due);
+      co_await arrival_timer_.async_wait(asio::use_awaitable);
     }
-    ready_.push_back(k);
+    ready_.push_back({static_cast<int64_t>(c), first});
+    first += plan_.source->Turns(c);
     StartReady();
   }
+  all_arrived_ = true;
+  EndIfFinished();
+}
+
+// At the end of the duration: what waits for room will not be sent.
+asio::awaitable<void> LoadRun::StopSending() {
+  ErrorCode cancelled;
+  stop_timer_.expires_at(start_ + Seconds(plan_.duration_s));
+  co_await stop_timer_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+  if (cancelled) co_return;
+  StartReady();
+  EndIfFinished();
 }
 
 void LoadRun::StartReady() {
-  while (!ready_.empty() && (plan_.max_concurrency == 0 || running_ < plan_.max_concurrency)) {
-    const int k = ready_.front();
+  const bool stop = stopped();
+  while (stop && !ready_.empty()) {
+    const Arrived late = ready_.front();
     ready_.pop_front();
+    for (int turn = 0; turn < plan_.source->Turns(late.conversation); ++turn) {
+      RequestRecord& record = records_[late.first_request + turn];
+      record.unfinished = true;
+      record.error = "not sent: the benchmark duration was over";
+      record.sent_s = record.end_s = std::max(record.intended_s, Now());
+    }
+  }
+  while (!stop && HasRoom()) {
+    Arrived arrived{};
+    if (open_loop()) {
+      if (ready_.empty()) return;
+      arrived = ready_.front();
+      ready_.pop_front();
+    } else {
+      if (next_ == plan_.conversations) return;
+      arrived = {next_, AddRecords(next_, Now())};
+      ++next_;
+    }
     ++running_;
-    asio::co_spawn(io_, RunRequest(k), [this, k](std::exception_ptr thrown) {
-      if (thrown) std::rethrow_exception(thrown);
+    asio::co_spawn(io_, RunConversation(arrived), [this](std::exception_ptr thrown) {
+      Rethrow(thrown);
       --running_;
-      ++done_;
-      failed_ += records_[k].ok ? 0 : 1;
-      output_tokens_ += records_[k].output_tokens;
-      if (done_ == total()) progress_timer_.cancel();
       StartReady();
+      EndIfFinished();
     });
   }
 }
 
+void LoadRun::EndIfFinished() {
+  const bool more = open_loop() ? !all_arrived_ || !ready_.empty() : next_ != plan_.conversations;
+  if (running_ > 0 || (more && !stopped()) || !all_arrived_) return;
+  finished_ = true;
+  progress_timer_.cancel();
+  stop_timer_.cancel();
+}
+
 void LoadRun::Report() const {
-  progress_({.total = total(),
+  const bool known = open_loop() || plan_.conversations != LoadPlan::kEndless;
+  const int64_t closed = std::max<int64_t>(plan_.conversations, records_.size());
+  progress_({.total = !known        ? 0
+                      : open_loop() ? static_cast<int64_t>(records_.size())
+                                    : closed,
              .done = done_,
              .running = running_,
              .failed = failed_,
@@ -156,7 +226,7 @@ void LoadRun::Report() const {
 }
 
 asio::awaitable<void> LoadRun::ShowProgress() {
-  while (done_ < total()) {
+  while (!finished_) {
     Report();
     progress_timer_.expires_after(std::chrono::seconds(1));
     ErrorCode cancelled;
@@ -165,163 +235,134 @@ asio::awaitable<void> LoadRun::ShowProgress() {
   Report();
 }
 
-asio::awaitable<ErrorCode> LoadRun::Connect(Connection& connection) {
-  ErrorCode error;
-  co_await connection.stream.async_connect(endpoints_,
-                                           asio::redirect_error(asio::use_awaitable, error));
-  if (!error) {
-    ErrorCode ignored;
-    connection.stream.socket().set_option(tcp::no_delay(true), ignored);
-  }
-  co_return error;
-}
-
-asio::awaitable<void> LoadRun::RunRequest(int k) {
-  RequestRecord& record = records_[k];
-  record.sent_s = Now();
-  if (plan_.arrivals_s.empty()) record.intended_s = record.sent_s;
-  const SteadyTime deadline = std::chrono::steady_clock::now() + Seconds(plan_.timeout_s);
-  ErrorCode error;
-  const char* step = "connect";
-  while (true) {
-    std::unique_ptr<Connection> connection;
-    const bool reused = !idle_.empty();
-    if (reused) {
-      connection = std::move(idle_.back());
-      idle_.pop_back();
+asio::awaitable<void> LoadRun::RunConversation(Arrived arrived) {
+  std::vector<std::string> answers;
+  const int turns = plan_.source->Turns(arrived.conversation);
+  for (int turn = 0; turn < turns; ++turn) {
+    const int64_t k = arrived.first_request + turn;
+    RequestRecord& record = records_[k];
+    const double now = Now();
+    if (turn > 0 || !open_loop()) record.intended_s = now;
+    const RequestRecord* before = turn > 0 ? &records_[k - 1] : nullptr;
+    if (before != nullptr && (!before->ok || stopped())) {
+      record.sent_s = record.end_s = now;
+      record.cancelled = before->cancelled;
+      record.unfinished = before->unfinished || before->ok;
+      record.error = "not sent: the turn before it did not end well, or the run was over";
     } else {
-      connection = std::make_unique<Connection>(io_);
+      PreparedRequest request = plan_.source->Prepare(arrived.conversation, k, answers);
+      record.choices = request.choices;
+      record.prompt_tokens = request.prompt_tokens;
+      co_await RunRequest(k, std::move(request.body));
+      if (turns > 1) answers.push_back(record.text);
+      if (turns > 1 && !plan_.keep_texts) record.text.clear();
     }
-    connection->stream.expires_at(deadline);
-    if (!reused) error = co_await Connect(*connection);
-    if (error) break;
-    step = "request";
-    bool answered = false, reusable = false;
-    error = co_await Exchange(*connection, k, &answered, &reusable);
-    if (error && reused && !answered && error != beast::error::timeout) {
-      error = {};
-      continue;  // the server had closed the idle connection
-    }
-    if (reusable) {
-      connection->stream.expires_never();
-      idle_.push_back(std::move(connection));
-    }
-    break;
+    ++done_;
+    failed_ += record.failed() ? 1 : 0;
+    output_tokens_ += record.output_tokens;
   }
-  record.end_s = Now();
-  record.timed_out = error == beast::error::timeout;
-  if (record.timed_out) {
-    record.error = absl::StrCat("timed out after ", plan_.timeout_s, " s");
-  } else if (error && record.error.empty()) {
-    record.error = absl::StrCat(step, ": ", error.message());
-  }
-  record.ok = record.error.empty();
 }
 
-asio::awaitable<ErrorCode> LoadRun::Exchange(Connection& connection, int k, bool* answered,
-                                             bool* reusable) {
+// When request k is cut off at the latest, and why then.
+std::pair<double, Cut> LoadRun::CutTime(int64_t k, double sent_s) const {
+  std::pair<double, Cut> cut = {sent_s + plan_.timeout_s, Cut::kTimeout};
+  const double run_end_s = plan_.duration_s + plan_.grace_s;
+  if (plan_.duration_s > 0 && run_end_s < cut.first) cut = {run_end_s, Cut::kRunEnd};
+  const double cancel_s = sent_s + plan_.cancel_delay_s;
+  if (plan_.cancel_percent > 0 && cancel_s < cut.first &&
+      IsChosenForCancellation(plan_.seed, k, plan_.cancel_percent)) {
+    cut = {cancel_s, Cut::kCancelled};
+  }
+  return cut;
+}
+
+asio::awaitable<void> LoadRun::RunRequest(int64_t k, std::string body) {
   RequestRecord& record = records_[k];
-  ErrorCode error;
-  http::request<http::string_body> request{http::verb::post, plan_.url.path + plan_.endpoint, 11};
-  request.set(http::field::host, plan_.url.HostHeader());
-  request.set(http::field::user_agent, "coppice-loadgen");
-  request.set(http::field::content_type, "application/json");
-  request.set(http::field::accept, "text/event-stream");
-  request.body() = plan_.bodies[k];
-  request.prepare_payload();
-  co_await http::async_write(connection.stream, request,
-                             asio::redirect_error(asio::use_awaitable, error));
-  if (error) co_return error;
+  record.endpoint = endpoints_.Choose();
+  Headers headers = headers_;
+  if (!plan_.request_id_prefix.empty())
+    headers.emplace_back("X-Request-Id", absl::StrCat(plan_.request_id_prefix, k));
+  const BaseUrl& url = endpoints_.url(record.endpoint);
+  std::string request = RequestBytes(url, plan_.endpoint, headers, body);
+  record.sent_s = Now();
+  if (!open_loop()) record.intended_s = record.sent_s;
+  const auto [cut_s, why] = CutTime(k, record.sent_s);
+  RequestDeadline deadline(io_, start_ + Seconds(cut_s), why);
+  const char* step = "connect";
+  const HttpAnswer answer = co_await Send(k, std::move(request), deadline, &step);
+  endpoints_.Done(record.endpoint);
+  Conclude(k, answer, deadline.cut(), step);
+}
 
-  http::response_parser<http::buffer_body> response;
-  response.body_limit(std::numeric_limits<uint64_t>::max());
-  co_await http::async_read_header(connection.stream, connection.buffer, response,
-                                   asio::redirect_error(asio::use_awaitable, error));
-  if (error) co_return error;
-  *answered = true;
-  record.status = response.get().result_int();
-
-  CompletionStream completion(&record);
+asio::awaitable<HttpAnswer> LoadRun::Send(int64_t k, std::string request, RequestDeadline& deadline,
+                                          const char** step) {
+  RequestRecord& record = records_[k];
+  const int endpoint = record.endpoint;
+  CompletionStream completion(&record, plan_.keep_texts || plan_.source->has_later_turns());
   SseParser events;
   std::string error_body;
-  std::vector<char> bytes(kReadBytes);
-  while (!response.is_done()) {
-    response.get().body().data = bytes.data();
-    response.get().body().size = bytes.size();
-    co_await http::async_read_some(connection.stream, connection.buffer, response,
-                                   asio::redirect_error(asio::use_awaitable, error));
-    if (error == http::error::need_buffer) error = {};
-    if (error) co_return error;
-    const std::string_view piece(bytes.data(), bytes.size() - response.get().body().size);
-    if (record.status == 200) {
+  const auto on_body = [&](int status, std::string_view piece) {
+    if (status == 200) {
       const double now_s = Now();
       for (const std::string& data : events.Feed(piece)) completion.OnData(data, now_s);
       if (events.overflowed() && record.error.empty()) record.error = "event: too long";
     } else if (error_body.size() < kMaxErrorBody) {
       error_body += piece;
     }
+  };
+  HttpAnswer answer;
+  while (true) {
+    std::unique_ptr<Connection> connection = endpoints_.TakeIdle(endpoint);
+    const bool reused = connection != nullptr;
+    if (!reused) connection = endpoints_.MakeConnection(endpoint);
+    deadline.Watch(connection.get());
+    answer = {};
+    if (!reused) answer.error = co_await connection->Open();
+    if (!answer.error) {
+      *step = "request";
+      answer = co_await Exchange(*connection, request, on_body);
+    }
+    deadline.Watch(nullptr);
+    if (answer.error && reused && answer.status == 0 && deadline.cut() == Cut::kNone)
+      continue;  // the server had closed the idle connection
+    if (!answer.error && answer.reusable && deadline.cut() == Cut::kNone)
+      endpoints_.Keep(endpoint, std::move(connection));
+    break;
   }
-  if (record.status == 200) {
+  if (answer.error || answer.status == 0) co_return answer;
+  if (answer.status == 200) {
     completion.Finish();
   } else {
     record.error = ErrorText(error_body);
   }
-  *reusable = response.get().keep_alive();
-  co_return error;
+  co_return answer;
 }
 
-asio::awaitable<absl::Status> Get(const BaseUrl& url, const std::string& path,
-                                  const tcp::resolver::results_type& endpoints, double timeout_s,
-                                  beast::tcp_stream& stream, std::string& body) {
-  ErrorCode error;
-  stream.expires_after(Seconds(timeout_s));
-  co_await stream.async_connect(endpoints, asio::redirect_error(asio::use_awaitable, error));
-  if (error) co_return absl::UnavailableError(error.message());
-  http::request<http::empty_body> request{http::verb::get, url.path + path, 11};
-  request.set(http::field::host, url.HostHeader());
-  request.set(http::field::connection, "close");
-  co_await http::async_write(stream, request, asio::redirect_error(asio::use_awaitable, error));
-  if (error) co_return absl::UnavailableError(error.message());
-  beast::flat_buffer buffer;
-  http::response<http::string_body> response;
-  co_await http::async_read(stream, buffer, response,
-                            asio::redirect_error(asio::use_awaitable, error));
-  if (error) co_return absl::UnavailableError(error.message());
-  if (response.result_int() != 200) {
-    co_return absl::UnavailableError(absl::StrCat("status ", response.result_int()));
+void LoadRun::Conclude(int64_t k, const HttpAnswer& answer, Cut cut, const char* step) {
+  RequestRecord& record = records_[k];
+  record.end_s = Now();
+  record.status = answer.status;
+  record.ok = !answer.error && record.error.empty() && answer.status == 200;
+  if (record.ok || !answer.error) return;
+  record.timed_out = cut == Cut::kTimeout;
+  record.cancelled = cut == Cut::kCancelled;
+  record.unfinished = cut == Cut::kRunEnd;
+  if (record.timed_out) {
+    record.error = absl::StrCat("timed out after ", plan_.timeout_s, " s");
+  } else if (record.cancelled) {
+    record.error = absl::StrCat("cancelled after ", plan_.cancel_delay_s, " s");
+  } else if (record.unfinished) {
+    record.error = "still running when the run ended";
+  } else if (record.error.empty()) {
+    record.error = absl::StrCat(step, ": ", answer.error.message());
   }
-  body = std::move(response.body());
-  co_return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<RequestRecord>> RunLoad(
-    const LoadPlan& plan, const std::function<void(const LoadProgress&)>& progress) {
+absl::StatusOr<LoadResult> RunLoad(const LoadPlan& plan,
+                                   const std::function<void(const LoadProgress&)>& progress) {
   return LoadRun(plan, progress).Run();
-}
-
-absl::StatusOr<std::string> HttpGet(const BaseUrl& url, const std::string& path, double timeout_s) {
-  asio::io_context io(1);
-  ErrorCode error;
-  tcp::resolver resolver(io);
-  const auto endpoints = resolver.resolve(url.host, url.port, error);
-  absl::Status status = absl::OkStatus();
-  std::string body;
-  if (error) {
-    status = absl::UnavailableError(error.message());
-  } else {
-    beast::tcp_stream stream(io);
-    asio::co_spawn(io, Get(url, path, endpoints, timeout_s, stream, body),
-                   [&](std::exception_ptr thrown, absl::Status result) {
-                     if (thrown) std::rethrow_exception(thrown);
-                     status = std::move(result);
-                   });
-    io.run();
-  }
-  if (status.ok()) return body;
-  return absl::UnavailableError(
-      absl::StrCat("http://", url.HostHeader(), url.path, path, ": ", status.message()));
 }
 
 }  // namespace coppice::loadgen

@@ -14,15 +14,26 @@ int64_t Integer(const Json& object, const char* key) {
   return it != object.end() && it->is_number() ? it->get<int64_t>() : 0;
 }
 
-bool HasText(const Json& choice) {
-  const auto text = choice.find("text");
-  if (text != choice.end())
-    return text->is_string() && !text->get_ref<const std::string&>().empty();
+// A string member that is not empty, or nullptr.
+const std::string* Text(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  if (it == object.end() || !it->is_string()) return nullptr;
+  const std::string& text = it->get_ref<const std::string&>();
+  return text.empty() ? nullptr : &text;
+}
+
+// The text that an event adds to a choice, or nullptr.
+const std::string* TextOf(const Json& choice) {
+  if (const std::string* text = Text(choice, "text")) return text;
   const auto delta = choice.find("delta");
-  if (delta == choice.end() || !delta->is_object()) return false;
-  const auto content = delta->find("content");
-  return content != delta->end() && content->is_string() &&
-         !content->get_ref<const std::string&>().empty();
+  return delta == choice.end() || !delta->is_object() ? nullptr : Text(*delta, "content");
+}
+
+// Models that think first stream that under names of their own.
+bool HasReasoning(const Json& choice) {
+  const auto delta = choice.find("delta");
+  return delta != choice.end() && delta->is_object() &&
+         (Text(*delta, "reasoning_content") || Text(*delta, "reasoning"));
 }
 
 SpeculationUsage ReadSpeculation(const Json& json) {
@@ -74,8 +85,12 @@ void CompletionStream::OnData(const std::string& data, double now_s) {
   }
   bool text = false;
   if (json.contains("choices") && json["choices"].is_array()) {
-    for (const Json& choice : json["choices"])
-      text = text || (choice.is_object() && HasText(choice));
+    for (const Json& choice : json["choices"]) {
+      if (!choice.is_object()) continue;
+      const std::string* added = TextOf(choice);
+      text = text || added != nullptr || HasReasoning(choice);
+      if (keep_text_ && added != nullptr && Integer(choice, "index") == 0) record_->text += *added;
+    }
   }
   if (text) {
     record_->text_times_s.push_back(now_s);

@@ -11,8 +11,9 @@ namespace coppice::loadgen {
 
 class CompletionStream {
  public:
-  explicit CompletionStream(RequestRecord* record)
-      : record_(record) {}  // *record must outlive this
+  // *record must outlive this. keep_text: record->text gets the text of choice 0.
+  explicit CompletionStream(RequestRecord* record, bool keep_text = false)
+      : record_(record), keep_text_(keep_text) {}
 
   void OnData(const std::string& data, double now_s);
   // Call when the stream has ended. Without [DONE] the request counts as failed.
@@ -21,6 +22,7 @@ class CompletionStream {
 
  private:
   RequestRecord* record_;
+  bool keep_text_;
   bool done_ = false;
 };
 

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <random>
+#include <functional>
 
 #include "base/status.h"
 
@@ -11,8 +11,6 @@ namespace coppice::loadgen {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr int kFirstRandomId = 259, kLastRandomId = 511;
 
 bool IsIdList(const Json& json) {
   if (!json.is_array() || json.empty()) return false;
@@ -22,9 +20,7 @@ bool IsIdList(const Json& json) {
   return true;
 }
 
-absl::StatusOr<Prompt> ReadRow(const std::string& line) {
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return absl::InvalidArgumentError("expected a JSON object");
+absl::StatusOr<Prompt> ReadCustomRow(const Json& json) {
   Prompt prompt;
   prompt.text = json.value("prompt", Json());
   prompt.messages = json.value("messages", Json());
@@ -51,9 +47,24 @@ absl::StatusOr<Prompt> ReadRow(const std::string& line) {
   return prompt;
 }
 
-}  // namespace
+absl::StatusOr<Prompt> ReadSpecBenchRow(const Json& json, bool all_turns) {
+  const Json turns = json.value("turns", Json());
+  if (!turns.is_array() || turns.empty())
+    return absl::InvalidArgumentError("turns: expected a list of strings");
+  Prompt prompt;
+  for (const Json& turn : turns) {
+    if (!turn.is_string()) return absl::InvalidArgumentError("turns: expected strings");
+    if (prompt.text.is_null()) {
+      prompt.text = turn;
+    } else if (all_turns) {
+      prompt.later_turns.push_back(turn);
+    }
+  }
+  return prompt;
+}
 
-absl::StatusOr<std::vector<Prompt>> ReadCustomDataset(const std::string& path) {
+absl::StatusOr<std::vector<Prompt>> ReadJsonLines(
+    const std::string& path, const std::function<absl::StatusOr<Prompt>(const Json&)>& read_row) {
   errno = 0;
   std::ifstream file(path);
   if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
@@ -61,7 +72,9 @@ absl::StatusOr<std::vector<Prompt>> ReadCustomDataset(const std::string& path) {
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    absl::StatusOr<Prompt> prompt = ReadRow(line);
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    absl::StatusOr<Prompt> prompt = absl::InvalidArgumentError("expected a JSON object");
+    if (json.is_object()) prompt = read_row(json);
     if (!prompt.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ":", number, ": ", prompt.status().message()));
@@ -72,36 +85,25 @@ absl::StatusOr<std::vector<Prompt>> ReadCustomDataset(const std::string& path) {
   return prompts;
 }
 
-std::vector<Prompt> RandomDataset(int count, int input_len, uint64_t seed) {
-  std::mt19937_64 engine(seed);
-  std::vector<Prompt> prompts(count);
-  for (Prompt& prompt : prompts) {
-    prompt.text = Json::array();
-    for (int i = 0; i < input_len; ++i) {
-      prompt.text.push_back(kFirstRandomId +
-                            static_cast<int>(engine() % (kLastRandomId - kFirstRandomId + 1)));
-    }
-  }
-  return prompts;
+}  // namespace
+
+absl::StatusOr<std::vector<Prompt>> ReadCustomDataset(const std::string& path) {
+  return ReadJsonLines(path, ReadCustomRow);
 }
 
-Json RequestBody(const Prompt& prompt, int k, const BodySettings& settings) {
-  Json body = {
-      {"model", settings.model},
-      {"stream", true},
-      {"stream_options", {{"include_usage", true}}},
-      {"max_tokens", prompt.output_tokens > 0 ? prompt.output_tokens : settings.output_len},
-      {"seed", prompt.seed >= 0 ? static_cast<uint64_t>(prompt.seed) : settings.seed + k}};
-  if (!prompt.messages.is_null()) {
-    body["messages"] = prompt.messages;
-  } else if (settings.chat) {
-    body["messages"] = Json::array({{{"role", "user"}, {"content", prompt.text}}});
-  } else {
-    body["prompt"] = prompt.text;
+absl::StatusOr<std::vector<Prompt>> ReadSpecBench(const std::string& path, bool all_turns) {
+  return ReadJsonLines(path,
+                       [all_turns](const Json& json) { return ReadSpecBenchRow(json, all_turns); });
+}
+
+std::vector<Prompt> TakePrompts(std::vector<Prompt> prompts, int count) {
+  const int64_t rows = static_cast<int64_t>(prompts.size());
+  if (count == 0 || count == rows || rows == 0) return prompts;
+  std::vector<Prompt> taken;
+  for (int64_t i = 0; i < count; ++i) {
+    taken.push_back(prompts[count < rows ? i * rows / count : i % rows]);
   }
-  body.update(settings.fields);
-  body.update(prompt.body);
-  return body;
+  return taken;
 }
 
 }  // namespace coppice::loadgen

@@ -1,27 +1,16 @@
 #include "loadgen/report.h"
 
 #include <algorithm>
-#include <cmath>
-#include <nlohmann/json.hpp>
-#include <numeric>
+#include <map>
 #include <utility>
 
 namespace coppice::loadgen {
 namespace {
 
-// Seconds from sending to the first text, or nothing.
-std::optional<double> Ttft(const RequestRecord& r) {
-  if (r.text_times_s.empty()) return std::nullopt;
-  return r.text_times_s.front() - r.sent_s;
-}
-
-double TokensPerChoice(const RequestRecord& r) {
-  return static_cast<double>(r.output_tokens) / std::max(1, r.choices);
-}
-
 int PeakConcurrent(const std::vector<RequestRecord>& records) {
   std::vector<std::pair<double, int>> changes;
   for (const RequestRecord& r : records) {
+    if (r.endpoint < 0) continue;
     changes.emplace_back(r.sent_s, 1);
     changes.emplace_back(r.end_s, -1);
   }
@@ -55,11 +44,11 @@ void AddLatencies(const std::vector<RequestRecord>& records, RunReport* report) 
     e2el.push_back(latency * 1e3);
     queue.push_back(waited * 1e3);
     e2el_queued.push_back((latency + waited) * 1e3);
-    const std::optional<double> first = Ttft(r);
+    const std::optional<double> first = TtftS(r);
     if (!first) continue;
     ttft.push_back(*first * 1e3);
     ttft_queued.push_back((*first + waited) * 1e3);
-    if (TokensPerChoice(r) > 1) tpot.push_back((latency - *first) / (TokensPerChoice(r) - 1) * 1e3);
+    if (const std::optional<double> each = TpotS(r)) tpot.push_back(*each * 1e3);
     for (size_t i = 1; i < r.text_times_s.size(); ++i) {
       itl.push_back((r.text_times_s[i] - r.text_times_s[i - 1]) * 1e3);
     }
@@ -98,6 +87,7 @@ void AddSpeculation(const std::vector<RequestRecord>& records, RunReport* report
     }
   }
   if (widths > 0) sum.accepted_width = width / widths;
+  if (report->speculation_reports > 0) report->speculation_source = "usage";
 }
 
 void AddEnergy(const std::vector<RequestRecord>& records, RunReport* report) {
@@ -107,61 +97,63 @@ void AddEnergy(const std::vector<RequestRecord>& records, RunReport* report) {
     report->energy_joules += *r.energy_joules;
     report->energy_tokens += r.output_tokens;
   }
+  if (report->energy_reports > 0) report->energy_source = "usage";
 }
 
+// The lag of a client that is free to send: a limit of concurrency would make requests wait.
 void AddSendLag(const std::vector<RequestRecord>& records, const RunSettings& settings,
                 RunReport* report) {
-  if (std::isinf(settings.request_rate) || settings.max_concurrency > 0) return;
+  if (!settings.open_loop || settings.max_concurrency > 0) return;
   std::vector<double> lag;
-  for (const RequestRecord& r : records) lag.push_back((r.sent_s - r.intended_s) * 1e3);
+  for (const RequestRecord& r : records) {
+    if (r.endpoint >= 0) lag.push_back((r.sent_s - r.intended_s) * 1e3);
+  }
   report->send_lag_ms = Summarize(std::move(lag));
   report->valid = report->send_lag_ms.p99 <= settings.max_send_lag_ms;
 }
 
+// Failed, timed out and unfinished requests miss; those that the run cancelled are not asked.
+void AddGoodput(const std::vector<RequestRecord>& records, const Objectives& objectives,
+                RunReport* report) {
+  if (!objectives.any()) return;
+  int asked = 0, good = 0;
+  for (const RequestRecord& r : records) {
+    asked += r.cancelled ? 0 : 1;
+    good += Meets(r, objectives) ? 1 : 0;
+  }
+  report->good = good;
+  if (report->duration_s > 0) report->request_goodput = good / report->duration_s;
+  if (asked > 0) report->good_share = static_cast<double>(good) / asked;
+}
+
+void CountRecord(const RequestRecord& r, RunReport* report) {
+  report->duration_s = std::max(report->duration_s, r.end_s);
+  if (r.endpoint >= 0) ++report->status_counts[r.status];
+  report->timed_out += r.timed_out ? 1 : 0;
+  report->cancelled += r.cancelled ? 1 : 0;
+  report->unfinished += r.unfinished ? 1 : 0;
+  report->failed += r.failed() ? 1 : 0;
+  if (!r.ok) ++report->error_counts[r.error];
+  EndpointReport unsent;
+  EndpointReport& place = r.endpoint >= 0 ? report->endpoints[r.endpoint] : unsent;
+  ++place.requests;
+  place.failed += r.failed() ? 1 : 0;
+  if (!r.ok) return;
+  ++report->completed;
+  ++place.completed;
+  place.output_tokens += r.output_tokens;
+  report->input_tokens += r.prompt_tokens;
+  report->output_tokens += r.output_tokens;
+  report->tokens_from_usage = report->tokens_from_usage && r.tokens_from_usage;
+}
+
 }  // namespace
-
-double Percentile(const std::vector<double>& sorted, double p) {
-  const double rank = p / 100 * static_cast<double>(sorted.size() - 1);
-  const size_t below = static_cast<size_t>(rank);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (rank - static_cast<double>(below)) * (sorted[above] - sorted[below]);
-}
-
-SampleStatistics Summarize(std::vector<double> samples) {
-  SampleStatistics s;
-  s.count = samples.size();
-  if (samples.empty()) return s;
-  std::sort(samples.begin(), samples.end());
-  const double n = static_cast<double>(samples.size());
-  s.mean = std::accumulate(samples.begin(), samples.end(), 0.0) / n;
-  double squares = 0;
-  for (const double x : samples) squares += (x - s.mean) * (x - s.mean);
-  s.std = std::sqrt(squares / n);
-  s.median = Percentile(samples, 50);
-  s.p90 = Percentile(samples, 90);
-  s.p95 = Percentile(samples, 95);
-  s.p99 = Percentile(samples, 99);
-  s.max = samples.back();
-  return s;
-}
 
 RunReport MakeReport(const std::vector<RequestRecord>& records, const RunSettings& settings) {
   RunReport report;
   report.tokens_from_usage = true;
-  for (const RequestRecord& r : records) {
-    report.duration_s = std::max(report.duration_s, r.end_s);
-    ++report.status_counts[r.status];
-    report.timed_out += r.timed_out ? 1 : 0;
-    if (!r.ok) {
-      ++report.failed;
-      ++report.error_counts[r.error];
-      continue;
-    }
-    ++report.completed;
-    report.input_tokens += r.prompt_tokens;
-    report.output_tokens += r.output_tokens;
-    report.tokens_from_usage = report.tokens_from_usage && r.tokens_from_usage;
-  }
+  report.endpoints.resize(settings.urls.size());
+  for (const RequestRecord& r : records) CountRecord(r, &report);
   if (report.duration_s > 0) {
     report.request_throughput = report.completed / report.duration_s;
     report.output_throughput = static_cast<double>(report.output_tokens) / report.duration_s;
@@ -174,7 +166,24 @@ RunReport MakeReport(const std::vector<RequestRecord>& records, const RunSetting
   AddSpeculation(records, &report);
   AddEnergy(records, &report);
   AddSendLag(records, settings, &report);
+  AddGoodput(records, settings.objectives, &report);
   return report;
+}
+
+void AddCounters(const ServerCounters& before, const ServerCounters& after, RunReport* report) {
+  if (report->speculation_reports == 0) {
+    if (const auto usage = SpeculationBetween(before, after)) {
+      report->speculation = *usage;
+      report->speculation_source = "metrics";
+    }
+  }
+  if (report->energy_reports == 0) {
+    if (const auto joules = EnergyBetween(before, after)) {
+      report->energy_joules = *joules;
+      report->energy_tokens = report->output_tokens;
+      report->energy_source = "metrics";
+    }
+  }
 }
 
 }  // namespace coppice::loadgen

@@ -4,66 +4,85 @@
 
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "loadgen/objectives.h"
 #include "loadgen/record.h"
+#include "loadgen/server_info.h"
+#include "loadgen/statistics.h"
 
 namespace coppice::loadgen {
 
-// Exact percentile with linear interpolation between ranks (NumPy's default). sorted ascending, not
-// empty; p in [0, 100].
-double Percentile(const std::vector<double>& sorted, double p);
-
-// count 0: nothing was measured; ignore the other fields.
-struct SampleStatistics {
-  size_t count = 0;
-  double mean = 0, median = 0, std = 0;  // population standard deviation
-  double p90 = 0, p95 = 0, p99 = 0, max = 0;
-};
-SampleStatistics Summarize(std::vector<double> samples);
-
+// What the report says of a run besides its records.
 struct RunSettings {
-  std::string model, base_url, endpoint, command_line, date;  // date: YYYYmmdd-HHMMSS
-  double request_rate = 0;  // 1/s; infinite = as soon as there is room
+  std::string model, endpoint, command_line, date;  // date: YYYYmmdd-HHMMSS
+  std::vector<std::string> urls;                    // the servers
+  std::optional<std::string> server_version;
+  bool open_loop = false;
+  std::optional<double> request_rate;  // 1/s, of an open loop with one rate
   double burstiness = 1;
   int max_concurrency = 0;  // 0 = no limit
   double max_send_lag_ms = 10;
-  std::vector<std::string> metadata;  // K=V
+  Objectives objectives;
+  int dropped_rows = 0, empty_rows = 0;  // of a trace: too long for the model, without tokens
+  std::vector<std::string> metadata;     // K=V
+};
+
+struct EndpointReport {
+  int requests = 0, completed = 0, failed = 0;
+  int64_t output_tokens = 0;
 };
 
 struct RunReport {
-  int completed = 0, failed = 0, timed_out = 0;
+  int completed = 0, failed = 0, timed_out = 0;  // failed: timed_out too
+  int cancelled = 0, unfinished = 0;             // neither completed nor failed
   double duration_s = 0;
   int64_t input_tokens = 0, output_tokens = 0;  // of completed requests
   double request_throughput = 0, output_throughput = 0, total_token_throughput = 0;  // 1/s
   double peak_output_throughput = 0;  // most tokens in one second
   int peak_concurrent = 0;
   bool tokens_from_usage = false;
+  // With objectives: requests that keep them, per second, and as a share of all but the cancelled.
+  int good = 0;
+  std::optional<double> request_goodput, good_share;
   SampleStatistics ttft_ms, tpot_ms, itl_ms, e2el_ms, client_queue_ms, ttft_queued_ms,
       e2el_queued_ms;
   SampleStatistics send_lag_ms;  // open loop without a limit only
   bool valid = true;             // false: the client itself was too slow
   std::map<int, int> status_counts;
   std::map<std::string, int> error_counts;
+  std::vector<EndpointReport> endpoints;  // as RunSettings::urls
 
-  // Sums over usage.speculation; reports 0 = the server gives none.
+  // Sums over usage.speculation of so many requests, else the servers' counters. accepted_width: mean
+  // over the requests (or the sequences) that have one.
   int speculation_reports = 0;
-  SpeculationUsage speculation;  // accepted_width: mean over the requests that have one
+  const char* speculation_source = nullptr;  // "usage", "metrics"; nullptr = none
+  SpeculationUsage speculation;
 
-  // Sums over the completed requests whose usage has energy_joules.
+  // Sums over the completed requests whose usage has energy_joules, else the nodes' consumption.
   int energy_reports = 0;
+  const char* energy_source = nullptr;  // as speculation_source
   double energy_joules = 0;
-  int64_t energy_tokens = 0;  // output tokens of those requests
+  int64_t energy_tokens = 0;  // output tokens that it is for
+
+  // Of the client itself.
+  double cpu_percent = 0;
+  int64_t peak_memory_bytes = 0;
+  ByteCount bytes;
 };
 
 // duration_s: from the start of the run to the end of the last request.
 RunReport MakeReport(const std::vector<RequestRecord>& records, const RunSettings& settings);
+// Fills in from the servers' counters what no usage gave.
+void AddCounters(const ServerCounters& before, const ServerCounters& after, RunReport* report);
 
 std::string ReportTable(const RunReport& report, const RunSettings& settings);
 
-// detailed adds the arrays, in request order.
+enum class Detail { kSummary, kArrays, kArraysAndTexts };
+// With detail: the arrays, in request order.
 nlohmann::json ResultJson(const RunReport& report, const RunSettings& settings,
-                          const std::vector<RequestRecord>& records, bool detailed);
+                          const std::vector<RequestRecord>& records, Detail detail);
 
 }  // namespace coppice::loadgen

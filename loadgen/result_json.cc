@@ -1,4 +1,3 @@
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/program.h"
@@ -25,13 +24,14 @@ Json Ratio(double numerator, double denominator) {
 
 void AddSpeculation(const RunReport& report, Json* json) {
   const SpeculationUsage& s = report.speculation;
-  const bool any = report.speculation_reports > 0;
+  const bool any = report.speculation_source != nullptr, usage = report.speculation_reports > 0;
   const int64_t drafts = s.rounds - s.plain_rounds;
   const auto count = [&](int64_t value) { return any ? Json(value) : Json(); };
   (*json)["spec_decode_num_drafts"] = count(drafts);
   (*json)["spec_decode_draft_tokens"] = count(s.drafted_nodes);
   (*json)["spec_decode_accepted_tokens"] = count(s.accepted_nodes);
-  (*json)["spec_decode_plain_rounds"] = count(s.plain_rounds);
+  (*json)["spec_decode_plain_rounds"] = usage ? Json(s.plain_rounds) : Json();
+  (*json)["spec_decode_source"] = any ? Json(report.speculation_source) : Json();
   (*json)["spec_decode_acceptance_rate"] = Ratio(100.0 * s.accepted_nodes, s.drafted_nodes);
   (*json)["spec_decode_acceptance_length"] = Ratio(drafts + s.accepted_nodes, drafts);
   Json rates = Json::array();
@@ -41,11 +41,25 @@ void AddSpeculation(const RunReport& report, Json* json) {
   (*json)["accepted_width"] = s.accepted_width ? Json(*s.accepted_width) : Json();
 }
 
-void AddDetails(const std::vector<RequestRecord>& records, Json* json) {
+Json Endpoints(const RunReport& report, const RunSettings& settings) {
+  Json endpoints = Json::array();
+  for (size_t i = 0; i < report.endpoints.size(); ++i) {
+    const EndpointReport& place = report.endpoints[i];
+    endpoints.push_back({{"url", settings.urls[i] + settings.endpoint},
+                         {"requests", place.requests},
+                         {"completed", place.completed},
+                         {"failed", place.failed},
+                         {"output_tokens", place.output_tokens}});
+  }
+  return endpoints;
+}
+
+void AddDetails(const std::vector<RequestRecord>& records, bool texts, Json* json) {
   for (const char* key : {"input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times",
                           "queue_times", "errors"}) {
     (*json)[key] = Json::array();
   }
+  if (texts) (*json)["generated_texts"] = Json::array();
   for (const RequestRecord& r : records) {
     (*json)["input_lens"].push_back(r.prompt_tokens);
     (*json)["output_lens"].push_back(r.output_tokens);
@@ -60,15 +74,18 @@ void AddDetails(const std::vector<RequestRecord>& records, Json* json) {
     (*json)["start_times"].push_back(r.sent_s);
     (*json)["queue_times"].push_back(r.sent_s - r.intended_s);
     (*json)["errors"].push_back(r.error);
+    if (texts) (*json)["generated_texts"].push_back(r.text);
   }
 }
 
 }  // namespace
 
 Json ResultJson(const RunReport& report, const RunSettings& settings,
-                const std::vector<RequestRecord>& records, bool detailed) {
-  const bool open_loop = !std::isinf(settings.request_rate);
-  const bool all_measured = report.energy_reports > 0 && report.energy_reports == report.completed;
+                const std::vector<RequestRecord>& records, Detail detail) {
+  // A sum over a part of the requests would look like one over all.
+  const bool all_measured =
+      report.energy_source != nullptr &&
+      (report.energy_reports == 0 || report.energy_reports == report.completed);
   Json json = {
       {"schema_version", 1},
       {"date", settings.date},
@@ -76,19 +93,25 @@ Json ResultJson(const RunReport& report, const RunSettings& settings,
       {"label", nullptr},
       {"model_id", settings.model},
       {"num_prompts", records.size()},
-      {"request_rate", open_loop ? Json(settings.request_rate) : Json("inf")},
+      {"request_rate", settings.request_rate ? Json(*settings.request_rate)
+                       : settings.open_loop  ? Json()
+                                             : Json("inf")},
       {"burstiness", settings.burstiness},
       {"max_concurrency", settings.max_concurrency > 0 ? Json(settings.max_concurrency) : Json()},
       {"duration", report.duration_s},
       {"completed", report.completed},
       {"failed", report.failed},
       {"timed_out", report.timed_out},
-      {"cancelled", 0},
+      {"cancelled", report.cancelled},
+      {"unfinished", report.unfinished},
+      {"dropped_rows", settings.dropped_rows},
+      {"empty_rows", settings.empty_rows},
       {"valid", report.valid},
       {"total_input_tokens", report.input_tokens},
       {"total_output_tokens", report.output_tokens},
       {"request_throughput", report.request_throughput},
-      {"request_goodput", nullptr},
+      {"request_goodput", report.request_goodput ? Json(*report.request_goodput) : Json()},
+      {"good_share", report.good_share ? Json(*report.good_share) : Json()},
       {"output_throughput", report.output_throughput},
       {"total_token_throughput", report.total_token_throughput},
       {"max_output_tokens_per_s", report.peak_output_throughput},
@@ -98,7 +121,14 @@ Json ResultJson(const RunReport& report, const RunSettings& settings,
       {"joules_per_token",
        all_measured ? Ratio(report.energy_joules, report.energy_tokens) : Json()},
       {"energy_reports", report.energy_reports},
-      {"endpoints", Json::array({settings.base_url + settings.endpoint})},
+      {"energy_source", report.energy_source ? Json(report.energy_source) : Json()},
+      {"endpoints", Endpoints(report, settings)},
+      {"server_version", settings.server_version ? Json(*settings.server_version) : Json()},
+      {"client",
+       {{"cpu_percent", report.cpu_percent},
+        {"peak_memory_bytes", report.peak_memory_bytes},
+        {"bytes_sent", report.bytes.sent},
+        {"bytes_received", report.bytes.received}}},
       {"loadgen_version", kVersion},
       {"command_line", settings.command_line}};
   AddStatistics("ttft", report.ttft_ms, &json);
@@ -111,6 +141,7 @@ Json ResultJson(const RunReport& report, const RunSettings& settings,
   const SampleStatistics& lag = report.send_lag_ms;
   json["send_lag_ms"] =
       lag.count > 0 ? Json{{"p50", lag.median}, {"p99", lag.p99}, {"max", lag.max}} : Json();
+  json["status_counts"] = Json::object();
   for (const auto& [status, count] : report.status_counts) {
     json["status_counts"][std::to_string(status)] = count;
   }
@@ -119,7 +150,7 @@ Json ResultJson(const RunReport& report, const RunSettings& settings,
     const size_t equals = pair.find('=');
     json[pair.substr(0, equals)] = pair.substr(equals + 1);
   }
-  if (detailed) AddDetails(records, &json);
+  if (detail != Detail::kSummary) AddDetails(records, detail == Detail::kArraysAndTexts, &json);
   return json;
 }
 

@@ -2,11 +2,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 
-#include "loadgen/client.h"
 #include "loadgen/loadgen_main.h"
 #include "tests/loadgen/null_server.h"
 
@@ -16,117 +15,15 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-void NoProgress(const LoadProgress&) {}
-
-class AgainstNullServer : public ::testing::Test {
- protected:
-  AgainstNullServer() {
-    plan_.url = *ParseBaseUrl(server_.base_url());
-    plan_.endpoint = "/v1/completions";
-    plan_.timeout_s = 20;
-  }
-  void Add(const json& fields, int tokens = 5) {
-    json body = {{"max_tokens", tokens}};
-    body.update(fields);
-    plan_.bodies.push_back(body.dump());
-  }
-  std::vector<RequestRecord> Run() {
-    auto records = RunLoad(plan_, NoProgress);
-    EXPECT_TRUE(records.ok()) << records.status();
-    return records.ok() ? *records : std::vector<RequestRecord>();
-  }
-  NullServer server_;
-  LoadPlan plan_;
-};
-
-TEST_F(AgainstNullServer, MeasuresEveryStream) {
-  for (int i = 0; i < 20; ++i) Add(json::object());
-  plan_.max_concurrency = 4;
-  int spread = 0;  // streams whose events arrived one by one; a busy machine may delay the client
-  for (const RequestRecord& r : Run()) {
-    EXPECT_TRUE(r.ok) << r.error;
-    EXPECT_EQ(r.status, 200);
-    EXPECT_EQ(r.text_times_s.size(), 5u);
-    EXPECT_EQ(r.output_tokens, 5);
-    EXPECT_EQ(r.prompt_tokens, 3);
-    ASSERT_TRUE(r.speculation.has_value());
-    EXPECT_EQ(r.speculation->layers, 10);
-    EXPECT_GE(r.text_times_s.front(), r.sent_s);
-    spread += r.end_s - r.text_times_s.front() > 0.004;  // four gaps of 1 ms
-  }
-  EXPECT_GE(spread, 3);
-}
-
-TEST_F(AgainstNullServer, ClosedLoopKeepsToItsConcurrency) {
-  for (int i = 0; i < 12; ++i) Add({{"null_delay_ms", 5}});
-  plan_.max_concurrency = 3;
-  const std::vector<RequestRecord> records = Run();
-  for (const RequestRecord& a : records) {
-    int open = 0;
-    for (const RequestRecord& b : records) open += b.sent_s <= a.sent_s && a.sent_s < b.end_s;
-    EXPECT_LE(open, 3);
-  }
-}
-
-// The server stalls its first answer. The later requests are still sent on time.
-TEST_F(AgainstNullServer, OpenLoopDoesNotWaitForAnswers) {
-  Add({{"null_delay_ms", 1500}});
-  for (int i = 0; i < 9; ++i) Add(json::object());
-  for (int i = 0; i < 10; ++i) plan_.arrivals_s.push_back(0.01 * i);
-  const std::vector<RequestRecord> records = Run();
-  ASSERT_EQ(records.size(), 10u);
-  for (int i = 0; i < 10; ++i) {
-    EXPECT_TRUE(records[i].ok) << records[i].error;
-    EXPECT_DOUBLE_EQ(records[i].intended_s, 0.01 * i);
-    EXPECT_GE(records[i].sent_s, records[i].intended_s);
-    EXPECT_LT(records[i].sent_s, 1.2) << "sent only after the stalled answer";
-  }
-  EXPECT_GT(records[0].end_s, 1.5);
-}
-
-TEST_F(AgainstNullServer, EveryKindOfFailureIsNamed) {
-  Add({{"null_error", "status"}});
-  Add({{"null_error", "event"}});
-  Add({{"null_error", "cut"}});
-  Add({{"null_delay_ms", 1500}});
-  Add(json::object());
-  plan_.timeout_s = 0.5;
-  const std::vector<RequestRecord> records = Run();
-  ASSERT_EQ(records.size(), 5u);
-  EXPECT_EQ(records[0].status, 400);
-  EXPECT_EQ(records[0].error, "invalid_value: no");
-  EXPECT_EQ(records[1].error, "replica_lost: gone");
-  EXPECT_FALSE(records[2].ok);
-  EXPECT_FALSE(records[2].timed_out);
-  EXPECT_TRUE(records[3].timed_out);
-  EXPECT_THAT(records[3].error, HasSubstr("timed out after 0.5 s"));
-  EXPECT_TRUE(records[4].ok) << records[4].error;
-}
-
-TEST(RunLoad, RefusedConnectionFailsTheRequest) {
-  LoadPlan plan;
-  {
-    NullServer gone;
-    plan.url = *ParseBaseUrl(gone.base_url());
-  }
-  plan.endpoint = "/v1/completions";
-  plan.bodies = {"{}"};
-  const auto records = RunLoad(plan, NoProgress);
-  ASSERT_TRUE(records.ok());
-  EXPECT_THAT(records->front().error, HasSubstr("connect: "));
-}
-
 class WholeProgram : public ::testing::Test {
  protected:
   WholeProgram() {
-    options_.base_url_text = server_.base_url();
-    options_.base_url = *ParseBaseUrl(server_.base_url());
+    options_.servers.urls = {*ParseBaseUrl(server_.base_url())};
     options_.endpoint = "/v1/completions";
     options_.dataset_name = "random";
     options_.num_prompts = 10;
     options_.input_len = 4;
     options_.output_len = 3;
-    options_.request_rate = std::numeric_limits<double>::infinity();
     options_.request_timeout_s = 20;
     options_.max_failed_percent = 1;
     options_.max_send_lag_ms = 10;
@@ -160,6 +57,78 @@ TEST_F(WholeProgram, WritesTheResult) {
   EXPECT_EQ(result["valid"], true);
   const json body = json::parse(server_.bodies().back());
   EXPECT_EQ(body["prompt"].size(), 4u);
+  EXPECT_EQ(result["server_version"], "null-1");
+  EXPECT_EQ(result["endpoints"][0]["completed"], 10);
+  EXPECT_EQ(result["request_rate"], "inf");
+}
+
+TEST_F(WholeProgram, WarmUpsAreNotTheRunsPrompts) {
+  options_.num_warmups = 1;
+  options_.num_prompts = 1;
+  EXPECT_EQ(RunLoadgen(options_, "test"), 0);
+  ASSERT_EQ(server_.bodies().size(), 2u);
+  EXPECT_NE(json::parse(server_.bodies()[0])["prompt"], json::parse(server_.bodies()[1])["prompt"]);
+}
+
+TEST_F(WholeProgram, AWarmUpMayLastATime) {
+  options_.warmup_s = 0.2;
+  options_.num_prompts = 1;
+  EXPECT_EQ(RunLoadgen(options_, "test"), 0);
+  EXPECT_EQ(Result()["completed"], 1);
+  EXPECT_GT(server_.bodies().size(), 2u);
+}
+
+TEST_F(WholeProgram, ATraceIsSentAtItsTimesAndLengths) {
+  std::filesystem::create_directories(dir_);
+  options_.dataset_name = "azure";
+  options_.dataset_path = dir_ + "/trace.csv";
+  options_.num_prompts = 0;
+  std::ofstream(options_.dataset_path) << "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+                                          "2030-01-01 00:00:00.0,7,2\n"
+                                          "2030-01-01 00:00:00.1,99,2\n"  // longer than the model
+                                          "2030-01-01 00:00:00.4,8,3\n";
+  options_.save_detailed = true;
+  options_.max_send_lag_ms = 10000;
+  EXPECT_EQ(RunLoadgen(options_, "test"), 0);
+  const json result = Result();
+  EXPECT_EQ(result["dropped_rows"], 1);
+  EXPECT_EQ(result["completed"], 2);
+  EXPECT_EQ(result["output_lens"], json({2, 3}));
+  EXPECT_TRUE(result["request_rate"].is_null());
+  EXPECT_GE(result["start_times"][1].get<double>(), 0.4);
+  EXPECT_TRUE(result["send_lag_ms"].is_object());
+  const json body = json::parse(server_.bodies()[0]);
+  EXPECT_EQ(body["prompt"].size(), 7u);
+  EXPECT_EQ(body["max_tokens"], 2);
+}
+
+TEST_F(WholeProgram, TextOfTheLengthIsFittedForChats) {
+  options_.endpoint = "/v1/chat/completions";
+  options_.text_form = true;
+  options_.input_len = 9;
+  options_.num_prompts = 2;
+  EXPECT_EQ(RunLoadgen(options_, "test"), 0);
+  for (const std::string& body : server_.bodies()) {
+    const std::string text = json::parse(body)["messages"][0]["content"];
+    EXPECT_EQ(std::count(text.begin(), text.end(), ' '), 7) << text;  // 8 words and one token more
+  }
+}
+
+TEST_F(WholeProgram, GoodputAndCancellationsAreInTheResult) {
+  options_.objectives = {.e2el_ms = 1e9};
+  options_.cancel_percent = 50;
+  options_.cancel_delay_s = 0;
+  options_.max_concurrency = 1;
+  options_.num_prompts = 20;
+  options_.save_detailed = options_.save_texts = true;
+  EXPECT_EQ(RunLoadgen(options_, "test"), 0);
+  const json result = Result();
+  EXPECT_GT(result["cancelled"], 2);
+  EXPECT_GT(result["completed"], 2);
+  EXPECT_EQ(result["failed"], 0);
+  EXPECT_EQ(result["good_share"], 1.0);
+  EXPECT_GT(result["request_goodput"], 0);
+  EXPECT_EQ(result["generated_texts"].size(), 20u);
 }
 
 TEST_F(WholeProgram, TooManyFailuresAreStatusOne) {
@@ -185,8 +154,7 @@ TEST_F(WholeProgram, MetadataNeverReplacesAResult) {
 }
 
 TEST_F(WholeProgram, LateClientIsStatusThree) {
-  options_.request_rate = 1000;
-  options_.burstiness = 1;
+  options_.arrivals.rate = 1000;
   options_.max_send_lag_ms = 1e-6;  // no client is that quick
   EXPECT_EQ(RunLoadgen(options_, "test"), 3);
   EXPECT_EQ(Result()["valid"], false);

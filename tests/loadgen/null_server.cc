@@ -70,10 +70,16 @@ NullServer::~NullServer() {
   std::vector<std::thread> threads;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    arrived_.notify_all();
     for (const int socket : sockets_) ::shutdown(socket, SHUT_RDWR);
     threads.swap(threads_);
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+std::vector<std::string> NullServer::heads() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return heads_;
 }
 
 std::string NullServer::base_url() const { return "http://127.0.0.1:" + std::to_string(port_); }
@@ -106,12 +112,10 @@ void NullServer::Serve(int socket) {
       if (at < head) body_bytes = std::stoul(in.substr(at + 16));
     }
     if (head != std::string::npos && in.size() >= head + 4 + body_bytes) {
-      const bool get = in.compare(0, 4, "GET ") == 0;
+      const std::string head_text = in.substr(0, head);
       const std::string body = in.substr(head + 4, body_bytes);
       in.erase(0, head + 4 + body_bytes);
-      const bool go_on = get ? SendAll(socket, Plain("200 OK", R"({"data":[{"id":"null-model"}]})"))
-                             : Answer(socket, body);
-      if (!go_on) break;
+      if (!Answer(socket, head_text, body)) break;
       continue;
     }
     const ssize_t n = ::recv(socket, buffer, sizeof(buffer), 0);
@@ -123,13 +127,36 @@ void NullServer::Serve(int socket) {
   ::close(socket);
 }
 
-bool NullServer::Answer(int socket, const std::string& body) {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    bodies_.push_back(body);
+bool NullServer::Answer(int socket, const std::string& head, const std::string& body) {
+  const auto is = [&](const char* start) { return head.rfind(start, 0) == 0; };
+  if (is("GET /v1/models ")) {
+    return SendAll(socket,
+                   Plain("200 OK", R"({"data":[{"id":"null-model","max_model_len":100}]})"));
   }
+  if (is("GET /version ")) return SendAll(socket, Plain("200 OK", R"({"version":"null-1"})"));
+  if (is("GET ")) return SendAll(socket, Plain("404 Not Found", "{}"));
+  if (is("POST /tokenize ")) {
+    const nlohmann::json request = nlohmann::json::parse(body);
+    const std::string text = request.contains("messages")
+                                 ? request["messages"][0]["content"].get<std::string>()
+                                 : request["prompt"].get<std::string>();
+    const auto spaces = std::count(text.begin(), text.end(), ' ');
+    return SendAll(socket, Plain("200 OK", nlohmann::json{{"count", spaces + 2}}.dump()));
+  }
+  return Complete(socket, head, body);
+}
+
+bool NullServer::Complete(int socket, const std::string& head, const std::string& body) {
   const nlohmann::json request = nlohmann::json::parse(body);
   const std::string error = request.value("null_error", "");
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    bodies_.push_back(body);
+    heads_.push_back(head);
+    arrived_.notify_all();
+    const size_t wanted = request.value("null_wait_for", size_t{0});
+    arrived_.wait(lock, [&] { return stopping_ || bodies_.size() >= wanted; });
+  }
   if (error == "status") {
     return SendAll(
         socket, Plain("400 Bad Request", R"({"error":{"message":"no","code":"invalid_value"}})"));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -13,25 +14,32 @@ namespace coppice::loadgen {
 // Streams `max_tokens` events "x" 1 ms apart, then usage and [DONE]. Request fields that change
 // this: "null_delay_ms": a delay before the first event. "null_error": "status" (400 with an error
 // body), "event" (an error event after one text) or "cut" (the connection ends after one text).
+// "null_wait_for": the answer begins when so many requests have arrived. /tokenize counts words and
+// one token before them.
 class NullServer {
  public:
   NullServer();  // listens on a free port of 127.0.0.1
   ~NullServer();
 
   std::string base_url() const;
-  std::vector<std::string> bodies();  // of the requests received so far
+  // Of the completions received so far, in order.
+  std::vector<std::string> bodies();
+  std::vector<std::string> heads();
 
  private:
   void Accept();
   void Serve(int socket);
-  bool Answer(int socket, const std::string& body);  // returns false to close the connection
+  // These return false to close the connection.
+  bool Answer(int socket, const std::string& head, const std::string& body);
+  bool Complete(int socket, const std::string& head, const std::string& body);
 
   int listener_ = -1, port_ = 0;
   std::atomic<bool> stopping_ = false;
   std::mutex mutex_;
-  std::vector<std::string> bodies_;   // guarded by mutex_
-  std::vector<std::thread> threads_;  // guarded by mutex_
-  std::vector<int> sockets_;          // guarded by mutex_
+  std::condition_variable arrived_;
+  std::vector<std::string> bodies_, heads_;  // guarded by mutex_
+  std::vector<std::thread> threads_;         // guarded by mutex_
+  std::vector<int> sockets_;                 // guarded by mutex_
   std::thread acceptor_;
 };
 

@@ -1,0 +1,15 @@
+// What the options of a run may be, alone and together. Called by options. Pure function.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "loadgen/options.h"
+
+namespace coppice::loadgen {
+
+// "--flag: expected ...", as every refusal of an option reads.
+absl::Status RefuseFlag(absl::string_view flag, absl::string_view expected);
+
+absl::Status CheckOptions(const LoadgenOptions& options);
+
+}  // namespace coppice::loadgen
