@@ -60,6 +60,8 @@ find_programs() {
   LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}$(library_folders)
   export LD_LIBRARY_PATH
   LD_LIBRARY_PATH=${LD_LIBRARY_PATH#:}
+  # cuBLASLt needs libgcc, and does not look beside the programs. A machine that has a compiler has it.
+  if ldd "$bin/coppice-bench-cuda" 2>/dev/null | grep -q 'libgcc_s.*not found'; then LD_LIBRARY_PATH+=:$bin; fi
   local program missing broken=0
   for program in "${programs[@]}"; do
     if [ ! -x "$bin/$program" ]; then
@@ -96,7 +98,7 @@ parts=(
 reduced='CudaNorm.ZeroRow*:CudaAttention.MixedTypes:CudaAttentionTiles.MixedRequests:CudaCommit.*:CudaGemmSkinny.SplitsOf*:CudaShortlists.SmallMixedLists:CudaRowSums.SmallRows:DeviceProbe.*'
 
 part_facts() {
-  nvidia-smi --query-gpu=name,memory.total,driver_version,clocks.max.sm,clocks.max.memory --format=csv || true
+  nvidia-smi --query-gpu=name,memory.total,driver_version,clocks.max.sm,clocks.max.memory --format=csv 2>/dev/null || echo "nvidia-smi is not there, or fails"
   uname -a
   nvcc --version 2>/dev/null | tail -2 || echo "no nvcc"
   bench facts
@@ -199,7 +201,7 @@ run() {
   grep -v '^ *$' "$out/facts.log" || true
   printf '%s\n' "${summary[@]}"
   echo
-  printf '%-10s %-44s %10s %10s %6s\n' part case "us" "floor us" "floor"
+  printf '%-10s %-60s %10s %10s %6s\n' part case "us" "floor us" "floor"
   for name in ceilings tune matmul attention wide small shortlist step draft round goals; do
     if [ "$(grep -c "^$name" "$out/$name.log")" = 0 ]; then
       echo "$name: nothing was measured: $(tail -1 "$out/$name.log")"
