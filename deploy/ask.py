@@ -1,17 +1,28 @@
 #!/usr/bin/env python3
-"""Sends the questions of a JSON lines file to a Coppice cluster, each once with drafts and once without. Prints every
-hypothesis, its score, and what the drafts saved. With --tour, sends every question once for each verification method
+"""Sends the questions of a JSON lines file to a Coppice cluster in two ways, with one beam and with four, each with drafts and
+without. Prints the answers, then a table of the times. With --tour, sends every question once for each verification method
 that the server lists, and prints one line per method. Uses only the Python standard library.
 
 A line of the file: {"prompt": ..., "title": ..., "body": {further fields of POST /v1/completions}}.
+A time is that of the whole HTTP request, the median of --repeats requests. Requests with and without drafts take turns. All are
+sent twice before, uncounted: that fills the prefix cache, and the server learns what its passes cost and how good drafts are.
 Exit status 1 if a request fails, if the hypotheses with and without drafts differ, or if no draft was used.
 """
 import argparse
 import json
+import statistics
 import sys
 import time
 import urllib.error
 import urllib.request
+
+# What the table compares. The server chooses whether and how to draft ("auto").
+WAYS = {
+    "one beam, greedy": {"decoding": "multinomial", "temperature": 0, "n": 1},
+    "four beams, sampled": {"decoding": "beam_sampling", "beam_width": 4, "n": 4, "seed": 7},
+}
+WARM_UPS = 2
+TOUR_SHAPE = {"draft_width": 8, "draft_depth": 4}
 
 
 def fetch(url, path, body=None):
@@ -39,51 +50,128 @@ def hypotheses(answer):
             for c in answer["choices"]]
 
 
-def describe(name, answer, seconds):
-    spec = answer["usage"]["speculation"]
-    per_pass = spec["layers_per_pass"]
-    return (f"  {name:<15}{spec['target_passes']:>3} target passes, "
-            f"{'-' if per_pass is None else format(per_pass, '.2f')} layers each, {seconds * 1000:7.1f} ms"
-            f"  ({spec['method']}, {spec['accepted_nodes']} of {spec['drafted_nodes']} drafted nodes accepted)")
+class Asked:
+    """What one question gave in one way: the answer, times with and without drafts, and the counts of the requests with."""
+
+    def __init__(self, url, question, way):
+        body = dict(question.get("body", {}), **WAYS[way], prompt=question["prompt"], return_token_ids=True)
+        self.url = url
+        self.bodies = {True: dict(body, speculative="auto"), False: dict(body, speculative=False)}
+        self.seconds = {True: [], False: []}
+        self.layers = self.passes = self.plain = self.drafted_nodes = 0
+        self.same = True
+        self.answer = None
+
+    def ask(self, counted):
+        first = len(self.seconds[True]) % 2 == 0  # who comes first changes
+        answers = {}
+        for drafts in (first, not first):
+            answers[drafts], seconds = complete(self.url, self.bodies[drafts])
+            if counted:
+                self.seconds[drafts].append(seconds)
+        self.same = self.same and hypotheses(answers[True]) == hypotheses(answers[False])
+        self.answer = answers[True]
+        spec = self.answer["usage"]["speculation"]
+        self.drafted_nodes += spec["drafted_nodes"]
+        if counted:
+            self.layers += spec["layers"]
+            self.passes += spec["target_passes"]
+            self.plain += spec["plain_rounds"]
+
+    def middle(self, drafts):
+        return statistics.median(self.seconds[drafts])
+
+    def tokens(self):
+        return len(self.answer["choices"][0]["token_ids"])
 
 
-def ask(url, question, number, total):
-    """Asks and prints one question. Returns (hypotheses equal?, drafted nodes, layers, target passes); the counts are with drafts."""
-    body = dict(question.get("body", {}), prompt=question["prompt"], return_token_ids=True)
-    drafted, drafted_s = complete(url, body)
-    plain, plain_s = complete(url, dict(body, speculative=False))
-    print(f"\n[{number}/{total}] {question['title']}")
+def show_answers(number, question, asked):
+    """The prompt, and the distinct hypotheses of each way."""
+    print(f"\n[{number}] {question.get('title', '')}".rstrip())
     for line in question["prompt"].splitlines():
         print(f"    | {line}")
-    for choice in drafted["choices"]:
-        score = choice.get("score")
-        print(f"  {'' if score is None else format(score, '8.4f')}  {choice['text'].strip()}")
-    print(describe("with drafts", drafted, drafted_s))
-    print(describe("without drafts", plain, plain_s))
-    same = hypotheses(drafted) == hypotheses(plain)
-    print("  same hypotheses and scores either way" if same else "  DIFFERENT hypotheses with and without drafts", flush=True)
-    spec = drafted["usage"]["speculation"]
-    return same, spec["drafted_nodes"], spec["layers"], spec["target_passes"]
+    for way, result in asked.items():
+        print(f"  {way}:")
+        texts = [choice["text"].strip() for choice in result.answer["choices"]]
+        for i, choice in enumerate(result.answer["choices"]):
+            if texts[i] in texts[:i]:
+                continue
+            score = choice.get("score")
+            print(f"    {format(score, '8.4f') + '  ' if score else ''}{texts[i]}")
+        if not result.same:
+            print("    DIFFERENT hypotheses with and without drafts")
+
+
+def table_line(head, without, with_drafts, layers, passes, tokens=""):
+    per_pass = format(layers / passes, ".2f") if passes else "-"
+    ratio = without / with_drafts
+    return f"  {head:<24}{tokens:>8}{without * 1000:>13.1f}{with_drafts * 1000:>13.1f}{ratio:>9.2f}{per_pass:>14}"
+
+
+def show_table(way, results):
+    """Times of one way for every question, their sum, and what it means. Returns the ratio of the sums."""
+    print(f"\n{way + ':':<26}{'tokens':>8}{'without, ms':>13}{'drafts, ms':>13}{'ratio':>9}{'layers/pass':>14}")
+    for i, result in enumerate(results):
+        print(table_line(f"question {i + 1}", result.middle(False), result.middle(True), result.layers, result.passes,
+                         result.tokens()))
+    without, with_drafts = (sum(result.middle(drafts) for result in results) for drafts in (False, True))
+    layers, passes = sum(r.layers for r in results), sum(r.passes for r in results)
+    print(table_line("all", without, with_drafts, layers, passes, sum(r.tokens() for r in results)))
+    return without / with_drafts
+
+
+def conclude(way, ratio, results):
+    """What the table of one way says, in a sentence."""
+    faster = sum(r.middle(True) < r.middle(False) for r in results)
+    passes = sum(r.passes for r in results)
+    share = 1 - sum(r.plain for r in results) / max(passes, 1)
+    drafted = f"the server drafted for {100 * share:.0f} % of the passes"
+    if share < 0.2:
+        return f"{way}: drafts do not pay here; {drafted}, to see whether they do."
+    if ratio >= 1:
+        return f"{way}: {ratio:.2f} times as fast with drafts, {faster} of {len(results)} questions faster; {drafted}."
+    return f"{way}: drafts LOSE here, {1 / ratio:.2f} times as slow, {faster} of {len(results)} questions faster; {drafted}."
+
+
+def compare(url, questions, repeats):
+    """Asks all questions in all ways and prints answers and tables. Exits with a message if something is wrong."""
+    asked = [{way: Asked(url, question, way) for way in WAYS} for question in questions]
+    for counted in [False] * WARM_UPS + [True] * repeats:
+        for of_question in asked:
+            for result in of_question.values():
+                result.ask(counted)
+    for i, question in enumerate(questions):
+        show_answers(i + 1, question, asked[i])
+    ratios = {way: show_table(way, [of_question[way] for of_question in asked]) for way in WAYS}
+    print(f"\nTimes are medians of {repeats} requests, after {WARM_UPS} that do not count. A pass of the target without drafts decides one layer.")
+    for way, ratio in ratios.items():
+        print(conclude(way, ratio, [of_question[way] for of_question in asked]))
+    sys.stdout.flush()
+    everything = [result for of_question in asked for result in of_question.values()]
+    if not all(result.same for result in everything):
+        sys.exit("ask: hypotheses differ with and without drafts")
+    if not any(result.drafted_nodes for result in everything):
+        sys.exit("ask: no draft reached any request; is the draft node running?")
 
 
 def by_method(question, method, decoding):
     """The request body for this question with one method and one of its decodings, as /v1/models lists them."""
     body = dict(question.get("body", {}), prompt=question["prompt"], decoding=decoding)
     if decoding == "multinomial":
-        body.pop("beam_width", None)
         body["n"] = 1
         if method["greedy_only"]:
             body["temperature"] = 0
-    shape = body.pop("speculative", {})
+    else:
+        body.update(beam_width=4, n=4, seed=7)
+    shape = dict(TOUR_SHAPE)
     if method["draft_form"] == "none":
         shape = {}
-    if method["draft_form"] == "path" and "draft_width" in shape:
+    elif method["draft_form"] == "path":
         shape["draft_width"] = 1
-    if method["most_children"] and "draft_width" in shape:
+    elif method["most_children"]:
         shape["draft_width"] = min(shape["draft_width"], method["most_children"])
     body["speculative"] = dict(shape, method=method["name"], **({} if method["lossless"] else {"allow_lossy": True}))
     return body
-
 
 def tour(url, questions):
     """Asks every question with every method and decoding. Prints one line of totals for each method and decoding."""
@@ -106,23 +194,18 @@ def tour(url, questions):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8000")
+    parser.add_argument("--repeats", type=int, default=5, help="counted requests of each kind for each question; default: 5")
     parser.add_argument("--tour", action="store_true", help="ask every question with every method that the server lists")
     parser.add_argument("file")
     args = parser.parse_args()
+    if args.repeats < 1:
+        parser.error(f"--repeats must be at least 1, got {args.repeats}")
     with open(args.file, encoding="utf8") as lines:
         questions = [json.loads(line) for line in lines if line.strip()]
     if args.tour:
         tour(args.url, questions)
-        return
-    results = [ask(args.url, question, i + 1, len(questions)) for i, question in enumerate(questions)]
-    layers, passes = sum(r[2] for r in results), sum(r[3] for r in results)
-    print(f"\nTotal with drafts: {layers} layers in {passes} target passes ({layers / max(passes, 1):.2f} layers per pass; "
-          "without drafts it is 1).\nA pass of this small target takes about a millisecond. With a large target, the passes "
-          "take most of the time.")
-    if not all(r[0] for r in results):
-        sys.exit("ask: hypotheses differ with and without drafts")
-    if not any(r[1] for r in results):
-        sys.exit("ask: no draft reached any request; is the draft node running?")
+    else:
+        compare(args.url, questions, args.repeats)
 
 
 if __name__ == "__main__":

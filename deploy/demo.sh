@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # demo.sh [--model text2sql|smollm2] [--once] [--tour] [--port N] [--no-build]
-# Installs what is missing, builds, and starts a cluster under one mpirun: a coordinator, a target replica of two
-# tensor-parallel ranks and a draft node, with the model pair in deploy/demo. Asks it the questions in deploy/demo, then serves
-# at http://127.0.0.1:8000 until Ctrl-C. --once: exits after the questions, non-zero if anything failed. --tour: asks the
-# questions with every verification method and prints one line for each. --model smollm2: chats, with a model that models.sh fetches
-# (93 MB); in a terminal you can then chat with it. Where there is no network, the pair of deploy/demo is used and the demo says so.
+# Installs what is missing, builds, and starts a cluster under one mpirun: a coordinator, a target replica and a draft node,
+# with the model pair in deploy/demo. Asks it the questions in deploy/demo with one beam and with four, each with drafts and
+# without, and prints the answers and a table of the times. Then serves at http://127.0.0.1:8000 until Ctrl-C.
+# --once: exits after the questions, non-zero if anything failed. --tour: asks the questions with every verification method and
+# prints one line for each. --model smollm2: chats, with a model that models.sh fetches (93 MB); in a terminal you can then chat
+# with it. Where there is no network, the pair of deploy/demo is used and the demo says so.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -65,13 +66,13 @@ trap finish EXIT
 trap 'echo; echo "demo: stopping"; exit 130' INT
 trap 'exit 143' TERM HUP
 
-target=deploy/demo/text2sql-target draft=deploy/demo/text2sql-draft ranks=2 dtype=f32
+target=deploy/demo/text2sql-target draft=deploy/demo/text2sql-draft
 if [ "$model" != text2sql ]; then
   fetched=${coppice_run_folders[0]}/model status=0
   deploy/models.sh get "$model" | tee "$fetched" || status=$?
   case $status in
     0)
-      target=$(sed -n 's/^target: //p' "$fetched") draft=$(sed -n 's/^draft: //p' "$fetched") ranks=1 dtype=auto ;;
+      target=$(sed -n 's/^target: //p' "$fetched") draft=$(sed -n 's/^draft: //p' "$fetched") ;;
     3)
       echo "demo: $model cannot be fetched here (see above); the embedded text2sql pair is used instead"
       model=text2sql ;;
@@ -80,14 +81,17 @@ if [ "$model" != text2sql ]; then
 fi
 drafts=0 draft_node=()
 [ -z "$draft" ] || drafts=1
-threads=$(coppice_threads $ranks)  # ranks and the draft node take turns
+threads=$(coppice_threads 1) draft_threads=$(coppice_threads 1)  # target and draft take turns
+if [ "$model" = text2sql ]; then  # its products are too small for more
+  threads=$((threads < 4 ? threads : 4)) draft_threads=$((draft_threads < 2 ? draft_threads : 2))
+fi
 if [ $drafts = 1 ]; then
-  draft_node=(: -np 1 "$coppice_bin/coppice-draft" --model="$draft" --dtype="$dtype" --threads="$threads")
+  draft_node=(: -np 1 "$coppice_bin/coppice-draft" --model="$draft" --dtype=auto --threads="$draft_threads")
 fi
 # mpirun gets its own session, so Ctrl-C reaches only this script. The script then ends mpirun.
 setsid setpriv --pdeathsig TERM mpirun -q \
   -np 1 "$coppice_bin/coppice-coordinator" --listen="127.0.0.1:$port" --model="$target" --served_model_name="$model" : \
-  -np $ranks "$coppice_bin/coppice-worker" --model="$target" --tp=$ranks --dtype=$dtype --threads="$threads" \
+  -np 1 "$coppice_bin/coppice-worker" --model="$target" --dtype=auto --threads="$threads" \
   "${draft_node[@]}" >"$log" 2>&1 </dev/null &
 session=$!
 
@@ -120,7 +124,7 @@ wait_for_the_end() {
   exit 1
 }
 
-echo "demo: starting 1 coordinator, target ranks: $ranks, draft nodes: $drafts (log: $log)"
+echo "demo: starting 1 coordinator, target ranks: 1, draft nodes: $drafts (threads: $threads, log: $log)"
 wait_ready
 if [ "$model" != text2sql ]; then
   python3 deploy/chat.py --url "$url" deploy/demo/chat.jsonl

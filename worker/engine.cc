@@ -143,7 +143,7 @@ void Engine::TakeForest(DraftArrival arrival, double now_s) {
   sequence->draft_wait_s = now_s - sequence->draft_asked_s;
   sequence->stats.draft_wait_ms += sequence->draft_wait_s * 1e3;
   if (arrival.failed != Fallback::kNone) return GoPlain(sequence, arrival.failed);
-  sizer_.RecordDraft(arrival.forest.depth(), sequence->draft_wait_s);
+  sizer_.RecordDraft({sequence->draft_shape.width, arrival.forest.depth()}, sequence->draft_wait_s);
   sequence->stats.draft_ms += arrival.draft_s * 1e3;
   sequence->draft_s = arrival.draft_s;
   sequence->draft_model_s = arrival.model_s;

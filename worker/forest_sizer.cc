@@ -15,6 +15,13 @@ constexpr double kForget = 0.98;  // decay of coverage counts per round; memory 
 constexpr double kPriorTrials = 10;
 constexpr double kWorthExploring = 0.75;
 constexpr double kMessageShare = 0.3;  // share of messages in the wait for a draft of one level
+constexpr double kHope = 0.4;          // of the misses that are expected
+
+// The key of a shape among the measured drafts.
+constexpr int kDepths = 32;  // more than any depth
+int DraftKey(DraftShape shape) {
+  return shape.width * kDepths + std::min(shape.depth, kDepths - 1);
+}
 
 // Buckets of rows of a pass: the sizes of `products`, those that passes are padded to. Without them
 // fine where it matters: 1, 2, 3, ... 8, then steps of a quarter.
@@ -135,20 +142,52 @@ double ForestSizer::Costs::Pass(int rows) const {
   return below.seconds + share * (from->least - below.seconds);
 }
 
-double ForestSizer::Costs::Draft(int depth) const {
-  if (depth == 0 || draft.empty()) return 0;
-  // Scale from the nearest measured depth. A part of every wait is for messages. The rest is
-  // proportional to the levels.
-  auto nearest = std::lower_bound(draft.begin(), draft.end(), depth,
-                                  [](const Measured& m, int size) { return m.size < size; });
-  if (nearest == draft.end()) nearest = std::prev(nearest);
+ForestSizer::Costs ForestSizer::CostsNow() const {
+  Costs costs{List(pass_), {}, products_};
+  for (const auto& [size, seconds] : draft_.Now()) {
+    const int depth = size % kDepths;
+    costs.drafts[size / kDepths].push_back({depth, seconds, seconds, depth});
+  }
+  return costs;
+}
+
+namespace {
+
+// Scales from the nearest measured depth. A part of every wait is for messages. The rest is
+// proportional to the levels.
+template <class List>
+double AtDepth(const List& measured, int depth) {
+  auto nearest = std::lower_bound(measured.begin(), measured.end(), depth,
+                                  [](const auto& m, int size) { return m.size < size; });
+  if (nearest == measured.end()) nearest = std::prev(nearest);
   const double levels = static_cast<double>(depth) / nearest->size;
   return nearest->seconds * (kMessageShare + (1 - kMessageShare) * levels);
 }
 
-double ForestSizer::Coverage(const Learned& learned, int beam_width, int width) {
-  const double scale =
+}  // namespace
+
+// Widths that were not measured: on the line through two that were, the nearest on either side or
+// beyond. A narrower draft takes no more, and at least half.
+double ForestSizer::Costs::Draft(DraftShape shape) const {
+  if (shape.depth == 0 || drafts.empty()) return 0;
+  auto above = drafts.lower_bound(shape.width);
+  if (above != drafts.end() && above->first == shape.width)
+    return AtDepth(above->second, shape.depth);
+  if (drafts.size() == 1) return AtDepth(drafts.begin()->second, shape.depth);
+  if (above == drafts.begin()) ++above;
+  if (above == drafts.end()) --above;
+  const auto below = std::prev(above);
+  const double narrow = AtDepth(below->second, shape.depth);
+  const double wide = std::max(narrow, AtDepth(above->second, shape.depth));
+  const double share =
+      static_cast<double>(shape.width - below->first) / (above->first - below->first);
+  return std::max(narrow / 2, narrow + share * (wide - narrow));
+}
+
+double ForestSizer::Coverage(const Learned& learned, int beam_width, int width, Mood mood) {
+  double scale =
       (kPriorTrials * 0.4 + learned.missed) / (kPriorTrials * 0.4 + learned.expected_missed);
+  if (mood == Mood::kHopeful) scale *= kHope;
   const double expected = std::clamp(scale * PriorMiss(width, beam_width), 0.001, 0.999);
   const auto cover = learned.by_width.find(width);
   if (cover == learned.by_width.end()) return 1 - expected;
@@ -156,8 +195,7 @@ double ForestSizer::Coverage(const Learned& learned, int beam_width, int width) 
          (kPriorTrials * expected + cover->second.missed) / (kPriorTrials + cover->second.trials);
 }
 
-double ForestSizer::DeepCoverage(const Learned& learned, int beam_width, int width) {
-  const double first = Coverage(learned, beam_width, width);
+double ForestSizer::DeepCoverage(const Learned& learned, int width, double first) {
   const auto cover = learned.by_width.find(width);
   if (cover == learned.by_width.end()) return first;
   return 1 - (kPriorTrials * (1 - first) + cover->second.deep_missed) /
@@ -175,8 +213,30 @@ double ForestSizer::LayersPerSecond(const Costs& costs, Covered covered, const S
   for (int l = 0; l < shape.depth; ++l) layers += reached *= l == 0 ? covered.first : covered.deep;
   const int nodes = limits.draft.Nodes(shape.width, shape.depth);
   const int rows = limits.running * (nodes == 0 ? limits.plain_rows : limits.roots + nodes);
-  const double seconds = costs.Pass(rows) + costs.Draft(shape.depth) / limits.running;
+  const double seconds = costs.Pass(rows) + costs.Draft(shape) / limits.running;
   return seconds <= 0 ? layers : layers / seconds;
+}
+
+std::vector<double> ForestSizer::Rates(absl::Span<const DraftShape> candidates, const Costs& costs,
+                                       const Learned& learned, const SizerLimits& limits,
+                                       Mood mood) const {
+  std::vector<double> rates;
+  rates.reserve(candidates.size());
+  Covered covered;
+  int covered_width = -1;  // of `covered`: candidates of one width are adjacent
+  for (const DraftShape shape : candidates) {
+    if (!products_.empty() && !limits.draft.chosen && costs.drafts.empty() &&
+        shape.depth > decoding::kAutoDraftDepth) {
+      rates.push_back(0);  // deep drafts wait until it is known what a level costs
+      continue;
+    }
+    if (shape.depth > 0 && std::exchange(covered_width, shape.width) != shape.width) {
+      covered.first = Coverage(learned, limits.beam_width, shape.width, mood);
+      covered.deep = DeepCoverage(learned, shape.width, covered.first);
+    }
+    rates.push_back(LayersPerSecond(costs, covered, limits, shape));
+  }
+  return rates;
 }
 
 DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limits) {
@@ -192,24 +252,15 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     best = Clip(first[round], limits);
   } else {
     const Costs costs = CostsNow();
-    std::vector<double> rates;
-    rates.reserve(candidates.size());
-    Covered covered;
-    int covered_width = -1;  // of `covered`: candidates of one width are adjacent
-    for (const DraftShape shape : candidates) {
-      if (!products_.empty() && free && costs.draft.empty() &&
-          shape.depth > decoding::kAutoDraftDepth) {
-        rates.push_back(0);  // deep drafts wait until it is known what a level costs
-        continue;
-      }
-      if (shape.depth > 0 && std::exchange(covered_width, shape.width) != shape.width) {
-        covered = {Coverage(learned, limits.beam_width, shape.width),
-                   DeepCoverage(learned, limits.beam_width, shape.width)};
-      }
-      rates.push_back(LayersPerSecond(costs, covered, limits, shape));
-    }
-    const size_t top = std::max_element(rates.begin(), rates.end()) - rates.begin();
+    const std::vector<double> rates = Rates(candidates, costs, learned, limits, Mood::kSober);
+    const auto best_of = [&](absl::Span<const double> of) {
+      return std::max_element(of.begin(), of.end()) - of.begin();
+    };
+    const auto top = best_of(rates);
     best = candidates[top];
+    if (free && round > 0 && round < kYoung && round % kHopeEvery == 0) {
+      best = candidates[best_of(Rates(candidates, costs, learned, limits, Mood::kHopeful))];
+    }
     if (free && round % kExploreEvery == 0) {
       // Explore: of the shapes that may be equally good, take the least used.
       for (size_t i = 0; i < candidates.size(); ++i) {
@@ -245,8 +296,8 @@ void ForestSizer::RecordRound(absl::string_view method, int beam_width, DraftSha
   cover.deep_missed = kForget * cover.deep_missed + (deep_trials - (covered - 1));
 }
 
-void ForestSizer::RecordDraft(int depth, double seconds) {
-  if (depth > 0) draft_.Record(depth, seconds);
+void ForestSizer::RecordDraft(DraftShape shape, double seconds) {
+  if (shape.depth > 0) draft_.Record(DraftKey(shape), seconds);
 }
 
 }  // namespace coppice::worker

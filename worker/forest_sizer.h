@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "decoding/draft_size.h"
 #include "kernels/backend.h"
 #include "worker/drifting_cost.h"
@@ -43,7 +44,9 @@ class ForestSizer {
       : products_(std::move(products)) {}
 
   // Without known products, the first rounds try a series of shapes, from 2 W x 4 (4 x 4 for W = 1)
-  // downwards. Later, one round in kExploreEvery explores.
+  // downwards. Then, until kYoung rounds, one in kHopeEvery takes the shape that would be best if
+  // drafts were better than they seem: a wrong first impression does not last. One round in
+  // kExploreEvery explores at all times.
   DraftShape Choose(absl::string_view method, const SizerLimits& limits);
   // The shape, cut to the depth that the limits allow. No draft when they allow no layer.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
@@ -52,13 +55,15 @@ class ForestSizer {
   void RecordPass(int rows, double seconds);
   // The pass of a forest of `shape` decided `layers` layers (1: none of the forest was covered).
   void RecordRound(absl::string_view method, int beam_width, DraftShape shape, int layers);
-  // A draft of `depth` levels arrived `seconds` after its request.
-  void RecordDraft(int depth, double seconds);
+  // A draft of `shape` arrived `seconds` after its request.
+  void RecordDraft(DraftShape shape, double seconds);
 
   // Estimated probability that a first layer of this width is covered.
   double Coverage(absl::string_view method, int beam_width, int width) const;
 
   static constexpr int kExploreEvery = 24;
+  static constexpr int kYoung = 240;
+  static constexpr int kHopeEvery = 6;
 
  private:
   struct Cover {  // layers, decayed
@@ -87,30 +92,37 @@ class ForestSizer {
     int least_size;
   };
   struct Costs {
-    std::vector<Measured> pass, draft;  // ascending, by bucket of rows, by levels
+    std::vector<Measured> pass;                   // ascending, by bucket of rows
+    std::map<int, std::vector<Measured>> drafts;  // by width: ascending, by levels
     const std::vector<kernels::RowCost>& products;
     double Pass(int rows) const;
-    double Draft(int depth) const;
+    double Draft(DraftShape shape) const;
 
    private:
     double Products(int rows) const;
     double KnownPass(int rows) const;
   };
   static std::vector<Measured> List(const DriftingCost& cost);
-  Costs CostsNow() const { return {List(pass_), List(draft_), products_}; }
-  static double Coverage(const Learned& learned, int beam_width, int width);
+  Costs CostsNow() const;
+  // How likely misses are before any is seen, relative to what all widths together say.
+  enum class Mood { kSober, kHopeful };
+  static double Coverage(const Learned& learned, int beam_width, int width,
+                         Mood mood = Mood::kSober);
   // Probability that a layer below the first is covered when those above it were.
-  static double DeepCoverage(const Learned& learned, int beam_width, int width);
+  static double DeepCoverage(const Learned& learned, int width, double first);
   struct Covered {
     double first = 0, deep = 0;  // Coverage, DeepCoverage
   };
+  // Layers per second of each candidate; 0 where it must wait.
+  std::vector<double> Rates(absl::Span<const DraftShape> candidates, const Costs& costs,
+                            const Learned& learned, const SizerLimits& limits, Mood mood) const;
   static double LayersPerSecond(const Costs& costs, Covered covered, const SizerLimits& limits,
                                 DraftShape shape);
 
   const std::vector<kernels::RowCost> products_;
   std::map<std::pair<std::string, int>, Learned> learned_;  // method, W
   DriftingCost pass_;                                       // by bucket of rows
-  DriftingCost draft_;                                      // the wait for a draft, by levels
+  DriftingCost draft_;  // the wait for a draft, by width and levels
 };
 
 }  // namespace coppice::worker

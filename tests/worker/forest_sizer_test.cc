@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <map>
 
@@ -35,11 +36,17 @@ std::map<std::pair<int, int>, int> Simulate(ForestSizer* sizer, SizerLimits limi
     }
     const int rows = limits.running * (limits.roots + shape.width * shape.depth);
     sizer->RecordPass(rows, pass_seconds(rows));
-    if (shape.depth > 0) sizer->RecordDraft(shape.depth, level_seconds * shape.depth);
+    if (shape.depth > 0) sizer->RecordDraft(shape, level_seconds * shape.depth);
     sizer->RecordRound("m", limits.beam_width, shape, layers);
     if (i >= rounds / 2) ++chosen[{shape.width, shape.depth}];
   }
   return chosen;
+}
+
+DraftShape First(ForestSizer* sizer, int running) {
+  SizerLimits limits = Limits(4);
+  limits.running = running;
+  return sizer->Choose("m", limits);
 }
 
 int Most(const std::map<std::pair<int, int>, int>& chosen, std::pair<int, int>* shape) {
@@ -102,6 +109,61 @@ TEST(ForestSizerTest, DeepLayersThatAreSeldomCoveredAreLeftOut) {
   Most(Simulate(&shallow, Limits(4), 600, cost, 0.001, /*coverage=*/0.9, /*deep_coverage=*/0.1),
        &shape);
   EXPECT_EQ(shape.second, 1);
+}
+
+// Times of a small pair on two cores, in milliseconds: rows and nodes of a level are far from free,
+// and a narrow draft is right nearly as often as a wide one. Returns the share of the rounds, and of
+// the last third, that have a narrow deep draft.
+std::pair<double, double> NarrowDrafts(int beam_width, double covered_by_one, int rounds) {
+  ForestSizer sizer;
+  const SizerLimits limits = Limits(beam_width);
+  unsigned state = 7;
+  int narrow = 0, narrow_at_the_end = 0;
+  for (int i = 0; i < rounds; ++i) {
+    const DraftShape shape = sizer.Choose("m", limits);
+    const double missed = (1 - covered_by_one) / std::sqrt(shape.width);
+    int layers = 1;
+    for (int l = 0; l < shape.depth; ++l) {
+      state = state * 1664525u + 1013904223u;
+      if ((state >> 8) * 0x1p-24 < missed) break;
+      ++layers;
+    }
+    sizer.RecordPass(1 + shape.width * shape.depth, 0.40 + 0.045 * shape.width * shape.depth);
+    sizer.RecordDraft(shape, 0.03 + shape.depth * (0.05 + 0.02 * shape.width));
+    sizer.RecordRound("m", beam_width, shape, layers);
+    if (shape.width > 2 || shape.depth < 3) continue;
+    ++narrow;
+    if (i >= rounds * 2 / 3) ++narrow_at_the_end;
+  }
+  return {static_cast<double>(narrow) / rounds, 3.0 * narrow_at_the_end / rounds};
+}
+
+// Shapes of 2 W nodes a layer, which are tried first, take more time than they save here.
+TEST(ForestSizerTest, ANarrowDraftThatPaysIsFoundSoon) {
+  for (const int beam_width : {1, 4}) {
+    const auto [all, end] = NarrowDrafts(beam_width, /*covered_by_one=*/0.85, 180);
+    EXPECT_GT(all, 0.6) << beam_width;
+    EXPECT_GT(end, 0.75) << beam_width;
+  }
+}
+
+TEST(ForestSizerTest, HopeIsGivenUpWhereNarrowDraftsDoNotPay) {
+  const auto [all, end] = NarrowDrafts(4, /*covered_by_one=*/0.3, 600);
+  EXPECT_LT(all, 0.1);
+  EXPECT_LT(end, 0.05);
+}
+
+// Rows are free. Where 4 nodes a level are much cheaper than 8, 8 do not cover enough more.
+TEST(ForestSizerTest, TheCostOfADraftDependsOnItsWidth) {
+  const std::vector<kernels::RowCost> free = {{1, 0.4}, {512, 0.4}};
+  const auto choose = [&](double narrow_s) {
+    ForestSizer sizer(free);
+    sizer.RecordDraft({8, 4}, 0.2);
+    sizer.RecordDraft({4, 4}, narrow_s);
+    return First(&sizer, 1);
+  };
+  EXPECT_LE(choose(0.001).width, 4);
+  EXPECT_EQ(choose(0.2).width, 8);
 }
 
 TEST(ForestSizerTest, KeepsToTheRequestsNumbersAndToTheRoom) {
@@ -191,12 +253,6 @@ std::vector<kernels::RowCost> RidgeAt(int ridge, double floor_s) {
   return costs;
 }
 
-DraftShape First(ForestSizer* sizer, int running) {
-  SizerLimits limits = Limits(4);
-  limits.running = running;
-  return sizer->Choose("m", limits);
-}
-
 int Rows(DraftShape shape, int running) { return running * (1 + shape.width * shape.depth); }
 
 TEST(ForestSizerTest, KnownProductsGiveTheRowBudgetFromTheFirstRoundOn) {
@@ -222,7 +278,7 @@ TEST(ForestSizerTest, DeepDraftsWaitUntilALevelWasMeasured) {
   SizerLimits limits = Limits(4);
   ForestSizer sizer(RidgeAt(512, 0.0035));
   EXPECT_LE(sizer.Choose("m", limits).depth, decoding::kAutoDraftDepth);
-  sizer.RecordDraft(4, 1e-5);
+  sizer.RecordDraft({8, 4}, 1e-5);
   EXPECT_GT(sizer.Choose("m", limits).depth, decoding::kAutoDraftDepth);
 }
 
@@ -241,8 +297,8 @@ TEST(ForestSizerTest, OneMeasuredSizeShiftsAllKnownOnes) {
   // 10 ms of each pass are no products: rows up to far beyond the ridge then pay.
   ForestSizer before(RidgeAt(8, 0.001)), after(RidgeAt(8, 0.001));
   after.RecordPass(1, 0.011);
-  after.RecordDraft(4, 1e-6);
-  before.RecordDraft(4, 1e-6);
+  after.RecordDraft({8, 4}, 1e-6);
+  before.RecordDraft({8, 4}, 1e-6);
   EXPECT_GT(Rows(First(&after, 1), 1), Rows(First(&before, 1), 1));
 }
 
