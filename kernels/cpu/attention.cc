@@ -49,10 +49,11 @@ class UnitRunner {
         group_(args.q_heads / shape_.kv_heads),
         dim_((shape_.head_dim + 7) / 8 * 8) {
     const int64_t queries = (unit.end - unit.begin) * group_;
-    memory->assign((2 * queries + 4 * kBlockSize) * dim_, 0.0f);
+    memory->assign((2 * queries + 5 * kBlockSize) * dim_, 0.0f);
     keys_ = memory->data() + 2 * queries * dim_;
-    values_ = keys_ + kBlockSize * dim_;
-    gathered_ = values_ + kBlockSize * dim_;
+    k_ = keys_ + kBlockSize * dim_;
+    v_ = k_ + kBlockSize * dim_;
+    gathered_ = v_ + kBlockSize * dim_;
     states_.resize(queries);
     const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
     for (int64_t i = 0; i < queries; ++i) {
@@ -158,34 +159,44 @@ class UnitRunner {
   // The queries of whole_ and partial_ over a chunk, k and v [kBlockSize][head_dim].
   template <class T>
   void AttendRows(const T* k, const T* v, int64_t head_dim, int most) {
-    TransposeKeys(k, head_dim, head_dim, keys_);
     const auto queries = static_cast<int64_t>(whole_.size() + partial_.size());
+    const bool transpose = kTileQueries > 1 && whole_.size() >= kWorthTransposing;
+    if (transpose) TransposeKeys(k, head_dim, head_dim, keys_);
     if (dim_ == head_dim && (sizeof(T) == 4 || queries < kWorthWidening))
-      return AttendQueries(Chunk<T>{keys_, v, head_dim, most});
-    for (int t = 0; t < most; ++t) Widen(v + t * head_dim, values_ + t * dim_);
-    AttendQueries(Chunk<float>{keys_, values_, dim_, most});
+      return AttendQueries(Chunk<T>{k, v, head_dim, most, keys_}, transpose);
+    const bool keys_needed = !transpose || !partial_.empty();
+    for (int t = 0; t < most; ++t) {
+      if (keys_needed) Widen(k + t * head_dim, k_ + t * dim_);
+      Widen(v + t * head_dim, v_ + t * dim_);
+    }
+    AttendQueries(Chunk<float>{k_, v_, dim_, most, keys_}, transpose);
   }
 
   template <class T>
-  void AttendQueries(Chunk<T> chunk) {
+  void AttendQueries(Chunk<T> chunk, bool transposed) {
     chunk.positions = kBlockSize;
-    Attend(chunk, dim_, whole_.data(), static_cast<int64_t>(whole_.size()));
-    for (auto& [state, positions] : partial_) {
+    if (transposed) {
+      AttendTiles(chunk, dim_, whole_.data(), static_cast<int64_t>(whole_.size()));
+    } else {
+      for (QueryState* state : whole_) AttendOne(chunk, dim_, state);
+    }
+    for (const auto& [state, positions] : partial_) {
       chunk.positions = positions;
-      AttendTile<1>(chunk, dim_, &state);
+      AttendOne(chunk, dim_, state);
     }
   }
 
   // The padding up to dim_ stays zero.
   template <class T>
-  void Widen(const T* v, float* out) {
+  void Widen(const T* values, float* out) {
     int j = 0;
     for (; j + kLanesA <= shape_.head_dim; j += kLanesA)
-      hn::StoreU(LoadFloats(DA(), v + j), DA(), out + j);
-    for (; j < shape_.head_dim; ++j) out[j] = WidenValue(v[j]);
+      hn::StoreU(LoadFloats(DA(), values + j), DA(), out + j);
+    for (; j < shape_.head_dim; ++j) out[j] = WidenValue(values[j]);
   }
 
   static constexpr int64_t kWorthWidening = 3;  // widen a bf16 block that so many queries read
+  static constexpr size_t kWorthTransposing = 3;
 
   const AttentionArgs& args_;
   const AttentionContext& context_;
@@ -194,7 +205,8 @@ class UnitRunner {
   const int group_;            // query heads of one KV head
   const int64_t dim_;          // head_dim rounded up to 8
   float* keys_ = nullptr;      // [dim_, kBlockSize]
-  float* values_ = nullptr;    // [kBlockSize, dim_]
+  float* k_ = nullptr;         // [kBlockSize, dim_]
+  float* v_ = nullptr;         // [kBlockSize, dim_]
   float* gathered_ = nullptr;  // K, then V, of a chunk that is no block, as stored
   std::vector<QueryState> states_;
   // Of the chunk: queries that see all its positions, and the others with how many they see.

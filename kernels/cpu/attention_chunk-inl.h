@@ -30,9 +30,9 @@ inline constexpr int kLanesA = static_cast<int>(hn::MaxLanes(DA()));
 inline constexpr int kLanesW = static_cast<int>(hn::MaxLanes(DW()));
 inline constexpr int kVectorsOfChunk = kBlockSize / kLanesW;
 inline constexpr int kUnrollA = kLanesW > 1 ? 16 : 1;
-// Queries that read a chunk together: their scores and their values fit the registers.
-inline constexpr int kTileQueries = kLanesW == 16 ? 8 : 6;
-inline constexpr int kValueQueries = kTileQueries / 2;
+// Queries that read a chunk together: their scores, and half of their values, fit the registers.
+inline constexpr int kTileQueries = kLanesW == 16 ? 8 : kLanesW == 8 ? 4 : 1;
+inline constexpr int kValueQueries = (kTileQueries + 1) / 2;
 
 template <class D>
 HWY_INLINE hn::Vec<D> LoadFloats(D d, const float* p) {
@@ -45,14 +45,16 @@ HWY_INLINE hn::Vec<D> LoadFloats(D d, const uint16_t* bf16) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, bf16))));
 }
 
-// Keys and values of at most 16 positions. keys: [dim][16] f32, those of absent positions are
-// anything. Values of positions are `stride` elements apart; the first dim (a multiple of 8) are used.
+// K and V of at most 16 positions, which are `stride` elements apart; the first dim (a multiple of 8)
+// are used. keys: the same K as [dim][16] f32, where several queries read it; what it has for absent
+// positions does not matter.
 template <class T>
 struct Chunk {
-  const float* keys = nullptr;
-  const T* values = nullptr;
+  const T* k = nullptr;
+  const T* v = nullptr;
   int64_t stride = 0;
   int positions = 0;  // 1..16
+  const float* keys = nullptr;
 };
 
 // One query of the online softmax. query and sum hold dim floats.
@@ -148,33 +150,109 @@ HWY_INLINE void TransposeKeys(const uint16_t* k, int64_t stride, int64_t dim,
   TransposeTail(k, stride, j, dim, keys);
 }
 
-// scores[q][t] = query q times key t: one chain of multiply-adds over the dimensions.
-template <int kQueries>
-HWY_INLINE void Scores(const float* keys, int64_t dim, QueryState* const* states,
-                       float (*scores)[kBlockSize]) {
-  const DW d;
-  VW acc[kQueries][kVectorsOfChunk];
-#pragma GCC unroll kUnrollA
-  for (int q = 0; q < kQueries; ++q) {
-#pragma GCC unroll kUnrollA
-    for (int i = 0; i < kVectorsOfChunk; ++i) acc[q][i] = hn::Zero(d);
+// out[i] = sum of the lanes of acc[i]: ((0 + 2) + (1 + 3)) + ((4 + 6) + (5 + 7)).
+HWY_INLINE void SumsOfLanes8(const hn::Vec<DA> (&acc)[8], float* HWY_RESTRICT out) {
+  const DA d;
+#if HWY_TARGET == HWY_SCALAR
+  for (int i = 0; i < 8; ++i) hn::StoreU(acc[i], d, out + i);
+#else
+  const hn::Repartition<double, DA> d64;
+  const auto pair = [d](hn::Vec<DA> a, hn::Vec<DA> b) HWY_ATTR {
+    return hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  };
+  const auto quad = [d, d64](hn::Vec<DA> a, hn::Vec<DA> b) HWY_ATTR {
+    const auto a64 = hn::BitCast(d64, a), b64 = hn::BitCast(d64, b);
+    return hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, a64, b64)),
+                   hn::BitCast(d, hn::InterleaveUpper(d64, a64, b64)));
+  };
+  const auto low = quad(pair(acc[0], acc[1]), pair(acc[2], acc[3]));
+  const auto high = quad(pair(acc[4], acc[5]), pair(acc[6], acc[7]));
+  hn::StoreU(hn::Add(hn::ConcatLowerLower(d, high, low), hn::ConcatUpperUpper(d, high, low)), d,
+             out);
+#endif
+}
+
+// One query, keys as stored. scores[i] of positions first + i, i < 8; those past the end repeat the
+// last one. A score is eight chains of multiply-adds, over the dimensions j = lane, lane + 8, ...
+template <class T>
+HWY_INLINE void Scores8(const Chunk<T>& chunk, int first, const float* query, int64_t dim,
+                        float* scores) {
+  const DA d;
+  const T* k[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i)
+    k[i] = chunk.k + std::min(first + i, chunk.positions - 1) * chunk.stride;
+  hn::Vec<DA> acc[8] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d),
+                        hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+  for (int64_t j = 0; j < dim; j += kLanesA) {
+    const auto q = hn::LoadU(d, query + j);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) acc[i] = hn::MulAdd(q, LoadFloats(d, k[i] + j), acc[i]);
   }
-  for (int64_t j = 0; j < dim; ++j) {
-    VW key[kVectorsOfChunk];
-#pragma GCC unroll kUnrollA
-    for (int i = 0; i < kVectorsOfChunk; ++i)
-      key[i] = hn::LoadU(d, keys + j * kBlockSize + i * kLanesW);
+  SumsOfLanes8(acc, scores);
+}
+
+// The scores of several queries with one vector of positions for each, in registers.
+template <int kQueries>
+struct ScoreVectors {
+  VW of[kQueries][kVectorsOfChunk];
+
+  // The chain of one lane: dimensions j = lane, lane + 8, ...
+  HWY_INLINE void Chain(const float* keys, int64_t dim, int lane, QueryState* const* states) {
+    const DW d;
 #pragma GCC unroll kUnrollA
     for (int q = 0; q < kQueries; ++q) {
-      const VW value = hn::Set(d, states[q]->query[j]);
 #pragma GCC unroll kUnrollA
-      for (int i = 0; i < kVectorsOfChunk; ++i) acc[q][i] = hn::MulAdd(value, key[i], acc[q][i]);
+      for (int i = 0; i < kVectorsOfChunk; ++i) of[q][i] = hn::Zero(d);
+    }
+    for (int64_t j = lane; j < dim; j += 8) {
+      VW key[kVectorsOfChunk];
+#pragma GCC unroll kUnrollA
+      for (int i = 0; i < kVectorsOfChunk; ++i)
+        key[i] = hn::LoadU(d, keys + j * kBlockSize + i * kLanesW);
+#pragma GCC unroll kUnrollA
+      for (int q = 0; q < kQueries; ++q) {
+        const VW value = hn::Set(d, states[q]->query[j]);
+#pragma GCC unroll kUnrollA
+        for (int i = 0; i < kVectorsOfChunk; ++i) of[q][i] = hn::MulAdd(value, key[i], of[q][i]);
+      }
+    }
+  }
+  HWY_INLINE void Add(const ScoreVectors& other) {
+#pragma GCC unroll kUnrollA
+    for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll kUnrollA
+      for (int i = 0; i < kVectorsOfChunk; ++i) of[q][i] = hn::Add(of[q][i], other.of[q][i]);
+    }
+  }
+};
+
+// scores[q][t] = query q times key t, with the sums of Scores8 in the same order.
+template <int kQueries>
+HWY_INLINE void ScoresOfTile(const float* keys, int64_t dim, QueryState* const* states,
+                             float (*scores)[kBlockSize]) {
+  ScoreVectors<kQueries> total, half, chain;
+#pragma GCC unroll 2
+  for (int first = 0; first < 8; first += 4) {
+    half.Chain(keys, dim, first, states);
+    chain.Chain(keys, dim, first + 2, states);
+    half.Add(chain);
+    ScoreVectors<kQueries> odd;
+    odd.Chain(keys, dim, first + 1, states);
+    chain.Chain(keys, dim, first + 3, states);
+    odd.Add(chain);
+    half.Add(odd);
+    if (first == 0) {
+      total = half;
+    } else {
+      total.Add(half);
     }
   }
 #pragma GCC unroll kUnrollA
   for (int q = 0; q < kQueries; ++q) {
 #pragma GCC unroll kUnrollA
-    for (int i = 0; i < kVectorsOfChunk; ++i) hn::StoreU(acc[q][i], d, scores[q] + i * kLanesW);
+    for (int i = 0; i < kVectorsOfChunk; ++i)
+      hn::StoreU(total.of[q][i], DW(), scores[q] + i * kLanesW);
   }
 }
 
@@ -182,6 +260,7 @@ HWY_INLINE void Scores(const float* keys, int64_t dim, QueryState* const* states
 // multiplied with, because they are relative to the old maximum.
 HWY_INLINE float ScoresToWeights(int positions, float* HWY_RESTRICT scores, QueryState* state) {
   const DA d;
+  const DW dw;
   // Absent positions score -infinity, so their weight is 0.
   for (int t = positions; t < kBlockSize; ++t) scores[t] = -std::numeric_limits<float>::infinity();
   auto highest = hn::LoadU(d, scores);
@@ -189,13 +268,13 @@ HWY_INLINE float ScoresToWeights(int positions, float* HWY_RESTRICT scores, Quer
   for (int t = kLanesA; t < kBlockSize; t += kLanesA)
     highest = hn::Max(highest, hn::LoadU(d, scores + t));
   const float max = std::max(state->max, hn::GetLane(hn::MaxOfLanes(d, highest)));
-  auto sum = hn::Zero(d);
 #pragma GCC unroll 2
-  for (int t = 0; t < kBlockSize; t += kLanesA) {
-    const auto weights = ExpOfNegative(d, hn::Sub(hn::LoadU(d, scores + t), hn::Set(d, max)));
-    hn::StoreU(weights, d, scores + t);
-    sum = hn::Add(sum, weights);
-  }
+  for (int t = 0; t < kBlockSize; t += kLanesW)
+    hn::StoreU(ExpOfNegative(dw, hn::Sub(hn::LoadU(dw, scores + t), hn::Set(dw, max))), dw,
+               scores + t);
+  auto sum = hn::LoadU(d, scores);
+#pragma GCC unroll 2
+  for (int t = kLanesA; t < kBlockSize; t += kLanesA) sum = hn::Add(sum, hn::LoadU(d, scores + t));
   // exp(0) is exactly 1.
   const float correction =
       max == state->max ? 1.0f : hn::GetLane(ExpOfNegative(d, hn::Set(d, state->max - max)));
@@ -223,7 +302,7 @@ HWY_INLINE void AddValues(D d, const Chunk<T>& chunk, const float (*weights)[kBl
     hn::Vec<D> value[kWidth];
 #pragma GCC unroll kUnrollA
     for (int i = 0; i < kWidth; ++i)
-      value[i] = LoadFloats(d, chunk.values + t * chunk.stride + j + i * kLanes);
+      value[i] = LoadFloats(d, chunk.v + t * chunk.stride + j + i * kLanes);
 #pragma GCC unroll kUnrollA
     for (int q = 0; q < kQueries; ++q) {
       const auto weight = hn::Set(d, weights[q][t]);
@@ -248,12 +327,22 @@ HWY_INLINE void AddAllValues(const Chunk<T>& chunk, int64_t dim, const float (*w
     AddValues<kQueries, 1>(DA(), chunk, weights, corrections, j, states);
 }
 
-// kQueries queries, at most kTileQueries, over all positions of the chunk.
+// One query.
+template <class T>
+HWY_NOINLINE void AttendOne(const Chunk<T>& chunk, int64_t dim, QueryState* state) {
+  float scores[1][kBlockSize] = {};
+  Scores8(chunk, 0, state->query, dim, scores[0]);
+  if (chunk.positions > 8) Scores8(chunk, 8, state->query, dim, scores[0] + 8);
+  const float correction = ScoresToWeights(chunk.positions, scores[0], state);
+  AddAllValues<1>(chunk, dim, scores, &correction, &state);
+}
+
+// kQueries queries, at most kTileQueries, over all positions of a chunk that has `keys`.
 template <int kQueries, class T>
 HWY_NOINLINE void AttendTile(const Chunk<T>& chunk, int64_t dim, QueryState* const* states) {
   float scores[kQueries][kBlockSize];
   float corrections[kQueries];
-  Scores<kQueries>(chunk.keys, dim, states, scores);
+  ScoresOfTile<kQueries>(chunk.keys, dim, states, scores);
   for (int q = 0; q < kQueries; ++q)
     corrections[q] = ScoresToWeights(chunk.positions, scores[q], states[q]);
   constexpr int kFirst = std::min(kQueries, kValueQueries), kSecond = kQueries - kFirst;
@@ -262,16 +351,16 @@ HWY_NOINLINE void AttendTile(const Chunk<T>& chunk, int64_t dim, QueryState* con
     AddAllValues<kSecond>(chunk, dim, scores + kFirst, corrections + kFirst, states + kFirst);
 }
 
-// Any number of queries.
+// Any number of queries over a chunk that has `keys`.
 template <class T, int kQueries = kTileQueries>
-void Attend(const Chunk<T>& chunk, int64_t dim, QueryState* const* states, int64_t count) {
+void AttendTiles(const Chunk<T>& chunk, int64_t dim, QueryState* const* states, int64_t count) {
   if constexpr (kQueries == kTileQueries) {
     for (; count >= kTileQueries; count -= kTileQueries, states += kTileQueries)
       AttendTile<kTileQueries>(chunk, dim, states);
   } else if (count == kQueries) {
     return AttendTile<kQueries>(chunk, dim, states);
   }
-  if constexpr (kQueries > 1) Attend<T, kQueries - 1>(chunk, dim, states, count);
+  if constexpr (kQueries > 1) AttendTiles<T, kQueries - 1>(chunk, dim, states, count);
 }
 
 }  // namespace HWY_NAMESPACE
