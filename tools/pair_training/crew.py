@@ -11,7 +11,7 @@ import torch
 
 from pair_training.data import DataError
 
-FAULT = 2  # the exit status for data that cannot be used
+FAULT = 2  # the exit status of a process that met data that cannot be used
 
 
 class Crew:
@@ -47,14 +47,15 @@ def run(task, size, threads):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    context = torch.multiprocessing.spawn(_process, (task, size, threads, port, os.getpid()), size, join=False)
+    faults = torch.multiprocessing.get_context("spawn").SimpleQueue()
+    context = torch.multiprocessing.spawn(_process, (task, size, threads, port, os.getpid(), faults), size, join=False)
     try:
         while not context.join():
             pass
     except torch.multiprocessing.ProcessExitedException as end:
         if end.exit_code != FAULT:
             raise
-        sys.exit(FAULT)  # it has been told
+        raise DataError(faults.get()) from None
     finally:
         for process in context.processes:
             if process.is_alive():
@@ -62,7 +63,7 @@ def run(task, size, threads):
             process.join()
 
 
-def _process(rank, task, size, threads, port, parent):
+def _process(rank, task, size, threads, port, parent, faults):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow, args=(parent,), daemon=True).start()
     torch.set_num_threads(threads)
@@ -70,8 +71,7 @@ def _process(rank, task, size, threads, port, parent):
     try:
         task(Crew(rank, size))
     except DataError as fault:
-        if rank == 0:
-            print(f"train_pair: {fault}", file=sys.stderr, flush=True)
+        faults.put(str(fault))
         os._exit(FAULT)
     torch.distributed.destroy_process_group()
 
