@@ -1,4 +1,3 @@
-#include <cstdlib>
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -70,15 +69,12 @@ class PfGumbelDrafter : public TreeDrafter {
   void ListKnown(std::vector<Listed>* listed) const;
   std::vector<Child> ListCandidates(absl::Span<const Distribution> rows,
                                     std::vector<int>* replaces);
-  std::vector<int> ReplacedOutputs(absl::Span<const int> replaces, size_t candidates) const;
-  void RankByNextPicks(absl::Span<const int> replaced, std::vector<Child>* candidates);
+  void RankByNextPicks(absl::Span<const int> replaces, std::vector<Child>* candidates);
   int NextSlots() const;
 
   int depth_ = 0;
   std::vector<int>
       predicted_;  // [slots] node of the level that the slot is predicted to hold, or -1
-  // [nodes] the predicted node of the level that would not be there if this one were; -1: none
-  std::vector<int> replaced_;
   std::vector<TokenId> known_token_;  // [slots] of level 0, -1 = not known; empty: none is
   std::vector<double> known_log_prob_;
   std::vector<std::vector<Cost>> costs_;  // [nodes][support]
@@ -132,18 +128,12 @@ std::vector<PfGumbelDrafter::Reach> PfGumbelDrafter::PickNodes(int slot) {
     if ((multiplicity_[n] > 0 || !any_predicted_) && (best < 0 || keys_[n] > keys_[best]))
       best = static_cast<int>(n);
   }
-  double second_key = kNothing;  // of the predicted outputs
-  for (size_t n = 0; n < keys_.size(); ++n) {
-    if (multiplicity_[n] > 0 && static_cast<int>(n) != best)
-      second_key = std::max(second_key, keys_[n]);
-  }
   std::vector<Reach> reaches = {{0.0, best}};
   for (size_t n = 0; n < keys_.size(); ++n) {
     if (static_cast<int>(n) == best) continue;
-    static const int kVariant = getenv("PICK") ? atoi(getenv("PICK")) : 2;
-    double rival = replaced_[n] == best ? second_key : keys_[best];
-    if (kVariant == 0 || (kVariant == 1 && predicted_.size() > 1)) rival = keys_[best];
-    const double cost = std::max(0.0, rival - keys_[n]) + kHedgeCost * level()[n].cost;
+    // A single slot leads to a single beam: if that is not the predicted one, nothing rivals it.
+    const double gap = predicted_.size() == 1 ? 0.0 : std::max(0.0, keys_[best] - keys_[n]);
+    const double cost = gap + kHedgeCost * level()[n].cost;
     if (reaches.size() == kNodesPerSlot && !(cost < reaches.back().cost)) continue;
     if (reaches.size() == kNodesPerSlot) reaches.pop_back();
     const auto place =
@@ -240,25 +230,10 @@ int PfGumbelDrafter::NextSlots() const {
                     [&](const Prediction& prediction) { return !is_stop(prediction.token); }));
 }
 
-// For each candidate that is no predicted output, the one that would no longer be an output if this
-// were: the output that it would replace, unless other slots are predicted to hold that too. Else -1.
-std::vector<int> PfGumbelDrafter::ReplacedOutputs(absl::Span<const int> replaces,
-                                                  size_t candidates) const {
-  std::vector<int> slots(candidates, 0), replaced(candidates, -1);
-  for (const Prediction& prediction : predictions_) {
-    if (prediction.candidate >= 0) ++slots[prediction.candidate];
-  }
-  for (size_t c = 0; c < candidates; ++c) {
-    const int output = slots[c] > 0 ? -1 : predictions_[replaces[c]].candidate;
-    if (output >= 0 && slots[output] == 1) replaced[c] = output;
-  }
-  return replaced;
-}
-
 // Adds to every candidate's cost its distance from being picked: the least gap, over the slots of
 // the next layer, between its pick key and the best of the predicted outputs. A hedge does not
 // compete with the output that it would replace.
-void PfGumbelDrafter::RankByNextPicks(absl::Span<const int> replaced,
+void PfGumbelDrafter::RankByNextPicks(absl::Span<const int> replaces,
                                       std::vector<Child>* candidates) {
   const int slots = NextSlots();
   if (slots == 0 || slots > kMostSlotsAhead) return;
@@ -269,10 +244,13 @@ void PfGumbelDrafter::RankByNextPicks(absl::Span<const int> replaced,
   }
   std::vector<double> gap(count, kInfinity), key(count), score(count);
   std::vector<uint64_t> hash(count);
+  std::vector<int> replaced(count, -1);  // the candidate that would no longer be an output
   for (size_t c = 0; c < count; ++c) {
     const Child& child = (*candidates)[c];
     hash[c] = ExtendHash(level()[child.node].hash, child.token);
     score[c] = child.score + LogCount(multiplicity[c]);
+    const int output = multiplicity[c] > 0 ? -1 : predictions_[replaces[c]].candidate;
+    if (output >= 0 && multiplicity[output] == 1) replaced[c] = output;
   }
   for (int slot = 0; slot < slots; ++slot) {
     int best = -1;
@@ -316,8 +294,7 @@ void PfGumbelDrafter::Grow(absl::Span<const Distribution> rows) {
   }
   std::vector<int> replaces;
   std::vector<Child> candidates = ListCandidates(rows, &replaces);
-  const std::vector<int> replaced = ReplacedOutputs(replaces, candidates.size());
-  RankByNextPicks(replaced, &candidates);
+  RankByNextPicks(replaces, &candidates);
   const std::vector<Child> layer = AppendLayer(candidates);
   // The slots of the next level. A slot that is predicted to end is refilled or gone.
   const ChildPlaces places = PlacesOf(layer);
@@ -329,14 +306,6 @@ void PfGumbelDrafter::Grow(absl::Span<const Distribution> rows) {
   }
   if (params().refill) next.resize(params().beam_width, -1);
   predicted_ = std::move(next);
-  replaced_.clear();
-  const ChildPlaces candidate_places = PlacesOf(candidates);
-  for (const Child& child : layer) {
-    const int output = replaced[candidate_places.at({child.node, child.token})];
-    const auto found = output < 0 ? places.end()
-                                  : places.find({candidates[output].node, candidates[output].token});
-    replaced_.push_back(found == places.end() ? -1 : found->second);
-  }
   ++depth_;
 }
 

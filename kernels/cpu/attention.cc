@@ -49,17 +49,21 @@ class UnitRunner {
         group_(args.q_heads / shape_.kv_heads),
         dim_((shape_.head_dim + 7) / 8 * 8) {
     const int64_t queries = (unit.end - unit.begin) * group_;
-    memory->assign((2 * queries + 5 * kBlockSize) * dim_, 0.0f);
+    const size_t needed = (2 * queries + 5 * kBlockSize) * dim_;
+    if (memory->size() < needed) memory->resize(needed);
     keys_ = memory->data() + 2 * queries * dim_;
     k_ = keys_ + kBlockSize * dim_;
     v_ = k_ + kBlockSize * dim_;
     gathered_ = v_ + kBlockSize * dim_;
+    // The padding up to dim_ is zero.
+    if (dim_ != shape_.head_dim) std::fill_n(keys_, 3 * kBlockSize * dim_, 0.0f);
     states_.resize(queries);
     const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
     for (int64_t i = 0; i < queries; ++i) {
       float* query = memory->data() + 2 * i * dim_;
       const float* source = QueryOf(i);
       for (int j = 0; j < shape_.head_dim; ++j) query[j] = source[j] * scale;
+      std::fill(query + shape_.head_dim, query + 2 * dim_, 0.0f);
       states_[i].query = query;
       states_[i].sum = query + dim_;
     }
@@ -281,7 +285,7 @@ void Attention(const AttentionArgs& args, ThreadTeam* team) {
   const std::vector<AttentionUnit> units = CutIntoUnits(args, rows);
   const bool share = team->count() > 1 && EstimateMicroseconds(args, rows) >= kWorthSharingUs;
   const int64_t count = static_cast<int64_t>(units.size());
-  const int64_t chunks = share ? std::min<int64_t>(count, ThreadTeam::kMaxChunks) : 1;
+  const int64_t chunks = share ? std::min<int64_t>(count, int64_t{8} * team->count()) : 1;
   team->Run(static_cast<int>(chunks), [&](int chunk) {
     std::vector<float> memory;
     for (int64_t i = count * chunk / chunks; i < count * (chunk + 1) / chunks; ++i) {

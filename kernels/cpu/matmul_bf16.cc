@@ -19,6 +19,7 @@ constexpr int64_t kStepBytes = kPanelWidth * 4;  // of a panel: 16 outputs, 2 in
 // One row waits for memory alone. Several rows compute as long as memory takes, so their weights come
 // into the second-level cache earlier.
 constexpr int64_t kPrefetchOne = 4096, kPrefetchSeveral = 16 << 10;
+constexpr int64_t kInputBytes = 512 << 10;  // of inputs that stay in the second-level cache
 // The registers hold the sums of so many rows beside a vector of weights.
 constexpr int kMaxTileRows = 24;
 
@@ -79,16 +80,17 @@ COPPICE_BF16_DOT __attribute__((noinline)) void Tile(const MatMulArgs& args, con
   for (int r = 0; r < kRows; ++r) StorePanel(args, row + r, panel, sum[r]);
 }
 
-// Runs a tile with its number of rows, 1 .. kMaxTileRows, as a constant. The first tile over a panel
-// fetches the panels to come.
+// Runs a tile with its number of rows, 1 .. kMaxTileRows, as a constant. `fetch`: it fetches the panels
+// to come, as the first one over a panel does.
 template <int kRows = kMaxTileRows>
-void RunTile(const MatMulArgs& args, const uint32_t* pairs, RowTile tile, int64_t panel) {
+void RunTile(const MatMulArgs& args, const uint32_t* pairs, RowTile tile, int64_t panel,
+             bool fetch) {
   if (tile.rows == kRows) {
     constexpr int64_t kAhead = kRows == 1 ? kPrefetchOne : kPrefetchSeveral;
-    if (tile.begin == 0) return Tile<kRows, kAhead>(args, pairs, 0, panel);
+    if (fetch) return Tile<kRows, kAhead>(args, pairs, tile.begin, panel);
     return Tile<kRows, 0>(args, pairs, tile.begin, panel);
   }
-  if constexpr (kRows > 1) RunTile<kRows - 1>(args, pairs, tile, panel);
+  if constexpr (kRows > 1) RunTile<kRows - 1>(args, pairs, tile, panel, fetch);
 }
 
 }  // namespace
@@ -122,10 +124,17 @@ COPPICE_BF16_DOT void RoundToPairs(const float* x, int64_t rows, int64_t columns
 
 void MatMulBf16Range(const MatMulArgs& args, const uint32_t* pairs, int64_t panel_begin,
                      int64_t panel_end) {
-  // A panel stays in the second-level cache while all tiles use it.
-  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-    for (int64_t t = 0; t < TilesOf(args.rows); ++t)
-      RunTile(args, pairs, TileOf(args.rows, t), panel);
+  // The inputs of some tiles stay in the second-level cache while all panels pass, and a panel does
+  // while these tiles use it.
+  const int64_t tiles = TilesOf(args.rows);
+  const int64_t row_bytes = PairsOf(args.w->columns) * static_cast<int64_t>(sizeof(uint32_t));
+  const int64_t together = std::max<int64_t>(1, kInputBytes / (row_bytes * kMaxTileRows));
+  for (int64_t first = 0; first < tiles; first += together) {
+    const int64_t last = std::min(tiles, first + together);
+    for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+      for (int64_t t = first; t < last; ++t)
+        RunTile(args, pairs, TileOf(args.rows, t), panel, /*fetch=*/t == first);
+    }
   }
 }
 

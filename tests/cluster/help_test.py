@@ -8,7 +8,7 @@ import unittest
 from cluster import BIN, ROOT
 
 PROGRAMS = ("coppice-coordinator", "coppice-worker", "coppice-draft", "coppice-loadgen", "coppice-lab", "coppice-answers",
-            "coppice-perplexity")
+            "coppice-perplexity", "coppice-bench")
 WITHOUT_FLAGS = ("coppice-golden", "coppice-reference")
 FLAG = re.compile(r"(?<![\w-])--([a-z][\w-]*\w)")
 ENTRY = re.compile(r"^  --([\w-]+)(.*)$", re.MULTILINE)

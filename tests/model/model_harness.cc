@@ -21,13 +21,13 @@ absl::StatusOr<std::vector<float>> LoadedModel::Run(const StepPlan& plan) {
 }
 
 absl::StatusOr<LoadedModel> LoadForTest(const LoadOptions& options,
-                                        comm::Communicator* communicator) {
+                                        comm::Communicator* communicator, int threads) {
   LoadedModel loaded;
   if (communicator == nullptr) {
     loaded.single = comm::MakeSingleCommunicator();
     communicator = loaded.single.get();
   }
-  loaded.threads = std::make_unique<ThreadTeam>(1);
+  loaded.threads = std::make_unique<ThreadTeam>(threads);
   kernels::BackendOptions backend;
   backend.threads = loaded.threads.get();
   backend.communicator = communicator;

@@ -34,7 +34,8 @@ inline constexpr int kTestBlocks = 40;  // of the pool, including the sink
 
 // communicator: nullptr means one rank. Otherwise *communicator must outlive the result.
 absl::StatusOr<LoadedModel> LoadForTest(const LoadOptions& options,
-                                        comm::Communicator* communicator = nullptr);
+                                        comm::Communicator* communicator = nullptr,
+                                        int threads = 1);
 
 struct ForestNode {
   int parent = -1;  // index of an earlier node; -1 = the end of the prefix
