@@ -47,7 +47,7 @@ if [ "$preset" = release ] && [ ${#arguments[@]} -eq 0 ] && [ -f "$cuda/include/
 
   # For GPUs, of which this machine may have none.
   if [ -x "$cuda/bin/nvcc" ] && [ -f "$cuda/include/cublasLt.h" ]; then
-    deploy/build.sh cuda coppice-coordinator coppice-worker coppice-draft cuda_backend_test cuda_kernels_gpu_test
+    PATH=$PATH:$cuda/bin deploy/build.sh cuda coppice-coordinator coppice-worker coppice-draft cuda_backend_test cuda_kernels_gpu_test
     ctest --preset cuda --no-tests=error -R "^(cuda_backend_test|cluster_cuda_missing)$"
   fi
 fi

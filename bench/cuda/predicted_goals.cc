@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "bench/cuda/draft_plan.h"
 #include "bench/cuda/forest_plan.h"
+#include "bench/cuda/host_timer.h"
 #include "bench/cuda/llama_shape.h"
 #include "bench/cuda/targets.h"
 
@@ -38,6 +39,13 @@ class GoalPredictor {
     NeedEveryRow(&verify);
     COPPICE_RETURN_IF_ERROR(Step(absl::StrCat("step, plain, 1 rows", at), plain, target.get()));
     COPPICE_RETURN_IF_ERROR(Step(absl::StrCat("step, forest, 34 rows", at), verify, target.get()));
+    for (const StepPlan* plan : {&plain, &verify}) {
+      COPPICE_ASSIGN_OR_RETURN(const StepTiming host,
+                               TimeSteps(*plan, /*graphs=*/true, target.get()));
+      std::printf(
+          "Submit of %d rows: %.0f us of this machine's processor, the runtime's calls simulated\n",
+          plan->rows(), host.submit.us);
+    }
     for (const int requests : {1, kManyRequests}) {
       StepPlan rows = ForestPlan(requests, kContexts[0], 1).plan;
       NeedDraws(kBeams, &rows);

@@ -30,7 +30,7 @@ class Folder(unittest.TestCase):
     def run_script(self, *arguments):
         path = os.path.join(self.folder, "tools") + ":" + os.environ["PATH"]
         return subprocess.run([os.path.join(self.folder, "gpu_check.sh"), *arguments], cwd=self.folder, text=True,
-                              capture_output=True, env={**os.environ, "PATH": path}, timeout=2400)
+                              capture_output=True, env={**os.environ, "PATH": path}, timeout=3600)
 
     def answer(self, *arguments):
         result = self.run_script("run", "--out", "out", *arguments)

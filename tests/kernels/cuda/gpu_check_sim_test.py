@@ -33,7 +33,7 @@ class SimulatedDeviceTest(Folder):
         self.write("tools/compute-sanitizer", "#!/usr/bin/env bash\necho Device not supported\nexit 1\n")
 
     def test_every_part(self):
-        result, outcomes, measured = self.answer("--slow", "10")
+        result, outcomes, measured = self.answer("--slow", "20")
         refused = {"memcheck", "racecheck"}
         self.assertEqual({part: outcome for part, outcome in outcomes.items() if outcome != "ok" and part not in refused}, {},
                          result.stdout + result.stderr)

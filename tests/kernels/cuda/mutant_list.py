@@ -340,6 +340,8 @@ MUTANTS = (
            "rows_ = static_cast<int64_t>(plan_->needs.size());", "*StepCostTest.Graphs*", program="cuda_device_test"),
     Mutant("upload: the block of a queued copy is written", "upload_block.h", "next_ = 1 - next_;", "next_ = 0;",
            "StepUploadTest.*", program="cuda_device_test", units=("step_upload.cc", "upload_block.cc")),
+    Mutant("check: a device without kernels is taken", "device_check.cc", "if (device.major > kLargestMajor) {", "if (false) {",
+           "FakeDeviceTest.TheCheck*", program="cuda_device_test"),
     # Shortlists. A wrong choice among equal keys, or by one, is found against sorted rows.
     Mutant("lists: of equal logits the higher id wins", "list_select.h", "keys[j] == key && indices[j] < index",
            "keys[j] == key && indices[j] > index", LISTS),
