@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kStepBytes = kPanelWidth * 4;  // of a panel: 16 outputs, 2 inputs
 constexpr int64_t kPrefetchBytes = 4096;         // ahead in a stream of weights
 constexpr int64_t kGroupBytes = 384 << 10;       // of weights kept in the second-level cache
+constexpr int64_t kShortPanelBytes = 8 << 10;    // 256 inputs
 constexpr int kMaxTileRows = 12;
 
 // Panels of a tile of that many rows: enough independent sums to hide the latency of a dot product,
@@ -121,6 +122,15 @@ struct OneTile {
   }
 };
 
+// One row, and panels that are over before a stream of weights runs at full speed: several panels at
+// a time, so that dot products do not wait for each other.
+void ShortPanels(const Product& product, int64_t begin, int64_t end) {
+  constexpr int kTogether = 4;
+  int64_t p = begin;
+  for (; p + kTogether <= end; p += kTogether) Tile<1, kTogether>(product, 0, p, 1);
+  for (; p < end; ++p) Tile<1, 1>(product, 0, p, 1);
+}
+
 constexpr int kPanelsOfMany = PanelsFor(kMaxTileRows);
 
 // One of several tiles over the same panels.
@@ -199,6 +209,8 @@ void MatMulBf16Range(const MatMulArgs& args, const uint32_t* pairs, int64_t pane
                      int64_t panel_end) {
   const Product product = {&args, pairs};
   if (args.rows > kMaxTileRows) return ManyRowTiles(product, panel_begin, panel_end);
+  if (args.rows == 1 && args.w->panel_bytes() <= kShortPanelBytes)
+    return ShortPanels(product, panel_begin, panel_end);
   RunRows(OneTile{product, panel_begin, panel_end}, args.rows);
 }
 
