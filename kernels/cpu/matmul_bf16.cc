@@ -19,7 +19,8 @@ constexpr int64_t kStepBytes = kPanelWidth * 4;  // of a panel: 16 outputs, 2 in
 // One row waits for memory alone. Several rows compute as long as memory takes, so their weights come
 // into the second-level cache earlier.
 constexpr int64_t kPrefetchOne = 4096, kPrefetchSeveral = 16 << 10;
-constexpr int64_t kInputBytes = 512 << 10;  // of inputs that stay in the second-level cache
+constexpr int64_t kInputBytes = 512 << 10;     // of inputs that stay in the second-level cache
+constexpr int64_t kShortPanelBytes = 8 << 10;  // 256 inputs
 // The registers hold the sums of so many rows beside a vector of weights.
 constexpr int kMaxTileRows = 24;
 
@@ -80,6 +81,31 @@ COPPICE_BF16_DOT __attribute__((noinline)) void Tile(const MatMulArgs& args, con
   for (int r = 0; r < kRows; ++r) StorePanel(args, row + r, panel, sum[r]);
 }
 
+// One row, and panels that are over before a stream of weights runs at full speed: several panels at
+// a time, so that dot products do not wait for each other.
+template <int kPanels>
+COPPICE_BF16_DOT __attribute__((noinline)) void ShortPanels(const MatMulArgs& args,
+                                                            const uint32_t* pairs, int64_t panel) {
+  const int64_t steps = PairsOf(args.w->columns);
+  const auto panel_bytes = static_cast<int64_t>(args.w->panel_bytes());
+  const uint8_t* w = args.w->panel(panel);
+  __m512 sum[kPanels];
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p) sum[p] = _mm512_setzero_ps();
+  for (int64_t k = 0; k < steps; ++k) {
+    const __m512i pair = _mm512_set1_epi32(static_cast<int>(pairs[k]));
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) {
+      const __m512i weights = _mm512_load_si512(w + p * panel_bytes);
+      sum[p] = _mm512_dpbf16_ps(sum[p], reinterpret_cast<const __m512bh&>(pair),
+                                reinterpret_cast<const __m512bh&>(weights));
+    }
+    w += kStepBytes;
+  }
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p) StorePanel(args, 0, panel + p, sum[p]);
+}
+
 // Runs a tile with its number of rows, 1 .. kMaxTileRows, as a constant. `fetch`: it fetches the panels
 // to come, as the first one over a panel does.
 template <int kRows = kMaxTileRows>
@@ -124,6 +150,12 @@ COPPICE_BF16_DOT void RoundToPairs(const float* x, int64_t rows, int64_t columns
 
 void MatMulBf16Range(const MatMulArgs& args, const uint32_t* pairs, int64_t panel_begin,
                      int64_t panel_end) {
+  if (args.rows == 1 && args.w->panel_bytes() <= kShortPanelBytes) {
+    int64_t panel = panel_begin;
+    for (; panel + 4 <= panel_end; panel += 4) ShortPanels<4>(args, pairs, panel);
+    for (; panel < panel_end; ++panel) ShortPanels<1>(args, pairs, panel);
+    return;
+  }
   // The inputs of some tiles stay in the second-level cache while all panels pass, and a panel does
   // while these tiles use it.
   const int64_t tiles = TilesOf(args.rows);

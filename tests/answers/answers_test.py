@@ -108,7 +108,7 @@ class Answers(unittest.TestCase):
             entry["request"]["no_such_field"] = 1
 
         for arguments, reason in (((self.changed(add_field),), "unknown fields"),
-                                  ((RECORDING, "--target=deploy/demo/text2sql-draft"), "fingerprint"),
+                                  ((RECORDING, "--target=tests/models/text2sql-draft"), "fingerprint"),
                                   ((RECORDING, "--kernels=abacus"), "abacus")):
             with self.subTest(reason):
                 status, _, _, output = compare(*arguments)

@@ -16,8 +16,8 @@ from api_client import SLOWDOWN, ApiClient
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("COPPICE_BIN", ROOT / "build/release/bin"))
-TARGET = ROOT / "deploy/demo/text2sql-target"
-DRAFT = ROOT / "deploy/demo/text2sql-draft"
+TARGET = ROOT / "tests/models/text2sql-target"
+DRAFT = ROOT / "tests/models/text2sql-draft"
 READY_DEADLINE_S = 60 * SLOWDOWN
 REASON = re.compile(r"^coppice-[a-z]+: .*", re.MULTILINE)
 

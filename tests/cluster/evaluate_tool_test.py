@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/evaluate.py with a cluster that it starts itself: the demo pair answers five questions, drafts change no answer and save
+"""tools/evaluate.py with a cluster that it starts itself: the small pair answers five questions, drafts change no answer and save
 passes, and nothing is left behind, also after Ctrl-C or when the cluster does not start."""
 import json
 import os

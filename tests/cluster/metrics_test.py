@@ -50,9 +50,9 @@ class Metrics(unittest.TestCase):
         usage = self.cluster.api.complete(BODY)["usage"]["speculation"]
         self.assertGreater(usage["drafted_nodes"], 0)
         passes = usage["target_passes"] + 1  # the prompt is one chunk
-        size = {role: (ROOT / f"deploy/demo/text2sql-{role}/model.safetensors").stat().st_size for role in ("target", "draft")}
+        size = {role: (ROOT / f"tests/models/text2sql-{role}/model.safetensors").stat().st_size for role in ("target", "draft")}
         token = 4 * 2 * 192 * 4  # K and V of 192 floats in 4 layers
-        # A pass reads the file of the model: the demo's models are F32 and their heads are their embeddings.
+        # A pass reads the file of the model: the pair's models are F32 and their heads are their embeddings.
         least = {"target weights": 0.9 * usage["target_passes"] * size["target"], "draft weights": 0.5 * size["draft"],
                  "target kv": usage["target_passes"] * token, "draft kv": 0, "plan": 0, "draft": 0, "control": 0, "collective": 0}
         grown = {}

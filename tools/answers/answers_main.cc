@@ -22,8 +22,8 @@
 #include "tools/answers/request.h"
 #include "tools/lab/local_replica.h"
 
-ABSL_FLAG(std::string, target, "deploy/demo/text2sql-target", "Hugging Face folder");
-ABSL_FLAG(std::string, draft, "deploy/demo/text2sql-draft", "Hugging Face folder");
+ABSL_FLAG(std::string, target, "tests/models/text2sql-target", "Hugging Face folder");
+ABSL_FLAG(std::string, draft, "tests/models/text2sql-draft", "Hugging Face folder");
 ABSL_FLAG(std::string, prompts, "tools/lab/prompts.jsonl",
           "recording: JSON lines with \"prompt\", a text");
 ABSL_FLAG(int, requests, 2000, "recording: how many");

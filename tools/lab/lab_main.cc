@@ -40,8 +40,8 @@ ABSL_FLAG(int, draft_support, 64, "entries of a draft row");
 ABSL_FLAG(uint64_t, seed, 1, "of everything drawn");
 ABSL_FLAG(std::string, json, "", "file that receives the report as JSON");
 ABSL_FLAG(std::string, source, "pair", "random or zipf (tables), hashlm, or pair (two models)");
-ABSL_FLAG(std::string, target, "deploy/demo/text2sql-target", "pair: Hugging Face folder");
-ABSL_FLAG(std::string, draft, "deploy/demo/text2sql-draft", "pair: Hugging Face folder");
+ABSL_FLAG(std::string, target, "tests/models/text2sql-target", "pair: Hugging Face folder");
+ABSL_FLAG(std::string, draft, "tests/models/text2sql-draft", "pair: Hugging Face folder");
 ABSL_FLAG(std::string, prompts, "tools/lab/prompts.jsonl",
           "pair: JSON lines with \"prompt\", a text or token ids");
 ABSL_FLAG(bool, ignore_eos, false, "pair: generate to --tokens");

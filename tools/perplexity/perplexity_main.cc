@@ -16,7 +16,7 @@
 
 using Words = std::vector<std::string>;
 
-ABSL_FLAG(std::string, model, "deploy/demo/text2sql-target", "Hugging Face folder");
+ABSL_FLAG(std::string, model, "tests/models/text2sql-target", "Hugging Face folder");
 ABSL_FLAG(std::string, text, "tools/perplexity/wikisql_dev.jsonl",
           "JSON lines with \"prompt\" and \"completion\" (.jsonl), or texts separated by "
           "<|endoftext|>");
