@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "kernels/cuda/fake/device_state.h"
 #include "kernels/cuda/fake/fake_nccl.h"
@@ -38,7 +39,7 @@ struct NcclState {
 
   std::optional<NcclFailure> failure;
   int64_t until_failure = 0;
-  bool failed = false;
+  bool failed = false, wrong = false;  // wrong: the sum that is enqueued now
   std::map<int, std::map<std::string, int64_t>> calls;  // by rank
   std::map<std::string, int> listeners;                 // of ids that nobody has used
   int64_t ids = 0;
@@ -74,7 +75,9 @@ Outcome Count(const char* call, int rank, ncclResult_t* result) {
   *result = nccl.failure->result;
   nccl.failed = true;
   const bool later = nccl.failure->later;
+  nccl.wrong = nccl.failure->wrong;
   nccl.failure.reset();
+  if (nccl.wrong) return Outcome::kGoOn;
   return later ? Outcome::kLater : Outcome::kFailed;
 }
 
@@ -229,6 +232,7 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataTyp
     }
     AllReduceCall call = {static_cast<const float*>(from), static_cast<float*>(to), count};
     call.place = comm.PlaceOf(to, bytes);
+    call.wrong = std::exchange(NcclState::Get().wrong, false);
     comm.LaunchLater(
         [=, &state, of = handle->comm] { state.Queue(stream, [=] { return of->Run(call); }); });
     return ncclInProgress;

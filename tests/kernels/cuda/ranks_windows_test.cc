@@ -127,6 +127,19 @@ TEST_F(RanksWindowsTest, WithoutWindowsWhereTheFirstSumInOneFails) {
   EXPECT_THAT(description_, Not(HasSubstr(kInWindows)));
 }
 
+// Only the rank that has it knows. The other one, whose sum is right, follows it.
+TEST_F(RanksWindowsTest, WithoutWindowsWhereTheFirstSumInOneIsWrong) {
+  const std::vector<TokenId> want = Decode(1);
+  for (const int rank : {0, 1}) {
+    fake::RecoverNccl();
+    fake::FailNccl({.call = "ncclAllReduce", .rank = rank, .nth = 2, .wrong = true});
+    EXPECT_EQ(Decode(2), want);
+    EXPECT_TRUE(fake::NcclFailed());
+    EXPECT_THAT(description_, Not(HasSubstr(kInWindows)));
+    for (const int each : {0, 1}) EXPECT_EQ(Calls(each, "ncclCommInitRankConfig"), 2);
+  }
+}
+
 // ---- What the stand-in notices
 
 class WindowMisuseTest : public testing::Test {
