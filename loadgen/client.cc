@@ -87,6 +87,7 @@ class LoadRun {
   asio::awaitable<void> StopSending();
   asio::awaitable<void> ShowProgress();
   void StartReady();
+  void DropReady();  // what waits for room when the duration is over
   void EndIfFinished();
   asio::awaitable<void> RunConversation(Arrived arrived);
   asio::awaitable<void> RunRequest(int64_t k, std::string body);
@@ -156,41 +157,30 @@ asio::awaitable<void> LoadRun::ReleaseArrivals() {
     ready_.push_back({static_cast<int64_t>(c), first});
     first += plan_.source->Turns(c);
     StartReady();
+    if (stopped()) DropReady();  // no room for it, and none in time
   }
   all_arrived_ = true;
   EndIfFinished();
 }
 
-// At the end of the duration: what waits for room will not be sent.
 asio::awaitable<void> LoadRun::StopSending() {
   ErrorCode cancelled;
   stop_timer_.expires_at(start_ + Seconds(plan_.duration_s));
   co_await stop_timer_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
   if (cancelled) co_return;
-  StartReady();
+  DropReady();
   EndIfFinished();
 }
 
 void LoadRun::StartReady() {
-  const bool stop = stopped();
-  while (stop && !ready_.empty()) {
-    const Arrived late = ready_.front();
-    ready_.pop_front();
-    for (int turn = 0; turn < plan_.source->Turns(late.conversation); ++turn) {
-      RequestRecord& record = records_[late.first_request + turn];
-      record.unfinished = true;
-      record.error = "not sent: the benchmark duration was over";
-      record.sent_s = record.end_s = std::max(record.intended_s, Now());
-    }
-  }
-  while (!stop && HasRoom()) {
+  while (HasRoom()) {
     Arrived arrived{};
     if (open_loop()) {
       if (ready_.empty()) return;
       arrived = ready_.front();
       ready_.pop_front();
     } else {
-      if (next_ == plan_.conversations) return;
+      if (next_ == plan_.conversations || stopped()) return;
       arrived = {next_, AddRecords(next_, Now())};
       ++next_;
     }
@@ -202,6 +192,18 @@ void LoadRun::StartReady() {
       EndIfFinished();
     });
   }
+}
+
+void LoadRun::DropReady() {
+  for (const Arrived& late : ready_) {
+    for (int turn = 0; turn < plan_.source->Turns(late.conversation); ++turn) {
+      RequestRecord& record = records_[late.first_request + turn];
+      record.unfinished = true;
+      record.error = "not sent: the benchmark duration was over";
+      record.sent_s = record.end_s = std::max(record.intended_s, Now());
+    }
+  }
+  ready_.clear();
 }
 
 void LoadRun::EndIfFinished() {

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def main():
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = subprocess.Popen(shlex.split(args.server_prefix) + [
-        str(BIN / "bench_null_streams"), str(port), str(STREAM_S * 1000 // INTERVAL_MS), str(INTERVAL_MS)])
+        str(BIN / "bench_null_streams"), str(port), str(STREAM_S * 1000 // INTERVAL_MS), str(INTERVAL_MS)], start_new_session=True)
     try:
         deadline = time.monotonic() + 30
         while not listens(port):
@@ -64,7 +65,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             result = measure(args, port, folder)
     finally:
-        server.kill()
+        os.killpg(server.pid, signal.SIGKILL)  # what the prefix may have started too
         server.wait()
     memory = result["client"]["peak_memory_bytes"]
     figures = dict(streams=result["max_concurrent_requests"], events_per_s=result["max_output_tokens_per_s"],
