@@ -153,7 +153,8 @@ uint64_t SumOf(const uint64_t* words, int64_t count) {
   Pair sum[4] = {};
   for (int64_t i = 0; i + 8 <= count; i += 8) {
     const auto* line = reinterpret_cast<const Pair*>(words + i);
-    __builtin_prefetch(line + 256);
+    __builtin_prefetch(line + 256, 0, 2);
+#pragma GCC unroll 4
     for (int k = 0; k < 4; ++k) sum[k] += line[k];
   }
   const Pair total = sum[0] + sum[1] + sum[2] + sum[3];
