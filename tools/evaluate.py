@@ -10,7 +10,7 @@ wikisql   lines {"prompt", "completion"} or {"question", "columns", "sql"}; the 
 prompts   lines {"prompt"} or {"turns"}, and "category"; the figure is the log-likelihood of the answer under the target, per token.
 
 Settings are the table tools/evaluation/settings.toml. All variants of a question are asked one after another in random order, so
-that a drift of the machine hits all alike. With --json, a run that was interrupted goes on where it was. Only --plot needs more than
+that a drift of the machine hits all alike. With --json, a run that was interrupted goes on where it was. Only plots need more than
 the standard library. Exit status 1 if a request fails or the cluster does not start, 2 for wrong arguments or data, 130 after Ctrl-C,
 143 after SIGTERM.
 """
@@ -43,6 +43,8 @@ def at_least_one(text):
 def add_outputs(parser, json_is_needed):
     parser.add_argument("--json", type=pathlib.Path, required=json_is_needed, metavar="FILE", help="JSON lines: a record for each answer")
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="quality against speed as .svg or .png (needs matplotlib)")
+    parser.add_argument("--overview", type=pathlib.Path, metavar="FILE",
+                        help="one panel: quality against tokens per second, an arrow from without drafts to with (needs matplotlib)")
     parser.add_argument("--against", metavar="NAME", help="also compare every setting with this one, question by question (wikisql)")
     parser.add_argument("--by-category", action="store_true", help="also a table for each category")
     parser.add_argument("--markdown", action="store_true", help="tables in Markdown")
@@ -71,7 +73,7 @@ def parse_arguments():
         run.add_argument("--draft", type=pathlib.Path, default=MODELS / "text2sql-draft", help="default: the demo's")
         run.add_argument("--tp", type=at_least_one, default=1, help="ranks of the replica")
         run.add_argument("--threads", type=int, default=1, help="of each process that is started; 0: all cores (%(default)s)")
-        run.add_argument("--dtype", default="f32")
+        run.add_argument("--dtype", default="auto", help="of both models (%(default)s: as in their files)")
         run.add_argument("--worker-flag", action="append", default=[], help="a further flag of the worker; may be repeated")
         run.add_argument("--draft-flag", action="append", default=[], help="a further flag of the draft node; may be repeated")
         run.set_defaults(chat=False)
@@ -111,9 +113,10 @@ def show(rows, arguments):
     sys.stdout.flush()
     for warning in report.warnings(rows):
         tell(warning)
-    if arguments.plot:
-        plot.save(rows, arguments.plot)
-        tell(f"{arguments.plot} is written")
+    for path, overview in ((arguments.plot, False), (arguments.overview, True)):
+        if path:
+            plot.save(rows, path, overview)
+            tell(f"{path} is written")
 
 
 def measure(arguments):
@@ -125,7 +128,7 @@ def measure(arguments):
     if not wanted:
         raise settings.SettingsError("nothing to measure: the settings have no such variants")
     questions = tasks.sample_questions(tasks.read_questions(arguments.data, arguments.task), arguments.questions, arguments.sample_seed)
-    if arguments.plot:
+    if arguments.plot or arguments.overview:
         plot.load_pyplot()  # before an hour of measuring
     with contextlib.ExitStack() as stack:
         url = arguments.url

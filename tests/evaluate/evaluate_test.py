@@ -357,6 +357,9 @@ class WholeRuns(unittest.TestCase):
         else:
             self.assertEqual(plotted.returncode, 0, plotted.stderr)
             self.assertIn("<svg", out.read_text())
+            one = subprocess.run([*tool, f"--overview={out}"], capture_output=True, text=True, timeout=120 * SLOWDOWN)
+            self.assertEqual(one.returncode, 0, one.stderr)
+            self.assertIn("hollow: without drafts", out.read_text())
         wrong = subprocess.run([*tool, "--plot=plot.pdf"], capture_output=True, text=True, timeout=120 * SLOWDOWN)
         self.assertIn(".svg or .png", wrong.stderr)
         self.json.unlink()

@@ -1,5 +1,6 @@
-"""The plot of a run: quality against answer tokens per second and against layers per pass. Named settings have a colour, the others
-are grey; hollow points are without drafts. Colours of middle brightness on no background can be read on white and on dark pages.
+"""The plots of a run: quality against answer tokens per second and against layers per pass, or, for a page's first screen, against the
+tokens alone. Named settings have a colour, the others are grey; hollow points are without drafts. Colours of middle brightness on no
+background can be read on white and on dark pages.
 Needs matplotlib (Debian: python3-matplotlib)."""
 import re
 
@@ -49,11 +50,60 @@ def draw(axes, found, labels, speed, scale):
     axes.plot([x for x, _ in front], [y for _, y in front], color=TEXT, linewidth=0.8, linestyle="--", zorder=0)
 
 
-def save(rows, path):
-    """Writes the plot of the records to a .svg or .png file."""
+def save(rows, path, overview=False):
+    """Writes the plot of the records to a .svg or .png file. overview: one panel, in which an arrow shows what drafts do to a setting."""
     if not str(path).endswith((".svg", ".png")):
         raise PlotError(f"{path}: expected a name that ends in .svg or .png")
     pyplot = load_pyplot()
+    figure = draw_overview(pyplot, rows) if overview else draw_panels(pyplot, rows)
+    figure.tight_layout()
+    svg = str(path).endswith(".svg")
+    figure.savefig(path, dpi=150, metadata={"Date": None} if svg else None, bbox_inches="tight")
+    pyplot.close(figure)
+    if svg:
+        _shorten(path)
+
+
+def points(found, labels):
+    """(setting, variant, answer tokens/s, quality) of what has both."""
+    for name, s in found.items():
+        if s["answer_rate"][0] is not None and s["quality"][0] is not None:
+            yield name.split("+")[0], labels[name][2], s["answer_rate"][0], s["quality"][0]
+
+
+def draw_overview(pyplot, rows):
+    """Quality against answer tokens per second: an arrow for each setting, from without drafts to with."""
+    found, labels = report.summaries(rows), report.labels(rows)
+    task = rows[0]["task"]
+    scale = 100 if task == "wikisql" else 1
+    named = {name.split("+")[0]: label for name, (label, is_named, _) in labels.items() if is_named}
+    colours = dict(zip(named, COLOURS))
+    figure, axes = pyplot.subplots(figsize=(7.2, 4.2))
+    axes.patch.set_alpha(0)
+    axes.grid(color=GREY, alpha=0.25, linewidth=0.5)
+    of = {}  # {setting: {"plain" or "drafts": (tokens/s, quality)}}
+    for setting, kind, rate, quality in points(found, labels):
+        of.setdefault(setting, {})["plain" if kind == "plain" else "drafts"] = (rate, scale * quality)
+    for setting, ends in of.items():
+        colour = colours.get(setting)
+        style = {"color": colour or GREY, "alpha": 1 if colour else 0.6, "zorder": 2 if colour else 1}
+        if len(ends) == 2:
+            arrow = {"arrowstyle": "-|>", "shrinkA": 4, "shrinkB": 3, "linewidth": 1.2 if colour else 0.6}
+            axes.annotate("", ends["drafts"], ends["plain"], arrowprops={**arrow, **style})
+        for kind, (x, y) in ends.items():
+            axes.plot(x, y, marker="o", markersize=6 if colour else 3,
+                      markerfacecolor="none" if kind == "plain" else style["color"], **style)
+        if colour:
+            axes.annotate(re.split(";|, top", named[setting])[0], ends.get("drafts", ends.get("plain")), xytext=(7, 4),
+                          textcoords="offset points", fontsize=8, color=colour)
+    axes.margins(x=0.1, y=0.08)
+    axes.set_xlabel("answer tokens per second, one request at a time (hollow: without drafts, filled: with)")
+    axes.set_ylabel(report.HEADS[task] + (", %" if task == "wikisql" else ", nats"))
+    return figure
+
+
+def draw_panels(pyplot, rows):
+    """Quality against answer tokens per second and against layers per pass, with intervals."""
     found, labels = report.summaries(rows), report.labels(rows)
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.8), sharey=True)
     task = rows[0]["task"]
@@ -70,12 +120,7 @@ def save(rows, path):
     handles = [handle[0] for handle in handles]
     figure.legend(handles, texts, loc="lower center", ncols=2, bbox_to_anchor=(0.5, -0.2),
                   title="filled: with drafts; hollow: without; dashed: the front; grey: other settings", title_fontsize=8)
-    figure.tight_layout()
-    svg = str(path).endswith(".svg")
-    figure.savefig(path, dpi=150, metadata={"Date": None} if svg else None, bbox_inches="tight")
-    pyplot.close(figure)
-    if svg:
-        _shorten(path)
+    return figure
 
 
 def _shorten(path):
