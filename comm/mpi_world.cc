@@ -39,20 +39,6 @@ int WaitSleeping(MPI_Request* request) {
   }
 }
 
-absl::Status SameBuilds(absl::Span<const MpiWorld::Peer> peers,
-                        const std::vector<std::string>& builds) {
-  const auto of = [&](size_t r) {
-    return absl::StrCat("rank ", r, " of ", peers.size(), " on ", peers[r].host, " runs ",
-                        builds[r].empty() ? "an older version" : builds[r]);
-  };
-  for (size_t r = 1; r < peers.size(); ++r) {
-    if (builds[r] == builds[0]) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat(of(r), ", ", of(0), ": every host needs the same version of Coppice"));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 bool MpiWorld::Launched() {
@@ -125,6 +111,20 @@ absl::StatusOr<std::vector<MpiWorld::Peer>> MpiWorld::Exchange(Role role,
   }
   COPPICE_RETURN_IF_ERROR(SameBuilds(peers, builds));
   return peers;
+}
+
+absl::Status MpiWorld::SameBuilds(absl::Span<const Peer> peers,
+                                  absl::Span<const std::string> builds) {
+  const auto of = [&](size_t r) {
+    return absl::StrCat("rank ", r, " of ", peers.size(), " on ", peers[r].host, " runs ",
+                        builds[r].empty() ? "an older version" : builds[r]);
+  };
+  for (size_t r = 1; r < peers.size(); ++r) {
+    if (builds[r] == builds[0]) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(of(r), ", ", of(0), ": every host needs the same version of Coppice"));
+  }
+  return absl::OkStatus();
 }
 
 int MpiWorld::PlaceOnHost(absl::Span<const Peer> peers, int rank) {

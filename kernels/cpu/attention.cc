@@ -138,6 +138,7 @@ class UnitRunner {
         return reinterpret_cast<const T*>(
             args_.pool->HeadBlock(args_.layer, value, BlockOf(any, first), unit_.kv_head));
       };
+      FetchBlock(any, first + kBlockSize);
       AttendRows(block(false), block(true), shape_.head_dim, most);
     }
     T* const k = reinterpret_cast<T*>(gathered_);
@@ -157,6 +158,18 @@ class UnitRunner {
       for (int g = 0; g < group_; ++g)
         partial_.push_back({&states_[(row - unit_.begin) * group_ + g], positions});
       AttendRows(k, v, shape_.head_dim, positions);
+    }
+  }
+
+  // The next block is somewhere else in the pool, where no hardware looks ahead.
+  void FetchBlock(int64_t row, int32_t first) const {
+    if (first >= context_.prefix_len[row]) return;
+    constexpr size_t kLine = 64;
+    for (const bool value : {false, true}) {
+      const uint8_t* const data =
+          args_.pool->HeadBlock(args_.layer, value, BlockOf(row, first), unit_.kv_head);
+      for (size_t i = 0; i < args_.pool->head_block_bytes(); i += kLine)
+        __builtin_prefetch(data + i, 0, 2);
     }
   }
 

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "comm/collective_counter.h"
@@ -60,6 +61,25 @@ TEST(CollectiveCounterTest, CountsThePayloadOfAllRanksAndPassesCallsOn) {
   CollectiveCounter single(MakeSingleCommunicator());
   EXPECT_TRUE(single.AllReduceSum(absl::MakeSpan(data)).ok());
   EXPECT_EQ(single.bytes(), 0u);  // nothing went anywhere
+}
+
+TEST(MpiWorldTest, NamesTheFirstRankOfAnotherVersion) {
+  const std::vector<MpiWorld::Peer> peers = {
+      {Role::kWorker, "", 0, "a"}, {Role::kWorker, "", 1, "b"}, {Role::kDraft, "", 2, "c"}};
+  EXPECT_TRUE(MpiWorld::SameBuilds(peers, {"x 1", "x 1", "x 1"}).ok());
+  EXPECT_EQ(
+      MpiWorld::SameBuilds(peers, {"x 1", "x 2", "x 3"}).message(),
+      "rank 1 of 3 on b runs x 2, rank 0 of 3 on a runs x 1: every host needs the same version "
+      "of Coppice");
+  EXPECT_EQ(
+      MpiWorld::SameBuilds(peers, {"x 1", "x 1", ""}).message(),
+      "rank 2 of 3 on c runs an older version, rank 0 of 3 on a runs x 1: every host needs the "
+      "same version of Coppice");
+}
+
+TEST(MpiWorldTest, ABuildIsAVersionAndTheFormOfTheMessages) {
+  EXPECT_THAT(BuildName(), testing::MatchesRegex("coppice [0-9.]+, messages [0-9a-f]{8}"));
+  EXPECT_EQ(BuildName(), BuildName());
 }
 
 TEST(MpiWorldTest, LaunchedLooksAtTheEnvironment) {
