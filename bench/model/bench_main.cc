@@ -14,7 +14,7 @@
 
 using Words = std::vector<std::string>;
 
-ABSL_FLAG(std::string, model, "deploy/demo/text2sql-target", "model, forest: Hugging Face folder");
+ABSL_FLAG(std::string, model, "tests/models/text2sql-target", "model, forest: Hugging Face folder");
 ABSL_FLAG(Words, types, Words({"bf16"}), "of weights: f32, bf16, int8, int4");
 ABSL_FLAG(Words, threads, Words({"1"}), "compute threads");
 ABSL_FLAG(std::string, kernels, "best",
