@@ -13,12 +13,12 @@
 namespace coppice::model {
 
 struct LoadOptions {
-  std::string dir;                    // Hugging Face folder
-  std::string dtype = "auto";         // of weights and KV: auto (the checkpoint's), f32, bf16, f16
+  std::string dir;             // Hugging Face folder
+  std::string dtype = "auto";  // of weights and KV: auto (the checkpoint's), f32, bf16, f16
   // Of matrices: auto (the same), int8, int4. Where the backend lacks it: auto, and a warning.
   std::string weight_dtype = "auto";
-  int max_rows = 512;                 // of a step
-  int64_t kv_bytes = 0;               // of the KV pool that is to have room beside the weights
+  int max_rows = 512;    // of a step
+  int64_t kv_bytes = 0;  // of the KV pool that is to have room beside the weights
   std::function<void(double fraction)> progress;  // 0..1, may be empty
   std::function<void()> on_layer;                 // of DecoderParts
 };
