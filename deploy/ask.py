@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sends the questions of a JSON lines file to a Coppice cluster in two ways, with one beam and with four, each with drafts and
-without. Prints the answers, then a table of the times. With --tour, sends every question once for each verification method
-that the server lists, and prints one line per method. Uses only the Python standard library.
+without. Prints the answers, then a table of the times. With --tour, sends the first four questions once for each verification
+method that the server lists, and prints one line per method. Uses only the Python standard library.
 
 A line of the file: {"prompt": ..., "title": ..., "body": {further fields of POST /v1/completions}}.
 A time is that of the whole HTTP request, the median of --repeats requests. Requests with and without drafts take turns. All are
@@ -9,12 +9,12 @@ sent twice before, uncounted: that fills the prefix cache, and the server learns
 Exit status 1 if a request fails, if the hypotheses with and without drafts differ, or if no draft was used.
 """
 import argparse
+import http.client
 import json
 import statistics
 import sys
 import time
-import urllib.error
-import urllib.request
+import urllib.parse
 
 # What the table compares. The server chooses whether and how to draft ("auto").
 WAYS = {
@@ -25,23 +25,31 @@ WARM_UPS = 2
 TOUR_SHAPE = {"draft_width": 8, "draft_depth": 4}
 
 
-def fetch(url, path, body=None):
-    """Returns the JSON of a GET, or of a POST if there is a `body`. Exits with the server's message on an error status."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=120) as response:
-            return json.load(response)
-    except urllib.error.HTTPError as refused:
-        sys.exit(f"ask: {refused.code} {refused.read().decode().strip()}")
-    except OSError as error:
-        sys.exit(f"ask: {url} does not answer: {error}")
+class Client:
+    """One connection to the coordinator, which stays open as in most clients."""
 
+    def __init__(self, url):
+        self.url = url
+        parts = urllib.parse.urlsplit(url)
+        self.connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=120)
 
-def complete(url, body):
-    """POST /v1/completions -> (answer, wall seconds)."""
-    start = time.monotonic()
-    return fetch(url, "/v1/completions", body), time.monotonic() - start
+    def fetch(self, path, body=None):
+        """Returns the JSON of a GET, or of a POST if there is a `body`. Exits with the server's message on an error status."""
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            self.connection.request("GET" if body is None else "POST", path, data, {"Content-Type": "application/json"})
+            response = self.connection.getresponse()
+            text = response.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            sys.exit(f"ask: {self.url} does not answer: {error!r}")
+        if response.status != 200:
+            sys.exit(f"ask: {response.status} {text.strip()}")
+        return json.loads(text)
+
+    def complete(self, body):
+        """POST /v1/completions -> (answer, wall seconds)."""
+        start = time.monotonic()
+        return self.fetch("/v1/completions", body), time.monotonic() - start
 
 
 def hypotheses(answer):
@@ -53,9 +61,9 @@ def hypotheses(answer):
 class Asked:
     """What one question gave in one way: the answer, times with and without drafts, and the counts of the requests with."""
 
-    def __init__(self, url, question, way):
+    def __init__(self, client, question, way):
         body = dict(question.get("body", {}), **WAYS[way], prompt=question["prompt"], return_token_ids=True)
-        self.url = url
+        self.client = client
         self.bodies = {True: dict(body, speculative="auto"), False: dict(body, speculative=False)}
         self.seconds = {True: [], False: []}
         self.layers = self.passes = self.plain = self.drafted_nodes = 0
@@ -66,7 +74,7 @@ class Asked:
         first = len(self.seconds[True]) % 2 == 0  # who comes first changes
         answers = {}
         for drafts in (first, not first):
-            answers[drafts], seconds = complete(self.url, self.bodies[drafts])
+            answers[drafts], seconds = self.client.complete(self.bodies[drafts])
             if counted:
                 self.seconds[drafts].append(seconds)
         self.same = self.same and hypotheses(answers[True]) == hypotheses(answers[False])
@@ -133,9 +141,9 @@ def conclude(way, ratio, results):
     return f"{way}: drafts LOSE here, {1 / ratio:.2f} times as slow, {faster} of {len(results)} questions faster; {drafted}."
 
 
-def compare(url, questions, repeats):
+def compare(client, questions, repeats):
     """Asks all questions in all ways and prints answers and tables. Exits with a message if something is wrong."""
-    asked = [{way: Asked(url, question, way) for way in WAYS} for question in questions]
+    asked = [{way: Asked(client, question, way) for way in WAYS} for question in questions]
     for counted in [False] * WARM_UPS + [True] * repeats:
         for of_question in asked:
             for result in of_question.values():
@@ -173,12 +181,12 @@ def by_method(question, method, decoding):
     body["speculative"] = dict(shape, method=method["name"], **({} if method["lossless"] else {"allow_lossy": True}))
     return body
 
-def tour(url, questions):
-    """Asks every question with every method and decoding. Prints one line of totals for each method and decoding."""
+def tour(client, questions):
+    """Asks the questions with every method and decoding. Prints one line of totals for each method and decoding."""
     print(f"{'method':<25}{'decoding':<34}{'law':<10}{'layers per pass':>15}{'drafted':>9}{'accepted':>9}{'ms each':>9}  first answer")
-    for method in fetch(url, "/v1/models")["data"][0]["capabilities"]["methods"]:
+    for method in client.fetch("/v1/models")["data"][0]["capabilities"]["methods"]:
         for decoding in method["decodings"]:
-            answers = [complete(url, by_method(question, method, decoding)) for question in questions]
+            answers = [client.complete(by_method(question, method, decoding)) for question in questions]
             spec = [answer["usage"]["speculation"] for answer, _ in answers]
             if any(s["method"] != method["name"] for s in spec):
                 sys.exit(f"ask: {method['name']} was asked for, {spec[0]['method']} answered")
@@ -195,7 +203,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--repeats", type=int, default=5, help="counted requests of each kind for each question; default: 5")
-    parser.add_argument("--tour", action="store_true", help="ask every question with every method that the server lists")
+    parser.add_argument("--tour", action="store_true", help="ask four questions with every method that the server lists")
     parser.add_argument("file")
     args = parser.parse_args()
     if args.repeats < 1:
@@ -203,9 +211,9 @@ def main():
     with open(args.file, encoding="utf8") as lines:
         questions = [json.loads(line) for line in lines if line.strip()]
     if args.tour:
-        tour(args.url, questions)
+        tour(Client(args.url), questions[:4])
     else:
-        compare(args.url, questions, args.repeats)
+        compare(Client(args.url), questions, args.repeats)
 
 
 if __name__ == "__main__":

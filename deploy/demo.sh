@@ -81,17 +81,16 @@ if [ "$model" != text2sql ]; then
 fi
 drafts=0 draft_node=()
 [ -z "$draft" ] || drafts=1
-threads=$(coppice_threads 1) draft_threads=$(coppice_threads 1)  # target and draft take turns
-if [ "$model" = text2sql ]; then  # its products are too small for more
-  threads=$((threads < 4 ? threads : 4)) draft_threads=$((draft_threads < 2 ? draft_threads : 2))
-fi
+threads=$(coppice_threads 1)  # target and draft take turns
+if [ "$model" = text2sql ] && [ "$threads" -gt 2 ]; then threads=2; fi  # its products are too small for more
 if [ $drafts = 1 ]; then
-  draft_node=(: -np 1 "$coppice_bin/coppice-draft" --model="$draft" --dtype=auto --threads="$draft_threads")
+  draft_node=(: -np 1 "$coppice_bin/coppice-draft" --model="$draft" --dtype=auto --threads="$threads")
 fi
+# On a busy machine a draft may be late; without it, the demo would show nothing for a second.
 # mpirun gets its own session, so Ctrl-C reaches only this script. The script then ends mpirun.
 setsid setpriv --pdeathsig TERM mpirun -q \
   -np 1 "$coppice_bin/coppice-coordinator" --listen="127.0.0.1:$port" --model="$target" --served_model_name="$model" : \
-  -np 1 "$coppice_bin/coppice-worker" --model="$target" --dtype=auto --threads="$threads" \
+  -np 1 "$coppice_bin/coppice-worker" --model="$target" --dtype=auto --threads="$threads" --draft_deadline_min=0.5 \
   "${draft_node[@]}" >"$log" 2>&1 </dev/null &
 session=$!
 
