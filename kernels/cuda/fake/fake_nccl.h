@@ -30,7 +30,8 @@ struct NcclFailure {
   int64_t nth = 0;  // 0 = its next
   ncclResult_t result = ncclInternalError;
   bool later = false;  // the call is in progress, and ncclCommGetAsyncError tells the failure
-  bool wrong = false;  // ncclAllReduce: it succeeds instead, and the first value on this rank is wrong
+  bool wrong =
+      false;  // ncclAllReduce: it succeeds instead, and the first value on this rank is wrong
 };
 // A call to come returns this result and does nothing, unless it ends a communicator.
 void FailNccl(const NcclFailure& failure);

@@ -39,7 +39,7 @@ struct NcclState {
 
   std::optional<NcclFailure> failure;
   int64_t until_failure = 0;
-  bool failed = false, wrong = false;  // wrong: the sum that is enqueued now
+  bool failed = false, wrong = false;                   // wrong: the sum that is enqueued now
   std::map<int, std::map<std::string, int64_t>> calls;  // by rank
   std::map<std::string, int> listeners;                 // of ids that nobody has used
   int64_t ids = 0;
