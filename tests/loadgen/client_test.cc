@@ -22,7 +22,7 @@ class AgainstNullServer : public ::testing::Test {
   AgainstNullServer() {
     plan_.servers.urls = {*ParseBaseUrl(server_.base_url())};
     plan_.endpoint = "/v1/completions";
-    plan_.timeout_s = 20;
+    plan_.timeout_s = 50;
   }
   void Add(const json& fields, std::vector<std::string> later_turns = {}) {
     prompts_.push_back({.text = "p", .output_tokens = 5, .body = fields});
@@ -73,9 +73,9 @@ TEST_F(AgainstNullServer, ClosedLoopKeepsToItsConcurrency) {
   }
 }
 
-// The server stalls its first answer. The later requests are still sent on time.
+// The server begins its first answer when all requests have arrived.
 TEST_F(AgainstNullServer, OpenLoopDoesNotWaitForAnswers) {
-  Add({{"null_delay_ms", 1500}});
+  Add({{"null_wait_for", 10}});
   for (int i = 0; i < 9; ++i) Add(json::object());
   for (int i = 0; i < 10; ++i) plan_.arrivals_s.push_back(0.01 * i);
   const std::vector<RequestRecord> records = Run();
@@ -84,28 +84,32 @@ TEST_F(AgainstNullServer, OpenLoopDoesNotWaitForAnswers) {
     EXPECT_TRUE(records[i].ok) << records[i].error;
     EXPECT_DOUBLE_EQ(records[i].intended_s, 0.01 * i);
     EXPECT_GE(records[i].sent_s, records[i].intended_s);
-    EXPECT_LT(records[i].sent_s, 1.2) << "sent only after the stalled answer";
+    EXPECT_LT(records[i].sent_s, records[0].text_times_s.front());
   }
-  EXPECT_GT(records[0].end_s, 1.5);
 }
 
 TEST_F(AgainstNullServer, EveryKindOfFailureIsNamed) {
   Add({{"null_error", "status"}});
   Add({{"null_error", "event"}});
   Add({{"null_error", "cut"}});
-  Add({{"null_delay_ms", 1500}});
   Add(json::object());
-  plan_.timeout_s = 0.5;
   const std::vector<RequestRecord> records = Run();
-  ASSERT_EQ(records.size(), 5u);
+  ASSERT_EQ(records.size(), 4u);
   EXPECT_EQ(records[0].status, 400);
   EXPECT_EQ(records[0].error, "invalid_value: no");
   EXPECT_EQ(records[1].error, "replica_lost: gone");
   EXPECT_FALSE(records[2].ok);
   EXPECT_FALSE(records[2].timed_out);
-  EXPECT_TRUE(records[3].timed_out);
-  EXPECT_THAT(records[3].error, HasSubstr("timed out after 0.5 s"));
-  EXPECT_TRUE(records[4].ok) << records[4].error;
+  EXPECT_TRUE(records[3].ok) << records[3].error;
+}
+
+TEST_F(AgainstNullServer, ARequestHasItsTime) {
+  Add({{"null_delay_ms", 60000}});
+  plan_.timeout_s = 0.2;
+  const std::vector<RequestRecord> records = Run();
+  EXPECT_TRUE(records[0].timed_out && records[0].failed());
+  EXPECT_EQ(records[0].error, "timed out after 0.2 s");
+  EXPECT_GE(records[0].end_s - records[0].sent_s, 0.2);
 }
 
 // The server answers when all streams are open, so that they are open at the same time.
@@ -130,7 +134,7 @@ TEST_F(AgainstNullServer, HoldsManyStreamsAtATimeAndCountsEveryEvent) {
 }
 
 TEST_F(AgainstNullServer, CancelsAfterItsDelay) {
-  for (int i = 0; i < 4; ++i) Add({{"null_delay_ms", 1500}});
+  for (int i = 0; i < 4; ++i) Add({{"null_delay_ms", 60000}});
   plan_.max_concurrency = 4;
   plan_.cancel_percent = 100;
   plan_.cancel_delay_s = 0.05;
@@ -138,7 +142,6 @@ TEST_F(AgainstNullServer, CancelsAfterItsDelay) {
     EXPECT_TRUE(r.cancelled);
     EXPECT_FALSE(r.ok || r.failed() || r.timed_out);
     EXPECT_GE(r.end_s - r.sent_s, 0.05);
-    EXPECT_LT(r.end_s, 1.5);
     EXPECT_EQ(r.error, "cancelled after 0.05 s");
   }
 }
@@ -146,9 +149,9 @@ TEST_F(AgainstNullServer, CancelsAfterItsDelay) {
 TEST_F(AgainstNullServer, WhatEndsBeforeItsCancellationIsComplete) {
   Add(json::object());
   plan_.cancel_percent = 100;
-  plan_.cancel_delay_s = 15;
+  plan_.cancel_delay_s = 40;
   EXPECT_TRUE(Run()[0].ok);
-  EXPECT_LT(result_.wall_s, 15);  // no timer is left
+  EXPECT_LT(result_.wall_s, 40);  // no timer is left
 }
 
 TEST_F(AgainstNullServer, ADurationEndsTheSending) {
@@ -163,8 +166,8 @@ TEST_F(AgainstNullServer, ADurationEndsTheSending) {
 }
 
 TEST_F(AgainstNullServer, WhatRunsAfterTheGraceIsCut) {
-  Add({{"null_delay_ms", 1500}});
-  Add({{"null_delay_ms", 1500}});
+  Add({{"null_delay_ms", 60000}});
+  Add({{"null_delay_ms", 60000}});
   plan_.max_concurrency = 1;
   plan_.arrivals_s = {0, 0.01};
   plan_.duration_s = 0.1;
@@ -176,7 +179,7 @@ TEST_F(AgainstNullServer, WhatRunsAfterTheGraceIsCut) {
   EXPECT_TRUE(records[1].unfinished);  // it waited for room and was never sent
   EXPECT_EQ(records[1].endpoint, -1);
   EXPECT_FALSE(records[0].failed() || records[1].failed());
-  EXPECT_EQ(server_.bodies().size(), 1u);
+  EXPECT_LE(server_.bodies().size(), 1u);
 }
 
 TEST_F(AgainstNullServer, ALimitMakesArrivalsWaitInTheClient) {

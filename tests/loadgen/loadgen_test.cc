@@ -24,7 +24,7 @@ class WholeProgram : public ::testing::Test {
     options_.num_prompts = 10;
     options_.input_len = 4;
     options_.output_len = 3;
-    options_.request_timeout_s = 20;
+    options_.request_timeout_s = 50;
     options_.max_failed_percent = 1;
     options_.max_send_lag_ms = 10;
     options_.result_dir = dir_;

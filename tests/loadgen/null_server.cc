@@ -161,7 +161,11 @@ bool NullServer::Complete(int socket, const std::string& head, const std::string
     return SendAll(
         socket, Plain("400 Bad Request", R"({"error":{"message":"no","code":"invalid_value"}})"));
   }
-  SleepMs(request.value("null_delay_ms", 0.0));
+  {
+    const std::chrono::duration<double, std::milli> delay(request.value("null_delay_ms", 0.0));
+    std::unique_lock<std::mutex> lock(mutex_);
+    arrived_.wait_for(lock, delay, [this] { return stopping_.load(); });
+  }
   if (!SendAll(socket, kStreamHead)) return false;
   const int tokens = request["max_tokens"].get<int>();
   for (int i = 0; i < tokens; ++i) {

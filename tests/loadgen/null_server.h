@@ -12,7 +12,8 @@
 namespace coppice::loadgen {
 
 // Streams `max_tokens` events "x" 1 ms apart, then usage and [DONE]. Request fields that change
-// this: "null_delay_ms": a delay before the first event. "null_error": "status" (400 with an error
+// this: "null_delay_ms": a delay before the head, which the end
+// of the server cuts short. "null_error": "status" (400 with an error
 // body), "event" (an error event after one text) or "cut" (the connection ends after one text).
 // "null_wait_for": the answer begins when so many requests have arrived. /tokenize counts words and
 // one token before them.
