@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test except the long ones. If the headers of the CUDA toolkit are installed, then
 # also tests the CUDA backend on a simulated device. If its compiler is, too, then also builds the programs for GPUs (sm_80, sm_90), and
-# tests that they say what is missing on a machine without one. --label NAME: only tests with that label (`long`: the statistical tests with ten
-# times the samples, and tests/mutants; `cuda-sim-asan`, `cuda-sim-tsan`: the CUDA kernels under a sanitizer, in several
-# orders of their threads). --preset NAME: builds and tests another preset (asan, tsan). Other arguments go to ctest (-R PATTERN,
-# -V, ...). With --label, --preset or other arguments, the CUDA backend's tests are left out.
+# tests that they say what is missing on a machine without one; unless COPPICE_TEST_SECONDS of the environment are over by then.
+# --label NAME: only tests with that label (`long`: the statistical tests with ten times the samples, and tests/mutants;
+# `cuda-sim-asan`, `cuda-sim-tsan`: the CUDA kernels under a sanitizer, in several orders of their threads). --preset NAME: builds and
+# tests another preset (asan, tsan). Other arguments go to ctest (-R PATTERN, -V, ...). With --label, --preset or other arguments, the
+# CUDA backend's tests are left out.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -46,7 +47,9 @@ if [ "$preset" = release ] && [ ${#arguments[@]} -eq 0 ] && [ -f "$cuda/include/
   ctest --preset cuda-sim --no-tests=error -R "^($(IFS='|'; echo "${names[*]}"))\$"
 
   # For GPUs, of which this machine may have none.
-  if [ -x "$cuda/bin/nvcc" ] && [ -f "$cuda/include/cublasLt.h" ]; then
+  if [ "$SECONDS" -gt "${COPPICE_TEST_SECONDS:-86400}" ]; then
+    echo "test: $SECONDS s are over, so the programs for GPUs are not built (COPPICE_TEST_SECONDS=$COPPICE_TEST_SECONDS)"
+  elif [ -x "$cuda/bin/nvcc" ] && [ -f "$cuda/include/cublasLt.h" ]; then
     PATH=$PATH:$cuda/bin deploy/build.sh cuda coppice-coordinator coppice-worker coppice-draft cuda_backend_test cuda_kernels_gpu_test
     ctest --preset cuda --no-tests=error -R "^(cuda_backend_test|cluster_cuda_missing)$"
   fi
