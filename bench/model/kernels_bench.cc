@@ -108,7 +108,22 @@ class DecoderOps {
     COPPICE_ASSIGN_OR_RETURN(gain_, backend_->PackGain(std::vector<float>(kHidden, 1.0f)));
     x_ = Ramp(int64_t{most_} * kIntermediate * 2);
     y_.resize(int64_t{most_} * std::max(kVocabulary, 2 * kIntermediate));
-    return absl::OkStatus();
+    FillPool();
+    return status_;
+  }
+
+  // Memory that was never written is one page of zeros, which is read from the cache.
+  void FillPool() {
+    const auto slots = static_cast<int32_t>(pool_->shape.blocks * kBlockSize);
+    for (int32_t first = 0; first < slots; first += most_) {
+      const int rows = std::min(most_, slots - first);
+      StepPlan plan = PlanOf(rows, 0);
+      for (int row = 0; row < rows; ++row) plan.slot[row] = first + row;
+      Step(plan, [&](kernels::Ops* ops) {
+        for (int layer = 0; layer < kLayers; ++layer)
+          ops->RopeAndStoreKv(layer, *rope_, Of(&x_, rows, 3 * kHidden), pool_.get());
+      })();
+    }
   }
 
   static kernels::Tensor Of(std::vector<float>* values, int64_t rows, int64_t columns) {
