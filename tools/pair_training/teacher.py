@@ -24,7 +24,7 @@ def distributions(folder, groups, tokens, args, path, crew, say):
     done, begin = 0, time.monotonic()
     shown = begin
     with torch.no_grad(), model.autocast(args.device, args.dtype):
-        for packs in data.epoch_batches(groups, args.batch_tokens, args.pack_tokens, 0)[crew.rank::crew.size]:
+        for packs in data.epoch_batches(groups, 4 * args.batch_tokens, args.pack_tokens, 0)[crew.rank::crew.size]:
             batch = Batch(packs, args.device, 0)
             most = batch.logits(target).softmax(-1).topk(KEPT)
             ids[batch.tokens], probabilities[batch.tokens] = most.indices.cpu().int(), most.values.cpu().half()
