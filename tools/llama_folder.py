@@ -1,5 +1,6 @@
 """Writes a Llama model folder in Hugging Face format: config.json and model.safetensors. The training tool and the tests share
 this file, so it uses only the Python standard library."""
+import contextlib
 import json
 import os
 import struct
@@ -25,31 +26,39 @@ def tensor_shapes(hidden, layers, heads, kv_heads, ffn, vocab):
     return shapes
 
 
-def config(hidden, layers, heads, kv_heads, ffn, vocab, context):
-    """The content of config.json for a float32 Llama with a tied head. Ids 1 and 2 are BOS and EOS."""
+def config(hidden, layers, heads, kv_heads, ffn, vocab, context, torch_dtype="float32"):
+    """The content of config.json for a Llama with a tied head. Ids 1 and 2 are BOS and EOS."""
     return {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
         "hidden_size": hidden, "intermediate_size": ffn, "num_hidden_layers": layers,
         "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": hidden // heads,
         "vocab_size": vocab, "max_position_embeddings": context, "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "tie_word_embeddings": True, "attention_bias": False, "mlp_bias": False,
-        "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32",
+        "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": torch_dtype,
     }
 
 
-def write_folder(out, model_config, tensors):
-    """tensors: name -> (shape, little-endian float32 bytes)."""
+def write_folder(out, model_config, tensors, dtype="F32"):
+    """tensors: name -> (shape, little-endian bytes of the dtype). Each file is replaced as a whole."""
     os.makedirs(out, exist_ok=True)
     header, offset = {"__metadata__": {"format": "pt"}}, 0
     for name, (shape, data) in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [offset, offset + len(data)]}
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + len(data)]}
         offset += len(data)
     encoded = json.dumps(header).encode()
     encoded += b" " * (-len(encoded) % 8)
-    with open(os.path.join(out, "model.safetensors"), "wb") as file:
+    with _replaced(os.path.join(out, "model.safetensors")) as file:
         file.write(struct.pack("<Q", len(encoded)))
         file.write(encoded)
         for _, data in tensors.values():
             file.write(data)
-    with open(os.path.join(out, "config.json"), "w", encoding="utf8") as file:
-        json.dump(model_config, file, indent=1)
+    with _replaced(os.path.join(out, "config.json")) as file:
+        file.write(json.dumps(model_config, indent=1).encode())
+
+
+@contextlib.contextmanager
+def _replaced(path):
+    """A binary file that takes the place of path once it is written."""
+    with open(path + ".new", "wb") as file:
+        yield file
+    os.replace(path + ".new", path)

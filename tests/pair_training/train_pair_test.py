@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""tools/train_pair.py as far as it needs no PyTorch: rows, packs, batches, written folders, refused arguments.
+with_torch.py checks the training itself."""
+import collections
+import contextlib
+import importlib.util
+import io
+import json
+import pathlib
+import struct
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import llama_folder  # noqa: E402
+import train_pair  # noqa: E402
+from pair_training import data  # noqa: E402
+
+QUOTED = r'[=<>] (?:"([^"]*)"|(\S+))'
+
+
+class WithFolder(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def written(self, content):
+        path = self.folder / "rows.jsonl"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+
+class ReadRows(WithFolder):
+    def test_gives_prompts_and_completions(self):
+        path = self.written('{"prompt": "a\\nb", "completion": "c", "table": 1}\n{"prompt": "d", "completion": "e"}\n')
+        self.assertEqual(data.read_rows(path), [("a\nb", "c"), ("d", "e")])
+
+    def test_refuses_what_is_no_row_and_names_the_line(self):
+        good = '{"prompt": "a", "completion": "b"}\n'
+        for line, reason in (("{", "JSONDecodeError"), ("[]", "TypeError"), ('{"prompt": "a"}', "KeyError('completion')"),
+                             ('{"prompt": 1, "completion": "b"}', "expected texts"), ('{"prompt": "", "completion": "b"}', "expected texts")):
+            path = self.written(good + line + "\n" + good)
+            with self.subTest(line), self.assertRaises(data.DataError) as caught:
+                data.read_rows(path)
+            self.assertTrue(str(caught.exception).startswith(f"{path}:2: "), caught.exception)
+            self.assertIn(reason, str(caught.exception))
+
+    def test_refuses_files_without_rows(self):
+        for path, reason in ((str(self.folder / "none"), "No such file"), (self.written(""), "no examples")):
+            with self.subTest(reason), self.assertRaisesRegex(data.DataError, f"{path}: {reason}"):
+                data.read_rows(path)
+        with self.assertRaisesRegex(data.DataError, "is not UTF-8"):
+            data.read_rows(self.written(b'{"prompt": "\xff"}\n'))
+
+
+class CopiedCase(unittest.TestCase):
+    def check(self, prompt, completion, expected):
+        self.assertEqual(data.copied_case(prompt, completion, QUOTED), expected)
+
+    def test_takes_the_spelling_of_the_prompt(self):
+        self.check("who is Ken lazebnik?", ' SELECT a WHERE b = "ken LaZebnik" AND c = KEN', ' SELECT a WHERE b = "Ken lazebnik" AND c = Ken')
+
+    def test_leaves_what_the_prompt_has_as_it_is_or_not_at_all(self):
+        for completion in (' WHERE b = "NEW York"', " WHERE b = Boston"):
+            self.check("new york or NEW York?", completion, completion)
+
+    def test_takes_the_last_occurrence(self):
+        self.check("columns: Paris\nquestion: in pariS?", " WHERE city = PARIS", " WHERE city = pariS")
+
+    def test_touches_values_only(self):
+        self.check("select: a where", " SELECT a WHERE a = A", " SELECT a WHERE a = a")
+
+    def test_leaves_prompts_alone_whose_lower_case_is_longer(self):
+        self.check("İ is Ankara", " WHERE c = ANKARA", " WHERE c = ANKARA")
+
+
+def letters(text):
+    return [3 + ord(letter) for letter in text]
+
+
+class Packs(unittest.TestCase):
+    def encoded(self, rows, context=100):
+        return data.encode_rows(letters, rows, context)
+
+    def test_rows_with_a_common_first_line_share_it(self):
+        groups, tokens, left_out = self.encoded([("ab\nx", "1"), ("c\ny", "22"), ("ab\nzz", "3")])
+        self.assertEqual(groups, [([data.BOS] + letters("ab\n"), [(letters("x"), letters("1") + [data.EOS], 0),
+                                                                  (letters("zz"), letters("3") + [data.EOS], 5)]),
+                                  ([data.BOS] + letters("c\n"), [(letters("y"), letters("22") + [data.EOS], 2)])])
+        self.assertEqual((tokens, left_out), (7, 0))
+
+    def test_a_prompt_of_one_line_shares_nothing(self):
+        for prompt in ("ab", "ab\n"):
+            self.assertEqual(self.encoded([(prompt, "c")])[0], [([data.BOS], [(letters(prompt), letters("c") + [data.EOS], 0)])])
+
+    def test_rows_longer_than_the_context_are_left_out_and_have_no_tokens(self):
+        groups, tokens, left_out = self.encoded([("a\nb", "c" * 9), ("a\nb", "c" * 8), ("d\ne", "f" * 20)], context=13)
+        self.assertEqual([(prefix, [row.first for row in rows]) for prefix, rows in groups], [([data.BOS] + letters("a\n"), [0])])
+        self.assertEqual((tokens, left_out), (9, 2))
+
+    def test_an_epoch_has_each_row_once_and_keeps_its_limits(self):
+        rows = [(f"{'t' * (table % 7)}{table}\n{'q' * (question % 11)}?", "c" * (1 + question % 5))
+                for table in range(300) for question in range(table % 9)]
+        groups, _, _ = self.encoded(rows)
+        wanted = collections.Counter((tuple(prefix), tuple(row.prompt), row.first) for prefix, members in groups for row in members)
+        orders = []
+        for seed in (0, 0, 1):
+            batches = data.epoch_batches(groups, 200, 60, seed)
+            orders.append([row.first for batch in batches for pack in batch for row in pack.rows])
+            self.assertEqual(wanted, collections.Counter((tuple(pack.prefix), tuple(row.prompt), row.first)
+                                                         for batch in batches for pack in batch for row in pack.rows))
+            for batch in batches:
+                self.assertLessEqual(len(batch) * max(pack.length for pack in batch), 200)
+                for pack in batch:
+                    self.assertEqual(pack.length, len(pack.prefix) + sum(len(row.prompt) + len(row.completion) for row in pack.rows))
+                    self.assertLessEqual(pack.length, 60)
+        self.assertEqual(orders[0], orders[1])
+        self.assertNotEqual(orders[0], orders[2])
+
+    def test_what_exceeds_a_limit_is_alone(self):
+        groups, _, _ = self.encoded([("a\n" + "q" * 30, "c"), ("a\n" + "q" * 30, "d"), ("a\nq", "e")])
+        batches = data.epoch_batches(groups, 10, 10, 0)
+        self.assertEqual(sorted(len(pack.rows) for batch in batches for pack in batch), [1, 1, 1])
+        self.assertEqual([len(batch) for batch in batches], [1, 1, 1])
+
+
+class Folder(WithFolder):
+    def test_is_written_in_bf16(self):
+        config = llama_folder.config(8, 1, 2, 2, 16, 32, 64, torch_dtype="bfloat16")
+        llama_folder.write_folder(str(self.folder), config, {"a": ((2, 3), bytes(range(12))), "b": ((1,), b"xy")}, "BF16")
+        self.assertEqual(json.loads((self.folder / "config.json").read_text())["torch_dtype"], "bfloat16")
+        content = (self.folder / "model.safetensors").read_bytes()
+        size, = struct.unpack("<Q", content[:8])
+        header = json.loads(content[8:8 + size])
+        self.assertEqual((header["a"], header["b"]), ({"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]},
+                                                      {"dtype": "BF16", "shape": [1], "data_offsets": [12, 14]}))
+        self.assertEqual(content[8 + size:], bytes(range(12)) + b"xy")
+
+    def test_keeps_the_old_file_when_writing_fails(self):
+        llama_folder.write_folder(str(self.folder), {}, {"a": ((1,), b"1234")})
+        before = (self.folder / "model.safetensors").read_bytes()
+        with self.assertRaises(TypeError):
+            llama_folder.write_folder(str(self.folder), {}, {"a": ((1,), b"5678"), "b": ((), [None])})
+        self.assertEqual((self.folder / "model.safetensors").read_bytes(), before)
+
+
+class Arguments(WithFolder):
+    def run_tool(self, *arguments):
+        errors = io.StringIO()
+        with unittest.mock.patch.object(sys, "argv", ["train_pair.py", *arguments]), contextlib.redirect_stderr(errors), \
+                self.assertRaises(SystemExit) as end:
+            train_pair.main()
+        return end.exception.code, errors.getvalue()
+
+    def test_bad_data_is_told_before_a_missing_module(self):
+        path = self.written("no rows\n")
+        with unittest.mock.patch.object(importlib.util, "find_spec", return_value=None):
+            status, errors = self.run_tool("model", "--data", path, "--tokenizer", "t", "--out", str(self.folder / "out"))
+        self.assertEqual(status, 2)
+        self.assertRegex(errors, rf"^train_pair: {path}:1: expected an object with prompt and completion: .*\n$")
+
+    def test_a_missing_module_is_named(self):
+        path = self.written('{"prompt": "a", "completion": "b"}\n')
+        with unittest.mock.patch.object(importlib.util, "find_spec", side_effect=lambda name: None if name == "torch" else name):
+            status, errors = self.run_tool("pair", "--data", path, "--out", str(self.folder / "out"))
+        self.assertEqual((status, errors), (2, "train_pair: needs the Python module torch: pip install torch (see --help)\n"))
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_values_that_make_no_sense_are_refused(self):
+        for option, value, reason in (("--minutes", "0", "expected more than 0, got 0"), ("--batch-tokens", "x", "invalid int value"),
+                                      ("--copy-case", "(", "is no regular expression"), ("--processes", "-1", "expected more than 0")):
+            status, errors = self.run_tool("model", "--data", "d", "--tokenizer", "t", "--out", "o", option, value)
+            self.assertEqual(status, 2)
+            self.assertIn(f"argument {option}: ", errors)
+            self.assertIn(reason, errors)
+
+
+if __name__ == "__main__":
+    unittest.main()

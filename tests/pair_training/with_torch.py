@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""tools/train_pair.py with PyTorch: packs give what single rows give, a training goes on after an interruption, a draft comes near
+its target. Run by hand where torch, numpy and sentencepiece are installed; takes about two minutes."""
+import json
+import math
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOOL = ROOT / "tools/train_pair.py"
+sys.path.insert(0, str(ROOT / "tools"))
+import torch  # noqa: E402
+from pair_training import data, model, teacher  # noqa: E402
+from pair_training.batch import Batch  # noqa: E402
+
+SHAPE = dict(hidden=32, layers=2, heads=2, ffn=48, vocab=64, context=64)
+
+
+class Packing(unittest.TestCase):
+    def setUp(self):
+        source = random.Random(3)
+        self.llama = model.Llama(SHAPE, "cpu")
+        self.llama.initialise(1)
+
+        def ids(count):
+            return [source.randrange(3, 64) for _ in range(count)]
+
+        first, self.groups = 0, []
+        for _ in range(5):
+            rows = []
+            for _ in range(3):
+                rows.append(data.Row(ids(source.randrange(1, 6)), ids(source.randrange(1, 5)), first))
+                first += len(rows[-1].completion)
+            self.groups.append(([data.BOS] + ids(source.randrange(0, 7)), rows))
+
+    def logits(self, batches, share):
+        """{number of a completion's token: its logits}, {the same: the id to be predicted}"""
+        rows, ids = {}, {}
+        with torch.no_grad():
+            for packs in batches:
+                batch = Batch(packs, "cpu", share)
+                logits = batch.logits(self.llama)[batch.inside]
+                for number, row, following in zip(batch.tokens.tolist(), logits, batch.next[batch.inside].tolist()):
+                    rows[number], ids[number] = row, following
+        return rows, ids
+
+    def test_a_row_in_a_pack_is_as_the_row_alone(self):
+        packed, ids = self.logits(data.epoch_batches(self.groups, 120, 60, 0), 1)
+        single, _ = self.logits(data.epoch_batches(self.groups, 1, 1, 0), 0)
+        wanted = [following for _, rows in self.groups for row in rows for following in row.completion]
+        self.assertEqual([ids[number] for number in sorted(ids)], wanted)
+        self.assertEqual(packed.keys(), single.keys())
+        for number, row in single.items():
+            torch.testing.assert_close(packed[number], row, rtol=1e-4, atol=1e-4)
+
+    def test_losses_against_a_target(self):
+        p = torch.tensor([[0.5, 0.25, 0.125, 0.125], [0.7, 0.2, 0.06, 0.04]])
+        q = torch.tensor([[0.5, 0.25, 0.125, 0.125], [0.2, 0.7, 0.06, 0.04]])
+        most = p.topk(2)
+        kl, distance = teacher.losses(q.log(), most.indices, most.values)
+        torch.testing.assert_close(kl, torch.tensor([0.0, 0.5 * math.log(3.5)]), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(distance, torch.tensor([0.0, 0.5]), atol=1e-5, rtol=1e-5)
+
+    def test_a_folder_comes_back(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tokenizer = pathlib.Path(folder, "tokenizer.model")
+            tokenizer.write_bytes(b"")
+            for dtype, tolerance in (("f32", 0), ("bf16", 2 ** -8)):
+                self.llama.save(folder, str(tokenizer), dtype)
+                for name, value in model.load(folder, "cpu").parameters.items():
+                    torch.testing.assert_close(value, self.llama.parameters[name], rtol=tolerance, atol=0)
+
+
+class Trainings(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        source, rows = random.Random(5), []
+        for _ in range(200):
+            words = source.sample(["red", "green", "blue", "black", "white", "brown"], 3)
+            rows.append(json.dumps({"prompt": f"{words[0]} {words[1]}\nlast?", "completion": " " + words[1]}))
+        (self.folder / "rows.jsonl").write_text("\n".join(rows) + "\n")
+
+    def command(self, command, *options):
+        return [sys.executable, "-B", str(TOOL), command, "--data", str(self.folder / "rows.jsonl"), *map(str, options)]
+
+    def finished(self, *arguments, status=0):
+        done = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=400)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stdout + done.stderr
+
+    def test_interrupted_resumed_distilled_compared(self):
+        tokenizer, target, draft = self.folder / "t", self.folder / "target", self.folder / "draft"
+        self.finished("tokenizer", "--out", tokenizer, "--vocab", 300)
+        shape = ["--hidden", 32, "--layers", 2, "--heads", 2, "--ffn", 48, "--checkpoint-minutes", 0.02, "--progress", 1]
+        training = ["model", "--tokenizer", tokenizer / "tokenizer.model", "--out", target, *shape, "--minutes", 0.2, "--processes", 2,
+                    "--batch-tokens", 512, "--held-out", self.folder / "rows.jsonl"]
+        self.assertIn("1 batches an epoch are too few for 2 processes: see --batch-tokens\n",
+                      self.finished(*training, "--batch-tokens", 99999, status=2))
+        with subprocess.Popen(self.command(*training), stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+            while not (target / "checkpoint.pt").exists():
+                self.assertIsNone(process.poll())
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(timeout=60), 143)
+            with self.assertRaises(ProcessLookupError):  # the whole session ends
+                for _ in range(600):
+                    os.killpg(process.pid, 0)
+                    time.sleep(0.05)
+        self.assertIn("is of a training with other options", self.finished(*training, "--lr", 0.1, status=2))
+        output = self.finished(*training)
+        self.assertRegex(output, r"goes on after \d+ steps")
+        right = float(re.findall(r"greedy exact match (\d\.\d+)", output)[-1])
+        self.assertGreater(right, 0.9)
+        self.assertEqual(sorted(os.listdir(target)), ["config.json", "model.safetensors", "tokenizer.model"])
+        self.assertIn("is there already", self.finished(*training))
+        self.finished("distill", "--target", target, "--out", draft, *shape[2:], "--hidden", 16, "--minutes", 0.2)
+        overlap = float(re.search(r"overlap (\d\.\d+)", self.finished("compare", "--target", target, "--draft", draft))[1])
+        self.assertGreater(overlap, 0.8)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,116 @@
+"""The decoder of llama_folder in PyTorch, its parameters under their names in the file."""
+import json
+import math
+import os
+import shutil
+
+import llama_folder
+import numpy
+import torch
+from torch.nn import functional
+
+
+def autocast(device, dtype):
+    """Matrix products in bfloat16, if that is the dtype."""
+    return torch.autocast(device.split(":")[0], torch.bfloat16, enabled=dtype == "bf16")
+
+
+class Llama:
+    """RMSNorm, RoPE (half split), SwiGLU, a tied head. All heads have keys and values of their own."""
+
+    def __init__(self, shape, device):
+        self.shape, self.device = shape, device
+        sizes = {key: value for key, value in shape.items() if key != "context"}
+        self.parameters = {name: torch.ones(dims, device=device, requires_grad=True) for name, dims in
+                           llama_folder.tensor_shapes(**sizes, kv_heads=shape["heads"]).items()}
+        dim = shape["hidden"] // shape["heads"]
+        angle = (torch.arange(shape["context"], device=device)[:, None] /
+                 10000 ** (torch.arange(0, dim, 2, device=device) / dim))
+        self.cos, self.sin = torch.cat([angle.cos()] * 2, 1), torch.cat([-angle.sin(), angle.sin()], 1)
+
+    def initialise(self, seed):
+        torch.manual_seed(seed)
+        for name, value in self.parameters.items():
+            if value.dim() < 2:
+                continue
+            std = 0.02 if "embed_tokens" in name else 1 / math.sqrt(value.shape[1])
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                std /= math.sqrt(2 * self.shape["layers"])
+            value.data.normal_(0, std)
+
+    def size(self):
+        return sum(value.numel() for value in self.parameters.values())
+
+    def matrices(self):
+        """The matrices of the layers."""
+        return [value for name, value in self.parameters.items() if value.dim() == 2 and "embed_tokens" not in name]
+
+    def hidden(self, ids, positions, allowed):
+        """[batch, time, hidden] of ids [batch, time]. allowed [batch, time, time]: who sees whom."""
+        batch, length = ids.shape
+        half = self.shape["hidden"] // self.shape["heads"] // 2
+        cos, sin = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)  # [batch, 1, time, dim]
+        bias = torch.zeros(allowed.shape, device=self.device).masked_fill_(~allowed, -1e9).unsqueeze(1)
+
+        def split(y):
+            return y.view(batch, length, -1, 2 * half).transpose(1, 2)
+
+        def rotate(y):
+            return (y * cos + torch.cat([y[..., half:], y[..., :half]], -1) * sin).to(y.dtype)
+
+        x = functional.embedding(ids, self.parameters["model.embed_tokens.weight"])
+        for layer in range(self.shape["layers"]):
+            prefix = f"model.layers.{layer}."
+
+            def linear(y, name, prefix=prefix):
+                return functional.linear(y, self.parameters[prefix + name + ".weight"])
+
+            y = self._norm(x, prefix + "input_layernorm.weight")
+            query, key = (rotate(split(linear(y, f"self_attn.{n}_proj"))) for n in "qk")
+            value = split(linear(y, "self_attn.v_proj"))
+            # The backward pass of PyTorch's fused attention takes three times as long on a CPU when there is a mask.
+            scores = query / math.sqrt(2 * half) @ key.transpose(-1, -2)
+            mixed = functional.softmax(scores + bias.to(scores.dtype), -1) @ value
+            x = x + linear(mixed.transpose(1, 2).reshape(batch, length, -1), "self_attn.o_proj")
+            y = self._norm(x, prefix + "post_attention_layernorm.weight")
+            x = x + linear(functional.silu(linear(y, "mlp.gate_proj")) * linear(y, "mlp.up_proj"), "mlp.down_proj")
+        return self._norm(x, "model.norm.weight")
+
+    def _norm(self, x, name):
+        return functional.rms_norm(x.float(), x.shape[-1:], self.parameters[name], 1e-5)
+
+    def head(self, states):
+        return functional.linear(states, self.parameters["model.embed_tokens.weight"]).float()
+
+    def save(self, folder, tokenizer, dtype):
+        """Writes the folder; each of its files is replaced as a whole."""
+        tensors = {}
+        for name, value in self.parameters.items():
+            data = value.detach().cpu().float().contiguous()
+            if dtype == "bf16":
+                data = data.to(torch.bfloat16).view(torch.int16)
+            tensors[name] = (tuple(value.shape), data.numpy().tobytes())
+        config = llama_folder.config(**self.shape, kv_heads=self.shape["heads"],
+                                     torch_dtype={"f32": "float32", "bf16": "bfloat16"}[dtype])
+        llama_folder.write_folder(folder, config, tensors, dtype.upper())
+        if os.path.abspath(tokenizer) != os.path.abspath(os.path.join(folder, "tokenizer.model")):
+            shutil.copy(tokenizer, os.path.join(folder, "tokenizer.model"))
+
+
+def load(folder, device):
+    """The model of a folder that `save` has written."""
+    with open(os.path.join(folder, "config.json"), encoding="utf8") as file:
+        c = json.load(file)
+    model = Llama(dict(hidden=c["hidden_size"], layers=c["num_hidden_layers"], heads=c["num_attention_heads"],
+                       ffn=c["intermediate_size"], vocab=c["vocab_size"], context=c["max_position_embeddings"]), device)
+    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        body = file.read()
+    for name, value in model.parameters.items():
+        begin, end = header[name]["data_offsets"]
+        if header[name]["dtype"] == "BF16":
+            data = (numpy.frombuffer(body[begin:end], "<u2").astype("<u4") << 16).view("<f4")
+        else:
+            data = numpy.frombuffer(body[begin:end], "<f4").copy()
+        value.data.copy_(torch.from_numpy(data.reshape(header[name]["shape"])))
+    return model
