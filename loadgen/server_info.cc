@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kReadyRetryS = 0.2, kAnswerS = 10;
+constexpr double kReadyRetryS = 0.2, kAnswerS = 30;
 constexpr char kPerPosition[] = "spec_decode_num_accepted_tokens_per_pos";
 
 double Gain(const ServerCounters& before, const ServerCounters& after, const std::string& name) {
