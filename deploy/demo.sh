@@ -66,7 +66,7 @@ trap finish EXIT
 trap 'echo; echo "demo: stopping"; exit 130' INT
 trap 'exit 143' TERM HUP
 
-target=tests/models/text2sql-target draft=tests/models/text2sql-draft
+target=deploy/demo/wikisql-target draft=deploy/demo/wikisql-draft
 if [ "$model" != text2sql ]; then
   fetched=${coppice_run_folders[0]}/model status=0
   deploy/models.sh get "$model" | tee "$fetched" || status=$?

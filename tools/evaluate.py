@@ -25,7 +25,7 @@ import sys
 from evaluation import plot, records, report, server, settings, tasks
 from evaluation.measure import Run
 
-MODELS = server.ROOT / "tests/models"
+DEMO = server.ROOT / "deploy/demo"
 FAULTS = (tasks.DataError, settings.SettingsError, records.RecordError, plot.PlotError)
 
 
@@ -69,8 +69,8 @@ def parse_arguments():
         run.add_argument("--timeout", type=float, default=600, help="seconds for a request (%(default)s)")
         run.add_argument("--url", help="a cluster that runs; default: start one")
         run.add_argument("--api-key", default=os.environ.get("COPPICE_API_KEY"), help="default: $COPPICE_API_KEY")
-        run.add_argument("--target", type=pathlib.Path, default=MODELS / "text2sql-target", help="default: the demo's")
-        run.add_argument("--draft", type=pathlib.Path, default=MODELS / "text2sql-draft", help="default: the demo's")
+        run.add_argument("--target", type=pathlib.Path, default=DEMO / "wikisql-target", help="default: the demo's")
+        run.add_argument("--draft", type=pathlib.Path, default=DEMO / "wikisql-draft", help="default: the demo's")
         run.add_argument("--tp", type=at_least_one, default=1, help="ranks of the replica")
         run.add_argument("--threads", type=int, default=1, help="of each process that is started; 0: all cores (%(default)s)")
         run.add_argument("--dtype", default="auto", help="of both models (%(default)s: as in their files)")
