@@ -140,7 +140,8 @@ class Energy(unittest.TestCase):
                                              draft_flags=("--powercap=/nowhere",)) as cluster:
             self.assertIn("energy is not measured: /nowhere: no package zone", cluster.process("draft-0").output())
             self.assertIsNone(joules(cluster.api.complete(DRAFTED)))
-            self.assertGreater(joules(cluster.api.complete(PLAIN)), 0)
+            # A short answer may fall between two movements of the counter.
+            self.assertTrue(wait_until(lambda: joules(cluster.api.complete(PLAIN)) > 0))
 
     def test_nothing_measured_is_absent(self):
         with Cluster(drafts=1, worker_flags=("--energy_source=off",), draft_flags=("--energy_source=off",)) as cluster:
