@@ -176,7 +176,9 @@ DEV_FUNCTION void PickNodes(const LevelTask& task, Level* level) {
   node[0] = best;
   for (int n = 0; n < count; ++n) {
     if (n == best) continue;
-    const float of = fmaxf(0.0f, key[best] - key[n]) + level->cost[n];
+    // A single slot leads to a single beam: if that is not the predicted one, nothing rivals it.
+    const float gap = level->slots == 1 ? 0.0f : fmaxf(0.0f, key[best] - key[n]);
+    const float of = gap + level->cost[n];
     if (reaches == kReaches && !(of < cost[kReaches - 1])) continue;
     if (reaches < kReaches) ++reaches;
     int place = reaches - 1;
