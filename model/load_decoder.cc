@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/first_cause.h"
 #include "base/status.h"
 #include "model/checkpoint.h"
 #include "model/fingerprint.h"
@@ -112,9 +113,8 @@ absl::Status Agree(const std::string& dir, absl::Status mine, uint64_t fingerpri
   if (!mine.ok()) return mine;
   COPPICE_RETURN_IF_ERROR(sum);
   if (failures == 0) return absl::OkStatus();
-  return absl::AbortedError(absl::StrCat(dir, ": ", static_cast<int>(failures), " of ",
-                                         communicator->size(),
-                                         " ranks could not load their shard"));
+  return OtherRankFailed(absl::StrCat(dir, ": ", static_cast<int>(failures), " of ",
+                                      communicator->size(), " ranks could not load their shard"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/first_cause.h"
 #include "base/flag_sources.h"
 #include "base/program.h"
 #include "base/status.h"
@@ -92,8 +93,10 @@ int RunNode(const std::string& program, ProgramUsage usage, int argc, char** arg
   status = serve(world);
   if (status.ok()) return 0;
   status = NameStoppedRanks(status);
+  const int exit_status = FailProgram(program, status);
+  LetFirstCauseBeTold(status);
   // Leaving without MPI_Finalize makes mpirun end the others too.
-  std::_Exit(FailProgram(program, status));
+  std::_Exit(exit_status);
 }
 
 std::unique_ptr<StartWatch> WatchStart(const std::string& program) {

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/first_cause.h"
 #include "base/status.h"
 #include "kernels/cuda/product_timer.h"
 #include "kernels/cuda/row_bucket.h"
@@ -263,7 +264,7 @@ absl::StatusOr<ProductTable> Receive(const TuningRequest& request, const TuningP
     if (request.moves_on) request.moves_on();
   } while (message == kGoesOn);
   if (message == kFailed) {
-    return absl::AbortedError(
+    return OtherRankFailed(
         absl::StrCat("rank ", request.communicator->rank(), " of ", request.communicator->size(),
                      " ends because rank 0 has not tuned its products, and says why"));
   }

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "base/first_cause.h"
 #include "base/status.h"
 
 namespace coppice::kernels::cuda {
@@ -21,9 +22,9 @@ absl::Status Agree(comm::Communicator* communicator, const absl::Status& mine) {
     if (failed[rank] != 0) ranks.push_back(rank);
   }
   if (ranks.empty()) return absl::OkStatus();
-  return absl::AbortedError(absl::StrCat("rank ", communicator->rank(), " of ",
-                                         communicator->size(), " ends because of rank ",
-                                         absl::StrJoin(ranks, ", "), ", which says why"));
+  return OtherRankFailed(absl::StrCat("rank ", communicator->rank(), " of ", communicator->size(),
+                                      " ends because of rank ", absl::StrJoin(ranks, ", "),
+                                      ", which says why"));
 }
 
 }  // namespace coppice::kernels::cuda
