@@ -16,7 +16,7 @@ DRAFTED = dict(prompt=PROMPT, max_tokens=64, ignore_eos=True, beam_width=3, do_s
                speculative=dict(draft_width=3, draft_depth=2))
 PLAIN = dict(DRAFTED, speculative=False)
 WATTS = 40.0
-WRAPS_AFTER_S = 2  # the counters begin anew under way
+WRAPS_AFTER_S = 3  # the counters begin anew under way
 SERIES = re.compile(r'^coppice_energy_joules_total\{node="([^"]*)",source="([^"]*)"\} (\S+)$', re.MULTILINE)
 
 
@@ -25,6 +25,7 @@ class PowerFolder:
 
     def __init__(self, watts=WATTS):
         self.watts, self.used_j = watts, 0.0
+        self.longest_gap_s = 0.0  # for which the counters stood still, because this process had no core
         self.range_uj = int(watts * WRAPS_AFTER_S * 1e6)
         self.temporary = tempfile.TemporaryDirectory(prefix="coppice.")
         self.root = pathlib.Path(self.temporary.name)
@@ -46,10 +47,17 @@ class PowerFolder:
             os.replace(file.parent / "next", file)  # a reader finds the old text or the new one
 
     def run(self):
-        begin = time.monotonic()
+        begin = last = time.monotonic()
         while not self.stop.wait(0.002):
-            self.used_j = self.watts * (time.monotonic() - begin)
+            now = time.monotonic()
+            self.longest_gap_s = max(self.longest_gap_s, now - last)
+            last = now
+            self.used_j = self.watts * (now - begin)
             self.write()
+
+    def jump(self):
+        """The most joules that a counter showed too late."""
+        return self.watts * (0.05 + self.longest_gap_s)
 
     def lose_package(self):
         """As when the driver is unloaded."""
@@ -91,23 +99,26 @@ class Energy(unittest.TestCase):
                 spent = power.used_j - before
                 shares.append(joules(answer))
                 with self.subTest("alone", speculative=body["speculative"]):
-                    self.assertGreater(shares[-1], 0.5 * spent, answer)
-                    self.assertLess(shares[-1], spent + 0.05 * WATTS, answer)
+                    self.assertGreater(shares[-1], 0.5 * spent - power.jump(), answer)
+                    self.assertLess(shares[-1], spent + power.jump(), answer)
             before = power.used_j
             answers = cluster.api.complete_all([DRAFTED, PLAIN] * 2)
             spent, together = power.used_j - before, [joules(answer) for answer in answers]
             shares += together
             self.assertTrue(all(share > 0 for share in together), together)
-            self.assertGreater(sum(together), 0.5 * spent)
-            self.assertLess(sum(together), spent + 0.05 * WATTS)
+            self.assertGreater(sum(together), 0.5 * spent - power.jump())
+            self.assertLess(sum(together), spent + power.jump())
             with self.subTest("streamed"):
                 events = cluster.api.stream(dict(DRAFTED, stream_options=dict(include_usage=True)))
                 shares.append(joules(events[-2]))
                 self.assertGreater(shares[-1], 0)
             with self.subTest("a stop string"):
-                answer = cluster.api.complete(dict(prompt=PROMPT, temperature=0, max_tokens=24, stop=["select", "SELECT", "e"]))
-                self.assertEqual(answer["choices"][0]["finish_reason"], "stop")
-                shares.append(joules(answer))
+                for _ in range(10):  # a short answer may fall between two movements of the counter
+                    answer = cluster.api.complete(dict(prompt=PROMPT, temperature=0, max_tokens=24, stop=["select", "SELECT", "e"]))
+                    self.assertEqual(answer["choices"][0]["finish_reason"], "stop")
+                    shares.append(joules(answer))
+                    if shares[-1] > 0:
+                        break
                 self.assertGreater(shares[-1], 0)
             time.sleep(1)  # nobody works: in the total alone
             total = series(cluster)["replica-0"][1]
@@ -130,10 +141,10 @@ class Energy(unittest.TestCase):
                 answer = cluster.api.complete(body)
                 spent, spent_other = power.used_j - before, other.used_j - before_other
                 if body is PLAIN:
-                    self.assertLess(joules(answer), spent + 0.05 * WATTS)
+                    self.assertLess(joules(answer), spent + power.jump())
                 else:
                     self.assertGreater(joules(answer), 3 * spent, (answer, spent_other))
-                    self.assertLess(joules(answer), spent + spent_other + 5 * WATTS)
+                    self.assertLess(joules(answer), spent + spent_other + power.jump() + other.jump())
 
     def test_a_part_that_is_not_measured_leaves_no_figure(self):
         with PowerFolder() as power, Cluster(drafts=1, worker_flags=power.flags(),
