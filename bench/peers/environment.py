@@ -4,6 +4,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -70,7 +71,7 @@ def prepare(folder, name, peer, tell):
     python, log = folder / "bin/python", folder / f"{name}.log"
     folder.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    if not python.exists():
+    if not (folder / "bin/pip").exists():  # pip comes last
         tell(f"making {folder}")
         if run([sys.executable, "-m", "venv", folder], log) != 0:
             raise PeerError(f"{name}: no virtual environment in {folder}: {reason(log)}")
@@ -78,8 +79,9 @@ def prepare(folder, name, peer, tell):
         log.unlink(missing_ok=True)
         return python
     tell(f"{name}: installing {', '.join(peer['packages'])}{' (it is built here)' if peer.get('built') else ''}, log in {log}")
-    status = run([python, "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir", "--retries", "1", "--timeout", "15",
-                  *peer["packages"]], log, **peer.get("built", {}))
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:  # pip leaves its files if it is ended
+        status = run([python, "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir", "--retries", "1", "--timeout", "15",
+                      *peer["packages"]], log, TMPDIR=temporary, **peer.get("built", {}))
     if status != 0:
         raise PeerError(f"{name}: cannot be installed: {reason(log)} (log in {log})")
     log.unlink(missing_ok=True)

@@ -4,9 +4,11 @@ engine. tests/cluster/peers_test.py runs compare.py with a cluster."""
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -142,6 +144,7 @@ class Environment(InFolder):
         (self.folder / "bin").mkdir()
         python = self.write("bin/python", f'#!/bin/sh\ncase "$2" in pip) {install} ;; *) exit 1 ;; esac\n')
         python.chmod(0o755)
+        self.write("bin/pip", "")
 
     def refusal(self, install):
         self.stub(install)
@@ -163,11 +166,34 @@ class Environment(InFolder):
         python = environment.prepare(self.folder, "p", {"packages": ["x==1", "y==2"], "built": {"CMAKE_ARGS": "-DA=B"}}, lambda _: None)
         self.assertEqual(python, self.folder / "bin/python")
         self.assertRegex((self.folder / "seen").read_text(), r"^-DA=B -m pip install .* x==1 y==2$")
-        self.assertFalse((self.folder / "p.log").exists())
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["bin", "seen"])
 
     def test_a_named_python_must_have_the_packages(self):
         with self.assertRaisesRegex(environment.PeerError, "p: .* lacks no-such-package-for-coppice"):
             environment.check(sys.executable, "p", {"packages": ["no-such-package-for-coppice==1"]})
+
+
+class Interrupted(InFolder):
+    def test_an_installation_that_is_interrupted_ends_and_leaves_no_files(self):
+        (self.folder / "bin").mkdir()
+        (self.folder / "tmp").mkdir()
+        python = self.write("bin/python", f'#!/bin/sh\n[ "$2" = pip ] || exit 1\nmkdir "$TMPDIR/build"\necho $$ > "{self.folder}/pid.new"\n'
+                                          f'mv "{self.folder}/pid.new" "{self.folder}/pid"\nexec sleep 3600\n')
+        python.chmod(0o755)
+        self.write("bin/pip", "")
+        process = subprocess.Popen([sys.executable, "-B", PEERS / "compare.py", f"--model={self.folder}", f"--venv={self.folder}", "--peers=ctranslate2"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, TMPDIR=str(self.folder / "tmp")))
+        deadline = time.monotonic() + 60 * SLOWDOWN
+        while not (self.folder / "pid").exists():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60 * SLOWDOWN)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM, errors)
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int((self.folder / "pid").read_text()), 0)
+        self.assertEqual(list((self.folder / "tmp").iterdir()), [])
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["bin", "ctranslate2.log", "pid", "tmp"])
 
 
 class Processes(InFolder):
