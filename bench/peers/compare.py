@@ -110,10 +110,15 @@ def processor():
     return "unknown processor"
 
 
+def policy():
+    """The scheduling policy of this process, which its engines inherit."""
+    return {os.SCHED_FIFO: "real-time (FIFO)", os.SCHED_RR: "real-time (RR)"}.get(os.sched_getscheduler(0), f"nice {os.getpriority(os.PRIO_PROCESS, 0)}")
+
+
 def described(arguments):
     return {"format_version": table.FORMAT_VERSION, "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "model": arguments.model.name, "text": arguments.text.name, "cpu": processor(), "cores": os.cpu_count(),
-            "usable_cores": len(os.sched_getaffinity(0)), "threads": arguments.threads, "tokens": arguments.tokens,
+            "usable_cores": len(os.sched_getaffinity(0)), "policy": policy(), "threads": arguments.threads, "tokens": arguments.tokens,
             "prompt_tokens": arguments.prompt_tokens, "turns": arguments.turns,
             "command": shlex.join(["bench/peers/compare.py", *sys.argv[1:]])}
 
@@ -202,6 +207,8 @@ class Comparison:
 
 def measure(arguments):
     works, kinds, text = read_works(arguments.works), read_types(arguments.types), read_text(arguments.text)
+    if policy().startswith("real-time") and len(os.sched_getaffinity(0)) == 1:
+        tell("real-time on one core: requests reach the server only when it waits, so several at a time are not computed together")
     with contextlib.ExitStack() as stack:
         records = Records(arguments.json)
         stack.callback(records.close)

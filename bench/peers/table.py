@@ -133,7 +133,7 @@ def notes(rows):
     said += list(dict.fromkeys(f"version: {row['engine']} {row['version']}" for row in rows if row["kind"] == "engine"))
     for row in rows:
         if row["kind"] == "run":
-            said.append(f"run of {row['date']}: {row['threads']} threads on {row['usable_cores']} of {row['cores']} cores, {row['cpu']}: {row['command']}")
+            said.append(f"run of {row['date']}: {row['threads']} threads on {row['usable_cores']} of {row['cores']} cores, {row['policy']}, {row['cpu']}: {row['command']}")
         if row["kind"] == "load":
             said.append(f"load of the machine {row['when']} {row['type']}: {' '.join(f'{value:.1f}' for value in row['load'])} (1, 5, 15 minutes)")
     return said

@@ -81,7 +81,7 @@ def answer(engine, turn, seconds, ids, kind="f32", work="1x1"):
     return {"kind": "answer", "type": kind, "work": work, "turn": turn, "engine": engine, "seconds": seconds, "ids": ids}
 
 
-RUN = {"kind": "run", "format_version": table.FORMAT_VERSION, "date": "today", "threads": 1, "usable_cores": 1, "cores": 4, "cpu": "c", "command": "d"}
+RUN = {"kind": "run", "format_version": table.FORMAT_VERSION, "date": "today", "threads": 1, "usable_cores": 1, "cores": 4, "policy": "nice 0", "cpu": "c", "command": "d"}
 LOADED = [{"kind": "engine", "type": "f32", "engine": name, "version": "1"} for name in ("coppice", "slow", "other")]
 
 
