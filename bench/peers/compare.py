@@ -205,6 +205,12 @@ class Comparison:
                         self.records.add(kind="answer", type=self.kind, work=work.name, turn=turn, engine=engine.name, seconds=seconds, ids=ids)
 
 
+def remove_environment(folder):
+    """Removes a virtual environment, and no other folder that --venv may have named by mistake."""
+    if (folder / "pyvenv.cfg").is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def measure(arguments):
     works, kinds, text = read_works(arguments.works), read_types(arguments.types), read_text(arguments.text)
     if policy().startswith("real-time") and len(os.sched_getaffinity(0)) == 1:
@@ -214,7 +220,7 @@ def measure(arguments):
         stack.callback(records.close)
         work = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coppice.peers.")))
         if arguments.remove_venv and not arguments.python:
-            stack.callback(shutil.rmtree, arguments.venv, ignore_errors=True)
+            stack.callback(remove_environment, arguments.venv)
         records.add(kind="run", **described(arguments))
         ours = coppices(arguments, work)
         engines = ours + prepared_peers(arguments, work, records)

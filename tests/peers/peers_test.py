@@ -168,6 +168,15 @@ class Environment(InFolder):
         self.assertRegex((self.folder / "seen").read_text(), r"^-DA=B -m pip install .* x==1 y==2$")
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["bin", "seen"])
 
+    def test_only_an_environment_is_removed(self):
+        inside = self.write("kept", "")
+        compare.remove_environment(self.folder)
+        self.assertTrue(inside.exists())
+        self.write("pyvenv.cfg", "")
+        compare.remove_environment(self.folder)
+        self.assertFalse(self.folder.exists())
+        self.folder.mkdir()
+
     def test_a_named_python_must_have_the_packages(self):
         with self.assertRaisesRegex(environment.PeerError, "p: .* lacks no-such-package-for-coppice"):
             environment.check(sys.executable, "p", {"packages": ["no-such-package-for-coppice==1"]})
