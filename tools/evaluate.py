@@ -47,6 +47,7 @@ def add_outputs(parser, json_is_needed):
                         help="one panel: quality against tokens per second, an arrow from without drafts to with (needs matplotlib)")
     parser.add_argument("--against", metavar="NAME", help="also compare every setting with this one, question by question (wikisql)")
     parser.add_argument("--by-category", action="store_true", help="also a table for each category")
+    parser.add_argument("--category-table", action="store_true", help="also one table with a row for each category")
     parser.add_argument("--markdown", action="store_true", help="tables in Markdown")
 
 
@@ -106,6 +107,8 @@ def show(rows, arguments):
     if arguments.by_category:
         for category in sorted({row["category"] for row in rows if row["kind"] == "answer"}):
             print(f"\n{category or 'no category'}\n" + "\n".join(report.lines(rows, arguments.markdown, category)))
+    if arguments.category_table:
+        print("\n" + "\n".join(report.category_lines(rows, arguments.markdown)))
     if arguments.against:
         if rows[0]["task"] != "wikisql" or arguments.against not in report.summaries(rows):
             raise settings.SettingsError(f"--against: {arguments.against} has no answers that are right or wrong")

@@ -293,6 +293,24 @@ class WholeRuns(unittest.TestCase):
             self.assertEqual(path, "/v1/chat/completions" if chat else "/v1/completions")
             self.assertEqual("messages" in body, bool(chat))
 
+    def test_one_table_has_a_row_for_each_category(self):
+        data = pathlib.Path(self.folder.name) / "prompts.jsonl"
+        data.write_text("".join(f'{{"prompt": "{i}", "category": "{"math" if i else "writing"}"}}\n' for i in range(3)))
+        with FakeServer() as server:
+            result = self.run_tool(server, f"--data={data}", "--settings=greedy,beam_search_8", "--category-table", task="prompts")
+        rows, _ = records.read_records(self.json)
+        for row in rows:
+            if row["kind"] == "answer":
+                math_row = row["category"] == "math"
+                row.update(log_likelihood=-2.0 if math_row else -1.0, seconds=0.1, tokens=4 if math_row else 2)
+        head, *lines = report.category_lines(rows, markdown=True)
+        self.assertEqual(head.count("log-likelihood per token"), 4)
+        self.assertEqual((head.count("distinct"), head.count("layers per pass")), (2, 2))  # beams have several answers, drafts layers
+        cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+        self.assertEqual([row[:4] for row in cells], [["math", "2", "-2.000", "40"], ["writing", "1", "-1.000", "20"], ["all", "3", "-1.667", "40"]])
+        self.assertEqual(len({len(row) for row in cells}), 1)
+        self.assertIn("\nwriting", result.stdout)
+
     def test_questions_that_do_not_fit_are_left_out(self):
         with FakeServer(tokens=250) as server:
             result = self.run_tool(server, "--settings=greedy", "--questions=2")

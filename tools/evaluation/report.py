@@ -48,13 +48,41 @@ def lines(rows, markdown=False, category=None):
         cells += [f"{s['distinct']:.2f}"] * (task == "prompts")
         cells += ["-" if s["joules"] is None else f"{s['joules']:.3f}"] * with_joules
         table.append(cells)
+    return _in_lines(table, markdown)
+
+
+def category_lines(rows, markdown=False):
+    """One table with a row for each category and one for all: of every variant the quality, the answers' tokens per second, the number of
+    distinct answers where there are several, and layers per pass where there are drafts. Values without their intervals."""
+    task, variants = rows[0]["task"], list(summaries(rows))
+    categories = sorted({row["category"] for row in rows if row["kind"] == "answer"})
+    whole = summaries(rows)
+    several = [name for name in variants if task == "prompts" and whole[name]["distinct"] > 1]
+    drafted = [name for name in variants if whole[name]["drafted"]]
+    table = [["category", "questions"]]
+    for name in variants:
+        named = f"`{name}`" if markdown else name
+        table[0] += [f"{named}: {HEADS[task]}", "tokens/s"] + ["distinct"] * (name in several) + ["layers per pass"] * (name in drafted)
+    for category in (*categories, None):
+        found = summaries(rows, category)
+        questions = {row["line"] for row in rows if row["kind"] == "answer" and category in (None, row["category"])}
+        cells = ["all" if category is None else category or "no category", str(len(questions))]
+        for name in variants:
+            s = found.get(name)
+            if s is None:
+                cells += ["-"] * (2 + (name in several) + (name in drafted))
+                continue
+            cells += [quality(task, (s["quality"][0], None, None)), number((s["answer_rate"][0], None, None))]
+            cells += [f"{s['distinct']:.2f}"] * (name in several) + [number((s["layers_per_pass"][0], None, None), 2)] * (name in drafted)
+        table.append(cells)
+    return _in_lines(table, markdown)
+
+
+def _in_lines(table, markdown):
+    """The cells, the head first, as lines of Markdown or aligned."""
     if markdown:
         table.insert(1, ["---"] * len(table[0]))
         return ["| " + " | ".join(row) + " |" for row in table]
-    return _aligned(table)
-
-
-def _aligned(table):
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     return ["  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths)))
             for row in table]
@@ -71,10 +99,7 @@ def comparison_lines(rows, against, markdown=False):
         if name in of and name != against:
             wins, losses, p = figures.compare(of[name], of[against])
             table.append([f"`{name}`" if markdown else name, str(wins), str(losses), f"{p:.3f}" if p >= 0.001 else "< 0.001"])
-    if markdown:
-        table.insert(1, ["---"] * 4)
-        return ["| " + " | ".join(row) + " |" for row in table]
-    return _aligned(table)
+    return _in_lines(table, markdown)
 
 
 def warnings(rows):

@@ -1,0 +1,138 @@
+"""llama.cpp as a peer, through the C API in llama-cpp-python: greedy decoding of several sequences in one batch. It has no beam
+search. The model is written as GGUF by the package gguf, in f32 or bf16, or quantised by llama.cpp itself (Q8_0, Q4_0)."""
+import ctypes
+import os
+
+import gguf
+import llama_cpp
+import numpy
+
+from answering import Refusal, serve
+from checkpoint import Checkpoint, interleaved
+
+# How weights are kept: the ftype of llama_model_quantize, or None for the file in f32.
+FILE_TYPES = {"f32": None, "bf16": llama_cpp.LLAMA_FTYPE_MOSTLY_BF16, "int8": llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0,
+              "int4": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0}
+LARGEST_BATCH = 512
+
+
+def write_gguf(folder, path):
+    model = Checkpoint(folder)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(model.layers)
+    writer.add_context_length(model.number("max_position_embeddings"))
+    writer.add_embedding_length(model.number("hidden_size"))
+    writer.add_feed_forward_length(model.number("intermediate_size"))
+    writer.add_head_count(model.heads)
+    writer.add_head_count_kv(model.kv_heads)
+    writer.add_key_length(model.head_dim)
+    writer.add_value_length(model.head_dim)
+    writer.add_rope_dimension_count(model.head_dim)
+    writer.add_rope_freq_base(model.number("rope_theta", 10000.0))
+    writer.add_layer_norm_rms_eps(model.number("rms_norm_eps"))
+    writer.add_vocab_size(model.number("vocab_size"))
+    writer.add_tokenizer_model("none")
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_tensor("token_embd.weight", model["model.embed_tokens.weight"])
+    writer.add_tensor("output_norm.weight", model["model.norm.weight"])
+    if not model.tied:
+        writer.add_tensor("output.weight", model["lm_head.weight"])
+    for i in range(model.layers):
+        theirs, ours = f"blk.{i}.", f"model.layers.{i}."
+        writer.add_tensor(theirs + "attn_norm.weight", model[ours + "input_layernorm.weight"])
+        writer.add_tensor(theirs + "ffn_norm.weight", model[ours + "post_attention_layernorm.weight"])
+        writer.add_tensor(theirs + "attn_q.weight", interleaved(model[ours + "self_attn.q_proj.weight"], model.heads))
+        writer.add_tensor(theirs + "attn_k.weight", interleaved(model[ours + "self_attn.k_proj.weight"], model.kv_heads))
+        writer.add_tensor(theirs + "attn_v.weight", model[ours + "self_attn.v_proj.weight"])
+        writer.add_tensor(theirs + "attn_output.weight", model[ours + "self_attn.o_proj.weight"])
+        for part in ("gate", "up", "down"):
+            writer.add_tensor(f"{theirs}ffn_{part}.weight", model[f"{ours}mlp.{part}_proj.weight"])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def file_of(folder, work, kind):
+    plain = os.path.join(work, "f32.gguf")
+    if not os.path.exists(plain):
+        write_gguf(folder, plain + ".new")
+        os.replace(plain + ".new", plain)
+    if FILE_TYPES[kind] is None:
+        return plain
+    path = os.path.join(work, f"{kind}.gguf")
+    if not os.path.exists(path):
+        params = llama_cpp.llama_model_quantize_default_params()
+        params.ftype = FILE_TYPES[kind]
+        if llama_cpp.llama_model_quantize(plain.encode(), path.encode(), params) != 0:
+            raise Refusal(f"llama.cpp does not convert the model to {kind}")
+    return path
+
+
+class Sequences:
+    """A context of `count` sequences of at most `length` tokens."""
+
+    def __init__(self, model, kind, threads, count, length):
+        params = llama_cpp.llama_context_default_params()
+        params.n_seq_max = count
+        params.n_ctx = count * length
+        params.n_batch = LARGEST_BATCH
+        params.n_threads = params.n_threads_batch = threads
+        if kind == "f32":
+            params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
+        self.context = llama_cpp.llama_init_from_model(model, params)
+        if not self.context:
+            raise Refusal(f"llama.cpp makes no context for {count} sequences of {length} tokens")
+        self.vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
+        self.batch = llama_cpp.llama_batch_init(LARGEST_BATCH, 0, 1)
+
+    def decode(self, rows):
+        """One pass over (token, position, sequence, whether its logits are wanted). Gives the likeliest next tokens."""
+        batch = self.batch
+        batch.n_tokens = len(rows)
+        for i, (token, position, sequence, wanted) in enumerate(rows):
+            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, position, 1, sequence, wanted
+        if llama_cpp.llama_decode(self.context, batch) != 0:
+            raise Refusal("llama_decode failed")
+        found = {}
+        for i, (_, _, sequence, wanted) in enumerate(rows):
+            if wanted:
+                logits = ctypes.cast(llama_cpp.llama_get_logits_ith(self.context, i), ctypes.POINTER(ctypes.c_float * self.vocabulary))
+                found[sequence] = int(numpy.frombuffer(logits.contents, numpy.float32).argmax())
+        return found
+
+    def greedy(self, prompts, tokens):
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
+        rows = [(token, i, s, i == len(ids) - 1) for s, ids in enumerate(prompts) for i, token in enumerate(ids)]
+        latest = {}
+        for begin in range(0, len(rows), LARGEST_BATCH):
+            latest.update(self.decode(rows[begin:begin + LARGEST_BATCH]))
+        texts = [[latest[s]] for s in range(len(prompts))]
+        for step in range(tokens - 1):
+            latest = self.decode([(text[-1], len(prompts[s]) + step, s, True) for s, text in enumerate(texts)])
+            for s, text in enumerate(texts):
+                text.append(latest[s])
+        return texts
+
+
+def load(folder, work, kind, threads):
+    if kind not in FILE_TYPES:
+        raise Refusal(f"llama.cpp is not given {kind}")
+    llama_cpp.llama_backend_init()
+    model = llama_cpp.llama_model_load_from_file(file_of(folder, work, kind).encode(), llama_cpp.llama_model_default_params())
+    if not model:
+        raise Refusal("llama.cpp does not load the model")
+    contexts = {}
+
+    def generate(prompts, width, tokens):
+        if width > 1:
+            raise Refusal("llama.cpp has no beam search")
+        size = (len(prompts), max(map(len, prompts)) + tokens)
+        if size not in contexts:
+            contexts[size] = Sequences(model, kind, threads, *size)
+        return contexts[size].greedy(prompts, tokens)
+
+    return llama_cpp.__version__, generate
+
+
+serve(load)

@@ -1,0 +1,77 @@
+"""What every engine is asked: greedy or beam search, of one request or several at a time, and prompts that no cache has seen."""
+import dataclasses
+import json
+import pathlib
+import re
+
+TYPES = ("f32", "bf16", "int8", "int4")
+
+
+class WorkloadError(Exception):
+    """Names the argument and what is wrong."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    width: int      # 1: greedy
+    requests: int   # at a time
+
+    @property
+    def name(self):
+        return f"{self.width}x{self.requests}"
+
+    @property
+    def label(self):
+        what = "greedy" if self.width == 1 else f"beam search, W = {self.width}"
+        return f"{what}, {self.requests} request{'s' * (self.requests > 1)}"
+
+
+def read_works(text):
+    """[Work] of '1x8,4x1': WIDTHxREQUESTS, with commas."""
+    works = []
+    for part in text.split(","):
+        match = re.fullmatch(r"([1-9]\d?)x([1-9]\d?)", part)
+        if not match:
+            raise WorkloadError(f"--works: expected WIDTHxREQUESTS such as 4x1, got '{part}'")
+        works.append(Work(int(match[1]), int(match[2])))
+    return works
+
+
+def read_types(text):
+    types = text.split(",")
+    for kind in types:
+        if kind not in TYPES:
+            raise WorkloadError(f"--types: unknown '{kind}', expected some of {','.join(TYPES)}")
+    return types
+
+
+def read_text(path):
+    """The text of a file, or of the prompts in JSON lines with `prompt` or `turns`."""
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorkloadError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    if not str(path).endswith(".jsonl"):
+        return text
+    try:
+        rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+        return "\n".join(row["prompt"] if "prompt" in row else row["turns"][0] for row in rows)
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise WorkloadError(f"{path}: expected lines with a prompt or turns") from error
+
+
+class Prompts:
+    """Windows of a text. Each window begins at a place of its own, so that no engine has computed the beginning of one before. All are
+    equally long, so that an engine which pads the prompts of a batch has nothing to pad."""
+
+    def __init__(self, ids, first, length, count):
+        """ids: of the text. first: the special ids that every prompt begins with. count: how many windows there must be."""
+        self.ids, self.first, self.length, self.used = ids, first, length, 0
+        self.stride = (len(ids) - length) // max(1, count)
+        if length <= len(first) or self.stride < 1:
+            raise WorkloadError(f"--text: {len(ids)} tokens have no {count} prompts of {length}; name a longer text")
+
+    def take(self, count):
+        begins = [self.stride * (self.used + i) for i in range(count)]
+        self.used += count
+        return [self.first + self.ids[begin:begin + self.length - len(self.first)] for begin in begins]
