@@ -72,7 +72,9 @@ class Tests:
     """The names of all targets, ctest entries and test cases below tests/."""
 
     def __init__(self, root):
-        self.targets, self.ctests, self.cases = [], [], set()
+        self.targets, self.ctests = [], []
+        self.cases = {}    # (suite, test) -> files with it
+        self.sources = {}  # target -> its files, for targets that name them without variables
         for directory, names, files in os.walk(os.path.join(root, "tests")):
             names[:] = [n for n in names if n != "__pycache__"]
             for file in files:
@@ -80,12 +82,16 @@ class Tests:
                     text = read(root, os.path.join(directory, file))
                     words = set(re.findall(r"\w+", text))
                     self.targets += [(made, words) for made in re.findall(r"coppice_(?:test|program)\(\s*([\w${}]+)", text)]
+                    for made, listed in re.findall(r"coppice_test\(\s*(\w+)\s+SOURCES ([^$)]*?)\s+DEPS", text):
+                        self.sources[made] = {os.path.normpath(os.path.join(directory, source)) for source in listed.split()}
                     self.ctests += [(made, words) for made in re.findall(r"add_test\(NAME ([\w${}]+)", text)]
                 elif file.endswith((".cc", ".h")):
-                    text = read(root, os.path.join(directory, file))
+                    path = os.path.join(directory, file)
+                    text = read(root, path)
                     for kind, suite, case in re.findall(r"^TEST(_F|_P)?\(\s*(\w+),\s*(\w+)", text, re.M):
                         suite = "*/" + suite if kind == "_P" else suite
-                        self.cases |= {(suite, case), (suite, "*")}
+                        for name in ((suite, case), (suite, "*")):
+                            self.cases.setdefault(name, set()).add(os.path.normpath(path))
 
     @staticmethod
     def among(made, name):
@@ -96,10 +102,16 @@ class Tests:
                 return True
         return False
 
-    def unknown(self, filter_text):
-        """The patterns of a GoogleTest filter that name no test. A pattern is Suite.Test, Suite.*, or with parameters */Suite.Test/*."""
-        return [pattern for pattern in filter_text.split(":")
-                if tuple(re.sub(r"(?<=\w)/[\w*]+$", "", pattern).split(".")) not in self.cases]
+    def unknown(self, target, filter_text):
+        """The patterns of a GoogleTest filter that name no test of the target. A pattern is Suite.Test, Suite.*, or with parameters
+        */Suite.Test/*."""
+        found = []
+        for pattern in filter_text.split(":"):
+            files = self.cases.get(tuple(re.sub(r"(?<=\w)/[\w*]+$", "", pattern).split(".")), set())
+            headers = {file for file in files if file.endswith(".h")}  # in every target that includes them
+            if not files or not (headers or files & self.sources.get(target, files)):
+                found.append(pattern)
+        return found
 
 
 def mistakes(root, bugs, least=LEAST_BUGS):
@@ -126,8 +138,8 @@ def mistakes(root, bugs, least=LEAST_BUGS):
             found.append(f"{where}: {error}")
         if not tests.among(tests.targets, bug.target):
             found.append(f"{where}: no CMakeLists.txt of tests/ makes {bug.target}")
-        for pattern in tests.unknown(bug.test) if bug.test else ():
-            found.append(f"{where}: no source of tests/ has a test {pattern}")
+        for pattern in tests.unknown(bug.target, bug.test) if bug.test else ():
+            found.append(f"{where}: {bug.target} has no test {pattern}")
         if bug.ctest and not tests.among(tests.ctests, bug.ctest):
             found.append(f"{where}: no CMakeLists.txt of tests/ adds a test {bug.ctest}")
     if len(bugs) < least:

@@ -53,11 +53,17 @@ class BugList(unittest.TestCase):
                 ("base/sum.cc", "base/gone.cc", "gone.cc"),
                 ("base/sum.cc", "tests/base/sum_test.cc", "not of folder base/"),
                 ("model_sum_test", "model_max_test", "makes model_max_test"),
-                ("OfNothingIsZero", "OfOneIsOne", "has a test */SumTest.OfOneIsOne/*"),
+                ("OfNothingIsZero", "OfOneIsOne", "model_sum_test has no test */SumTest.OfOneIsOne/*"),
                 ("sum-starts-at-one", "Sum", "an id is made of"),
                 ("A sum starts at 1.", "A sum starts at 1", "expected a sentence"),
                 ('test = "*/SumTest.OfNothingIsZero/*"', 'ctest = "sum_of_3"', "adds a test sum_of_3")):
             self.assertIn(reason, self.found(GOOD.replace(old, new, 1)), new)
+
+    def test_a_test_of_another_target_is_none_of_this_one(self):
+        self.write("tests/base/CMakeLists.txt", "coppice_test(sum_test SOURCES sum_test.cc DEPS x)\n"
+                   "coppice_test(other_test SOURCES other_test.cc DEPS x)\n")
+        self.assertEqual(self.found(GOOD.replace("model_sum_test", "sum_test")), "")
+        self.assertIn("other_test has no test */SumTest.OfNothingIsZero/*", self.found(GOOD.replace("model_sum_test", "other_test")))
 
     def test_counts_the_bugs(self):
         self.assertIn("1 bugs, expected at least 2", self.found(GOOD, least=2))
