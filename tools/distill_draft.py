@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
-"""Makes a draft model for a target of your own: a small Llama with the target's vocabulary that learns to say what the target says.
+"""Makes a draft model for a Llama target of your own: two of the target's layers between its embedding and its head, which learn to
+say what the whole target says.
 
-  distill_draft.py sample --target DIR --out TEXT            asks the target for conversations: it invents the questions and answers them
-  distill_draft.py train  --target DIR --data TEXT --out DRAFT   trains the draft on them
-  distill_draft.py measure --target DIR --data TEXT --draft DRAFT   its overlap with the target on the answers held out
+  distill_draft.py sample  --target DIR --out TEXT                 asks the target for conversations
+  distill_draft.py train   --target DIR --data TEXT --out DRAFT    trains the draft on them
+  distill_draft.py measure --data TEXT --draft DRAFT               its overlap with the target on the answers held out
 
-sample starts a cluster with the target (--url: asks one that runs), has it write the question of a user with its chat template, then
-the answer at temperature 1. It keeps the ids and, for each id of an answer, the 20 most likely ones with their probabilities. A target
-without a chat template needs --prompts, as does one that shall be asked about your own subject. train learns from these probabilities
-(forward KL divergence and overlap). One answer of 20 is held out to measure the overlap, the mean of sum min(p, q): the share of
-drafted tokens that the target accepts.
+sample starts a cluster with the target (--url: asks one that runs). The target writes the question of a user in its own chat template,
+then the answer at temperature 1. Kept are the ids and, for each id of an answer, the 20 most likely ones with their probabilities. A
+target without a chat template needs --prompts, as does one that shall be asked about your own subject. train learns from these
+probabilities (forward KL divergence and overlap). One answer of 20 is held out to measure the overlap, the mean of sum min(p, q):
+the share of drafted tokens that the target accepts.
 
-Both can be ended at any time and go on with the same command; train may run while sample still writes. What is written appears whole.
-sample needs NumPy for Python, and built programs (deploy/build.sh) unless --url is given. train needs PyTorch (2.9 or later, or 2.4
-with --optimizer adamw) too: pip install torch numpy. The defaults make a draft of at most 20 MiB for a vocabulary of 49,152. Exit
-status: 2 for wrong arguments or data, 1 if the server fails, 130 after Ctrl-C, 143 after SIGTERM.
+sample and train may be ended at any time and go on with the same command; train may run while sample still writes. DRAFT is a model
+folder like any other. DRAFT/trained has only what was trained, which is small; tools/draft_folder.py makes a folder of it again.
+
+sample needs NumPy for Python, and built programs (deploy/build.sh) unless --url is given. The others need PyTorch too: pip install
+torch numpy. Exit status: 2 for wrong arguments or data, 1 if the server fails, 130 after Ctrl-C, 143 after SIGTERM.
 """
 import argparse
 import contextlib
@@ -25,8 +27,6 @@ import pathlib
 import signal
 import sys
 import time
-
-SHAPE = dict(hidden=160, layers=4, heads=5, ffn=768)
 
 
 class ArgumentFault(Exception):
@@ -79,26 +79,24 @@ def run_train(args):
     import torch
     from draft_distillation import sampling, training
     torch.set_num_threads(args.threads)
-    if args.optimizer == "muon" and not hasattr(torch.optim, "Muon"):
-        raise ArgumentFault(f"PyTorch {torch.__version__} has no Muon: use 2.9 or later, or --optimizer adamw")
-    shape = {name: getattr(args, name) for name in SHAPE}
-    if shape["hidden"] % (2 * shape["heads"]):
-        raise ArgumentFault(f"--hidden {shape['hidden']}: expected a multiple of twice the {shape['heads']} heads")
     if os.path.exists(os.path.join(args.out, "model.safetensors")) and not os.path.exists(os.path.join(args.out, "checkpoint.pt")):
         say(f"{args.out}: is there already")
         return
-    training.Training(args, shape, sampling.config_of(args.target), say).run()
+    config = sampling.config_of(args.target)
+    layers = args.layers or [0, config["num_hidden_layers"] - 1]
+    training.Training(args, layers, config, say).run()
 
 
 def run_measure(args):
     import torch
-    from draft_distillation import pieces, rows, training
-    from pair_training import model
+    from draft_distillation import decoder, pieces, rows, sampling, training
     torch.set_num_threads(args.threads)
     held_out = rows.Conversations(args.data, args.context).held_out[:args.held_out]
     if not held_out:
         raise pieces.DataError(f"{args.data}: no conversations are held out")
-    overlap, kl, tokens = training.measure(model.load(args.draft, args.device), held_out, args)
+    config = sampling.config_of(args.draft)
+    draft = decoder.Decoder(config, args.draft, range(config["num_hidden_layers"]), args.device)
+    overlap, kl, tokens = training.measure(draft, held_out, args)
     print(f"{tokens} tokens of {len(held_out)} answers: overlap {overlap:.4f}, KL divergence {kl:.4f} nats")
 
 
@@ -112,6 +110,11 @@ def positive(kind):
         return value
     parsed.__name__ = kind.__name__
     return parsed
+
+
+def numbers(text):
+    """Of layers, with commas."""
+    return [int(part) for part in text.split(",")]
 
 
 def add_sample_options(parser):
@@ -135,18 +138,13 @@ def add_sample_options(parser):
 def add_training_options(parser):
     count, number = positive(int), positive(float)
     parser.add_argument("--out", required=True, metavar="DRAFT", help="the model folder that is written")
-    for name, default in SHAPE.items():
-        parser.add_argument("--" + name, type=count, default=default, help="(%(default)s)")
+    parser.add_argument("--layers", type=numbers, metavar="N,N", help="layers of the target that the draft starts with (the first, the last)")
     parser.add_argument("--minutes", type=number, default=60, help="(%(default)s)")
-    parser.add_argument("--optimizer", choices=["muon", "adamw"], default="muon",
-                        help="muon: Muon for the matrices of the layers, AdamW for the rest (%(default)s)")
-    parser.add_argument("--lr", type=number, default=4e-3, help="(%(default)s)")
-    parser.add_argument("--embedding-share", type=number, default=0.5, help="of that, the learning rate of the embedding (%(default)s)")
+    parser.add_argument("--lr", type=number, default=1e-3, help="(%(default)s)")
     parser.add_argument("--fall", type=number, default=0.4, help="the last share of the time, in which the learning rate falls (%(default)s)")
     parser.add_argument("--overlap-weight", type=float, default=1.0, help="of 1 - overlap in the loss, beside the KL divergence (%(default)s)")
     parser.add_argument("--others", type=count, default=4096,
                         help="ids drawn in a step for those that nobody asks for; all are computed if there are fewer (%(default)s)")
-    parser.add_argument("--random-start", action="store_true", help="do not start the embedding from the target's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint-minutes", type=number, default=5, help="(%(default)s)")
 

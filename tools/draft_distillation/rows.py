@@ -15,6 +15,7 @@ class Conversations:
 
     def __init__(self, folder, context):
         self.folder, self.context, self.known = folder, context, set()
+        self.vocab = pieces.description(folder)["vocab"]
         self.training, self.held_out = [], []
         self.look()
 
@@ -82,12 +83,10 @@ class Batch:
         self.own_p, self.top, self.top_p = joined("own_p", numpy.float32), joined("top", numpy.int64), joined("top_p", numpy.float32)
         assert self.top.shape[1] == KEPT
         self.listed = (self.top == self.own[:, None]).logical_and(self.top_p > 0).any(1)
-        self.positions = torch.arange(length, device=device).expand(len(conversations), length)
-        self.allowed = torch.ones(1, length, length, dtype=torch.bool, device=device).tril()
 
-    def states(self, llama):
+    def states(self, decoder):
         """[predicted tokens, hidden]"""
-        states = llama.hidden(self.ids, self.positions, self.allowed)
+        states = decoder.states(self.ids)
         return states.reshape(-1, states.shape[-1])[self.where]
 
 
