@@ -8,7 +8,7 @@ from torch.nn import functional
 from draft_distillation import tensors
 from draft_distillation.pieces import DataError
 
-EMBEDDING, HEAD, NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
+NORM = "model.norm.weight"
 
 
 def shape_of(config, folder):
@@ -47,8 +47,8 @@ class Decoder:
         def read(name):
             return torch.from_numpy(tensors.read(folder, name).copy()).to(device)
 
-        self.embedding = read(EMBEDDING).bfloat16()
-        self.head = self.embedding if config.get("tie_word_embeddings") else read(HEAD).bfloat16()
+        self.embedding = read(tensors.EMBEDDING).bfloat16()
+        self.head = self.embedding if config.get("tie_word_embeddings") else read(tensors.HEAD).bfloat16()
         self.parameters = {NORM: read(NORM)}
         for place, layer in enumerate(layers):
             for name, part in layer_names(layer).items():

@@ -11,6 +11,7 @@ each written whole. Numbers of a piece:
 import json
 import os
 import re
+import zipfile
 
 import numpy
 
@@ -54,9 +55,9 @@ def read(folder, number):
     """The conversations of a piece, as `write` takes them, with the number of each in the folder."""
     path = path_of(folder, number)
     try:
-        with numpy.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as data, numpy.load(data, allow_pickle=False) as file:
             ids, sizes, asked, top, top_p, own_p = (file[name] for name in ("ids", "sizes", "asked", "top", "top_p", "own_p"))
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: is not a piece of sampled text: {error}") from error
     answered = int((sizes - asked).sum())
     if len(sizes) != len(asked) or sizes.sum() != len(ids) or not answered == len(top) == len(top_p) == len(own_p) \

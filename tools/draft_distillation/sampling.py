@@ -50,7 +50,8 @@ class Sampler:
         self.before, self.after = (None, None) if prompts else around_a_message(server)
 
     def ask(self, **body):
-        answer = self.server.fetch("/v1/completions", {"return_token_ids": True, "skip_special_tokens": False, "speculative": False, **body})
+        answer = self.server.fetch("/v1/completions", {"return_token_ids": True, "skip_special_tokens": False, "speculative": False,
+                                                         "timeout": self.args.timeout, **body})
         return answer["choices"][0]
 
     def question(self, number):
@@ -118,27 +119,30 @@ def sample(server, target, prompts, args, say):
         return
     sampler = Sampler(server, ends_of(config), prompts, args)
     progress, until = Progress(args, say, done), time.monotonic() + 60 * args.minutes
-    todo = (number * PER_PIECE + place for number in itertools.count() if number not in set(there) for place in range(PER_PIECE))
-    begun, running = {}, {}
-
-    def enough():
-        return done >= args.tokens or time.monotonic() >= until
-
+    left = (number for number in itertools.count() if number not in set(there))
+    todo, begun, running = [], {}, {}  # conversations of the last piece, finished ones of each piece, those that are asked
     with concurrent.futures.ThreadPoolExecutor(args.parallel) as pool:
         try:
-            while not enough():
+            while True:
                 while len(running) < args.parallel:
-                    number = next(todo)
+                    if not todo:
+                        if done >= args.tokens or time.monotonic() >= until:
+                            break  # pieces that were begun are finished
+                        first = next(left) * PER_PIECE
+                        todo = list(range(first, first + PER_PIECE))
+                    number = todo.pop(0)
                     running[pool.submit(sampler.conversation, number)] = number
-                for future in concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED, timeout=1).done:
+                if not running:
+                    break
+                for future in concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED).done:
                     number, conversation = running.pop(future), future.result()
+                    done += len(conversation["own_p"])
                     progress.add(len(conversation["own_p"]))
                     piece = begun.setdefault(number // PER_PIECE, {})
                     piece[number] = conversation
                     if len(piece) == PER_PIECE:
                         del begun[number // PER_PIECE]
                         pieces.write(args.out, number // PER_PIECE, [piece[key] for key in sorted(piece)])
-                        done += sum(len(c["own_p"]) for c in piece.values())
         finally:
             for future in running:
                 future.cancel()

@@ -10,6 +10,7 @@ import numpy
 from draft_distillation.pieces import DataError
 
 TRAINED = "trained.safetensors"
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 def find(folder, name):
@@ -72,7 +73,7 @@ def put_together(trained, target, out):
     with open(os.path.join(trained, TRAINED), "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     content = {name: find(trained, name)[1:] for name in header if name != "__metadata__"}
-    for name in ("model.embed_tokens.weight",) + (() if config.get("tie_word_embeddings") else ("lm_head.weight",)):
+    for name in (EMBEDDING,) if config.get("tie_word_embeddings") else (EMBEDDING, HEAD):
         kind, shape, data = find(target, name)
         content[name] = (shape, data if kind == "BF16" else bf16_bytes(read(target, name)))
     llama_folder.write_folder(out, config, content, "BF16")
