@@ -91,13 +91,14 @@ def run_measure(args):
     import torch
     from draft_distillation import decoder, pieces, rows, sampling, training
     torch.set_num_threads(args.threads)
-    held_out = rows.Conversations(args.data, args.context).held_out[:args.held_out]
-    if not held_out:
+    conversations = rows.Conversations(args.data, args.context)
+    measured = conversations.held_out[:args.held_out] if not args.all else conversations.held_out + conversations.training
+    if not measured:
         raise pieces.DataError(f"{args.data}: no conversations are held out")
     config = sampling.config_of(args.draft)
     draft = decoder.Decoder(config, args.draft, range(config["num_hidden_layers"]), args.device)
-    overlap, kl, tokens = training.measure(draft, held_out, args)
-    print(f"{tokens} tokens of {len(held_out)} answers: overlap {overlap:.4f}, KL divergence {kl:.4f} nats")
+    overlap, kl, tokens = training.measure(draft, measured, args)
+    print(f"{tokens} tokens of {len(measured)} answers: overlap {overlap:.4f}, KL divergence {kl:.4f} nats")
 
 
 # ---- arguments
@@ -172,6 +173,7 @@ def parse_arguments():
     for command in (train, measure):
         add_common_options(command)
     measure.add_argument("--draft", required=True, metavar="DRAFT")
+    measure.add_argument("--all", action="store_true", help="measure on all of TEXT: text that was sampled only for this")
     return parser.parse_args()
 
 
