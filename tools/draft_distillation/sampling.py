@@ -121,29 +121,28 @@ def sample(server, target, prompts, args, say):
     progress, until = Progress(args, say, done), time.monotonic() + 60 * args.minutes
     left = (number for number in itertools.count() if number not in set(there))
     todo, begun, running = [], {}, {}  # conversations of the last piece, finished ones of each piece, those that are asked
-    with concurrent.futures.ThreadPoolExecutor(args.parallel) as pool:
-        try:
-            while True:
-                while len(running) < args.parallel:
-                    if not todo:
-                        if done >= args.tokens or time.monotonic() >= until:
-                            break  # pieces that were begun are finished
-                        first = next(left) * PER_PIECE
-                        todo = list(range(first, first + PER_PIECE))
-                    number = todo.pop(0)
-                    running[pool.submit(sampler.conversation, number)] = number
-                if not running:
-                    break
-                for future in concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED).done:
-                    number, conversation = running.pop(future), future.result()
-                    done += len(conversation["own_p"])
-                    progress.add(len(conversation["own_p"]))
-                    piece = begun.setdefault(number // PER_PIECE, {})
-                    piece[number] = conversation
-                    if len(piece) == PER_PIECE:
-                        del begun[number // PER_PIECE]
-                        pieces.write(args.out, number // PER_PIECE, [piece[key] for key in sorted(piece)])
-        finally:
-            for future in running:
-                future.cancel()
+    pool = concurrent.futures.ThreadPoolExecutor(args.parallel)
+    try:
+        while True:
+            while len(running) < args.parallel:
+                if not todo:
+                    if done >= args.tokens or time.monotonic() >= until:
+                        break  # pieces that were begun are finished
+                    first = next(left) * PER_PIECE
+                    todo = list(range(first, first + PER_PIECE))
+                number = todo.pop(0)
+                running[pool.submit(sampler.conversation, number)] = number
+            if not running:
+                break
+            for future in concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED).done:
+                number, conversation = running.pop(future), future.result()
+                done += len(conversation["own_p"])
+                progress.add(len(conversation["own_p"]))
+                piece = begun.setdefault(number // PER_PIECE, {})
+                piece[number] = conversation
+                if len(piece) == PER_PIECE:
+                    del begun[number // PER_PIECE]
+                    pieces.write(args.out, number // PER_PIECE, [piece[key] for key in sorted(piece)])
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # what is still asked ends with the cluster
     say(f"{args.out}: {done} answered tokens in {len(pieces.numbers(args.out))} pieces")
