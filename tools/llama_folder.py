@@ -38,7 +38,7 @@ def config(hidden, layers, heads, kv_heads, ffn, vocab, context, torch_dtype="fl
     }
 
 
-def write_folder(out, model_config, tensors, dtype="F32"):
+def write_folder(out, model_config, tensors, dtype="F32", file_name="model.safetensors"):
     """tensors: name -> (shape, little-endian bytes of the dtype). Each file is replaced as a whole."""
     os.makedirs(out, exist_ok=True)
     header, offset = {"__metadata__": {"format": "pt"}}, 0
@@ -47,7 +47,7 @@ def write_folder(out, model_config, tensors, dtype="F32"):
         offset += len(data)
     encoded = json.dumps(header).encode()
     encoded += b" " * (-len(encoded) % 8)
-    with _replaced(os.path.join(out, "model.safetensors")) as file:
+    with _replaced(os.path.join(out, file_name)) as file:
         file.write(struct.pack("<Q", len(encoded)))
         file.write(encoded)
         for _, data in tensors.values():

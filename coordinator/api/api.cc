@@ -60,6 +60,7 @@ class RequestParser {
     CheckUnknown();
     if (!fields_.error()) prompt_->MakePrompts(&fields_, &request_);
     CheckScoreOnly();
+    CheckNames();
     if (fields_.error()) return *fields_.error();
     return std::move(request_);
   }
@@ -108,6 +109,11 @@ class RequestParser {
                    "0 cannot be combined with stream");
     }
     request_.samples = 1;  // all choices are the same
+  }
+
+  void CheckNames() {
+    if (request_.names_are_ids && !request_.logprobs)
+      fields_.Fail("unsupported_combination", "return_tokens_as_token_ids", "needs logprobs");
   }
 
   void ReadDecoding() {
@@ -196,6 +202,7 @@ class RequestParser {
     request_.stream = fields_.Bool({"stream"}).value_or(false);
     given_.stream = request_.stream;
     request_.return_token_ids = fields_.Bool({"return_token_ids"}).value_or(false);
+    request_.names_are_ids = fields_.Bool({"return_tokens_as_token_ids"}).value_or(false);
     request_.skip_special_tokens = fields_.Bool({"skip_special_tokens"}).value_or(true);
     request_.params.show_special_tokens = !request_.skip_special_tokens;
     const json* options = fields_.Find({"stream_options"});

@@ -30,6 +30,7 @@ constexpr char kCommon[] = R"({
   "stream": {"type": "boolean"},
   "stream_options": {"type": "object", "properties": {"include_usage": {"type": "boolean"}}},
   "return_token_ids": {"type": "boolean"},
+  "return_tokens_as_token_ids": {"type": "boolean"},
   "skip_special_tokens": {"type": "boolean", "default": true},
   "add_special_tokens": {"type": "boolean"},
   "user": {"description": "Without effect, never logged."},

@@ -271,11 +271,12 @@ void Request::AddLogprobs(const Sequence& sequence, const ChoiceText& text,
                           absl::Span<const TokenScore> scores, size_t from, Choice* choice) const {
   if (!request_.logprobs) return;
   const ChoiceText* echoed = Echoed(sequence.prompt);
+  const TokenNames names = request_.names_are_ids ? TokenNames::kIds : TokenNames::kBytes;
   choice->logprobs = from == 0 && echoed != nullptr
-                         ? ShowPrompt(*tokenizer_, *echoed, sequence.prompt_scores)
+                         ? ShowPrompt(*tokenizer_, *echoed, sequence.prompt_scores, names)
                          : std::vector<TokenLogprob>();
-  for (TokenLogprob& token :
-       ShowTokens(*tokenizer_, text, scores, from, echoed == nullptr ? 0 : echoed->characters())) {
+  for (TokenLogprob& token : ShowTokens(*tokenizer_, text, scores, from,
+                                        echoed == nullptr ? 0 : echoed->characters(), names)) {
     choice->logprobs->push_back(std::move(token));
   }
 }

@@ -56,8 +56,10 @@ void AddText(const Choice& choice, const AnswerIdentity& identity, Form form, Js
 double LogProbJson(double log_prob) { return std::max(log_prob, kImpossibleJson); }
 
 // A token's bytes as JSON can have them, in the way that OpenAI writes those of a part of a
-// character.
-std::string TokenText(const std::string& bytes) {
+// character; or the name that was asked for.
+std::string TokenText(const ShownToken& token) {
+  const std::string& bytes = token.bytes;
+  if (!token.name.empty()) return token.name;
   if (tokenizer::ValidUtf8(bytes) == bytes) return bytes;
   std::string text = "bytes:";
   for (const char byte : bytes)
@@ -82,20 +84,20 @@ Json LogprobsJson(const std::vector<TokenLogprob>& tokens) {
     }
     json["token_logprobs"].push_back(LogProbJson(*token.log_prob));
     Json top = Json::object();
-    for (const auto& [bytes, log_prob] : token.top)
-      top.emplace(TokenText(bytes), LogProbJson(log_prob));
+    for (const auto& [other, log_prob] : token.top)
+      top.emplace(TokenText(other), LogProbJson(log_prob));
     top.emplace(text, LogProbJson(*token.log_prob));
     json["top_logprobs"].push_back(std::move(top));
   }
   return json;
 }
 
-Json ChatTokenJson(const std::string& bytes, double log_prob) {
+Json ChatTokenJson(const ShownToken& token, double log_prob) {
   Json json;
-  json["token"] = TokenText(bytes);
+  json["token"] = TokenText(token);
   json["logprob"] = LogProbJson(log_prob);
   json["bytes"] = Json::array();
-  for (const char byte : bytes) json["bytes"].push_back(static_cast<uint8_t>(byte));
+  for (const char byte : token.bytes) json["bytes"].push_back(static_cast<uint8_t>(byte));
   return json;
 }
 
@@ -105,8 +107,8 @@ Json ChatLogprobsJson(const std::vector<TokenLogprob>& tokens) {
   for (const TokenLogprob& token : tokens) {
     Json entry = ChatTokenJson(token.token, token.log_prob.value_or(0));
     entry["top_logprobs"] = Json::array();
-    for (const auto& [bytes, log_prob] : token.top)
-      entry["top_logprobs"].push_back(ChatTokenJson(bytes, log_prob));
+    for (const auto& [other, other_log_prob] : token.top)
+      entry["top_logprobs"].push_back(ChatTokenJson(other, other_log_prob));
     content.push_back(std::move(entry));
   }
   Json json;

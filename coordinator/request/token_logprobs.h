@@ -15,10 +15,18 @@
 
 namespace coppice::coordinator {
 
+// How a token is called: by its bytes, or by its id ("token_id:17").
+enum class TokenNames { kBytes, kIds };
+
+struct ShownToken {
+  std::string bytes;  // not always valid UTF-8
+  std::string name;   // with kIds; else empty
+};
+
 struct TokenLogprob {
-  std::string token;               // its bytes, not always valid UTF-8
+  ShownToken token;
   std::optional<double> log_prob;  // nats; nullopt: the first token of a prompt
-  std::vector<std::pair<std::string, double>> top;
+  std::vector<std::pair<ShownToken, double>> top;
   size_t offset = 0;  // characters of the text before it
 };
 
@@ -26,10 +34,10 @@ struct TokenLogprob {
 // characters before the text.
 std::vector<TokenLogprob> ShowTokens(const tokenizer::Tokenizer& tokenizer, const ChoiceText& text,
                                      absl::Span<const TokenScore> scores, size_t from,
-                                     size_t first_offset);
+                                     size_t first_offset, TokenNames names);
 
 // A prompt as answers with `echo` begin. scores: of its tokens from the second on.
 std::vector<TokenLogprob> ShowPrompt(const tokenizer::Tokenizer& tokenizer, const ChoiceText& text,
-                                     absl::Span<const TokenScore> scores);
+                                     absl::Span<const TokenScore> scores, TokenNames names);
 
 }  // namespace coppice::coordinator

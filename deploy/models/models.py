@@ -1,5 +1,6 @@
 """Fetches a model of the catalogue and converts it. Called by deploy/models.sh, whose --help says what it does. The program itself
 needs only the Python standard library; pip and numpy are used in processes of their own, and installed if they are missing."""
+import hashlib
 import os
 import pathlib
 import re
@@ -137,6 +138,20 @@ def extract(name, wheel, member, folder):
     return out
 
 
+def draft_of(name, model, target):
+    """The folder of the draft. One that has only what was trained gets the target's embedding, once, below the user's data folder."""
+    kept = ROOT / model["draft"]
+    trained = kept / "trained.safetensors"
+    if not trained.is_file():
+        return kept
+    folder = target.with_name(f"{target.name}-draft-{hashlib.sha256(trained.read_bytes()).hexdigest()[:12]}")
+    if not folder.is_dir():
+        say(f"{name}: putting its draft together")
+        if run([python_with_pip_and_numpy(), "-B", ROOT / "tools/draft_folder.py", kept, target, folder]) != 0:
+            raise Failure(f"{name}: its draft could not be put together")
+    return folder
+
+
 def get(name):
     models = read_catalogue()
     if name not in models:
@@ -152,11 +167,12 @@ def get(name):
             say(f"{name}: converting")
             if run([python, "-B", ROOT / "tools/gguf_to_folder.py", gguf, target]) != 0:
                 raise Failure(f"{name}: could not be converted")
-    if "draft" not in model:
+    draft = draft_of(name, model, target) if "draft" in model else None
+    if draft is None:
         say(f"{name}: has no draft yet; it is served without one")
     print(f"target: {target}")
-    if "draft" in model:
-        print(f"draft: {ROOT / model['draft']}")
+    if draft is not None:
+        print(f"draft: {draft}")
 
 
 def end_by_signal(number, _):

@@ -107,6 +107,28 @@ TEST_F(LogprobsServingTest, ArraysHaveAnEntryForEveryToken) {
   EXPECT_EQ(none["choices"][0]["logprobs"]["top_logprobs"][0], json({{"b", -0.98}}));
 }
 
+TEST_F(LogprobsServingTest, TokensAreCalledByTheirIdsIfAsked) {
+  const json answer = Complete(
+      R"({"prompt": "hi", "logprobs": 2, "return_token_ids": true, "return_tokens_as_token_ids": true})");
+  const json& choice = answer["choices"][0];
+  const json& shown = choice["logprobs"];
+  const auto name = [](int id) { return absl::StrCat("token_id:", id); };
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(shown["tokens"][i], name(choice["token_ids"][i]));
+  const int b = choice["token_ids"][0];
+  EXPECT_EQ(shown["top_logprobs"][0],
+            json({{name(b + 1), -1.98}, {name(b + 2), -2.98}, {name(b), -0.98}}));
+  EXPECT_EQ(shown["text_offset"], json({0, 1, 1, 1, 2, 3}));
+
+  const json chat = Complete(
+      R"({"messages": [{"role": "user", "content": "hi"}], "logprobs": true, "top_logprobs": 1, "return_tokens_as_token_ids": true})",
+      "/v1/chat/completions");
+  const json& first = chat["choices"][0]["logprobs"]["content"][0];
+  EXPECT_EQ(first["token"], name(b));
+  EXPECT_EQ(first["bytes"], json({'b'}));
+  EXPECT_EQ(first["top_logprobs"],
+            json({{{"token", name(b + 1)}, {"logprob", -1.98}, {"bytes", {'c'}}}}));
+}
+
 TEST_F(LogprobsServingTest, ChatHasItsOwnShape) {
   const json answer = Complete(
       R"({"messages": [{"role": "user", "content": "hi"}], "logprobs": true, "top_logprobs": 1})",

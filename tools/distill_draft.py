@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Makes a draft model for a Llama target of your own: two of the target's layers between its embedding and its head, which learn to
+say what the whole target says.
+
+  distill_draft.py sample  --target DIR --out TEXT                 asks the target for conversations
+  distill_draft.py train   --target DIR --data TEXT --out DRAFT    trains the draft on them
+  distill_draft.py measure --data TEXT --draft DRAFT               its overlap with the target on the answers held out
+
+sample starts a cluster with the target (--url: asks one that runs). The target writes the question of a user in its own chat template,
+then the answer at temperature 1. Kept are the ids and, for each id of an answer, the 20 most likely ones with their probabilities. A
+target without a chat template needs --prompts, as does one that shall be asked about your own subject. train learns from these
+probabilities (forward KL divergence and overlap). One answer of 20 is held out to measure the overlap, the mean of sum min(p, q):
+the share of drafted tokens that the target accepts.
+
+sample and train may be ended at any time and go on with the same command; train may run while sample still writes. DRAFT is a model
+folder like any other. DRAFT/trained has only what was trained, which is small; tools/draft_folder.py makes a folder of it again.
+
+sample needs NumPy for Python, and built programs (deploy/build.sh) unless --url is given. The others need PyTorch too: pip install
+torch numpy. Exit status: 2 for wrong arguments or data, 1 if the server fails, 130 after Ctrl-C, 143 after SIGTERM.
+"""
+import argparse
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+
+
+class ArgumentFault(Exception):
+    """Arguments that do not fit together."""
+
+
+def say(text):
+    print(f"distill_draft: {time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def read_prompts(path):
+    """The texts of JSON lines {"prompt": ...}."""
+    from draft_distillation.pieces import DataError
+    prompts = []
+    try:
+        with open(path, encoding="utf8") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    prompt = json.loads(line)["prompt"]
+                except (ValueError, KeyError, TypeError) as error:
+                    raise DataError(f"{path}:{number}: expected an object with prompt") from error
+                if not isinstance(prompt, str) or not prompt:
+                    raise DataError(f"{path}:{number}: prompt: expected a text")
+                prompts.append(prompt)
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: {getattr(error, 'strerror', None) or 'is not UTF-8'}") from error
+    if not prompts:
+        raise DataError(f"{path}: no prompts")
+    return prompts
+
+
+def run_sample(args):
+    from draft_distillation import sampling
+    from evaluation import server
+    prompts = read_prompts(args.prompts) if args.prompts else []
+    sampling.config_of(args.target)
+    args.tp = 1
+    with contextlib.ExitStack() as stack:
+        url = args.url
+        if not url:
+            say("starting the cluster")
+            args.target, args.draft, args.draft_flag = pathlib.Path(args.target), None, []
+            url = stack.enter_context(server.started(args, drafts=False))
+        sampling.sample(server.Server(url, args.timeout, os.environ.get("COPPICE_API_KEY")), args.target, prompts, args, say)
+
+
+def run_train(args):
+    import torch
+    from draft_distillation import sampling, training
+    torch.set_num_threads(args.threads)
+    if os.path.exists(os.path.join(args.out, "model.safetensors")) and not os.path.exists(os.path.join(args.out, "checkpoint.pt")):
+        say(f"{args.out}: is there already")
+        return
+    config = sampling.config_of(args.target)
+    layers = args.layers or [0, config["num_hidden_layers"] - 1]
+    training.Training(args, layers, config, say).run()
+
+
+def run_measure(args):
+    import torch
+    from draft_distillation import decoder, pieces, rows, sampling, training
+    torch.set_num_threads(args.threads)
+    conversations = rows.Conversations(args.data, args.context)
+    measured = conversations.held_out[:args.held_out] if not args.all else conversations.held_out + conversations.training
+    if not measured:
+        raise pieces.DataError(f"{args.data}: no conversations are held out")
+    config = sampling.config_of(args.draft)
+    draft = decoder.Decoder(config, args.draft, range(config["num_hidden_layers"]), args.device)
+    overlap, kl, tokens = training.measure(draft, measured, args)
+    print(f"{tokens} tokens of {len(measured)} answers: overlap {overlap:.4f}, KL divergence {kl:.4f} nats")
+
+
+# ---- arguments
+
+def positive(kind):
+    def parsed(text):
+        value = kind(text)
+        if not value > 0:
+            raise argparse.ArgumentTypeError(f"expected more than 0, got {text}")
+        return value
+    parsed.__name__ = kind.__name__
+    return parsed
+
+
+def numbers(text):
+    """Of layers, with commas."""
+    return [int(part) for part in text.split(",")]
+
+
+def add_sample_options(parser):
+    count, number = positive(int), positive(float)
+    parser.add_argument("--out", required=True, metavar="TEXT", help="the folder of the conversations")
+    parser.add_argument("--tokens", type=count, default=2_000_000, help="of answers, in all (%(default)s)")
+    parser.add_argument("--minutes", type=number, default=1e6, help="end earlier, after this time")
+    parser.add_argument("--prompts", metavar="FILE", help='JSON lines {"prompt": ...}: these questions instead of its own')
+    parser.add_argument("--question-temperature", type=number, default=0.8, help="of its own questions (%(default)s)")
+    parser.add_argument("--question-tokens", type=count, default=80, help="most tokens of its own questions (%(default)s)")
+    parser.add_argument("--answer-tokens", type=count, default=224, help="most tokens of an answer (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--parallel", type=count, default=64, help="requests at a time (%(default)s)")
+    parser.add_argument("--url", help="a cluster that serves the target; default: start one")
+    parser.add_argument("--threads", type=int, default=0, help="of the cluster that is started; 0: all cores (%(default)s)")
+    parser.add_argument("--dtype", default="auto", help="of its weights (%(default)s: as in the file)")
+    parser.add_argument("--worker-flag", action="append", default=[], help="a further flag of its worker; may be repeated")
+    parser.add_argument("--timeout", type=number, default=1800, help="seconds for a request (%(default)s)")
+
+
+def add_training_options(parser):
+    count, number = positive(int), positive(float)
+    parser.add_argument("--out", required=True, metavar="DRAFT", help="the model folder that is written")
+    parser.add_argument("--layers", type=numbers, metavar="N,N", help="layers of the target that the draft starts with (the first, the last)")
+    parser.add_argument("--minutes", type=number, default=60, help="(%(default)s)")
+    parser.add_argument("--lr", type=number, default=1e-3, help="(%(default)s)")
+    parser.add_argument("--fall", type=number, default=0.4, help="the last share of the time, in which the learning rate falls (%(default)s)")
+    parser.add_argument("--overlap-weight", type=float, default=1.0, help="of 1 - overlap in the loss, beside the KL divergence (%(default)s)")
+    parser.add_argument("--others", type=count, default=4096,
+                        help="ids drawn in a step for those that nobody asks for; all are computed if there are fewer (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--checkpoint-minutes", type=number, default=5, help="(%(default)s)")
+
+
+def add_common_options(parser):
+    count = positive(int)
+    parser.add_argument("--data", required=True, metavar="TEXT", help="the folder that sample has written")
+    parser.add_argument("--context", type=count, default=384, help="most tokens of a conversation; the rest is cut off (%(default)s)")
+    parser.add_argument("--batch-tokens", type=count, default=4096, help="of a step, with padding (%(default)s)")
+    parser.add_argument("--held-out", type=count, default=200, help="answers that are measured (%(default)s)")
+    parser.add_argument("--threads", type=count, default=2, help="(%(default)s)")
+    parser.add_argument("--device", default="cpu", help="of PyTorch (%(default)s)")
+    parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16", help="of matrix products (%(default)s)")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    sample, train, measure = (commands.add_parser(name) for name in ("sample", "train", "measure"))
+    for command in (sample, train):
+        command.add_argument("--target", required=True, metavar="DIR", help="the model folder of the target")
+        command.add_argument("--progress", type=positive(float), default=30, help="seconds from line to line (%(default)s)")
+    add_sample_options(sample)
+    add_training_options(train)
+    for command in (train, measure):
+        add_common_options(command)
+    measure.add_argument("--draft", required=True, metavar="DRAFT")
+    measure.add_argument("--all", action="store_true", help="measure on all of TEXT: text that was sampled only for this")
+    return parser.parse_args()
+
+
+def main():
+    args = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    modules = ("numpy",) if args.command == "sample" else ("numpy", "torch")
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    try:
+        if missing:
+            raise ArgumentFault(f"needs the Python module {missing[0]}: pip install {missing[0]} (see --help)")
+        from draft_distillation.pieces import DataError
+        from evaluation.server import ServerError
+        try:
+            {"sample": run_sample, "train": run_train, "measure": run_measure}[args.command](args)
+        except ServerError as error:
+            print(f"distill_draft: {error}", file=sys.stderr)
+            sys.exit(1)
+        except DataError as fault:
+            raise ArgumentFault(fault) from fault
+    except (ArgumentFault, OSError) as fault:
+        print(f"distill_draft: {fault}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

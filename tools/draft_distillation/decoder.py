@@ -1,0 +1,110 @@
+"""The draft in PyTorch: some layers of a Llama target between the target's own embedding and head. Names are those of Hugging Face."""
+import math
+import os
+
+import torch
+from torch.nn import functional
+
+from draft_distillation import tensors
+from draft_distillation.pieces import DataError
+
+NORM = "model.norm.weight"
+
+
+def shape_of(config, folder):
+    """What of a config.json the computation needs. DataError if it is no plain Llama."""
+    def refuse(reason):
+        raise DataError(f"{os.path.join(folder, 'config.json')}: {reason}")
+
+    if config.get("model_type") != "llama":
+        refuse(f"model_type is {config.get('model_type')!r}, expected 'llama'")
+    rope = config.get("rope_scaling")
+    if rope or config.get("attention_bias") or config.get("mlp_bias"):
+        refuse("rope_scaling and biases are not served by this tool")
+    heads = config["num_attention_heads"]
+    return {"heads": heads, "kv_heads": config.get("num_key_value_heads", heads),
+            "head_dim": config.get("head_dim") or config["hidden_size"] // heads, "eps": config["rms_norm_eps"],
+            "theta": config.get("rope_theta", 10000.0), "layers": config["num_hidden_layers"]}
+
+
+def layer_names(layer):
+    prefix = f"model.layers.{layer}."
+    return {prefix + name: name for name in (
+        "input_layernorm.weight", "post_attention_layernorm.weight", "self_attn.q_proj.weight", "self_attn.k_proj.weight",
+        "self_attn.v_proj.weight", "self_attn.o_proj.weight", "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight")}
+
+
+class Decoder:
+    """`parameters` are trained, [name] in f32; the embedding and the head (often the same) are not, and are in bf16."""
+
+    def __init__(self, config, folder, layers, device):
+        """From a folder; layers: which of its layers follow each other."""
+        self.config, self.shape, self.layers, self.device = config, shape_of(config, folder), len(layers), device
+        missing = [layer for layer in layers if not 0 <= layer < self.shape["layers"]]
+        if missing:
+            raise DataError(f"{folder}: has no layer {missing[0]}, only 0 to {self.shape['layers'] - 1}")
+
+        def read(name):
+            return torch.from_numpy(tensors.read(folder, name).copy()).to(device)
+
+        self.embedding = read(tensors.EMBEDDING).bfloat16()
+        self.head = self.embedding if config.get("tie_word_embeddings") else read(tensors.HEAD).bfloat16()
+        self.parameters = {NORM: read(NORM)}
+        for place, layer in enumerate(layers):
+            for name, part in layer_names(layer).items():
+                self.parameters[f"model.layers.{place}.{part}"] = read(name)
+        for value in self.parameters.values():
+            value.requires_grad_(True)
+
+    def size(self):
+        return sum(value.numel() for value in self.parameters.values())
+
+    def states(self, ids):
+        """[batch, time, hidden] after the last norm, of ids [batch, time]; each sees itself and those before it."""
+        batch, length = ids.shape
+        shape, dim = self.shape, self.shape["head_dim"]
+        half = dim // 2
+        angle = (torch.arange(length, device=self.device)[:, None] /
+                 shape["theta"] ** (torch.arange(0, dim, 2, device=self.device) / dim))
+        cos, sin = torch.cat([angle.cos()] * 2, 1), torch.cat([-angle.sin(), angle.sin()], 1)
+        hidden_later = torch.full((length, length), -1e9, device=self.device).triu(1)
+
+        def split(y):
+            return y.view(batch, length, -1, dim).transpose(1, 2)
+
+        def rotate(y):
+            return (y * cos + torch.cat([y[..., half:], y[..., :half]], -1) * sin).to(y.dtype)
+
+        x = functional.embedding(ids, self.embedding).float()
+        for layer in range(self.layers):
+            prefix = f"model.layers.{layer}."
+
+            def linear(y, name, prefix=prefix):
+                return functional.linear(y, self.parameters[prefix + name + ".weight"])
+
+            y = self._norm(x, prefix + "input_layernorm.weight")
+            query, key = (rotate(split(linear(y, f"self_attn.{n}_proj"))) for n in "qk")
+            value = split(linear(y, "self_attn.v_proj"))
+            key, value = (part.repeat_interleave(shape["heads"] // shape["kv_heads"], 1) for part in (key, value))
+            scores = query / math.sqrt(dim) @ key.transpose(-1, -2)
+            mixed = functional.softmax(scores + hidden_later.to(scores.dtype), -1) @ value
+            x = x + linear(mixed.transpose(1, 2).reshape(batch, length, -1), "self_attn.o_proj")
+            y = self._norm(x, prefix + "post_attention_layernorm.weight")
+            x = x + linear(functional.silu(linear(y, "mlp.gate_proj")) * linear(y, "mlp.up_proj"), "mlp.down_proj")
+        return self._norm(x, NORM)
+
+    def _norm(self, x, name):
+        return functional.rms_norm(x.float(), x.shape[-1:], self.parameters[name], self.shape["eps"])
+
+    def logits(self, states, ids=None):
+        """Of all ids, or of some."""
+        head = self.head if ids is None else self.head[ids]
+        return functional.linear(states.to(head.dtype), head).float()
+
+    def save(self, folder):
+        """Writes what was trained, and config.json. draft_folder.py adds what is the target's."""
+        content = {}
+        for name, value in self.parameters.items():
+            data = value.detach().cpu().to(torch.bfloat16).contiguous().view(torch.int16)
+            content[name] = (tuple(value.shape), data.numpy().tobytes())
+        tensors.write_trained(folder, dict(self.config, num_hidden_layers=self.layers, torch_dtype="bfloat16"), content)

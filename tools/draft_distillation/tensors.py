@@ -1,0 +1,79 @@
+"""The tensors of model folders. A distilled draft is kept as trained.safetensors, which has only what was trained: the embedding and
+the head are the target's, and come from its folder when the draft is put together (tools/draft_folder.py). Needs NumPy."""
+import glob
+import json
+import os
+
+import llama_folder
+import numpy
+
+from draft_distillation.pieces import DataError
+
+TRAINED = "trained.safetensors"
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+def find(folder, name):
+    """(dtype, shape, bytes) of a tensor of a folder."""
+    paths = sorted(glob.glob(os.path.join(folder, "*.safetensors")))
+    for path in paths:
+        with open(path, "rb") as file:
+            try:
+                size = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(min(size, 1 << 26)))
+            except ValueError as error:
+                raise DataError(f"{path}: is no safetensors file") from error
+            if name in header:
+                begin, end = header[name]["data_offsets"]
+                file.seek(8 + size + begin)
+                data = file.read(end - begin)
+                if len(data) != end - begin:
+                    raise DataError(f"{path}: ends within {name}")
+                return header[name]["dtype"], tuple(header[name]["shape"]), data
+    raise DataError(f"{folder}: no {name} in its {len(paths)} safetensors files")
+
+
+def read(folder, name):
+    """A tensor as f32."""
+    kind, shape, data = find(folder, name)
+    if kind == "BF16":
+        values = (numpy.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
+    elif kind in ("F16", "F32"):
+        values = numpy.frombuffer(data, "<f2" if kind == "F16" else "<f4").astype("<f4")
+    else:
+        raise DataError(f"{folder}: {name} is of type {kind}, expected BF16, F16 or F32")
+    return values.reshape(shape)
+
+
+def write_trained(folder, config, content):
+    """content: {name: (shape, bytes in bf16)}."""
+    llama_folder.write_folder(folder, config, content, "BF16", TRAINED)
+
+
+def bf16_bytes(values):
+    """f32 to the nearest bf16, ties to even."""
+    bits = numpy.ascontiguousarray(values, "<f4").view("<u4")
+    return ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16).astype("<u2").tobytes()
+
+
+def put_together(trained, target, out):
+    """Writes the draft as a folder that coppice-draft serves: what was trained, with the target's embedding and head."""
+    def config_of(folder):
+        path = os.path.join(folder, "config.json")
+        try:
+            with open(path, encoding="utf8") as file:
+                return json.load(file)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+    config, other = config_of(trained), config_of(target)
+    for name in ("hidden_size", "vocab_size", "tie_word_embeddings"):
+        if config.get(name) != other.get(name):
+            raise DataError(f"{target}: {name} is {other.get(name)!r}, the draft was trained for {config.get(name)!r}")
+    with open(os.path.join(trained, TRAINED), "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    content = {name: find(trained, name)[1:] for name in header if name != "__metadata__"}
+    for name in (EMBEDDING,) if config.get("tie_word_embeddings") else (EMBEDDING, HEAD):
+        kind, shape, data = find(target, name)
+        content[name] = (shape, data if kind == "BF16" else bf16_bytes(read(target, name)))
+    llama_folder.write_folder(out, config, content, "BF16")

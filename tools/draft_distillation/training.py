@@ -1,0 +1,174 @@
+"""The training of a draft on sampled conversations: steps, checkpoints, progress."""
+import hashlib
+import json
+import math
+import os
+import time
+
+import torch
+
+from draft_distillation import pieces, rows, tensors
+from draft_distillation.decoder import Decoder
+
+WARM_UP = 30     # steps
+HEAD_ROWS = 512  # positions whose logits of the whole vocabulary are computed at a time
+
+
+def autocast(device, dtype):
+    """Matrix products in bfloat16, if that is the dtype."""
+    return torch.autocast(device.split(":")[0], torch.bfloat16, enabled=dtype == "bf16")
+
+
+class Training:
+    """`run` ends when the time is over. The same command goes on from the last checkpoint."""
+
+    def __init__(self, args, layers, config, say):
+        self.args, self.say = args, say
+        self.data = rows.Conversations(args.data, args.context)
+        if self.data.vocab != config["vocab_size"]:
+            raise pieces.DataError(f"{args.data}: is of a vocabulary of {self.data.vocab}, {args.target} has {config['vocab_size']}")
+        if not self.data.training or not self.data.held_out:
+            raise pieces.DataError(f"{args.data}: {len(self.data.training)} conversations to train on and {len(self.data.held_out)} held "
+                                   "out are too few (distill_draft.py sample writes more)")
+        self.draft = Decoder(config, args.target, layers, args.device)
+        self.optimizer = torch.optim.AdamW(self.draft.parameters.values(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.01)
+        self.state = {"step": 0, "seconds": 0.0, "epoch": 0, "batch": 0}
+        options = [getattr(args, name) for name in ("seed", "lr", "batch_tokens", "context", "overlap_weight", "others")]
+        self.of = hashlib.sha256(json.dumps([config, layers, options]).encode()).hexdigest()
+        os.makedirs(args.out, exist_ok=True)
+        self.path = os.path.join(args.out, "checkpoint.pt")
+        self.trained = os.path.join(args.out, "trained")
+        self.resume()
+        say(f"{args.out}: {self.draft.size()} trained parameters, {self.draft.size() * 2 / 2 ** 20:.1f} MiB in bf16; "
+            f"{self.data.tokens()} answered tokens; {args.minutes:g} minutes")
+
+    # ---- checkpoints
+
+    def resume(self):
+        if not os.path.exists(self.path):
+            return
+        saved = torch.load(self.path, map_location=self.args.device, weights_only=True)
+        if saved["of"] != self.of:
+            raise pieces.DataError(f"{self.path}: is of a training with other options; remove it to start anew")
+        for name, value in self.draft.parameters.items():
+            value.data.copy_(saved["parameters"][name])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.state = saved["state"]
+        self.say(f"{self.args.out}: goes on after {self.state['step']} steps and {self.state['seconds'] / 60:.1f} minutes")
+
+    def checkpoint(self):
+        """Writes the state of the training, and the draft so far as a folder that can be used."""
+        torch.save({"of": self.of, "parameters": {name: value.detach() for name, value in self.draft.parameters.items()},
+                    "optimizer": self.optimizer.state_dict(), "state": self.state}, self.path + ".new")
+        os.replace(self.path + ".new", self.path)
+        self.write()
+
+    def write(self):
+        self.draft.save(self.trained)
+        tensors.put_together(self.trained, self.args.target, self.args.out)
+
+    # ---- steps
+
+    def rate(self):
+        """Constant after the warm-up; falls to nearly nothing in the last part of the time."""
+        left = 1 - min(1, self.state["seconds"] / 60 / self.args.minutes)
+        return self.args.lr * min(1, (self.state["step"] + 1) / WARM_UP) * max(0.01, min(1, left / self.args.fall))
+
+    def candidates(self, batch):
+        """(ids whose logits stand for the vocabulary in a step, what is added to those of each). The ids that the batch asks for, and
+        some of the others, which count for all others."""
+        needed = torch.zeros(len(self.draft.head), dtype=torch.bool)
+        needed[batch.top.reshape(-1).cpu()] = True
+        needed[batch.own.cpu()] = True
+        others = (~needed).nonzero().view(-1)
+        drawn = others[torch.randperm(len(others))[:self.args.others]]
+        ids = torch.cat([needed.nonzero().view(-1), drawn])
+        added = torch.zeros(len(ids))
+        if len(drawn):
+            added[len(ids) - len(drawn):] = math.log(len(others) / len(drawn))
+        return ids.to(self.args.device), added.to(self.args.device)
+
+    def loss(self, conversations):
+        """(what is minimised, the overlap)"""
+        batch = rows.Batch(conversations, self.args.device)
+        ids, added = self.candidates(batch)
+        place = torch.zeros(len(self.draft.head), dtype=torch.long, device=self.args.device)
+        place[ids] = torch.arange(len(ids), device=self.args.device)
+        with autocast(self.args.device, self.args.dtype):
+            logits = self.draft.logits(batch.states(self.draft), ids)
+        total = (logits + added).logsumexp(1, keepdim=True)
+        wanted = torch.cat([batch.top, batch.own[:, None]], 1)
+        log_q = logits.gather(1, place[wanted]) - total
+        kl, overlap = rows.losses(batch, log_q[:, :-1], log_q[:, -1])
+        return (kl + self.args.overlap_weight * (1 - overlap)).mean(), float(overlap.detach().mean())
+
+    def step(self, conversations):
+        loss, overlap = self.loss(conversations)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.draft.parameters.values(), 1.0)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        now = time.monotonic()
+        self.state["seconds"] += now - self.last
+        self.last = now
+        return overlap
+
+    def run(self):
+        args, state = self.args, self.state
+        if state["step"] == 0:
+            self.measure()
+        self.last = time.monotonic()
+        saved = shown = state["seconds"]
+        figures = []
+        while state["seconds"] < 60 * args.minutes:
+            self.data.look()
+            batches = rows.batches(self.data.training, args.batch_tokens, args.seed + state["epoch"])
+            while state["batch"] < len(batches) and state["seconds"] < 60 * args.minutes:
+                torch.manual_seed(args.seed + state["step"])
+                figures.append(self.step(batches[state["batch"]]))
+                state["step"] += 1
+                state["batch"] += 1
+                if state["seconds"] - shown >= args.progress:
+                    self.show(state["epoch"] + state["batch"] / len(batches), sum(figures) / len(figures))
+                    shown, figures = state["seconds"], []
+                if state["seconds"] - saved >= 60 * args.checkpoint_minutes:
+                    saved = state["seconds"]
+                    self.measure()
+                    self.checkpoint()
+            if state["batch"] >= len(batches):
+                state.update(epoch=state["epoch"] + 1, batch=0)
+        self.measure()
+        self.write()
+        if os.path.exists(self.path):
+            os.remove(self.path)
+        self.say(f"{args.out}: written after {state['step']} steps, {state['epoch']} whole epochs")
+
+    def show(self, epochs, overlap):
+        state = self.state
+        end = time.localtime(time.time() + 60 * self.args.minutes - state["seconds"])
+        self.say(f"step {state['step']}, {state['seconds'] / 60:.1f} of {self.args.minutes:g} min, epoch {epochs:.2f}, "
+                 f"overlap {overlap:.4f}, ends about {time.strftime('%H:%M', end)}")
+
+    def measure(self):
+        held_out = self.data.held_out[:self.args.held_out]
+        overlap, kl, tokens = measure(self.draft, held_out, self.args)
+        self.say(f"held out: overlap {overlap:.4f}, KL divergence {kl:.4f} nats, {tokens} tokens of {len(held_out)} answers")
+
+
+def measure(draft, conversations, args):
+    """(mean overlap, mean KL divergence, tokens) with the draft's whole vocabulary."""
+    overlaps = kls = count = 0
+    with torch.no_grad(), autocast(args.device, args.dtype):
+        for group in rows.batches(conversations, args.batch_tokens, 0):
+            batch = rows.Batch(group, args.device)
+            states = batch.states(draft)
+            wanted = torch.cat([batch.top, batch.own[:, None]], 1)
+            log_q = torch.empty(wanted.shape, device=args.device)
+            for begin in range(0, len(states), HEAD_ROWS):
+                part = slice(begin, begin + HEAD_ROWS)
+                log_q[part] = draft.logits(states[part]).log_softmax(1).gather(1, wanted[part])
+            kl, overlap = rows.losses(batch, log_q[:, :-1], log_q[:, -1])
+            overlaps, kls, count = overlaps + float(overlap.sum()), kls + float(kl.sum()), count + len(states)
+    return overlaps / count, kls / count, count
