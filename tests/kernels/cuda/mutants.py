@@ -98,6 +98,9 @@ def survives(mutant, build):
 
 
 def main():
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        print(__doc__)
+        return
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     kind_of = {name: kind for kind, name in KINDS.items()}
