@@ -20,7 +20,6 @@ torch numpy. Exit status: 2 for wrong arguments or data, 1 if the server fails, 
 """
 import argparse
 import contextlib
-import importlib.util
 import json
 import os
 import pathlib
@@ -28,9 +27,7 @@ import signal
 import sys
 import time
 
-
-class ArgumentFault(Exception):
-    """Arguments that do not fit together."""
+from tool_arguments import ArgumentFault, need_modules, positive
 
 
 def say(text):
@@ -103,16 +100,6 @@ def run_measure(args):
 
 # ---- arguments
 
-def positive(kind):
-    def parsed(text):
-        value = kind(text)
-        if not value > 0:
-            raise argparse.ArgumentTypeError(f"expected more than 0, got {text}")
-        return value
-    parsed.__name__ = kind.__name__
-    return parsed
-
-
 def numbers(text):
     """Of layers, with commas."""
     return [int(part) for part in text.split(",")]
@@ -181,10 +168,8 @@ def main():
     args = parse_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     modules = ("numpy",) if args.command == "sample" else ("numpy", "torch")
-    missing = [name for name in modules if importlib.util.find_spec(name) is None]
     try:
-        if missing:
-            raise ArgumentFault(f"needs the Python module {missing[0]}: pip install {missing[0]} (see --help)")
+        need_modules(modules)
         from draft_distillation.pieces import DataError
         from evaluation.server import ServerError
         try:

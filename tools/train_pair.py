@@ -21,20 +21,16 @@ Needs PyTorch (2.9 or later, or 2.4 with --optimizer adamw), NumPy and SentenceP
 sentencepiece. Nothing else in Coppice needs them. Exit status: 2 for wrong arguments or data, 130 after Ctrl-C, 143 after SIGTERM.
 """
 import argparse
-import importlib.util
 import os
 import re
 import sys
 import tempfile
 
 from pair_training import data
+from tool_arguments import ArgumentFault, missing_modules, need_modules, positive
 
 TARGET = dict(hidden=384, layers=6, heads=6, ffn=1024)
 DRAFT = dict(hidden=128, layers=2, heads=4, ffn=352)
-
-
-class ArgumentFault(Exception):
-    """Arguments that do not fit together."""
 
 
 def train_tokenizer(args, out):
@@ -92,16 +88,6 @@ def run(args):
 
 
 # ---- arguments
-
-def positive(kind):
-    def parsed(text):
-        value = kind(text)
-        if not value > 0:
-            raise argparse.ArgumentTypeError(f"expected more than 0, got {text}")
-        return value
-    parsed.__name__ = kind.__name__
-    return parsed
-
 
 def pattern(text):
     try:
@@ -164,13 +150,11 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
-    missing = [name for name in ("sentencepiece", "numpy", "torch")[:1 if args.command == "tokenizer" else 3]
-               if importlib.util.find_spec(name) is None]
+    modules = ("sentencepiece", "numpy", "torch")[:1 if args.command == "tokenizer" else 3]
     try:
-        if args.command != "compare" or missing:
+        if args.command != "compare" or missing_modules(modules):
             data.read_rows(args.data, args.copy_case)  # the fault of a file is told before that of a machine
-        if missing:
-            raise ArgumentFault(f"needs the Python module {missing[0]}: pip install {missing[0]} (see --help)")
+        need_modules(modules)
         run(args)
     except (data.DataError, ArgumentFault, OSError) as fault:
         print(f"train_pair: {fault}", file=sys.stderr)
