@@ -42,7 +42,8 @@ struct Tensor {
 };
 
 // An immutable weight in the backend's own layout: a matrix [rows, columns] (rows = outputs) with
-// an optional bias of its outputs, or a gain (one row).
+// an optional bias of its outputs, a gain (one row), or a spread from `columns` values to `rows`
+// places.
 class Weight {
  public:
   virtual ~Weight() = default;
@@ -129,6 +130,9 @@ class Ops {
   virtual void GatherRows(absl::Span<const Tensor> tensors) = 0;
   // x[rows, n] = sum over the ranks, in rank order.
   virtual void AllReduce(Tensor x) = 0;
+  // wide[r, ids[i]] = kept[r, i] for the ids of the spread; -infinity elsewhere. kept [rows,
+  // w.columns], wide [rows, w.rows], both f32.
+  virtual void Spread(const Weight& w, Tensor kept, Tensor wide) = 0;
   // The last op: takes from the logits what the plan needs. logits [needs, shard]: this rank's
   // tokens, from first_token on, of a vocabulary of `vocab`. The shards are those of
   // VocabularyShard.
@@ -189,6 +193,9 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<Weight>> Pack(absl::Span<const MatrixSource> stacked,
                                                        DType dtype, std::vector<float> bias) = 0;
   virtual absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) = 0;
+  // For Ops::Spread. ids: ascending, distinct, in [0, places).
+  virtual absl::StatusOr<std::unique_ptr<Weight>> PackSpread(std::vector<int32_t> ids,
+                                                             int64_t places) = 0;
   virtual absl::StatusOr<std::unique_ptr<KvPool>> MakeKvPool(const KvPoolShape& shape) = 0;
   virtual absl::StatusOr<std::shared_ptr<const RopeTable>> MakeRope(const RopeConfig& config) = 0;
   // Lives as long as the backend. Uninitialised, so rows that are never used cost no memory.

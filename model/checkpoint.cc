@@ -133,6 +133,22 @@ absl::StatusOr<std::vector<float>> Checkpoint::Vector(const std::string& name, i
   return values;
 }
 
+absl::StatusOr<std::vector<int64_t>> Checkpoint::Integers(const std::string& name, int64_t size) {
+  COPPICE_ASSIGN_OR_RETURN(Tensor * tensor, Find(name, {size}));
+  if (tensor->info.dtype != "I64")
+    return Error(name, absl::StrCat("dtype ", tensor->info.dtype, ", expected I64"));
+  std::vector<int64_t> values(size);
+  std::memcpy(values.data(), Bytes(*tensor).data(), values.size() * sizeof(int64_t));
+  return values;
+}
+
+absl::Status Checkpoint::Error(const std::string& name, absl::string_view what) const {
+  const auto found = tensors_.find(name);
+  return absl::InvalidArgumentError(
+      absl::StrCat(found == tensors_.end() ? listing_ : files_[found->second.file].path(), ": ",
+                   name, ": ", what));
+}
+
 absl::StatusOr<kernels::DType> Checkpoint::TensorDType(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kernels/backend.h"
 #include "model/mapped_file.h"
 #include "model/safetensors.h"
@@ -29,6 +30,10 @@ class Checkpoint {
   // Elements [begin, end) of tensor `name`, which must be [size], as f32.
   absl::StatusOr<std::vector<float>> Vector(const std::string& name, int64_t size, int64_t begin,
                                             int64_t end);
+  // The elements of tensor `name`, which must be [size] of I64.
+  absl::StatusOr<std::vector<int64_t>> Integers(const std::string& name, int64_t size);
+  // InvalidArgument that names the tensor and its file.
+  absl::Status Error(const std::string& name, absl::string_view what) const;
   absl::StatusOr<kernels::DType> TensorDType(const std::string& name) const;
   // Releases the pages of a tensor. Its views are invalid afterwards.
   void Release(const std::string& name);

@@ -63,8 +63,8 @@ class Decoder final : public kernels::Pass {
   kernels::KvPool* const pool_;
   const int ranks_;
   std::shared_ptr<const kernels::RopeTable> rope_;
-  // R = max_rows, d = hidden size, D = head_dim, q, kv, f, v = this rank's query heads, KV heads,
-  // MLP columns, vocabulary rows.
+  // R = max_rows, d = hidden size, D = head_dim, q, kv, f, v, h = this rank's query heads, KV heads,
+  // MLP columns, vocabulary rows, rows of the head.
   kernels::Tensor x_;       // [R, d] the residual stream
   kernels::Tensor normed_;  // [R, d]
   kernels::Tensor
@@ -73,6 +73,7 @@ class Decoder final : public kernels::Pass {
   kernels::Tensor attended_;   // [R, q D]
   kernels::Tensor gate_up_;    // [R, 2 f]
   kernels::Tensor activated_;  // [R, f]
+  kernels::Tensor kept_;       // [R, h] logits of a reduced head; empty when it is whole
   kernels::Tensor logits_;     // [R, v]
 };
 

@@ -9,7 +9,7 @@
 namespace coppice::model {
 namespace {
 
-constexpr int64_t kFloatBytes = 4;
+constexpr int64_t kFloatBytes = 4, kIdBytes = 4;
 constexpr int64_t kHostKvBytes = int64_t{1} << 30;
 
 std::string Gigabytes(int64_t bytes) { return absl::StrFormat("%.2f GB", bytes / 1e9); }
@@ -48,15 +48,20 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
                           kernels::DType activations, int max_rows, int ranks) {
   const int64_t d = config.hidden_size, vocab = plan.vocab.size();
   const LayerSize layer = SizeOfLayer(config, plan);
-  const int64_t fine = config.num_layers * layer.qkv + (config.tied_head ? 1 : 2) * vocab * d;
+  // Which rows of a reduced head this rank holds is not known yet: at most so many.
+  const bool reduced = config.reduced_head > 0;
+  const int64_t head = reduced ? std::min<int64_t>(config.reduced_head, vocab) : vocab;
+  const int64_t fine =
+      config.num_layers * layer.qkv + (vocab + (config.tied_head ? 0 : head)) * d;
   const int64_t vectors = config.num_layers * layer.vectors + d;
   ModelMemory memory;
   memory.weights = MatrixBytes(config.num_layers * layer.matrices, weights) +
-                   MatrixBytes(fine, FineDType(weights)) + vectors * kFloatBytes;
+                   MatrixBytes(fine, FineDType(weights)) + vectors * kFloatBytes +
+                   (reduced ? vocab : 0) * kIdBytes;
   const int64_t q = int64_t{plan.q_heads.size()} * config.head_dim;
   const int64_t kv = int64_t{plan.kv_heads.size()} * config.head_dim;
   // As Decoder::Allocate: the residual, a partial sum and the logits are f32.
-  const int64_t floats = d + (ranks > 1 ? d : 0) + vocab;
+  const int64_t floats = d + (ranks > 1 ? d : 0) + vocab + (reduced ? head : 0);
   const int64_t others = d + (q + 2 * kv) + q + 3 * int64_t{plan.intermediate.size()};
   const int64_t rope = int64_t{config.rope.max_positions} * config.rope.head_dim;
   memory.activations = max_rows * (floats * kFloatBytes +

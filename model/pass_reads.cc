@@ -15,7 +15,8 @@ ReadSizes SizesOf(const DecoderParts& parts) {
     sizes.last_rest = w.output->bytes + w.mlp_norm->bytes + w.gate_up->bytes + w.down->bytes;
     sizes.layers += w.attention_norm->bytes + w.qkv->bytes + sizes.last_rest;
   }
-  sizes.head = weights.final_norm->bytes + weights.head().bytes;
+  sizes.head = weights.final_norm->bytes + weights.head().bytes +
+               (weights.spread == nullptr ? 0 : weights.spread->bytes);
   sizes.embedding_row = weights.embedding->bytes /
                         static_cast<uint64_t>(std::max<int64_t>(1, weights.embedding->rows));
   sizes.num_layers = weights.layers.size();

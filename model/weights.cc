@@ -1,10 +1,12 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "model/head_ids.h"
 
 namespace coppice::model {
 namespace {
@@ -42,6 +44,8 @@ class Loader {
   }
 
   absl::StatusOr<DecoderWeights> Load() {
+    COPPICE_ASSIGN_OR_RETURN(const std::vector<TokenId> head_ids,
+                             ReadHeadIds(config_, checkpoint_));
     const Shard vocab{"model.embed_tokens", config_.vocab_size, plan().vocab.begin,
                       plan().vocab.end};
     COPPICE_ASSIGN_OR_RETURN(weights_.embedding, Vocabulary(vocab));
@@ -51,7 +55,9 @@ class Loader {
       weights_.layers.push_back(std::move(loaded));
     }
     COPPICE_ASSIGN_OR_RETURN(weights_.final_norm, Gain("model.norm.weight"));
-    if (!config_.tied_head) {
+    if (!head_ids.empty()) {
+      COPPICE_RETURN_IF_ERROR(LoadReducedHead(head_ids));
+    } else if (!config_.tied_head) {
       Shard head = vocab;
       head.name = "lm_head";
       COPPICE_ASSIGN_OR_RETURN(weights_.own_head, Vocabulary(head));
@@ -95,6 +101,26 @@ class Loader {
                              ColumnParallel(shards, request_.dtype, config_.mlp_bias));
     const Shard down{prefix + "down_proj", config_.intermediate_size, f.begin, f.end};
     COPPICE_ASSIGN_OR_RETURN(layer->down, RowParallel(down, config_.mlp_bias));
+    return absl::OkStatus();
+  }
+
+  // The rows whose ids this rank holds.
+  absl::Status LoadReducedHead(const std::vector<TokenId>& ids) {
+    const Range vocab = plan().vocab;
+    const auto begin = std::lower_bound(ids.begin(), ids.end(), vocab.begin);
+    const auto end = std::lower_bound(begin, ids.end(), vocab.end);
+    if (begin == end) {
+      return checkpoint_->Error("d2t", absl::StrCat("no row is an id of rank ", request_.rank, ", ",
+                                                    vocab.begin, " to ", vocab.end - 1,
+                                                    ", expected one of each rank"));
+    }
+    COPPICE_ASSIGN_OR_RETURN(
+        weights_.own_head,
+        Vocabulary({"lm_head", config_.reduced_head, begin - ids.begin(), end - ids.begin()}));
+    std::vector<int32_t> places(begin, end);
+    for (int32_t& place : places) place -= vocab.begin;
+    COPPICE_ASSIGN_OR_RETURN(weights_.spread, backend_->PackSpread(std::move(places), vocab.size()));
+    weights_.bytes += weights_.spread->bytes;
     return absl::OkStatus();
   }
 

@@ -14,8 +14,8 @@
 
 namespace coppice::model {
 
-// D = head_dim, d = hidden_size, q, kv, f, v = this rank's query heads, KV heads, MLP columns,
-// vocabulary rows. Matrices hold their biases. Biases of row-parallel products (output, down) are
+// D = head_dim, d = hidden_size, q, kv, f, v, h = this rank's query heads, KV heads, MLP columns,
+// vocabulary rows, rows of the head (v, or fewer). Matrices hold their biases. Biases of row-parallel products (output, down) are
 // on rank 0 only.
 struct LayerWeights {
   std::unique_ptr<kernels::Weight> attention_norm;  // gain [d]
@@ -28,7 +28,8 @@ struct LayerWeights {
 
 struct DecoderWeights {
   std::unique_ptr<kernels::Weight> embedding;  // [v, d]
-  std::unique_ptr<kernels::Weight> own_head;   // [v, d]; null when tied
+  std::unique_ptr<kernels::Weight> own_head;   // [h, d]; null when tied
+  std::unique_ptr<kernels::Weight> spread;     // from h to v logits; null when the head is whole
   std::vector<LayerWeights> layers;
   std::unique_ptr<kernels::Weight> final_norm;  // gain [d]
   size_t bytes = 0;                             // of all of the above

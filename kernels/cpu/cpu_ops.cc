@@ -12,6 +12,7 @@
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/parallel_rows.h"
 #include "kernels/cpu/rope.h"
+#include "kernels/cpu/spread.h"
 #include "kernels/rope_table.h"
 
 namespace coppice::kernels::cpu {
@@ -132,6 +133,17 @@ void CpuOps::AllReduce(Tensor x) {
   if (!status_.ok() || communicator_->size() == 1) return;
   const auto count = static_cast<size_t>(rows_ * x.columns);
   status_ = communicator_->AllReduceSum({Rows(x, x.columns), count});
+}
+
+void CpuOps::Spread(const Weight& w, Tensor kept, Tensor wide) {
+  if (!status_.ok()) return;
+  const auto& spread = static_cast<const CpuSpread&>(w);
+  const float* input = Rows(kept, w.columns);
+  float* output = Rows(wide, w.rows);
+  ForRows(rows_, w.rows + w.columns, team_, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      spread.SpreadRow(input + r * w.columns, output + r * w.rows);
+  });
 }
 
 void CpuOps::Select(Tensor logits, int64_t first_token, int64_t vocab) {

@@ -88,6 +88,10 @@ class CudaBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<Weight>> PackGain(std::vector<float> gain) override {
     return loader_.PackGain(gain);
   }
+  absl::StatusOr<std::unique_ptr<Weight>> PackSpread(std::vector<int32_t> ids,
+                                                     int64_t places) override {
+    return loader_.PackSpread(ids, places);
+  }
   absl::StatusOr<std::unique_ptr<KvPool>> MakeKvPool(const KvPoolShape& shape) override {
     return loader_.MakeKvPool(shape);
   }

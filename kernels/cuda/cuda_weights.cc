@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::Pack(
                      kLargestF16, ", the largest of F16; BF16 and F32 hold it"));
   }
   if (!bias.empty()) {
-    COPPICE_ASSIGN_OR_RETURN(matrix->bias, UploadFloats(bias, absl::StrCat("the bias of ", what)));
+    COPPICE_ASSIGN_OR_RETURN(matrix->bias, UploadValues(bias, absl::StrCat("the bias of ", what)));
   }
   matrix->bytes = matrix->values.size() + matrix->bias.size();
   return matrix;
@@ -68,9 +68,23 @@ absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::PackGain(const std::ve
   weight->rows = 1;
   weight->columns = static_cast<int64_t>(gain.size());
   COPPICE_ASSIGN_OR_RETURN(weight->values,
-                           UploadFloats(gain, absl::StrCat("a gain of ", gain.size())));
+                           UploadValues(gain, absl::StrCat("a gain of ", gain.size())));
   weight->bytes = weight->values.size();
   return weight;
+}
+
+absl::StatusOr<std::unique_ptr<CudaWeight>> DeviceLoader::PackSpread(
+    const std::vector<int32_t>& ids, int64_t places) {
+  std::vector<int32_t> value_of(places, -1);
+  for (size_t i = 0; i < ids.size(); ++i) value_of[ids[i]] = static_cast<int32_t>(i);
+  auto spread = std::make_unique<CudaWeight>();
+  spread->rows = places;
+  spread->columns = static_cast<int64_t>(ids.size());
+  COPPICE_ASSIGN_OR_RETURN(
+      spread->values,
+      UploadValues(value_of, absl::StrCat("a spread of ", ids.size(), " over ", places)));
+  spread->bytes = spread->values.size();
+  return spread;
 }
 
 absl::StatusOr<std::unique_ptr<CudaKvPool>> DeviceLoader::MakeKvPool(const KvPoolShape& shape) {
@@ -95,19 +109,20 @@ absl::StatusOr<std::unique_ptr<CudaRopeTable>> DeviceLoader::MakeRope(const Rope
   table->head_dim = host.head_dim;
   table->max_positions = host.max_positions;
   const std::string what = absl::StrCat("a rotary table of ", host.max_positions, " positions");
-  COPPICE_ASSIGN_OR_RETURN(table->cos, UploadFloats(host.cos, what));
-  COPPICE_ASSIGN_OR_RETURN(table->sin, UploadFloats(host.sin, what));
+  COPPICE_ASSIGN_OR_RETURN(table->cos, UploadValues(host.cos, what));
+  COPPICE_ASSIGN_OR_RETURN(table->sin, UploadValues(host.sin, what));
   return table;
 }
 
-absl::StatusOr<DeviceBuffer> DeviceLoader::UploadFloats(const std::vector<float>& values,
+template <class T>
+absl::StatusOr<DeviceBuffer> DeviceLoader::UploadValues(const std::vector<T>& values,
                                                         absl::string_view what) {
   COPPICE_ASSIGN_OR_RETURN(DeviceBuffer buffer,
-                           DeviceBuffer::Allocate(values.size() * sizeof(float), what));
+                           DeviceBuffer::Allocate(values.size() * sizeof(T), what));
   const auto fill = [&](int64_t begin, int64_t end, uint8_t* place) {
-    std::memcpy(place, &values[begin], (end - begin) * sizeof(float));
+    std::memcpy(place, &values[begin], (end - begin) * sizeof(T));
   };
-  const Rows rows = {static_cast<int64_t>(values.size()), sizeof(float), fill};
+  const Rows rows = {static_cast<int64_t>(values.size()), sizeof(T), fill};
   COPPICE_RETURN_IF_ERROR(Upload(rows, buffer.data(), what));
   return buffer;
 }

@@ -20,7 +20,8 @@
 
 namespace coppice::kernels::cuda {
 
-// A matrix with its bias, or a gain (f32, one row).
+// A matrix with its bias, a gain (f32, one row), or a spread: for each place the value that goes
+// there, -1 = none (int32, [rows]).
 class CudaWeight : public Weight {
  public:
   DeviceBuffer values;
@@ -46,6 +47,8 @@ class DeviceLoader {
   absl::StatusOr<std::unique_ptr<CudaWeight>> Pack(absl::Span<const MatrixSource> stacked,
                                                    DType dtype, const std::vector<float>& bias);
   absl::StatusOr<std::unique_ptr<CudaWeight>> PackGain(const std::vector<float>& gain);
+  absl::StatusOr<std::unique_ptr<CudaWeight>> PackSpread(const std::vector<int32_t>& ids,
+                                                         int64_t places);
   absl::StatusOr<std::unique_ptr<CudaKvPool>> MakeKvPool(const KvPoolShape& shape);
   absl::StatusOr<std::unique_ptr<CudaRopeTable>> MakeRope(const RopeConfig& config);
 
@@ -62,8 +65,8 @@ class DeviceLoader {
   };
 
   absl::Status Upload(const Rows& rows, void* device, absl::string_view what);
-  absl::StatusOr<DeviceBuffer> UploadFloats(const std::vector<float>& values,
-                                            absl::string_view what);
+  template <class T>
+  absl::StatusOr<DeviceBuffer> UploadValues(const std::vector<T>& values, absl::string_view what);
   // The next half, free and with room for so many bytes.
   absl::StatusOr<Half*> NextHalf(size_t bytes, absl::string_view what);
 

@@ -72,6 +72,10 @@ class Launcher {
     SwiGlu(op.gate_up, op.out, op.dtype, op.rows, op.columns, stream_);
     return Launched("SwiGLU");
   }
+  absl::Status operator()(const SpreadArgs& args) const {
+    Spread(args, stream_);
+    return Launched("spread of logits");
+  }
   absl::Status operator()(const GatherArgs& args) const {
     GatherRows(step_, args, stream_);
     return Launched("gather of rows");

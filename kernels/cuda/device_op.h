@@ -83,7 +83,7 @@ struct ChooseLevelsOp {
 
 using DeviceOp =
     std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp, SwiGluOp,
-                 GatherArgs, AllReduceOp, AllReduceNormOp, SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
+                 SpreadArgs, GatherArgs, AllReduceOp, AllReduceNormOp, SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
 
 // Ops that are enqueued together, and what their launches are given of the step. Equal lists are
 // equal launches: a graph of one serves the other.

@@ -163,6 +163,17 @@ cudaError_t AttendWide(const StepView& step, const AttentionArgs& args, const Wo
 void SwiGlu(const void* gate_up, void* out, DType dtype, int64_t rows, int64_t columns,
             cudaStream_t stream);
 
+// wide[r, c] = kept[r, place[c]], or -infinity where place[c] < 0.
+struct SpreadArgs {
+  const int32_t* place = nullptr;  // [columns]
+  const float* kept = nullptr;     // [rows, kept_columns]
+  float* wide = nullptr;           // [rows, columns]
+  int64_t rows = 0, kept_columns = 0, columns = 0;
+
+  bool operator==(const SpreadArgs&) const = default;
+};
+void Spread(const SpreadArgs& args, cudaStream_t stream);
+
 // Row i = row need_row[i], in place, for i ascending. Rows behind the last need keep what they held.
 // values [rows, row_bytes]; row_bytes a multiple of 4. All in one launch.
 struct GatherArgs {

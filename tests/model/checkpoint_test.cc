@@ -48,6 +48,10 @@ TEST_P(BadCheckpoint, NamesFileTensorAndExpectation) {
   EXPECT_EQ(std::string(status.message()), absl::StrCat(dir.path(), "/", GetParam().message));
 }
 
+void SetHeadIds(test::TinyLlama* model, const std::vector<float>& distances) {
+  model->tensors["d2t"] = {"I64", {static_cast<int64_t>(distances.size())}, distances};
+}
+
 constexpr char kDown[] = "model.layers.1.mlp.down_proj.weight";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -128,6 +132,66 @@ INSTANTIATE_TEST_SUITE_P(
                   },
                   "model.safetensors: model.layers.1.mlp.down_proj.weight: dtype I32, expected "
                   "F32, F16 or BF16"},
+        BadFolder{"MissingHeadIds",
+                  [](test::TinyLlama* model) {
+                    test::ReduceHead(model, {2, 5, 9});
+                    model->tensors.erase("d2t");
+                  },
+                  nullptr,
+                  "model.safetensors: d2t: missing, expected a tensor of shape [3]"},
+        BadFolder{"TooFewHeadIds",
+                  [](test::TinyLlama* model) {
+                    test::ReduceHead(model, {2, 5, 9});
+                    SetHeadIds(model, {2, 4});
+                  },
+                  nullptr, "model.safetensors: d2t: shape [2], expected [3] by config.json"},
+        BadFolder{"FloatHeadIds",
+                  [](test::TinyLlama* model) {
+                    test::ReduceHead(model, {2, 5, 9});
+                    model->tensors["d2t"].dtype = "F32";
+                  },
+                  nullptr, "model.safetensors: d2t: dtype F32, expected I64"},
+        BadFolder{"HeadIdBelowTheVocabulary",
+                  [](test::TinyLlama* model) {
+                    test::ReduceHead(model, {2, 5, 9});
+                    SetHeadIds(model, {2, -2, 7});
+                  },
+                  nullptr,
+                  "model.safetensors: d2t: row 1 has -2, expected -1 to 94, which are the ids of "
+                  "the vocabulary"},
+        BadFolder{"HeadIdBehindTheVocabulary",
+                  [](test::TinyLlama* model) {
+                    test::ReduceHead(model, {2, 5, 9});
+                    SetHeadIds(model, {2, 4, 94});
+                  },
+                  nullptr,
+                  "model.safetensors: d2t: row 2 has 94, expected -2 to 93, which are the ids of "
+                  "the vocabulary"},
+        BadFolder{"HeadIdTwice",
+                  [](test::TinyLlama* model) {
+                    test::ReduceHead(model, {2, 5, 9});
+                    SetHeadIds(model, {2, 4, 3});
+                  },
+                  nullptr,
+                  "model.safetensors: d2t: row 2 is id 5, expected more than 5, the id of the row "
+                  "before"},
+        BadFolder{"HeadIdsOutOfOrder",
+                  [](test::TinyLlama* model) {
+                    test::ReduceHead(model, {2, 5, 9});
+                    SetHeadIds(model, {5, 1, 7});
+                  },
+                  nullptr,
+                  "model.safetensors: d2t: row 1 is id 2, expected more than 5, the id of the row "
+                  "before"},
+        BadFolder{"ReducedHeadOfAnotherSize",
+                  [](test::TinyLlama* model) {
+                    const test::TinyTensor whole = model->tensors["lm_head.weight"];
+                    test::ReduceHead(model, {2, 5, 9});
+                    model->tensors["lm_head.weight"] = whole;
+                  },
+                  nullptr,
+                  "model.safetensors: lm_head.weight: shape [96, 32], expected [3, 32] by "
+                  "config.json"},
         BadFolder{"MissingShard", nullptr,
                   [](const test::TempDir& dir) {
                     std::filesystem::remove(dir.File("model-2-of-2.safetensors"));

@@ -121,6 +121,7 @@ class OpLog : public kernels::Ops {
     Add(absl::StrCat("gather", tensors.size()));
   }
   void AllReduce(kernels::Tensor) override { Add("reduce"); }
+  void Spread(const kernels::Weight&, kernels::Tensor, kernels::Tensor) override { Add("spread"); }
   void Select(kernels::Tensor, int64_t, int64_t) override { Add("select"); }
 
   std::string log;

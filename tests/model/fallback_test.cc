@@ -41,6 +41,10 @@ class WithoutIntegers : public kernels::Backend {
   absl::StatusOr<std::unique_ptr<kernels::Weight>> PackGain(std::vector<float> gain) override {
     return cpu_->PackGain(std::move(gain));
   }
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> PackSpread(std::vector<int32_t> ids,
+                                                              int64_t places) override {
+    return cpu_->PackSpread(std::move(ids), places);
+  }
   absl::StatusOr<std::unique_ptr<kernels::KvPool>> MakeKvPool(
       const kernels::KvPoolShape& shape) override {
     return cpu_->MakeKvPool(shape);

@@ -75,6 +75,13 @@ TEST(ModelConfig, JoinsEndTokensOfBothFiles) {
   EXPECT_THAT(config.eos_ids, ElementsAre(2, 5, 7));
 }
 
+TEST(ModelConfig, AHeadOfFewerIdsIsReduced) {
+  EXPECT_EQ(Read("{}").reduced_head, 0);
+  EXPECT_EQ(Read(R"({"draft_vocab_size": 96})").reduced_head, 0);
+  EXPECT_EQ(Read(R"({"draft_vocab_size": 95})").reduced_head, 95);
+  EXPECT_EQ(Read(R"({"draft_vocab_size": null, "tie_word_embeddings": true})").reduced_head, 0);
+}
+
 TEST(ModelConfig, ReadsRopeScaling) {
   const char* numbers = R"("factor": 8, "low_freq_factor": 1, "high_freq_factor": 4.0,
                            "original_max_position_embeddings": 8192})";
@@ -167,6 +174,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"Activation", R"({"hidden_act": "gelu"})", "hidden_act: gelu, expected silu"},
         BadConfig{"TextBias", R"({"attention_bias": "no"})",
                   "attention_bias: \"no\", expected true or false"},
+        BadConfig{"EmptyHead", R"({"draft_vocab_size": 0})",
+                  "draft_vocab_size: 0, expected an integer from 1 to 96"},
+        BadConfig{"HeadOfMoreThanTheVocabulary", R"({"draft_vocab_size": 97})",
+                  "draft_vocab_size: 97, expected an integer from 1 to 96"},
+        BadConfig{"TiedReducedHead", R"({"draft_vocab_size": 40, "tie_word_embeddings": true})",
+                  "tie_word_embeddings: true, expected false since draft_vocab_size (40) is less "
+                  "than vocab_size (96)"},
         BadConfig{"Epsilon", R"({"rms_norm_eps": null})",
                   "rms_norm_eps: missing, expected a positive number"},
         BadConfig{"Theta", R"({"rope_theta": -10000})",

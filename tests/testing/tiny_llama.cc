@@ -46,6 +46,12 @@ uint16_t ToHalf(float value) {
 
 // The bytes of one value in the file.
 std::string Encode(float value, const std::string& dtype) {
+  if (dtype == "I64") {
+    const auto integer = static_cast<int64_t>(value);
+    std::string bytes(sizeof integer, '\0');
+    std::memcpy(bytes.data(), &integer, sizeof integer);
+    return bytes;
+  }
   std::string bytes(dtype == "F32" ? 4 : 2, '\0');
   const uint16_t narrow = dtype == "BF16" ? ToBf16(value) : dtype == "F16" ? ToHalf(value) : 0;
   std::memcpy(bytes.data(), dtype == "F32" ? static_cast<const void*>(&value) : &narrow,
@@ -158,6 +164,23 @@ void SetConfig(TinyLlama* model, const std::string& field, const std::string& va
   nlohmann::json config = nlohmann::json::parse(model->config);
   config[field] = nlohmann::json::parse(value);
   model->config = config.dump();
+}
+
+void ReduceHead(TinyLlama* model, const std::vector<int>& ids) {
+  const auto own = model->tensors.find("lm_head.weight");
+  const TinyTensor all =
+      own != model->tensors.end() ? own->second : model->tensors["model.embed_tokens.weight"];
+  const auto rows = static_cast<int64_t>(ids.size()), columns = all.shape[1];
+  TinyTensor kept{all.dtype, {rows, columns}, {}}, d2t{"I64", {rows}, {}};
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto begin = all.values.begin() + ids[row] * columns;
+    kept.values.insert(kept.values.end(), begin, begin + columns);
+    d2t.values.push_back(static_cast<float>(ids[row] - row));
+  }
+  model->tensors["lm_head.weight"] = kept;
+  model->tensors["d2t"] = d2t;
+  SetConfig(model, "draft_vocab_size", absl::StrCat(rows));
+  SetConfig(model, "tie_word_embeddings", "false");
 }
 
 void WriteTinyLlama(const TinyLlama& model, const std::string& dir) {

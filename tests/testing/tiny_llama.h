@@ -31,7 +31,7 @@ struct TinyLlamaOptions {
 };
 
 struct TinyTensor {
-  std::string dtype;
+  std::string dtype;  // as in the options, or I64
   std::vector<int64_t> shape;
   std::vector<float> values;  // as stored: rounded to dtype
 };
@@ -56,6 +56,10 @@ TinyLlama MakeTinyLlama(const TinyLlamaOptions& o);
 
 // value: JSON.
 void SetConfig(TinyLlama* model, const std::string& field, const std::string& value);
+
+// Leaves the head of these ids alone, ascending: a reduced head with its d2t. A tied head becomes one
+// of its own.
+void ReduceHead(TinyLlama* model, const std::vector<int>& ids);
 
 // Writes config.json and the safetensors file, or its shards (round robin by name) and index, into
 // a folder that exists.
