@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/kernels/row_pass.h"
@@ -79,6 +81,26 @@ TEST_F(StepTest, OpsWorkOnTheRowsOfThePlanThenOnThoseWithNeeds) {
   }
   for (int i = 5 * 5; i < 6 * 5; ++i) EXPECT_EQ(before[i], -1.0f);
   for (int i = 2 * 5; i < 6 * 5; ++i) EXPECT_EQ(after[i], -1.0f);
+}
+
+// Many rows, so that the threads share them.
+TEST_F(StepTest, SpreadsShortRowsOverTheirPlaces) {
+  constexpr int kRows = 40, kPlaces = 20'000;
+  std::vector<int32_t> ids;
+  for (int32_t id = 3; id < kPlaces; id += 1 + id % 5) ids.push_back(id);
+  const auto kept_columns = static_cast<int64_t>(ids.size());
+  const auto spread = plain_->PackSpread(ids, kPlaces).value();
+  std::vector<float> kept = RandomFloats(kRows * kept_columns, 5);
+  std::vector<float> wide((kRows + 1) * kPlaces, 7.0f), expected(wide);
+  std::fill_n(expected.begin(), kRows * kPlaces, -std::numeric_limits<float>::infinity());
+  for (int row = 0; row < kRows; ++row) {
+    for (size_t i = 0; i < ids.size(); ++i)
+      expected[row * kPlaces + ids[i]] = kept[row * kept_columns + i];
+  }
+  RunOps(plain_.get(), PlanOfRows(kRows), [&](Ops* ops) {
+    ops->Spread(*spread, TensorOf(&kept, kept_columns), TensorOf(&wide, kPlaces));
+  });
+  EXPECT_EQ(wide, expected);
 }
 
 TEST_F(StepTest, ServesTheLogitsThemselvesAsWholeRows) {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -97,6 +98,27 @@ TEST(TreeLaw, WarpedTargetAndForeignDraft) {
     const test::HashLm other{3, 99, 4, 0};
     setting.draft = [other](uint64_t hash) { return other.TargetLogProbs(hash); };
     ExpectExact(setting);
+  }
+}
+
+// As of a draft with a reduced head. "3" asks for more distinct tokens than the draft has.
+TEST(TreeLaw, DraftsThatLackTokens) {
+  for (const test::TreeMethod& method : test::TreeMethods()) {
+    for (const char* tree : {"2-1", "3"}) {
+      if (method.law == ChildLaw::kSpecHub && std::string(tree) == "3") continue;
+      SCOPED_TRACE(std::string(method.name) + " " + tree);
+      test::TreeSetting setting = Setting(method, tree, 3, 25);
+      setting.params.max_tokens = 2;
+      const test::LogProbsOf whole = setting.draft;
+      setting.draft = [whole](uint64_t hash) {
+        std::vector<double> row = whole(hash);
+        const double kept = Log(1 - Exp(row[1]));
+        row[1] = -std::numeric_limits<double>::infinity();
+        for (double& log_prob : row) log_prob -= kept;
+        return row;
+      };
+      ExpectExact(setting);
+    }
   }
 }
 

@@ -140,6 +140,7 @@ TEST_P(BackendOpsTest, PackHoldsTheWeightsAndNoMore) {
   EXPECT_EQ((*cuda_)->Pack({source}, GetParam(), RandomFloats(100, 1)).value()->bytes,
             3000 * size + 400);
   EXPECT_EQ((*cuda_)->PackGain(RandomFloats(30, 1)).value()->bytes, 120u);
+  EXPECT_EQ((*cuda_)->PackSpread({3, 9}, 30).value()->bytes, 120u);
 }
 
 TEST_P(BackendOpsTest, AbsentTokensAreZeros) {
@@ -192,6 +193,22 @@ TEST_P(BackendOpsTest, Gates) {
           return backend->Read(out);
         },
         absl::StrCat(n, " columns"));
+  }
+}
+
+TEST_P(BackendOpsTest, SpreadRows) {
+  for (const int64_t places : {37, 64, 3000}) {
+    const auto run = [&](TestBackend* backend) {
+      const std::vector<int32_t> ids = {0, 1, 7, 30, static_cast<int32_t>(places) - 1};
+      const auto spread = (*backend)->PackSpread(ids, places).value();
+      EXPECT_EQ(spread->rows, places);
+      EXPECT_EQ(spread->columns, 5);
+      const Tensor kept = backend->Put(RandomFloats(3 * 5, 1), 5, DType::kF32);
+      const Tensor wide = backend->Poisoned(3, places, DType::kF32);
+      RunOps(backend->get(), PlanOfRows(3), [&](Ops* ops) { ops->Spread(*spread, kept, wide); });
+      return backend->Read(wide);
+    };
+    EXPECT_EQ(run(cpu_.get()), run(cuda_.get())) << places;
   }
 }
 

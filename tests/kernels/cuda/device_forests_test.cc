@@ -21,6 +21,8 @@ namespace coppice::draft_node {
 namespace {
 
 namespace fake = kernels::cuda::fake;
+using testing::AnyOfArray;
+using testing::Each;
 
 constexpr int kVocab = 611;
 
@@ -35,7 +37,14 @@ struct Shape {
   bool refill = true;
   bool bias = false;
   std::string dtype = "F32";
+  std::vector<int> head = {};  // ids of the draft's head; empty: all
 };
+
+std::vector<int> EveryFifth() {
+  std::vector<int> ids;
+  for (int id = 2; id < kVocab; id += 5) ids.push_back(id);
+  return ids;
+}
 
 // Every path of a forest from a root on, as root and tokens: whatever the order of its nodes.
 std::set<std::vector<int32_t>> PathsOf(const decoding::DraftForest& forest) {
@@ -53,18 +62,21 @@ std::set<std::vector<int32_t>> PathsOf(const decoding::DraftForest& forest) {
 class DeviceForestsTest : public testing::TestWithParam<Shape> {
  protected:
   DeviceForestsTest() {
-    Write(target_.path(), 1, 2);
-    Write(draft_.path(), 2, 1);
+    Write(target_.path(), 1, 2, {});
+    Write(draft_.path(), 2, 1, GetParam().head);
   }
   ~DeviceForestsTest() override { EXPECT_THAT(fake::Violations(), testing::IsEmpty()); }
 
-  static void Write(const std::string& dir, uint64_t seed, int layers) {
+  static void Write(const std::string& dir, uint64_t seed, int layers,
+                    const std::vector<int>& head) {
     test::TinyLlamaOptions options;
     options.vocab = kVocab;
     options.layers = layers;
     options.seed = seed;
     options.dtype = GetParam().dtype;
-    test::WriteTinyLlama(test::MakeTinyLlama(options), dir);
+    test::TinyLlama model = test::MakeTinyLlama(options);
+    if (!head.empty()) test::ReduceHead(&model, head);
+    test::WriteTinyLlama(model, dir);
   }
   lab::LocalReplicaOptions Options(bool device_forests) const {
     lab::LocalReplicaOptions options =
@@ -122,6 +134,10 @@ TEST_P(DeviceForestsTest, AreThoseOfTheHost) {
       forest = host->Draft(GetParam().draft_width, depth).value();
       EXPECT_EQ(grown.Validate(kVocab), absl::OkStatus());
       EXPECT_EQ(device->CheckIntegrity(), absl::OkStatus());
+      // What the target has drawn already is drafted whatever the draft can say.
+      std::vector<int> said = GetParam().head;
+      for (const TokenId token : device->decoder().draft_state().slot_token) said.push_back(token);
+      if (!GetParam().head.empty()) EXPECT_THAT(grown.token, Each(AnyOfArray(said)));
       ++forests;
       nodes += forest.size();
       same += PathsOf(grown) == PathsOf(forest) ? 1 : 0;
@@ -287,6 +303,24 @@ INSTANTIATE_TEST_SUITE_P(
               true, true},
         Shape{"BFloat16", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, 0.9, 0, 12, 3,
               true, true, false, "BF16"},
+        Shape{.name = "ReducedHead",
+              .method = "pf_gumbel",
+              .kind = decoding::DecodingKind::kBeamSampling,
+              .width = 4,
+              .temperature = 0.9,
+              .bias = true,
+              .head = EveryFifth()},
+        // Fewer than the list of a row, and than its support; one of them is a stop token.
+        Shape{.name = "HeadOfThree",
+              .method = "pf_gumbel",
+              .kind = decoding::DecodingKind::kBeamSampling,
+              .width = 4,
+              .head = {17, 77, 600}},
+        Shape{.name = "BeamSearchReducedHead",
+              .method = "certified",
+              .kind = decoding::DecodingKind::kBeamSearch,
+              .width = 4,
+              .head = EveryFifth()},
         Shape{"Greedy", "pf_gumbel", decoding::DecodingKind::kMultinomial, 1, 0, 0, 4, 4},
         Shape{"BeamSearch", "certified", decoding::DecodingKind::kBeamSearch, 4, 1}),
     [](const auto& info) { return info.param.name; });

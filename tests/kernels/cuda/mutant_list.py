@@ -67,6 +67,7 @@ MUTANTS = (
           ("gather", "MoveRows(const DeviceStep* step, GatherArgs args, unsigned blocks_of_first) {", "CudaGather.*"),
           ("norm", "AddNormRows(AddNormArgs args) {", "CudaNorm.*"),
           ("rope", "RotateAndStore(const DeviceStep* step, RopeArgs args, DevicePool pool) {", "CudaRope.Mixed*"),
+          ("spread", "SpreadRows(SpreadArgs args) {", "CudaSpread.*"),
           ("swiglu", "GateRows(const T* gate_up, T* out, int64_t columns) {", "CudaSwiGlu.ManyRows"))),
     # Visibility.
     Mutant("attention: sees one token too few", "attention.cu", "position < view.length;", "position < view.length - 1;",
@@ -303,6 +304,9 @@ MUTANTS = (
            "CudaEmbed.*"),
     Mutant("embed: rows that are not held keep what was there", "embed.cu", "held ? row : 0) * args.columns;",
            "held ? row : 0) * args.columns; if (!held) return;", "CudaEmbed.*"),
+    Mutant("spread: the first value is lost", "spread.cu", "at < 0 ?", "at <= 0 ?", "CudaSpread.*"),
+    Mutant("spread: every row has the values of the first", "spread.cu", "args.kept + blockIdx.x * args.kept_columns",
+           "args.kept + 0 * args.kept_columns", "CudaSpread.*"),
     Mutant("swiglu: gate and up change places", "swiglu.cu",
            "Silu(dev::ToFloat(gate.value[i])) * dev::ToFloat(up.value[i])",
            "Silu(dev::ToFloat(up.value[i])) * dev::ToFloat(gate.value[i])", "CudaSwiGlu.*"),

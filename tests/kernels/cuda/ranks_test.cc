@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <limits>
 #include <tuple>
 
 #include "decoding/rows/warp.h"
@@ -108,6 +110,31 @@ TEST_P(RanksTest, ShapesThatDoNotDivide) {
     const Greedy want = Decode(1, prompt, 6);
     ExpectAlike(Decode(ranks(), prompt, 6), want, 1e-5);
   }
+}
+
+// Each rank has the rows of the head whose ids are its own.
+TEST_P(RanksTest, ReducedHeads) {
+  const test::TempDir dir;
+  test::TinyLlama tiny = test::MakeTinyLlama({.vocab = 97});
+  std::vector<int> ids;
+  for (int id = 1; id < 97; id += 1 + id % 3) ids.push_back(id);
+  test::ReduceHead(&tiny, ids);
+  test::WriteTinyLlama(tiny, dir.path());
+  options_.dir = dir.path();
+  const std::vector<TokenId> prompt = {4, 5, 6, 7, 8};
+  // -infinity as 0, where it is expected.
+  const auto finite = [&](Greedy greedy) {
+    for (std::vector<float>& row : greedy.rows) {
+      for (size_t id = 0; id < row.size(); ++id) {
+        if (std::find(ids.begin(), ids.end(), id) != ids.end()) continue;
+        EXPECT_EQ(row[id], -std::numeric_limits<float>::infinity()) << id;
+        row[id] = 0;
+      }
+    }
+    return greedy;
+  };
+  const Greedy want = finite(Decode(1, prompt, 6));
+  ExpectAlike(finite(Decode(ranks(), prompt, 6)), want, 1e-5);
 }
 
 TEST_P(RanksTest, RowsInBf16AreThoseOfOneRankUpToTheRounding) {

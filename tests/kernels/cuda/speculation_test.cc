@@ -20,6 +20,7 @@ struct Shape {
   decoding::DecodingKind kind;
   int width;
   decoding::WarpParams warp;
+  int head_stride = 1;  // the draft's head has every so many ids
 };
 
 decoding::WarpParams Warp(double temperature, int top_k = 0, double top_p = 0) {
@@ -33,15 +34,19 @@ decoding::WarpParams Warp(double temperature, int top_k = 0, double top_p = 0) {
 class SpeculationTest : public testing::TestWithParam<Shape> {
  protected:
   SpeculationTest() {
-    Write(target_.path(), 1, 2);
-    Write(draft_.path(), 2, 1);
+    Write(target_.path(), 1, 2, 1);
+    Write(draft_.path(), 2, 1, GetParam().head_stride);
   }
-  static void Write(const std::string& dir, uint64_t seed, int layers) {
+  static void Write(const std::string& dir, uint64_t seed, int layers, int head_stride) {
     test::TinyLlamaOptions options;
     options.vocab = kVocab;
     options.layers = layers;
     options.seed = seed;
-    test::WriteTinyLlama(test::MakeTinyLlama(options), dir);
+    test::TinyLlama model = test::MakeTinyLlama(options);
+    std::vector<int> ids;
+    for (int id = 0; id < kVocab; id += head_stride) ids.push_back(id);
+    if (head_stride > 1) test::ReduceHead(&model, ids);
+    test::WriteTinyLlama(model, dir);
   }
   test::CheckedReplica Load(const std::string& draft, bool always_list) const {
     lab::LocalReplicaOptions options = test::CheckedReplica::OptionsOf(target_.path(), draft);
@@ -109,6 +114,9 @@ INSTANTIATE_TEST_SUITE_P(
         Shape{"TopK", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 2, Warp(1, 20)},
         Shape{"TopP", "pf_gumbel", decoding::DecodingKind::kMultinomial, 1, Warp(0.7, 12, 0.9)},
         Shape{"BeamSearch", "certified", decoding::DecodingKind::kBeamSearch, 4, Warp(1)},
+        Shape{"ReducedHead", "pf_gumbel", decoding::DecodingKind::kBeamSampling, 4, Warp(0.9), 7},
+        Shape{"ReducedHeadTopP", "pf_gumbel", decoding::DecodingKind::kMultinomial, 1,
+              Warp(0.7, 0, 0.9), 40},
         Shape{"WithoutReplacement", "hg_wor",
               decoding::DecodingKind::kBeamSamplingWithoutReplacement, 3, Warp(1)}),
     [](const auto& info) { return info.param.name; });
