@@ -39,18 +39,18 @@ def config(hidden, layers, heads, kv_heads, ffn, vocab, context, torch_dtype="fl
 
 
 def write_folder(out, model_config, tensors, dtype="F32", file_name="model.safetensors"):
-    """tensors: name -> (shape, little-endian bytes of the dtype). Each file is replaced as a whole."""
+    """tensors: name -> (shape, little-endian bytes of the dtype), or with a dtype of its own behind. Each file is replaced as a whole."""
     os.makedirs(out, exist_ok=True)
     header, offset = {"__metadata__": {"format": "pt"}}, 0
-    for name, (shape, data) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + len(data)]}
+    for name, (shape, data, *own) in tensors.items():
+        header[name] = {"dtype": own[0] if own else dtype, "shape": list(shape), "data_offsets": [offset, offset + len(data)]}
         offset += len(data)
     encoded = json.dumps(header).encode()
     encoded += b" " * (-len(encoded) % 8)
     with _replaced(os.path.join(out, file_name)) as file:
         file.write(struct.pack("<Q", len(encoded)))
         file.write(encoded)
-        for _, data in tensors.values():
+        for _, data, *_ in tensors.values():
             file.write(data)
     with _replaced(os.path.join(out, "config.json")) as file:
         file.write(json.dumps(model_config, indent=1).encode())

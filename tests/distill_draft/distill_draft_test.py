@@ -188,6 +188,42 @@ class Tensors(WithFolder):
         with self.assertRaisesRegex(DataError, "source: vocab_size is 3, the draft was trained for 4"):
             tensors.put_together(kept, source, out)
 
+    def test_a_draft_may_have_some_rows_of_the_head(self):
+        import llama_folder
+        source, kept, out = (str(self.folder / name) for name in ("source", "kept", "out"))
+        table = numpy.arange(10, dtype="<f4").reshape(5, 2)
+        for tied in (True, False):
+            config = {"hidden_size": 2, "vocab_size": 5, "tie_word_embeddings": tied}
+            llama_folder.write_folder(source, config, {tensors.EMBEDDING: ((5, 2), table.tobytes()),
+                                                       tensors.HEAD: ((5, 2), (2 * table).tobytes())})
+
+            def keep(distances, **changes):
+                content = {"model.norm.weight": ((2,), b"\x80\x3f\x00\x40"),
+                           tensors.HEAD_IDS: ((len(distances),), numpy.array(distances, "<i8").tobytes(), "I64")}
+                tensors.write_trained(kept, config | {"draft_vocab_size": 3} | changes, content)
+
+            keep([0, 1, 2])
+            tensors.put_together(kept, source, out)
+            written = json.loads(pathlib.Path(out, "config.json").read_text())
+            self.assertEqual(written, config | {"draft_vocab_size": 3, "tie_word_embeddings": False})
+            numpy.testing.assert_array_equal(tensors.read(out, tensors.EMBEDDING), table)
+            numpy.testing.assert_array_equal(tensors.read(out, tensors.HEAD), (1 if tied else 2) * table[[0, 2, 4]])
+            numpy.testing.assert_array_equal(tensors.read(out, "model.norm.weight"), [1, 2])
+            self.assertEqual(tensors.find(out, tensors.HEAD_IDS), ("I64", (3,), numpy.array([0, 1, 2], "<i8").tobytes()))
+            for distances in ([-1, 1, 2], [0, 1, 3], [0, 0, -1], [1, 0, 2]):
+                keep(distances)
+                with self.assertRaisesRegex(DataError, "kept: d2t gives no ascending ids of a vocabulary of 5, fewer than all"):
+                    tensors.put_together(kept, source, out)
+            keep([0, 0, 0, 0, 0], draft_vocab_size=5)
+            with self.assertRaisesRegex(DataError, "fewer than all"):
+                tensors.put_together(kept, source, out)
+            keep([0, 1])
+            with self.assertRaisesRegex(DataError, r"kept: d2t is I64 \[2\], expected I64 \[3\] by draft_vocab_size"):
+                tensors.put_together(kept, source, out)
+            tensors.write_trained(kept, config | {"draft_vocab_size": 3}, {})
+            with self.assertRaisesRegex(DataError, "kept: no d2t in its 1 safetensors files"):
+                tensors.put_together(kept, source, out)
+
     def test_a_file_that_ends_early_is_named(self):
         import llama_folder
         llama_folder.write_folder(str(self.folder), {}, {"a": ((2,), b"12345678")})

@@ -11,6 +11,7 @@ from draft_distillation.pieces import DataError
 
 TRAINED = "trained.safetensors"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+HEAD_IDS = "d2t"  # of a draft that has only some rows of the head: row i is id i + d2t[i]; config.json has their number
 
 
 def find(folder, name):
@@ -46,7 +47,7 @@ def read(folder, name):
 
 
 def write_trained(folder, config, content):
-    """content: {name: (shape, bytes in bf16)}."""
+    """content: {name: (shape, bytes in bf16)}; HEAD_IDS: (shape, bytes, "I64")."""
     llama_folder.write_folder(folder, config, content, "BF16", TRAINED)
 
 
@@ -56,8 +57,21 @@ def bf16_bytes(values):
     return ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16).astype("<u2").tobytes()
 
 
+def head_ids(trained, config):
+    """The ids whose rows the draft's head has."""
+    kind, shape, data = find(trained, HEAD_IDS)
+    rows, vocab = config.get("draft_vocab_size"), config["vocab_size"]
+    if kind != "I64" or shape != (rows,):
+        raise DataError(f"{trained}: {HEAD_IDS} is {kind} {list(shape)}, expected I64 [{rows}] by draft_vocab_size")
+    ids = numpy.arange(rows) + numpy.frombuffer(data, "<i8")
+    if rows == 0 or rows >= vocab or ids[0] < 0 or ids[-1] >= vocab or (numpy.diff(ids) <= 0).any():
+        raise DataError(f"{trained}: {HEAD_IDS} gives no ascending ids of a vocabulary of {vocab}, fewer than all")
+    return ids
+
+
 def put_together(trained, target, out):
-    """Writes the draft as a folder that coppice-draft serves: what was trained, with the target's embedding and head."""
+    """Writes the draft as a folder that coppice-draft serves: what was trained, with the target's embedding and head, or some of its
+    rows."""
     def config_of(folder):
         path = os.path.join(folder, "config.json")
         try:
@@ -72,8 +86,15 @@ def put_together(trained, target, out):
             raise DataError(f"{target}: {name} is {other.get(name)!r}, the draft was trained for {config.get(name)!r}")
     with open(os.path.join(trained, TRAINED), "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    content = {name: find(trained, name)[1:] for name in header if name != "__metadata__"}
-    for name in (EMBEDDING,) if config.get("tie_word_embeddings") else (EMBEDDING, HEAD):
+    content = {}
+    if "draft_vocab_size" in config or HEAD_IDS in header:
+        ids = head_ids(trained, config)
+        rows = read(target, EMBEDDING if config.get("tie_word_embeddings") else HEAD)[ids]
+        content = {HEAD_IDS: (*find(trained, HEAD_IDS)[1:], "I64"), HEAD: (rows.shape, bf16_bytes(rows))}
+    content.update((name, find(trained, name)[1:]) for name in header if name not in ("__metadata__", HEAD_IDS))
+    for name in (EMBEDDING,) if config.get("tie_word_embeddings") or HEAD in content else (EMBEDDING, HEAD):
         kind, shape, data = find(target, name)
         content[name] = (shape, data if kind == "BF16" else bf16_bytes(read(target, name)))
+    if HEAD_IDS in content:
+        config["tie_word_embeddings"] = False
     llama_folder.write_folder(out, config, content, "BF16")
