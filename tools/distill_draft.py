@@ -128,6 +128,8 @@ def add_training_options(parser):
     parser.add_argument("--out", required=True, metavar="DRAFT", help="the model folder that is written")
     parser.add_argument("--layers", type=numbers, metavar="N,N", help="layers of the target that the draft starts with (the first, the last)")
     parser.add_argument("--minutes", type=number, default=60, help="(%(default)s)")
+    parser.add_argument("--optimizer", choices=["muon", "adamw"], default="muon",
+                        help="muon: Muon for the matrices, AdamW for the rest (%(default)s)")
     parser.add_argument("--lr", type=number, default=1e-3, help="(%(default)s)")
     parser.add_argument("--fall", type=number, default=0.4, help="the last share of the time, in which the learning rate falls (%(default)s)")
     parser.add_argument("--overlap-weight", type=float, default=1.0, help="of 1 - overlap in the loss, beside the KL divergence (%(default)s)")

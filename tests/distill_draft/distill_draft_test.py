@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools/distill_draft.py"
 sys.path.insert(0, str(ROOT / "tools"))
 import distill_draft  # noqa: E402
-from draft_distillation import pieces, sampling, tensors  # noqa: E402
+from draft_distillation import openings, pieces, sampling, tensors  # noqa: E402
 from draft_distillation.pieces import KEPT, PER_PIECE, DataError  # noqa: E402
 
 
@@ -56,9 +56,11 @@ class Sampling(WithFolder):
         self.assertEqual([c["number"] for c in read], list(range(len(read))))
         self.assertLessEqual(len(read), 2 * PER_PIECE)  # what was begun when the first answer came
         for c in read:
-            first = 3 * sampling.MEANS + 2 * c["number"]
-            prompt = BEFORE + [10 + first % 7, 20] + AFTER
-            answer = list(range(30, 31 + (first + 1) % 10)) + [EOS]
+            first = 3 * sampling.MEANS + sampling.SEEDS * c["number"]
+            opening = openings.of(3, c["number"])
+            begun = BEFORE + [100 + ord(letter) for letter in opening.filled(str((first + 1) % 9))]
+            prompt = begun + ([10 + (first + 3) % 7, 20] if opening.goes_on else []) + AFTER
+            answer = list(range(30, 31 + (first + 2) % 10)) + [EOS]
             self.assertEqual((c["ids"].tolist(), c["asked"]), (prompt + answer, len(prompt)))
             for row, token in enumerate(answer[:-1]):
                 self.assertEqual(c["top"][row].tolist(), [token] + list(range(40, 40 + KEPT - 1)))
@@ -68,7 +70,18 @@ class Sampling(WithFolder):
         questions = [body for body in target.asked if "logprobs" not in body]
         answers = [body for body in target.asked if "logprobs" in body]
         self.assertEqual({(body["temperature"], body["logprobs"]) for body in answers}, {(1, KEPT)})
-        self.assertEqual({(body["temperature"], *body["prompt"]) for body in questions}, {(0.8, *BEFORE)})
+        self.assertEqual({(body["temperature"], *body["prompt"][:len(BEFORE)]) for body in questions}, {(0.8, *BEFORE)})
+
+    def test_openings_are_of_all_kinds_and_are_the_same_every_time(self):
+        drawn = [openings.of(1, number) for number in range(2000)]
+        self.assertEqual(drawn, [openings.of(1, number) for number in range(2000)])
+        self.assertNotEqual(drawn, [openings.of(2, number) for number in range(2000)])
+        whole = sum(share for share, _ in openings.KINDS)
+        for share, kind in openings.KINDS:
+            # six standard deviations of a binomial count
+            self.assertAlmostEqual(sum(opening in kind for opening in drawn) / 2000, share / whole, delta=6 * 0.5 / 2000 ** 0.5)
+        for opening in drawn:
+            self.assertTrue(opening.goes_on or opening.has_text, "a message that says nothing")
 
     def test_goes_on_with_what_is_missing(self):
         with FakeTarget() as target:

@@ -9,12 +9,12 @@ BEFORE, AFTER = [1, 5, 6], [7, 8]  # around the message of a user
 
 
 def completion(body):
-    """A question is [10 + seed % 7, 20, EOS]. An answer has one id more than its seed's last digit: the ids 30, 31, ..., EOS. For the
+    """Without log-probabilities [10 + seed % 7, 20, EOS] and a text of seed % 9. An answer has one id more than its seed's last digit: the ids 30, 31, ..., EOS. For the
     id itself the target has 1/2, for the ids 40, 41, ... 1/4, 1/8, ..., as many as were asked for; but the last id, EOS, has 2**-22,
     less than any of them."""
     seed = body["seed"]
     if "logprobs" not in body:
-        return {"token_ids": [10 + seed % 7, 20, EOS][:body["max_tokens"]], "logprobs": None}
+        return {"token_ids": [10 + seed % 7, 20, EOS][:body["max_tokens"]], "text": f" {seed % 9} ", "logprobs": None}
     ids = list(range(30, 31 + seed % 10)) + [EOS]
     rows = []
     for token in ids:

@@ -9,11 +9,12 @@ import time
 
 import numpy
 
-from draft_distillation import pieces
+from draft_distillation import openings, pieces
 from draft_distillation.pieces import KEPT, PAD, PER_PIECE, DataError
 
 NAME = "token_id:"  # before an id in the log-probabilities
-MEANS = 1_000_003  # between the seeds of a question and its answer
+MEANS = 1_000_003  # seeds of a conversation with one --seed and those of the next
+SEEDS = 4          # of a conversation
 
 
 def config_of(target):
@@ -60,14 +61,35 @@ class Sampler:
             text = self.prompts[number % len(self.prompts)]
             body = {"messages": [{"role": "user", "content": text}]} if self.chat else {"prompt": text}
             return self.server.fetch("/tokenize", body)["tokens"]
-        asked = self.ask(prompt=self.before, max_tokens=self.args.question_tokens, min_tokens=2, temperature=self.args.question_temperature,
-                         seed=self.args.seed * MEANS + 2 * number)["token_ids"]
-        return self.before + [token for token in asked if token not in self.ends] + self.after
+        opening = openings.of(self.args.seed, number)
+        seed = self.args.seed * MEANS + SEEDS * number
+        text = ""
+        if opening.has_text:
+            text = self.answer(self.goes_on(self.before, 2, seed), self.args.question_temperature, seed + 1)
+        message = self.message(opening.filled(text.strip()))
+        return (self.goes_on(message, 1, seed + 3) if opening.goes_on else message) + self.after
+
+    def message(self, text):
+        """The ids of a user's message that is not at its end."""
+        if not text:
+            return self.before
+        ids = self.server.fetch("/tokenize", {"messages": [{"role": "user", "content": text}]})["tokens"]
+        return ids[:len(ids) - len(self.after)]
+
+    def goes_on(self, message, least, seed):
+        """The target writes the rest of the message."""
+        asked = self.ask(prompt=message, max_tokens=self.args.question_tokens, min_tokens=least,
+                         temperature=self.args.question_temperature, seed=seed)["token_ids"]
+        return message + [token for token in asked if token not in self.ends]
+
+    def answer(self, message, temperature, seed):
+        return self.ask(prompt=message + self.after, max_tokens=self.args.answer_tokens, temperature=temperature, seed=seed,
+                        skip_special_tokens=True)["text"]
 
     def conversation(self, number):
         prompt = self.question(number)
         answer = self.ask(prompt=prompt, max_tokens=self.args.answer_tokens, temperature=1, logprobs=KEPT, return_tokens_as_token_ids=True,
-                          seed=self.args.seed * MEANS + 2 * number + 1)
+                          seed=self.args.seed * MEANS + SEEDS * number + 2)
         ids, said = answer["token_ids"], answer["logprobs"]
         if len(said["tokens"]) != len(ids) or not ids:
             raise DataError(f"the server lists {len(said['tokens'])} log-probabilities for {len(ids)} ids")

@@ -31,9 +31,9 @@ class Training:
             raise pieces.DataError(f"{args.data}: {len(self.data.training)} conversations to train on and {len(self.data.held_out)} held "
                                    "out are too few (distill_draft.py sample writes more)")
         self.draft = Decoder(config, args.target, layers, args.device)
-        self.optimizer = torch.optim.AdamW(self.draft.parameters.values(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.01)
+        self.optimizers = self.make_optimizers()
         self.state = {"step": 0, "seconds": 0.0, "epoch": 0, "batch": 0}
-        options = [getattr(args, name) for name in ("seed", "lr", "batch_tokens", "context", "overlap_weight", "others")]
+        options = [getattr(args, name) for name in ("seed", "lr", "batch_tokens", "context", "overlap_weight", "others", "optimizer")]
         self.of = hashlib.sha256(json.dumps([config, layers, options]).encode()).hexdigest()
         os.makedirs(args.out, exist_ok=True)
         self.path = os.path.join(args.out, "checkpoint.pt")
@@ -41,6 +41,17 @@ class Training:
         self.resume()
         say(f"{args.out}: {self.draft.size()} trained parameters, {self.draft.size() * 2 / 2 ** 20:.1f} MiB in bf16; "
             f"{self.data.tokens()} answered tokens; {args.minutes:g} minutes")
+
+    def make_optimizers(self):
+        """Muon for the matrices and AdamW for the gains of the norms, or AdamW for all."""
+        args, values = self.args, self.draft.parameters.values()
+        if args.optimizer == "adamw":
+            return [torch.optim.AdamW(values, lr=args.lr, betas=(0.9, 0.95), weight_decay=0.01)]
+        if not hasattr(torch.optim, "Muon"):
+            raise pieces.DataError(f"PyTorch {torch.__version__} has no Muon: use 2.9 or later, or --optimizer adamw")
+        return [torch.optim.Muon([value for value in values if value.dim() == 2], lr=args.lr, weight_decay=0.01, ns_steps=4,
+                                 adjust_lr_fn="match_rms_adamw"),
+                torch.optim.AdamW([value for value in values if value.dim() != 2], lr=args.lr, betas=(0.9, 0.95), weight_decay=0.0)]
 
     # ---- checkpoints
 
@@ -52,14 +63,15 @@ class Training:
             raise pieces.DataError(f"{self.path}: is of a training with other options; remove it to start anew")
         for name, value in self.draft.parameters.items():
             value.data.copy_(saved["parameters"][name])
-        self.optimizer.load_state_dict(saved["optimizer"])
+        for optimizer, state in zip(self.optimizers, saved["optimizers"]):
+            optimizer.load_state_dict(state)
         self.state = saved["state"]
         self.say(f"{self.args.out}: goes on after {self.state['step']} steps and {self.state['seconds'] / 60:.1f} minutes")
 
     def checkpoint(self):
         """Writes the state of the training, and the draft so far as a folder that can be used."""
         torch.save({"of": self.of, "parameters": {name: value.detach() for name, value in self.draft.parameters.items()},
-                    "optimizer": self.optimizer.state_dict(), "state": self.state}, self.path + ".new")
+                    "optimizers": [optimizer.state_dict() for optimizer in self.optimizers], "state": self.state}, self.path + ".new")
         os.replace(self.path + ".new", self.path)
         self.write()
 
@@ -106,10 +118,11 @@ class Training:
         loss, overlap = self.loss(conversations)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.draft.parameters.values(), 1.0)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.rate()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         now = time.monotonic()
         self.state["seconds"] += now - self.last
         self.last = now
