@@ -201,6 +201,27 @@ class Tensors(WithFolder):
         with self.assertRaisesRegex(DataError, "source: vocab_size is 3, the draft was trained for 4"):
             tensors.put_together(kept, source, out)
 
+    def test_matrices_are_kept_as_integers(self):
+        import llama_folder
+        source, kept, out = (str(self.folder / name) for name in ("source", "kept", "out"))
+        config = {"hidden_size": 2, "vocab_size": 3, "tie_word_embeddings": True}
+        table = numpy.zeros((3, 2), "<f4")
+        llama_folder.write_folder(source, config, {tensors.EMBEDDING: (table.shape, table.tobytes())})
+        values = numpy.array([[127, -64, 0.4], [0, 0, 0], [0.01, -0.02, 0.015]], "<f4")
+        content = tensors.as_integers("m", values)
+        tensors.write_trained(kept, config, content)
+        self.assertEqual(tensors.find(kept, "m"), ("I8", (3, 3), bytes([127, 256 - 64, 0, 0, 0, 0, 63, 256 - 127, 95])))
+        wanted = numpy.array([[127, -64, 0], [0, 0, 0], [0.02 * 63 / 127, -0.02, 0.02 * 95 / 127]])
+        numpy.testing.assert_allclose(tensors.read(kept, "m"), wanted, rtol=1e-6)
+        tensors.put_together(kept, source, out)
+        self.assertEqual(tensors.find(out, "m")[:2], ("BF16", (3, 3)))
+        numpy.testing.assert_allclose(tensors.read(out, "m"), wanted, rtol=2 ** -8)
+        with self.assertRaisesRegex(DataError, "out: no m_scale in its 1 safetensors files"):
+            tensors.find(out, "m_scale")
+        tensors.write_trained(kept, config, content | {"m_scale": ((2,), bytes(8), "F32")})
+        with self.assertRaisesRegex(DataError, r"kept: m is \[3, 3\], m_scale \[2\]: expected one scale for each row"):
+            tensors.put_together(kept, source, out)
+
     def test_a_draft_may_have_some_rows_of_the_head(self):
         import llama_folder
         source, kept, out = (str(self.folder / name) for name in ("source", "kept", "out"))

@@ -3,6 +3,7 @@
 mean, a training raises the overlap and goes on after an interruption. Run by hand where torch and numpy are installed; takes about a
 minute."""
 import json
+import math
 import os
 import pathlib
 import re
@@ -20,7 +21,7 @@ TARGET = ROOT / "deploy/demo/wikisql-target"
 sys.path.insert(0, str(ROOT / "tools"))
 import numpy  # noqa: E402
 import torch  # noqa: E402
-from draft_distillation import pieces, rows, sampling  # noqa: E402
+from draft_distillation import pieces, rows, sampling, tensors  # noqa: E402
 from draft_distillation.decoder import Decoder  # noqa: E402
 from pair_training import model  # noqa: E402
 
@@ -84,6 +85,34 @@ class Parts(unittest.TestCase):
         self.assertLess(abs(float(kl.mean() - (p * (p / q).log()).sum())), 5 * float(kl.std()) / count ** 0.5)
         self.assertGreater(float(overlap.std()), 0)  # the tail counts
 
+    def test_a_head_of_some_ids(self):
+        random = torch.Generator().manual_seed(4)
+        whole, some = (Decoder(CONFIG, str(TARGET), [0], "cpu") for _ in range(2))
+        kept = numpy.arange(5, CONFIG["vocab_size"], 3)
+        some.keep_rows(kept)
+        ids = torch.randint(0, CONFIG["vocab_size"], (1, 20), generator=random)
+        with torch.no_grad():
+            states = whole.states(ids)
+            torch.testing.assert_close(some.logits(some.states(ids)), whole.logits(states)[..., kept])
+        self.assertEqual(some.places[[4, 5, 6, 8]].tolist(), [-1, 0, -1, 1])
+        # one token: the ids 1 (0.5), 2 (0.25) and others; the draft cannot say 2
+        top = numpy.zeros((1, pieces.KEPT), int)
+        top_p = numpy.zeros((1, pieces.KEPT))
+        top[0, :2], top_p[0, :2] = [1, 2], [0.5, 0.25]
+        batch = rows.Batch([{"ids": numpy.array([0, 1]), "asked": 1, "own_p": numpy.array([0.5]), "top": top, "top_p": top_p}], "cpu")
+        log_q = torch.full((1, pieces.KEPT), -9.0)
+        log_q[0, :2] = torch.tensor([0.125, 0]).log()
+        kl, overlap = rows.losses(batch, log_q, torch.tensor([0.125]).log())
+        self.assertAlmostEqual(float(kl), 0.5 * math.log(4), places=5)
+        self.assertAlmostEqual(float(overlap), 0.125, places=5)
+
+    def test_the_most_frequent_ids_have_the_most_probability(self):
+        top, top_p = numpy.zeros((2, pieces.KEPT), int), numpy.zeros((2, pieces.KEPT))
+        top[:, :3], top_p[:, :3] = [[7, 3, 9], [3, 7, 9]], [[0.5, 0.3, 0.1], [0.5, 0.1, 0.05]]
+        one = {"ids": numpy.array([1, 7, 4]), "asked": 1, "top": top, "top_p": top_p}  # 4 is not listed, so it stands for others: 1
+        for count, wanted in ((1, [4]), (2, [3, 4]), (3, [3, 4, 7]), (4, [3, 4, 7, 9])):
+            self.assertEqual(rows.most_frequent([one], 10, count).tolist(), wanted)
+
     def test_batches_have_every_conversation_once(self):
         source = numpy.random.default_rng(1)
         all_of_them = [{"ids": numpy.zeros(size), "number": i} for i, size in enumerate(source.integers(2, 60, 300))]
@@ -128,16 +157,20 @@ class Trainings(unittest.TestCase):
         return done.stdout + done.stderr
 
     def test_the_overlap_rises_and_the_folder_is_the_draft(self):
-        output = self.finished("--minutes", 0.3)
+        output = self.finished("--minutes", 0.3, "--head-ids", 3500)
+        self.assertIn("3500 ids in the head", output)
         found = [float(text) for text in re.findall(r"held out: overlap (\d\.\d+)", output)]
         self.assertGreater(found[-1], found[0] + 0.1, output)
         self.assertEqual(sorted(os.listdir(self.draft)), ["config.json", "model.safetensors", "trained"])
         self.assertEqual(sorted(os.listdir(self.draft / "trained")), ["config.json", "trained.safetensors"])
-        self.assertEqual(json.loads((self.draft / "config.json").read_text())["num_hidden_layers"], 2)
+        config = json.loads((self.draft / "config.json").read_text())
+        self.assertEqual((config["num_hidden_layers"], config["draft_vocab_size"]), (2, 3500))
+        frequent = rows.most_frequent(rows.Conversations(self.texts, 384).training, CONFIG["vocab_size"], 3500)
+        numpy.testing.assert_array_equal(tensors.head_ids(str(self.draft), config), frequent)
         measured = subprocess.run([sys.executable, "-B", str(TOOL), "measure", "--data", self.texts, "--draft", str(self.draft), "--threads", "1"],
                                   capture_output=True, text=True, timeout=100, check=True).stdout
         self.assertAlmostEqual(float(re.search(r"overlap (\d\.\d+)", measured)[1]), found[-1], delta=0.01)
-        self.assertIn("is there already", self.finished("--minutes", 0.3))
+        self.assertIn("is there already", self.finished("--minutes", 0.3, "--head-ids", 3500))
 
     def test_goes_on_after_an_interruption(self):
         with subprocess.Popen(self.command("--minutes", 0.5, "--checkpoint-minutes", 0.02), stdout=subprocess.PIPE, text=True) as process:

@@ -1,7 +1,9 @@
-"""The draft in PyTorch: some layers of a Llama target between the target's own embedding and head. Names are those of Hugging Face."""
+"""The draft in PyTorch: some layers of a Llama target between the target's own embedding and head, or some rows of the head. Names
+are those of Hugging Face."""
 import math
 import os
 
+import numpy
 import torch
 from torch.nn import functional
 
@@ -35,7 +37,8 @@ def layer_names(layer):
 
 
 class Decoder:
-    """`parameters` are trained, [name] in f32; the embedding and the head (often the same) are not, and are in bf16."""
+    """`parameters` are trained, [name] in f32; the embedding and the head (often the same) are not, and are in bf16. `places` has the
+    row of the head for each id, or -1."""
 
     def __init__(self, config, folder, layers, device):
         """From a folder; layers: which of its layers follow each other."""
@@ -49,12 +52,26 @@ class Decoder:
 
         self.embedding = read(tensors.EMBEDDING).bfloat16()
         self.head = self.embedding if config.get("tie_word_embeddings") else read(tensors.HEAD).bfloat16()
+        self.places, self.kept = torch.arange(len(self.embedding), device=device), None
+        if "draft_vocab_size" in config:
+            self.name_rows(tensors.head_ids(folder, config))
         self.parameters = {NORM: read(NORM)}
         for place, layer in enumerate(layers):
             for name, part in layer_names(layer).items():
                 self.parameters[f"model.layers.{place}.{part}"] = read(name)
         for value in self.parameters.values():
             value.requires_grad_(True)
+
+    def name_rows(self, ids):
+        """The head's rows are of these ids, ascending."""
+        self.kept = numpy.asarray(ids)
+        self.places = torch.full((len(self.embedding),), -1, dtype=torch.long, device=self.device)
+        self.places[torch.from_numpy(self.kept).to(self.device)] = torch.arange(len(ids), device=self.device)
+
+    def keep_rows(self, ids):
+        """Leaves only these ids, ascending, of a whole head."""
+        self.head = self.head[torch.from_numpy(numpy.asarray(ids)).to(self.device)]
+        self.name_rows(ids)
 
     def size(self):
         return sum(value.numel() for value in self.parameters.values())
@@ -96,15 +113,18 @@ class Decoder:
     def _norm(self, x, name):
         return functional.rms_norm(x.float(), x.shape[-1:], self.parameters[name], self.shape["eps"])
 
-    def logits(self, states, ids=None):
-        """Of all ids, or of some."""
-        head = self.head if ids is None else self.head[ids]
+    def logits(self, states, rows=None):
+        """Of all rows of the head, or of some."""
+        head = self.head if rows is None else self.head[rows]
         return functional.linear(states.to(head.dtype), head).float()
 
     def save(self, folder):
         """Writes what was trained, and config.json. draft_folder.py adds what is the target's."""
-        content = {}
+        content, config = {}, dict(self.config, num_hidden_layers=self.layers, torch_dtype="bfloat16")
+        if self.kept is not None:
+            content.update(tensors.ids_of_head(self.kept))
+            config["draft_vocab_size"] = len(self.kept)
         for name, value in self.parameters.items():
-            data = value.detach().cpu().to(torch.bfloat16).contiguous().view(torch.int16)
-            content[name] = (tuple(value.shape), data.numpy().tobytes())
-        tensors.write_trained(folder, dict(self.config, num_hidden_layers=self.layers, torch_dtype="bfloat16"), content)
+            values = value.detach().cpu().float().numpy()
+            content.update(tensors.as_integers(name, values) if values.ndim == 2 else {name: (values.shape, tensors.bf16_bytes(values))})
+        tensors.write_trained(folder, config, content)

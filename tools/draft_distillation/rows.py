@@ -1,4 +1,5 @@
 """Batches of conversations as tensors."""
+import math
 import random
 
 import numpy
@@ -84,20 +85,36 @@ class Batch:
         assert self.top.shape[1] == KEPT
         self.listed = (self.top == self.own[:, None]).logical_and(self.top_p > 0).any(1)
 
+    def wanted(self):
+        """[predicted tokens, KEPT + 1]: the ids whose probabilities `losses` takes."""
+        return torch.cat([self.top, self.own[:, None]], 1)
+
     def states(self, decoder):
         """[predicted tokens, hidden]"""
         states = decoder.states(self.ids)
         return states.reshape(-1, states.shape[-1])[self.where]
 
 
+def most_frequent(conversations, vocab, count):
+    """The ids that the target gave the most probability in all answers, ascending."""
+    mass = numpy.zeros(vocab)
+    for c in conversations:
+        own = c["ids"][c["asked"]:]
+        listed = ((c["top"] == own[:, None]) & (c["top_p"] > 0)).any(1)
+        numpy.add.at(mass, c["top"].reshape(-1), c["top_p"].reshape(-1).astype(float))
+        numpy.add.at(mass, own[~listed], 1.0)  # stands for the ids that were not listed, as in `losses`
+    return numpy.sort(numpy.argsort(-mass, kind="stable")[:count])
+
+
 def losses(batch, log_q_top, log_q_own):
     """(forward KL divergence without the target's entropy of the tail, overlap) of each predicted token. log_q_top are the draft's
     log-probabilities of batch.top, log_q_own those of batch.own. What the target's list leaves out is known only through the ids that
-    were sampled: such an id counts for all of them. As it was drawn from the target, the means of both are without bias."""
+    were sampled: such an id counts for all of them. As it was drawn from the target, the means of both are without bias. An id that
+    the draft cannot say, -inf, is left out of the divergence, which would be infinite."""
     p = batch.top_p
     tail = ~batch.listed
-    kl = torch.where(p > 0, p * (p.clamp(min=1e-9).log() - log_q_top), 0.0).sum(1)
-    kl = kl + torch.where(tail, batch.own_p.clamp(min=1e-9).log() - log_q_own, 0.0)
+    kl = torch.where((p > 0) & (log_q_top > -math.inf), p * (p.clamp(min=1e-9).log() - log_q_top), 0.0).sum(1)
+    kl = kl + torch.where(tail & (log_q_own > -math.inf), batch.own_p.clamp(min=1e-9).log() - log_q_own, 0.0)
     overlap = torch.minimum(p, log_q_top.exp()).sum(1)
     overlap = overlap + torch.where(tail, (log_q_own.exp() / batch.own_p.clamp(min=1e-9)).clamp(max=1), 0.0)
     return kl, overlap

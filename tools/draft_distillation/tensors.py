@@ -1,5 +1,6 @@
-"""The tensors of model folders. A distilled draft is kept as trained.safetensors, which has only what was trained: the embedding and
-the head are the target's, and come from its folder when the draft is put together (tools/draft_folder.py). Needs NumPy."""
+"""The tensors of model folders. A distilled draft is kept as trained.safetensors, which has only what was trained, its matrices as
+8-bit integers with a scale for each row: half of bf16. The embedding and the head are the target's, and come from its folder when the
+draft is put together (tools/draft_folder.py). Needs NumPy."""
 import glob
 import json
 import os
@@ -11,6 +12,7 @@ from draft_distillation.pieces import DataError
 
 TRAINED = "trained.safetensors"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+SCALES = "_scale"  # behind the name of a matrix of integers: F32, one for each row
 HEAD_IDS = "d2t"  # of a draft that has only some rows of the head: row i is id i + d2t[i]; config.json has their number
 
 
@@ -37,17 +39,22 @@ def find(folder, name):
 def read(folder, name):
     """A tensor as f32."""
     kind, shape, data = find(folder, name)
+    if kind == "I8":
+        scales = read(folder, name + SCALES)
+        if len(shape) != 2 or scales.shape != shape[:1]:
+            raise DataError(f"{folder}: {name} is {list(shape)}, {name + SCALES} {list(scales.shape)}: expected one scale for each row")
+        return numpy.frombuffer(data, "i1").reshape(shape) * scales[:, None]
     if kind == "BF16":
         values = (numpy.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
     elif kind in ("F16", "F32"):
         values = numpy.frombuffer(data, "<f2" if kind == "F16" else "<f4").astype("<f4")
     else:
-        raise DataError(f"{folder}: {name} is of type {kind}, expected BF16, F16 or F32")
+        raise DataError(f"{folder}: {name} is of type {kind}, expected BF16, F16, F32 or I8")
     return values.reshape(shape)
 
 
 def write_trained(folder, config, content):
-    """content: {name: (shape, bytes in bf16)}; HEAD_IDS: (shape, bytes, "I64")."""
+    """content: {name: (shape, bytes in bf16)}, or with a type: (shape, bytes, type)."""
     llama_folder.write_folder(folder, config, content, "BF16", TRAINED)
 
 
@@ -55,6 +62,19 @@ def bf16_bytes(values):
     """f32 to the nearest bf16, ties to even."""
     bits = numpy.ascontiguousarray(values, "<f4").view("<u4")
     return ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16).astype("<u2").tobytes()
+
+
+def as_integers(name, values):
+    """What write_trained takes for a matrix, each row rounded to multiples of its largest value / 127."""
+    scales = numpy.maximum(numpy.abs(values).max(1), 1e-30).astype("<f4") / 127
+    rounded = numpy.rint(values / scales[:, None]).astype("i1")
+    return {name: (values.shape, rounded.tobytes(), "I8"), name + SCALES: (scales.shape, scales.tobytes(), "F32")}
+
+
+def ids_of_head(ids):
+    """What write_trained takes for the ids of the head's rows, ascending."""
+    distances = (ids - numpy.arange(len(ids))).astype("<i8")
+    return {HEAD_IDS: (distances.shape, distances.tobytes(), "I64")}
 
 
 def head_ids(trained, config):
@@ -91,7 +111,10 @@ def put_together(trained, target, out):
         ids = head_ids(trained, config)
         rows = read(target, EMBEDDING if config.get("tie_word_embeddings") else HEAD)[ids]
         content = {HEAD_IDS: (*find(trained, HEAD_IDS)[1:], "I64"), HEAD: (rows.shape, bf16_bytes(rows))}
-    content.update((name, find(trained, name)[1:]) for name in header if name not in ("__metadata__", HEAD_IDS))
+    for name in header:
+        if name not in ("__metadata__", HEAD_IDS) and not name.endswith(SCALES):
+            kind, shape, data = find(trained, name)
+            content[name] = (shape, data if kind == "BF16" else bf16_bytes(read(trained, name)))
     for name in (EMBEDDING,) if config.get("tie_word_embeddings") or HEAD in content else (EMBEDDING, HEAD):
         kind, shape, data = find(target, name)
         content[name] = (shape, data if kind == "BF16" else bf16_bytes(read(target, name)))

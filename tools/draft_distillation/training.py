@@ -33,14 +33,14 @@ class Training:
         self.draft = Decoder(config, args.target, layers, args.device)
         self.optimizers = self.make_optimizers()
         self.state = {"step": 0, "seconds": 0.0, "epoch": 0, "batch": 0}
-        options = [getattr(args, name) for name in ("seed", "lr", "batch_tokens", "context", "overlap_weight", "others", "optimizer")]
+        options = [getattr(args, name) for name in ("seed", "lr", "batch_tokens", "context", "overlap_weight", "others", "optimizer", "head_ids")]
         self.of = hashlib.sha256(json.dumps([config, layers, options]).encode()).hexdigest()
         os.makedirs(args.out, exist_ok=True)
         self.path = os.path.join(args.out, "checkpoint.pt")
         self.trained = os.path.join(args.out, "trained")
         self.resume()
-        say(f"{args.out}: {self.draft.size()} trained parameters, {self.draft.size() * 2 / 2 ** 20:.1f} MiB in bf16; "
-            f"{self.data.tokens()} answered tokens; {args.minutes:g} minutes")
+        say(f"{args.out}: {self.draft.size()} trained parameters, {len(self.draft.head)} ids in the head; {self.data.tokens()} "
+            f"answered tokens; {args.minutes:g} minutes")
 
     def make_optimizers(self):
         """Muon for the matrices and AdamW for the gains of the norms, or AdamW for all."""
@@ -57,12 +57,17 @@ class Training:
 
     def resume(self):
         if not os.path.exists(self.path):
+            vocab = len(self.draft.head)
+            if self.args.head_ids < vocab:
+                self.draft.keep_rows(rows.most_frequent(self.data.training, vocab, self.args.head_ids))
             return
         saved = torch.load(self.path, map_location=self.args.device, weights_only=True)
         if saved["of"] != self.of:
             raise pieces.DataError(f"{self.path}: is of a training with other options; remove it to start anew")
         for name, value in self.draft.parameters.items():
             value.data.copy_(saved["parameters"][name])
+        if saved["head_ids"] is not None:
+            self.draft.keep_rows(saved["head_ids"].numpy())
         for optimizer, state in zip(self.optimizers, saved["optimizers"]):
             optimizer.load_state_dict(state)
         self.state = saved["state"]
@@ -71,6 +76,7 @@ class Training:
     def checkpoint(self):
         """Writes the state of the training, and the draft so far as a folder that can be used."""
         torch.save({"of": self.of, "parameters": {name: value.detach() for name, value in self.draft.parameters.items()},
+                    "head_ids": None if self.draft.kept is None else torch.from_numpy(self.draft.kept),
                     "optimizers": [optimizer.state_dict() for optimizer in self.optimizers], "state": self.state}, self.path + ".new")
         os.replace(self.path + ".new", self.path)
         self.write()
@@ -86,31 +92,30 @@ class Training:
         left = 1 - min(1, self.state["seconds"] / 60 / self.args.minutes)
         return self.args.lr * min(1, (self.state["step"] + 1) / WARM_UP) * max(0.01, min(1, left / self.args.fall))
 
-    def candidates(self, batch):
-        """(ids whose logits stand for the vocabulary in a step, what is added to those of each). The ids that the batch asks for, and
+    def candidates(self, places):
+        """(rows of the head that stand for all in a step, what is added to the logits of each). Those that the batch asks for, and
         some of the others, which count for all others."""
         needed = torch.zeros(len(self.draft.head), dtype=torch.bool)
-        needed[batch.top.reshape(-1).cpu()] = True
-        needed[batch.own.cpu()] = True
+        needed[places[places >= 0].cpu()] = True
         others = (~needed).nonzero().view(-1)
         drawn = others[torch.randperm(len(others))[:self.args.others]]
-        ids = torch.cat([needed.nonzero().view(-1), drawn])
-        added = torch.zeros(len(ids))
+        chosen = torch.cat([needed.nonzero().view(-1), drawn])
+        added = torch.zeros(len(chosen))
         if len(drawn):
-            added[len(ids) - len(drawn):] = math.log(len(others) / len(drawn))
-        return ids.to(self.args.device), added.to(self.args.device)
+            added[len(chosen) - len(drawn):] = math.log(len(others) / len(drawn))
+        return chosen.to(self.args.device), added.to(self.args.device)
 
     def loss(self, conversations):
         """(what is minimised, the overlap)"""
         batch = rows.Batch(conversations, self.args.device)
-        ids, added = self.candidates(batch)
-        place = torch.zeros(len(self.draft.head), dtype=torch.long, device=self.args.device)
-        place[ids] = torch.arange(len(ids), device=self.args.device)
+        places = self.draft.places[batch.wanted()]
+        chosen, added = self.candidates(places)
+        column = torch.zeros(len(self.draft.head), dtype=torch.long, device=self.args.device)
+        column[chosen] = torch.arange(len(chosen), device=self.args.device)
         with autocast(self.args.device, self.args.dtype):
-            logits = self.draft.logits(batch.states(self.draft), ids)
+            logits = self.draft.logits(batch.states(self.draft), chosen)
         total = (logits + added).logsumexp(1, keepdim=True)
-        wanted = torch.cat([batch.top, batch.own[:, None]], 1)
-        log_q = logits.gather(1, place[wanted]) - total
+        log_q = torch.where(places >= 0, logits.gather(1, column[places.clamp(min=0)]) - total, -math.inf)
         kl, overlap = rows.losses(batch, log_q[:, :-1], log_q[:, -1])
         return (kl + self.args.overlap_weight * (1 - overlap)).mean(), float(overlap.detach().mean())
 
@@ -171,17 +176,18 @@ class Training:
 
 
 def measure(draft, conversations, args):
-    """(mean overlap, mean KL divergence, tokens) with the draft's whole vocabulary."""
+    """(mean overlap, mean KL divergence, tokens) with the draft's whole head."""
     overlaps = kls = count = 0
     with torch.no_grad(), autocast(args.device, args.dtype):
         for group in rows.batches(conversations, args.batch_tokens, 0):
             batch = rows.Batch(group, args.device)
             states = batch.states(draft)
-            wanted = torch.cat([batch.top, batch.own[:, None]], 1)
-            log_q = torch.empty(wanted.shape, device=args.device)
+            places = draft.places[batch.wanted()]
+            log_q = torch.empty(places.shape, device=args.device)
             for begin in range(0, len(states), HEAD_ROWS):
                 part = slice(begin, begin + HEAD_ROWS)
-                log_q[part] = draft.logits(states[part]).log_softmax(1).gather(1, wanted[part])
+                said = draft.logits(states[part]).log_softmax(1).gather(1, places[part].clamp(min=0))
+                log_q[part] = torch.where(places[part] >= 0, said, -math.inf)
             kl, overlap = rows.losses(batch, log_q[:, :-1], log_q[:, -1])
             overlaps, kls, count = overlaps + float(overlap.sum()), kls + float(kl.sum()), count + len(states)
     return overlaps / count, kls / count, count
