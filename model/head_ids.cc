@@ -18,15 +18,15 @@ absl::StatusOr<std::vector<TokenId>> ReadHeadIds(const ModelConfig& config,
   for (int64_t row = 0; row < config.reduced_head; ++row) {
     const int64_t distance = distances[row];
     if (distance < -row || distance >= config.vocab_size - row) {
-      return checkpoint->Error(name, absl::StrCat("row ", row, " has ", distance, ", expected ",
-                                                  -row, " to ", config.vocab_size - 1 - row,
-                                                  ", which are the ids of the vocabulary"));
+      return checkpoint->Error(
+          name, absl::StrCat("row ", row, " has ", distance, ", expected ", -row, " to ",
+                             config.vocab_size - 1 - row, ", which are the ids of the vocabulary"));
     }
     const auto id = static_cast<TokenId>(row + distance);
     if (row > 0 && id <= ids.back()) {
-      return checkpoint->Error(name, absl::StrCat("row ", row, " is id ", id,
-                                                  ", expected more than ", ids.back(),
-                                                  ", the id of the row before"));
+      return checkpoint->Error(
+          name, absl::StrCat("row ", row, " is id ", id, ", expected more than ", ids.back(),
+                             ", the id of the row before"));
     }
     ids.push_back(id);
   }

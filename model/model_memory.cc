@@ -51,8 +51,7 @@ ModelMemory PredictMemory(const ModelConfig& config, const ShardPlan& plan, kern
   // Which rows of a reduced head this rank holds is not known yet: at most so many.
   const bool reduced = config.reduced_head > 0;
   const int64_t head = reduced ? std::min<int64_t>(config.reduced_head, vocab) : vocab;
-  const int64_t fine =
-      config.num_layers * layer.qkv + (vocab + (config.tied_head ? 0 : head)) * d;
+  const int64_t fine = config.num_layers * layer.qkv + (vocab + (config.tied_head ? 0 : head)) * d;
   const int64_t vectors = config.num_layers * layer.vectors + d;
   ModelMemory memory;
   memory.weights = MatrixBytes(config.num_layers * layer.matrices, weights) +

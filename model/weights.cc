@@ -110,16 +110,17 @@ class Loader {
     const auto begin = std::lower_bound(ids.begin(), ids.end(), vocab.begin);
     const auto end = std::lower_bound(begin, ids.end(), vocab.end);
     if (begin == end) {
-      return checkpoint_->Error("d2t", absl::StrCat("no row is an id of rank ", request_.rank, ", ",
-                                                    vocab.begin, " to ", vocab.end - 1,
-                                                    ", expected one of each rank"));
+      return checkpoint_->Error(
+          "d2t", absl::StrCat("no row is an id of rank ", request_.rank, ", ", vocab.begin, " to ",
+                              vocab.end - 1, ", expected one of each rank"));
     }
     COPPICE_ASSIGN_OR_RETURN(
         weights_.own_head,
         Vocabulary({"lm_head", config_.reduced_head, begin - ids.begin(), end - ids.begin()}));
     std::vector<int32_t> places(begin, end);
     for (int32_t& place : places) place -= vocab.begin;
-    COPPICE_ASSIGN_OR_RETURN(weights_.spread, backend_->PackSpread(std::move(places), vocab.size()));
+    COPPICE_ASSIGN_OR_RETURN(weights_.spread,
+                             backend_->PackSpread(std::move(places), vocab.size()));
     weights_.bytes += weights_.spread->bytes;
     return absl::OkStatus();
   }

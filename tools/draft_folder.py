@@ -3,8 +3,9 @@
 
   draft_folder.py TRAINED TARGET OUT
 
-TRAINED has config.json and trained.safetensors: the layers of the draft. Its embedding and head are those of the folder TARGET. OUT
-appears only when it is whole, and must not exist. Needs NumPy for Python. Exit status 2 if a folder does not fit.
+TRAINED has config.json and trained.safetensors: the layers of the draft. Its embedding and head are those of the folder TARGET. If
+TRAINED has "draft_vocab_size" in config.json and a tensor d2t (I64; row i of the head is id i + d2t[i]), the head has only those rows.
+OUT appears only when it is whole, and must not exist. Needs NumPy for Python. Exit status 2 if a folder does not fit.
 """
 import signal
 import sys

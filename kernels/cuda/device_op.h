@@ -81,9 +81,9 @@ struct ChooseLevelsOp {
   bool operator==(const ChooseLevelsOp&) const = default;
 };
 
-using DeviceOp =
-    std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp, SwiGluOp,
-                 SpreadArgs, GatherArgs, AllReduceOp, AllReduceNormOp, SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
+using DeviceOp = std::variant<CommitOp, EmbedArgs, AddNormArgs, MatMulArgs, RopeOp, AttentionOp,
+                              SwiGluOp, SpreadArgs, GatherArgs, AllReduceOp, AllReduceNormOp,
+                              SelectOp, PlaceLevelsOp, ChooseLevelsOp>;
 
 // Ops that are enqueued together, and what their launches are given of the step. Equal lists are
 // equal launches: a graph of one serves the other.

@@ -137,8 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
                     test::ReduceHead(model, {2, 5, 9});
                     model->tensors.erase("d2t");
                   },
-                  nullptr,
-                  "model.safetensors: d2t: missing, expected a tensor of shape [3]"},
+                  nullptr, "model.safetensors: d2t: missing, expected a tensor of shape [3]"},
         BadFolder{"TooFewHeadIds",
                   [](test::TinyLlama* model) {
                     test::ReduceHead(model, {2, 5, 9});

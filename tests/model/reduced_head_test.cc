@@ -37,9 +37,9 @@ class ReducedHead : public testing::TestWithParam<Case> {
     const StepPlan plan = PlanSketch(32).Prefix({5, 17, 90, 3, 0, 95, 44}, 0, 7, 3).plan;
     std::vector<float> logits;
     test::RunRanks(GetParam().ranks, [&](comm::Communicator* communicator) {
-      auto loaded = LoadForTest(
-          {.dir = dir.path(), .weight_dtype = GetParam().weight_dtype, .max_rows = 8},
-          communicator);
+      auto loaded =
+          LoadForTest({.dir = dir.path(), .weight_dtype = GetParam().weight_dtype, .max_rows = 8},
+                      communicator);
       ASSERT_TRUE(loaded.ok()) << loaded.status();
       const auto rows = loaded->Run(plan);
       ASSERT_TRUE(rows.ok()) << rows.status();
@@ -85,8 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"BF16", kEdges, {.dtype = "BF16"}},
                     Case{"Int8", EveryThird(), {.dtype = "BF16"}, 1, "int8"},
                     Case{"Int4", EveryThird(), {.dtype = "BF16", .tied = true}, 1, "int4"},
-                    Case{"Shards", EveryThird(), {.shards = 3}},
-                    Case{"TwoRanks", kEdges, {}, 2},
+                    Case{"Shards", EveryThird(), {.shards = 3}}, Case{"TwoRanks", kEdges, {}, 2},
                     Case{"ThreeRanksOfATiedHead", EveryThird(), {.tied = true}, 3},
                     Case{"UnequalRanks", {0, 1, 2, 3, 4, 5, 6, 7, 8, 90}, {}, 2}),
     [](const auto& info) { return info.param.name; });
@@ -119,7 +118,8 @@ TEST(ReducedHeadFolder, TakesTheMemoryThatWasPredicted) {
     return LoadForTest({.dir = dir.path(), .max_rows = 8}).value();
   };
   const auto predict = [](const DecoderParts& parts) {
-    return PredictMemory(parts.config, parts.plan, kernels::DType::kF32, kernels::DType::kF32, 8, 1);
+    return PredictMemory(parts.config, parts.plan, kernels::DType::kF32, kernels::DType::kF32, 8,
+                         1);
   };
   const LoadedModel whole = load();
   test::ReduceHead(&model, {2, 3, 5, 7, 60});
