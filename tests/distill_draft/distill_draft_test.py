@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import unittest.mock
 
@@ -135,13 +136,16 @@ class Sampling(WithFolder):
         reached, go_on = threading.Event(), threading.Event()
 
         def hold(number, _):
-            if number > 5 * PER_PIECE:
+            if number > 6 * PER_PIECE:  # a conversation is at most four requests
                 reached.set()
                 go_on.wait(60)
 
         with FakeTarget(hold) as target:
             with subprocess.Popen(self.command(target), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
                 self.assertTrue(reached.wait(60))
+                while not pieces.numbers(str(self.folder / "text")):
+                    self.assertIsNone(process.poll())
+                    time.sleep(0.02)
                 process.send_signal(signal.SIGTERM)
                 go_on.set()
                 process.communicate(timeout=60)
@@ -207,11 +211,11 @@ class Tensors(WithFolder):
         config = {"hidden_size": 2, "vocab_size": 3, "tie_word_embeddings": True}
         table = numpy.zeros((3, 2), "<f4")
         llama_folder.write_folder(source, config, {tensors.EMBEDDING: (table.shape, table.tobytes())})
-        values = numpy.array([[127, -64, 0.4], [0, 0, 0], [0.01, -0.02, 0.015]], "<f4")
+        values = numpy.array([[127, -64, 0.6], [0, 0, 0], [0.01, -0.02, 0.015]], "<f4")
         content = tensors.as_integers("m", values)
         tensors.write_trained(kept, config, content)
-        self.assertEqual(tensors.find(kept, "m"), ("I8", (3, 3), bytes([127, 256 - 64, 0, 0, 0, 0, 63, 256 - 127, 95])))
-        wanted = numpy.array([[127, -64, 0], [0, 0, 0], [0.02 * 63 / 127, -0.02, 0.02 * 95 / 127]])
+        self.assertEqual(tensors.find(kept, "m"), ("I8", (3, 3), bytes([127, 256 - 64, 1, 0, 0, 0, 63, 256 - 127, 95])))
+        wanted = numpy.array([[127, -64, 1], [0, 0, 0], [0.02 * 63 / 127, -0.02, 0.02 * 95 / 127]])
         numpy.testing.assert_allclose(tensors.read(kept, "m"), wanted, rtol=1e-6)
         tensors.put_together(kept, source, out)
         self.assertEqual(tensors.find(out, "m")[:2], ("BF16", (3, 3)))
