@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Makes a draft model for a Llama target of your own: two of the target's layers between its embedding and its head, which learn to
-say what the whole target says.
+"""Makes a draft model for a Llama target of your own: a few of the target's layers between its embedding and the most used rows of its
+head, which learn to say what the whole target says.
 
   distill_draft.py sample  --target DIR --out TEXT                 asks the target for conversations
   distill_draft.py train   --target DIR --data TEXT --out DRAFT    trains the draft on them
   distill_draft.py measure --data TEXT --draft DRAFT               its overlap with the target on the answers held out
 
 sample starts a cluster with the target (--url: asks one that runs). The target writes the question of a user in its own chat template,
-then the answer at temperature 1. Kept are the ids and, for each id of an answer, the 20 most likely ones with their probabilities. A
-target without a chat template needs --prompts, as does one that shall be asked about your own subject. train learns from these
+from a few first words of many kinds on, then the answer at temperature 1. Kept are the ids and, for each id of an answer, the 20 most
+likely ones with their probabilities. A target without a chat template needs --prompts, as does one that shall be asked about your own
+subject. train learns from these
 probabilities (forward KL divergence and overlap). One answer of 20 is held out to measure the overlap, the mean of sum min(p, q):
 the share of drafted tokens that the target accepts.
 
@@ -80,7 +81,8 @@ def run_train(args):
         say(f"{args.out}: is there already")
         return
     config = sampling.config_of(args.target)
-    layers = args.layers or [0, config["num_hidden_layers"] - 1]
+    last = config["num_hidden_layers"] - 1
+    layers = args.layers or ([0, 1, last - 1, last] if last > 2 else list(range(last + 1)))
     training.Training(args, layers, config, say).run()
 
 
@@ -111,11 +113,11 @@ def add_sample_options(parser):
     parser.add_argument("--tokens", type=count, default=2_000_000, help="of answers, in all (%(default)s)")
     parser.add_argument("--minutes", type=number, default=1e6, help="end earlier, after this time")
     parser.add_argument("--prompts", metavar="FILE", help='JSON lines {"prompt": ...}: these questions instead of its own')
-    parser.add_argument("--question-temperature", type=number, default=0.8, help="of its own questions (%(default)s)")
+    parser.add_argument("--question-temperature", type=number, default=0.7, help="of its own questions (%(default)s)")
     parser.add_argument("--question-tokens", type=count, default=80, help="most tokens of its own questions (%(default)s)")
-    parser.add_argument("--answer-tokens", type=count, default=224, help="most tokens of an answer (%(default)s)")
+    parser.add_argument("--answer-tokens", type=count, default=160, help="most tokens of an answer (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--parallel", type=count, default=64, help="requests at a time (%(default)s)")
+    parser.add_argument("--parallel", type=count, default=128, help="requests at a time (%(default)s)")
     parser.add_argument("--url", help="a cluster that serves the target; default: start one")
     parser.add_argument("--threads", type=int, default=0, help="of the cluster that is started; 0: all cores (%(default)s)")
     parser.add_argument("--dtype", default="auto", help="of its weights (%(default)s: as in the file)")
@@ -126,13 +128,13 @@ def add_sample_options(parser):
 def add_training_options(parser):
     count, number = positive(int), positive(float)
     parser.add_argument("--out", required=True, metavar="DRAFT", help="the model folder that is written")
-    parser.add_argument("--layers", type=numbers, metavar="N,N", help="layers of the target that the draft starts with (the first, the last)")
+    parser.add_argument("--layers", type=numbers, metavar="N,N", help="layers of the target that the draft starts with (the first two and the last two)")
     parser.add_argument("--head-ids", type=count, default=8192,
                         help="ids that the draft can say, the most frequent of TEXT; a level of a draft reads the head (%(default)s)")
     parser.add_argument("--minutes", type=number, default=60, help="(%(default)s)")
     parser.add_argument("--optimizer", choices=["muon", "adamw"], default="muon",
                         help="muon: Muon for the matrices, AdamW for the rest (%(default)s)")
-    parser.add_argument("--lr", type=number, default=1e-3, help="(%(default)s)")
+    parser.add_argument("--lr", type=number, default=5e-3, help="(%(default)s); AdamW wants about 1e-3")
     parser.add_argument("--fall", type=number, default=0.4, help="the last share of the time, in which the learning rate falls (%(default)s)")
     parser.add_argument("--overlap-weight", type=float, default=1.0, help="of 1 - overlap in the loss, beside the KL divergence (%(default)s)")
     parser.add_argument("--others", type=count, default=4096,
@@ -144,7 +146,7 @@ def add_training_options(parser):
 def add_common_options(parser):
     count = positive(int)
     parser.add_argument("--data", required=True, metavar="TEXT", help="the folder that sample has written")
-    parser.add_argument("--context", type=count, default=384, help="most tokens of a conversation; the rest is cut off (%(default)s)")
+    parser.add_argument("--context", type=count, default=512, help="most tokens of a conversation; the rest is cut off (%(default)s)")
     parser.add_argument("--batch-tokens", type=count, default=4096, help="of a step, with padding (%(default)s)")
     parser.add_argument("--held-out", type=count, default=200, help="answers that are measured (%(default)s)")
     parser.add_argument("--threads", type=count, default=2, help="(%(default)s)")

@@ -71,7 +71,7 @@ class Sampling(WithFolder):
         questions = [body for body in target.asked if "logprobs" not in body]
         answers = [body for body in target.asked if "logprobs" in body]
         self.assertEqual({(body["temperature"], body["logprobs"]) for body in answers}, {(1, KEPT)})
-        self.assertEqual({(body["temperature"], *body["prompt"][:len(BEFORE)]) for body in questions}, {(0.8, *BEFORE)})
+        self.assertEqual({(body["temperature"], *body["prompt"][:len(BEFORE)]) for body in questions}, {(0.7, *BEFORE)})
 
     def test_openings_are_of_all_kinds_and_are_the_same_every_time(self):
         drawn = [openings.of(1, number) for number in range(2000)]
@@ -106,7 +106,7 @@ class Sampling(WithFolder):
         with FakeTarget() as target:
             self.sample(target, "--tokens", 1)
             output = self.sample(target, "--tokens", 1, "--answer-tokens", 9, status=2)
-        self.assertIn("sampling.json: answer_tokens was 224 and is 9 now; sample into another folder\n", output)
+        self.assertIn("sampling.json: answer_tokens was 160 and is 9 now; sample into another folder\n", output)
 
     def test_prompts_of_a_file(self):
         path = self.folder / "prompts.jsonl"

@@ -164,8 +164,8 @@ class Trainings(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.draft)), ["config.json", "model.safetensors", "trained"])
         self.assertEqual(sorted(os.listdir(self.draft / "trained")), ["config.json", "trained.safetensors"])
         config = json.loads((self.draft / "config.json").read_text())
-        self.assertEqual((config["num_hidden_layers"], config["draft_vocab_size"]), (2, 3500))
-        frequent = rows.most_frequent(rows.Conversations(self.texts, 384).training, CONFIG["vocab_size"], 3500)
+        self.assertEqual((config["num_hidden_layers"], config["draft_vocab_size"]), (4, 3500))
+        frequent = rows.most_frequent(rows.Conversations(self.texts, 512).training, CONFIG["vocab_size"], 3500)
         numpy.testing.assert_array_equal(tensors.head_ids(str(self.draft), config), frequent)
         measured = subprocess.run([sys.executable, "-B", str(TOOL), "measure", "--data", self.texts, "--draft", str(self.draft), "--threads", "1"],
                                   capture_output=True, text=True, timeout=100, check=True).stdout
