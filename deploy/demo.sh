@@ -80,7 +80,7 @@ if [ "$model" != text2sql ]; then
   esac
 fi
 drafts=0 draft_node=() draft_weights=auto
-[ "$model" = text2sql ] || draft_weights=int8  # a draft with a large vocabulary is bound by the memory that it reads
+[ "$model" = text2sql ] || draft_weights=int4  # a level of such a draft is bound by the memory that it reads
 [ -z "$draft" ] || drafts=1
 threads=$(coppice_threads 1)  # target and draft take turns
 if [ "$model" = text2sql ] && [ "$threads" -gt 2 ]; then threads=2; fi  # its products are too small for more
