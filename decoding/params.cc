@@ -61,8 +61,6 @@ absl::StatusOr<WarpMode> ParseWarpMode(absl::string_view name) {
 
 int AutoDraftWidth(int beam_width) { return beam_width == 1 ? 4 : 2 * beam_width; }
 
-int MaxAutoDraftWidth(int beam_width) { return std::max(8, 2 * beam_width); }
-
 void SetPrompt(absl::Span<const TokenId> prompt, DecodingParams* params) {
   if (params->warp.repetition_penalty == 1) return;
   auto ids = std::make_shared<std::vector<TokenId>>(prompt.begin(), prompt.end());
@@ -104,7 +102,7 @@ int64_t KvBlocksBound(const DecodingParams& params, int64_t prompt_tokens, int b
                          : params.max_tokens;
   const int64_t chains = beams == 1 ? 0 : beams * blocks(branch);
   const DraftSize draft = DraftSizeOf(params);
-  const int width = draft.width > 0 ? draft.width : MaxAutoDraftWidth(params.beam_width);
+  const int width = draft.width > 0 ? draft.width : AutoDraftWidth(params.beam_width);
   const int depth = draft.depth > 0 ? draft.depth : kMaxAutoDraftDepth;
   const int64_t forest = draft.drafts ? draft.Nodes(width, depth) : 0;
   return blocks(prompt_tokens + params.max_tokens) + chains + blocks(forest + 2 * beams) + beams +

@@ -188,9 +188,8 @@ struct DecodingParams {
 };
 
 // The draft shape when the request leaves it open (draft_width or draft_depth 0): the first shape,
-// and the largest width and depth.
+// and the largest depth.
 int AutoDraftWidth(int beam_width);
-int MaxAutoDraftWidth(int beam_width);
 inline constexpr int kAutoDraftDepth = 4;
 inline constexpr int kMaxAutoDraftDepth = 6;
 

@@ -43,8 +43,7 @@ double PriorMiss(int width, int beam_width) {
 }
 
 int Widest(const SizerLimits& limits) {
-  return limits.draft.width > 0 ? limits.draft.width
-                                : decoding::MaxAutoDraftWidth(limits.beam_width);
+  return limits.draft.width > 0 ? limits.draft.width : decoding::AutoDraftWidth(limits.beam_width);
 }
 
 std::vector<DraftShape> Candidates(const SizerLimits& limits) {
@@ -73,7 +72,7 @@ std::vector<DraftShape> Candidates(const SizerLimits& limits) {
 
 // Shapes that the first rounds of a method try, to learn what rows cost and how good drafts are.
 std::vector<DraftShape> FirstShapes(const SizerLimits& limits) {
-  const int widest = std::min(Widest(limits), decoding::AutoDraftWidth(limits.beam_width));
+  const int widest = Widest(limits);
   const int half = (widest + 1) / 2;
   const int few = std::min(widest, 2);
   return {{widest, decoding::kAutoDraftDepth}, {half, 2}, {few, 2}, {}, {half, 1}, {few, 2}};

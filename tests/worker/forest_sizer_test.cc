@@ -161,29 +161,6 @@ TEST(ForestSizerTest, HopeIsGivenUpWhereNarrowDraftsDoNotPay) {
   EXPECT_LT(end, 0.05);
 }
 
-// Poor drafts, rows that are free up to nine, and levels as dear as a row more: one wide level.
-TEST(ForestSizerTest, ASingleBeamMayDraftWiderThanItStarts) {
-  ForestSizer sizer;
-  const SizerLimits limits = Limits(1);
-  int wide = 0;
-  unsigned state = 1;
-  for (int round = 0; round < 400; ++round) {
-    const DraftShape shape = sizer.Choose("m", limits);
-    EXPECT_LE(shape.width, 8);
-    const int rows = 1 + shape.width * shape.depth;
-    int layers = 1;
-    for (int l = 0; l < shape.depth && layers == l + 1; ++l) {
-      state = state * 1664525u + 1013904223u;
-      if ((state >> 8) * 0x1p-24 < 1 - 0.75 / std::sqrt(shape.width)) ++layers;
-    }
-    sizer.RecordPass(rows, rows <= 9 ? 6 : 6 + 0.7 * (rows - 9));
-    if (shape.depth > 0) sizer.RecordDraft(shape, 1.2 * shape.depth);
-    sizer.RecordRound("m", 1, shape, layers);
-    wide += round >= 200 && shape.width > 4;
-  }
-  EXPECT_GT(wide, 120);
-}
-
 // Rows are free. Where 4 nodes a level are much cheaper than 8, 8 do not cover enough more.
 TEST(ForestSizerTest, TheCostOfADraftDependsOnItsWidth) {
   const std::vector<kernels::RowCost> free = {{1, 0.4}, {512, 0.4}};
