@@ -48,8 +48,12 @@ TEST_P(BadCheckpoint, NamesFileTensorAndExpectation) {
   EXPECT_EQ(std::string(status.message()), absl::StrCat(dir.path(), "/", GetParam().message));
 }
 
-void SetHeadIds(test::TinyLlama* model, const std::vector<float>& distances) {
-  model->tensors["d2t"] = {"I64", {static_cast<int64_t>(distances.size())}, distances};
+// A head of three rows whose ids are told by these distances.
+std::function<void(test::TinyLlama*)> WithHeadIds(std::vector<float> distances) {
+  return [distances](test::TinyLlama* model) {
+    test::ReduceHead(model, {2, 5, 9});
+    model->tensors["d2t"] = {"I64", {static_cast<int64_t>(distances.size())}, distances};
+  };
 }
 
 constexpr char kDown[] = "model.layers.1.mlp.down_proj.weight";
@@ -138,48 +142,24 @@ INSTANTIATE_TEST_SUITE_P(
                     model->tensors.erase("d2t");
                   },
                   nullptr, "model.safetensors: d2t: missing, expected a tensor of shape [3]"},
-        BadFolder{"TooFewHeadIds",
-                  [](test::TinyLlama* model) {
-                    test::ReduceHead(model, {2, 5, 9});
-                    SetHeadIds(model, {2, 4});
-                  },
-                  nullptr, "model.safetensors: d2t: shape [2], expected [3] by config.json"},
+        BadFolder{"TooFewHeadIds", WithHeadIds({2, 4}), nullptr,
+                  "model.safetensors: d2t: shape [2], expected [3] by config.json"},
         BadFolder{"FloatHeadIds",
                   [](test::TinyLlama* model) {
                     test::ReduceHead(model, {2, 5, 9});
                     model->tensors["d2t"].dtype = "F32";
                   },
                   nullptr, "model.safetensors: d2t: dtype F32, expected I64"},
-        BadFolder{"HeadIdBelowTheVocabulary",
-                  [](test::TinyLlama* model) {
-                    test::ReduceHead(model, {2, 5, 9});
-                    SetHeadIds(model, {2, -2, 7});
-                  },
-                  nullptr,
+        BadFolder{"HeadIdBelowTheVocabulary", WithHeadIds({2, -2, 7}), nullptr,
                   "model.safetensors: d2t: row 1 has -2, expected -1 to 94, which are the ids of "
                   "the vocabulary"},
-        BadFolder{"HeadIdBehindTheVocabulary",
-                  [](test::TinyLlama* model) {
-                    test::ReduceHead(model, {2, 5, 9});
-                    SetHeadIds(model, {2, 4, 94});
-                  },
-                  nullptr,
+        BadFolder{"HeadIdBehindTheVocabulary", WithHeadIds({2, 4, 94}), nullptr,
                   "model.safetensors: d2t: row 2 has 94, expected -2 to 93, which are the ids of "
                   "the vocabulary"},
-        BadFolder{"HeadIdTwice",
-                  [](test::TinyLlama* model) {
-                    test::ReduceHead(model, {2, 5, 9});
-                    SetHeadIds(model, {2, 4, 3});
-                  },
-                  nullptr,
+        BadFolder{"HeadIdTwice", WithHeadIds({2, 4, 3}), nullptr,
                   "model.safetensors: d2t: row 2 is id 5, expected more than 5, the id of the row "
                   "before"},
-        BadFolder{"HeadIdsOutOfOrder",
-                  [](test::TinyLlama* model) {
-                    test::ReduceHead(model, {2, 5, 9});
-                    SetHeadIds(model, {5, 1, 7});
-                  },
-                  nullptr,
+        BadFolder{"HeadIdsOutOfOrder", WithHeadIds({5, 1, 7}), nullptr,
                   "model.safetensors: d2t: row 1 is id 2, expected more than 5, the id of the row "
                   "before"},
         BadFolder{"ReducedHeadOfAnotherSize",

@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <string>
 #include <vector>
 
 #include "base/deterministic_math.h"
 #include "decoding/method.h"
 #include "tests/testing/checked_replica.h"
+#include "tests/testing/method_case.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
 
@@ -30,22 +30,11 @@ test::TinyLlama Model(uint64_t seed, int layers) {
   return test::MakeTinyLlama(options);
 }
 
-struct Case {
-  const decoding::MethodRow* method;
-  decoding::DecodingKind kind;
-};
+bool Drafts(const decoding::MethodRow& row) { return row.form != decoding::DraftForm::kNone; }
 
-std::vector<Case> Cases(bool reproducible_alone) {
-  std::vector<Case> cases;
-  for (const decoding::MethodRow& row : decoding::Methods()) {
-    if (row.form == decoding::DraftForm::kNone) continue;
-    if (reproducible_alone && !row.reproducible) continue;
-    for (const decoding::DecodingKind kind : row.serves) cases.push_back({&row, kind});
-  }
-  return cases;
-}
+bool DraftsReproducibly(const decoding::MethodRow& row) { return Drafts(row) && row.reproducible; }
 
-class ReducedHeadTest : public testing::TestWithParam<Case> {
+class ReducedHeadTest : public testing::TestWithParam<test::MethodCase> {
  protected:
   ReducedHeadTest() { test::WriteTinyLlama(Model(1, 2), target_.path()); }
   // A draft that is the target but for its head.
@@ -56,29 +45,15 @@ class ReducedHeadTest : public testing::TestWithParam<Case> {
     test::WriteTinyLlama(draft, draft_.path());
   }
   static decoding::DecodingParams Params(uint64_t seed) {
-    decoding::DecodingParams params;
-    params.kind = GetParam().kind;
-    params.method = GetParam().method;
-    const bool beams = params.kind != decoding::DecodingKind::kMultinomial;
-    params.beam_width = params.num_hypotheses = beams ? 3 : 1;
-    params.max_tokens = 12;
+    decoding::DecodingParams params = GetParam().Params(/*max_tokens=*/12, kEos, seed);
     params.min_tokens = 3;  // until then the stop token has a bias
-    params.stop_ids = {kEos};
-    params.seed = seed;
-    if (params.method->greedy_only) {
-      params.warp.temperature = 0;
-    } else if (params.kind != decoding::DecodingKind::kBeamSearch) {
-      params.warp.temperature = seed % 2 == 0 ? 1 : 0.7;
-      params.warp.top_p = seed % 3 == 1 ? 0.9 : 0;
-      params.warp.frequency_penalty = seed % 3 == 2 ? 0.5 : 0;
-    }
+    if (GetParam().greedy()) return params;
+    params.warp.temperature = seed % 2 == 0 ? 1 : 0.7;
+    params.warp.top_p = seed % 3 == 1 ? 0.9 : 0;
+    params.warp.frequency_penalty = seed % 3 == 2 ? 0.5 : 0;
     return params;
   }
-  static int Width() {
-    const decoding::MethodRow& method = *GetParam().method;
-    if (method.form == decoding::DraftForm::kPath) return 1;
-    return method.most_children > 0 ? method.most_children : 6;
-  }
+  static int Width() { return GetParam().DraftWidth(6); }
   lab::LocalReplicaOptions Options(bool always_list) const {
     lab::LocalReplicaOptions options =
         test::CheckedReplica::OptionsOf(target_.path(), draft_.path());
@@ -163,14 +138,11 @@ TEST_P(ReproducibleReducedHeadTest, ChangesNothing) {
   EXPECT_LE(passes, passes_plain);
 }
 
-std::string CaseName(const testing::TestParamInfo<Case>& info) {
-  return std::string(info.param.method->name) + "_" +
-         std::string(decoding::DecodingKindName(info.param.kind));
-}
-
-INSTANTIATE_TEST_SUITE_P(Methods, ReducedHeadTest, testing::ValuesIn(Cases(false)), CaseName);
-INSTANTIATE_TEST_SUITE_P(Methods, ReproducibleReducedHeadTest, testing::ValuesIn(Cases(true)),
-                         CaseName);
+INSTANTIATE_TEST_SUITE_P(Methods, ReducedHeadTest, testing::ValuesIn(test::MethodCases(Drafts)),
+                         [](const auto& info) { return info.param.Name(); });
+INSTANTIATE_TEST_SUITE_P(Methods, ReproducibleReducedHeadTest,
+                         testing::ValuesIn(test::MethodCases(DraftsReproducibly)),
+                         [](const auto& info) { return info.param.Name(); });
 
 }  // namespace
 }  // namespace coppice::worker

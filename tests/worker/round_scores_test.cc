@@ -11,6 +11,7 @@
 #include "decoding/method.h"
 #include "tests/model/reference_llama.h"
 #include "tests/testing/checked_replica.h"
+#include "tests/testing/method_case.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_llama.h"
 
@@ -67,39 +68,16 @@ void ExpectScored(const std::vector<TokenId>& tokens, const std::vector<TokenSco
   }
 }
 
-struct Case {
-  const decoding::MethodRow* method;
-  decoding::DecodingKind kind;
-};
-
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
-  for (const decoding::MethodRow& row : decoding::Methods()) {
-    for (const decoding::DecodingKind kind : row.serves) cases.push_back({&row, kind});
-  }
-  return cases;
-}
-
-class RoundScoresTest : public ::testing::TestWithParam<Case> {
+class RoundScoresTest : public ::testing::TestWithParam<test::MethodCase> {
  protected:
   RoundScoresTest() {
     test::WriteTinyLlama(Tiny(1), target_.path());
     test::WriteTinyLlama(Tiny(2), draft_.path());
   }
   static decoding::DecodingParams Params(uint64_t seed) {
-    decoding::DecodingParams params;
-    params.kind = GetParam().kind;
-    params.method = GetParam().method;
-    const bool beams = params.kind != decoding::DecodingKind::kMultinomial;
-    params.beam_width = params.num_hypotheses = beams ? 3 : 1;
-    params.max_tokens = 9;
-    params.stop_ids = {kEos};
+    decoding::DecodingParams params = GetParam().Params(/*max_tokens=*/9, kEos, seed);
     params.min_tokens = seed == 1 ? 0 : 3;
-    params.seed = seed;
-    if (params.method->greedy_only) params.warp.temperature = 0;
-    if (params.kind == decoding::DecodingKind::kBeamSearch || params.method->greedy_only) {
-      return params;
-    }
+    if (GetParam().greedy()) return params;
     // Scores know neither temperature nor cut nor bias.
     params.warp.temperature = seed % 3 == 0 ? 1 : 0.4;
     params.warp.top_k = seed % 3 == 1 ? 12 : 0;
@@ -108,12 +86,7 @@ class RoundScoresTest : public ::testing::TestWithParam<Case> {
     return params;
   }
   // Of a draft; 0: none.
-  static int Width(int depth) {
-    if (depth == 0) return 0;
-    const decoding::MethodRow& method = *GetParam().method;
-    if (method.form == decoding::DraftForm::kPath) return 1;
-    return method.most_children > 0 ? method.most_children : 4;
-  }
+  static int Width(int depth) { return depth == 0 ? 0 : GetParam().DraftWidth(4); }
   test::TempDir target_, draft_;
 };
 
@@ -141,11 +114,11 @@ TEST_P(RoundScoresTest, AreTheRawLogProbabilitiesOfTheTarget) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, RoundScoresTest, ::testing::ValuesIn(Cases()),
-                         [](const auto& info) {
-                           return std::string(info.param.method->name) + "_" +
-                                  std::string(decoding::DecodingKindName(info.param.kind));
-                         });
+INSTANTIATE_TEST_SUITE_P(Methods, RoundScoresTest,
+                         ::testing::ValuesIn(test::MethodCases([](const decoding::MethodRow&) {
+                           return true;
+                         })),
+                         [](const auto& info) { return info.param.Name(); });
 
 // With a method that answers alike with drafts and without, so are the scores, bit for bit.
 TEST(RoundScoresEqualityTest, DraftsChangeNoBit) {
