@@ -1,6 +1,7 @@
 #include "model/checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -18,14 +19,17 @@ namespace coppice::model {
 namespace {
 
 constexpr size_t kSampleBytes = 64;
+constexpr char kIntegers[] = "I8";
+constexpr char kScales[] = "_scale";  // behind the name of a matrix of integers
 
-absl::StatusOr<kernels::DType> ServedDType(const MappedFile& file, const TensorInfo& info) {
+absl::StatusOr<kernels::DType> ServedDType(const MappedFile& file, const TensorInfo& info,
+                                           absl::string_view expected = "F32, F16 or BF16") {
   for (const kernels::DType dtype :
        {kernels::DType::kF32, kernels::DType::kBF16, kernels::DType::kF16}) {
     if (info.dtype == kernels::DTypeName(dtype)) return dtype;
   }
-  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": ", info.name, ": dtype ",
-                                                 info.dtype, ", expected F32, F16 or BF16"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(file.path(), ": ", info.name, ": dtype ", info.dtype, ", expected ", expected));
 }
 
 // A shard must be a file in the folder of its index, never a path out of that folder.
@@ -109,16 +113,36 @@ absl::StatusOr<Checkpoint::Tensor*> Checkpoint::Find(const std::string& name,
 const char* Checkpoint::Data(Tensor* tensor) {
   const absl::Span<const char> bytes = Bytes(*tensor);
   if (reinterpret_cast<uintptr_t>(bytes.data()) % sizeof(float) == 0) return bytes.data();
-  tensor->aligned.assign(bytes.begin(), bytes.end());
-  return tensor->aligned.data();
+  tensor->copy.assign(bytes.begin(), bytes.end());
+  return tensor->copy.data();
 }
 
 absl::StatusOr<kernels::MatrixSource> Checkpoint::Matrix(const std::string& name, int64_t rows,
                                                          int64_t columns) {
   COPPICE_ASSIGN_OR_RETURN(Tensor * tensor, Find(name, {rows, columns}));
+  if (tensor->info.dtype == kIntegers) return Scaled(tensor, rows, columns);
   COPPICE_ASSIGN_OR_RETURN(const kernels::DType dtype,
-                           ServedDType(files_[tensor->file], tensor->info));
+                           ServedDType(files_[tensor->file], tensor->info, "F32, F16, BF16 or I8"));
   return kernels::MatrixSource{Data(tensor), dtype, rows, columns, /*row_stride=*/columns};
+}
+
+absl::StatusOr<kernels::MatrixSource> Checkpoint::Scaled(Tensor* tensor, int64_t rows,
+                                                         int64_t columns) {
+  const std::string scales_name = tensor->info.name + kScales;
+  COPPICE_ASSIGN_OR_RETURN(const std::vector<float> scales, Vector(scales_name, rows, 0, rows));
+  const absl::Span<const char> bytes = Bytes(*tensor);
+  tensor->copy.resize(bytes.size() * sizeof(float));
+  auto* values = reinterpret_cast<float*>(tensor->copy.data());
+  for (int64_t row = 0; row < rows; ++row) {
+    if (!std::isfinite(scales[row])) {
+      return Error(scales_name,
+                   absl::StrCat("row ", row, " is ", scales[row], ", expected a finite number"));
+    }
+    for (int64_t i = row * columns; i < (row + 1) * columns; ++i) {
+      values[i] = scales[row] * static_cast<float>(static_cast<int8_t>(bytes[i]));
+    }
+  }
+  return kernels::MatrixSource{values, kernels::DType::kF32, rows, columns, columns};
 }
 
 absl::StatusOr<std::vector<float>> Checkpoint::Vector(const std::string& name, int64_t size,
@@ -154,14 +178,16 @@ absl::StatusOr<kernels::DType> Checkpoint::TensorDType(const std::string& name) 
   if (found == tensors_.end()) {
     return absl::InvalidArgumentError(absl::StrCat(listing_, ": ", name, ": missing"));
   }
-  return ServedDType(files_[found->second.file], found->second.info);
+  const Tensor& tensor = found->second;
+  if (tensor.info.dtype == kIntegers) return kernels::DType::kBF16;
+  return ServedDType(files_[tensor.file], tensor.info);
 }
 
 void Checkpoint::Release(const std::string& name) {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) return;
   files_[found->second.file].Drop(Bytes(found->second));
-  found->second.aligned = {};
+  found->second.copy = {};
 }
 
 std::vector<std::string> Checkpoint::UnusedNames() const {

@@ -23,7 +23,8 @@ class Checkpoint {
   // Reads only the headers. Errors name the file, the tensor and what was expected.
   static absl::StatusOr<Checkpoint> Open(const std::string& dir);
 
-  // The view of tensor `name`, which must be [rows, columns] of F32, F16 or BF16. Valid until
+  // The view of tensor `name`, which must be [rows, columns] of F32, F16, BF16 or I8. Row i of I8 has
+  // element i of NAME_scale, [rows], as its factor; such a matrix is made in f32. Valid until
   // Release(name).
   absl::StatusOr<kernels::MatrixSource> Matrix(const std::string& name, int64_t rows,
                                                int64_t columns);
@@ -34,6 +35,7 @@ class Checkpoint {
   absl::StatusOr<std::vector<int64_t>> Integers(const std::string& name, int64_t size);
   // InvalidArgument that names the tensor and its file.
   absl::Status Error(const std::string& name, absl::string_view what) const;
+  // In which type to serve it: its own, or BF16 for I8.
   absl::StatusOr<kernels::DType> TensorDType(const std::string& name) const;
   // Releases the pages of a tensor. Its views are invalid afterwards.
   void Release(const std::string& name);
@@ -49,12 +51,14 @@ class Checkpoint {
     TensorInfo info;
     int file = 0;
     bool used = false;
-    std::vector<char> aligned;  // a copy, when the data in the file is not aligned for its type
+    // What views show, where it is not the file: data that is not aligned for its type, or I8.
+    std::vector<char> copy;
   };
   explicit Checkpoint(std::string dir) : dir_(std::move(dir)) {}
   absl::Status AddFile(const std::string& path, std::map<std::string, Tensor>* tensors);
   absl::Status AddShards(const std::string& index_path);
   absl::StatusOr<Tensor*> Find(const std::string& name, const std::vector<int64_t>& shape);
+  absl::StatusOr<kernels::MatrixSource> Scaled(Tensor* tensor, int64_t rows, int64_t columns);
   const char* Data(Tensor* tensor);
   absl::Span<const char> Bytes(const Tensor& tensor) const;
 

@@ -135,7 +135,35 @@ INSTANTIATE_TEST_SUITE_P(
                     dir.Write("model.safetensors", file);
                   },
                   "model.safetensors: model.layers.1.mlp.down_proj.weight: dtype I32, expected "
-                  "F32, F16 or BF16"},
+                  "F32, F16, BF16 or I8"},
+        BadFolder{"IntegersWithoutScales",
+                  [](test::TinyLlama* model) {
+                    test::StoreIntegers(model);
+                    model->tensors.erase(std::string(kDown) + "_scale");
+                  },
+                  nullptr,
+                  "model.safetensors: model.layers.1.mlp.down_proj.weight_scale: missing, expected "
+                  "a tensor of shape [32]"},
+        BadFolder{"TooFewScales",
+                  [](test::TinyLlama* model) {
+                    test::StoreIntegers(model);
+                    model->tensors[std::string(kDown) + "_scale"] = {"F32", {2}, {1, 1}};
+                  },
+                  nullptr,
+                  "model.safetensors: model.layers.1.mlp.down_proj.weight_scale: shape [2], "
+                  "expected [32] by config.json"},
+        BadFolder{"ScaleThatIsNoNumber",
+                  [](test::TinyLlama* model) {
+                    test::StoreIntegers(model);
+                    model->tensors[std::string(kDown) + "_scale"].values[7] = INFINITY;
+                  },
+                  nullptr,
+                  "model.safetensors: model.layers.1.mlp.down_proj.weight_scale: row 7 is inf, "
+                  "expected a finite number"},
+        BadFolder{"IntegerGain",
+                  [](test::TinyLlama* model) { model->tensors["model.norm.weight"].dtype = "I8"; },
+                  nullptr,
+                  "model.safetensors: model.norm.weight: dtype I8, expected F32, F16 or BF16"},
         BadFolder{"MissingHeadIds",
                   [](test::TinyLlama* model) {
                     test::ReduceHead(model, {2, 5, 9});

@@ -52,6 +52,7 @@ std::string Encode(float value, const std::string& dtype) {
     std::memcpy(bytes.data(), &integer, sizeof integer);
     return bytes;
   }
+  if (dtype == "I8") return {static_cast<char>(static_cast<int8_t>(value))};
   std::string bytes(dtype == "F32" ? 4 : 2, '\0');
   const uint16_t narrow = dtype == "BF16" ? ToBf16(value) : dtype == "F16" ? ToHalf(value) : 0;
   std::memcpy(bytes.data(), dtype == "F32" ? static_cast<const void*>(&value) : &narrow,
@@ -181,6 +182,24 @@ void ReduceHead(TinyLlama* model, const std::vector<int>& ids) {
   model->tensors["d2t"] = d2t;
   SetConfig(model, "draft_vocab_size", absl::StrCat(rows));
   SetConfig(model, "tie_word_embeddings", "false");
+}
+
+void StoreIntegers(TinyLlama* model) {
+  const std::map<std::string, TinyTensor> before = model->tensors;
+  for (const auto& [name, tensor] : before) {
+    if (tensor.shape.size() != 2) continue;
+    const int64_t rows = tensor.shape[0], columns = tensor.shape[1];
+    TinyTensor integers{"I8", tensor.shape, tensor.values}, scales{"F32", {rows}, {}};
+    for (int64_t row = 0; row < rows; ++row) {
+      float* values = integers.values.data() + row * columns;
+      float most = 0;
+      for (int64_t i = 0; i < columns; ++i) most = std::max(most, std::fabs(values[i]));
+      scales.values.push_back(most / 127);
+      for (int64_t i = 0; i < columns; ++i) values[i] = std::nearbyint(values[i] / (most / 127));
+    }
+    model->tensors[name] = integers;
+    model->tensors[name + "_scale"] = scales;
+  }
 }
 
 void WriteTinyLlama(const TinyLlama& model, const std::string& dir) {

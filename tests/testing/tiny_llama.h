@@ -31,7 +31,7 @@ struct TinyLlamaOptions {
 };
 
 struct TinyTensor {
-  std::string dtype;  // as in the options, or I64
+  std::string dtype;  // as in the options, I64 or I8
   std::vector<int64_t> shape;
   std::vector<float> values;  // as stored: rounded to dtype
 };
@@ -60,6 +60,9 @@ void SetConfig(TinyLlama* model, const std::string& field, const std::string& va
 // Leaves the head of these ids alone, ascending: a reduced head with its d2t. A tied head becomes one
 // of its own.
 void ReduceHead(TinyLlama* model, const std::vector<int>& ids);
+
+// Keeps each matrix as 8-bit integers, I8, with a scale for each row, F32.
+void StoreIntegers(TinyLlama* model);
 
 // Writes config.json and the safetensors file, or its shards (round robin by name) and index, into
 // a folder that exists.
