@@ -1,6 +1,6 @@
 // The ids that the rows of a reduced head stand for (ModelConfig::reduced_head), as draft folders of
 // EAGLE-3 store them: tensor d2t [reduced_head] of I64, where row i is id i + d2t[i]. Called by
-// load_decoder.cc.
+// weights.cc.
 #pragma once
 
 #include <vector>

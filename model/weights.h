@@ -15,8 +15,8 @@
 namespace coppice::model {
 
 // D = head_dim, d = hidden_size, q, kv, f, v, h = this rank's query heads, KV heads, MLP columns,
-// vocabulary rows, rows of the head (v, or fewer). Matrices hold their biases. Biases of row-parallel products (output, down) are
-// on rank 0 only.
+// vocabulary rows, rows of the head (v, or fewer). Matrices hold their biases. Biases of
+// row-parallel products (output, down) are on rank 0 only.
 struct LayerWeights {
   std::unique_ptr<kernels::Weight> attention_norm;  // gain [d]
   std::unique_ptr<kernels::Weight> qkv;             // [(q + 2 kv) D, d]

@@ -9,9 +9,8 @@ head, which learn to say what the whole target says.
 sample starts a cluster with the target (--url: asks one that runs). The target writes the question of a user in its own chat template,
 from a few first words of many kinds on, then the answer at temperature 1. Kept are the ids and, for each id of an answer, the 20 most
 likely ones with their probabilities. A target without a chat template needs --prompts, as does one that shall be asked about your own
-subject. train learns from these
-probabilities (forward KL divergence and overlap). One answer of 20 is held out to measure the overlap, the mean of sum min(p, q):
-the share of drafted tokens that the target accepts.
+subject. train learns from these probabilities (forward KL divergence and overlap). One answer of 20 is held out to measure the
+overlap, the mean of sum min(p, q): the share of drafted tokens that the target accepts.
 
 sample and train may be ended at any time and go on with the same command; train may run while sample still writes. DRAFT is a model
 folder like any other. DRAFT/trained has only what was trained, which is small; tools/draft_folder.py makes a folder of it again.
@@ -131,6 +130,7 @@ def add_training_options(parser):
     parser.add_argument("--layers", type=numbers, metavar="N,N", help="layers of the target that the draft starts with (the first two and the last two)")
     parser.add_argument("--head-ids", type=count, default=8192,
                         help="ids that the draft can say, the most frequent of TEXT; a level of a draft reads the head (%(default)s)")
+    parser.add_argument("--start", metavar="TRAINED", help="go on from this draft, a folder DRAFT/trained, with its head and as many --layers")
     parser.add_argument("--minutes", type=number, default=60, help="(%(default)s)")
     parser.add_argument("--optimizer", choices=["muon", "adamw"], default="muon",
                         help="muon: Muon for the matrices, AdamW for the rest (%(default)s)")

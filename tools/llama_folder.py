@@ -26,14 +26,14 @@ def tensor_shapes(hidden, layers, heads, kv_heads, ffn, vocab):
     return shapes
 
 
-def config(hidden, layers, heads, kv_heads, ffn, vocab, context, torch_dtype="float32"):
+def config(hidden, layers, heads, kv_heads, ffn, vocab, context, theta=10000.0, torch_dtype="float32"):
     """The content of config.json for a Llama with a tied head. Ids 1 and 2 are BOS and EOS."""
     return {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
         "hidden_size": hidden, "intermediate_size": ffn, "num_hidden_layers": layers,
         "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": hidden // heads,
         "vocab_size": vocab, "max_position_embeddings": context, "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0, "tie_word_embeddings": True, "attention_bias": False, "mlp_bias": False,
+        "rope_theta": theta, "tie_word_embeddings": True, "attention_bias": False, "mlp_bias": False,
         "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": torch_dtype,
     }
 

@@ -26,7 +26,7 @@ import re
 import sys
 import tempfile
 
-from pair_training import data
+from pair_training import data, tokenizer
 from tool_arguments import ArgumentFault, missing_modules, need_modules, positive
 
 TARGET = dict(hidden=384, layers=6, heads=6, ffn=1024)
@@ -69,6 +69,10 @@ def run(args):
     if args.command == "tokenizer":
         train_tokenizer(args, args.out)
         return
+    if args.command == "cut":
+        from pair_training import cutting
+        cutting.cut(args)
+        return
     from pair_training import comparing, training
     try:
         if args.command == "compare":
@@ -76,13 +80,12 @@ def run(args):
         elif args.command == "model":
             training.train(args, args.tokenizer, args.out, shape_of(args), args.minutes)
         elif args.command == "distill":
-            tokenizer = os.path.join(args.target, "tokenizer.model")
-            training.train(args, tokenizer, args.out, shape_of(args), args.minutes, args.target)
+            training.train(args, tokenizer.file_in(args.target), args.out, shape_of(args), args.minutes, args.target)
         else:
             target, draft = (os.path.join(args.out, f"{args.name}-{role}") for role in ("target", "draft"))
-            tokenizer = train_tokenizer(args, target)
-            training.train(args, tokenizer, target, TARGET, args.target_minutes)
-            training.train(args, tokenizer, draft, DRAFT, args.draft_minutes, target)
+            tokenizer_file = train_tokenizer(args, target)
+            training.train(args, tokenizer_file, target, TARGET, args.target_minutes)
+            training.train(args, tokenizer_file, draft, DRAFT, args.draft_minutes, target)
     except training.TrainingError as fault:
         raise ArgumentFault(fault) from fault
 
@@ -94,6 +97,16 @@ def pattern(text):
         return re.compile(text) and text
     except re.error as error:
         raise argparse.ArgumentTypeError(f"is no regular expression: {error}") from error
+
+
+def layer_list(text):
+    try:
+        layers = [int(part) for part in text.split(",")]
+    except ValueError:
+        layers = [-1]
+    if min(layers) < 0:
+        raise argparse.ArgumentTypeError(f"expected numbers such as 0,1,28,29, got {text!r}")
+    return layers
 
 
 def add_training_options(parser):
@@ -109,8 +122,9 @@ def add_training_options(parser):
     parser.add_argument("--threads", type=count, default=1, help="of each process (%(default)s)")
     parser.add_argument("--device", default="cpu", help="of PyTorch (%(default)s)")
     parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16", help="of matrix products in training (%(default)s)")
-    parser.add_argument("--save-dtype", choices=["bf16", "f32"], default="bf16", help="of the folders (%(default)s)")
-    parser.add_argument("--start", metavar="DIR", help="start from this model of the same shape, not from random weights")
+    parser.add_argument("--save-dtype", choices=["bf16", "f32", "int8"], default="bf16",
+                        help="of the folders; int8: matrices with a scale for each row (%(default)s)")
+    parser.add_argument("--start", metavar="DIR", help="start from this model and its shape, not from random weights")
     parser.add_argument("--overlap-weight", type=float, default=1.0,
                         help="distillation: of 1 - overlap in the loss, beside the KL divergence (%(default)s)")
     parser.add_argument("--held-out", metavar="FILE", help="rows to measure the exact match on")
@@ -122,14 +136,19 @@ def add_training_options(parser):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    tokenizer, model, distill, pair, comparison = (commands.add_parser(name) for name in ("tokenizer", "model", "distill", "pair", "compare"))
-    for command in (tokenizer, model, distill, pair, comparison):
+    tokenizer_of, cut, model, distill, pair, comparison = (commands.add_parser(name) for name in (
+        "tokenizer", "cut", "model", "distill", "pair", "compare"))
+    for command in (tokenizer_of, cut, model, distill, pair, comparison):
         command.add_argument("--data", required=True, metavar="FILE")
         command.add_argument("--copy-case", type=pattern, metavar="PATTERN", help="see train_pair.py --help")
-    for command in (tokenizer, model, distill, pair):
+    for command in (tokenizer_of, cut, model, distill, pair):
         command.add_argument("--out", required=True, metavar="DIR")
-    for command in (tokenizer, pair):
+    for command in (tokenizer_of, cut, pair):
         command.add_argument("--vocab", type=positive(int), default=4096)
+    cut.add_argument("--source", required=True, metavar="DIR", help="the folder of a model with tokenizer.json")
+    cut.add_argument("--distilled", metavar="DIR", help="layers of it as distill_draft.py has trained them")
+    cut.add_argument("--layers", type=layer_list, help="which layers, such as 0,1,28,29 (all)")
+    cut.add_argument("--context", type=positive(int), default=256, help="most tokens of a row (%(default)s)")
     for command, shape in ((model, TARGET), (distill, DRAFT)):
         for name, default in shape.items():
             command.add_argument("--" + name, type=positive(int), default=default, help="(%(default)s)")
@@ -148,9 +167,23 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def modules_of(args):
+    """The Python modules that a command needs."""
+    if args.command == "tokenizer":
+        return ["sentencepiece"]
+    if args.command == "cut":
+        return ["tokenizers", "numpy"]
+    folder = getattr(args, "target", None)
+    try:
+        path = getattr(args, "tokenizer", None) or (tokenizer.file_in(folder) if folder else "tokenizer.model")
+    except data.DataError:
+        path = "tokenizer.model"  # the command says that there is none
+    return tokenizer.modules_for(path) + ["numpy", "torch"]
+
+
 def main():
     args = parse_arguments()
-    modules = ("sentencepiece", "numpy", "torch")[:1 if args.command == "tokenizer" else 3]
+    modules = modules_of(args)
     try:
         if args.command != "compare" or missing_modules(modules):
             data.read_rows(args.data, args.copy_case)  # the fault of a file is told before that of a machine

@@ -13,11 +13,14 @@ import tempfile
 import unittest
 import unittest.mock
 
+import numpy
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import llama_folder  # noqa: E402
 import train_pair  # noqa: E402
-from pair_training import data  # noqa: E402
+from draft_distillation import tensors  # noqa: E402
+from pair_training import data, tokenizer  # noqa: E402
 
 QUOTED = r'[=<>] (?:"([^"]*)"|(\S+))'
 
@@ -144,6 +147,106 @@ class Folder(WithFolder):
         with self.assertRaises(TypeError):
             llama_folder.write_folder(str(self.folder), {}, {"a": ((1,), b"5678"), "b": ((), [None])})
         self.assertEqual((self.folder / "model.safetensors").read_bytes(), before)
+
+
+class FakeTokenizer:
+    """Of the tokens of these texts, by spaces."""
+
+    def __init__(self, path):
+        self.vocab = json.loads(pathlib.Path(path).read_text())["model"]["vocab"]
+
+    def encode(self, text):
+        return [self.vocab[token] for token in text.split()]
+
+
+class Cut(WithFolder):
+    LETTERS = "abcdexy"
+    MERGES = [["a", "b"], ["c", "d"], ["ab", "cd"], ["x", "y"], ["a", "bcd"], ["ab", "e"]]  # bcd does not exist
+    HIDDEN = 8
+
+    def setUp(self):
+        super().setUp()
+        self.source = self.folder / "source"
+        tokens = ["<0>", "<1>", "<2>", *self.LETTERS, "ab", "cd", "abcd", "xy", "abe"]
+        self.content = {"added_tokens": [{"id": i, "content": token} for i, token in enumerate(tokens[:3])] + [{"id": 9, "content": "y"}],
+                        "model": {"type": "BPE", "vocab": {token: i for i, token in enumerate(tokens)},
+                                  "merges": [" ".join(merge) for merge in self.MERGES]}}
+        self.tokens = tokens
+        config = llama_folder.config(self.HIDDEN, 3, 2, 1, 12, len(tokens), 64, theta=500.0)
+        random, self.values = numpy.random.default_rng(1), {}
+        for name, shape in llama_folder.tensor_shapes(self.HIDDEN, 3, 2, 1, 12, len(tokens)).items():
+            self.values[name] = random.integers(-9, 9, shape).astype("<f4")
+        llama_folder.write_folder(str(self.source), config, {name: (v.shape, v.tobytes()) for name, v in self.values.items()})
+        (self.source / "tokenizer.json").write_text(json.dumps(self.content))
+        self.rows = self.written('{"prompt": "abcd a\\nab ab", "completion": "abcd"}\n{"prompt": "abcd a\\nxy cd", "completion": "abe"}\n')
+
+    def cut(self, *options, status=0):
+        errors = io.StringIO()
+        command = ["train_pair.py", "cut", "--data", self.rows, "--source", str(self.source), "--out", str(self.folder / "out"), *map(str, options)]
+        with unittest.mock.patch.object(sys, "argv", command), contextlib.redirect_stderr(errors), \
+                unittest.mock.patch.object(tokenizer, "Tokenizer", FakeTokenizer), \
+                unittest.mock.patch.object(train_pair, "need_modules"):
+            if status == 0:
+                train_pair.main()
+            else:
+                with self.assertRaises(SystemExit) as end:
+                    train_pair.main()
+                self.assertEqual(end.exception.code, status)
+        return errors.getvalue()
+
+    def test_keeps_the_most_frequent_tokens_with_all_they_are_merged_from(self):
+        # abcd twice (its line is in both rows and counts once, then a completion), ab twice: abcd brings ab and cd.
+        self.cut("--vocab", 13, "--layers", "0,2", "--context", 48)
+        kept = ["<0>", "<1>", "<2>", *self.LETTERS, "ab", "cd", "abcd"]
+        out = self.folder / "out"
+        written = json.loads((out / "tokenizer.json").read_text())
+        self.assertEqual(written["model"]["vocab"], {token: i for i, token in enumerate(kept)})
+        self.assertEqual(written["model"]["merges"], [["a", "b"], ["c", "d"], ["ab", "cd"]])
+        self.assertEqual(written["added_tokens"], self.content["added_tokens"][:3])
+        config = json.loads((out / "config.json").read_text())
+        self.assertEqual([config[name] for name in ("vocab_size", "num_hidden_layers", "num_key_value_heads", "rope_theta",
+                                                    "max_position_embeddings")], [13, 2, 1, 500.0, 48])
+        more = json.loads((out / "tokenizer_config.json").read_text())
+        self.assertEqual((more["bos_token"], more["eos_token"], more["add_bos_token"]), ("<1>", "<2>", True))
+        numpy.testing.assert_array_equal(tensors.read(str(out), tensors.EMBEDDING), self.values[tensors.EMBEDDING][:13])
+        for place, layer in enumerate((0, 2)):
+            for part in ("self_attn.k_proj", "mlp.down_proj", "input_layernorm"):
+                numpy.testing.assert_array_equal(tensors.read(str(out), f"model.layers.{place}.{part}.weight"),
+                                                 self.values[f"model.layers.{layer}.{part}.weight"])
+
+    def test_tokens_left_out_close_the_ranks(self):
+        self.rows = self.written('{"prompt": "xy xy", "completion": "abe"}\n')
+        self.cut("--vocab", 11)
+        vocab = json.loads((self.folder / "out/tokenizer.json").read_text())["model"]["vocab"]
+        self.assertEqual(vocab["xy"], 10)
+        numpy.testing.assert_array_equal(tensors.read(str(self.folder / "out"), tensors.EMBEDDING)[10],
+                                         self.values[tensors.EMBEDDING][self.tokens.index("xy")])
+
+    def test_layers_may_come_from_a_distilled_draft(self):
+        trained = self.folder / "trained"
+        names = [name for name in self.values if name != tensors.EMBEDDING and ".1." not in name and ".2." not in name]
+        content = {}
+        for name in names:
+            values = self.values[name] / 2
+            content.update(tensors.as_integers(name, values) if values.ndim == 2 else {name: (values.shape, tensors.bf16_bytes(values))})
+        tensors.write_trained(str(trained), llama_folder.config(self.HIDDEN, 1, 2, 1, 12, len(self.tokens), 64), content)
+        self.cut("--vocab", 13, "--distilled", trained)
+        for name in names:
+            numpy.testing.assert_allclose(tensors.read(str(self.folder / "out"), name), self.values[name] / 2, rtol=0.01, atol=0.03)
+
+    def test_what_does_not_fit_is_named(self):
+        where = self.source / "tokenizer.json"
+        for vocab, reason in ((99, "the text uses 15 of its ids, fewer than the 99 asked for"),
+                              (9, "10 of its ids are single characters or special, more than the 9 asked for")):
+            self.assertEqual(self.cut("--vocab", vocab, status=2), f"train_pair: {where}: {reason}\n")
+        self.assertIn("source: has no layer 3, only 0 to 2\n", self.cut("--layers", "0,3", status=2))
+        self.assertIn("argument --layers: expected numbers such as 0,1,28,29, got '0,x'", self.cut("--layers", "0,x", status=2))
+        for change, reason in (({"model": {"type": "Unigram"}}, "expected the tokenizer.json of a BPE: 'vocab'"),
+                               ({"added_tokens": []}, "expected a BPE whose first three added tokens have the ids 0, 1 and 2")):
+            where.write_text(json.dumps(self.content | change))
+            self.assertEqual(self.cut("--vocab", 13, status=2), f"train_pair: {where}: {reason}\n")
+        where.unlink()
+        self.assertRegex(self.cut("--vocab", 13, status=2), rf"^train_pair: {where}: No such file or directory\n$")
 
 
 class Arguments(WithFolder):

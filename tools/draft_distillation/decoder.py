@@ -1,5 +1,6 @@
 """The draft in PyTorch: some layers of a Llama target between the target's own embedding and head, or some rows of the head. Names
 are those of Hugging Face."""
+import json
 import math
 import os
 
@@ -8,32 +9,8 @@ import torch
 from torch.nn import functional
 
 from draft_distillation import tensors
+from draft_distillation.llama import NORM, layer_names, shape_of
 from draft_distillation.pieces import DataError
-
-NORM = "model.norm.weight"
-
-
-def shape_of(config, folder):
-    """What of a config.json the computation needs. DataError if it is no plain Llama."""
-    def refuse(reason):
-        raise DataError(f"{os.path.join(folder, 'config.json')}: {reason}")
-
-    if config.get("model_type") != "llama":
-        refuse(f"model_type is {config.get('model_type')!r}, expected 'llama'")
-    rope = config.get("rope_scaling")
-    if rope or config.get("attention_bias") or config.get("mlp_bias"):
-        refuse("rope_scaling and biases are not served by this tool")
-    heads = config["num_attention_heads"]
-    return {"heads": heads, "kv_heads": config.get("num_key_value_heads", heads),
-            "head_dim": config.get("head_dim") or config["hidden_size"] // heads, "eps": config["rms_norm_eps"],
-            "theta": config.get("rope_theta", 10000.0), "layers": config["num_hidden_layers"]}
-
-
-def layer_names(layer):
-    prefix = f"model.layers.{layer}."
-    return {prefix + name: name for name in (
-        "input_layernorm.weight", "post_attention_layernorm.weight", "self_attn.q_proj.weight", "self_attn.k_proj.weight",
-        "self_attn.v_proj.weight", "self_attn.o_proj.weight", "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight")}
 
 
 class Decoder:
@@ -72,6 +49,18 @@ class Decoder:
         """Leaves only these ids, ascending, of a whole head."""
         self.head = self.head[torch.from_numpy(numpy.asarray(ids)).to(self.device)]
         self.name_rows(ids)
+
+    def take(self, trained):
+        """The parameters, and the ids of the head, of a folder that `save` has written."""
+        with open(os.path.join(trained, "config.json"), encoding="utf8") as file:
+            config = json.load(file)
+        for name, value in self.parameters.items():
+            values = tensors.read(trained, name)
+            if values.shape != tuple(value.shape):
+                raise DataError(f"{trained}: {name} is {list(values.shape)}, expected {list(value.shape)} by the target's config.json")
+            value.data.copy_(torch.from_numpy(values.copy()))
+        if "draft_vocab_size" in config:
+            self.keep_rows(tensors.head_ids(trained, config))
 
     def size(self):
         return sum(value.numel() for value in self.parameters.values())

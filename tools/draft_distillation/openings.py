@@ -1,5 +1,5 @@
 """How the questions that a target invents begin. By itself a small chat model asks about few subjects, so most questions start with
-words from here, which the target goes on from. The choice depends on the number of the conversation alone."""
+words from here, which the target goes on from. The choice depends on the seed and the number of the conversation alone."""
 import random
 from dataclasses import dataclass
 

@@ -33,7 +33,7 @@ class Training:
         self.draft = Decoder(config, args.target, layers, args.device)
         self.optimizers = self.make_optimizers()
         self.state = {"step": 0, "seconds": 0.0, "epoch": 0, "batch": 0}
-        options = [getattr(args, name) for name in ("seed", "lr", "batch_tokens", "context", "overlap_weight", "others", "optimizer", "head_ids")]
+        options = [getattr(args, name) for name in ("seed", "lr", "batch_tokens", "context", "overlap_weight", "others", "optimizer", "head_ids", "start")]
         self.of = hashlib.sha256(json.dumps([config, layers, options]).encode()).hexdigest()
         os.makedirs(args.out, exist_ok=True)
         self.path = os.path.join(args.out, "checkpoint.pt")
@@ -57,8 +57,10 @@ class Training:
 
     def resume(self):
         if not os.path.exists(self.path):
+            if self.args.start:
+                self.draft.take(self.args.start)
             vocab = len(self.draft.head)
-            if self.args.head_ids < vocab:
+            if not self.args.start and self.args.head_ids < vocab:
                 self.draft.keep_rows(rows.most_frequent(self.data.training, vocab, self.args.head_ids))
             return
         saved = torch.load(self.path, map_location=self.args.device, weights_only=True)

@@ -1,20 +1,17 @@
 """How near a draft is to its target."""
-import os
-
-import sentencepiece
 import torch
 
-from pair_training import data, model
+from pair_training import data, model, tokenizer
 from pair_training.batch import Batch
 
 
 def compare(args):
     """Over the reference completions: the mean of sum min(p, q) at temperature 1, and how often the most likely tokens agree."""
-    tokenizer = sentencepiece.SentencePieceProcessor(model_file=os.path.join(args.target, "tokenizer.model"))
+    encode = tokenizer.Tokenizer(tokenizer.file_in(args.target)).encode
     rows = data.read_rows(args.data, args.copy_case)
     rows = rows[::max(1, len(rows) // args.examples)][:args.examples]
     models = [model.load(folder, args.device) for folder in (args.target, args.draft)]
-    groups, count, _ = data.encode_rows(tokenizer.encode, rows, min(m.shape["context"] for m in models))
+    groups, count, _ = data.encode_rows(encode, rows, min(m.shape["context"] for m in models))
     if models[0].shape["vocab"] != models[1].shape["vocab"]:
         raise data.DataError(f"{args.draft}: vocabulary of {models[1].shape['vocab']}, {args.target} has {models[0].shape['vocab']}")
     overlap = agree = 0

@@ -2,12 +2,13 @@
 import json
 import math
 import os
-import shutil
 
 import llama_folder
-import numpy
 import torch
+from draft_distillation import tensors
 from torch.nn import functional
+
+from pair_training import tokenizer
 
 
 def autocast(device, dtype):
@@ -16,16 +17,16 @@ def autocast(device, dtype):
 
 
 class Llama:
-    """RMSNorm, RoPE (half split), SwiGLU, a tied head. All heads have keys and values of their own."""
+    """RMSNorm, RoPE (half split), SwiGLU, a tied head. The shape has the arguments of llama_folder.config."""
 
     def __init__(self, shape, device):
         self.shape, self.device = shape, device
-        sizes = {key: value for key, value in shape.items() if key != "context"}
+        sizes = {key: value for key, value in shape.items() if key not in ("context", "theta")}
         self.parameters = {name: torch.ones(dims, device=device, requires_grad=True) for name, dims in
-                           llama_folder.tensor_shapes(**sizes, kv_heads=shape["heads"]).items()}
+                           llama_folder.tensor_shapes(**sizes).items()}
         dim = shape["hidden"] // shape["heads"]
         angle = (torch.arange(shape["context"], device=device)[:, None] /
-                 10000 ** (torch.arange(0, dim, 2, device=device) / dim))
+                 shape["theta"] ** (torch.arange(0, dim, 2, device=device) / dim))
         self.cos, self.sin = torch.cat([angle.cos()] * 2, 1), torch.cat([-angle.sin(), angle.sin()], 1)
 
     def initialise(self, seed):
@@ -49,6 +50,7 @@ class Llama:
         """[batch, time, hidden] of ids [batch, time]. allowed [batch, time, time]: who sees whom."""
         batch, length = ids.shape
         half = self.shape["hidden"] // self.shape["heads"] // 2
+        groups = self.shape["heads"] // self.shape["kv_heads"]
         cos, sin = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)  # [batch, 1, time, dim]
         bias = torch.zeros(allowed.shape, device=self.device).masked_fill_(~allowed, -1e9).unsqueeze(1)
 
@@ -68,6 +70,8 @@ class Llama:
             y = self._norm(x, prefix + "input_layernorm.weight")
             query, key = (rotate(split(linear(y, f"self_attn.{n}_proj"))) for n in "qk")
             value = split(linear(y, "self_attn.v_proj"))
+            if groups > 1:
+                key, value = (part.repeat_interleave(groups, 1) for part in (key, value))
             # The backward pass of PyTorch's fused attention takes three times as long on a CPU when there is a mask.
             scores = query / math.sqrt(2 * half) @ key.transpose(-1, -2)
             mixed = functional.softmax(scores + bias.to(scores.dtype), -1) @ value
@@ -82,35 +86,31 @@ class Llama:
     def head(self, states):
         return functional.linear(states, self.parameters["model.embed_tokens.weight"]).float()
 
-    def save(self, folder, tokenizer, dtype):
+    def save(self, folder, tokenizer_file, dtype):
         """Writes the folder; each of its files is replaced as a whole."""
-        tensors = {}
+        content = {}
         for name, value in self.parameters.items():
-            data = value.detach().cpu().float().contiguous()
-            if dtype == "bf16":
-                data = data.to(torch.bfloat16).view(torch.int16)
-            tensors[name] = (tuple(value.shape), data.numpy().tobytes())
-        config = llama_folder.config(**self.shape, kv_heads=self.shape["heads"],
-                                     torch_dtype={"f32": "float32", "bf16": "bfloat16"}[dtype])
-        llama_folder.write_folder(folder, config, tensors, dtype.upper())
-        if os.path.abspath(tokenizer) != os.path.abspath(os.path.join(folder, "tokenizer.model")):
-            shutil.copy(tokenizer, os.path.join(folder, "tokenizer.model"))
+            values = value.detach().cpu().float().numpy()
+            if dtype == "int8" and values.ndim == 2:
+                content.update(tensors.as_integers(name, values))
+            else:
+                content[name] = (values.shape, values.tobytes() if dtype == "f32" else tensors.bf16_bytes(values))
+        config = llama_folder.config(**self.shape, torch_dtype="float32" if dtype == "f32" else "bfloat16")
+        llama_folder.write_folder(folder, config, content, "F32" if dtype == "f32" else "BF16")
+        tokenizer.copy(tokenizer_file, folder)
+
+
+def shape_of(folder):
+    with open(os.path.join(folder, "config.json"), encoding="utf8") as file:
+        c = json.load(file)
+    return dict(hidden=c["hidden_size"], layers=c["num_hidden_layers"], heads=c["num_attention_heads"],
+                kv_heads=c["num_key_value_heads"], ffn=c["intermediate_size"], vocab=c["vocab_size"],
+                context=c["max_position_embeddings"], theta=c["rope_theta"])
 
 
 def load(folder, device):
     """The model of a folder that `save` has written."""
-    with open(os.path.join(folder, "config.json"), encoding="utf8") as file:
-        c = json.load(file)
-    model = Llama(dict(hidden=c["hidden_size"], layers=c["num_hidden_layers"], heads=c["num_attention_heads"],
-                       ffn=c["intermediate_size"], vocab=c["vocab_size"], context=c["max_position_embeddings"]), device)
-    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        body = file.read()
+    model = Llama(shape_of(folder), device)
     for name, value in model.parameters.items():
-        begin, end = header[name]["data_offsets"]
-        if header[name]["dtype"] == "BF16":
-            data = (numpy.frombuffer(body[begin:end], "<u2").astype("<u4") << 16).view("<f4")
-        else:
-            data = numpy.frombuffer(body[begin:end], "<f4").copy()
-        value.data.copy_(torch.from_numpy(data.reshape(header[name]["shape"])))
+        value.data.copy_(torch.from_numpy(tensors.read(folder, name).copy()))
     return model

@@ -6,11 +6,10 @@ import math
 import os
 import time
 
-import sentencepiece
 import torch
 from torch.nn import functional
 
-from pair_training import crew, data, model, teacher
+from pair_training import crew, data, model, teacher, tokenizer
 from pair_training.batch import Batch
 
 PROMPT_WEIGHT = 0.1  # of a token of a prompt in the loss; a token of a completion has 1
@@ -26,7 +25,7 @@ def say(text):
     print(f"train_pair: {time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
-def train(args, tokenizer, out, shape, minutes, target=None):
+def train(args, tokenizer_file, out, shape, minutes, target=None):
     """Trains a model and writes it to `out`; with the folder of a target, on its distributions."""
     checkpoint = os.path.join(out, "checkpoint.pt")
     if os.path.exists(os.path.join(out, "model.safetensors")) and not os.path.exists(checkpoint):
@@ -34,16 +33,21 @@ def train(args, tokenizer, out, shape, minutes, target=None):
         return
     if args.optimizer == "muon" and not hasattr(torch.optim, "Muon"):
         raise TrainingError(f"PyTorch {torch.__version__} has no Muon: use 2.9 or later, or --optimizer adamw")
-    needed = [tokenizer] + [os.path.join(folder, name) for folder in (target, args.start) if folder
+    needed = [tokenizer_file] + [os.path.join(folder, name) for folder in (target, args.start) if folder
                             for name in ("config.json", "model.safetensors")]
     for path in needed:
         if not os.path.isfile(path):
             raise TrainingError(f"{path}: no such file")
-    vocab = sentencepiece.SentencePieceProcessor(model_file=tokenizer).get_piece_size()
-    shape = dict(shape, vocab=vocab, context=args.context)
+    vocab = tokenizer.Tokenizer(tokenizer_file).size
+    if args.start:
+        shape = dict(model.shape_of(args.start), context=args.context)
+        if shape["vocab"] != vocab:
+            raise TrainingError(f"{args.start}: has a vocabulary of {shape['vocab']}, {tokenizer_file} of {vocab}")
+    else:
+        shape = dict(shape, kv_heads=shape["heads"], vocab=vocab, context=args.context, theta=10000.0)
     if os.path.exists(checkpoint) and torch.load(checkpoint, weights_only=True, mmap=True)["of"] != _fingerprint(args, shape, target):
         raise TrainingError(f"{checkpoint}: is of a training with other options; remove it to start anew")
-    crew.run(functools.partial(_train, args, tokenizer, out, shape, minutes, target), args.processes, args.threads)
+    crew.run(functools.partial(_train, args, tokenizer_file, out, shape, minutes, target), args.processes, args.threads)
 
 
 def _fingerprint(args, shape, target):
@@ -53,8 +57,8 @@ def _fingerprint(args, shape, target):
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _train(args, tokenizer, out, shape, minutes, target, members):
-    Training(args, tokenizer, out, shape, minutes, target, members).run()
+def _train(args, tokenizer_file, out, shape, minutes, target, members):
+    Training(args, tokenizer_file, out, shape, minutes, target, members).run()
 
 
 class Training:
@@ -62,15 +66,15 @@ class Training:
 
     def __init__(self, args, tokenizer_file, out, shape, minutes, target, members):
         self.args, self.tokenizer_file, self.out, self.minutes, self.crew = args, tokenizer_file, out, minutes, members
-        tokenizer = sentencepiece.SentencePieceProcessor(model_file=tokenizer_file)
+        encode = tokenizer.Tokenizer(tokenizer_file).encode
         os.makedirs(out, exist_ok=True)
         rows = data.read_rows(args.data, args.copy_case)
-        self.groups, tokens, left_out = data.encode_rows(tokenizer.encode, rows, args.context)
+        self.groups, tokens, left_out = data.encode_rows(encode, rows, args.context)
         self.held_out = []
         if args.held_out:
             rows = data.read_rows(args.held_out, args.copy_case)
             rows = rows[::max(1, len(rows) // args.held_out_rows)][:args.held_out_rows]
-            self.held_out, _, _ = data.encode_rows(tokenizer.encode, rows, args.context)
+            self.held_out, _, _ = data.encode_rows(encode, rows, args.context)
         self.llama = model.Llama(shape, args.device)
         self.say(f"{self.llama.size()} parameters, {sum(len(members) for _, members in self.groups)} rows"
                  + (f" ({left_out} with more than {args.context} tokens are left out)" if left_out else "")
