@@ -3,13 +3,16 @@
 as Hugging Face Llama folders, which coppice-worker and coppice-draft can load.
 
   train_pair.py tokenizer --data train.jsonl --out DIR [--vocab 4096]
+  train_pair.py cut       --data train.jsonl --source DIR --out DIR [--layers 0,1,28,29 | --distilled TRAINED] [--vocab 4608]
+                          what is left of a trained model for a task: some layers, and the ids that the data needs most
   train_pair.py model     --data train.jsonl --tokenizer DIR/tokenizer.model --out DIR [--hidden 384 --layers 6 ...]
+  train_pair.py model     --data train.jsonl --tokenizer CUT/tokenizer.json --start CUT --out DIR
   train_pair.py distill   --data train.jsonl --target DIR --out DIR     a draft, from the distributions of a target
   train_pair.py pair      --data train.jsonl --out DIR [--target-minutes 120 --draft-minutes 30]
                           all of these -> DIR/NAME-target and DIR/NAME-draft (--name, default wikisql)
   train_pair.py compare   --data dev.jsonl --target DIR --draft DIR     mean overlap and greedy agreement of a pair
 
-The models of deploy/demo have the shapes that `pair` uses by default. In the loss, tokens of completions have weight 1 and tokens
+The NOTE files in deploy/demo say how its models were made. In the loss, tokens of completions have weight 1 and tokens
 of prompts 0.1. Rows with the same first line share its computation. Training stops when the given time is over; every few minutes it
 writes a checkpoint and the model as it is, and the same command goes on from there after an interruption. --held-out FILE shows with
 each checkpoint how many of its rows greedy decoding gets right.
@@ -17,8 +20,11 @@ each checkpoint how many of its rows greedy decoding gets right.
 --copy-case PATTERN: values in completions that the prompt has in another case take the prompt's spelling, for tasks whose answers
 are compared without case. The first group of the regular expression that takes part in a match is the value.
 
+--vary: against learning rows by heart, where prompts begin with a line "name: item, item, ...". In each epoch, rows get other
+values (of --copy-case) in prompt and completion, lists of items lose some that the completion does not name, and get others.
+
 Needs PyTorch (2.9 or later, or 2.4 with --optimizer adamw), NumPy and SentencePiece for Python: pip install torch numpy
-sentencepiece. Nothing else in Coppice needs them. Exit status: 2 for wrong arguments or data, 130 after Ctrl-C, 143 after SIGTERM.
+sentencepiece; with a tokenizer.json also tokenizers. If its memory grows, start it with jemalloc (LD_PRELOAD). Nothing else in Coppice needs them. Exit status: 2 for wrong arguments or data, 130 after Ctrl-C, 143 after SIGTERM.
 """
 import argparse
 import os
@@ -125,6 +131,7 @@ def add_training_options(parser):
     parser.add_argument("--save-dtype", choices=["bf16", "f32", "int8"], default="bf16",
                         help="of the folders; int8: matrices with a scale for each row (%(default)s)")
     parser.add_argument("--start", metavar="DIR", help="start from this model and its shape, not from random weights")
+    parser.add_argument("--vary", action="store_true", help="train on rows that differ in each epoch: see below")
     parser.add_argument("--overlap-weight", type=float, default=1.0,
                         help="distillation: of 1 - overlap in the loss, beside the KL divergence (%(default)s)")
     parser.add_argument("--held-out", metavar="FILE", help="rows to measure the exact match on")
@@ -187,6 +194,8 @@ def main():
     try:
         if args.command != "compare" or missing_modules(modules):
             data.read_rows(args.data, args.copy_case)  # the fault of a file is told before that of a machine
+        if getattr(args, "vary", False) and not args.copy_case:
+            raise ArgumentFault("--vary: needs --copy-case, the pattern of values")
         need_modules(modules)
         run(args)
     except (data.DataError, ArgumentFault, OSError) as fault:

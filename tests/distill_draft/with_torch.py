@@ -52,21 +52,19 @@ class Parts(unittest.TestCase):
 
     def test_heads_that_share_keys(self):
         with tempfile.TemporaryDirectory() as folder:
-            config = dict(CONFIG, num_key_value_heads=2)  # of six: 0, 1, 2 share one, and 3, 4, 5
-            full = Decoder(CONFIG, str(TARGET), [0], "cpu")
-            few = Decoder(CONFIG, str(TARGET), [0], "cpu")
-            dim = few.shape["head_dim"]
+            few, full = (Decoder(CONFIG, str(TARGET), [0], "cpu") for _ in range(2))
+            dim, heads, kept = (few.shape[name] for name in ("head_dim", "heads", "kv_heads"))
+            self.assertLess(kept, heads)
             for part in ("k", "v"):
-                value = full.parameters[f"model.layers.0.self_attn.{part}_proj.weight"].data
-                kept = torch.cat([value[:dim], value[3 * dim:4 * dim]])
-                few.parameters[f"model.layers.0.self_attn.{part}_proj.weight"].data = kept
-                value.copy_(torch.cat([kept[:dim]] * 3 + [kept[dim:]] * 3))
-            few.shape = dict(few.shape, kv_heads=config["num_key_value_heads"])
+                name = f"model.layers.0.self_attn.{part}_proj.weight"
+                rows_of = few.parameters[name].detach().split(dim)
+                full.parameters[name] = torch.cat([rows_of[head * kept // heads] for head in range(heads)])
+            full.shape = dict(full.shape, kv_heads=heads)
             ids = torch.arange(3, 40)[None]
             with torch.no_grad():
                 torch.testing.assert_close(few.states(ids), full.states(ids), rtol=1e-4, atol=1e-4)
             full.save(folder)
-            with self.assertRaisesRegex(pieces.DataError, "has no layer 6, only 0 to 5"):
+            with self.assertRaisesRegex(pieces.DataError, "has no layer 6, only 0 to 3"):
                 Decoder(CONFIG, str(TARGET), [6], "cpu")
             with self.assertRaisesRegex(pieces.DataError, r"config\.json: model_type is 'opt', expected 'llama'"):
                 Decoder(dict(CONFIG, model_type="opt"), folder, [0], "cpu")
@@ -157,7 +155,7 @@ class Trainings(unittest.TestCase):
         return done.stdout + done.stderr
 
     def test_the_overlap_rises_and_the_folder_is_the_draft(self):
-        output = self.finished("--minutes", 0.3, "--head-ids", 3500, "--layers", "0,5")
+        output = self.finished("--minutes", 0.3, "--head-ids", 3500, "--layers", "0,3")
         self.assertIn("3500 ids in the head", output)
         found = [float(text) for text in re.findall(r"held out: overlap (\d\.\d+)", output)]
         self.assertGreater(found[-1], found[0] + 0.1, output)
@@ -171,6 +169,11 @@ class Trainings(unittest.TestCase):
                                   capture_output=True, text=True, timeout=100, check=True).stdout
         self.assertAlmostEqual(float(re.search(r"overlap (\d\.\d+)", measured)[1]), found[-1], delta=0.01)
         self.assertIn("is there already", self.finished("--minutes", 0.3))
+        again = self.finished("--minutes", 0.02, "--layers", "0,3", "--start", self.draft / "trained", "--out", self.folder / "again")
+        self.assertIn("3500 ids in the head", again)
+        self.assertAlmostEqual(float(re.search(r"held out: overlap (\d\.\d+)", again)[1]), found[-1], delta=0.01)
+        self.assertIn("trained: no model.layers.2.input_layernorm.weight in its 1 safetensors files\n", self.finished(
+            "--layers", "0,1,2", "--start", self.draft / "trained", "--out", self.folder / "other", status=2))
 
     def test_goes_on_after_an_interruption(self):
         with subprocess.Popen(self.command("--minutes", 0.5, "--checkpoint-minutes", 0.02), stdout=subprocess.PIPE, text=True) as process:
@@ -184,11 +187,11 @@ class Trainings(unittest.TestCase):
         self.assertFalse((self.draft / "checkpoint.pt").exists())
 
     def test_what_does_not_fit_is_named(self):
-        self.assertIn("wikisql-target: has no layer 9, only 0 to 5\n", self.finished("--layers", "0,9", status=2))
+        self.assertIn("wikisql-target: has no layer 9, only 0 to 3\n", self.finished("--layers", "0,9", status=2))
         other = self.folder / "texts"
         shutil.copytree(self.texts, other)
         (other / "sampling.json").write_text('{"vocab": 7}')
-        self.assertIn(f"{other}: is of a vocabulary of 7, {TARGET} has 4096\n", self.finished("--data", other, status=2))
+        self.assertIn(f"{other}: is of a vocabulary of 7, {TARGET} has 4608\n", self.finished("--data", other, status=2))
         self.assertIn("are too few", self.finished("--context", 4, status=2))
         self.assertEqual(sampling.ends_of({"eos_token_id": [2, 3]}), {2, 3})
 

@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import pathlib
+import re
 import struct
 import sys
 import tempfile
@@ -20,7 +21,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import llama_folder  # noqa: E402
 import train_pair  # noqa: E402
 from draft_distillation import tensors  # noqa: E402
-from pair_training import data, tokenizer  # noqa: E402
+from pair_training import data, tokenizer, variation  # noqa: E402
 
 QUOTED = r'[=<>] (?:"([^"]*)"|(\S+))'
 
@@ -159,6 +160,49 @@ class FakeTokenizer:
         return [self.vocab[token] for token in text.split()]
 
 
+class Varied(unittest.TestCase):
+    ROWS = [(f"columns: city, country {n}, name, year\nquestion: who of Team {n % 40} came in {1900 + n}?\nsql:",
+             f' SELECT name WHERE country {n} = "Team {n % 40}" AND year = {1900 + n}') for n in range(200)]
+
+    def setUp(self):
+        self.variation = variation.Variation(self.ROWS, QUOTED)
+
+    def test_an_epoch_is_as_its_seed_says_and_has_every_row(self):
+        first, again, other = (self.variation.epoch(seed) for seed in (1, 1, 2))
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, other)
+        self.assertEqual(len(first), len(self.ROWS))
+
+    def test_columns_that_the_completion_names_stay_and_others_come_and_go(self):
+        lost = added = 0
+        for n, (prompt, completion) in enumerate(self.variation.epoch(3)):
+            items = prompt.partition("\n")[0].removeprefix("columns: ").split(", ")
+            self.assertEqual(items, sorted(items))
+            self.assertEqual(len(items), len(set(items)))
+            self.assertLessEqual({f"country {n}", "name", "year"}, set(items))
+            lost += "city" not in items
+            added += len(set(items) - {"city", f"country {n}", "name", "year"})
+        self.assertIn(lost, range(10, 60))   # of 200 rows 70 % have varied lists, which lose a quarter of what is not named
+        self.assertIn(added, range(15, 60))
+
+    def test_values_change_in_prompt_and_completion_to_others_of_a_like_place(self):
+        changed = 0
+        for n, (prompt, completion) in enumerate(self.variation.epoch(4)):
+            team, year = re.fullmatch(rf' SELECT name WHERE country {n} = "Team (\d+)" AND year = (\d+)', completion).groups()
+            self.assertTrue(prompt.endswith(f"\nquestion: who of Team {team} came in {year}?\nsql:"), prompt)
+            self.assertIn(int(year), range(1900, 2100))
+            changed += int(year) != 1900 + n
+        self.assertIn(changed, range(50, 110))
+
+    def test_what_does_not_fit_stays_as_it_is(self):
+        for row in (("no list\nwho?", ' SELECT a WHERE b = "x y"'), ("one line", " c = d"),
+                    ("columns: a, b\nquestion: Paris or Paris?", " SELECT a WHERE b = Paris")):  # a value that is there twice
+            for seed in range(20):
+                self.assertEqual(variation.Variation([row], QUOTED).epoch(seed)[0][1], row[1])
+        for seed in range(20):
+            self.assertEqual(variation.Variation([("no list\nwho?", " c = d")], QUOTED).epoch(seed), [("no list\nwho?", " c = d")])
+
+
 class Cut(WithFolder):
     LETTERS = "abcdexy"
     MERGES = [["a", "b"], ["c", "d"], ["ab", "cd"], ["x", "y"], ["a", "bcd"], ["ab", "e"]]  # bcd does not exist
@@ -270,6 +314,11 @@ class Arguments(WithFolder):
             status, errors = self.run_tool("pair", "--data", path, "--out", str(self.folder / "out"))
         self.assertEqual((status, errors), (2, "train_pair: needs the Python module torch: pip install torch (see --help)\n"))
         self.assertFalse((self.folder / "out").exists())
+
+    def test_rows_cannot_vary_without_a_pattern_of_values(self):
+        path = self.written('{"prompt": "a", "completion": "b"}\n')
+        status, errors = self.run_tool("model", "--data", path, "--tokenizer", "t", "--out", "o", "--vary")
+        self.assertEqual((status, errors), (2, "train_pair: --vary: needs --copy-case, the pattern of values\n"))
 
     def test_values_that_make_no_sense_are_refused(self):
         for option, value, reason in (("--minutes", "0", "expected more than 0, got 0"), ("--batch-tokens", "x", "invalid int value"),

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """tools/train_pair.py with PyTorch: packs give what single rows give, a training goes on after an interruption, a draft comes near
 its target. Run by hand where torch, numpy and sentencepiece are installed; takes about two minutes."""
+import importlib.util
 import json
 import math
 import os
@@ -126,6 +127,19 @@ class Trainings(unittest.TestCase):
         self.finished("distill", "--target", target, "--out", draft, *shape[2:], "--hidden", 16, "--minutes", 0.2)
         overlap = float(re.search(r"overlap (\d\.\d+)", self.finished("compare", "--target", target, "--draft", draft))[1])
         self.assertGreater(overlap, 0.8)
+
+    @unittest.skipUnless(importlib.util.find_spec("tokenizers"), "needs the Python module tokenizers")
+    def test_a_target_starts_from_a_part_of_another_model(self):
+        """That knows the words of the rows and not the task. The parts of a model in 8-bit integers and its tokenizer.json."""
+        start, target = self.folder / "start", self.folder / "target"
+        self.finished("cut", "--source", ROOT / "deploy/demo/wikisql-target", "--layers", "0,1", "--vocab", 290, "--context", 64, "--out", start)
+        self.assertIn("has a vocabulary of 290", self.finished(
+            "model", "--tokenizer", ROOT / "deploy/demo/wikisql-target/tokenizer.json", "--start", start, "--out", target, status=2))
+        output = self.finished("model", "--tokenizer", start / "tokenizer.json", "--start", start, "--out", target, "--context", 64, "--lr", "1e-3",
+                               "--minutes", 0.5, "--batch-tokens", 512, "--held-out", self.folder / "rows.jsonl", "--save-dtype", "int8")
+        self.assertGreater(float(re.findall(r"greedy exact match (\d\.\d+)", output)[-1]), 0.9)
+        self.assertEqual(sorted(os.listdir(target)), ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"])
+        self.assertEqual(model.shape_of(target), dict(model.shape_of(ROOT / "deploy/demo/wikisql-target"), layers=2, vocab=290, context=64))
 
 
 if __name__ == "__main__":

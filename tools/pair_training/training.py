@@ -9,7 +9,7 @@ import time
 import torch
 from torch.nn import functional
 
-from pair_training import crew, data, model, teacher, tokenizer
+from pair_training import crew, data, model, teacher, tokenizer, variation
 from pair_training.batch import Batch
 
 PROMPT_WEIGHT = 0.1  # of a token of a prompt in the loss; a token of a completion has 1
@@ -52,7 +52,7 @@ def train(args, tokenizer_file, out, shape, minutes, target=None):
 
 def _fingerprint(args, shape, target):
     """Of all that a checkpoint depends on; the minutes may be changed."""
-    options = ("seed", "lr", "optimizer", "batch_tokens", "pack_tokens", "processes", "copy_case", "data", "overlap_weight")
+    options = ("seed", "lr", "optimizer", "batch_tokens", "pack_tokens", "processes", "copy_case", "data", "overlap_weight", "vary")
     text = json.dumps([shape, target and os.path.abspath(target)] + [getattr(args, name) for name in options])
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -70,6 +70,7 @@ class Training:
         os.makedirs(out, exist_ok=True)
         rows = data.read_rows(args.data, args.copy_case)
         self.groups, tokens, left_out = data.encode_rows(encode, rows, args.context)
+        self.encode, self.variation = encode, variation.Variation(rows, args.copy_case) if args.vary and not target else None
         self.held_out = []
         if args.held_out:
             rows = data.read_rows(args.held_out, args.copy_case)
@@ -175,13 +176,18 @@ class Training:
                 self.crew.sum(self.llama.matrices())
         return float(totals[1])
 
+    def groups_of(self, epoch):
+        if self.variation is None:
+            return self.groups
+        return data.encode_rows(self.encode, self.variation.epoch(self.args.seed + epoch), self.args.context)[0]
+
     def run(self):
         args, state, size = self.args, self.state, self.crew.size
         self.last = time.monotonic()
         saved, shown, figures = state["seconds"], state["seconds"], []
         torch.manual_seed(args.seed + state["step"] * size + self.crew.rank)
         while state["seconds"] < 60 * self.minutes:
-            batches = data.epoch_batches(self.groups, args.batch_tokens, args.pack_tokens, args.seed + state["epoch"])
+            batches = data.epoch_batches(self.groups_of(state["epoch"]), args.batch_tokens, args.pack_tokens, args.seed + state["epoch"])
             if len(batches) < size:
                 raise data.DataError(f"{args.data}: {len(batches)} batches an epoch are too few for {size} processes: see --batch-tokens")
             while state["batch"] + size <= len(batches) and state["seconds"] < 60 * self.minutes:
