@@ -27,7 +27,7 @@ import signal
 import sys
 import time
 
-from tool_arguments import ArgumentFault, need_modules, positive
+from tool_arguments import ArgumentFault, need_modules, numbers, positive
 
 
 def say(text):
@@ -58,10 +58,10 @@ def read_prompts(path):
 
 
 def run_sample(args):
-    from draft_distillation import sampling
+    from draft_distillation import llama, sampling
     from evaluation import server
     prompts = read_prompts(args.prompts) if args.prompts else []
-    sampling.config_of(args.target)
+    llama.config_of(args.target)
     args.tp = 1
     with contextlib.ExitStack() as stack:
         url = args.url
@@ -74,12 +74,12 @@ def run_sample(args):
 
 def run_train(args):
     import torch
-    from draft_distillation import sampling, training
+    from draft_distillation import llama, training
     torch.set_num_threads(args.threads)
     if os.path.exists(os.path.join(args.out, "model.safetensors")) and not os.path.exists(os.path.join(args.out, "checkpoint.pt")):
         say(f"{args.out}: is there already")
         return
-    config = sampling.config_of(args.target)
+    config = llama.config_of(args.target)
     last = config["num_hidden_layers"] - 1
     layers = args.layers or ([0, 1, last - 1, last] if last > 2 else list(range(last + 1)))
     training.Training(args, layers, config, say).run()
@@ -87,24 +87,19 @@ def run_train(args):
 
 def run_measure(args):
     import torch
-    from draft_distillation import decoder, pieces, rows, sampling, training
+    from draft_distillation import decoder, llama, pieces, rows, training
     torch.set_num_threads(args.threads)
     conversations = rows.Conversations(args.data, args.context)
     measured = conversations.held_out[:args.held_out] if not args.all else conversations.held_out + conversations.training
     if not measured:
         raise pieces.DataError(f"{args.data}: no conversations are held out")
-    config = sampling.config_of(args.draft)
+    config = llama.config_of(args.draft)
     draft = decoder.Decoder(config, args.draft, range(config["num_hidden_layers"]), args.device)
     overlap, kl, tokens = training.measure(draft, measured, args)
     print(f"{tokens} tokens of {len(measured)} answers: overlap {overlap:.4f}, KL divergence {kl:.4f} nats")
 
 
 # ---- arguments
-
-def numbers(text):
-    """Of layers, with commas."""
-    return [int(part) for part in text.split(",")]
-
 
 def add_sample_options(parser):
     count, number = positive(int), positive(float)
@@ -130,7 +125,7 @@ def add_training_options(parser):
     parser.add_argument("--layers", type=numbers, metavar="N,N", help="layers of the target that the draft starts with (the first two and the last two)")
     parser.add_argument("--head-ids", type=count, default=8192,
                         help="ids that the draft can say, the most frequent of TEXT; a level of a draft reads the head (%(default)s)")
-    parser.add_argument("--start", metavar="TRAINED", help="go on from this draft, a folder DRAFT/trained, with its head and as many --layers")
+    parser.add_argument("--start", metavar="TRAINED", help="go on from this draft, a folder DRAFT/trained: its layers and the ids of its head, with as many --layers")
     parser.add_argument("--minutes", type=number, default=60, help="(%(default)s)")
     parser.add_argument("--optimizer", choices=["muon", "adamw"], default="muon",
                         help="muon: Muon for the matrices, AdamW for the rest (%(default)s)")

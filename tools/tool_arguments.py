@@ -7,6 +7,10 @@ class ArgumentFault(Exception):
     """Arguments that do not fit together, or a machine that lacks what they need."""
 
 
+class DataError(Exception):
+    """Files that cannot be used; the text names the file, the place and why."""
+
+
 def positive(kind):
     """The type of an argument that is a number of this kind (int, float) and more than 0."""
     def parsed(text):
@@ -16,6 +20,17 @@ def positive(kind):
         return value
     parsed.__name__ = kind.__name__
     return parsed
+
+
+def numbers(text):
+    """The type of an argument such as 0,1,28,29."""
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = [-1]
+    if min(found) < 0:
+        raise argparse.ArgumentTypeError(f"expected numbers such as 0,1,28,29, got {text!r}")
+    return found
 
 
 def missing_modules(names):

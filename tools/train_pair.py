@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Trains a target and a draft model that share a tokenizer, from JSON lines {"prompt": ..., "completion": ...}. Writes them
-as Hugging Face Llama folders, which coppice-worker and coppice-draft can load.
+as Hugging Face Llama folders (with --save-dtype int8, for Coppice alone), which coppice-worker and coppice-draft can load.
 
   train_pair.py tokenizer --data train.jsonl --out DIR [--vocab 4096]
-  train_pair.py cut       --data train.jsonl --source DIR --out DIR [--layers 0,1,28,29 | --distilled TRAINED] [--vocab 4608]
+  train_pair.py cut       --data train.jsonl --source DIR --out DIR [--distilled TRAINED] [--layers 0,1,2,3] [--vocab 4608]
                           what is left of a trained model for a task: some layers, and the ids that the data needs most
   train_pair.py model     --data train.jsonl --tokenizer DIR/tokenizer.model --out DIR [--hidden 384 --layers 6 ...]
   train_pair.py model     --data train.jsonl --tokenizer CUT/tokenizer.json --start CUT --out DIR
   train_pair.py distill   --data train.jsonl --target DIR --out DIR     a draft, from the distributions of a target
   train_pair.py pair      --data train.jsonl --out DIR [--target-minutes 120 --draft-minutes 30]
-                          all of these -> DIR/NAME-target and DIR/NAME-draft (--name, default wikisql)
+                          tokenizer, model, distill -> DIR/NAME-target and DIR/NAME-draft (--name, default wikisql)
   train_pair.py compare   --data dev.jsonl --target DIR --draft DIR     mean overlap and greedy agreement of a pair
 
 The NOTE files in deploy/demo say how its models were made. In the loss, tokens of completions have weight 1 and tokens
@@ -24,7 +24,8 @@ are compared without case. The first group of the regular expression that takes 
 values (of --copy-case) in prompt and completion, lists of items lose some that the completion does not name, and get others.
 
 Needs PyTorch (2.9 or later, or 2.4 with --optimizer adamw), NumPy and SentencePiece for Python: pip install torch numpy
-sentencepiece; with a tokenizer.json also tokenizers. If its memory grows, start it with jemalloc (LD_PRELOAD). Nothing else in Coppice needs them. Exit status: 2 for wrong arguments or data, 130 after Ctrl-C, 143 after SIGTERM.
+sentencepiece; with a tokenizer.json tokenizers instead of the last. If its memory grows, start it with jemalloc (LD_PRELOAD).
+Nothing else in Coppice needs them. Exit status: 2 for wrong arguments or data, 130 after Ctrl-C, 143 after SIGTERM.
 """
 import argparse
 import os
@@ -33,7 +34,7 @@ import sys
 import tempfile
 
 from pair_training import data, tokenizer
-from tool_arguments import ArgumentFault, missing_modules, need_modules, positive
+from tool_arguments import ArgumentFault, missing_modules, need_modules, numbers, positive
 
 TARGET = dict(hidden=384, layers=6, heads=6, ffn=1024)
 DRAFT = dict(hidden=128, layers=2, heads=4, ffn=352)
@@ -64,8 +65,11 @@ def train_tokenizer(args, out):
     return path
 
 
-def shape_of(args):
-    shape = {name: getattr(args, name) for name in TARGET}
+def shape_of(args, defaults):
+    given = {name: getattr(args, name) for name in defaults if getattr(args, name)}
+    if args.start and given:
+        raise ArgumentFault(f"--{min(given)}: the shape is that of --start")
+    shape = defaults | given
     if shape["hidden"] % (2 * shape["heads"]):
         raise ArgumentFault(f"--hidden {shape['hidden']}: expected a multiple of twice the {shape['heads']} heads")
     return shape
@@ -84,9 +88,9 @@ def run(args):
         if args.command == "compare":
             comparing.compare(args)
         elif args.command == "model":
-            training.train(args, args.tokenizer, args.out, shape_of(args), args.minutes)
+            training.train(args, args.tokenizer, args.out, shape_of(args, TARGET), args.minutes)
         elif args.command == "distill":
-            training.train(args, tokenizer.file_in(args.target), args.out, shape_of(args), args.minutes, args.target)
+            training.train(args, tokenizer.file_in(args.target), args.out, shape_of(args, DRAFT), args.minutes, args.target)
         else:
             target, draft = (os.path.join(args.out, f"{args.name}-{role}") for role in ("target", "draft"))
             tokenizer_file = train_tokenizer(args, target)
@@ -105,16 +109,6 @@ def pattern(text):
         raise argparse.ArgumentTypeError(f"is no regular expression: {error}") from error
 
 
-def layer_list(text):
-    try:
-        layers = [int(part) for part in text.split(",")]
-    except ValueError:
-        layers = [-1]
-    if min(layers) < 0:
-        raise argparse.ArgumentTypeError(f"expected numbers such as 0,1,28,29, got {text!r}")
-    return layers
-
-
 def add_training_options(parser):
     count, number = positive(int), positive(float)
     parser.add_argument("--context", type=count, default=256, help="most tokens of a row (%(default)s)")
@@ -129,9 +123,7 @@ def add_training_options(parser):
     parser.add_argument("--device", default="cpu", help="of PyTorch (%(default)s)")
     parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16", help="of matrix products in training (%(default)s)")
     parser.add_argument("--save-dtype", choices=["bf16", "f32", "int8"], default="bf16",
-                        help="of the folders; int8: matrices with a scale for each row (%(default)s)")
-    parser.add_argument("--start", metavar="DIR", help="start from this model and its shape, not from random weights")
-    parser.add_argument("--vary", action="store_true", help="train on rows that differ in each epoch: see below")
+                        help="of the folders; int8: matrices with a scale for each row, which only Coppice reads (%(default)s)")
     parser.add_argument("--overlap-weight", type=float, default=1.0,
                         help="distillation: of 1 - overlap in the loss, beside the KL divergence (%(default)s)")
     parser.add_argument("--held-out", metavar="FILE", help="rows to measure the exact match on")
@@ -154,11 +146,11 @@ def parse_arguments():
         command.add_argument("--vocab", type=positive(int), default=4096)
     cut.add_argument("--source", required=True, metavar="DIR", help="the folder of a model with tokenizer.json")
     cut.add_argument("--distilled", metavar="DIR", help="layers of it as distill_draft.py has trained them")
-    cut.add_argument("--layers", type=layer_list, help="which layers, such as 0,1,28,29 (all)")
+    cut.add_argument("--layers", type=numbers, help="which layers, such as 0,1,28,29 (all)")
     cut.add_argument("--context", type=positive(int), default=256, help="most tokens of a row (%(default)s)")
     for command, shape in ((model, TARGET), (distill, DRAFT)):
         for name, default in shape.items():
-            command.add_argument("--" + name, type=positive(int), default=default, help="(%(default)s)")
+            command.add_argument("--" + name, type=positive(int), help=f"({default})")
         command.add_argument("--minutes", type=positive(float), default=60, help="(%(default)s)")
     model.add_argument("--tokenizer", required=True, metavar="FILE")
     pair.add_argument("--name", default="wikisql")
@@ -166,6 +158,12 @@ def parse_arguments():
     pair.add_argument("--draft-minutes", type=positive(float), default=30)
     for command in (model, distill, pair):
         add_training_options(command)
+    for command in (model, pair):
+        command.add_argument("--vary", action="store_true", help="train the target on rows that differ in each epoch: see train_pair.py --help")
+    distill.set_defaults(vary=False)
+    for command in (model, distill):
+        command.add_argument("--start", metavar="DIR", help="start from this model and its shape, not from random weights")
+    pair.set_defaults(start=None)
     for command in (distill, comparison):
         command.add_argument("--target", required=True, metavar="DIR")
     comparison.add_argument("--draft", required=True, metavar="DIR")

@@ -293,7 +293,7 @@ class Arguments(WithFolder):
     def test_values_that_make_no_sense_are_refused(self):
         for command, option, value, reason in (("sample", "--tokens", "0", "expected more than 0, got 0"),
                                                ("train", "--minutes", "-1", "expected more than 0"),
-                                               ("train", "--layers", "1,x", "invalid numbers value: '1,x'")):
+                                               ("train", "--layers", "1,x", "expected numbers such as 0,1,28,29, got '1,x'")):
             arguments = [command, "--target", self.target, "--out", "o"] + ["--data", "d"] * (command == "train")
             status, errors = self.run_tool(*arguments, option, value)
             self.assertEqual(status, 2)

@@ -194,6 +194,76 @@ class Varied(unittest.TestCase):
             changed += int(year) != 1900 + n
         self.assertIn(changed, range(50, 110))
 
+    def varied(self, prompt, completion):
+        """A row among the others, in twenty epochs."""
+        rows = variation.Variation([*self.ROWS, (prompt, completion)], QUOTED)
+        return [rows.epoch(seed)[-1] for seed in range(20)]
+
+    def test_what_the_rest_of_the_prompt_does_not_have_once_stays(self):
+        for row in (("no list\nwho?", ' SELECT a WHERE b = "x y"'), ("one line", " c = 4"),
+                    ("no list\nParis or Paris?", " SELECT a WHERE b = Paris"), ("no list\nin Parisian?", " SELECT a WHERE b = Paris")):
+            self.assertEqual(self.varied(*row), [row] * 20)
+
+    def test_a_value_within_another_one_stays(self):
+        row = ("no list\nwho won in May 2005?", ' SELECT a WHERE b = "May 2005" AND year = 2005')
+        self.assertEqual(self.varied(*row), [row] * 20)
+
+    def test_a_value_is_not_sought_in_what_replaced_another(self):
+        for prompt, completion in self.varied("no list\nthe Old Boys?", ' SELECT a WHERE b = "Old Boys" AND s = 5'):
+            team = re.fullmatch(r' SELECT a WHERE b = "(.*)" AND s = 5', completion)[1]
+            self.assertEqual(prompt, f"no list\nthe {team}?")
+
+    def test_an_empty_value_is_none(self):
+        row = ("no list\nthe title Foreign?", ' SELECT a WHERE title = ""Foreign""')
+        self.assertEqual(self.varied(*row), [row] * 20)
+        other = variation.Variation([*self.ROWS, row], QUOTED).epoch(1)
+        self.assertFalse([completion for _, completion in other[:-1] if '""' in completion or '"= ' in completion])
+
+
+class FakeTokenizer:
+    """Of the tokens of these texts, by spaces."""
+
+    def __init__(self, path):
+        self.vocab = json.loads(pathlib.Path(path).read_text())["model"]["vocab"]
+
+    def encode(self, text):
+        return [self.vocab[token] for token in text.split()]
+
+
+class Varied(unittest.TestCase):
+    ROWS = [(f"columns: city, country {n}, name, year\nquestion: who of Team {n % 40} came in {1900 + n}?\nsql:",
+             f' SELECT name WHERE country {n} = "Team {n % 40}" AND year = {1900 + n}') for n in range(200)]
+
+    def setUp(self):
+        self.variation = variation.Variation(self.ROWS, QUOTED)
+
+    def test_an_epoch_is_as_its_seed_says_and_has_every_row(self):
+        first, again, other = (self.variation.epoch(seed) for seed in (1, 1, 2))
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, other)
+        self.assertEqual(len(first), len(self.ROWS))
+
+    def test_columns_that_the_completion_names_stay_and_others_come_and_go(self):
+        lost = added = 0
+        for n, (prompt, completion) in enumerate(self.variation.epoch(3)):
+            items = prompt.partition("\n")[0].removeprefix("columns: ").split(", ")
+            self.assertEqual(items, sorted(items))
+            self.assertEqual(len(items), len(set(items)))
+            self.assertLessEqual({f"country {n}", "name", "year"}, set(items))
+            lost += "city" not in items
+            added += len(set(items) - {"city", f"country {n}", "name", "year"})
+        self.assertIn(lost, range(10, 60))   # of 200 rows 70 % have varied lists, which lose a quarter of what is not named
+        self.assertIn(added, range(15, 60))
+
+    def test_values_change_in_prompt_and_completion_to_others_of_a_like_place(self):
+        changed = 0
+        for n, (prompt, completion) in enumerate(self.variation.epoch(4)):
+            team, year = re.fullmatch(rf' SELECT name WHERE country {n} = "Team (\d+)" AND year = (\d+)', completion).groups()
+            self.assertTrue(prompt.endswith(f"\nquestion: who of Team {team} came in {year}?\nsql:"), prompt)
+            self.assertIn(int(year), range(1900, 2100))
+            changed += int(year) != 1900 + n
+        self.assertIn(changed, range(50, 110))
+
     def test_what_does_not_fit_stays_as_it_is(self):
         for row in (("no list\nwho?", ' SELECT a WHERE b = "x y"'), ("one line", " c = d"),
                     ("columns: a, b\nquestion: Paris or Paris?", " SELECT a WHERE b = Paris")):  # a value that is there twice
@@ -212,7 +282,7 @@ class Cut(WithFolder):
         super().setUp()
         self.source = self.folder / "source"
         tokens = ["<0>", "<1>", "<2>", *self.LETTERS, "ab", "cd", "abcd", "xy", "abe"]
-        self.content = {"added_tokens": [{"id": i, "content": token} for i, token in enumerate(tokens[:3])] + [{"id": 9, "content": "y"}],
+        self.content = {"pre_tokenizer": {"type": "ByteLevel"}, "added_tokens": [{"id": i, "content": token} for i, token in enumerate(tokens[:3])] + [{"id": 9, "content": "y"}],
                         "model": {"type": "BPE", "vocab": {token: i for i, token in enumerate(tokens)},
                                   "merges": [" ".join(merge) for merge in self.MERGES]}}
         self.tokens = tokens
@@ -273,7 +343,7 @@ class Cut(WithFolder):
         for name in names:
             values = self.values[name] / 2
             content.update(tensors.as_integers(name, values) if values.ndim == 2 else {name: (values.shape, tensors.bf16_bytes(values))})
-        tensors.write_trained(str(trained), llama_folder.config(self.HIDDEN, 1, 2, 1, 12, len(self.tokens), 64), content)
+        tensors.write_trained(str(trained), llama_folder.config(self.HIDDEN, 1, 2, 1, 12, len(self.tokens), 64, theta=500.0), content)
         self.cut("--vocab", 13, "--distilled", trained)
         for name in names:
             numpy.testing.assert_allclose(tensors.read(str(self.folder / "out"), name), self.values[name] / 2, rtol=0.01, atol=0.03)
@@ -284,13 +354,57 @@ class Cut(WithFolder):
                               (9, "10 of its ids are single characters or special, more than the 9 asked for")):
             self.assertEqual(self.cut("--vocab", vocab, status=2), f"train_pair: {where}: {reason}\n")
         self.assertIn("source: has no layer 3, only 0 to 2\n", self.cut("--layers", "0,3", status=2))
-        self.assertIn("argument --layers: expected numbers such as 0,1,28,29, got '0,x'", self.cut("--layers", "0,x", status=2))
-        for change, reason in (({"model": {"type": "Unigram"}}, "expected the tokenizer.json of a BPE: 'vocab'"),
-                               ({"added_tokens": []}, "expected a BPE whose first three added tokens have the ids 0, 1 and 2")):
+        for layers in ("0,x", "0,-1", ""):
+            self.assertIn(f"argument --layers: expected numbers such as 0,1,28,29, got '{layers}'", self.cut(f"--layers={layers}", status=2))
+        broken = [{"pre_tokenizer": {"type": "Metaspace"}}, {"added_tokens": []}, {"added_tokens": None}, {"added_tokens": [{"id": 0}] * 3}]
+        broken += [{"model": self.content["model"] | change} for change in ({"type": "Unigram"}, {"vocab": [1]}, {"merges": [["a", "b", "c"]]})]
+        for change in broken:
             where.write_text(json.dumps(self.content | change))
-            self.assertEqual(self.cut("--vocab", 13, status=2), f"train_pair: {where}: {reason}\n")
+            self.assertEqual(self.cut("--vocab", 13, status=2), f"train_pair: {where}: expected the tokenizer.json of a byte-level BPE whose "
+                                                                "first three added tokens have the ids 0, 1 and 2\n")
         where.unlink()
-        self.assertRegex(self.cut("--vocab", 13, status=2), rf"^train_pair: {where}: No such file or directory\n$")
+        self.assertEqual(self.cut("--vocab", 13, status=2), f"train_pair: {where}: No such file or directory\n")
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_models_that_do_not_fit_are_named(self):
+        path = self.source / "config.json"
+        config = json.loads(path.read_text())
+        unlike = "expected a tied head, rms_norm_eps 1e-5 and heads that fill hidden_size"
+        for change, reason in (({"model_type": "opt"}, "model_type is 'opt', expected 'llama'"), ({"tie_word_embeddings": False}, unlike),
+                               ({"rms_norm_eps": 1e-6}, unlike), ({"head_dim": 8}, unlike), ({"vocab_size": None}, "has no 'vocab_size'")):
+            path.write_text(json.dumps({name: value for name, value in (config | change).items() if value is not None}))
+            self.assertEqual(self.cut("--vocab", 13, status=2), f"train_pair: {path}: {reason}\n")
+        path.write_text("[")
+        self.assertRegex(self.cut("--vocab", 13, status=2), rf"^train_pair: {path}: Expecting value.*\n$")
+        path.write_text(json.dumps(dict(config, num_hidden_layers=4)))
+        self.assertIn("source: no model.layers.3.input_layernorm.weight in its 1 safetensors files\n", self.cut("--vocab", 13, status=2))
+        path.write_text(json.dumps(config))
+        trained = str(self.folder / "trained")
+        tensors.write_trained(trained, dict(config, vocab_size=99), {})
+        self.assertEqual(self.cut("--vocab", 13, "--distilled", trained, status=2),
+                         f"train_pair: {trained}: vocab is 99, {self.source} has {len(self.tokens)}\n")
+        (self.folder / "out").mkdir()
+        self.assertEqual(self.cut("--vocab", 13, status=2), f"train_pair: {self.folder / 'out'}: exists already\n")
+
+
+class TokenizerFiles(WithFolder):
+    def test_are_copied_with_what_belongs_to_them(self):
+        for name, more, wanted in (("spm.model", [], ["tokenizer.model"]), ("tokenizer.json", [], ["tokenizer.json"]),
+                                   ("tokenizer.json", ["tokenizer_config.json"], ["tokenizer.json", "tokenizer_config.json"])):
+            with tempfile.TemporaryDirectory(dir=self.folder) as source, tempfile.TemporaryDirectory(dir=self.folder) as out:
+                for file in [name, *more]:
+                    pathlib.Path(source, file).write_text(file)
+                for _ in range(2):
+                    tokenizer.copy(f"{source}/{name}", out)
+                self.assertEqual(sorted(path.name for path in pathlib.Path(out).iterdir()), wanted)
+                tokenizer.copy(f"{out}/{wanted[0]}", out)  # onto itself
+
+    def test_of_a_folder_is_the_one_that_the_server_takes(self):
+        with self.assertRaisesRegex(data.DataError, "has no tokenizer, expected tokenizer.json or tokenizer.model"):
+            tokenizer.file_in(str(self.folder))
+        for name in ("tokenizer.model", "tokenizer.json"):
+            (self.folder / name).write_text("")
+            self.assertEqual(tokenizer.file_in(str(self.folder)), str(self.folder / name))
 
 
 class Arguments(WithFolder):
@@ -319,6 +433,13 @@ class Arguments(WithFolder):
         path = self.written('{"prompt": "a", "completion": "b"}\n')
         status, errors = self.run_tool("model", "--data", path, "--tokenizer", "t", "--out", "o", "--vary")
         self.assertEqual((status, errors), (2, "train_pair: --vary: needs --copy-case, the pattern of values\n"))
+
+    def test_the_shape_is_that_of_the_start(self):
+        path = self.written('{"prompt": "a", "completion": "b"}\n')
+        with unittest.mock.patch.object(train_pair, "need_modules"), unittest.mock.patch.dict(
+                sys.modules, {"pair_training.comparing": unittest.mock.Mock(), "pair_training.training": unittest.mock.Mock(TrainingError=Exception)}):
+            status, errors = self.run_tool("model", "--data", path, "--tokenizer", "t", "--out", "o", "--start", "s", "--layers", "2")
+        self.assertEqual((status, errors), (2, "train_pair: --layers: the shape is that of --start\n"))
 
     def test_values_that_make_no_sense_are_refused(self):
         for option, value, reason in (("--minutes", "0", "expected more than 0, got 0"), ("--batch-tokens", "x", "invalid int value"),

@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import torch  # noqa: E402
 from pair_training import data, model, teacher  # noqa: E402
 from pair_training.batch import Batch  # noqa: E402
+from pair_training.shape import shape_of  # noqa: E402
 
 SHAPE = dict(hidden=32, layers=2, heads=2, kv_heads=1, ffn=48, vocab=64, context=64, theta=10000.0)
 
@@ -137,7 +138,7 @@ class Trainings(unittest.TestCase):
                                "--minutes", 0.5, "--batch-tokens", 512, "--held-out", self.folder / "rows.jsonl", "--save-dtype", "int8")
         self.assertGreater(float(re.findall(r"greedy exact match (\d\.\d+)", output)[-1]), 0.9)
         self.assertEqual(sorted(os.listdir(target)), ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"])
-        self.assertEqual(model.shape_of(target), dict(model.shape_of(ROOT / "deploy/demo/wikisql-target"), layers=2, vocab=290, context=64))
+        self.assertEqual(shape_of(target), dict(shape_of(ROOT / "deploy/demo/wikisql-target"), layers=2, vocab=290, context=64))
 
 
 if __name__ == "__main__":

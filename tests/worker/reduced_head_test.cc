@@ -47,7 +47,7 @@ class ReducedHeadTest : public testing::TestWithParam<test::MethodCase> {
   static decoding::DecodingParams Params(uint64_t seed) {
     decoding::DecodingParams params = GetParam().Params(/*max_tokens=*/12, kEos, seed);
     params.min_tokens = 3;  // until then the stop token has a bias
-    if (GetParam().greedy()) return params;
+    if (GetParam().fixed_warp()) return params;
     params.warp.temperature = seed % 2 == 0 ? 1 : 0.7;
     params.warp.top_p = seed % 3 == 1 ? 0.9 : 0;
     params.warp.frequency_penalty = seed % 3 == 2 ? 0.5 : 0;

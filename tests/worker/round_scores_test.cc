@@ -77,7 +77,7 @@ class RoundScoresTest : public ::testing::TestWithParam<test::MethodCase> {
   static decoding::DecodingParams Params(uint64_t seed) {
     decoding::DecodingParams params = GetParam().Params(/*max_tokens=*/9, kEos, seed);
     params.min_tokens = seed == 1 ? 0 : 3;
-    if (GetParam().greedy()) return params;
+    if (GetParam().fixed_warp()) return params;
     // Scores know neither temperature nor cut nor bias.
     params.warp.temperature = seed % 3 == 0 ? 1 : 0.4;
     params.warp.top_k = seed % 3 == 1 ? 12 : 0;

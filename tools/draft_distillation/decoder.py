@@ -1,15 +1,13 @@
 """The draft in PyTorch: some layers of a Llama target between the target's own embedding and head, or some rows of the head. Names
 are those of Hugging Face."""
-import json
 import math
-import os
 
 import numpy
 import torch
 from torch.nn import functional
 
 from draft_distillation import tensors
-from draft_distillation.llama import NORM, layer_names, shape_of
+from draft_distillation.llama import NORM, config_of, layer_names, shape_of
 from draft_distillation.pieces import DataError
 
 
@@ -52,8 +50,10 @@ class Decoder:
 
     def take(self, trained):
         """The parameters, and the ids of the head, of a folder that `save` has written."""
-        with open(os.path.join(trained, "config.json"), encoding="utf8") as file:
-            config = json.load(file)
+        config = config_of(trained)
+        for field, own in (("num_hidden_layers", self.layers), ("vocab_size", self.config["vocab_size"])):
+            if config.get(field) != own:
+                raise DataError(f"{trained}: {field} is {config.get(field)!r}, expected {own}")
         for name, value in self.parameters.items():
             values = tensors.read(trained, name)
             if values.shape != tuple(value.shape):

@@ -1,9 +1,23 @@
 """Names of a Llama's tensors, and what of its config.json the computation needs."""
+import json
 import os
 
-from draft_distillation.pieces import DataError
+from tool_arguments import DataError
 
 NORM = "model.norm.weight"
+
+
+def config_of(folder):
+    """The content of its config.json."""
+    path = os.path.join(folder, "config.json")
+    try:
+        with open(path, encoding="utf8") as file:
+            config = json.load(file)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    if not isinstance(config, dict):
+        raise DataError(f"{path}: expected an object")
+    return config
 
 
 def shape_of(config, folder):

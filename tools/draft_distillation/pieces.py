@@ -14,15 +14,12 @@ import re
 import zipfile
 
 import numpy
+from tool_arguments import DataError
 
 KEPT = 20       # alternatives that a server lists
 PAD = 0         # with probability 0
 PER_PIECE = 32  # conversations
 HELD_OUT = 20   # one conversation of so many is never trained on
-
-
-class DataError(Exception):
-    """Names the file and what is wrong with it."""
 
 
 def path_of(folder, number):

@@ -10,20 +10,12 @@ import time
 import numpy
 
 from draft_distillation import openings, pieces
+from draft_distillation.llama import config_of
 from draft_distillation.pieces import KEPT, PAD, PER_PIECE, DataError
 
 NAME = "token_id:"  # before an id in the log-probabilities
 MEANS = 1_000_003  # seeds of a conversation with one --seed and those of the next
 SEEDS = 4          # of a conversation
-
-
-def config_of(target):
-    path = os.path.join(target, "config.json")
-    try:
-        with open(path, encoding="utf8") as file:
-            return json.load(file)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def ends_of(config):

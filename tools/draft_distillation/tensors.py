@@ -8,6 +8,7 @@ import os
 import llama_folder
 import numpy
 
+from draft_distillation.llama import config_of
 from draft_distillation.pieces import DataError
 
 TRAINED = "trained.safetensors"
@@ -92,14 +93,6 @@ def head_ids(trained, config):
 def put_together(trained, target, out):
     """Writes the draft as a folder that coppice-draft serves: what was trained, with the target's embedding and head, or some of its
     rows."""
-    def config_of(folder):
-        path = os.path.join(folder, "config.json")
-        try:
-            with open(path, encoding="utf8") as file:
-                return json.load(file)
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-
     config, other = config_of(trained), config_of(target)
     for name in ("hidden_size", "vocab_size", "tie_word_embeddings"):
         if config.get(name) != other.get(name):

@@ -7,107 +7,108 @@ import os
 import llama_folder
 import numpy
 from draft_distillation import llama, tensors
+from partial_folder import PartialFolder
 
 from pair_training import data, tokenizer
+from pair_training.data import DataError
+from pair_training.shape import shape_of
 
 SPECIAL = 3  # ids 0, 1 and 2: unknown, BOS and EOS
 
 
-def _refuse(path, reason):
-    raise data.DataError(f"{path}: {reason}")
+class Vocabulary:
+    """Of a tokenizer.json: its `content`, `ids` {token: id}, `merges` [(left, right)], `special` tokens."""
 
+    def __init__(self, path):
+        try:
+            with open(path, encoding="utf8") as file:
+                self.content = json.load(file)
+            part = self.content["model"]
+            self.ids = dict(part["vocab"])
+            self.merges = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in part["merges"]]
+            self.special = [token["content"] for token in self.content["added_tokens"]][:SPECIAL]
+            fits = (part["type"] == "BPE" and "ByteLevel" in json.dumps(self.content.get("pre_tokenizer"))
+                    and all(len(merge) == 2 for merge in self.merges) and [self.ids.get(t) for t in self.special] == list(range(SPECIAL)))
+        except OSError as error:
+            raise DataError(f"{path}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, AttributeError):
+            fits = False
+        if not fits:
+            raise DataError(f"{path}: expected the tokenizer.json of a byte-level BPE whose first three added tokens have the ids 0, 1 and 2")
+        self.names = {number: token for token, number in self.ids.items()}
+        self.parts = {}
+        for left, right in self.merges:
+            self.parts.setdefault(left + right, (left, right))
 
-def read_vocabulary(path):
-    """(content of tokenizer.json, {token: id}, {token: its two parts})"""
-    try:
-        with open(path, encoding="utf8") as file:
-            content = json.load(file)
-        vocab, merges = content["model"]["vocab"], content["model"]["merges"]
-        pairs = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in merges]
-    except OSError as error:
-        _refuse(path, error.strerror)
-    except (ValueError, KeyError, TypeError) as error:
-        _refuse(path, f"expected the tokenizer.json of a BPE: {error}")
-    special = [token["content"] for token in content.get("added_tokens", [])][:SPECIAL]
-    if content["model"].get("type") != "BPE" or [vocab.get(token) for token in special] != list(range(SPECIAL)):
-        _refuse(path, "expected a BPE whose first three added tokens have the ids 0, 1 and 2")
-    parts = {}
-    for left, right in pairs:
-        parts.setdefault(left + right, (left, right))
-    return content, vocab, parts
+    def kept(self, counts, size):
+        """Of `size` tokens in the order of their ids: the special ones, those of one character, and the most frequent with all that
+        they are merged from. Fewer or more if there are not as many."""
+        kept = dict.fromkeys(self.special) | {token: None for token in self.ids if len(token) == 1}
+        for token, _ in counts.most_common():
+            needed, stack = {}, [token]
+            while stack:
+                token = stack.pop()
+                if token not in kept and token not in needed:
+                    needed[token] = None
+                    stack += self.parts.get(token, ())
+            if len(kept) + len(needed) <= size:
+                kept.update(needed)
+            if len(kept) == size:
+                break
+        return sorted(kept, key=self.ids.get)
 
-
-def kept_tokens(vocab, parts, counts, size, special):
-    """The `size` tokens that are left, in the order of their ids: the special ones, those of one character, and the most frequent
-    with all that they are merged from."""
-    kept = dict.fromkeys(special) | {token: None for token in vocab if len(token) == 1}
-    for token, _ in counts.most_common():
-        needed, stack = {}, [token]
-        while stack:
-            token = stack.pop()
-            if token not in kept and token not in needed:
-                needed[token] = None
-                stack += parts.get(token, ())
-        if len(kept) + len(needed) <= size:
-            kept.update(needed)
-        if len(kept) == size:
-            break
-    return sorted(kept, key=vocab.get)
+    def only(self, kept):
+        """The content of a tokenizer.json with these tokens, numbered in this order."""
+        places = {token: place for place, token in enumerate(kept)}
+        merges = [[left, right] for left, right in self.merges if all(token in places for token in (left, right, left + right))]
+        return dict(self.content, model=dict(self.content["model"], vocab=places, merges=merges),
+                    added_tokens=[token for token in self.content["added_tokens"] if token["content"] in self.special])
 
 
 def cut_tokenizer(path, rows, size):
     """(the content of the new tokenizer.json, the old id of each new one)"""
-    content, vocab, parts = read_vocabulary(path)
-    names = {number: token for token, number in vocab.items()}
-    special = [names[number] for number in range(SPECIAL)]
+    vocabulary = Vocabulary(path)
     counts, encode = collections.Counter(), tokenizer.Tokenizer(path).encode
     for text in sorted({part for prompt, completion in rows for part in (*prompt.partition("\n")[::2], completion)}):
-        counts.update(names[number] for number in encode(text))
-    kept = kept_tokens(vocab, parts, counts, size, special)
+        counts.update(vocabulary.names[number] for number in encode(text) if number in vocabulary.names)
+    kept = vocabulary.kept(counts, size)
     if len(kept) < size:
-        _refuse(path, f"the text uses {len(kept)} of its ids, fewer than the {size} asked for")
+        raise DataError(f"{path}: the text uses {len(kept)} of its ids, fewer than the {size} asked for")
     if len(kept) > size:
-        _refuse(path, f"{len(kept)} of its ids are single characters or special, more than the {size} asked for")
-    places = {token: place for place, token in enumerate(kept)}
-    content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] in special]
-    content["model"]["merges"] = [[left, right] for left, right in
-                                  (tuple(m.split(" ")) if isinstance(m, str) else m for m in content["model"]["merges"])
-                                  if left in places and right in places and left + right in places]
-    content["model"]["vocab"] = places
-    return content, numpy.array([vocab[token] for token in kept])
+        raise DataError(f"{path}: {len(kept)} of its ids are single characters or special, more than the {size} asked for")
+    return vocabulary.only(kept), numpy.array([vocabulary.ids[token] for token in kept])
 
 
 def cut(args):
     """Writes a model folder: config.json, model.safetensors, tokenizer.json, tokenizer_config.json."""
     source, layers_of = args.source, args.distilled or args.source
-    configs = []
-    for folder in (source, layers_of):
-        with open(os.path.join(folder, "config.json"), encoding="utf8") as file:
-            configs.append(json.load(file))
-    config = configs[1]
-    llama.shape_of(config, layers_of)  # refuses what is no plain Llama
-    layers = args.layers or list(range(config["num_hidden_layers"]))
-    if missing := [layer for layer in layers if layer >= config["num_hidden_layers"]]:
-        _refuse(layers_of, f"has no layer {missing[0]}, only 0 to {config['num_hidden_layers'] - 1}")
-    rows = data.read_rows(args.data, args.copy_case)
-    content, ids = cut_tokenizer(os.path.join(source, "tokenizer.json"), rows, args.vocab)
+    shape, other = shape_of(layers_of), shape_of(source)
+    if differ := [name for name in ("hidden", "vocab", "theta") if shape[name] != other[name]]:
+        raise DataError(f"{layers_of}: {differ[0]} is {shape[differ[0]]}, {source} has {other[differ[0]]}")
+    layers = args.layers or list(range(shape["layers"]))
+    if missing := [layer for layer in layers if layer >= shape["layers"]]:
+        raise DataError(f"{layers_of}: has no layer {missing[0]}, only 0 to {shape['layers'] - 1}")
+    content, ids = cut_tokenizer(os.path.join(source, "tokenizer.json"), data.read_rows(args.data, args.copy_case), args.vocab)
+    embedding = tensors.read(source, tensors.EMBEDDING)
+    if len(embedding) <= ids[-1]:
+        raise DataError(f"{source}: the embedding has {len(embedding)} rows, tokenizer.json has the id {ids[-1]}")
     out = {}
 
     def add(name, values):
         out[name] = (values.shape, tensors.bf16_bytes(values))
 
-    add(tensors.EMBEDDING, tensors.read(source, tensors.EMBEDDING)[ids])
+    add(tensors.EMBEDDING, embedding[ids])
     add(llama.NORM, tensors.read(layers_of, llama.NORM))
     for place, layer in enumerate(layers):
         for name, part in llama.layer_names(layer).items():
             add(f"model.layers.{place}.{part}", tensors.read(layers_of, name))
-    heads = config["num_attention_heads"]
-    llama_folder.write_folder(args.out, llama_folder.config(
-        config["hidden_size"], len(layers), heads, config.get("num_key_value_heads", heads), config["intermediate_size"], args.vocab,
-        args.context, config.get("rope_theta", 10000.0), "bfloat16"), out, "BF16")
+    config = llama_folder.config(**dict(shape, layers=len(layers), vocab=args.vocab, context=args.context), torch_dtype="bfloat16")
     special = [token["content"] for token in content["added_tokens"]]
-    for name, value in (("tokenizer.json", content), ("tokenizer_config.json", {
-            "tokenizer_class": "PreTrainedTokenizerFast", "unk_token": special[0], "bos_token": special[1], "eos_token": special[2],
-            "add_bos_token": True, "add_eos_token": False, "clean_up_tokenization_spaces": False})):
-        with open(os.path.join(args.out, name), "w", encoding="utf8") as file:
-            json.dump(value, file, ensure_ascii=False, indent=None if name == "tokenizer.json" else 1)
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": special[0], "bos_token": special[1], "eos_token": special[2],
+                "add_bos_token": True, "add_eos_token": False, "clean_up_tokenization_spaces": False}
+    with PartialFolder(args.out) as folder:
+        llama_folder.write_folder(folder.path, config, out, "BF16")
+        for name, value in ((tokenizer.JSON, content), (tokenizer.SETTINGS, settings)):
+            with open(os.path.join(folder.path, name), "w", encoding="utf8") as file:
+                json.dump(value, file, ensure_ascii=False, indent=None if name == tokenizer.JSON else 1)
+        folder.finish()

@@ -4,16 +4,14 @@ import json
 import random
 import re
 
+from tool_arguments import DataError
+
 BOS, EOS = 1, 2
 
 # Ids of a row without its first line; its completion is tokens first, first + 1, ... of all completions.
 Row = collections.namedtuple("Row", "prompt completion first")
 # Rows with the same first line, whose ids are the prefix. The prefix is computed once for all of them.
 Pack = collections.namedtuple("Pack", "prefix rows length")
-
-
-class DataError(Exception):
-    """Data that cannot be used; the text names the file, the line and why."""
 
 
 def read_rows(path, copy_case=None):
@@ -44,6 +42,12 @@ def _row(line, where):
     return texts
 
 
+def value_of(match):
+    """(value, where it begins, where it ends) of a match of a pattern of values: its first group that took part, or all of it."""
+    group = next((g for g in range(1, match.re.groups + 1) if match[g] is not None), 0)
+    return match[group], match.start(group), match.end(group)
+
+
 def copied_case(prompt, completion, pattern):
     """The completion with its values in the prompt's spelling. The value of a match of the pattern is its first group that took
     part, or all of it. A value that the prompt has in another case only is replaced by its last occurrence there."""
@@ -51,12 +55,11 @@ def copied_case(prompt, completion, pattern):
     if len(folded) != len(prompt):  # a few letters have a lower case of two characters
         return completion
     for match in re.finditer(pattern, completion):
-        group = next((g for g in range(1, match.re.groups + 1) if match[g]), 0)
-        value = match[group]
+        value, begin, end = value_of(match)
         at = -1 if value in prompt else folded.rfind(value.lower())
         if at >= 0:
-            parts += [completion[done:match.start(group)], prompt[at:at + len(value)]]
-            done = match.end(group)
+            parts += [completion[done:begin], prompt[at:at + len(value)]]
+            done = end
     return "".join(parts) + completion[done:]
 
 

@@ -1,5 +1,4 @@
 """The decoder of llama_folder in PyTorch, its parameters under their names in the file."""
-import json
 import math
 import os
 
@@ -9,6 +8,8 @@ from draft_distillation import tensors
 from torch.nn import functional
 
 from pair_training import tokenizer
+from pair_training.data import DataError
+from pair_training.shape import shape_of
 
 
 def autocast(device, dtype):
@@ -100,17 +101,12 @@ class Llama:
         tokenizer.copy(tokenizer_file, folder)
 
 
-def shape_of(folder):
-    with open(os.path.join(folder, "config.json"), encoding="utf8") as file:
-        c = json.load(file)
-    return dict(hidden=c["hidden_size"], layers=c["num_hidden_layers"], heads=c["num_attention_heads"],
-                kv_heads=c["num_key_value_heads"], ffn=c["intermediate_size"], vocab=c["vocab_size"],
-                context=c["max_position_embeddings"], theta=c["rope_theta"])
-
-
 def load(folder, device):
     """The model of a folder that `save` has written."""
     model = Llama(shape_of(folder), device)
     for name, value in model.parameters.items():
-        value.data.copy_(torch.from_numpy(tensors.read(folder, name).copy()))
+        values = tensors.read(folder, name)
+        if values.shape != tuple(value.shape):
+            raise DataError(f"{folder}: {name} is {list(values.shape)}, expected {list(value.shape)} by config.json")
+        value.data.copy_(torch.from_numpy(values.copy()))
     return model

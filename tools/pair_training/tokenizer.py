@@ -1,19 +1,20 @@
-"""The tokenizer of a model folder: tokenizer.model of SentencePiece, or tokenizer.json of a byte-level BPE, which needs the Python
-module tokenizers."""
+"""The tokenizer of a model folder: tokenizer.json of a byte-level BPE, which needs the Python module tokenizers, or tokenizer.model of
+SentencePiece."""
 import os
 import shutil
 
 from pair_training.data import DataError
 
-FILES = {"tokenizer.model": ("tokenizer.model",), "tokenizer.json": ("tokenizer.json", "tokenizer_config.json")}
+JSON, SENTENCEPIECE = "tokenizer.json", "tokenizer.model"
+SETTINGS = "tokenizer_config.json"  # belongs to a tokenizer.json
 
 
 def file_in(folder):
     """The file of its tokenizer."""
-    for name in FILES:
+    for name in (JSON, SENTENCEPIECE):
         if os.path.exists(os.path.join(folder, name)):
             return os.path.join(folder, name)
-    raise DataError(f"{folder}: has no tokenizer, expected tokenizer.model or tokenizer.json")
+    raise DataError(f"{folder}: has no tokenizer, expected {JSON} or {SENTENCEPIECE}")
 
 
 def modules_for(path):
@@ -21,7 +22,7 @@ def modules_for(path):
 
 
 class Tokenizer:
-    """`size` ids; encode(text) gives ids without BOS and EOS."""
+    """`size` ids; encode(text) gives ids without BOS and EOS. A line feed ends a token."""
 
     def __init__(self, path):
         if path.endswith(".json"):
@@ -34,13 +35,21 @@ class Tokenizer:
             self.encode = lambda text: inner.encode(text, add_special_tokens=False).ids
         else:
             import sentencepiece
-            inner = sentencepiece.SentencePieceProcessor(model_file=path)
+            try:
+                inner = sentencepiece.SentencePieceProcessor(model_file=path)
+            except (OSError, RuntimeError) as error:
+                raise DataError(f"{path}: is no tokenizer: {error}") from error
             self.size, self.encode = inner.get_piece_size(), inner.encode
+        if self.encode("a:\nb") != self.encode("a:\n") + self.encode("b"):
+            raise DataError(f"{path}: joins what is before a line feed with what follows it, expected a token that ends there")
 
 
 def copy(path, folder):
     """Puts the file, and what belongs to it, into a folder."""
-    for name in FILES[os.path.basename(path)]:
-        source = os.path.join(os.path.dirname(path), name)
-        if not os.path.exists(os.path.join(folder, name)) or not os.path.samefile(source, os.path.join(folder, name)):
-            shutil.copy(source, os.path.join(folder, name))
+    files = {path: SENTENCEPIECE}
+    if path.endswith(".json"):
+        files = {path: JSON, os.path.join(os.path.dirname(path), SETTINGS): SETTINGS}
+    for source, name in files.items():
+        place = os.path.join(folder, name)
+        if os.path.exists(source) and not (os.path.exists(place) and os.path.samefile(source, place)):
+            shutil.copy(source, place)

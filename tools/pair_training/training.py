@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from pair_training import crew, data, model, teacher, tokenizer, variation
 from pair_training.batch import Batch
+from pair_training.shape import shape_of
 
 PROMPT_WEIGHT = 0.1  # of a token of a prompt in the loss; a token of a completion has 1
 PROMPT_SHARE = 0.25  # of the tokens of prompts that are drawn for a step
@@ -40,7 +41,7 @@ def train(args, tokenizer_file, out, shape, minutes, target=None):
             raise TrainingError(f"{path}: no such file")
     vocab = tokenizer.Tokenizer(tokenizer_file).size
     if args.start:
-        shape = dict(model.shape_of(args.start), context=args.context)
+        shape = dict(shape_of(args.start), context=args.context)
         if shape["vocab"] != vocab:
             raise TrainingError(f"{args.start}: has a vocabulary of {shape['vocab']}, {tokenizer_file} of {vocab}")
     else:
@@ -70,7 +71,7 @@ class Training:
         os.makedirs(out, exist_ok=True)
         rows = data.read_rows(args.data, args.copy_case)
         self.groups, tokens, left_out = data.encode_rows(encode, rows, args.context)
-        self.encode, self.variation = encode, variation.Variation(rows, args.copy_case) if args.vary and not target else None
+        self.encode, self.variation = encode, None if target or not args.vary else variation.Variation(rows, args.copy_case)
         self.held_out = []
         if args.held_out:
             rows = data.read_rows(args.held_out, args.copy_case)

@@ -9,6 +9,8 @@ import collections
 import random
 import re
 
+from pair_training.data import value_of
+
 VARIED_LISTS = 0.7    # share of rows
 LEFT_OUT = 0.5        # largest share of the items
 ADDED = 0.25          # share of the varied lists that get one item more
@@ -21,12 +23,6 @@ def _kind(value):
     return "number" if re.fullmatch(r"[\d.,:%$+-]+", value) else "words" if " " in value else "word"
 
 
-def _value(match):
-    """The first group of a match that took part, or all of it; with where it begins and ends."""
-    group = next((g for g in range(1, match.re.groups + 1) if match[g]), 0)
-    return match[group], match.start(group), match.end(group)
-
-
 class Variation:
     def __init__(self, rows, pattern):
         """rows: [(prompt, completion)]; pattern: of the values of completions, see data.copied_case."""
@@ -34,16 +30,13 @@ class Variation:
         self.items = sorted({item for prompt, _ in rows for item in _parts(prompt)[1]})
         self.values = collections.defaultdict(list)
         for _, completion in rows:
-            for match in self.pattern.finditer(completion):
-                value = _value(match)[0]
-                self.values[_kind(value)].append(value)
-                self.values[self._place(completion, match), _kind(value)].append(value)
+            for value, begin, _ in self._values_of(completion):
+                for like in (_kind(value), (_last_word(completion[:begin]), _kind(value))):
+                    self.values[like].append(value)
 
-    @staticmethod
-    def _place(completion, match):
-        """The last word before a value."""
-        words = completion[:match.start()].split()
-        return words[-1] if words else ""
+    def _values_of(self, completion):
+        """[(value, where it begins, where it ends)]"""
+        return [found for found in map(value_of, self.pattern.finditer(completion)) if found[0]]
 
     def epoch(self, seed):
         """The rows of an epoch, in their order."""
@@ -59,17 +52,20 @@ class Variation:
 
     def _swapped(self, prompt, completion, source):
         head, feed, rest = prompt.partition("\n")
-        parts, done = [], 0
-        for match in self.pattern.finditer(completion):
-            value, begin, end = _value(match)
-            if len(re.findall(rf"(?<!\w){re.escape(value)}(?!\w)", rest)) != 1 or completion.count(value) != 1:
-                continue
-            like = self.values[self._place(completion, match), _kind(value)]
-            other = source.choice(like if len(like) >= ENOUGH else self.values[_kind(value)])
-            rest = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", lambda _, text=other: text, rest)
-            parts += [completion[done:begin], other]
-            done = end
-        return head + feed + rest, "".join(parts) + completion[done:]
+        places = {}  # of the values that the rest of the prompt has once: (begin, end) there
+        for value, _, _ in self._values_of(completion):
+            found = [match.span() for match in re.finditer(rf"(?<!\w){re.escape(value)}(?!\w)", rest)]
+            if len(found) == 1:
+                places[value] = found[0]
+        new = {}
+        for value, begin, _ in self._values_of(completion):
+            place = places.get(value)
+            if place and not any(other != value and low < place[1] and place[0] < high for other, (low, high) in places.items()):
+                like = self.values[_last_word(completion[:begin]), _kind(value)]
+                new[value] = source.choice(like if len(like) >= ENOUGH else self.values[_kind(value)])
+        rest = _replaced(rest, [(*places[value], other) for value, other in new.items()])
+        return head + feed + rest, _replaced(completion, [(begin, end, new[value]) for value, begin, end in self._values_of(completion)
+                                                          if value in new])
 
     def _other_list(self, prompt, completion, source):
         name, items, rest = _parts(prompt)
@@ -82,6 +78,19 @@ class Variation:
             if other not in items:
                 kept.insert(bisect.bisect(kept, other) if ordered else source.randrange(len(kept) + 1), other)
         return name + ", ".join(kept) + rest
+
+
+def _last_word(text):
+    return (text.split() or [""])[-1].strip('"')
+
+
+def _replaced(text, changes):
+    """changes: [(begin, end, what comes there)], which do not overlap."""
+    parts, done = [], 0
+    for begin, end, new in sorted(changes):
+        parts += [text[done:begin], new]
+        done = end
+    return "".join(parts) + text[done:]
 
 
 def _parts(prompt):
