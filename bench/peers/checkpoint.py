@@ -16,6 +16,22 @@ def interleaved(weight, heads):
     return numpy.ascontiguousarray(weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape))
 
 
+def headers(folder):
+    """{file: (where its data begins, its header)} of the .safetensors files."""
+    found = {}
+    for file in sorted(pathlib.Path(folder).glob("*.safetensors")):
+        with open(file, "rb") as opened:
+            size = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(size))
+        found[file] = 8 + size, {name: entry for name, entry in header.items() if name != "__metadata__"}
+    return found
+
+
+def types_in(folder):
+    """The types of its tensors."""
+    return {entry["dtype"] for _, header in headers(folder).values() for entry in header.values()}
+
+
 class Checkpoint:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -28,19 +44,10 @@ class Checkpoint:
         for field in ("rope_scaling", "attention_bias", "mlp_bias"):
             if self.config.get(field):
                 raise CheckpointError(f"{self.folder}/config.json: {field} is not converted for the peers")
-        self._places = {}
-        for file in sorted(self.folder.glob("*.safetensors")):
-            self._read_header(file)
+        self._places = {name: (file, begin + entry["data_offsets"][0], entry["dtype"], tuple(entry["shape"]))
+                        for file, (begin, header) in headers(self.folder).items() for name, entry in header.items()}
         if not self._places:
             raise CheckpointError(f"{self.folder}: no .safetensors file")
-
-    def _read_header(self, file):
-        with open(file, "rb") as opened:
-            size = int.from_bytes(opened.read(8), "little")
-            header = json.loads(opened.read(size))
-        for name, entry in header.items():
-            if name != "__metadata__":
-                self._places[name] = (file, 8 + size + entry["data_offsets"][0], entry["dtype"], tuple(entry["shape"]))
 
     def __getitem__(self, name):
         """The tensor as f32. CheckpointError if the files do not have it."""

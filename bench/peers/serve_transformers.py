@@ -3,6 +3,7 @@ import torch
 import transformers
 
 from answering import Refusal, serve
+from checkpoint import types_in
 
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
@@ -10,6 +11,8 @@ TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 def load(folder, work, kind, threads):
     if kind not in TYPES:
         raise Refusal(f"transformers is not given {kind}")
+    if "I8" in types_in(folder):
+        raise Refusal("transformers does not know matrices of 8-bit integers with NAME_scale")
     torch.set_num_threads(threads)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=TYPES[kind], local_files_only=True).eval()
     model.generation_config.eos_token_id = None  # no text ends before its length

@@ -21,7 +21,7 @@ import environment  # noqa: E402
 import llama_folder  # noqa: E402
 import table  # noqa: E402
 import workload  # noqa: E402
-from checkpoint import Checkpoint, CheckpointError, interleaved  # noqa: E402
+from checkpoint import Checkpoint, CheckpointError, types_in, interleaved  # noqa: E402
 from engines import EngineError, Peer  # noqa: E402
 
 FAILS, DIES, HANGS = 9001, 9002, 9003  # prompts of fake_peer.py
@@ -326,6 +326,7 @@ class Checkpoints(InFolder):
         llama_folder.write_folder(self.folder, llama_folder.config(2, 1, 1, 1, 4, 2, 16), {"a": ((3,), numpy.arange(3, dtype="<f4").tobytes())})
         numpy.testing.assert_array_equal(Checkpoint(self.folder)["a"], [0, 1, 2])
         self.assertTrue(model.tied)
+        self.assertEqual(types_in(self.folder), {"F32"})
 
     def test_what_is_not_converted_is_named(self):
         self.folder_with(rope_scaling={"rope_type": "llama3"})
