@@ -150,16 +150,6 @@ class Folder(WithFolder):
         self.assertEqual((self.folder / "model.safetensors").read_bytes(), before)
 
 
-class FakeTokenizer:
-    """Of the tokens of these texts, by spaces."""
-
-    def __init__(self, path):
-        self.vocab = json.loads(pathlib.Path(path).read_text())["model"]["vocab"]
-
-    def encode(self, text):
-        return [self.vocab[token] for token in text.split()]
-
-
 class Varied(unittest.TestCase):
     ROWS = [(f"columns: city, country {n}, name, year\nquestion: who of Team {n % 40} came in {1900 + n}?\nsql:",
              f' SELECT name WHERE country {n} = "Team {n % 40}" AND year = {1900 + n}') for n in range(200)]
@@ -201,7 +191,7 @@ class Varied(unittest.TestCase):
 
     def test_what_the_rest_of_the_prompt_does_not_have_once_stays(self):
         for row in (("no list\nwho?", ' SELECT a WHERE b = "x y"'), ("one line", " c = 4"),
-                    ("no list\nParis or Paris?", " SELECT a WHERE b = Paris"), ("no list\nin Parisian?", " SELECT a WHERE b = Paris")):
+                    ("no list\n1999 or 1999?", " SELECT a WHERE b = 1999"), ("no list\nin 1999s?", " SELECT a WHERE b = 1999")):
             self.assertEqual(self.varied(*row), [row] * 20)
 
     def test_a_value_within_another_one_stays(self):
@@ -228,49 +218,6 @@ class FakeTokenizer:
 
     def encode(self, text):
         return [self.vocab[token] for token in text.split()]
-
-
-class Varied(unittest.TestCase):
-    ROWS = [(f"columns: city, country {n}, name, year\nquestion: who of Team {n % 40} came in {1900 + n}?\nsql:",
-             f' SELECT name WHERE country {n} = "Team {n % 40}" AND year = {1900 + n}') for n in range(200)]
-
-    def setUp(self):
-        self.variation = variation.Variation(self.ROWS, QUOTED)
-
-    def test_an_epoch_is_as_its_seed_says_and_has_every_row(self):
-        first, again, other = (self.variation.epoch(seed) for seed in (1, 1, 2))
-        self.assertEqual(first, again)
-        self.assertNotEqual(first, other)
-        self.assertEqual(len(first), len(self.ROWS))
-
-    def test_columns_that_the_completion_names_stay_and_others_come_and_go(self):
-        lost = added = 0
-        for n, (prompt, completion) in enumerate(self.variation.epoch(3)):
-            items = prompt.partition("\n")[0].removeprefix("columns: ").split(", ")
-            self.assertEqual(items, sorted(items))
-            self.assertEqual(len(items), len(set(items)))
-            self.assertLessEqual({f"country {n}", "name", "year"}, set(items))
-            lost += "city" not in items
-            added += len(set(items) - {"city", f"country {n}", "name", "year"})
-        self.assertIn(lost, range(10, 60))   # of 200 rows 70 % have varied lists, which lose a quarter of what is not named
-        self.assertIn(added, range(15, 60))
-
-    def test_values_change_in_prompt_and_completion_to_others_of_a_like_place(self):
-        changed = 0
-        for n, (prompt, completion) in enumerate(self.variation.epoch(4)):
-            team, year = re.fullmatch(rf' SELECT name WHERE country {n} = "Team (\d+)" AND year = (\d+)', completion).groups()
-            self.assertTrue(prompt.endswith(f"\nquestion: who of Team {team} came in {year}?\nsql:"), prompt)
-            self.assertIn(int(year), range(1900, 2100))
-            changed += int(year) != 1900 + n
-        self.assertIn(changed, range(50, 110))
-
-    def test_what_does_not_fit_stays_as_it_is(self):
-        for row in (("no list\nwho?", ' SELECT a WHERE b = "x y"'), ("one line", " c = d"),
-                    ("columns: a, b\nquestion: Paris or Paris?", " SELECT a WHERE b = Paris")):  # a value that is there twice
-            for seed in range(20):
-                self.assertEqual(variation.Variation([row], QUOTED).epoch(seed)[0][1], row[1])
-        for seed in range(20):
-            self.assertEqual(variation.Variation([("no list\nwho?", " c = d")], QUOTED).epoch(seed), [("no list\nwho?", " c = d")])
 
 
 class Cut(WithFolder):

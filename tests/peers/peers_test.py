@@ -21,7 +21,7 @@ import environment  # noqa: E402
 import llama_folder  # noqa: E402
 import table  # noqa: E402
 import workload  # noqa: E402
-from checkpoint import Checkpoint, CheckpointError, types_in, interleaved  # noqa: E402
+from checkpoint import Checkpoint, CheckpointError, interleaved, types_in  # noqa: E402
 from engines import EngineError, Peer  # noqa: E402
 
 FAILS, DIES, HANGS = 9001, 9002, 9003  # prompts of fake_peer.py

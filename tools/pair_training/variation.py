@@ -30,13 +30,18 @@ class Variation:
         self.items = sorted({item for prompt, _ in rows for item in _parts(prompt)[1]})
         self.values = collections.defaultdict(list)
         for _, completion in rows:
-            for value, begin, _ in self._values_of(completion):
-                for like in (_kind(value), (_last_word(completion[:begin]), _kind(value))):
-                    self.values[like].append(value)
+            for value, place, _ in self._values_of(completion):
+                self.values[_kind(value)].append(value)
+                self.values[place, _kind(value)].append(value)
 
     def _values_of(self, completion):
-        """[(value, where it begins, where it ends)]"""
-        return [found for found in map(value_of, self.pattern.finditer(completion)) if found[0]]
+        """[(value, the last word before its match, (where it begins, where it ends))]"""
+        found = []
+        for match in self.pattern.finditer(completion):
+            value, *span = value_of(match)
+            if value:
+                found.append((value, (completion[:match.start()].split() or [""])[-1], span))
+        return found
 
     def epoch(self, seed):
         """The rows of an epoch, in their order."""
@@ -58,14 +63,13 @@ class Variation:
             if len(found) == 1:
                 places[value] = found[0]
         new = {}
-        for value, begin, _ in self._values_of(completion):
+        for value, before, _ in self._values_of(completion):
             place = places.get(value)
             if place and not any(other != value and low < place[1] and place[0] < high for other, (low, high) in places.items()):
-                like = self.values[_last_word(completion[:begin]), _kind(value)]
+                like = self.values[before, _kind(value)]
                 new[value] = source.choice(like if len(like) >= ENOUGH else self.values[_kind(value)])
         rest = _replaced(rest, [(*places[value], other) for value, other in new.items()])
-        return head + feed + rest, _replaced(completion, [(begin, end, new[value]) for value, begin, end in self._values_of(completion)
-                                                          if value in new])
+        return head + feed + rest, _replaced(completion, [(*span, new[value]) for value, _, span in self._values_of(completion) if value in new])
 
     def _other_list(self, prompt, completion, source):
         name, items, rest = _parts(prompt)
@@ -78,10 +82,6 @@ class Variation:
             if other not in items:
                 kept.insert(bisect.bisect(kept, other) if ordered else source.randrange(len(kept) + 1), other)
         return name + ", ".join(kept) + rest
-
-
-def _last_word(text):
-    return (text.split() or [""])[-1].strip('"')
 
 
 def _replaced(text, changes):
