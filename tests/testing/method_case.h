@@ -30,7 +30,9 @@ struct MethodCase {
     if (method->greedy_only) params.warp.temperature = 0;
     return params;
   }
-  bool fixed_warp() const { return method->greedy_only || kind == decoding::DecodingKind::kBeamSearch; }
+  bool fixed_warp() const {
+    return method->greedy_only || kind == decoding::DecodingKind::kBeamSearch;
+  }
   // Of a draft: `width` where the method leaves it open.
   int DraftWidth(int width) const {
     if (method->form == decoding::DraftForm::kPath) return 1;
