@@ -22,6 +22,7 @@ are compared without case. The first group of the regular expression that takes 
 
 --vary: against learning rows by heart, where prompts begin with a line "name: item, item, ...". In each epoch, rows get other
 values (of --copy-case) in prompt and completion, lists of items lose some that the completion does not name, and get others.
+distill trains on one such epoch, as --seed draws it.
 
 Needs PyTorch (2.9 or later, or 2.4 with --optimizer adamw), NumPy and SentencePiece for Python: pip install torch numpy
 sentencepiece; with a tokenizer.json tokenizers instead of the last. If its memory grows, start it with jemalloc (LD_PRELOAD).
@@ -158,9 +159,9 @@ def parse_arguments():
     pair.add_argument("--draft-minutes", type=positive(float), default=30)
     for command in (model, distill, pair):
         add_training_options(command)
-    for command in (model, pair):
-        command.add_argument("--vary", action="store_true", help="train the target on rows that differ in each epoch: see train_pair.py --help")
-    distill.set_defaults(vary=False)
+    for command in (model, distill):
+        command.add_argument("--vary", action="store_true", help="train on rows that differ: see train_pair.py --help")
+    pair.set_defaults(vary=False)
     for command in (model, distill):
         command.add_argument("--start", metavar="DIR", help="start from this model and its shape, not from random weights")
     pair.set_defaults(start=None)

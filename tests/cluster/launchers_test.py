@@ -90,9 +90,9 @@ class Launchers(unittest.TestCase):
         self.assertEqual(status, 0, output + errors)
         self.assertIn("SELECT", output)
         self.assertNotIn("DIFFERENT", output)
-        for way in ("one beam, greedy", "four beams, sampled"):  # a table of six questions and their sum, and a sentence
+        for way in ("one beam, greedy", "four beams, sampled"):  # a table of eight questions and their sum, and a sentence
             rows = re.findall(rf"(?m)^{way}: +tokens .*\n((?:  .+\n)+)", output)
-            self.assertEqual([line.split()[0] for line in rows[0].splitlines()], 6 * ["question"] + ["all"], output)
+            self.assertEqual([line.split()[0] for line in rows[0].splitlines()], 8 * ["question"] + ["all"], output)
             self.assertRegex(output, rf"(?m)^{way}: (drafts do not pay here|drafts LOSE here|\d+\.\d\d times as fast with drafts)")
         self.assertEqual(folders_left(pid), [])
         self.assertFalse(listening(port))

@@ -70,8 +70,10 @@ class Training:
         encode = tokenizer.Tokenizer(tokenizer_file).encode
         os.makedirs(out, exist_ok=True)
         rows = data.read_rows(args.data, args.copy_case)
+        self.encode, self.variation = encode, variation.Variation(rows, args.copy_case) if args.vary else None
+        if target and args.vary:  # the target is asked about one epoch
+            rows, self.variation = self.variation.epoch(args.seed), None
         self.groups, tokens, left_out = data.encode_rows(encode, rows, args.context)
-        self.encode, self.variation = encode, None if target or not args.vary else variation.Variation(rows, args.copy_case)
         self.held_out = []
         if args.held_out:
             rows = data.read_rows(args.held_out, args.copy_case)
