@@ -125,13 +125,15 @@ class HungNodes(unittest.TestCase):
             replica = cluster.process("replica-0")
             rank = replica.ranks()[1]
             cluster.api.complete(BODY)
+            others = [Stream(cluster.api, dict(LONG, seed=seed)) for seed in range(8)]  # alone, it may be over before the signal
             shown = Stream(cluster.api, LOSSY, on_first=lambda: os.kill(rank, signal.SIGSTOP))
             self.assertTrue(wait_until(lambda: shown.events))
             status, answer = cluster.api.post(dict(BODY, timeout=40))
             self.assertEqual((status, answer["error"]["code"]), (503, "replica_lost"), answer)
             self.assertIn("replica-0", answer["error"]["message"])
             self.assertIn("no progress", answer["error"]["message"])
-            shown.join(10)
+            for stream in (shown, *others):
+                stream.join(10)
             self.assertEqual(shown.events[-1]["error"]["code"], "replica_lost")
             status, body = cluster.api.get("/ready")
             self.assertEqual(status, 503, body)
