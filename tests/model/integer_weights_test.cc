@@ -5,9 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/model/model_harness.h"
-#include "tests/testing/temp_dir.h"
-#include "tests/testing/thread_communicator.h"
+#include "tests/model/last_logits.h"
 #include "tests/testing/tiny_llama.h"
 
 namespace coppice::model {
@@ -41,22 +39,7 @@ test::TinyLlama Unpacked(const test::TinyLlama& integers) {
 class IntegerWeights : public testing::TestWithParam<Case> {
  protected:
   static std::vector<float> Logits(const test::TinyLlama& model, const std::string& dtype) {
-    const test::TempDir dir;
-    test::WriteTinyLlama(model, dir.path());
-    const StepPlan plan = PlanSketch(32).Prefix({5, 17, 90, 3, 0, 95, 44}, 0, 7, 3).plan;
-    std::vector<float> logits;
-    test::RunRanks(GetParam().ranks, [&](comm::Communicator* communicator) {
-      auto loaded = LoadForTest({.dir = dir.path(),
-                                 .dtype = dtype,
-                                 .weight_dtype = GetParam().weight_dtype,
-                                 .max_rows = 8},
-                                communicator);
-      ASSERT_TRUE(loaded.ok()) << loaded.status();
-      const auto rows = loaded->Run(plan);
-      ASSERT_TRUE(rows.ok()) << rows.status();
-      if (communicator->rank() == 0) logits = *rows;
-    });
-    return logits;
+    return LastLogits(model, GetParam().ranks, dtype, GetParam().weight_dtype);
   }
 };
 

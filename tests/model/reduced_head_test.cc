@@ -8,6 +8,7 @@
 
 #include "model/model_memory.h"
 #include "model/pass_reads.h"
+#include "tests/model/last_logits.h"
 #include "tests/model/model_harness.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/thread_communicator.h"
@@ -30,22 +31,9 @@ struct Case {
 
 class ReducedHead : public testing::TestWithParam<Case> {
  protected:
-  // The last three of seven rows, which include ids without a row of the head.
+  // The rows include ids without a row of the head.
   static std::vector<float> Logits(const test::TinyLlama& model) {
-    const test::TempDir dir;
-    test::WriteTinyLlama(model, dir.path());
-    const StepPlan plan = PlanSketch(32).Prefix({5, 17, 90, 3, 0, 95, 44}, 0, 7, 3).plan;
-    std::vector<float> logits;
-    test::RunRanks(GetParam().ranks, [&](comm::Communicator* communicator) {
-      auto loaded =
-          LoadForTest({.dir = dir.path(), .weight_dtype = GetParam().weight_dtype, .max_rows = 8},
-                      communicator);
-      ASSERT_TRUE(loaded.ok()) << loaded.status();
-      const auto rows = loaded->Run(plan);
-      ASSERT_TRUE(rows.ok()) << rows.status();
-      if (communicator->rank() == 0) logits = *rows;
-    });
-    return logits;
+    return LastLogits(model, GetParam().ranks, "auto", GetParam().weight_dtype);
   }
 };
 
