@@ -10,12 +10,14 @@
 #include "base/stop_signal.h"
 #include "worker/kv_commit.h"
 #include "worker/report.h"
+#include "worker/shared_pass.h"
 
 namespace coppice::worker {
 namespace {
 
 constexpr double kStatusInterval_s = 0.1;
 constexpr int kIdleTimeout_ms = 200;
+constexpr double kDraftPatience = 1.25;  // of the expected time of a draft, before it is overdue
 
 }  // namespace
 
@@ -46,7 +48,8 @@ absl::Status Engine::Run() {
     TakeCoordinatorMessages();
     TakeForests();
     AdmitWaiting();
-    if (planner_.HasWork()) COPPICE_RETURN_IF_ERROR(Step());
+    share_until_s_ = ShareUntil();
+    if (planner_.HasWork() && share_until_s_ == 0) COPPICE_RETURN_IF_ERROR(Step());
     runner_->blocks()->EndRound();
     if (clock_.Now() - last_status_s_ > kStatusInterval_s) PublishStatus();
   }
@@ -54,10 +57,11 @@ absl::Status Engine::Run() {
 }
 
 void Engine::Wait() {
-  if (planner_.HasWork()) return;
+  if (planner_.HasWork() && share_until_s_ == 0) return;
   runner_->step_clock()->Wait();
   int timeout_ms = kIdleTimeout_ms;
-  const double deadline_s = sequences_.EarliestDraftDeadline();
+  double deadline_s = sequences_.EarliestDraftDeadline();
+  if (share_until_s_ > 0) deadline_s = std::min(deadline_s, share_until_s_);
   if (deadline_s < std::numeric_limits<double>::infinity()) {
     const double left_s = std::clamp(deadline_s - clock_.Now(), 0.0, timeout_ms * 1e-3);
     timeout_ms = std::min(timeout_ms, static_cast<int>(left_s * 1e3) + 1);
@@ -66,6 +70,24 @@ void Engine::Wait() {
   sockets.push_back(agent_->socket());
   if (!comm::PollAwake(sockets, drafts_.awake_until_s())) comm::Poll(sockets, timeout_ms);
   runner_->step_clock()->Begin();
+}
+
+// The time until which the ready sequences wait for the forests of others, to share a pass with
+// them; 0 to begin now. A prompt waits for nobody.
+double Engine::ShareUntil() const {
+  std::vector<DueForest> due;
+  for (const Sequence* sequence : sequences_.In(SequencePhase::kDrafting)) {
+    const DraftShape shape = sequence->draft_shape;
+    due.push_back(
+        {sequence->draft_due_s,
+         sequence->unknown_roots() + sequence->draft.Nodes(shape.width, shape.depth)});
+  }
+  if (due.empty() || sequences_.First(SequencePhase::kPrefill) != nullptr) return 0;
+  int rows = 0;
+  for (const Sequence* sequence : sequences_.In(SequencePhase::kReady))
+    rows += sequence->rows_of_pass();
+  return WaitForForests(rows, scheduler_.options().max_rows, std::move(due), clock_.Now(),
+                        [&](int of) { return sizer_.costs().Pass(of); });
 }
 
 void Engine::TakeCoordinatorMessages() {
@@ -143,13 +165,21 @@ void Engine::TakeForest(DraftArrival arrival, double now_s) {
   sequence->draft_wait_s = now_s - sequence->draft_asked_s;
   sequence->stats.draft_wait_ms += sequence->draft_wait_s * 1e3;
   if (arrival.failed != Fallback::kNone) return GoPlain(sequence, arrival.failed);
-  sizer_.RecordDraft({sequence->draft_shape.width, arrival.forest.depth()}, sequence->draft_wait_s);
+  RecordDraft(*sequence, {sequence->draft_shape.width, arrival.forest.depth()}, arrival.draft_s);
   sequence->stats.draft_ms += arrival.draft_s * 1e3;
   sequence->draft_s = arrival.draft_s;
   sequence->draft_model_s = arrival.model_s;
   sequence->draft_came = true;
   sequence->forest = std::move(arrival.forest);
   sequences_.Move(sequence, SequencePhase::kReady);
+}
+
+void Engine::RecordDraft(const Sequence& sequence, DraftShape shape, double node_s) {
+  RoundCosts* costs = sizer_.costs();
+  if (clock_.PassSince(sequence.draft_asked_s))
+    return costs->RecordUnseenDraft(shape, sequence.draft_wait_s, node_s);
+  costs->RecordDraft(shape, sequence.draft_wait_s);
+  costs->RecordMessages(sequence.draft_wait_s - node_s);
 }
 
 void Engine::GiveUpLateDrafts(double now_s) {
@@ -182,6 +212,7 @@ void Engine::NextRound(Sequence* sequence) {
   sequence->draft_shape = shape;
   if (shape.depth == 0) return GoPlain(sequence, Fallback::kNone);
   sequence->draft_asked_s = clock_.Now();
+  sequence->draft_due_s = sequence->draft_asked_s + kDraftPatience * sizer_.costs()->Draft(shape);
   const Fallback refused = drafts_.Ask(*sequence, shape.width, shape.depth, sequence->draft_asked_s,
                                        &sequence->draft_deadline_s);
   if (refused != Fallback::kNone) return GoPlain(sequence, refused);

@@ -59,12 +59,14 @@ class Engine {
  private:
   // Messages.
   void Wait();
+  double ShareUntil() const;
   void TakeCoordinatorMessages();
   void Start(const proto::StartSequence& start);
   void Cancel(uint64_t sequence_id);
   void AdmitWaiting();
   void TakeForests();
   void TakeForest(DraftArrival arrival, double now_s);
+  void RecordDraft(const Sequence& sequence, DraftShape shape, double node_s);
   void GiveUpLateDrafts(double now_s);
 
   // The step.
@@ -113,6 +115,7 @@ class Engine {
   proto::NodeCounters counters_;
   bool stopped_ = false;
   double last_status_s_ = 0;
+  double share_until_s_ = 0;  // ShareUntil of this turn of the loop
 };
 
 }  // namespace coppice::worker

@@ -1,14 +1,13 @@
 // Chooses the size of the next forest when a request leaves it to the server: the shape with the
-// most expected layers per second. The expectation comes from what this replica has measured: the
-// time of a pass by its rows, the time of a draft by its levels, how often a first layer of a given
-// width is covered, and how much less often a deeper one. On a GPU the matrix products were measured
-// before, so that a pass has an expected time from the first round on. The shape may change every round, because
-// the output of the default methods does not depend on it (docs/algorithms.md 10.4).
+// most expected layers per second. The expectation comes from what this replica has measured: what
+// passes and drafts cost (worker/round_costs.h), how often a first layer of a given width is covered,
+// and how much less often a deeper one. The shape may change every round, because the output of the default methods does not depend on it (docs/algorithms.md 10.4).
 // Thread-compatible: the engine thread owns it.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,15 +15,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "decoding/draft_size.h"
-#include "kernels/backend.h"
-#include "worker/drifting_cost.h"
+#include "worker/round_costs.h"
 
 namespace coppice::worker {
-
-struct DraftShape {
-  int width = 0;  // W_S nodes per layer; of a static tree, nodes of its first layer
-  int depth = 0;  // gamma layers; 0 = no draft
-};
 
 struct SizerLimits {
   int beam_width = 1;         // W
@@ -38,30 +31,30 @@ struct SizerLimits {
 
 class ForestSizer {
  public:
-  // products: what the matrix products of a pass take by its rows, ascending, where that is known
-  // before any pass has run (Backend::RowCosts); its rows are the sizes that passes are padded to.
-  explicit ForestSizer(std::vector<kernels::RowCost> products = {})
-      : products_(std::move(products)) {}
+  explicit ForestSizer(std::vector<kernels::RowCost> products = {})  // of RoundCosts
+      : costs_(std::move(products)) {}
 
   // Without known products, the first rounds try a series of shapes, from 2 W x 4 (4 x 4 for W = 1)
   // downwards. Then, until kYoung rounds, one in kHopeEvery takes the shape that would be best if
   // drafts were better than they seem: a wrong first impression does not last. One round in
-  // kExploreEvery explores at all times.
+  // kExploreEvery explores at all times, ever fewer while no draft pays, down to one in kRarest.
   DraftShape Choose(absl::string_view method, const SizerLimits& limits);
   // The shape, cut to the depth that the limits allow. No draft when they allow no layer.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
 
-  // A pass of `rows` rows took `seconds`.
+  // A step has ended, with a pass of `rows` rows. Sequences that choose in the same step explore
+  // together: if each did so at a time of its own, all others would wait for its draft.
   void RecordPass(int rows, double seconds);
+  RoundCosts* costs() { return &costs_; }
+  const RoundCosts& costs() const { return costs_; }
   // The pass of a forest of `shape` decided `layers` layers (1: none of the forest was covered).
   void RecordRound(absl::string_view method, int beam_width, DraftShape shape, int layers);
-  // A draft of `shape` arrived `seconds` after its request.
-  void RecordDraft(DraftShape shape, double seconds);
 
   // Estimated probability that a first layer of this width is covered.
   double Coverage(absl::string_view method, int beam_width, int width) const;
 
-  static constexpr int kExploreEvery = 24;
+  static constexpr uint64_t kExploreEvery = 24;
+  static constexpr uint64_t kRarest = 384;
   static constexpr int kYoung = 240;
   static constexpr int kHopeEvery = 6;
 
@@ -76,34 +69,14 @@ class ForestSizer {
     double missed = 0, expected_missed = 0;
     std::map<int, Cover> by_width;
     std::map<std::pair<int, int>, uint64_t> used;  // shape -> rounds
-    uint64_t rounds = 0;
+    uint64_t rounds = 0, step = 0;        // steps in which it has chosen, and the last of them
+    uint64_t explore_at = 0, gap = kExploreEvery;
+    std::optional<DraftShape> explored;  // in this step
     uint64_t Used(DraftShape shape) const {
       const auto found = used.find({shape.width, shape.depth});
       return found == used.end() ? 0 : found->second;
     }
   };
-  // The data of a choice. Gathered once, since a choice compares about sixty shapes.
-  struct Measured {
-    int size;
-    double seconds;
-    // The least seconds of this size and all larger ones, and the size that has them. More rows
-    // never take less time, so a size that seems slower than a larger one was disturbed.
-    double least;
-    int least_size;
-  };
-  struct Costs {
-    std::vector<Measured> pass;                   // ascending, by bucket of rows
-    std::map<int, std::vector<Measured>> drafts;  // by width: ascending, by levels
-    const std::vector<kernels::RowCost>& products;
-    double Pass(int rows) const;
-    double Draft(DraftShape shape) const;
-
-   private:
-    double Products(int rows) const;
-    double KnownPass(int rows) const;
-  };
-  static std::vector<Measured> List(const DriftingCost& cost);
-  Costs CostsNow() const;
   // How likely misses are before any is seen, relative to what all widths together say.
   enum class Mood { kSober, kHopeful };
   static double Coverage(const Learned& learned, int beam_width, int width,
@@ -114,15 +87,13 @@ class ForestSizer {
     double first = 0, deep = 0;  // Coverage, DeepCoverage
   };
   // Layers per second of each candidate; 0 where it must wait.
-  std::vector<double> Rates(absl::Span<const DraftShape> candidates, const Costs& costs,
-                            const Learned& learned, const SizerLimits& limits, Mood mood) const;
-  static double LayersPerSecond(const Costs& costs, Covered covered, const SizerLimits& limits,
-                                DraftShape shape);
+  std::vector<double> Rates(absl::Span<const DraftShape> candidates, const Learned& learned,
+                            const SizerLimits& limits, Mood mood) const;
+  double LayersPerSecond(Covered covered, const SizerLimits& limits, DraftShape shape) const;
 
-  const std::vector<kernels::RowCost> products_;
+  RoundCosts costs_;
+  uint64_t step_ = 1;
   std::map<std::pair<std::string, int>, Learned> learned_;  // method, W
-  DriftingCost pass_;                                       // by bucket of rows
-  DriftingCost draft_;  // the wait for a draft, by width and levels
 };
 
 }  // namespace coppice::worker

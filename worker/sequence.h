@@ -77,6 +77,11 @@ struct Sequence {
                                           [](const KnownRow& row) { return row.known(); }));
   }
 
+  int rows_of_pass() const {
+    return forest.size() == 0 ? static_cast<int>(decoder->roots().size())
+                              : unknown_roots() + forest.size();
+  }
+
   // The round.
   uint32_t round = 0;
   decoding::DraftForest forest;          // of the next pass
@@ -84,6 +89,7 @@ struct Sequence {
   DraftShape draft_shape;                // requested for this round
   bool draft_came = false;      // the draft of this round was in time; its forest may be empty
   double draft_asked_s = 0;     // when the draft of this round was requested
+  double draft_due_s = 0;       // when it should be there; others may wait for it until then
   double draft_deadline_s = 0;  // after this, the round goes on without it
   double last_verdict_s = 0;
   double draft_wait_s = 0;   // from the request for this draft until it came or was given up

@@ -36,7 +36,7 @@ std::map<std::pair<int, int>, int> Simulate(ForestSizer* sizer, SizerLimits limi
     }
     const int rows = limits.running * (limits.roots + shape.width * shape.depth);
     sizer->RecordPass(rows, pass_seconds(rows));
-    if (shape.depth > 0) sizer->RecordDraft(shape, level_seconds * shape.depth);
+    if (shape.depth > 0) sizer->costs()->RecordDraft(shape, level_seconds * shape.depth);
     sizer->RecordRound("m", limits.beam_width, shape, layers);
     if (i >= rounds / 2) ++chosen[{shape.width, shape.depth}];
   }
@@ -130,7 +130,7 @@ std::pair<double, double> NarrowDrafts(int beam_width, double covered_by_one, in
       ++layers;
     }
     sizer.RecordPass(1 + shape.width * shape.depth, 0.40 + 0.045 * shape.width * shape.depth);
-    sizer.RecordDraft(shape, 0.03 + shape.depth * (0.05 + 0.02 * shape.width));
+    sizer.costs()->RecordDraft(shape, 0.03 + shape.depth * (0.05 + 0.02 * shape.width));
     sizer.RecordRound("m", beam_width, shape, layers);
     if (shape.width > 2 || shape.depth < 3) continue;
     ++narrow;
@@ -166,8 +166,8 @@ TEST(ForestSizerTest, TheCostOfADraftDependsOnItsWidth) {
   const std::vector<kernels::RowCost> free = {{1, 0.4}, {512, 0.4}};
   const auto choose = [&](double narrow_s) {
     ForestSizer sizer(free);
-    sizer.RecordDraft({8, 4}, 0.2);
-    sizer.RecordDraft({4, 4}, narrow_s);
+    sizer.costs()->RecordDraft({8, 4}, 0.2);
+    sizer.costs()->RecordDraft({4, 4}, narrow_s);
     return First(&sizer, 1);
   };
   EXPECT_LE(choose(0.001).width, 4);
@@ -288,7 +288,8 @@ TEST(ForestSizerTest, DeepDraftsWaitUntilALevelWasMeasured) {
   SizerLimits limits = Limits(4);
   ForestSizer sizer(RidgeAt(512, 0.0035));
   EXPECT_LE(sizer.Choose("m", limits).depth, decoding::kAutoDraftDepth);
-  sizer.RecordDraft({8, 4}, 1e-5);
+  sizer.costs()->RecordDraft({8, 4}, 1e-5);
+  sizer.RecordPass(33, 0.0035);
   EXPECT_GT(sizer.Choose("m", limits).depth, decoding::kAutoDraftDepth);
 }
 
@@ -307,8 +308,8 @@ TEST(ForestSizerTest, OneMeasuredSizeShiftsAllKnownOnes) {
   // 10 ms of each pass are no products: rows up to far beyond the ridge then pay.
   ForestSizer before(RidgeAt(8, 0.001)), after(RidgeAt(8, 0.001));
   after.RecordPass(1, 0.011);
-  after.RecordDraft({8, 4}, 1e-6);
-  before.RecordDraft({8, 4}, 1e-6);
+  after.costs()->RecordDraft({8, 4}, 1e-6);
+  before.costs()->RecordDraft({8, 4}, 1e-6);
   EXPECT_GT(Rows(First(&after, 1), 1), Rows(First(&before, 1), 1));
 }
 

@@ -1,0 +1,71 @@
+// What a round costs on this replica, from what it has measured: the time of a pass by its rows and
+// the wait for a draft by its shape. On a GPU the matrix products were measured before, so that a
+// pass has an expected time from the first round on. Thread-compatible: the engine thread owns it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "worker/drifting_cost.h"
+
+namespace coppice::worker {
+
+struct DraftShape {
+  int width = 0;  // W_S nodes per layer; of a static tree, nodes of its first layer
+  int depth = 0;  // gamma layers; 0 = no draft
+};
+
+class RoundCosts {
+ public:
+  // products: what the matrix products of a pass take by its rows, ascending, where that is known
+  // before any pass has run (Backend::RowCosts); its rows are the sizes that passes are padded to.
+  explicit RoundCosts(std::vector<kernels::RowCost> products) : products_(std::move(products)) {}
+
+  // A pass of `rows` rows took `seconds`.
+  void RecordPass(int rows, double seconds);
+  // A draft of `shape` was taken `seconds` after its request.
+  void RecordDraft(DraftShape shape, double seconds);
+  // The same for one that may have come earlier, while nobody looked. The node worked `node_s` for
+  // it; messages are counted as those of drafts that were taken at once.
+  void RecordUnseenDraft(DraftShape shape, double seconds, double node_s);
+  // Of a draft that was taken at once: what is not the node's work.
+  void RecordMessages(double seconds);
+
+  bool products_known() const { return !products_.empty(); }
+  bool drafts_measured() const { return !draft_.empty(); }
+  // Expected seconds; 0 when nothing is known.
+  double Pass(int rows) const;
+  double Draft(DraftShape shape) const;
+  // Seconds until each of `running` sequences has had a draft of `shape` and `rows` rows of a pass.
+  // Either all wait for their drafts and share a pass, or two groups take turns, one drafting while
+  // the other has its pass: what takes less (worker/shared_pass.h).
+  double Turn(int running, int rows, DraftShape shape) const;
+
+ private:
+  struct Measured {
+    int size;
+    double seconds;
+    // The least seconds of this size and all larger ones, and the size that has them. More rows
+    // never take less time, so a size that seems slower than a larger one was disturbed.
+    double least;
+    int least_size;
+  };
+  static double AtDepth(const std::vector<Measured>& measured, int depth);
+  double Products(int rows) const;
+  double KnownPass(int rows) const;
+  // The measured lists as they are now. Made once for many questions.
+  void Refresh() const;
+
+  const std::vector<kernels::RowCost> products_;
+  DriftingCost pass_;   // by bucket of rows
+  DriftingCost draft_;  // the wait for a draft, by width and levels
+  std::optional<double> messages_s_;  // moving mean, of a draft
+  mutable bool stale_ = false;
+  mutable std::vector<Measured> passes_;                 // ascending, by bucket of rows
+  mutable std::map<int, std::vector<Measured>> drafts_;  // by width: ascending, by levels
+};
+
+}  // namespace coppice::worker
