@@ -78,9 +78,8 @@ double Engine::ShareUntil() const {
   std::vector<DueForest> due;
   for (const Sequence* sequence : sequences_.In(SequencePhase::kDrafting)) {
     const DraftShape shape = sequence->draft_shape;
-    due.push_back(
-        {sequence->draft_due_s,
-         sequence->unknown_roots() + sequence->draft.Nodes(shape.width, shape.depth)});
+    due.push_back({sequence->draft_due_s,
+                   sequence->unknown_roots() + sequence->draft.Nodes(shape.width, shape.depth)});
   }
   if (due.empty() || sequences_.First(SequencePhase::kPrefill) != nullptr) return 0;
   int rows = 0;

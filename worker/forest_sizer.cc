@@ -14,7 +14,7 @@ namespace {
 constexpr double kForget = 0.98;  // decay of coverage counts per round; memory of about 50 rounds
 constexpr double kPriorTrials = 10;
 constexpr double kWorthExploring = 0.75;
-constexpr double kHope = 0.4;          // of the misses that are expected
+constexpr double kHope = 0.4;  // of the misses that are expected
 
 // Prior probability that a layer of this width is missed: 0.5 at one node, 0.3 at 2 W
 // (docs/algorithms.md 10.1). Measurements scale the curve and correct single widths.
@@ -121,6 +121,25 @@ std::vector<double> ForestSizer::Rates(absl::Span<const DraftShape> candidates,
   return rates;
 }
 
+// Of the shapes that may be equally good, the least used. After a long time without drafts the best
+// of them: what they cost or cover may have changed.
+DraftShape ForestSizer::Explore(absl::Span<const DraftShape> candidates,
+                                absl::Span<const double> rates, int top, const Learned& learned) {
+  DraftShape least_used = candidates[top], best_draft;
+  double best_rate = -1;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (rates[i] >= kWorthExploring * rates[top] &&
+        learned.Used(candidates[i]) < learned.Used(least_used)) {
+      least_used = candidates[i];
+    }
+    if (candidates[i].depth > 0 && rates[i] > best_rate) {
+      best_rate = rates[i];
+      best_draft = candidates[i];
+    }
+  }
+  return learned.gap < kRarest ? least_used : best_draft;
+}
+
 DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limits) {
   if (limits.max_depth <= 0 || !limits.draft.drafts) return {};
   const std::vector<DraftShape> candidates = Candidates(limits);
@@ -141,7 +160,7 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     const auto best_of = [&](absl::Span<const double> of) {
       return std::max_element(of.begin(), of.end()) - of.begin();
     };
-    const auto top = best_of(rates);
+    const int top = static_cast<int>(best_of(rates));
     best = candidates[top];
     if (free && round > 0 && round < kYoung && round % kHopeEvery == 0) {
       best = candidates[best_of(Rates(candidates, learned, limits, Mood::kHopeful))];
@@ -149,16 +168,10 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     if (learned.explored) {
       best = Clip(*learned.explored, limits);
     } else if (free && round >= learned.explore_at) {
-      // Of the shapes that may be equally good, take the least used.
-      for (size_t i = 0; i < candidates.size(); ++i) {
-        if (rates[i] >= kWorthExploring * rates[top] &&
-            learned.Used(candidates[i]) < learned.Used(best)) {
-          best = candidates[i];
-        }
-      }
-      learned.explored = best;
       learned.gap = candidates[top].depth > 0 ? kExploreEvery : std::min(2 * learned.gap, kRarest);
       learned.explore_at = round + learned.gap;
+      best = Explore(candidates, rates, top, learned);
+      learned.explored = best;
     }
   }
   ++learned.used[{best.width, best.depth}];

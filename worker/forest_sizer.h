@@ -37,7 +37,8 @@ class ForestSizer {
   // Without known products, the first rounds try a series of shapes, from 2 W x 4 (4 x 4 for W = 1)
   // downwards. Then, until kYoung rounds, one in kHopeEvery takes the shape that would be best if
   // drafts were better than they seem: a wrong first impression does not last. One round in
-  // kExploreEvery explores at all times, ever fewer while no draft pays, down to one in kRarest.
+  // kExploreEvery explores at all times, ever fewer while no draft pays, down to one in kRarest,
+  // which then always has a draft.
   DraftShape Choose(absl::string_view method, const SizerLimits& limits);
   // The shape, cut to the depth that the limits allow. No draft when they allow no layer.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
@@ -69,7 +70,7 @@ class ForestSizer {
     double missed = 0, expected_missed = 0;
     std::map<int, Cover> by_width;
     std::map<std::pair<int, int>, uint64_t> used;  // shape -> rounds
-    uint64_t rounds = 0, step = 0;        // steps in which it has chosen, and the last of them
+    uint64_t rounds = 0, step = 0;  // steps in which it has chosen, and the last of them
     uint64_t explore_at = 0, gap = kExploreEvery;
     std::optional<DraftShape> explored;  // in this step
     uint64_t Used(DraftShape shape) const {
@@ -89,6 +90,8 @@ class ForestSizer {
   // Layers per second of each candidate; 0 where it must wait.
   std::vector<double> Rates(absl::Span<const DraftShape> candidates, const Learned& learned,
                             const SizerLimits& limits, Mood mood) const;
+  static DraftShape Explore(absl::Span<const DraftShape> candidates, absl::Span<const double> rates,
+                            int top, const Learned& learned);
   double LayersPerSecond(Covered covered, const SizerLimits& limits, DraftShape shape) const;
 
   RoundCosts costs_;

@@ -60,8 +60,8 @@ class RoundCosts {
   void Refresh() const;
 
   const std::vector<kernels::RowCost> products_;
-  DriftingCost pass_;   // by bucket of rows
-  DriftingCost draft_;  // the wait for a draft, by width and levels
+  DriftingCost pass_;                 // by bucket of rows
+  DriftingCost draft_;                // the wait for a draft, by width and levels
   std::optional<double> messages_s_;  // moving mean, of a draft
   mutable bool stale_ = false;
   mutable std::vector<Measured> passes_;                 // ascending, by bucket of rows

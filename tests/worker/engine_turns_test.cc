@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -196,6 +197,54 @@ TEST_F(EngineTurnsTest, ADraftThatIsThereIsTakenThoughItsDeadlineHasPassed) {
       ExpectSameAnswer(update, alone[i]);
     }
   }
+}
+
+// A pass of any size takes 10 ms, a turn of the loop 1 ms.
+class PassClock : public Clock {
+ public:
+  explicit PassClock(const model::ModelRunner* runner) : runner_(runner) {}
+  double NowSeconds() const override { return turns * 1e-3 + runner_->steps() * 10e-3; }
+  int turns = 0;
+
+ private:
+  const model::ModelRunner* runner_;
+};
+
+// The draft node answers one request in a turn. Two sequences could begin a pass each time, and
+// would take turns from then on; as they do where passes and drafts take no time.
+TEST_F(EngineTurnsTest, SequencesWaitForEachOthersDraftsToShareAPass) {
+  decoding::DecodingParams params[] = {DraftedParams(1), DraftedParams(2)};
+  for (decoding::DecodingParams& p : params) p.max_tokens = 30;
+  const proto::SequenceUpdate alone[] = {Undisturbed(1, params[0]), Undisturbed(2, params[1])};
+  uint64_t steps[2];
+  for (const bool passes_take_time : {false, true}) {
+    const uint64_t first = passes_take_time ? 21 : 11, before = runner_->steps();
+    PassClock clock(runner_.get());
+    std::deque<proto::DraftRequest> asked;
+    coordinator_.WaitFor(2);
+    coordinator_.EveryTurn([&](int turn) {
+      clock.turns = turn;
+      if (turn == 0) {
+        coordinator_.Send(Nodes());
+        for (uint64_t i : {0, 1}) coordinator_.Start(MakeStart(first + i, params[i]), false);
+      }
+      for (const proto::DraftRequest& request : node_.Requests()) asked.push_back(request);
+      if (asked.empty()) return;
+      node_.Send(ReplyTo(asked.front()));
+      asked.pop_front();
+    });
+    const Clock& of_engine = passes_take_time ? static_cast<const Clock&>(clock) : manual_;
+    RunOn(runner_.get(), Options(runner_.get()), of_engine);
+    coordinator_.EveryTurn(nullptr);
+    EXPECT_THAT(coordinator_.errors(), IsEmpty());
+    for (const size_t i : {0, 1}) {
+      ASSERT_EQ(coordinator_.finished().count(first + i), 1u);
+      ExpectSameAnswer(coordinator_.finished().at(first + i), alone[i]);
+    }
+    steps[passes_take_time] = runner_->steps() - before;
+  }
+  EXPECT_GT(steps[false], 50u);
+  EXPECT_LT(steps[true], 36u);
 }
 
 // Every second forest is too large for the pool, which has fewer blocks than admission knows.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <set>
 
 namespace coppice::worker {
 namespace {
@@ -251,6 +252,55 @@ TEST(ForestSizerTest, ManySequencesInOnePassGetSmallerForests) {
   EXPECT_LT(small.first * small.second, large.first * large.second);
   // The roots of all take two passes' worth of rows. One node a layer gives the most, in up to 4 layers.
   EXPECT_LE(small.first * small.second, 4);
+}
+
+// Four sequences choose in every step. A draft holds up all of them, so they try it together.
+TEST(ForestSizerTest, SequencesThatShareStepsExploreInTheSameOnes) {
+  ForestSizer sizer;
+  SizerLimits limits = Limits(1);
+  limits.running = 4;
+  int mixed = 0, drafted = 0;
+  for (int step = 0; step < 2000; ++step) {
+    std::set<std::pair<int, int>> shapes;
+    for (int i = 0; i < limits.running; ++i) {
+      const DraftShape shape = sizer.Choose("m", limits);
+      shapes.insert({shape.width, shape.depth});
+      if (shape.depth == 0) continue;
+      sizer.costs()->RecordDraft(shape, 0.02);
+      sizer.RecordRound("m", 1, shape, 1);
+    }
+    sizer.RecordPass(4, 0.010);
+    mixed += shapes.size() > 1;
+    drafted += *shapes.rbegin() != std::pair(0, 0);
+  }
+  EXPECT_EQ(mixed, 0);
+  EXPECT_GT(drafted, 0);
+}
+
+// Drafts cover nothing and cost twice a pass. Returns in how many of the rounds from `begin` to
+// `end` there was one.
+int UselessDrafts(ForestSizer* sizer, int begin, int end) {
+  int drafts = 0;
+  for (int round = 0; round < end; ++round) {
+    const DraftShape shape = sizer->Choose("m", Limits(4));
+    sizer->RecordPass(1 + shape.width * shape.depth, 0.010);
+    if (shape.depth == 0) continue;
+    sizer->costs()->RecordDraft(shape, 0.020);
+    sizer->RecordRound("m", 4, shape, 1);
+    if (round >= begin) ++drafts;
+  }
+  return drafts;
+}
+
+TEST(ForestSizerTest, ExplorationBecomesRareWhileNoDraftPays) {
+  ForestSizer sizer;
+  EXPECT_LE(UselessDrafts(&sizer, 1000, 4000), 3000 / 384 + 1);
+  // Drafts become right, and are found to be.
+  std::pair<int, int> shape;
+  Most(Simulate(
+           &sizer, Limits(4), 8000, [](int) { return 0.010; }, 1e-5, 0.95),
+       &shape);
+  EXPECT_GT(shape.second, 0);
 }
 
 // ---- With products that were measured before the first pass
