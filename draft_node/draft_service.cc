@@ -261,9 +261,11 @@ void DraftService::AddForests(absl::Span<const Key> turns, model::StepBuilder* s
 void DraftService::AddPrefills(absl::Span<const Key> turns, model::StepBuilder* step,
                                std::vector<KeyRows>* prefilled) {
   int budget = std::min(options_.prefill_chunk, options_.max_rows - step->rows());
+  model::PrefixLeaders leaders;
   for (const Key& key : turns) {
     Slot& slot = slots_.at(key);
-    if (budget <= 0 || !slot.session->prefilling()) continue;
+    if (budget <= 0 || !slot.session->prefilling() || slot.session->WaitsForPrefix(&leaders))
+      continue;
     const int before = step->rows();
     if (auto status = slot.session->AppendPrefill(budget, step); !status.ok()) {
       FailLater(key, status);

@@ -31,6 +31,12 @@ bool DraftSession::prefilling() const {
   return blocks_->prefix_length(sequence_) < prefill_target();
 }
 
+bool DraftSession::WaitsForPrefix(model::PrefixLeaders* leaders) {
+  if (blocks_->nodes(sequence_) > 0) return false;
+  blocks_->Adopt(sequence_, tokens_);
+  return leaders->MustWait(tokens_, blocks_->prefix_length(sequence_));
+}
+
 absl::Status DraftSession::AppendPrefill(int budget, model::StepBuilder* step) {
   const int begin = blocks_->prefix_length(sequence_);
   const int count = std::min(budget, prefill_target() - begin);

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "decoding/params.h"
 #include "model/block_manager.h"
+#include "model/prefix_leaders.h"
 #include "model/step_builder.h"
 
 namespace coppice::draft_node {
@@ -31,6 +32,9 @@ class DraftSession {
   // True until the KV of all prompt tokens except the last has been computed. If the session was
   // opened in the middle of a sequence (fail-over): of all stable tokens except the last.
   bool prefilling() const;
+  // Adopts what others have computed of the prompt meanwhile. True: one before it computes the next
+  // block, which it should wait for.
+  bool WaitsForPrefix(model::PrefixLeaders* leaders);
   // Adds at most `budget` prefill rows. ResourceExhausted: the pool is full.
   absl::Status AppendPrefill(int budget, model::StepBuilder* step);
 

@@ -24,20 +24,28 @@ SequenceHandle BlockManager::Open(absl::Span<const TokenId> prompt, int* cached_
   KvSequence& sequence = impl_->sequences[handle];
   sequence.open = true;
   sequence.generation = ++impl_->generations;
-  if (impl_->options.prefix_cache) {
-    impl_->queries += prompt.size();
-    int32_t parent = kCacheRoot;
-    for (size_t begin = 0; begin + kBlockSize < prompt.size(); begin += kBlockSize) {
-      parent = impl_->pool.Find(parent, prompt.subspan(begin, kBlockSize));
-      if (parent < 0) break;
-      impl_->pool.Share(parent);
-      sequence.table.push_back(parent);
-      sequence.prefix_length += kBlockSize;
-    }
-    impl_->hits += sequence.prefix_length;
-  }
-  if (cached_tokens != nullptr) *cached_tokens = sequence.prefix_length;
+  if (impl_->options.prefix_cache) impl_->queries += prompt.size();
+  const int adopted = Adopt(handle, prompt);
+  if (cached_tokens != nullptr) *cached_tokens = adopted;
   return handle;
+}
+
+int BlockManager::Adopt(SequenceHandle handle, absl::Span<const TokenId> prompt) {
+  KvSequence& sequence = impl_->Get(handle);
+  const int before = sequence.prefix_length;
+  if (!impl_->options.prefix_cache || before % kBlockSize != 0) return 0;
+  int32_t parent = sequence.table.empty() ? kCacheRoot : sequence.table.back();
+  if (parent != kCacheRoot && !impl_->pool.at(parent).published) return 0;
+  for (size_t begin = before; begin + kBlockSize < prompt.size(); begin += kBlockSize) {
+    parent = impl_->pool.Find(parent, prompt.subspan(begin, kBlockSize));
+    if (parent < 0) break;
+    impl_->pool.Share(parent);
+    sequence.table.push_back(parent);
+    sequence.prefix_length += kBlockSize;
+  }
+  const int adopted = sequence.prefix_length - before;
+  impl_->hits += adopted;
+  return adopted;
 }
 
 void BlockManager::Close(SequenceHandle handle) {

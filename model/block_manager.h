@@ -4,6 +4,7 @@
 //
 // Life of a sequence:
 //   Open(prompt)            adopts cached full prefix blocks; says how many tokens need no prefill
+//   Adopt(prompt)           adopts more of them, which came to the cache since
 //   AppendPrefix(tokens)    slots for the next prefill chunk; the prefix grows
 //   AddNode(parent, token)  a scratch slot below the prefix end (kPrefixEnd) or another node
 //   Retain(leaves)          frees every node that is neither a leaf nor an ancestor of one
@@ -53,6 +54,9 @@ class BlockManager {
 
   // At most prompt.size() - 1 tokens come from the cache: the last one must be computed.
   SequenceHandle Open(absl::Span<const TokenId> prompt, int* cached_tokens);
+  // For a sequence whose prefix is a part of `prompt` and that has no nodes: adopts blocks that have
+  // come to the cache since. Returns how many tokens; 0 in the middle of a block.
+  int Adopt(SequenceHandle sequence, absl::Span<const TokenId> prompt);
   void Close(SequenceHandle sequence);
 
   // Returns the slots of the new prefix tokens, in order. ResourceExhausted when the pool is out of

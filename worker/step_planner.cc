@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/prefix_leaders.h"
+
 namespace coppice::worker {
 
 bool StepPlanner::HasWork() const {
@@ -72,7 +74,13 @@ bool StepPlanner::AddPrefill(Sequence* sequence, int begin, int count, Planned* 
 
 void StepPlanner::AddPrefills(Planned* planned) {
   int budget = options_.prefill_chunk;
+  model::PrefixLeaders leaders;
   for (Sequence* sequence : sequences_->In(SequencePhase::kPrefill)) {
+    if (!sequence->scores.of_prompt) {
+      model::BlockManager* blocks = runner_->blocks();
+      sequence->stats.cached_tokens += blocks->Adopt(sequence->kv, sequence->prompt);
+      if (leaders.MustWait(sequence->prompt, blocks->prefix_length(sequence->kv))) continue;
+    }
     // The last prompt token is the root of the first round: it is a trie node, not a prefix token.
     const int begin = runner_->blocks()->prefix_length(sequence->kv);
     const int left = static_cast<int>(sequence->prompt.size()) - 1 - begin;

@@ -33,6 +33,21 @@ TEST_P(DraftServiceTest, PrefillsInChunksThenAnswersWithALegalForest) {
   EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
 }
 
+// The chunk of a pass is 16 tokens.
+TEST_P(DraftServiceTest, PromptsThatBeginAlikeAreReadOnce) {
+  Open(1, 50);
+  Open(2, 50);
+  Send(Request(1, 1, {}, 0, 5));
+  Send(Request(2, 1, {}, 0, 5));
+  const auto one = Reply(), other = Reply();
+  ASSERT_TRUE(one.has_value() && other.has_value());
+  ASSERT_EQ(one->error() + other->error(), "");
+  EXPECT_EQ(one->session_id() + other->session_id(), 3u);
+  EXPECT_EQ(one->forest().SerializeAsString(), other->forest().SerializeAsString());
+  EXPECT_EQ(runner_->blocks()->cache_hits(), 48u);
+  EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
+}
+
 TEST_P(DraftServiceTest, EveryStepMovesTheClockOn) {
   Open(1, 50);
   Send(Request(1, 1, {}, 0, 5));

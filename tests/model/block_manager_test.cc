@@ -110,6 +110,53 @@ TEST(BlockManagerTest, FilledBlocksAreSharedFromTheNextRoundOn) {
   EXPECT_EQ(cached, 16);
 }
 
+TEST(BlockManagerTest, AdoptsBlocksThatHaveComeSinceItWasOpened) {
+  BlockManager blocks({.num_blocks = 20});
+  const std::vector<TokenId> prompt = Iota(50);
+  const SequenceHandle first = blocks.Open(prompt, nullptr), second = blocks.Open(prompt, nullptr);
+  const auto append = [&](SequenceHandle sequence, int begin, int end) {
+    EXPECT_TRUE(
+        blocks.AppendPrefix(sequence, absl::MakeSpan(prompt).subspan(begin, end - begin)).ok());
+  };
+  append(first, 0, 40);
+  EXPECT_EQ(blocks.Adopt(second, prompt), 0);  // not computed yet
+  blocks.EndRound();
+  const uint64_t queries = blocks.cache_queries();
+  EXPECT_EQ(blocks.Adopt(second, prompt), 32);
+  EXPECT_EQ(blocks.Adopt(second, prompt), 0);
+  EXPECT_EQ(blocks.cache_hits(), 32u);
+  EXPECT_EQ(blocks.cache_queries(), queries);
+  EXPECT_EQ(blocks.prefix_length(second), 32);
+  EXPECT_EQ(blocks.block_table(second)[1], blocks.block_table(first)[1]);
+  append(first, 40, 49);
+  append(second, 32, 33);
+  blocks.EndRound();
+  EXPECT_EQ(blocks.Adopt(second, prompt), 0);  // in the middle of a block
+  const SequenceHandle third = blocks.Open(Iota(40), nullptr);
+  EXPECT_EQ(blocks.Adopt(third, prompt), 16);  // the rest of a prompt that has grown
+  EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
+  for (const SequenceHandle sequence : {first, second, third}) blocks.Close(sequence);
+  blocks.EndRound();
+  EXPECT_EQ(blocks.counts().used, 0);
+  EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
+}
+
+// Its last block is not published, so no block can be known to follow it.
+TEST(BlockManagerTest, NothingIsAdoptedBehindABlockOfThisRound) {
+  BlockManager blocks({.num_blocks = 20});
+  const SequenceHandle whole = blocks.Open(Iota(50), nullptr);
+  ASSERT_TRUE(blocks.AppendPrefix(whole, Iota(48)).ok());
+  blocks.EndRound();
+  std::vector<TokenId> other = Iota(50);
+  other[0] = 77;
+  const SequenceHandle sequence = blocks.Open(other, nullptr);
+  ASSERT_TRUE(blocks.AppendPrefix(sequence, absl::MakeSpan(other).first(16)).ok());
+  EXPECT_EQ(blocks.Adopt(sequence, other), 0);
+  blocks.EndRound();
+  EXPECT_EQ(blocks.Adopt(sequence, other), 0);
+  EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
+}
+
 TEST(BlockManagerTest, TwinsComputedInOneRoundBecomeOneBlock) {
   BlockManager blocks = Make(20);
   const SequenceHandle a = blocks.Open({}, nullptr), b = blocks.Open({}, nullptr);

@@ -97,6 +97,68 @@ TEST_F(EngineTurnsTest, TheFirstRoundComesAfterTheLastChunkOfThePrompt) {
   }
 }
 
+// Three samples of a prompt, whose KV the second and the third take from the first, block for block. A prompt
+// that differs in its first token shares nothing, one that differs in its 20th shares a block.
+TEST_F(EngineTurnsTest, PromptsThatBeginAlikeAndComeTogetherAreReadOnce) {
+  constexpr int kLength = 40;
+  std::vector<TokenId> other = Prompt(kLength), late = Prompt(kLength);
+  other[0] = 50;
+  late[20] = 51;
+  const std::vector<TokenId> prompts[] = {Prompt(kLength), Prompt(kLength), other, Prompt(kLength),
+                                          late};
+  const uint64_t cached[] = {0, 32, 0, 32, 16};
+  std::map<uint64_t, proto::SequenceUpdate> alone;
+  const auto start = [&](uint64_t id) {
+    decoding::DecodingParams params = Params();
+    params.seed = id;
+    coordinator_.Start(MakeStart(id, params, prompts[id - 1]));
+  };
+  for (uint64_t id = 1; id <= 5; ++id) {
+    test::TempDir dir;  // a new runner: nothing is cached
+    const auto runner = test::LoadTinyRunner(Tiny(), dir.path(), single_.get());
+    start(id);
+    RunTurns(runner.get(), Options(runner.get()));
+    alone[id] = coordinator_.finished().at(id);
+  }
+  for (const int chunk : {256, 24, 5}) {
+    SCOPED_TRACE(chunk);
+    test::TempDir dir;
+    const auto runner = test::LoadTinyRunner(Tiny(), dir.path(), single_.get());
+    EngineOptions options = Options(runner.get());
+    options.scheduler.prefill_chunk = chunk;
+    for (uint64_t id = 1; id <= 5; ++id) start(id);
+    RunTurns(runner.get(), options);
+    for (uint64_t id = 1; id <= 5; ++id) {
+      SCOPED_TRACE(id);
+      EXPECT_EQ(coordinator_.finished().at(id).stats().cached_tokens(), cached[id - 1]);
+      ExpectSameAnswer(coordinator_.finished().at(id), alone.at(id));
+    }
+  }
+}
+
+// The one that reads for the others is cancelled in the middle. Another goes on from where it was.
+TEST_F(EngineTurnsTest, APromptIsReadThoughItsReaderLeaves) {
+  const proto::SequenceUpdate alone = Undisturbed(1, Params(), Prompt(40));
+  test::TempDir dir;
+  const auto runner = test::LoadTinyRunner(Tiny(), dir.path(), single_.get());
+  EngineOptions options = Options(runner.get());
+  options.scheduler.prefill_chunk = 17;
+  coordinator_.WaitFor(2);
+  coordinator_.EveryTurn([&](int turn) {
+    if (turn == 0) {
+      for (const uint64_t id : {11, 12, 13})
+        coordinator_.Start(MakeStart(id, Params(), Prompt(40)), false);
+    }
+    if (turn == 1) coordinator_.Cancel(11);
+  });
+  RunTurns(runner.get(), options);
+  EXPECT_EQ(coordinator_.finished().count(11), 0u);
+  for (const uint64_t id : {12, 13}) {
+    ExpectSameAnswer(coordinator_.finished().at(id), alone);
+    EXPECT_EQ(coordinator_.finished().at(id).stats().cached_tokens(), id == 12 ? 16u : 32u);
+  }
+}
+
 // Prefill takes three turns; the last one includes the first round. Then the sequence waits for
 // drafts that never come, or is ready.
 TEST_F(EngineTurnsTest, ACancelledSequenceGivesItsBlocksBackWhereverItStands) {

@@ -1,0 +1,58 @@
+#include "model/prefix_leaders.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+namespace coppice::model {
+namespace {
+
+std::vector<TokenId> FirstTokens(int length) {
+  std::vector<TokenId> tokens(length);
+  std::iota(tokens.begin(), tokens.end(), 1);
+  return tokens;
+}
+
+TEST(PrefixLeadersTest, WaitsForTheBlockThatAnotherComputes) {
+  const std::vector<TokenId> prompt = FirstTokens(40);
+  PrefixLeaders leaders;
+  EXPECT_FALSE(leaders.MustWait(prompt, 0));
+  EXPECT_TRUE(leaders.MustWait(prompt, 0));
+  EXPECT_TRUE(leaders.MustWait(prompt, 16));
+  EXPECT_FALSE(leaders.MustWait(prompt, 32));  // what is left is less than a block
+}
+
+TEST(PrefixLeadersTest, OnlyEqualBeginningsCount) {
+  const std::vector<TokenId> prompt = FirstTokens(40);
+  std::vector<TokenId> early = prompt, late = prompt;
+  early[0] = late[16] = 99;
+  PrefixLeaders leaders;
+  EXPECT_FALSE(leaders.MustWait(prompt, 0));
+  EXPECT_FALSE(leaders.MustWait(early, 0));
+  EXPECT_TRUE(leaders.MustWait(late, 0));
+  EXPECT_FALSE(leaders.MustWait(late, 16));
+  EXPECT_TRUE(leaders.MustWait(late, 0));  // the third leader
+}
+
+// The last token of a prompt is not a part of its blocks: it is the root of the first round.
+TEST(PrefixLeadersTest, ABlockMustLieBeforeTheLastTokenOfBoth) {
+  const std::vector<TokenId> whole = FirstTokens(17), cut = FirstTokens(16);
+  PrefixLeaders of_cut, of_whole;
+  EXPECT_FALSE(of_cut.MustWait(cut, 0));
+  EXPECT_FALSE(of_cut.MustWait(whole, 0));
+  EXPECT_FALSE(of_whole.MustWait(whole, 0));
+  EXPECT_FALSE(of_whole.MustWait(cut, 0));
+  EXPECT_TRUE(of_whole.MustWait(whole, 0));
+}
+
+// It could not adopt.
+TEST(PrefixLeadersTest, ASequenceInTheMiddleOfABlockReadsOn) {
+  const std::vector<TokenId> prompt = FirstTokens(60);
+  PrefixLeaders leaders;
+  EXPECT_FALSE(leaders.MustWait(prompt, 0));
+  EXPECT_FALSE(leaders.MustWait(prompt, 5));
+}
+
+}  // namespace
+}  // namespace coppice::model
