@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace coppice::worker {
 namespace {
@@ -13,27 +14,45 @@ constexpr double kMostSurprise = 0.693147181;  // one measurement counts as at m
 
 }  // namespace
 
-void DriftingCost::Record(int size, double seconds) {
+void DriftingCost::Record(int size, double seconds, int load) {
   if (!(seconds > 0)) return;
   Typical& typical = typical_[size];
   ++typical.count;
   if (typical.count == 1) {
-    typical.seconds = seconds / level_;
+    typical.seconds = seconds / Level(load);
+    return;
+  }
+  const auto [place, is_new] = levels_.try_emplace(load, Level(load));
+  double& level = place->second;
+  if (is_new && levels_.size() > 1) {
+    level = seconds / typical.seconds;
     return;
   }
   const double surprise =
-      std::clamp(std::log(seconds / (typical.seconds * level_)), -kMostSurprise, kMostSurprise);
+      std::clamp(std::log(seconds / (typical.seconds * level)), -kMostSurprise, kMostSurprise);
   // The first measurements of a size say more about it than about the machine.
   const double trust = (typical.count - 1) / (typical.count - 1 + kTrustedAfter);
-  level_ *= std::exp(kLevelGain * trust * surprise);
+  level *= std::exp(kLevelGain * trust * surprise);
   typical.seconds *= std::exp(std::max(kTypicalGain, 1.0 / typical.count) * surprise);
 }
 
 std::map<int, double> DriftingCost::Now() const {
   std::map<int, double> now;
   for (const auto& [size, typical] : typical_)
-    now.emplace_hint(now.end(), size, typical.seconds * level_);
+    now.emplace_hint(now.end(), size, typical.seconds * Level(0));
   return now;
 }
+
+double DriftingCost::Level(int load) const {
+  if (levels_.empty()) return 1;
+  const auto above = levels_.lower_bound(load);
+  if (above == levels_.begin() || (above != levels_.end() && above->first == load))
+    return above->second;
+  const auto below = std::prev(above);
+  return above == levels_.end() || load - below->first <= above->first - load ? below->second
+                                                                              : above->second;
+}
+
+double DriftingCost::Slowdown(int load) const { return Level(load) / Level(0); }
 
 }  // namespace coppice::worker

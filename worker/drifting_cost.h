@@ -11,9 +11,13 @@ namespace coppice::worker {
 
 class DriftingCost {
  public:
-  void Record(int size, double seconds);  // seconds > 0
+  // seconds > 0. `load`: what else the machine does at the time; each load has a speed of its own.
+  void Record(int size, double seconds, int load = 0);
   // The sizes that were measured, each with the seconds that it would take now.
   std::map<int, double> Now() const;
+  // What these seconds are to be multiplied by under another load. Of the nearest that was measured
+  // if this one was not.
+  double Slowdown(int load) const;
   bool empty() const { return typical_.empty(); }
 
  private:
@@ -21,8 +25,10 @@ class DriftingCost {
     double seconds = 0;
     int count = 0;
   };
+  double Level(int load) const;
+
   std::map<int, Typical> typical_;
-  double level_ = 1;
+  std::map<int, double> levels_;  // by load
 };
 
 }  // namespace coppice::worker

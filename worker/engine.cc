@@ -154,7 +154,9 @@ void Engine::AdmitWaiting() {
 
 void Engine::TakeForests() {
   const double now_s = clock_.Now();
-  for (DraftArrival& arrival : drafts_.Receive(now_s)) TakeForest(std::move(arrival), now_s);
+  std::vector<DraftArrival> arrivals = drafts_.Receive(now_s);
+  if (!arrivals.empty()) drafting_ = sequences_.Drafting();
+  for (DraftArrival& arrival : arrivals) TakeForest(std::move(arrival), now_s);
   GiveUpLateDrafts(now_s);
 }
 
@@ -176,8 +178,8 @@ void Engine::TakeForest(DraftArrival arrival, double now_s) {
 void Engine::RecordDraft(const Sequence& sequence, DraftShape shape, double node_s) {
   RoundCosts* costs = sizer_.costs();
   if (clock_.PassSince(sequence.draft_asked_s))
-    return costs->RecordUnseenDraft(shape, sequence.draft_wait_s, node_s);
-  costs->RecordDraft(shape, sequence.draft_wait_s);
+    return costs->RecordUnseenDraft(shape, sequence.draft_wait_s, node_s, drafting_);
+  costs->RecordDraft(shape, sequence.draft_wait_s, drafting_);
   costs->RecordMessages(sequence.draft_wait_s - node_s);
 }
 
@@ -211,7 +213,8 @@ void Engine::NextRound(Sequence* sequence) {
   sequence->draft_shape = shape;
   if (shape.depth == 0) return GoPlain(sequence, Fallback::kNone);
   sequence->draft_asked_s = clock_.Now();
-  sequence->draft_due_s = sequence->draft_asked_s + kDraftPatience * sizer_.costs()->Draft(shape);
+  sequence->draft_due_s =
+      sequence->draft_asked_s + kDraftPatience * sizer_.costs()->Draft(shape, drafting_);
   const Fallback refused = drafts_.Ask(*sequence, shape.width, shape.depth, sequence->draft_asked_s,
                                        &sequence->draft_deadline_s);
   if (refused != Fallback::kNone) return GoPlain(sequence, refused);

@@ -115,6 +115,7 @@ class Engine {
   proto::NodeCounters counters_;
   bool stopped_ = false;
   double last_status_s_ = 0;
+  int drafting_ = 1;          // SequenceTable::Drafting when the last forests came
   double share_until_s_ = 0;  // ShareUntil of this turn of the loop
 };
 

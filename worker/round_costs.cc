@@ -1,6 +1,7 @@
 #include "worker/round_costs.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 
@@ -15,6 +16,9 @@ constexpr int kDepths = 32;  // more than any depth
 int DraftKey(DraftShape shape) {
   return shape.width * kDepths + std::min(shape.depth, kDepths - 1);
 }
+
+// 1, 2, 3 to 4, 5 to 8, ... drafts at a time.
+int Load(int drafting) { return std::bit_width(static_cast<unsigned>(std::max(1, drafting) - 1)); }
 
 // Buckets of rows of a pass: the sizes of `products`, those that passes are padded to. Without them
 // fine where it matters: 1, 2, 3, ... 8, then steps of a quarter.
@@ -36,14 +40,14 @@ void RoundCosts::RecordPass(int rows, double seconds) {
   stale_ = true;
 }
 
-void RoundCosts::RecordDraft(DraftShape shape, double seconds) {
+void RoundCosts::RecordDraft(DraftShape shape, double seconds, int drafting) {
   if (shape.depth <= 0) return;
-  draft_.Record(DraftKey(shape), seconds);
+  draft_.Record(DraftKey(shape), seconds, Load(drafting));
   stale_ = true;
 }
 
-void RoundCosts::RecordUnseenDraft(DraftShape shape, double seconds, double node_s) {
-  RecordDraft(shape, messages_s_ ? std::min(seconds, node_s + *messages_s_) : seconds);
+void RoundCosts::RecordUnseenDraft(DraftShape shape, double seconds, double node_s, int drafting) {
+  RecordDraft(shape, messages_s_ ? std::min(seconds, node_s + *messages_s_) : seconds, drafting);
 }
 
 void RoundCosts::RecordMessages(double seconds) {
@@ -123,11 +127,15 @@ double RoundCosts::AtDepth(const std::vector<Measured>& measured, int depth) {
   return nearest->seconds * (kMessageShare + (1 - kMessageShare) * levels);
 }
 
-// Widths that were not measured: on the line through two that were, the nearest on either side or
-// beyond. A narrower draft takes no more, and at least half.
-double RoundCosts::Draft(DraftShape shape) const {
+double RoundCosts::Draft(DraftShape shape, int drafting) const {
   Refresh();
   if (shape.depth == 0 || drafts_.empty()) return 0;
+  return DraftAlone(shape) * draft_.Slowdown(Load(drafting));
+}
+
+// Widths that were not measured: on the line through two that were, the nearest on either side or
+// beyond. A narrower draft takes no more, and at least half.
+double RoundCosts::DraftAlone(DraftShape shape) const {
   auto above = drafts_.lower_bound(shape.width);
   if (above != drafts_.end() && above->first == shape.width)
     return AtDepth(above->second, shape.depth);
@@ -143,11 +151,11 @@ double RoundCosts::Draft(DraftShape shape) const {
 }
 
 double RoundCosts::Turn(int running, int rows, DraftShape shape) const {
-  const double draft = Draft(shape);
-  const double together = draft + Pass(running * rows);
+  const double together = Draft(shape, running) + Pass(running * rows);
   if (running < 2 || shape.depth == 0) return together;
-  const double half = Pass((running + 1) / 2 * rows);
-  return std::min(together, half + std::max(half, draft));
+  const int half = (running + 1) / 2;
+  const double pass = Pass(half * rows);
+  return std::min(together, pass + std::max(pass, Draft(shape, half)));
 }
 
 }  // namespace coppice::worker

@@ -26,11 +26,11 @@ class RoundCosts {
 
   // A pass of `rows` rows took `seconds`.
   void RecordPass(int rows, double seconds);
-  // A draft of `shape` was taken `seconds` after its request.
-  void RecordDraft(DraftShape shape, double seconds);
+  // A draft of `shape` was taken `seconds` after its request, while `drafting` sequences had one.
+  void RecordDraft(DraftShape shape, double seconds, int drafting = 1);
   // The same for one that may have come earlier, while nobody looked. The node worked `node_s` for
   // it; messages are counted as those of drafts that were taken at once.
-  void RecordUnseenDraft(DraftShape shape, double seconds, double node_s);
+  void RecordUnseenDraft(DraftShape shape, double seconds, double node_s, int drafting = 1);
   // Of a draft that was taken at once: what is not the node's work.
   void RecordMessages(double seconds);
 
@@ -38,7 +38,7 @@ class RoundCosts {
   bool drafts_measured() const { return !draft_.empty(); }
   // Expected seconds; 0 when nothing is known.
   double Pass(int rows) const;
-  double Draft(DraftShape shape) const;
+  double Draft(DraftShape shape, int drafting = 1) const;
   // Seconds until each of `running` sequences has had a draft of `shape` and `rows` rows of a pass.
   // Either all wait for their drafts and share a pass, or two groups take turns, one drafting while
   // the other has its pass: what takes less (worker/shared_pass.h).
@@ -54,14 +54,15 @@ class RoundCosts {
     int least_size;
   };
   static double AtDepth(const std::vector<Measured>& measured, int depth);
+  double DraftAlone(DraftShape shape) const;  // one is there
   double Products(int rows) const;
   double KnownPass(int rows) const;
   // The measured lists as they are now. Made once for many questions.
   void Refresh() const;
 
   const std::vector<kernels::RowCost> products_;
-  DriftingCost pass_;                 // by bucket of rows
-  DriftingCost draft_;                // the wait for a draft, by width and levels
+  DriftingCost pass_;   // by bucket of rows
+  DriftingCost draft_;  // the wait for a draft, by width and levels; the load: how many draft
   std::optional<double> messages_s_;  // moving mean, of a draft
   mutable bool stale_ = false;
   mutable std::vector<Measured> passes_;                 // ascending, by bucket of rows

@@ -51,6 +51,15 @@ int SequenceTable::Count(SequencePhase phase) const {
                     [phase](const auto& entry) { return entry.second->phase == phase; }));
 }
 
+int SequenceTable::Drafting() const {
+  return static_cast<int>(
+      std::count_if(sequences_.begin(), sequences_.end(), [](const auto& entry) {
+        const Sequence& sequence = *entry.second;
+        return sequence.phase == SequencePhase::kDrafting ||
+               (sequence.phase == SequencePhase::kReady && sequence.draft_came);
+      }));
+}
+
 double SequenceTable::EarliestDraftDeadline() const {
   double earliest = std::numeric_limits<double>::infinity();
   for (const auto& [id, sequence] : sequences_) {
