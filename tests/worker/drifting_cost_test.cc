@@ -51,6 +51,31 @@ TEST(DriftingCostTest, ASizeThatChangesIsFollowed) {
   EXPECT_NEAR(cost.Now().at(5) / cost.Now().at(3), 3.0, 0.15);
 }
 
+// Under load 4 all takes three times as long. Sizes were measured under either.
+TEST(DriftingCostTest, EachLoadHasItsSpeed) {
+  DriftingCost cost;
+  for (int i = 0; i < 200; ++i) {
+    cost.Record(3, Cost(3));
+    cost.Record(i % 2 == 0 ? 5 : 3, 3 * Cost(i % 2 == 0 ? 5 : 3), /*load=*/4);
+  }
+  EXPECT_NEAR(cost.Slowdown(4), 3, 0.2);
+  EXPECT_NEAR(cost.Now().at(3), 0.010, 0.0008);
+  EXPECT_NEAR(cost.Now().at(5), 0.012, 0.0010);
+  EXPECT_EQ(cost.Slowdown(0), 1);
+  EXPECT_EQ(cost.Slowdown(9), cost.Slowdown(4));  // the nearest that was measured
+  EXPECT_EQ(cost.Slowdown(3), cost.Slowdown(4));
+  EXPECT_EQ(cost.Slowdown(2), 1);  // as near to 0, which is taken
+  EXPECT_EQ(DriftingCost().Slowdown(3), 1);
+}
+
+TEST(DriftingCostTest, ALoadIsKnownFromItsFirstMeasurement) {
+  DriftingCost cost;
+  for (int i = 0; i < 20; ++i) cost.Record(3, Cost(3));
+  cost.Record(3, 5 * Cost(3), 2);
+  EXPECT_NEAR(cost.Slowdown(2), 5, 0.01);
+  EXPECT_NEAR(cost.Now().at(3), 0.010, 1e-4);
+}
+
 TEST(DriftingCostTest, OneStallIsNotBelieved) {
   DriftingCost cost;
   for (int i = 0; i < 100; ++i) cost.Record(3, 0.010);

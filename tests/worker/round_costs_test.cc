@@ -35,6 +35,20 @@ TEST(RoundCostsTest, OtherwiseTwoGroupsTakeTurns) {
   EXPECT_NEAR(Costs(0.003).Turn(4, 8, {}), 0.020, 1e-9);      // without drafts all share
 }
 
+// A draft node that serves more sequences answers each later.
+TEST(RoundCostsTest, DraftsTakeLongerWhenMoreSequencesHaveThem) {
+  RoundCosts costs({{1, 0.010}, {64, 0.010}});
+  for (int i = 0; i < 100; ++i) {
+    costs.RecordDraft(kShape, 0.002, 1);
+    costs.RecordDraft(kShape, 0.009, 16);
+  }
+  EXPECT_NEAR(costs.Draft(kShape), 0.002, 2e-4);
+  EXPECT_NEAR(costs.Draft(kShape, 16), 0.009, 5e-4);
+  EXPECT_EQ(costs.Draft(kShape, 9), costs.Draft(kShape, 16));  // 9 to 16 are one load
+  EXPECT_NEAR(costs.Turn(1, 2, kShape), 0.012, 4e-4);
+  EXPECT_NEAR(costs.Turn(16, 2, kShape), 0.019, 9e-4);
+}
+
 // A draft that came during a pass was seen at its end.
 TEST(RoundCostsTest, ADraftThatNobodySawComeCountsWithItsOwnTimeAndMessages) {
   RoundCosts costs({});

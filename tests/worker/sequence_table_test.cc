@@ -49,6 +49,18 @@ TEST(SequenceTableTest, RefusesASecondSequenceOfOneId) {
   EXPECT_THAT(IdsIn(table, SequencePhase::kWaiting), IsEmpty());
 }
 
+TEST(SequenceTableTest, CountsThoseThatHaveADraftInThisRound) {
+  SequenceTable table;
+  for (uint64_t id : {1, 2, 3, 4}) table.Insert(WithId(id));
+  EXPECT_EQ(table.Drafting(), 0);
+  table.Move(table.Find(1), SequencePhase::kDrafting);
+  table.Move(table.Find(2), SequencePhase::kReady);  // a plain round
+  table.Move(table.Find(3), SequencePhase::kReady);
+  table.Find(3)->draft_came = true;
+  table.Move(table.Find(4), SequencePhase::kPrefill);
+  EXPECT_EQ(table.Drafting(), 2);
+}
+
 TEST(SequenceTableTest, OnlyThoseThatAreDraftingHaveADeadline) {
   SequenceTable table;
   EXPECT_EQ(table.EarliestDraftDeadline(), std::numeric_limits<double>::infinity());
