@@ -33,8 +33,9 @@ SequenceHandle BlockManager::Open(absl::Span<const TokenId> prompt, int* cached_
 int BlockManager::Adopt(SequenceHandle handle, absl::Span<const TokenId> prompt) {
   KvSequence& sequence = impl_->Get(handle);
   const int before = sequence.prefix_length;
-  if (!impl_->options.prefix_cache || before % kBlockSize != 0) return 0;
+  if (!impl_->options.prefix_cache) return 0;
   int32_t parent = sequence.table.empty() ? kCacheRoot : sequence.table.back();
+  // Not if it is partly filled, or filled in this round.
   if (parent != kCacheRoot && !impl_->pool.at(parent).published) return 0;
   for (size_t begin = before; begin + kBlockSize < prompt.size(); begin += kBlockSize) {
     parent = impl_->pool.Find(parent, prompt.subspan(begin, kBlockSize));

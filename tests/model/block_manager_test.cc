@@ -146,6 +146,8 @@ TEST(BlockManagerTest, NothingIsAdoptedBehindABlockOfThisRound) {
   BlockManager blocks({.num_blocks = 20});
   const SequenceHandle whole = blocks.Open(Iota(50), nullptr);
   ASSERT_TRUE(blocks.AppendPrefix(whole, Iota(48)).ok());
+  const SequenceHandle second_half = blocks.Open(Iota(34, 16), nullptr);
+  ASSERT_TRUE(blocks.AppendPrefix(second_half, Iota(32, 16)).ok());
   blocks.EndRound();
   std::vector<TokenId> other = Iota(50);
   other[0] = 77;
