@@ -14,11 +14,14 @@ namespace coppice::model {
 
 class PrefixLeaders {
  public:
+  // Tokens. For less nobody waits a pass.
+  static constexpr int kLeastShared = 2 * kBlockSize;
+
   // Ask in the order in which prompts have their turns. `length`: tokens of `prompt` whose KV the
-  // sequence has. True: a prompt before it will compute the block that this one needs next. False:
+  // sequence has. True: a prompt before it will compute the blocks that this one needs next. False:
   // this one reads on, and later ones may wait for it; the prompt must outlive the step.
   bool MustWait(absl::Span<const TokenId> prompt, int length) {
-    const size_t next = static_cast<size_t>(length) + kBlockSize;
+    const size_t next = static_cast<size_t>(length) + kLeastShared;
     const bool whole_block = length % kBlockSize == 0 && next < prompt.size();
     if (whole_block && std::any_of(leaders_.begin(), leaders_.end(), [&](const auto& leader) {
           return leader.size() > next &&

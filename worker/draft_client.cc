@@ -14,7 +14,15 @@ namespace coppice::worker {
 namespace {
 
 constexpr double kRetryLateNodeAfter_s = 1.0;
+constexpr size_t kFewTokens = 32;  // about what a round with a draft decides at most
 constexpr double kRetryRefusedAfter_s = 1.0;
+
+DraftArrival Failed(uint64_t sequence_id, Fallback why) {
+  DraftArrival arrival;
+  arrival.sequence_id = sequence_id;
+  arrival.failed = why;
+  return arrival;
+}
 
 }  // namespace
 
@@ -95,7 +103,7 @@ void DraftClient::SetNodes(const proto::DraftNodes& message) {
 void DraftClient::LoseSessions(Node* node) {
   for (auto& [id, session] : sessions_) {
     if (session.node != node->id) continue;
-    if (session.waiting) lost_.push_back({id, {}, 0, 0, Fallback::kDead});
+    if (session.waiting) lost_.push_back(Failed(id, Fallback::kDead));
     sequence_of_wire_.erase(session.wire_id);
     Forget(&session);
   }
@@ -234,6 +242,7 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
     Drop(&session);
     return Fallback::kDead;
   }
+  session.tokens_sent = added.size();
   session.stable_sent = stable_length;
   session.asked_round = sequence.round;
   session.asked = {sequence.params.method, static_cast<int>(sequence.decoder->roots().size()),
@@ -287,7 +296,7 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
   }
   if (!reply.error().empty()) {
     spdlog::warn("draft node {}: {}", node->id, reply.error());
-    if (session.waiting) out->push_back({sequence_id, {}, 0, 0, Fallback::kRefused});
+    if (session.waiting) out->push_back(Failed(sequence_id, Fallback::kRefused));
     --node->sessions;
     sequence_of_wire_.erase(wire);
     session.owes_energy = false;
@@ -302,10 +311,13 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
     node->mean_reply_s =
         node->mean_reply_s == 0 ? reply_s : 0.8 * node->mean_reply_s + 0.2 * reply_s;
   }
+  const bool caught_up = session.warm && session.tokens_sent <= kFewTokens;
   session.warm = true;
   if (!session.waiting) return;
   session.waiting = false;
-  DraftArrival arrival{sequence_id, {}, 0, 0, Fallback::kNone};
+  DraftArrival arrival;
+  arrival.sequence_id = sequence_id;
+  arrival.caught_up = caught_up;
   auto forest = proto::ForestFromMessage(reply.forest(), options_.vocab_size);
   absl::Status status = forest.ok() ? CheckForest(*forest, session.asked) : forest.status();
   status.Update(proto::CheckDraftTimes(reply));

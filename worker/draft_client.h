@@ -47,8 +47,9 @@ const char* FallbackName(Fallback fallback);
 struct DraftArrival {
   uint64_t sequence_id = 0;
   decoding::DraftForest forest;
-  double draft_s = 0;                 // the node's own time for it
-  double model_s = 0;                 // the part of it in forward passes
+  double draft_s = 0;      // the node's own time for it
+  double model_s = 0;      // the part of it in forward passes
+  bool caught_up = false;  // the node had little to read before it: its time is that of a draft
   Fallback failed = Fallback::kNone;  // not kNone: there is no forest
 };
 
@@ -116,6 +117,7 @@ class DraftClient {
     AskedForest asked;         // limits of the answer to it
     bool waiting = false;      // the engine still wants the answer
     double asked_s = 0;
+    size_t tokens_sent = 0;      // with the last request
     uint32_t stable_sent = 0;    // generated tokens that the node knows to be stable
     bool warm = false;           // has answered once: its prefill is done
     double refused_until_s = 0;  // the node refused; not asked again before

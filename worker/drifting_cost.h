@@ -1,7 +1,8 @@
 // The cost of steps of several sizes on a machine whose speed drifts. Other tenants, clocks and
 // heat slow all sizes alike, and sizes are measured at different times. So a measurement is
 // modelled as level x typical cost of its size. Every measurement moves the level quickly and the
-// typical cost slowly. A size that was last measured while the machine was slow is not mistaken for
+// typical cost slowly. Under another load the machine has another level, which its first
+// measurements move alone. A size that was last measured while the machine was slow is not mistaken for
 // an expensive one, nor one measured while it was fast for a cheap one. Thread-compatible.
 #pragma once
 
@@ -25,10 +26,14 @@ class DriftingCost {
     double seconds = 0;
     int count = 0;
   };
-  double Level(int load) const;
+  struct Level {
+    double value = 1;
+    int count = 0;
+  };
+  double LevelOf(int load) const;
 
   std::map<int, Typical> typical_;
-  std::map<int, double> levels_;  // by load
+  std::map<int, Level> levels_;  // by load
 };
 
 }  // namespace coppice::worker

@@ -17,6 +17,7 @@ namespace {
 
 constexpr double kStatusInterval_s = 0.1;
 constexpr int kIdleTimeout_ms = 200;
+constexpr double kGlance_s = 10e-6;      // a wait that ends sooner found what had come before
 constexpr double kDraftPatience = 1.25;  // of the expected time of a draft, before it is overdue
 
 }  // namespace
@@ -59,16 +60,21 @@ absl::Status Engine::Run() {
 void Engine::Wait() {
   if (planner_.HasWork() && share_until_s_ == 0) return;
   runner_->step_clock()->Wait();
+  wait_begin_s_ = clock_.Now();
   int timeout_ms = kIdleTimeout_ms;
   double deadline_s = sequences_.EarliestDraftDeadline();
-  if (share_until_s_ > 0) deadline_s = std::min(deadline_s, share_until_s_);
+  double awake_until_s = drafts_.awake_until_s();
+  if (share_until_s_ > 0) {
+    deadline_s = std::min(deadline_s, share_until_s_);
+    awake_until_s = std::min(awake_until_s, share_until_s_);
+  }
   if (deadline_s < std::numeric_limits<double>::infinity()) {
     const double left_s = std::clamp(deadline_s - clock_.Now(), 0.0, timeout_ms * 1e-3);
     timeout_ms = std::min(timeout_ms, static_cast<int>(left_s * 1e3) + 1);
   }
   std::vector<comm::Pollable> sockets = drafts_.sockets();
   sockets.push_back(agent_->socket());
-  if (!comm::PollAwake(sockets, drafts_.awake_until_s())) comm::Poll(sockets, timeout_ms);
+  if (!comm::PollAwake(sockets, awake_until_s)) comm::Poll(sockets, timeout_ms);
   runner_->step_clock()->Begin();
 }
 
@@ -82,11 +88,19 @@ double Engine::ShareUntil() const {
                    sequence->unknown_roots() + sequence->draft.Nodes(shape.width, shape.depth)});
   }
   if (due.empty() || sequences_.First(SequencePhase::kPrefill) != nullptr) return 0;
-  int rows = 0;
-  for (const Sequence* sequence : sequences_.In(SequencePhase::kReady))
-    rows += sequence->rows_of_pass();
-  return WaitForForests(rows, scheduler_.options().max_rows, std::move(due), clock_.Now(),
+  ReadyForPass ready;
+  for (const Sequence* sequence : sequences_.In(SequencePhase::kReady)) {
+    const bool drafted = sequence->draft_came;
+    ++(drafted ? ready.drafted : ready.plain);
+    (drafted ? ready.drafted_rows : ready.plain_rows) += sequence->rows_of_pass();
+    if (drafted) ready.draft_s = std::max(ready.draft_s, ExpectedDraft(sequence->draft_shape));
+  }
+  return WaitForForests(ready, scheduler_.options().max_rows, std::move(due), clock_.Now(),
                         [&](int of) { return sizer_.costs().Pass(of); });
+}
+
+double Engine::ExpectedDraft(DraftShape shape) const {
+  return sizer_.costs().Draft(shape, asked_together_.second);
 }
 
 void Engine::TakeCoordinatorMessages() {
@@ -154,9 +168,7 @@ void Engine::AdmitWaiting() {
 
 void Engine::TakeForests() {
   const double now_s = clock_.Now();
-  std::vector<DraftArrival> arrivals = drafts_.Receive(now_s);
-  if (!arrivals.empty()) drafting_ = sequences_.Drafting();
-  for (DraftArrival& arrival : arrivals) TakeForest(std::move(arrival), now_s);
+  for (DraftArrival& arrival : drafts_.Receive(now_s)) TakeForest(std::move(arrival), now_s);
   GiveUpLateDrafts(now_s);
 }
 
@@ -166,7 +178,7 @@ void Engine::TakeForest(DraftArrival arrival, double now_s) {
   sequence->draft_wait_s = now_s - sequence->draft_asked_s;
   sequence->stats.draft_wait_ms += sequence->draft_wait_s * 1e3;
   if (arrival.failed != Fallback::kNone) return GoPlain(sequence, arrival.failed);
-  RecordDraft(*sequence, {sequence->draft_shape.width, arrival.forest.depth()}, arrival.draft_s);
+  if (arrival.caught_up) RecordDraft(*sequence, arrival, now_s);
   sequence->stats.draft_ms += arrival.draft_s * 1e3;
   sequence->draft_s = arrival.draft_s;
   sequence->draft_model_s = arrival.model_s;
@@ -175,12 +187,19 @@ void Engine::TakeForest(DraftArrival arrival, double now_s) {
   sequences_.Move(sequence, SequencePhase::kReady);
 }
 
-void Engine::RecordDraft(const Sequence& sequence, DraftShape shape, double node_s) {
+// It was taken at once if the engine has waited for it. Otherwise it may have come during a pass, or
+// while other sequences were decided.
+void Engine::RecordDraft(const Sequence& sequence, const DraftArrival& arrival, double now_s) {
   RoundCosts* costs = sizer_.costs();
-  if (clock_.PassSince(sequence.draft_asked_s))
-    return costs->RecordUnseenDraft(shape, sequence.draft_wait_s, node_s, drafting_);
-  costs->RecordDraft(shape, sequence.draft_wait_s, drafting_);
-  costs->RecordMessages(sequence.draft_wait_s - node_s);
+  const DraftShape shape{sequence.draft_shape.width, arrival.forest.depth()};
+  if (asked_together_.first != sequence.draft_step)
+    asked_together_ = {sequence.draft_step, sequences_.DraftsAskedIn(sequence.draft_step)};
+  const int drafting = asked_together_.second;
+  const bool at_once = wait_begin_s_ >= sequence.draft_asked_s && now_s - wait_begin_s_ > kGlance_s;
+  if (!at_once)
+    return costs->RecordUnseenDraft(shape, sequence.draft_wait_s, arrival.draft_s, drafting);
+  costs->RecordDraft(shape, sequence.draft_wait_s, drafting);
+  costs->RecordMessages(sequence.draft_wait_s - arrival.draft_s);
 }
 
 void Engine::GiveUpLateDrafts(double now_s) {
@@ -213,8 +232,8 @@ void Engine::NextRound(Sequence* sequence) {
   sequence->draft_shape = shape;
   if (shape.depth == 0) return GoPlain(sequence, Fallback::kNone);
   sequence->draft_asked_s = clock_.Now();
-  sequence->draft_due_s =
-      sequence->draft_asked_s + kDraftPatience * sizer_.costs()->Draft(shape, drafting_);
+  sequence->draft_step = runner_->steps();
+  sequence->draft_due_s = sequence->draft_asked_s + kDraftPatience * ExpectedDraft(shape);
   const Fallback refused = drafts_.Ask(*sequence, shape.width, shape.depth, sequence->draft_asked_s,
                                        &sequence->draft_deadline_s);
   if (refused != Fallback::kNone) return GoPlain(sequence, refused);

@@ -66,7 +66,8 @@ class Engine {
   void AdmitWaiting();
   void TakeForests();
   void TakeForest(DraftArrival arrival, double now_s);
-  void RecordDraft(const Sequence& sequence, DraftShape shape, double node_s);
+  void RecordDraft(const Sequence& sequence, const DraftArrival& arrival, double now_s);
+  double ExpectedDraft(DraftShape shape) const;
   void GiveUpLateDrafts(double now_s);
 
   // The step.
@@ -115,7 +116,9 @@ class Engine {
   proto::NodeCounters counters_;
   bool stopped_ = false;
   double last_status_s_ = 0;
-  int drafting_ = 1;          // SequenceTable::Drafting when the last forests came
+  double wait_begin_s_ = 0;  // of the last wait for messages
+  // The step whose drafts came last, and how many were asked for in it.
+  std::pair<uint64_t, int> asked_together_ = {0, 1};
   double share_until_s_ = 0;  // ShareUntil of this turn of the loop
 };
 

@@ -165,9 +165,10 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     if (free && round > 0 && round < kYoung && round % kHopeEvery == 0) {
       best = candidates[best_of(Rates(candidates, learned, limits, Mood::kHopeful))];
     }
-    if (learned.explored) {
+    if (free && learned.explored) {
       best = Clip(*learned.explored, limits);
-    } else if (free && round >= learned.explore_at) {
+    } else if (free && round >= learned.explore_at &&
+               limits.max_depth >= decoding::kAutoDraftDepth) {
       learned.gap = candidates[top].depth > 0 ? kExploreEvery : std::min(2 * learned.gap, kRarest);
       learned.explore_at = round + learned.gap;
       best = Explore(candidates, rates, top, learned);

@@ -1,7 +1,8 @@
 // Chooses the size of the next forest when a request leaves it to the server: the shape with the
 // most expected layers per second. The expectation comes from what this replica has measured: what
-// passes and drafts cost (worker/round_costs.h), how often a first layer of a given width is covered,
-// and how much less often a deeper one. The shape may change every round, because the output of the default methods does not depend on it (docs/algorithms.md 10.4).
+// passes and drafts cost (worker/round_costs.h), how often a first layer of a given width is
+// covered, and how much less often a deeper one. The shape may change every round, because the
+// output of the default methods does not depend on it (docs/algorithms.md 10.4).
 // Thread-compatible: the engine thread owns it.
 #pragma once
 
@@ -36,15 +37,17 @@ class ForestSizer {
 
   // Without known products, the first rounds try a series of shapes, from 2 W x 4 (4 x 4 for W = 1)
   // downwards. Then, until kYoung rounds, one in kHopeEvery takes the shape that would be best if
-  // drafts were better than they seem: a wrong first impression does not last. One round in
-  // kExploreEvery explores at all times, ever fewer while no draft pays, down to one in kRarest,
-  // which then always has a draft.
+  // drafts were better than they seem: a wrong first impression does not last. After that one round
+  // in kExploreEvery explores. While no draft pays, exploration becomes rarer, down to once in kRarest
+  // rounds, which then always has a draft. A round is a step in which the method chose.
   DraftShape Choose(absl::string_view method, const SizerLimits& limits);
   // The shape, cut to the depth that the limits allow. No draft when they allow no layer.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
 
   // A step has ended, with a pass of `rows` rows. Sequences that choose in the same step explore
-  // together: if each did so at a time of its own, all others would wait for its draft.
+  // together: if each did so at a time of its own, all others would wait for its draft. After a round
+  // without a draft an explored shape has two rounds, since the draft of the first has to catch up
+  // with what was decided meanwhile, and its time says little.
   void RecordPass(int rows, double seconds);
   RoundCosts* costs() { return &costs_; }
   const RoundCosts& costs() const { return costs_; }
@@ -55,7 +58,7 @@ class ForestSizer {
   double Coverage(absl::string_view method, int beam_width, int width) const;
 
   static constexpr uint64_t kExploreEvery = 24;
-  static constexpr uint64_t kRarest = 384;
+  static constexpr uint64_t kRarest = 192;
   static constexpr int kYoung = 240;
   static constexpr int kHopeEvery = 6;
 

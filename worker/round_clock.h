@@ -19,8 +19,6 @@ class RoundClock {
   void PassEnds() { end_s_ = Now(); }
   void FirstVerdictsEnd() { last_end_s_ = Now() - head_begin_s_; }
 
-  // True if a pass has ended after this time.
-  bool PassSince(double time_s) const { return end_s_ > time_s; }
   double since_pass_s() const { return Now() - end_s_; }
   double pass_s() const { return end_s_ - begin_s_; }  // of the last pass
   // True if, in the last step, the time from the head to the first verdicts was within

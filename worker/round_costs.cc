@@ -47,12 +47,13 @@ void RoundCosts::RecordDraft(DraftShape shape, double seconds, int drafting) {
 }
 
 void RoundCosts::RecordUnseenDraft(DraftShape shape, double seconds, double node_s, int drafting) {
-  RecordDraft(shape, messages_s_ ? std::min(seconds, node_s + *messages_s_) : seconds, drafting);
+  RecordDraft(shape, std::min(seconds, node_s + messages_s_.value_or(0)), drafting);
 }
 
 void RoundCosts::RecordMessages(double seconds) {
+  seconds = std::max(0.0, seconds);
   const double before = messages_s_.value_or(seconds);
-  messages_s_ = before + kMessageGain * (std::max(0.0, seconds) - before);
+  messages_s_ = before + kMessageGain * (seconds - before);
 }
 
 void RoundCosts::Refresh() const {

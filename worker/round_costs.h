@@ -29,7 +29,8 @@ class RoundCosts {
   // A draft of `shape` was taken `seconds` after its request, while `drafting` sequences had one.
   void RecordDraft(DraftShape shape, double seconds, int drafting = 1);
   // The same for one that may have come earlier, while nobody looked. The node worked `node_s` for
-  // it; messages are counted as those of drafts that were taken at once.
+  // it; messages are counted as those of drafts that were taken at once. Before there was one they
+  // are taken for free: then the engine waits for a draft, and knows.
   void RecordUnseenDraft(DraftShape shape, double seconds, double node_s, int drafting = 1);
   // Of a draft that was taken at once: what is not the node's work.
   void RecordMessages(double seconds);

@@ -51,12 +51,13 @@ int SequenceTable::Count(SequencePhase phase) const {
                     [phase](const auto& entry) { return entry.second->phase == phase; }));
 }
 
-int SequenceTable::Drafting() const {
+int SequenceTable::DraftsAskedIn(uint64_t step) const {
   return static_cast<int>(
-      std::count_if(sequences_.begin(), sequences_.end(), [](const auto& entry) {
+      std::count_if(sequences_.begin(), sequences_.end(), [step](const auto& entry) {
         const Sequence& sequence = *entry.second;
-        return sequence.phase == SequencePhase::kDrafting ||
-               (sequence.phase == SequencePhase::kReady && sequence.draft_came);
+        return sequence.draft_step == step &&
+               (sequence.phase == SequencePhase::kDrafting ||
+                (sequence.phase == SequencePhase::kReady && sequence.draft_came));
       }));
 }
 

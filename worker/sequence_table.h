@@ -25,8 +25,8 @@ class SequenceTable {
   // The first in the phase, or nullptr.
   Sequence* First(SequencePhase phase) const;
   int Count(SequencePhase phase) const;
-  // Sequences that have a draft in this round: asked for, or come.
-  int Drafting() const;
+  // Sequences whose drafts were asked for after this step, come or not.
+  int DraftsAskedIn(uint64_t step) const;
   // Over the sequences in kDrafting; +infinity when there are none.
   double EarliestDraftDeadline() const;
   bool empty() const { return sequences_.empty(); }

@@ -14,30 +14,30 @@ std::vector<TokenId> FirstTokens(int length) {
   return tokens;
 }
 
-TEST(PrefixLeadersTest, WaitsForTheBlockThatAnotherComputes) {
-  const std::vector<TokenId> prompt = FirstTokens(40);
+TEST(PrefixLeadersTest, WaitsForTheBlocksThatAnotherComputes) {
+  const std::vector<TokenId> prompt = FirstTokens(70);
   PrefixLeaders leaders;
   EXPECT_FALSE(leaders.MustWait(prompt, 0));
   EXPECT_TRUE(leaders.MustWait(prompt, 0));
-  EXPECT_TRUE(leaders.MustWait(prompt, 16));
-  EXPECT_FALSE(leaders.MustWait(prompt, 32));  // what is left is less than a block
+  EXPECT_TRUE(leaders.MustWait(prompt, 32));
+  EXPECT_FALSE(leaders.MustWait(prompt, 48));  // what is left is less than two blocks
 }
 
 TEST(PrefixLeadersTest, OnlyEqualBeginningsCount) {
-  const std::vector<TokenId> prompt = FirstTokens(40);
+  const std::vector<TokenId> prompt = FirstTokens(70);
   std::vector<TokenId> early = prompt, late = prompt;
-  early[0] = late[16] = 99;
+  early[0] = late[32] = 99;
   PrefixLeaders leaders;
   EXPECT_FALSE(leaders.MustWait(prompt, 0));
   EXPECT_FALSE(leaders.MustWait(early, 0));
   EXPECT_TRUE(leaders.MustWait(late, 0));
   EXPECT_FALSE(leaders.MustWait(late, 16));
-  EXPECT_TRUE(leaders.MustWait(late, 0));  // the third leader
+  EXPECT_TRUE(leaders.MustWait(late, 16));  // for the one before it
 }
 
 // The last token of a prompt is not a part of its blocks: it is the root of the first round.
-TEST(PrefixLeadersTest, ABlockMustLieBeforeTheLastTokenOfBoth) {
-  const std::vector<TokenId> whole = FirstTokens(17), cut = FirstTokens(16);
+TEST(PrefixLeadersTest, TheBlocksMustLieBeforeTheLastTokenOfBoth) {
+  const std::vector<TokenId> whole = FirstTokens(33), cut = FirstTokens(32);
   PrefixLeaders of_cut, of_whole;
   EXPECT_FALSE(of_cut.MustWait(cut, 0));
   EXPECT_FALSE(of_cut.MustWait(whole, 0));
@@ -48,7 +48,7 @@ TEST(PrefixLeadersTest, ABlockMustLieBeforeTheLastTokenOfBoth) {
 
 // It could not adopt.
 TEST(PrefixLeadersTest, ASequenceInTheMiddleOfABlockReadsOn) {
-  const std::vector<TokenId> prompt = FirstTokens(60);
+  const std::vector<TokenId> prompt = FirstTokens(70);
   PrefixLeaders leaders;
   EXPECT_FALSE(leaders.MustWait(prompt, 0));
   EXPECT_FALSE(leaders.MustWait(prompt, 5));

@@ -59,6 +59,24 @@ TEST_P(DraftClientTest, StableTokensAreSentOnce) {
   }
 }
 
+// The first forest of a session waits for its prefill, and one after many rounds without drafts for
+// what was decided in them.
+TEST_P(DraftClientTest, TellsWhetherTheNodeHadToCatchUp) {
+  Join({{&node_, "a"}});
+  const auto caught_up = [&](int round) {
+    EXPECT_EQ(Ask(round), Fallback::kNone);
+    node_.Send(ReplyTo(node_.Next(proto::DraftCommand::kDraft)->draft()));
+    return Arrivals(round + 0.01).at(0).caught_up;
+  };
+  EXPECT_FALSE(caught_up(0));
+  Decide();
+  EXPECT_TRUE(caught_up(1));
+  for (int i = 0; i < 40; ++i) Decide();
+  EXPECT_FALSE(caught_up(2));
+  Decide();
+  EXPECT_TRUE(caught_up(3));
+}
+
 TEST_P(DraftClientTest, ALateNodeIsNotWaitedForUntilItAnswersAgain) {
   Join({{&node_, "a"}});
   ASSERT_EQ(Ask(1), Fallback::kNone);

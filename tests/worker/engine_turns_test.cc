@@ -98,15 +98,15 @@ TEST_F(EngineTurnsTest, TheFirstRoundComesAfterTheLastChunkOfThePrompt) {
 }
 
 // Three samples of a prompt, whose KV the second and the third take from the first, block for block. A prompt
-// that differs in its first token shares nothing, one that differs in its 20th shares a block.
+// that differs in its first token shares nothing, one that differs in its 21st a single block.
 TEST_F(EngineTurnsTest, PromptsThatBeginAlikeAndComeTogetherAreReadOnce) {
-  constexpr int kLength = 40;
+  constexpr int kLength = 56;
   std::vector<TokenId> other = Prompt(kLength), late = Prompt(kLength);
   other[0] = 50;
   late[20] = 51;
   const std::vector<TokenId> prompts[] = {Prompt(kLength), Prompt(kLength), other, Prompt(kLength),
                                           late};
-  const uint64_t cached[] = {0, 32, 0, 32, 16};
+  const uint64_t cached[] = {0, 48, 0, 48};
   std::map<uint64_t, proto::SequenceUpdate> alone;
   const auto start = [&](uint64_t id) {
     decoding::DecodingParams params = Params();
@@ -130,7 +130,12 @@ TEST_F(EngineTurnsTest, PromptsThatBeginAlikeAndComeTogetherAreReadOnce) {
     RunTurns(runner.get(), options);
     for (uint64_t id = 1; id <= 5; ++id) {
       SCOPED_TRACE(id);
-      EXPECT_EQ(coordinator_.finished().at(id).stats().cached_tokens(), cached[id - 1]);
+      const uint64_t got = coordinator_.finished().at(id).stats().cached_tokens();
+      if (id == 5) {
+        EXPECT_LE(got, 16u);  // nobody waits for a single block
+      } else {
+        EXPECT_EQ(got, cached[id - 1]);
+      }
       ExpectSameAnswer(coordinator_.finished().at(id), alone.at(id));
     }
   }
@@ -138,7 +143,7 @@ TEST_F(EngineTurnsTest, PromptsThatBeginAlikeAndComeTogetherAreReadOnce) {
 
 // The one that reads for the others is cancelled in the middle. Another goes on from where it was.
 TEST_F(EngineTurnsTest, APromptIsReadThoughItsReaderLeaves) {
-  const proto::SequenceUpdate alone = Undisturbed(1, Params(), Prompt(40));
+  const proto::SequenceUpdate alone = Undisturbed(1, Params(), Prompt(56));
   test::TempDir dir;
   const auto runner = test::LoadTinyRunner(Tiny(), dir.path(), single_.get());
   EngineOptions options = Options(runner.get());
@@ -147,7 +152,7 @@ TEST_F(EngineTurnsTest, APromptIsReadThoughItsReaderLeaves) {
   coordinator_.EveryTurn([&](int turn) {
     if (turn == 0) {
       for (const uint64_t id : {11, 12, 13})
-        coordinator_.Start(MakeStart(id, Params(), Prompt(40)), false);
+        coordinator_.Start(MakeStart(id, Params(), Prompt(56)), false);
     }
     if (turn == 1) coordinator_.Cancel(11);
   });
@@ -155,7 +160,7 @@ TEST_F(EngineTurnsTest, APromptIsReadThoughItsReaderLeaves) {
   EXPECT_EQ(coordinator_.finished().count(11), 0u);
   for (const uint64_t id : {12, 13}) {
     ExpectSameAnswer(coordinator_.finished().at(id), alone);
-    EXPECT_EQ(coordinator_.finished().at(id).stats().cached_tokens(), id == 12 ? 16u : 32u);
+    EXPECT_EQ(coordinator_.finished().at(id).stats().cached_tokens(), id == 12 ? 16u : 48u);
   }
 }
 
@@ -272,8 +277,9 @@ class PassClock : public Clock {
   const model::ModelRunner* runner_;
 };
 
-// The draft node answers one request in a turn. Two sequences could begin a pass each time, and
-// would take turns from then on; as they do where passes and drafts take no time.
+// The draft node first answers all requests at once, then one in a turn. Each of two sequences could
+// begin a pass when its forest comes, and they would take turns from then on; as they do where passes
+// and drafts take no time.
 TEST_F(EngineTurnsTest, SequencesWaitForEachOthersDraftsToShareAPass) {
   decoding::DecodingParams params[] = {DraftedParams(1), DraftedParams(2)};
   for (decoding::DecodingParams& p : params) p.max_tokens = 30;
@@ -283,6 +289,7 @@ TEST_F(EngineTurnsTest, SequencesWaitForEachOthersDraftsToShareAPass) {
     const uint64_t first = passes_take_time ? 21 : 11, before = runner_->steps();
     PassClock clock(runner_.get());
     std::deque<proto::DraftRequest> asked;
+    int answered = 0;
     coordinator_.WaitFor(2);
     coordinator_.EveryTurn([&](int turn) {
       clock.turns = turn;
@@ -291,9 +298,10 @@ TEST_F(EngineTurnsTest, SequencesWaitForEachOthersDraftsToShareAPass) {
         for (uint64_t i : {0, 1}) coordinator_.Start(MakeStart(first + i, params[i]), false);
       }
       for (const proto::DraftRequest& request : node_.Requests()) asked.push_back(request);
-      if (asked.empty()) return;
-      node_.Send(ReplyTo(asked.front()));
-      asked.pop_front();
+      for (; !asked.empty(); asked.pop_front()) {
+        node_.Send(ReplyTo(asked.front()));
+        if (++answered > 8) return asked.pop_front();
+      }
     });
     const Clock& of_engine = passes_take_time ? static_cast<const Clock&>(clock) : manual_;
     RunOn(runner_.get(), Options(runner_.get()), of_engine);
@@ -306,7 +314,7 @@ TEST_F(EngineTurnsTest, SequencesWaitForEachOthersDraftsToShareAPass) {
     steps[passes_take_time] = runner_->steps() - before;
   }
   EXPECT_GT(steps[false], 50u);
-  EXPECT_LT(steps[true], 36u);
+  EXPECT_LT(steps[true], 46u);
 }
 
 // Every second forest is too large for the pool, which has fewer blocks than admission knows.

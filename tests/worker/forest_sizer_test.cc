@@ -277,6 +277,42 @@ TEST(ForestSizerTest, SequencesThatShareStepsExploreInTheSameOnes) {
   EXPECT_GT(drafted, 0);
 }
 
+// A request with numbers of its own and one without choose in the same steps.
+TEST(ForestSizerTest, WhatOthersExploreIsNotForARequestWithNumbersOfItsOwn) {
+  ForestSizer sizer;
+  SizerLimits own = Limits(4);
+  own.draft.chosen = true;
+  own.draft.width = 2;
+  own.draft.depth = 3;
+  for (int step = 0; step < 500; ++step) {
+    sizer.Choose("m", Limits(4));
+    const DraftShape shape = sizer.Choose("m", own);
+    EXPECT_EQ(std::pair(shape.width, shape.depth), std::pair(2, 3)) << step;
+    sizer.RecordPass(8, 0.010);
+  }
+}
+
+// A sequence at its end, which can use one layer, does not decide what the others try.
+TEST(ForestSizerTest, ASequenceAtItsEndExploresNothing) {
+  const auto explored = [](bool with_the_end) {
+    ForestSizer sizer({{1, 0.010}, {512, 0.010}});
+    SizerLimits end = Limits(4);
+    end.max_depth = 1;
+    int deep = 0;
+    for (int step = 0; step < 400; ++step) {
+      if (with_the_end) sizer.Choose("m", end);
+      const DraftShape shape = sizer.Choose("m", Limits(4));
+      deep += shape.depth > 1;
+      sizer.costs()->RecordDraft(shape, 1e-4 * shape.depth);
+      sizer.RecordRound("m", 4, shape, shape.depth + 1);
+      sizer.RecordPass(8, 0.010);
+    }
+    return deep;
+  };
+  EXPECT_EQ(explored(true), 400);
+  EXPECT_EQ(explored(false), 400);
+}
+
 // Drafts cover nothing and cost twice a pass. Returns in how many of the rounds from `begin` to
 // `end` there was one.
 int UselessDrafts(ForestSizer* sizer, int begin, int end) {
@@ -294,7 +330,7 @@ int UselessDrafts(ForestSizer* sizer, int begin, int end) {
 
 TEST(ForestSizerTest, ExplorationBecomesRareWhileNoDraftPays) {
   ForestSizer sizer;
-  EXPECT_LE(UselessDrafts(&sizer, 1000, 4000), 3000 / 384 + 1);
+  EXPECT_LE(UselessDrafts(&sizer, 1000, 4000), 3000 / 192 + 1);
   // Drafts become right, and are found to be.
   std::pair<int, int> shape;
   Most(Simulate(

@@ -61,7 +61,7 @@ TEST(RoundCostsTest, ADraftThatNobodySawComeCountsWithItsOwnTimeAndMessages) {
   EXPECT_NEAR(quick.Draft(kShape), 0.0021, 1e-6);
   RoundCosts unknown({});  // no draft was taken at once yet
   unknown.RecordUnseenDraft(kShape, 0.010, 0.002);
-  EXPECT_NEAR(unknown.Draft(kShape), 0.010, 1e-6);
+  EXPECT_NEAR(unknown.Draft(kShape), 0.002, 1e-6);
 }
 
 TEST(RoundCostsTest, MessagesFollowTheirMean) {

@@ -49,16 +49,20 @@ TEST(SequenceTableTest, RefusesASecondSequenceOfOneId) {
   EXPECT_THAT(IdsIn(table, SequencePhase::kWaiting), IsEmpty());
 }
 
-TEST(SequenceTableTest, CountsThoseThatHaveADraftInThisRound) {
+TEST(SequenceTableTest, CountsThoseWhoseDraftsWereAskedForTogether) {
   SequenceTable table;
   for (uint64_t id : {1, 2, 3, 4}) table.Insert(WithId(id));
-  EXPECT_EQ(table.Drafting(), 0);
+  for (uint64_t id : {1, 2, 3, 4}) table.Find(id)->draft_step = 7;
+  table.Insert(WithId(5))->draft_step = 6;
+  table.Move(table.Find(5), SequencePhase::kDrafting);
+  EXPECT_EQ(table.DraftsAskedIn(7), 0);
   table.Move(table.Find(1), SequencePhase::kDrafting);
   table.Move(table.Find(2), SequencePhase::kReady);  // a plain round
   table.Move(table.Find(3), SequencePhase::kReady);
   table.Find(3)->draft_came = true;
   table.Move(table.Find(4), SequencePhase::kPrefill);
-  EXPECT_EQ(table.Drafting(), 2);
+  EXPECT_EQ(table.DraftsAskedIn(7), 2);
+  EXPECT_EQ(table.DraftsAskedIn(6), 1);
 }
 
 TEST(SequenceTableTest, OnlyThoseThatAreDraftingHaveADeadline) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace coppice::worker {
 namespace {
 
@@ -12,47 +14,67 @@ double Proportional(int rows) { return kPass * rows; }
 // Up to 8 rows for the price of one.
 double Stepped(int rows) { return kPass * ((rows + 7) / 8); }
 
+// With a forest of 3 rows each, and with no row but their own.
+ReadyForPass Ready(int drafted, int plain = 0, double draft_s = 0.004) {
+  return {drafted, 3 * drafted, draft_s, plain, plain};
+}
+
+template <class Cost>
+double Wait(const ReadyForPass& ready, const std::vector<DueForest>& due, Cost pass_s,
+            int max_rows = 64) {
+  return WaitForForests(ready, max_rows, due, kNow, pass_s);
+}
+
 TEST(SharedPassTest, WaitsForAForestThatComesBeforeAPassWouldEnd) {
-  EXPECT_EQ(WaitForForests(3, 64, {{kNow + 0.009, 3}}, kNow, Flat), kNow + 0.009);
-  EXPECT_EQ(WaitForForests(3, 64, {{kNow + 0.011, 3}}, kNow, Flat), 0);
+  // The draft of the one that is ready takes as long as the one that is due.
+  EXPECT_EQ(Wait(Ready(1, 0, 0.008), {{kNow + 0.008, 3}}, Flat), kNow + 0.008);
+  EXPECT_EQ(Wait(Ready(1, 0, 0.011), {{kNow + 0.011, 3}}, Flat), 0);
 }
 
 TEST(SharedPassTest, RowsThatCostTimeAreNotWorthAWait) {
-  EXPECT_EQ(WaitForForests(3, 64, {{kNow + 1e-6, 3}}, kNow, Proportional), 0);
-  EXPECT_GT(WaitForForests(3, 64, {{kNow + 1e-6, 5}}, kNow, Stepped), 0);
-  EXPECT_EQ(WaitForForests(3, 64, {{kNow + 1e-6, 14}}, kNow, Stepped), 0);
+  EXPECT_EQ(Wait(Ready(1), {{kNow + 1e-6, 3}}, Proportional), 0);
+  EXPECT_GT(Wait(Ready(1), {{kNow + 1e-6, 5}}, Stepped), 0);
+  EXPECT_EQ(Wait(Ready(1), {{kNow + 1e-6, 14}}, Stepped), 0);
+}
+
+// Fifteen that have no drafts, and one that has them: a wait would cost every pass of the fifteen.
+TEST(SharedPassTest, ManyWithoutDraftsDoNotWaitForOneThatHasThem) {
+  for (const double draft_s : {0.001, 0.002, 0.008})
+    EXPECT_EQ(Wait(Ready(0, 15), {{kNow + draft_s, 5}}, Flat), 0) << draft_s;
+  EXPECT_GT(Wait(Ready(1, 0, 0.002), {{kNow + 0.002, 5}}, Flat), 0);
+}
+
+// Quick drafts and one that is slow: it can join every second pass.
+TEST(SharedPassTest, ManyWithQuickDraftsDoNotWaitForASlowOne) {
+  EXPECT_EQ(Wait(Ready(15, 0, 0.001), {{kNow + 0.008, 3}}, Flat), 0);
+  EXPECT_GT(Wait(Ready(15, 0, 0.001), {{kNow + 0.0005, 3}}, Flat), 0);
+  EXPECT_GT(Wait(Ready(1, 0, 0.008), std::vector<DueForest>(15, {kNow + 0.008, 1}), Flat), 0);
 }
 
 TEST(SharedPassTest, NothingToWaitForOrToBegin) {
-  EXPECT_EQ(WaitForForests(3, 64, {}, kNow, Flat), 0);
-  EXPECT_EQ(WaitForForests(0, 64, {{kNow + 0.001, 3}}, kNow, Flat), 0);
+  EXPECT_EQ(Wait(Ready(1), {}, Flat), 0);
+  EXPECT_EQ(Wait(Ready(0), {{kNow + 0.001, 3}}, Flat), 0);
 }
 
 TEST(SharedPassTest, AnOverdueForestIsNotWaitedFor) {
-  EXPECT_EQ(WaitForForests(3, 64, {{kNow, 3}}, kNow, Flat), 0);
-  EXPECT_EQ(WaitForForests(3, 64, {{kNow - 1, 3}, {kNow + 0.002, 3}}, kNow, Flat), kNow + 0.002);
+  EXPECT_EQ(Wait(Ready(1), {{kNow, 3}}, Flat), 0);
+  EXPECT_EQ(Wait(Ready(1), {{kNow - 1, 3}, {kNow + 0.002, 3}}, Flat), kNow + 0.002);
 }
 
 // In whatever order they are listed.
 TEST(SharedPassTest, WaitsForThoseThatComeSoonAndNotForThoseThatComeLate) {
-  EXPECT_EQ(
-      WaitForForests(3, 64, {{kNow + 0.2, 3}, {kNow + 0.004, 3}, {kNow + 0.002, 3}}, kNow, Stepped),
-      kNow + 0.002);
-  // One pass of all four is worth the longest wait, though not for any of them alone.
-  const auto two_prices = [](int rows) { return rows <= 3 ? 0.010 : 0.012; };
-  EXPECT_EQ(WaitForForests(3, 64, {{kNow + 0.0085, 3}}, kNow, two_prices), 0);
-  EXPECT_EQ(WaitForForests(3, 64, {{kNow + 0.0085, 3}, {kNow + 0.009, 3}}, kNow, two_prices),
-            kNow + 0.009);
+  EXPECT_EQ(Wait(Ready(1), {{kNow + 0.2, 3}, {kNow + 0.004, 3}, {kNow + 0.002, 3}}, Stepped),
+            kNow + 0.002);
 }
 
 TEST(SharedPassTest, APassHasRoomForSoManyRows) {
-  EXPECT_EQ(WaitForForests(5, 8, {{kNow + 0.001, 3}}, kNow, Flat), kNow + 0.001);
-  EXPECT_EQ(WaitForForests(5, 8, {{kNow + 0.001, 4}}, kNow, Flat), 0);
-  EXPECT_EQ(WaitForForests(5, 8, {{kNow + 0.001, 3}, {kNow + 0.002, 1}}, kNow, Flat), kNow + 0.001);
+  EXPECT_EQ(Wait(Ready(1), {{kNow + 0.001, 3}}, Flat, 6), kNow + 0.001);
+  EXPECT_EQ(Wait(Ready(1), {{kNow + 0.001, 4}}, Flat, 6), 0);
+  EXPECT_EQ(Wait(Ready(1), {{kNow + 0.001, 3}, {kNow + 0.001, 1}}, Flat, 6), kNow + 0.001);
 }
 
 TEST(SharedPassTest, UnknownCostsAreNoReasonToWait) {
-  EXPECT_EQ(WaitForForests(3, 64, {{kNow + 1e-9, 3}}, kNow, [](int) { return 0.0; }), 0);
+  EXPECT_EQ(Wait(Ready(1), {{kNow + 1e-9, 3}}, [](int) { return 0.0; }), 0);
 }
 
 }  // namespace
