@@ -100,7 +100,7 @@ double Engine::ShareUntil() const {
 }
 
 double Engine::ExpectedDraft(DraftShape shape) const {
-  return sizer_.costs().Draft(shape, asked_together_.second);
+  return sizer_.costs().Draft(shape, drafting_);
 }
 
 void Engine::TakeCoordinatorMessages() {
@@ -178,27 +178,28 @@ void Engine::TakeForest(DraftArrival arrival, double now_s) {
   sequence->draft_wait_s = now_s - sequence->draft_asked_s;
   sequence->stats.draft_wait_ms += sequence->draft_wait_s * 1e3;
   if (arrival.failed != Fallback::kNone) return GoPlain(sequence, arrival.failed);
-  if (arrival.caught_up) RecordDraft(*sequence, arrival, now_s);
   sequence->stats.draft_ms += arrival.draft_s * 1e3;
   sequence->draft_s = arrival.draft_s;
   sequence->draft_model_s = arrival.model_s;
   sequence->draft_came = true;
   sequence->forest = std::move(arrival.forest);
   sequences_.Move(sequence, SequencePhase::kReady);
+  if (arrival.caught_up) RecordDraft(*sequence, arrival, now_s);
 }
 
-// It was taken at once if the engine has waited for it. Otherwise it may have come during a pass, or
+// Of drafts that were asked for together the last one counts: a pass that they share waits for it. It
+// was taken at once if the engine has waited for it. Otherwise it may have come during a pass, or
 // while other sequences were decided.
 void Engine::RecordDraft(const Sequence& sequence, const DraftArrival& arrival, double now_s) {
+  const auto drafts = sequences_.DraftsAskedIn(sequence.draft_step);
+  if (drafts.due > 0) return;
+  drafting_ = drafts.asked;
   RoundCosts* costs = sizer_.costs();
-  const DraftShape shape{sequence.draft_shape.width, arrival.forest.depth()};
-  if (asked_together_.first != sequence.draft_step)
-    asked_together_ = {sequence.draft_step, sequences_.DraftsAskedIn(sequence.draft_step)};
-  const int drafting = asked_together_.second;
+  const DraftShape shape{sequence.draft_shape.width, sequence.forest.depth()};
   const bool at_once = wait_begin_s_ >= sequence.draft_asked_s && now_s - wait_begin_s_ > kGlance_s;
   if (!at_once)
-    return costs->RecordUnseenDraft(shape, sequence.draft_wait_s, arrival.draft_s, drafting);
-  costs->RecordDraft(shape, sequence.draft_wait_s, drafting);
+    return costs->RecordUnseenDraft(shape, sequence.draft_wait_s, arrival.draft_s, drafting_);
+  costs->RecordDraft(shape, sequence.draft_wait_s, drafting_);
   costs->RecordMessages(sequence.draft_wait_s - arrival.draft_s);
 }
 
@@ -220,11 +221,18 @@ void Engine::GoPlain(Sequence* sequence, Fallback reason) {
   sequences_.Move(sequence, SequencePhase::kReady);
 }
 
+SizerLimits Engine::ForestLimits(const Sequence& sequence) const {
+  SizerLimits limits = scheduler_.ForestLimits(sequence);
+  limits.all_roots = rows_of_all_.roots;
+  limits.all_plain_rows = rows_of_all_.plain;
+  return limits;
+}
+
 void Engine::NextRound(Sequence* sequence) {
   ++sequence->round;
   sequence->draft_wait_s = sequence->draft_s = sequence->draft_model_s = 0;
   sequence->draft_came = false;
-  const SizerLimits limits = scheduler_.ForestLimits(*sequence);
+  const SizerLimits limits = ForestLimits(*sequence);
   const DraftShape shape = sequence->next_shape
                                ? ForestSizer::Clip(*sequence->next_shape, limits)
                                : sizer_.Choose(sequence->params.method->name, limits);
@@ -263,12 +271,13 @@ absl::Status Engine::Step() {
   runner_->threads()->Wait();  // until the announcement is sent
   COPPICE_RETURN_IF_ERROR(rows.status());
   clock_.PassEnds();
-  sizer_.RecordPass(row_count, clock_.pass_s());
   CountStep(planned, row_count);
   ShareEnergy(planned, row_count);
   ScorePrompts(**rows, &planned, &progress);
   EndScored(planned.ended, &progress);
+  rows_of_all_ = sequences_.CountRows();
   DecideAll(**rows, &planned.participants, &progress);
+  sizer_.RecordPass(row_count, clock_.pass_s() + clock_.since_pass_s());
   if (progress.updates_size() > 0) Send(std::move(progress));
   trace_.Write();
   return absl::OkStatus();
@@ -353,8 +362,7 @@ void Engine::GoOn(const Participant& participant, proto::Progress* progress) {
                                             runner_->blocks(), runner_->commits());
   if (!status.ok()) return FailInternally(sequence, status);
   if (sequence->phase == SequencePhase::kDrafting) {  // choose it now, while waiting for the draft
-    sequence->next_shape =
-        sizer_.Choose(sequence->params.method->name, scheduler_.ForestLimits(*sequence));
+    sequence->next_shape = sizer_.Choose(sequence->params.method->name, ForestLimits(*sequence));
   }
   Report(sequence, progress);
 }

@@ -83,6 +83,7 @@ class Engine {
   void EndScored(const std::vector<uint64_t>& ended, proto::Progress* progress);
   void Decide(Participant* participant, proto::Progress* progress);
   void GoOn(const Participant& participant, proto::Progress* progress);
+  SizerLimits ForestLimits(const Sequence& sequence) const;
   void NextRound(Sequence* sequence);
   void GoPlain(Sequence* sequence, Fallback reason);
 
@@ -116,9 +117,9 @@ class Engine {
   proto::NodeCounters counters_;
   bool stopped_ = false;
   double last_status_s_ = 0;
-  double wait_begin_s_ = 0;  // of the last wait for messages
-  // The step whose drafts came last, and how many were asked for in it.
-  std::pair<uint64_t, int> asked_together_ = {0, 1};
+  SequenceTable::RowsOfAll rows_of_all_;  // before the decisions of this step
+  double wait_begin_s_ = 0;               // of the last wait for messages
+  int drafting_ = 1;          // drafts that were asked for together, when the last of them came
   double share_until_s_ = 0;  // ShareUntil of this turn of the loop
 };
 

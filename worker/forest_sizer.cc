@@ -14,12 +14,20 @@ namespace {
 constexpr double kForget = 0.98;  // decay of coverage counts per round; memory of about 50 rounds
 constexpr double kPriorTrials = 10;
 constexpr double kWorthExploring = 0.75;
+// What of the layers of drafts counts where sequences share passes: some drafts are asked for alone, and
+// those of others come late.
+constexpr double kSharedLayers = 0.92;
 constexpr double kHope = 0.4;  // of the misses that are expected
 
 // Prior probability that a layer of this width is missed: 0.5 at one node, 0.3 at 2 W
 // (docs/algorithms.md 10.1). Measurements scale the curve and correct single widths.
 double PriorMiss(int width, int beam_width) {
   return 0.5 / std::pow(1 + 2.0 * (width - 1) / std::max(2, beam_width), 0.37);
+}
+
+// Rows that all running sequences have, of which one has `own`.
+int RowsOfAll(int all, int own, const SizerLimits& limits) {
+  return all > 0 ? all : limits.running * own;
 }
 
 int Widest(const SizerLimits& limits) {
@@ -94,7 +102,10 @@ double ForestSizer::LayersPerSecond(Covered covered, const SizerLimits& limits,
   double layers = 1, reached = 1;
   for (int l = 0; l < shape.depth; ++l) layers += reached *= l == 0 ? covered.first : covered.deep;
   const int nodes = limits.draft.Nodes(shape.width, shape.depth);
-  const int rows = nodes == 0 ? limits.plain_rows : limits.roots + nodes;
+  const int rows = nodes == 0
+                       ? RowsOfAll(limits.all_plain_rows, limits.plain_rows, limits)
+                       : RowsOfAll(limits.all_roots, limits.roots, limits) + limits.running * nodes;
+  if (shape.depth > 0 && limits.running > 1) layers *= kSharedLayers;
   const double seconds = costs_.Turn(limits.running, rows, shape);
   return seconds <= 0 ? layers : layers / seconds;
 }

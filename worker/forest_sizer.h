@@ -21,12 +21,15 @@
 namespace coppice::worker {
 
 struct SizerLimits {
-  int beam_width = 1;         // W
-  int roots = 1;              // rows that the sequence has besides its forest
-  int plain_rows = 1;         // rows of a round without a forest
-  int max_depth = 0;          // layers that the sequence can still use, or its own number
-  int max_nodes = 0;          // of one forest: room in a pass
-  int running = 1;            // sequences that share a pass
+  int beam_width = 1;  // W
+  int roots = 1;       // rows that the sequence has besides its forest
+  int plain_rows = 1;  // rows of a round without a forest
+  int max_depth = 0;   // layers that the sequence can still use, or its own number
+  int max_nodes = 0;   // of one forest: room in a pass
+  int running = 1;     // sequences that share a pass
+  // `roots` and `plain_rows` of all running sequences together, the same for all that choose in a
+  // step, so that they draft together or not at all; 0: all have as many as this one.
+  int all_roots = 0, all_plain_rows = 0;
   decoding::DraftSize draft;  // what the request and its method prescribe
 };
 

@@ -152,10 +152,10 @@ double RoundCosts::DraftAlone(DraftShape shape) const {
 }
 
 double RoundCosts::Turn(int running, int rows, DraftShape shape) const {
-  const double together = Draft(shape, running) + Pass(running * rows);
+  const double together = Draft(shape, running) + Pass(rows);
   if (running < 2 || shape.depth == 0) return together;
   const int half = (running + 1) / 2;
-  const double pass = Pass(half * rows);
+  const double pass = Pass((rows + 1) / 2);
   return std::min(together, pass + std::max(pass, Draft(shape, half)));
 }
 

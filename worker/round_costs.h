@@ -24,7 +24,7 @@ class RoundCosts {
   // before any pass has run (Backend::RowCosts); its rows are the sizes that passes are padded to.
   explicit RoundCosts(std::vector<kernels::RowCost> products) : products_(std::move(products)) {}
 
-  // A pass of `rows` rows took `seconds`.
+  // A pass of `rows` rows took `seconds`, with the decisions that followed.
   void RecordPass(int rows, double seconds);
   // A draft of `shape` was taken `seconds` after its request, while `drafting` sequences had one.
   void RecordDraft(DraftShape shape, double seconds, int drafting = 1);
@@ -40,7 +40,8 @@ class RoundCosts {
   // Expected seconds; 0 when nothing is known.
   double Pass(int rows) const;
   double Draft(DraftShape shape, int drafting = 1) const;
-  // Seconds until each of `running` sequences has had a draft of `shape` and `rows` rows of a pass.
+  // Seconds until `running` sequences have had a draft of `shape` each, and `rows` rows of passes in
+  // all.
   // Either all wait for their drafts and share a pass, or two groups take turns, one drafting while
   // the other has its pass: what takes less (worker/shared_pass.h).
   double Turn(int running, int rows, DraftShape shape) const;

@@ -51,14 +51,26 @@ int SequenceTable::Count(SequencePhase phase) const {
                     [phase](const auto& entry) { return entry.second->phase == phase; }));
 }
 
-int SequenceTable::DraftsAskedIn(uint64_t step) const {
-  return static_cast<int>(
-      std::count_if(sequences_.begin(), sequences_.end(), [step](const auto& entry) {
-        const Sequence& sequence = *entry.second;
-        return sequence.draft_step == step &&
-               (sequence.phase == SequencePhase::kDrafting ||
-                (sequence.phase == SequencePhase::kReady && sequence.draft_came));
-      }));
+SequenceTable::RowsOfAll SequenceTable::CountRows() const {
+  RowsOfAll rows;
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence->phase == SequencePhase::kWaiting || sequence->decoder == nullptr) continue;
+    rows.roots += sequence->unknown_roots();
+    rows.plain += static_cast<int>(sequence->decoder->roots().size());
+  }
+  return rows;
+}
+
+SequenceTable::DraftsOfStep SequenceTable::DraftsAskedIn(uint64_t step) const {
+  DraftsOfStep drafts;
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence->draft_step != step) continue;
+    const bool due = sequence->phase == SequencePhase::kDrafting;
+    const bool came = sequence->phase == SequencePhase::kReady && sequence->draft_came;
+    drafts.due += due;
+    drafts.asked += due || came;
+  }
+  return drafts;
 }
 
 double SequenceTable::EarliestDraftDeadline() const {

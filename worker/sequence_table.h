@@ -25,8 +25,16 @@ class SequenceTable {
   // The first in the phase, or nullptr.
   Sequence* First(SequencePhase phase) const;
   int Count(SequencePhase phase) const;
-  // Sequences whose drafts were asked for after this step, come or not.
-  int DraftsAskedIn(uint64_t step) const;
+  // Rows of all running sequences in a pass, with forests (beside their nodes) and without.
+  struct RowsOfAll {
+    int roots = 0, plain = 0;
+  };
+  RowsOfAll CountRows() const;
+  // Sequences whose drafts were asked for after this step, and how many of these have not come.
+  struct DraftsOfStep {
+    int asked = 0, due = 0;
+  };
+  DraftsOfStep DraftsAskedIn(uint64_t step) const;
   // Over the sequences in kDrafting; +infinity when there are none.
   double EarliestDraftDeadline() const;
   bool empty() const { return sequences_.empty(); }

@@ -292,6 +292,30 @@ TEST(ForestSizerTest, WhatOthersExploreIsNotForARequestWithNumbersOfItsOwn) {
   }
 }
 
+// One has a single beam, the other seven. Rows cost time, so that drafts would pay for the first alone.
+TEST(ForestSizerTest, SequencesOfAStepDecideByTheRowsOfAll) {
+  const std::vector<kernels::RowCost> costs = {
+      {1, 0.001}, {4, 0.001}, {14, 0.0035}, {16, 0.01}, {32, 0.02}};
+  for (const bool known : {false, true}) {
+    ForestSizer sizer(costs);
+    SizerLimits narrow = Limits(4), wide = Limits(4);
+    narrow.running = wide.running = 2;
+    narrow.roots = narrow.plain_rows = 1;
+    wide.roots = wide.plain_rows = 7;
+    if (known) narrow.all_roots = narrow.all_plain_rows = wide.all_roots = wide.all_plain_rows = 8;
+    const DraftShape of_narrow = sizer.Choose("m", narrow);
+    sizer.RecordPass(8, 0.002);
+    const DraftShape of_wide = sizer.Choose("m", wide);
+    if (known) {
+      EXPECT_EQ(of_narrow.depth, of_wide.depth);
+      EXPECT_EQ(of_narrow.width, of_wide.width);
+    } else {
+      EXPECT_NE(std::pair(of_narrow.width, of_narrow.depth),
+                std::pair(of_wide.width, of_wide.depth));
+    }
+  }
+}
+
 // A sequence at its end, which can use one layer, does not decide what the others try.
 TEST(ForestSizerTest, ASequenceAtItsEndExploresNothing) {
   const auto explored = [](bool with_the_end) {

@@ -22,17 +22,17 @@ TEST(RoundCostsTest, OneSequenceWaitsForItsDraftAndForItsPass) {
 }
 
 TEST(RoundCostsTest, SeveralShareAPassIfThatIsFaster) {
-  EXPECT_NEAR(Costs(0.003).Turn(2, 8, kShape), 0.013, 1e-9);
-  EXPECT_NEAR(Costs(0.003).Turn(2, 8, {}), 0.010, 1e-9);
+  EXPECT_NEAR(Costs(0.003).Turn(2, 16, kShape), 0.013, 1e-9);
+  EXPECT_NEAR(Costs(0.003).Turn(2, 16, {}), 0.010, 1e-9);
 }
 
 // Two passes of 16 rows take as long as one of 32. The draft of one group comes during the pass of
 // the other, unless it takes longer than that.
 TEST(RoundCostsTest, OtherwiseTwoGroupsTakeTurns) {
-  EXPECT_NEAR(Costs(0.003).Turn(4, 8, kShape), 0.020, 1e-9);
-  EXPECT_NEAR(Costs(0.015).Turn(4, 8, kShape), 0.025, 1e-9);
-  EXPECT_NEAR(Costs(0.003).Turn(3, 8, kShape), 0.020, 1e-9);  // groups of two and one
-  EXPECT_NEAR(Costs(0.003).Turn(4, 8, {}), 0.020, 1e-9);      // without drafts all share
+  EXPECT_NEAR(Costs(0.003).Turn(4, 32, kShape), 0.020, 1e-9);
+  EXPECT_NEAR(Costs(0.015).Turn(4, 32, kShape), 0.025, 1e-9);
+  EXPECT_NEAR(Costs(0.003).Turn(3, 24, kShape), 0.020, 1e-9);  // groups of two and one
+  EXPECT_NEAR(Costs(0.003).Turn(4, 32, {}), 0.020, 1e-9);      // without drafts all share
 }
 
 // A draft node that serves more sequences answers each later.
@@ -46,7 +46,7 @@ TEST(RoundCostsTest, DraftsTakeLongerWhenMoreSequencesHaveThem) {
   EXPECT_NEAR(costs.Draft(kShape, 16), 0.009, 5e-4);
   EXPECT_EQ(costs.Draft(kShape, 9), costs.Draft(kShape, 16));  // 9 to 16 are one load
   EXPECT_NEAR(costs.Turn(1, 2, kShape), 0.012, 4e-4);
-  EXPECT_NEAR(costs.Turn(16, 2, kShape), 0.019, 9e-4);
+  EXPECT_NEAR(costs.Turn(16, 32, kShape), 0.019, 9e-4);
 }
 
 // A draft that came during a pass was seen at its end.

@@ -55,14 +55,15 @@ TEST(SequenceTableTest, CountsThoseWhoseDraftsWereAskedForTogether) {
   for (uint64_t id : {1, 2, 3, 4}) table.Find(id)->draft_step = 7;
   table.Insert(WithId(5))->draft_step = 6;
   table.Move(table.Find(5), SequencePhase::kDrafting);
-  EXPECT_EQ(table.DraftsAskedIn(7), 0);
+  EXPECT_EQ(table.DraftsAskedIn(7).asked, 0);
   table.Move(table.Find(1), SequencePhase::kDrafting);
   table.Move(table.Find(2), SequencePhase::kReady);  // a plain round
   table.Move(table.Find(3), SequencePhase::kReady);
   table.Find(3)->draft_came = true;
   table.Move(table.Find(4), SequencePhase::kPrefill);
-  EXPECT_EQ(table.DraftsAskedIn(7), 2);
-  EXPECT_EQ(table.DraftsAskedIn(6), 1);
+  EXPECT_EQ(table.DraftsAskedIn(7).asked, 2);
+  EXPECT_EQ(table.DraftsAskedIn(7).due, 1);
+  EXPECT_EQ(table.DraftsAskedIn(6).asked, 1);
 }
 
 TEST(SequenceTableTest, OnlyThoseThatAreDraftingHaveADeadline) {
