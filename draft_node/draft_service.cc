@@ -261,10 +261,10 @@ void DraftService::AddForests(absl::Span<const Key> turns, model::StepBuilder* s
 void DraftService::AddPrefills(absl::Span<const Key> turns, model::StepBuilder* step,
                                std::vector<KeyRows>* prefilled) {
   int budget = std::min(options_.prefill_chunk, options_.max_rows - step->rows());
-  model::PrefixLeaders leaders;
+  model::PrefixReaders readers;
   for (const Key& key : turns) {
     Slot& slot = slots_.at(key);
-    if (budget <= 0 || !slot.session->prefilling() || slot.session->WaitsForPrefix(&leaders))
+    if (budget <= 0 || !slot.session->prefilling() || slot.session->WaitsForPrefix(&readers))
       continue;
     const int before = step->rows();
     if (auto status = slot.session->AppendPrefill(budget, step); !status.ok()) {

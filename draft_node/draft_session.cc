@@ -31,10 +31,10 @@ bool DraftSession::prefilling() const {
   return blocks_->prefix_length(sequence_) < prefill_target();
 }
 
-bool DraftSession::WaitsForPrefix(model::PrefixLeaders* leaders) {
+bool DraftSession::WaitsForPrefix(model::PrefixReaders* readers) {
   if (blocks_->nodes(sequence_) > 0) return false;
   blocks_->Adopt(sequence_, tokens_);
-  return leaders->MustWait(tokens_, blocks_->prefix_length(sequence_));
+  return readers->MustWait(tokens_, blocks_->prefix_length(sequence_));
 }
 
 absl::Status DraftSession::AppendPrefill(int budget, model::StepBuilder* step) {

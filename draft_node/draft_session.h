@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "decoding/params.h"
 #include "model/block_manager.h"
-#include "model/prefix_leaders.h"
+#include "model/prefix_readers.h"
 #include "model/step_builder.h"
 
 namespace coppice::draft_node {
@@ -33,8 +33,8 @@ class DraftSession {
   // opened in the middle of a sequence (fail-over): of all stable tokens except the last.
   bool prefilling() const;
   // Adopts what others have computed of the prompt meanwhile. True: one before it computes the next
-  // block, which it should wait for.
-  bool WaitsForPrefix(model::PrefixLeaders* leaders);
+  // blocks, which it should wait for.
+  bool WaitsForPrefix(model::PrefixReaders* readers);
   // Adds at most `budget` prefill rows. ResourceExhausted: the pool is full.
   absl::Status AppendPrefill(int budget, model::StepBuilder* step);
 

@@ -14,8 +14,8 @@ namespace coppice::worker {
 namespace {
 
 constexpr double kRetryLateNodeAfter_s = 1.0;
-constexpr size_t kFewTokens = 32;  // about what a round with a draft decides at most
 constexpr double kRetryRefusedAfter_s = 1.0;
+constexpr size_t kFewTokens = 32;  // about what a round with a draft decides at most
 
 DraftArrival Failed(uint64_t sequence_id, Fallback why) {
   DraftArrival arrival;

@@ -1,9 +1,10 @@
 // The cost of steps of several sizes on a machine whose speed drifts. Other tenants, clocks and
 // heat slow all sizes alike, and sizes are measured at different times. So a measurement is
 // modelled as level x typical cost of its size. Every measurement moves the level quickly and the
-// typical cost slowly. Under another load the machine has another level, which its first
-// measurements move alone. A size that was last measured while the machine was slow is not mistaken for
-// an expensive one, nor one measured while it was fast for a cheap one. Thread-compatible.
+// typical cost slowly. A size that was last measured while the machine was slow is not mistaken for
+// an expensive one, nor one measured while it was fast for a cheap one. Under another load the
+// machine has another level; the first measurements under a load move its level alone.
+// Thread-compatible.
 #pragma once
 
 #include <map>

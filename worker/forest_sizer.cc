@@ -14,8 +14,9 @@ namespace {
 constexpr double kForget = 0.98;  // decay of coverage counts per round; memory of about 50 rounds
 constexpr double kPriorTrials = 10;
 constexpr double kWorthExploring = 0.75;
-// What of the layers of drafts counts where sequences share passes: some drafts are asked for alone, and
-// those of others come late.
+// What of the layers of drafts counts where sequences share passes. RoundCosts::Turn leaves out that
+// some drafts are asked for alone, or come late (docs/decisions.md, "Sequences with drafts share
+// their passes").
 constexpr double kSharedLayers = 0.92;
 constexpr double kHope = 0.4;  // of the misses that are expected
 

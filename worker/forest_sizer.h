@@ -40,9 +40,9 @@ class ForestSizer {
 
   // Without known products, the first rounds try a series of shapes, from 2 W x 4 (4 x 4 for W = 1)
   // downwards. Then, until kYoung rounds, one in kHopeEvery takes the shape that would be best if
-  // drafts were better than they seem: a wrong first impression does not last. After that one round
-  // in kExploreEvery explores. While no draft pays, exploration becomes rarer, down to once in kRarest
-  // rounds, which then always has a draft. A round is a step in which the method chose.
+  // drafts were better than they seem: a wrong first impression does not last. Besides, one round in
+  // kExploreEvery explores. While no draft pays, exploration becomes rarer, down to one round in
+  // kRarest, which then always has a draft. A round is a step in which the method chose.
   DraftShape Choose(absl::string_view method, const SizerLimits& limits);
   // The shape, cut to the depth that the limits allow. No draft when they allow no layer.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);

@@ -41,9 +41,8 @@ class RoundCosts {
   double Pass(int rows) const;
   double Draft(DraftShape shape, int drafting = 1) const;
   // Seconds until `running` sequences have had a draft of `shape` each, and `rows` rows of passes in
-  // all.
-  // Either all wait for their drafts and share a pass, or two groups take turns, one drafting while
-  // the other has its pass: what takes less (worker/shared_pass.h).
+  // all. Either all wait for their drafts and share a pass, or two groups take turns, one drafting
+  // while the other has its pass: what takes less (worker/shared_pass.h).
   double Turn(int running, int rows, DraftShape shape) const;
 
  private:

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/prefix_leaders.h"
+#include "model/prefix_readers.h"
 
 namespace coppice::worker {
 
@@ -74,12 +74,12 @@ bool StepPlanner::AddPrefill(Sequence* sequence, int begin, int count, Planned* 
 
 void StepPlanner::AddPrefills(Planned* planned) {
   int budget = options_.prefill_chunk;
-  model::PrefixLeaders leaders;
+  model::PrefixReaders readers;
   for (Sequence* sequence : sequences_->In(SequencePhase::kPrefill)) {
     if (!sequence->scores.of_prompt) {
       model::BlockManager* blocks = runner_->blocks();
       sequence->stats.cached_tokens += blocks->Adopt(sequence->kv, sequence->prompt);
-      if (leaders.MustWait(sequence->prompt, blocks->prefix_length(sequence->kv))) continue;
+      if (readers.MustWait(sequence->prompt, blocks->prefix_length(sequence->kv))) continue;
     }
     // The last prompt token is the root of the first round: it is a trie node, not a prefix token.
     const int begin = runner_->blocks()->prefix_length(sequence->kv);

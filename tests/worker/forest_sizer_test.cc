@@ -19,6 +19,14 @@ SizerLimits Limits(int beam_width) {
   return limits;
 }
 
+SizerLimits Prescribed(int width, int depth) {
+  SizerLimits limits = Limits(4);
+  limits.draft.chosen = true;
+  limits.draft.width = width;
+  limits.draft.depth = depth;
+  return limits;
+}
+
 // Runs `rounds` rounds against a simulated replica and returns how often each shape was chosen in
 // the second half.
 std::map<std::pair<int, int>, int> Simulate(ForestSizer* sizer, SizerLimits limits, int rounds,
@@ -177,10 +185,7 @@ TEST(ForestSizerTest, TheCostOfADraftDependsOnItsWidth) {
 
 TEST(ForestSizerTest, KeepsToTheRequestsNumbersAndToTheRoom) {
   ForestSizer sizer;
-  SizerLimits limits = Limits(4);
-  limits.draft.chosen = true;
-  limits.draft.width = 5;
-  limits.draft.depth = 7;
+  SizerLimits limits = Prescribed(5, 7);
   DraftShape shape = sizer.Choose("m", limits);
   EXPECT_EQ(shape.width, 5);
   EXPECT_EQ(shape.depth, 7);
@@ -280,10 +285,7 @@ TEST(ForestSizerTest, SequencesThatShareStepsExploreInTheSameOnes) {
 // A request with numbers of its own and one without choose in the same steps.
 TEST(ForestSizerTest, WhatOthersExploreIsNotForARequestWithNumbersOfItsOwn) {
   ForestSizer sizer;
-  SizerLimits own = Limits(4);
-  own.draft.chosen = true;
-  own.draft.width = 2;
-  own.draft.depth = 3;
+  const SizerLimits own = Prescribed(2, 3);
   for (int step = 0; step < 500; ++step) {
     sizer.Choose("m", Limits(4));
     const DraftShape shape = sizer.Choose("m", own);

@@ -5,6 +5,8 @@
 
 #include <limits>
 
+#include "decoding/method.h"
+
 namespace coppice::worker {
 namespace {
 
@@ -47,6 +49,24 @@ TEST(SequenceTableTest, RefusesASecondSequenceOfOneId) {
   EXPECT_EQ(table.Find(4), nullptr);
   EXPECT_TRUE(table.empty());
   EXPECT_THAT(IdsIn(table, SequencePhase::kWaiting), IsEmpty());
+}
+
+// A sequence that waits has no rows. A known root needs none in a pass with a forest.
+TEST(SequenceTableTest, CountsTheRowsOfAllThatRun) {
+  SequenceTable table;
+  for (uint64_t id : {1, 2, 3}) {
+    Sequence* sequence = table.Insert(WithId(id));
+    sequence->params.method = decoding::FindMethod("pf_gumbel");
+    sequence->decoder = *decoding::MakeBeamDecoder(sequence->params);
+    ASSERT_EQ(sequence->decoder->roots().size(), 1u);
+  }
+  EXPECT_EQ(table.CountRows().plain, 0);
+  table.Move(table.Find(1), SequencePhase::kReady);
+  table.Move(table.Find(2), SequencePhase::kDrafting);
+  table.Find(2)->known_roots.resize(1);
+  table.Find(2)->known_roots[0].whole = {0.5f};
+  EXPECT_EQ(table.CountRows().plain, 2);
+  EXPECT_EQ(table.CountRows().roots, 1);
 }
 
 TEST(SequenceTableTest, CountsThoseWhoseDraftsWereAskedForTogether) {

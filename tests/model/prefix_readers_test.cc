@@ -1,4 +1,4 @@
-#include "model/prefix_leaders.h"
+#include "model/prefix_readers.h"
 
 #include <gtest/gtest.h>
 
@@ -14,31 +14,31 @@ std::vector<TokenId> FirstTokens(int length) {
   return tokens;
 }
 
-TEST(PrefixLeadersTest, WaitsForTheBlocksThatAnotherComputes) {
+TEST(PrefixReadersTest, WaitsForTheBlocksThatAnotherComputes) {
   const std::vector<TokenId> prompt = FirstTokens(70);
-  PrefixLeaders leaders;
-  EXPECT_FALSE(leaders.MustWait(prompt, 0));
-  EXPECT_TRUE(leaders.MustWait(prompt, 0));
-  EXPECT_TRUE(leaders.MustWait(prompt, 32));
-  EXPECT_FALSE(leaders.MustWait(prompt, 48));  // what is left is less than two blocks
+  PrefixReaders readers;
+  EXPECT_FALSE(readers.MustWait(prompt, 0));
+  EXPECT_TRUE(readers.MustWait(prompt, 0));
+  EXPECT_TRUE(readers.MustWait(prompt, 32));
+  EXPECT_FALSE(readers.MustWait(prompt, 48));  // what is left is less than two blocks
 }
 
-TEST(PrefixLeadersTest, OnlyEqualBeginningsCount) {
+TEST(PrefixReadersTest, OnlyEqualBeginningsCount) {
   const std::vector<TokenId> prompt = FirstTokens(70);
   std::vector<TokenId> early = prompt, late = prompt;
   early[0] = late[32] = 99;
-  PrefixLeaders leaders;
-  EXPECT_FALSE(leaders.MustWait(prompt, 0));
-  EXPECT_FALSE(leaders.MustWait(early, 0));
-  EXPECT_TRUE(leaders.MustWait(late, 0));
-  EXPECT_FALSE(leaders.MustWait(late, 16));
-  EXPECT_TRUE(leaders.MustWait(late, 16));  // for the one before it
+  PrefixReaders readers;
+  EXPECT_FALSE(readers.MustWait(prompt, 0));
+  EXPECT_FALSE(readers.MustWait(early, 0));
+  EXPECT_TRUE(readers.MustWait(late, 0));
+  EXPECT_FALSE(readers.MustWait(late, 16));
+  EXPECT_TRUE(readers.MustWait(late, 16));  // for the one before it
 }
 
 // The last token of a prompt is not a part of its blocks: it is the root of the first round.
-TEST(PrefixLeadersTest, TheBlocksMustLieBeforeTheLastTokenOfBoth) {
+TEST(PrefixReadersTest, TheBlocksMustLieBeforeTheLastTokenOfBoth) {
   const std::vector<TokenId> whole = FirstTokens(33), cut = FirstTokens(32);
-  PrefixLeaders of_cut, of_whole;
+  PrefixReaders of_cut, of_whole;
   EXPECT_FALSE(of_cut.MustWait(cut, 0));
   EXPECT_FALSE(of_cut.MustWait(whole, 0));
   EXPECT_FALSE(of_whole.MustWait(whole, 0));
@@ -47,11 +47,11 @@ TEST(PrefixLeadersTest, TheBlocksMustLieBeforeTheLastTokenOfBoth) {
 }
 
 // It could not adopt.
-TEST(PrefixLeadersTest, ASequenceInTheMiddleOfABlockReadsOn) {
+TEST(PrefixReadersTest, ASequenceInTheMiddleOfABlockReadsOn) {
   const std::vector<TokenId> prompt = FirstTokens(70);
-  PrefixLeaders leaders;
-  EXPECT_FALSE(leaders.MustWait(prompt, 0));
-  EXPECT_FALSE(leaders.MustWait(prompt, 5));
+  PrefixReaders readers;
+  EXPECT_FALSE(readers.MustWait(prompt, 0));
+  EXPECT_FALSE(readers.MustWait(prompt, 5));
 }
 
 }  // namespace

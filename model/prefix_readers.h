@@ -12,7 +12,7 @@
 
 namespace coppice::model {
 
-class PrefixLeaders {
+class PrefixReaders {
  public:
   // Tokens. For less nobody waits a pass.
   static constexpr int kLeastShared = 2 * kBlockSize;
@@ -23,18 +23,18 @@ class PrefixLeaders {
   bool MustWait(absl::Span<const TokenId> prompt, int length) {
     const size_t next = static_cast<size_t>(length) + kLeastShared;
     const bool whole_block = length % kBlockSize == 0 && next < prompt.size();
-    if (whole_block && std::any_of(leaders_.begin(), leaders_.end(), [&](const auto& leader) {
-          return leader.size() > next &&
-                 std::equal(prompt.begin(), prompt.begin() + next, leader.begin());
+    if (whole_block && std::any_of(readers_.begin(), readers_.end(), [&](const auto& reader) {
+          return reader.size() > next &&
+                 std::equal(prompt.begin(), prompt.begin() + next, reader.begin());
         })) {
       return true;
     }
-    leaders_.push_back(prompt);
+    readers_.push_back(prompt);
     return false;
   }
 
  private:
-  std::vector<absl::Span<const TokenId>> leaders_;
+  std::vector<absl::Span<const TokenId>> readers_;
 };
 
 }  // namespace coppice::model
