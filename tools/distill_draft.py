@@ -3,13 +3,13 @@
 head, which learn to say what the whole target says.
 
   distill_draft.py sample  --target DIR --out TEXT                 asks the target for conversations
-  distill_draft.py train   --target DIR --data TEXT --out DRAFT    trains the draft on them
+  distill_draft.py train   --target DIR --data TEXT --out DRAFT    trains the draft on them; --data may be repeated
   distill_draft.py measure --data TEXT --draft DRAFT               its overlap with the target on the answers held out
 
 sample starts a cluster with the target (--url: asks one that runs). The target writes the question of a user in its own chat template,
 from a few first words of many kinds on, then the answer at temperature 1. Kept are the ids and, for each id of an answer, the 20 most
-likely ones with their probabilities. A target without a chat template needs --prompts, as does one that shall be asked about your own
-subject. train learns from these probabilities (forward KL divergence and overlap). One answer of 20 is held out to measure the
+likely ones with their probabilities. Drafts are best at what they were trained on, so add what your users ask (--prompts) and the kind
+of documents that they ask about (--texts), each in a folder of its own. A target without a chat template needs --prompts. train learns from these probabilities (forward KL divergence and overlap). One answer of 20 is held out to measure the
 overlap, the mean of sum min(p, q): the share of drafted tokens that the target accepts.
 
 sample and train may be ended at any time and go on with the same command; train may run while sample still writes. DRAFT is a model
@@ -20,6 +20,7 @@ torch numpy. Exit status: 2 for wrong arguments or data, 1 if the server fails, 
 """
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -34,33 +35,36 @@ def say(text):
     print(f"distill_draft: {time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
-def read_prompts(path):
-    """The texts of JSON lines {"prompt": ...}."""
+def read_texts(path, field):
+    """Those of JSON lines {field: ...}."""
     from draft_distillation.pieces import DataError
-    prompts = []
+    texts = []
     try:
         with open(path, encoding="utf8") as lines:
             for number, line in enumerate(lines, 1):
                 if not line.strip():
                     continue
                 try:
-                    prompt = json.loads(line)["prompt"]
+                    text = json.loads(line)[field]
                 except (ValueError, KeyError, TypeError) as error:
-                    raise DataError(f"{path}:{number}: expected an object with prompt") from error
-                if not isinstance(prompt, str) or not prompt:
-                    raise DataError(f"{path}:{number}: prompt: expected a text")
-                prompts.append(prompt)
+                    raise DataError(f"{path}:{number}: expected an object with {field}") from error
+                if not isinstance(text, str) or not text:
+                    raise DataError(f"{path}:{number}: {field}: expected a text")
+                texts.append(text)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: {getattr(error, 'strerror', None) or 'is not UTF-8'}") from error
-    if not prompts:
-        raise DataError(f"{path}: no prompts")
-    return prompts
+    if not texts:
+        raise DataError(f"{path}: no {field}s")
+    return texts
 
 
 def run_sample(args):
     from draft_distillation import llama, sampling
     from evaluation import server
-    prompts = read_prompts(args.prompts) if args.prompts else []
+    if args.prompts and args.texts:
+        raise ArgumentFault("--prompts, --texts: expected one of them; two folders of TEXT can be trained on together")
+    prompts = read_texts(args.prompts, "prompt") if args.prompts else []
+    texts = read_texts(args.texts, "text") if args.texts else []
     llama.config_of(args.target)
     args.tp = 1
     with contextlib.ExitStack() as stack:
@@ -69,7 +73,7 @@ def run_sample(args):
             say("starting the cluster")
             args.target, args.draft, args.draft_flag = pathlib.Path(args.target), None, []
             url = stack.enter_context(server.started(args, drafts=False))
-        sampling.sample(server.Server(url, args.timeout, os.environ.get("COPPICE_API_KEY")), args.target, prompts, args, say)
+        sampling.sample(server.Server(url, args.timeout, os.environ.get("COPPICE_API_KEY")), args.target, prompts, texts, args, say)
 
 
 def run_train(args):
@@ -90,9 +94,11 @@ def run_measure(args):
     from draft_distillation import decoder, llama, pieces, rows, training
     torch.set_num_threads(args.threads)
     conversations = rows.Conversations(args.data, args.context)
-    measured = conversations.held_out[:args.held_out] if not args.all else conversations.held_out + conversations.training
+    measured = [conversation for held_out in conversations.held_out.values() for conversation in held_out[:args.held_out]]
+    if args.all:
+        measured = [*itertools.chain(*conversations.held_out.values()), *conversations.training]
     if not measured:
-        raise pieces.DataError(f"{args.data}: no conversations are held out")
+        raise pieces.DataError(f"{', '.join(args.data)}: no conversations are held out")
     config = llama.config_of(args.draft)
     draft = decoder.Decoder(config, args.draft, range(config["num_hidden_layers"]), args.device)
     overlap, kl, tokens = training.measure(draft, measured, args)
@@ -107,6 +113,8 @@ def add_sample_options(parser):
     parser.add_argument("--tokens", type=count, default=2_000_000, help="of answers, in all (%(default)s)")
     parser.add_argument("--minutes", type=number, default=1e6, help="end earlier, after this time")
     parser.add_argument("--prompts", metavar="FILE", help='JSON lines {"prompt": ...}: these questions instead of its own')
+    parser.add_argument("--texts", metavar="FILE",
+                        help='JSON lines {"text": ...}: it summarises them, and asks and answers questions about them')
     parser.add_argument("--question-temperature", type=number, default=0.7, help="of its own questions (%(default)s)")
     parser.add_argument("--question-tokens", type=count, default=80, help="most tokens of its own questions (%(default)s)")
     parser.add_argument("--answer-tokens", type=count, default=160, help="most tokens of an answer (%(default)s)")
@@ -140,10 +148,10 @@ def add_training_options(parser):
 
 def add_common_options(parser):
     count = positive(int)
-    parser.add_argument("--data", required=True, metavar="TEXT", help="the folder that sample has written")
+    parser.add_argument("--data", required=True, action="append", metavar="TEXT", help="a folder that sample has written; may be repeated")
     parser.add_argument("--context", type=count, default=512, help="most tokens of a conversation; the rest is cut off (%(default)s)")
     parser.add_argument("--batch-tokens", type=count, default=4096, help="of a step, with padding (%(default)s)")
-    parser.add_argument("--held-out", type=count, default=200, help="answers that are measured (%(default)s)")
+    parser.add_argument("--held-out", type=count, default=200, help="answers of each TEXT that are measured (%(default)s)")
     parser.add_argument("--threads", type=count, default=2, help="(%(default)s)")
     parser.add_argument("--device", default="cpu", help="of PyTorch (%(default)s)")
     parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16", help="of matrix products (%(default)s)")

@@ -120,6 +120,23 @@ class Sampling(WithFolder):
                 self.assertEqual(c["ids"][:c["asked"]].tolist(), wanted[c["number"] % 2])
             self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
 
+    def test_texts_of_a_file_are_what_every_question_is_about(self):
+        path = self.folder / "texts.jsonl"
+        path.write_text('{"text": "ab"}\n{"text": "c"}\n')
+        with FakeTarget() as target:
+            self.sample(target, "--tokens", 400, "--texts", path)
+            self.assertIn("sampling.json: texts was 2 and is None now", self.sample(target, status=2))
+        seen = set()
+        for c in self.conversations():
+            opening = openings.of(1, c["number"], about_texts=True)
+            seen.add(opening)
+            begun = BEFORE + [100 + ord(letter) for letter in opening.filled(("ab", "c")[c["number"] % 2])]
+            asked = sampling.MEANS + sampling.SEEDS * c["number"] + 3
+            self.assertEqual(c["ids"][:c["asked"]].tolist(), begun + ([10 + asked % 7, 20] if opening.goes_on else []) + AFTER)
+        self.assertEqual({opening.goes_on for opening in seen}, {False, True})
+        self.assertTrue(all(opening.has_text for opening in seen))
+        self.assertIn("--prompts, --texts: expected one of them", self.sample(target, "--prompts", path, "--texts", path, status=2))
+
     def test_a_target_without_a_chat_template_needs_prompts(self):
         with FakeTarget(chat=False) as target:
             self.assertIn("no chat template, so it cannot invent questions: give --prompts\n", self.sample(target, status=2))
@@ -307,6 +324,9 @@ class Arguments(WithFolder):
             path.write_bytes(data)
             status, errors = self.run_tool("sample", "--target", self.target, "--out", self.folder / "out", "--prompts", path)
             self.assertEqual((status, errors), (2, f"distill_draft: {path}{reason}\n"))
+        path.write_text('{"prompt": "a"}\n')
+        status, errors = self.run_tool("sample", "--target", self.target, "--out", self.folder / "out", "--texts", path)
+        self.assertEqual((status, errors), (2, f"distill_draft: {path}:1: expected an object with text\n"))
         status, errors = self.run_tool("sample", "--target", self.folder / "none", "--out", self.folder / "out")
         self.assertEqual((status, errors), (2, f"distill_draft: {self.folder / 'none/config.json'}: No such file or directory\n"))
         self.assertFalse((self.folder / "out").exists())

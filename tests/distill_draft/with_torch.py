@@ -165,7 +165,7 @@ class Trainings(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.draft / "trained")), ["config.json", "trained.safetensors"])
         config = json.loads((self.draft / "config.json").read_text())
         self.assertEqual((config["num_hidden_layers"], config["draft_vocab_size"]), (2, 3500))
-        frequent = rows.most_frequent(rows.Conversations(self.texts, 512).training, CONFIG["vocab_size"], 3500)
+        frequent = rows.most_frequent(rows.Conversations([self.texts], 512).training, CONFIG["vocab_size"], 3500)
         numpy.testing.assert_array_equal(tensors.head_ids(str(self.draft), config), frequent)
         measured = subprocess.run([sys.executable, "-B", str(TOOL), "measure", "--data", self.texts, "--draft", str(self.draft), "--threads", "1"],
                                   capture_output=True, text=True, timeout=100, check=True).stdout
@@ -176,6 +176,19 @@ class Trainings(unittest.TestCase):
         self.assertAlmostEqual(float(re.search(r"held out: overlap (\d\.\d+)", again)[1]), found[-1], delta=0.01)
         self.assertIn("trained: num_hidden_layers is 2, expected 3\n", self.finished(
             "--layers", "0,1,2", "--start", self.draft / "trained", "--out", self.folder / "other", status=2))
+
+    def test_texts_of_several_folders(self):
+        other = str(self.folder / "other")
+        pieces.open_folder(other, {"vocab": CONFIG["vocab_size"]})
+        pieces.write(other, 3, pieces.read(self.texts, 0)[:20])
+        output = self.finished("--minutes", 0.05, "--data", other)
+        for folder, tokens, answers in ((self.texts, 13 * 12, 13), (other, 12, 1)):
+            self.assertRegex(output, rf"held out: .* {tokens} tokens of {answers} answers of {folder}\n")
+        one, both = (rows.Conversations(folders, 512) for folders in ([self.texts], [self.texts, other]))
+        self.assertEqual(len(both.training), len(one.training) + 19)
+        pieces.open_folder(wide := str(self.folder / "wide"), {"vocab": 7})
+        self.assertIn(f"{wide}: is of a vocabulary of 7, {self.texts} of {CONFIG['vocab_size']}\n",
+                      self.finished("--data", wide, "--out", self.folder / "none", status=2))
 
     def test_goes_on_after_an_interruption(self):
         with subprocess.Popen(self.command("--minutes", 0.5, "--checkpoint-minutes", 0.02), stdout=subprocess.PIPE, text=True) as process:

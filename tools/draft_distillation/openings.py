@@ -3,7 +3,7 @@ words from here, which the target goes on from. The choice depends on the seed a
 import random
 from dataclasses import dataclass
 
-TEXT = "{text}"  # stands for a text that the target has written before: an answer to a question of its own
+TEXT = "{text}"  # stands for a text of --texts, or one that the target has written before: an answer to a question of its own
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,9 @@ KINDS = [
 ]
 
 
-def of(seed, number):
-    """The opening of a conversation."""
+def of(seed, number, about_texts=False):
+    """The opening of a conversation; about_texts: one with a text."""
     source = random.Random(f"{seed} {number}")
-    kind = source.choices([openings for _, openings in KINDS], [share for share, _ in KINDS])[0]
+    kinds = [(share, openings) for share, openings in KINDS if not about_texts or openings[0].has_text]
+    kind = source.choices([openings for _, openings in kinds], [share for share, _ in kinds])[0]
     return source.choice(kind)

@@ -75,9 +75,9 @@ def open_folder(folder, how):
     path = os.path.join(folder, "sampling.json")
     if os.path.exists(path):
         before = description(folder)
-        changed = [name for name in how if before.get(name) != how[name]]
+        changed = [name for name in {**how, **before} if before.get(name) != how.get(name)]
         if changed:
-            raise DataError(f"{path}: {changed[0]} was {before.get(changed[0])!r} and is {how[changed[0]]!r} now; "
+            raise DataError(f"{path}: {changed[0]} was {before.get(changed[0])!r} and is {how.get(changed[0])!r} now; "
                             "sample into another folder")
         return
     with open(path + ".new", "w", encoding="utf8") as file:

@@ -12,23 +12,31 @@ WINDOW = 64  # batches whose conversations are sorted by length, so that a batch
 
 
 class Conversations:
-    """Those of a folder, for training and held out. `look` finds pieces that have come since."""
+    """Those of some folders, for training and held out (of each folder). `look` finds pieces that have come since."""
 
-    def __init__(self, folder, context):
-        self.folder, self.context, self.known = folder, context, set()
-        self.vocab = pieces.description(folder)["vocab"]
-        self.training, self.held_out = [], []
+    def __init__(self, folders, context):
+        self.folders, self.context, self.known = folders, context, set()
+        self.vocab = self.vocab_of(folders[0])
+        for folder in folders[1:]:
+            if self.vocab_of(folder) != self.vocab:
+                raise pieces.DataError(f"{folder}: is of a vocabulary of {self.vocab_of(folder)}, {folders[0]} of {self.vocab}")
+        self.training, self.held_out = [], {folder: [] for folder in folders}
         self.look()
 
+    @staticmethod
+    def vocab_of(folder):
+        return pieces.description(folder)["vocab"]
+
     def look(self):
-        for number in pieces.numbers(self.folder):
-            if number in self.known:
+        there = [(folder, number) for folder in self.folders for number in pieces.numbers(folder)]
+        for piece in there:
+            if piece in self.known:
                 continue
-            self.known.add(number)
-            for conversation in pieces.read(self.folder, number):
+            self.known.add(piece)
+            for conversation in pieces.read(*piece):
                 cut = clipped(conversation, self.context)
                 if cut:
-                    (self.training if cut["number"] % pieces.HELD_OUT else self.held_out).append(cut)
+                    (self.training if cut["number"] % pieces.HELD_OUT else self.held_out[piece[0]]).append(cut)
 
     def tokens(self):
         return sum(len(conversation["own_p"]) for conversation in self.training)

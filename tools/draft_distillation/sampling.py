@@ -35,8 +35,8 @@ def around_a_message(server):
 class Sampler:
     """Of conversations with numbers; the same number is the same conversation."""
 
-    def __init__(self, server, ends, prompts, args):
-        self.server, self.ends, self.prompts, self.args = server, ends, prompts, args
+    def __init__(self, server, ends, prompts, texts, args):
+        self.server, self.ends, self.prompts, self.texts, self.args = server, ends, prompts, texts, args
         self.chat = server.fetch("/v1/models")["data"][0]["capabilities"]["chat"]
         if not self.chat and not prompts:
             raise DataError("the target has no chat template, so it cannot invent questions: give --prompts")
@@ -53,10 +53,12 @@ class Sampler:
             text = self.prompts[number % len(self.prompts)]
             body = {"messages": [{"role": "user", "content": text}]} if self.chat else {"prompt": text}
             return self.server.fetch("/tokenize", body)["tokens"]
-        opening = openings.of(self.args.seed, number)
+        opening = openings.of(self.args.seed, number, about_texts=bool(self.texts))
         seed = self.args.seed * MEANS + SEEDS * number
         text = ""
-        if opening.has_text:
+        if self.texts:
+            text = self.texts[number % len(self.texts)]
+        elif opening.has_text:
             text = self.answer(self.goes_on(self.before, 2, seed), self.args.question_temperature, seed + 1)
         message = self.message(opening.filled(text.strip()))
         return (self.goes_on(message, 1, seed + 3) if opening.goes_on else message) + self.after
@@ -118,20 +120,20 @@ def answered(folder, number):
     return sum(len(conversation["own_p"]) for conversation in pieces.read(folder, number))
 
 
-def sample(server, target, prompts, args, say):
+def sample(server, target, prompts, texts, args, say):
     """Writes pieces to args.out until there are args.tokens answered tokens, or args.minutes are over. Those that are there stay."""
     config = config_of(target)
     pieces.open_folder(args.out, {
         "model": server.fetch("/v1/models")["data"][0]["id"], "vocab": config["vocab_size"], "seed": args.seed,
         "question_temperature": args.question_temperature, "question_tokens": args.question_tokens,
-        "answer_tokens": args.answer_tokens, "prompts": len(prompts)})
+        "answer_tokens": args.answer_tokens, "prompts": len(prompts), **({"texts": len(texts)} if texts else {})})
     there = pieces.numbers(args.out)
     done = sum(answered(args.out, number) for number in there)
     if there:
         say(f"{args.out}: {done} answered tokens are there already")
     if done >= args.tokens:
         return
-    sampler = Sampler(server, ends_of(config), prompts, args)
+    sampler = Sampler(server, ends_of(config), prompts, texts, args)
     progress, until = Progress(args, say, done), time.monotonic() + 60 * args.minutes
     left = (number for number in itertools.count() if number not in set(there))
     todo, begun, running = [], {}, {}  # conversations of the last piece, finished ones of each piece, those that are asked

@@ -26,9 +26,10 @@ class Training:
         self.args, self.say = args, say
         self.data = rows.Conversations(args.data, args.context)
         if self.data.vocab != config["vocab_size"]:
-            raise pieces.DataError(f"{args.data}: is of a vocabulary of {self.data.vocab}, {args.target} has {config['vocab_size']}")
-        if not self.data.training or not self.data.held_out:
-            raise pieces.DataError(f"{args.data}: {len(self.data.training)} conversations to train on and {len(self.data.held_out)} held "
+            raise pieces.DataError(f"{args.data[0]}: is of a vocabulary of {self.data.vocab}, {args.target} has {config['vocab_size']}")
+        held_out = sum(map(len, self.data.held_out.values()))
+        if not self.data.training or not held_out:
+            raise pieces.DataError(f"{', '.join(args.data)}: {len(self.data.training)} conversations to train on and {held_out} held "
                                    "out are too few (distill_draft.py sample writes more)")
         self.draft = Decoder(config, args.target, layers, args.device)
         self.optimizers = self.make_optimizers()
@@ -172,9 +173,12 @@ class Training:
                  f"overlap {overlap:.4f}, ends about {time.strftime('%H:%M', end)}")
 
     def measure(self):
-        held_out = self.data.held_out[:self.args.held_out]
-        overlap, kl, tokens = measure(self.draft, held_out, self.args)
-        self.say(f"held out: overlap {overlap:.4f}, KL divergence {kl:.4f} nats, {tokens} tokens of {len(held_out)} answers")
+        for folder, conversations in self.data.held_out.items():
+            held_out = conversations[:self.args.held_out]
+            if held_out:
+                overlap, kl, tokens = measure(self.draft, held_out, self.args)
+                self.say(f"held out: overlap {overlap:.4f}, KL divergence {kl:.4f} nats, {tokens} tokens of {len(held_out)} answers"
+                         + (f" of {folder}" if len(self.data.held_out) > 1 else ""))
 
 
 def measure(draft, conversations, args):
