@@ -131,9 +131,9 @@ def add_training_options(parser):
     count, number = positive(int), positive(float)
     parser.add_argument("--out", required=True, metavar="DRAFT", help="the model folder that is written")
     parser.add_argument("--layers", type=numbers, metavar="N,N", help="layers of the target that the draft starts with (the first two and the last two)")
-    parser.add_argument("--head-ids", type=count, default=8192,
-                        help="ids that the draft can say, the most frequent of TEXT; a level of a draft reads the head (%(default)s)")
-    parser.add_argument("--start", metavar="TRAINED", help="go on from this draft, a folder DRAFT/trained: its layers and the ids of its head, with as many --layers")
+    parser.add_argument("--head-ids", type=count,
+                        help="ids that the draft can say, the most frequent of TEXT; a level of a draft reads the head (8192, or those of --start)")
+    parser.add_argument("--start", metavar="TRAINED", help="go on from this draft, a folder DRAFT/trained, with as many --layers")
     parser.add_argument("--minutes", type=number, default=60, help="(%(default)s)")
     parser.add_argument("--optimizer", choices=["muon", "adamw"], default="muon",
                         help="muon: Muon for the matrices, AdamW for the rest (%(default)s)")

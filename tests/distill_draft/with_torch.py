@@ -174,6 +174,11 @@ class Trainings(unittest.TestCase):
         again = self.finished("--minutes", 0.02, "--layers", "0,3", "--start", self.draft / "trained", "--out", self.folder / "again")
         self.assertIn("3500 ids in the head", again)
         self.assertAlmostEqual(float(re.search(r"held out: overlap (\d\.\d+)", again)[1]), found[-1], delta=0.01)
+        other = self.finished("--minutes", 0.02, "--layers", "0,3", "--start", self.draft / "trained", "--head-ids", 3000, "--out", self.folder / "fewer")
+        self.assertIn("3000 ids in the head", other)
+        fewer = json.loads((self.folder / "fewer/config.json").read_text())
+        numpy.testing.assert_array_equal(tensors.head_ids(str(self.folder / "fewer"), fewer), rows.most_frequent(
+            rows.Conversations([self.texts], 512).training, CONFIG["vocab_size"], 3000))
         self.assertIn("trained: num_hidden_layers is 2, expected 3\n", self.finished(
             "--layers", "0,1,2", "--start", self.draft / "trained", "--out", self.folder / "other", status=2))
 

@@ -48,8 +48,8 @@ class Decoder:
         self.head = self.head[torch.from_numpy(numpy.asarray(ids)).to(self.device)]
         self.name_rows(ids)
 
-    def take(self, trained):
-        """The parameters, and the ids of the head, of a folder that `save` has written."""
+    def take(self, trained, head=True):
+        """The parameters, and the ids of the head if wanted, of a folder that `save` has written."""
         config = config_of(trained)
         for field, own in (("num_hidden_layers", self.layers), ("vocab_size", self.config["vocab_size"])):
             if config.get(field) != own:
@@ -59,7 +59,7 @@ class Decoder:
             if values.shape != tuple(value.shape):
                 raise DataError(f"{trained}: {name} is {list(values.shape)}, expected {list(value.shape)} by the target's config.json")
             value.data.copy_(torch.from_numpy(values.copy()))
-        if "draft_vocab_size" in config:
+        if head and "draft_vocab_size" in config:
             self.keep_rows(tensors.head_ids(trained, config))
 
     def size(self):

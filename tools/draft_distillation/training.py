@@ -10,6 +10,7 @@ import torch
 from draft_distillation import pieces, rows, tensors
 from draft_distillation.decoder import Decoder
 
+HEAD_IDS = 8192  # of a head, unless they are asked for
 WARM_UP = 30     # steps
 HEAD_ROWS = 512  # positions whose logits of the whole vocabulary are computed at a time
 
@@ -58,11 +59,11 @@ class Training:
 
     def resume(self):
         if not os.path.exists(self.path):
-            if self.args.start:
-                self.draft.take(self.args.start)
-            vocab = len(self.draft.head)
-            if not self.args.start and self.args.head_ids < vocab:
-                self.draft.keep_rows(rows.most_frequent(self.data.training, vocab, self.args.head_ids))
+            start, wanted, vocab = self.args.start, self.args.head_ids, len(self.draft.head)
+            if start:
+                self.draft.take(start, head=not wanted)
+            if (wanted or not start) and (wanted or HEAD_IDS) < vocab:
+                self.draft.keep_rows(rows.most_frequent(self.data.training, vocab, wanted or HEAD_IDS))
             return
         saved = torch.load(self.path, map_location=self.args.device, weights_only=True)
         if saved["of"] != self.of:
