@@ -179,7 +179,7 @@ class UnitRunner {
     const auto queries = static_cast<int64_t>(whole_.size() + partial_.size());
     const bool transpose = kTileQueries > 1 && whole_.size() >= kWorthTransposing;
     if (transpose) TransposeKeys(k, head_dim, head_dim, keys_);
-    if (dim_ == head_dim && (sizeof(T) == 4 || queries < kWorthWidening))
+    if (dim_ == head_dim && (sizeof(T) == 4 || transpose || queries < kWorthWidening))
       return AttendQueries(Chunk<T>{k, v, head_dim, most, keys_}, transpose);
     const bool keys_needed = !transpose || !partial_.empty();
     for (int t = 0; t < most; ++t) {
@@ -207,8 +207,8 @@ class UnitRunner {
   template <class T>
   void Widen(const T* values, float* out) {
     int j = 0;
-    for (; j + kLanesA <= shape_.head_dim; j += kLanesA)
-      hn::StoreU(LoadFloats(DA(), values + j), DA(), out + j);
+    for (; j + kLanesW <= shape_.head_dim; j += kLanesW)
+      hn::StoreU(LoadFloats(DW(), values + j), DW(), out + j);
     for (; j < shape_.head_dim; ++j) out[j] = WidenValue(values[j]);
   }
 
@@ -248,6 +248,7 @@ namespace {
 
 constexpr int64_t kMaxQueriesPerUnit =
     32;  // their states fit the first-level cache beside a chunk of K and V
+constexpr int64_t kManyUnitsEach = 4;  // of a thread: one more or less matters little
 
 void CheckContext(const AttentionArgs& args, int64_t rows) {
   const AttentionContext& context = *args.context;
@@ -282,6 +283,25 @@ std::vector<AttentionUnit> CutIntoUnits(const AttentionArgs& args, int64_t rows)
   return units;
 }
 
+// Where there are few units, three for two threads say, some threads would wait for others: those
+// left over when all have as many are cut into as many parts as there are threads. A part reads its
+// K and V anew.
+void ShareTheRest(int threads, std::vector<AttentionUnit>* units) {
+  const auto count = static_cast<int64_t>(units->size());
+  const int64_t whole = count / threads * threads;
+  if (whole == count || whole >= kManyUnitsEach * threads) return;
+  const std::vector<AttentionUnit> rest(units->begin() + whole, units->end());
+  units->resize(whole);
+  for (const AttentionUnit& unit : rest) {
+    const int64_t rows = unit.end - unit.begin, parts = std::min<int64_t>(threads, rows);
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t begin = unit.begin + rows * part / parts;
+      const int64_t end = unit.begin + rows * (part + 1) / parts;
+      units->push_back({begin, end, unit.kv_head});
+    }
+  }
+}
+
 double EstimateMicroseconds(const AttentionArgs& args, int64_t rows) {
   double positions = 0;
   for (int64_t row = 0; row < rows; ++row) positions += ContextLength(*args.context, row);
@@ -295,8 +315,9 @@ constexpr double kWorthSharingUs = 15.0;
 void Attention(const AttentionArgs& args, ThreadTeam* team) {
   const int64_t rows = static_cast<int64_t>(args.context->row_table.size());
   CheckContext(args, rows);
-  const std::vector<AttentionUnit> units = CutIntoUnits(args, rows);
+  std::vector<AttentionUnit> units = CutIntoUnits(args, rows);
   const bool share = team->count() > 1 && EstimateMicroseconds(args, rows) >= kWorthSharingUs;
+  if (share) ShareTheRest(team->count(), &units);
   const int64_t count = static_cast<int64_t>(units.size());
   const int64_t chunks = share ? std::min<int64_t>(count, int64_t{8} * team->count()) : 1;
   team->Run(static_cast<int>(chunks), [&](int chunk) {

@@ -225,6 +225,26 @@ TEST_P(AttentionTest, BitsOfARowDoNotDependOnBatchOrThreads) {
   }
 }
 
+// The rows of one KV head are divided where threads would have nothing to do otherwise.
+TEST_P(AttentionTest, FewUnitsAreSharedByAllThreads) {
+  for (const int kv_heads : {1, 2, 4, 5}) {
+    const Shape shape = {3 * kv_heads, kv_heads, 64, DType::kBF16};
+    for (const int rows : {1, 2, 3, 7}) {
+      const std::vector<Context> beams = Beams(130, std::vector<int>(rows, 20));
+      Layout layout(team_.get(), shape, 2);
+      layout.AddSegment(absl::MakeConstSpan(beams[0]).first(130));
+      for (const Context& beam : beams) layout.AddRow(beam, 130);
+      const std::vector<float> batch = layout.Run();
+      const int64_t width = shape.q_heads * shape.head_dim;
+      for (int r = 0; r < rows; ++r) {
+        const std::vector<float> alone = RunAlone(single_.get(), shape, beams[r], 130, 3);
+        ASSERT_EQ(std::memcmp(alone.data(), batch.data() + r * width, width * sizeof(float)), 0)
+            << kv_heads << " KV heads, row " << r << " of " << rows;
+      }
+    }
+  }
+}
+
 TEST_P(AttentionTest, BitsDoNotDependOnWhereTheContextLies) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const Shape& shape :
