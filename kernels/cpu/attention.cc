@@ -20,11 +20,13 @@
 #define COPPICE_KERNELS_CPU_ATTENTION_UNIT_
 namespace coppice::kernels::cpu {
 
-// What one thread does at a time: rows [begin, end) of one table, all heads of one GQA group.
+// What one thread does at a time: rows [begin, end) of one table, heads of one GQA group.
 struct AttentionUnit {
   int64_t begin = 0;
   int64_t end = 0;
   int kv_head = 0;
+  int first_head = 0;  // of the queries
+  int heads = 0;
 };
 
 inline int32_t ContextLength(const AttentionContext& context, int64_t row) {
@@ -46,7 +48,7 @@ class UnitRunner {
         context_(*args.context),
         unit_(unit),
         shape_(args.pool->shape),
-        group_(args.q_heads / shape_.kv_heads),
+        group_(unit.heads),
         dim_((shape_.head_dim + 7) / 8 * 8) {
     const int64_t queries = (unit.end - unit.begin) * group_;
     const size_t needed = (2 * queries + 5 * kBlockSize) * dim_;
@@ -88,9 +90,7 @@ class UnitRunner {
   }
 
  private:
-  int HeadOf(int64_t query) const {
-    return unit_.kv_head * group_ + static_cast<int>(query % group_);
-  }
+  int HeadOf(int64_t query) const { return unit_.first_head + static_cast<int>(query % group_); }
   const float* QueryOf(int64_t query) const {
     const int64_t width = int64_t{args_.q_heads + 2 * shape_.kv_heads} * shape_.head_dim;
     return args_.qkv + (unit_.begin + query / group_) * width + HeadOf(query) * shape_.head_dim;
@@ -219,7 +219,7 @@ class UnitRunner {
   const AttentionContext& context_;
   const AttentionUnit& unit_;
   const KvPoolShape& shape_;
-  const int group_;            // query heads of one KV head
+  const int group_;            // query heads of the unit
   const int64_t dim_;          // head_dim rounded up to 8
   float* keys_ = nullptr;      // [dim_, kBlockSize]
   float* k_ = nullptr;         // [kBlockSize, dim_]
@@ -272,13 +272,15 @@ void CheckContext(const AttentionArgs& args, int64_t rows) {
 
 std::vector<AttentionUnit> CutIntoUnits(const AttentionArgs& args, int64_t rows) {
   const int kv_heads = args.pool->shape.kv_heads;
-  const int64_t most = std::max<int64_t>(1, kMaxQueriesPerUnit / (args.q_heads / kv_heads));
+  const int group = args.q_heads / kv_heads;
+  const int64_t most = std::max<int64_t>(1, kMaxQueriesPerUnit / group);
   std::vector<AttentionUnit> units;
   for (int64_t begin = 0, end = 0; begin < rows; begin = end) {
     while (end < rows && end - begin < most &&
            args.context->row_table[end] == args.context->row_table[begin])
       ++end;
-    for (int head = 0; head < kv_heads; ++head) units.push_back({begin, end, head});
+    for (int head = 0; head < kv_heads; ++head)
+      units.push_back({begin, end, head, head * group, group});
   }
   return units;
 }
@@ -293,11 +295,20 @@ void ShareTheRest(int threads, std::vector<AttentionUnit>* units) {
   const std::vector<AttentionUnit> rest(units->begin() + whole, units->end());
   units->resize(whole);
   for (const AttentionUnit& unit : rest) {
-    const int64_t rows = unit.end - unit.begin, parts = std::min<int64_t>(threads, rows);
-    for (int64_t part = 0; part < parts; ++part) {
-      const int64_t begin = unit.begin + rows * part / parts;
-      const int64_t end = unit.begin + rows * (part + 1) / parts;
-      units->push_back({begin, end, unit.kv_head});
+    const int rows = static_cast<int>(unit.end - unit.begin);
+    const bool by_rows = rows >= std::min(threads, unit.heads);
+    const int divided = by_rows ? rows : unit.heads, parts = std::min(threads, divided);
+    for (int part = 0; part < parts; ++part) {
+      const int begin = divided * part / parts, end = divided * (part + 1) / parts;
+      AttentionUnit one = unit;
+      if (by_rows) {
+        one.begin = unit.begin + begin;
+        one.end = unit.begin + end;
+      } else {
+        one.first_head = unit.first_head + begin;
+        one.heads = end - begin;
+      }
+      units->push_back(one);
     }
   }
 }
