@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 
 #include "base/check.h"
 
@@ -126,6 +125,34 @@ bool HasBf16Dot() {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
 }
 
+// Eight vectors of eight words become their columns.
+COPPICE_BF16_DOT inline void Transpose8(__m256i (&rows)[8]) {
+  __m256i pairs[8], quads[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_epi32(rows[i], rows[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_epi32(rows[i], rows[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      quads[i + 2 * j] = _mm256_unpacklo_epi64(pairs[i + j], pairs[i + j + 2]);
+      quads[i + 2 * j + 1] = _mm256_unpackhi_epi64(pairs[i + j], pairs[i + j + 2]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    rows[i] = _mm256_permute2x128_si256(quads[i], quads[i + 4], 0x20);
+    rows[i + 4] = _mm256_permute2x128_si256(quads[i], quads[i + 4], 0x31);
+  }
+}
+
+// Eight pairs of inputs of a row. Lanes behind an odd last input are 0.
+COPPICE_BF16_DOT inline __m256i EightPairs(const float* x, __mmask16 lanes) {
+  return (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, x));
+}
+
 COPPICE_BF16_DOT void RoundToPairs(const float* x, int64_t rows, int64_t columns, int64_t begin,
                                    int64_t end, uint32_t* pairs) {
   const int64_t steps = PairsOf(columns);
@@ -136,13 +163,23 @@ COPPICE_BF16_DOT void RoundToPairs(const float* x, int64_t rows, int64_t columns
       uint32_t* out = pairs + tile.begin * steps + k / 2 * tile.rows;
       const auto lanes = static_cast<__mmask16>((1u << std::min<int64_t>(16, columns - k)) - 1);
       const int64_t count = std::min<int64_t>(8, steps - k / 2);
-      for (int64_t r = 0; r < tile.rows; ++r) {
-        // Lanes behind an odd last input are 0.
-        const __m256bh rounded =
-            _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, x + (tile.begin + r) * columns + k));
-        uint32_t words[8];
-        std::memcpy(words, &rounded, sizeof words);
-        for (int64_t j = 0; j < count; ++j) out[j * tile.rows + r] = words[j];
+      const float* const inputs = x + tile.begin * columns + k;
+      if (tile.rows == 1) {
+        const auto kept = static_cast<__mmask8>((1u << count) - 1);
+        _mm256_mask_storeu_epi32(out, kept, EightPairs(inputs, lanes));
+        continue;
+      }
+      for (int64_t first = 0; first < tile.rows; first += 8) {
+        const int64_t together = std::min<int64_t>(8, tile.rows - first);
+        __m256i pairs_of[8];
+        for (int64_t r = 0; r < 8; ++r) {
+          pairs_of[r] = r < together ? EightPairs(inputs + (first + r) * columns, lanes)
+                                     : _mm256_setzero_si256();
+        }
+        Transpose8(pairs_of);
+        const auto kept = static_cast<__mmask8>((1u << together) - 1);
+        for (int64_t j = 0; j < count; ++j)
+          _mm256_mask_storeu_epi32(out + j * tile.rows + first, kept, pairs_of[j]);
       }
     }
   }
