@@ -118,13 +118,6 @@ void RunTile(const MatMulArgs& args, const uint32_t* pairs, RowTile tile, int64_
   if constexpr (kRows > 1) RunTile<kRows - 1>(args, pairs, tile, panel, fetch);
 }
 
-}  // namespace
-
-bool HasBf16Dot() {
-  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
-}
-
 // Eight vectors of eight words become their columns.
 COPPICE_BF16_DOT inline void Transpose8(__m256i (&rows)[8]) {
   __m256i pairs[8], quads[8];
@@ -151,6 +144,13 @@ COPPICE_BF16_DOT inline void Transpose8(__m256i (&rows)[8]) {
 // Eight pairs of inputs of a row. Lanes behind an odd last input are 0.
 COPPICE_BF16_DOT inline __m256i EightPairs(const float* x, __mmask16 lanes) {
   return (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, x));
+}
+
+}  // namespace
+
+bool HasBf16Dot() {
+  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
 }
 
 COPPICE_BF16_DOT void RoundToPairs(const float* x, int64_t rows, int64_t columns, int64_t begin,
