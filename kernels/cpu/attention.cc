@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -40,7 +41,8 @@ HWY_BEFORE_NAMESPACE();
 namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// The working memory of a unit: queries and their states, and K (transposed) and V of one chunk as f32.
+// The working memory of a unit: queries and their states, and of one chunk K, transposed, as f32, and
+// V where it is not read as it is stored.
 class UnitRunner {
  public:
   UnitRunner(const AttentionArgs& args, const AttentionUnit& unit, std::vector<float>* memory)
@@ -212,7 +214,8 @@ class UnitRunner {
     for (; j < shape_.head_dim; ++j) out[j] = WidenValue(values[j]);
   }
 
-  static constexpr int64_t kWorthWidening = 3;  // widen a bf16 block that so many queries read
+  // Widen a bf16 block whose keys are not transposed, if so many queries read it.
+  static constexpr int64_t kWorthWidening = 3;
   static constexpr size_t kWorthTransposing = 3;
 
   const AttentionArgs& args_;
@@ -286,18 +289,19 @@ std::vector<AttentionUnit> CutIntoUnits(const AttentionArgs& args, int64_t rows)
 }
 
 // Where there are few units, three for two threads say, some threads would wait for others: those
-// left over when all have as many are cut into as many parts as there are threads. A part reads its
-// K and V anew.
+// left over when all have as many are cut into parts of which all have as many. A part reads its K
+// and V anew.
 void ShareTheRest(int threads, std::vector<AttentionUnit>* units) {
   const auto count = static_cast<int64_t>(units->size());
   const int64_t whole = count / threads * threads;
   if (whole == count || whole >= kManyUnitsEach * threads) return;
   const std::vector<AttentionUnit> rest(units->begin() + whole, units->end());
   units->resize(whole);
+  const int most = threads / std::gcd(threads, static_cast<int>(count - whole));
   for (const AttentionUnit& unit : rest) {
     const int rows = static_cast<int>(unit.end - unit.begin);
-    const bool by_rows = rows >= std::min(threads, unit.heads);
-    const int divided = by_rows ? rows : unit.heads, parts = std::min(threads, divided);
+    const bool by_rows = rows >= std::min(most, unit.heads);
+    const int divided = by_rows ? rows : unit.heads, parts = std::min(most, divided);
     for (int part = 0; part < parts; ++part) {
       const int begin = divided * part / parts, end = divided * (part + 1) / parts;
       AttentionUnit one = unit;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/cpu/targets.h"
 
@@ -18,6 +17,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr float kLargest = 127;
 constexpr int64_t kHalf = kInt8Group / 2;
+static_assert(kHalf == kInt4Group);
 
 // Of kInt8Group values. sums: of the q of the first half and of the second. The others as in
 // QuantiseGroup.

@@ -225,21 +225,27 @@ TEST_P(AttentionTest, BitsOfARowDoNotDependOnBatchOrThreads) {
   }
 }
 
-// The rows of one KV head are divided where threads would have nothing to do otherwise.
-TEST_P(AttentionTest, FewUnitsAreSharedByAllThreads) {
-  for (const int kv_heads : {1, 2, 4, 5}) {
-    const Shape shape = {3 * kv_heads, kv_heads, 64, DType::kBF16};
-    for (const int rows : {1, 2, 3, 7}) {
-      const std::vector<Context> beams = Beams(130, std::vector<int>(rows, 20));
-      Layout layout(team_.get(), shape, 2);
-      layout.AddSegment(absl::MakeConstSpan(beams[0]).first(130));
-      for (const Context& beam : beams) layout.AddRow(beam, 130);
-      const std::vector<float> batch = layout.Run();
-      const int64_t width = shape.q_heads * shape.head_dim;
-      for (int r = 0; r < rows; ++r) {
-        const std::vector<float> alone = RunAlone(single_.get(), shape, beams[r], 130, 3);
-        ASSERT_EQ(std::memcmp(alone.data(), batch.data() + r * width, width * sizeof(float)), 0)
-            << kv_heads << " KV heads, row " << r << " of " << rows;
+// Three threads divide the rows or heads of KV heads that are left over. Every shape has enough work
+// to be shared.
+TEST_P(AttentionTest, BitsAreTheSameWhereUnitsAreDivided) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const Shape& shape :
+         {Shape{4, 1, 64, dtype}, Shape{8, 1, 64, dtype}, Shape{6, 2, 64, dtype},
+          Shape{4, 4, 64, dtype}, Shape{20, 5, 64, dtype}}) {
+      for (const int rows : {1, 2, 7}) {
+        const int prefix = 330;
+        const std::vector<Context> beams = Beams(prefix, std::vector<int>(rows, 20));
+        Layout layout(team_.get(), shape, 2);
+        layout.AddSegment(absl::MakeConstSpan(beams[0]).first(prefix));
+        for (const Context& beam : beams) layout.AddRow(beam, prefix);
+        const std::vector<float> batch = layout.Run();
+        const int64_t width = shape.q_heads * shape.head_dim;
+        for (int r = 0; r < rows; ++r) {
+          const std::vector<float> alone = RunAlone(single_.get(), shape, beams[r], prefix, 3);
+          ASSERT_EQ(std::memcmp(alone.data(), batch.data() + r * width, width * sizeof(float)), 0)
+              << shape.kv_heads << " KV heads, row " << r << " of " << rows << ", "
+              << DTypeName(dtype);
+        }
       }
     }
   }

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "kernels/cpu/int8.h"
 #include "tests/kernels/kernel_fixture.h"
 
 namespace coppice::kernels {
@@ -58,6 +59,49 @@ class Int8MatMulTest : public KernelTest {
     return values;
   }
 };
+
+// The same bits on all targets: halves are rounded away from zero, and sums are those of the q.
+TEST_P(Int8MatMulTest, InputsAreQuantisedAlikeEverywhere) {
+  for (const int64_t columns : {1, 31, 64, 65, 100, 192}) {
+    std::vector<float> x = GroupedFloats(1, columns, 5);
+    x[0] = 127;  // so that the first group has steps of 1
+    for (int64_t i = 1; i < std::min<int64_t>(columns, 12); ++i)
+      x[i] = static_cast<float>(i % 2 == 0 ? i : -i) * 0.5f;
+    if (columns > 20) x[20] = -0.0f, x[21] = 1e-41f;
+    for (const DType dtype : {DType::kI8, DType::kI4}) {
+      cpu::Int8Rows rows;
+      rows.Resize(2, columns, dtype);
+      rows.Set(1, x.data(), columns);
+      for (int64_t g = 0; g < cpu::Int8Groups(columns); ++g) {
+        const int64_t at = cpu::Int8Groups(columns) + g;
+        const float scale = LargestOfGroup(x.data(), columns, g * kGroup) / 127;
+        ASSERT_EQ(rows.scale[at], scale) << columns << " inputs, group " << g;
+        const float per_step = 1 / scale;
+        int sums[2] = {};
+        for (int64_t k = 0; k < kGroup; ++k) {
+          const int64_t i = g * kGroup + k;
+          const int want = i < columns ? static_cast<int>(std::round(x[i] * per_step)) : 0;
+          const auto* q = reinterpret_cast<const int8_t*>(rows.words.data()) + at * kGroup;
+          ASSERT_EQ(int{q[k]}, want) << columns << " inputs, input " << i;
+          sums[k / 32] += want;
+        }
+        if (dtype == DType::kI8) {
+          EXPECT_EQ(rows.correction[at], -128 * (sums[0] + sums[1]));
+        } else {
+          EXPECT_EQ(rows.correction[2 * at], -8 * sums[0]);
+          EXPECT_EQ(rows.correction[2 * at + 1], -8 * sums[1]);
+        }
+      }
+    }
+  }
+  const float bad[] = {1, NAN, 2}, huge[] = {1, -INFINITY};
+  const float none[] = {0, 1e-44f, -0.0f};
+  int8_t q[3] = {1, 1, 1};
+  EXPECT_TRUE(std::isnan(cpu::QuantiseGroup(bad, 3, q)));
+  EXPECT_TRUE(std::isnan(cpu::QuantiseGroup(huge, 2, q)));
+  EXPECT_EQ(cpu::QuantiseGroup(none, 3, q), 0);
+  EXPECT_EQ(std::abs(q[0]) + std::abs(q[1]) + std::abs(q[2]), 0);
+}
 
 TEST_P(Int8MatMulTest, WeightsAreWithinHalfAStepOfTheirGroup) {
   for (const int64_t outputs : {1, 16, 37}) {
