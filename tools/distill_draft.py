@@ -9,8 +9,9 @@ head, which learn to say what the whole target says.
 sample starts a cluster with the target (--url: asks one that runs). The target writes the question of a user in its own chat template,
 from a few first words of many kinds on, then the answer at temperature 1. Kept are the ids and, for each id of an answer, the 20 most
 likely ones with their probabilities. Drafts are best at what they were trained on, so add what your users ask (--prompts) and the kind
-of documents that they ask about (--texts), each in a folder of its own. A target without a chat template needs --prompts. train learns from these probabilities (forward KL divergence and overlap). One answer of 20 is held out to measure the
-overlap, the mean of sum min(p, q): the share of drafted tokens that the target accepts.
+of documents that they ask about (--texts), each in a folder of its own. A target without a chat template needs --prompts. train learns
+from these probabilities (forward KL divergence and overlap). One answer of 20 is held out to measure the overlap, the mean of
+sum min(p, q): the share of drafted tokens that the target accepts.
 
 sample and train may be ended at any time and go on with the same command; train may run while sample still writes. DRAFT is a model
 folder like any other. DRAFT/trained has only what was trained, which is small; tools/draft_folder.py makes a folder of it again.
@@ -20,7 +21,6 @@ torch numpy. Exit status: 2 for wrong arguments or data, 1 if the server fails, 
 """
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import pathlib
@@ -48,7 +48,7 @@ def read_texts(path, field):
                     text = json.loads(line)[field]
                 except (ValueError, KeyError, TypeError) as error:
                     raise DataError(f"{path}:{number}: expected an object with {field}") from error
-                if not isinstance(text, str) or not text:
+                if not isinstance(text, str) or not text.strip():
                     raise DataError(f"{path}:{number}: {field}: expected a text")
                 texts.append(text)
     except (OSError, UnicodeDecodeError) as error:
@@ -93,16 +93,22 @@ def run_measure(args):
     import torch
     from draft_distillation import decoder, llama, pieces, rows, training
     torch.set_num_threads(args.threads)
-    conversations = rows.Conversations(args.data, args.context)
-    measured = [conversation for held_out in conversations.held_out.values() for conversation in held_out[:args.held_out]]
-    if args.all:
-        measured = [*itertools.chain(*conversations.held_out.values()), *conversations.training]
-    if not measured:
-        raise pieces.DataError(f"{', '.join(args.data)}: no conversations are held out")
     config = llama.config_of(args.draft)
     draft = decoder.Decoder(config, args.draft, range(config["num_hidden_layers"]), args.device)
-    overlap, kl, tokens = training.measure(draft, measured, args)
-    print(f"{tokens} tokens of {len(measured)} answers: overlap {overlap:.4f}, KL divergence {kl:.4f} nats")
+    figures = []
+    for folder in args.data:
+        conversations = rows.Conversations([folder], args.context)
+        held_out = conversations.held_out[folder]
+        measured = held_out + conversations.training if args.all else held_out[:args.held_out]
+        if not measured:
+            raise pieces.DataError(f"{folder}: no conversations are held out, or --context {args.context} is too short for them")
+        figures.append(training.measure(draft, measured, args))
+        overlap, kl, tokens = figures[-1]
+        print(f"{folder}: {tokens} tokens of {len(measured)} answers: overlap {overlap:.4f}, KL divergence {kl:.4f} nats", flush=True)
+    if len(figures) > 1:
+        tokens = sum(count for *_, count in figures)
+        overlap, kl = (sum(figure[i] * figure[2] for figure in figures) / tokens for i in range(2))
+        print(f"all {tokens} tokens: overlap {overlap:.4f}, KL divergence {kl:.4f} nats")
 
 
 # ---- arguments
@@ -149,7 +155,7 @@ def add_training_options(parser):
 def add_common_options(parser):
     count = positive(int)
     parser.add_argument("--data", required=True, action="append", metavar="TEXT", help="a folder that sample has written; may be repeated")
-    parser.add_argument("--context", type=count, default=512, help="most tokens of a conversation; the rest is cut off (%(default)s)")
+    parser.add_argument("--context", type=count, default=512, help="most tokens of a conversation; the rest is cut off, and without an answer it is left out (%(default)s)")
     parser.add_argument("--batch-tokens", type=count, default=4096, help="of a step, with padding (%(default)s)")
     parser.add_argument("--held-out", type=count, default=200, help="answers of each TEXT that are measured (%(default)s)")
     parser.add_argument("--threads", type=count, default=2, help="(%(default)s)")

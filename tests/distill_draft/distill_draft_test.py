@@ -125,7 +125,9 @@ class Sampling(WithFolder):
         path.write_text('{"text": "ab"}\n{"text": "c"}\n')
         with FakeTarget() as target:
             self.sample(target, "--tokens", 400, "--texts", path)
-            self.assertIn("sampling.json: texts was 2 and is None now", self.sample(target, status=2))
+            self.assertRegex(self.sample(target, status=2), r"sampling\.json: texts was '\w{16}' and is None now")
+            path.write_text('{"text": "ab"}\n{"text": "d"}\n')
+            self.assertRegex(self.sample(target, "--texts", path, status=2), r"sampling\.json: texts was '\w{16}' and is '\w{16}' now")
         seen = set()
         for c in self.conversations():
             opening = openings.of(1, c["number"], about_texts=True)
@@ -136,6 +138,22 @@ class Sampling(WithFolder):
         self.assertEqual({opening.goes_on for opening in seen}, {False, True})
         self.assertTrue(all(opening.has_text for opening in seen))
         self.assertIn("--prompts, --texts: expected one of them", self.sample(target, "--prompts", path, "--texts", path, status=2))
+
+    def test_a_text_that_does_not_fit_is_named_before_anything_is_asked(self):
+        path = self.folder / "texts.jsonl"
+        path.write_text(json.dumps({"text": "b" * 632}) + "\n" + json.dumps({"text": "c" * 633}))
+        with FakeTarget() as target:
+            self.assertIn("--texts: number 2 has 633 tokens; fake has room for 632 beside the answer\n",
+                          self.sample(target, "--texts", path, status=2))
+            self.assertEqual(target.asked, [])
+
+    def test_what_is_held_out_is_never_trained_on(self):
+        for count in (20, 21, 39, 101, 1000):
+            places = [sampling.place_of(number, count) for number in range(5000)]
+            self.assertEqual(set(places), set(range(count)))
+            held_out = {place for number, place in enumerate(places) if number % pieces.HELD_OUT == 0}
+            self.assertTrue(held_out.isdisjoint(place for number, place in enumerate(places) if number % pieces.HELD_OUT))
+        self.assertEqual([sampling.place_of(number, 3) for number in range(5)], [0, 1, 2, 0, 1])
 
     def test_a_target_without_a_chat_template_needs_prompts(self):
         with FakeTarget(chat=False) as target:
@@ -324,6 +342,8 @@ class Arguments(WithFolder):
             path.write_bytes(data)
             status, errors = self.run_tool("sample", "--target", self.target, "--out", self.folder / "out", "--prompts", path)
             self.assertEqual((status, errors), (2, f"distill_draft: {path}{reason}\n"))
+        path.write_text('{"prompt": " "}\n')
+        self.assertIn(":1: prompt: expected a text\n", self.run_tool("sample", "--target", self.target, "--out", "o", "--prompts", path)[1])
         path.write_text('{"prompt": "a"}\n')
         status, errors = self.run_tool("sample", "--target", self.target, "--out", self.folder / "out", "--texts", path)
         self.assertEqual((status, errors), (2, f"distill_draft: {path}:1: expected an object with text\n"))

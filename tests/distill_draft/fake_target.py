@@ -35,7 +35,7 @@ class FakeTarget:
     def answer(self, path, body):
         """(status, JSON)"""
         if path == "/v1/models":
-            return 200, {"data": [{"id": "fake", "capabilities": {"chat": self.chat}}]}
+            return 200, {"data": [{"id": "fake", "max_model_len": 1000, "capabilities": {"chat": self.chat}}]}
         if path == "/tokenize":
             text = body["messages"][0]["content"] if "messages" in body else body["prompt"]
             ids = [100 + ord(letter) for letter in text]

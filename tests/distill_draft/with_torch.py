@@ -167,8 +167,10 @@ class Trainings(unittest.TestCase):
         self.assertEqual((config["num_hidden_layers"], config["draft_vocab_size"]), (2, 3500))
         frequent = rows.most_frequent(rows.Conversations([self.texts], 512).training, CONFIG["vocab_size"], 3500)
         numpy.testing.assert_array_equal(tensors.head_ids(str(self.draft), config), frequent)
-        measured = subprocess.run([sys.executable, "-B", str(TOOL), "measure", "--data", self.texts, "--draft", str(self.draft), "--threads", "1"],
-                                  capture_output=True, text=True, timeout=100, check=True).stdout
+        measured = subprocess.run([sys.executable, "-B", str(TOOL), "measure", "--data", self.texts, "--data", self.texts, "--draft",
+                                   str(self.draft), "--threads", "1"], capture_output=True, text=True, timeout=100, check=True).stdout
+        self.assertEqual(*re.findall(rf"{self.texts}: 156 tokens of 13 answers: (.*)\n", measured))
+        self.assertIn("all 312 tokens: overlap", measured)
         self.assertAlmostEqual(float(re.search(r"overlap (\d\.\d+)", measured)[1]), found[-1], delta=0.01)
         self.assertIn("is there already", self.finished("--minutes", 0.3))
         again = self.finished("--minutes", 0.02, "--layers", "0,3", "--start", self.draft / "trained", "--out", self.folder / "again")
@@ -211,8 +213,16 @@ class Trainings(unittest.TestCase):
         other = self.folder / "texts"
         shutil.copytree(self.texts, other)
         (other / "sampling.json").write_text('{"vocab": 7}')
-        self.assertIn(f"{other}: is of a vocabulary of 7, {TARGET} has 4608\n", self.finished("--data", other, status=2))
+        command = [str(other) if part == self.texts else part for part in self.command()]
+        errors = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False).stderr
+        self.assertIn(f"{other}: is of a vocabulary of 7, {TARGET} has 4608\n", errors)
         self.assertIn("are too few", self.finished("--context", 4, status=2))
+        long = str(self.folder / "long")
+        pieces.open_folder(long, {"vocab": CONFIG["vocab_size"]})
+        pieces.write(long, 0, [{**c, "asked": 9, "top": c["top"][5:], "top_p": c["top_p"][5:], "own_p": c["own_p"][5:]}
+                               for c in pieces.read(self.texts, 0)])
+        self.assertIn(f"{long}: 32 conversations are left out: their prompts have 8 tokens or more (--context)\n",
+                      self.finished("--data", long, "--context", 8, "--minutes", 0.02))
         self.assertEqual(sampling.ends_of({"eos_token_id": [2, 3]}), {2, 3})
 
 

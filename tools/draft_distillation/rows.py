@@ -21,6 +21,7 @@ class Conversations:
             if self.vocab_of(folder) != self.vocab:
                 raise pieces.DataError(f"{folder}: is of a vocabulary of {self.vocab_of(folder)}, {folders[0]} of {self.vocab}")
         self.training, self.held_out = [], {folder: [] for folder in folders}
+        self.too_long = dict.fromkeys(folders, 0)  # conversations whose prompt alone fills the context
         self.look()
 
     @staticmethod
@@ -35,7 +36,9 @@ class Conversations:
             self.known.add(piece)
             for conversation in pieces.read(*piece):
                 cut = clipped(conversation, self.context)
-                if cut:
+                if cut is None:
+                    self.too_long[piece[0]] += 1
+                else:
                     (self.training if cut["number"] % pieces.HELD_OUT else self.held_out[piece[0]]).append(cut)
 
     def tokens(self):

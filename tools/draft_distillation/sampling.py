@@ -1,6 +1,7 @@
 """Asks a served target for conversations: it writes the question of a user, then its answer at temperature 1. With each id of the
 answer the server says which ids are the most likely there, so that the target computes nothing twice."""
 import concurrent.futures
+import hashlib
 import itertools
 import json
 import os
@@ -11,16 +12,22 @@ import numpy
 
 from draft_distillation import openings, pieces
 from draft_distillation.llama import config_of
-from draft_distillation.pieces import KEPT, PAD, PER_PIECE, DataError
+from draft_distillation.pieces import HELD_OUT, KEPT, PAD, PER_PIECE, DataError
 
 NAME = "token_id:"  # before an id in the log-probabilities
 MEANS = 1_000_003  # seeds of a conversation with one --seed and those of the next
 SEEDS = 4          # of a conversation
+AROUND = 128       # tokens, more than those of a chat template and the first words of a question
 
 
 def ends_of(config):
     ends = config.get("eos_token_id")
     return set(ends if isinstance(ends, list) else [ends]) - {None}
+
+
+def digest(texts):
+    """Tells other prompts or texts apart; None without any."""
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16] if texts else None
 
 
 def around_a_message(server):
@@ -32,14 +39,38 @@ def around_a_message(server):
     return first[:before], first[len(first) - after:]
 
 
+def place_of(number, count):
+    """Which of `count` prompts or texts a conversation has. They come in turn, and in the same places of each cycle of HELD_OUT, so one
+    that is held out is never trained on; with less than HELD_OUT there are none to spare."""
+    if count < HELD_OUT:
+        return number % count
+    cycle = -(-count // HELD_OUT) * HELD_OUT
+    at = number % cycle
+    return at if at < count else at - count + 1
+
+
+def check_lengths(server, model, texts, name, args):
+    """That all of them, with what is around them and the answer, fit in the context of the target."""
+    room = model["max_model_len"] - args.answer_tokens - args.question_tokens - AROUND
+    for place, text in enumerate(texts, 1):
+        if len(text.encode()) <= room:
+            continue
+        count = len(server.fetch("/tokenize", {"prompt": text})["tokens"])
+        if count > room:
+            raise DataError(f"--{name}: number {place} has {count} tokens; {model['id']} has room for {room} beside the answer")
+
+
 class Sampler:
     """Of conversations with numbers; the same number is the same conversation."""
 
     def __init__(self, server, ends, prompts, texts, args):
         self.server, self.ends, self.prompts, self.texts, self.args = server, ends, prompts, texts, args
-        self.chat = server.fetch("/v1/models")["data"][0]["capabilities"]["chat"]
+        model = server.fetch("/v1/models")["data"][0]
+        self.chat = model["capabilities"]["chat"]
         if not self.chat and not prompts:
             raise DataError("the target has no chat template, so it cannot invent questions: give --prompts")
+        check_lengths(server, model, prompts, "prompts", args)
+        check_lengths(server, model, texts, "texts", args)
         self.before, self.after = (None, None) if prompts else around_a_message(server)
 
     def ask(self, **body):
@@ -50,14 +81,14 @@ class Sampler:
     def question(self, number):
         """The ids of the prompt."""
         if self.prompts:
-            text = self.prompts[number % len(self.prompts)]
+            text = self.prompts[place_of(number, len(self.prompts))]
             body = {"messages": [{"role": "user", "content": text}]} if self.chat else {"prompt": text}
             return self.server.fetch("/tokenize", body)["tokens"]
         opening = openings.of(self.args.seed, number, about_texts=bool(self.texts))
         seed = self.args.seed * MEANS + SEEDS * number
         text = ""
         if self.texts:
-            text = self.texts[number % len(self.texts)]
+            text = self.texts[place_of(number, len(self.texts))]
         elif opening.has_text:
             text = self.answer(self.goes_on(self.before, 2, seed), self.args.question_temperature, seed + 1)
         message = self.message(opening.filled(text.strip()))
@@ -126,7 +157,7 @@ def sample(server, target, prompts, texts, args, say):
     pieces.open_folder(args.out, {
         "model": server.fetch("/v1/models")["data"][0]["id"], "vocab": config["vocab_size"], "seed": args.seed,
         "question_temperature": args.question_temperature, "question_tokens": args.question_tokens,
-        "answer_tokens": args.answer_tokens, "prompts": len(prompts), **({"texts": len(texts)} if texts else {})})
+        "answer_tokens": args.answer_tokens, "prompts": digest(prompts), "texts": digest(texts)})
     there = pieces.numbers(args.out)
     done = sum(answered(args.out, number) for number in there)
     if there:

@@ -32,10 +32,14 @@ class Training:
         if not self.data.training or not held_out:
             raise pieces.DataError(f"{', '.join(args.data)}: {len(self.data.training)} conversations to train on and {held_out} held "
                                    "out are too few (distill_draft.py sample writes more)")
+        for folder, count in self.data.too_long.items():
+            if count:
+                say(f"{folder}: {count} conversations are left out: their prompts have {args.context} tokens or more (--context)")
         self.draft = Decoder(config, args.target, layers, args.device)
         self.optimizers = self.make_optimizers()
         self.state = {"step": 0, "seconds": 0.0, "epoch": 0, "batch": 0}
-        options = [getattr(args, name) for name in ("seed", "lr", "batch_tokens", "context", "overlap_weight", "others", "optimizer", "head_ids", "start")]
+        options = [getattr(args, name) for name in ("seed", "lr", "batch_tokens", "context", "overlap_weight", "others", "optimizer", "start", "data")]
+        options.append(args.head_ids or args.start or HEAD_IDS)
         self.of = hashlib.sha256(json.dumps([config, layers, options]).encode()).hexdigest()
         os.makedirs(args.out, exist_ok=True)
         self.path = os.path.join(args.out, "checkpoint.pt")
