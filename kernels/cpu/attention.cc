@@ -289,19 +289,21 @@ std::vector<AttentionUnit> CutIntoUnits(const AttentionArgs& args, int64_t rows)
 }
 
 // Where there are few units, three for two threads say, some threads would wait for others: those
-// left over when all have as many are cut into parts of which all have as many. A part reads its K
-// and V anew.
+// left over when all have as many are cut into parts, if that ends sooner. A part reads its K and V
+// anew.
 void ShareTheRest(int threads, std::vector<AttentionUnit>* units) {
-  const auto count = static_cast<int64_t>(units->size());
-  const int64_t whole = count / threads * threads;
-  if (whole == count || whole >= kManyUnitsEach * threads) return;
-  const std::vector<AttentionUnit> rest(units->begin() + whole, units->end());
-  units->resize(whole);
-  const int most = threads / std::gcd(threads, static_cast<int>(count - whole));
+  const auto count = static_cast<int>(units->size());
+  const int left_over = count % threads;
+  if (left_over == 0 || count >= kManyUnitsEach * threads) return;
+  const std::vector<AttentionUnit> rest(units->end() - left_over, units->end());
+  units->resize(count - left_over);
+  const int most = threads / std::gcd(threads, left_over);  // then all threads have as many
   for (const AttentionUnit& unit : rest) {
     const int rows = static_cast<int>(unit.end - unit.begin);
     const bool by_rows = rows >= std::min(most, unit.heads);
-    const int divided = by_rows ? rows : unit.heads, parts = std::min(most, divided);
+    const int divided = by_rows ? rows : unit.heads;
+    int parts = std::min(most, divided);
+    if ((left_over * parts + threads - 1) / threads >= parts) parts = 1;
     for (int part = 0; part < parts; ++part) {
       const int begin = divided * part / parts, end = divided * (part + 1) / parts;
       AttentionUnit one = unit;
