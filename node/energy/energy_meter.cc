@@ -17,7 +17,6 @@ namespace coppice::node {
 namespace {
 
 constexpr double kMostPeriod_s = 1;
-constexpr double kIdleAfter_s = 1;
 constexpr double kPatience_s = 1;  // for a reading under way when the meter ends
 
 }  // namespace
@@ -45,10 +44,10 @@ struct SampledMeter::Shared {
     while (true) {
       {
         std::unique_lock lock(mutex);
-        const bool was_slow = slow = clock->NowSeconds() - asked_s > kIdleAfter_s;
-        const double wait_s =
-            std::max(slow ? options.idle_period_s : options.period_s,
-                     std::min(kMostPeriod_s, options.period_readings * ReadingTime()));
+        const bool was_slow = slow = clock->NowSeconds() - asked_s > options.idle_after_s;
+        wait_s = std::max({options.period_s,
+                           std::min(kMostPeriod_s, options.period_readings * ReadingTime()),
+                           slow ? std::min(options.idle_period_s, 2 * wait_s) : 0});
         changed.wait_for(lock, std::chrono::duration<double>(wait_s),
                          [&] { return stop || slow != was_slow; });
         if (stop) break;
@@ -84,7 +83,8 @@ struct SampledMeter::Shared {
   EnergySamples samples;
   std::array<double, 4> last_readings_s;  // a ring
   size_t next_reading = 0;                // Start has done the first
-  double asked_s = 0;                     // when an estimate was asked for last
+  double wait_s = 0;                      // between two readings
+  double asked_s = clock->NowSeconds();   // when an estimate was asked for last
   bool slow = false;                      // nobody has asked for long
   bool stop = false, ended = false, failed = false;
 };
@@ -110,12 +110,12 @@ std::optional<double> SampledMeter::Estimate(double now_s) const {
   const std::lock_guard lock(shared_->mutex);
   shared_->asked_s = now_s;
   if (std::exchange(shared_->slow, false)) shared_->changed.notify_all();
-  return shared_->failed ? std::nullopt : shared_->samples.Estimate(now_s);
+  return shared_->failed ? std::nullopt : shared_->samples.Estimate(now_s, shared_->wait_s);
 }
 
 std::optional<double> SampledMeter::Counted(double now_s) const {
   const std::lock_guard lock(shared_->mutex);
-  if (shared_->failed || !shared_->samples.Estimate(now_s)) return std::nullopt;
+  if (shared_->failed || !shared_->samples.Estimate(now_s, 0)) return std::nullopt;
   return shared_->samples.counted();
 }
 

@@ -19,9 +19,10 @@ void EnergySamples::Add(double time_s, double joules, bool counts) {
   any_ = true;
 }
 
-std::optional<double> EnergySamples::Estimate(double now_s) const {
+std::optional<double> EnergySamples::Estimate(double now_s, double wait_s) const {
   if (!any_ || !counts_ || now_s - read_s_ > kStale_s) return std::nullopt;
-  return counted_ + std::min(watts_, watts_before_) * std::clamp(now_s - time_s_, 0.0, took_s_);
+  const double carried_s = std::clamp(now_s - time_s_, 0.0, std::max(took_s_, wait_s));
+  return counted_ + std::min(watts_, watts_before_) * carried_s;
 }
 
 }  // namespace coppice::node

@@ -19,10 +19,10 @@ class EnergySamples {
   // What this node has counted until the last reading; never falls.
   double counted() const { return counted_; }
   // Until now_s. For the time since the counter last moved the power before that is carried on: the
-  // lower one of the last two moves, for no longer than the last one took. Rather too low, which
-  // the next reading makes good, than too high; yet it may fall again. nullopt: nothing is measured
-  // at this time.
-  std::optional<double> Estimate(double now_s) const;
+  // lower one of the last two moves, for no longer than the last one took, or than wait_s, which is
+  // between two readings at present. Rather too low, which the next reading makes good, than too
+  // high; yet it may fall again. nullopt: nothing is measured at this time.
+  std::optional<double> Estimate(double now_s, double wait_s) const;
 
  private:
   bool any_ = false, counts_ = false;

@@ -120,9 +120,9 @@ class Energy(unittest.TestCase):
                     if shares[-1] > 0:
                         break
                 self.assertGreater(shares[-1], 0)
-            time.sleep(1)  # nobody works: in the total alone
+            time.sleep(2)  # nobody works: in the total alone, which a heartbeat brings
             total = series(cluster)["replica-0"][1]
-            self.assertLess(sum(shares), total - 0.9 * WATTS)
+            self.assertLess(sum(shares), total - 1.4 * WATTS)
             self.assertLess(total, power.used_j + 0.01)
             self.assertTrue(wait_until(lambda: series(cluster)["replica-0"][1] > total + 0.5 * WATTS))
             metrics = cluster.api.get("/metrics")[1]

@@ -79,16 +79,55 @@ TEST_F(EnergyMeterTest, ReadsRarelyUntilSomebodyAsks) {
   MeterOptions options;
   options.period_s = 0.001;
   options.idle_period_s = 20;
+  options.idle_after_s = 0.05;
   auto meter =
       SampledMeter::Start(options, std::make_unique<ScriptedSource>(script_), nullptr, &clock_);
   ASSERT_TRUE(meter.ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_EQ(script_->readings, 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  const int readings = script_->readings;
   (*meter)->Counted(clock_.NowSeconds());  // a heartbeat is no reason
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_EQ(script_->readings, 1);
-  (*meter)->Estimate(clock_.NowSeconds());
-  EXPECT_TRUE(Becomes([&] { return script_->readings > 10; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_LE(script_->readings, readings + 1);  // each wait is twice as long as the one before
+  EXPECT_TRUE(Becomes([&] {
+    (*meter)->Estimate(clock_.NowSeconds());
+    return script_->readings > readings + 10;
+  }));
+}
+
+TEST_F(EnergyMeterTest, SlowsDownInSteps) {
+  MeterOptions options;
+  options.period_s = 0.001;
+  options.idle_period_s = 20;
+  options.idle_after_s = 0;
+  const auto meter =
+      SampledMeter::Start(options, std::make_unique<ScriptedSource>(script_), nullptr, &clock_);
+  ASSERT_TRUE(meter.ok());
+  EXPECT_TRUE(Becomes([&] { return script_->readings > 5; }));  // after 2, 4, 8, 16 and 32 ms
+}
+
+// Nobody has asked yet, and the power is known all the same: what is used before the first request is
+// not taken for a part of it.
+TEST_F(EnergyMeterTest, ReadsOftenAtFirst) {
+  MeterOptions options;
+  options.period_s = 0.001;
+  options.idle_period_s = 20;
+  const auto meter =
+      SampledMeter::Start(options, std::make_unique<ScriptedSource>(script_), nullptr, &clock_);
+  ASSERT_TRUE(meter.ok());
+  EXPECT_TRUE(Becomes([&] { return script_->readings > 20; }));
+}
+
+TEST_F(EnergyMeterTest, WhoAsksEndsALongWait) {
+  MeterOptions options;
+  options.period_s = options.idle_period_s = 60;
+  options.idle_after_s = 0;
+  const auto meter =
+      SampledMeter::Start(options, std::make_unique<ScriptedSource>(script_), nullptr, &clock_);
+  ASSERT_TRUE(meter.ok());
+  EXPECT_TRUE(Becomes([&] {
+    (*meter)->Estimate(clock_.NowSeconds());
+    return script_->readings > 1;
+  }));
 }
 
 // It has waited for a processor, and the next ones do not wait 50 times as long.

@@ -85,7 +85,9 @@ TEST(EnergySharesTest, ATallyWithAMissingPartIsNoFigure) {
 TEST(EnergySharesTest, SumsOfSharesAreWhatWasCounted) {
   class Sampled : public SetMeter {
    public:
-    std::optional<double> Estimate(double now_s) const override { return samples.Estimate(now_s); }
+    std::optional<double> Estimate(double now_s) const override {
+      return samples.Estimate(now_s, 0);
+    }
     EnergySamples samples;
   } meter;
   EnergyShares shares(&meter);
