@@ -30,7 +30,8 @@ void SpinUntil(Condition done) {
   }
 }
 
-bool HasChunk(uint64_t job) { return (job & 0xffff) < ((job >> 16) & 0xffff); }
+uint64_t FirstOf(uint64_t share) { return share >> 16 & 0xffff; }
+uint64_t EndOf(uint64_t share) { return share & 0xffff; }
 
 }  // namespace
 
@@ -41,9 +42,9 @@ int AvailableCores() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-ThreadTeam::ThreadTeam(int threads) {
+ThreadTeam::ThreadTeam(int threads) : count_(threads), shares_(new Share[std::max(1, threads)]) {
   COPPICE_CHECK(threads >= 1);
-  for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { HelperLoop(); });
+  for (int i = 1; i < threads; ++i) helpers_.emplace_back([this, i] { HelperLoop(i); });
 }
 
 ThreadTeam::~ThreadTeam() {
@@ -55,14 +56,18 @@ ThreadTeam::~ThreadTeam() {
   for (std::thread& helper : helpers_) helper.join();
 }
 
-bool ThreadTeam::RunOneChunk() {
-  uint64_t job = job_.load(std::memory_order_acquire);
-  while (HasChunk(job)) {
-    if (job_.compare_exchange_weak(job, job + 1, std::memory_order_acq_rel,
-                                   std::memory_order_acquire)) {
-      function_(context_, static_cast<int>(job & 0xffff));
-      done_.fetch_add(1, std::memory_order_acq_rel);
-      return true;
+bool ThreadTeam::RunOneChunk(int thread) {
+  for (int i = 0; i < count(); ++i) {
+    std::atomic<uint64_t>& left = shares_[(thread + i) % count()].left;
+    uint64_t share = left.load(std::memory_order_acquire);
+    while (FirstOf(share) < EndOf(share)) {
+      const bool own = i == 0;
+      if (left.compare_exchange_weak(share, own ? share + (1 << 16) : share - 1,
+                                     std::memory_order_acq_rel, std::memory_order_acquire)) {
+        function_(context_, static_cast<int>(own ? FirstOf(share) : EndOf(share) - 1));
+        done_.fetch_add(1, std::memory_order_acq_rel);
+        return true;
+      }
     }
   }
   return false;
@@ -74,11 +79,14 @@ void ThreadTeam::RunOnTeam(int chunks, ChunkFunction function, void* context) {
   context_ = context;
   done_.store(0, std::memory_order_relaxed);
   const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
-  job_.store(uint64_t{epoch} << 32 | static_cast<uint64_t>(chunks) << 16,
-             std::memory_order_release);
+  const auto part = [&](int thread) { return static_cast<uint64_t>(chunks) * thread / count(); };
+  for (int i = 0; i < count(); ++i) {
+    shares_[i].left.store(uint64_t{epoch} << 32 | part(i) << 16 | part(i + 1),
+                          std::memory_order_release);
+  }
   epoch_.store(epoch, std::memory_order_release);
   epoch_.notify_all();
-  while (RunOneChunk()) {
+  while (RunOneChunk(0)) {
   }
   SpinUntil([&] { return done_.load(std::memory_order_acquire) >= chunks; });
 }
@@ -107,13 +115,13 @@ void ThreadTeam::Wait() {
   SpinUntil([&] { return task_state_.load(std::memory_order_acquire) == TaskState::kNone; });
 }
 
-void ThreadTeam::HelperLoop() {
+void ThreadTeam::HelperLoop(int thread) {
   using Clock = std::chrono::steady_clock;
   while (true) {
     const uint32_t seen = epoch_.load(std::memory_order_acquire);
     if (stopping_.load()) return;
     RunTask();
-    while (RunOneChunk()) {
+    while (RunOneChunk(thread)) {
     }
     const Clock::time_point deadline = Clock::now() + std::chrono::microseconds(kSpinMicroseconds);
     bool fresh = false, was_kept = false;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -27,10 +28,11 @@ class ThreadTeam final : public HostThreads {
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
-  int count() const override { return static_cast<int>(helpers_.size()) + 1; }
+  int count() const override { return count_; }
 
-  // Calls function(chunk) for each chunk in [0, chunks) and returns when all are done.
-  // chunks <= kMaxChunks.
+  // Calls function(chunk) for each chunk in [0, chunks) and returns when all are done. Each thread
+  // has a share of chunks that follow each other, and takes them in their order, so what it reads is
+  // one stream; when its share is done, it takes from the end of another's. chunks <= kMaxChunks.
   template <class Function>
   void Run(int chunks, Function&& function) {
     if (chunks <= 1 || helpers_.empty()) {
@@ -52,17 +54,23 @@ class ThreadTeam final : public HostThreads {
   enum class TaskState { kNone, kPosted, kRunning };
   using ChunkFunction = void (*)(void* context, int chunk);
   void RunOnTeam(int chunks, ChunkFunction function, void* context);
-  bool RunOneChunk();  // false if no chunk is left
-  bool RunTask();      // false if no task is posted
-  void HelperLoop();
+  bool RunOneChunk(int thread);  // false if no chunk is left
+  bool RunTask();                // false if no task is posted
+  void HelperLoop(int thread);
 
+  // Chunks of a job that nobody has taken: the number of the job (32 bits), the first chunk (16) and
+  // the one behind the last (16). Taken by compare-and-swap, so a late helper cannot take from a job
+  // that is over.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> left{0};
+  };
+
+  const int count_;
   std::vector<std::thread> helpers_;
   // Valid from the publication of a job until all its chunks are done.
   ChunkFunction function_ = nullptr;
   void* context_ = nullptr;
-  // The job: epoch (32 bits), chunks (16), next chunk to claim (16). Claimed by compare-and-swap,
-  // so a late helper cannot claim from a job that is over.
-  alignas(64) std::atomic<uint64_t> job_{0};
+  const std::unique_ptr<Share[]> shares_;  // of each thread; the caller's is the first
   alignas(64) std::atomic<int> done_{0};
   alignas(64) std::atomic<uint32_t> epoch_{0};  // helpers sleep on it
   std::atomic<bool> stopping_{false};

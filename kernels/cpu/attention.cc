@@ -288,6 +288,15 @@ std::vector<AttentionUnit> CutIntoUnits(const AttentionArgs& args, int64_t rows)
   return units;
 }
 
+// Units that follow each other are for one thread (ThreadTeam): every threads-th for each.
+std::vector<AttentionUnit> Dealt(int threads, const std::vector<AttentionUnit>& units) {
+  std::vector<AttentionUnit> dealt;
+  for (int thread = 0; thread < threads; ++thread) {
+    for (size_t i = thread; i < units.size(); i += threads) dealt.push_back(units[i]);
+  }
+  return dealt;
+}
+
 // Where there are few units, three for two threads say, some threads would wait for others: those
 // left over when all have as many are cut into parts, if that ends sooner. A part reads its K and V
 // anew.
@@ -317,6 +326,7 @@ void ShareTheRest(int threads, std::vector<AttentionUnit>* units) {
       units->push_back(one);
     }
   }
+  *units = Dealt(threads, *units);
 }
 
 double EstimateMicroseconds(const AttentionArgs& args, int64_t rows) {

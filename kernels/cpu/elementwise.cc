@@ -15,9 +15,12 @@ namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Lanes are capped at 8, so that AVX2 and AVX-512 sum in the same order.
+// For sums the lanes are capped at 8, so that AVX2 and AVX-512 add in the same order. Where each
+// element is for itself, there are as many as the machine has.
 using D8 = hn::CappedTag<float, 8>;
+using DAll = hn::ScalableTag<float>;
 inline constexpr int64_t kLanes8 = static_cast<int>(hn::MaxLanes(D8()));
+inline constexpr int64_t kLanesAll = static_cast<int>(hn::MaxLanes(DAll()));
 
 // Four chains of lanes, joined pairwise, then the remainder in order.
 float SumOfSquares(const float* HWY_RESTRICT x, int64_t n) {
@@ -61,15 +64,15 @@ HWY_INLINE hn::Vec<D> SiluTimes(D d, hn::Vec<D> gate, hn::Vec<D> up) {
 }
 
 void SwiGluRows(const float* gate_up, int64_t rows, int64_t n, float* out) {
-  const D8 d;
+  const DAll d;
   for (int64_t r = 0; r < rows; ++r, gate_up += 2 * n, out += n) {
     const float* up = gate_up + n;
     int64_t i = 0;
-    for (; i + kLanes8 <= n; i += kLanes8) {
+    for (; i + kLanesAll <= n; i += kLanesAll) {
       hn::StoreU(SiluTimes(d, hn::LoadU(d, gate_up + i), hn::LoadU(d, up + i)), d, out + i);
     }
     if (i < n) {  // the tail, padded: the same instructions give the same bits
-      HWY_ALIGN float padded[2][8] = {};
+      HWY_ALIGN float padded[2][kLanesAll] = {};
       for (int64_t j = i; j < n; ++j) padded[0][j - i] = gate_up[j], padded[1][j - i] = up[j];
       hn::Store(SiluTimes(d, hn::Load(d, padded[0]), hn::Load(d, padded[1])), d, padded[0]);
       for (int64_t j = i; j < n; ++j) out[j] = padded[0][j - i];
@@ -78,9 +81,9 @@ void SwiGluRows(const float* gate_up, int64_t rows, int64_t n, float* out) {
 }
 
 void AddArrays(float* HWY_RESTRICT x, const float* HWY_RESTRICT y, int64_t count) {
-  const D8 d;
+  const DAll d;
   int64_t i = 0;
-  for (; i + kLanes8 <= count; i += kLanes8) {
+  for (; i + kLanesAll <= count; i += kLanesAll) {
     hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, x + i);
   }
   for (; i < count; ++i) x[i] += y[i];

@@ -161,6 +161,23 @@ TEST(ThreadTeamTest, RunsChunksBesideATask) {
   }
 }
 
+// The helper is held by a task, so the caller runs its own share in order, then the helper's from its
+// end.
+TEST(ThreadTeamTest, AShareIsInOrderAndAnothersIsTakenFromItsEnd) {
+  ThreadTeam team(2);
+  std::atomic<bool> begun{false}, release{false};
+  team.Post([&] {
+    begun = true;
+    while (!release) std::this_thread::yield();
+  });
+  while (!begun) std::this_thread::yield();
+  std::vector<int> order;
+  team.Run(9, [&](int chunk) { order.push_back(chunk); });
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 8, 7, 6, 5, 4}));
+  release = true;
+  team.Wait();
+}
+
 TEST(ThreadTeamTest, EndsWithItsTaskDone) {
   for (const int threads : {1, 2, 4}) {
     for (int round = 0; round < 50; ++round) {
