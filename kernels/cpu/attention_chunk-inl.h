@@ -197,25 +197,25 @@ template <int kQueries>
 struct ScoreVectors {
   VW of[kQueries][kVectorsOfChunk];
 
-  // The chain of one lane: dimensions j = lane, lane + 8, ...
-  HWY_INLINE void Chain(const float* keys, int64_t dim, int lane, QueryState* const* states) {
-    const DW d;
+  HWY_INLINE void Clear() {
 #pragma GCC unroll kUnrollA
     for (int q = 0; q < kQueries; ++q) {
 #pragma GCC unroll kUnrollA
-      for (int i = 0; i < kVectorsOfChunk; ++i) of[q][i] = hn::Zero(d);
+      for (int i = 0; i < kVectorsOfChunk; ++i) of[q][i] = hn::Zero(DW());
     }
-    for (int64_t j = lane; j < dim; j += 8) {
-      VW key[kVectorsOfChunk];
+  }
+  // Adds dimension j.
+  HWY_INLINE void AddDimension(const float* keys, int64_t j, QueryState* const* states) {
+    const DW d;
+    VW key[kVectorsOfChunk];
 #pragma GCC unroll kUnrollA
-      for (int i = 0; i < kVectorsOfChunk; ++i)
-        key[i] = hn::LoadU(d, keys + j * kBlockSize + i * kLanesW);
+    for (int i = 0; i < kVectorsOfChunk; ++i)
+      key[i] = hn::LoadU(d, keys + j * kBlockSize + i * kLanesW);
 #pragma GCC unroll kUnrollA
-      for (int q = 0; q < kQueries; ++q) {
-        const VW value = hn::Set(d, states[q]->query[j]);
+    for (int q = 0; q < kQueries; ++q) {
+      const VW value = hn::Set(d, states[q]->query[j]);
 #pragma GCC unroll kUnrollA
-        for (int i = 0; i < kVectorsOfChunk; ++i) of[q][i] = hn::MulAdd(value, key[i], of[q][i]);
-      }
+      for (int i = 0; i < kVectorsOfChunk; ++i) of[q][i] = hn::MulAdd(value, key[i], of[q][i]);
     }
   }
   HWY_INLINE void Add(const ScoreVectors& other) {
@@ -225,22 +225,29 @@ struct ScoreVectors {
       for (int i = 0; i < kVectorsOfChunk; ++i) of[q][i] = hn::Add(of[q][i], other.of[q][i]);
     }
   }
+  // The sum of two chains, dimensions lane, lane + 8, ... and lane + 2, lane + 10, ...: side by side,
+  // so that multiply-adds do not wait for each other.
+  HWY_INLINE void TwoChains(const float* keys, int64_t dim, int lane, QueryState* const* states) {
+    ScoreVectors second;
+    Clear();
+    second.Clear();
+    for (int64_t j = lane; j < dim; j += 8) {
+      AddDimension(keys, j, states);
+      second.AddDimension(keys, j + 2, states);
+    }
+    Add(second);
+  }
 };
 
 // scores[q][t] = query q times key t, with the sums of Scores8 in the same order.
 template <int kQueries>
 HWY_INLINE void ScoresOfTile(const float* keys, int64_t dim, QueryState* const* states,
                              float (*scores)[kBlockSize]) {
-  ScoreVectors<kQueries> total, half, chain;
+  ScoreVectors<kQueries> total, half, odd;
 #pragma GCC unroll 2
   for (int first = 0; first < 8; first += 4) {
-    half.Chain(keys, dim, first, states);
-    chain.Chain(keys, dim, first + 2, states);
-    half.Add(chain);
-    ScoreVectors<kQueries> odd;
-    odd.Chain(keys, dim, first + 1, states);
-    chain.Chain(keys, dim, first + 3, states);
-    odd.Add(chain);
+    half.TwoChains(keys, dim, first, states);
+    odd.TwoChains(keys, dim, first + 1, states);
     half.Add(odd);
     if (first == 0) {
       total = half;
@@ -281,6 +288,86 @@ HWY_INLINE float ScoresToWeights(int positions, float* HWY_RESTRICT scores, Quer
   state->total = state->total * correction + hn::GetLane(hn::SumOfLanes(d, sum));
   state->max = max;
   return correction;
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// Lane i of the result is the lanes of values[i] joined in the order of SumOfLanes:
+// ((0, 4), (2, 6)), ((1, 5), (3, 7)).
+template <class Join>
+HWY_INLINE hn::Vec<DA> JoinLanes8(const hn::Vec<DA> (&values)[8], Join join) {
+  const DA d;
+  const hn::Repartition<double, DA> d64;
+  const auto halves = [d, join](hn::Vec<DA> a, hn::Vec<DA> b) HWY_ATTR {
+    return join(hn::ConcatLowerLower(d, b, a), hn::ConcatUpperUpper(d, b, a));
+  };
+  const auto quarters = [d, d64, join](hn::Vec<DA> a, hn::Vec<DA> b) HWY_ATTR {
+    const auto a64 = hn::BitCast(d64, a), b64 = hn::BitCast(d64, b);
+    return join(hn::BitCast(d, hn::InterleaveLower(d64, a64, b64)),
+                hn::BitCast(d, hn::InterleaveUpper(d64, a64, b64)));
+  };
+  const auto low = quarters(halves(values[0], values[2]), halves(values[1], values[3]));
+  const auto high = quarters(halves(values[4], values[6]), halves(values[5], values[7]));
+  return join(hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low));
+}
+
+struct AddOp {
+  HWY_INLINE hn::Vec<DA> operator()(hn::Vec<DA> a, hn::Vec<DA> b) const { return hn::Add(a, b); }
+};
+struct MaxOp {
+  HWY_INLINE hn::Vec<DA> operator()(hn::Vec<DA> a, hn::Vec<DA> b) const { return hn::Max(a, b); }
+};
+#endif
+
+// The same for the queries of a tile, which see all positions. Their maxima, sums and corrections are
+// lanes of one vector.
+template <int kQueries>
+HWY_INLINE void TileScoresToWeights(float (*HWY_RESTRICT scores)[kBlockSize],
+                                    QueryState* const* states, float* HWY_RESTRICT corrections) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (kQueries > 1) {
+    const DA d;
+    const DW dw;
+    HWY_ALIGN float before[8] = {}, max[8], total[8] = {};
+    hn::Vec<DA> joined[8];
+    for (int q = 0; q < kQueries; ++q) before[q] = states[q]->max, total[q] = states[q]->total;
+#pragma GCC unroll 8
+    for (int q = 0; q < 8; ++q) {
+      const float* const of = scores[q < kQueries ? q : 0];
+      joined[q] = hn::Max(hn::LoadU(d, of), hn::LoadU(d, of + 8));
+    }
+    const auto old = hn::Load(d, before);
+    const auto highest = hn::Max(old, JoinLanes8(joined, MaxOp()));
+    hn::Store(highest, d, max);
+#pragma GCC unroll 8
+    for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 2
+      for (int t = 0; t < kBlockSize; t += kLanesW) {
+        const auto below = hn::Sub(hn::LoadU(dw, scores[q] + t), hn::Set(dw, max[q]));
+        hn::StoreU(ExpOfNegative(dw, below), dw, scores[q] + t);
+      }
+    }
+#pragma GCC unroll 8
+    for (int q = 0; q < 8; ++q) {
+      const float* const of = scores[q < kQueries ? q : 0];
+      joined[q] = hn::Add(hn::LoadU(d, of), hn::LoadU(d, of + 8));
+    }
+    // exp(0) is exactly 1.
+    const auto correction = hn::IfThenElse(hn::Eq(highest, old), hn::Set(d, 1.0f),
+                                           ExpOfNegative(d, hn::Sub(old, highest)));
+    HWY_ALIGN float corrected[8];
+    hn::Store(correction, d, corrected);
+    const auto sums = JoinLanes8(joined, AddOp());
+    hn::Store(hn::Add(hn::Mul(hn::Load(d, total), correction), sums), d, total);
+    for (int q = 0; q < kQueries; ++q) {
+      states[q]->max = max[q];
+      states[q]->total = total[q];
+      corrections[q] = corrected[q];
+    }
+    return;
+  }
+#endif
+  for (int q = 0; q < kQueries; ++q)
+    corrections[q] = ScoresToWeights(kBlockSize, scores[q], states[q]);
 }
 
 // sum = sum * correction + sum over positions of weight[t] v[t], in order of position, for kQueries
@@ -343,8 +430,7 @@ HWY_NOINLINE void AttendTile(const Chunk<T>& chunk, int64_t dim, QueryState* con
   float scores[kQueries][kBlockSize];
   float corrections[kQueries];
   ScoresOfTile<kQueries>(chunk.keys, dim, states, scores);
-  for (int q = 0; q < kQueries; ++q)
-    corrections[q] = ScoresToWeights(chunk.positions, scores[q], states[q]);
+  TileScoresToWeights<kQueries>(scores, states, corrections);
   constexpr int kFirst = std::min(kQueries, kValueQueries), kSecond = kQueries - kFirst;
   AddAllValues<kFirst>(chunk, dim, scores, corrections, states);
   if constexpr (kSecond > 0)
