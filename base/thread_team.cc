@@ -79,7 +79,10 @@ void ThreadTeam::RunOnTeam(int chunks, ChunkFunction function, void* context) {
   context_ = context;
   done_.store(0, std::memory_order_relaxed);
   const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
-  const auto part = [&](int thread) { return static_cast<uint64_t>(chunks) * thread / count(); };
+  // The caller is the one that is surely awake, so its share is no smaller than others.
+  const auto part = [&](int thread) {
+    return (static_cast<uint64_t>(chunks) * thread + count() - 1) / count();
+  };
   for (int i = 0; i < count(); ++i) {
     shares_[i].left.store(uint64_t{epoch} << 32 | part(i) << 16 | part(i + 1),
                           std::memory_order_release);

@@ -161,7 +161,7 @@ uint64_t SumOf(const uint64_t* words, int64_t count) {
   return total[0] + total[1];
 }
 
-// Bytes per second of reading `bytes`, in chunks that the threads take in turn, `rounds` times.
+// Bytes per second of reading `bytes`, in chunks that are shared among the threads, `rounds` times.
 double Bandwidth(ThreadTeam* team, int64_t bytes, int chunks, int rounds) {
   const auto pages =
       kernels::cpu::PageBuffer::Allocate(bytes, /*huge_pages=*/true, "words to read");

@@ -326,7 +326,6 @@ void ShareTheRest(int threads, std::vector<AttentionUnit>* units) {
       units->push_back(one);
     }
   }
-  *units = Dealt(threads, *units);
 }
 
 double EstimateMicroseconds(const AttentionArgs& args, int64_t rows) {
@@ -344,7 +343,10 @@ void Attention(const AttentionArgs& args, ThreadTeam* team) {
   CheckContext(args, rows);
   std::vector<AttentionUnit> units = CutIntoUnits(args, rows);
   const bool share = team->count() > 1 && EstimateMicroseconds(args, rows) >= kWorthSharingUs;
-  if (share) ShareTheRest(team->count(), &units);
+  if (share) {
+    ShareTheRest(team->count(), &units);
+    units = Dealt(team->count(), units);
+  }
   const int64_t count = static_cast<int64_t>(units.size());
   const int64_t chunks = share ? std::min<int64_t>(count, int64_t{8} * team->count()) : 1;
   team->Run(static_cast<int>(chunks), [&](int chunk) {

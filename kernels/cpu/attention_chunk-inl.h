@@ -225,15 +225,20 @@ struct ScoreVectors {
       for (int i = 0; i < kVectorsOfChunk; ++i) of[q][i] = hn::Add(of[q][i], other.of[q][i]);
     }
   }
-  // The sum of two chains, dimensions lane, lane + 8, ... and lane + 2, lane + 10, ...: side by side,
-  // so that multiply-adds do not wait for each other.
+  // The sum of two chains, dimensions lane, lane + 8, ... and lane + 2, lane + 10, ... Where the
+  // registers hold both they go side by side, so that multiply-adds do not wait for each other.
   HWY_INLINE void TwoChains(const float* keys, int64_t dim, int lane, QueryState* const* states) {
     ScoreVectors second;
     Clear();
     second.Clear();
-    for (int64_t j = lane; j < dim; j += 8) {
-      AddDimension(keys, j, states);
-      second.AddDimension(keys, j + 2, states);
+    if constexpr (kLanesW == 16) {
+      for (int64_t j = lane; j < dim; j += 8) {
+        AddDimension(keys, j, states);
+        second.AddDimension(keys, j + 2, states);
+      }
+    } else {
+      for (int64_t j = lane; j < dim; j += 8) AddDimension(keys, j, states);
+      for (int64_t j = lane + 2; j < dim; j += 8) second.AddDimension(keys, j, states);
     }
     Add(second);
   }

@@ -110,7 +110,7 @@ void CpuOps::SwiGlu(Tensor gate_up, Tensor out) {
   const int64_t n = out.columns;
   const float* input = Rows(gate_up, 2 * n);
   float* output = Rows(out, n);
-  ForRows(rows_, 4 * n, team_, [&](int64_t begin, int64_t end) {
+  ForRows(rows_, 16 * n, team_, [&](int64_t begin, int64_t end) {
     cpu::SwiGlu(input + begin * 2 * n, end - begin, n, output + begin * n);
   });
 }

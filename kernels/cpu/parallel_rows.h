@@ -12,7 +12,7 @@ namespace coppice::kernels::cpu {
 // work. work: simple operations per row.
 template <class Function>
 void ForRows(int64_t rows, int64_t work, ThreadTeam* team, Function&& function) {
-  constexpr int64_t kWorkPerChunk = 16 << 10;  // about 3 us
+  constexpr int64_t kWorkPerChunk = 64 << 10;  // about 20 us
   const int64_t chunks =
       std::clamp<int64_t>(rows * work / kWorkPerChunk, 1, std::max<int64_t>(1, rows));
   const int count = static_cast<int>(std::min<int64_t>(chunks, 4 * team->count()));

@@ -31,11 +31,12 @@ struct MeterOptions {
   // time that a reading takes.
   double period_s = 0.01;
   double period_readings = 50;
-  // The same when nobody has asked for so long. Whoever asks then ends the wait. It is reached in
-  // steps, each twice as long as the one before, since the power measured in one is carried through
-  // the next: what is missed of an idle time would be charged to the request that ends it. For the
-  // same reason Start counts as asking.
-  double idle_period_s = 0.25, idle_after_s = 1;
+  // When nobody has asked for idle_after_s (Start counts as asking), readings become rarer. Each wait
+  // is twice as long as the one before, since the power measured in one is carried through the next:
+  // what is missed of an idle time would be charged to the request that ends it.
+  double idle_after_s = 1;
+  // The longest of these waits. Whoever asks ends it.
+  double idle_period_s = 0.25;
   // Seconds between two looks at the claim.
   double claim_period_s = 1;
 };

@@ -173,7 +173,7 @@ TEST(ThreadTeamTest, AShareIsInOrderAndAnothersIsTakenFromItsEnd) {
   while (!begun) std::this_thread::yield();
   std::vector<int> order;
   team.Run(9, [&](int chunk) { order.push_back(chunk); });
-  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 8, 7, 6, 5, 4}));
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 8, 7, 6, 5}));
   release = true;
   team.Wait();
 }
