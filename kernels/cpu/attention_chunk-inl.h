@@ -329,7 +329,7 @@ template <int kQueries>
 HWY_INLINE void TileScoresToWeights(float (*HWY_RESTRICT scores)[kBlockSize],
                                     QueryState* const* states, float* HWY_RESTRICT corrections) {
 #if HWY_TARGET != HWY_SCALAR
-  if constexpr (kQueries > 1) {
+  if constexpr (kQueries > 4) {  // half of the lanes would be idle for fewer
     const DA d;
     const DW dw;
     HWY_ALIGN float before[8] = {}, max[8], total[8] = {};
