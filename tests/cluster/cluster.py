@@ -96,8 +96,9 @@ def wait_until(condition, seconds=30):
     return True
 
 
-def run_launcher(arguments, timeout=120 * SLOWDOWN, environment=None):
-    """Runs a launcher script to its end with the programs under test. Returns (pid, exit status, stdout, stderr)."""
+def run_launcher(arguments, timeout=180 * SLOWDOWN, environment=None):
+    """Runs a launcher script to its end with the programs under test. Returns (pid, exit status, stdout, stderr). The launcher gives up
+    after 120 s, and then says why."""
     process = subprocess.Popen([str(a) for a in arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=dict(environment or os.environ, COPPICE_BIN=str(BIN)))
     output, errors = process.communicate(timeout=timeout)
