@@ -13,37 +13,19 @@
 
 #include "hwy/highway.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/attention_lanes-inl.h"
 #include "kernels/cpu/exp-inl.h"
-#include "kernels/element.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sums over lanes are capped at 8, so that AVX2 and AVX-512 sum in the same order. Where lanes do not
-// meet, all are used.
-using DA = hn::CappedTag<float, 8>;
-using DW = hn::CappedTag<float, 16>;
-using VW = hn::Vec<DW>;
-inline constexpr int kLanesA = static_cast<int>(hn::MaxLanes(DA()));
-inline constexpr int kLanesW = static_cast<int>(hn::MaxLanes(DW()));
 inline constexpr int kVectorsOfChunk = kBlockSize / kLanesW;
 inline constexpr int kUnrollA = kLanesW > 1 ? 16 : 1;
 // Queries that read a chunk together: their scores, and half of their values, fit the registers.
 inline constexpr int kTileQueries = kLanesW == 16 ? 8 : kLanesW == 8 ? 4 : 1;
 inline constexpr int kValueQueries = (kTileQueries + 1) / 2;
-
-template <class D>
-HWY_INLINE hn::Vec<D> LoadFloats(D d, const float* p) {
-  return hn::LoadU(d, p);
-}
-template <class D>
-HWY_INLINE hn::Vec<D> LoadFloats(D d, const uint16_t* bf16) {
-  const hn::Rebind<uint16_t, D> narrow;
-  const hn::RebindToUnsigned<D> wide;
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, bf16))));
-}
 
 // K and V of at most 16 positions, which are `stride` elements apart; the first dim (a multiple of 8)
 // are used. keys: the same K as [dim][16] f32, where several queries read it; what it has for absent
@@ -64,91 +46,6 @@ struct QueryState {
   float max = -std::numeric_limits<float>::infinity();
   float total = 0.0f;  // sum of exp(score - max) so far
 };
-
-// Eight vectors of eight words become their columns.
-template <class D>
-HWY_INLINE void Transpose8(D d, hn::Vec<D> (&rows)[8]) {
-#if HWY_TARGET != HWY_SCALAR
-  const hn::Repartition<uint64_t, D> d64;
-  hn::Vec<D> pairs[8], quads[8];
-#pragma GCC unroll 4
-  for (int i = 0; i < 8; i += 2) {
-    pairs[i] = hn::InterleaveLower(d, rows[i], rows[i + 1]);
-    pairs[i + 1] = hn::InterleaveUpper(d, rows[i], rows[i + 1]);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < 8; i += 4) {
-#pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) {
-      const auto a = hn::BitCast(d64, pairs[i + j]), b = hn::BitCast(d64, pairs[i + j + 2]);
-      quads[i + 2 * j] = hn::BitCast(d, hn::InterleaveLower(d64, a, b));
-      quads[i + 2 * j + 1] = hn::BitCast(d, hn::InterleaveUpper(d64, a, b));
-    }
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    rows[i] = hn::ConcatLowerLower(d, quads[i + 4], quads[i]);
-    rows[i + 4] = hn::ConcatUpperUpper(d, quads[i + 4], quads[i]);
-  }
-#endif
-}
-
-inline float WidenValue(float value) { return value; }
-inline float WidenValue(uint16_t bits) { return Bf16ToFloat(bits); }
-
-// keys[j][t] = value j of position t, from [16][stride]. Dimensions from `begin` on.
-template <class T>
-HWY_INLINE void TransposeTail(const T* k, int64_t stride, int64_t begin, int64_t dim, float* keys) {
-  for (int64_t j = begin; j < dim; ++j) {
-    for (int t = 0; t < kBlockSize; ++t) keys[j * kBlockSize + t] = WidenValue(k[t * stride + j]);
-  }
-}
-
-HWY_INLINE void TransposeKeys(const float* k, int64_t stride, int64_t dim,
-                              float* HWY_RESTRICT keys) {
-  int64_t j = 0;
-#if HWY_TARGET != HWY_SCALAR
-  const DA d;
-  for (; j + 8 <= dim; j += 8) {
-    for (int t = 0; t < kBlockSize; t += 8) {
-      hn::Vec<DA> rows[8];
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) rows[i] = hn::LoadU(d, k + (t + i) * stride + j);
-      Transpose8(d, rows);
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) hn::StoreU(rows[i], d, keys + (j + i) * kBlockSize + t);
-    }
-  }
-#endif
-  TransposeTail(k, stride, j, dim, keys);
-}
-
-// bf16: words of two values are transposed, then widened.
-HWY_INLINE void TransposeKeys(const uint16_t* k, int64_t stride, int64_t dim,
-                              float* HWY_RESTRICT keys) {
-  int64_t j = 0;
-#if HWY_TARGET != HWY_SCALAR
-  const DA d;
-  const hn::RebindToUnsigned<DA> du;
-  const auto high = hn::Set(du, 0xffff0000u);
-  for (; j + 16 <= dim; j += 16) {
-    for (int t = 0; t < kBlockSize; t += 8) {
-      hn::Vec<decltype(du)> rows[8];
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i)
-        rows[i] = hn::LoadU(du, reinterpret_cast<const uint32_t*>(k + (t + i) * stride + j));
-      Transpose8(du, rows);
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) {
-        float* out = keys + (j + 2 * i) * kBlockSize + t;
-        hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(rows[i])), d, out);
-        hn::StoreU(hn::BitCast(d, hn::And(rows[i], high)), d, out + kBlockSize);
-      }
-    }
-  }
-#endif
-  TransposeTail(k, stride, j, dim, keys);
-}
 
 // out[i] = sum of the lanes of acc[i]: ((0 + 2) + (1 + 3)) + ((4 + 6) + (5 + 7)).
 HWY_INLINE void SumsOfLanes8(const hn::Vec<DA> (&acc)[8], float* HWY_RESTRICT out) {
