@@ -4,6 +4,7 @@ head, which learn to say what the whole target says.
 
   distill_draft.py sample  --target DIR --out TEXT                 asks the target for conversations
   distill_draft.py train   --target DIR --data TEXT --out DRAFT    trains the draft on them; --data may be repeated
+  distill_draft.py mean    --target DIR --out DRAFT TRAINED ...    the mean of several trainings
   distill_draft.py measure --data TEXT --draft DRAFT               its overlap with the target on the answers held out
 
 sample starts a cluster with the target (--url: asks one that runs). The target writes the question of a user in its own chat template,
@@ -15,6 +16,7 @@ sum min(p, q): the share of drafted tokens that the target accepts.
 
 sample and train may be ended at any time and go on with the same command; train may run while sample still writes. DRAFT is a model
 folder like any other. DRAFT/trained has only what was trained, which is small; tools/draft_folder.py makes a folder of it again.
+The mean of a draft and of what train --start made of it is often better than either. A TRAINED that is named twice counts twice.
 
 sample needs NumPy for Python, and built programs (deploy/build.sh) unless --url is given. The others need PyTorch too: pip install
 torch numpy. Exit status: 2 for wrong arguments or data, 1 if the server fails, 130 after Ctrl-C, 143 after SIGTERM.
@@ -87,6 +89,20 @@ def run_train(args):
     last = config["num_hidden_layers"] - 1
     layers = args.layers or ([0, 1, last - 1, last] if last > 2 else list(range(last + 1)))
     training.Training(args, layers, config, say).run()
+
+
+def run_mean(args):
+    from draft_distillation import decoder, llama, pieces, tensors
+    if os.path.exists(os.path.join(args.out, "model.safetensors")):
+        raise pieces.DataError(f"{args.out}: is there already")
+    layers = llama.config_of(args.trained[0])["num_hidden_layers"]
+    draft = decoder.Decoder(llama.config_of(args.target), args.target, range(layers), "cpu")
+    draft.take_mean(args.trained)
+    trained = os.path.join(args.out, "trained")
+    os.makedirs(trained, exist_ok=True)
+    draft.save(trained)
+    tensors.put_together(trained, args.target, args.out)
+    say(f"{args.out}: the mean of {len(args.trained)} drafts")
 
 
 def run_measure(args):
@@ -166,14 +182,17 @@ def add_common_options(parser):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    sample, train, measure = (commands.add_parser(name) for name in ("sample", "train", "measure"))
-    for command in (sample, train):
+    sample, train, mean, measure = (commands.add_parser(name) for name in ("sample", "train", "mean", "measure"))
+    for command in (sample, train, mean):
         command.add_argument("--target", required=True, metavar="DIR", help="the model folder of the target")
+    for command in (sample, train):
         command.add_argument("--progress", type=positive(float), default=30, help="seconds from line to line (%(default)s)")
     add_sample_options(sample)
     add_training_options(train)
     for command in (train, measure):
         add_common_options(command)
+    mean.add_argument("trained", nargs="+", metavar="TRAINED", help="folders DRAFT/trained with as many layers; the ids of the head are those of the first")
+    mean.add_argument("--out", required=True, metavar="DRAFT")
     measure.add_argument("--draft", required=True, metavar="DRAFT")
     measure.add_argument("--all", action="store_true", help="measure on all of TEXT: text that was sampled only for this")
     return parser.parse_args()
@@ -188,7 +207,7 @@ def main():
         from draft_distillation.pieces import DataError
         from evaluation.server import ServerError
         try:
-            {"sample": run_sample, "train": run_train, "measure": run_measure}[args.command](args)
+            {"sample": run_sample, "train": run_train, "mean": run_mean, "measure": run_measure}[args.command](args)
         except ServerError as error:
             print(f"distill_draft: {error}", file=sys.stderr)
             sys.exit(1)

@@ -183,6 +183,26 @@ class Trainings(unittest.TestCase):
             rows.Conversations([self.texts], 512).training, CONFIG["vocab_size"], 3000))
         self.assertIn("trained: num_hidden_layers is 2, expected 3\n", self.finished(
             "--layers", "0,1,2", "--start", self.draft / "trained", "--out", self.folder / "other", status=2))
+        self.check_mean(self.draft / "trained", self.folder / "again/trained")
+
+    def check_mean(self, first, second):
+        """One that is named twice counts twice, and the head is that of the first."""
+        def mean(*folders):
+            return subprocess.run([sys.executable, "-B", str(TOOL), "mean", "--target", str(TARGET), "--out", str(self.folder / "mean"), *map(str, folders)],
+                                  capture_output=True, text=True, timeout=100)
+        done = mean(first, second, second)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        config = json.loads((self.folder / "mean/config.json").read_text())
+        numpy.testing.assert_array_equal(tensors.head_ids(str(self.folder / "mean"), config), tensors.head_ids(str(first), config))
+        name = "model.layers.1.mlp.up_proj.weight"
+        one, two, both = (tensors.read(str(folder), name) for folder in (first, second, self.folder / "mean/trained"))
+        self.assertGreater(numpy.abs(one - two).max(), 0)
+        step = numpy.abs(both).max(1, keepdims=True) / 127
+        self.assertLessEqual(float((numpy.abs(both - (one + 2 * two) / 3) / step).max()), 0.51)
+        self.assertIn("mean: is there already\n", mean(first).stderr)
+        shutil.rmtree(self.folder / "mean")
+        self.assertIn("nowhere", (missing := mean(first, self.folder / "nowhere")).stderr)
+        self.assertEqual((missing.returncode, (self.folder / "mean").exists()), (2, False))
 
     def test_texts_of_several_folders(self):
         other = str(self.folder / "other")

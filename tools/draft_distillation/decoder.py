@@ -62,6 +62,16 @@ class Decoder:
         if head and "draft_vocab_size" in config:
             self.keep_rows(tensors.head_ids(trained, config))
 
+    def take_mean(self, folders):
+        """The mean of the parameters of several such folders, and the ids of the first."""
+        total = {}
+        for place, folder in enumerate(folders):
+            self.take(folder, head=place == 0)
+            for name, value in self.parameters.items():
+                total[name] = total.get(name, 0) + value.data / len(folders)
+        for name, value in total.items():
+            self.parameters[name].data.copy_(value)
+
     def size(self):
         return sum(value.numel() for value in self.parameters.values())
 
