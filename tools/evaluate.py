@@ -3,15 +3,17 @@
 search), each with drafts and without. It starts a cluster of one replica and one draft node, or asks one that runs (--url).
 
   evaluate.py wikisql --data dev.jsonl.xz --questions 300 --json run.jsonl --plot run.svg
+  evaluate.py translation --data dev.jsonl --target DIR --draft DIR
   evaluate.py prompts --data question.jsonl --target DIR --draft DIR --chat
   evaluate.py report --json run.jsonl        the table and the plot of a run, once more
 
-wikisql   lines {"prompt", "completion"} or {"question", "columns", "sql"}; the figure is the exact match, with its 95 % interval.
-prompts   lines {"prompt"} or {"turns"}, and "category"; the figure is the log-likelihood of the answer under the target, per token.
+wikisql      lines {"prompt", "completion"} or {"question", "columns", "sql"}; the figure is the exact match, with its 95 % interval.
+translation  lines {"prompt", "completion"}; the figure is BLEU of all answers together. Needs the Python module sacrebleu.
+prompts      lines {"prompt"} or {"turns"}, and "category"; the figure is the log-likelihood of the answer under the target, per token.
 
 Settings are the table tools/evaluation/settings.toml. All variants of a question are asked one after another in random order, so
-that a drift of the machine hits all alike. With --json, a run that was interrupted goes on where it was. Only plots need more than
-the standard library. Exit status 1 if a request fails or the cluster does not start, 2 for wrong arguments or data, 130 after Ctrl-C,
+that a drift of the machine hits all alike. With --json, a run that was interrupted goes on where it was. Only plots and translation
+need more than the standard library. Exit status 1 if a request fails or the cluster does not start, 2 for wrong arguments or data, 130 after Ctrl-C,
 143 after SIGTERM.
 """
 import argparse
@@ -64,7 +66,7 @@ def parse_arguments():
         run.add_argument("--table", type=pathlib.Path, default=settings.TABLE, help="another table of settings")
         run.add_argument("--variants", default="plain,drafted",
                          help="of plain, drafted and auto (drafts as the server chooses); %(default)s")
-        run.add_argument("--max-tokens", type=at_least_one, default=64 if task == "wikisql" else 128)
+        run.add_argument("--max-tokens", type=at_least_one, default=128 if task == "prompts" else 64)
         run.add_argument("--seed", type=int, default=1)
         run.add_argument("--parallel", type=at_least_one, default=1, help="requests of a setting that are sent at a time (%(default)s)")
         run.add_argument("--timeout", type=float, default=600, help="seconds for a request (%(default)s)")
@@ -131,6 +133,7 @@ def measure(arguments):
     if not wanted:
         raise settings.SettingsError("nothing to measure: the settings have no such variants")
     questions = tasks.sample_questions(tasks.read_questions(arguments.data, arguments.task), arguments.questions, arguments.sample_seed)
+    tasks.need_modules(arguments.task)
     if arguments.plot or arguments.overview:
         plot.load_pyplot()  # before an hour of measuring
     with contextlib.ExitStack() as stack:

@@ -6,13 +6,16 @@ import lzma
 import math
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -58,7 +61,49 @@ class Scores(unittest.TestCase):
         self.assertEqual((scored["log_likelihood"], scored["tokens"], scored["choices"], scored["distinct"]), (-1.0, 2, 2, 1))
 
 
+    def test_a_translation_keeps_the_counts_of_sacrebleu(self):
+        class Bleu:  # says of one pair what sacrebleu 2.6.0 says
+            def __init__(self, effective_order):
+                assert effective_order
+
+            def sentence_score(self, answer, references):
+                assert (answer, references) == ("the cat sat on the mat today", ["the cat sat on a mat today"])
+                return types.SimpleNamespace(counts=[6, 4, 2, 1], totals=[7, 6, 5, 4], sys_len=7, ref_len=7)
+
+        question = tasks.Question(1, "p", " the cat sat on a mat today", "")
+        modules = {"sacrebleu": types.ModuleType("sacrebleu"), "sacrebleu.metrics": types.SimpleNamespace(BLEU=Bleu)}
+        with unittest.mock.patch.dict(sys.modules, modules):
+            scored = tasks.score("translation", question, [dict(choice("the cat sat on the mat today ", -1), token_ids=[1])], "first")
+        self.assertEqual((scored["bleu_counts"], scored["tokens"]), ([6, 4, 2, 1, 7, 6, 5, 4, 7, 7], 1))
+
+    def test_a_missing_module_is_named(self):
+        with unittest.mock.patch("importlib.util.find_spec", return_value=None):
+            with self.assertRaisesRegex(tasks.DataError, "needs the Python module sacrebleu"):
+                tasks.need_modules("translation")
+            tasks.need_modules("wikisql")
+
+
 class Figures(unittest.TestCase):
+    # What sacrebleu 2.6.0 counts for two answers; for both together its corpus_score says 29.150595.
+    COUNTS = [[6, 4, 2, 1, 7, 6, 5, 4, 7, 7], [7, 3, 0, 0, 8, 7, 6, 5, 8, 9]]
+
+    def test_bleu_is_that_of_all_answers_together(self):
+        self.assertAlmostEqual(figures.bleu_interval(self.COUNTS)[0], 29.150595, 5)
+        self.assertEqual(figures.bleu_interval(self.COUNTS[1:]), (None, None, None))
+        self.assertAlmostEqual(figures.bleu_interval([[3, 2, 1, 1, 3, 2, 1, 1, 9, 9]])[0], 100)
+
+    def test_interval_of_bleu_is_that_of_many_draws(self):
+        source = random.Random(4)
+        counts = []
+        for _ in range(400):
+            words = source.randint(5, 25)
+            right = [max(0, round((words - i) * source.betavariate(6, 3 + i))) for i in range(4)]
+            counts.append(right + [words - i for i in range(4)] + [words, words + source.randint(0, 4)])
+        value, low, high = figures.bleu_interval(counts)
+        drawn = sorted(figures.bleu_interval(source.choices(counts, k=len(counts)))[0] for _ in range(1000))
+        self.assertLess(abs((high - low) / (drawn[974] - drawn[24]) - 1), 0.12)
+        self.assertLess(abs(value - drawn[500]), 0.1 * (high - low))
+
     def test_wilson_interval(self):
         for successes, count, low, high in ((8, 10, 0.4902, 0.9433), (0, 10, 0, 0.2775), (10, 10, 0.7225, 1), (150, 300, 0.44378, 0.55622)):
             found = figures.wilson(successes, count)
@@ -144,6 +189,7 @@ class Questions(unittest.TestCase):
                                   ('{"prompt": "p", "completion": " "}', "wikisql", "completion: expected a text"),
                                   ('{"question": "q", "columns": [1], "sql": "s"}', "wikisql", "columns: expected"),
                                   ('{"question": "q", "columns": "a"}', "wikisql", "sql: expected a text"),
+                                  ('{"prompt": "p", "completion": 1}', "translation", "completion: expected a text"),
                                   ('{"turns": []}', "prompts", "turns: expected"), ('{"prompt": 3}', "prompts", "prompt: expected a text"),
                                   ('{"prompt": "p", "category": 1}', "prompts", "category: expected a text")):
             self.assertRegex(self.fault(good + "\n" + bad + "\n", task), rf"data.jsonl:3: .*{reason}")
@@ -276,6 +322,24 @@ class WholeRuns(unittest.TestCase):
         self.json.write_text(self.json.read_text() + "[]\n" + self.json.read_text())
         with FakeServer() as server:
             self.assertRegex(self.run_tool(server, status=2).stderr, r"run.jsonl:15: is no record")
+
+    def test_a_table_of_translations(self):
+        with FakeServer() as server:
+            self.run_tool(server, "--settings=greedy,vote_4")
+        rows, _ = records.read_records(self.json)
+        for i, row in enumerate(rows):
+            if row["kind"] == "run":
+                row["task"] = "translation"
+            else:
+                del row["correct"]
+                row["bleu_counts"] = Figures.COUNTS[i % 2]
+        self.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        tool = [sys.executable, "-B", ROOT / "tools/evaluate.py", "report", f"--json={self.json}"]
+        table = subprocess.run(tool, capture_output=True, text=True, timeout=60 * SLOWDOWN).stdout.splitlines()
+        self.assertEqual(table[0].split()[:2], ["setting", "BLEU"])
+        self.assertRegex(table[1], r"greedy +\d\d\.\d \[\d")
+        refused = subprocess.run([*tool, "--against=greedy"], capture_output=True, text=True, timeout=60 * SLOWDOWN)
+        self.assertIn("--against: greedy has no answers that are right or wrong", refused.stderr)
 
     def test_prompts_are_scored_by_likelihood_also_in_chats(self):
         data = pathlib.Path(self.folder.name) / "prompts.jsonl"

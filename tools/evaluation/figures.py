@@ -48,6 +48,24 @@ def ratio_interval(above, below):
     return ratio, ratio - half, ratio + half
 
 
+def bleu_interval(counts):
+    """(BLEU, lower, upper) of all answers together, 0 to 100, from tasks.bleu_counts of each (Papineni et al., ACL 2002, section 2.3).
+    The interval is linearised: an answer moves the logarithm of BLEU by the derivative of its sums. None if no four words agree."""
+    sums, n = [math.fsum(column) for column in zip(*counts)], len(counts)
+    if min(sums) <= 0:
+        return None, None, None
+    length, reference = sums[8:]
+    log_bleu = sum(math.log(sums[i] / sums[i + 4]) for i in range(4)) / 4 + min(0.0, 1 - reference / length)
+    value = 100 * math.exp(log_bleu)
+    if n < 2:
+        return value, None, None
+    slopes = [1 / (4 * s) for s in sums[:4]] + [-1 / (4 * s) for s in sums[4:8]]
+    slopes += [reference / length ** 2, -1 / length] if length < reference else [0.0, 0.0]
+    squares = math.fsum(math.fsum(s * c for s, c in zip(slopes, row)) ** 2 for row in counts)
+    factor = math.exp(Z * math.sqrt(squares * n / (n - 1)))
+    return value, value / factor, value * factor
+
+
 def sign_test(wins, losses):
     """The two-sided p-value of so many wins and losses if both were equally likely, exact (McNemar's test)."""
     n = wins + losses
@@ -56,12 +74,14 @@ def sign_test(wins, losses):
 
 
 def summarise(records):
-    """The figures of one variant, each (value, lower, upper). `quality` is the exact match, or the log-likelihood per token. Speeds are
-    medians over the questions."""
+    """The figures of one variant, each (value, lower, upper). `quality` is the exact match, BLEU, or the log-likelihood per token. Speeds
+    are medians over the questions."""
     column = lambda key: [record[key] for record in records]
     if "correct" in records[0]:
         right = sum(column("correct"))
         quality = (right / len(records), *wilson(right, len(records)))
+    elif "bleu_counts" in records[0]:
+        quality = bleu_interval(column("bleu_counts"))
     else:
         known = [value for value in column("log_likelihood") if value is not None]
         quality = mean_interval(known) if known else (None, None, None)

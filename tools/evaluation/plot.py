@@ -74,16 +74,15 @@ def points(found, labels):
 def draw_overview(pyplot, rows):
     """Quality against answer tokens per second: an arrow for each setting, from without drafts to with."""
     found, labels = report.summaries(rows), report.labels(rows)
-    task = rows[0]["task"]
-    scale = 100 if task == "wikisql" else 1
+    quality = report.QUALITIES[rows[0]["task"]]
     named = {name.split("+")[0]: label for name, (label, is_named, _) in labels.items() if is_named}
     colours = dict(zip(named, COLOURS))
     figure, axes = pyplot.subplots(figsize=(7.2, 4.2))
     axes.patch.set_alpha(0)
     axes.grid(color=GREY, alpha=0.25, linewidth=0.5)
     of = {}  # {setting: {"plain" or "drafts": (tokens/s, quality)}}
-    for setting, kind, rate, quality in points(found, labels):
-        of.setdefault(setting, {})["plain" if kind == "plain" else "drafts"] = (rate, scale * quality)
+    for setting, kind, rate, value in points(found, labels):
+        of.setdefault(setting, {})["plain" if kind == "plain" else "drafts"] = (rate, quality.scale * value)
     for setting, ends in of.items():
         colour = colours.get(setting)
         style = {"color": colour or GREY, "alpha": 1 if colour else 0.6, "zorder": 2 if colour else 1}
@@ -98,7 +97,7 @@ def draw_overview(pyplot, rows):
                           textcoords="offset points", fontsize=8, color=colour)
     axes.margins(x=0.1, y=0.08)
     axes.set_xlabel("answer tokens per second, one request at a time (hollow: without drafts, filled: with)")
-    axes.set_ylabel(report.HEADS[task] + (", %" if task == "wikisql" else ", nats"))
+    axes.set_ylabel(quality.name + quality.axis)
     return figure
 
 
@@ -106,13 +105,12 @@ def draw_panels(pyplot, rows):
     """Quality against answer tokens per second and against layers per pass, with intervals."""
     found, labels = report.summaries(rows), report.labels(rows)
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.8), sharey=True)
-    task = rows[0]["task"]
-    scale = 100 if task == "wikisql" else 1
-    draw(left, found, labels, "answer_rate", scale)
-    draw(right, found, labels, "layers_per_pass", scale)
+    quality = report.QUALITIES[rows[0]["task"]]
+    draw(left, found, labels, "answer_rate", quality.scale)
+    draw(right, found, labels, "layers_per_pass", quality.scale)
     left.set_xlabel("answer tokens per second, on this machine")
     right.set_xlabel("layers per target pass")
-    left.set_ylabel(report.HEADS[task] + (", %" if task == "wikisql" else ", nats"))
+    left.set_ylabel(quality.name + quality.axis)
     for axes in (left, right):
         axes.grid(color=GREY, alpha=0.25, linewidth=0.5)
         axes.patch.set_alpha(0)

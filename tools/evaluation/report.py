@@ -1,5 +1,12 @@
 """The table of a run, from its records."""
+import collections
+
 from . import figures
+
+# How the quality of a task is shown: its name, decimals, a factor, its unit in tables and on axes.
+Quality = collections.namedtuple("Quality", "name digits scale unit axis")
+QUALITIES = {"wikisql": Quality("exact match", 1, 100, " %", ", %"), "translation": Quality("BLEU", 1, 1, "", ""),
+             "prompts": Quality("log-likelihood per token", 3, 1, "", ", nats")}
 
 
 def labels(rows):
@@ -29,16 +36,14 @@ def number(triple, digits=0, scale=1, unit=""):
 
 
 def quality(task, triple):
-    return number(triple, 1, 100, " %") if task == "wikisql" else number(triple, 3)
-
-
-HEADS = {"wikisql": "exact match", "prompts": "log-likelihood per token"}
+    shown = QUALITIES[task]
+    return number(triple, shown.digits, shown.scale, shown.unit)
 
 
 def lines(rows, markdown=False, category=None):
     """The table as lines of text: for a terminal, or in Markdown."""
     task = rows[0]["task"]
-    table = [["setting", HEADS[task], "answer tokens/s", "beam tokens/s", "layers per pass", "ms per question"]]
+    table = [["setting", QUALITIES[task].name, "answer tokens/s", "beam tokens/s", "layers per pass", "ms per question"]]
     found = summaries(rows, category)
     with_joules = any(s["joules"] is not None for s in found.values())
     table[0] += ["distinct answers"] * (task == "prompts") + ["J per question"] * with_joules
@@ -62,7 +67,7 @@ def category_lines(rows, markdown=False):
     table = [["category", "questions"]]
     for name in variants:
         named = f"`{name}`" if markdown else name
-        table[0] += [f"{named}: {HEADS[task]}", "tokens/s"] + ["distinct"] * (name in several) + ["layers per pass"] * (name in drafted)
+        table[0] += [f"{named}: {QUALITIES[task].name}", "tokens/s"] + ["distinct"] * (name in several) + ["layers per pass"] * (name in drafted)
     for category in (*categories, None):
         found = summaries(rows, category)
         questions = {row["line"] for row in rows if row["kind"] == "answer" and category in (None, row["category"])}

@@ -1,15 +1,17 @@
 """Tasks: which questions there are, what a request asks, and how an answer is scored.
 
-wikisql   JSON lines {"prompt", "completion"} or {"question", "columns", "sql"}; the answer must equal the reference.
-prompts   JSON lines {"prompt" or "turns", "category"?}; an answer is scored by its log-likelihood under the target.
+wikisql      JSON lines {"prompt", "completion"} or {"question", "columns", "sql"}; the answer must equal the reference.
+translation  JSON lines {"prompt", "completion"}; answers are compared with the references by BLEU, as sacrebleu counts it.
+prompts      JSON lines {"prompt" or "turns", "category"?}; an answer is scored by its log-likelihood under the target.
 A file whose name ends in .xz is unpacked while it is read."""
 import collections
 import dataclasses
+import importlib.util
 import json
 import lzma
 import random
 
-TASKS = ("wikisql", "prompts")
+TASKS = ("wikisql", "translation", "prompts")
 
 
 class DataError(Exception):
@@ -21,7 +23,7 @@ class Question:
     line: int        # of the file, from 1: the question's name in records
     prompt: str
     reference: str   # "" with `prompts`
-    category: str    # "" with `wikisql`
+    category: str    # "" if the task has none
 
 
 def normalise(text):
@@ -51,6 +53,10 @@ def _wikisql(row, line):
     return Question(line, f"columns: {columns}\nquestion: {_text(row, 'question')}\nsql:", _text(row, "sql"), "")
 
 
+def _translation(row, line):
+    return Question(line, _text(row, "prompt"), _text(row, "completion"), "")
+
+
 def _prompts(row, line):
     category = row.get("category", "")
     if not isinstance(category, str):
@@ -65,7 +71,7 @@ def _prompts(row, line):
 
 def read_questions(path, task):
     """All questions of a file. DataError names the first line that is no question of the task."""
-    read = {"wikisql": _wikisql, "prompts": _prompts}[task]
+    read = {"wikisql": _wikisql, "translation": _translation, "prompts": _prompts}[task]
     opened = lzma.open if str(path).endswith(".xz") else open
     questions = []
     try:
@@ -121,13 +127,29 @@ def token_logprobs(choice):
     return entries.get("token_logprobs", [])
 
 
+def need_modules(task):
+    """DataError if a Python module that the scores need is missing."""
+    if task == "translation" and importlib.util.find_spec("sacrebleu") is None:
+        raise DataError("the task translation needs the Python module sacrebleu: pip install sacrebleu")
+
+
+def bleu_counts(answer, reference):
+    """What an answer adds to the sums of BLEU: n-grams of 1 to 4 words that the reference has too, all n-grams of 1 to 4 words, words
+    of the answer, words of the reference."""
+    from sacrebleu.metrics import BLEU
+    found = BLEU(effective_order=True).sentence_score(answer.strip(), [reference.strip()])
+    return [*found.counts, *found.totals, found.sys_len, found.ref_len]
+
+
 def score(task, question, choices, how):
-    """What a record keeps of an answer: text, tokens, and `correct` or `log_likelihood` (nats per token) with `distinct`."""
+    """What a record keeps of an answer: text, tokens, `distinct`, and `correct`, `bleu_counts` or `log_likelihood` (nats per token)."""
     chosen = choose(choices, how)
     record = {"answer": chosen["text"], "tokens": len(chosen["token_ids"]), "choices": len(choices),
               "distinct": len({normalise(choice["text"]) for choice in choices})}
     if task == "wikisql":
         return dict(record, correct=matches(chosen["text"], question.reference),
                     verbatim=chosen["text"].strip() == question.reference.strip())
+    if task == "translation":
+        return dict(record, bleu_counts=bleu_counts(chosen["text"], question.reference))
     own = token_logprobs(chosen)
     return dict(record, log_likelihood=sum(own) / len(own) if own else None)

@@ -1,0 +1,1 @@
+"""Sentences with their translations, out of Debian packages. Python standard library only."""
