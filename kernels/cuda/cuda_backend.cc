@@ -19,23 +19,21 @@
 #include "kernels/cuda/device_collectives.h"
 #include "kernels/cuda/device_op.h"
 #include "kernels/cuda/forest_steps.h"
-#include "kernels/cuda/graph_cache.h"
 #include "kernels/cuda/matrix_products.h"
 #include "kernels/cuda/product_tuner.h"
 #include "kernels/cuda/rank_agreement.h"
 #include "kernels/cuda/rank_rows.h"
 #include "kernels/cuda/row_bucket.h"
 #include "kernels/cuda/step_marks.h"
+#include "kernels/cuda/step_queue.h"
 #include "kernels/cuda/step_upload.h"
 #include "kernels/cuda/step_watch.h"
 
 namespace coppice::kernels::cuda {
 namespace {
 
-// A body that no graph holds has so many parts, with a mark after each.
-constexpr int kBodyParts = StepMarks::kMost - 2;
-constexpr char kBodyName[] = "the body of a step", kStepName[] = "the step on the device",
-               kFetchName[] = "the end of a fetch", kLevelName[] = "a level of draft forests";
+constexpr char kStepName[] = "the step on the device", kFetchName[] = "the end of a fetch",
+               kLevelName[] = "a level of draft forests";
 
 // What the device gives to a backend, in the order in which it may be taken away again.
 struct DeviceParts {
@@ -61,9 +59,6 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(const BackendOptions& options, DeviceParts parts)
       : communicator_(options.communicator),
-        with_graphs_(options.graphs),
-        warn_(options.warn),
-        on_part_(options.on_part),
         overlap_(options.overlap_launches && parts.facts.overlaps_launches),
         exact_(options.exact),
         tuning_cache_(options.tuning_cache),
@@ -121,31 +116,15 @@ class CudaBackend final : public Backend {
   absl::Status Upload(const StepPlan& plan, const StepShape& shape);
   absl::Status EnqueueFetch(const StepPlan& plan);
   absl::Status Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head);
-  absl::Status EnqueueBody(const OpList& body);
-  absl::Status EnqueueHead(const OpList& head);
   absl::Status EnqueueForests(const ForestPlan& plan, Pass* pass);
-  // By a graph, or op by op.
-  absl::Status EnqueueOps(const OpList& list, int64_t rows, absl::string_view what);
-  void ClearMarks() {
-    parts_.marks.Clear();
-    body_mark_ = marks_seen_ = 0;
-  }
-  // The marks of the step that are reached by now; whoever watches hears of each.
-  absl::StatusOr<int> LookAtMarks();
   absl::Status Finish();
   // Not OK once the ranks' work has been aborted.
   absl::Status GoOn() { return watch_ && watch_->alarmed() ? ranks_->Failure() : absl::OkStatus(); }
   // What is queued ends, though other ranks may be waited for in it.
   void Abandon(const absl::Status& why);
   absl::Status FirstCause(const absl::Status& status);
-  void PartDone() const {
-    if (on_part_) on_part_();
-  }
 
   comm::Communicator* const communicator_;
-  const bool with_graphs_;
-  const std::function<void(const std::string&)> warn_;
-  const std::function<void()> on_part_;
   const bool overlap_;
   const bool exact_;
   const std::string tuning_cache_;
@@ -154,11 +133,11 @@ class CudaBackend final : public Backend {
   StepUpload upload_;
   std::unique_ptr<MatrixProducts> products_;
   const std::unique_ptr<DeviceRows> step_rows_;
-  std::unique_ptr<DeviceCollectives> ranks_;  // of several ranks; goes after the graphs
+  std::unique_ptr<DeviceCollectives> ranks_;  // of several ranks; goes after the queue's graphs
   std::unique_ptr<StepWatch> watch_;
   std::vector<RowCost> row_costs_;
   std::unique_ptr<CudaOps> ops_;
-  std::unique_ptr<GraphCache> graphs_;
+  std::unique_ptr<StepQueue> queue_;
   std::vector<DeviceBuffer> tensors_;
   std::optional<DType> matrix_dtype_;  // of all matrices, once there is one
 
@@ -166,8 +145,6 @@ class CudaBackend final : public Backend {
 
   enum class State { kIdle, kFetch, kStep, kForests };
   State state_ = State::kIdle;
-  int body_mark_ = 0;  // reached when only the head is left
-  int marks_seen_ = 0;
   uint64_t step_ = 0;
   uint64_t collective_bytes_ = 0;
   absl::Status outcome_;  // of what was enqueued
@@ -183,7 +160,8 @@ absl::Status CudaBackend::Init(const BackendOptions& options) {
     watch_ = std::make_unique<StepWatch>(ranks_.get(), wanted.step_deadline_s, wanted.on_hang);
   }
   ops_ = std::make_unique<CudaOps>(parts_.facts, ranks_.get(), exact_, options.wide_attention);
-  graphs_ = std::make_unique<GraphCache>(products_.get(), &parts_.stream, with_graphs_, warn_);
+  queue_ = std::make_unique<StepQueue>(&parts_.stream, &parts_.marks, products_.get(),
+                                       options.graphs, options.warn, options.on_part);
   return absl::OkStatus();
 }
 
@@ -257,11 +235,11 @@ absl::Status CudaBackend::Start(const StepPlan& plan, Pass* pass) {
   if (!plan.fetch.empty()) {
     COPPICE_RETURN_IF_ERROR(step_rows_->CheckFetch(plan.fetch));
     state_ = State::kFetch;
-    ClearMarks();
+    queue_->Begin();
     outcome_ = EnqueueFetch(plan);
     return absl::OkStatus();
   }
-  ClearMarks();
+  queue_->Begin();
   const StepShape shape = PaddedShape(plan.rows(), static_cast<int64_t>(plan.needs.size()));
   ops_->Begin(plan, shape);
   pass->Body(ops_.get());
@@ -286,7 +264,7 @@ absl::Status CudaBackend::Upload(const StepPlan& plan, const StepShape& shape) {
 
 absl::Status CudaBackend::EnqueueFetch(const StepPlan& plan) {
   COPPICE_RETURN_IF_ERROR(step_rows_->Fetch(plan.fetch, &parts_.stream));
-  return parts_.marks.Add(parts_.stream, kFetchName);
+  return queue_->Mark(kFetchName);
 }
 
 // Two graphs rather than one with an event in it: the host may then ask for the event as for any
@@ -294,53 +272,17 @@ absl::Status CudaBackend::EnqueueFetch(const StepPlan& plan) {
 absl::Status CudaBackend::Enqueue(std::vector<DeviceOp> body, std::vector<DeviceOp> head) {
   const OverlapScope overlap(overlap_);
   collective_bytes_ += BytesBetweenDevices(body) * communicator_->size();
-  COPPICE_RETURN_IF_ERROR(EnqueueBody({upload_.step(), upload_.work(), {}, std::move(body)}));
-  body_mark_ = parts_.marks.added();
+  COPPICE_RETURN_IF_ERROR(queue_->AddBody({upload_.step(), upload_.work(), {}, std::move(body)}));
+  queue_->BeginHead();
   StepView head_step = upload_.step();
   head_step.rows = 0;  // the head knows of needs alone
-  COPPICE_RETURN_IF_ERROR(EnqueueHead({head_step, {}, upload_.lists(), std::move(head)}));
-  return parts_.marks.Add(parts_.stream, kStepName);
-}
-
-absl::Status CudaBackend::EnqueueBody(const OpList& body) {
-  const absl::Span<const DeviceOp> ops = body.ops;
-  bool enqueued = false;
-  if (!ops.empty() && body.step.rows <= kMostPaddedRows) {
-    COPPICE_ASSIGN_OR_RETURN(
-        enqueued, graphs_->Enqueue(body, absl::StrCat("the body of a step of ", body.step.rows,
-                                                      " rows, ", body.step.needs, " needs")));
+  const OpList head_ops{head_step, {}, upload_.lists(), std::move(head)};
+  COPPICE_RETURN_IF_ERROR(queue_->AddOps(head_ops, head_step.needs, "the head of a step"));
+  // Copies of rows and lists stay outside of the graph: their memory on the host is that of this step.
+  if (ops_->selection() != nullptr) {
+    COPPICE_RETURN_IF_ERROR(step_rows_->Download(&parts_.stream));
   }
-  if (enqueued) return parts_.marks.Add(parts_.stream, kBodyName);
-  const size_t part = (ops.size() + kBodyParts - 1) / kBodyParts;
-  size_t begin = 0;
-  do {
-    const absl::Span<const DeviceOp> some = ops.subspan(begin, part);
-    COPPICE_RETURN_IF_ERROR(LaunchOps(body, some, products_.get(), &parts_.stream));
-    COPPICE_RETURN_IF_ERROR(parts_.marks.Add(parts_.stream, kBodyName));
-    begin += some.size();
-  } while (begin < ops.size());
-  return absl::OkStatus();
-}
-
-// Copies of rows and lists stay outside of the graph: their memory on the host is that of this step.
-absl::Status CudaBackend::EnqueueHead(const OpList& head) {
-  bool enqueued = false;
-  if (!head.ops.empty() && head.step.needs <= kMostPaddedRows) {
-    COPPICE_ASSIGN_OR_RETURN(
-        enqueued,
-        graphs_->Enqueue(head, absl::StrCat("the head of a step of ", head.step.needs, " needs")));
-  }
-  if (!enqueued) {
-    COPPICE_RETURN_IF_ERROR(LaunchOps(head, head.ops, products_.get(), &parts_.stream));
-  }
-  return ops_->selection() == nullptr ? absl::OkStatus() : step_rows_->Download(&parts_.stream);
-}
-
-absl::StatusOr<int> CudaBackend::LookAtMarks() {
-  COPPICE_ASSIGN_OR_RETURN(const int reached, parts_.marks.Reached());
-  if (reached > marks_seen_) PartDone();
-  marks_seen_ = reached;
-  return reached;
+  return queue_->Mark(kStepName);
 }
 
 // After an error there is nothing to wait for: Wait returns it.
@@ -348,9 +290,9 @@ bool CudaBackend::HeadReached() {
   if (state_ == State::kIdle || state_ == State::kFetch || !outcome_.ok()) return true;
   outcome_ = GoOn();
   if (!outcome_.ok()) return true;
-  const absl::StatusOr<int> reached = LookAtMarks();
+  const absl::StatusOr<bool> reached = queue_->HeadReached();
   if (!reached.ok()) outcome_ = reached.status();
-  return !reached.ok() || *reached >= body_mark_;
+  return !reached.ok() || *reached;
 }
 
 absl::StatusOr<const StepRows*> CudaBackend::Wait() {
@@ -370,7 +312,7 @@ absl::Status CudaBackend::SubmitForests(const ForestPlan& plan, Pass* pass) {
   COPPICE_CHECK(ranks_ == nullptr);
   step_ = plan.levels.back().step;
   step_rows_->Clear();
-  ClearMarks();
+  queue_->Begin();
   COPPICE_RETURN_IF_ERROR(forests_.Begin(plan));
   state_ = State::kForests;
   outcome_ = EnqueueForests(plan, pass);
@@ -383,22 +325,13 @@ absl::Status CudaBackend::EnqueueForests(const ForestPlan& plan, Pass* pass) {
   for (int level = 0; level < static_cast<int>(plan.levels.size()); ++level) {
     COPPICE_ASSIGN_OR_RETURN(const ForestSteps::Level of,
                              forests_.Upload(level, pass, ops_.get(), &parts_.stream));
-    COPPICE_RETURN_IF_ERROR(EnqueueOps(of.body, of.body.step.rows, "the body of a level"));
-    COPPICE_RETURN_IF_ERROR(parts_.marks.Add(parts_.stream, kLevelName));
-    body_mark_ = parts_.marks.added();
-    COPPICE_RETURN_IF_ERROR(EnqueueOps(of.head, of.head.step.needs, "the head of a level"));
+    COPPICE_RETURN_IF_ERROR(queue_->AddOps(of.body, of.body.step.rows, "the body of a level"));
+    COPPICE_RETURN_IF_ERROR(queue_->Mark(kLevelName));
+    queue_->BeginHead();
+    COPPICE_RETURN_IF_ERROR(queue_->AddOps(of.head, of.head.step.needs, "the head of a level"));
   }
   COPPICE_RETURN_IF_ERROR(forests_.Download(&parts_.stream));
-  return parts_.marks.Add(parts_.stream, kStepName);
-}
-
-absl::Status CudaBackend::EnqueueOps(const OpList& list, int64_t rows, absl::string_view what) {
-  bool enqueued = false;
-  if (rows <= kMostPaddedRows) {
-    COPPICE_ASSIGN_OR_RETURN(enqueued,
-                             graphs_->Enqueue(list, absl::StrCat(what, " of ", rows, " rows")));
-  }
-  return enqueued ? absl::OkStatus() : LaunchOps(list, list.ops, products_.get(), &parts_.stream);
+  return queue_->Mark(kStepName);
 }
 
 absl::StatusOr<std::vector<GrownForest>> CudaBackend::WaitForests() {
@@ -412,7 +345,7 @@ absl::StatusOr<std::vector<GrownForest>> CudaBackend::WaitForests() {
 // Nothing that was enqueued uses the plan or the pass any longer when this returns.
 absl::Status CudaBackend::Finish() {
   absl::Status status = outcome_;
-  if (status.ok()) status = parts_.marks.Wait([this] { PartDone(); }, [this] { return GoOn(); });
+  if (status.ok()) status = queue_->Wait([this] { return GoOn(); });
   if (status.ok() && ranks_ != nullptr) status = ranks_->Failure();
   if (status.ok()) {
     status = step_rows_->Serve();

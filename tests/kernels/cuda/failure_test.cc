@@ -202,7 +202,7 @@ TEST_F(FailureTest, EveryCallInTurn) {
                               "the end of a fetch: ",
                               "the body of a step: ",
                               "the step on the device: ",
-                              "the head of a step of 2 needs: cudaGraphLaunch"})
+                              "the head of a step of 2 rows: cudaGraphLaunch"})
     EXPECT_THAT(messages, HasSubstr(purpose));
 }
 
