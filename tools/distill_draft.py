@@ -170,7 +170,7 @@ def add_training_options(parser):
 
 def add_common_options(parser):
     count = positive(int)
-    parser.add_argument("--data", required=True, action="append", metavar="TEXT", help="a folder that sample has written; may be repeated")
+    parser.add_argument("--data", required=True, action="append", type=os.path.normpath, metavar="TEXT", help="a folder that sample has written; may be repeated")
     parser.add_argument("--context", type=count, default=512, help="most tokens of a conversation; the rest is cut off, and without an answer it is left out (%(default)s)")
     parser.add_argument("--batch-tokens", type=count, default=4096, help="of a step, with padding (%(default)s)")
     parser.add_argument("--held-out", type=count, default=200, help="answers of each TEXT that are measured (%(default)s)")

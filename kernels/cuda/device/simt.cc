@@ -1,4 +1,4 @@
-// The scheduler: fibers, barriers, shared memory and launches.
+// The scheduler: fibers, barriers, shared memory and the blocks of a launch.
 #include "kernels/cuda/device/simt.h"
 
 #include <sys/mman.h>
@@ -64,7 +64,6 @@ struct Options {
 
 struct Scheduler {
   std::mutex mutex;  // one launch at a time
-  Enqueue enqueue = nullptr;
   Options options;
   Fiber main;  // the OS thread that launches
   const void* main_bottom = nullptr;
@@ -78,8 +77,6 @@ struct Scheduler {
   char start, end;  // what the thread sanitizer knows the edges of a launch by
 };
 Scheduler& scheduler = *new Scheduler;
-thread_local Declared declared;
-thread_local std::vector<Grid>* collected = nullptr;
 
 void SetOptionsFromEnvironment() {
   Options& options = scheduler.options;
@@ -364,35 +361,6 @@ void* SharedArray(const void* key, size_t bytes) {
 }
 
 void* DynamicShared() { return Current()->home->dynamic; }
-
-void SetEnqueue(Enqueue enqueue) {
-  std::lock_guard lock(scheduler.mutex);
-  scheduler.enqueue = enqueue;
-}
-
-void Declare(const char* name, std::function<Cost()> cost) { declared = {name, std::move(cost)}; }
-Declared TakeDeclared() { return std::exchange(declared, {}); }
-
-void CollectGrids(std::vector<Grid>* grids) { collected = grids; }
-
-void EnqueueGrid(void* stream, Grid grid) {
-  if (collected != nullptr) {
-    TakeDeclared();
-    collected->push_back(std::move(grid));
-    return;
-  }
-  Enqueue enqueue;
-  {
-    std::lock_guard lock(scheduler.mutex);
-    enqueue = scheduler.enqueue;
-  }
-  if (enqueue == nullptr) {
-    TakeDeclared();
-    Run({std::move(grid)});
-  } else {
-    enqueue(stream, [grid = std::move(grid)] { Run({grid}); });
-  }
-}
 
 void Run(const std::vector<Grid>& grids) {
   Scheduler& s = scheduler;
