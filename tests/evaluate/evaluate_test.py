@@ -91,6 +91,9 @@ class Figures(unittest.TestCase):
         self.assertAlmostEqual(figures.bleu_interval(self.COUNTS)[0], 29.150595, 5)
         self.assertEqual(figures.bleu_interval(self.COUNTS[1:]), (None, None, None))
         self.assertAlmostEqual(figures.bleu_interval([[3, 2, 1, 1, 3, 2, 1, 1, 9, 9]])[0], 100)
+        longer, shorter = [3, 2, 1, 1, 3, 2, 1, 1, 9, 5], [3, 2, 1, 1, 3, 2, 1, 1, 5, 9]
+        self.assertAlmostEqual(figures.bleu_interval([longer])[0], 100)
+        self.assertAlmostEqual(figures.bleu_interval([shorter])[0], 100 * math.exp(1 - 9 / 5))
 
     def test_interval_of_bleu_is_that_of_many_draws(self):
         source = random.Random(4)

@@ -1,6 +1,7 @@
 """Packages of a Debian archive: which hold message catalogues of a language, and their download."""
 import gzip
 import hashlib
+import http.client
 import os
 import re
 import urllib.error
@@ -15,7 +16,7 @@ def _read(url):
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.read()
-    except (OSError, ValueError) as error:  # URLError is an OSError
+    except (OSError, ValueError, http.client.HTTPException) as error:  # URLError is an OSError
         raise DataError(f"{url}: {getattr(error, 'reason', error)}") from error
 
 
