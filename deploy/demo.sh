@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# demo.sh [--model text2sql|smollm2] [--once] [--tour] [--port N] [--no-build]
+# demo.sh [--model text2sql|smollm2|FILE.gguf] [--once] [--tour] [--port N] [--no-build]
 # Installs what is missing, builds, and starts a cluster under one mpirun: a coordinator, a target replica and a draft node,
 # with the model pair in deploy/demo. Asks it the questions in deploy/demo with one beam and with four, each with drafts and
 # without, and prints the answers and a table of the times. Then serves at http://127.0.0.1:8000 until Ctrl-C.
 # --once: exits after the questions, non-zero if anything failed. --tour: asks the questions with every verification method and
 # prints one line for each. --model smollm2: chats, with a model that models.sh fetches (93 MB); in a terminal you can then chat
-# with it. Where there is no network, the pair of deploy/demo is used and the demo says so.
+# with it. Where there is no network, the pair of deploy/demo is used and the demo says so. --model FILE.gguf: chats with a model
+# of your own, which models.sh converts; it must have a chat template.
 set -euo pipefail
+from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 once=0 port=8000 build=1 tour=() model=text2sql
@@ -29,7 +31,10 @@ if ! [[ $port =~ ^[0-9]+$ ]] || [ "$port" -lt 1 ] || [ "$port" -gt 65535 ]; then
 fi
 case $model in
   text2sql | smollm2) ;;
-  *) echo "demo: --model must be text2sql or smollm2, got '$model'" >&2; exit 2 ;;
+  *.gguf)
+    [[ $model == /* ]] || model=$from/$model
+    [ -f "$model" ] || { echo "demo: --model $model: no such file" >&2; exit 2; } ;;
+  *) echo "demo: --model must be text2sql, smollm2 or a file FILE.gguf, got '$model'" >&2; exit 2 ;;
 esac
 if [ "$model" != text2sql ] && [ ${#tour[@]} -gt 0 ]; then
   echo "demo: --tour asks the questions of the text2sql pair, not of $model" >&2
@@ -69,7 +74,8 @@ trap 'exit 143' TERM HUP
 target=deploy/demo/wikisql-target draft=deploy/demo/wikisql-draft
 if [ "$model" != text2sql ]; then
   fetched=${coppice_run_folders[0]}/model status=0
-  deploy/models.sh get "$model" | tee "$fetched" || status=$?
+  if [[ $model == *.gguf ]]; then how=convert; else how=get; fi
+  deploy/models.sh $how "$model" | tee "$fetched" || status=$?
   case $status in
     0)
       target=$(sed -n 's/^target: //p' "$fetched") draft=$(sed -n 's/^draft: //p' "$fetched") ;;
@@ -91,7 +97,7 @@ fi
 # On a busy machine a draft may be late; without it, the demo would show nothing for a second.
 # mpirun gets its own session, so Ctrl-C reaches only this script. The script then ends mpirun.
 setsid setpriv --pdeathsig TERM mpirun -q \
-  -np 1 "$coppice_bin/coppice-coordinator" --listen="127.0.0.1:$port" --model="$target" --served_model_name="$model" : \
+  -np 1 "$coppice_bin/coppice-coordinator" --listen="127.0.0.1:$port" --model="$target" --served_model_name="$(basename "$model" .gguf)" : \
   -np 1 "$coppice_bin/coppice-worker" --model="$target" --dtype=auto --threads="$threads" --draft_deadline_min=0.5 \
   "${draft_node[@]}" >"$log" 2>&1 </dev/null &
 session=$!

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
@@ -190,7 +191,11 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
   std::error_code error;
   if (!std::filesystem::is_directory(dir, error)) {
     return absl::NotFoundError(
-        absl::StrCat(dir, ": no such folder, expected a Hugging Face model folder"));
+        absl::EndsWith(dir, ".gguf")
+            ? absl::StrCat(
+                  dir,
+                  ": a GGUF file is not read; deploy/models.sh convert FILE makes a folder of it")
+            : absl::StrCat(dir, ": no such folder, expected a Hugging Face model folder"));
   }
   COPPICE_ASSIGN_OR_RETURN(const JsonFile json, JsonFile::ReadFile(dir + "/config.json"));
   ModelConfig config;

@@ -21,6 +21,9 @@ from placement import place
 from processes import CONTROL_PORT, Launch, all_local, local_url, outside_url, processes_of
 
 DEPLOY = pathlib.Path(__file__).resolve().parents[1]
+sys.path.append(str(DEPLOY / "models"))
+import models as conversion  # noqa: E402
+
 PLACE_OPTIONS = {"port": int, "state": str}
 UP_OPTIONS = {"cluster": str, "hostfile": str, "gpus": str, "agent": str, "deadline": int, "preset": str, "dry-run": bool}
 POLL_S = {True: 0.2, False: 1.0}  # by whether all hosts are this one
@@ -83,6 +86,18 @@ def visible_gpus(options, ranks):
     return tuple(map(str, range(count))) if count >= ranks else ()
 
 
+def model_folder(option, path, options):
+    """The folder to serve: the path itself, or what models.sh makes of a GGUF file on this host (with --dry-run, will make)."""
+    if not path.endswith(".gguf"):
+        return path
+    if "hostfile" in options:
+        raise Usage(f"{option} {path}: each host reads its own folder; make it there with deploy/models.sh convert, and give the folder")
+    try:
+        return str((conversion.folder_of_file if "dry-run" in options else conversion.convert)(path))
+    except conversion.Failure as error:
+        raise Failure(str(error)) from error
+
+
 def describe(options):
     """The Cluster that the options ask for."""
     named = [name for name in options if name.replace("-", "_") in SETTINGS]
@@ -103,7 +118,7 @@ def describe(options):
     settings["draft"] = settings["draft"] or None
     for key in ("target", "draft"):
         if settings[key]:
-            settings[key] = os.path.abspath(settings[key])
+            settings[key] = model_folder(f"--{key}", os.path.abspath(settings[key]), options)
     if settings["cluster_key"] not in (None, "none"):
         settings["cluster_key"] = os.path.abspath(settings["cluster_key"])
     hosts = read_host_file(options["hostfile"]) if "hostfile" in options else [

@@ -92,6 +92,8 @@ def missing(request):
         if not os.access(path, os.X_OK):
             return f"{path} is missing; run deploy/setup.sh and deploy/build.sh{request['build']} first"
     for path in request["models"]:
+        if path.endswith(".gguf") and os.path.isfile(path):
+            return f"{path}: a GGUF file; deploy/models.sh convert makes a folder of it on this host"
         if not os.path.isdir(path):
             return f"{path}: no such folder; expected a Hugging Face model folder with config.json and model.safetensors"
     if request["mpi"] and shutil.which("orted") is None:

@@ -1,5 +1,5 @@
-"""Fetches a model of the catalogue and converts it. Called by deploy/models.sh, whose --help says what it does. The program itself
-needs only the Python standard library; pip and numpy are used in processes of their own, and installed if they are missing."""
+"""Fetches a model of the catalogue and converts it, or converts a GGUF file. Called by deploy/models.sh, whose --help says what it
+does, and for files also by launch/cluster.py. The program itself needs only the Python standard library; pip and numpy are used in processes of their own, and installed if they are missing."""
 import hashlib
 import os
 import pathlib
@@ -175,6 +175,29 @@ def get(name):
         print(f"draft: {draft}")
 
 
+def folder_of_file(path):
+    """Where `convert` keeps the folder of a GGUF file: its name, and a number that a changed file does not share."""
+    path = pathlib.Path(path).resolve()
+    try:
+        facts = path.stat()
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}, expected a GGUF file") from error
+    number = hashlib.sha256(f"{path}\n{facts.st_size}\n{facts.st_mtime_ns}".encode()).hexdigest()[:12]
+    return data_folder() / f"{path.stem}-{number}"
+
+
+def convert(path):
+    """The folder of a GGUF file, made the first time."""
+    target = folder_of_file(path)
+    if target.is_dir():
+        say(f"{path}: is converted already")
+        return target
+    say(f"{path}: converting")
+    if run([python_with_pip_and_numpy(), "-B", ROOT / "tools/gguf_to_folder.py", path, target]) != 0:
+        raise Failure(f"{path}: could not be converted")
+    return target
+
+
 def end_by_signal(number, _):
     """A signal ends the program as an exception does, so that nothing half-made is left."""
     sys.exit(128 + number)
@@ -189,8 +212,10 @@ def main(arguments):
                 print(f"{name}: {model['what']}, {model['mb']} MB to fetch")
         elif len(arguments) == 2 and arguments[0] == "get":
             get(arguments[1])
+        elif len(arguments) == 2 and arguments[0] == "convert":
+            print(f"target: {convert(arguments[1])}")
         else:
-            raise Failure("expected get NAME or list (see --help)", 2)
+            raise Failure("expected get NAME, convert FILE or list (see --help)", 2)
     except (Failure, OSError) as error:
         print(f"models: {error}", file=sys.stderr, flush=True)
         sys.exit(getattr(error, "status", 1))

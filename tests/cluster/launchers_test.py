@@ -2,6 +2,7 @@
 """The launchers. Ctrl-C ends every process within 3 seconds and leaves nothing behind. The commands of cluster.sh work. The demo
 asks its questions and exits with 0."""
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -158,7 +159,7 @@ class Launchers(unittest.TestCase):
         self.assertIn("SELECT", output)
 
     def test_demo_refuses_bad_arguments(self):
-        for arguments in (["--port", "0"], ["--port", "x"], ["--port"], ["--sometimes"], ["--model", "gpt9"], ["--model"],
+        for arguments in (["--port", "0"], ["--port", "x"], ["--port"], ["--sometimes"], ["--model", "gpt9"], ["--model"], ["--model", "/nowhere.gguf"],
                           ["--model=smollm2", "--tour"]):
             _, status, _, errors = run_launcher([ROOT / "deploy/demo.sh", *arguments], timeout=10)
             self.assertEqual(status, 2, arguments)
@@ -240,6 +241,35 @@ class ClusterScript(unittest.TestCase):
         finally:
             send_signal(ranks[1]["pid"], signal.SIGCONT)
         self.assertEqual(self.run_script("down")[1], 0)
+        self.assertEqual(folders_left(pid), [])
+
+    def test_up_of_a_gguf_file(self):
+        gguf = pathlib.Path(self.folder.name, "mine.gguf")
+        quantised_llama(gguf, f"{self.folder.name}/direct")
+        there = environment(self.folder.name, ROOT / "deploy/models/catalogue.toml")
+        arguments = ("up", "--target", gguf, "--draft", gguf, "--port", str(self.port), "--threads", "1", "--state", self.state)
+        for said in ("converting", "is converted already"):
+            _, status, output, errors = run_launcher([ROOT / "deploy/cluster.sh", *arguments], environment=there)
+            self.assertEqual(status, 0, output + errors)
+            self.assertIn(f"models: {gguf}: {said}\n", output)
+            answer = ApiClient(self.port).complete(dict(prompt="a b", max_tokens=4, ignore_eos=True))
+            self.assertEqual(answer["usage"]["completion_tokens"], 4)
+            self.assertEqual(self.run_script("down")[1], 0)
+        gguf.write_bytes(b"GGUF")
+        _, status, _, errors = run_launcher([ROOT / "deploy/cluster.sh", *arguments], environment=there)
+        self.assertEqual(status, 1)
+        self.assertRegex(errors, rf"\Agguf_to_folder: {gguf}: [^\n]+\ncluster: {gguf}: could not be converted\n\Z")
+        self.assertFalse(listening(self.port))
+
+    def test_demo_chats_with_a_file(self):
+        gguf = pathlib.Path(self.folder.name, "mine.gguf")
+        quantised_llama(gguf, f"{self.folder.name}/direct")
+        pid, status, output, errors = run_launcher(
+            [ROOT / "deploy/demo.sh", "--model", gguf, "--once", "--no-build", "--port", self.port],
+            environment=environment(self.folder.name, ROOT / "deploy/models/catalogue.toml"))
+        self.assertEqual(status, 0, output + errors)
+        self.assertIn(f"models: {gguf}: converting\n", output)
+        self.assertEqual(len(re.findall(r"^  \(\d+ tokens, ", output, re.MULTILINE)), 4, output)
         self.assertEqual(folders_left(pid), [])
 
     def test_up_without_draft(self):

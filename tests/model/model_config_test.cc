@@ -219,6 +219,9 @@ TEST(ModelConfig, BadFilesAreNamed) {
   const test::TempDir dir;
   EXPECT_THAT(std::string(ReadModelConfig(dir.File("nowhere")).status().message()),
               EndsWith("nowhere: no such folder, expected a Hugging Face model folder"));
+  EXPECT_THAT(std::string(ReadModelConfig(dir.File("a.gguf")).status().message()),
+              EndsWith("a.gguf: a GGUF file is not read; deploy/models.sh convert FILE makes a "
+                       "folder of it"));
   EXPECT_THAT(std::string(ReadModelConfig(dir.path()).status().message()),
               StartsWith(dir.File("config.json") + ": cannot be opened"));
   dir.Write("config.json", "{\"hidden_size\": ");
