@@ -124,8 +124,10 @@ def describe(options):
     hosts = read_host_file(options["hostfile"]) if "hostfile" in options else [
         local_host(visible_gpus(options, settings["replicas"] * settings["tp"]))]
     coordinator = hosts[0], f"127.0.0.1:{options.get('port', 8000)}", None
-    empty = {role: () for role in ("all", "coordinator", "worker", "draft")}
-    return place(settings, hosts, coordinator, [], [], empty, {}, lambda field: f"--{field}")
+    flags = {role: () for role in ("all", "coordinator", "worker", "draft")}
+    if options["target"].endswith(".gguf"):  # clients know the model by its file, not by the folder made of it
+        flags["coordinator"] = (f"--served_model_name={pathlib.Path(options['target']).stem}",)
+    return place(settings, hosts, coordinator, [], [], flags, {}, lambda field: f"--{field}")
 
 
 def program_folder(cluster, options):

@@ -253,7 +253,7 @@ class ClusterScript(unittest.TestCase):
             self.assertEqual(status, 0, output + errors)
             self.assertIn(f"models: {gguf}: {said}\n", output)
             answer = ApiClient(self.port).complete(dict(prompt="a b", max_tokens=4, ignore_eos=True))
-            self.assertEqual(answer["usage"]["completion_tokens"], 4)
+            self.assertEqual((answer["usage"]["completion_tokens"], answer["model"]), (4, "mine"))
             self.assertEqual(self.run_script("down")[1], 0)
         gguf.write_bytes(b"GGUF")
         _, status, _, errors = run_launcher([ROOT / "deploy/cluster.sh", *arguments], environment=there)
