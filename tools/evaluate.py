@@ -47,7 +47,7 @@ def add_outputs(parser, json_is_needed):
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE", help="quality against speed as .svg or .png (needs matplotlib)")
     parser.add_argument("--overview", type=pathlib.Path, metavar="FILE",
                         help="one panel: quality against tokens per second, an arrow from without drafts to with (needs matplotlib)")
-    parser.add_argument("--against", metavar="NAME", help="also compare every setting with this one, question by question (wikisql)")
+    parser.add_argument("--against", metavar="NAME", help="also compare every setting with this one, question by question (wikisql, translation)")
     parser.add_argument("--by-category", action="store_true", help="also a table for each category")
     parser.add_argument("--category-table", action="store_true", help="also one table with a row for each category")
     parser.add_argument("--markdown", action="store_true", help="tables in Markdown")
@@ -112,8 +112,8 @@ def show(rows, arguments):
     if arguments.category_table:
         print("\n" + "\n".join(report.category_lines(rows, arguments.markdown)))
     if arguments.against:
-        if rows[0]["task"] != "wikisql" or arguments.against not in report.summaries(rows):
-            raise settings.SettingsError(f"--against: {arguments.against} has no answers that are right or wrong")
+        if rows[0]["task"] == "prompts" or arguments.against not in report.summaries(rows):
+            raise settings.SettingsError(f"--against: {arguments.against} has no answers to compare with references")
         print("\n" + "\n".join(report.comparison_lines(rows, arguments.against, arguments.markdown)))
     sys.stdout.flush()
     for warning in report.warnings(rows):

@@ -107,6 +107,25 @@ class Figures(unittest.TestCase):
         self.assertLess(abs((high - low) / (drawn[974] - drawn[24]) - 1), 0.12)
         self.assertLess(abs(value - drawn[500]), 0.1 * (high - low))
 
+    def test_interval_of_a_difference_of_bleu_is_that_of_many_draws(self):
+        source = random.Random(5)
+        counts, others = [], []
+        for _ in range(400):
+            words, share = source.randint(5, 25), source.betavariate(6, 3)  # a hard question is hard for both
+            for of, less in ((counts, 0.0), (others, 0.05)):
+                right = [max(0, round((words - i) * max(0.0, share - less - 0.1 * i + source.uniform(-0.05, 0.05)))) for i in range(4)]
+                of.append(right + [words - i for i in range(4)] + [words, words + source.randint(0, 3)])
+        value, low, high = figures.bleu_difference(counts, others)
+        self.assertAlmostEqual(value, figures.bleu_interval(counts)[0] - figures.bleu_interval(others)[0])
+        drawn = []
+        for _ in range(1000):
+            at = source.choices(range(400), k=400)
+            drawn.append(figures.bleu([counts[i] for i in at])[0] - figures.bleu([others[i] for i in at])[0])
+        drawn.sort()
+        self.assertLess(abs((high - low) / (drawn[974] - drawn[24]) - 1), 0.12)
+        apart = sum((figures.bleu_interval(c)[2] - figures.bleu_interval(c)[1]) ** 2 for c in (counts, others)) ** 0.5
+        self.assertLess(high - low, 0.7 * apart)  # the same questions: less than of two runs with different ones
+
     def test_wilson_interval(self):
         for successes, count, low, high in ((8, 10, 0.4902, 0.9433), (0, 10, 0, 0.2775), (10, 10, 0.7225, 1), (150, 300, 0.44378, 0.55622)):
             found = figures.wilson(successes, count)
@@ -341,8 +360,9 @@ class WholeRuns(unittest.TestCase):
         table = subprocess.run(tool, capture_output=True, text=True, timeout=60 * SLOWDOWN).stdout.splitlines()
         self.assertEqual(table[0].split()[:2], ["setting", "BLEU"])
         self.assertRegex(table[1], r"greedy +\d\d\.\d \[\d")
-        refused = subprocess.run([*tool, "--against=greedy"], capture_output=True, text=True, timeout=60 * SLOWDOWN)
-        self.assertIn("--against: greedy has no answers that are right or wrong", refused.stderr)
+        against = subprocess.run([*tool, "--against=greedy"], capture_output=True, text=True, timeout=60 * SLOWDOWN).stdout.split("\n\n")[1]
+        self.assertIn("BLEU less that of greedy", against)
+        self.assertRegex(against, r"vote_4 +-?\d+\.\d \[-?\d")
 
     def test_prompts_are_scored_by_likelihood_also_in_chats(self):
         data = pathlib.Path(self.folder.name) / "prompts.jsonl"
@@ -423,7 +443,7 @@ class WholeRuns(unittest.TestCase):
             for flags, status, reason in ((("--variants=plain,fast",), 2, "unknown 'fast'"), (("--settings=beam",), 2, "no setting is called beam"),
                                           (("--data=/nowhere.jsonl",), 2, "/nowhere.jsonl: No such file"), (("--questions=0",), 2, "expected 1 or more"),
                                           (("--table=/nowhere.toml",), 2, "/nowhere.toml: No such file"),
-                                          (("--settings=greedy", "--against=vote_4"), 2, "vote_4 has no answers")):
+                                          (("--settings=greedy", "--against=vote_4"), 2, "vote_4 has no answers to compare")):
                 self.assertIn(reason, self.run_tool(server, *flags, status=status).stderr)
         server.url = url  # nothing listens there now
         self.assertIn("does not answer", self.run_tool(server, status=1).stderr)

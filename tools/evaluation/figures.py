@@ -48,22 +48,44 @@ def ratio_interval(above, below):
     return ratio, ratio - half, ratio + half
 
 
-def bleu_interval(counts):
-    """(BLEU, lower, upper) of all answers together, 0 to 100, from tasks.bleu_counts of each (Papineni et al., ACL 2002, section 2.3).
-    The interval is linearised: an answer moves the logarithm of BLEU by the derivative of its sums. None if no four words agree."""
-    sums, n = [math.fsum(column) for column in zip(*counts)], len(counts)
+def bleu(counts):
+    """(BLEU of all answers together, 0 to 100, [what each answer adds to its error]) from tasks.bleu_counts of each (Papineni et al.,
+    ACL 2002, section 2.3). Linearised: an answer moves the logarithm of BLEU by the derivative of the sums. None, [] if no four words
+    agree."""
+    sums = [math.fsum(column) for column in zip(*counts)]
     if min(sums) <= 0:
-        return None, None, None
+        return None, []
     length, reference = sums[8:]
     log_bleu = sum(math.log(sums[i] / sums[i + 4]) for i in range(4)) / 4 + min(0.0, 1 - reference / length)
-    value = 100 * math.exp(log_bleu)
-    if n < 2:
-        return value, None, None
     slopes = [1 / (4 * s) for s in sums[:4]] + [-1 / (4 * s) for s in sums[4:8]]
     slopes += [reference / length ** 2, -1 / length] if length < reference else [0.0, 0.0]
-    squares = math.fsum(math.fsum(s * c for s, c in zip(slopes, row)) ** 2 for row in counts)
-    factor = math.exp(Z * math.sqrt(squares * n / (n - 1)))
+    return 100 * math.exp(log_bleu), [math.fsum(s * c for s, c in zip(slopes, row)) for row in counts]
+
+
+def _error(shares):
+    """The half width of the 95 % interval of a sum of independent parts whose mean is 0."""
+    n = len(shares)
+    return Z * math.sqrt(math.fsum(share ** 2 for share in shares) * n / (n - 1))
+
+
+def bleu_interval(counts):
+    """(BLEU, lower, upper), on a scale of logarithms. None, None for fewer than two answers."""
+    value, shares = bleu(counts)
+    if value is None or len(counts) < 2:
+        return value, None, None
+    factor = math.exp(_error(shares))
     return value, value / factor, value * factor
+
+
+def bleu_difference(counts, others):
+    """(BLEU - BLEU of the others, lower, upper) of answers to the same questions in the same order; None without two values."""
+    (value, shares), (other, other_shares) = bleu(counts), bleu(others)
+    if value is None or other is None:
+        return None, None, None
+    if len(counts) < 2:
+        return value - other, None, None
+    half = _error([value * a - other * b for a, b in zip(shares, other_shares)])
+    return value - other, value - other - half, value - other + half
 
 
 def sign_test(wins, losses):
@@ -96,10 +118,15 @@ def summarise(records):
             "drafted": sum(column("drafted")), "plain_rounds": sum(column("plain_rounds"))}
 
 
+def common(records, others, key):
+    """[(here, there)] of the questions that both have answered."""
+    there = {record["line"]: record[key] for record in others}
+    return [(record[key], there[record["line"]]) for record in records if record["line"] in there]
+
+
 def compare(records, others):
     """(right only here, right only there, p) over the questions that both have answered."""
-    there = {record["line"]: record["correct"] for record in others}
-    pairs = [(record["correct"], there[record["line"]]) for record in records if record["line"] in there]
+    pairs = common(records, others, "correct")
     wins, losses = pairs.count((True, False)), pairs.count((False, True))
     return wins, losses, sign_test(wins, losses)
 

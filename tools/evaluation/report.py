@@ -94,17 +94,28 @@ def _in_lines(table, markdown):
 
 
 def comparison_lines(rows, against, markdown=False):
-    """Every variant against one of them, question by question (exact match only)."""
+    """Every variant against one of them, question by question: what only one has right, or the difference of BLEU."""
     of = {}
     for row in rows:
         if row["kind"] == "answer":
             of.setdefault(row["variant"], []).append(row)
-    table = [["setting", "right only here", f"right only with {against}", "p"]]
+    by_bleu = rows[0]["task"] == "translation"
+    table = [["setting", f"BLEU less that of {against}"] if by_bleu else ["setting", "right only here", f"right only with {against}", "p"]]
     for name in labels(rows):
         if name in of and name != against:
-            wins, losses, p = figures.compare(of[name], of[against])
-            table.append([f"`{name}`" if markdown else name, str(wins), str(losses), f"{p:.3f}" if p >= 0.001 else "< 0.001"])
+            cells = _bleu_cells(of[name], of[against]) if by_bleu else _match_cells(of[name], of[against])
+            table.append([f"`{name}`" if markdown else name, *cells])
     return _in_lines(table, markdown)
+
+
+def _match_cells(records, others):
+    wins, losses, p = figures.compare(records, others)
+    return [str(wins), str(losses), f"{p:.3f}" if p >= 0.001 else "< 0.001"]
+
+
+def _bleu_cells(records, others):
+    pairs = figures.common(records, others, "bleu_counts")
+    return [number(figures.bleu_difference(*zip(*pairs)), 1) if pairs else "-"]
 
 
 def warnings(rows):
