@@ -74,8 +74,8 @@ trap 'exit 143' TERM HUP
 target=deploy/demo/wikisql-target draft=deploy/demo/wikisql-draft
 if [ "$model" != text2sql ]; then
   fetched=${coppice_run_folders[0]}/model status=0
-  if [[ $model == *.gguf ]]; then how=convert; else how=get; fi
-  deploy/models.sh $how "$model" | tee "$fetched" || status=$?
+  if [[ $model == *.gguf ]]; then how="convert"; else how="get"; fi
+  deploy/models.sh "$how" "$model" | tee "$fetched" || status=$?
   case $status in
     0)
       target=$(sed -n 's/^target: //p' "$fetched") draft=$(sed -n 's/^draft: //p' "$fetched") ;;
