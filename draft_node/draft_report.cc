@@ -23,16 +23,17 @@ void DraftService::ShareEnergy(absl::Span<const KeyRows> forests,
   }
 }
 
-// The energy of a prompt goes with the first forest; without one it is told by itself.
+// Said when no request waits for it: a forest tells the same. So does the energy of the prompt.
 void DraftService::TellPrefilled(const Key& key) {
   const auto found = slots_.find(key);
-  if (options_.energy == nullptr || found == slots_.end()) return;
+  if (found == slots_.end()) return;
   Slot& slot = found->second;
   if (slot.session->prefilling() || slot.builder != nullptr || slot.waiting != nullptr) return;
   proto::DraftReply reply;
   reply.set_session_id(key.second);
   reply.set_prefilled(true);
-  if (const auto joules = slot.energy.Take()) reply.set_energy_joules(*joules);
+  if (const auto joules = options_.energy ? slot.energy.Take() : std::nullopt)
+    reply.set_energy_joules(*joules);
   leaders_->Send(key.first, reply).IgnoreError();
 }
 

@@ -195,6 +195,19 @@ void DraftClient::Drop(Session* session) {
   Forget(session);
 }
 
+bool DraftClient::KeepsSilent(const Node& node, double now_s) {
+  return node.late && now_s - node.late_since_s < kRetryLateNodeAfter_s;
+}
+
+bool DraftClient::Prepare(const Sequence& sequence, double now_s) {
+  Session& session = sessions_[sequence.id];
+  if (NodeOf(session) != nullptr) return session.prefilled || session.warm;
+  Node* node = PickNode();
+  if (node == nullptr || KeepsSilent(*node, now_s) || now_s < session.refused_until_s) return false;
+  if (!OpenOn(node, sequence, &session)) MarkLate(node, now_s);
+  return false;
+}
+
 double DraftClient::Patience(const Node& node, const Session& session) const {
   if (!session.warm || node.mean_reply_s == 0) return options_.max_deadline_s;
   return std::clamp(options_.deadline_factor * node.mean_reply_s, options_.min_deadline_s,
@@ -207,7 +220,7 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
   Session& session = sessions_[sequence.id];
   Node* node = NodeOf(session);
   if (now_s < session.refused_until_s) return Fallback::kRefused;
-  if (node != nullptr && node->late && now_s - node->late_since_s < kRetryLateNodeAfter_s) {
+  if (node != nullptr && KeepsSilent(*node, now_s)) {
     Node* other = PickNode();
     if (other->late) return Fallback::kLate;
     Drop(&session);
@@ -215,7 +228,7 @@ Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double
   }
   if (node == nullptr) {
     node = PickNode();
-    if (node->late && now_s - node->late_since_s < kRetryLateNodeAfter_s) return Fallback::kLate;
+    if (KeepsSilent(*node, now_s)) return Fallback::kLate;
     if (!OpenOn(node, sequence, &session)) {
       MarkLate(node, now_s);
       return Fallback::kDead;
@@ -291,6 +304,7 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
   Session& session = sessions_.at(sequence_id);
   TakeEnergy(*node, reply, &session);
   if (reply.prefilled()) {
+    session.prefilled = true;
     if (session.asked_round == 0) session.owes_energy = false;
     return;
   }

@@ -76,6 +76,9 @@ class DraftClient {
   // Opens a session, so that the draft node prefills while the target does. Does nothing when there
   // are no nodes.
   void Open(const Sequence& sequence);
+  // The same between two rounds, if the sequence has no session. True when the node has read the
+  // prompt, so that a draft that is asked for now need not wait for that.
+  bool Prepare(const Sequence& sequence, double now_s);
   // Requests the forest of the sequence's next round. kNone: the request was sent, and the answer
   // should be awaited until *deadline_s (absolute). Otherwise the round must be plain, for the
   // returned reason. It sends nothing to a node that is known to be late.
@@ -119,6 +122,7 @@ class DraftClient {
     double asked_s = 0;
     size_t tokens_sent = 0;      // with the last request
     uint32_t stable_sent = 0;    // generated tokens that the node knows to be stable
+    bool prefilled = false;      // has said so before it was asked for a draft
     bool warm = false;           // has answered once: its prefill is done
     double refused_until_s = 0;  // the node refused; not asked again before
     node::EnergyTally energy;    // of all sessions of the sequence
@@ -127,6 +131,7 @@ class DraftClient {
 
   Node* PickNode();
   Node* NodeOf(const Session& session);
+  static bool KeepsSilent(const Node& node, double now_s);
   bool OpenOn(Node* node, const Sequence& sequence, Session* session);
   void Drop(Session* session);
   static void Forget(Session* session);

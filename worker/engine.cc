@@ -162,7 +162,12 @@ void Engine::AdmitWaiting() {
     sequence->stats.cached_tokens = cached_tokens;
     sequence->forest = decoding::DraftForest::Empty(1);
     sequences_.Move(sequence, SequencePhase::kPrefill);
-    if (sequence->draft.drafts) drafts_.Open(*sequence);
+    if (!sequence->draft.drafts) continue;
+    if (!sequence->draft.chosen &&
+        !sizer_.WorthPreparing(sequence->params.method->name, sequence->params.beam_width))
+      continue;
+    drafts_.Open(*sequence);
+    sequence->draft_access = DraftAccess::kOpen;
   }
 }
 
@@ -225,7 +230,23 @@ SizerLimits Engine::ForestLimits(const Sequence& sequence) const {
   SizerLimits limits = scheduler_.ForestLimits(sequence);
   limits.all_roots = rows_of_all_.roots;
   limits.all_plain_rows = rows_of_all_.plain;
+  limits.explores = sequence.draft_access == DraftAccess::kOpen;
   return limits;
+}
+
+// Of a sequence that began without a draft node: as soon as a draft would pay, and now and then to see
+// whether one does, a node gets its prompt. True when it has read it.
+bool Engine::Prepared(Sequence* sequence, DraftShape wanted, const SizerLimits& limits) {
+  if (sequence->draft_access == DraftAccess::kNone && limits.draft.drafts &&
+      limits.max_depth >= decoding::kAutoDraftDepth &&
+      (wanted.depth > 0 ||
+       (sequence->round % ForestSizer::kRarest == 0 &&
+        sizer_.WorthPreparing(sequence->params.method->name, sequence->params.beam_width)))) {
+    sequence->draft_access = DraftAccess::kReading;
+  }
+  if (sequence->draft_access == DraftAccess::kReading && drafts_.Prepare(*sequence, clock_.Now()))
+    sequence->draft_access = DraftAccess::kOpen;
+  return sequence->draft_access == DraftAccess::kOpen;
 }
 
 void Engine::NextRound(Sequence* sequence) {
@@ -233,10 +254,10 @@ void Engine::NextRound(Sequence* sequence) {
   sequence->draft_wait_s = sequence->draft_s = sequence->draft_model_s = 0;
   sequence->draft_came = false;
   const SizerLimits limits = ForestLimits(*sequence);
-  const DraftShape shape = sequence->next_shape
-                               ? ForestSizer::Clip(*sequence->next_shape, limits)
-                               : sizer_.Choose(sequence->params.method->name, limits);
+  DraftShape shape = sequence->next_shape ? ForestSizer::Clip(*sequence->next_shape, limits)
+                                          : sizer_.Choose(sequence->params.method->name, limits);
   sequence->next_shape.reset();
+  if (!Prepared(sequence, shape, limits)) shape = {};
   sequence->draft_shape = shape;
   if (shape.depth == 0) return GoPlain(sequence, Fallback::kNone);
   sequence->draft_asked_s = clock_.Now();

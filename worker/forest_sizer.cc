@@ -18,6 +18,9 @@ constexpr double kWorthExploring = 0.75;
 // some drafts are asked for alone, or come late (docs/decisions.md, "Sequences with drafts share
 // their passes").
 constexpr double kSharedLayers = 0.92;
+// The rounds of their own in which sequences explore that were prepared for it, by turns: a text may be
+// harder to draft at its begin than later.
+constexpr uint64_t kExplorersRounds[] = {0, 8, 3, 24, 1, 64};
 constexpr double kHope = 0.4;  // of the misses that are expected
 
 // Prior probability that a layer of this width is missed: 0.5 at one node, 0.3 at 2 W
@@ -174,12 +177,13 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     };
     const int top = static_cast<int>(best_of(rates));
     best = candidates[top];
+    if (free && best.depth > 0) learned.paid_at = round;
     if (free && round > 0 && round < kYoung && round % kHopeEvery == 0) {
       best = candidates[best_of(Rates(candidates, learned, limits, Mood::kHopeful))];
     }
-    if (free && learned.explored) {
+    if (free && limits.explores && learned.explored) {
       best = Clip(*learned.explored, limits);
-    } else if (free && round >= learned.explore_at &&
+    } else if (free && limits.explores && round >= learned.explore_at &&
                limits.max_depth >= decoding::kAutoDraftDepth) {
       learned.gap = candidates[top].depth > 0 ? kExploreEvery : std::min(2 * learned.gap, kRarest);
       learned.explore_at = round + learned.gap;
@@ -189,6 +193,17 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
   }
   ++learned.used[{best.width, best.depth}];
   return best;
+}
+
+bool ForestSizer::WorthPreparing(absl::string_view method, int beam_width) {
+  Learned& learned = learned_[{std::string(method), beam_width}];
+  const bool none_pays = learned.rounds >= kYoung && learned.gap == kRarest &&
+                         learned.rounds > learned.paid_at + kRarest;
+  if (!none_pays) return true;
+  if (learned.rounds < learned.explore_at) return false;
+  learned.explore_at =
+      learned.rounds + kExplorersRounds[learned.explorers++ % std::size(kExplorersRounds)];
+  return true;
 }
 
 void ForestSizer::RecordPass(int rows, double seconds) {

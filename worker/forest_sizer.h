@@ -30,6 +30,7 @@ struct SizerLimits {
   // `roots` and `plain_rows` of all running sequences together, the same for all that choose in a
   // step, so that they draft together or not at all; 0: all have as many as this one.
   int all_roots = 0, all_plain_rows = 0;
+  bool explores = true;       // false: takes a draft only where one pays
   decoding::DraftSize draft;  // what the request and its method prescribe
 };
 
@@ -46,6 +47,11 @@ class ForestSizer {
   DraftShape Choose(absl::string_view method, const SizerLimits& limits);
   // The shape, cut to the depth that the limits allow. No draft when they allow no layer.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
+
+  // Whether a draft node should read the prompt of a sequence that leaves the shape to the server. False: no
+  // draft has paid for long, by the estimates. When exploration is due, one such sequence is prepared all
+  // the same, and explores.
+  bool WorthPreparing(absl::string_view method, int beam_width);
 
   // A step has ended, with a pass of `rows` rows. Sequences that choose in the same step explore
   // together: if each did so at a time of its own, all others would wait for its draft. After a round
@@ -78,6 +84,8 @@ class ForestSizer {
     std::map<std::pair<int, int>, uint64_t> used;  // shape -> rounds
     uint64_t rounds = 0, step = 0;  // steps in which it has chosen, and the last of them
     uint64_t explore_at = 0, gap = kExploreEvery;
+    uint64_t paid_at = 0;                // the last round in which a draft seemed to pay
+    uint64_t explorers = 0;              // sequences that were prepared only to explore
     std::optional<DraftShape> explored;  // in this step
     uint64_t Used(DraftShape shape) const {
       const auto found = used.find({shape.width, shape.depth});

@@ -33,6 +33,13 @@ enum class SequencePhase {
   kReady,     // can join the next pass, with a forest or without
 };
 
+// Whether drafts can be asked for.
+enum class DraftAccess {
+  kNone,     // no draft node has the prompt: none has paid for long, or the request wants none
+  kReading,  // a node got the prompt between two rounds; they are plain until it has read it
+  kOpen,
+};
+
 // The row of a root, if the last pass evaluated it already, as a forest node.
 struct KnownRow {
   std::vector<float> whole;         // [vocab], or
@@ -86,7 +93,8 @@ struct Sequence {
   uint32_t round = 0;
   decoding::DraftForest forest;          // of the next pass
   std::optional<DraftShape> next_shape;  // of the next round, when already chosen
-  DraftShape draft_shape;                // requested for this round
+  DraftAccess draft_access = DraftAccess::kNone;
+  DraftShape draft_shape;       // requested for this round
   bool draft_came = false;      // the draft of this round was in time; its forest may be empty
   double draft_asked_s = 0;     // when the draft of this round was requested
   uint64_t draft_step = 0;      // the step after which it was requested

@@ -20,6 +20,7 @@ class DraftEnergyTest : public DraftServiceTest {
     options.max_rows = 32;
     options.prefill_chunk = 16;
     options.energy = &meter_;
+    takes_prefilled_ = true;
     service_ =
         std::make_unique<DraftService>(options, runner_.get(), leaders_.get(), nullptr, &clock_);
   }

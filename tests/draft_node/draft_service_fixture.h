@@ -83,14 +83,21 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
     command.mutable_announce();
     return command;
   }
-  // The next forest or failure. announced() counts the announcements that came before it.
+  // The next forest or failure. announced() counts the announcements that came before it, prefilled()
+  // the prompts that were said to be read; with takes_prefilled_ these are replies too.
   std::optional<proto::DraftReply> Reply() { return ReplyTo(leader_.get()); }
   std::optional<proto::DraftReply> ReplyTo(comm::ClientChannel* leader) {
     proto::DraftReply reply;
-    announced_ = 0;
+    announced_ = prefilled_ = 0;
     for (int i = 0; i < 300; ++i) {
       EXPECT_TRUE(service_->RunOnce(2).ok());
       while (leader->Receive(&reply)) {
+        if (reply.prefilled() && !takes_prefilled_) {
+          EXPECT_FALSE(reply.has_forest());
+          EXPECT_FALSE(reply.has_energy_joules()) << "there is no meter";
+          ++prefilled_;
+          continue;
+        }
         if (!reply.announces()) return reply;
         ++announced_;
         reply.clear_announces();
@@ -100,6 +107,7 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
     return std::nullopt;
   }
   int announced() const { return announced_; }
+  int prefilled() const { return prefilled_; }
 
   test::TempDir dir_;
   std::unique_ptr<comm::Communicator> single_ = comm::MakeSingleCommunicator();
@@ -108,9 +116,10 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<comm::ServerChannel> leaders_;
   std::unique_ptr<comm::ClientChannel> leader_;
   std::unique_ptr<DraftService> service_;
+  bool takes_prefilled_ = false;
 
  private:
-  int announced_ = 0;
+  int announced_ = 0, prefilled_ = 0;
 };
 
 inline const auto kTransports = ::testing::Values("tcp://127.0.0.1:*", "direct://127.0.0.1:*");

@@ -48,6 +48,27 @@ TEST_P(DraftServiceTest, PromptsThatBeginAlikeAreReadOnce) {
   EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok());
 }
 
+TEST_P(DraftServiceTest, SaysOnceThatAPromptIsReadIfNoRequestWaitsForIt) {
+  Open(1, 50);
+  Open(2, 1);
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(service_->RunOnce(2).ok());
+  Send(Request(1, 1, {}, 0, 3));
+  auto reply = Reply();
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_GT(reply->forest().token_size(), 0);
+  EXPECT_EQ(prefilled(), 2);
+  Send(Request(1, 2, {}, 0, 4));
+  ASSERT_TRUE(Reply().has_value());
+  EXPECT_EQ(prefilled(), 0);
+}
+
+TEST_P(DraftServiceTest, DoesNotSayThatAPromptIsReadWhereARequestWaitsForIt) {
+  Open(1, 50);
+  Send(Request(1, 1, {}, 0, 3));
+  ASSERT_TRUE(Reply().has_value());
+  EXPECT_EQ(prefilled(), 0);
+}
+
 TEST_P(DraftServiceTest, EveryStepMovesTheClockOn) {
   Open(1, 50);
   Send(Request(1, 1, {}, 0, 5));

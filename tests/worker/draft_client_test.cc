@@ -77,6 +77,80 @@ TEST_P(DraftClientTest, TellsWhetherTheNodeHadToCatchUp) {
   EXPECT_TRUE(caught_up(3));
 }
 
+// Between two rounds: no draft is asked for before the node has read the prompt.
+TEST_P(DraftClientTest, PreparesWithoutWaiting) {
+  EXPECT_FALSE(client_->Prepare(sequence_, 0)) << "there is no node";
+  Join({{&node_, "a"}});
+  EXPECT_FALSE(client_->Prepare(sequence_, 1));
+  const auto open = node_.Next(proto::DraftCommand::kOpen);
+  ASSERT_TRUE(open.has_value());
+  EXPECT_EQ(open->open().prompt_size(), 3);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(client_->Receive(1.1).empty());
+    EXPECT_FALSE(client_->Prepare(sequence_, 1.1)) << "it has not read it";
+  }
+  proto::DraftReply prefilled;
+  prefilled.set_session_id(open->open().session_id());
+  prefilled.set_prefilled(true);
+  node_.Send(prefilled);
+  for (int i = 0; i < 200 && !client_->Prepare(sequence_, 1.2); ++i) {
+    EXPECT_TRUE(client_->Receive(1.2).empty());
+    comm::Poll(client_->sockets(), 10);
+  }
+  EXPECT_TRUE(client_->Prepare(sequence_, 1.2));
+  EXPECT_EQ(client_->sessions_on("a"), 1);
+  ASSERT_EQ(Ask(1.3), Fallback::kNone);
+  const auto request = node_.Next(proto::DraftCommand::kDraft);
+  ASSERT_TRUE(request.has_value());
+  EXPECT_EQ(request->draft().session_id(), open->open().session_id());
+}
+
+TEST_P(DraftClientTest, PreparesAgainWhenTheNodeIsGone) {
+  Join({{&node_, "a"}});
+  EXPECT_FALSE(client_->Prepare(sequence_, 1));
+  const auto open = node_.Next(proto::DraftCommand::kOpen);
+  ASSERT_TRUE(open.has_value());
+  proto::DraftReply prefilled;
+  prefilled.set_session_id(open->open().session_id());
+  prefilled.set_prefilled(true);
+  node_.Send(prefilled);
+  for (int i = 0; i < 200 && !client_->Prepare(sequence_, 1.2); ++i) {
+    EXPECT_TRUE(client_->Receive(1.2).empty());
+    comm::Poll(client_->sockets(), 10);
+  }
+  Join({{&other_, "b"}});
+  EXPECT_FALSE(client_->Prepare(sequence_, 2)) << "another node knows nothing of it";
+  EXPECT_TRUE(other_.Next(proto::DraftCommand::kOpen).has_value());
+}
+
+TEST_P(DraftClientTest, DoesNotPrepareOnANodeThatIsSilentOrHasRefused) {
+  Join({{&node_, "a"}});
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  client_->GaveUp(sequence_.id, 1.5);
+  Sequence second;
+  Begin(8, &second);
+  EXPECT_FALSE(client_->Prepare(second, 1.6));
+  EXPECT_EQ(client_->sessions_on("a"), 1);
+  EXPECT_FALSE(client_->Prepare(second, 2.6)) << "it is tried again, and must read";
+  EXPECT_EQ(client_->sessions_on("a"), 2);
+  std::optional<proto::DraftCommand> open;
+  do open = node_.Next(proto::DraftCommand::kOpen);
+  while (open.has_value() && open->open().session_id() == 1);
+  ASSERT_TRUE(open.has_value());
+  proto::DraftReply refusal;
+  refusal.set_session_id(open->open().session_id());
+  refusal.set_error("no room");
+  node_.Send(refusal);
+  for (int i = 0; i < 200 && client_->sessions_on("a") == 2; ++i) {
+    EXPECT_TRUE(client_->Receive(3).empty());
+    comm::Poll(client_->sockets(), 10);
+  }
+  EXPECT_FALSE(client_->Prepare(second, 3.5));
+  EXPECT_EQ(client_->sessions_on("a"), 1) << "not so soon after a refusal";
+  EXPECT_FALSE(client_->Prepare(second, 4.5));
+  EXPECT_EQ(client_->sessions_on("a"), 2);
+}
+
 TEST_P(DraftClientTest, ALateNodeIsNotWaitedForUntilItAnswersAgain) {
   Join({{&node_, "a"}});
   ASSERT_EQ(Ask(1), Fallback::kNone);

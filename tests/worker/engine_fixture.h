@@ -53,7 +53,7 @@ class QueuedCoordinator : public comm::NodeAgent {
 
   // Calls act(0), act(1), ... on the engine's thread at the start of each turn. The engine then
   // never sleeps. A run of kMostTurns has failed.
-  static constexpr int kMostTurns = 1000;
+  static constexpr int kMostTurns = 3000;
   void EveryTurn(std::function<void(int)> act) {
     act_ = std::move(act);
     turn_ = 0;

@@ -39,6 +39,14 @@ class FakeDraftNode {
     }
     return std::nullopt;
   }
+  // The next command, if one has arrived.
+  std::optional<proto::DraftCommand> TryNext() {
+    proto::DraftCommand command;
+    const auto peer = channel_->Receive(&command);
+    if (!peer) return std::nullopt;
+    peer_ = *peer;
+    return command;
+  }
   // The requests for drafts that have arrived. Other commands are skipped.
   std::vector<proto::DraftRequest> Requests() {
     std::vector<proto::DraftRequest> requests;

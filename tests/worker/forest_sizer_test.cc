@@ -365,6 +365,109 @@ TEST(ForestSizerTest, ExplorationBecomesRareWhileNoDraftPays) {
   EXPECT_GT(shape.second, 0);
 }
 
+// Of sequences of `length` rounds that follow each other and for which no draft pays: how many are
+// prepared, and the rounds of their own in which one of these had a draft.
+struct Explored {
+  int prepared = 0;
+  std::map<int, int> rounds;  // round of a sequence -> drafts
+};
+Explored Follow(ForestSizer* sizer, int sequences, int length) {
+  Explored explored;
+  for (int i = 0; i < sequences; ++i) {
+    SizerLimits limits = Limits(1);
+    limits.explores = sizer->WorthPreparing("m", 1);
+    explored.prepared += limits.explores;
+    for (int round = 0; round < length; ++round) {
+      const DraftShape shape = sizer->Choose("m", limits);
+      explored.rounds[round] += shape.depth > 0;
+      EXPECT_TRUE(limits.explores || shape.depth == 0) << i << ", " << round;
+      const int rows = 1 + shape.width * shape.depth;
+      sizer->RecordPass(rows, 0.002 * rows);
+      if (shape.depth > 0) sizer->costs()->RecordDraft(shape, 0.002 * shape.depth);
+      sizer->RecordRound("m", 1, shape, 1);
+    }
+  }
+  return explored;
+}
+
+TEST(ForestSizerTest, DraftsAreNotPreparedOnceNoneHasPaidForLong) {
+  const auto dear = [](int rows) { return 0.002 * rows; };
+  ForestSizer sizer;
+  Simulate(&sizer, Limits(1), 220, dear, 0.002, /*coverage=*/0.3);
+  EXPECT_TRUE(sizer.WorthPreparing("m", 1)) << "too soon";
+  Simulate(&sizer, Limits(1), 700, dear, 0.002, 0.3);
+  // 50 sequences of 60 rounds: an exploration is due every 192 rounds or so.
+  const Explored explored = Follow(&sizer, 50, 60);
+  EXPECT_GE(explored.prepared, 50 * 60 / (ForestSizer::kRarest + 3 * 64));
+  EXPECT_LE(explored.prepared, 50 * 60 / ForestSizer::kRarest + 3);
+  EXPECT_TRUE(sizer.WorthPreparing("m", 4)) << "another width has not been tried";
+  EXPECT_TRUE(sizer.WorthPreparing("n", 1)) << "nor has another method";
+
+  Simulate(
+      &sizer, Limits(1), 2000, [](int) { return 0.010; }, 0.0001, 0.9);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(sizer.WorthPreparing("m", 1));
+}
+
+// A text may be easier to draft later than at its begin, so not all explore in their first round.
+TEST(ForestSizerTest, ThoseThatArePreparedExploreInDifferentRounds) {
+  ForestSizer sizer;
+  Simulate(
+      &sizer, Limits(1), 1000, [](int rows) { return 0.002 * rows; }, 0.002, 0.3);
+  const Explored explored = Follow(&sizer, 400, 40);
+  int drafts = 0, late = 0;
+  for (const auto& [round, count] : explored.rounds) {
+    drafts += count;
+    if (round >= 3) late += count;
+  }
+  EXPECT_GE(drafts, 30);
+  EXPECT_GE(late, drafts / 4);
+  EXPECT_LE(late, drafts - drafts / 4);
+}
+
+// Drafts that would pay at another load are prepared as soon as a running sequence wants one.
+TEST(ForestSizerTest, DraftsThatPayAgainArePrepared) {
+  const auto rows_cost = [](int rows) { return 0.005 + 0.001 * rows; };
+  SizerLimits crowd = Limits(1);
+  crowd.running = 16;
+  ForestSizer sizer;
+  Simulate(&sizer, crowd, 2000, rows_cost, 0.001, 0.8);
+  sizer.WorthPreparing("m", 1);  // one may be due
+  ASSERT_FALSE(sizer.WorthPreparing("m", 1));
+  SizerLimits alone = Limits(1);
+  alone.explores = false;
+  EXPECT_GT(sizer.Choose("m", alone).depth, 0);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(sizer.WorthPreparing("m", 1));
+}
+
+// They always have a draft, so they say nothing of what pays.
+TEST(ForestSizerTest, RequestsWithNumbersOfTheirOwnDoNotMakeOthersPrepare) {
+  ForestSizer sizer;
+  const auto dear = [](int rows) { return 0.002 * rows; };
+  SizerLimits own = Prescribed(2, 3);
+  own.beam_width = 1;
+  Simulate(&sizer, Limits(1), 1000, dear, 0.002, 0.3);
+  for (int step = 0; step < 400; ++step) {
+    sizer.Choose("m", Limits(1));
+    sizer.Choose("m", own);
+    sizer.RecordPass(8, dear(8));
+  }
+  sizer.WorthPreparing("m", 1);
+  EXPECT_FALSE(sizer.WorthPreparing("m", 1));
+}
+
+TEST(ForestSizerTest, ASequenceThatIsNotPreparedExploresNothing) {
+  const auto dear = [](int rows) { return 0.002 * rows; };
+  ForestSizer sizer;
+  Simulate(&sizer, Limits(1), 1000, dear, 0.002, 0.3);
+  SizerLimits unprepared = Limits(1);
+  unprepared.explores = false;
+  for (uint64_t i = 0; i < 3 * ForestSizer::kRarest; ++i) {
+    ASSERT_EQ(sizer.Choose("m", unprepared).depth, 0) << i;
+    sizer.RecordPass(1, dear(1));
+  }
+  EXPECT_GT(sizer.Choose("m", Limits(1)).depth, 0) << "the next that is prepared does";
+}
+
 // ---- With products that were measured before the first pass
 
 // Weights are read in `floor_s`, in which `ridge` rows can be computed; passes are padded.
