@@ -7,7 +7,7 @@
 # cluster.sh up --cluster FILE [--deadline SECONDS] [--state DIR] [--agent COMMAND] [--preset NAME] [--dry-run]
 # cluster.sh down [--port P | --state DIR]
 # cluster.sh status [--port P | --state DIR]
-# DIR is a Hugging Face folder; a file DIR.gguf is converted first, once, and its folder kept (models.sh convert).
+# DIR is a Hugging Face folder, or a file FILE.gguf, which is converted first, once, and its folder kept (models.sh convert).
 # up starts a cluster of your own models in the background: a coordinator, R replicas of T ranks (each has its own mpirun, so
 # a failure stays in its replica) and D draft nodes (none without --draft). It returns 0 when all are ready. Otherwise it stops
 # everything, says why and returns non-zero. down stops the cluster. status exits 0 if it is ready. --dry-run prints the lines

@@ -80,6 +80,7 @@ if [ "$model" != text2sql ]; then
     0)
       target=$(sed -n 's/^target: //p' "$fetched") draft=$(sed -n 's/^draft: //p' "$fetched") ;;
     3)
+      [ "$how" = get ] || exit 1
       echo "demo: $model cannot be fetched here (see above); the embedded text2sql pair is used instead"
       model=text2sql ;;
     *) exit 1 ;;
@@ -102,6 +103,8 @@ setsid setpriv --pdeathsig TERM mpirun -q \
   "${draft_node[@]}" >"$log" 2>&1 </dev/null &
 session=$!
 
+patience=60
+[[ $model != *.gguf ]] || patience=600  # such a file may be of any size
 wait_ready() {
   local started=$SECONDS reason last=
   until reason=$(python3 deploy/cluster_state.py ready --url "$url" --replicas 1 --drafts $drafts); do
@@ -110,8 +113,8 @@ wait_ready() {
       coppice_reasons "$log" >&2 || tail -n 20 "$log" >&2
       return 1
     fi
-    if [ $((SECONDS - started)) -ge 60 ]; then
-      echo "demo: not ready after 60 s: $reason" >&2
+    if [ $((SECONDS - started)) -ge "$patience" ]; then
+      echo "demo: not ready after $patience s: $reason" >&2
       tail -n 20 "$log" >&2
       return 1
     fi

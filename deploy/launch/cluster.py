@@ -21,7 +21,7 @@ from placement import place
 from processes import CONTROL_PORT, Launch, all_local, local_url, outside_url, processes_of
 
 DEPLOY = pathlib.Path(__file__).resolve().parents[1]
-sys.path.append(str(DEPLOY / "models"))
+sys.path.insert(0, str(DEPLOY / "models"))
 import models as conversion  # noqa: E402
 
 PLACE_OPTIONS = {"port": int, "state": str}

@@ -176,14 +176,16 @@ def get(name):
 
 
 def folder_of_file(path):
-    """Where `convert` keeps the folder of a GGUF file: its name, and a number that a changed file does not share."""
+    """Where `convert` keeps the folder of a GGUF file: its name, and a number that a changed file or converter does not share."""
     path = pathlib.Path(path).resolve()
     try:
         facts = path.stat()
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}, expected a GGUF file") from error
-    number = hashlib.sha256(f"{path}\n{facts.st_size}\n{facts.st_mtime_ns}".encode()).hexdigest()[:12]
-    return data_folder() / f"{path.stem}-{number}"
+    number = hashlib.sha256(f"{path}\n{facts.st_size}\n{facts.st_mtime_ns}".encode())
+    for part in sorted((ROOT / "tools").glob("gguf_*.py")):
+        number.update(part.read_bytes())
+    return data_folder() / f"{path.stem}-{number.hexdigest()[:12]}"
 
 
 def convert(path):

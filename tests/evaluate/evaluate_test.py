@@ -361,7 +361,7 @@ class WholeRuns(unittest.TestCase):
         self.assertEqual(table[0].split()[:2], ["setting", "BLEU"])
         self.assertRegex(table[1], r"greedy +\d\d\.\d \[\d")
         against = subprocess.run([*tool, "--against=greedy"], capture_output=True, text=True, timeout=60 * SLOWDOWN).stdout.split("\n\n")[1]
-        self.assertIn("BLEU less that of greedy", against)
+        self.assertIn("BLEU minus that of greedy", against)
         self.assertRegex(against, r"vote_4 +-?\d+\.\d \[-?\d")
 
     def test_prompts_are_scored_by_likelihood_also_in_chats(self):

@@ -46,6 +46,21 @@ def package(folder, name, files):
     return made
 
 
+class Packages(unittest.TestCase):
+    def test_a_package_whose_archive_ends_early_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            pairs = [(f"The file number {i} is being opened.", f"Die Datei Nummer {i} wird jetzt geöffnet.") for i in range(2000)]
+            whole = package(folder, "whole", {"usr/share/locale/de/LC_MESSAGES/a.mo": catalogue(pairs)})
+            self.assertEqual(len(list(rows.files_of(whole, "de"))), 1)
+            content = whole.read_bytes()
+            for share in (0.5, 0.9, 0.99):
+                broken = folder / "broken_1_all.deb"
+                broken.write_bytes(content[:int(share * len(content))])
+                with self.assertRaisesRegex(rows.DataError, "broken_1_all.deb: is no"):
+                    list(rows.files_of(broken, "de"))
+
+
 class Sentences(unittest.TestCase):
     def test_what_is_a_plain_sentence(self):
         self.assertEqual(rows.sentence(" Open  the\n&File now "), "Open the File now")

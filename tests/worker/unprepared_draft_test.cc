@@ -102,14 +102,21 @@ TEST_F(UnpreparedDraftTest, DraftsThatNeverPayAreNoLongerPrepared) {
   coordinator_.WaitFor(kLong + kShort);
   uint64_t started = 0;
   size_t opened_by_long = 0;
-  int asked_by_long = 0;
-  coordinator_.EveryTurn([&](int turn) {
-    Answer(turn);
-    if (coordinator_.finished().size() < started || started == kLong + kShort) return;
-    if (started == kLong) opened_by_long = sessions_.size(), asked_by_long = asked_;
-    ++started;
-    coordinator_.Start(MakeStart(started, FreeParams(started, tokens(started))), false);
-  });
+  int asked_by_long = 0, begun = 0;
+  coordinator_.EveryTurn(
+      [&](int turn) {
+        const size_t before = sessions_.size();
+        Answer(turn);
+        if (started > kLong && sessions_.size() > before) {
+          EXPECT_LE(turn, begun + 3)
+              << "opened for a draft that was explored without having been prepared";
+        }
+        if (coordinator_.finished().size() < started || started == kLong + kShort) return;
+        if (started == kLong) opened_by_long = sessions_.size(), asked_by_long = asked_;
+        ++started;
+        begun = turn;
+        coordinator_.Start(MakeStart(started, FreeParams(started, tokens(started))), false);
+      });
   RunSequences();
   EXPECT_GE(asked_by_long, 5);
   EXPECT_GE(opened_by_long, 5u);

@@ -100,7 +100,7 @@ def comparison_lines(rows, against, markdown=False):
         if row["kind"] == "answer":
             of.setdefault(row["variant"], []).append(row)
     by_bleu = rows[0]["task"] == "translation"
-    table = [["setting", f"BLEU less that of {against}"] if by_bleu else ["setting", "right only here", f"right only with {against}", "p"]]
+    table = [["setting", f"BLEU minus that of {against}"] if by_bleu else ["setting", "right only here", f"right only with {against}", "p"]]
     for name in labels(rows):
         if name in of and name != against:
             cells = _bleu_cells(of[name], of[against]) if by_bleu else _match_cells(of[name], of[against])

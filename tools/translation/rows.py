@@ -68,18 +68,21 @@ def paragraphs(page):
 
 def files_of(package, language):
     """(path, content) of the catalogues and pages of help in a .deb file."""
-    process = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     catalogue = re.compile(rf"/{language}(_[A-Z]+)?/LC_MESSAGES/[^/]+\.mo$")
     try:
         with tarfile.open(fileobj=process.stdout, mode="r|") as files:
             for entry in files:
                 if entry.isfile() and (catalogue.search(entry.name) or HELP.search(entry.name)):
                     yield entry.name, files.extractfile(entry).read()
+        while process.stdout.read(1 << 20):  # what follows the archive
+            pass
+        if process.wait() != 0:
+            raise DataError(f"{package}: is no whole Debian package: dpkg-deb ended with status {process.returncode}")
     except tarfile.TarError as error:
         raise DataError(f"{package}: is no Debian package: {error}") from error
     finally:
         process.stdout.close()
-        process.stderr.close()
         process.wait()
 
 
