@@ -149,8 +149,10 @@ void Engine::Cancel(uint64_t sequence_id) {
 void Engine::AdmitWaiting() {
   if (scheduler_.running() == 0 && sequences_.First(SequencePhase::kWaiting) != nullptr)
     energy_.Idle(clock_.Now());
+  std::vector<Sequence*> admitted;
   while (Sequence* sequence = sequences_.First(SequencePhase::kWaiting)) {
-    if (!scheduler_.Admit(sequence)) return;
+    if (!scheduler_.Admit(sequence)) break;
+    admitted.push_back(sequence);
     sequence->admitted_s = clock_.Now();
     sequence->stats.queue_ms = (sequence->admitted_s - sequence->arrival_s) * 1e3;
     int cached_tokens = 0;
@@ -162,13 +164,16 @@ void Engine::AdmitWaiting() {
     sequence->stats.cached_tokens = cached_tokens;
     sequence->forest = decoding::DraftForest::Empty(1);
     sequences_.Move(sequence, SequencePhase::kPrefill);
-    if (!sequence->draft.drafts) continue;
-    if (!sequence->draft.chosen &&
-        !sizer_.WorthPreparing(sequence->params.method->name, sequence->params.beam_width))
-      continue;
+  }
+  for (Sequence* sequence : admitted) {  // now it is known how many there are
+    if (!sequence->draft.drafts || !WorthPreparing(*sequence)) continue;
     drafts_.Open(*sequence);
     sequence->draft_access = DraftAccess::kOpen;
   }
+}
+
+bool Engine::WorthPreparing(const Sequence& sequence) {
+  return sizer_.WorthPreparing(sequence.params.method->name, scheduler_.ForestLimits(sequence));
 }
 
 void Engine::TakeForests() {
@@ -240,8 +245,7 @@ bool Engine::Prepared(Sequence* sequence, DraftShape wanted, const SizerLimits& 
   if (sequence->draft_access == DraftAccess::kNone && limits.draft.drafts &&
       limits.max_depth >= decoding::kAutoDraftDepth &&
       (wanted.depth > 0 ||
-       (sequence->round % ForestSizer::kRarest == 0 &&
-        sizer_.WorthPreparing(sequence->params.method->name, sequence->params.beam_width)))) {
+       (sequence->round % ForestSizer::kRarest == 0 && WorthPreparing(*sequence)))) {
     sequence->draft_access = DraftAccess::kReading;
   }
   if (sequence->draft_access == DraftAccess::kReading && drafts_.Prepare(*sequence, clock_.Now()))

@@ -166,6 +166,8 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     learned.explored.reset();
   }
   const uint64_t round = learned.rounds - 1;
+  learned.roots = limits.roots;
+  learned.plain_rows = limits.plain_rows;
   const std::vector<DraftShape> first = FirstShapes(limits);
   DraftShape best;
   if (free && round < first.size() && !costs_.products_known()) {
@@ -177,7 +179,6 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     };
     const int top = static_cast<int>(best_of(rates));
     best = candidates[top];
-    if (free && best.depth > 0) learned.paid_at = round;
     if (free && round > 0 && round < kYoung && round % kHopeEvery == 0) {
       best = candidates[best_of(Rates(candidates, learned, limits, Mood::kHopeful))];
     }
@@ -195,11 +196,16 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
   return best;
 }
 
-bool ForestSizer::WorthPreparing(absl::string_view method, int beam_width) {
-  Learned& learned = learned_[{std::string(method), beam_width}];
-  const bool none_pays = learned.rounds >= kYoung && learned.gap == kRarest &&
-                         learned.rounds > learned.paid_at + kRarest;
-  if (!none_pays) return true;
+bool ForestSizer::WorthPreparing(absl::string_view method, SizerLimits limits) {
+  Learned& learned = learned_[{std::string(method), limits.beam_width}];
+  if (learned.rounds < kYoung) return true;
+  limits.roots = learned.roots;
+  limits.plain_rows = learned.plain_rows;
+  limits.all_roots = limits.all_plain_rows = 0;
+  const std::vector<DraftShape> candidates = Candidates(limits);
+  const std::vector<double> rates = Rates(candidates, learned, limits, Mood::kSober);
+  const auto best = std::max_element(rates.begin(), rates.end());
+  if (best != rates.end() && candidates[best - rates.begin()].depth > 0) return true;
   if (learned.rounds < learned.explore_at) return false;
   learned.explore_at =
       learned.rounds + kExplorersRounds[learned.explorers++ % std::size(kExplorersRounds)];

@@ -48,10 +48,10 @@ class ForestSizer {
   // The shape, cut to the depth that the limits allow. No draft when they allow no layer.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
 
-  // Whether a draft node should read the prompt of a sequence that leaves the shape to the server. False: no
-  // draft has paid for long, by the estimates. When exploration is due, one such sequence is prepared all
-  // the same, and explores.
-  bool WorthPreparing(absl::string_view method, int beam_width);
+  // Whether a draft node should read the prompt of a new sequence. False: its shape is left to the server,
+  // and no draft would pay now, with as many beams as the last sequence like it had. When exploration is
+  // due, one such sequence is prepared all the same, and explores.
+  bool WorthPreparing(absl::string_view method, SizerLimits limits);
 
   // A step has ended, with a pass of `rows` rows. Sequences that choose in the same step explore
   // together: if each did so at a time of its own, all others would wait for its draft. After a round
@@ -85,6 +85,7 @@ class ForestSizer {
     uint64_t rounds = 0, step = 0;  // steps in which it has chosen, and the last of them
     uint64_t explore_at = 0, gap = kExploreEvery;
     uint64_t paid_at = 0;                // the last round in which a draft seemed to pay
+    int roots = 1, plain_rows = 1;       // of the last sequence that chose
     uint64_t explorers = 0;              // sequences that were prepared only to explore
     std::optional<DraftShape> explored;  // in this step
     uint64_t Used(DraftShape shape) const {

@@ -35,7 +35,7 @@ enum class SequencePhase {
 
 // Whether drafts can be asked for.
 enum class DraftAccess {
-  kNone,     // no draft node has the prompt: none has paid for long, or the request wants none
+  kNone,     // no draft node has the prompt: none would pay, or the request wants none
   kReading,  // a node got the prompt between two rounds; they are plain until it has read it
   kOpen,
 };

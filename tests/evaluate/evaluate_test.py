@@ -42,6 +42,8 @@ class Scores(unittest.TestCase):
         choices = [choice(" b", -0.1), choice(" a", -3), choice(" a ", -2), choice("c", -1)]
         self.assertEqual(tasks.choose(choices, "vote")["text"].strip(), "a")
         self.assertEqual(tasks.choose(choices, "first")["text"], " b")
+        self.assertEqual(tasks.choose(choices, "any", " A ")["text"].strip().casefold(), "a")
+        self.assertEqual(tasks.choose(choices, "any", "none of them"), choices[0])
 
     def test_of_equally_frequent_texts_the_likeliest_wins(self):
         choices = [choice("a", -3), choice("b", -1), choice("c", -2)]

@@ -375,7 +375,7 @@ Explored Follow(ForestSizer* sizer, int sequences, int length) {
   Explored explored;
   for (int i = 0; i < sequences; ++i) {
     SizerLimits limits = Limits(1);
-    limits.explores = sizer->WorthPreparing("m", 1);
+    limits.explores = sizer->WorthPreparing("m", limits);
     explored.prepared += limits.explores;
     for (int round = 0; round < length; ++round) {
       const DraftShape shape = sizer->Choose("m", limits);
@@ -390,22 +390,22 @@ Explored Follow(ForestSizer* sizer, int sequences, int length) {
   return explored;
 }
 
-TEST(ForestSizerTest, DraftsAreNotPreparedOnceNoneHasPaidForLong) {
+TEST(ForestSizerTest, DraftsAreNotPreparedWhereNonePays) {
   const auto dear = [](int rows) { return 0.002 * rows; };
   ForestSizer sizer;
   Simulate(&sizer, Limits(1), 220, dear, 0.002, /*coverage=*/0.3);
-  EXPECT_TRUE(sizer.WorthPreparing("m", 1)) << "too soon";
+  EXPECT_TRUE(sizer.WorthPreparing("m", Limits(1))) << "too soon";
   Simulate(&sizer, Limits(1), 700, dear, 0.002, 0.3);
   // 50 sequences of 60 rounds: an exploration is due every 192 rounds or so.
   const Explored explored = Follow(&sizer, 50, 60);
   EXPECT_GE(explored.prepared, 50 * 60 / (ForestSizer::kRarest + 3 * 64));
   EXPECT_LE(explored.prepared, 50 * 60 / ForestSizer::kRarest + 3);
-  EXPECT_TRUE(sizer.WorthPreparing("m", 4)) << "another width has not been tried";
-  EXPECT_TRUE(sizer.WorthPreparing("n", 1)) << "nor has another method";
+  EXPECT_TRUE(sizer.WorthPreparing("m", Limits(4))) << "another width has not been tried";
+  EXPECT_TRUE(sizer.WorthPreparing("n", Limits(1))) << "nor has another method";
 
   Simulate(
       &sizer, Limits(1), 2000, [](int) { return 0.010; }, 0.0001, 0.9);
-  for (int i = 0; i < 20; ++i) EXPECT_TRUE(sizer.WorthPreparing("m", 1));
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(sizer.WorthPreparing("m", Limits(1)));
 }
 
 // A text may be easier to draft later than at its begin, so not all explore in their first round.
@@ -424,35 +424,40 @@ TEST(ForestSizerTest, ThoseThatArePreparedExploreInDifferentRounds) {
   EXPECT_LE(late, drafts - drafts / 4);
 }
 
-// Drafts that would pay at another load are prepared as soon as a running sequence wants one.
-TEST(ForestSizerTest, DraftsThatPayAgainArePrepared) {
+// Where drafts pay for one sequence and not for sixteen, it depends on how many there are.
+TEST(ForestSizerTest, DraftsArePreparedWhereTheyPayNow) {
   const auto rows_cost = [](int rows) { return 0.005 + 0.001 * rows; };
   SizerLimits crowd = Limits(1);
   crowd.running = 16;
   ForestSizer sizer;
   Simulate(&sizer, crowd, 2000, rows_cost, 0.001, 0.8);
-  sizer.WorthPreparing("m", 1);  // one may be due
-  ASSERT_FALSE(sizer.WorthPreparing("m", 1));
-  SizerLimits alone = Limits(1);
-  alone.explores = false;
-  EXPECT_GT(sizer.Choose("m", alone).depth, 0);
-  for (int i = 0; i < 20; ++i) EXPECT_TRUE(sizer.WorthPreparing("m", 1));
+  sizer.WorthPreparing("m", crowd);  // an exploration may be due
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_FALSE(sizer.WorthPreparing("m", crowd));
+    EXPECT_TRUE(sizer.WorthPreparing("m", Limits(1)));
+  }
 }
 
-// They always have a draft, so they say nothing of what pays.
-TEST(ForestSizerTest, RequestsWithNumbersOfTheirOwnDoNotMakeOthersPrepare) {
-  ForestSizer sizer;
-  const auto dear = [](int rows) { return 0.002 * rows; };
-  SizerLimits own = Prescribed(2, 3);
-  own.beam_width = 1;
-  Simulate(&sizer, Limits(1), 1000, dear, 0.002, 0.3);
-  for (int step = 0; step < 400; ++step) {
-    sizer.Choose("m", Limits(1));
-    sizer.Choose("m", own);
-    sizer.RecordPass(8, dear(8));
+// A new sequence has one beam until its first layer is decided. It is judged as one that has more.
+TEST(ForestSizerTest, DraftsArePreparedForAsManyBeamsAsTheLastSequenceHad) {
+  const std::vector<kernels::RowCost> costs = {{1, 0.001}, {7, 0.001}, {8, 0.008}, {512, 0.512}};
+  for (const int beams : {1, 7}) {
+    ForestSizer sizer(costs);
+    SizerLimits limits = Limits(4);
+    limits.roots = limits.plain_rows = beams;
+    for (int i = 0; i < 2 * ForestSizer::kYoung; ++i) {
+      const DraftShape shape = sizer.Choose("m", limits);
+      const int rows = beams + shape.width * shape.depth;
+      sizer.RecordPass(rows, rows <= 7 ? 0.001 : 0.001 * rows);
+      if (shape.depth > 0) sizer.costs()->RecordDraft(shape, 0.0001 * shape.depth);
+      sizer.RecordRound("m", 4, shape, shape.depth > 0 ? 2 : 1);
+    }
+    SizerLimits fresh = Limits(4);
+    fresh.roots = fresh.plain_rows = 1;
+    sizer.WorthPreparing("m", fresh);  // an exploration may be due
+    EXPECT_EQ(sizer.WorthPreparing("m", fresh), sizer.Choose("m", limits).depth > 0) << beams;
+    EXPECT_EQ(sizer.WorthPreparing("m", fresh), beams == 1) << beams;
   }
-  sizer.WorthPreparing("m", 1);
-  EXPECT_FALSE(sizer.WorthPreparing("m", 1));
 }
 
 TEST(ForestSizerTest, ASequenceThatIsNotPreparedExploresNothing) {

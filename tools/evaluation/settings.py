@@ -77,8 +77,8 @@ def _setting(path, name, table):
             raise SettingsError(f"{path}: {name}: {key} is missing")
     if table.get("reference") and not table.get("drafts"):
         raise SettingsError(f"{path}: {name}: a setting with a reference is measured with drafts; drafts is missing")
-    if table.get("choose", "first") not in ("first", "vote"):
-        raise SettingsError(f"{path}: {name}: choose must be first or vote")
+    if table.get("choose", "first") not in ("first", "vote", "any"):
+        raise SettingsError(f"{path}: {name}: choose must be first, vote or any")
     taken = OWN_FIELDS & set(table["request"])
     if taken:
         raise SettingsError(f"{path}: {name}: request.{sorted(taken)[0]} is given by the tool")

@@ -111,10 +111,13 @@ def sample_questions(questions, count, seed=0):
     return chosen[:count]
 
 
-def choose(choices, how):
-    """The answer of a setting: a choice. "vote": the most frequent normalised text, and of equally frequent ones the likeliest."""
+def choose(choices, how, reference=""):
+    """The answer of a setting: a choice. "vote": the most frequent normalised text, and of equally frequent ones the likeliest. "any": one
+    that matches the reference, if there is one."""
     if how == "first":
         return choices[0]
+    if how == "any":
+        return next((choice for choice in choices if matches(choice["text"], reference)), choices[0])
     count = collections.Counter(normalise(choice["text"]) for choice in choices)
     return max(choices, key=lambda choice: (count[normalise(choice["text"])], choice["joint_logprob"]))
 
@@ -143,7 +146,7 @@ def bleu_counts(answer, reference):
 
 def score(task, question, choices, how):
     """What a record keeps of an answer: text, tokens, `distinct`, and `correct`, `bleu_counts` or `log_likelihood` (nats per token)."""
-    chosen = choose(choices, how)
+    chosen = choose(choices, how, question.reference)
     record = {"answer": chosen["text"], "tokens": len(chosen["token_ids"]), "choices": len(choices),
               "distinct": len({normalise(choice["text"]) for choice in choices})}
     if task == "wikisql":
