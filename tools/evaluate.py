@@ -130,8 +130,9 @@ def measure(arguments):
     if unknown:
         raise settings.SettingsError(f"--variants: unknown '{unknown[0]}', expected some of {','.join(settings.KINDS)}")
     wanted = settings.variants(settings.read_settings(arguments.table, [name for name in arguments.settings.split(",") if name]), kinds)
-    if arguments.task != "wikisql":
-        wanted = [variant for variant in wanted if variant.setting.choose != "any"]
+    checked = [variant.setting.name for variant in wanted if variant.setting.choose == "any"]
+    if checked and arguments.task != "wikisql":
+        raise settings.SettingsError(f"{checked[0]}: choose = \"any\" is for answers that are right or wrong, so not for {arguments.task}")
     if not wanted:
         raise settings.SettingsError("nothing to measure: the settings have no such variants")
     questions = tasks.sample_questions(tasks.read_questions(arguments.data, arguments.task), arguments.questions, arguments.sample_seed)

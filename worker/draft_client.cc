@@ -201,8 +201,13 @@ bool DraftClient::KeepsSilent(const Node& node, double now_s) {
 
 bool DraftClient::Prepare(const Sequence& sequence, double now_s) {
   Session& session = sessions_[sequence.id];
-  if (NodeOf(session) != nullptr) return session.prefilled || session.warm;
-  Node* node = PickNode();
+  Node* node = NodeOf(session);
+  if (node != nullptr && KeepsSilent(*node, now_s) && !PickNode()->late) {
+    Drop(&session);
+    node = nullptr;
+  }
+  if (node != nullptr) return session.prefilled;
+  node = PickNode();
   if (node == nullptr || KeepsSilent(*node, now_s) || now_s < session.refused_until_s) return false;
   if (!OpenOn(node, sequence, &session)) MarkLate(node, now_s);
   return false;

@@ -76,8 +76,8 @@ class DraftClient {
   // Opens a session, so that the draft node prefills while the target does. Does nothing when there
   // are no nodes.
   void Open(const Sequence& sequence);
-  // The same between two rounds, if the sequence has no session. True when the node has read the
-  // prompt, so that a draft that is asked for now need not wait for that.
+  // The same between two rounds, if the sequence has no session or its node is silent. True when the node
+  // has read the prompt. What was generated meanwhile it reads with the first request.
   bool Prepare(const Sequence& sequence, double now_s);
   // Requests the forest of the sequence's next round. kNone: the request was sent, and the answer
   // should be awaited until *deadline_s (absolute). Otherwise the round must be plain, for the

@@ -18,8 +18,8 @@ constexpr double kWorthExploring = 0.75;
 // some drafts are asked for alone, or come late (docs/decisions.md, "Sequences with drafts share
 // their passes").
 constexpr double kSharedLayers = 0.92;
-// The rounds of their own in which sequences explore that were prepared for it, by turns: a text may be
-// harder to draft at its begin than later.
+// After how many rounds a sequence explores that was prepared for that. Each takes the next number: a
+// text may be harder to draft at its begin than later.
 constexpr uint64_t kExplorersRounds[] = {0, 8, 3, 24, 1, 64};
 constexpr double kHope = 0.4;  // of the misses that are expected
 
@@ -199,6 +199,7 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
 bool ForestSizer::WorthPreparing(absl::string_view method, SizerLimits limits) {
   Learned& learned = learned_[{std::string(method), limits.beam_width}];
   if (learned.rounds < kYoung) return true;
+  limits.max_nodes = std::max(0, limits.max_nodes + limits.plain_rows - learned.plain_rows);
   limits.roots = learned.roots;
   limits.plain_rows = learned.plain_rows;
   limits.all_roots = limits.all_plain_rows = 0;
@@ -206,9 +207,12 @@ bool ForestSizer::WorthPreparing(absl::string_view method, SizerLimits limits) {
   const std::vector<double> rates = Rates(candidates, learned, limits, Mood::kSober);
   const auto best = std::max_element(rates.begin(), rates.end());
   if (best != rates.end() && candidates[best - rates.begin()].depth > 0) return true;
-  if (learned.rounds < learned.explore_at) return false;
+  const bool can_explore = limits.max_depth > decoding::kAutoDraftDepth;
+  if (!can_explore || learned.rounds < std::max(learned.explore_at, learned.explorer_at))
+    return false;
   learned.explore_at =
       learned.rounds + kExplorersRounds[learned.explorers++ % std::size(kExplorersRounds)];
+  learned.explorer_at = learned.explore_at + kExploreEvery;
   return true;
 }
 

@@ -50,7 +50,7 @@ class ForestSizer {
 
   // Whether a draft node should read the prompt of a new sequence. False: its shape is left to the server,
   // and no draft would pay now, with as many beams as the last sequence like it had. When exploration is
-  // due, one such sequence is prepared all the same, and explores.
+  // due, a sequence is prepared all the same, to explore; the next only if that one ended before it did.
   bool WorthPreparing(absl::string_view method, SizerLimits limits);
 
   // A step has ended, with a pass of `rows` rows. Sequences that choose in the same step explore
@@ -84,7 +84,7 @@ class ForestSizer {
     std::map<std::pair<int, int>, uint64_t> used;  // shape -> rounds
     uint64_t rounds = 0, step = 0;  // steps in which it has chosen, and the last of them
     uint64_t explore_at = 0, gap = kExploreEvery;
-    uint64_t paid_at = 0;                // the last round in which a draft seemed to pay
+    uint64_t explorer_at = 0;            // from when on a sequence may be prepared only to explore
     int roots = 1, plain_rows = 1;       // of the last sequence that chose
     uint64_t explorers = 0;              // sequences that were prepared only to explore
     std::optional<DraftShape> explored;  // in this step

@@ -33,11 +33,11 @@ enum class SequencePhase {
   kReady,     // can join the next pass, with a forest or without
 };
 
-// Whether drafts can be asked for.
+// Whether a draft node has the prompt.
 enum class DraftAccess {
-  kNone,     // no draft node has the prompt: none would pay, or the request wants none
-  kReading,  // a node got the prompt between two rounds; they are plain until it has read it
-  kOpen,
+  kNone,     // none is wanted: no draft would pay, or the request wants no drafts
+  kReading,  // wanted since a round: rounds are plain until a node has read the prompt
+  kOpen,     // drafts may be asked for; a session that is lost is opened again then
 };
 
 // The row of a root, if the last pass evaluated it already, as a forest node.

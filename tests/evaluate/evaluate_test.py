@@ -246,6 +246,20 @@ class Settings(unittest.TestCase):
                 of = next(v for v in found if v.name == variant.setting.reference)
                 self.assertEqual(of.setting.request, variant.setting.request)
 
+    def test_the_table_of_several_answers(self):
+        found = settings.read_settings(settings.TABLE.parent / "several_answers.toml")
+        self.assertEqual({s.name: s.choose for s in found},
+                         {"vote_4": "vote", "any_of_4": "any", "beam_search_4": "first", "any_beam_of_4": "any"})
+
+    def test_any_of_several_answers_is_for_tasks_with_right_answers(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as data:
+            data.write('{"prompt": "a"}\n')
+            data.flush()
+            ran = subprocess.run([sys.executable, ROOT / "tools/evaluate.py", "prompts", "--data", data.name, "--settings", "any_of_4", "--url", "http://127.0.0.1:1",
+                                  "--table", settings.TABLE.parent / "several_answers.toml"], capture_output=True, text=True)
+        self.assertEqual((ran.returncode, ran.stderr.strip()),
+                         (2, 'evaluate: any_of_4: choose = "any" is for answers that are right or wrong, so not for prompts'))
+
     def test_bodies_of_the_three_variants(self):
         setting = settings.Setting("s", "s", {"top_k": 3}, {"method": "dsbd", "draft_width": 8, "allow_lossy": True})
         bodies = {v.name: v.body() for v in settings.variants([setting], settings.KINDS)}

@@ -123,6 +123,21 @@ TEST_P(DraftClientTest, PreparesAgainWhenTheNodeIsGone) {
   EXPECT_TRUE(other_.Next(proto::DraftCommand::kOpen).has_value());
 }
 
+TEST_P(DraftClientTest, PreparesOnAnotherNodeWhereOneIsSilent) {
+  Join({{&node_, "a"}});
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  Sequence second;
+  Begin(8, &second);
+  EXPECT_FALSE(client_->Prepare(second, 1.1));
+  EXPECT_EQ(client_->sessions_on("a"), 2);
+  client_->GaveUp(sequence_.id, 1.5);
+  Join({{&node_, "a"}, {&other_, "b"}});
+  EXPECT_FALSE(client_->Prepare(second, 1.6));
+  EXPECT_EQ(client_->sessions_on("a"), 1);
+  EXPECT_EQ(client_->sessions_on("b"), 1);
+  EXPECT_TRUE(other_.Next(proto::DraftCommand::kOpen).has_value());
+}
+
 TEST_P(DraftClientTest, DoesNotPrepareOnANodeThatIsSilentOrHasRefused) {
   Join({{&node_, "a"}});
   ASSERT_EQ(Ask(1), Fallback::kNone);

@@ -408,6 +408,30 @@ TEST(ForestSizerTest, DraftsAreNotPreparedWhereNonePays) {
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(sizer.WorthPreparing("m", Limits(1)));
 }
 
+// The next is prepared when that one has had its rounds and did not explore.
+TEST(ForestSizerTest, OneSequenceIsPreparedForAnExploration) {
+  const auto dear = [](int rows) { return 0.002 * rows; };
+  ForestSizer sizer;
+  Simulate(&sizer, Limits(1), 1000, dear, 0.002, 0.3);
+  SizerLimits unprepared = Limits(1);
+  unprepared.explores = false;
+  SizerLimits brief = Limits(1);
+  brief.max_depth = decoding::kAutoDraftDepth;
+  const auto pass = [&](uint64_t rounds) {
+    for (uint64_t i = 0; i < rounds; ++i) {
+      ASSERT_EQ(sizer.Choose("m", unprepared).depth, 0);
+      sizer.RecordPass(1, dear(1));
+    }
+  };
+  pass(ForestSizer::kRarest);
+  EXPECT_FALSE(sizer.WorthPreparing("m", brief)) << "too short to explore";
+  EXPECT_TRUE(sizer.WorthPreparing("m", Limits(1)));
+  EXPECT_FALSE(sizer.WorthPreparing("m", Limits(1)));
+  pass(ForestSizer::kExploreEvery + 1);
+  EXPECT_TRUE(sizer.WorthPreparing("m", Limits(1)));
+  EXPECT_FALSE(sizer.WorthPreparing("m", Limits(1)));
+}
+
 // A text may be easier to draft later than at its begin, so not all explore in their first round.
 TEST(ForestSizerTest, ThoseThatArePreparedExploreInDifferentRounds) {
   ForestSizer sizer;
@@ -431,7 +455,6 @@ TEST(ForestSizerTest, DraftsArePreparedWhereTheyPayNow) {
   crowd.running = 16;
   ForestSizer sizer;
   Simulate(&sizer, crowd, 2000, rows_cost, 0.001, 0.8);
-  sizer.WorthPreparing("m", crowd);  // an exploration may be due
   for (int i = 0; i < 20; ++i) {
     EXPECT_FALSE(sizer.WorthPreparing("m", crowd));
     EXPECT_TRUE(sizer.WorthPreparing("m", Limits(1)));
@@ -454,7 +477,6 @@ TEST(ForestSizerTest, DraftsArePreparedForAsManyBeamsAsTheLastSequenceHad) {
     }
     SizerLimits fresh = Limits(4);
     fresh.roots = fresh.plain_rows = 1;
-    sizer.WorthPreparing("m", fresh);  // an exploration may be due
     EXPECT_EQ(sizer.WorthPreparing("m", fresh), sizer.Choose("m", limits).depth > 0) << beams;
     EXPECT_EQ(sizer.WorthPreparing("m", fresh), beams == 1) << beams;
   }
