@@ -89,14 +89,7 @@ TEST_P(DraftClientTest, PreparesWithoutWaiting) {
     EXPECT_TRUE(client_->Receive(1.1).empty());
     EXPECT_FALSE(client_->Prepare(sequence_, 1.1)) << "it has not read it";
   }
-  proto::DraftReply prefilled;
-  prefilled.set_session_id(open->open().session_id());
-  prefilled.set_prefilled(true);
-  node_.Send(prefilled);
-  for (int i = 0; i < 200 && !client_->Prepare(sequence_, 1.2); ++i) {
-    EXPECT_TRUE(client_->Receive(1.2).empty());
-    comm::Poll(client_->sockets(), 10);
-  }
+  TellPrefilled(open->open().session_id(), 1.2);
   EXPECT_TRUE(client_->Prepare(sequence_, 1.2));
   EXPECT_EQ(client_->sessions_on("a"), 1);
   ASSERT_EQ(Ask(1.3), Fallback::kNone);
@@ -110,14 +103,7 @@ TEST_P(DraftClientTest, PreparesAgainWhenTheNodeIsGone) {
   EXPECT_FALSE(client_->Prepare(sequence_, 1));
   const auto open = node_.Next(proto::DraftCommand::kOpen);
   ASSERT_TRUE(open.has_value());
-  proto::DraftReply prefilled;
-  prefilled.set_session_id(open->open().session_id());
-  prefilled.set_prefilled(true);
-  node_.Send(prefilled);
-  for (int i = 0; i < 200 && !client_->Prepare(sequence_, 1.2); ++i) {
-    EXPECT_TRUE(client_->Receive(1.2).empty());
-    comm::Poll(client_->sockets(), 10);
-  }
+  TellPrefilled(open->open().session_id(), 1.2);
   Join({{&other_, "b"}});
   EXPECT_FALSE(client_->Prepare(sequence_, 2)) << "another node knows nothing of it";
   EXPECT_TRUE(other_.Next(proto::DraftCommand::kOpen).has_value());
