@@ -199,18 +199,30 @@ bool DraftClient::KeepsSilent(const Node& node, double now_s) {
   return node.late && now_s - node.late_since_s < kRetryLateNodeAfter_s;
 }
 
-bool DraftClient::Prepare(const Sequence& sequence, double now_s) {
-  Session& session = sessions_[sequence.id];
-  Node* node = NodeOf(session);
-  if (node != nullptr && KeepsSilent(*node, now_s) && !PickNode()->late) {
-    Drop(&session);
-    node = nullptr;
+Fallback DraftClient::FindNode(const Sequence& sequence, double now_s, Session* session,
+                               Node** node) {
+  if (nodes_.empty()) return Fallback::kNoNode;
+  if (now_s < session->refused_until_s) return Fallback::kRefused;
+  *node = NodeOf(*session);
+  if (*node != nullptr && KeepsSilent(**node, now_s)) {
+    if (PickNode()->late) return Fallback::kLate;
+    Drop(session);
+    *node = nullptr;
   }
-  if (node != nullptr) return session.prefilled;
-  node = PickNode();
-  if (node == nullptr || KeepsSilent(*node, now_s) || now_s < session.refused_until_s) return false;
-  if (!OpenOn(node, sequence, &session)) MarkLate(node, now_s);
-  return false;
+  if (*node != nullptr) return Fallback::kNone;
+  *node = PickNode();
+  if (KeepsSilent(**node, now_s)) return Fallback::kLate;
+  if (OpenOn(*node, sequence, session)) return Fallback::kNone;
+  MarkLate(*node, now_s);
+  return Fallback::kDead;
+}
+
+Fallback DraftClient::Prepare(const Sequence& sequence, double now_s, bool* read) {
+  Session& session = sessions_[sequence.id];
+  Node* node = nullptr;
+  const Fallback why = FindNode(sequence, now_s, &session, &node);
+  *read = why == Fallback::kNone && session.prefilled;
+  return why;
 }
 
 double DraftClient::Patience(const Node& node, const Session& session) const {
@@ -221,24 +233,10 @@ double DraftClient::Patience(const Node& node, const Session& session) const {
 
 Fallback DraftClient::Ask(const Sequence& sequence, int width, int depth, double now_s,
                           double* deadline_s) {
-  if (nodes_.empty()) return Fallback::kNoNode;
   Session& session = sessions_[sequence.id];
-  Node* node = NodeOf(session);
-  if (now_s < session.refused_until_s) return Fallback::kRefused;
-  if (node != nullptr && KeepsSilent(*node, now_s)) {
-    Node* other = PickNode();
-    if (other->late) return Fallback::kLate;
-    Drop(&session);
-    node = nullptr;
-  }
-  if (node == nullptr) {
-    node = PickNode();
-    if (KeepsSilent(*node, now_s)) return Fallback::kLate;
-    if (!OpenOn(node, sequence, &session)) {
-      MarkLate(node, now_s);
-      return Fallback::kDead;
-    }
-  }
+  Node* node = nullptr;
+  if (const Fallback why = FindNode(sequence, now_s, &session, &node); why != Fallback::kNone)
+    return why;
   const decoding::PathTree& paths = sequence.decoder->paths();
   const RootTrie trie = MakeRootTrie(paths, sequence.decoder->roots());
   const auto stable_length = static_cast<uint32_t>(paths.length(trie.stable));

@@ -76,9 +76,10 @@ class DraftClient {
   // Opens a session, so that the draft node prefills while the target does. Does nothing when there
   // are no nodes.
   void Open(const Sequence& sequence);
-  // The same between two rounds, if the sequence has no session or its node is silent. True when the node
-  // has read the prompt. What was generated meanwhile it reads with the first request.
-  bool Prepare(const Sequence& sequence, double now_s);
+  // The same between two rounds, if the sequence has no session yet. *read: the node has read the prompt,
+  // so a draft may be asked for. What was generated meanwhile it reads with the first request. Not kNone:
+  // no node has the prompt, for this reason.
+  Fallback Prepare(const Sequence& sequence, double now_s, bool* read);
   // Requests the forest of the sequence's next round. kNone: the request was sent, and the answer
   // should be awaited until *deadline_s (absolute). Otherwise the round must be plain, for the
   // returned reason. It sends nothing to a node that is known to be late.
@@ -122,7 +123,7 @@ class DraftClient {
     double asked_s = 0;
     size_t tokens_sent = 0;      // with the last request
     uint32_t stable_sent = 0;    // generated tokens that the node knows to be stable
-    bool prefilled = false;      // has said so before it was asked for a draft
+    bool prefilled = false;      // has said that it has read the prompt
     bool warm = false;           // has answered once: its prefill is done
     double refused_until_s = 0;  // the node refused; not asked again before
     node::EnergyTally energy;    // of all sessions of the sequence
@@ -132,6 +133,8 @@ class DraftClient {
   Node* PickNode();
   Node* NodeOf(const Session& session);
   static bool KeepsSilent(const Node& node, double now_s);
+  // The node of the session, which is opened if there is none or its node is silent. Not kNone: none.
+  Fallback FindNode(const Sequence& sequence, double now_s, Session* session, Node** node);
   bool OpenOn(Node* node, const Sequence& sequence, Session* session);
   void Drop(Session* session);
   static void Forget(Session* session);

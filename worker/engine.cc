@@ -239,18 +239,21 @@ SizerLimits Engine::ForestLimits(const Sequence& sequence) const {
   return limits;
 }
 
-// Of a sequence that began without a draft node: as soon as a draft would pay, and now and then to see
-// whether one does, a node gets its prompt. True when it has read it.
-bool Engine::Prepared(Sequence* sequence, DraftShape wanted, const SizerLimits& limits) {
-  if (sequence->draft_access == DraftAccess::kNone && limits.draft.drafts &&
-      limits.max_depth >= decoding::kAutoDraftDepth &&
-      (wanted.depth > 0 ||
-       (sequence->round % ForestSizer::kRarest == 0 && WorthPreparing(*sequence)))) {
-    sequence->draft_access = DraftAccess::kReading;
+// A sequence that began without a draft node gets one as soon as a draft would pay, and now and then to
+// see whether one does. Returns why there is none for a draft that is wanted.
+Fallback Engine::Prepare(Sequence* sequence, DraftShape shape, const SizerLimits& limits) {
+  if (sequence->draft_access == DraftAccess::kNone) {
+    if (!limits.draft.drafts || limits.max_depth < decoding::kAutoDraftDepth)
+      return Fallback::kNone;
+    const bool explores = sequence->round % ForestSizer::kRarest == 0 && WorthPreparing(*sequence);
+    if (shape.depth == 0 && !explores) return Fallback::kNone;
   }
-  if (sequence->draft_access == DraftAccess::kReading && drafts_.Prepare(*sequence, clock_.Now()))
-    sequence->draft_access = DraftAccess::kOpen;
-  return sequence->draft_access == DraftAccess::kOpen;
+  bool read = false;
+  const Fallback why = drafts_.Prepare(*sequence, clock_.Now(), &read);
+  sequence->draft_access = read                     ? DraftAccess::kOpen
+                           : why == Fallback::kNone ? DraftAccess::kReading
+                                                    : DraftAccess::kNone;
+  return shape.depth > 0 ? why : Fallback::kNone;
 }
 
 void Engine::NextRound(Sequence* sequence) {
@@ -261,14 +264,16 @@ void Engine::NextRound(Sequence* sequence) {
   DraftShape shape = sequence->next_shape ? ForestSizer::Clip(*sequence->next_shape, limits)
                                           : sizer_.Choose(sequence->params.method->name, limits);
   sequence->next_shape.reset();
-  if (!Prepared(sequence, shape, limits)) shape = {};
+  Fallback refused = Fallback::kNone;
+  if (sequence->draft_access != DraftAccess::kOpen) refused = Prepare(sequence, shape, limits);
+  if (sequence->draft_access != DraftAccess::kOpen) shape = {};
   sequence->draft_shape = shape;
-  if (shape.depth == 0) return GoPlain(sequence, Fallback::kNone);
+  if (shape.depth == 0) return GoPlain(sequence, refused);
   sequence->draft_asked_s = clock_.Now();
   sequence->draft_step = runner_->steps();
   sequence->draft_due_s = sequence->draft_asked_s + kDraftPatience * ExpectedDraft(shape);
-  const Fallback refused = drafts_.Ask(*sequence, shape.width, shape.depth, sequence->draft_asked_s,
-                                       &sequence->draft_deadline_s);
+  refused = drafts_.Ask(*sequence, shape.width, shape.depth, sequence->draft_asked_s,
+                        &sequence->draft_deadline_s);
   if (refused != Fallback::kNone) return GoPlain(sequence, refused);
   sequences_.Move(sequence, SequencePhase::kDrafting);
 }

@@ -85,7 +85,7 @@ class Engine {
   void GoOn(const Participant& participant, proto::Progress* progress);
   SizerLimits ForestLimits(const Sequence& sequence) const;
   bool WorthPreparing(const Sequence& sequence);
-  bool Prepared(Sequence* sequence, DraftShape wanted, const SizerLimits& limits);
+  Fallback Prepare(Sequence* sequence, DraftShape shape, const SizerLimits& limits);
   void NextRound(Sequence* sequence);
   void GoPlain(Sequence* sequence, Fallback reason);
 

@@ -19,7 +19,7 @@ constexpr double kWorthExploring = 0.75;
 // their passes").
 constexpr double kSharedLayers = 0.92;
 // After how many rounds a sequence explores that was prepared for that. Each takes the next number: a
-// text may be harder to draft at its begin than later.
+// text may be harder to draft at its beginning than later.
 constexpr uint64_t kExplorersRounds[] = {0, 8, 3, 24, 1, 64};
 constexpr double kHope = 0.4;  // of the misses that are expected
 
@@ -198,7 +198,7 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
 
 bool ForestSizer::WorthPreparing(absl::string_view method, SizerLimits limits) {
   Learned& learned = learned_[{std::string(method), limits.beam_width}];
-  if (learned.rounds < kYoung) return true;
+  if (learned.rounds < kYoung || limits.draft.chosen) return true;
   limits.max_nodes = std::max(0, limits.max_nodes + limits.plain_rows - learned.plain_rows);
   limits.roots = learned.roots;
   limits.plain_rows = learned.plain_rows;

@@ -35,8 +35,8 @@ enum class SequencePhase {
 
 // Whether a draft node has the prompt.
 enum class DraftAccess {
-  kNone,     // none is wanted: no draft would pay, or the request wants no drafts
-  kReading,  // wanted since a round: rounds are plain until a node has read the prompt
+  kNone,     // no: no draft would pay, or the request wants none, or no node takes it
+  kReading,  // it got it between two rounds: they are plain until it has read it
   kOpen,     // drafts may be asked for; a session that is lost is opened again then
 };
 

@@ -80,17 +80,6 @@ class DraftClientTest : public ::testing::TestWithParam<const char*> {
     }
     return client_->awake_until_s();
   }
-  // The node says that it has read the prompt of the sequence.
-  void TellPrefilled(uint64_t session_id, double now_s) {
-    proto::DraftReply reply;
-    reply.set_session_id(session_id);
-    reply.set_prefilled(true);
-    node_.Send(reply);
-    for (int i = 0; i < 200 && !client_->Prepare(sequence_, now_s); ++i) {
-      EXPECT_TRUE(client_->Receive(now_s).empty());
-      comm::Poll(client_->sockets(), 10);
-    }
-  }
   Fallback Ask(double now_s) { return client_->Ask(sequence_, 4, 2, now_s, &deadline_s_); }
 
   std::unique_ptr<DraftClient> client_;

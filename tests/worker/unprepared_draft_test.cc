@@ -8,6 +8,7 @@
 
 #include "tests/worker/engine_fixture.h"
 #include "tests/worker/fake_draft_node.h"
+#include "tests/worker/ticking_clock.h"
 
 namespace coppice::worker {
 namespace {
@@ -15,13 +16,6 @@ namespace {
 using ::testing::IsEmpty;
 
 constexpr int kTurnsToRead = 10;
-
-// Every look at it takes 0.1 ms, so a pass takes about as long whatever its rows.
-class TickingClock : public Clock {
- public:
-  double NowSeconds() const override { return now_s += 1e-4; }
-  mutable double now_s = 0;
-};
 
 class UnpreparedDraftTest : public EngineTest {
  protected:
