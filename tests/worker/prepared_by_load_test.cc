@@ -56,8 +56,8 @@ class PreparedByLoadTest : public EngineTest {
   }
   size_t ended() const { return coordinator_.finished().size() - kLast; }
   // Each of the first texts alone, then the crowds, one after the other.
-  void GoOn(int turn, bool node_leaves) {
-    Answer(turn);
+  void GoOn(bool node_leaves) {
+    Answer();
     if (ended() < started_ || started_ == kLast) return;
     if (started_ < kAlone) return Start(started_ + 1, started_ + 1);
     if (started_ == kAlone) return Start(kAlone + 1, kAlone + kCrowd);
@@ -65,11 +65,11 @@ class PreparedByLoadTest : public EngineTest {
     if (node_leaves) SendNodes(false);
     Start(kLast - kCrowd + 1, kLast);
   }
-  void Answer(int turn) {
+  void Answer() {
     while (auto command = node_.TryNext()) {
       if (command->has_open()) {
         const proto::OpenDraft& open = command->open();
-        sessions_[open.session_id()] = {proto::DecodingFromMessage(open.decoding())->seed, turn};
+        sessions_[open.session_id()] = {proto::DecodingFromMessage(open.decoding())->seed};
         proto::DraftReply reply;
         reply.set_session_id(open.session_id());
         reply.set_prefilled(true);
@@ -104,7 +104,7 @@ class PreparedByLoadTest : public EngineTest {
   }
   void RunAll(bool node_leaves) {
     coordinator_.WaitFor(kLast);
-    coordinator_.EveryTurn([&](int turn) { GoOn(turn, node_leaves); });
+    coordinator_.EveryTurn([&](int) { GoOn(node_leaves); });
     RunOn(runner_.get(), Options(runner_.get()), time_);
     coordinator_.EveryTurn(nullptr);
     ASSERT_THAT(coordinator_.errors(), IsEmpty());
@@ -114,7 +114,6 @@ class PreparedByLoadTest : public EngineTest {
 
   struct Session {
     uint64_t text = 0;
-    int opened = 0;            // turn
     uint32_t first_round = 0;  // for which a draft was asked
     int drafts = 0;
   };
