@@ -165,6 +165,7 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     ++learned.rounds;
     learned.explored.reset();
   }
+  if (limits.explores && std::exchange(learned.able_step, step_) != step_) ++learned.able;
   const uint64_t round = learned.rounds - 1;
   learned.roots = limits.roots;
   learned.plain_rows = limits.plain_rows;
@@ -184,10 +185,11 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     }
     if (free && limits.explores && learned.explored) {
       best = Clip(*learned.explored, limits);
-    } else if (free && limits.explores && round >= learned.explore_at &&
+    } else if (free && limits.explores && learned.able > learned.explore_at &&
                limits.max_depth >= decoding::kAutoDraftDepth) {
       learned.gap = candidates[top].depth > 0 ? kExploreEvery : std::min(2 * learned.gap, kRarest);
-      learned.explore_at = round + learned.gap;
+      learned.explore_at = learned.able - 1 + learned.gap;
+      learned.explorer_at = learned.rounds + kRarest;
       best = Explore(candidates, rates, top, learned);
       learned.explored = best;
     }
@@ -207,12 +209,11 @@ bool ForestSizer::WorthPreparing(absl::string_view method, SizerLimits limits) {
   const std::vector<double> rates = Rates(candidates, learned, limits, Mood::kSober);
   const auto best = std::max_element(rates.begin(), rates.end());
   if (best != rates.end() && candidates[best - rates.begin()].depth > 0) return true;
-  const bool can_explore = limits.max_depth > decoding::kAutoDraftDepth;
-  if (!can_explore || learned.rounds < std::max(learned.explore_at, learned.explorer_at))
+  if (limits.max_depth <= decoding::kAutoDraftDepth || learned.rounds < learned.explorer_at)
     return false;
-  learned.explore_at =
-      learned.rounds + kExplorersRounds[learned.explorers++ % std::size(kExplorersRounds)];
-  learned.explorer_at = learned.explore_at + kExploreEvery;
+  learned.explorer_at = learned.rounds + kRarest;
+  const uint64_t after = kExplorersRounds[learned.explorers++ % std::size(kExplorersRounds)];
+  learned.explore_at = std::min(learned.explore_at, learned.able + after);
   return true;
 }
 

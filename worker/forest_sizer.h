@@ -49,8 +49,8 @@ class ForestSizer {
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
 
   // Whether a draft node should read the prompt of a new sequence. False: its shape is left to the server,
-  // and no draft would pay now, with as many beams as the last sequence like it had. When exploration is
-  // due, a sequence is prepared all the same, to explore; the next only if that one ended before it did.
+  // and no draft would pay now, with as many beams as the last sequence like it had. When none has
+  // explored for kRarest rounds, one is prepared all the same, and explores.
   bool WorthPreparing(absl::string_view method, SizerLimits limits);
 
   // A step has ended, with a pass of `rows` rows. Sequences that choose in the same step explore
@@ -83,10 +83,12 @@ class ForestSizer {
     std::map<int, Cover> by_width;
     std::map<std::pair<int, int>, uint64_t> used;  // shape -> rounds
     uint64_t rounds = 0, step = 0;  // steps in which it has chosen, and the last of them
-    uint64_t explore_at = 0, gap = kExploreEvery;
-    uint64_t explorer_at = 0;            // from when on a sequence may be prepared only to explore
-    int roots = 1, plain_rows = 1;       // of the last sequence that chose
-    uint64_t explorers = 0;              // sequences that were prepared only to explore
+    // The steps in which a sequence that explores has chosen, the last of them, and from which on the
+    // next of them explores.
+    uint64_t able = 0, able_step = 0, explore_at = 0, gap = kExploreEvery;
+    uint64_t explorers = 0,
+             explorer_at = 0;       // prepared only to explore; the round from which on one may be
+    int roots = 1, plain_rows = 1;  // of the last sequence that chose
     std::optional<DraftShape> explored;  // in this step
     uint64_t Used(DraftShape shape) const {
       const auto found = used.find({shape.width, shape.depth});

@@ -43,8 +43,8 @@ TEST(PrepareTest, DraftsAreNotPreparedWhereNonePays) {
   Simulate(&sizer, Limits(1), 700, dear, 0.002, 0.3);
   // 50 sequences of 60 rounds: an exploration is due every 192 rounds or so.
   const Explored explored = Follow(&sizer, 50, 60);
-  EXPECT_GE(explored.prepared, 50 * 60 / (ForestSizer::kRarest + 3 * 64));
-  EXPECT_LE(explored.prepared, 50 * 60 / ForestSizer::kRarest + 3);
+  EXPECT_GE(explored.prepared, 50 * 60 / (ForestSizer::kRarest + 60));
+  EXPECT_LE(explored.prepared, 50 * 60 / ForestSizer::kRarest + 1);
   EXPECT_TRUE(sizer.WorthPreparing("m", Limits(4))) << "another width has not been tried";
   EXPECT_TRUE(sizer.WorthPreparing("n", Limits(1))) << "nor has another method";
 
@@ -53,7 +53,7 @@ TEST(PrepareTest, DraftsAreNotPreparedWhereNonePays) {
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(sizer.WorthPreparing("m", Limits(1)));
 }
 
-// The next is prepared when that one has had its rounds and did not explore.
+// Whether it explores or ends before: the next is prepared kRarest rounds later.
 TEST(PrepareTest, OneSequenceIsPreparedForAnExploration) {
   const auto dear = [](int rows) { return 0.002 * rows; };
   ForestSizer sizer;
@@ -72,7 +72,7 @@ TEST(PrepareTest, OneSequenceIsPreparedForAnExploration) {
   EXPECT_FALSE(sizer.WorthPreparing("m", brief)) << "too short to explore";
   EXPECT_TRUE(sizer.WorthPreparing("m", Limits(1)));
   EXPECT_FALSE(sizer.WorthPreparing("m", Limits(1)));
-  pass(ForestSizer::kExploreEvery + 1);
+  pass(ForestSizer::kRarest);
   EXPECT_TRUE(sizer.WorthPreparing("m", Limits(1)));
   EXPECT_FALSE(sizer.WorthPreparing("m", Limits(1)));
 }
@@ -137,7 +137,36 @@ TEST(PrepareTest, ASequenceThatIsNotPreparedExploresNothing) {
     ASSERT_EQ(sizer.Choose("m", unprepared).depth, 0) << i;
     sizer.RecordPass(1, dear(1));
   }
+  EXPECT_TRUE(sizer.WorthPreparing("m", Limits(1)));
   EXPECT_GT(sizer.Choose("m", Limits(1)).depth, 0) << "the next that is prepared does";
+}
+
+// Texts that run alone, for which drafts pay, and crowds that do not explore take turns. The rounds of the
+// crowds change nothing for those that run alone; in particular they do not explore more often.
+TEST(PrepareTest, RoundsOfThoseThatDoNotExploreDoNotCount) {
+  const auto shapes_beside = [](int rounds_of_crowd) {
+    ForestSizer sizer;
+    Simulate(
+        &sizer, Limits(1), 600, [](int) { return 0.010; }, 0.0002, 0.9);
+    std::vector<std::pair<int, int>> shapes;
+    SizerLimits crowd = Limits(1);
+    crowd.explores = false;
+    for (int i = 0; i < 600; ++i) {
+      const DraftShape shape = sizer.Choose("m", Limits(1));
+      shapes.push_back({shape.width, shape.depth});
+      sizer.RecordPass(8, 0.010);
+      sizer.RecordRound("m", 1, shape, shape.depth);
+      for (int k = 0; i % 6 == 0 && k < rounds_of_crowd; ++k) {
+        sizer.Choose("m", crowd);
+        sizer.RecordPass(8, 0.010);
+      }
+    }
+    return shapes;
+  };
+  const auto alone = shapes_beside(0), beside = shapes_beside(40);
+  int different = 0;
+  for (size_t i = 0; i < alone.size(); ++i) different += alone[i] != beside[i];
+  EXPECT_LE(different, 30) << "of " << alone.size();
 }
 
 // It has drafts whatever pays, also where it is too short to explore.
