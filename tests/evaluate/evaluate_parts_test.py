@@ -157,6 +157,20 @@ class Figures(unittest.TestCase):
         there = [{"line": i, "correct": c} for i, c in ((1, False), (2, True), (3, True), (9, True))]
         self.assertEqual(figures.compare(here, there), (1, 1, 1.0))
 
+    def test_speed_is_the_geometric_mean_over_common_questions(self):
+        def timed(**seconds):
+            return [{"line": line, "seconds": value} for line, value in seconds.items()]
+
+        there = timed(a=4.0, b=1.0, c=8.0, d=1.0)
+        value, low, high = figures.speed(timed(a=1.0, b=1.0, c=0.5, x=9.0), there)  # 4, 1 and 16 times as fast
+        half = figures.Z * math.log(4) / math.sqrt(3)
+        self.assertAlmostEqual(value, 4)
+        self.assertAlmostEqual(low, 4 * math.exp(-half))
+        self.assertAlmostEqual(high, 4 * math.exp(half))
+        self.assertEqual(figures.speed(timed(b=0.5), there), (2.0, None, None))
+        self.assertEqual(figures.speed(timed(x=0.5), there), (None, None, None))
+        self.assertEqual(figures.speed(timed(a=0.0), there), (None, None, None))
+
     def test_front_is_what_nothing_beats(self):
         points = [(1, 5), (2, 5), (3, 4), (3, 3), (2.5, 1), (4, 4)]
         self.assertEqual(figures.pareto_front(points), [(2, 5), (4, 4)])

@@ -59,6 +59,23 @@ class WholeRuns(unittest.TestCase):
         self.assertIn("J per question", result.stdout)
         self.assertIn("question 5 of 5", result.stderr)
 
+    def test_drafts_have_a_speed_against_the_same_setting_without(self):
+        with FakeServer() as server:
+            result = self.run_tool(server, "--settings=greedy,dsbd_4", "--variants=plain,drafted,auto")
+        self.assertIn("speed", result.stdout.splitlines()[0])
+        rows, _ = records.read_records(self.json)
+        seconds = {"greedy": 0.3, "greedy+drafts": 0.2, "greedy+auto": 0.1}
+        for row in rows:
+            if row["kind"] == "answer":
+                row["seconds"] = seconds.get(row["variant"], 1.0)
+        cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in report.lines(rows, markdown=True)]
+        at = cells[0].index("speed")
+        self.assertEqual({row[0]: row[at] for row in cells[2:]}, {  # dsbd_4 has a reference, which was not measured
+            "`greedy`": "", "`greedy+drafts`": "1.50 [1.50, 1.50]", "`greedy+auto`": "3.00 [3.00, 3.00]", "`dsbd_4+drafts`": "", "`dsbd_4+auto`": ""})
+        self.assertEqual(len({len(row) for row in cells}), 1)
+        plain = [row for row in rows if "+" not in row.get("variant", "")]
+        self.assertNotIn("speed", report.lines(plain)[0])
+
     def test_every_variant_gets_the_same_questions_and_seeds(self):
         with FakeServer() as server:
             self.run_tool(server, "--settings=greedy,sample", "--variants=plain,drafted,auto", "--seed=7", "--max-tokens=9")

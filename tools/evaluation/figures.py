@@ -124,6 +124,15 @@ def common(records, others, key):
     return [(record[key], there[record["line"]]) for record in records if record["line"] in there]
 
 
+def speed(records, others):
+    """How many times as fast the records are as the others (value, lower, upper): the geometric mean of the ratios of times over the
+    questions that both have answered. None without one."""
+    logs = [math.log(there / here) for here, there in common(records, others, "seconds") if here > 0 < there]
+    if not logs:
+        return None, None, None
+    return tuple(None if part is None else math.exp(part) for part in mean_interval(logs))
+
+
 def compare(records, others):
     """(right only here, right only there, p) over the questions that both have answered."""
     pairs = common(records, others, "correct")

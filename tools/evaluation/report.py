@@ -18,13 +18,25 @@ def labels(rows):
     return found
 
 
-def summaries(rows, category=None):
-    """{variant: figures} of the records, in the order of the settings."""
+def answers(rows, category=None):
+    """{variant: records} in the order of the settings."""
     of = {name: [] for name in labels(rows)}
     for row in rows:
         if row["kind"] == "answer" and (category is None or row["category"] == category):
             of.setdefault(row["variant"], []).append(row)
-    return {name: figures.summarise(found) for name, found in of.items() if found}
+    return {name: found for name, found in of.items() if found}
+
+
+def summaries(rows, category=None):
+    """{variant: figures} of the records, in the order of the settings."""
+    return {name: figures.summarise(found) for name, found in answers(rows, category).items()}
+
+
+def speeds(rows, category=None):
+    """{variant with drafts: (how many times as fast as the setting without them, lower, upper)}, where both were measured."""
+    of = answers(rows, category)
+    plain = {name: name.partition("+")[0] for name in of if "+" in name}
+    return {name: figures.speed(of[name], of[other]) for name, other in plain.items() if other in of}
 
 
 def number(triple, digits=0, scale=1, unit=""):
@@ -44,12 +56,14 @@ def lines(rows, markdown=False, category=None):
     """The table as lines of text: for a terminal, or in Markdown."""
     task = rows[0]["task"]
     table = [["setting", QUALITIES[task].name, "answer tokens/s", "beam tokens/s", "layers per pass", "ms per question"]]
-    found = summaries(rows, category)
+    found, faster = summaries(rows, category), speeds(rows, category)
     with_joules = any(s["joules"] is not None for s in found.values())
+    table[0] += ["speed"] * bool(faster)
     table[0] += ["distinct answers"] * (task == "prompts") + ["J per question"] * with_joules
     for name, s in found.items():
         cells = [f"`{name}`" if markdown else name, quality(task, s["quality"]), number(s["answer_rate"]), number(s["beam_rate"]),
                  number(s["layers_per_pass"], 2), number(s["seconds"], 1, 1000)]
+        cells += [number(faster[name], 2) if name in faster else ""] * bool(faster)
         cells += [f"{s['distinct']:.2f}"] * (task == "prompts")
         cells += ["-" if s["joules"] is None else f"{s['joules']:.3f}"] * with_joules
         table.append(cells)
@@ -95,14 +109,11 @@ def _in_lines(table, markdown):
 
 def comparison_lines(rows, against, markdown=False):
     """Every variant against one of them, question by question: what only one has right, or the difference of BLEU."""
-    of = {}
-    for row in rows:
-        if row["kind"] == "answer":
-            of.setdefault(row["variant"], []).append(row)
+    of = answers(rows)
     by_bleu = rows[0]["task"] == "translation"
     table = [["setting", f"BLEU minus that of {against}"] if by_bleu else ["setting", "right only here", f"right only with {against}", "p"]]
-    for name in labels(rows):
-        if name in of and name != against:
+    for name in of:
+        if name != against:
             cells = _bleu_cells(of[name], of[against]) if by_bleu else _match_cells(of[name], of[against])
             table.append([f"`{name}`" if markdown else name, *cells])
     return _in_lines(table, markdown)
