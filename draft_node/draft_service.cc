@@ -267,7 +267,7 @@ void DraftService::AddPrefills(absl::Span<const Key> turns, model::StepBuilder* 
     if (budget <= 0 || !slot.session->prefilling() || slot.session->WaitsForPrefix(&readers))
       continue;
     const int before = step->rows();
-    if (auto status = slot.session->AppendPrefill(budget, step); !status.ok()) {
+    if (auto status = slot.session->AppendPrefill(budget, step, runner_->commits()); !status.ok()) {
       FailLater(key, status);
     }
     prefilled->push_back({key, step->rows() - before});

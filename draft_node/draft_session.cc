@@ -37,7 +37,9 @@ bool DraftSession::WaitsForPrefix(model::PrefixReaders* readers) {
   return readers->MustWait(tokens_, blocks_->prefix_length(sequence_));
 }
 
-absl::Status DraftSession::AppendPrefill(int budget, model::StepBuilder* step) {
+absl::Status DraftSession::AppendPrefill(int budget, model::StepBuilder* step,
+                                         std::vector<KvCopy>* copies) {
+  if (blocks_->nodes(sequence_) == 0) blocks_->AdoptBeginning(sequence_, tokens_, copies);
   const int begin = blocks_->prefix_length(sequence_);
   const int count = std::min(budget, prefill_target() - begin);
   if (count <= 0) return absl::OkStatus();

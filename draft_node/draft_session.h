@@ -35,8 +35,9 @@ class DraftSession {
   // Adopts what others have computed of the prompt meanwhile. True: one before it computes the next
   // blocks, which it should wait for.
   bool WaitsForPrefix(model::PrefixReaders* readers);
-  // Adds at most `budget` prefill rows. ResourceExhausted: the pool is full.
-  absl::Status AppendPrefill(int budget, model::StepBuilder* step);
+  // Adds at most `budget` prefill rows, and to *copies what the cache has of them.
+  // ResourceExhausted: the pool is full.
+  absl::Status AppendPrefill(int budget, model::StepBuilder* step, std::vector<KvCopy>* copies);
 
   // All roots now share `length` generated tokens, and `added` are the last of them. OutOfRange if
   // some tokens before `added` never arrived.

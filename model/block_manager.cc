@@ -30,13 +30,18 @@ SequenceHandle BlockManager::Open(absl::Span<const TokenId> prompt, int* cached_
   return handle;
 }
 
+int32_t BlockManager::Impl::PublishedEnd(const KvSequence& sequence) const {
+  if (sequence.table.empty()) return kCacheRoot;
+  const int32_t end = sequence.table.back();
+  return pool.at(end).published ? end : -1;
+}
+
 int BlockManager::Adopt(SequenceHandle handle, absl::Span<const TokenId> prompt) {
   KvSequence& sequence = impl_->Get(handle);
   const int before = sequence.prefix_length;
   if (!impl_->options.prefix_cache) return 0;
-  int32_t parent = sequence.table.empty() ? kCacheRoot : sequence.table.back();
-  // Not if it is partly filled, or filled in this round.
-  if (parent != kCacheRoot && !impl_->pool.at(parent).published) return 0;
+  int32_t parent = impl_->PublishedEnd(sequence);
+  if (parent < 0) return 0;
   for (size_t begin = before; begin + kBlockSize < prompt.size(); begin += kBlockSize) {
     parent = impl_->pool.Find(parent, prompt.subspan(begin, kBlockSize));
     if (parent < 0) break;
@@ -47,6 +52,31 @@ int BlockManager::Adopt(SequenceHandle handle, absl::Span<const TokenId> prompt)
   const int adopted = sequence.prefix_length - before;
   impl_->hits += adopted;
   return adopted;
+}
+
+// The source needs no owner: if its block is handed out again in this round, the pass writes there
+// after the copies.
+int BlockManager::AdoptBeginning(SequenceHandle handle, absl::Span<const TokenId> prompt,
+                                 std::vector<KvCopy>* copies) {
+  KvSequence& sequence = impl_->Get(handle);
+  if (!impl_->options.prefix_cache) return 0;
+  const int32_t parent = impl_->PublishedEnd(sequence);
+  if (parent < 0 || sequence.prefix_length + 1 >= static_cast<int>(prompt.size())) return 0;
+  const auto rest = prompt.first(prompt.size() - 1).subspan(sequence.prefix_length);
+  const auto [source, count] = impl_->pool.FindBeginning(parent, rest);
+  if (count == 0 || impl_->pool.available() == 0) return 0;
+  const int32_t block = impl_->pool.Next();
+  // The pass does its copies in any order: none may write what another reads.
+  const bool in_use = std::any_of(copies->begin(), copies->end(), [&](const KvCopy& copy) {
+    const int32_t written = copy.destination / kBlockSize;
+    return copy.source / kBlockSize == block || written == block || written == source;
+  });
+  if (in_use || block == source) return 0;
+  for (int place = 0; place < count; ++place) {
+    copies->push_back({source * kBlockSize + place, impl_->PushPrefixToken(handle, rest[place])});
+  }
+  impl_->hits += count;
+  return count;
 }
 
 void BlockManager::Close(SequenceHandle handle) {

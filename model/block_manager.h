@@ -5,6 +5,7 @@
 // Life of a sequence:
 //   Open(prompt)            adopts cached full prefix blocks; says how many tokens need no prefill
 //   Adopt(prompt)           adopts more of them, which came to the cache since
+//   AdoptBeginning(prompt)  copies the beginning of a block whose rest differs
 //   AppendPrefix(tokens)    slots for the next prefill chunk; the prefix grows
 //   AddNode(parent, token)  a scratch slot below the prefix end (kPrefixEnd) or another node
 //   Retain(leaves)          frees every node that is neither a leaf nor an ancestor of one
@@ -57,6 +58,12 @@ class BlockManager {
   // For a sequence whose prefix is a part of `prompt` and that has no nodes: adopts blocks that have
   // come to the cache since. Returns how many tokens; 0 in the middle of a block.
   int Adopt(SequenceHandle sequence, absl::Span<const TokenId> prompt);
+  // After Adopt, in the round whose pass does the copies: where a cached block begins with the tokens
+  // that come next and goes on with others, copies what they share to a block of the sequence.
+  // Appends to *copies, which has all copies that the pass will do, and returns how many tokens; 0
+  // if there is no such block, no room, or another copy needs the room.
+  int AdoptBeginning(SequenceHandle sequence, absl::Span<const TokenId> prompt,
+                     std::vector<KvCopy>* copies);
   void Close(SequenceHandle sequence);
 
   // Returns the slots of the new prefix tokens, in order. ResourceExhausted when the pool is out of

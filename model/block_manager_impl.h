@@ -81,6 +81,9 @@ struct BlockManager::Impl {
   int32_t PushPrefixToken(SequenceHandle handle, TokenId token);
   int32_t TakeSlot(KvSequence& sequence, KvNode parent);
   int32_t TakePlace(KvSequence& sequence, int32_t block, int place);
+  // The published block at the end of the prefix, or kCacheRoot; -1 in the middle of a block, or
+  // behind one that was filled in this round.
+  int32_t PublishedEnd(const KvSequence& sequence) const;
   void FreeNode(SequenceHandle handle, KvNode id);
   void Relink(SequenceHandle handle);
   KvNode CommonNode(const KvSequence& sequence, absl::Span<const KvNode> leaves) const;

@@ -15,9 +15,8 @@ BlockPool::BlockPool(int64_t num_blocks) : blocks_(std::max<int64_t>(num_blocks,
 
 int32_t BlockPool::Take(BlockUse use) {
   COPPICE_CHECK(available() > 0);
-  int32_t block = oldest_;
+  const int32_t block = Next();
   if (!free_.empty()) {
-    block = free_.back();
     free_.pop_back();
   } else {
     UnlinkCached(block);
@@ -63,6 +62,16 @@ int32_t BlockPool::Find(int32_t parent, absl::Span<const TokenId> tokens) const 
   return found == cache_.end() ? -1 : found->second;
 }
 
+BlockPool::Beginning BlockPool::FindBeginning(int32_t parent,
+                                              absl::Span<const TokenId> tokens) const {
+  if (tokens.empty()) return {};
+  const auto found = last_.find({parent, tokens[0]});
+  if (found == last_.end()) return {};
+  const auto& held = blocks_[found->second].tokens;
+  const auto [ours, theirs] = std::mismatch(tokens.begin(), tokens.end(), held.begin(), held.end());
+  return {found->second, static_cast<int>(ours - tokens.begin())};
+}
+
 int32_t BlockPool::Publish(int32_t parent, int32_t block) {
   PoolBlock& full = blocks_[block];
   COPPICE_CHECK(parent == kCacheRoot || blocks_[parent].published);
@@ -73,6 +82,7 @@ int32_t BlockPool::Publish(int32_t parent, int32_t block) {
     ReleaseNow(block);
     return twin;
   }
+  last_[{parent, full.tokens[0]}] = block;
   full.published = true;
   full.parent = parent;
   ++blocks_[parent].children;
@@ -115,6 +125,8 @@ void BlockPool::Unpublish(int32_t block) {
   PoolBlock& gone = blocks_[block];
   COPPICE_CHECK(gone.children == 0);
   cache_.erase(CacheKey{gone.parent, gone.tokens});
+  const auto last = last_.find({gone.parent, gone.tokens[0]});
+  if (last != last_.end() && last->second == block) last_.erase(last);
   --blocks_[gone.parent].children;
   gone.published = false;
   gone.parent = -1;
@@ -153,6 +165,11 @@ absl::Status BlockPool::CheckIntegrity() const {
     if (Find(block.parent, block.tokens) != i) return bad(i, "the cache does not lead to it");
   }
   if (published != static_cast<int64_t>(cache_.size())) return bad(0, "cache has stray entries");
+  for (const auto& [key, block] : last_) {
+    const PoolBlock& last = blocks_[block];
+    if (!last.published || key != std::pair(last.parent, last.tokens[0]))
+      return bad(block, "found by a beginning that it does not have");
+  }
   std::vector<bool> seen(blocks_.size(), false);
   for (int32_t block : free_) {
     if (blocks_[block].use != BlockUse::kFree || seen[block]) return bad(block, "bad free list");

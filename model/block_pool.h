@@ -47,6 +47,8 @@ class BlockPool {
   int64_t available() const { return static_cast<int64_t>(free_.size()) + cached_; }
   // A block with one owner. Evicts the oldest cached block if none is free. Needs available() > 0.
   int32_t Take(BlockUse use);
+  // The block that Take() will hand out next. Needs available() > 0.
+  int32_t Next() const { return free_.empty() ? oldest_ : free_.back(); }
   // Adds an owner to a published block.
   void Share(int32_t block);
   // Removes an owner. A block without owners becomes cached or free at SettleReleases.
@@ -57,6 +59,13 @@ class BlockPool {
 
   // The published block that holds `tokens` after `parent`, or -1.
   int32_t Find(int32_t parent, absl::Span<const TokenId> tokens) const;
+  // The block published last after `parent` whose first token is that of `tokens`, and how many
+  // tokens they share from there; {-1, 0} without one.
+  struct Beginning {
+    int32_t block = -1;
+    int tokens = 0;
+  };
+  Beginning FindBeginning(int32_t parent, absl::Span<const TokenId> tokens) const;
   // Publishes a full block and returns it. When an equal block is published already, releases this
   // one, makes the caller an owner of the other and returns that.
   int32_t Publish(int32_t parent, int32_t block);
@@ -81,6 +90,8 @@ class BlockPool {
   std::vector<int32_t> free_;
   std::vector<std::pair<int32_t, uint64_t>> released_;  // block, stamp of that release
   absl::flat_hash_map<CacheKey, int32_t> cache_;
+  absl::flat_hash_map<std::pair<int32_t, TokenId>, int32_t>
+      last_;  // (parent, first token) -> block
   int32_t oldest_ = -1, newest_ = -1;
   int64_t cached_ = 0;
   uint64_t stamp_ = 0;

@@ -80,6 +80,8 @@ void StepPlanner::AddPrefills(Planned* planned) {
       model::BlockManager* blocks = runner_->blocks();
       sequence->stats.cached_tokens += blocks->Adopt(sequence->kv, sequence->prompt);
       if (readers.MustWait(sequence->prompt, blocks->prefix_length(sequence->kv))) continue;
+      sequence->stats.cached_tokens +=
+          blocks->AdoptBeginning(sequence->kv, sequence->prompt, runner_->commits());
     }
     // The last prompt token is the root of the first round: it is a trie node, not a prefix token.
     const int begin = runner_->blocks()->prefix_length(sequence->kv);

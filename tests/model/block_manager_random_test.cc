@@ -28,8 +28,13 @@ struct ModelSequence {
   SequenceHandle handle;
   std::vector<TokenId> prompt;
   std::vector<uint64_t> prefix;  // hash of every prefix, position by position
+  std::vector<TokenId> path;     // the tokens of the prefix
   std::map<KvNode, ModelNode> nodes;
   uint64_t end_hash() const { return prefix.empty() ? kRootHash : prefix.back(); }
+  void Extend(TokenId token) {
+    prefix.push_back(ExtendHash(end_hash(), token));
+    path.push_back(token);
+  }
   uint64_t hash(KvNode node) const { return node == kPrefixEnd ? end_hash() : nodes.at(node).hash; }
 };
 
@@ -61,7 +66,7 @@ class RandomOperations {
   }
 
   int64_t operations = 0;
-  int64_t exhausted = 0, moved = 0, adopted = 0;
+  int64_t exhausted = 0, moved = 0, adopted = 0, beginnings = 0;
   int check_every = 1;
   bool failed() const { return ::testing::Test::HasFatalFailure(); }
 
@@ -94,7 +99,11 @@ class RandomOperations {
     ModelSequence sequence;
     const int family = static_cast<int>(Below(3));
     const size_t length = 1 + Below(70), fork = Below(90);
-    for (size_t i = 0; i < length; ++i) {
+    if (!sequences_.empty() && Below(3) == 0) {  // goes on from what another one has
+      sequence.prompt = sequences_[Below(sequences_.size())].path;
+      sequence.prompt.resize(std::min(length, sequence.prompt.size()));
+    }
+    for (size_t i = sequence.prompt.size(); i < length; ++i) {
       sequence.prompt.push_back(static_cast<TokenId>(i < fork ? family + i % 5 : Below(3)));
     }
     int cached = -1;
@@ -102,15 +111,17 @@ class RandomOperations {
     ASSERT_LT(cached, static_cast<int>(length));
     ASSERT_EQ(cached, blocks_.prefix_length(sequence.handle));
     adopted += cached;
-    for (int i = 0; i < cached; ++i) {
-      sequence.prefix.push_back(ExtendHash(sequence.end_hash(), sequence.prompt[i]));
-    }
+    for (int i = 0; i < cached; ++i) sequence.Extend(sequence.prompt[i]);
     sequences_.push_back(sequence);
     Read(sequences_.back());
     Done();
   }
 
   void AppendPrompt(ModelSequence& sequence) {
+    const int begun = blocks_.AdoptBeginning(sequence.handle, sequence.prompt, &copies_);
+    for (int i = 0; i < begun; ++i) sequence.Extend(sequence.prompt[sequence.prefix.size()]);
+    beginnings += begun;
+    if (sequence.prefix.size() + 1 == sequence.prompt.size()) return Done();
     const size_t left = sequence.prompt.size() - 1 - sequence.prefix.size();
     const size_t count = std::min(left, 1 + Below(24));
     const auto tokens = absl::MakeSpan(sequence.prompt).subspan(sequence.prefix.size(), count);
@@ -120,7 +131,7 @@ class RandomOperations {
     ASSERT_EQ(slots->size(), count);
     for (size_t i = 0; i < count; ++i) {
       ASSERT_FALSE(freed_.contains((*slots)[i]));
-      sequence.prefix.push_back(ExtendHash(sequence.end_hash(), tokens[i]));
+      sequence.Extend(tokens[i]);
       writes_.emplace_back((*slots)[i], sequence.prefix.back());
     }
     Done();
@@ -221,8 +232,7 @@ class RandomOperations {
     copies_.insert(copies_.end(), copies.begin(), copies.end());
     freed_.insert(sources.begin(), sources.end());
     moved += *count;
-    for (size_t i = 0; i < common.size(); ++i)
-      sequence.prefix.push_back(sequence.nodes.at(common[i]).hash);
+    for (KvNode id : common) sequence.Extend(sequence.nodes.at(id).token);
     for (KvNode id : common) sequence.nodes.erase(id);
     for (auto& [id, node] : sequence.nodes) {
       if (!common.empty() && node.parent == common.back()) node.parent = kPrefixEnd;
@@ -323,9 +333,11 @@ void RunOperations(const BlockManagerOptions& options, uint64_t seed, int64_t op
   EXPECT_GT(random.moved, operations / 50);
   if (options.prefix_cache) {
     EXPECT_GT(random.adopted, 0);
+    EXPECT_GT(random.beginnings, 0);
   }
   std::cout << operations << " operations: " << random.exhausted << " exhausted, " << random.moved
-            << " tokens committed, " << random.adopted << " adopted\n";
+            << " tokens committed, " << random.adopted << " adopted, " << random.beginnings
+            << " of beginnings\n";
 }
 
 TEST(BlockManagerRandomTest, HundredThousandOperationsKeepEveryPath) {

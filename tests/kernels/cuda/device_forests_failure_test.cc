@@ -58,7 +58,7 @@ class DeviceForestsFailureTest : public testing::Test {
     session_ =
         std::make_unique<DraftSession>(params, std::vector<TokenId>{9, 4, 7}, runner_->blocks());
     model::StepBuilder prefill = runner_->NewStep();
-    ASSERT_TRUE(session_->AppendPrefill(10, &prefill).ok());
+    ASSERT_TRUE(session_->AppendPrefill(10, &prefill, runner_->commits()).ok());
     ASSERT_TRUE(runner_->Submit(std::move(prefill)).ok());
     ASSERT_TRUE(runner_->Wait().ok());
   }

@@ -241,7 +241,7 @@ std::vector<std::set<std::vector<int32_t>>> ForestCostTest::GrowTogether(
         params, std::vector<TokenId>{9, static_cast<TokenId>(width)}, runner->blocks()));
     DraftSession* const session = sessions.back().get();
     model::StepBuilder prefill = runner->NewStep();
-    EXPECT_TRUE(session->AppendPrefill(10, &prefill).ok());
+    EXPECT_TRUE(session->AppendPrefill(10, &prefill, runner->commits()).ok());
     EXPECT_TRUE(runner->Submit(std::move(prefill)).ok());
     EXPECT_TRUE(runner->Wait().ok());
     owned.push_back(
