@@ -106,8 +106,8 @@ absl::StatusOr<decoding::Verdict> LocalReplica::Round(decoding::DraftForest fore
 absl::Status LocalReplica::PrefillDraft() {
   while (session_->prefilling()) {
     model::StepBuilder step = draft_->NewStep();
-    COPPICE_RETURN_IF_ERROR(session_->AppendPrefill(kChunk, &step));
-    COPPICE_RETURN_IF_ERROR(Run(draft_.get(), std::move(step)).status());
+    COPPICE_RETURN_IF_ERROR(session_->AppendPrefill(kChunk, &step, draft_->commits()));
+    if (!step.empty()) COPPICE_RETURN_IF_ERROR(Run(draft_.get(), std::move(step)).status());
   }
   return absl::OkStatus();
 }
