@@ -39,7 +39,7 @@ bool DraftSession::WaitsForPrefix(model::PrefixReaders* readers) {
 
 absl::Status DraftSession::AppendPrefill(int budget, model::StepBuilder* step,
                                          std::vector<KvCopy>* copies) {
-  if (blocks_->nodes(sequence_) == 0) blocks_->AdoptBeginning(sequence_, tokens_, copies);
+  blocks_->AdoptBeginning(sequence_, tokens_, copies);
   const int begin = blocks_->prefix_length(sequence_);
   const int count = std::min(budget, prefill_target() - begin);
   if (count <= 0) return absl::OkStatus();

@@ -35,8 +35,8 @@ class DraftSession {
   // Adopts what others have computed of the prompt meanwhile. True: one before it computes the next
   // blocks, which it should wait for.
   bool WaitsForPrefix(model::PrefixReaders* readers);
-  // Adds at most `budget` prefill rows, and to *copies what the cache has of them.
-  // ResourceExhausted: the pool is full.
+  // Adds at most `budget` prefill rows. Tokens that the cache has are copied instead: see
+  // BlockManager::AdoptBeginning. ResourceExhausted: the pool is full.
   absl::Status AppendPrefill(int budget, model::StepBuilder* step, std::vector<KvCopy>* copies);
 
   // All roots now share `length` generated tokens, and `added` are the last of them. OutOfRange if

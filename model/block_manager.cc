@@ -54,17 +54,17 @@ int BlockManager::Adopt(SequenceHandle handle, absl::Span<const TokenId> prompt)
   return adopted;
 }
 
-// The source needs no owner: if its block is handed out again in this round, the pass writes there
-// after the copies.
+// The source needs no owner: if its block is handed out again, the pass writes there after the
+// copies.
 int BlockManager::AdoptBeginning(SequenceHandle handle, absl::Span<const TokenId> prompt,
                                  std::vector<KvCopy>* copies) {
   KvSequence& sequence = impl_->Get(handle);
-  if (!impl_->options.prefix_cache) return 0;
+  if (!impl_->options.prefix_cache || !sequence.live.empty()) return 0;
   const int32_t parent = impl_->PublishedEnd(sequence);
   if (parent < 0 || sequence.prefix_length + 1 >= static_cast<int>(prompt.size())) return 0;
   const auto rest = prompt.first(prompt.size() - 1).subspan(sequence.prefix_length);
   const auto [source, count] = impl_->pool.FindBeginning(parent, rest);
-  if (count == 0 || impl_->pool.available() == 0) return 0;
+  if (count < kLeastCopied || impl_->pool.available() == 0) return 0;
   const int32_t block = impl_->pool.Next();
   // The pass does its copies in any order: none may write what another reads.
   const bool in_use = std::any_of(copies->begin(), copies->end(), [&](const KvCopy& copy) {

@@ -58,10 +58,12 @@ class BlockManager {
   // For a sequence whose prefix is a part of `prompt` and that has no nodes: adopts blocks that have
   // come to the cache since. Returns how many tokens; 0 in the middle of a block.
   int Adopt(SequenceHandle sequence, absl::Span<const TokenId> prompt);
-  // After Adopt, in the round whose pass does the copies: where a cached block begins with the tokens
-  // that come next and goes on with others, copies what they share to a block of the sequence.
-  // Appends to *copies, which has all copies that the pass will do, and returns how many tokens; 0
-  // if there is no such block, no room, or another copy needs the room.
+  // After Adopt: if a cached block begins with the tokens that come next, and goes on with others,
+  // what they share is copied to a block of the sequence. *copies has all copies that the next pass
+  // will do; these are appended. Returns how many tokens; 0 if there is no such block, for fewer than
+  // kLeastCopied tokens, without room, and where these copies and the others could meet.
+  // The copies may wait for several rounds: only passes write KV, and a pass does all copies first.
+  static constexpr int kLeastCopied = 4;  // a pass with so few rows more takes hardly longer
   int AdoptBeginning(SequenceHandle sequence, absl::Span<const TokenId> prompt,
                      std::vector<KvCopy>* copies);
   void Close(SequenceHandle sequence);

@@ -60,7 +60,7 @@ class BlockPool {
   // The published block that holds `tokens` after `parent`, or -1.
   int32_t Find(int32_t parent, absl::Span<const TokenId> tokens) const;
   // The block published last after `parent` whose first token is that of `tokens`, and how many
-  // tokens they share from there; {-1, 0} without one.
+  // tokens they share from there; {-1, 0} if there is none, or if it has been evicted.
   struct Beginning {
     int32_t block = -1;
     int tokens = 0;

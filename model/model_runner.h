@@ -99,7 +99,7 @@ class ModelRunner {
   // How long ago the thread that drives the runner last made progress. Set by that thread; any
   // thread may read it.
   StepClock* step_clock() { return &step_clock_; }
-  // KV copies that the next step does first, in the order of the verdicts.
+  // KV copies that the next step does first: of verdicts, and of the beginnings of cached blocks.
   std::vector<KvCopy>* commits() { return &commits_; }
 
   // ---- rank 0

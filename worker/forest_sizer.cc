@@ -165,7 +165,8 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     ++learned.rounds;
     learned.explored.reset();
   }
-  if (limits.explores && std::exchange(learned.able_step, step_) != step_) ++learned.able;
+  const bool may_explore = free && limits.explores && limits.max_depth >= decoding::kAutoDraftDepth;
+  if (may_explore && std::exchange(learned.able_step, step_) != step_) ++learned.able;
   const uint64_t round = learned.rounds - 1;
   learned.roots = limits.roots;
   learned.plain_rows = limits.plain_rows;
@@ -185,8 +186,7 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
     }
     if (free && limits.explores && learned.explored) {
       best = Clip(*learned.explored, limits);
-    } else if (free && limits.explores && learned.able > learned.explore_at &&
-               limits.max_depth >= decoding::kAutoDraftDepth) {
+    } else if (may_explore && learned.able > learned.explore_at) {
       learned.gap = candidates[top].depth > 0 ? kExploreEvery : std::min(2 * learned.gap, kRarest);
       learned.explore_at = learned.able - 1 + learned.gap;
       learned.explorer_at = learned.rounds + kRarest;

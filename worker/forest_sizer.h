@@ -43,14 +43,15 @@ class ForestSizer {
   // downwards. Then, until kYoung rounds, one in kHopeEvery takes the shape that would be best if
   // drafts were better than they seem: a wrong first impression does not last. Besides, one round in
   // kExploreEvery explores. While no draft pays, exploration becomes rarer, down to one round in
-  // kRarest, which then always has a draft. A round is a step in which the method chose.
+  // kRarest, which then always has a draft. A round is a step in which the method chose; for
+  // exploration only those count in which a sequence chose that may explore.
   DraftShape Choose(absl::string_view method, const SizerLimits& limits);
   // The shape, cut to the depth that the limits allow. No draft when they allow no layer.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
 
   // Whether a draft node should read the prompt of a new sequence. False: its shape is left to the server,
   // and no draft would pay now, with as many beams as the last sequence like it had. When none has
-  // explored for kRarest rounds, one is prepared all the same, and explores.
+  // explored for kRarest rounds, one is prepared all the same, to explore.
   bool WorthPreparing(absl::string_view method, SizerLimits limits);
 
   // A step has ended, with a pass of `rows` rows. Sequences that choose in the same step explore
@@ -83,12 +84,13 @@ class ForestSizer {
     std::map<int, Cover> by_width;
     std::map<std::pair<int, int>, uint64_t> used;  // shape -> rounds
     uint64_t rounds = 0, step = 0;  // steps in which it has chosen, and the last of them
-    // The steps in which a sequence that explores has chosen, the last of them, and from which on the
-    // next of them explores.
-    uint64_t able = 0, able_step = 0, explore_at = 0, gap = kExploreEvery;
-    uint64_t explorers = 0,
-             explorer_at = 0;       // prepared only to explore; the round from which on one may be
-    int roots = 1, plain_rows = 1;  // of the last sequence that chose
+    // Steps in which a sequence chose that may explore, and the last of them.
+    uint64_t able = 0, able_step = 0;
+    // The next exploration comes when `able` is above explore_at; then the next after `gap` more.
+    uint64_t explore_at = 0, gap = kExploreEvery;
+    // Sequences that were prepared only to explore. The next may be when `rounds` is explorer_at.
+    uint64_t explorers = 0, explorer_at = 0;
+    int roots = 1, plain_rows = 1;       // of the last sequence that chose
     std::optional<DraftShape> explored;  // in this step
     uint64_t Used(DraftShape shape) const {
       const auto found = used.find({shape.width, shape.depth});

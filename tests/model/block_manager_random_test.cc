@@ -55,7 +55,19 @@ class RandomOperations {
       blocks_.EndRound();
       freed_.clear();
     }
+    if (Below(4) == 0) Idle();
     ASSERT_TRUE(blocks_.CheckIntegrity().ok()) << blocks_.CheckIntegrity();
+  }
+
+  // A round without a pass: what is copied waits.
+  void Idle() {
+    for (int i = Below(6); i > 0 && !sequences_.empty(); --i) {
+      ModelSequence& sequence = sequences_[Below(sequences_.size())];
+      if (sequence.prefix.size() + 1 < sequence.prompt.size()) TakeFromCache(sequence);
+    }
+    if (Below(3) == 0 && !sequences_.empty()) Close(Below(sequences_.size()));
+    blocks_.EndRound();
+    freed_.clear();
   }
 
   void Check() {
@@ -117,10 +129,17 @@ class RandomOperations {
     Done();
   }
 
-  void AppendPrompt(ModelSequence& sequence) {
+  void TakeFromCache(ModelSequence& sequence) {
+    const int whole = blocks_.Adopt(sequence.handle, sequence.prompt);
     const int begun = blocks_.AdoptBeginning(sequence.handle, sequence.prompt, &copies_);
-    for (int i = 0; i < begun; ++i) sequence.Extend(sequence.prompt[sequence.prefix.size()]);
+    for (int i = 0; i < whole + begun; ++i)
+      sequence.Extend(sequence.prompt[sequence.prefix.size()]);
+    adopted += whole;
     beginnings += begun;
+  }
+
+  void AppendPrompt(ModelSequence& sequence) {
+    TakeFromCache(sequence);
     if (sequence.prefix.size() + 1 == sequence.prompt.size()) return Done();
     const size_t left = sequence.prompt.size() - 1 - sequence.prefix.size();
     const size_t count = std::min(left, 1 + Below(24));

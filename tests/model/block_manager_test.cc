@@ -141,7 +141,6 @@ TEST(BlockManagerTest, AdoptsBlocksThatHaveComeSinceItWasOpened) {
   EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
 }
 
-// Its last block is not published, so no block can be known to follow it.
 std::vector<TokenId> With(std::vector<TokenId> tokens, int place, TokenId token) {
   tokens[place] = token;
   return tokens;
@@ -180,6 +179,8 @@ TEST(BlockManagerTest, OfAPromptThatIsKnownOneTokenIsLeft) {
   EXPECT_EQ(blocks.prefix_length(b), 31);
   const SequenceHandle c = blocks.Open(Iota(33), nullptr);
   EXPECT_EQ(blocks.AdoptBeginning(c, Iota(33), &copies), 0);  // only the last token is left
+  const std::vector<TokenId> late = With(Iota(32), 19, 999);
+  EXPECT_EQ(blocks.AdoptBeginning(blocks.Open(late, nullptr), late, &copies), 0);  // only three
   const SequenceHandle d = blocks.Open(Iota(1), nullptr), e = blocks.Open({}, nullptr);
   EXPECT_EQ(blocks.AdoptBeginning(d, Iota(1), &copies), 0);
   EXPECT_EQ(blocks.AdoptBeginning(e, {}, &copies), 0);
@@ -189,10 +190,10 @@ TEST(BlockManagerTest, OfAPromptThatIsKnownOneTokenIsLeft) {
 TEST(BlockManagerTest, TheBeginningIsThatOfTheBlockPublishedLast) {
   BlockManager blocks = Make(20);
   const SequenceHandle a = OpenFilled(blocks, Iota(16));
-  const SequenceHandle b = OpenFilled(blocks, With(Iota(16), 3, 999));
+  const SequenceHandle b = OpenFilled(blocks, With(Iota(16), 6, 999));
   std::vector<KvCopy> copies;
   const std::vector<TokenId> prompt = With(Iota(16), 9, 888);
-  EXPECT_EQ(blocks.AdoptBeginning(blocks.Open(prompt, nullptr), prompt, &copies), 3);
+  EXPECT_EQ(blocks.AdoptBeginning(blocks.Open(prompt, nullptr), prompt, &copies), 6);
   EXPECT_EQ(copies[0].source / kBlockSize, blocks.block_table(b)[0]);
   EXPECT_NE(copies[0].source / kBlockSize, blocks.block_table(a)[0]);
   EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
@@ -215,6 +216,16 @@ TEST(BlockManagerTest, ABlockIsFoundByItsBeginningThoughAnEarlierOneIsEvicted) {
   copies.clear();
   EXPECT_EQ(blocks.AdoptBeginning(blocks.Open(Iota(16), nullptr), Iota(16), &copies), 12);
   EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
+}
+
+TEST(BlockManagerTest, ThePrefixOfASequenceWithNodesDoesNotGrowByABeginning) {
+  BlockManager blocks = Make(20);
+  OpenFilled(blocks, Iota(32));
+  const SequenceHandle b = blocks.Open(Iota(32), nullptr);
+  ASSERT_TRUE(blocks.AddNode(b, kPrefixEnd, 16).ok());
+  std::vector<KvCopy> copies;
+  EXPECT_EQ(blocks.AdoptBeginning(b, Iota(32), &copies), 0);
+  EXPECT_TRUE(copies.empty());
 }
 
 // What the pass copies must not be overwritten by another of its copies, which may come first.
@@ -272,6 +283,7 @@ TEST(BlockManagerTest, TheBeginningIsNotCopiedOntoItselfNorWithoutRoom) {
   EXPECT_TRUE(blocks.CheckIntegrity().ok()) << blocks.CheckIntegrity();
 }
 
+// Its last block is not published, so no block can be known to follow it.
 TEST(BlockManagerTest, NothingIsAdoptedBehindABlockOfThisRound) {
   BlockManager blocks({.num_blocks = 20});
   const SequenceHandle whole = blocks.Open(Iota(50), nullptr);

@@ -144,13 +144,11 @@ TEST(PrepareTest, ASequenceThatIsNotPreparedExploresNothing) {
 // Texts that run alone, for which drafts pay, and crowds that do not explore take turns. The rounds of the
 // crowds change nothing for those that run alone; in particular they do not explore more often.
 TEST(PrepareTest, RoundsOfThoseThatDoNotExploreDoNotCount) {
-  const auto shapes_beside = [](int rounds_of_crowd) {
+  const auto shapes_beside = [](const SizerLimits& crowd, int rounds_of_crowd) {
     ForestSizer sizer;
     Simulate(
         &sizer, Limits(1), 600, [](int) { return 0.010; }, 0.0002, 0.9);
     std::vector<std::pair<int, int>> shapes;
-    SizerLimits crowd = Limits(1);
-    crowd.explores = false;
     for (int i = 0; i < 600; ++i) {
       const DraftShape shape = sizer.Choose("m", Limits(1));
       shapes.push_back({shape.width, shape.depth});
@@ -163,10 +161,18 @@ TEST(PrepareTest, RoundsOfThoseThatDoNotExploreDoNotCount) {
     }
     return shapes;
   };
-  const auto alone = shapes_beside(0), beside = shapes_beside(40);
-  int different = 0;
-  for (size_t i = 0; i < alone.size(); ++i) different += alone[i] != beside[i];
-  EXPECT_LE(different, 30) << "of " << alone.size();
+  SizerLimits left = Limits(1), own = Limits(1), ending = Limits(1);
+  left.explores = false;
+  own.draft.chosen = true;  // has numbers of its own
+  own.draft.width = own.draft.depth = 2;
+  ending.max_depth = 1;
+  const auto alone = shapes_beside(left, 0);
+  for (const SizerLimits& crowd : {left, own, ending}) {
+    const auto beside = shapes_beside(crowd, 40);
+    int different = 0;
+    for (size_t i = 0; i < alone.size(); ++i) different += alone[i] != beside[i];
+    EXPECT_LE(different, 30) << "of " << alone.size();
+  }
 }
 
 // It has drafts whatever pays, also where it is too short to explore.
