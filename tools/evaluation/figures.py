@@ -127,7 +127,7 @@ def common(records, others, key):
 def speed(records, others):
     """How many times as fast the records are as the others (value, lower, upper): the geometric mean of the ratios of times over the
     questions that both have answered. None without one."""
-    logs = [math.log(there / here) for here, there in common(records, others, "seconds") if here > 0 < there]
+    logs = [math.log(there / here) for here, there in common(records, others, "seconds") if here > 0 and there > 0]
     if not logs:
         return None, None, None
     return tuple(None if part is None else math.exp(part) for part in mean_interval(logs))
