@@ -3,52 +3,16 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "kernels/element.h"
+#include "kernels/cpu/integer_weights.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#include "kernels/cpu/matmul_int8_avx2.h"
 #endif
 
 namespace coppice::kernels::cpu {
 namespace {
-
-constexpr int64_t kWords = kInt8Group / 4;  // of a row's group: four inputs each
-constexpr int64_t kStepBytes = kPanelWidth * 4;
-
-// The two forms of weights: how a block of 64 inputs of a panel is read (packed_matrix.h). It has
-// kParts groups with a scale each. A group is kSteps steps of kStepBytes behind the scales, and a step
-// has kVectors sets of 16 outputs, 4 inputs: set v of step k is for word v * kSteps + k of the group.
-struct Int8Weights {
-  static constexpr int kParts = 1, kSteps = 16, kVectors = 1;
-  static constexpr int64_t kBlockBytes = kInt8GroupBytes;
-  static constexpr int kOffset = 128;
-  static int Code(uint8_t byte, int /*vector*/) { return byte; }
-  static float Scale(const uint8_t* block, int /*part*/, int64_t lane) {
-    return reinterpret_cast<const float*>(block)[lane];
-  }
-};
-struct Int4Weights {
-  static constexpr int kParts = 2, kSteps = 4, kVectors = 2;
-  static constexpr int64_t kBlockBytes = kInt4BlockBytes;
-  static constexpr int kOffset = 8;
-  static int Code(uint8_t byte, int vector) { return byte >> (vector * 4) & 15; }
-  static float Scale(const uint8_t* block, int part, int64_t lane) {
-    return Bf16ToFloat(reinterpret_cast<const uint16_t*>(block)[lane * 2 + part]);
-  }
-};
-constexpr int64_t kScaleBytes = kPanelWidth * 4;  // of a block
-
-struct Product {
-  const MatMulArgs* args;
-  const Int8Rows* x;
-};
-
-// A finished output.
-inline void StoreOne(const MatMulArgs& args, int64_t row, int64_t output, float sum) {
-  float* y = args.y + row * args.w->rows + output;
-  if (args.bias != nullptr) sum += args.bias[output];
-  *y = args.accumulate ? *y + sum : sum;
-}
 
 // The sum of a lane over one group. q: of the group.
 template <class Weights>
@@ -64,7 +28,7 @@ int32_t PortableSum(const uint8_t* group, int64_t lane, const int8_t* q) {
 }
 
 template <class Weights>
-void PortableRange(const Product& product, int64_t panel_begin, int64_t panel_end) {
+void PortableRange(const IntegerProduct& product, int64_t panel_begin, int64_t panel_end) {
   constexpr int64_t kGroup = kInt8Group / Weights::kParts;
   const MatMulArgs& args = *product.args;
   const int64_t blocks = Int8Groups(args.w->columns);
@@ -94,11 +58,9 @@ void PortableRange(const Product& product, int64_t panel_begin, int64_t panel_en
 
 // On each function, not on the file: inline functions of headers must stay runnable everywhere.
 #define COPPICE_VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
-#define COPPICE_AVX2 __attribute__((target("avx2,fma")))
 
 // GCC 12 warns of the uninitialised source of an unmasked conversion or shift.
 constexpr __mmask16 kAllLanes = 0xffff;
-constexpr int64_t kPrefetchBytes = 4096;
 constexpr int64_t kGroupBytes = 384 << 10;  // of weights kept in the second-level cache
 
 // Set v of a step, offset included.
@@ -119,7 +81,7 @@ COPPICE_VNNI inline __m512 VnniScale(const uint8_t* block, int part) {
 
 // VNNI: rows row .. row + kRows - 1 and panels panel, panel + stride, ... (kPanels of them).
 template <class Weights, int kRows, int kPanels>
-COPPICE_VNNI __attribute__((noinline)) void VnniTile(const Product& product, int64_t row,
+COPPICE_VNNI __attribute__((noinline)) void VnniTile(const IntegerProduct& product, int64_t row,
                                                      int64_t panel, int64_t stride) {
   constexpr int kParts = Weights::kParts, kSteps = Weights::kSteps, kVectors = Weights::kVectors;
   const MatMulArgs& args = *product.args;
@@ -150,8 +112,9 @@ COPPICE_VNNI __attribute__((noinline)) void VnniTile(const Product& product, int
       for (int k = 0; k < kSteps; ++k) {
 #pragma GCC unroll 16
         for (int p = 0; p < kPanels; ++p) {
-          _mm_prefetch(reinterpret_cast<const char*>(step + kPrefetchBytes + p * panel_stride),
-                       _MM_HINT_T0);
+          _mm_prefetch(
+              reinterpret_cast<const char*>(step + kIntegerPrefetchBytes + p * panel_stride),
+              _MM_HINT_T0);
         }
 #pragma GCC unroll 2
         for (int v = 0; v < kVectors; ++v) {
@@ -201,109 +164,6 @@ COPPICE_VNNI __attribute__((noinline)) void VnniTile(const Product& product, int
   }
 }
 
-// Half of the lanes of a step, and what its products are added to within a group.
-template <class Weights>
-struct Avx2Step;
-
-// |w| times x with the sign of w: the sums of two such products fit 16 bits.
-template <>
-struct Avx2Step<Int8Weights> {
-  __m256i q, magnitude;
-  COPPICE_AVX2 explicit Avx2Step(__m256i step)
-      : q(_mm256_xor_si256(step, _mm256_set1_epi8(-128))), magnitude(_mm256_abs_epi8(q)) {}
-  COPPICE_AVX2 void AddProducts(__m256i x, int /*vector*/, __m256i* sum) const {
-    const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(x, q));
-    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-  }
-  COPPICE_AVX2 static __m256i Total(__m256i sum, int32_t /*correction*/) { return sum; }
-  COPPICE_AVX2 static __m256 Scale(const uint8_t* block, int half, int /*part*/) {
-    return _mm256_load_ps(reinterpret_cast<const float*>(block) + half * 8);
-  }
-};
-
-// Codes of at most 15: the sums of all 16 products of a group, in pairs, fit 16 bits.
-template <>
-struct Avx2Step<Int4Weights> {
-  __m256i codes[2];
-  COPPICE_AVX2 explicit Avx2Step(__m256i step) {
-    const __m256i low = _mm256_set1_epi8(15);
-    codes[0] = _mm256_and_si256(step, low);
-    codes[1] = _mm256_and_si256(_mm256_srli_epi16(step, 4), low);
-  }
-  COPPICE_AVX2 void AddProducts(__m256i x, int vector, __m256i* sum) const {
-    *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(codes[vector], x));
-  }
-  COPPICE_AVX2 static __m256i Total(__m256i sum, int32_t correction) {
-    return _mm256_add_epi32(_mm256_madd_epi16(sum, _mm256_set1_epi16(1)),
-                            _mm256_set1_epi32(correction));
-  }
-  COPPICE_AVX2 static __m256 Scale(const uint8_t* block, int half, int part) {
-    const __m256i pairs = _mm256_load_si256(reinterpret_cast<const __m256i*>(block) + half);
-    return _mm256_castsi256_ps(part == 0 ? _mm256_slli_epi32(pairs, 16)
-                                         : _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)));
-  }
-};
-
-// AVX2: kRows rows of one panel.
-template <class Weights, int kRows>
-COPPICE_AVX2 __attribute__((noinline)) void Avx2Tile(const Product& product, int64_t row,
-                                                     int64_t panel) {
-  constexpr int kParts = Weights::kParts, kSteps = Weights::kSteps, kVectors = Weights::kVectors;
-  using Step = Avx2Step<Weights>;
-  const MatMulArgs& args = *product.args;
-  const int64_t blocks = Int8Groups(args.w->columns);
-  const uint8_t* block = args.w->panel(panel);
-  const uint32_t* words = product.x->words.data() + row * blocks * kWords;
-  const float* scale = product.x->scale.data() + row * blocks;
-  const int32_t* correction = product.x->correction.data() + row * blocks * kParts;
-
-  __m256 acc[kRows][2];
-  for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
-  for (int64_t b = 0; b < blocks; ++b) {
-    const uint8_t* bytes = block + kScaleBytes;
-#pragma GCC unroll 2
-    for (int part = 0; part < kParts; ++part) {
-      __m256i sum[kRows][2];
-      for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = _mm256_setzero_si256();
-      for (int k = 0; k < kSteps; ++k) {
-        _mm_prefetch(reinterpret_cast<const char*>(bytes + kPrefetchBytes), _MM_HINT_T0);
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; ++half) {
-          const Step step(_mm256_load_si256(reinterpret_cast<const __m256i*>(bytes) + half));
-#pragma GCC unroll 2
-          for (int v = 0; v < kVectors; ++v) {
-            const int word = (part * kVectors + v) * kSteps + k;
-#pragma GCC unroll 4
-            for (int r = 0; r < kRows; ++r) {
-              const uint32_t x = words[(r * blocks + b) * kWords + word];
-              step.AddProducts(_mm256_set1_epi32(static_cast<int>(x)), v, &sum[r][half]);
-            }
-          }
-        }
-        bytes += kStepBytes;
-      }
-      for (int half = 0; half < 2; ++half) {
-        const __m256 w_scale = Step::Scale(block, half, part);
-        for (int r = 0; r < kRows; ++r) {
-          const __m256i total =
-              Step::Total(sum[r][half], correction[(r * blocks + b) * kParts + part]);
-          const __m256 factor = _mm256_mul_ps(w_scale, _mm256_set1_ps(scale[r * blocks + b]));
-          acc[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total), factor, acc[r][half]);
-        }
-      }
-    }
-    block += Weights::kBlockBytes;
-  }
-  const int64_t first = panel * kPanelWidth;
-  const int64_t count = std::min(kPanelWidth, args.w->rows - first);
-  for (int r = 0; r < kRows; ++r) {
-    float sums[kPanelWidth];
-    _mm256_storeu_ps(sums, acc[r][0]);
-    _mm256_storeu_ps(sums + 8, acc[r][1]);
-    for (int64_t lane = 0; lane < count; ++lane) StoreOne(args, row + r, first + lane, sums[lane]);
-  }
-}
-
 // Panels of a tile of that many rows, so that the registers hold all sums.
 constexpr int VnniPanels(int rows) { return rows <= 2 ? 4 : rows == 3 ? 3 : rows <= 5 ? 2 : 1; }
 
@@ -314,7 +174,7 @@ template <class Weights>
 struct Vnni {
   static constexpr int kMost = 12;
   template <int kRows>
-  static void Run(const Product& product, int64_t row, int64_t begin, int64_t end) {
+  static void Run(const IntegerProduct& product, int64_t row, int64_t begin, int64_t end) {
     constexpr int kStreams = VnniPanels(kRows);
     const int64_t per_stream = (end - begin) / kStreams;
     for (int64_t i = 0; i < per_stream; ++i)
@@ -325,21 +185,21 @@ struct Vnni {
 };
 template <class Weights>
 struct Avx2 {
-  static constexpr int kMost = 3;
+  static constexpr int kMost = 8;
   template <int kRows>
-  static void Run(const Product& product, int64_t row, int64_t begin, int64_t end) {
+  static void Run(const IntegerProduct& product, int64_t row, int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) Avx2Tile<Weights, kRows>(product, row, p);
   }
 };
 
 template <class Kernel, int kRows = Kernel::kMost>
-void RunRows(const Product& product, int64_t row, int64_t rows, int64_t begin, int64_t end) {
+void RunRows(const IntegerProduct& product, int64_t row, int64_t rows, int64_t begin, int64_t end) {
   if (rows == kRows) return Kernel::template Run<kRows>(product, row, begin, end);
   if constexpr (kRows > 1) RunRows<Kernel, kRows - 1>(product, row, rows, begin, end);
 }
 
 template <class Kernel>
-void Tiles(const Product& product, int64_t begin, int64_t end) {
+void Tiles(const IntegerProduct& product, int64_t begin, int64_t end) {
   const MatMulArgs& args = *product.args;
   const int64_t tiles = (args.rows + Kernel::kMost - 1) / Kernel::kMost;
   const int64_t in_cache =
@@ -362,7 +222,8 @@ bool HasVnni() {
 #endif
 
 template <class Weights>
-void Range(const Product& product, KernelTarget target, int64_t panel_begin, int64_t panel_end) {
+void Range(const IntegerProduct& product, KernelTarget target, int64_t panel_begin,
+           int64_t panel_end) {
 #if defined(__x86_64__)
   // One or two rows hardly do more than read the weights, one panel after the other, and AVX2 does
   // that faster (docs/performance.md). The bits are the same.
@@ -377,7 +238,7 @@ void Range(const Product& product, KernelTarget target, int64_t panel_begin, int
 
 void MatMulInt8Range(const MatMulArgs& args, const Int8Rows& x, KernelTarget target,
                      int64_t panel_begin, int64_t panel_end) {
-  const Product product = {&args, &x};
+  const IntegerProduct product = {&args, &x};
   if (args.w->dtype == DType::kI4)
     return Range<Int4Weights>(product, target, panel_begin, panel_end);
   Range<Int8Weights>(product, target, panel_begin, panel_end);
