@@ -30,7 +30,7 @@ import signal
 import sys
 import time
 
-from tool_arguments import ArgumentFault, need_modules, numbers, positive
+from tool_arguments import ArgumentFault, add_dtype, dtype_of, need_modules, numbers, positive
 
 
 def say(text):
@@ -176,7 +176,7 @@ def add_common_options(parser):
     parser.add_argument("--held-out", type=count, default=200, help="answers of each TEXT that are measured (%(default)s)")
     parser.add_argument("--threads", type=count, default=2, help="(%(default)s)")
     parser.add_argument("--device", default="cpu", help="of PyTorch (%(default)s)")
-    parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16", help="of matrix products (%(default)s)")
+    add_dtype(parser)
 
 
 def parse_arguments():
@@ -195,7 +195,10 @@ def parse_arguments():
     mean.add_argument("--out", required=True, metavar="DRAFT")
     measure.add_argument("--draft", required=True, metavar="DRAFT")
     measure.add_argument("--all", action="store_true", help="measure on all of TEXT: text that was sampled only for this")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if "dtype" in args and "device" in args:
+        args.dtype = dtype_of(args.dtype, args.device)
+    return args
 
 
 def main():

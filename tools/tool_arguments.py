@@ -3,6 +3,9 @@ import argparse
 import importlib.util
 
 
+BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # in /proc/cpuinfo; the last is Arm's
+
+
 class ArgumentFault(Exception):
     """Arguments that do not fit together, or a machine that lacks what they need."""
 
@@ -31,6 +34,25 @@ def numbers(text):
     if min(found) < 0:
         raise argparse.ArgumentTypeError(f"expected numbers such as 0,1,28,29, got {text!r}")
     return found
+
+
+def add_dtype(parser):
+    """--dtype of a training. After parsing, `dtype_of` says what auto is."""
+    parser.add_argument("--dtype", choices=["auto", "bf16", "f32"], default="auto",
+                        help="of matrix products; auto: bf16 where the processor or the device multiplies it, else f32 (%(default)s)")
+
+
+def dtype_of(asked, device, cpuinfo="/proc/cpuinfo"):
+    """"bf16" or "f32". Without instructions for it, PyTorch's products in bfloat16 take many times as long as in float32."""
+    if asked != "auto":
+        return asked
+    if device.split(":")[0] != "cpu":
+        return "bf16"
+    try:
+        with open(cpuinfo, encoding="utf8") as file:
+            return "bf16" if BF16_FLAGS.intersection(file.read().split()) else "f32"
+    except OSError:
+        return "f32"
 
 
 def missing_modules(names):

@@ -24,7 +24,7 @@ are compared without case. The first group of the regular expression that takes 
 values (of --copy-case) in prompt and completion, lists of items lose some that the completion does not name, and get others.
 distill trains on one such epoch, as --seed draws it.
 
-Needs PyTorch (2.9 or later, or 2.4 with --optimizer adamw), NumPy and SentencePiece for Python: pip install torch numpy
+Needs PyTorch (2.4 or later), NumPy and SentencePiece for Python: pip install torch numpy
 sentencepiece; with a tokenizer.json tokenizers instead of the last. If its memory grows, start it with jemalloc (LD_PRELOAD).
 Nothing else in Coppice needs them. Exit status: 2 for wrong arguments or data, 130 after Ctrl-C, 143 after SIGTERM.
 """
@@ -35,7 +35,7 @@ import sys
 import tempfile
 
 from pair_training import data, tokenizer
-from tool_arguments import ArgumentFault, missing_modules, need_modules, numbers, positive
+from tool_arguments import ArgumentFault, add_dtype, dtype_of, missing_modules, need_modules, numbers, positive
 
 TARGET = dict(hidden=384, layers=6, heads=6, ffn=1024)
 DRAFT = dict(hidden=128, layers=2, heads=4, ffn=352)
@@ -122,7 +122,7 @@ def add_training_options(parser):
     parser.add_argument("--processes", type=count, default=1, help="that train together (%(default)s)")
     parser.add_argument("--threads", type=count, default=1, help="of each process (%(default)s)")
     parser.add_argument("--device", default="cpu", help="of PyTorch (%(default)s)")
-    parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16", help="of matrix products in training (%(default)s)")
+    add_dtype(parser)
     parser.add_argument("--save-dtype", choices=["bf16", "f32", "int8"], default="bf16",
                         help="of the folders; int8: matrices with a scale for each row, which only Coppice reads (%(default)s)")
     parser.add_argument("--overlap-weight", type=float, default=1.0,
@@ -170,7 +170,10 @@ def parse_arguments():
     comparison.add_argument("--draft", required=True, metavar="DIR")
     comparison.add_argument("--examples", type=positive(int), default=400, help="rows, evenly spread (%(default)s)")
     comparison.add_argument("--device", default="cpu")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if "dtype" in args and "device" in args:
+        args.dtype = dtype_of(args.dtype, args.device)
+    return args
 
 
 def modules_of(args):

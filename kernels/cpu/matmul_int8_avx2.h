@@ -95,8 +95,6 @@ COPPICE_AVX2 inline void Avx2Group(const uint8_t* block, int part, const Avx2Row
           for (int r = 0; r < kRows; ++r) {
             const uint32_t x = words[r * rows.word_stride + v * kSteps + k];
             step.AddProducts(_mm256_set1_epi32(static_cast<int>(x)), v, &sum[r][h]);
-            // The compiler would add products to each other first, for which registers are too few.
-            __asm__("" : "+x"(sum[r][h]));
           }
         }
       }

@@ -24,6 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools/distill_draft.py"
 sys.path.insert(0, str(ROOT / "tools"))
 import distill_draft  # noqa: E402
+import tool_arguments  # noqa: E402
 from draft_distillation import openings, pieces, sampling, tensors  # noqa: E402
 from draft_distillation.pieces import KEPT, PER_PIECE, DataError  # noqa: E402
 
@@ -324,6 +325,16 @@ class Arguments(WithFolder):
             with unittest.mock.patch.object(importlib.util, "find_spec", side_effect=lambda name, there=there: name if name in there else None):
                 status, errors = self.run_tool(*arguments)
             self.assertEqual((status, errors), (2, f"distill_draft: needs the Python module {module}: pip install {module} (see --help)\n"))
+
+    def test_products_are_in_bf16_where_something_multiplies_it(self):
+        cpuinfo = self.folder / "cpuinfo"
+        for flags, dtype in (("fma avx2", "f32"), ("avx2 avx512f avx512_bf16", "bf16"), ("avx512_bf16_not", "f32"), ("amx_bf16 amx_tile", "bf16"),
+                             ("asimd bf16", "bf16")):
+            cpuinfo.write_text(f"processor\t: 0\nflags\t\t: fpu {flags} sse\n\nprocessor\t: 1\n")
+            self.assertEqual(tool_arguments.dtype_of("auto", "cpu", cpuinfo), dtype, flags)
+        self.assertEqual(tool_arguments.dtype_of("auto", "cpu", self.folder / "missing"), "f32")
+        self.assertEqual(tool_arguments.dtype_of("auto", "cuda:1", cpuinfo), "bf16")
+        self.assertEqual(tool_arguments.dtype_of("bf16", "cpu", self.folder / "missing"), "bf16")
 
     def test_values_that_make_no_sense_are_refused(self):
         for command, option, value, reason in (("sample", "--tokens", "0", "expected more than 0, got 0"),

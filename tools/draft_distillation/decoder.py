@@ -115,6 +115,8 @@ class Decoder:
     def logits(self, states, rows=None):
         """Of all rows of the head, or of some."""
         head = self.head if rows is None else self.head[rows]
+        if not torch.is_autocast_enabled(self.device.split(":")[0]):
+            head = head.float()
         return functional.linear(states.to(head.dtype), head).float()
 
     def save(self, folder):

@@ -7,17 +7,13 @@ import time
 
 import torch
 
+import arithmetic
 from draft_distillation import pieces, rows, tensors
 from draft_distillation.decoder import Decoder
 
 HEAD_IDS = 8192  # of a head, unless they are asked for
 WARM_UP = 30     # steps
 HEAD_ROWS = 512  # positions whose logits of the whole vocabulary are computed at a time
-
-
-def autocast(device, dtype):
-    """Matrix products in bfloat16, if that is the dtype."""
-    return torch.autocast(device.split(":")[0], torch.bfloat16, enabled=dtype == "bf16")
 
 
 class Training:
@@ -53,10 +49,7 @@ class Training:
         args, values = self.args, self.draft.parameters.values()
         if args.optimizer == "adamw":
             return [torch.optim.AdamW(values, lr=args.lr, betas=(0.9, 0.95), weight_decay=0.01)]
-        if not hasattr(torch.optim, "Muon"):
-            raise pieces.DataError(f"PyTorch {torch.__version__} has no Muon: use 2.9 or later, or --optimizer adamw")
-        return [torch.optim.Muon([value for value in values if value.dim() == 2], lr=args.lr, weight_decay=0.01, ns_steps=4,
-                                 adjust_lr_fn="match_rms_adamw"),
+        return [arithmetic.Muon([value for value in values if value.dim() == 2], args.lr, 0.01, args.dtype),
                 torch.optim.AdamW([value for value in values if value.dim() != 2], lr=args.lr, betas=(0.9, 0.95), weight_decay=0.0)]
 
     # ---- checkpoints
@@ -120,7 +113,7 @@ class Training:
         chosen, added = self.candidates(places)
         column = torch.zeros(len(self.draft.head), dtype=torch.long, device=self.args.device)
         column[chosen] = torch.arange(len(chosen), device=self.args.device)
-        with autocast(self.args.device, self.args.dtype):
+        with arithmetic.autocast(self.args.device, self.args.dtype):
             logits = self.draft.logits(batch.states(self.draft), chosen)
         total = (logits + added).logsumexp(1, keepdim=True)
         log_q = torch.where(places >= 0, logits.gather(1, column[places.clamp(min=0)]) - total, -math.inf)
@@ -189,7 +182,7 @@ class Training:
 def measure(draft, conversations, args):
     """(mean overlap, mean KL divergence, tokens) with the draft's whole head."""
     overlaps = kls = count = 0
-    with torch.no_grad(), autocast(args.device, args.dtype):
+    with torch.no_grad(), arithmetic.autocast(args.device, args.dtype):
         for group in rows.batches(conversations, args.batch_tokens, 0):
             batch = rows.Batch(group, args.device)
             states = batch.states(draft)

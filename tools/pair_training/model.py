@@ -12,11 +12,6 @@ from pair_training.data import DataError
 from pair_training.shape import shape_of
 
 
-def autocast(device, dtype):
-    """Matrix products in bfloat16, if that is the dtype."""
-    return torch.autocast(device.split(":")[0], torch.bfloat16, enabled=dtype == "bf16")
-
-
 class Llama:
     """RMSNorm, RoPE (half split), SwiGLU, a tied head. The shape has the arguments of llama_folder.config."""
 

@@ -4,6 +4,7 @@ import time
 
 import torch
 
+import arithmetic
 from pair_training import data, model
 from pair_training.batch import Batch
 
@@ -23,7 +24,7 @@ def distributions(folder, groups, tokens, args, path, crew, say):
     ids, probabilities = torch.zeros(tokens, KEPT, dtype=torch.int32), torch.zeros(tokens, KEPT, dtype=torch.float16)
     done, begin = 0, time.monotonic()
     shown = begin
-    with torch.no_grad(), model.autocast(args.device, args.dtype):
+    with torch.no_grad(), arithmetic.autocast(args.device, args.dtype):
         for packs in data.epoch_batches(groups, 4 * args.batch_tokens, args.pack_tokens, 0)[crew.rank::crew.size]:
             batch = Batch(packs, args.device, 0)
             most = batch.logits(target).softmax(-1).topk(KEPT)

@@ -9,6 +9,7 @@ import time
 import torch
 from torch.nn import functional
 
+import arithmetic
 from pair_training import crew, data, model, teacher, tokenizer, variation
 from pair_training.batch import Batch
 from pair_training.shape import shape_of
@@ -32,8 +33,6 @@ def train(args, tokenizer_file, out, shape, minutes, target=None):
     if os.path.exists(os.path.join(out, "model.safetensors")) and not os.path.exists(checkpoint):
         say(f"{out}: is there already")
         return
-    if args.optimizer == "muon" and not hasattr(torch.optim, "Muon"):
-        raise TrainingError(f"PyTorch {torch.__version__} has no Muon: use 2.9 or later, or --optimizer adamw")
     needed = [tokenizer_file] + [os.path.join(folder, name) for folder in (target, args.start) if folder
                             for name in ("config.json", "model.safetensors")]
     for path in needed:
@@ -102,7 +101,7 @@ class Training:
         mine = matrices[self.crew.rank::self.crew.size]
         rest = [value for value in self.llama.parameters.values() if not any(value is matrix for matrix in matrices)]
         self.others = [value for value in matrices if not any(value is matrix for matrix in mine)]
-        return [torch.optim.Muon(mine, lr=args.lr, weight_decay=0.05, ns_steps=4, adjust_lr_fn="match_rms_adamw"),
+        return [arithmetic.Muon(mine, args.lr, 0.05, args.dtype),
                 torch.optim.AdamW(rest, lr=args.lr, betas=(0.9, 0.95), weight_decay=0.0)]
 
     # ---- checkpoints
@@ -153,7 +152,7 @@ class Training:
         return (nats * weight).sum() / weight.sum(), float(nats.detach()[batch.inside].mean())
 
     def step(self, packs):
-        with model.autocast(self.args.device, self.args.dtype):
+        with arithmetic.autocast(self.args.device, self.args.dtype):
             loss, figure = self.loss(packs)
         loss.backward()
         parameters = list(self.llama.parameters.values())
@@ -227,7 +226,7 @@ class Training:
         if not self.held_out or self.crew.rank != 0:
             return
         nats, tokens, wrong = 0.0, 0, []
-        with torch.no_grad(), model.autocast(self.args.device, self.args.dtype):
+        with torch.no_grad(), arithmetic.autocast(self.args.device, self.args.dtype):
             for packs in data.epoch_batches(self.held_out, self.args.batch_tokens, self.args.pack_tokens, 0):
                 batch = Batch(packs, self.args.device, 0)
                 logits = batch.logits(self.llama)
