@@ -242,6 +242,34 @@ TEST_P(Int8MatMulTest, VectorTargetsGiveTheSameBits) {
   }
 }
 
+// Tiles of few rows and of many have loops of different forms.
+TEST_P(Int8MatMulTest, BitsOfARowDoNotDependOnItsTile) {
+  constexpr int64_t kOutputs = 40, kInputs = 200, kMost = 25;
+  const std::vector<float> inputs = GroupedFloats(kMost, kInputs, 3);
+  for (const DType dtype : {DType::kI8, DType::kI4}) {
+    const auto weight = PackAs(dtype, GroupedFloats(kOutputs, kInputs, 1), kOutputs);
+    const auto product = [&](int64_t first, int64_t rows) {
+      std::vector<float> x(inputs.begin() + first * kInputs,
+                           inputs.begin() + (first + rows) * kInputs);
+      std::vector<float> y(rows * kOutputs);
+      RunOps(single_.get(), PlanOfRows(rows), [&](Ops* ops) {
+        ops->MatMul(*weight, TensorOf(&x, kInputs), TensorOf(&y, kOutputs), false);
+      });
+      return y;
+    };
+    std::vector<float> alone;
+    for (int64_t row = 0; row < kMost; ++row) {
+      const std::vector<float> y = product(row, 1);
+      alone.insert(alone.end(), y.begin(), y.end());
+    }
+    for (int64_t rows = 2; rows <= kMost; ++rows) {
+      const std::vector<float> y = product(0, rows);
+      EXPECT_EQ(std::memcmp(y.data(), alone.data(), y.size() * sizeof(float)), 0)
+          << rows << " rows " << DTypeName(dtype);
+    }
+  }
+}
+
 // Inputs and int4 weights of the largest steps, so that the sums of a group are as large as they can
 // be: 7 steps but for one of -8 in each group.
 TEST_P(Int8MatMulTest, TheLargestSumsDoNotOverflow) {
