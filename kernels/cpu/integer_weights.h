@@ -8,7 +8,7 @@
 
 namespace coppice::kernels::cpu {
 
-inline constexpr int64_t kWords = kInt8Group / 4;  // of a row's group: four inputs each
+inline constexpr int64_t kGroupWords = kInt8Group / 4;  // of a row's group: four inputs each
 inline constexpr int64_t kStepBytes = kPanelWidth * 4;
 
 // The two forms of weights: how a block of 64 inputs of a panel is read (packed_matrix.h). It has

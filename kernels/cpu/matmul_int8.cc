@@ -36,7 +36,7 @@ void PortableRange(const IntegerProduct& product, int64_t panel_begin, int64_t p
     const int64_t lanes = std::min(kPanelWidth, args.w->rows - panel * kPanelWidth);
     for (int64_t row = 0; row < args.rows; ++row) {
       const auto* q =
-          reinterpret_cast<const int8_t*>(product.x->words.data() + row * blocks * kWords);
+          reinterpret_cast<const int8_t*>(product.x->words.data() + row * blocks * kGroupWords);
       float sums[kPanelWidth] = {};
       for (int64_t g = 0; g < blocks * Weights::kParts; ++g) {
         const int64_t part = g % Weights::kParts, b = g / Weights::kParts;
@@ -88,7 +88,7 @@ COPPICE_VNNI __attribute__((noinline)) void VnniTile(const IntegerProduct& produ
   const int64_t blocks = Int8Groups(args.w->columns);
   const int64_t panel_stride = stride * static_cast<int64_t>(args.w->panel_bytes());
   const uint8_t* block = args.w->panel(panel);
-  const uint32_t* words = product.x->words.data() + row * blocks * kWords;
+  const uint32_t* words = product.x->words.data() + row * blocks * kGroupWords;
   const float* scale = product.x->scale.data() + row * blocks;
   const int32_t* correction = product.x->correction.data() + row * blocks * kParts;
 
@@ -126,7 +126,7 @@ COPPICE_VNNI __attribute__((noinline)) void VnniTile(const IntegerProduct& produ
 #pragma GCC unroll 16
           for (int r = 0; r < kRows; ++r) {
             const __m512i x =
-                _mm512_set1_epi32(static_cast<int>(words[(r * blocks + b) * kWords + word]));
+                _mm512_set1_epi32(static_cast<int>(words[(r * blocks + b) * kGroupWords + word]));
 #pragma GCC unroll 16
             for (int p = 0; p < kPanels; ++p)
               sum[r][p] = _mm512_dpbusd_epi32(sum[r][p], codes[p], x);

@@ -82,6 +82,7 @@ COPPICE_AVX2 inline void Avx2Group(const uint8_t* block, int part, const Avx2Row
       for (int h = 0; h < kTogether; ++h) sum[r][h] = _mm256_setzero_si256();
     }
     const uint8_t* bytes = group + first * kStepBytes / 2;
+    // Unrolled, the steps would take more registers than there are.
 #pragma GCC unroll 1
     for (int k = 0; k < kSteps; ++k) {
       if (first == 0)
@@ -127,10 +128,10 @@ COPPICE_AVX2 __attribute__((noinline)) void Avx2Tile(const IntegerProduct& produ
   const int64_t blocks = Int8Groups(args.w->columns);
   const uint8_t* block = args.w->panel(panel);
   const Int8Rows& x = *product.x;
-  Avx2Rows rows = {x.words.data() + row * blocks * kWords,
+  Avx2Rows rows = {x.words.data() + row * blocks * kGroupWords,
                    x.scale.data() + row * blocks,
                    x.correction.data() + row * blocks * kParts,
-                   blocks * kWords,
+                   blocks * kGroupWords,
                    blocks,
                    blocks * kParts};
   __m256 acc[kRows][2];
@@ -140,7 +141,7 @@ COPPICE_AVX2 __attribute__((noinline)) void Avx2Tile(const IntegerProduct& produ
     for (int part = 0; part < kParts; ++part)
       Avx2Group<Weights, kRows, kRows <= kMostTogether ? 2 : 1>(block, part, rows, acc);
     block += Weights::kBlockBytes;
-    rows.words += kWords;
+    rows.words += kGroupWords;
     rows.scale += 1;
     rows.correction += kParts;
   }
