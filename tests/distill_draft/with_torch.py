@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""tools/distill_draft.py with PyTorch (2.9 or later, for its Muon): the decoder is the one of tools/pair_training, the losses are those of whole distributions in the
-mean, a training raises the overlap and goes on after an interruption. Run by hand where torch and numpy are installed; takes about
-four minutes."""
+"""tools/distill_draft.py with PyTorch: the decoder is the one of tools/pair_training, the losses are those of whole distributions in the
+mean, steps of Muon are PyTorch's, a training raises the overlap and goes on after an interruption. Run by hand where torch (2.9 or
+later) and numpy are installed; takes about four minutes."""
 import json
 import math
 import os
