@@ -5,6 +5,7 @@ as Hugging Face Llama folders (with --save-dtype int8, for Coppice alone), which
   train_pair.py tokenizer --data train.jsonl --out DIR [--vocab 4096]
   train_pair.py cut       --data train.jsonl --source DIR --out DIR [--distilled TRAINED] [--layers 0,1,2,3] [--vocab 4608]
                           what is left of a trained model for a task: some layers, and the ids that the data needs most
+  train_pair.py grow      --start DIR --out DIR --after 1,2    more layers, which change nothing until they are trained
   train_pair.py model     --data train.jsonl --tokenizer DIR/tokenizer.model --out DIR [--hidden 384 --layers 6 ...]
   train_pair.py model     --data train.jsonl --tokenizer CUT/tokenizer.json --start CUT --out DIR
   train_pair.py distill   --data train.jsonl --target DIR --out DIR     a draft, from the distributions of a target
@@ -22,7 +23,7 @@ are compared without case. The first group of the regular expression that takes 
 
 --vary: against learning rows by heart, where prompts begin with a line "name: item, item, ...". In each epoch, rows get other
 values (of --copy-case) in prompt and completion, lists of items lose some that the completion does not name, and get others.
-distill trains on one such epoch, as --seed draws it.
+distill trains on one such epoch (--variations: on several), as --seed draws it.
 
 Needs PyTorch (2.4 or later), NumPy and SentencePiece for Python: pip install torch numpy
 sentencepiece; with a tokenizer.json tokenizers instead of the last. If its memory grows, start it with jemalloc (LD_PRELOAD).
@@ -84,6 +85,10 @@ def run(args):
         from pair_training import cutting
         cutting.cut(args)
         return
+    if args.command == "grow":
+        from pair_training import growing
+        growing.grow(args)
+        return
     from pair_training import comparing, training
     try:
         if args.command == "compare":
@@ -118,6 +123,7 @@ def add_training_options(parser):
     parser.add_argument("--optimizer", choices=["muon", "adamw"], default="muon",
                         help="muon: Muon for the matrices of the layers, AdamW for the rest (%(default)s)")
     parser.add_argument("--lr", type=number, default=4e-3, help="(%(default)s)")
+    parser.add_argument("--frozen", type=int, default=0, metavar="N", help="the embedding and the first N layers stay as they are (0: train all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=count, default=1, help="that train together (%(default)s)")
     parser.add_argument("--threads", type=count, default=1, help="of each process (%(default)s)")
@@ -127,6 +133,8 @@ def add_training_options(parser):
                         help="of the folders; int8: matrices with a scale for each row, which only Coppice reads (%(default)s)")
     parser.add_argument("--overlap-weight", type=float, default=1.0,
                         help="distillation: of 1 - overlap in the loss, beside the KL divergence (%(default)s)")
+    parser.add_argument("--label-weight", type=float, default=0.0,
+                        help="distillation: of the text of the rows in the loss, beside what the target says (%(default)s)")
     parser.add_argument("--held-out", metavar="FILE", help="rows to measure the exact match on")
     parser.add_argument("--held-out-rows", type=count, default=300, help="how many of them (%(default)s)")
     parser.add_argument("--checkpoint-minutes", type=number, default=5, help="(%(default)s)")
@@ -136,12 +144,12 @@ def add_training_options(parser):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    tokenizer_of, cut, model, distill, pair, comparison = (commands.add_parser(name) for name in (
-        "tokenizer", "cut", "model", "distill", "pair", "compare"))
+    tokenizer_of, cut, grow, model, distill, pair, comparison = (commands.add_parser(name) for name in (
+        "tokenizer", "cut", "grow", "model", "distill", "pair", "compare"))
     for command in (tokenizer_of, cut, model, distill, pair, comparison):
         command.add_argument("--data", required=True, metavar="FILE")
         command.add_argument("--copy-case", type=pattern, metavar="PATTERN", help="see train_pair.py --help")
-    for command in (tokenizer_of, cut, model, distill, pair):
+    for command in (tokenizer_of, cut, grow, model, distill, pair):
         command.add_argument("--out", required=True, metavar="DIR")
     for command in (tokenizer_of, cut, pair):
         command.add_argument("--vocab", type=positive(int), default=4096)
@@ -149,6 +157,9 @@ def parse_arguments():
     cut.add_argument("--distilled", metavar="DIR", help="layers of it as distill_draft.py has trained them")
     cut.add_argument("--layers", type=numbers, help="which layers, such as 0,1,28,29 (all)")
     cut.add_argument("--context", type=positive(int), default=256, help="most tokens of a row (%(default)s)")
+    grow.add_argument("--start", required=True, metavar="DIR")
+    grow.add_argument("--after", required=True, type=numbers, help="a new layer after each of these, such as 1,2")
+    grow.add_argument("--seed", type=int, default=0)
     for command, shape in ((model, TARGET), (distill, DRAFT)):
         for name, default in shape.items():
             command.add_argument("--" + name, type=positive(int), help=f"({default})")
@@ -161,6 +172,8 @@ def parse_arguments():
         add_training_options(command)
     for command in (model, distill):
         command.add_argument("--vary", action="store_true", help="train on rows that differ: see train_pair.py --help")
+    distill.add_argument("--variations", type=positive(int), default=1, metavar="N",
+                         help="with --vary: epochs of rows that the target is asked about (%(default)s)")
     pair.set_defaults(vary=False)
     for command in (model, distill):
         command.add_argument("--start", metavar="DIR", help="start from this model and its shape, not from random weights")
@@ -182,7 +195,7 @@ def modules_of(args):
         return ["sentencepiece"]
     if args.command == "cut":
         return ["tokenizers", "numpy"]
-    folder = getattr(args, "target", None)
+    folder = args.start if args.command == "grow" else getattr(args, "target", None)
     try:
         path = getattr(args, "tokenizer", None) or (tokenizer.file_in(folder) if folder else "tokenizer.model")
     except data.DataError:
@@ -194,7 +207,7 @@ def main():
     args = parse_arguments()
     modules = modules_of(args)
     try:
-        if args.command != "compare" or missing_modules(modules):
+        if "data" in args and (args.command != "compare" or missing_modules(modules)):
             data.read_rows(args.data, args.copy_case)  # the fault of a file is told before that of a machine
         if getattr(args, "vary", False) and not args.copy_case:
             raise ArgumentFault("--vary: needs --copy-case, the pattern of values")

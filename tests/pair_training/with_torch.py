@@ -128,6 +128,60 @@ class Trainings(unittest.TestCase):
         overlap = float(re.search(r"overlap (\d\.\d+)", self.finished("compare", "--target", target, "--draft", draft))[1])
         self.assertGreater(overlap, 0.8)
 
+    def small(self):
+        """The folder of a model in f32 with tokenizer.json and a vocabulary of 256, and its parameters."""
+        folder = self.folder / "small"
+        self.finished("cut", "--source", ROOT / "deploy/demo/wikisql-target", "--layers", "0,1", "--vocab", 256, "--context", 64, "--out", folder)
+        return folder, model.load(folder, "cpu").parameters
+
+    def test_new_layers_change_nothing_until_they_are_trained(self):
+        small, before = self.small()
+        grown = self.folder / "grown"
+
+        def grow(after, status=0):
+            done = subprocess.run([sys.executable, "-B", str(TOOL), "grow", "--start", small, "--out", grown, "--after", after],
+                                  capture_output=True, text=True, timeout=100)
+            self.assertEqual(done.returncode, status, done.stderr)
+            return done.stderr
+
+        self.assertIn("has no layer 2, only 0 to 1", grow("2", 2))
+        grow("0,0,1")
+        self.assertEqual(shape_of(grown), dict(shape_of(small), layers=5))
+        after = model.load(grown, "cpu").parameters
+        for name, value in before.items():
+            self.assertTrue(torch.equal(after[name.replace("layers.1.", "layers.3.")], value), name)
+        ids, positions = torch.randint(3, 256, (2, 20)), torch.arange(20).expand(2, 20)
+        allowed = torch.ones(2, 20, 20, dtype=torch.bool).tril()
+        with torch.no_grad():
+            states = [model.load(folder, "cpu").hidden(ids, positions, allowed) for folder in (small, grown)]
+        self.assertTrue(torch.equal(*states))
+        self.finished("model", "--tokenizer", grown / "tokenizer.json", "--start", grown, "--out", self.folder / "deep", "--context", 64,
+                      "--minutes", 0.2, "--batch-tokens", 512)
+        trained = model.load(self.folder / "deep", "cpu").parameters
+        for layer in (1, 2, 4):
+            self.assertGreater(float(trained[f"model.layers.{layer}.mlp.down_proj.weight"].detach().abs().max()), 0)
+
+    def test_frozen_layers_and_the_embedding_stay(self):
+        small, before = self.small()
+        for optimizer in ("muon", "adamw"):
+            out = self.folder / optimizer
+            options = ["model", "--tokenizer", small / "tokenizer.json", "--start", small, "--out", out, "--context", 64, "--optimizer", optimizer,
+                       "--minutes", 0.2, "--batch-tokens", 512, "--processes", 2]
+            self.assertIn("--frozen 2: expected 0 to 1, fewer than all layers", self.finished(*options, "--frozen", 2, status=2))
+            self.finished(*options, "--frozen", 1)
+            for name, value in model.load(out, "cpu").parameters.items():
+                same = torch.equal(value, before[name])
+                self.assertEqual(same, name.startswith(("model.embed_tokens.", "model.layers.0.")), name)
+
+    def test_a_target_is_asked_about_several_variations(self):
+        small, _ = self.small()
+        rows = [json.dumps({"prompt": f"columns: a, b{number}, c\nWhich a has b {number}?", "completion": f" SELECT a WHERE b = {number}"})
+                for number in range(60)]
+        (self.folder / "rows.jsonl").write_text("\n".join(rows) + "\n")
+        output = self.finished("distill", "--target", small, "--start", small, "--out", self.folder / "same", "--context", 64, "--vary", "--copy-case",
+                               r"= (\S+)", "--variations", 3, "--label-weight", 0.5, "--minutes", 0.2, "--batch-tokens", 512, "--lr", "1e-3")
+        self.assertIn(" 180 rows", output)
+
     def test_a_target_starts_from_a_part_of_another_model(self):
         """That knows the words of the rows and not the task. The parts of a model in 8-bit integers and its tokenizer.json."""
         start, target = self.folder / "start", self.folder / "target"

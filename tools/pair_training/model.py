@@ -38,9 +38,17 @@ class Llama:
     def size(self):
         return sum(value.numel() for value in self.parameters.values())
 
+    def freeze(self, layers):
+        """The embedding, which is the head too, and so many of the first layers stay as they are."""
+        for name, value in self.parameters.items():
+            value.requires_grad = not name.startswith(("model.embed_tokens.", *(f"model.layers.{layer}." for layer in range(layers))))
+
+    def trained(self):
+        return [value for value in self.parameters.values() if value.requires_grad]
+
     def matrices(self):
-        """The matrices of the layers."""
-        return [value for name, value in self.parameters.items() if value.dim() == 2 and "embed_tokens" not in name]
+        """The matrices of the layers that are trained."""
+        return [value for name, value in self.parameters.items() if value.dim() == 2 and "embed_tokens" not in name and value.requires_grad]
 
     def hidden(self, ids, positions, allowed):
         """[batch, time, hidden] of ids [batch, time]. allowed [batch, time, time]: who sees whom."""

@@ -45,6 +45,8 @@ def train(args, tokenizer_file, out, shape, minutes, target=None):
             raise TrainingError(f"{args.start}: has a vocabulary of {shape['vocab']}, {tokenizer_file} of {vocab}")
     else:
         shape = dict(shape, kv_heads=shape["heads"], vocab=vocab, context=args.context, theta=10000.0)
+    if not 0 <= args.frozen < shape["layers"]:
+        raise TrainingError(f"--frozen {args.frozen}: expected 0 to {shape['layers'] - 1}, fewer than all layers")
     if os.path.exists(checkpoint) and torch.load(checkpoint, weights_only=True, mmap=True)["of"] != _fingerprint(args, shape, target):
         raise TrainingError(f"{checkpoint}: is of a training with other options; remove it to start anew")
     crew.run(functools.partial(_train, args, tokenizer_file, out, shape, minutes, target), args.processes, args.threads)
@@ -52,8 +54,9 @@ def train(args, tokenizer_file, out, shape, minutes, target=None):
 
 def _fingerprint(args, shape, target):
     """Of all that a checkpoint depends on; the minutes may be changed."""
-    options = ("seed", "lr", "optimizer", "batch_tokens", "pack_tokens", "processes", "copy_case", "data", "overlap_weight", "vary")
-    text = json.dumps([shape, target and os.path.abspath(target)] + [getattr(args, name) for name in options])
+    options = ("seed", "lr", "optimizer", "batch_tokens", "pack_tokens", "processes", "copy_case", "data", "overlap_weight", "label_weight", "vary",
+               "variations", "frozen")
+    text = json.dumps([shape, target and os.path.abspath(target)] + [getattr(args, name, None) for name in options])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -70,8 +73,9 @@ class Training:
         os.makedirs(out, exist_ok=True)
         rows = data.read_rows(args.data, args.copy_case)
         self.encode, self.variation = encode, variation.Variation(rows, args.copy_case) if args.vary else None
-        if target and args.vary:  # the target is asked about one epoch
-            rows, self.variation = self.variation.epoch(args.seed), None
+        if target and args.vary:  # the target is asked about all that is trained on
+            epochs = [self.variation.epoch(args.seed + number) for number in range(args.variations)]
+            rows, self.variation = [row for epoch in epochs for row in epoch], None
         self.groups, tokens, left_out = data.encode_rows(encode, rows, args.context)
         self.held_out = []
         if args.held_out:
@@ -79,6 +83,8 @@ class Training:
             rows = rows[::max(1, len(rows) // args.held_out_rows)][:args.held_out_rows]
             self.held_out, _, _ = data.encode_rows(encode, rows, args.context)
         self.llama = model.Llama(shape, args.device)
+        if args.frozen:
+            self.llama.freeze(args.frozen)
         self.say(f"{self.llama.size()} parameters, {sum(len(members) for _, members in self.groups)} rows"
                  + (f" ({left_out} with more than {args.context} tokens are left out)" if left_out else "")
                  + f", {minutes:g} minutes")
@@ -97,9 +103,9 @@ class Training:
         """Muon for this process's share of the matrices of the layers and AdamW for the rest, or AdamW for all."""
         args, matrices = self.args, self.llama.matrices()
         if args.optimizer == "adamw":
-            return [torch.optim.AdamW(self.llama.parameters.values(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.05)]
+            return [torch.optim.AdamW(self.llama.trained(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.05)]
         mine = matrices[self.crew.rank::self.crew.size]
-        rest = [value for value in self.llama.parameters.values() if not any(value is matrix for matrix in matrices)]
+        rest = [value for value in self.llama.trained() if not any(value is matrix for matrix in matrices)]
         self.others = [value for value in matrices if not any(value is matrix for matrix in mine)]
         return [arithmetic.Muon(mine, args.lr, 0.05, args.dtype),
                 torch.optim.AdamW(rest, lr=args.lr, betas=(0.9, 0.95), weight_decay=0.0)]
@@ -146,7 +152,10 @@ class Training:
         if self.teacher:
             ids, probabilities = (part[batch.tokens].to(self.args.device) for part in self.teacher)
             kl, distance = teacher.losses(logits, ids, probabilities)
-            return (kl + self.args.overlap_weight * distance).mean(), float(1 - distance.detach().mean())
+            loss = kl + self.args.overlap_weight * distance
+            if self.args.label_weight:
+                loss = loss + self.args.label_weight * functional.cross_entropy(logits, batch.next, reduction="none")
+            return loss.mean(), float(1 - distance.detach().mean())
         nats = functional.cross_entropy(logits, batch.next, reduction="none")
         weight = torch.where(batch.inside, 1.0, PROMPT_WEIGHT / PROMPT_SHARE)
         return (nats * weight).sum() / weight.sum(), float(nats.detach()[batch.inside].mean())
@@ -155,7 +164,7 @@ class Training:
         with arithmetic.autocast(self.args.device, self.args.dtype):
             loss, figure = self.loss(packs)
         loss.backward()
-        parameters = list(self.llama.parameters.values())
+        parameters = self.llama.trained()
         now = time.monotonic()
         totals = torch.tensor([now - self.last, figure])
         self.last = now
