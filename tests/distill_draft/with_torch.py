@@ -246,7 +246,7 @@ class Trainings(unittest.TestCase):
         self.assertFalse((self.draft / "checkpoint.pt").exists())
 
     def test_what_does_not_fit_is_named(self):
-        self.assertIn("wikisql-target: has no layer 9, only 0 to 3\n", self.finished("--layers", "0,9", status=2))
+        self.assertIn("wikisql-target: has no layer 9, only 0 to 4\n", self.finished("--layers", "0,9", status=2))
         other = self.folder / "texts"
         shutil.copytree(self.texts, other)
         (other / "sampling.json").write_text('{"vocab": 7}')
