@@ -211,6 +211,8 @@ def main():
             data.read_rows(args.data, args.copy_case)  # the fault of a file is told before that of a machine
         if getattr(args, "vary", False) and not args.copy_case:
             raise ArgumentFault("--vary: needs --copy-case, the pattern of values")
+        if getattr(args, "variations", 1) > 1 and not args.vary:
+            raise ArgumentFault("--variations: needs --vary")
         need_modules(modules)
         run(args)
     except (data.DataError, ArgumentFault, OSError) as fault:

@@ -381,6 +381,11 @@ class Arguments(WithFolder):
         status, errors = self.run_tool("model", "--data", path, "--tokenizer", "t", "--out", "o", "--vary")
         self.assertEqual((status, errors), (2, "train_pair: --vary: needs --copy-case, the pattern of values\n"))
 
+    def test_there_are_no_variations_of_rows_that_do_not_vary(self):
+        path = self.written('{"prompt": "a", "completion": "b"}\n')
+        status, errors = self.run_tool("distill", "--data", path, "--target", "t", "--out", "o", "--variations", "2")
+        self.assertEqual((status, errors), (2, "train_pair: --variations: needs --vary\n"))
+
     def test_the_shape_is_that_of_the_start(self):
         path = self.written('{"prompt": "a", "completion": "b"}\n')
         with unittest.mock.patch.object(train_pair, "need_modules"), unittest.mock.patch.dict(

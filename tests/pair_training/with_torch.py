@@ -12,13 +12,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools/train_pair.py"
 sys.path.insert(0, str(ROOT / "tools"))
 import torch  # noqa: E402
-from pair_training import data, model, teacher  # noqa: E402
+from pair_training import data, model, teacher, training  # noqa: E402
 from pair_training.batch import Batch  # noqa: E402
 from pair_training.shape import shape_of  # noqa: E402
 
@@ -69,6 +70,18 @@ class Packing(unittest.TestCase):
         kl, distance = teacher.losses(q.log(), most.indices, most.values)
         torch.testing.assert_close(kl, torch.tensor([0.0, 0.5 * math.log(3.5)]), atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(distance, torch.tensor([0.0, 0.5]), atol=1e-5, rtol=1e-5)
+
+    def test_labels_have_their_weight_beside_a_target(self):
+        tokens = sum(len(row.completion) for _, rows in self.groups for row in rows)
+        packs = [pack for batch in data.epoch_batches(self.groups, 120, 60, 0) for pack in batch]
+        batch = Batch(packs, "cpu", 0)
+        nats = torch.nn.functional.cross_entropy(batch.logits(self.llama), batch.next)
+        losses = []
+        for weight in (0.0, 0.5):
+            which = types.SimpleNamespace(llama=self.llama, args=types.SimpleNamespace(device="cpu", overlap_weight=1.0, label_weight=weight),
+                                          teacher=(torch.arange(2).expand(tokens, 2), torch.full((tokens, 2), 0.5)))
+            losses.append(training.Training.loss(which, packs)[0])
+        torch.testing.assert_close(losses[1] - losses[0], 0.5 * nats)
 
     def test_a_folder_comes_back(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -146,6 +159,7 @@ class Trainings(unittest.TestCase):
 
         self.assertIn("has no layer 2, only 0 to 1", grow("2", 2))
         grow("0,0,1")
+        self.assertIn("exists already", grow("0", 2))
         self.assertEqual(shape_of(grown), dict(shape_of(small), layers=5))
         after = model.load(grown, "cpu").parameters
         for name, value in before.items():
