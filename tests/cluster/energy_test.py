@@ -87,6 +87,15 @@ def joules(answer):
     return usage["energy_joules"] if "energy_joules" in usage else None
 
 
+def shares_of(ask, tries=20):
+    """Joules of each of the answers that ask() returns. It is asked again, as a short answer may fall between two movements of the
+    counter, until all are above 0; the last try is given whatever it is. A list for each try."""
+    shares = []
+    while len(shares) < tries and not (shares and all(share > 0 for share in shares[-1])):
+        shares.append([joules(answer) for answer in ask()])
+    return shares
+
+
 class Energy(unittest.TestCase):
     def test_one_host_counts_once_and_gives_every_request_its_share(self):
         with PowerFolder() as power, Cluster(tp=2, drafts=1, worker_flags=power.flags(), draft_flags=power.flags()) as cluster:
@@ -102,24 +111,26 @@ class Energy(unittest.TestCase):
                     self.assertGreater(shares[-1], 0.5 * spent - power.jump(), answer)
                     self.assertLess(shares[-1], spent + power.jump(), answer)
             before = power.used_j
-            answers = cluster.api.complete_all([DRAFTED, PLAIN] * 2)
-            spent, together = power.used_j - before, [joules(answer) for answer in answers]
+            tries = shares_of(lambda: cluster.api.complete_all([DRAFTED, PLAIN] * 2))
+            spent, together = power.used_j - before, sum(tries, [])
             shares += together
-            self.assertTrue(all(share > 0 for share in together), together)
+            self.assertTrue(all(share > 0 for share in tries[-1]), tries)
             self.assertGreater(sum(together), 0.5 * spent - power.jump())
             self.assertLess(sum(together), spent + power.jump())
-            with self.subTest("streamed"):
-                events = cluster.api.stream(dict(DRAFTED, stream_options=dict(include_usage=True)))
-                shares.append(joules(events[-2]))
-                self.assertGreater(shares[-1], 0)
-            with self.subTest("a stop string"):
-                for _ in range(10):  # a short answer may fall between two movements of the counter
-                    answer = cluster.api.complete(dict(prompt=PROMPT, temperature=0, max_tokens=24, stop=["select", "SELECT", "e"]))
-                    self.assertEqual(answer["choices"][0]["finish_reason"], "stop")
-                    shares.append(joules(answer))
-                    if shares[-1] > 0:
-                        break
-                self.assertGreater(shares[-1], 0)
+
+            def streamed():
+                return [cluster.api.stream(dict(DRAFTED, stream_options=dict(include_usage=True)))[-2]]
+
+            def stopped():
+                answer = cluster.api.complete(dict(prompt=PROMPT, temperature=0, max_tokens=24, stop=["select", "SELECT", "e"]))
+                self.assertEqual(answer["choices"][0]["finish_reason"], "stop")
+                return [answer]
+
+            for ask in (streamed, stopped):
+                with self.subTest(ask.__name__):
+                    tries = shares_of(ask)
+                    shares += sum(tries, [])
+                    self.assertGreater(shares[-1], 0)
             time.sleep(2)  # nobody works: in the total alone, which a heartbeat brings
             total = series(cluster)["replica-0"][1]
             self.assertLess(sum(shares), total - 1.4 * WATTS)
@@ -138,21 +149,20 @@ class Energy(unittest.TestCase):
             self.assertTrue(wait_until(lambda: set(series(cluster)) == {"replica-0", "draft-0"}), series(cluster))
             for body in (PLAIN, DRAFTED):
                 before, before_other = power.used_j, other.used_j
-                answer = cluster.api.complete(body)
+                used = sum(joules(cluster.api.complete(body)) for _ in range(8))  # one may fall between two movements of a counter
                 spent, spent_other = power.used_j - before, other.used_j - before_other
                 if body is PLAIN:
-                    self.assertLess(joules(answer), spent + power.jump())
+                    self.assertLess(used, spent + power.jump())
                 else:
-                    self.assertGreater(joules(answer), 3 * spent, (answer, spent_other))
-                    self.assertLess(joules(answer), spent + spent_other + power.jump() + other.jump())
+                    self.assertGreater(used, 3 * spent, spent_other)
+                    self.assertLess(used, spent + spent_other + power.jump() + other.jump())
 
     def test_a_part_that_is_not_measured_leaves_no_figure(self):
         with PowerFolder() as power, Cluster(drafts=1, worker_flags=power.flags(),
                                              draft_flags=("--powercap=/nowhere",)) as cluster:
             self.assertIn("energy is not measured: /nowhere: no package zone", cluster.process("draft-0").output())
             self.assertIsNone(joules(cluster.api.complete(DRAFTED)))
-            # A short answer may fall between two movements of the counter.
-            self.assertTrue(wait_until(lambda: joules(cluster.api.complete(PLAIN)) > 0))
+            self.assertGreater(shares_of(lambda: [cluster.api.complete(PLAIN)])[-1][0], 0)
 
     def test_nothing_measured_is_absent(self):
         with Cluster(drafts=1, worker_flags=("--energy_source=off",), draft_flags=("--energy_source=off",)) as cluster:
@@ -165,7 +175,7 @@ class Energy(unittest.TestCase):
 
     def test_a_counter_that_is_lost_ends_the_figures_and_no_request(self):
         with PowerFolder() as power, Cluster(drafts=0, worker_flags=power.flags()) as cluster:
-            self.assertGreater(joules(cluster.api.complete(PLAIN)), 0)
+            self.assertGreater(shares_of(lambda: [cluster.api.complete(PLAIN)])[-1][0], 0)
             self.assertTrue(wait_until(lambda: series(cluster)))
             power.lose_package()
             self.assertTrue(wait_until(lambda: not series(cluster)), series(cluster))
@@ -184,7 +194,7 @@ class Energy(unittest.TestCase):
             cluster.process(first).end()
             self.assertTrue(wait_until(lambda: list(series(cluster)) == [second]), series(cluster))
             self.assertLess(series(cluster)[second][1], power.used_j - before)
-            self.assertGreater(joules(cluster.api.complete(PLAIN)), 0)
+            self.assertGreater(shares_of(lambda: [cluster.api.complete(PLAIN)])[-1][0], 0)
 
     def test_a_source_that_does_not_fit_is_refused(self):
         for flag, reason in (("--energy_source=nvml", "nvml does not count what --backend=cpu computes on"),
