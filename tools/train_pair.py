@@ -6,6 +6,8 @@ as Hugging Face Llama folders (with --save-dtype int8, for Coppice alone), which
   train_pair.py cut       --data train.jsonl --source DIR --out DIR [--distilled TRAINED] [--layers 0,1,2,3] [--vocab 4608]
                           what is left of a trained model for a task: some layers, and the ids that the data needs most
   train_pair.py grow      --start DIR --out DIR --after 1,2    more layers, which change nothing until they are trained
+  train_pair.py invent    --data train.jsonl --target DIR --out FILE [--rows 50000]
+                          more rows for distill, which a target writes that was trained on the data
   train_pair.py model     --data train.jsonl --tokenizer DIR/tokenizer.model --out DIR [--hidden 384 --layers 6 ...]
   train_pair.py model     --data train.jsonl --tokenizer CUT/tokenizer.json --start CUT --out DIR
   train_pair.py distill   --data train.jsonl --target DIR --out DIR     a draft, from the distributions of a target
@@ -77,6 +79,30 @@ def shape_of(args, defaults):
     return shape
 
 
+def invent(args):
+    """With a cluster that serves the target, or the one at --url."""
+    import contextlib
+    import pathlib
+
+    from evaluation import server
+    from pair_training import inventing, say
+    if os.path.exists(args.out):
+        say(f"{args.out}: is there already")
+        return
+    args.tp, args.draft, args.draft_flag = 1, None, []
+    with contextlib.ExitStack() as stack:
+        started = server.Server(args.url, args.timeout, os.environ.get("COPPICE_API_KEY")) if args.url else None
+        inventor = inventing.Inventor(started, args, say)
+        if not started:
+            arguments = argparse.Namespace(**dict(vars(args), target=pathlib.Path(args.target)))
+            inventor.server = server.Server(stack.enter_context(server.started(arguments, drafts=False)), args.timeout)
+        try:
+            inventor.run()
+        except server.ServerError as error:
+            print(f"train_pair: {error}", file=sys.stderr)
+            sys.exit(1)
+
+
 def run(args):
     if args.command == "tokenizer":
         train_tokenizer(args, args.out)
@@ -88,6 +114,9 @@ def run(args):
     if args.command == "grow":
         from pair_training import growing
         growing.grow(args)
+        return
+    if args.command == "invent":
+        invent(args)
         return
     from pair_training import comparing, training
     try:
@@ -141,16 +170,34 @@ def add_training_options(parser):
     parser.add_argument("--progress", type=number, default=30, help="seconds from line to line (%(default)s)")
 
 
+def add_inventing_options(parser):
+    count, number = positive(int), positive(float)
+    parser.add_argument("--rows", type=count, default=50_000, help="how many (%(default)s)")
+    parser.add_argument("--each", type=count, default=4, help="answers to one first line (%(default)s)")
+    parser.add_argument("--temperature", type=number, default=1.0, help="(%(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--vary", action="store_true", help="change the lists of the first lines: see train_pair.py --help")
+    parser.add_argument("--parallel", type=count, default=32, help="requests at a time (%(default)s)")
+    parser.add_argument("--url", help="a cluster that serves the target; default: start one")
+    parser.add_argument("--threads", type=int, default=0, help="of the cluster that is started; 0: all cores (%(default)s)")
+    parser.add_argument("--dtype", default="auto", help="of its weights (%(default)s: as in the file)")
+    parser.add_argument("--worker-flag", action="append", default=[], help="a further flag of its worker; may be repeated")
+    parser.add_argument("--timeout", type=number, default=1800, help="seconds for a request (%(default)s)")
+    parser.add_argument("--progress", type=number, default=30, help="seconds from line to line (%(default)s)")
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    tokenizer_of, cut, grow, model, distill, pair, comparison = (commands.add_parser(name) for name in (
-        "tokenizer", "cut", "grow", "model", "distill", "pair", "compare"))
-    for command in (tokenizer_of, cut, model, distill, pair, comparison):
+    tokenizer_of, cut, grow, invent_rows, model, distill, pair, comparison = (commands.add_parser(name) for name in (
+        "tokenizer", "cut", "grow", "invent", "model", "distill", "pair", "compare"))
+    for command in (tokenizer_of, cut, invent_rows, model, distill, pair, comparison):
         command.add_argument("--data", required=True, metavar="FILE")
         command.add_argument("--copy-case", type=pattern, metavar="PATTERN", help="see train_pair.py --help")
     for command in (tokenizer_of, cut, grow, model, distill, pair):
         command.add_argument("--out", required=True, metavar="DIR")
+    invent_rows.add_argument("--out", required=True, metavar="FILE")
+    add_inventing_options(invent_rows)
     for command in (tokenizer_of, cut, pair):
         command.add_argument("--vocab", type=positive(int), default=4096)
     cut.add_argument("--source", required=True, metavar="DIR", help="the folder of a model with tokenizer.json")
@@ -178,7 +225,7 @@ def parse_arguments():
     for command in (model, distill):
         command.add_argument("--start", metavar="DIR", help="start from this model and its shape, not from random weights")
     pair.set_defaults(start=None)
-    for command in (distill, comparison):
+    for command in (distill, invent_rows, comparison):
         command.add_argument("--target", required=True, metavar="DIR")
     comparison.add_argument("--draft", required=True, metavar="DIR")
     comparison.add_argument("--examples", type=positive(int), default=400, help="rows, evenly spread (%(default)s)")
@@ -195,6 +242,8 @@ def modules_of(args):
         return ["sentencepiece"]
     if args.command == "cut":
         return ["tokenizers", "numpy"]
+    if args.command == "invent":
+        return []
     folder = args.start if args.command == "grow" else getattr(args, "target", None)
     try:
         path = getattr(args, "tokenizer", None) or (tokenizer.file_in(folder) if folder else "tokenizer.model")

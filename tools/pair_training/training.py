@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 import arithmetic
-from pair_training import crew, data, model, teacher, tokenizer, variation
+from pair_training import crew, data, model, say, teacher, tokenizer, variation
 from pair_training.batch import Batch
 from pair_training.shape import shape_of
 
@@ -21,10 +21,6 @@ WARM_UP = 50         # steps
 
 class TrainingError(Exception):
     """A training that cannot start; the text says why."""
-
-
-def say(text):
-    print(f"train_pair: {time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
 def train(args, tokenizer_file, out, shape, minutes, target=None):
