@@ -80,7 +80,7 @@ def draw_overview(pyplot, rows):
     figure, axes = pyplot.subplots(figsize=(7.2, 4.2))
     axes.patch.set_alpha(0)
     axes.grid(color=GREY, alpha=0.25, linewidth=0.5)
-    of = {}  # {setting: {"plain" or "drafts": (tokens/s, quality)}}
+    of, names, marks = {}, [], []  # {setting: {"plain" or "drafts": (tokens/s, quality)}}
     for setting, kind, rate, value in points(found, labels):
         of.setdefault(setting, {})["plain" if kind == "plain" else "drafts"] = (rate, quality.scale * value)
     for setting, ends in of.items():
@@ -93,12 +93,30 @@ def draw_overview(pyplot, rows):
             axes.plot(x, y, marker="o", markersize=6 if colour else 3,
                       markerfacecolor="none" if kind == "plain" else style["color"], **style)
         if colour:
-            axes.annotate(re.split(";|, top", named[setting])[0], ends.get("drafts", ends.get("plain")), xytext=(7, 4),
-                          textcoords="offset points", fontsize=8, color=colour)
+            marks += ends.values()
+            names.append(axes.annotate(re.split(";|, top", named[setting])[0], ends.get("drafts", ends.get("plain")), xytext=(7, 5),
+                                       textcoords="offset points", fontsize=8, color=colour))
     axes.margins(x=0.1, y=0.08)
     axes.set_xlabel("answer tokens per second, one request at a time (hollow: without drafts, filled: with)")
     axes.set_ylabel(quality.name + quality.axis)
+    figure.tight_layout()
+    part_names(figure, names, axes.transData.transform(marks))
     return figure
+
+
+def part_names(figure, names, marks):
+    """Puts each name to the right of its point or to the left, above or below, where it touches no other and none of the marks (x and
+    y in pixels); above on the right if there is no such place."""
+    from matplotlib.transforms import Bbox
+    renderer, taken = figure.canvas.get_renderer(), [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in marks]  # 4 is the radius of a mark
+    for name in names:
+        for side, y in (("left", 5), ("left", -13), ("right", 5), ("right", -13), ("left", 5)):
+            name.xyann = (7 if side == "left" else -7, y)
+            name.set_horizontalalignment(side)
+            box = name.get_window_extent(renderer)
+            if box.x0 > name.axes.bbox.x0 and not any(other.overlaps(box) for other in taken):
+                break
+        taken.append(box)
 
 
 def draw_panels(pyplot, rows):
