@@ -4,21 +4,56 @@
   cluster_state.py ready --url URL [--replicas R] [--drafts D]   exits 0 if /ready answers 200 and R replicas and D draft
                                                                  nodes are ready; else prints what is missing, exits 1
   cluster_state.py show --url URL                                prints /cluster as a short table; exits 1 if not ready
+
+--cert FILE (of an https URL): the server's certificate, which alone is trusted, whatever name is in it. --admin-keys FILE: the
+coordinator's; its first key is sent.
 """
 import argparse
 import json
+import ssl
 import sys
 import urllib.error
 import urllib.request
 
 
-def get(url):
-    """(status, body text) of a GET. Raises OSError if there is no answer."""
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as refused:
-        return refused.code, refused.read().decode()
+class Coordinator:
+    """The API at a URL, with the file of its certificate and of its admins' keys if it has them."""
+
+    def __init__(self, url, cert=None, admin_keys=None):
+        self.url, self.cert, self.admin_keys = url, cert, admin_keys
+
+    def context(self):
+        context = ssl.create_default_context(cafile=self.cert)
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the certificate itself, not who signed it
+        return context
+
+    def headers(self):
+        if not self.admin_keys:
+            return {}
+        with open(self.admin_keys, encoding="utf8") as file:
+            keys = [line.split()[0] for line in file if line.strip() and not line.strip().startswith("#")]
+        return {"Authorization": f"Bearer {keys[0]}"} if keys else {}
+
+    def get(self, path):
+        """(status, body text) of a GET. Raises OSError if there is no answer, or a file cannot be read."""
+        request = urllib.request.Request(self.url + path, headers=self.headers())
+        try:
+            with urllib.request.urlopen(request, timeout=5, context=self.context() if self.cert else None) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.read().decode()
+
+    def cluster(self):
+        """What /cluster says. Raises Refused."""
+        status, body = self.get("/cluster")
+        if status != 200:
+            raise Refused(f"/cluster: {reason_of(body)}")
+        return json.loads(body)
+
+
+class Refused(Exception):
+    """The coordinator answered, but not what was asked for; the text says why."""
 
 
 def reason_of(body):
@@ -42,21 +77,28 @@ def missing_nodes(cluster, replicas, drafts):
     return None
 
 
-def cluster_problem(url, replicas, drafts):
+def cluster_problem(coordinator, replicas, drafts):
     """Why the cluster is not ready with so many replicas and draft nodes, or None if it is."""
     try:
-        status, body = get(url + "/ready")
+        status, body = coordinator.get("/ready")
         if status != 200:
             return reason_of(body)
-        return missing_nodes(json.loads(get(url + "/cluster")[1]), replicas, drafts)
-    except OSError:
-        return "the coordinator does not answer yet"
+        return missing_nodes(coordinator.cluster(), replicas, drafts)
+    except Refused as refused:
+        return str(refused)
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, (ConnectionError, TimeoutError)):
+            return "the coordinator does not answer yet"
+        return f"the coordinator cannot be asked: {reason}"
 
 
-def show(args):
+def show(coordinator):
     try:
-        status, body = get(args.url + "/ready")
-        cluster = json.loads(get(args.url + "/cluster")[1])
+        status, body = coordinator.get("/ready")
+        cluster = coordinator.cluster()
+    except Refused as refused:
+        return str(refused)
     except OSError as error:
         return f"the coordinator does not answer: {error}"
     print(f"state {cluster.get('state', '?')}, requests {json.dumps(cluster.get('requests', {}))}")
@@ -79,8 +121,11 @@ def main():
     parser.add_argument("--url", required=True)
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--drafts", type=int, default=0)
+    parser.add_argument("--cert")
+    parser.add_argument("--admin-keys")
     args = parser.parse_args()
-    problem = cluster_problem(args.url, args.replicas, args.drafts) if args.command == "ready" else show(args)
+    coordinator = Coordinator(args.url, args.cert, args.admin_keys)
+    problem = cluster_problem(coordinator, args.replicas, args.drafts) if args.command == "ready" else show(coordinator)
     if problem:
         print(problem, file=sys.stderr if args.command == "show" else sys.stdout)
         sys.exit(1)

@@ -23,7 +23,7 @@ struct HttpRequest {
   std::string timeout_header;   // X-Request-Timeout, "" = absent
   std::string authorization;    // "" = absent; a secret
   std::string caller;           // name of its key; "" = it has none. CheckHead fills it
-  bool from_this_host = false;  // over the loopback interface
+  bool from_this_host = false;  // its client is on the host of the server
   std::string request_id;       // the client's X-Request-Id, else generated
 };
 

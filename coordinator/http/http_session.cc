@@ -35,10 +35,19 @@ using asio::use_awaitable;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-bool IsThisHost(const asio::ip::address& address) {
+asio::ip::address Unmapped(const asio::ip::address& address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped())
-    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback();
-  return address.is_loopback();
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  return address;
+}
+
+// Whether the peer of a connection is on this host: over the loopback interface, or over another
+// one with the address of this end.
+bool IsThisHost(const tcp::socket& socket) {
+  error_code failed;
+  const asio::ip::address peer = Unmapped(socket.remote_endpoint(failed).address());
+  if (failed) return false;
+  return peer.is_loopback() || peer == Unmapped(socket.local_endpoint(failed).address());
 }
 
 // Cancels the socket's pending operations when the time is up, until disarmed.
@@ -94,8 +103,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   // self keeps the session alive while the coroutine runs.
   asio::awaitable<void> Run(std::shared_ptr<HttpSession> self, bool over_limit) {
     error_code ignored;
-    const tcp::endpoint peer = socket().remote_endpoint(ignored);
-    from_this_host_ = !ignored && IsThisHost(peer.address());
+    from_this_host_ = IsThisHost(socket());
     if (!co_await Handshake()) {
       // Not a client of this protocol.
     } else if (over_limit) {

@@ -18,7 +18,7 @@ from agent import DEFAULT_AGENT, Agent, HostError
 from cluster_file import read_cluster_file
 from description import SETTINGS, DescriptionError, check_setting, local_host, read_host_file
 from placement import place
-from processes import CONTROL_PORT, Launch, all_local, local_url, outside_url, processes_of
+from processes import CONTROL_PORT, Launch, all_local, local_api, outside_url, processes_of
 
 DEPLOY = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(DEPLOY / "models"))
@@ -204,7 +204,7 @@ class Running:
         """{host: what host.py status says, or the HostError}"""
         requests = {host: self.request(host, ranks=ranks) for host in self.hosts()}
         if ready_for:
-            requests[self.content["coordinator"]] |= dict(url=self.content["url"], replicas=ready_for[0], drafts=ready_for[1])
+            requests[self.content["coordinator"]] |= dict(api=self.content["api"], replicas=ready_for[0], drafts=ready_for[1])
         return {host: answer if isinstance(answer, HostError) else json.loads(answer)
                 for host, answer in self.agent.ask_all("status", requests).items()}
 
@@ -297,7 +297,7 @@ def up(options):
     processes = processes_of(cluster, launch)
     used = {cluster.coordinator.name, *(host for process in processes for host in process.hosts)}
     running = Running(state, dict(
-        id=launch.id, agent=launch.agent, coordinator=cluster.coordinator.name, url=local_url(cluster), local=local,
+        id=launch.id, agent=launch.agent, coordinator=cluster.coordinator.name, api=local_api(cluster), local=local,
         hosts=[host.name for host in cluster.hosts if host.name in used],
         run_folders=[launch.run, *([launch.shm] if launch.shm else [])]))
     running.content["local"] = [host for host in running.hosts() if host in local]
@@ -352,8 +352,9 @@ def status(options):
     host = running.content["coordinator"]
     if host in unreachable:
         raise Failure(f"the coordinator's host {host} cannot be asked")
+    api = [f"--{name.replace('_', '-')}={value}" for name, value in running.content["api"].items() if value]
     try:
-        shown = running.agent.run(host, ["python3", "-B", str(DEPLOY / "cluster_state.py"), "show", "--url", running.content["url"]])
+        shown = running.agent.run(host, ["python3", "-B", str(DEPLOY / "cluster_state.py"), "show", *api])
     except HostError as error:
         raise Failure(str(error)) from error
     print(shown.stdout, end="")

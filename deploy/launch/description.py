@@ -172,7 +172,7 @@ def read_host_file(path):
     return hosts
 
 
-def url_of(listen, address):
+def url_of(scheme, listen, address):
     """Where the HTTP API is, for a client on the host with this address."""
     host, port = listen.rsplit(":", 1)
-    return f"http://{address if host in ('0.0.0.0', '[::]', '*') else host}:{port}"
+    return f"{scheme}://{address if host in ('0.0.0.0', '[::]', '*') else host}:{port}"

@@ -19,7 +19,7 @@ import time
 
 import_path = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(import_path.parent))
-from cluster_state import cluster_problem  # noqa: E402
+from cluster_state import Coordinator, cluster_problem  # noqa: E402
 
 MARK = b"COPPICE_LAUNCH="
 REASON = re.compile(r"^coppice-[a-z]+: .*", re.MULTILINE)
@@ -148,8 +148,8 @@ def status(request):
     if request.get("ranks"):
         answer["ranks"] = [{"name": name, "rank": rank, "pid": pid} for pid, host, name, rank, program in marked(request["id"])
                            if rank is not None and host == request["host"] and program.startswith("coppice-")]
-    if request.get("url"):
-        answer["problem"] = cluster_problem(request["url"], request["replicas"], request["drafts"])
+    if request.get("api"):
+        answer["problem"] = cluster_problem(Coordinator(**request["api"]), request["replicas"], request["drafts"])
     return answer
 
 

@@ -161,13 +161,24 @@ def processes_of(cluster, launch):
             *(draft_process(cluster, launch, i, threads) for i in range(len(cluster.drafts)))]
 
 
-def local_url(cluster):
-    """The API as the coordinator's own host reaches it."""
-    return url_of(cluster.settings["listen"], "127.0.0.1")
+def coordinator_flag(cluster, name):
+    """The value of a flag of the coordinator that the cluster file gives, the last if there are several; None: not given."""
+    given = [word.split("=", 1)[1] for word in [*cluster.flags["all"], *cluster.flags["coordinator"]] if word.startswith(f"--{name}=")]
+    return given[-1] if given and given[-1] else None
+
+
+def local_api(cluster):
+    """The API as the coordinator's own host reaches it: arguments of cluster_state.Coordinator."""
+    return dict(url=url_of(scheme(cluster), cluster.settings["listen"], "127.0.0.1"), cert=coordinator_flag(cluster, "tls_cert_file"),
+                admin_keys=coordinator_flag(cluster, "admin_keys_file"))
 
 
 def outside_url(cluster):
-    return url_of(cluster.settings["listen"], cluster.coordinator.address)
+    return url_of(scheme(cluster), cluster.settings["listen"], cluster.coordinator.address)
+
+
+def scheme(cluster):
+    return "https" if coordinator_flag(cluster, "tls_cert_file") else "http"
 
 
 def all_local(cluster):

@@ -18,6 +18,7 @@ from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, free_port, 
 
 sys.path.insert(0, str(ROOT / "tests/gguf"))
 from models import quantised_llama  # noqa: E402
+from tls_test import make_certificate  # noqa: E402
 from wheels import environment, write_catalogue, write_wheel  # noqa: E402
 
 LONG = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=8, n=8, max_tokens=200,
@@ -271,6 +272,34 @@ class ClusterScript(unittest.TestCase):
         self.assertIn(f"models: {gguf}: converting\n", output)
         self.assertEqual(len(re.findall(r"^  \(\d+ tokens, ", output, re.MULTILINE)), 4, output)
         self.assertEqual(folders_left(pid), [])
+
+    def test_up_with_https_and_keys_of_admins(self):
+        cert, key = make_certificate(self.folder.name, "api")
+        keys = pathlib.Path(self.folder.name, "keys")
+        keys.write_text("# who\nan-admin-0123456789 operator\n")
+        file = pathlib.Path(self.folder.name, "cluster.toml")
+        file.write_text(f"""target = "{TARGET}"
+dtype = "f32"
+threads = 1
+[coordinator]
+listen = "127.0.0.1:{self.port}"
+[flags]
+coordinator = ["--tls_cert_file={cert}", "--tls_key_file={key}", "--admin_keys_file={keys}"]
+""")
+        _, status, output, errors = self.run_script("up", "--cluster", file)
+        self.assertEqual(status, 0, output + errors)
+        self.assertIn(f"cluster: ready at https://127.0.0.1:{self.port}, ", output)
+        _, status, output, errors = self.run_script("status")
+        self.assertEqual((status, errors), (0, ""))
+        self.assertIn("\nreplica replica-0: ready, ranks 1", output)
+        keys.write_text("an-admin-that-it-does-not-know\n")
+        _, status, _, errors = self.run_script("status")
+        self.assertEqual((status, errors), (1, "cluster: /cluster: the API key is not known\n"))
+        make_certificate(self.folder.name, "api")  # another: the coordinator has the one before
+        _, status, _, errors = self.run_script("status")
+        self.assertEqual(status, 1)
+        self.assertRegex(errors, r"\Acluster: the coordinator does not answer: [^\n]*CERTIFICATE_VERIFY_FAILED[^\n]*\n\Z")
+        self.assertEqual(self.run_script("down")[1], 0)
 
     def test_up_without_draft(self):
         self.assertEqual(self.up()[1], 0)
