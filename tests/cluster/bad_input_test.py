@@ -4,11 +4,10 @@ serving. There is one row for each rule of the API."""
 import json
 import re
 import tempfile
-import time
 import unittest
 
 from api_client import outcome
-from cluster import Cluster
+from cluster import Cluster, wait_until
 from model_folders import with_nan
 
 PROMPT = "columns: player, school\nquestion: What school did Grant Hill play for?\nsql:"
@@ -230,13 +229,9 @@ class BrokenModels(unittest.TestCase):
             answer = cluster.api.complete(dict(body, speculative=dict(draft_width=2, draft_depth=2)))
             self.assertEqual(outcome(answer), outcome(cluster.api.complete(dict(body, speculative=False))))
             self.assertEqual(answer["usage"]["speculation"]["drafted_nodes"], 0)
-            self.assertIn("draft logits after node -1: token 7 is", cluster.process("replica-0").output())
-            deadline = time.monotonic() + 5  # counters arrive with the heartbeats
-            while not (counted := re.search(r'draft_fallbacks_total{reason="refused"[^}]*} [1-9]', cluster.api.get("/metrics")[1])):
-                if time.monotonic() > deadline:
-                    break
-                time.sleep(0.1)
-            self.assertTrue(counted)
+            self.assertTrue(wait_until(lambda: "draft logits after node -1: token 7 is" in cluster.process("replica-0").output()))
+            counted = re.compile(r'draft_fallbacks_total{reason="refused"[^}]*} [1-9]')  # comes with the heartbeats
+            self.assertTrue(wait_until(lambda: counted.search(cluster.api.get("/metrics")[1])))
 
 
 if __name__ == "__main__":

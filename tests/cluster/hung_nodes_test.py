@@ -21,6 +21,7 @@ NOTICED_WITHIN_S = 20  # on a busy machine
 PROMPT = "columns: player, position, school, height\nquestion: What school did Grant Hill play for?\nsql:"
 BODY = dict(prompt=PROMPT, decoding="beam_search", beam_width=4, n=4, max_tokens=40, return_token_ids=True)
 LONG = dict(prompt=PROMPT, decoding="beam_sampling", beam_width=8, n=1, max_tokens=180, ignore_eos=True, return_token_ids=True)
+HEAVY = dict(LONG, decoding="beam_search", beam_width=32, n=32, early_stopping="never")  # 0.3 s of two fast cores; LONG may be over at once
 LOSSY = dict(LONG, speculative=dict(method="dsbd", draft_width=4, draft_depth=2))
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 WALL = 0x40000000
@@ -125,7 +126,7 @@ class HungNodes(unittest.TestCase):
             replica = cluster.process("replica-0")
             rank = replica.ranks()[1]
             cluster.api.complete(BODY)
-            others = [Stream(cluster.api, dict(LONG, seed=seed)) for seed in range(8)]  # alone, it may be over before the signal
+            others = [Stream(cluster.api, HEAVY) for _ in range(16)]  # alone, it may be over before the signal
             shown = Stream(cluster.api, LOSSY, on_first=lambda: os.kill(rank, signal.SIGSTOP))
             self.assertTrue(wait_until(lambda: shown.events))
             status, answer = cluster.api.post(dict(BODY, timeout=40))
@@ -151,9 +152,10 @@ class HungNodes(unittest.TestCase):
             wanted = [answer["choices"][0]["token_ids"] for answer in cluster.api.complete_all(bodies)]
             replica = cluster.process("replica-0")
             rank = replica.ranks()[1]
+            load = [Stream(cluster.api, HEAVY) for _ in range(8)]  # keeps both busy until the signal
             streams = [Stream(cluster.api, body) for body in (bodies + [LOSSY] * 4)[:-1]]
             streams.append(Stream(cluster.api, LOSSY, on_first=lambda: os.kill(rank, signal.SIGSTOP)))
-            for stream in streams:
+            for stream in load + streams:
                 stream.join(60)
                 self.assertFalse(stream.is_alive())
             for stream, ids in zip(streams, wanted):
@@ -185,6 +187,7 @@ class HungNodes(unittest.TestCase):
             bodies = [dict(LONG, seed=seed) for seed in range(16)]
             wanted = [answer["choices"][0]["token_ids"] for answer in cluster.api.complete_all(bodies)]
             leader = cluster.process("replica-0").ranks()[0]
+            load = [Stream(cluster.api, HEAVY) for _ in range(8)]  # keeps both busy until the signal
             streams = [Stream(cluster.api, body) for body in bodies[:-1]]
             streams.append(Stream(cluster.api, bodies[-1], on_first=lambda: os.kill(leader, signal.SIGSTOP)))
             self.assertTrue(self.state_is(cluster, "replica-0", "lost"))
@@ -198,6 +201,8 @@ class HungNodes(unittest.TestCase):
                 stream.join(60)
                 self.assertEqual(stream.events[-1:], ["[DONE]"], stream.problem)
                 self.assertEqual(stream.token_ids(), ids)
+            for stream in load:
+                stream.join(60)
             self.assertTrue(wait_until(lambda: self.node(cluster, "replica-0")["running"] == 0))
             self.assertTrue(wait_until(lambda: self.node(cluster, "replica-0")["kv"]["blocks_used"] == 0))
             self.assertEqual(self.metric(cluster, "coppice_bad_updates_total"), 0)

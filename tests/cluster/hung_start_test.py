@@ -43,7 +43,7 @@ class HungStart(unittest.TestCase):
         raise AssertionError(f"rank {rank} was never there\n{process.output()}")
 
     def ends_naming(self, rank, together=False, **when):
-        cluster = Cluster(target=self.large, tp=2, drafts=0, together=together, worker_flags=("--start_deadline=2",))
+        cluster = Cluster(target=self.large, tp=2, drafts=0, together=together, worker_flags=("--start_deadline=5",))
         cluster.start()
         try:
             launched = cluster.process("mpirun" if together else "replica-0")
@@ -74,18 +74,28 @@ class HungStart(unittest.TestCase):
     def test_rank_stops_under_one_mpirun(self):
         self.ends_naming(1, together=True, when=reads_weights)
 
-    def test_rank_that_comes_back_in_time_is_waited_for(self):
+    def start_with_a_pause(self):
+        """Stops a rank for two seconds. Returns how many seconds the cluster then took to be ready."""
         cluster = Cluster(tp=2, drafts=0)
         cluster.start()
         try:
             pid = self.stop_rank(cluster.process("replica-0"), 1)
-            threading.Timer(2, os.kill, (pid, signal.SIGCONT)).start()
+            continues = threading.Timer(2, os.kill, (pid, signal.SIGCONT))
+            continues.start()
             begin = time.monotonic()
             cluster.wait_ready()
-            self.assertGreater(time.monotonic() - begin, 1)
+            took = time.monotonic() - begin
+            continues.join()
             cluster.api.complete(dict(prompt="a", max_tokens=4))
+            return took
         finally:
             cluster.stop()
+
+    def test_rank_that_comes_back_in_time_is_waited_for(self):
+        took = []
+        while max(took, default=0) < 1 and len(took) < 5:  # on a busy machine it may have started before it is stopped
+            took.append(self.start_with_a_pause())
+        self.assertGreater(max(took), 1)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import time
 import unittest
 
 from api_client import ApiClient
-from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, free_port, run_launcher, send_signal, wait_sessions_gone
+from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, free_port, run_launcher, send_signal, wait_sessions_gone, wait_until
 
 sys.path.insert(0, str(ROOT / "tests/gguf"))
 from models import quantised_llama  # noqa: E402
@@ -23,8 +23,9 @@ from wheels import environment, write_catalogue, write_wheel  # noqa: E402
 
 LONG = dict(prompt="columns: a, b\nquestion: What is a?\nsql:", decoding="beam_search", beam_width=8, n=8, max_tokens=200,
             ignore_eos=True)
+BUSY = dict(LONG, beam_width=32, n=32, early_stopping="never")  # 0.3 s of two fast cores: beams that differ share no rows
 ENVIRONMENT = dict(os.environ, COPPICE_BIN=str(BIN))
-END_WITHIN_S = 6  # 3 s on an idle machine; this one may be busy
+END_WITHIN_S = 10  # 3 s on an idle machine; this one may be busy
 
 
 def listening(port):
@@ -48,17 +49,17 @@ def children(pid):
 
 
 class Launchers(unittest.TestCase):
-    def keep_busy(self, port, count=4):
+    def keep_busy(self, port, count=24):
         """Starts requests that run while the cluster is being ended. Their outcome does not matter."""
         def run():
             try:
-                ApiClient(port, timeout_s=10).post(LONG)
+                ApiClient(port, timeout_s=20).post(BUSY)
             except (OSError, ValueError):
                 pass
         threads = [threading.Thread(target=run, daemon=True) for _ in range(count)]
         for thread in threads:
             thread.start()
-        time.sleep(0.3)
+        self.assertTrue(wait_until(lambda: ApiClient(port).cluster()["requests"]["running"] > 0))
 
     def test_interrupt_of_one_mpirun(self):
         with Cluster(tp=2, together=True) as cluster:
@@ -122,7 +123,7 @@ class Launchers(unittest.TestCase):
             self.keep_busy(port)
             begin = time.monotonic()
             os.killpg(demo.pid, signal.SIGINT)
-            demo.wait(timeout=10)
+            demo.wait(timeout=2 * END_WITHIN_S)
             self.assertEqual(wait_sessions_gone(sessions, END_WITHIN_S - (time.monotonic() - begin)), [])
             self.assertFalse(listening(port))
             self.assertEqual(folders_left(demo.pid), [])

@@ -10,7 +10,7 @@ import unittest
 
 from cluster import BIN, SLOWDOWN, wait_until
 from model_folders import with_chat_template
-from tls_test import TlsCluster, make_certificate
+from tls_test import TlsCluster, cancelled, make_certificate
 
 KEY = "a-key-of-the-test-0"
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message.content + '\\n' }}{% endfor %}"
@@ -114,10 +114,12 @@ class Loadgen(unittest.TestCase):
         self.assertGreaterEqual(result["start_times"][1], 0.3)
 
     def test_cancelled_requests_end_at_the_server_too(self):
-        result = self.result("--num-prompts=6", "--input-len=4", "--output-len=400", "--request-cancellation-rate=100",
-                             "--request-cancellation-delay=0")
-        self.assertEqual((result["cancelled"], result["completed"], result["failed"]), (6, 0, 0))
+        before = cancelled(self.cluster.api)
+        result = self.result("--num-prompts=16", "--input-len=4", "--output-len=200", "--n=64", "--request-cancellation-rate=100",
+                             "--request-cancellation-delay=1")  # much more than a second of work
+        self.assertEqual((result["cancelled"], result["completed"], result["failed"]), (16, 0, 0))
         self.assertTrue(wait_until(lambda: self.cluster.api.cluster()["requests"]["running"] == 0, 30))
+        self.assertGreater(cancelled(self.cluster.api), before)
 
 
 if __name__ == "__main__":

@@ -170,15 +170,16 @@ class Hosts(unittest.TestCase):
 
     def check_cut(self, cluster):
         """Requests of a host that is cut off go on elsewhere with the same text. When it is back, it serves again."""
-        answers = []
-        thread = threading.Thread(target=lambda: answers.extend(cluster.api.complete_all(LONG)))
+        answers, many = [], 4 * LONG  # heartbeats bring what runs twice a second
+        thread = threading.Thread(target=lambda: answers.extend(cluster.api.complete_all(many)))
         thread.start()
         self.assertTrue(wait_until(lambda: sum(r["running"] for r in state_of(self.network)["replicas"] if r["id"] == "replica-1") > 0))
         self.network.cut("c")
         try:
             self.assertTrue(wait_until(lambda: cluster.states()["replica-1"] == cluster.states()["draft-1"] == "lost"), cluster.states())
             thread.join()
-            self.assertEqual([outcome(answer) for answer in answers], self.wanted_long)
+            self.assertEqual([outcome(answer) for answer in answers], 4 * self.wanted_long)
+            self.assertRegex(cluster.api.get("/metrics")[1], r"(?m)^coppice_failovers_total\{[^}]*\} [1-9]")
             self.check_answers(cluster)
             status, output, errors = cluster.script("status")
             self.assertEqual(status, 0, errors)  # replica-0 serves. The agent does not use the network, so c answers it

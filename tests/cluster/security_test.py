@@ -86,8 +86,9 @@ class Security(unittest.TestCase):
     def test_strangers_on_the_ports_do_no_harm(self):
         with keyed(self.key) as cluster:
             wanted = outcome(cluster.api.complete(BODY))
-            draft_port = int(re.search(r"draft node draft-0 at direct://127\.0\.0\.1:(\d+)",
-                                       cluster.process("replica-0").output()).group(1))
+            at = re.compile(r"draft node draft-0 at direct://127\.0\.0\.1:(\d+)")
+            self.assertTrue(wait_until(lambda: at.search(cluster.process("replica-0").output())))
+            draft_port = int(at.search(cluster.process("replica-0").output())[1])
             ports = [int(cluster.control.rpartition(":")[2]), draft_port]
             pids = [cluster.process(name).process.pid for name in ("coordinator", "draft-0")]
             frame = b"COPP" + b"\1\0\0\0" + bytes(8)

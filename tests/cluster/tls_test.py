@@ -26,6 +26,11 @@ def make_certificate(folder, name, key_of=None):
     return cert, key
 
 
+def cancelled(api):
+    """Requests whose client went away, by the server's count."""
+    return sum(float(line.split()[-1]) for line in api.get("/metrics")[1].splitlines() if line.startswith("coppice_cancelled_requests_total{"))
+
+
 class TlsCluster(Cluster):
     """Its client speaks TLS and trusts the certificate."""
 
@@ -79,12 +84,15 @@ class Tls(unittest.TestCase):
         self.assertEqual(len(self.api.complete_all(bodies)), 16)
 
     def test_a_disconnect_cancels(self):
-        connection, response = self.api.open_stream(dict(prompt=PROMPT, max_tokens=200, ignore_eos=True))
-        response.readline()
-        connection.sock.close()
-        response.close()
-        connection.close()
+        before = cancelled(self.api)
+        opened = [self.api.open_stream(dict(prompt=PROMPT, n=64, max_tokens=200, ignore_eos=True)) for _ in range(8)]  # seconds of work
+        opened[0][1].readline()
+        for connection, response in opened:
+            connection.sock.close()
+            response.close()
+            connection.close()
         self.assertTrue(wait_until(lambda: self.api.cluster()["requests"]["running"] == 0, 20))
+        self.assertGreater(cancelled(self.api), before)
 
     def test_old_protocols_and_plain_http_get_nothing(self):
         with socket.create_connection(("127.0.0.1", self.cluster.port), timeout=15) as plain:

@@ -4,7 +4,7 @@ scores, and each program says which weights it has."""
 import unittest
 
 from api_client import outcome
-from cluster import Cluster
+from cluster import Cluster, wait_until
 from exactness_test import DRAFTED, requests, speculation
 
 
@@ -12,7 +12,8 @@ class WeightTypes(unittest.TestCase):
     def check(self, target, draft):
         with Cluster(worker_flags=[f"--weight_dtype={target}"], draft_flags=[f"--weight_dtype={draft}"]) as cluster:
             for program, kept in (("replica-0", target), ("draft-0", draft)):
-                self.assertIn(f"MB of weights (I{kept[-1]})", cluster.process(program).output())
+                said = f"MB of weights (I{kept[-1]})"
+                self.assertTrue(wait_until(lambda: said in cluster.process(program).output()), cluster.process(program).output())
             accepted = 0
             for name, body in requests():
                 with self.subTest(request=name, target=target, draft=draft):

@@ -78,11 +78,14 @@ class Lifetime(Statements):
         for thread in threads:
             thread.start()
         self.assertTrue(wait_until(lambda: cluster.api.cluster()["requests"]["waiting"] == 2))
-        start = time.monotonic()
-        answer = cluster.post(SHORT)
-        self.assertLess(time.monotonic() - start, 0.1 * SLOWDOWN)
-        self.assertEqual((answer.status, answer.error["code"]), (429, "queue_full"))
-        self.assertTrue(1 <= int(answer.headers["Retry-After"]) <= 60)
+        took = []
+        for _ in range(10):  # any may meet a busy machine
+            start = time.monotonic()
+            answer = cluster.post(SHORT)
+            took.append(time.monotonic() - start)
+            self.assertEqual((answer.status, answer.error["code"]), (429, "queue_full"))
+            self.assertTrue(1 <= int(answer.headers["Retry-After"]) <= 60)
+        self.assertLess(min(took), 0.1 * SLOWDOWN)
         self.join(cluster)
         for thread in threads:
             thread.join()
@@ -112,7 +115,7 @@ class Lifetime(Statements):
     def test_60_a_killed_replica(self):
         cluster = self.own(replicas=2)
         cluster.wait_ready()
-        body = dict(LONG, seed=5)
+        body = dict(LONG, seed=5, n=48)  # it must not be over when the replica is killed
         wanted = {c["index"]: (c["text"], c["token_ids"], c["finish_reason"]) for c in self.served(body)["choices"]}
         other = dict(target="replica:replica-1")  # so it is known who serves
         self.assertEqual(cluster.admin("/admin/drain", other).status, 202)
@@ -126,6 +129,7 @@ class Lifetime(Statements):
         connection.close()
         self.assertEqual(rest[-1], "[DONE]")
         self.assertEqual(joined(first + rest[:-1]), wanted)
+        self.assertGreater(sum(v for s, v in cluster.metrics().items() if s.startswith("coppice_failovers_total")), 0)
 
     def test_74_15_sigterm_and_the_logs(self):
         cluster = self.own()
@@ -133,7 +137,7 @@ class Lifetime(Statements):
         cluster.post(dict(SHORT, stop=[MARKER], user=MARKER))
         cluster.post(dict(SHORT, temperature=9))
         cluster.get("/v1/models", USER + "x")
-        running = [cluster.open_stream(dict(LONG, seed=i)) for i in range(3)]
+        running = [cluster.open_stream(dict(LONG, seed=i, n=48)) for i in range(3)]  # seconds of work
         coordinator = cluster.process("coordinator")
         coordinator.process.send_signal(signal.SIGTERM)
         self.assertTrue(wait_until(lambda: cluster.get("/ready", None).status == 503, 5))

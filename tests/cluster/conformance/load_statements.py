@@ -127,7 +127,7 @@ class Load(Statements):
         self.assertTrue(self.idle(10))
         for stream in (True, False):
             before = self.cluster.metrics()[aborted]
-            data = json.dumps(dict(LONG, n=8, stream=stream)).encode()
+            data = json.dumps(dict(LONG, n=64, stream=stream)).encode()  # a second of work at least
             request = (f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {USER}\r\n"
                        f"Content-Length: {len(data)}\r\n\r\n").encode() + data
             client = socket.create_connection(("127.0.0.1", self.cluster.port))
