@@ -141,10 +141,10 @@ TEST_P(ChannelTest, OversizedMessagesAreRefusedBySenderAndDroppedByReceiver) {
     return WaitFor(*server, &message, 0.1).has_value();
   }));
   EXPECT_EQ(Step(message), 5);
-  while (WaitFor(*server, &message, 0.1).has_value()) {
-  }
   ASSERT_TRUE(strict->Send(Beat(6)).ok());
-  ASSERT_TRUE(WaitFor(*server, &message).has_value());
+  do {
+    ASSERT_TRUE(WaitFor(*server, &message).has_value());
+  } while (Step(message) == 5);  // more than one may have been sent
   EXPECT_EQ(Step(message), 6);
   EXPECT_EQ(strict->breaks(), 0);
 }

@@ -2,10 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ringbuffer_sink.h>
+#include <spdlog/spdlog.h>
 
 #include <chrono>
 #include <future>
 #include <thread>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
 
 namespace coppice::comm {
 namespace {
@@ -223,12 +229,23 @@ TEST(NodeAgentTest, BadCoordinatorAddressIsInvalidArgument) {
 }
 
 TEST(NodeAgentTest, RegistersAgainUnderItsGivenNameAfterARestart) {
+  const auto log = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(100);
+  const absl::Cleanup restore = [before = spdlog::default_logger()] {
+    spdlog::set_default_logger(before);
+  };
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", log));
   auto coordinator = std::make_unique<FakeCoordinator>();
   const std::string endpoint = coordinator->endpoint();
   auto agent = StartAccepted(*coordinator);
   ASSERT_TRUE(WaitFor(*agent).has_value());
   coordinator.reset();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const auto lost = [&] {
+    return absl::StrContains(absl::StrJoin(log->last_formatted(), ""), "lost the coordinator");
+  };
+  for (int i = 0; i < 2000 && !lost(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ASSERT_TRUE(lost());
   // Sent while nobody listens, so it is held back until the node is registered again.
   proto::NodeMessage held;
   held.mutable_progress()->add_updates()->set_sequence_id(5);

@@ -49,10 +49,10 @@ TEST_P(AnnouncementTest, AFailureIsNotAnnounced) {
 TEST_P(AnnouncementTest, ForestsOfOnePassAreAnnouncedTogether) {
   Open(1, 4);
   Open(2, 4);
-  for (int i = 0; i < 20; ++i) ASSERT_TRUE(service_->RunOnce(2).ok());
+  AwaitPrompts(leader_.get(), 2);
+  leaders_->Gather(2);
   Send(Request(1, 1, {}, 0, 5));
   Send(Request(2, 1, {}, 0, 7));
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // both are taken in one turn
   for (uint64_t id : {1, 2}) {
     const auto reply = Reply();
     ASSERT_TRUE(reply.has_value());
@@ -115,13 +115,14 @@ TEST_P(AnnouncementTest, ALeaderIsToldOnceWhereverTheTurnsBegin) {
   const auto first = std::move(leader_);
   leader_ = *comm::ClientChannel::Connect(leaders_->endpoint());
   Open(1, 4, params);
-  for (int i = 0; i < 20; ++i) ASSERT_TRUE(service_->RunOnce(2).ok());
+  AwaitPrompts(first.get(), 2);
+  AwaitPrompts(leader_.get(), 1);
+  leaders_->Gather(2);
   for (uint64_t id : {1, 2}) ASSERT_TRUE(first->Send(ask(id, 1, 20)).ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // both are taken in one turn
   for (int i = 0; i < 2; ++i) ASSERT_EQ(ReplyTo(first.get())->error(), "");
+  leaders_->Gather(3);
   for (uint64_t id : {1, 2}) ASSERT_TRUE(first->Send(ask(id, 2, 3)).ok());
   Send(ask(1, 1, 3));
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // all are taken in one turn
   ASSERT_EQ(ReplyTo(first.get())->error(), "");
   EXPECT_EQ(announced(), 1);
   ASSERT_EQ(ReplyTo(first.get())->error(), "");
@@ -178,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, ThreadedAnnouncementTest, kTransports, Tran
 TEST_P(ThreadedAnnouncementTest, AForestClosedHalfWayLetsTheThreadsSleep) {
   Open(1, 5);
   Send(Request(1, 1, {}, 0, 3));
-  for (int i = 0; i < 100 && !service_->Drafting(); ++i) {
+  for (int i = 0; i < 2000 && !service_->Drafting(); ++i) {
     ASSERT_TRUE(service_->RunOnce(5).ok());
   }
   ASSERT_TRUE(service_->Drafting());

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/channel.h"
@@ -22,6 +24,43 @@ namespace coppice::draft_node {
 inline constexpr int kVocab = 24;
 inline constexpr double kAlways = 1e9;  // seconds; no machine takes that long
 
+// The leaders' channel.
+class GatheringServer : public comm::ServerChannel {
+ public:
+  explicit GatheringServer(std::unique_ptr<comm::ServerChannel> channel)
+      : channel_(std::move(channel)) {}
+  // Of the next so many commands, Receive returns none before all have arrived. So one turn of the
+  // service takes all of them.
+  void Gather(size_t commands) { gathers_ = commands; }
+
+  const std::string& endpoint() const override { return channel_->endpoint(); }
+  absl::Status Send(const std::string& peer,
+                    const google::protobuf::MessageLite& message) override {
+    return channel_->Send(peer, message);
+  }
+  std::optional<std::string> Receive(google::protobuf::MessageLite* message) override {
+    while (held_.size() < gathers_) {
+      auto peer = channel_->Receive(message);
+      if (!peer) return std::nullopt;
+      held_.emplace_back(*peer, message->SerializeAsString());
+    }
+    gathers_ = 0;
+    if (held_.empty()) return channel_->Receive(message);
+    const auto [peer, bytes] = std::move(held_.front());
+    held_.pop_front();
+    EXPECT_TRUE(message->ParseFromString(bytes));
+    return peer;
+  }
+  std::vector<std::string> TakeGone() override { return channel_->TakeGone(); }
+  comm::Pollable socket() override { return channel_->socket(); }
+  const comm::ChannelCounters& counters() const override { return channel_->counters(); }
+
+ private:
+  const std::unique_ptr<comm::ServerChannel> channel_;
+  size_t gathers_ = 0;
+  std::deque<std::pair<std::string, std::string>> held_;  // peers and their commands
+};
+
 class DraftServiceTest : public ::testing::TestWithParam<const char*> {
  protected:
   DraftServiceTest() : DraftServiceTest(GetParam()) {}
@@ -30,7 +69,7 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
     tiny.vocab = kVocab;
     tiny.layers = 1;
     runner_ = test::LoadTinyRunner(tiny, dir_.path(), single_.get(), threads);
-    leaders_ = *comm::ServerChannel::Bind(endpoint);
+    leaders_ = std::make_unique<GatheringServer>(*comm::ServerChannel::Bind(endpoint));
     leader_ = *comm::ClientChannel::Connect(leaders_->endpoint());
     DraftServiceOptions service;
     service.announce_within_s = kAlways;
@@ -89,7 +128,7 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
   std::optional<proto::DraftReply> ReplyTo(comm::ClientChannel* leader) {
     proto::DraftReply reply;
     announced_ = prefilled_ = 0;
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 5000; ++i) {
       EXPECT_TRUE(service_->RunOnce(2).ok());
       while (leader->Receive(&reply)) {
         if (reply.prefilled() && !takes_prefilled_) {
@@ -106,6 +145,15 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
     }
     return std::nullopt;
   }
+  // Waits until so many prompts of the leader are read.
+  void AwaitPrompts(comm::ClientChannel* leader, int count) {
+    takes_prefilled_ = true;
+    for (int i = 0; i < count; ++i) {
+      const auto reply = ReplyTo(leader);
+      ASSERT_TRUE(reply.has_value() && reply->prefilled());
+    }
+    takes_prefilled_ = false;
+  }
   int announced() const { return announced_; }
   int prefilled() const { return prefilled_; }
 
@@ -113,7 +161,7 @@ class DraftServiceTest : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<comm::Communicator> single_ = comm::MakeSingleCommunicator();
   SteadyClock clock_;
   std::unique_ptr<model::ModelRunner> runner_;
-  std::unique_ptr<comm::ServerChannel> leaders_;
+  std::unique_ptr<GatheringServer> leaders_;
   std::unique_ptr<comm::ClientChannel> leader_;
   std::unique_ptr<DraftService> service_;
   bool takes_prefilled_ = false;
