@@ -139,6 +139,8 @@ def measure(arguments):
     tasks.need_modules(arguments.task)
     if arguments.plot or arguments.overview:
         plot.load_pyplot()  # before an hour of measuring
+    if arguments.json:
+        records.check_writable(arguments.json)
     with contextlib.ExitStack() as stack:
         url = arguments.url
         if not url:

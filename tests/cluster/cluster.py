@@ -263,14 +263,14 @@ class Cluster:
     def process(self, name):
         return next(p for p in self.launched if p.name == name)
 
-    def wait_ready(self):
-        deadline = time.monotonic() + READY_DEADLINE_S
+    def wait_ready(self, seconds=READY_DEADLINE_S):
+        deadline = time.monotonic() + seconds
         while not self.ready():
             ended = [p for p in self.launched if not p.alive()]
             if ended:
                 raise StartFailure("; ".join(f"{p.name}: {p.reasons() or p.output()[-500:]}" for p in ended))
             if time.monotonic() > deadline:
-                raise StartFailure(f"not ready after {READY_DEADLINE_S} s")
+                raise StartFailure(f"not ready after {seconds} s")
             time.sleep(0.05)
 
     def ready(self):

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -58,6 +59,10 @@ class WholeRuns(unittest.TestCase):
         self.assertIn("2.00 [2.00, 2.00]", table["vote_4+drafts"])
         self.assertIn("J per question", result.stdout)
         self.assertIn("question 5 of 5", result.stderr)
+
+    def test_a_proxy_is_not_asked_for_this_host(self):
+        with FakeServer() as server, unittest.mock.patch.dict(os.environ, http_proxy="http://127.0.0.1:9", no_proxy=""):
+            self.run_tool(server, "--settings=greedy", "--variants=plain")
 
     def test_drafts_have_a_speed_against_the_same_setting_without(self):
         with FakeServer() as server:
@@ -217,6 +222,7 @@ class WholeRuns(unittest.TestCase):
             for flags, status, reason in ((("--variants=plain,fast",), 2, "unknown 'fast'"), (("--settings=beam",), 2, "no setting is called beam"),
                                           (("--data=/nowhere.jsonl",), 2, "/nowhere.jsonl: No such file"), (("--questions=0",), 2, "expected 1 or more"),
                                           (("--table=/nowhere.toml",), 2, "/nowhere.toml: No such file"),
+                                          (("--json=/nowhere/run.jsonl",), 2, "/nowhere/run.jsonl: No such file"),
                                           (("--settings=greedy", "--against=vote_4"), 2, "vote_4 has no answers to compare")):
                 self.assertIn(reason, self.run_tool(server, *flags, status=status).stderr)
         server.url = url  # nothing listens there now

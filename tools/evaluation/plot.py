@@ -58,7 +58,10 @@ def save(rows, path, overview=False):
     figure = draw_overview(pyplot, rows) if overview else draw_panels(pyplot, rows)
     figure.tight_layout()
     svg = str(path).endswith(".svg")
-    figure.savefig(path, dpi=150, metadata={"Date": None} if svg else None, bbox_inches="tight")
+    try:
+        figure.savefig(path, dpi=150, metadata={"Date": None} if svg else None, bbox_inches="tight")
+    except OSError as error:
+        raise PlotError(f"{path}: {error.strerror}") from error
     pyplot.close(figure)
     if svg:
         _shorten(path)

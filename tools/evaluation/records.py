@@ -42,6 +42,22 @@ def check_same(path, old, new):
             raise RecordError(f"{path}: was made with another request for {name}; give another file")
 
 
+def opened(path):
+    """The file, to append to it."""
+    try:
+        return open(path, "ab")
+    except OSError as error:
+        raise RecordError(f"{path}: {error.strerror}") from error
+
+
+def check_writable(path):
+    """RecordError if records cannot be appended to the file. Leaves none that was not there."""
+    there = os.path.exists(path)
+    opened(path).close()
+    if not there:
+        os.remove(path)
+
+
 class RecordFile:
     """Appends records, each written at once. With no path, keeps them in memory only. One thread writes."""
 
@@ -53,16 +69,20 @@ class RecordFile:
             for row in self.rows:
                 if row["kind"] == "run":
                     check_same(path, row, run)
+        self.path = path
         if path:
-            self.file = open(path, "ab")
+            self.file = opened(path)
             self.file.truncate(size)
         self.add(run)
 
     def add(self, row):
         self.rows.append(row)
         if self.file:
-            self.file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-            self.file.flush()
+            try:
+                self.file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+                self.file.flush()
+            except OSError as error:
+                raise RecordError(f"{self.path}: {error.strerror}") from error
 
     def done(self):
         """{(line, variant)} that have an answer, and the lines that were left out."""

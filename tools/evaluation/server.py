@@ -4,9 +4,12 @@ import json
 import pathlib
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+THIS_HOST = ("127.0.0.1", "localhost", "::1")
+READY_DEADLINE_S = 600  # a large target takes minutes to load
 
 
 class ServerError(Exception):
@@ -16,13 +19,15 @@ class ServerError(Exception):
 class Server:
     def __init__(self, url, timeout_s, key=None):
         self.url, self.timeout_s = url.rstrip("/"), timeout_s
+        near = urllib.parse.urlsplit(self.url).hostname in THIS_HOST
+        self.opener = urllib.request.build_opener(*[urllib.request.ProxyHandler({})] * near)  # a proxy does not know this host
         self.headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
 
     def fetch(self, path, body=None):
         """(JSON of a GET, or of a POST if there is a body). ServerError if that fails."""
         data = None if body is None else json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(urllib.request.Request(self.url + path, data, self.headers), timeout=self.timeout_s) as response:
+            with self.opener.open(urllib.request.Request(self.url + path, data, self.headers), timeout=self.timeout_s) as response:
                 return json.load(response)
         except urllib.error.HTTPError as refused:
             text = refused.read().decode(errors="replace").strip()
@@ -37,13 +42,16 @@ class Server:
 
     def identity(self):
         """What an interrupted run must find again: commit, and the models of target and draft nodes (null if not to be seen)."""
-        model = self.fetch("/v1/models")["data"][0]["id"]
         try:
-            nodes = self.fetch("/cluster")
-            drafts = sorted({node["model"] for node in nodes["draft_nodes"] if node["state"] == "ready"})
-        except ServerError:  # without an administrator's key
-            drafts = None
-        return {"model": model, "draft_models": drafts, "commit": self.fetch("/version")["commit"]}
+            model = self.fetch("/v1/models")["data"][0]["id"]
+            try:
+                nodes = self.fetch("/cluster")
+                drafts = sorted({node["model"] for node in nodes["draft_nodes"] if node["state"] == "ready"})
+            except ServerError:  # without an administrator's key
+                drafts = None
+            return {"model": model, "draft_models": drafts, "commit": self.fetch("/version")["commit"]}
+        except (KeyError, IndexError, TypeError) as error:
+            raise ServerError(f"{self.url} does not answer as a Coppice cluster does: {error!r}") from error
 
 
 @contextlib.contextmanager
@@ -60,7 +68,7 @@ def started(arguments, drafts):
     cluster.start()
     try:
         try:
-            cluster.wait_ready()
+            cluster.wait_ready(READY_DEADLINE_S)
         except StartFailure as failure:
             raise ServerError(f"the cluster does not start: {failure}") from failure
         yield f"http://127.0.0.1:{cluster.port}"
