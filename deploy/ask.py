@@ -3,10 +3,11 @@
 without. Prints the answers, then a table of the times. With --tour, sends the first four questions once for each verification
 method that the server lists, and prints one line per method. Uses only the Python standard library.
 
-A line of the file: {"prompt": ..., "title": ..., "body": {further fields of POST /v1/completions}}.
+A line of the file: {"prompt": ..., "title": ..., "body": {further fields of POST /v1/completions}}. Only the prompt must be there.
 A time is that of the whole HTTP request, the median of --repeats requests. Requests with and without drafts take turns. All are
 sent twice before, uncounted: that fills the prefix cache, and the server learns what its passes cost and how good drafts are.
-Exit status 1 if a request fails, if the hypotheses with and without drafts differ, or if no draft was used.
+Exit status 1 if a request fails, if the hypotheses with and without drafts differ, or if no draft was used; 2 if an argument or the
+file cannot be used.
 """
 import argparse
 import http.client
@@ -14,7 +15,8 @@ import json
 import statistics
 import sys
 import time
-import urllib.parse
+
+import api_connection
 
 # What the table compares. The server chooses whether and how to draft ("auto").
 WAYS = {
@@ -28,20 +30,19 @@ TOUR_SHAPE = {"draft_width": 8, "draft_depth": 4}
 class Client:
     """One connection to the coordinator, which stays open as in most clients."""
 
-    def __init__(self, url):
-        self.url = url
-        parts = urllib.parse.urlsplit(url)
-        self.connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=120)
+    def __init__(self, server):
+        self.server = server
+        self.connection = server.connect(timeout_s=120)
 
     def fetch(self, path, body=None):
         """Returns the JSON of a GET, or of a POST if there is a `body`. Exits with the server's message on an error status."""
         data = None if body is None else json.dumps(body).encode()
         try:
-            self.connection.request("GET" if body is None else "POST", path, data, {"Content-Type": "application/json"})
+            self.connection.request("GET" if body is None else "POST", path, data, self.server.headers)
             response = self.connection.getresponse()
             text = response.read().decode()
         except (OSError, http.client.HTTPException) as error:
-            sys.exit(f"ask: {self.url} does not answer: {error!r}")
+            sys.exit(f"ask: {self.server.url} does not answer: {error!r}")
         if response.status != 200:
             sys.exit(f"ask: {response.status} {text.strip()}")
         return json.loads(text)
@@ -199,25 +200,37 @@ def tour(client, questions):
                   f"  {answers[0][0]['choices'][0]['text'].strip()}", flush=True)
 
 
+def expected(question):
+    """What a line of the file should have and lacks, or None."""
+    if not isinstance(question.get("prompt"), str):
+        return 'an object with "prompt", a text'
+    if not isinstance(question.get("body", {}), dict):
+        return 'an object as "body"'
+    return None
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", default="http://127.0.0.1:8000")
+    api_connection.add_options(parser)
     parser.add_argument("--repeats", type=int, default=5, help="counted requests of each kind for each question; default: 5")
     parser.add_argument("--tour", action="store_true", help="ask four questions with every method that the server lists")
     parser.add_argument("file")
     args = parser.parse_args()
     if args.repeats < 1:
         parser.error(f"--repeats must be at least 1, got {args.repeats}")
-    with open(args.file, encoding="utf8") as lines:
-        questions = [json.loads(line) for line in lines if line.strip()]
+    client = Client(api_connection.Server(args))
+    questions = api_connection.read_questions(args.file, expected)
     if args.tour:
-        tour(Client(args.url), questions[:4])
+        tour(client, questions[:4])
     else:
-        compare(Client(args.url), questions, args.repeats)
+        compare(client, questions, args.repeats)
 
 
 if __name__ == "__main__":
     try:
         main()
+    except api_connection.Fault as fault:
+        print(f"ask: {fault}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

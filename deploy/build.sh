@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # build.sh [PRESET] [TARGET...]: configures and builds one preset (default: release), with progress on the screen.
 set -euo pipefail
+case ${1:-} in
+  -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=${1:-release}
 shift || true

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """Chats with a Coppice cluster. Uses only the Python standard library.
 
-  chat.py [--url URL] FILE   asks the questions of a JSON lines file and prints the answers as they come. A line is
-                             {"title": ..., "path": "/v1/chat/completions" or "/v1/completions", "body": {the request}}
-  chat.py [--url URL]        a chat in the terminal: reads lines, keeps the conversation. An empty line begins a new one; Ctrl-D ends
+  chat.py [OPTIONS] FILE   asks the questions of a JSON lines file and prints the answers as they come. A line is
+                           {"title": ..., "path": "/v1/chat/completions" or "/v1/completions", "body": {the request}}
+  chat.py [OPTIONS]        a chat in the terminal: reads lines, keeps the conversation. An empty line begins a new one; Ctrl-D ends
 
-Exit status 1 if a request fails or an answer is empty.
+Exit status 1 if a request fails or an answer is empty, 2 if an argument or the file cannot be used.
 """
 import argparse
 import http.client
 import json
 import sys
 import time
-import urllib.parse
+
+import api_connection
 
 CHAT = "/v1/chat/completions"
 
@@ -21,13 +22,12 @@ class Failed(Exception):
     """A request was refused or broke off."""
 
 
-def events(url, path, body):
+def events(server, path, body):
     """Posts the body and yields the JSON of each event of the answer."""
-    parts = urllib.parse.urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=300)
+    connection = server.connect(timeout_s=300)
     try:
         connection.request("POST", path, json.dumps(dict(body, stream=True, stream_options={"include_usage": True})),
-                           {"Content-Type": "application/json"})
+                           server.headers)
         answer = connection.getresponse()
         if answer.status != 200:
             raise Failed(f"{answer.status} {answer.read().decode(errors='replace').strip()}")
@@ -42,15 +42,15 @@ def events(url, path, body):
                 yield event
         raise Failed("the answer broke off")
     except (OSError, http.client.HTTPException) as error:
-        raise Failed(f"{url} does not answer: {error!r}") from error
+        raise Failed(f"{server.url} does not answer: {error!r}") from error
     finally:
         connection.close()
 
 
-def ask(url, path, body):
+def ask(server, path, body):
     """Prints the text of choice 0 as it comes, then the other choices. Returns (text of choice 0, tokens of the answer)."""
     texts, scores, tokens = {}, {}, 0
-    for event in events(url, path, body):
+    for event in events(server, path, body):
         for choice in event["choices"]:
             piece = choice.get("text") or choice.get("delta", {}).get("content") or ""
             texts[choice["index"]] = texts.get(choice["index"], "") + piece
@@ -65,21 +65,38 @@ def ask(url, path, body):
     return texts.get(0, ""), tokens
 
 
-def ask_file(url, path):
-    with open(path, encoding="utf8") as lines:
-        questions = [json.loads(line) for line in lines if line.strip()]
+def expected(question):
+    """What a line of the file should have and lacks, or None."""
+    for field in ("title", "path"):
+        if not isinstance(question.get(field), str):
+            return f'an object with "{field}", a text'
+    if not isinstance(question.get("body"), dict):
+        return 'an object with "body", an object'
+    if prompt_of(question["body"]) is None:
+        return '"prompt" in the body, or "messages" whose last has "content"'
+    return None
+
+
+def prompt_of(body):
+    """The text of a request that is shown above its answer, or None."""
+    messages = body.get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    return body.get("prompt") or (last.get("content") if isinstance(last, dict) else None)
+
+
+def ask_file(server, questions):
     for i, question in enumerate(questions):
         body = question["body"]
-        print(f"\n[{i + 1}/{len(questions)}] {question['title']}\n    | {body.get('prompt') or body['messages'][-1]['content']}", flush=True)
+        print(f"\n[{i + 1}/{len(questions)}] {question['title']}\n    | {prompt_of(body)}", flush=True)
         start = time.monotonic()
-        text, tokens = ask(url, question["path"], body)
+        text, tokens = ask(server, question["path"], body)
         seconds = time.monotonic() - start
         print(f"  ({tokens} tokens, {seconds:.1f} s)", flush=True)
         if not text.strip():
             raise Failed(f"question {i + 1}: the answer is empty")
 
 
-def converse(url):
+def converse(server):
     messages = []
     while True:
         try:
@@ -93,7 +110,7 @@ def converse(url):
             continue
         messages.append(dict(role="user", content=line))
         try:
-            text, _ = ask(url, CHAT, dict(messages=messages, max_tokens=400, temperature=0.7, top_p=0.9))
+            text, _ = ask(server, CHAT, dict(messages=messages, max_tokens=400, temperature=0.7, top_p=0.9))
             messages.append(dict(role="assistant", content=text))
         except Failed as error:
             messages.pop()
@@ -102,13 +119,14 @@ def converse(url):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", default="http://127.0.0.1:8000")
+    api_connection.add_options(parser)
     parser.add_argument("file", nargs="?")
     args = parser.parse_args()
+    server = api_connection.Server(args)
     if args.file:
-        ask_file(args.url, args.file)
+        ask_file(server, api_connection.read_questions(args.file, expected))
     else:
-        converse(args.url)
+        converse(server)
 
 
 if __name__ == "__main__":
@@ -116,5 +134,8 @@ if __name__ == "__main__":
         main()
     except Failed as error:
         sys.exit(f"chat: {error}")
+    except api_connection.Fault as fault:
+        print(f"chat: {fault}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -41,6 +41,15 @@ if [ "$model" != text2sql ] && [ ${#tour[@]} -gt 0 ]; then
   exit 2
 fi
 
+# Another cluster at the port would answer in place of this one.
+check_port() {
+  if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+    echo "demo: port $port is in use; give another with --port" >&2
+    exit 1
+  fi
+}
+
+check_port
 if [ $build = 1 ]; then
   deploy/setup.sh
   deploy/build.sh release coppice-coordinator coppice-worker coppice-draft
@@ -95,6 +104,7 @@ if [ $drafts = 1 ]; then
   draft_node=(: -np 1 "$coppice_bin/coppice-draft" --model="$draft" --dtype=auto --weight_dtype="$draft_weights"
     --threads="$threads")
 fi
+check_port  # again: to build or to fetch a model may have taken minutes
 # On a busy machine a draft may be late; without it, the demo would show nothing for a second.
 # mpirun gets its own session, so Ctrl-C reaches only this script. The script then ends mpirun.
 setsid setpriv --pdeathsig TERM mpirun -q \
@@ -125,6 +135,9 @@ wait_ready() {
   echo "demo: ready at $url"
 }
 
+curl=curl  # as the user is to type it
+[ -z "${http_proxy:-}${all_proxy:-}${ALL_PROXY:-}" ] || curl="curl --noproxy '*'"
+
 wait_for_the_end() {
   local status=0
   wait "$session" || status=$?
@@ -137,24 +150,24 @@ wait_for_the_end() {
 echo "demo: starting 1 coordinator, target ranks: 1, draft nodes: $drafts (threads: $threads, log: $log)"
 wait_ready
 if [ "$model" != text2sql ]; then
-  python3 deploy/chat.py --url "$url" deploy/demo/chat.jsonl
+  python3 -B deploy/chat.py --url "$url" deploy/demo/chat.jsonl
   [ $once = 0 ] || exit 0
   echo
   echo "Serving at $url until Ctrl-C, to any OpenAI client. Try:"
-  echo "  curl $url/v1/chat/completions -H 'Content-Type: application/json' -d '{\"messages\": [{\"role\": \"user\", \"content\": \"What is a coppice?\"}]}'"
+  echo "  $curl $url/v1/chat/completions -H 'Content-Type: application/json' -d '{\"messages\": [{\"role\": \"user\", \"content\": \"What is a coppice?\"}]}'"
   if [ -t 0 ]; then
     echo "Or chat here; an empty line begins a new conversation, Ctrl-D ends the demo."
-    python3 deploy/chat.py --url "$url"
+    python3 -B deploy/chat.py --url "$url"
     exit 0
   fi
   wait_for_the_end
 fi
-python3 deploy/ask.py --url "$url" "${tour[@]}" deploy/demo/questions.jsonl
+python3 -B deploy/ask.py --url "$url" "${tour[@]}" deploy/demo/questions.jsonl
 [ $once = 0 ] || exit 0
 
 cat <<TEXT
 
 Serving at $url until Ctrl-C. Try:
-  curl $url/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "columns: city, country\nquestion: Which city is in Peru?\nsql:", "use_beam_search": true, "n": 4}'
+  $curl $url/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "columns: city, country\nquestion: Which city is in Peru?\nsql:", "use_beam_search": true, "n": 4}'
 TEXT
 wait_for_the_end

@@ -160,7 +160,8 @@ run_part() {
     echo "$outcome" >"$out/$name.log"
     return
   fi
-  out=$out bin=$bin timeout -k 5 "$seconds" bash "${BASH_SOURCE[0]}" part "$name" >"$out/$name.log" 2>&1 || status=$?
+  out=$out bin=$bin timeout -k 5 "$seconds" bash "${BASH_SOURCE[0]}" part "$name" >"$out/$name.log" 2>&1 &
+  wait $! || status=$?
   case $status in
     0) outcome=ok ;;
     77) outcome="not run: $(tail -1 "$out/$name.log")" ;;
@@ -170,12 +171,30 @@ run_part() {
   took=$((SECONDS - begin))
 }
 
+# Ends the part that runs, and the script with status $1. `timeout` puts the part into a process group of its own, which Ctrl-C does
+# not reach; it passes SIGTERM on, and after 5 s kills.
+stop() {
+  local part
+  trap '' INT TERM HUP
+  part=$(jobs -p)
+  if [ -n "$part" ]; then
+    kill "$part" 2>/dev/null || true
+    wait "$part" || true
+  fi
+  rm -f "$out/gpu_check.json"  # half of it is no JSON
+  say "stopped; the logs are in $out" >&2
+  exit "$1"
+}
+
 quoted() { printf '"%s"' "$(printf '%s' "$1" | tr -d '\000-\037' | sed 's/[\\"]/\\&/g')"; }
 
 run() {
   local entry name seconds what outcome took device=1 failed=0 separator=
   mkdir -p "$out"
   out=$(cd "$out" && pwd)
+  trap 'stop 130' INT
+  trap 'stop 143' TERM
+  trap 'stop 129' HUP
   rm -f "$out"/measured.jsonl "$out"/*.log "$out"/*.tool
   rm -rf "$out/tuning"
   : >"$out/measured.jsonl"
@@ -197,6 +216,7 @@ run() {
     sed '$!s/$/,/' "$out/measured.jsonl"
     printf ']}\n'
   } >"$out/gpu_check.json"
+  trap - INT TERM HUP
   echo
   grep -v '^ *$' "$out/facts.log" || true
   printf '%s\n' "${summary[@]}"

@@ -9,7 +9,9 @@
 # deploy/models/catalogue.toml says what there is; COPPICE_MODEL_CATALOGUE names another.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-case ${1:-} in
-  -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
-esac
+for word in "$@"; do
+  case $word in
+    -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  esac
+done
 exec python3 -B "$here/models/models.py" "$@"

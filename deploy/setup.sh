@@ -25,12 +25,14 @@ case ${1:-} in
   '') ;;
   --tests) packages+=(clang-format-14 shellcheck iproute2 "${models[@]}") ;;
   --models) packages+=("${models[@]}") ;;
+  -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
   *) echo "setup: unknown argument '$1', expected --tests or --models" >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "setup: this system has no dpkg and apt-get; install the equivalents of these packages by hand:" >&2
   echo "setup:   ${packages[*]}" >&2
+  [ "${1:-}" = --models ] || echo "setup: then deploy/build.sh, and deploy/demo.sh --no-build" >&2
   exit 1
 fi
 

@@ -8,8 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tomllib
 import zipfile
+
+try:
+    import tomllib
+except ModuleNotFoundError:
+    sys.exit("models: needs Python 3.11 or later")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))

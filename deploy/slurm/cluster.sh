@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # sbatch [SLURM OPTIONS] deploy/slurm/cluster.sh --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D]
 #        [--nodes-per-replica N] [--cpus N] [--backend cpu|cuda] [--dtype TYPE] [--port P] [--control-port P] [--bin DIR]
-#        [--listen ADDRESS] [--dry-run]
+#        [--listen ADDRESS] [--address ADDRESS] [--dry-run]
 # A cluster in one Slurm allocation: a job step for the coordinator (on the first node), one for each replica of T ranks on N
 # nodes, and one for each draft node. A replica that fails ends alone; the job ends with the coordinator, or with scancel. With
 # --backend cuda each rank and draft node gets a GPU. --cpus are those of each rank and draft node (default: 1). The steps must
@@ -9,7 +9,8 @@
 #   sbatch --nodes=2 --gpus-per-node=4 --ntasks-per-node=5 deploy/slurm/cluster.sh --backend cuda --target T --draft D \
 #          --tp 2 --replicas 3 --drafts 2
 # (a task more on the first node, for the coordinator). Open MPI must have been built with PMIx, as Debian's is, and Slurm too.
-# Submit from the root of the tree, which must be at the same place on all nodes. --dry-run prints the lines of the steps.
+# Submit from the root of the tree, which must be at the same place on all nodes. --address is the first node's IPv4 address that
+# the other nodes reach (default: what getent finds for its name). --dry-run prints the lines of the steps.
 set -euo pipefail
 
 declare -A option=([tp]=1 [replicas]=1 [drafts]=1 [nodes-per-replica]=1 [cpus]=1 [backend]=cpu [dtype]=auto [port]=8000
@@ -21,7 +22,8 @@ while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --dry-run) dry=1; shift ;;
-    --target | --draft | --tp | --replicas | --drafts | --nodes-per-replica | --cpus | --backend | --dtype | --port | --control-port | --bin | --listen)
+    --target | --draft | --tp | --replicas | --drafts | --nodes-per-replica | --cpus | --backend | --dtype | --port | --control-port | --bin | \
+      --listen | --address)
       [ $# -ge 2 ] || usage "$1 needs a value"
       option[${1#--}]=$2
       shift 2 ;;
@@ -49,12 +51,12 @@ own_interfaces=${OMPI_MCA_btl_tcp_if_include+set}
 bin=${option[bin]:-$coppice_bin}
 
 if [ $dry = 1 ]; then
-  first=FIRST_NODE address=ADDRESS_OF_FIRST_NODE
+  first=FIRST_NODE address=${option[address]:-ADDRESS_OF_FIRST_NODE}
 else
   [ -n "${SLURM_JOB_ID:-}" ] || fail "not in a Slurm job; submit it with sbatch, or see the lines of its steps with --dry-run"
   first=$SLURMD_NODENAME  # where Slurm runs the script of a batch job
-  address=$(getent ahostsv4 "$first" | awk '$1 !~ /^127\./ {print $1; exit}')
-  [ -n "$address" ] || fail "$first has no IPv4 address that other nodes reach"
+  address=${option[address]:-$(getent ahostsv4 "$first" | awk '$1 !~ /^127\./ {print $1; exit}' || true)}
+  [ -n "$address" ] || fail "getent finds no IPv4 address of $first that other nodes reach; give it with --address"
 fi
 control=tcp://$address:${option[control-port]}
 
