@@ -5,13 +5,13 @@
 #               [--preset NAME] [--bin DIR] [--tuning-cache DIR] [--chat-template FILE|FAMILY|none] [--cluster-key FILE|none]
 #               [--hostfile FILE] [--agent COMMAND] [--dry-run]
 # cluster.sh up --cluster FILE [--deadline SECONDS] [--state DIR] [--agent COMMAND] [--preset NAME] [--dry-run]
-# cluster.sh down [--port P | --state DIR]
+# cluster.sh down [--port P | --state DIR] [--forget]
 # cluster.sh status [--port P | --state DIR]
 # DIR is a Hugging Face folder, or a file FILE.gguf, which is converted first, once, and its folder kept (models.sh convert).
 # up starts a cluster of your own models in the background: a coordinator, R replicas of T ranks (each has its own mpirun, so
 # a failure stays in its replica) and D draft nodes (none without --draft). It returns 0 when all are ready. Otherwise it stops
 # everything, says why and returns non-zero. down stops the cluster. status exits 0 if it is ready. --dry-run prints the lines
-# that would start, and starts nothing.
+# that would start, and starts nothing. down --forget gives up a host that is gone for good.
 # Without --hostfile or --cluster everything is on this host. --hostfile names the hosts, a line for each: NAME [gpus=N|LIST]
 # [slots=N] [cores=N] [address=IP]. --cluster is a file that also says what runs where (docs/hosts.md, deploy/examples). On other
 # hosts processes are started by --agent, called as ssh is (default: ssh -o BatchMode=yes -o ConnectTimeout=10).
@@ -26,10 +26,13 @@
 # nodes"). up makes a new key for each cluster; --cluster-key is for one that you keep, at the same place on every host, and none
 # for links without.
 # If a replica or draft node hangs, its processes end and it stays down. status names it; its log says why.
+# The logs of an up that failed are in PORT.failed.
 # Logs and process ids are in ${XDG_STATE_HOME:-~/.local/state}/coppice/PORT.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-case ${1:-} in
-  -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
-esac
+for word; do
+  case $word in
+    -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  esac
+done
 exec python3 -B "$here/launch/cluster.py" "$@"

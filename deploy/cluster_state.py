@@ -35,11 +35,16 @@ class Coordinator:
             keys = [line.split()[0] for line in file if line.strip() and not line.strip().startswith("#")]
         return {"Authorization": f"Bearer {keys[0]}"} if keys else {}
 
+    def opener(self):
+        """Asks the coordinator itself: a proxy of the environment does not reach it, and must not see the admin's key."""
+        https = [urllib.request.HTTPSHandler(context=self.context())] if self.cert else []
+        return urllib.request.build_opener(urllib.request.ProxyHandler({}), *https)
+
     def get(self, path):
         """(status, body text) of a GET. Raises OSError if there is no answer, or a file cannot be read."""
         request = urllib.request.Request(self.url + path, headers=self.headers())
         try:
-            with urllib.request.urlopen(request, timeout=5, context=self.context() if self.cert else None) as answer:
+            with self.opener().open(request, timeout=5) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read().decode()

@@ -83,12 +83,14 @@ def invent(args):
     """With a cluster that serves the target, or the one at --url."""
     import contextlib
     import pathlib
+    import signal
 
     from evaluation import server
     from pair_training import inventing, say
     if os.path.exists(args.out):
         say(f"{args.out}: is there already")
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster ends too
     args.tp, args.draft, args.draft_flag = 1, None, []
     with contextlib.ExitStack() as stack:
         started = server.Server(args.url, args.timeout, os.environ.get("COPPICE_API_KEY")) if args.url else None

@@ -41,12 +41,15 @@ class Agent:
             raise HostError(f"{host}: {words[0]}: {error.strerror}") from error
 
     def ask(self, host, task, request):
-        """What host.py prints there for the task."""
+        """What host.py answers there for the task: its last line, since the login may print some before."""
         result = self.run(host, ["python3", "-B", str(HOST_SCRIPT), task], json.dumps(request))
         if result.returncode != 0:
             said = result.stderr.strip() or result.stdout.strip() or f"exit status {result.returncode}"
             raise HostError(said if host == LOCAL else f"{host}: {said}")
-        return result.stdout
+        try:
+            return dict(json.loads(result.stdout.splitlines()[-1]))
+        except (IndexError, TypeError, ValueError) as error:
+            raise HostError(f"{host}: expected the answer of {HOST_SCRIPT.name}, got {result.stdout[-200:]!r}") from error
 
     def ask_all(self, task, requests):
         """{host: what it answers, or the HostError}, all at the same time."""

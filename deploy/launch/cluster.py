@@ -2,11 +2,14 @@
 """cluster.sh up, down and status. Read here first: it describes the cluster (description.py, cluster_file.py), places it
 (placement.py), turns it into command lines (processes.py) and has them started on their hosts (agent.py, host.py).
 cluster.sh has the help text."""
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
 import re
 import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -16,7 +19,7 @@ import time
 
 from agent import DEFAULT_AGENT, Agent, HostError
 from cluster_file import read_cluster_file
-from description import SETTINGS, DescriptionError, check_setting, local_host, read_host_file
+from description import SETTINGS, DescriptionError, check_setting, is_local, local_host, read_host_file
 from placement import place
 from processes import CONTROL_PORT, Launch, all_local, local_api, outside_url, processes_of
 
@@ -25,6 +28,7 @@ sys.path.insert(0, str(DEPLOY / "models"))
 import models as conversion  # noqa: E402
 
 PLACE_OPTIONS = {"port": int, "state": str}
+DOWN_OPTIONS = {"forget": bool}
 UP_OPTIONS = {"cluster": str, "hostfile": str, "gpus": str, "agent": str, "deadline": int, "preset": str, "dry-run": bool}
 POLL_S = {True: 0.2, False: 1.0}  # by whether all hosts are this one
 
@@ -45,6 +49,8 @@ def parse(arguments):
     kinds = dict(PLACE_OPTIONS)
     if command == "up":
         kinds |= UP_OPTIONS | {name.replace("_", "-"): setting.kind for name, setting in SETTINGS.items()}
+    if command == "down":
+        kinds |= DOWN_OPTIONS
     options, rest = {}, list(arguments[1:])
     while rest:
         word = rest.pop(0)
@@ -119,8 +125,11 @@ def describe(options):
     for key in ("target", "draft"):
         if settings[key]:
             settings[key] = model_folder(f"--{key}", os.path.abspath(settings[key]), options)
-    if settings["cluster_key"] not in (None, "none"):
-        settings["cluster_key"] = os.path.abspath(settings["cluster_key"])
+    for key in ("cluster_key", "bin", "tuning_cache"):
+        if settings[key] and (key, settings[key]) != ("cluster_key", "none"):
+            settings[key] = os.path.abspath(settings[key])
+    if settings["chat_template"] and os.path.isfile(settings["chat_template"]):  # else the name of a family
+        settings["chat_template"] = os.path.abspath(settings["chat_template"])
     hosts = read_host_file(options["hostfile"]) if "hostfile" in options else [
         local_host(visible_gpus(options, settings["replicas"] * settings["tp"]))]
     coordinator = hosts[0], f"127.0.0.1:{options.get('port', 8000)}", None
@@ -135,7 +144,7 @@ def program_folder(cluster, options):
         return cluster.settings["bin"]
     if "preset" in options:
         return str(DEPLOY.parent / "build" / options["preset"] / "bin")
-    return os.environ.get("COPPICE_BIN") or str(DEPLOY.parent / "build/release/bin")
+    return os.path.abspath(os.environ.get("COPPICE_BIN") or DEPLOY.parent / "build/release/bin")
 
 
 def free_port():
@@ -160,8 +169,37 @@ def state_folder(options, port=None):
     """port: that of the API, if it is not what --port says."""
     if "state" in options:
         return pathlib.Path(options["state"]).absolute()
-    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local/state")
+    base = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(base):  # as the standard of this variable says
+        base = os.path.join(os.path.expanduser("~"), ".local/state")
+    if not os.path.isabs(base):
+        raise Failure("no home folder: give --state DIR")
     return pathlib.Path(base, "coppice", str(port or options.get("port", 8000)))
+
+
+@contextlib.contextmanager
+def locked(state):
+    """Holds the lock of a state folder, a file beside it. Who locks it removes it; so a lock counts only while its file is there."""
+    path = pathlib.Path(f"{state}.lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with open(path, "w", encoding="utf8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise Failure(f"another cluster.sh is at work on {state}") from error
+            except OSError:  # a file system without locks
+                pass
+            try:
+                if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    continue
+            except FileNotFoundError:
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
 
 
 class Running:
@@ -183,8 +221,16 @@ class Running:
             raise Failure(f"{state / 'cluster.json'}: {error}") from error
 
     def write(self):
+        """All of the file or nothing, on a full disk too."""
         self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (self.state / "cluster.json").write_text(json.dumps(self.content, indent=1) + "\n", encoding="utf8")
+        written = self.state / "cluster.json.new"
+        try:
+            written.write_text(json.dumps(self.content, indent=1) + "\n", encoding="utf8")
+            os.replace(written, self.state / "cluster.json")
+        except OSError as error:
+            raise Failure(f"{self.state / 'cluster.json'}: {error.strerror}") from error
+        finally:
+            written.unlink(missing_ok=True)
 
     def hosts(self):
         return list(self.content["hosts"])
@@ -192,9 +238,10 @@ class Running:
     def flat(self):
         return self.content["local"] == self.hosts()
 
-    def folder(self, host):
+    def folder(self, host, state=None):
         """Logs and process ids of a host are there, on that host. Hosts may share a file system."""
-        return str(self.state if self.flat() else self.state / host)
+        state = state or self.state
+        return str(state if self.flat() else state / host)
 
     def request(self, host, **fields):
         return {"id": self.content["id"], "host": host, "folder": self.folder(host),
@@ -205,20 +252,24 @@ class Running:
         requests = {host: self.request(host, ranks=ranks) for host in self.hosts()}
         if ready_for:
             requests[self.content["coordinator"]] |= dict(api=self.content["api"], replicas=ready_for[0], drafts=ready_for[1])
-        return {host: answer if isinstance(answer, HostError) else json.loads(answer)
-                for host, answer in self.agent.ask_all("status", requests).items()}
+        return self.agent.ask_all("status", requests)
 
-    def running(self):
-        answers = self.status().values()
-        return any(isinstance(answer, HostError) or any(p["running"] for p in answer["processes"]) for answer in answers)
-
-    def stop(self):
-        """Ends everything. Returns what could not be ended, in words."""
-        answers = self.agent.ask_all("stop", {host: self.request(host) for host in self.hosts()})
+    def stop(self, keep_logs=False, forget=False):
+        """Ends everything. Returns what could not be ended, in words. The state remains then, unless it is to be forgotten."""
+        kept = {host: {"keep": self.folder(host, pathlib.Path(f"{self.state}.failed"))} if keep_logs else {} for host in self.hosts()}
+        answers = self.agent.ask_all("stop", {host: self.request(host, **kept[host]) for host in self.hosts()})
         failed = [str(answer) for answer in answers.values() if isinstance(answer, HostError)]
-        if not failed:
+        if forget or not failed:
             shutil.rmtree(self.state, ignore_errors=True)
+        for host, answer in answers.items():
+            if not isinstance(answer, HostError) and answer["kept"]:
+                print(f"cluster: logs{'' if self.flat() else f' of {host}'} are kept in {kept[host]['keep']}", file=sys.stderr)
         return failed
+
+    def way_out(self):
+        """What to do when stop could not end all."""
+        down = f"cluster.sh down --state {shlex.quote(str(self.state))}"
+        return f"what ran there may still run: {down} when it can be reached, or {down} --forget if it is gone for good"
 
 
 def key_of(cluster, launch):
@@ -233,6 +284,7 @@ def key_of(cluster, launch):
 def start_requests(running, cluster, launch, processes, key, options):
     requests = {}
     for host in running.hosts():
+        listen = {"listen": cluster.settings["listen"]} if host == cluster.coordinator.name else {}
         here = [p for p in processes if p.host == host]
         replicas = [p for p in processes if p.name.startswith("replica-") and host in p.hosts]
         drafts = [p for p in here if p.name.startswith("draft-")]
@@ -242,7 +294,7 @@ def start_requests(running, cluster, launch, processes, key, options):
         models += [cluster.settings["draft"]] if drafts else []
         folders = [launch.run, *([launch.shm] if launch.shm else []), *(f"{launch.run}/{p.name}" for p in replicas)]
         requests[host] = running.request(
-            host, programs=programs, models=models, mpi=bool(replicas),
+            host, **listen, programs=programs, models=models, mpi=bool(replicas),
             files=key, build=f" {options['preset']}" if "preset" in options else "",
             processes=[dict(name=p.name, environment=p.environment, arguments=p.arguments) for p in here]) | {"run_folders": folders}
     return requests
@@ -270,7 +322,7 @@ def wait_ready(running, cluster, deadline_s):
         if reason is None:
             return
         if time.monotonic() - begun >= deadline_s:
-            raise Failure(f"not ready after {deadline_s} s: {reason}")
+            raise Failure(f"not ready after {deadline_s} s: {reason}; a large model needs a longer --deadline")
         if reason != last:
             print(f"cluster: waiting: {reason}", flush=True)
         last = reason
@@ -292,7 +344,7 @@ def up(options):
     cluster = describe(options)
     launch = make_launch(cluster, options)
     state = state_folder(options, cluster.settings["listen"].rsplit(":", 1)[1])
-    local = [host.name for host in cluster.hosts if all_local(cluster) or host.name == socket.gethostname()]
+    local = [host.name for host in cluster.hosts if is_local(host)]
     key = key_of(cluster, launch)
     processes = processes_of(cluster, launch)
     used = {cluster.coordinator.name, *(host for process in processes for host in process.hosts)}
@@ -304,11 +356,32 @@ def up(options):
     if "dry-run" in options:
         print_lines(cluster, running, processes)
         return
-    if (state / "cluster.json").exists():
-        before = Running.read(state)
-        if before.running():
-            raise Failure(f"a cluster with its state in {state} is already up; end it with: cluster.sh down --state {state}")
-        before.stop()
+    with locked(state):
+        check_free(state)
+        start(running, cluster, launch, processes, key, options)
+    print(f"cluster: ready at {outside_url(cluster)}, logs in {state}")
+
+
+def check_free(state):
+    """The folder is for a cluster to come: one that has ended is cleared away, and files that are not its own are not."""
+    if not (state / "cluster.json").exists():
+        if state.exists() and any(state.iterdir()):
+            raise Failure(f"{state}: has other files; give a folder of its own (--state DIR)")
+        return
+    before = Running.read(state)
+    answers = before.status().values()
+    unasked = [str(answer) for answer in answers if isinstance(answer, HostError)]
+    if unasked:
+        raise Failure("\n".join([*unasked, f"a cluster has its state in {state}", before.way_out()]))
+    if any(process["running"] for answer in answers for process in answer["processes"]):
+        raise Failure(f"a cluster with its state in {state} is already up; end it with: cluster.sh down --state {state}")
+    failed = before.stop()
+    if failed:
+        raise Failure("\n".join([*failed, before.way_out()]))
+
+
+def start(running, cluster, launch, processes, key, options):
+    """Starts all and waits until it is ready. Else ends all, and keeps the logs of what failed."""
     tp = "+".join(str(part.ranks) for part in cluster.replicas[0])
     print(f"cluster: starting 1 coordinator, {len(cluster.replicas)} replica(s) of {tp} rank(s), {len(cluster.drafts)} draft node(s)"
           + ("" if running.flat() else f" on {len(running.hosts())} hosts"), flush=True)
@@ -321,17 +394,23 @@ def up(options):
         if failed:
             raise Failure("\n".join(failed))
         wait_ready(running, cluster, options.get("deadline", 120))
-    except BaseException:
-        for line in running.stop():
+    except BaseException as error:
+        failed = running.stop(keep_logs=isinstance(error, Failure))
+        for line in [*failed, running.way_out()] if failed else ():
             print(f"cluster: {line}", file=sys.stderr)
         raise
-    print(f"cluster: ready at {outside_url(cluster)}, logs in {state}")
 
 
 def down(options):
-    failed = Running.read(state_folder(options)).stop()
-    if failed:
-        raise Failure("\n".join([*failed, "what ran there may still run; repeat `down` when the host can be reached"]))
+    state, forget = state_folder(options), "forget" in options
+    Running.read(state)  # before a lock is made beside nothing
+    with locked(state):
+        running = Running.read(state)
+        failed = running.stop(forget=forget)
+    if failed and not forget:
+        raise Failure("\n".join([*failed, running.way_out()]))
+    for line in failed:
+        print(f"cluster: {line}; forgotten", file=sys.stderr)
     print("cluster: down")
 
 
@@ -383,6 +462,9 @@ def main():
     except (DescriptionError, Failure) as error:
         for line in str(error).splitlines():
             print(f"cluster: {line}" if not line.startswith("coppice-") else line, file=sys.stderr)
+        sys.exit(1)
+    except OSError as error:
+        print(f"cluster: {f'{error.filename}: {error.strerror}' if error.filename else error}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -8,14 +8,15 @@ try:
 except ModuleNotFoundError:
     sys.exit("cluster: needs Python 3.11 or later")
 
-from description import (COORDINATOR_FIELDS, HOST_FIELDS, KINDS, LISTEN, ROLES, SETTINGS, DescriptionError, check_hosts,
-                         check_setting, local_host, make_host)
+from description import (COORDINATOR_FIELDS, FILE_FLAGS, HOST_FIELDS, KINDS, LISTEN, PATHS, ROLES, SETTINGS, DescriptionError,
+                         check_hosts, check_setting, local_host, make_host)
 from placement import place
 
 HEADER = re.compile(r"\s*(\[\[?)\s*([\w.-]+)\s*\]")
 KEY = re.compile(r"\s*([\w-]+)\s*=")
 # Strings and comments, blanked out before brackets are counted.
 TEXT = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|#.*')
+NOT_ABSOLUTE = "must begin with /, since every host reads it"
 TABLES = {"host": list, "replica": list, "draft_node": list, "coordinator": dict, "flags": dict, "environment": dict}
 
 
@@ -82,6 +83,8 @@ class ClusterFile:
                           f"unknown; expected one of {', '.join((*SETTINGS, *TABLES))}")
             elif reason := check_setting(key, value):
                 self.fail("", 0, key, reason)
+            elif key in PATHS and value and not value.startswith("/") and (key, value) != ("cluster_key", "none"):
+                self.fail("", 0, key, f"{NOT_ABSOLUTE}, got {value!r}")
         if "target" not in self.content:
             self.fail("", 0, "target", "not given")
         given = {key: value for key, value in self.content.items() if key in SETTINGS}
@@ -166,6 +169,9 @@ class ClusterFile:
             for flag in flags:
                 if type(flag) is not str or not re.match(r"--[a-z]", flag):
                     self.fail("flags", 0, role, f"expected flags such as \"--log_level=debug\", got {flag!r}")
+                name, _, value = flag[2:].partition("=")
+                if name in FILE_FLAGS and value and not value.startswith("/"):
+                    self.fail("flags", 0, role, f"--{name} {NOT_ABSOLUTE}, got {value!r}")
         return {role: tuple(fields.get(role, ())) for role in ROLES}
 
     def environment(self):

@@ -69,6 +69,8 @@ SETTINGS = {
     "cluster_key": Setting(str),  # a file, the same on every host; "none"; not given: cluster.sh up makes one
     "bin": Setting(str),
 }
+PATHS = ("target", "draft", "tuning_cache", "cluster_key", "bin")  # settings that name a file or a folder
+FILE_FLAGS = ("tls_cert_file", "tls_key_file", "admin_keys_file", "api_keys_file")
 HOST_FIELDS = {"name": str, "address": str, "gpus": (int, list), "slots": int, "cores": int}
 COORDINATOR_FIELDS = {"host": str, "listen": str, "control_port": int}
 ROLES = ("all", "coordinator", "worker", "draft")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs on each host of a cluster, started by cluster.sh there or through its agent (ssh). Reads one JSON object from
-standard input.
+standard input, and prints one as the last line of its answer.
 
   host.py start    starts the processes that it names, each in a session of its own; makes the folders
-  host.py status   prints what runs of the cluster on this host as one JSON object
-  host.py stop     ends everything of the cluster on this host and removes its folders
+  host.py status   tells what runs of the cluster on this host
+  host.py stop     ends everything of the cluster on this host and removes its folders; moves the logs elsewhere if it is told to
 """
 import json
 import os
@@ -12,6 +12,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,10 @@ MARK = b"COPPICE_LAUNCH="
 REASON = re.compile(r"^coppice-[a-z]+: .*", re.MULTILINE)
 GRACE_S = 3
 FOUND_TIMEOUT_S = 2
+
+
+class Refused(Exception):
+    """The task cannot be done; the text says why."""
 
 
 def stat_of(pid):
@@ -110,10 +115,26 @@ def write_private(path, content):
     os.replace(written, path)
 
 
+def check_listen(listen):
+    """Refused when something else has the address of the API: its answers would count as the coordinator's."""
+    host, _, port = listen.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        with socket.socket(found[0][0], socket.SOCK_STREAM) as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            s.bind(found[0][4])
+    except PermissionError:  # the program may have the capability to use a low port
+        pass
+    except OSError as error:
+        raise Refused(f"cannot listen on {listen}: {error.strerror}") from error
+
+
 def start(request):
     reason = missing(request)
     if reason:
-        return reason
+        raise Refused(reason)
+    if "listen" in request:
+        check_listen(request["listen"])
     folder = pathlib.Path(request["folder"])
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for made in request["run_folders"]:
@@ -127,11 +148,11 @@ def start(request):
                 child = subprocess.Popen(process["arguments"], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                          start_new_session=True)
         except OSError as error:
-            return f"{process['name']}: {process['arguments'][0]}: {error.strerror}"
+            raise Refused(f"{process['name']}: {error.filename or process['arguments'][0]}: {error.strerror}") from error
         stat = stat_of(child.pid)
         with open(folder / "processes", "a", encoding="utf8") as file:
             file.write(f"{process['name']} {child.pid} {stat[2] if stat else 0}\n")
-    return None
+    return {}
 
 
 def status(request):
@@ -173,6 +194,18 @@ def send(pid, number):
         pass
 
 
+def keep_logs(folder, kept):
+    """Moves the logs to another folder, instead of those that are there. Returns whether there were any."""
+    for old in kept.glob("*.log"):
+        old.unlink()
+    logs = list(folder.glob("*.log"))
+    if logs:
+        kept.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for log in logs:
+        log.replace(kept / log.name)
+    return bool(logs)
+
+
 def stop(request):
     folder = pathlib.Path(request["folder"])
     # A session can be told by its number only while its leader, or one that it began, is there: a later session may get the number.
@@ -192,19 +225,24 @@ def stop(request):
         remaining = left(request, sessions)
     for made in request["run_folders"]:
         shutil.rmtree(made, ignore_errors=True)
+    if remaining:
+        raise Refused(f"processes {', '.join(map(str, sorted(remaining)))} could not be ended")
+    try:
+        kept = "keep" in request and keep_logs(folder, pathlib.Path(request["keep"]))
+    except OSError:  # what was started has to go all the same
+        kept = False
     shutil.rmtree(folder, ignore_errors=True)
-    return f"processes {', '.join(map(str, sorted(remaining)))} could not be ended" if remaining else None
+    return {"kept": kept}
 
 
 def main():
     request = json.load(sys.stdin)
-    if sys.argv[1] == "status":
-        print(json.dumps(status(request)))
-        return
-    reason = {"start": start, "stop": stop}[sys.argv[1]](request)
-    if reason:
-        print(reason, file=sys.stderr)
-        sys.exit(1)
+    try:
+        print(json.dumps({"start": start, "status": status, "stop": stop}[sys.argv[1]](request)))
+    except Refused as error:
+        sys.exit(str(error))
+    except OSError as error:
+        sys.exit(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
 
 if __name__ == "__main__":

