@@ -99,7 +99,8 @@ std::vector<ParameterRow> LengthRows() {
        .member = Member<&DecodingParams::max_tokens>(),
        .range = {1, kMostInt},
        .own_default = "256 (`--default_max_tokens`), or what the context leaves",
-       .text = "The largest number of tokens of a hypothesis, including the one that ends it."},
+       .text = "The largest number of tokens of a hypothesis, including the one that ends it. 0, "
+               "with `echo` and without `stream`, only scores the prompt."},
       {.name = "min_tokens",
        .member = Member<&DecodingParams::min_tokens>(),
        .range = {0, kMostInt},

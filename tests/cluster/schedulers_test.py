@@ -183,7 +183,8 @@ class Images(unittest.TestCase):
         run_stage = self.stages[1]
         named = re.search(r"apt-get install (.*?)&&", run_stage)[1].split()
         self.assertEqual([word for word in named if not word.startswith("-")],
-                         ["$(cat", "/runtime_packages)", "openmpi-bin", "openssh-client", "openssh-server", "python3", "ca-certificates", "curl"])
+                         ["$(cat", "/runtime_packages)", "openmpi-bin", "openssh-client", "openssh-server", "python3", "python3-numpy", "python3-pip",
+                          "ca-certificates", "curl"])
         result = run(DEPLOY / "docker/runtime_packages.sh", *(BIN / f"coppice-{role}" for role in ("coordinator", "worker", "draft", "loadgen")))
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         packages = result.stdout.split()
