@@ -8,6 +8,7 @@ as Hugging Face Llama folders (with --save-dtype int8, for Coppice alone), which
   train_pair.py grow      --start DIR --out DIR --after 1,2    more layers, which change nothing until they are trained
   train_pair.py invent    --data train.jsonl --target DIR --out FILE [--rows 50000]
                           more rows for distill, which a target writes that was trained on the data
+  train_pair.py mean      --out DIR TRAINED TRAINED ...        the mean of models that were trained from one another
   train_pair.py model     --data train.jsonl --tokenizer DIR/tokenizer.model --out DIR [--hidden 384 --layers 6 ...]
   train_pair.py model     --data train.jsonl --tokenizer CUT/tokenizer.json --start CUT --out DIR
   train_pair.py distill   --data train.jsonl --target DIR --out DIR     a draft, from the distributions of a target
@@ -120,6 +121,10 @@ def run(args):
     if args.command == "invent":
         invent(args)
         return
+    if args.command == "mean":
+        from pair_training import averaging
+        averaging.mean(args)
+        return
     from pair_training import comparing, training
     try:
         if args.command == "compare":
@@ -146,6 +151,11 @@ def pattern(text):
         raise argparse.ArgumentTypeError(f"is no regular expression: {error}") from error
 
 
+def add_save_dtype(parser):
+    parser.add_argument("--save-dtype", choices=["bf16", "f32", "int8"], default="bf16",
+                        help="of the folders; int8: matrices with a scale for each row, which only Coppice reads (%(default)s)")
+
+
 def add_training_options(parser):
     count, number = positive(int), positive(float)
     parser.add_argument("--context", type=count, default=256, help="most tokens of a row (%(default)s)")
@@ -160,8 +170,7 @@ def add_training_options(parser):
     parser.add_argument("--threads", type=count, default=1, help="of each process (%(default)s)")
     parser.add_argument("--device", default="cpu", help="of PyTorch (%(default)s)")
     add_dtype(parser)
-    parser.add_argument("--save-dtype", choices=["bf16", "f32", "int8"], default="bf16",
-                        help="of the folders; int8: matrices with a scale for each row, which only Coppice reads (%(default)s)")
+    add_save_dtype(parser)
     parser.add_argument("--overlap-weight", type=float, default=1.0,
                         help="distillation: of 1 - overlap in the loss, beside the KL divergence (%(default)s)")
     parser.add_argument("--label-weight", type=float, default=0.0,
@@ -191,15 +200,17 @@ def add_inventing_options(parser):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    tokenizer_of, cut, grow, invent_rows, model, distill, pair, comparison = (commands.add_parser(name) for name in (
-        "tokenizer", "cut", "grow", "invent", "model", "distill", "pair", "compare"))
+    tokenizer_of, cut, grow, invent_rows, mean, model, distill, pair, comparison = (commands.add_parser(name) for name in (
+        "tokenizer", "cut", "grow", "invent", "mean", "model", "distill", "pair", "compare"))
     for command in (tokenizer_of, cut, invent_rows, model, distill, pair, comparison):
         command.add_argument("--data", required=True, metavar="FILE")
         command.add_argument("--copy-case", type=pattern, metavar="PATTERN", help="see train_pair.py --help")
-    for command in (tokenizer_of, cut, grow, model, distill, pair):
+    for command in (tokenizer_of, cut, grow, mean, model, distill, pair):
         command.add_argument("--out", required=True, metavar="DIR")
+    mean.add_argument("trained", nargs="+", metavar="TRAINED", help="model folders of one shape; one that is named twice counts twice")
     invent_rows.add_argument("--out", required=True, metavar="FILE")
     add_inventing_options(invent_rows)
+    add_save_dtype(mean)
     for command in (tokenizer_of, cut, pair):
         command.add_argument("--vocab", type=positive(int), default=4096)
     cut.add_argument("--source", required=True, metavar="DIR", help="the folder of a model with tokenizer.json")
@@ -246,7 +257,7 @@ def modules_of(args):
         return ["tokenizers", "numpy"]
     if args.command == "invent":
         return []
-    folder = args.start if args.command == "grow" else getattr(args, "target", None)
+    folder = {"grow": lambda: args.start, "mean": lambda: args.trained[0]}.get(args.command, lambda: getattr(args, "target", None))()
     try:
         path = getattr(args, "tokenizer", None) or (tokenizer.file_in(folder) if folder else "tokenizer.model")
     except data.DataError:

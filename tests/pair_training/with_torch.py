@@ -175,6 +175,27 @@ class Trainings(unittest.TestCase):
         for layer in (1, 2, 4):
             self.assertGreater(float(trained[f"model.layers.{layer}.mlp.down_proj.weight"].detach().abs().max()), 0)
 
+    def test_the_mean_of_models(self):
+        small, before = self.small()
+        other, out, grown = self.folder / "other", self.folder / "mean", self.folder / "grown"
+
+        def run(*arguments, status=0):
+            done = subprocess.run([sys.executable, "-B", str(TOOL), *map(str, arguments)], capture_output=True, text=True, timeout=100)
+            self.assertEqual(done.returncode, status, done.stderr)
+            return done.stderr
+
+        changed = model.load(small, "cpu")
+        for value in changed.parameters.values():
+            value.data.add_(1)
+        changed.save(str(other), str(small / "tokenizer.json"), "f32")
+        run("mean", "--out", out, "--save-dtype", "f32", small, other, other)
+        for name, value in model.load(out, "cpu").parameters.items():
+            self.assertTrue(torch.allclose(value, before[name] + 2 / 3, atol=1e-5), name)
+        self.assertIn("mean: exists already", run("mean", "--out", out, small, other, status=2))
+        run("grow", "--start", small, "--out", grown, "--after", 0)
+        self.assertIn("grown: its shape ", run("mean", "--out", self.folder / "none", small, grown, status=2))
+        self.assertFalse((self.folder / "none").exists())
+
     def test_frozen_layers_and_the_embedding_stay(self):
         small, before = self.small()
         for optimizer in ("muon", "adamw"):
