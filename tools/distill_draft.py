@@ -30,7 +30,7 @@ import signal
 import sys
 import time
 
-from tool_arguments import ArgumentFault, add_dtype, dtype_of, need_modules, numbers, positive
+from tool_arguments import ArgumentFault, add_cluster_options, add_dtype, dtype_of, need_modules, numbers, positive
 
 
 def say(text):
@@ -142,11 +142,7 @@ def add_sample_options(parser):
     parser.add_argument("--answer-tokens", type=count, default=160, help="most tokens of an answer (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--parallel", type=count, default=128, help="requests at a time (%(default)s)")
-    parser.add_argument("--url", help="a cluster that serves the target; default: start one")
-    parser.add_argument("--threads", type=int, default=0, help="of the cluster that is started; 0: all cores (%(default)s)")
-    parser.add_argument("--dtype", default="auto", help="of its weights (%(default)s: as in the file)")
-    parser.add_argument("--worker-flag", action="append", default=[], help="a further flag of its worker; may be repeated")
-    parser.add_argument("--timeout", type=number, default=1800, help="seconds for a request (%(default)s)")
+    add_cluster_options(parser)
 
 
 def add_training_options(parser):

@@ -36,6 +36,15 @@ def numbers(text):
     return found
 
 
+def add_cluster_options(parser):
+    """Of tools that ask a served target."""
+    parser.add_argument("--url", help="a cluster that serves the target; default: start one")
+    parser.add_argument("--threads", type=int, default=0, help="of the cluster that is started; 0: all cores (%(default)s)")
+    parser.add_argument("--dtype", default="auto", help="of its weights (%(default)s: as in the file)")
+    parser.add_argument("--worker-flag", action="append", default=[], help="a further flag of its worker; may be repeated")
+    parser.add_argument("--timeout", type=positive(float), default=1800, help="seconds for a request (%(default)s)")
+
+
 def add_dtype(parser):
     """--dtype of a training. After parsing, `dtype_of` says what auto is."""
     parser.add_argument("--dtype", choices=["auto", "bf16", "f32"], default="auto",

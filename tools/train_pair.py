@@ -39,7 +39,7 @@ import sys
 import tempfile
 
 from pair_training import data, tokenizer
-from tool_arguments import ArgumentFault, add_dtype, dtype_of, missing_modules, need_modules, numbers, positive
+from tool_arguments import ArgumentFault, add_cluster_options, add_dtype, dtype_of, missing_modules, need_modules, numbers, positive
 
 TARGET = dict(hidden=384, layers=6, heads=6, ffn=1024)
 DRAFT = dict(hidden=128, layers=2, heads=4, ffn=352)
@@ -189,11 +189,7 @@ def add_inventing_options(parser):
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--vary", action="store_true", help="change the lists of the first lines: see train_pair.py --help")
     parser.add_argument("--parallel", type=count, default=32, help="requests at a time (%(default)s)")
-    parser.add_argument("--url", help="a cluster that serves the target; default: start one")
-    parser.add_argument("--threads", type=int, default=0, help="of the cluster that is started; 0: all cores (%(default)s)")
-    parser.add_argument("--dtype", default="auto", help="of its weights (%(default)s: as in the file)")
-    parser.add_argument("--worker-flag", action="append", default=[], help="a further flag of its worker; may be repeated")
-    parser.add_argument("--timeout", type=number, default=1800, help="seconds for a request (%(default)s)")
+    add_cluster_options(parser)
     parser.add_argument("--progress", type=number, default=30, help="seconds from line to line (%(default)s)")
 
 
@@ -257,7 +253,10 @@ def modules_of(args):
         return ["tokenizers", "numpy"]
     if args.command == "invent":
         return []
-    folder = {"grow": lambda: args.start, "mean": lambda: args.trained[0]}.get(args.command, lambda: getattr(args, "target", None))()
+    if args.command == "mean":
+        folder = args.trained[0]
+    else:
+        folder = args.start if args.command == "grow" else getattr(args, "target", None)
     try:
         path = getattr(args, "tokenizer", None) or (tokenizer.file_in(folder) if folder else "tokenizer.model")
     except data.DataError:

@@ -128,6 +128,14 @@ class Invent(WithFolder):
         with self.assertRaisesRegex(data.DataError, "partial: was begun with other options; remove it to start anew"):
             self.inventor(FakeServer(), temperature=0.6).run()
 
+    def test_a_target_that_writes_no_rows_is_given_up(self):
+        class Rambling(FakeServer):
+            def fetch(self, path, body):
+                return {"choices": [choice("and so on", "length")]}
+
+        with self.assertRaisesRegex(data.DataError, f"model: wrote no row in {inventing.HOPELESS} requests"):
+            self.inventor(Rambling()).run()
+
     def test_data_that_has_no_such_prompts_is_refused(self):
         for rows, reason in (([("a\nb", "c"), ("a\nd", "c")], "no end in common"), ([("a sql:", "c"), ("b sql:", "c")], "have one line")):
             with self.subTest(reason), self.assertRaisesRegex(data.DataError, reason):

@@ -14,6 +14,7 @@ from tool_arguments import DataError
 from pair_training import data, variation
 
 OF = "of"  # key of the first line of FILE.partial, which says how that was begun
+HOPELESS = 64  # requests without a row, after which it is given up
 MEANS = 1_000_003  # seeds of a request with one --seed and those of the next
 
 
@@ -105,6 +106,8 @@ class Inventor:
                         number = self.asked + len(waiting)
                         waiting.append(pool.submit(self.ask, number, next(self.heads)))
                     self.write(waiting.pop(0).result(), file)
+                    if self.asked >= HOPELESS and self.written == 0:
+                        raise DataError(f"{args.target}: wrote no row in {self.asked} requests; expected texts with {self.end!r} and more, as in {args.data}")
                     if time.monotonic() - shown > args.progress:
                         shown = time.monotonic()
                         rate = max(1, self.written - there) / (shown - begun)
