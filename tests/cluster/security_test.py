@@ -161,6 +161,20 @@ class Security(unittest.TestCase):
         self.assertIn(self.key, again.stderr)
         self.assertEqual(pathlib.Path(self.key).read_text(), text)
 
+    def test_the_key_script_writes_to_a_pipe_and_not_to_a_terminal(self):
+        script = [ROOT / "deploy/cluster_key.sh", "-"]
+        first, second = (subprocess.run(script, capture_output=True, text=True, check=True) for _ in range(2))
+        self.assertRegex(first.stdout, r"\Acoppice-cluster-key-1 [0-9a-f]{64}\n\Z")
+        self.assertNotEqual(first.stdout, second.stdout)
+        terminal, end = os.openpty()
+        try:
+            shown = subprocess.run(script, stdout=end, stderr=subprocess.PIPE, text=True)
+        finally:
+            os.close(end)
+            os.close(terminal)
+        self.assertEqual(shown.returncode, 2)
+        self.assertIn("not shown on a terminal", shown.stderr)
+
     def test_the_launcher_makes_a_key_unless_it_is_told_not_to(self):
         state = os.path.join(self.folder.name, "state")
         for flags, path in (((), "made"), (("--cluster-key", "none"), None), (("--cluster-key", self.key), self.key)):
