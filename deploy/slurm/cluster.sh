@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # sbatch [SLURM OPTIONS] deploy/slurm/cluster.sh --target DIR [--draft DIR] [--tp T] [--replicas R] [--drafts D]
 #        [--nodes-per-replica N] [--cpus N] [--backend cpu|cuda] [--dtype TYPE] [--port P] [--control-port P] [--bin DIR]
-#        [--listen ADDRESS] [--address ADDRESS] [--dry-run]
+#        [--listen ADDRESS] [--address ADDRESS] [--cluster-key FILE|none] [--dry-run]
 # A cluster in one Slurm allocation: a job step for the coordinator (on the first node), one for each replica of T ranks on N
 # nodes, and one for each draft node. A replica that fails ends alone; the job ends with the coordinator, or with scancel. With
 # --backend cuda each rank and draft node gets a GPU. --cpus are those of each rank and draft node (default: 1). The steps must
@@ -11,6 +11,10 @@
 # (a task more on the first node, for the coordinator). Open MPI must have been built with PMIx, as Debian's is, and Slurm too.
 # Submit from the root of the tree, which must be at the same place on all nodes. --address is the first node's IPv4 address that
 # the other nodes reach (default: what getent finds for its name). --dry-run prints the lines of the steps.
+# The processes prove to each other that they have the cluster key, and encrypt what they send (docs/operating.md, "Security between
+# nodes"). Each job makes a key of its own. A further step, `key`, keeps it on each node in a file that only you can read, below
+# ${TMPDIR:-/tmp}, and removes it at the end. --cluster-key is for a key that you keep, at the same place on every node, and none for
+# links without.
 set -euo pipefail
 
 declare -A option=([tp]=1 [replicas]=1 [drafts]=1 [nodes-per-replica]=1 [cpus]=1 [backend]=cpu [dtype]=auto [port]=8000
@@ -23,7 +27,7 @@ while [ $# -gt 0 ]; do
     -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --dry-run) dry=1; shift ;;
     --target | --draft | --tp | --replicas | --drafts | --nodes-per-replica | --cpus | --backend | --dtype | --port | --control-port | --bin | \
-      --listen | --address)
+      --listen | --address | --cluster-key)
       [ $# -ge 2 ] || usage "$1 needs a value"
       option[${1#--}]=$2
       shift 2 ;;
@@ -36,6 +40,7 @@ done
 for name in tp replicas nodes-per-replica cpus; do [ "${option[$name]}" -ge 1 ] || usage "--$name must be at least 1"; done
 [ -n "${option[target]:-}" ] || usage "needs --target DIR"
 [ -n "${option[draft]:-}" ] || option[drafts]=0
+[ -n "${option[cluster-key]-made}" ] || usage "--cluster-key needs a file, or none"
 case ${option[backend]} in cpu | cuda) ;; *) usage "--backend must be cpu or cuda, got '${option[backend]}'" ;; esac
 [ $((option[tp] % option[nodes-per-replica])) -eq 0 ] || usage "--tp ${option[tp]} ranks do not divide over ${option[nodes-per-replica]} nodes"
 
@@ -60,15 +65,60 @@ else
 fi
 control=tcp://$address:${option[control-port]}
 
-steps=()
+# folder: where each node keeps the key of this job; empty: there is none, or it is the user's own.
+folder='' key=()
+case ${option[cluster-key]-} in
+  none) ;;
+  "")
+    folder=KEY_FOLDER
+    [ $dry = 1 ] || folder=$(mktemp -u "${TMPDIR:-/tmp}/coppice.$SLURM_JOB_ID.XXXXXXXXXX")
+    key=("--cluster_key_file=$folder/cluster_key") ;;
+  *)
+    file=${option[cluster-key]}
+    [[ $file = /* ]] || file=$PWD/$file
+    [ $dry = 1 ] || [ -r "$file" ] || fail "--cluster-key $file: not a file that can be read on $first"
+    key=("--cluster_key_file=$file") ;;
+esac
+
+steps=() keepers='' kept=''
+show() { printf '%q ' "$@" | sed 's/ $//' && echo; }
+
+# Gives each node the key of this job: a task there keeps it in a file until its standard input ends. The key passes through pipes
+# and Slurm alone, so no command line, variable or log has it.
+keep_key() {
+  local nodes=${SLURM_JOB_NUM_NODES:-1} pipes line i said
+  [ $dry = 0 ] || nodes=NODES_OF_JOB
+  # It needs nothing that the other steps would have to wait for. A task that fails must not have the others killed: they would leave
+  # the key.
+  line=(srun --overlap --kill-on-bad-exit=0 --wait=0 --job-name=key "--nodes=$nodes" "--ntasks=$nodes" --ntasks-per-node=1
+    --cpus-per-task=1 --mpi=none "$root/deploy/slurm/keep_key.sh" "$folder/cluster_key")
+  if [ $dry = 1 ]; then
+    show "${line[@]}"
+    return
+  fi
+  pipes=$(mktemp -d)
+  mkfifo "$pipes/key"
+  exec {kept}< <(exec "${line[@]}" <"$pipes/key")
+  exec {keepers}>"$pipes/key"
+  rm -r "$pipes"
+  # If srun has ended, what it said tells why.
+  "$root/deploy/cluster_key.sh" - >&"$keepers" || { exec {keepers}>&- && keepers=''; }
+  for ((i = 0; i < nodes;)); do
+    IFS= read -r -t 60 -u "$kept" said || fail "only $i of $nodes nodes have said that they keep the cluster key"
+    case $said in
+      *"key kept"*) i=$((i + 1)) ;;
+      *"key not kept"*) fail "$said. TMPDIR may name another place, or --cluster-key a key file of your own" ;;
+    esac
+  done
+}
+
 # Starts a step: $1 its name, then what follows `srun`.
 step() {
   local name=$1
   shift
   local line=(srun --exact --kill-on-bad-exit=1 "--job-name=$name" "--output=$name-%j.log" "$@")
   if [ $dry = 1 ]; then
-    printf '%q ' "${line[@]}" | sed 's/ $//'
-    echo
+    show "${line[@]}"
     return
   fi
   "${line[@]}" &
@@ -88,23 +138,29 @@ fi
 # shellcheck disable=SC2317  # reached through the trap
 finish() {
   trap - EXIT
+  trap '' TERM INT HUP
   [ ${#steps[@]} -eq 0 ] || kill "${steps[@]}" 2>/dev/null || true
-  wait
+  [ ${#steps[@]} -eq 0 ] || wait "${steps[@]}" || true
+  # The nodes remove the key when the pipe ends; on this node also if the task was killed.
+  [ -z "$keepers" ] || exec {keepers}>&-
+  [ -z "$kept" ] || cat <&"$kept" >/dev/null
+  [ -z "$folder" ] || rm -rf -- "$folder"
 }
 trap finish EXIT
 trap 'exit 143' TERM INT HUP
 
+[ -z "$folder" ] || keep_key
 step coordinator --nodes=1 --ntasks=1 --cpus-per-task=1 "--nodelist=$first" "$bin/coppice-coordinator" "--listen=${option[listen]}:${option[port]}" \
-  "--control_listen=$control" "--model=${option[target]}"
+  "--control_listen=$control" "--model=${option[target]}" "${key[@]}"
 coordinator=${steps[0]:-}
 for ((i = 0; i < option[replicas]; i++)); do
   step "replica-$i" "--nodes=${option[nodes-per-replica]}" "--ntasks=${option[tp]}" "--ntasks-per-node=$per_node" "${each[@]}" \
     "${gpus_replica[@]}" --mpi=pmix "$root/deploy/with_address.sh" "$address" "$bin/coppice-worker" "--coordinator=$control" \
-    "--replica_id=replica-$i" "--tp=${option[tp]}" "--model=${option[target]}" "${compute[@]}" "${plan[@]}"
+    "--replica_id=replica-$i" "--tp=${option[tp]}" "--model=${option[target]}" "${compute[@]}" "${plan[@]}" "${key[@]}"
 done
 for ((i = 0; i < option[drafts]; i++)); do
   step "draft-$i" --nodes=1 --ntasks=1 "${each[@]}" "${gpu_draft[@]}" --mpi=none "$root/deploy/with_address.sh" "$address" "$bin/coppice-draft" \
-    "--coordinator=$control" "--node_id=draft-$i" "--model=${option[draft]}" "${compute[@]}" '--listen=direct://%ADDRESS%:*'
+    "--coordinator=$control" "--node_id=draft-$i" "--model=${option[draft]}" "${compute[@]}" '--listen=direct://%ADDRESS%:*' "${key[@]}"
 done
 [ $dry = 0 ] || exit 0
 echo "slurm/cluster.sh: HTTP at $first:${option[port]} ($address), logs in $PWD"

@@ -96,7 +96,7 @@ class DeployScripts(unittest.TestCase):
                                                             "reach; give it with --address\n"))
             write_program(folder, "srun", 'echo "$*"')
             for last in ((), ("--dry-run",)):
-                _, status, output, errors = run_launcher([*script, "--address", "10.0.0.7", *last], environment=job)
+                _, status, output, errors = run_launcher([*script, "--address", "10.0.0.7", "--cluster-key", "none", *last], environment=job)
                 self.assertEqual((status, errors), (0, ""))
                 self.assertIn(" --control_listen=tcp://10.0.0.7:7000 ", output)
 

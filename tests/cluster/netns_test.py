@@ -275,6 +275,7 @@ class Hosts(unittest.TestCase):
                 job.terminate()
                 job.wait(timeout=30)
             self.assertEqual(self.processes_of("a"), [])
+            self.assertNotIn("no cluster key", pathlib.Path(folder, "log").read_text(errors="replace"))
 
     def ready_nodes(self):
         try:

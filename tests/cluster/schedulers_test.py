@@ -12,16 +12,19 @@ from cluster import BIN, ROOT
 DEPLOY = ROOT / "deploy"
 STEP = "srun --exact --kill-on-bad-exit=1 --job-name={0} --output={0}-%j.log "
 CONTROL = "--coordinator=tcp://ADDRESS_OF_FIRST_NODE:7000"
+KEY = " --cluster_key_file=KEY_FOLDER/cluster_key"
+KEY_STEP = ("srun --overlap --kill-on-bad-exit=0 --wait=0 --job-name=key --nodes=NODES_OF_JOB --ntasks=NODES_OF_JOB --ntasks-per-node=1 "
+            f"--cpus-per-task=1 --mpi=none {ROOT}/deploy/slurm/keep_key.sh KEY_FOLDER/cluster_key")
 WITH_ADDRESS = f"{ROOT}/deploy/with_address.sh ADDRESS_OF_FIRST_NODE "
 COORDINATOR_STEP = (STEP.format("coordinator") + "--nodes=1 --ntasks=1 --cpus-per-task=1 --nodelist=FIRST_NODE /b/coppice-coordinator "
-                    "--listen=0.0.0.0:8000 --control_listen=tcp://ADDRESS_OF_FIRST_NODE:7000 --model=/m/t")
+                    "--listen=0.0.0.0:8000 --control_listen=tcp://ADDRESS_OF_FIRST_NODE:7000 --model=/m/t" + KEY)
 REPLICA_STEP = (STEP + "--nodes=1 --ntasks=2 --ntasks-per-node=2 --cpus-per-task=4 --gpus-per-node=2 --gpu-bind=none --mpi=pmix " + WITH_ADDRESS +
-                "/b/coppice-worker " + CONTROL + " --replica_id={0} --tp=2 --model=/m/t --backend=cuda --dtype=bf16 --threads=4")
+                "/b/coppice-worker " + CONTROL + " --replica_id={0} --tp=2 --model=/m/t --backend=cuda --dtype=bf16 --threads=4" + KEY)
 DRAFT_STEP = (STEP + "--nodes=1 --ntasks=1 --cpus-per-task=4 --gpus=1 --mpi=none " + WITH_ADDRESS + "/b/coppice-draft " + CONTROL +
-              r" --node_id={0} --model=/m/d --backend=cuda --dtype=bf16 --threads=4 --listen=direct://%ADDRESS%:\*")
+              r" --node_id={0} --model=/m/d --backend=cuda --dtype=bf16 --threads=4 --listen=direct://%ADDRESS%:\*" + KEY)
 WIDE_STEP = (STEP.format("replica-0") + "--nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmix " + WITH_ADDRESS +
              "/b/coppice-worker " + CONTROL + " --replica_id=replica-0 --tp=4 --model=/m/t --backend=cpu --dtype=auto --threads=1 "
-             r"--plan_listen=tcp://%ADDRESS%:\*")
+             r"--plan_listen=tcp://%ADDRESS%:\*" + KEY)
 QUANTITY = re.compile(r"\d+(m|Mi|Gi|Ti)?")
 
 
@@ -42,17 +45,24 @@ class Slurm(unittest.TestCase):
         result = self.dry("--target", "/m/t", "--draft", "/m/d", "--tp", 2, "--replicas", 2, "--drafts", 1, "--cpus", 4, "--backend", "cuda",
                           "--dtype", "bf16")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        self.assertEqual(result.stdout.splitlines(), [COORDINATOR_STEP, REPLICA_STEP.format("replica-0"), REPLICA_STEP.format("replica-1"),
-                                                      DRAFT_STEP.format("draft-0")])
+        self.assertEqual(result.stdout.splitlines(), [KEY_STEP, COORDINATOR_STEP, REPLICA_STEP.format("replica-0"),
+                                                      REPLICA_STEP.format("replica-1"), DRAFT_STEP.format("draft-0")])
 
     def test_a_replica_over_two_nodes(self):
         result = self.dry("--target", "/m/t", "--tp", 4, "--nodes-per-replica", 2)
-        self.assertEqual((result.returncode, result.stdout.splitlines()), (0, [COORDINATOR_STEP, WIDE_STEP]))
+        self.assertEqual((result.returncode, result.stdout.splitlines()), (0, [KEY_STEP, COORDINATOR_STEP, WIDE_STEP]))
+
+    def test_a_key_of_the_user_or_none(self):
+        for given, flag in (("/keys/k", " --cluster_key_file=/keys/k"), ("none", "")):
+            result = self.dry("--target", "/m/t", "--tp", 4, "--nodes-per-replica", 2, "--cluster-key", given)
+            self.assertEqual((result.returncode, result.stdout.splitlines()),
+                             (0, [step.replace(KEY, flag) for step in (COORDINATOR_STEP, WIDE_STEP)]))
 
     def test_mistakes_are_named(self):
         for options, reason in ((["--tp", "2"], "needs --target DIR"), (["--target", "t", "--tp", "x"], "--tp must be a number, got 'x'"),
                                 (["--target", "t", "--tp", "3", "--nodes-per-replica", "2"], "--tp 3 ranks do not divide over 2 nodes"),
                                 (["--target", "t", "--backend", "rocm"], "--backend must be cpu or cuda, got 'rocm'"),
+                                (["--target", "t", "--cluster-key", ""], "--cluster-key needs a file, or none"),
                                 (["--tp"], "--tp needs a value"), (["--ranks", "2"], "unknown option '--ranks'")):
             result = self.dry(*options)
             self.assertEqual((result.returncode, result.stderr), (2, f"slurm/cluster.sh: {reason} (see --help)\n"))
@@ -106,7 +116,7 @@ class Kubernetes(unittest.TestCase):
     def check_pod(self, pod):
         self.assertGreaterEqual(pod["terminationGracePeriodSeconds"], 5)
         volumes = {volume["name"] for volume in pod["volumes"]}
-        for container in pod["containers"]:
+        for container in pod.get("initContainers", []) + pod["containers"]:
             self.assertEqual(container["image"], "registry/coppice:cuda")
             self.assertTrue({mount["name"] for mount in container["volumeMounts"]} <= volumes)
             for amounts in (container["resources"]["requests"], container["resources"]["limits"]):
