@@ -3,10 +3,12 @@
 coordinator, a Deployment for the draft nodes, and for each replica an MPIJob (kubeflow.org/v2beta1: the MPI operator must be
 installed).
 
+  deploy/cluster_key.sh - | kubectl create secret generic coppice-cluster-key --from-file=cluster_key=/dev/stdin    # once
   manifests.py --image IMAGE --target DIR [--draft DIR] [--claim NAME] [--tp T] [--replicas R] [--drafts D] | kubectl apply -f -
 
-The models are in a PersistentVolumeClaim that is mounted at /models. Images: deploy/docker. Uses only the Python standard
-library.
+The models are in a PersistentVolumeClaim that is mounted at /models. The cluster key is in a Secret, in the namespace of the
+objects; until it is there, pods wait for it (docs/hosts.md 6, also on how to exchange it). Images: deploy/docker. Uses only the
+Python standard library.
 """
 import argparse
 import json
@@ -16,7 +18,10 @@ PROGRAMS = "/opt/coppice/bin"
 WITH_ADDRESS = "/opt/coppice/deploy/with_address.sh"
 HTTP_PORT, CONTROL_PORT, SSH_PORT = 8000, 7000, 2222
 USER = 1000  # of the images
+KEY_FOLDER = "/run/coppice"  # in the pods; the key of the cluster is below it
+SECRET_FOLDER, SECRET_KEY = "/run/coppice-secret", "cluster_key"
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
+SECRET_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 
 
 def parse():
@@ -27,6 +32,8 @@ def parse():
     parser.add_argument("--name", default="coppice", help="prefix of the objects' names [%(default)s]")
     parser.add_argument("--namespace", help="of all objects; default: that of kubectl")
     parser.add_argument("--claim", default="models", help="PersistentVolumeClaim that is mounted at /models, read-only [%(default)s]")
+    parser.add_argument("--cluster-key", metavar="SECRET", help="Secret whose entry cluster_key is the cluster's key; none: links between "
+                        "nodes without [NAME-cluster-key]")
     parser.add_argument("--backend", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--tp", type=int, default=1, help="ranks of a replica [%(default)s]")
@@ -47,6 +54,10 @@ def parse():
         parser.error(f"--tp {args.tp} is not a multiple of --ranks-per-pod {args.ranks_per_pod}")
     if not NAME.fullmatch(args.name):
         parser.error(f"--name must be small letters, digits and '-', at most 40, got {args.name!r}")
+    if args.cluster_key is None:
+        args.cluster_key = f"{args.name}-cluster-key"
+    if not SECRET_NAME.fullmatch(args.cluster_key):
+        parser.error(f"--cluster-key must be the name of a Secret, or none, got {args.cluster_key!r}")
     if not re.fullmatch(r"[1-9]\d*(Mi|Gi|Ti)", args.memory):
         parser.error(f"--memory must be a number and Mi, Gi or Ti, got {args.memory!r}")
     return args
@@ -77,13 +88,42 @@ def container(args, name, command, **fields):
             "volumeMounts": [{"name": "models", "mountPath": "/models", "readOnly": True}], **fields}
 
 
-def pod(args, one, grace_s=35, memory=False):
-    """memory: shared memory for MPI and NCCL, which the default of 64 MiB is too small for."""
+def has_key(args):
+    return args.cluster_key != "none"
+
+
+def key_flags(args):
+    return [f"--cluster_key_file={KEY_FOLDER}/{SECRET_KEY}"] if has_key(args) else []
+
+
+def keep_key(args, one):
+    """Gives the container the key. Returns what the pod has for it: containers that run before, and volumes.
+
+    The files of a Secret belong to root, and to be read by the images' user they must be readable by others too. Such a key is
+    refused. So a container that alone sees the Secret writes the key to a file of that user, in memory, which nobody else reads."""
+    if not has_key(args):
+        return [], []
+    one["volumeMounts"].append({"name": "key", "mountPath": KEY_FOLDER, "readOnly": True})
+    little = {"cpu": "100m", "memory": "64Mi"}
+    first = {"name": "key", "image": args.image,
+             "command": ["install", "-m", "600", f"{SECRET_FOLDER}/{SECRET_KEY}", f"{KEY_FOLDER}/{SECRET_KEY}"],
+             "securityContext": {"runAsUser": USER, "allowPrivilegeEscalation": False},
+             "volumeMounts": [{"name": "secret", "mountPath": SECRET_FOLDER, "readOnly": True}, {"name": "key", "mountPath": KEY_FOLDER}],
+             "resources": {"requests": little, "limits": little}}
+    return [first], [{"name": "secret", "secret": {"secretName": args.cluster_key, "items": [{"key": SECRET_KEY, "path": SECRET_KEY}],
+                                                   "defaultMode": 0o444}},
+                     {"name": "key", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
+
+
+def pod(args, one, grace_s=35, memory=False, key=True):
+    """memory: shared memory for MPI and NCCL, which the default of 64 MiB is too small for. key: its programs read the key."""
+    before, key_volumes = keep_key(args, one) if key else ([], [])
     volumes = [{"name": "models", "persistentVolumeClaim": {"claimName": args.claim, "readOnly": True}}]
     if memory:
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}})
         one["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})
-    return {"containers": [one], "volumes": volumes, "terminationGracePeriodSeconds": grace_s, "automountServiceAccountToken": False}
+    return {**({"initContainers": before} if before else {}), "containers": [one], "volumes": volumes + key_volumes,
+            "terminationGracePeriodSeconds": grace_s, "automountServiceAccountToken": False}
 
 
 def probe(seconds, failures, **check):
@@ -101,7 +141,8 @@ def coordinator(args):
     alive = {"httpGet": {"path": "/health", "port": HTTP_PORT}}
     one = container(
         args, "coordinator",
-        [f"{PROGRAMS}/coppice-coordinator", f"--listen=0.0.0.0:{HTTP_PORT}", f"--control_listen=tcp://0.0.0.0:{CONTROL_PORT}", f"--model={args.target}"],
+        [f"{PROGRAMS}/coppice-coordinator", f"--listen=0.0.0.0:{HTTP_PORT}", f"--control_listen=tcp://0.0.0.0:{CONTROL_PORT}", f"--model={args.target}",
+         *key_flags(args)],
         ports=[{"name": "http", "containerPort": HTTP_PORT}, {"name": "control", "containerPort": CONTROL_PORT}],
         resources={"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},
         startupProbe=probe(2, 60, **alive), livenessProbe=probe(10, 3, **alive),
@@ -119,7 +160,7 @@ def services(args):
 
 def node_flags(args, model):
     return [f"--coordinator=tcp://{args.name}-control:{CONTROL_PORT}", f"--model={model}", f"--backend={args.backend}", f"--dtype={args.dtype}",
-            f"--threads={args.cpus}", f"--start_deadline={args.start_deadline}"]
+            f"--threads={args.cpus}", f"--start_deadline={args.start_deadline}", *key_flags(args)]
 
 
 def drafts(args):
@@ -156,7 +197,7 @@ def replica(args, i):
                      "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 100},
                      "mpiReplicaSpecs": {
                          "Launcher": {"replicas": 1, "restartPolicy": "OnFailure",
-                                      "template": {"metadata": {"labels": labels(args, "replica")}, "spec": pod(args, launcher, grace_s=10)}},
+                                      "template": {"metadata": {"labels": labels(args, "replica")}, "spec": pod(args, launcher, grace_s=10, key=False)}},
                          "Worker": {"replicas": pods, "restartPolicy": "OnFailure",
                                     "template": {"metadata": {"labels": labels(args, "replica")},
                                                  "spec": pod(args, worker, grace_s=10, memory=True)}}}}}
