@@ -116,7 +116,8 @@ keep_key() {
 step() {
   local name=$1
   shift
-  local line=(srun --exact --kill-on-bad-exit=1 "--job-name=$name" "--output=$name-%j.log" "$@")
+  # Without --mem=0 a step takes all memory that the job has on the node (sbatch --mem), and the next one waits for it.
+  local line=(srun --exact --mem=0 --kill-on-bad-exit=1 "--job-name=$name" "--output=$name-%j.log" "$@")
   if [ $dry = 1 ]; then
     show "${line[@]}"
     return

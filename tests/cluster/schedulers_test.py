@@ -10,7 +10,7 @@ import unittest
 from cluster import BIN, ROOT
 
 DEPLOY = ROOT / "deploy"
-STEP = "srun --exact --kill-on-bad-exit=1 --job-name={0} --output={0}-%j.log "
+STEP = "srun --exact --mem=0 --kill-on-bad-exit=1 --job-name={0} --output={0}-%j.log "
 CONTROL = "--coordinator=tcp://ADDRESS_OF_FIRST_NODE:7000"
 KEY = " --cluster_key_file=KEY_FOLDER/cluster_key"
 KEY_STEP = ("srun --overlap --kill-on-bad-exit=0 --wait=0 --job-name=key --nodes=NODES_OF_JOB --ntasks=NODES_OF_JOB --ntasks-per-node=1 "
