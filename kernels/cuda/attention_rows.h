@@ -128,25 +128,68 @@ struct RowTile {
     }
   }
 
-  // Two neighbouring dims of one packed row: into the output, or into the partial result.
+  // Of the warp's 16 rows from `packed` on, dims from first_dim on: into the output, or into the partial
+  // result. What a row needs is found once for all of its dims.
+  template <int kSums>
+  DEV_FUNCTION void EmitState(int packed, int first_dim, const RowState<kSums>& state) const {
+    const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
+    first_dim += lane % 4 * 2;
+    DEV_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int row = packed + lane / 4 + half * 8;
+      if (row >= PackedRows()) continue;
+      if (item.splits == 1) {
+        const float scale = ScaleOf(state.total[half]);
+        T* const out = OutOf(row) + first_dim;
+        DEV_UNROLL
+        for (int j = 0; j < kSums; ++j) {
+          if (first_dim + j * 8 >= pool.head_dim) continue;
+          StoreScaled(out + j * 8, state.sum[j][half * 2], state.sum[j][half * 2 + 1], scale);
+        }
+      } else {
+        float* const partial = PartialOf(row) + first_dim;
+        DEV_UNROLL
+        for (int j = 0; j < kSums; ++j) {
+          if (first_dim + j * 8 >= pool.head_dim) continue;
+          dev::StorePack(partial + j * 8,
+                         dev::Pack<float, 2>{{state.sum[j][half * 2], state.sum[j][half * 2 + 1]}});
+        }
+        if (first_dim == 0) StoreStats(row, state.max[half], state.total[half]);
+      }
+    }
+  }
+
+  // Two neighbouring dims of one packed row, likewise.
   DEV_FUNCTION void Emit(int packed, int dim, float a, float b, float max, float total) const {
     if (packed >= PackedRows() || dim >= pool.head_dim) return;
     if (item.splits == 1) {
       Store(packed, dim, a, b, total);
       return;
     }
-    float* partial = merging.partials + item.partial + item.split * PartialSize();
-    dev::StorePack(partial + packed * pool.head_dim + dim, dev::Pack<float, 2>{{a, b}});
-    if (dim == 0) {
-      dev::StorePack(partial + kRows * pool.head_dim + 2 * packed,
-                     dev::Pack<float, 2>{{max, total}});
-    }
+    dev::StorePack(PartialOf(packed) + dim, dev::Pack<float, 2>{{a, b}});
+    if (dim == 0) StoreStats(packed, max, total);
+  }
+  DEV_FUNCTION float* Partial() const {
+    return merging.partials + item.partial + item.split * PartialSize();
+  }
+  DEV_FUNCTION float* PartialOf(int packed) const { return Partial() + packed * pool.head_dim; }
+  DEV_FUNCTION void StoreStats(int packed, float max, float total) const {
+    dev::StorePack(Partial() + kRows * pool.head_dim + 2 * packed,
+                   dev::Pack<float, 2>{{max, total}});
   }
   DEV_FUNCTION int PartialSize() const { return kRows * (pool.head_dim + 2); }
-  DEV_FUNCTION void Store(int packed, int dim, float a, float b, float total) const {
-    const float scale = total == 0.0f ? 0.0f : 1.0f / total;  // a row that sees nothing: 0
+  DEV_FUNCTION T* OutOf(int packed) const {
+    return static_cast<T*>(args.out) + RowHead(packed) * pool.head_dim;
+  }
+  DEV_FUNCTION float ScaleOf(float total) const {
+    return total == 0.0f ? 0.0f : 1.0f / total;  // a row that sees nothing: 0
+  }
+  DEV_FUNCTION void StoreScaled(T* out, float a, float b, float scale) const {
     const dev::Pack<T, 2> pair = {{dev::FromFloat<T>(a * scale), dev::FromFloat<T>(b * scale)}};
-    dev::StorePack(static_cast<T*>(args.out) + RowHead(packed) * pool.head_dim + dim, pair);
+    dev::StorePack(out, pair);
+  }
+  DEV_FUNCTION void Store(int packed, int dim, float a, float b, float total) const {
+    StoreScaled(OutOf(packed) + dim, a, b, ScaleOf(total));
   }
 
   // Joins `count` states of one row in order: sums and stats (max, total) at their strides.
