@@ -192,23 +192,32 @@ struct RowTile {
     StoreScaled(OutOf(packed) + dim, a, b, ScaleOf(total));
   }
 
-  // Joins `count` states of one row in order: sums and stats (max, total) at their strides.
-  DEV_FUNCTION void MergeAndEmit(int packed, int dim, int count, const float* sums, int sum_stride,
-                                 const float* stats, int stat_stride, bool last = false) const {
+  // Joins `count` states of one row in order: sums and stats (max, total) at their strides. Of kPairs
+  // pairs of dims, the first `dim`, each `step` dims behind the one before.
+  template <int kPairs>
+  DEV_FUNCTION void MergeAndEmit(int packed, int dim, int step, int count, const float* sums,
+                                 int sum_stride, const float* stats, int stat_stride,
+                                 bool last = false) const {
     float max = kLowest;
     for (int i = 0; i < count; ++i) max = fmaxf(max, stats[i * stat_stride]);
-    float a = 0.0f, b = 0.0f, total = 0.0f;
+    float a[kPairs] = {}, b[kPairs] = {}, total = 0.0f;
     for (int i = 0; i < count; ++i) {
       const float weight = dev::Exp2(stats[i * stat_stride] - max);
-      const dev::Pack<float, 2> pair = dev::LoadPack<2>(sums + i * sum_stride);
       total += stats[i * stat_stride + 1] * weight;
-      a += pair.value[0] * weight;
-      b += pair.value[1] * weight;
+      DEV_UNROLL
+      for (int p = 0; p < kPairs; ++p) {
+        const dev::Pack<float, 2> pair = dev::LoadPack<2>(sums + i * sum_stride + p * step);
+        a[p] += pair.value[0] * weight;
+        b[p] += pair.value[1] * weight;
+      }
     }
-    if (last) {
-      Store(packed, dim, a, b, total);
-    } else {
-      Emit(packed, dim, a, b, max, total);
+    DEV_UNROLL
+    for (int p = 0; p < kPairs; ++p) {
+      if (last) {
+        Store(packed, dim + p * step, a[p], b[p], total);
+      } else {
+        Emit(packed, dim + p * step, a[p], b[p], max, total);
+      }
     }
   }
 
@@ -221,12 +230,14 @@ struct RowTile {
     sync();
     if (*arrived + 1 != static_cast<uint32_t>(item.splits)) return;
     const float* partials = merging.partials + item.partial;
-    const int pairs = pool.head_dim / 2;
+    // A thread has several pairs of a row, whose loads are under way together. head_dim is a multiple of 8.
+    constexpr int kPairs = 4;
+    const int step = pool.head_dim / kPairs, pairs = step / 2;
     for (int i = thread; i < PackedRows() * pairs; i += threads) {
       const int packed = i / pairs, dim = i % pairs * 2;
-      MergeAndEmit(packed, dim, item.splits, partials + packed * pool.head_dim + dim, PartialSize(),
-                   partials + kRows * pool.head_dim + 2 * packed, PartialSize(),
-                   /*last=*/true);
+      MergeAndEmit<kPairs>(packed, dim, step, item.splits, partials + packed * pool.head_dim + dim,
+                           PartialSize(), partials + kRows * pool.head_dim + 2 * packed,
+                           PartialSize(), /*last=*/true);
     }
     if (thread == 0) merging.counters[item.merge] = 0;  // for the next layer
   }

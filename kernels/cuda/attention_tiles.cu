@@ -36,7 +36,7 @@ struct Block : RowTile<typename S::Type, S::kRows> {
   using T = typename S::Type;
   using Rows = RowTile<T, S::kRows>;
   using Rows::args, Rows::item, Rows::pool;
-  using Rows::EmitState, Rows::Group, Rows::Mask, Rows::MergeAndEmit, Rows::PackedRows;
+  using Rows::EmitState, Rows::Group, Rows::Mask, Rows::PackedRows;
   using Rows::QueryOf, Rows::ScoreScale, Rows::SlotOf, Rows::SumTotals, Rows::Weigh;
 
   T* query;  // [kRows, kStride]
@@ -179,8 +179,8 @@ struct Block : RowTile<typename S::Type, S::kRows> {
     __syncthreads();
     for (int i = Thread(); i < 16 * (S::kDim / 2); i += S::kThreads) {
       const int row = i / (S::kDim / 2), dim = i % (S::kDim / 2) * 2;
-      MergeAndEmit(row, dim, S::kTokenWarps, sums + row * S::kDim + dim, 16 * S::kDim,
-                   stats + 2 * row, 32);
+      Rows::template MergeAndEmit<1>(row, dim, 0, S::kTokenWarps, sums + row * S::kDim + dim,
+                                     16 * S::kDim, stats + 2 * row, 32);
     }
   }
 };
