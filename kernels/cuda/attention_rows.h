@@ -128,44 +128,96 @@ struct RowTile {
     }
   }
 
-  // Two neighbouring dims of one packed row: into the output, or into the partial result.
+  // Of the warp's 16 rows from `packed` on, dims from first_dim on: into the output, or into the partial
+  // result. What a row needs is found once for all of its dims.
+  template <int kSums>
+  DEV_FUNCTION void EmitState(int packed, int first_dim, const RowState<kSums>& state) const {
+    const int lane = static_cast<int>(threadIdx.x) % dev::kWarpSize;
+    first_dim += lane % 4 * 2;
+    DEV_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int row = packed + lane / 4 + half * 8;
+      if (row >= PackedRows()) continue;
+      if (item.splits == 1) {
+        const float scale = ScaleOf(state.total[half]);
+        T* const out = OutOf(row) + first_dim;
+        DEV_UNROLL
+        for (int j = 0; j < kSums; ++j) {
+          if (first_dim + j * 8 >= pool.head_dim) continue;
+          StoreScaled(out + j * 8, state.sum[j][half * 2], state.sum[j][half * 2 + 1], scale);
+        }
+      } else {
+        float* const partial = PartialOf(row) + first_dim;
+        DEV_UNROLL
+        for (int j = 0; j < kSums; ++j) {
+          if (first_dim + j * 8 >= pool.head_dim) continue;
+          dev::StorePack(partial + j * 8,
+                         dev::Pack<float, 2>{{state.sum[j][half * 2], state.sum[j][half * 2 + 1]}});
+        }
+        if (first_dim == 0) StoreStats(row, state.max[half], state.total[half]);
+      }
+    }
+  }
+
+  // Two neighbouring dims of one packed row, likewise.
   DEV_FUNCTION void Emit(int packed, int dim, float a, float b, float max, float total) const {
     if (packed >= PackedRows() || dim >= pool.head_dim) return;
     if (item.splits == 1) {
       Store(packed, dim, a, b, total);
       return;
     }
-    float* partial = merging.partials + item.partial + item.split * PartialSize();
-    dev::StorePack(partial + packed * pool.head_dim + dim, dev::Pack<float, 2>{{a, b}});
-    if (dim == 0) {
-      dev::StorePack(partial + kRows * pool.head_dim + 2 * packed,
-                     dev::Pack<float, 2>{{max, total}});
-    }
+    dev::StorePack(PartialOf(packed) + dim, dev::Pack<float, 2>{{a, b}});
+    if (dim == 0) StoreStats(packed, max, total);
+  }
+  DEV_FUNCTION float* Partial() const {
+    return merging.partials + item.partial + item.split * PartialSize();
+  }
+  DEV_FUNCTION float* PartialOf(int packed) const { return Partial() + packed * pool.head_dim; }
+  DEV_FUNCTION void StoreStats(int packed, float max, float total) const {
+    dev::StorePack(Partial() + kRows * pool.head_dim + 2 * packed,
+                   dev::Pack<float, 2>{{max, total}});
   }
   DEV_FUNCTION int PartialSize() const { return kRows * (pool.head_dim + 2); }
-  DEV_FUNCTION void Store(int packed, int dim, float a, float b, float total) const {
-    const float scale = total == 0.0f ? 0.0f : 1.0f / total;  // a row that sees nothing: 0
+  DEV_FUNCTION T* OutOf(int packed) const {
+    return static_cast<T*>(args.out) + RowHead(packed) * pool.head_dim;
+  }
+  DEV_FUNCTION float ScaleOf(float total) const {
+    return total == 0.0f ? 0.0f : 1.0f / total;  // a row that sees nothing: 0
+  }
+  DEV_FUNCTION void StoreScaled(T* out, float a, float b, float scale) const {
     const dev::Pack<T, 2> pair = {{dev::FromFloat<T>(a * scale), dev::FromFloat<T>(b * scale)}};
-    dev::StorePack(static_cast<T*>(args.out) + RowHead(packed) * pool.head_dim + dim, pair);
+    dev::StorePack(out, pair);
+  }
+  DEV_FUNCTION void Store(int packed, int dim, float a, float b, float total) const {
+    StoreScaled(OutOf(packed) + dim, a, b, ScaleOf(total));
   }
 
-  // Joins `count` states of one row in order: sums and stats (max, total) at their strides.
-  DEV_FUNCTION void MergeAndEmit(int packed, int dim, int count, const float* sums, int sum_stride,
-                                 const float* stats, int stat_stride, bool last = false) const {
+  // Joins `count` states of one row in order: sums and stats (max, total) at their strides. Of kPairs
+  // pairs of dims, the first `dim`, each `step` dims behind the one before.
+  template <int kPairs>
+  DEV_FUNCTION void MergeAndEmit(int packed, int dim, int step, int count, const float* sums,
+                                 int sum_stride, const float* stats, int stat_stride,
+                                 bool last = false) const {
     float max = kLowest;
     for (int i = 0; i < count; ++i) max = fmaxf(max, stats[i * stat_stride]);
-    float a = 0.0f, b = 0.0f, total = 0.0f;
+    float a[kPairs] = {}, b[kPairs] = {}, total = 0.0f;
     for (int i = 0; i < count; ++i) {
       const float weight = dev::Exp2(stats[i * stat_stride] - max);
-      const dev::Pack<float, 2> pair = dev::LoadPack<2>(sums + i * sum_stride);
       total += stats[i * stat_stride + 1] * weight;
-      a += pair.value[0] * weight;
-      b += pair.value[1] * weight;
+      DEV_UNROLL
+      for (int p = 0; p < kPairs; ++p) {
+        const dev::Pack<float, 2> pair = dev::LoadPack<2>(sums + i * sum_stride + p * step);
+        a[p] += pair.value[0] * weight;
+        b[p] += pair.value[1] * weight;
+      }
     }
-    if (last) {
-      Store(packed, dim, a, b, total);
-    } else {
-      Emit(packed, dim, a, b, max, total);
+    DEV_UNROLL
+    for (int p = 0; p < kPairs; ++p) {
+      if (last) {
+        Store(packed, dim + p * step, a[p], b[p], total);
+      } else {
+        Emit(packed, dim + p * step, a[p], b[p], max, total);
+      }
     }
   }
 
@@ -178,12 +230,14 @@ struct RowTile {
     sync();
     if (*arrived + 1 != static_cast<uint32_t>(item.splits)) return;
     const float* partials = merging.partials + item.partial;
-    const int pairs = pool.head_dim / 2;
+    // A thread has several pairs of a row, whose loads are under way together. head_dim is a multiple of 8.
+    constexpr int kPairs = 4;
+    const int step = pool.head_dim / kPairs, pairs = step / 2;
     for (int i = thread; i < PackedRows() * pairs; i += threads) {
       const int packed = i / pairs, dim = i % pairs * 2;
-      MergeAndEmit(packed, dim, item.splits, partials + packed * pool.head_dim + dim, PartialSize(),
-                   partials + kRows * pool.head_dim + 2 * packed, PartialSize(),
-                   /*last=*/true);
+      MergeAndEmit<kPairs>(packed, dim, step, item.splits, partials + packed * pool.head_dim + dim,
+                           PartialSize(), partials + kRows * pool.head_dim + 2 * packed,
+                           PartialSize(), /*last=*/true);
     }
     if (thread == 0) merging.counters[item.merge] = 0;  // for the next layer
   }

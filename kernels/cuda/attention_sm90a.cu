@@ -71,7 +71,7 @@ struct WideTile : RowTile<typename S::Type, S::kRows> {
   using Rows = RowTile<T, S::kRows>;
   using State = RowState<S::kDim / 8>;
   using Rows::args, Rows::item, Rows::pool, Rows::tokens;
-  using Rows::Emit, Rows::Mask, Rows::PackedRows, Rows::QueryOf, Rows::ScoreScale;
+  using Rows::EmitState, Rows::Mask, Rows::PackedRows, Rows::QueryOf, Rows::ScoreScale;
   using Rows::SlotOf, Rows::SumTotals, Rows::Weigh;
 
   const dev::TensorMap& map;  // of the pool
@@ -198,15 +198,7 @@ struct WideTile : RowTile<typename S::Type, S::kRows> {
     SumTotals(state);
   }
 
-  DEV_FUNCTION void Finish(const State& state) const {
-    DEV_UNROLL
-    for (int j = 0; j < S::kDim / 8; ++j) {
-      for (int half = 0; half < 2; ++half) {
-        Emit(FirstRow() + Lane() / 4 + half * 8, j * 8 + Lane() % 4 * 2, state.sum[j][half * 2],
-             state.sum[j][half * 2 + 1], state.max[half], state.total[half]);
-      }
-    }
-  }
+  DEV_FUNCTION void Finish(const State& state) const { EmitState(FirstRow(), 0, state); }
 };
 
 template <class S>

@@ -36,7 +36,7 @@ struct Block : RowTile<typename S::Type, S::kRows> {
   using T = typename S::Type;
   using Rows = RowTile<T, S::kRows>;
   using Rows::args, Rows::item, Rows::pool;
-  using Rows::Emit, Rows::Group, Rows::Mask, Rows::MergeAndEmit, Rows::PackedRows;
+  using Rows::EmitState, Rows::Group, Rows::Mask, Rows::PackedRows;
   using Rows::QueryOf, Rows::ScoreScale, Rows::SlotOf, Rows::SumTotals, Rows::Weigh;
 
   T* query;  // [kRows, kStride]
@@ -151,16 +151,8 @@ struct Block : RowTile<typename S::Type, S::kRows> {
   }
 
   DEV_FUNCTION void Finish(const RowState<S::kDims / 8>& state) const {
-    const int lane = Lane();
     if constexpr (S::kTokenWarps == 1) {
-      DEV_UNROLL
-      for (int j = 0; j < S::kDims / 8; ++j) {
-        for (int half = 0; half < 2; ++half) {
-          Emit(RowWarp() * 16 + lane / 4 + half * 8, DimWarp() * S::kDims + j * 8 + lane % 4 * 2,
-               state.sum[j][half * 2], state.sum[j][half * 2 + 1], state.max[half],
-               state.total[half]);
-        }
-      }
+      EmitState(RowWarp() * 16, DimWarp() * S::kDims, state);
     } else {
       MergeWarps(state);
     }
@@ -187,8 +179,8 @@ struct Block : RowTile<typename S::Type, S::kRows> {
     __syncthreads();
     for (int i = Thread(); i < 16 * (S::kDim / 2); i += S::kThreads) {
       const int row = i / (S::kDim / 2), dim = i % (S::kDim / 2) * 2;
-      MergeAndEmit(row, dim, S::kTokenWarps, sums + row * S::kDim + dim, 16 * S::kDim,
-                   stats + 2 * row, 32);
+      Rows::template MergeAndEmit<1>(row, dim, 0, S::kTokenWarps, sums + row * S::kDim + dim,
+                                     16 * S::kDim, stats + 2 * row, 32);
     }
   }
 };

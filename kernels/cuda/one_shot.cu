@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kThreads = kNormThreads;
 constexpr int64_t kLeastPiece = kThreads * 4;  // floats of a block
+constexpr int kAsksBetweenLooks = 16;          // of a flag, at the clock and at host memory
 
 // One block's part of a launch.
 struct Exchange {
@@ -52,9 +53,13 @@ struct Exchange {
     for (int r = 0; r < args.ranks; ++r) all = all && came[r] != 0;
     return all;
   }
+  // The report is in host memory: to read it takes longer than what is waited for, so a flag is asked
+  // for several times before.
   DEV_FUNCTION bool Await(int other) const {
+    const uint64_t* const flag = Flag(args.rank, other);
     uint64_t begin_ns = 0;
-    while (dev::LoadAcquireSystem(Flag(args.rank, other)) < launch) {
+    for (int asked = 1; dev::LoadAcquireSystem(flag) < launch; ++asked) {
+      if (asked % kAsksBetweenLooks != 0) continue;
       if (dev::LoadRelaxedSystem(&args.report->abort) != 0) return false;
       const uint64_t now_ns = dev::NanoSeconds();
       if (begin_ns == 0) begin_ns = now_ns;

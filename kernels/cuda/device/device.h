@@ -135,6 +135,25 @@ DEV_FUNCTION uint64_t NanoSeconds() {
   return ns;
 }
 
+// One store of 8 or 16 bytes, to global or shared memory. The compiler takes a store of several values apart
+// and does not always join them again; a warp then writes each of its sectors several times.
+template <class P>
+DEV_FUNCTION void StoreAtOnce(P* p, const P& values) {
+  if constexpr (sizeof(P) == 16) {
+    uint32_t words[4];
+    __builtin_memcpy(words, &values, sizeof words);
+    asm volatile("st.v4.b32 [%0],{%1,%2,%3,%4};" ::"l"(p), "r"(words[0]), "r"(words[1]),
+                 "r"(words[2]), "r"(words[3])
+                 : "memory");
+  } else if constexpr (sizeof(P) == 8) {
+    uint32_t words[2];
+    __builtin_memcpy(words, &values, sizeof words);
+    asm volatile("st.v2.b32 [%0],{%1,%2};" ::"l"(p), "r"(words[0]), "r"(words[1]) : "memory");
+  } else {
+    *p = values;
+  }
+}
+
 // 2^x to about 2 ulp; 0 for -inf.
 DEV_FUNCTION float Exp2(float x) {
   float y;
@@ -239,7 +258,7 @@ DEV_FUNCTION Pack<T, N> LoadPack(const T* p) {
 }
 template <int N, class T>
 DEV_FUNCTION void StorePack(T* p, const Pack<T, N>& pack) {
-  *reinterpret_cast<Pack<T, N>*>(p) = pack;
+  StoreAtOnce(reinterpret_cast<Pack<T, N>*>(p), pack);
 }
 
 // Sum and maximum over the warp, the same bits in every lane.

@@ -364,6 +364,11 @@ inline void StoreRelaxedSystem(uint32_t* p, uint32_t value) {
 }
 inline uint64_t NanoSeconds() { return simt::NanoSeconds(); }
 
+template <class P>
+void StoreAtOnce(P* p, const P& values) {
+  *p = values;
+}
+
 inline float Exp2(float x) { return std::exp2(x); }
 
 using simt::Cost;

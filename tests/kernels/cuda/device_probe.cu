@@ -51,6 +51,23 @@ DEV_KERNEL void Copy(const uint32_t* first, const uint32_t* second, uint32_t val
   for (int i = 0; i < 8; ++i) late[(lane + 1) % 32 * 8 + i] = other[i];
 }
 
+// Of each lane eight values, then four, then two, by one store each.
+DEV_FUNCTION void StorePacks(const uint16_t* values, uint16_t* to) {
+  const unsigned lane = threadIdx.x;
+  dev::StorePack(to + lane * 8, dev::LoadPack<8>(values + lane * 8));
+  dev::StorePack(to + 256 + lane * 4, dev::LoadPack<4>(values + 256 + lane * 4));
+  dev::StorePack(to + 384 + lane * 2, dev::LoadPack<2>(values + 384 + lane * 2));
+}
+DEV_KERNEL void Stores(const uint16_t* values, uint16_t* global, uint16_t* shared) {
+  DEV_SHARED(uint16_t, tile, kProbeStores);
+  dev::WaitForPrevious();
+  StorePacks(values, global);
+  StorePacks(values, tile);
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kProbeStores; i += dev::kWarpSize)
+    shared[i] = tile[i];
+}
+
 DEV_KERNEL void Atomic(uint32_t* counter, uint32_t* before) {
   before[blockIdx.x * blockDim.x + threadIdx.x] = dev::AtomicAddAcqRel(counter, 1);
 }
@@ -139,6 +156,9 @@ void ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool transposed
 void ProbeCopy(const uint32_t* first, const uint32_t* second, uint32_t valid, uint32_t* early,
                uint32_t* late) {
   dev::Launch(Copy, dim3(1), dim3(32), 0, nullptr, first, second, valid, early, late);
+}
+void ProbeStores(const uint16_t* values, uint16_t* global, uint16_t* shared) {
+  dev::Launch(Stores, dim3(1), dim3(32), 0, nullptr, values, global, shared);
 }
 void ProbeAtomic(int blocks, int threads, uint32_t* counter, uint32_t* before) {
   dev::Launch(Atomic, dim3(blocks), dim3(threads), 0, nullptr, counter, before);

@@ -18,6 +18,11 @@ void ProbeLoadMatrix(const uint16_t* rows, const int32_t* order, bool transposed
 void ProbeCopy(const uint32_t* first, const uint32_t* second, uint32_t valid, uint32_t* early,
                uint32_t* late);
 
+// One warp. Stores packs of eight, four and two values for each lane, from one end of values [kProbeStores]
+// to the other, to global, and to shared memory, which is then copied to `shared`.
+inline constexpr int kProbeStores = 32 * (8 + 4 + 2);
+void ProbeStores(const uint16_t* values, uint16_t* global, uint16_t* shared);
+
 // blocks x threads. before: what every thread's AtomicAddAcqRel(counter, 1) gave.
 void ProbeAtomic(int blocks, int threads, uint32_t* counter, uint32_t* before);
 

@@ -144,6 +144,17 @@ TEST(DeviceProbe, CopyAsync16ByGroupsAndZeros) {
   }
 }
 
+TEST(DeviceProbe, StorePackToGlobalAndSharedMemory) {
+  std::vector<uint16_t> values(kProbeStores);
+  std::iota(values.begin(), values.end(), uint16_t{0x1234});
+  const DeviceArray<uint16_t> from(values);
+  DeviceArray<uint16_t> global(kProbeStores), shared(kProbeStores);
+  ProbeStores(from.data(), global.data(), shared.data());
+  WaitForDevice();
+  EXPECT_EQ(global.Copy(), values);
+  EXPECT_EQ(shared.Copy(), values);
+}
+
 TEST(DeviceProbe, AtomicAddGivesEveryCountOnce) {
   constexpr int kBlocks = 24, kThreads = 64;
   DeviceArray<uint32_t> counter(std::vector<uint32_t>{7});

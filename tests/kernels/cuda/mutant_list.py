@@ -132,7 +132,7 @@ MUTANTS = (
     Mutant("tiles: warps that share rows sum the same dims", "attention_tiles.cu", "DimWarp() * S::kDims + lane / 16 * 8",
            "lane / 16 * 8", WIDE),
     Mutant("tiles: sums of warps that share rows go to the same dims", "attention_tiles.cu",
-           "DimWarp() * S::kDims + j * 8", "j * 8", WIDE),
+           "DimWarp() * S::kDims, state);", "0, state);", WIDE),
     Mutant("tiles: f16 by the products of bf16", "attention_tiles.cu", "LaunchDim<dev::f16>", "LaunchDim<dev::bf16>",
            "CudaAttentionTiles.F16*"),
     Mutant("work list: row tiles of a class that is not launched", "work_list.cc", "kTileRows[shape.classes - 1]",
