@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "base/stop_signal.h"
 #include "comm/zmq_context.h"
 #include "spdlog/spdlog.h"
 
@@ -33,6 +34,7 @@ constexpr size_t kMostHeld =
 constexpr double kRegisterAgainS = 1.0;  // an unanswered Register is repeated after this time
 constexpr double kRegisterUnheardS =
     5.0;  // the same while there is no connection: the message waits in the socket
+constexpr double kLookForStopS = 0.1;  // no signal wakes the thread that registers
 constexpr int kGoodbyeLingerMs = 100;
 constexpr double kLongestGapBeats = 4;  // after a longer gap the process itself did not run
 constexpr int kMostUnclear = 3;  // handshakes that end without a reason before a node gives up
@@ -111,10 +113,18 @@ class ZmqNodeAgent final : public NodeAgent {
     COPPICE_RETURN_IF_ERROR(Connect());
     thread_ = std::thread([this] { Run(); });
     std::unique_lock<std::mutex> lock(mutex_);
-    const bool answered = answered_.wait_for(lock, Seconds(options_.register_deadline_s),
-                                             [this] { return first_ack_ || !keys_.ok(); });
+    const auto answered = [this] { return first_ack_ || !keys_.ok(); };
+    const SteadyTime deadline = Now() + Seconds(options_.register_deadline_s);
+    while (!StopRequested() && Now() < deadline) {
+      const SteadyTime look = std::min(deadline, Now() + Seconds(kLookForStopS));
+      if (answered_.wait_until(lock, look, answered)) break;
+    }
     if (!keys_.ok()) return keys_;
-    if (!answered) {
+    if (!first_ack_ && StopRequested()) {
+      return absl::CancelledError(absl::StrCat(
+          Name(), ": stopped while waiting for the coordinator at ", options_.coordinator));
+    }
+    if (!first_ack_) {
       return absl::DeadlineExceededError(
           absl::StrCat(Name(), ": the coordinator at ", options_.coordinator,
                        " did not acknowledge within ", options_.register_deadline_s, " s"));

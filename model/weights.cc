@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/stop_signal.h"
 #include "model/head_ids.h"
 
 namespace coppice::model {
@@ -173,6 +174,7 @@ class Loader {
       return absl::Status(packed.status().code(),
                           absl::StrCat(name, ": ", packed.status().message()));
     }
+    if (StopRequested()) return absl::CancelledError("stopped while loading the weights");
     weights_.bytes += (*packed)->bytes;
     ++done_;
     if (request_.progress) request_.progress(static_cast<double>(done_) / steps_);

@@ -3,10 +3,19 @@
 
 #include <pcre2.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "tokenizer/utf8.h"
 
 namespace coppice::tokenizer {
+namespace {
+
+// PCRE2 counts U+180E as white space, which Unicode and the libraries that train tokenizers do not.
+// U+200B is no white space for either, and it has the same category and as many bytes.
+constexpr absl::string_view kVowelSeparator = "\xE1\xA0\x8E", kZeroWidthSpace = "\xE2\x80\x8B";
+
+}  // namespace
 
 absl::StatusOr<Regex> Regex::Compile(const std::string& pattern, bool literal) {
   if (!literal && pattern.find("&&") != std::string::npos) {
@@ -26,12 +35,18 @@ absl::StatusOr<Regex> Regex::Compile(const std::string& pattern, bool literal) {
   }
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // if this fails, matching is interpreted
   Regex regex;
+  regex.literal_ = literal;
   regex.code_ =
       std::shared_ptr<void>(code, [](void* p) { pcre2_code_free(static_cast<pcre2_code*>(p)); });
   return regex;
 }
 
 std::vector<Regex::Range> Regex::FindAll(absl::string_view text) const {
+  std::string changed;
+  if (!literal_ && absl::StrContains(text, kVowelSeparator)) {
+    changed = absl::StrReplaceAll(text, {{kVowelSeparator, kZeroWidthSpace}});
+    text = changed;
+  }
   std::vector<Range> ranges;
   const auto* code = static_cast<const pcre2_code*>(code_.get());
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(

@@ -28,6 +28,7 @@ class Regex {
 
  private:
   std::shared_ptr<void> code_;  // pcre2_code
+  bool literal_ = false;
 };
 
 }  // namespace coppice::tokenizer

@@ -305,6 +305,10 @@ void DraftClient::Take(Node* node, const proto::DraftReply& reply, double now_s,
   if (wire == sequence_of_wire_.end()) return;  // closed meanwhile
   const uint64_t sequence_id = wire->second;
   Session& session = sessions_.at(sequence_id);
+  if (session.node != node->id) {
+    spdlog::warn("draft node {}: it answers for a session of {}; dropped", node->id, session.node);
+    return;
+  }
   TakeEnergy(*node, reply, &session);
   if (reply.prefilled()) {
     session.prefilled = true;

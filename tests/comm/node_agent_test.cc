@@ -6,12 +6,14 @@
 #include <spdlog/spdlog.h>
 
 #include <chrono>
+#include <csignal>
 #include <future>
 #include <thread>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "base/stop_signal.h"
 
 namespace coppice::comm {
 namespace {
@@ -220,6 +222,23 @@ TEST(NodeAgentTest, DeadlineNamesTheCoordinator) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("tcp://127.0.0.1:1"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+}
+
+// In a process of its own, since a stop cannot be taken back.
+TEST(NodeAgentTest, AStopEndsTheWaitForTheCoordinator) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto stopped = [] {
+    InstallStopSignals();
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      std::raise(SIGTERM);
+    }).detach();
+    const absl::Status status = NodeAgent::Start(OptionsFor("tcp://127.0.0.1:1")).status();
+    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+    std::_Exit(status.code() == absl::StatusCode::kCancelled ? 0 : 1);
+  };
+  EXPECT_EXIT(stopped(), testing::ExitedWithCode(0),
+              "replica-0: stopped while waiting for the coordinator at tcp://127.0.0.1:1");
 }
 
 TEST(NodeAgentTest, BadCoordinatorAddressIsInvalidArgument) {

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstdlib>
 
+#include "base/stop_signal.h"
 #include "tests/model/model_harness.h"
 #include "tests/model/reference_llama.h"
 #include "tests/testing/temp_dir.h"
@@ -34,6 +37,24 @@ TEST(LoadDecoder, ProgressRisesToOne) {
   EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
   EXPECT_GT(seen.front(), 0);
   EXPECT_EQ(seen.back(), 1);
+}
+
+// In a process of its own, since a stop cannot be taken back.
+TEST(LoadDecoder, AStopEndsTheLoading) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const test::TempDir dir;
+  test::WriteTinyLlama(test::MakeTinyLlama({}), dir.path());
+  const auto stopped = [&] {
+    InstallStopSignals();
+    LoadOptions options{.dir = dir.path(), .max_rows = 8};
+    int matrices = 0;
+    options.progress = [&](double) {
+      if (++matrices == 2) std::raise(SIGTERM);
+    };
+    const absl::Status status = LoadForTest(options).status();
+    std::_Exit(status.code() == absl::StatusCode::kCancelled && matrices == 2 ? 0 : 1);
+  };
+  EXPECT_EXIT(stopped(), testing::ExitedWithCode(0), "");
 }
 
 TEST(LoadDecoder, FingerprintTellsCheckpointsApart) {

@@ -195,6 +195,38 @@ TEST_P(DraftClientTest, AForestThatBreaksTheRulesIsAMismatch) {
   }
 }
 
+// Otherwise a node in disorder would end the drafts of the others, and would seem to have ever fewer
+// sessions, so that all new ones came to it.
+TEST_P(DraftClientTest, ANodeDoesNotAnswerForTheSessionsOfAnother) {
+  Join({{&node_, "a"}});
+  ASSERT_EQ(Ask(1), Fallback::kNone);
+  const auto request = node_.Next(proto::DraftCommand::kDraft);
+  ASSERT_TRUE(request.has_value());
+  Join({{&node_, "a"}, {&other_, "b"}});
+  Sequence second;
+  Begin(8, &second);
+  client_->Open(second);
+  ASSERT_TRUE(other_.Next(proto::DraftCommand::kOpen).has_value());
+  proto::DraftReply failure, last;
+  failure.set_session_id(request->draft().session_id());
+  failure.set_error("out of order");
+  last.set_announces(true);
+  for (const proto::DraftReply& reply : {failure, ReplyTo(request->draft()), last})
+    other_.Send(reply);
+  for (int i = 0; i < 200 && client_->awake_until_s() == 0; ++i) {
+    EXPECT_TRUE(client_->Receive(1.1).empty());
+    const auto sockets = client_->sockets();
+    comm::Poll(sockets, 10);
+  }
+  EXPECT_GT(client_->awake_until_s(), 0);
+  EXPECT_EQ(client_->sessions_on("a"), 1);
+  EXPECT_EQ(client_->sessions_on("b"), 1);
+  node_.Send(ReplyTo(request->draft()));
+  const auto arrivals = Arrivals(1.2);
+  ASSERT_EQ(arrivals.size(), 1u);
+  EXPECT_EQ(arrivals[0].failed, Fallback::kNone);
+}
+
 TEST_P(DraftClientTest, RequestsAreAnnouncedOnceToEachNodeConcerned) {
   Join({{&node_, "a"}});
   Sequence second, elsewhere;
