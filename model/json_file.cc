@@ -77,6 +77,11 @@ const Json* JsonFile::Find(const std::string& name) const {
 
 bool JsonFile::Has(const std::string& name) const { return Find(name) != nullptr; }
 
+bool JsonFile::IsNull(const std::string& name) const {
+  const auto found = object_->find(name);
+  return found != object_->end() && found->is_null();
+}
+
 absl::Status JsonFile::Error(const std::string& name, const std::string& what) const {
   return absl::InvalidArgumentError(
       absl::StrCat(path_, ": ", prefix_, absl::Utf8SafeCEscape(name), ": ", what));

@@ -25,6 +25,7 @@ class JsonFile {
 
   // A field that is null counts as absent everywhere.
   bool Has(const std::string& name) const;
+  bool IsNull(const std::string& name) const;  // written as null, not absent
   absl::StatusOr<int64_t> Int(const std::string& name, int64_t low, int64_t high) const;
   absl::StatusOr<int64_t> IntOr(const std::string& name, int64_t low, int64_t high,
                                 int64_t absent) const;

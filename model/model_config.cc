@@ -20,10 +20,11 @@ struct Family {
   const char* architecture;
   std::optional<bool>
       attention_bias;  // nullopt: config.json's attention_bias, on q, k, v and the output
+  int64_t window = 0;  // what an absent sliding_window means to Transformers; 0: none
 };
 constexpr Family kFamilies[] = {
     {"LlamaForCausalLM", std::nullopt},
-    {"MistralForCausalLM", false},
+    {"MistralForCausalLM", false, 4096},
     {"Qwen2ForCausalLM", true},
 };
 
@@ -114,14 +115,18 @@ absl::Status ReadRope(const JsonFile& json, ModelConfig* config) {
 }
 
 // A sliding window of at least max_positions is full attention. A narrower one is refused.
-absl::Status CheckFullAttention(const JsonFile& json, const ModelConfig& config) {
+absl::Status CheckFullAttention(const JsonFile& json, const Family& family,
+                                const ModelConfig& config) {
   COPPICE_ASSIGN_OR_RETURN(const bool used, json.BoolOr("use_sliding_window", true));
-  COPPICE_ASSIGN_OR_RETURN(const int64_t window,
-                           json.IntOr("sliding_window", 0, int64_t{1} << 40, config.max_positions));
+  const bool absent = !json.Has("sliding_window") && !json.IsNull("sliding_window");
+  COPPICE_ASSIGN_OR_RETURN(
+      const int64_t window,
+      json.IntOr("sliding_window", 0, int64_t{1} << 40,
+                 absent && family.window > 0 ? family.window : config.max_positions));
   if (used && window < config.max_positions) {
     return json.Error("sliding_window",
-                      absl::StrCat(window,
-                                   " is not served yet, expected null or at least "
+                      absl::StrCat(absent ? "absent, which means " : "", window,
+                                   ", is not served yet, expected null or at least "
                                    "max_position_embeddings (",
                                    config.max_positions, ")"));
   }
@@ -203,7 +208,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
   COPPICE_ASSIGN_OR_RETURN(config.model_type, json.StringOr("model_type", ""));
   COPPICE_RETURN_IF_ERROR(ReadSizes(json, &config));
   COPPICE_RETURN_IF_ERROR(ReadRope(json, &config));
-  COPPICE_RETURN_IF_ERROR(CheckFullAttention(json, config));
+  COPPICE_RETURN_IF_ERROR(CheckFullAttention(json, *family, config));
   COPPICE_RETURN_IF_ERROR(ReadChoices(json, *family, &config));
   COPPICE_RETURN_IF_ERROR(ReadDType(json, &config));
   COPPICE_RETURN_IF_ERROR(JoinSpecialIds(json, &config));

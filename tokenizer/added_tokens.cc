@@ -70,34 +70,38 @@ absl::StatusOr<AddedTokens> AddedTokens::FromJson(const Json& json, const Normal
 void AddedTokens::AddNeedle(const std::string& text, int token, Matcher* matcher) {
   if (text.empty()) return;  // nothing is left after normalization, so it is never found
   std::vector<Needle>& needles = matcher->by_first_byte[static_cast<uint8_t>(text[0])];
-  const auto longer = [](const Needle& a, const Needle& b) {
-    return a.text.size() > b.text.size();
-  };
+  const auto before = [](const Needle& a, const Needle& b) { return a.text < b.text; };
   Needle needle{text, token};
-  needles.insert(std::upper_bound(needles.begin(), needles.end(), needle, longer), needle);
+  needles.insert(std::upper_bound(needles.begin(), needles.end(), needle, before), needle);
 }
 
-const AddedTokens::Needle* AddedTokens::FindAt(const Matcher& matcher, absl::string_view text,
-                                               bool with_special) const {
-  for (const Needle& needle : matcher.by_first_byte[static_cast<uint8_t>(text[0])]) {
-    if (text.substr(0, needle.text.size()) == needle.text &&
-        (with_special || !tokens_[needle.token].special))
-      return &needle;
+const AddedTokens::Needle* AddedTokens::FindAt(
+    const Matcher& matcher, absl::string_view text,
+    absl::FunctionRef<bool(const AddedToken&)> counts) const {
+  const std::vector<Needle>& needles = matcher.by_first_byte[static_cast<uint8_t>(text[0])];
+  const Needle* found = nullptr;
+  auto begin = needles.begin(), end = needles.end();
+  // The needles from begin to end are those whose first `same` bytes are the text's.
+  for (size_t same = 1; begin != end; ++same) {
+    for (; begin != end && begin->text.size() == same; ++begin) {
+      const bool longer = found == nullptr || found->text.size() < same;
+      if (longer && counts(tokens_[begin->token])) found = &*begin;
+    }
+    if (same == text.size()) break;
+    const auto byte = [same](absl::string_view s) { return static_cast<uint8_t>(s[same]); };
+    const uint8_t next = byte(text);
+    begin = std::partition_point(begin, end, [&](const Needle& n) { return byte(n.text) < next; });
+    end = std::partition_point(begin, end, [&](const Needle& n) { return byte(n.text) == next; });
   }
-  return nullptr;
+  return found;
 }
 
 std::vector<size_t> AddedTokens::FindSpecial(absl::string_view text) const {
+  const auto special = [](const AddedToken& token) { return token.special; };
   std::vector<size_t> found;
   for (size_t at = 0; at < text.size(); ++at) {
-    const auto is_special = [&](const Needle& needle) {
-      return tokens_[needle.token].special && text.substr(at, needle.text.size()) == needle.text;
-    };
-    const auto byte = static_cast<uint8_t>(text[at]);
-    const std::vector<Needle>& raw = raw_.by_first_byte[byte];
-    const std::vector<Needle>& normalized = normalized_.by_first_byte[byte];
-    if (std::any_of(raw.begin(), raw.end(), is_special) ||
-        std::any_of(normalized.begin(), normalized.end(), is_special))
+    const absl::string_view rest = text.substr(at);
+    if (FindAt(raw_, rest, special) != nullptr || FindAt(normalized_, rest, special) != nullptr)
       found.push_back(at);
   }
   return found;
@@ -111,7 +115,9 @@ std::vector<AddedTokens::Part> AddedTokens::Split(
   for (size_t at = 0; at < text.size();) {
     const Needle* found = nullptr;
     if (!matcher.by_first_byte[static_cast<uint8_t>(text[at])].empty())
-      found = FindAt(matcher, text.substr(at), !without_special(at));
+      found = FindAt(matcher, text.substr(at), [&](const AddedToken& token) {
+        return !token.special || !without_special(at);
+      });
     if (found == nullptr) {
       ++at;
       continue;

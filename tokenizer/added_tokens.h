@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -58,14 +59,16 @@ class AddedTokens {
     int token = 0;  // index into tokens_
   };
   struct Matcher {
-    std::vector<Needle> by_first_byte[256];  // longest first
+    std::vector<Needle> by_first_byte[256];  // in the order of their texts
   };
   static void AddNeedle(const std::string& text, int token, Matcher* matcher);
   // without_special: whether no special token may begin at an offset.
   std::vector<Part> Split(const Matcher& matcher, absl::string_view text,
                           const std::function<bool(size_t)>& without_special) const;
-  // The longest token that is written at the start of the text; nullptr if there is none.
-  const Needle* FindAt(const Matcher& matcher, absl::string_view text, bool with_special) const;
+  // The longest token that is written at the start of the text and counts; nullptr if there is none. Its time hardly depends on how
+  // many tokens there are.
+  const Needle* FindAt(const Matcher& matcher, absl::string_view text,
+                       absl::FunctionRef<bool(const AddedToken&)> counts) const;
 
   std::vector<AddedToken> tokens_;
   Matcher raw_, normalized_;

@@ -183,7 +183,9 @@ class RequestParser {
     }
     for (const auto& item : bias->items()) {
       int id = -1;
-      if (!absl::SimpleAtoi(item.key(), &id) || id < 0 || id >= vocab_) {
+      // "05" would be a second key of token 5.
+      if (!absl::SimpleAtoi(item.key(), &id) || id < 0 || id >= vocab_ ||
+          absl::StrCat(id) != item.key()) {
         return fields_.Fail("invalid_value", "logit_bias",
                             absl::StrCat("has keys between 0 and ", vocab_ - 1));
       }

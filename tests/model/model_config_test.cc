@@ -112,6 +112,13 @@ TEST(ModelConfig, FamiliesDifferByTheirRow) {
   const ModelConfig mistral =
       Read(R"({"architectures": ["MistralForCausalLM"], "sliding_window": 4096})");
   EXPECT_FALSE(mistral.attention_bias);
+  const test::TempDir dir;  // null is no window, and in a patch it would remove the field
+  json config = json::parse(test::MakeTinyLlama({.heads = 4, .kv_heads = 2}).config);
+  config.merge_patch(
+      {{"architectures", {"MistralForCausalLM"}}, {"max_position_embeddings", 8192}});
+  config["sliding_window"] = nullptr;
+  dir.Write("config.json", config.dump());
+  EXPECT_TRUE(ReadModelConfig(dir.path()).ok());
   // The field is Llama's: it changes nothing in the other families.
   for (const char* bias : {"true", "false"}) {
     const auto read = [&](const char* family) {
@@ -203,8 +210,12 @@ INSTANTIATE_TEST_SUITE_P(
                   "rope_scaling.high_freq_factor: 4, expected more than low_freq_factor (4)"},
         BadConfig{"SlidingWindow",
                   R"({"architectures": ["MistralForCausalLM"], "sliding_window": 128})",
-                  "sliding_window: 128 is not served yet, expected null or at least "
+                  "sliding_window: 128, is not served yet, expected null or at least "
                   "max_position_embeddings (256)"},
+        BadConfig{"AbsentSlidingWindow",
+                  R"({"architectures": ["MistralForCausalLM"], "max_position_embeddings": 4097})",
+                  "sliding_window: absent, which means 4096, is not served yet, expected null or "
+                  "at least max_position_embeddings (4097)"},
         BadConfig{"LayerTypes", R"({"layer_types": ["sliding_attention"]})",
                   "layer_types: sliding_attention, expected full_attention"},
         BadConfig{"Quantised", R"({"quantization_config": {"bits": 4}})",

@@ -84,6 +84,8 @@ TEST(Api, OutOfRange) {
       {R"("stop_token_ids": [258])", "invalid_value", "stop_token_ids"},
       {R"("logit_bias": {"5": 101})", "invalid_value", "logit_bias"},
       {R"("logit_bias": {"x": 1})", "invalid_value", "logit_bias"},
+      {R"("logit_bias": {"05": 1})", "invalid_value", "logit_bias"},
+      {R"("logit_bias": {"5": 1, " 5": 1})", "invalid_value", "logit_bias"},
       {R"("logit_bias": {"258": 1})", "invalid_value", "logit_bias"},
       {R"("decoding": "best")", "invalid_value", "decoding"},
       {R"("warp_mode": "col")", "invalid_value", "warp_mode"},
