@@ -220,7 +220,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   }
 
   asio::awaitable<bool> Finish(const HttpReply& reply, bool keep) {
-    const std::string bytes = FormatReply(reply, request_.request_id, keep);
+    std::string bytes = FormatReply(reply, request_.request_id, keep);
+    // The client would take it for the beginning of the next answer.
+    if (request_.method == "HEAD") bytes.resize(bytes.size() - reply.body.size());
     const bool written = co_await Write(bytes);
     state_->app->Observe(request_, reply.status,
                          started_s_ > 0 ? state_->clock->NowSeconds() - started_s_ : 0);

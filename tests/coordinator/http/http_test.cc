@@ -174,6 +174,19 @@ TEST_F(HttpTest, ABusyPortIsNamed) {
   EXPECT_THAT(std::string(failed.status().message()), HasSubstr("Address already in use"));
 }
 
+// Otherwise the client takes the body for the beginning of the next answer.
+TEST_F(HttpTest, AnAnswerToHeadHasNoBody) {
+  RawClient client(port());
+  client.Send("HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string head = client.ReadUntil("\r\n\r\n");
+  EXPECT_THAT(head, HasSubstr("405"));
+  EXPECT_THAT(head, ::testing::Not(HasSubstr("Content-Length: 0\r\n")));
+  client.Send(Get("/health", "Connection: close\r\n"));
+  const std::string both = client.ReadUntil("\"ok\"}");
+  const size_t second = both.find("\r\n\r\n") + 4;
+  EXPECT_EQ(both.substr(second, 15), "HTTP/1.1 200 OK") << both;
+}
+
 class CrowdedTest : public ClusterTest {};
 
 TEST_F(CrowdedTest, TooManyConnectionsAreTold) {
