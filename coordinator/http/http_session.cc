@@ -90,7 +90,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
         tls_(std::move(tls)),
         stream_(std::move(stream)),
         wake_(stream_.get_executor()),
-        deadline_(std::make_shared<Deadline>(&socket())) {
+        deadline_(std::make_shared<Deadline>(&socket())),
+        buffer_(state_->options.max_header_bytes + 2 * kPipelined) {
     ++state_->connections;
     state_->app->SetConnections(state_->connections);
   }
@@ -120,6 +121,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
 
  private:
   static constexpr bool kTls = !std::is_same_v<Stream, tcp::socket>;
+  static constexpr size_t kPipelined = 64 << 10;  // bytes read ahead while the app works
+  static constexpr size_t kPiece = 64 << 10;      // of an answer
   tcp::socket& socket() {
     if constexpr (kTls) {
       return stream_.next_layer();
@@ -300,7 +303,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   // Reads while the app works. End of file or an error means that the client has gone. Data belongs
   // to the next request.
   void Watch(const std::shared_ptr<SessionExchange>& exchange) {
-    constexpr size_t kPipelined = 64 << 10;
     if (buffer_.size() >= kPipelined) return;
     watching_ = true;
     stream_.async_read_some(buffer_.prepare(4096), [self = this->shared_from_this(), exchange](
@@ -333,6 +335,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   Stream stream_;
   asio::steady_timer wake_;
   std::shared_ptr<Deadline> deadline_;
+  // What has arrived and is not parsed: a head, or a line between the chunks of a body, must fit.
   beast::flat_buffer buffer_;
   HttpRequest request_;
   bool from_this_host_ = false;
