@@ -56,15 +56,12 @@ class Deadline : public std::enable_shared_from_this<Deadline> {
   explicit Deadline(tcp::socket* socket) : socket_(socket), timer_(socket->get_executor()) {}
   void Arm(double seconds) {
     expired_ = false;
-    timer_.expires_after(std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6)));
-    timer_.async_wait([self = shared_from_this()](error_code ec) {
-      if (ec || self->socket_ == nullptr) return;
-      self->expired_ = true;
-      error_code ignored;
-      self->socket_->cancel(ignored);
-    });
+    Wait(std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6)), ++armed_);
   }
-  void Disarm() { timer_.cancel(); }
+  void Disarm() {
+    ++armed_;
+    timer_.cancel();
+  }
   void Detach() {
     socket_ = nullptr;
     timer_.cancel();
@@ -72,8 +69,24 @@ class Deadline : public std::enable_shared_from_this<Deadline> {
   bool expired() const { return expired_; }
 
  private:
+  // A part of the operation may have ended and its handler not have run: then there is nothing to
+  // cancel yet, and the next part begins. So this goes on until disarmed. armed: a wait of an earlier
+  // time, which may be over but for its handler, cancels nothing.
+  void Wait(std::chrono::microseconds time, uint64_t armed) {
+    constexpr std::chrono::milliseconds kAgain(10);
+    timer_.expires_after(time);
+    timer_.async_wait([self = shared_from_this(), armed, kAgain](error_code ec) {
+      if (ec || self->socket_ == nullptr || self->armed_ != armed) return;
+      self->expired_ = true;
+      error_code ignored;
+      self->socket_->cancel(ignored);
+      self->Wait(kAgain, armed);
+    });
+  }
+
   tcp::socket* socket_;
   asio::steady_timer timer_;
+  uint64_t armed_ = 0;  // how often it was armed or disarmed
   bool expired_ = false;
 };
 
