@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <strings.h>
 
+#include <algorithm>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -246,11 +247,17 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     co_return keep&& written;
   }
 
+  // The deadline is for each piece: a client that reads slowly gets a large answer too.
   asio::awaitable<bool> Write(const std::string& bytes) {
     error_code ec;
-    deadline_->Arm(state_->options.write_timeout_s);
-    co_await asio::async_write(stream_, asio::buffer(bytes), redirect_error(use_awaitable, ec));
-    deadline_->Disarm();
+    ++state_->writing;
+    for (size_t at = 0; !ec && at < bytes.size(); at += kPiece) {
+      const auto piece = asio::buffer(bytes.data() + at, std::min(kPiece, bytes.size() - at));
+      deadline_->Arm(state_->options.write_timeout_s);
+      co_await asio::async_write(stream_, piece, redirect_error(use_awaitable, ec));
+      deadline_->Disarm();
+    }
+    --state_->writing;
     co_return !ec;
   }
 

@@ -167,5 +167,17 @@ TEST_F(HostileClientsTest, BodiesThatDripAreCutOffToo) {
   EXPECT_TRUE(Eventually([this] { return Metric("coppice_http_connections") <= 2; }));
 }
 
+// A large answer may take longer than the time after which a client that does not read is
+// disconnected.
+TEST_F(HostileClientsTest, AClientThatReadsSlowlyGetsItsAnswer) {
+  StartCluster();
+  RawClient client(port(), /*receive_buffer=*/64 << 10);
+  client.ReadSlowly(std::chrono::milliseconds(20));
+  client.Send(AskForMuch());
+  const RawAnswer answer = client.ReadAnswer();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_FALSE(json::parse(answer.body, nullptr, false).is_discarded()) << answer.body.size();
+}
+
 }  // namespace
 }  // namespace coppice::coordinator
