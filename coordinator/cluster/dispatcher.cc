@@ -192,8 +192,11 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
     return metrics_->BadUpdate(sender->id);
   }
   const double now = clock_->NowSeconds();
-  if (found->second.last_update_s >= 0) metrics_->InterToken(now - found->second.last_update_s);
-  found->second.last_update_s = now;
+  // Without a stream, the end is the next update after the first tokens.
+  if (request->generate().stream && (update.stable_tokens_size() > 0 || update.finished())) {
+    if (found->second.last_update_s >= 0) metrics_->InterToken(now - found->second.last_update_s);
+    found->second.last_update_s = now;
+  }
   const bool believed = request->OnUpdate(index, update, now);
   Request::Sequence& sequence = request->sequences()[index];
   if (!believed) {
