@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "coordinator/cluster/operations.h"
 #include "decoding/method.h"
 #include "tests/coordinator/cluster/dispatcher_fixture.h"
 
@@ -188,6 +189,26 @@ TEST_F(DispatcherTest, ANewCoordinatorDoesNotTakeTheSequencesOfTheOldOneForItsOw
   *update->add_hypotheses() = MakeHypothesis(Bytes("secret", true), -1, true);
   next.OnNodeMessage("replica-0", message);
   EXPECT_FALSE(exchange->reply);
+}
+
+// A drain is for the process that was there, even if its time is over after another one has its name.
+TEST_F(DispatcherTest, TheTimeOfADrainIsNotThatOfTheNextProcess) {
+  Operations operations(&clock_, &registry_, &dispatcher_);
+  JoinReplica("replica-0");
+  ASSERT_EQ(operations.Drain(R"({"target": "replica:replica-0", "timeout": 60})").status, 202);
+  proto::NodeMessage goodbye;
+  goodbye.mutable_goodbye();
+  dispatcher_.OnNodeMessage("replica-0", goodbye);
+  proto::Register restarted = WorkerRegistration("replica-0");
+  restarted.mutable_ranks(0)->set_pid(2);
+  Join("another connection", restarted);
+  const auto exchange = Submit();
+  ASSERT_EQ(Started("another connection").size(), 1);
+  clock_.now_s = 61;
+  operations.Tick();
+  EXPECT_EQ(Cancelled("another connection").size(), 0);
+  Finish("another connection", Started("another connection")[0]);
+  EXPECT_EQ(exchange->reply->status, 200);
 }
 
 }  // namespace
