@@ -198,6 +198,7 @@ class CoordinatorImpl : public Coordinator {
       farewell_end_s_ = now + kFarewell_s;
       return;  // answers are still being written
     }
+    if (now < drain_end_s_ && http_->writing()) return;
     if (AllNodesGone() || now >= farewell_end_s_) io_.stop();
   }
 

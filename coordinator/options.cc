@@ -69,7 +69,7 @@ class FlagChecker {
  public:
   template <typename T>
   T InRange(const char* name, T value, T low, T high) {
-    if (value < low || value > high)
+    if (!(value >= low && value <= high))  // so NaN is out of it
       Complain(name, absl::StrCat("must be between ", low, " and ", high, ", got ", value));
     return value;
   }

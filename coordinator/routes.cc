@@ -12,6 +12,7 @@
 #include "base/program.h"
 #include "coordinator/api/openapi.h"
 #include "coordinator/api/token_endpoints.h"
+#include "coordinator/request/request_log.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -88,8 +89,10 @@ std::optional<ApiError> Routes::CheckRate(const Endpoint& endpoint, const HttpRe
   const int wait_s = context_.rate->Take(request.caller, context_.clock->NowSeconds());
   if (wait_s == 0) return std::nullopt;
   context_.metrics->RequestRefused("rate_limited");
-  return ApiError{429, "rate_limited", "this key has sent too many requests in the last minute", "",
-                  wait_s};
+  const ApiError error{429, "rate_limited",
+                       "this key has sent too many requests in the last minute", "", wait_s};
+  LogRefusal(request, error, context_.dispatcher->options().log_requests);
+  return error;
 }
 
 void Routes::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
@@ -167,6 +170,7 @@ void Routes::Complete(const HttpRequest& request, const std::shared_ptr<HttpExch
           : ParseCompletion(request.body, request.timeout_header, context_.api);
   if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
     context_.metrics->RequestRefused(error->code);
+    LogRefusal(request, *error, context_.dispatcher->options().log_requests);
     return exchange->Reply(ErrorReply(*error));
   }
   GenerateRequest& generate = std::get<GenerateRequest>(parsed);

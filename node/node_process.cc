@@ -119,6 +119,11 @@ absl::Status CheckNodeFlags() {
     return absl::InvalidArgumentError(
         absl::StrCat(FlagPlace("start_deadline"), ": must be more than 0 s"));
   }
+  const double interval_s = absl::GetFlag(FLAGS_heartbeat_interval);
+  if (!(interval_s >= 0.01 && interval_s <= 60)) {  // as the coordinator's
+    return absl::InvalidArgumentError(absl::StrCat(
+        FlagPlace("heartbeat_interval"), ": must be between 0.01 and 60, got ", interval_s));
+  }
   return CheckEnergyFlags(absl::GetFlag(FLAGS_backend));
 }
 

@@ -116,6 +116,7 @@ void Engine::TakeCoordinatorMessages() {
         drafts_.SetNodes(message->draft_nodes());
         break;
       case proto::CoordinatorMessage::kRegisterAck: {
+        DropAll();
         proto::DraftNodes nodes;
         *nodes.mutable_nodes() = message->register_ack().draft_nodes();
         drafts_.SetNodes(nodes);
@@ -144,6 +145,15 @@ void Engine::Start(const proto::StartSequence& start) {
 
 void Engine::Cancel(uint64_t sequence_id) {
   if (Sequence* sequence = sequences_.Find(sequence_id)) Remove(sequence);
+}
+
+// The replica has joined, perhaps again, and perhaps another coordinator than the one that started
+// these. It starts anew what it wants.
+void Engine::DropAll() {
+  for (const SequencePhase phase : {SequencePhase::kWaiting, SequencePhase::kPrefill,
+                                    SequencePhase::kDrafting, SequencePhase::kReady}) {
+    while (Sequence* sequence = sequences_.First(phase)) Remove(sequence);
+  }
 }
 
 void Engine::AdmitWaiting() {

@@ -63,6 +63,7 @@ class Engine {
   void TakeCoordinatorMessages();
   void Start(const proto::StartSequence& start);
   void Cancel(uint64_t sequence_id);
+  void DropAll();
   void AdmitWaiting();
   void TakeForests();
   void TakeForest(DraftArrival arrival, double now_s);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,15 @@
 #include "proto/convert.h"
 
 namespace coppice::coordinator {
+namespace {
+
+// Not 0 for as long as ids are counted from here.
+uint64_t FirstSequenceId() {
+  std::random_device random;
+  return uint64_t{random() >> 1} << 32 | 1;
+}
+
+}  // namespace
 
 Dispatcher::Dispatcher(const DispatcherOptions& options, const Clock* clock, NodeRegistry* registry,
                        Metrics* metrics, Send send)
@@ -20,7 +30,8 @@ Dispatcher::Dispatcher(const DispatcherOptions& options, const Clock* clock, Nod
       clock_(clock),
       registry_(registry),
       metrics_(metrics),
-      send_(std::move(send)) {}
+      send_(std::move(send)),
+      next_sequence_id_(FirstSequenceId()) {}
 
 ModelLimits Dispatcher::LimitsOf(const Node& node) const {
   const proto::ModelInfo& model = node.registration.model();
@@ -192,8 +203,11 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
     return metrics_->BadUpdate(sender->id);
   }
   const double now = clock_->NowSeconds();
-  if (found->second.last_update_s >= 0) metrics_->InterToken(now - found->second.last_update_s);
-  found->second.last_update_s = now;
+  // Without a stream, the end is the next update after the first tokens.
+  if (request->generate().stream && (update.stable_tokens_size() > 0 || update.finished())) {
+    if (found->second.last_update_s >= 0) metrics_->InterToken(now - found->second.last_update_s);
+    found->second.last_update_s = now;
+  }
   const bool believed = request->OnUpdate(index, update, now);
   Request::Sequence& sequence = request->sequences()[index];
   if (!believed) {

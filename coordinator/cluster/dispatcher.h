@@ -75,6 +75,7 @@ class Dispatcher {
   };
 
   void Register(const std::string& peer, const proto::Register& registration);
+  void StartAnew(const Node& node);
   void Apply(const std::string& peer, const proto::SequenceUpdate& update);
   void NodeLost(const std::string& id);
   std::vector<Running> RunningOn(const std::string& replica) const;
@@ -105,7 +106,8 @@ class Dispatcher {
   std::unordered_map<uint64_t, Running> running_;  // by sequence id
   // Sequences that a lost node may still run; it is told to drop them before it gets new ones.
   std::map<std::string, std::vector<uint64_t>> left_behind_;
-  uint64_t next_sequence_id_ = 1;
+  // A replica may still run what another coordinator has started, so the ids begin anywhere.
+  uint64_t next_sequence_id_;
   double seconds_per_request_ = 0.1;  // mean time between ends of requests, smoothed
   double last_end_s_ = -1;
   std::deque<Timeline> timelines_;  // of requests that have ended, oldest first

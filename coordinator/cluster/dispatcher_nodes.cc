@@ -46,12 +46,26 @@ void Dispatcher::Register(const std::string& peer, const proto::Register& regist
   std::string replaced;
   proto::CoordinatorMessage reply;
   *reply.mutable_register_ack() = registry_->OnRegister(peer, registration, &replaced);
-  if (!replaced.empty()) NodeLost(replaced);
-  send_(peer, reply);
+  send_(peer, reply);  // before any start: a replica drops what it has when it is accepted
   if (!reply.register_ack().accepted()) return;
+  if (!replaced.empty()) NodeLost(replaced);
   const Node* node = registry_->FindPeer(peer);
+  if (replaced.empty()) StartAnew(*node);
   metrics_->NodeStatus(*node);
   if (node->state == NodeState::kReady) NodeBack(*node);
+}
+
+// A node registers again when its connection broke. What was on its way is lost then: the start of a
+// sequence, which would never end, or a report, which would leave a hole in a text.
+void Dispatcher::StartAnew(const Node& node) {
+  const std::vector<Running> running = RunningOn(node.id);
+  for (const Running& one : running)
+    left_behind_[node.id].push_back(one.request->sequences()[one.index].id);
+  for (const Running& one : running) {
+    Move(one, /*tell_replica=*/false,
+         {503, "replica_lost",
+          absl::StrCat("the connection to replica ", node.id, " broke while it answered"), "", 1});
+  }
 }
 
 void Dispatcher::NodeBack(const Node& node) {

@@ -117,8 +117,8 @@ void MetricFamilies::Declare() {
   DeclareCounter("bad_updates_total", "Progress and heartbeats of a node that were refused.");
   DeclareHistogram("time_to_first_token_seconds", "From arrival to the first decided token.",
                    Times());
-  DeclareHistogram("inter_token_latency_seconds", "Between two updates of a sequence with tokens.",
-                   Times());
+  DeclareHistogram("inter_token_latency_seconds",
+                   "Between two updates of a streamed sequence with tokens.", Times());
   DeclareHistogram("request_time_per_output_token_seconds",
                    "Decode time over tokens after the first.", Times());
   DeclareHistogram("e2e_request_latency_seconds", "From arrival to the end.", Times());

@@ -162,8 +162,8 @@ void Metrics::RequestEnded(const Request& request, const std::string& finished_r
   observe("request_queue_time_seconds", decoding.queue_ms / 1e3);
   observe("request_prefill_time_seconds", decoding.prefill_ms / 1e3);
   observe("request_decode_time_seconds", now_s - first_s);
-  const double later_tokens =
-      static_cast<double>(usage.completion_tokens) / request.generate().n - 1;
+  const double choices = request.generate().n * request.generate().prompts.size();
+  const double later_tokens = usage.completion_tokens / choices - 1;
   if (later_tokens > 0)
     observe("request_time_per_output_token_seconds", (now_s - first_s) / later_tokens);
   observe("request_prompt_tokens", usage.prompt_tokens);

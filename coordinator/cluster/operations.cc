@@ -122,9 +122,11 @@ void Operations::Tick() {
     ends_s_.erase(node);
     if (node.empty()) {
       dispatcher_->FailAll({503, "draining", "the time of the drain is over", "", 5});
-    } else {
-      dispatcher_->MoveAway(node);
+      continue;
     }
+    // A node that has been restarted meanwhile is not drained.
+    const Node* drained = registry_->Find(node);
+    if (drained != nullptr && drained->draining) dispatcher_->MoveAway(node);
   }
 }
 

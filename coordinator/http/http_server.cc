@@ -54,6 +54,7 @@ class HttpServerImpl : public HttpServer {
   bool only_this_host() const override {
     return acceptor_.local_endpoint().address().is_loopback();
   }
+  bool writing() const override { return state_->writing > 0; }
   absl::Status ReloadTls() override {
     const HttpOptions& options = state_->options;
     if (options.tls_cert_file.empty()) return absl::OkStatus();

@@ -58,6 +58,7 @@ class HttpServer {
   virtual std::string address() const = 0;  // "127.0.0.1:8000"
   virtual bool only_this_host() const = 0;  // it listens on the loopback
   virtual void StopAccepting() = 0;
+  virtual bool writing() const = 0;  // a client has not taken all of what it is sent
   // Reads the files of TLS again, for connections to come. After an error the old ones stay in use.
   virtual absl::Status ReloadTls() = 0;
 };

@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <strings.h>
 
+#include <algorithm>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -56,15 +57,12 @@ class Deadline : public std::enable_shared_from_this<Deadline> {
   explicit Deadline(tcp::socket* socket) : socket_(socket), timer_(socket->get_executor()) {}
   void Arm(double seconds) {
     expired_ = false;
-    timer_.expires_after(std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6)));
-    timer_.async_wait([self = shared_from_this()](error_code ec) {
-      if (ec || self->socket_ == nullptr) return;
-      self->expired_ = true;
-      error_code ignored;
-      self->socket_->cancel(ignored);
-    });
+    Wait(std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6)), ++armed_);
   }
-  void Disarm() { timer_.cancel(); }
+  void Disarm() {
+    ++armed_;
+    timer_.cancel();
+  }
   void Detach() {
     socket_ = nullptr;
     timer_.cancel();
@@ -72,8 +70,24 @@ class Deadline : public std::enable_shared_from_this<Deadline> {
   bool expired() const { return expired_; }
 
  private:
+  // A part of the operation may have ended and its handler not have run: then there is nothing to
+  // cancel yet, and the next part begins. So this goes on until disarmed. armed: a wait of an earlier
+  // time, which may be over but for its handler, cancels nothing.
+  void Wait(std::chrono::microseconds time, uint64_t armed) {
+    constexpr std::chrono::milliseconds kAgain(10);
+    timer_.expires_after(time);
+    timer_.async_wait([self = shared_from_this(), armed, kAgain](error_code ec) {
+      if (ec || self->socket_ == nullptr || self->armed_ != armed) return;
+      self->expired_ = true;
+      error_code ignored;
+      self->socket_->cancel(ignored);
+      self->Wait(kAgain, armed);
+    });
+  }
+
   tcp::socket* socket_;
   asio::steady_timer timer_;
+  uint64_t armed_ = 0;  // how often it was armed or disarmed
   bool expired_ = false;
 };
 
@@ -90,7 +104,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
         tls_(std::move(tls)),
         stream_(std::move(stream)),
         wake_(stream_.get_executor()),
-        deadline_(std::make_shared<Deadline>(&socket())) {
+        deadline_(std::make_shared<Deadline>(&socket())),
+        buffer_(state_->options.max_header_bytes + 2 * kPipelined) {
     ++state_->connections;
     state_->app->SetConnections(state_->connections);
   }
@@ -120,6 +135,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
 
  private:
   static constexpr bool kTls = !std::is_same_v<Stream, tcp::socket>;
+  static constexpr size_t kPipelined = 64 << 10;  // bytes read ahead while the app works
+  static constexpr size_t kPiece = 64 << 10;      // of an answer
   tcp::socket& socket() {
     if constexpr (kTls) {
       return stream_.next_layer();
@@ -220,7 +237,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   }
 
   asio::awaitable<bool> Finish(const HttpReply& reply, bool keep) {
-    const std::string bytes = FormatReply(reply, request_.request_id, keep);
+    std::string bytes = FormatReply(reply, request_.request_id, keep);
+    // The client would take it for the beginning of the next answer.
+    if (request_.method == "HEAD") bytes.resize(bytes.size() - reply.body.size());
     const bool written = co_await Write(bytes);
     state_->app->Observe(request_, reply.status,
                          started_s_ > 0 ? state_->clock->NowSeconds() - started_s_ : 0);
@@ -228,11 +247,17 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
     co_return keep&& written;
   }
 
+  // The deadline is for each piece: a client that reads slowly gets a large answer too.
   asio::awaitable<bool> Write(const std::string& bytes) {
     error_code ec;
-    deadline_->Arm(state_->options.write_timeout_s);
-    co_await asio::async_write(stream_, asio::buffer(bytes), redirect_error(use_awaitable, ec));
-    deadline_->Disarm();
+    ++state_->writing;
+    for (size_t at = 0; !ec && at < bytes.size(); at += kPiece) {
+      const auto piece = asio::buffer(bytes.data() + at, std::min(kPiece, bytes.size() - at));
+      deadline_->Arm(state_->options.write_timeout_s);
+      co_await asio::async_write(stream_, piece, redirect_error(use_awaitable, ec));
+      deadline_->Disarm();
+    }
+    --state_->writing;
     co_return !ec;
   }
 
@@ -298,7 +323,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   // Reads while the app works. End of file or an error means that the client has gone. Data belongs
   // to the next request.
   void Watch(const std::shared_ptr<SessionExchange>& exchange) {
-    constexpr size_t kPipelined = 64 << 10;
     if (buffer_.size() >= kPipelined) return;
     watching_ = true;
     stream_.async_read_some(buffer_.prepare(4096), [self = this->shared_from_this(), exchange](
@@ -331,6 +355,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession<Stream>> {
   Stream stream_;
   asio::steady_timer wake_;
   std::shared_ptr<Deadline> deadline_;
+  // What has arrived and is not parsed: a head, or a line between the chunks of a body, must fit.
   beast::flat_buffer buffer_;
   HttpRequest request_;
   bool from_this_host_ = false;

@@ -17,6 +17,7 @@ struct HttpServerState {
   HttpApp* app = nullptr;
   std::shared_ptr<boost::asio::ssl::context> tls;  // nullptr = plain HTTP
   int connections = 0;
+  int writing = 0;  // connections on which an answer or a part of one is being written
 };
 
 // Serves the connection until it closes. over_limit: answers 503 too_many_connections and closes.

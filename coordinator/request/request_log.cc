@@ -51,4 +51,11 @@ void LogRequest(const Request& request, double now_s, bool enabled) {
       usage.decoding.layers_per_pass().value_or(0), where.empty() ? "-" : where);
 }
 
+void LogRefusal(const HttpRequest& request, const ApiError& error, bool enabled) {
+  if (!enabled) return;
+  spdlog::info("request id={} key={} route={} status={} code={}", request.request_id,
+               request.caller.empty() ? "-" : request.caller, request.path, error.status,
+               error.code);
+}
+
 }  // namespace coppice::coordinator

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "coordinator/http/api_error.h"
+#include "coordinator/http/http.h"
 #include "coordinator/request/request.h"
 
 namespace coppice::coordinator {
@@ -11,5 +13,7 @@ namespace coppice::coordinator {
 // How the request as a whole ended: stop, length, abort, error or timeout.
 std::string FinishedReason(const Request& request);
 void LogRequest(const Request& request, double now_s, bool enabled);
+// The line of one that is refused before it is a Request.
+void LogRefusal(const HttpRequest& request, const ApiError& error, bool enabled);
 
 }  // namespace coppice::coordinator

@@ -1,6 +1,8 @@
 // Keys, rate limits, tokenize, drain and cancel, through a whole coordinator with fake replicas.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ringbuffer_sink.h>
+#include <spdlog/spdlog.h>
 
 #include <atomic>
 #include <fstream>
@@ -145,6 +147,26 @@ TEST_F(AdminTest, RequestsBeyondTheRateAreRefused) {
   EXPECT_EQ(Code(refused, 429), "rate_limited");
   EXPECT_THAT(refused.head, HasSubstr("Retry-After: "));
   EXPECT_EQ(Ask(Call("POST", "/tokenize", R"({"prompt": "a"})")).status, 200);
+}
+
+TEST_F(AdminTest, RefusedRequestsAreLoggedWithoutTheirContent) {
+  const auto lines = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(64);
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
+  options_.log_requests = true;
+  options_.max_requests_per_minute = 1;
+  StartCluster();
+  Ask(Post(R"({"prompt": "secret", "secret_field": 1})", "X-Request-Id: first\r\n"));
+  Ask(Post(R"({"prompt": "secret"})", "X-Request-Id: second\r\n"));
+  StopCluster();
+  spdlog::set_default_logger(before);
+  std::string log;
+  for (const std::string& line : lines->last_formatted()) log += line;
+  EXPECT_THAT(log, HasSubstr("request id=first key=- route=/v1/completions status=400 "
+                             "code=unknown_field"));
+  EXPECT_THAT(log, HasSubstr("request id=second key=- route=/v1/completions status=429 "
+                             "code=rate_limited"));
+  EXPECT_THAT(log, ::testing::Not(HasSubstr("secret")));
 }
 
 TEST_F(AdminTest, ADrainedClusterTakesNothingAndComesBack) {

@@ -150,5 +150,34 @@ TEST_F(HostileClientsTest, ClientsThatDoNotReadAreDisconnectedAndHinderNobody) {
   EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
 }
 
+// A deadline that passes while something has just arrived must not be missed.
+TEST_F(HostileClientsTest, BodiesThatDripAreCutOffToo) {
+  options_.http.body_timeout_s = 1;
+  StartCluster();
+  std::vector<std::unique_ptr<RawClient>> slow;
+  for (int i = 0; i < 8; ++i) {
+    slow.push_back(std::make_unique<RawClient>(port()));
+    slow.back()->Send(
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\n");
+  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
+  while (std::chrono::steady_clock::now() < end) {
+    for (const auto& client : slow) client->Send(" ");
+  }
+  EXPECT_TRUE(Eventually([this] { return Metric("coppice_http_connections") <= 2; }));
+}
+
+// A large answer may take longer than the time after which a client that does not read is
+// disconnected.
+TEST_F(HostileClientsTest, AClientThatReadsSlowlyGetsItsAnswer) {
+  StartCluster();
+  RawClient client(port(), /*receive_buffer=*/64 << 10);
+  client.ReadSlowly(std::chrono::milliseconds(20));
+  client.Send(AskForMuch());
+  const RawAnswer answer = client.ReadAnswer();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_FALSE(json::parse(answer.body, nullptr, false).is_discarded()) << answer.body.size();
+}
+
 }  // namespace
 }  // namespace coppice::coordinator

@@ -7,7 +7,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 
@@ -21,7 +23,10 @@ struct RawAnswer {
 
 class RawClient {
  public:
-  explicit RawClient(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  // receive_buffer: bytes that the kernel holds for it; 0: as many as it likes.
+  explicit RawClient(int port, int receive_buffer = 0) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    if (receive_buffer > 0)
+      setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
@@ -47,8 +52,11 @@ class RawClient {
     if (fd_ >= 0) close(fd_);
     fd_ = -1;
   }
+  // For ReadSome: waits before each.
+  void ReadSlowly(std::chrono::milliseconds pause) { pause_ = pause; }
   // Returns false at the end of the stream or after ten seconds without data.
   bool ReadSome() {
+    std::this_thread::sleep_for(pause_);
     char bytes[65536];
     const ssize_t count = recv(fd_, bytes, sizeof(bytes), 0);
     if (count <= 0) return false;
@@ -103,6 +111,7 @@ class RawClient {
 
   int fd_;
   bool connected_ = false;
+  std::chrono::milliseconds pause_{0};
   std::string buffer_;
 };
 
@@ -110,6 +119,13 @@ inline std::string Post(const std::string& body,
                         const std::string& headers = "Content-Type: application/json\r\n") {
   return absl::StrCat("POST /v1/completions HTTP/1.1\r\nHost: x\r\n", headers,
                       "Content-Length: ", body.size(), "\r\n\r\n", body);
+}
+// A request for an answer of some megabytes, which comes at once. Needs max_body_bytes of 2 MiB.
+inline std::string AskForMuch() {
+  const std::string body = absl::StrCat(R"({"return_token_strs": true, "prompt": ")",
+                                        std::string(1 << 20, 'a'), R"("})");
+  return absl::StrCat("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: ", body.size(),
+                      "\r\n\r\n", body);
 }
 inline std::string Get(const std::string& path, const std::string& headers = "") {
   return absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n", headers, "\r\n");

@@ -336,6 +336,21 @@ TEST_F(ServingTest, DrainRefusesNewRequestsAndFinishesRunningOnes) {
   EXPECT_TRUE(worker->told_to_stop());
 }
 
+// The answer is ready, but its client has not read it yet.
+TEST_F(ServingTest, DrainWritesAnswersToTheirEnd) {
+  options_.http.max_body_bytes = 2 << 20;
+  StartCluster();
+  RawClient client(port(), /*receive_buffer=*/64 << 10);
+  client.Send(AskForMuch());
+  ASSERT_FALSE(client.ReadUntil("\r\n\r\n").empty());
+  coordinator_->Drain(30, "test");
+  client.ReadSlowly(std::chrono::milliseconds(20));
+  const RawAnswer answer = client.ReadAnswer();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_FALSE(json::parse(answer.body, nullptr, false).is_discarded()) << answer.body.size();
+  thread_.join();
+}
+
 TEST_F(ServingTest, ModelsListWhatIsServed) {
   StartCluster();
   const auto worker = Join("replica-0", Script);

@@ -70,6 +70,7 @@ class QueuedCoordinator : public comm::NodeAgent {
   void Send(const proto::DraftNodes& nodes) {
     *queue_.emplace_back().mutable_draft_nodes() = nodes;
   }
+  void Accept() { queue_.emplace_back().mutable_register_ack()->set_accepted(true); }
   void Cancel(uint64_t id) { queue_.emplace_back().mutable_cancel()->set_sequence_id(id); }
   const std::map<uint64_t, proto::SequenceUpdate>& errors() const { return errors_; }
   const std::map<uint64_t, proto::SequenceUpdate>& finished() const { return finished_; }

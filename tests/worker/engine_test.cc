@@ -98,6 +98,28 @@ TEST_F(EngineTest, ACancelledSequenceReportsNothingAndFreesItsBlocks) {
   EXPECT_EQ(coordinator_.finished().count(2), 1u);
 }
 
+// The next coordinator knows nothing of what the one before had started, and may use its ids.
+TEST_F(EngineTest, AReplicaThatJoinsAgainDropsWhatItHad) {
+  coordinator_.Accept();
+  coordinator_.Start(MakeStart(1, Params()), /*will_end=*/false);
+  coordinator_.Start(MakeStart(2, Params()), /*will_end=*/false);
+  coordinator_.EveryTurn([this](int turn) {
+    if (turn != 2) return;  // they are under way
+    coordinator_.Accept();
+    coordinator_.Start(MakeStart(1, Params(), {8, 9}), /*will_end=*/false);
+  });
+  coordinator_.WaitFor(1);  // only the last one ends
+  Run();
+  EXPECT_THAT(coordinator_.errors(), IsEmpty());
+  EXPECT_EQ(coordinator_.finished().count(2), 0u);
+  ASSERT_EQ(coordinator_.finished().count(1), 1u);
+  const proto::SequenceUpdate again = coordinator_.finished().at(1);
+  coordinator_.EveryTurn(nullptr);
+  coordinator_.Start(MakeStart(3, Params(), {8, 9}));
+  Run();
+  ExpectSameAnswer(again, coordinator_.finished().at(3));
+}
+
 TEST_F(EngineTest, StableTokensAreToldOnceAndBeginTheAnswer) {
   decoding::DecodingParams params = Params();
   params.beam_width = params.num_hypotheses = 1;

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "tests/coordinator/cluster/dispatcher_fixture.h"
 
 namespace coppice::coordinator {
@@ -241,6 +242,52 @@ TEST_F(DispatcherTest, RandomLifeLeavesNothingBehind) {
     answered += exchange->reply && exchange->reply->status == 200;
   EXPECT_GT(answered, 50);
   for (const std::shared_ptr<Request>& request : requests_) EXPECT_TRUE(request->ended());
+}
+
+// An answer that is not streamed is reported at its first token and at its end.
+TEST_F(DispatcherTest, OnlyStreamsTellTheTimeBetweenTokens) {
+  JoinReplica("replica-0");
+  for (const bool stream : {false, true}) {
+    GenerateRequest generate;
+    generate.stream = stream;
+    Submit(generate);
+    const uint64_t id = Started("replica-0").back();
+    proto::NodeMessage message;
+    proto::SequenceUpdate* update = message.mutable_progress()->add_updates();
+    update->set_sequence_id(id);
+    update->add_stable_tokens('o');
+    dispatcher_.OnNodeMessage("replica-0", message);
+    Finish("replica-0", id);
+    EXPECT_THAT(
+        metrics_.Text(),
+        HasSubstr(absl::StrCat("coppice_inter_token_latency_seconds_count{model_name=\"demo\"} ",
+                               int{stream})));
+  }
+}
+
+// Three tokens in each of two answers, of which the first comes at once and the last after 2 s.
+TEST_F(DispatcherTest, TheTimeOfATokenIsThatOfOneAnswerOfManyPrompts) {
+  JoinReplica("replica-0");
+  GenerateRequest generate;
+  generate.prompts = {Bytes("hi"), Bytes("ho")};
+  generate.max_tokens_given = true;
+  generate.params.max_tokens = 16;
+  dispatcher_.Submit(std::make_shared<Request>(generate, Request::Origin(), &tokenizer_,
+                                               std::make_shared<FakeExchange>()));
+  const std::vector<uint64_t> ids = Started("replica-0");
+  ASSERT_EQ(ids.size(), 2);
+  for (const uint64_t id : ids) {
+    proto::NodeMessage message;
+    proto::SequenceUpdate* update = message.mutable_progress()->add_updates();
+    update->set_sequence_id(id);
+    update->add_stable_tokens('o');
+    dispatcher_.OnNodeMessage("replica-0", message);
+  }
+  clock_.now_s = 2;
+  for (const uint64_t id : ids) Finish("replica-0", id);
+  EXPECT_THAT(
+      metrics_.Text(),
+      HasSubstr("coppice_request_time_per_output_token_seconds_sum{model_name=\"demo\"} 1\n"));
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "coordinator/cluster/operations.h"
+#include "decoding/method.h"
 #include "tests/coordinator/cluster/dispatcher_fixture.h"
 
 namespace coppice::coordinator {
@@ -116,6 +118,97 @@ TEST_F(DispatcherTest, AReplicaThatComesBackIsToldToDropWhatWentElsewhere) {
     EXPECT_TRUE(dispatcher_.idle());
     sent_.clear();
   }
+}
+
+// A connection that breaks loses what is on its way, in both directions, though the process at its
+// other end lives on and registers again in time. So what it had starts anew.
+TEST_F(DispatcherTest, ANodeThatRegistersAgainStartsAnewWhatItHad) {
+  JoinReplica("replica-0");
+  const auto exchange = Submit();
+  const std::vector<uint64_t> old = Started("replica-0");
+  ASSERT_EQ(old.size(), 1);
+  clock_.now_s = 0.3;
+  JoinReplica("replica-0");
+  EXPECT_EQ(registry_.Find("replica-0")->state, NodeState::kReady);
+  EXPECT_EQ(Cancelled("replica-0"), old);
+  ASSERT_EQ(Started("replica-0").size(), 2);
+  Finish("replica-0", old[0]);  // its beginning may be lost
+  EXPECT_FALSE(exchange->reply);
+  Finish("replica-0", Started("replica-0")[1]);
+  ASSERT_TRUE(exchange->reply);
+  EXPECT_EQ(exchange->reply->status, 200);
+  EXPECT_TRUE(dispatcher_.idle());
+  EXPECT_EQ(dispatcher_.router().reserved("replica-0"), 0);
+}
+
+TEST_F(DispatcherTest, AShownTextThatCannotBeRepeatedEndsWithTheConnectionToItsReplica) {
+  JoinReplica("replica-0");
+  GenerateRequest generate;
+  generate.stream = true;
+  generate.params.method = decoding::FindMethod("rejection");
+  const auto exchange = Submit(generate);
+  proto::NodeMessage message;
+  message.mutable_progress()->add_updates()->set_sequence_id(Started("replica-0").at(0));
+  message.mutable_progress()->mutable_updates(0)->add_stable_tokens('o');
+  dispatcher_.OnNodeMessage("replica-0", message);
+  ASSERT_EQ(exchange->events.size(), 1);
+  JoinReplica("replica-0");
+  ASSERT_EQ(exchange->events.size(), 2);
+  EXPECT_THAT(exchange->events[1], HasSubstr("replica_lost"));
+  EXPECT_EQ(Cancelled("replica-0"), Started("replica-0"));
+  EXPECT_TRUE(dispatcher_.idle());
+}
+
+// A replica that outlives its coordinator still runs what that one had started, and reports it to the
+// next one.
+TEST_F(DispatcherTest, ANewCoordinatorDoesNotTakeTheSequencesOfTheOldOneForItsOwn) {
+  JoinReplica("replica-0");
+  Submit();
+  const uint64_t old = Started("replica-0").at(0);
+  NodeRegistry registry(&clock_, RegistryOptions());
+  std::vector<uint64_t> started;
+  Dispatcher next(Options(), &clock_, &registry, &metrics_,
+                  [&](const std::string&, const proto::CoordinatorMessage& sent) {
+                    if (sent.has_start()) started.push_back(sent.start().sequence_id());
+                  });
+  proto::NodeMessage message;
+  *message.mutable_register_() = WorkerRegistration("replica-0");
+  next.OnNodeMessage("replica-0", message);
+  GenerateRequest generate;
+  generate.prompts = {Bytes("hi")};
+  generate.max_tokens_given = true;
+  generate.params.max_tokens = 16;
+  const auto exchange = std::make_shared<FakeExchange>();
+  next.Submit(std::make_shared<Request>(generate, Request::Origin(), &tokenizer_, exchange));
+  ASSERT_EQ(started.size(), 1);
+  EXPECT_NE(started[0], old);
+  message.Clear();
+  proto::SequenceUpdate* update = message.mutable_progress()->add_updates();
+  update->set_sequence_id(old);
+  update->set_finished(true);
+  *update->add_hypotheses() = MakeHypothesis(Bytes("secret", true), -1, true);
+  next.OnNodeMessage("replica-0", message);
+  EXPECT_FALSE(exchange->reply);
+}
+
+// A drain is for the process that was there, even if its time is over after another one has its name.
+TEST_F(DispatcherTest, TheTimeOfADrainIsNotThatOfTheNextProcess) {
+  Operations operations(&clock_, &registry_, &dispatcher_);
+  JoinReplica("replica-0");
+  ASSERT_EQ(operations.Drain(R"({"target": "replica:replica-0", "timeout": 60})").status, 202);
+  proto::NodeMessage goodbye;
+  goodbye.mutable_goodbye();
+  dispatcher_.OnNodeMessage("replica-0", goodbye);
+  proto::Register restarted = WorkerRegistration("replica-0");
+  restarted.mutable_ranks(0)->set_pid(2);
+  Join("another connection", restarted);
+  const auto exchange = Submit();
+  ASSERT_EQ(Started("another connection").size(), 1);
+  clock_.now_s = 61;
+  operations.Tick();
+  EXPECT_EQ(Cancelled("another connection").size(), 0);
+  Finish("another connection", Started("another connection")[0]);
+  EXPECT_EQ(exchange->reply->status, 200);
 }
 
 }  // namespace

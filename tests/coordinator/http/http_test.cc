@@ -174,6 +174,33 @@ TEST_F(HttpTest, ABusyPortIsNamed) {
   EXPECT_THAT(std::string(failed.status().message()), HasSubstr("Address already in use"));
 }
 
+// Otherwise the client takes the body for the beginning of the next answer.
+TEST_F(HttpTest, AnAnswerToHeadHasNoBody) {
+  RawClient client(port());
+  client.Send("HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string head = client.ReadUntil("\r\n\r\n");
+  EXPECT_THAT(head, HasSubstr("405"));
+  EXPECT_THAT(head, ::testing::Not(HasSubstr("Content-Length: 0\r\n")));
+  client.Send(Get("/health", "Connection: close\r\n"));
+  const std::string both = client.ReadUntil("\"ok\"}");
+  const size_t second = both.find("\r\n\r\n") + 4;
+  EXPECT_EQ(both.substr(second, 15), "HTTP/1.1 200 OK") << both;
+}
+
+// What is not a part of the body counts too: it must be held until its line has ended.
+TEST_F(HttpTest, LinesOfChunksAreAsBoundedAsTheHead) {
+  const std::string head =
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const std::string& begin : {std::string("2;"), std::string("2\r\n{}\r\n0\r\nX-Trailer: ")}) {
+    RawClient client(port());
+    client.Send(head + begin + std::string(1 << 20, 'a'));
+    EXPECT_EQ(Code(client.ReadAnswer(), 400), "invalid_header") << begin;
+  }
+  RawClient client(port());
+  client.Send(head + "2;name=value\r\n{}\r\n0\r\nX-Trailer: 1\r\n\r\n");
+  EXPECT_EQ(Code(client.ReadAnswer(), 400), "missing_field");
+}
+
 class CrowdedTest : public ClusterTest {};
 
 TEST_F(CrowdedTest, TooManyConnectionsAreTold) {
