@@ -163,7 +163,7 @@ struct WideTile : RowTile<typename S::Type, S::kRows> {
       const int stage = place->stage;
       dev::BarrierWait(ring.Full(stage), place->parity);
       float score[kKvTile / 8][4] = {};
-      dev::WarpgroupBegin();
+      dev::WarpgroupBegin(score);
       DEV_UNROLL
       for (int d = 0; d < S::kDim / 16; ++d) {
         // 16 dims are 32 bytes of a row.
@@ -171,7 +171,7 @@ struct WideTile : RowTile<typename S::Type, S::kRows> {
         dev::MmaAsync<T, /*kTransposed=*/false>(score, q[d], dev::MatrixOf(k, 0), d > 0);
       }
       dev::WarpgroupCommit();
-      dev::WarpgroupWait<0>();
+      dev::WarpgroupWait<0>(score);
       if (first / kKvTile >= item.mask_tile) Mask(FirstRow(), first / kKvTile, 0, score);
       Weigh(scale, score, state);
       uint32_t weight[kKvTile / 16][4];
@@ -183,7 +183,7 @@ struct WideTile : RowTile<typename S::Type, S::kRows> {
           weight[t][i] = dev::PackPair<T>(pair[0], pair[1]);
         }
       }
-      dev::WarpgroupBegin();
+      dev::WarpgroupBegin(state->sum);
       DEV_UNROLL
       for (int t = 0; t < kKvTile / 16; ++t) {
         const unsigned char* v = Panel(stage, true, 0) + t * 16 * kRowBytes;
@@ -191,7 +191,7 @@ struct WideTile : RowTile<typename S::Type, S::kRows> {
                                                true);
       }
       dev::WarpgroupCommit();
-      dev::WarpgroupWait<0>();
+      dev::WarpgroupWait<0>(state->sum);
       __syncwarp();
       if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));
     }

@@ -109,16 +109,27 @@ DEV_FUNCTION void TakeRegisters() {
 
 // ---- Products of a warpgroup. All its warps call the same, converged.
 
-// Before a run of products: their registers are as they were written.
-DEV_FUNCTION void WarpgroupBegin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// The products of a run are asm that the compiler may move other uses of its sums across. This keeps those behind or before it.
+template <int kEights>
+DEV_FUNCTION void HoldSums(float (&d)[kEights][4]) {
+  DEV_UNROLL
+  for (int i = 0; i < kEights * 4; ++i) asm volatile("" : "+f"(d[i / 4][i % 4])::"memory");
+}
+// Before a run of products: its sums d are as they were written.
+template <int kEights>
+DEV_FUNCTION void WarpgroupBegin(float (&d)[kEights][4]) {
+  HoldSums(d);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 // Closes the run.
 DEV_FUNCTION void WarpgroupCommit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Until all runs but the last N are done; only then are their registers and shared memory free.
-template <int N>
-DEV_FUNCTION void WarpgroupWait() {
+// Until all runs but the last N are done; only then are their sums d and the shared memory free.
+template <int N, int kEights>
+DEV_FUNCTION void WarpgroupWait(float (&d)[kEights][4]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+  HoldSums(d);
 }
 
 #define DEV_D4(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])

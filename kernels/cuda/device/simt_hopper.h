@@ -203,14 +203,17 @@ void GiveRegisters() {}
 template <int kRegisters>
 void TakeRegisters() {}
 
-inline void WarpgroupBegin() { simt::CurrentProducts().begun = true; }
+template <int kEights>
+void WarpgroupBegin(float (&)[kEights][4]) {
+  simt::CurrentProducts().begun = true;
+}
 inline void WarpgroupCommit() {
   simt::AsyncProducts& all = simt::CurrentProducts();
   all.groups[all.group_count++] = all.open;
   all.open = 0;
 }
-template <int N>
-void WarpgroupWait() {
+template <int N, int kEights>
+void WarpgroupWait(float (&)[kEights][4]) {
   simt::AsyncProducts& all = simt::CurrentProducts();
   static_assert(N == 0, "only for all of them");
   if (all.open != 0) simt::Fail("products that were not committed are waited for");

@@ -30,10 +30,10 @@ DEV_KERNEL void MmaAsyncOf(int step, bool add, const uint32_t* a, const uint16_t
   DEV_UNROLL
   for (int i = 0; i < kEights * 4; ++i) of_d[i / 4][i % 4] = d[thread * kEights * 4 + i];
   const unsigned char* const start = matrix + step * (kTransposed ? 16 * 128 : 32);
-  dev::WarpgroupBegin();
+  dev::WarpgroupBegin(of_d);
   dev::MmaAsync<T, kTransposed>(of_d, of_a, dev::MatrixOf(start, kTransposed ? 64 * 128 : 0), add);
   dev::WarpgroupCommit();
-  dev::WarpgroupWait<0>();
+  dev::WarpgroupWait<0>(of_d);
   DEV_UNROLL
   for (int i = 0; i < kEights * 4; ++i) d[thread * kEights * 4 + i] = of_d[i / 4][i % 4];
 }

@@ -173,9 +173,9 @@ MUTANTS = (
            thread_sanitizer=True, units=("attention_tiles.cu",)),
     # Attention by wgmma and the copy engine: the ring.
     Mutant("wide: a stage is released before it is read", "attention_sm90a.cu",
-           "      dev::WarpgroupBegin();\n      DEV_UNROLL\n      for (int t = 0; t < kKvTile / 16; ++t) {\n        const unsigned char* v",
+           "      dev::WarpgroupBegin(state->sum);\n      DEV_UNROLL\n      for (int t = 0; t < kKvTile / 16; ++t) {\n        const unsigned char* v",
            "      __syncwarp();\n      if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));\n"
-           "      dev::WarpgroupBegin();\n      DEV_UNROLL\n      for (int t = 0; t < kKvTile / 16; ++t) {\n        const unsigned char* v", WIDE_RING),
+           "      dev::WarpgroupBegin(state->sum);\n      DEV_UNROLL\n      for (int t = 0; t < kKvTile / 16; ++t) {\n        const unsigned char* v", WIDE_RING),
     Mutant("wide: tiles are not waited for", "attention_sm90a.cu", "dev::BarrierWait(ring.Full(stage), place->parity);", "", WGMMA),
     Mutant("wide: waits for the phase before", "attention_sm90a.cu", "dev::BarrierWait(ring.Full(stage), place->parity);",
            "dev::BarrierWait(ring.Full(stage), place->parity ^ 1);", WGMMA),
@@ -209,9 +209,9 @@ MUTANTS = (
     Mutant("wide: a tile that ends behind the prefix is copied by blocks", "attention_sm90a.cu",
            "first + kKvTile <= item.prefix && first + kKvTile <= item.kv_end", "first < item.prefix", WGMMA),
     Mutant("wide: products are not waited for", "attention_sm90a.cu",
-           "dev::WarpgroupWait<0>();\n      if (first / kKvTile", "if (first / kKvTile", WGMMA),
+           "dev::WarpgroupWait<0>(score);\n      if (first / kKvTile", "if (first / kKvTile", WGMMA),
     Mutant("wide: a run of products is not begun", "attention_sm90a.cu",
-           "float score[kKvTile / 8][4] = {};\n      dev::WarpgroupBegin();", "float score[kKvTile / 8][4] = {};", WGMMA),
+           "float score[kKvTile / 8][4] = {};\n      dev::WarpgroupBegin(score);", "float score[kKvTile / 8][4] = {};", WGMMA),
     # Products of few rows: the pipeline of copies.
     Mutant("skinny: the copies are not waited for", "gemm_skinny.cu", "dev::CopyWait<S::kStages - 2>();", "", SKINNY),
     Mutant("skinny: waits for a group too early", "gemm_skinny.cu", "dev::CopyWait<S::kStages - 2>();",
