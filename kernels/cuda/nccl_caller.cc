@@ -1,5 +1,6 @@
 #include "kernels/cuda/nccl_caller.h"
 
+#include <cuda_runtime_api.h>
 #include <sched.h>
 
 #include <chrono>
@@ -39,6 +40,11 @@ const char* ResultName(ncclResult_t result) {
 
 std::string DescribeResult(const NcclApi& api, ncclResult_t result) {
   return absl::StrCat(ResultName(result), ": ", api.get_error_string(result));
+}
+
+NcclCaller::NcclCaller(const NcclApi& api, int rank, int ranks)
+    : api_(api), rank_(rank), ranks_(ranks) {
+  if (cudaGetDevice(&device_) != cudaSuccess) cudaGetLastError();
 }
 
 absl::Status NcclCaller::Join(const ncclUniqueId& id, const char* what, double end_s) {
@@ -103,7 +109,22 @@ void NcclCaller::Abort(const absl::Status& reason) {
     lock.try_lock();
   }
   if (!lock.owns_lock() || comm_ == nullptr) return;
-  api_.comm_abort(std::exchange(comm_, nullptr));
+  std::promise<void> ended;
+  ended_ = ended.get_future();
+  // NCCL leaves its thread with the device that it had before: without one that would be the first
+  // device, and a context there.
+  std::thread([abort = api_.comm_abort, comm = std::exchange(comm_, nullptr), device = device_,
+               ended = std::move(ended)]() mutable {
+    if (cudaSetDevice(device) != cudaSuccess) cudaGetLastError();
+    abort(comm);
+    ended.set_value();
+  }).detach();
+}
+
+bool NcclCaller::AbortEnded(double within_s) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return !ended_.valid() ||
+         ended_.wait_for(std::chrono::duration<double>(within_s)) == std::future_status::ready;
 }
 
 void NcclCaller::Part(const char* what, double end_s) {
@@ -116,9 +137,9 @@ void NcclCaller::Part(const char* what, double end_s) {
   }
 }
 
-absl::Status NcclCaller::BeginAnew() {
+absl::Status NcclCaller::BeginAnew(double within_s) {
+  if (comm_ != nullptr || !AbortEnded(within_s)) return Known();
   const std::lock_guard<std::mutex> lock(failure_mutex_);
-  if (comm_ != nullptr) return failure_;
   failure_ = absl::OkStatus();
   return failure_;
 }

@@ -3,11 +3,13 @@
 #include <nccl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "kernels/cuda/fake/device_state.h"
@@ -215,7 +217,16 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
 
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
   return CommCall(
-      "ncclCommAbort", handle, [&](DeviceState& state, NcclRank&) { return End(state, handle); },
+      "ncclCommAbort", handle,
+      [&](DeviceState& state, NcclRank& comm) {
+        comm.Abort();
+        while (comm.held_by_graph()) {
+          state.mutex.unlock();
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          state.mutex.lock();
+        }
+        return End(state, handle);
+      },
       true);
 }
 
@@ -233,8 +244,11 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataTyp
     AllReduceCall call = {static_cast<const float*>(from), static_cast<float*>(to), count};
     call.place = comm.PlaceOf(to, bytes);
     call.wrong = std::exchange(NcclState::Get().wrong, false);
-    comm.LaunchLater(
-        [=, &state, of = handle->comm] { state.Queue(stream, [=] { return of->Run(call); }); });
+    comm.LaunchLater([=, &state, of = handle->comm]() mutable {
+      call.captured = stream->capture != nullptr;
+      const auto held = call.captured ? of->captured() : nullptr;
+      state.Queue(stream, [=, of = of, held = held] { return of->Run(call); });
+    });
     return ncclInProgress;
   });
 }

@@ -9,7 +9,12 @@
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_weights.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/device_check.h"
 #include "kernels/cuda/device_collectives.h"
+#include "kernels/cuda/device_graph.h"
+#include "kernels/cuda/device_stream.h"
+#include "kernels/cuda/nccl_communicator.h"
 #include "kernels/cuda/sized_collectives.h"
 #include "tests/kernels/cuda/ranks_fixture.h"
 #include "tests/testing/temp_dir.h"
@@ -178,6 +183,45 @@ TEST_F(RanksFailureTest, ARankThatStandsStillIsToldWhereNothingCanBeAborted) {
   EXPECT_TRUE(hung);
   EXPECT_EQ(message, "step 2: the ranks have not ended it within 3.0 s (--step_deadline)");
   EXPECT_FALSE(ends[0].ok());
+  EXPECT_EQ(fake::CountLive().total(), 0);
+}
+
+// NCCL ends an aborted communicator only when no graph holds a sum of it, and this thread owns the
+// graph.
+TEST_F(RanksFailureTest, AnAbortComesBackWhileAGraphHoldsASum) {
+  std::vector<absl::Status> ends(2);
+  test::RunRanks(2, [&](comm::Communicator* communicator) {
+    const auto run = [&]() -> absl::Status {
+      using namespace kernels::cuda;  // NOLINT
+      COPPICE_RETURN_IF_ERROR(UseDevice(communicator->rank()).status());
+      COPPICE_ASSIGN_OR_RETURN(DeviceStream stream, DeviceStream::Create("a test"));
+      COPPICE_ASSIGN_OR_RETURN(const auto nccl, JoinNccl(communicator, &stream, 5));
+      COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer values, DeviceBuffer::Allocate(64, "a test"));
+      COPPICE_ASSIGN_OR_RETURN(const DeviceGraph graph,
+                               DeviceGraph::Capture(&stream, "a test", [&] {
+                                 return nccl->AllReduceSum(values.floats(), 16, &stream);
+                               }));
+      COPPICE_RETURN_IF_ERROR(graph.Launch(&stream, "a test"));
+      COPPICE_RETURN_IF_ERROR(stream.Synchronize("a test"));
+      nccl->Abort(absl::CancelledError("a test"));
+      return nccl->Failure();
+    };
+    ends[communicator->rank()] = run();
+  });
+  EXPECT_THAT(ends, Each(absl::CancelledError("a test")));
+  EXPECT_EQ(fake::CountLive().total(), 0);
+}
+
+// The thread of the steps aborts, and its graphs hold sums.
+TEST_F(RanksFailureTest, AFailureBesideGraphs) {
+  const std::vector<absl::Status> ends = RunRanks(2, [](ModelRunner* runner) {
+    Greedy greedy;
+    COPPICE_RETURN_IF_ERROR(DecodeGreedily(runner, {4, 5, 6, 7, 8}, 4, &greedy));
+    fake::FailNccl({"ncclAllReduce", 0, 0, ncclSystemError});
+    return DecodeGreedily(runner, {9, 8, 7, 6, 5, 4, 3, 9, 8, 7, 6}, 1, &greedy);
+  });
+  EXPECT_THAT(ends[0].message(), HasSubstr("ncclAllReduce: ncclSystemError"));
+  EXPECT_FALSE(ends[1].ok());
   EXPECT_EQ(fake::CountLive().total(), 0);
 }
 
