@@ -64,6 +64,7 @@ class CudaBackend final : public Backend {
         tuning_cache_(options.tuning_cache),
         parts_(std::move(parts)),
         loader_(options.threads, &parts_.stream),
+        upload_(/*stays=*/communicator_->size() > 1),
         step_rows_(MakeRows(options)) {}
   ~CudaBackend() override;
   absl::Status Init(const BackendOptions& options);
