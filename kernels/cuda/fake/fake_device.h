@@ -17,6 +17,7 @@
 // DEV_DEVICES=n is the number of devices. NCCL: fake_nccl.h.
 #pragma once
 
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -56,7 +57,9 @@ struct DeviceSettings {
   int algorithms = 3;
   std::vector<uint32_t> reductions;
   bool ignores_reduction_mask = false;
-  int refused_algorithm = -1;  // that it proposes, and then does not take
+  int refused_algorithm = -1;  // that it proposes, and then does not take, with this status
+  cublasStatus_t refusal = CUBLAS_STATUS_NOT_SUPPORTED;
+  int unreadable_algorithm = -1;  // that it proposes, and does not say how it sums
   uint64_t library_version = 130100;
 };
 // Of everything made from now on.
