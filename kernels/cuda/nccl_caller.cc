@@ -108,20 +108,23 @@ void NcclCaller::Abort(const absl::Status& reason) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     lock.try_lock();
   }
-  if (!lock.owns_lock() || comm_ == nullptr) return;
+  if (lock.owns_lock() && comm_ != nullptr) EndApart(api_.comm_abort);
+}
+
+void NcclCaller::EndApart(ncclResult_t (*end)(ncclComm_t)) {
   std::promise<void> ended;
   ended_ = ended.get_future();
   // NCCL leaves its thread with the device that it had before: without one that would be the first
   // device, and a context there.
-  std::thread([abort = api_.comm_abort, comm = std::exchange(comm_, nullptr), device = device_,
+  std::thread([end, comm = std::exchange(comm_, nullptr), device = device_,
                ended = std::move(ended)]() mutable {
     if (cudaSetDevice(device) != cudaSuccess) cudaGetLastError();
-    abort(comm);
+    end(comm);
     ended.set_value();
   }).detach();
 }
 
-bool NcclCaller::AbortEnded(double within_s) {
+bool NcclCaller::Ended(double within_s) {
   const std::lock_guard<std::mutex> lock(mutex_);
   return !ended_.valid() ||
          ended_.wait_for(std::chrono::duration<double>(within_s)) == std::future_status::ready;
@@ -130,15 +133,13 @@ bool NcclCaller::AbortEnded(double within_s) {
 void NcclCaller::Part(const char* what, double end_s) {
   if (comm_ == nullptr) return;
   const absl::Status parted = Call("ncclCommFinalize", what, end_s, api_.comm_finalize);
-  if (parted.ok()) {
-    api_.comm_destroy(std::exchange(comm_, nullptr));
-  } else {
-    Abort(parted);
-  }
+  if (!parted.ok()) return Abort(parted);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (comm_ != nullptr) EndApart(api_.comm_destroy);
 }
 
 absl::Status NcclCaller::BeginAnew(double within_s) {
-  if (comm_ != nullptr || !AbortEnded(within_s)) return Known();
+  if (comm_ != nullptr || !Ended(within_s)) return Known();
   const std::lock_guard<std::mutex> lock(failure_mutex_);
   failure_ = absl::OkStatus();
   return failure_;

@@ -41,10 +41,11 @@ class NcclCaller {
   // `reason`, unless there is one. Comes back at once: NCCL ends an aborted communicator only when no
   // graph holds a sum of it any longer, and the caller may be who owns the graphs.
   void Abort(const absl::Status& reason);
-  // Waits, at most so long, until what was aborted has ended. False: it goes on, and memory that NCCL
-  // knows must stay.
-  bool AbortEnded(double within_s);
-  // All ranks leave, in order; aborts where that fails.
+  // Waits, at most so long, until what was aborted or has parted has ended. False: it goes on, and
+  // memory that NCCL knows must stay.
+  bool Ended(double within_s);
+  // All ranks leave, in order; aborts where that fails. What is left of it ends apart, as after Abort:
+  // NCCL waits there until the other ranks of the host have closed what they have open here.
   void Part(const char* what, double end_s);
   // After Abort: Join may make another communicator. Not OK where the old one has not ended within
   // that time.
@@ -57,6 +58,8 @@ class NcclCaller {
  private:
   absl::StatusOr<bool> Done(const char* call, const char* what, ncclResult_t result, double end_s);
   absl::Status Error(ncclResult_t result, const char* call, const char* what) const;
+  // Ends comm_ by a thread that nobody waits for. mutex_ is held.
+  void EndApart(ncclResult_t (*end)(ncclComm_t));
   absl::Status Known();                           // the failure so far
   absl::Status Fail(const absl::Status& status);  // the first failure: this one or an earlier one
 
@@ -66,7 +69,7 @@ class NcclCaller {
   const SteadyClock clock_;
   std::mutex mutex_;           // of each call for comm_, and of ended_
   ncclComm_t comm_ = nullptr;  // null once it has parted or is aborted
-  std::future<void> ended_;    // of the last that was aborted
+  std::future<void> ended_;    // of the last that was aborted or has parted
   std::mutex failure_mutex_;
   absl::Status failure_;  // the first
 };

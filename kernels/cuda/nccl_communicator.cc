@@ -89,8 +89,9 @@ class NcclCommunicator final : public DeviceCollectives {
 // A window goes before its communicator, its memory after both.
 NcclCommunicator::~NcclCommunicator() {
   if (Deregister()) caller_.Part(kEnd, caller_.NowSeconds() + kPartWithin_s);
-  if (!caller_.AbortEnded(kPartWithin_s)) {
-    new std::list<Memory>(std::move(memory_));  // NCCL may still use all of it
+  if (!caller_.Ended(kPartWithin_s)) {
+    if (!memory_.empty())
+      new std::list<Memory>(std::move(memory_));  // NCCL may still use all of it
     return;
   }
   for (const Memory& memory : memory_) api_.mem_free(memory.data);

@@ -34,6 +34,8 @@ struct NcclFailure {
   bool later = false;  // the call is in progress, and ncclCommGetAsyncError tells the failure
   bool wrong =
       false;  // ncclAllReduce: it succeeds instead, and the first value on this rank is wrong
+  double late_s =
+      0;  // ncclCommDestroy: it succeeds instead, so late, or when RecoverNccl is called
 };
 // A call to come returns this result and does nothing, unless it ends a communicator.
 void FailNccl(const NcclFailure& failure);

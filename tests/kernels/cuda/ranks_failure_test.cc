@@ -186,6 +186,30 @@ TEST_F(RanksFailureTest, ARankThatStandsStillIsToldWhereNothingCanBeAborted) {
   EXPECT_EQ(fake::CountLive().total(), 0);
 }
 
+// NCCL ends a communicator only when the other ranks of the host have closed what they have open of it.
+TEST_F(RanksFailureTest, AnEndThatDoesNotComeIsNotWaitedForForever) {
+  fake::NcclFailure stands_still = {"ncclCommDestroy", 1};
+  stands_still.late_s = 60;
+  fake::FailNccl(stands_still);
+  std::vector<absl::Status> ends(2);
+  const auto begin = std::chrono::steady_clock::now();
+  test::RunRanks(2, [&](comm::Communicator* communicator) {
+    const auto run = [&]() -> absl::Status {
+      using namespace kernels::cuda;  // NOLINT
+      COPPICE_RETURN_IF_ERROR(UseDevice(communicator->rank()).status());
+      COPPICE_ASSIGN_OR_RETURN(DeviceStream stream, DeviceStream::Create("a test"));
+      return JoinNccl(communicator, &stream, 5).status();
+    };
+    ends[communicator->rank()] = run();
+  });
+  EXPECT_THAT(ends, Each(absl::OkStatus()));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  EXPECT_TRUE(fake::NcclFailed());
+  EXPECT_EQ(fake::CountLive().handles, 1);
+  fake::RecoverNccl();
+  while (fake::CountLive().handles > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 // NCCL ends an aborted communicator only when no graph holds a sum of it, and this thread owns the
 // graph.
 TEST_F(RanksFailureTest, AnAbortComesBackWhileAGraphHoldsASum) {
