@@ -68,7 +68,8 @@ class DeviceState {
   std::map<std::string, int64_t> calls_of;  // by name
   cudaError_t lasting_error = cudaSuccess;  // of failed work: the device is lost
   std::vector<std::string> violations;
-  std::set<const void*> nccl_memory;  // what NCCL has allocated, which it must free
+  int64_t graphs_of_small_device = 0;  // that it was asked for
+  std::set<const void*> nccl_memory;   // what NCCL has allocated, which it must free
 
   // Failures to come, by the number of the call or piece of work; -1 = none.
   int64_t failing_call = -1, failing_work = -1, works = 0;

@@ -229,6 +229,7 @@ void Configure(const DeviceSettings& settings) {
   DeviceState& state = DeviceState::Get();
   const std::lock_guard<std::mutex> lock(state.mutex);
   state.settings = settings;
+  state.graphs_of_small_device = 0;
 }
 
 LiveCounts CountLive() {

@@ -44,6 +44,9 @@ struct DeviceSettings {
   size_t block_shared_bytes = 227 << 10;
   int driver_version = CUDART_VERSION;  // 0: no driver
   int multiprocessors = 4;
+  // The device of this number has memory for so many graphs that are ready to be launched.
+  int small_device = -1;
+  int64_t graphs_of_small_device = 0;
   int work_per_query = 4;   // pieces of work that one question after an event runs
   bool protect = false;     // a host that touches device memory is ended by a signal
   bool count_only = false;  // work is counted, but of it only copies from the host are done

@@ -236,6 +236,33 @@ TEST_F(RanksFailureTest, AnAbortComesBackWhileAGraphHoldsASum) {
   EXPECT_EQ(fake::CountLive().total(), 0);
 }
 
+// NCCL wants a sum to be captured on all ranks or on none; the simulated one notices. Body and head of
+// a step are graphs 0 and 1, the body of a larger one is graph 2.
+TEST_F(RanksFailureTest, AGraphThatOneRankHasNoMemoryFor) {
+  const auto decode = [&](Greedy* greedy) {
+    return RunRanks(2, [&](ModelRunner* runner) {
+      COPPICE_RETURN_IF_ERROR(DecodeGreedily(runner, {4, 5, 6, 7, 8}, 5, greedy));
+      for (int again = 0; again < 3; ++again)
+        COPPICE_RETURN_IF_ERROR(DecodeGreedily(runner, {9, 8, 7, 6, 5, 4, 3, 9}, 2, greedy));
+      return absl::OkStatus();
+    });
+  };
+  Greedy want;
+  EXPECT_THAT(decode(&want), Each(absl::OkStatus()));
+  for (const int64_t graphs : {0, 1, 2}) {
+    SCOPED_TRACE(graphs);
+    fake::Configure({.devices = 4, .small_device = 1, .graphs_of_small_device = graphs});
+    const int64_t replays = fake::CountWork().graph_launches;
+    Greedy greedy;
+    EXPECT_THAT(decode(&greedy), Each(absl::OkStatus()));
+    EXPECT_EQ(greedy.tokens, want.tokens);
+    EXPECT_EQ(fake::CountWork().graph_launches > replays, graphs > 0);
+    EXPECT_THAT(fake::Violations(), testing::IsEmpty());
+    EXPECT_EQ(fake::CountLive().total(), 0);
+    fake::Recover();
+  }
+}
+
 // The thread of the steps aborts, and its graphs hold sums.
 TEST_F(RanksFailureTest, AFailureBesideGraphs) {
   const std::vector<absl::Status> ends = RunRanks(2, [](ModelRunner* runner) {
