@@ -5,6 +5,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -123,9 +124,12 @@ class DeviceState {
     size_t mapped = 0;      // the page that must not be touched included
     size_t accessible = 0;  // without it
     int shared = -1;        // the file of an exported buffer
+    // The processes that have it open, in a page of that file behind the buffer's bytes.
+    std::atomic<int32_t>* openers = nullptr;
     bool imported = false;
   };
   void ProtectDevice(bool on);
+  void CloseExport(const Buffer& buffer);
 
   std::map<uintptr_t, Buffer> buffers_;  // by address
   std::vector<CUstream_st*> streams_;

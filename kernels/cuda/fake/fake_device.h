@@ -10,7 +10,7 @@
 //   - While a stream is captured, the thread may not allocate, free, wait or ask for events. Work that
 //     was recorded keeps its arguments, and reads what they point to whenever it is launched.
 // Work runs in the thread that waits. Thread-safe; a thread has a device of its own, as in the runtime.
-// A kernel that waits for other ranks (one_shot.h) waits inside of the call that runs it, for ranks that
+// Memory that another process has open may not be freed. A kernel that waits for other ranks (one_shot.h) waits inside of the call that runs it, for ranks that
 // are other processes.
 // For running programs, from the environment: with DEV_FAIL_WORK=n the device fails for good at its
 // n-th piece of work; with DEV_FAIL_IPC=n the device of number n opens no memory of other processes;
