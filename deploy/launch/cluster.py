@@ -3,6 +3,7 @@
 (placement.py), turns it into command lines (processes.py) and has them started on their hosts (agent.py, host.py).
 running.py knows what has been started.
 cluster.sh has the help text."""
+import dataclasses
 import os
 import pathlib
 import re
@@ -132,6 +133,13 @@ def describe(options):
     return place(settings, hosts, coordinator, [], [], flags, {}, lambda field: f"--{field}")
 
 
+def with_shell(cluster):
+    """The cluster with this shell's variables of NCCL, which must be the same for all ranks. The cluster file goes before them;
+    NCCL_HOSTID names one host."""
+    shell = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_") and name != "NCCL_HOSTID"}
+    return dataclasses.replace(cluster, environment={**shell, **cluster.environment})
+
+
 def program_folder(cluster, options):
     if cluster.settings["bin"]:
         return cluster.settings["bin"]
@@ -239,7 +247,7 @@ def print_lines(cluster, running, processes):
 
 
 def up(options):
-    cluster = describe(options)
+    cluster = with_shell(describe(options))
     launch = make_launch(cluster, options)
     state = state_folder(options, cluster.settings["listen"].rsplit(":", 1)[1])
     local = [host.name for host in cluster.hosts if is_local(host)]

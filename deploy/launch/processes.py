@@ -2,11 +2,13 @@
 import collections
 import dataclasses
 import ipaddress
+import pathlib
 import shlex
 
 from description import DescriptionError, is_local, url_of
 
 CONTROL_PORT = 7000
+WITH_ADDRESS = pathlib.Path(__file__).resolve().parents[1] / "with_address.sh"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +133,8 @@ def mpi_settings(parts, launch, name):
 
 def worker_command(cluster, launch, i, part, threads):
     parts, settings = cluster.replicas[i], cluster.settings
-    return [f"{launch.bin}/coppice-worker", f"--coordinator={control_endpoint(cluster, launch)}", f"--replica_id=replica-{i}",
+    nccl = settings["backend"] == "cuda" and len(parts) > 1  # it finds the interface of the address on the host itself
+    return [*([str(WITH_ADDRESS), part.host.address] if nccl else []), f"{launch.bin}/coppice-worker", f"--coordinator={control_endpoint(cluster, launch)}", f"--replica_id=replica-{i}",
             f"--tp={sum(p.ranks for p in parts)}", f"--model={settings['target']}", *compute_flags(cluster, part.host, threads),
             *flag("communicator", settings["communicator"]), *(["--exact"] if settings["exact"] else []),
             *flag("kv_bytes", settings["kv_bytes"]),

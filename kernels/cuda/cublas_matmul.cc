@@ -109,12 +109,15 @@ absl::StatusOr<std::vector<CublasMatMul::Algorithm>> CublasMatMul::Propose(const
                                      &layouts.y, &preference, count, results.data(), &found);
   if (status != CUBLAS_STATUS_SUCCESS) return Failed(status, "cublasLtMatmulAlgoGetHeuristic", key);
   std::vector<Algorithm> proposed;
+  absl::Status unreadable;
   for (int i = 0; i < found; ++i) {
     const cublasLtMatmulHeuristicResult_t& result = results[i];
     if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kWorkspaceBytes) continue;
-    COPPICE_ASSIGN_OR_RETURN(const bool sums_in_f32, SumsInF32(result.algo, key));
-    if (sums_in_f32) proposed.push_back(std::bit_cast<Algorithm>(result.algo));
+    const absl::StatusOr<bool> sums_in_f32 = SumsInF32(result.algo, key);
+    unreadable.Update(sums_in_f32.status());
+    if (sums_in_f32.value_or(false)) proposed.push_back(std::bit_cast<Algorithm>(result.algo));
   }
+  if (proposed.empty() && !unreadable.ok()) return unreadable;
   if (proposed.empty())
     return Failed(CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmulAlgoGetHeuristic", key);
   return proposed;

@@ -54,7 +54,8 @@ class CublasMatMul {
   // Of every product on the stream; not in use between two pieces of its work.
   const DeviceBuffer& workspace() const { return workspace_; }
 
-  // What the library proposes, its first choice first, at most `count`. Unimplemented: nothing.
+  // What the library proposes, its first choice first, at most `count`; not what it cannot say of how
+  // it sums. Unimplemented: nothing.
   absl::StatusOr<std::vector<Algorithm>> Propose(const ProductKey& key, int count);
   // Whether this library takes the algorithm, with our workspace, and it sums as it must.
   bool Takes(const ProductKey& key, const Algorithm& algorithm);

@@ -64,6 +64,7 @@ class CudaBackend final : public Backend {
         tuning_cache_(options.tuning_cache),
         parts_(std::move(parts)),
         loader_(options.threads, &parts_.stream),
+        upload_(/*stays=*/communicator_->size() > 1),
         step_rows_(MakeRows(options)) {}
   ~CudaBackend() override;
   absl::Status Init(const BackendOptions& options);
@@ -160,8 +161,9 @@ absl::Status CudaBackend::Init(const BackendOptions& options) {
     watch_ = std::make_unique<StepWatch>(ranks_.get(), wanted.step_deadline_s, wanted.on_hang);
   }
   ops_ = std::make_unique<CudaOps>(parts_.facts, ranks_.get(), exact_, options.wide_attention);
-  queue_ = std::make_unique<StepQueue>(&parts_.stream, &parts_.marks, products_.get(),
-                                       options.graphs, options.warn, options.on_part);
+  queue_ =
+      std::make_unique<StepQueue>(&parts_.stream, &parts_.marks, products_.get(), communicator_,
+                                  options.graphs, options.warn, options.on_part);
   return absl::OkStatus();
 }
 

@@ -130,6 +130,11 @@ bool CanCapture(absl::Span<const DeviceOp> ops) {
   });
 }
 
+bool HasSums(absl::Span<const DeviceOp> ops) {
+  return std::any_of(ops.begin(), ops.end(),
+                     [](const DeviceOp& op) { return CollectivesOf(op) != nullptr; });
+}
+
 int64_t BytesBetweenDevices(absl::Span<const DeviceOp> ops) {
   int64_t floats = 0;
   for (const DeviceOp& op : ops) {

@@ -105,6 +105,9 @@ absl::Status LaunchOps(const OpList& list, absl::Span<const DeviceOp> ops, Matri
 // Whether enqueuing them waits for nothing, so that a graph may hold them.
 bool CanCapture(absl::Span<const DeviceOp> ops);
 
+// Whether one of them is a sum over the ranks.
+bool HasSums(absl::Span<const DeviceOp> ops);
+
 // Data of this rank in the sums over the ranks that do not pass through the host.
 int64_t BytesBetweenDevices(absl::Span<const DeviceOp> ops);
 

@@ -1,37 +1,61 @@
 #include "kernels/cuda/graph_cache.h"
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "kernels/cuda/rank_agreement.h"
 
 namespace coppice::kernels::cuda {
+namespace {
 
-GraphCache::Entry* GraphCache::Find(const OpList& list) {
-  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+absl::Status OfOthers(const std::vector<int>& failed) {
+  return absl::UnavailableError(
+      absl::StrCat("rank ", absl::StrJoin(failed, ", "), " has no graph, and says why"));
+}
+
+}  // namespace
+
+GraphCache::Entry* GraphCache::Lists::Find(const OpList& list) {
+  for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
     if (entry->list != list) continue;
-    entries_.splice(entries_.begin(), entries_, entry);
-    return &entries_.front();
+    entries.splice(entries.begin(), entries, entry);
+    return &entries.front();
   }
   return nullptr;
 }
 
-void GraphCache::Add(const OpList& list) {
-  if (entries_.size() == kMost) entries_.pop_back();
-  entries_.emplace_front().list = list;
+void GraphCache::Lists::Add(const OpList& list) {
+  if (entries.size() == kMost) entries.pop_back();
+  entries.emplace_front().list = list;
+}
+
+void GraphCache::Lists::Disable() {
+  enabled = false;
+  entries.clear();
 }
 
 absl::StatusOr<bool> GraphCache::Enqueue(const OpList& list, const std::string& name) {
-  if (!enabled_ || !CanCapture(list.ops)) return false;
-  Entry* const entry = Find(list);
+  const bool summed = HasSums(list.ops);
+  Lists& lists = summed ? summed_ : own_;
+  if (!lists.enabled || !CanCapture(list.ops)) return false;
+  Entry* const entry = lists.Find(list);
   if (entry == nullptr) {
-    Add(list);
+    lists.Add(list);
     return false;
   }
   if (entry->graph.empty()) {
     absl::StatusOr<DeviceGraph> graph = DeviceGraph::Capture(
         stream_, name, [&] { return LaunchOps(list, list.ops, products_, stream_); });
-    if (!graph.ok()) {
+    absl::Status why = graph.status();
+    if (summed) {
+      COPPICE_ASSIGN_OR_RETURN(const std::vector<int> failed, FailedRanks(communicator_, why));
+      if (why.ok() && !failed.empty()) why = OfOthers(failed);
+    }
+    if (!why.ok()) {
       COPPICE_RETURN_IF_ERROR(FailureOfRanks(list.ops));  // no other way of launching helps then
-      Disable(graph.status());
+      Disable(why, summed);
       return false;
     }
     entry->graph = *std::move(graph);
@@ -40,12 +64,14 @@ absl::StatusOr<bool> GraphCache::Enqueue(const OpList& list, const std::string& 
   return true;
 }
 
-void GraphCache::Disable(const absl::Status& why) {
-  enabled_ = false;
-  entries_.clear();
+void GraphCache::Disable(const absl::Status& why, bool summed) {
+  own_.Disable();
+  const bool all = summed || communicator_->size() == 1;
+  if (all) summed_.Disable();
   if (!warn_) return;
-  warn_(absl::StrCat("CUDA graphs are not used from now on, steps are launched op by op: ",
-                     why.message()));
+  warn_(absl::StrCat("CUDA graphs are not used from now on",
+                     all ? ", steps are" : " for what has no sums over the ranks, it is",
+                     " launched op by op: ", why.message()));
 }
 
 }  // namespace coppice::kernels::cuda

@@ -1,5 +1,6 @@
 #include "kernels/cuda/nccl_caller.h"
 
+#include <cuda_runtime_api.h>
 #include <sched.h>
 
 #include <chrono>
@@ -39,6 +40,11 @@ const char* ResultName(ncclResult_t result) {
 
 std::string DescribeResult(const NcclApi& api, ncclResult_t result) {
   return absl::StrCat(ResultName(result), ": ", api.get_error_string(result));
+}
+
+NcclCaller::NcclCaller(const NcclApi& api, int rank, int ranks)
+    : api_(api), rank_(rank), ranks_(ranks) {
+  if (cudaGetDevice(&device_) != cudaSuccess) cudaGetLastError();
 }
 
 absl::Status NcclCaller::Join(const ncclUniqueId& id, const char* what, double end_s) {
@@ -102,23 +108,39 @@ void NcclCaller::Abort(const absl::Status& reason) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     lock.try_lock();
   }
-  if (!lock.owns_lock() || comm_ == nullptr) return;
-  api_.comm_abort(std::exchange(comm_, nullptr));
+  if (lock.owns_lock() && comm_ != nullptr) EndApart(api_.comm_abort);
+}
+
+void NcclCaller::EndApart(ncclResult_t (*end)(ncclComm_t)) {
+  std::promise<void> ended;
+  ended_ = ended.get_future();
+  // NCCL leaves its thread with the device that it had before: without one that would be the first
+  // device, and a context there.
+  std::thread([end, comm = std::exchange(comm_, nullptr), device = device_,
+               ended = std::move(ended)]() mutable {
+    if (cudaSetDevice(device) != cudaSuccess) cudaGetLastError();
+    end(comm);
+    ended.set_value();
+  }).detach();
+}
+
+bool NcclCaller::Ended(double within_s) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return !ended_.valid() ||
+         ended_.wait_for(std::chrono::duration<double>(within_s)) == std::future_status::ready;
 }
 
 void NcclCaller::Part(const char* what, double end_s) {
   if (comm_ == nullptr) return;
   const absl::Status parted = Call("ncclCommFinalize", what, end_s, api_.comm_finalize);
-  if (parted.ok()) {
-    api_.comm_destroy(std::exchange(comm_, nullptr));
-  } else {
-    Abort(parted);
-  }
+  if (!parted.ok()) return Abort(parted);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (comm_ != nullptr) EndApart(api_.comm_destroy);
 }
 
-absl::Status NcclCaller::BeginAnew() {
+absl::Status NcclCaller::BeginAnew(double within_s) {
+  if (comm_ != nullptr || !Ended(within_s)) return Known();
   const std::lock_guard<std::mutex> lock(failure_mutex_);
-  if (comm_ != nullptr) return failure_;
   failure_ = absl::OkStatus();
   return failure_;
 }

@@ -89,6 +89,11 @@ class NcclCommunicator final : public DeviceCollectives {
 // A window goes before its communicator, its memory after both.
 NcclCommunicator::~NcclCommunicator() {
   if (Deregister()) caller_.Part(kEnd, caller_.NowSeconds() + kPartWithin_s);
+  if (!caller_.Ended(kPartWithin_s)) {
+    if (!memory_.empty())
+      new std::list<Memory>(std::move(memory_));  // NCCL may still use all of it
+    return;
+  }
   for (const Memory& memory : memory_) api_.mem_free(memory.data);
 }
 
@@ -241,9 +246,11 @@ absl::StatusOr<float*> NcclCommunicator::AllocateSummed(int64_t count) {
   }
   GoOnWithoutWindows(registered);
   caller_.Abort(absl::CancelledError("another rank has no window"));
-  for (Memory& old : memory_) old.window = nullptr;  // gone with the communicator
-  absl::Status anew = caller_.BeginAnew();
-  if (anew.ok()) anew = Enter();
+  absl::Status anew = caller_.BeginAnew(deadline_s_);
+  if (anew.ok()) {
+    for (Memory& old : memory_) old.window = nullptr;  // gone with the communicator
+    anew = Enter();
+  }
   if (anew.ok()) return memory_.back().data;
   if (registered.ok()) return anew;
   return absl::Status(anew.code(), absl::StrCat(registered.message(), "; then ", anew.message()));

@@ -20,6 +20,7 @@
 #include "kernels/cuda/device_error.h"
 #include "kernels/cuda/one_shot.h"
 #include "kernels/cuda/rank_agreement.h"
+#include "kernels/cuda/rank_farewell.h"
 
 namespace coppice::kernels::cuda {
 namespace {
@@ -27,6 +28,7 @@ namespace {
 constexpr char kMemory[] = "the memory of one-shot sums", kSum[] = "a one-shot sum over the ranks",
                kFirstSum[] = "the first one-shot sum over the ranks";
 constexpr int64_t kFirstSumCount = 1000;
+constexpr double kPartWithin_s = 5;
 
 uint32_t Load(uint32_t* word) { return std::atomic_ref<uint32_t>(*word).load(); }
 
@@ -42,6 +44,8 @@ class OneShotCommunicator final : public DeviceCollectives {
   ~OneShotCommunicator() override;
 
   absl::Status Allocate(DeviceStream* stream);
+  // Collective, before anybody opens our memory.
+  void JoinFarewell(comm::Communicator* communicator);
   // Bytes that another process opens our memory by.
   absl::StatusOr<cudaIpcMemHandle_t> Handle() const;
   absl::Status Open(const std::vector<cudaIpcMemHandle_t>& handles, DeviceStream* stream);
@@ -66,19 +70,33 @@ class OneShotCommunicator final : public DeviceCollectives {
 
   const int rank_, ranks_;
   const double limit_s_;
-  DeviceBuffer shared_;        // the inboxes, then the flags: what the other ranks open
-  DeviceBuffer own_;           // OneShotPeers, then OneShotCount
-  PinnedBuffer report_;        // OneShotReport
+  DeviceBuffer shared_;  // the inboxes, then the flags: what the other ranks open
+  DeviceBuffer own_;     // OneShotPeers, then OneShotCount
+  PinnedBuffer report_;  // OneShotReport
+  bool others_open_ours_ = false;
+  std::unique_ptr<RankFarewell> farewell_;
   std::vector<void*> opened_;  // by rank; nullptr: ours, or not open
   std::mutex mutex_;
   absl::Status failure_;
 };
 
-// No launch is queued any longer that uses what is closed here: whoever owns this has waited.
+// No launch is queued any longer that uses what is closed here: whoever owns this has waited. Memory
+// that another process still has open must not be freed: then it stays until this one ends.
 OneShotCommunicator::~OneShotCommunicator() {
   for (void* memory : opened_) {
     if (memory != nullptr) cudaIpcCloseMemHandle(memory);
   }
+  if (!others_open_ours_) return;
+  if (farewell_ != nullptr) farewell_->Leave();
+  if (farewell_ == nullptr || !farewell_->AllLeft(kPartWithin_s))
+    new DeviceBuffer(std::move(shared_));
+}
+
+// Where there is none, nobody can know when the others have closed our memory.
+void OneShotCommunicator::JoinFarewell(comm::Communicator* communicator) {
+  others_open_ours_ = true;
+  auto joined = RankFarewell::Join(communicator);
+  if (joined.ok()) farewell_ = *std::move(joined);
 }
 
 absl::Status OneShotCommunicator::Allocate(DeviceStream* stream) {
@@ -223,6 +241,7 @@ absl::StatusOr<std::unique_ptr<DeviceCollectives>> JoinOneShot(comm::Communicato
   COPPICE_RETURN_IF_ERROR(Agree(communicator, made->Allocate(stream)));
   const absl::StatusOr<cudaIpcMemHandle_t> handle = made->Handle();
   COPPICE_RETURN_IF_ERROR(Agree(communicator, handle.status()));
+  made->JoinFarewell(communicator);
   COPPICE_ASSIGN_OR_RETURN(const auto handles, ShareHandles(*handle, communicator));
   COPPICE_RETURN_IF_ERROR(Agree(communicator, made->Open(handles, stream)));
   COPPICE_RETURN_IF_ERROR(Agree(communicator, made->SumOnce(stream, options.start_deadline_s)));

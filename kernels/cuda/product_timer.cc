@@ -68,11 +68,20 @@ absl::StatusOr<double> ProductTimer::RunOnce(absl::Span<const MatMulArgs> calls,
   if (cover_.size() > 0)
     COPPICE_RETURN_IF_ERROR(stream_->FillZero(cover_.data(), cover_.size(), kWhat));
   COPPICE_RETURN_IF_ERROR(begin_.Record(*stream_, kWhat));
-  for (const MatMulArgs& call : calls) COPPICE_RETURN_IF_ERROR(products->Enqueue(call, choice));
+  for (const MatMulArgs& call : calls) {
+    const absl::Status enqueued = products->Enqueue(call, choice);
+    if (!enqueued.ok()) return Refusal(enqueued);
+  }
   COPPICE_RETURN_IF_ERROR(end_.Record(*stream_, kWhat));
   COPPICE_RETURN_IF_ERROR(stream_->Synchronize(kWhat));
   COPPICE_ASSIGN_OR_RETURN(const double seconds, end_.SecondsSince(begin_, kWhat));
   return seconds / static_cast<double>(calls.size());
+}
+
+// A device that is lost fails every call from then on; else it is the choice that is not good here.
+absl::Status ProductTimer::Refusal(const absl::Status& why) {
+  COPPICE_RETURN_IF_ERROR(stream_->Synchronize(kWhat));
+  return absl::UnimplementedError(why.message());
 }
 
 absl::StatusOr<double> ProductTimer::Time(absl::Span<const MatMulArgs> calls,

@@ -23,7 +23,8 @@ class ProductTimer {
   absl::Status FillInputs(const Tensor& tensor);
   absl::Status FillZero(const Tensor& tensor);
   // Seconds of one of these products, all of one shape: the median of several runs over all. Gives
-  // up early, with what it has, when that is above `good_enough` by far.
+  // up early, with what it has, when that is above `good_enough` by far. Unimplemented: the choice
+  // cannot be enqueued here, and the device works.
   absl::StatusOr<double> Time(absl::Span<const MatMulArgs> calls, const ProductChoice& choice,
                               double good_enough, MatrixProducts* products);
 
@@ -32,6 +33,7 @@ class ProductTimer {
       : stream_(stream), begin_(std::move(begin)), end_(std::move(end)) {}
   absl::StatusOr<double> RunOnce(absl::Span<const MatMulArgs> calls, const ProductChoice& choice,
                                  MatrixProducts* products);
+  absl::Status Refusal(const absl::Status& why);
 
   DeviceStream* stream_;
   DeviceEvent begin_, end_;

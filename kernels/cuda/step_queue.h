@@ -10,6 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "comm/communicator.h"
 #include "kernels/cuda/device_op.h"
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/graph_cache.h"
@@ -20,15 +21,16 @@ namespace coppice::kernels::cuda {
 
 class StepQueue {
  public:
-  // *stream, *marks and *products must outlive the queue. on_part: called whenever the host sees that
-  // another part has ended; may be empty. graphs, warn: BackendOptions.
-  StepQueue(DeviceStream* stream, StepMarks* marks, MatrixProducts* products, bool graphs,
+  // *stream, *marks, *products and *communicator must outlive the queue. on_part: called whenever the
+  // host sees that another part has ended; may be empty. graphs, warn: BackendOptions.
+  StepQueue(DeviceStream* stream, StepMarks* marks, MatrixProducts* products,
+            comm::Communicator* communicator, bool graphs,
             std::function<void(const std::string&)> warn, std::function<void()> on_part)
       : stream_(stream),
         marks_(marks),
         products_(products),
         on_part_(std::move(on_part)),
-        graphs_(products, stream, graphs, std::move(warn)) {}
+        graphs_(products, stream, communicator, graphs, std::move(warn)) {}
 
   // Forgets the step before.
   void Begin();

@@ -110,7 +110,8 @@ absl::Status StepUpload::Upload(const StepPlan& plan, const StepShape& shape, co
     if (levels != nullptr) placed.levels = levels->Place(layout);
     if (header != nullptr) *header = placed;
   }));
-  const auto* header = static_cast<const Header*>(block_.device());
+  if (stays_) COPPICE_RETURN_IF_ERROR(UploadHeader(stream));
+  const auto* header = static_cast<const Header*>(stays_ ? header_.data() : block_.device());
   step_ = {&header->step, shape.rows, shape.needs};
   work_.work = &header->work;
   if (lists != nullptr) lists_ = lists->View(&header->lists);
@@ -119,6 +120,13 @@ absl::Status StepUpload::Upload(const StepPlan& plan, const StepShape& shape, co
     work_.blocks[c] = list.classes[c].items.empty() ? 0 : work->workers[c];
   }
   return absl::OkStatus();
+}
+
+absl::Status StepUpload::UploadHeader(DeviceStream* stream) {
+  if (header_.size() == 0) {
+    COPPICE_ASSIGN_OR_RETURN(header_, DeviceBuffer::Allocate(sizeof(Header), kWhat));
+  }
+  return stream->CopyToDevice(header_.data(), block_.host(), sizeof(Header), kWhat);
 }
 
 absl::Status StepUpload::Grow(const WorkList& list, DeviceStream* stream) {

@@ -18,6 +18,12 @@ namespace coppice::kernels::cuda {
 
 class StepUpload {
  public:
+  // stays: what launches are given of a step never moves, which takes a small copy more. Else it moves
+  // when the block grows. Among several ranks the block grows at other steps where their shards have
+  // other sizes. A list that is new to one rank alone would be launched op by op there and by a graph on
+  // the others, and NCCL wants a sum to be captured on all ranks or on none.
+  explicit StepUpload(bool stays = false) : stays_(stays) {}
+
   // Enqueues the copy. shape: what rows and needs are padded to. work: of tiled attention, or
   // nullptr. lists: what the device is to list, or nullptr. The plan itself may go when this returns; the step before the last must have run.
   // After an error the views are of no step.
@@ -26,7 +32,7 @@ class StepUpload {
                       const CudaLists* lists, DeviceStream* stream, LevelTasks* levels = nullptr);
 
   // Of the last upload. What they point to lies in one place from step to step, as long as no step
-  // is larger than those before.
+  // is larger than those before, or always (`stays`).
   const StepView& step() const { return step_; }
   const WorkView& work() const { return work_; }
   const ListsView& lists() const { return lists_; }
@@ -35,8 +41,12 @@ class StepUpload {
  private:
   // Room for partial results and counters.
   absl::Status Grow(const WorkList& list, DeviceStream* stream);
+  // Copies the header to its own place.
+  absl::Status UploadHeader(DeviceStream* stream);
 
+  const bool stays_;
   UploadBlock block_;
+  DeviceBuffer header_;  // where `stays`
   DeviceBuffer partials_, counters_;
   StepView step_;
   WorkView work_;

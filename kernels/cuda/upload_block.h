@@ -67,6 +67,8 @@ class UploadBlock {
     return stream->CopyToDevice(device_.data(), host.data(), layout.bytes(), what);
   }
   const void* device() const { return device_.data(); }
+  // The pinned block of the last upload.
+  const void* host() const { return host_[1 - next_].data(); }
 
  private:
   absl::Status Grow(size_t bytes, absl::string_view what);

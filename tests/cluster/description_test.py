@@ -57,6 +57,7 @@ TWO_HOSTS_LINES = [
     DRAFT.format(gpus="2", host="gpu2", i=0, address="10.0.0.2"), DRAFT.format(gpus="GPU-5a3f", host="gpu2", i=1, address="10.0.0.2"),
 ]
 LARGE = TWO_HOSTS.replace("tp = 2", "tp = 6").replace("replicas = 3", "replicas = 1")
+WITH_ADDRESS = f"{ROOT}/deploy/with_address.sh "  # so that NCCL takes the interface of that address
 WORKER_OF_8 = ("/opt/coppice/bin/coppice-worker --coordinator=tcp://10.0.0.1:7000 --replica_id=replica-0 --tp=6 " + MODELS +
                " '--plan_listen=tcp://10.0.0.1:*'" + KEY)
 LARGE_LINE = (
@@ -65,18 +66,23 @@ LARGE_LINE = (
     "OMPI_MCA_btl_tcp_if_include=10.0.0.0/30 OMPI_MCA_oob_tcp_if_include=10.0.0.0/30 "
     "'OMPI_MCA_plm_rsh_agent=ssh -o BatchMode=yes -o ConnectTimeout=10' OMPI_MCA_oob_tcp_keepalive_time=10 "
     "OMPI_MCA_oob_tcp_keepalive_intvl=2 OMPI_MCA_oob_tcp_keepalive_probes=3 mpirun "
-    "-host localhost:4 -x OMP_WAIT_POLICY=passive -x CUDA_VISIBLE_DEVICES=0,1,2,3 -x COPPICE_LAUNCH=dry-run/gpu1/replica-0 -np 4 " + WORKER_OF_8 +
-    " : -host gpu2:2 -x OMP_WAIT_POLICY=passive -x CUDA_VISIBLE_DEVICES=0,1 -x COPPICE_LAUNCH=dry-run/gpu2/replica-0 -np 2 " + WORKER_OF_8)
+    "-host localhost:4 -x OMP_WAIT_POLICY=passive -x CUDA_VISIBLE_DEVICES=0,1,2,3 -x COPPICE_LAUNCH=dry-run/gpu1/replica-0 -np 4 " +
+    WITH_ADDRESS + "10.0.0.1 " + WORKER_OF_8 +
+    " : -host gpu2:2 -x OMP_WAIT_POLICY=passive -x CUDA_VISIBLE_DEVICES=0,1 -x COPPICE_LAUNCH=dry-run/gpu2/replica-0 -np 2 " +
+    WITH_ADDRESS + "10.0.0.2 " + WORKER_OF_8)
 
 
 class Description(unittest.TestCase):
     def setUp(self):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
         self.file = pathlib.Path(self.folder, "cluster.toml")
+        self.shell = {}
 
     def up(self, *arguments):
         """(exit status, stdout, stderr)"""
-        return run_launcher([ROOT / "deploy/cluster.sh", "up", "--state", self.folder + "/state", *arguments], timeout=20)[1:]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")} | self.shell
+        return run_launcher([ROOT / "deploy/cluster.sh", "up", "--state", self.folder + "/state", *arguments], timeout=20,
+                            environment=environment)[1:]
 
     def dry(self, text, *arguments):
         self.file.write_text(text, encoding="utf8")
@@ -154,6 +160,15 @@ NCCL_SOCKET_IFNAME = "eth1"
         self.assertIn("CUDA_VISIBLE_DEVICES=1,GPU-5a3f ", lines[1])
         self.assertEqual([line.count("--step_deadline=60") for line in lines], [0, 1, 0])
         self.assertIn("CUDA_VISIBLE_DEVICES=0 ", lines[2])
+
+    def test_variables_of_nccl_reach_all_ranks(self):
+        """Those of the shell too: mpirun passes none by itself, and ranks that differ would wait for each other."""
+        self.shell = {"NCCL_WIN_ENABLE": "0", "NCCL_DEBUG": "INFO", "NCCL_HOSTID": "here"}
+        line, = self.lines(LARGE.replace("drafts = 2", "drafts = 0") + '[environment]\nNCCL_DEBUG = "WARN"\n')[1:]
+        first, second = line.split(" : ")
+        for part in (first, second):
+            self.assertIn(" -x NCCL_DEBUG=WARN -x NCCL_WIN_ENABLE=0 ", part)
+        self.assertNotIn("HOSTID", line)
 
     def test_draft_nodes_share_a_gpu_when_none_is_free(self):
         lines = self.lines(TWO_HOSTS.replace("replicas = 3", "replicas = 4").replace("drafts = 2", "drafts = 1"))

@@ -311,5 +311,37 @@ class Hosts(unittest.TestCase):
         cluster.folder.cleanup()
 
 
+class InterfaceOfNccl(unittest.TestCase):
+    """with_address.sh on a host whose first interface reaches nobody."""
+
+    def setUp(self):
+        self.network = self.enterContext(Network(["a", "b"]))
+        for line in ("ip link add br-1 type bridge", "ip address add 172.17.0.1/16 dev br-1", "ip link set br-1 up"):
+            self.run_on_a(line)
+
+    def run_on_a(self, line):
+        said = subprocess.run([*shlex.split(self.network.agent()), "a", line], capture_output=True, text=True)
+        self.assertEqual((said.returncode, said.stderr), (0, ""), line)
+        return said.stdout
+
+    def told(self, towards, before=""):
+        return self.run_on_a(f"""{before} {ROOT}/deploy/with_address.sh {towards} sh -c 'echo "$NCCL_SOCKET_IFNAME" %ADDRESS%'""").split()
+
+    def test_is_that_of_the_address(self):
+        own = self.network.address("a")
+        for towards in (own, self.network.address("b")):
+            self.assertEqual(self.told(towards), ["=eth0", own])
+        self.assertEqual(self.told("172.17.0.9"), ["=br-1", "172.17.0.1"])
+        self.assertEqual(self.told("127.0.0.1"), ["127.0.0.1"])
+
+    def test_is_what_the_user_has_set(self):
+        own = self.network.address("a")
+        self.assertEqual(self.told(own, "NCCL_SOCKET_IFNAME=ib0"), ["ib0", own])
+        with tempfile.NamedTemporaryFile("w", suffix=".conf") as conf:
+            conf.write("NCCL_SOCKET_IFNAME=ib0\n")
+            conf.flush()
+            self.assertEqual(self.told(own, f"NCCL_CONF_FILE={conf.name}"), [own])  # NCCL reads it
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

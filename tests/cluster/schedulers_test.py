@@ -193,8 +193,11 @@ class Images(unittest.TestCase):
         run_stage = self.stages[1]
         named = re.search(r"apt-get install (.*?)&&", run_stage)[1].split()
         self.assertEqual([word for word in named if not word.startswith("-")],
-                         ["$(cat", "/runtime_packages)", "openmpi-bin", "openssh-client", "openssh-server", "python3", "python3-numpy", "python3-pip",
+                         ["$(cat", "/missing_packages)", "openmpi-bin", "openssh-client", "openssh-server", "python3", "python3-numpy", "python3-pip",
                           "ca-certificates", "curl"])
+        # A package that the image has and holds must not be named: here libc6 is there, the other is not.
+        missing = re.search(r"RUN (for .*?done) > /missing_packages", run_stage)[1].replace("$(cat /runtime_packages)", "libc6 no-such-package")
+        self.assertEqual(run("sh", "-c", missing).stdout, "no-such-package\n")
         result = run(DEPLOY / "docker/runtime_packages.sh", *(BIN / f"coppice-{role}" for role in ("coordinator", "worker", "draft", "loadgen")))
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         packages = result.stdout.split()

@@ -229,9 +229,11 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoCheck(
 cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoConfigGetAttribute(
     const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute,
     void* value, size_t size, size_t* written) {
-  return LtCall("cublasLtMatmulAlgoConfigGetAttribute", [&](DeviceState&) {
+  return LtCall("cublasLtMatmulAlgoConfigGetAttribute", [&](DeviceState& state) {
     if (attribute != CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) return CUBLAS_STATUS_NOT_SUPPORTED;
-    const uint32_t reduction = Read<AlgorithmFields>(algorithm).reduction;
+    const auto fields = Read<AlgorithmFields>(algorithm);
+    if (fields.number == state.settings.unreadable_algorithm) return CUBLAS_STATUS_INVALID_VALUE;
+    const uint32_t reduction = fields.reduction;
     if (size != sizeof reduction) return CUBLAS_STATUS_INVALID_VALUE;
     std::memcpy(value, &reduction, size);
     *written = size;
@@ -269,7 +271,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
     cublasStatus_t status = Check(p);
     if (status == CUBLAS_STATUS_SUCCESS) status = Fits(fields, p);
     if (status == CUBLAS_STATUS_SUCCESS) status = CheckPlaces(state, p);
-    if (fields.number == state.settings.refused_algorithm) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (fields.number == state.settings.refused_algorithm) return state.settings.refusal;
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     if (!state.IsStream(stream) || workspace_bytes < fields.workspace ||
         !state.Holds(Place::kDevice, workspace, workspace_bytes)) {

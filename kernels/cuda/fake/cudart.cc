@@ -84,6 +84,13 @@ cudaError_t CUDARTAPI cudaSetDevice(int device) {
   });
 }
 
+cudaError_t CUDARTAPI cudaGetDevice(int* device) {
+  return Call("cudaGetDevice", [&](DeviceState&) {
+    *device = DeviceState::CurrentDevice();
+    return cudaSuccess;
+  });
+}
+
 cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* device, int number) {
   return Call("cudaGetDeviceProperties", [&](DeviceState& state) {
     const fake::DeviceSettings& settings = state.settings;

@@ -52,6 +52,10 @@ cudaError_t CUDARTAPI cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* gra
 cudaError_t CUDARTAPI cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                            unsigned long long) {
   return UncapturedCall("cudaGraphInstantiate", [&](DeviceState& state) {
+    const int device = DeviceState::CurrentDevice();
+    if (device == state.settings.small_device &&
+        ++state.graphs_of_small_device > state.settings.graphs_of_small_device)
+      return cudaErrorMemoryAllocation;
     *executable = new CUgraphExec_st{graph->work};
     ++state.live.graphs;
     return cudaSuccess;

@@ -2,9 +2,11 @@
 // opens by the exporter's number of it.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -22,7 +24,35 @@ struct Exported {
 };
 static_assert(sizeof(Exported) <= sizeof(cudaIpcMemHandle_t));
 
+constexpr size_t kOpenersBytes = 4096;
+constexpr int kMostOpeners = 64;
+
+// nullptr: not mapped.
+std::atomic<int32_t>* MapOpeners(int file, size_t behind) {
+  void* page = mmap(nullptr, kOpenersBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                    static_cast<off_t>(behind));
+  return page == MAP_FAILED ? nullptr : static_cast<std::atomic<int32_t>*>(page);
+}
+
+// Puts `to` in the place of one that is `from`.
+void ReplaceOpener(std::atomic<int32_t>* openers, int32_t from, int32_t to) {
+  for (int i = 0; i < kMostOpeners; ++i) {
+    int32_t found = from;
+    if (openers[i].compare_exchange_strong(found, to)) return;
+  }
+}
+
 }  // namespace
+
+void DeviceState::CloseExport(const Buffer& buffer) {
+  for (int i = 0; i < kMostOpeners; ++i) {
+    const int32_t opener = buffer.openers[i];
+    if (opener != 0 && kill(opener, 0) == 0)
+      Violate("memory is freed that another process has open");
+  }
+  munmap(buffer.openers, kOpenersBytes);
+  close(buffer.shared);
+}
 
 // The buffer stays where it is: the file takes its place.
 cudaError_t DeviceState::Export(void* data, cudaIpcMemHandle_t* handle) {
@@ -33,8 +63,10 @@ cudaError_t DeviceState::Export(void* data, cudaIpcMemHandle_t* handle) {
   auto* const begin = static_cast<uint8_t*>(buffer.mapping);
   if (buffer.shared < 0) {
     const int file = memfd_create("coppice-fake-ipc", MFD_CLOEXEC);
-    if (file < 0 || ftruncate(file, static_cast<off_t>(buffer.accessible)) != 0)
+    if (file < 0 || ftruncate(file, static_cast<off_t>(buffer.accessible + kOpenersBytes)) != 0)
       return cudaErrorMemoryAllocation;
+    buffer.openers = MapOpeners(file, buffer.accessible);
+    if (buffer.openers == nullptr) return cudaErrorMemoryAllocation;
     if (settings.protect) mprotect(begin, buffer.accessible, PROT_READ | PROT_WRITE);
     const std::vector<uint8_t> content(begin, begin + buffer.accessible);
     const int access = PROT_READ | PROT_WRITE;
@@ -69,8 +101,10 @@ cudaError_t DeviceState::Import(const cudaIpcMemHandle_t& handle, void** out) {
   buffer.imported = true;
   buffer.mapping =
       mmap(nullptr, buffer.mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, /*offset=*/0);
+  buffer.openers = MapOpeners(file, buffer.accessible);
   close(file);
-  if (buffer.mapping == MAP_FAILED) return cudaErrorMemoryAllocation;
+  if (buffer.mapping == MAP_FAILED || buffer.openers == nullptr) return cudaErrorMemoryAllocation;
+  ReplaceOpener(buffer.openers, 0, getpid());
   *out = static_cast<uint8_t*>(buffer.mapping) + exported.offset;
   if (settings.protect) mprotect(buffer.mapping, buffer.accessible, PROT_NONE);
   buffers_[reinterpret_cast<uintptr_t>(*out)] = buffer;
@@ -84,6 +118,8 @@ cudaError_t DeviceState::CloseImport(void* data) {
     return Violate("memory is closed that is not open");
   DrainDevice();
   munmap(found->second.mapping, found->second.mapped);
+  ReplaceOpener(found->second.openers, getpid(), 0);
+  munmap(found->second.openers, kOpenersBytes);
   buffers_.erase(found);
   --live.imports;
   return cudaSuccess;

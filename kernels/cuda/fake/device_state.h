@@ -5,6 +5,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -68,7 +69,8 @@ class DeviceState {
   std::map<std::string, int64_t> calls_of;  // by name
   cudaError_t lasting_error = cudaSuccess;  // of failed work: the device is lost
   std::vector<std::string> violations;
-  std::set<const void*> nccl_memory;  // what NCCL has allocated, which it must free
+  int64_t graphs_of_small_device = 0;  // that it was asked for
+  std::set<const void*> nccl_memory;   // what NCCL has allocated, which it must free
 
   // Failures to come, by the number of the call or piece of work; -1 = none.
   int64_t failing_call = -1, failing_work = -1, works = 0;
@@ -122,9 +124,12 @@ class DeviceState {
     size_t mapped = 0;      // the page that must not be touched included
     size_t accessible = 0;  // without it
     int shared = -1;        // the file of an exported buffer
+    // The processes that have it open, in a page of that file behind the buffer's bytes.
+    std::atomic<int32_t>* openers = nullptr;
     bool imported = false;
   };
   void ProtectDevice(bool on);
+  void CloseExport(const Buffer& buffer);
 
   std::map<uintptr_t, Buffer> buffers_;  // by address
   std::vector<CUstream_st*> streams_;

@@ -107,7 +107,7 @@ cudaError_t DeviceState::Free(Place place, void* data) {
   const bool device = place == Place::kDevice;
   (device ? live.device_buffers : live.pinned_buffers) -= 1;
   if (device) live.device_bytes -= buffer.bytes;
-  if (buffer.shared >= 0) close(buffer.shared);
+  if (buffer.shared >= 0) CloseExport(buffer);
   munmap(buffer.mapping, buffer.mapped);
   buffers_.erase(found);
   return cudaSuccess;
@@ -229,6 +229,7 @@ void Configure(const DeviceSettings& settings) {
   DeviceState& state = DeviceState::Get();
   const std::lock_guard<std::mutex> lock(state.mutex);
   state.settings = settings;
+  state.graphs_of_small_device = 0;
 }
 
 LiveCounts CountLive() {

@@ -10,13 +10,14 @@
 //   - While a stream is captured, the thread may not allocate, free, wait or ask for events. Work that
 //     was recorded keeps its arguments, and reads what they point to whenever it is launched.
 // Work runs in the thread that waits. Thread-safe; a thread has a device of its own, as in the runtime.
-// A kernel that waits for other ranks (one_shot.h) waits inside of the call that runs it, for ranks that
+// Memory that another process has open may not be freed. A kernel that waits for other ranks (one_shot.h) waits inside of the call that runs it, for ranks that
 // are other processes.
 // For running programs, from the environment: with DEV_FAIL_WORK=n the device fails for good at its
 // n-th piece of work; with DEV_FAIL_IPC=n the device of number n opens no memory of other processes;
 // DEV_DEVICES=n is the number of devices. NCCL: fake_nccl.h.
 #pragma once
 
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -43,6 +44,9 @@ struct DeviceSettings {
   size_t block_shared_bytes = 227 << 10;
   int driver_version = CUDART_VERSION;  // 0: no driver
   int multiprocessors = 4;
+  // The device of this number has memory for so many graphs that are ready to be launched.
+  int small_device = -1;
+  int64_t graphs_of_small_device = 0;
   int work_per_query = 4;   // pieces of work that one question after an event runs
   bool protect = false;     // a host that touches device memory is ended by a signal
   bool count_only = false;  // work is counted, but of it only copies from the host are done
@@ -56,7 +60,9 @@ struct DeviceSettings {
   int algorithms = 3;
   std::vector<uint32_t> reductions;
   bool ignores_reduction_mask = false;
-  int refused_algorithm = -1;  // that it proposes, and then does not take
+  int refused_algorithm = -1;  // that it proposes, and then does not take, with this status
+  cublasStatus_t refusal = CUBLAS_STATUS_NOT_SUPPORTED;
+  int unreadable_algorithm = -1;  // that it proposes, and does not say how it sums
   uint64_t library_version = 130100;
 };
 // Of everything made from now on.

@@ -8,6 +8,8 @@
 //     is gone waits until its communicator is aborted.
 //   - Sums begin at a rank that depends on the place of the element, as in a ring.
 //   - Ranks that do not call the same collective get an error; so do two ranks on one device.
+//   - A sum is captured on all ranks or on none.
+//   - While a graph holds a sum of it, a communicator does not part, and its abort does not come back.
 //   - A window is written to where the caller told once every rank has registered one of the same
 //     size. It is deregistered before its communicator parts, and before its memory is freed, both
 //     with no work queued on the device. Ranks sum at the same place of the same window, or none of
@@ -32,6 +34,8 @@ struct NcclFailure {
   bool later = false;  // the call is in progress, and ncclCommGetAsyncError tells the failure
   bool wrong =
       false;  // ncclAllReduce: it succeeds instead, and the first value on this rank is wrong
+  double late_s =
+      0;  // ncclCommDestroy: it succeeds instead, so late, or when RecoverNccl is called
 };
 // A call to come returns this result and does nothing, unless it ends a communicator.
 void FailNccl(const NcclFailure& failure);

@@ -3,11 +3,13 @@
 #include <nccl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "kernels/cuda/fake/device_state.h"
@@ -40,9 +42,10 @@ struct NcclState {
   std::optional<NcclFailure> failure;
   int64_t until_failure = 0;
   bool failed = false, wrong = false;                   // wrong: the sum that is enqueued now
+  double late_s = 0;                                    // of the end that is called now
   std::map<int, std::map<std::string, int64_t>> calls;  // by rank
   std::map<std::string, int> listeners;                 // of ids that nobody has used
-  int64_t ids = 0;
+  int64_t ids = 0, recoveries = 0;
   NcclAbilities abilities;
 };
 
@@ -76,8 +79,10 @@ Outcome Count(const char* call, int rank, ncclResult_t* result) {
   nccl.failed = true;
   const bool later = nccl.failure->later;
   nccl.wrong = nccl.failure->wrong;
+  const double late_s = nccl.failure->late_s;
   nccl.failure.reset();
-  if (nccl.wrong) return Outcome::kGoOn;
+  nccl.late_s = late_s;
+  if (nccl.wrong || late_s > 0) return Outcome::kGoOn;
   return later ? Outcome::kLater : Outcome::kFailed;
 }
 
@@ -208,6 +213,14 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
       "ncclCommDestroy", handle,
       [&](DeviceState& state, NcclRank& comm) {
         if (comm.has_windows()) state.Violate("a communicator ends before its windows");
+        NcclState& nccl = NcclState::Get();
+        const int64_t recoveries = nccl.recoveries;
+        for (double late_s = std::exchange(nccl.late_s, 0);
+             late_s > 0 && nccl.recoveries == recoveries; late_s -= 0.001) {
+          state.mutex.unlock();
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          state.mutex.lock();
+        }
         return End(state, handle);
       },
       true);
@@ -215,7 +228,16 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
 
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
   return CommCall(
-      "ncclCommAbort", handle, [&](DeviceState& state, NcclRank&) { return End(state, handle); },
+      "ncclCommAbort", handle,
+      [&](DeviceState& state, NcclRank& comm) {
+        comm.Abort();
+        while (comm.held_by_graph()) {
+          state.mutex.unlock();
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          state.mutex.lock();
+        }
+        return End(state, handle);
+      },
       true);
 }
 
@@ -233,8 +255,11 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataTyp
     AllReduceCall call = {static_cast<const float*>(from), static_cast<float*>(to), count};
     call.place = comm.PlaceOf(to, bytes);
     call.wrong = std::exchange(NcclState::Get().wrong, false);
-    comm.LaunchLater(
-        [=, &state, of = handle->comm] { state.Queue(stream, [=] { return of->Run(call); }); });
+    comm.LaunchLater([=, &state, of = handle->comm]() mutable {
+      call.captured = stream->capture != nullptr;
+      const auto held = call.captured ? of->captured() : nullptr;
+      state.Queue(stream, [=, of = of, held = held] { return of->Run(call); });
+    });
     return ncclInProgress;
   });
 }
@@ -322,6 +347,7 @@ void RecoverNccl() {
   NcclState& nccl = NcclState::Get();
   nccl.failure.reset();
   nccl.failed = false;
+  ++nccl.recoveries;
   nccl.calls.clear();
   nccl.abilities = {};
   for (const auto& [name, listener] : nccl.listeners) close(listener);

@@ -47,11 +47,14 @@ struct AllReduceCall {
   uint64_t count = 0;
   WindowPlace place;
   bool wrong = false;  // the sum is to be
+  bool captured = false;
 };
 // What ranks tell rank 0 of their sum.
 struct SumHead {
   uint64_t count;
   WindowPlace place;
+  uint64_t captured;
+  bool operator==(const SumHead&) const = default;
 };
 struct RankWindow {
   const uint8_t* data = nullptr;
@@ -91,6 +94,9 @@ class NcclRank {
   }
 
   int rank() const { return rank_; }
+  // Part of each captured sum.
+  std::shared_ptr<const bool> captured() const { return captured_; }
+  bool held_by_graph() const { return captured_.use_count() > 1; }
   void Join(const std::string& name) {
     if (rank_ == 0) {
       links_.resize(ranks_);
@@ -110,7 +116,7 @@ class NcclRank {
     Progress();
     if (error_ != ncclSuccess) return error_;
     if (launch_ && ++polls_ == kPollsBeforeEnqueue) std::exchange(launch_, nullptr)();
-    const bool ended = !finalizing_ || (!running_ && AllSent());
+    const bool ended = !finalizing_ || (!running_ && AllSent() && !held_by_graph());
     const bool idle_now = idle();
     return joined_ && idle_now && ended ? ncclSuccess : ncclInProgress;
   }
@@ -249,11 +255,14 @@ class NcclRank {
     if (link->closed() && needed && data_[peer].empty() && sums_.empty()) Fail(ncclRemoteError);
   }
 
+  static SumHead SumOf(const AllReduceCall& call) {
+    return {call.count, call.place, call.captured};
+  }
   void Begin(const AllReduceCall& call) {
     running_ = true;
     answered_ = false;
     const std::string bytes(reinterpret_cast<const char*>(call.from), call.count * sizeof(float));
-    if (rank_ > 0) links_[0]->Send(Message(kData, SumHead{call.count, call.place}, bytes));
+    if (rank_ > 0) links_[0]->Send(Message(kData, SumOf(call), bytes));
   }
 
   bool Collect(const AllReduceCall& call) {
@@ -267,7 +276,10 @@ class NcclRank {
       const std::string message = std::move(data_[r].front());
       data_[r].pop_front();
       const auto head = HeadOf<SumHead>(message);
-      if (head.count != call.count || head.place != call.place) {
+      if (head.captured != uint64_t{call.captured}) {
+        DeviceState::Get().Violate("a sum that is captured on some of the ranks");
+      }
+      if (head != SumOf(call)) {
         Fail(ncclInvalidArgument);
         return false;
       }
@@ -293,6 +305,7 @@ class NcclRank {
                        [](const auto& link) { return link == nullptr || link->sent(); });
   }
 
+  const std::shared_ptr<const bool> captured_ = std::make_shared<const bool>(true);
   const int rank_, ranks_, listener_;              // listener: rank 0's, else -1
   std::vector<std::unique_ptr<RankLink>> links_;   // rank 0: by rank; others: to rank 0
   std::vector<std::unique_ptr<RankLink>> guests_;  // have not said who they are

@@ -126,7 +126,8 @@ class CudaStepTest : public testing::Test {
 
 TEST_F(CudaStepTest, SaysWhatItIs) {
   EXPECT_STREQ((*cuda_)->name(), "cuda");
-  EXPECT_THAT((*cuda_)->description(), testing::MatchesRegex("cuda .*, [0-9]+ GiB"));
+  EXPECT_THAT((*cuda_)->description(),
+              testing::MatchesRegex("cuda .*, [0-9]+ GiB(, device 0 of [0-9]+)?"));
   EXPECT_FALSE((*cuda_)->batch_invariant());
 }
 

@@ -25,6 +25,8 @@ class OneDeviceTest : public testing::TestWithParam<int>, protected RankRunners 
     options_.kv_bytes = 1 << 20;
     options_.threads = 1;
     options_.max_rows = 64;
+    // Also on a machine where each rank finds a device of its own.
+    options_.collectives.kind = "host";
   }
 
   Greedy Decode(int ranks) {

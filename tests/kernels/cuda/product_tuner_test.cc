@@ -231,9 +231,15 @@ TEST_F(ProductTunerTest, AProposalThatIsNotTakenAfterAllIsPassedOver) {
   Add(1, 24, 16, DType::kBF16, false, false, DType::kBF16);
   cost_ = [](const fake::FakeProduct& p) { return 10.0 + p.algorithm; };
   settings_.refused_algorithm = 0;
-  Configure();
-  Tune();
-  EXPECT_EQ(InAStep(0, 8).algorithm, 1);
+  for (const cublasStatus_t refusal : {CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_EXECUTION_FAILED,
+                                       CUBLAS_STATUS_ALLOC_FAILED, CUBLAS_STATUS_NOT_SUPPORTED}) {
+    settings_.refusal = refusal;
+    Configure();
+    StartAnew();
+    std::filesystem::remove_all(folder_);
+    Tune();
+    EXPECT_EQ(InAStep(0, 8).algorithm, 1) << refusal;
+  }
   settings_.algorithms = 1;  // no other, and the skinny kernel does not take so many rows
   Configure();
   StartAnew();
@@ -242,6 +248,21 @@ TEST_F(ProductTunerTest, AProposalThatIsNotTakenAfterAllIsPassedOver) {
       TuneProducts({pass_, folder_, {}}, device_, &stream_, products_.get()).status();
   EXPECT_THAT(status.message(), HasSubstr("a product of 96 rows by 24 x 16 BF16 to BF16"));
   EXPECT_THAT(status.message(), HasSubstr("CUBLAS_STATUS_NOT_SUPPORTED"));
+}
+
+// How it sums is not known, so it may not be used; the others may.
+TEST_F(ProductTunerTest, AProposalThatCannotBeReadIsPassedOver) {
+  Add(1, 24, 16, DType::kBF16);
+  settings_.unreadable_algorithm = 0;
+  Configure();
+  EXPECT_EQ(InAStep(0, 8).algorithm, 1) << "not tuned";
+  Tune();
+  EXPECT_EQ(InAStep(0, 8).algorithm, 1);
+  settings_.algorithms = 1;
+  Configure();
+  StartAnew();
+  EXPECT_THAT(products_->Enqueue(ArgsOf(pass_[0], 8)).message(),
+              HasSubstr("cublasLtMatmulAlgoConfigGetAttribute: CUBLAS_STATUS_INVALID_VALUE"));
 }
 
 TEST_F(ProductTunerTest, AnAlgorithmOfTheFileIsCheckedBeforeItIsUsed) {

@@ -9,7 +9,12 @@
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_weights.h"
+#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/device_check.h"
 #include "kernels/cuda/device_collectives.h"
+#include "kernels/cuda/device_graph.h"
+#include "kernels/cuda/device_stream.h"
+#include "kernels/cuda/nccl_communicator.h"
 #include "kernels/cuda/sized_collectives.h"
 #include "tests/kernels/cuda/ranks_fixture.h"
 #include "tests/testing/temp_dir.h"
@@ -178,6 +183,96 @@ TEST_F(RanksFailureTest, ARankThatStandsStillIsToldWhereNothingCanBeAborted) {
   EXPECT_TRUE(hung);
   EXPECT_EQ(message, "step 2: the ranks have not ended it within 3.0 s (--step_deadline)");
   EXPECT_FALSE(ends[0].ok());
+  EXPECT_EQ(fake::CountLive().total(), 0);
+}
+
+// NCCL ends a communicator only when the other ranks of the host have closed what they have open of it.
+TEST_F(RanksFailureTest, AnEndThatDoesNotComeIsNotWaitedForForever) {
+  fake::NcclFailure stands_still = {"ncclCommDestroy", 1};
+  stands_still.late_s = 60;
+  fake::FailNccl(stands_still);
+  std::vector<absl::Status> ends(2);
+  const auto begin = std::chrono::steady_clock::now();
+  test::RunRanks(2, [&](comm::Communicator* communicator) {
+    const auto run = [&]() -> absl::Status {
+      using namespace kernels::cuda;  // NOLINT
+      COPPICE_RETURN_IF_ERROR(UseDevice(communicator->rank()).status());
+      COPPICE_ASSIGN_OR_RETURN(DeviceStream stream, DeviceStream::Create("a test"));
+      return JoinNccl(communicator, &stream, 5).status();
+    };
+    ends[communicator->rank()] = run();
+  });
+  EXPECT_THAT(ends, Each(absl::OkStatus()));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  EXPECT_TRUE(fake::NcclFailed());
+  EXPECT_EQ(fake::CountLive().handles, 1);
+  fake::RecoverNccl();
+  while (fake::CountLive().handles > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+// NCCL ends an aborted communicator only when no graph holds a sum of it, and this thread owns the
+// graph.
+TEST_F(RanksFailureTest, AnAbortComesBackWhileAGraphHoldsASum) {
+  std::vector<absl::Status> ends(2);
+  test::RunRanks(2, [&](comm::Communicator* communicator) {
+    const auto run = [&]() -> absl::Status {
+      using namespace kernels::cuda;  // NOLINT
+      COPPICE_RETURN_IF_ERROR(UseDevice(communicator->rank()).status());
+      COPPICE_ASSIGN_OR_RETURN(DeviceStream stream, DeviceStream::Create("a test"));
+      COPPICE_ASSIGN_OR_RETURN(const auto nccl, JoinNccl(communicator, &stream, 5));
+      COPPICE_ASSIGN_OR_RETURN(const DeviceBuffer values, DeviceBuffer::Allocate(64, "a test"));
+      COPPICE_ASSIGN_OR_RETURN(const DeviceGraph graph,
+                               DeviceGraph::Capture(&stream, "a test", [&] {
+                                 return nccl->AllReduceSum(values.floats(), 16, &stream);
+                               }));
+      COPPICE_RETURN_IF_ERROR(graph.Launch(&stream, "a test"));
+      COPPICE_RETURN_IF_ERROR(stream.Synchronize("a test"));
+      nccl->Abort(absl::CancelledError("a test"));
+      return nccl->Failure();
+    };
+    ends[communicator->rank()] = run();
+  });
+  EXPECT_THAT(ends, Each(absl::CancelledError("a test")));
+  EXPECT_EQ(fake::CountLive().total(), 0);
+}
+
+// NCCL wants a sum to be captured on all ranks or on none; the simulated one notices. Body and head of
+// a step are graphs 0 and 1, the body of a larger one is graph 2.
+TEST_F(RanksFailureTest, AGraphThatOneRankHasNoMemoryFor) {
+  const auto decode = [&](Greedy* greedy) {
+    return RunRanks(2, [&](ModelRunner* runner) {
+      COPPICE_RETURN_IF_ERROR(DecodeGreedily(runner, {4, 5, 6, 7, 8}, 5, greedy));
+      for (int again = 0; again < 3; ++again)
+        COPPICE_RETURN_IF_ERROR(DecodeGreedily(runner, {9, 8, 7, 6, 5, 4, 3, 9}, 2, greedy));
+      return absl::OkStatus();
+    });
+  };
+  Greedy want;
+  EXPECT_THAT(decode(&want), Each(absl::OkStatus()));
+  for (const int64_t graphs : {0, 1, 2}) {
+    SCOPED_TRACE(graphs);
+    fake::Configure({.devices = 4, .small_device = 1, .graphs_of_small_device = graphs});
+    const int64_t replays = fake::CountWork().graph_launches;
+    Greedy greedy;
+    EXPECT_THAT(decode(&greedy), Each(absl::OkStatus()));
+    EXPECT_EQ(greedy.tokens, want.tokens);
+    EXPECT_EQ(fake::CountWork().graph_launches > replays, graphs > 0);
+    EXPECT_THAT(fake::Violations(), testing::IsEmpty());
+    EXPECT_EQ(fake::CountLive().total(), 0);
+    fake::Recover();
+  }
+}
+
+// The thread of the steps aborts, and its graphs hold sums.
+TEST_F(RanksFailureTest, AFailureBesideGraphs) {
+  const std::vector<absl::Status> ends = RunRanks(2, [](ModelRunner* runner) {
+    Greedy greedy;
+    COPPICE_RETURN_IF_ERROR(DecodeGreedily(runner, {4, 5, 6, 7, 8}, 4, &greedy));
+    fake::FailNccl({"ncclAllReduce", 0, 0, ncclSystemError});
+    return DecodeGreedily(runner, {9, 8, 7, 6, 5, 4, 3, 9, 8, 7, 6}, 1, &greedy);
+  });
+  EXPECT_THAT(ends[0].message(), HasSubstr("ncclAllReduce: ncclSystemError"));
+  EXPECT_FALSE(ends[1].ok());
   EXPECT_EQ(fake::CountLive().total(), 0);
 }
 

@@ -218,6 +218,29 @@ TEST(StepUploadTest, AQueuedCopyKeepsItsPlan) {
   EXPECT_THAT(fake::Violations(), testing::IsEmpty());
 }
 
+// Where several ranks run the step, whose blocks may grow at other steps.
+TEST(StepUploadTest, WhatLaunchesAreGivenStays) {
+  auto stream = cuda::DeviceStream::Create("a test").value();
+  cuda::StepUpload upload(/*stays=*/true), moves;
+  StepPlan plan = PlanOfRows(1);
+  const cuda::DeviceStep *place = nullptr, *other = nullptr;
+  for (const size_t slots : {1u, 100000u}) {
+    plan.chain.assign(slots, 17);
+    plan.chain_begin = {0, static_cast<int32_t>(slots)};
+    ASSERT_TRUE(upload.Upload(plan, {1, 0}, nullptr, nullptr, &stream).ok());
+    ASSERT_TRUE(moves.Upload(plan, {1, 0}, nullptr, nullptr, &stream).ok());
+    ASSERT_TRUE(stream.Synchronize("a test").ok());
+    if (place != nullptr) {
+      EXPECT_EQ(upload.step().step, place);
+      EXPECT_NE(moves.step().step, other);
+    }
+    place = upload.step().step;
+    other = moves.step().step;
+    EXPECT_EQ(place->rows, 1);  // the test may read the simulated device
+    EXPECT_EQ(place->chain[slots - 1], 17);
+  }
+}
+
 // Rows up to the bucket: token 0 at position 0, in the sink, without a context.
 TEST(StepUploadTest, PadsRowsWithWhatNobodySees) {
   auto stream = cuda::DeviceStream::Create("a test").value();

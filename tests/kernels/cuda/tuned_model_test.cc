@@ -120,7 +120,7 @@ TEST_F(TunedModelTest, CallsThatFailWhileItTunes) {
     EXPECT_THAT(fake::Violations(), testing::IsEmpty()) << fake::FailedCall() << " " << n;
     fake::Recover();
   }
-  EXPECT_GT(errors, tried / 2);
+  EXPECT_GT(errors, tried / 4);  // a candidate of which a call fails is left out
 }
 
 }  // namespace
