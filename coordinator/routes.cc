@@ -105,7 +105,7 @@ void Routes::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange)
 HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
   switch (endpoint.id) {
     case EndpointId::kTokenize:
-      return JsonOrError(Tokenize(request.body, context_.api, MaxModelLen(), UnixNow()));
+      return JsonOrError(Tokenize(request.body, context_.api, ShownLen(), UnixNow()));
     case EndpointId::kDetokenize:
       return JsonOrError(Detokenize(request.body, context_.api));
     case EndpointId::kModels:
@@ -164,10 +164,12 @@ HttpReply Routes::MetricsText(const std::string& accept) const {
 void Routes::Complete(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) {
   const double arrival_s = context_.clock->NowSeconds();
   const int64_t now_unix = UnixNow();
+  ApiContext api = context_.api;
+  api.max_model_len = LenOf(context_.registry->ReadyReplicas());
   std::variant<GenerateRequest, ApiError> parsed =
       FindEndpoint(request.path)->id == EndpointId::kChat
-          ? ParseChatCompletion(request.body, request.timeout_header, context_.api, now_unix)
-          : ParseCompletion(request.body, request.timeout_header, context_.api);
+          ? ParseChatCompletion(request.body, request.timeout_header, api, now_unix)
+          : ParseCompletion(request.body, request.timeout_header, api);
   if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
     context_.metrics->RequestRefused(error->code);
     LogRefusal(request, *error, context_.dispatcher->options().log_requests);
@@ -190,16 +192,17 @@ void Routes::Complete(const HttpRequest& request, const std::shared_ptr<HttpExch
   if (stream && !started->ended()) exchange->ExpectStream();
 }
 
-int Routes::MaxModelLen() const {
-  const std::vector<const Node*> replicas = context_.registry->Replicas();
+int Routes::LenOf(const std::vector<const Node*>& replicas) const {
   if (replicas.empty()) return context_.max_model_len;
   const int of_model = replicas.front()->registration.model().max_positions();
   return context_.max_model_len > 0 ? std::min(of_model, context_.max_model_len) : of_model;
 }
 
+// Those that are not ready count too: this is only shown.
+int Routes::ShownLen() const { return LenOf(context_.registry->Replicas()); }
+
 ModelCard Routes::Card() const {
-  return {context_.api.model_name, context_.started_unix, MaxModelLen(),
-          context_.api.chat != nullptr};
+  return {context_.api.model_name, context_.started_unix, ShownLen(), context_.api.chat != nullptr};
 }
 
 HttpReply Routes::Models() const { return JsonReply(ModelListJson(Card(), context_.api.limits)); }

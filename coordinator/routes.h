@@ -54,7 +54,9 @@ class Routes : public HttpApp {
   HttpReply RequestTimeline(const std::string& request_id) const;
   HttpReply MetricsText(const std::string& accept) const;
   HttpReply Cluster() const;
-  int MaxModelLen() const;
+  // The longest context, by the first of these replicas and the flag. 0: neither says it.
+  int LenOf(const std::vector<const Node*>& replicas) const;
+  int ShownLen() const;
 
   const RoutesContext context_;
 };

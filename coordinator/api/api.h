@@ -53,6 +53,7 @@ struct ApiContext {
   // Must outlive the context.
   const tokenizer::Tokenizer* tokenizer = nullptr;
   const tokenizer::ChatPrompt* chat = nullptr;  // nullptr: the model has no chat template
+  int max_model_len = 0;  // tokens of a prompt and its completion, at most; 0: not known yet
 };
 
 std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,
