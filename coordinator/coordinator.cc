@@ -19,6 +19,7 @@
 #include "coordinator/cluster/node_registry.h"
 #include "coordinator/cluster/operations.h"
 #include "coordinator/http/api_keys.h"
+#include "coordinator/http/body_readers.h"
 #include "coordinator/http/rate_limiter.h"
 #include "coordinator/routes.h"
 
@@ -138,6 +139,7 @@ class CoordinatorImpl : public Coordinator {
     context.metrics = &metrics_;
     context.keys = &keys_;
     context.rate = &rate_;
+    context.readers = &readers_;
     context.metrics_require_key = options_.metrics_require_key;
     return context;
   }
@@ -221,6 +223,7 @@ class CoordinatorImpl : public Coordinator {
   RateLimiter rate_;
   Routes routes_;
   asio::io_context io_{1};
+  BodyReaders readers_{&io_};
   asio::steady_timer tick_;
   asio::signal_set signals_;
   std::unique_ptr<HttpServer> http_;

@@ -29,7 +29,7 @@ constexpr int64_t kInt64Min = std::numeric_limits<int64_t>::min();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
 uint64_t DrawSeed() {
-  static std::mt19937_64 engine(std::random_device{}());
+  thread_local std::mt19937_64 engine(std::random_device{}());
   return engine() >> 11;  // below 2^53
 }
 
