@@ -37,6 +37,7 @@ RegistryOptions ForRegistry(const CoordinatorOptions& options,
   RegistryOptions registry;
   registry.heartbeat_interval_s = options.heartbeat_interval_s;
   registry.stuck_after_s = options.stuck_after_s;
+  registry.forget_lost_after_s = options.forget_lost_after_s;
   registry.tokenizer_vocab = tokenizer.vocab_size();
   registry.tokenizer_dir = options.tokenizer_dir;
   return registry;

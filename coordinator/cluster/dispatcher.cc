@@ -286,6 +286,7 @@ std::string Dispatcher::FindTimeline(const std::string& request_id) const {
 
 void Dispatcher::Tick() {
   for (const std::string& id : registry_->CollectLost()) NodeLost(id);
+  ForgetLostNodes();
   EndForsaken();
   const double now = clock_->NowSeconds();
   std::vector<RequestPtr> late;

@@ -86,6 +86,7 @@ class Dispatcher {
   void StartAnew(const Node& node);
   void Apply(const std::string& peer, const proto::SequenceUpdate& update);
   void NodeLost(const std::string& id);
+  void ForgetLostNodes();
   std::vector<Running> RunningOn(const std::string& replica) const;
   void Move(const Running& running, bool tell_replica, const ApiError& if_shown);
   void NodeBack(const Node& node);
