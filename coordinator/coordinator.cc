@@ -19,6 +19,7 @@
 #include "coordinator/cluster/node_registry.h"
 #include "coordinator/cluster/operations.h"
 #include "coordinator/http/api_keys.h"
+#include "coordinator/http/body_readers.h"
 #include "coordinator/http/rate_limiter.h"
 #include "coordinator/routes.h"
 
@@ -36,6 +37,7 @@ RegistryOptions ForRegistry(const CoordinatorOptions& options,
   RegistryOptions registry;
   registry.heartbeat_interval_s = options.heartbeat_interval_s;
   registry.stuck_after_s = options.stuck_after_s;
+  registry.forget_lost_after_s = options.forget_lost_after_s;
   registry.tokenizer_vocab = tokenizer.vocab_size();
   registry.tokenizer_dir = options.tokenizer_dir;
   return registry;
@@ -138,6 +140,7 @@ class CoordinatorImpl : public Coordinator {
     context.metrics = &metrics_;
     context.keys = &keys_;
     context.rate = &rate_;
+    context.readers = &readers_;
     context.metrics_require_key = options_.metrics_require_key;
     return context;
   }
@@ -221,6 +224,7 @@ class CoordinatorImpl : public Coordinator {
   RateLimiter rate_;
   Routes routes_;
   asio::io_context io_{1};
+  BodyReaders readers_{&io_};
   asio::steady_timer tick_;
   asio::signal_set signals_;
   std::unique_ptr<HttpServer> http_;

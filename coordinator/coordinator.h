@@ -64,6 +64,10 @@ struct CoordinatorOptions {
   // fail. Raise it if a replica is restarted automatically and takes longer than this.
   double failover_wait_s = 5;
 
+  // Seconds of silence after which a lost node is forgotten: it is no longer listed, and its metrics
+  // end. Set it lower if nodes come and go often under new names.
+  double forget_lost_after_s = 3600;
+
   // Requests whose timelines are kept after their end, for GET /admin/timelines. 0: none is recorded.
   int timelines = 64;
 

@@ -53,6 +53,8 @@ ABSL_FLAG(double, heartbeat_interval, 0.5,
           "seconds between the heartbeats of a node; after three missed ones it is lost");
 ABSL_FLAG(double, stuck_after, 10,
           "seconds without progress after which a node that has work is lost and told to end");
+ABSL_FLAG(double, forget_lost_after, 3600,
+          "seconds of silence after which a lost node is no longer listed and its metrics end");
 ABSL_FLAG(double, failover_wait, 5,
           "seconds that requests of a lost replica wait for another when none is ready");
 ABSL_FLAG(std::string, unknown_fields, "refuse",
@@ -157,8 +159,8 @@ ProgramUsage FlagUsage() {
         {"max_n", "max_beam_width", "max_draft_width", "max_draft_depth", "default_max_tokens",
          "default_timeout", "max_timeout", "unknown_fields"}},
        {"Cluster",
-        {"control_listen", "cluster_key_file", "heartbeat_interval", "stuck_after", "failover_wait",
-         "max_queue", "drain_timeout"}}}};
+        {"control_listen", "cluster_key_file", "heartbeat_interval", "stuck_after",
+         "forget_lost_after", "failover_wait", "max_queue", "drain_timeout"}}}};
   usage.section = "coordinator";
   return usage;
 }
@@ -191,6 +193,9 @@ absl::StatusOr<LaunchOptions> OptionsFromFlags() {
       check.InRange("heartbeat_interval", absl::GetFlag(FLAGS_heartbeat_interval), 0.01, 60.0);
   coordinator.stuck_after_s =
       check.InRange("stuck_after", absl::GetFlag(FLAGS_stuck_after), 0.1, 86400.0);
+  // A node that has been silent for so long has lost its connection. So it registers, if it comes back.
+  coordinator.forget_lost_after_s =
+      check.InRange("forget_lost_after", absl::GetFlag(FLAGS_forget_lost_after), 60.0, 1e9);
   coordinator.failover_wait_s =
       check.InRange("failover_wait", absl::GetFlag(FLAGS_failover_wait), 0.0, 86400.0);
   coordinator.timelines = check.InRange("timelines", absl::GetFlag(FLAGS_timelines), 0, 1 << 16);

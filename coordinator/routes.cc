@@ -11,11 +11,13 @@
 #include "absl/strings/string_view.h"
 #include "base/program.h"
 #include "coordinator/api/openapi.h"
-#include "coordinator/api/token_endpoints.h"
 #include "coordinator/request/request_log.h"
 
 namespace coppice::coordinator {
 namespace {
+
+// Bytes of a body that is read by another thread. See docs/decisions.md.
+constexpr size_t kLargeBody = 16 << 10;
 
 // No type, application/json, or another application type whose name ends in json, such as
 // application/problem+json.
@@ -30,11 +32,6 @@ HttpReply JsonReply(std::string body) {
   HttpReply reply;
   reply.body = std::move(body);
   return reply;
-}
-
-HttpReply JsonOrError(std::variant<std::string, ApiError> answer) {
-  if (const ApiError* error = std::get_if<ApiError>(&answer)) return ErrorReply(*error);
-  return JsonReply(std::get<std::string>(std::move(answer)));
 }
 
 // The names, written so that they are safe in a header line.
@@ -97,17 +94,19 @@ std::optional<ApiError> Routes::CheckRate(const Endpoint& endpoint, const HttpRe
 
 void Routes::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   const Endpoint& endpoint = *FindEndpoint(request.path);
-  if (endpoint.id == EndpointId::kCompletions || endpoint.id == EndpointId::kChat)
-    return Complete(request, exchange);
-  exchange->Reply(Answer(endpoint, request));
+  switch (endpoint.id) {
+    case EndpointId::kCompletions:
+    case EndpointId::kChat:
+    case EndpointId::kTokenize:
+    case EndpointId::kDetokenize:
+      return ReadBody(endpoint.id, std::move(request), std::move(exchange));
+    default:
+      return exchange->Reply(Answer(endpoint, request));
+  }
 }
 
 HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
   switch (endpoint.id) {
-    case EndpointId::kTokenize:
-      return JsonOrError(Tokenize(request.body, context_.api, MaxModelLen(), UnixNow()));
-    case EndpointId::kDetokenize:
-      return JsonOrError(Detokenize(request.body, context_.api));
     case EndpointId::kModels:
       return Models();
     case EndpointId::kModel:
@@ -134,6 +133,8 @@ HttpReply Routes::Answer(const Endpoint& endpoint, const HttpRequest& request) {
       return RequestTimeline(PathArgument(endpoint, request.path));
     case EndpointId::kCompletions:
     case EndpointId::kChat:
+    case EndpointId::kTokenize:
+    case EndpointId::kDetokenize:
       break;
   }
   return ErrorReply({404, "unknown_route", "not here"});
@@ -161,45 +162,92 @@ HttpReply Routes::MetricsText(const std::string& accept) const {
   return reply;
 }
 
-void Routes::Complete(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) {
-  const double arrival_s = context_.clock->NowSeconds();
-  const int64_t now_unix = UnixNow();
-  std::variant<GenerateRequest, ApiError> parsed =
-      FindEndpoint(request.path)->id == EndpointId::kChat
-          ? ParseChatCompletion(request.body, request.timeout_header, context_.api, now_unix)
-          : ParseCompletion(request.body, request.timeout_header, context_.api);
-  if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
-    context_.metrics->RequestRefused(error->code);
-    LogRefusal(request, *error, context_.dispatcher->options().log_requests);
-    return exchange->Reply(ErrorReply(*error));
+void Routes::ReadBody(EndpointId endpoint, HttpRequest request,
+                      std::shared_ptr<HttpExchange> exchange) {
+  const auto reading = std::make_shared<Reading>();
+  reading->api = context_.api;
+  reading->api.max_model_len = LenOf(context_.registry->ReadyReplicas());
+  reading->endpoint = endpoint;
+  reading->request = std::move(request);
+  reading->shown_model_len = ShownLen();
+  reading->arrival_s = context_.clock->NowSeconds();
+  reading->now_unix = UnixNow();
+  reading->exchange = std::move(exchange);
+  if (reading->request.body.size() < kLargeBody) {
+    Read(reading.get());
+    return Finish(reading.get(), /*admitted=*/false);
   }
-  GenerateRequest& generate = std::get<GenerateRequest>(parsed);
+  if (const std::optional<ApiError> error = context_.dispatcher->BeginReading(reading))
+    return Refuse(*reading, *error);
+  reading->exchange->OnDisconnect([this, weak = std::weak_ptr<Reading>(reading)] {
+    if (const std::shared_ptr<Reading> alive = weak.lock()) Gone(alive.get());
+  });
+  context_.readers->Post(
+      [reading] {
+        if (!reading->abandoned) Read(reading.get());
+      },
+      [this, reading] {
+        context_.dispatcher->EndReading(reading);
+        if (!reading->abandoned) Finish(reading.get(), /*admitted=*/true);
+      });
+}
+
+// What it asked for may not be known yet, so its log line has defaults.
+void Routes::Gone(Reading* reading) {
+  if (reading->abandoned.exchange(true) || !reading->completes()) return;
+  GenerateRequest unread;
+  unread.chat = reading->endpoint == EndpointId::kChat;
+  context_.dispatcher->Disconnected(MakeRequest(std::move(unread), *reading));
+}
+
+void Routes::Refuse(const Reading& reading, const ApiError& error) {
+  if (reading.completes()) {
+    context_.metrics->RequestRefused(error.code);
+    LogRefusal(reading.request, error, context_.dispatcher->options().log_requests);
+  }
+  reading.exchange->Reply(ErrorReply(error));
+}
+
+std::shared_ptr<Request> Routes::MakeRequest(GenerateRequest generate,
+                                             const Reading& reading) const {
+  const HttpRequest& request = reading.request;
+  const Request::Origin origin{
+      request.request_id, request.caller,   context_.api.model_name,
+      reading.arrival_s,  reading.now_unix, context_.dispatcher->options().timelines > 0};
+  return std::make_shared<Request>(std::move(generate), origin, context_.api.tokenizer,
+                                   reading.exchange);
+}
+
+void Routes::Finish(Reading* reading, bool admitted) {
+  const std::shared_ptr<HttpExchange>& exchange = reading->exchange;
+  if (const ApiError* error = std::get_if<ApiError>(&reading->result))
+    return Refuse(*reading, *error);
+  if (std::string* answer = std::get_if<std::string>(&reading->result))
+    return exchange->Reply(JsonReply(std::move(*answer)));
+  GenerateRequest& generate = std::get<GenerateRequest>(reading->result);
   if (!generate.ignored_fields.empty())
     exchange->AddHeader("X-Coppice-Ignored", HeaderList(generate.ignored_fields));
   const bool stream = generate.stream;
-  const Request::Origin origin{
-      request.request_id, request.caller, context_.api.model_name,
-      arrival_s,          now_unix,       context_.dispatcher->options().timelines > 0};
-  auto started =
-      std::make_shared<Request>(std::move(generate), origin, context_.api.tokenizer, exchange);
+  const std::shared_ptr<Request> started = MakeRequest(std::move(generate), *reading);
   exchange->OnDisconnect(
       [dispatcher = context_.dispatcher, weak = std::weak_ptr<Request>(started)] {
         if (const std::shared_ptr<Request> alive = weak.lock()) dispatcher->Disconnected(alive);
       });
-  context_.dispatcher->Submit(started);
+  context_.dispatcher->Submit(started, admitted);
   if (stream && !started->ended()) exchange->ExpectStream();
 }
 
-int Routes::MaxModelLen() const {
-  const std::vector<const Node*> replicas = context_.registry->Replicas();
+int Routes::LenOf(const std::vector<const Node*>& replicas) const {
   if (replicas.empty()) return context_.max_model_len;
   const int of_model = replicas.front()->registration.model().max_positions();
   return context_.max_model_len > 0 ? std::min(of_model, context_.max_model_len) : of_model;
 }
 
+// Those that are not ready count too: this is only shown.
+int Routes::ShownLen() const { return LenOf(context_.registry->Replicas()); }
+
 ModelCard Routes::Card() const {
-  return {context_.api.model_name, context_.started_unix, MaxModelLen(),
-          context_.api.chat != nullptr};
+  return {context_.api.model_name, context_.started_unix, ShownLen(), context_.api.chat != nullptr};
 }
 
 HttpReply Routes::Models() const { return JsonReply(ModelListJson(Card(), context_.api.limits)); }

@@ -13,6 +13,7 @@
 #include "coordinator/cluster/node_registry.h"
 #include "coordinator/cluster/operations.h"
 #include "coordinator/http/api_keys.h"
+#include "coordinator/http/body_readers.h"
 #include "coordinator/http/http.h"
 #include "coordinator/http/rate_limiter.h"
 
@@ -29,6 +30,7 @@ struct RoutesContext {
   Metrics* metrics = nullptr;
   const ApiKeys* keys = nullptr;
   RateLimiter* rate = nullptr;
+  BodyReaders* readers = nullptr;
   bool metrics_require_key = false;
 };
 
@@ -45,7 +47,12 @@ class Routes : public HttpApp {
  private:
   std::optional<ApiError> CheckRate(const Endpoint& endpoint, const HttpRequest& request);
   HttpReply Answer(const Endpoint& endpoint, const HttpRequest& request);
-  void Complete(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange);
+  // A request whose body may be large: here, or by the readers and then Finish.
+  void ReadBody(EndpointId endpoint, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+  void Gone(Reading* reading);  // its client has gone
+  void Finish(Reading* reading, bool admitted);
+  void Refuse(const Reading& reading, const ApiError& error);
+  std::shared_ptr<Request> MakeRequest(GenerateRequest generate, const Reading& reading) const;
   ModelCard Card() const;
   HttpReply Models() const;
   HttpReply Model(const std::string& id) const;
@@ -54,7 +61,9 @@ class Routes : public HttpApp {
   HttpReply RequestTimeline(const std::string& request_id) const;
   HttpReply MetricsText(const std::string& accept) const;
   HttpReply Cluster() const;
-  int MaxModelLen() const;
+  // The longest context, by the first of these replicas and the flag. 0: neither says it.
+  int LenOf(const std::vector<const Node*>& replicas) const;
+  int ShownLen() const;
 
   const RoutesContext context_;
 };

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "tokenizer/byte_level.h"
 #include "tokenizer/utf8.h"
 
 namespace coppice::tokenizer {
@@ -128,6 +129,24 @@ absl::Status BpeModel::ReadMerges(const Json& merges) {
 TokenId BpeModel::Find(absl::string_view token) const {
   const auto it = id_of_.find(token);
   return it == id_of_.end() ? -1 : it->second;
+}
+
+size_t BpeModel::LongestToken(bool byte_level) const {
+  for (int byte = 0; byte < 256; ++byte) {
+    const char text = static_cast<char>(byte);
+    const bool has_token = byte_level ? Find(BytesToByteLevel(absl::string_view(&text, 1))) >= 0
+                                      : byte_fallback_ && byte_id_[byte] >= 0;
+    if (!has_token) return 0;
+  }
+  // A merged token is spelled like the tokens that it is made of, one after the other.
+  size_t longest = 0;
+  for (const std::string& token : tokens_) {
+    const auto begins_character = [](char c) { return (c & 0xC0) != 0x80; };
+    const size_t length =
+        byte_level ? std::count_if(token.begin(), token.end(), begins_character) : token.size();
+    longest = std::max(longest, length);
+  }
+  return longest;
 }
 
 std::vector<BpeSymbol> BpeModel::Symbols(absl::string_view word) const {

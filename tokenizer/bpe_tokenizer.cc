@@ -32,6 +32,9 @@ class BpeTokenizer : public Tokenizer {
   }
   std::vector<TokenId> EncodeChat(absl::string_view text, absl::Span<const size_t> literal,
                                   bool add_special_tokens) const override;
+  size_t FewestTokens(size_t bytes) const override {
+    return longest_ == 0 ? 0 : (bytes + longest_ - 1) / longest_;
+  }
   std::vector<size_t> FindSpecial(absl::string_view text) const override {
     return added_.FindSpecial(text);
   }
@@ -43,6 +46,7 @@ class BpeTokenizer : public Tokenizer {
 
  private:
   absl::Status ReadComponents(const Json& json);
+  size_t LongestToken() const;
   absl::Status FillBytes(const TokenDecoder& decoder);
   absl::Status SetSpecialTokens(const SpecialTokenSettings& settings);
   TokenId Find(absl::string_view token) const;
@@ -59,6 +63,7 @@ class BpeTokenizer : public Tokenizer {
   TokenId bos_id_ = -1;
   std::vector<TokenId> eos_ids_;
   int leading_spaces_dropped_ = 0;
+  size_t longest_ = 0;  // bytes of a text that a token stands for, at most; 0 = there is no limit
 };
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> BpeTokenizer::FromJson(
@@ -79,7 +84,18 @@ absl::Status BpeTokenizer::ReadComponents(const Json& json) {
   COPPICE_ASSIGN_OR_RETURN(const TokenDecoder decoder,
                            TokenDecoder::FromJson(component("decoder")));
   leading_spaces_dropped_ = decoder.leading_spaces_dropped();
+  longest_ = LongestToken();
   return FillBytes(decoder);
+}
+
+size_t BpeTokenizer::LongestToken() const {
+  size_t longest = model_.LongestToken(pre_tokenizer_.byte_level());
+  if (longest == 0 || !pre_tokenizer_.keeps_all()) return 0;
+  for (const AddedToken& token : added_.tokens()) {
+    if (token.strip_left || token.strip_right) return 0;  // it takes any amount of white space
+    longest = std::max(longest, token.text.size());
+  }
+  return longest * normalizer_.MostShrinking();
 }
 
 absl::Status BpeTokenizer::FillBytes(const TokenDecoder& decoder) {

@@ -12,6 +12,18 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Most bytes of a text for each byte of its NFC: seven for the two of U+0390, which U+1FBE U+0308
+// U+0301 become. Found by going through all characters of Unicode 14, the version of nfc_tables.inc,
+// and for each through what its decomposition can come from.
+constexpr size_t kNfcShrinking = 4;
+
+// Whether a replacement can make a text shorter. What a regular expression matches may have any
+// length.
+bool MayShorten(const Json& pattern, const std::string& content) {
+  return !pattern.contains("String") ||
+         pattern["String"].get_ref<const std::string&>().size() > content.size();
+}
+
 std::string ReplaceAll(const Regex& regex, absl::string_view text, const std::string& content) {
   std::string out;
   size_t at = 0;
@@ -41,9 +53,12 @@ absl::Status Normalizer::AddSteps(const Json& json, int depth) {
     steps_.push_back(PrependStep{json.at("prepend").get<std::string>()});
   } else if (type == "Replace") {
     COPPICE_ASSIGN_OR_RETURN(Regex regex, CompileJsonPattern(json.at("pattern")));
-    steps_.push_back(ReplaceStep{std::move(regex), json.at("content").get<std::string>()});
+    std::string content = json.at("content").get<std::string>();
+    if (MayShorten(json["pattern"], content)) most_shrinking_ = 0;
+    steps_.push_back(ReplaceStep{std::move(regex), std::move(content)});
   } else if (type == "NFC") {
     steps_.push_back(NfcStep{});
+    most_shrinking_ *= kNfcShrinking;
   } else {
     return absl::InvalidArgumentError(
         absl::StrCat("normalizer: type ", type,

@@ -19,6 +19,8 @@ class Normalizer {
   static absl::StatusOr<Normalizer> FromJson(const nlohmann::json& json);
 
   std::string Apply(absl::string_view text) const;  // text: valid UTF-8
+  // A text is at most so many times as long as what Apply makes of it; 0 = there is no limit.
+  size_t MostShrinking() const { return most_shrinking_; }
 
  private:
   struct PrependStep {
@@ -34,6 +36,7 @@ class Normalizer {
   absl::Status AddSteps(const nlohmann::json& json, int depth);
 
   std::vector<Step> steps_;
+  size_t most_shrinking_ = 1;
 };
 
 }  // namespace coppice::tokenizer

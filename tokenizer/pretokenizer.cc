@@ -67,6 +67,7 @@ absl::Status PreTokenizer::AddSplit(const Json& json) {
   const std::string wanted = json.at("behavior").get<std::string>();
   for (const auto& [name, behavior] : kBehaviors) {
     if (wanted != name) continue;
+    if (behavior == Behavior::kRemoved) keeps_all_ = false;
     steps_.push_back(SplitStep{std::move(regex), behavior, json.value("invert", false)});
     return absl::OkStatus();
   }
@@ -90,6 +91,7 @@ absl::Status PreTokenizer::AddMetaspace(const Json& json) {
   const bool old_flag = json.value("add_prefix_space", true);
   const std::string scheme = json.value("prepend_scheme", old_flag ? "always" : "never");
   steps_.push_back(ReplaceSpaceStep{mark});
+  if (mark.empty()) keeps_all_ = false;
   if (scheme == "always" || scheme == "first") {
     steps_.push_back(PrefixStep{mark, scheme == "first" ? Prepend::kFirst : Prepend::kAlways});
   } else if (scheme != "never") {

@@ -22,6 +22,10 @@ class PreTokenizer {
   // text: valid UTF-8. at_text_start: nothing, not even a special token, precedes it.
   std::vector<std::string> Split(absl::string_view text, bool at_text_start) const;
 
+  // Whether the words have every byte of the text, or what a step has put in its place, which is not
+  // shorter.
+  bool keeps_all() const { return keeps_all_; }
+
   // Words are written in the byte alphabet (byte_level.h).
   bool byte_level() const { return byte_level_; }
 
@@ -52,7 +56,7 @@ class PreTokenizer {
   static void Cut(const SplitStep& step, absl::string_view word, Words* words);
 
   std::vector<Step> steps_;
-  bool byte_level_ = false;
+  bool byte_level_ = false, keeps_all_ = true;
 };
 
 }  // namespace coppice::tokenizer

@@ -37,6 +37,9 @@ class SentencePieceTokenizer : public Tokenizer {
   std::vector<TokenId> Encode(absl::string_view text, bool add_special_tokens) const override;
   std::vector<TokenId> EncodeChat(absl::string_view text, absl::Span<const size_t> literal,
                                   bool add_special_tokens) const override;
+  size_t FewestTokens(size_t bytes) const override {
+    return longest_ == 0 ? 0 : (bytes + longest_ - 1) / longest_;
+  }
   std::vector<size_t> FindSpecial(absl::string_view text) const override;
   std::string TokenBytes(TokenId id, bool skip_special) const override;
   int LeadingSpacesDropped() const override {
@@ -74,6 +77,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::vector<TokenId> eos_ids_;
   bool add_bos_ = false, add_eos_ = false;
   bool prefix_everywhere_ = true;  // also after a special token inside of a text
+  size_t longest_ = 0;  // bytes of a text that a token stands for, at most; 0 = there is no limit
 };
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(
@@ -132,6 +136,10 @@ absl::Status SentencePieceTokenizer::IndexPieces(const std::string& path) {
         }
         if (Kind(id) == Piece::USER_DEFINED) user_defined_.push_back(text);
     }
+  }
+  // Without byte pieces, a run of unknown characters is one token.
+  if (model_.trainer().byte_fallback() && !model_.normalizer().remove_extra_whitespaces()) {
+    for (const Piece& piece : model_.piece()) longest_ = std::max(longest_, piece.text().size());
   }
   std::stable_sort(user_defined_.begin(), user_defined_.end(),
                    [](auto a, auto b) { return a.size() > b.size(); });

@@ -31,6 +31,12 @@ class Tokenizer {
   // tokens, except where they begin at one of `literal`, which is ascending.
   virtual std::vector<TokenId> EncodeChat(absl::string_view text, absl::Span<const size_t> literal,
                                           bool add_special_tokens) const = 0;
+  // A lower bound of the number of tokens of a text of so many bytes in valid UTF-8. 0: none is
+  // known.
+  virtual size_t FewestTokens(size_t bytes) const {
+    (void)bytes;
+    return 0;
+  }
   // Where special tokens are written in the text, ascending. They may overlap.
   virtual std::vector<size_t> FindSpecial(absl::string_view text) const = 0;
   // The bytes of one token inside a text; not always valid UTF-8 by themselves. "" for a special

@@ -29,7 +29,7 @@ constexpr int64_t kInt64Min = std::numeric_limits<int64_t>::min();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
 uint64_t DrawSeed() {
-  static std::mt19937_64 engine(std::random_device{}());
+  thread_local std::mt19937_64 engine(std::random_device{}());
   return engine() >> 11;  // below 2^53
 }
 
@@ -288,7 +288,7 @@ std::variant<GenerateRequest, ApiError> Parse(const std::string& body,
 std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,
                                                         const std::string& timeout_header,
                                                         const ApiContext& context) {
-  TextPromptFields prompt(context.tokenizer);
+  TextPromptFields prompt({context.tokenizer, context.max_model_len});
   return Parse(body, timeout_header, context, &prompt);
 }
 
@@ -296,7 +296,7 @@ std::variant<GenerateRequest, ApiError> ParseChatCompletion(const std::string& b
                                                             const std::string& timeout_header,
                                                             const ApiContext& context,
                                                             int64_t now_unix) {
-  ChatFields prompt(context.chat, now_unix);
+  ChatFields prompt(context.chat, now_unix, {context.tokenizer, context.max_model_len});
   return Parse(body, timeout_header, context, &prompt);
 }
 

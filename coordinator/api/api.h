@@ -1,5 +1,5 @@
 // POST /v1/completions and /v1/chat/completions: JSON -> GenerateRequest, or the error that names
-// the field (docs/api.md 2). Called by routes in the event loop. Their prompts are read by
+// the field (docs/api.md 2). Called through request/reading, by any thread. Their prompts are read by
 // prompt_fields and chat_fields. The rules of 2.1 are in decoding_rules, those of `speculative` in
 // speculative_fields.
 #pragma once
@@ -53,6 +53,7 @@ struct ApiContext {
   // Must outlive the context.
   const tokenizer::Tokenizer* tokenizer = nullptr;
   const tokenizer::ChatPrompt* chat = nullptr;  // nullptr: the model has no chat template
+  int max_model_len = 0;  // tokens of a prompt and its completion, at most; 0: not known yet
 };
 
 std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,

@@ -20,7 +20,9 @@ constexpr const char* kRoles[] = {"system", "developer", "user", "assistant"};
 
 }  // namespace
 
-ChatFields::ChatFields(const tokenizer::ChatPrompt* chat, int64_t now_unix) : chat_(chat) {
+ChatFields::ChatFields(const tokenizer::ChatPrompt* chat, int64_t now_unix,
+                       const ContextLimit& limit)
+    : chat_(chat), limit_(limit) {
   options_.now_unix = now_unix;
 }
 
@@ -81,18 +83,21 @@ void ChatFields::MakePrompts(JsonFields* fields, GenerateRequest* request) {
     return fields->Fail("unsupported_combination", "continue_final_message",
                         "needs messages whose last role is assistant");
   }
-  absl::StatusOr<std::vector<TokenId>> ids = chat_->Encode(messages_, options_);
-  if (!ids.ok()) {
-    const bool refuses = ids.status().code() == absl::StatusCode::kFailedPrecondition;
-    const bool shows = ids.status().code() != absl::StatusCode::kOutOfRange;
+  const absl::StatusOr<tokenizer::ChatText> text = chat_->Write(messages_, options_);
+  if (!text.ok()) {
+    const bool refuses = text.status().code() == absl::StatusCode::kFailedPrecondition;
+    const bool shows = text.status().code() != absl::StatusCode::kOutOfRange;
     return fields->Fail("invalid_value", shows ? "messages" : "continue_final_message",
                         absl::StrCat(refuses ? "are refused by the chat template: "
                                      : shows ? "cannot be put into the chat template: "
                                              : "is not possible: ",
-                                     ids.status().message().substr(0, kMaxShownText)));
+                                     text.status().message().substr(0, kMaxShownText)));
   }
-  if (ids->empty()) return fields->Fail("invalid_value", "messages", "have no tokens");
-  request->prompts.push_back(*std::move(ids));
+  // A template may leave out parts of the messages, so only its text tells.
+  if (!limit_.MayFit(text->text.size(), *request, fields)) return;
+  std::vector<TokenId> ids = chat_->Tokens(*text, options_);
+  if (ids.empty()) return fields->Fail("invalid_value", "messages", "have no tokens");
+  request->prompts.push_back(std::move(ids));
   request->turn_end_ids = chat_->end_ids();
   request->chat = true;
   request->logprobs = logprobs_;

@@ -16,8 +16,8 @@ namespace coppice::coordinator {
 // `add_special_tokens`, `logprobs`, `top_logprobs`, and the fields of other servers that are refused unless neutral.
 class ChatFields : public PromptFields {
  public:
-  // chat: nullptr if the model has no template; else it must outlive this.
-  ChatFields(const tokenizer::ChatPrompt* chat, int64_t now_unix);
+  // chat: nullptr if the model has no template; else it must outlive this, as limit.tokenizer must.
+  ChatFields(const tokenizer::ChatPrompt* chat, int64_t now_unix, const ContextLimit& limit = {});
   void Read(JsonFields* fields) override;
   void MakePrompts(JsonFields* fields, GenerateRequest* request) override;
 
@@ -28,6 +28,7 @@ class ChatFields : public PromptFields {
                    tokenizer::ChatMessage* message);
 
   const tokenizer::ChatPrompt* const chat_;
+  const ContextLimit limit_;
   const nlohmann::json* json_ = nullptr;
   tokenizer::ChatOptions options_;
   std::optional<int> logprobs_;

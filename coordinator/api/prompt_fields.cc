@@ -18,6 +18,21 @@ constexpr size_t kMaxPrompts = 64;
 
 }  // namespace
 
+// Whether the completion fits too, FitToModel tells when the number of tokens is known.
+bool ContextLimit::MayFit(size_t bytes, const GenerateRequest& request, JsonFields* fields) const {
+  if (max_model_len <= 0) return true;
+  const size_t fewest = tokenizer->FewestTokens(bytes);
+  if (fewest + (request.score_only ? 0 : 1) <= static_cast<size_t>(max_model_len)) return true;
+  const bool given = request.max_tokens_given;
+  fields->set_error({400, "context_length_exceeded",
+                     absl::StrCat("the prompt has at least ", fewest, " tokens and ",
+                                  given ? absl::StrCat("max_tokens is ", request.max_tokens())
+                                        : "the completion at least 1",
+                                  ", together above the context of ", max_model_len, " tokens"),
+                     given ? "max_tokens" : "prompt"});
+  return false;
+}
+
 void TextPromptFields::Read(JsonFields* fields) {
   prompt_ = fields->Find({"prompt"});
   special_ = fields->Bool({"add_special_tokens"}).value_or(true);
@@ -48,6 +63,7 @@ void TextPromptFields::MakePrompts(JsonFields* fields, GenerateRequest* request)
                         absl::StrCat("has at most ", kMaxPrompts, " prompts, got ", prompt.size()));
   }
   for (const json& entry : prompt) {
+    if (fields->error()) return;
     if (texts) {
       AddText(entry, fields, request);
     } else {
@@ -58,7 +74,9 @@ void TextPromptFields::MakePrompts(JsonFields* fields, GenerateRequest* request)
 
 void TextPromptFields::AddText(const json& text, JsonFields* fields,
                                GenerateRequest* request) const {
-  std::vector<TokenId> ids = tokenizer_.Encode(text.get_ref<const std::string&>(), special_);
+  const std::string& bytes = text.get_ref<const std::string&>();
+  if (!limit_.MayFit(bytes.size(), *request, fields)) return;
+  std::vector<TokenId> ids = tokenizer_.Encode(bytes, special_);
   if (ids.empty()) return fields->Fail("invalid_value", "prompt", "has no tokens");
   request->prompts.push_back(std::move(ids));
 }

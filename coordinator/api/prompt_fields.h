@@ -12,6 +12,15 @@
 
 namespace coppice::coordinator {
 
+// The context that a prompt must fit into, as far as it is known before a replica is chosen.
+struct ContextLimit {
+  const tokenizer::Tokenizer* tokenizer = nullptr;
+  int max_model_len = 0;  // 0: not known
+  // False, with the error in *fields, if a text of so many bytes has too many tokens in any case. So
+  // it is refused without being made tokens of, which would take longer the longer it is.
+  bool MayFit(size_t bytes, const GenerateRequest& request, JsonFields* fields) const;
+};
+
 // The fields of a prompt. Errors go to *fields.
 class PromptFields {
  public:
@@ -25,8 +34,9 @@ class PromptFields {
 // POST /v1/completions: `prompt`, `add_special_tokens`, `logprobs` and `echo`.
 class TextPromptFields : public PromptFields {
  public:
-  // tokenizer must outlive this.
-  explicit TextPromptFields(const tokenizer::Tokenizer* tokenizer) : tokenizer_(*tokenizer) {}
+  // limit.tokenizer must outlive this.
+  explicit TextPromptFields(const ContextLimit& limit)
+      : limit_(limit), tokenizer_(*limit.tokenizer) {}
   void Read(JsonFields* fields) override;
   void MakePrompts(JsonFields* fields, GenerateRequest* request) override;
 
@@ -34,6 +44,7 @@ class TextPromptFields : public PromptFields {
   void AddText(const nlohmann::json& text, JsonFields* fields, GenerateRequest* request) const;
   void AddIds(const nlohmann::json& list, JsonFields* fields, GenerateRequest* request) const;
 
+  const ContextLimit limit_;
   const tokenizer::Tokenizer& tokenizer_;
   const nlohmann::json* prompt_ = nullptr;
   bool special_ = true;

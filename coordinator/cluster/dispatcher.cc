@@ -16,6 +16,9 @@
 namespace coppice::coordinator {
 namespace {
 
+const ApiError kDraining{503, "draining", "the server is draining and takes no new requests", "",
+                         5};
+
 // Not 0 for as long as ids are counted from here.
 uint64_t FirstSequenceId() {
   std::random_device random;
@@ -61,14 +64,46 @@ int Dispatcher::RetryAfter() const {
   return static_cast<int>(std::clamp(std::ceil(queue_.size() * seconds_per_request_), 1.0, 60.0));
 }
 
-void Dispatcher::Submit(const RequestPtr& request) {
+ApiError Dispatcher::QueueFull() const {
+  return {429, "queue_full", absl::StrCat("the queue of ", options_.max_queue, " requests is full"),
+          "", RetryAfter()};
+}
+
+std::optional<ApiError> Dispatcher::BeginReading(const ReadingPtr& reading) {
+  if (ending_ || (draining_ && reading->completes())) return kDraining;
+  if (waiting() >= options_.max_queue) return QueueFull();
+  readings_.push_back(reading);
+  metrics_->SetWaiting(waiting());
+  return std::nullopt;
+}
+
+void Dispatcher::EndReading(const ReadingPtr& reading) {
+  readings_.erase(std::find(readings_.begin(), readings_.end(), reading));
+  metrics_->SetWaiting(waiting());
+}
+
+// It keeps its place until its thread is done with it.
+void Dispatcher::Fail(const ReadingPtr& reading, const ApiError& error) {
+  reading->abandoned = true;
+  if (reading->completes()) {
+    metrics_->RequestRefused(error.code);
+    LogRefusal(reading->request, error, options_.log_requests);
+  }
+  reading->exchange->Reply(ErrorReply(error));
+}
+
+bool Dispatcher::idle() const {
+  const auto abandoned = [](const ReadingPtr& reading) { return reading->abandoned.load(); };
+  return active_.empty() && std::all_of(readings_.begin(), readings_.end(), abandoned);
+}
+
+void Dispatcher::Submit(const RequestPtr& request, bool admitted) {
   const auto refuse = [&](ApiError error) {
     metrics_->RequestRefused(error.code);
     request->Fail(std::move(error));
     LogRequest(*request, clock_->NowSeconds(), options_.log_requests);
   };
-  if (draining_)
-    return refuse({503, "draining", "the server is draining and takes no new requests", "", 5});
+  if (draining_ && !admitted) return refuse(kDraining);
   const std::vector<const Node*> ready = registry_->ReadyReplicas();
   if (!ready.empty()) {
     std::optional<ApiError> error =
@@ -76,11 +111,7 @@ void Dispatcher::Submit(const RequestPtr& request) {
     if (error) return refuse(*std::move(error));
     request->MakeSequences();
   }
-  if (waiting() >= options_.max_queue) {
-    return refuse({429, "queue_full",
-                   absl::StrCat("the queue of ", options_.max_queue, " requests is full"), "",
-                   RetryAfter()});
-  }
+  if (waiting() >= options_.max_queue && !admitted) return refuse(QueueFull());
   active_.push_back(request);
   queue_.push_back(request);
   Pump();
@@ -225,13 +256,21 @@ int Dispatcher::Cancel(const std::string& request_id) {
   for (const RequestPtr& request : active_) {
     if (request->origin().request_id == request_id) found.push_back(request);
   }
+  const ApiError cancelled{503, "cancelled", "an admin has cancelled the request"};
   for (const RequestPtr& request : found) {
     metrics_->Cancelled();
-    request->Fail({503, "cancelled", "an admin has cancelled the request"});
+    request->Fail(cancelled);
     End(request);
   }
+  int unread = 0;
+  for (const ReadingPtr& reading : readings_) {
+    if (reading->abandoned || reading->request.request_id != request_id) continue;
+    metrics_->Cancelled();
+    Fail(reading, cancelled);
+    ++unread;
+  }
   if (!found.empty()) Pump();
-  return static_cast<int>(found.size());
+  return static_cast<int>(found.size()) + unread;
 }
 
 std::string Dispatcher::FindTimeline(const std::string& request_id) const {
@@ -247,6 +286,7 @@ std::string Dispatcher::FindTimeline(const std::string& request_id) const {
 
 void Dispatcher::Tick() {
   for (const std::string& id : registry_->CollectLost()) NodeLost(id);
+  ForgetLostNodes();
   EndForsaken();
   const double now = clock_->NowSeconds();
   std::vector<RequestPtr> late;
@@ -284,6 +324,9 @@ void Dispatcher::FailAll(const ApiError& error) {
   for (const RequestPtr& request : all) {
     request->Fail(error);
     End(request);
+  }
+  for (const ReadingPtr& reading : readings_) {
+    if (!reading->abandoned) Fail(reading, error);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "coordinator/cluster/metrics.h"
 #include "coordinator/cluster/node_registry.h"
 #include "coordinator/cluster/router.h"
+#include "coordinator/request/reading.h"
 #include "coordinator/request/request.h"
 #include "coordinator/request/timeline.h"
 
@@ -39,8 +41,13 @@ class Dispatcher {
   Dispatcher(const DispatcherOptions& options, const Clock* clock, NodeRegistry* registry,
              Metrics* metrics, Send send);
 
+  // A request's body is about to be read by another thread. Until EndReading it waits: it takes a
+  // place in the queue, and can be cancelled. An error refuses it: draining, or queue_full.
+  std::optional<ApiError> BeginReading(const std::shared_ptr<Reading>& reading);
+  void EndReading(const std::shared_ptr<Reading>& reading);
   // Queues or starts the request, or fails it: draining, queue_full, or not allowed by the model.
-  void Submit(const std::shared_ptr<Request>& request);
+  // admitted: by BeginReading, so that only the model can refuse it.
+  void Submit(const std::shared_ptr<Request>& request, bool admitted = false);
   void Disconnected(const std::shared_ptr<Request>& request);
   void OnNodeMessage(const std::string& peer, const proto::NodeMessage& message);
   // Handles deadlines and lost nodes. Call it every few hundredths of a second.
@@ -60,14 +67,15 @@ class Dispatcher {
   int SequencesOf(const std::string& replica) const { return router_.running(replica); }
   bool draining() const { return draining_; }
   bool ending() const { return ending_; }
-  bool idle() const { return active_.empty(); }
-  int waiting() const { return static_cast<int>(queue_.size()); }
-  int running() const { return static_cast<int>(active_.size()) - waiting(); }
+  bool idle() const;
+  int waiting() const { return static_cast<int>(queue_.size() + readings_.size()); }
+  int running() const { return static_cast<int>(active_.size() - queue_.size()); }
   const DispatcherOptions& options() const { return options_; }
   const Router& router() const { return router_; }
 
  private:
   using RequestPtr = std::shared_ptr<Request>;
+  using ReadingPtr = std::shared_ptr<Reading>;
   struct Running {
     RequestPtr request;
     int index = 0;
@@ -78,6 +86,7 @@ class Dispatcher {
   void StartAnew(const Node& node);
   void Apply(const std::string& peer, const proto::SequenceUpdate& update);
   void NodeLost(const std::string& id);
+  void ForgetLostNodes();
   std::vector<Running> RunningOn(const std::string& replica) const;
   void Move(const Running& running, bool tell_replica, const ApiError& if_shown);
   void NodeBack(const Node& node);
@@ -91,6 +100,8 @@ class Dispatcher {
   void StopSequence(Request::Sequence* sequence, bool tell_replica);
   void End(const RequestPtr& request);
   void Report(const Request& request);
+  void Fail(const ReadingPtr& reading, const ApiError& error);
+  ApiError QueueFull() const;
   int RetryAfter() const;
   ModelLimits LimitsOf(const Node& node) const;
   std::string Fingerprint(const Node& node) const;
@@ -101,6 +112,8 @@ class Dispatcher {
   Metrics* const metrics_;
   const Send send_;
   Router router_;
+  std::vector<ReadingPtr>
+      readings_;                    // also those that nobody waits for, until their thread is done
   std::vector<RequestPtr> active_;  // queued and running
   std::deque<RequestPtr> queue_;    // requests with a sequence that runs nowhere, oldest first
   std::unordered_map<uint64_t, Running> running_;  // by sequence id

@@ -109,6 +109,14 @@ void Dispatcher::NodeLost(const std::string& id) {
   NodesChanged();
 }
 
+// The names of nodes may be new each time, so what is kept of lost ones would grow without bound.
+void Dispatcher::ForgetLostNodes() {
+  for (const std::string& id : registry_->ForgetLost()) {
+    left_behind_.erase(id);
+    metrics_->ForgetNode(id);
+  }
+}
+
 std::vector<Dispatcher::Running> Dispatcher::RunningOn(const std::string& replica) const {
   std::vector<Running> found;
   for (const auto& [sequence_id, running] : running_) {

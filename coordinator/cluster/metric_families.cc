@@ -29,6 +29,11 @@ Buckets Forests() { return StepRowBounds(); }
 Buckets Joules() { return OneTwoFive(0.01, 100000); }
 Buckets Shares() { return {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}; }
 
+// Whether a label has the id of a node.
+bool IsOfNodes(const std::string& label) {
+  return label == "id" || label == "replica" || label == "draft_node" || label == "node";
+}
+
 constexpr const char* kRefusals[] = {"invalid_json",
                                      "missing_field",
                                      "invalid_type",
@@ -215,6 +220,33 @@ void MetricFamilies::CreateKnownSeries() {
   gauge("http_connections", {});
   gauge("num_requests_waiting", Model({{"replica", ""}}));
   gauge("build_info", {{"version", kVersion}, {"commit", ""}, {"backend", "coordinator"}}).Set(1);
+}
+
+void MetricFamilies::RemoveNode(const std::string& id) {
+  const auto remove = [&id](auto* family, const auto& series_of) {
+    for (const prometheus::MetricFamily& collected : family->Collect()) {
+      for (const prometheus::ClientMetric& metric : collected.metric) {
+        Labels labels;
+        bool of_node = false;
+        for (const prometheus::ClientMetric::Label& label : metric.label) {
+          labels[label.name] = label.value;
+          of_node |= label.value == id && IsOfNodes(label.name);
+        }
+        if (of_node) family->Remove(&series_of(labels));
+      }
+    }
+  };
+  for (const auto& [name, family] : counters_)
+    remove(
+        family, [&](const Labels& labels) -> auto& { return family->Add(labels); });
+  for (const auto& [name, family] : gauges_)
+    remove(
+        family, [&](const Labels& labels) -> auto& { return family->Add(labels); });
+  for (const auto& [name, entry] : histograms_) {
+    const auto& [family, buckets] = entry;
+    remove(
+        family, [&](const Labels& labels) -> auto& { return family->Add(labels, buckets); });
+  }
 }
 
 std::vector<prometheus::MetricFamily> MetricFamilies::Collect() const {

@@ -36,6 +36,8 @@ class MetricFamilies {
   void Remove(const std::string& counter_name, prometheus::Counter* series) {
     counters_.at(counter_name)->Remove(series);
   }
+  // Removes the series of a node. References to them are invalid then.
+  void RemoveNode(const std::string& id);
   // The labels with that of the model.
   Labels Model(Labels labels = {}) const {
     labels["model_name"] = model_name_;

@@ -1,6 +1,7 @@
 #include "coordinator/cluster/metrics.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -280,6 +281,13 @@ void Metrics::NodeUp(const Node& node, bool up) {
                       {"position", std::to_string(position)}});
     }
   }
+}
+
+void Metrics::ForgetNode(const std::string& id) {
+  impl_->seen.erase(id);
+  for (auto it = impl_->energy.begin(); it != impl_->energy.end();)
+    it = it->first.first == id ? impl_->energy.erase(it) : std::next(it);
+  impl_->RemoveNode(id);
 }
 
 void Metrics::SetWaiting(int requests) {

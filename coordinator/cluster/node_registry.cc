@@ -202,6 +202,20 @@ std::vector<std::string> NodeRegistry::CollectLost() {
   return lost;
 }
 
+// A node that has been given up is kept while it beats: it is told to end with each heartbeat.
+std::vector<std::string> NodeRegistry::ForgetLost() {
+  std::vector<std::string> forgotten;
+  const double before_s = clock_->NowSeconds() - options_.forget_lost_after_s;
+  for (const auto& [id, node] : nodes_) {
+    if (node.state == NodeState::kLost && node.last_beat_s < before_s) forgotten.push_back(id);
+  }
+  for (const std::string& id : forgotten) {
+    AddEvent(absl::StrCat(RoleWord(nodes_.at(id).registration), " ", id, " is forgotten"));
+    nodes_.erase(id);
+  }
+  return forgotten;
+}
+
 bool NodeRegistry::SetDraining(absl::string_view id, bool draining) {
   const auto it = nodes_.find(id);
   if (it == nodes_.end()) return false;

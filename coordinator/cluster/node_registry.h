@@ -43,6 +43,7 @@ struct RegistryOptions {
   double heartbeat_interval_s = 0.5;  // CoordinatorOptions
   int missed_beats = 3;               // a node that misses so many heartbeats is lost
   double stuck_after_s = 10;          // CoordinatorOptions
+  double forget_lost_after_s = 3600;  // CoordinatorOptions
   int tokenizer_vocab = 0;    // ids of the tokenizer; the target's vocabulary must have as many
   std::string tokenizer_dir;  // for the error message when it does not
   size_t max_events = 100;    // kept for /cluster
@@ -70,6 +71,9 @@ class NodeRegistry {
   // Each is returned once. Call it every few hundredths of a second: longer gaps mean that the
   // coordinator itself did not run, and do not count as missed heartbeats.
   std::vector<std::string> CollectLost();
+
+  // Removes the nodes that are lost and have been silent for forget_lost_after_s, and returns them.
+  std::vector<std::string> ForgetLost();
 
   const Node* Find(absl::string_view id) const;
   const Node* FindPeer(const std::string& peer) const;

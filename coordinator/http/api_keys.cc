@@ -107,10 +107,15 @@ std::optional<ApiError> ApiKeys::Check(const HttpRequest& request, Access access
   if (access == Access::kOpen) return std::nullopt;
   const bool admin = access == Access::kAdmin;
   if (admin && !admins_need_keys_) {
-    if (request.from_this_host) return std::nullopt;
+    if (!request.from_this_host) {
+      return ApiError{403, "admin_only",
+                      "only clients on the coordinator's host are admins (--admin_keys_file gives "
+                      "keys to others)"};
+    }
+    if (!request.has_origin) return std::nullopt;
     return ApiError{403, "admin_only",
-                    "only clients on the coordinator's host are admins (--admin_keys_file gives "
-                    "keys to others)"};
+                    "a request with an Origin header may come from any web page, so it needs the "
+                    "key of an admin (--admin_keys_file)"};
   }
   if (!admin && !users_need_keys_) return std::nullopt;
   if (!absl::StartsWithIgnoreCase(request.authorization, kBearer)) {

@@ -25,7 +25,7 @@ class ApiKeys {
   static absl::StatusOr<ApiKeys> Load(const std::string& user_file, const std::string& admin_file);
 
   // Without a file of user keys, users need none. Without a file of admin keys, only clients on
-  // this host are admins. The error is 401 or 403. *caller receives the name of the key, "" if
+  // this host are admins, and no web page that a browser shows there. The error is 401 or 403. *caller receives the name of the key, "" if
   // none was needed.
   std::optional<ApiError> Check(const HttpRequest& request, Access access,
                                 std::string* caller) const;

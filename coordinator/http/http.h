@@ -24,6 +24,7 @@ struct HttpRequest {
   std::string authorization;    // "" = absent; a secret
   std::string caller;           // name of its key; "" = it has none. CheckHead fills it
   bool from_this_host = false;  // its client is on the host of the server
+  bool has_origin = false;      // an Origin header: a browser may have sent it for any web page
   std::string request_id;       // the client's X-Request-Id, else generated
 };
 

@@ -74,6 +74,7 @@ std::optional<ApiError> ReadHead(const HttpParser& parser, const HttpOptions& li
     absl::StrAppend(&request->accept, request->accept.empty() ? "" : ",",
                     absl::string_view(it->value().data(), it->value().size()));
   request->authorization = std::string(head[http::field::authorization]);
+  request->has_origin = head.count(http::field::origin) > 0;
   request->timeout_header = std::string(head["X-Request-Timeout"]);
   std::optional<ApiError> error = CheckLimits(parser, limits, *request);
   const auto id = head.find("X-Request-Id");

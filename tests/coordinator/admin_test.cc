@@ -188,6 +188,19 @@ TEST_F(AdminTest, ADrainedClusterTakesNothingAndComesBack) {
   EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
 }
 
+// A browser sends the Origin of the page with every POST, and no Content-Type with a Blob.
+TEST_F(AdminTest, AWebPageCannotDrain) {
+  StartCluster();
+  const std::string body = R"({"target": "cluster"})";
+  for (const char* origin :
+       {"Origin: https://example.org\r\n", "Origin: null\r\n", "origin:\r\n"}) {
+    EXPECT_EQ(Code(Ask(Call("POST", "/admin/drain", body, origin)), 403), "admin_only");
+    EXPECT_EQ(Code(Ask(Get("/cluster", origin)), 403), "admin_only");
+  }
+  EXPECT_EQ(json::parse(Ask(Get("/cluster")).body)["state"], "starting");
+  EXPECT_EQ(Ask(Call("POST", "/admin/drain", body)).status, 202);
+}
+
 TEST_F(AdminTest, ADrainedReplicaFinishesWhatItHolds) {
   const FakeWorker::Script held = Held();
   StartCluster();

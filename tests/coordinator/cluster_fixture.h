@@ -37,7 +37,7 @@ class ClusterTest : public ::testing::Test {
   void TearDown() override { StopCluster(); }
 
   void StartCluster() {
-    auto tokenizer = std::make_unique<ByteTokenizer>();
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer = MakeTokenizer();
     auto chat = std::make_unique<tokenizer::ChatPrompt>(
         *tokenizer::ChatTemplate::Parse(chat_template_), "<s>", "</s>", tokenizer.get());
     if (chat_template_.empty()) chat = nullptr;
@@ -49,6 +49,9 @@ class ClusterTest : public ::testing::Test {
     control_ = (*channel)->endpoint();
     coordinator_->ServeNodes(*std::move(channel));
     thread_ = std::thread([this] { coordinator_->Run(); });
+  }
+  virtual std::unique_ptr<tokenizer::Tokenizer> MakeTokenizer() {
+    return std::make_unique<ByteTokenizer>();
   }
   void StopCluster() {
     if (!thread_.joinable()) return;

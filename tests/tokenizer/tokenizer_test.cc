@@ -54,6 +54,34 @@ TEST_P(EveryTokenizer, DecodesAsTheReference) {
   }
 }
 
+// Also of texts that have as few tokens as they can: the tokens themselves, and characters that
+// become shorter when they are normalized.
+TEST_P(EveryTokenizer, NoTextHasFewerTokensThanItsBytesSay) {
+  std::vector<std::string> texts = texts_;
+  for (TokenId id = 0; id < tokenizer_->vocab_size(); ++id)
+    texts.push_back(tokenizer_->TokenBytes(id, /*skip_special=*/false));
+  for (const char* shrinks :
+       {"\xE1\xBE\xBE\xCC\x88\xCC\x81", "\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB", "\xE2\x84\xAA",
+        "\xE2\x84\xAB\xCC\x81", " ", "\xFF", "\xF0\x9F\x98\x80"})
+    texts.push_back(shrinks);
+  for (const std::string& text : texts) {
+    for (const int times : {1, 7, 64}) {
+      std::string repeated;
+      for (int i = 0; i < times; ++i) repeated += text;
+      const std::string valid = ValidUtf8(repeated);
+      EXPECT_GE(tokenizer_->Encode(valid, false).size(), tokenizer_->FewestTokens(valid.size()))
+          << times << " times " << text;
+    }
+  }
+}
+
+TEST_P(EveryTokenizer, KnowsHowFewTokensATextHasUnlessOneMayStandForAnyText) {
+  // That of GPT-2 has an added token here that takes the white space beside it.
+  const bool may = GetParam() == "unknown_fused" || GetParam() == "sentencepiece_unknown" ||
+                   GetParam() == "byte_level_gpt2";
+  EXPECT_EQ(tokenizer_->FewestTokens(1 << 20) == 0, may);
+}
+
 TEST_P(EveryTokenizer, EncodesAlikeFromManyThreads) {
   std::vector<std::thread> threads;
   std::vector<int> wrong(4, 0);

@@ -149,19 +149,22 @@ absl::StatusOr<std::string> ChatPrompt::Render(const std::vector<ChatMessage>& m
   return text;
 }
 
-absl::StatusOr<std::string> ChatPrompt::Text(const std::vector<ChatMessage>& messages,
-                                             const ChatOptions& options) const {
-  COPPICE_ASSIGN_OR_RETURN(const std::string text, Render(messages, options));
-  std::vector<size_t> literal;
-  return Unmarked(text, &literal);
+absl::StatusOr<ChatText> ChatPrompt::Write(const std::vector<ChatMessage>& messages,
+                                           const ChatOptions& options) const {
+  COPPICE_ASSIGN_OR_RETURN(const std::string marked, Render(messages, options));
+  ChatText text;
+  text.text = Unmarked(marked, &text.literal);
+  return text;
+}
+
+std::vector<TokenId> ChatPrompt::Tokens(const ChatText& text, const ChatOptions& options) const {
+  return tokenizer_->EncodeChat(text.text, text.literal, options.add_special_tokens);
 }
 
 absl::StatusOr<std::vector<TokenId>> ChatPrompt::Encode(const std::vector<ChatMessage>& messages,
                                                         const ChatOptions& options) const {
-  COPPICE_ASSIGN_OR_RETURN(const std::string marked, Render(messages, options));
-  std::vector<size_t> literal;
-  const std::string text = Unmarked(marked, &literal);
-  return tokenizer_->EncodeChat(text, literal, options.add_special_tokens);
+  COPPICE_ASSIGN_OR_RETURN(const ChatText text, Write(messages, options));
+  return Tokens(text, options);
 }
 
 }  // namespace coppice::tokenizer

@@ -32,6 +32,12 @@ struct ChatOptions {
   int64_t now_unix = 0;
 };
 
+// What a chat template has made of messages.
+struct ChatText {
+  std::string text;
+  std::vector<size_t> literal;  // where special tokens are written that stay text; ascending
+};
+
 class ChatPrompt {
  public:
   // choice: "" for the template of the folder (chat_template.jinja, else chat_template in
@@ -48,11 +54,12 @@ class ChatPrompt {
   // message that is to be continued.
   absl::StatusOr<std::vector<TokenId>> Encode(const std::vector<ChatMessage>& messages,
                                               const ChatOptions& options) const;
+  // The two steps of Encode: the text that is encoded, and its tokens.
+  absl::StatusOr<ChatText> Write(const std::vector<ChatMessage>& messages,
+                                 const ChatOptions& options) const;
+  std::vector<TokenId> Tokens(const ChatText& text, const ChatOptions& options) const;
   // The tokens that end a turn, as tokenizer_config.json and the model say.
   std::vector<TokenId> end_ids() const { return tokenizer_->eos_ids(); }
-  // The text that is encoded.
-  absl::StatusOr<std::string> Text(const std::vector<ChatMessage>& messages,
-                                   const ChatOptions& options) const;
 
  private:
   // What the template takes as the content of a message.

@@ -41,6 +41,57 @@ TEST(FitToModel, RefusesWhatExceedsTheContext) {
 }
 
 // The context has room for the two prompt tokens, or for a prompt that fills it.
+// A tokenizer that must not be asked for tokens.
+class NoTokens : public ByteTokenizer {
+ public:
+  std::vector<TokenId> Encode(absl::string_view, bool) const override {
+    ADD_FAILURE();
+    return {};
+  }
+  std::vector<TokenId> EncodeChat(absl::string_view, absl::Span<const size_t>,
+                                  bool) const override {
+    ADD_FAILURE();
+    return {};
+  }
+};
+
+TEST(ContextLimit, WhatCannotFitIsRefusedBeforeItsTokensAreMade) {
+  const NoTokens tokens;
+  const tokenizer::ChatPrompt chat(*tokenizer::ChatTemplate::Parse("{{ messages[0].content }}"),
+                                   "<s>", "</s>", &tokens);
+  ApiContext context = api_text::Context();
+  context.tokenizer = &tokens;
+  context.chat = &chat;
+  context.max_model_len = 100;
+  const std::string text = absl::StrCat("\"", std::string(397, 'a'), "\"");  // 100 tokens or more
+  for (const std::string& prompt : {text, absl::StrCat("[", text, ", \"a\"]")}) {
+    const ApiError error =
+        api_text::Bad(ParseCompletion(absl::StrCat("{\"prompt\": ", prompt, "}"), "", context));
+    EXPECT_EQ(error.code, "context_length_exceeded");
+    EXPECT_EQ(error.param, "prompt");
+  }
+  const ApiError error = api_text::Bad(ParseChatCompletion(
+      absl::StrCat(R"({"max_tokens": 1, "messages": [{"role": "user", "content": )", text, "}]}"),
+      "", context, /*now_unix=*/0));
+  EXPECT_EQ(error.code, "context_length_exceeded");
+  EXPECT_EQ(error.param, "max_tokens");
+}
+
+TEST(ContextLimit, WhatMayFitIsRead) {
+  ApiContext context = api_text::Context();
+  context.max_model_len = 100;
+  const auto parse = [&](size_t bytes, const char* fields) {
+    return api_text::Bad(ParseCompletion(
+        absl::StrCat("{\"prompt\": \"", std::string(bytes, 'a'), "\"", fields, "}"), "", context));
+  };
+  EXPECT_EQ(parse(396, "").code, "accepted");
+  EXPECT_EQ(parse(397, "").code, "context_length_exceeded");
+  EXPECT_EQ(parse(396, R"(, "max_tokens": 2)").code, "accepted");  // until its tokens are counted
+  EXPECT_EQ(parse(400, R"(, "max_tokens": 0, "echo": true)").code, "accepted");
+  context.max_model_len = 0;  // no replica has told it
+  EXPECT_EQ(parse(4000, "").code, "accepted");
+}
+
 TEST(FitToModel, ScoringNeedsNoRoomForATokenMore) {
   const auto scored = [](int letters) {
     GenerateRequest request = std::get<GenerateRequest>(ParseText(absl::StrCat(

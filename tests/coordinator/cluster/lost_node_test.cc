@@ -10,6 +10,7 @@ namespace coppice::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(DispatcherTest, ALostReplicasRequestsAreStartedElsewhereUnderNewIds) {
   JoinReplica("replica-0");
@@ -189,6 +190,54 @@ TEST_F(DispatcherTest, ANewCoordinatorDoesNotTakeTheSequencesOfTheOldOneForItsOw
   *update->add_hypotheses() = MakeHypothesis(Bytes("secret", true), -1, true);
   next.OnNodeMessage("replica-0", message);
   EXPECT_FALSE(exchange->reply);
+}
+
+TEST_F(DispatcherTest, ALostNodeIsForgottenWithItsSeries) {
+  const auto silent_until = [this](double end_s) {
+    clock_.now_s = end_s;
+    dispatcher_.Tick();
+  };
+  Join("draft-0", DraftRegistration("draft-0"));
+  JoinReplica("replica-0");
+  JoinReplica("replica-1");
+  Beat("draft-0");
+  Beat("replica-0");
+  for (const char* id : {"draft-0", "replica-0"}) {
+    proto::NodeMessage goodbye;
+    goodbye.mutable_goodbye();
+    dispatcher_.OnNodeMessage(id, goodbye);
+    EXPECT_THAT(metrics_.Text(), HasSubstr(absl::StrCat("=\"", id, "\"")));
+  }
+  silent_until(3600);
+  EXPECT_NE(registry_.Find("replica-0"), nullptr);
+  Beat("replica-1");
+  silent_until(3601);
+  EXPECT_EQ(registry_.Find("replica-0"), nullptr);
+  EXPECT_EQ(registry_.Find("draft-0"), nullptr);
+  EXPECT_THAT(registry_.events().back().what, HasSubstr("replica replica-0 is forgotten"));
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr("replica-0")));
+  EXPECT_THAT(metrics_.Text(), Not(HasSubstr("draft-0")));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_replica_up{id=\"replica-1\"} 1"));
+  JoinReplica("replica-0");  // it begins anew
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_replica_up{id=\"replica-0\"} 1"));
+  const auto exchange = Submit();
+  for (const char* id : {"replica-0", "replica-1"}) {
+    for (const uint64_t sequence : Started(id)) Finish(id, sequence);
+  }
+  EXPECT_EQ(exchange->reply->status, 200);
+}
+
+// It is told to end with each heartbeat, so it must be known as long as it sends them.
+TEST_F(DispatcherTest, ALostNodeThatBeatsIsNotForgotten) {
+  JoinReplica("replica-0");
+  Beat("replica-0", /*still_s=*/10.2);
+  dispatcher_.Tick();
+  for (clock_.now_s = 1800; clock_.now_s < 20000; clock_.now_s += 1800) {
+    Beat("replica-0", /*still_s=*/clock_.now_s);
+    dispatcher_.Tick();
+  }
+  EXPECT_NE(registry_.Find("replica-0"), nullptr);
+  EXPECT_EQ(GivenUps("replica-0"), 12);
 }
 
 // A drain is for the process that was there, even if its time is over after another one has its name.

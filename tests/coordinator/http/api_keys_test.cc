@@ -53,6 +53,16 @@ TEST_F(ApiKeysTest, WithoutFilesUsersAreFreeAndThisHostIsTheAdmin) {
   EXPECT_EQ(Check(keys, "", Access::kAdmin, false), "admin_only");
 }
 
+TEST_F(ApiKeysTest, AWebPageOnThisHostIsNoAdminWithoutAKey) {
+  HttpRequest request;
+  request.from_this_host = true;
+  request.has_origin = true;
+  EXPECT_EQ(Load("", "").Check(request, Access::kAdmin, &caller_)->code, "admin_only");
+  EXPECT_FALSE(Load("", "").Check(request, Access::kUser, &caller_));
+  request.authorization = std::string("Bearer ") + kAdmin;
+  EXPECT_FALSE(Load("", kAdmin).Check(request, Access::kAdmin, &caller_));
+}
+
 TEST_F(ApiKeysTest, UsersNeedAKeyAndAdminsAreUsers) {
   const ApiKeys keys = Load(std::string("# users\n\n") + kUser + " alice\n", std::string(kAdmin));
   EXPECT_EQ(Check(keys, "", Access::kOpen), "");

@@ -50,9 +50,9 @@ class ChatPromptTest : public ::testing::Test {
   }
   std::string TextOf(const std::string& source, const std::vector<ChatMessage>& messages,
                      ChatOptions options = {}) {
-    const absl::StatusOr<std::string> text = Make(source).Text(messages, options);
+    const absl::StatusOr<ChatText> text = Make(source).Write(messages, options);
     EXPECT_TRUE(text.ok()) << text.status();
-    return text.value_or("");
+    return text.ok() ? text->text : "";
   }
   int Special(const Ids& ids) const {
     return static_cast<int>(std::count_if(
@@ -116,7 +116,7 @@ TEST_F(ChatPromptTest, TheFinalMessageIsContinued) {
   EXPECT_EQ(TextOf("{% for m in messages %}[{{ m.content | trim }}]{% endfor %}", chat, options),
             "[q][The answer");
   EXPECT_EQ(TextOf(kOnlyParts, chat, options), "<|begin|>q<|end|><|begin|>The answer ");
-  const auto none = Make("{{ messages[0].content }}").Text(chat, options);
+  const auto none = Make("{{ messages[0].content }}").Write(chat, options);
   EXPECT_EQ(none.status().code(), absl::StatusCode::kOutOfRange);
 }
 
@@ -158,7 +158,7 @@ class ChatPromptFolder : public ::testing::Test {
     const auto prompt = Load(choice);
     EXPECT_TRUE(prompt.ok()) << prompt.status();
     if (!prompt.ok() || *prompt == nullptr) return "none";
-    return *(*prompt)->Text({User("u")}, {});
+    return (*prompt)->Write({User("u")}, {})->text;
   }
   std::string WhyNot(const std::string& choice = "") {
     return std::string(Load(choice).status().message());

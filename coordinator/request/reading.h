@@ -1,0 +1,44 @@
+// A request whose body is read: what comes before a Request. A large body is read on another thread
+// (http/body_readers) while the dispatcher counts it and can end it. Made by routes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "coordinator/api/api.h"
+#include "coordinator/api/endpoints.h"
+#include "coordinator/http/api_error.h"
+#include "coordinator/http/http.h"
+
+namespace coppice::coordinator {
+
+struct Reading {
+  // These do not change while the body is read, nor does what `api` points to.
+  ApiContext api;
+  EndpointId endpoint = EndpointId::kCompletions;
+  HttpRequest request;
+  int shown_model_len = 0;  // of /tokenize
+  double arrival_s = 0;     // on the dispatcher's clock
+  int64_t now_unix = 0;
+
+  std::shared_ptr<HttpExchange> exchange;  // event-loop thread
+  // Nobody waits for it any more: the client has gone, or the dispatcher has ended it. Written by
+  // the event loop, read by any thread.
+  std::atomic<bool> abandoned = false;
+  // A completion, the answer of another endpoint, or why there is none. Written by Read; the event
+  // loop looks at it afterwards.
+  std::variant<GenerateRequest, std::string, ApiError> result =
+      ApiError{500, "internal_error", "the request could not be read"};
+
+  bool completes() const {
+    return endpoint == EndpointId::kCompletions || endpoint == EndpointId::kChat;
+  }
+};
+
+// Fills result. Any thread.
+void Read(Reading* reading);
+
+}  // namespace coppice::coordinator
