@@ -12,7 +12,7 @@ import threading
 import time
 import unittest
 
-from api_client import outcome, read_events
+from api_client import SLOWDOWN, outcome, read_events
 from cluster import Cluster, wait_until
 
 STUCK_AFTER = os.environ.get("COPPICE_STUCK_AFTER", "3") or None
@@ -156,7 +156,7 @@ class HungNodes(unittest.TestCase):
             streams = [Stream(cluster.api, body) for body in (bodies + [LOSSY] * 4)[:-1]]
             streams.append(Stream(cluster.api, LOSSY, on_first=lambda: os.kill(rank, signal.SIGSTOP)))
             for stream in load + streams:
-                stream.join(60)
+                stream.join(60 * SLOWDOWN)
                 self.assertFalse(stream.is_alive())
             for stream, ids in zip(streams, wanted):
                 self.assertEqual(stream.events[-1], "[DONE]", stream.problem)
@@ -198,11 +198,11 @@ class HungNodes(unittest.TestCase):
             os.kill(leader, signal.SIGCONT)
             self.assertTrue(self.state_is(cluster, "replica-0", "ready"))
             for stream, ids in zip(streams, wanted):
-                stream.join(60)
+                stream.join(60 * SLOWDOWN)
                 self.assertEqual(stream.events[-1:], ["[DONE]"], stream.problem)
                 self.assertEqual(stream.token_ids(), ids)
             for stream in load:
-                stream.join(60)
+                stream.join(60 * SLOWDOWN)
             self.assertTrue(wait_until(lambda: self.node(cluster, "replica-0")["running"] == 0))
             self.assertTrue(wait_until(lambda: self.node(cluster, "replica-0")["kv"]["blocks_used"] == 0))
             self.assertEqual(self.metric(cluster, "coppice_bad_updates_total"), 0)
