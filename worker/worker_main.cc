@@ -117,6 +117,15 @@ absl::StatusOr<kernels::CollectiveOptions> CollectivesFromFlags(const Place& pla
   return absl::InvalidArgumentError("--step_deadline: must be more than 0 s");
 }
 
+absl::Status CheckDraftDeadlines() {
+  const double least = absl::GetFlag(FLAGS_draft_deadline_min);
+  const double most = absl::GetFlag(FLAGS_draft_deadline_max);
+  if (least >= 0 && least <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--draft_deadline_min: must be between 0 and --draft_deadline_max (", most,
+                   "), got ", least));
+}
+
 proto::Register Registration(const model::ModelRunner& runner, const PlanLeader& plans) {
   proto::Register registration = node::NodeRegistration(
       proto::WORKER_LEADER, absl::GetFlag(FLAGS_replica_id), "replica-", runner);
@@ -184,6 +193,7 @@ absl::Status ServeRank(std::unique_ptr<comm::MpiWorld>& world) {
     start->At("waits in MPI_Init");
     COPPICE_ASSIGN_OR_RETURN(world, comm::MpiWorld::Init());
   }
+  COPPICE_RETURN_IF_ERROR(CheckDraftDeadlines());
   COPPICE_ASSIGN_OR_RETURN(Place place, FindPlace(world.get(), start.get()));
   place.channel = std::move(channel);
   model::ModelRunnerOptions options = node::RunnerOptionsFromFlags();

@@ -87,7 +87,8 @@ class StartFailure(unittest.TestCase):
         elsewhere = "--coordinator=tcp://127.0.0.1:1"
         cases = [("coordinator", "--listen=nowhere"), ("worker", "--dtype=f8", elsewhere), ("worker", "--kv_bytes=-1", elsewhere),
                  ("worker", "--max_rows=1", elsewhere), ("draft", "--threads=-1", elsewhere), ("draft", "--no_such_flag"),
-                 ("worker", "--log_level=loud"), ("worker", "--tp=1"), ("worker", "--heartbeat_interval=0", elsewhere),
+                 ("worker", "--log_level=loud"), ("worker", "--tp=1"), ("worker", "--draft_deadline_min=3", elsewhere),
+                 ("worker", "--draft_deadline_max=nan", elsewhere), ("worker", "--heartbeat_interval=0", elsewhere),
                  ("coordinator", "--heartbeat_interval=nan", "--listen=127.0.0.1:0", "--control_listen=tcp://127.0.0.1:*")]
         for role, flag, *others in cases:
             with self.subTest(role=role, flag=flag):
