@@ -31,7 +31,7 @@ void Engine::ScorePrompts(const kernels::StepRows& rows, StepPlanner::Planned* p
     if (sequence == nullptr) continue;  // it failed while the step was planned
     const auto scores = Scores(rows, prompt);
     if (scores.ok()) {
-      FillPromptScores(*scores, *sequence, progress->add_updates());
+      FillPromptScores(*scores, sequence, progress->add_updates());
       continue;
     }
     auto& participants = planned->participants;
@@ -49,7 +49,7 @@ void Engine::EndScored(const std::vector<uint64_t>& ended, proto::Progress* prog
     if (sequence == nullptr) continue;
     sequence->stats.prefill_ms = (clock_.Now() - sequence->admitted_s) * 1e3;
     proto::SequenceUpdate* update = progress->add_updates();
-    FillScored(*sequence, update);
+    FillScored(sequence, update);
     if (const auto joules = EnergyOf(*sequence)) update->set_energy_joules(*joules);
     Remove(sequence);
   }

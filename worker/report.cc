@@ -12,24 +12,28 @@ void AddScores(absl::Span<const TokenScore> scores, Messages* messages) {
   for (const TokenScore& score : scores) *messages->Add() = proto::ScoreToMessage(score);
 }
 
+void Name(Sequence* sequence, proto::SequenceUpdate* update) {
+  update->set_sequence_id(sequence->id);
+  update->set_index(sequence->updates++);
+}
+
 }  // namespace
 
-void FillPromptScores(absl::Span<const TokenScore> scores, const Sequence& sequence,
+void FillPromptScores(absl::Span<const TokenScore> scores, Sequence* sequence,
                       proto::SequenceUpdate* update) {
-  update->set_sequence_id(sequence.id);
+  Name(sequence, update);
   AddScores(scores, update->mutable_prompt_scores());
 }
 
-void FillScored(const Sequence& sequence, proto::SequenceUpdate* update) {
-  update->set_sequence_id(sequence.id);
+void FillScored(Sequence* sequence, proto::SequenceUpdate* update) {
+  Name(sequence, update);
   update->set_finished(true);
   *update->add_hypotheses() = proto::HypothesisToMessage(decoding::Hypothesis());
-  *update->mutable_stats() = proto::StatsToMessage(sequence.stats);
+  *update->mutable_stats() = proto::StatsToMessage(sequence->stats);
 }
 
 bool FillUpdate(Sequence* sequence, proto::SequenceUpdate* update) {
   if (sequence->quiet && sequence->stable_sent > 0 && !sequence->decoder->finished()) return false;
-  update->set_sequence_id(sequence->id);
   const std::vector<TokenId> stable = sequence->decoder->StablePrefix();
   for (size_t i = sequence->stable_sent; i < stable.size(); ++i)
     update->add_stable_tokens(stable[i]);
@@ -39,7 +43,9 @@ bool FillUpdate(Sequence* sequence, proto::SequenceUpdate* update) {
     AddScores(scores.Of(paths, stable, sequence->stable_sent), update->mutable_stable_scores());
   }
   sequence->stable_sent = std::max(sequence->stable_sent, stable.size());
-  if (!sequence->decoder->finished()) return update->stable_tokens_size() > 0;
+  if (!sequence->decoder->finished() && update->stable_tokens_size() == 0) return false;
+  Name(sequence, update);
+  if (!sequence->decoder->finished()) return true;
   update->set_finished(true);
   for (const decoding::Hypothesis& hypothesis : sequence->decoder->Result()) {
     proto::Hypothesis* message = update->add_hypotheses();

@@ -8,10 +8,10 @@
 namespace coppice::worker {
 
 // An update with the scores of the prompt's next tokens, when some have come since the last one.
-void FillPromptScores(absl::Span<const TokenScore> scores, const Sequence& sequence,
+void FillPromptScores(absl::Span<const TokenScore> scores, Sequence* sequence,
                       proto::SequenceUpdate* update);
 // The end of a sequence that only scores its prompt.
-void FillScored(const Sequence& sequence, proto::SequenceUpdate* update);
+void FillScored(Sequence* sequence, proto::SequenceUpdate* update);
 // Fills in new stable tokens and, if the decoder has finished, hypotheses and statistics. Returns
 // false if there is nothing to report.
 bool FillUpdate(Sequence* sequence, proto::SequenceUpdate* update);

@@ -105,6 +105,7 @@ struct Sequence {
   double draft_s = 0;        // the draft node's own time for it
   double draft_model_s = 0;  // the part of it in forward passes
   size_t stable_sent = 0;    // tokens already reported to the coordinator
+  uint32_t updates = 0;      // reported to the coordinator
   double arrival_s = 0, admitted_s = 0;
   DecodingStats stats;                         // of params.method
   node::EnergyTally energy;                    // of its rows on this replica

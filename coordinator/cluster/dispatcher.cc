@@ -233,6 +233,10 @@ void Dispatcher::Apply(const std::string& peer, const proto::SequenceUpdate& upd
                  update.sequence_id(), replica);
     return metrics_->BadUpdate(sender->id);
   }
+  if (update.has_index()) {
+    const uint32_t expected = request->sequences()[index].updates++;
+    if (update.index() > expected) return UpdateLost(found->second);
+  }
   const double now = clock_->NowSeconds();
   // Without a stream, the end is the next update after the first tokens.
   if (request->generate().stream && (update.stable_tokens_size() > 0 || update.finished())) {

@@ -68,6 +68,23 @@ void Dispatcher::StartAnew(const Node& node) {
   }
 }
 
+// What the replica sent before its connection broke may be lost, and what it sent afterwards come
+// before it registers again. Once per sequence: a replica that counts wrongly must not go on for ever.
+void Dispatcher::UpdateLost(Running running) {
+  const RequestPtr request = running.request;
+  const Request::Sequence& sequence = request->sequences()[running.index];
+  spdlog::warn("sequence {}: a report of replica {} is missing", sequence.id, sequence.replica);
+  const ApiError lost{503, "replica_lost",
+                      absl::StrCat("a report of replica ", sequence.replica, " was lost"), "", 1};
+  if (sequence.replayed) {
+    request->Fail(lost);
+    End(request);
+  } else {
+    Move(running, /*tell_replica=*/true, lost);
+  }
+  Pump();
+}
+
 void Dispatcher::NodeBack(const Node& node) {
   metrics_->NodeUp(node, true);
   for (const uint64_t sequence_id : std::exchange(left_behind_[node.id], {})) {

@@ -111,6 +111,7 @@ bool Request::Requeue(int index) {
   Sequence& sequence = sequences_[index];
   sequence.id = 0;
   sequence.received = 0;
+  sequence.updates = 0;
   sequence.prompt_scores.clear();
   sequence.replayed = true;
   if (Reproducible()) return true;

@@ -42,6 +42,7 @@ class Request {
     int64_t kv_blocks = 0;  // reserved there
     double lost_s = -1;     // when its last replica was lost; < 0 while it runs
     size_t received = 0;    // tokens that this run has sent
+    uint32_t updates = 0;   // that have come of this run
     bool shown = false;     // some of its text has been sent to the client
     bool done = false;
     std::unique_ptr<ChoiceText> text;

@@ -28,6 +28,10 @@ class QueuedCoordinator : public comm::NodeAgent {
   void Send(const proto::NodeMessage& message) override {
     for (const proto::SequenceUpdate& update : message.progress().updates()) {
       if (!update.error_code().empty()) errors_[update.sequence_id()] = update;
+      EXPECT_EQ(update.has_index(), update.error_code().empty());
+      if (update.has_index()) {
+        EXPECT_EQ(update.index(), updates_[update.sequence_id()]++);
+      }
       if (update.finished()) finished_[update.sequence_id()] = update;
       std::vector<TokenId>& stable = stable_[update.sequence_id()];
       stable.insert(stable.end(), update.stable_tokens().begin(), update.stable_tokens().end());
@@ -35,7 +39,9 @@ class QueuedCoordinator : public comm::NodeAgent {
       Append(update.prompt_scores(), &prompt_scores_[update.sequence_id()]);
       if (update.has_energy_joules())
         energy_[update.sequence_id()].push_back(update.energy_joules());
-      if (update.finished() || !update.error_code().empty()) --to_wait_for_;
+      if (!update.finished() && update.error_code().empty()) continue;
+      updates_.erase(update.sequence_id());  // a test may use the id again
+      --to_wait_for_;
     }
   }
   std::optional<proto::CoordinatorMessage> Receive() override {
@@ -118,6 +124,7 @@ class QueuedCoordinator : public comm::NodeAgent {
   std::map<uint64_t, std::vector<TokenId>> stable_;
   std::map<uint64_t, std::vector<proto::TokenScore>> stable_scores_, prompt_scores_;
   std::map<uint64_t, std::vector<double>> energy_;
+  std::map<uint64_t, uint32_t> updates_;
   proto::NodeStatus status_;
   std::function<void(int)> act_;
   int turn_ = 0;

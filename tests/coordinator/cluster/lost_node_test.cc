@@ -160,6 +160,45 @@ TEST_F(DispatcherTest, AShownTextThatCannotBeRepeatedEndsWithTheConnectionToItsR
   EXPECT_TRUE(dispatcher_.idle());
 }
 
+// Of what a broken connection has lost, the rest may come before the replica registers again.
+TEST_F(DispatcherTest, AfterAMissingReportASequenceStartsAnew) {
+  const auto report = [this](uint64_t id, uint32_t index, const std::string& text) {
+    proto::NodeMessage message;
+    proto::SequenceUpdate* update = message.mutable_progress()->add_updates();
+    update->set_sequence_id(id);
+    update->set_index(index);
+    for (const TokenId token : Bytes(text)) update->add_stable_tokens(token);
+    dispatcher_.OnNodeMessage("replica-0", message);
+  };
+  JoinReplica("replica-0");
+  GenerateRequest generate;
+  generate.stream = true;
+  const auto exchange = Submit(generate);
+  const uint64_t old = Started("replica-0").at(0);
+  report(old, 0, "o");
+  report(old, 2, "x");  // what followed "o" is lost
+  EXPECT_EQ(Cancelled("replica-0"), std::vector<uint64_t>{old});
+  ASSERT_EQ(Started("replica-0").size(), 2);
+  ASSERT_EQ(exchange->events.size(), 1);
+  const uint64_t anew = Started("replica-0")[1];
+  report(anew, 0, "o");
+  report(anew, 1, "k");
+  Finish("replica-0", anew);
+  ASSERT_EQ(exchange->events.size(), 4);  // "o", "k", the end, [DONE]
+  EXPECT_THAT(exchange->events[1], HasSubstr("\"k\""));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("coppice_failovers_total{model_name=\"demo\"} 1"));
+  EXPECT_TRUE(dispatcher_.idle());
+
+  const auto again = Submit(generate);
+  report(Started("replica-0").at(2), 1, "o");
+  ASSERT_EQ(Started("replica-0").size(), 4);
+  report(Started("replica-0")[3], 1, "o");  // it counts wrongly
+  EXPECT_THAT(again->events.empty() ? again->reply->body : again->events[0],
+              HasSubstr("replica_lost"));
+  EXPECT_EQ(Started("replica-0").size(), 4);
+  EXPECT_TRUE(dispatcher_.idle());
+}
+
 // A replica that outlives its coordinator still runs what that one had started, and reports it to the
 // next one.
 TEST_F(DispatcherTest, ANewCoordinatorDoesNotTakeTheSequencesOfTheOldOneForItsOwn) {
