@@ -31,9 +31,13 @@ while words[0].startswith("--"):
     name, _, value = words.pop(0)[2:].partition("=")
     options[name] = value
 log = open(options["output"].replace("%j", os.environ["SLURM_JOB_ID"]), "ab") if "output" in options else None
-tasks = []
+tasks, starting, ended = [], True, False
 
 def end(*_):
+    global ended
+    ended = True
+    if starting:  # a task that has just begun may not be in the list
+        return
     for task in tasks:
         task.kill()
     os._exit(143)
@@ -43,6 +47,9 @@ for i in range(int(options["ntasks"])):
     other = os.environ.get("FOLDER_OF_TASK_1") if options["job-name"] == "key" and i == 1 else None
     own = words if other is None else [words[0], other + "/cluster_key"]
     tasks.append(subprocess.Popen(own, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=False))
+starting = False
+if ended:
+    end()
 while data := os.read(0, 4096):
     for task in tasks:
         try:
