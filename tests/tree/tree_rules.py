@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the rules of the source tree. A folder includes only the folders that it may. Subfolders include each other in one
 direction. No two types share a name. Sources are listed. Every folder has a README. Names say something. Scripts parse.
-Citations of docs/ exist. No test skips. Prints each violation as file:line: reason. Exit status 1 if there is any.
+Citations of docs/ exist. No test skips. No merge is left undecided. Prints each violation as file:line: reason. Exit status 1 if there is any.
 
   tree_rules.py ROOT
 """
@@ -310,8 +310,22 @@ def check_skips(root):
                 yield f"{path}:{number}: a test that may be skipped"
 
 
+MARKER = re.compile(r"(?:<{7}|>{7}) ")
+
+
+def check_merges(root):
+    """No file has both sides of a merge."""
+    top = (name for name in sorted(os.listdir(root)) if os.path.isfile(os.path.join(root, name)))
+    for path in [*top, *(p for folder in (*MAY_INCLUDE, *FREE, *OTHER) for p in walk(root, folder))]:
+        if not path.endswith(TEXTS):
+            continue
+        for number, line in enumerate(read(root, path).splitlines(), 1):
+            if MARKER.match(line):
+                yield f"{path}:{number}: a merge that was not decided"
+
+
 CHECKS = (check_includes, check_cuda_headers, check_kernels, check_subfolders, check_types, check_readmes, check_listed, check_names,
-          check_scripts, check_citations, check_skips)
+          check_scripts, check_citations, check_skips, check_merges)
 
 
 def violations(root):

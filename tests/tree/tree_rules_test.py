@@ -175,6 +175,11 @@ class TreeRules(unittest.TestCase):
         self.assertEqual([v.split(": ")[0] for v in self.found(tree_rules.check_skips)],
                          ["tests/base/CMakeLists.txt:1", "tests/base/a_test.cc:1", "tests/cluster/b_test.py:1"])
 
+    def test_catches_merges_that_were_not_decided(self):
+        self.write("docs/hosts.md", "a\n<<<<<<< HEAD\nb\n=======\nc\n>>>>>>> other\n")
+        self.write("README.md", "Title\n=======\n")
+        self.assertEqual([v.split(": ")[0] for v in self.found(tree_rules.check_merges)], ["docs/hosts.md:2", "docs/hosts.md:6"])
+
 
 if __name__ == "__main__":
     unittest.main()
