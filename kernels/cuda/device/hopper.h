@@ -114,7 +114,8 @@ DEV_FUNCTION void TakeRegisters() {
 
 // ---- Products of a warpgroup. All its warps call the same, converged.
 
-// The products of a run are asm that the compiler may move other uses of its sums across. This keeps those behind or before it.
+// The compiler does not know that a run writes its sums d until it is waited for. This keeps it from
+// moving other uses of them across.
 template <int kEights>
 DEV_FUNCTION void HoldSums(float (&d)[kEights][4]) {
   DEV_UNROLL

@@ -1,40 +1,16 @@
 """The mistakes that mutants.py plants in the CUDA kernels and in what launches them, each with the tests that must find it."""
-import dataclasses
+from attention_mutants import ATTENTION_MUTANTS
+from mutant import ATTENTION, Mutant, TILES, TILES_SMALL
 
-# What to compile for a header.
-UNITS = {"attention_rows.h": ("attention_tiles.cu",), "list_select.h": ("shortlists.cu",), "gumbel_noise.h": ("shortlists.cu",),
-         "level_draws.h": ("choose_level.cu",), "norm_row.h": ("norm.cu",)}
-
-
-@dataclasses.dataclass
-class Mutant:
-    name: str
-    file: str  # in kernels/cuda
-    old: str
-    new: str
-    tests: str  # the filter of GoogleTest
-    thread_sanitizer: bool = False
-    units: tuple = ()  # what to compile when the file is a header that UNITS does not have
-    program: str = "cuda_kernels_test"  # other ones: for host code, linked as the build links them, no thread sanitizer
-    overlap: bool = False  # every launch counts as one that overlaps
-
-
-ATTENTION = "CudaAttention.*"
-TILES = "CudaAttentionTiles.EveryGroup:CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
 GRAPHS = "*BackendGraphTest.*/F32:-*SizeOfBucket*"
 LISTS = "CudaShortlists.*-CudaShortlists.*BigVocabulary"
 LISTS_SMALL = "CudaShortlists.SmallMixedLists"
 LEVELS = "CudaDraftLevels.*"
-TILES_SMALL = "CudaAttentionTiles.LongChains*:CudaAttentionTiles.MixedRequests"
-WIDE = "CudaAttentionTiles.WideHeads"
-WIDE_SMALL = "CudaAttentionWide.SmallSplits"
-WIDE_RING = "CudaAttentionWideShapes.Splits*"
-WIDE_HEADS = "CudaAttentionWideShapes.Both*"
-WGMMA = "CudaAttentionWide*-*.Splits*:*.Both*"
 SKINNY = "CudaGemmSkinny.*"
 SKINNY_SMALL = "CudaGemmSkinny.Splits*:CudaGemmSkinny.OneRun*"
 ONE_SHOT_SMALL = "CudaOneShot.SmallSums:CudaOneShot.ARankMay*"
 MUTANTS = (
+    *ATTENTION_MUTANTS,
     # Barriers: values may well be right on a CPU, but the thread sanitizer sees the race.
     Mutant("norm: no barrier before the sums of the warps", "norm_row.h", "sums[warp] = value;\n  __syncthreads();",
            "sums[warp] = value;", "CudaNorm.ZeroRow*:CudaNorm.ManyRows*", thread_sanitizer=True),
@@ -78,140 +54,6 @@ MUTANTS = (
            "if (position > prefix) return", ATTENTION),
     Mutant("attention: the table of the segment before", "attention.cu",
            "step.table_begin[step.segment[row]]", "step.table_begin[0 * step.segment[row]]", ATTENTION),
-    # Heads and planes.
-    Mutant("attention: K and V change places", "attention.cu", "/*value=*/false, slot, kv_head)",
-           "/*value=*/true, slot, kv_head)", ATTENTION),
-    Mutant("attention: KV head of the neighbour", "attention.cu", "head / (args.q_heads / pool.kv_heads);",
-           "head % pool.kv_heads;", ATTENTION),
-    Mutant("attention: the layer before", "attention.cu", "query, pool, args.layer, kv_head", "query, pool, 0, kv_head",
-           ATTENTION),
-    Mutant("pool: heads and places change places", "kernel_types.h", "(tile * kBlockSize + slot % kBlockSize)",
-           "(tile * kBlockSize + (kBlockSize - 1 - slot % kBlockSize))",
-           "CudaRope.Mixed*:CudaAttention.Mixed*", units=("rope.cu", "attention.cu")),
-    Mutant("pool: K and V planes of a layer apart", "kernel_types.h", "int64_t{2} * layer + value",
-           "int64_t{pool.layers} * value + layer", "CudaRope.Mixed*:CudaAttention.Mixed*", units=("rope.cu", "attention.cu")),
-    # Softmax.
-    Mutant("attention: merge without the weights of the warps", "attention.cu",
-           "sums[w * kMaxDim + d] * dev::Exp2(maxima[w] - max)", "sums[w * kMaxDim + d]", ATTENTION),
-    Mutant("attention: totals without the weights of the warps", "attention.cu",
-           "totals[w] * dev::Exp2(maxima[w] - max)", "totals[w]", ATTENTION),
-    Mutant("attention: the sum is not corrected for a new maximum", "attention.cu", "state->sum[j][i] *= correction;",
-           "state->sum[j][i] *= 1.0f;", ATTENTION),
-    Mutant("attention: the total is not corrected for a new maximum", "attention.cu",
-           "state->total * correction + weight", "state->total + weight", ATTENTION),
-    Mutant("attention: base e instead of base 2", "attention.cu", "kLog2E = 1.44269504f", "kLog2E = 1.0f", ATTENTION),
-    Mutant("attention: no maximum is taken off", "attention.cu", "dev::Exp2(score - max)", "dev::Exp2(score)", ATTENTION),
-    Mutant("attention: a row that sees nothing divides by zero", "attention.cu", "all == 0.0f ? 0.0f : sum / all",
-           "sum / all", ATTENTION),
-    # Attention by tiles: the pipeline of copies.
-    Mutant("tiles: no barrier after the copies", "attention_tiles.cu", "dev::CopyWait<1>();\n      __syncthreads();",
-           "dev::CopyWait<1>();", TILES_SMALL, thread_sanitizer=True),
-    Mutant("tiles: a stage is overwritten while it is read", "attention_tiles.cu",
-           "__syncthreads();  // the next copies overwrite this stage", "", TILES_SMALL, thread_sanitizer=True),
-    Mutant("tiles: the copies are not waited for", "attention_tiles.cu", "dev::CopyWait<1>();", "", TILES),
-    Mutant("tiles: waits for a group too early", "attention_tiles.cu", "dev::CopyWait<1>();", "dev::CopyWait<2>();", TILES),
-    Mutant("tiles: the next tile goes to the stage that is read", "attention_tiles.cu",
-           "LoadTile(first + kKvTile, 1 - stage)", "LoadTile(first + kKvTile, stage)", TILES),
-    Mutant("tiles: V of the other stage", "attention_tiles.cu", "AddValues(Tile(stage, true)", "AddValues(Tile(1 - stage, true)",
-           TILES),
-    Mutant("tiles: K in the place of V", "attention_tiles.cu", "AddValues(Tile(stage, true)", "AddValues(Tile(stage, false)",
-           TILES),
-    Mutant("tiles: tokens behind the last are read", "attention_tiles.cu", "const bool seen = first + t < item.kv_end;",
-           "const bool seen = true;", TILES),
-    # Fragments.
-    Mutant("tiles: K fragments with tokens and dims exchanged", "attention_tiles.cu",
-           "(TokenWarp() * S::kTokens + lane / 16 * 8 + lane % 8) * S::kStride + lane / 8 % 2 * 8",
-           "(TokenWarp() * S::kTokens + lane / 8 % 2 * 8 + lane % 8) * S::kStride + lane / 16 * 8", TILES),
-    Mutant("tiles: q fragments with rows and dims exchanged", "attention_tiles.cu",
-           "(RowWarp() * 16 + lane % 16) * S::kStride + lane / 16 * 8",
-           "(RowWarp() * 16 + lane / 16 * 8 + lane % 8) * S::kStride + lane / 8 % 2 * 8", TILES),
-    Mutant("tiles: rows of the weights exchanged", "attention_tiles.cu", "dev::PackPair<T>(weight[2 * t][2], weight[2 * t][3])",
-           "dev::PackPair<T>(weight[2 * t][0], weight[2 * t][1])", TILES),
-    Mutant("tiles: V fragments one row off", "attention_tiles.cu", "(TokenWarp() * S::kTokens + lane % 16) * S::kStride",
-           "(TokenWarp() * S::kTokens + (lane + 1) % 16) * S::kStride", TILES),
-    Mutant("tiles: warps that share rows sum the same dims", "attention_tiles.cu", "DimWarp() * S::kDims + lane / 16 * 8",
-           "lane / 16 * 8", WIDE),
-    Mutant("tiles: sums of warps that share rows go to the same dims", "attention_tiles.cu",
-           "DimWarp() * S::kDims, state);", "0, state);", WIDE),
-    Mutant("tiles: f16 by the products of bf16", "attention_tiles.cu", "LaunchDim<dev::f16>", "LaunchDim<dev::bf16>",
-           "CudaAttentionTiles.F16*"),
-    Mutant("work list: row tiles of a class that is not launched", "work_list.cc", "kTileRows[shape.classes - 1]",
-           "kTileRows[kTileClasses - 1]", WIDE),
-    # Masks and tokens.
-    Mutant("tiles: masks off by one bit", "attention_rows.h", "(first_token + lane % 4 * 2);",
-           "(first_token + lane % 4 * 2 + 1);", TILES),
-    Mutant("tiles: the first masked tile is not masked", "attention_tiles.cu", "first / kKvTile >= item.mask_tile",
-           "first / kKvTile > item.mask_tile", TILES),
-    Mutant("tiles: masks of the wrong row", "attention_rows.h", "packed / Group() * item.mask_words",
-           "packed % item.rows * item.mask_words", TILES),
-    Mutant("tiles: the chain starts one token late", "attention_rows.h", "if (token >= item.prefix) return",
-           "if (token > item.prefix) return", TILES),
-    Mutant("tiles: heads of the groups exchanged", "attention_rows.h", "item.kv_head * Group() + packed % Group()",
-           "packed % Group() * pool.kv_heads + item.kv_head", TILES),
-    Mutant("work list: a row does not see itself", "work_list.cc", "i < plan.chain_begin[r + 1]; ++i) {\n      set",
-           "i < plan.chain_begin[r + 1] - 1; ++i) {\n      set", TILES + ":CudaWorkList.Covers*"),
-    Mutant("work list: prefill rows see the next token", "work_list.cc", "t < plan.prefix_length(r); ++t) set(t);",
-           "t < std::min(plan.prefix_length(r) + 1, item->prefix); ++t) set(t);", TILES + ":CudaWorkList.Covers*"),
-    Mutant("work list: partial results overlap", "work_list.cc", "int64_t{splits} * PartialFloats", "int64_t{1} * PartialFloats",
-           "CudaWorkList.Covers*"),
-    Mutant("work list: the last worker gets what cuts cost", "work_list.cc", "(others - 1) * kItemCost : 0)", "0 : 0)",
-           "CudaWorkList.Balances*"),
-    # Merges.
-    Mutant("tiles: merge without the weights of the parts", "attention_rows.h",
-           "const float weight = dev::Exp2(stats[i * stat_stride] - max);", "const float weight = 1.0f;", TILES),
-    Mutant("tiles: merge divides by the last total", "attention_rows.h", "total += stats[i * stat_stride + 1] * weight;",
-           "total = stats[i * stat_stride + 1] * weight;", TILES),
-    Mutant("tiles: counters stay", "attention_rows.h", "if (thread == 0) merging.counters[item.merge] = 0;", "", TILES),
-    Mutant("tiles: the first block to arrive merges", "attention_rows.h",
-           "if (*arrived + 1 != static_cast<uint32_t>(item.splits)) return;", "if (*arrived != 0) return;", TILES_SMALL,
-           thread_sanitizer=True),  # the counter is zero again, so every block merges, the last one rightly
-    Mutant("tiles: no barrier before the arrival is counted", "attention_rows.h",
-           "sync();\n    if (thread == 0) *arrived", "if (thread == 0) *arrived", TILES_SMALL, thread_sanitizer=True),
-    Mutant("tiles: no barrier after the arrival is counted", "attention_rows.h",
-           "item.merge, 1);\n    sync();", "item.merge, 1);", TILES_SMALL, thread_sanitizer=True),
-    Mutant("tiles: the count of arrivals orders no memory", "device/simt.h", "__ATOMIC_ACQ_REL", "__ATOMIC_RELAXED", TILES_SMALL,
-           thread_sanitizer=True, units=("attention_tiles.cu",)),
-    # Attention by wgmma and the copy engine: the ring.
-    Mutant("wide: a stage is released before it is read", "attention_sm90a.cu",
-           "      dev::WarpgroupBegin(state->sum);\n      DEV_UNROLL\n      for (int t = 0; t < kKvTile / 16; ++t) {\n        const unsigned char* v",
-           "      __syncwarp();\n      if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));\n"
-           "      dev::WarpgroupBegin(state->sum);\n      DEV_UNROLL\n      for (int t = 0; t < kKvTile / 16; ++t) {\n        const unsigned char* v", WIDE_RING),
-    Mutant("wide: tiles are not waited for", "attention_sm90a.cu", "dev::BarrierWait(ring.Full(stage), place->parity);", "", WGMMA),
-    Mutant("wide: waits for the phase before", "attention_sm90a.cu", "dev::BarrierWait(ring.Full(stage), place->parity);",
-           "dev::BarrierWait(ring.Full(stage), place->parity ^ 1);", WGMMA),
-    Mutant("wide: the loading warp waits for no reader", "attention_sm90a.cu",
-           "dev::BarrierWait(ring.Empty(place->stage), place->parity ^ 1);", "", WIDE_RING),
-    Mutant("wide: parities change one place early", "attention_sm90a.cu", "if (stage == 0) parity ^= 1;",
-           "if (stage == kStages - 1) parity ^= 1;", WIDE_RING),
-    Mutant("wide: half of the bytes are expected", "attention_sm90a.cu", "ring.Full(stage), S::kStageBytes)",
-           "ring.Full(stage), S::kStageBytes / 2)", WGMMA),
-    Mutant("wide: copied tokens are not shown", "attention_sm90a.cu", "dev::ShowToAsync();", "", WGMMA),
-    Mutant("wide: copied tokens are not waited for", "attention_sm90a.cu", "dev::CopyWait<0>();", "", WGMMA),
-    Mutant("wide: the warp does not meet before it gives a stage back", "attention_sm90a.cu",
-           "__syncwarp();\n      if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));",
-           "if (Lane() == 0) dev::BarrierArrive(ring.Empty(stage));", WIDE_RING),
-    Mutant("wide: barriers are not made ready", "attention_sm90a.cu", "dev::BarriersReady();", "", WGMMA),
-    Mutant("wide: no barrier after the barriers are made", "attention_sm90a.cu", "ring.Init();\n  __syncthreads();", "ring.Init();", WGMMA),
-    Mutant("wide: consumers do not meet before the arrival is counted", "attention_sm90a.cu",
-           "dev::BarrierWait(ring.Meeting(), meeting);", "", WIDE_SMALL, thread_sanitizer=True),
-    # Its layouts.
-    Mutant("wide: tokens are not swizzled", "attention_sm90a.cu", "(chunk ^ t % 8) * 16", "chunk * 16", WGMMA),
-    Mutant("wide: K of the first 16 dims again", "attention_sm90a.cu", "+ d % 4 * 32;", "+ d % 2 * 32;", WGMMA),
-    Mutant("wide: V of the first 16 tokens again", "attention_sm90a.cu", "Panel(stage, true, 0) + t * 16 * kRowBytes",
-           "Panel(stage, true, 0) + t / 2 * 16 * kRowBytes", WGMMA),
-    Mutant("wide: the second half of the dims of V is the first", "attention_sm90a.cu", "dev::MatrixOf(v, kPanelBytes)",
-           "dev::MatrixOf(v, 0)", WIDE_HEADS),
-    Mutant("wide: V is not transposed", "attention_sm90a.cu", "/*kTransposed=*/true", "/*kTransposed=*/false", WGMMA),
-    Mutant("wide: q fragments with rows and dims exchanged", "attention_sm90a.cu", "q[d][half + 2] = valid ? pairs[4] : 0;",
-           "q[d][half + 2] = valid ? pairs[2] : 0;", WGMMA),
-    Mutant("wide: blocks of the neighbouring head", "attention_sm90a.cu", "* pool.kv_heads + item.kv_head;\n      const int row",
-           "* pool.kv_heads + 0 * item.kv_head;\n      const int row", WIDE_HEADS),
-    Mutant("wide: a tile that ends behind the prefix is copied by blocks", "attention_sm90a.cu",
-           "first + kKvTile <= item.prefix && first + kKvTile <= item.kv_end", "first < item.prefix", WGMMA),
-    Mutant("wide: products are not waited for", "attention_sm90a.cu",
-           "dev::WarpgroupWait<0>(score);\n      if (first / kKvTile", "if (first / kKvTile", WGMMA),
-    Mutant("wide: a run of products is not begun", "attention_sm90a.cu",
-           "float score[kKvTile / 8][4] = {};\n      dev::WarpgroupBegin(score);", "float score[kKvTile / 8][4] = {};", WGMMA),
     # Products of few rows: the pipeline of copies.
     Mutant("skinny: the copies are not waited for", "gemm_skinny.cu", "dev::CopyWait<S::kStages - 2>();", "", SKINNY),
     Mutant("skinny: waits for a group too early", "gemm_skinny.cu", "dev::CopyWait<S::kStages - 2>();",

@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 
-from mutant_list import KINDS, MUTANTS, UNITS
+from mutant import UNITS
+from mutant_list import KINDS, MUTANTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 KERNELS = ROOT / "kernels/cuda"
