@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/output_format.h"
 #include "base/stop_text.h"
 #include "base/types.h"
 
@@ -138,6 +139,13 @@ struct DecodingParams {
   // Finds stop_strings. Not of the request: set by the node that decodes it. nullptr: there are
   // none.
   std::shared_ptr<const StopText> stop_text;
+
+  // The format that the text of a hypothesis has when a stop id ends it. Every token that cannot
+  // lead there has probability 0.
+  FormatSpec format_spec;
+  // What it allows. Not of the request: set by the node that decodes it. nullptr: every token. A
+  // draft node may lack it; its drafts are then worse.
+  std::shared_ptr<const OutputFormat> format;
 
   WarpParams warp;
 

@@ -1,0 +1,59 @@
+// What a decoder knows of a format that the text of a sequence must have: which tokens may follow
+// each path. Implemented by grammar/token_grammar.h, which has the bytes of the vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/types.h"
+
+namespace coppice {
+
+// What a request asks for. The text is read by grammar/compile.h.
+struct FormatSpec {
+  enum class Kind { kNone, kRegex, kGrammar, kJsonSchema };
+  Kind kind = Kind::kNone;
+  std::string text;
+
+  bool operator==(const FormatSpec& other) const {
+    return kind == other.kind && text == other.text;
+  }
+};
+
+// Tokens that may come next.
+struct AllowedTokens {
+  // More are not listed: a row is then read whole.
+  static constexpr int kMostListed = 2048;
+
+  int count = 0;
+  std::vector<TokenId> listed;  // ascending; empty if there are more than kMostListed
+  std::vector<uint64_t> bits;   // bit v % 64 of word v / 64; ids beyond are not allowed
+
+  bool Has(TokenId token) const {
+    const auto word = static_cast<size_t>(token) / 64;
+    return token >= 0 && word < bits.size() && (bits[word] >> (token % 64) & 1) != 0;
+  }
+};
+
+// Any thread.
+class OutputFormat {
+ public:
+  // Two paths with equal states have equal futures.
+  using State = int32_t;
+  static constexpr State kBroken = -1;  // the text does not have the format, nor can it get it
+
+  virtual ~OutputFormat() = default;
+  virtual State Start() const = 0;  // of the prompt
+  // The state after one more token; kBroken if it was not allowed.
+  virtual State Next(State state, TokenId token) const = 0;
+  // What may follow. Ids that end a hypothesis are allowed where the text has the format. After
+  // kBroken every token is: nobody reads such a row.
+  virtual std::shared_ptr<const AllowedTokens> Allowed(State state) const = 0;
+  // An error: the format needs more states than are kept. Then nothing it says counts.
+  virtual absl::Status status() const = 0;
+};
+
+}  // namespace coppice

@@ -1,0 +1,274 @@
+#include "grammar/automaton.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace coppice::grammar {
+namespace {
+
+constexpr size_t kMostNodes = 1 << 18;     // of the network
+constexpr size_t kMostStates = 1 << 18;    // that are kept
+constexpr int64_t kMostWork = 40'000'000;  // places that are looked at, about a second
+
+absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
+
+}  // namespace
+
+// Draws the rules as a network. A repetition is drawn as often as it is counted.
+class Automaton::Drawing {
+ public:
+  Drawing(const Grammar& grammar, std::vector<Node>* nodes) : grammar_(grammar), nodes_(*nodes) {}
+
+  absl::StatusOr<int32_t> DrawRule(int rule) {
+    Node end;
+    end.kind = Node::Kind::kReturn;
+    return Draw(*grammar_.rules[rule], Add(std::move(end)));
+  }
+
+ private:
+  int32_t Add(Node node) {
+    nodes_.push_back(std::move(node));
+    return static_cast<int32_t>(nodes_.size()) - 1;
+  }
+  int32_t AddSplit(std::vector<int32_t> next) {
+    Node node;
+    node.next = std::move(next);
+    return Add(std::move(node));
+  }
+
+  // Where a text begins that is `expression` and then what begins at `after`.
+  absl::StatusOr<int32_t> Draw(const Expression& expression, int32_t after) {
+    if (nodes_.size() > kMostNodes) return Invalid("the format is too large");
+    switch (expression.kind) {
+      case Expression::Kind::kByte: {
+        Node node;
+        node.kind = Node::Kind::kByte;
+        for (const auto& [first, last] : expression.bytes) {
+          for (int byte = first; byte <= last; ++byte)
+            node.bytes[byte / 64] |= uint64_t{1} << (byte % 64);
+        }
+        node.next = {after};
+        return Add(std::move(node));
+      }
+      case Expression::Kind::kSequence: {
+        for (size_t i = expression.parts.size(); i-- > 0;) {
+          COPPICE_ASSIGN_OR_RETURN(after, Draw(*expression.parts[i], after));
+        }
+        return after;
+      }
+      case Expression::Kind::kChoice: {
+        std::vector<int32_t> begins;
+        for (const Part& part : expression.parts) {
+          COPPICE_ASSIGN_OR_RETURN(const int32_t begin, Draw(*part, after));
+          begins.push_back(begin);
+        }
+        return AddSplit(std::move(begins));
+      }
+      case Expression::Kind::kRepeat: return DrawRepeat(expression, after);
+      case Expression::Kind::kRule: {
+        if (expression.rule < 0 || expression.rule >= static_cast<int>(grammar_.rules.size()))
+          return Invalid("a rule that is not there");
+        Node node;
+        node.kind = Node::Kind::kCall;
+        node.rule = expression.rule;
+        node.next = {after};
+        return Add(std::move(node));
+      }
+    }
+    return Invalid("an unknown expression");
+  }
+
+  absl::StatusOr<int32_t> DrawRepeat(const Expression& expression, int32_t after) {
+    const Expression& part = *expression.parts[0];
+    int32_t begin = after;
+    if (expression.most == Expression::kNoMost) {
+      begin = AddSplit({after});  // and the loop
+      COPPICE_ASSIGN_OR_RETURN(const int32_t again, Draw(part, begin));
+      nodes_[begin].next.push_back(again);
+    } else {
+      for (int i = expression.least; i < expression.most; ++i) {
+        COPPICE_ASSIGN_OR_RETURN(const int32_t once, Draw(part, begin));
+        begin = AddSplit({after, once});
+      }
+    }
+    for (int i = 0; i < expression.least; ++i) {
+      COPPICE_ASSIGN_OR_RETURN(begin, Draw(part, begin));
+      if (nodes_.size() > kMostNodes) return Invalid("the format is too large");
+    }
+    return begin;
+  }
+
+  const Grammar& grammar_;
+  std::vector<Node>& nodes_;
+};
+
+absl::StatusOr<Automaton> Automaton::Make(const Grammar& grammar) {
+  Automaton automaton;
+  Drawing drawing(grammar, &automaton.nodes_);
+  for (size_t rule = 0; rule < grammar.rules.size(); ++rule) {
+    COPPICE_ASSIGN_OR_RETURN(const int32_t begin, drawing.DrawRule(static_cast<int>(rule)));
+    automaton.rule_begin_.push_back(begin);
+  }
+  automaton.FindProductive();
+  COPPICE_RETURN_IF_ERROR(automaton.CheckNoLeftRecursion(grammar));
+  if (!automaton.nodes_[automaton.rule_begin_[0]].productive)
+    return Invalid("no text has the format");
+  automaton.calls_.push_back({-1, 0});
+  automaton.start_ = automaton.Close({{automaton.rule_begin_[0], 0}});
+  return automaton;
+}
+
+// A node is productive if some text leads from it to the end of its rule.
+void Automaton::FindProductive() {
+  const auto is = [this](int32_t node) { return nodes_[node].productive; };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (Node& node : nodes_) {
+      if (node.productive) continue;
+      bool productive = false;
+      switch (node.kind) {
+        case Node::Kind::kReturn: productive = true; break;
+        case Node::Kind::kByte:
+          productive = is(node.next[0]) &&
+                       (node.bytes[0] | node.bytes[1] | node.bytes[2] | node.bytes[3]) != 0;
+          break;
+        case Node::Kind::kSplit:
+          productive = std::any_of(node.next.begin(), node.next.end(), is);
+          break;
+        case Node::Kind::kCall: productive = is(rule_begin_[node.rule]) && is(node.next[0]); break;
+      }
+      if (productive) node.productive = changed = true;
+    }
+  }
+}
+
+// A rule that begins with itself would be called for ever.
+absl::Status Automaton::CheckNoLeftRecursion(const Grammar& grammar) const {
+  const size_t rules = rule_begin_.size();
+  // The rules that can be called at the begin of each, and whether it can end there, to a fixed
+  // point: what follows a call is at the begin too if the rule has the empty text.
+  std::vector<bool> empty(rules, false);
+  std::vector<absl::flat_hash_set<int32_t>> called(rules);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t rule = 0; rule < rules; ++rule) {
+      std::vector<int32_t> open = {rule_begin_[rule]};
+      absl::flat_hash_set<int32_t> seen(open.begin(), open.end());
+      const auto reach = [&](int32_t node) {
+        if (nodes_[node].productive && seen.insert(node).second) open.push_back(node);
+      };
+      while (!open.empty()) {
+        const Node& node = nodes_[open.back()];
+        open.pop_back();
+        if (node.kind == Node::Kind::kReturn && !empty[rule]) empty[rule] = changed = true;
+        if (node.kind == Node::Kind::kSplit) {
+          for (const int32_t next : node.next) reach(next);
+        }
+        if (node.kind == Node::Kind::kCall) {
+          if (called[rule].insert(node.rule).second) changed = true;
+          if (empty[node.rule]) reach(node.next[0]);
+        }
+      }
+    }
+  }
+  for (size_t rule = 0; rule < rules; ++rule) {
+    std::vector<int32_t> open(called[rule].begin(), called[rule].end());
+    absl::flat_hash_set<int32_t> seen(open.begin(), open.end());
+    while (!open.empty()) {
+      const int32_t at = open.back();
+      open.pop_back();
+      if (at == static_cast<int32_t>(rule)) {
+        return Invalid(absl::StrCat("rule ", grammar.names[rule], " begins with itself"));
+      }
+      for (const int32_t next : called[at]) {
+        if (seen.insert(next).second) open.push_back(next);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+int32_t Automaton::Push(int32_t node, int32_t parent) {
+  const Call call{node, parent};
+  const auto [at, added] = call_number_.try_emplace(call, static_cast<int32_t>(calls_.size()));
+  if (added) calls_.push_back(call);
+  return at->second;
+}
+
+Automaton::State Automaton::Close(Places places) {
+  absl::flat_hash_set<std::pair<int32_t, int32_t>> seen;
+  Places open, kept;
+  bool complete = false;
+  const auto reach = [&](int32_t node, int32_t call) {
+    if (nodes_[node].productive && seen.insert({node, call}).second) open.emplace_back(node, call);
+  };
+  for (const auto& [node, call] : places) reach(node, call);
+  while (!open.empty()) {
+    const auto [at, call] = open.back();
+    open.pop_back();
+    if (++work_ > kMostWork) exhausted_ = true;
+    if (exhausted_) return kDead;
+    const Node& node = nodes_[at];
+    switch (node.kind) {
+      case Node::Kind::kByte: kept.emplace_back(at, call); break;
+      case Node::Kind::kSplit:
+        for (const int32_t next : node.next) reach(next, call);
+        break;
+      case Node::Kind::kCall: {
+        // A call at the end of a rule returns to where the rule itself would.
+        const bool last = nodes_[node.next[0]].kind == Node::Kind::kReturn;
+        if (nodes_[node.next[0]].productive)
+          reach(rule_begin_[node.rule], last ? call : Push(node.next[0], call));
+        break;
+      }
+      case Node::Kind::kReturn:
+        if (call == 0) {
+          complete = true;
+        } else {
+          const Call to = calls_[call];
+          reach(to.node, to.parent);
+        }
+        break;
+    }
+  }
+  if (kept.empty() && !complete) return kDead;
+  std::sort(kept.begin(), kept.end());
+  const auto [known, added] = state_number_.try_emplace(
+      std::make_pair(complete, std::move(kept)), static_cast<State>(states_.size()));
+  if (added) {
+    if (states_.size() >= kMostStates) {
+      state_number_.erase(known);
+      exhausted_ = true;
+      return kDead;
+    }
+    states_.push_back({complete, &known->first.second, nullptr});
+  }
+  return known->second;
+}
+
+Automaton::State Automaton::Next(State state, uint8_t byte) {
+  if (state < 0) return kDead;
+  if (states_[state].moves == nullptr) {
+    states_[state].moves = std::make_unique<std::array<State, 256>>();
+    states_[state].moves->fill(kUnknown);
+  }
+  const State known = (*states_[state].moves)[byte];
+  if (known != kUnknown) return known;
+  if (exhausted_) return kDead;
+  Places places;
+  for (const auto& [at, call] : *states_[state].places) {
+    const Node& node = nodes_[at];
+    ++work_;
+    if ((node.bytes[byte / 64] >> (byte % 64) & 1) != 0) places.emplace_back(node.next[0], call);
+  }
+  const State next = places.empty() ? kDead : Close(std::move(places));
+  if (!exhausted_) (*states_[state].moves)[byte] = next;
+  return next;
+}
+
+}  // namespace coppice::grammar

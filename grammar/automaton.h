@@ -1,0 +1,83 @@
+// The automaton of a grammar: after each byte, the set of places in its rules where the text may
+// be. A place is a node of the network that the rules are drawn as, and the calls that it will
+// return to. States are made when they are first reached and numbered, so equal states are one
+// number. Not thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "grammar/expression.h"
+
+namespace coppice::grammar {
+
+class Automaton {
+ public:
+  using State = int32_t;
+  static constexpr State kDead = -1;  // no text of the grammar begins so
+
+  // InvalidArgument: the grammar has no text, is too large, or has a rule that begins with itself.
+  static absl::StatusOr<Automaton> Make(const Grammar& grammar);
+
+  State start() const { return start_; }
+  // kDead, or a state from which a text of the grammar can be completed.
+  State Next(State state, uint8_t byte);
+  bool Complete(State state) const { return states_[state].complete; }
+  // True: more states or work would be needed than are allowed. From then on states that are not
+  // yet known are dead.
+  bool exhausted() const { return exhausted_; }
+
+ private:
+  struct Node {
+    enum class Kind : uint8_t { kByte, kSplit, kCall, kReturn };
+    Kind kind = Kind::kSplit;
+    std::array<uint64_t, 4> bytes{};  // kByte
+    std::vector<int32_t> next;        // kSplit: any of them; else one
+    int32_t rule = 0;                 // kCall
+    bool productive = false;          // a text leads from here to the end of the rule
+  };
+  struct Call {
+    int32_t node;    // where it returns to
+    int32_t parent;  // the call around it; 0: none
+    bool operator==(const Call& other) const {
+      return node == other.node && parent == other.parent;
+    }
+    template <typename H>
+    friend H AbslHashValue(H h, const Call& call) {
+      return H::combine(std::move(h), call.node, call.parent);
+    }
+  };
+  using Places = std::vector<std::pair<int32_t, int32_t>>;  // node and call, ascending
+  struct Stage {
+    bool complete = false;
+    const Places* places;                           // nodes of kind kByte
+    std::unique_ptr<std::array<State, 256>> moves;  // kUnknown: not yet asked for
+  };
+  static constexpr State kUnknown = -2;
+
+  class Drawing;
+  void FindProductive();
+  absl::Status CheckNoLeftRecursion(const Grammar& grammar) const;
+  // All places that are reached from `places` without a byte.
+  State Close(Places places);
+  int32_t Push(int32_t node, int32_t parent);
+
+  std::vector<Node> nodes_;
+  std::vector<int32_t> rule_begin_;  // [rules]
+  std::vector<Call> calls_;
+  absl::flat_hash_map<Call, int32_t> call_number_;
+  std::vector<Stage> states_;
+  absl::node_hash_map<std::pair<bool, Places>, State> state_number_;  // places of states_ point into it
+  State start_ = kDead;
+  int64_t work_ = 0;
+  bool exhausted_ = false;
+};
+
+}  // namespace coppice::grammar

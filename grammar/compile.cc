@@ -1,0 +1,50 @@
+#include "grammar/compile.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "grammar/ebnf.h"
+#include "grammar/json_schema.h"
+#include "grammar/regex.h"
+
+namespace coppice::grammar {
+
+absl::string_view FormatKindName(FormatSpec::Kind kind) {
+  switch (kind) {
+    case FormatSpec::Kind::kNone: return "";
+    case FormatSpec::Kind::kRegex: return "regex";
+    case FormatSpec::Kind::kGrammar: return "grammar";
+    case FormatSpec::Kind::kJsonSchema: return "json_schema";
+  }
+  return "";
+}
+
+absl::StatusOr<FormatSpec::Kind> ParseFormatKind(absl::string_view name) {
+  for (const auto kind : {FormatSpec::Kind::kNone, FormatSpec::Kind::kRegex,
+                          FormatSpec::Kind::kGrammar, FormatSpec::Kind::kJsonSchema}) {
+    if (name == FormatKindName(kind)) return kind;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is no kind of format"));
+}
+
+absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec) {
+  if (spec.text.size() > kMostFormatBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the format has ", spec.text.size(),
+                                                   " bytes, at most ", kMostFormatBytes,
+                                                   " are read"));
+  }
+  switch (spec.kind) {
+    case FormatSpec::Kind::kRegex: return ReadRegex(spec.text);
+    case FormatSpec::Kind::kGrammar: return ReadEbnf(spec.text);
+    case FormatSpec::Kind::kJsonSchema: return ReadJsonSchema(spec.text);
+    case FormatSpec::Kind::kNone: break;
+  }
+  return absl::InvalidArgumentError("there is no format");
+}
+
+absl::StatusOr<Automaton> CompileFormat(const FormatSpec& spec) {
+  COPPICE_ASSIGN_OR_RETURN(const Grammar grammar, ReadFormat(spec));
+  return Automaton::Make(grammar);
+}
+
+}  // namespace coppice::grammar

@@ -1,0 +1,60 @@
+// A language of texts as a tree of expressions over bytes, with rules that may refer to each other.
+// What a regular expression, a grammar or a JSON schema is read into; grammar/automaton.h makes an
+// automaton of it. Immutable; any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace coppice::grammar {
+
+struct Expression;
+using Part = std::shared_ptr<const Expression>;
+
+// Nesting that a reader of expressions accepts; more is an error of the text.
+inline constexpr int kMostNested = 200;
+
+struct Expression {
+  enum class Kind {
+    kByte,      // one byte of the ranges
+    kSequence,  // the parts one after the other; none: the empty text
+    kChoice,    // one of the parts; none: no text at all
+    kRepeat,    // parts[0], `least` to `most` times
+    kRule,      // what the rule says
+  };
+  static constexpr int kNoMost = -1;
+
+  Kind kind = Kind::kSequence;
+  std::vector<std::pair<uint8_t, uint8_t>> bytes;  // first and last of each range
+  std::vector<Part> parts;
+  int least = 0;
+  int most = kNoMost;
+  int rule = 0;
+};
+
+using CodePoints = std::vector<std::pair<uint32_t, uint32_t>>;  // first and last of each range
+
+Part Literal(absl::string_view bytes);
+Part Sequence(std::vector<Part> parts);
+Part Choice(std::vector<Part> parts);
+// most: Expression::kNoMost: no limit.
+Part Repeat(Part part, int least, int most);
+Part Optional(Part part);
+Part Rule(int rule);
+// One character of the ranges, in UTF-8. Surrogates are left out. Ranges may overlap.
+Part Character(CodePoints ranges);
+// One character that is in none of the ranges.
+Part CharacterNot(CodePoints ranges);
+
+// Rule 0 is the whole text.
+struct Grammar {
+  std::vector<Part> rules;
+  std::vector<std::string> names;  // of the rules, for errors
+};
+
+}  // namespace coppice::grammar
