@@ -11,10 +11,14 @@ namespace coppice::grammar {
 
 absl::string_view FormatKindName(FormatSpec::Kind kind) {
   switch (kind) {
-    case FormatSpec::Kind::kNone: return "";
-    case FormatSpec::Kind::kRegex: return "regex";
-    case FormatSpec::Kind::kGrammar: return "grammar";
-    case FormatSpec::Kind::kJsonSchema: return "json_schema";
+    case FormatSpec::Kind::kNone:
+      return "";
+    case FormatSpec::Kind::kRegex:
+      return "regex";
+    case FormatSpec::Kind::kGrammar:
+      return "grammar";
+    case FormatSpec::Kind::kJsonSchema:
+      return "json_schema";
   }
   return "";
 }
@@ -29,15 +33,18 @@ absl::StatusOr<FormatSpec::Kind> ParseFormatKind(absl::string_view name) {
 
 absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec) {
   if (spec.text.size() > kMostFormatBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the format has ", spec.text.size(),
-                                                   " bytes, at most ", kMostFormatBytes,
-                                                   " are read"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the format has ", spec.text.size(), " bytes, at most ", kMostFormatBytes, " are read"));
   }
   switch (spec.kind) {
-    case FormatSpec::Kind::kRegex: return ReadRegex(spec.text);
-    case FormatSpec::Kind::kGrammar: return ReadEbnf(spec.text);
-    case FormatSpec::Kind::kJsonSchema: return ReadJsonSchema(spec.text);
-    case FormatSpec::Kind::kNone: break;
+    case FormatSpec::Kind::kRegex:
+      return ReadRegex(spec.text);
+    case FormatSpec::Kind::kGrammar:
+      return ReadEbnf(spec.text);
+    case FormatSpec::Kind::kJsonSchema:
+      return ReadJsonSchema(spec.text);
+    case FormatSpec::Kind::kNone:
+      break;
   }
   return absl::InvalidArgumentError("there is no format");
 }
