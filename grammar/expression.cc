@@ -8,7 +8,9 @@ namespace {
 
 constexpr uint32_t kLastCodePoint = 0x10ffff;
 
-Part Make(Expression expression) { return std::make_shared<const Expression>(std::move(expression)); }
+Part Make(Expression expression) {
+  return std::make_shared<const Expression>(std::move(expression));
+}
 
 Part Byte(uint8_t first, uint8_t last) {
   Expression expression;
@@ -147,7 +149,9 @@ Part Character(CodePoints ranges) {
   return Choice(std::move(choices));
 }
 
-Part CharacterNot(CodePoints ranges) {
+Part CharacterNot(CodePoints ranges) { return Character(Others(std::move(ranges))); }
+
+CodePoints Others(CodePoints ranges) {
   CodePoints others;
   uint32_t next = 0;
   for (const auto& [first, last] : Tidy(std::move(ranges))) {
@@ -155,7 +159,7 @@ Part CharacterNot(CodePoints ranges) {
     next = last + 1;
   }
   if (next <= kLastCodePoint) others.emplace_back(next, kLastCodePoint);
-  return Character(std::move(others));
+  return others;
 }
 
 }  // namespace coppice::grammar
