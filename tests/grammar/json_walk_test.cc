@@ -20,7 +20,7 @@ constexpr const char* kSchemas[] = {
     R"({"type":["string","null","boolean"],"maxLength":4})",
     R"({"type":"string","minLength":3})",
     R"s({"type":"string","pattern":"^[^b-y]{1,3}(x|\\d+)"})s",
-    R"({"type":"string","pattern":"q.[!-/]"})",
+    R"({"type":"string","pattern":"[^a-y][!-~]"})",
     R"({"type":"string","format":"date-time"})",
     R"({"type":"string","format":"email"})",
     R"({"type":"integer","minimum":-17,"exclusiveMaximum":1234})",
