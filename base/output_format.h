@@ -58,7 +58,7 @@ class OutputFormat {
   // The state after one more token; kBroken if it was not allowed.
   virtual State Next(State state, TokenId token) const = 0;
   // What may follow. Ids that end a hypothesis are allowed where the text has the format. After
-  // kBroken every token is: nobody reads such a row.
+  // kBroken nullptr, which stands for every token: nobody reads such a row.
   virtual std::shared_ptr<const AllowedTokens> Allowed(State state) const = 0;
   // An error: the format needs more states than are kept. Then nothing it says counts.
   virtual absl::Status status() const = 0;

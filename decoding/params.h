@@ -77,6 +77,8 @@ struct WarpParams {
   // What the penalties come to after one path, when repetition_penalty is not 1. Filled by WarpAt
   // (decoding/rows/target_row.h); otherwise empty.
   std::vector<RepeatedToken> repeated;
+  // What the format of the output allows after one path. Filled by WarpAt; nullptr: every token.
+  std::shared_ptr<const AllowedTokens> allowed;
 
   bool penalises() const {
     return frequency_penalty != 0 || presence_penalty != 0 || repetition_penalty != 1;

@@ -6,13 +6,16 @@
 
 namespace coppice::decoding {
 
-PathTree::PathTree() { nodes_.push_back({-1, -1, 0, kRootHash}); }
+PathTree::PathTree(std::shared_ptr<const OutputFormat> format) : format_(std::move(format)) {
+  nodes_.push_back({-1, -1, 0, kRootHash, format_ == nullptr ? 0 : format_->Start()});
+}
 
 PathId PathTree::Extend(PathId parent, TokenId token) {
   const auto [child, is_new] = children_.try_emplace({parent, token}, size());
   if (is_new) {
-    nodes_.push_back(
-        {parent, token, nodes_[parent].length + 1, ExtendHash(nodes_[parent].hash, token)});
+    const Node above = nodes_[parent];
+    nodes_.push_back({parent, token, above.length + 1, ExtendHash(above.hash, token),
+                      format_ == nullptr ? 0 : format_->Next(above.format_state, token)});
   }
   return child->second;
 }

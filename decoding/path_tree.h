@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "base/output_format.h"
 #include "base/types.h"
 
 namespace coppice::decoding {
@@ -17,7 +19,8 @@ inline constexpr PathId kRootPath = 0;  // the prompt itself, no generated token
 
 class PathTree {
  public:
-  PathTree();
+  // format: of the output; nullptr: none.
+  explicit PathTree(std::shared_ptr<const OutputFormat> format = nullptr);
   // The child of `parent` by `token`; created if it does not exist.
   PathId Extend(PathId parent, TokenId token);
   // The child of `parent` by `token`; -1 if it does not exist.
@@ -26,6 +29,8 @@ class PathTree {
   TokenId token(PathId path) const { return nodes_[path].token; }
   uint64_t hash(PathId path) const { return nodes_[path].hash; }  // H(path), docs/algorithms.md 2
   int length(PathId path) const { return nodes_[path].length; }   // generated tokens
+  // Of the format, after the path; 0 if there is no format.
+  OutputFormat::State format_state(PathId path) const { return nodes_[path].format_state; }
   // The tokens of the path in order, starting at index `from`.
   std::vector<TokenId> Tokens(PathId path, size_t from = 0) const;
   // The longest path that is an ancestor of (or equal to) every one of `paths`; kRootPath when
@@ -39,7 +44,9 @@ class PathTree {
     TokenId token;
     int32_t length;
     uint64_t hash;
+    OutputFormat::State format_state;
   };
+  std::shared_ptr<const OutputFormat> format_;
   std::vector<Node> nodes_;
   absl::flat_hash_map<std::pair<PathId, TokenId>, PathId> children_;
 };

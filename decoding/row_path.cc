@@ -4,10 +4,18 @@ namespace coppice::decoding {
 
 RowPath MakeRowPath(const DecodingParams& params, const PathTree& paths, PathId path,
                     absl::Span<const TokenId> more) {
-  if (!params.warp.penalises()) return paths.length(path) + static_cast<int>(more.size());
-  std::vector<TokenId> tokens = paths.Tokens(path);
-  tokens.insert(tokens.end(), more.begin(), more.end());
-  return tokens;
+  RowPath row = paths.length(path) + static_cast<int>(more.size());
+  if (params.warp.penalises()) {
+    row.tokens = paths.Tokens(path);
+    row.tokens.insert(row.tokens.end(), more.begin(), more.end());
+  }
+  if (params.format != nullptr) {
+    row.format_state = paths.format_state(path);
+    for (const TokenId token : more) {
+      row.format_state = params.format->Next(row.format_state, token);
+    }
+  }
+  return row;
 }
 
 }  // namespace coppice::decoding

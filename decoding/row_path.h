@@ -11,13 +11,15 @@
 
 namespace coppice::decoding {
 
-// Only penalties read the tokens themselves. Without penalties their number is enough.
+// Only penalties read the tokens themselves. Without penalties their number is enough, and the state
+// of the output's format if there is one.
 struct RowPath {
   RowPath(int length) : length(length) {}  // NOLINT(google-explicit-constructor)
   RowPath(std::vector<TokenId> tokens)     // NOLINT(google-explicit-constructor)
       : length(static_cast<int>(tokens.size())), tokens(std::move(tokens)) {}
   int length = 0;
-  std::vector<TokenId> tokens;  // empty or [length]
+  std::vector<TokenId> tokens;           // empty or [length]
+  OutputFormat::State format_state = 0;  // after them
 };
 
 // `path`, then `more` tokens. Holds the tokens only if the parameters have penalties.

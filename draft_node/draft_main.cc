@@ -8,6 +8,7 @@
 #include "draft_node/draft_service.h"
 #include "node/energy/node_energy.h"
 #include "node/node_process.h"
+#include "tokenizer/vocabulary.h"
 
 ABSL_FLAG(int64_t, kv_bytes, int64_t{256} << 20, "bytes of the KV pool");
 ABSL_FLAG(int, max_sessions, 64, "sequences drafted for at the same time");
@@ -69,6 +70,8 @@ absl::Status ServeDrafts(std::unique_ptr<comm::MpiWorld>& world) {
   service.prefill_chunk = absl::GetFlag(FLAGS_prefill_chunk);
   service.max_sessions = absl::GetFlag(FLAGS_max_sessions);
   service.energy = energy.meter.get();
+  const auto vocabulary = tokenizer::Vocabulary::Load(node::RunnerOptionsFromFlags().dir);
+  if (vocabulary.ok()) service.vocabulary = *vocabulary;
   const SteadyClock clock;
   return DraftService(service, runner.get(), leaders.get(), agent.get(), &clock).Run();
 }

@@ -63,6 +63,7 @@ absl::StatusOr<ForestRequest> ForestRequestFromMessage(const proto::DraftRequest
 DraftService::DraftService(const DraftServiceOptions& options, model::ModelRunner* runner,
                            comm::ServerChannel* leaders, comm::NodeAgent* agent, const Clock* clock)
     : options_(options),
+      formats_(options.vocabulary),
       runner_(runner),
       blocks_(runner->blocks()),
       threads_(runner->threads()),
@@ -177,6 +178,11 @@ void DraftService::Open(const std::string& peer, const proto::OpenDraft& open) {
   }
   const absl::Status tokens = proto::CheckTokens(prompt, runner_->vocab_size(), "prompt");
   if (!tokens.ok()) return Fail(key, 0, std::string(tokens.message()));
+  if (params->format_spec.kind != FormatSpec::Kind::kNone && formats_.vocabulary() != nullptr) {
+    auto format = formats_.Find(params->format_spec, params->stop_ids);
+    if (!format.ok()) return Fail(key, 0, std::string(format.status().message()));
+    params->format = *std::move(format);
+  }
   Slot slot;
   slot.session = std::make_unique<DraftSession>(*std::move(params), std::move(prompt), blocks_);
   slot.last_used_s = clock_->NowSeconds();

@@ -17,6 +17,7 @@
 #include "comm/node_agent.h"
 #include "draft_node/draft_session.h"
 #include "draft_node/forest_builder.h"
+#include "grammar/format_store.h"
 #include "model/model_runner.h"
 #include "node/energy/energy_shares.h"
 #include "proto/draft.pb.h"
@@ -40,6 +41,8 @@ struct DraftServiceOptions {
   double announce_within_s = comm::kStayAwake_s;
   // nullptr: energy is not measured. Must outlive the service.
   const node::EnergyMeter* energy = nullptr;
+  // Of the draft model. nullptr: drafts do not keep to formats, so fewer of them are right.
+  std::shared_ptr<const tokenizer::Vocabulary> vocabulary;
 };
 
 class DraftService {
@@ -101,6 +104,7 @@ class DraftService {
   bool HasWork() const;
 
   DraftServiceOptions options_;
+  grammar::FormatStore formats_;
   model::ModelRunner* runner_;
   model::BlockManager* blocks_;
   HostThreads* threads_;

@@ -16,6 +16,7 @@ DraftSession::DraftSession(decoding::DecodingParams params, std::vector<TokenId>
       stable_hash_(kRootHash),
       blocks_(blocks) {
   decoding::SetPrompt(tokens_, &params_);
+  if (params_.format != nullptr) stable_format_state_ = params_.format->Start();
   int cached = 0;
   sequence_ = blocks_->Open(tokens_, &cached);
 }
@@ -59,6 +60,8 @@ absl::Status DraftSession::ExtendStable(int length, absl::Span<const TokenId> ad
   for (TokenId token : added.subspan(added.size() - (length - stable_length_))) {
     tokens_.push_back(token);
     stable_hash_ = ExtendHash(stable_hash_, token);
+    if (params_.format != nullptr)
+      stable_format_state_ = params_.format->Next(stable_format_state_, token);
   }
   stable_length_ = length;
   return absl::OkStatus();

@@ -45,6 +45,8 @@ class DraftSession {
   // Generated length and path hash at the end of the stable tokens.
   int stable_length() const { return stable_length_; }
   uint64_t stable_hash() const { return stable_hash_; }
+  // Of the output's format, there; 0 if there is none.
+  OutputFormat::State stable_format_state() const { return stable_format_state_; }
   // The stable generated tokens.
   absl::Span<const TokenId> stable_tokens() const {
     return absl::MakeConstSpan(tokens_).subspan(prompt_length_);
@@ -61,6 +63,7 @@ class DraftSession {
   int prompt_length_;
   int stable_length_ = 0;
   uint64_t stable_hash_;
+  OutputFormat::State stable_format_state_ = 0;
   model::BlockManager* blocks_;
   model::SequenceHandle sequence_;
 };

@@ -70,16 +70,26 @@ int ForestBuilder::length() const {
 }
 
 decoding::RowPath ForestBuilder::PathOf(int32_t entry) const {
-  if (!session_->params().warp.penalises()) return length();
+  const decoding::DecodingParams& params = session_->params();
+  if (!params.warp.penalises() && params.format == nullptr) return length();
   std::vector<TokenId> tail;  // last first
   for (; entry >= 0; entry = drafter_->forest().parent[entry])
     tail.push_back(drafter_->forest().token[entry]);
   for (int32_t at = request_.root_trie[-1 - entry]; at >= 0; at = request_.trie_parent[at])
     tail.push_back(request_.trie_token[at]);
-  const absl::Span<const TokenId> stable = session_->stable_tokens();
-  std::vector<TokenId> tokens(stable.begin(), stable.end());
-  tokens.insert(tokens.end(), tail.rbegin(), tail.rend());
-  return tokens;
+  decoding::RowPath path = length();
+  if (params.warp.penalises()) {
+    const absl::Span<const TokenId> stable = session_->stable_tokens();
+    path.tokens.assign(stable.begin(), stable.end());
+    path.tokens.insert(path.tokens.end(), tail.rbegin(), tail.rend());
+  }
+  if (params.format != nullptr) {
+    path.format_state = session_->stable_format_state();
+    for (auto token = tail.rbegin(); token != tail.rend(); ++token) {
+      path.format_state = params.format->Next(path.format_state, *token);
+    }
+  }
+  return path;
 }
 
 RowNeed ForestBuilder::NeedAfter(const decoding::RowPath& path, model::StepBuilder* step) const {

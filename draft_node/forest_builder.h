@@ -75,7 +75,8 @@ class ForestBuilder {
   absl::Status MatchRoots();
   model::KvNode NodeOf(int32_t frontier_entry) const;
   int length() const;  // generated tokens before the rows of this level
-  // The path of a frontier entry. Holds the tokens only if the session has penalties.
+  // The path of a frontier entry. Holds the tokens only if the session has penalties, and the state
+  // of the output's format if there is one.
   decoding::RowPath PathOf(int32_t entry) const;
   // What the draft needs of the row behind a path.
   RowNeed NeedAfter(const decoding::RowPath& path, model::StepBuilder* step) const;

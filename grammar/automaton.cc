@@ -12,7 +12,7 @@ namespace coppice::grammar {
 namespace {
 
 constexpr size_t kMostNodes = 1 << 18;     // of the network
-constexpr size_t kMostStates = 1 << 18;    // that are kept
+constexpr size_t kMostStates = 1 << 16;    // that are kept
 constexpr int64_t kMostWork = 40'000'000;  // places that are looked at, about a second
 
 absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
@@ -69,7 +69,8 @@ class Automaton::Drawing {
         }
         return AddSplit(std::move(begins));
       }
-      case Expression::Kind::kRepeat: return DrawRepeat(expression, after);
+      case Expression::Kind::kRepeat:
+        return DrawRepeat(expression, after);
       case Expression::Kind::kRule: {
         if (expression.rule < 0 || expression.rule >= static_cast<int>(grammar_.rules.size()))
           return Invalid("a rule that is not there");
@@ -132,7 +133,9 @@ void Automaton::FindProductive() {
       if (node.productive) continue;
       bool productive = false;
       switch (node.kind) {
-        case Node::Kind::kReturn: productive = true; break;
+        case Node::Kind::kReturn:
+          productive = true;
+          break;
         case Node::Kind::kByte:
           productive = is(node.next[0]) &&
                        (node.bytes[0] | node.bytes[1] | node.bytes[2] | node.bytes[3]) != 0;
@@ -140,7 +143,9 @@ void Automaton::FindProductive() {
         case Node::Kind::kSplit:
           productive = std::any_of(node.next.begin(), node.next.end(), is);
           break;
-        case Node::Kind::kCall: productive = is(rule_begin_[node.rule]) && is(node.next[0]); break;
+        case Node::Kind::kCall:
+          productive = is(rule_begin_[node.rule]) && is(node.next[0]);
+          break;
       }
       if (productive) node.productive = changed = true;
     }
@@ -215,7 +220,9 @@ Automaton::State Automaton::Close(Places places) {
     if (exhausted_) return kDead;
     const Node& node = nodes_[at];
     switch (node.kind) {
-      case Node::Kind::kByte: kept.emplace_back(at, call); break;
+      case Node::Kind::kByte:
+        kept.emplace_back(at, call);
+        break;
       case Node::Kind::kSplit:
         for (const int32_t next : node.next) reach(next, call);
         break;
@@ -238,8 +245,8 @@ Automaton::State Automaton::Close(Places places) {
   }
   if (kept.empty() && !complete) return kDead;
   std::sort(kept.begin(), kept.end());
-  const auto [known, added] = state_number_.try_emplace(
-      std::make_pair(complete, std::move(kept)), static_cast<State>(states_.size()));
+  const auto [known, added] = state_number_.try_emplace(std::make_pair(complete, std::move(kept)),
+                                                        static_cast<State>(states_.size()));
   if (added) {
     if (states_.size() >= kMostStates) {
       state_number_.erase(known);
@@ -249,6 +256,11 @@ Automaton::State Automaton::Close(Places places) {
     states_.push_back({complete, &known->first.second, nullptr});
   }
   return known->second;
+}
+
+size_t Automaton::bytes() const {
+  return nodes_.size() * sizeof(Node) + calls_.size() * 2 * sizeof(Call) +
+         states_.size() * (sizeof(Stage) + sizeof(State) * 256);
 }
 
 Automaton::State Automaton::Next(State state, uint8_t byte) {

@@ -33,6 +33,7 @@ class Automaton {
   // True: more states or work would be needed than are allowed. From then on states that are not
   // yet known are dead.
   bool exhausted() const { return exhausted_; }
+  size_t bytes() const;  // of memory, about
 
  private:
   struct Node {
@@ -74,7 +75,8 @@ class Automaton {
   std::vector<Call> calls_;
   absl::flat_hash_map<Call, int32_t> call_number_;
   std::vector<Stage> states_;
-  absl::node_hash_map<std::pair<bool, Places>, State> state_number_;  // places of states_ point into it
+  absl::node_hash_map<std::pair<bool, Places>, State>
+      state_number_;  // places of states_ point into it
   State start_ = kDead;
   int64_t work_ = 0;
   bool exhausted_ = false;

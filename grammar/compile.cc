@@ -11,15 +11,18 @@ namespace coppice::grammar {
 
 absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec) {
   if (spec.text.size() > kMostFormatBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the format has ", spec.text.size(),
-                                                   " bytes, at most ", kMostFormatBytes,
-                                                   " are read"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the format has ", spec.text.size(), " bytes, at most ", kMostFormatBytes, " are read"));
   }
   switch (spec.kind) {
-    case FormatSpec::Kind::kRegex: return ReadRegex(spec.text);
-    case FormatSpec::Kind::kGrammar: return ReadEbnf(spec.text);
-    case FormatSpec::Kind::kJsonSchema: return ReadJsonSchema(spec.text);
-    case FormatSpec::Kind::kNone: break;
+    case FormatSpec::Kind::kRegex:
+      return ReadRegex(spec.text);
+    case FormatSpec::Kind::kGrammar:
+      return ReadEbnf(spec.text);
+    case FormatSpec::Kind::kJsonSchema:
+      return ReadJsonSchema(spec.text);
+    case FormatSpec::Kind::kNone:
+      break;
   }
   return absl::InvalidArgumentError("there is no format");
 }

@@ -4,8 +4,6 @@
 
 namespace coppice::grammar {
 
-absl::StatusOr<Grammar> ReadEbnf(absl::string_view text) {
-  return absl::UnimplementedError(text);
-}
+absl::StatusOr<Grammar> ReadEbnf(absl::string_view text) { return absl::UnimplementedError(text); }
 
 }  // namespace coppice::grammar

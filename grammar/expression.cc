@@ -8,7 +8,9 @@ namespace {
 
 constexpr uint32_t kLastCodePoint = 0x10ffff;
 
-Part Make(Expression expression) { return std::make_shared<const Expression>(std::move(expression)); }
+Part Make(Expression expression) {
+  return std::make_shared<const Expression>(std::move(expression));
+}
 
 Part Byte(uint8_t first, uint8_t last) {
   Expression expression;

@@ -18,20 +18,6 @@ constexpr absl::string_view kReplacedText = "\xef\xbf\xbd";
 
 }  // namespace
 
-Vocabulary::Vocabulary(const Tokenizer& tokenizer)
-    : begin_{0}, leading_spaces_dropped_(tokenizer.LeadingSpacesDropped()) {
-  for (TokenId token = 0; token < tokenizer.vocab_size(); ++token) {
-    bytes_ += tokenizer.TokenBytes(token, /*skip_special=*/false);
-    begin_.push_back(bytes_.size());
-    skipped_.push_back(tokenizer.TokenBytes(token, /*skip_special=*/true).empty());
-  }
-}
-
-absl::string_view Vocabulary::Bytes(TokenId token, bool skip_special) const {
-  if (token < 0 || token >= size() || (skip_special && skipped_[token])) return "";
-  return absl::string_view(bytes_).substr(begin_[token], begin_[token + 1] - begin_[token]);
-}
-
 // A State, unpacked.
 struct StopStrings::Text {
   uint32_t node = 0;               // of the automaton

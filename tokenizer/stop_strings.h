@@ -13,25 +13,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/stop_text.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/vocabulary.h"
 
 namespace coppice::tokenizer {
-
-// The bytes of every token. Immutable; any thread.
-class Vocabulary {
- public:
-  explicit Vocabulary(const Tokenizer& tokenizer);
-  // As Tokenizer::TokenBytes.
-  absl::string_view Bytes(TokenId token, bool skip_special) const;
-  int size() const { return static_cast<int>(skipped_.size()); }
-  int leading_spaces_dropped() const { return leading_spaces_dropped_; }
-
- private:
-  std::string bytes_;
-  std::vector<size_t> begin_;  // [size + 1]
-  std::vector<bool> skipped_;  // [size] has no text when special tokens are skipped
-  int leading_spaces_dropped_;
-};
 
 class StopStrings : public StopText {
  public:

@@ -7,6 +7,7 @@
 #include "decoding/decision_cost.h"
 #include "decoding/method.h"
 #include "proto/convert.h"
+#include "tokenizer/stop_strings.h"
 
 namespace coppice::worker {
 namespace {
@@ -67,30 +68,36 @@ std::optional<Refusal> CheckPrompt(const Sequence& sequence, const model::ModelC
 }
 
 // What the decoder must know of prompt and vocabulary.
-std::optional<Refusal> SetText(const std::shared_ptr<const tokenizer::Vocabulary>& vocabulary,
-                               Sequence* sequence) {
+std::optional<Refusal> SetText(grammar::FormatStore* formats, Sequence* sequence) {
   decoding::DecodingParams& params = sequence->params;
   decoding::SetPrompt(sequence->prompt, &params);
+  if (params.format_spec.kind != FormatSpec::Kind::kNone) {
+    auto format = formats->Find(params.format_spec, params.stop_ids);
+    if (absl::IsFailedPrecondition(format.status()))
+      return Refuse("unsupported_combination", format.status());
+    if (!format.ok()) return Refuse("invalid_value", format.status());
+    params.format = *std::move(format);
+  }
   if (params.stop_strings.empty()) return std::nullopt;
-  if (vocabulary == nullptr) {
+  if (formats->vocabulary() == nullptr) {
     return Refusal{"unsupported_combination",
                    "stop: the replica found no tokenizer in the folder of its model"};
   }
   params.stop_text = std::make_shared<tokenizer::StopStrings>(
-      vocabulary, params.stop_strings, !params.show_special_tokens, sequence->prompt);
+      formats->vocabulary(), params.stop_strings, !params.show_special_tokens, sequence->prompt);
   return std::nullopt;
 }
 
 std::optional<Refusal> Fill(const proto::StartSequence& start, const model::ModelConfig& model,
-                            const std::shared_ptr<const tokenizer::Vocabulary>& vocabulary,
-                            const Scheduler& scheduler, Sequence* sequence) {
+                            grammar::FormatStore* formats, const Scheduler& scheduler,
+                            Sequence* sequence) {
   if (auto refusal = SetDecoding(start.decoding(), model, sequence)) return refusal;
   if (auto refusal = SetScores(start, sequence)) return refusal;
   if (auto refusal = CheckPrompt(*sequence, model)) return refusal;
   if (auto status = scheduler.CheckFits(*sequence); !status.ok()) {
     return Refuse("kv_capacity_exceeded", status);
   }
-  if (auto refusal = SetText(vocabulary, sequence)) return refusal;
+  if (auto refusal = SetText(formats, sequence)) return refusal;
   auto decoder = decoding::MakeBeamDecoder(sequence->params);
   if (!decoder.ok()) return Refuse("unsupported_combination", decoder.status());
   sequence->decoder = *std::move(decoder);
@@ -100,8 +107,8 @@ std::optional<Refusal> Fill(const proto::StartSequence& start, const model::Mode
 }  // namespace
 
 StartedSequence StartSequence(const proto::StartSequence& start, const model::ModelConfig& model,
-                              const std::shared_ptr<const tokenizer::Vocabulary>& vocabulary,
-                              const Scheduler& scheduler, double now_s) {
+                              grammar::FormatStore* formats, const Scheduler& scheduler,
+                              double now_s) {
   StartedSequence started;
   started.sequence = std::make_unique<Sequence>();
   started.sequence->id = start.sequence_id();
@@ -109,7 +116,7 @@ StartedSequence StartSequence(const proto::StartSequence& start, const model::Mo
   started.sequence->quiet = start.quiet();
   started.sequence->timeline = start.timeline();
   started.sequence->arrival_s = now_s;
-  started.refusal = Fill(start, model, vocabulary, scheduler, started.sequence.get());
+  started.refusal = Fill(start, model, formats, scheduler, started.sequence.get());
   return started;
 }
 

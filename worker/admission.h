@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "grammar/format_store.h"
 #include "model/model_config.h"
 #include "proto/control.pb.h"
-#include "tokenizer/stop_strings.h"
 #include "worker/scheduler.h"
 #include "worker/sequence.h"
 
@@ -25,9 +25,9 @@ struct StartedSequence {
   std::optional<Refusal> refusal;
 };
 
-// vocabulary: for stop strings; nullptr: the worker has none, and refuses them.
+// formats: without a vocabulary, formats and stop strings are refused.
 StartedSequence StartSequence(const proto::StartSequence& start, const model::ModelConfig& model,
-                              const std::shared_ptr<const tokenizer::Vocabulary>& vocabulary,
-                              const Scheduler& scheduler, double now_s);
+                              grammar::FormatStore* formats, const Scheduler& scheduler,
+                              double now_s);
 
 }  // namespace coppice::worker

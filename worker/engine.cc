@@ -25,7 +25,7 @@ constexpr double kDraftPatience = 1.25;  // of the expected time of a draft, bef
 Engine::Engine(const EngineOptions& options, model::ModelRunner* runner, PlanLeader* plans,
                comm::NodeAgent* agent, const Clock* clock)
     : runner_(runner),
-      vocabulary_(options.vocabulary),
+      formats_(options.vocabulary),
       plans_(plans),
       agent_(agent),
       scheduler_(options.scheduler),
@@ -138,7 +138,7 @@ void Engine::Start(const proto::StartSequence& start) {
     return;
   }
   StartedSequence started =
-      StartSequence(start, runner_->config(), vocabulary_, scheduler_, clock_.Now());
+      StartSequence(start, runner_->config(), &formats_, scheduler_, clock_.Now());
   Sequence* sequence = sequences_.Insert(std::move(started.sequence));
   if (started.refusal) Fail(sequence, *started.refusal);
 }

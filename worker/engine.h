@@ -16,10 +16,11 @@
 #include "base/clock.h"
 #include "comm/collective_counter.h"
 #include "comm/node_agent.h"
+#include "grammar/format_store.h"
 #include "model/model_runner.h"
 #include "node/energy/energy_shares.h"
 #include "proto/control.pb.h"
-#include "tokenizer/stop_strings.h"
+#include "tokenizer/vocabulary.h"
 #include "worker/admission.h"
 #include "worker/draft_client.h"
 #include "worker/forest_sizer.h"
@@ -102,7 +103,7 @@ class Engine {
   void Trace(const Participant& participant, double now_s);
 
   model::ModelRunner* runner_;
-  const std::shared_ptr<const tokenizer::Vocabulary> vocabulary_;
+  grammar::FormatStore formats_;
   PlanLeader* plans_;
   comm::NodeAgent* agent_;
   SequenceTable sequences_;

@@ -196,6 +196,20 @@ absl::Status ReserveForest(const Sequence& sequence, model::BlockManager* blocks
   return absl::OkStatus();
 }
 
+// Every live beam can still get the format that the request asks for.
+absl::Status CheckFormat(const Sequence& sequence) {
+  if (sequence.params.format == nullptr) return absl::OkStatus();
+  COPPICE_RETURN_IF_ERROR(sequence.params.format->status());
+  const decoding::PathTree& paths = sequence.decoder->paths();
+  for (const decoding::PathId root : sequence.decoder->roots()) {
+    if (paths.format_state(root) == OutputFormat::kBroken) {
+      return absl::InvalidArgumentError(
+          "logit_bias bans every token that the format of the output allows");
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<VerifyRows> ReserveRows(Sequence* sequence, model::BlockManager* blocks) {
@@ -245,6 +259,7 @@ absl::StatusOr<decoding::Verdict> Verify(const VerifyRows& rows, const kernels::
   const RoundStart start{{roots.begin(), roots.end()}, sequence->decoder->paths().size()};
   decoding::Verdict verdict = sequence->decoder->Advance(sequence->forest, &round);
   if (!round.status().ok()) return round.status();
+  COPPICE_RETURN_IF_ERROR(CheckFormat(*sequence));
   if (sequence->scores.top) {
     COPPICE_RETURN_IF_ERROR(sequence->scores.RecordRound(
         start, sequence->forest, sequence->decoder->paths(), round, threads));

@@ -13,8 +13,7 @@
 #include "comm/collective_counter.h"
 #include "node/energy/node_energy.h"
 #include "node/node_process.h"
-#include "tokenizer/stop_strings.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/vocabulary.h"
 #include "worker/engine.h"
 #include "worker/plan_link.h"
 #include "worker/rank_loop.h"
@@ -147,12 +146,11 @@ std::string Unmeasured(const model::ModelRunner& runner, const PlanLeader& plans
   return "";
 }
 
-// The bytes of the tokens, for stop strings. nullptr: the model's folder has no tokenizer that can
-// be read.
+// nullptr: the model's folder has no tokenizer that can be read.
 std::shared_ptr<const tokenizer::Vocabulary> LoadVocabulary(const std::string& folder) {
-  const auto tokenizer = tokenizer::Tokenizer::Load(folder);
-  if (tokenizer.ok()) return std::make_shared<tokenizer::Vocabulary>(**tokenizer);
-  spdlog::warn("stop strings are refused: {}", tokenizer.status().ToString());
+  const auto vocabulary = tokenizer::Vocabulary::Load(folder);
+  if (vocabulary.ok()) return *vocabulary;
+  spdlog::warn("stop strings and formats are refused: {}", vocabulary.status().ToString());
   return nullptr;
 }
 

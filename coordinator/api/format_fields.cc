@@ -197,11 +197,12 @@ class FormatReader {
   GenerateRequest& request_;
 };
 
-// An id of the request that ends a text, and is the token of one byte: the format may need it.
-std::optional<TokenId> ByteThatEnds(const tokenizer::Tokenizer& tokenizer,
-                                    const GenerateRequest& request) {
+// An id of the request that ends a text and has one itself: it would follow the format, which could
+// not use it either.
+std::optional<TokenId> EndWithText(const tokenizer::Tokenizer& tokenizer,
+                                   const GenerateRequest& request) {
   for (const TokenId id : request.own_stop_ids) {
-    if (tokenizer.TokenBytes(id, /*skip_special=*/true).size() == 1) return id;
+    if (!tokenizer.TokenBytes(id, /*skip_special=*/true).empty()) return id;
   }
   return std::nullopt;
 }
@@ -218,10 +219,10 @@ void CheckFormatFields(const ApiContext& context, JsonFields* fields,
   if (request.format_field.empty()) return;
   if (!context.unserved_formats.empty())
     return fields->Fail(kCombination, request.format_field, context.unserved_formats);
-  if (const std::optional<TokenId> id = ByteThatEnds(*context.tokenizer, request)) {
+  if (const std::optional<TokenId> id = EndWithText(*context.tokenizer, request)) {
     return fields->Fail(kCombination, request.format_field,
                         absl::StrCat("cannot be combined with stop_token_ids ", *id,
-                                     ": it is the token of a byte that the format may need"));
+                                     ": only special tokens may end a text that has a format"));
   }
   const auto format = grammar::CompileFormat(request.params.format_spec);
   if (format.ok()) return;

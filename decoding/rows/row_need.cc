@@ -41,6 +41,7 @@ RowNeed CutNeed(const WarpParams& warp) {
 }  // namespace
 
 RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
+  if (params.format != nullptr) return RowNeed();  // what it allows is known to the decoder alone
   RowNeed need = CutNeed(params.warp);
   if (use.likelihood && params.warp.temperature <= 0) return RowNeed();
   if (need.form != RowNeed::Form::kWhole || IsJoint(params.warp.mode)) return need;
@@ -75,6 +76,9 @@ RowNeed TargetNeed(const DecodingParams& params, const RowUse& use) {
   return need;
 }
 
-RowNeed DraftNeed(const DecodingParams& params) { return CutNeed(DraftWarp(params.warp, params)); }
+RowNeed DraftNeed(const DecodingParams& params) {
+  if (params.format != nullptr) return RowNeed();
+  return CutNeed(DraftWarp(params.warp, params));
+}
 
 }  // namespace coppice::decoding

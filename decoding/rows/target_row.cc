@@ -43,6 +43,7 @@ WarpParams WarpAt(const DecodingParams& params, const RowPath& path) {
   WarpParams warp = path.length < params.min_tokens ? WithoutStops(params) : params.warp;
   Penalise(params.prompt_ids == nullptr ? absl::Span<const TokenId>() : *params.prompt_ids, path,
            &warp);
+  if (params.format != nullptr) warp.allowed = params.format->Allowed(path.format_state);
   return warp;
 }
 

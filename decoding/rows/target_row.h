@@ -1,5 +1,5 @@
 // Turns raw logits of target or draft into the row that a decision reads: bans stop ids before
-// min_tokens, adds the logit bias, applies penalties and warp. The only place that does so. Called by every
+// min_tokens and what the output's format does not allow, adds the logit bias, applies penalties and warp. The only place that does so. Called by every
 // decoder. Thread-compatible.
 #pragma once
 
@@ -21,7 +21,7 @@ struct TargetRow {
 };
 
 // The warp after a path: params.warp, with the stop ids banned while the path is shorter than
-// min_tokens, and with what the penalties come to.
+// min_tokens, with what the penalties come to and what the output's format allows.
 WarpParams WarpAt(const DecodingParams& params, const RowPath& path);
 // params.warp with the stop ids banned.
 WarpParams WithoutStops(const DecodingParams& params);

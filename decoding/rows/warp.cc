@@ -18,6 +18,20 @@ bool HasTopP(const WarpParams& warp) { return warp.top_p > 0 && warp.top_p < 1; 
 
 Distribution OneHot(TokenId token) { return {{token}, {0.0}}; }
 
+// The others become -inf. x [vocab].
+template <typename Real>
+void KeepAllowed(const AllowedTokens& allowed, absl::Span<Real> x) {
+  constexpr auto kNone = -std::numeric_limits<Real>::infinity();
+  for (size_t word = 0; word * 64 < x.size(); ++word) {
+    const uint64_t bits = word < allowed.bits.size() ? allowed.bits[word] : 0;
+    if (bits == ~uint64_t{0}) continue;
+    const size_t end = std::min(x.size(), word * 64 + 64);
+    for (size_t v = word * 64; v < end; ++v) {
+      if ((bits >> (v % 64) & 1) == 0) x[v] = kNone;
+    }
+  }
+}
+
 // Length of the prefix of `order` that top-p keeps, or order.size() if `order` ends before the cut.
 // A token is kept iff the mass before it is at most top_p. `total` is the mass of the tokens that
 // top-p chooses from, relative to exp(max).
@@ -163,7 +177,12 @@ Distribution CutList(const TokenList& list, const WarpParams& warp, const LogSum
 
 double LogSumExp(absl::Span<const double> x) { return ChunkedLogSumExp(x, nullptr).log; }
 
+bool FewAllowed(const WarpParams& warp) {
+  return warp.allowed != nullptr && !warp.allowed->listed.empty();
+}
+
 void TemperRow(const WarpParams& warp, absl::Span<double> x) {
+  if (warp.allowed != nullptr) KeepAllowed(*warp.allowed, x);
   for (const auto& [token, bias] : warp.logit_bias) {
     if (token >= 0 && static_cast<size_t>(token) < x.size()) x[token] += bias;
   }
@@ -234,6 +253,22 @@ Distribution WarpRow(absl::Span<const double> logits, const WarpParams& warp) {
 }
 
 Distribution WarpRow(absl::Span<const float> logits, const WarpParams& warp) {
+  if (FewAllowed(warp)) {
+    TokenList list;
+    for (const TokenId token : warp.allowed->listed) {
+      if (static_cast<size_t>(token) >= logits.size()) break;
+      list.tokens.push_back(token);
+      list.logits.push_back(logits[token]);
+    }
+    return CutList(list, warp, nullptr);
+  }
+  if (warp.allowed != nullptr) {
+    std::vector<float> left(logits.begin(), logits.end());
+    KeepAllowed(*warp.allowed, absl::MakeSpan(left));
+    WarpParams others = warp;
+    others.allowed = nullptr;
+    return WarpRow(left, others);
+  }
   const size_t count = warp.temperature <= 0 ? 1 : std::max(0, warp.top_k);
   if (count > 0 && logits.size() / kWorthGathering > count) {
     TokenList list{Contenders(logits, warp, count), {}};
@@ -265,6 +300,11 @@ std::vector<double> TemperList(const TokenList& list, const WarpParams& warp) {
       listed.repeated.push_back({place, repeated.nats});
   }
   TemperRow(listed, absl::MakeSpan(x));
+  if (warp.allowed != nullptr) {
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (!warp.allowed->Has(list.tokens[i])) x[i] = kNothing;
+    }
+  }
   return x;
 }
 

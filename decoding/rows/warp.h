@@ -19,10 +19,12 @@ namespace coppice::decoding {
 // log sum exp(x), nats; -inf when nothing is finite.
 double LogSumExp(absl::Span<const double> x);
 
-// The steps before the cuts, in place: adds the bias, applies the penalties of `repeated`, divides
-// by the temperature if it is > 0.
+// The steps before the cuts, in place: leaves what is `allowed`, adds the bias, applies the penalties
+// of `repeated`, divides by the temperature if it is > 0.
 void TemperRow(const WarpParams& warp, absl::Span<double> x);
-// True when the warp keeps every token: no top-k, top-p or min-p, temperature > 0.
+// True when the output's format allows so few tokens that only these are looked at.
+bool FewAllowed(const WarpParams& warp);
+// True when the warp keeps every token that is allowed: no top-k, top-p or min-p, temperature > 0.
 bool KeepsWholeRow(const WarpParams& warp);
 // The warp without its cuts: temperature, bias, penalties and mode stay.
 WarpParams WithoutCuts(WarpParams warp);

@@ -34,15 +34,17 @@ TokenList Union(const std::vector<TokenList>& lists) {
 WarpedRow::WarpedRow(const DecodingParams& params, bool for_draws)
     : warp_(params.warp),
       warp_without_stops_(WithoutStops(params)),
+      format_(params.format),
       prompt_ids_(params.prompt_ids),
       min_tokens_(params.min_tokens),
       for_draws_(for_draws) {}
 
 const WarpParams& WarpedRow::WarpOf(const RowPath& path) {
   const WarpParams& warp = path.length < min_tokens_ ? warp_without_stops_ : warp_;
-  if (!warp.penalises()) return warp;
+  if (!warp.penalises() && format_ == nullptr) return warp;
   path_warp_ = warp;
   Penalise(prompt_ids_ == nullptr ? absl::Span<const TokenId>() : *prompt_ids_, path, &path_warp_);
+  if (format_ != nullptr) path_warp_.allowed = format_->Allowed(path.format_state);
   return path_warp_;
 }
 
@@ -56,7 +58,8 @@ void WarpedRow::Read(RowSource* rows, int row, const RowPath& path) {
     return ReadList(*listed, warp);
   } else {
     const absl::Span<const float> logits = rows->Logits(row);
-    if (warp.mode == WarpMode::kRow && (warp.top_k > 0 || warp.temperature <= 0)) {
+    if (warp.mode == WarpMode::kRow &&
+        (warp.top_k > 0 || warp.temperature <= 0 || FewAllowed(warp))) {
       form_ = Form::kCut;
       sparse_ = WarpRow(logits, warp);
       return;

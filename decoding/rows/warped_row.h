@@ -72,7 +72,8 @@ class WarpedRow {
 
   WarpParams warp_;
   WarpParams warp_without_stops_;
-  WarpParams path_warp_;  // with the penalties of the path
+  WarpParams path_warp_;  // with the penalties of the path and what the format allows after it
+  std::shared_ptr<const OutputFormat> format_;
   std::shared_ptr<const std::vector<TokenId>> prompt_ids_;
   int min_tokens_;
   bool for_draws_;

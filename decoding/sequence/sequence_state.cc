@@ -9,7 +9,7 @@
 namespace coppice::decoding {
 
 SequenceState::SequenceState(const DecodingParams& params)
-    : params_(params), pool_(params), last_layer_{LayerOutput{}} {}
+    : params_(params), paths_(params.format), pool_(params), last_layer_{LayerOutput{}} {}
 
 void SequenceState::StartFrom(std::vector<LayerOutput> slots, int layers) {
   COPPICE_CHECK(layers_ == 0);

@@ -1,8 +1,8 @@
 #include "grammar/automaton.h"
 
-#include <string>
-
 #include <gtest/gtest.h>
+
+#include <string>
 
 #include "grammar/expression.h"
 
@@ -19,10 +19,12 @@ Grammar One(Part part) { return {{std::move(part)}, {"root"}}; }
 
 TEST(AutomatonTest, RulesCallThemselves) {
   // root ::= "(" root ")" root | ""
-  const Part root = Choice({Sequence({Literal("("), Rule(0), Literal(")"), Rule(0)}), Sequence({})});
+  const Part root =
+      Choice({Sequence({Literal("("), Rule(0), Literal(")"), Rule(0)}), Sequence({})});
   auto automaton = Automaton::Make(One(root));
   ASSERT_TRUE(automaton.ok()) << automaton.status();
-  for (const char* text : {"", "()", "(())()", "((()()))"}) EXPECT_TRUE(Has(&*automaton, text)) << text;
+  for (const char* text : {"", "()", "(())()", "((()()))"})
+    EXPECT_TRUE(Has(&*automaton, text)) << text;
   for (const char* text : {"(", ")", "())", "(()"}) EXPECT_FALSE(Has(&*automaton, text)) << text;
 }
 

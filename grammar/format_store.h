@@ -1,0 +1,39 @@
+// The formats of a node: each is compiled once and kept while requests ask for it again. Owned by a
+// worker's engine or a draft node. Thread-compatible.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/output_format.h"
+#include "grammar/token_grammar.h"
+#include "tokenizer/vocabulary.h"
+
+namespace coppice::grammar {
+
+class FormatStore {
+ public:
+  // vocabulary: nullptr if the node has none; then no format can be served.
+  explicit FormatStore(std::shared_ptr<const tokenizer::Vocabulary> vocabulary);
+
+  const std::shared_ptr<const tokenizer::Vocabulary>& vocabulary() const { return vocabulary_; }
+  // ends: ids that end a hypothesis. FailedPrecondition: there is no vocabulary.
+  absl::StatusOr<std::shared_ptr<const OutputFormat>> Find(const FormatSpec& spec,
+                                                           std::vector<TokenId> ends);
+
+ private:
+  struct Entry {
+    FormatSpec spec;
+    std::vector<TokenId> ends;
+    std::shared_ptr<const TokenGrammar> format;
+  };
+  void DropOld();
+
+  std::shared_ptr<const tokenizer::Vocabulary> vocabulary_;
+  std::shared_ptr<const TokenTrie> trie_;  // made when first needed
+  std::list<Entry> entries_;               // those asked for last come first
+};
+
+}  // namespace coppice::grammar

@@ -1,0 +1,40 @@
+// The tokens that may follow each text of a format: an automaton over bytes, walked along the trie
+// of the vocabulary. What was found for a state is kept. One is made for a format and serves all
+// sequences that ask for it (format_store.h).
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "base/output_format.h"
+#include "grammar/automaton.h"
+#include "grammar/token_trie.h"
+
+namespace coppice::grammar {
+
+class TokenGrammar : public OutputFormat {
+ public:
+  // ends: ids that end a hypothesis.
+  TokenGrammar(std::shared_ptr<const TokenTrie> trie, Automaton automaton,
+               std::vector<TokenId> ends);
+
+  State Start() const override { return automaton_.start(); }
+  State Next(State state, TokenId token) const override;
+  std::shared_ptr<const AllowedTokens> Allowed(State state) const override;
+  absl::Status status() const override;
+  size_t bytes() const;  // of memory, about
+
+ private:
+  AllowedTokens Walk(State state) const;
+
+  const std::shared_ptr<const TokenTrie> trie_;
+  const std::vector<TokenId> ends_;  // ascending
+  mutable std::mutex lock_;
+  mutable Automaton automaton_;
+  mutable absl::flat_hash_map<State, std::shared_ptr<const AllowedTokens>> allowed_;
+};
+
+}  // namespace coppice::grammar

@@ -1,0 +1,40 @@
+#include "grammar/token_trie.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace coppice::grammar {
+
+TokenTrie::TokenTrie(std::shared_ptr<const tokenizer::Vocabulary> vocabulary)
+    : vocabulary_(std::move(vocabulary)) {
+  std::vector<std::pair<absl::string_view, TokenId>> texts;
+  for (TokenId token = 0; token < vocabulary_->size(); ++token) {
+    if (!Bytes(token).empty()) texts.emplace_back(Bytes(token), token);
+  }
+  std::sort(texts.begin(), texts.end());
+  std::vector<int32_t> open;  // the nodes of the text before
+  absl::string_view before;
+  const auto close = [&](size_t depth) {
+    for (; open.size() > depth; open.pop_back())
+      nodes_[open.back()].end = static_cast<int32_t>(nodes_.size());
+  };
+  for (const auto& [text, token] : texts) {
+    const auto differ = std::mismatch(text.begin(), text.end(), before.begin(), before.end());
+    const size_t shared = differ.first - text.begin();
+    close(shared);
+    for (size_t at = shared; at < text.size(); ++at) {
+      open.push_back(static_cast<int32_t>(nodes_.size()));
+      nodes_.push_back({static_cast<uint8_t>(text[at]), static_cast<int32_t>(at) + 1, 0,
+                        static_cast<int32_t>(tokens_.size())});
+    }
+    tokens_.push_back(token);
+    deepest_ = std::max(deepest_, static_cast<int>(text.size()));
+    before = text;
+  }
+  close(0);
+  nodes_.push_back(
+      {0, 0, static_cast<int32_t>(nodes_.size()) + 1, static_cast<int32_t>(tokens_.size())});
+}
+
+}  // namespace coppice::grammar

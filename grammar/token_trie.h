@@ -1,0 +1,44 @@
+// The tokens of a vocabulary by their bytes, as a trie that is laid out in the order of a walk, so
+// that a branch is left out by one jump. Immutable; any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/types.h"
+#include "tokenizer/vocabulary.h"
+
+namespace coppice::grammar {
+
+class TokenTrie {
+ public:
+  struct Node {
+    uint8_t byte;
+    int32_t depth;        // bytes of its text; the first node of a text has 1
+    int32_t end;          // the first node that is not below it
+    int32_t first_token;  // its tokens are tokens()[first_token, first_token of the next node)
+  };
+
+  // Special tokens and those without text are left out.
+  explicit TokenTrie(std::shared_ptr<const tokenizer::Vocabulary> vocabulary);
+
+  // In the order of a walk, and one more that ends them.
+  absl::Span<const Node> nodes() const { return nodes_; }
+  absl::Span<const TokenId> tokens() const { return tokens_; }
+  int deepest() const { return deepest_; }
+  int vocab_size() const { return vocabulary_->size(); }
+  absl::string_view Bytes(TokenId token) const {
+    return vocabulary_->Bytes(token, /*skip_special=*/true);
+  }
+
+ private:
+  std::shared_ptr<const tokenizer::Vocabulary> vocabulary_;
+  std::vector<Node> nodes_;
+  std::vector<TokenId> tokens_;
+  int deepest_ = 0;
+};
+
+}  // namespace coppice::grammar

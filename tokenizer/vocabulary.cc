@@ -1,0 +1,26 @@
+#include "tokenizer/vocabulary.h"
+
+#include "base/status.h"
+
+namespace coppice::tokenizer {
+
+Vocabulary::Vocabulary(const Tokenizer& tokenizer)
+    : begin_{0}, leading_spaces_dropped_(tokenizer.LeadingSpacesDropped()) {
+  for (TokenId token = 0; token < tokenizer.vocab_size(); ++token) {
+    bytes_ += tokenizer.TokenBytes(token, /*skip_special=*/false);
+    begin_.push_back(bytes_.size());
+    skipped_.push_back(tokenizer.TokenBytes(token, /*skip_special=*/true).empty());
+  }
+}
+
+absl::string_view Vocabulary::Bytes(TokenId token, bool skip_special) const {
+  if (token < 0 || token >= size() || (skip_special && skipped_[token])) return "";
+  return absl::string_view(bytes_).substr(begin_[token], begin_[token + 1] - begin_[token]);
+}
+
+absl::StatusOr<std::shared_ptr<const Vocabulary>> Vocabulary::Load(const std::string& folder) {
+  COPPICE_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(folder));
+  return std::make_shared<const Vocabulary>(*tokenizer);
+}
+
+}  // namespace coppice::tokenizer
