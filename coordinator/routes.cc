@@ -17,7 +17,8 @@
 namespace coppice::coordinator {
 namespace {
 
-// Bytes of a body that is read by another thread. See docs/decisions.md.
+// Bytes of a body that is read by another thread, as one is that may have a format: it takes up to a
+// second to read, however short it is. See docs/decisions.md.
 constexpr size_t kLargeBody = 16 << 10;
 
 // No type, application/json, or another application type whose name ends in json, such as
