@@ -12,6 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/ordered_text.h"
+#include "grammar/compile.h"
+#include "proto/convert.h"
 #include "tests/coordinator/api/api_parse.h"
 #include "tokenizer/chat_template/chat_template.h"
 
@@ -29,11 +31,12 @@ using Kind = FormatSpec::Kind;
 struct Read {
   FormatSpec spec;
   std::string field;
-  std::vector<std::string> ignored;
+  std::vector<std::string> ignored, unknown;
   ApiError error{200, "accepted", "", ""};
 };
 
-Read ReadFields(const std::string& fields, bool ignore_unknown = false) {
+// Of a request that may have other fields.
+Read ReadAll(const std::string& fields, bool ignore_unknown = false) {
   const std::string body = absl::StrCat("{", fields, "}");
   const json object = json::parse(body);
   ApiLimits limits;
@@ -41,9 +44,15 @@ Read ReadFields(const std::string& fields, bool ignore_unknown = false) {
   JsonFields reader(object, "");
   GenerateRequest request;
   ReadFormatFields(body, limits, &reader, &request);
-  EXPECT_TRUE(reader.Unknown().empty()) << fields;
-  Read read{request.params.format_spec, request.format_field, request.ignored_fields};
+  Read read{request.params.format_spec, request.format_field, request.ignored_fields,
+            reader.Unknown()};
   if (reader.error()) read.error = *reader.error();
+  return read;
+}
+
+Read ReadFields(const std::string& fields, bool ignore_unknown = false) {
+  Read read = ReadAll(fields, ignore_unknown);
+  EXPECT_TRUE(read.unknown.empty()) << fields;
   return read;
 }
 
@@ -113,6 +122,23 @@ TEST(FormatFields, ChoicesBecomeLiterals) {
       ReadFields(R"("guided_choice": ["a\"b", "\\n", "\n\t\u0000\u007f", "\u20ac'[x]"])").spec.text,
       R"(root ::= "a\"b" | "\\n" | "\x0a\x09\x00\x7f" | ")"
       "\xe2\x82\xac'[x]\"");
+}
+
+TEST(FormatFields, AChoiceHasItsTextsAndNoOther) {
+  const std::vector<std::string> texts = {"a\"b", "\\n", std::string("\n\t\r\x01\x7f\0", 6),
+                                          "\xe2\x82\xac'[x]", "::= | #"};
+  const FormatSpec spec = ReadFields(absl::StrCat(R"("guided_choice": )", json(texts).dump())).spec;
+  auto format = grammar::CompileFormat(spec);
+  if (!format.ok()) return;  // WhatCanBeReadIsAccepted
+  for (const std::string& text : texts) {
+    for (size_t length = 0; length <= text.size(); ++length) {
+      auto state = format->start();
+      for (const char byte : text.substr(0, length))
+        state = format->Next(state, static_cast<uint8_t>(byte));
+      ASSERT_GE(state, 0) << text;
+      EXPECT_EQ(format->Complete(state), length == text.size()) << text;
+    }
+  }
 }
 
 TEST(FormatFields, SchemasKeepTheOrderOfTheirKeys) {
@@ -314,6 +340,27 @@ TEST(FormatFields, AFormatThatCannotBeReadIsRefusedByItsField) {
   const ApiError large =
       Bad(Parse(absl::StrCat(R"("regex": ")", std::string(kMostFormatBytes + 1, 'a'), "\"")));
   EXPECT_THAT(large.message, HasSubstr("at most 262144"));
+}
+
+// A request is accepted if its format can be read, and the message to a replica has it.
+TEST(FormatFields, WhatCanBeReadIsAccepted) {
+  for (const char* fields :
+       {R"("structured_outputs": {"regex": "[0-9]{4}-[0-9]{2}"}, "num_beams": 4, "n": 2)",
+        R"("structured_outputs": {"grammar": "root ::= \"a\" [b-d]*"}, "warp_mode": "row_raw")",
+        R"("guided_choice": ["a\"b", "\\n", "\n\t\u007f", "\u20ac'[x]"], "min_tokens": 0)",
+        R"("structured_outputs": {"json_object": true}, "max_tokens": 0, "echo": true)",
+        R"("guided_json": {"properties": {"b": {"type": "integer"}, "a": {"enum": [1, "x"]}}})",
+        R"("response_format": {"type": "json_object"}, "stop_token_ids": [257])"}) {
+    const FormatSpec spec = ReadAll(fields).spec;
+    const bool readable = grammar::CompileFormat(spec).ok();
+    const api_text::Parsed parsed = Parse(fields);
+    EXPECT_EQ(Bad(parsed).code, readable ? "accepted" : "invalid_value") << Bad(parsed).message;
+    if (!readable) continue;
+    const auto sent = proto::DecodingFromMessage(
+        proto::DecodingToMessage(std::get<GenerateRequest>(parsed).params));
+    ASSERT_TRUE(sent.ok()) << sent.status();
+    EXPECT_EQ(sent->format_spec, spec) << fields;
+  }
 }
 
 // Lacks the tokens of some bytes.
