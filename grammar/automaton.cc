@@ -143,7 +143,9 @@ void Automaton::FindProductive() {
     Node& node = nodes_[at];
     if (node.productive) continue;
     switch (node.kind) {
-      case Node::Kind::kReturn: node.productive = true; break;
+      case Node::Kind::kReturn:
+        node.productive = true;
+        break;
       case Node::Kind::kByte:
         node.productive = is(node.next[0]) &&
                           (node.bytes[0] | node.bytes[1] | node.bytes[2] | node.bytes[3]) != 0;
