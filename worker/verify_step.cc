@@ -196,18 +196,37 @@ absl::Status ReserveForest(const Sequence& sequence, model::BlockManager* blocks
   return absl::OkStatus();
 }
 
-// Every live beam can still get the format that the request asks for.
-absl::Status CheckFormat(const Sequence& sequence) {
-  if (sequence.params.format == nullptr) return absl::OkStatus();
-  COPPICE_RETURN_IF_ERROR(sequence.params.format->status());
-  const decoding::PathTree& paths = sequence.decoder->paths();
-  for (const decoding::PathId root : sequence.decoder->roots()) {
-    if (paths.format_state(root) == OutputFormat::kBroken) {
-      return absl::InvalidArgumentError(
-          "logit_bias bans every token that the format of the output allows");
+// Whether the format allows every token of a hypothesis.
+bool HasFormat(const decoding::DecodingParams& params, absl::Span<const TokenId> tokens) {
+  OutputFormat::State state = params.format->Start();
+  for (const TokenId token : tokens) {
+    if (decoding::IsStopId(params, token)) {  // the last one
+      const auto allowed = params.format->Allowed(state);
+      return allowed != nullptr && allowed->Has(token);
     }
+    state = params.format->Next(state, token);
   }
-  return absl::OkStatus();
+  return state != OutputFormat::kBroken;
+}
+
+// Every beam can still get the format that the request asks for, and every hypothesis of the end
+// keeps to it.
+absl::Status CheckFormat(const Sequence& sequence) {
+  const decoding::DecodingParams& params = sequence.params;
+  if (params.format == nullptr) return absl::OkStatus();
+  COPPICE_RETURN_IF_ERROR(params.format->status());
+  const decoding::BeamDecoder& decoder = *sequence.decoder;
+  bool kept =
+      std::all_of(decoder.roots().begin(), decoder.roots().end(), [&](decoding::PathId root) {
+        return decoder.paths().format_state(root) != OutputFormat::kBroken;
+      });
+  if (decoder.finished()) {
+    for (const decoding::Hypothesis& hypothesis : decoder.Result())
+      kept = kept && HasFormat(params, hypothesis.tokens);
+  }
+  if (kept) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "logit_bias bans every token that the format of the output allows");
 }
 
 }  // namespace
