@@ -12,6 +12,7 @@ namespace coppice::grammar {
 namespace {
 
 constexpr size_t kMostNodes = 1 << 18;     // of the network
+constexpr int64_t kMostDrawn = 1 << 22;    // expressions, some of which have no node
 constexpr size_t kMostStates = 1 << 16;    // that are kept
 constexpr int64_t kMostWork = 40'000'000;  // places that are looked at, about a second
 
@@ -43,7 +44,8 @@ class Automaton::Drawing {
 
   // Where a text begins that is `expression` and then what begins at `after`.
   absl::StatusOr<int32_t> Draw(const Expression& expression, int32_t after) {
-    if (nodes_.size() > kMostNodes) return Invalid("the format is too large");
+    if (nodes_.size() > kMostNodes || ++drawn_ > kMostDrawn)
+      return Invalid("the format is too large");
     switch (expression.kind) {
       case Expression::Kind::kByte: {
         Node node;
@@ -99,13 +101,13 @@ class Automaton::Drawing {
     }
     for (int i = 0; i < expression.least; ++i) {
       COPPICE_ASSIGN_OR_RETURN(begin, Draw(part, begin));
-      if (nodes_.size() > kMostNodes) return Invalid("the format is too large");
     }
     return begin;
   }
 
   const Grammar& grammar_;
   std::vector<Node>& nodes_;
+  int64_t drawn_ = 0;
 };
 
 absl::StatusOr<Automaton> Automaton::Make(const Grammar& grammar) {
@@ -124,78 +126,96 @@ absl::StatusOr<Automaton> Automaton::Make(const Grammar& grammar) {
   return automaton;
 }
 
-// A node is productive if some text leads from it to the end of its rule.
+// A node is productive if some text leads from it to the end of its rule. Each node is looked at
+// again when one that it needs has become productive.
 void Automaton::FindProductive() {
   const auto is = [this](int32_t node) { return nodes_[node].productive; };
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (Node& node : nodes_) {
-      if (node.productive) continue;
-      bool productive = false;
-      switch (node.kind) {
-        case Node::Kind::kReturn:
-          productive = true;
-          break;
-        case Node::Kind::kByte:
-          productive = is(node.next[0]) &&
-                       (node.bytes[0] | node.bytes[1] | node.bytes[2] | node.bytes[3]) != 0;
-          break;
-        case Node::Kind::kSplit:
-          productive = std::any_of(node.next.begin(), node.next.end(), is);
-          break;
-        case Node::Kind::kCall:
-          productive = is(rule_begin_[node.rule]) && is(node.next[0]);
-          break;
-      }
-      if (productive) node.productive = changed = true;
+  std::vector<std::vector<int32_t>> needed_by(nodes_.size());
+  std::vector<int32_t> open;
+  for (int32_t at = 0; at < static_cast<int32_t>(nodes_.size()); ++at) {
+    const Node& node = nodes_[at];
+    for (const int32_t next : node.next) needed_by[next].push_back(at);
+    if (node.kind == Node::Kind::kCall) needed_by[rule_begin_[node.rule]].push_back(at);
+    if (node.kind == Node::Kind::kReturn) open.push_back(at);
+  }
+  while (!open.empty()) {
+    const int32_t at = open.back();
+    open.pop_back();
+    Node& node = nodes_[at];
+    if (node.productive) continue;
+    switch (node.kind) {
+      case Node::Kind::kReturn:
+        node.productive = true;
+        break;
+      case Node::Kind::kByte:
+        node.productive = is(node.next[0]) &&
+                          (node.bytes[0] | node.bytes[1] | node.bytes[2] | node.bytes[3]) != 0;
+        break;
+      case Node::Kind::kSplit:
+        node.productive = std::any_of(node.next.begin(), node.next.end(), is);
+        break;
+      case Node::Kind::kCall:
+        node.productive = is(rule_begin_[node.rule]) && is(node.next[0]);
+        break;
     }
+    if (node.productive) open.insert(open.end(), needed_by[at].begin(), needed_by[at].end());
   }
 }
 
 // A rule that begins with itself would be called for ever.
 absl::Status Automaton::CheckNoLeftRecursion(const Grammar& grammar) const {
-  const size_t rules = rule_begin_.size();
-  // The rules that can be called at the begin of each, and whether it can end there, to a fixed
-  // point: what follows a call is at the begin too if the rule has the empty text.
-  std::vector<bool> empty(rules, false);
+  const auto rules = static_cast<int32_t>(rule_begin_.size());
+  // The nodes that are at the begin of their rule. What follows a call is there too once the called
+  // rule is known to have the empty text.
+  std::vector<bool> empty(rules, false), at_begin(nodes_.size(), false);
   std::vector<absl::flat_hash_set<int32_t>> called(rules);
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (size_t rule = 0; rule < rules; ++rule) {
-      std::vector<int32_t> open = {rule_begin_[rule]};
-      absl::flat_hash_set<int32_t> seen(open.begin(), open.end());
-      const auto reach = [&](int32_t node) {
-        if (nodes_[node].productive && seen.insert(node).second) open.push_back(node);
-      };
-      while (!open.empty()) {
-        const Node& node = nodes_[open.back()];
-        open.pop_back();
-        if (node.kind == Node::Kind::kReturn && !empty[rule]) empty[rule] = changed = true;
-        if (node.kind == Node::Kind::kSplit) {
-          for (const int32_t next : node.next) reach(next);
-        }
-        if (node.kind == Node::Kind::kCall) {
-          if (called[rule].insert(node.rule).second) changed = true;
-          if (empty[node.rule]) reach(node.next[0]);
-        }
-      }
+  std::vector<std::vector<std::pair<int32_t, int32_t>>> waiting(rules);  // rules and nodes
+  std::vector<std::pair<int32_t, int32_t>> open;
+  const auto reach = [&](int32_t rule, int32_t node) {
+    if (!nodes_[node].productive || at_begin[node]) return;
+    at_begin[node] = true;
+    open.emplace_back(rule, node);
+  };
+  for (int32_t rule = 0; rule < rules; ++rule) reach(rule, rule_begin_[rule]);
+  while (!open.empty()) {
+    const auto [rule, at] = open.back();
+    open.pop_back();
+    const Node& node = nodes_[at];
+    if (node.kind == Node::Kind::kReturn && !empty[rule]) {
+      empty[rule] = true;
+      for (const auto& [caller, after] : waiting[rule]) reach(caller, after);
+    } else if (node.kind == Node::Kind::kSplit) {
+      for (const int32_t next : node.next) reach(rule, next);
+    } else if (node.kind == Node::Kind::kCall) {
+      called[rule].insert(node.rule);
+      waiting[node.rule].emplace_back(rule, node.next[0]);
+      if (empty[node.rule]) reach(rule, node.next[0]);
     }
   }
-  for (size_t rule = 0; rule < rules; ++rule) {
-    std::vector<int32_t> open(called[rule].begin(), called[rule].end());
-    absl::flat_hash_set<int32_t> seen(open.begin(), open.end());
-    while (!open.empty()) {
-      const int32_t at = open.back();
-      open.pop_back();
-      if (at == static_cast<int32_t>(rule)) {
-        return Invalid(absl::StrCat("rule ", grammar.names[rule], " begins with itself"));
-      }
-      for (const int32_t next : called[at]) {
-        if (seen.insert(next).second) open.push_back(next);
-      }
+  // Rules whose callees are all done are done. One that is left begins with itself, or calls such a
+  // rule: a path through what is left comes back.
+  std::vector<std::vector<int32_t>> callers(rules);
+  std::vector<size_t> left(rules);
+  std::vector<int32_t> done;
+  for (int32_t rule = 0; rule < rules; ++rule) {
+    for (const int32_t callee : called[rule]) callers[callee].push_back(rule);
+    left[rule] = called[rule].size();
+    if (left[rule] == 0) done.push_back(rule);
+  }
+  for (size_t i = 0; i < done.size(); ++i) {
+    for (const int32_t caller : callers[done[i]]) {
+      if (--left[caller] == 0) done.push_back(caller);
     }
   }
-  return absl::OkStatus();
+  if (done.size() == static_cast<size_t>(rules)) return absl::OkStatus();
+  int32_t at = 0;
+  while (left[at] == 0) ++at;
+  absl::flat_hash_set<int32_t> passed;
+  while (passed.insert(at).second) {
+    at = *std::find_if(called[at].begin(), called[at].end(),
+                       [&](int32_t callee) { return left[callee] > 0; });
+  }
+  return Invalid(absl::StrCat("rule ", grammar.names[at], " begins with itself"));
 }
 
 int32_t Automaton::Push(int32_t node, int32_t parent) {

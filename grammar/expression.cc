@@ -149,7 +149,9 @@ Part Character(CodePoints ranges) {
   return Choice(std::move(choices));
 }
 
-Part CharacterNot(CodePoints ranges) {
+Part CharacterNot(CodePoints ranges) { return Character(Others(std::move(ranges))); }
+
+CodePoints Others(CodePoints ranges) {
   CodePoints others;
   uint32_t next = 0;
   for (const auto& [first, last] : Tidy(std::move(ranges))) {
@@ -157,7 +159,7 @@ Part CharacterNot(CodePoints ranges) {
     next = last + 1;
   }
   if (next <= kLastCodePoint) others.emplace_back(next, kLastCodePoint);
-  return Character(std::move(others));
+  return others;
 }
 
 }  // namespace coppice::grammar

@@ -18,6 +18,8 @@ using Part = std::shared_ptr<const Expression>;
 
 // Nesting that a reader of expressions accepts; more is an error of the text.
 inline constexpr int kMostNested = 200;
+// Counts of a repetition in a text that is read; more is an error of the text.
+inline constexpr int kMostRepeated = 10'000;
 
 struct Expression {
   enum class Kind {
@@ -50,6 +52,8 @@ Part Rule(int rule);
 Part Character(CodePoints ranges);
 // One character that is in none of the ranges.
 Part CharacterNot(CodePoints ranges);
+// The characters that are in none of the ranges: ascending, not overlapping.
+CodePoints Others(CodePoints ranges);
 
 // Rule 0 is the whole text.
 struct Grammar {

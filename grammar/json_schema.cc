@@ -1,11 +1,367 @@
 #include "grammar/json_schema.h"
 
+#include <cmath>
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "grammar/json_document.h"
+#include "grammar/json_formats.h"
+#include "grammar/json_integer.h"
+#include "grammar/json_limits.h"
+#include "grammar/json_rules.h"
+#include "grammar/regex.h"
 
 namespace coppice::grammar {
+namespace {
+
+constexpr absl::string_view kTypes[] = {"object",  "array",   "string", "number",
+                                        "integer", "boolean", "null"};
+
+struct Keyword {
+  absl::string_view name;
+  absl::string_view type;  // that it is for
+};
+constexpr Keyword kKeywordsOfTypes[] = {{"properties", "object"},
+                                        {"required", "object"},
+                                        {"additionalProperties", "object"},
+                                        {"minProperties", "object"},
+                                        {"maxProperties", "object"},
+                                        {"items", "array"},
+                                        {"prefixItems", "array"},
+                                        {"minItems", "array"},
+                                        {"maxItems", "array"},
+                                        {"minLength", "string"},
+                                        {"maxLength", "string"},
+                                        {"pattern", "string"},
+                                        {"format", "string"},
+                                        {"minimum", "integer"},
+                                        {"maximum", "integer"},
+                                        {"exclusiveMinimum", "integer"},
+                                        {"exclusiveMaximum", "integer"}};
+// Each says all that is said of a value.
+constexpr absl::string_view kWholeKeywords[] = {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
+
+// Describes a value, or holds schemas for references.
+bool OnlyDescribes(absl::string_view keyword) {
+  for (const absl::string_view known :
+       {"title", "description", "default", "examples", "$schema", "$id", "$comment", "deprecated",
+        "readOnly", "writeOnly", "strict", "$defs", "definitions"}) {
+    if (keyword == known) return true;
+  }
+  return absl::StartsWith(keyword, "x-");
+}
+
+absl::string_view TypeOfKeyword(absl::string_view keyword) {
+  for (const Keyword& known : kKeywordsOfTypes) {
+    if (keyword == known.name) return known.type;
+  }
+  return "";
+}
+
+bool HasType(const OrderedJson& value, absl::string_view type) {
+  if (type == "object") return value.is_object();
+  if (type == "array") return value.is_array();
+  if (type == "string") return value.is_string();
+  if (type == "number") return value.is_number();
+  if (type == "boolean") return value.is_boolean();
+  if (type == "null") return value.is_null();
+  if (!value.is_number_float()) return value.is_number();
+  const auto number = value.get<double>();
+  return std::floor(number) == number;
+}
+
+class SchemaReader {
+ public:
+  explicit SchemaReader(const OrderedJson& document) : document_(document) {}
+
+  absl::StatusOr<Grammar> Read() {
+    RuleOf({&document_, "#"});
+    while (!open_.empty()) {
+      const Open next = std::move(open_.front());
+      open_.pop_front();
+      COPPICE_ASSIGN_OR_RETURN(Part part, Schema(next.place));
+      rules_.Set(next.rule, std::move(part));
+    }
+    return std::move(rules_).Take();
+  }
+
+ private:
+  using Types = std::set<std::string>;
+  struct Open {
+    DocumentPlace place;
+    int rule;
+  };
+
+  // The rule of a schema, which is read later: schemas may refer to themselves.
+  Part RuleOf(const DocumentPlace& place) {
+    const auto [known, added] = rule_of_.try_emplace(place.value, 0);
+    if (added) {
+      known->second = rules_.Add(place.pointer);
+      open_.push_back({place, known->second});
+    }
+    return Rule(known->second);
+  }
+
+  absl::StatusOr<Part> Schema(const DocumentPlace& place) {
+    const OrderedJson& schema = *place.value;
+    if (schema.is_boolean()) {
+      if (schema.get<bool>()) return rules_.Value();
+      return SchemaError(place.pointer, "false allows no value");
+    }
+    if (!schema.is_object())
+      return SchemaError(place.pointer, "a schema must be an object, true or false");
+    std::string whole;
+    for (const absl::string_view keyword : kWholeKeywords) {
+      if (whole.empty() && schema.contains(keyword)) whole = std::string(keyword);
+    }
+    for (const auto& item : schema.items()) {
+      const std::string& keyword = item.key();
+      if (OnlyDescribes(keyword) || keyword == whole) continue;
+      const bool values = whole == "enum" || whole == "const";
+      const bool type = keyword == "type";
+      bool known = type || !TypeOfKeyword(keyword).empty();
+      for (const absl::string_view other : kWholeKeywords) known = known || keyword == other;
+      if (!known) {
+        return SchemaError(PointerTo(place.pointer, keyword),
+                           absl::StrCat("the keyword ", CompactJson(keyword), " is not served"));
+      }
+      if (!whole.empty() && !(type && values)) {
+        return SchemaError(PointerTo(place.pointer, keyword),
+                           absl::StrCat("\"", keyword, "\" is not served beside \"", whole, "\""));
+      }
+    }
+    if (whole == "$ref") return Reference(At(place, whole));
+    if (whole == "enum" || whole == "const") return Values(place, whole);
+    if (!whole.empty()) return AnyOf(At(place, whole), whole);
+    return OfTypes(place);
+  }
+
+  absl::StatusOr<Part> Reference(const DocumentPlace& place) {
+    if (!place.value->is_string()) return SchemaError(place.pointer, "it must be a string");
+    const auto target = FindReference(document_, place.value->get<std::string>());
+    if (!target.ok()) return SchemaError(place.pointer, target.status().message());
+    return RuleOf(*target);
+  }
+
+  absl::StatusOr<Part> AnyOf(const DocumentPlace& place, const std::string& keyword) {
+    if (!place.value->is_array() || place.value->empty())
+      return SchemaError(place.pointer, "it must be a list of schemas");
+    if (keyword == "allOf" && place.value->size() > 1)
+      return SchemaError(place.pointer, "\"allOf\" is served with one schema only");
+    std::vector<Part> choices;
+    for (size_t i = 0; i < place.value->size(); ++i) choices.push_back(RuleOf(At(place, i)));
+    return Choice(std::move(choices));
+  }
+
+  // Those of "enum" or "const" that have the type.
+  absl::StatusOr<Part> Values(const DocumentPlace& place, const std::string& keyword) {
+    COPPICE_ASSIGN_OR_RETURN(const Types types, TypesOf(place));
+    const DocumentPlace values = At(place, keyword);
+    const bool one = keyword == "const";
+    if (!one && !values.value->is_array())
+      return SchemaError(values.pointer, "it must be a list of values");
+    std::vector<Part> choices;
+    const auto add = [&](const OrderedJson& value) {
+      bool fits = types.empty();
+      for (const std::string& type : types) fits = fits || HasType(value, type);
+      if (fits) choices.push_back(Literal(CompactJson(value)));
+    };
+    if (one) {
+      add(*values.value);
+    } else {
+      for (const OrderedJson& value : *values.value) add(value);
+    }
+    if (choices.empty()) return SchemaError(values.pointer, "no value of it has the type");
+    return Choice(std::move(choices));
+  }
+
+  // Of "type". Empty: there is none.
+  absl::StatusOr<Types> TypesOf(const DocumentPlace& schema) {
+    Types types;
+    if (!Has(schema, "type")) return types;
+    const DocumentPlace place = At(schema, "type");
+    const auto list = place.value->is_array() ? *place.value : OrderedJson::array({*place.value});
+    for (const OrderedJson& name : list) {
+      bool known = false;
+      for (const absl::string_view type : kTypes) {
+        known = known || (name.is_string() && name.get<std::string>() == type);
+      }
+      if (!known) return SchemaError(place.pointer, CompactJson(name) + " is no type");
+      types.insert(name.get<std::string>());
+    }
+    if (types.empty()) return SchemaError(place.pointer, "it must be a type or a list of types");
+    return types;
+  }
+
+  absl::StatusOr<Part> OfTypes(const DocumentPlace& place) {
+    COPPICE_ASSIGN_OR_RETURN(Types types, TypesOf(place));
+    const bool implied = types.empty();
+    for (const auto& item : place.value->items()) {
+      const std::string type(TypeOfKeyword(item.key()));
+      if (type.empty()) continue;
+      if (implied && type != "integer") {
+        types.insert(type);
+      } else if (type == "integer" && types.count("number") > 0) {
+        return SchemaError(PointerTo(place.pointer, item.key()),
+                           "bounds are served for integers, not for numbers");
+      } else if (types.count(type) == 0 || implied) {
+        return SchemaError(PointerTo(place.pointer, item.key()),
+                           absl::StrCat("\"", item.key(), "\" needs the type \"", type, "\""));
+      }
+    }
+    if (types.empty()) return rules_.Value();
+    std::vector<Part> choices;
+    for (const std::string& type : types) {
+      COPPICE_ASSIGN_OR_RETURN(Part part, OfType(place, type));
+      choices.push_back(std::move(part));
+    }
+    return Choice(std::move(choices));
+  }
+
+  absl::StatusOr<Part> OfType(const DocumentPlace& place, absl::string_view type) {
+    if (type == "object") return ObjectSchema(place);
+    if (type == "array") return ArraySchema(place);
+    if (type == "string") return StringSchema(place);
+    if (type == "integer") return IntegerSchema(place);
+    if (type == "number") return rules_.Number();
+    if (type == "boolean") return Choice({Literal("true"), Literal("false")});
+    return Literal("null");
+  }
+
+  absl::StatusOr<Part> ObjectSchema(const DocumentPlace& place) {
+    std::vector<JsonRules::Member> members;
+    absl::flat_hash_map<std::string, size_t> member_of;
+    const auto add = [&](const std::string& key, Part value) {
+      member_of.emplace(key, members.size());
+      members.push_back({key, false, std::move(value)});
+    };
+    const bool listed = Has(place, "properties");
+    if (listed) {
+      const DocumentPlace properties = At(place, "properties");
+      if (!properties.value->is_object())
+        return SchemaError(properties.pointer, "it must be an object of schemas");
+      for (const auto& item : properties.value->items())
+        add(item.key(), RuleOf(At(properties, item.key())));
+    }
+    bool refused = false;  // keys that are not listed
+    std::optional<Part> other;
+    if (Has(place, "additionalProperties")) {
+      const DocumentPlace additional = At(place, "additionalProperties");
+      refused = *additional.value == false;
+      if (!additional.value->is_boolean()) other = RuleOf(additional);
+    }
+    const Part unlisted = other.has_value() ? *other : rules_.Value();
+    if (!listed && !refused) other = unlisted;
+    if (Has(place, "required")) {
+      const DocumentPlace required = At(place, "required");
+      if (!required.value->is_array())
+        return SchemaError(required.pointer, "it must be a list of keys");
+      for (const OrderedJson& key : *required.value) {
+        if (!key.is_string()) return SchemaError(required.pointer, "it must be a list of keys");
+        const auto name = key.get<std::string>();
+        if (member_of.count(name) == 0) {
+          if (refused) {
+            return SchemaError(required.pointer, absl::StrCat("the key ", CompactJson(key),
+                                                              " is required, but not allowed"));
+          }
+          add(name, unlisted);
+        }
+        members[member_of[name]].required = true;
+      }
+    }
+    COPPICE_ASSIGN_OR_RETURN(const CountLimits limits,
+                             ReadLimits(place, "minProperties", "maxProperties"));
+    if (limits.there && (!members.empty() || !other.has_value())) {
+      return SchemaError(place.pointer,
+                         "\"minProperties\" and \"maxProperties\" are served for objects without "
+                         "keys of their own only");
+    }
+    if (members.empty() && other.has_value())
+      return rules_.ObjectOfAny(*other, limits.least, limits.most);
+    return rules_.ObjectOf(place.pointer, members, other);
+  }
+
+  absl::StatusOr<Part> ArraySchema(const DocumentPlace& place) {
+    COPPICE_ASSIGN_OR_RETURN(CountLimits limits, ReadLimits(place, "minItems", "maxItems"));
+    std::vector<Part> first;
+    if (Has(place, "prefixItems")) {
+      const DocumentPlace items = At(place, "prefixItems");
+      if (!items.value->is_array() || items.value->empty())
+        return SchemaError(items.pointer, "it must be a list of schemas");
+      for (size_t i = 0; i < items.value->size(); ++i) first.push_back(RuleOf(At(items, i)));
+    }
+    const auto at_most = [&limits](size_t count) {
+      if (limits.most == Expression::kNoMost || static_cast<size_t>(limits.most) > count)
+        limits.most = static_cast<int>(count);
+    };
+    std::optional<Part> other;
+    if (Has(place, "items")) {
+      const DocumentPlace items = At(place, "items");
+      if (items.value->is_array())
+        return SchemaError(items.pointer, "a list is not served, \"prefixItems\" is");
+      if (*items.value == false) {
+        at_most(first.size());
+        if (limits.least > limits.most)
+          return SchemaError(items.pointer, "fewer items than \"minItems\" are allowed");
+      } else {
+        other = RuleOf(items);
+      }
+    } else if (!first.empty()) {
+      at_most(std::max(first.size(), static_cast<size_t>(limits.least)));
+    }
+    return rules_.ArrayOf(place.pointer, first, other.has_value() ? *other : rules_.Value(),
+                          limits.least, limits.most);
+  }
+
+  absl::StatusOr<Part> StringSchema(const DocumentPlace& place) {
+    COPPICE_ASSIGN_OR_RETURN(const CountLimits limits, ReadLimits(place, "minLength", "maxLength"));
+    for (const char* key : {"pattern", "format"}) {
+      if (!Has(place, key)) continue;
+      const DocumentPlace said = At(place, key);
+      if (!said.value->is_string()) return SchemaError(said.pointer, "it must be a string");
+      const bool pattern = absl::string_view(key) == "pattern";
+      if (limits.there || (pattern && Has(place, "format"))) {
+        return SchemaError(
+            said.pointer,
+            absl::StrCat("\"", key, "\" is not served beside \"",
+                         limits.there ? "minLength\" or \"maxLength" : "format", "\""));
+      }
+      const auto text = said.value->get<std::string>();
+      const auto characters = pattern
+                                  ? RegexPart(text, {.search = true, .character = JsonCharacter})
+                                  : StringFormat(text);
+      if (!characters.ok()) return SchemaError(said.pointer, characters.status().message());
+      return Sequence({Literal("\""), *characters, Literal("\"")});
+    }
+    return rules_.StringOf(limits.least, limits.most);
+  }
+
+  absl::StatusOr<Part> IntegerSchema(const DocumentPlace& place) {
+    COPPICE_ASSIGN_OR_RETURN(const auto bounds, ReadIntegerBounds(place));
+    if (!bounds.has_value()) return rules_.Integer();
+    return IntegerRange(bounds->first, bounds->second);
+  }
+
+  const OrderedJson& document_;
+  JsonRules rules_;
+  absl::flat_hash_map<const OrderedJson*, int> rule_of_;
+  std::deque<Open> open_;
+};
+
+}  // namespace
 
 absl::StatusOr<Grammar> ReadJsonSchema(absl::string_view text) {
-  return absl::UnimplementedError(text);
+  COPPICE_ASSIGN_OR_RETURN(const OrderedJson document, ParseSchemaDocument(text));
+  return SchemaReader(document).Read();
 }
 
 }  // namespace coppice::grammar

@@ -1,4 +1,7 @@
-// JSON schemas as grammars of the JSON texts that fulfil them. Pure.
+// JSON schemas as grammars of JSON texts that fulfil them. Every text of the grammar is valid; not
+// every valid text is in it: members have the order of "properties", white space and numbers are
+// bounded (json_rules.h), and where "type" is absent the keywords say which types are meant. What is
+// not served is an error, and no keyword is dropped silently but those that only describe. Pure.
 #pragma once
 
 #include "absl/status/statusor.h"

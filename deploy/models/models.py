@@ -143,12 +143,15 @@ def extract(name, wheel, member, folder):
 
 
 def draft_of(name, model, target):
-    """The folder of the draft. One that has only what was trained gets the target's embedding, once, below the user's data folder."""
+    """The folder of the draft. One that has only what was trained gets the target's embedding and tokenizer, once, below the user's data
+    folder."""
     kept = ROOT / model["draft"]
     trained = kept / "trained.safetensors"
     if not trained.is_file():
         return kept
     folder = target.with_name(f"{target.name}-draft-{hashlib.sha256(trained.read_bytes()).hexdigest()[:12]}")
+    if folder.is_dir() and any((target / t).is_file() and not (folder / t).is_file() for t in ("tokenizer.json", "tokenizer.model")):
+        shutil.rmtree(folder)  # from a version that left the tokenizer out
     if not folder.is_dir():
         say(f"{name}: putting its draft together")
         if run([python_with_pip_and_numpy(), "-B", ROOT / "tools/draft_folder.py", kept, target, folder]) != 0:

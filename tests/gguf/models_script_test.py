@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -72,18 +73,20 @@ class Models(unittest.TestCase):
         self.assertEqual((status, errors), (0, ""))
         draft = pathlib.Path(output.splitlines()[-1].removeprefix("draft: "))
         self.assertEqual(draft.parent, self.kept)
-        self.assertEqual(sorted(os.listdir(draft)), ["config.json", "model.safetensors"])
+        self.assertEqual(sorted(os.listdir(draft)), ["config.json", "model.safetensors", "tokenizer.model", "tokenizer_config.json"])
+        self.assertEqual((draft / "tokenizer.model").read_bytes(), (self.kept / "smollm2-1.0/tokenizer.model").read_bytes())
         self.assertEqual(json.loads((draft / "config.json").read_text())["num_hidden_layers"], 1)
         embedding = tensors.find(self.kept / "smollm2-1.0", "model.embed_tokens.weight")
         self.assertEqual(tensors.find(draft, "model.embed_tokens.weight"), ("BF16", *embedding[1:]))
         self.assertEqual(tensors.find(draft, "model.layers.0.b"), ("BF16", (1,), b"\x80\x3f"))
         self.assertEqual(self.run_script("get", "smollm2")[1].splitlines()[-1], f"draft: {draft}")
+        (draft / "tokenizer.model").unlink()
+        self.assertEqual(self.run_script("get", "smollm2")[1].splitlines()[-1], f"draft: {draft}")
+        self.assertTrue((draft / "tokenizer.model").is_file())
         self.assertEqual(sorted(os.listdir(self.kept)), ["smollm2-1.0", draft.name])
 
         llama_folder.write_folder(str(kept), dict(config, hidden_size=8), layer, "BF16", "trained.safetensors")
-        (draft / "config.json").unlink()
-        (draft / "model.safetensors").unlink()
-        draft.rmdir()
+        shutil.rmtree(draft)
         status, output, errors = self.run_script("get", "smollm2")
         self.assertEqual((status, errors), (1, f"draft_folder: {self.kept / 'smollm2-1.0'}: hidden_size is 192, the draft was trained for "
                                                "8\nmodels: smollm2: its draft could not be put together\n"))

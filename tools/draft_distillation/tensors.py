@@ -4,6 +4,7 @@ draft is put together (tools/draft_folder.py). Needs NumPy."""
 import glob
 import json
 import os
+import shutil
 
 import llama_folder
 import numpy
@@ -13,6 +14,7 @@ from draft_distillation.pieces import DataError
 
 TRAINED = "trained.safetensors"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
 SCALES = "_scale"  # behind the name of a matrix of integers: F32, one for each row
 HEAD_IDS = "d2t"  # of a draft that has only some rows of the head: row i is id i + d2t[i]; config.json has their number
 
@@ -91,8 +93,8 @@ def head_ids(trained, config):
 
 
 def put_together(trained, target, out):
-    """Writes the draft as a folder that coppice-draft serves: what was trained, with the target's embedding and head, or some of its
-    rows."""
+    """Writes the draft as a folder that coppice-draft serves: what was trained, with the target's embedding, its head or some rows of
+    it, and its tokenizer, by which drafts keep to the format of an output."""
     config, other = config_of(trained), config_of(target)
     for name in ("hidden_size", "vocab_size", "tie_word_embeddings"):
         if config.get(name) != other.get(name):
@@ -114,3 +116,6 @@ def put_together(trained, target, out):
     if HEAD_IDS in content:
         config["tie_word_embeddings"] = False
     llama_folder.write_folder(out, config, content, "BF16")
+    for name in TOKENIZERS:
+        if os.path.isfile(os.path.join(target, name)):
+            shutil.copyfile(os.path.join(target, name), os.path.join(out, name))

@@ -6,6 +6,7 @@ import time
 
 from . import tasks
 from .server import ServerError
+from .sql_format import sql_grammar
 
 
 class Run:
@@ -20,7 +21,9 @@ class Run:
     def body(self, question, variant):
         prompt = {"messages": [{"role": "user", "content": question.prompt}]} if self.arguments.chat else {"prompt": question.prompt}
         scored = {}
-        if self.task == "prompts":  # beams return all their hypotheses, so that distinct answers can be counted
+        if variant.setting.format:
+            scored = {"structured_outputs": {"grammar": sql_grammar(question.prompt)}}
+        elif self.task == "prompts":  # beams return all their hypotheses, so that distinct answers can be counted
             request = variant.setting.request
             scored = {"logprobs": True if self.arguments.chat else 0, "n": request.get("beam_width", request.get("n", 1))}
         # Sample i has seed + i: the samples of two questions never share one.

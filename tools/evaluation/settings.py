@@ -6,9 +6,10 @@ import tomllib
 
 TABLE = pathlib.Path(__file__).resolve().parent / "settings.toml"
 KINDS = ("plain", "drafted", "auto")
-FIELDS = {"label": str, "request": dict, "drafts": dict, "choose": str, "reference": str, "named": bool}
+FIELDS = {"label": str, "request": dict, "drafts": dict, "choose": str, "reference": str, "named": bool, "format": str}
 # The tool gives these fields itself.
-OWN_FIELDS = {"prompt", "messages", "seed", "stream", "speculative", "max_tokens", "logprobs", "top_logprobs", "return_token_ids", "echo"}
+OWN_FIELDS = {"prompt", "messages", "seed", "stream", "speculative", "max_tokens", "logprobs", "top_logprobs", "return_token_ids", "echo",
+              "structured_outputs"}
 
 
 class SettingsError(Exception):
@@ -24,6 +25,7 @@ class Setting:
     choose: str = "first"
     reference: str = ""
     named: bool = False
+    format: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +81,8 @@ def _setting(path, name, table):
         raise SettingsError(f"{path}: {name}: a setting with a reference is measured with drafts; drafts is missing")
     if table.get("choose", "first") not in ("first", "vote", "any"):
         raise SettingsError(f"{path}: {name}: choose must be first, vote or any")
+    if table.get("format", "") not in ("", "sql"):
+        raise SettingsError(f"{path}: {name}: format must be sql")
     taken = OWN_FIELDS & set(table["request"])
     if taken:
         raise SettingsError(f"{path}: {name}: request.{sorted(taken)[0]} is given by the tool")

@@ -1,0 +1,41 @@
+// The text of a JSON schema as a document, and places in it. Pure.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace coppice::grammar {
+
+// Members in the order of the text.
+using OrderedJson = nlohmann::ordered_json;
+
+// InvalidArgument: no JSON, nested more than kMostNested, a key that is twice in an object, or more
+// members in an object than are read.
+absl::StatusOr<OrderedJson> ParseSchemaDocument(absl::string_view text);
+
+// What a JSON pointer becomes one step further down.
+std::string PointerTo(absl::string_view pointer, absl::string_view key);
+absl::Status SchemaError(absl::string_view pointer, absl::string_view what);
+
+struct DocumentPlace {
+  const OrderedJson* value;
+  std::string pointer;  // "#/..."
+};
+bool Has(const DocumentPlace& place, absl::string_view key);
+// One step further down, to what is there.
+DocumentPlace At(const DocumentPlace& place, absl::string_view key);
+DocumentPlace At(const DocumentPlace& place, size_t index);
+
+// Of a "$ref": "#" or "#/...", with percent signs as in a URI. The error is without the place.
+absl::StatusOr<DocumentPlace> FindReference(const OrderedJson& document,
+                                            absl::string_view reference);
+
+// The value on one line without spaces.
+std::string CompactJson(const OrderedJson& value);
+
+}  // namespace coppice::grammar

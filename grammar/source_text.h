@@ -1,0 +1,54 @@
+// A text that a reader goes through, character by character. Used by the readers of regular
+// expressions and grammars. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace coppice::grammar {
+
+class SourceText {
+ public:
+  explicit SourceText(absl::string_view text) : text_(text) {}
+
+  bool done() const { return at_ == text_.size(); }
+  size_t at() const { return at_; }  // in bytes
+  void Back(size_t at) { at_ = at; }
+  int Line(size_t at) const;  // from 1
+
+  char Peek(size_t ahead = 0) const;  // '\0' beyond the end
+  bool Sees(absl::string_view word) const;
+  bool Take(absl::string_view word);  // true: it stood here and is passed
+  // For errors: the character here in quotes, or "the end".
+  std::string Seen() const;
+
+  // Each passes what it returns. nullopt: it is not there.
+  std::optional<uint32_t> Character();  // of valid UTF-8
+  std::optional<uint32_t> Hex(int digits);
+  // What stands after \u: four digits, or a pair of surrogates as \uHHHH\uHHHH.
+  std::optional<uint32_t> Utf16();
+  // A decimal number; more than kMostRepeated are one more than that.
+  std::optional<int> Count();
+
+ private:
+  absl::string_view text_;
+  size_t at_ = 0;
+};
+
+bool IsSurrogate(uint32_t code_point);
+
+// How often something is repeated.
+struct Counts {
+  int least = 0;
+  int most = 0;
+  // True: they are too large or the wrong way round.
+  bool wrong() const;
+};
+// {n}, {n,}, {n,m}, {,m}. nullopt: none of them; then nothing is passed.
+std::optional<Counts> TakeCounts(SourceText* text);
+
+}  // namespace coppice::grammar

@@ -1,0 +1,337 @@
+#include "grammar/json_schema.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/grammar/texts.h"
+
+namespace coppice::grammar {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+struct TextsCase {
+  const char* schema;
+  Texts accepted, refused;
+};
+
+void ExpectCases(const std::vector<TextsCase>& cases) {
+  for (const TextsCase& c : cases) {
+    SCOPED_TRACE(c.schema);
+    ExpectTexts(ReadJsonSchema(c.schema), c.accepted, c.refused);
+  }
+}
+
+TEST(JsonSchemaTest, Scalars) {
+  ExpectCases({
+      {R"({"type":"boolean"})", {"true", "false"}, {"null", "True", " true", "true ", ""}},
+      {R"({"type":"null"})", {"null"}, {"nul", "0"}},
+      {R"({"type":"number"})",
+       {"0", "-0", "1", "-12.50", "0.1", "1e5", "2E-3", "1.5e+10", "1234567890123456"},
+       {"01", ".5", "1.", "+1", "1e", "1e100", "12345678901234567", "NaN", "\"1\"", ""}},
+      {R"({"type":"integer"})",
+       {"0", "-1", "1234567890123456"},
+       {"-0", "00", "1.0", "1e2", "12345678901234567", "-"}},
+      {R"({"type":["integer","null","string"]})", {"1", "null", "\"x\""}, {"true", "1.5", "{}"}},
+      {R"({"type":"string"})",
+       {R"("")", R"("a b")", "\"\xc3\xa4\xf0\x9f\x98\x80\x7f\"", R"("\"\\\/\b\f\n\r\t")",
+        R"("\u00e4\uD83D\uDE00\ud7ff\uE000")"},
+       {"a", "\"", "\"a\nb\"", "\"\t\"", R"("\x")", R"("\u00e")", R"("\ud83d")", R"("\ude00")",
+        R"("\ud83d\u0041")", "\"\xff\"", "\"a\"b\"", "'a'"}},
+      {R"({"type":"string","minLength":2,"maxLength":3})",
+       {R"("ab")", R"("abc")", "\"\xc3\xa4\xf0\x9f\x98\x80\"", R"("\n\ud83d\ude00a")"},
+       {R"("")", R"("a")", R"("abcd")", "\"\xc3\xa4\""}},
+      {R"({"minLength":1})", {R"("a")"}, {R"("")", "1"}},
+      {R"({"maxLength":0})", {R"("")"}, {R"("a")"}},
+      {R"({"enum":["a",1,1.5,null,true,{"k":[1,2]},"q\"\n","ä"]})",
+       {R"("a")", "1", "1.5", "null", "true", R"({"k":[1,2]})", R"("q\"\n")", "\"ä\""},
+       {"a", "2", "false", R"({"k": [1,2]})"}},
+      {R"({"type":"string","enum":["a",1,"b"]})", {R"("a")", R"("b")"}, {"1"}},
+      {R"({"type":["integer","null"],"enum":[1,1.5,2.0,null]})", {"1", "2.0", "null"}, {"1.5"}},
+      {R"({"const":[]})", {"[]"}, {"", "[[]]"}},
+      {R"({"type":"object","const":{"b":1,"a":2}})", {R"({"b":1,"a":2})"}, {R"({"a":2,"b":1})"}},
+  });
+}
+
+TEST(JsonSchemaTest, PatternsAndFormats) {
+  ExpectCases({
+      {R"({"type":"string","pattern":"^[a-c]+$"})", {R"("abc")"}, {R"("")", R"("abd")"}},
+      {R"({"pattern":"b"})", {R"("b")", R"("abc\n")"}, {R"("ac")", "1"}},
+      {R"({"pattern":"^b|c$"})", {R"("bx")", R"("xc")"}, {R"("xb")", R"("cx")"}},
+      // The pattern is of the text, which the string writes with escapes.
+      {R"({"pattern":"^.\\\\\"\\n\\x00?$"})", {R"("a\\\"\n")", R"("\\\\\"\n")"}, {"\"a\\\"\n\""}},
+      {R"({"pattern":"^[^a]$"})", {R"("\"")", R"("\t")", "\"\xc3\xa4\""}, {R"(""")", R"("\")"}},
+      {R"({"format":"date"})",
+       {R"("2024-02-29")", R"("2000-02-29")", R"("1999-12-31")", R"("2023-04-30")"},
+       {R"("2023-02-29")", R"("1900-02-29")", R"("2023-04-31")", R"("2023-13-01")", R"("23-1-1")",
+        R"("2023-00-10")", R"("2023-01-00")", R"("2100-02-29")"}},
+      {R"({"format":"time"})",
+       {R"("23:59:59Z")", R"("00:00:00.123+01:30")"},
+       {R"("24:00:00Z")", R"("12:60:00Z")", R"("12:00:00")", R"("12:00:00.Z")"}},
+      {R"({"type":"string","format":"date-time"})",
+       {R"("2024-02-29T12:00:00Z")"},
+       {R"("2024-02-30T12:00:00Z")", R"("2024-02-29 12:00:00Z")"}},
+      {R"({"format":"uuid"})",
+       {R"("123e4567-e89b-12d3-A456-426614174000")"},
+       {R"("123e4567e89b12d3a456426614174000")"}},
+      {R"({"format":"email"})",
+       {R"("a.b+c@example.org")", R"("x@a-b.co.uk")"},
+       {R"("a")", R"("a@b")", R"("a..b@c.de")", R"("a@-b.de")"}},
+      {R"({"format":"ipv4"})",
+       {R"("0.10.199.255")"},
+       {R"("1.2.3")", R"("256.1.1.1")", R"("01.1.1.1")"}},
+  });
+}
+
+TEST(JsonSchemaTest, Objects) {
+  ExpectCases({
+      {R"({"type":"object"})",
+       {"{}", "{ }", R"({"a":1})", R"({"a": [1, {"b": null}], "c":"d"})",
+        "{\n  \"a\": {\n\t\t\"b\": 1\n  }\n}"},
+       {"", "[]", "{", R"({"a"})", R"({"a":1,})", R"({a:1})", R"({"a" :1})", R"({"a":1 ,"b":2})",
+        "{  }", "{\n                     }", "{}\n"}},
+      {R"({"properties":{"b":{"type":"integer"},"a":{"type":"null"}},"required":["a","b"]})",
+       {R"({"b":1,"a":null})", "{\n  \"b\": 1,\n  \"a\": null\n}"},
+       {R"({"a":null,"b":1})", R"({"b":1})", "{}", R"({"b":1,"a":null,"c":1})"}},
+      {R"({"properties":{"a":{"const":1},"b":{"const":2},"c":{"const":3}},"required":["b"]})",
+       {R"({"b":2})", R"({"a":1,"b":2})", R"({"b":2,"c":3})", R"({"a":1,"b":2,"c":3})"},
+       {"{}", R"({"a":1})", R"({"c":3})", R"({"a":1,"c":3})", R"({,"b":2})", R"({"b":2,})"}},
+      {R"({"properties":{"a":{"const":1},"b":{"const":2}}})",
+       {"{}", R"({"a":1})", R"({"b":2})", R"({"a":1,"b":2})"},
+       {R"({"b":2,"a":1})", R"({"a":1,"a":1})", "{,}"}},
+      {R"({"type":"object","properties":{}})", {"{}"}, {R"({"a":1})"}},
+      {R"({"type":"object","additionalProperties":false})", {"{}"}, {R"({"a":1})"}},
+      {R"({"additionalProperties":{"type":"integer"}})",
+       {"{}", R"({"a":1,"b":2})"},
+       {R"({"a":"1"})"}},
+      {R"({"properties":{"ab":{"const":1},"ac\"":{"const":2}},"additionalProperties":{"const":3}})",
+       {"{}", R"({"ab":1})", R"({"ab":1,"x":3,"":3,"a":3,"abc":3})", R"({"ä":3})",
+        R"({"ac\"":2,"ad":3})"},
+       {R"({"ab":3})", R"({"x":3,"ab":1})", R"({"x":1})", R"({"\u0061b":3})", R"({"x":3,"ab":3})"}},
+      {R"({"properties":{"a":{"const":1}},"required":["a"],"additionalProperties":{"const":3}})",
+       {R"({"a":1})", R"({"a":1,"b":3})"},
+       {"{}", R"({"b":3})"}},
+      {R"({"required":["a"]})", {R"({"a":[]})", R"({"a":1,"b":{}})"}, {"{}", R"({"b":1})"}},
+      {R"({"properties":{"a":true},"required":["z"]})",
+       {R"({"z":1})", R"({"a":[],"z":{}})"},
+       {"{}"}},
+      {R"({"minProperties":1,"maxProperties":2})",
+       {R"({"a":1})", R"({"a":1,"b":2})"},
+       {"{}", R"({"a":1,"b":2,"c":3})"}},
+      {R"({"maxProperties":0})", {"{}"}, {R"({"a":1})"}},
+      {R"({"properties":{"q\"\\\n/~ä":{"const":1}}})", {R"({"q\"\\\n/~ä":1})"}, {}},
+  });
+}
+
+TEST(JsonSchemaTest, Arrays) {
+  ExpectCases({
+      {R"({"type":"array"})",
+       {"[]", "[ ]", "[1]", "[1, \"a\", [], {}]", "[\n  1,\n  2\n]"},
+       {"[1,]", "[,]", "{}", "[1 ,2]", "[1 2]", "["}},
+      {R"({"items":{"type":"integer"}})", {"[]", "[1,2]"}, {"[true]"}},
+      {R"({"items":{"const":1},"minItems":2,"maxItems":3})",
+       {"[1,1]", "[1, 1, 1]"},
+       {"[]", "[1]", "[1,1,1,1]"}},
+      {R"({"minItems":1})", {"[1]", "[null,{}]"}, {"[]"}},
+      {R"({"maxItems":1})", {"[1]", "[]"}, {"[1,1]"}},
+      {R"({"maxItems":0})", {"[]", "[ ]"}, {"[1]"}},
+      {R"({"items":false})", {"[]"}, {"[1]"}},
+      {R"({"prefixItems":[{"const":1},{"const":2}]})",
+       {"[]", "[1]", "[1, 2]", "[\n1,\n2\n]"},
+       {"[2]", "[1,2,3]", "[1,]"}},
+      {R"({"prefixItems":[{"const":1},{"const":2}],"minItems":2})", {"[1,2]"}, {"[]", "[1]"}},
+      {R"({"prefixItems":[{"const":1}],"minItems":2})", {"[1,[]]"}, {"[1]", "[1,2,3]"}},
+      {R"({"prefixItems":[{"const":1},{"const":2}],"maxItems":1})", {"[]", "[1]"}, {"[1,2]"}},
+      {R"({"prefixItems":[{"const":1},{"const":2}],"items":{"const":3}})",
+       {"[]", "[1]", "[1,2]", "[1,2,3,3]"},
+       {"[1,3]", "[3]"}},
+      {R"({"prefixItems":[{"const":1}],"items":{"const":3},"minItems":2,"maxItems":3})",
+       {"[1,3]", "[1,3,3]"},
+       {"[1]", "[1,3,3,3]"}},
+      {R"({"prefixItems":[{"const":1}],"items":false})", {"[1]"}, {"[1,2]"}},
+  });
+}
+
+TEST(JsonSchemaTest, SchemasTogether) {
+  ExpectCases({
+      {"true", {"1", "{}", "[null]", "\"a\""}, {"", "x", " 1"}},
+      {"{}", {"1", R"({"a":{"b":[{}]}})"}, {"{]"}},
+      {R"({"title":"t","description":"d","default":1,"examples":[],"$schema":"s","$id":"i",)"
+       R"("$comment":"c","deprecated":true,"readOnly":true,"writeOnly":true,"strict":true,"x-y":1,)"
+       R"("$defs":{"unused":{"multipleOf":3}},"type":"null"})",
+       {"null"},
+       {"1"}},
+      {R"({"anyOf":[{"type":"null"},{"type":"integer"}]})", {"null", "1"}, {"true"}},
+      {R"({"oneOf":[{"type":"null"},{"type":"integer"}],"title":"t"})", {"null", "1"}, {"true"}},
+      {R"({"allOf":[{"type":"null"}]})", {"null"}, {"1"}},
+      {R"({"$defs":{"a/b~c d":{"type":"null"}},"$ref":"#/$defs/a~1b~0c%20d"})", {"null"}, {"1"}},
+      {R"({"definitions":{"a":{"const":1}},"items":{"$ref":"#/definitions/a"}})", {"[1]"}, {"[2]"}},
+      {R"({"properties":{"a":{"const":1},"b":{"$ref":"#/properties/a"}}})",
+       {R"({"b":1})"},
+       {R"({"b":2})"}},
+      {R"({"prefixItems":[{"const":1},{"$ref":"#/prefixItems/0"}]})", {"[1,1]"}, {"[1,2]"}},
+      {R"({"properties":{"v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#"},{"type":"null"}]}},)"
+       R"("required":["v","next"]})",
+       {R"({"v":1,"next":null})", R"({"v":1,"next":{"v":2,"next":{"v":3,"next":null}}})"},
+       {R"({"v":1,"next":{"v":2}})"}},
+      {R"({"$defs":{"t":{"type":"array","items":{"$ref":"#/$defs/t"}}},"$ref":"#/$defs/t"})",
+       {"[]", "[[],[[]]]"},
+       {"[1]"}},
+      // "type" is what the keywords are for.
+      {R"({"properties":{"a":true},"items":{"const":1}})", {"{}", "[1]"}, {"1", "[2]"}},
+  });
+}
+
+TEST(JsonSchemaTest, WhatIsNotServedIsNamed) {
+  const std::string deep = std::string(300, '[') + std::string(300, ']');
+  std::string wide = "{\"properties\":{\"k\":true";
+  for (int i = 0; i < 2000; ++i) wide += absl::StrCat(",\"k", i, "\":true");
+  const struct {
+    std::string schema;
+    const char* error;
+  } kCases[] = {
+      {"", "JSON schema, byte 1: no JSON"},
+      {"{\"type\":", "no JSON"},
+      {"{} x", "no JSON"},
+      {"\"\xff\"", "no JSON"},
+      {"1e999", "no JSON"},
+      {deep, "it is nested more than 200 deep"},
+      {wide + "}}", "an object has more than 2000 members"},
+      {R"({"type":"null","type":"string"})", R"(an object has the key "type" twice)"},
+      {"1", "#: a schema must be an object, true or false"},
+      {"false", "#: false allows no value"},
+      {R"({"properties":{"a/b":{"multipleOf":2}}})",
+       R"(#/properties/a~1b/multipleOf: the keyword "multipleOf" is not served)"},
+      {R"({"items":{"not":{}}})", R"(#/items/not: the keyword "not" is not served)"},
+      {R"({"patternProperties":{}})", "#/patternProperties: the keyword"},
+      {R"({"if":{}})", "#/if: the keyword"},
+      {R"({"uniqueItems":true})", "#/uniqueItems: the keyword"},
+      {R"({"nullable":true,"type":"string"})", "#/nullable: the keyword"},
+      {R"({"type":"strin"})", R"(#/type: "strin" is no type)"},
+      {R"({"type":[]})", "#/type: it must be a type or a list of types"},
+      {R"({"type":[1]})", "#/type: 1 is no type"},
+      {R"({"type":"null","minLength":1})", R"(#/minLength: "minLength" needs the type "string")"},
+      {R"({"type":"integer","format":"int32"})", R"(#/format: "format" needs the type "string")"},
+      {R"({"minimum":1})", R"(#/minimum: "minimum" needs the type "integer")"},
+      {R"({"type":"number","minimum":1})",
+       "#/minimum: bounds are served for integers, not for numbers"},
+      {R"({"type":["integer","number"],"maximum":1})", "#/maximum: bounds are served for integers"},
+      {R"({"type":"integer","minimum":"1"})", "#/minimum: it must be a number"},
+      {R"({"type":"integer","exclusiveMinimum":true})", "#/exclusiveMinimum: it must be a number"},
+      {R"({"type":"integer","minimum":1e30})", "#/minimum: bounds beyond 1e18 are not served"},
+      {R"({"type":"integer","minimum":2,"maximum":1})", "#: no integer is within the bounds"},
+      {R"({"type":"integer","minimum":1.2,"maximum":1.8})", "#: no integer is within the bounds"},
+      {R"({"minLength":-1})", "#/minLength: it must be a number from 0 on without fraction"},
+      {R"({"minLength":"1"})", "#/minLength: it must be a number from 0 on"},
+      {R"({"maxItems":1.5})", "#/maxItems: it must be a number from 0 on"},
+      {R"({"maxItems":1e6})", "#/maxItems: more than 100000 is not served"},
+      {R"({"minItems":3,"maxItems":2})", R"(#/maxItems: it is below "minItems")"},
+      {R"({"pattern":1})", "#/pattern: it must be a string"},
+      {R"s({"pattern":"a(?=b)"})s",
+       "#/pattern: regular expression, byte 1: (?= (look-around) is not served"},
+      {R"({"pattern":"a","minLength":1})",
+       R"(#/pattern: "pattern" is not served beside "minLength" or "maxLength")"},
+      {R"({"pattern":"a","format":"date"})",
+       R"(#/pattern: "pattern" is not served beside "format")"},
+      {R"({"format":"date","maxLength":3})",
+       R"(#/format: "format" is not served beside "minLength")"},
+      {R"({"format":"uri"})", R"(#/format: the format "uri" is not served, only date)"},
+      {R"({"properties":[]})", "#/properties: it must be an object of schemas"},
+      {R"({"properties":{"a":1}})", "#/properties/a: a schema must be an object"},
+      {R"({"properties":{"a":false}})", "#/properties/a: false allows no value"},
+      {R"({"required":"a"})", "#/required: it must be a list of keys"},
+      {R"({"required":[1]})", "#/required: it must be a list of keys"},
+      {R"({"required":["a"],"additionalProperties":false})",
+       R"(#/required: the key "a" is required, but not allowed)"},
+      {R"({"additionalProperties":1})", "#/additionalProperties: a schema must be"},
+      {R"({"properties":{"a":true},"minProperties":1})",
+       R"(#: "minProperties" and "maxProperties")"},
+      {R"({"items":[{}]})", R"(#/items: a list is not served, "prefixItems" is)"},
+      {R"({"items":false,"minItems":1})", "#/items: fewer items than \"minItems\" are allowed"},
+      {R"({"prefixItems":[]})", "#/prefixItems: it must be a list of schemas"},
+      {R"({"prefixItems":[1]})", "#/prefixItems/0: a schema must be"},
+      {R"({"enum":[]})", "#/enum: no value of it has the type"},
+      {R"({"enum":1})", "#/enum: it must be a list of values"},
+      {R"({"type":"null","enum":[1]})", "#/enum: no value of it has the type"},
+      {R"({"enum":["a"],"minLength":1})",
+       R"(#/minLength: "minLength" is not served beside "enum")"},
+      {R"({"enum":["a"],"const":"a"})", R"(#/const: "const" is not served beside "enum")"},
+      {R"({"anyOf":[{}],"type":"null"})", R"(#/type: "type" is not served beside "anyOf")"},
+      {R"({"anyOf":[]})", "#/anyOf: it must be a list of schemas"},
+      {R"({"oneOf":{}})", "#/oneOf: it must be a list of schemas"},
+      {R"({"allOf":[{},{}]})", R"(#/allOf: "allOf" is served with one schema only)"},
+      {R"({"$ref":1})", "#/$ref: it must be a string"},
+      {R"({"$ref":"#/a"})", R"(#/$ref: there is nothing at "#/a")"},
+      {R"({"$ref":"#/"})", R"(#/$ref: there is nothing at "#/")"},
+      {R"({"$ref":"http://x/y"})", R"(#/$ref: "http://x/y" is not served: a reference must begin)"},
+      {R"({"$ref":"#/$ref"})", "#/$ref: a schema must be an object"},
+      {R"({"$ref":"#","properties":{}})",
+       R"(#/properties: "properties" is not served beside "$ref")"},
+  };
+  for (const auto& c : kCases) {
+    const auto grammar = ReadJsonSchema(c.schema);
+    EXPECT_EQ(grammar.status().code(), absl::StatusCode::kInvalidArgument) << c.schema;
+    EXPECT_THAT(std::string(grammar.status().message()), testing::HasSubstr(c.error));
+  }
+}
+
+TEST(JsonSchemaTest, SchemasThatHaveNoTextAreRefused) {
+  EXPECT_EQ(MakeAutomaton(ReadJsonSchema(R"({"$ref":"#"})")).status().message(),
+            "no text has the format");
+  EXPECT_EQ(MakeAutomaton(ReadJsonSchema(R"({"anyOf":[{"$ref":"#"},{"type":"null"}]})"))
+                .status()
+                .message(),
+            "rule # begins with itself");
+  EXPECT_EQ(MakeAutomaton(ReadJsonSchema(R"({"properties":{"a":{"$ref":"#"}},"required":["a"]})"))
+                .status()
+                .message(),
+            "no text has the format");
+}
+
+TEST(JsonSchemaTest, RangesOfIntegersAreExact) {
+  constexpr int kEdges[] = {-1234, -1000, -999, -120, -101, -100, -99, -12, -10, -9,  -1,   0,
+                            1,     5,     9,    10,   11,   19,   99,  100, 105, 789, 1000, 1203};
+  for (const int least : kEdges) {
+    for (const int most : kEdges) {
+      if (least > most) continue;
+      auto automaton = MakeAutomaton(ReadJsonSchema(
+          absl::StrCat(R"({"type":"integer","minimum":)", least, R"(,"maximum":)", most, "}")));
+      ASSERT_TRUE(automaton.ok()) << automaton.status();
+      for (int i = -1300; i <= 1300; ++i) {
+        ASSERT_EQ(HasText(&*automaton, absl::StrCat(i)), least <= i && i <= most)
+            << i << " of " << least << " to " << most;
+      }
+      for (const char* text : {"-0", "00", "01", "-", "", "+1", "1.0"})
+        EXPECT_FALSE(HasText(&*automaton, text)) << text;
+    }
+  }
+}
+
+TEST(JsonSchemaTest, BoundsOfIntegers) {
+  ExpectCases({
+      {R"({"type":"integer","minimum":5})",
+       {"5", "9999999999999999"},
+       {"4", "-5", "10000000000000000"}},
+      {R"({"type":"integer","exclusiveMinimum":5})", {"6", "10"}, {"5"}},
+      {R"({"type":"integer","minimum":4.5,"exclusiveMaximum":6.0})", {"5"}, {"4", "6"}},
+      {R"({"type":"integer","exclusiveMinimum":4.5,"maximum":6.9})", {"5", "6"}, {"4", "7"}},
+      {R"({"type":"integer","maximum":-3})", {"-3", "-9999999999999999"}, {"-2", "0", "3"}},
+      {R"({"type":"integer","minimum":1,"exclusiveMinimum":3,"maximum":9,"exclusiveMaximum":6})",
+       {"4", "5"},
+       {"3", "6"}},
+      {R"({"type":"integer","minimum":-1000000000000000000,"maximum":1000000000000000000})",
+       {"-1000000000000000000", "1000000000000000000", "0"},
+       {"-1000000000000000001", "1000000000000000001"}},
+      {R"({"type":["integer","null"],"minimum":100000000000000000})",
+       {"100000000000000000", "null"},
+       {"99999999999999999"}},
+  });
+}
+
+}  // namespace
+}  // namespace coppice::grammar

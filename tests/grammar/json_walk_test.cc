@@ -1,0 +1,82 @@
+// Random texts of schemas: each is JSON and fulfils its schema.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "grammar/json_schema.h"
+#include "tests/grammar/json_validator.h"
+#include "tests/grammar/texts.h"
+
+namespace coppice::grammar {
+namespace {
+
+constexpr const char* kSchemas[] = {
+    "{}",
+    R"({"type":"object"})",
+    R"({"type":"array","items":{"type":"number"},"minItems":2,"maxItems":5})",
+    R"({"type":["string","null","boolean"],"maxLength":4})",
+    R"({"type":"string","minLength":3})",
+    R"s({"type":"string","pattern":"^[^b-y]{1,3}(x|\\d+)"})s",
+    R"({"type":"string","pattern":"[^a-y][!-~]"})",
+    R"({"type":"string","format":"date-time"})",
+    R"({"type":"string","format":"email"})",
+    R"({"type":"integer","minimum":-17,"exclusiveMaximum":1234})",
+    R"({"type":"integer","exclusiveMinimum":98.5})",
+    R"({"enum":[1,"two",[3],{"four":null}]})",
+    R"({"additionalProperties":{"type":"integer"},"minProperties":1})",
+    R"({"properties":{"name":{"type":"string"},"n":{"type":"integer","minimum":0},"t":{"const":1}},
+        "required":["n"],"additionalProperties":{"type":"boolean"}})",
+    R"({"properties":{"a":{"type":"null"}},"required":["z"]})",
+    R"({"prefixItems":[{"type":"integer"},{"type":"string","maxLength":1}],"minItems":1,
+        "items":{"type":"boolean"}})",
+    R"({"type":"object","required":["city","days"],"additionalProperties":false,"properties":{
+        "city":{"type":"string","enum":["Bern","Ulm"]},"note":{"type":["string","null"]},
+        "days":{"type":"array","maxItems":3,"items":{"$ref":"#/$defs/day"}}},
+        "$defs":{"day":{"type":"object","required":["low"],"properties":{
+          "high":{"type":"number"},"low":{"type":"number"},"kind":{"oneOf":[{"const":"sun"},
+          {"const":"rain"}]}}}}})",
+    R"({"anyOf":[{"$ref":"#/$defs/leaf"},{"$ref":"#/$defs/pair"}],"$defs":{
+        "leaf":{"type":"integer"},"pair":{"type":"array","items":{"$ref":"#"},"minItems":2,
+        "maxItems":2}}})",
+};
+
+TEST(JsonWalkTest, RandomTextsFulfilTheirSchema) {
+  for (const char* schema : kSchemas) {
+    SCOPED_TRACE(schema);
+    auto automaton = MakeAutomaton(ReadJsonSchema(schema));
+    ASSERT_TRUE(automaton.ok()) << automaton.status();
+    const nlohmann::json document = nlohmann::json::parse(schema);
+    const JsonValidator validator(document);
+    std::mt19937 random(11);
+    for (int i = 0; i < 100; ++i) {
+      const std::string text = RandomText(&*automaton, &random, /*eager=*/random() % 60);
+      const auto value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+      ASSERT_FALSE(value.is_discarded()) << text;
+      ASSERT_TRUE(validator.Fulfils(value)) << text;
+    }
+    EXPECT_FALSE(automaton->exhausted());
+  }
+}
+
+TEST(JsonWalkTest, LargeSchemasStayWithinTheAutomaton) {
+  std::string schema = R"({"type":"object","properties":{)";
+  for (int i = 0; i < 150; ++i)
+    absl::StrAppend(&schema, i == 0 ? "" : ",", "\"property_", i, R"(":{"type":"number"})");
+  auto automaton = MakeAutomaton(ReadJsonSchema(schema + "}}"));
+  ASSERT_TRUE(automaton.ok()) << automaton.status();
+  std::mt19937 random(5);
+  for (int i = 0; i < 20; ++i) RandomText(&*automaton, &random, 1000);
+  EXPECT_FALSE(automaton->exhausted());
+  for (const char* large : {R"({"maxLength":65536})", R"({"maxItems":10000,"items":{}})"})
+    EXPECT_TRUE(MakeAutomaton(ReadJsonSchema(large)).ok()) << large;
+}
+
+TEST(JsonWalkTest, BrokenSchemasDoNotCrash) {
+  ExpectNoCrash({std::begin(kSchemas), std::end(kSchemas)}, ReadJsonSchema);
+}
+
+}  // namespace
+}  // namespace coppice::grammar
