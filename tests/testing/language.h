@@ -1,9 +1,10 @@
-// Which texts a grammar has, by derivatives of its expressions: a second implementation, with
+// Which texts a grammar has, by trying its expressions on each text: a second implementation, with
 // nothing of grammar/automaton.h. For small grammars whose rules all have texts. Used by tests of
 // grammar/ and decoding/.
 #pragma once
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -20,38 +21,28 @@ class Language {
   explicit Language(grammar::Part whole) : rules_{std::move(whole)} {}
 
   // Some text of the language begins so.
-  bool Begins(const std::string& text) const { return HasTexts(*After(text)); }
-  bool Has(const std::string& text) const { return HasEmpty(*After(text)); }
+  bool Begins(const std::string& text) const { return Find(text).begins; }
+  bool Has(const std::string& text) const { return Find(text).has; }
 
  private:
   using Expression = grammar::Expression;
   using Kind = Expression::Kind;
   using Part = grammar::Part;
+  struct Found {
+    bool begins = false, has = false;
+  };
+  // Of an expression from one place of the text on.
+  struct Match {
+    std::set<size_t> ends;  // where a text of the expression may end
+    bool open = false;      // the rest of the text is the beginning of one, or is one
+  };
 
-  // What may follow the text.
-  Part After(const std::string& text) const {
-    if (text.empty()) return rules_[0];
-    const auto known = after_.find(text);
-    if (known != after_.end()) return known->second;
-    Part rest = After(text.substr(0, text.size() - 1));
-    rest = Derivative(*rest, static_cast<uint8_t>(text.back()));
-    return after_.emplace(text, rest).first->second;
-  }
-  bool HasEmpty(const Expression& e) const {
-    const auto has = [this](const Part& part) { return HasEmpty(*part); };
-    switch (e.kind) {
-      case Kind::kByte:
-        return false;
-      case Kind::kSequence:
-        return std::all_of(e.parts.begin(), e.parts.end(), has);
-      case Kind::kChoice:
-        return std::any_of(e.parts.begin(), e.parts.end(), has);
-      case Kind::kRepeat:
-        return e.least == 0 || HasEmpty(*e.parts[0]);
-      case Kind::kRule:
-        return HasEmpty(*rules_[e.rule]);
-    }
-    return false;
+  Found Find(const std::string& text) const {
+    const auto known = found_.find(text);
+    if (known != found_.end()) return known->second;
+    const Match match = At(*rules_[0], text, 0);
+    const Found found{match.open, match.ends.count(text.size()) > 0};
+    return found_.emplace(text, found).first->second;
   }
   bool HasTexts(const Expression& e) const {
     const auto has = [this](const Part& part) { return HasTexts(*part); };
@@ -69,44 +60,67 @@ class Language {
     }
     return false;
   }
-  Part Derivative(const Expression& e, uint8_t byte) const {
-    std::vector<Part> choices;
-    const auto add = [&](std::vector<Part> parts) {
-      const Part all = grammar::Sequence(std::move(parts));
-      if (HasTexts(*all)) choices.push_back(all);
-    };
+  // The part after every one of the places.
+  Match After(const Part& part, const std::string& text, const std::set<size_t>& places) const {
+    Match all;
+    for (const size_t place : places) {
+      const Match match = At(*part, text, place);
+      all.ends.insert(match.ends.begin(), match.ends.end());
+      all.open = all.open || match.open;
+    }
+    return all;
+  }
+  Match At(const Expression& e, const std::string& text, size_t begin) const {
+    Match match;
     switch (e.kind) {
       case Kind::kByte:
+        match.open = begin == text.size() && !e.bytes.empty();
         for (const auto& [first, last] : e.bytes) {
-          if (byte >= first && byte <= last) return grammar::Sequence({});
+          if (begin == text.size()) break;
+          const auto byte = static_cast<uint8_t>(text[begin]);
+          if (byte >= first && byte <= last) match.ends = {begin + 1};
         }
         break;
       case Kind::kSequence:
+        match.ends = {begin};
         for (size_t i = 0; i < e.parts.size(); ++i) {
-          std::vector<Part> parts(e.parts.begin() + static_cast<int>(i), e.parts.end());
-          parts[0] = Derivative(*parts[0], byte);
-          add(std::move(parts));
-          if (!HasEmpty(*e.parts[i])) break;
+          const bool can_end = std::all_of(e.parts.begin() + static_cast<int>(i) + 1, e.parts.end(),
+                                           [this](const Part& part) { return HasTexts(*part); });
+          Match next = After(e.parts[i], text, match.ends);
+          match.ends = std::move(next.ends);
+          match.open = match.open || (next.open && can_end);
         }
         break;
       case Kind::kChoice:
-        for (const Part& part : e.parts) add({Derivative(*part, byte)});
-        break;
-      case Kind::kRepeat:
-        if (e.most != 0) {
-          add({Derivative(*e.parts[0], byte),
-               grammar::Repeat(e.parts[0], std::max(0, e.least - 1),
-                               e.most == Expression::kNoMost ? e.most : e.most - 1)});
+        for (const Part& part : e.parts) {
+          const Match one = At(*part, text, begin);
+          match.ends.insert(one.ends.begin(), one.ends.end());
+          match.open = match.open || one.open;
         }
         break;
+      case Kind::kRepeat: {
+        std::set<size_t> places = {begin};
+        const size_t last =
+            e.most == Expression::kNoMost ? e.least + text.size() + 1 : static_cast<size_t>(e.most);
+        for (size_t times = 0;; ++times) {
+          if (times >= static_cast<size_t>(e.least))
+            match.ends.insert(places.begin(), places.end());
+          if (times == last || places.empty()) break;
+          Match next = After(e.parts[0], text, places);
+          match.open = match.open || next.open;
+          places = std::move(next.ends);
+        }
+        break;
+      }
       case Kind::kRule:
-        return Derivative(*rules_[e.rule], byte);
+        return At(*rules_[e.rule], text, begin);
     }
-    return grammar::Choice(std::move(choices));
+    match.open = match.open || match.ends.count(text.size()) > 0;
+    return match;
   }
 
   std::vector<Part> rules_;
-  mutable std::unordered_map<std::string, Part> after_;
+  mutable std::unordered_map<std::string, Found> found_;
 };
 
 // A pseudo-random expression over the bytes a, b and c. Every one has texts.
