@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/types.h"
 
 namespace coppice {
@@ -22,6 +24,12 @@ struct FormatSpec {
     return kind == other.kind && text == other.text;
   }
 };
+
+// Bytes of a format's text.
+inline constexpr size_t kMostFormatBytes = 256 << 10;
+
+absl::string_view FormatKindName(FormatSpec::Kind kind);  // "regex", "grammar", "json_schema"; ""
+absl::StatusOr<FormatSpec::Kind> ParseFormatKind(absl::string_view name);
 
 // Tokens that may come next.
 struct AllowedTokens {

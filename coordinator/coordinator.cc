@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "coordinator/api/format_fields.h"
 #include "coordinator/cluster/control_loop.h"
 #include "coordinator/cluster/dispatcher.h"
 #include "coordinator/cluster/metrics.h"
@@ -129,6 +130,7 @@ class CoordinatorImpl : public Coordinator {
     context.api.model_name = options_.model_name;
     context.api.tokenizer = tokenizer_.get();
     context.api.chat = chat_.get();
+    context.api.unserved_formats = UnservedFormats(*tokenizer_);
     context.max_model_len = options_.max_model_len;
     context.started_unix = std::chrono::duration_cast<std::chrono::seconds>(
                                std::chrono::system_clock::now().time_since_epoch())

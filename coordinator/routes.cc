@@ -10,13 +10,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/program.h"
+#include "coordinator/api/format_fields.h"
 #include "coordinator/api/openapi.h"
 #include "coordinator/request/request_log.h"
 
 namespace coppice::coordinator {
 namespace {
 
-// Bytes of a body that is read by another thread. See docs/decisions.md.
+// Bytes of a body that is read by another thread, as one is that may have a format: it takes up to a
+// second to read, however short it is. See docs/decisions.md.
 constexpr size_t kLargeBody = 16 << 10;
 
 // No type, application/json, or another application type whose name ends in json, such as
@@ -173,7 +175,8 @@ void Routes::ReadBody(EndpointId endpoint, HttpRequest request,
   reading->arrival_s = context_.clock->NowSeconds();
   reading->now_unix = UnixNow();
   reading->exchange = std::move(exchange);
-  if (reading->request.body.size() < kLargeBody) {
+  const std::string& body = reading->request.body;
+  if (body.size() < kLargeBody && !(reading->completes() && MayHaveFormat(body))) {
     Read(reading.get());
     return Finish(reading.get(), /*admitted=*/false);
   }
@@ -247,7 +250,8 @@ int Routes::LenOf(const std::vector<const Node*>& replicas) const {
 int Routes::ShownLen() const { return LenOf(context_.registry->Replicas()); }
 
 ModelCard Routes::Card() const {
-  return {context_.api.model_name, context_.started_unix, ShownLen(), context_.api.chat != nullptr};
+  return {context_.api.model_name, context_.started_unix, ShownLen(), context_.api.chat != nullptr,
+          context_.api.unserved_formats.empty()};
 }
 
 HttpReply Routes::Models() const { return JsonReply(ModelListJson(Card(), context_.api.limits)); }

@@ -47,7 +47,7 @@ class Routes : public HttpApp {
  private:
   std::optional<ApiError> CheckRate(const Endpoint& endpoint, const HttpRequest& request);
   HttpReply Answer(const Endpoint& endpoint, const HttpRequest& request);
-  // A request whose body may be large: here, or by the readers and then Finish.
+  // A request whose body may take long to read: here, or by the readers and then Finish.
   void ReadBody(EndpointId endpoint, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
   void Gone(Reading* reading);  // its client has gone
   void Finish(Reading* reading, bool admitted);

@@ -63,6 +63,17 @@ absl::Status CheckOptions(const MethodRow& row, const DecodingParams& params) {
   return absl::OkStatus();
 }
 
+absl::Status CheckFormat(const DecodingParams& params) {
+  const bool asked = params.format_spec.kind != FormatSpec::Kind::kNone;
+  if (!asked && params.format == nullptr) return absl::OkStatus();
+  if (params.format == nullptr) return Bad("format_spec", "there is nothing that knows the format");
+  if (const std::string conflict = FormatConflict(params); !conflict.empty())
+    return Bad("format_spec", conflict);
+  if (const absl::string_view why = NoEndOfFormat(params); !why.empty())
+    return Bad("format_spec", why);
+  return absl::OkStatus();
+}
+
 absl::Status CheckParams(const DecodingParams& params) {
   COPPICE_RETURN_IF_ERROR(CheckParameters(params));
   if (params.kind == DecodingKind::kMultinomial && params.beam_width != 1) {
@@ -78,6 +89,7 @@ absl::Status CheckParams(const DecodingParams& params) {
   }
   if (!params.stop_strings.empty() && params.stop_text == nullptr)
     return Bad("stop_strings", "there is nothing that finds them");
+  COPPICE_RETURN_IF_ERROR(CheckFormat(params));
   return CheckWarp(params);
 }
 

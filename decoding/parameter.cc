@@ -87,6 +87,22 @@ const ParameterRow* UnservedPenalty(const DecodingParams& params) {
   return nullptr;
 }
 
+std::string FormatConflict(const DecodingParams& params) {
+  if (IsJoint(params.warp.mode)) {
+    return absl::StrCat("cannot be combined with warp_mode ", WarpModeName(params.warp.mode),
+                        ", which warps the layer as a whole");
+  }
+  if (params.min_tokens > 0) {
+    return "cannot be combined with min_tokens: a text may have to end before";
+  }
+  return "";
+}
+
+absl::string_view NoEndOfFormat(const DecodingParams& params) {
+  if (!params.stop_ids.empty()) return "";
+  return "needs a token that ends a text: the model has none, give stop_token_ids";
+}
+
 bool IsNeutral(const ParameterRow& row, const DecodingParams& params) {
   const ParameterValue value = row.member.get(params);
   return IsDefault(row, params) || value == ParameterValue(0.0) ||

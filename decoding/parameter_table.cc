@@ -120,6 +120,14 @@ std::vector<ParameterRow> LengthRows() {
        .text = "Strings that end a hypothesis at the token that completes one in its text. They "
                "are looked for in the text of token number `min_tokens` and later. "
                "`skip_special_tokens` says whether that text has special tokens."},
+      {.name = "format_spec",
+       .fields = {"structured_outputs", "response_format", "guided_regex", "guided_choice",
+                  "guided_grammar", "guided_json", "regex", "ebnf", "json_schema"},
+       .own_syntax = "each in its own form; at most one of them may ask for a format",
+       .own_default = "none",
+       .text = "The format that the text has when it ends by itself: a regular expression, a "
+               "grammar, a choice of texts or a JSON schema (api.md 2.6). Every token that cannot "
+               "lead to a text of the format has probability 0."},
   };
   for (ParameterRow& row : rows) row.group = ParameterGroup::kLength;
   return rows;

@@ -9,28 +9,6 @@
 
 namespace coppice::grammar {
 
-absl::string_view FormatKindName(FormatSpec::Kind kind) {
-  switch (kind) {
-    case FormatSpec::Kind::kNone:
-      return "";
-    case FormatSpec::Kind::kRegex:
-      return "regex";
-    case FormatSpec::Kind::kGrammar:
-      return "grammar";
-    case FormatSpec::Kind::kJsonSchema:
-      return "json_schema";
-  }
-  return "";
-}
-
-absl::StatusOr<FormatSpec::Kind> ParseFormatKind(absl::string_view name) {
-  for (const auto kind : {FormatSpec::Kind::kNone, FormatSpec::Kind::kRegex,
-                          FormatSpec::Kind::kGrammar, FormatSpec::Kind::kJsonSchema}) {
-    if (name == FormatKindName(kind)) return kind;
-  }
-  return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is no kind of format"));
-}
-
 absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec) {
   if (spec.text.size() > kMostFormatBytes) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -130,7 +130,7 @@ class EbnfReader {
     const size_t begin = text_.at();
     if (text_.Take("\"")) return Quoted(begin);
     if (text_.Take("[")) return Class(begin);
-    if (text_.Take(".")) return CharacterNot({});
+    if (text_.Take(".")) return any_;
     if (text_.Take("(")) {
       COPPICE_ASSIGN_OR_RETURN(Part part, Alternatives(nested + 1));
       if (!text_.Take(")")) return Error(begin, "a ( without its )");
@@ -187,7 +187,9 @@ class EbnfReader {
       ranges.emplace_back(first, last);
     }
     if (ranges.empty()) return Error(begin, "a class without characters");
-    return negated ? CharacterNot(std::move(ranges)) : Character(std::move(ranges));
+    Part part = characters_.Of(negated ? Others(std::move(ranges)) : ranges);
+    if (part == nullptr) return Error(begin, "there are too many different classes");
+    return part;
   }
 
   // Of a literal or class, maybe escaped.
@@ -222,6 +224,8 @@ class EbnfReader {
   }
 
   SourceText text_;
+  CharacterParts characters_{Character};
+  const Part any_ = CharacterNot({});
   Grammar grammar_;
   absl::flat_hash_map<std::string, int> number_;
   std::vector<size_t> used_;  // [rules] where each was named first

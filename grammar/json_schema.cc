@@ -1,5 +1,6 @@
 #include "grammar/json_schema.h"
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <optional>
@@ -23,6 +24,7 @@
 namespace coppice::grammar {
 namespace {
 
+constexpr int kMostPatterns = 1000;  // and formats
 constexpr absl::string_view kTypes[] = {"object",  "array",   "string", "number",
                                         "integer", "boolean", "null"};
 
@@ -335,6 +337,8 @@ class SchemaReader {
             absl::StrCat("\"", key, "\" is not served beside \"",
                          limits.there ? "minLength\" or \"maxLength" : "format", "\""));
       }
+      if (++patterns_ > kMostPatterns)
+        return SchemaError(said.pointer, "there are too many patterns and formats");
       const auto text = said.value->get<std::string>();
       const auto characters = pattern
                                   ? RegexPart(text, {.search = true, .character = JsonCharacter})
@@ -355,6 +359,7 @@ class SchemaReader {
   JsonRules rules_;
   absl::flat_hash_map<const OrderedJson*, int> rule_of_;
   std::deque<Open> open_;
+  int patterns_ = 0;
 };
 
 }  // namespace

@@ -55,7 +55,8 @@ absl::string_view UnservedEscape(char letter) {
 
 class RegexReader {
  public:
-  RegexReader(absl::string_view text, const RegexUse& use) : text_(text), use_(use) {}
+  RegexReader(absl::string_view text, const RegexUse& use)
+      : text_(text), search_(use.search), characters_(use.character) {}
 
   absl::StatusOr<Part> Read() {
     COPPICE_ASSIGN_OR_RETURN(Part all, Alternatives(0));
@@ -83,9 +84,14 @@ class RegexReader {
 
   absl::StatusOr<Part> Alternative(int nested) {
     const bool top = nested == 0;
-    const Part anything = Repeat(use_.character({{0, kLastCharacter}}), 0, Expression::kNoMost);
     std::vector<Part> parts;
-    if (!(top && text_.Take("^")) && top && use_.search) parts.push_back(anything);
+    const bool at_begin = top && text_.Take("^");
+    Part anything;
+    if (top && search_) {
+      COPPICE_ASSIGN_OR_RETURN(Part any, OneOf(text_.at(), {{0, kLastCharacter}}));
+      anything = Repeat(std::move(any), 0, Expression::kNoMost);
+      if (!at_begin) parts.push_back(anything);
+    }
     bool at_end = false;
     while (!text_.done() && text_.Peek() != '|' && text_.Peek() != ')') {
       if (top && text_.Peek() == '$' && EndsAfter(1)) {
@@ -97,7 +103,7 @@ class RegexReader {
       COPPICE_ASSIGN_OR_RETURN(Part repeated, Repeated(std::move(atom)));
       parts.push_back(std::move(repeated));
     }
-    if (!at_end && top && use_.search) parts.push_back(anything);
+    if (anything != nullptr && !at_end) parts.push_back(std::move(anything));
     return Sequence(std::move(parts));
   }
 
@@ -119,11 +125,11 @@ class RegexReader {
         return Class();
       case '\\': {
         COPPICE_ASSIGN_OR_RETURN(CodePoints characters, Escape());
-        return use_.character(std::move(characters));
+        return OneOf(begin, characters);
       }
       case '.':
         text_.Take(".");
-        return use_.character(Others({{'\n', '\n'}}));
+        return OneOf(begin, Others({{'\n', '\n'}}));
       case '*':
       case '+':
       case '?':
@@ -140,7 +146,13 @@ class RegexReader {
         break;
     }
     COPPICE_ASSIGN_OR_RETURN(const uint32_t c, Plain());
-    return use_.character({{c, c}});
+    return OneOf(begin, {{c, c}});
+  }
+
+  absl::StatusOr<Part> OneOf(size_t at, const CodePoints& ranges) {
+    Part part = characters_.Of(ranges);
+    if (part == nullptr) return Error(at, "there are too many different classes");
+    return part;
   }
 
   absl::StatusOr<uint32_t> Plain() {
@@ -221,7 +233,7 @@ class RegexReader {
       }
       ranges.insert(ranges.end(), first.begin(), first.end());
     }
-    return use_.character(negated ? Others(std::move(ranges)) : std::move(ranges));
+    return OneOf(begin, negated ? Others(std::move(ranges)) : ranges);
   }
 
   static bool Single(const CodePoints& ranges) {
@@ -298,7 +310,8 @@ class RegexReader {
   }
 
   SourceText text_;
-  const RegexUse& use_;
+  const bool search_;
+  CharacterParts characters_;
 };
 
 }  // namespace

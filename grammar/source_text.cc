@@ -9,6 +9,11 @@
 #include "tokenizer/utf8.h"
 
 namespace coppice::grammar {
+namespace {
+
+constexpr size_t kMostClasses = 4096;
+
+}  // namespace
 
 int SourceText::Line(size_t at) const {
   return 1 + static_cast<int>(std::count(text_.begin(), text_.begin() + at, '\n'));
@@ -74,6 +79,14 @@ std::optional<int> SourceText::Count() {
 }
 
 bool IsSurrogate(uint32_t code_point) { return code_point >= 0xd800 && code_point <= 0xdfff; }
+
+Part CharacterParts::Of(const CodePoints& ranges) {
+  if (ranges.size() == 1 && ranges[0].first == ranges[0].second) return make_(ranges);
+  const auto known = known_.find(ranges);
+  if (known != known_.end()) return known->second;
+  if (known_.size() >= kMostClasses) return nullptr;
+  return known_.emplace(ranges, make_(ranges)).first->second;
+}
 
 bool Counts::wrong() const {
   return least > kMostRepeated || most > kMostRepeated ||

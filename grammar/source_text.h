@@ -7,7 +7,9 @@
 #include <optional>
 #include <string>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "grammar/expression.h"
 
 namespace coppice::grammar {
 
@@ -40,6 +42,19 @@ class SourceText {
 };
 
 bool IsSurrogate(uint32_t code_point);
+
+// The expressions of sets of characters. Equal sets are one expression, so that a text of many
+// classes needs no more memory than a text of few.
+class CharacterParts {
+ public:
+  explicit CharacterParts(Part (*make)(CodePoints ranges)) : make_(make) {}
+  // nullptr: there are more different sets than are kept.
+  Part Of(const CodePoints& ranges);
+
+ private:
+  Part (*make_)(CodePoints ranges);
+  absl::flat_hash_map<CodePoints, Part> known_;
+};
 
 // How often something is repeated.
 struct Counts {

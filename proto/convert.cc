@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "base/output_format.h"
 #include "base/shown_name.h"
 #include "base/status.h"
 #include "decoding/method.h"
@@ -98,6 +99,23 @@ absl::Status CheckStopStrings(const proto::Decoding& message) {
              absl::StrCat("have ", bytes, " bytes, at most ", kMostStopBytes, " are read"));
 }
 
+// Whether the text can be read, grammar/ says.
+absl::StatusOr<FormatSpec> ReadFormat(const proto::Decoding& message) {
+  FormatSpec format;
+  const absl::StatusOr<FormatSpec::Kind> kind = ParseFormatKind(message.format_kind());
+  if (!kind.ok()) return Bad("format_kind", std::string(kind.status().message()));
+  format.kind = *kind;
+  const size_t bytes = message.format_text().size();
+  if (bytes > kMostFormatBytes) {
+    return Bad("format_text",
+               absl::StrCat("has ", bytes, " bytes, at most ", kMostFormatBytes, " are read"));
+  }
+  const bool none = format.kind == FormatSpec::Kind::kNone;
+  if (none != (bytes == 0)) return Bad("format_text", none ? "has no kind" : "is empty");
+  format.text = message.format_text();
+  return format;
+}
+
 }  // namespace
 
 proto::Decoding DecodingToMessage(const decoding::DecodingParams& params) {
@@ -113,6 +131,8 @@ proto::Decoding DecodingToMessage(const decoding::DecodingParams& params) {
   message.set_draft_tree(params.draft_tree);
   message.mutable_stop_strings()->Add(params.stop_strings.begin(), params.stop_strings.end());
   message.set_show_special_tokens(params.show_special_tokens);
+  message.set_format_kind(std::string(FormatKindName(params.format_spec.kind)));
+  message.set_format_text(params.format_spec.text);
   for (const decoding::ParameterRow& row : decoding::Parameters()) {
     if (row.scalar()) *message.add_parameters() = ToMessage(row, params);
   }
@@ -139,6 +159,7 @@ absl::StatusOr<decoding::DecodingParams> DecodingFromMessage(const proto::Decodi
   COPPICE_RETURN_IF_ERROR(CheckStopStrings(message));
   params.stop_strings.assign(message.stop_strings().begin(), message.stop_strings().end());
   params.show_special_tokens = message.show_special_tokens();
+  COPPICE_ASSIGN_OR_RETURN(params.format_spec, ReadFormat(message));
   return params;
 }
 

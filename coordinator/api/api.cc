@@ -10,10 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/chat_fields.h"
 #include "coordinator/api/decoding_rules.h"
+#include "coordinator/api/format_fields.h"
 #include "coordinator/api/json_fields.h"
 #include "coordinator/api/prompt_fields.h"
 #include "coordinator/api/speculative_fields.h"
 #include "decoding/decision_cost.h"
+#include "decoding/parameter.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -36,10 +38,12 @@ uint64_t DrawSeed() {
 // Everything but the prompt is read alike for both endpoints.
 class RequestParser {
  public:
-  // prompt: reads the fields of the endpoint's prompt, and makes the prompts once all other fields
-  // are known to be right.
-  RequestParser(const json& body, const ApiContext& context, PromptFields* prompt)
-      : context_(context),
+  // text: of the body. prompt: reads the fields of the endpoint's prompt, and makes the prompts once
+  // all other fields are known to be right.
+  RequestParser(const std::string& text, const json& body, const ApiContext& context,
+                PromptFields* prompt)
+      : text_(text),
+        context_(context),
         limits_(context.limits),
         vocab_(context.tokenizer->vocab_size()),
         fields_(body, ""),
@@ -54,10 +58,12 @@ class RequestParser {
     ReadOutput();
     ReadTimeout(timeout_header);
     ReadUnserved();
+    ReadFormatFields(text_, limits_, &fields_, &request_);
     prompt_->Read(&fields_);
     ApplyDecoding(given_, limits_.max_beam_width, &fields_, &request_);
     ApplySpeculative(limits_, &fields_, &request_);
     CheckUnknown();
+    if (!fields_.error()) CheckFormatFields(context_, &fields_, request_);
     if (!fields_.error()) prompt_->MakePrompts(&fields_, &request_);
     CheckScoreOnly();
     CheckNames();
@@ -251,7 +257,6 @@ class RequestParser {
     fields_.Neutral("diversity_penalty", 0);
     fields_.Neutral("spaces_between_special_tokens", true);
     fields_.Neutral("tools", json::array());
-    fields_.Neutral("response_format", json{{"type", "text"}});
   }
 
   void CollectUnknown(JsonFields& fields) {
@@ -265,6 +270,7 @@ class RequestParser {
   }
   void CheckUnknown() { CollectUnknown(fields_); }
 
+  const std::string& text_;
   const ApiContext& context_;
   const ApiLimits& limits_;
   const int vocab_;
@@ -280,7 +286,7 @@ std::variant<GenerateRequest, ApiError> Parse(const std::string& body,
   json object;
   if (std::optional<ApiError> error = ParseJsonObject(body, context.limits.max_json_depth, &object))
     return *error;
-  return RequestParser(object, context, prompt).Parse(timeout_header);
+  return RequestParser(body, object, context, prompt).Parse(timeout_header);
 }
 
 }  // namespace
@@ -366,6 +372,11 @@ std::optional<ApiError> FitToModel(const ModelLimits& model, const ApiLimits& li
   std::sort(params.stop_ids.begin(), params.stop_ids.end());
   params.stop_ids.erase(std::unique(params.stop_ids.begin(), params.stop_ids.end()),
                         params.stop_ids.end());
+  if (const absl::string_view why = decoding::NoEndOfFormat(params);
+      !request->format_field.empty() && !why.empty()) {
+    return ApiError{400, "unsupported_combination", absl::StrCat(request->format_field, " ", why),
+                    request->format_field};
+  }
   return std::nullopt;
 }
 

@@ -1,7 +1,7 @@
 // POST /v1/completions and /v1/chat/completions: JSON -> GenerateRequest, or the error that names
 // the field (docs/api.md 2). Called through request/reading, by any thread. Their prompts are read by
 // prompt_fields and chat_fields. The rules of 2.1 are in decoding_rules, those of `speculative` in
-// speculative_fields.
+// speculative_fields, those of formats in format_fields.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,8 @@ struct ApiContext {
   // Must outlive the context.
   const tokenizer::Tokenizer* tokenizer = nullptr;
   const tokenizer::ChatPrompt* chat = nullptr;  // nullptr: the model has no chat template
-  int max_model_len = 0;  // tokens of a prompt and its completion, at most; 0: not known yet
+  int max_model_len = 0;         // tokens of a prompt and its completion, at most; 0: not known yet
+  std::string unserved_formats;  // why no format is served (api/format_fields); "": they are
 };
 
 std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,

@@ -141,6 +141,16 @@ void ApplyDuplicates(const std::string& duplicates, const Refuser& refuse,
   }
 }
 
+void CheckFormat(const GenerateRequest& request, JsonFields* fields) {
+  if (request.format_field.empty()) return;
+  if (request.ignore_eos) {
+    fields->Fail(kCombination, request.format_field,
+                 "cannot be combined with ignore_eos: a text ends where it has the format");
+  }
+  if (const std::string conflict = decoding::FormatConflict(request.params); !conflict.empty())
+    fields->Fail(kCombination, request.format_field, conflict);
+}
+
 }  // namespace
 
 bool IsServed(decoding::DecodingKind kind, decoding::WarpMode mode) {
@@ -178,6 +188,7 @@ void ApplyDecoding(const DecodingFields& given, int max_beam_width, JsonFields* 
         absl::StrCat("cannot be combined with warp_mode ", decoding::WarpModeName(params.warp.mode),
                      ", which warps the layer as a whole"));
   }
+  CheckFormat(*request, fields);
   if (given.beam_duplicates) ApplyDuplicates(*given.beam_duplicates, refuse, &params);
   if (params.kind == decoding::DecodingKind::kMultinomial) {
     ApplyMultinomial(given, refuse, request);

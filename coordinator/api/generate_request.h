@@ -20,6 +20,7 @@ struct GenerateRequest {
   int n = 1;  // choices of a prompt
   // Sequences of a prompt: best_of for multinomial, 1 for beam decodings. Sample i has seed + i.
   int samples = 1;
+  std::string format_field;  // the path of what asks for params.format_spec; "": there is none
   bool max_tokens_given = false;
   bool ignore_eos = false;
   std::vector<TokenId> own_stop_ids;

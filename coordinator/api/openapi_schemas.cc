@@ -50,8 +50,33 @@ constexpr char kCommon[] = R"({
   "num_beam_groups": {"const": 1},
   "diversity_penalty": {"const": 0},
   "spaces_between_special_tokens": {"const": true},
-  "tools": {"type": "array", "maxItems": 0},
-  "response_format": {"const": {"type": "text"}}
+  "tools": {"type": "array", "maxItems": 0}
+})";
+// Fields that bind the output to a format. At most one may ask for one.
+constexpr char kFormats[] = R"({
+  "response_format": {"type": "object", "required": ["type"], "properties": {
+    "type": {"enum": ["text", "json_object", "json_schema"]},
+    "json_schema": {"type": "object", "additionalProperties": false, "required": ["schema"], "properties": {
+      "schema": {"type": ["object", "string"]}, "name": {"type": "string"}, "description": {"type": "string"},
+      "strict": {"type": "boolean", "description": "Without effect: the schema always holds."}}}}},
+  "structured_outputs": {"type": "object", "additionalProperties": false, "properties": {
+    "regex": {"type": "string", "minLength": 1},
+    "choice": {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
+    "grammar": {"type": "string", "minLength": 1, "description": "In the notation of GBNF."},
+    "json": {"type": ["object", "string"], "description": "A JSON schema, or the text of one."},
+    "json_object": {"type": "boolean"},
+    "disable_fallback": {"const": false}, "disable_any_whitespace": {"const": false},
+    "disable_additional_properties": {"const": false},
+    "whitespace_pattern": {"type": "null"}, "structural_tag": {"type": "null"}}},
+  "guided_regex": {"type": "string", "minLength": 1, "description": "Means structured_outputs.regex."},
+  "guided_choice": {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1,
+    "description": "Means structured_outputs.choice."},
+  "guided_grammar": {"type": "string", "minLength": 1, "description": "Means structured_outputs.grammar."},
+  "guided_json": {"type": ["object", "string"], "description": "Means structured_outputs.json."},
+  "guided_whitespace_pattern": {"type": "null"}, "guided_decoding_backend": {"type": "null"},
+  "regex": {"type": "string", "minLength": 1, "description": "Means structured_outputs.regex."},
+  "ebnf": {"type": "string", "minLength": 1, "description": "Means structured_outputs.grammar."},
+  "json_schema": {"type": ["object", "string"], "description": "Means structured_outputs.json."}
 })";
 constexpr char kCompletion[] = R"({
   "prompt": {"anyOf": [{"type": "string"},
@@ -196,6 +221,7 @@ Json RequestSchema(const ApiLimits& limits, const char* own, const char* require
   AddFields(own, &properties);
   AddParameters(limits, "", &properties);
   AddFields(kCommon, &properties);
+  AddFields(kFormats, &properties);
   for (const char* name : {"n", "num_return_sequences", "best_of"})
     properties[name] = OrNull({{"type", "integer"}, {"minimum", 1}, {"maximum", limits.max_n}});
   properties["timeout"] = OrNull({{"type", "number"},

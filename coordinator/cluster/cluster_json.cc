@@ -140,6 +140,7 @@ Json Capabilities(const ModelCard& card, const ApiLimits& limits) {
   json["max_logprobs"] = kMostAlternatives;
   json["stop_with_beams"] = true;
   json["chat"] = card.chat;
+  json["structured_outputs"] = card.formats;
   json["deterministic"] = true;
   return json;
 }

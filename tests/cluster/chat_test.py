@@ -125,7 +125,7 @@ class Chat(unittest.TestCase):
                 (dict(messages=[dict(role="user", content=[dict(type="image_url", image_url=dict(url="x"))])]),
                  "messages[0].content[0].type", "unsupported_field"),
                 (dict(tools=[dict(type="function")]), "tools", "unsupported_field"),
-                (dict(response_format=dict(type="json_object")), "response_format", "unsupported_field"),
+                (dict(response_format=dict(type="xml")), "response_format.type", "invalid_value"),
                 (dict(logprobs=2), "logprobs", "invalid_type"),
                 (dict(top_logprobs=2), "top_logprobs", "unsupported_combination"),
                 (dict(logprobs=True, top_logprobs=21), "top_logprobs", "invalid_value"),

@@ -12,17 +12,17 @@ head_sources=(coordinator/http/http_head.cc coordinator/http/api_error.cc coordi
 stop_sources=(coordinator/request/choice_text.cc coordinator/request/stop_matcher.cc tokenizer/detokenizer.cc tokenizer/stop_strings.cc
   tokenizer/utf8.cc base/check.cc)
 body_sources=(coordinator/http/api_error.cc base/rng.cc base/deterministic_math.cc base/check.cc base/decoding_stats.cc
-  base/host_threads.cc tokenizer/detokenizer.cc tokenizer/utf8.cc)
-for name in api chat_fields decoding_rules json_fields parameter_fields prompt_fields speculative_fields token_endpoints; do
+  base/host_threads.cc base/output_format.cc tokenizer/detokenizer.cc tokenizer/utf8.cc)
+for name in api chat_fields decoding_rules format_fields json_fields ordered_text parameter_fields prompt_fields speculative_fields token_endpoints; do
   body_sources+=("coordinator/api/$name.cc")
 done
-for source in $(git ls-files 'decoding/*.cc' 'tokenizer/chat_template/*.cc'); do
+for source in $(git ls-files 'decoding/*.cc' 'grammar/*.cc' 'tokenizer/chat_template/*.cc'); do
   case $source in
     */template_source.cc) ;;  # needs tokenizers; the fuzzer brings its own template
     *) body_sources+=("$source") ;;
   esac
 done
-packages=(absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_flat_hash_map absl_hash absl_cord libhwy libcrypto protobuf)
+packages=(absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_flat_hash_map absl_node_hash_map absl_hash absl_cord libhwy libcrypto protobuf)
 linked=$(pkg-config --libs "${packages[@]}")
 
 fuzz_build head_fuzz "$linked" tests/coordinator/http/head_fuzz.cc "${head_sources[@]}"

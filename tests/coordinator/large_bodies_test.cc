@@ -110,6 +110,18 @@ TEST_F(LargeBodiesTest, WhileOneIsReadOthersAreAnswered) {
   EXPECT_EQ(Waiting(), 0);
 }
 
+// A format takes long to read, however small it is.
+TEST_F(LargeBodiesTest, SmallOnesThatMayHaveAFormatAreReadLikeLargeOnes) {
+  Start();
+  RawClient slow(port());
+  slow.Send(Post(R"({"prompt": "slow", "response_format": {"type": "text"}})"));
+  EXPECT_TRUE(Eventually([this] { return gate_->arrived() == 1; }));
+  EXPECT_EQ(Ask(Post(R"({"prompt": "a"})")).status, 200);
+  EXPECT_EQ(Waiting(), 1);
+  gate_->Open();
+  EXPECT_THAT(slow.ReadAnswer().body, HasSubstr("\"text\":\"yes\""));
+}
+
 TEST_F(LargeBodiesTest, TheyTakePlacesInTheQueue) {
   options_.max_queue = 2;
   Start();

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <limits>
+#include <memory>
 
 #include "base/rng.h"
 #include "decoding/beam_decoder.h"
@@ -153,6 +154,17 @@ TEST(DraftSizeTest, ADraftBeyondAllBoundsDoesNotLookSmall) {
   EXPECT_GT(KvBlocksBound(params, /*prompt_tokens=*/1, /*block_size=*/16), int64_t{1} << 26);
 }
 
+// Every text has this format.
+class AnyText : public OutputFormat {
+ public:
+  State Start() const override { return 0; }
+  State Next(State state, TokenId) const override { return state; }
+  std::shared_ptr<const AllowedTokens> Allowed(State) const override {
+    return std::make_shared<AllowedTokens>();
+  }
+  absl::Status status() const override { return absl::OkStatus(); }
+};
+
 TEST(DecoderFactoryTest, NamesTheFieldThatIsWrong) {
   const auto message = [](const std::function<void(DecodingParams*)>& breaks) {
     DecodingParams params;
@@ -178,6 +190,27 @@ TEST(DecoderFactoryTest, NamesTheFieldThatIsWrong) {
                 p->warp.top_k = 4;
               }),
               HasSubstr("beam_search"));
+  const auto formatted = [&](const std::function<void(DecodingParams*)>& breaks) {
+    return message([&](DecodingParams* p) {
+      p->format_spec = {FormatSpec::Kind::kRegex, "a*"};
+      p->format = std::make_shared<AnyText>();
+      p->stop_ids = {2};
+      breaks(p);
+    });
+  };
+  EXPECT_EQ(formatted([](DecodingParams*) {}), "");
+  EXPECT_THAT(formatted([](DecodingParams* p) { p->format = nullptr; }), HasSubstr("format_spec:"));
+  EXPECT_THAT(formatted([](DecodingParams* p) { p->min_tokens = 1; }),
+              HasSubstr("format_spec: cannot be combined with min_tokens"));
+  EXPECT_THAT(formatted([](DecodingParams* p) { p->stop_ids.clear(); }),
+              HasSubstr("format_spec: needs a token that ends a text"));
+  for (const WarpMode mode : {WarpMode::kJoint, WarpMode::kRowCut}) {
+    EXPECT_THAT(formatted([mode](DecodingParams* p) {
+                  p->kind = DecodingKind::kBeamSampling;
+                  p->warp.mode = mode;
+                }),
+                HasSubstr("format_spec: cannot be combined with warp_mode"));
+  }
   DraftState state;
   EXPECT_FALSE(MakeDrafter(DecodingParams(), state, 4).ok());
   state = {{kRootHash}, {0.0}, {1}, {7}, 0};

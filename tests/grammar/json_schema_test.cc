@@ -191,6 +191,8 @@ TEST(JsonSchemaTest, WhatIsNotServedIsNamed) {
   const std::string deep = std::string(300, '[') + std::string(300, ']');
   std::string wide = "{\"properties\":{\"k\":true";
   for (int i = 0; i < 2000; ++i) wide += absl::StrCat(",\"k", i, "\":true");
+  std::string patterns = R"({"anyOf":[{"pattern":"a"})";
+  for (int i = 0; i < 1000; ++i) patterns += R"(,{"format":"date"})";
   const struct {
     std::string schema;
     const char* error;
@@ -202,6 +204,7 @@ TEST(JsonSchemaTest, WhatIsNotServedIsNamed) {
       {"1e999", "no JSON"},
       {deep, "it is nested more than 200 deep"},
       {wide + "}}", "an object has more than 2000 members"},
+      {patterns + "]}", "#/anyOf/1000/format: there are too many patterns and formats"},
       {R"({"type":"null","type":"string"})", R"(an object has the key "type" twice)"},
       {"1", "#: a schema must be an object, true or false"},
       {"false", "#: false allows no value"},

@@ -148,6 +148,20 @@ TEST(RegexTest, LargeExpressionsAreRefused) {
   }
 }
 
+TEST(RegexTest, ManyClasses) {
+  std::string many;
+  for (int i = 0; i < 60'000; ++i) many += "[^a]";
+  EXPECT_EQ(MakeAutomaton(ReadRegex(many)).status().message(), "the format is too large");
+  many.clear();
+  for (uint32_t c = 0x400; c < 0x400 + 5000; ++c) {
+    many += "[^";
+    tokenizer::AppendUtf8(c, &many);
+    many += "]";
+  }
+  EXPECT_THAT(std::string(ReadRegex(many).status().message()),
+              testing::HasSubstr("there are too many different classes"));
+}
+
 TEST(RegexTest, SearchedTextsHaveTheExpressionSomewhere) {
   const auto part = [](const char* pattern) -> absl::StatusOr<Grammar> {
     const auto read = RegexPart(pattern, {.search = true, .character = Character});

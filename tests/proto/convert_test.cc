@@ -28,6 +28,7 @@ TEST(ConvertTest, DecodingSurvivesTheRoundTrip) {
   EXPECT_EQ(back->warp.logit_bias, params.warp.logit_bias);
   EXPECT_EQ(back->stop_strings, params.stop_strings);
   EXPECT_TRUE(back->show_special_tokens);
+  EXPECT_EQ(back->format_spec, params.format_spec);
   EXPECT_EQ(back->seed, params.seed);
   EXPECT_EQ(back->kind, params.kind);
 }
@@ -65,6 +66,12 @@ TEST(ConvertTest, DecodingNamesTheBadField) {
   ExpectInvalid(with([](auto* m) { m->add_stop_strings(""); }), "stop_strings[3]");
   ExpectInvalid(with([](auto* m) { m->add_stop_strings(std::string(70000, 'x')); }),
                 "stop_strings");
+  ExpectInvalid(with([](auto* m) { m->set_format_kind("xml"); }),
+                "format_kind: \"xml\" is no kind of format");
+  ExpectInvalid(with([](auto* m) { m->clear_format_kind(); }), "format_text: has no kind");
+  ExpectInvalid(with([](auto* m) { m->clear_format_text(); }), "format_text: is empty");
+  ExpectInvalid(with([](auto* m) { m->set_format_text(std::string(kMostFormatBytes + 1, 'a')); }),
+                "format_text: has 262145 bytes");
   ExpectInvalid(with([](auto* m) { test::SetNumber("top_p", 1.5, m); }), "top_p");
   ExpectInvalid(with([](auto* m) { test::SetNumber("min_p", NAN, m); }), "min_p");
   ExpectInvalid(with([](auto* m) { m->set_warp_mode("col"); }), "warp_mode");

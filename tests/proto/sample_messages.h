@@ -29,6 +29,7 @@ inline decoding::DecodingParams SampleParams() {
   params.stop_ids = {2, 5};
   params.stop_strings = {"\n\n", "\xe2\x82\xac", std::string("\0", 1)};
   params.show_special_tokens = true;
+  params.format_spec = {FormatSpec::Kind::kJsonSchema, "{\"enum\": [\"\xe2\x82\xac\"]}"};
   params.warp.logit_bias = {{3, -1.5}, {9, -INFINITY}};
   params.warp.mode = decoding::WarpMode::kRowRaw;
   params.draft_tree = "3-2";

@@ -26,7 +26,7 @@ MAY_INCLUDE = {
     "draft_node": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/", "tokenizer/vocabulary.h", "grammar/"),
     "worker": ("base/", "node/", "model/", "kernels/", "decoding/", "comm/", "proto/", "tokenizer/stop_strings.h", "tokenizer/vocabulary.h", "grammar/"),
     "tokenizer": ("base/",),
-    "grammar": ("base/", "tokenizer/vocabulary.h"),
+    "grammar": ("base/", "tokenizer/vocabulary.h", "tokenizer/utf8.h"),
     "coordinator": ("base/", "comm/", "proto/", "tokenizer/", "grammar/", "decoding/params.h", "decoding/parameter.h", "decoding/method.h",
                     "decoding/topology.h", "decoding/decision_cost.h"),
     "loadgen": ("base/",),

@@ -256,7 +256,7 @@ TEST(Api, UnknownUnsupportedAndNeutral) {
       {R"("stream": true, "stream_options": {"foo": 1})", "unknown_field", "stream_options.foo"},
       {R"("suffix": "x")", "unsupported_field", "suffix"},
       {R"("tools": [1])", "unsupported_field", "tools"},
-      {R"("response_format": {"type": "json_object"})", "unsupported_field", "response_format"},
+      {R"("response_format": {"type": "xml"})", "invalid_value", "response_format.type"},
       {R"("priority": 1)", "unsupported_field", "priority"},
       {R"("num_beam_groups": 2)", "unsupported_field", "num_beam_groups"},
       {R"("store": true)", "unsupported_field", "store"},

@@ -19,7 +19,10 @@ inline const std::vector<std::string>& ValidBodies() {
       R"({"prompt": "hi", "logit_bias": {"104": 1.5, "7": -100}, "stop_token_ids": [10], "ignore_eos": true,
           "min_tokens": 1, "max_tokens": 4, "timeout": 30, "stream": false, "speculative": "auto"})",
       R"({"prompt": "hi", "max_completion_tokens": 2, "stream": true, "stream_options": {"include_usage": true},
-          "metadata": {"a": [1, {"b": null}]}, "tools": [], "response_format": {"type": "text"}})"};
+          "metadata": {"a": [1, {"b": null}]}, "tools": [], "response_format": {"type": "text"}})",
+      R"({"prompt": "hi", "structured_outputs": {"choice": ["a", "b"]}, "guided_json": null, "stop_token_ids": [256]})",
+      R"({"prompt": "hi", "response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": true,
+          "schema": {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"enum": [1, "x"]}}}}}})"};
   return bodies;
 }
 
@@ -66,10 +69,10 @@ class BodyMutator {
   }
 
   void Change(nlohmann::json* body) {
-    static const char* const kNames[] = {"temperature", "top_k",       "n",         "best_of",
-                                         "beam_width",  "decoding",    "stop",      "seed",
-                                         "echo",        "logprobs",    "refill",    "timeout",
-                                         "messages",    "speculative", "unheard_of"};
+    static const char* const kNames[] = {
+        "temperature", "top_k",       "n",          "best_of",  "beam_width",  "decoding",
+        "stop",        "seed",        "echo",       "logprobs", "refill",      "timeout",
+        "messages",    "speculative", "unheard_of", "regex",    "guided_json", "response_format"};
     nlohmann::json* object = body;
     if (Below(4) == 0 && body->contains("speculative") && (*body)["speculative"].is_object())
       object = &(*body)["speculative"];

@@ -129,7 +129,7 @@ TEST(ChatFields, BadFieldsAreNamed) {
       {R"("tools": [{"type": "function"}])", "unsupported_field", "tools"},
       {R"("tool_choice": "auto")", "unsupported_field", "tool_choice"},
       {R"("functions": [1])", "unsupported_field", "functions"},
-      {R"("response_format": {"type": "json_object"})", "unsupported_field", "response_format"},
+      {R"("response_format": {"type": "xml"})", "invalid_value", "response_format.type"},
       {R"("logprobs": 2)", "invalid_type", "logprobs"},
       {R"("top_logprobs": 2)", "unsupported_combination", "top_logprobs"},
       {R"("logprobs": false, "top_logprobs": 2)", "unsupported_combination", "top_logprobs"},

@@ -1,0 +1,30 @@
+#include "base/output_format.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/shown_name.h"
+
+namespace coppice {
+
+absl::string_view FormatKindName(FormatSpec::Kind kind) {
+  switch (kind) {
+    case FormatSpec::Kind::kNone:
+      return "";
+    case FormatSpec::Kind::kRegex:
+      return "regex";
+    case FormatSpec::Kind::kGrammar:
+      return "grammar";
+    case FormatSpec::Kind::kJsonSchema:
+      return "json_schema";
+  }
+  return "";
+}
+
+absl::StatusOr<FormatSpec::Kind> ParseFormatKind(absl::string_view name) {
+  for (const auto kind : {FormatSpec::Kind::kNone, FormatSpec::Kind::kRegex,
+                          FormatSpec::Kind::kGrammar, FormatSpec::Kind::kJsonSchema}) {
+    if (name == FormatKindName(kind)) return kind;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("\"", ShownName(name), "\" is no kind of format"));
+}
+
+}  // namespace coppice

@@ -1,0 +1,258 @@
+#include "coordinator/api/format_fields.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "coordinator/api/ordered_text.h"
+#include "grammar/compile.h"
+
+namespace coppice::coordinator {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kCombination[] = "unsupported_combination";
+constexpr char kAnyObject[] = R"({"type":"object"})";
+constexpr size_t kMaxShownReason = 300;
+
+enum class Form { kRegex, kGrammar, kChoice, kSchema };
+struct FormatField {
+  const char* name;
+  Form form;
+};
+constexpr FormatField kStructuredOutputs[] = {{"regex", Form::kRegex},
+                                              {"choice", Form::kChoice},
+                                              {"grammar", Form::kGrammar},
+                                              {"json", Form::kSchema}};
+constexpr FormatField kOtherNames[] = {{"guided_regex", Form::kRegex},
+                                       {"guided_choice", Form::kChoice},
+                                       {"guided_grammar", Form::kGrammar},
+                                       {"guided_json", Form::kSchema},
+                                       {"regex", Form::kRegex},
+                                       {"ebnf", Form::kGrammar},
+                                       {"json_schema", Form::kSchema}};
+
+// A text as a literal of a grammar.
+std::string Literal(absl::string_view text) {
+  std::string literal = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      absl::StrAppend(&literal, "\\", absl::string_view(&c, 1));
+    } else if (byte < 0x20 || byte == 0x7f) {
+      absl::StrAppend(&literal, "\\x", absl::Hex(byte, absl::kZeroPad2));
+    } else {
+      literal += c;
+    }
+  }
+  return literal + "\"";
+}
+
+class FormatReader {
+ public:
+  FormatReader(const std::string& body, const ApiLimits& limits, GenerateRequest* request)
+      : body_(body), limits_(limits), request_(*request) {}
+
+  void Read(JsonFields* fields) {
+    ReadObject("response_format", &FormatReader::ReadResponseFormat, fields);
+    ReadObject("structured_outputs", &FormatReader::ReadStructuredOutputs, fields);
+    for (const FormatField& field : kOtherNames) ReadField(field, fields);
+    fields->Neutral("guided_whitespace_pattern", nullptr);
+    fields->Neutral("guided_decoding_backend", nullptr);
+  }
+
+ private:
+  // Calls read with the fields of the object `name`, if it is there.
+  void ReadObject(const char* name, void (FormatReader::*read)(JsonFields*), JsonFields* outer) {
+    const json* value = outer->Find({name});
+    if (value == nullptr) return;
+    if (!value->is_object()) return outer->Fail("invalid_type", name, "must be an object");
+    JsonFields inner(*value, outer->Path(name));
+    (this->*read)(&inner);
+    for (const std::string& unknown : inner.Unknown()) {
+      if (limits_.ignore_unknown_fields) {
+        request_.ignored_fields.push_back(unknown);
+      } else {
+        inner.set_error(
+            {400, "unknown_field", absl::StrCat(unknown, " is not a known field"), unknown});
+      }
+    }
+    if (inner.error()) outer->set_error(*inner.error());
+  }
+
+  void ReadResponseFormat(JsonFields* fields) {
+    const std::optional<std::string> type = fields->String({"type"});
+    if (!type) return fields->Fail("missing_field", "type", "is required");
+    if (*type == "json_schema") {
+      if (fields->Find({"json_schema"}) == nullptr)
+        return fields->Fail("missing_field", "json_schema", "is required");
+      return ReadObject("json_schema", &FormatReader::ReadNamedSchema, fields);
+    }
+    if (*type != "text" && *type != "json_object") {
+      return fields->Fail("invalid_value", "type", "must be text, json_object or json_schema");
+    }
+    if (fields->Find({"json_schema"}) != nullptr)
+      return fields->Fail(kCombination, "json_schema", "needs type json_schema");
+    if (*type == "json_object") Ask("type", FormatSpec::Kind::kJsonSchema, kAnyObject, fields);
+  }
+
+  // The schema holds whether it is strict or not.
+  void ReadNamedSchema(JsonFields* fields) {
+    fields->String({"name"});
+    fields->String({"description"});
+    fields->Bool({"strict"});
+    if (fields->Find({"schema"}) == nullptr)
+      return fields->Fail("missing_field", "schema", "is required");
+    ReadField({"schema", Form::kSchema}, fields);
+  }
+
+  void ReadStructuredOutputs(JsonFields* fields) {
+    const std::string before = request_.format_field;
+    for (const FormatField& field : kStructuredOutputs) ReadField(field, fields);
+    if (fields->Bool({"json_object"}).value_or(false))
+      Ask("json_object", FormatSpec::Kind::kJsonSchema, kAnyObject, fields);
+    for (const char* name :
+         {"disable_fallback", "disable_any_whitespace", "disable_additional_properties"})
+      fields->Neutral(name, false);
+    for (const char* name : {"whitespace_pattern", "structural_tag"})
+      fields->Neutral(name, nullptr);
+    if (request_.format_field == before && !fields->error()) {
+      fields->set_error(
+          {400, "missing_field",
+           "structured_outputs must have one of regex, choice, grammar, json and json_object: true",
+           "structured_outputs"});
+    }
+  }
+
+  void ReadField(const FormatField& field, JsonFields* fields) {
+    const json* value = fields->Find({field.name});
+    if (value == nullptr) return;
+    switch (field.form) {
+      case Form::kRegex:
+      case Form::kGrammar:
+        if (const std::optional<std::string> text = fields->String({field.name})) {
+          Ask(field.name,
+              field.form == Form::kRegex ? FormatSpec::Kind::kRegex : FormatSpec::Kind::kGrammar,
+              *text, fields);
+        }
+        return;
+      case Form::kChoice:
+        return ReadChoice(field.name, *value, fields);
+      case Form::kSchema:
+        return ReadSchema(field.name, *value, fields);
+    }
+  }
+
+  void ReadChoice(const char* name, const json& choice, JsonFields* fields) {
+    if (!choice.is_array() || !AllOf(choice, &json::is_string))
+      return fields->Fail("invalid_type", name, "must be a list of strings");
+    if (choice.empty()) return fields->Fail("invalid_value", name, "is empty");
+    std::string rule = "root ::=";
+    for (const json& text : choice) {
+      const std::string& bytes = text.get_ref<const std::string&>();
+      if (bytes.empty()) return fields->Fail("invalid_value", name, "has an empty string");
+      absl::StrAppend(&rule, rule.back() == '=' ? " " : " | ", Literal(bytes));
+    }
+    Ask(name, FormatSpec::Kind::kGrammar, std::move(rule), fields);
+  }
+
+  void ReadSchema(const char* name, const json& schema, JsonFields* fields) {
+    std::string text;
+    if (schema.is_object()) {
+      text = OrderedText(body_, absl::StrSplit(fields->Path(name), '.'));
+    } else if (schema.is_string()) {
+      text = schema.get<std::string>();
+      json read;
+      if (ParseJsonObject(text, limits_.max_json_depth, &read)) {
+        return fields->Fail("invalid_value", name,
+                            absl::StrCat("is not the text of a JSON object of at most ",
+                                         limits_.max_json_depth, " levels"));
+      }
+    } else {
+      return fields->Fail("invalid_type", name,
+                          "must be a JSON schema: an object, or the text of one");
+    }
+    Ask(name, FormatSpec::Kind::kJsonSchema, std::move(text), fields);
+  }
+
+  // The field asks for a format. At most one may.
+  void Ask(const char* name, FormatSpec::Kind kind, std::string text, JsonFields* fields) {
+    if (text.empty()) return fields->Fail("invalid_value", name, "is empty");
+    std::string& asked = request_.format_field;
+    if (!asked.empty()) {
+      return fields->Fail("conflicting_fields", name,
+                          absl::StrCat("and ", asked, " both ask for a format"));
+    }
+    asked = fields->Path(name);
+    request_.params.format_spec = {kind, std::move(text)};
+  }
+
+  const std::string& body_;
+  const ApiLimits& limits_;
+  GenerateRequest& request_;
+};
+
+// An id of the request that ends a text and has one itself: it would follow the format, which could
+// not use it either.
+std::optional<TokenId> EndWithText(const tokenizer::Tokenizer& tokenizer,
+                                   const GenerateRequest& request) {
+  for (const TokenId id : request.own_stop_ids) {
+    if (!tokenizer.TokenBytes(id, /*skip_special=*/true).empty()) return id;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void ReadFormatFields(const std::string& body, const ApiLimits& limits, JsonFields* fields,
+                      GenerateRequest* request) {
+  FormatReader(body, limits, request).Read(fields);
+}
+
+void CheckFormatFields(const ApiContext& context, JsonFields* fields,
+                       const GenerateRequest& request) {
+  if (request.format_field.empty()) return;
+  if (!context.unserved_formats.empty())
+    return fields->Fail(kCombination, request.format_field, context.unserved_formats);
+  if (const std::optional<TokenId> id = EndWithText(*context.tokenizer, request)) {
+    return fields->Fail(kCombination, request.format_field,
+                        absl::StrCat("cannot be combined with stop_token_ids ", *id,
+                                     ": only special tokens may end a text that has a format"));
+  }
+  const auto format = grammar::CompileFormat(request.params.format_spec);
+  if (format.ok()) return;
+  fields->Fail("invalid_value", request.format_field,
+               absl::StrCat("is refused: ", format.status().message().substr(0, kMaxShownReason)));
+}
+
+// A name may be written with escapes, as \u0072.
+bool MayHaveFormat(const std::string& body) {
+  for (const char* part : {"response_format", "structured_outputs", "\"guided_", "\"regex\"",
+                           "\"ebnf\"", "\"json_schema\"", "\\u00"}) {
+    if (absl::StrContains(body, part)) return true;
+  }
+  return false;
+}
+
+std::string UnservedFormats(const tokenizer::Tokenizer& tokenizer) {
+  std::array<bool, 256> has{};
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string bytes = tokenizer.TokenBytes(id, /*skip_special=*/true);
+    if (bytes.size() == 1) has[static_cast<unsigned char>(bytes[0])] = true;
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool of_utf8 = byte != 0xc0 && byte != 0xc1 && byte <= 0xf4;
+    if (of_utf8 && !has[byte]) {
+      return absl::StrCat("is not served: the vocabulary has no token of byte 0x",
+                          absl::Hex(byte, absl::kZeroPad2), ", so a text could not be ended");
+    }
+  }
+  return "";
+}
+
+}  // namespace coppice::coordinator
