@@ -196,17 +196,20 @@ absl::Status ReserveForest(const Sequence& sequence, model::BlockManager* blocks
   return absl::OkStatus();
 }
 
-// Whether the format allows every token of a hypothesis.
-bool HasFormat(const decoding::DecodingParams& params, absl::Span<const TokenId> tokens) {
+// The format allows every one of the tokens, of which the last may be a stop id.
+absl::Status CheckTokens(const decoding::DecodingParams& params, absl::Span<const TokenId> tokens) {
   OutputFormat::State state = params.format->Start();
   for (const TokenId token : tokens) {
-    if (decoding::IsStopId(params, token)) {  // the last one
-      const auto allowed = params.format->Allowed(state);
-      return allowed != nullptr && allowed->Has(token);
+    const auto allowed = params.format->Allowed(state);
+    if (!allowed->Has(token)) {
+      return absl::InvalidArgumentError(
+          allowed->count == 0 ? "the vocabulary has no token that the format of the output allows"
+                              : "logit_bias bans every token that the format of the output allows");
     }
     state = params.format->Next(state, token);
+    if (state == OutputFormat::kBroken) break;
   }
-  return state != OutputFormat::kBroken;
+  return absl::OkStatus();
 }
 
 // Every beam can still get the format that the request asks for, and every hypothesis of the end
@@ -216,17 +219,14 @@ absl::Status CheckFormat(const Sequence& sequence) {
   if (params.format == nullptr) return absl::OkStatus();
   COPPICE_RETURN_IF_ERROR(params.format->status());
   const decoding::BeamDecoder& decoder = *sequence.decoder;
-  bool kept =
-      std::all_of(decoder.roots().begin(), decoder.roots().end(), [&](decoding::PathId root) {
-        return decoder.paths().format_state(root) != OutputFormat::kBroken;
-      });
-  if (decoder.finished()) {
-    for (const decoding::Hypothesis& hypothesis : decoder.Result())
-      kept = kept && HasFormat(params, hypothesis.tokens);
+  for (const decoding::PathId root : decoder.roots()) {
+    if (decoder.paths().format_state(root) == OutputFormat::kBroken)
+      return CheckTokens(params, decoder.paths().Tokens(root));
   }
-  if (kept) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "logit_bias bans every token that the format of the output allows");
+  if (!decoder.finished()) return absl::OkStatus();
+  for (const decoding::Hypothesis& hypothesis : decoder.Result())
+    COPPICE_RETURN_IF_ERROR(CheckTokens(params, hypothesis.tokens));
+  return absl::OkStatus();
 }
 
 }  // namespace

@@ -231,6 +231,16 @@ TEST_F(BannedFormatTest, AnAnswerWithoutTheFormatIsNoAnswer) {
   EXPECT_TRUE(Run(params, format, Drafts::kNone).status.ok());
 }
 
+// No token has an "x".
+TEST_F(BannedFormatTest, AVocabularyThatLacksAByteEndsThatSequence) {
+  const test::ToyFormat format(
+      grammar::Sequence({grammar::Repeat(grammar::Literal("a"), 3, 3), grammar::Literal("x")}),
+      kVocab, {kStop});
+  const Outcome outcome = Run(Sampled(format), format, Drafts::kKnowing);
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(outcome.status.message()), HasSubstr("the vocabulary has no token"));
+}
+
 // 2^20 states: the last 20 bytes count.
 TEST_F(BannedFormatTest, AFormatThatNeedsTooManyStatesEndsThatSequence) {
   const grammar::Part either = grammar::Character({{'a', 'b'}});
