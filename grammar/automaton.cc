@@ -278,6 +278,10 @@ Automaton::State Automaton::Close(Places places) {
   return known->second;
 }
 
+bool Automaton::half_used() const {
+  return exhausted_ || states_.size() > kMostStates / 2 || work_ > kMostWork / 2;
+}
+
 size_t Automaton::bytes() const {
   return nodes_.size() * sizeof(Node) + calls_.size() * 2 * sizeof(Call) +
          states_.size() * (sizeof(Stage) + sizeof(State) * 256);

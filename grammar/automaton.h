@@ -33,7 +33,8 @@ class Automaton {
   // True: more states or work would be needed than are allowed. From then on states that are not
   // yet known are dead.
   bool exhausted() const { return exhausted_; }
-  size_t bytes() const;  // of memory, about
+  bool half_used() const;  // of the states and the work that are allowed
+  size_t bytes() const;    // of memory, about
 
  private:
   struct Node {

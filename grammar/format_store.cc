@@ -22,10 +22,13 @@ absl::StatusOr<std::shared_ptr<const OutputFormat>> FormatStore::Find(const Form
   if (vocabulary_ == nullptr)
     return absl::FailedPreconditionError("the node found no tokenizer in the folder of its model");
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    if (entry->spec == spec && entry->ends == ends && entry->format->status().ok()) {
-      entries_.splice(entries_.begin(), entries_, entry);
-      return entries_.front().format;
+    if (!(entry->spec == spec && entry->ends == ends)) continue;
+    if (entry->format->worn()) {
+      entries_.erase(entry);  // made anew
+      break;
     }
+    entries_.splice(entries_.begin(), entries_, entry);
+    return entries_.front().format;
   }
   COPPICE_ASSIGN_OR_RETURN(Automaton automaton, CompileFormat(spec));
   if (trie_ == nullptr) trie_ = std::make_shared<TokenTrie>(vocabulary_);

@@ -80,6 +80,11 @@ absl::Status TokenGrammar::status() const {
   return absl::ResourceExhaustedError("the format needs more states than are kept for one");
 }
 
+bool TokenGrammar::worn() const {
+  const std::lock_guard<std::mutex> lock(lock_);
+  return automaton_.half_used();
+}
+
 size_t TokenGrammar::bytes() const {
   const std::lock_guard<std::mutex> lock(lock_);
   return automaton_.bytes() + allowed_.size() * static_cast<size_t>(trie_->vocab_size()) / 8;

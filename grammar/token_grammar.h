@@ -25,6 +25,9 @@ class TokenGrammar : public OutputFormat {
   State Next(State state, TokenId token) const override;
   std::shared_ptr<const AllowedTokens> Allowed(State state) const override;
   absl::Status status() const override;
+  // Half of the states that are kept are used up. Sequences that begin should share another one, so
+  // that those that have this one can end with it.
+  bool worn() const;
   size_t bytes() const;  // of memory, about
 
  private:

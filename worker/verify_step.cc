@@ -196,17 +196,36 @@ absl::Status ReserveForest(const Sequence& sequence, model::BlockManager* blocks
   return absl::OkStatus();
 }
 
-// Every live beam can still get the format that the request asks for.
-absl::Status CheckFormat(const Sequence& sequence) {
-  if (sequence.params.format == nullptr) return absl::OkStatus();
-  COPPICE_RETURN_IF_ERROR(sequence.params.format->status());
-  const decoding::PathTree& paths = sequence.decoder->paths();
-  for (const decoding::PathId root : sequence.decoder->roots()) {
-    if (paths.format_state(root) == OutputFormat::kBroken) {
+// The format allows every one of the tokens, of which the last may be a stop id.
+absl::Status CheckTokens(const decoding::DecodingParams& params, absl::Span<const TokenId> tokens) {
+  OutputFormat::State state = params.format->Start();
+  for (const TokenId token : tokens) {
+    const auto allowed = params.format->Allowed(state);
+    if (!allowed->Has(token)) {
       return absl::InvalidArgumentError(
-          "logit_bias bans every token that the format of the output allows");
+          allowed->count == 0 ? "the vocabulary has no token that the format of the output allows"
+                              : "logit_bias bans every token that the format of the output allows");
     }
+    state = params.format->Next(state, token);
+    if (state == OutputFormat::kBroken) break;
   }
+  return absl::OkStatus();
+}
+
+// Every beam can still get the format that the request asks for, and every hypothesis of the end
+// keeps to it.
+absl::Status CheckFormat(const Sequence& sequence) {
+  const decoding::DecodingParams& params = sequence.params;
+  if (params.format == nullptr) return absl::OkStatus();
+  COPPICE_RETURN_IF_ERROR(params.format->status());
+  const decoding::BeamDecoder& decoder = *sequence.decoder;
+  for (const decoding::PathId root : decoder.roots()) {
+    if (decoder.paths().format_state(root) == OutputFormat::kBroken)
+      return CheckTokens(params, decoder.paths().Tokens(root));
+  }
+  if (!decoder.finished()) return absl::OkStatus();
+  for (const decoding::Hypothesis& hypothesis : decoder.Result())
+    COPPICE_RETURN_IF_ERROR(CheckTokens(params, hypothesis.tokens));
   return absl::OkStatus();
 }
 

@@ -1,5 +1,7 @@
 #include "decoding/lossy/path_decoder.h"
 
+#include <algorithm>
+
 #include "decoding/rows/target_row.h"
 
 namespace coppice::decoding {
@@ -25,7 +27,10 @@ std::vector<TokenId> PathDecoder::DraftedPath(const DraftForest& forest) const {
 
 TokenId PathDecoder::DrawFrom(const WarpedRow& row, RoundLedger* ledger) {
   if (params().warp.temperature <= 0) {
-    return row.whole() ? row.log_sum().argmax : row.sparse().tokens[0];
+    if (row.whole()) return row.log_sum().argmax;
+    const std::vector<double>& log_probs = row.sparse().log_probs;  // of the few allowed tokens
+    return row.sparse()
+        .tokens[std::max_element(log_probs.begin(), log_probs.end()) - log_probs.begin()];
   }
   const LayerLaw p = RowLaw(row, state().paths().hash(beam().path));
   const Draw draw = choices()->Choose(Domain::kDirect, /*slot=*/0, p);

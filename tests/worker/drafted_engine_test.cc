@@ -3,59 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <map>
-#include <memory>
 #include <string>
-#include <thread>
 
-#include "comm/channel.h"
 #include "decoding/method.h"
-#include "draft_node/draft_service.h"
+#include "tests/worker/draft_node_thread.h"
 #include "tests/worker/engine_fixture.h"
 
 namespace coppice::worker {
 namespace {
 
 using ::testing::IsEmpty;
-
-constexpr int kThreads = 3;
-
-// Runs a draft node on a thread until this object is destroyed.
-class DraftNodeThread {
- public:
-  DraftNodeThread(const test::TinyLlama& model, const std::string& endpoint)
-      : runner_(test::LoadTinyRunner(model, dir_.path(), single_.get(), kThreads)),
-        leaders_(*comm::ServerChannel::Bind(endpoint)),
-        service_(draft_node::DraftServiceOptions(), runner_.get(), leaders_.get(), nullptr,
-                 &clock_) {
-    thread_ = std::thread([this] {
-      while (!stopping_) EXPECT_TRUE(service_.RunOnce(5).ok());
-    });
-  }
-  ~DraftNodeThread() {
-    stopping_ = true;
-    thread_.join();
-    EXPECT_TRUE(runner_->blocks()->CheckIntegrity().ok()) << runner_->blocks()->CheckIntegrity();
-  }
-  proto::DraftNodes Nodes() const {
-    proto::DraftNodes nodes;
-    proto::DraftNode* node = nodes.add_nodes();
-    node->set_node_id("draft");
-    node->set_endpoint(leaders_->endpoint());
-    return nodes;
-  }
-
- private:
-  test::TempDir dir_;
-  std::unique_ptr<comm::Communicator> single_ = comm::MakeSingleCommunicator();
-  SteadyClock clock_;
-  std::unique_ptr<model::ModelRunner> runner_;
-  std::unique_ptr<comm::ServerChannel> leaders_;
-  draft_node::DraftService service_;
-  std::atomic<bool> stopping_{false};
-  std::thread thread_;
-};
 
 class DraftedEngineTest : public EngineTest, public ::testing::WithParamInterface<const char*> {
  protected:
@@ -80,7 +38,8 @@ INSTANTIATE_TEST_SUITE_P(Transports, DraftedEngineTest,
 
 TEST_P(DraftedEngineTest, AnswersAsWithoutDrafts) {
   test::TempDir dir;
-  const auto runner = test::LoadTinyRunner(Tiny(), dir.path(), single_.get(), kThreads);
+  const auto runner =
+      test::LoadTinyRunner(Tiny(), dir.path(), single_.get(), DraftNodeThread::kThreads);
   DraftNodeThread node(Tiny(), GetParam());
   uint64_t id = 0;
   uint64_t drafted = 0;

@@ -56,7 +56,8 @@ int LocalReplica::max_positions() const {
 }
 
 absl::Status LocalReplica::Open(const std::vector<TokenId>& prompt,
-                                const decoding::DecodingParams& params, bool drafts) {
+                                const decoding::DecodingParams& params, bool drafts,
+                                bool draft_knows_format) {
   COPPICE_CHECK_MSG(sequence_ == nullptr, "one sequence at a time");
   if (prompt.empty()) return absl::InvalidArgumentError("prompt: no token");
   auto sequence = std::make_unique<worker::Sequence>();
@@ -66,8 +67,11 @@ absl::Status LocalReplica::Open(const std::vector<TokenId>& prompt,
   int cached_tokens = 0;
   sequence->kv = target_->blocks()->Open(prompt, &cached_tokens);
   sequence_ = std::move(sequence);
-  if (drafts)
-    session_ = std::make_unique<draft_node::DraftSession>(params, prompt, draft_->blocks());
+  if (drafts) {
+    decoding::DecodingParams known = params;
+    if (!draft_knows_format) known.format = nullptr;
+    session_ = std::make_unique<draft_node::DraftSession>(known, prompt, draft_->blocks());
+  }
   return Prefill(target_.get(), sequence_->kv, prompt);
 }
 

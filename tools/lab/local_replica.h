@@ -45,9 +45,9 @@ class LocalReplica {
   bool has_draft() const { return draft_ != nullptr; }
 
   // Starts a sequence and prefills its prompt except the last token. InvalidArgument: the prompt is
-  // empty, or no decoder serves the parameters.
+  // empty, or no decoder serves the parameters. draft_knows_format: of params.
   absl::Status Open(const std::vector<TokenId>& prompt, const decoding::DecodingParams& params,
-                    bool drafts);
+                    bool drafts, bool draft_knows_format = true);
   const decoding::BeamDecoder& decoder() const { return *sequence_->decoder; }
   // The forest that a draft node would send now. Not for the first round, whose root is the prompt.
   absl::StatusOr<decoding::DraftForest> Draft(int width, int depth);

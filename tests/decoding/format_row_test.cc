@@ -1,0 +1,320 @@
+// Rows with a format (docs/algorithms.md 1): tokens that are not allowed have probability 0, the
+// rest is renormalised. A few allowed tokens are listed and read alone; more are read from the
+// whole row. Both must give the law of a row whose other logits are -inf already.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "decoding/level_rule.h"
+#include "decoding/method.h"
+#include "decoding/rows/row_need.h"
+#include "decoding/rows/target_row.h"
+#include "decoding/rows/warp.h"
+#include "decoding/rows/warped_row.h"
+#include "tests/testing/formatted_model.h"
+
+namespace coppice::decoding {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+constexpr double kExact = 1e-12;
+
+AllowedTokens Tokens(int vocab, const std::vector<TokenId>& tokens) {
+  AllowedTokens allowed;
+  allowed.bits.resize((vocab + 63) / 64);
+  for (const TokenId token : tokens) allowed.bits[token / 64] |= uint64_t{1} << (token % 64);
+  allowed.count = static_cast<int>(tokens.size());
+  allowed.listed = tokens;
+  return allowed;
+}
+
+// Allows the same after every path.
+class FixedFormat : public OutputFormat {
+ public:
+  explicit FixedFormat(AllowedTokens allowed)
+      : allowed_(std::make_shared<const AllowedTokens>(std::move(allowed))) {}
+  State Start() const override { return 0; }
+  State Next(State state, TokenId token) const override {
+    return allowed_->Has(token) ? state : kBroken;
+  }
+  std::shared_ptr<const AllowedTokens> Allowed(State state) const override {
+    return state < 0 ? nullptr : allowed_;
+  }
+  absl::Status status() const override { return absl::OkStatus(); }
+
+ private:
+  std::shared_ptr<const AllowedTokens> allowed_;
+};
+
+// Gives the row as logits, as log-probabilities or as a shortlist.
+struct OneRow : RowSource {
+  absl::Span<const float> Logits(int) override { return logits; }
+  absl::Span<const double> LogProbs(int) override { return exact; }
+  const ListedRow* Listed(int) override { return listed; }
+  std::vector<float> logits;
+  std::vector<double> exact;
+  const ListedRow* listed = nullptr;
+};
+
+struct RowCase {
+  std::string name;
+  WarpParams warp;
+};
+std::vector<RowCase> Warps() {
+  std::vector<RowCase> cases;
+  const auto add = [&](const char* name, auto change) {
+    RowCase row{name, {}};
+    change(&row.warp);
+    cases.push_back(row);
+    row.name += " with biases";
+    row.warp.logit_bias = {{3, 2.5}, {7, -1.0}, {64, 4.0}, {130, kNothing}};
+    cases.push_back(row);
+  };
+  add("as it is", [](WarpParams*) {});
+  add("temperature 0", [](WarpParams* warp) { warp->temperature = 0; });
+  add("temperature 0.7", [](WarpParams* warp) { warp->temperature = 0.7; });
+  add("top-k", [](WarpParams* warp) { warp->top_k = 3; });
+  add("top-p", [](WarpParams* warp) { warp->top_p = 0.6; });
+  add("min-p", [](WarpParams* warp) { warp->min_p = 0.2; });
+  add("all", [](WarpParams* warp) {
+    warp->temperature = 1.3, warp->top_k = 20, warp->top_p = 0.9, warp->min_p = 0.05;
+  });
+  add("repetition", [](WarpParams* warp) { warp->repetition_penalty = 1.4; });
+  return cases;
+}
+
+std::vector<float> RandomLogits(int vocab, uint64_t seed) {
+  std::vector<float> logits(vocab);
+  for (int v = 0; v < vocab; ++v)
+    logits[v] = static_cast<float>(3 * Gumbel(seed, Domain::kDirect, 0, 0, v) - 2);
+  return logits;
+}
+
+// Every `apart`-th token, among them those with a bias.
+std::vector<TokenId> EveryNth(int vocab, int apart) {
+  std::vector<TokenId> tokens = {3, 64};
+  for (TokenId token = 1; token < vocab; token += apart) tokens.push_back(token);
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  return tokens;
+}
+
+void ExpectSameRow(const Distribution& row, const Distribution& wanted) {
+  ASSERT_EQ(row.tokens, wanted.tokens);
+  for (size_t i = 0; i < row.size(); ++i)
+    EXPECT_NEAR(row.log_probs[i], wanted.log_probs[i], kExact);
+}
+
+// Calls check(allowed as a list, allowed as bits, params of each warp, logits, masked logits).
+template <typename Check>
+void ForEveryRow(const Check& check) {
+  for (const int vocab : {130, 131, 900}) {
+    for (const int apart : {1, 2, 13, 200}) {
+      AllowedTokens few = Tokens(vocab, EveryNth(vocab, apart));
+      AllowedTokens many = few;
+      many.listed.clear();
+      for (const RowCase& row : Warps()) {
+        SCOPED_TRACE(testing::Message() << row.name << ", 1 of " << apart << " of " << vocab);
+        DecodingParams params;
+        params.warp = row.warp;
+        SetPrompt(std::vector<TokenId>{3, 5}, &params);
+        const std::vector<float> logits = RandomLogits(vocab, vocab + apart);
+        std::vector<float> masked = logits;
+        for (TokenId v = 0; v < vocab; ++v) {
+          if (!few.Has(v)) masked[v] = -std::numeric_limits<float>::infinity();
+        }
+        check(few, many, params, logits, masked);
+      }
+    }
+  }
+}
+
+TEST(FormatRow, ListedAndOtherTokensGiveTheLawOfTheMaskedRow) {
+  ForEveryRow([](const AllowedTokens& few, const AllowedTokens& many, DecodingParams params,
+                 const std::vector<float>& logits, const std::vector<float>& masked) {
+    const RowPath path = std::vector<TokenId>{3, 3, 14};
+    const Distribution wanted = WarpRow(masked, WarpAt(params, path));
+    const std::vector<double> wide(logits.begin(), logits.end());
+    for (const AllowedTokens& allowed : {few, many}) {
+      params.format = std::make_shared<FixedFormat>(allowed);
+      const WarpParams warp = WarpAt(params, path);
+      EXPECT_EQ(FewAllowed(warp), !allowed.listed.empty());
+      ExpectSameRow(WarpRow(logits, warp), wanted);
+      ExpectSameRow(WarpRow(wide, warp), wanted);
+    }
+  });
+}
+
+// Every way in which a row comes, every way in which it is stored, and what is drawn from it.
+TEST(FormatRow, WarpedRowsInEveryForm) {
+  ForEveryRow([](const AllowedTokens& few, const AllowedTokens& many, DecodingParams params,
+                 const std::vector<float>& logits, const std::vector<float>& masked) {
+    const RowPath path = std::vector<TokenId>{3, 3, 14};
+    for (const WarpMode mode : {WarpMode::kRow, WarpMode::kRowRaw}) {
+      params.warp.mode = mode;
+      params.format = nullptr;
+      OneRow source;
+      source.logits = masked;
+      WarpedRow closed(params);
+      closed.Read(&source, 0, path);
+      const TargetRow wanted = closed.Materialise();
+      for (const AllowedTokens& allowed : {few, many}) {
+        params.format = std::make_shared<FixedFormat>(allowed);
+        for (const bool exact : {false, true}) {
+          source.logits = logits;
+          source.exact.clear();
+          if (exact) source.exact.assign(logits.begin(), logits.end());
+          WarpedRow row(params);
+          row.Read(&source, 0, path);
+          const TargetRow read = row.Materialise();
+          ExpectSameRow(read.row, wanted.row);
+          std::vector<double> raw(logits.begin(), logits.end());
+          const double log_sum = LogSumExp(raw);
+          for (size_t i = 0; i < read.row.size(); ++i) {
+            const TokenId token = read.row.tokens[i];
+            ASSERT_TRUE(allowed.Has(token));
+            EXPECT_NEAR(row.LogProb(token), read.row.log_probs[i], kExact);
+            // The score of mode ROW_RAW is the model's own.
+            EXPECT_NEAR(read.score_log_probs[i],
+                        mode == WarpMode::kRow ? read.row.log_probs[i] : raw[token] - log_sum,
+                        kExact);
+          }
+          for (TokenId token = 0; token < static_cast<TokenId>(logits.size()); ++token) {
+            ASSERT_TRUE(allowed.Has(token) || row.LogProb(token) == kNothing);
+          }
+          std::vector<WarpedRow::Candidate> top;
+          row.TopCandidates(logits.size(), &top);
+          EXPECT_EQ(top.size(), wanted.row.size());
+          for (uint64_t seed = 0; seed < 20; ++seed) {
+            const NoiseKey key{seed, Domain::kToken, /*hash=*/9, /*slot=*/0};
+            EXPECT_EQ(row.DrawToken(key).winner.token, closed.DrawToken(key).winner.token);
+          }
+        }
+      }
+    }
+  });
+}
+
+// A shortlist may hold tokens that are not allowed. They are cut.
+TEST(FormatRow, ListsKeepWhatIsAllowed) {
+  const TokenList list{{2, 5, 64, 70}, {1.f, 2.f, 3.f, 4.f}};
+  WarpParams warp;
+  warp.allowed = std::make_shared<const AllowedTokens>(Tokens(100, {5, 64, 99}));
+  EXPECT_THAT(TemperList(list, warp), ElementsAre(kNothing, 2, 3, kNothing));
+  warp.logit_bias = {{2, 9.0}, {5, 0.5}};
+  EXPECT_THAT(TemperList(list, warp), ElementsAre(kNothing, 2.5, 3, kNothing));
+  warp.top_k = 3;
+  const Distribution row = WarpList(list, {}, warp);
+  EXPECT_THAT(row.tokens, ElementsAre(5, 64));
+}
+
+TEST(FormatRow, DraftRowsKeepWhatIsAllowed) {
+  ForEveryRow([](const AllowedTokens& few, const AllowedTokens& many, DecodingParams params,
+                 const std::vector<float>& logits, const std::vector<float>& masked) {
+    const RowPath path = std::vector<TokenId>{3, 3, 14};
+    params.draft_support = 9;
+    params.format = nullptr;
+    const Distribution wanted = DraftRow(masked, params, path);
+    for (const AllowedTokens& allowed : {few, many}) {
+      params.format = std::make_shared<FixedFormat>(allowed);
+      const Distribution row = DraftRow(logits, params, path);
+      ExpectSameRow(row, wanted);
+      EXPECT_LE(row.size(), 9u);
+      for (const TokenId token : row.tokens) EXPECT_TRUE(allowed.Has(token));
+    }
+  });
+}
+
+// A row over more tokens than the format knows: those beyond are not allowed. Over fewer: those
+// that the row lacks are not there.
+TEST(FormatRow, VocabulariesOfDifferentSizes) {
+  for (const bool listed : {true, false}) {
+    WarpParams warp;
+    AllowedTokens allowed = Tokens(70, {1, 64, 69});
+    if (!listed) allowed.listed.clear();
+    warp.allowed = std::make_shared<const AllowedTokens>(allowed);
+    EXPECT_THAT(WarpRow(RandomLogits(300, 4), warp).tokens, ElementsAre(1, 64, 69));
+    EXPECT_THAT(WarpRow(RandomLogits(65, 4), warp).tokens, ElementsAre(1, 64));
+  }
+}
+
+// As every row in which nothing is left.
+TEST(FormatRow, NothingAllowedIsTokenZero) {
+  WarpParams warp;
+  warp.allowed = std::make_shared<const AllowedTokens>(Tokens(70, {}));
+  EXPECT_THAT(WarpRow(RandomLogits(70, 4), warp).tokens, ElementsAre(0));
+  warp.allowed = std::make_shared<const AllowedTokens>(Tokens(70, {5}));
+  warp.logit_bias = {{5, kNothing}};
+  EXPECT_THAT(WarpRow(RandomLogits(70, 4), warp).tokens, ElementsAre(0));
+}
+
+// What a format allows is known to the decoder alone: no device makes a shortlist or a forest.
+TEST(FormatRow, RowsAreNeededWhole) {
+  for (const int top_k : {0, 5}) {
+    for (const double temperature : {1.0, 0.0}) {
+      DecodingParams params;
+      params.warp.top_k = top_k;
+      params.warp.temperature = temperature;
+      for (const RowUse::Kind kind :
+           {RowUse::Kind::kDraws, RowUse::Kind::kRanks, RowUse::Kind::kNoisyRanks}) {
+        params.format = nullptr;
+        EXPECT_NE(TargetNeed(params, {kind}).form, RowNeed::Form::kWhole);
+        params.format = std::make_shared<FixedFormat>(Tokens(8, {1}));
+        EXPECT_EQ(TargetNeed(params, {kind}).form, RowNeed::Form::kWhole);
+        EXPECT_EQ(DraftNeed(params).form, RowNeed::Form::kWhole);
+      }
+    }
+  }
+  DecodingParams params;
+  params.kind = DecodingKind::kBeamSampling;
+  params.method = FindMethod("pf_gumbel");
+  params.beam_width = 2;
+  DraftState state;
+  state.root_hash = {kRootHash};
+  state.root_score = {0};
+  state.root_multiplicity = {2};
+  state.slot_root = {0, 0};
+  EXPECT_TRUE(DeviceForest(params, state, 3).has_value());
+  params.format = std::make_shared<FixedFormat>(Tokens(8, {1}));
+  EXPECT_FALSE(DeviceForest(params, state, 3).has_value());
+}
+
+// The state of a row is that after all tokens of its path, drafts included.
+TEST(FormatRow, ThePathOfARowHasItsState) {
+  DecodingParams params;
+  params.stop_ids = {3};
+  // "ab" | "aab": after "a" comes "b" or "ab", after both only the end.
+  const test::ToyFormat format(grammar::Choice({grammar::Literal("ab"), grammar::Literal("aab")}),
+                               4, params.stop_ids);
+  params.format = format.Make();
+  PathTree paths(params.format);
+  const PathId a = paths.Extend(kRootPath, 0);
+  const auto allowed = [&](PathId path, const std::vector<TokenId>& more) {
+    const auto after = WarpAt(params, MakeRowPath(params, paths, path, more)).allowed;
+    return after == nullptr ? std::vector<TokenId>{-1} : after->listed;
+  };
+  EXPECT_THAT(allowed(kRootPath, {}), ElementsAre(0, 2));
+  EXPECT_THAT(allowed(a, {}), ElementsAre(0, 1, 2));
+  EXPECT_THAT(allowed(kRootPath, {0}), ElementsAre(0, 1, 2));
+  EXPECT_THAT(allowed(a, {0}), ElementsAre(1));
+  EXPECT_THAT(allowed(a, {2}), ElementsAre(3));
+  EXPECT_THAT(allowed(a, {0, 1}), ElementsAre(3));
+  EXPECT_THAT(allowed(a, {3}), ElementsAre(-1));
+  EXPECT_EQ(paths.format_state(paths.Extend(a, 3)), OutputFormat::kBroken);
+  EXPECT_EQ(paths.format_state(paths.Extend(kRootPath, 1)), OutputFormat::kBroken);
+  // With penalties the path has its tokens, too.
+  params.warp.presence_penalty = 1;
+  EXPECT_THAT(MakeRowPath(params, paths, a, {0}).tokens, ElementsAre(0, 0));
+  EXPECT_THAT(allowed(a, {0}), ElementsAre(1));
+}
+
+}  // namespace
+}  // namespace coppice::decoding
