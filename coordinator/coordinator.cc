@@ -23,6 +23,7 @@
 #include "coordinator/http/body_readers.h"
 #include "coordinator/http/rate_limiter.h"
 #include "coordinator/routes.h"
+#include "tokenizer/vocabulary.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -130,7 +131,7 @@ class CoordinatorImpl : public Coordinator {
     context.api.model_name = options_.model_name;
     context.api.tokenizer = tokenizer_.get();
     context.api.chat = chat_.get();
-    context.api.unserved_formats = UnservedFormats(*tokenizer_);
+    context.api.own_bytes = tokenizer::OwnBytes(*tokenizer_);
     context.max_model_len = options_.max_model_len;
     context.started_unix = std::chrono::duration_cast<std::chrono::seconds>(
                                std::chrono::system_clock::now().time_since_epoch())

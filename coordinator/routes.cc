@@ -251,7 +251,7 @@ int Routes::ShownLen() const { return LenOf(context_.registry->Replicas()); }
 
 ModelCard Routes::Card() const {
   return {context_.api.model_name, context_.started_unix, ShownLen(), context_.api.chat != nullptr,
-          context_.api.unserved_formats.empty()};
+          ServesFormats(context_.api)};
 }
 
 HttpReply Routes::Models() const { return JsonReply(ModelListJson(Card(), context_.api.limits)); }

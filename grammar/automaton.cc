@@ -110,17 +110,25 @@ class Automaton::Drawing {
   int64_t drawn_ = 0;
 };
 
-absl::StatusOr<Automaton> Automaton::Make(const Grammar& grammar) {
+absl::StatusOr<Automaton> Automaton::Make(const Grammar& grammar,
+                                          const std::bitset<256>& writable) {
   Automaton automaton;
   Drawing drawing(grammar, &automaton.nodes_);
   for (size_t rule = 0; rule < grammar.rules.size(); ++rule) {
     COPPICE_ASSIGN_OR_RETURN(const int32_t begin, drawing.DrawRule(static_cast<int>(rule)));
     automaton.rule_begin_.push_back(begin);
   }
+  for (Node& node : automaton.nodes_) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      if (!writable[byte]) node.bytes[byte / 64] &= ~(uint64_t{1} << (byte % 64));
+    }
+  }
   automaton.FindProductive();
   COPPICE_RETURN_IF_ERROR(automaton.CheckNoLeftRecursion(grammar));
-  if (!automaton.nodes_[automaton.rule_begin_[0]].productive)
-    return Invalid("no text has the format");
+  if (!automaton.nodes_[automaton.rule_begin_[0]].productive) {
+    return Invalid(writable.all() ? "no text has the format"
+                                  : "the vocabulary can write no text that has the format");
+  }
   automaton.calls_.push_back({-1, 0});
   automaton.start_ = automaton.Close({{automaton.rule_begin_[0], 0}});
   return automaton;

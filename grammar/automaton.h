@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -23,8 +24,11 @@ class Automaton {
   using State = int32_t;
   static constexpr State kDead = -1;  // no text of the grammar begins so
 
-  // InvalidArgument: the grammar has no text, is too large, or has a rule that begins with itself.
-  static absl::StatusOr<Automaton> Make(const Grammar& grammar);
+  // Of texts of the grammar whose bytes are all of `writable`. InvalidArgument: there is none, the
+  // grammar is too large, or a rule begins with itself.
+  static absl::StatusOr<Automaton> Make(const Grammar& grammar,
+                                        const std::bitset<256>& writable = AllBytes());
+  static std::bitset<256> AllBytes() { return std::bitset<256>().set(); }
 
   State start() const { return start_; }
   // kDead, or a state from which a text of the grammar can be completed.

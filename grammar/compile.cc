@@ -27,9 +27,9 @@ absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec) {
   return absl::InvalidArgumentError("there is no format");
 }
 
-absl::StatusOr<Automaton> CompileFormat(const FormatSpec& spec) {
+absl::StatusOr<Automaton> CompileFormat(const FormatSpec& spec, const std::bitset<256>& writable) {
   COPPICE_ASSIGN_OR_RETURN(const Grammar grammar, ReadFormat(spec));
-  return Automaton::Make(grammar);
+  return Automaton::Make(grammar, writable);
 }
 
 }  // namespace coppice::grammar

@@ -1,6 +1,8 @@
 // Reads the format that a request asks for. Pure.
 #pragma once
 
+#include <bitset>
+
 #include "absl/status/statusor.h"
 #include "base/output_format.h"
 #include "grammar/automaton.h"
@@ -10,6 +12,9 @@ namespace coppice::grammar {
 
 // InvalidArgument says what is wrong and where.
 absl::StatusOr<Grammar> ReadFormat(const FormatSpec& spec);
-absl::StatusOr<Automaton> CompileFormat(const FormatSpec& spec);
+// writable: bytes that have a token of their own (tokenizer::OwnBytes). Texts with others are left
+// out, so that no text gets stuck before its end.
+absl::StatusOr<Automaton> CompileFormat(const FormatSpec& spec,
+                                        const std::bitset<256>& writable = Automaton::AllBytes());
 
 }  // namespace coppice::grammar

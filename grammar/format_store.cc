@@ -30,7 +30,7 @@ absl::StatusOr<std::shared_ptr<const OutputFormat>> FormatStore::Find(const Form
     entries_.splice(entries_.begin(), entries_, entry);
     return entries_.front().format;
   }
-  COPPICE_ASSIGN_OR_RETURN(Automaton automaton, CompileFormat(spec));
+  COPPICE_ASSIGN_OR_RETURN(Automaton automaton, CompileFormat(spec, vocabulary_->own_bytes()));
   if (trie_ == nullptr) trie_ = std::make_shared<TokenTrie>(vocabulary_);
   entries_.push_front(
       {spec, ends, std::make_shared<const TokenGrammar>(trie_, std::move(automaton), ends)});

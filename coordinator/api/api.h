@@ -4,6 +4,7 @@
 // speculative_fields, those of formats in format_fields.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,8 +54,8 @@ struct ApiContext {
   // Must outlive the context.
   const tokenizer::Tokenizer* tokenizer = nullptr;
   const tokenizer::ChatPrompt* chat = nullptr;  // nullptr: the model has no chat template
-  int max_model_len = 0;         // tokens of a prompt and its completion, at most; 0: not known yet
-  std::string unserved_formats;  // why no format is served (api/format_fields); "": they are
+  int max_model_len = 0;  // tokens of a prompt and its completion, at most; 0: not known yet
+  std::bitset<256> own_bytes = std::bitset<256>().set();  // tokenizer::OwnBytes
 };
 
 std::variant<GenerateRequest, ApiError> ParseCompletion(const std::string& body,

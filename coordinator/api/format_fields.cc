@@ -217,14 +217,12 @@ void ReadFormatFields(const std::string& body, const ApiLimits& limits, JsonFiel
 void CheckFormatFields(const ApiContext& context, JsonFields* fields,
                        const GenerateRequest& request) {
   if (request.format_field.empty()) return;
-  if (!context.unserved_formats.empty())
-    return fields->Fail(kCombination, request.format_field, context.unserved_formats);
   if (const std::optional<TokenId> id = EndWithText(*context.tokenizer, request)) {
     return fields->Fail(kCombination, request.format_field,
                         absl::StrCat("cannot be combined with stop_token_ids ", *id,
                                      ": only special tokens may end a text that has a format"));
   }
-  const auto format = grammar::CompileFormat(request.params.format_spec);
+  const auto format = grammar::CompileFormat(request.params.format_spec, context.own_bytes);
   if (format.ok()) return;
   fields->Fail("invalid_value", request.format_field,
                absl::StrCat("is refused: ", format.status().message().substr(0, kMaxShownReason)));
@@ -239,20 +237,11 @@ bool MayHaveFormat(const std::string& body) {
   return false;
 }
 
-std::string UnservedFormats(const tokenizer::Tokenizer& tokenizer) {
-  std::array<bool, 256> has{};
-  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
-    const std::string bytes = tokenizer.TokenBytes(id, /*skip_special=*/true);
-    if (bytes.size() == 1) has[static_cast<unsigned char>(bytes[0])] = true;
+bool ServesFormats(const ApiContext& context) {
+  for (int byte = ' '; byte <= '~'; ++byte) {
+    if (!context.own_bytes[byte]) return false;
   }
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool of_utf8 = byte != 0xc0 && byte != 0xc1 && byte <= 0xf4;
-    if (of_utf8 && !has[byte]) {
-      return absl::StrCat("is not served: the vocabulary has no token of byte 0x",
-                          absl::Hex(byte, absl::kZeroPad2), ", so a text could not be ended");
-    }
-  }
-  return "";
+  return true;
 }
 
 }  // namespace coppice::coordinator

@@ -22,7 +22,7 @@ void CheckFormatFields(const ApiContext& context, JsonFields* fields,
 // Whether a body may have such fields. False for most bodies without.
 bool MayHaveFormat(const std::string& body);
 
-// Why texts in this vocabulary could not be bound to a format, or "". Asks for every token.
-std::string UnservedFormats(const tokenizer::Tokenizer& tokenizer);
+// Whether the vocabulary can write every text of printable ASCII, and so most formats.
+bool ServesFormats(const ApiContext& context);
 
 }  // namespace coppice::coordinator

@@ -16,6 +16,7 @@
 #include "proto/convert.h"
 #include "tests/coordinator/api/api_parse.h"
 #include "tokenizer/chat_template/chat_template.h"
+#include "tokenizer/vocabulary.h"
 
 namespace coppice::coordinator {
 namespace {
@@ -129,7 +130,7 @@ TEST(FormatFields, AChoiceHasItsTextsAndNoOther) {
                                           "\xe2\x82\xac'[x]", "::= | #"};
   const FormatSpec spec = ReadFields(absl::StrCat(R"("guided_choice": )", json(texts).dump())).spec;
   auto format = grammar::CompileFormat(spec);
-  if (!format.ok()) return;  // WhatCanBeReadIsAccepted
+  ASSERT_TRUE(format.ok()) << format.status();
   for (const std::string& text : texts) {
     for (size_t length = 0; length <= text.size(); ++length) {
       auto state = format->start();
@@ -376,30 +377,32 @@ class LackingTokenizer : public ByteTokenizer {
   const std::string lacks_;
 };
 
-TEST(FormatFields, AVocabularyWithoutAByteServesNoFormat) {
-  EXPECT_EQ(UnservedFormats(ByteTokenizer()), "");
-  EXPECT_EQ(UnservedFormats(LackingTokenizer("\xc0\xc1\xf5\xff")), "");  // never in UTF-8
-  for (const auto& [bytes, name] : std::vector<std::pair<std::string, std::string>>{
-           {"~", "0x7e"}, {"\n", "0x0a"}, {"\x80", "0x80"}, {"\xf4", "0xf4"}}) {
-    EXPECT_THAT(UnservedFormats(LackingTokenizer(bytes)), HasSubstr(name));
-  }
+TEST(FormatFields, TextsWithAByteThatTheVocabularyLacksAreLeftOut) {
+  EXPECT_TRUE(tokenizer::OwnBytes(ByteTokenizer()).all());
   ApiContext context = api_text::Context();
-  context.unserved_formats = "is not served: a reason";
-  const auto parse = [&](const char* fields) {
-    return Bad(ParseCompletion(absl::StrCat(R"({"prompt": "a", )", fields, "}"), "", context));
+  EXPECT_TRUE(ServesFormats(context));
+  context.own_bytes = tokenizer::OwnBytes(LackingTokenizer("~"));
+  EXPECT_EQ(context.own_bytes.count(), 255);
+  EXPECT_FALSE(ServesFormats(context));
+  const auto parse = [&](const char* regex) {
+    return Bad(
+        ParseCompletion(absl::StrCat(R"({"prompt": "a", "regex": ")", regex, "\"}"), "", context));
   };
-  const ApiError error = parse(R"("regex": "a")");
-  EXPECT_EQ(error.code, "unsupported_combination");
-  EXPECT_EQ(error.message, "regex is not served: a reason");
+  EXPECT_EQ(parse("a|~").code, "accepted");
+  const ApiError error = parse("a~+");
+  EXPECT_EQ(error.code, "invalid_value");
+  EXPECT_EQ(error.message,
+            "regex is refused: the vocabulary can write no text that has the format");
   EXPECT_EQ(error.param, "regex");
-  EXPECT_EQ(parse(R"("response_format": {"type": "text"})").code, "accepted");
 }
 
-TEST(FormatFields, TheModelsOfTheTestsServeFormats) {
+TEST(FormatFields, TheModelsOfTheTestsHaveEveryByte) {
   for (const char* model : {"stories260k", "text2sql-target", "text2sql-draft"}) {
     const auto tokenizer = tokenizer::Tokenizer::Load(absl::StrCat("tests/models/", model));
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    EXPECT_EQ(UnservedFormats(**tokenizer), "") << model;
+    const std::bitset<256> own = tokenizer::OwnBytes(**tokenizer);
+    for (int byte = 0; byte <= 0xf4; ++byte)
+      EXPECT_TRUE(own[byte] || byte == 0xc0 || byte == 0xc1) << model << " " << byte;
   }
 }
 
