@@ -102,7 +102,7 @@ class Formats(unittest.TestCase):
             if row["reproducible"] and row["lossless"] and row["draft_form"] != "none":
                 plain = self.ask([dict(body, speculative=dict(method=row["name"], draft_depth=1, draft_width=1)) for body, _ in pairs])
                 self.assertEqual([outcome(a) for a in drafted], [outcome(a) for a in plain], row["name"])
-        self.assertGreater(ended, 200)
+        self.assertGreater(ended, 120)
 
     def test_plain_and_drafted_texts_are_the_same(self):
         for decoding in ("multinomial", "beam_sampling", "beam_sampling_without_replacement", "beam_search"):
