@@ -11,8 +11,8 @@
 
 namespace coppice::decoding {
 
-// Only penalties read the tokens themselves. Without penalties their number is enough, and the state
-// of the output's format if there is one.
+// Only penalties read the tokens themselves. Without penalties their number is enough, and the
+// state of the output's format if there is one.
 struct RowPath {
   RowPath(int length) : length(length) {}  // NOLINT(google-explicit-constructor)
   RowPath(std::vector<TokenId> tokens)     // NOLINT(google-explicit-constructor)

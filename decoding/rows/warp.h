@@ -19,8 +19,8 @@ namespace coppice::decoding {
 // log sum exp(x), nats; -inf when nothing is finite.
 double LogSumExp(absl::Span<const double> x);
 
-// The steps before the cuts, in place: leaves what is `allowed`, adds the bias, applies the penalties
-// of `repeated`, divides by the temperature if it is > 0.
+// The steps before the cuts, in place: leaves what is `allowed`, adds the bias, applies the
+// penalties of `repeated`, divides by the temperature if it is > 0.
 void TemperRow(const WarpParams& warp, absl::Span<double> x);
 // True when the output's format allows so few tokens that only these are looked at.
 bool FewAllowed(const WarpParams& warp);

@@ -33,10 +33,12 @@ test::NamedSetting Beams(const MethodRow& row, DecodingKind kind, const grammar:
 TEST(FormatLaw, SampledBeamsOfEveryLosslessMethodWithAnyDraft) {
   for (const DecodingKind kind :
        {DecodingKind::kBeamSampling, DecodingKind::kBeamSamplingWithoutReplacement}) {
-    int methods = 0;
+    int methods = 0, laws = 0;
     for (const MethodRow* row : test::MethodsThatServe(kind)) {
       if (!row->lossless) continue;
       for (const NamedLanguage& language : Languages()) {
+        ++laws;
+        if (laws % 2 == 0 && !test::IsLongRun()) continue;
         SCOPED_TRACE(testing::Message()
                      << row->name << " " << DecodingKindName(kind) << " " << language.name);
         const auto beams = [&](bool draft_knows, int depth) {
@@ -44,8 +46,9 @@ TEST(FormatLaw, SampledBeamsOfEveryLosslessMethodWithAnyDraft) {
         };
         const test::ExactLaw law = BeamLaw(beams(true, 2), language.whole);
         EXPECT_TRUE(test::LastLayerFits(beams(true, 2), law, kBias)) << "known";
-        EXPECT_TRUE(test::LastLayerFits(beams(false, 1), law, kBias)) << "not known";
-        EXPECT_TRUE(test::LastLayerFits(beams(false, 0), law, kBias)) << "no drafts";
+        const int depth = laws / 2 % 2;
+        EXPECT_TRUE(test::LastLayerFits(beams(false, depth), law, kBias))
+            << (depth > 0 ? "not known" : "no drafts");
       }
       ++methods;
     }
