@@ -20,7 +20,7 @@ Distribution OneHot(TokenId token) { return {{token}, {0.0}}; }
 
 // The others become -inf. x [vocab].
 template <typename Real>
-void KeepAllowed(const AllowedTokens& allowed, absl::Span<Real> x) {
+void Restrict(const AllowedTokens& allowed, absl::Span<Real> x) {
   constexpr auto kNone = -std::numeric_limits<Real>::infinity();
   for (size_t word = 0; word * 64 < x.size(); ++word) {
     const uint64_t bits = word < allowed.bits.size() ? allowed.bits[word] : 0;
@@ -177,12 +177,14 @@ Distribution CutList(const TokenList& list, const WarpParams& warp, const LogSum
 
 double LogSumExp(absl::Span<const double> x) { return ChunkedLogSumExp(x, nullptr).log; }
 
+void KeepAllowed(const AllowedTokens& allowed, absl::Span<double> x) { Restrict(allowed, x); }
+
 bool FewAllowed(const WarpParams& warp) {
   return warp.allowed != nullptr && !warp.allowed->listed.empty();
 }
 
 void TemperRow(const WarpParams& warp, absl::Span<double> x) {
-  if (warp.allowed != nullptr) KeepAllowed(*warp.allowed, x);
+  if (warp.allowed != nullptr) Restrict(*warp.allowed, x);
   for (const auto& [token, bias] : warp.logit_bias) {
     if (token >= 0 && static_cast<size_t>(token) < x.size()) x[token] += bias;
   }
@@ -264,7 +266,7 @@ Distribution WarpRow(absl::Span<const float> logits, const WarpParams& warp) {
   }
   if (warp.allowed != nullptr) {
     std::vector<float> left(logits.begin(), logits.end());
-    KeepAllowed(*warp.allowed, absl::MakeSpan(left));
+    Restrict(*warp.allowed, absl::MakeSpan(left));
     WarpParams others = warp;
     others.allowed = nullptr;
     return WarpRow(left, others);

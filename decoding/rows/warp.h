@@ -22,6 +22,8 @@ double LogSumExp(absl::Span<const double> x);
 // The steps before the cuts, in place: leaves what is `allowed`, adds the bias, applies the
 // penalties of `repeated`, divides by the temperature if it is > 0.
 void TemperRow(const WarpParams& warp, absl::Span<double> x);
+// Makes -inf of what is not allowed. x [vocab].
+void KeepAllowed(const AllowedTokens& allowed, absl::Span<double> x);
 // True when the output's format allows so few tokens that only these are looked at.
 bool FewAllowed(const WarpParams& warp);
 // True when the warp keeps every token that is allowed: no top-k, top-p or min-p, temperature > 0.

@@ -37,14 +37,16 @@ WarpedRow::WarpedRow(const DecodingParams& params, bool for_draws)
       format_(params.format),
       prompt_ids_(params.prompt_ids),
       min_tokens_(params.min_tokens),
-      for_draws_(for_draws) {}
+      for_draws_(for_draws),
+      ranks_(params.kind == DecodingKind::kBeamSearch) {}
 
 const WarpParams& WarpedRow::WarpOf(const RowPath& path) {
   const WarpParams& warp = path.length < min_tokens_ ? warp_without_stops_ : warp_;
   if (!warp.penalises() && format_ == nullptr) return warp;
   path_warp_ = warp;
   Penalise(prompt_ids_ == nullptr ? absl::Span<const TokenId>() : *prompt_ids_, path, &path_warp_);
-  if (format_ != nullptr) path_warp_.allowed = format_->Allowed(path.format_state);
+  if (format_ == nullptr) return path_warp_;
+  (ranks_ ? candidates_ : path_warp_.allowed) = format_->Allowed(path.format_state);
   return path_warp_;
 }
 
@@ -81,7 +83,9 @@ void WarpedRow::Read(RowSource* rows, int row, const RowPath& path) {
     const bool weigh = for_draws_ && !uncut;
     if (weigh) weights_.resize((x_.size() + kRowPadding - 1) / kRowPadding * kRowPadding);
     sum_ = ChunkedLogSumExp(x_, weigh ? weights_.data() : nullptr);
-    if (sum_.max == kNothing) form_ = Form::kCut;  // no finite logit, so one-hot on token 0
+    if (candidates_ != nullptr) KeepAllowed(*candidates_, absl::MakeSpan(x_));
+    const bool none = candidates_ != nullptr ? TopTokens(x_, 1).empty() : sum_.max == kNothing;
+    if (none) form_ = Form::kCut;  // no finite logit, so one-hot on token 0
   }
   if (form_ == Form::kCut) sparse_ = CutRow(x_, warp);
 }

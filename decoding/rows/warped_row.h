@@ -28,7 +28,8 @@ class WarpedRow {
     double margin;  // nats; at most kMarginCap for a whole row
   };
 
-  // for_draws: DrawToken will be called.
+  // for_draws: DrawToken will be called. In beam search, what a format does not allow is left out of
+  // the row, and the rest is not renormalised: hypotheses rank by what the model says of their texts.
   explicit WarpedRow(const DecodingParams& params, bool for_draws = true);
 
   // Reads row `row` of the source. Replaces the previous row.
@@ -77,6 +78,8 @@ class WarpedRow {
   std::shared_ptr<const std::vector<TokenId>> prompt_ids_;
   int min_tokens_;
   bool for_draws_;
+  const bool ranks_;                                // beam search
+  std::shared_ptr<const AllowedTokens> candidates_;  // of a row that is not renormalised
   Form form_ = Form::kCut;       // kCut: sparse_ holds the row; else x_, sum_ and, whole, weights_
   bool gathered_ = false;        // x_ and raw_ are [tokens_], not [vocab]
   std::vector<TokenId> tokens_;  // ascending
