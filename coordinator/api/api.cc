@@ -66,6 +66,7 @@ class RequestParser {
     if (!fields_.error()) CheckFormatFields(context_, &fields_, request_);
     if (!fields_.error()) prompt_->MakePrompts(&fields_, &request_);
     CheckScoreOnly();
+    CheckFormatCopies(limits_, &fields_, request_);
     CheckNames();
     if (fields_.error()) return *fields_.error();
     return std::move(request_);

@@ -44,6 +44,9 @@ struct ApiLimits {
   // refused. For clients that send fields of other servers.
   bool ignore_unknown_fields = false;
 
+  // Bytes of a format, times the sequences of its request.
+  size_t max_format_copies = size_t{16} << 20;
+
   // Nesting of a request's JSON. Protects the parser.
   int max_json_depth = 32;
 };

@@ -228,6 +228,17 @@ void CheckFormatFields(const ApiContext& context, JsonFields* fields,
                absl::StrCat("is refused: ", format.status().message().substr(0, kMaxShownReason)));
 }
 
+void CheckFormatCopies(const ApiLimits& limits, JsonFields* fields,
+                       const GenerateRequest& request) {
+  const size_t copies =
+      request.params.format_spec.text.size() * static_cast<size_t>(request.sequences());
+  if (request.format_field.empty() || copies <= limits.max_format_copies) return;
+  fields->Fail("invalid_value", request.format_field,
+               absl::StrCat("has ", request.params.format_spec.text.size(), " bytes for each of ",
+                            request.sequences(), " sequences, at most ", limits.max_format_copies,
+                            " in all are sent"));
+}
+
 // A name may be written with escapes, as \u0072.
 bool MayHaveFormat(const std::string& body) {
   for (const char* part : {"response_format", "structured_outputs", "\"guided_", "\"regex\"",

@@ -19,6 +19,9 @@ void ReadFormatFields(const std::string& body, const ApiLimits& limits, JsonFiel
 void CheckFormatFields(const ApiContext& context, JsonFields* fields,
                        const GenerateRequest& request);
 
+// Every sequence carries the format to its replica. Refuses requests whose copies take too much.
+void CheckFormatCopies(const ApiLimits& limits, JsonFields* fields, const GenerateRequest& request);
+
 // Whether a body may have such fields. False for most bodies without.
 bool MayHaveFormat(const std::string& body);
 

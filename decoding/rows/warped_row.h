@@ -78,7 +78,7 @@ class WarpedRow {
   std::shared_ptr<const std::vector<TokenId>> prompt_ids_;
   int min_tokens_;
   bool for_draws_;
-  const bool ranks_;                                // beam search
+  const bool ranks_;                                 // beam search
   std::shared_ptr<const AllowedTokens> candidates_;  // of a row that is not renormalised
   Form form_ = Form::kCut;       // kCut: sparse_ holds the row; else x_, sum_ and, whole, weights_
   bool gathered_ = false;        // x_ and raw_ are [tokens_], not [vocab]

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -33,6 +34,10 @@ class ReferenceDecoder {
             params, [lm](uint64_t hash) { return lm.TargetLogProbs(hash); }, lm.vocab_size) {}
   ReferenceDecoder(const DecodingParams& params, test::LogProbsOf target, int vocab_size)
       : params_(params), target_(std::move(target)), vocab_size_(vocab_size) {}
+
+  // Beam search with a format: what is left out of a row after the warp, which is not renormalised.
+  using LeftOut = std::function<bool(absl::Span<const TokenId> path, TokenId token)>;
+  void LeaveOut(LeftOut left_out) { left_out_ = std::move(left_out); }
 
   // The pool, best first.
   std::vector<ReferenceBeam> Run() {
@@ -84,7 +89,15 @@ class ReferenceDecoder {
   };
 
   Distribution Row(const ReferenceBeam& beam) const {
-    return WarpRow(absl::Span<const double>(target_(HashPath(beam.path))), Warp(beam));
+    Distribution row = WarpRow(absl::Span<const double>(target_(HashPath(beam.path))), Warp(beam));
+    if (left_out_ == nullptr) return row;
+    Distribution kept;
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (left_out_(beam.path, row.tokens[i])) continue;
+      kept.tokens.push_back(row.tokens[i]);
+      kept.log_probs.push_back(row.log_probs[i]);
+    }
+    return kept;
   }
 
   ReferenceBeam Child(const ReferenceBeam& beam, TokenId token, double log_prob) const {
@@ -291,6 +304,7 @@ class ReferenceDecoder {
   DecodingParams params_;
   test::LogProbsOf target_;
   int vocab_size_;
+  LeftOut left_out_;
   std::vector<ReferenceBeam> pool_;
 };
 

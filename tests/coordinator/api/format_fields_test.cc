@@ -396,6 +396,19 @@ TEST(FormatFields, TextsWithAByteThatTheVocabularyLacksAreLeftOut) {
   EXPECT_EQ(error.param, "regex");
 }
 
+TEST(FormatFields, CopiesForManySequencesAreBounded) {
+  ApiContext context = api_text::Context();
+  context.limits.max_format_copies = 30;
+  const auto parse = [&](int n) {
+    return Bad(ParseCompletion(
+        absl::StrCat(R"({"prompt": ["a", "b"], "regex": "(abc)*", "n": )", n, "}"), "", context));
+  };
+  EXPECT_EQ(parse(2).code, "accepted");  // 6 bytes, 4 sequences
+  const ApiError error = parse(3);
+  EXPECT_EQ(error.code, "invalid_value");
+  EXPECT_EQ(error.message, "regex has 6 bytes for each of 6 sequences, at most 30 in all are sent");
+}
+
 TEST(FormatFields, TheModelsOfTheTestsHaveEveryByte) {
   for (const char* model : {"stories260k", "text2sql-target", "text2sql-draft"}) {
     const auto tokenizer = tokenizer::Tokenizer::Load(absl::StrCat("tests/models/", model));
