@@ -26,6 +26,7 @@ import sys
 
 from evaluation import plot, records, report, server, settings, tasks
 from evaluation.measure import Run
+from evaluation.sql_format import sql_grammar
 
 DEMO = server.ROOT / "deploy/demo"
 FAULTS = (tasks.DataError, settings.SettingsError, records.RecordError, plot.PlotError)
@@ -133,9 +134,15 @@ def measure(arguments):
     checked = [variant.setting.name for variant in wanted if variant.setting.choose == "any"]
     if checked and arguments.task != "wikisql":
         raise settings.SettingsError(f"{checked[0]}: choose = \"any\" is for answers that are right or wrong, so not for {arguments.task}")
+    formatted = [variant.setting.name for variant in wanted if variant.setting.format]
+    if formatted and arguments.task != "wikisql":
+        raise settings.SettingsError(f"{formatted[0]}: format = \"sql\" is for wikisql, so not for {arguments.task}")
     if not wanted:
         raise settings.SettingsError("nothing to measure: the settings have no such variants")
     questions = tasks.sample_questions(tasks.read_questions(arguments.data, arguments.task), arguments.questions, arguments.sample_seed)
+    for question in questions if formatted else ():
+        if sql_grammar(question.prompt) is None:
+            raise tasks.DataError(f"{arguments.data}:{question.line}: {formatted[0]} needs a prompt \"columns: ...\\nquestion: ...\\nsql:\"")
     tasks.need_modules(arguments.task)
     if arguments.plot or arguments.overview:
         plot.load_pyplot()  # before an hour of measuring

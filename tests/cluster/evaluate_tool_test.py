@@ -4,6 +4,7 @@ passes, and nothing is left behind, also after Ctrl-C or when the cluster does n
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,9 @@ import unittest
 
 from api_client import SLOWDOWN
 from cluster import BIN, DRAFT, ROOT, TARGET, processes_naming, wait_until
+
+sys.path.insert(0, str(ROOT / "tools"))
+from evaluation import tasks  # noqa: E402
 
 QUESTIONS = ROOT / "tests/evaluate/questions.jsonl"
 
@@ -68,6 +72,19 @@ class EvaluateTool(unittest.TestCase):
         self.assertIn("right only with greedy", output)
         self.assertEqual(self.finish(self.start(*flags), 0)[0], output)  # all is there: the same table
         self.assertEqual(self.answers(), answers)
+
+    def test_queries_have_their_format_with_and_without_drafts(self):
+        output, errors = self.finish(self.start(f"--table={ROOT}/tools/evaluation/formats.toml"), 0)
+        answers = self.answers()
+        self.assertEqual(len(answers), 5 * 16, errors)
+        texts = {(row["line"], row["variant"]): row["answer"] for row in answers}
+        prompts = {question.line: question.prompt for question in tasks.read_questions(QUESTIONS, "wikisql")}
+        for (line, name), text in texts.items():
+            if not name.endswith("+drafts"):
+                self.assertEqual(text, texts[line, name + "+drafts"], name)
+            if "_sql" in name:
+                columns = "|".join(map(re.escape, prompts[line].splitlines()[0].removeprefix("columns: ").split(", ")))
+                self.assertRegex(text, rf"\A SELECT ((MAX|MIN|COUNT|SUM|AVG) )?({columns})( WHERE ({columns}) [=<>] .+)?\Z", name)
 
     def test_ctrl_c_leaves_nothing(self):
         process = self.start("--settings=beam_search_4", "--questions=5")

@@ -5,6 +5,7 @@ import lzma
 import math
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT / "tools"), str(HERE)]
 from evaluation import figures, settings, tasks  # noqa: E402
+from evaluation.sql_format import sql_grammar  # noqa: E402
 
 QUESTIONS = HERE / "questions.jsonl"
 
@@ -267,6 +269,43 @@ class Settings(unittest.TestCase):
         self.assertEqual((ran.returncode, ran.stderr.strip()),
                          (2, 'evaluate: any_of_4: choose = "any" is for answers that are right or wrong, so not for prompts'))
 
+    def test_tables_with_formats(self):
+        found = {s.name: s for s in settings.read_settings(settings.TABLE.parent / "formats.toml")}
+        for name in ("greedy", "sample", "beam_search_4", "beam_sampling_8"):  # the same with a format and without
+            self.assertEqual((found[name].format, found[name + "_sql"].format), ("", "sql"))
+            self.assertEqual(found[name].request, found[name + "_sql"].request)
+        found = {s.name: s.request for s in settings.read_settings(settings.TABLE.parent / "json_answers.toml")}
+        for name in ("greedy", "sample", "beam_search_4", "beam_sampling_4"):
+            form = found[name + "_json"].pop("response_format")
+            self.assertEqual(found[name], found[name + "_json"])
+            self.assertEqual(list(form["json_schema"]["schema"]["properties"]), ["answer", "topics", "language", "confidence"])
+
+    def test_the_grammar_of_a_question(self):
+        rules = dict(line.split(" ::= ", 1) for line in
+                     sql_grammar('columns: a, "b"\nquestion: Who had 7.5 points?\nsql:').splitlines())
+        self.assertEqual(rules["root"], '" SELECT " (aggregate " ")? ("a" where-0? | "\\"b\\"" where-1?)')
+        self.assertEqual(rules["where-0"], '" WHERE " from-0-1')
+        self.assertEqual(rules["from-0-1"], "on-1")
+        self.assertEqual(rules["on-0"], '"a" (" = " value | " " [<>] " " number)')
+        self.assertTrue(rules["number"].startswith('bare-4 | bare-5 | bare-6 | "\\"" quoted-4 "\\""'), rules["number"])
+        self.assertEqual(rules["bare-4"], '"7" bare-5?')
+        self.assertEqual(rules["words-0"], '"Who" (" " words-2)?')
+        self.assertEqual(rules["quoted-6"], '"5" " " words-8')
+        self.assertNotIn("quoted-8", rules)  # no white space follows
+        used = set(re.findall(r"\b(?:on|where|from|value|number|words|bare|quoted|aggregate|column)[-\d]*", "\n".join(rules.values())))
+        self.assertLessEqual(used - {"value", "number", "aggregate"}, set(rules))
+        self.assertIsNone(sql_grammar("Who had 7.5 points?"))
+
+    def test_a_format_is_for_queries(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as data:
+            data.write('{"prompt": "a", "completion": "b"}\n')
+            data.flush()
+            for task, reason in (("wikisql", f'{data.name}:1: greedy_sql needs a prompt "columns: ...\\nquestion: ...\\nsql:"'),
+                                 ("prompts", 'greedy_sql: format = "sql" is for wikisql, so not for prompts')):
+                ran = subprocess.run([sys.executable, ROOT / "tools/evaluate.py", task, "--data", data.name, "--settings", "greedy_sql", "--url",
+                                      "http://127.0.0.1:1", "--table", settings.TABLE.parent / "formats.toml"], capture_output=True, text=True)
+                self.assertEqual((ran.returncode, ran.stderr.strip()), (2, f"evaluate: {reason}"))
+
     def test_bodies_of_the_three_variants(self):
         setting = settings.Setting("s", "s", {"top_k": 3}, {"method": "dsbd", "draft_width": 8, "allow_lossy": True})
         bodies = {v.name: v.body() for v in settings.variants([setting], settings.KINDS)}
@@ -282,7 +321,7 @@ class Settings(unittest.TestCase):
                                  ("[a]\n" + good.replace("drafts = {}", 'reference = "a"'), "drafts is missing"),
                                  ("[a]\n" + good + 'choose = "best"', "choose must be"), ("[a]\n" + good.replace("{}", "{ a = 1 }") + 'reference = "b"', "no setting b"),
                                  ("[a]\n" + good.replace("request = {}", "request = { seed = 3 }"), "request.seed is given"),
-                                 ("a = 3", "expected a table"), ("", "no settings")):
+                                 ("[a]\n" + good + 'format = "xml"', "format must be sql"), ("a = 3", "expected a table"), ("", "no settings")):
                 path.write_text(text)
                 with self.assertRaisesRegex(settings.SettingsError, reason):
                     settings.read_settings(path)
