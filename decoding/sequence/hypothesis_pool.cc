@@ -42,8 +42,9 @@ double HypothesisPool::Bound(double log_score, int length) const {
 }
 
 bool HypothesisPool::PolicyStops(double best_active) const {
-  if (entries_.size() < capacity_) return false;
-  return stop_when_full_ || entries_.back().score >= best_active;
+  if (stop_when_full_) return entries_.size() == capacity_;
+  const size_t wanted = num_hypotheses_;
+  return entries_.size() >= wanted && entries_[wanted - 1].score >= best_active;
 }
 
 std::vector<Hypothesis> HypothesisPool::Result(const PathTree& paths) const {

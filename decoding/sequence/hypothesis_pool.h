@@ -34,6 +34,7 @@ class HypothesisPool {
   // can reach.
   double Bound(double log_score, int length) const;
   // The stop rule of the policy (FIRST / EXACT); best_active = largest Bound of the active beams.
+  // EXACT stops when the hypotheses that will be returned can no longer change.
   bool PolicyStops(double best_active) const;
   absl::Span<const Entry> entries() const { return entries_; }  // best first
   // Best first, at most num_hypotheses.

@@ -64,6 +64,33 @@ void ExpectSameText(const test::NamedRun& a, const test::NamedRun& b) {
   }
 }
 
+// An exact search that returns fewer hypotheses ends sooner, with the first of those that it would
+// return in any case.
+TEST(DecodeInvariants, FewerHypothesesAreTheFirstOfAll) {
+  int sooner = 0;
+  ForEveryService(/*vocab=*/12, /*seeds=*/12, [&](const MethodRow&, test::NamedSetting all) {
+    if (all.params.kind == DecodingKind::kMultinomial) return;
+    all.params.beam_width = all.params.num_hypotheses = 4;
+    all.params.stop_ids = {4, 7};
+    all.params.stop_when_full = false;
+    all.params.length_penalty = 0.5 * (all.params.seed % 3);
+    const test::NamedRun every = test::RunNamed(all);
+    for (int n = 1; n < 4; ++n) {
+      all.params.num_hypotheses = n;
+      const test::NamedRun some = test::RunNamed(all);
+      ASSERT_EQ(some.result.size(), std::min<size_t>(n, every.result.size()));
+      for (size_t i = 0; i < some.result.size(); ++i) {
+        EXPECT_EQ(some.result[i].tokens, every.result[i].tokens);
+        EXPECT_EQ(some.result[i].joint_log_probability, every.result[i].joint_log_probability);
+        EXPECT_EQ(some.result[i].finished, every.result[i].finished);
+      }
+      EXPECT_LE(some.layers, every.layers);
+      sooner += some.layers < every.layers ? 1 : 0;
+    }
+  });
+  EXPECT_GT(sooner, 100);
+}
+
 // With a top-k that keeps everything, rows are lists. Without top-k, rows stay whole.
 TEST(DecodeInvariants, WholeAndListedRowsDecideAlike) {
   ForEveryService(/*vocab=*/40, /*seeds=*/8, [](const MethodRow&, test::NamedSetting whole) {

@@ -69,6 +69,31 @@ TEST(HypothesisPoolTest, ExactPolicyWaitsForTheBoundAndStopsAtEquality) {
   EXPECT_NEAR(HypothesisPool(PoolParams(-1, false)).Bound(-3, 4), -15, 1e-12);
 }
 
+// One that is returned suffices, whatever the width.
+TEST(HypothesisPoolTest, ExactPolicyWaitsForThoseThatAreReturned) {
+  PathTree paths;
+  DecodingParams params = PoolParams(0, false);
+  params.beam_width = 4;
+  params.num_hypotheses = 1;
+  HypothesisPool pool(params);
+  EXPECT_FALSE(pool.PolicyStops(-100));
+  pool.Insert(paths, paths.Extend(kRootPath, 1), -2, true);
+  EXPECT_FALSE(pool.PolicyStops(-1.5));
+  EXPECT_TRUE(pool.PolicyStops(-2));
+  params.num_hypotheses = 2;
+  HypothesisPool two(params);
+  two.Insert(paths, paths.Extend(kRootPath, 1), -2, true);
+  EXPECT_FALSE(two.PolicyStops(-100));
+  two.Insert(paths, paths.Extend(kRootPath, 2), -3, true);
+  EXPECT_FALSE(two.PolicyStops(-2.5));
+  EXPECT_TRUE(two.PolicyStops(-3));
+  params.stop_when_full = true;
+  HypothesisPool first(params);
+  first.Insert(paths, paths.Extend(kRootPath, 1), -2, true);
+  first.Insert(paths, paths.Extend(kRootPath, 2), -3, true);
+  EXPECT_FALSE(first.PolicyStops(-100));
+}
+
 DraftForest SmallForest() {
   DraftForest forest = DraftForest::Empty(2);
   forest.token = {3, 4, 3};
