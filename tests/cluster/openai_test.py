@@ -4,10 +4,13 @@
   pip install openai
 """
 import asyncio
+import enum
 import tempfile
+import typing
 import unittest
 
 import openai
+import pydantic
 
 from chat_test import MESSAGES, PROMPT, TEMPLATE
 from cluster import Cluster
@@ -46,6 +49,28 @@ class OpenAiClient(unittest.TestCase):
         completion = self.client.completions.create(prompt=PROMPT, **LIMITS)
         self.assertEqual(answer.choices[0].message.content, completion.choices[0].text)
         self.assertEqual(answer.usage.total_tokens, completion.usage.total_tokens)
+
+    def test_answers_are_parsed_into_types(self):
+        class Role(str, enum.Enum):
+            ACTOR, DIRECTOR = "actor", "director"
+
+        class Person(pydantic.BaseModel):
+            name: typing.Annotated[str, pydantic.Field(max_length=8)]
+            born: typing.Annotated[int, pydantic.Field(ge=1900, le=2026)]
+            roles: typing.Annotated[list[Role], pydantic.Field(max_length=2)]
+            died: typing.Optional[typing.Annotated[int, pydantic.Field(ge=1900, le=2026)]]
+
+        for fields in ({}, dict(n=2, extra_body=dict(use_beam_search=True, beam_width=3))):
+            answer = self.client.chat.completions.parse(messages=MESSAGES, response_format=Person, **dict(LIMITS, max_tokens=220, **fields))
+            for choice in answer.choices:
+                if choice.finish_reason == "stop":
+                    self.assertIsInstance(choice.message.parsed, Person)
+                    self.assertTrue(1900 <= choice.message.parsed.born <= 2026)
+            self.assertIn("stop", [choice.finish_reason for choice in answer.choices], answer.choices)
+        answer = self.chat(response_format={"type": "json_object"}, max_tokens=200)
+        self.assertTrue(answer.choices[0].message.content.startswith("{"))
+        answer = self.chat(extra_body=dict(structured_outputs={"choice": ["yes", "no"]}))
+        self.assertIn(answer.choices[0].message.content, ("yes", "no"))
 
     def test_streams(self):
         whole = self.chat(n=2)
