@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/types.h"
@@ -60,8 +59,8 @@ class OutputFormat {
   // What may follow. Ids that end a hypothesis are allowed where the text has the format. After
   // kBroken nullptr, which stands for every token: nobody reads such a row.
   virtual std::shared_ptr<const AllowedTokens> Allowed(State state) const = 0;
-  // An error: the format needs more states than are kept. Then nothing it says counts.
-  virtual absl::Status status() const = 0;
+  // Allowed(state) left tokens out, because the format needs more states than are kept.
+  virtual bool CutShort(State state) const = 0;
 };
 
 }  // namespace coppice

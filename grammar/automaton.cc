@@ -13,8 +13,10 @@ namespace {
 
 constexpr size_t kMostNodes = 1 << 18;     // of the network
 constexpr int64_t kMostDrawn = 1 << 22;    // expressions, some of which have no node
-constexpr size_t kMostStates = 1 << 16;    // that are kept
-constexpr int64_t kMostWork = 40'000'000;  // places that are looked at, about a second
+constexpr size_t kMostStates = 1 << 18;    // that are kept
+constexpr size_t kMostAtOnce = 1 << 15;    // places that are looked at between two bytes
+constexpr int64_t kMostWork = 8'000'000;   // and in all: a second or two
+constexpr int kDeepest = 8 * kMostNested;  // expressions in each other
 
 absl::Status Invalid(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
@@ -44,6 +46,14 @@ class Automaton::Drawing {
 
   // Where a text begins that is `expression` and then what begins at `after`.
   absl::StatusOr<int32_t> Draw(const Expression& expression, int32_t after) {
+    if (depth_ == kDeepest) return Invalid("the format is nested too deeply");
+    ++depth_;
+    auto begin = DrawInside(expression, after);
+    --depth_;
+    return begin;
+  }
+
+  absl::StatusOr<int32_t> DrawInside(const Expression& expression, int32_t after) {
     if (nodes_.size() > kMostNodes || ++drawn_ > kMostDrawn)
       return Invalid("the format is too large");
     switch (expression.kind) {
@@ -108,6 +118,7 @@ class Automaton::Drawing {
   const Grammar& grammar_;
   std::vector<Node>& nodes_;
   int64_t drawn_ = 0;
+  int depth_ = 0;
 };
 
 absl::StatusOr<Automaton> Automaton::Make(const Grammar& grammar,
@@ -129,9 +140,29 @@ absl::StatusOr<Automaton> Automaton::Make(const Grammar& grammar,
     return Invalid(writable.all() ? "no text has the format"
                                   : "the vocabulary can write no text that has the format");
   }
+  automaton.ClassifyBytes();
   automaton.calls_.push_back({-1, 0});
   automaton.start_ = automaton.Close({{automaton.rule_begin_[0], 0}});
+  if (automaton.start_ < 0) return Invalid("too many ways lead to the first byte of a text");
   return automaton;
+}
+
+void Automaton::ClassifyBytes() {
+  absl::flat_hash_set<std::array<uint64_t, 4>> sets;
+  for (const Node& node : nodes_) {
+    if (node.kind == Node::Kind::kByte) sets.insert(node.bytes);
+  }
+  for (const std::array<uint64_t, 4>& set : sets) {
+    absl::flat_hash_map<std::pair<uint8_t, bool>, uint8_t> numbers;
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const bool in = (set[byte / 64] >> (byte % 64) & 1) != 0;
+      byte_class_[byte] =
+          numbers.try_emplace({byte_class_[byte], in}, static_cast<uint8_t>(numbers.size()))
+              .first->second;
+    }
+    num_classes_ = static_cast<int>(numbers.size());
+    if (num_classes_ == 256) return;
+  }
 }
 
 // A node is productive if some text leads from it to the end of its rule. Each node is looked at
@@ -244,8 +275,7 @@ Automaton::State Automaton::Close(Places places) {
   while (!open.empty()) {
     const auto [at, call] = open.back();
     open.pop_back();
-    if (++work_ > kMostWork) exhausted_ = true;
-    if (exhausted_) return kDead;
+    if (++work_ > kMostWork || seen.size() > kMostAtOnce) return kUnknown;
     const Node& node = nodes_[at];
     switch (node.kind) {
       case Node::Kind::kByte:
@@ -278,32 +308,33 @@ Automaton::State Automaton::Close(Places places) {
   if (added) {
     if (states_.size() >= kMostStates) {
       state_number_.erase(known);
-      exhausted_ = true;
-      return kDead;
+      return kUnknown;
     }
+    places_ += static_cast<int64_t>(known->first.second.size());
     states_.push_back({complete, &known->first.second, nullptr});
   }
   return known->second;
 }
 
 bool Automaton::half_used() const {
-  return exhausted_ || states_.size() > kMostStates / 2 || work_ > kMostWork / 2;
+  return refusals_ > 0 || states_.size() > kMostStates / 2 || work_ > kMostWork / 2;
 }
 
 size_t Automaton::bytes() const {
-  return nodes_.size() * sizeof(Node) + calls_.size() * 2 * sizeof(Call) +
-         states_.size() * (sizeof(Stage) + sizeof(State) * 256);
+  return nodes_.size() * (sizeof(Node) + sizeof(int32_t)) + calls_.size() * 4 * sizeof(Call) +
+         static_cast<size_t>(places_) * sizeof(Places::value_type) +
+         states_.size() * (2 * sizeof(Stage) + sizeof(Places) + sizeof(State) * num_classes_);
 }
 
 Automaton::State Automaton::Next(State state, uint8_t byte) {
   if (state < 0) return kDead;
   if (states_[state].moves == nullptr) {
-    states_[state].moves = std::make_unique<std::array<State, 256>>();
-    states_[state].moves->fill(kUnknown);
+    states_[state].moves = std::make_unique<State[]>(num_classes_);
+    std::fill_n(states_[state].moves.get(), num_classes_, kUnknown);
   }
-  const State known = (*states_[state].moves)[byte];
+  const uint8_t move = byte_class_[byte];
+  const State known = states_[state].moves[move];
   if (known != kUnknown) return known;
-  if (exhausted_) return kDead;
   Places places;
   for (const auto& [at, call] : *states_[state].places) {
     const Node& node = nodes_[at];
@@ -311,7 +342,11 @@ Automaton::State Automaton::Next(State state, uint8_t byte) {
     if ((node.bytes[byte / 64] >> (byte % 64) & 1) != 0) places.emplace_back(node.next[0], call);
   }
   const State next = places.empty() ? kDead : Close(std::move(places));
-  if (!exhausted_) (*states_[state].moves)[byte] = next;
+  if (next == kUnknown) {
+    ++refusals_;
+    return kDead;
+  }
+  states_[state].moves[move] = next;
   return next;
 }
 

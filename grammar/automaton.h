@@ -25,7 +25,7 @@ class Automaton {
   static constexpr State kDead = -1;  // no text of the grammar begins so
 
   // Of texts of the grammar whose bytes are all of `writable`. InvalidArgument: there is none, the
-  // grammar is too large, or a rule begins with itself.
+  // grammar is too large, a rule begins with itself, or too many ways lead to the first byte.
   static absl::StatusOr<Automaton> Make(const Grammar& grammar,
                                         const std::bitset<256>& writable = AllBytes());
   static std::bitset<256> AllBytes() { return std::bitset<256>().set(); }
@@ -34,9 +34,9 @@ class Automaton {
   // kDead, or a state from which a text of the grammar can be completed.
   State Next(State state, uint8_t byte);
   bool Complete(State state) const { return states_[state].complete; }
-  // True: more states or work would be needed than are allowed. From then on states that are not
-  // yet known are dead.
-  bool exhausted() const { return exhausted_; }
+  // How often Next could not tell, and said kDead, because more states or work would be needed than
+  // are allowed. What is known stays known.
+  int64_t refusals() const { return refusals_; }
   bool half_used() const;  // of the states and the work that are allowed
   size_t bytes() const;    // of memory, about
 
@@ -63,15 +63,16 @@ class Automaton {
   using Places = std::vector<std::pair<int32_t, int32_t>>;  // node and call, ascending
   struct Stage {
     bool complete = false;
-    const Places* places;                           // nodes of kind kByte
-    std::unique_ptr<std::array<State, 256>> moves;  // kUnknown: not yet asked for
+    const Places* places;            // nodes of kind kByte
+    std::unique_ptr<State[]> moves;  // [num_classes_]; kUnknown: not yet asked for
   };
   static constexpr State kUnknown = -2;
 
   class Drawing;
   void FindProductive();
+  void ClassifyBytes();
   absl::Status CheckNoLeftRecursion(const Grammar& grammar) const;
-  // All places that are reached from `places` without a byte.
+  // All places that are reached from `places` without a byte. kUnknown: not with what is allowed.
   State Close(Places places);
   int32_t Push(int32_t node, int32_t parent);
 
@@ -82,9 +83,13 @@ class Automaton {
   std::vector<Stage> states_;
   absl::node_hash_map<std::pair<bool, Places>, State>
       state_number_;  // places of states_ point into it
+  // Bytes that no node tells apart are one class.
+  std::array<uint8_t, 256> byte_class_{};
+  int num_classes_ = 1;
   State start_ = kDead;
   int64_t work_ = 0;
-  bool exhausted_ = false;
+  int64_t places_ = 0;  // of all states
+  int64_t refusals_ = 0;
 };
 
 }  // namespace coppice::grammar

@@ -118,7 +118,9 @@ class EbnfReader {
       if (text_.done() || c == '|' || c == ')' || c == '\n') return Sequence(std::move(parts));
       COPPICE_ASSIGN_OR_RETURN(Part part, Element(nested));
       Blanks(nested > 0);
-      while (absl::string_view("*+?{").find(text_.Peek()) != absl::string_view::npos) {
+      for (int counts = 1; absl::string_view("*+?{").find(text_.Peek()) != absl::string_view::npos;
+           ++counts) {
+        if (nested + counts > kMostNested) return Error(text_.at(), "counts are nested too deep");
         COPPICE_ASSIGN_OR_RETURN(part, Repeated(std::move(part)));
         Blanks(nested > 0);
       }

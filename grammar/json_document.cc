@@ -93,7 +93,11 @@ absl::StatusOr<OrderedJson> ParseSchemaDocument(absl::string_view text) {
 }
 
 std::string PointerTo(absl::string_view pointer, absl::string_view key) {
-  return absl::StrCat(pointer, "/", absl::StrReplaceAll(key, {{"~", "~0"}, {"/", "~1"}}));
+  constexpr size_t kMostShown = 64;   // bytes of a key
+  constexpr size_t kMostKept = 1024;  // and of all before it: every rule has a pointer as its name
+  const absl::string_view before = pointer.substr(0, kMostKept);
+  return absl::StrCat(before, "/",
+                      absl::StrReplaceAll(key.substr(0, kMostShown), {{"~", "~0"}, {"/", "~1"}}));
 }
 
 absl::Status SchemaError(absl::string_view pointer, absl::string_view what) {

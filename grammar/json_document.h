@@ -18,7 +18,8 @@ using OrderedJson = nlohmann::ordered_json;
 // members in an object than are read.
 absl::StatusOr<OrderedJson> ParseSchemaDocument(absl::string_view text);
 
-// What a JSON pointer becomes one step further down.
+// What a JSON pointer becomes one step further down. Only errors show it, so it ends where it would
+// be too long.
 std::string PointerTo(absl::string_view pointer, absl::string_view key);
 absl::Status SchemaError(absl::string_view pointer, absl::string_view what);
 

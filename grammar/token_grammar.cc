@@ -34,7 +34,10 @@ std::shared_ptr<const AllowedTokens> TokenGrammar::Allowed(State state) const {
   const auto known = allowed_.find(state);
   if (known != allowed_.end()) return known->second;
   if (allowed_.size() >= kMostKept) allowed_.clear();
-  return allowed_.emplace(state, std::make_shared<const AllowedTokens>(Walk(state))).first->second;
+  const int64_t refusals = automaton_.refusals();
+  auto allowed = std::make_shared<const AllowedTokens>(Walk(state));
+  if (automaton_.refusals() > refusals) cut_short_.insert(state);
+  return allowed_.emplace(state, std::move(allowed)).first->second;
 }
 
 // The lock is held.
@@ -74,10 +77,9 @@ AllowedTokens TokenGrammar::Walk(State state) const {
   return allowed;
 }
 
-absl::Status TokenGrammar::status() const {
+bool TokenGrammar::CutShort(State state) const {
   const std::lock_guard<std::mutex> lock(lock_);
-  if (!automaton_.exhausted()) return absl::OkStatus();
-  return absl::ResourceExhaustedError("the format needs more states than are kept for one");
+  return cut_short_.contains(state);
 }
 
 bool TokenGrammar::worn() const {

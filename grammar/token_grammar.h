@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/status/status.h"
+#include "absl/container/flat_hash_set.h"
 #include "base/output_format.h"
 #include "grammar/automaton.h"
 #include "grammar/token_trie.h"
@@ -24,7 +24,7 @@ class TokenGrammar : public OutputFormat {
   State Start() const override { return automaton_.start(); }
   State Next(State state, TokenId token) const override;
   std::shared_ptr<const AllowedTokens> Allowed(State state) const override;
-  absl::Status status() const override;
+  bool CutShort(State state) const override;
   // Half of the states that are kept are used up. Sequences that begin should share another one, so
   // that those that have this one can end with it.
   bool worn() const;
@@ -38,6 +38,7 @@ class TokenGrammar : public OutputFormat {
   mutable std::mutex lock_;
   mutable Automaton automaton_;
   mutable absl::flat_hash_map<State, std::shared_ptr<const AllowedTokens>> allowed_;
+  mutable absl::flat_hash_set<State> cut_short_;
 };
 
 }  // namespace coppice::grammar

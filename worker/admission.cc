@@ -1,5 +1,6 @@
 #include "worker/admission.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -67,6 +68,15 @@ std::optional<Refusal> CheckPrompt(const Sequence& sequence, const model::ModelC
                               model.max_positions)};
 }
 
+// Whether spaces of the output would be lost: those at the begin of a whole text are.
+bool LosesSpaces(const tokenizer::Vocabulary& vocabulary, absl::Span<const TokenId> prompt) {
+  if (vocabulary.leading_spaces_dropped() == 0) return false;
+  return std::all_of(prompt.begin(), prompt.end(), [&vocabulary](TokenId token) {
+    const absl::string_view bytes = vocabulary.Bytes(token, /*skip_special=*/true);
+    return bytes.find_first_not_of(' ') == absl::string_view::npos;
+  });
+}
+
 // What the decoder must know of prompt and vocabulary.
 std::optional<Refusal> SetText(grammar::FormatStore* formats, Sequence* sequence) {
   decoding::DecodingParams& params = sequence->params;
@@ -76,6 +86,11 @@ std::optional<Refusal> SetText(grammar::FormatStore* formats, Sequence* sequence
     if (absl::IsFailedPrecondition(format.status()))
       return Refuse("unsupported_combination", format.status());
     if (!format.ok()) return Refuse("invalid_value", format.status());
+    if (LosesSpaces(*formats->vocabulary(), sequence->prompt)) {
+      return Refusal{"unsupported_combination",
+                     "structured_outputs: the tokenizer drops spaces at the begin of a text, and "
+                     "the prompt has none before it"};
+    }
     params.format = *std::move(format);
   }
   if (params.stop_strings.empty()) return std::nullopt;

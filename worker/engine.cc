@@ -374,7 +374,7 @@ void Engine::DecideAll(const kernels::StepRows& rows, std::vector<Participant>* 
 void Engine::Decide(Participant* participant, proto::Progress* progress) {
   runner_->step_clock()->MovesOn();
   Sequence* sequence = participant->sequence;
-  if (!participant->verdict.ok()) return FailInternally(sequence, participant->verdict.status());
+  if (!participant->verdict.ok()) return FailRound(sequence, participant->verdict.status());
   const double now_s = clock_.Now();
   sequence->stats.verify_ms += clock_.pass_s() * 1e3;
   if (sequence->phase == SequencePhase::kPrefill) {

@@ -95,6 +95,8 @@ class Engine {
   void Report(Sequence* sequence, proto::Progress* progress);
   void Send(proto::Progress progress);
   void Fail(Sequence* sequence, const Refusal& why);
+  // Of Verify: that a format cannot be kept to is not an internal error.
+  void FailRound(Sequence* sequence, const absl::Status& status);
   void FailInternally(Sequence* sequence, const absl::Status& status);
   void Remove(Sequence* sequence);
   std::optional<double> EnergyOf(const Sequence& sequence) const;

@@ -38,6 +38,12 @@ void Engine::Fail(Sequence* sequence, const Refusal& why) {
   Remove(sequence);
 }
 
+void Engine::FailRound(Sequence* sequence, const absl::Status& status) {
+  const bool by_format = absl::IsResourceExhausted(status) || absl::IsFailedPrecondition(status);
+  if (!by_format) return FailInternally(sequence, status);
+  Fail(sequence, {"unsupported_combination", std::string(status.message())});
+}
+
 void Engine::FailInternally(Sequence* sequence, const absl::Status& status) {
   Fail(sequence, {"internal_error", std::string(status.message())});
 }

@@ -39,7 +39,7 @@ class Unlisted : public OutputFormat {
     allowed->listed.clear();
     return allowed;
   }
-  absl::Status status() const override { return format_->status(); }
+  bool CutShort(State state) const override { return format_->CutShort(state); }
 
  private:
   std::shared_ptr<const OutputFormat> format_;
