@@ -153,14 +153,16 @@ void Automaton::ClassifyBytes() {
     if (node.kind == Node::Kind::kByte) sets.insert(node.bytes);
   }
   for (const std::array<uint64_t, 4>& set : sets) {
-    absl::flat_hash_map<std::pair<uint8_t, bool>, uint8_t> numbers;
+    std::array<int16_t, 512> number;  // by class before and membership
+    number.fill(-1);
+    int16_t next = 0;
     for (size_t byte = 0; byte < 256; ++byte) {
-      const bool in = (set[byte / 64] >> (byte % 64) & 1) != 0;
-      byte_class_[byte] =
-          numbers.try_emplace({byte_class_[byte], in}, static_cast<uint8_t>(numbers.size()))
-              .first->second;
+      const size_t in = set[byte / 64] >> (byte % 64) & 1;
+      int16_t& own = number[byte_class_[byte] * 2 + in];
+      if (own < 0) own = next++;
+      byte_class_[byte] = static_cast<uint8_t>(own);
     }
-    num_classes_ = static_cast<int>(numbers.size());
+    num_classes_ = next;
     if (num_classes_ == 256) return;
   }
 }

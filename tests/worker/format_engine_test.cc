@@ -50,9 +50,10 @@ class FormatEngineTest : public EngineTest {
     if (!regex.empty()) params.format_spec = {FormatSpec::Kind::kRegex, regex};
     return MakeStart(id, params);
   }
-  void RunWithToys() {
+  void RunWithToys() { RunWith(Toys()); }
+  void RunWith(std::shared_ptr<const tokenizer::Vocabulary> vocabulary) {
     EngineOptions options = Options(runner_.get());
-    options.vocabulary = Toys();
+    options.vocabulary = std::move(vocabulary);
     RunOn(runner_.get(), options, clock_);
   }
   static void ExpectFormat(const proto::SequenceUpdate& update, const std::string& regex) {
@@ -117,6 +118,29 @@ TEST_F(FormatEngineTest, WithoutAVocabularyFormatsAreRefused) {
   ASSERT_THAT(coordinator_.errors(), ElementsAre(Key(1)));
   EXPECT_EQ(coordinator_.errors().at(1).error_code(), "unsupported_combination");
   EXPECT_THAT(coordinator_.finished(), ElementsAre(Key(2)));
+}
+
+class SpaceDropping : public test::ToyTokenizer {
+ public:
+  using ToyTokenizer::ToyTokenizer;
+  int LeadingSpacesDropped() const override { return 1; }
+};
+
+// Such a tokenizer drops a space at the begin of a whole text, which may be the format's.
+TEST_F(FormatEngineTest, AFormatNeedsTextBeforeItIfSpacesAreDropped) {
+  proto::StartSequence empty = Start(1, "pf_gumbel", "(a| b)*");
+  empty.clear_prompt();
+  empty.add_prompt(10);  // no text
+  coordinator_.Start(empty);
+  proto::StartSequence text = Start(2, "pf_gumbel", "(a| b)*");
+  text.clear_prompt();
+  text.add_prompt(10);
+  text.add_prompt(0);
+  coordinator_.Start(text);
+  RunWith(std::make_shared<const tokenizer::Vocabulary>(SpaceDropping(kVocab)));
+  ASSERT_THAT(coordinator_.errors(), ElementsAre(Key(1)));
+  EXPECT_EQ(coordinator_.errors().at(1).error_code(), "unsupported_combination");
+  EXPECT_THAT(coordinator_.errors().at(1).error_message(), HasSubstr("drops spaces"));
 }
 
 // The others give the answers that they give alone.
