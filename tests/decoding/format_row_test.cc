@@ -48,7 +48,7 @@ class FixedFormat : public OutputFormat {
   std::shared_ptr<const AllowedTokens> Allowed(State state) const override {
     return state < 0 ? nullptr : allowed_;
   }
-  absl::Status status() const override { return absl::OkStatus(); }
+  bool CutShort(State) const override { return false; }
 
  private:
   std::shared_ptr<const AllowedTokens> allowed_;
