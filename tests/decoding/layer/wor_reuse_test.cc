@@ -25,7 +25,7 @@ test::LayeredSetting Setting(const Size& size, bool with_replacement) {
   setting.params.kind = with_replacement ? DecodingKind::kBeamSampling
                                          : DecodingKind::kBeamSamplingWithoutReplacement;
   setting.params.method = FindMethod("wor_reuse");
-  setting.params.beam_width = size.width;
+  setting.params.beam_width = setting.params.num_hypotheses = size.width;
   setting.params.max_tokens = size.layers;
   setting.rule = MakeWorReuseRule;
   setting.drafts = DrawLaw::kDistinct;
