@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/rng.h"
@@ -196,12 +197,16 @@ absl::Status ReserveForest(const Sequence& sequence, model::BlockManager* blocks
   return absl::OkStatus();
 }
 
-// Why the format does not allow the tokens.
-absl::Status Disallowed(const decoding::DecodingParams& params, absl::Span<const TokenId> tokens) {
+absl::Status TooManyStates() {
+  return absl::ResourceExhaustedError("the format of the output needs more states than are kept");
+}
+
+// The format allows every one of the tokens, of which the last may be a stop id.
+absl::Status CheckTokens(const decoding::DecodingParams& params, absl::Span<const TokenId> tokens) {
   OutputFormat::State state = params.format->Start();
   for (const TokenId token : tokens) {
     const auto allowed = params.format->Allowed(state);
-    if (params.format->CutShort(state)) break;
+    if (params.format->CutShort(state)) return TooManyStates();
     if (!allowed->Has(token)) {
       return absl::FailedPreconditionError(
           allowed->count == 0 ? "the vocabulary has no token that the format of the output allows"
@@ -210,42 +215,30 @@ absl::Status Disallowed(const decoding::DecodingParams& params, absl::Span<const
     state = params.format->Next(state, token);
     if (state == OutputFormat::kBroken) break;
   }
-  return absl::ResourceExhaustedError("the format of the output needs more states than are kept");
+  return absl::OkStatus();
 }
 
-// The format allows every one of the tokens, of which the last may be a stop id.
-absl::Status CheckTokens(const decoding::DecodingParams& params, absl::Span<const TokenId> tokens) {
-  OutputFormat::State state = params.format->Start();
-  for (const TokenId token : tokens.first(tokens.size() - 1)) {
-    if (params.format->CutShort(state)) return Disallowed(params, tokens);
-    state = params.format->Next(state, token);
-    if (state == OutputFormat::kBroken) return Disallowed(params, tokens);
-  }
-  const bool allowed = params.format->Allowed(state)->Has(tokens.back());
-  const bool kept = allowed && !params.format->CutShort(state);
-  return kept ? absl::OkStatus() : Disallowed(params, tokens);
-}
-
-// Every beam can still get the format that the request asks for, and every hypothesis of the end
-// keeps to it. layers: of the round.
-absl::Status CheckFormat(const Sequence& sequence, int layers) {
+// Nothing was decided from a row whose tokens are not all known, every beam can still get the format
+// that the request asks for, and every hypothesis of the end keeps to it.
+absl::Status CheckFormat(const Sequence& sequence, const RoundStart& start) {
   const decoding::DecodingParams& params = sequence.params;
   if (params.format == nullptr) return absl::OkStatus();
   const decoding::BeamDecoder& decoder = *sequence.decoder;
   const decoding::PathTree& paths = decoder.paths();
+  const auto cut_short = [&](decoding::PathId path) {
+    return params.format->CutShort(paths.format_state(path));
+  };
+  if (absl::c_any_of(start.roots, cut_short)) return TooManyStates();
+  for (decoding::PathId path = start.paths; path < paths.size(); ++path) {
+    if (cut_short(path)) return TooManyStates();
+  }
   for (const decoding::PathId root : decoder.roots()) {
-    bool follows = paths.format_state(root) != OutputFormat::kBroken;
-    decoding::PathId path = root;
-    for (int i = 0; follows && i < layers && path != decoding::kRootPath; ++i) {
-      path = paths.parent(path);
-      follows = !params.format->CutShort(paths.format_state(path));
-    }
-    if (!follows) return Disallowed(params, paths.Tokens(root));
+    if (paths.format_state(root) == OutputFormat::kBroken)
+      COPPICE_RETURN_IF_ERROR(CheckTokens(params, paths.Tokens(root)));
   }
   if (!decoder.finished()) return absl::OkStatus();
-  for (const decoding::Hypothesis& hypothesis : decoder.Result()) {
-    if (!hypothesis.tokens.empty()) COPPICE_RETURN_IF_ERROR(CheckTokens(params, hypothesis.tokens));
-  }
+  for (const decoding::Hypothesis& hypothesis : decoder.Result())
+    COPPICE_RETURN_IF_ERROR(CheckTokens(params, hypothesis.tokens));
   return absl::OkStatus();
 }
 
@@ -298,7 +291,7 @@ absl::StatusOr<decoding::Verdict> Verify(const VerifyRows& rows, const kernels::
   const RoundStart start{{roots.begin(), roots.end()}, sequence->decoder->paths().size()};
   decoding::Verdict verdict = sequence->decoder->Advance(sequence->forest, &round);
   if (!round.status().ok()) return round.status();
-  COPPICE_RETURN_IF_ERROR(CheckFormat(*sequence, verdict.stats.layers));
+  COPPICE_RETURN_IF_ERROR(CheckFormat(*sequence, start));
   if (sequence->scores.top) {
     COPPICE_RETURN_IF_ERROR(sequence->scores.RecordRound(
         start, sequence->forest, sequence->decoder->paths(), round, threads));

@@ -1,6 +1,5 @@
 #include "coordinator/api/format_fields.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <limits>
 #include <string>
 #include <vector>
@@ -174,6 +175,63 @@ TEST_F(FormatRoundTest, EveryMethodKeepsTheFormatAndDraftsChangeNoSeededAnswer) 
   // What is drafted outside of the format is drafted in vain.
   EXPECT_LT(passes[1], passes[2]);
   EXPECT_LT(passes[2], passes[0]);
+}
+
+// A format of which one state could not be walked to its end.
+class CutFormat : public OutputFormat {
+ public:
+  CutFormat(std::shared_ptr<const OutputFormat> whole, State cut)
+      : whole_(std::move(whole)), cut_(cut) {}
+  State Start() const override { return whole_->Start(); }
+  State Next(State state, TokenId token) const override { return whole_->Next(state, token); }
+  std::shared_ptr<const AllowedTokens> Allowed(State state) const override {
+    const auto allowed = whole_->Allowed(state);
+    if (state != cut_) return allowed;
+    asked_ = true;
+    auto some = std::make_shared<AllowedTokens>(*allowed);
+    some->listed.resize(1);
+    some->count = 1;
+    some->bits.assign(some->bits.size(), 0);
+    some->bits[some->listed[0] / 64] = uint64_t{1} << (some->listed[0] % 64);
+    return some;
+  }
+  bool CutShort(State state) const override { return state == cut_ && asked_; }
+
+ private:
+  const std::shared_ptr<const OutputFormat> whole_;
+  const State cut_;
+  mutable std::atomic<bool> asked_{false};
+};
+
+// Also where the beam that suffers is not among the next ones.
+TEST_F(FormatRoundTest, NothingIsDecidedFromTokensThatAreNotAllKnown) {
+  const grammar::Part letter = grammar::Character({{'a', 'c'}});
+  const test::ToyFormat format(grammar::Repeat(letter, 4, 9), kVocab, {kStop});
+  const auto whole = format.Make();
+  int failed = 0, untouched = 0;
+  for (const char* method : {"certified", "pf_gumbel", "hg_wor", "dsbd"}) {
+    const decoding::MethodRow& row = *decoding::FindMethod(method);
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      decoding::DecodingParams params = Params(row, row.serves.front(), seed);
+      params.format = whole;
+      const Outcome right = Run(params, format, Drafts::kKnowing);
+      ASSERT_TRUE(right.status.ok()) << right.status;
+      for (OutputFormat::State cut = 1; cut < 8; ++cut) {
+        if (whole->Allowed(cut)->listed.size() < 2) continue;
+        params.format = std::make_shared<CutFormat>(whole, cut);
+        const Outcome outcome = Run(params, format, Drafts::kKnowing);
+        if (outcome.status.ok()) {  // nothing was read there, or only of drafts that were left
+          ExpectSame(outcome, right);
+          ++untouched;
+        } else {
+          EXPECT_EQ(outcome.status.code(), absl::StatusCode::kResourceExhausted);
+          ++failed;
+        }
+      }
+    }
+  }
+  EXPECT_GT(failed, 20);
+  EXPECT_GT(untouched, 5);
 }
 
 class BannedFormatTest : public FormatRoundTest {
