@@ -12,6 +12,7 @@ namespace coppice {
 namespace {
 
 constexpr int kTurnsAlone = 8;  // of 16 pauses each: about 2 to 5 us
+thread_local int this_thread = 0;
 
 void Pause() {
 #if defined(__x86_64__)
@@ -55,6 +56,8 @@ ThreadTeam::~ThreadTeam() {
   epoch_.notify_all();
   for (std::thread& helper : helpers_) helper.join();
 }
+
+int ThreadTeam::ThisThread() { return this_thread; }
 
 bool ThreadTeam::RunOneChunk(int thread) {
   for (int i = 0; i < count(); ++i) {
@@ -120,6 +123,7 @@ void ThreadTeam::Wait() {
 
 void ThreadTeam::HelperLoop(int thread) {
   using Clock = std::chrono::steady_clock;
+  this_thread = thread;
   while (true) {
     const uint32_t seen = epoch_.load(std::memory_order_acquire);
     if (stopping_.load()) return;

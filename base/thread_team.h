@@ -29,6 +29,8 @@ class ThreadTeam final : public HostThreads {
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
   int count() const override { return count_; }
+  // Of the thread that calls, within its team: 0 .. count() - 1. 0 outside of a team.
+  static int ThisThread();
 
   // Calls function(chunk) for each chunk in [0, chunks) and returns when all are done. Each thread
   // has a share of chunks that follow each other, and takes them in their order, so what it reads is

@@ -133,28 +133,34 @@ constexpr double kWorthSharingUs = 8.0;
 constexpr double kChunkUs = 20.0;
 constexpr int64_t kMinPanelsPerChunk = 4;
 constexpr int64_t kMostChunksEach = 8;
-constexpr int64_t kMinInputsPerChunk = 8 << 10;  // rounded in about 2 us
+constexpr int64_t kMinInputsPerChunk = 8 << 10;
 constexpr int64_t kInputsPerPart = 64;
+constexpr int64_t kFewInputs = 32 << 10;  // rounded in about 2 us
 
 // Turns the rows of x into what the kernel of `way` reads.
-void PrepareRows(const MatMulArgs& args, Way way, ThreadTeam* team, MatMulScratch* scratch) {
+void PrepareRows(const MatMulArgs& args, Way way, ThreadTeam* team, PreparedInputs* inputs) {
   if (way == Way::kFloat) return;
-  const int64_t inputs = args.w->columns;
+  const int64_t columns = args.w->columns;
+  const int64_t most = args.rows * columns / kMinInputsPerChunk;  // chunks that are worth it
+  const auto run = [&](int64_t chunks, absl::FunctionRef<void(int)> function) {
+    if (team != nullptr) return team->Run(static_cast<int>(chunks), function);
+    for (int chunk = 0; chunk < chunks; ++chunk) function(chunk);
+  };
   if (way == Way::kBf16Dot) {
-    scratch->pairs.resize(args.rows * PairsOf(inputs));
-    const int64_t parts = (inputs + kInputsPerPart - 1) / kInputsPerPart;
-    const int64_t chunks = std::clamp<int64_t>(args.rows * inputs / kMinInputsPerChunk, 1, parts);
-    return team->Run(static_cast<int>(chunks), [&](int chunk) {
-      RoundToPairs(args.x, args.rows, inputs, parts * chunk / chunks * kInputsPerPart,
-                   parts * (chunk + 1) / chunks * kInputsPerPart, scratch->pairs.data());
+    inputs->pairs.resize(args.rows * PairsOf(columns));
+    const int64_t parts = (columns + kInputsPerPart - 1) / kInputsPerPart;
+    const int64_t chunks = team == nullptr ? 1 : std::clamp<int64_t>(most, 1, parts);
+    return run(chunks, [&](int chunk) {
+      RoundToPairs(args.x, args.rows, columns, parts * chunk / chunks * kInputsPerPart,
+                   parts * (chunk + 1) / chunks * kInputsPerPart, inputs->pairs.data());
     });
   }
-  scratch->int8.Resize(args.rows, inputs, args.w->dtype);
-  const int64_t chunks = std::clamp<int64_t>(args.rows * inputs / kMinInputsPerChunk, 1, args.rows);
-  team->Run(static_cast<int>(chunks), [&](int chunk) {
+  inputs->int8.Resize(args.rows, columns, args.w->dtype);
+  const int64_t chunks = team == nullptr ? 1 : std::clamp<int64_t>(most, 1, args.rows);
+  run(chunks, [&](int chunk) {
     const int64_t begin = args.rows * chunk / chunks, end = args.rows * (chunk + 1) / chunks;
     for (int64_t row = begin; row < end; ++row)
-      scratch->int8.Set(row, args.x + row * inputs, inputs);
+      inputs->int8.Set(row, args.x + row * columns, columns);
   });
 }
 
@@ -164,7 +170,10 @@ void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   if (args.rows <= 0) return;
   const KernelTarget target = CurrentKernelTarget();
   const Way way = WayOf(*args.w, target);
-  PrepareRows(args, way, team, scratch);
+  const bool few = args.rows * args.w->columns <= kFewInputs;
+  if (!few) PrepareRows(args, way, team, &scratch->shared);
+  const uint64_t call = ++scratch->calls;
+  scratch->own.resize(team->count());
   const int64_t panels = args.w->panels();
   const double micros = EstimateMicroseconds(args, way);
   int64_t chunks = 1;
@@ -176,13 +185,20 @@ void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   }
   team->Run(static_cast<int>(chunks), [&](int chunk) {
     const int64_t begin = panels * chunk / chunks, end = panels * (chunk + 1) / chunks;
+    const PreparedInputs* inputs = &scratch->shared;
+    if (few) {
+      MatMulScratch::OfThread& own = scratch->own[ThreadTeam::ThisThread()];
+      if (own.call != call) PrepareRows(args, way, nullptr, &own.inputs);
+      own.call = call;
+      inputs = &own.inputs;
+    }
     switch (way) {
       case Way::kFloat:
         return HWY_DYNAMIC_DISPATCH(MatMulRange)(args, begin, end);
       case Way::kBf16Dot:
-        return MatMulBf16Range(args, scratch->pairs.data(), begin, end);
+        return MatMulBf16Range(args, inputs->pairs.data(), begin, end);
       case Way::kInt8:
-        return MatMulInt8Range(args, scratch->int8, target, begin, end);
+        return MatMulInt8Range(args, inputs->int8, target, begin, end);
     }
   });
 }

@@ -15,9 +15,10 @@ namespace coppice::kernels::cpu {
 namespace {
 
 constexpr int64_t kStepBytes = kPanelWidth * 4;  // of a panel: 16 outputs, 2 inputs
-// One row waits for memory alone. Several rows compute as long as memory takes, so their weights come
-// into the second-level cache earlier.
-constexpr int64_t kPrefetchOne = 4096, kPrefetchSeveral = 16 << 10;
+// Few rows wait for memory. Their weights come into the first-level cache and leave the second to the
+// activations. More rows compute as long as memory takes, so their weights come earlier.
+constexpr int kFewRows = 8;
+constexpr int64_t kPrefetchFew = 4 << 10, kPrefetchMore = 8 << 10;
 constexpr int64_t kInputBytes = 512 << 10;     // of inputs that stay in the second-level cache
 constexpr int64_t kShortPanelBytes = 8 << 10;  // 256 inputs
 // The registers hold the sums of so many rows beside a vector of weights.
@@ -53,6 +54,15 @@ COPPICE_BF16_DOT inline void StorePanel(const MatMulArgs& args, int64_t row, int
   _mm512_mask_storeu_ps(y, lanes, sum);
 }
 
+template <int kRows>
+inline void Prefetch(const uint8_t* weights) {
+  if constexpr (kRows <= kFewRows) {
+    _mm_prefetch(reinterpret_cast<const char*>(weights), _MM_HINT_NTA);
+  } else {
+    _mm_prefetch(reinterpret_cast<const char*>(weights), _MM_HINT_T1);
+  }
+}
+
 // kRows rows from `row` on, one panel: that many independent sums hide the latency of a dot product,
 // and memory is read fastest as one stream. kAhead: how far ahead the tile prefetches; 0: not at all.
 template <int kRows, int64_t kAhead>
@@ -65,7 +75,7 @@ COPPICE_BF16_DOT __attribute__((noinline)) void Tile(const MatMulArgs& args, con
 #pragma GCC unroll 24
   for (int r = 0; r < kRows; ++r) sum[r] = _mm512_setzero_ps();
   for (int64_t k = 0; k < steps; ++k) {
-    if constexpr (kAhead > 0) _mm_prefetch(reinterpret_cast<const char*>(w + kAhead), _MM_HINT_T1);
+    if constexpr (kAhead > 0) Prefetch<kRows>(w + kAhead);
     const __m512i weights = _mm512_load_si512(w);
 #pragma GCC unroll 24
     for (int r = 0; r < kRows; ++r) {
@@ -111,7 +121,7 @@ template <int kRows = kMaxTileRows>
 void RunTile(const MatMulArgs& args, const uint32_t* pairs, RowTile tile, int64_t panel,
              bool fetch) {
   if (tile.rows == kRows) {
-    constexpr int64_t kAhead = kRows == 1 ? kPrefetchOne : kPrefetchSeveral;
+    constexpr int64_t kAhead = kRows <= kFewRows ? kPrefetchFew : kPrefetchMore;
     if (fetch) return Tile<kRows, kAhead>(args, pairs, tile.begin, panel);
     return Tile<kRows, 0>(args, pairs, tile.begin, panel);
   }
