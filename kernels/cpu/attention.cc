@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/cpu/attention_bf16.h"
+#include "kernels/cpu/attention_unit.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/element.h"
 
@@ -16,26 +18,6 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/attention_chunk-inl.h"
-
-#ifndef COPPICE_KERNELS_CPU_ATTENTION_UNIT_
-#define COPPICE_KERNELS_CPU_ATTENTION_UNIT_
-namespace coppice::kernels::cpu {
-
-// What one thread does at a time: rows [begin, end) of one table, heads of one GQA group.
-struct AttentionUnit {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int kv_head = 0;
-  int first_head = 0;  // of the queries
-  int heads = 0;
-};
-
-inline int32_t ContextLength(const AttentionContext& context, int64_t row) {
-  return context.prefix_len[row] + context.chain_begin[row + 1] - context.chain_begin[row];
-}
-
-}  // namespace coppice::kernels::cpu
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::kernels::cpu {
@@ -47,12 +29,12 @@ class UnitRunner {
  public:
   UnitRunner(const AttentionArgs& args, const AttentionUnit& unit, std::vector<float>* memory)
       : args_(args),
-        context_(*args.context),
+        context_(args, unit),
         unit_(unit),
         shape_(args.pool->shape),
         group_(unit.heads),
         dim_((shape_.head_dim + 7) / 8 * 8) {
-    const int64_t queries = (unit.end - unit.begin) * group_;
+    const int64_t queries = unit.queries();
     const size_t needed = (2 * queries + 5 * kBlockSize) * dim_;
     if (memory->size() < needed) memory->resize(needed);
     keys_ = memory->data() + 2 * queries * dim_;
@@ -65,7 +47,7 @@ class UnitRunner {
     const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
     for (int64_t i = 0; i < queries; ++i) {
       float* query = memory->data() + 2 * i * dim_;
-      const float* source = QueryOf(i);
+      const float* source = context_.Query(i);
       for (int j = 0; j < shape_.head_dim; ++j) query[j] = source[j] * scale;
       std::fill(query + shape_.head_dim, query + 2 * dim_, 0.0f);
       states_[i].query = query;
@@ -74,9 +56,7 @@ class UnitRunner {
   }
 
   void Run() {
-    int32_t longest = 0;
-    for (int64_t row = unit_.begin; row < unit_.end; ++row)
-      longest = std::max(longest, ContextLength(context_, row));
+    const int32_t longest = context_.Longest();
     for (int32_t first = 0; first < longest; first += kBlockSize) {
       if (shape_.dtype == DType::kF32) {
         RunChunk<float>(first);
@@ -85,36 +65,12 @@ class UnitRunner {
       }
     }
     for (int64_t i = 0; i < static_cast<int64_t>(states_.size()); ++i) {
-      float* out = args_.out + (unit_.begin + i / group_) * args_.q_heads * shape_.head_dim +
-                   HeadOf(i) * shape_.head_dim;
+      float* out = context_.Out(i);
       for (int j = 0; j < shape_.head_dim; ++j) out[j] = states_[i].sum[j] / states_[i].total;
     }
   }
 
  private:
-  int HeadOf(int64_t query) const { return unit_.first_head + static_cast<int>(query % group_); }
-  const float* QueryOf(int64_t query) const {
-    const int64_t width = int64_t{args_.q_heads + 2 * shape_.kv_heads} * shape_.head_dim;
-    return args_.qkv + (unit_.begin + query / group_) * width + HeadOf(query) * shape_.head_dim;
-  }
-
-  // Number of positions of the row's context in the chunk that begins at `first`.
-  int PositionsOf(int64_t row, int32_t first) const {
-    return std::clamp(ContextLength(context_, row) - first, 0, kBlockSize);
-  }
-  bool InPrefix(int64_t row, int32_t first) const {
-    return first + PositionsOf(row, first) <= context_.prefix_len[row];
-  }
-
-  int32_t SlotOf(int64_t row, int32_t position) const {
-    const int32_t prefix = context_.prefix_len[row];
-    if (position >= prefix) return context_.chain[context_.chain_begin[row] + position - prefix];
-    return BlockOf(row, position) * kBlockSize + position % kBlockSize;
-  }
-  int32_t BlockOf(int64_t row, int32_t position) const {
-    return context_.table[context_.table_begin[context_.row_table[row]] + position / kBlockSize];
-  }
-
   // Rows whose chunk is a prefix block share it. Other rows gather their chunk slot by slot.
   template <class T>
   void RunChunk(int32_t first) {
@@ -122,8 +78,8 @@ class UnitRunner {
     int64_t any = unit_.begin;
     whole_.clear(), partial_.clear();
     for (int64_t row = unit_.begin; row < unit_.end; ++row) {
-      const int positions = PositionsOf(row, first);
-      if (positions == 0 || !InPrefix(row, first)) continue;
+      const int positions = context_.PositionsOf(row, first);
+      if (positions == 0 || !context_.InPrefix(row, first)) continue;
       most = std::max(most, positions);
       any = row;
       for (int g = 0; g < group_; ++g) {
@@ -137,22 +93,19 @@ class UnitRunner {
     }
     if (most > 0) {
       const auto block = [&](bool value) {
-        return reinterpret_cast<const T*>(
-            args_.pool->HeadBlock(args_.layer, value, BlockOf(any, first), unit_.kv_head));
+        return reinterpret_cast<const T*>(context_.Block(any, first, value));
       };
-      FetchBlock(any, first + kBlockSize);
+      context_.Fetch(any, first + kBlockSize);
       AttendRows(block(false), block(true), shape_.head_dim, most);
     }
     T* const k = reinterpret_cast<T*>(gathered_);
     T* const v = k + kBlockSize * shape_.head_dim;
     for (int64_t row = unit_.begin; row < unit_.end; ++row) {
-      const int positions = PositionsOf(row, first);
-      if (positions == 0 || InPrefix(row, first)) continue;
+      const int positions = context_.PositionsOf(row, first);
+      if (positions == 0 || context_.InPrefix(row, first)) continue;
       for (int t = 0; t < positions; ++t) {
-        const int32_t slot = SlotOf(row, first + t);
         for (const bool value : {false, true}) {
-          std::memcpy((value ? v : k) + t * shape_.head_dim,
-                      args_.pool->Row(args_.layer, value, slot, unit_.kv_head),
+          std::memcpy((value ? v : k) + t * shape_.head_dim, context_.Vector(row, first + t, value),
                       args_.pool->row_bytes());
         }
       }
@@ -160,18 +113,6 @@ class UnitRunner {
       for (int g = 0; g < group_; ++g)
         partial_.push_back({&states_[(row - unit_.begin) * group_ + g], positions});
       AttendRows(k, v, shape_.head_dim, positions);
-    }
-  }
-
-  // The next block is somewhere else in the pool, where no hardware looks ahead.
-  void FetchBlock(int64_t row, int32_t first) const {
-    if (first >= context_.prefix_len[row]) return;
-    constexpr size_t kLine = 64;
-    for (const bool value : {false, true}) {
-      const uint8_t* const data =
-          args_.pool->HeadBlock(args_.layer, value, BlockOf(row, first), unit_.kv_head);
-      for (size_t i = 0; i < args_.pool->head_block_bytes(); i += kLine)
-        __builtin_prefetch(data + i, 0, 2);
     }
   }
 
@@ -219,7 +160,7 @@ class UnitRunner {
   static constexpr size_t kWorthTransposing = 3;
 
   const AttentionArgs& args_;
-  const AttentionContext& context_;
+  const UnitContext context_;
   const AttentionUnit& unit_;
   const KvPoolShape& shape_;
   const int group_;            // query heads of the unit
@@ -347,12 +288,17 @@ void Attention(const AttentionArgs& args, ThreadTeam* team) {
     ShareTheRest(team->count(), &units);
     units = Dealt(team->count(), units);
   }
+  const bool bf16_dot = AttendsWithBf16Dot(args.pool->shape);
   const int64_t count = static_cast<int64_t>(units.size());
   const int64_t chunks = share ? std::min<int64_t>(count, int64_t{8} * team->count()) : 1;
   team->Run(static_cast<int>(chunks), [&](int chunk) {
     std::vector<float> memory;
     for (int64_t i = count * chunk / chunks; i < count * (chunk + 1) / chunks; ++i) {
-      HWY_DYNAMIC_DISPATCH(AttendUnit)(args, units[i], &memory);
+      if (bf16_dot) {
+        AttendUnitBf16(args, units[i], &memory);
+      } else {
+        HWY_DYNAMIC_DISPATCH(AttendUnit)(args, units[i], &memory);
+      }
     }
   });
 }

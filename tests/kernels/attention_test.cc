@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "kernels/cpu/attention_bf16.h"
 #include "kernels/element.h"
 #include "tests/kernels/kernel_fixture.h"
 
@@ -20,9 +21,11 @@ struct Shape {
 };
 
 // K and V [kv_heads * head_dim] of a token, as stored, or its query [q_heads * head_dim]. They
-// depend only on the token's number.
+// depend only on the token's number. kNotANumber has none.
+constexpr int kNotANumber = -1;
 std::vector<float> TokenVector(const Shape& shape, int token, int which) {
   const int heads = which == 0 ? shape.q_heads : shape.kv_heads;
+  if (token == kNotANumber) return std::vector<float>(heads * shape.head_dim, NAN);
   std::vector<float> values = RandomFloats(int64_t{heads} * shape.head_dim, token * 3 + which);
   for (float& value : values) {
     value *= 2.0f;
@@ -127,25 +130,45 @@ std::vector<float> RunAlone(Backend* backend, const Shape& shape, const Context&
   return layout.Run();
 }
 
-std::vector<double> Reference(const Shape& shape, const Context& context) {
+// With bf16 dot products the query is rounded, in the units of the kernel, and so is every weight: to 8
+// bits, so by at most 2^-8 of it.
+bool RoundsToBf16(const Shape& shape) {
+  return cpu::AttendsWithBf16Dot({1, shape.kv_heads, shape.head_dim, 1, shape.dtype});
+}
+
+struct Expected {
   std::vector<double> out;
-  const std::vector<float> query = TokenVector(shape, context.back(), 0);
+  std::vector<double> error;  // that rounding of weights can make
+};
+
+Expected Reference(const Shape& shape, const Context& context) {
+  Expected expected;
+  std::vector<float> query = TokenVector(shape, context.back(), 0);
   const int dim = shape.head_dim;
+  const bool rounds = RoundsToBf16(shape);
+  const auto unit = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(dim)));
+  for (float& value : query) {
+    if (rounds) value = Bf16ToFloat(FloatToBf16(value * unit));
+  }
   for (int head = 0; head < shape.q_heads; ++head) {
     const int kv_head = head / (shape.q_heads / shape.kv_heads);
-    std::vector<double> sum(dim, 0.0);
+    std::vector<double> sum(dim, 0.0), magnitude(dim, 0.0);
     double total = 0.0;
     for (const int token : context) {
       const std::vector<float> k = TokenVector(shape, token, 1), v = TokenVector(shape, token, 2);
       double score = 0.0;
       for (int i = 0; i < dim; ++i) score += double{query[head * dim + i]} * k[kv_head * dim + i];
-      const double weight = std::exp(score / std::sqrt(dim));
+      const double weight = rounds ? std::exp2(score) : std::exp(score / std::sqrt(dim));
       total += weight;
       for (int i = 0; i < dim; ++i) sum[i] += weight * v[kv_head * dim + i];
+      for (int i = 0; i < dim; ++i) magnitude[i] += weight * std::abs(v[kv_head * dim + i]);
     }
-    for (const double value : sum) out.push_back(value / total);
+    for (int i = 0; i < dim; ++i) {
+      expected.out.push_back(sum[i] / total);
+      expected.error.push_back(rounds ? magnitude[i] / total * 0x1p-8 : 0.0);
+    }
   }
-  return out;
+  return expected;
 }
 
 Context Tokens(int count, int first = 0) {
@@ -168,12 +191,12 @@ std::vector<Context> Beams(int prefix, const std::vector<int>& chains) {
 
 class AttentionTest : public KernelTest {
  protected:
-  static void ExpectClose(const std::vector<float>& got, const std::vector<double>& want,
+  static void ExpectClose(const std::vector<float>& got, const Expected& want,
                           const std::string& what) {
-    ASSERT_EQ(got.size(), want.size());
+    ASSERT_EQ(got.size(), want.out.size());
     // Scores are about 10, so weights have relative errors of about 1e-6. Values are about 2.
     for (size_t i = 0; i < got.size(); ++i)
-      ASSERT_NEAR(got[i], want[i], 1e-5) << what << ", element " << i;
+      ASSERT_NEAR(got[i], want.out[i], 1e-5 + want.error[i]) << what << ", element " << i;
   }
 };
 
@@ -197,8 +220,8 @@ TEST_P(AttentionTest, MatchesDoublePrecision) {
 // Beams on a shared prefix together with prefill rows of another request, and the same rows alone.
 TEST_P(AttentionTest, BitsOfARowDoNotDependOnBatchOrThreads) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const Shape& shape :
-         {Shape{4, 4, 32, dtype}, Shape{6, 2, 64, dtype}, Shape{3, 1, 20, dtype}}) {
+    for (const Shape& shape : {Shape{4, 4, 32, dtype}, Shape{6, 2, 64, dtype},
+                               Shape{3, 1, 128, dtype}, Shape{3, 1, 20, dtype}}) {
       const std::vector<Context> beams = Beams(37, {1, 5, 20, 2, 3, 30, 1, 17});
       const Context prompt = Tokens(60, 5000);
       for (Backend* backend : {single_.get(), team_.get()}) {
@@ -268,33 +291,64 @@ TEST_P(AttentionTest, BitsDoNotDependOnWhereTheContextLies) {
   }
 }
 
+// Slots behind a row's context may hold what another request left there.
+TEST_P(AttentionTest, NothingBehindTheContextCounts) {
+  for (const Shape& shape : {Shape{6, 2, 64, DType::kBF16}, Shape{2, 2, 128, DType::kBF16},
+                             Shape{4, 2, 32, DType::kBF16}, Shape{4, 2, 64, DType::kF32}}) {
+    for (const int length : {1, 2, 15, 16, 17, 31, 40}) {
+      const Context context = Tokens(length);
+      Context table = context;
+      table.resize((length + kBlockSize - 1) / kBlockSize * kBlockSize, kNotANumber);
+      for (const int rows : {1, 3}) {  // which see one token less each
+        Layout layout(single_.get(), shape, 7);
+        layout.AddSegment(table);
+        std::vector<float> want;
+        for (int r = 0; r < std::min(rows, length); ++r) {
+          const Context seen(context.begin(), context.end() - r);
+          layout.AddRow(seen, static_cast<int>(seen.size()));
+          const std::vector<float> alone =
+              RunAlone(single_.get(), shape, seen, static_cast<int>(seen.size()), 3);
+          want.insert(want.end(), alone.begin(), alone.end());
+        }
+        const std::vector<float> got = layout.Run();
+        ASSERT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0)
+            << "head_dim " << shape.head_dim << ", length " << length << ", rows " << rows;
+        for (const float value : got) ASSERT_TRUE(std::isfinite(value));
+      }
+    }
+  }
+}
+
 // The scores are far apart, so the running maximum changes from chunk to chunk. Nothing overflows.
 TEST_P(AttentionTest, LargeScoresStayFinite) {
-  const auto pool = single_->MakeKvPool({1, 1, 8, 6, DType::kF32}).value();
-  RopeConfig config;
-  config.head_dim = 8;
-  config.max_positions = 1;
-  const auto rope = single_->MakeRope(config).value();
-  std::vector<float> row(3 * 8, 0.0f);
-  for (int t = 0; t < 64; ++t) {
-    std::fill_n(row.begin() + 8, 8, static_cast<float>(t) * 50.0f);  // K
-    std::fill_n(row.begin() + 16, 8, static_cast<float>(t));         // V
+  for (const auto& [dim, dtype] : {std::pair(8, DType::kF32), std::pair(64, DType::kBF16)}) {
+    const auto pool = single_->MakeKvPool({1, 1, dim, 6, dtype}).value();
+    RopeConfig config;
+    config.head_dim = dim;
+    config.max_positions = 1;
+    const auto rope = single_->MakeRope(config).value();
+    std::vector<float> row(3 * dim, 0.0f);
+    for (int t = 0; t < 64; ++t) {
+      std::fill_n(row.begin() + dim, dim, static_cast<float>(t) * 50.0f);  // K
+      std::fill_n(row.begin() + 2 * dim, dim, static_cast<float>(t));      // V
+      StepPlan plan = PlanOfRows(1);
+      plan.slot = {16 + t};
+      RunOps(single_.get(), plan,
+             [&](Ops* ops) { ops->RopeAndStoreKv(0, *rope, TensorOf(&row, 3 * dim), pool.get()); });
+    }
+    std::vector<float> query(3 * dim, 100.0f), out(dim);
     StepPlan plan = PlanOfRows(1);
-    plan.slot = {16 + t};
-    RunOps(single_.get(), plan,
-           [&](Ops* ops) { ops->RopeAndStoreKv(0, *rope, TensorOf(&row, 24), pool.get()); });
-  }
-  std::vector<float> query(3 * 8, 100.0f), out(8);
-  StepPlan plan = PlanOfRows(1);
-  plan.position = {63};
-  plan.table = {1, 2, 3, 4};
-  plan.table_begin = {0, 4};
-  for (const float sign : {1.0f, -1.0f}) {
-    std::fill_n(query.begin(), 8, sign * 100.0f);
-    RunOps(single_.get(), plan,
-           [&](Ops* ops) { ops->Attention(0, TensorOf(&query, 24), *pool, TensorOf(&out, 8)); });
-    for (const float value : out)
-      EXPECT_EQ(value, sign > 0 ? 63.0f : 0.0f);  // the largest score takes all
+    plan.position = {63};
+    plan.table = {1, 2, 3, 4};
+    plan.table_begin = {0, 4};
+    for (const float sign : {1.0f, -1.0f}) {
+      std::fill_n(query.begin(), dim, sign * 100.0f);
+      RunOps(single_.get(), plan, [&](Ops* ops) {
+        ops->Attention(0, TensorOf(&query, 3 * dim), *pool, TensorOf(&out, dim));
+      });
+      for (const float value : out)
+        EXPECT_EQ(value, sign > 0 ? 63.0f : 0.0f);  // the largest score takes all
+    }
   }
 }
 

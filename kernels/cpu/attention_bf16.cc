@@ -1,0 +1,417 @@
+#include "kernels/cpu/attention_bf16.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/cpu/kernel_target.h"
+
+#if defined(__x86_64__)
+// GCC 12 warns of the undefined operands that its own intrinsics pass on (GCC bug 105593).
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+
+// On each function, not on the file: inline functions of headers must stay runnable everywhere.
+#define COPPICE_BF16_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
+
+namespace coppice::kernels::cpu {
+namespace {
+
+static_assert(kBlockSize == 16);  // positions of a chunk: one vector of f32
+constexpr int kPairs = kBlockSize / 2;
+constexpr int kTileQueries = 8;   // of scores: as many chains of dot products
+constexpr int kValueQueries = 4;  // of values: with 64 dimensions as many sums as registers hold
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// Queries and what they have seen so far. Scores are exponents of two.
+template <int kDim>
+struct Queries {
+  const uint32_t (*pairs)[kDim / 2];  // of bf16
+  float (*sum)[kDim];                 // of weights times values
+  float* max;                         // of scores. Whole tiles of max and total can be read.
+  float* total;                       // of weights
+  int* positions;                     // of the chunk that are seen, >= 1
+
+  Queries From(int64_t query) const {
+    return {pairs + query, sum + query, max + query, total + query, positions + query};
+  }
+};
+
+COPPICE_BF16_DOT inline __m512 Dot(__m512 sum, uint32_t pair, __m512i pairs) {
+  return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_set1_epi32(static_cast<int>(pair)),
+                          (__m512bh)pairs);
+}
+
+// Sixteen vectors of sixteen words become their columns.
+COPPICE_BF16_DOT inline void Transpose16(__m512i (&rows)[16]) {
+  __m512i a[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    a[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+    a[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    rows[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+    rows[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+    rows[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+    rows[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {  // rows[4 q + i]: quarters of columns i, 4 + i, 8 + i, 12 + i
+    const __m512i low0 = _mm512_shuffle_i32x4(rows[i], rows[4 + i], 0x88);
+    const __m512i high0 = _mm512_shuffle_i32x4(rows[i], rows[4 + i], 0xdd);
+    const __m512i low1 = _mm512_shuffle_i32x4(rows[8 + i], rows[12 + i], 0x88);
+    const __m512i high1 = _mm512_shuffle_i32x4(rows[8 + i], rows[12 + i], 0xdd);
+    a[i] = _mm512_shuffle_i32x4(low0, low1, 0x88);
+    a[8 + i] = _mm512_shuffle_i32x4(low0, low1, 0xdd);
+    a[4 + i] = _mm512_shuffle_i32x4(high0, high1, 0x88);
+    a[12 + i] = _mm512_shuffle_i32x4(high0, high1, 0xdd);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) rows[i] = a[i];
+}
+
+// 2 to the power x for x <= 0, NaN for NaN. x = q + f with |f| <= 1/2, 2^f by its Taylor series to
+// f^5, whose relative error is below 3e-6. 2^0 is exactly 1, 2 to below -150 is 0.
+COPPICE_BF16_DOT inline __m512 PowerOfTwo(__m512 x) {
+  x = _mm512_max_ps(_mm512_set1_ps(-200.0f), x);  // of two, the second where one is NaN
+  const __m512 q = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512 f = _mm512_sub_ps(x, q);
+  __m512 p = _mm512_set1_ps(1.33335581e-3f);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.61812911e-3f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.55041087e-2f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.40226507e-1f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.93147181e-1f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+  return _mm512_scalef_ps(p, q);
+}
+
+struct Larger {
+  COPPICE_BF16_DOT __m256 operator()(__m256 a, __m256 b) const { return _mm256_max_ps(a, b); }
+};
+struct Sum {
+  COPPICE_BF16_DOT __m256 operator()(__m256 a, __m256 b) const { return _mm256_add_ps(a, b); }
+};
+
+// Lane q of the result is the lanes of of[q], joined. The order does not depend on q.
+template <class Join>
+COPPICE_BF16_DOT inline __m256 JoinLanes(const __m512 (&of)[kTileQueries], Join join) {
+  __m256 halves[8], pairs[4], quads[2];
+#pragma GCC unroll 8
+  for (int q = 0; q < 8; ++q)
+    halves[q] = join(_mm512_castps512_ps256(of[q]), _mm512_extractf32x8_ps(of[q], 1));
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    pairs[i] = join(_mm256_unpacklo_ps(halves[2 * i], halves[2 * i + 1]),
+                    _mm256_unpackhi_ps(halves[2 * i], halves[2 * i + 1]));
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m256d a = _mm256_castps_pd(pairs[2 * i]), b = _mm256_castps_pd(pairs[2 * i + 1]);
+    quads[i] = join(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)),
+                    _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
+  }
+  return join(_mm256_permute2f128_ps(quads[0], quads[1], 0x20),
+              _mm256_permute2f128_ps(quads[0], quads[1], 0x31));
+}
+
+// Turns scores into weights relative to the largest score so far, in pairs of bf16, and corrections
+// into what the sums are to be multiplied with, because they are relative to the old maximum.
+template <int kQueries, int kDim>
+COPPICE_BF16_DOT inline void ScoresToWeights(__m512 (&scores)[kTileQueries],
+                                             const Queries<kDim>& queries,
+                                             uint32_t (&weights)[kQueries][kPairs],
+                                             float (&corrections)[kTileQueries]) {
+  const auto all = static_cast<__mmask8>((1u << kQueries) - 1);
+#pragma GCC unroll 8
+  for (int q = 0; q < kQueries; ++q) {
+    const auto seen = static_cast<__mmask16>((1u << queries.positions[q]) - 1);
+    scores[q] = _mm512_mask_blend_ps(seen, _mm512_set1_ps(kMinusInfinity), scores[q]);
+  }
+#pragma GCC unroll 8
+  for (int q = kQueries; q < kTileQueries; ++q) scores[q] = scores[0];
+  const __m256 old = _mm256_loadu_ps(queries.max);
+  const __m256 max = _mm256_max_ps(old, JoinLanes(scores, Larger()));
+  alignas(32) float highest[kTileQueries];
+  _mm256_store_ps(highest, max);
+  _mm256_mask_storeu_ps(queries.max, all, max);
+#pragma GCC unroll 8
+  for (int q = 0; q < kQueries; ++q) {
+    scores[q] = PowerOfTwo(_mm512_sub_ps(scores[q], _mm512_set1_ps(highest[q])));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights[q]),
+                        (__m256i)_mm512_cvtneps_pbh(scores[q]));
+  }
+#pragma GCC unroll 8
+  for (int q = kQueries; q < kTileQueries; ++q) scores[q] = scores[0];
+  const __m512 moved = PowerOfTwo(_mm512_castps256_ps512(_mm256_sub_ps(old, max)));
+  const __m256 correction = _mm256_mask_blend_ps(_mm256_cmp_ps_mask(old, max, _CMP_EQ_OQ),
+                                                 _mm512_castps512_ps256(moved), _mm256_set1_ps(1));
+  _mm256_storeu_ps(corrections, correction);
+  const __m256 total = _mm256_add_ps(_mm256_mul_ps(_mm256_loadu_ps(queries.total), correction),
+                                     JoinLanes(scores, Sum()));
+  _mm256_mask_storeu_ps(queries.total, all, total);
+}
+
+// sum = sum * correction + weights times values, two positions at a time. values: [kPairs][kDim].
+template <int kQueries, int kDim>
+COPPICE_BF16_DOT inline void AddValues(float (*sums)[kDim], const uint32_t (*weights)[kPairs],
+                                       const float* corrections, const uint32_t* values) {
+  for (int j = 0; j < kDim; j += 64) {
+    __m512 sum[kQueries][4];
+#pragma GCC unroll 4
+    for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        sum[q][i] =
+            _mm512_mul_ps(_mm512_loadu_ps(sums[q] + j + 16 * i), _mm512_set1_ps(corrections[q]));
+      }
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < kPairs; ++t) {
+      __m512i value[4];
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) value[i] = _mm512_loadu_si512(values + t * kDim + j + 16 * i);
+#pragma GCC unroll 4
+      for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) sum[q][i] = Dot(sum[q][i], weights[q][t], value[i]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) _mm512_storeu_ps(sums[q] + j + 16 * i, sum[q][i]);
+    }
+  }
+}
+
+// kQueries queries over a chunk. keys: [kDim / 2][kBlockSize]. Every score is one chain of dot products
+// in the order of the dimensions.
+template <int kQueries, int kDim>
+COPPICE_BF16_DOT __attribute__((noinline)) void AttendTile(const Queries<kDim>& queries,
+                                                           const uint32_t* keys,
+                                                           const uint32_t* values) {
+  __m512 scores[kTileQueries];
+#pragma GCC unroll 8
+  for (int q = 0; q < kQueries; ++q) scores[q] = _mm512_setzero_ps();
+  const uint32_t* const pairs = queries.pairs[0];
+  for (int j = 0; j < kDim / 2; ++j) {
+    const __m512i key = _mm512_loadu_si512(keys + j * kBlockSize);
+#pragma GCC unroll 8
+    for (int q = 0; q < kQueries; ++q) scores[q] = Dot(scores[q], pairs[q * (kDim / 2) + j], key);
+  }
+  uint32_t weights[kQueries][kPairs];
+  float corrections[kTileQueries];
+  ScoresToWeights<kQueries>(scores, queries, weights, corrections);
+  constexpr int kFirst = std::min(kQueries, kValueQueries), kSecond = kQueries - kFirst;
+  AddValues<kFirst>(queries.sum, weights, corrections, values);
+  if constexpr (kSecond > 0)
+    AddValues<kSecond>(queries.sum + kFirst, weights + kFirst, corrections + kFirst, values);
+}
+
+// Any number of queries.
+template <int kDim, int kQueries = kTileQueries>
+void AttendTiles(Queries<kDim> queries, int64_t count, const uint32_t* keys,
+                 const uint32_t* values) {
+  if constexpr (kQueries == kTileQueries) {
+    for (; count >= kTileQueries; count -= kTileQueries, queries = queries.From(kTileQueries))
+      AttendTile<kTileQueries>(queries, keys, values);
+  } else if (count == kQueries) {
+    return AttendTile<kQueries>(queries, keys, values);
+  }
+  if constexpr (kQueries > 1) AttendTiles<kDim, kQueries - 1>(queries, count, keys, values);
+}
+
+// The vectors of a chunk's positions, [head_dim] of bf16 each.
+using Vectors = const uint16_t* [kBlockSize];
+
+// keys[pair of dimensions][position].
+COPPICE_BF16_DOT void TransposeKeys(const Vectors& k, int64_t dim, uint32_t* keys) {
+  for (int64_t j = 0; j < dim; j += 32) {
+    __m512i rows[16];
+#pragma GCC unroll 16
+    for (int t = 0; t < kBlockSize; ++t) rows[t] = _mm512_loadu_si512(k[t] + j);
+    Transpose16(rows);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) _mm512_storeu_si512(keys + (j / 2 + i) * kBlockSize, rows[i]);
+  }
+}
+
+// values[pair of positions][dimension].
+COPPICE_BF16_DOT void PairValues(const Vectors& v, int64_t dim, uint32_t* values) {
+  alignas(64) static constexpr uint16_t kLow[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
+                                                    37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
+                                                    11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const __m512i low = _mm512_load_si512(kLow);
+  const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+#pragma GCC unroll 8
+  for (int t = 0; t < kPairs; ++t) {
+    for (int64_t j = 0; j < dim; j += 32) {
+      const __m512i even = _mm512_loadu_si512(v[2 * t] + j);
+      const __m512i odd = _mm512_loadu_si512(v[2 * t + 1] + j);
+      uint32_t* const out = values + t * dim + j;
+      _mm512_storeu_si512(out, _mm512_permutex2var_epi16(even, low, odd));
+      _mm512_storeu_si512(out + 16, _mm512_permutex2var_epi16(even, high, odd));
+    }
+  }
+}
+
+// The query times log2(e) / sqrt(dim), in pairs of bf16.
+COPPICE_BF16_DOT void RoundQuery(const float* query, int64_t dim, uint32_t* pairs) {
+  const __m512 scale =
+      _mm512_set1_ps(static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(dim))));
+  for (int64_t j = 0; j < dim; j += 16) {
+    const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(query + j), scale);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(pairs + j / 2),
+                        (__m256i)_mm512_cvtneps_pbh(scaled));
+  }
+}
+
+COPPICE_BF16_DOT void Divide(const float* sum, float total, int64_t dim, float* out) {
+  for (int64_t j = 0; j < dim; j += 16) {
+    _mm512_storeu_ps(out + j, _mm512_div_ps(_mm512_loadu_ps(sum + j), _mm512_set1_ps(total)));
+  }
+}
+
+template <int kDim>
+class UnitRunner {
+ public:
+  UnitRunner(const AttentionArgs& args, const AttentionUnit& unit, std::vector<float>* memory)
+      : context_(args, unit), unit_(unit) {
+    const int64_t queries = unit.queries(), padded = queries + kTileQueries;
+    const size_t needed = (2 * kPairs + 1) * kDim + queries * (kDim / 2 + kDim) + 3 * padded;
+    if (memory->size() < needed) memory->resize(needed);
+    float* next = memory->data();
+    const auto take = [&next](int64_t count) { return std::exchange(next, next + count); };
+    // Words of pairs are as long as floats.
+    keys_ = reinterpret_cast<uint32_t*>(take(kPairs * kDim));
+    values_ = reinterpret_cast<uint32_t*>(take(kPairs * kDim));
+    float* const zero = take(kDim / 2);
+    std::fill_n(zero, kDim / 2, 0.0f);
+    zero_ = reinterpret_cast<const uint16_t*>(zero);
+    auto* const pairs = reinterpret_cast<uint32_t(*)[kDim / 2]>(take(queries * kDim / 2));
+    queries_.pairs = pairs;
+    queries_.sum = reinterpret_cast<float(*)[kDim]>(take(queries * kDim));
+    queries_.max = take(padded);
+    queries_.total = take(padded);
+    queries_.positions = reinterpret_cast<int*>(take(padded));
+    for (int64_t i = 0; i < queries; ++i) RoundQuery(context_.Query(i), kDim, pairs[i]);
+    std::fill_n(queries_.sum[0], queries * kDim, 0.0f);
+    std::fill_n(queries_.max, padded, kMinusInfinity);
+    std::fill_n(queries_.total, padded, 0.0f);
+  }
+
+  void Run() {
+    const int32_t longest = context_.Longest();
+    for (int32_t first = 0; first < longest; first += kBlockSize) RunChunk(first);
+    for (int64_t i = 0; i < unit_.queries(); ++i)
+      Divide(queries_.sum[i], queries_.total[i], kDim, context_.Out(i));
+  }
+
+ private:
+  // Rows whose chunk is a prefix block share it. The others have vectors of their own.
+  void RunChunk(int32_t first) {
+    bool ready = false;  // the keys and values of the prefix block
+    for (int64_t row = unit_.begin; row < unit_.end;) {
+      if (!SeesBlock(row, first)) {
+        if (context_.PositionsOf(row, first) > 0) AttendToOwn(row, first);
+        ready = false;
+        ++row;
+        continue;
+      }
+      if (!ready) TakeBlock(row, first);
+      ready = true;
+      const int64_t begin = row;
+      for (; row < unit_.end && SeesBlock(row, first); ++row)
+        SetPositions(row, context_.PositionsOf(row, first));
+      AttendRows(begin, row);
+    }
+  }
+
+  bool SeesBlock(int64_t row, int32_t first) const {
+    return context_.PositionsOf(row, first) > 0 && context_.InPrefix(row, first);
+  }
+  void SetPositions(int64_t row, int positions) {
+    std::fill_n(queries_.positions + (row - unit_.begin) * unit_.heads, unit_.heads, positions);
+  }
+  void AttendRows(int64_t begin, int64_t end) {
+    AttendTiles(queries_.From((begin - unit_.begin) * unit_.heads), (end - begin) * unit_.heads,
+                keys_, values_);
+  }
+
+  // What is behind the positions that some row sees may be anything, also no number.
+  void TakeBlock(int64_t row, int32_t first) {
+    int most = 0;
+    for (int64_t r = unit_.begin; r < unit_.end; ++r) {
+      if (SeesBlock(r, first)) most = std::max(most, context_.PositionsOf(r, first));
+    }
+    const auto* const k = reinterpret_cast<const uint16_t*>(context_.Block(row, first, false));
+    const auto* const v = reinterpret_cast<const uint16_t*>(context_.Block(row, first, true));
+    Take(most, [&](int t, bool value) { return (value ? v : k) + t * kDim; });
+    context_.Fetch(row, first + kBlockSize);
+  }
+
+  void AttendToOwn(int64_t row, int32_t first) {
+    const int positions = context_.PositionsOf(row, first);
+    Take(positions, [&](int t, bool value) {
+      return reinterpret_cast<const uint16_t*>(context_.Vector(row, first + t, value));
+    });
+    SetPositions(row, positions);
+    AttendRows(row, row + 1);
+  }
+
+  template <class VectorOf>
+  void Take(int positions, VectorOf vector_of) {
+    Vectors k, v;
+    for (int t = 0; t < kBlockSize; ++t) {
+      k[t] = t < positions ? vector_of(t, false) : zero_;
+      v[t] = t < positions ? vector_of(t, true) : zero_;
+    }
+    TransposeKeys(k, kDim, keys_);
+    PairValues(v, kDim, values_);
+  }
+
+  const UnitContext context_;
+  const AttentionUnit& unit_;
+  Queries<kDim> queries_;  // of the unit
+  const uint16_t* zero_;   // [kDim]
+  uint32_t* keys_;         // [kDim / 2][kBlockSize], pairs of dimensions
+  uint32_t* values_;       // [kPairs][kDim], pairs of positions
+};
+
+}  // namespace
+
+bool AttendsWithBf16Dot(const KvPoolShape& shape) {
+  return shape.dtype == DType::kBF16 && (shape.head_dim == 64 || shape.head_dim == 128) &&
+         CurrentKernelTarget() == KernelTarget::kAvx512Bf16;
+}
+
+void AttendUnitBf16(const AttentionArgs& args, const AttentionUnit& unit,
+                    std::vector<float>* memory) {
+  if (args.pool->shape.head_dim == 64) {
+    UnitRunner<64>(args, unit, memory).Run();
+  } else {
+    UnitRunner<128>(args, unit, memory).Run();
+  }
+}
+
+}  // namespace coppice::kernels::cpu
+
+#else  // no such instructions, so Attention never comes here
+
+namespace coppice::kernels::cpu {
+
+bool AttendsWithBf16Dot(const KvPoolShape&) { return false; }
+
+void AttendUnitBf16(const AttentionArgs&, const AttentionUnit&, std::vector<float>*) {
+  COPPICE_CHECK_MSG(false, "bf16 dot products are for x86");
+}
+
+}  // namespace coppice::kernels::cpu
+
+#endif

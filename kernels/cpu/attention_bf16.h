@@ -1,0 +1,22 @@
+// Attention over K and V in bf16 with the bf16 dot products of AVX-512: queries and weights of the
+// softmax are rounded to bf16, products and sums are f32, as GPUs do it. Used by Attention when the
+// kernel target is AVX-512 BF16 (kernel_target.h). As there, the bits of a row depend only on its query
+// and its context.
+#pragma once
+
+#include <vector>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_unit.h"
+
+namespace coppice::kernels::cpu {
+
+// Whether the kernel serves that pool: bf16, head_dim 64 or 128, and the target has the
+// instructions.
+bool AttendsWithBf16Dot(const KvPoolShape& shape);
+
+// Requires AttendsWithBf16Dot. memory: kept from unit to unit.
+void AttendUnitBf16(const AttentionArgs& args, const AttentionUnit& unit,
+                    std::vector<float>* memory);
+
+}  // namespace coppice::kernels::cpu
