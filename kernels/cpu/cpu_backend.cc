@@ -102,6 +102,7 @@ absl::Status CpuBackend::Submit(const StepPlan& plan, Pass* pass) {
   if (plan.rows() > 0) step_rows_.Clear();
   ops_.Begin(plan);
   pass->Body(&ops_);
+  ops_.Settle();
   outcome_ = ops_.status();
   if (outcome_.ok() && ops_.has_needs()) head_ = pass;
   return absl::OkStatus();
@@ -112,6 +113,7 @@ absl::StatusOr<const StepRows*> CpuBackend::Wait() {
   submitted_ = false;
   if (head_ != nullptr) {
     head_->Head(&ops_);
+    ops_.Settle();
     outcome_ = ops_.status();
     head_ = nullptr;
   }

@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_ops.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -31,6 +32,7 @@ void CpuOps::Begin(const StepPlan& plan) {
   plan_ = &plan;
   rows_ = plan.rows();
   status_ = absl::OkStatus();
+  norm_ = {};
   row_table_.resize(rows_);
   prefix_len_.resize(rows_);
   for (size_t s = 0; s < plan.segments.size(); ++s) {
@@ -42,7 +44,14 @@ void CpuOps::Begin(const StepPlan& plan) {
   }
 }
 
-float* CpuOps::Rows(const Tensor& tensor, int64_t columns) const {
+void CpuOps::Settle() {
+  if (norm_.x == nullptr) return;
+  const WaitingNorm norm = std::exchange(norm_, {});
+  RmsNorm(norm.x, norm.gain, norm.epsilon, rows_, norm.columns, norm.out);
+}
+
+float* CpuOps::Rows(const Tensor& tensor, int64_t columns) {
+  if (tensor.data == norm_.x || tensor.data == norm_.out) Settle();
   COPPICE_CHECK_MSG(
       tensor.dtype == DType::kF32 && tensor.rows >= rows_ && tensor.columns == columns,
       absl::StrCat("a tensor ", DTypeName(tensor.dtype), " [", tensor.rows, ", ", tensor.columns,
@@ -62,11 +71,16 @@ void CpuOps::Embed(const Weight& w, int64_t first_row, Tensor x) {
 
 void CpuOps::AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon, Tensor out) {
   if (!status_.ok()) return;
+  Settle();
   const int64_t n = gain.columns;
   const float* gains = static_cast<const CpuGain&>(gain).values.data();
   float* values = Rows(x, n);
   const float* added = addend.empty() ? nullptr : Rows(addend, n);
   float* normed = Rows(out, n);
+  if (added == nullptr && PreparesOwnRows(rows_, n)) {
+    norm_ = {values, gains, epsilon, n, normed};
+    return;
+  }
   ForRows(rows_, n, team_, [&](int64_t begin, int64_t end) {
     float* first = values + begin * n;
     if (added != nullptr) Add(first, added + begin * n, (end - begin) * n);
@@ -77,9 +91,22 @@ void CpuOps::AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon,
 void CpuOps::MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
   if (!status_.ok()) return;
   const auto& matrix = static_cast<const CpuMatrix&>(w);
-  const float* bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
-  cpu::MatMul({&matrix, Rows(x, w.columns), rows_, Rows(y, w.rows), bias, accumulate}, team_,
-              &matmul_scratch_);
+  MatMulArgs args;
+  args.w = &matrix;
+  args.rows = rows_;
+  if (norm_.x != nullptr && x.data == norm_.out && y.data != norm_.x) {
+    COPPICE_CHECK(norm_.columns == w.columns);
+    const WaitingNorm norm = std::exchange(norm_, {});
+    args.x = norm.x;
+    args.gain = norm.gain;
+    args.epsilon = norm.epsilon;
+  } else {
+    args.x = Rows(x, w.columns);
+  }
+  args.y = Rows(y, w.rows);
+  args.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
+  args.accumulate = accumulate;
+  cpu::MatMul(args, team_, &matmul_scratch_);
 }
 
 void CpuOps::RopeAndStoreKv(int layer, const RopeTable& rope, Tensor qkv, KvPool* pool) {
@@ -118,6 +145,7 @@ void CpuOps::SwiGlu(Tensor gate_up, Tensor out) {
 // Needs are in ascending order of row, so no row is overwritten before it has moved.
 void CpuOps::GatherRows(absl::Span<const Tensor> tensors) {
   if (!status_.ok()) return;
+  Settle();  // of the rows so far
   for (const Tensor& tensor : tensors) {
     const int64_t width = tensor.columns;
     float* values = Rows(tensor, width);

@@ -26,6 +26,8 @@ class CpuOps final : public Ops {
   // plan must live until the last op of the step.
   void Begin(const StepPlan& plan);
   const absl::Status& status() const { return status_; }
+  // Computes what an op has left to a later one. Before tensors are read by anything else.
+  void Settle();
 
   bool has_rows() const override { return plan_->rows() > 0; }
   bool has_needs() const override { return !plan_->needs.empty(); }
@@ -42,8 +44,17 @@ class CpuOps final : public Ops {
   void Select(Tensor logits, int64_t first_token, int64_t vocab) override;
 
  private:
+  // A norm of a few rows, which the product that reads it computes: each thread for itself.
+  struct WaitingNorm {
+    const float* x = nullptr;  // nullptr: none waits
+    const float* gain = nullptr;
+    float epsilon = 0;
+    int64_t columns = 0;
+    float* out = nullptr;
+  };
+
   // The values of a tensor. Checks that it has `columns` columns and room for the step's rows.
-  float* Rows(const Tensor& tensor, int64_t columns) const;
+  float* Rows(const Tensor& tensor, int64_t columns);
 
   ThreadTeam* const team_;
   comm::Communicator* const communicator_;
@@ -52,6 +63,7 @@ class CpuOps final : public Ops {
   int64_t rows_ = 0;  // number of rows that the next op works on
   absl::Status status_;
   std::vector<int32_t> row_table_, prefix_len_;  // of AttentionContext
+  WaitingNorm norm_;
   MatMulScratch matmul_scratch_;
 };
 

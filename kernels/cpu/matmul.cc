@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/kernel_target.h"
 #include "kernels/cpu/matmul_bf16.h"
 #include "kernels/cpu/matmul_int8.h"
@@ -137,8 +139,9 @@ constexpr int64_t kMinInputsPerChunk = 8 << 10;
 constexpr int64_t kInputsPerPart = 64;
 constexpr int64_t kFewInputs = 32 << 10;  // rounded in about 2 us
 
-// Turns the rows of x into what the kernel of `way` reads.
-void PrepareRows(const MatMulArgs& args, Way way, ThreadTeam* team, PreparedInputs* inputs) {
+// Turns rows of x into what the kernel of `way` reads: all of them on a team, or on this thread.
+void PrepareRows(const MatMulArgs& args, const float* x, Way way, ThreadTeam* team,
+                 PreparedInputs* inputs) {
   if (way == Way::kFloat) return;
   const int64_t columns = args.w->columns;
   const int64_t most = args.rows * columns / kMinInputsPerChunk;  // chunks that are worth it
@@ -151,7 +154,7 @@ void PrepareRows(const MatMulArgs& args, Way way, ThreadTeam* team, PreparedInpu
     const int64_t parts = (columns + kInputsPerPart - 1) / kInputsPerPart;
     const int64_t chunks = team == nullptr ? 1 : std::clamp<int64_t>(most, 1, parts);
     return run(chunks, [&](int chunk) {
-      RoundToPairs(args.x, args.rows, columns, parts * chunk / chunks * kInputsPerPart,
+      RoundToPairs(x, args.rows, columns, parts * chunk / chunks * kInputsPerPart,
                    parts * (chunk + 1) / chunks * kInputsPerPart, inputs->pairs.data());
     });
   }
@@ -159,19 +162,46 @@ void PrepareRows(const MatMulArgs& args, Way way, ThreadTeam* team, PreparedInpu
   const int64_t chunks = team == nullptr ? 1 : std::clamp<int64_t>(most, 1, args.rows);
   run(chunks, [&](int chunk) {
     const int64_t begin = args.rows * chunk / chunks, end = args.rows * (chunk + 1) / chunks;
-    for (int64_t row = begin; row < end; ++row)
-      inputs->int8.Set(row, args.x + row * columns, columns);
+    for (int64_t row = begin; row < end; ++row) inputs->int8.Set(row, x + row * columns, columns);
   });
 }
 
+void PrepareOwnRows(const MatMulArgs& args, Way way, PreparedInputs* inputs) {
+  const float* x = args.x;
+  if (args.gain != nullptr) {
+    inputs->normed.resize(args.rows * args.w->columns);
+    RmsNorm(x, args.gain, args.epsilon, args.rows, args.w->columns, inputs->normed.data());
+    x = inputs->normed.data();
+  }
+  PrepareRows(args, x, way, /*team=*/nullptr, inputs);
+}
+
+void MultiplyPanels(const MatMulArgs& args, const PreparedInputs& inputs, Way way,
+                    KernelTarget target, int64_t begin, int64_t end) {
+  switch (way) {
+    case Way::kFloat: {
+      MatMulArgs normed = args;
+      if (args.gain != nullptr) normed.x = inputs.normed.data();
+      return HWY_DYNAMIC_DISPATCH(MatMulRange)(normed, begin, end);
+    }
+    case Way::kBf16Dot:
+      return MatMulBf16Range(args, inputs.pairs.data(), begin, end);
+    case Way::kInt8:
+      return MatMulInt8Range(args, inputs.int8, target, begin, end);
+  }
+}
+
 }  // namespace
+
+bool PreparesOwnRows(int64_t rows, int64_t columns) { return rows * columns <= kFewInputs; }
 
 void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   if (args.rows <= 0) return;
   const KernelTarget target = CurrentKernelTarget();
   const Way way = WayOf(*args.w, target);
-  const bool few = args.rows * args.w->columns <= kFewInputs;
-  if (!few) PrepareRows(args, way, team, &scratch->shared);
+  const bool own_rows = PreparesOwnRows(args.rows, args.w->columns);
+  COPPICE_CHECK(args.gain == nullptr || own_rows);
+  if (!own_rows) PrepareRows(args, args.x, way, team, &scratch->shared);
   const uint64_t call = ++scratch->calls;
   scratch->own.resize(team->count());
   const int64_t panels = args.w->panels();
@@ -186,20 +216,13 @@ void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   team->Run(static_cast<int>(chunks), [&](int chunk) {
     const int64_t begin = panels * chunk / chunks, end = panels * (chunk + 1) / chunks;
     const PreparedInputs* inputs = &scratch->shared;
-    if (few) {
+    if (own_rows) {
       MatMulScratch::OfThread& own = scratch->own[ThreadTeam::ThisThread()];
-      if (own.call != call) PrepareRows(args, way, nullptr, &own.inputs);
+      if (own.call != call) PrepareOwnRows(args, way, &own.inputs);
       own.call = call;
       inputs = &own.inputs;
     }
-    switch (way) {
-      case Way::kFloat:
-        return HWY_DYNAMIC_DISPATCH(MatMulRange)(args, begin, end);
-      case Way::kBf16Dot:
-        return MatMulBf16Range(args, inputs->pairs.data(), begin, end);
-      case Way::kInt8:
-        return MatMulInt8Range(args, inputs->int8, target, begin, end);
-    }
+    MultiplyPanels(args, *inputs, way, target, begin, end);
   });
 }
 

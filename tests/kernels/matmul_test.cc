@@ -124,6 +124,53 @@ TEST_P(MatMulTest, BitsOfARowDoNotDependOnBatchOrThreads) {
   }
 }
 
+// A product takes over the norm before it, of few rows or of many. Its bits are those of a norm that is
+// computed first, and whatever else happens to its input or output comes after the norm.
+TEST_P(MatMulTest, OfANormHasTheBitsOfTheNorm) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8, DType::kI4}) {
+    constexpr int64_t kWidth = 304;
+    const Problem problem = MakeProblem(kWidth, kWidth, dtype);
+    const std::vector<float> gains = RandomFloats(kWidth, 11);
+    for (const int64_t rows : {1, 2, 7, 107, 108, 150}) {
+      for (Backend* backend : {single_.get(), team_.get()}) {
+        const auto gain = backend->PackGain(gains).value();
+        const std::vector<float> x = RandomFloats(rows * kWidth, rows);
+        const auto run = [&](absl::FunctionRef<void(Ops*)> body) {
+          RunOps(backend, PlanOfRows(rows), body);
+        };
+        const auto norm = [&](Ops* ops, std::vector<float>* of, std::vector<float>* out) {
+          ops->AddNorm(TensorOf(of, kWidth), {}, *gain, 1e-5f, TensorOf(out, kWidth));
+        };
+        const auto multiply = [&](Ops* ops, std::vector<float>* of, std::vector<float>* out) {
+          ops->MatMul(*problem.packed, TensorOf(of, kWidth), TensorOf(out, kWidth), false);
+        };
+        std::vector<float> input = x, normed(x.size(), NAN), want(x.size(), NAN);
+        run([&](Ops* ops) { norm(ops, &input, &normed); });
+        run([&](Ops* ops) { multiply(ops, &normed, &want); });
+        EXPECT_EQ(input, x);
+
+        std::vector<float> between(x.size()), got(x.size(), NAN);
+        run([&](Ops* ops) { norm(ops, &input, &between), multiply(ops, &between, &got); });
+        EXPECT_EQ(got, want) << rows << " rows, " << DTypeName(dtype);
+        run([&](Ops* ops) { norm(ops, &input, &between), multiply(ops, &between, &input); });
+        EXPECT_EQ(input, want) << "into the input of the norm, " << rows << " rows";
+
+        // The input changes between norm and product, and another norm comes between them.
+        input = x;
+        std::vector<float> other(x.size());
+        run([&](Ops* ops) {
+          norm(ops, &input, &between);
+          norm(ops, &input, &other);
+          multiply(ops, &other, &input);
+          multiply(ops, &between, &got);
+        });
+        EXPECT_EQ(got, want) << "two norms, " << rows << " rows";
+        EXPECT_EQ(input, want) << "two norms, " << rows << " rows";
+      }
+    }
+  }
+}
+
 COPPICE_ON_ALL_TARGETS(MatMulTest);
 
 }  // namespace
