@@ -59,6 +59,9 @@ ThreadTeam::~ThreadTeam() {
 
 int ThreadTeam::ThisThread() { return this_thread; }
 
+ThreadTeam::AsCaller::AsCaller() : before_(std::exchange(this_thread, 0)) {}
+ThreadTeam::AsCaller::~AsCaller() { this_thread = before_; }
+
 bool ThreadTeam::RunOneChunk(int thread) {
   for (int i = 0; i < count(); ++i) {
     std::atomic<uint64_t>& left = shares_[(thread + i) % count()].left;

@@ -29,7 +29,7 @@ class ThreadTeam final : public HostThreads {
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
   int count() const override { return count_; }
-  // Of the thread that calls, within its team: 0 .. count() - 1. 0 outside of a team.
+  // In a chunk: which of the team's threads runs it, 0 .. count() - 1. 0 is the caller of Run.
   static int ThisThread();
 
   // Calls function(chunk) for each chunk in [0, chunks) and returns when all are done. Each thread
@@ -37,6 +37,7 @@ class ThreadTeam final : public HostThreads {
   // one stream; when its share is done, it takes from the end of another's. chunks <= kMaxChunks.
   template <class Function>
   void Run(int chunks, Function&& function) {
+    const AsCaller caller;
     if (chunks <= 1 || helpers_.empty()) {
       for (int chunk = 0; chunk < chunks; ++chunk) function(chunk);
       return;
@@ -53,6 +54,17 @@ class ThreadTeam final : public HostThreads {
   void KeepAwake(bool on) override { kept_awake_.store(on, std::memory_order_relaxed); }
 
  private:
+  // The caller may be a thread of another team, whose number it has outside of the scope.
+  class AsCaller {
+   public:
+    AsCaller();
+    ~AsCaller();
+    AsCaller(const AsCaller&) = delete;
+    AsCaller& operator=(const AsCaller&) = delete;
+
+   private:
+    const int before_;
+  };
   enum class TaskState { kNone, kPosted, kRunning };
   using ChunkFunction = void (*)(void* context, int chunk);
   void RunOnTeam(int chunks, ChunkFunction function, void* context);

@@ -282,9 +282,9 @@ template <int kDim>
 class UnitRunner {
  public:
   UnitRunner(const AttentionArgs& args, const AttentionUnit& unit, std::vector<float>* memory)
-      : context_(args, unit), unit_(unit) {
+      : context_(args, unit), unit_(unit), positions_(unit.queries()) {
     const int64_t queries = unit.queries(), padded = queries + kTileQueries;
-    const size_t needed = (2 * kPairs + 1) * kDim + queries * (kDim / 2 + kDim) + 3 * padded;
+    const size_t needed = (2 * kPairs + 1) * kDim + queries * (kDim / 2 + kDim) + 2 * padded;
     if (memory->size() < needed) memory->resize(needed);
     float* next = memory->data();
     const auto take = [&next](int64_t count) { return std::exchange(next, next + count); };
@@ -299,7 +299,7 @@ class UnitRunner {
     queries_.sum = reinterpret_cast<float(*)[kDim]>(take(queries * kDim));
     queries_.max = take(padded);
     queries_.total = take(padded);
-    queries_.positions = reinterpret_cast<int*>(take(padded));
+    queries_.positions = positions_.data();
     for (int64_t i = 0; i < queries; ++i) RoundQuery(context_.Query(i), kDim, pairs[i]);
     std::fill_n(queries_.sum[0], queries * kDim, 0.0f);
     std::fill_n(queries_.max, padded, kMinusInfinity);
@@ -378,6 +378,7 @@ class UnitRunner {
 
   const UnitContext context_;
   const AttentionUnit& unit_;
+  std::vector<int> positions_;
   Queries<kDim> queries_;  // of the unit
   const uint16_t* zero_;   // [kDim]
   uint32_t* keys_;         // [kDim / 2][kBlockSize], pairs of dimensions

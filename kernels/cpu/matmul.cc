@@ -137,7 +137,8 @@ constexpr int64_t kMinPanelsPerChunk = 4;
 constexpr int64_t kMostChunksEach = 8;
 constexpr int64_t kMinInputsPerChunk = 8 << 10;
 constexpr int64_t kInputsPerPart = 64;
-constexpr int64_t kFewInputs = 32 << 10;  // rounded in about 2 us
+constexpr int64_t kFewInputs = 32 << 10;   // rounded to bf16 in about 2 us
+constexpr int64_t kFewIntegers = 8 << 10;  // the same to int8
 
 // Turns rows of x into what the kernel of `way` reads: all of them on a team, or on this thread.
 void PrepareRows(const MatMulArgs& args, const float* x, Way way, ThreadTeam* team,
@@ -199,8 +200,10 @@ void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   if (args.rows <= 0) return;
   const KernelTarget target = CurrentKernelTarget();
   const Way way = WayOf(*args.w, target);
-  const bool own_rows = PreparesOwnRows(args.rows, args.w->columns);
-  COPPICE_CHECK(args.gain == nullptr || own_rows);
+  const int64_t inputs_in_all = args.rows * args.w->columns;
+  COPPICE_CHECK(args.gain == nullptr || PreparesOwnRows(args.rows, args.w->columns));
+  const bool own_rows =
+      args.gain != nullptr || inputs_in_all <= (way == Way::kInt8 ? kFewIntegers : kFewInputs);
   if (!own_rows) PrepareRows(args, args.x, way, team, &scratch->shared);
   const uint64_t call = ++scratch->calls;
   scratch->own.resize(team->count());

@@ -45,7 +45,7 @@ struct MatMulScratch {
   std::vector<OfThread> own;
 };
 
-// Whether each thread prepares so many rows for itself.
+// Whether a product takes over the norm of so many rows: each thread prepares them for itself.
 bool PreparesOwnRows(int64_t rows, int64_t columns);
 
 void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch);

@@ -4,6 +4,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
+#include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -44,6 +47,41 @@ TEST(ThreadTeamTest, HelpersTakePart) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     });
   }
+  EXPECT_TRUE(helped);
+}
+
+// A chunk of one team may run another team: there its thread is the caller.
+TEST(ThreadTeamTest, NumbersItsThreads) {
+  ThreadTeam outer(3);
+  ThreadTeam inner(2);
+  std::mutex mutex;
+  std::map<std::thread::id, std::set<int>> numbers;
+  bool helped = false;
+  EXPECT_EQ(ThreadTeam::ThisThread(), 0);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (int round = 0; round < 50 || (!helped && std::chrono::steady_clock::now() < deadline);
+       ++round) {
+    outer.Run(6, [&](int) {
+      const int number = ThreadTeam::ThisThread();
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      const std::lock_guard<std::mutex> lock(mutex);
+      numbers[std::this_thread::get_id()].insert(number);
+      helped |= number > 0;
+      inner.Run(4, [&, caller = std::this_thread::get_id()](int) {
+        EXPECT_EQ(ThreadTeam::ThisThread(), std::this_thread::get_id() == caller ? 0 : 1);
+      });
+      inner.Run(1, [&](int) { EXPECT_EQ(ThreadTeam::ThisThread(), 0); });
+      EXPECT_EQ(ThreadTeam::ThisThread(), number);
+    });
+  }
+  EXPECT_EQ(ThreadTeam::ThisThread(), 0);
+  std::set<int> all;
+  for (const auto& [thread, of_thread] : numbers) {
+    ASSERT_EQ(of_thread.size(), 1) << "a thread has one number";
+    EXPECT_TRUE(all.insert(*of_thread.begin()).second) << "of two threads";
+    EXPECT_LT(*of_thread.begin(), 3);
+  }
+  EXPECT_EQ(*numbers.at(std::this_thread::get_id()).begin(), 0);
   EXPECT_TRUE(helped);
 }
 
