@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <memory>
 #include <numeric>
 
 #include "decoding/rows/warped_row.h"
@@ -31,6 +30,7 @@ class SearchDecoder : public SequenceDecoder {
  public:
   SearchDecoder(const DecodingParams& params, bool certified)
       : SequenceDecoder(params),
+        row_(params, /*for_draws=*/false),
         certified_(certified),
         noisy_(params.kind == DecodingKind::kBeamSamplingWithoutReplacement),
         beams_{Beam{}} {}
@@ -48,75 +48,72 @@ class SearchDecoder : public SequenceDecoder {
   bool Ends(const Candidate& candidate) const {
     return state().Ends(beams_[candidate.beam].path, candidate.token);
   }
-  // A beam whose row is read, and what it adds to the layer. One of a batch.
-  struct ReadBeam {
-    explicit ReadBeam(const DecodingParams& params) : row(params, /*for_draws=*/false) {}
-    WarpedRow row;
-    std::vector<WarpedRow::Candidate> entries;
-    std::vector<Candidate> candidates;
-  };
-  void ListCandidates(int beam, double bound, size_t reach, ReadBeam* read) const;
+  void ListCandidates(int beam, double bound, size_t reach);
   // No child of the beam has a larger key.
   double KeyBound(const Beam& beam) const {
     return noisy_ ? BeamKey(params().seed, paths().hash(beam.path), beam.log_score)
                   : beam.log_score;
   }
-  void FindCandidates(int beam, double bound, RowSource* rows, ReadBeam* read) const;
+  void AddCandidates(int beam, double bound, RowSource* rows);
   // Key of the W-th best candidate that does not end; -inf if there are fewer.
   double WidthThKey() const { return best_keys_.size() < width() ? kNothing : best_keys_.front(); }
   void AddKey(double key);
   void RankCandidates(double* below);
-  void ReadBatch(absl::Span<const int> beams, const std::vector<double>& bound, RowSource* rows);
   bool DecideLayer(RowSource* rows, RoundLedger* ledger);
   void Walk(RoundLedger* ledger, std::vector<Beam>* next, std::vector<LayerOutput>* outputs);
 
+  WarpedRow row_;
   bool certified_;
   bool noisy_;
   std::vector<Beam> beams_;  // current beams in rank order
   std::vector<Candidate> candidates_;
   std::vector<double> best_keys_;  // the W largest keys of candidates that do not end, as a heap
-  std::vector<std::unique_ptr<ReadBeam>> batch_;
+  std::vector<WarpedRow::Candidate> entries_;
 };
 
 // Lists the best `reach` children of the row.
-void SearchDecoder::ListCandidates(int b, double bound, size_t reach, ReadBeam* read) const {
+void SearchDecoder::ListCandidates(int b, double bound, size_t reach) {
   const Beam& beam = beams_[b];
-  std::vector<Candidate>& candidates = read->candidates;
-  candidates.clear();
+  const size_t first = candidates_.size();
   if (!noisy_) {
-    read->row.TopCandidates(reach, &read->entries);
-    for (const WarpedRow::Candidate& entry : read->entries) {
-      candidates.push_back(
+    row_.TopCandidates(reach, &entries_);
+    for (const WarpedRow::Candidate& entry : entries_) {
+      candidates_.push_back(
           {beam.log_score + entry.log_prob, b, entry.token, beam.log_score + entry.score_log_prob});
     }
   } else {
-    const Distribution uncut = read->row.cut() ? Distribution() : read->row.Materialise().row;
-    const Distribution& row = read->row.cut() ? read->row.sparse() : uncut;
+    const Distribution uncut = row_.cut() ? Distribution() : row_.Materialise().row;
+    const Distribution& row = row_.cut() ? row_.sparse() : uncut;
     const std::vector<double> keys =
         ChildKeys(params().seed, paths().hash(beam.path), beam.log_score, bound, row.tokens,
                   row.log_probs, reach);
     for (size_t i = 0; i < keys.size(); ++i) {
       if (keys[i] == kNothing) continue;
-      candidates.push_back({keys[i], b, row.tokens[i],
-                            beam.log_score + read->row.Find(row.tokens[i]).score_log_prob});
+      candidates_.push_back(
+          {keys[i], b, row.tokens[i], beam.log_score + row_.Find(row.tokens[i]).score_log_prob});
     }
   }
-  if (candidates.size() > reach) {
-    std::nth_element(candidates.begin(), candidates.begin() + reach, candidates.end());
-    candidates.resize(reach);
+  if (candidates_.size() > first + reach) {
+    std::nth_element(candidates_.begin() + first, candidates_.begin() + first + reach,
+                     candidates_.end());
+    candidates_.resize(first + reach);
   }
 }
 
-// The children of a beam that the walk can reach: W that do not end, and all that are better. Any
-// thread.
-void SearchDecoder::FindCandidates(int b, double bound, RowSource* rows, ReadBeam* read) const {
-  read->row.Read(rows, beams_[b].row, state().RowPathOf(beams_[b].path));
+// The children of a beam that the walk can reach: W that do not end, and all that are better.
+void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
+  row_.Read(rows, beams_[b].row, state().RowPathOf(beams_[b].path));
+  const size_t first = candidates_.size();
   for (size_t reach = this->reach();; reach *= 4) {
-    ListCandidates(b, bound, reach, read);
-    const size_t live = std::count_if(read->candidates.begin(), read->candidates.end(),
+    ListCandidates(b, bound, reach);
+    const size_t live = std::count_if(candidates_.begin() + first, candidates_.end(),
                                       [this](const Candidate& c) { return !Ends(c); });
-    if (live >= width() || reach >= static_cast<size_t>(read->row.entries())) break;
+    if (live >= width() || reach >= static_cast<size_t>(row_.entries())) break;
     if (!state().has_stop_strings()) break;  // all that end are listed
+    candidates_.resize(first);
+  }
+  for (size_t i = first; i < candidates_.size(); ++i) {
+    if (!Ends(candidates_[i])) AddKey(candidates_[i].key);
   }
 }
 
@@ -165,15 +162,6 @@ void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
   }
 }
 
-// Reads some beams in parallel, though the first may show that the others are not needed.
-void SearchDecoder::ReadBatch(absl::Span<const int> beams, const std::vector<double>& bound,
-                              RowSource* rows) {
-  while (batch_.size() < beams.size()) batch_.push_back(std::make_unique<ReadBeam>(params()));
-  rows->threads()->RunJobs(static_cast<int>(beams.size()), [&](int i) {
-    FindCandidates(beams[i], bound[beams[i]], rows, batch_[i].get());
-  });
-}
-
 // Returns false if the known rows do not decide the layer. Beams are read by decreasing bound. With
 // the certificate, a beam whose bound is below the W-th candidate needs no row. Any other beam
 // without a row stops the layer.
@@ -193,16 +181,10 @@ bool SearchDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
   candidates_.clear();
   best_keys_.clear();
   double wth = kNothing;
-  std::erase_if(order, [this](int b) { return beams_[b].row < 0; });
-  // The states of stop strings are kept as they are found, by one thread.
-  const size_t together = state().has_stop_strings() ? 1 : rows->threads()->count();
-  for (size_t i = 0; i < order.size(); ++i) {
-    if (wth > kNothing && bound[order[i]] < wth) break;
-    if (i % together == 0) ReadBatch(absl::MakeConstSpan(order).subspan(i, together), bound, rows);
-    for (const Candidate& candidate : batch_[i % together]->candidates) {
-      candidates_.push_back(candidate);
-      if (!Ends(candidate)) AddKey(candidate.key);
-    }
+  for (int b : order) {
+    if (beams_[b].row < 0) continue;
+    if (wth > kNothing && bound[b] < wth) break;
+    AddCandidates(b, bound[b], rows);
     wth = WidthThKey();
   }
   if (missing > kNothing && !(wth > missing)) return false;
