@@ -114,8 +114,8 @@ class Ops {
   // x[r] = row token[r] - first_row of the matrix, or zeros when the matrix does not hold that row
   // (vocabulary-parallel embedding). A tied head shares the matrix. x [rows, w.columns].
   virtual void Embed(const Weight& w, int64_t first_row, Tensor x) = 0;
-  // x += addend if addend is not empty; out = x / sqrt(mean(x^2) + epsilon) * gain. All [rows, n]. `out`
-  // is for one MatMul: what it holds after that is not said.
+  // x += addend if addend is not empty; out = x / sqrt(mean(x^2) + epsilon) * gain. All [rows, n].
+  // `out` is for one MatMul: what it holds after that is not said.
   virtual void AddNorm(Tensor x, Tensor addend, const Weight& gain, float epsilon, Tensor out) = 0;
   // y[rows, w.rows] = x[rows, w.columns] w^T (+ bias). With accumulate: y += instead of =.
   virtual void MatMul(const Weight& w, Tensor x, Tensor y, bool accumulate) = 0;

@@ -140,41 +140,39 @@ constexpr int64_t kInputsPerPart = 64;
 constexpr int64_t kFewInputs = 32 << 10;   // rounded to bf16 in about 2 us
 constexpr int64_t kFewIntegers = 8 << 10;  // the same to int8
 
-// Turns rows of x into what the kernel of `way` reads: all of them on a team, or on this thread.
+// Turns rows of x into what the kernel of `way` reads.
 void PrepareRows(const MatMulArgs& args, const float* x, Way way, ThreadTeam* team,
                  PreparedInputs* inputs) {
   if (way == Way::kFloat) return;
   const int64_t columns = args.w->columns;
   const int64_t most = args.rows * columns / kMinInputsPerChunk;  // chunks that are worth it
-  const auto run = [&](int64_t chunks, absl::FunctionRef<void(int)> function) {
-    if (team != nullptr) return team->Run(static_cast<int>(chunks), function);
-    for (int chunk = 0; chunk < chunks; ++chunk) function(chunk);
-  };
   if (way == Way::kBf16Dot) {
     inputs->pairs.resize(args.rows * PairsOf(columns));
     const int64_t parts = (columns + kInputsPerPart - 1) / kInputsPerPart;
-    const int64_t chunks = team == nullptr ? 1 : std::clamp<int64_t>(most, 1, parts);
-    return run(chunks, [&](int chunk) {
+    const int64_t chunks = std::clamp<int64_t>(most, 1, parts);
+    return team->Run(static_cast<int>(chunks), [&](int chunk) {
       RoundToPairs(x, args.rows, columns, parts * chunk / chunks * kInputsPerPart,
                    parts * (chunk + 1) / chunks * kInputsPerPart, inputs->pairs.data());
     });
   }
   inputs->int8.Resize(args.rows, columns, args.w->dtype);
-  const int64_t chunks = team == nullptr ? 1 : std::clamp<int64_t>(most, 1, args.rows);
-  run(chunks, [&](int chunk) {
+  const int64_t chunks = std::clamp<int64_t>(most, 1, args.rows);
+  team->Run(static_cast<int>(chunks), [&](int chunk) {
     const int64_t begin = args.rows * chunk / chunks, end = args.rows * (chunk + 1) / chunks;
     for (int64_t row = begin; row < end; ++row) inputs->int8.Set(row, x + row * columns, columns);
   });
 }
 
+// On this thread, a few rows, normed if they are to be.
 void PrepareOwnRows(const MatMulArgs& args, Way way, PreparedInputs* inputs) {
+  static ThreadTeam alone(1);  // runs everything on the thread that asks
   const float* x = args.x;
   if (args.gain != nullptr) {
     inputs->normed.resize(args.rows * args.w->columns);
     RmsNorm(x, args.gain, args.epsilon, args.rows, args.w->columns, inputs->normed.data());
     x = inputs->normed.data();
   }
-  PrepareRows(args, x, way, /*team=*/nullptr, inputs);
+  PrepareRows(args, x, way, &alone, inputs);
 }
 
 void MultiplyPanels(const MatMulArgs& args, const PreparedInputs& inputs, Way way,
@@ -200,10 +198,9 @@ void MatMul(const MatMulArgs& args, ThreadTeam* team, MatMulScratch* scratch) {
   if (args.rows <= 0) return;
   const KernelTarget target = CurrentKernelTarget();
   const Way way = WayOf(*args.w, target);
-  const int64_t inputs_in_all = args.rows * args.w->columns;
   COPPICE_CHECK(args.gain == nullptr || PreparesOwnRows(args.rows, args.w->columns));
-  const bool own_rows =
-      args.gain != nullptr || inputs_in_all <= (way == Way::kInt8 ? kFewIntegers : kFewInputs);
+  const int64_t few = way == Way::kInt8 ? kFewIntegers : kFewInputs;
+  const bool own_rows = args.gain != nullptr || args.rows * args.w->columns <= few;
   if (!own_rows) PrepareRows(args, args.x, way, team, &scratch->shared);
   const uint64_t call = ++scratch->calls;
   scratch->own.resize(team->count());

@@ -19,7 +19,7 @@ struct MatMulArgs {
   int64_t rows = 0;
   float* y = nullptr;           // [rows, w->rows]
   const float* bias = nullptr;  // [w->rows] or null
-  bool accumulate = false;      // y += instead of =
+  bool accumulate = false;      // y += instead of y =
   // If set, x is normed first (RmsNorm). Only of rows that PreparesOwnRows.
   const float* gain = nullptr;  // [w->columns]
   float epsilon = 0;
@@ -27,14 +27,14 @@ struct MatMulArgs {
 
 // The inputs of a product as the weights want them.
 struct PreparedInputs {
-  std::vector<float> normed;
+  std::vector<float> normed;    // x after its norm, if it has one
   std::vector<uint32_t> pairs;  // for bf16 dot products
   Int8Rows int8;
 };
 
 // Memory of MatMul, kept from call to call. A few rows are prepared by each thread for itself: that
 // takes less time than to hand over from core to core what one thread has written
-// (docs/performance.md).
+// (docs/decisions.md, "Few rows").
 struct MatMulScratch {
   struct alignas(64) OfThread {
     uint64_t call = 0;  // of MatMul, for which the inputs were prepared
