@@ -99,6 +99,30 @@ DecodingParams Neutralised(DecodingParams params) {
   return params;
 }
 
+// The known roots and their children, of a state with `roots` roots for `beams` beams.
+absl::Status CheckKnown(const DraftState& state, size_t beams) {
+  const auto roots = static_cast<int32_t>(state.root_hash.size());
+  int32_t before = -1;
+  for (const int32_t root : state.known_roots) {
+    if (root <= before || root >= roots)
+      return Bad("draft state", absl::StrCat("known root ", root));
+    before = root;
+  }
+  if (state.known_children.size() > beams) {
+    return Bad("draft state", absl::StrCat(state.known_children.size(),
+                                           " known children, the decoding has ", beams, " beams"));
+  }
+  double best = std::numeric_limits<double>::infinity();
+  for (const DraftState::KnownChild& child : state.known_children) {
+    if (!std::binary_search(state.known_roots.begin(), state.known_roots.end(), child.root))
+      return Bad("draft state", absl::StrCat("a known child of root ", child.root));
+    if (!(child.key <= best))
+      return Bad("draft state", absl::StrCat("a known child with the key ", child.key));
+    best = child.key;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BeamDecoder>> MakeBeamDecoder(const DecodingParams& params) {
@@ -133,6 +157,7 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(const DecodingParams& param
                absl::StrCat(state.slot_root.size(), " slots, ", known, " known tokens, ",
                             state.slot_log_prob.size(), " log-probabilities"));
   }
+  COPPICE_RETURN_IF_ERROR(CheckKnown(state, beams));
   if (params.plain) return Bad("speculative.method", "'none' drafts nothing");
   COPPICE_ASSIGN_OR_RETURN(const MethodRow* row, ResolveMethod(params));
   if (row->form == DraftForm::kNone) {

@@ -63,6 +63,16 @@ struct DraftState {
   // Empty: no output is known.
   std::vector<TokenId> slot_token;
   std::vector<double> slot_log_prob;
+  // Search methods. Roots whose target rows were in an earlier forest, ascending, and the only
+  // children of theirs that can be beams of the next layer: at most W, best first.
+  struct KnownChild {
+    int32_t root = 0;
+    TokenId token = 0;
+    double score = 0;  // ls of the child, nats
+    double key = 0;    // by which the layer ranks it
+  };
+  std::vector<int32_t> known_roots;
+  std::vector<KnownChild> known_children;
 };
 
 // What a round decided. Paths are entries of the decoder's PathTree.

@@ -9,8 +9,9 @@ std::optional<ForestPlan::Forest> DeviceForest(const DecodingParams& params,
                                                const DraftState& state, int width) {
   const absl::StatusOr<const MethodRow*> method = ResolveMethod(params);
   if (!method.ok() || (*method)->level_rule == nullptr) return std::nullopt;
-  if (params.warp.penalises()) return std::nullopt;   // each row has biases of its own
-  if (params.format != nullptr) return std::nullopt;  // and tokens of its own
+  if (!state.known_roots.empty()) return std::nullopt;  // their children are told, not ranked
+  if (params.warp.penalises()) return std::nullopt;     // each row has biases of its own
+  if (params.format != nullptr) return std::nullopt;    // and tokens of its own
   const WarpParams warp = DraftWarp(params.warp, params);
   if (warp.top_k <= 0 || (warp.top_p > 0 && warp.top_p < 1) || warp.min_p > 0) return std::nullopt;
   ForestPlan::Forest forest;

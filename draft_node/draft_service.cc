@@ -215,6 +215,8 @@ void DraftService::Accept(const std::string& peer, const proto::DraftRequest& re
   for (int32_t token : request.state().slot_token()) {
     if (token >= 0) tokens.Update(proto::CheckTokens({token}, vocab, "slot_token"));
   }
+  for (const proto::KnownChild& child : request.state().known_child())
+    tokens.Update(proto::CheckTokens({child.token()}, vocab, "known_child"));
   if (!tokens.ok()) return Fail(key, request.round(), std::string(tokens.message()));
   if (auto status = slot.session->ExtendStable(request.stable_length(), added); !status.ok()) {
     return Fail(key, request.round(), std::string(status.message()));

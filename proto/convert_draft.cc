@@ -78,6 +78,14 @@ proto::RoundState DraftStateToMessage(const decoding::DraftState& state,
   message.set_layers_committed(state.layers_committed);
   Fill(state.slot_token, message.mutable_slot_token());
   Fill(state.slot_log_prob, message.mutable_slot_log_prob());
+  Fill(state.known_roots, message.mutable_known_root());
+  for (const decoding::DraftState::KnownChild& child : state.known_children) {
+    proto::KnownChild* sent = message.add_known_child();
+    sent->set_root(child.root);
+    sent->set_token(child.token);
+    sent->set_score(child.score);
+    sent->set_key(child.key);
+  }
   return message;
 }
 
@@ -109,6 +117,16 @@ absl::StatusOr<decoding::DraftState> DraftStateFromMessage(const proto::RoundSta
     if (!std::isfinite(message.slot_log_prob(i)))
       return BadEntry("slot_log_prob", i, "is not finite");
   }
+  COPPICE_RETURN_IF_ERROR(CheckEntries("known_root", message.known_root(), 0, roots));
+  for (int i = 0; i < message.known_child_size(); ++i) {
+    const proto::KnownChild& child = message.known_child(i);
+    if (child.root() < 0 || static_cast<size_t>(child.root()) >= roots)
+      return BadEntry("known_child", i, absl::StrCat("root ", child.root(), " is not a root"));
+    if (child.token() < 0)
+      return BadEntry("known_child", i, absl::StrCat("token ", child.token(), " is negative"));
+    if (!std::isfinite(child.score()) || !std::isfinite(child.key()))
+      return BadEntry("known_child", i, "is not finite");
+  }
   std::vector<uint64_t> hash(trie_parent.size());
   for (size_t i = 0; i < trie_parent.size(); ++i) {
     const int32_t parent = trie_parent[i];
@@ -126,6 +144,9 @@ absl::StatusOr<decoding::DraftState> DraftStateFromMessage(const proto::RoundSta
   state.slot_root = ToVector(message.slot_root());
   state.slot_token = ToVector(message.slot_token());
   state.slot_log_prob = ToVector(message.slot_log_prob());
+  state.known_roots = ToVector(message.known_root());
+  for (const proto::KnownChild& child : message.known_child())
+    state.known_children.push_back({child.root(), child.token(), child.score(), child.key()});
   state.layers_committed = message.layers_committed();
   return state;
 }

@@ -36,6 +36,7 @@ class SearchDecoder : public SequenceDecoder {
         beams_{Beam{}} {}
 
  private:
+  DraftState draft_state() const override;
   void Decide(const DraftForest& forest, RowSource* rows, RoundLedger* ledger) override;
   std::vector<Beam> LiveBeams() const override { return beams_; }
   RowUse row_use() const override {
@@ -55,6 +56,8 @@ class SearchDecoder : public SequenceDecoder {
                   : beam.log_score;
   }
   void AddCandidates(int beam, double bound, RowSource* rows);
+  void ReadCandidates(int beam, double bound, RowSource* rows);
+  void KeepCandidates();
   // Key of the W-th best candidate that does not end; -inf if there are fewer.
   double WidthThKey() const { return best_keys_.size() < width() ? kNothing : best_keys_.front(); }
   void AddKey(double key);
@@ -67,6 +70,9 @@ class SearchDecoder : public SequenceDecoder {
   bool noisy_;
   std::vector<Beam> beams_;  // current beams in rank order
   std::vector<Candidate> candidates_;
+  // Between rounds: the candidates of those current beams whose rows the last round had, [beams].
+  // Empty after a layer was decided.
+  std::vector<std::vector<Candidate>> kept_;
   std::vector<double> best_keys_;  // the W largest keys of candidates that do not end, as a heap
   std::vector<WarpedRow::Candidate> entries_;
 };
@@ -102,6 +108,18 @@ void SearchDecoder::ListCandidates(int b, double bound, size_t reach) {
 
 // The children of a beam that the walk can reach: W that do not end, and all that are better.
 void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
+  const size_t first = candidates_.size();
+  if (kept_.empty() || kept_[b].empty()) {
+    ReadCandidates(b, bound, rows);
+  } else {
+    candidates_.insert(candidates_.end(), kept_[b].begin(), kept_[b].end());
+  }
+  for (size_t i = first; i < candidates_.size(); ++i) {
+    if (!Ends(candidates_[i])) AddKey(candidates_[i].key);
+  }
+}
+
+void SearchDecoder::ReadCandidates(int b, double bound, RowSource* rows) {
   row_.Read(rows, beams_[b].row, state().RowPathOf(beams_[b].path));
   const size_t first = candidates_.size();
   for (size_t reach = this->reach();; reach *= 4) {
@@ -112,9 +130,12 @@ void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
     if (!state().has_stop_strings()) break;  // all that end are listed
     candidates_.resize(first);
   }
-  for (size_t i = first; i < candidates_.size(); ++i) {
-    if (!Ends(candidates_[i])) AddKey(candidates_[i].key);
-  }
+}
+
+// The layer waits for another round, which need not read these rows again.
+void SearchDecoder::KeepCandidates() {
+  kept_.assign(beams_.size(), {});
+  for (const Candidate& candidate : candidates_) kept_[candidate.beam].push_back(candidate);
 }
 
 void SearchDecoder::AddKey(double key) {
@@ -187,11 +208,15 @@ bool SearchDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
     AddCandidates(b, bound[b], rows);
     wth = WidthThKey();
   }
-  if (missing > kNothing && !(wth > missing)) return false;
+  if (missing > kNothing && !(wth > missing)) {
+    KeepCandidates();
+    return false;
+  }
   std::vector<Beam> next;
   std::vector<LayerOutput> outputs;
   Walk(ledger, &next, &outputs);
   ledger->AddLayer();
+  kept_.clear();
   beams_ = mutable_state()->EndLayer(std::move(outputs)) ? std::move(next) : std::vector<Beam>();
   return true;
 }
@@ -200,6 +225,23 @@ void SearchDecoder::Decide(const DraftForest&, RowSource* rows, RoundLedger* led
   for (size_t b = 0; b < beams_.size(); ++b) beams_[b].BecomeRoot(b);
   while (!finished() && DecideLayer(rows, ledger)) {
   }
+}
+
+// Of all children of known rows, those behind the first W that do not end cannot be beams.
+DraftState SearchDecoder::draft_state() const {
+  DraftState state = SequenceDecoder::draft_state();
+  std::vector<Candidate> children;
+  for (size_t b = 0; b < kept_.size(); ++b) {
+    if (beams_[b].row >= 0) state.known_roots.push_back(static_cast<int32_t>(b));
+    for (const Candidate& candidate : kept_[b]) {
+      if (!Ends(candidate)) children.push_back(candidate);
+    }
+  }
+  std::sort(children.begin(), children.end());
+  if (children.size() > width()) children.resize(width());
+  for (const Candidate& child : children)
+    state.known_children.push_back({child.beam, child.token, child.log_score, child.key});
+  return state;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "base/check.h"
 #include "base/rng.h"
@@ -21,24 +22,34 @@ class SearchDrafter : public TreeDrafter {
   SearchDrafter(const DecodingParams& params, const DraftState& state, int width, bool look_ahead)
       : TreeDrafter(params, state, width),
         noisy_(params.kind == DecodingKind::kBeamSamplingWithoutReplacement),
-        look_ahead_(look_ahead && noisy_) {}
+        look_ahead_(look_ahead && noisy_),
+        known_roots_(state.known_roots),
+        known_children_(state.known_children) {}
 
   void Grow(absl::Span<const Distribution> rows) override;
 
  private:
   std::vector<double> Keys(const Node& node, const Distribution& row) const;
-
+  // No child of the node has a larger key.
+  double KeyBound(const Node& node) const {
+    return noisy_ ? BeamKey(params().seed, node.hash, node.score) : node.score;
+  }
+  bool IsKnown(int root) const {
+    return std::binary_search(known_roots_.begin(), known_roots_.end(), root);
+  }
+  std::vector<Child> KnownChildren();
   void RankByBounds(std::vector<Child>* children) const;
 
   bool noisy_;
   bool look_ahead_;
+  std::vector<int32_t> known_roots_;  // of the first level; empty below it
+  std::vector<DraftState::KnownChild> known_children_;
 };
 
 std::vector<double> SearchDrafter::Keys(const Node& node, const Distribution& row) const {
   if (noisy_) {
-    return ChildKeys(params().seed, node.hash, node.score,
-                     BeamKey(params().seed, node.hash, node.score), row.tokens, row.log_probs,
-                     row.size());
+    return ChildKeys(params().seed, node.hash, node.score, KeyBound(node), row.tokens,
+                     row.log_probs, row.size());
   }
   std::vector<double> keys = row.log_probs;
   for (double& key : keys) key += node.score;
@@ -47,9 +58,13 @@ std::vector<double> SearchDrafter::Keys(const Node& node, const Distribution& ro
 
 void SearchDrafter::Grow(absl::Span<const Distribution> rows) {
   COPPICE_CHECK(rows.size() == level().size());
-  std::vector<Child> children;
+  std::vector<Child> children = KnownChildren();
+  const double least = children.size() < static_cast<size_t>(params().beam_width)
+                           ? -std::numeric_limits<double>::infinity()
+                           : -children.back().cost;
   for (size_t n = 0; n < rows.size(); ++n) {
-    if (rows[n].size() == 0) continue;
+    const bool decided = IsKnown(static_cast<int>(n)) || KeyBound(level()[n]) < least;
+    if (rows[n].size() == 0 || decided) continue;
     const std::vector<double> keys = Keys(level()[n], rows[n]);
     for (size_t i = 0; i < keys.size(); ++i) {
       if (is_stop(rows[n].tokens[i])) continue;
@@ -59,6 +74,17 @@ void SearchDrafter::Grow(absl::Span<const Distribution> rows) {
   }
   if (look_ahead_ && !children.empty()) RankByBounds(&children);
   AppendLayer(children);
+  known_roots_.clear();
+  known_children_.clear();
+}
+
+// The target has said which children of these roots can be beams of the next layer, best first. With
+// W of them, no child of another root with a smaller key can.
+std::vector<SearchDrafter::Child> SearchDrafter::KnownChildren() {
+  std::vector<Child> children;
+  for (const DraftState::KnownChild& known : known_children_)
+    children.push_back({-known.key, known.root, known.token, known.score, 0});
+  return children;
 }
 
 // Cost = kHedgeCost times the distance of the key below the W-th key, plus the distance of the

@@ -88,6 +88,14 @@ void ExpectSame(const DraftState& a, const DraftState& b) {
   EXPECT_EQ(a.layers_committed, b.layers_committed);
   EXPECT_EQ(a.slot_token, b.slot_token);
   EXPECT_EQ(Bits(a.slot_log_prob), Bits(b.slot_log_prob));
+  EXPECT_EQ(a.known_roots, b.known_roots);
+  ASSERT_EQ(a.known_children.size(), b.known_children.size());
+  for (size_t i = 0; i < a.known_children.size(); ++i) {
+    const DraftState::KnownChild &x = a.known_children[i], &y = b.known_children[i];
+    EXPECT_EQ(x.root, y.root);
+    EXPECT_EQ(x.token, y.token);
+    EXPECT_EQ(Bits({x.score, x.key}), Bits({y.score, y.key}));
+  }
 }
 
 void ExpectSame(const BeamDecoder& a, const BeamDecoder& b) {

@@ -198,6 +198,12 @@ TEST_P(DraftServiceTest, RefusesWhatItCannotServeByName) {
   }
   Send(command);
   EXPECT_NE(Reply()->error().find("slot_token"), std::string::npos);
+  Open(3, 4);
+  command = Request(3, 1, {}, 0, 5);
+  command.mutable_draft()->mutable_state()->add_known_root(0);
+  command.mutable_draft()->mutable_state()->add_known_child()->set_token(kVocab);
+  Send(command);
+  EXPECT_NE(Reply()->error().find("known_child"), std::string::npos);
   // A failed session is closed, so both places are free again.
   Open(4, 4);
   Open(5, 4);

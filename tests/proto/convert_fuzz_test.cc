@@ -211,6 +211,12 @@ TEST(ConvertFuzzTest, DraftState) {
       EXPECT_EQ(back->slot_log_prob.size(), back->slot_token.size());
       EXPECT_TRUE(back->slot_token.empty() || back->slot_token.size() == back->slot_root.size());
       for (int root : back->slot_root) EXPECT_LT(static_cast<size_t>(root), back->root_hash.size());
+      for (int root : back->known_roots)
+        EXPECT_LT(static_cast<size_t>(root), back->root_hash.size());
+      for (const auto& child : back->known_children) {
+        EXPECT_LT(static_cast<size_t>(child.root), back->root_hash.size());
+        EXPECT_TRUE(std::isfinite(child.score) && std::isfinite(child.key));
+      }
     }
     return back;
   });

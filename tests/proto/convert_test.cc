@@ -233,6 +233,8 @@ TEST(ConvertTest, RootHashesAreComputedFromTheTokens) {
   state.slot_root = {0, 2};
   state.slot_token = {-1, 6};
   state.slot_log_prob = {0, -0.25};
+  state.known_roots = {0, 3};
+  state.known_children = {{3, 6, -4.5, -1.25}, {0, 2, -1.5, -3}};
   state.layers_committed = 4;
   const proto::RoundState message = DraftStateToMessage(state, {1, 2, -1, 0});
   auto back = DraftStateFromMessage(message, HashPath(stable), parent, token);
@@ -244,6 +246,14 @@ TEST(ConvertTest, RootHashesAreComputedFromTheTokens) {
   EXPECT_EQ(back->slot_root, state.slot_root);
   EXPECT_EQ(back->slot_token, state.slot_token);
   EXPECT_EQ(back->slot_log_prob, state.slot_log_prob);
+  EXPECT_EQ(back->known_roots, state.known_roots);
+  ASSERT_EQ(back->known_children.size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(back->known_children[i].root, state.known_children[i].root);
+    EXPECT_EQ(back->known_children[i].token, state.known_children[i].token);
+    EXPECT_EQ(back->known_children[i].score, state.known_children[i].score);
+    EXPECT_EQ(back->known_children[i].key, state.known_children[i].key);
+  }
   EXPECT_EQ(back->layers_committed, 4);
 }
 
@@ -278,6 +288,21 @@ TEST(ConvertTest, DraftStateNamesTheBadField) {
   ASSERT_TRUE(with([&](auto* m) { one_slot(m, 2, -1); }).ok());
   ExpectInvalid(with([&](auto* m) { one_slot(m, -2, -1); }), "slot_token[0]");
   ExpectInvalid(with([&](auto* m) { one_slot(m, 2, INFINITY); }), "slot_log_prob[0]");
+  const auto one_child = [](auto* m, int root, int token, double score, double key) {
+    m->add_known_root(0);
+    proto::KnownChild* child = m->add_known_child();
+    child->set_root(root);
+    child->set_token(token);
+    child->set_score(score);
+    child->set_key(key);
+  };
+  ASSERT_TRUE(with([&](auto* m) { one_child(m, 0, 5, -1, -1); }).ok());
+  ExpectInvalid(with([](auto* m) { m->add_known_root(2); }), "known_root[0]");
+  ExpectInvalid(with([&](auto* m) { one_child(m, 2, 5, -1, -1); }), "known_child[0]: root 2");
+  ExpectInvalid(with([&](auto* m) { one_child(m, -1, 5, -1, -1); }), "known_child[0]: root -1");
+  ExpectInvalid(with([&](auto* m) { one_child(m, 0, -5, -1, -1); }), "known_child[0]: token -5");
+  ExpectInvalid(with([&](auto* m) { one_child(m, 0, 5, NAN, -1); }), "known_child[0]");
+  ExpectInvalid(with([&](auto* m) { one_child(m, 0, 5, -1, INFINITY); }), "known_child[0]");
   ExpectInvalid(DraftStateFromMessage(good, 1, {-1, 0, 2}, token), "trie_parent[2]");
   ExpectInvalid(DraftStateFromMessage(good, 1, parent, {7, 8}), "trie_token");
   ExpectInvalid(DraftStateFromMessage(good, 1, parent, {7, -8, 9}), "trie_token[1]");

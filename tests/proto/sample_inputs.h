@@ -39,6 +39,8 @@ inline proto::DraftRequest SampleDraftRequest() {
   state.slot_root = {0, 1, 1, 2};
   state.slot_token = {-1, 3, 4, -1};
   state.slot_log_prob = {0, -1, -2, 0};
+  state.known_roots = {0, 2};
+  state.known_children = {{2, 5, -3.5, -1.5}, {0, 6, -2, -2}};
   state.layers_committed = 3;
   proto::DraftRequest request;
   *request.mutable_state() = DraftStateToMessage(state, {2, 1, -1});

@@ -37,9 +37,12 @@ struct Decode {
   std::vector<int> layers_per_iteration;
 };
 
-// Grows the draft of one round from the draft rows of the test model.
+// Grows the draft of one round from the draft rows of the test model. The drafts of the files know
+// nothing of the target's rows.
 decoding::DraftForest Draft(const test::HashLm& lm, const decoding::DecodingParams& params,
-                            const decoding::DraftState& state, int width, int depth) {
+                            decoding::DraftState state, int width, int depth) {
+  state.known_roots.clear();
+  state.known_children.clear();
   const std::unique_ptr<decoding::Drafter> drafter =
       decoding::MakeSearchDrafter(params, state, width, /*look_ahead=*/false);
   for (int level = 0; level < depth && !drafter->frontier().empty(); ++level) {

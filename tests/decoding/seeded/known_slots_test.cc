@@ -4,46 +4,10 @@
 
 #include <algorithm>
 
-#include "tests/decoding/random_setting.h"
-#include "tests/testing/decode_loop.h"
+#include "tests/decoding/seeded/drafted_run.h"
 
 namespace coppice::decoding {
 namespace {
-
-// A decoder, with a drafter that the test calls itself.
-class KnownSlots {
- public:
-  explicit KnownSlots(const DecodeSetting& setting)
-      : setting_(setting), decoder_(MakeBeamDecoder(setting.params).value()) {}
-
-  const BeamDecoder& decoder() const { return *decoder_; }
-  // Drafts from a state, which the caller may have changed.
-  DraftForest Draft(const DraftState& state) const {
-    auto drafter = MakeDrafter(setting_.params, state, setting_.draft_width);
-    EXPECT_TRUE(drafter.ok()) << drafter.status();
-    return test::HashLmForest(setting_.lm, state, drafter->get(),
-                              std::min(setting_.depth, decoder_->max_useful_depth()),
-                              setting_.quality);
-  }
-  int Advance(const DraftForest& forest) {
-    const DraftState state = decoder_->draft_state();
-    test::HashLmRows rows(setting_.lm, state.root_hash, forest);
-    return decoder_->Advance(forest, &rows).stats.layers;
-  }
-  // Decides exactly one layer.
-  void AdvancePlainly() { Advance(DraftForest::Empty(static_cast<int>(decoder_->roots().size()))); }
-
- private:
-  const DecodeSetting setting_;
-  const std::unique_ptr<BeamDecoder> decoder_;
-};
-
-DecodeSetting SettingOf(uint64_t seed, DecodingKind kind = DecodingKind::kBeamSampling) {
-  DecodeSetting setting = RandomSetting(seed, kind);
-  setting.params.max_tokens = 40;
-  setting.depth = 1 + static_cast<int>(seed % 3);
-  return setting;
-}
 
 bool IsKnown(const DraftState& state, size_t slot) {
   return !state.slot_token.empty() && state.slot_token[slot] >= 0;
@@ -52,7 +16,7 @@ bool IsKnown(const DraftState& state, size_t slot) {
 TEST(KnownSlotsTest, AreWhatTheSlotsOutputNext) {
   int known = 0, unknown = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    KnownSlots run(SettingOf(seed));
+    DraftedRun run(ShortSetting(seed, DecodingKind::kBeamSampling));
     while (!run.decoder().finished()) {
       run.Advance(run.Draft(run.decoder().draft_state()));
       if (run.decoder().finished()) break;
@@ -80,11 +44,11 @@ TEST(KnownSlotsTest, AreWhatTheSlotsOutputNext) {
 TEST(KnownSlotsTest, AreDraftedWhateverTheDraftModelSays) {
   int drafted = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    DecodeSetting setting = SettingOf(seed);
+    DecodeSetting setting = ShortSetting(seed, DecodingKind::kBeamSampling);
     setting.draft_width = 4 * setting.params.beam_width;
-    KnownSlots good(setting);
+    DraftedRun good(setting);
     setting.quality = test::DraftQuality::kAdversarial;  // one token per node: the least likely
-    const KnownSlots bad(setting);
+    const DraftedRun bad(setting);
     while (!good.decoder().finished()) {
       const DraftState state = good.decoder().draft_state();
       const DraftForest forest = bad.Draft(state);
@@ -109,11 +73,11 @@ TEST(KnownSlotsTest, AreDraftedWhateverTheDraftModelSays) {
 TEST(KnownSlotsTest, SaveRounds) {
   int told = 0, untold = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    DecodeSetting setting = SettingOf(seed);
+    DecodeSetting setting = ShortSetting(seed, DecodingKind::kBeamSampling);
     setting.quality = test::DraftQuality::kGood;
     setting.draft_width = setting.params.beam_width;
     for (const bool tell : {false, true}) {
-      KnownSlots run(setting);
+      DraftedRun run(setting);
       for (; !run.decoder().finished(); ++(tell ? told : untold)) {
         DraftState state = run.decoder().draft_state();
         if (!tell) {
@@ -130,7 +94,7 @@ TEST(KnownSlotsTest, SaveRounds) {
 }
 
 TEST(KnownSlotsTest, OfAnotherNumberAreRefused) {
-  const DecodeSetting setting = SettingOf(1);
+  const DecodeSetting setting = ShortSetting(1, DecodingKind::kBeamSampling);
   DraftState state;
   state.root_hash = {1};
   state.root_score = {0};
