@@ -41,6 +41,9 @@ class RowSource {
   // The row as the shortlist that the decoder said it needs (row_need); nullptr means "use Logits".
   // Lives as long as the source.
   virtual const ListedRow* Listed(int /*row*/) { return nullptr; }
+  // The reader of a whole row has formed the log-sum-exp of its unwarped logits, nats. Who scores
+  // tokens need not form it again.
+  virtual void TellLogSum(int /*row*/, double /*log_sum*/) {}
 };
 
 // One output of a layer: a beam, or a slot of beam sampling.

@@ -271,13 +271,17 @@ void Engine::NextRound(Sequence* sequence) {
   sequence->draft_wait_s = sequence->draft_s = sequence->draft_model_s = 0;
   sequence->draft_came = false;
   const SizerLimits limits = ForestLimits(*sequence);
-  DraftShape shape = sequence->next_shape ? ForestSizer::Clip(*sequence->next_shape, limits)
-                                          : sizer_.Choose(sequence->params.method->name, limits);
-  sequence->next_shape.reset();
+  DraftShape shape;
+  if (const std::optional<NextShapes> ahead = std::exchange(sequence->next_shapes, std::nullopt)) {
+    shape = ForestSizer::Clip(limits.informed ? ahead->informed : ahead->uninformed, limits);
+  } else {
+    shape = sizer_.Choose(sequence->params.method->name, limits);
+  }
   Fallback refused = Fallback::kNone;
   if (sequence->draft_access != DraftAccess::kOpen) refused = Prepare(sequence, shape, limits);
   if (sequence->draft_access != DraftAccess::kOpen) shape = {};
   sequence->draft_shape = shape;
+  sequence->draft_informed = limits.informed;
   if (shape.depth == 0) return GoPlain(sequence, refused);
   sequence->draft_asked_s = clock_.Now();
   sequence->draft_step = runner_->steps();
@@ -394,15 +398,19 @@ void Engine::GoOn(const Participant& participant, proto::Progress* progress) {
   Sequence* sequence = participant.sequence;
   const decoding::Verdict& verdict = *participant.verdict;
   if (sequence->draft_came) {
+    const int roots = sequence->unknown_roots();
+    const bool informed = roots < static_cast<int>(sequence->decoder->roots().size());
     sizer_.RecordRound(sequence->params.method->name, sequence->params.beam_width,
-                       sequence->draft_shape, verdict.stats.layers);
+                       {sequence->draft_shape, static_cast<int>(verdict.stats.layers),
+                        sequence->draft_informed, informed ? roots : 0});
   }
   NextRound(sequence);
   const absl::Status status = CommitVerdict(verdict, participant.rows.node_kv, sequence,
                                             runner_->blocks(), runner_->commits());
   if (!status.ok()) return FailInternally(sequence, status);
   if (sequence->phase == SequencePhase::kDrafting) {  // choose it now, while waiting for the draft
-    sequence->next_shape = sizer_.Choose(sequence->params.method->name, ForestLimits(*sequence));
+    sequence->next_shapes =
+        sizer_.ChooseAhead(sequence->params.method->name, ForestLimits(*sequence));
   }
   Report(sequence, progress);
 }

@@ -13,6 +13,10 @@ namespace {
 
 constexpr double kForget = 0.98;  // decay of coverage counts per round; memory of about 50 rounds
 constexpr double kPriorTrials = 10;
+constexpr double kPriorInforming = 2;  // rounds, of which half inform the next
+constexpr double kRootsGain = 0.05;
+constexpr int kWorthSteps = 6;
+constexpr double kMostWorth = 4;  // layers
 constexpr double kWorthExploring = 0.75;
 // What of the layers of drafts counts where sequences share passes. RoundCosts::Turn leaves out that
 // some drafts are asked for alone, or come late (docs/decisions.md, "Sequences with drafts share
@@ -31,7 +35,7 @@ double PriorMiss(int width, int beam_width) {
 
 // Rows that all running sequences have, of which one has `own`.
 int RowsOfAll(int all, int own, const SizerLimits& limits) {
-  return all > 0 ? all : limits.running * own;
+  return all > 0 && limits.running > 1 ? all : limits.running * own;
 }
 
 int Widest(const SizerLimits& limits) {
@@ -78,31 +82,33 @@ DraftShape ForestSizer::Clip(DraftShape shape, const SizerLimits& limits) {
   return shape.depth > 0 ? shape : DraftShape{};
 }
 
-double ForestSizer::Coverage(const Learned& learned, int beam_width, int width, Mood mood) {
+double ForestSizer::Coverage(const Covers& covers, int beam_width, int width, Mood mood) {
   double scale =
-      (kPriorTrials * 0.4 + learned.missed) / (kPriorTrials * 0.4 + learned.expected_missed);
+      (kPriorTrials * 0.4 + covers.missed) / (kPriorTrials * 0.4 + covers.expected_missed);
   if (mood == Mood::kHopeful) scale *= kHope;
   const double expected = std::clamp(scale * PriorMiss(width, beam_width), 0.001, 0.999);
-  const auto cover = learned.by_width.find(width);
-  if (cover == learned.by_width.end()) return 1 - expected;
+  const auto cover = covers.by_width.find(width);
+  if (cover == covers.by_width.end()) return 1 - expected;
   return 1 -
          (kPriorTrials * expected + cover->second.missed) / (kPriorTrials + cover->second.trials);
 }
 
-double ForestSizer::DeepCoverage(const Learned& learned, int width, double first) {
-  const auto cover = learned.by_width.find(width);
-  if (cover == learned.by_width.end()) return first;
+double ForestSizer::DeepCoverage(const Covers& covers, int width, double first) {
+  const auto cover = covers.by_width.find(width);
+  if (cover == covers.by_width.end()) return first;
   return 1 - (kPriorTrials * (1 - first) + cover->second.deep_missed) /
                  (kPriorTrials + cover->second.deep_trials);
 }
 
-double ForestSizer::Coverage(absl::string_view method, int beam_width, int width) const {
+double ForestSizer::Coverage(absl::string_view method, int beam_width, int width,
+                             bool informed) const {
   const auto found = learned_.find({std::string(method), beam_width});
-  return Coverage(found == learned_.end() ? Learned() : found->second, beam_width, width);
+  const Covers covers = found == learned_.end() ? Covers() : found->second.Of(informed);
+  return Coverage(covers, beam_width, width);
 }
 
-double ForestSizer::LayersPerSecond(Covered covered, const SizerLimits& limits,
-                                    DraftShape shape) const {
+ForestSizer::Expected ForestSizer::Expect(Covered covered, const SizerLimits& limits,
+                                          DraftShape shape) const {
   double layers = 1, reached = 1;
   for (int l = 0; l < shape.depth; ++l) layers += reached *= l == 0 ? covered.first : covered.deep;
   const int nodes = limits.draft.Nodes(shape.width, shape.depth);
@@ -110,28 +116,80 @@ double ForestSizer::LayersPerSecond(Covered covered, const SizerLimits& limits,
                        ? RowsOfAll(limits.all_plain_rows, limits.plain_rows, limits)
                        : RowsOfAll(limits.all_roots, limits.roots, limits) + limits.running * nodes;
   if (shape.depth > 0 && limits.running > 1) layers *= kSharedLayers;
-  const double seconds = costs_.Turn(limits.running, rows, shape);
-  return seconds <= 0 ? layers : layers / seconds;
+  return {layers, costs_.Turn(limits.running, rows, shape), 0};
 }
 
-std::vector<double> ForestSizer::Rates(absl::Span<const DraftShape> candidates,
-                                       const Learned& learned, const SizerLimits& limits,
-                                       Mood mood) const {
-  std::vector<double> rates;
-  rates.reserve(candidates.size());
+std::vector<ForestSizer::Expected> ForestSizer::Expect(absl::Span<const DraftShape> candidates,
+                                                       const Covers& covers,
+                                                       const SizerLimits& limits, Mood mood) const {
+  std::vector<Expected> all;
+  all.reserve(candidates.size());
   Covered covered;
   int covered_width = -1;  // of `covered`: candidates of one width are adjacent
   for (const DraftShape shape : candidates) {
     if (costs_.products_known() && !limits.draft.chosen && !costs_.drafts_measured() &&
         shape.depth > decoding::kAutoDraftDepth) {
-      rates.push_back(0);  // deep drafts wait until it is known what a level costs
+      all.push_back({0, 1, 0});  // deep drafts wait until it is known what a level costs
       continue;
     }
     if (shape.depth > 0 && std::exchange(covered_width, shape.width) != shape.width) {
-      covered.first = Coverage(learned, limits.beam_width, shape.width, mood);
-      covered.deep = DeepCoverage(learned, shape.width, covered.first);
+      covered.first = Coverage(covers, limits.beam_width, shape.width, mood);
+      covered.deep = DeepCoverage(covers, shape.width, covered.first);
     }
-    rates.push_back(LayersPerSecond(covered, limits, shape));
+    all.push_back(Expect(covered, limits, shape));
+    if (shape.depth > 0 && limits.beam_width > 1) all.back().informs = Informs(covers, shape.depth);
+  }
+  return all;
+}
+
+double ForestSizer::Informs(const Covers& covers, int depth) {
+  double rounds = kPriorInforming, informing = kPriorInforming / 2;
+  for (const auto& [of, seen] : covers.by_depth) {
+    rounds += seen.rounds;
+    informing += seen.informing;
+  }
+  const auto seen = covers.by_depth.find(depth);
+  if (seen == covers.by_depth.end()) return informing / rounds;
+  return (kPriorTrials * informing / rounds + seen->second.informing) /
+         (kPriorTrials + seen->second.rounds);
+}
+
+// Two states, and what a round earns in each: layers, less what its seconds are worth, and the worth
+// of being informed with the chance of it. An uninformed round at its best earns nothing then.
+double ForestSizer::WorthOfBeingInformed(absl::Span<const DraftShape> candidates,
+                                         const Learned& learned, SizerLimits limits) const {
+  if (limits.beam_width < 2 || learned.informed_roots <= 0) return 0;
+  limits.informed = false;
+  limits.roots = limits.plain_rows;
+  const std::vector<Expected> uninformed =
+      Expect(candidates, learned.of_uninformed, limits, Mood::kSober);
+  limits.informed = true;
+  limits.roots = std::max(1, static_cast<int>(std::lround(learned.informed_roots)));
+  const std::vector<Expected> informed =
+      Expect(candidates, learned.of_informed, limits, Mood::kSober);
+  double worth = 0;
+  for (int i = 0; i < kWorthSteps; ++i) {
+    double rate = 0, most = 0;
+    for (const Expected& round : uninformed) {
+      if (round.seconds <= 0) return 0;
+      rate = std::max(rate, (round.layers + round.informs * worth) / round.seconds);
+    }
+    for (const Expected& round : informed)
+      most = std::max(most, round.layers + round.informs * worth - rate * round.seconds);
+    worth = std::min(most, kMostWorth);
+  }
+  return worth;
+}
+
+std::vector<double> ForestSizer::Rates(absl::Span<const DraftShape> candidates,
+                                       const Learned& learned, const SizerLimits& limits,
+                                       Mood mood) const {
+  const double worth = WorthOfBeingInformed(candidates, learned, limits);
+  std::vector<double> rates;
+  rates.reserve(candidates.size());
+  for (const Expected& round : Expect(candidates, learned.Of(limits.informed), limits, mood)) {
+    const double layers = round.layers + round.informs * worth - (limits.informed ? worth : 0);
+    rates.push_back(round.layers <= 0 ? 0 : round.seconds <= 0 ? layers : layers / round.seconds);
   }
   return rates;
 }
@@ -168,7 +226,7 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
   const bool may_explore = free && limits.explores && limits.max_depth >= decoding::kAutoDraftDepth;
   if (may_explore && std::exchange(learned.able_step, step_) != step_) ++learned.able;
   const uint64_t round = learned.rounds - 1;
-  learned.roots = limits.roots;
+  if (!limits.informed) learned.roots = limits.roots;
   learned.plain_rows = limits.plain_rows;
   const std::vector<DraftShape> first = FirstShapes(limits);
   DraftShape best;
@@ -198,6 +256,17 @@ DraftShape ForestSizer::Choose(absl::string_view method, const SizerLimits& limi
   return best;
 }
 
+NextShapes ForestSizer::ChooseAhead(absl::string_view method, SizerLimits limits) {
+  limits.informed = false;
+  limits.roots = limits.plain_rows;
+  const DraftShape uninformed = Choose(method, limits);
+  const Learned& learned = learned_[{std::string(method), limits.beam_width}];
+  if (learned.informed_roots <= 0) return {uninformed, uninformed};
+  limits.informed = true;
+  limits.roots = std::max(1, static_cast<int>(std::lround(learned.informed_roots)));
+  return {uninformed, Choose(method, limits)};
+}
+
 bool ForestSizer::WorthPreparing(absl::string_view method, SizerLimits limits) {
   Learned& learned = learned_[{std::string(method), limits.beam_width}];
   if (learned.rounds < kYoung || limits.draft.chosen) return true;
@@ -222,15 +291,23 @@ void ForestSizer::RecordPass(int rows, double seconds) {
   ++step_;
 }
 
-void ForestSizer::RecordRound(absl::string_view method, int beam_width, DraftShape shape,
-                              int layers) {
+void ForestSizer::RecordRound(absl::string_view method, int beam_width, const DraftedRound& round) {
+  const DraftShape shape = round.shape;
   if (shape.depth <= 0 || shape.width <= 0) return;
   Learned& learned = learned_[{std::string(method), beam_width}];
-  const int covered = std::clamp(layers - 1, 0, shape.depth);
+  if (round.next_roots > 0) {
+    const double before = learned.informed_roots > 0 ? learned.informed_roots : round.next_roots;
+    learned.informed_roots = before + kRootsGain * (round.next_roots - before);
+  }
+  Covers& covers = round.informed ? learned.of_informed : learned.of_uninformed;
+  Informing& informing = covers.by_depth[shape.depth];
+  informing.rounds = kForget * informing.rounds + 1;
+  informing.informing = kForget * informing.informing + (round.next_roots > 0 ? 1 : 0);
+  const int covered = std::clamp(round.layers - 1, 0, shape.depth);
   const int first_missed = covered == 0 ? 1 : 0;
-  learned.missed = kForget * learned.missed + first_missed;
-  learned.expected_missed = kForget * learned.expected_missed + PriorMiss(shape.width, beam_width);
-  Cover& cover = learned.by_width[shape.width];
+  covers.missed = kForget * covers.missed + first_missed;
+  covers.expected_missed = kForget * covers.expected_missed + PriorMiss(shape.width, beam_width);
+  Cover& cover = covers.by_width[shape.width];
   cover.trials = kForget * cover.trials + 1;
   cover.missed = kForget * cover.missed + first_missed;
   const int deep_trials = std::min(covered + 1, shape.depth) - 1;

@@ -23,6 +23,9 @@ namespace coppice::worker {
 struct SizerLimits {
   int beam_width = 1;  // W
   int roots = 1;       // rows that the sequence has besides its forest
+  // Whether an earlier forest had rows of some of the current beams. Then the drafter is told what is
+  // certain, and the next layer is easier to draft.
+  bool informed = false;
   int plain_rows = 1;  // rows of a round without a forest
   int max_depth = 0;   // layers that the sequence can still use, or its own number
   int max_nodes = 0;   // of one forest: room in a pass
@@ -32,6 +35,19 @@ struct SizerLimits {
   int all_roots = 0, all_plain_rows = 0;
   bool explores = true;       // false: takes a draft only where one pays
   decoding::DraftSize draft;  // what the request and its method prescribe
+};
+
+// Chosen before it is known what the round will begin with.
+struct NextShapes {
+  DraftShape uninformed, informed;
+};
+
+// A round with a draft.
+struct DraftedRound {
+  DraftShape shape;
+  int layers = 1;         // decided; 1: none of the forest was covered
+  bool informed = false;  // SizerLimits::informed
+  int next_roots = 0;     // SizerLimits::roots of the next round if that is informed, else 0
 };
 
 class ForestSizer {
@@ -46,6 +62,8 @@ class ForestSizer {
   // kRarest, which then always has a draft. A round is a step in which the method chose; for
   // exploration only those count in which a sequence chose that may explore.
   DraftShape Choose(absl::string_view method, const SizerLimits& limits);
+  // Of a round that begins when this one has ended; limits.roots and limits.informed do not count.
+  NextShapes ChooseAhead(absl::string_view method, SizerLimits limits);
   // The shape, cut to the depth that the limits allow. No draft when they allow no layer.
   static DraftShape Clip(DraftShape shape, const SizerLimits& limits);
 
@@ -61,11 +79,10 @@ class ForestSizer {
   void RecordPass(int rows, double seconds);
   RoundCosts* costs() { return &costs_; }
   const RoundCosts& costs() const { return costs_; }
-  // The pass of a forest of `shape` decided `layers` layers (1: none of the forest was covered).
-  void RecordRound(absl::string_view method, int beam_width, DraftShape shape, int layers);
+  void RecordRound(absl::string_view method, int beam_width, const DraftedRound& round);
 
   // Estimated probability that a first layer of this width is covered.
-  double Coverage(absl::string_view method, int beam_width, int width) const;
+  double Coverage(absl::string_view method, int beam_width, int width, bool informed = false) const;
 
   static constexpr uint64_t kExploreEvery = 24;
   static constexpr uint64_t kRarest = 192;
@@ -78,10 +95,19 @@ class ForestSizer {
     // Layers below the first. Their parents are drafts too.
     double deep_trials = 0, deep_missed = 0;
   };
-  struct Learned {
+  struct Informing {  // rounds with a draft, decayed; those of which the next was informed
+    double rounds = 0, informing = 0;
+  };
+  struct Covers {
     // First layers, over all widths: how many were missed, and how many the prior curve predicts.
     double missed = 0, expected_missed = 0;
     std::map<int, Cover> by_width;
+    std::map<int, Informing> by_depth;
+  };
+  struct Learned {
+    Covers of_uninformed, of_informed;
+    double informed_roots = 0;  // mean of SizerLimits::roots of informed rounds; 0: there was none
+    const Covers& Of(bool informed) const { return informed ? of_informed : of_uninformed; }
     std::map<std::pair<int, int>, uint64_t> used;  // shape -> rounds
     uint64_t rounds = 0, step = 0;  // steps in which it has chosen, and the last of them
     // Steps in which a sequence chose that may explore, and the last of them.
@@ -99,19 +125,31 @@ class ForestSizer {
   };
   // How likely misses are before any is seen, relative to what all widths together say.
   enum class Mood { kSober, kHopeful };
-  static double Coverage(const Learned& learned, int beam_width, int width,
-                         Mood mood = Mood::kSober);
+  static double Coverage(const Covers& covers, int beam_width, int width, Mood mood = Mood::kSober);
   // Probability that a layer below the first is covered when those above it were.
-  static double DeepCoverage(const Learned& learned, int width, double first);
+  static double DeepCoverage(const Covers& covers, int width, double first);
   struct Covered {
     double first = 0, deep = 0;  // Coverage, DeepCoverage
   };
-  // Layers per second of each candidate; 0 where it must wait.
+  struct Expected {
+    double layers = 1, seconds = 0;
+    double informs = 0;  // probability that the next round is informed
+  };
+  // Of each candidate; no layers where it must wait.
+  std::vector<Expected> Expect(absl::Span<const DraftShape> candidates, const Covers& covers,
+                               const SizerLimits& limits, Mood mood) const;
+  Expected Expect(Covered covered, const SizerLimits& limits, DraftShape shape) const;
+  // Probability that a round with a draft of this depth informs the next one.
+  static double Informs(const Covers& covers, int depth);
+  // Layers that an informed round brings sooner or later beyond what an uninformed one does.
+  double WorthOfBeingInformed(absl::Span<const DraftShape> candidates, const Learned& learned,
+                              SizerLimits limits) const;
+  // Layers per second of each candidate, with what it is worth to inform the next round; 0 where it
+  // must wait.
   std::vector<double> Rates(absl::Span<const DraftShape> candidates, const Learned& learned,
                             const SizerLimits& limits, Mood mood) const;
   static DraftShape Explore(absl::Span<const DraftShape> candidates, absl::Span<const double> rates,
                             int top, const Learned& learned);
-  double LayersPerSecond(Covered covered, const SizerLimits& limits, DraftShape shape) const;
 
   RoundCosts costs_;
   uint64_t step_ = 1;

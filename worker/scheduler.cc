@@ -45,6 +45,7 @@ SizerLimits Scheduler::ForestLimits(const Sequence& sequence) const {
   limits.beam_width = sequence.params.beam_width;
   limits.roots = sequence.unknown_roots();
   limits.plain_rows = static_cast<int>(sequence.decoder->roots().size());
+  limits.informed = limits.roots < limits.plain_rows;
   limits.running = std::max(1, running_);
   limits.draft = sequence.draft;
   if (limits.draft.drafts) limits.max_depth = sequence.decoder->max_useful_depth();

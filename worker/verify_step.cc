@@ -1,6 +1,7 @@
 #include "worker/verify_step.h"
 
 #include <algorithm>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -22,7 +23,12 @@ class RoundRows : public decoding::RowSource, public ScoredRows {
  public:
   RoundRows(const VerifyRows& rows, const kernels::StepRows& step, int vocab_size,
             const Sequence& sequence, HostThreads* threads)
-      : rows_(rows), step_(step), vocab_size_(vocab_size), sequence_(sequence), threads_(threads) {}
+      : rows_(rows),
+        step_(step),
+        vocab_size_(vocab_size),
+        sequence_(sequence),
+        threads_(threads),
+        log_sum_(rows.need.size(), kUnknown) {}
   HostThreads* threads() override { return threads_; }
   // An invalid row is recorded in status_ and read as all zeros.
   absl::Span<const float> Logits(int row) override {
@@ -42,8 +48,11 @@ class RoundRows : public decoding::RowSource, public ScoredRows {
   }
   decoding::RawScores Scores(int row, int top) const override {
     if (const ListedRow* listed = Shortlist(row)) return {*listed, top};
+    if (log_sum_[row] != kUnknown) return {Whole(row), top, log_sum_[row]};
     return {Whole(row), top};
   }
+  // No two threads read the same row.
+  void TellLogSum(int row, double log_sum) override { log_sum_[row] = log_sum; }
   const absl::Status& status() const { return status_; }
 
   // A copy of the row, whole or as a shortlist.
@@ -59,6 +68,7 @@ class RoundRows : public decoding::RowSource, public ScoredRows {
   }
 
  private:
+  static constexpr double kUnknown = std::numeric_limits<double>::infinity();
   const KnownRow& KnownRoot(int row) const { return sequence_.known_roots[row]; }
   const ListedRow* Shortlist(int row) const {
     if (rows_.need[row] >= 0) return step_.Listed(rows_.need[row]);
@@ -89,6 +99,7 @@ class RoundRows : public decoding::RowSource, public ScoredRows {
   int vocab_size_;
   const Sequence& sequence_;
   HostThreads* threads_;
+  std::vector<double> log_sum_;  // [rows] that the decoder has formed already
 };
 
 // The rows of those new roots that were forest nodes.

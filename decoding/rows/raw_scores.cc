@@ -18,6 +18,13 @@ const float* FindLogit(const TokenList& list, TokenId token) {
   return &list.logits[at - list.tokens.begin()];
 }
 
+double LogSumOf(absl::Span<const float> logits) {
+  thread_local std::vector<double> x;  // as large as a vocabulary, so it is kept
+  x.resize(logits.size());
+  WidenRow(logits, x.data());
+  return ChunkedLogSumExp(x, nullptr).log;
+}
+
 }  // namespace
 
 RowNeed WithRawScores(RowNeed need, int top) {
@@ -35,12 +42,19 @@ RowNeed RawScoreNeed(int top) {
   return need;
 }
 
-RawScores::RawScores(absl::Span<const float> logits, int top) : whole_(logits) {
-  std::vector<double> x(logits.size());
-  WidenRow(logits, x.data());
-  log_sum_ = ChunkedLogSumExp(x, nullptr).log;
+RawScores::RawScores(absl::Span<const float> logits, int top)
+    : RawScores(logits, top, LogSumOf(logits)) {}
+
+RawScores::RawScores(absl::Span<const float> logits, int top, double log_sum)
+    : whole_(logits), log_sum_(log_sum) {
   if (top == 0) return;
-  for (const TokenId token : TopTokens(x, top)) top_.emplace_back(token, Normalised(x[token]));
+  std::vector<TokenId> tokens = LargestLogits(logits, top);
+  const size_t listed = std::min(tokens.size(), static_cast<size_t>(top));
+  std::partial_sort(tokens.begin(), tokens.begin() + listed, tokens.end(),
+                    [logits](TokenId a, TokenId b) {
+                      return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+                    });
+  for (size_t i = 0; i < listed; ++i) top_.emplace_back(tokens[i], Normalised(logits[tokens[i]]));
 }
 
 RawScores::RawScores(const ListedRow& row, int top)

@@ -24,6 +24,8 @@ class RawScores {
   // top: alternatives listed, fewer when fewer tokens are possible. No logit is NaN or +inf. The row
   // must outlive the scores.
   RawScores(absl::Span<const float> logits, int top);
+  // The same, where log_sum, the log-sum-exp of the logits, is known.
+  RawScores(absl::Span<const float> logits, int top, double log_sum);
   // The shortlist of a need that WithRawScores or RawScoreNeed has made.
   RawScores(const ListedRow& row, int top);
 

@@ -59,13 +59,12 @@ struct Before {
 };
 
 // The tokens of TopTokens, in any order.
-std::vector<TokenId> TopSet(absl::Span<const double> x, size_t count) {
-  std::vector<double> maxima;
-  BlockMaxima(x, &maxima);
+std::vector<TokenId> TopSet(absl::Span<const double> x, absl::Span<const double> maxima,
+                            size_t count) {
   // The count-th largest block maximum is a lower bound for the count-th largest entry.
   double threshold = std::numeric_limits<double>::lowest();
   if (count <= maxima.size()) {
-    std::vector<double> sorted = maxima;
+    std::vector<double> sorted(maxima.begin(), maxima.end());
     std::nth_element(sorted.begin(), sorted.begin() + (count - 1), sorted.end(), std::greater<>());
     threshold = std::max(threshold, sorted[count - 1]);
   }
@@ -76,6 +75,12 @@ std::vector<TokenId> TopSet(absl::Span<const double> x, size_t count) {
     tokens.resize(count);
   }
   return tokens;
+}
+
+std::vector<TokenId> TopSet(absl::Span<const double> x, size_t count) {
+  std::vector<double> maxima;
+  BlockMaxima(x, &maxima);
+  return TopSet(x, maxima, count);
 }
 
 // Steps 2 and 3: the tokens that top-k and top-p keep. With top-p, they are in order.
@@ -201,6 +206,11 @@ bool KeepsWholeRow(const WarpParams& warp) {
   return warp.temperature > 0 && warp.top_k <= 0 && !HasTopP(warp) && warp.min_p <= 0;
 }
 
+bool KeepsLogits(const WarpParams& warp) {
+  return warp.temperature == 1 && warp.logit_bias.empty() && warp.repeated.empty() &&
+         warp.allowed == nullptr;
+}
+
 WarpParams WithoutCuts(WarpParams warp) {
   const WarpParams neutral;
   warp.top_k = neutral.top_k;
@@ -215,7 +225,14 @@ bool CutsJointly(const WarpParams& warp) {
 }
 
 std::vector<TokenId> TopTokens(absl::Span<const double> x, size_t count) {
-  std::vector<TokenId> tokens = TopSet(x, count);
+  std::vector<double> maxima;
+  BlockMaxima(x, &maxima);
+  return TopTokens(x, maxima, count);
+}
+
+std::vector<TokenId> TopTokens(absl::Span<const double> x, absl::Span<const double> maxima,
+                               size_t count) {
+  std::vector<TokenId> tokens = TopSet(x, maxima, count);
   std::sort(tokens.begin(), tokens.end(), Before{x});
   return tokens;
 }

@@ -28,6 +28,8 @@ void KeepAllowed(const AllowedTokens& allowed, absl::Span<double> x);
 bool FewAllowed(const WarpParams& warp);
 // True when the warp keeps every token that is allowed: no top-k, top-p or min-p, temperature > 0.
 bool KeepsWholeRow(const WarpParams& warp);
+// True when TemperRow changes no logit.
+bool KeepsLogits(const WarpParams& warp);
 // The warp without its cuts: temperature, bias, penalties and mode stay.
 WarpParams WithoutCuts(WarpParams warp);
 // True when the cuts act on the flat scores of a whole layer and rows stay uncut: JOINT with a cut,
@@ -41,6 +43,9 @@ Distribution CutRow(absl::Span<const double> x, const WarpParams& warp,
 // The first `count` tokens by (x descending, id ascending), in that order. Fewer when fewer are
 // finite.
 std::vector<TokenId> TopTokens(absl::Span<const double> x, size_t count);
+// The same, with the BlockMaxima of x.
+std::vector<TokenId> TopTokens(absl::Span<const double> x, absl::Span<const double> maxima,
+                               size_t count);
 
 // warp_row of docs/algorithms.md 1. logits [vocab]; NaN counts as -inf. Ignores bias entries
 // outside the vocabulary. The result is never empty: a row without finite logits becomes one-hot on

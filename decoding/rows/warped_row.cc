@@ -72,6 +72,7 @@ void WarpedRow::Read(RowSource* rows, int row, const RowPath& path) {
   if (warp.mode != WarpMode::kRow) {
     raw_ = x_;
     raw_log_sum_ = LogSumExp(raw_);
+    rows->TellLogSum(row, raw_log_sum_);
   }
   if (IsJoint(warp.mode) && raw_log_sum_ != kNothing) {
     for (double& value : x_) value -= raw_log_sum_;
@@ -83,6 +84,7 @@ void WarpedRow::Read(RowSource* rows, int row, const RowPath& path) {
     const bool weigh = for_draws_ && !uncut;
     if (weigh) weights_.resize((x_.size() + kRowPadding - 1) / kRowPadding * kRowPadding);
     sum_ = ChunkedLogSumExp(x_, weigh ? weights_.data() : nullptr);
+    if (warp.mode == WarpMode::kRow && KeepsLogits(warp)) rows->TellLogSum(row, sum_.log);
     if (candidates_ != nullptr) KeepAllowed(*candidates_, absl::MakeSpan(x_));
     const bool none = candidates_ != nullptr ? TopTokens(x_, 1).empty() : sum_.max == kNothing;
     if (none) form_ = Form::kCut;  // no finite logit, so one-hot on token 0
@@ -163,9 +165,9 @@ void WarpedRow::TopCandidates(size_t count, std::vector<Candidate>* out) const {
       out->push_back(At(sparse_.tokens[i], sparse_.log_probs[i]));
     return;
   }
-  const std::vector<TokenId> top = TopTokens(x_, count);  // indices of x_
   std::vector<double> maxima;
   BlockMaxima(x_, &maxima);
+  const std::vector<TokenId> top = TopTokens(x_, maxima, count);  // indices of x_
   std::vector<TokenId> places;
   CollectAtLeast(
       x_, maxima,

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <numeric>
 
 #include "decoding/rows/warped_row.h"
@@ -12,6 +13,9 @@ namespace coppice::decoding {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
+// Rows that are read before the next look at the bounds. Whatever threads there are, so that they
+// decide nothing.
+constexpr size_t kRowsTogether = 4;
 
 struct Candidate {
   double key;  // ls + log pt, or the key of 5.8
@@ -30,7 +34,6 @@ class SearchDecoder : public SequenceDecoder {
  public:
   SearchDecoder(const DecodingParams& params, bool certified)
       : SequenceDecoder(params),
-        row_(params, /*for_draws=*/false),
         certified_(certified),
         noisy_(params.kind == DecodingKind::kBeamSamplingWithoutReplacement),
         beams_{Beam{}} {}
@@ -49,14 +52,21 @@ class SearchDecoder : public SequenceDecoder {
   bool Ends(const Candidate& candidate) const {
     return state().Ends(beams_[candidate.beam].path, candidate.token);
   }
-  void ListCandidates(int beam, double bound, size_t reach);
+  // A row that is being read, and the children that it lists.
+  struct Reading {
+    explicit Reading(const DecodingParams& params) : row(params, /*for_draws=*/false) {}
+    WarpedRow row;
+    std::vector<WarpedRow::Candidate> entries;
+    std::vector<Candidate> candidates;
+  };
+  void ListCandidates(int beam, double bound, size_t reach, Reading* reading) const;
   // No child of the beam has a larger key.
   double KeyBound(const Beam& beam) const {
     return noisy_ ? BeamKey(params().seed, paths().hash(beam.path), beam.log_score)
                   : beam.log_score;
   }
-  void AddCandidates(int beam, double bound, RowSource* rows);
-  void ReadCandidates(int beam, double bound, RowSource* rows);
+  void ReadCandidates(int beam, double bound, RowSource* rows, Reading* reading) const;
+  void AddCandidates(absl::Span<const int> beams, absl::Span<const double> bound, RowSource* rows);
   void KeepCandidates();
   // Key of the W-th best candidate that does not end; -inf if there are fewer.
   double WidthThKey() const { return best_keys_.size() < width() ? kNothing : best_keys_.front(); }
@@ -65,7 +75,6 @@ class SearchDecoder : public SequenceDecoder {
   bool DecideLayer(RowSource* rows, RoundLedger* ledger);
   void Walk(RoundLedger* ledger, std::vector<Beam>* next, std::vector<LayerOutput>* outputs);
 
-  WarpedRow row_;
   bool certified_;
   bool noisy_;
   std::vector<Beam> beams_;  // current beams in rank order
@@ -74,61 +83,69 @@ class SearchDecoder : public SequenceDecoder {
   // Empty after a layer was decided.
   std::vector<std::vector<Candidate>> kept_;
   std::vector<double> best_keys_;  // the W largest keys of candidates that do not end, as a heap
-  std::vector<WarpedRow::Candidate> entries_;
+  std::vector<std::unique_ptr<Reading>> readings_;  // buffers for the rows that are read together
 };
 
 // Lists the best `reach` children of the row.
-void SearchDecoder::ListCandidates(int b, double bound, size_t reach) {
+void SearchDecoder::ListCandidates(int b, double bound, size_t reach, Reading* reading) const {
   const Beam& beam = beams_[b];
-  const size_t first = candidates_.size();
+  const WarpedRow& read = reading->row;
+  std::vector<Candidate>& candidates = reading->candidates;
+  candidates.clear();
   if (!noisy_) {
-    row_.TopCandidates(reach, &entries_);
-    for (const WarpedRow::Candidate& entry : entries_) {
-      candidates_.push_back(
+    read.TopCandidates(reach, &reading->entries);
+    for (const WarpedRow::Candidate& entry : reading->entries) {
+      candidates.push_back(
           {beam.log_score + entry.log_prob, b, entry.token, beam.log_score + entry.score_log_prob});
     }
   } else {
-    const Distribution uncut = row_.cut() ? Distribution() : row_.Materialise().row;
-    const Distribution& row = row_.cut() ? row_.sparse() : uncut;
+    const Distribution uncut = read.cut() ? Distribution() : read.Materialise().row;
+    const Distribution& row = read.cut() ? read.sparse() : uncut;
     const std::vector<double> keys =
         ChildKeys(params().seed, paths().hash(beam.path), beam.log_score, bound, row.tokens,
                   row.log_probs, reach);
     for (size_t i = 0; i < keys.size(); ++i) {
       if (keys[i] == kNothing) continue;
-      candidates_.push_back(
-          {keys[i], b, row.tokens[i], beam.log_score + row_.Find(row.tokens[i]).score_log_prob});
+      candidates.push_back(
+          {keys[i], b, row.tokens[i], beam.log_score + read.Find(row.tokens[i]).score_log_prob});
     }
   }
-  if (candidates_.size() > first + reach) {
-    std::nth_element(candidates_.begin() + first, candidates_.begin() + first + reach,
-                     candidates_.end());
-    candidates_.resize(first + reach);
+  if (candidates.size() > reach) {
+    std::nth_element(candidates.begin(), candidates.begin() + reach, candidates.end());
+    candidates.resize(reach);
   }
 }
 
 // The children of a beam that the walk can reach: W that do not end, and all that are better.
-void SearchDecoder::AddCandidates(int b, double bound, RowSource* rows) {
-  const size_t first = candidates_.size();
-  if (kept_.empty() || kept_[b].empty()) {
-    ReadCandidates(b, bound, rows);
-  } else {
-    candidates_.insert(candidates_.end(), kept_[b].begin(), kept_[b].end());
-  }
-  for (size_t i = first; i < candidates_.size(); ++i) {
-    if (!Ends(candidates_[i])) AddKey(candidates_[i].key);
+void SearchDecoder::ReadCandidates(int b, double bound, RowSource* rows, Reading* reading) const {
+  reading->row.Read(rows, beams_[b].row, state().RowPathOf(beams_[b].path));
+  for (size_t reach = this->reach();; reach *= 4) {
+    ListCandidates(b, bound, reach, reading);
+    const size_t live =
+        std::count_if(reading->candidates.begin(), reading->candidates.end(),
+                      [this](const Candidate& candidate) { return !Ends(candidate); });
+    if (live >= width() || reach >= static_cast<size_t>(reading->row.entries())) break;
+    if (!state().has_stop_strings()) break;  // all that end are listed
   }
 }
 
-void SearchDecoder::ReadCandidates(int b, double bound, RowSource* rows) {
-  row_.Read(rows, beams_[b].row, state().RowPathOf(beams_[b].path));
-  const size_t first = candidates_.size();
-  for (size_t reach = this->reach();; reach *= 4) {
-    ListCandidates(b, bound, reach);
-    const size_t live = std::count_if(candidates_.begin() + first, candidates_.end(),
-                                      [this](const Candidate& c) { return !Ends(c); });
-    if (live >= width() || reach >= static_cast<size_t>(row_.entries())) break;
-    if (!state().has_stop_strings()) break;  // all that end are listed
-    candidates_.resize(first);
+// Of these beams. Their rows are read in parallel, but for those that an earlier round has read.
+void SearchDecoder::AddCandidates(absl::Span<const int> beams, absl::Span<const double> bound,
+                                  RowSource* rows) {
+  while (readings_.size() < beams.size()) readings_.push_back(std::make_unique<Reading>(params()));
+  rows->threads()->RunJobs(static_cast<int>(beams.size()), [&](int i) {
+    const int b = beams[i];
+    if (kept_.empty() || kept_[b].empty()) {
+      ReadCandidates(b, bound[b], rows, readings_[i].get());
+    } else {
+      readings_[i]->candidates = kept_[b];
+    }
+  });
+  for (size_t i = 0; i < beams.size(); ++i) {
+    for (const Candidate& candidate : readings_[i]->candidates) {
+      candidates_.push_back(candidate);
+      if (!Ends(candidate)) AddKey(candidate.key);
+    }
   }
 }
 
@@ -183,7 +200,8 @@ void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
   }
 }
 
-// Returns false if the known rows do not decide the layer. Beams are read by decreasing bound. With
+// Returns false if the known rows do not decide the layer. Beams are read by decreasing bound, some at
+// a time. With
 // the certificate, a beam whose bound is below the W-th candidate needs no row. Any other beam
 // without a row stops the layer.
 bool SearchDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
@@ -202,10 +220,16 @@ bool SearchDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
   candidates_.clear();
   best_keys_.clear();
   double wth = kNothing;
-  for (int b : order) {
-    if (beams_[b].row < 0) continue;
-    if (wth > kNothing && bound[b] < wth) break;
-    AddCandidates(b, bound[b], rows);
+  for (size_t next = 0; next < order.size();) {
+    std::vector<int> together;
+    for (; next < order.size() && together.size() < kRowsTogether; ++next) {
+      const int b = order[next];
+      if (beams_[b].row < 0) continue;
+      if (wth > kNothing && bound[b] < wth) break;
+      together.push_back(b);
+    }
+    if (together.empty()) break;
+    AddCandidates(together, bound, rows);
     wth = WidthThKey();
   }
   if (missing > kNothing && !(wth > missing)) {

@@ -46,7 +46,7 @@ inline std::map<std::pair<int, int>, int> Simulate(ForestSizer* sizer, SizerLimi
     const int rows = limits.running * (limits.roots + shape.width * shape.depth);
     sizer->RecordPass(rows, pass_seconds(rows));
     if (shape.depth > 0) sizer->costs()->RecordDraft(shape, level_seconds * shape.depth);
-    sizer->RecordRound("m", limits.beam_width, shape, layers);
+    sizer->RecordRound("m", limits.beam_width, {shape, layers});
     if (i >= rounds / 2) ++chosen[{shape.width, shape.depth}];
   }
   return chosen;

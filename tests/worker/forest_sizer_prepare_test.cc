@@ -29,7 +29,7 @@ Explored Follow(ForestSizer* sizer, int sequences, int length) {
       const int rows = 1 + shape.width * shape.depth;
       sizer->RecordPass(rows, 0.002 * rows);
       if (shape.depth > 0) sizer->costs()->RecordDraft(shape, 0.002 * shape.depth);
-      sizer->RecordRound("m", 1, shape, 1);
+      sizer->RecordRound("m", 1, {shape, 1});
     }
   }
   return explored;
@@ -118,7 +118,7 @@ TEST(PrepareTest, DraftsArePreparedForAsManyBeamsAsTheLastSequenceHad) {
       const int rows = beams + shape.width * shape.depth;
       sizer.RecordPass(rows, rows <= 7 ? 0.001 : 0.001 * rows);
       if (shape.depth > 0) sizer.costs()->RecordDraft(shape, 0.0001 * shape.depth);
-      sizer.RecordRound("m", 4, shape, shape.depth > 0 ? 2 : 1);
+      sizer.RecordRound("m", 4, {shape, shape.depth > 0 ? 2 : 1});
     }
     SizerLimits fresh = Limits(4);
     fresh.roots = fresh.plain_rows = 1;
@@ -153,7 +153,7 @@ TEST(PrepareTest, RoundsOfThoseThatDoNotExploreDoNotCount) {
       const DraftShape shape = sizer.Choose("m", Limits(1));
       shapes.push_back({shape.width, shape.depth});
       sizer.RecordPass(8, 0.010);
-      sizer.RecordRound("m", 1, shape, shape.depth);
+      sizer.RecordRound("m", 1, {shape, shape.depth});
       for (int k = 0; i % 6 == 0 && k < rounds_of_crowd; ++k) {
         sizer.Choose("m", crowd);
         sizer.RecordPass(8, 0.010);

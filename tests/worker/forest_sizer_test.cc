@@ -100,7 +100,7 @@ std::pair<double, double> NarrowDrafts(int beam_width, double covered_by_one, in
     }
     sizer.RecordPass(1 + shape.width * shape.depth, 0.40 + 0.045 * shape.width * shape.depth);
     sizer.costs()->RecordDraft(shape, 0.03 + shape.depth * (0.05 + 0.02 * shape.width));
-    sizer.RecordRound("m", beam_width, shape, layers);
+    sizer.RecordRound("m", beam_width, {shape, layers});
     if (shape.width > 2 || shape.depth < 3) continue;
     ++narrow;
     if (i >= rounds * 2 / 3) ++narrow_at_the_end;
@@ -131,6 +131,60 @@ TEST(ForestSizerTest, HopeIsGivenUpWhereNarrowDraftsDoNotPay) {
 }
 
 // Rows are free. Where 4 nodes a level are much cheaper than 8, 8 do not cover enough more.
+// A replica whose drafts miss the first layer with `missed` of the rounds, and with `missed_informed`
+// of those that begin with the rows of an earlier forest, as do two thirds of the rounds after a miss.
+// Returns the share of the last rounds that have a draft, by whether they are informed.
+std::map<bool, double> InformedDrafts(double missed, double missed_informed) {
+  ForestSizer sizer;
+  unsigned state = 11;
+  const auto chance = [&state] {
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) * 0x1p-24;
+  };
+  std::map<bool, int> rounds, drafted;
+  NextShapes ahead;
+  bool informed = false;
+  for (int i = 0; i < 1500; ++i) {
+    SizerLimits limits = Limits(4);
+    limits.plain_rows = 4;
+    limits.informed = informed;
+    limits.roots = informed ? 1 : 4;
+    const DraftShape shape = i == 0     ? sizer.Choose("m", limits)
+                             : informed ? ahead.informed
+                                        : ahead.uninformed;
+    const bool covered = shape.depth > 0 && chance() >= (informed ? missed_informed : missed);
+    const int rows = shape.depth > 0 ? limits.roots + shape.width * shape.depth : 4;
+    sizer.RecordPass(rows, 0.0084 + 0.00015 * rows);
+    sizer.costs()->RecordDraft(shape, 0.0022 * shape.depth);
+    const bool next = shape.depth > 0 && !covered && chance() < 0.67;
+    sizer.RecordRound("m", 4, {shape, covered ? 2 : 1, informed, next ? 1 : 0});
+    if (i >= 1000) {
+      ++rounds[informed];
+      drafted[informed] += shape.depth > 0;
+    }
+    informed = next;
+    ahead = sizer.ChooseAhead("m", limits);
+  }
+  std::map<bool, double> share;
+  for (const auto& [of, count] : rounds) share[of] = static_cast<double>(drafted[of]) / count;
+  return share;
+}
+
+// Drafts that alone would not pay inform later rounds, in which drafts pay well.
+TEST(ForestSizerTest, ADraftIsWorthWhatItTellsTheNextRound) {
+  const auto informing = InformedDrafts(/*missed=*/0.85, /*missed_informed=*/0.2);
+  EXPECT_GT(informing.at(false), 0.8);
+  EXPECT_GT(informing.at(true), 0.9);
+  const auto vain = InformedDrafts(/*missed=*/0.85, /*missed_informed=*/0.85);
+  EXPECT_LT(vain.at(false), 0.2);
+}
+
+// Rounds that are informed have other shapes than those that are not.
+TEST(ForestSizerTest, OnlyInformedRoundsDraftWhereOnlyTheyPay) {
+  const auto seldom = InformedDrafts(/*missed=*/0.99, /*missed_informed=*/0.4);
+  EXPECT_GT(seldom.at(true), 0.5);
+}
+
 TEST(ForestSizerTest, TheCostOfADraftDependsOnItsWidth) {
   const std::vector<kernels::RowCost> free = {{1, 0.4}, {512, 0.4}};
   const auto choose = [&](double narrow_s) {
@@ -232,7 +286,7 @@ TEST(ForestSizerTest, SequencesThatShareStepsExploreInTheSameOnes) {
       shapes.insert({shape.width, shape.depth});
       if (shape.depth == 0) continue;
       sizer.costs()->RecordDraft(shape, 0.02);
-      sizer.RecordRound("m", 1, shape, 1);
+      sizer.RecordRound("m", 1, {shape, 1});
     }
     sizer.RecordPass(4, 0.010);
     mixed += shapes.size() > 1;
@@ -290,7 +344,7 @@ TEST(ForestSizerTest, ASequenceAtItsEndExploresNothing) {
       const DraftShape shape = sizer.Choose("m", Limits(4));
       deep += shape.depth > 1;
       sizer.costs()->RecordDraft(shape, 1e-4 * shape.depth);
-      sizer.RecordRound("m", 4, shape, shape.depth + 1);
+      sizer.RecordRound("m", 4, {shape, shape.depth + 1});
       sizer.RecordPass(8, 0.010);
     }
     return deep;
@@ -308,7 +362,7 @@ int UselessDrafts(ForestSizer* sizer, int begin, int end) {
     sizer->RecordPass(1 + shape.width * shape.depth, 0.010);
     if (shape.depth == 0) continue;
     sizer->costs()->RecordDraft(shape, 0.020);
-    sizer->RecordRound("m", 4, shape, 1);
+    sizer->RecordRound("m", 4, {shape, 1});
     if (round >= begin) ++drafts;
   }
   return drafts;
