@@ -93,10 +93,10 @@ double ForestSizer::Coverage(const Covers& covers, int beam_width, int width, Mo
          (kPriorTrials * expected + cover->second.missed) / (kPriorTrials + cover->second.trials);
 }
 
-double ForestSizer::DeepCoverage(const Covers& covers, int width, double first) {
+double ForestSizer::DeepCoverage(const Covers& covers, int width, double uninformed) {
   const auto cover = covers.by_width.find(width);
-  if (cover == covers.by_width.end()) return first;
-  return 1 - (kPriorTrials * (1 - first) + cover->second.deep_missed) /
+  if (cover == covers.by_width.end()) return uninformed;
+  return 1 - (kPriorTrials * (1 - uninformed) + cover->second.deep_missed) /
                  (kPriorTrials + cover->second.deep_trials);
 }
 
@@ -120,8 +120,9 @@ ForestSizer::Expected ForestSizer::Expect(Covered covered, const SizerLimits& li
 }
 
 std::vector<ForestSizer::Expected> ForestSizer::Expect(absl::Span<const DraftShape> candidates,
-                                                       const Covers& covers,
+                                                       const Learned& learned,
                                                        const SizerLimits& limits, Mood mood) const {
+  const Covers& covers = learned.Of(limits.informed);
   std::vector<Expected> all;
   all.reserve(candidates.size());
   Covered covered;
@@ -134,7 +135,10 @@ std::vector<ForestSizer::Expected> ForestSizer::Expect(absl::Span<const DraftSha
     }
     if (shape.depth > 0 && std::exchange(covered_width, shape.width) != shape.width) {
       covered.first = Coverage(covers, limits.beam_width, shape.width, mood);
-      covered.deep = DeepCoverage(covers, shape.width, covered.first);
+      const double uninformed =
+          limits.informed ? Coverage(learned.of_uninformed, limits.beam_width, shape.width, mood)
+                          : covered.first;
+      covered.deep = DeepCoverage(covers, shape.width, uninformed);
     }
     all.push_back(Expect(covered, limits, shape));
     if (shape.depth > 0 && limits.beam_width > 1) all.back().informs = Informs(covers, shape.depth);
@@ -161,12 +165,10 @@ double ForestSizer::WorthOfBeingInformed(absl::Span<const DraftShape> candidates
   if (limits.beam_width < 2 || learned.informed_roots <= 0) return 0;
   limits.informed = false;
   limits.roots = limits.plain_rows;
-  const std::vector<Expected> uninformed =
-      Expect(candidates, learned.of_uninformed, limits, Mood::kSober);
+  const std::vector<Expected> uninformed = Expect(candidates, learned, limits, Mood::kSober);
   limits.informed = true;
   limits.roots = std::max(1, static_cast<int>(std::lround(learned.informed_roots)));
-  const std::vector<Expected> informed =
-      Expect(candidates, learned.of_informed, limits, Mood::kSober);
+  const std::vector<Expected> informed = Expect(candidates, learned, limits, Mood::kSober);
   double worth = 0;
   for (int i = 0; i < kWorthSteps; ++i) {
     double rate = 0, most = 0;
@@ -187,7 +189,7 @@ std::vector<double> ForestSizer::Rates(absl::Span<const DraftShape> candidates,
   const double worth = WorthOfBeingInformed(candidates, learned, limits);
   std::vector<double> rates;
   rates.reserve(candidates.size());
-  for (const Expected& round : Expect(candidates, learned.Of(limits.informed), limits, mood)) {
+  for (const Expected& round : Expect(candidates, learned, limits, mood)) {
     const double layers = round.layers + round.informs * worth - (limits.informed ? worth : 0);
     rates.push_back(round.layers <= 0 ? 0 : round.seconds <= 0 ? layers : layers / round.seconds);
   }

@@ -126,8 +126,9 @@ class ForestSizer {
   // How likely misses are before any is seen, relative to what all widths together say.
   enum class Mood { kSober, kHopeful };
   static double Coverage(const Covers& covers, int beam_width, int width, Mood mood = Mood::kSober);
-  // Probability that a layer below the first is covered when those above it were.
-  static double DeepCoverage(const Covers& covers, int width, double first);
+  // Probability that a layer below the first is covered when those above it were. `uninformed`: that
+  // of a first layer of which the drafter is told nothing, as it is told nothing of the later ones.
+  static double DeepCoverage(const Covers& covers, int width, double uninformed);
   struct Covered {
     double first = 0, deep = 0;  // Coverage, DeepCoverage
   };
@@ -136,7 +137,7 @@ class ForestSizer {
     double informs = 0;  // probability that the next round is informed
   };
   // Of each candidate; no layers where it must wait.
-  std::vector<Expected> Expect(absl::Span<const DraftShape> candidates, const Covers& covers,
+  std::vector<Expected> Expect(absl::Span<const DraftShape> candidates, const Learned& learned,
                                const SizerLimits& limits, Mood mood) const;
   Expected Expect(Covered covered, const SizerLimits& limits, DraftShape shape) const;
   // Probability that a round with a draft of this depth informs the next one.

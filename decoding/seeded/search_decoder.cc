@@ -13,8 +13,8 @@ namespace coppice::decoding {
 namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
-// Rows that are read before the next look at the bounds. Whatever threads there are, so that they
-// decide nothing.
+// Rows that are read before the next look at the bounds, however many threads there are: which rows
+// are read must not depend on them.
 constexpr size_t kRowsTogether = 4;
 
 struct Candidate {
@@ -47,7 +47,7 @@ class SearchDecoder : public SequenceDecoder {
   }
   size_t width() const { return params().beam_width; }
   // The number of children of one beam that the walk can reach: the best W and all stop ids. With
-  // stop strings there may be more (AddCandidates).
+  // stop strings there may be more (ListEnough).
   size_t reach() const { return width() + params().stop_ids.size(); }
   bool Ends(const Candidate& candidate) const {
     return state().Ends(beams_[candidate.beam].path, candidate.token);
@@ -65,7 +65,7 @@ class SearchDecoder : public SequenceDecoder {
     return noisy_ ? BeamKey(params().seed, paths().hash(beam.path), beam.log_score)
                   : beam.log_score;
   }
-  void ReadCandidates(int beam, double bound, RowSource* rows, Reading* reading) const;
+  void ListEnough(int beam, double bound, Reading* reading) const;
   void AddCandidates(absl::Span<const int> beams, absl::Span<const double> bound, RowSource* rows);
   void KeepCandidates();
   // Key of the W-th best candidate that does not end; -inf if there are fewer.
@@ -116,33 +116,34 @@ void SearchDecoder::ListCandidates(int b, double bound, size_t reach, Reading* r
   }
 }
 
-// The children of a beam that the walk can reach: W that do not end, and all that are better.
-void SearchDecoder::ReadCandidates(int b, double bound, RowSource* rows, Reading* reading) const {
-  reading->row.Read(rows, beams_[b].row, state().RowPathOf(beams_[b].path));
-  for (size_t reach = this->reach();; reach *= 4) {
-    ListCandidates(b, bound, reach, reading);
+// Until the children that the walk can reach are listed: W that do not end, and all that are better.
+void SearchDecoder::ListEnough(int b, double bound, Reading* reading) const {
+  for (size_t reach = this->reach();; ListCandidates(b, bound, reach, reading)) {
     const size_t live =
         std::count_if(reading->candidates.begin(), reading->candidates.end(),
                       [this](const Candidate& candidate) { return !Ends(candidate); });
     if (live >= width() || reach >= static_cast<size_t>(reading->row.entries())) break;
     if (!state().has_stop_strings()) break;  // all that end are listed
+    reach *= 4;
   }
 }
 
-// Of these beams. Their rows are read in parallel, but for those that an earlier round has read.
+// Of these beams. Their rows are read in parallel, but for those that an earlier round has read. Which
+// texts end is asked on one thread.
 void SearchDecoder::AddCandidates(absl::Span<const int> beams, absl::Span<const double> bound,
                                   RowSource* rows) {
   while (readings_.size() < beams.size()) readings_.push_back(std::make_unique<Reading>(params()));
+  const auto is_kept = [this](int b) { return !kept_.empty() && !kept_[b].empty(); };
   rows->threads()->RunJobs(static_cast<int>(beams.size()), [&](int i) {
     const int b = beams[i];
-    if (kept_.empty() || kept_[b].empty()) {
-      ReadCandidates(b, bound[b], rows, readings_[i].get());
-    } else {
-      readings_[i]->candidates = kept_[b];
-    }
+    if (is_kept(b)) return;
+    readings_[i]->row.Read(rows, beams_[b].row, state().RowPathOf(beams_[b].path));
+    ListCandidates(b, bound[b], reach(), readings_[i].get());
   });
   for (size_t i = 0; i < beams.size(); ++i) {
-    for (const Candidate& candidate : readings_[i]->candidates) {
+    const int b = beams[i];
+    if (!is_kept(b)) ListEnough(b, bound[b], readings_[i].get());
+    for (const Candidate& candidate : is_kept(b) ? kept_[b] : readings_[i]->candidates) {
       candidates_.push_back(candidate);
       if (!Ends(candidate)) AddKey(candidate.key);
     }
@@ -201,9 +202,8 @@ void SearchDecoder::Walk(RoundLedger* ledger, std::vector<Beam>* next,
 }
 
 // Returns false if the known rows do not decide the layer. Beams are read by decreasing bound, some at
-// a time. With
-// the certificate, a beam whose bound is below the W-th candidate needs no row. Any other beam
-// without a row stops the layer.
+// a time. With the certificate, a beam whose bound is below the W-th candidate needs no row. Any other
+// beam without a row stops the layer.
 bool SearchDecoder::DecideLayer(RowSource* rows, RoundLedger* ledger) {
   std::vector<double> bound(beams_.size());
   std::vector<int> order(beams_.size());

@@ -83,6 +83,8 @@ int ReducedHeadTest::ExpectForestsOfTheHead(lab::LocalReplica* replica, uint64_t
     // What the target has drawn already is drafted whatever the draft can say.
     std::vector<int> tokens = head_;
     for (const TokenId token : replica->decoder().draft_state().slot_token) tokens.push_back(token);
+    for (const auto& child : replica->decoder().draft_state().known_children)
+      tokens.push_back(child.token);
     EXPECT_THAT(forest.token, Each(AnyOfArray(tokens)));
     for (const decoding::Proposal& proposal : forest.proposals) {
       EXPECT_THAT(proposal.row.tokens, Each(AnyOfArray(head_)));
