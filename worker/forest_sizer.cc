@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -201,7 +202,7 @@ std::vector<double> ForestSizer::Rates(absl::Span<const DraftShape> candidates,
 DraftShape ForestSizer::Explore(absl::Span<const DraftShape> candidates,
                                 absl::Span<const double> rates, int top, const Learned& learned) {
   DraftShape least_used = candidates[top], best_draft;
-  double best_rate = -1;
+  double best_rate = -std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (rates[i] >= kWorthExploring * rates[top] &&
         learned.Used(candidates[i]) < learned.Used(least_used)) {
